@@ -1,0 +1,23 @@
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# The baseline every file is built for; faster instruction sets live in files of their own
+# (`*_avx2.cc`, `*_avx512.cc`) that are picked when the program starts.
+add_compile_options(-march=x86-64-v2 -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror
+                    -fno-math-errno -ffp-contract=off)
+set(ATOM_AVX2_FLAGS -march=x86-64-v3)
+set(ATOM_AVX512_FLAGS -march=x86-64-v4 -mavx512bf16 -mavx512vnni -mprefer-vector-width=512)
+
+if(ATOM_SANITIZE)
+  add_compile_options(-fsanitize=${ATOM_SANITIZE} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=undefined)
+  add_link_options(-fsanitize=${ATOM_SANITIZE})
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()

@@ -1,0 +1,69 @@
+// The thread pool that CPU kernels run on. One per device; sized once; no oversubscription. The
+// caller takes part as worker 0, so a pool of n runs n - 1 threads. Workers spin for a short while
+// between regions, because a decode step is hundreds of them, and sleep when the engine is idle.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace atom {
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return num_threads_; }
+
+  // Calls task(worker) once per worker in [0, num_threads) and returns when all have returned.
+  // One region at a time: calls come from one thread, and a task never starts another region.
+  template <typename Task>
+  void run(Task&& task) {
+    using T = std::remove_reference_t<Task>;
+    run_erased([](void* t, int worker) { (*static_cast<T*>(t))(worker); },
+               const_cast<std::remove_const_t<T>*>(&task));
+  }
+
+  // Calls body(begin, end) over disjoint chunks that cover [0, n). A chunk is `grain` items, the
+  // last may be shorter; workers claim chunks as they come, so a slow core takes fewer.
+  template <typename Body>
+  void parallel_for(int64_t n, int64_t grain, Body&& body) {
+    if (n <= 0) return;
+    if (num_threads_ == 1 || n <= grain) {
+      body(int64_t{0}, n);
+      return;
+    }
+    std::atomic<int64_t> next{0};
+    run([&](int) {
+      for (;;) {
+        const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= n) return;
+        body(begin, begin + grain < n ? begin + grain : n);
+      }
+    });
+  }
+
+ private:
+  using ErasedTask = void (*)(void*, int);
+  void run_erased(ErasedTask task, void* argument);
+  void worker_loop(int worker);
+
+  const int num_threads_;
+  std::vector<std::thread> threads_;
+
+  ErasedTask task_ = nullptr;
+  void* argument_ = nullptr;
+  // Counts regions started; workers wait for it to change. Own cache lines: both are contended.
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) std::atomic<int> num_running_{0};
+  alignas(64) std::atomic<int> num_sleeping_{0};
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace atom
