@@ -1,5 +1,6 @@
 // CHECK(a == b): an invariant of our own. When it does not hold the program prints the expression,
-// both values and the place, and aborts. Input from outside never reaches a CHECK; it gets a Status.
+// both values and the place, and aborts. Input from outside never reaches a CHECK; it gets a
+// Status.
 #pragma once
 
 #include <fmt/format.h>
@@ -37,11 +38,11 @@ template <typename L>
 struct Left {
   const L& left;
   operator Outcome() const { return {static_cast<bool>(left), {}}; }
-#define ATOM_CHECK_OPERATOR(op)                                                          \
-  template <typename R>                                                                  \
-  Outcome operator op(const R& right) const {                                            \
-    if (left op right) return {true, {}};                                                \
-    return {false, describe(left) + " " #op " " + describe(right) + " does not hold"};   \
+#define ATOM_CHECK_OPERATOR(op)                                                        \
+  template <typename R>                                                                \
+  Outcome operator op(const R& right) const {                                          \
+    if (left op right) return {true, {}};                                              \
+    return {false, describe(left) + " " #op " " + describe(right) + " does not hold"}; \
   }
   ATOM_CHECK_OPERATOR(==)
   ATOM_CHECK_OPERATOR(!=)
@@ -54,7 +55,7 @@ struct Left {
 
 struct Decompose {
   template <typename L>
-  Left<L> operator->*(const L& left) const {
+  Left<L> operator<<(const L& left) const {
     return {left};
   }
 };
@@ -62,11 +63,11 @@ struct Decompose {
 }  // namespace check_internal
 }  // namespace atom
 
-#define CHECK(...)                                                                            \
-  do {                                                                                        \
-    if (::atom::check_internal::Outcome outcome_ =                                            \
-            ::atom::check_internal::Decompose()->*__VA_ARGS__;                                \
-        __builtin_expect(!outcome_.ok, 0)) {                                                  \
-      ::atom::check_failed(#__VA_ARGS__, outcome_.detail, __FILE__, __LINE__);                \
-    }                                                                                         \
+#define CHECK(...)                                                             \
+  do {                                                                         \
+    if (::atom::check_internal::Outcome outcome_ =                             \
+            ::atom::check_internal::Decompose() << __VA_ARGS__;                 \
+        __builtin_expect(!outcome_.ok, 0)) {                                   \
+      ::atom::check_failed(#__VA_ARGS__, outcome_.detail, __FILE__, __LINE__); \
+    }                                                                          \
   } while (false)

@@ -17,8 +17,8 @@ const char* cpu_isa_name(CpuIsa isa);
 // The best set this processor has and ATOM_CPU_ISA admits.
 CpuIsa cpu_isa();
 
-// Physical cores this process may run on: its affinity mask and cgroup quota considered, hyperthread
-// siblings counted once. At least 1.
+// Physical cores this process may run on: its affinity mask and cgroup quota considered,
+// hyperthread siblings counted once. At least 1.
 int num_usable_cores();
 
 // "AMD EPYC ..." from /proc/cpuinfo.

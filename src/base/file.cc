@@ -56,7 +56,9 @@ Status read_fully(const FileDescriptor& file, const std::string& path, uint8_t* 
 
 }  // namespace
 
-bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+bool file_exists(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -9,8 +9,8 @@
 namespace atom {
 namespace {
 
-// Builds a document from SAX events and stops at the first limit passed, so that memory and time are
-// bounded by the limits and not by the text.
+// Builds a document from SAX events and stops at the first limit passed, so that memory and time
+// are bounded by the limits and not by the text.
 template <typename J>
 class BoundedBuilder : public nlohmann::json_sax<J> {
  public:

@@ -22,8 +22,11 @@ struct JsonLimits {
 };
 
 // Parses one complete UTF-8 document. Duplicate keys, trailing text, NaN and limits passed are
-// errors that name the line and column or the limit. `where` (a file name, say) begins each message.
-Result<Json> parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
+// errors that name the line and column or the limit. `where` (a file name, say) begins each
+// message.
+Result<Json> parse_json(std::string_view text,
+                        std::string_view where,
+                        const JsonLimits& limits = {});
 Result<OrderedJson> parse_ordered_json(std::string_view text,
                                        std::string_view where,
                                        const JsonLimits& limits = {});

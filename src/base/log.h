@@ -1,5 +1,5 @@
-// Logging to standard error: log::info("loaded {} tensors", n). Thread-safe. Standard output belongs
-// to the answer of the command and is never logged to.
+// Logging to standard error: log::info("loaded {} tensors", n). Thread-safe. Standard output
+// belongs to the answer of the command and is never logged to.
 #pragma once
 
 #include <fmt/core.h>

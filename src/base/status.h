@@ -72,8 +72,8 @@ Status internal_error(fmt::format_string<Args...> format, Args&&... args) {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT: implicit by design
-  Result(Status status) : value_(std::move(status)) {       // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}        // NOLINT: implicit by design
+  Result(Status status) : value_(std::move(status)) {  // NOLINT: implicit by design
     CHECK(!std::get<Status>(value_).ok());
   }
 
@@ -106,8 +106,8 @@ class [[nodiscard]] Result {
 
 }  // namespace atom
 
-#define RETURN_IF_ERROR(expression)                     \
-  do {                                                  \
+#define RETURN_IF_ERROR(expression)                                           \
+  do {                                                                        \
     if (::atom::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 

@@ -1,0 +1,45 @@
+// The ordered table of an operator's implementations. The first variant that supports a call runs
+// it; the reference, which supports everything, stands last. ATOM_OP_VARIANT="linear=reference"
+// forces one, for tests and measurements.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/cpu_info.h"
+
+namespace atom::ops {
+
+template <typename Desc, typename Launch>
+struct Variant {
+  const char* name;
+  CpuIsa isa;                     // the least instruction set it needs
+  bool (*supports)(const Desc&);  // null: everything
+  Launch* launch;
+};
+
+// The variant that ATOM_OP_VARIANT names for `op`, or "" when it names none.
+std::string_view forced_variant(std::string_view op);
+
+[[noreturn]] void no_such_variant(std::string_view op, std::string_view wanted);
+
+template <typename Desc, typename Launch>
+bool runs(const Variant<Desc, Launch>& variant, const Desc& desc) {
+  return variant.isa <= cpu_isa() && (variant.supports == nullptr || variant.supports(desc));
+}
+
+// `table` has static storage. A forced variant that cannot run this call is an error, not a
+// fallback.
+template <typename Desc, typename Launch, size_t N>
+const Variant<Desc, Launch>& pick_variant(std::string_view op,
+                                          const Variant<Desc, Launch> (&table)[N],
+                                          const Desc& desc) {
+  const std::string_view wanted = forced_variant(op);
+  for (const Variant<Desc, Launch>& variant : table) {
+    if ((wanted.empty() || wanted == variant.name) && runs(variant, desc)) return variant;
+  }
+  no_such_variant(op, wanted);
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,46 @@
+// The memory of activations: one arena, planned once for the largest step, handed out as a stack.
+// After start-up nothing else is allocated during a step. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tensor/tensor.h"
+
+namespace atom {
+
+class Workspace {
+ public:
+  // A workspace without memory that measures: its tensors are meta tensors, peak_size() is what a
+  // real one needs for the same sequence of calls.
+  Workspace() = default;
+  explicit Workspace(int64_t capacity);
+
+  // Uninitialised, 64-byte aligned; lives until the innermost open Scope closes.
+  Tensor tensor(const Shape& shape, DType dtype);
+
+  int64_t peak_size() const { return peak_; }  // bytes
+  int64_t capacity() const { return capacity_; }
+
+  // Gives back on destruction everything taken since construction. Scopes nest.
+  class Scope {
+   public:
+    explicit Scope(Workspace& workspace) : workspace_(workspace), mark_(workspace.used_) {}
+    ~Scope() { workspace_.used_ = mark_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Workspace& workspace_;
+    int64_t mark_;
+  };
+
+ private:
+  Tensor memory_;
+  bool measuring_ = true;
+  int64_t capacity_ = 0;
+  int64_t used_ = 0;
+  int64_t peak_ = 0;
+};
+
+}  // namespace atom
