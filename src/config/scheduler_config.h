@@ -1,0 +1,27 @@
+// What the Scheduler and the BlockManager need to know; resolved, no "auto" left.
+#pragma once
+
+#include <cstdint>
+
+namespace atom {
+
+enum class SchedulingPolicy {
+  kFcfs,          // mixed steps: decodes first, then prefill chunks in order of arrival
+  kPriority,      // the same, waiting requests ordered by priority, then arrival
+  kPrefillFirst,  // whole prefills before decodes, as the original system schedules
+};
+
+struct SchedulerConfig {
+  int32_t max_num_seqs = 64;              // sequences running at once
+  int32_t max_num_batched_tokens = 2048;  // token budget of a step, prefill and decode together
+  int32_t max_model_len = 2048;           // prompt + generated tokens of one sequence
+  int32_t max_num_waiting = 4096;         // admission control: queue bound
+  int32_t num_blocks = 0;                 // KV blocks of the pool
+  int32_t block_size = 16;                // tokens per KV block
+  bool enable_prefix_caching = true;
+  bool enable_chunked_prefill = true;
+  SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  int32_t max_steps_in_flight = 2;  // 2 = schedule step n+1 while step n runs
+};
+
+}  // namespace atom

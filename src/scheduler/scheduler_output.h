@@ -1,0 +1,69 @@
+// What one step computes: the Scheduler's whole word to a ModelRunner, and the runner's answer.
+// Plain host data: no pointers into the scheduler, so it may be passed by reference to runner
+// threads or sent to another process. A runner keeps its own state per sequence (tokens, block
+// table, sampling state) and these are the changes to it, in step order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/sampling_params.h"
+
+namespace atom {
+
+using SequenceId = uint64_t;
+
+// First appearance of a sequence: everything a runner must know of it.
+struct NewSequence {
+  SequenceId id = 0;
+  std::vector<int32_t> prompt_token_ids;
+  SamplingParams sampling;  // seed always set
+};
+
+// A sequence's part of a step: its tokens [num_computed_tokens, num_computed_tokens +
+// num_new_tokens). Tokens beyond the prompt are the ones the runner itself sampled; the scheduler
+// may not have seen the last of them yet.
+struct ScheduledSequence {
+  SequenceId id = 0;
+  int32_t num_computed_tokens = 0;     // tokens whose KV is in the cache before this step
+  int32_t num_new_tokens = 0;          // >= 1
+  bool reset_block_table = false;      // true at first scheduling and after preemption
+  std::vector<int32_t> new_block_ids;  // appended to the block table (after the reset, if any)
+  bool samples = false;                // the last token's logits choose the next token
+};
+
+struct SchedulerOutput {
+  uint64_t step = 0;
+  std::vector<NewSequence> new_sequences;
+  // Decodes (num_new_tokens == 1 and samples) first, then prefill chunks.
+  std::vector<ScheduledSequence> scheduled;
+  std::vector<SequenceId> finished;  // never scheduled again: drop their state before this step
+  int32_t num_tokens = 0;            // sum of num_new_tokens
+
+  bool empty() const { return scheduled.empty() && finished.empty(); }
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0;
+  int32_t rank = 0;  // 1 = the most likely token
+};
+
+// The chosen token's logprob first, then the top alternatives in order (the chosen one may recur).
+using TokenLogprobs = std::vector<TokenLogprob>;
+
+struct SequenceOutput {
+  SequenceId id = 0;
+  std::vector<int32_t> token_ids;       // sampled by this step; empty for an unfinished prefill
+  std::vector<TokenLogprobs> logprobs;  // one per token when asked for, else empty
+  // Of the prompt tokens whose logits this step computed, in order; the prompt's first token has
+  // none. Empty unless asked for.
+  std::vector<TokenLogprobs> prompt_logprobs;
+};
+
+struct ModelRunnerOutput {
+  uint64_t step = 0;
+  std::vector<SequenceOutput> sequences;  // same order as SchedulerOutput::scheduled
+};
+
+}  // namespace atom
