@@ -76,6 +76,34 @@ struct Avx2 {
     return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), twice);
   }
 
+  // Lanes [begin, end) of a, the others from b. The bounds may lie outside the register.
+  static Float keep(Float a, int64_t begin, int64_t end, Float b) {
+    const __m256 lane = _mm256_set_ps(7, 6, 5, 4, 3, 2, 1, 0);
+    const __m256 from = _mm256_cmp_ps(lane, set(static_cast<float>(begin)), _CMP_GE_OQ);
+    const __m256 to = _mm256_cmp_ps(lane, set(static_cast<float>(end)), _CMP_LT_OQ);
+    return _mm256_blendv_ps(b, a, _mm256_and_ps(from, to));
+  }
+
+  // Rows become columns.
+  static void transpose(Float rows[kWidth]) {
+    __m256 t[kWidth];
+    for (int i = 0; i < kWidth; i += 2) {
+      t[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+      t[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < kWidth; i += 4) {
+      rows[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+      rows[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+      rows[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+      rows[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const __m256 upper = rows[i], lower = rows[i + 4];
+      rows[i] = _mm256_permute2f128_ps(upper, lower, 0x20);
+      rows[i + 4] = _mm256_permute2f128_ps(upper, lower, 0x31);
+    }
+  }
+
   // 2^x, within 1 ulp for x >= -126; exactly 1 at 0 and exactly 0 below -126.
   static Float exp2(Float x) {
     // The operand order lets NaN through.

@@ -76,6 +76,43 @@ struct Avx512 {
     return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
   }
 
+  // Lanes [begin, end) of a, the others from b. The bounds may lie outside the register.
+  static Float keep(Float a, int64_t begin, int64_t end, Float b) {
+    const __mmask16 below_end = end >= kWidth ? 0xffff : end <= 0 ? 0 : first(end);
+    const __mmask16 below_begin = begin >= kWidth ? 0xffff : begin <= 0 ? 0 : first(begin);
+    return _mm512_mask_mov_ps(b, static_cast<__mmask16>(below_end & ~below_begin), a);
+  }
+
+  // Rows become columns.
+  static void transpose(Float rows[kWidth]) {
+    __m512 t[kWidth];
+    for (int i = 0; i < kWidth; i += 2) {
+      t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+      t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < kWidth; i += 4) {
+      const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
+      const __m512d c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+      rows[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+      rows[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+      rows[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+      rows[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    }
+    // Four by four blocks are done; now the blocks themselves, halves of registers at a time.
+    for (int i = 0; i < 4; ++i) {
+      t[i] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0x88);
+      t[i + 4] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0xdd);
+      t[i + 8] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0x88);
+      t[i + 12] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+      rows[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+      rows[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+      rows[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+  }
+
   // 2^x, within 1 ulp for x >= -126; exactly 1 at 0 and exactly 0 below -126.
   static Float exp2(Float x) {
     const Float whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
