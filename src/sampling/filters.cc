@@ -1,6 +1,7 @@
 #include "sampling/filters.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <span>
@@ -19,17 +20,23 @@ class Masses {
   Masses(float max, float inverse_temperature)
       : max_(max), inverse_temperature_(inverse_temperature) {}
 
-  // The sum of the tokens' unnormalised probabilities.
-  double of(std::span<const RankKey> keys) const {
-    double total = 0;
-    float values[kRowBlock];
+  // Calls body(key, logit, mass) for each key; mass is its unnormalised probability.
+  template <typename Body>
+  void for_each(std::span<const RankKey> keys, Body&& body) const {
+    float logits[kRowBlock];
+    float weights[kRowBlock];
     for (size_t begin = 0; begin < keys.size(); begin += kRowBlock) {
       const size_t count = std::min<size_t>(kRowBlock, keys.size() - begin);
-      for (size_t i = 0; i < count; ++i) values[i] = key_logit(keys[begin + i]);
+      for (size_t i = 0; i < count; ++i) logits[i] = key_logit(keys[begin + i]);
       row_kernels().exp_weights(
-          values, static_cast<int64_t>(count), max_, inverse_temperature_, values);
-      for (size_t i = 0; i < count; ++i) total += values[i];
+          logits, static_cast<int64_t>(count), max_, inverse_temperature_, weights);
+      for (size_t i = 0; i < count; ++i) body(keys[begin + i], logits[i], weights[i]);
     }
+  }
+
+  double of(std::span<const RankKey> keys) const {
+    double total = 0;
+    for_each(keys, [&](RankKey, float, float mass) { total += mass; });
     return total;
   }
 
@@ -38,11 +45,52 @@ class Masses {
   float inverse_temperature_;
 };
 
+// Equal steps of logit from the best key down; monotone in rank.
+struct Buckets {
+  static constexpr int kNumBuckets = 1024;
+  float top;
+  float scale;
+
+  int of(float logit) const {
+    return static_cast<int>(std::min((top - logit) * scale, float{kNumBuckets - 1}));
+  }
+};
+
+// The keys of the one bucket that holds the answer of last_within_mass; adds what better buckets
+// weigh to `above`. All keys when their logits cannot be told apart by buckets.
+std::span<RankKey> narrow_to_bucket(std::span<RankKey> keys,
+                                    double target,
+                                    const Masses& masses,
+                                    double& above) {
+  const auto [worst, best] = std::minmax_element(keys.begin(), keys.end());
+  const float top = key_logit(*best);
+  const float range = top - key_logit(*worst);
+  const Buckets buckets{top, Buckets::kNumBuckets / range};
+  if (!std::isfinite(range) || !std::isfinite(buckets.scale)) return keys;
+
+  std::array<double, Buckets::kNumBuckets> bucket_mass{};
+  int last_used = 0;
+  masses.for_each(keys, [&](RankKey, float logit, float mass) {
+    const int bucket = buckets.of(logit);
+    bucket_mass[static_cast<size_t>(bucket)] += mass;
+    last_used = std::max(last_used, bucket);
+  });
+  int chosen = 0;
+  while (chosen < last_used && above + bucket_mass[static_cast<size_t>(chosen)] < target) {
+    above += bucket_mass[static_cast<size_t>(chosen++)];
+  }
+  const auto end = std::remove_if(
+      keys.begin(), keys.end(), [&](RankKey key) { return buckets.of(key_logit(key)) != chosen; });
+  return keys.first(static_cast<size_t>(end - keys.begin()));
+}
+
 // The last of the fewest best keys that weigh `target`, or the worst key when all weigh less.
-// Reorders the keys. Linear time: halves by rank, then descends into the half with the answer.
+// Reorders the keys. Linear time: one bucket of many, then halves by rank.
 RankKey last_within_mass(std::span<RankKey> keys, double target, const Masses& masses) {
+  constexpr size_t kWorthBuckets = 4096;
   constexpr size_t kSorted = 64;
   double above = 0;
+  if (keys.size() > kWorthBuckets) keys = narrow_to_bucket(keys, target, masses, above);
   while (keys.size() > kSorted) {
     const size_t middle = keys.size() / 2;
     std::nth_element(keys.begin(), keys.begin() + middle, keys.end(), std::greater<>());
@@ -55,11 +103,15 @@ RankKey last_within_mass(std::span<RankKey> keys, double target, const Masses& m
     }
   }
   std::sort(keys.begin(), keys.end(), std::greater<>());
-  for (size_t i = 0; i + 1 < keys.size(); ++i) {
-    above += masses.of(keys.subspan(i, 1));
-    if (above >= target) return keys[i];
-  }
-  return keys.back();
+  RankKey last = keys.back();
+  bool reached = false;
+  masses.for_each(keys, [&](RankKey key, float, float mass) {
+    if (reached) return;
+    above += mass;
+    reached = above >= target;
+    if (reached) last = key;
+  });
+  return last;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The body of the row kernels, included once by each row_kernels_<isa>.cc. Written with the
-// compiler's vector extension: lane i of a Floats is token i of a group of 16 on every instruction
-// set. No fused multiply-add, so that all builds round alike.
+// compiler's vector extension at the width of the machine's registers, over sums that are kept in
+// sixteen lanes whatever that width. No fused multiply-add, so that all builds round alike.
 #pragma once
 
 #include <immintrin.h>
@@ -17,16 +17,69 @@
 namespace atom {
 namespace {
 
-constexpr int kLanes = 16;
-constexpr int kGroups = kRowBlock / kLanes;
+#if defined(__AVX512F__)
+#define ATOM_VECTOR __attribute__((vector_size(64)))
+#elif defined(__AVX2__)
+#define ATOM_VECTOR __attribute__((vector_size(32)))
+#else
+#define ATOM_VECTOR __attribute__((vector_size(16)))
+#endif
+typedef float Floats ATOM_VECTOR;
+typedef int32_t Ints ATOM_VECTOR;
+typedef uint32_t Words ATOM_VECTOR;
+#undef ATOM_VECTOR
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
+constexpr int kLanes = sizeof(Floats) / sizeof(float);
+constexpr int kGroups = kRowBlock / kLanes;  // vectors of a block
+constexpr int kNoiseLanes = 16;              // counters of a block, as in philox.h
+constexpr int kSumLanes = 16;
 
 constexpr float kInfinity = __builtin_inff();
 constexpr float kLn2High = 0x1.62e4p-1f;  // 16 bits: exact times any exponent
 constexpr float kLn2Low = 1.4286068203e-6f;
+
+#if defined(__AVX512F__)
+ATOM_INLINE bool any(Ints mask) {
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+}
+// The larger of each lane; b where either is NaN.
+ATOM_INLINE Floats larger(Floats a, Floats b) {
+  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+}
+// a * m as 64 bits in two halves.
+ATOM_INLINE void multiply(Words a, Words m, Words* high, Words* low) {
+  const __m512i even = _mm512_mul_epu32((__m512i)a, (__m512i)m);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)a, 32), (__m512i)m);
+  *high = (Words)_mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd);
+  *low = (Words)_mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
+}
+#elif defined(__AVX2__)
+ATOM_INLINE bool any(Ints mask) {
+  return _mm256_movemask_epi8((__m256i)mask) != 0;
+}
+ATOM_INLINE Floats larger(Floats a, Floats b) {
+  return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
+}
+ATOM_INLINE void multiply(Words a, Words m, Words* high, Words* low) {
+  const __m256i even = _mm256_mul_epu32((__m256i)a, (__m256i)m);
+  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), (__m256i)m);
+  *high = (Words)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  *low = (Words)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+#else
+ATOM_INLINE bool any(Ints mask) {
+  return _mm_movemask_epi8((__m128i)mask) != 0;
+}
+ATOM_INLINE Floats larger(Floats a, Floats b) {
+  return (Floats)_mm_max_ps((__m128)a, (__m128)b);
+}
+ATOM_INLINE void multiply(Words a, Words m, Words* high, Words* low) {
+  const __m128i even = _mm_mul_epu32((__m128i)a, (__m128i)m);
+  const __m128i odd = _mm_mul_epu32(_mm_srli_epi64((__m128i)a, 32), (__m128i)m);
+  *high = (Words)_mm_blend_epi16(_mm_srli_epi64(even, 32), odd, 0xcc);
+  *low = (Words)_mm_blend_epi16(even, _mm_slli_epi64(odd, 32), 0xcc);
+}
+#endif
 
 ATOM_INLINE Floats splat(float value) {
   return Floats{} + value;
@@ -42,30 +95,19 @@ ATOM_INLINE void store(float* target, Floats value) {
   memcpy(target, &value, sizeof value);
 }
 
-ATOM_INLINE bool any(Ints mask) {
-#if defined(__AVX512F__)
-  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
-#else
-  __m128i part[4];
-  memcpy(part, &mask, sizeof part);
-  const __m128i all = _mm_or_si128(_mm_or_si128(part[0], part[1]), _mm_or_si128(part[2], part[3]));
-  return _mm_movemask_epi8(all) != 0;
-#endif
-}
-
-// The larger of each lane; b where either is NaN.
-ATOM_INLINE Floats larger(Floats a, Floats b) {
-#if defined(__AVX512F__)
-  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
-#else
-  return a > b ? a : b;
-#endif
+// 0, 1, 2, ...
+ATOM_INLINE Ints lane_numbers() {
+  static const int32_t kNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  Ints value;
+  memcpy(&value, kNumbers, sizeof value);
+  return value;
 }
 
 ATOM_INLINE float largest_lane(Floats value) {
-  __m128 part[4];
+  __m128 part[kLanes / 4];
   memcpy(part, &value, sizeof part);
-  __m128 most = _mm_max_ps(_mm_max_ps(part[0], part[1]), _mm_max_ps(part[2], part[3]));
+  __m128 most = part[0];
+  for (int i = 1; i < kLanes / 4; ++i) most = _mm_max_ps(most, part[i]);
   most = _mm_max_ps(most, _mm_movehl_ps(most, most));
   return _mm_cvtss_f32(_mm_max_ss(most, _mm_shuffle_ps(most, most, 1)));
 }
@@ -136,67 +178,32 @@ ATOM_INLINE Floats gumbel_noise(Words words) {
 constexpr float kLeastNoise = -2.9f;
 constexpr float kMostNoise = 22.25f;
 
-// Philox works at the width of the machine's registers: four words of 16 lanes would not fit the
-// smaller register files.
-#if defined(__AVX512F__)
-typedef __m512i Native;
-ATOM_INLINE Native native_splat(uint32_t value) {
-  return _mm512_set1_epi32((int)value);
-}
-ATOM_INLINE void multiply(Native a, Native m, Native* high, Native* low) {
-  const Native even = _mm512_mul_epu32(a, m);
-  const Native odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), m);
-  *high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd);
-  *low = _mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
-}
-#elif defined(__AVX2__)
-typedef __m256i Native;
-ATOM_INLINE Native native_splat(uint32_t value) {
-  return _mm256_set1_epi32((int)value);
-}
-ATOM_INLINE void multiply(Native a, Native m, Native* high, Native* low) {
-  const Native even = _mm256_mul_epu32(a, m);
-  const Native odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), m);
-  *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-  *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-}
-#else
-typedef __m128i Native;
-ATOM_INLINE Native native_splat(uint32_t value) {
-  return _mm_set1_epi32((int)value);
-}
-ATOM_INLINE void multiply(Native a, Native m, Native* high, Native* low) {
-  const Native even = _mm_mul_epu32(a, m);
-  const Native odd = _mm_mul_epu32(_mm_srli_epi64(a, 32), m);
-  *high = _mm_blend_epi16(_mm_srli_epi64(even, 32), odd, 0xcc);
-  *low = _mm_blend_epi16(even, _mm_slli_epi64(odd, 32), 0xcc);
-}
-#endif
-constexpr int kNativeLanes = sizeof(Native) / sizeof(uint32_t);
-
 // The noise words of the 64 tokens of block `block`.
 ATOM_INLINE void block_noise(uint64_t seed, uint32_t position, int64_t block, uint32_t* words) {
-  const Native multiplier0 = native_splat(0xd2511f53u);
-  const Native multiplier1 = native_splat(0xcd9e8d57u);
-  for (int lane = 0; lane < kLanes; lane += kNativeLanes) {
-    uint32_t counters[kNativeLanes];
-    for (int i = 0; i < kNativeLanes; ++i) counters[i] = (uint32_t)(block * kLanes + lane + i);
-    Native c[4] = {Native{}, native_splat(position), Native{}, Native{}};
-    memcpy(&c[0], counters, sizeof counters);
+  const Words multiplier0 = Words{} + 0xd2511f53u;
+  const Words multiplier1 = Words{} + 0xcd9e8d57u;
+  for (int lane = 0; lane < kNoiseLanes; lane += kLanes) {
+    Words c0 = (Words)lane_numbers() + (uint32_t)(block * kNoiseLanes + lane);
+    Words c1 = Words{} + position;
+    Words c2 = {};
+    Words c3 = {};
     uint32_t key0 = (uint32_t)seed;
     uint32_t key1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; ++round) {
-      Native high0, low0, high1, low1;
-      multiply(c[0], multiplier0, &high0, &low0);
-      multiply(c[2], multiplier1, &high1, &low1);
-      c[0] = high1 ^ c[1] ^ native_splat(key0);
-      c[1] = low1;
-      c[2] = high0 ^ c[3] ^ native_splat(key1);
-      c[3] = low0;
+      Words high0, low0, high1, low1;
+      multiply(c0, multiplier0, &high0, &low0);
+      multiply(c2, multiplier1, &high1, &low1);
+      c0 = high1 ^ c1 ^ key0;
+      c1 = low1;
+      c2 = high0 ^ c3 ^ key1;
+      c3 = low0;
       key0 += 0x9e3779b9u;
       key1 += 0xbb67ae85u;
     }
-    for (int j = 0; j < 4; ++j) memcpy(words + j * kLanes + lane, &c[j], sizeof(Native));
+    memcpy(words + lane, &c0, sizeof c0);
+    memcpy(words + kNoiseLanes + lane, &c1, sizeof c1);
+    memcpy(words + 2 * kNoiseLanes + lane, &c2, sizeof c2);
+    memcpy(words + 3 * kNoiseLanes + lane, &c3, sizeof c3);
   }
 }
 
@@ -224,10 +231,11 @@ double exp_sum(const float* logits,
                float lowest) {
   // Lanes are summed in float over a short stretch, stretches in double.
   constexpr int64_t kStretch = 16 * kRowBlock;
+  constexpr int kSums = kSumLanes / kLanes;
   double total = 0;
   float padded[kRowBlock];
   for (int64_t stretch = 0; stretch < vocab_size; stretch += kStretch) {
-    Floats sum = {};
+    Floats sums[kSums] = {};
     for (int64_t begin = stretch; begin < stretch + kStretch && begin < vocab_size;
          begin += kRowBlock) {
       const float most = block_max[begin / kRowBlock];
@@ -236,10 +244,12 @@ double exp_sum(const float* logits,
       for (int group = 0; group < kGroups; ++group) {
         const Floats value = load(x + group * kLanes);
         const Floats weight = exp_nonpositive((value - max) * inverse_temperature);
-        sum += value >= lowest ? weight : splat(0.0f);
+        sums[group % kSums] += value >= lowest ? weight : splat(0.0f);
       }
     }
-    for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
+    float lanes[kSumLanes];
+    memcpy(lanes, sums, sizeof lanes);
+    for (int lane = 0; lane < kSumLanes; ++lane) total += lanes[lane];
   }
   return total;
 }
@@ -283,7 +293,6 @@ int64_t draw(const DrawArguments& a) {
   float padded[kRowBlock];
   alignas(64) uint32_t words[kRowBlock];
   alignas(64) float scores[kRowBlock];
-  const Ints lane_ids = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   for (int64_t begin = 0; begin < a.vocab_size; begin += kRowBlock) {
     const float most = a.block_max[begin / kRowBlock];
     if (most < a.cut_logit || (most - a.max) * a.inverse_temperature + kMostNoise < best) continue;
@@ -292,7 +301,7 @@ int64_t draw(const DrawArguments& a) {
     Ints beats = {};
     for (int group = 0; group < kGroups; ++group) {
       const Floats value = load(x + group * kLanes);
-      const Ints ids = lane_ids + (int32_t)(begin + group * kLanes);
+      const Ints ids = lane_numbers() + (int32_t)(begin + group * kLanes);
       const Ints kept = (value > a.cut_logit) | ((value == a.cut_logit) & (ids <= a.cut_token_id));
       Words noise;
       memcpy(&noise, words + group * kLanes, sizeof noise);
