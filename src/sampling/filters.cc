@@ -144,7 +144,7 @@ Cut choose_cut(const LogitsRow& row, const SamplingParams& params, RowScratch& s
   // is needed.
   const double needless = (1.0 - top_p) * total / static_cast<double>(row.vocab_size);
   const float bound = row.max + params.temperature * static_cast<float>(std::log(needless));
-  keys = tokens_from(row, std::max(lowest, bound), scratch);
+  keys = tokens_from(row, std::clamp(bound, lowest, row.max), scratch);
   return cut_at(last_within_mass(keys, top_p * total, masses));
 }
 
