@@ -10,8 +10,8 @@ namespace {
 
 using Ids = std::vector<SequenceId>;
 
-// Five blocks of four tokens; two sequences of seven tokens each hold two blocks and one is kept
-// back. The first decodes fit, then each wants a third block.
+// Five blocks of four tokens; two prompts of seven tokens hold two blocks each. The first decode of
+// each still fits, then each wants a third block.
 class SchedulerPreemptionTest : public testing::Test {
  protected:
   static SchedulerConfig config(int32_t max_steps_in_flight = 1) {
@@ -82,23 +82,26 @@ TEST_F(SchedulerPreemptionTest, UnderPriorityTheLowestGoesOut) {
 }
 
 TEST_F(SchedulerPreemptionTest, ResumesOnlyWhenNothingIsInFlight) {
-  Scheduler scheduler(config(2), {kEosToken});
+  Scheduler scheduler(config(3), {kEosToken});
   add_pair(scheduler);
   const SchedulerOutput first = scheduler.schedule();
   const SchedulerOutput second = scheduler.schedule();
   EXPECT_EQ(ids_of(second), (Ids{1, 2}));
-  scheduler.postprocess(first, answer_to(first, {{2, 51}}));
   const SchedulerOutput third = scheduler.schedule();
   EXPECT_EQ(ids_of(third), (Ids{1}));
-  EXPECT_EQ(scheduler.find(2)->num_pending_tokens(), 1);
-  EXPECT_TRUE(scheduler.abort(1));  // room enough for 2, but its second token is not known
+  EXPECT_EQ(scheduler.find(2)->num_pending_tokens(), 2);
+  EXPECT_TRUE(scheduler.abort(1));
+  scheduler.postprocess(first, answer_to(first, {{2, 51}}));
+  const SchedulerOutput fourth = scheduler.schedule();  // room enough, but one token is not known
+  EXPECT_EQ(fourth.finished, (Ids{1}));
+  EXPECT_TRUE(fourth.scheduled.empty());
   const std::vector<SequenceUpdate> updates =
       scheduler.postprocess(second, answer_to(second, {{2, 52}}));
   ASSERT_EQ(updates.size(), 1u);
   EXPECT_EQ(updates[0].token_ids, (std::vector<int32_t>{52}));
-  const SchedulerOutput fourth = scheduler.schedule();
-  ASSERT_EQ(ids_of(fourth), (Ids{2}));
-  EXPECT_EQ(fourth.scheduled[0].num_computed_tokens + fourth.scheduled[0].num_new_tokens, 9);
+  const SchedulerOutput fifth = scheduler.schedule();
+  ASSERT_EQ(ids_of(fifth), (Ids{2}));
+  EXPECT_EQ(fifth.scheduled[0].num_computed_tokens + fifth.scheduled[0].num_new_tokens, 9);
 }
 
 TEST_F(SchedulerPreemptionTest, APreemptedSequenceMayStopOnATokenInFlight) {

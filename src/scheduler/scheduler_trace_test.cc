@@ -84,6 +84,9 @@ class Episode {
     }
     if (error_.empty()) {
       expect(requests_.empty(), "requests left behind");
+      for (SequenceId id = 1; id < next_id_; ++id) {
+        expect(scheduler_.find(id) == nullptr, "not forgotten", id);
+      }
       expect(scheduler_.block_manager().num_free() == config_.num_blocks, "blocks left behind");
       expect(runner_->num_sequences() == 0, "the runner was not told of a finished sequence");
     }
