@@ -77,7 +77,7 @@ inline std::string make_prose(size_t num_bytes) {
     } else if (what < 14) {
       text += "'s ";
     } else if (what < 15) {
-      text += " (" + std::to_string(random() % 2000) + ") ";
+      text.append(" (").append(std::to_string(random() % 2000)).append(") ");
     } else if (what < 22) {
       text += "\n";
     } else {
@@ -94,7 +94,8 @@ inline std::string json_quote(const std::string& text) {
     if (c == '"' || c == '\\') quoted.push_back('\\');
     quoted.push_back(c);
   }
-  return quoted + "\"";
+  quoted.push_back('"');
+  return quoted;
 }
 
 // A byte-level tokenizer.json of the given vocabulary size with the pipeline of Qwen 2: merges that
@@ -116,7 +117,7 @@ inline std::string make_large_tokenizer_json(size_t vocabulary_size) {
   const auto add_merge = [&](const std::string& left, const std::string& right) {
     if (tokens.size() >= vocabulary_size || !add(left + right)) return;
     if (!merges.empty()) merges += ",\n      ";
-    merges += "[" + json_quote(left) + "," + json_quote(right) + "]";
+    merges.append("[").append(json_quote(left)).append(",").append(json_quote(right)).append("]");
   };
   for (const std::string& word : make_lexicon(6000)) {
     for (size_t i = 1; i < word.size(); ++i) add_merge(word.substr(0, i), word.substr(i, 1));
