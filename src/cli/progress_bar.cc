@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/human.h"
+#include "base/human.h"
 #include "cli/terminal.h"
 
 namespace atom::cli {
