@@ -29,7 +29,7 @@ std::string render_progress(const Progress& progress, int width) {
                                 human_bytes(progress.total));
   if (rate > 0) {
     end += fmt::format(", {}/s, {} left",
-                       human_bytes(static_cast<uint64_t>(rate)),
+                       human_bytes(static_cast<int64_t>(rate)),
                        human_duration((total - done) / rate));
   }
   // One column stays free: some terminals wrap when the last one is written.

@@ -16,14 +16,14 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 TEST(RenderProgress, ShowsBytesRateAndTimeLeft) {
   EXPECT_EQ(render_progress({"loading", kGiB, 4 * kGiB, 2.0}, 100),
             "loading  25% [==========                              ]"
-            " 1.00 GiB / 4.00 GiB, 512 MiB/s, 6.00 s left");
+            " 1.0 GiB / 4.0 GiB, 512.0 MiB/s, 6.00 s left");
 }
 
 TEST(RenderProgress, FitsANarrowTerminal) {
   const Progress progress{"loading", kGiB, 4 * kGiB, 2.0};
   EXPECT_EQ(render_progress(progress, 70).size(), 69u);
   EXPECT_EQ(render_progress(progress, 60),
-            "loading  25%  1.00 GiB / 4.00 GiB, 512 MiB/s, 6.00 s left");
+            "loading  25%  1.0 GiB / 4.0 GiB, 512.0 MiB/s, 6.00 s left");
   EXPECT_EQ(render_progress(progress, 12), "loading  25");
   EXPECT_EQ(render_progress(progress, 0), "");
 }
