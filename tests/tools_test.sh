@@ -99,6 +99,12 @@ sed -i 's/up.cc/up_avx2.cc/' src/upper/CMakeLists.txt
 sed -i '1d' src/upper/up_avx2.cc
 expect_pass layers "an instruction set in a file for it"
 
+# An instruction set's file that reaches a C++ header through a header of ours.
+sed -i '1i #include "base/low.h"' src/upper/up_avx2.cc
+sed -i '1a #include <vector>' src/base/low.h
+expect_fail layers "inline C++ in a file for an instruction set" \
+  'up_avx2.cc:1: .* includes <vector> through src/base/low.h:2'
+
 fresh_tree
 echo 'const char* home() { return std::getenv("HOME"); }' >>src/base/low.cc
 expect_fail layers "the environment read outside base/env.cc" 'src/base/low.cc:6: the environment'

@@ -6,6 +6,8 @@ usage: tools/check_layers.py [ROOT]
 Fails, naming file and line, on
 - an #include of another folder that cmake/layers.txt does not allow;
 - #if on a vendor or instruction set outside the files that are for one;
+- a file built for an instruction set (_avx2.cc, _avx512.cc) that includes, directly or not, a C++
+  standard header: the linker could merge its inline functions into code for every machine;
 - an environment variable read outside base/env.cc (tests may);
 - <nlohmann/json.hpp> in a header, which costs every includer a second of compile time;
 - a header without #pragma once, or a source that no CMakeLists.txt names.
@@ -23,7 +25,13 @@ CONDITION = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b(.*)$")
 VENDOR = re.compile(
     r"__x86_64|__i386|__aarch64|__arm|__ARM|__AVX|__SSE|__FMA|__AMX|__F16C|_M_X64|_M_ARM"
     r"|__CUDA|__HIP|__NVCC|\w*_(?:CUDA|HIP|ROCM|NCCL|AVX2|AVX512|AMX|NEON)\b")
-ARCH_FILE = re.compile(r"_(?:avx2|avx512|amx|neon|cuda|hip|sm\d+|gfx\d+)\.\w+$|\.cuh?$")
+SYSTEM_INCLUDE = re.compile(r"^\s*#\s*include\s+<([^>]+)>")
+# _simd.h and _inl.h hold the body that the files for several instruction sets share.
+ARCH_FILE = re.compile(
+    r"_(?:avx2|avx512|amx|neon|cuda|hip|sm\d+|gfx\d+)\.\w+$|_(?:simd|inl)\.h$|\.cuh?$")
+CPU_ARCH_SOURCE = re.compile(r"_(?:avx2|avx512|amx|neon)\.cc$")
+PLAIN_HEADERS = {"immintrin.h", "float.h", "limits.h", "math.h", "stddef.h", "stdint.h",
+                 "string.h", "cstddef", "cstdint"}
 TEST_FILE = re.compile(r"_(?:test|bench|fuzz)\.cc$")
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
@@ -96,6 +104,26 @@ def may_name_vendor(source):
     return source.parts[0] == "ops" and source.name == source.parent.name + ".cc"
 
 
+def system_includes(root, path, seen):
+    """Yields (file, line, header) for each <header> that `path` includes, directly or not."""
+    if path in seen or not path.exists():
+        return
+    seen.add(path)
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if match := SYSTEM_INCLUDE.match(line):
+            yield path, number, match[1]
+        elif match := INCLUDE.match(line):
+            yield from system_includes(root, root / "src" / match[1], seen)
+
+
+def arch_problems(root, path):
+    for file, number, header in system_includes(root, path, set()):
+        if header not in PLAIN_HEADERS:
+            line = number if file == path else 1
+            through = "" if file == path else f" through {file.relative_to(root)}:{number}"
+            yield line, f"a file for one instruction set includes <{header}>{through}"
+
+
 def is_named_in_cmake(root, path):
     for folder in path.parents:
         lists = folder / "CMakeLists.txt"
@@ -121,6 +149,8 @@ def check_file(layers, root, path):
         problems.append((1, "header without #pragma once"))
     if not is_header and not is_named_in_cmake(root, path):
         problems.append((1, "no CMakeLists.txt names this source"))
+    if CPU_ARCH_SOURCE.search(source.name):
+        problems += arch_problems(root, path)
     for number, line in enumerate(text.splitlines(), 1):
         if match := INCLUDE.match(line):
             if problem := include_problem(layers, source, match[1]):
