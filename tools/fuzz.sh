@@ -15,7 +15,7 @@ if [ ! -f build/fuzz/build.ninja ]; then
     exit 1
   }
 fi
-mapfile -t targets < <(ninja -C build/fuzz -t targets all | sed -n 's/^\([a-z0-9_]*_fuzz\): phony$/\1/p')
+mapfile -t targets < <(ninja -C build/fuzz -t targets all | sed -n 's,^.*/\([a-z0-9_]*_fuzz\): CXX_EXECUTABLE_LINKER.*,\1,p')
 if [ $# -gt 0 ]; then targets=("$@"); fi
 if [ ${#targets[@]} -eq 0 ]; then
   echo "fuzz: there is no fuzz target" >&2
