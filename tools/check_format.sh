@@ -18,7 +18,8 @@ if [ ${#files[@]} -eq 0 ]; then
   echo "check_format: no source found in $*" >&2
   exit 1
 fi
-if ! "$formatter" --dry-run --Werror "${files[@]}"; then
+if ! output=$("$formatter" --dry-run --Werror "${files[@]}" 2>&1); then
+  grep ': error: ' <<<"$output" | head -n 30
   echo "check_format: format with: $formatter -i FILE" >&2
   exit 1
 fi
