@@ -40,8 +40,8 @@ struct ModelConfigDefaults {
   SlidingWindowRule sliding_window_rule = SlidingWindowRule::kNone;
   int32_t sliding_window = 0;      // 0: no window
   int32_t max_window_layers = 28;  // kUseSlidingWindow only
-  std::optional<int32_t> bos_token_id;
-  std::optional<int32_t> eos_token_id;
+  std::optional<int32_t> bos_token_id = std::nullopt;
+  std::optional<int32_t> eos_token_id = std::nullopt;
 };
 
 struct ModelConfig {

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "loader/checkpoint.h"
-#include "loader/weight_mapping.h"
+#include "nn/weight_mapping.h"
 #include "nn/module.h"
 
 namespace atom {

@@ -8,7 +8,7 @@
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
-#include "loader/weight_mapping.h"
+#include "nn/weight_mapping.h"
 
 namespace atom {
 

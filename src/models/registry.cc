@@ -1,5 +1,7 @@
 #include "models/registry.h"
 
+#include <nlohmann/json.hpp>
+
 namespace atom {
 
 // One factory per file of this folder.

@@ -35,6 +35,13 @@ int64_t Module::parameter_bytes() const {
   return bytes;
 }
 
+int64_t Module::resident_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, parameter] : parameters_) bytes += parameter->num_bytes();
+  for (const auto& [name, child] : children_) bytes += child->resident_bytes();
+  return bytes;
+}
+
 void Module::allocate_parameters() {
   for (const NamedParameter& named : named_parameters()) named.parameter->allocate();
 }

@@ -31,6 +31,10 @@ class Module {
   int64_t parameter_bytes() const;
   void allocate_parameters();
 
+  // Bytes that this module and all below it hold once loaded, known before anything is allocated.
+  // A module that repacks its parameters or keeps tables says so here.
+  virtual int64_t resident_bytes() const;
+
   // Called once when every parameter is loaded: repack or requantise weights here. An override
   // calls Module::finish_load, which recurses into the children.
   virtual Status finish_load(const Stream& stream);

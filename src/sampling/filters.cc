@@ -62,19 +62,22 @@ std::span<RankKey> narrow_to_bucket(std::span<RankKey> keys,
                                     double target,
                                     const Masses& masses,
                                     double& above) {
-  const auto [worst, best] = std::minmax_element(keys.begin(), keys.end());
-  const float top = key_logit(*best);
-  const float range = top - key_logit(*worst);
+  RankKey best = keys[0];
+  RankKey worst = keys[0];
+  for (RankKey key : keys) {
+    best = std::max(best, key);
+    worst = std::min(worst, key);
+  }
+  const float top = key_logit(best);
+  const float range = top - key_logit(worst);
   const Buckets buckets{top, Buckets::kNumBuckets / range};
   if (!std::isfinite(range) || !std::isfinite(buckets.scale)) return keys;
 
   std::array<double, Buckets::kNumBuckets> bucket_mass{};
-  int last_used = 0;
   masses.for_each(keys, [&](RankKey, float logit, float mass) {
-    const int bucket = buckets.of(logit);
-    bucket_mass[static_cast<size_t>(bucket)] += mass;
-    last_used = std::max(last_used, bucket);
+    bucket_mass[static_cast<size_t>(buckets.of(logit))] += mass;
   });
+  const int last_used = buckets.of(key_logit(worst));
   int chosen = 0;
   while (chosen < last_used && above + bucket_mass[static_cast<size_t>(chosen)] < target) {
     above += bucket_mass[static_cast<size_t>(chosen++)];
@@ -141,7 +144,7 @@ Cut choose_cut(const LogitsRow& row, const SamplingParams& params, RowScratch& s
   // is needed.
   const double needless = (1.0 - top_p) * total / static_cast<double>(row.vocab_size);
   const float bound = row.max + params.temperature * static_cast<float>(std::log(needless));
-  keys = tokens_from(row, std::max(lowest, bound), scratch);
+  keys = tokens_from(row, std::clamp(bound, lowest, row.max), scratch);
   return cut_at(last_within_mass(keys, top_p * total, masses));
 }
 

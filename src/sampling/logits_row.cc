@@ -33,15 +33,6 @@ float reached_by(const LogitsRow& row, int64_t k, RowScratch& scratch) {
 
 }  // namespace
 
-float key_logit(RankKey key) {
-  const uint32_t ordered = static_cast<uint32_t>(key >> 32);
-  return std::bit_cast<float>(ordered ^ ((ordered >> 31) != 0 ? 0x80000000u : 0xffffffffu));
-}
-
-int32_t key_token_id(RankKey key) {
-  return static_cast<int32_t>(~static_cast<uint32_t>(key));
-}
-
 LogitsRow scan_row(const float* logits, int64_t vocab_size, RowScratch& scratch) {
   LogitsRow row{.logits = logits, .vocab_size = vocab_size};
   scratch.block_max.resize(static_cast<size_t>(num_blocks(row)));

@@ -3,6 +3,7 @@
 // deterministic. -inf means "never" and is not ranked.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -13,8 +14,14 @@ namespace atom {
 // A token and its logit in one number; a larger key is a better token.
 using RankKey = uint64_t;
 
-float key_logit(RankKey key);
-int32_t key_token_id(RankKey key);
+inline float key_logit(RankKey key) {
+  const uint32_t ordered = static_cast<uint32_t>(key >> 32);
+  return std::bit_cast<float>(ordered ^ ((ordered >> 31) != 0 ? 0x80000000u : 0xffffffffu));
+}
+
+inline int32_t key_token_id(RankKey key) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(key));
+}
 
 // Memory that one thread reuses from row to row.
 struct RowScratch {

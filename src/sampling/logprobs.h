@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "sampling/logits_row.h"
-#include "scheduler/scheduler_output.h"
+#include "config/token_logprobs.h"
 
 namespace atom {
 

@@ -10,7 +10,9 @@
 #include "sampling/row_kernels.h"
 
 // gcc 12 takes the deliberately undefined operand of unmasked AVX-512 intrinsics for a mistake.
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 #define ATOM_INLINE static inline __attribute__((always_inline))
 

@@ -16,7 +16,7 @@
 #include "sampling/logit_edits.h"
 #include "sampling/logits_row.h"
 #include "sampling/sampling_state.h"
-#include "scheduler/scheduler_output.h"
+#include "config/token_logprobs.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 

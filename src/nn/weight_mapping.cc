@@ -1,4 +1,4 @@
-#include "loader/weight_mapping.h"
+#include "nn/weight_mapping.h"
 
 #include <charconv>
 #include <string_view>
