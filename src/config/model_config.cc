@@ -43,10 +43,12 @@ Status read_sizes(const ConfigReader& reader,
       require("vocab_size", kMaxVocabSize, "the number of token ids", &config->vocab_size));
   RETURN_IF_ERROR(
       require("hidden_size", kMaxWidth, "the width of the model", &config->hidden_size));
-  RETURN_IF_ERROR(require("intermediate_size",
-                          kMaxWidth,
-                          "the width of the feed-forward layers",
-                          &config->intermediate_size));
+  if (defaults.requires_intermediate_size || reader.has("intermediate_size")) {
+    RETURN_IF_ERROR(require("intermediate_size",
+                            kMaxWidth,
+                            "the width of the feed-forward layers",
+                            &config->intermediate_size));
+  }
   RETURN_IF_ERROR(
       require("num_hidden_layers", kMaxLayers, "the number of layers", &config->num_hidden_layers));
   RETURN_IF_ERROR(require(

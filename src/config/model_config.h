@@ -29,6 +29,8 @@ enum class SlidingWindowRule {
 
 // What a missing key means, which differs by architecture. A row of the model registry has one.
 struct ModelConfigDefaults {
+  // False for models of experts only, whose files need not have it; then it is 0.
+  bool requires_intermediate_size = true;
   int32_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   int32_t num_key_value_heads = 0;  // 0: num_attention_heads
   int32_t max_position_embeddings = 2048;

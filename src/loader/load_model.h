@@ -52,7 +52,7 @@ struct LoadOptions {
   ThreadPool* pool = nullptr;  // needed
   bool use_mmap = true;        // false reads the files, one at a time
   // Bytes copied so far and in all. Called from any thread of the pool, one call at a time.
-  std::function<void(uint64_t done, uint64_t total)> progress;
+  std::function<void(uint64_t done, uint64_t total)> progress = {};
 };
 
 struct LoadReport {
