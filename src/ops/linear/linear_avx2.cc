@@ -54,29 +54,30 @@ inline __attribute__((always_inline)) void one_value(const char* weight,
   }
 }
 
+inline void prefetch_share(const Prefetch& prefetch, const char* from) {
+  if (prefetch.into_l1) {
+    for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T0);
+  } else {
+    for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T1);
+  }
+}
+
 // Columns [0, 8 kVectors) after `weight` and `sums_memory`.
 template <typename Step, int kRows, int kVectors>
-inline __attribute__((always_inline)) void multiply_columns(const char* weight,
-                                                            const float* x,
-                                                            int64_t steps,
-                                                            bool first,
-                                                            float* sums_memory,
-                                                            const char* prefetch,
-                                                            int prefetch_lines) {
+inline __attribute__((always_inline)) void multiply_columns(
+    const char* weight, const float* x, int64_t steps, float* sums_memory, Prefetch prefetch) {
   constexpr int64_t kWeightStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
   __m256 sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] =
-          first ? _mm256_setzero_ps() : _mm256_loadu_ps(sums_memory + r * kPanelColumns + v * 8);
+      sums[r][v] = _mm256_loadu_ps(sums_memory + r * kPanelColumns + v * 8);
     }
   }
+  const char* ahead = static_cast<const char*>(prefetch.from);
   for (int64_t step = 0; step < steps; ++step) {
     if (step % kStepUnroll == 0) {
-      for (int line = 0; line < prefetch_lines; ++line) {
-        _mm_prefetch(prefetch + line * 64, _MM_HINT_T0);
-      }
-      prefetch += prefetch_lines * 64;
+      prefetch_share(prefetch, ahead);
+      ahead += prefetch.lines * 64;
     }
     one_value<Step, 0, kRows, kVectors>(weight, x, sums);
     if constexpr (Step::kValues == 2) one_value<Step, 1, kRows, kVectors>(weight, x, sums);
@@ -91,23 +92,24 @@ inline __attribute__((always_inline)) void multiply_columns(const char* weight,
 }
 
 template <typename Step, int kRows>
-void multiply_rows(const char* weight,
-                   const float* x,
-                   int64_t steps,
-                   bool first,
-                   float* sums,
-                   const char* prefetch,
-                   int prefetch_lines) {
+void multiply_rows(
+    const char* weight, const float* x, int64_t steps, float* sums, Prefetch prefetch) {
   constexpr int kVectors = kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
-  for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
-    // The first columns' pass prefetches for all.
-    multiply_columns<Step, kRows, kVectors>(weight + column / 8 * Step::kWeightVectorSize,
-                                            x,
-                                            steps,
-                                            first,
-                                            sums + column,
-                                            prefetch,
-                                            column == 0 ? prefetch_lines : 0);
+  constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
+  // So that what the first columns' pass reads is still in the first-level cache for the others'.
+  constexpr int64_t kPassSteps = 64;
+  for (int64_t begin = 0; begin < steps; begin += kPassSteps) {
+    const int64_t pass_steps = steps - begin < kPassSteps ? steps - begin : kPassSteps;
+    const char* ahead =
+        static_cast<const char*>(prefetch.from) + begin / kStepUnroll * prefetch.lines * 64;
+    for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
+      multiply_columns<Step, kRows, kVectors>(
+          weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
+          x + begin * kRows * Step::kValues,
+          pass_steps,
+          sums + column,
+          {ahead, column == 0 ? prefetch.lines : 0, prefetch.into_l1});
+    }
   }
 }
 
@@ -116,10 +118,8 @@ void multiply(int rows,
               const void* panel,
               const void* packed_x,
               int64_t steps,
-              bool first,
               float* sums,
-              const void* prefetch,
-              int prefetch_lines) {
+              Prefetch prefetch) {
   static constexpr decltype(&multiply_rows<Step, 1>) kByRows[kMaxTileRows] = {
       multiply_rows<Step, 1>,
       multiply_rows<Step, 2>,
@@ -127,13 +127,8 @@ void multiply(int rows,
       multiply_rows<Step, 4>,
       multiply_rows<Step, 5>,
       multiply_rows<Step, 6>};
-  kByRows[rows - 1](static_cast<const char*>(panel),
-                    static_cast<const float*>(packed_x),
-                    steps,
-                    first,
-                    sums,
-                    static_cast<const char*>(prefetch),
-                    prefetch_lines);
+  kByRows[rows - 1](
+      static_cast<const char*>(panel), static_cast<const float*>(packed_x), steps, sums, prefetch);
 }
 
 struct ReadBFloat16 {

@@ -53,28 +53,29 @@ inline __attribute__((always_inline)) void one_step(const char* weight,
   }
 }
 
+inline void prefetch_share(const Prefetch& prefetch, const char* from) {
+  if (prefetch.into_l1) {
+    for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T0);
+  } else {
+    for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T1);
+  }
+}
+
 template <typename Step, int kRows>
-void multiply_rows(const char* weight,
-                   const int32_t* x,
-                   int64_t steps,
-                   bool first,
-                   float* sums_memory,
-                   const char* prefetch,
-                   int prefetch_lines) {
+void multiply_rows(
+    const char* weight, const int32_t* x, int64_t steps, float* sums_memory, Prefetch prefetch) {
   constexpr int64_t kWeightStepSize = kVectors * Step::kWeightVectorSize;
   __m512 sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] =
-          first ? _mm512_setzero_ps() : _mm512_loadu_ps(sums_memory + r * kPanelColumns + v * 16);
+      sums[r][v] = _mm512_loadu_ps(sums_memory + r * kPanelColumns + v * 16);
     }
   }
+  const char* ahead = static_cast<const char*>(prefetch.from);
   int64_t step = 0;
   for (; step + kStepUnroll <= steps; step += kStepUnroll) {
-    for (int line = 0; line < prefetch_lines; ++line) {
-      _mm_prefetch(prefetch + line * 64, _MM_HINT_T0);
-    }
-    prefetch += prefetch_lines * 64;
+    prefetch_share(prefetch, ahead);
+    ahead += prefetch.lines * 64;
     for (int u = 0; u < kStepUnroll; ++u) {
       one_step<Step, kRows>(weight + u * kWeightStepSize, x + u * kRows, sums);
     }
@@ -98,10 +99,8 @@ void multiply(int rows,
               const void* panel,
               const void* packed_x,
               int64_t steps,
-              bool first,
               float* sums,
-              const void* prefetch,
-              int prefetch_lines) {
+              Prefetch prefetch) {
   static constexpr decltype(&multiply_rows<Step, 1>) kByRows[kMaxTileRows] = {
       multiply_rows<Step, 1>,
       multiply_rows<Step, 2>,
@@ -112,10 +111,8 @@ void multiply(int rows,
   kByRows[rows - 1](static_cast<const char*>(panel),
                     static_cast<const int32_t*>(packed_x),
                     steps,
-                    first,
                     sums,
-                    static_cast<const char*>(prefetch),
-                    prefetch_lines);
+                    prefetch);
 }
 
 // 4-byte steps as they lie in memory; the last, if incomplete, ends in zeros.

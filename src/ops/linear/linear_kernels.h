@@ -9,8 +9,15 @@ namespace atom::ops::linear_kernels {
 
 constexpr int kPanelColumns = 64;
 constexpr int kMaxTileRows = 6;
-// multiply() prefetches once per this many steps.
 constexpr int kStepUnroll = 4;
+
+// What a multiplication brings into a cache meanwhile: `lines` cache lines every kStepUnroll steps,
+// ascending from `from`.
+struct Prefetch {
+  const void* from;
+  int lines;
+  bool into_l1;  // else into the second-level cache
+};
 
 struct KernelTable {
   // Bytes of one step of a panel, and of one row's step of packed activations.
@@ -20,16 +27,13 @@ struct KernelTable {
   // `rows` rows of activations, row_stride bytes apart, to [steps][rows] with zeros past k.
   void (*pack_x)(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed);
 
-  // sums[rows][64] = (first ? 0 : sums) + packed x times the panel, over `steps` steps ascending.
-  // Every kStepUnroll steps also prefetches the next `prefetch_lines` cache lines.
+  // sums[rows][64] += packed x times the panel, over `steps` steps ascending.
   void (*multiply)(int rows,
                    const void* panel,
                    const void* packed_x,
                    int64_t steps,
-                   bool first,
                    float* sums,
-                   const void* prefetch,
-                   int prefetch_lines);
+                   Prefetch prefetch);
 
   // y[r][c] = sums[r][c] + bias[c] for c < columns, rounded once; bias may be null.
   void (*store_float)(

@@ -17,7 +17,7 @@ namespace roofs_kernels {
 uint64_t read_scalar(const char* data, int64_t size, int64_t ahead) {
   __m128i sum = _mm_setzero_si128();
   for (int64_t offset = 0; offset < size; offset += 64) {
-    _mm_prefetch(data + offset + ahead, _MM_HINT_T0);
+    if (ahead != 0) _mm_prefetch(data + offset + ahead, _MM_HINT_T1);
     for (int i = 0; i < 64; i += 16) {
       sum =
           _mm_xor_si128(sum, _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + offset + i)));
@@ -86,7 +86,7 @@ double measure_read(ThreadPool& pool, double seconds) {
                                        : isa == CpuIsa::kAvx2 ? roofs_kernels::read_avx2
                                                               : roofs_kernels::read_scalar;
   // No one distance is the best on every machine or at every load.
-  constexpr int64_t kAhead[] = {1024, 2048, 4096, 8192};
+  constexpr int64_t kAhead[] = {0, 1024, 2048, 4096};
   const char* data = static_cast<const char*>(read_buffer().raw_data());
   const int64_t share = kWindowSize / pool.num_threads() / 1024 * 1024;
   constexpr int64_t kNumWindows = kBufferSize / kWindowSize;

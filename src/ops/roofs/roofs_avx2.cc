@@ -9,7 +9,7 @@ uint64_t read_avx2(const char* data, int64_t size, int64_t ahead) {
   for (int64_t offset = 0; offset < size; offset += 512) {
     const char* block = data + offset;
     for (int half = 0; half < 16; ++half) {
-      if (half % 2 == 0) _mm_prefetch(block + ahead + half * 32, _MM_HINT_T0);
+      if (ahead != 0 && half % 2 == 0) _mm_prefetch(block + ahead + half * 32, _MM_HINT_T1);
       sums[half % 4] = _mm256_xor_si256(
           sums[half % 4], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + half * 32)));
     }

@@ -31,7 +31,7 @@ uint64_t read_avx512(const char* data, int64_t size, int64_t ahead) {
   for (int64_t offset = 0; offset < size; offset += 1024) {
     const char* block = data + offset;
     for (int line = 0; line < 16; ++line) {
-      _mm_prefetch(block + ahead + line * 64, _MM_HINT_T0);
+      if (ahead != 0) _mm_prefetch(block + ahead + line * 64, _MM_HINT_T1);
       sums[line % 4] = _mm512_xor_si512(sums[line % 4], _mm512_loadu_si512(block + line * 64));
     }
   }

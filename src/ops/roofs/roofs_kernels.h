@@ -5,8 +5,8 @@
 
 namespace atom::ops::roofs_kernels {
 
-// Reads `size` bytes (a multiple of 1024), prefetching `ahead` bytes ahead; the result depends on
-// all of them.
+// Reads `size` bytes (a multiple of 1024), prefetching into the second-level cache `ahead` bytes
+// ahead, or leaving that to the processor when 0; the result depends on all of them.
 using ReadLoop = uint64_t (*)(const char* data, int64_t size, int64_t ahead);
 // Runs `iterations` rounds of independent multiply-adds in registers and returns the floating point
 // operations done (2 for a multiply-add).
