@@ -37,6 +37,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -52,12 +53,13 @@ namespace atom {
 // What a step's answer changed for one sequence.
 struct SequenceUpdate {
   SequenceId id = 0;
-  std::vector<int32_t> token_ids;              // new output, a stop token included
-  std::vector<TokenLogprobs> logprobs;         // one per token when asked for
-  std::vector<TokenLogprobs> prompt_logprobs;  // the next of them in order, each once
+  std::vector<int32_t> token_ids = {};         // new output, a stop token included
+  std::vector<TokenLogprobs> logprobs = {};    // one per token when asked for
+  std::vector<TokenLogprobs> prompt_logprobs = {};  // the next of them in order, each once
   FinishReason finish_reason = FinishReason::kNone;
-  std::optional<int32_t> stop_token_id;  // only with kStop
+  std::optional<int32_t> stop_token_id = {};  // only with kStop
   int32_t num_cached_prompt_tokens = 0;  // prompt tokens that need not be computed
+  std::string error = {};                // with kError: why
 };
 
 struct SchedulerStats {
