@@ -198,6 +198,21 @@ Status PreTokenizer::apply(std::string_view valid_text, bool at_start, PreTokeni
 Status PreTokenizer::split(const Step& step, PreTokenized* result) const {
   std::vector<TextSpan>& out = result->next_pieces;
   out.clear();
+  if (result->pieces.size() == 1 && step.behavior == SplitBehavior::kIsolated &&
+      result->pieces[0].size() == result->text.size()) {
+    // The patterns of the known families leave no gaps: their matches are the pieces.
+    RETURN_IF_ERROR(step.pattern->find_all(result->text, &out));
+    size_t done = 0;
+    for (const TextSpan& match : out) {
+      if (match.begin != done) break;
+      done = match.end;
+    }
+    if (done == result->text.size()) {
+      result->pieces.swap(out);
+      return {};
+    }
+    out.clear();
+  }
   for (const TextSpan& piece : result->pieces) {
     result->matches.clear();
     RETURN_IF_ERROR(step.pattern->find_all(

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,8 +14,12 @@
 
 namespace atom {
 
+// A part of a text of less than 4 GiB.
 struct TextSpan {
-  size_t begin, end;
+  TextSpan(size_t begin_, size_t end_)
+      : begin(static_cast<uint32_t>(begin_)), end(static_cast<uint32_t>(end_)) {}
+  size_t size() const { return end - begin; }
+  uint32_t begin, end;
 };
 
 class Regex {
