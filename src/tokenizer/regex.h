@@ -1,5 +1,6 @@
 // Regular expressions of tokenizer files that no hand-written matcher covers, through PCRE2 with
-// Unicode classes. Matching is bounded: a pattern that backtracks without end gives an error.
+// Unicode classes (its \s has U+180E besides White_Space). Matching is bounded: a pattern that
+// backtracks without end gives an error.
 // Immutable and thread-safe.
 #pragma once
 

@@ -19,7 +19,7 @@ namespace atom {
 namespace {
 
 // Normalization makes a text up to 11 times as long, and spans count bytes in 32 bits.
-constexpr size_t kMaxTextSize = size_t{128} << 20;
+constexpr size_t kMaxTextSize = size_t{64} << 20;
 // Workspaces kept for later calls; each holds a piece cache of 1 MiB.
 constexpr size_t kMaxIdleWorkspaces = 16;
 // Scratch larger than this is given back after a call.

@@ -275,7 +275,7 @@ TEST(Tokenizer, ByteLevelAddsItsPrefixSpacePerPiece) {
 
 TEST(Tokenizer, TextLimitIsAnError) {
   const auto tokenizer = make(with_model(kModel));
-  EXPECT_FALSE(tokenizer->encode(std::string((size_t{128} << 20) + 1, 'a'), false).ok());
+  EXPECT_FALSE(tokenizer->encode(std::string((size_t{64} << 20) + 1, 'a'), false).ok());
 }
 
 TEST(Tokenizer, CanBeUsedByManyThreads) {
