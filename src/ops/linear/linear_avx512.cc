@@ -53,7 +53,10 @@ inline __attribute__((always_inline)) void one_step(const char* weight,
   }
 }
 
-inline void prefetch_share(const Prefetch& prefetch, const char* from) {
+// Always inline: gcc takes a function that only prefetches for one without effect and drops the
+// call.
+inline __attribute__((always_inline)) void prefetch_share(const Prefetch& prefetch,
+                                                          const char* from) {
   if (prefetch.into_l1) {
     for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T0);
   } else {
@@ -193,18 +196,21 @@ void store_rows(
 
 const KernelTable kAvx512BFloat16 = {kVectors * BFloat16Step::kWeightVectorSize,
                                      4,
+                                     kMaxTileRows,
                                      pack_bfloat16,
                                      multiply<BFloat16Step>,
                                      store_rows<StoreFloat32>,
                                      store_rows<StoreBFloat16>};
 const KernelTable kAvx512Float16 = {kVectors * Float16Step::kWeightVectorSize,
                                     4,
+                                    kMaxTileRows,
                                     pack_float16,
                                     multiply<Float16Step>,
                                     store_rows<StoreFloat32>,
                                     store_rows<StoreFloat16>};
 const KernelTable kAvx512Float32 = {kVectors * Float32Step::kWeightVectorSize,
                                     4,
+                                    kMaxTileRows,
                                     pack_float32,
                                     multiply<Float32Step>,
                                     store_rows<StoreFloat32>,
