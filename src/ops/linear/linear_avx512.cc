@@ -1,0 +1,213 @@
+// Tiles of up to 6 rows x 64 columns: 24 sums in registers, 4 weight vectors, and the broadcast of
+// an activation, so that 10 loads feed 24 multiply-adds.
+#include <immintrin.h>
+#include <string.h>
+
+#include "ops/linear/linear_kernels.h"
+
+// gcc 12 warns of its own _mm512_undefined_ps().
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+namespace atom::ops::linear_kernels {
+namespace {
+
+constexpr int kVectors = kPanelColumns / 16;
+
+// One 4-byte value a row and step: two bfloat16 or one float32.
+struct BFloat16Step {
+  static constexpr int64_t kWeightVectorSize = 64;
+  static inline __m512i load(const char* weight) { return _mm512_loadu_si512(weight); }
+  static inline __m512 add(__m512 sum, __m512i weight, __m512i x) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)weight, (__m512bh)x);
+  }
+};
+
+struct Float32Step {
+  static constexpr int64_t kWeightVectorSize = 64;
+  static inline __m512i load(const char* weight) { return _mm512_loadu_si512(weight); }
+  static inline __m512 add(__m512 sum, __m512i weight, __m512i x) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(weight), _mm512_castsi512_ps(x), sum);
+  }
+};
+
+struct Float16Step {
+  static constexpr int64_t kWeightVectorSize = 32;
+  static inline __m512i load(const char* weight) {
+    return _mm512_castps_si512(
+        _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight))));
+  }
+  static inline __m512 add(__m512 sum, __m512i weight, __m512i x) {
+    return Float32Step::add(sum, weight, x);
+  }
+};
+
+template <typename Step, int kRows>
+inline __attribute__((always_inline)) void one_step(const char* weight,
+                                                    const int32_t* x,
+                                                    __m512 (&sums)[kRows][kVectors]) {
+  __m512i w[kVectors];
+  for (int v = 0; v < kVectors; ++v) w[v] = Step::load(weight + v * Step::kWeightVectorSize);
+  for (int r = 0; r < kRows; ++r) {
+    const __m512i broadcast = _mm512_set1_epi32(x[r]);
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = Step::add(sums[r][v], w[v], broadcast);
+  }
+}
+
+inline void prefetch_share(const Prefetch& prefetch, const char* from) {
+  if (prefetch.into_l1) {
+    for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T0);
+  } else {
+    for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T1);
+  }
+}
+
+template <typename Step, int kRows>
+void multiply_rows(
+    const char* weight, const int32_t* x, int64_t steps, float* sums_memory, Prefetch prefetch) {
+  constexpr int64_t kWeightStepSize = kVectors * Step::kWeightVectorSize;
+  __m512 sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[r][v] = _mm512_loadu_ps(sums_memory + r * kPanelColumns + v * 16);
+    }
+  }
+  const char* ahead = static_cast<const char*>(prefetch.from);
+  int64_t step = 0;
+  for (; step + kStepUnroll <= steps; step += kStepUnroll) {
+    prefetch_share(prefetch, ahead);
+    ahead += prefetch.lines * 64;
+    for (int u = 0; u < kStepUnroll; ++u) {
+      one_step<Step, kRows>(weight + u * kWeightStepSize, x + u * kRows, sums);
+    }
+    weight += kStepUnroll * kWeightStepSize;
+    x += kStepUnroll * kRows;
+  }
+  for (; step < steps; ++step) {
+    one_step<Step, kRows>(weight, x, sums);
+    weight += kWeightStepSize;
+    x += kRows;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      _mm512_storeu_ps(sums_memory + r * kPanelColumns + v * 16, sums[r][v]);
+    }
+  }
+}
+
+template <typename Step>
+void multiply(int rows,
+              const void* panel,
+              const void* packed_x,
+              int64_t steps,
+              float* sums,
+              Prefetch prefetch) {
+  static constexpr decltype(&multiply_rows<Step, 1>) kByRows[kMaxTileRows] = {
+      multiply_rows<Step, 1>,
+      multiply_rows<Step, 2>,
+      multiply_rows<Step, 3>,
+      multiply_rows<Step, 4>,
+      multiply_rows<Step, 5>,
+      multiply_rows<Step, 6>};
+  kByRows[rows - 1](static_cast<const char*>(panel),
+                    static_cast<const int32_t*>(packed_x),
+                    steps,
+                    sums,
+                    prefetch);
+}
+
+// 4-byte steps as they lie in memory; the last, if incomplete, ends in zeros.
+void pack_words(const void* x, int64_t row_stride, int rows, int64_t row_size, void* packed) {
+  const int64_t whole = row_size / 4;
+  for (int r = 0; r < rows; ++r) {
+    const char* from = static_cast<const char*>(x) + r * row_stride;
+    char* to = static_cast<char*>(packed) + r * 4;
+    for (int64_t i = 0; i < whole; ++i) memcpy(to + i * rows * 4, from + i * 4, 4);
+    if (row_size % 4 != 0) {
+      memset(to + whole * rows * 4, 0, 4);
+      memcpy(to + whole * rows * 4, from + whole * 4, row_size % 4);
+    }
+  }
+}
+
+void pack_bfloat16(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
+  pack_words(x, row_stride, rows, in_features * 2, packed);
+}
+
+void pack_float32(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
+  pack_words(x, row_stride, rows, in_features * 4, packed);
+}
+
+void pack_float16(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
+  for (int r = 0; r < rows; ++r) {
+    const uint16_t* from =
+        reinterpret_cast<const uint16_t*>(static_cast<const char*>(x) + r * row_stride);
+    float* to = static_cast<float*>(packed) + r;
+    for (int64_t k = 0; k < in_features; ++k) to[k * rows] = _cvtsh_ss(from[k]);
+  }
+}
+
+// Rounding stores of 16 values, of which those in `mask`.
+struct StoreFloat32 {
+  static constexpr int64_t kSize = 4;
+  static inline void store(char* y, __mmask16 mask, __m512 value) {
+    _mm512_mask_storeu_ps(y, mask, value);
+  }
+};
+
+struct StoreFloat16 {
+  static constexpr int64_t kSize = 2;
+  static inline void store(char* y, __mmask16 mask, __m512 value) {
+    _mm256_mask_storeu_epi16(y, mask, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+  }
+};
+
+// With integers, because vcvtneps2bf16 would flush denormals.
+struct StoreBFloat16 {
+  static constexpr int64_t kSize = 2;
+  static inline void store(char* y, __mmask16 mask, __m512 value) {
+    const __m512i bits = _mm512_castps_si512(value);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+    _mm256_mask_storeu_epi16(y, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+  }
+};
+
+template <typename Store>
+void store_rows(
+    const float* sums, int rows, int columns, const float* bias, void* y, int64_t row_stride) {
+  for (int r = 0; r < rows; ++r) {
+    char* to = static_cast<char*>(y) + r * row_stride;
+    for (int c = 0; c < columns; c += 16) {
+      const __mmask16 mask =
+          columns - c >= 16 ? 0xffff : static_cast<__mmask16>((1u << (columns - c)) - 1);
+      __m512 value = _mm512_loadu_ps(sums + r * kPanelColumns + c);
+      if (bias != nullptr) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, bias + c));
+      Store::store(to + c * Store::kSize, mask, value);
+    }
+  }
+}
+
+}  // namespace
+
+const KernelTable kAvx512BFloat16 = {kVectors * BFloat16Step::kWeightVectorSize,
+                                     4,
+                                     pack_bfloat16,
+                                     multiply<BFloat16Step>,
+                                     store_rows<StoreFloat32>,
+                                     store_rows<StoreBFloat16>};
+const KernelTable kAvx512Float16 = {kVectors * Float16Step::kWeightVectorSize,
+                                    4,
+                                    pack_float16,
+                                    multiply<Float16Step>,
+                                    store_rows<StoreFloat32>,
+                                    store_rows<StoreFloat16>};
+const KernelTable kAvx512Float32 = {kVectors * Float32Step::kWeightVectorSize,
+                                    4,
+                                    pack_float32,
+                                    multiply<Float32Step>,
+                                    store_rows<StoreFloat32>,
+                                    store_rows<StoreFloat32>};
+
+}  // namespace atom::ops::linear_kernels

@@ -1,0 +1,193 @@
+// The loops around the kernels: rows in tiles, tiles in blocks, k in chunks.
+//
+// A unit of work is one panel of columns times one block of rows. Within it k advances in chunks
+// small enough to stay in a core's cache while every tile of the block passes over them; the
+// float32 sums wait in memory between chunks, which keeps each a single ascending sum. Meanwhile
+// the tiles prefetch the following chunk, a share each, so that memory is read while the core
+// multiplies.
+#include <algorithm>
+
+#include "ops/linear/linear_variants.h"
+#include "ops/linear/run_claims.h"
+#include "tensor/dispatch.h"
+
+namespace atom::ops {
+namespace {
+
+using linear_kernels::KernelTable;
+using linear_kernels::kMaxTileRows;
+using linear_kernels::kPanelColumns;
+using linear_kernels::kStepUnroll;
+using linear_kernels::Prefetch;
+
+constexpr int64_t kCacheLine = 64;
+constexpr int64_t kMaxBlockTiles = 32;
+constexpr int64_t kMaxBlockRows = kMaxBlockTiles * kMaxTileRows;
+// Of a panel: it and the next one fit a second-level cache of 512 KiB with room to spare.
+constexpr int64_t kChunkSize = 128 << 10;
+// Multiply-adds below which waking the pool costs more than it gives.
+constexpr int64_t kMinParallelWork = 1 << 16;
+
+int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// `total` items split into `parts` runs whose lengths differ by at most one.
+struct EvenSplit {
+  int64_t total;
+  int64_t parts;
+  int64_t begin(int64_t part) const { return total * part / parts; }
+};
+
+struct Plan {
+  Plan(const KernelTable& k, const LinearCall& c, char* packed)
+      : kernels(k),
+        call(c),
+        num_steps(c.weight.data.size(1)),
+        panel_size(num_steps * k.weight_step_size),
+        num_panels(c.weight.data.size(0)),
+        tiles{c.x.size(0), ceil_div(c.x.size(0), kMaxTileRows)},
+        blocks{tiles.parts, ceil_div(tiles.parts, kMaxBlockTiles)},
+        packed_x(packed),
+        store(c.y.dtype() == DType::kFloat32 ? k.store_float : k.store) {}
+
+  const char* panel(int64_t index) const {
+    return static_cast<const char*>(call.weight.data.raw_data()) + index * panel_size;
+  }
+  char* packed_row(int64_t row) const { return packed_x + row * num_steps * kernels.x_step_size; }
+
+  const KernelTable& kernels;
+  const LinearCall& call;
+  const int64_t num_steps;
+  const int64_t panel_size;
+  const int64_t num_panels;
+  const EvenSplit tiles;   // rows of x
+  const EvenSplit blocks;  // tiles
+  char* const packed_x;    // tile after tile
+  decltype(KernelTable::store) const store;
+};
+
+void pack_tile(const Plan& plan, int64_t tile) {
+  const Tensor& x = plan.call.x;
+  const int64_t begin = plan.tiles.begin(tile);
+  const int64_t row_stride = x.stride(0) * dtype_size(x.dtype());
+  plan.kernels.pack_x(static_cast<const char*>(x.raw_data()) + begin * row_stride,
+                      row_stride,
+                      static_cast<int>(plan.tiles.begin(tile + 1) - begin),
+                      plan.call.weight.in_features,
+                      plan.packed_row(begin));
+}
+
+// What a tile that is alone prefetches of its own panel. The processor's own prefetcher does best
+// by itself for 3 and 4 rows, where a core is about as fast as its memory; measured on Zen 4.
+Prefetch stream_ahead(int rows, int unroll_lines, const char* weight) {
+  if (rows <= 2) return {weight + 2048, unroll_lines, false};
+  if (rows <= 4) return {weight, 0, false};
+  return {weight + 4096, unroll_lines, true};
+}
+
+void multiply_block(const Plan& plan, int64_t panel, int64_t block, float* sums) {
+  const KernelTable& kernels = plan.kernels;
+  const int64_t tile_begin = plan.blocks.begin(block);
+  const int64_t num_tiles = plan.blocks.begin(block + 1) - tile_begin;
+  const int64_t first_row = plan.tiles.begin(tile_begin);
+  const int64_t chunk_steps =
+      num_tiles == 1 ? plan.num_steps : kChunkSize / kernels.weight_step_size;
+  const int unroll_lines = static_cast<int>(kStepUnroll * kernels.weight_step_size / kCacheLine);
+  const int share_lines = static_cast<int>(ceil_div(unroll_lines, num_tiles));
+  std::fill_n(sums,
+              plan.tiles.begin(tile_begin + num_tiles) * kPanelColumns - first_row * kPanelColumns,
+              0.0f);
+  for (int64_t step = 0; step < plan.num_steps; step += chunk_steps) {
+    const int64_t steps = std::min(chunk_steps, plan.num_steps - step);
+    const char* weight = plan.panel(panel) + step * kernels.weight_step_size;
+    const bool last_chunk = step + steps == plan.num_steps;
+    const char* next = last_chunk && block + 1 < plan.blocks.parts
+                           ? plan.panel(panel)
+                           : weight + steps * kernels.weight_step_size;
+    for (int64_t i = 0; i < num_tiles; ++i) {
+      const int64_t row = plan.tiles.begin(tile_begin + i);
+      const int rows = static_cast<int>(plan.tiles.begin(tile_begin + i + 1) - row);
+      const Prefetch share = {
+          next + i * share_lines * (steps / kStepUnroll) * kCacheLine, share_lines, false};
+      kernels.multiply(rows,
+                       weight,
+                       plan.packed_row(row) + step * rows * kernels.x_step_size,
+                       steps,
+                       sums + (row - first_row) * kPanelColumns,
+                       num_tiles == 1 ? stream_ahead(rows, unroll_lines, weight) : share);
+    }
+  }
+}
+
+// The bias of a panel's columns as floats, or null.
+const float* panel_bias(const Tensor& bias, int64_t panel, int columns, float* out) {
+  if (!bias.defined()) return nullptr;
+  dispatch_float(bias.dtype(), [&]<typename B>(TypeTag<B>) {
+    const B* values = bias.data<B>() + panel * kPanelColumns;
+    for (int c = 0; c < columns; ++c) out[c] = to_float(values[c]);
+  });
+  return out;
+}
+
+void run_unit(const Plan& plan, int64_t unit) {
+  alignas(64) float sums[kMaxBlockRows * kPanelColumns];
+  const int64_t panel = unit / plan.blocks.parts;
+  const int64_t block = unit % plan.blocks.parts;
+  multiply_block(plan, panel, block, sums);
+
+  const Tensor& y = plan.call.y;
+  const int64_t row_begin = plan.tiles.begin(plan.blocks.begin(block));
+  const int64_t row_end = plan.tiles.begin(plan.blocks.begin(block + 1));
+  const int64_t column = panel * kPanelColumns;
+  const int columns =
+      static_cast<int>(std::min<int64_t>(kPanelColumns, plan.call.weight.out_features - column));
+  const int64_t element_size = dtype_size(y.dtype());
+  float bias[kPanelColumns];
+  plan.store(sums,
+             static_cast<int>(row_end - row_begin),
+             columns,
+             panel_bias(plan.call.bias, panel, columns, bias),
+             static_cast<char*>(y.raw_data()) + (row_begin * y.stride(0) + column) * element_size,
+             y.stride(0) * element_size);
+}
+
+void run_serially(const Plan& plan) {
+  for (int64_t tile = 0; tile < plan.tiles.parts; ++tile) pack_tile(plan, tile);
+  const int64_t num_units = plan.num_panels * plan.blocks.parts;
+  for (int64_t unit = 0; unit < num_units; ++unit) run_unit(plan, unit);
+}
+
+}  // namespace
+
+void linear_panels(const KernelTable& kernels,
+                   const Stream& stream,
+                   const LinearCall& call,
+                   Workspace& scratch) {
+  Workspace::Scope scope(scratch);
+  const int64_t num_rows = call.x.size(0);
+  const int64_t packed_row_size = call.weight.data.size(1) * kernels.x_step_size;
+  const Tensor packed_x = scratch.tensor({num_rows * packed_row_size}, DType::kUInt8);
+  if (stream.is_dry_run()) return;
+
+  const Plan plan(kernels, call, static_cast<char*>(packed_x.raw_data()));
+  ThreadPool& pool = stream.pool();
+  const int64_t work = num_rows * call.weight.out_features * call.weight.in_features;
+  if (pool.num_threads() == 1 || work < kMinParallelWork) return run_serially(plan);
+
+  if (num_rows * call.weight.in_features < kMinParallelWork) {
+    for (int64_t tile = 0; tile < plan.tiles.parts; ++tile) pack_tile(plan, tile);
+  } else {
+    pool.parallel_for(plan.tiles.parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; ++tile) pack_tile(plan, tile);
+    });
+  }
+  RunClaims claims(plan.num_panels * plan.blocks.parts, pool.num_threads());
+  pool.run([&](int worker) {
+    for (int64_t unit = claims.claim(worker); unit >= 0; unit = claims.claim(worker)) {
+      run_unit(plan, unit);
+    }
+  });
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,401 @@
+#include "ops/linear/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "ops/linear/linear_variants.h"
+#include "ops/linear/run_claims.h"
+#include "tensor/dispatch.h"
+
+namespace atom::ops {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+
+// A view [rows, columns] whose rows lie `gap` elements further apart than they must; the gaps hold
+// NaN, so that reading them shows.
+Tensor make_matrix(int64_t rows, int64_t columns, DType dtype, int64_t gap) {
+  Tensor storage = Tensor::empty({rows, columns + gap}, dtype);
+  dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
+    T* data = storage.data<T>();
+    for (int64_t i = 0; i < storage.num_elements(); ++i) data[i] = from_float<T>(NAN);
+  });
+  return storage.narrow(1, 0, columns);
+}
+
+Tensor random_matrix(int64_t rows, int64_t columns, DType dtype, int64_t gap, int seed) {
+  Tensor matrix = make_matrix(rows, columns, dtype, gap);
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = matrix.data<T>() + r * matrix.stride(0);
+      for (int64_t c = 0; c < columns; ++c) row[c] = from_float<T>(uniform(random));
+    }
+  });
+  return matrix;
+}
+
+Tensor random_vector(int64_t size, DType dtype, int seed) {
+  return random_matrix(1, size, dtype, 0, seed).view({size});
+}
+
+float value_at(const Tensor& matrix, int64_t row, int64_t column) {
+  float value = 0;
+  dispatch_float(matrix.dtype(), [&]<typename T>(TypeTag<T>) {
+    value = to_float(matrix.data<T>()[row * matrix.stride(0) + column]);
+  });
+  return value;
+}
+
+float unit_roundoff(DType dtype) {
+  if (dtype == DType::kBFloat16) return 0x1p-8f;
+  return dtype == DType::kFloat16 ? 0x1p-11f : 0x1p-24f;
+}
+
+// |y - exact| within one rounding to y's dtype and the error bound of a float32 sum.
+void expect_matches_double(const Tensor& x,
+                           const Tensor& rows,
+                           const Tensor& bias,
+                           const Tensor& y,
+                           const std::string& what) {
+  const int64_t in_features = x.size(1);
+  for (int64_t t = 0; t < y.size(0); ++t) {
+    for (int64_t n = 0; n < y.size(1); ++n) {
+      double exact = 0;
+      double magnitude = 0;
+      for (int64_t k = 0; k < in_features; ++k) {
+        const double product = double{value_at(x, t, k)} * double{value_at(rows, n, k)};
+        exact += product;
+        magnitude += std::abs(product);
+      }
+      if (bias.defined()) exact += value_at(bias.view({1, bias.size(0)}), 0, n);
+      const double tolerance = unit_roundoff(y.dtype()) * std::abs(exact) * 1.01 +
+                               0x1p-24 * (2 + std::sqrt(in_features) * 4) * (magnitude + 1);
+      ASSERT_NEAR(value_at(y, t, n), exact, tolerance) << what << " at " << t << ", " << n;
+    }
+  }
+}
+
+// Bytes of a row.
+std::vector<char> row_bytes(const Tensor& matrix, int64_t row) {
+  const int64_t element_size = dtype_size(matrix.dtype());
+  const char* begin =
+      static_cast<const char*>(matrix.raw_data()) + row * matrix.stride(0) * element_size;
+  return {begin, begin + matrix.size(1) * element_size};
+}
+
+std::vector<LinearVariant> variants_here() {
+  std::vector<LinearVariant> variants;
+  for (const LinearVariant& variant : linear_variants()) {
+    if (variant.isa <= cpu_isa()) variants.push_back(variant);
+  }
+  return variants;
+}
+
+Tensor run(const LinearVariant& variant,
+           ThreadPool& pool,
+           const Tensor& x,
+           const LinearWeight& weight,
+           const Tensor& bias,
+           DType y_dtype,
+           int64_t y_gap = 0) {
+  const Tensor y = make_matrix(x.size(0), weight.out_features, y_dtype, y_gap);
+  Workspace measure;
+  variant.launch(Stream::dry_run(), {x, weight, bias, y}, measure);
+  Workspace scratch(measure.peak_size());
+  variant.launch(Stream(&pool), {x, weight, bias, y}, scratch);
+  EXPECT_EQ(scratch.peak_size(), measure.peak_size());
+  return y;
+}
+
+struct Case {
+  int64_t rows, out_features, in_features;
+  bool bias;
+  int64_t x_gap, weight_gap, y_gap;
+};
+
+constexpr Case kCases[] = {
+    {1, 1, 1, false, 0, 0, 0},
+    {1, 64, 64, false, 0, 0, 0},
+    {2, 63, 17, true, 3, 1, 5},
+    {3, 65, 31, true, 0, 0, 0},
+    {4, 128, 128, false, 0, 0, 7},
+    {5, 16, 2, true, 1, 0, 0},
+    {6, 200, 96, false, 8, 0, 0},
+    {7, 130, 255, true, 0, 5, 1},
+    {8, 72, 512, false, 0, 0, 0},
+    {13, 1, 300, true, 0, 0, 0},
+    {16, 192, 1024, true, 64, 0, 64},
+    {33, 97, 515, false, 1, 1, 1},
+    {193, 70, 130, true, 2, 0, 2},
+    {512, 64, 65, false, 0, 0, 0},
+    {2, 100, 4099, true, 0, 0, 0},
+};
+
+TEST(Linear, MatchesDoubleInEveryVariant) {
+  ThreadPool pool(2);
+  for (const Case& c : kCases) {
+    for (DType dtype : kDTypes) {
+      const Tensor x = random_matrix(c.rows, c.in_features, dtype, c.x_gap, 1);
+      const Tensor rows = random_matrix(c.out_features, c.in_features, dtype, c.weight_gap, 2);
+      for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
+        const LinearWeight weight = pack_linear_weight(Stream(&pool), rows, layout);
+        for (DType y_dtype : {dtype, DType::kFloat32}) {
+          const Tensor bias = c.bias ? random_vector(c.out_features, y_dtype, 3) : Tensor();
+          for (const LinearVariant& variant : variants_here()) {
+            if (!runs(variant, {x, weight, bias, x})) continue;
+            const Tensor y = run(variant, pool, x, weight, bias, y_dtype, c.y_gap);
+            expect_matches_double(x,
+                                  rows,
+                                  bias,
+                                  y,
+                                  fmt::format("{} {} [{}, {}] x {} rows",
+                                              variant.name,
+                                              dtype_name(dtype),
+                                              c.out_features,
+                                              c.in_features,
+                                              c.rows));
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, WritesNothingBetweenRowsOfY) {
+  ThreadPool pool(2);
+  for (DType dtype : kDTypes) {
+    const Tensor x = random_matrix(9, 40, dtype, 0, 1);
+    const LinearWeight weight =
+        pack_linear_weight(Stream(&pool), random_matrix(70, 40, dtype, 0, 2));
+    for (const LinearVariant& variant : variants_here()) {
+      const Tensor y = run(variant, pool, x, weight, Tensor(), dtype, 3);
+      const Tensor whole(y.raw_data(), dtype, {9, 73});
+      for (int64_t t = 0; t < 9; ++t) {
+        for (int64_t n = 0; n < 73; ++n) {
+          EXPECT_EQ(std::isnan(value_at(whole, t, n)), n >= 70) << variant.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, RowIsTheSameInEveryBatch) {
+  ThreadPool pool(2);
+  for (DType dtype : kDTypes) {
+    const int64_t in_features = 1031;
+    const Tensor all = random_matrix(512, in_features, dtype, 0, 1);
+    const Tensor rows = random_matrix(150, in_features, dtype, 0, 2);
+    const Tensor bias = random_vector(150, dtype, 3);
+    const LinearWeight weight = pack_linear_weight(Stream(&pool), rows);
+    for (const LinearVariant& variant : variants_here()) {
+      std::vector<std::vector<char>> alone;
+      for (int64_t t = 0; t < all.size(0); ++t) {
+        const Tensor y = run(variant, pool, all.narrow(0, t, 1), weight, bias, dtype);
+        alone.push_back(row_bytes(y, 0));
+      }
+      for (int64_t batch : {2, 3, 7, 16, 33, 512}) {
+        // Beginning elsewhere than row 0 moves rows to other positions of a tile.
+        const int64_t first = batch == 512 ? 0 : 5;
+        const Tensor y = run(variant, pool, all.narrow(0, first, batch), weight, bias, dtype);
+        for (int64_t t = 0; t < batch; ++t) {
+          ASSERT_EQ(row_bytes(y, t), alone[first + t])
+              << variant.name << " " << dtype_name(dtype) << " row " << t << " of " << batch;
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, ThreadCountDoesNotChangeBits) {
+  for (DType dtype : kDTypes) {
+    const Tensor x = random_matrix(201, 600, dtype, 0, 1);
+    const Tensor rows = random_matrix(333, 600, dtype, 0, 2);
+    for (int64_t num_rows : {1, 17, 201}) {
+      for (const LinearVariant& variant : variants_here()) {
+        ThreadPool one(1);
+        const LinearWeight weight = pack_linear_weight(Stream(&one), rows);
+        const Tensor x_rows = x.narrow(0, 0, num_rows);
+        const Tensor expected = run(variant, one, x_rows, weight, Tensor(), dtype);
+        for (int num_threads : {2, 3}) {
+          ThreadPool pool(num_threads);
+          const LinearWeight again = pack_linear_weight(Stream(&pool), rows);
+          ASSERT_EQ(
+              std::memcmp(weight.data.raw_data(), again.data.raw_data(), weight.data.num_bytes()),
+              0);
+          const Tensor y = run(variant, pool, x_rows, again, Tensor(), dtype);
+          ASSERT_EQ(std::memcmp(y.raw_data(), expected.raw_data(), y.num_bytes()), 0)
+              << variant.name << " " << num_threads << " threads";
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, NotANumberAndInfinityStayInTheirRowAndColumn) {
+  ThreadPool pool(2);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (DType dtype : kDTypes) {
+    const Tensor x = random_matrix(8, 33, dtype, 0, 1);
+    const Tensor rows = random_matrix(66, 33, dtype, 0, 2);
+    dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
+      x.data<T>()[2 * 33 + 32] = from_float<T>(NAN);
+      x.data<T>()[5 * 33 + 7] = from_float<T>(infinity);
+      rows.data<T>()[65 * 33 + 0] = from_float<T>(NAN);
+    });
+    const LinearWeight weight = pack_linear_weight(Stream(&pool), rows);
+    for (const LinearVariant& variant : variants_here()) {
+      const Tensor y = run(variant, pool, x, weight, Tensor(), dtype);
+      for (int64_t t = 0; t < 8; ++t) {
+        for (int64_t n = 0; n < 66; ++n) {
+          const float value = value_at(y, t, n);
+          EXPECT_EQ(std::isnan(value), t == 2 || n == 65) << variant.name << t << "," << n;
+          if (t == 5 && n != 65) {
+            EXPECT_EQ(value, std::copysign(infinity, value_at(rows, n, 7)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, RoundsOnceToNearestEvenAndKeepsExtremes) {
+  ThreadPool pool(1);
+  // x and the weight are zero: y is the bias, rounded.
+  const Tensor bias = Tensor::empty({3}, DType::kFloat32);
+  bias.data<float>()[0] = 1.0f + 0x1p-8f;             // halfway, to even: 1
+  bias.data<float>()[1] = 1.0f + 0x1p-8f + 0x1p-20f;  // just above: 1 + 2^-7
+  bias.data<float>()[2] = 0x1.fffp127f;               // past the largest: infinity
+  const Tensor x = Tensor::zeros({1, 1}, DType::kBFloat16);
+  const LinearWeight weight =
+      pack_linear_weight(Stream(&pool), Tensor::zeros({3, 1}, DType::kBFloat16));
+  for (const LinearVariant& variant : variants_here()) {
+    const Tensor y = run(variant, pool, x, weight, bias, DType::kBFloat16);
+    EXPECT_EQ(value_at(y, 0, 0), 1.0f) << variant.name;
+    EXPECT_EQ(value_at(y, 0, 1), 1.0f + 0x1p-7f) << variant.name;
+    EXPECT_TRUE(std::isinf(value_at(y, 0, 2))) << variant.name;
+  }
+}
+
+TEST(Linear, EntryPointRunsAndAcceptsNoRows) {
+  ThreadPool pool(2);
+  const Tensor rows = random_matrix(80, 50, DType::kBFloat16, 0, 2);
+  const LinearWeight weight = pack_linear_weight(Stream(&pool), rows);
+  const Tensor x = random_matrix(4, 50, DType::kBFloat16, 0, 1);
+  const Tensor y = make_matrix(4, 80, DType::kFloat32, 0);
+  Workspace measure;
+  linear(Stream::dry_run(), Tensor::meta({4, 50}, DType::kBFloat16), weight, {}, y, measure);
+  Workspace scratch(measure.peak_size());
+  linear(Stream(&pool), x, weight, {}, y, scratch);
+  expect_matches_double(x, rows, {}, y, "linear()");
+  linear(Stream(&pool), x.narrow(0, 0, 0), weight, {}, y.narrow(0, 0, 0), scratch);
+}
+
+TEST(LinearDeathTest, WrongShapesAndDtypes) {
+  ThreadPool pool(1);
+  const LinearWeight weight =
+      pack_linear_weight(Stream(&pool), random_matrix(8, 6, DType::kFloat32, 0, 1));
+  Workspace scratch(4096);
+  const auto call = [&](const Shape& x, const Shape& y, DType x_dtype, DType y_dtype) {
+    linear(
+        Stream(&pool), Tensor::zeros(x, x_dtype), weight, {}, Tensor::zeros(y, y_dtype), scratch);
+  };
+  const DType f32 = DType::kFloat32;
+  EXPECT_DEATH(call({2, 7}, {2, 8}, f32, f32), "in_features");
+  EXPECT_DEATH(call({2, 6}, {2, 9}, f32, f32), "out_features");
+  EXPECT_DEATH(call({2, 6}, {3, 8}, f32, f32), "dimension 0");
+  EXPECT_DEATH(call({2, 6}, {2, 8}, DType::kBFloat16, f32), "dtype");
+  EXPECT_DEATH(call({2, 6}, {2, 8}, f32, DType::kFloat16), "dtype");
+}
+
+TEST(LinearWeight, PackedSizeIsWhatIsAllocated) {
+  ThreadPool pool(1);
+  for (DType dtype : kDTypes) {
+    for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
+      const LinearWeight weight =
+          pack_linear_weight(Stream(&pool), random_matrix(65, 7, dtype, 0, 1), layout);
+      EXPECT_EQ(weight.data.num_bytes(), packed_size(65, 7, dtype, layout));
+    }
+  }
+  EXPECT_EQ(packed_size(65, 7, DType::kBFloat16, WeightLayout::kPanels), 2 * 64 * 8 * 2);
+  EXPECT_EQ(packed_size(64, 7, DType::kFloat32, WeightLayout::kPanels), 64 * 7 * 4);
+  EXPECT_EQ(packed_size(65, 7, DType::kFloat16, WeightLayout::kRowMajor), 65 * 7 * 2);
+}
+
+TEST(LinearWeight, RowsPackedInPiecesEqualRowsPackedAtOnce) {
+  ThreadPool pool(2);
+  for (DType dtype : kDTypes) {
+    const Tensor rows = random_matrix(200, 77, dtype, 3, 1);
+    for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
+      const LinearWeight at_once = pack_linear_weight(Stream(&pool), rows, layout);
+      const LinearWeight pieces = make_linear_weight(200, 77, dtype, layout);
+      pack_rows(Stream(&pool), rows.narrow(0, 90, 110), 90, pieces);
+      pack_rows(Stream(&pool), rows.narrow(0, 0, 10), 0, pieces);
+      pack_rows(Stream(&pool), rows.narrow(0, 10, 80), 10, pieces);
+      EXPECT_EQ(
+          std::memcmp(at_once.data.raw_data(), pieces.data.raw_data(), pieces.data.num_bytes()), 0);
+    }
+  }
+}
+
+TEST(LinearWeight, GatherRowsReturnsTheRowsGiven) {
+  ThreadPool pool(2);
+  for (DType dtype : kDTypes) {
+    for (int64_t in_features : {1, 2, 33, 130}) {
+      const Tensor rows = random_matrix(131, in_features, dtype, 0, 1);
+      const Tensor ids = Tensor::empty({5}, DType::kInt32);
+      const int32_t wanted[] = {0, 130, 63, 64, 64};
+      std::memcpy(ids.raw_data(), wanted, sizeof(wanted));
+      for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
+        const LinearWeight weight = pack_linear_weight(Stream(&pool), rows, layout);
+        const Tensor out = make_matrix(5, in_features, dtype, 2);
+        gather_rows(Stream(&pool), ids, weight, out);
+        for (int t = 0; t < 5; ++t) EXPECT_EQ(row_bytes(out, t), row_bytes(rows, wanted[t]));
+        const Tensor whole(out.raw_data(), dtype, {5, in_features + 2});
+        EXPECT_TRUE(std::isnan(value_at(whole, 0, in_features)));
+      }
+    }
+  }
+}
+
+TEST(LinearWeightDeathTest, IdsOutOfRange) {
+  ThreadPool pool(1);
+  const LinearWeight weight =
+      pack_linear_weight(Stream(&pool), random_matrix(8, 6, DType::kFloat32, 0, 1));
+  const Tensor out = Tensor::zeros({1, 6}, DType::kFloat32);
+  const Tensor ids = Tensor::zeros({1}, DType::kInt32);
+  ids.data<int32_t>()[0] = 8;
+  EXPECT_DEATH(gather_rows(Stream(&pool), ids, weight, out), "id");
+  ids.data<int32_t>()[0] = -1;
+  EXPECT_DEATH(gather_rows(Stream(&pool), ids, weight, out), "id");
+}
+
+TEST(RunClaims, EveryItemOnce) {
+  ThreadPool pool(3);
+  for (int64_t n : {0, 1, 2, 3, 1000}) {
+    std::vector<std::atomic<int>> counts(n);
+    RunClaims claims(n, pool.num_threads());
+    pool.run([&](int worker) {
+      for (int64_t i = claims.claim(worker); i >= 0; i = claims.claim(worker)) ++counts[i];
+    });
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(counts[i], 1) << i;
+  }
+}
+
+TEST(RunClaims, OneWorkerTakesAll) {
+  RunClaims claims(10, 4);
+  std::vector<bool> seen(10);
+  for (int i = 0; i < 10; ++i) seen[claims.claim(2)] = true;
+  EXPECT_EQ(claims.claim(2), -1);
+  EXPECT_EQ(seen, std::vector<bool>(10, true));
+}
+
+}  // namespace
+}  // namespace atom::ops

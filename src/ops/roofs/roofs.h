@@ -1,0 +1,19 @@
+// What this machine can do at most right now: the figures that operators are measured against. On
+// shared hosts they move, so measure them beside the operator, in the same process.
+#pragma once
+
+#include "tensor/stream.h"
+
+namespace atom::ops {
+
+struct CpuRoofs {
+  double read_bandwidth = 0;  // bytes per second, from main memory, all workers together
+  double bf16_flops = 0;      // bfloat16 multiply-adds with float32 sums, twice per second
+  double f32_flops = 0;       // float32 multiply-adds, twice per second
+};
+
+// Each figure is the best of many short windows within `seconds_each`. The first call takes longer:
+// it allocates the 512 MiB that are read.
+CpuRoofs measure_cpu_roofs(const Stream& stream, double seconds_each);
+
+}  // namespace atom::ops
