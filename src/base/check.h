@@ -63,11 +63,11 @@ struct Decompose {
 }  // namespace check_internal
 }  // namespace atom
 
-#define CHECK(...)                                                             \
-  do {                                                                         \
-    if (::atom::check_internal::Outcome outcome_ =                             \
-            ::atom::check_internal::Decompose() << __VA_ARGS__;                 \
-        __builtin_expect(!outcome_.ok, 0)) {                                   \
-      ::atom::check_failed(#__VA_ARGS__, outcome_.detail, __FILE__, __LINE__); \
-    }                                                                          \
+#define CHECK(...)                                                                     \
+  do {                                                                                 \
+    if (::atom::check_internal::Outcome outcome_ = ::atom::check_internal::Decompose() \
+                                                   << __VA_ARGS__;                     \
+        __builtin_expect(!outcome_.ok, 0)) {                                           \
+      ::atom::check_failed(#__VA_ARGS__, outcome_.detail, __FILE__, __LINE__);         \
+    }                                                                                  \
   } while (false)

@@ -29,6 +29,17 @@ bool runs(const Variant<Desc, Launch>& variant, const Desc& desc) {
   return variant.isa <= cpu_isa() && (variant.supports == nullptr || variant.supports(desc));
 }
 
+// The variant called `name`, or null when it does not exist or cannot run this call here.
+template <typename Desc, typename Launch, size_t N>
+const Variant<Desc, Launch>* named_variant(const Variant<Desc, Launch> (&table)[N],
+                                           std::string_view name,
+                                           const Desc& desc) {
+  for (const Variant<Desc, Launch>& variant : table) {
+    if (name == variant.name && runs(variant, desc)) return &variant;
+  }
+  return nullptr;
+}
+
 // `table` has static storage. A forced variant that cannot run this call is an error, not a
 // fallback.
 template <typename Desc, typename Launch, size_t N>

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "config/sampling_params.h"
+#include "config/token_logprobs.h"
 
 namespace atom {
 
@@ -43,15 +45,6 @@ struct SchedulerOutput {
   bool empty() const { return scheduled.empty() && finished.empty(); }
 };
 
-struct TokenLogprob {
-  int32_t token_id = 0;
-  float logprob = 0;
-  int32_t rank = 0;  // 1 = the most likely token
-};
-
-// The chosen token's logprob first, then the top alternatives in order (the chosen one may recur).
-using TokenLogprobs = std::vector<TokenLogprob>;
-
 struct SequenceOutput {
   SequenceId id = 0;
   std::vector<int32_t> token_ids;       // sampled by this step; empty for an unfinished prefill
@@ -59,6 +52,8 @@ struct SequenceOutput {
   // Of the prompt tokens whose logits this step computed, in order; the prompt's first token has
   // none. Empty unless asked for.
   std::vector<TokenLogprobs> prompt_logprobs;
+  // Not empty: the sequence's logits admit no choice and it ends with this error.
+  std::string error;
 };
 
 struct ModelRunnerOutput {

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -18,13 +19,25 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// Large tensors are mapped, not taken from the heap: freed ones go back to the system at once, and
+// untouched pages cost nothing.
+std::shared_ptr<void> map_pages(int64_t bytes) {
+  const int64_t size = round_up(bytes, kHugePage);
+  const int64_t reserved = size + kHugePage;
+  void* mapping =
+      ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) throw std::bad_alloc();
+  const auto begin = reinterpret_cast<uintptr_t>(mapping);
+  const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  ::madvise(reinterpret_cast<void*>(aligned), size, MADV_HUGEPAGE);
+  return {reinterpret_cast<void*>(aligned),
+          [mapping, reserved](void*) { ::munmap(mapping, reserved); }};
+}
+
 std::shared_ptr<void> allocate(int64_t bytes) {
-  const bool large = bytes >= kHugePage;
-  const int64_t alignment = large ? kHugePage : kAlignment;
-  const int64_t size = round_up(bytes > 0 ? bytes : 1, alignment);
-  void* data = std::aligned_alloc(alignment, size);
+  if (bytes >= kHugePage) return map_pages(bytes);
+  void* data = std::aligned_alloc(kAlignment, round_up(std::max<int64_t>(bytes, 1), kAlignment));
   if (data == nullptr) throw std::bad_alloc();
-  if (large) ::madvise(data, size, MADV_HUGEPAGE);
   return {data, std::free};
 }
 

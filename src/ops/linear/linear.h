@@ -47,6 +47,12 @@ LinearWeight make_linear_weight(int64_t out_features,
                                 DType dtype,
                                 WeightLayout layout = preferred_weight_layout());
 
+// The same without memory, for plans and dry runs.
+LinearWeight linear_weight_meta(int64_t out_features,
+                                int64_t in_features,
+                                DType dtype,
+                                WeightLayout layout = preferred_weight_layout());
+
 // Rows [first_row, first_row + R) of `weight` from `rows`; calls for disjoint rows come in any
 // order.
 void pack_rows(const Stream& stream,

@@ -188,6 +188,14 @@ int64_t packed_size(int64_t out_features, int64_t in_features, DType dtype, Weig
   return data_shape(out_features, in_features, dtype, layout).num_elements() * dtype_size(dtype);
 }
 
+LinearWeight linear_weight_meta(int64_t out_features,
+                                int64_t in_features,
+                                DType dtype,
+                                WeightLayout layout) {
+  const Shape shape = data_shape(out_features, in_features, dtype, layout);
+  return {Tensor::meta(shape, dtype), out_features, in_features, layout};
+}
+
 LinearWeight make_linear_weight(int64_t out_features,
                                 int64_t in_features,
                                 DType dtype,

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# From a fresh clone to an answer: installs what is missing, builds, and asks the demo model.
+set -euo pipefail
+
+usage() {
+  cat <<'MESSAGE'
+usage: ./run.sh ["question"]
+
+Installs the packages that atom needs (apt, with sudo when you are not root; nothing when all is
+there), builds build/release/atom when it is not up to date, and answers the question with the demo
+model in models/tldr-8m, which knows command-line tools:
+
+  ./run.sh "How do I use git commit?"
+  ./run.sh "What is ffmpeg?"
+
+MESSAGE
+}
+
+case "${1:-}" in
+  -h | --help)
+    usage
+    exit 0
+    ;;
+  -*)
+    echo "run.sh: unknown option '$1'" >&2
+    usage >&2
+    exit 2
+    ;;
+esac
+if [ $# -gt 1 ]; then
+  echo "run.sh: expected one question, got $# arguments; put the question in quotes" >&2
+  usage >&2
+  exit 2
+fi
+question=${1:-How do I use git commit?}
+
+cd "$(dirname "$0")"
+tools/setup.sh
+tools/build.sh release atom
+exec build/release/atom generate models/tldr-8m --chat "$question"

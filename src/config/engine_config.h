@@ -1,0 +1,73 @@
+// Everything a user may choose about an engine, as flags give it: one tree of plain values. 0 and
+// "auto" mean that resolve() (config/resolve.h) chooses. One row of flags.def per field.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/scheduler_config.h"
+#include "tensor/dtype.h"
+
+namespace atom {
+
+// Weights made up instead of read: to measure speed and memory without a checkpoint's tensors.
+enum class DummyWeights {
+  kNone,    // read the checkpoint
+  kEmpty,   // whatever the memory holds
+  kZero,    // all zero
+  kRandom,  // small, reproducible by tensor name, index and seed
+};
+
+enum class DeviceChoice { kAuto, kCpu };
+
+struct ModelSourceConfig {
+  std::string model;      // folder of the checkpoint
+  std::string tokenizer;  // folder or file; empty: the model's folder
+  std::string chat_template;
+  bool skip_tokenizer_init = false;
+  std::optional<DType> dtype;  // none: the checkpoint's
+  int32_t max_model_len = 0;   // tokens; 0: the model's limit
+  DummyWeights load_dummy = DummyWeights::kNone;
+  uint64_t seed = 0;  // of dummy weights, and of requests without one
+};
+
+struct CacheConfig {
+  int32_t block_size = 16;  // tokens
+  bool enable_prefix_caching = true;
+  int64_t kv_cache_memory = 0;  // bytes; 0: what cpu_memory_utilization leaves
+  int32_t num_blocks = 0;       // 0: as many as fit
+  // Of the memory free at start: what weights, activations and KV cache may take together.
+  double cpu_memory_utilization = 0.8;
+};
+
+struct SchedulerOptions {
+  int32_t max_num_seqs = 64;
+  int32_t max_num_batched_tokens = 0;  // 0: chosen by resolve()
+  int32_t max_num_waiting = 4096;
+  bool enable_chunked_prefill = true;
+  bool async_scheduling = true;  // schedule a step while the one before it runs
+  SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+};
+
+struct ParallelConfig {
+  int32_t tensor_parallel_size = 1;
+  int32_t pipeline_parallel_size = 1;
+  int32_t data_parallel_size = 1;
+};
+
+struct DeviceConfig {
+  DeviceChoice device = DeviceChoice::kAuto;
+  int32_t num_threads = 0;  // 0: ATOM_NUM_THREADS, else the cores this process may use
+};
+
+struct EngineConfig {
+  ModelSourceConfig model;
+  CacheConfig cache;
+  SchedulerOptions scheduler;
+  ParallelConfig parallel;
+  DeviceConfig device;
+  std::string log_level;  // empty: ATOM_LOG_LEVEL, else the command's own
+};
+
+}  // namespace atom

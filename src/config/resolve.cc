@@ -1,0 +1,106 @@
+#include "config/resolve.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/cpu_info.h"
+#include "base/env.h"
+
+namespace atom {
+namespace {
+
+// Enough for a prefill step to be bound by arithmetic, little enough that decodes between its
+// chunks do not wait long.
+constexpr int32_t kDefaultBatchedTokens = 2048;
+
+Status check_one(const char* flag, int32_t value) {
+  if (value == 1) return {};
+  return unimplemented(
+      "--{} {}: more than one device is not supported yet; expected 1", flag, value);
+}
+
+Result<int32_t> resolve_max_model_len(const EngineConfig& engine, const ModelConfig& model) {
+  const int32_t limit = max_supported_model_len(model);
+  const int32_t asked = engine.model.max_model_len;
+  if (asked > limit) {
+    return invalid_argument(
+        "--max-model-len {}: the model's limit is {} tokens (max_position_embeddings {}, rope "
+        "type {})",
+        asked,
+        limit,
+        model.max_position_embeddings,
+        rope_type_name(model.rope.type));
+  }
+  return asked > 0 ? asked : limit;
+}
+
+Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t max_model_len) {
+  const SchedulerOptions& options = engine.scheduler;
+  SchedulerConfig config;
+  config.max_model_len = max_model_len;
+  config.max_num_seqs = options.max_num_seqs;
+  config.max_num_waiting = options.max_num_waiting;
+  config.num_blocks = engine.cache.num_blocks;
+  config.block_size = engine.cache.block_size;
+  config.enable_prefix_caching = engine.cache.enable_prefix_caching;
+  config.enable_chunked_prefill = options.enable_chunked_prefill;
+  config.policy = options.policy;
+  config.max_steps_in_flight = options.async_scheduling ? 2 : 1;
+
+  // Every decode needs a token of the budget, and without chunks a prompt is one step.
+  const int32_t least = options.enable_chunked_prefill
+                            ? options.max_num_seqs
+                            : std::max(options.max_num_seqs, max_model_len);
+  config.max_num_batched_tokens = options.max_num_batched_tokens > 0
+                                      ? options.max_num_batched_tokens
+                                      : std::max(kDefaultBatchedTokens, least);
+  if (config.max_num_batched_tokens < options.max_num_seqs) {
+    return invalid_argument(
+        "--max-num-batched-tokens {} is less than --max-num-seqs {}: each running sequence needs "
+        "one token of a step",
+        config.max_num_batched_tokens,
+        options.max_num_seqs);
+  }
+  if (config.max_num_batched_tokens < least) {
+    return invalid_argument(
+        "--max-num-batched-tokens {} is less than the longest sequence, {} tokens: without "
+        "--enable-chunked-prefill a prompt is computed in one step",
+        config.max_num_batched_tokens,
+        max_model_len);
+  }
+  return config;
+}
+
+int32_t resolve_num_threads(const EngineConfig& engine) {
+  if (engine.device.num_threads > 0) return engine.device.num_threads;
+  if (env().num_threads > 0) return env().num_threads;
+  return num_usable_cores();
+}
+
+}  // namespace
+
+int32_t max_supported_model_len(const ModelConfig& model) {
+  const RopeConfig& rope = model.rope;
+  double length = model.max_position_embeddings;
+  if (rope.type == RopeType::kLinear || rope.type == RopeType::kDynamic) length *= rope.factor;
+  if (rope.type == RopeType::kYarn) length = rope.original_max_position_embeddings * rope.factor;
+  return static_cast<int32_t>(std::clamp(std::floor(length), 1.0, 0x1p30));
+}
+
+Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
+  const ParallelConfig& parallel = engine.parallel;
+  RETURN_IF_ERROR(check_one("tensor-parallel-size", parallel.tensor_parallel_size));
+  RETURN_IF_ERROR(check_one("pipeline-parallel-size", parallel.pipeline_parallel_size));
+  RETURN_IF_ERROR(check_one("data-parallel-size", parallel.data_parallel_size));
+
+  ResolvedConfig resolved;
+  resolved.engine = engine;
+  resolved.model = model;
+  resolved.dtype = engine.model.dtype.value_or(model.dtype);
+  ASSIGN_OR_RETURN(const int32_t max_model_len, resolve_max_model_len(engine, model));
+  ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
+  resolved.num_threads = resolve_num_threads(engine);
+  return resolved;
+}
+
+}  // namespace atom

@@ -1,0 +1,31 @@
+// Turns every "auto" of an EngineConfig into a value, once, and refuses what does not fit the model
+// or is not supported.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "config/engine_config.h"
+#include "config/model_config.h"
+#include "config/scheduler_config.h"
+
+namespace atom {
+
+struct ResolvedConfig {
+  EngineConfig engine;  // as asked for
+  ModelConfig model;
+  DType dtype = DType::kFloat32;  // of weights, activations and KV cache
+  // num_blocks is 0 unless --num-blocks is given: the memory plan decides.
+  SchedulerConfig scheduler;
+  int32_t num_threads = 1;
+
+  int32_t max_model_len() const { return scheduler.max_model_len; }
+};
+
+Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model);
+
+// The longest sequence the model was made for: max_position_embeddings, extended by rope scaling
+// the way vLLM does it.
+int32_t max_supported_model_len(const ModelConfig& model);
+
+}  // namespace atom

@@ -1,0 +1,108 @@
+#include "config/resolve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace atom {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelConfig model() {
+  ModelConfig config;
+  config.max_position_embeddings = 4096;
+  config.dtype = DType::kBFloat16;
+  config.rope.max_position_embeddings = 4096;
+  config.rope.original_max_position_embeddings = 4096;
+  return config;
+}
+
+ResolvedConfig resolved(const EngineConfig& engine, const ModelConfig& config = model()) {
+  const auto result = resolve(engine, config);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? *result : ResolvedConfig();
+}
+
+TEST(Resolve, DefaultsFollowTheModel) {
+  const ResolvedConfig config = resolved({});
+  EXPECT_EQ(config.dtype, DType::kBFloat16);
+  EXPECT_EQ(config.max_model_len(), 4096);
+  EXPECT_EQ(config.scheduler.max_num_batched_tokens, 2048);
+  EXPECT_EQ(config.scheduler.num_blocks, 0);
+  EXPECT_EQ(config.scheduler.max_steps_in_flight, 2);
+  EXPECT_GE(config.num_threads, 1);
+}
+
+TEST(Resolve, FlagsOverrule) {
+  EngineConfig engine;
+  engine.model.dtype = DType::kFloat32;
+  engine.model.max_model_len = 100;
+  engine.cache.num_blocks = 7;
+  engine.cache.block_size = 32;
+  engine.cache.enable_prefix_caching = false;
+  engine.scheduler.async_scheduling = false;
+  engine.device.num_threads = 3;
+  const ResolvedConfig config = resolved(engine);
+  EXPECT_EQ(config.dtype, DType::kFloat32);
+  EXPECT_EQ(config.max_model_len(), 100);
+  EXPECT_EQ(config.scheduler.num_blocks, 7);
+  EXPECT_EQ(config.scheduler.block_size, 32);
+  EXPECT_FALSE(config.scheduler.enable_prefix_caching);
+  EXPECT_EQ(config.scheduler.max_steps_in_flight, 1);
+  EXPECT_EQ(config.num_threads, 3);
+}
+
+TEST(Resolve, RopeScalingExtendsTheLimit) {
+  ModelConfig config = model();
+  config.rope.factor = 4;
+  config.rope.type = RopeType::kLinear;
+  EXPECT_EQ(max_supported_model_len(config), 16384);
+  config.rope.type = RopeType::kYarn;
+  config.rope.original_max_position_embeddings = 2048;
+  EXPECT_EQ(max_supported_model_len(config), 8192);
+  // These files give the extended length themselves.
+  config.rope.type = RopeType::kLlama3;
+  EXPECT_EQ(max_supported_model_len(config), 4096);
+  config.rope.type = RopeType::kLongRope;
+  EXPECT_EQ(max_supported_model_len(config), 4096);
+  config.rope.type = RopeType::kDynamic;
+  config.rope.factor = 1e6;
+  EXPECT_EQ(max_supported_model_len(config), 1 << 30);
+}
+
+TEST(Resolve, RefusesMoreThanTheModelCanDo) {
+  EngineConfig engine;
+  engine.model.max_model_len = 4097;
+  EXPECT_THAT(resolve(engine, model()).status().message(),
+              HasSubstr("--max-model-len 4097: the model's limit is 4096 tokens"));
+}
+
+TEST(Resolve, BudgetHoldsEveryDecodeAndWholePromptsWithoutChunks) {
+  EngineConfig engine;
+  engine.scheduler.max_num_seqs = 3000;
+  EXPECT_EQ(resolved(engine).scheduler.max_num_batched_tokens, 3000);
+  engine.scheduler.max_num_batched_tokens = 2999;
+  EXPECT_THAT(resolve(engine, model()).status().message(),
+              HasSubstr("--max-num-batched-tokens 2999 is less than --max-num-seqs 3000"));
+
+  EngineConfig whole;
+  whole.scheduler.enable_chunked_prefill = false;
+  EXPECT_EQ(resolved(whole).scheduler.max_num_batched_tokens, 4096);
+  whole.scheduler.max_num_batched_tokens = 4095;
+  EXPECT_THAT(resolve(whole, model()).status().message(), HasSubstr("longest sequence, 4096"));
+}
+
+TEST(Resolve, OneDeviceOnly) {
+  for (int32_t ParallelConfig::*field : {&ParallelConfig::tensor_parallel_size,
+                                         &ParallelConfig::pipeline_parallel_size,
+                                         &ParallelConfig::data_parallel_size}) {
+    EngineConfig engine;
+    engine.parallel.*field = 2;
+    const auto result = resolve(engine, model());
+    EXPECT_EQ(result.status().code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(result.status().message(), HasSubstr("-size 2: more than one device"));
+  }
+}
+
+}  // namespace
+}  // namespace atom

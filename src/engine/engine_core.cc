@@ -1,0 +1,165 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "engine/zmq_frames.h"
+
+namespace atom {
+namespace {
+
+CoreReady ready_message(const MemoryPlan& plan) {
+  CoreReady ready;
+  ready.weights = plan.weights;
+  ready.workspace = plan.workspace;
+  ready.kv_cache = plan.kv_cache();
+  ready.num_blocks = plan.num_blocks;
+  ready.block_size = plan.block_size;
+  return ready;
+}
+
+ResolvedConfig with_blocks(ResolvedConfig config, int32_t num_blocks) {
+  config.scheduler.num_blocks = num_blocks;
+  return config;
+}
+
+}  // namespace
+
+void EngineCore::serve(const ResolvedConfig& config,
+                       int64_t num_sampled_ids,
+                       zmq::context_t& context,
+                       const EngineCoreEndpoints& endpoints) {
+  zmq::socket_t requests = connect(context, zmq::socket_type::dealer, endpoints.requests,
+                                   endpoints.identity);
+  zmq::socket_t responses = connect(context, zmq::socket_type::push, endpoints.responses);
+  const auto progress = [&](int64_t done, int64_t total) {
+    send_frame(responses, encode(CoreResponse(CoreLoading{done, total})));
+  };
+  Result<std::unique_ptr<ModelRunner>> runner =
+      ModelRunner::create(config, num_sampled_ids, progress);
+  if (!runner.ok()) {
+    const Status status = runner.status();
+    send_frame(responses, encode(CoreResponse(CoreFailed{status.code(), status.message()})));
+    return;
+  }
+  const MemoryPlan plan = (*runner)->memory_plan();
+  EngineCore core(with_blocks(config, plan.num_blocks),
+                  std::move(*runner),
+                  std::move(requests),
+                  std::move(responses));
+  core.send(ready_message(plan));
+  core.loop();
+}
+
+EngineCore::EngineCore(const ResolvedConfig& config,
+                       std::unique_ptr<ModelRunner> runner,
+                       zmq::socket_t requests,
+                       zmq::socket_t responses)
+    : config_(config),
+      scheduler_(config.scheduler, config.model.eos_token_ids),
+      runner_(std::move(runner)),
+      requests_(std::move(requests)),
+      responses_(std::move(responses)) {}
+
+void EngineCore::loop() {
+  using Clock = std::chrono::steady_clock;
+  while (!stopping_) {
+    receive_requests();
+    const Clock::time_point begin = Clock::now();
+    submit_steps();
+    if (runner_.num_in_flight() > 0) collect_step();
+    if (!outbox_.deltas.empty()) {
+      busy_ns_ += static_cast<uint64_t>((Clock::now() - begin).count());
+      outbox_.stats = stats();
+      send(std::move(outbox_));
+      outbox_ = {};
+    }
+  }
+}
+
+void EngineCore::receive_requests() {
+  const bool idle = runner_.num_in_flight() == 0 && !scheduler_.has_work();
+  bool wait = idle;
+  while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, wait)) {
+    Result<CoreRequest> request = decode_core_request(*frame);
+    if (request.ok()) {
+      handle(std::move(*request));
+    } else {
+      log::error("engine core: {}", request.status().message());
+    }
+    wait = false;
+  }
+}
+
+void EngineCore::handle(CoreRequest request) {
+  if (auto* add = std::get_if<AddRequest>(&request)) {
+    Status status = add->sampling.validate(config_.model.vocab_size);
+    if (status.ok() && !add->sampling.seed) {
+      status = internal_error("a request came without a seed");
+    }
+    if (status.ok()) {
+      status = scheduler_.add(add->id, std::move(add->prompt_token_ids), std::move(add->sampling));
+    }
+    if (status.ok()) return;
+    RequestDelta& delta = outbox_.deltas.emplace_back();
+    delta.id = add->id;
+    delta.finish_reason = FinishReason::kError;
+    delta.error_code = status.code();
+    delta.error = status.message();
+  } else if (auto* abort = std::get_if<AbortRequests>(&request)) {
+    for (const SequenceId id : abort->ids) {
+      if (!scheduler_.abort(id)) continue;
+      RequestDelta& delta = outbox_.deltas.emplace_back();
+      delta.id = id;
+      delta.finish_reason = FinishReason::kAbort;
+    }
+  } else {
+    stopping_ = true;
+  }
+}
+
+void EngineCore::submit_steps() {
+  while (scheduler_.can_schedule()) {
+    SchedulerOutput step = scheduler_.schedule();
+    if (step.empty()) return;
+    runner_.submit(std::move(step));
+  }
+}
+
+void EngineCore::collect_step() {
+  RunnerThread::Completed completed = runner_.wait();
+  ++num_steps_;
+  for (SequenceUpdate& update :
+       scheduler_.postprocess(completed.step, std::move(completed.output))) {
+    RequestDelta& delta = outbox_.deltas.emplace_back();
+    delta.id = update.id;
+    delta.token_ids = std::move(update.token_ids);
+    delta.logprobs = std::move(update.logprobs);
+    delta.prompt_logprobs = std::move(update.prompt_logprobs);
+    delta.finish_reason = update.finish_reason;
+    delta.stop_token_id = update.stop_token_id;
+    delta.num_cached_tokens = update.num_cached_prompt_tokens;
+    delta.error = std::move(update.error);
+  }
+}
+
+void EngineCore::send(const CoreResponse& response) { send_frame(responses_, encode(response)); }
+
+CoreStats EngineCore::stats() const {
+  const SchedulerStats scheduler = scheduler_.stats();
+  CoreStats stats;
+  stats.num_steps = num_steps_;
+  stats.num_running = scheduler.num_running;
+  stats.num_waiting = scheduler.num_waiting;
+  stats.num_free_blocks = scheduler.num_free_blocks;
+  stats.num_blocks = scheduler.num_blocks;
+  stats.num_preemptions = static_cast<uint64_t>(scheduler.num_preemptions);
+  stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
+  stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
+  stats.model_ns = runner_.model_ns();
+  stats.busy_ns = busy_ns_;
+  return stats;
+}
+
+}  // namespace atom

@@ -1,0 +1,60 @@
+// One data-parallel rank: the loop thread that takes requests, schedules steps, hands them to the
+// runner's thread and sends what came of them. Speaks only messages (engine/messages.h), so it runs
+// as a thread of the front end's process or as a child process alike.
+//
+// The loop is one step ahead of the device: while step n runs, step n+1 is scheduled with the tokens
+// of step n still unknown, and waits in the runner's queue when step n ends.
+#pragma once
+
+#include <memory>
+#include <zmq.hpp>
+
+#include "config/resolve.h"
+#include "engine/messages.h"
+#include "engine/runner_thread.h"
+#include "scheduler/scheduler.h"
+
+namespace atom {
+
+struct EngineCoreEndpoints {
+  std::string requests;   // ROUTER of the front end
+  std::string responses;  // PULL of the front end
+  std::string identity;   // this core's name towards the ROUTER
+};
+
+class EngineCore {
+ public:
+  // Loads the model, announces itself, then serves until Shutdown. Called on the core's own thread;
+  // returns when the core has ended. Failures are reported as CoreFailed.
+  static void serve(const ResolvedConfig& config,
+                    int64_t num_sampled_ids,
+                    zmq::context_t& context,
+                    const EngineCoreEndpoints& endpoints);
+
+ private:
+  EngineCore(const ResolvedConfig& config,
+             std::unique_ptr<ModelRunner> runner,
+             zmq::socket_t requests,
+             zmq::socket_t responses);
+
+  void loop();
+  // Takes every message that has arrived; waits for one when there is nothing else to do.
+  void receive_requests();
+  void handle(CoreRequest request);
+  void submit_steps();
+  void collect_step();
+  void send(const CoreResponse& response);
+  CoreStats stats() const;
+
+  const ResolvedConfig config_;
+  Scheduler scheduler_;
+  RunnerThread runner_;
+  zmq::socket_t requests_;
+  zmq::socket_t responses_;
+  StepOutput outbox_;  // deltas not sent yet
+  bool stopping_ = false;
+  uint64_t num_steps_ = 0;
+  uint64_t busy_ns_ = 0;
+};
+
+}  // namespace atom

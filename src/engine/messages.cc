@@ -1,0 +1,245 @@
+#include "engine/messages.h"
+
+#include "engine/wire.h"
+
+namespace atom {
+namespace {
+
+constexpr size_t kMaxTokens = size_t{16} << 20;
+constexpr size_t kMaxStrings = 1024;
+constexpr size_t kMaxStringSize = size_t{1} << 20;
+constexpr size_t kMaxRequests = size_t{1} << 20;
+constexpr size_t kMaxAlternatives = SamplingParams::kMaxLogprobs + 1;
+
+enum class RequestKind : uint8_t { kAdd, kAbort, kShutdown };
+enum class ResponseKind : uint8_t { kStep, kLoading, kReady, kFailed };
+
+void write(WireWriter& out, const SamplingParams& p) {
+  out.write(p.n);
+  out.write(p.temperature);
+  out.write(p.top_p);
+  out.write(p.top_k);
+  out.write(p.min_p);
+  out.write(p.presence_penalty);
+  out.write(p.frequency_penalty);
+  out.write(p.repetition_penalty);
+  out.write_count(p.logit_bias.size());
+  for (const auto& [token_id, bias] : p.logit_bias) {
+    out.write(token_id);
+    out.write(bias);
+  }
+  out.write_optional(p.seed);
+  out.write(p.max_tokens);
+  out.write(p.min_tokens);
+  out.write_count(p.stop.size());
+  for (const std::string& stop : p.stop) out.write(stop);
+  out.write_span(std::span<const int32_t>(p.stop_token_ids));
+  out.write(static_cast<uint8_t>(p.include_stop_str_in_output));
+  out.write(static_cast<uint8_t>(p.ignore_eos));
+  out.write(static_cast<uint8_t>(p.skip_special_tokens));
+  out.write_optional(p.logprobs);
+  out.write_optional(p.prompt_logprobs);
+  out.write(p.priority);
+  out.write(p.cache_salt);
+}
+
+SamplingParams read_sampling(WireReader& in) {
+  SamplingParams p;
+  p.n = in.read<int32_t>();
+  p.temperature = in.read<float>();
+  p.top_p = in.read<float>();
+  p.top_k = in.read<int32_t>();
+  p.min_p = in.read<float>();
+  p.presence_penalty = in.read<float>();
+  p.frequency_penalty = in.read<float>();
+  p.repetition_penalty = in.read<float>();
+  const size_t num_biases = in.read_count(kMaxTokens, sizeof(int32_t) + sizeof(float));
+  for (size_t i = 0; i < num_biases && in.ok(); ++i) {
+    const auto token_id = in.read<int32_t>();
+    p.logit_bias.emplace_back(token_id, in.read<float>());
+  }
+  p.seed = in.read_optional<uint64_t>();
+  p.max_tokens = in.read<int32_t>();
+  p.min_tokens = in.read<int32_t>();
+  const size_t num_stops = in.read_count(kMaxStrings, sizeof(uint32_t));
+  for (size_t i = 0; i < num_stops && in.ok(); ++i)
+    p.stop.push_back(in.read_string(kMaxStringSize));
+  p.stop_token_ids = in.read_vector<int32_t>(kMaxTokens);
+  p.include_stop_str_in_output = in.read_bool();
+  p.ignore_eos = in.read_bool();
+  p.skip_special_tokens = in.read_bool();
+  p.logprobs = in.read_optional<int32_t>();
+  p.prompt_logprobs = in.read_optional<int32_t>();
+  p.priority = in.read<int32_t>();
+  p.cache_salt = in.read_string(kMaxStringSize);
+  return p;
+}
+
+void write(WireWriter& out, const std::vector<TokenLogprobs>& positions) {
+  out.write_count(positions.size());
+  for (const TokenLogprobs& alternatives : positions) {
+    out.write_span(std::span<const TokenLogprob>(alternatives));
+  }
+}
+
+std::vector<TokenLogprobs> read_logprobs(WireReader& in) {
+  std::vector<TokenLogprobs> positions;
+  const size_t count = in.read_count(kMaxTokens, sizeof(uint32_t));
+  for (size_t i = 0; i < count && in.ok(); ++i) {
+    positions.push_back(in.read_vector<TokenLogprob>(kMaxAlternatives));
+  }
+  return positions;
+}
+
+void write(WireWriter& out, const RequestDelta& delta) {
+  out.write(delta.id);
+  out.write_span(std::span<const int32_t>(delta.token_ids));
+  write(out, delta.logprobs);
+  write(out, delta.prompt_logprobs);
+  out.write(delta.finish_reason);
+  out.write_optional(delta.stop_token_id);
+  out.write(delta.num_cached_tokens);
+  out.write(delta.error_code);
+  out.write(delta.error);
+}
+
+RequestDelta read_delta(WireReader& in) {
+  RequestDelta delta;
+  delta.id = in.read<uint64_t>();
+  delta.token_ids = in.read_vector<int32_t>(kMaxTokens);
+  delta.logprobs = read_logprobs(in);
+  delta.prompt_logprobs = read_logprobs(in);
+  delta.finish_reason = in.read_enum(FinishReason::kError);
+  delta.stop_token_id = in.read_optional<int32_t>();
+  delta.num_cached_tokens = in.read<int32_t>();
+  delta.error_code = in.read_enum(StatusCode::kInternal);
+  delta.error = in.read_string(kMaxStringSize);
+  return delta;
+}
+
+// A struct of numbers without padding, as it lies in memory.
+template <typename T>
+void write_plain(WireWriter& out, const T& value) {
+  static_assert(std::has_unique_object_representations_v<T>);
+  out.write_span(std::span<const T>(&value, 1));
+}
+
+template <typename T>
+T read_plain(WireReader& in) {
+  const std::vector<T> values = in.read_vector<T>(1);
+  if (values.size() == 1) return values[0];
+  in.fail();
+  return {};
+}
+
+StepOutput read_step(WireReader& in) {
+  StepOutput step;
+  const size_t count = in.read_count(kMaxRequests, sizeof(uint64_t));
+  for (size_t i = 0; i < count && in.ok(); ++i) step.deltas.push_back(read_delta(in));
+  step.stats = read_plain<CoreStats>(in);
+  return step;
+}
+
+}  // namespace
+
+const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone:
+      return "";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "";
+}
+
+std::vector<uint8_t> encode(const CoreRequest& request) {
+  WireWriter out;
+  if (const auto* add = std::get_if<AddRequest>(&request)) {
+    out.write(RequestKind::kAdd);
+    out.write(add->id);
+    out.write_span(std::span<const int32_t>(add->prompt_token_ids));
+    write(out, add->sampling);
+  } else if (const auto* abort = std::get_if<AbortRequests>(&request)) {
+    out.write(RequestKind::kAbort);
+    out.write_span(std::span<const SequenceId>(abort->ids));
+  } else {
+    out.write(RequestKind::kShutdown);
+  }
+  return out.take();
+}
+
+std::vector<uint8_t> encode(const CoreResponse& response) {
+  WireWriter out;
+  if (const auto* step = std::get_if<StepOutput>(&response)) {
+    out.write(ResponseKind::kStep);
+    out.write_count(step->deltas.size());
+    for (const RequestDelta& delta : step->deltas) write(out, delta);
+    write_plain(out, step->stats);
+  } else if (const auto* loading = std::get_if<CoreLoading>(&response)) {
+    out.write(ResponseKind::kLoading);
+    write_plain(out, *loading);
+  } else if (const auto* ready = std::get_if<CoreReady>(&response)) {
+    out.write(ResponseKind::kReady);
+    write_plain(out, *ready);
+  } else {
+    const auto& failed = std::get<CoreFailed>(response);
+    out.write(ResponseKind::kFailed);
+    out.write(failed.code);
+    out.write(failed.reason);
+  }
+  return out.take();
+}
+
+Result<CoreRequest> decode_core_request(std::span<const uint8_t> bytes) {
+  WireReader in(bytes);
+  CoreRequest request;
+  switch (in.read_enum(RequestKind::kShutdown)) {
+    case RequestKind::kAdd: {
+      AddRequest add;
+      add.id = in.read<uint64_t>();
+      add.prompt_token_ids = in.read_vector<int32_t>(kMaxTokens);
+      add.sampling = read_sampling(in);
+      request = std::move(add);
+      break;
+    }
+    case RequestKind::kAbort:
+      request = AbortRequests{in.read_vector<SequenceId>(kMaxRequests)};
+      break;
+    case RequestKind::kShutdown:
+      request = Shutdown{};
+      break;
+  }
+  if (!in.finished())
+    return invalid_argument("malformed request message of {} bytes", bytes.size());
+  return request;
+}
+
+Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes) {
+  WireReader in(bytes);
+  CoreResponse response;
+  switch (in.read_enum(ResponseKind::kFailed)) {
+    case ResponseKind::kStep:
+      response = read_step(in);
+      break;
+    case ResponseKind::kLoading: response = read_plain<CoreLoading>(in); break;
+    case ResponseKind::kReady: response = read_plain<CoreReady>(in); break;
+    case ResponseKind::kFailed: {
+      const StatusCode code = in.read_enum(StatusCode::kInternal);
+      if (code == StatusCode::kOk) in.fail();
+      response = CoreFailed{code, in.read_string(kMaxStringSize)};
+      break;
+    }
+  }
+  if (!in.finished()) {
+    return invalid_argument("malformed response message of {} bytes", bytes.size());
+  }
+  return response;
+}
+
+}  // namespace atom

@@ -1,0 +1,100 @@
+// What crosses between the front end and an EngineCore. The same messages travel over inproc, ipc
+// and tcp; their encoding is fixed, capped and fuzzed (wire.h). Integers that come from outside are
+// checked again by the core: a message is not trusted because it decoded.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "config/sampling_params.h"
+#include "scheduler/scheduler_output.h"
+#include "scheduler/sequence.h"
+
+namespace atom {
+
+// ---- front end -> core -------------------------------------------------------------------------
+
+struct AddRequest {
+  SequenceId id = 0;  // chosen by the front end, unique for the life of the core
+  std::vector<int32_t> prompt_token_ids;
+  SamplingParams sampling;  // n == 1: the front end makes one request per answer; seed set
+};
+
+struct AbortRequests {
+  std::vector<SequenceId> ids;  // unknown ids are ignored: the request may just have finished
+};
+
+struct Shutdown {};
+
+using CoreRequest = std::variant<AddRequest, AbortRequests, Shutdown>;
+
+// ---- core -> front end -------------------------------------------------------------------------
+
+// "stop", "length", "abort", "error"; "" while unfinished.
+const char* finish_reason_name(FinishReason reason);
+
+// What one step brought for one request.
+struct RequestDelta {
+  SequenceId id = 0;
+  std::vector<int32_t> token_ids;
+  std::vector<TokenLogprobs> logprobs;         // one per token when asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the prompt tokens computed by this step
+  FinishReason finish_reason = FinishReason::kNone;
+  std::optional<int32_t> stop_token_id;  // the token that ended it, under kStop
+  int32_t num_cached_tokens = 0;         // prompt tokens found in the prefix cache
+  StatusCode error_code = StatusCode::kInternal;  // under kError
+  std::string error;                              // under kError: why
+};
+
+// State of the core after a step, for metrics and bench.
+struct CoreStats {
+  uint64_t num_steps = 0;
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;
+  int32_t num_free_blocks = 0;
+  int32_t num_blocks = 0;
+  uint64_t num_preemptions = 0;
+  uint64_t prefix_cache_queries = 0;  // prompt tokens looked up
+  uint64_t prefix_cache_hits = 0;     // prompt tokens found
+  uint64_t model_ns = 0;              // time the runner was executing steps
+  uint64_t busy_ns = 0;               // time the core had work, the runner's included
+};
+
+struct StepOutput {
+  std::vector<RequestDelta> deltas;
+  CoreStats stats;
+};
+
+// Bytes of weights in place, while the core starts.
+struct CoreLoading {
+  int64_t bytes_done = 0;
+  int64_t bytes_total = 0;
+};
+
+// The core has its weights and memory and takes requests. Bytes.
+struct CoreReady {
+  int64_t weights = 0;
+  int64_t workspace = 0;
+  int64_t kv_cache = 0;
+  int32_t num_blocks = 0;
+  int32_t block_size = 0;
+};
+
+// The core cannot start or cannot go on; every unfinished request of it is lost.
+struct CoreFailed {
+  StatusCode code = StatusCode::kInternal;
+  std::string reason;
+};
+
+using CoreResponse = std::variant<StepOutput, CoreLoading, CoreReady, CoreFailed>;
+
+std::vector<uint8_t> encode(const CoreRequest& request);
+std::vector<uint8_t> encode(const CoreResponse& response);
+Result<CoreRequest> decode_core_request(std::span<const uint8_t> bytes);
+Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes);
+
+}  // namespace atom

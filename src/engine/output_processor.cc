@@ -1,0 +1,164 @@
+#include "engine/output_processor.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace atom {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// As many ids as can matter for how the text goes on.
+std::span<const int32_t> tail(std::span<const int32_t> ids) {
+  return ids.last(std::min<size_t>(ids.size(), 8));
+}
+
+}  // namespace
+
+OutputProcessor::OutputProcessor(std::shared_ptr<const Tokenizer> tokenizer)
+    : tokenizer_(std::move(tokenizer)) {}
+
+void OutputProcessor::add(RequestOutput output,
+                          const SamplingParams& sampling,
+                          std::vector<SequenceId> sequence_ids,
+                          OutputCallback callback) {
+  auto request = std::make_shared<Request>();
+  request->output = std::move(output);
+  request->output.metrics.arrival = now();
+  request->sampling = sampling;
+  request->num_unfinished = sequence_ids.size();
+  request->callback = std::move(callback);
+  for (size_t i = 0; i < sequence_ids.size(); ++i) {
+    Answer answer;
+    answer.sequence_id = sequence_ids[i];
+    if (tokenizer_ != nullptr) {
+      answer.detokenizer = std::make_unique<IncrementalDetokenizer>(
+          tokenizer_, sampling.skip_special_tokens, tail(request->output.prompt_token_ids));
+      answer.stops =
+          std::make_unique<StopStringMatcher>(sampling.stop, sampling.include_stop_str_in_output);
+    }
+    request->answers.push_back(std::move(answer));
+    request->output.outputs.emplace_back().index = static_cast<int32_t>(i);
+  }
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < sequence_ids.size(); ++i) places_[sequence_ids[i]] = {request, i};
+  requests_[request->output.id] = std::move(request);
+}
+
+std::vector<SequenceId> OutputProcessor::process(const StepOutput& step) {
+  std::vector<SequenceId> stopped;
+  for (const RequestDelta& delta : step.deltas) {
+    const Place place = find(delta.id);
+    if (place.request == nullptr) continue;
+    Request& request = *place.request;
+    RequestUpdate update;
+    if (apply(request, place.index, delta, &update)) stopped.push_back(delta.id);
+    if (request.output.outputs[place.index].finish_reason != FinishReason::kNone) {
+      finish_answer(request, place.index);
+    }
+    if (request.callback) request.callback(request.output, update);
+  }
+  return stopped;
+}
+
+OutputProcessor::Place OutputProcessor::find(SequenceId id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = places_.find(id);
+  return found == places_.end() ? Place() : found->second;
+}
+
+bool OutputProcessor::apply(Request& request,
+                            size_t index,
+                            const RequestDelta& delta,
+                            RequestUpdate* update) {
+  RequestOutput& output = request.output;
+  CompletionOutput& answer = output.outputs[index];
+  update->index = static_cast<int32_t>(index);
+  update->token_ids = delta.token_ids;
+  if (output.metrics.first_token == 0 && !delta.token_ids.empty()) {
+    output.metrics.first_token = now();
+  }
+  output.metrics.num_cached_tokens = delta.num_cached_tokens;
+  answer.token_ids.insert(answer.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+  answer.logprobs.insert(answer.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+  // Every answer scores the same prompt: one of them is passed on.
+  if (index == 0) {
+    output.prompt_logprobs.insert(
+        output.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
+  }
+  answer.finish_reason = delta.finish_reason;
+  answer.stop_token_id = delta.stop_token_id;
+  if (delta.finish_reason == FinishReason::kError) {
+    output.status = Status(delta.error_code, delta.error);
+  }
+  const bool stopped = append_text(request, index, delta, &update->text);
+  answer.text += update->text;
+  return stopped;
+}
+
+bool OutputProcessor::append_text(Request& request,
+                                  size_t index,
+                                  const RequestDelta& delta,
+                                  std::string* text) {
+  Answer& answer = request.answers[index];
+  CompletionOutput& output = request.output.outputs[index];
+  if (answer.detokenizer == nullptr) return false;
+  std::string fresh;
+  for (size_t i = 0; i < delta.token_ids.size(); ++i) {
+    const bool ends = delta.stop_token_id && i + 1 == delta.token_ids.size();
+    // The token that ends an answer is no part of its text.
+    if (ends && !request.sampling.include_stop_str_in_output) break;
+    fresh += answer.detokenizer->append(delta.token_ids[i]);
+  }
+  const bool finished = output.finish_reason != FinishReason::kNone;
+  if (finished) fresh += answer.detokenizer->finish();
+  StopStringMatcher::Output matched = answer.stops->feed(fresh);
+  *text = std::move(matched.text);
+  if (matched.found) {
+    output.stop_string = request.sampling.stop[matched.stop_index];
+    output.stop_token_id.reset();
+    output.finish_reason = FinishReason::kStop;
+    return !finished;
+  }
+  if (finished) *text += answer.stops->finish();
+  return false;
+}
+
+void OutputProcessor::finish_answer(Request& request, size_t index) {
+  const std::lock_guard lock(mutex_);
+  places_.erase(request.answers[index].sequence_id);
+  if (--request.num_unfinished > 0) return;
+  request.output.finished = true;
+  request.output.metrics.finished = now();
+  requests_.erase(request.output.id);
+}
+
+std::vector<SequenceId> OutputProcessor::unfinished_sequences(RequestId id) const {
+  std::vector<SequenceId> ids;
+  const std::lock_guard lock(mutex_);
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return ids;
+  for (const Answer& answer : found->second->answers) {
+    if (places_.contains(answer.sequence_id)) ids.push_back(answer.sequence_id);
+  }
+  return ids;
+}
+
+void OutputProcessor::fail_all(const Status& status) {
+  StepOutput step;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, place] : places_) {
+      RequestDelta& delta = step.deltas.emplace_back();
+      delta.id = id;
+      delta.finish_reason = FinishReason::kError;
+      delta.error_code = status.code();
+      delta.error = status.message();
+    }
+  }
+  (void)process(step);
+}
+
+}  // namespace atom

@@ -1,0 +1,73 @@
+// Turns the deltas of engine cores into RequestOutputs: detokenises, finds stop strings, and tells
+// the caller of each request. One thread calls process() and fail_all(), and callbacks run on it,
+// without a lock held; the other methods may be called from any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/messages.h"
+#include "engine/request_output.h"
+#include "tokenizer/detokenizer.h"
+#include "tokenizer/stop_checker.h"
+#include "tokenizer/tokenizer.h"
+
+namespace atom {
+
+// Called for every step that brought something for the request, last with output.finished true.
+using OutputCallback =
+    std::function<void(const RequestOutput& output, const RequestUpdate& update)>;
+
+class OutputProcessor {
+ public:
+  // `tokenizer` may be null: then texts stay empty.
+  explicit OutputProcessor(std::shared_ptr<const Tokenizer> tokenizer);
+
+  // Answer i of the request has the sequence id sequence_ids[i].
+  void add(RequestOutput output,
+           const SamplingParams& sampling,
+           std::vector<SequenceId> sequence_ids,
+           OutputCallback callback);
+
+  // Returns the sequences that a stop string ended: the cores must abort them.
+  std::vector<SequenceId> process(const StepOutput& step);
+
+  // What the cores must abort to end this request; empty when it has finished.
+  std::vector<SequenceId> unfinished_sequences(RequestId id) const;
+  // Every unfinished request ends with this error.
+  void fail_all(const Status& status);
+
+ private:
+  struct Answer {
+    SequenceId sequence_id = 0;
+    std::unique_ptr<IncrementalDetokenizer> detokenizer;
+    std::unique_ptr<StopStringMatcher> stops;
+  };
+  struct Request {
+    RequestOutput output;
+    SamplingParams sampling;
+    std::vector<Answer> answers;
+    size_t num_unfinished = 0;
+    OutputCallback callback;
+  };
+  struct Place {
+    std::shared_ptr<Request> request;
+    size_t index = 0;
+  };
+
+  Place find(SequenceId id) const;  // an empty place when it has finished
+  // Applies one delta; true when a stop string ended the answer.
+  bool apply(Request& request, size_t index, const RequestDelta& delta, RequestUpdate* update);
+  bool append_text(Request& request, size_t index, const RequestDelta& delta, std::string* text);
+  void finish_answer(Request& request, size_t index);
+
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  mutable std::mutex mutex_;  // of the two maps
+  std::unordered_map<SequenceId, Place> places_;                      // of unfinished answers
+  std::unordered_map<RequestId, std::shared_ptr<Request>> requests_;  // unfinished
+};
+
+}  // namespace atom

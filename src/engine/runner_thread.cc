@@ -1,0 +1,63 @@
+#include "engine/runner_thread.h"
+
+#include <chrono>
+
+#include "base/check.h"
+
+namespace atom {
+
+RunnerThread::RunnerThread(std::unique_ptr<ModelRunner> runner)
+    : runner_(std::move(runner)), thread_([this] { loop(); }) {}
+
+RunnerThread::~RunnerThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  submitted_.notify_one();
+  thread_.join();
+}
+
+void RunnerThread::submit(SchedulerOutput step) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(step));
+  }
+  submitted_.notify_one();
+  ++num_in_flight_;
+}
+
+RunnerThread::Completed RunnerThread::wait() {
+  CHECK(num_in_flight_ > size_t{0});
+  std::unique_lock lock(mutex_);
+  completed_.wait(lock, [this] { return !done_.empty(); });
+  Completed completed = std::move(done_.front());
+  done_.pop_front();
+  --num_in_flight_;
+  return completed;
+}
+
+void RunnerThread::loop() {
+  using Clock = std::chrono::steady_clock;
+  for (;;) {
+    SchedulerOutput step;
+    {
+      std::unique_lock lock(mutex_);
+      submitted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (stopping_) return;
+      step = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    const Clock::time_point begin = Clock::now();
+    ModelRunnerOutput output = runner_->execute(step);
+    const auto took = std::chrono::nanoseconds(Clock::now() - begin).count();
+    model_ns_.fetch_add(static_cast<uint64_t>(took), std::memory_order_relaxed);
+    {
+      const std::lock_guard lock(mutex_);
+      done_.push_back({std::move(step), std::move(output)});
+    }
+    completed_.notify_one();
+  }
+}
+
+}  // namespace atom

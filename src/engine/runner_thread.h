@@ -1,0 +1,52 @@
+// The thread that owns a ModelRunner: executes steps in the order they are submitted.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "runner/model_runner.h"
+
+namespace atom {
+
+class RunnerThread {
+ public:
+  explicit RunnerThread(std::unique_ptr<ModelRunner> runner);
+  // Ends after the step that is running; steps still queued are dropped.
+  ~RunnerThread();
+
+  void submit(SchedulerOutput step);
+
+  struct Completed {
+    SchedulerOutput step;
+    ModelRunnerOutput output;
+  };
+  // The oldest submitted step that was not collected yet; waits until it is done.
+  Completed wait();
+
+  // Steps submitted and not collected.
+  size_t num_in_flight() const { return num_in_flight_; }
+  // Time spent executing.
+  uint64_t model_ns() const { return model_ns_.load(std::memory_order_relaxed); }
+
+ private:
+  void loop();
+
+  std::unique_ptr<ModelRunner> runner_;
+  size_t num_in_flight_ = 0;  // of the submitting thread
+  std::atomic<uint64_t> model_ns_{0};
+
+  std::mutex mutex_;
+  std::condition_variable submitted_;
+  std::condition_variable completed_;
+  std::deque<SchedulerOutput> queue_;  // guarded by mutex_
+  std::deque<Completed> done_;         // guarded by mutex_
+  bool stopping_ = false;              // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace atom

@@ -1,0 +1,43 @@
+#include "layers/attention/attention.h"
+
+#include <cmath>
+
+#include "ops/attention/attention.h"
+#include "ops/kv_cache_write/kv_cache_write.h"
+
+namespace atom {
+
+Attention::Attention(BuildContext& build,
+                     int64_t num_kv_heads,
+                     int64_t head_dim,
+                     int64_t sliding_window)
+    : cache_index_(build.kv_cache_specs.size()),
+      scale_(1.0f / std::sqrt(static_cast<float>(head_dim))),
+      sliding_window_(sliding_window) {
+  build.kv_cache_specs.push_back({num_kv_heads, head_dim, build.dtype});
+}
+
+Tensor Attention::forward(const Tensor& q,
+                          const Tensor& k,
+                          const Tensor& v,
+                          const ForwardContext& context) const {
+  const KVCacheView& cache = context.kv_caches[cache_index_];
+  const AttentionMetadata& metadata = context.attention;
+  ops::kv_cache_write(context.stream, k, v, metadata.slot_mapping, cache.k, cache.v);
+
+  const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
+  ops::AttentionParams params;
+  params.q = q;
+  params.k_cache = cache.k;
+  params.v_cache = cache.v;
+  params.block_tables = metadata.block_tables;
+  params.query_start = metadata.query_start;
+  params.seq_lens = metadata.seq_lens;
+  params.scale = scale_;
+  params.sliding_window = sliding_window_;
+  params.out = out;
+  ops::attention(context.stream, params, context.workspace);
+  return out.view({q.size(0), q.size(1) * q.size(2)});
+}
+
+}  // namespace atom

@@ -1,0 +1,28 @@
+// Multi-head attention over the paged KV cache (MHA, GQA and MQA), causal, with an optional sliding
+// window.
+#pragma once
+
+#include "nn/build_context.h"
+#include "nn/forward_context.h"
+
+namespace atom {
+
+class Attention {
+ public:
+  // Registers the layer's KV cache with `build`. `sliding_window` 0 = every earlier token.
+  Attention(BuildContext& build, int64_t num_kv_heads, int64_t head_dim, int64_t sliding_window);
+
+  // Writes k and v into the cache, then attends. q [num_tokens, num_heads, head_dim], k and v
+  // [num_tokens, num_kv_heads, head_dim] -> workspace tensor [num_tokens, num_heads * head_dim].
+  Tensor forward(const Tensor& q,
+                 const Tensor& k,
+                 const Tensor& v,
+                 const ForwardContext& context) const;
+
+ private:
+  size_t cache_index_;
+  float scale_;
+  int64_t sliding_window_;
+};
+
+}  // namespace atom

@@ -1,0 +1,36 @@
+// What all linear layers share: y = x Wᵀ (+ b) over the part of W that this rank holds. Derived
+// classes say which part; the LinearMethod says how it is stored.
+#pragma once
+
+#include <memory>
+
+#include "layers/linear/linear_partition.h"
+#include "layers/quant/linear_method.h"
+#include "nn/build_context.h"
+#include "nn/forward_context.h"
+#include "nn/module.h"
+
+namespace atom {
+
+class LinearBase : public Module {
+ public:
+  // x [num_tokens, local_in_features] -> y [num_tokens, local_out_features] of x's dtype.
+  void forward(const Tensor& x, const Tensor& y, const ForwardContext& context) const;
+  // The same into a workspace tensor.
+  Tensor forward(const Tensor& x, const ForwardContext& context) const;
+
+  int64_t local_out_features() const { return local_out_features_; }
+
+ protected:
+  LinearBase(const BuildContext& build, const LinearPartition& partition, bool has_bias);
+
+ private:
+  int64_t local_out_features_;
+  std::unique_ptr<LinearMethod> method_;
+  std::unique_ptr<Parameter> bias_;  // [local_out_features]; null without
+};
+
+// This rank's part of a dimension that tensor parallelism splits evenly.
+ShardPart tensor_parallel_part(const BuildContext& build);
+
+}  // namespace atom

@@ -1,0 +1,53 @@
+#include "layers/linear/qkv_parallel_linear.h"
+
+#include <algorithm>
+
+namespace atom {
+namespace {
+
+// With fewer KV heads than ranks each head is held by several ranks (specs: kv head r / (t / NKV)).
+ShardPart kv_part(const BuildContext& build, int64_t num_kv_heads) {
+  const int size = build.parallel.tensor_parallel_size;
+  const int world = static_cast<int>(std::min<int64_t>(size, num_kv_heads));
+  return {build.parallel.tensor_parallel_rank / (size / world), world};
+}
+
+LinearPartition make_partition(const BuildContext& build,
+                               int64_t in_features,
+                               int64_t q_rows,
+                               int64_t num_kv_heads,
+                               int64_t head_dim) {
+  const ShardPart kv = kv_part(build, num_kv_heads);
+  const int64_t kv_rows = num_kv_heads * head_dim;
+  LinearPartition partition;
+  partition.in_features = in_features;
+  partition.out_slices = {
+      {"q", q_rows, tensor_parallel_part(build)}, {"k", kv_rows, kv}, {"v", kv_rows, kv}};
+  return partition;
+}
+
+}  // namespace
+
+QKVParallelLinear::QKVParallelLinear(const BuildContext& build,
+                                     int64_t in_features,
+                                     int64_t num_heads,
+                                     int64_t num_kv_heads,
+                                     int64_t head_dim,
+                                     bool has_bias)
+    : LinearBase(build,
+                 make_partition(build, in_features, num_heads * head_dim, num_kv_heads, head_dim),
+                 has_bias),
+      num_heads_(num_heads / build.parallel.tensor_parallel_size),
+      num_kv_heads_(num_kv_heads / kv_part(build, num_kv_heads).world),
+      head_dim_(head_dim) {}
+
+QKVParallelLinear::Output QKVParallelLinear::forward(const Tensor& x,
+                                                     const ForwardContext& context) const {
+  const Tensor qkv = LinearBase::forward(x, context);
+  const Tensor heads = qkv.view({qkv.size(0), num_heads_ + 2 * num_kv_heads_, head_dim_});
+  return {heads.narrow(1, 0, num_heads_),
+          heads.narrow(1, num_heads_, num_kv_heads_),
+          heads.narrow(1, num_heads_ + num_kv_heads_, num_kv_heads_)};
+}
+
+}  // namespace atom

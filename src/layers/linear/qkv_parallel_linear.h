@@ -1,0 +1,32 @@
+// The query, key and value projections in one multiplication, split by heads: rows [q | k | v].
+#pragma once
+
+#include "layers/linear/linear_base.h"
+
+namespace atom {
+
+class QKVParallelLinear : public LinearBase {
+ public:
+  QKVParallelLinear(const BuildContext& build,
+                    int64_t in_features,
+                    int64_t num_heads,
+                    int64_t num_kv_heads,
+                    int64_t head_dim,
+                    bool has_bias);
+
+  struct Output {
+    Tensor q;  // [num_tokens, local num_heads, head_dim], rows strided by the packed width
+    Tensor k;  // [num_tokens, local num_kv_heads, head_dim], likewise
+    Tensor v;  // [num_tokens, local num_kv_heads, head_dim], likewise
+  };
+  Output forward(const Tensor& x, const ForwardContext& context) const;
+
+  int64_t num_kv_heads() const { return num_kv_heads_; }
+
+ private:
+  int64_t num_heads_;     // of this rank
+  int64_t num_kv_heads_;  // of this rank
+  int64_t head_dim_;
+};
+
+}  // namespace atom

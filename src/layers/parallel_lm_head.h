@@ -1,0 +1,28 @@
+// The output head: hidden states to logits over the vocabulary.
+#pragma once
+
+#include <memory>
+
+#include "layers/vocab_parallel_embedding.h"
+
+namespace atom {
+
+class ParallelLMHead : public Module {
+ public:
+  // With a weight of its own, or with the embedding's when `tied` is not null. `tied` outlives
+  // this.
+  ParallelLMHead(const BuildContext& build, const VocabParallelEmbedding* tied);
+
+  Status finish_load(const Stream& stream) override;
+  int64_t resident_bytes() const override;
+
+  // hidden [num_rows, hidden_size] -> logits [num_rows, vocab_size] float32.
+  void forward(const Tensor& hidden, const Tensor& logits, const ForwardContext& context) const;
+
+ private:
+  const VocabParallelEmbedding* tied_;
+  std::unique_ptr<Parameter> weight_;  // [vocab_size, hidden_size], empty after finish_load
+  ops::LinearWeight packed_;
+};
+
+}  // namespace atom

@@ -1,0 +1,26 @@
+// QuantType No: the weight in the model's dtype, repacked once for the kernels of this machine.
+#pragma once
+
+#include "layers/quant/linear_method.h"
+#include "ops/linear/linear.h"
+
+namespace atom {
+
+class UnquantizedLinearMethod : public LinearMethod {
+ public:
+  UnquantizedLinearMethod(DType dtype, const LinearPartition& partition);
+
+  Status finish_load(const Stream& stream) override;
+  int64_t resident_bytes() const override { return packed_.data.num_bytes(); }
+  void apply(const Stream& stream,
+             const Tensor& x,
+             const Tensor& bias,
+             const Tensor& y,
+             Workspace& workspace) const override;
+
+ private:
+  Parameter weight_;  // [local_out_features, local_in_features], empty after finish_load
+  ops::LinearWeight packed_;
+};
+
+}  // namespace atom

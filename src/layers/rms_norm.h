@@ -1,0 +1,25 @@
+// Root-mean-square normalisation over the last dimension, with a learned scale.
+#pragma once
+
+#include "nn/build_context.h"
+#include "nn/forward_context.h"
+#include "nn/module.h"
+
+namespace atom {
+
+class RMSNorm : public Module {
+ public:
+  RMSNorm(const BuildContext& build, int64_t size);
+
+  // x [num_tokens, size] or [num_tokens, num_heads, size], normalised in place.
+  void forward(const Tensor& x, const ForwardContext& context) const;
+
+  // residual += x, then x = norm(residual), both [num_tokens, size].
+  void forward_add(const Tensor& x, const Tensor& residual, const ForwardContext& context) const;
+
+ private:
+  Parameter weight_;  // [size]
+  float eps_;
+};
+
+}  // namespace atom

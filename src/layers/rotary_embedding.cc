@@ -1,0 +1,24 @@
+#include "layers/rotary_embedding.h"
+
+#include "layers/rope_table.h"
+#include "ops/rotary_embedding/rotary_embedding.h"
+
+namespace atom {
+
+RotaryEmbedding::RotaryEmbedding(const BuildContext& build)
+    : rope_(build.config.rope),
+      table_(Tensor::meta({build.max_model_len, rope_.rotary_dim}, DType::kFloat32)) {}
+
+Status RotaryEmbedding::finish_load(const Stream& stream) {
+  table_ = Tensor::empty(table_.shape(), table_.dtype());
+  fill_rope_table(stream, rope_frequencies(rope_, table_.size(0)), table_);
+  return {};
+}
+
+void RotaryEmbedding::forward(const Tensor& q,
+                              const Tensor& k,
+                              const ForwardContext& context) const {
+  ops::rotary_embedding(context.stream, context.positions, table_, q, k, ops::RotaryStyle::kNeoX);
+}
+
+}  // namespace atom

@@ -1,0 +1,32 @@
+// The token embedding: rows of a [vocab_size, hidden_size] weight.
+#pragma once
+
+#include "nn/build_context.h"
+#include "nn/forward_context.h"
+#include "nn/module.h"
+#include "ops/linear/linear.h"
+
+namespace atom {
+
+class VocabParallelEmbedding : public Module {
+ public:
+  // `tied_to_head`: the output head multiplies by the same weight. It is then repacked for matrix
+  // multiplication and lookups gather rows from there, so that it exists once in memory.
+  VocabParallelEmbedding(const BuildContext& build, bool tied_to_head);
+
+  Status finish_load(const Stream& stream) override;
+  int64_t resident_bytes() const override;
+
+  // token_ids [num_tokens] int32 -> out [num_tokens, hidden_size].
+  void forward(const Tensor& token_ids, const Tensor& out, const ForwardContext& context) const;
+
+  // The head's weight; only when tied.
+  const ops::LinearWeight& packed_weight() const { return packed_; }
+
+ private:
+  bool tied_to_head_;
+  Parameter weight_;          // [vocab_size, hidden_size]; empty after finish_load when tied
+  ops::LinearWeight packed_;  // undefined unless tied
+};
+
+}  // namespace atom

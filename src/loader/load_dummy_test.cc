@@ -1,0 +1,102 @@
+#include "loader/load_dummy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace atom {
+namespace {
+
+class Model : public Module {
+ public:
+  explicit Model(DType dtype)
+      : weight(dtype, {301, 1001}), other(dtype, {301, 1001}), norm(dtype, {4096}) {
+    register_parameter("proj.weight", &weight);
+    register_parameter("other.weight", &other);
+    register_parameter("norm.weight", &norm);
+    register_parameter("quantized", &quantized);
+    register_parameter("scales", &scales);
+  }
+  Status finish_load(const Stream&) override {
+    finished = true;
+    return {};
+  }
+  Parameter weight;
+  Parameter other;
+  Parameter norm;
+  Parameter quantized{DType::kInt8, {1000}};
+  Parameter scales{DType::kFloat8E4M3, {4096}};
+  bool finished = false;
+};
+
+bool same_bytes(const Parameter& a, const Parameter& b) {
+  return std::memcmp(a.data().raw_data(), b.data().raw_data(), a.num_bytes()) == 0;
+}
+
+struct Moments {
+  double mean = 0;
+  double deviation = 0;
+};
+
+Moments moments_of(const Parameter& parameter) {
+  Tensor values = Tensor::empty(parameter.shape(), DType::kFloat32);
+  copy_convert(parameter.data(), values);
+  const int64_t count = values.num_elements();
+  Moments moments;
+  for (int64_t i = 0; i < count; ++i) moments.mean += values.data<float>()[i] / count;
+  for (int64_t i = 0; i < count; ++i) {
+    moments.deviation += std::pow(values.data<float>()[i] - moments.mean, 2) / count;
+  }
+  moments.deviation = std::sqrt(moments.deviation);
+  return moments;
+}
+
+TEST(LoadDummy, RandomIsReproducibleWhateverTheThreads) {
+  ThreadPool one(1);
+  ThreadPool three(3);
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    Model a(dtype);
+    Model b(dtype);
+    Model c(dtype);
+    ASSERT_TRUE(load_dummy(&a, DummyWeights::kRandom, 7, &one).ok());
+    ASSERT_TRUE(load_dummy(&b, DummyWeights::kRandom, 7, &three).ok());
+    ASSERT_TRUE(load_dummy(&c, DummyWeights::kRandom, 8, &three).ok());
+    EXPECT_TRUE(a.finished);
+    EXPECT_TRUE(a.weight.is_loaded());
+    EXPECT_TRUE(same_bytes(a.weight, b.weight));
+    EXPECT_TRUE(same_bytes(a.norm, b.norm));
+    EXPECT_TRUE(same_bytes(a.quantized, b.quantized));
+    EXPECT_FALSE(same_bytes(a.weight, c.weight));
+    EXPECT_FALSE(same_bytes(a.weight, a.other));
+  }
+}
+
+TEST(LoadDummy, RandomWeightsAreSmallAndNormsAroundOne) {
+  ThreadPool pool(2);
+  Model model(DType::kFloat32);
+  ASSERT_TRUE(load_dummy(&model, DummyWeights::kRandom, 0, &pool).ok());
+  const Moments weight = moments_of(model.weight);
+  EXPECT_NEAR(weight.mean, 0, 2e-4);
+  EXPECT_NEAR(weight.deviation, 0.02, 2e-4);
+  const Moments norm = moments_of(model.norm);
+  EXPECT_NEAR(norm.mean, 1, 2e-3);
+  EXPECT_NEAR(norm.deviation, 0.02, 2e-3);
+  const uint8_t* scales = static_cast<const uint8_t*>(model.scales.data().raw_data());
+  for (int i = 0; i < 4096; ++i) EXPECT_NE(scales[i] & 0x7f, 0x7f);
+}
+
+TEST(LoadDummy, ZeroAndEmpty) {
+  ThreadPool pool(2);
+  Model zero(DType::kBFloat16);
+  ASSERT_TRUE(load_dummy(&zero, DummyWeights::kZero, 0, &pool).ok());
+  EXPECT_EQ(moments_of(zero.weight).deviation, 0);
+  EXPECT_EQ(moments_of(zero.norm).mean, 0);
+  Model empty(DType::kBFloat16);
+  ASSERT_TRUE(load_dummy(&empty, DummyWeights::kEmpty, 0, &pool).ok());
+  EXPECT_TRUE(empty.weight.data().has_data());
+  EXPECT_TRUE(empty.weight.is_loaded());
+}
+
+}  // namespace
+}  // namespace atom

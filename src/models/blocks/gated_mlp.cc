@@ -1,0 +1,22 @@
+#include "models/blocks/gated_mlp.h"
+
+#include "layers/activation.h"
+
+namespace atom {
+
+GatedMLP::GatedMLP(const BuildContext& build, int64_t intermediate_size, bool has_bias)
+    : gate_up_proj_(build,
+                    build.config.hidden_size,
+                    {{"gate", intermediate_size}, {"up", intermediate_size}},
+                    has_bias),
+      down_proj_(build, intermediate_size, build.config.hidden_size, has_bias) {
+  register_module("gate_up_proj", &gate_up_proj_);
+  register_module("down_proj", &down_proj_);
+}
+
+void GatedMLP::forward(const Tensor& x, const ForwardContext& context) const {
+  const Tensor gate_up = gate_up_proj_.forward(x, context);
+  down_proj_.forward(silu_and_mul(gate_up, context), x, context);
+}
+
+}  // namespace atom

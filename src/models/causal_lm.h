@@ -1,0 +1,28 @@
+// What a runner sees of a model: hidden states of a step, logits of chosen rows, and how its
+// checkpoint's tensors are named. One forward pass at a time; weights are const after loading.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "nn/build_context.h"
+#include "nn/forward_context.h"
+#include "nn/module.h"
+#include "nn/weight_mapping.h"
+
+namespace atom {
+
+class CausalLM : public Module {
+ public:
+  // -> workspace tensor [num_tokens, hidden_size] after the final norm.
+  virtual Tensor forward(const ForwardContext& context) const = 0;
+
+  // hidden [num_rows, hidden_size] -> logits [num_rows, vocab_size] float32.
+  virtual void compute_logits(const Tensor& hidden,
+                              const Tensor& logits,
+                              const ForwardContext& context) const = 0;
+
+  virtual const WeightMapping& weight_mapping() const = 0;
+};
+
+}  // namespace atom

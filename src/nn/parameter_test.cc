@@ -1,0 +1,140 @@
+#include "nn/parameter.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace atom {
+namespace {
+
+// 0, 1, 2, ... in row-major order, plus `first`.
+Tensor counting(const Shape& shape, DType dtype = DType::kFloat32, float first = 0) {
+  Tensor values = Tensor::empty(shape, DType::kFloat32);
+  std::iota(values.data<float>(), values.data<float>() + values.num_elements(), first);
+  Tensor tensor = Tensor::empty(shape, dtype);
+  copy_convert(values, tensor);
+  return tensor;
+}
+
+std::vector<float> values_of(const Tensor& tensor) {
+  Tensor values = Tensor::empty(tensor.shape(), DType::kFloat32);
+  copy_convert(tensor, values);
+  return {values.data<float>(), values.data<float>() + values.num_elements()};
+}
+
+TEST(Parameter, LoadsAWholeTensor) {
+  Parameter parameter(DType::kFloat32, {2, 3});
+  EXPECT_FALSE(parameter.data().has_data());
+  EXPECT_EQ(parameter.num_bytes(), 24);
+  parameter.allocate();
+  EXPECT_FALSE(parameter.is_loaded());
+  EXPECT_EQ(parameter.missing_slices(), std::vector<std::string>{""});
+  ASSERT_TRUE(parameter.load(counting({2, 3})).ok());
+  EXPECT_TRUE(parameter.is_loaded());
+  EXPECT_EQ(values_of(parameter.data()), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(Parameter, ConvertsBetweenFloatTypes) {
+  const std::vector<float> expected = {0, 1, 2, 3};
+  for (DType from : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (DType to : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+      Parameter parameter(to, {4});
+      parameter.allocate();
+      ASSERT_TRUE(parameter.load(counting({4}, from)).ok());
+      EXPECT_EQ(parameter.data().dtype(), to);
+      EXPECT_EQ(values_of(parameter.data()), expected);
+    }
+  }
+}
+
+TEST(Parameter, RefusesOtherDtypes) {
+  Parameter parameter(DType::kBFloat16, {4});
+  parameter.allocate();
+  const Status status = parameter.load(Tensor::zeros({4}, DType::kInt8));
+  EXPECT_EQ(status.message(), "found dtype int8, which does not convert to bfloat16");
+  EXPECT_FALSE(parameter.is_loaded());
+
+  Parameter quantized(DType::kInt8, {4});
+  quantized.allocate();
+  EXPECT_FALSE(quantized.load(counting({4})).ok());
+  EXPECT_TRUE(quantized.load(Tensor::zeros({4}, DType::kInt8)).ok());
+}
+
+TEST(Parameter, PacksSlicesAlongRows) {
+  Parameter qkv(DType::kFloat32, {{"q", 2, {}}, {"k", 1, {}}, {"v", 1, {}}}, {2});
+  EXPECT_EQ(qkv.shape(), (Shape{4, 2}));
+  qkv.allocate();
+  ASSERT_TRUE(qkv.load(counting({1, 2}, DType::kFloat32, 20), "v").ok());
+  ASSERT_TRUE(qkv.load(counting({2, 2}), "q").ok());
+  EXPECT_EQ(qkv.missing_slices(), std::vector<std::string>{"k"});
+  ASSERT_TRUE(qkv.load(counting({1, 2}, DType::kFloat32, 10), "k").ok());
+  EXPECT_TRUE(qkv.is_loaded());
+  EXPECT_EQ(values_of(qkv.data()), (std::vector<float>{0, 1, 2, 3, 10, 11, 20, 21}));
+}
+
+TEST(Parameter, PacksBiases) {
+  Parameter bias(DType::kFloat32, {{"gate", 2, {}}, {"up", 2, {}}}, {});
+  bias.allocate();
+  ASSERT_TRUE(bias.load(counting({2}), "gate").ok());
+  ASSERT_TRUE(bias.load(counting({2}, DType::kFloat32, 5), "up").ok());
+  EXPECT_EQ(values_of(bias.data()), (std::vector<float>{0, 1, 5, 6}));
+}
+
+TEST(Parameter, NamesShapesThatDoNotMatch) {
+  Parameter qkv(DType::kFloat32, {{"q", 4, {}}, {"k", 2, {}}}, {3});
+  qkv.allocate();
+  EXPECT_EQ(qkv.load(counting({2, 3}), "q").message(),
+            "shard 'q': found shape [2, 3], expected [4, 3]");
+  EXPECT_EQ(qkv.load(counting({2, 3}), "x").message(),
+            "shard 'x': no such shard; expected 'q', 'k'");
+  EXPECT_FALSE(qkv.load(counting({6, 3})).ok());
+  EXPECT_FALSE(qkv.load(counting({12}), "q").ok());
+}
+
+TEST(Parameter, RefusesASecondLoad) {
+  Parameter parameter(DType::kFloat32, {2});
+  parameter.allocate();
+  ASSERT_TRUE(parameter.load(counting({2})).ok());
+  EXPECT_EQ(parameter.load(counting({2})).message(), "loaded twice");
+}
+
+TEST(Parameter, KeepsItsColumnsOfARowParallelWeight) {
+  Parameter parameter(DType::kFloat32, {2, 4}, 1, {.rank = 1, .world = 2});
+  EXPECT_EQ(parameter.full_shape(), (Shape{2, 4}));
+  EXPECT_EQ(parameter.shape(), (Shape{2, 2}));
+  parameter.allocate();
+  ASSERT_TRUE(parameter.load(counting({2, 4})).ok());
+  EXPECT_EQ(values_of(parameter.data()), (std::vector<float>{2, 3, 6, 7}));
+}
+
+TEST(Parameter, KeepsItsRowsOfAColumnParallelWeight) {
+  Parameter parameter(DType::kBFloat16, {4, 2}, 0, {.rank = 1, .world = 2});
+  parameter.allocate();
+  ASSERT_TRUE(parameter.load(counting({4, 2})).ok());
+  EXPECT_EQ(values_of(parameter.data()), (std::vector<float>{4, 5, 6, 7}));
+}
+
+// Four ranks share two KV heads: ranks 2 and 3 both hold the second.
+TEST(Parameter, SplitsEachSliceByItself) {
+  const ShardPart kv{.rank = 3 / 2, .world = 2};
+  Parameter qkv(
+      DType::kFloat32, {{"q", 4, {.rank = 3, .world = 4}}, {"k", 2, kv}, {"v", 2, kv}}, {1});
+  EXPECT_EQ(qkv.full_shape(), (Shape{8, 1}));
+  EXPECT_EQ(qkv.shape(), (Shape{3, 1}));
+  qkv.allocate();
+  ASSERT_TRUE(qkv.load(counting({4, 1}), "q").ok());
+  ASSERT_TRUE(qkv.load(counting({2, 1}, DType::kFloat32, 10), "k").ok());
+  ASSERT_TRUE(qkv.load(counting({2, 1}, DType::kFloat32, 20), "v").ok());
+  EXPECT_EQ(values_of(qkv.data()), (std::vector<float>{3, 11, 21}));
+}
+
+TEST(Parameter, ReleaseKeepsTheShape) {
+  Parameter parameter(DType::kFloat32, {2, 3});
+  parameter.allocate();
+  parameter.release();
+  EXPECT_FALSE(parameter.data().has_data());
+  EXPECT_EQ(parameter.shape(), (Shape{2, 3}));
+}
+
+}  // namespace
+}  // namespace atom

@@ -1,0 +1,211 @@
+#include "ops/attention/attention.h"
+
+#include <algorithm>
+
+#include "ops/attention/attention_kernels.h"
+#include "ops/attention/attention_variants.h"
+#include "ops/simd/element_of.h"
+#include "ops/variant.h"
+#include "tensor/tensor_check.h"
+
+namespace atom::ops {
+namespace {
+
+bool fits_tiles(const AttentionArgs& args) {
+  return args.head_dim % 8 == 0 && args.head_dim <= kAttentionMaxHeadDim &&
+         args.num_heads / args.num_kv_heads <= kAttentionTaskRows;
+}
+
+constexpr Variant<AttentionArgs, AttentionKernel> kVariants[] = {
+    {"avx512", CpuIsa::kAvx512, fits_tiles, attention_avx512},
+    {"avx2", CpuIsa::kAvx2, fits_tiles, attention_avx2},
+    {"reference", CpuIsa::kScalar, nullptr, attention_reference},
+};
+
+// Multiply-adds that take a few microseconds: less is not worth a parallel region.
+constexpr int64_t kCostPerChunk = 100000;
+
+AttentionArgs checked_args(const AttentionParams& params) {
+  TensorCheck check("attention");
+  check.tensor("q", params.q, {"T", "NH", "D"}, params.q.dtype())
+      .tensor("out", params.out, {"T", "NH", "D"}, params.q.dtype())
+      .contiguous(
+          "k_cache", params.k_cache, {"num_blocks", "block_size", "NKV", "D"}, params.q.dtype())
+      .contiguous(
+          "v_cache", params.v_cache, {"num_blocks", "block_size", "NKV", "D"}, params.q.dtype())
+      .tensor("block_tables", params.block_tables, {"S", "max_blocks"}, DType::kInt32)
+      .contiguous("seq_lens", params.seq_lens, {"S"}, DType::kInt32)
+      .contiguous("query_start", params.query_start, {"S+1"}, DType::kInt32);
+  CHECK(check.size("S+1") == check.size("S") + 1);
+  if (params.sinks.defined()) {
+    check.contiguous("sinks", params.sinks, {"NH"}, DType::kFloat32);
+  }
+  CHECK(check.size("NKV") > 0);
+  CHECK(check.size("NH") % check.size("NKV") == 0);
+  CHECK(check.size("block_size") > 0);
+  CHECK(params.sliding_window >= 0);
+  return {
+      .q = params.q.raw_data(),
+      .k_cache = params.k_cache.raw_data(),
+      .v_cache = params.v_cache.raw_data(),
+      .block_tables = static_cast<const int32_t*>(params.block_tables.raw_data()),
+      .query_start = static_cast<const int32_t*>(params.query_start.raw_data()),
+      .seq_lens = static_cast<const int32_t*>(params.seq_lens.raw_data()),
+      .sinks = static_cast<const float*>(params.sinks.raw_data()),
+      .out = params.out.raw_data(),
+      .q_strides = {params.q.stride(0), params.q.stride(1)},
+      .out_strides = {params.out.stride(0), params.out.stride(1)},
+      .block_table_stride = params.block_tables.stride(0),
+      .block_size = check.size("block_size"),
+      .num_heads = check.size("NH"),
+      .num_kv_heads = check.size("NKV"),
+      .head_dim = check.size("D"),
+      .sliding_window = params.sliding_window,
+      .scale = params.scale,
+      .element = element_of(params.q.dtype()),
+  };
+}
+
+int64_t queries_per_task(const AttentionArgs& args) {
+  return std::max<int64_t>(1, kAttentionTaskRows / (args.num_heads / args.num_kv_heads));
+}
+
+int64_t first_visible_key(const AttentionArgs& args, int64_t position) {
+  return args.sliding_window == 0 ? 0 : std::max<int64_t>(0, position - args.sliding_window + 1);
+}
+
+// The first block of the sequence that its queries need and the table does not have, or -1.
+int64_t missing_block(const AttentionArgs& args,
+                      int64_t sequence,
+                      int64_t first_key,
+                      int64_t num_blocks) {
+  const int32_t* table = args.block_tables + sequence * args.block_table_stride;
+  const int64_t last = (args.seq_lens[sequence] - 1) / args.block_size;
+  for (int64_t block = first_key / args.block_size; block <= last; ++block) {
+    if (table[block] < 0 || table[block] >= num_blocks) return block;
+  }
+  return -1;
+}
+
+// KV heads that one task of `num_rows` rows per head takes. Several, where few rows leave room, so
+// that it reads the cache in long runs; fewer, where there would be too few tasks for the threads.
+int64_t kv_heads_per_task(const AttentionArgs& args,
+                          int64_t num_rows,
+                          int64_t num_sequences,
+                          int64_t num_threads) {
+  constexpr int64_t kRunSize = 2048;  // bytes of a token
+  constexpr int64_t kTasksPerThread = 4;
+  const int64_t element_size = args.element == Element::kFloat32 ? 4 : 2;
+  int64_t heads =
+      std::min(kAttentionTaskRows / num_rows, kRunSize / (args.head_dim * element_size));
+  if (num_threads > 1) {
+    heads = std::min(heads, args.num_kv_heads * num_sequences / (num_threads * kTasksPerThread));
+  }
+  return std::clamp<int64_t>(heads, 1, args.num_kv_heads);
+}
+
+// Cuts the queries of all sequences into tasks and returns how many.
+int64_t plan_tasks(const AttentionArgs& args,
+                   const AttentionParams& params,
+                   int64_t num_threads,
+                   AttentionTask* tasks) {
+  const int64_t num_sequences = params.seq_lens.size(0);
+  const int64_t max_keys = params.block_tables.size(1) * args.block_size;
+  const int64_t step = queries_per_task(args);
+  int64_t num_tasks = 0;
+  CHECK(args.query_start[0] >= 0);
+  CHECK(args.query_start[num_sequences] <= params.q.size(0));
+  for (int64_t sequence = 0; sequence < num_sequences; ++sequence) {
+    const int64_t seq_len = args.seq_lens[sequence];
+    const int64_t num_queries = args.query_start[sequence + 1] - args.query_start[sequence];
+    CHECK(num_queries >= 0);
+    CHECK(num_queries <= seq_len);
+    CHECK(seq_len <= max_keys);
+    if (num_queries == 0) continue;
+    const int64_t first_position = seq_len - num_queries;
+    const int64_t first_key = first_visible_key(args, first_position);
+    CHECK(missing_block(args, sequence, first_key, params.k_cache.size(0)) == -1);
+    for (int64_t query = 0; query < num_queries; query += step) {
+      const int64_t count = std::min(step, num_queries - query);
+      const int64_t first = first_position + query;
+      const int64_t num_rows = count * (args.num_heads / args.num_kv_heads);
+      const int64_t heads = kv_heads_per_task(args, num_rows, num_sequences, num_threads);
+      for (int64_t head = 0; head < args.num_kv_heads; head += heads) {
+        tasks[num_tasks++] = {
+            .sequence = static_cast<int32_t>(sequence),
+            .first_query = static_cast<int32_t>(query),
+            .num_queries = static_cast<int32_t>(count),
+            .num_keys = static_cast<int32_t>(first + count - first_visible_key(args, first)),
+            .first_kv_head = static_cast<int32_t>(head),
+            .num_kv_heads = static_cast<int32_t>(std::min(heads, args.num_kv_heads - head)),
+        };
+      }
+    }
+  }
+  return num_tasks;
+}
+
+// In multiply-adds, with packing a key counted as so many rows' use of it.
+int64_t cost_of(const AttentionArgs& args, const AttentionTask& task) {
+  constexpr int64_t kPackingRows = 4;
+  const int64_t num_rows = task.num_queries * (args.num_heads / args.num_kv_heads);
+  return task.num_kv_heads * (num_rows + kPackingRows) * task.num_keys * 2 * args.head_dim;
+}
+
+void launch(const Stream& stream,
+            const AttentionArgs& args,
+            const AttentionParams& params,
+            const Tensor& task_memory,
+            AttentionKernel kernel) {
+  AttentionTask* tasks = reinterpret_cast<AttentionTask*>(task_memory.data<int32_t>());
+  const int64_t num_threads = stream.pool().num_threads();
+  const int64_t num_tasks = plan_tasks(args, params, num_threads, tasks);
+  CHECK(num_tasks <= task_memory.size(0));
+  int64_t total = 0;
+  for (int64_t i = 0; i < num_tasks; ++i) total += cost_of(args, tasks[i]);
+  if (num_threads > 1) {
+    // The costliest first, so that the last ones to finish are short.
+    std::sort(tasks, tasks + num_tasks, [&](const AttentionTask& a, const AttentionTask& b) {
+      return cost_of(args, a) > cost_of(args, b);
+    });
+  }
+  const int64_t grain =
+      std::max<int64_t>(1, kCostPerChunk * num_tasks / std::max<int64_t>(1, total));
+  stream.pool().parallel_for(num_tasks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) kernel(args, tasks[i]);
+  });
+}
+
+// Room for the tasks of any split of the tokens among the sequences.
+Tensor task_memory_of(const AttentionArgs& args,
+                      const AttentionParams& params,
+                      Workspace& scratch) {
+  static_assert(sizeof(AttentionTask) == 6 * sizeof(int32_t));
+  const int64_t max_tasks = params.q.size(0) / queries_per_task(args) + params.seq_lens.size(0) + 1;
+  return scratch.tensor({max_tasks * args.num_kv_heads, 6}, DType::kInt32);
+}
+
+}  // namespace
+
+void attention(const Stream& stream, const AttentionParams& params, Workspace& scratch) {
+  const AttentionArgs args = checked_args(params);
+  Workspace::Scope scope(scratch);
+  const Tensor task_memory = task_memory_of(args, params, scratch);
+  if (stream.is_dry_run()) return;
+  const auto& variant = pick_variant("attention", kVariants, args);
+  launch(stream, args, params, task_memory, variant.launch);
+}
+
+bool attention_by(std::string_view variant_name,
+                  const Stream& stream,
+                  const AttentionParams& params,
+                  Workspace& scratch) {
+  const AttentionArgs args = checked_args(params);
+  const auto* variant = named_variant(kVariants, variant_name, args);
+  if (variant == nullptr) return false;
+  Workspace::Scope scope(scratch);
+  launch(stream, args, params, task_memory_of(args, params, scratch), variant->launch);
+  return true;
+}
+
+}  // namespace atom::ops

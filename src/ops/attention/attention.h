@@ -1,0 +1,38 @@
+// Causal attention of a step's queries over the paged KV cache, for any mixture of prefill chunks
+// and decodes, with grouped query heads, sliding windows and attention sinks.
+//
+// Query j of sequence s has position p = seq_lens[s] - num_queries + j. It sees the keys at
+// positions max(0, p - sliding_window + 1) .. p (from 0 without a window). With score
+// s_i = scale * q.k_i,
+//   out = sum_i exp(s_i - m) v_i / (exp(sink - m) + sum_i exp(s_i - m)),  m = max(sink, max_i s_i)
+// in float32 with one rounding; variants may round exp(s_i - m) to the cache's dtype.
+//
+// A query's result depends bit for bit only on its query vector, its position and the keys and
+// values it sees: not on the batch, nor on how the prompt was cut, nor on the block size. (A
+// value that is infinite or NaN may reach earlier queries of the same step.)
+#pragma once
+
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+#include "tensor/workspace.h"
+
+namespace atom::ops {
+
+struct AttentionParams {
+  Tensor q;             // [num_tokens, num_heads, head_dim], may be a slice of packed qkv
+  Tensor k_cache;       // [num_blocks, block_size, num_kv_heads, head_dim] q's dtype
+  Tensor v_cache;       // like k_cache
+  Tensor block_tables;  // [num_sequences, max_blocks] int32; -1 where no query sees any key
+  Tensor query_start;   // [num_sequences + 1] int32: tokens of sequence s are [s], ..., [s + 1] - 1
+  Tensor seq_lens;      // [num_sequences] int32: tokens in the cache, this step's included
+  float scale = 1;
+  int64_t sliding_window = 0;  // 0: none
+  Tensor sinks;                // [num_heads] float32, or undefined
+  Tensor out;                  // [num_tokens, num_heads, head_dim] q's dtype
+};
+
+// float32, float16 or bfloat16; num_heads is a multiple of num_kv_heads. The tokens' own keys and
+// values are in the cache already.
+void attention(const Stream& stream, const AttentionParams& params, Workspace& scratch);
+
+}  // namespace atom::ops

@@ -1,0 +1,319 @@
+#include "ops/attention/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ops/attention/attention_variants.h"
+#include "ops/test_tensors.h"
+
+namespace atom::ops {
+namespace {
+
+struct Model {
+  int64_t num_heads, num_kv_heads, head_dim;
+  int64_t sliding_window = 0;
+  bool has_sinks = false;
+  float scale = 0.2f;
+};
+
+// A sequence's queries, keys and values at all of its positions.
+struct Sequence {
+  Tensor q, k, v;  // [length, heads, head_dim]
+};
+
+// Positions [begin, end) of a sequence, computed in one step.
+struct Chunk {
+  const Sequence* sequence;
+  int64_t begin, end;
+};
+
+Sequence make_sequence(const Model& model, DType dtype, int64_t length, uint64_t seed) {
+  return {random_tensor({length, model.num_heads, model.head_dim}, dtype, seed, 2.0f),
+          random_tensor({length, model.num_kv_heads, model.head_dim}, dtype, seed + 100, 2.0f),
+          random_tensor({length, model.num_kv_heads, model.head_dim}, dtype, seed + 200, 2.0f)};
+}
+
+Tensor make_sinks(const Model& model) {
+  return model.has_sinks ? random_tensor({model.num_heads}, DType::kFloat32, 77, 6.0f) : Tensor();
+}
+
+void copy_row(const Tensor& from, int64_t i, const Tensor& to, int64_t j) {
+  copy_convert(from.narrow(0, i, 1), to.narrow(0, j, 1));
+}
+
+// A batch in paged memory. Whatever no query may touch is NaN, or has no block at all.
+class Batch {
+ public:
+  Batch(const Model& model, DType dtype, int64_t block_size, const std::vector<Chunk>& chunks)
+      : num_sequences_(static_cast<int64_t>(chunks.size())) {
+    int64_t num_tokens = 0, num_blocks = 3, max_blocks = 1;
+    for (const Chunk& chunk : chunks) {
+      num_tokens += chunk.end - chunk.begin;
+      const int64_t blocks = (chunk.end + block_size - 1) / block_size;
+      num_blocks += blocks;
+      max_blocks = std::max(max_blocks, blocks);
+    }
+    const Shape cache{num_blocks, block_size, model.num_kv_heads, model.head_dim};
+    params.k_cache = nan_tensor(cache, dtype);
+    params.v_cache = nan_tensor(cache, dtype);
+    params.q = Tensor::zeros({num_tokens, model.num_heads + 2, model.head_dim}, dtype)
+                   .narrow(1, 1, model.num_heads);
+    params.out = nan_tensor({num_tokens, model.num_heads, model.head_dim}, dtype);
+    params.block_tables = Tensor::zeros({num_sequences_, max_blocks}, DType::kInt32);
+    params.query_start = Tensor::zeros({num_sequences_ + 1}, DType::kInt32);
+    params.seq_lens = Tensor::zeros({num_sequences_}, DType::kInt32);
+    params.scale = model.scale;
+    params.sliding_window = model.sliding_window;
+    params.sinks = make_sinks(model);
+    std::fill_n(params.block_tables.data<int32_t>(), params.block_tables.num_elements(), -1);
+
+    const Tensor k_slots = params.k_cache.view({num_blocks * block_size, cache[2], cache[3]});
+    const Tensor v_slots = params.v_cache.view({num_blocks * block_size, cache[2], cache[3]});
+    int64_t next_block = 0, token = 0;
+    for (int64_t s = 0; s < num_sequences_; ++s) {
+      const Chunk& chunk = chunks[s];
+      const int64_t window = model.sliding_window;
+      const int64_t first_key = window == 0 ? 0 : std::max<int64_t>(0, chunk.begin - window + 1);
+      for (int64_t key = first_key; key < chunk.end; ++key) {
+        int32_t& block = params.block_tables.data<int32_t>()[s * max_blocks + key / block_size];
+        // From the end, with every other one swapped: not in order of position.
+        if (block < 0) block = static_cast<int32_t>(num_blocks - 1 - (next_block++ ^ 1));
+        const int64_t slot = block * block_size + key % block_size;
+        copy_row(chunk.sequence->k, key, k_slots, slot);
+        copy_row(chunk.sequence->v, key, v_slots, slot);
+      }
+      for (int64_t position = chunk.begin; position < chunk.end; ++position) {
+        copy_row(chunk.sequence->q, position, params.q, token++);
+      }
+      params.query_start.data<int32_t>()[s + 1] = static_cast<int32_t>(token);
+      params.seq_lens.data<int32_t>()[s] = static_cast<int32_t>(chunk.end);
+    }
+  }
+
+  // False when the variant cannot run it.
+  bool run(const char* variant, ThreadPool& pool) {
+    Workspace measuring;
+    attention(Stream::dry_run(), params, measuring);
+    Workspace scratch(measuring.peak_size());
+    return attention_by(variant, Stream(&pool), params, scratch);
+  }
+
+  AttentionParams params;
+
+ private:
+  static Tensor nan_tensor(const Shape& shape, DType dtype) {
+    Tensor tensor = Tensor::zeros(shape, dtype);
+    std::memset(tensor.raw_data(), 0xff, tensor.num_bytes());
+    return tensor;
+  }
+
+  int64_t num_sequences_;
+};
+
+// Two passes in double.
+std::vector<double> expected_attention(const Model& model, const std::vector<Chunk>& chunks) {
+  std::vector<double> out;
+  const Tensor sinks = make_sinks(model);
+  const int64_t group = model.num_heads / model.num_kv_heads, size = model.head_dim;
+  for (const Chunk& chunk : chunks) {
+    const auto q = values_of(chunk.sequence->q), k = values_of(chunk.sequence->k),
+               v = values_of(chunk.sequence->v);
+    for (int64_t position = chunk.begin; position < chunk.end; ++position) {
+      for (int64_t head = 0; head < model.num_heads; ++head) {
+        const double* query = q.data() + (position * model.num_heads + head) * size;
+        const double sink = model.has_sinks ? sinks.data<float>()[head] : -INFINITY;
+        std::vector<std::pair<int64_t, double>> scores;
+        double largest = sink;
+        for (int64_t key = 0; key <= position; ++key) {
+          if (model.sliding_window > 0 && key <= position - model.sliding_window) continue;
+          const int64_t row = (key * model.num_kv_heads + head / group) * size;
+          double dot = 0;
+          for (int64_t d = 0; d < size; ++d) dot += query[d] * k[row + d];
+          scores.emplace_back(row, dot * model.scale);
+          largest = std::max(largest, dot * model.scale);
+        }
+        double sum = std::exp(sink - largest);
+        for (const auto& [row, score] : scores) sum += std::exp(score - largest);
+        std::vector<double> result(size);
+        for (const auto& [row, score] : scores) {
+          const double weight = std::exp(score - largest) / sum;
+          for (int64_t d = 0; d < size; ++d) result[d] += weight * v[row + d];
+        }
+        out.insert(out.end(), result.begin(), result.end());
+      }
+    }
+  }
+  return out;
+}
+
+void check_against_double(const Model& model,
+                          DType dtype,
+                          int64_t block_size,
+                          const std::vector<Chunk>& chunks) {
+  ThreadPool pool(2);
+  const std::vector<double> expected = expected_attention(model, chunks);
+  for (const char* variant : kAllVariants) {
+    Batch batch(model, dtype, block_size, chunks);
+    if (!batch.run(variant, pool)) continue;
+    // Values are below 2. In bfloat16 each weight is off by half a unit, at most 2 * 2^-9 in all.
+    const double absolute = dtype == DType::kFloat32 ? 1e-5 : 2 * half_ulp(dtype);
+    const std::string what = std::string(variant) + " " + batch.params.q.to_string() +
+                             " blocks of " + std::to_string(block_size);
+    expect_close(batch.params.out, expected, 1.1 * half_ulp(dtype), absolute, what);
+  }
+}
+
+TEST(Attention, MixedBatchesMatchDoubleArithmetic) {
+  for (const DType dtype : kFloatDTypes) {
+    for (const int64_t block_size : {1, 8, 16, 32}) {
+      for (const Model& model : {Model{4, 4, 64}, Model{4, 2, 128}, Model{8, 2, 64}}) {
+        const Sequence a = make_sequence(model, dtype, 150, 1);
+        const Sequence b = make_sequence(model, dtype, 70, 2);
+        const Sequence c = make_sequence(model, dtype, 1, 3);
+        check_against_double(model, dtype, block_size, {{&a, 0, 150}});
+        check_against_double(model, dtype, block_size, {{&c, 0, 1}});
+        check_against_double(
+            model,
+            dtype,
+            block_size,
+            {{&a, 130, 150}, {&b, 69, 70}, {&c, 0, 1}, {&b, 5, 5}, {&a, 63, 64}, {&b, 0, 70}});
+      }
+    }
+  }
+}
+
+TEST(Attention, HeadShapesMatchDoubleArithmetic) {
+  for (const DType dtype : kFloatDTypes) {
+    for (const Model& model : {Model{8, 1, 64},
+                               Model{16, 2, 32},
+                               Model{5, 5, 8},
+                               Model{3, 1, 72},
+                               Model{4, 2, 200},
+                               Model{4, 2, 256},
+                               Model{2, 1, 20},
+                               Model{2, 1, 320},
+                               Model{100, 1, 16}}) {
+      const Sequence a = make_sequence(model, dtype, 100, 1);
+      check_against_double(model, dtype, 16, {{&a, 0, 40}, {&a, 99, 100}, {&a, 37, 90}});
+    }
+  }
+}
+
+TEST(Attention, WindowsAndSinksMatchDoubleArithmetic) {
+  for (const DType dtype : kFloatDTypes) {
+    for (const int64_t block_size : {1, 16}) {
+      for (const int64_t window : {0, 1, 5, 64, 100, 128}) {
+        for (const bool has_sinks : {false, true}) {
+          const Model model{8, 2, 64, window, has_sinks};
+          const Sequence a = make_sequence(model, dtype, 300, 1);
+          check_against_double(
+              model, dtype, block_size, {{&a, 0, 90}, {&a, 299, 300}, {&a, 200, 280}});
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, LongContextsMatchDoubleArithmetic) {
+  for (const DType dtype : kFloatDTypes) {
+    const Model model{4, 2, 128};
+    const Sequence a = make_sequence(model, dtype, 5000, 1);
+    check_against_double(model, dtype, 16, {{&a, 4999, 5000}, {&a, 4000, 4010}});
+  }
+}
+
+// Scores far beyond what exp can take.
+TEST(Attention, LargeScoresDoNotOverflow) {
+  for (const DType dtype : kFloatDTypes) {
+    Model model{2, 1, 64};
+    model.scale = 30.0f;
+    const Sequence a = make_sequence(model, dtype, 200, 1);
+    ThreadPool pool(1);
+    for (const char* variant : kAllVariants) {
+      Batch batch(model, dtype, 16, {{&a, 0, 200}});
+      ASSERT_TRUE(batch.run(variant, pool));
+      for (const double value : values_of(batch.params.out)) ASSERT_LE(std::abs(value), 2.0);
+    }
+  }
+}
+
+// Bytes of the outputs of a chunk's positions, position by position.
+std::vector<std::string> output_rows(const Tensor& out) {
+  std::vector<std::string> rows;
+  const int64_t row_size = out.num_bytes() / out.size(0);
+  for (int64_t t = 0; t < out.size(0); ++t) {
+    rows.emplace_back(static_cast<const char*>(out.raw_data()) + t * row_size, row_size);
+  }
+  return rows;
+}
+
+TEST(Attention, ResultsDoNotDependOnChunksBatchOrBlockSize) {
+  ThreadPool one(1), two(2);
+  const int64_t length = 210;
+  for (const char* variant : kAllVariants) {
+    for (const DType dtype : kFloatDTypes) {
+      for (const Model& model : {Model{4, 4, 64},
+                                 Model{4, 2, 128},
+                                 Model{7, 1, 72},
+                                 Model{8, 1, 64, 70, true},
+                                 Model{16, 2, 64, 128, false}}) {
+        const Sequence a = make_sequence(model, dtype, length, 1);
+        const Sequence b = make_sequence(model, dtype, 100, 2);
+        Batch whole(model, dtype, 16, {{&a, 0, length}});
+        if (!whole.run(variant, one)) continue;
+        const std::vector<std::string> expected = output_rows(whole.params.out);
+
+        for (const std::vector<int64_t>& cuts :
+             {std::vector<int64_t>{0, 64, 113, length}, {0, 1, 2, 77, 208, 209, length}}) {
+          for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+            Batch part(model, dtype, 8, {{&b, 30, 100}, {&a, cuts[i], cuts[i + 1]}, {&b, 99, 100}});
+            part.run(variant, two);
+            const auto rows = output_rows(part.params.out);
+            for (int64_t t = cuts[i]; t < cuts[i + 1]; ++t) {
+              ASSERT_TRUE(rows[70 + t - cuts[i]] == expected[t])
+                  << variant << " " << part.params.q.to_string() << " position " << t;
+            }
+          }
+        }
+        for (int64_t t = 0; t < length; t += 13) {
+          Batch decode(model, dtype, 1, {{&a, t, t + 1}});
+          decode.run(variant, one);
+          ASSERT_TRUE(output_rows(decode.params.out)[0] == expected[t])
+              << variant << " " << decode.params.q.to_string() << " position " << t;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, PublicCallPicksAVariant) {
+  const Model model{4, 2, 64};
+  const Sequence a = make_sequence(model, DType::kBFloat16, 50, 1);
+  Batch batch(model, DType::kBFloat16, 16, {{&a, 0, 50}});
+  ThreadPool pool(2);
+  Workspace scratch(1 << 20);
+  attention(Stream(&pool), batch.params, scratch);
+  expect_close(
+      batch.params.out, expected_attention(model, {{&a, 0, 50}}), 0x1p-8, 0x1p-7, "attention");
+}
+
+TEST(AttentionDeathTest, RefusesWhatTheContractExcludes) {
+  const Model model{4, 2, 64};
+  const Sequence a = make_sequence(model, DType::kFloat32, 50, 1);
+  ThreadPool pool(1);
+  Workspace scratch(1 << 20);
+  const auto run = [&](const Batch& batch) { attention(Stream(&pool), batch.params, scratch); };
+  Batch missing(model, DType::kFloat32, 16, {{&a, 40, 50}});
+  missing.params.block_tables.data<int32_t>()[1] = -1;
+  EXPECT_DEATH(run(missing), "missing_block");
+  Batch beyond(model, DType::kFloat32, 16, {{&a, 40, 50}});
+  beyond.params.seq_lens.data<int32_t>()[0] = 65;
+  EXPECT_DEATH(run(beyond), "max_keys");
+  Batch sinks(model, DType::kFloat32, 16, {{&a, 40, 50}});
+  sinks.params.sinks = Tensor::zeros({3}, DType::kFloat32);
+  EXPECT_DEATH(run(sinks), "\\[attention\\] sinks");
+}
+
+}  // namespace
+}  // namespace atom::ops

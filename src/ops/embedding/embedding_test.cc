@@ -1,0 +1,60 @@
+#include "ops/embedding/embedding.h"
+
+#include <gtest/gtest.h>
+
+namespace atom::ops {
+namespace {
+
+TEST(Embedding, CopiesTheRowsOfItsIds) {
+  ThreadPool pool(2);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const int64_t num_tokens : {0, 1, 7, 3000}) {
+      const int64_t vocab_size = 50, hidden_size = 24;
+      Tensor table = Tensor::zeros({vocab_size, hidden_size}, dtype);
+      Tensor values = Tensor::zeros({vocab_size, hidden_size}, DType::kFloat32);
+      for (int64_t i = 0; i < values.num_elements(); ++i) {
+        values.data<float>()[i] = static_cast<float>(i % 251);
+      }
+      copy_convert(values, table);
+      Tensor ids = Tensor::zeros({num_tokens}, DType::kInt32);
+      for (int64_t t = 0; t < num_tokens; ++t) {
+        ids.data<int32_t>()[t] = static_cast<int32_t>((t * 31 + 49) % vocab_size);
+      }
+      // The output is a slice of wider rows: the rest stays untouched.
+      Tensor wide = Tensor::zeros({num_tokens, hidden_size + 8}, dtype);
+      embedding(Stream(&pool), ids, table, wide.narrow(1, 4, hidden_size));
+      Tensor got = Tensor::zeros({num_tokens, hidden_size + 8}, DType::kFloat32);
+      copy_convert(wide, got);
+      for (int64_t t = 0; t < num_tokens; ++t) {
+        const float* row = got.data<float>() + t * (hidden_size + 8);
+        const float* expected = values.data<float>() + ids.data<int32_t>()[t] * hidden_size;
+        for (int64_t i = 0; i < hidden_size; ++i) ASSERT_EQ(row[4 + i], expected[i]);
+        ASSERT_EQ(row[3], 0.0f);
+        ASSERT_EQ(row[4 + hidden_size], 0.0f);
+      }
+    }
+  }
+}
+
+TEST(Embedding, DryRunTouchesNothing) {
+  embedding(Stream::dry_run(),
+            Tensor::meta({3}, DType::kInt32),
+            Tensor::meta({10, 8}, DType::kBFloat16),
+            Tensor::meta({3, 8}, DType::kBFloat16));
+}
+
+TEST(EmbeddingDeathTest, RefusesIdsOutsideTheTable) {
+  ThreadPool pool(1);
+  const Tensor table = Tensor::zeros({10, 8}, DType::kFloat32);
+  const Tensor out = Tensor::zeros({1, 8}, DType::kFloat32);
+  const Tensor ids = Tensor::zeros({1}, DType::kInt32);
+  for (const int32_t id : {-1, 10}) {
+    ids.data<int32_t>()[0] = id;
+    EXPECT_DEATH(embedding(Stream(&pool), ids, table, out), "does not hold");
+  }
+  EXPECT_DEATH(embedding(Stream(&pool), ids, table, Tensor::zeros({1, 9}, DType::kFloat32)),
+               "\\[embedding\\] out");
+}
+
+}  // namespace
+}  // namespace atom::ops

@@ -1,0 +1,18 @@
+// Stores the keys and values of a step's tokens in the paged cache.
+#pragma once
+
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace atom::ops {
+
+// A slot is block_id * block_size + offset, or -1 for a token that is not stored. No slot occurs
+// twice. k and v may be views of a packed qkv tensor.
+void kv_cache_write(const Stream& stream,
+                    const Tensor& k,             // [num_tokens, num_kv_heads, head_dim]
+                    const Tensor& v,             // [num_tokens, num_kv_heads, head_dim]
+                    const Tensor& slot_mapping,  // [num_tokens] int32
+                    const Tensor& k_cache,       // [num_blocks, block_size, num_kv_heads, head_dim]
+                    const Tensor& v_cache);      // like k_cache; all of k's dtype
+
+}  // namespace atom::ops

@@ -1,0 +1,32 @@
+// Inside rms_norm: what its kernels take.
+#pragma once
+
+#include <stdint.h>
+
+#include "ops/simd/element.h"
+
+namespace atom::ops {
+
+// One call. Row r is head r % num_heads of token r / num_heads. Strides are in elements.
+struct RmsNormArgs {
+  const void* x;
+  void* residual;  // null: nothing to add
+  const void* weight;
+  void* out;
+  int64_t x_strides[2];  // token, head
+  int64_t residual_stride;
+  int64_t out_strides[2];
+  int64_t num_heads;
+  int64_t size;
+  float eps;
+  Element element;
+  bool rounds_once;  // the weight is float32 and multiplies the unrounded value
+};
+
+using RmsNormKernel = void(const RmsNormArgs& args, int64_t begin, int64_t end);  // rows
+
+RmsNormKernel rms_norm_reference;
+RmsNormKernel rms_norm_avx2;
+RmsNormKernel rms_norm_avx512;
+
+}  // namespace atom::ops

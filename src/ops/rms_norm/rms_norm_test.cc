@@ -1,0 +1,140 @@
+#include "ops/rms_norm/rms_norm.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/rms_norm/rms_norm_variants.h"
+#include "ops/test_tensors.h"
+
+namespace atom::ops {
+namespace {
+
+constexpr float kEps = 1e-5f;
+
+// Of rows of `size`, in double but for the roundings that the contract names.
+std::vector<double> expected_norm(const std::vector<double>& x,
+                                  const std::vector<double>& weight,
+                                  DType dtype,
+                                  bool rounds_once) {
+  const size_t size = weight.size();
+  std::vector<double> out(x.size());
+  for (size_t begin = 0; begin < x.size(); begin += size) {
+    double squares = 0;
+    for (size_t i = 0; i < size; ++i) squares += x[begin + i] * x[begin + i];
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + kEps);
+    for (size_t i = 0; i < size; ++i) {
+      const double y = x[begin + i] * scale;
+      out[begin + i] = weight[i] * (rounds_once ? y : rounded(y, dtype));
+    }
+  }
+  return out;
+}
+
+double tolerance(DType dtype) {
+  // A y that falls on a rounding boundary may go either way: one unit more than the final rounding.
+  return dtype == DType::kFloat32 ? 1e-5 : 3.1 * half_ulp(dtype);
+}
+
+struct Case {
+  int64_t num_tokens, num_heads, size;  // num_heads 0: rank 2
+};
+
+const Case kCases[] = {{1, 0, 1},
+                       {3, 0, 7},
+                       {5, 0, 64},
+                       {2, 0, 200},
+                       {40, 0, 2048},
+                       {1, 0, 5120},
+                       {9, 4, 128},
+                       {300, 3, 64},
+                       {2, 2, 20}};
+
+TEST(RmsNorm, EveryVariantMatchesDoubleArithmetic) {
+  ThreadPool pool(2);
+  const Stream stream(&pool);
+  for (const char* variant : kAllVariants) {
+    for (const DType dtype : kFloatDTypes) {
+      for (const DType weight_dtype : {dtype, DType::kFloat32}) {
+        for (const Case& c : kCases) {
+          const Tensor weight = random_tensor({c.size}, weight_dtype, 1, 2.0f);
+          // With heads: the middle of a packed row.
+          Tensor x;
+          if (c.num_heads == 0) {
+            x = random_tensor({c.num_tokens, c.size}, dtype, 2, 3.0f);
+          } else {
+            x = random_tensor({c.num_tokens, c.num_heads + 3, c.size}, dtype, 2, 3.0f)
+                    .narrow(1, 1, c.num_heads);
+          }
+          const Tensor out = Tensor::zeros(x.shape(), dtype);
+          if (!rms_norm_by(variant, stream, x, Tensor(), weight, kEps, out)) continue;
+          const bool rounds_once = weight_dtype == DType::kFloat32;
+          const auto expected = expected_norm(values_of(x), values_of(weight), dtype, rounds_once);
+          const std::string what = std::string(variant) + " " + x.to_string();
+          expect_close(out, expected, tolerance(dtype), 1e-7, what);
+
+          rms_norm_by(variant, stream, x, Tensor(), weight, kEps, x);
+          EXPECT_EQ(values_of(x), values_of(out)) << "in place, " << what;
+        }
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, AddsTheResidualFirstAndNormalisesTheRoundedSum) {
+  ThreadPool pool(2);
+  const Stream stream(&pool);
+  for (const char* variant : kAllVariants) {
+    for (const DType dtype : kFloatDTypes) {
+      for (const Case& c : kCases) {
+        if (c.num_heads != 0) continue;
+        const Tensor x = random_tensor({c.num_tokens, c.size}, dtype, 1);
+        const Tensor residual = random_tensor({c.num_tokens, c.size}, dtype, 2, 8.0f);
+        const Tensor weight = random_tensor({c.size}, dtype, 3);
+        std::vector<double> sum = values_of(x);
+        const std::vector<double> old = values_of(residual);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] = rounded(sum[i] + old[i], dtype);
+        if (!rms_norm_by(variant, stream, x, residual, weight, kEps, x)) continue;
+        const std::string what = std::string(variant) + " " + x.to_string();
+        EXPECT_EQ(values_of(residual), sum) << what;
+        const auto expected = expected_norm(sum, values_of(weight), dtype, false);
+        expect_close(x, expected, tolerance(dtype), 1e-7, what);
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, PublicCallsPickAVariant) {
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  const Tensor x = random_tensor({4, 256}, DType::kBFloat16, 1);
+  const Tensor weight = random_tensor({256}, DType::kBFloat16, 2);
+  const Tensor residual = random_tensor({4, 256}, DType::kBFloat16, 3);
+  const Tensor out = Tensor::zeros({4, 256}, DType::kBFloat16);
+  rms_norm(stream, x, weight, kEps, out);
+  expect_close(out,
+               expected_norm(values_of(x), values_of(weight), x.dtype(), false),
+               tolerance(x.dtype()),
+               1e-7,
+               "rms_norm");
+  add_rms_norm(stream, x, residual, weight, kEps, out);
+  expect_close(out,
+               expected_norm(values_of(residual), values_of(weight), x.dtype(), false),
+               tolerance(x.dtype()),
+               1e-7,
+               "add_rms_norm");
+}
+
+TEST(RmsNorm, DryRunTouchesNothing) {
+  const Tensor x = Tensor::meta({4, 256}, DType::kBFloat16);
+  const Tensor weight = Tensor::meta({256}, DType::kBFloat16);
+  rms_norm(Stream::dry_run(), x, weight, kEps, x);
+  add_rms_norm(Stream::dry_run(), x, x, weight, kEps, x);
+}
+
+TEST(RmsNormDeathTest, RefusesAnotherHiddenSize) {
+  const Tensor x = Tensor::meta({4, 256}, DType::kBFloat16);
+  const Tensor weight = Tensor::meta({128}, DType::kBFloat16);
+  EXPECT_DEATH(rms_norm(Stream::dry_run(), x, weight, kEps, x), "\\[rms_norm\\] weight");
+}
+
+}  // namespace
+}  // namespace atom::ops

@@ -1,0 +1,98 @@
+#include "ops/rotary_embedding/rotary_embedding.h"
+
+#include <algorithm>
+
+#include "ops/rotary_embedding/rotary_embedding_kernels.h"
+#include "ops/rotary_embedding/rotary_embedding_variants.h"
+#include "ops/simd/element_of.h"
+#include "ops/variant.h"
+#include "tensor/tensor_check.h"
+
+namespace atom::ops {
+namespace {
+
+// Vector kernels have no tails: 16 is the widest vector, of pairs (NeoX) or elements.
+bool has_whole_vectors(const RotaryEmbeddingArgs& args) {
+  return args.rotary_dim % (args.interleaved ? 16 : 32) == 0;
+}
+
+constexpr Variant<RotaryEmbeddingArgs, RotaryEmbeddingKernel> kVariants[] = {
+    {"avx512", CpuIsa::kAvx512, has_whole_vectors, rotary_embedding_avx512},
+    {"avx2", CpuIsa::kAvx2, has_whole_vectors, rotary_embedding_avx2},
+    {"reference", CpuIsa::kScalar, nullptr, rotary_embedding_reference},
+};
+
+// A few microseconds of work, several times what a parallel region costs.
+constexpr int64_t kElementsPerTask = 16384;
+
+RotaryEmbeddingArgs::Heads heads_of(const Tensor& x) {
+  return {x.raw_data(), x.size(1), x.stride(0), x.stride(1)};
+}
+
+RotaryEmbeddingArgs checked_args(const Tensor& positions,
+                                 const Tensor& cos_sin,
+                                 const Tensor& q,
+                                 const Tensor& k,
+                                 RotaryStyle style) {
+  TensorCheck("rotary_embedding")
+      .contiguous("positions", positions, {"T"}, DType::kInt32)
+      .tensor("cos_sin", cos_sin, {"max_position", "rotary_dim"}, DType::kFloat32)
+      .tensor("q", q, {"T", "NH", "D"}, q.dtype())
+      .tensor("k", k, {"T", "NKV", "D"}, q.dtype());
+  CHECK(cos_sin.size(1) % 2 == 0);
+  CHECK(cos_sin.size(1) <= q.size(2));
+  return {
+      .heads = {heads_of(q), heads_of(k)},
+      .positions = static_cast<const int32_t*>(positions.raw_data()),
+      .cos_sin = static_cast<const float*>(cos_sin.raw_data()),
+      .cos_sin_stride = cos_sin.stride(0),
+      .rotary_dim = cos_sin.size(1),
+      .element = element_of(q.dtype()),
+      .interleaved = style == RotaryStyle::kInterleaved,
+  };
+}
+
+void launch(const Stream& stream,
+            const RotaryEmbeddingArgs& args,
+            int64_t num_tokens,
+            int64_t max_position,
+            RotaryEmbeddingKernel kernel) {
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    CHECK(args.positions[t] >= 0);
+    CHECK(args.positions[t] < max_position);
+  }
+  const int64_t elements = (args.heads[0].num_heads + args.heads[1].num_heads) * args.rotary_dim;
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, elements));
+  stream.pool().parallel_for(
+      num_tokens, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+}  // namespace
+
+void rotary_embedding(const Stream& stream,
+                      const Tensor& positions,
+                      const Tensor& cos_sin,
+                      const Tensor& q,
+                      const Tensor& k,
+                      RotaryStyle style) {
+  const RotaryEmbeddingArgs args = checked_args(positions, cos_sin, q, k, style);
+  if (stream.is_dry_run()) return;
+  const auto& variant = pick_variant("rotary_embedding", kVariants, args);
+  launch(stream, args, q.size(0), cos_sin.size(0), variant.launch);
+}
+
+bool rotary_embedding_by(std::string_view variant_name,
+                         const Stream& stream,
+                         const Tensor& positions,
+                         const Tensor& cos_sin,
+                         const Tensor& q,
+                         const Tensor& k,
+                         RotaryStyle style) {
+  const RotaryEmbeddingArgs args = checked_args(positions, cos_sin, q, k, style);
+  const auto* variant = named_variant(kVariants, variant_name, args);
+  if (variant == nullptr) return false;
+  launch(stream, args, q.size(0), cos_sin.size(0), variant->launch);
+  return true;
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,35 @@
+// Inside rotary_embedding: what its kernels take.
+#pragma once
+
+#include <stdint.h>
+
+#include "ops/simd/element.h"
+
+namespace atom::ops {
+
+// One call. Strides are in elements.
+struct RotaryEmbeddingArgs {
+  struct Heads {
+    void* data;
+    int64_t num_heads;
+    int64_t token_stride;
+    int64_t head_stride;
+  };
+  Heads heads[2];  // queries, keys
+  const int32_t* positions;
+  const float* cos_sin;
+  int64_t cos_sin_stride;
+  int64_t rotary_dim;
+  Element element;
+  bool interleaved;
+};
+
+using RotaryEmbeddingKernel = void(const RotaryEmbeddingArgs& args,
+                                   int64_t begin,  // tokens
+                                   int64_t end);
+
+RotaryEmbeddingKernel rotary_embedding_reference;
+RotaryEmbeddingKernel rotary_embedding_avx2;
+RotaryEmbeddingKernel rotary_embedding_avx512;
+
+}  // namespace atom::ops

@@ -1,0 +1,26 @@
+// Inside silu_and_mul: what its kernels take.
+#pragma once
+
+#include <stdint.h>
+
+#include "ops/simd/element.h"
+
+namespace atom::ops {
+
+// One call. Strides are in elements.
+struct SiluAndMulArgs {
+  const void* gate_up;
+  void* out;
+  int64_t gate_up_stride;
+  int64_t out_stride;
+  int64_t size;  // of an output row
+  Element element;
+};
+
+using SiluAndMulKernel = void(const SiluAndMulArgs& args, int64_t begin, int64_t end);  // rows
+
+SiluAndMulKernel silu_and_mul_reference;
+SiluAndMulKernel silu_and_mul_avx2;
+SiluAndMulKernel silu_and_mul_avx512;
+
+}  // namespace atom::ops

@@ -1,0 +1,158 @@
+// Sixteen floats at a time for files compiled for AVX-512. Everything has internal linkage, so that
+// nothing of it is merged into code for lesser processors. avx2.h offers the same interface.
+#pragma once
+
+// gcc 12 takes the undefined registers that its own intrinsics start from for a mistake.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include "ops/simd/element.h"
+
+namespace atom::ops {
+namespace {
+
+struct Avx512 {
+  using Float = __m512;
+  static constexpr int kWidth = 16;
+
+  static __mmask16 first(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
+
+  static Float zero() { return _mm512_setzero_ps(); }
+  static Float set(float x) { return _mm512_set1_ps(x); }
+  static Float add(Float a, Float b) { return _mm512_add_ps(a, b); }
+  static Float sub(Float a, Float b) { return _mm512_sub_ps(a, b); }
+  static Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
+  static Float div(Float a, Float b) { return _mm512_div_ps(a, b); }
+  static Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
+  static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+  static float sum(Float a) { return _mm512_reduce_add_ps(a); }
+  static float largest(Float a) { return _mm512_reduce_max_ps(a); }
+
+  static Float load(const float* p) { return _mm512_loadu_ps(p); }
+  static Float load(const BFloat16Bits* p) {
+    return from_bfloat16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Float load(const Float16Bits* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static void store(float* p, Float a) { _mm512_storeu_ps(p, a); }
+  static void store(BFloat16Bits* p, Float a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(a));
+  }
+  static void store(Float16Bits* p, Float a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_float16(a));
+  }
+
+  // The first n < kWidth elements; the rest of the register is zero.
+  static Float load(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(first(n), p); }
+  static Float load(const BFloat16Bits* p, int64_t n) {
+    return from_bfloat16(_mm256_maskz_loadu_epi16(first(n), p));
+  }
+  static Float load(const Float16Bits* p, int64_t n) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p));
+  }
+  static void store(float* p, int64_t n, Float a) { _mm512_mask_storeu_ps(p, first(n), a); }
+  static void store(BFloat16Bits* p, int64_t n, Float a) {
+    _mm256_mask_storeu_epi16(p, first(n), (__m256i)_mm512_cvtneps_pbh(a));
+  }
+  static void store(Float16Bits* p, int64_t n, Float a) {
+    _mm256_mask_storeu_epi16(p, first(n), to_float16(a));
+  }
+
+  // To the nearest T and back.
+  template <typename T>
+  static Float round_to(Float a);
+
+  // (x0, x1, x2, ...) to (x1, x0, x3, ...).
+  static Float swap_pairs(Float a) { return _mm512_permute_ps(a, 0xb1); }
+  // a * b - c in even lanes, a * b + c in odd ones.
+  static Float fma_sub_add(Float a, Float b, Float c) { return _mm512_fmaddsub_ps(a, b, c); }
+  // (c0, c0, c1, c1, ...) from kWidth / 2 floats.
+  static Float load_doubled(const float* p) {
+    const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+  }
+
+  // Lanes [begin, end) of a, the others from b. The bounds may lie outside the register.
+  static Float keep(Float a, int64_t begin, int64_t end, Float b) {
+    const __mmask16 below_end = end >= kWidth ? 0xffff : end <= 0 ? 0 : first(end);
+    const __mmask16 below_begin = begin >= kWidth ? 0xffff : begin <= 0 ? 0 : first(begin);
+    return _mm512_mask_mov_ps(b, static_cast<__mmask16>(below_end & ~below_begin), a);
+  }
+
+  // Rows become columns.
+  static inline __attribute__((always_inline)) void transpose(Float rows[kWidth]) {
+    __m512 t[kWidth];
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; i += 2) {
+      t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+      t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; i += 4) {
+      const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
+      const __m512d c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+      rows[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+      rows[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+      rows[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+      rows[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    }
+    // Four by four blocks are done; now the blocks themselves, halves of registers at a time.
+#pragma GCC unroll 16
+    for (int i = 0; i < 4; ++i) {
+      t[i] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0x88);
+      t[i + 4] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0xdd);
+      t[i + 8] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0x88);
+      t[i + 12] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0xdd);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+      rows[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+      rows[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+      rows[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+  }
+
+  // 2^x, within 1 ulp for x >= -126; exactly 1 at 0 and exactly 0 below -126.
+  static Float exp2(Float x) {
+    const Float whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const Float f = _mm512_sub_ps(x, whole);
+    Float p = set(1.5403530e-4f);
+    p = fma(p, f, set(1.3333558e-3f));
+    p = fma(p, f, set(9.6181291e-3f));
+    p = fma(p, f, set(5.5504109e-2f));
+    p = fma(p, f, set(2.4022651e-1f));
+    p = fma(p, f, set(6.9314718e-1f));
+    p = fma(p, f, set(1.0f));
+    const __mmask16 normal = _mm512_cmp_ps_mask(x, set(-126.0f), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(normal, p, whole);
+  }
+
+ private:
+  static Float from_bfloat16(__m256i bits) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static __m256i to_float16(Float a) {
+    return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+};
+
+template <>
+inline __m512 Avx512::round_to<float>(__m512 a) {
+  return a;
+}
+template <>
+inline __m512 Avx512::round_to<BFloat16Bits>(__m512 a) {
+  return from_bfloat16((__m256i)_mm512_cvtneps_pbh(a));
+}
+template <>
+inline __m512 Avx512::round_to<Float16Bits>(__m512 a) {
+  return _mm512_cvtph_ps(to_float16(a));
+}
+
+}  // namespace
+}  // namespace atom::ops

@@ -1,0 +1,37 @@
+// What an engine will hold in memory, computed from configuration alone: nothing is allocated or
+// read. Printed by `atom plan`, checked before loading, and allocated as planned.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "config/resolve.h"
+#include "models/causal_lm.h"
+
+namespace atom {
+
+struct MemoryPlan {
+  // All in bytes.
+  int64_t weights = 0;      // as the kernels of this machine store them, with rope tables
+  int64_t workspace = 0;    // activations and scratch of the largest step
+  int64_t step_inputs = 0;  // token ids, block tables, ... of the largest step
+  int64_t kv_bytes_per_block = 0;
+  int32_t num_blocks = 0;
+  int32_t block_size = 0;  // tokens
+  int64_t available = 0;   // memory free now
+  int64_t budget = 0;      // what --cpu-memory-utilization allows of it
+
+  int64_t kv_cache() const { return kv_bytes_per_block * num_blocks; }
+  int64_t fixed() const { return weights + workspace + step_inputs; }
+  int64_t total() const { return fixed() + kv_cache(); }
+  int64_t num_cached_tokens() const { return int64_t{num_blocks} * block_size; }
+};
+
+// An error when the model and one sequence of max_model_len do not fit; it gives the numbers and the
+// flags that would help.
+Result<MemoryPlan> plan_memory(const ResolvedConfig& config,
+                               const CausalLM& model,
+                               const std::vector<KVCacheSpec>& kv_cache_specs);
+
+}  // namespace atom

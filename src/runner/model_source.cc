@@ -1,0 +1,34 @@
+#include "runner/model_source.h"
+
+#include "base/env.h"
+#include "loader/checkpoint.h"
+#include "loader/load_dummy.h"
+#include "loader/load_model.h"
+#include "models/registry.h"
+
+namespace atom {
+
+Result<BuiltModel> build_model(const ResolvedConfig& config) {
+  ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
+  BuildContext build{config.model, config.dtype, config.max_model_len()};
+  ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
+  return BuiltModel{std::move(model), std::move(build.kv_cache_specs)};
+}
+
+Status load_weights(const ResolvedConfig& config,
+                    const Stream& stream,
+                    CausalLM& model,
+                    const LoadProgress& progress) {
+  const ModelSourceConfig& source = config.engine.model;
+  if (source.load_dummy != DummyWeights::kNone) {
+    return load_dummy(&model, source.load_dummy, source.seed, &stream.pool());
+  }
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source.model));
+  LoadOptions options;
+  options.pool = &stream.pool();
+  options.use_mmap = !env().disable_mmap;
+  options.progress = progress;
+  return load_model(&model, checkpoint, model.weight_mapping(), options).status();
+}
+
+}  // namespace atom

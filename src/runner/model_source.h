@@ -1,0 +1,32 @@
+// From a resolved configuration to a model in memory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "config/resolve.h"
+#include "models/causal_lm.h"
+#include "tensor/stream.h"
+
+namespace atom {
+
+// Told the bytes of weights in place and in all.
+using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
+
+struct BuiltModel {
+  std::unique_ptr<CausalLM> model;  // its parameters have shapes, no memory
+  std::vector<KVCacheSpec> kv_cache_specs;
+};
+
+// `config` outlives the model.
+Result<BuiltModel> build_model(const ResolvedConfig& config);
+
+// Allocates the parameters and fills them from the checkpoint, or with dummy weights.
+Status load_weights(const ResolvedConfig& config,
+                    const Stream& stream,
+                    CausalLM& model,
+                    const LoadProgress& progress);
+
+}  // namespace atom

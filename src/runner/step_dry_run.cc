@@ -1,0 +1,75 @@
+#include "runner/step_dry_run.h"
+
+#include <algorithm>
+
+namespace atom {
+namespace {
+
+constexpr int64_t kMaxLogitsRows = 64;
+
+Tensor int32_meta(const Shape& shape) { return Tensor::meta(shape, DType::kInt32); }
+
+std::vector<KVCacheView> meta_caches(const std::vector<KVCacheSpec>& specs, int64_t block_size) {
+  std::vector<KVCacheView> caches;
+  for (const KVCacheSpec& spec : specs) {
+    const Shape shape = {1, block_size, spec.num_kv_heads, spec.head_dim};
+    caches.push_back({Tensor::meta(shape, spec.dtype), Tensor::meta(shape, spec.dtype)});
+  }
+  return caches;
+}
+
+// Bytes of a step of `num_tokens` tokens in `num_seqs` sequences with `num_rows` rows of logits.
+int64_t measure_step(const ResolvedConfig& config,
+                     const CausalLM& model,
+                     const std::vector<KVCacheView>& caches,
+                     int64_t num_tokens,
+                     int64_t num_seqs,
+                     int64_t num_rows) {
+  const Stream stream = Stream::dry_run();
+  Workspace workspace;
+  const int64_t max_blocks =
+      (config.max_model_len() + config.scheduler.block_size - 1) / config.scheduler.block_size;
+  const ForwardContext context{stream,
+                               workspace,
+                               int32_meta({num_tokens}),
+                               int32_meta({num_tokens}),
+                               {int32_meta({num_seqs, max_blocks}),
+                                int32_meta({num_seqs + 1}),
+                                int32_meta({num_seqs}),
+                                int32_meta({num_tokens})},
+                               caches};
+  const Tensor hidden = model.forward(context);
+  const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());
+  const Tensor logits = workspace.tensor({num_rows, config.model.vocab_size}, DType::kFloat32);
+  model.compute_logits(rows, logits, context);
+  return workspace.peak_size();
+}
+
+}  // namespace
+
+int64_t max_logits_rows(const SchedulerConfig& config) {
+  return std::min<int64_t>(config.max_num_batched_tokens, kMaxLogitsRows);
+}
+
+int64_t measure_workspace(const ResolvedConfig& config,
+                          const CausalLM& model,
+                          const std::vector<KVCacheSpec>& kv_cache_specs) {
+  const std::vector<KVCacheView> caches = meta_caches(kv_cache_specs, config.scheduler.block_size);
+  const int64_t max_tokens = config.scheduler.max_num_batched_tokens;
+  const int64_t max_rows = max_logits_rows(config.scheduler);
+  int64_t peak = 0;
+  // Kernels may take more scratch for a small step than for a large one: every small size, then
+  // powers of two, then the largest.
+  int64_t num_tokens = 1;
+  while (true) {
+    const int64_t num_seqs = std::min<int64_t>(num_tokens, config.scheduler.max_num_seqs);
+    const int64_t num_rows = std::min(num_tokens, max_rows);
+    for (const int64_t seqs : {int64_t{1}, num_seqs}) {
+      peak = std::max(peak, measure_step(config, model, caches, num_tokens, seqs, num_rows));
+    }
+    if (num_tokens == max_tokens) return peak;
+    num_tokens = std::min(num_tokens < 64 ? num_tokens + 1 : 2 * num_tokens, max_tokens);
+  }
+}
+
+}  // namespace atom

@@ -1,0 +1,420 @@
+#include "sampling/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "sampling/logprobs.h"
+
+namespace atom {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+SamplingParams seeded(uint64_t seed) {
+  SamplingParams params;
+  params.seed = seed;
+  return params;
+}
+
+std::vector<float> random_row(int64_t size, float deviation, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<float> row(static_cast<size_t>(size));
+  for (float& x : row) x = normal(engine);
+  return row;
+}
+
+// Samples copies of rows; every row has the same width.
+std::vector<SampledToken> sample(const std::vector<std::vector<float>>& rows,
+                                 const std::vector<SamplingRow>& requests,
+                                 int num_threads = 1) {
+  ThreadPool pool(num_threads);
+  const Stream stream(&pool);
+  const auto num_rows = static_cast<int64_t>(rows.size());
+  const Tensor logits =
+      Tensor::empty({num_rows, static_cast<int64_t>(rows[0].size())}, DType::kFloat32);
+  for (int64_t i = 0; i < num_rows; ++i) {
+    std::copy(rows[i].begin(), rows[i].end(), logits.data<float>() + i * logits.stride(0));
+  }
+  std::vector<SampledToken> out(rows.size());
+  Sampler().sample(stream, logits, requests, out);
+  return out;
+}
+
+int32_t sample_one(const std::vector<float>& row, const SamplingParams& params) {
+  const SamplingState state(params, {}, {}, static_cast<int64_t>(row.size()));
+  const SampledToken token = sample({row}, {{&state}})[0];
+  EXPECT_TRUE(token.status.ok()) << token.status.message();
+  return token.token_id;
+}
+
+// Frequencies of num_draws consecutive positions of one sequence against `expected` shares. Tokens
+// expected less than 5 times are pooled; a token of share 0 must not come.
+void expect_distribution(const std::vector<float>& row,
+                         const SamplingParams& params,
+                         const std::vector<double>& expected,
+                         int num_draws = 40000) {
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  const auto size = static_cast<int64_t>(row.size());
+  const Tensor logits = Tensor::empty({1, size}, DType::kFloat32);
+  SamplingState state(params, {}, {}, size);
+  Sampler sampler;
+  std::vector<int> counts(row.size());
+  for (int i = 0; i < num_draws; ++i) {
+    std::copy(row.begin(), row.end(), logits.data<float>());
+    SampledToken token;
+    const SamplingRow request{&state};
+    sampler.sample(stream, logits, {&request, 1}, {&token, 1});
+    ASSERT_TRUE(token.status.ok());
+    ++counts[token.token_id];
+    state.append(token.token_id);
+  }
+  double chi_square = 0;
+  double pooled_expected = 0;
+  int pooled_count = 0;
+  int num_cells = 0;
+  const auto add_cell = [&](double mean, int count) {
+    chi_square += (count - mean) * (count - mean) / mean;
+    ++num_cells;
+  };
+  for (size_t id = 0; id < row.size(); ++id) {
+    const double mean = expected[id] * num_draws;
+    if (expected[id] == 0) {
+      EXPECT_EQ(counts[id], 0) << "token " << id << " was filtered";
+    } else if (mean < 5) {
+      pooled_expected += mean;
+      pooled_count += counts[id];
+    } else {
+      add_cell(mean, counts[id]);
+    }
+  }
+  if (pooled_expected >= 5) add_cell(pooled_expected, pooled_count);
+  const double freedom = std::max(num_cells - 1, 1);
+  EXPECT_LT(chi_square, freedom + 3.5 * std::sqrt(2 * freedom)) << num_cells << " cells";
+}
+
+// Temperature, min_p, top_k, top_p by definition: sort, cut, normalise.
+std::vector<double> plain_shares(const std::vector<float>& row, const SamplingParams& params) {
+  std::vector<std::pair<double, size_t>> weights;
+  const float max = *std::max_element(row.begin(), row.end());
+  for (size_t id = 0; id < row.size(); ++id) {
+    weights.push_back({std::exp((double{row[id]} - max) / params.temperature), id});
+  }
+  std::sort(weights.begin(), weights.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  std::erase_if(weights, [&](const auto& w) { return w.first < params.min_p; });
+  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < weights.size()) {
+    weights.resize(static_cast<size_t>(params.top_k));
+  }
+  double total = 0;
+  for (const auto& w : weights) total += w.first;
+  double kept = 0;
+  std::vector<double> shares(row.size());
+  for (const auto& [weight, id] : weights) {
+    if (kept >= params.top_p * total) break;
+    shares[id] = weight;
+    kept += weight;
+  }
+  for (double& share : shares) share /= kept;
+  return shares;
+}
+
+TEST(SamplerDistribution, MatchesDefinitions) {
+  struct Case {
+    int64_t size;
+    float deviation, temperature;
+    int32_t top_k;
+    float top_p, min_p;
+  };
+  const Case cases[] = {{200, 1, 1, 0, 1, 0},
+                        {200, 2, 0.7f, 0, 1, 0},
+                        {200, 2, 3, 0, 1, 0},
+                        {37, 0, 1, 0, 1, 0},
+                        {5000, 2, 1, 0, 1, 0},
+                        {200, 1, 1, 20, 1, 0},
+                        {200, 1, 1, 0, 0.8f, 0},
+                        {200, 1, 1.3f, 0, 1, 0.1f},
+                        {200, 1, 0.9f, 50, 0.9f, 0.02f},
+                        {1000, 8, 1, 0, 1, 0}};
+  uint64_t seed = 77;
+  for (const Case& c : cases) {
+    SamplingParams params = seeded(seed++ * 0x9e3779b97f4a7c15u);
+    params.temperature = c.temperature;
+    params.top_k = c.top_k;
+    params.top_p = c.top_p;
+    params.min_p = c.min_p;
+    const auto row = random_row(c.size, c.deviation, static_cast<uint32_t>(seed));
+    SCOPED_TRACE(testing::Message()
+                 << "seed " << seed << " size " << c.size << " temperature " << c.temperature
+                 << " top_k " << c.top_k << " top_p " << c.top_p << " min_p " << c.min_p);
+    expect_distribution(row, params, plain_shares(row, params));
+  }
+}
+
+TEST(SamplerDistribution, AcrossSeedsAtOnePosition) {
+  const std::vector<float> row = {0.0f, std::log(2.0f), std::log(5.0f)};
+  int counts[3] = {};
+  constexpr int kDraws = 8000;
+  for (uint64_t seed = 0; seed < kDraws; ++seed) ++counts[sample_one(row, seeded(seed))];
+  for (int i = 0; i < 3; ++i) {
+    const double share = (i == 0 ? 1 : i == 1 ? 2 : 5) / 8.0;
+    EXPECT_NEAR(counts[i], kDraws * share, 4 * std::sqrt(kDraws * share * (1 - share)));
+  }
+}
+
+TEST(SamplerDistribution, ConsecutivePositionsAreIndependent) {
+  const std::vector<float> row(4, 1.0f);
+  SamplingState state(seeded(11), {}, {}, 4);
+  std::vector<int> pairs(16);
+  int32_t previous = -1;
+  for (int i = 0; i < 16001; ++i) {
+    const int32_t token = sample({row}, {{&state}})[0].token_id;
+    if (previous >= 0) ++pairs[static_cast<size_t>(previous * 4 + token)];
+    previous = token;
+    state.append(token);
+  }
+  double chi_square = 0;
+  for (int count : pairs) chi_square += (count - 1000.0) * (count - 1000.0) / 1000.0;
+  EXPECT_LT(chi_square, 15 + 3.5 * std::sqrt(30.0));
+}
+
+std::vector<SamplingParams> assorted_params(size_t count) {
+  std::vector<SamplingParams> all;
+  for (size_t i = 0; i < count; ++i) {
+    SamplingParams params = seeded(1000 + i / 2);
+    params.temperature = i % 5 == 0 ? 0.0f : 0.5f + 0.1f * static_cast<float>(i % 7);
+    if (i % 3 == 1) params.top_k = 40;
+    if (i % 4 == 2) params.top_p = 0.9f;
+    if (i % 6 == 3) params.min_p = 0.01f;
+    if (i % 2 == 1) params.repetition_penalty = 1.2f;
+    if (i % 5 == 2) params.frequency_penalty = 0.5f;
+    if (i % 4 == 1) params.logprobs = static_cast<int32_t>(i % 6);
+    if (i % 7 == 4) params.logit_bias = {{3, 4.0f}};
+    all.push_back(params);
+  }
+  return all;
+}
+
+bool same(const SampledToken& a, const SampledToken& b) {
+  return a.token_id == b.token_id && a.status.ok() == b.status.ok() &&
+         std::equal(a.logprobs.begin(),
+                    a.logprobs.end(),
+                    b.logprobs.begin(),
+                    b.logprobs.end(),
+                    [](const TokenLogprob& x, const TokenLogprob& y) {
+                      return x.token_id == y.token_id && x.logprob == y.logprob && x.rank == y.rank;
+                    });
+}
+
+TEST(Sampler, ResultDoesNotDependOnBatchOrThreads) {
+  constexpr int64_t kVocab = 3001;
+  constexpr size_t kRows = 64;
+  const std::vector<int32_t> prompt = {1, 2, 3, 2000};
+  std::vector<SamplingState> states;
+  std::vector<std::vector<float>> rows;
+  for (const SamplingParams& params : assorted_params(kRows)) {
+    states.emplace_back(params, prompt, std::vector<int32_t>{0}, kVocab);
+    for (size_t i = 0; i < rows.size() % 5; ++i) states.back().append(static_cast<int32_t>(i));
+    rows.push_back(random_row(kVocab, 3, static_cast<uint32_t>(rows.size() / 3)));
+  }
+  std::vector<SamplingRow> requests;
+  for (const SamplingState& state : states) requests.push_back({&state});
+  const auto together = sample(rows, requests, 1);
+  const auto threaded = sample(rows, requests, 2);
+  const auto reversed = sample({rows.rbegin(), rows.rend()}, {requests.rbegin(), requests.rend()});
+  for (size_t i = 0; i < kRows; ++i) {
+    ASSERT_TRUE(together[i].status.ok());
+    EXPECT_TRUE(same(together[i], threaded[i])) << i;
+    EXPECT_TRUE(same(together[i], reversed[kRows - 1 - i])) << i;
+    EXPECT_TRUE(same(together[i], sample({rows[i]}, {requests[i]})[0])) << i;
+  }
+}
+
+TEST(Sampler, BadRowsAreIsolated) {
+  std::vector<std::vector<float>> rows(5, random_row(130, 2, 4));
+  rows[1][100] = std::nanf("");
+  std::fill(rows[2].begin(), rows[2].end(), -kInfinity);
+  rows[3][129] = kInfinity;
+  for (float temperature : {0.0f, 1.0f}) {
+    SamplingParams params = seeded(5);
+    params.temperature = temperature;
+    params.logprobs = 2;
+    const SamplingState state(params, {}, {}, 130);
+    const auto out = sample(rows, std::vector<SamplingRow>(5, {&state}));
+    for (size_t i : {1, 2, 3}) {
+      EXPECT_FALSE(out[i].status.ok());
+      EXPECT_EQ(out[i].token_id, -1);
+      EXPECT_TRUE(out[i].logprobs.empty());
+    }
+    EXPECT_TRUE(out[0].status.ok());
+    EXPECT_TRUE(same(out[0], out[4]));
+    EXPECT_TRUE(same(out[0], sample({rows[0]}, {{&state}})[0]));
+  }
+}
+
+TEST(Sampler, NanUnderAMaskStillFailsWhenLogprobsAreWanted) {
+  std::vector<float> row = {1.0f, std::nanf(""), 0.5f};
+  const uint32_t allowed = 0b101;
+  SamplingParams params = seeded(1);
+  params.temperature = 0;
+  const SamplingState state(params, {}, {}, 3);
+  EXPECT_EQ(sample({row}, {{&state, &allowed}})[0].token_id, 0);
+  params.logprobs = 1;
+  const SamplingState scored(params, {}, {}, 3);
+  EXPECT_FALSE(sample({row}, {{&scored, &allowed}})[0].status.ok());
+}
+
+TEST(Sampler, SeedsDecide) {
+  const std::vector<float> row(1000, 0.0f);
+  EXPECT_EQ(sample_one(row, seeded(1)), sample_one(row, seeded(1)));
+  int num_equal = 0;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    num_equal += sample_one(row, seeded(seed)) == sample_one(row, seeded(seed + 1));
+  }
+  EXPECT_LE(num_equal, 3);
+}
+
+TEST(Sampler, GreedyTakesTheLowestOfEqualTokens) {
+  std::vector<float> row = random_row(333, 1, 8);
+  row[70] = row[65] = row[300] = 50.0f;
+  for (float temperature : {0.0f, 1e-6f}) {
+    SamplingParams params = seeded(3);
+    params.temperature = temperature;
+    EXPECT_EQ(sample_one(row, params), 65);
+  }
+}
+
+TEST(Sampler, NarrowFiltersAreGreedy) {
+  std::vector<float> row = random_row(1000, 1, 8);
+  row[600] = row[700] = 4.5f;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SamplingParams params = seeded(seed);
+    params.top_k = 1;
+    EXPECT_EQ(sample_one(row, params), 600);
+    params.top_k = 0;
+    params.top_p = 1e-6f;
+    EXPECT_EQ(sample_one(row, params), 600);
+    params.top_p = 1;
+    params.temperature = 1e-4f;
+    const int32_t token = sample_one(row, params);
+    EXPECT_TRUE(token == 600 || token == 700);
+  }
+}
+
+TEST(Sampler, ExtremeTemperatureAndLogits) {
+  std::vector<float> row(100, -1e30f);
+  row[17] = 1e30f;
+  row[18] = -kInfinity;
+  for (float temperature : {1e-5f, 1.0f, 100.0f}) {
+    SamplingParams params = seeded(3);
+    params.temperature = temperature;
+    EXPECT_EQ(sample_one(row, params), 17);
+  }
+  std::fill(row.begin(), row.end(), -std::numeric_limits<float>::max());
+  row[3] = -kInfinity;
+  EXPECT_NE(sample_one(row, seeded(4)), 3);
+  SamplingParams hot = seeded(9);
+  hot.temperature = 100;
+  expect_distribution(random_row(64, 10, 1), hot, plain_shares(random_row(64, 10, 1), hot), 20000);
+}
+
+TEST(Sampler, PenaltiesBiasAndMaskReachTheChoice) {
+  const std::vector<float> row = {0, 3, 2, 1};
+  SamplingParams params = seeded(0);
+  params.temperature = 0;
+  EXPECT_EQ(sample_one(row, params), 1);
+  params.logit_bias = {{3, 5.0f}};
+  EXPECT_EQ(sample_one(row, params), 3);
+  params.logit_bias.clear();
+  params.presence_penalty = 2.0f;
+  SamplingState state(params, {}, {}, 4);
+  state.append(1);
+  EXPECT_EQ(sample({row}, {{&state}})[0].token_id, 2);
+  params.min_tokens = 5;
+  const std::vector<int32_t> eos = {2};
+  SamplingState late(params, {}, eos, 4);
+  late.append(1);
+  EXPECT_EQ(sample({row}, {{&late}})[0].token_id, 1);
+  const uint32_t allowed = 0b1001;
+  EXPECT_EQ(sample({row}, {{&late, &allowed}})[0].token_id, 3);
+  const uint32_t nothing = 0;
+  EXPECT_FALSE(sample({row}, {{&late, &nothing}})[0].status.ok());
+}
+
+TEST(Sampler, PaddingColumnsAreNeverChosen) {
+  std::vector<float> row(100, 0.0f);
+  row[99] = 1000.0f;
+  row[98] = std::nanf("");
+  SamplingParams params = seeded(0);
+  params.logprobs = 1;
+  SamplingState state(params, {}, {}, 97);
+  for (int i = 0; i < 100; ++i) {
+    const SampledToken token = sample({row}, {{&state}})[0];
+    ASSERT_TRUE(token.status.ok());
+    EXPECT_LT(token.token_id, 97);
+    EXPECT_NEAR(token.logprobs[0].logprob, -std::log(97.0), 1e-5);
+    state.append(token.token_id);
+  }
+}
+
+TEST(Sampler, LogprobsAreOfTheRawLogits) {
+  const std::vector<float> row = {0, 3, 2, 1};
+  SamplingParams params = seeded(0);
+  params.temperature = 0;
+  params.logit_bias = {{0, 50.0f}};
+  params.logprobs = 2;
+  const SamplingState state(params, {}, {}, 4);
+  const SampledToken token = sample({row}, {{&state}})[0];
+  ASSERT_TRUE(token.status.ok());
+  EXPECT_EQ(token.token_id, 0);
+  ASSERT_EQ(token.logprobs.size(), 3u);
+  const double log_total = std::log(std::exp(0.0) + std::exp(1.0) + std::exp(2.0) + std::exp(3.0));
+  EXPECT_EQ(token.logprobs[0].token_id, 0);
+  EXPECT_EQ(token.logprobs[0].rank, 4);
+  EXPECT_NEAR(token.logprobs[0].logprob, -log_total, 1e-6);
+  EXPECT_EQ(token.logprobs[1].token_id, 1);
+  EXPECT_EQ(token.logprobs[1].rank, 1);
+  EXPECT_NEAR(token.logprobs[2].logprob, 2 - log_total, 1e-6);
+}
+
+TEST(Sampler, ScoresPromptTokens) {
+  ThreadPool pool(2);
+  const Stream stream(&pool);
+  const Tensor logits = Tensor::empty({3, 70}, DType::kFloat32);
+  const std::vector<float> row = random_row(210, 2, 1);
+  std::copy(row.begin(), row.end(), logits.data<float>());
+  logits.data<float>()[75] = std::nanf("");
+  const std::vector<ScoredToken> tokens = {{5, 3, 70}, {6, 3, 70}, {7, 0, 69}};
+  std::vector<Result<TokenLogprobs>> out(3, TokenLogprobs{});
+  Sampler().score(stream, logits, tokens, out);
+  EXPECT_FALSE(out[1].ok());
+  RowScratch scratch;
+  for (size_t i : {0, 2}) {
+    ASSERT_TRUE(out[i].ok());
+    const auto alone = row_logprobs(row.data() + i * 70,
+                                    tokens[i].vocab_size,
+                                    tokens[i].token_id,
+                                    tokens[i].num_logprobs,
+                                    scratch);
+    ASSERT_EQ(out[i]->size(), alone->size());
+    EXPECT_EQ(out[i]->front().logprob, alone->front().logprob);
+  }
+}
+
+TEST(Sampler, DryRunAndEmptyBatch) {
+  std::vector<SampledToken> out(1);
+  Sampler().sample(
+      Stream::dry_run(), Tensor::meta({1, 8}, DType::kFloat32), std::vector<SamplingRow>(1), out);
+  EXPECT_EQ(out[0].token_id, -1);
+  ThreadPool pool(2);
+  Sampler().sample(Stream(&pool), Tensor::empty({0, 8}, DType::kFloat32), {}, {});
+}
+
+}  // namespace
+}  // namespace atom

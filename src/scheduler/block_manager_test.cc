@@ -1,0 +1,193 @@
+#include "scheduler/block_manager.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/scheduler_test_support.h"
+
+namespace atom {
+namespace {
+
+class BlockManagerTest : public testing::Test {
+ protected:
+  static SchedulerConfig config(int32_t num_blocks, bool caching = true) {
+    SchedulerConfig config = small_config();
+    config.num_blocks = num_blocks;
+    config.enable_prefix_caching = caching;
+    return config;
+  }
+
+  Sequence sequence(std::vector<int32_t> prompt, const std::string& salt = "") {
+    SamplingParams sampling = ask_for(8);
+    sampling.cache_salt = salt;
+    return Sequence(next_id_++, 0, std::move(prompt), sampling, {});
+  }
+
+  // As a prefill of the whole prompt does.
+  static std::vector<int32_t> fill(BlockManager& manager, Sequence& sequence) {
+    std::vector<int32_t> added;
+    manager.append(sequence, sequence.num_known_tokens(), added);
+    manager.register_blocks(sequence, sequence.num_known_tokens());
+    return added;
+  }
+
+  SequenceId next_id_ = 1;
+};
+
+TEST_F(BlockManagerTest, GrowsByWholeBlocks) {
+  BlockManager manager(config(4));
+  Sequence a = sequence(prompt_of(5));
+  EXPECT_EQ(fill(manager, a), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(manager.num_free(), 2);
+  std::vector<int32_t> added;
+  manager.append(a, 8, added);
+  EXPECT_TRUE(added.empty());
+  manager.append(a, 9, added);
+  EXPECT_EQ(added, (std::vector<int32_t>{2}));
+  EXPECT_TRUE(manager.can_append(a, 16));
+  EXPECT_FALSE(manager.can_append(a, 17));
+  EXPECT_FALSE(manager.can_append(a, 16, /*num_reserved=*/1));
+  manager.free(a);
+  EXPECT_EQ(manager.num_free(), 4);
+  EXPECT_TRUE(a.block_table.block_ids.empty());
+}
+
+TEST_F(BlockManagerTest, SharesFullBlocksOfAnEqualPrefix) {
+  BlockManager manager(config(8));
+  Sequence a = sequence(prompt_of(11));
+  fill(manager, a);
+  EXPECT_EQ(manager.num_cached(), 2);
+  std::vector<int32_t> prompt = prompt_of(9);
+  prompt[8] = 7;
+  Sequence b = sequence(prompt);
+  EXPECT_EQ(manager.acquire_prefix(b), 8);
+  EXPECT_EQ(b.block_table.block_ids, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(manager.ref_count(0), 2);
+  EXPECT_EQ(manager.ref_count(2), 1);
+  EXPECT_EQ(manager.num_free(), 5);
+  manager.free(a);
+  EXPECT_EQ(manager.ref_count(0), 1);
+  EXPECT_EQ(manager.num_free(), 6);
+  manager.free(b);
+  EXPECT_EQ(manager.num_free(), 8);
+}
+
+TEST_F(BlockManagerTest, LeavesTheLastTokenToCompute) {
+  BlockManager manager(config(8));
+  Sequence a = sequence(prompt_of(8));
+  fill(manager, a);
+  Sequence b = sequence(prompt_of(8));
+  EXPECT_EQ(manager.acquire_prefix(b), 4);
+}
+
+TEST_F(BlockManagerTest, SharesWithinOneSaltOnly) {
+  BlockManager manager(config(8));
+  Sequence a = sequence(prompt_of(9), "one");
+  fill(manager, a);
+  Sequence b = sequence(prompt_of(9), "two");
+  EXPECT_EQ(manager.acquire_prefix(b), 0);
+  Sequence c = sequence(prompt_of(9));
+  EXPECT_EQ(manager.acquire_prefix(c), 0);
+  Sequence d = sequence(prompt_of(9), "one");
+  EXPECT_EQ(manager.acquire_prefix(d), 8);
+}
+
+TEST_F(BlockManagerTest, AnEqualBlockBehindAnotherPrefixIsNoHit) {
+  BlockManager manager(config(8));
+  Sequence a = sequence(prompt_of(9));
+  fill(manager, a);
+  std::vector<int32_t> prompt = prompt_of(9);
+  prompt[0] = 7;
+  Sequence b = sequence(prompt);
+  EXPECT_EQ(manager.acquire_prefix(b), 0);
+}
+
+TEST_F(BlockManagerTest, FreedContentStaysUntilTheBlockIsNeeded) {
+  BlockManager manager(config(6));
+  Sequence a = sequence(prompt_of(9, 1000));  // blocks 0 1 2, the last one not full
+  fill(manager, a);
+  Sequence b = sequence(prompt_of(8, 2000));  // blocks 3 4
+  fill(manager, b);
+  manager.free(a);
+  manager.free(b);
+  EXPECT_EQ(manager.num_free(), 6);
+  EXPECT_EQ(manager.num_cached(), 4);
+
+  // First what holds nothing, then a's tail, a's head, b's tail.
+  Sequence c = sequence(prompt_of(20, 3000));
+  EXPECT_EQ(fill(manager, c), (std::vector<int32_t>{2, 5, 1, 0, 4}));
+  Sequence again = sequence(prompt_of(9, 1000));
+  EXPECT_EQ(manager.acquire_prefix(again), 0);
+  Sequence b_again = sequence(prompt_of(9, 2000));
+  EXPECT_EQ(manager.acquire_prefix(b_again), 4);
+  EXPECT_EQ(manager.num_free(), 0);
+}
+
+TEST_F(BlockManagerTest, AHitIsAUse) {
+  BlockManager manager(config(2));
+  Sequence a = sequence(prompt_of(4, 1000));
+  fill(manager, a);
+  Sequence b = sequence(prompt_of(4, 2000));
+  fill(manager, b);
+  manager.free(a);
+  manager.free(b);
+  Sequence a_again = sequence(prompt_of(5, 1000));
+  EXPECT_EQ(manager.acquire_prefix(a_again), 4);
+  manager.free(a_again);
+  Sequence c = sequence(prompt_of(4, 3000));
+  EXPECT_EQ(fill(manager, c), (std::vector<int32_t>{1}));  // b's
+}
+
+TEST_F(BlockManagerTest, EqualContentComputedTwiceIsRegisteredOnce) {
+  BlockManager manager(config(8));
+  Sequence a = sequence(prompt_of(8));
+  Sequence b = sequence(prompt_of(8));
+  fill(manager, a);
+  fill(manager, b);
+  EXPECT_EQ(manager.num_cached(), 2);
+  EXPECT_FALSE(manager.is_cached(b.block_table.block_ids[0]));
+  // b goes on where a stopped; its later blocks hang on a's content.
+  b.start(0);
+  b.advance(8);
+  for (int32_t token_id = 1; token_id <= 5; ++token_id) {
+    b.append_token(token_id);
+    b.advance(1);
+  }
+  std::vector<int32_t> added;
+  manager.append(b, 13, added);
+  manager.register_blocks(b, 12);
+  std::vector<int32_t> prompt(b.token_ids().begin(), b.token_ids().end());
+  Sequence c = sequence(prompt);
+  EXPECT_EQ(manager.acquire_prefix(c), 12);
+  EXPECT_EQ(
+      c.block_table.block_ids,
+      (std::vector<int32_t>{
+          a.block_table.block_ids[0], a.block_table.block_ids[1], b.block_table.block_ids[2]}));
+}
+
+TEST_F(BlockManagerTest, WithoutCachingNothingIsShared) {
+  BlockManager manager(config(8, /*caching=*/false));
+  Sequence a = sequence(prompt_of(9));
+  fill(manager, a);
+  EXPECT_EQ(manager.num_cached(), 0);
+  Sequence b = sequence(prompt_of(9));
+  EXPECT_EQ(manager.acquire_prefix(b), 0);
+}
+
+TEST_F(BlockManagerTest, ResetForgetsEverything) {
+  BlockManager manager(config(8));
+  Sequence a = sequence(prompt_of(9));
+  fill(manager, a);
+  manager.reset();
+  EXPECT_EQ(manager.num_free(), 8);
+  EXPECT_EQ(manager.num_cached(), 0);
+  EXPECT_EQ(manager.ref_count(0), 0);
+  Sequence b = sequence(prompt_of(9));
+  EXPECT_EQ(manager.acquire_prefix(b), 0);
+}
+
+}  // namespace
+}  // namespace atom

@@ -1,0 +1,391 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+
+namespace atom {
+
+namespace {
+
+const SchedulerConfig& checked(const SchedulerConfig& config) {
+  CHECK(config.num_blocks > 0);
+  CHECK(config.block_size > 0);
+  CHECK(config.max_num_seqs > 0);
+  CHECK(config.max_num_batched_tokens > 0);
+  CHECK(config.max_steps_in_flight > 0);
+  return config;
+}
+
+}  // namespace
+
+bool Scheduler::RanksHigher::operator()(const Sequence* a, const Sequence* b) const {
+  if (by_priority && a->sampling().priority != b->sampling().priority) {
+    return a->sampling().priority < b->sampling().priority;
+  }
+  return a->arrival() < b->arrival();
+}
+
+Scheduler::Scheduler(const SchedulerConfig& config, std::vector<int32_t> eos_token_ids)
+    : config_(checked(config)),
+      eos_token_ids_(std::move(eos_token_ids)),
+      splits_prefills_(config.enable_chunked_prefill &&
+                       config.policy != SchedulingPolicy::kPrefillFirst),
+      block_manager_(config),
+      waiting_(RanksHigher{config.policy == SchedulingPolicy::kPriority}),
+      in_flight_(config.max_steps_in_flight) {}
+
+Status Scheduler::check_request(const std::vector<int32_t>& prompt_token_ids,
+                                const SamplingParams& sampling) const {
+  const auto num_prompt = static_cast<int64_t>(prompt_token_ids.size());
+  if (num_prompt == 0) return invalid_argument("the prompt is empty; it needs at least one token");
+  const int64_t min_outputs = sampling.max_tokens > 0 ? 1 : 0;
+  if (num_prompt + min_outputs > config_.max_model_len) {
+    return invalid_argument(
+        "the prompt has {} tokens and leaves no room for an answer: the model's limit is {} "
+        "tokens, "
+        "prompt and answer together",
+        num_prompt,
+        config_.max_model_len);
+  }
+  if (!splits_prefills_ && num_prompt > config_.max_num_batched_tokens) {
+    return invalid_argument(
+        "the prompt has {} tokens, but a step takes {} and prefills are not split: shorten the "
+        "prompt, raise max_num_batched_tokens or use chunked prefill",
+        num_prompt,
+        config_.max_num_batched_tokens);
+  }
+  // The last token generated is never fed back, so it has no KV.
+  const int64_t num_outputs =
+      std::min<int64_t>(sampling.max_tokens, config_.max_model_len - num_prompt);
+  const int64_t num_cached = num_prompt + std::max<int64_t>(num_outputs - 1, 0);
+  if (block_manager_.num_blocks_for(num_cached) > config_.num_blocks) {
+    return invalid_argument(
+        "the prompt of {} tokens and an answer of up to {} need {} KV blocks of {} tokens, but the "
+        "pool has {}: ask for fewer tokens or enlarge the KV cache",
+        num_prompt,
+        num_outputs,
+        block_manager_.num_blocks_for(num_cached),
+        config_.block_size,
+        config_.num_blocks);
+  }
+  return {};
+}
+
+Status Scheduler::add(SequenceId id,
+                      std::vector<int32_t> prompt_token_ids,
+                      SamplingParams sampling) {
+  RETURN_IF_ERROR(check_request(prompt_token_ids, sampling));
+  if (sequences_.contains(id)) {
+    return invalid_argument("request id {} is in use; ids of live requests are distinct", id);
+  }
+  if (static_cast<int64_t>(waiting_.size()) >= config_.max_num_waiting) {
+    return resource_exhausted("{} requests are waiting, the limit is {}: try again later",
+                              waiting_.size(),
+                              config_.max_num_waiting);
+  }
+  const auto num_prompt = static_cast<int32_t>(prompt_token_ids.size());
+  sampling.max_tokens = std::min(sampling.max_tokens, config_.max_model_len - num_prompt);
+  auto sequence = std::make_unique<Sequence>(
+      id, next_arrival_++, std::move(prompt_token_ids), std::move(sampling), eos_token_ids_);
+  waiting_.insert(sequence.get());
+  sequences_.emplace(id, std::move(sequence));
+  return {};
+}
+
+bool Scheduler::abort(SequenceId id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return false;
+  Sequence& sequence = *found->second;
+  if (sequence.state() == SequenceState::kFinished) return false;
+  end(sequence, FinishReason::kAbort);
+  erase_if_done(sequence);
+  return true;
+}
+
+SchedulerOutput Scheduler::schedule() {
+  CHECK(can_schedule());
+  step_.output = {};
+  step_.decodes.clear();
+  step_.prefills.clear();
+  step_.prefill_entries.clear();
+  step_.budget = config_.max_num_batched_tokens;
+  step_.preempted = false;
+
+  announce_finished(step_.output);
+  if (config_.policy == SchedulingPolicy::kPrefillFirst) {
+    schedule_running(Phase::kPrefill);
+    admit_waiting();
+    if (step_.decodes.empty() && step_.prefills.empty()) schedule_running(Phase::kDecode);
+  } else {
+    schedule_running(Phase::kMixed);
+    admit_waiting();
+  }
+
+  SchedulerOutput& output = step_.output;
+  std::ranges::move(step_.prefill_entries, std::back_inserter(output.scheduled));
+  if (output.empty()) return {};
+  output.step = next_step_++;
+  output.num_tokens = config_.max_num_batched_tokens - step_.budget;
+  std::vector<Sequence*>& sequences = in_flight_[output.step % in_flight_.size()];
+  sequences.assign(step_.decodes.begin(), step_.decodes.end());
+  sequences.insert(sequences.end(), step_.prefills.begin(), step_.prefills.end());
+  ++num_steps_in_flight_;
+  return std::move(output);
+}
+
+void Scheduler::announce_finished(SchedulerOutput& output) {
+  output.finished = std::exchange(finished_ids_, {});
+  for (const SequenceId id : output.finished) {
+    Sequence& sequence = *sequences_.at(id);
+    sequence.known_to_runner = false;
+    erase_if_done(sequence);
+  }
+}
+
+void Scheduler::schedule_running(Phase phase) {
+  // The decodes' share of the budget is set aside before any prefill takes from it.
+  int32_t num_decodes = 0;
+  if (phase != Phase::kPrefill) {
+    num_decodes = static_cast<int32_t>(std::ranges::count_if(
+        running_, [](const Sequence* sequence) { return sequence->next_is_decode(); }));
+  }
+  int32_t prefill_budget = std::max(0, step_.budget - num_decodes);
+  // By rank, so that whoever is preempted has no part in this step yet.
+  for (size_t i = 0; i < running_.size() && step_.budget > 0; ++i) {
+    Sequence& sequence = *running_[i];
+    int32_t num_tokens = sequence.num_schedulable_tokens();
+    if (num_tokens == 0) continue;
+    const bool is_decode = sequence.next_is_decode();
+    if (phase == (is_decode ? Phase::kPrefill : Phase::kDecode)) continue;
+    if (!is_decode) {
+      num_tokens = std::min(num_tokens, prefill_budget);
+      if (num_tokens == 0) continue;
+    }
+    if (!make_room(sequence, sequence.num_computed_tokens() + num_tokens)) break;
+    if (!is_decode) prefill_budget -= num_tokens;
+    commit(sequence, num_tokens, /*starts=*/false);
+  }
+}
+
+bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
+  while (!block_manager_.can_append(sequence, num_tokens)) {
+    const bool is_last = running_.back() == &sequence;
+    CHECK((!is_last || running_.size() > 1));  // alone, every admitted request fits
+    preempt_last();
+    if (is_last) return false;
+  }
+  return true;
+}
+
+void Scheduler::preempt_last() {
+  Sequence& victim = *running_.back();
+  running_.pop_back();
+  block_manager_.free(victim);
+  victim.preempt();
+  waiting_.insert(&victim);
+  ++num_preemptions_;
+  step_.preempted = true;
+}
+
+void Scheduler::admit_waiting() {
+  if (step_.preempted) return;
+  while (!waiting_.empty() && step_.budget > 0 &&
+         static_cast<int64_t>(running_.size()) < config_.max_num_seqs) {
+    if (!try_admit(**waiting_.begin())) return;
+  }
+}
+
+bool Scheduler::try_admit(Sequence& sequence) {
+  if (sequence.num_steps_in_flight() > 0) return false;
+  if (obstacle_.sequence == &sequence && obstacle_.num_releases == block_manager_.num_releases() &&
+      step_.budget < obstacle_.min_budget) {
+    return false;
+  }
+
+  const int32_t num_known = sequence.num_known_tokens();
+  // A hit would leave prompt tokens without logits.
+  const bool wants_prompt_logprobs =
+      sequence.sampling().prompt_logprobs.has_value() &&
+      sequence.num_scored_prompt_tokens + 1 < sequence.num_prompt_tokens();
+  const int32_t num_hits = wants_prompt_logprobs ? 0 : block_manager_.acquire_prefix(sequence);
+  const int32_t num_missing = num_known - num_hits;
+  const bool may_split = splits_prefills_ || num_missing > config_.max_num_batched_tokens;
+  const bool fits_budget = may_split || num_missing <= step_.budget;
+  // A block is kept back for each running sequence: it asks for one within block_size steps, and
+  // would have to take it from the newcomer.
+  const auto num_reserved = static_cast<int32_t>(running_.size());
+  if (!fits_budget || !block_manager_.can_append(sequence, num_known, num_reserved)) {
+    block_manager_.free(sequence);
+    obstacle_ = {.sequence = &sequence,
+                 .num_releases = block_manager_.num_releases(),
+                 .min_budget = fits_budget ? kNeedsRelease : num_missing};
+    return false;
+  }
+
+  if (sequence.state() == SequenceState::kWaiting) {
+    if (!wants_prompt_logprobs) block_manager_.count_query(num_known, num_hits);
+    sequence.num_cached_prompt_tokens = num_hits;
+  }
+  waiting_.erase(waiting_.begin());
+  running_.insert(std::ranges::upper_bound(running_, &sequence, waiting_.key_comp()), &sequence);
+  sequence.start(num_hits);
+  commit(sequence, std::min(num_missing, step_.budget), /*starts=*/true);
+  return true;
+}
+
+void Scheduler::commit(Sequence& sequence, int32_t num_new_tokens, bool starts) {
+  if (!sequence.known_to_runner) {
+    const auto prompt = sequence.prompt_token_ids();
+    step_.output.new_sequences.push_back({.id = sequence.id(),
+                                          .prompt_token_ids = {prompt.begin(), prompt.end()},
+                                          .sampling = sequence.sampling()});
+    sequence.known_to_runner = true;
+  }
+  ScheduledSequence entry;
+  entry.id = sequence.id();
+  entry.num_computed_tokens = sequence.num_computed_tokens();
+  entry.num_new_tokens = num_new_tokens;
+  entry.reset_block_table = starts;
+  if (starts) entry.new_block_ids = sequence.block_table.block_ids;
+  block_manager_.append(sequence, entry.num_computed_tokens + num_new_tokens, entry.new_block_ids);
+  entry.samples = sequence.advance(num_new_tokens);
+  block_manager_.register_blocks(
+      sequence, std::min(sequence.num_computed_tokens(), sequence.num_known_tokens()));
+  step_.budget -= num_new_tokens;
+
+  if (num_new_tokens == 1 && entry.samples) {
+    if (step_.output.scheduled.empty()) step_.output.scheduled.reserve(running_.size());
+    step_.output.scheduled.push_back(std::move(entry));
+    step_.decodes.push_back(&sequence);
+  } else {
+    step_.prefill_entries.push_back(std::move(entry));
+    step_.prefills.push_back(&sequence);
+  }
+}
+
+std::vector<SequenceUpdate> Scheduler::postprocess(const SchedulerOutput& output,
+                                                   ModelRunnerOutput answer) {
+  CHECK(num_steps_in_flight_ > 0);
+  CHECK(output.step == next_step_ - num_steps_in_flight_);
+  CHECK(answer.step == output.step);
+  CHECK(answer.sequences.size() == output.scheduled.size());
+  --num_steps_in_flight_;
+  const std::vector<Sequence*>& sequences = in_flight_[output.step % in_flight_.size()];
+  CHECK(sequences.size() == output.scheduled.size());
+
+  std::vector<SequenceUpdate> updates;
+  updates.reserve(sequences.size());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    Sequence& sequence = *sequences[i];
+    CHECK(answer.sequences[i].id == sequence.id());
+    sequence.complete_step();
+    if (sequence.state() == SequenceState::kFinished) {
+      erase_if_done(sequence);
+    } else {
+      apply(sequence, output.scheduled[i], std::move(answer.sequences[i]), updates);
+    }
+  }
+  return updates;
+}
+
+void Scheduler::apply(Sequence& sequence,
+                      const ScheduledSequence& scheduled,
+                      SequenceOutput answer,
+                      std::vector<SequenceUpdate>& updates) {
+  CHECK(answer.token_ids.size() == (scheduled.samples ? 1u : 0u));
+  if (!answer.error.empty()) {
+    end(sequence, FinishReason::kError);
+    updates.push_back({.id = sequence.id(),
+                       .finish_reason = FinishReason::kError,
+                       .error = std::move(answer.error)});
+    return;
+  }
+  const int32_t end_token = scheduled.num_computed_tokens + scheduled.num_new_tokens;
+  FinishReason reason = FinishReason::kNone;
+  if (scheduled.samples) {
+    sequence.append_token(answer.token_ids[0]);
+    reason = sequence.check_finish();
+    if (sequence.state() == SequenceState::kRunning) {
+      block_manager_.register_blocks(
+          sequence, std::min(sequence.num_computed_tokens(), sequence.num_known_tokens()));
+    }
+  } else if (sequence.sampling().max_tokens == 0 && end_token == sequence.num_prompt_tokens()) {
+    reason = FinishReason::kLength;
+  }
+
+  // Recomputed prompt tokens come again; the first answer for each was passed on.
+  std::vector<TokenLogprobs>& scores = answer.prompt_logprobs;
+  const auto num_scored = scheduled.num_computed_tokens + static_cast<int32_t>(scores.size());
+  const int32_t num_repeated =
+      std::min(std::max(0, sequence.num_scored_prompt_tokens - scheduled.num_computed_tokens),
+               static_cast<int32_t>(scores.size()));
+  scores.erase(scores.begin(), scores.begin() + num_repeated);
+  if (!scores.empty()) sequence.num_scored_prompt_tokens = num_scored;
+
+  if (answer.token_ids.empty() && scores.empty() && reason == FinishReason::kNone) return;
+  if (reason != FinishReason::kNone) end(sequence, reason);
+  updates.push_back({.id = sequence.id(),
+                     .token_ids = std::move(answer.token_ids),
+                     .logprobs = std::move(answer.logprobs),
+                     .prompt_logprobs = std::move(scores),
+                     .finish_reason = reason,
+                     .stop_token_id = sequence.stop_token_id(),
+                     .num_cached_prompt_tokens = sequence.num_cached_prompt_tokens,
+                     .error = {}});
+  // `end` queued its id, so the sequence outlives this.
+}
+
+void Scheduler::end(Sequence& sequence, FinishReason reason) {
+  if (sequence.state() == SequenceState::kRunning) {
+    running_.erase(std::ranges::lower_bound(running_, &sequence, waiting_.key_comp()));
+    block_manager_.free(sequence);
+  } else {
+    waiting_.erase(&sequence);
+  }
+  if (obstacle_.sequence == &sequence) obstacle_ = {};
+  sequence.finish(reason);
+  if (sequence.known_to_runner) finished_ids_.push_back(sequence.id());
+}
+
+void Scheduler::erase_if_done(Sequence& sequence) {
+  if (sequence.num_steps_in_flight() > 0 || sequence.known_to_runner) return;
+  sequences_.erase(sequence.id());
+}
+
+std::vector<SequenceId> Scheduler::reset() {
+  std::vector<const Sequence*> unfinished(running_.begin(), running_.end());
+  unfinished.insert(unfinished.end(), waiting_.begin(), waiting_.end());
+  std::ranges::sort(unfinished, {}, &Sequence::arrival);
+  std::vector<SequenceId> ids;
+  for (const Sequence* sequence : unfinished) ids.push_back(sequence->id());
+  running_.clear();
+  waiting_.clear();
+  finished_ids_.clear();
+  sequences_.clear();
+  obstacle_ = {};
+  num_steps_in_flight_ = 0;
+  block_manager_.reset();
+  return ids;
+}
+
+SchedulerStats Scheduler::stats() const {
+  return {.num_waiting = static_cast<int32_t>(waiting_.size()),
+          .num_running = static_cast<int32_t>(running_.size()),
+          .num_blocks = block_manager_.num_blocks(),
+          .num_free_blocks = block_manager_.num_free(),
+          .num_cached_blocks = block_manager_.num_cached(),
+          .num_prefix_query_tokens = block_manager_.num_query_tokens(),
+          .num_prefix_hit_tokens = block_manager_.num_hit_tokens(),
+          .num_preemptions = num_preemptions_,
+          .num_steps = next_step_};
+}
+
+const Sequence* Scheduler::find(SequenceId id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : found->second.get();
+}
+
+}  // namespace atom

@@ -1,0 +1,239 @@
+#include "scheduler/simulated_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace atom {
+
+namespace simulated_model {
+
+namespace {
+
+uint64_t mix(uint64_t value) {
+  value += 0x9e3779b97f4a7c15u;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+uint64_t start(const std::string& salt) {
+  uint64_t hash = 0x5eed;
+  for (const char c : salt) hash = mix(hash ^ static_cast<unsigned char>(c));
+  return hash;
+}
+
+uint64_t extend(uint64_t prefix_hash, int32_t token_id) {
+  return mix(prefix_hash ^ mix(static_cast<uint64_t>(token_id) + 1));
+}
+
+int32_t next_token(uint64_t prefix_hash,
+                   const SamplingParams& sampling,
+                   const std::vector<int32_t>& eos_token_ids,
+                   int32_t num_outputs,
+                   int32_t vocab_size) {
+  const auto is_end = [&](int32_t token_id) {
+    return std::ranges::count(sampling.stop_token_ids, token_id) > 0 ||
+           (!sampling.ignore_eos && std::ranges::count(eos_token_ids, token_id) > 0);
+  };
+  uint64_t draw = mix(prefix_hash ^ mix(*sampling.seed));
+  auto token_id = static_cast<int32_t>(draw % vocab_size);
+  while (num_outputs < sampling.min_tokens && is_end(token_id)) {
+    draw = mix(draw);
+    token_id = static_cast<int32_t>(draw % vocab_size);
+  }
+  return token_id;
+}
+
+}  // namespace simulated_model
+
+SimulatedRunner::SimulatedRunner(const SchedulerConfig& config,
+                                 std::vector<int32_t> eos_token_ids,
+                                 int32_t vocab_size)
+    : config_(config),
+      eos_token_ids_(std::move(eos_token_ids)),
+      vocab_size_(vocab_size),
+      splits_prefills_(config.enable_chunked_prefill &&
+                       config.policy != SchedulingPolicy::kPrefillFirst),
+      blocks_(config.num_blocks),
+      slots_(static_cast<size_t>(config.num_blocks) * config.block_size) {}
+
+template <typename... Args>
+void SimulatedRunner::expect(bool condition, const char* what, Args... values) {
+  if (condition || !error_.empty()) return;
+  error_ = what;
+  ((error_ += fmt::format(" {}", values)), ...);
+  error_ += fmt::format(" (step {})", next_step_);
+}
+
+void SimulatedRunner::push_token(SequenceState& state, int32_t token_id) {
+  const uint64_t previous = state.prefix_hashes.empty()
+                                ? simulated_model::start(state.sampling.cache_salt)
+                                : state.prefix_hashes.back();
+  state.token_ids.push_back(token_id);
+  state.prefix_hashes.push_back(simulated_model::extend(previous, token_id));
+}
+
+uint64_t& SimulatedRunner::slot(const SequenceState& state, int32_t position) {
+  const int32_t block_id = state.block_ids[position / config_.block_size];
+  return slots_[static_cast<size_t>(block_id) * config_.block_size + position % config_.block_size];
+}
+
+ModelRunnerOutput SimulatedRunner::execute(const SchedulerOutput& output) {
+  ModelRunnerOutput result{.step = output.step, .sequences = {}};
+  if (!started_) next_step_ = output.step;
+  started_ = true;
+  expect(output.step == next_step_, "steps out of order", output.step);
+  expect(!output.empty(), "an empty step was executed");
+  for (const SequenceId id : output.finished) {
+    expect(sequences_.erase(id) == 1, "finished a sequence that is not there", id);
+  }
+  for (const NewSequence& added : output.new_sequences) {
+    expect(seen_.insert(added.id).second, "a new sequence was seen before", added.id);
+    SequenceState& state = sequences_[added.id];
+    state.sampling = added.sampling;
+    state.num_prompt_tokens = static_cast<int32_t>(added.prompt_token_ids.size());
+    for (const int32_t token_id : added.prompt_token_ids) push_token(state, token_id);
+  }
+  check_step(output);
+  if (!error_.empty()) return result;
+
+  // Phase by phase over all sequences, as one layer does: writes before reads.
+  for (const ScheduledSequence& scheduled : output.scheduled) {
+    apply_blocks(scheduled, sequences_.at(scheduled.id));
+  }
+  if (!error_.empty()) return result;
+  for (const ScheduledSequence& scheduled : output.scheduled) {
+    write(scheduled, sequences_.at(scheduled.id));
+  }
+  for (const ScheduledSequence& scheduled : output.scheduled) {
+    check_reads(scheduled, sequences_.at(scheduled.id));
+  }
+  result.sequences.reserve(output.scheduled.size());
+  for (const ScheduledSequence& scheduled : output.scheduled) {
+    result.sequences.push_back(answer(scheduled, sequences_.at(scheduled.id)));
+  }
+  ++next_step_;
+  return result;
+}
+
+void SimulatedRunner::check_step(const SchedulerOutput& output) {
+  int32_t num_tokens = 0;
+  bool prefills_begun = false;
+  bool admits = false;
+  for (const ScheduledSequence& scheduled : output.scheduled) {
+    num_tokens += scheduled.num_new_tokens;
+    const bool is_decode = scheduled.num_new_tokens == 1 && scheduled.samples;
+    expect(!(is_decode && prefills_begun), "a decode behind a prefill", scheduled.id);
+    prefills_begun |= !is_decode;
+    admits |= scheduled.reset_block_table;
+    const auto found = sequences_.find(scheduled.id);
+    expect(found != sequences_.end(), "scheduled a sequence that is not there", scheduled.id);
+    if (!error_.empty()) return;
+    expect(found->second.last_step != output.step, "scheduled twice", scheduled.id);
+    found->second.last_step = output.step;
+  }
+  expect(num_tokens == output.num_tokens, "num_tokens is not the sum", num_tokens);
+  expect(num_tokens <= config_.max_num_batched_tokens, "over the token budget", num_tokens);
+  expect(static_cast<int32_t>(output.scheduled.size()) <= config_.max_num_seqs,
+         "over max_num_seqs",
+         output.scheduled.size());
+  if (config_.policy != SchedulingPolicy::kPrefillFirst || !admits) return;
+  for (const ScheduledSequence& scheduled : output.scheduled) {
+    expect(scheduled.reset_block_table || sequences_.at(scheduled.id).in_prefill,
+           "prefill and decode mixed",
+           scheduled.id);
+  }
+}
+
+void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceState& state) {
+  const int32_t begin = scheduled.num_computed_tokens;
+  const int32_t end = begin + scheduled.num_new_tokens;
+  const auto num_tokens = static_cast<int32_t>(state.token_ids.size());
+  const int32_t num_outputs = num_tokens - state.num_prompt_tokens;
+  expect(scheduled.num_new_tokens >= 1, "no tokens scheduled for", scheduled.id);
+  expect(end <= num_tokens, "scheduled past the last token of", scheduled.id);
+  const bool scores_only = state.sampling.max_tokens == 0;
+  expect(scheduled.samples == (end == num_tokens && !scores_only), "wrong samples", scheduled.id);
+  expect(!scheduled.samples || num_outputs < state.sampling.max_tokens,
+         "scheduled past max_tokens",
+         scheduled.id);
+  size_t num_shared = state.block_ids.size();
+  if (scheduled.reset_block_table) {
+    expect(begin % config_.block_size == 0, "a hit that is no whole block", scheduled.id, begin);
+    expect(config_.enable_prefix_caching || begin == 0, "a hit without a cache", scheduled.id);
+    state.block_ids.clear();
+    num_shared = begin / config_.block_size;
+    expect(num_shared <= scheduled.new_block_ids.size(), "hits without blocks", scheduled.id);
+    // The one prefill that may be split where prefills are not is longer than a step.
+    expect(splits_prefills_ || end == num_tokens ||
+               num_tokens - begin > config_.max_num_batched_tokens,
+           "a split prefill",
+           scheduled.id);
+  } else {
+    expect(begin == state.next_token, "not contiguous", scheduled.id, begin, state.next_token);
+  }
+  state.block_ids.insert(
+      state.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
+  const size_t num_needed = (end + config_.block_size - 1) / config_.block_size;
+  expect(state.block_ids.size() == num_needed, "wrong number of blocks", scheduled.id);
+  for (size_t i = num_shared; i < state.block_ids.size(); ++i) {
+    const int32_t block_id = state.block_ids[i];
+    expect(block_id >= 0 && block_id < config_.num_blocks, "no such block", block_id);
+    if (error_.empty()) blocks_[block_id] = {.owner = scheduled.id, .num_written = 0};
+  }
+  state.next_token = end;
+  state.in_prefill = end != num_tokens;
+}
+
+void SimulatedRunner::write(const ScheduledSequence& scheduled, const SequenceState& state) {
+  const int32_t begin = scheduled.num_computed_tokens;
+  for (int32_t position = begin; position < begin + scheduled.num_new_tokens; ++position) {
+    BlockState& block = blocks_[state.block_ids[position / config_.block_size]];
+    expect(block.owner == scheduled.id, "wrote another's block", scheduled.id, block.owner);
+    expect(block.num_written == position % config_.block_size, "wrote twice", scheduled.id);
+    ++block.num_written;
+    slot(state, position) = state.prefix_hashes[position];
+  }
+}
+
+void SimulatedRunner::check_reads(const ScheduledSequence& scheduled, const SequenceState& state) {
+  const int32_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
+  for (int32_t position = 0; position < end; ++position) {
+    if (slot(state, position) != state.prefix_hashes[position]) {
+      expect(false, "wrong KV at sequence, position", scheduled.id, position);
+      return;
+    }
+  }
+}
+
+SequenceOutput SimulatedRunner::answer(const ScheduledSequence& scheduled, SequenceState& state) {
+  SequenceOutput output;
+  output.id = scheduled.id;
+  const int32_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
+  if (state.sampling.prompt_logprobs.has_value()) {
+    for (int32_t i = scheduled.num_computed_tokens + 1; i <= end && i < state.num_prompt_tokens;
+         ++i) {
+      output.prompt_logprobs.push_back(
+          {{.token_id = state.token_ids[i], .logprob = -static_cast<float>(i), .rank = 1}});
+    }
+  }
+  if (!scheduled.samples) return output;
+  const int32_t token_id = simulated_model::next_token(
+      slot(state, end - 1),
+      state.sampling,
+      eos_token_ids_,
+      static_cast<int32_t>(state.token_ids.size()) - state.num_prompt_tokens,
+      vocab_size_);
+  push_token(state, token_id);
+  output.token_ids = {token_id};
+  if (state.sampling.logprobs.has_value()) {
+    output.logprobs.push_back({{.token_id = token_id, .logprob = -1, .rank = 1}});
+  }
+  return output;
+}
+
+}  // namespace atom

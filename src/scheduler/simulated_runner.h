@@ -1,0 +1,85 @@
+// Test support: a runner without a model that obeys SchedulerOutput to the letter and checks it.
+//
+// The "KV" of a position is a hash of the salt and all tokens up to it, kept per (block, offset) as
+// a real cache would be, so a wrongly shared block, a stale prefix hit, a lost or doubled write all
+// read as a wrong hash. The next token is a function of that hash and the request's seed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "config/scheduler_config.h"
+#include "scheduler/scheduler_output.h"
+
+namespace atom {
+
+namespace simulated_model {
+
+uint64_t start(const std::string& salt);
+uint64_t extend(uint64_t prefix_hash, int32_t token_id);
+// End tokens are the model's eos and the request's stop tokens; masked where they may not come yet.
+int32_t next_token(uint64_t prefix_hash,
+                   const SamplingParams& sampling,
+                   const std::vector<int32_t>& eos_token_ids,
+                   int32_t num_outputs,
+                   int32_t vocab_size);
+
+}  // namespace simulated_model
+
+class SimulatedRunner {
+ public:
+  SimulatedRunner(const SchedulerConfig& config,
+                  std::vector<int32_t> eos_token_ids,
+                  int32_t vocab_size);
+
+  // Executes the next step in order.
+  ModelRunnerOutput execute(const SchedulerOutput& output);
+
+  // What the scheduler did wrong first; empty: nothing.
+  const std::string& error() const { return error_; }
+  size_t num_sequences() const { return sequences_.size(); }
+
+ private:
+  struct SequenceState {
+    SamplingParams sampling;
+    int32_t num_prompt_tokens = 0;
+    std::vector<int32_t> token_ids;
+    std::vector<uint64_t> prefix_hashes;  // of token_ids[0..i]
+    std::vector<int32_t> block_ids;
+    int32_t next_token = 0;  // first token not computed
+    bool in_prefill = true;
+    uint64_t last_step = UINT64_MAX;
+  };
+  struct BlockState {
+    SequenceId owner = 0;
+    int32_t num_written = 0;
+  };
+
+  template <typename... Args>
+  void expect(bool condition, const char* what, Args... values);
+
+  void push_token(SequenceState& state, int32_t token_id);
+  void check_step(const SchedulerOutput& output);
+  void apply_blocks(const ScheduledSequence& scheduled, SequenceState& state);
+  void write(const ScheduledSequence& scheduled, const SequenceState& state);
+  void check_reads(const ScheduledSequence& scheduled, const SequenceState& state);
+  SequenceOutput answer(const ScheduledSequence& scheduled, SequenceState& state);
+  uint64_t& slot(const SequenceState& state, int32_t position);
+
+  const SchedulerConfig config_;
+  const std::vector<int32_t> eos_token_ids_;
+  const int32_t vocab_size_;
+  const bool splits_prefills_;
+  std::unordered_map<SequenceId, SequenceState> sequences_;
+  std::unordered_set<SequenceId> seen_;
+  std::vector<BlockState> blocks_;
+  std::vector<uint64_t> slots_;  // [num_blocks, block_size]
+  uint64_t next_step_ = 0;
+  bool started_ = false;
+  std::string error_;
+};
+
+}  // namespace atom

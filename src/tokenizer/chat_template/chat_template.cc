@@ -1,0 +1,119 @@
+#include "tokenizer/chat_template/chat_template.h"
+
+#include <ctime>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tokenizer/chat_template/evaluator.h"
+#include "tokenizer/chat_template/json_value.h"
+#include "tokenizer/chat_template/parser.h"
+#include "tokenizer/chat_template/template_error.h"
+#include "tokenizer/chat_template/template_traits.h"
+#include "tokenizer/chat_template/unicode.h"
+
+namespace atom {
+namespace {
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return local;
+}
+
+Status status_of(const jinja::TemplateError& error, const std::string& name, int line) {
+  if (error.line() > 0) line = error.line();
+  return {error.code(), fmt::format("chat template {}, line {}: {}", name, line, error.what())};
+}
+
+jinja::Value optional_value(const OrderedJson* json) {
+  return json != nullptr ? jinja::value_from_json(*json) : jinja::Value::none();
+}
+
+void set_variables(const ChatTemplateInput& input, jinja::Evaluator* evaluator) {
+  evaluator->set_variable("messages", jinja::value_from_json(*input.messages));
+  evaluator->set_variable("tools", optional_value(input.tools));
+  evaluator->set_variable("documents", optional_value(input.documents));
+  evaluator->set_variable("add_generation_prompt",
+                          jinja::Value::boolean(input.add_generation_prompt));
+  for (const auto& [name, token] : input.special_tokens) {
+    evaluator->set_variable(name, jinja::Value::literal(token));
+  }
+  if (input.extra == nullptr) return;
+  for (const auto& [name, value] : input.extra->get_ref<const OrderedJson::object_t&>()) {
+    evaluator->set_variable(name, jinja::value_from_json(value));
+  }
+}
+
+}  // namespace
+
+struct ChatTemplate::Program {
+  std::string name;
+  ChatTemplateLimits limits;
+  jinja::Body body;
+  ChatTemplateTraits traits;
+  std::set<std::string> names;
+};
+
+ChatTemplate::ChatTemplate(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+
+Result<ChatTemplate> ChatTemplate::parse(std::string_view source,
+                                         std::string name,
+                                         const ChatTemplateLimits& limits) {
+  if (source.size() > limits.max_template_size) {
+    return resource_exhausted("chat template {}: {} bytes are over the limit of {}",
+                              name,
+                              source.size(),
+                              limits.max_template_size);
+  }
+  if (!jinja::is_valid_utf8(source)) {
+    return invalid_argument("chat template {}: the source is not valid UTF-8", name);
+  }
+  auto program = std::make_shared<Program>();
+  try {
+    program->body = jinja::parse_template(source);
+  } catch (const jinja::TemplateError& error) {
+    return status_of(error, name, 1);
+  }
+  program->traits = jinja::find_traits(program->body);
+  program->names = jinja::find_names(program->body);
+  program->name = std::move(name);
+  program->limits = limits;
+  return ChatTemplate(std::move(program));
+}
+
+Result<std::string> ChatTemplate::render(const ChatTemplateInput& input) const {
+  const std::string& name = program_->name;
+  if (input.messages == nullptr || !input.messages->is_array()) {
+    return invalid_argument("chat template {}: messages must be an array", name);
+  }
+  if (input.extra != nullptr && !input.extra->is_object()) {
+    return invalid_argument("chat template {}: template arguments must be an object", name);
+  }
+  jinja::Heap heap(program_->limits);
+  jinja::Context context{heap, input.now ? *input.now : local_time()};
+  jinja::Evaluator evaluator(&context);
+  try {
+    set_variables(input, &evaluator);
+    return evaluator.run(program_->body);
+  } catch (const jinja::TemplateError& error) {
+    return status_of(error, name, std::max(1, evaluator.line()));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted("chat template {}: out of memory", name);
+  }
+}
+
+const std::string& ChatTemplate::name() const {
+  return program_->name;
+}
+
+const ChatTemplateTraits& ChatTemplate::traits() const {
+  return program_->traits;
+}
+
+bool ChatTemplate::uses_variable(std::string_view name) const {
+  return program_->names.contains(std::string(name));
+}
+
+}  // namespace atom

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The whole test of atom: structure checks, build, every test, a minute of fuzzing per target.
+set -uo pipefail
+
+usage() {
+  cat <<'MESSAGE'
+usage: ./test.sh [--preset NAME] [--fuzz-seconds N]
+
+Installs the packages that the tests need, then runs the structure checks (format, layers, sizes),
+builds everything, runs the fuzz targets and runs every test.
+
+  --preset NAME      build preset to test: release (default), debug, asan or tsan
+  --fuzz-seconds N   time for each fuzz target, 0 for none (default 60; 0 with another preset)
+MESSAGE
+}
+
+preset=release
+fuzz_seconds=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --preset | --fuzz-seconds)
+      if [ $# -lt 2 ]; then
+        echo "test.sh: $1 needs a value" >&2
+        exit 2
+      fi
+      if [ "$1" = --preset ]; then preset=$2; else fuzz_seconds=$2; fi
+      shift 2
+      ;;
+    *)
+      echo "test.sh: unknown argument '$1'" >&2
+      usage >&2
+      exit 2
+      ;;
+  esac
+done
+if [ -z "$fuzz_seconds" ]; then
+  if [ "$preset" = release ]; then fuzz_seconds=60; else fuzz_seconds=0; fi
+fi
+
+cd "$(dirname "$0")" || exit 1
+failures=()
+# check NAME COMMAND...: runs it, notes a failure and goes on.
+check() {
+  local name=$1
+  shift
+  echo "== $name"
+  "$@" || failures+=("$name")
+}
+
+tools/setup.sh --tests || exit 1
+check format tools/check_format.sh
+check layers tools/check_layers.py
+check sizes tools/check_sizes.py
+
+echo "== build ($preset)"
+tools/build.sh "$preset" || exit 1
+
+if [ "$fuzz_seconds" -gt 0 ]; then
+  check fuzz tools/fuzz.sh "$fuzz_seconds"
+fi
+
+echo "== tests ($preset)"
+# Tests that measure speed are registered RUN_SERIAL; the others share the cores.
+ctest --preset "$preset" -j "$(nproc)" || failures+=(tests)
+
+if [ ${#failures[@]} -gt 0 ]; then
+  echo "FAILED: ${failures[*]}"
+  exit 1
+fi

@@ -1,0 +1,141 @@
+#include "tests/support/golden_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace atom {
+namespace {
+
+constexpr size_t kMaxFileSize = size_t{256} << 20;
+
+// golden.safetensors, trusted to be well formed: it is the project's own data. What is read does
+// not go through the loader, which these values test.
+class GoldenFile {
+ public:
+  static Result<GoldenFile> open(const std::string& path) {
+    GoldenFile file;
+    ASSIGN_OR_RETURN(file.content_, read_file(path, kMaxFileSize));
+    uint64_t header_size = 0;
+    if (file.content_.size() < sizeof(header_size)) return invalid_argument("{}: too short", path);
+    std::memcpy(&header_size, file.content_.data(), sizeof(header_size));
+    if (header_size > file.content_.size() - sizeof(header_size)) {
+      return invalid_argument("{}: header ends after the file", path);
+    }
+    file.data_ = sizeof(header_size) + header_size;
+    const std::string_view text(file.content_.data() + sizeof(header_size), header_size);
+    ASSIGN_OR_RETURN(file.header_, parse_json(text, path));
+    return file;
+  }
+
+  bool contains(const std::string& name) const { return header_.contains(name); }
+
+  std::vector<int64_t> shape(const std::string& name) const { return header_.at(name).at("shape"); }
+
+  template <typename T>
+  std::vector<T> values(const std::string& name, const char* dtype) const {
+    const Json& tensor = header_.at(name);
+    CHECK(tensor.at("dtype").get<std::string>() == dtype);
+    const size_t begin = tensor.at("data_offsets").at(0);
+    const size_t end = tensor.at("data_offsets").at(1);
+    CHECK(begin <= end);
+    CHECK(end <= content_.size() - data_);
+    std::vector<T> values((end - begin) / sizeof(T));
+    std::memcpy(values.data(), content_.data() + data_ + begin, values.size() * sizeof(T));
+    return values;
+  }
+
+  Matrix matrix(const std::string& name) const {
+    const std::vector<int64_t> extents = shape(name);
+    CHECK(extents.size() == 2u);
+    Matrix matrix{extents[0], extents[1], values<float>(name, "F32")};
+    CHECK(static_cast<int64_t>(matrix.values.size()) == extents[0] * extents[1]);
+    return matrix;
+  }
+
+ private:
+  std::string content_;
+  size_t data_ = 0;  // where the tensors begin
+  Json header_;
+};
+
+GoldenPrompt load_prompt(const GoldenFile& file, const std::string& prefix) {
+  GoldenPrompt prompt;
+  prompt.ids = file.values<int32_t>(prefix + "ids", "I32");
+  prompt.positions = file.values<int32_t>(prefix + "positions", "I32");
+  prompt.logits = file.matrix(prefix + "logits");
+  prompt.greedy = file.values<int32_t>(prefix + "greedy", "I32");
+  prompt.greedy_margins = file.values<float>(prefix + "greedy_margins", "F32");
+  for (int layer = 0;; ++layer) {
+    const std::string name = fmt::format("{}hidden.{}", prefix, layer);
+    if (!file.contains(name)) break;
+    prompt.hidden.push_back(file.matrix(name));
+  }
+  return prompt;
+}
+
+}  // namespace
+
+double GoldenPrompt::bf16_bound() const {
+  return std::max(0.03, 2 * oracle_bf16_relative_error);
+}
+
+Result<GoldenCase> load_golden_case(const std::string& case_folder) {
+  ASSIGN_OR_RETURN(const Json description, read_json_file(case_folder + "/golden.json"));
+  ASSIGN_OR_RETURN(const GoldenFile file, GoldenFile::open(case_folder + "/golden.safetensors"));
+  GoldenCase golden;
+  golden.folder = case_folder;
+  golden.name = std::filesystem::path(case_folder).filename().string();
+  try {
+    golden.architecture = description.at("architecture");
+    const Json& bf16_errors = description.at("oracle_bf16_relative_error");
+    for (size_t k = 0; k < description.at("prompts").size(); ++k) {
+      GoldenPrompt prompt = load_prompt(file, fmt::format("prompt.{}.", k));
+      prompt.oracle_bf16_relative_error = bf16_errors.at(k);
+      golden.prompts.push_back(std::move(prompt));
+    }
+  } catch (const Json::exception& error) {
+    return invalid_argument("{}: {}", case_folder, error.what());
+  }
+  return golden;
+}
+
+double relative_error(std::span<const float> ours, std::span<const float> golden) {
+  if (ours.size() != golden.size()) return std::numeric_limits<double>::infinity();
+  double difference = 0;
+  double norm = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const double delta = static_cast<double>(ours[i]) - golden[i];
+    difference += delta * delta;
+    norm += static_cast<double>(golden[i]) * golden[i];
+  }
+  const double error = std::sqrt(difference / norm);
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+std::string greedy_mismatch(const GoldenPrompt& prompt, std::span<const int32_t> ours) {
+  if (ours.size() != prompt.greedy.size()) {
+    return fmt::format("{} tokens instead of {}", ours.size(), prompt.greedy.size());
+  }
+  for (size_t step = 0; step < ours.size(); ++step) {
+    if (ours[step] == prompt.greedy[step]) continue;
+    const float margin = prompt.greedy_margins[step];
+    if (margin <= kDecidedMargin) return "";
+    return fmt::format("token {} instead of {} at step {}, where the margin is {}",
+                       ours[step],
+                       prompt.greedy[step],
+                       step,
+                       margin);
+  }
+  return "";
+}
+
+}  // namespace atom

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Shows that each structure check passes on a good tree and fails on each kind of bad one.
+# usage: tests/tools_test.sh REPOSITORY
+set -uo pipefail
+
+tools=$(cd "$1" && pwd)/tools
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+num_failed=0
+
+# A tree of two folders that passes every check.
+fresh_tree() {
+  rm -rf "$scratch/tree"
+  mkdir -p "$scratch/tree/cmake" "$scratch/tree/src/base" "$scratch/tree/src/upper"
+  cd "$scratch/tree" || exit 1
+  cp "$tools/../.clang-format" .
+  printf '0 base:\n1 tensor:\n2 other: base\n3 upper: base tensor/dtype.h\nsiblings upper: upper/blocks\n' \
+    >cmake/layers.txt
+  printf '#pragma once\nint low();\n' >src/base/low.h
+  printf '#include "base/low.h"\n\nint low() {\n  return 1;\n}\n' >src/base/low.cc
+  printf '#pragma once\nint up();\n' >src/upper/up.h
+  printf '#include "upper/up.h"\n\n#include "base/low.h"\n\nint up() {\n  return low();\n}\n' \
+    >src/upper/up.cc
+  printf 'add_module(base SOURCES low.cc)\n' >src/base/CMakeLists.txt
+  printf 'add_module(upper SOURCES up.cc TESTS up_test.cc)\n' >src/upper/CMakeLists.txt
+}
+
+run_check() {
+  local check=$1
+  shift
+  case "$check" in
+    layers) "$tools/check_layers.py" "$scratch/tree" ;;
+    sizes) "$tools/check_sizes.py" "$scratch/tree" ;;
+    format) "$tools/check_format.sh" "$scratch/tree/src" ;;
+  esac
+}
+
+expect_pass() {
+  if ! output=$(run_check "$1" 2>&1); then
+    echo "FAILED: $1 refuses $2:"
+    echo "$output"
+    num_failed=$((num_failed + 1))
+  fi
+}
+
+# expect_fail CHECK WHAT PATTERN: the check fails and says PATTERN.
+expect_fail() {
+  if output=$(run_check "$1" 2>&1); then
+    echo "FAILED: $1 accepts $2"
+    num_failed=$((num_failed + 1))
+  elif ! grep -q -- "$3" <<<"$output"; then
+    echo "FAILED: $1 on $2 does not say '$3':"
+    echo "$output"
+    num_failed=$((num_failed + 1))
+  fi
+}
+
+repeat() { for _ in $(seq "$1"); do echo "$2"; done; }
+
+fresh_tree
+expect_pass layers "a good tree"
+expect_pass sizes "a good tree"
+
+fresh_tree
+sed -i '1a #include "upper/up.h"' src/base/low.h
+expect_fail layers "an include of a higher folder" \
+  'src/base/low.h:2: base may not include upper/up.h; it may include: nothing of ours'
+
+fresh_tree
+sed -i '3a #include "tensor/dtype.h"' src/upper/up.cc
+expect_pass layers "the one header of a folder that is allowed"
+sed -i '3a #include "tensor/tensor.h"' src/upper/up.cc
+expect_fail layers "another header of that folder" 'src/upper/up.cc:4: upper may not include'
+
+fresh_tree
+printf '#include "other/thing.h"\n' >src/upper/up_test.cc
+expect_pass layers "a test that includes a lower folder"
+printf '#include "upper/up.h"\n' >src/base/low_test.cc
+sed -i 's/low.cc/low.cc low_test.cc/' src/base/CMakeLists.txt
+expect_fail layers "a test that includes a higher folder" 'src/base/low_test.cc:1: base may not'
+
+fresh_tree
+sed -i '3a #include "upper/down.h"' src/upper/up.cc
+expect_fail layers "a sibling's header" 'src/upper/up.cc:4: files of upper do not include each'
+
+fresh_tree
+sed -i '3a #include "upper/blocks/mlp.h"' src/upper/up.cc
+expect_pass layers "the shared part of siblings"
+
+fresh_tree
+sed -i '3a #include "low.h"' src/base/low.cc
+expect_fail layers "an include that is not from src" 'not written from src/'
+
+fresh_tree
+echo '#ifdef __AVX2__' >>src/upper/up.cc
+expect_fail layers "an instruction set in ordinary code" 'src/upper/up.cc:8: #if on a vendor'
+mv src/upper/up.cc src/upper/up_avx2.cc
+sed -i 's/up.cc/up_avx2.cc/' src/upper/CMakeLists.txt
+sed -i '1d' src/upper/up_avx2.cc
+expect_pass layers "an instruction set in a file for it"
+
+# An instruction set's file that reaches a C++ header through a header of ours.
+sed -i '1i #include "base/low.h"' src/upper/up_avx2.cc
+sed -i '1a #include <vector>' src/base/low.h
+expect_fail layers "inline C++ in a file for an instruction set" \
+  'up_avx2.cc:1: .* includes <vector> through src/base/low.h:2'
+
+fresh_tree
+echo 'const char* home() { return std::getenv("HOME"); }' >>src/base/low.cc
+expect_fail layers "the environment read outside base/env.cc" 'src/base/low.cc:6: the environment'
+
+fresh_tree
+sed -i '1a #include <nlohmann/json.hpp>' src/base/low.h
+expect_fail layers "a heavy header" 'json_fwd'
+
+fresh_tree
+sed -i '1d' src/base/low.h
+expect_fail layers "a header without a guard" 'src/base/low.h:1: header without #pragma once'
+
+fresh_tree
+cp src/base/low.cc src/base/forgotten.cc
+expect_fail layers "a source that is not built" 'src/base/forgotten.cc:1: no CMakeLists.txt names'
+
+fresh_tree
+repeat 800 '// a line' >src/base/low.cc
+expect_pass sizes "a file at the limit"
+echo '// a line' >>src/base/low.cc
+expect_fail sizes "a file over the limit" 'src/base/low.cc:1: 801 lines'
+
+fresh_tree
+{ echo 'int f() {'; repeat 118 '  g("{");'; echo '}'; } >src/base/low.cc
+expect_pass sizes "a function at the limit"
+{ echo 'Pool::Pool(int n) : a_{n}, b_(n) {'; repeat 119 "  g('}');"; echo '}'; } >src/base/low.cc
+expect_fail sizes "a function over the limit" 'src/base/low.cc:1: Pool::Pool has 121 lines'
+
+fresh_tree
+printf '// %0100d\n' 1 >src/base/low.cc
+expect_fail sizes "a line over the limit" 'src/base/low.cc:1: 103 columns'
+
+if command -v clang-format-14 >/dev/null; then
+  fresh_tree
+  expect_pass format "a good tree"
+  echo 'int  odd( ) ;' >>src/base/low.h
+  expect_fail format "a file that is not formatted" 'low.h:3'
+fi
+
+if [ "$num_failed" -gt 0 ]; then exit 1; fi
+echo "every structure check passes on a good tree and fails on bad ones"

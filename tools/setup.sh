@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Installs what is missing to build atom (and, with --tests, to test it) on Debian 12 or Ubuntu 24.04.
+# Does nothing at all, not even `apt-get update`, when every package is there.
+# usage: tools/setup.sh [--tests]
+set -euo pipefail
+
+build_packages=(
+  build-essential cmake ninja-build pkg-config ccache
+  nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libzmq3-dev cppzmq-dev libxxhash-dev
+  libutf8proc-dev libpcre2-dev libsentencepiece-dev libgtest-dev libgmock-dev libbenchmark-dev
+)
+# clang builds the fuzz targets. The format is judged by one version of clang-format, because
+# versions disagree; both distributions have this one.
+test_packages=(clang clang-format-14 python3)
+
+with_tests=false
+case "${1:-}" in
+  "") ;;
+  --tests) with_tests=true ;;
+  *)
+    echo "usage: tools/setup.sh [--tests]" >&2
+    exit 2
+    ;;
+esac
+
+packages=("${build_packages[@]}")
+$with_tests && packages+=("${test_packages[@]}")
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  cat >&2 <<MESSAGE
+setup: this system has no apt, so atom cannot install what it needs. Install what these Debian
+packages hold, then build with cmake --preset release && cmake --build --preset release:
+  ${packages[*]}
+MESSAGE
+  exit 1
+fi
+
+is_installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# One call for the whole list: this runs at every start of run.sh.
+missing_of() {
+  local installed
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" 2>/dev/null |
+    sed -n 's/ installed$//p' || true)
+  comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u)
+}
+
+install() {
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "setup: missing packages, and neither root nor sudo to install them. As root, run:" >&2
+      echo "  apt-get install $*" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+  echo "setup: installing $*" >&2
+  mkdir -p build
+  local log=build/setup.log
+  if ! {
+    "${apt[@]}" update || echo "apt-get update failed; going on with the lists that are there"
+    "${apt[@]}" install -y --no-install-recommends "$@" </dev/null
+  } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "setup: apt-get could not install: $* (the whole output is in $log)" >&2
+    exit 1
+  fi
+}
+
+cd "$(dirname "$0")/.."
+
+mapfile -t missing < <(missing_of "${packages[@]}")
+[ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
+
+if $with_tests; then
+  # The sanitizer and fuzzer runtimes are a package of their own, named after clang's version.
+  version=$(dpkg-query -W -f '${Depends}' clang | sed -n 's/.*clang-\([0-9]\+\).*/\1/p')
+  is_installed "libclang-rt-$version-dev" || install "libclang-rt-$version-dev"
+fi
