@@ -165,6 +165,19 @@ void pack_into_panels(const Stream& stream,
   });
 }
 
+// A column of a panel, from its first unit, as a row.
+template <typename Unit>
+void read_column(const char* column, int64_t row_size, char* row) {
+  constexpr int64_t kUnitSize = sizeof(Unit);
+  const int64_t num_whole = row_size / kUnitSize;
+  for (int64_t i = 0; i < num_whole; ++i) {
+    std::memcpy(row + i * kUnitSize, column + i * kPanelColumns * kUnitSize, kUnitSize);
+  }
+  std::memcpy(row + num_whole * kUnitSize,
+              column + num_whole * kPanelColumns * kUnitSize,
+              row_size - num_whole * kUnitSize);
+}
+
 }  // namespace
 
 WeightLayout preferred_weight_layout() {
@@ -234,6 +247,7 @@ void gather_rows(const Stream& stream,
   CHECK(check.size("K") == weight.in_features);
   if (stream.is_dry_run()) return;
   const int64_t element_size = dtype_size(weight.dtype());
+  const int64_t row_size = weight.in_features * element_size;
   const char* data = static_cast<const char*>(weight.data.raw_data());
   stream.pool().parallel_for(ids.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -243,15 +257,12 @@ void gather_rows(const Stream& stream,
       const WeightRow at = weight_row(weight, id);
       const char* from = data + at.begin * element_size;
       char* to = static_cast<char*>(out.raw_data()) + t * out.stride(0) * element_size;
-      if (at.step_size == at.step_stride) {
-        std::memcpy(to, from, weight.in_features * element_size);
-        continue;
-      }
-      const int64_t unit_size = at.step_size * element_size;
-      const int64_t row_size = weight.in_features * element_size;
-      for (int64_t offset = 0; offset < row_size; offset += unit_size) {
-        std::memcpy(to + offset, from, std::min(unit_size, row_size - offset));
-        from += at.step_stride * element_size;
+      if (weight.layout == WeightLayout::kRowMajor) {
+        std::memcpy(to, from, row_size);
+      } else if (weight.dtype() == DType::kFloat16) {
+        read_column<uint16_t>(from, row_size, to);
+      } else {
+        read_column<uint32_t>(from, row_size, to);
       }
     }
   });
