@@ -37,6 +37,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -57,6 +58,7 @@ struct SequenceUpdate {
   std::vector<TokenLogprobs> prompt_logprobs;  // the next of them in order, each once
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> stop_token_id;  // only with kStop
+  std::string error;                     // only with kError: what the runner said
   int32_t num_cached_prompt_tokens = 0;  // prompt tokens that need not be computed
 };
 
