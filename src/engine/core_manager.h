@@ -1,6 +1,6 @@
 // Starts the engine cores, carries requests to them and their responses back. One core today, a
-// thread of this process; child processes and further data-parallel ranks get their messages through
-// the same two sockets. send() may be called from any thread.
+// thread of this process; child processes and further data-parallel ranks get their messages
+// through the same two sockets. send() may be called from any thread.
 #pragma once
 
 #include <atomic>

@@ -30,8 +30,8 @@ void EngineCore::serve(const ResolvedConfig& config,
                        int64_t num_sampled_ids,
                        zmq::context_t& context,
                        const EngineCoreEndpoints& endpoints) {
-  zmq::socket_t requests = connect(context, zmq::socket_type::dealer, endpoints.requests,
-                                   endpoints.identity);
+  zmq::socket_t requests =
+      connect(context, zmq::socket_type::dealer, endpoints.requests, endpoints.identity);
   zmq::socket_t responses = connect(context, zmq::socket_type::push, endpoints.responses);
   const auto progress = [&](int64_t done, int64_t total) {
     send_frame(responses, encode(CoreResponse(CoreLoading{done, total})));
@@ -144,7 +144,9 @@ void EngineCore::collect_step() {
   }
 }
 
-void EngineCore::send(const CoreResponse& response) { send_frame(responses_, encode(response)); }
+void EngineCore::send(const CoreResponse& response) {
+  send_frame(responses_, encode(response));
+}
 
 CoreStats EngineCore::stats() const {
   const SchedulerStats scheduler = scheduler_.stats();

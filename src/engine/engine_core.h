@@ -2,8 +2,8 @@
 // runner's thread and sends what came of them. Speaks only messages (engine/messages.h), so it runs
 // as a thread of the front end's process or as a child process alike.
 //
-// The loop is one step ahead of the device: while step n runs, step n+1 is scheduled with the tokens
-// of step n still unknown, and waits in the runner's queue when step n ends.
+// The loop is one step ahead of the device: while step n runs, step n+1 is scheduled with the
+// tokens of step n still unknown, and waits in the runner's queue when step n ends.
 #pragma once
 
 #include <memory>

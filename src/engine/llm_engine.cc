@@ -68,13 +68,12 @@ Result<std::unique_ptr<LLMEngine>> LLMEngine::create(
   const int64_t sampled_ids = num_sampled_ids(model, tokenizer.get());
   std::unique_ptr<LLMEngine> engine(
       new LLMEngine(std::move(resolved), std::move(generation_config), std::move(tokenizer)));
-  ASSIGN_OR_RETURN(engine->manager_,
-                   CoreManager::start(engine->config_,
-                                      sampled_ids,
-                                      on_loading,
-                                      [e = engine.get()](CoreResponse response) {
-                                        e->on_response(std::move(response));
-                                      }));
+  ASSIGN_OR_RETURN(
+      engine->manager_,
+      CoreManager::start(
+          engine->config_, sampled_ids, on_loading, [e = engine.get()](CoreResponse response) {
+            e->on_response(std::move(response));
+          }));
   return engine;
 }
 

@@ -32,8 +32,7 @@ class LLMEngine {
   // Loads everything that `config` names and returns when requests can be served. `on_loading` is
   // told the bytes of weights in place and in all.
   static Result<std::unique_ptr<LLMEngine>> create(
-      const EngineConfig& config,
-      const CoreManager::LoadingHandler& on_loading = nullptr);
+      const EngineConfig& config, const CoreManager::LoadingHandler& on_loading = nullptr);
   // Stops after the step that is running; unfinished requests get no further callback.
   ~LLMEngine();
 
@@ -81,9 +80,9 @@ class LLMEngine {
   std::atomic<uint64_t> next_request_id_{1};
   std::atomic<SequenceId> next_sequence_id_{1};
   mutable std::mutex mutex_;
-  std::mt19937_64 seeds_;  // guarded by mutex_
-  CoreStats stats_;        // guarded by mutex_
-  Status failure_;         // guarded by mutex_; why the core is gone
+  std::mt19937_64 seeds_;                 // guarded by mutex_
+  CoreStats stats_;                       // guarded by mutex_
+  Status failure_;                        // guarded by mutex_; why the core is gone
   std::unique_ptr<CoreManager> manager_;  // last: its threads use what is above
 };
 

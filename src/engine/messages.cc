@@ -227,8 +227,12 @@ Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes) {
     case ResponseKind::kStep:
       response = read_step(in);
       break;
-    case ResponseKind::kLoading: response = read_plain<CoreLoading>(in); break;
-    case ResponseKind::kReady: response = read_plain<CoreReady>(in); break;
+    case ResponseKind::kLoading:
+      response = read_plain<CoreLoading>(in);
+      break;
+    case ResponseKind::kReady:
+      response = read_plain<CoreReady>(in);
+      break;
     case ResponseKind::kFailed: {
       const StatusCode code = in.read_enum(StatusCode::kInternal);
       if (code == StatusCode::kOk) in.fail();

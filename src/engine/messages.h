@@ -44,8 +44,8 @@ struct RequestDelta {
   std::vector<TokenLogprobs> logprobs;         // one per token when asked for
   std::vector<TokenLogprobs> prompt_logprobs;  // of the prompt tokens computed by this step
   FinishReason finish_reason = FinishReason::kNone;
-  std::optional<int32_t> stop_token_id;  // the token that ended it, under kStop
-  int32_t num_cached_tokens = 0;         // prompt tokens found in the prefix cache
+  std::optional<int32_t> stop_token_id;           // the token that ended it, under kStop
+  int32_t num_cached_tokens = 0;                  // prompt tokens found in the prefix cache
   StatusCode error_code = StatusCode::kInternal;  // under kError
   std::string error;                              // under kError: why
 };

@@ -65,7 +65,7 @@ class OutputProcessor {
   void finish_answer(Request& request, size_t index);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
-  mutable std::mutex mutex_;  // of the two maps
+  mutable std::mutex mutex_;                                          // of the two maps
   std::unordered_map<SequenceId, Place> places_;                      // of unfinished answers
   std::unordered_map<RequestId, std::shared_ptr<Request>> requests_;  // unfinished
 };

@@ -305,31 +305,5 @@ TEST_F(LoadModelTest, CopiesLargeTensorsInChunksAndReportsProgress) {
   EXPECT_EQ(num_wrong, 0);
 }
 
-TEST(WeightMapping, RenamesInOrder) {
-  WeightMapping rules;
-  rules.renames = {{RenameRule::Match::kPrefix, "language_model.", ""},
-                   {RenameRule::Match::kContains, ".block.", ".mlp."},
-                   {RenameRule::Match::kPrefix, "mlp", "never"}};
-  EXPECT_EQ(map_name(rules, "language_model.layers.0.block.w").parameter, "layers.0.mlp.w");
-  EXPECT_EQ(map_name(rules, "x.language_model.w").parameter, "x.language_model.w");
-}
-
-TEST(WeightMapping, PacksWholeComponentsOnly) {
-  const MappedName mapped = map_name(mapping(), "model.layers.0.self_attn.q_proj.weight");
-  ASSERT_EQ(mapped.packed.size(), 1u);
-  EXPECT_EQ(mapped.packed[0].parameter, "model.layers.0.self_attn.qkv_proj.weight");
-  EXPECT_EQ(mapped.packed[0].slice_id, "q");
-  EXPECT_TRUE(map_name(mapping(), "model.layers.0.self_attn.aq_proj.weight").packed.empty());
-}
-
-TEST(WeightMapping, IgnoresLayersBehindTheLast) {
-  const WeightMapping rules = mapping();
-  EXPECT_EQ(ignore_reason(rules, "model.layers.1.x"), "");
-  EXPECT_EQ(ignore_reason(rules, "model.layers.2.x"), "layers from 2 on");
-  EXPECT_EQ(ignore_reason(rules, "model.layers.99999999999999999999.x"), "");
-  EXPECT_EQ(ignore_reason(rules, "model.layers.2x.x"), "");
-  EXPECT_EQ(ignore_reason(rules, "layers"), "");
-}
-
 }  // namespace
 }  // namespace atom

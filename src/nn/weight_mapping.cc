@@ -64,11 +64,17 @@ WeightMapping base_weight_mapping(const ModelConfig& config) {
   using Match = IgnoreRule::Match;
   WeightMapping mapping;
   mapping.num_layers = config.num_hidden_layers;
+  mapping.renames = {{RenameRule::Match::kPrefix, "language_model.", ""},
+                     {RenameRule::Match::kPrefix, "model.language_model.", "model."}};
   mapping.ignores = {{Match::kContains, "rotary_emb.inv_freq"},
                      {Match::kContains, "rotary_emb.cos_cached"},
                      {Match::kContains, "rotary_emb.sin_cached"},
                      {Match::kSuffix, ".attn.masked_bias"},
                      {Match::kSuffix, ".attn.bias"}};
+  for (const char* part : {"visual.", "vision_tower.", "multi_modal_projector."}) {
+    mapping.ignores.push_back({Match::kPrefix, part});
+    mapping.ignores.push_back({Match::kPrefix, std::string("model.") + part});
+  }
   if (config.tie_word_embeddings) mapping.ignores.push_back({Match::kPrefix, "lm_head."});
   return mapping;
 }

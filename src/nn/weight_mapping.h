@@ -40,8 +40,8 @@ struct WeightMapping {
   int32_t num_layers = -1;
 };
 
-// Ignores buffers that old checkpoints store, layers behind the last, and lm_head when it is tied
-// to the embedding.
+// Ignores buffers that old checkpoints store, layers behind the last, vision parts, and lm_head
+// when it is tied to the embedding; renames a multimodal checkpoint's text model to "model.".
 WeightMapping base_weight_mapping(const ModelConfig& config);
 
 struct MappedName {

@@ -110,14 +110,15 @@ void ModelRunner::sample_rows(std::span<const LogitsRow> rows,
   for (size_t i = 0; i < rows.size(); ++i) {
     RunnerSequence& sequence = *scheduled_[rows[i].sequence];
     SequenceOutput& result = output->sequences[rows[i].sequence];
-    if (!sampled[i].status.ok()) {
+    if (sampled[i].status.ok()) {
+      result.token_ids.push_back(sampled[i].token_id);
+      if (sequence.sampling.params().logprobs) {
+        result.logprobs.push_back(std::move(sampled[i].logprobs));
+      }
+    } else {
       result.error = sampled[i].status.message();
-      // Steps already ordered for this sequence need some token to go on with.
+      // A step already ordered for this sequence needs some token to go on with.
       sampled[i].token_id = 0;
-    }
-    result.token_ids.push_back(sampled[i].token_id);
-    if (sequence.sampling.params().logprobs) {
-      result.logprobs.push_back(std::move(sampled[i].logprobs));
     }
     sequence.token_ids.push_back(sampled[i].token_id);
     sequence.sampling.append(sampled[i].token_id);
@@ -170,6 +171,10 @@ ModelRunnerOutput ModelRunner::execute(const SchedulerOutput& step) {
     }
     run_rows(std::span(rows).subspan(begin, end - begin), hidden, context, &output);
     begin = end;
+  }
+  // A sequence that failed in either kind of rows has no token.
+  for (SequenceOutput& result : output.sequences) {
+    if (!result.error.empty()) result.token_ids.clear();
   }
   return output;
 }

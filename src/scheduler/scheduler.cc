@@ -295,17 +295,13 @@ void Scheduler::apply(Sequence& sequence,
                       const ScheduledSequence& scheduled,
                       SequenceOutput answer,
                       std::vector<SequenceUpdate>& updates) {
-  CHECK(answer.token_ids.size() == (scheduled.samples ? 1u : 0u));
-  if (!answer.error.empty()) {
-    end(sequence, FinishReason::kError);
-    updates.push_back({.id = sequence.id(),
-                       .finish_reason = FinishReason::kError,
-                       .error = std::move(answer.error)});
-    return;
-  }
+  const bool failed = !answer.error.empty();
+  CHECK(answer.token_ids.size() == (scheduled.samples && !failed ? 1u : 0u));
   const int32_t end_token = scheduled.num_computed_tokens + scheduled.num_new_tokens;
   FinishReason reason = FinishReason::kNone;
-  if (scheduled.samples) {
+  if (failed) {
+    reason = FinishReason::kError;
+  } else if (scheduled.samples) {
     sequence.append_token(answer.token_ids[0]);
     reason = sequence.check_finish();
     if (sequence.state() == SequenceState::kRunning) {
@@ -333,8 +329,8 @@ void Scheduler::apply(Sequence& sequence,
                      .prompt_logprobs = std::move(scores),
                      .finish_reason = reason,
                      .stop_token_id = sequence.stop_token_id(),
-                     .num_cached_prompt_tokens = sequence.num_cached_prompt_tokens,
-                     .error = {}});
+                     .error = std::move(answer.error),
+                     .num_cached_prompt_tokens = sequence.num_cached_prompt_tokens});
   // `end` queued its id, so the sequence outlives this.
 }
 

@@ -53,13 +53,13 @@ namespace atom {
 // What a step's answer changed for one sequence.
 struct SequenceUpdate {
   SequenceId id = 0;
-  std::vector<int32_t> token_ids = {};         // new output, a stop token included
-  std::vector<TokenLogprobs> logprobs = {};    // one per token when asked for
-  std::vector<TokenLogprobs> prompt_logprobs = {};  // the next of them in order, each once
+  std::vector<int32_t> token_ids;              // new output, a stop token included
+  std::vector<TokenLogprobs> logprobs;         // one per token when asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // the next of them in order, each once
   FinishReason finish_reason = FinishReason::kNone;
-  std::optional<int32_t> stop_token_id = {};  // only with kStop
+  std::optional<int32_t> stop_token_id;  // only with kStop
+  std::string error;                     // only with kError: what the runner said
   int32_t num_cached_prompt_tokens = 0;  // prompt tokens that need not be computed
-  std::string error = {};                // with kError: why
 };
 
 struct SchedulerStats {

@@ -372,6 +372,34 @@ TEST(SchedulerLagTest, NothingIsScheduledPastMaxTokens) {
             FinishReason::kLength);
 }
 
+TEST(SchedulerStopTest, ASequenceTheRunnerCannotSampleEndsAlone) {
+  SchedulerConfig config = small_config();
+  config.max_steps_in_flight = 2;
+  Scheduler scheduler(config, {kEosToken});
+  ASSERT_TRUE(scheduler.add(1, prompt_of(3, 100), ask_for(9)).ok());
+  ASSERT_TRUE(scheduler.add(2, prompt_of(3, 200), ask_for(9)).ok());
+  const SchedulerOutput first = scheduler.schedule();
+  const SchedulerOutput second = scheduler.schedule();
+  for (const SchedulerOutput* output : {&first, &second}) {
+    ModelRunnerOutput answer = answer_to(*output);
+    answer.sequences[0].token_ids.clear();
+    answer.sequences[0].error = "no finite logit";
+    const std::vector<SequenceUpdate> updates = scheduler.postprocess(*output, std::move(answer));
+    if (output == &first) {
+      ASSERT_EQ(updates.size(), 2u);
+      EXPECT_EQ(updates[0].finish_reason, FinishReason::kError);
+      EXPECT_EQ(updates[0].error, "no finite logit");
+      EXPECT_TRUE(updates[0].token_ids.empty());
+    } else {
+      ASSERT_EQ(updates.size(), 1u);
+    }
+    EXPECT_EQ(updates.back().id, 2u);
+    EXPECT_EQ(updates.back().token_ids.size(), 1u);
+  }
+  EXPECT_EQ(scheduler.stats().num_free_blocks, config.num_blocks - 1);
+  EXPECT_EQ(scheduler.schedule().finished, (Ids{1}));
+}
+
 TEST(SchedulerAbortTest, WhereverTheSequenceIs) {
   SchedulerConfig config = small_config();
   config.max_steps_in_flight = 2;

@@ -20,8 +20,8 @@ AddedTokenMatcher::AddedTokenMatcher(const std::vector<AddedToken>& tokens,
       std::vector<std::string_view>(reversed.begin(), reversed.end()));
 }
 
-std::vector<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text) const {
-  std::vector<Match> starts;  // the longest match at each start, from the right
+std::vector<AddedTokenSegment> AddedTokenMatcher::find(std::string_view text) const {
+  std::vector<AddedTokenSegment> matches;  // first the longest match at each place, from the right
   AhoCorasick::State state = AhoCorasick::kRoot;
   for (size_t i = text.size(); i-- > 0;) {
     const auto byte = static_cast<uint8_t>(text[i]);
@@ -29,25 +29,29 @@ std::vector<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view t
     state = automaton_->next(state, byte);
     if (const int32_t pattern = automaton_->longest_match(state); pattern >= 0) {
       const int32_t token = token_of_pattern_[pattern];
-      starts.push_back({i, i + patterns_[token].size(), token});
+      const auto begin = static_cast<uint32_t>(i);
+      matches.push_back({token, begin, begin + static_cast<uint32_t>(patterns_[token].size())});
     }
   }
-  std::vector<Match> matches;
-  size_t end = 0;
-  for (auto match = starts.rbegin(); match != starts.rend(); ++match) {
-    if (match->begin < end) continue;
-    matches.push_back(*match);
-    end = match->end;
-  }
+  std::reverse(matches.begin(), matches.end());
+  // Of overlapping ones the leftmost stays.
+  uint32_t end = 0;
+  std::erase_if(matches, [&](const AddedTokenSegment& match) {
+    if (match.begin < end) return true;
+    end = match.end;
+    return false;
+  });
   return matches;
 }
 
 void AddedTokenMatcher::split(std::string_view valid_text,
                               std::vector<AddedTokenSegment>* segments) const {
   if (valid_text.empty()) return;
-  size_t done = 0;
-  const std::vector<Match> matches = empty() ? std::vector<Match>() : find(valid_text);
-  for (Match match : matches) {
+  const auto size = static_cast<uint32_t>(valid_text.size());
+  uint32_t done = 0;
+  std::vector<AddedTokenSegment> matches;
+  if (!empty()) matches = find(valid_text);
+  for (AddedTokenSegment& match : matches) {
     const AddedToken& token = tokens_[match.token];
     size_t length;
     if (token.single_word) {
@@ -55,29 +59,28 @@ void AddedTokenMatcher::split(std::string_view valid_text,
           is_word_character(decode_utf8_before(valid_text, match.begin, &length))) {
         continue;
       }
-      if (match.end < valid_text.size() &&
+      if (match.end < size &&
           is_word_character(decode_utf8(valid_text.data() + match.end, &length))) {
         continue;
       }
     }
     if (token.lstrip) {
       while (match.begin > done && is_space(decode_utf8_before(valid_text, match.begin, &length))) {
-        match.begin -= length;
+        match.begin -= static_cast<uint32_t>(length);
       }
     }
     if (token.rstrip) {
       // What an earlier token swallowed is white space already seen.
       match.end = std::max(match.end, done);
-      while (match.end < valid_text.size() &&
-             is_space(decode_utf8(valid_text.data() + match.end, &length))) {
-        match.end += length;
+      while (match.end < size && is_space(decode_utf8(valid_text.data() + match.end, &length))) {
+        match.end += static_cast<uint32_t>(length);
       }
     }
     if (done < match.begin) segments->push_back({-1, done, match.begin});
-    segments->push_back({match.token, match.begin, match.end});
+    segments->push_back(match);
     done = std::max(done, match.end);
   }
-  if (done < valid_text.size()) segments->push_back({-1, done, valid_text.size()});
+  if (done < size) segments->push_back({-1, done, size});
 }
 
 }  // namespace atom

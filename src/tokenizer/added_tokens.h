@@ -25,7 +25,7 @@ struct AddedToken {
 // One part of a split text: an added token (token >= 0, an index into the tokens given), or text.
 struct AddedTokenSegment {
   int32_t token;
-  size_t begin, end;
+  uint32_t begin, end;
 };
 
 class AddedTokenMatcher {
@@ -35,15 +35,12 @@ class AddedTokenMatcher {
   AddedTokenMatcher(const std::vector<AddedToken>& tokens, std::vector<std::string> patterns);
 
   bool empty() const { return automaton_ == nullptr; }
-  // Appends the segments of `valid_text`, without empty text segments.
+  // Appends the segments of `valid_text` (less than 4 GiB), without empty text segments.
   void split(std::string_view valid_text, std::vector<AddedTokenSegment>* segments) const;
 
  private:
-  struct Match {
-    size_t begin, end;
-    int32_t token;
-  };
-  std::vector<Match> find(std::string_view text) const;
+  // All matches, whatever stands around them.
+  std::vector<AddedTokenSegment> find(std::string_view text) const;
 
   const std::vector<AddedToken>& tokens_;
   std::vector<std::string> patterns_;

@@ -16,12 +16,20 @@ namespace {
 // A step that lengthens the text again and again must not exhaust the memory.
 constexpr size_t kMaxNormalizedSize = size_t{1} << 30;
 constexpr size_t kMaxSteps = 64;
+// No normal form makes a text longer by more than this factor.
+constexpr size_t kMaxExpansion = 12;
+
+Status too_large() {
+  return resource_exhausted("the normalized text would be larger than {} bytes",
+                            kMaxNormalizedSize);
+}
 
 class NormalFormStep : public NormalizerStep {
  public:
   explicit NormalFormStep(NormalForm form) : form_(form) {}
   Result<bool> apply(std::string_view text, std::string* out) const override {
     if (is_surely_normalized(text, form_)) return false;
+    if (text.size() > kMaxNormalizedSize / kMaxExpansion) return too_large();
     *out = normalize(text, form_);
     return true;
   }
@@ -52,8 +60,7 @@ class ReplaceStep : public NormalizerStep {
     RETURN_IF_ERROR(pattern_->find_all(text, &matches));
     if (matches.empty()) return false;
     if (text.size() + matches.size() * content_.size() > kMaxNormalizedSize) {
-      return resource_exhausted("the normalized text would be larger than {} bytes",
-                                kMaxNormalizedSize);
+      return too_large();
     }
     out->clear();
     size_t done = 0;
@@ -169,6 +176,7 @@ Result<std::string_view> Normalizer::apply(std::string_view valid_text, std::str
   for (const auto& step : steps_) {
     ASSIGN_OR_RETURN(const bool changed, step->apply(text, &next));
     if (!changed) continue;
+    if (next.size() > kMaxNormalizedSize) return too_large();
     buffer->swap(next);
     text = *buffer;
   }

@@ -10,6 +10,8 @@ namespace atom {
 namespace {
 
 constexpr size_t kMaxSteps = 64;
+// Steps that lengthen the text again and again must not exhaust the memory.
+constexpr size_t kMaxRewrittenSize = size_t{1} << 30;
 
 Result<SplitBehavior> parse_behavior(const std::string& name, std::string_view where) {
   if (name == "Removed") return SplitBehavior::kRemoved;
@@ -189,7 +191,7 @@ Status PreTokenizer::apply(std::string_view valid_text, bool at_start, PreTokeni
     if (step.kind == Step::Kind::kSplit) {
       RETURN_IF_ERROR(split(step, result));
     } else {
-      rewrite(step, at_start, result);
+      RETURN_IF_ERROR(rewrite(step, at_start, result));
     }
   }
   return {};
@@ -198,6 +200,21 @@ Status PreTokenizer::apply(std::string_view valid_text, bool at_start, PreTokeni
 Status PreTokenizer::split(const Step& step, PreTokenized* result) const {
   std::vector<TextSpan>& out = result->next_pieces;
   out.clear();
+  if (result->pieces.size() == 1 && step.behavior == SplitBehavior::kIsolated &&
+      result->pieces[0].size() == result->text.size()) {
+    // The patterns of the known families leave no gaps: their matches are the pieces.
+    RETURN_IF_ERROR(step.pattern->find_all(result->text, &out));
+    size_t done = 0;
+    for (const TextSpan& match : out) {
+      if (match.begin != done) break;
+      done = match.end;
+    }
+    if (done == result->text.size()) {
+      result->pieces.swap(out);
+      return {};
+    }
+    out.clear();
+  }
   for (const TextSpan& piece : result->pieces) {
     result->matches.clear();
     RETURN_IF_ERROR(step.pattern->find_all(
@@ -216,7 +233,7 @@ Status PreTokenizer::split(const Step& step, PreTokenized* result) const {
   return {};
 }
 
-void PreTokenizer::rewrite(const Step& step, bool at_start, PreTokenized* result) const {
+Status PreTokenizer::rewrite(const Step& step, bool at_start, PreTokenized* result) const {
   std::string& out = result->next_buffer;
   out.clear();
   for (TextSpan& piece : result->pieces) {
@@ -240,10 +257,15 @@ void PreTokenizer::rewrite(const Step& step, bool at_start, PreTokenized* result
         }
       }
     }
+    if (out.size() > kMaxRewrittenSize) {
+      return resource_exhausted("the pre-tokenized text would be larger than {} bytes",
+                                kMaxRewrittenSize);
+    }
     piece = {begin, out.size()};
   }
   result->buffer.swap(out);
   result->text = result->buffer;
+  return {};
 }
 
 }  // namespace atom

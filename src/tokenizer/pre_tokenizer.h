@@ -58,7 +58,7 @@ class PreTokenizer {
   Status add_split(const Json& component, std::string_view where);
   Status add_metaspace(const Json& component, std::string_view where);
   Status split(const Step& step, PreTokenized* result) const;
-  void rewrite(const Step& step, bool at_start, PreTokenized* result) const;
+  Status rewrite(const Step& step, bool at_start, PreTokenized* result) const;
 
   std::vector<Step> steps_;
   bool byte_level_ = false;

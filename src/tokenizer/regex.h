@@ -1,9 +1,11 @@
 // Regular expressions of tokenizer files that no hand-written matcher covers, through PCRE2 with
-// Unicode classes. Matching is bounded: a pattern that backtracks without end gives an error.
+// Unicode classes (its \s has U+180E besides White_Space). Matching is bounded: a pattern that
+// backtracks without end gives an error.
 // Immutable and thread-safe.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,8 +15,12 @@
 
 namespace atom {
 
+// A part of a text of less than 4 GiB.
 struct TextSpan {
-  size_t begin, end;
+  TextSpan(size_t begin_, size_t end_)
+      : begin(static_cast<uint32_t>(begin_)), end(static_cast<uint32_t>(end_)) {}
+  size_t size() const { return end - begin; }
+  uint32_t begin, end;
 };
 
 class Regex {

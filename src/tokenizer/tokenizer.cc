@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "tokenizer/encode_workspace.h"
+#include "tokenizer/hash.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
@@ -18,58 +19,8 @@ namespace atom {
 
 namespace {
 
-constexpr size_t kMaxTextSize = size_t{1} << 30;
-// Workspaces kept for later calls; each holds a piece cache of 1 MiB.
-constexpr size_t kMaxIdleWorkspaces = 16;
-// Scratch larger than this is given back after a call.
-constexpr size_t kMaxKeptBytes = size_t{4} << 20;
-
-struct EncodeWorkspace {
-  ModelWorkspace model;
-  PreTokenized pre_tokenized;
-  std::string normalized;
-  std::vector<AddedTokenSegment> segments, normalized_segments;
-};
-
-template <typename Container>
-void release_if_large(Container* container) {
-  if (container->capacity() * sizeof(*container->data()) > kMaxKeptBytes) *container = Container();
-}
-
-// Workspaces for concurrent calls: a call takes one for itself, so that none waits for another.
-class WorkspacePool {
- public:
-  std::unique_ptr<EncodeWorkspace> take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        auto workspace = std::move(idle_.back());
-        idle_.pop_back();
-        return workspace;
-      }
-    }
-    return std::make_unique<EncodeWorkspace>();
-  }
-
-  void give_back(std::unique_ptr<EncodeWorkspace> workspace) {
-    PreTokenized& pre_tokenized = workspace->pre_tokenized;
-    for (auto* spans :
-         {&pre_tokenized.pieces, &pre_tokenized.next_pieces, &pre_tokenized.matches}) {
-      release_if_large(spans);
-    }
-    for (auto* text : {&pre_tokenized.buffer, &pre_tokenized.next_buffer, &workspace->normalized}) {
-      release_if_large(text);
-    }
-    release_if_large(&workspace->segments);
-    release_if_large(&workspace->normalized_segments);
-    const std::lock_guard lock(mutex_);
-    if (idle_.size() < kMaxIdleWorkspaces) idle_.push_back(std::move(workspace));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<EncodeWorkspace>> idle_;  // guarded by mutex_
-};
+// Normalization makes a text up to 11 times as long, and spans count bytes in 32 bits.
+constexpr size_t kMaxTextSize = size_t{64} << 20;
 
 struct StringHash {
   using is_transparent = void;

@@ -35,8 +35,9 @@ class Tokenizer {
   // The ids of a text. Any bytes are accepted: what is not valid UTF-8 counts as U+FFFD. Text that
   // spells an added token, special or not, becomes that token. `add_special_tokens` puts the ids of
   // the post-processor (a BOS, mostly) around, and what add_bos_token or add_eos_token of the
-  // configuration ask for where it is not there yet. An error only past limits: a text over 1 GiB,
-  // or a regular expression of the file (none of the known families') that backtracks endlessly.
+  // configuration ask for where it is not there yet. An error only past limits: a text over 128
+  // MiB, or a regular expression of the file (none of the known families') that backtracks
+  // endlessly.
   Result<std::vector<int32_t>> encode(std::string_view text, bool add_special_tokens) const;
 
   // The text of the ids. Unknown ids are left out, and special tokens on request; bytes that are

@@ -1,4 +1,5 @@
 // Arbitrary bytes as a tokenizer.json and a text: parse, encode, decode whole and streamed.
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -57,6 +58,29 @@ TEST_P(GoldenFamily, StreamsTheSameText) {
       }
       text += detokenizer.finish();
       EXPECT_EQ(text, entry[skip ? "decoded_skip" : "decoded"].get<std::string>());
+    }
+  }
+}
+
+// Ids in no sensible order, among them half characters and ids that do not exist.
+TEST_P(GoldenFamily, StreamsRandomIds) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int32_t> ids;
+    for (size_t i = random() % 20; i > 0; --i) {
+      ids.push_back(static_cast<int32_t>(random() % (tokenizer_->vocab_size() + 3)) - 1);
+    }
+    IncrementalDetokenizer detokenizer(tokenizer_, true);
+    std::string text;
+    for (const int32_t id : ids) {
+      const std::string part = detokenizer.append(id);
+      ASSERT_TRUE(is_valid_utf8(part));
+      text += part;
+    }
+    text += detokenizer.finish();
+    ASSERT_EQ(text, tokenizer_->decode(ids, true));
+    for (const int32_t id : ids) {
+      ASSERT_LE(tokenizer_->token_bytes(id).size(), tokenizer_->max_token_bytes());
     }
   }
 }

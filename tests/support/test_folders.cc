@@ -20,6 +20,10 @@ std::string golden_folder() {
   return folder_from("ATOM_GOLDEN_DIR", ATOM_DEFAULT_GOLDEN_DIR);
 }
 
+std::string demo_model_folder() {
+  return ATOM_DEMO_MODEL_DIR;
+}
+
 std::vector<std::string> golden_case_folders() {
   std::vector<std::string> folders;
   std::error_code error;

@@ -13,6 +13,9 @@ std::string golden_folder();
 // The folders of `golden_folder()` that hold a case, sorted.
 std::vector<std::string> golden_case_folders();
 
+// models/tldr-8m of the source tree.
+std::string demo_model_folder();
+
 // Test data that stays beside the project: ATOM_SHARED_DIR when set, else ../shared. Nothing when
 // there is no such folder; a test that needs it then skips.
 std::optional<std::string> shared_folder();

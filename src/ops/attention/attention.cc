@@ -87,15 +87,35 @@ int64_t missing_block(const AttentionArgs& args,
   return -1;
 }
 
-// Cuts the queries of all sequences into tasks, the costliest first, and returns how many.
-int64_t plan_tasks(const AttentionArgs& args, const AttentionParams& params, AttentionTask* tasks) {
-  const int64_t num_blocks = params.k_cache.size(0);
+// KV heads that one task of `num_rows` rows per head takes. Several, where few rows leave room, so
+// that it reads the cache in long runs; fewer, where there would be too few tasks for the threads.
+int64_t kv_heads_per_task(const AttentionArgs& args,
+                          int64_t num_rows,
+                          int64_t num_sequences,
+                          int64_t num_threads) {
+  constexpr int64_t kRunSize = 2048;  // bytes of a token
+  constexpr int64_t kTasksPerThread = 4;
+  const int64_t element_size = args.element == Element::kFloat32 ? 4 : 2;
+  int64_t heads =
+      std::min(kAttentionTaskRows / num_rows, kRunSize / (args.head_dim * element_size));
+  if (num_threads > 1) {
+    heads = std::min(heads, args.num_kv_heads * num_sequences / (num_threads * kTasksPerThread));
+  }
+  return std::clamp<int64_t>(heads, 1, args.num_kv_heads);
+}
+
+// Cuts the queries of all sequences into tasks and returns how many.
+int64_t plan_tasks(const AttentionArgs& args,
+                   const AttentionParams& params,
+                   int64_t num_threads,
+                   AttentionTask* tasks) {
+  const int64_t num_sequences = params.seq_lens.size(0);
   const int64_t max_keys = params.block_tables.size(1) * args.block_size;
   const int64_t step = queries_per_task(args);
   int64_t num_tasks = 0;
   CHECK(args.query_start[0] >= 0);
-  CHECK(args.query_start[params.seq_lens.size(0)] <= params.q.size(0));
-  for (int64_t sequence = 0; sequence < params.seq_lens.size(0); ++sequence) {
+  CHECK(args.query_start[num_sequences] <= params.q.size(0));
+  for (int64_t sequence = 0; sequence < num_sequences; ++sequence) {
     const int64_t seq_len = args.seq_lens[sequence];
     const int64_t num_queries = args.query_start[sequence + 1] - args.query_start[sequence];
     CHECK(num_queries >= 0);
@@ -104,25 +124,32 @@ int64_t plan_tasks(const AttentionArgs& args, const AttentionParams& params, Att
     if (num_queries == 0) continue;
     const int64_t first_position = seq_len - num_queries;
     const int64_t first_key = first_visible_key(args, first_position);
-    CHECK(missing_block(args, sequence, first_key, num_blocks) == -1);
+    CHECK(missing_block(args, sequence, first_key, params.k_cache.size(0)) == -1);
     for (int64_t query = 0; query < num_queries; query += step) {
       const int64_t count = std::min(step, num_queries - query);
       const int64_t first = first_position + query;
-      tasks[num_tasks++] = {
-          .sequence = static_cast<int32_t>(sequence),
-          .first_query = static_cast<int32_t>(query),
-          .num_queries = static_cast<int32_t>(count),
-          .num_keys = static_cast<int32_t>(first + count - first_visible_key(args, first)),
-      };
+      const int64_t num_rows = count * (args.num_heads / args.num_kv_heads);
+      const int64_t heads = kv_heads_per_task(args, num_rows, num_sequences, num_threads);
+      for (int64_t head = 0; head < args.num_kv_heads; head += heads) {
+        tasks[num_tasks++] = {
+            .sequence = static_cast<int32_t>(sequence),
+            .first_query = static_cast<int32_t>(query),
+            .num_queries = static_cast<int32_t>(count),
+            .num_keys = static_cast<int32_t>(first + count - first_visible_key(args, first)),
+            .first_kv_head = static_cast<int32_t>(head),
+            .num_kv_heads = static_cast<int32_t>(std::min(heads, args.num_kv_heads - head)),
+        };
+      }
     }
   }
   return num_tasks;
 }
 
-// In multiply-adds, with packing a key counted as so many queries' use of it.
-int64_t cost_of(const AttentionTask& task, int64_t group, int64_t head_dim) {
+// In multiply-adds, with packing a key counted as so many rows' use of it.
+int64_t cost_of(const AttentionArgs& args, const AttentionTask& task) {
   constexpr int64_t kPackingRows = 4;
-  return (task.num_queries * group + kPackingRows) * task.num_keys * 2 * head_dim;
+  const int64_t num_rows = task.num_queries * (args.num_heads / args.num_kv_heads);
+  return task.num_kv_heads * (num_rows + kPackingRows) * task.num_keys * 2 * args.head_dim;
 }
 
 void launch(const Stream& stream,
@@ -131,20 +158,21 @@ void launch(const Stream& stream,
             const Tensor& task_memory,
             AttentionKernel kernel) {
   AttentionTask* tasks = reinterpret_cast<AttentionTask*>(task_memory.data<int32_t>());
-  const int64_t num_tasks = plan_tasks(args, params, tasks);
+  const int64_t num_threads = stream.pool().num_threads();
+  const int64_t num_tasks = plan_tasks(args, params, num_threads, tasks);
   CHECK(num_tasks <= task_memory.size(0));
-  const int64_t group = args.num_heads / args.num_kv_heads;
   int64_t total = 0;
-  for (int64_t i = 0; i < num_tasks; ++i) total += cost_of(tasks[i], group, args.head_dim);
-  std::sort(tasks, tasks + num_tasks, [&](const AttentionTask& a, const AttentionTask& b) {
-    return cost_of(a, group, args.head_dim) > cost_of(b, group, args.head_dim);
-  });
+  for (int64_t i = 0; i < num_tasks; ++i) total += cost_of(args, tasks[i]);
+  if (num_threads > 1) {
+    // The costliest first, so that the last ones to finish are short.
+    std::sort(tasks, tasks + num_tasks, [&](const AttentionTask& a, const AttentionTask& b) {
+      return cost_of(args, a) > cost_of(args, b);
+    });
+  }
   const int64_t grain =
       std::max<int64_t>(1, kCostPerChunk * num_tasks / std::max<int64_t>(1, total));
-  stream.pool().parallel_for(num_tasks * args.num_kv_heads, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      kernel(args, tasks[i / args.num_kv_heads], i % args.num_kv_heads);
-    }
+  stream.pool().parallel_for(num_tasks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) kernel(args, tasks[i]);
   });
 }
 
@@ -152,9 +180,9 @@ void launch(const Stream& stream,
 Tensor task_memory_of(const AttentionArgs& args,
                       const AttentionParams& params,
                       Workspace& scratch) {
-  static_assert(sizeof(AttentionTask) == 4 * sizeof(int32_t));
+  static_assert(sizeof(AttentionTask) == 6 * sizeof(int32_t));
   const int64_t max_tasks = params.q.size(0) / queries_per_task(args) + params.seq_lens.size(0) + 1;
-  return scratch.tensor({max_tasks, 4}, DType::kInt32);
+  return scratch.tensor({max_tasks * args.num_kv_heads, 6}, DType::kInt32);
 }
 
 }  // namespace

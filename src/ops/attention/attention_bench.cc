@@ -70,7 +70,10 @@ BENCHMARK_CAPTURE(prefill, avx512_bf16, "avx512", DType::kBFloat16)->Arg(64)->Ar
 BENCHMARK_CAPTURE(prefill, avx512_f32, "avx512", DType::kFloat32)->Arg(512);
 BENCHMARK_CAPTURE(prefill, avx2_bf16, "avx2", DType::kBFloat16)->Arg(512);
 BENCHMARK_CAPTURE(prefill, reference_bf16, "reference", DType::kBFloat16)->Arg(512);
-BENCHMARK_CAPTURE(decode, avx512_bf16, "avx512", DType::kBFloat16)->Args({1, 16})->Args({64, 1024});
+BENCHMARK_CAPTURE(decode, avx512_bf16, "avx512", DType::kBFloat16)
+    ->Args({1, 16})
+    ->Args({1, 1024})
+    ->Args({64, 1024});
 BENCHMARK_CAPTURE(decode, avx512_f32, "avx512", DType::kFloat32)->Args({64, 1024});
 BENCHMARK_CAPTURE(decode, avx2_bf16, "avx2", DType::kBFloat16)->Args({64, 1024});
 

@@ -19,12 +19,13 @@ struct Row {
 template <typename T>
 class Attend {
  public:
-  Attend(const AttentionArgs& args, const AttentionTask& task, int64_t kv_head)
-      : args_(args),
-        table_(args.block_tables + task.sequence * args.block_table_stride),
-        kv_head_(kv_head) {}
+  Attend(const AttentionArgs& args, const AttentionTask& task)
+      : args_(args), table_(args.block_tables + task.sequence * args.block_table_stride) {}
 
-  void run(const T* q, int64_t position, float sink, bool has_sink, T* out) {
+  void run(const T* q, int64_t position, int64_t head, T* out) {
+    kv_head_ = head / (args_.num_heads / args_.num_kv_heads);
+    const bool has_sink = args_.sinks != nullptr;
+    const float sink = has_sink ? args_.sinks[head] : 0;
     Row row{has_sink ? sink : -INFINITY, has_sink ? 1.0f : 0.0f, {}};
     row.out.assign(args_.head_dim, 0.0f);
     const int64_t first =
@@ -69,27 +70,27 @@ class Attend {
 
   const AttentionArgs& args_;
   const int32_t* table_;
-  int64_t kv_head_;
+  int64_t kv_head_ = 0;
 };
 
 }  // namespace
 
-void attention_reference(const AttentionArgs& args, const AttentionTask& task, int64_t kv_head) {
+void attention_reference(const AttentionArgs& args, const AttentionTask& task) {
   const int64_t group = args.num_heads / args.num_kv_heads;
+  const int64_t first_head = task.first_kv_head * group, num_heads = task.num_kv_heads * group;
   const int64_t start = args.query_start[task.sequence];
   const int64_t num_queries = args.query_start[task.sequence + 1] - start;
   const int64_t first_position = args.seq_lens[task.sequence] - num_queries;
   dispatch_float(static_cast<DType>(args.element), [&]<typename T>(TypeTag<T>) {
-    Attend<T> attend(args, task, kv_head);
+    Attend<T> attend(args, task);
     for (int64_t i = 0; i < task.num_queries; ++i) {
       const int64_t query = task.first_query + i;
-      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      for (int64_t head = first_head; head < first_head + num_heads; ++head) {
         const T* q = static_cast<const T*>(args.q) + (start + query) * args.q_strides[0] +
                      head * args.q_strides[1];
         T* out = static_cast<T*>(args.out) + (start + query) * args.out_strides[0] +
                  head * args.out_strides[1];
-        const bool has_sink = args.sinks != nullptr;
-        attend.run(q, first_position + query, has_sink ? args.sinks[head] : 0, has_sink, out);
+        attend.run(q, first_position + query, head, out);
       }
     }
   });

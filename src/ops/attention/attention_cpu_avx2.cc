@@ -4,15 +4,15 @@
 
 namespace atom::ops {
 
-void attention_avx2(const AttentionArgs& args, const AttentionTask& task, int64_t kv_head) {
+void attention_avx2(const AttentionArgs& args, const AttentionTask& task) {
   using Math = Float32Math<Avx2, 2>;
   switch (args.element) {
     case Element::kFloat32:
-      return attend<Math, float>(args, task, kv_head);
+      return attend<Math, float>(args, task);
     case Element::kFloat16:
-      return attend<Math, Float16Bits>(args, task, kv_head);
+      return attend<Math, Float16Bits>(args, task);
     case Element::kBFloat16:
-      return attend<Math, BFloat16Bits>(args, task, kv_head);
+      return attend<Math, BFloat16Bits>(args, task);
   }
 }
 

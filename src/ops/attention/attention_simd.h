@@ -43,14 +43,19 @@ struct AttentionTiles {
   alignas(64) float sums[kTaskRows * kWidth];        // [row][lane]
   alignas(64) float largest[kTaskRows];              // base 2
   alignas(64) char zeros[kMaxDim * sizeof(float)];
-  const char* key_rows[2][kTile];
-  const char* value_rows[2][kTile];
   int64_t positions[kTaskRows];
 
   int64_t head_dim;
   int64_t padded_dim;  // a multiple of the vector width
+  int64_t token_size;  // bytes of all heads of a token in a cache
   int64_t sliding_window;
   float scale;  // times log2(e): exponentials are powers of 2
+};
+
+// Where the tokens of a tile lie in the caches.
+struct AttentionTokens {
+  const char* keys[kAttentionTileKeys];
+  const char* values[kAttentionTileKeys];
 };
 
 // c[r][0 .. kN vectors] (+)= a[r] . b over `depth` units. With `shrink` c is multiplied by
@@ -217,12 +222,15 @@ void attend_rows(AttentionTiles<Math>& tiles, int64_t row, int64_t tile_begin, i
                      tiles.padded_dim);
 }
 
-// All rows against the packed tile, in blocks that skip the keys none of their rows sees.
+// Rows [begin, end) against the packed tile, in blocks that skip the keys none of their rows sees.
 template <typename Math>
-void attend_tile(AttentionTiles<Math>& tiles, int64_t num_rows, int64_t tile_begin) {
+void attend_tile(AttentionTiles<Math>& tiles,
+                 int64_t row_begin,
+                 int64_t row_end,
+                 int64_t tile_begin) {
   constexpr int kWidth = Math::Simd::kWidth;
-  for (int64_t row = 0; row < num_rows; row += Math::kRows) {
-    const int64_t rows = num_rows - row < Math::kRows ? num_rows - row : Math::kRows;
+  for (int64_t row = row_begin; row < row_end; row += Math::kRows) {
+    const int64_t rows = row_end - row < Math::kRows ? row_end - row : Math::kRows;
     const int64_t first = tiles.positions[row], last = tiles.positions[row + rows - 1];
     const int64_t end =
         visible_span(last, tiles.sliding_window, tile_begin, kAttentionTileKeys).end;
@@ -252,167 +260,230 @@ void attend_tile(AttentionTiles<Math>& tiles, int64_t num_rows, int64_t tile_beg
   }
 }
 
-// Where the tile's keys and values lie; keys outside [key_begin, key_end) read as zero, and their
+// Where the tile's tokens lie in the caches: null for keys outside [key_begin, key_end), whose
 // memory is not touched.
-template <typename Math, typename T>
-void locate_rows(const AttentionArgs& args,
-                 const int32_t* table,
-                 int64_t kv_head,
-                 int64_t tile_begin,
-                 AttentionSpan keys,
-                 int which,
-                 AttentionTiles<Math>& tiles) {
-  const int64_t token_size = args.num_kv_heads * args.head_dim * static_cast<int64_t>(sizeof(T));
-  const int64_t head_offset = kv_head * args.head_dim * static_cast<int64_t>(sizeof(T));
-  const char* k_cache = static_cast<const char*>(args.k_cache) + head_offset;
-  const char* v_cache = static_cast<const char*>(args.v_cache) + head_offset;
+template <typename Math>
+void locate_tokens(const AttentionArgs& args,
+                   const int32_t* table,
+                   int64_t tile_begin,
+                   AttentionSpan keys,
+                   AttentionTokens& tokens,
+                   const AttentionTiles<Math>& tiles) {
   int64_t block = -1, offset = 0;
   for (int64_t i = 0; i < kAttentionTileKeys; ++i) {
     const int64_t key = tile_begin + i;
-    if (key < keys.begin || key >= keys.end) {
-      tiles.key_rows[which][i] = tiles.zeros;
-      tiles.value_rows[which][i] = tiles.zeros;
-      continue;
-    }
+    tokens.keys[i] = tokens.values[i] = nullptr;
+    if (key < keys.begin || key >= keys.end) continue;
     if (block < 0 || ++offset == args.block_size) {
       block = key / args.block_size;
       offset = key % args.block_size;
     }
-    const int64_t at = (table[block] * args.block_size + offset) * token_size;
-    tiles.key_rows[which][i] = k_cache + at;
-    tiles.value_rows[which][i] = v_cache + at;
+    const int64_t at = (table[block] * args.block_size + offset) * tiles.token_size;
+    tokens.keys[i] = static_cast<const char*>(args.k_cache) + at;
+    tokens.values[i] = static_cast<const char*>(args.v_cache) + at;
   }
 }
 
-static inline __attribute__((always_inline)) void prefetch_row(const char* row, int64_t size) {
-  for (int64_t i = 0; i < size; i += 64) __builtin_prefetch(row + i, 0, 2);
+// Fetches `size` bytes, from `offset` on, of each of a tile's tokens in the order of memory, a few
+// cache lines at a time: a burst would hold up the loads behind it.
+class TokenPrefetch {
+ public:
+  TokenPrefetch(const char* const* tokens, int64_t offset, int64_t size)
+      : tokens_(tokens), offset_(offset), size_(size) {}
+
+  __attribute__((always_inline)) void advance(int64_t num_bytes) {
+    for (; num_bytes > 0; num_bytes -= 64, line_ += 64) {
+      if (line_ >= end_) {
+        if (token_ == kAttentionTileKeys || tokens_[token_] == nullptr) return;
+        line_ = tokens_[token_++] + offset_;
+        end_ = line_ + size_;
+      }
+      __builtin_prefetch(line_, 0, 2);
+    }
+  }
+
+ private:
+  const char* const* tokens_;
+  int64_t offset_;
+  int64_t size_;
+  int64_t token_ = 0;
+  const char* line_ = nullptr;
+  const char* end_ = nullptr;
+};
+
+// One head's rows of a tile: those of absent tokens read as zero.
+template <typename Math>
+void rows_of_head(const char* const* tokens,
+                  int64_t offset,
+                  const AttentionTiles<Math>& tiles,
+                  const char** rows) {
+  for (int i = 0; i < kAttentionTileKeys; ++i) {
+    rows[i] = tokens[i] == nullptr ? tiles.zeros : tokens[i] + offset;
+  }
 }
 
-// The first `num_keys` keys of the tile, transposed; fetches the next tile's meanwhile.
+// Units [unit, unit + count) of as many keys as a vector has lanes, transposed.
 template <typename Math, typename T>
-void pack_keys(AttentionTiles<Math>& tiles, int64_t num_keys, int which) {
+static inline __attribute__((always_inline)) void pack_square(const char* const* rows,
+                                                              int64_t unit,
+                                                              int64_t count,
+                                                              float* packed) {
   using Simd = typename Math::Simd;
   constexpr int kWidth = Simd::kWidth;
+  typename Simd::Float square[kWidth];
+  if (count == kWidth) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) {
+      square[i] = Math::load_units(reinterpret_cast<const T*>(rows[i]), unit);
+    }
+    Simd::transpose(square);
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) Simd::store(packed + i * kAttentionTileKeys, square[i]);
+    return;
+  }
+  for (int i = 0; i < kWidth; ++i) {
+    square[i] = Math::load_units(reinterpret_cast<const T*>(rows[i]), unit, count);
+  }
+  Simd::transpose(square);
+  for (int i = 0; i < count; ++i) Simd::store(packed + i * kAttentionTileKeys, square[i]);
+}
+
+// The first `num_keys` keys of the tile, transposed.
+template <typename Math, typename T>
+void pack_keys(AttentionTiles<Math>& tiles,
+               const char* const* tokens,
+               int64_t offset,
+               int64_t num_keys,
+               TokenPrefetch& prefetch) {
+  constexpr int kWidth = Math::Simd::kWidth;
+  const char* rows[kAttentionTileKeys];
+  rows_of_head(tokens, offset, tiles, rows);
   const int64_t units = tiles.head_dim / Math::kDepth;
   float* packed = reinterpret_cast<float*>(tiles.keys);
   for (int64_t group = 0; group < num_keys; group += kWidth) {
-    const char* const* rows = tiles.key_rows[which] + group;
-    for (int i = 0; i < kWidth; ++i) {
-      prefetch_row(tiles.key_rows[1 - which][group + i],
-                   tiles.head_dim * static_cast<int64_t>(sizeof(T)));
-    }
     for (int64_t unit = 0; unit < units; unit += kWidth) {
       const int64_t count = units - unit < kWidth ? units - unit : kWidth;
-      typename Simd::Float square[kWidth];
-      for (int i = 0; i < kWidth; ++i) {
-        square[i] = Math::load_units(reinterpret_cast<const T*>(rows[i]), unit, count);
-      }
-      Simd::transpose(square);
-      for (int i = 0; i < count; ++i) {
-        Simd::store(packed + (unit + i) * kAttentionTileKeys + group, square[i]);
-      }
+      prefetch.advance(kWidth * count * Math::kDepth * static_cast<int64_t>(sizeof(T)));
+      pack_square<Math, T>(rows + group, unit, count, packed + unit * kAttentionTileKeys + group);
     }
   }
 }
 
-// The first `num_keys` values of the tile; fetches the next tile's meanwhile.
+// The first `num_keys` values of the tile.
 template <typename Math, typename T>
-void pack_values(AttentionTiles<Math>& tiles, int64_t num_keys, int which) {
+void pack_values(AttentionTiles<Math>& tiles,
+                 const char* const* tokens,
+                 int64_t offset,
+                 int64_t num_keys,
+                 TokenPrefetch& prefetch) {
+  const char* rows[kAttentionTileKeys];
+  rows_of_head(tokens, offset, tiles, rows);
   const int64_t row_units = tiles.padded_dim * Math::kDepth;
   for (int64_t i = 0; i < num_keys; i += Math::kDepth) {
-    const char* const* rows = tiles.value_rows[which] + i;
-    for (int k = 0; k < Math::kDepth; ++k) {
-      prefetch_row(tiles.value_rows[1 - which][i + k],
-                   tiles.head_dim * static_cast<int64_t>(sizeof(T)));
-    }
-    Math::template interleave<T>(rows, tiles.head_dim, tiles.values + i / Math::kDepth * row_units);
+    prefetch.advance(Math::kDepth * tiles.head_dim * static_cast<int64_t>(sizeof(T)));
+    Math::template interleave<T>(
+        rows + i, tiles.head_dim, tiles.values + i / Math::kDepth * row_units);
   }
 }
 
 // Queries into the tile, and the state of their softmaxes before the first key.
 template <typename Math, typename T>
-void start_rows(const AttentionArgs& args,
-                const AttentionTask& task,
-                int64_t kv_head,
-                int64_t first_position,
-                AttentionTiles<Math>& tiles) {
+void start_rows(const AttentionArgs& args, const AttentionTask& task, AttentionTiles<Math>& tiles) {
   const int64_t group = args.num_heads / args.num_kv_heads;
-  const int64_t token = args.query_start[task.sequence] + task.first_query;
-  for (int64_t query = 0; query < task.num_queries; ++query) {
-    for (int64_t h = 0; h < group; ++h) {
-      const int64_t row = query * group + h, head = kv_head * group + h;
-      Math::copy_operands(static_cast<const T*>(args.q) + (token + query) * args.q_strides[0] +
-                              head * args.q_strides[1],
-                          args.head_dim,
-                          tiles.q + row * args.head_dim);
-      const float sink =
-          args.sinks == nullptr ? kAttentionLowest : args.sinks[head] * kAttentionLog2E;
-      const bool has_sink = sink > kAttentionLowest;
-      tiles.positions[row] = first_position + query;
-      tiles.largest[row] = has_sink ? sink : kAttentionLowest;
-      memset(tiles.sums + row * tiles.kWidth, 0, tiles.kWidth * sizeof(float));
-      tiles.sums[row * tiles.kWidth] = has_sink ? 1.0f : 0.0f;
+  const int64_t start = args.query_start[task.sequence];
+  const int64_t num_queries = args.query_start[task.sequence + 1] - start;
+  const int64_t first_position = args.seq_lens[task.sequence] - num_queries;
+  int64_t row = 0;
+  for (int64_t kv = task.first_kv_head; kv < task.first_kv_head + task.num_kv_heads; ++kv) {
+    for (int64_t query = task.first_query; query < task.first_query + task.num_queries; ++query) {
+      for (int64_t head = kv * group; head < (kv + 1) * group; ++head, ++row) {
+        const T* q = static_cast<const T*>(args.q) + (start + query) * args.q_strides[0] +
+                     head * args.q_strides[1];
+        Math::copy_operands(q, args.head_dim, tiles.q + row * args.head_dim);
+        const float sink =
+            args.sinks == nullptr ? kAttentionLowest : args.sinks[head] * kAttentionLog2E;
+        const bool has_sink = sink > kAttentionLowest;
+        tiles.positions[row] = first_position + query;
+        tiles.largest[row] = has_sink ? sink : kAttentionLowest;
+        memset(tiles.sums + row * tiles.kWidth, 0, tiles.kWidth * sizeof(float));
+        tiles.sums[row * tiles.kWidth] = has_sink ? 1.0f : 0.0f;
+      }
     }
   }
-  memset(tiles.out, 0, task.num_queries * group * tiles.padded_dim * sizeof(float));
+  memset(tiles.out, 0, row * tiles.padded_dim * sizeof(float));
 }
 
 template <typename Math, typename T>
 void finish_rows(const AttentionArgs& args,
                  const AttentionTask& task,
-                 int64_t kv_head,
                  const AttentionTiles<Math>& tiles) {
   using Simd = typename Math::Simd;
   constexpr int kWidth = Simd::kWidth;
   const int64_t group = args.num_heads / args.num_kv_heads;
   const int64_t token = args.query_start[task.sequence] + task.first_query;
-  for (int64_t row = 0; row < task.num_queries * group; ++row) {
-    const float sum = Simd::sum(Simd::load(tiles.sums + row * kWidth));
-    const auto factor = Simd::set(1.0f / sum);
-    const float* from = tiles.out + row * tiles.padded_dim;
-    T* to = static_cast<T*>(args.out) + (token + row / group) * args.out_strides[0] +
-            (kv_head * group + row % group) * args.out_strides[1];
-    for (int64_t d = 0; d < args.head_dim; d += kWidth) {
-      const auto value = Simd::mul(Simd::load(from + d), factor);
-      if (args.head_dim - d >= kWidth) {
-        Simd::store(to + d, value);
-      } else {
-        Simd::store(to + d, args.head_dim - d, value);
+  int64_t row = 0;
+  for (int64_t kv = task.first_kv_head; kv < task.first_kv_head + task.num_kv_heads; ++kv) {
+    for (int64_t query = 0; query < task.num_queries; ++query) {
+      for (int64_t head = kv * group; head < (kv + 1) * group; ++head, ++row) {
+        const auto factor = Simd::set(1.0f / Simd::sum(Simd::load(tiles.sums + row * kWidth)));
+        const float* from = tiles.out + row * tiles.padded_dim;
+        T* to = static_cast<T*>(args.out) + (token + query) * args.out_strides[0] +
+                head * args.out_strides[1];
+        for (int64_t d = 0; d < args.head_dim; d += kWidth) {
+          const auto value = Simd::mul(Simd::load(from + d), factor);
+          if (args.head_dim - d >= kWidth) {
+            Simd::store(to + d, value);
+          } else {
+            Simd::store(to + d, args.head_dim - d, value);
+          }
+        }
       }
     }
   }
 }
 
 template <typename Math, typename T>
-void attend(const AttentionArgs& args, const AttentionTask& task, int64_t kv_head) {
+void attend(const AttentionArgs& args, const AttentionTask& task) {
   constexpr int kTile = kAttentionTileKeys;
   constexpr int kWidth = Math::Simd::kWidth;
+  const int64_t head_size = args.head_dim * static_cast<int64_t>(sizeof(T));
   AttentionTiles<Math> tiles;
   tiles.head_dim = args.head_dim;
   tiles.padded_dim = (args.head_dim + kWidth - 1) / kWidth * kWidth;
+  tiles.token_size = args.num_kv_heads * head_size;
   tiles.sliding_window = args.sliding_window;
   tiles.scale = args.scale * kAttentionLog2E;
   memset(tiles.zeros, 0, sizeof(tiles.zeros));
+  start_rows<Math, T>(args, task, tiles);
 
   const int32_t* table = args.block_tables + task.sequence * args.block_table_stride;
-  const int64_t num_queries = args.query_start[task.sequence + 1] - args.query_start[task.sequence];
-  const int64_t first_position = args.seq_lens[task.sequence] - num_queries + task.first_query;
   const int64_t num_rows = task.num_queries * (args.num_heads / args.num_kv_heads);
-  const AttentionSpan keys = {first_position + task.num_queries - task.num_keys,
-                              first_position + task.num_queries};
-  start_rows<Math, T>(args, task, kv_head, first_position, tiles);
-  int which = 0;
+  const int64_t key_end = tiles.positions[num_rows - 1] + 1;
+  const AttentionSpan keys = {key_end - task.num_keys, key_end};
+  const int64_t first_offset = task.first_kv_head * head_size;
+  const int64_t run_size = task.num_kv_heads * head_size;
+  AttentionTokens tokens[2];
+  AttentionTokens* current = &tokens[0];
+  AttentionTokens* next = &tokens[1];
   const int64_t first_tile = keys.begin / kTile * kTile;
-  locate_rows<Math, T>(args, table, kv_head, first_tile, keys, which, tiles);
-  for (int64_t tile = first_tile; tile < keys.end; tile += kTile, which = 1 - which) {
-    locate_rows<Math, T>(args, table, kv_head, tile + kTile, keys, 1 - which, tiles);
+  locate_tokens(args, table, first_tile, keys, *current, tiles);
+  for (int64_t tile = first_tile; tile < keys.end; tile += kTile) {
+    locate_tokens(args, table, tile + kTile, keys, *next, tiles);
     const int64_t left = keys.end - tile < kTile ? keys.end - tile : kTile;
     const int64_t num_keys = (left + kWidth - 1) / kWidth * kWidth;
-    pack_keys<Math, T>(tiles, num_keys, which);
-    pack_values<Math, T>(tiles, num_keys, which);
-    attend_tile(tiles, num_rows, tile);
+    TokenPrefetch next_keys(next->keys, first_offset, run_size);
+    TokenPrefetch next_values(next->values, first_offset, run_size);
+    for (int64_t head = 0; head < task.num_kv_heads; ++head) {
+      const int64_t offset = first_offset + head * head_size;
+      pack_keys<Math, T>(tiles, current->keys, offset, num_keys, next_keys);
+      pack_values<Math, T>(tiles, current->values, offset, num_keys, next_values);
+      attend_tile(tiles, head * num_rows, (head + 1) * num_rows, tile);
+    }
+    AttentionTokens* done = current;
+    current = next;
+    next = done;
   }
-  finish_rows<Math, T>(args, task, kv_head, tiles);
+  finish_rows<Math, T>(args, task, tiles);
 }
 
 // Products in float32 of operands expanded from any element type.
@@ -431,29 +502,26 @@ struct Float32Math {
   static void store_weights(float* p, Packed weights) { Simd::store(p, weights); }
 
   template <typename T>
+  static Packed load_units(const T* row, int64_t begin) {
+    return Simd::load(row + begin);
+  }
+  template <typename T>
   static Packed load_units(const T* row, int64_t begin, int64_t count) {
-    return count == Simd::kWidth ? Simd::load(row + begin) : Simd::load(row + begin, count);
+    return Simd::load(row + begin, count);
   }
   template <typename T>
   static void copy_operands(const T* from, int64_t size, float* to) {
-    for (int64_t i = 0; i < size; i += Simd::kWidth) {
-      const int64_t count = size - i < Simd::kWidth ? size - i : Simd::kWidth;
-      const Packed value = load_units(from, i, count);
-      if (count == Simd::kWidth) {
-        Simd::store(to + i, value);
-      } else {
-        Simd::store(to + i, count, value);
-      }
-    }
+    int64_t i = 0;
+    for (; i + Simd::kWidth <= size; i += Simd::kWidth) Simd::store(to + i, Simd::load(from + i));
+    if (i < size) Simd::store(to + i, size - i, Simd::load(from + i, size - i));
   }
   // One row, padded with zeros to whole vectors.
   template <typename T>
   static void interleave(const char* const* rows, int64_t size, float* to) {
     const T* row = reinterpret_cast<const T*>(rows[0]);
-    for (int64_t i = 0; i < size; i += Simd::kWidth) {
-      const int64_t count = size - i < Simd::kWidth ? size - i : Simd::kWidth;
-      Simd::store(to + i, load_units(row, i, count));
-    }
+    int64_t i = 0;
+    for (; i + Simd::kWidth <= size; i += Simd::kWidth) Simd::store(to + i, Simd::load(row + i));
+    if (i < size) Simd::store(to + i, Simd::load(row + i, size - i));
   }
 };
 

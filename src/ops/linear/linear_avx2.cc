@@ -54,7 +54,10 @@ inline __attribute__((always_inline)) void one_value(const char* weight,
   }
 }
 
-inline void prefetch_share(const Prefetch& prefetch, const char* from) {
+// Always inline: gcc takes a function that only prefetches for one without effect and drops the
+// call.
+inline __attribute__((always_inline)) void prefetch_share(const Prefetch& prefetch,
+                                                          const char* from) {
   if (prefetch.into_l1) {
     for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T0);
   } else {
@@ -222,18 +225,21 @@ void store_rows(
 
 const KernelTable kAvx2BFloat16 = {kPanelColumns / 8 * BFloat16Step::kWeightVectorSize,
                                    8,
+                                   1,
                                    pack_x<ReadBFloat16, 2>,
                                    multiply<BFloat16Step>,
                                    store_rows<StoreFloat32>,
                                    store_rows<StoreBFloat16>};
 const KernelTable kAvx2Float16 = {kPanelColumns / 8 * Float16Step::kWeightVectorSize,
                                   4,
+                                  1,
                                   pack_x<ReadFloat16, 1>,
                                   multiply<Float16Step>,
                                   store_rows<StoreFloat32>,
                                   store_rows<StoreFloat16>};
 const KernelTable kAvx2Float32 = {kPanelColumns / 8 * Float32Step::kWeightVectorSize,
                                   4,
+                                  1,
                                   pack_x<ReadFloat32, 1>,
                                   multiply<Float32Step>,
                                   store_rows<StoreFloat32>,

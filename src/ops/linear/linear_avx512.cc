@@ -53,7 +53,10 @@ inline __attribute__((always_inline)) void one_step(const char* weight,
   }
 }
 
-inline void prefetch_share(const Prefetch& prefetch, const char* from) {
+// Always inline: gcc takes a function that only prefetches for one without effect and drops the
+// call.
+inline __attribute__((always_inline)) void prefetch_share(const Prefetch& prefetch,
+                                                          const char* from) {
   if (prefetch.into_l1) {
     for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T0);
   } else {
@@ -115,17 +118,50 @@ void multiply(int rows,
                     prefetch);
 }
 
+// Words of `num_rows` rows side by side, every `stride` words; they are 1, 2 or 4 rows.
+void interleave_words(
+    const char* x, int64_t row_stride, int num_rows, int64_t words, char* out, int stride) {
+  const int64_t step = int64_t{4} * stride;
+  int64_t i = 0;
+  if (num_rows == 4) {
+    for (; i + 4 <= words; i += 4) {
+      __m128 block[4];
+      for (int r = 0; r < 4; ++r) {
+        block[r] = _mm_loadu_ps(reinterpret_cast<const float*>(x + r * row_stride + i * 4));
+      }
+      _MM_TRANSPOSE4_PS(block[0], block[1], block[2], block[3]);
+      for (int s = 0; s < 4; ++s) {
+        _mm_storeu_ps(reinterpret_cast<float*>(out + (i + s) * step), block[s]);
+      }
+    }
+  } else if (num_rows == 2) {
+    for (; i + 2 <= words; i += 2) {
+      const __m128i pairs =
+          _mm_unpacklo_epi32(_mm_loadu_si64(x + i * 4), _mm_loadu_si64(x + row_stride + i * 4));
+      _mm_storeu_si64(out + i * step, pairs);
+      _mm_storeu_si64(out + (i + 1) * step, _mm_srli_si128(pairs, 8));
+    }
+  }
+  for (; i < words; ++i) {
+    for (int r = 0; r < num_rows; ++r)
+      memcpy(out + i * step + r * 4, x + r * row_stride + i * 4, 4);
+  }
+}
+
 // 4-byte steps as they lie in memory; the last, if incomplete, ends in zeros.
 void pack_words(const void* x, int64_t row_stride, int rows, int64_t row_size, void* packed) {
-  const int64_t whole = row_size / 4;
-  for (int r = 0; r < rows; ++r) {
+  const int64_t words = row_size / 4;
+  for (int r = 0; r < rows;) {
+    const int group = rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
     const char* from = static_cast<const char*>(x) + r * row_stride;
     char* to = static_cast<char*>(packed) + r * 4;
-    for (int64_t i = 0; i < whole; ++i) memcpy(to + i * rows * 4, from + i * 4, 4);
-    if (row_size % 4 != 0) {
-      memset(to + whole * rows * 4, 0, 4);
-      memcpy(to + whole * rows * 4, from + whole * 4, row_size % 4);
+    interleave_words(from, row_stride, group, words, to, rows);
+    for (int g = 0; g < group && row_size % 4 != 0; ++g) {
+      char* tail = to + words * rows * 4 + g * 4;
+      memset(tail, 0, 4);
+      memcpy(tail, from + g * row_stride + words * 4, row_size % 4);
     }
+    r += group;
   }
 }
 
@@ -193,18 +229,21 @@ void store_rows(
 
 const KernelTable kAvx512BFloat16 = {kVectors * BFloat16Step::kWeightVectorSize,
                                      4,
+                                     kMaxTileRows,
                                      pack_bfloat16,
                                      multiply<BFloat16Step>,
                                      store_rows<StoreFloat32>,
                                      store_rows<StoreBFloat16>};
 const KernelTable kAvx512Float16 = {kVectors * Float16Step::kWeightVectorSize,
                                     4,
+                                    kMaxTileRows,
                                     pack_float16,
                                     multiply<Float16Step>,
                                     store_rows<StoreFloat32>,
                                     store_rows<StoreFloat16>};
 const KernelTable kAvx512Float32 = {kVectors * Float32Step::kWeightVectorSize,
                                     4,
+                                    kMaxTileRows,
                                     pack_float32,
                                     multiply<Float32Step>,
                                     store_rows<StoreFloat32>,

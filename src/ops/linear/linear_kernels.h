@@ -23,6 +23,8 @@ struct KernelTable {
   // Bytes of one step of a panel, and of one row's step of packed activations.
   int64_t weight_step_size;
   int64_t x_step_size;
+  // Rows up to which multiply() reads a panel once, in order.
+  int max_streaming_rows;
 
   // `rows` rows of activations, row_stride bytes apart, to [steps][rows] with zeros past k.
   void (*pack_x)(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed);

@@ -91,8 +91,8 @@ void multiply_block(const Plan& plan, int64_t panel, int64_t block, float* sums)
   const int64_t tile_begin = plan.blocks.begin(block);
   const int64_t num_tiles = plan.blocks.begin(block + 1) - tile_begin;
   const int64_t first_row = plan.tiles.begin(tile_begin);
-  const int64_t chunk_steps =
-      num_tiles == 1 ? plan.num_steps : kChunkSize / kernels.weight_step_size;
+  const bool streaming = num_tiles == 1 && plan.tiles.total <= kernels.max_streaming_rows;
+  const int64_t chunk_steps = streaming ? plan.num_steps : kChunkSize / kernels.weight_step_size;
   const int unroll_lines = static_cast<int>(kStepUnroll * kernels.weight_step_size / kCacheLine);
   const int share_lines = static_cast<int>(ceil_div(unroll_lines, num_tiles));
   std::fill_n(sums,
@@ -115,7 +115,7 @@ void multiply_block(const Plan& plan, int64_t panel, int64_t block, float* sums)
                        plan.packed_row(row) + step * rows * kernels.x_step_size,
                        steps,
                        sums + (row - first_row) * kPanelColumns,
-                       num_tiles == 1 ? stream_ahead(rows, unroll_lines, weight) : share);
+                       streaming ? stream_ahead(rows, unroll_lines, weight) : share);
     }
   }
 }

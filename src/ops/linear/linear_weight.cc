@@ -1,4 +1,6 @@
 // Packing of weights into panels, and reading rows back.
+#include <tmmintrin.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -29,38 +31,97 @@ Shape data_shape(int64_t out_features, int64_t in_features, DType dtype, WeightL
           kPanelColumns * step_size};
 }
 
+// Units of steps [begin, end) of one row to one column of a panel.
+template <typename Unit>
+void fill_column(const char* row, int64_t begin, int64_t end, Unit* column) {
+  for (int64_t step = begin; step < end; ++step) {
+    std::memcpy(column + step * kPanelColumns, row + step * sizeof(Unit), sizeof(Unit));
+  }
+}
+
+constexpr int64_t kGroupColumns = 16;
+constexpr int64_t kCacheLine = 64;
+
+// Stores four columns of one 4-byte unit of k, past the caches: the panel is not read soon, and a
+// line written whole need not be read first.
+inline void store_columns(__m128i values, uint32_t* panel, int64_t unit, int64_t column) {
+  _mm_stream_si128(reinterpret_cast<__m128i*>(panel + unit * kPanelColumns + column), values);
+}
+
+// In float16 the unit is two steps.
+inline void store_columns(__m128i values, uint16_t* panel, int64_t unit, int64_t column) {
+  const __m128i by_step =
+      _mm_shuffle_epi8(values, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+  uint16_t* to = panel + unit * 2 * kPanelColumns + column;
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), by_step);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to + kPanelColumns), _mm_srli_si128(by_step, 8));
+}
+
+// 16 rows to 16 columns at `columns`, a cache line's length of each row at a time; returns the
+// bytes of each row done.
+template <typename Unit>
+int64_t fill_sixteen_columns(const char* rows,
+                             int64_t row_stride,
+                             int64_t row_size,
+                             Unit* columns) {
+  constexpr int64_t kAhead = 512;
+  int64_t begin = 0;
+  for (; begin + kCacheLine <= row_size; begin += kCacheLine) {
+    // By way of a buffer, because lines of rows a power of two apart evict each other.
+    alignas(64) char lines[kGroupColumns * kCacheLine];
+    for (int64_t r = 0; r < kGroupColumns; ++r) {
+      const char* line = rows + r * row_stride + begin;
+      _mm_prefetch(line + kAhead, _MM_HINT_T1);
+      std::memcpy(lines + r * kCacheLine, line, kCacheLine);
+    }
+    for (int64_t unit = 0; unit < kCacheLine / 4; unit += 4) {
+      __m128 block[kGroupColumns];
+      for (int64_t r = 0; r < kGroupColumns; ++r) {
+        block[r] = _mm_load_ps(reinterpret_cast<const float*>(lines + r * kCacheLine + unit * 4));
+      }
+      for (int64_t r = 0; r < kGroupColumns; r += 4) {
+        _MM_TRANSPOSE4_PS(block[r], block[r + 1], block[r + 2], block[r + 3]);
+      }
+      for (int64_t u = 0; u < 4; ++u) {
+        for (int64_t r = 0; r < kGroupColumns; r += 4) {
+          store_columns(_mm_castps_si128(block[r + u]), columns, begin / 4 + unit + u, r);
+        }
+      }
+    }
+  }
+  return begin;
+}
+
 // Writes columns of one panel in units of a step of one column: bfloat16 pairs and float32 values
 // are both 4 bytes, float16 values 2. `column_begin` and `num_rows` stay inside the panel.
 template <typename Unit>
 void fill_panel(const char* rows,
                 int64_t row_stride,
                 int64_t num_rows,
-                int64_t in_features_size,
+                int64_t row_size,
                 int64_t column_begin,
                 char* panel) {
-  // Long enough for a row's run to span several cache lines, short enough for the block to stay in
-  // the first-level cache.
-  constexpr int64_t kBlockSteps = 64;
-  constexpr int64_t kUnitSize = sizeof(Unit);
-  const int64_t whole_steps = in_features_size / kUnitSize;
-  for (int64_t begin = 0; begin < whole_steps; begin += kBlockSteps) {
-    const int64_t end = std::min(begin + kBlockSteps, whole_steps);
-    for (int64_t r = 0; r < num_rows; ++r) {
-      const char* from = rows + r * row_stride;
-      Unit* to = reinterpret_cast<Unit*>(panel) + column_begin + r;
-      for (int64_t step = begin; step < end; ++step) {
-        Unit unit;
-        std::memcpy(&unit, from + step * kUnitSize, kUnitSize);
-        to[step * kPanelColumns] = unit;
-      }
+  Unit* columns = reinterpret_cast<Unit*>(panel) + column_begin;
+  const int64_t num_steps = row_size / sizeof(Unit);
+  for (int64_t r = 0; r < num_rows;) {
+    int64_t group = 1;
+    int64_t done = 0;
+    if ((column_begin + r) % kGroupColumns == 0 && r + kGroupColumns <= num_rows) {
+      group = kGroupColumns;
+      done = fill_sixteen_columns(rows + r * row_stride, row_stride, row_size, columns + r);
+    }
+    for (int64_t end = r + group; r < end; ++r) {
+      fill_column(rows + r * row_stride, done / sizeof(Unit), num_steps, columns + r);
     }
   }
-  const int64_t tail_size = in_features_size - whole_steps * kUnitSize;
-  if (tail_size == 0) return;
+  // The order of stores past the caches is otherwise unknown to other threads.
+  _mm_sfence();
+  const int64_t tail_begin = num_steps * sizeof(Unit);
+  if (tail_begin == row_size) return;
   for (int64_t r = 0; r < num_rows; ++r) {
     Unit unit = 0;
-    std::memcpy(&unit, rows + r * row_stride + whole_steps * kUnitSize, tail_size);
-    reinterpret_cast<Unit*>(panel)[whole_steps * kPanelColumns + column_begin + r] = unit;
+    std::memcpy(&unit, rows + r * row_stride + tail_begin, row_size - tail_begin);
+    columns[num_steps * kPanelColumns + r] = unit;
   }
 }
 
@@ -102,6 +163,19 @@ void pack_into_panels(const Stream& stream,
       }
     }
   });
+}
+
+// A column of a panel, from its first unit, as a row.
+template <typename Unit>
+void read_column(const char* column, int64_t row_size, char* row) {
+  constexpr int64_t kUnitSize = sizeof(Unit);
+  const int64_t num_whole = row_size / kUnitSize;
+  for (int64_t i = 0; i < num_whole; ++i) {
+    std::memcpy(row + i * kUnitSize, column + i * kPanelColumns * kUnitSize, kUnitSize);
+  }
+  std::memcpy(row + num_whole * kUnitSize,
+              column + num_whole * kPanelColumns * kUnitSize,
+              row_size - num_whole * kUnitSize);
 }
 
 }  // namespace
@@ -173,6 +247,7 @@ void gather_rows(const Stream& stream,
   CHECK(check.size("K") == weight.in_features);
   if (stream.is_dry_run()) return;
   const int64_t element_size = dtype_size(weight.dtype());
+  const int64_t row_size = weight.in_features * element_size;
   const char* data = static_cast<const char*>(weight.data.raw_data());
   stream.pool().parallel_for(ids.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -182,15 +257,12 @@ void gather_rows(const Stream& stream,
       const WeightRow at = weight_row(weight, id);
       const char* from = data + at.begin * element_size;
       char* to = static_cast<char*>(out.raw_data()) + t * out.stride(0) * element_size;
-      if (at.step_size == at.step_stride) {
-        std::memcpy(to, from, weight.in_features * element_size);
-        continue;
-      }
-      const int64_t unit_size = at.step_size * element_size;
-      const int64_t row_size = weight.in_features * element_size;
-      for (int64_t offset = 0; offset < row_size; offset += unit_size) {
-        std::memcpy(to + offset, from, std::min(unit_size, row_size - offset));
-        from += at.step_stride * element_size;
+      if (weight.layout == WeightLayout::kRowMajor) {
+        std::memcpy(to, from, row_size);
+      } else if (weight.dtype() == DType::kFloat16) {
+        read_column<uint16_t>(from, row_size, to);
+      } else {
+        read_column<uint32_t>(from, row_size, to);
       }
     }
   });

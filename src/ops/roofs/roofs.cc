@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <vector>
 
 #include "base/cpu_info.h"
 #include "ops/roofs/roofs_kernels.h"
@@ -53,8 +54,9 @@ using Clock = std::chrono::steady_clock;
 
 // Well beyond any last-level cache that a window could find its bytes in again.
 constexpr int64_t kBufferSize = int64_t{512} << 20;
-// Read by each window, split between the workers: a few milliseconds.
-constexpr int64_t kWindowSize = int64_t{64} << 20;
+// Read by each window, split between the workers: about half a millisecond, so that on a busy
+// machine some windows run undisturbed.
+constexpr int64_t kWindowSize = int64_t{16} << 20;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -80,27 +82,40 @@ const Tensor& read_buffer() {
   return buffer;
 }
 
-double measure_read(ThreadPool& pool, double seconds) {
+struct ReadWay {
+  roofs_kernels::ReadLoop loop;
+  int64_t ahead;
+};
+
+std::vector<ReadWay> read_ways() {
+  std::vector<ReadWay> ways;
+  const auto add = [&](roofs_kernels::ReadLoop loop) {
+    for (int64_t ahead : {0, 512, 1024, 2048, 4096}) ways.push_back({loop, ahead});
+  };
   const CpuIsa isa = cpu_isa();
-  const roofs_kernels::ReadLoop read = isa == CpuIsa::kAvx512 ? roofs_kernels::read_avx512
-                                       : isa == CpuIsa::kAvx2 ? roofs_kernels::read_avx2
-                                                              : roofs_kernels::read_scalar;
-  // No one distance is the best on every machine or at every load.
-  constexpr int64_t kAhead[] = {0, 1024, 2048, 4096};
+  if (isa >= CpuIsa::kAvx512) add(roofs_kernels::read_avx512);
+  if (isa >= CpuIsa::kAvx2) add(roofs_kernels::read_avx2);
+  if (ways.empty()) add(roofs_kernels::read_scalar);
+  return ways;
+}
+
+double measure_read(ThreadPool& pool, double seconds) {
+  // No one loop is the best on every machine or at every load, so windows take turns.
+  const std::vector<ReadWay> ways = read_ways();
   const char* data = static_cast<const char*>(read_buffer().raw_data());
   const int64_t share = kWindowSize / pool.num_threads() / 1024 * 1024;
   constexpr int64_t kNumWindows = kBufferSize / kWindowSize;
   std::atomic<uint64_t> sink{0};
   return best_rate(seconds, [&](int64_t i) {
     const char* window = data + i % kNumWindows * kWindowSize;
-    const int64_t ahead = kAhead[i % std::size(kAhead)];
-    pool.run([&](int worker) { sink += read(window + worker * share, share, ahead); });
+    const ReadWay& way = ways[i % ways.size()];
+    pool.run([&](int worker) { sink += way.loop(window + worker * share, share, way.ahead); });
     return static_cast<double>(share * pool.num_threads());
   });
 }
 
 double measure_flops(ThreadPool& pool, double seconds, roofs_kernels::FlopsLoop loop) {
-  constexpr int64_t kIterations = 100000;
+  constexpr int64_t kIterations = 20000;
   return best_rate(seconds, [&](int64_t) {
     std::atomic<int64_t> flops{0};
     pool.run([&](int) { flops += loop(kIterations); });

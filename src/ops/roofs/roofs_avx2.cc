@@ -4,12 +4,15 @@
 
 namespace atom::ops::roofs_kernels {
 
-uint64_t read_avx2(const char* data, int64_t size, int64_t ahead) {
+namespace {
+
+template <bool kPrefetch>
+uint64_t read(const char* data, int64_t size, int64_t ahead) {
   __m256i sums[4] = {};
   for (int64_t offset = 0; offset < size; offset += 512) {
     const char* block = data + offset;
     for (int half = 0; half < 16; ++half) {
-      if (ahead != 0 && half % 2 == 0) _mm_prefetch(block + ahead + half * 32, _MM_HINT_T1);
+      if (kPrefetch && half % 2 == 0) _mm_prefetch(block + ahead + half * 32, _MM_HINT_T1);
       sums[half % 4] = _mm256_xor_si256(
           sums[half % 4], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + half * 32)));
     }
@@ -18,6 +21,12 @@ uint64_t read_avx2(const char* data, int64_t size, int64_t ahead) {
       _mm256_xor_si256(_mm256_xor_si256(sums[0], sums[1]), _mm256_xor_si256(sums[2], sums[3]));
   return _mm256_extract_epi64(all, 0) ^ _mm256_extract_epi64(all, 1) ^
          _mm256_extract_epi64(all, 2) ^ _mm256_extract_epi64(all, 3);
+}
+
+}  // namespace
+
+uint64_t read_avx2(const char* data, int64_t size, int64_t ahead) {
+  return ahead == 0 ? read<false>(data, size, 0) : read<true>(data, size, ahead);
 }
 
 int64_t f32_flops_avx2(int64_t iterations) {

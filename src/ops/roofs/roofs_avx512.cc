@@ -24,20 +24,25 @@ int64_t fold(const __m512 (&sums)[kChains], int64_t flops) {
   return _mm512_reduce_add_ps(total) == 12345.0f ? flops + 1 : flops;
 }
 
-}  // namespace
-
-uint64_t read_avx512(const char* data, int64_t size, int64_t ahead) {
+template <bool kPrefetch>
+uint64_t read(const char* data, int64_t size, int64_t ahead) {
   __m512i sums[4] = {};
   for (int64_t offset = 0; offset < size; offset += 1024) {
     const char* block = data + offset;
     for (int line = 0; line < 16; ++line) {
-      if (ahead != 0) _mm_prefetch(block + ahead + line * 64, _MM_HINT_T1);
+      if (kPrefetch) _mm_prefetch(block + ahead + line * 64, _MM_HINT_T1);
       sums[line % 4] = _mm512_xor_si512(sums[line % 4], _mm512_loadu_si512(block + line * 64));
     }
   }
   const __m512i all =
       _mm512_xor_si512(_mm512_xor_si512(sums[0], sums[1]), _mm512_xor_si512(sums[2], sums[3]));
   return _mm512_reduce_add_epi64(all);
+}
+
+}  // namespace
+
+uint64_t read_avx512(const char* data, int64_t size, int64_t ahead) {
+  return ahead == 0 ? read<false>(data, size, 0) : read<true>(data, size, ahead);
 }
 
 int64_t bf16_flops_avx512(int64_t iterations) {

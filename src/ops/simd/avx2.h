@@ -85,18 +85,21 @@ struct Avx2 {
   }
 
   // Rows become columns.
-  static void transpose(Float rows[kWidth]) {
+  static inline __attribute__((always_inline)) void transpose(Float rows[kWidth]) {
     __m256 t[kWidth];
+#pragma GCC unroll 16
     for (int i = 0; i < kWidth; i += 2) {
       t[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
       t[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < kWidth; i += 4) {
       rows[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
       rows[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
       rows[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
       rows[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) {
       const __m256 upper = rows[i], lower = rows[i + 4];
       rows[i] = _mm256_permute2f128_ps(upper, lower, 0x20);

@@ -84,12 +84,14 @@ struct Avx512 {
   }
 
   // Rows become columns.
-  static void transpose(Float rows[kWidth]) {
+  static inline __attribute__((always_inline)) void transpose(Float rows[kWidth]) {
     __m512 t[kWidth];
+#pragma GCC unroll 16
     for (int i = 0; i < kWidth; i += 2) {
       t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
       t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < kWidth; i += 4) {
       const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
       const __m512d c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
@@ -99,12 +101,14 @@ struct Avx512 {
       rows[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
     }
     // Four by four blocks are done; now the blocks themselves, halves of registers at a time.
+#pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) {
       t[i] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0x88);
       t[i + 4] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0xdd);
       t[i + 8] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0x88);
       t[i + 12] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0xdd);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) {
       rows[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
       rows[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);

@@ -1,0 +1,93 @@
+#include "engine/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace atom {
+namespace {
+
+AddRequest full_request() {
+  AddRequest add;
+  add.id = 77;
+  add.prompt_token_ids = {1, 2, 3};
+  add.sampling.temperature = 0.5f;
+  add.sampling.logit_bias = {{4, -1.5f}, {5, 2.0f}};
+  add.sampling.seed = std::numeric_limits<uint64_t>::max();
+  add.sampling.stop = {"a", "\xc3\xa9"};
+  add.sampling.stop_token_ids = {9};
+  add.sampling.logprobs = 3;
+  add.sampling.cache_salt = "tenant";
+  return add;
+}
+
+StepOutput full_step() {
+  StepOutput step;
+  RequestDelta& delta = step.deltas.emplace_back();
+  delta.id = 5;
+  delta.token_ids = {10, 11};
+  delta.logprobs = {{{10, -0.5f, 1}}, {{11, -2.0f, 4}, {12, -0.1f, 1}}};
+  delta.prompt_logprobs = {{{1, -3.0f, 7}}};
+  delta.finish_reason = FinishReason::kStop;
+  delta.stop_token_id = 11;
+  delta.error = "e";
+  step.stats.num_steps = 99;
+  return step;
+}
+
+TEST(Messages, RequestsSurviveTheWire) {
+  const std::vector<uint8_t> bytes = encode(CoreRequest(full_request()));
+  const auto add = std::get<AddRequest>(decode_core_request(bytes).value());
+  EXPECT_EQ(add.id, 77u);
+  EXPECT_EQ(add.prompt_token_ids, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(add.sampling.logit_bias[1], (std::pair<int32_t, float>{5, 2.0f}));
+  EXPECT_EQ(add.sampling.seed, std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(add.sampling.stop[1], "\xc3\xa9");
+  EXPECT_EQ(add.sampling.prompt_logprobs, std::nullopt);
+  EXPECT_EQ(add.sampling.cache_salt, "tenant");
+  EXPECT_EQ(encode(CoreRequest(add)), bytes);
+
+  const auto abort =
+      std::get<AbortRequests>(decode_core_request(encode(AbortRequests{{1, 2}})).value());
+  EXPECT_EQ(abort.ids, (std::vector<SequenceId>{1, 2}));
+  EXPECT_TRUE(std::holds_alternative<Shutdown>(
+      decode_core_request(encode(CoreRequest(Shutdown{}))).value()));
+}
+
+TEST(Messages, ResponsesSurviveTheWire) {
+  const std::vector<uint8_t> bytes = encode(CoreResponse(full_step()));
+  const CoreResponse response = decode_core_response(bytes).value();
+  const auto& step = std::get<StepOutput>(response);
+  EXPECT_EQ(step.deltas[0].logprobs[1][1].token_id, 12);
+  EXPECT_EQ(step.deltas[0].stop_token_id, 11);
+  EXPECT_EQ(step.stats.num_steps, 99u);
+  EXPECT_EQ(encode(response), bytes);
+
+  const auto failed = std::get<CoreFailed>(
+      decode_core_response(encode(CoreFailed{StatusCode::kNotFound, "gone"})).value());
+  EXPECT_EQ(failed.code, StatusCode::kNotFound);
+  EXPECT_EQ(failed.reason, "gone");
+}
+
+TEST(Messages, EveryTruncationIsRefused) {
+  for (const std::vector<uint8_t>& bytes :
+       {encode(CoreRequest(full_request())), encode(CoreResponse(full_step()))}) {
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      const std::span<const uint8_t> cut(bytes.data(), size);
+      EXPECT_FALSE(decode_core_request(cut).ok()) << size;
+      EXPECT_FALSE(decode_core_response(cut).ok()) << size;
+    }
+  }
+}
+
+TEST(Messages, TrailingBytesAndHugeCountsAreRefused) {
+  std::vector<uint8_t> bytes = encode(CoreRequest(AbortRequests{{1}}));
+  bytes.push_back(0);
+  EXPECT_FALSE(decode_core_request(bytes).ok());
+  // Kind, then a count of 2^32 - 1 ids.
+  EXPECT_FALSE(decode_core_request(std::vector<uint8_t>{1, 255, 255, 255, 255}).ok());
+  EXPECT_FALSE(decode_core_request(std::vector<uint8_t>{9}).ok());
+}
+
+}  // namespace
+}  // namespace atom

@@ -1,0 +1,65 @@
+#include "nn/weight_mapping.h"
+
+#include <gtest/gtest.h>
+
+namespace atom {
+namespace {
+
+WeightMapping mapping(bool tied = true) {
+  ModelConfig config;
+  config.num_hidden_layers = 2;
+  config.tie_word_embeddings = tied;
+  WeightMapping mapping = base_weight_mapping(config);
+  mapping.packed_modules_mapping = {{"q_proj", "qkv_proj", "q"}, {"k_proj", "qkv_proj", "k"}};
+  return mapping;
+}
+
+TEST(WeightMapping, RenamesInOrder) {
+  WeightMapping rules;
+  rules.renames = {{RenameRule::Match::kPrefix, "language_model.", ""},
+                   {RenameRule::Match::kContains, ".block.", ".mlp."},
+                   {RenameRule::Match::kPrefix, "mlp", "never"}};
+  EXPECT_EQ(map_name(rules, "language_model.layers.0.block.w").parameter, "layers.0.mlp.w");
+  EXPECT_EQ(map_name(rules, "x.language_model.w").parameter, "x.language_model.w");
+}
+
+TEST(WeightMapping, PacksWholeComponentsOnly) {
+  const MappedName mapped = map_name(mapping(), "model.layers.0.self_attn.q_proj.weight");
+  ASSERT_EQ(mapped.packed.size(), 1u);
+  EXPECT_EQ(mapped.packed[0].parameter, "model.layers.0.self_attn.qkv_proj.weight");
+  EXPECT_EQ(mapped.packed[0].slice_id, "q");
+  EXPECT_TRUE(map_name(mapping(), "model.layers.0.self_attn.aq_proj.weight").packed.empty());
+}
+
+TEST(WeightMapping, IgnoresLayersBehindTheLast) {
+  const WeightMapping rules = mapping();
+  EXPECT_EQ(ignore_reason(rules, "model.layers.1.x"), "");
+  EXPECT_EQ(ignore_reason(rules, "model.layers.2.x"), "layers from 2 on");
+  EXPECT_EQ(ignore_reason(rules, "model.layers.99999999999999999999.x"), "");
+  EXPECT_EQ(ignore_reason(rules, "model.layers.2x.x"), "");
+  EXPECT_EQ(ignore_reason(rules, "layers"), "");
+}
+
+TEST(WeightMapping, IgnoresTheHeadOnlyWhenItIsTied) {
+  EXPECT_EQ(ignore_reason(mapping(true), "lm_head.weight"), "lm_head.*");
+  EXPECT_EQ(ignore_reason(mapping(false), "lm_head.weight"), "");
+}
+
+TEST(WeightMapping, TakesTheTextModelOutOfAMultimodalCheckpoint) {
+  const WeightMapping rules = mapping();
+  // As transformers 4 and 5 write them.
+  EXPECT_EQ(map_name(rules, "language_model.model.norm.weight").parameter, "model.norm.weight");
+  EXPECT_EQ(map_name(rules, "model.language_model.norm.weight").parameter, "model.norm.weight");
+  EXPECT_EQ(map_name(rules, "language_model.lm_head.weight").parameter, "lm_head.weight");
+  for (const char* name : {"vision_tower.blocks.0.weight",
+                           "model.visual.blocks.0.weight",
+                           "visual.patch_embed.weight",
+                           "model.vision_tower.weight",
+                           "multi_modal_projector.linear.weight",
+                           "model.multi_modal_projector.linear.weight"}) {
+    EXPECT_NE(ignore_reason(rules, map_name(rules, name).parameter), "") << name;
+  }
+}
+
+}  // namespace
+}  // namespace atom

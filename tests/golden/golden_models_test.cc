@@ -1,0 +1,154 @@
+// Every golden case whose architecture is registered, in float32 and bfloat16, under every way of
+// scheduling the same prompts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "models/registry.h"
+#include "tests/golden/golden_runner.h"
+#include "tests/support/golden_case.h"
+#include "tests/support/synthetic_checkpoint.h"
+#include "tests/support/test_folders.h"
+
+namespace atom {
+namespace {
+
+constexpr int32_t kNumGreedy = 24;
+
+// Compares the golden positions that `result` has logits for; returns how many there were.
+int compare_logits(const GoldenPrompt& prompt, const GoldenResult& result, double bound) {
+  std::vector<float> ours;
+  std::vector<float> golden;
+  int num_compared = 0;
+  for (size_t i = 0; i < prompt.positions.size(); ++i) {
+    const auto found = result.logits.find(prompt.positions[i]);
+    if (found == result.logits.end()) continue;
+    ours.insert(ours.end(), found->second.begin(), found->second.end());
+    const std::span<const float> row = prompt.logits.row(static_cast<int64_t>(i));
+    golden.insert(golden.end(), row.begin(), row.end());
+    ++num_compared;
+  }
+  EXPECT_LE(num_compared > 0 ? relative_error(ours, golden) : 0.0, bound);
+  return num_compared;
+}
+
+class GoldenModel {
+ public:
+  GoldenModel(const GoldenCase& golden, const std::string& folder, DType dtype)
+      : golden_(golden), dtype_(dtype) {
+    Result<std::unique_ptr<GoldenRunner>> runner = GoldenRunner::create(folder, dtype);
+    if (runner.ok()) {
+      runner_ = std::move(*runner);
+    } else {
+      ADD_FAILURE() << runner.status().message();
+    }
+  }
+
+  bool ok() const { return runner_ != nullptr; }
+
+  void check_all() {
+    check("in one piece, alone", {.max_num_seqs = 1});
+    check("in chunks of 7", {.max_num_batched_tokens = 7, .max_num_seqs = 1});
+    check("token by token", {.max_num_batched_tokens = 1, .max_num_seqs = 1});
+    check("in a batch", {});
+    check("in a batch of chunks", {.max_num_batched_tokens = 20});
+    check_preemption();
+    check_prefix_hit();
+  }
+
+ private:
+  std::vector<GoldenRunner::Request> requests(int wave = 0) const {
+    std::vector<GoldenRunner::Request> result;
+    for (const GoldenPrompt& prompt : golden_.prompts) result.push_back({prompt.ids, wave});
+    return result;
+  }
+
+  double bound(const GoldenPrompt& prompt) const {
+    return dtype_ == DType::kFloat32 ? kFloat32Bound : prompt.bf16_bound();
+  }
+
+  void check(const std::string& how, const Schedule& schedule) {
+    SCOPED_TRACE(how);
+    compare(runner_->run(requests(), schedule, kNumGreedy), 0);
+  }
+
+  void compare(const std::vector<GoldenResult>& results, size_t first) {
+    for (size_t k = 0; k < golden_.prompts.size(); ++k) {
+      SCOPED_TRACE("prompt " + std::to_string(k));
+      compare_one(golden_.prompts[k], results[first + k]);
+    }
+  }
+
+  void compare_one(const GoldenPrompt& prompt, const GoldenResult& result) {
+    EXPECT_GT(compare_logits(prompt, result, bound(prompt)), 0);
+    if (dtype_ != DType::kFloat32) return;
+    EXPECT_EQ(greedy_mismatch(prompt, result.output), "");
+  }
+
+  // Three copies of the shortest prompt in a pool that just holds one to its end: the later ones
+  // give way in the middle of their answers, and come back.
+  void check_preemption() {
+    SCOPED_TRACE("after preemption");
+    const GoldenPrompt& prompt = *std::min_element(
+        golden_.prompts.begin(), golden_.prompts.end(), [](const auto& a, const auto& b) {
+          return a.ids.size() < b.ids.size();
+        });
+    constexpr int32_t kNumTokens = 64;
+    const auto num_blocks = static_cast<int32_t>((prompt.ids.size() + kNumTokens + 15) / 16);
+    const std::vector<GoldenRunner::Request> copies(3, {prompt.ids, 0});
+    for (GoldenResult& result : runner_->run(copies, {.num_blocks = num_blocks}, kNumTokens)) {
+      result.output.resize(kNumGreedy);
+      compare_one(prompt, result);
+    }
+    EXPECT_GT(runner_->stats().num_preemptions, 0);
+  }
+
+  void check_prefix_hit() {
+    SCOPED_TRACE("with a prefix-cache hit");
+    std::vector<GoldenRunner::Request> twice = requests(0);
+    for (const GoldenRunner::Request& request : requests(1)) twice.push_back(request);
+    const std::vector<GoldenResult> results =
+        runner_->run(twice, {.enable_prefix_caching = true}, kNumGreedy);
+    EXPECT_GT(runner_->stats().num_prefix_hit_tokens, 0);
+    compare(results, golden_.prompts.size());
+  }
+
+  const GoldenCase& golden_;
+  const DType dtype_;
+  std::unique_ptr<GoldenRunner> runner_;
+};
+
+class GoldenModels : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenModels, LogitsAndGreedyTokens) {
+  const Result<GoldenCase> golden = load_golden_case(GetParam());
+  ASSERT_TRUE(golden.ok()) << golden.status().message();
+  if (!find_architecture(golden->architecture).ok()) {
+    GTEST_SKIP() << golden->architecture << " is not registered";
+  }
+  const TemporaryFolder folder;
+  const Status written = materialise_checkpoint(GetParam(), folder.path());
+  ASSERT_TRUE(written.ok()) << written.message();
+  const Result<ModelConfig> config = load_model_config(folder.path());
+  if (config.status().code() == StatusCode::kUnimplemented) {
+    GTEST_SKIP() << config.status().message();
+  }
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    GoldenModel model(*golden, folder.path(), dtype);
+    if (model.ok()) model.check_all();
+  }
+}
+
+std::string case_name(const testing::TestParamInfo<std::string>& param) {
+  std::string name = param.param.substr(param.param.find_last_of('/') + 1);
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenModels, testing::ValuesIn(golden_case_folders()), case_name);
+
+}  // namespace
+}  // namespace atom

@@ -1,0 +1,121 @@
+#include "tests/golden/golden_runner.h"
+
+#include <algorithm>
+
+#include "models/registry.h"
+#include "runner/kv_cache_allocator.h"
+#include "runner/model_source.h"
+
+namespace atom {
+namespace {
+
+constexpr int64_t kWorkspaceSize = int64_t{256} << 20;
+constexpr int32_t kBlockSize = 16;
+
+int32_t argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+}  // namespace
+
+GoldenRunner::GoldenRunner(ResolvedConfig config) : config_(std::move(config)) {}
+
+Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& folder, DType dtype) {
+  EngineConfig engine;
+  engine.model.model = folder;
+  engine.model.dtype = dtype;
+  engine.cache.block_size = kBlockSize;
+  ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder));
+  ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
+  std::unique_ptr<GoldenRunner> runner(new GoldenRunner(std::move(config)));
+  ASSIGN_OR_RETURN(BuiltModel built, build_model(runner->config_));
+  runner->model_ = std::move(built.model);
+  runner->kv_cache_specs_ = std::move(built.kv_cache_specs);
+  RETURN_IF_ERROR(load_weights(runner->config_, runner->stream_, *runner->model_, nullptr));
+  return runner;
+}
+
+std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests,
+                                            const Schedule& schedule,
+                                            int32_t max_tokens) {
+  SchedulerConfig config = config_.scheduler;
+  config.max_num_batched_tokens = schedule.max_num_batched_tokens;
+  config.max_num_seqs = schedule.max_num_seqs;
+  config.num_blocks = schedule.num_blocks;
+  config.enable_prefix_caching = schedule.enable_prefix_caching;
+  Scheduler scheduler(config, {});
+  InputBuilder input_builder(config);
+  kv_caches_ = allocate_kv_caches(kv_cache_specs_, schedule.num_blocks, kBlockSize);
+  sequences_.clear();
+
+  std::vector<GoldenResult> results(requests.size());
+  SamplingParams sampling;
+  sampling.temperature = 0;
+  sampling.max_tokens = max_tokens;
+  sampling.seed = 0;
+  size_t num_added = 0;
+  for (int wave = 0; num_added < requests.size(); ++wave) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (requests[i].wave != wave) continue;
+      CHECK(scheduler.add(i, requests[i].prompt, sampling).ok());
+      ++num_added;
+    }
+    while (scheduler.has_work()) {
+      const SchedulerOutput step = scheduler.schedule();
+      ModelRunnerOutput output = execute(step, input_builder, results);
+      scheduler.postprocess(step, std::move(output));
+    }
+  }
+  stats_ = scheduler.stats();
+  return results;
+}
+
+ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
+                                        InputBuilder& input_builder,
+                                        std::vector<GoldenResult>& results) {
+  for (const SequenceId id : step.finished) sequences_.erase(id);
+  for (const NewSequence& added : step.new_sequences) {
+    const auto length = static_cast<int32_t>(added.prompt_token_ids.size());
+    SamplingState state(added.sampling, added.prompt_token_ids, {}, config_.model.vocab_size);
+    sequences_.emplace(added.id, RunnerSequence{added.prompt_token_ids, length, {}, state});
+  }
+  ModelRunnerOutput output;
+  output.step = step.step;
+  if (step.scheduled.empty()) return output;
+  std::vector<RunnerSequence*> sequences;
+  for (const ScheduledSequence& scheduled : step.scheduled) {
+    RunnerSequence& sequence = sequences_.at(scheduled.id);
+    if (scheduled.reset_block_table) sequence.block_ids.clear();
+    sequence.block_ids.insert(
+        sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
+    sequences.push_back(&sequence);
+  }
+
+  Workspace workspace(kWorkspaceSize);
+  const StepInputs inputs = input_builder.build(step, sequences);
+  const ForwardContext context{
+      stream_, workspace, inputs.token_ids, inputs.positions, inputs.attention, kv_caches_};
+  const Tensor hidden = model_->forward(context);
+  const int64_t vocab_size = config_.model.vocab_size;
+  const Tensor logits = Tensor::empty({hidden.size(0), vocab_size}, DType::kFloat32);
+  model_->compute_logits(hidden, logits, context);
+
+  const float* row = logits.data<float>();
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const ScheduledSequence& scheduled = step.scheduled[s];
+    GoldenResult& result = results[scheduled.id];
+    SequenceOutput& answer = output.sequences.emplace_back();
+    answer.id = scheduled.id;
+    for (int32_t i = 0; i < scheduled.num_new_tokens; ++i, row += vocab_size) {
+      result.logits[scheduled.num_computed_tokens + i].assign(row, row + vocab_size);
+    }
+    if (!scheduled.samples) continue;
+    const int32_t token = argmax(std::span(row - vocab_size, vocab_size));
+    answer.token_ids.push_back(token);
+    result.output.push_back(token);
+    sequences[s]->token_ids.push_back(token);
+  }
+  return output;
+}
+
+}  // namespace atom

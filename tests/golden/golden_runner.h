@@ -1,0 +1,67 @@
+// Executes a Scheduler's steps like a ModelRunner, but computes the logits of every token and keeps
+// them, so that tests can compare any position under any schedule.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "config/resolve.h"
+#include "models/causal_lm.h"
+#include "runner/input_builder.h"
+#include "scheduler/scheduler.h"
+
+namespace atom {
+
+struct Schedule {
+  int32_t max_num_batched_tokens = 2048;
+  int32_t max_num_seqs = 8;
+  int32_t num_blocks = 512;
+  bool enable_prefix_caching = false;
+};
+
+// What came of one sequence.
+struct GoldenResult {
+  std::map<int32_t, std::vector<float>> logits;  // position -> [vocab_size]
+  std::vector<int32_t> output;                   // greedy continuation
+};
+
+class GoldenRunner {
+ public:
+  // Loads the checkpoint in `folder`.
+  static Result<std::unique_ptr<GoldenRunner>> create(const std::string& folder, DType dtype);
+
+  // Runs all prompts together to `max_tokens` greedy tokens each. The cache and the prefix cache
+  // live for one call; prompts of a later `wave` are added when all of the earlier have finished.
+  struct Request {
+    std::vector<int32_t> prompt;
+    int wave = 0;
+  };
+  std::vector<GoldenResult> run(const std::vector<Request>& requests,
+                                const Schedule& schedule,
+                                int32_t max_tokens);
+
+  // Of the last run.
+  const SchedulerStats& stats() const { return stats_; }
+
+ private:
+  explicit GoldenRunner(ResolvedConfig config);
+
+  ModelRunnerOutput execute(const SchedulerOutput& step,
+                            InputBuilder& input_builder,
+                            std::vector<GoldenResult>& results);
+
+  ResolvedConfig config_;
+  ThreadPool pool_{2};
+  Stream stream_{&pool_};
+  std::unique_ptr<CausalLM> model_;
+  std::vector<KVCacheSpec> kv_cache_specs_;
+  std::vector<KVCacheView> kv_caches_;
+  std::map<SequenceId, RunnerSequence> sequences_;
+  SchedulerStats stats_;
+};
+
+}  // namespace atom
