@@ -1,24 +1,13 @@
 // Inside attention: the tiled kernel over a kind of arithmetic, which the file of each instruction
 // set includes. The template arguments have internal linkage, and so has every instance.
-//
-// Keys of a tile are packed transposed, so that both products, scores = q . keys and
-// out += weights . values, are one small matrix product with a column of the result per lane.
-// An element of a result is a chain of additions in the order of the inner dimension, the same
-// whether 1 row or kRows rows are computed at a time: that is what makes results independent of
-// the batch. Keys that a row does not see have weight 0 and add nothing, exactly.
-//
-// `Math` provides
-//   Simd, Operand      vectors of float; what is multiplied
-//   kDepth             operands of the inner dimension that one 32-bit unit holds
-//   kRows, kVectors    the largest block of results that registers hold
-//   Packed, broadcast, load_packed, multiply_add, store_weights, unit operations of packing
 #pragma once
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "ops/attention/attention_kernels.h"
+#include "ops/attention/attention_pack.h"
+#include "ops/attention/attention_tiles.h"
 
 namespace atom::ops {
 
@@ -26,123 +15,7 @@ namespace atom::ops {
 constexpr float kAttentionLowest = -1e30f;
 constexpr float kAttentionLog2E = 1.44269504f;
 
-template <typename Math>
-struct AttentionTiles {
-  using Operand = typename Math::Operand;
-  static constexpr int kTile = kAttentionTileKeys;
-  static constexpr int kTaskRows = kAttentionTaskRows;
-  static constexpr int kMaxDim = kAttentionMaxHeadDim;
-  static constexpr int kWidth = Math::Simd::kWidth;
-
-  alignas(64) Operand q[kTaskRows * kMaxDim];        // [row][head_dim]
-  alignas(64) Operand keys[kTile * kMaxDim];         // [head_dim / kDepth][key][kDepth]
-  alignas(64) Operand values[kTile * kMaxDim];       // [key / kDepth][dim][kDepth]
-  alignas(64) Operand weights[Math::kRows * kTile];  // [row][key]
-  alignas(64) float scores[Math::kRows * kTile];     // [row][key]
-  alignas(64) float out[kTaskRows * kMaxDim];        // [row][padded_dim]
-  alignas(64) float sums[kTaskRows * kWidth];        // [row][lane]
-  alignas(64) float largest[kTaskRows];              // base 2
-  alignas(64) char zeros[kMaxDim * sizeof(float)];
-  int64_t positions[kTaskRows];
-
-  int64_t head_dim;
-  int64_t padded_dim;  // a multiple of the vector width
-  int64_t token_size;  // bytes of all heads of a token in a cache
-  int64_t sliding_window;
-  float scale;  // times log2(e): exponentials are powers of 2
-};
-
-// Where the tokens of a tile lie in the caches.
-struct AttentionTokens {
-  const char* keys[kAttentionTileKeys];
-  const char* values[kAttentionTileKeys];
-};
-
-// c[r][0 .. kN vectors] (+)= a[r] . b over `depth` units. With `shrink` c is multiplied by
-// shrink[r] first, without it c starts from zero.
-template <typename Math, int kR, int kN>
-void multiply_block(const typename Math::Operand* a,
-                    int64_t a_stride,
-                    const typename Math::Operand* b,
-                    int64_t b_columns,
-                    int64_t depth,
-                    const float* shrink,
-                    float* c,
-                    int64_t c_stride) {
-  using Simd = typename Math::Simd;
-  constexpr int kWidth = Simd::kWidth;
-  typename Simd::Float sum[kR][kN];
-#pragma GCC unroll 8
-  for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < kN; ++n) {
-      sum[r][n] = shrink == nullptr
-                      ? Simd::zero()
-                      : Simd::mul(Simd::load(c + r * c_stride + n * kWidth), Simd::set(shrink[r]));
-    }
-  }
-  for (int64_t k = 0; k < depth; ++k) {
-    typename Math::Packed column[kN];
-#pragma GCC unroll 8
-    for (int n = 0; n < kN; ++n) column[n] = Math::load_packed(b + n * kWidth * Math::kDepth);
-#pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-      const typename Math::Packed row = Math::broadcast(a + r * a_stride);
-#pragma GCC unroll 8
-      for (int n = 0; n < kN; ++n) sum[r][n] = Math::multiply_add(row, column[n], sum[r][n]);
-    }
-    a += Math::kDepth;
-    b += b_columns * Math::kDepth;
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < kN; ++n) Simd::store(c + r * c_stride + n * kWidth, sum[r][n]);
-  }
-}
-
-// The same for any number of vectors.
-template <typename Math, int kR>
-void multiply(const typename Math::Operand* a,
-              int64_t a_stride,
-              const typename Math::Operand* b,
-              int64_t b_columns,
-              int64_t depth,
-              int64_t vectors,
-              const float* shrink,
-              float* c,
-              int64_t c_stride) {
-  constexpr int kWidth = Math::Simd::kWidth;
-  while (vectors > 0) {
-    int64_t done = vectors < Math::kVectors ? vectors : Math::kVectors;
-    switch (done) {
-      case 1:
-        multiply_block<Math, kR, 1>(a, a_stride, b, b_columns, depth, shrink, c, c_stride);
-        break;
-      case 2:
-        multiply_block<Math, kR, 2>(a, a_stride, b, b_columns, depth, shrink, c, c_stride);
-        break;
-      default:
-        if constexpr (Math::kVectors > 2) {
-          if (done == 3) {
-            multiply_block<Math, kR, 3>(a, a_stride, b, b_columns, depth, shrink, c, c_stride);
-          } else {
-            multiply_block<Math, kR, 4>(a, a_stride, b, b_columns, depth, shrink, c, c_stride);
-          }
-        }
-    }
-    vectors -= done;
-    b += done * kWidth * Math::kDepth;
-    c += done * kWidth;
-  }
-}
-
-// Keys of the tile that the row at `position` sees, relative to the tile: [begin, end).
-struct AttentionSpan {
-  int64_t begin;
-  int64_t end;
-};
-
+// Keys of the tile that the row at `position` sees, relative to the tile.
 static inline __attribute__((always_inline)) AttentionSpan visible_span(int64_t position,
                                                                         int64_t sliding_window,
                                                                         int64_t tile_begin,
@@ -257,132 +130,6 @@ void attend_tile(AttentionTiles<Math>& tiles,
       default:
         attend_rows<Math, 6>(tiles, row, tile_begin, vectors);
     }
-  }
-}
-
-// Where the tile's tokens lie in the caches: null for keys outside [key_begin, key_end), whose
-// memory is not touched.
-template <typename Math>
-void locate_tokens(const AttentionArgs& args,
-                   const int32_t* table,
-                   int64_t tile_begin,
-                   AttentionSpan keys,
-                   AttentionTokens& tokens,
-                   const AttentionTiles<Math>& tiles) {
-  int64_t block = -1, offset = 0;
-  for (int64_t i = 0; i < kAttentionTileKeys; ++i) {
-    const int64_t key = tile_begin + i;
-    tokens.keys[i] = tokens.values[i] = nullptr;
-    if (key < keys.begin || key >= keys.end) continue;
-    if (block < 0 || ++offset == args.block_size) {
-      block = key / args.block_size;
-      offset = key % args.block_size;
-    }
-    const int64_t at = (table[block] * args.block_size + offset) * tiles.token_size;
-    tokens.keys[i] = static_cast<const char*>(args.k_cache) + at;
-    tokens.values[i] = static_cast<const char*>(args.v_cache) + at;
-  }
-}
-
-// Fetches `size` bytes, from `offset` on, of each of a tile's tokens in the order of memory, a few
-// cache lines at a time: a burst would hold up the loads behind it.
-class TokenPrefetch {
- public:
-  TokenPrefetch(const char* const* tokens, int64_t offset, int64_t size)
-      : tokens_(tokens), offset_(offset), size_(size) {}
-
-  __attribute__((always_inline)) void advance(int64_t num_bytes) {
-    for (; num_bytes > 0; num_bytes -= 64, line_ += 64) {
-      if (line_ >= end_) {
-        if (token_ == kAttentionTileKeys || tokens_[token_] == nullptr) return;
-        line_ = tokens_[token_++] + offset_;
-        end_ = line_ + size_;
-      }
-      __builtin_prefetch(line_, 0, 2);
-    }
-  }
-
- private:
-  const char* const* tokens_;
-  int64_t offset_;
-  int64_t size_;
-  int64_t token_ = 0;
-  const char* line_ = nullptr;
-  const char* end_ = nullptr;
-};
-
-// One head's rows of a tile: those of absent tokens read as zero.
-template <typename Math>
-void rows_of_head(const char* const* tokens,
-                  int64_t offset,
-                  const AttentionTiles<Math>& tiles,
-                  const char** rows) {
-  for (int i = 0; i < kAttentionTileKeys; ++i) {
-    rows[i] = tokens[i] == nullptr ? tiles.zeros : tokens[i] + offset;
-  }
-}
-
-// Units [unit, unit + count) of as many keys as a vector has lanes, transposed.
-template <typename Math, typename T>
-static inline __attribute__((always_inline)) void pack_square(const char* const* rows,
-                                                              int64_t unit,
-                                                              int64_t count,
-                                                              float* packed) {
-  using Simd = typename Math::Simd;
-  constexpr int kWidth = Simd::kWidth;
-  typename Simd::Float square[kWidth];
-  if (count == kWidth) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kWidth; ++i) {
-      square[i] = Math::load_units(reinterpret_cast<const T*>(rows[i]), unit);
-    }
-    Simd::transpose(square);
-#pragma GCC unroll 16
-    for (int i = 0; i < kWidth; ++i) Simd::store(packed + i * kAttentionTileKeys, square[i]);
-    return;
-  }
-  for (int i = 0; i < kWidth; ++i) {
-    square[i] = Math::load_units(reinterpret_cast<const T*>(rows[i]), unit, count);
-  }
-  Simd::transpose(square);
-  for (int i = 0; i < count; ++i) Simd::store(packed + i * kAttentionTileKeys, square[i]);
-}
-
-// The first `num_keys` keys of the tile, transposed.
-template <typename Math, typename T>
-void pack_keys(AttentionTiles<Math>& tiles,
-               const char* const* tokens,
-               int64_t offset,
-               int64_t num_keys,
-               TokenPrefetch& prefetch) {
-  constexpr int kWidth = Math::Simd::kWidth;
-  const char* rows[kAttentionTileKeys];
-  rows_of_head(tokens, offset, tiles, rows);
-  const int64_t units = tiles.head_dim / Math::kDepth;
-  float* packed = reinterpret_cast<float*>(tiles.keys);
-  for (int64_t group = 0; group < num_keys; group += kWidth) {
-    for (int64_t unit = 0; unit < units; unit += kWidth) {
-      const int64_t count = units - unit < kWidth ? units - unit : kWidth;
-      prefetch.advance(kWidth * count * Math::kDepth * static_cast<int64_t>(sizeof(T)));
-      pack_square<Math, T>(rows + group, unit, count, packed + unit * kAttentionTileKeys + group);
-    }
-  }
-}
-
-// The first `num_keys` values of the tile.
-template <typename Math, typename T>
-void pack_values(AttentionTiles<Math>& tiles,
-                 const char* const* tokens,
-                 int64_t offset,
-                 int64_t num_keys,
-                 TokenPrefetch& prefetch) {
-  const char* rows[kAttentionTileKeys];
-  rows_of_head(tokens, offset, tiles, rows);
-  const int64_t row_units = tiles.padded_dim * Math::kDepth;
-  for (int64_t i = 0; i < num_keys; i += Math::kDepth) {
-    prefetch.advance(Math::kDepth * tiles.head_dim * static_cast<int64_t>(sizeof(T)));
-    Math::template interleave<T>(
-        rows + i, tiles.head_dim, tiles.values + i / Math::kDepth * row_units);
   }
 }
 

@@ -6,7 +6,9 @@
 #include "ops/linear/linear_kernels.h"
 
 // gcc 12 warns of its own _mm512_undefined_ps().
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 namespace atom::ops::linear_kernels {
 namespace {

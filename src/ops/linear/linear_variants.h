@@ -31,8 +31,8 @@ void linear_panels(const linear_kernels::KernelTable& kernels,
                    const LinearCall& call,
                    Workspace& scratch);
 
-// Element (row, 0) of a weight is at the first offset; following k advance by the returned strides:
-// k in a step by 1, steps by `step_stride`. In elements.
+// Where a row of a weight lies in its data, in elements: k is at
+// begin + k / step_size * step_stride + k % step_size.
 struct WeightRow {
   int64_t begin;
   int64_t step_stride;

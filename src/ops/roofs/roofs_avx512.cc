@@ -4,7 +4,9 @@
 
 // gcc 12 warns of its own _mm512_undefined_ps().
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 namespace atom::ops::roofs_kernels {
 namespace {
