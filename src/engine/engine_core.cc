@@ -68,19 +68,15 @@ void EngineCore::loop() {
     receive_requests();
     const Clock::time_point begin = Clock::now();
     submit_steps();
+    // Behind submit_steps, so that the device computes while the last step's output is sent.
+    send_outbox();
     if (runner_.num_in_flight() > 0) collect_step();
-    if (!outbox_.deltas.empty()) {
-      busy_ns_ += static_cast<uint64_t>((Clock::now() - begin).count());
-      outbox_.stats = stats();
-      send(std::move(outbox_));
-      outbox_ = {};
-    }
+    busy_ns_ += static_cast<uint64_t>((Clock::now() - begin).count());
   }
 }
 
 void EngineCore::receive_requests() {
-  const bool idle = runner_.num_in_flight() == 0 && !scheduler_.has_work();
-  bool wait = idle;
+  bool wait = runner_.num_in_flight() == 0 && !scheduler_.has_work() && outbox_.deltas.empty();
   while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, wait)) {
     Result<CoreRequest> request = decode_core_request(*frame);
     if (request.ok()) {
@@ -90,6 +86,13 @@ void EngineCore::receive_requests() {
     }
     wait = false;
   }
+}
+
+void EngineCore::send_outbox() {
+  if (outbox_.deltas.empty()) return;
+  outbox_.stats = stats();
+  send(std::move(outbox_));
+  outbox_ = {};
 }
 
 void EngineCore::handle(CoreRequest request) {
