@@ -113,6 +113,8 @@ constexpr RenderCase kCases[] = {
     {"{% for x in [1] %}{% endfor %}{{ x }}", ""},
     {"{% for m in m %}{{ m.role }}{% endfor %}{{ m|length }}", "userassistantuser3"},
     {"{% if l and l[0] == 3 %}{{ 'ok' -}}   {% endif %} x", "ok x"},
+    {"{{ 'İ'.lower() }}", "i̇"},
+    {"{{ 'ΑΣ ΣΑΣ'.lower() }}", "ας σας"},
 };
 
 TEST(ChatTemplateStatements, RunAsInJinja) {
