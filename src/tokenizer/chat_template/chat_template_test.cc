@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tokenizer/chat_template/render_for_test.h"
+#include "tokenizer/chat_template/render_case_test.h"
 #include "tokenizer/chat_template/template_traits.h"
 
 namespace atom {
