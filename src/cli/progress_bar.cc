@@ -15,6 +15,11 @@ constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr size_t kMaxBarWidth = 40;
 constexpr size_t kMinBarWidth = 10;
 
+std::string human_amount(double amount, ProgressUnit unit) {
+  return unit == ProgressUnit::kBytes ? human_bytes(static_cast<int64_t>(amount))
+                                      : human_count(amount);
+}
+
 }  // namespace
 
 std::string render_progress(const Progress& progress, int width) {
@@ -24,12 +29,11 @@ std::string render_progress(const Progress& progress, int width) {
   const double rate = progress.seconds > 0 ? done / progress.seconds : 0;
 
   const std::string start = fmt::format("{} {:3.0f}% ", progress.label, std::floor(fraction * 100));
-  std::string end = fmt::format(" {} / {}",
-                                human_bytes(std::min(progress.done, progress.total)),
-                                human_bytes(progress.total));
+  std::string end = fmt::format(
+      " {} / {}", human_amount(done, progress.unit), human_amount(total, progress.unit));
   if (rate > 0) {
     end += fmt::format(", {}/s, {} left",
-                       human_bytes(static_cast<int64_t>(rate)),
+                       human_amount(rate, progress.unit),
                        human_duration((total - done) / rate));
   }
   // One column stays free: some terminals wrap when the last one is written.
@@ -43,18 +47,19 @@ std::string render_progress(const Progress& progress, int width) {
   return (start + bar + end).substr(0, columns);
 }
 
-ProgressBar::ProgressBar(std::string label, uint64_t total_bytes, std::FILE* stream)
+ProgressBar::ProgressBar(std::string label, uint64_t total, ProgressUnit unit, std::FILE* stream)
     : label_(std::move(label)),
-      total_(total_bytes),
+      total_(total),
+      unit_(unit),
       stream_(stream),
       visible_(is_terminal(stream)),
       start_(Clock::now()),
       next_draw_(start_ + kRedrawInterval) {}
 
-void ProgressBar::advance(uint64_t num_bytes) {
-  done_.fetch_add(num_bytes, std::memory_order_relaxed);
+void ProgressBar::advance(uint64_t amount) {
+  done_.fetch_add(amount, std::memory_order_relaxed);
   if (!visible_) return;
-  // Whoever finds the line being drawn leaves it: the next call shows its bytes.
+  // Whoever finds the line being drawn leaves it: the next call shows its part.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || finished_) return;
   const Clock::time_point now = Clock::now();
@@ -67,7 +72,8 @@ void ProgressBar::draw(Clock::time_point now) {
   const Progress progress{label_,
                           done_.load(std::memory_order_relaxed),
                           total_,
-                          std::chrono::duration<double>(now - start_).count()};
+                          std::chrono::duration<double>(now - start_).count(),
+                          unit_};
   const std::string line = render_progress(progress, terminal_width(stream_));
   fmt::print(stream_, "\r{}\x1b[K", line);
   std::fflush(stream_);

@@ -1,5 +1,5 @@
-// The progress of a long load: bytes done, rate and time left, on one line of a terminal that is
-// redrawn at most ten times a second. Nothing is written where there is no terminal.
+// The progress of long work: how much is done, rate and time left, on one line of a terminal that
+// is redrawn at most ten times a second. Nothing is written where there is no terminal.
 #pragma once
 
 #include <atomic>
@@ -11,11 +11,14 @@
 
 namespace atom::cli {
 
+enum class ProgressUnit { kBytes, kCount };
+
 struct Progress {
   std::string label;
-  uint64_t done = 0;   // bytes
-  uint64_t total = 0;  // bytes
+  uint64_t done = 0;
+  uint64_t total = 0;
   double seconds = 0;  // since the start
+  ProgressUnit unit = ProgressUnit::kBytes;
 };
 
 // The line of at most `width` columns that shows `progress`.
@@ -24,12 +27,15 @@ std::string render_progress(const Progress& progress, int width);
 // advance() may be called from any thread; the other members belong to the thread that made it.
 class ProgressBar {
  public:
-  ProgressBar(std::string label, uint64_t total_bytes, std::FILE* stream = stderr);
+  ProgressBar(std::string label,
+              uint64_t total,
+              ProgressUnit unit = ProgressUnit::kBytes,
+              std::FILE* stream = stderr);
   ~ProgressBar() { finish(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void advance(uint64_t num_bytes);
+  void advance(uint64_t amount);
 
   // Removes the line, so that what is printed next starts on a clean one. No effect when repeated.
   void finish();
@@ -40,6 +46,7 @@ class ProgressBar {
 
   const std::string label_;
   const uint64_t total_;
+  const ProgressUnit unit_;
   std::FILE* const stream_;
   const bool visible_;
   const Clock::time_point start_;

@@ -39,7 +39,7 @@ TEST(ProgressBar, IsSilentWithoutATerminal) {
   std::FILE* file = std::tmpfile();
   ASSERT_NE(file, nullptr);
   {
-    ProgressBar bar("loading", 100, file);
+    ProgressBar bar("loading", 100, ProgressUnit::kBytes, file);
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     bar.advance(50);
   }
@@ -54,7 +54,7 @@ TEST(ProgressBar, DrawsFromManyThreadsAndLeavesACleanLine) {
   std::FILE* stream = ::fdopen(terminal, "w");
   ASSERT_NE(stream, nullptr);
   {
-    ProgressBar bar("loading", 4000, stream);
+    ProgressBar bar("loading", 4000, ProgressUnit::kBytes, stream);
     std::this_thread::sleep_for(std::chrono::milliseconds(120));
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {

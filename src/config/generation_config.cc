@@ -55,6 +55,9 @@ Result<GenerationConfig> parse_generation_config(const Json& json, int64_t vocab
   RETURN_IF_ERROR(read_float(reader, "repetition_penalty", 1e-6, 100, &config.repetition_penalty));
   RETURN_IF_ERROR(read_int(reader, "max_new_tokens", 0, INT32_MAX, &config.max_new_tokens));
 
+  if (reader.has("do_sample")) {
+    ASSIGN_OR_RETURN(config.do_sample, reader.get_bool("do_sample", false));
+  }
   RETURN_IF_ERROR(read_int(reader, "bos_token_id", 0, vocab_size - 1, &config.bos_token_id));
   ASSIGN_OR_RETURN(const std::vector<int64_t> eos,
                    reader.get_ints("eos_token_id", 0, vocab_size - 1, 64));

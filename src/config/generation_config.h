@@ -20,6 +20,7 @@ struct GenerationConfig {
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
   std::optional<int32_t> max_new_tokens;
+  std::optional<bool> do_sample;  // for the commands that people use at a terminal
 
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // all of them end an answer

@@ -26,6 +26,7 @@ TEST(GenerationConfig, SeedsRequestsWithWhatTheFileSets) {
   EXPECT_EQ(params.max_tokens, SamplingParams().max_tokens);
   EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{5, 6}));
   EXPECT_EQ(config->bos_token_id, 1);
+  EXPECT_EQ(config->do_sample, true);
   EXPECT_FALSE(config->pad_token_id.has_value());
 }
 

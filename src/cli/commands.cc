@@ -1,0 +1,9 @@
+#include "cli/commands.h"
+
+namespace atom::cli {
+
+std::vector<Command> make_commands() {
+  return {make_generate_command()};
+}
+
+}  // namespace atom::cli

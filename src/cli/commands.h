@@ -1,0 +1,15 @@
+// The subcommands, one file each.
+#pragma once
+
+#include <vector>
+
+#include "cli/option.h"
+
+namespace atom::cli {
+
+Command make_generate_command();
+
+// All of them, in the order of --help.
+std::vector<Command> make_commands();
+
+}  // namespace atom::cli

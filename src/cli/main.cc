@@ -1,0 +1,82 @@
+// The executable: finds the subcommand and runs it. Standard output carries the answer only;
+// everything else goes to standard error.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/report.h"
+#include "config/suggest.h"
+
+namespace {
+
+using namespace atom;       // NOLINT
+using namespace atom::cli;  // NOLINT
+
+// Only calls that a signal handler may make. Chat replaces it.
+void exit_interrupted(int) {
+  constexpr char kClearLine[] = "\r\x1b[K";
+  if (isatty(STDERR_FILENO) != 0) (void)!write(STDERR_FILENO, kClearLine, sizeof kClearLine - 1);
+  _exit(kExitInterrupted);
+}
+
+int unknown_command(const std::string& name, const std::vector<Command>& commands) {
+  std::vector<std::string> names = {"--help", "--version"};
+  for (const Command& command : commands) names.push_back(command.name);
+  const std::string nearest = nearest_name(name, names);
+  const char* what = name.starts_with('-') ? "option" : "command";
+  return fail_usage(
+      "",
+      nearest.empty() ? invalid_argument("unknown {} '{}'", what, name)
+                      : invalid_argument("unknown {} '{}'; did you mean {}?", what, name, nearest));
+}
+
+int run_command(const Command& command, std::span<const std::string> args) {
+  const Result<ParsedArguments> parsed = parse_arguments(command, args);
+  if (!parsed.ok()) return fail_usage(command.name, parsed.status());
+  if (parsed->help) return write_out(command_help(command)) ? kExitOk : end_of_output();
+  return command.run(parsed->arguments);
+}
+
+int run(const std::vector<std::string>& args) {
+  const std::vector<Command> commands = make_commands();
+  if (args.empty()) {
+    fmt::print(stderr, "{}", program_help(commands));
+    return kExitUsage;
+  }
+  const std::string& name = args[0];
+  const std::span<const std::string> rest = std::span(args).subspan(1);
+  if (name == "--version") {
+    return write_out(fmt::format("atom {}\n", ATOM_VERSION)) ? kExitOk : end_of_output();
+  }
+  const bool help = name == "--help" || name == "-h" || name == "help";
+  if (help && rest.empty()) return write_out(program_help(commands)) ? kExitOk : end_of_output();
+  const std::string& wanted = help ? rest[0] : name;
+  for (const Command& command : commands) {
+    if (command.name != wanted) continue;
+    if (help) return write_out(command_help(command)) ? kExitOk : end_of_output();
+    return run_command(command, rest);
+  }
+  return unknown_command(wanted, commands);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A reader that went away is seen where writing fails.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGINT, exit_interrupted);
+  try {
+    return run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::bad_alloc&) {
+    return fail(resource_exhausted("out of memory"));
+  } catch (const std::exception& error) {
+    return fail(internal_error("{}", error.what()));
+  }
+}

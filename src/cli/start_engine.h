@@ -1,0 +1,27 @@
+// What the commands that run a model do first.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "config/generation_config.h"
+#include "engine/llm_engine.h"
+
+namespace atom::cli {
+
+// Takes the checkpoint folder off the front of `arguments` unless --model gave it. An error is one
+// of usage.
+Status take_checkpoint(std::vector<std::string>* arguments, EngineConfig* config);
+
+// --log-level, else ATOM_LOG_LEVEL, else warnings.
+Status apply_log_level(const EngineConfig& config);
+
+// With a progress bar on a terminal.
+Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config);
+
+// Of the engine's checkpoint.
+Result<GenerationConfig> generation_config_of(const LLMEngine& engine);
+
+}  // namespace atom::cli
