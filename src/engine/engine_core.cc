@@ -68,9 +68,8 @@ void EngineCore::loop() {
     receive_requests();
     const Clock::time_point begin = Clock::now();
     submit_steps();
-    // Behind submit_steps, so that the device computes while the last step's output is sent.
-    send_outbox();
     if (runner_.num_in_flight() > 0) collect_step();
+    send_outbox();
     busy_ns_ += static_cast<uint64_t>((Clock::now() - begin).count());
   }
 }
