@@ -54,8 +54,8 @@ bool is_choice(const Option& option, std::string_view text) {
   return !text.empty() && choices.find("|" + std::string(text) + "|") != std::string::npos;
 }
 
-// Rewrites arguments to what CLI11 reads without guessing: canonical long names, each followed by
-// its value, and everything else behind "--".
+// Splits arguments into what CLI11 reads without guessing, the first name of each option followed by
+// its value, and the rest. CLI11 knows no names such as -tp, and takes "[1,2]" apart.
 class Normalizer {
  public:
   explicit Normalizer(const Command& command) : command_(command) {}
@@ -78,12 +78,8 @@ class Normalizer {
 
   bool help() const { return help_; }
 
-  std::vector<std::string> result() const {
-    std::vector<std::string> all = options_;
-    all.push_back("--");
-    all.insert(all.end(), positionals_.begin(), positionals_.end());
-    return all;
-  }
+  const std::vector<std::string>& options() const { return options_; }
+  const std::vector<std::string>& positionals() const { return positionals_; }
 
  private:
   Status add_option(std::span<const std::string> args, size_t* i) {
@@ -131,6 +127,7 @@ Result<ParsedArguments> parse_arguments(const Command& command, std::span<const 
     parsed.help = true;
     return parsed;
   }
+  parsed.arguments = normalizer.positionals();
   CLI::App app;
   app.set_help_flag();
   std::vector<std::vector<std::string>> values(command.options.size());
@@ -139,10 +136,7 @@ Result<ParsedArguments> parse_arguments(const Command& command, std::span<const 
       // One value each, and no splitting of values that look like a list.
       app.add_option(command.options[i].names[0], values[i])->allow_extra_args(false);
     }
-    app.add_option("arguments", parsed.arguments)->allow_extra_args(false);
-    std::vector<std::string> normalized = normalizer.result();
-    std::reverse(normalized.begin(), normalized.end());
-    app.parse(std::move(normalized));
+    app.parse(std::vector<std::string>(normalizer.options().rbegin(), normalizer.options().rend()));
   } catch (const CLI::Error& error) {
     return invalid_argument("{}", error.what());
   }
