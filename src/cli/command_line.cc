@@ -54,8 +54,8 @@ bool is_choice(const Option& option, std::string_view text) {
   return !text.empty() && choices.find("|" + std::string(text) + "|") != std::string::npos;
 }
 
-// Splits arguments into what CLI11 reads without guessing, the first name of each option followed by
-// its value, and the rest. CLI11 knows no names such as -tp, and takes "[1,2]" apart.
+// Splits arguments into what CLI11 reads without guessing, the first name of each option followed
+// by its value, and the rest. CLI11 knows no names such as -tp, and takes "[1,2]" apart.
 class Normalizer {
  public:
   explicit Normalizer(const Command& command) : command_(command) {}

@@ -1,0 +1,136 @@
+// atom plan: what an engine would hold in memory, before anything is loaded.
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/human.h"
+#include "cli/commands.h"
+#include "cli/engine_flags.h"
+#include "cli/json_output.h"
+#include "cli/report.h"
+#include "cli/start_engine.h"
+#include "cli/table.h"
+#include "config/flags.h"
+#include "models/registry.h"
+#include "runner/memory_plan.h"
+#include "runner/model_source.h"
+
+namespace atom::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "Computes the memory that an engine with these flags takes, exactly and without loading "
+    "anything: config.json is enough. Exit code 1 when it does not fit.";
+
+struct PlanOptions {
+  EngineConfig config;
+  bool json = false;
+};
+
+struct PlannedEngine {
+  ResolvedConfig config;
+  MemoryPlan plan;
+};
+
+Result<PlannedEngine> plan_engine(const EngineConfig& engine) {
+  RETURN_IF_ERROR(apply_log_level(engine));
+  ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
+  ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
+  ASSIGN_OR_RETURN(const BuiltModel built, build_model(config));
+  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, *built.model, built.kv_cache_specs));
+  return PlannedEngine{std::move(config), plan};
+}
+
+int64_t full_sequences(const PlannedEngine& engine) {
+  return engine.plan.num_cached_tokens() / engine.config.max_model_len();
+}
+
+std::string plan_table(const PlannedEngine& engine) {
+  const MemoryPlan& plan = engine.plan;
+  Table table({{"part", Table::Align::kLeft},
+               {"size", Table::Align::kRight},
+               {"what it is", Table::Align::kLeft}});
+  table.add_row({"weights",
+                 human_bytes(plan.weights),
+                 fmt::format("{}, as the kernels of this machine store them, and rope tables",
+                             dtype_name(engine.config.dtype))});
+  table.add_row(
+      {"activations",
+       human_bytes(plan.workspace),
+       fmt::format("steps of up to {} tokens", engine.config.scheduler.max_num_batched_tokens)});
+  table.add_row({"step inputs",
+                 human_bytes(plan.step_inputs),
+                 fmt::format("up to {} sequences", engine.config.scheduler.max_num_seqs)});
+  table.add_row({"KV cache",
+                 human_bytes(plan.kv_cache()),
+                 fmt::format("{} blocks of {} tokens, {} a token: {} tokens, or {} sequences of {}",
+                             plan.num_blocks,
+                             plan.block_size,
+                             human_bytes(plan.kv_bytes_per_block / plan.block_size),
+                             plan.num_cached_tokens(),
+                             full_sequences(engine),
+                             engine.config.max_model_len())});
+  table.add_separator();
+  table.add_row(
+      {"total",
+       human_bytes(plan.total()),
+       fmt::format(
+           "of {} allowed, {} free", human_bytes(plan.budget), human_bytes(plan.available))});
+  return table.to_string();
+}
+
+// All sizes in bytes.
+OrderedJson plan_json(const PlannedEngine& engine) {
+  const MemoryPlan& plan = engine.plan;
+  return {{"architecture", engine.config.model.architecture},
+          {"dtype", dtype_name(engine.config.dtype)},
+          {"max_model_len", engine.config.max_model_len()},
+          {"max_num_seqs", engine.config.scheduler.max_num_seqs},
+          {"max_num_batched_tokens", engine.config.scheduler.max_num_batched_tokens},
+          {"weights", plan.weights},
+          {"activations", plan.workspace},
+          {"step_inputs", plan.step_inputs},
+          {"kv_cache", plan.kv_cache()},
+          {"kv_bytes_per_block", plan.kv_bytes_per_block},
+          {"block_size", plan.block_size},
+          {"num_blocks", plan.num_blocks},
+          {"num_cached_tokens", plan.num_cached_tokens()},
+          {"num_full_sequences", full_sequences(engine)},
+          {"total", plan.total()},
+          {"allowed", plan.budget},
+          {"available", plan.available}};
+}
+
+int run_plan(PlanOptions* options, std::vector<std::string> arguments) {
+  if (Status status = take_checkpoint(&arguments, &options->config); !status.ok()) {
+    return fail_usage("plan", status);
+  }
+  if (!arguments.empty()) {
+    return fail_usage("plan", invalid_argument("unexpected argument '{}'", arguments.front()));
+  }
+  const Result<PlannedEngine> engine = plan_engine(options->config);
+  if (!engine.ok()) return fail(engine.status());
+  const std::string text = options->json ? to_line(plan_json(*engine)) : plan_table(*engine);
+  return write_out(text) ? kExitOk : end_of_output();
+}
+
+}  // namespace
+
+Command make_plan_command() {
+  const auto options = std::make_shared<PlanOptions>();
+  Command command;
+  command.name = "plan";
+  command.arguments = "CHECKPOINT";
+  command.summary = "the exact memory plan, before anything is loaded";
+  command.description = kDescription;
+  command.options = {
+      switch_option("--json", "Output", "One JSON object, sizes in bytes.", &options->json)};
+  for (Option& option : engine_flags(kCommandPlan, &options->config)) {
+    command.options.push_back(std::move(option));
+  }
+  command.run = [options](const std::vector<std::string>& arguments) {
+    return run_plan(options.get(), arguments);
+  };
+  return command;
+}
+
+}  // namespace atom::cli
