@@ -32,7 +32,7 @@ ARCH_FILE = re.compile(
 CPU_ARCH_SOURCE = re.compile(r"_(?:avx2|avx512|amx|neon)\.cc$")
 PLAIN_HEADERS = {"immintrin.h", "float.h", "limits.h", "math.h", "stddef.h", "stdint.h",
                  "string.h", "cstddef", "cstdint"}
-TEST_FILE = re.compile(r"_(?:test|bench|fuzz)\.cc$")
+TEST_FILE = re.compile(r"_(?:test|bench|fuzz)\.(?:cc|h)$")
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
 
@@ -144,6 +144,7 @@ def check_file(layers, root, path):
         return [(1, f"folder {source.parts[0]} has no line in cmake/layers.txt")]
     text = path.read_text()
     is_header = path.suffix in (".h", ".cuh")
+    is_test = TEST_FILE.search(source.name) is not None
     problems = []
     if is_header and "#pragma once" not in text:
         problems.append((1, "header without #pragma once"))
@@ -155,14 +156,14 @@ def check_file(layers, root, path):
         if match := INCLUDE.match(line):
             if problem := include_problem(layers, source, match[1]):
                 problems.append((number, problem))
-        if is_header and JSON_INCLUDE.match(line):
+        if is_header and not is_test and JSON_INCLUDE.match(line):
             problems.append((number, "headers use <nlohmann/json_fwd.hpp>"))
         if (match := CONDITION.match(line)) and VENDOR.search(match[1]):
             if not may_name_vendor(source):
                 problems.append((number, "#if on a vendor or instruction set belongs in an "
                                          "arch-suffixed file or the operator's variant table"))
         if GETENV.search(line.split("//")[0]) and source.as_posix() != "base/env.cc":
-            if not TEST_FILE.search(source.name):
+            if not is_test:
                 problems.append((number, "the environment is read in base/env.cc alone"))
     return problems
 

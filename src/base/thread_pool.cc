@@ -7,8 +7,11 @@
 namespace atom {
 namespace {
 
-// About 60 us of pausing: longer than any gap inside a step, shorter than a scheduler quantum.
-constexpr int kSpins = 2000;
+// A worker that waits first pauses for some microseconds, the usual gap between two operators, then
+// offers its core to whoever else is runnable (the engine's own threads between two steps), and at
+// last sleeps.
+constexpr int kPauses = 200;
+constexpr int kYields = 100;
 
 }  // namespace
 
@@ -37,29 +40,25 @@ void ThreadPool::run_erased(ErasedTask task, void* argument) {
   generation_.fetch_add(1, std::memory_order_seq_cst);
   if (num_sleeping_.load(std::memory_order_seq_cst) > 0) generation_.notify_all();
   task(argument, 0);
-  int spins = 0;
-  while (num_running_.load(std::memory_order_acquire) != 0) {
-    _mm_pause();
-    // A worker that lost its core needs ours.
-    if (++spins > kSpins) {
-      std::this_thread::yield();
-      spins = 0;
-    }
+  for (int spins = 0; num_running_.load(std::memory_order_acquire) != 0; ++spins) {
+    // A worker that lost its core may need ours.
+    spins < kPauses ? _mm_pause() : std::this_thread::yield();
   }
 }
 
 void ThreadPool::worker_loop(int worker) {
   uint32_t seen = 0;
   for (;;) {
-    int spins = 0;
-    while (generation_.load(std::memory_order_acquire) == seen) {
-      if (++spins < kSpins) {
+    for (int spins = 0; generation_.load(std::memory_order_acquire) == seen; ++spins) {
+      if (spins < kPauses) {
         _mm_pause();
-        continue;
+      } else if (spins < kPauses + kYields) {
+        std::this_thread::yield();
+      } else {
+        num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
+        generation_.wait(seen, std::memory_order_seq_cst);
+        num_sleeping_.fetch_sub(1, std::memory_order_seq_cst);
       }
-      num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
-      generation_.wait(seen, std::memory_order_seq_cst);
-      num_sleeping_.fetch_sub(1, std::memory_order_seq_cst);
     }
     // Regions never overlap, so the generation moved by exactly one.
     ++seen;

@@ -1,16 +1,15 @@
-// atom inspect: what a checkpoint is, and whether every tensor of it will be used.
-#include <fmt/format.h>
-
+// atom inspect: what a checkpoint is, tensor by tensor, and whether every tensor has its place.
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/human.h"
+#include "cli/checkpoint_report.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
-#include "cli/inspection.h"
 #include "cli/json_output.h"
 #include "cli/report.h"
 #include "cli/start_engine.h"
+#include "cli/style.h"
 #include "cli/table.h"
 #include "config/flags.h"
 
@@ -18,9 +17,11 @@ namespace atom::cli {
 namespace {
 
 constexpr const char* kDescription =
-    "Says what a checkpoint is, reading headers only, and ends with the account of its tensors: "
-    "exit code 1 when the architecture is not supported, a parameter has no tensor, or a tensor is "
-    "neither used nor ignored by a rule.";
+    "Says what a checkpoint folder holds: architecture, sizes, files, tokenizer, chat template, "
+    "and "
+    "with --tensors every tensor and the parameter it fills. Reads headers, no tensor data. Exit "
+    "code 1 when the checkpoint would not load: an architecture that is not supported, a parameter "
+    "without a tensor, a tensor that nothing takes.";
 
 struct InspectOptions {
   EngineConfig config;
@@ -28,167 +29,145 @@ struct InspectOptions {
   bool json = false;
 };
 
-// Where a tensor goes, or why it does not.
-std::string destination(const TensorAccount& account) {
-  switch (account.fate) {
-    case TensorAccount::Fate::kLoaded:
-      return account.slice_id.empty() ? account.parameter
-                                      : account.parameter + " / " + account.slice_id;
-    case TensorAccount::Fate::kUnclaimed:
-      return fate_name(account.fate);
-    default:
-      return fmt::format("{} ({})", fate_name(account.fate), account.reason);
+std::string dtypes_text(const CheckpointReport& report) {
+  std::string text;
+  for (const auto& [dtype, count] : report.num_dtypes) {
+    text += fmt::format("{}{} ({} tensors)", text.empty() ? "" : ", ", dtype, count);
   }
+  return text;
 }
 
-std::string model_rows(const Inspection& inspection) {
-  Table table({{"", Table::Align::kLeft}, {"", Table::Align::kLeft}});
-  const bool known = inspection.config.has_value();
-  table.add_row(
-      {"architecture", inspection.architecture + (known ? " (supported)" : " (not supported)")});
-  if (known) {
-    const ModelConfig& config = *inspection.config;
-    table.add_row({"layers", fmt::format("{}", config.num_hidden_layers)});
-    table.add_row(
-        {"hidden size",
-         fmt::format("{}, feed-forward {}", config.hidden_size, config.intermediate_size)});
-    table.add_row({"attention",
-                   fmt::format("{} heads of {}, {} for keys and values",
+std::string summary_table(const CheckpointReport& report) {
+  Table table({{"what", Table::Align::kLeft}, {"value", Table::Align::kLeft}});
+  const bool supported = report.supported.ok();
+  table.add_row({"architecture", report.architecture + (supported ? "" : " (not supported)")});
+  table.add_row({"parameters", human_count(static_cast<double>(report.num_parameters))});
+  table.add_row({"tensors", dtypes_text(report)});
+  table.add_row({"size",
+                 fmt::format("{} in {} file(s)",
+                             human_bytes(static_cast<int64_t>(report.checkpoint->num_bytes())),
+                             report.checkpoint->files().size())});
+  if (report.config) {
+    const ModelConfig& config = *report.config;
+    table.add_row({"layers", std::to_string(config.num_hidden_layers)});
+    table.add_row({"hidden size", std::to_string(config.hidden_size)});
+    table.add_row({"MLP size", std::to_string(config.intermediate_size)});
+    table.add_row({"attention heads",
+                   fmt::format("{}, {} for keys and values, of {}",
                                config.num_attention_heads,
-                               config.head_dim,
-                               config.num_key_value_heads)});
-    table.add_row({"vocabulary", fmt::format("{}", config.vocab_size)});
-    table.add_row({"context", fmt::format("{} tokens", max_supported_model_len(config))});
-  }
-  if (inspection.checkpoint != nullptr) {
-    const auto elements = static_cast<double>(inspection.num_elements());
-    table.add_row({"parameters", human_count(elements)});
-    std::string types;
-    for (const auto& [name, bytes] : inspection.bytes_by_dtype()) {
-      types += fmt::format(
-          "{}{} {}", types.empty() ? "" : ", ", name, human_bytes(static_cast<int64_t>(bytes)));
-    }
+                               config.num_key_value_heads,
+                               config.head_dim)});
+    table.add_row({"vocabulary", std::to_string(config.vocab_size)});
+    table.add_row({"context", fmt::format("{} tokens", config.max_position_embeddings)});
     table.add_row(
-        {"tensors", fmt::format("{}: {}", inspection.checkpoint->tensors().size(), types)});
-    for (const CheckpointFile& file : inspection.checkpoint->files()) {
-      table.add_row(
-          {"file", fmt::format("{}, {}", file.path, human_bytes(static_cast<int64_t>(file.size)))});
-    }
+        {"rope", fmt::format("{}, theta {}", rope_type_name(config.rope.type), config.rope.theta)});
+    table.add_row({"tied embeddings", config.tie_word_embeddings ? "yes" : "no"});
   }
-  table.add_row({"tokenizer", inspection.tokenizer});
-  table.add_row({"chat template", inspection.chat_template});
+  table.add_row({"tokenizer", report.tokenizer_file.empty() ? "none" : report.tokenizer_file});
+  table.add_row({"chat template", report.chat_template.empty() ? "none" : report.chat_template});
   return table.to_string();
 }
 
-std::string tensor_rows(const Inspection& inspection) {
+std::string destination(const TensorAccount& account) {
+  switch (account.fate) {
+    case TensorAccount::Fate::kLoaded:
+      return account.parameter + (account.slice_id.empty() ? "" : " [" + account.slice_id + "]");
+    case TensorAccount::Fate::kIgnored:
+      return "ignored: " + account.reason;
+    case TensorAccount::Fate::kUnclaimed:
+      return "UNCLAIMED";
+    case TensorAccount::Fate::kRefused:
+      return "REFUSED: " + account.reason;
+  }
+  return "";
+}
+
+std::string tensors_table(const CheckpointReport& report) {
   Table table({{"tensor", Table::Align::kLeft},
                {"dtype", Table::Align::kLeft},
                {"shape", Table::Align::kLeft},
-               {"bytes", Table::Align::kRight},
-               {"goes to", Table::Align::kLeft}});
-  const std::vector<CheckpointTensor>& tensors = inspection.checkpoint->tensors();
+               {"size", Table::Align::kRight},
+               {"fills", Table::Align::kLeft}});
+  const std::vector<CheckpointTensor>& tensors = report.checkpoint->tensors();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& info = tensors[i].info;
     table.add_row({info.name,
                    info.dtype_name,
                    info.shape.to_string(),
-                   fmt::format("{}", info.num_bytes),
-                   inspection.account ? destination(inspection.account->tensors[i]) : "unknown"});
+                   human_bytes(static_cast<int64_t>(info.num_bytes)),
+                   report.account ? destination(report.account->tensors[i]) : ""});
   }
   return table.to_string();
 }
 
-std::string account_line(const LoadAccount& account) {
-  return fmt::format("account: {} tensors loaded ({}), {} ignored{}\n",
-                     account.num_loaded,
-                     human_bytes(static_cast<int64_t>(account.loaded_bytes)),
-                     account.num_ignored,
-                     account.complete() ? ", every parameter filled" : "");
+OrderedJson tensor_json(const CheckpointReport& report, size_t index) {
+  const CheckpointTensor& tensor = report.checkpoint->tensors()[index];
+  OrderedJson json = {
+      {"name", tensor.info.name},
+      {"dtype", tensor.info.dtype_name},
+      {"shape", std::vector<int64_t>(tensor.info.shape.begin(), tensor.info.shape.end())},
+      {"bytes", tensor.info.num_bytes},
+      {"file", report.checkpoint->files()[tensor.file].path}};
+  if (!report.account) return json;
+  const TensorAccount& account = report.account->tensors[index];
+  json["fate"] = fate_name(account.fate);
+  if (!account.parameter.empty()) json["parameter"] = account.parameter;
+  if (!account.slice_id.empty()) json["slice"] = account.slice_id;
+  if (!account.reason.empty()) json["reason"] = account.reason;
+  return json;
 }
 
-std::string inspection_text(const Inspection& inspection, bool tensors) {
-  std::string text = model_rows(inspection);
-  if (tensors && inspection.checkpoint != nullptr) text += "\n" + tensor_rows(inspection);
-  if (inspection.account) text += "\n" + account_line(*inspection.account);
-  return text;
-}
-
-OrderedJson config_json(const ModelConfig& config) {
-  return {{"num_hidden_layers", config.num_hidden_layers},
-          {"hidden_size", config.hidden_size},
-          {"intermediate_size", config.intermediate_size},
-          {"num_attention_heads", config.num_attention_heads},
-          {"num_key_value_heads", config.num_key_value_heads},
-          {"head_dim", config.head_dim},
-          {"vocab_size", config.vocab_size},
-          {"max_model_len", max_supported_model_len(config)}};
-}
-
-OrderedJson tensors_json(const Inspection& inspection) {
-  OrderedJson list = OrderedJson::array();
-  const std::vector<CheckpointTensor>& tensors = inspection.checkpoint->tensors();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorInfo& info = tensors[i].info;
-    OrderedJson entry = {{"name", info.name},
-                         {"dtype", info.dtype_name},
-                         {"shape", std::vector<int64_t>(info.shape.begin(), info.shape.end())},
-                         {"bytes", info.num_bytes}};
-    if (inspection.account) {
-      const TensorAccount& account = inspection.account->tensors[i];
-      entry["fate"] = fate_name(account.fate);
-      if (!account.parameter.empty()) entry["parameter"] = account.parameter;
-      if (!account.slice_id.empty()) entry["slice"] = account.slice_id;
-      if (!account.reason.empty()) entry["reason"] = account.reason;
-    }
-    list.push_back(std::move(entry));
+OrderedJson report_json(const CheckpointReport& report, bool with_tensors) {
+  const Status loadable = report.loadable();
+  OrderedJson json = {{"architecture", report.architecture},
+                      {"supported", report.supported.ok()},
+                      {"loadable", loadable.ok()},
+                      {"num_parameters", report.num_parameters},
+                      {"num_tensors", report.checkpoint->tensors().size()},
+                      {"bytes", report.checkpoint->num_bytes()},
+                      {"dtypes", report.num_dtypes},
+                      {"tokenizer", report.tokenizer_file},
+                      {"chat_template", report.chat_template}};
+  if (!loadable.ok()) json["problem"] = loadable.message();
+  if (report.account) {
+    json["num_loaded"] = report.account->num_loaded;
+    json["num_ignored"] = report.account->num_ignored;
+    json["missing_parameters"] = report.account->missing_parameters;
   }
-  return list;
-}
-
-OrderedJson inspection_json(const Inspection& inspection, bool tensors) {
-  const Status complete = inspection.complete();
-  OrderedJson json = {{"architecture", inspection.architecture},
-                      {"supported", inspection.supported.ok()},
-                      {"complete", complete.ok()}};
-  if (!complete.ok()) json["error"] = complete.message();
-  if (inspection.config) json["config"] = config_json(*inspection.config);
-  if (inspection.checkpoint != nullptr) {
-    json["num_parameters"] = inspection.num_elements();
-    json["num_tensors"] = inspection.checkpoint->tensors().size();
-    json["bytes"] = inspection.checkpoint->num_bytes();
-    json["bytes_by_dtype"] = inspection.bytes_by_dtype();
-    OrderedJson& files = json["files"] = OrderedJson::array();
-    for (const CheckpointFile& file : inspection.checkpoint->files()) {
-      files.push_back({{"path", file.path}, {"bytes", file.size}});
-    }
-    if (tensors) json["tensors"] = tensors_json(inspection);
-  }
-  json["tokenizer"] = inspection.tokenizer;
-  json["chat_template"] = inspection.chat_template;
-  if (inspection.account) {
-    json["account"] = {{"num_loaded", inspection.account->num_loaded},
-                       {"num_ignored", inspection.account->num_ignored},
-                       {"loaded_bytes", inspection.account->loaded_bytes},
-                       {"missing_parameters", inspection.account->missing_parameters}};
+  if (!with_tensors) return json;
+  json["tensors"] = OrderedJson::array();
+  for (size_t i = 0; i < report.checkpoint->tensors().size(); ++i) {
+    json["tensors"].push_back(tensor_json(report, i));
   }
   return json;
+}
+
+std::string report_text(const CheckpointReport& report, bool with_tensors) {
+  std::string text = summary_table(report);
+  if (with_tensors) text += "\n" + tensors_table(report);
+  if (report.account && report.account->complete()) {
+    text += fmt::format("\nEvery parameter is filled: {} tensors loaded, {} ignored by a rule.\n",
+                        report.account->num_loaded,
+                        report.account->num_ignored);
+  }
+  return text;
 }
 
 int run_inspect(InspectOptions* options, std::vector<std::string> arguments) {
   if (Status status = take_checkpoint(&arguments, &options->config); !status.ok()) {
     return fail_usage("inspect", status);
   }
-  if (Status status = refuse_arguments(arguments); !status.ok()) {
-    return fail_usage("inspect", status);
+  if (!arguments.empty()) {
+    return fail_usage("inspect", invalid_argument("unexpected argument '{}'", arguments.front()));
   }
   if (Status status = apply_log_level(options->config); !status.ok()) return fail(status);
-  const Result<Inspection> inspection = inspect(options->config.model.model);
-  if (!inspection.ok()) return fail(inspection.status());
-  const std::string text = options->json ? to_line(inspection_json(*inspection, options->tensors))
-                                         : inspection_text(*inspection, options->tensors);
+  const Result<CheckpointReport> report = report_checkpoint(options->config.model.model);
+  if (!report.ok()) return fail(report.status());
+  const std::string text = options->json ? to_line(report_json(*report, options->tensors))
+                                         : report_text(*report, options->tensors);
   if (!write_out(text)) return end_of_output();
-  const Status complete = inspection->complete();
-  return complete.ok() ? kExitOk : fail(complete);
+  const Status loadable = report->loadable();
+  return loadable.ok() ? kExitOk : fail(loadable);
 }
 
 }  // namespace
@@ -198,11 +177,10 @@ Command make_inspect_command() {
   Command command;
   command.name = "inspect";
   command.arguments = "CHECKPOINT";
-  command.summary = "what a checkpoint is, and whether every tensor will be used";
+  command.summary = "what a checkpoint holds, and whether every tensor has its place";
   command.description = kDescription;
   command.options = {
-      switch_option(
-          "--tensors", "Output", "List every tensor and where it goes.", &options->tensors),
+      switch_option("--tensors", "Output", "Also list every tensor.", &options->tensors),
       switch_option("--json", "Output", "One JSON object.", &options->json)};
   for (Option& option : engine_flags(kCommandInspect, &options->config)) {
     command.options.push_back(std::move(option));

@@ -1,6 +1,4 @@
 // atom plan: what an engine would hold in memory, before anything is loaded.
-#include <fmt/format.h>
-
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -20,100 +18,98 @@ namespace atom::cli {
 namespace {
 
 constexpr const char* kDescription =
-    "Prints the memory that an engine with these options takes, to the byte, without loading "
-    "anything: config.json is enough. Exit code 1 when it does not fit into the memory that is "
-    "free "
-    "now.";
+    "Computes the memory that an engine with these flags takes, exactly and without loading "
+    "anything: config.json is enough. Exit code 1 when it does not fit.";
 
 struct PlanOptions {
   EngineConfig config;
   bool json = false;
 };
 
-struct Planned {
+struct PlannedEngine {
   ResolvedConfig config;
-  MemoryPlan memory;
-
-  int64_t max_model_len_sequences() const {
-    const int64_t length = config.max_model_len();
-    const int64_t blocks = (length + memory.block_size - 1) / memory.block_size;
-    return memory.num_blocks / blocks;
-  }
+  MemoryPlan plan;
 };
 
-Result<Planned> plan(const EngineConfig& engine) {
+Result<PlannedEngine> plan_engine(const EngineConfig& engine) {
+  RETURN_IF_ERROR(apply_log_level(engine));
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
-  Planned planned;
-  ASSIGN_OR_RETURN(planned.config, resolve(engine, model));
-  ASSIGN_OR_RETURN(const BuiltModel built, build_model(planned.config));
-  ASSIGN_OR_RETURN(planned.memory, plan_memory(planned.config, *built.model, built.kv_cache_specs));
-  return planned;
+  ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
+  ASSIGN_OR_RETURN(const BuiltModel built, build_model(config));
+  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, *built.model, built.kv_cache_specs));
+  return PlannedEngine{std::move(config), plan};
 }
 
-std::string plan_table(const Planned& planned) {
-  const MemoryPlan& memory = planned.memory;
-  Table table(
-      {{"", Table::Align::kLeft}, {"", Table::Align::kRight}, {"bytes", Table::Align::kRight}});
-  const auto bytes = [&](const char* what, int64_t amount) {
-    table.add_row({what, human_bytes(amount), fmt::format("{}", amount)});
-  };
-  const auto count = [&](const std::string& what, int64_t amount) {
-    table.add_row({what, fmt::format("{}", amount), ""});
-  };
-  bytes("weights", memory.weights);
-  bytes("activations", memory.workspace);
-  bytes("step inputs", memory.step_inputs);
-  bytes("KV cache", memory.kv_cache());
+int64_t full_sequences(const PlannedEngine& engine) {
+  return engine.plan.num_cached_tokens() / engine.config.max_model_len();
+}
+
+std::string plan_table(const PlannedEngine& engine) {
+  const MemoryPlan& plan = engine.plan;
+  Table table({{"part", Table::Align::kLeft},
+               {"size", Table::Align::kRight},
+               {"what it is", Table::Align::kLeft}});
+  table.add_row({"weights",
+                 human_bytes(plan.weights),
+                 fmt::format("{}, as the kernels of this machine store them, and rope tables",
+                             dtype_name(engine.config.dtype))});
+  table.add_row(
+      {"activations",
+       human_bytes(plan.workspace),
+       fmt::format("steps of up to {} tokens", engine.config.scheduler.max_num_batched_tokens)});
+  table.add_row({"step inputs",
+                 human_bytes(plan.step_inputs),
+                 fmt::format("up to {} sequences", engine.config.scheduler.max_num_seqs)});
+  table.add_row({"KV cache",
+                 human_bytes(plan.kv_cache()),
+                 fmt::format("{} blocks of {} tokens, {} a token: {} tokens, or {} sequences of {}",
+                             plan.num_blocks,
+                             plan.block_size,
+                             human_bytes(plan.kv_bytes_per_block / plan.block_size),
+                             plan.num_cached_tokens(),
+                             full_sequences(engine),
+                             engine.config.max_model_len())});
   table.add_separator();
-  bytes("total", memory.total());
-  bytes("allowed", memory.budget);
-  bytes("free now", memory.available);
-  table.add_separator();
-  bytes("KV cache per token", memory.kv_bytes_per_block / memory.block_size);
-  bytes("KV cache per block", memory.kv_bytes_per_block);
-  count("tokens per block", memory.block_size);
-  count("blocks", memory.num_blocks);
-  count("tokens cached", memory.num_cached_tokens());
-  count(fmt::format("sequences of {} tokens at once", planned.config.max_model_len()),
-        planned.max_model_len_sequences());
+  table.add_row(
+      {"total",
+       human_bytes(plan.total()),
+       fmt::format(
+           "of {} allowed, {} free", human_bytes(plan.budget), human_bytes(plan.available))});
   return table.to_string();
 }
 
-OrderedJson plan_json(const Planned& planned) {
-  const MemoryPlan& memory = planned.memory;
-  return {{"fits", true},
-          {"dtype", dtype_name(planned.config.dtype)},
-          {"weights", memory.weights},
-          {"activations", memory.workspace},
-          {"step_inputs", memory.step_inputs},
-          {"kv_cache", memory.kv_cache()},
-          {"total", memory.total()},
-          {"allowed", memory.budget},
-          {"free", memory.available},
-          {"kv_cache_per_token", memory.kv_bytes_per_block / memory.block_size},
-          {"kv_cache_per_block", memory.kv_bytes_per_block},
-          {"block_size", memory.block_size},
-          {"num_blocks", memory.num_blocks},
-          {"tokens_cached", memory.num_cached_tokens()},
-          {"max_model_len", planned.config.max_model_len()},
-          {"max_model_len_sequences", planned.max_model_len_sequences()}};
+// All sizes in bytes.
+OrderedJson plan_json(const PlannedEngine& engine) {
+  const MemoryPlan& plan = engine.plan;
+  return {{"architecture", engine.config.model.architecture},
+          {"dtype", dtype_name(engine.config.dtype)},
+          {"max_model_len", engine.config.max_model_len()},
+          {"max_num_seqs", engine.config.scheduler.max_num_seqs},
+          {"max_num_batched_tokens", engine.config.scheduler.max_num_batched_tokens},
+          {"weights", plan.weights},
+          {"activations", plan.workspace},
+          {"step_inputs", plan.step_inputs},
+          {"kv_cache", plan.kv_cache()},
+          {"kv_bytes_per_block", plan.kv_bytes_per_block},
+          {"block_size", plan.block_size},
+          {"num_blocks", plan.num_blocks},
+          {"num_cached_tokens", plan.num_cached_tokens()},
+          {"num_full_sequences", full_sequences(engine)},
+          {"total", plan.total()},
+          {"allowed", plan.budget},
+          {"available", plan.available}};
 }
 
 int run_plan(PlanOptions* options, std::vector<std::string> arguments) {
   if (Status status = take_checkpoint(&arguments, &options->config); !status.ok()) {
     return fail_usage("plan", status);
   }
-  if (Status status = refuse_arguments(arguments); !status.ok()) return fail_usage("plan", status);
-  if (Status status = apply_log_level(options->config); !status.ok()) return fail(status);
-  const Result<Planned> planned = plan(options->config);
-  if (!planned.ok()) {
-    const Status& status = planned.status();
-    if (options->json) {
-      (void)write_out(to_line({{"fits", false}, {"error", status.message()}}));
-    }
-    return fail(status);
+  if (!arguments.empty()) {
+    return fail_usage("plan", invalid_argument("unexpected argument '{}'", arguments.front()));
   }
-  const std::string text = options->json ? to_line(plan_json(*planned)) : plan_table(*planned);
+  const Result<PlannedEngine> engine = plan_engine(options->config);
+  if (!engine.ok()) return fail(engine.status());
+  const std::string text = options->json ? to_line(plan_json(*engine)) : plan_table(*engine);
   return write_out(text) ? kExitOk : end_of_output();
 }
 
@@ -124,9 +120,10 @@ Command make_plan_command() {
   Command command;
   command.name = "plan";
   command.arguments = "CHECKPOINT";
-  command.summary = "the memory that a model will take, before loading it";
+  command.summary = "the exact memory plan, before anything is loaded";
   command.description = kDescription;
-  command.options = {switch_option("--json", "Output", "One JSON object.", &options->json)};
+  command.options = {
+      switch_option("--json", "Output", "One JSON object, sizes in bytes.", &options->json)};
   for (Option& option : engine_flags(kCommandPlan, &options->config)) {
     command.options.push_back(std::move(option));
   }

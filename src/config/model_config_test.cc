@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "tests/support/test_folders.h"
 
 namespace atom {
 namespace {
@@ -372,8 +373,7 @@ TEST(RopeConfig, RefusesWhatItDoesNotKnow) {
 
 // Every configuration of the fixtures is read, or refused because it is quantised.
 TEST(ModelConfig, ReadsTheFixtures) {
-  const char* shared = std::getenv("ATOM_SHARED_DIR");
-  const std::string folder = std::string(shared ? shared : ATOM_DEFAULT_SHARED_DIR) + "/fixtures";
+  const std::string folder = shared_folder().value_or("") + "/fixtures";
   if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "no fixtures in " << folder;
   ModelConfigDefaults defaults;
   defaults.requires_intermediate_size = false;

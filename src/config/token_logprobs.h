@@ -1,5 +1,5 @@
-// Log-probabilities as a request gets them back: produced by sampling, carried through scheduler and
-// engine.
+// Log-probabilities as a request gets them back: produced by sampling, carried through scheduler
+// and engine.
 #pragma once
 
 #include <cstdint>

@@ -69,18 +69,13 @@ void EngineCore::loop() {
     const Clock::time_point begin = Clock::now();
     submit_steps();
     if (runner_.num_in_flight() > 0) collect_step();
-    if (!outbox_.deltas.empty()) {
-      busy_ns_ += static_cast<uint64_t>((Clock::now() - begin).count());
-      outbox_.stats = stats();
-      send(std::move(outbox_));
-      outbox_ = {};
-    }
+    send_outbox();
+    busy_ns_ += static_cast<uint64_t>((Clock::now() - begin).count());
   }
 }
 
 void EngineCore::receive_requests() {
-  const bool idle = runner_.num_in_flight() == 0 && !scheduler_.has_work();
-  bool wait = idle;
+  bool wait = runner_.num_in_flight() == 0 && !scheduler_.has_work() && outbox_.deltas.empty();
   while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, wait)) {
     Result<CoreRequest> request = decode_core_request(*frame);
     if (request.ok()) {
@@ -90,6 +85,13 @@ void EngineCore::receive_requests() {
     }
     wait = false;
   }
+}
+
+void EngineCore::send_outbox() {
+  if (outbox_.deltas.empty()) return;
+  outbox_.stats = stats();
+  send(std::move(outbox_));
+  outbox_ = {};
 }
 
 void EngineCore::handle(CoreRequest request) {

@@ -43,6 +43,7 @@ class EngineCore {
   void handle(CoreRequest request);
   void submit_steps();
   void collect_step();
+  void send_outbox();
   void send(const CoreResponse& response);
   CoreStats stats() const;
 

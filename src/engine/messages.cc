@@ -175,8 +175,9 @@ std::vector<uint8_t> encode(const CoreRequest& request) {
 }
 
 std::vector<uint8_t> encode(const CoreResponse& response) {
-  WireWriter out;
-  if (const auto* step = std::get_if<StepOutput>(&response)) {
+  const auto* step = std::get_if<StepOutput>(&response);
+  WireWriter out(step == nullptr ? 256 : 256 + 128 * step->deltas.size());
+  if (step != nullptr) {
     out.write(ResponseKind::kStep);
     out.write_count(step->deltas.size());
     for (const RequestDelta& delta : step->deltas) write(out, delta);

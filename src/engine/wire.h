@@ -15,13 +15,12 @@ namespace atom {
 
 class WireWriter {
  public:
+  // `expected_size` bytes are set aside at once.
+  explicit WireWriter(size_t expected_size = 256) { bytes_.reserve(expected_size); }
+
   template <typename T>
   requires std::is_arithmetic_v<T> || std::is_enum_v<T>
-  void write(T value) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof(T));
-    std::memcpy(bytes_.data() + at, &value, sizeof(T));
-  }
+  void write(T value) { append(&value, sizeof(T)); }
 
   void write(const std::string& text) { write_span(std::span<const char>(text)); }
 
@@ -29,9 +28,7 @@ class WireWriter {
   void write_span(std::span<const T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
     write(static_cast<uint32_t>(values.size()));
-    const size_t at = bytes_.size();
-    bytes_.resize(at + values.size_bytes());
-    if (!values.empty()) std::memcpy(bytes_.data() + at, values.data(), values.size_bytes());
+    append(values.data(), values.size_bytes());
   }
 
   template <typename T>
@@ -46,6 +43,11 @@ class WireWriter {
   std::vector<uint8_t> take() { return std::move(bytes_); }
 
  private:
+  void append(const void* data, size_t size) {
+    const auto* begin = static_cast<const uint8_t*>(data);
+    bytes_.insert(bytes_.end(), begin, begin + size);
+  }
+
   std::vector<uint8_t> bytes_;
 };
 

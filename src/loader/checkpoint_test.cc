@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "loader/testing/write_safetensors.h"
+#include "tests/support/test_folders.h"
 
 namespace atom {
 namespace {
@@ -11,7 +12,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::make_tensor;
-using testing::TemporaryFolder;
 using testing::write_file;
 using testing::write_safetensors;
 

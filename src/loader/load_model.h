@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "loader/checkpoint.h"
-#include "nn/weight_mapping.h"
 #include "nn/module.h"
+#include "nn/weight_mapping.h"
 
 namespace atom {
 

@@ -7,13 +7,13 @@
 #include <numeric>
 
 #include "loader/testing/write_safetensors.h"
+#include "tests/support/test_folders.h"
 
 namespace atom {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 using testing::TensorToWrite;
 using testing::write_file;
 using testing::write_safetensors;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "loader/testing/write_safetensors.h"
+#include "tests/support/test_folders.h"
 
 namespace atom {
 namespace {
@@ -63,7 +64,7 @@ TEST(Safetensors, AcceptsNoTensorsAtAll) {
 TEST(Safetensors, RefusesEveryTruncation) {
   const std::string bytes =
       safetensors_bytes({{"weight", make_tensor({4}, DType::kFloat32, {1, 2, 3, 4})}});
-  testing::TemporaryFolder folder;
+  TemporaryFolder folder;
   for (size_t size = 0; size < bytes.size(); ++size) {
     testing::write_file(folder.file("x"), bytes.substr(0, size));
     EXPECT_FALSE(read_safetensors_header(folder.file("x"), nullptr).ok()) << size;

@@ -61,10 +61,10 @@ using Qwen3ForCausalLM = DecoderForCausalLM<DecoderLayer<Qwen3Attention, Qwen3ML
 WeightMapping qwen3_weight_mapping(const ModelConfig& config) {
   WeightMapping mapping = base_weight_mapping(config);
   mapping.packed_modules_mapping = {{"q_proj", "qkv_proj", "q"},
-                            {"k_proj", "qkv_proj", "k"},
-                            {"v_proj", "qkv_proj", "v"},
-                            {"gate_proj", "gate_up_proj", "gate"},
-                            {"up_proj", "gate_up_proj", "up"}};
+                                    {"k_proj", "qkv_proj", "k"},
+                                    {"v_proj", "qkv_proj", "v"},
+                                    {"gate_proj", "gate_up_proj", "gate"},
+                                    {"up_proj", "gate_up_proj", "up"}};
   return mapping;
 }
 

@@ -9,7 +9,9 @@ int64_t blocks_per_sequence(const SchedulerConfig& config) {
   return (config.max_model_len + config.block_size - 1) / config.block_size;
 }
 
-Tensor int32_buffer(int64_t size) { return Tensor::empty({size}, DType::kInt32); }
+Tensor int32_buffer(int64_t size) {
+  return Tensor::empty({size}, DType::kInt32);
+}
 
 }  // namespace
 

@@ -30,13 +30,13 @@ class InputBuilder {
 
  private:
   int32_t block_size_;
-  int64_t max_blocks_;    // per sequence
-  Tensor token_ids_;      // [max_num_batched_tokens]
-  Tensor positions_;      // [max_num_batched_tokens]
-  Tensor slot_mapping_;   // [max_num_batched_tokens]
-  Tensor query_start_;    // [max_num_seqs + 1]
-  Tensor seq_lens_;       // [max_num_seqs]
-  Tensor block_tables_;   // [max_num_seqs * max_blocks]
+  int64_t max_blocks_;   // per sequence
+  Tensor token_ids_;     // [max_num_batched_tokens]
+  Tensor positions_;     // [max_num_batched_tokens]
+  Tensor slot_mapping_;  // [max_num_batched_tokens]
+  Tensor query_start_;   // [max_num_seqs + 1]
+  Tensor seq_lens_;      // [max_num_seqs]
+  Tensor block_tables_;  // [max_num_seqs * max_blocks]
 };
 
 }  // namespace atom

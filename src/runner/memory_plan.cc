@@ -17,7 +17,8 @@ int64_t blocks_for(int64_t num_tokens, int64_t block_size) {
 Status does_not_fit(const MemoryPlan& plan, const ResolvedConfig& config, int64_t needed_blocks) {
   const int64_t needed = plan.fixed() + needed_blocks * plan.kv_bytes_per_block;
   return resource_exhausted(
-      "the model does not fit: it needs {} ({} weights, {} activations, {} KV cache for one sequence "
+      "the model does not fit: it needs {} ({} weights, {} activations, {} KV cache for one "
+      "sequence "
       "of {} tokens), and {} is allowed of the {} free. Lower --max-model-len or "
       "--max-num-batched-tokens, raise --cpu-memory-utilization, or free memory",
       human_bytes(needed),

@@ -28,8 +28,8 @@ struct MemoryPlan {
   int64_t num_cached_tokens() const { return int64_t{num_blocks} * block_size; }
 };
 
-// An error when the model and one sequence of max_model_len do not fit; it gives the numbers and the
-// flags that would help.
+// An error when the model and one sequence of max_model_len do not fit; it gives the numbers and
+// the flags that would help.
 Result<MemoryPlan> plan_memory(const ResolvedConfig& config,
                                const CausalLM& model,
                                const std::vector<KVCacheSpec>& kv_cache_specs);

@@ -35,13 +35,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const ResolvedConfig& c
 void ModelRunner::update_sequences(const SchedulerOutput& step) {
   for (const SequenceId id : step.finished) sequences_.erase(id);
   for (const NewSequence& added : step.new_sequences) {
-    RunnerSequence sequence{added.prompt_token_ids,
-                            static_cast<int32_t>(added.prompt_token_ids.size()),
-                            {},
-                            SamplingState(added.sampling,
-                                          added.prompt_token_ids,
-                                          config_.model.eos_token_ids,
-                                          num_sampled_ids_)};
+    RunnerSequence sequence{
+        added.prompt_token_ids,
+        static_cast<int32_t>(added.prompt_token_ids.size()),
+        {},
+        SamplingState(
+            added.sampling, added.prompt_token_ids, config_.model.eos_token_ids, num_sampled_ids_)};
     CHECK(sequences_.emplace(added.id, std::move(sequence)).second);
   }
   scheduled_.clear();
@@ -50,9 +49,8 @@ void ModelRunner::update_sequences(const SchedulerOutput& step) {
     CHECK((found != sequences_.end()));
     RunnerSequence& sequence = found->second;
     if (scheduled.reset_block_table) sequence.block_ids.clear();
-    sequence.block_ids.insert(sequence.block_ids.end(),
-                              scheduled.new_block_ids.begin(),
-                              scheduled.new_block_ids.end());
+    sequence.block_ids.insert(
+        sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
     scheduled_.push_back(&sequence);
   }
 }
@@ -90,8 +88,7 @@ void ModelRunner::run_rows(std::span<const LogitsRow> rows,
   const Tensor logits = workspace_.tensor({num_rows, config_.model.vocab_size}, DType::kFloat32);
   row_ids_.clear();
   for (const LogitsRow& row : rows) row_ids_.push_back(row.hidden_row);
-  ops::embedding(
-      stream_, Tensor(row_ids_.data(), DType::kInt32, {num_rows}), hidden, selected);
+  ops::embedding(stream_, Tensor(row_ids_.data(), DType::kInt32, {num_rows}), hidden, selected);
   model_->compute_logits(selected, logits, context);
   if (rows.front().scored_token >= 0) {
     score_rows(rows, logits, output);

@@ -53,7 +53,9 @@ class ModelRunner {
                 const Tensor& hidden,
                 const ForwardContext& context,
                 ModelRunnerOutput* output);
-  void sample_rows(std::span<const LogitsRow> rows, const Tensor& logits, ModelRunnerOutput* output);
+  void sample_rows(std::span<const LogitsRow> rows,
+                   const Tensor& logits,
+                   ModelRunnerOutput* output);
   void score_rows(std::span<const LogitsRow> rows, const Tensor& logits, ModelRunnerOutput* output);
 
   const ResolvedConfig config_;

@@ -7,7 +7,9 @@ namespace {
 
 constexpr int64_t kMaxLogitsRows = 64;
 
-Tensor int32_meta(const Shape& shape) { return Tensor::meta(shape, DType::kInt32); }
+Tensor int32_meta(const Shape& shape) {
+  return Tensor::meta(shape, DType::kInt32);
+}
 
 std::vector<KVCacheView> meta_caches(const std::vector<KVCacheSpec>& specs, int64_t block_size) {
   std::vector<KVCacheView> caches;

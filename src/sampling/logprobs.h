@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "sampling/logits_row.h"
 #include "config/token_logprobs.h"
+#include "sampling/logits_row.h"
 
 namespace atom {
 

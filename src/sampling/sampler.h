@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/token_logprobs.h"
 #include "sampling/logit_edits.h"
 #include "sampling/logits_row.h"
 #include "sampling/sampling_state.h"
-#include "config/token_logprobs.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/tokenizer_test_data.h"
+#include "tokenizer/tokenizer_data_test.h"
 
 namespace atom {
 namespace {

@@ -13,12 +13,14 @@
 namespace {
 
 // A small byte-level tokenizer, so that texts are tried when the input is no tokenizer.json.
-constexpr std::string_view kFallbackTokenizer = R"({
+constexpr std::string_view kFallbackTokenizer =
+    R"({
   "added_tokens": [{"id": 9, "content": "<x>", "lstrip": true, "rstrip": true, "special": true},
                    {"id": 10, "content": "ab", "single_word": true, "normalized": true}],
   "normalizer": {"type": "NFC"},
   "pre_tokenizer": {"type": "Split", "pattern": {"Regex":
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|)"
+    R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     "behavior": "Isolated"},
   "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
     {"type": "Strip", "content": "a", "start": 1, "stop": 1}]},

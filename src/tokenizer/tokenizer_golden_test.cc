@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/tokenizer_test_data.h"
+#include "tokenizer/tokenizer_data_test.h"
 #include "tokenizer/unicode.h"
 
 namespace atom {

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/tokenizer_test_data.h"
+#include "tokenizer/tokenizer_data_test.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 constexpr bool kTimingCounts = false;

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/tokenizer_test_data.h"
+#include "tokenizer/tokenizer_data_test.h"
 
 namespace atom {
 namespace {

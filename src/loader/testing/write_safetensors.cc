@@ -1,9 +1,6 @@
 #include "loader/testing/write_safetensors.h"
 
-#include <stdlib.h>
-
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "tensor/dispatch.h"
@@ -52,17 +49,6 @@ void write_file(const std::string& path, std::string_view bytes) {
 
 void write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors) {
   write_file(path, safetensors_bytes(tensors));
-}
-
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "atom-test-XXXXXX").string();
-  CHECK(::mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code error;
-  std::filesystem::remove_all(path_, error);
 }
 
 }  // namespace atom::testing

@@ -25,19 +25,4 @@ std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors);
 void write_file(const std::string& path, std::string_view bytes);
 void write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors);
 
-// A new folder that is removed with its content.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
 }  // namespace atom::testing

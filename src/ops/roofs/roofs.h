@@ -12,8 +12,9 @@ struct CpuRoofs {
   double f32_flops = 0;       // float32 multiply-adds, twice per second
 };
 
-// Each figure is the best of many short windows within `seconds_each`. The first call takes longer:
-// it allocates the 512 MiB that are read.
+// Each figure is the best of several windows within `seconds_each`: passes over 512 MiB for the
+// bandwidth, short register-only loops for the arithmetic. The first call takes longer: it
+// allocates the memory that is read.
 CpuRoofs measure_cpu_roofs(const Stream& stream, double seconds_each);
 
 }  // namespace atom::ops

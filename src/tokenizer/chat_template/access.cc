@@ -63,6 +63,7 @@ std::optional<Value> find_item(Heap& heap, const Value& object, const Value& key
 // The attributes Python objects have here: methods, namespace variables, loop state.
 std::optional<Value> find_attribute(Heap& heap, const Value& object, std::string_view name) {
   if (object.is_namespace()) {
+    heap.step(object.name_space().attributes.size() / 16);
     for (const auto& [key, value] : object.name_space().attributes) {
       if (key == name) return value;
     }
@@ -151,10 +152,10 @@ Value get_attribute(Heap& heap, const Value& object, std::string_view name) {
   require_defined(object);
   if (auto value = find_attribute(heap, object, name)) return *std::move(value);
   if (object.is_dict()) {
+    heap.step(object.dict().entries.size() / 16);
     for (const DictEntry& entry : object.dict().entries) {
       if (entry.key.is_string() && entry.key.text() == name) return entry.value;
     }
-    heap.step(object.dict().entries.size() / 16);
   }
   return missing_attribute(object, name);
 }

@@ -31,18 +31,21 @@ jinja::Value optional_value(const OrderedJson* json) {
   return json != nullptr ? jinja::value_from_json(*json) : jinja::Value::none();
 }
 
-void set_variables(const ChatTemplateInput& input, jinja::Evaluator* evaluator) {
+// Sets the variables among `names`, those the template reads: the caller may send many more.
+void set_variables(const ChatTemplateInput& input,
+                   const std::set<std::string>& names,
+                   jinja::Evaluator* evaluator) {
   evaluator->set_variable("messages", jinja::value_from_json(*input.messages));
   evaluator->set_variable("tools", optional_value(input.tools));
   evaluator->set_variable("documents", optional_value(input.documents));
   evaluator->set_variable("add_generation_prompt",
                           jinja::Value::boolean(input.add_generation_prompt));
   for (const auto& [name, token] : input.special_tokens) {
-    evaluator->set_variable(name, jinja::Value::literal(token));
+    if (names.contains(name)) evaluator->set_variable(name, jinja::Value::literal(token));
   }
   if (input.extra == nullptr) return;
   for (const auto& [name, value] : input.extra->get_ref<const OrderedJson::object_t&>()) {
-    evaluator->set_variable(name, jinja::value_from_json(value));
+    if (names.contains(name)) evaluator->set_variable(name, jinja::value_from_json(value));
   }
 }
 
@@ -95,7 +98,7 @@ Result<std::string> ChatTemplate::render(const ChatTemplateInput& input) const {
   jinja::Context context{heap, input.now ? *input.now : local_time()};
   jinja::Evaluator evaluator(&context);
   try {
-    set_variables(input, &evaluator);
+    set_variables(input, program_->names, &evaluator);
     return evaluator.run(program_->body);
   } catch (const jinja::TemplateError& error) {
     return status_of(error, name, std::max(1, evaluator.line()));

@@ -1,23 +1,18 @@
 // Released templates over golden conversations: byte for byte what transformers renders.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "tests/support/test_folders.h"
 #include "tokenizer/chat_template/chat_template.h"
-
-#ifndef ATOM_DEFAULT_SHARED_DIR
-#define ATOM_DEFAULT_SHARED_DIR "shared"
-#endif
 
 namespace atom {
 namespace {
 
 std::string shared_dir() {
-  const char* directory = std::getenv("ATOM_SHARED_DIR");
-  return directory != nullptr ? directory : ATOM_DEFAULT_SHARED_DIR;
+  return shared_folder().value_or("");
 }
 
 OrderedJson read_ordered(const std::string& path) {

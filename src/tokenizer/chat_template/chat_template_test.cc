@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tokenizer/chat_template/render_for_test.h"
+#include "tokenizer/chat_template/render_case_test.h"
 #include "tokenizer/chat_template/template_traits.h"
 
 namespace atom {
@@ -138,19 +138,19 @@ TEST(ChatTemplateTraits, OfContent) {
 }
 
 void expect_limit(std::string_view source, std::string_view message) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const auto text = render_text(source);
-  const auto seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   EXPECT_EQ(text.status().code(), StatusCode::kResourceExhausted) << source;
   EXPECT_NE(text.status().message().find(message), std::string::npos) << text.status().message();
-  EXPECT_LT(seconds, 20) << source;
+  EXPECT_LT(seconds, 20) << source;  // about 1 s when optimised, more with sanitizers
 }
 
 TEST(ChatTemplateLimits, Steps) {
-  constexpr std::string_view kSteps = "did not end within 20000000 steps";
+  constexpr std::string_view kSteps = "did not end within 50000000 steps";
   expect_limit("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
                kSteps);
+  expect_limit("{% set a = 'a' * 20000000 %}{{ a.rfind('b' ~ a[:9999999]) }}", kSteps);
   expect_limit(
       "{% set ns = namespace(x=[1]) %}{% for i in range(90) %}{% set ns.x = [ns.x, ns.x] %}"
       "{% endfor %}{{ ns.x == ns.x|list }}{% set y = [ns.x, 1] %}{{ y == [ns.x, 2] }}",

@@ -11,6 +11,11 @@ namespace atom::jinja {
 Evaluator::Evaluator(Context* context)
     : context_(*context), heap_(context->heap), scope_(std::make_shared<Scope>(nullptr)) {}
 
+void Evaluator::set_variable(std::string_view name, Value value) {
+  heap_.step(1 + scope_->variables.size() / 16);
+  scope_->set(name, std::move(value));
+}
+
 std::string Evaluator::run(const Body& body) {
   Output output{{}, Charge(&heap_, 0)};
   output_ = &output;
@@ -146,7 +151,7 @@ Evaluator::Flow Evaluator::execute(const WithStatement& statement) {
 }
 
 Evaluator::Flow Evaluator::execute(const MacroStatement& statement) {
-  scope_->set(statement.name, heap_.macro(statement, statement.name, scope_));
+  set_variable(statement.name, heap_.macro(statement, statement.name, scope_));
   return Flow::kNormal;
 }
 
@@ -161,7 +166,7 @@ void Evaluator::assign(const Target& target, const Value& value) {
     return;
   }
   if (target.attribute.empty()) {
-    scope_->set(target.name, value);
+    set_variable(target.name, value);
     return;
   }
   const Value object = evaluate(Name{target.name});
@@ -173,6 +178,7 @@ void Evaluator::assign(const Target& target, const Value& value) {
          type_name(object));
   }
   Namespace& name_space = object.name_space();
+  heap_.step(name_space.attributes.size() / 16);
   for (auto& [name, existing] : name_space.attributes) {
     if (name == target.attribute) {
       existing = value;
@@ -207,15 +213,15 @@ void Evaluator::bind_parameters(const MacroStatement& macro, const Arguments& ar
     if (named != nullptr) ++num_named;
     if (i < arguments.positional.size()) {
       if (named != nullptr) fail("macro '{}' got '{}' twice", macro.name, parameter.name);
-      scope_->set(parameter.name, arguments.positional[i]);
+      set_variable(parameter.name, arguments.positional[i]);
     } else if (named != nullptr) {
-      scope_->set(parameter.name, *named);
+      set_variable(parameter.name, *named);
     } else if (parameter.fallback) {
-      scope_->set(parameter.name, evaluate(*parameter.fallback));
+      set_variable(parameter.name, evaluate(*parameter.fallback));
     } else {
-      scope_->set(parameter.name,
-                  Value::undefined(fmt::format(
-                      "parameter '{}' of macro '{}' was not given", parameter.name, macro.name)));
+      set_variable(parameter.name,
+                   Value::undefined(fmt::format(
+                       "parameter '{}' of macro '{}' was not given", parameter.name, macro.name)));
     }
   }
   if (num_named < arguments.named.size()) {

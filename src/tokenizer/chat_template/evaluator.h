@@ -18,7 +18,8 @@ class Evaluator {
   // `context` outlives the evaluator.
   explicit Evaluator(Context* context);
 
-  void set_variable(std::string_view name, Value value) { scope_->set(name, std::move(value)); }
+  // In the innermost scope.
+  void set_variable(std::string_view name, Value value);
 
   std::string run(const Body& body);
 

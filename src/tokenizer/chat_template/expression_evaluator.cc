@@ -23,6 +23,7 @@ Value Evaluator::evaluate(const Expression& expression) {
 
 Value Evaluator::evaluate(const Name& node) {
   for (Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+    heap_.step(scope->variables.size() / 16);
     if (const Value* value = scope->find(node.name)) return *value;
   }
   if (const NativeFunction function = find_global(node.name)) {

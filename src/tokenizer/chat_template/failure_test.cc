@@ -1,6 +1,6 @@
 // What Jinja refuses, so do we, and say why: each template here fails in Jinja2 3.1.6 too (or is a
 // part of Jinja that no chat template uses).
-#include "tokenizer/chat_template/render_for_test.h"
+#include "tokenizer/chat_template/render_case_test.h"
 
 namespace atom {
 namespace {

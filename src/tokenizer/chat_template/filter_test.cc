@@ -1,6 +1,6 @@
 // Filters. Every expected text was
 // given by Jinja2 3.1.6 with the settings of transformers.
-#include "tokenizer/chat_template/render_for_test.h"
+#include "tokenizer/chat_template/render_case_test.h"
 
 namespace atom {
 namespace {

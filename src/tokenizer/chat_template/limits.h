@@ -9,7 +9,7 @@ namespace atom {
 
 struct ChatTemplateLimits {
   size_t max_template_size = size_t{1} << 20;  // bytes of source
-  uint64_t max_steps = 20'000'000;            // nodes evaluated, items visited, 64-byte text copies
+  uint64_t max_steps = 50'000'000;            // nodes evaluated, items visited, 64-byte text copies
   size_t max_output_size = size_t{16} << 20;  // bytes of the rendered prompt
   size_t max_memory = size_t{64} << 20;       // live bytes of values the template created
   int max_depth = 1500;                       // nested evaluations, macro calls included

@@ -7,6 +7,7 @@
 
 #include "tokenizer/chat_template/access.h"
 #include "tokenizer/chat_template/printf_format.h"
+#include "tokenizer/chat_template/split_text.h"
 #include "tokenizer/chat_template/template_error.h"
 
 namespace atom::jinja {
@@ -302,8 +303,7 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
     if (!item.is_string()) {
       fail("'in' a str needs a str on the left, not {}", type_name(item));
     }
-    heap.step_bytes(container.text().size());
-    return container.text().find(item.text()) != std::string::npos;
+    return find_in(heap, container.text(), item.text()) != std::string_view::npos;
   }
   if (container.is_dict()) return find_key(heap, container.dict(), item) != nullptr;
   if (container.is_undefined()) return false;

@@ -1,5 +1,7 @@
 #include "tokenizer/chat_template/split_text.h"
 
+#include <string.h>  // memmem
+
 #include <algorithm>
 
 #include "tokenizer/chat_template/unicode.h"
@@ -12,10 +14,14 @@ bool is_line_break(char32_t c) {
          c == 0x2029;
 }
 
-std::vector<std::string_view> split_at_space(std::string_view text, int64_t max_splits) {
+std::vector<std::string_view> split_at_space(Heap& heap,
+                                             std::string_view text,
+                                             int64_t max_splits) {
   std::vector<std::string_view> parts;
+  Charge charge(&heap, 0);
   std::string_view rest = strip_space(text, true, false);
   while (!rest.empty()) {
+    charge.grow(sizeof(std::string_view));
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
       parts.push_back(rest);
       return parts;
@@ -32,10 +38,14 @@ std::vector<std::string_view> split_at_space(std::string_view text, int64_t max_
   return parts;
 }
 
-std::vector<std::string_view> split_at_space_from_right(std::string_view text, int64_t max_splits) {
+std::vector<std::string_view> split_at_space_from_right(Heap& heap,
+                                                        std::string_view text,
+                                                        int64_t max_splits) {
   std::vector<std::string_view> parts;
+  Charge charge(&heap, 0);
   std::string_view rest = strip_space(text, false, true);
   while (!rest.empty()) {
+    charge.grow(sizeof(std::string_view));
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
       parts.push_back(rest);
       break;
@@ -56,18 +66,42 @@ std::vector<std::string_view> split_at_space_from_right(std::string_view text, i
 
 }  // namespace
 
-std::vector<std::string_view> split_text(std::string_view text,
+size_t find_in(Heap& heap, std::string_view text, std::string_view wanted, size_t from) {
+  if (wanted.empty() || from >= text.size())
+    return from <= text.size() && wanted.empty() ? from : std::string_view::npos;
+  // memmem takes linear time; std::string::find takes quadratic time on repetitive text.
+  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  const size_t at = found ? static_cast<size_t>(static_cast<const char*>(found) - text.data())
+                          : std::string_view::npos;
+  heap.step_bytes((found ? at : text.size()) - from);
+  return at;
+}
+
+size_t find_last_in(Heap& heap, std::string_view text, std::string_view wanted) {
+  const size_t comparison_cost = wanted.size() / 64;
+  if (comparison_cost > 0) heap.step(text.size() / 64 * comparison_cost);  // before it is spent
+  const size_t at = text.rfind(wanted);
+  const size_t num_compared = text.size() - (at == std::string_view::npos ? 0 : at);
+  heap.step_bytes(num_compared);
+  return at;
+}
+
+std::vector<std::string_view> split_text(Heap& heap,
+                                         std::string_view text,
                                          const std::string* separator,
                                          int64_t max_splits,
                                          bool from_right) {
   if (separator == nullptr) {
-    return from_right ? split_at_space_from_right(text, max_splits)
-                      : split_at_space(text, max_splits);
+    return from_right ? split_at_space_from_right(heap, text, max_splits)
+                      : split_at_space(heap, text, max_splits);
   }
   std::vector<std::string_view> parts;
+  Charge charge(&heap, 0);
   std::string_view rest = text;
   while (max_splits < 0 || static_cast<int64_t>(parts.size()) < max_splits) {
-    const size_t at = from_right ? rest.rfind(*separator) : rest.find(*separator);
+    charge.grow(sizeof(std::string_view));
+    const size_t at =
+        from_right ? find_last_in(heap, rest, *separator) : find_in(heap, rest, *separator);
     if (at == std::string_view::npos) break;
     const std::string_view behind = rest.substr(at + separator->size());
     parts.push_back(from_right ? behind : rest.substr(0, at));
@@ -78,13 +112,16 @@ std::vector<std::string_view> split_text(std::string_view text,
   return parts;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+std::vector<std::string_view> split_lines(Heap& heap, std::string_view text, bool keep_ends) {
+  heap.step_bytes(text.size());
+  Charge charge(&heap, 0);
   std::vector<std::string_view> lines;
   size_t start = 0;
   for (size_t position = 0; position < text.size();) {
     const size_t end = position;
     const char32_t c = next_code_point(text, &position);
     if (!is_line_break(c)) continue;
+    charge.grow(sizeof(std::string_view));
     if (c == '\r' && position < text.size() && text[position] == '\n') ++position;
     lines.push_back(text.substr(start, (keep_ends ? position : end) - start));
     start = position;
@@ -100,7 +137,7 @@ std::string replace_text(
   Charge charge(&heap, text.size());
   size_t position = 0;
   for (int64_t done = 0; count < 0 || done < count; ++done) {
-    size_t at = from.empty() ? position : text.find(from, position);
+    size_t at = from.empty() ? position : find_in(heap, text, from, position);
     if (at == std::string_view::npos) break;
     charge.grow(to.size());
     heap.step_bytes(to.size());

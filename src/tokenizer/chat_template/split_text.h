@@ -9,14 +9,20 @@
 
 namespace atom::jinja {
 
+// The first (last) position of `wanted` in `text` from (before) there on, or npos; in time that the
+// steps account for, however alike the two are.
+size_t find_in(Heap& heap, std::string_view text, std::string_view wanted, size_t from = 0);
+size_t find_last_in(Heap& heap, std::string_view text, std::string_view wanted);
+
 // str.split and rsplit: without a separator at runs of whitespace. max_splits < 0: no limit. The
 // separator must not be empty. Parts point into `text`.
-std::vector<std::string_view> split_text(std::string_view text,
+std::vector<std::string_view> split_text(Heap& heap,
+                                         std::string_view text,
                                          const std::string* separator,
                                          int64_t max_splits,
                                          bool from_right);
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+std::vector<std::string_view> split_lines(Heap& heap, std::string_view text, bool keep_ends);
 
 // str.replace; count < 0: all.
 std::string replace_text(

@@ -1,6 +1,6 @@
 // Statements, scopes and white space. Every expected text was
 // given by Jinja2 3.1.6 with the settings of transformers.
-#include "tokenizer/chat_template/render_for_test.h"
+#include "tokenizer/chat_template/render_case_test.h"
 
 namespace atom {
 namespace {
@@ -113,6 +113,8 @@ constexpr RenderCase kCases[] = {
     {"{% for x in [1] %}{% endfor %}{{ x }}", ""},
     {"{% for m in m %}{{ m.role }}{% endfor %}{{ m|length }}", "userassistantuser3"},
     {"{% if l and l[0] == 3 %}{{ 'ok' -}}   {% endif %} x", "ok x"},
+    {"{{ 'İ'.lower() }}", "i̇"},
+    {"{{ 'ΑΣ ΣΑΣ'.lower() }}", "ας σας"},
 };
 
 TEST(ChatTemplateStatements, RunAsInJinja) {

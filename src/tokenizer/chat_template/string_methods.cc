@@ -45,14 +45,13 @@ Value split_method(Context& context, const Value& self, const Arguments& argumen
   const int64_t max_splits = bound.integer(1, -1);
   if (separator != nullptr && separator->empty()) fail("split(): the separator is empty");
   context.heap.step_bytes(self.text().size());
-  context.heap.require(self.text().size());
-  return list_of(context.heap, split_text(self.text(), separator, max_splits, from_right));
+  return list_of(context.heap,
+                 split_text(context.heap, self.text(), separator, max_splits, from_right));
 }
 
 Value splitlines(Context& context, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("splitlines", arguments, {"keepends"});
-  context.heap.require(self.text().size());
-  return list_of(context.heap, split_lines(self.text(), bound.flag(0, false)));
+  return list_of(context.heap, split_lines(context.heap, self.text(), bound.flag(0, false)));
 }
 
 // The part of `text` that [start, end) of the arguments leaves, as slicing does.
@@ -106,7 +105,9 @@ Value find_text(Context& context, const Value& self, const Arguments& arguments)
   const auto window = window_of(context.heap, self.text(), bound, 1);
   context.heap.step_bytes(self.text().size());
   size_t found = std::string::npos;
-  if (window) found = from_right ? window->text.rfind(*wanted) : window->text.find(*wanted);
+  if (window)
+    found = from_right ? find_last_in(context.heap, window->text, *wanted)
+                       : find_in(context.heap, window->text, *wanted);
   if (found == std::string::npos) {
     if (must_exist) fail("index(): the text is not part of the str");
     return Value::integer(-1);
@@ -127,8 +128,8 @@ Value count_text(Context& context, const Value& self, const Arguments& arguments
     return Value::integer(static_cast<int64_t>(count_code_points(window->text)) + 1);
   }
   int64_t count = 0;
-  for (size_t at = window->text.find(*wanted); at != std::string_view::npos;
-       at = window->text.find(*wanted, at + wanted->size())) {
+  for (size_t at = find_in(context.heap, window->text, *wanted); at != std::string_view::npos;
+       at = find_in(context.heap, window->text, *wanted, at + wanted->size())) {
     ++count;
   }
   return Value::integer(count);
@@ -177,7 +178,8 @@ Value partition(Context& context, const Value& self, const Arguments& arguments)
   if (separator == nullptr || separator->empty()) fail("partition(): the separator is empty");
   Heap& heap = context.heap;
   const std::string_view text = self.text();
-  const size_t at = from_right ? text.rfind(*separator) : text.find(*separator);
+  const size_t at =
+      from_right ? find_last_in(heap, text, *separator) : find_in(heap, text, *separator);
   if (at == std::string_view::npos) {
     const Value empty = heap.string(std::string());
     return from_right ? heap.tuple({empty, empty, self}) : heap.tuple({self, empty, empty});

@@ -234,7 +234,10 @@ std::set<std::string> find_names(const Body& body) {
       [&names](const Expression& expression) {
         if (const auto* name = std::get_if<Name>(&expression.node)) names.insert(name->name);
       },
-      [](const Statement&) {})
+      [&names](const Statement& statement) {
+        const auto* set = std::get_if<SetStatement>(&statement.node);
+        if (set != nullptr && !set->target.attribute.empty()) names.insert(set->target.name);
+      })
       .walk(body);
   return names;
 }

@@ -95,7 +95,7 @@ Value indent(Context& context, const Value& self, const Arguments& arguments) {
   Charge charge(&context.heap, text.size());
   if (bound.flag(1, false)) out += indention;
   bool is_first = true;
-  for (const std::string_view line : split_lines(text, false)) {
+  for (const std::string_view line : split_lines(context.heap, text, false)) {
     charge.grow(indention.size() + 1);
     context.heap.step_bytes(indention.size() + line.size());
     if (!is_first) {

@@ -67,6 +67,11 @@ bool is_cased(char32_t c) {
   return is_category(c, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LT) || is_upper(c) || is_lower(c);
 }
 
+bool begins_with_letter(std::string_view text) {
+  size_t position = 0;
+  return !text.empty() && is_cased(next_code_point(text, &position));
+}
+
 }  // namespace
 
 bool is_valid_utf8(std::string_view text) {
@@ -179,8 +184,17 @@ std::string to_upper(std::string_view text) {
 std::string to_lower(std::string_view text) {
   std::string out;
   out.reserve(text.size());
+  bool in_word = false;
   for (size_t position = 0; position < text.size();) {
-    append_utf8(&out, simple_lower(next_code_point(text, &position)));
+    const char32_t c = next_code_point(text, &position);
+    if (c == U'\u0130') {  // capital I with a dot: the one letter whose lower case is longer
+      out += "i\u0307";
+    } else if (c == U'\u03A3' && in_word && !begins_with_letter(text.substr(position))) {
+      out += "\u03C2";  // a sigma that ends a word
+    } else {
+      append_utf8(&out, simple_lower(c));
+    }
+    in_word = is_cased(c);
   }
   return out;
 }

@@ -11,13 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/test_folders.h"
 #include "tokenizer/byte_level.h"
 
 namespace atom {
 
+// "" + relative when there is no shared folder: files are then not found.
 inline std::string shared_path(const std::string& relative) {
-  const char* folder = std::getenv("ATOM_SHARED_DIR");
-  return std::string(folder != nullptr ? folder : ATOM_DEFAULT_SHARED_DIR) + "/" + relative;
+  return shared_folder().value_or("") + "/" + relative;
 }
 
 inline const char* const kTokenizerFamilies[] = {
@@ -138,7 +139,8 @@ inline std::string make_large_tokenizer_json(size_t vocabulary_size) {
          R"(, "content": "<|im_start|>", "single_word": false, "lstrip": false, "rstrip": false,
   "normalized": false, "special": true}], "normalizer": {"type": "NFC"},
   "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex":
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|)"
+         R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
   "behavior": "Isolated", "invert": false}, {"type": "ByteLevel", "add_prefix_space": false,
   "trim_offsets": true, "use_regex": false}]}, "post_processor": null,
   "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},

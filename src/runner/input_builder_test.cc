@@ -1,0 +1,62 @@
+#include "runner/input_builder.h"
+
+#include <gtest/gtest.h>
+
+namespace atom {
+namespace {
+
+std::vector<int32_t> values(const Tensor& tensor) {
+  const int32_t* data = tensor.data<int32_t>();
+  return {data, data + tensor.num_elements()};
+}
+
+RunnerSequence make_sequence(std::vector<int32_t> token_ids, std::vector<int32_t> block_ids) {
+  SamplingParams params;
+  params.seed = 0;
+  const auto length = static_cast<int32_t>(token_ids.size());
+  SamplingState state(params, token_ids, {}, 100);
+  return {std::move(token_ids), length, std::move(block_ids), state};
+}
+
+// The example of nn/forward_context.h: a decode at position 9 and a chunk of positions 4 to 6.
+TEST(InputBuilder, LaysOutAMixedStep) {
+  SchedulerConfig config;
+  config.block_size = 4;
+  config.max_model_len = 16;
+  config.max_num_seqs = 3;
+  config.max_num_batched_tokens = 8;
+  InputBuilder builder(config);
+  RunnerSequence decode = make_sequence({0, 1, 2, 3, 4, 5, 6, 7, 8, 90}, {8, 3, 5});
+  RunnerSequence chunk = make_sequence({10, 11, 12, 13, 14, 15, 16, 17}, {2, 7});
+  SchedulerOutput step;
+  step.scheduled.resize(2);
+  step.scheduled[0].num_computed_tokens = 9;
+  step.scheduled[0].num_new_tokens = 1;
+  step.scheduled[1].num_computed_tokens = 4;
+  step.scheduled[1].num_new_tokens = 3;
+  RunnerSequence* const sequences[] = {&decode, &chunk};
+
+  const StepInputs inputs = builder.build(step, sequences);
+  EXPECT_EQ(values(inputs.token_ids), (std::vector<int32_t>{90, 14, 15, 16}));
+  EXPECT_EQ(values(inputs.positions), (std::vector<int32_t>{9, 4, 5, 6}));
+  EXPECT_EQ(values(inputs.attention.query_start), (std::vector<int32_t>{0, 1, 4}));
+  EXPECT_EQ(values(inputs.attention.seq_lens), (std::vector<int32_t>{10, 7}));
+  EXPECT_EQ(values(inputs.attention.slot_mapping), (std::vector<int32_t>{21, 28, 29, 30}));
+  EXPECT_EQ(inputs.attention.block_tables.shape(), (Shape{2, 3}));
+  EXPECT_EQ(values(inputs.attention.block_tables), (std::vector<int32_t>{8, 3, 5, 2, 7, -1}));
+}
+
+TEST(InputBuilderDeathTest, TokensWithoutABlockAreOurMistake) {
+  SchedulerConfig config;
+  config.block_size = 4;
+  InputBuilder builder(config);
+  RunnerSequence sequence = make_sequence({0, 1, 2, 3, 4}, {1});
+  SchedulerOutput step;
+  step.scheduled.resize(1);
+  step.scheduled[0].num_new_tokens = 5;
+  RunnerSequence* const sequences[] = {&sequence};
+  EXPECT_DEATH(builder.build(step, sequences), "CHECK");
+}
+
+}  // namespace
+}  // namespace atom

@@ -1,0 +1,95 @@
+#include "runner/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "loader/checkpoint.h"
+#include "models/registry.h"
+#include "runner/model_runner.h"
+#include "tests/support/test_folders.h"
+
+namespace atom {
+namespace {
+
+ResolvedConfig demo(EngineConfig engine) {
+  engine.model.model = demo_model_folder();
+  const ModelConfig model = load_model_config(engine.model.model).value();
+  return resolve(engine, model).value();
+}
+
+Result<MemoryPlan> plan_of(const ResolvedConfig& config) {
+  const BuiltModel built = build_model(config).value();
+  return plan_memory(config, *built.model, built.kv_cache_specs);
+}
+
+TEST(MemoryPlan, CountsTheDemoModel) {
+  EngineConfig engine;
+  engine.cache.num_blocks = 1000;
+  const MemoryPlan plan = plan_of(demo(engine)).value();
+  // Every tensor of the checkpoint in bfloat16, and a float32 rope table of 2048 positions.
+  const auto stored = Checkpoint::open(demo_model_folder()).value().num_bytes();
+  EXPECT_EQ(plan.weights, static_cast<int64_t>(stored) + 2048 * 64 * 4);
+  // 8 layers of K and V, 2 heads of 64 values in bfloat16.
+  EXPECT_EQ(plan.kv_bytes_per_block, 16 * 8 * 2 * 2 * 64 * 2);
+  EXPECT_EQ(plan.kv_cache(), 1000 * plan.kv_bytes_per_block);
+  EXPECT_EQ(plan.total(), plan.weights + plan.workspace + plan.step_inputs + plan.kv_cache());
+}
+
+TEST(MemoryPlan, SizesTheCacheByBytesAndByUse) {
+  EngineConfig engine;
+  engine.cache.kv_cache_memory = int64_t{64} << 20;
+  EXPECT_EQ(plan_of(demo(engine))->num_blocks, (64 << 20) / (16 * 4096));
+  engine.cache.kv_cache_memory = 0;
+  engine.model.max_model_len = 160;
+  engine.scheduler.max_num_seqs = 3;
+  EXPECT_EQ(plan_of(demo(engine))->num_blocks, 30);
+}
+
+TEST(MemoryPlan, RefusesWhatDoesNotFitWithTheNumbers) {
+  EngineConfig engine;
+  engine.cache.kv_cache_memory = 1 << 20;
+  const Status status = plan_of(demo(engine)).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("2048 tokens"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("--max-model-len"), std::string::npos);
+}
+
+// Random steps up to the limits: the workspace that was planned is never outgrown (a CHECK), and
+// the largest step uses all of it.
+TEST(MemoryPlan, TheWorkspaceIsExact) {
+  EngineConfig engine;
+  engine.scheduler.max_num_seqs = 5;
+  engine.scheduler.max_num_batched_tokens = 70;
+  engine.cache.num_blocks = 200;
+  const ResolvedConfig config = demo(engine);
+  const auto runner = ModelRunner::create(config, config.model.vocab_size, nullptr).value();
+  SequenceId next_id = 1;
+  uint64_t step_number = 0;
+  for (const std::vector<int32_t>& lengths : std::vector<std::vector<int32_t>>{
+           {70}, {1}, {14, 14, 14, 14, 14}, {66, 1, 1, 1, 1}, {33, 2}}) {
+    SchedulerOutput step;
+    step.step = step_number++;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      NewSequence& added = step.new_sequences.emplace_back();
+      added.id = next_id++;
+      added.prompt_token_ids.assign(lengths[i], 5);
+      added.sampling.seed = 1;
+      added.sampling.prompt_logprobs = 0;
+      ScheduledSequence& scheduled = step.scheduled.emplace_back();
+      scheduled.id = added.id;
+      scheduled.num_new_tokens = lengths[i];
+      scheduled.reset_block_table = true;
+      for (int32_t b = 0; b < 5; ++b) {
+        scheduled.new_block_ids.push_back(static_cast<int32_t>(i) * 5 + b);
+      }
+      scheduled.samples = true;
+    }
+    const ModelRunnerOutput output = runner->execute(step);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      EXPECT_EQ(output.sequences[i].token_ids.size(), 1u);
+      EXPECT_EQ(output.sequences[i].prompt_logprobs.size(), static_cast<size_t>(lengths[i] - 1));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace atom
