@@ -17,7 +17,7 @@ std::vector<Option> engine_flags(uint32_t command, EngineConfig* config) {
     option.value_name = flag.value_name;
     option.implicit_value = flag.implicit_value;
     option.range = flag.range;
-    option.default_value = flag.default_value;
+    option.default_value = flag.get(*config);  // a command may start from other values
     option.help = flag.help;
     option.negatable = flag.is_bool;
     option.set = [config, &flag](const std::string& value) { return flag.set(config, value); };

@@ -22,6 +22,11 @@ Status take_checkpoint(std::vector<std::string>* arguments, EngineConfig* config
   return {};
 }
 
+Status refuse_arguments(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return {};
+  return invalid_argument("unexpected argument '{}'", arguments[0]);
+}
+
 Status apply_log_level(const EngineConfig& config) {
   std::string name = config.log_level.empty() ? env().log_level : config.log_level;
   if (name.empty()) name = "warning";

@@ -15,6 +15,9 @@ namespace atom::cli {
 // of usage.
 Status take_checkpoint(std::vector<std::string>* arguments, EngineConfig* config);
 
+// An error of usage when there are arguments left.
+Status refuse_arguments(const std::vector<std::string>& arguments);
+
 // --log-level, else ATOM_LOG_LEVEL, else warnings.
 Status apply_log_level(const EngineConfig& config);
 

@@ -1,0 +1,193 @@
+// atom bench: latency and throughput on this machine, beside what the machine can do at most.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "cli/bench_report.h"
+#include "cli/commands.h"
+#include "cli/engine_flags.h"
+#include "cli/json_output.h"
+#include "cli/progress_bar.h"
+#include "cli/report.h"
+#include "cli/start_engine.h"
+#include "config/flags.h"
+
+namespace atom::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "Measures made-up requests. latency runs --batch-size of them together, --num-iters times; "
+    "throughput runs --num-prompts at once; roofline runs decodes of batch 1 and 16 and a prefill "
+    "of "
+    "512 tokens in turn. The machine's read bandwidth and arithmetic peak are measured before, "
+    "between and after, and each figure is judged against its neighbours; medians are shown.\n"
+    "CHECKPOINT may hold config.json only, with --load-dummy.";
+
+constexpr int32_t kMaxCount = 1 << 20;
+
+struct BenchOptions {
+  EngineConfig config;
+  std::string mode = "latency";
+  int32_t input_len = 128;
+  int32_t output_len = 64;
+  int32_t batch_size = 1;
+  int32_t num_prompts = 64;
+  int32_t num_iters = 5;
+  int32_t warmup = 1;
+  std::string output_json;
+};
+
+bool is_mode(std::string_view name) {
+  return name == "latency" || name == "throughput" || name == "roofline";
+}
+
+std::vector<BenchMeasurement> measurements_for(const BenchOptions& options) {
+  if (options.mode == "roofline") {
+    return {{"decode 1", {1, 32, 33}, true, {}},
+            {"decode 16", {16, 32, 33}, true, {}},
+            {"prefill 512", {1, 512, 1}, true, {}}};
+  }
+  const bool latency = options.mode == "latency";
+  const int32_t batch = latency ? options.batch_size : options.num_prompts;
+  return {{options.mode, {batch, options.input_len, options.output_len}, latency, {}}};
+}
+
+// What the requests need and the user did not choose.
+void fit_config(const std::vector<BenchMeasurement>& measurements, EngineConfig* config) {
+  int32_t length = 0;
+  for (const BenchMeasurement& measurement : measurements) {
+    const BatchShape& shape = measurement.shape;
+    length = std::max(length, shape.input_len + shape.output_len);
+    if (measurement.runs_at_once) {
+      config->scheduler.max_num_seqs = std::max(config->scheduler.max_num_seqs, shape.batch);
+    }
+    config->scheduler.max_num_waiting = std::max(config->scheduler.max_num_waiting, shape.batch);
+  }
+  if (config->model.max_model_len == 0) config->model.max_model_len = length;
+}
+
+Result<BenchReport> measure(const BenchOptions& options,
+                            std::vector<BenchMeasurement> measurements,
+                            BenchSession* session) {
+  BenchReport report;
+  report.mode = options.mode;
+  report.checkpoint = options.config.model.model;
+  report.model = session->config().model;
+  report.dtype = session->config().dtype;
+  report.num_threads = session->config().num_threads;
+  uint64_t num_requests = 0;
+  for (const BenchMeasurement& measurement : measurements) num_requests += measurement.shape.batch;
+  ProgressBar bar("measuring",
+                  num_requests * static_cast<uint64_t>(options.warmup + options.num_iters),
+                  ProgressUnit::kCount);
+  const auto on_finished = [&](size_t) { bar.advance(1); };
+  for (int32_t i = 0; i < options.warmup; ++i) {
+    for (const BenchMeasurement& measurement : measurements) {
+      RETURN_IF_ERROR(session->run(measurement.shape, on_finished).status());
+    }
+  }
+  report.roofs.push_back(session->measure_roofs());
+  for (int32_t i = 0; i < options.num_iters; ++i) {
+    for (BenchMeasurement& measurement : measurements) {
+      ASSIGN_OR_RETURN(const BatchFigures figures, session->run(measurement.shape, on_finished));
+      const ops::CpuRoofs before = report.roofs.back();
+      report.roofs.push_back(session->measure_roofs());
+      measurement.samples.push_back({figures, mean(before, report.roofs.back())});
+    }
+  }
+  report.measurements = std::move(measurements);
+  return report;
+}
+
+Status write_file(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return not_found("{}: cannot be written", path);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) == 0 && written) return {};
+  return resource_exhausted("{}: writing failed", path);
+}
+
+int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
+  if (!arguments.empty() && is_mode(arguments[0])) {
+    options->mode = arguments[0];
+    arguments.erase(arguments.begin());
+  }
+  EngineConfig& config = options->config;
+  if (Status status = take_checkpoint(&arguments, &config); !status.ok()) {
+    return fail_usage("bench", status);
+  }
+  if (Status status = refuse_arguments(arguments); !status.ok()) return fail_usage("bench", status);
+  std::vector<BenchMeasurement> measurements = measurements_for(*options);
+  fit_config(measurements, &config);
+  Result<std::unique_ptr<LLMEngine>> engine = start_engine(config);
+  if (!engine.ok()) return fail(engine.status());
+  BenchSession session(*std::move(engine));
+  const Result<BenchReport> report = measure(*options, std::move(measurements), &session);
+  if (!report.ok()) return fail(report.status());
+  if (!write_out(bench_table(*report))) return end_of_output();
+  if (options->output_json.empty()) return kExitOk;
+  const Status written = write_file(options->output_json, to_line(bench_json(*report)));
+  return written.ok() ? kExitOk : fail(written);
+}
+
+Option mode_option(std::string* mode) {
+  Option option = text_option("--mode",
+                              "Measurement",
+                              "latency|throughput|roofline",
+                              "What to measure; may also be written before CHECKPOINT.",
+                              mode);
+  option.names.push_back("--preset");
+  option.default_value = *mode;
+  option.set = [mode](const std::string& text) -> Status {
+    if (!is_mode(text)) {
+      return invalid_argument("--mode is '{}'; expected one of latency|throughput|roofline",
+                              text.substr(0, 100));
+    }
+    *mode = text;
+    return {};
+  };
+  return option;
+}
+
+}  // namespace
+
+Command make_bench_command() {
+  const auto options = std::make_shared<BenchOptions>();
+  // The model is measured, not the tokenizer, and no prompt is to be found in the cache.
+  options->config.model.skip_tokenizer_init = true;
+  options->config.cache.enable_prefix_caching = false;
+  Command command;
+  command.name = "bench";
+  command.arguments = "[latency|throughput|roofline] CHECKPOINT";
+  command.summary = "latency and throughput on this machine";
+  command.description = kDescription;
+  const auto count = [](const char* name, int32_t min, const char* help, int32_t* target) {
+    return int_option(name, "Measurement", min, kMaxCount, help, target);
+  };
+  command.options = {
+      mode_option(&options->mode),
+      count("--input-len", 1, "Tokens of each prompt.", &options->input_len),
+      count("--output-len", 1, "Tokens of each answer.", &options->output_len),
+      count("--batch-size", 1, "Requests that latency runs together.", &options->batch_size),
+      count("--num-prompts", 1, "Requests that throughput runs.", &options->num_prompts),
+      count("--num-iters", 1, "Times that everything is measured.", &options->num_iters),
+      count("--warmup", 0, "Times that it is run before.", &options->warmup),
+      text_option("--output-json",
+                  "Measurement",
+                  "FILE",
+                  "File for every figure, each sample and the work that a step is judged by.",
+                  &options->output_json)};
+  for (Option& option : engine_flags(kCommandBench, &options->config)) {
+    command.options.push_back(std::move(option));
+  }
+  command.run = [options](const std::vector<std::string>& arguments) {
+    return run_bench(options.get(), arguments);
+  };
+  return command;
+}
+
+}  // namespace atom::cli

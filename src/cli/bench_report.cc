@@ -1,0 +1,199 @@
+#include "cli/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/human.h"
+#include "cli/table.h"
+
+namespace atom::cli {
+namespace {
+
+// Medians over the samples; nothing where a figure has no meaning.
+struct Summary {
+  double first_token = 0;               // s
+  double prefill_rate = 0;              // prompt tokens per second
+  std::optional<double> step;           // s per token of a sequence
+  double output_rate = 0;               // generated tokens per second, prefill included
+  double overhead = 0;                  // s per step
+  double model = 0;                     // s per step
+  std::optional<double> decode_share;   // of the bound
+  std::optional<double> prefill_share;  // of the peak
+};
+
+double median_of(const BenchMeasurement& measurement,
+                 const std::function<double(const BenchSample&)>& figure) {
+  std::vector<double> values;
+  for (const BenchSample& sample : measurement.samples) values.push_back(figure(sample));
+  return median(std::move(values));
+}
+
+double decode_share(const BenchReport& report, const BatchShape& shape, const BenchSample& sample) {
+  const int64_t context = shape.input_len + shape.output_len / 2;
+  const StepWork work = decode_work(report.model, report.dtype, shape.batch, context);
+  return least_seconds(work, sample.roofs, report.dtype) / sample.figures.decode_step;
+}
+
+double prefill_share(const BenchReport& report,
+                     const BatchShape& shape,
+                     const BenchSample& sample) {
+  const StepWork work = prefill_work(report.model, report.dtype, shape.batch, shape.input_len);
+  return static_cast<double>(work.flops) / peak_flops(sample.roofs, report.dtype) /
+         sample.figures.last_first_token;
+}
+
+Summary summarize(const BenchReport& report, const BenchMeasurement& measurement) {
+  const BatchShape& shape = measurement.shape;
+  const double prompt_tokens = double(shape.batch) * shape.input_len;
+  const double output_tokens = double(shape.batch) * shape.output_len;
+  const auto over = [&](const std::function<double(const BenchSample&)>& figure) {
+    return median_of(measurement, figure);
+  };
+  Summary summary;
+  summary.first_token = over([](const auto& s) { return s.figures.mean_first_token; });
+  summary.prefill_rate =
+      over([&](const auto& s) { return prompt_tokens / s.figures.last_first_token; });
+  summary.output_rate = over([&](const auto& s) { return output_tokens / s.figures.duration; });
+  summary.overhead = over([](const auto& s) { return s.figures.overhead_per_step; });
+  summary.model = over([](const auto& s) { return s.figures.model_per_step; });
+  if (shape.output_len > 1) {
+    summary.step = over([](const auto& s) { return s.figures.decode_step; });
+    if (measurement.runs_at_once) {
+      summary.decode_share = over([&](const auto& s) { return decode_share(report, shape, s); });
+    }
+  }
+  if (measurement.runs_at_once) {
+    summary.prefill_share = over([&](const auto& s) { return prefill_share(report, shape, s); });
+  }
+  return summary;
+}
+
+std::string percent(const std::optional<double>& share) {
+  return share ? fmt::format("{:.1f} %", *share * 100) : "-";
+}
+
+std::string roofs_text(const BenchReport& report) {
+  ops::CpuRoofs middle;
+  std::vector<double> bandwidth, bf16, f32;
+  for (const ops::CpuRoofs& roofs : report.roofs) {
+    bandwidth.push_back(roofs.read_bandwidth);
+    bf16.push_back(roofs.bf16_flops);
+    f32.push_back(roofs.f32_flops);
+  }
+  middle = {median(bandwidth), median(bf16), median(f32)};
+  return fmt::format(
+      "machine, median of {}: {:.1f} GB/s, {:.1f} GFLOP/s bf16, {:.1f} GFLOP/s float32\n",
+      report.roofs.size(),
+      middle.read_bandwidth * 1e-9,
+      middle.bf16_flops * 1e-9,
+      middle.f32_flops * 1e-9);
+}
+
+OrderedJson roofs_json(const ops::CpuRoofs& roofs) {
+  return {{"read_bandwidth", roofs.read_bandwidth},
+          {"bf16_flops", roofs.bf16_flops},
+          {"f32_flops", roofs.f32_flops}};
+}
+
+OrderedJson optional_json(const std::optional<double>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+
+OrderedJson sample_json(const BenchSample& sample) {
+  const BatchFigures& figures = sample.figures;
+  return {{"duration", figures.duration},
+          {"mean_time_to_first_token", figures.mean_first_token},
+          {"prefill_duration", figures.last_first_token},
+          {"decode_step", figures.decode_step},
+          {"num_steps", figures.num_steps},
+          {"model_per_step", figures.model_per_step},
+          {"engine_overhead_per_step", figures.overhead_per_step},
+          {"roofs", roofs_json(sample.roofs)}};
+}
+
+OrderedJson work_json(const StepWork& work) {
+  return {{"weight_bytes", work.weight_bytes}, {"kv_bytes", work.kv_bytes}, {"flops", work.flops}};
+}
+
+OrderedJson measurement_json(const BenchReport& report, const BenchMeasurement& measurement) {
+  const BatchShape& shape = measurement.shape;
+  const Summary summary = summarize(report, measurement);
+  const int64_t context = shape.input_len + shape.output_len / 2;
+  OrderedJson json = {
+      {"name", measurement.name},
+      {"batch_size", shape.batch},
+      {"input_len", shape.input_len},
+      {"output_len", shape.output_len},
+      {"time_to_first_token", summary.first_token},
+      {"prefill_tokens_per_second", summary.prefill_rate},
+      {"decode_step", optional_json(summary.step)},
+      {"output_tokens_per_second", summary.output_rate},
+      {"engine_overhead_per_step", summary.overhead},
+      {"model_per_step", summary.model},
+      {"decode_share_of_bound", optional_json(summary.decode_share)},
+      {"prefill_share_of_peak", optional_json(summary.prefill_share)},
+      {"decode_work", work_json(decode_work(report.model, report.dtype, shape.batch, context))},
+      {"prefill_work",
+       work_json(prefill_work(report.model, report.dtype, shape.batch, shape.input_len))}};
+  OrderedJson& samples = json["samples"] = OrderedJson::array();
+  for (const BenchSample& sample : measurement.samples) samples.push_back(sample_json(sample));
+  return json;
+}
+
+}  // namespace
+
+std::string bench_table(const BenchReport& report) {
+  const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
+  Table table({{"run", Table::Align::kLeft},
+               right("batch"),
+               right("input"),
+               right("output"),
+               right("first token"),
+               right("prefill tok/s"),
+               right("ms/token"),
+               right("output tok/s"),
+               right("overhead/step"),
+               right("decode/bound"),
+               right("prefill/peak")});
+  for (const BenchMeasurement& measurement : report.measurements) {
+    const BatchShape& shape = measurement.shape;
+    const Summary summary = summarize(report, measurement);
+    table.add_row({measurement.name,
+                   fmt::format("{}", shape.batch),
+                   fmt::format("{}", shape.input_len),
+                   fmt::format("{}", shape.output_len),
+                   human_duration(summary.first_token),
+                   fmt::format("{:.1f}", summary.prefill_rate),
+                   summary.step ? fmt::format("{:.2f}", *summary.step * 1e3) : "-",
+                   fmt::format("{:.1f}", summary.output_rate),
+                   human_duration(summary.overhead),
+                   percent(summary.decode_share),
+                   percent(summary.prefill_share)});
+  }
+  return fmt::format("{} in {}, {} threads\n",
+                     report.model.architecture,
+                     dtype_name(report.dtype),
+                     report.num_threads) +
+         roofs_text(report) + "\n" + table.to_string();
+}
+
+OrderedJson bench_json(const BenchReport& report) {
+  OrderedJson json = {{"mode", report.mode},
+                      {"checkpoint", report.checkpoint},
+                      {"architecture", report.model.architecture},
+                      {"dtype", dtype_name(report.dtype)},
+                      {"num_threads", report.num_threads}};
+  OrderedJson& roofs = json["roofs"] = OrderedJson::array();
+  for (const ops::CpuRoofs& entry : report.roofs) roofs.push_back(roofs_json(entry));
+  OrderedJson& results = json["results"] = OrderedJson::array();
+  for (const BenchMeasurement& measurement : report.measurements) {
+    results.push_back(measurement_json(report, measurement));
+  }
+  return json;
+}
+
+}  // namespace atom::cli

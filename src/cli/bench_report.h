@@ -1,0 +1,38 @@
+// The figures of `atom bench`, as a table and as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/bench_session.h"
+
+namespace atom::cli {
+
+struct BenchSample {
+  BatchFigures figures;
+  ops::CpuRoofs roofs;  // mean of what was measured just before and just after
+};
+
+// One shape, run several times.
+struct BenchMeasurement {
+  std::string name;
+  BatchShape shape;
+  bool runs_at_once = true;  // the whole batch is one step, so that steps have a known bound
+  std::vector<BenchSample> samples;
+};
+
+struct BenchReport {
+  std::string mode;
+  std::string checkpoint;
+  ModelConfig model;
+  DType dtype = DType::kFloat32;
+  int32_t num_threads = 0;
+  std::vector<ops::CpuRoofs> roofs;  // all, in the order they were measured
+  std::vector<BenchMeasurement> measurements;
+};
+
+std::string bench_table(const BenchReport& report);
+OrderedJson bench_json(const BenchReport& report);
+
+}  // namespace atom::cli

@@ -1,0 +1,97 @@
+#include "cli/bench_session.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace atom::cli {
+namespace {
+
+constexpr double kRoofSeconds = 0.15;  // for each of the three figures
+
+BatchFigures figures_of(const std::vector<RequestOutput>& outputs, int32_t output_len) {
+  BatchFigures figures;
+  double begin = outputs[0].metrics.arrival;
+  double end = 0;
+  double first_tokens = 0;
+  double last_first = 0;
+  std::vector<double> steps;
+  for (const RequestOutput& output : outputs) {
+    const RequestMetrics& metrics = output.metrics;
+    begin = std::min(begin, metrics.arrival);
+    end = std::max(end, metrics.finished);
+    last_first = std::max(last_first, metrics.first_token);
+    first_tokens += metrics.time_to_first_token();
+    if (output_len > 1) {
+      steps.push_back((metrics.finished - metrics.first_token) / (output_len - 1));
+    }
+  }
+  figures.duration = end - begin;
+  figures.mean_first_token = first_tokens / static_cast<double>(outputs.size());
+  figures.last_first_token = last_first - begin;
+  figures.decode_step = median(std::move(steps));
+  return figures;
+}
+
+void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigures* figures) {
+  figures->num_steps = after.num_steps - before.num_steps;
+  if (figures->num_steps == 0) return;
+  const auto steps = static_cast<double>(figures->num_steps);
+  const auto model = static_cast<double>(after.model_ns - before.model_ns);
+  const auto busy = static_cast<double>(after.busy_ns - before.busy_ns);
+  figures->model_per_step = model * 1e-9 / steps;
+  figures->overhead_per_step = std::max(0.0, busy - model) * 1e-9 / steps;
+}
+
+}  // namespace
+
+BenchSession::BenchSession(std::unique_ptr<LLMEngine> engine)
+    : engine_(std::move(engine)),
+      pool_(engine_->config().num_threads),
+      stream_(&pool_),
+      random_(engine_->config().engine.model.seed) {}
+
+std::vector<Prompt> BenchSession::random_prompts(const BatchShape& shape) {
+  std::uniform_int_distribution<int32_t> any_token(0, config().model.vocab_size - 1);
+  std::vector<Prompt> prompts;
+  for (int32_t i = 0; i < shape.batch; ++i) {
+    std::vector<int32_t> ids(shape.input_len);
+    for (int32_t& id : ids) id = any_token(random_);
+    prompts.emplace_back(std::move(ids));
+  }
+  return prompts;
+}
+
+Result<BatchFigures> BenchSession::run(const BatchShape& shape,
+                                       const std::function<void(size_t)>& on_finished) {
+  SamplingParams sampling;
+  sampling.temperature = 0;
+  sampling.ignore_eos = true;
+  sampling.max_tokens = shape.output_len;
+  const std::vector<Prompt> prompts = random_prompts(shape);
+  const CoreStats before = engine_->stats();
+  const std::vector<RequestOutput> outputs =
+      engine_->generate(prompts, std::span(&sampling, 1), on_finished);
+  for (const RequestOutput& output : outputs) RETURN_IF_ERROR(output.status);
+  BatchFigures figures = figures_of(outputs, shape.output_len);
+  add_core_figures(before, engine_->stats(), &figures);
+  return figures;
+}
+
+ops::CpuRoofs BenchSession::measure_roofs() {
+  return ops::measure_cpu_roofs(stream_, kRoofSeconds);
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+ops::CpuRoofs mean(const ops::CpuRoofs& a, const ops::CpuRoofs& b) {
+  return {(a.read_bandwidth + b.read_bandwidth) / 2,
+          (a.bf16_flops + b.bf16_flops) / 2,
+          (a.f32_flops + b.f32_flops) / 2};
+}
+
+}  // namespace atom::cli

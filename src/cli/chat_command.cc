@@ -1,0 +1,82 @@
+// atom chat: a conversation in the terminal.
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "cli/chat_loop.h"
+#include "cli/commands.h"
+#include "cli/engine_flags.h"
+#include "cli/report.h"
+#include "cli/sampling_flags.h"
+#include "cli/start_engine.h"
+#include "config/flags.h"
+
+namespace atom::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "Talks to a model. Ctrl-C stops an answer; at the prompt, Ctrl-C, Ctrl-D or /exit leaves. "
+    "/help "
+    "lists what else can be typed. Standard input that is no terminal is read as one message per "
+    "line.";
+
+struct ChatOptions {
+  EngineConfig config;
+  SamplingFlags sampling;
+  std::string system;
+  std::string chat_template_kwargs;
+};
+
+int run_chat(ChatOptions* options, std::vector<std::string> arguments) {
+  if (Status status = take_checkpoint(&arguments, &options->config); !status.ok()) {
+    return fail_usage("chat", status);
+  }
+  if (Status status = refuse_arguments(arguments); !status.ok()) return fail_usage("chat", status);
+  Interrupts interrupts;
+  Result<std::unique_ptr<LLMEngine>> engine = [&] {
+    const LetInterruptsThrough guard;
+    return start_engine(options->config);
+  }();
+  if (!engine.ok()) return fail(engine.status());
+  const Result<GenerationConfig> generation_config = generation_config_of(**engine);
+  if (!generation_config.ok()) return fail(generation_config.status());
+  Result<ChatPrompt> chat = ChatPrompt::create(engine->get(), options->chat_template_kwargs);
+  if (!chat.ok()) return fail(chat.status());
+  ChatLoop loop(engine->get(),
+                *std::move(chat),
+                options->sampling.apply((*engine)->default_sampling(), *generation_config),
+                options->system,
+                &interrupts);
+  return loop.run();
+}
+
+}  // namespace
+
+Command make_chat_command() {
+  const auto options = std::make_shared<ChatOptions>();
+  Command command;
+  command.name = "chat";
+  command.arguments = "CHECKPOINT";
+  command.summary = "talk to a model in the terminal";
+  command.description = kDescription;
+  command.options = {
+      text_option("--system", "Conversation", "TEXT", "System message.", &options->system),
+      text_option("--chat-template-kwargs",
+                  "Conversation",
+                  "JSON",
+                  "Object with further variables of the chat template.",
+                  &options->chat_template_kwargs)};
+  for (Option& option : options->sampling.options(/*for_generate=*/false)) {
+    command.options.push_back(std::move(option));
+  }
+  for (Option& option : engine_flags(kCommandChat, &options->config)) {
+    command.options.push_back(std::move(option));
+  }
+  command.run = [options](const std::vector<std::string>& arguments) {
+    return run_chat(options.get(), arguments);
+  };
+  return command;
+}
+
+}  // namespace atom::cli
