@@ -36,10 +36,10 @@ void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigu
   figures->num_steps = after.num_steps - before.num_steps;
   if (figures->num_steps == 0) return;
   const auto steps = static_cast<double>(figures->num_steps);
-  const auto model = static_cast<double>(after.model_ns - before.model_ns);
-  const auto busy = static_cast<double>(after.busy_ns - before.busy_ns);
-  figures->model_per_step = model * 1e-9 / steps;
-  figures->overhead_per_step = std::max(0.0, busy - model) * 1e-9 / steps;
+  const auto execute = static_cast<double>(after.execute_ns - before.execute_ns);
+  const auto wait = static_cast<double>(after.device_wait_ns - before.device_wait_ns);
+  figures->model_per_step = execute * 1e-9 / steps;
+  figures->overhead_per_step = wait * 1e-9 / steps;
 }
 
 }  // namespace

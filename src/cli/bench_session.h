@@ -23,7 +23,7 @@ struct BatchFigures {
   double mean_first_token = 0;   // mean time to first token
   double last_first_token = 0;   // first arrival to the last of the first tokens: the prefill
   double decode_step = 0;        // median time between tokens; 0 for answers of one token
-  double overhead_per_step = 0;  // engine time outside the model, per step
+  double overhead_per_step = 0;  // the device waited so long for its next step
   double model_per_step = 0;     // time of the model, per step
   uint64_t num_steps = 0;
 };

@@ -1,8 +1,5 @@
 #include "engine/engine_core.h"
 
-#include <algorithm>
-#include <chrono>
-
 #include "base/log.h"
 #include "engine/zmq_frames.h"
 
@@ -63,19 +60,17 @@ EngineCore::EngineCore(const ResolvedConfig& config,
       responses_(std::move(responses)) {}
 
 void EngineCore::loop() {
-  using Clock = std::chrono::steady_clock;
   while (!stopping_) {
     receive_requests();
-    const Clock::time_point begin = Clock::now();
     submit_steps();
     if (runner_.num_in_flight() > 0) collect_step();
     send_outbox();
-    busy_ns_ += static_cast<uint64_t>((Clock::now() - begin).count());
   }
 }
 
 void EngineCore::receive_requests() {
-  bool wait = runner_.num_in_flight() == 0 && !scheduler_.has_work() && outbox_.deltas.empty();
+  bool wait = runner_.num_in_flight() == 0 && !scheduler_.has_work();
+  if (wait) last_step_end_.reset();
   while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, wait)) {
     Result<CoreRequest> request = decode_core_request(*frame);
     if (request.ok()) {
@@ -132,6 +127,9 @@ void EngineCore::submit_steps() {
 void EngineCore::collect_step() {
   RunnerThread::Completed completed = runner_.wait();
   ++num_steps_;
+  execute_time_ += completed.end - completed.begin;
+  if (last_step_end_) device_wait_time_ += completed.begin - *last_step_end_;
+  last_step_end_ = completed.end;
   for (SequenceUpdate& update :
        scheduler_.postprocess(completed.step, std::move(completed.output))) {
     RequestDelta& delta = outbox_.deltas.emplace_back();
@@ -161,8 +159,8 @@ CoreStats EngineCore::stats() const {
   stats.num_preemptions = static_cast<uint64_t>(scheduler.num_preemptions);
   stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
-  stats.model_ns = runner_.model_ns();
-  stats.busy_ns = busy_ns_;
+  stats.execute_ns = static_cast<uint64_t>(execute_time_.count());
+  stats.device_wait_ns = static_cast<uint64_t>(device_wait_time_.count());
   return stats;
 }
 

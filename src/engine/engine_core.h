@@ -6,7 +6,9 @@
 // tokens of step n still unknown, and waits in the runner's queue when step n ends.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <zmq.hpp>
 
 #include "config/resolve.h"
@@ -55,7 +57,10 @@ class EngineCore {
   StepOutput outbox_;  // deltas not sent yet
   bool stopping_ = false;
   uint64_t num_steps_ = 0;
-  uint64_t busy_ns_ = 0;
+  std::chrono::nanoseconds execute_time_{0};
+  std::chrono::nanoseconds device_wait_time_{0};
+  // End of the last step, unless the core has been idle since.
+  std::optional<RunnerThread::Clock::time_point> last_step_end_;
 };
 
 }  // namespace atom

@@ -60,8 +60,8 @@ struct CoreStats {
   uint64_t num_preemptions = 0;
   uint64_t prefix_cache_queries = 0;  // prompt tokens looked up
   uint64_t prefix_cache_hits = 0;     // prompt tokens found
-  uint64_t model_ns = 0;              // time the runner was executing steps
-  uint64_t busy_ns = 0;               // time the core had work, the runner's included
+  uint64_t execute_ns = 0;            // time the device was executing steps
+  uint64_t device_wait_ns = 0;        // time it waited for the next step while there was work
 };
 
 struct StepOutput {

@@ -1,7 +1,5 @@
 #include "engine/runner_thread.h"
 
-#include <chrono>
-
 #include "base/check.h"
 
 namespace atom {
@@ -38,7 +36,6 @@ RunnerThread::Completed RunnerThread::wait() {
 }
 
 void RunnerThread::loop() {
-  using Clock = std::chrono::steady_clock;
   for (;;) {
     SchedulerOutput step;
     {
@@ -50,11 +47,10 @@ void RunnerThread::loop() {
     }
     const Clock::time_point begin = Clock::now();
     ModelRunnerOutput output = runner_->execute(step);
-    const auto took = std::chrono::nanoseconds(Clock::now() - begin).count();
-    model_ns_.fetch_add(static_cast<uint64_t>(took), std::memory_order_relaxed);
+    const Clock::time_point end = Clock::now();
     {
       const std::lock_guard lock(mutex_);
-      done_.push_back({std::move(step), std::move(output)});
+      done_.push_back({std::move(step), std::move(output), begin, end});
     }
     completed_.notify_one();
   }

@@ -1,6 +1,7 @@
 // The thread that owns a ModelRunner: executes steps in the order they are submitted.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -21,24 +22,24 @@ class RunnerThread {
 
   void submit(SchedulerOutput step);
 
+  using Clock = std::chrono::steady_clock;
   struct Completed {
     SchedulerOutput step;
     ModelRunnerOutput output;
+    Clock::time_point begin;  // of its execution
+    Clock::time_point end;
   };
   // The oldest submitted step that was not collected yet; waits until it is done.
   Completed wait();
 
   // Steps submitted and not collected.
   size_t num_in_flight() const { return num_in_flight_; }
-  // Time spent executing.
-  uint64_t model_ns() const { return model_ns_.load(std::memory_order_relaxed); }
 
  private:
   void loop();
 
   std::unique_ptr<ModelRunner> runner_;
   size_t num_in_flight_ = 0;  // of the submitting thread
-  std::atomic<uint64_t> model_ns_{0};
 
   std::mutex mutex_;
   std::condition_variable submitted_;

@@ -1,5 +1,5 @@
-// Attention by variant in bfloat16, one thread, 16 heads of 128 over 8 KV heads: prefill in causal
-// FLOP/s, decode in bytes of keys and values per second.
+// Attention by variant, heads of 128 over 8 KV heads: prefill on one thread in causal FLOP/s,
+// decode in bytes of keys and values per second.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -9,17 +9,16 @@
 namespace atom::ops {
 namespace {
 
-constexpr int64_t kNumHeads = 16, kNumKvHeads = 8, kHeadDim = 128, kBlockSize = 16;
+constexpr int64_t kNumKvHeads = 8, kHeadDim = 128, kBlockSize = 16;
 
-AttentionParams make_params(int64_t num_sequences,
-                            int64_t num_queries,
-                            int64_t context,
-                            DType dtype) {
+AttentionParams make_params(
+    int64_t num_sequences, int64_t num_queries, int64_t context, DType dtype, int64_t group = 2) {
+  const int64_t num_heads = kNumKvHeads * group;
   const int64_t blocks = (context + kBlockSize - 1) / kBlockSize;
   const Shape cache{num_sequences * blocks, kBlockSize, kNumKvHeads, kHeadDim};
   AttentionParams params;
-  params.q = Tensor::zeros({num_sequences * num_queries, kNumHeads, kHeadDim}, dtype);
-  params.out = Tensor::zeros({num_sequences * num_queries, kNumHeads, kHeadDim}, dtype);
+  params.q = Tensor::zeros({num_sequences * num_queries, num_heads, kHeadDim}, dtype);
+  params.out = Tensor::zeros({num_sequences * num_queries, num_heads, kHeadDim}, dtype);
   params.k_cache = Tensor::zeros(cache, dtype);
   params.v_cache = Tensor::zeros(cache, dtype);
   params.block_tables = Tensor::zeros({num_sequences, blocks}, DType::kInt32);
@@ -40,8 +39,11 @@ AttentionParams make_params(int64_t num_sequences,
   return params;
 }
 
-bool run(benchmark::State& state, const char* variant, const AttentionParams& params) {
-  ThreadPool pool(1);
+bool run(benchmark::State& state,
+         const char* variant,
+         const AttentionParams& params,
+         int num_threads) {
+  ThreadPool pool(num_threads);
   Workspace scratch(1 << 20);
   for (auto _ : state) {
     if (!attention_by(variant, Stream(&pool), params, scratch)) {
@@ -54,15 +56,17 @@ bool run(benchmark::State& state, const char* variant, const AttentionParams& pa
 
 void prefill(benchmark::State& state, const char* variant, DType dtype) {
   const int64_t n = state.range(0);
-  if (!run(state, variant, make_params(1, n, n, dtype))) return;
-  const double flops = 4.0 * kNumHeads * kHeadDim * static_cast<double>(n * (n + 1) / 2);
+  if (!run(state, variant, make_params(1, n, n, dtype), 1)) return;
+  const double flops = 4.0 * 2 * kNumKvHeads * kHeadDim * static_cast<double>(n * (n + 1) / 2);
   state.counters["flops"] = benchmark::Counter(flops * static_cast<double>(state.iterations()),
                                                benchmark::Counter::kIsRate);
 }
 
+// Arguments: sequences, context, query heads per KV head, threads.
 void decode(benchmark::State& state, const char* variant, DType dtype) {
-  const AttentionParams params = make_params(state.range(0), 1, state.range(1), dtype);
-  if (!run(state, variant, params)) return;
+  const AttentionParams params =
+      make_params(state.range(0), 1, state.range(1), dtype, state.range(2));
+  if (!run(state, variant, params, static_cast<int>(state.range(3)))) return;
   state.SetBytesProcessed(state.iterations() * 2 * params.k_cache.num_bytes());
 }
 
@@ -71,11 +75,27 @@ BENCHMARK_CAPTURE(prefill, avx512_f32, "avx512", DType::kFloat32)->Arg(512);
 BENCHMARK_CAPTURE(prefill, avx2_bf16, "avx2", DType::kBFloat16)->Arg(512);
 BENCHMARK_CAPTURE(prefill, reference_bf16, "reference", DType::kBFloat16)->Arg(512);
 BENCHMARK_CAPTURE(decode, avx512_bf16, "avx512", DType::kBFloat16)
-    ->Args({1, 16})
-    ->Args({1, 1024})
-    ->Args({64, 1024});
-BENCHMARK_CAPTURE(decode, avx512_f32, "avx512", DType::kFloat32)->Args({64, 1024});
-BENCHMARK_CAPTURE(decode, avx2_bf16, "avx2", DType::kBFloat16)->Args({64, 1024});
+    ->Args({1, 16, 2, 1})
+    ->Args({1, 512, 2, 1})
+    ->Args({1, 4096, 2, 1})
+    ->Args({16, 512, 2, 1})
+    ->Args({64, 1024, 2, 1})
+    ->Args({64, 1024, 4, 1})
+    ->Args({1, 512, 2, 2})
+    ->Args({1, 4096, 2, 2})
+    ->Args({64, 1024, 2, 2})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(decode, avx512_f32, "avx512", DType::kFloat32)
+    ->Args({1, 512, 2, 1})
+    ->Args({64, 1024, 2, 1})
+    ->Args({1, 512, 2, 2})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(decode, avx512_f16, "avx512", DType::kFloat16)
+    ->Args({64, 1024, 2, 1})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(decode, avx2_bf16, "avx2", DType::kBFloat16)
+    ->Args({64, 1024, 2, 1})
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace atom::ops

@@ -20,6 +20,7 @@ struct BFloat16Math {
     return (__m512bh)_mm512_set1_epi32(pair);
   }
   static Packed load_packed(const uint16_t* p) { return (__m512bh)_mm512_loadu_si512(p); }
+  static Packed packed(__m512 units) { return (__m512bh)_mm512_castps_si512(units); }
   static __m512 multiply_add(Packed a, Packed b, __m512 c) { return _mm512_dpbf16_ps(c, a, b); }
   static void store_weights(uint16_t* p, __m512 weights) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(weights));
@@ -33,6 +34,16 @@ struct BFloat16Math {
   }
   static void copy_operands(const BFloat16Bits* from, int64_t size, uint16_t* to) {
     memcpy(to, from, size * sizeof(uint16_t));
+  }
+  // 32 elements of two rows as pairs (row 0, row 1).
+  template <typename T>
+  static inline __attribute__((always_inline)) void load_values(const char* const* rows,
+                                                                int64_t dim,
+                                                                Packed* values) {
+    const __m512i even = _mm512_loadu_si512(rows[0] + 2 * dim);
+    const __m512i odd = _mm512_loadu_si512(rows[1] + 2 * dim);
+    values[0] = (__m512bh)_mm512_permutex2var_epi16(even, pair_order(0), odd);
+    values[1] = (__m512bh)_mm512_permutex2var_epi16(even, pair_order(16), odd);
   }
   // Two rows as pairs (row 0, row 1), padded with zeros to 16 pairs.
   template <typename T>

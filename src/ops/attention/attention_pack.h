@@ -44,18 +44,18 @@ void locate_tokens(const AttentionArgs& args,
   }
 }
 
-// Fetches `size` bytes, from `offset` on, of each of a tile's tokens in the order of memory, a few
+// Fetches `size` bytes, from `offset` on, of each of some tokens in the order of memory, a few
 // cache lines at a time: a burst would hold up the loads behind it.
 class TokenPrefetch {
  public:
   __attribute__((always_inline))
-  TokenPrefetch(const char* const* tokens, int64_t offset, int64_t size)
-      : tokens_(tokens), offset_(offset), size_(size) {}
+  TokenPrefetch(const char* const* tokens, int64_t num_tokens, int64_t offset, int64_t size)
+      : tokens_(tokens), num_tokens_(num_tokens), offset_(offset), size_(size) {}
 
   __attribute__((always_inline)) void advance(int64_t num_bytes) {
     for (; num_bytes > 0; num_bytes -= 64, line_ += 64) {
       if (line_ >= end_) {
-        if (token_ == kAttentionTileKeys || tokens_[token_] == nullptr) return;
+        if (token_ == num_tokens_ || tokens_[token_] == nullptr) return;
         line_ = tokens_[token_++] + offset_;
         end_ = line_ + size_;
       }
@@ -65,6 +65,7 @@ class TokenPrefetch {
 
  private:
   const char* const* tokens_;
+  int64_t num_tokens_;
   int64_t offset_;
   int64_t size_;
   int64_t token_ = 0;
@@ -72,13 +73,13 @@ class TokenPrefetch {
   const char* end_ = nullptr;
 };
 
-// One head's rows of a tile: those of absent tokens read as zero.
-template <typename Math>
+// One head's rows of `kCount` tokens: those of absent tokens read as zero.
+template <int kCount, typename Math>
 void rows_of_head(const char* const* tokens,
                   int64_t offset,
                   const AttentionTiles<Math>& tiles,
                   const char** rows) {
-  for (int i = 0; i < kAttentionTileKeys; ++i) {
+  for (int i = 0; i < kCount; ++i) {
     rows[i] = tokens[i] == nullptr ? tiles.zeros : tokens[i] + offset;
   }
 }
@@ -118,7 +119,7 @@ void pack_keys(AttentionTiles<Math>& tiles,
                TokenPrefetch& prefetch) {
   constexpr int kWidth = Math::Simd::kWidth;
   const char* rows[kAttentionTileKeys];
-  rows_of_head(tokens, offset, tiles, rows);
+  rows_of_head<kAttentionTileKeys>(tokens, offset, tiles, rows);
   const int64_t units = tiles.head_dim / Math::kDepth;
   float* packed = reinterpret_cast<float*>(tiles.keys);
   for (int64_t group = 0; group < num_keys; group += kWidth) {
@@ -138,7 +139,7 @@ void pack_values(AttentionTiles<Math>& tiles,
                  int64_t num_keys,
                  TokenPrefetch& prefetch) {
   const char* rows[kAttentionTileKeys];
-  rows_of_head(tokens, offset, tiles, rows);
+  rows_of_head<kAttentionTileKeys>(tokens, offset, tiles, rows);
   const int64_t row_units = tiles.padded_dim * Math::kDepth;
   for (int64_t i = 0; i < num_keys; i += Math::kDepth) {
     prefetch.advance(Math::kDepth * tiles.head_dim * static_cast<int64_t>(sizeof(T)));

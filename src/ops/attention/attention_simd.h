@@ -2,71 +2,15 @@
 // set includes. The template arguments have internal linkage, and so has every instance.
 #pragma once
 
-#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "ops/attention/attention_direct.h"
 #include "ops/attention/attention_pack.h"
+#include "ops/attention/attention_soften.h"
 #include "ops/attention/attention_tiles.h"
 
 namespace atom::ops {
-
-// Below any score; its differences with scores stay finite.
-constexpr float kAttentionLowest = -1e30f;
-constexpr float kAttentionLog2E = 1.44269504f;
-
-// Keys of the tile that the row at `position` sees, relative to the tile.
-static inline __attribute__((always_inline)) AttentionSpan visible_span(int64_t position,
-                                                                        int64_t sliding_window,
-                                                                        int64_t tile_begin,
-                                                                        int64_t limit) {
-  const int64_t begin = sliding_window == 0 ? 0 : position - sliding_window + 1 - tile_begin;
-  const int64_t end = position + 1 - tile_begin;
-  return {begin < 0 ? 0 : begin, end > limit ? limit : end};
-}
-
-// Scores to weights for rows [row, row + kR) over `vectors` vectors of keys; updates the running
-// largest score and sum, and returns what the rows' outputs shrink by.
-template <typename Math, int kR>
-void soften(
-    AttentionTiles<Math>& tiles, int64_t row, int64_t tile_begin, int64_t vectors, float* shrink) {
-  using Simd = typename Math::Simd;
-  using Float = typename Simd::Float;
-  constexpr int kWidth = Simd::kWidth;
-  constexpr int kTile = kAttentionTileKeys;
-  const Float scale = Simd::set(tiles.scale);
-  alignas(64) float largest[kWidth] = {};
-  alignas(64) float change[kWidth] = {};
-  for (int r = 0; r < kR; ++r) {
-    float* scores = tiles.scores + r * kTile;
-    const AttentionSpan span =
-        visible_span(tiles.positions[row + r], tiles.sliding_window, tile_begin, vectors * kWidth);
-    Float top = Simd::set(tiles.largest[row + r]);
-    for (int64_t n = 0; n < vectors; ++n) {
-      Float score = Simd::mul(Simd::load(scores + n * kWidth), scale);
-      const int64_t begin = span.begin - n * kWidth, end = span.end - n * kWidth;
-      if (begin > 0 || end < kWidth) score = Simd::keep(score, begin, end, Simd::set(-INFINITY));
-      Simd::store(scores + n * kWidth, score);
-      top = Simd::max(top, score);
-    }
-    largest[r] = Simd::largest(top);
-    change[r] = tiles.largest[row + r] - largest[r];
-    tiles.largest[row + r] = largest[r];
-  }
-  Simd::store(shrink, Simd::exp2(Simd::load(change)));
-  for (int r = 0; r < kR; ++r) {
-    const Float top = Simd::set(largest[r]);
-    Float sum = Simd::zero();
-    for (int64_t n = 0; n < vectors; ++n) {
-      const int64_t at = r * kTile + n * kWidth;
-      const Float weight = Simd::exp2(Simd::sub(Simd::load(tiles.scores + at), top));
-      sum = Simd::add(sum, weight);
-      Math::store_weights(tiles.weights + at, weight);
-    }
-    float* sums = tiles.sums + (row + r) * kWidth;
-    Simd::store(sums, Simd::fma(Simd::load(sums), Simd::set(shrink[r]), sum));
-  }
-}
 
 // Rows [row, row + kR) against the packed tile.
 template <typename Math, int kR>
@@ -83,7 +27,7 @@ void attend_rows(AttentionTiles<Math>& tiles, int64_t row, int64_t tile_begin, i
                      nullptr,
                      tiles.scores,
                      kTile);
-  soften<Math, kR>(tiles, row, tile_begin, vectors, shrink);
+  soften<Math, kR>(tiles, row, tile_begin, vectors, tiles.scores, tiles.weights, shrink);
   multiply<Math, kR>(tiles.weights,
                      kTile,
                      tiles.values,
@@ -189,24 +133,17 @@ void finish_rows(const AttentionArgs& args,
   }
 }
 
+// The tiles of a task, packed one head at a time.
 template <typename Math, typename T>
-void attend(const AttentionArgs& args, const AttentionTask& task) {
+void attend_packed(const AttentionArgs& args,
+                   const AttentionTask& task,
+                   int64_t num_rows,
+                   AttentionSpan keys,
+                   AttentionTiles<Math>& tiles) {
   constexpr int kTile = kAttentionTileKeys;
   constexpr int kWidth = Math::Simd::kWidth;
-  const int64_t head_size = args.head_dim * static_cast<int64_t>(sizeof(T));
-  AttentionTiles<Math> tiles;
-  tiles.head_dim = args.head_dim;
-  tiles.padded_dim = (args.head_dim + kWidth - 1) / kWidth * kWidth;
-  tiles.token_size = args.num_kv_heads * head_size;
-  tiles.sliding_window = args.sliding_window;
-  tiles.scale = args.scale * kAttentionLog2E;
-  memset(tiles.zeros, 0, sizeof(tiles.zeros));
-  start_rows<Math, T>(args, task, tiles);
-
   const int32_t* table = args.block_tables + task.sequence * args.block_table_stride;
-  const int64_t num_rows = task.num_queries * (args.num_heads / args.num_kv_heads);
-  const int64_t key_end = tiles.positions[num_rows - 1] + 1;
-  const AttentionSpan keys = {key_end - task.num_keys, key_end};
+  const int64_t head_size = args.head_dim * static_cast<int64_t>(sizeof(T));
   const int64_t first_offset = task.first_kv_head * head_size;
   const int64_t run_size = task.num_kv_heads * head_size;
   AttentionTokens tokens[2];
@@ -218,8 +155,8 @@ void attend(const AttentionArgs& args, const AttentionTask& task) {
     locate_tokens(args, table, tile + kTile, keys, *next, tiles);
     const int64_t left = keys.end - tile < kTile ? keys.end - tile : kTile;
     const int64_t num_keys = (left + kWidth - 1) / kWidth * kWidth;
-    TokenPrefetch next_keys(next->keys, first_offset, run_size);
-    TokenPrefetch next_values(next->values, first_offset, run_size);
+    TokenPrefetch next_keys(next->keys, kTile, first_offset, run_size);
+    TokenPrefetch next_values(next->values, kTile, first_offset, run_size);
     for (int64_t head = 0; head < task.num_kv_heads; ++head) {
       const int64_t offset = first_offset + head * head_size;
       pack_keys<Math, T>(tiles, current->keys, offset, num_keys, next_keys);
@@ -229,6 +166,25 @@ void attend(const AttentionArgs& args, const AttentionTask& task) {
     AttentionTokens* done = current;
     current = next;
     next = done;
+  }
+}
+
+template <typename Math, typename T>
+void attend(const AttentionArgs& args, const AttentionTask& task) {
+  constexpr int kWidth = Math::Simd::kWidth;
+  AttentionTiles<Math> tiles;
+  tiles.head_dim = args.head_dim;
+  tiles.padded_dim = (args.head_dim + kWidth - 1) / kWidth * kWidth;
+  tiles.token_size = args.num_kv_heads * args.head_dim * static_cast<int64_t>(sizeof(T));
+  tiles.sliding_window = args.sliding_window;
+  tiles.scale = args.scale * kAttentionLog2E;
+  memset(tiles.zeros, 0, sizeof(tiles.zeros));
+  start_rows<Math, T>(args, task, tiles);
+  const int64_t num_rows = task.num_queries * (args.num_heads / args.num_kv_heads);
+  const int64_t key_end = tiles.positions[num_rows - 1] + 1;
+  const AttentionSpan keys = {key_end - task.num_keys, key_end};
+  if (!attend_directly<Math, T>(args, task, num_rows, keys, tiles)) {
+    attend_packed<Math, T>(args, task, num_rows, keys, tiles);
   }
   finish_rows<Math, T>(args, task, tiles);
 }
@@ -245,6 +201,7 @@ struct Float32Math {
 
   static Packed broadcast(const float* p) { return Simd::set(*p); }
   static Packed load_packed(const float* p) { return Simd::load(p); }
+  static Packed packed(typename Simd::Float units) { return units; }
   static Packed multiply_add(Packed a, Packed b, Packed c) { return Simd::fma(a, b, c); }
   static void store_weights(float* p, Packed weights) { Simd::store(p, weights); }
 
@@ -261,6 +218,13 @@ struct Float32Math {
     int64_t i = 0;
     for (; i + Simd::kWidth <= size; i += Simd::kWidth) Simd::store(to + i, Simd::load(from + i));
     if (i < size) Simd::store(to + i, size - i, Simd::load(from + i, size - i));
+  }
+  // A vector of one row.
+  template <typename T>
+  static inline __attribute__((always_inline)) void load_values(const char* const* rows,
+                                                                int64_t dim,
+                                                                Packed* values) {
+    values[0] = Simd::load(reinterpret_cast<const T*>(rows[0]) + dim);
   }
   // One row, padded with zeros to whole vectors.
   template <typename T>

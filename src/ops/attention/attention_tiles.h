@@ -11,7 +11,8 @@
 //   Simd, Operand      vectors of float; what is multiplied
 //   kDepth             operands of the inner dimension that one 32-bit unit holds
 //   kRows, kVectors    the largest block of results that registers hold
-//   Packed, broadcast, load_packed, multiply_add, store_weights, unit operations of packing
+//   Packed, broadcast, load_packed, packed, multiply_add, store_weights, load_values, and
+//   unit operations of packing
 #pragma once
 
 #include <stdint.h>
@@ -28,14 +29,14 @@ struct AttentionTiles {
   static constexpr int kMaxDim = kAttentionMaxHeadDim;
   static constexpr int kWidth = Math::Simd::kWidth;
 
-  alignas(64) Operand q[kTaskRows * kMaxDim];        // [row][head_dim]
-  alignas(64) Operand keys[kTile * kMaxDim];         // [head_dim / kDepth][key][kDepth]
-  alignas(64) Operand values[kTile * kMaxDim];       // [key / kDepth][dim][kDepth]
-  alignas(64) Operand weights[Math::kRows * kTile];  // [row][key]
-  alignas(64) float scores[Math::kRows * kTile];     // [row][key]
-  alignas(64) float out[kTaskRows * kMaxDim];        // [row][padded_dim]
-  alignas(64) float sums[kTaskRows * kWidth];        // [row][lane]
-  alignas(64) float largest[kTaskRows];              // base 2
+  alignas(64) Operand q[kTaskRows * kMaxDim];      // [row][head_dim]
+  alignas(64) Operand keys[kTile * kMaxDim];       // [head_dim / kDepth][key][kDepth]
+  alignas(64) Operand values[kTile * kMaxDim];     // [key / kDepth][dim][kDepth]
+  alignas(64) Operand weights[kTaskRows * kTile];  // [row][key]
+  alignas(64) float scores[kTaskRows * kTile];     // [row][key]
+  alignas(64) float out[kTaskRows * kMaxDim];      // [row][padded_dim]
+  alignas(64) float sums[kTaskRows * kWidth];      // [row][lane]
+  alignas(64) float largest[kTaskRows];            // base 2
   alignas(64) char zeros[kMaxDim * sizeof(float)];
   int64_t positions[kTaskRows];
 
