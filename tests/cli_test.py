@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import shutil
 import signal
@@ -135,7 +136,7 @@ class Generate(CommandTest):
         self.assertTrue(result.stdout.startswith("`tar`: "), result.stdout)
         self.assertTrue(result.stdout.endswith("\n"))
         self.assertRegex(result.stderr, r"^prompt tokens: 11, generated: 8, "
-                                        r"time to first token: .* m?s, [0-9.]+ tokens/s\n$")
+                                        r"time to first token: .* [mu]?s, [0-9.]+ tokens/s\n$")
 
     def test_bad_prompt_harms_no_other(self):
         alone = self.expect(atom("generate", MODEL, "tar", "--json", "--max-tokens", "4"), 0)
@@ -150,7 +151,7 @@ class Generate(CommandTest):
         self.assertIn("empty", empty["error"]["message"])
         shown = self.expect(atom("generate", MODEL, "tar", "", "--max-tokens", "4"), 1)
         self.assertIn("prompt 2: the prompt is empty", shown.stderr)
-        self.assertEqual(len(shown.stdout.splitlines()), 1)
+        self.assertEqual(shown.stdout, good["outputs"][0]["text"] + "\n")
 
     def test_prompt_over_the_limit(self):
         result = self.expect(atom("generate", MODEL, "tar " * 40, "--max-model-len", "16"), 1)
@@ -208,7 +209,8 @@ class Generate(CommandTest):
         self.assertNotEqual(texts("1"), texts("2"))
 
     def test_reader_that_goes_away(self):
-        child = subprocess.Popen([ATOM, "generate", MODEL, "--chat", "tar", "--ignore-eos"],
+        child = subprocess.Popen([ATOM, "generate", MODEL, "--chat", "tar", "--ignore-eos",
+                                  "--max-tokens", "1900"],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         child.stdout.read(10)
         child.stdout.close()
@@ -217,7 +219,8 @@ class Generate(CommandTest):
         child.stderr.close()
 
     def test_interrupt(self):
-        child = subprocess.Popen([ATOM, "generate", MODEL, "--chat", "tar", "--ignore-eos"],
+        child = subprocess.Popen([ATOM, "generate", MODEL, "--chat", "tar", "--ignore-eos",
+                                  "--max-tokens", "1900"],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         child.stdout.read(10)
         child.send_signal(signal.SIGINT)
@@ -306,7 +309,8 @@ class ChatOnATerminal(CommandTest):
         here = terminal.read_until("atom> `tar`", here)
         terminal.type("\x03")
         here = terminal.read_until("you> ", here)
-        self.assertRegex(terminal.text, r"generated: \d{1,3}, ")
+        generated = re.search(r"generated: (\d+), ", terminal.text)
+        self.assertLess(int(generated[1]), 1900)
         terminal.type("/clear\n")
         here = terminal.read_until("you> ", here)
         terminal.type("\x04")
