@@ -1,0 +1,377 @@
+#!/usr/bin/env python3
+"""Drives the executable as a user does.
+
+usage: tests/cli_test.py ATOM SOURCE_FOLDER [unittest arguments]
+"""
+import json
+import os
+import pathlib
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ATOM = sys.argv[1]
+ROOT = pathlib.Path(sys.argv[2])
+MODEL = str(ROOT / "models" / "tldr-8m")
+TIMEOUT = 300
+ENGINE_COMMANDS = ("generate", "chat", "bench")
+COMMANDS = ENGINE_COMMANDS + ("plan", "inspect")
+
+
+def atom(*args, stdin=""):
+    return subprocess.run([ATOM, *args], input=stdin, capture_output=True, text=True,
+                          timeout=TIMEOUT)
+
+
+def json_lines(result):
+    # Standard JSON only: Python would take NaN and Infinity.
+    def refuse(constant):
+        raise ValueError(f"not JSON: {constant}")
+    return [json.loads(line, parse_constant=refuse) for line in result.stdout.splitlines()]
+
+
+def config_only(folder, **changes):
+    """A checkpoint of nothing but a config.json, small enough for every machine."""
+    config = json.loads((pathlib.Path(MODEL) / "config.json").read_text())
+    config.update(changes)
+    (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+class CommandTest(unittest.TestCase):
+    def expect(self, result, code):
+        self.assertEqual(result.returncode, code, result.stderr + result.stdout[-2000:])
+        return result
+
+
+class Usage(CommandTest):
+    def test_wrong_option_suggests_the_nearest(self):
+        result = self.expect(atom("generate", MODEL, "tar", "--temprature", "0"), 2)
+        self.assertIn("did you mean --temperature?", result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_wrong_command_suggests_the_nearest(self):
+        result = self.expect(atom("genrate"), 2)
+        self.assertIn("did you mean generate?", result.stderr)
+
+    def test_nothing_is_usage(self):
+        self.expect(atom(), 2)
+        for command in COMMANDS:
+            self.assertIn("CHECKPOINT", self.expect(atom(command), 2).stderr)
+
+    def test_values_out_of_range(self):
+        for option, value in (("--top-p", "0"), ("--top-p", "nan"), ("--temperature", "-1"),
+                              ("--n", "0"), ("--max-tokens", "1.5"), ("--min-p", "2"),
+                              ("--logit-bias", "5"), ("--logit-bias", "5:101"),
+                              ("--repetition-penalty", "0"), ("--presence-penalty", "3"),
+                              ("--frequency-penalty", "-3"), ("--logprobs", "65"),
+                              ("--stop", ""), ("--stop-token-ids", "1,x"), ("--dtype", "int3"),
+                              ("--block-size", "0"), ("--kv-cache-memory", "many")):
+            with self.subTest(option=option, value=value):
+                result = self.expect(atom("generate", MODEL, "tar", option, value), 2)
+                self.assertIn(option, result.stderr)
+
+    def test_help_and_version(self):
+        self.assertRegex(self.expect(atom("--version"), 0).stdout, r"^atom \d+\.\d+\.\d+\n$")
+        overview = self.expect(atom("--help"), 0).stdout
+        for command in COMMANDS:
+            self.assertIn(f"  {command} ", overview)
+            text = self.expect(atom(command, "--help"), 0).stdout
+            self.assertEqual(text, self.expect(atom("help", command), 0).stdout)
+            self.assertLessEqual(max(map(len, text.splitlines())), 100)
+
+    def test_documentation_is_current(self):
+        documented = (ROOT / "docs" / "cli.md").read_text()
+        current = subprocess.run([str(ROOT / "tools" / "document_cli.sh"), ATOM], check=True,
+                                 capture_output=True, text=True).stdout
+        self.assertEqual(documented, current, "run tools/document_cli.sh ATOM > docs/cli.md")
+
+    def test_missing_checkpoint(self):
+        for command in COMMANDS:
+            args = ("tar",) if command == "generate" else ()
+            result = self.expect(atom(command, "/no/such/folder", *args), 1)
+            self.assertIn("/no/such/folder", result.stderr)
+
+    def test_unknown_architecture_lists_the_known(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config_only(folder, architectures=["FooForCausalLM"])
+            result = self.expect(atom("generate", folder, "tar"), 1)
+        self.assertIn("FooForCausalLM", result.stderr)
+        self.assertIn("Qwen3ForCausalLM", result.stderr)
+
+    def test_other_spellings(self):
+        result = atom("generate", "--model", MODEL, "--max_tokens=2", "--no-enable-prefix-caching",
+                      "-tp", "1", "--", "tar")
+        self.expect(result, 0)
+
+
+class Generate(CommandTest):
+    def golden(self, dtype):
+        cases = json.loads((pathlib.Path(MODEL) / "golden_text.json").read_text())[dtype]
+        longest = max(len(case["output_ids"]) for case in cases)
+        result = self.expect(
+            atom("generate", MODEL, "--chat", "--json", "--dtype", dtype, "--max-tokens",
+                 str(longest), "--", *[case["question"] for case in cases]), 0)
+        outputs = json_lines(result)
+        self.assertEqual(len(outputs), len(cases))
+        for case, output in zip(cases, outputs):
+            self.assertEqual(output["prompt_token_ids"], case["prompt_ids"])
+            self.assertEqual(output["outputs"][0]["token_ids"], case["output_ids"])
+
+    def test_golden_answers_float32(self):
+        self.golden("float32")
+
+    def test_golden_answers_bfloat16(self):
+        self.golden("bfloat16")
+
+    def test_one_prompt_streams_and_ends_with_figures(self):
+        result = self.expect(atom("generate", MODEL, "--chat", "tar", "--max-tokens", "8"), 0)
+        self.assertTrue(result.stdout.startswith("`tar`: "), result.stdout)
+        self.assertTrue(result.stdout.endswith("\n"))
+        self.assertRegex(result.stderr, r"^prompt tokens: 11, generated: 8, "
+                                        r"time to first token: .* m?s, [0-9.]+ tokens/s\n$")
+
+    def test_bad_prompt_harms_no_other(self):
+        alone = self.expect(atom("generate", MODEL, "tar", "--json", "--max-tokens", "4"), 0)
+        lines = '{"prompt": "tar"}\n{"prompt_token_ids": [1, 99999]}\nnot JSON\n{"prompt": ""}\n'
+        result = self.expect(
+            atom("generate", MODEL, "--prompts-file", "-", "--json", "--max-tokens", "4",
+                 stdin=lines), 1)
+        good, id_out_of_range, no_json, empty = json_lines(result)
+        self.assertEqual(good["outputs"], json_lines(alone)[0]["outputs"])
+        self.assertIn("99999", id_out_of_range["error"]["message"])
+        self.assertIn("standard input:3", no_json["error"]["message"])
+        self.assertIn("empty", empty["error"]["message"])
+        shown = self.expect(atom("generate", MODEL, "tar", "", "--max-tokens", "4"), 1)
+        self.assertIn("prompt 2: the prompt is empty", shown.stderr)
+        self.assertEqual(len(shown.stdout.splitlines()), 1)
+
+    def test_prompt_over_the_limit(self):
+        result = self.expect(atom("generate", MODEL, "tar " * 40, "--max-model-len", "16"), 1)
+        self.assertIn("max_model_len 16", result.stderr)
+
+    def test_prompts_from_lines_and_standard_input(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("tar\n\ncurl\n")
+            file.flush()
+            result = atom("generate", MODEL, "-", "--prompts-file", file.name, "--json",
+                          "--max-tokens", "1", stdin="git\n")
+        tokens = [line["prompt_token_ids"] for line in json_lines(self.expect(result, 0))]
+        words = json_lines(self.expect(
+            atom("generate", MODEL, "git", "tar", "curl", "--json", "--max-tokens", "1"), 0))
+        self.assertEqual(tokens, [line["prompt_token_ids"] for line in words])
+
+    def test_token_ids_in_and_out(self):
+        golden = json.loads((pathlib.Path(MODEL) / "golden_text.json").read_text())["float32"][0]
+        args = (MODEL, "--skip-tokenizer-init", "--max-tokens", "5", "--dtype", "float32")
+        for spelling in (",".join, " ".join):
+            prompt = spelling(map(str, golden["prompt_ids"]))
+            result = self.expect(atom("generate", *args, prompt), 0)
+            self.assertEqual(list(map(int, result.stdout.split())), golden["output_ids"][:5])
+        result = self.expect(atom("generate", *args, json.dumps(golden["prompt_ids"]), "1,2"), 0)
+        self.assertEqual(list(map(int, result.stdout.splitlines()[0].split())),
+                         golden["output_ids"][:5])
+        self.assertIn("token id", self.expect(atom("generate", *args, "tar"), 1).stderr)
+
+    def test_scores_and_bias(self):
+        result = self.expect(
+            atom("generate", MODEL, "tar", "--json", "--max-tokens", "3", "--logprobs", "2",
+                 "--prompt-logprobs", "1", "--logit-bias", "42:100", "--n", "2"), 0)
+        output = json_lines(result)[0]
+        self.assertEqual(len(output["outputs"]), 2)
+        for answer in output["outputs"]:
+            self.assertEqual(answer["token_ids"], [42, 42, 42])
+            self.assertEqual(len(answer["logprobs"]), 3)
+            self.assertEqual(len(answer["logprobs"][0]["top"]), 2)
+        self.assertEqual(len(output["prompt_logprobs"] or [None]), len(output["prompt_token_ids"]))
+
+    def test_stop(self):
+        whole = self.expect(atom("generate", MODEL, "--chat", "tar", "--max-tokens", "40"), 0)
+        result = self.expect(atom("generate", MODEL, "--chat", "tar", "--json", "--stop",
+                                  "utility", "--stop", "xyzzy"), 0)
+        answer = json_lines(result)[0]["outputs"][0]
+        self.assertEqual(answer["text"], whole.stdout.split("utility")[0])
+        self.assertEqual((answer["finish_reason"], answer["stop_reason"]), ("stop", "utility"))
+
+    def test_seeds(self):
+        def texts(seed):
+            result = atom("generate", MODEL, "tar", "curl", "--json", "--temperature", "2",
+                          "--max-tokens", "12", "--seed", seed)
+            return [line["outputs"][0]["token_ids"] for line in json_lines(self.expect(result, 0))]
+        self.assertEqual(texts("1"), texts("1"))
+        self.assertNotEqual(texts("1"), texts("2"))
+
+    def test_reader_that_goes_away(self):
+        child = subprocess.Popen([ATOM, "generate", MODEL, "--chat", "tar", "--ignore-eos"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child.stdout.read(10)
+        child.stdout.close()
+        self.assertEqual(child.wait(TIMEOUT), 1)
+        self.assertEqual(child.stderr.read(), b"")
+        child.stderr.close()
+
+    def test_interrupt(self):
+        child = subprocess.Popen([ATOM, "generate", MODEL, "--chat", "tar", "--ignore-eos"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child.stdout.read(10)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=TIMEOUT)
+        self.assertEqual(child.returncode, 130)
+
+
+class Chat(CommandTest):
+    def test_piped(self):
+        result = self.expect(
+            atom("chat", MODEL, "--max-tokens", "8", stdin="tar\n/clear\ntar\n/nonsense\n"), 1)
+        first, second = result.stdout.splitlines()
+        self.assertEqual(first, second)
+        self.assertTrue(first.startswith("`tar`: "))
+        self.assertIn("/nonsense", result.stderr)
+
+    def test_turns_are_remembered(self):
+        once = self.expect(atom("chat", MODEL, "--max-tokens", "4", stdin="tar\n"), 0)
+        twice = self.expect(
+            atom("chat", MODEL, "--max-tokens", "4", "--max-model-len", "24",
+                 stdin="tar\ntar\n/clear\ntar\n"), 1)
+        self.assertEqual(twice.stdout.splitlines(), once.stdout.splitlines() * 2)
+        self.assertIn("/clear", twice.stderr)
+
+    def test_template_of_a_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write("{% for m in messages %}{{ m.content }}{{ extra }}{% endfor %}")
+            file.flush()
+            args = ("--chat-template", file.name, "--chat-template-kwargs", '{"extra": "!"}')
+            result = self.expect(atom("generate", MODEL, "--chat", "tar", "--json",
+                                      "--max-tokens", "1", *args), 0)
+        plain = self.expect(atom("generate", MODEL, "tar!", "--json", "--max-tokens", "1"), 0)
+        self.assertEqual(json_lines(result)[0]["prompt_token_ids"],
+                         json_lines(plain)[0]["prompt_token_ids"])
+
+
+class Terminal:
+    """A child on a pseudo-terminal."""
+
+    def __init__(self, *args):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ["NO_COLOR"] = "1"
+            os.execv(ATOM, [ATOM, *args])
+        self.text = ""
+
+    def read_until(self, wanted, start=0):
+        """Waits for `wanted` behind `start` and returns where it ends."""
+        deadline = time.monotonic() + TIMEOUT
+        while wanted not in self.text[start:]:
+            left = deadline - time.monotonic()
+            if left < 0 or not select.select([self.fd], [], [], left)[0]:
+                raise AssertionError(f"no {wanted!r} in {self.text!r}")
+            try:
+                chunk = os.read(self.fd, 4096)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise AssertionError(f"ended without {wanted!r}: {self.text!r}")
+            self.text += chunk.decode(errors="replace")
+        return self.text.index(wanted, start) + len(wanted)
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def exit_code(self):
+        deadline = time.monotonic() + TIMEOUT
+        while time.monotonic() < deadline:
+            if select.select([self.fd], [], [], 0.05)[0]:
+                try:
+                    os.read(self.fd, 4096)
+                except OSError:
+                    pass
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+        raise AssertionError("does not end")
+
+
+class ChatOnATerminal(CommandTest):
+    def test_ctrl_c_stops_the_answer_and_not_the_program(self):
+        terminal = Terminal("chat", MODEL, "--ignore-eos", "--max-tokens", "1900")
+        here = terminal.read_until("you> ")
+        terminal.type("tar\n")
+        here = terminal.read_until("atom> `tar`", here)
+        terminal.type("\x03")
+        here = terminal.read_until("you> ", here)
+        self.assertRegex(terminal.text, r"generated: \d{1,3}, ")
+        terminal.type("/clear\n")
+        here = terminal.read_until("you> ", here)
+        terminal.type("\x04")
+        self.assertEqual(terminal.exit_code(), 0)
+
+    def test_ctrl_c_at_the_prompt_leaves(self):
+        terminal = Terminal("chat", MODEL)
+        terminal.read_until("you> ")
+        terminal.type("\x03")
+        self.assertEqual(terminal.exit_code(), 0)
+
+
+class Plans(CommandTest):
+    def test_plan(self):
+        plan = json_lines(self.expect(atom("plan", MODEL, "--json"), 0))[0]
+        self.assertEqual(plan["total"], plan["weights"] + plan["activations"] +
+                         plan["step_inputs"] + plan["kv_cache"])
+        self.assertIn("KV cache", self.expect(atom("plan", MODEL), 0).stdout)
+
+    def test_plan_that_does_not_fit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config_only(folder, num_hidden_layers=4000, layer_types=None, hidden_size=16384,
+                        intermediate_size=65536)
+            self.assertIn("does not fit", self.expect(atom("plan", folder), 1).stderr)
+
+    def test_inspect(self):
+        report = json_lines(self.expect(atom("inspect", MODEL, "--json", "--tensors"), 0))[0]
+        self.assertEqual(report["architecture"], "Qwen3ForCausalLM")
+        self.assertGreater(len(report["tensors"]), 50)
+        table = self.expect(atom("inspect", MODEL, "--tensors"), 0).stdout
+        self.assertIn("model.embed_tokens.weight", table)
+
+    def test_inspect_counts_what_is_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+            config_only(folder, num_hidden_layers=9, layer_types=None)
+            result = self.expect(atom("inspect", folder), 1)
+        self.assertIn("layers.8", result.stderr)
+
+
+class Bench(CommandTest):
+    def test_latency_without_weights(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config_only(folder, num_hidden_layers=2, layer_types=None)
+            path = folder + "/result.json"
+            result = self.expect(
+                atom("bench", "latency", folder, "--load-dummy", "--input-len", "8",
+                     "--output-len", "4", "--batch-size", "2", "--num-iters", "2", "--dtype",
+                     "float32", "--output-json", path), 0)
+            report = json.loads(pathlib.Path(path).read_text())
+        self.assertIn("latency", result.stdout)
+        measured = report["results"][0]
+        self.assertEqual((measured["batch_size"], len(measured["samples"])), (2, 2))
+        self.assertEqual(len(report["roofs"]), 3)
+        for name in ("decode_step", "time_to_first_token", "decode_share_of_bound",
+                     "prefill_share_of_peak"):
+            self.assertGreater(measured[name], 0)
+
+    def test_throughput(self):
+        result = self.expect(
+            atom("bench", MODEL, "--mode", "throughput", "--num-prompts", "9", "--input-len", "5",
+                 "--output-len", "3", "--num-iters", "1", "--warmup", "0", "--max-num-seqs", "4"),
+            0)
+        self.assertIn("throughput", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
