@@ -1,5 +1,7 @@
 #include "layers/parallel_lm_head.h"
 
+#include "layers/quant/pack_parameter.h"
+
 namespace atom {
 
 ParallelLMHead::ParallelLMHead(const BuildContext& build, const VocabParallelEmbedding* tied)
@@ -13,8 +15,7 @@ ParallelLMHead::ParallelLMHead(const BuildContext& build, const VocabParallelEmb
 
 Status ParallelLMHead::finish_load(const Stream& stream) {
   if (tied_ != nullptr) return {};
-  packed_ = ops::pack_linear_weight(stream, weight_->data());
-  weight_->release();
+  packed_ = pack_parameter(stream, weight_.get());
   return {};
 }
 

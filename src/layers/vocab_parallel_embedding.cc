@@ -1,5 +1,6 @@
 #include "layers/vocab_parallel_embedding.h"
 
+#include "layers/quant/pack_parameter.h"
 #include "ops/embedding/embedding.h"
 
 namespace atom {
@@ -15,8 +16,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const BuildContext& build, bool t
 
 Status VocabParallelEmbedding::finish_load(const Stream& stream) {
   if (!tied_to_head_) return {};
-  packed_ = ops::pack_linear_weight(stream, weight_.data());
-  weight_.release();
+  packed_ = pack_parameter(stream, &weight_);
   return {};
 }
 

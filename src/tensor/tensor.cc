@@ -131,6 +131,14 @@ std::string Tensor::to_string() const {
   return std::string(dtype_name(dtype_)) + shape_.to_string();
 }
 
+void discard_content(const Tensor& tensor) {
+  CHECK(tensor.is_contiguous());
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.raw_data());
+  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t last = (begin + tensor.num_bytes()) / kHugePage * kHugePage;
+  if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 void copy_convert(const Tensor& source, const Tensor& target) {
   CHECK(source.shape() == target.shape());
   CHECK((source.stride(-1) == 1 || source.size(-1) <= 1));

@@ -94,6 +94,10 @@ class Tensor {
   std::shared_ptr<const void> owner_;
 };
 
+// Gives the memory of a contiguous tensor back to the system, as far as it fills whole pages: its
+// content is lost, the tensor stays valid. For sources that are consumed piece by piece.
+void discard_content(const Tensor& tensor);
+
 // Element by element from `source` to `target` of the same shape, rounding to the target's dtype
 // (float32, float16, bfloat16 in any combination; otherwise equal dtypes). Both may be strided; the
 // last dimension must be contiguous in both. Runs on the calling thread.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "tensor/tensor_check.h"
@@ -53,6 +54,17 @@ TEST(Tensor, CopyConvertsBetweenStridedTensors) {
   copy_convert(source.narrow(1, 2, 3), target);
   EXPECT_EQ(to_float(target.data<BFloat16>()[0]), 2.0f);
   EXPECT_EQ(to_float(target.data<BFloat16>()[5]), 9.0f);
+}
+
+TEST(Tensor, DiscardedContentLeavesTheTensorUsable) {
+  const Tensor large = Tensor::empty({8 << 20}, DType::kUInt8);
+  std::memset(large.raw_data(), 7, large.num_bytes());
+  discard_content(large.narrow(0, 1 << 20, 6 << 20));
+  EXPECT_EQ(large.data<uint8_t>()[0], 7);
+  EXPECT_EQ(large.data<uint8_t>()[3 << 20], 0);
+  EXPECT_EQ(large.data<uint8_t>()[(8 << 20) - 1], 7);
+  large.data<uint8_t>()[3 << 20] = 9;
+  EXPECT_EQ(large.data<uint8_t>()[3 << 20], 9);
 }
 
 TEST(Workspace, MeasuringAndRealOnesAgree) {

@@ -1,5 +1,7 @@
 #include "layers/quant/unquantized.h"
 
+#include "layers/quant/pack_parameter.h"
+
 namespace atom {
 namespace {
 
@@ -23,8 +25,7 @@ UnquantizedLinearMethod::UnquantizedLinearMethod(DType dtype, const LinearPartit
 }
 
 Status UnquantizedLinearMethod::finish_load(const Stream& stream) {
-  packed_ = ops::pack_linear_weight(stream, weight_.data());
-  weight_.release();
+  packed_ = pack_parameter(stream, &weight_);
   return {};
 }
 
