@@ -104,6 +104,9 @@ void SamplingFlags::add_shaping(std::vector<Option>* options) {
       "generation_config.json's, else 0",
       "Leave out tokens less likely than this part of the likeliest one's probability; 0 is off.",
       [](SamplingParams* p, float value) { p->min_p = value; }));
+}
+
+void SamplingFlags::add_penalties(std::vector<Option>* options) {
   options->push_back(
       number<float>("--presence-penalty",
                     -2,
@@ -235,6 +238,7 @@ void SamplingFlags::add_scores(std::vector<Option>* options) {
 std::vector<Option> SamplingFlags::options(bool for_generate) {
   std::vector<Option> options;
   add_shaping(&options);
+  add_penalties(&options);
   add_length(&options);
   add_stops(&options);
   if (for_generate) add_scores(&options);

@@ -36,6 +36,7 @@ class SamplingFlags {
                 std::function<void(SamplingParams*, T)> assign);
   Option toggle(std::string name, bool SamplingParams::*field, bool fallback, std::string help);
   void add_shaping(std::vector<Option>* options);
+  void add_penalties(std::vector<Option>* options);
   void add_length(std::vector<Option>* options);
   void add_stops(std::vector<Option>* options);
   void add_scores(std::vector<Option>* options);
