@@ -1,7 +1,5 @@
 #include "base/memory_info.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -49,14 +47,6 @@ int64_t system_available() {
 
 int64_t available_memory() {
   return std::min(system_available(), cgroup_available());
-}
-
-int64_t resident_memory() {
-  std::ifstream file("/proc/self/statm");
-  int64_t total = 0;
-  int64_t resident = 0;
-  file >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace atom

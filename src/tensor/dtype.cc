@@ -57,9 +57,4 @@ Result<DType> parse_safetensors_dtype(std::string_view name) {
       "unsupported tensor dtype '{}': atom reads F32, F16, BF16, F8_E4M3, I8, U8, I32, I64", name);
 }
 
-bool is_floating_point(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16 ||
-         dtype == DType::kFloat8E4M3;
-}
-
 }  // namespace atom

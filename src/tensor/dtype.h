@@ -32,6 +32,4 @@ Result<DType> parse_dtype(std::string_view name);
 Result<DType> parse_safetensors_dtype(std::string_view name);
 const char* safetensors_dtype_name(DType dtype);
 
-bool is_floating_point(DType dtype);
-
 }  // namespace atom
