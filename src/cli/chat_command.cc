@@ -39,15 +39,14 @@ int run_chat(ChatOptions* options, std::vector<std::string> arguments) {
     return start_engine(options->config);
   }();
   if (!engine.ok()) return fail(engine.status());
-  const Result<GenerationConfig> generation_config = generation_config_of(**engine);
-  if (!generation_config.ok()) return fail(generation_config.status());
   Result<ChatPrompt> chat = ChatPrompt::create(engine->get(), options->chat_template_kwargs);
   if (!chat.ok()) return fail(chat.status());
-  ChatLoop loop(engine->get(),
-                *std::move(chat),
-                options->sampling.apply((*engine)->default_sampling(), *generation_config),
-                options->system,
-                &interrupts);
+  ChatLoop loop(
+      engine->get(),
+      *std::move(chat),
+      options->sampling.apply((*engine)->default_sampling(), (*engine)->generation_config()),
+      options->system,
+      &interrupts);
   return loop.run();
 }
 

@@ -48,9 +48,7 @@ class GenerateRun {
       : options_(options), engine_(std::move(engine)) {}
 
   int run(const std::vector<PromptEntry>& entries) {
-    const Result<GenerationConfig> generation_config = generation_config_of(*engine_);
-    if (!generation_config.ok()) return fail(generation_config.status());
-    sampling_ = options_.sampling.apply(engine_->default_sampling(), *generation_config);
+    sampling_ = options_.sampling.apply(engine_->default_sampling(), engine_->generation_config());
     if (options_.chat) {
       Result<ChatPrompt> chat = ChatPrompt::create(engine_.get(), options_.chat_template_kwargs);
       if (!chat.ok()) return fail(chat.status());

@@ -46,9 +46,4 @@ Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config) {
   });
 }
 
-Result<GenerationConfig> generation_config_of(const LLMEngine& engine) {
-  const ResolvedConfig& config = engine.config();
-  return load_generation_config(config.engine.model.model, config.model.vocab_size);
-}
-
 }  // namespace atom::cli

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "config/generation_config.h"
 #include "engine/llm_engine.h"
 
 namespace atom::cli {
@@ -23,8 +22,5 @@ Status apply_log_level(const EngineConfig& config);
 
 // With a progress bar on a terminal.
 Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config);
-
-// Of the engine's checkpoint.
-Result<GenerationConfig> generation_config_of(const LLMEngine& engine);
 
 }  // namespace atom::cli

@@ -59,6 +59,7 @@ class LLMEngine {
   SamplingParams default_sampling() const;
 
   const ResolvedConfig& config() const { return config_; }
+  const GenerationConfig& generation_config() const { return generation_config_; }
   const CoreReady& memory() const { return manager_->ready(); }
   // Null under skip_tokenizer_init.
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }

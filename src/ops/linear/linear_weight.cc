@@ -200,8 +200,9 @@ LinearWeight make_linear_weight(int64_t out_features,
                                 int64_t in_features,
                                 DType dtype,
                                 WeightLayout layout) {
-  const Shape shape = data_shape(out_features, in_features, dtype, layout);
-  return {Tensor::empty(shape, dtype), out_features, in_features, layout};
+  LinearWeight weight = linear_weight_meta(out_features, in_features, dtype, layout);
+  weight.data = Tensor::empty(weight.data.shape(), dtype);
+  return weight;
 }
 
 void pack_rows(const Stream& stream,
