@@ -1,6 +1,9 @@
 #include "base/env.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <initializer_list>
 #include <string_view>
 
 #include "base/log.h"
@@ -14,11 +17,47 @@ std::string get_string(const char* name) {
 }
 
 bool get_bool(const char* name) {
-  const std::string value = get_string(name);
-  if (value.empty() || value == "0" || value == "false") return false;
-  if (value == "1" || value == "true") return true;
+  std::string value = get_string(name);
+  std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  for (const char* no : {"", "0", "false", "no", "off"}) {
+    if (value == no) return false;
+  }
+  for (const char* yes : {"1", "true", "yes", "on"}) {
+    if (value == yes) return true;
+  }
   log::warning("{}='{}' is not a boolean (0, 1, false, true): taken as 0", name, value);
   return false;
+}
+
+// "~/models" -> "/home/someone/models"
+std::string expand_home(const std::string& path, const std::string& home) {
+  if (path == "~") return home;
+  return path.starts_with("~/") ? home + path.substr(1) : path;
+}
+
+void read_hub(Env* env) {
+  const auto first = [](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (std::string value = get_string(name); !value.empty()) return value;
+    }
+    return std::string();
+  };
+  const std::string home = get_string("HOME");
+  std::string hf_home = expand_home(get_string("HF_HOME"), home);
+  if (hf_home.empty()) {
+    std::string cache = expand_home(get_string("XDG_CACHE_HOME"), home);
+    if (cache.empty() && !home.empty()) cache = home + "/.cache";
+    if (!cache.empty()) hf_home = cache + "/huggingface";
+  }
+  env->hf_endpoint = get_string("HF_ENDPOINT");
+  env->hf_token = first({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"});
+  env->hf_token_path = expand_home(get_string("HF_TOKEN_PATH"), home);
+  if (env->hf_token_path.empty() && !hf_home.empty()) env->hf_token_path = hf_home + "/token";
+  env->hf_hub_cache = expand_home(first({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}), home);
+  if (env->hf_hub_cache.empty() && !hf_home.empty()) env->hf_hub_cache = hf_home + "/hub";
+  env->hf_hub_offline = get_bool("HF_HUB_OFFLINE") || get_bool("TRANSFORMERS_OFFLINE");
 }
 
 int get_int(const char* name, int min, int max) {
@@ -38,7 +77,12 @@ Env read_env() {
   env.op_variant = get_string("ATOM_OP_VARIANT");
   env.num_threads = get_int("ATOM_NUM_THREADS", 1, 1024);
   env.log_level = get_string("ATOM_LOG_LEVEL");
+  env.log_format = get_string("ATOM_LOG_FORMAT");
+  env.api_key = get_string("ATOM_API_KEY");
   env.no_color = !get_string("NO_COLOR").empty();
+  env.openai_api_key = get_string("OPENAI_API_KEY");
+  env.runtime_folder = get_string("XDG_RUNTIME_DIR");
+  read_hub(&env);
   return env;
 }
 

@@ -17,8 +17,29 @@ struct Env {
   int num_threads = 0;
   // ATOM_LOG_LEVEL: debug, info, warning, error or off.
   std::string log_level;
+  // ATOM_LOG_FORMAT: text or json.
+  std::string log_format;
+  // ATOM_API_KEY: the key that clients of `serve` must send; empty: none.
+  std::string api_key;
   // NO_COLOR (no-color.org): terminal output without colours.
   bool no_color = false;
+  // OPENAI_API_KEY: what `bench serve` shows a server that asks for a key.
+  std::string openai_api_key;
+  // XDG_RUNTIME_DIR: a folder of this user for sockets; empty when unset.
+  std::string runtime_folder;
+
+  // The model hub, with the names and defaults that huggingface_hub gives them.
+  // HF_ENDPOINT: URL of the hub; empty: the public one.
+  std::string hf_endpoint;
+  // HF_TOKEN, else HUGGING_FACE_HUB_TOKEN: proof of who downloads; empty: hf_token_path.
+  std::string hf_token;
+  // HF_TOKEN_PATH, else $HF_HOME/token: the file that holds the token when HF_TOKEN does not.
+  std::string hf_token_path;
+  // HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else $HF_HOME/hub; HF_HOME is
+  // ~/.cache/huggingface when unset. Empty: there is no home folder.
+  std::string hf_hub_cache;
+  // HF_HUB_OFFLINE=1, or TRANSFORMERS_OFFLINE=1: use the cache only.
+  bool hf_hub_offline = false;
 };
 
 const Env& env();

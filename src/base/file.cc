@@ -9,22 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/file_descriptor.h"
+
 namespace atom {
 namespace {
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // The size of an open regular file.
 Result<size_t> regular_file_size(const FileDescriptor& file, const std::string& path) {

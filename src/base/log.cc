@@ -1,15 +1,29 @@
 #include "base/log.h"
 
+#include <fmt/chrono.h>
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <string>
+
+#include "base/utf8.h"
 
 namespace atom::log {
 namespace {
 
+constexpr const char* kTextPattern = "%^%L%$ %H:%M:%S.%e %v";
+
+std::atomic<Format> current_format{Format::kText};
+
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto created = spdlog::stderr_color_mt("atom");
-    created->set_pattern("%^%L%$ %H:%M:%S.%e %v");
+    created->set_pattern(kTextPattern);
     created->set_level(spdlog::level::warn);
     return created;
   }();
@@ -32,6 +46,77 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
+std::string utc_now() {
+  const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)),
+                     (now - seconds).count());
+}
+
+// Valid UTF-8 without control characters, so that no text can pass for another line.
+void append_escaped(std::string_view text, bool quoted, std::string* out) {
+  for (const char c : to_valid_utf8(text)) {
+    if (quoted && (c == '"' || c == '\\')) {
+      *out += {'\\', c};
+    } else if (c == '\n') {
+      *out += "\\n";
+    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) {
+      *out += fmt::format("\\u{:04x}", c);
+    } else {
+      *out += c;
+    }
+  }
+}
+
+void append_quoted(std::string_view text, std::string* out) {
+  *out += '"';
+  append_escaped(text, true, out);
+  *out += '"';
+}
+
+void append_json(const Field::Value& value, std::string* out) {
+  if (const auto* text = std::get_if<std::string_view>(&value)) {
+    append_quoted(*text, out);
+  } else if (const auto* number = std::get_if<double>(&value)) {
+    *out += std::isfinite(*number) ? fmt::format("{}", *number) : "null";
+  } else {
+    std::visit([out](auto plain) { *out += fmt::format("{}", plain); }, value);
+  }
+}
+
+std::string json_line(Level level, std::string_view message, std::span<const Field> fields) {
+  std::string line =
+      fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"message\":", utc_now(), level_name(level));
+  append_quoted(message, &line);
+  for (const Field& field : fields) {
+    line += ',';
+    append_quoted(field.name(), &line);
+    line += ':';
+    append_json(field.value(), &line);
+  }
+  return line + '}';
+}
+
+// Values of plain characters stand without quotes.
+std::string text_line(std::string_view message, std::span<const Field> fields) {
+  std::string line;
+  append_escaped(message, false, &line);
+  for (const Field& field : fields) {
+    line.append(" ").append(field.name()) += '=';
+    const auto* text = std::get_if<std::string_view>(&field.value());
+    const auto is_plain = [](char c) {
+      return c > ' ' && c < 0x7f && c != '"' && c != '\\' && c != '=';
+    };
+    if (text != nullptr && !text->empty() && std::all_of(text->begin(), text->end(), is_plain)) {
+      line.append(*text);
+    } else {
+      append_json(field.value(), &line);
+    }
+  }
+  return line;
+}
+
 }  // namespace
 
 Result<Level> parse_level(std::string_view name) {
@@ -43,6 +128,40 @@ Result<Level> parse_level(std::string_view name) {
   return invalid_argument("unknown log level '{}': use debug, info, warning, error or off", name);
 }
 
+const char* level_name(Level level) {
+  switch (level) {
+    case Level::kDebug:
+      return "debug";
+    case Level::kInfo:
+      return "info";
+    case Level::kWarning:
+      return "warning";
+    case Level::kError:
+      return "error";
+    case Level::kOff:
+      return "off";
+  }
+  return "";
+}
+
+Level level() {
+  for (const Level candidate : {Level::kDebug, Level::kInfo, Level::kWarning, Level::kError}) {
+    if (enabled(candidate)) return candidate;
+  }
+  return Level::kOff;
+}
+
+Result<Format> parse_format(std::string_view name) {
+  if (name == "text") return Format::kText;
+  if (name == "json") return Format::kJson;
+  return invalid_argument("unknown log format '{}': use text or json", name);
+}
+
+void set_format(Format format) {
+  current_format = format;
+  logger().set_pattern(format == Format::kJson ? "%v" : kTextPattern);
+}
+
 void set_level(Level level) {
   logger().set_level(to_spdlog(level));
 }
@@ -51,8 +170,10 @@ bool enabled(Level level) {
   return logger().should_log(to_spdlog(level));
 }
 
-void write(Level level, std::string_view message) {
-  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+void write(Level level, std::string_view message, std::span<const Field> fields) {
+  const std::string line = current_format == Format::kJson ? json_line(level, message, fields)
+                                                           : text_line(message, fields);
+  logger().log(to_spdlog(level), spdlog::string_view_t(line));
 }
 
 }  // namespace atom::log

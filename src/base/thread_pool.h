@@ -21,6 +21,9 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
+  // Grows with every region and parallel_for, so that another thread can tell slow from stuck.
+  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+
   // Calls task(worker) once per worker in [0, num_threads) and returns when all have returned.
   // One region at a time: calls come from one thread, and a task never starts another region.
   template <typename Task>
@@ -36,6 +39,7 @@ class ThreadPool {
   void parallel_for(int64_t n, int64_t grain, Body&& body) {
     if (n <= 0) return;
     if (num_threads_ == 1 || n <= grain) {
+      count_progress();
       body(int64_t{0}, n);
       return;
     }
@@ -52,6 +56,8 @@ class ThreadPool {
  private:
   using ErasedTask = void (*)(void*, int);
   void run_erased(ErasedTask task, void* argument);
+  // Written by the one thread that calls.
+  void count_progress() { progress_.store(progress() + 1, std::memory_order_relaxed); }
   void worker_loop(int worker);
 
   const int num_threads_;
@@ -64,6 +70,7 @@ class ThreadPool {
   alignas(64) std::atomic<int> num_running_{0};
   alignas(64) std::atomic<int> num_sleeping_{0};
   std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> progress_{0};
 };
 
 }  // namespace atom
