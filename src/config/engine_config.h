@@ -22,7 +22,8 @@ enum class DummyWeights {
 enum class DeviceChoice { kAuto, kCpu };
 
 struct ModelSourceConfig {
-  std::string model;      // folder of the checkpoint
+  std::string model;      // folder of the checkpoint, or a model of the hub
+  std::string revision;   // of a model of the hub; empty: the one in its name, else main
   std::string tokenizer;  // folder or file; empty: the model's folder
   std::string chat_template;
   bool skip_tokenizer_init = false;
@@ -61,13 +62,23 @@ struct DeviceConfig {
   int32_t num_threads = 0;  // 0: ATOM_NUM_THREADS, else the cores this process may use
 };
 
+// How a front end looks after an engine in a process of its own. Times in seconds.
+struct SupervisionConfig {
+  double hang_timeout = 10;     // silence after which it is killed
+  double step_timeout = 300;    // without progress on a step, or while loading
+  double shutdown_timeout = 5;  // for the step that runs when the front end stops
+  int32_t max_restarts = 5;     // in a row, none of which served anything
+};
+
 struct EngineConfig {
   ModelSourceConfig model;
   CacheConfig cache;
   SchedulerOptions scheduler;
   ParallelConfig parallel;
   DeviceConfig device;
-  std::string log_level;  // empty: ATOM_LOG_LEVEL, else the command's own
+  SupervisionConfig supervision;
+  std::string log_level;   // empty: ATOM_LOG_LEVEL, else the command's own
+  std::string log_format;  // empty: ATOM_LOG_FORMAT, else text
 };
 
 }  // namespace atom

@@ -182,6 +182,10 @@ ChoiceKind<std::string> log_level_kind() {
           ""};
 }
 
+ChoiceKind<std::string> log_format_kind() {
+  return {{{"auto", ""}, {"text", "text"}, {"json", "json"}}, ""};
+}
+
 template <typename Kind>
 std::string implicit_value_of(const Kind& kind) {
   if constexpr (std::is_same_v<Kind, BoolKind>) return "true";

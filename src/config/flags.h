@@ -21,8 +21,10 @@ constexpr uint32_t kCommandGenerate = 1u << 2;
 constexpr uint32_t kCommandBench = 1u << 3;
 constexpr uint32_t kCommandPlan = 1u << 4;
 constexpr uint32_t kCommandInspect = 1u << 5;
+constexpr uint32_t kCommandPull = 1u << 6;
 constexpr uint32_t kCommandEngines =
     kCommandServe | kCommandChat | kCommandGenerate | kCommandBench;
+// That take a checkpoint.
 constexpr uint32_t kCommandAll = kCommandEngines | kCommandPlan | kCommandInspect;
 
 struct FlagSpec {

@@ -57,7 +57,8 @@ Status SamplingParams::validate(int64_t vocab_size) const {
   RETURN_IF_ERROR(check_float("min_p", min_p, 0, 1));
   RETURN_IF_ERROR(check_float("presence_penalty", presence_penalty, -2, 2));
   RETURN_IF_ERROR(check_float("frequency_penalty", frequency_penalty, -2, 2));
-  RETURN_IF_ERROR(check_positive("repetition_penalty", repetition_penalty, 100));
+  RETURN_IF_ERROR(
+      check_float("repetition_penalty", repetition_penalty, kMinRepetitionPenalty, 100));
   RETURN_IF_ERROR(check_count("logit_bias", logit_bias.size(), kMaxLogitBias));
   for (const auto& [token_id, bias] : logit_bias) {
     RETURN_IF_ERROR(check_int("a token id of logit_bias", token_id, 0, vocab_size - 1));

@@ -15,15 +15,17 @@ namespace atom {
 struct SamplingParams {
   static constexpr int kMaxLogprobs = 64;
   static constexpr int kMaxN = 128;
+  static constexpr float kMinRepetitionPenalty = 1e-6f;  // logits divided by less overflow
 
-  int32_t n = 1;                    // answers per prompt, [1, kMaxN]
-  float temperature = 1.0f;         // [0, 100]; 0 = greedy
-  float top_p = 1.0f;               // (0, 1]; 1 = off
-  int32_t top_k = 0;                // 0 or -1 = off
-  float min_p = 0.0f;               // [0, 1]; 0 = off
-  float presence_penalty = 0.0f;    // [-2, 2], on generated tokens
-  float frequency_penalty = 0.0f;   // [-2, 2], on generated tokens
-  float repetition_penalty = 1.0f;  // (0, 100], on prompt and generated tokens; 1 = off
+  int32_t n = 1;                   // answers per prompt, [1, kMaxN]
+  float temperature = 1.0f;        // [0, 100]; 0 = greedy
+  float top_p = 1.0f;              // (0, 1]; 1 = off
+  int32_t top_k = 0;               // 0 or -1 = off
+  float min_p = 0.0f;              // [0, 1]; 0 = off
+  float presence_penalty = 0.0f;   // [-2, 2], on generated tokens
+  float frequency_penalty = 0.0f;  // [-2, 2], on generated tokens
+  float repetition_penalty =
+      1.0f;  // [kMinRepetitionPenalty, 100], on prompt and generated tokens; 1 = off
   std::vector<std::pair<int32_t, float>> logit_bias;  // (token id, bias in [-100, 100])
   std::optional<uint64_t> seed;                       // none: drawn when the request enters
   int32_t max_tokens = 16;                            // [0, ...]; 0 only scores the prompt

@@ -34,7 +34,10 @@ TEST(SamplingParams, FloatFields) {
       {"min_p", &SamplingParams::min_p, {0, 1}, {-0.1f, 1.01f}},
       {"presence_penalty", &SamplingParams::presence_penalty, {-2, 2}, {-2.1f, 2.1f}},
       {"frequency_penalty", &SamplingParams::frequency_penalty, {-2, 2}, {-2.1f, 2.1f}},
-      {"repetition_penalty", &SamplingParams::repetition_penalty, {0.1f, 100}, {0, -1, 101}}};
+      {"repetition_penalty",
+       &SamplingParams::repetition_penalty,
+       {0.1f, 100},
+       {0, 1e-7f, -1, 101}}};
   for (const FloatField& field : fields) {
     for (float value : field.good) {
       SamplingParams params;

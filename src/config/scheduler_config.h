@@ -15,7 +15,7 @@ struct SchedulerConfig {
   int32_t max_num_seqs = 64;              // sequences running at once
   int32_t max_num_batched_tokens = 2048;  // token budget of a step, prefill and decode together
   int32_t max_model_len = 2048;           // prompt + generated tokens of one sequence
-  int32_t max_num_waiting = 4096;         // admission control: queue bound
+  int32_t max_num_waiting = 4096;         // beyond max_num_seqs: more are refused
   int32_t num_blocks = 0;                 // KV blocks of the pool
   int32_t block_size = 16;                // tokens per KV block
   bool enable_prefix_caching = true;

@@ -1,84 +1,398 @@
 #include "engine/core_manager.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "base/env.h"
 #include "base/log.h"
-#include "engine/engine_core.h"
+#include "engine/core_arguments.h"
 #include "engine/zmq_frames.h"
 
 namespace atom {
 namespace {
 
-constexpr const char* kRequestsEndpoint = "inproc://atom-core-requests";
-constexpr const char* kResponsesEndpoint = "inproc://atom-core-responses";
+using std::chrono::milliseconds;
+
 constexpr const char* kCoreIdentity = "core-0";
+constexpr const char* kThisProgram = "/proc/self/exe";
+// Until a core that says it is ready has been heard on its other socket, too.
+constexpr milliseconds kReachablePoll{1};
+constexpr std::chrono::seconds kReachableLimit{10};
+constexpr milliseconds kLastWordPatience{50};
+// Silence after which a process is looked at.
+constexpr milliseconds kSuspicious = 2 * CoreWatch::kHeartbeat;
+
+double to_seconds(CoreWatch::Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace
 
-CoreManager::CoreManager(ResponseHandler on_response)
-    : requests_(bind(context_, zmq::socket_type::router, kRequestsEndpoint)),
-      responses_(bind(context_, zmq::socket_type::pull, kResponsesEndpoint)),
-      on_response_(std::move(on_response)) {}
+const char* engine_state_name(EngineState state) {
+  switch (state) {
+    case EngineState::kLoading:
+      return "loading";
+    case EngineState::kReady:
+      return "ready";
+    case EngineState::kUnresponsive:
+      return "unresponsive";
+    case EngineState::kRestarting:
+      return "restarting";
+    case EngineState::kFailed:
+      return "failed";
+    case EngineState::kStopping:
+      return "stopping";
+  }
+  return "";
+}
+
+CoreManager::CoreManager(const ResolvedConfig& config,
+                         int64_t num_sampled_ids,
+                         CoreLaunch launch,
+                         CoreHandlers handlers)
+    : config_(config),
+      num_sampled_ids_(num_sampled_ids),
+      launch_(std::move(launch)),
+      handlers_(std::move(handlers)),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      restarts_(config.engine.supervision.max_restarts) {}
 
 Result<std::unique_ptr<CoreManager>> CoreManager::start(const ResolvedConfig& config,
                                                         int64_t num_sampled_ids,
-                                                        const LoadingHandler& on_loading,
-                                                        ResponseHandler on_response) {
-  std::unique_ptr<CoreManager> manager(new CoreManager(std::move(on_response)));
-  manager->core_thread_ = std::thread([config, num_sampled_ids, context = &manager->context_] {
-    EngineCore::serve(
-        config, num_sampled_ids, *context, {kRequestsEndpoint, kResponsesEndpoint, kCoreIdentity});
-  });
-  RETURN_IF_ERROR(manager->wait_until_ready(on_loading));
-  manager->receive_thread_ = std::thread([m = manager.get()] { m->receive_loop(); });
+                                                        CoreLaunch launch,
+                                                        CoreHandlers handlers) {
+  std::unique_ptr<CoreManager> manager(
+      new CoreManager(config, num_sampled_ids, std::move(launch), std::move(handlers)));
+  if (!manager->wake_.valid()) return resource_exhausted("no file descriptors are left");
+  if (manager->launch_.child_process) {
+    ASSIGN_OR_RETURN(manager->folder_, IpcFolder::create(env().runtime_folder));
+  }
+  manager->thread_ = std::thread([m = manager.get()] { m->run(); });
+  Status status;
+  {
+    std::unique_lock lock(manager->health_mutex_);
+    manager->started_changed_.wait(lock, [&] { return manager->first_start_.has_value(); });
+    status = *manager->first_start_;
+  }
+  RETURN_IF_ERROR(status);
   return manager;
 }
 
 CoreManager::~CoreManager() {
   stopping_ = true;
-  if (receive_thread_.joinable()) {
-    // The core ends and says nothing more; an empty frame ends the receiver.
-    (void)send(Shutdown{});
-    core_thread_.join();
-    zmq::socket_t wake = connect(context_, zmq::socket_type::push, kResponsesEndpoint);
-    send_frame(wake, {});
-    receive_thread_.join();
-  } else {
-    core_thread_.join();
-  }
+  wake();
+  if (thread_.joinable()) thread_.join();
 }
 
-Status CoreManager::wait_until_ready(const LoadingHandler& on_loading) {
-  for (;;) {
-    const std::optional<std::vector<uint8_t>> frame = receive_frame(responses_, /*wait=*/true);
-    ASSIGN_OR_RETURN(const CoreResponse response, decode_core_response(*frame));
-    if (const auto* loading = std::get_if<CoreLoading>(&response)) {
-      if (on_loading) on_loading(*loading);
-    } else if (const auto* ready = std::get_if<CoreReady>(&response)) {
-      ready_ = *ready;
-      return {};
-    } else if (const auto* failed = std::get_if<CoreFailed>(&response)) {
-      return {failed->code, failed->reason};
-    }
-  }
+EngineHealth CoreManager::health() const {
+  const std::lock_guard lock(health_mutex_);
+  return health_;
 }
 
-Status CoreManager::send(const CoreRequest& request) {
+void CoreManager::send(const CoreRequest& request) {
   const std::vector<uint8_t> frame = encode(request);
-  const std::lock_guard lock(send_mutex_);
-  if (send_frame_to(requests_, kCoreIdentity, frame)) return {};
-  return unavailable("the engine core is gone");
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (!reachable_ || send_frame_to(requests_, kCoreIdentity, frame)) return;
+    send_failed_ = true;
+  }
+  wake();
 }
 
-void CoreManager::receive_loop() {
-  for (;;) {
-    const std::optional<std::vector<uint8_t>> frame = receive_frame(responses_, /*wait=*/true);
-    if (stopping_ && frame->empty()) return;
-    Result<CoreResponse> response = decode_core_response(*frame);
-    if (response.ok()) {
-      on_response_(std::move(*response));
-    } else {
-      log::error("core manager: {}", response.status().message());
+bool CoreManager::send_failed() {
+  const std::lock_guard lock(send_mutex_);
+  return send_failed_;
+}
+
+void CoreManager::set_reachable(bool reachable) {
+  const std::lock_guard lock(send_mutex_);
+  reachable_ = reachable;
+}
+
+void CoreManager::wake() {
+  (void)!::eventfd_write(wake_.get(), 1);
+}
+
+bool CoreManager::wait_for_stop(milliseconds timeout) {
+  const auto deadline = CoreWatch::Clock::now() + timeout;
+  while (!stopping_) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - CoreWatch::Clock::now());
+    if (left.count() <= 0) return false;
+    pollfd woken{wake_.get(), POLLIN, 0};
+    ::poll(&woken, 1, static_cast<int>(left.count()));
+    eventfd_t ignored = 0;
+    ::eventfd_read(wake_.get(), &ignored);
+  }
+  return true;
+}
+
+// ---- the manager's thread ----------------------------------------------------------------------
+
+void CoreManager::run() {
+  while (!stopping_) {
+    const Ending ending = run_core();
+    if (stopping_) break;
+    if (!was_ready_) {
+      const std::lock_guard lock(health_mutex_);
+      first_start_ =
+          ending.failure.value_or(unavailable("the engine {} while it started", ending.how));
+      started_changed_.notify_all();
+      return;
+    }
+    if (!restart_delay_) return;
+    if (wait_for_stop(*restart_delay_)) break;
+    const std::lock_guard lock(health_mutex_);
+    ++health_.num_restarts;
+  }
+  set_state(EngineState::kStopping, "the engine is stopping");
+}
+
+CoreManager::Ending CoreManager::run_core() {
+  const uint64_t life = num_lives_++;
+  const std::string base =
+      folder_ ? "ipc://" + folder_->path() + "/" : std::string("inproc://atom-core-");
+  EngineCoreEndpoints endpoints{fmt::format("{}requests-{}", base, life),
+                                fmt::format("{}responses-{}", base, life),
+                                kCoreIdentity};
+  if (launch_.child_process) endpoints.heartbeat = CoreWatch::kHeartbeat;
+  restart_delay_.reset();
+  zmq::socket_t responses = atom::bind(context_, zmq::socket_type::pull, endpoints.responses);
+  {
+    const std::lock_guard lock(send_mutex_);
+    requests_ = atom::bind(context_, zmq::socket_type::router, endpoints.requests);
+    send_failed_ = false;
+  }
+  up_ = false;
+  announced_.reset();
+  watch_.emplace(config_.engine.supervision, CoreWatch::Clock::now());
+  std::optional<Ending> ending;
+  if (const Status launched = launch_core(endpoints); launched.ok()) {
+    ending = supervise(responses);
+  } else {
+    ending = Ending{"could not be started: " + launched.message(), launched};
+  }
+  if (ending && !stopping_) {
+    if (child_) child_->kill();
+    // What it finished before it died counts, and so does what it said about its end.
+    if (std::optional<Ending> last_word = receive_last(responses, *ending)) ending = last_word;
+    go_down(*ending);
+  } else {
+    stop_core();
+  }
+  // Not before the core's thread has read what was sent.
+  if (core_thread_.joinable()) core_thread_.join();
+  {
+    const std::lock_guard lock(send_mutex_);
+    requests_.close();
+  }
+  if (child_) {
+    child_->wait_for_good();
+    log::info("the engine's process {} has ended ({})", child_->pid(), child_->how_it_ended());
+    child_.reset();
+  }
+  return ending.value_or(Ending{});
+}
+
+Status CoreManager::launch_core(const EngineCoreEndpoints& endpoints) {
+  if (!launch_.child_process) {
+    core_thread_ = std::thread(
+        [this, endpoints] { EngineCore::serve(config_, num_sampled_ids_, context_, endpoints); });
+    return {};
+  }
+  CoreArguments arguments{endpoints, num_sampled_ids_, ChildProcess::kLifeline, config_.engine};
+  arguments.config.log_level = log::level_name(log::level());
+  std::vector<std::string> argv = format_core_arguments(arguments);
+  argv.insert(argv.begin(), "atom");
+  const std::string executable = launch_.executable.empty() ? kThisProgram : launch_.executable;
+  ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(executable, argv));
+  child_.emplace(std::move(child));
+  {
+    const std::lock_guard lock(health_mutex_);
+    health_.pid = child_->pid();
+  }
+  log::info("the engine's process is {}", child_->pid());
+  return {};
+}
+
+std::optional<CoreManager::Ending> CoreManager::supervise(zmq::socket_t& responses) {
+  while (!stopping_) {
+    const bool unreachable_yet = announced_ && !up_;
+    const int exit_fd = child_ ? child_->exit_fd() : -1;
+    wait_for_any(
+        responses, {wake_.get(), exit_fd}, unreachable_yet ? kReachablePoll : watch_->next_tick());
+    eventfd_t ignored = 0;
+    ::eventfd_read(wake_.get(), &ignored);
+    if (std::optional<Ending> ending = receive(responses)) return ending;
+    note_progress();
+    if (announced_ && !up_) announce_when_reachable();
+    if (announced_ && !up_ && CoreWatch::Clock::now() - announced_at_ > kReachableLimit) {
+      return Ending{"did not connect to take requests", std::nullopt};
+    }
+    if (child_ && child_->wait(milliseconds(0))) return death();
+    if (send_failed()) return Ending{"could not be reached any more", std::nullopt};
+    if (child_) {
+      if (std::optional<Ending> ending = judge()) return ending;
     }
   }
+  return std::nullopt;
+}
+
+std::optional<CoreManager::Ending> CoreManager::receive(zmq::socket_t& responses) {
+  while (!stopping_) {
+    const std::optional<std::vector<uint8_t>> frame = receive_frame(responses);
+    if (!frame) break;
+    Result<CoreResponse> response = decode_core_response(*frame);
+    if (!response.ok()) {
+      // Anyone who may write to the socket may write nonsense, and much of it.
+      if (num_malformed_++ == 0) log::error("core manager: {}", response.status().message());
+      continue;
+    }
+    watch_->heard(*response, CoreWatch::Clock::now());
+    if (std::optional<Ending> ending = handle(std::move(*response))) return ending;
+  }
+  return std::nullopt;
+}
+
+std::optional<CoreManager::Ending> CoreManager::receive_last(zmq::socket_t& responses,
+                                                             const Ending& ending) {
+  if (std::optional<Ending> last_word = receive(responses)) return last_word;
+  if (!ending.exited) return std::nullopt;
+  // It chose to end, so it may have said why; that may still be on its way through ZeroMQ.
+  const auto deadline = CoreWatch::Clock::now() + kLastWordPatience;
+  while (!stopping_ && CoreWatch::Clock::now() < deadline) {
+    wait_for_any(responses, {wake_.get()}, kReachablePoll);
+    if (std::optional<Ending> last_word = receive(responses)) return last_word;
+  }
+  return std::nullopt;
+}
+
+std::optional<CoreManager::Ending> CoreManager::handle(CoreResponse response) {
+  if (auto* step = std::get_if<StepOutput>(&response)) {
+    for (const RequestDelta& delta : step->deltas) {
+      if (!delta.token_ids.empty()) restarts_.served();
+    }
+    if (up_ && handlers_.on_step) handlers_.on_step(std::move(*step));
+  } else if (const auto* loading = std::get_if<CoreLoading>(&response)) {
+    if (!was_ready_ && handlers_.on_loading) handlers_.on_loading(*loading);
+  } else if (const auto* ready = std::get_if<CoreReady>(&response)) {
+    if (announced_) return std::nullopt;
+    announced_ = *ready;
+    announced_at_ = CoreWatch::Clock::now();
+  } else if (auto* failed = std::get_if<CoreFailed>(&response)) {
+    return Ending{"failed: " + failed->reason, Status(failed->code, failed->reason)};
+  }
+  return std::nullopt;
+}
+
+void CoreManager::announce_when_reachable() {
+  {
+    const std::lock_guard lock(send_mutex_);
+    // To abort nothing changes nothing; that it can be sent shows that the core has connected.
+    if (!send_frame_to(requests_, kCoreIdentity, encode(AbortRequests{}))) return;
+    reachable_ = true;
+  }
+  up_ = true;
+  if (handlers_.on_ready) handlers_.on_ready(*announced_);
+  set_state(EngineState::kReady, "");
+  if (was_ready_) {
+    log::warning("the engine serves again");
+    return;
+  }
+  was_ready_ = true;
+  const std::lock_guard lock(health_mutex_);
+  first_start_ = Status();
+  started_changed_.notify_all();
+}
+
+std::optional<CoreManager::Ending> CoreManager::judge() {
+  const CoreWatch::Verdict verdict = watch_->tick(CoreWatch::Clock::now());
+  // Its requests need not wait until the kernel has freed its memory: 2 s were seen for 3 GiB.
+  if (watch_->silence() >= kSuspicious && child_->is_dying()) {
+    return death();
+  }
+  const EngineState state = health().state;
+  const SupervisionConfig& limits = config_.engine.supervision;
+  switch (verdict) {
+    case CoreWatch::Verdict::kFine:
+      if (up_ && state == EngineState::kUnresponsive) {
+        log::warning("the engine (process {}) speaks again", child_->pid());
+        set_state(EngineState::kReady, "");
+      }
+      break;
+    case CoreWatch::Verdict::kSilent:
+      if (up_ && state == EngineState::kReady) {
+        log::warning("the engine (process {}) has been silent for {} ms",
+                     child_->pid(),
+                     std::chrono::duration_cast<milliseconds>(watch_->silence()).count());
+        set_state(EngineState::kUnresponsive, "the engine does not respond");
+      }
+      break;
+    case CoreWatch::Verdict::kHung:
+      return Ending{
+          fmt::format("was silent for {:.1f} s and was killed", to_seconds(watch_->silence())),
+          std::nullopt};
+    case CoreWatch::Verdict::kStuck:
+      return Ending{fmt::format("made no progress on a step for {:.1f} s and was killed",
+                                limits.step_timeout),
+                    std::nullopt};
+  }
+  return std::nullopt;
+}
+
+CoreManager::Ending CoreManager::death() const {
+  return {fmt::format("died ({})", child_->how_it_ended()), std::nullopt, child_->exited()};
+}
+
+void CoreManager::note_progress() {
+  const std::lock_guard lock(health_mutex_);
+  health_.last_progress = watch_->last_progress();
+}
+
+void CoreManager::go_down(const Ending& ending) {
+  set_reachable(false);
+  if (!was_ready_) return;  // nobody has sent it anything
+  log::error("the engine {}", ending.how);
+  std::string reason = "the engine " + ending.how;
+  Status lost;
+  Status refusal;
+  if (!launch_.child_process) {
+    lost = refusal = ending.failure.value_or(unavailable("{}", reason));
+  } else if (restart_delay_ = restarts_.died(); restart_delay_) {
+    lost = unavailable("{} and is being restarted; the request was lost", reason);
+    refusal = unavailable("the engine is restarting");
+  } else {
+    reason += fmt::format(" and is not started again: {} restarts in a row served nothing",
+                          config_.engine.supervision.max_restarts);
+    lost = refusal = unavailable("{}", reason);
+  }
+  set_state(restart_delay_ ? EngineState::kRestarting : EngineState::kFailed, reason);
+  if (handlers_.on_down) handlers_.on_down(lost, refusal);
+}
+
+void CoreManager::stop_core() {
+  set_state(EngineState::kStopping, "the engine is stopping");
+  if (up_) send(Shutdown{});
+  set_reachable(false);
+  if (!child_) return;
+  const milliseconds patience(
+      static_cast<int64_t>(config_.engine.supervision.shutdown_timeout * 1000));
+  if (up_ && child_->wait(patience)) return;
+  if (up_) log::warning("the engine (process {}) did not end in time: killed", child_->pid());
+  child_->kill();
+}
+
+void CoreManager::set_state(EngineState state, const std::string& reason) {
+  EngineHealth health;
+  {
+    const std::lock_guard lock(health_mutex_);
+    if (health_.state == state && health_.reason == reason) return;
+    if (state == EngineState::kUnresponsive) ++health_.num_unresponsive;
+    if (state == EngineState::kRestarting || state == EngineState::kFailed) health_.pid = 0;
+    health_.state = state;
+    health_.reason = reason;
+    health = health_;
+  }
+  if (handlers_.on_health) handlers_.on_health(health);
 }
 
 }  // namespace atom

@@ -1,6 +1,10 @@
-// Starts the engine cores, carries requests to them and their responses back. One core today, a
-// thread of this process; child processes and further data-parallel ranks get their messages
-// through the same two sockets. send() may be called from any thread.
+// Runs an engine core, as a thread of this process or as a child process that it supervises, and
+// carries requests to it and its responses back through the same messages.
+//
+// One thread, the manager's, starts cores, receives what they say, notices when they die or fall
+// silent, ends them, and calls every handler. A child is started again when it dies; a core that is
+// a thread, and one that fails at its first start, is not. Each life of a core has sockets of its
+// own, so nothing that a dead one left behind is taken for the next one's.
 #pragma once
 
 #include <atomic>
@@ -8,50 +12,127 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <zmq.hpp>
 
+#include "base/child_process.h"
 #include "base/status.h"
 #include "config/resolve.h"
+#include "engine/core_watch.h"
+#include "engine/engine_core.h"
+#include "engine/engine_health.h"
+#include "engine/ipc_folder.h"
 #include "engine/messages.h"
 
 namespace atom {
 
+struct CoreLaunch {
+  bool child_process = false;
+  // What to run as the child, with the arguments of engine/core_arguments.h; empty: this program,
+  // which has to be atom then.
+  std::string executable;
+};
+
+// All are called on the manager's thread, and none is called any more once the manager is
+// destroyed. They must return quickly: a death is not seen meanwhile. Any may be null.
+struct CoreHandlers {
+  std::function<void(const CoreLoading&)> on_loading;  // at the first start only
+  // A core takes requests: those sent from now on reach it.
+  std::function<void(const CoreReady&)> on_ready;
+  std::function<void(StepOutput)> on_step;
+  // It is gone, with all that it had not finished, and nothing more comes from it. `lost` says so
+  // to those requests, `refusal` to those that come before the next on_ready.
+  std::function<void(const Status& lost, const Status& refusal)> on_down;
+  std::function<void(const EngineHealth&)> on_health;  // at every change of its state
+};
+
 class CoreManager {
  public:
-  using LoadingHandler = std::function<void(const CoreLoading&)>;
-  using ResponseHandler = std::function<void(CoreResponse)>;
-
-  // Starts a core and waits until it is ready or has failed. `on_loading` is called on the calling
-  // thread meanwhile; `on_response` afterwards, on the manager's thread, for everything the core
-  // says.
+  // Starts a core and waits until it is ready or has failed.
   static Result<std::unique_ptr<CoreManager>> start(const ResolvedConfig& config,
                                                     int64_t num_sampled_ids,
-                                                    const LoadingHandler& on_loading,
-                                                    ResponseHandler on_response);
-  // Stops the core after the step that is running.
+                                                    CoreLaunch launch,
+                                                    CoreHandlers handlers);
+  // Ends the core after the step that is running, a child at the latest after shutdown_timeout.
   ~CoreManager();
 
-  const CoreReady& ready() const { return ready_; }
+  // From any thread. What is sent while there is no core is dropped: on_down tells. A core that
+  // cannot be reached any more is ended, which on_down tells as well.
+  void send(const CoreRequest& request);
 
-  // An error when the core is gone.
-  Status send(const CoreRequest& request);
+  EngineHealth health() const;
 
  private:
-  explicit CoreManager(ResponseHandler on_response);
+  // How a life of a core ended.
+  struct Ending {
+    std::string how;                // "died (signal 9: Killed)"
+    std::optional<Status> failure;  // as the core itself put it
+    bool exited = false;            // by itself: no signal ended it
+  };
 
-  Status wait_until_ready(const LoadingHandler& on_loading);
-  void receive_loop();
+  CoreManager(const ResolvedConfig& config,
+              int64_t num_sampled_ids,
+              CoreLaunch launch,
+              CoreHandlers handlers);
 
+  void run();
+  // One life of a core. Returns when it has ended and is reaped.
+  Ending run_core();
+  Status launch_core(const EngineCoreEndpoints& endpoints);
+  // Returns why it is over; nothing when the manager is to stop.
+  std::optional<Ending> supervise(zmq::socket_t& responses);
+  std::optional<Ending> receive(zmq::socket_t& responses);
+  std::optional<Ending> receive_last(zmq::socket_t& responses, const Ending& ending);
+  std::optional<Ending> handle(CoreResponse response);
+  std::optional<Ending> judge();
+  Ending death() const;
+  void announce_when_reachable();
+  void note_progress();
+  // The core is as good as gone: tells whom it concerns.
+  void go_down(const Ending& ending);
+  void stop_core();
+  // True when the manager is to stop.
+  bool wait_for_stop(std::chrono::milliseconds timeout);
+  bool send_failed();
+  void set_reachable(bool reachable);
+  void set_state(EngineState state, const std::string& reason);
+  void wake();
+
+  const ResolvedConfig config_;
+  const int64_t num_sampled_ids_;
+  const CoreLaunch launch_;
+  const CoreHandlers handlers_;
+  std::unique_ptr<IpcFolder> folder_;  // of a child's sockets
   zmq::context_t context_;
+  FileDescriptor wake_;  // an eventfd that ends the waiting of the manager's thread
+
   std::mutex send_mutex_;
-  zmq::socket_t requests_;   // ROUTER; guarded by send_mutex_
-  zmq::socket_t responses_;  // PULL; of the thread that receives
-  ResponseHandler on_response_;
-  CoreReady ready_;
+  zmq::socket_t requests_;    // ROUTER; guarded by send_mutex_; no socket between two lives
+  bool reachable_ = false;    // guarded by send_mutex_; there is a core that takes requests
+  bool send_failed_ = false;  // guarded by send_mutex_; it could not be reached after all
   std::atomic<bool> stopping_{false};
+
+  mutable std::mutex health_mutex_;
+  std::condition_variable started_changed_;
+  EngineHealth health_;                // guarded by health_mutex_
+  std::optional<Status> first_start_;  // guarded by health_mutex_; how it went
+
+  // Of the manager's thread.
+  uint64_t num_lives_ = 0;
+  uint64_t num_malformed_ = 0;          // messages
+  bool was_ready_ = false;              // at any time
+  bool up_ = false;                     // this core is, and on_ready was told
+  std::optional<CoreReady> announced_;  // it says that it is ready
+  CoreWatch::Clock::time_point announced_at_;
+  std::optional<CoreWatch> watch_;
+  RestartPolicy restarts_;
+  std::optional<std::chrono::milliseconds> restart_delay_;  // after a death; none: never again
   std::thread core_thread_;
-  std::thread receive_thread_;
+  std::optional<ChildProcess> child_;
+
+  std::thread thread_;
 };
 
 }  // namespace atom

@@ -6,6 +6,8 @@
 namespace atom {
 namespace {
 
+constexpr int kLastWordLinger = 1000;  // milliseconds
+
 CoreReady ready_message(const MemoryPlan& plan) {
   CoreReady ready;
   ready.weights = plan.weights;
@@ -23,7 +25,16 @@ ResolvedConfig with_blocks(ResolvedConfig config, int32_t num_blocks) {
 
 }  // namespace
 
-void EngineCore::serve(const ResolvedConfig& config,
+void EngineCore::report_failure(zmq::context_t& context,
+                                const EngineCoreEndpoints& endpoints,
+                                const Status& status) {
+  zmq::socket_t responses = connect(context, zmq::socket_type::push, endpoints.responses);
+  // It may be the last thing that a process does.
+  responses.set(zmq::sockopt::linger, kLastWordLinger);
+  send_frame(responses, encode(CoreResponse(CoreFailed{status.code(), status.message()})));
+}
+
+bool EngineCore::serve(const ResolvedConfig& config,
                        int64_t num_sampled_ids,
                        zmq::context_t& context,
                        const EngineCoreEndpoints& endpoints) {
@@ -36,28 +47,31 @@ void EngineCore::serve(const ResolvedConfig& config,
   Result<std::unique_ptr<ModelRunner>> runner =
       ModelRunner::create(config, num_sampled_ids, progress);
   if (!runner.ok()) {
-    const Status status = runner.status();
-    send_frame(responses, encode(CoreResponse(CoreFailed{status.code(), status.message()})));
-    return;
+    report_failure(context, endpoints, runner.status());
+    return false;
   }
   const MemoryPlan plan = (*runner)->memory_plan();
   EngineCore core(with_blocks(config, plan.num_blocks),
                   std::move(*runner),
                   std::move(requests),
-                  std::move(responses));
+                  std::move(responses),
+                  endpoints.heartbeat);
   core.send(ready_message(plan));
   core.loop();
+  return true;
 }
 
 EngineCore::EngineCore(const ResolvedConfig& config,
                        std::unique_ptr<ModelRunner> runner,
                        zmq::socket_t requests,
-                       zmq::socket_t responses)
+                       zmq::socket_t responses,
+                       std::chrono::milliseconds heartbeat)
     : config_(config),
       scheduler_(config.scheduler, config.model.eos_token_ids),
       runner_(std::move(runner)),
       requests_(std::move(requests)),
-      responses_(std::move(responses)) {}
+      responses_(std::move(responses)),
+      heartbeat_(heartbeat) {}
 
 void EngineCore::loop() {
   while (!stopping_) {
@@ -65,20 +79,24 @@ void EngineCore::loop() {
     submit_steps();
     if (runner_.num_in_flight() > 0) collect_step();
     send_outbox();
+    send_heartbeat_if_due();
   }
 }
 
 void EngineCore::receive_requests() {
-  bool wait = runner_.num_in_flight() == 0 && !scheduler_.has_work();
-  if (wait) last_step_end_.reset();
-  while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, wait)) {
+  std::chrono::milliseconds timeout{0};
+  if (runner_.num_in_flight() == 0 && !scheduler_.has_work()) {
+    last_step_end_.reset();
+    timeout = std::chrono::ceil<std::chrono::milliseconds>(heartbeat_due_ - Clock::now());
+  }
+  while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, timeout)) {
     Result<CoreRequest> request = decode_core_request(*frame);
     if (request.ok()) {
       handle(std::move(*request));
     } else {
       log::error("engine core: {}", request.status().message());
     }
-    wait = false;
+    timeout = {};
   }
 }
 
@@ -98,7 +116,10 @@ void EngineCore::handle(CoreRequest request) {
     if (status.ok()) {
       status = scheduler_.add(add->id, std::move(add->prompt_token_ids), std::move(add->sampling));
     }
-    if (status.ok()) return;
+    if (status.ok()) {
+      queueing_[add->id].arrival = Clock::now();
+      return;
+    }
     RequestDelta& delta = outbox_.deltas.emplace_back();
     delta.id = add->id;
     delta.finish_reason = FinishReason::kError;
@@ -107,9 +128,7 @@ void EngineCore::handle(CoreRequest request) {
   } else if (auto* abort = std::get_if<AbortRequests>(&request)) {
     for (const SequenceId id : abort->ids) {
       if (!scheduler_.abort(id)) continue;
-      RequestDelta& delta = outbox_.deltas.emplace_back();
-      delta.id = id;
-      delta.finish_reason = FinishReason::kAbort;
+      add_delta(id, FinishReason::kAbort);
     }
   } else {
     stopping_ = true;
@@ -120,32 +139,53 @@ void EngineCore::submit_steps() {
   while (scheduler_.can_schedule()) {
     SchedulerOutput step = scheduler_.schedule();
     if (step.empty()) return;
+    for (const NewSequence& sequence : step.new_sequences) {
+      Queueing& queueing = queueing_[sequence.id];
+      if (queueing.duration.count() == 0) queueing.duration = Clock::now() - queueing.arrival;
+    }
     runner_.submit(std::move(step));
   }
 }
 
+RequestDelta& EngineCore::add_delta(SequenceId id, FinishReason finish_reason) {
+  RequestDelta& delta = outbox_.deltas.emplace_back();
+  delta.id = id;
+  delta.finish_reason = finish_reason;
+  const auto queueing = queueing_.find(id);
+  CHECK(queueing != queueing_.end());
+  delta.queue_ns = static_cast<uint64_t>(queueing->second.duration.count());
+  if (finish_reason != FinishReason::kNone) queueing_.erase(queueing);
+  return delta;
+}
+
 void EngineCore::collect_step() {
-  RunnerThread::Completed completed = runner_.wait();
+  std::optional<RunnerThread::Completed> completed = runner_.wait_until(heartbeat_due_);
+  for (; !completed; completed = runner_.wait_until(heartbeat_due_)) send_heartbeat_if_due();
   ++num_steps_;
-  execute_time_ += completed.end - completed.begin;
-  if (last_step_end_) device_wait_time_ += completed.begin - *last_step_end_;
-  last_step_end_ = completed.end;
+  execute_time_ += completed->end - completed->begin;
+  if (last_step_end_) device_wait_time_ += completed->begin - *last_step_end_;
+  last_step_end_ = completed->end;
   for (SequenceUpdate& update :
-       scheduler_.postprocess(completed.step, std::move(completed.output))) {
-    RequestDelta& delta = outbox_.deltas.emplace_back();
-    delta.id = update.id;
+       scheduler_.postprocess(completed->step, std::move(completed->output))) {
+    RequestDelta& delta = add_delta(update.id, update.finish_reason);
     delta.token_ids = std::move(update.token_ids);
     delta.logprobs = std::move(update.logprobs);
     delta.prompt_logprobs = std::move(update.prompt_logprobs);
-    delta.finish_reason = update.finish_reason;
     delta.stop_token_id = update.stop_token_id;
     delta.num_cached_tokens = update.num_cached_prompt_tokens;
     delta.error = std::move(update.error);
   }
 }
 
+void EngineCore::send_heartbeat_if_due() {
+  ++num_ticks_;
+  if (Clock::now() < heartbeat_due_) return;
+  send(CoreHeartbeat{num_ticks_, num_steps_, runner_.num_in_flight(), runner_.progress()});
+}
+
 void EngineCore::send(const CoreResponse& response) {
   send_frame(responses_, encode(response));
+  heartbeat_due_ = Clock::now() + heartbeat_;
 }
 
 CoreStats EngineCore::stats() const {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <zmq.hpp>
 
 #include "config/resolve.h"
@@ -22,30 +23,48 @@ struct EngineCoreEndpoints {
   std::string requests;   // ROUTER of the front end
   std::string responses;  // PULL of the front end
   std::string identity;   // this core's name towards the ROUTER
+  // How often the core speaks even when it has nothing to say.
+  std::chrono::milliseconds heartbeat{1000};
 };
 
 class EngineCore {
  public:
   // Loads the model, announces itself, then serves until Shutdown. Called on the core's own thread;
-  // returns when the core has ended. Failures are reported as CoreFailed.
-  static void serve(const ResolvedConfig& config,
+  // returns when the core has ended. False when it failed, which is reported as CoreFailed.
+  static bool serve(const ResolvedConfig& config,
                     int64_t num_sampled_ids,
                     zmq::context_t& context,
                     const EngineCoreEndpoints& endpoints);
+  // Reports a core that failed before it could serve.
+  static void report_failure(zmq::context_t& context,
+                             const EngineCoreEndpoints& endpoints,
+                             const Status& status);
 
  private:
+  using Clock = RunnerThread::Clock;
+
+  struct Queueing {
+    Clock::time_point arrival;
+    std::chrono::nanoseconds duration{0};  // 0 until the first step of the request is scheduled
+  };
+
   EngineCore(const ResolvedConfig& config,
              std::unique_ptr<ModelRunner> runner,
              zmq::socket_t requests,
-             zmq::socket_t responses);
+             zmq::socket_t responses,
+             std::chrono::milliseconds heartbeat);
 
   void loop();
-  // Takes every message that has arrived; waits for one when there is nothing else to do.
+  // Takes every message that has arrived; waits for one, or for the time of a heartbeat, when there
+  // is nothing else to do.
   void receive_requests();
   void handle(CoreRequest request);
   void submit_steps();
+  // Of a request that is known to the scheduler; an unfinished one stays known.
+  RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
   void send_outbox();
+  void send_heartbeat_if_due();
   void send(const CoreResponse& response);
   CoreStats stats() const;
 
@@ -54,13 +73,17 @@ class EngineCore {
   RunnerThread runner_;
   zmq::socket_t requests_;
   zmq::socket_t responses_;
-  StepOutput outbox_;  // deltas not sent yet
+  StepOutput outbox_;                                  // deltas not sent yet
+  std::unordered_map<SequenceId, Queueing> queueing_;  // of unfinished requests
+  const std::chrono::milliseconds heartbeat_;
+  Clock::time_point heartbeat_due_;
   bool stopping_ = false;
+  uint64_t num_ticks_ = 0;
   uint64_t num_steps_ = 0;
   std::chrono::nanoseconds execute_time_{0};
   std::chrono::nanoseconds device_wait_time_{0};
   // End of the last step, unless the core has been idle since.
-  std::optional<RunnerThread::Clock::time_point> last_step_end_;
+  std::optional<Clock::time_point> last_step_end_;
 };
 
 }  // namespace atom

@@ -14,6 +14,17 @@ int64_t num_sampled_ids(const ModelConfig& model, const Tokenizer* tokenizer) {
   return std::min<int64_t>(model.vocab_size, tokenizer->vocab_size());
 }
 
+// `stats` with the counters of `other` added; what is a state and no counter stays.
+CoreStats sum_of_counters(CoreStats stats, const CoreStats& other) {
+  stats.num_steps += other.num_steps;
+  stats.num_preemptions += other.num_preemptions;
+  stats.prefix_cache_queries += other.prefix_cache_queries;
+  stats.prefix_cache_hits += other.prefix_cache_hits;
+  stats.execute_ns += other.execute_ns;
+  stats.device_wait_ns += other.device_wait_ns;
+  return stats;
+}
+
 // Collects the outputs of generate() and wakes it when all are there.
 class Batch {
  public:
@@ -53,8 +64,8 @@ LLMEngine::LLMEngine(ResolvedConfig config,
 
 LLMEngine::~LLMEngine() = default;
 
-Result<std::unique_ptr<LLMEngine>> LLMEngine::create(
-    const EngineConfig& config, const CoreManager::LoadingHandler& on_loading) {
+Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& config,
+                                                     LLMEngineOptions options) {
   const ModelSourceConfig& source = config.model;
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(source.model));
   ASSIGN_OR_RETURN(ResolvedConfig resolved, resolve(config, model));
@@ -68,12 +79,18 @@ Result<std::unique_ptr<LLMEngine>> LLMEngine::create(
   const int64_t sampled_ids = num_sampled_ids(model, tokenizer.get());
   std::unique_ptr<LLMEngine> engine(
       new LLMEngine(std::move(resolved), std::move(generation_config), std::move(tokenizer)));
+  CoreHandlers handlers;
+  handlers.on_loading = std::move(options.on_loading);
+  handlers.on_ready = [e = engine.get()](const CoreReady& ready) { e->on_ready(ready); };
+  handlers.on_step = [e = engine.get()](const StepOutput& step) { e->on_step(step); };
+  handlers.on_down = [e = engine.get()](const Status& lost, const Status& refusal) {
+    e->on_down(lost, refusal);
+  };
+  handlers.on_health = std::move(options.on_health);
   ASSIGN_OR_RETURN(
       engine->manager_,
       CoreManager::start(
-          engine->config_, sampled_ids, on_loading, [e = engine.get()](CoreResponse response) {
-            e->on_response(std::move(response));
-          }));
+          engine->config_, sampled_ids, std::move(options.launch), std::move(handlers)));
   return engine;
 }
 
@@ -127,10 +144,6 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
     output.prompt_token_ids = std::get<std::vector<int32_t>>(prompt);
   }
   RETURN_IF_ERROR(check(output.prompt_token_ids, sampling));
-  {
-    const std::lock_guard lock(mutex_);
-    RETURN_IF_ERROR(failure_);
-  }
   const RequestId id = next_request_id_.fetch_add(1);
   output.id = id;
   const uint64_t seed = sampling.seed ? *sampling.seed : draw_seed();
@@ -142,32 +155,49 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
     messages[i].sampling.seed = seed + i;
     sequence_ids.push_back(messages[i].id);
   }
+  const std::lock_guard lock(submit_mutex_);
+  RETURN_IF_ERROR(refusal_);
   outputs_.add(std::move(output), sampling, std::move(sequence_ids), std::move(callback));
-  for (AddRequest& message : messages) RETURN_IF_ERROR(manager_->send(std::move(message)));
+  for (AddRequest& message : messages) manager_->send(std::move(message));
   return id;
 }
 
 void LLMEngine::abort(RequestId id) {
   std::vector<SequenceId> ids = outputs_.unfinished_sequences(id);
-  if (!ids.empty()) (void)manager_->send(AbortRequests{std::move(ids)});
+  if (!ids.empty()) manager_->send(AbortRequests{std::move(ids)});
 }
 
-void LLMEngine::on_response(CoreResponse response) {
-  if (const auto* step = std::get_if<StepOutput>(&response)) {
-    {
-      const std::lock_guard lock(mutex_);
-      stats_ = step->stats;
-    }
-    std::vector<SequenceId> stopped = outputs_.process(*step);
-    if (!stopped.empty()) (void)manager_->send(AbortRequests{std::move(stopped)});
-  } else if (const auto* failed = std::get_if<CoreFailed>(&response)) {
-    const Status failure(failed->code, failed->reason);
-    {
-      const std::lock_guard lock(mutex_);
-      failure_ = failure;
-    }
-    outputs_.fail_all(failure);
+void LLMEngine::on_ready(const CoreReady& ready) {
+  {
+    const std::lock_guard lock(mutex_);
+    ready_ = ready;
+    stats_.num_blocks = stats_.num_free_blocks = ready.num_blocks;
   }
+  const std::lock_guard lock(submit_mutex_);
+  refusal_ = Status();
+}
+
+void LLMEngine::on_step(const StepOutput& step) {
+  {
+    const std::lock_guard lock(mutex_);
+    stats_ = step.stats;
+  }
+  std::vector<SequenceId> stopped = outputs_.process(step);
+  if (!stopped.empty()) manager_->send(AbortRequests{std::move(stopped)});
+}
+
+void LLMEngine::on_down(const Status& lost, const Status& refusal) {
+  {
+    const std::lock_guard lock(submit_mutex_);
+    refusal_ = refusal;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    earlier_stats_ = sum_of_counters(earlier_stats_, stats_);
+    stats_ = {};
+    stats_.num_blocks = stats_.num_free_blocks = ready_.num_blocks;
+  }
+  outputs_.fail_all(lost);
 }
 
 std::vector<RequestOutput> LLMEngine::generate(std::span<const Prompt> prompts,
@@ -203,9 +233,14 @@ SamplingParams LLMEngine::default_sampling() const {
   return params;
 }
 
+CoreReady LLMEngine::memory() const {
+  const std::lock_guard lock(mutex_);
+  return ready_;
+}
+
 CoreStats LLMEngine::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  return sum_of_counters(stats_, earlier_stats_);
 }
 
 }  // namespace atom

@@ -27,17 +27,27 @@
 
 namespace atom {
 
+struct LLMEngineOptions {
+  // Told the bytes of weights in place and in all, until create() returns.
+  std::function<void(const CoreLoading&)> on_loading;
+  CoreLaunch launch;
+  // Told of every change of health().state, from the first kReady to the last kStopping.
+  std::function<void(const EngineHealth&)> on_health;
+  // Both run on the engine's output thread and must return quickly.
+};
+
 class LLMEngine {
  public:
-  // Loads everything that `config` names and returns when requests can be served. `on_loading` is
-  // told the bytes of weights in place and in all.
-  static Result<std::unique_ptr<LLMEngine>> create(
-      const EngineConfig& config, const CoreManager::LoadingHandler& on_loading = nullptr);
+  // Loads everything that `config` names and returns when requests can be served.
+  static Result<std::unique_ptr<LLMEngine>> create(const EngineConfig& config,
+                                                   LLMEngineOptions options = {});
   // Stops after the step that is running; unfinished requests get no further callback.
   ~LLMEngine();
 
   // Checks the request and queues it. `callback` runs on the engine's output thread and must return
-  // quickly; the last call has output.finished. An error means that nothing was queued.
+  // quickly; the last call has output.finished. An error means that nothing was queued, and that
+  // `callback` is never called. kUnavailable, from here or as the status of an output: the engine's
+  // process died and is started again, see health().
   Result<RequestId> submit(const Prompt& prompt, SamplingParams sampling, OutputCallback callback);
   // The request ends with FinishReason::kAbort within a step. Unknown or finished ids are ignored.
   void abort(RequestId id);
@@ -60,10 +70,12 @@ class LLMEngine {
 
   const ResolvedConfig& config() const { return config_; }
   const GenerationConfig& generation_config() const { return generation_config_; }
-  const CoreReady& memory() const { return manager_->ready(); }
+  CoreReady memory() const;
   // Null under skip_tokenizer_init.
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
+  // Counters go on over restarts.
   CoreStats stats() const;
+  EngineHealth health() const { return manager_->health(); }
 
  private:
   LLMEngine(ResolvedConfig config,
@@ -72,7 +84,10 @@ class LLMEngine {
 
   Status check(const std::vector<int32_t>& prompt_token_ids, const SamplingParams& sampling) const;
   uint64_t draw_seed();
-  void on_response(CoreResponse response);
+  // Of the manager's thread.
+  void on_ready(const CoreReady& ready);
+  void on_step(const StepOutput& step);
+  void on_down(const Status& lost, const Status& refusal);
 
   const ResolvedConfig config_;
   const GenerationConfig generation_config_;
@@ -80,10 +95,15 @@ class LLMEngine {
   OutputProcessor outputs_;
   std::atomic<uint64_t> next_request_id_{1};
   std::atomic<SequenceId> next_sequence_id_{1};
+  // Held while a request is added and sent: either it is in time for on_down() to end it, or it is
+  // refused. No callback runs under it.
+  std::mutex submit_mutex_;
+  Status refusal_;  // guarded by submit_mutex_; of requests while there is no core
   mutable std::mutex mutex_;
   std::mt19937_64 seeds_;                 // guarded by mutex_
-  CoreStats stats_;                       // guarded by mutex_
-  Status failure_;                        // guarded by mutex_; why the core is gone
+  CoreReady ready_;                       // guarded by mutex_
+  CoreStats stats_;                       // guarded by mutex_; of this life of the core
+  CoreStats earlier_stats_;               // guarded by mutex_; sums of counters of those before
   std::unique_ptr<CoreManager> manager_;  // last: its threads use what is above
 };
 

@@ -12,7 +12,7 @@ constexpr size_t kMaxRequests = size_t{1} << 20;
 constexpr size_t kMaxAlternatives = SamplingParams::kMaxLogprobs + 1;
 
 enum class RequestKind : uint8_t { kAdd, kAbort, kShutdown };
-enum class ResponseKind : uint8_t { kStep, kLoading, kReady, kFailed };
+enum class ResponseKind : uint8_t { kStep, kLoading, kReady, kFailed, kHeartbeat };
 
 void write(WireWriter& out, const SamplingParams& p) {
   out.write(p.n);
@@ -99,6 +99,7 @@ void write(WireWriter& out, const RequestDelta& delta) {
   out.write(delta.finish_reason);
   out.write_optional(delta.stop_token_id);
   out.write(delta.num_cached_tokens);
+  out.write(delta.queue_ns);
   out.write(delta.error_code);
   out.write(delta.error);
 }
@@ -112,6 +113,7 @@ RequestDelta read_delta(WireReader& in) {
   delta.finish_reason = in.read_enum(FinishReason::kError);
   delta.stop_token_id = in.read_optional<int32_t>();
   delta.num_cached_tokens = in.read<int32_t>();
+  delta.queue_ns = in.read<uint64_t>();
   delta.error_code = in.read_enum(StatusCode::kInternal);
   delta.error = in.read_string(kMaxStringSize);
   return delta;
@@ -188,6 +190,9 @@ std::vector<uint8_t> encode(const CoreResponse& response) {
   } else if (const auto* ready = std::get_if<CoreReady>(&response)) {
     out.write(ResponseKind::kReady);
     write_plain(out, *ready);
+  } else if (const auto* heartbeat = std::get_if<CoreHeartbeat>(&response)) {
+    out.write(ResponseKind::kHeartbeat);
+    write_plain(out, *heartbeat);
   } else {
     const auto& failed = std::get<CoreFailed>(response);
     out.write(ResponseKind::kFailed);
@@ -224,7 +229,7 @@ Result<CoreRequest> decode_core_request(std::span<const uint8_t> bytes) {
 Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes) {
   WireReader in(bytes);
   CoreResponse response;
-  switch (in.read_enum(ResponseKind::kFailed)) {
+  switch (in.read_enum(ResponseKind::kHeartbeat)) {
     case ResponseKind::kStep:
       response = read_step(in);
       break;
@@ -240,6 +245,9 @@ Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes) {
       response = CoreFailed{code, in.read_string(kMaxStringSize)};
       break;
     }
+    case ResponseKind::kHeartbeat:
+      response = read_plain<CoreHeartbeat>(in);
+      break;
   }
   if (!in.finished()) {
     return invalid_argument("malformed response message of {} bytes", bytes.size());

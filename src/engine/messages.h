@@ -46,6 +46,7 @@ struct RequestDelta {
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> stop_token_id;           // the token that ended it, under kStop
   int32_t num_cached_tokens = 0;                  // prompt tokens found in the prefix cache
+  uint64_t queue_ns = 0;                          // from its arrival to the step that began it
   StatusCode error_code = StatusCode::kInternal;  // under kError
   std::string error;                              // under kError: why
 };
@@ -90,7 +91,16 @@ struct CoreFailed {
   std::string reason;
 };
 
-using CoreResponse = std::variant<StepOutput, CoreLoading, CoreReady, CoreFailed>;
+// Sent by the core's loop itself when it has had nothing else to say for a while: a loop that is
+// stuck is silent, and a runner that is stuck makes no progress.
+struct CoreHeartbeat {
+  uint64_t num_ticks = 0;            // turns of the loop
+  uint64_t num_steps = 0;            // steps done
+  uint64_t num_steps_in_flight = 0;  // steps that the runner has been given and not finished
+  uint64_t runner_progress = 0;      // grows while the runner executes a step
+};
+
+using CoreResponse = std::variant<StepOutput, CoreLoading, CoreReady, CoreFailed, CoreHeartbeat>;
 
 std::vector<uint8_t> encode(const CoreRequest& request);
 std::vector<uint8_t> encode(const CoreResponse& response);

@@ -67,11 +67,19 @@ TEST(Messages, ResponsesSurviveTheWire) {
       decode_core_response(encode(CoreFailed{StatusCode::kNotFound, "gone"})).value());
   EXPECT_EQ(failed.code, StatusCode::kNotFound);
   EXPECT_EQ(failed.reason, "gone");
+
+  const auto heartbeat = std::get<CoreHeartbeat>(
+      decode_core_response(encode(CoreHeartbeat{1, 2, 3, ~uint64_t{0}})).value());
+  EXPECT_EQ(heartbeat.num_ticks, 1u);
+  EXPECT_EQ(heartbeat.num_steps, 2u);
+  EXPECT_EQ(heartbeat.num_steps_in_flight, 3u);
+  EXPECT_EQ(heartbeat.runner_progress, ~uint64_t{0});
 }
 
 TEST(Messages, EveryTruncationIsRefused) {
-  for (const std::vector<uint8_t>& bytes :
-       {encode(CoreRequest(full_request())), encode(CoreResponse(full_step()))}) {
+  for (const std::vector<uint8_t>& bytes : {encode(CoreRequest(full_request())),
+                                            encode(CoreResponse(full_step())),
+                                            encode(CoreResponse(CoreHeartbeat{1, 2, 3, 4}))}) {
     for (size_t size = 0; size < bytes.size(); ++size) {
       const std::span<const uint8_t> cut(bytes.data(), size);
       EXPECT_FALSE(decode_core_request(cut).ok()) << size;

@@ -81,6 +81,9 @@ bool OutputProcessor::apply(Request& request,
     output.metrics.first_token = now();
   }
   output.metrics.num_cached_tokens = delta.num_cached_tokens;
+  if (output.metrics.scheduled == 0 && delta.queue_ns > 0) {
+    output.metrics.scheduled = output.metrics.arrival + static_cast<double>(delta.queue_ns) * 1e-9;
+  }
   answer.token_ids.insert(answer.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   answer.logprobs.insert(answer.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
   // Every answer scores the same prompt: one of them is passed on.

@@ -33,6 +33,7 @@ struct CompletionOutput {
 // Seconds of the steady clock.
 struct RequestMetrics {
   double arrival = 0;
+  double scheduled = 0;    // when its first step was scheduled; 0 until it is known
   double first_token = 0;  // 0 until there is one
   double finished = 0;     // 0 until it is
   int32_t num_cached_tokens = 0;

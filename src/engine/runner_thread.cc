@@ -25,10 +25,12 @@ void RunnerThread::submit(SchedulerOutput step) {
   ++num_in_flight_;
 }
 
-RunnerThread::Completed RunnerThread::wait() {
+std::optional<RunnerThread::Completed> RunnerThread::wait_until(Clock::time_point deadline) {
   CHECK(num_in_flight_ > size_t{0});
   std::unique_lock lock(mutex_);
-  completed_.wait(lock, [this] { return !done_.empty(); });
+  if (!completed_.wait_until(lock, deadline, [this] { return !done_.empty(); })) {
+    return std::nullopt;
+  }
   Completed completed = std::move(done_.front());
   done_.pop_front();
   --num_in_flight_;

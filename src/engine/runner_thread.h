@@ -29,11 +29,13 @@ class RunnerThread {
     Clock::time_point begin;  // of its execution
     Clock::time_point end;
   };
-  // The oldest submitted step that was not collected yet; waits until it is done.
-  Completed wait();
+  // The oldest submitted step that was not collected yet, if it is done before `deadline`.
+  std::optional<Completed> wait_until(Clock::time_point deadline);
 
   // Steps submitted and not collected.
   size_t num_in_flight() const { return num_in_flight_; }
+  // Grows while a step executes.
+  uint64_t progress() const { return runner_->progress(); }
 
  private:
   void loop();

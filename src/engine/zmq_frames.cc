@@ -1,5 +1,7 @@
 #include "engine/zmq_frames.h"
 
+#include <cerrno>
+
 #include "base/check.h"
 
 namespace atom {
@@ -12,6 +14,16 @@ zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type) {
   socket.set(zmq::sockopt::rcvhwm, 0);
   socket.set(zmq::sockopt::linger, 0);
   return socket;
+}
+
+bool receive_part(zmq::socket_t& socket, zmq::message_t* message) {
+  for (;;) {
+    try {
+      return socket.recv(*message, zmq::recv_flags::dontwait).has_value();
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+    }
+  }
 }
 
 }  // namespace
@@ -50,23 +62,30 @@ bool send_frame_to(zmq::socket_t& router,
   }
 }
 
-std::optional<std::vector<uint8_t>> receive_frame(zmq::socket_t& socket, bool wait) {
-  const zmq::recv_flags flags = wait ? zmq::recv_flags::none : zmq::recv_flags::dontwait;
+std::optional<std::vector<uint8_t>> receive_frame(zmq::socket_t& socket,
+                                                  std::chrono::milliseconds timeout) {
   zmq::message_t message;
   do {
-    zmq::recv_result_t received;
-    do {
-      try {
-        received = socket.recv(message, flags);
-        break;
-      } catch (const zmq::error_t& error) {
-        if (error.num() != EINTR) throw;
-      }
-    } while (true);
-    if (!received) return std::nullopt;
+    if (!receive_part(socket, &message)) {
+      if (timeout.count() <= 0) return std::nullopt;
+      wait_for_any(socket, {}, timeout);
+      if (!receive_part(socket, &message)) return std::nullopt;
+    }
   } while (message.more());
   const auto* data = static_cast<const uint8_t*>(message.data());
   return std::vector<uint8_t>(data, data + message.size());
+}
+
+void wait_for_any(zmq::socket_t& socket,
+                  std::initializer_list<int> fds,
+                  std::chrono::milliseconds timeout) {
+  std::vector<zmq_pollitem_t> items = {{socket.handle(), 0, ZMQ_POLLIN, 0}};
+  for (const int fd : fds) {
+    if (fd >= 0) items.push_back({nullptr, fd, ZMQ_POLLIN, 0});
+  }
+  if (::zmq_poll(items.data(), static_cast<int>(items.size()), timeout.count()) < 0) {
+    CHECK(::zmq_errno() == EINTR);
+  }
 }
 
 }  // namespace atom

@@ -2,7 +2,9 @@
 // a context that is shut down ends a receive.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +24,14 @@ bool send_frame_to(zmq::socket_t& router,
                    const std::string& identity,
                    const std::vector<uint8_t>& frame);
 
-// The next message's last frame; none when nothing has arrived and `wait` is false.
-std::optional<std::vector<uint8_t>> receive_frame(zmq::socket_t& socket, bool wait);
+// The next message's last frame; none when nothing arrives within `timeout`.
+std::optional<std::vector<uint8_t>> receive_frame(
+    zmq::socket_t& socket, std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
+
+// Waits up to `timeout` for messages, or for one of `fds` to be readable; negative ones are left
+// out. A signal ends it early.
+void wait_for_any(zmq::socket_t& socket,
+                  std::initializer_list<int> fds,
+                  std::chrono::milliseconds timeout);
 
 }  // namespace atom

@@ -33,6 +33,9 @@ class ModelRunner {
 
   const MemoryPlan& memory_plan() const { return plan_; }
 
+  // Grows while a step executes, at least once per operator. From any thread.
+  uint64_t progress() const { return pool_->progress(); }
+
   // Steps come in the order of SchedulerOutput::step. A sequence whose logits admit no choice gets
   // an error in its output; nothing else fails.
   ModelRunnerOutput execute(const SchedulerOutput& step);

@@ -81,9 +81,13 @@ Status Scheduler::add(SequenceId id,
   if (sequences_.contains(id)) {
     return invalid_argument("request id {} is in use; ids of live requests are distinct", id);
   }
-  if (static_cast<int64_t>(waiting_.size()) >= config_.max_num_waiting) {
-    return resource_exhausted("{} requests are waiting, the limit is {}: try again later",
-                              waiting_.size(),
+  // Those that could run count as running, even before the next step is scheduled.
+  const size_t num_unfinished = waiting_.size() + running_.size();
+  if (static_cast<int64_t>(num_unfinished) >=
+      int64_t{config_.max_num_seqs} + config_.max_num_waiting) {
+    return resource_exhausted("{} requests run or wait, the limits are {} and {}: try again later",
+                              num_unfinished,
+                              config_.max_num_seqs,
                               config_.max_num_waiting);
   }
   const auto num_prompt = static_cast<int32_t>(prompt_token_ids.size());

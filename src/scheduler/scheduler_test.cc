@@ -71,14 +71,18 @@ TEST(SchedulerAdmissionTest, RefusesAnIdInUse) {
 
 TEST(SchedulerAdmissionTest, BoundsTheQueue) {
   SchedulerConfig config = small_config();
+  config.max_num_seqs = 1;
   config.max_num_waiting = 2;
   Scheduler scheduler(config, {kEosToken});
-  EXPECT_TRUE(scheduler.add(1, prompt_of(3), ask_for(4)).ok());
-  EXPECT_TRUE(scheduler.add(2, prompt_of(3), ask_for(4)).ok());
+  for (const SequenceId id : {1, 2, 3}) {
+    EXPECT_TRUE(scheduler.add(id, prompt_of(3), ask_for(1)).ok());
+  }
   expect_error(
-      scheduler.add(3, prompt_of(3), ask_for(4)), StatusCode::kResourceExhausted, {"2 requests"});
-  run_step(scheduler);
-  EXPECT_TRUE(scheduler.add(3, prompt_of(3), ask_for(4)).ok());
+      scheduler.add(4, prompt_of(3), ask_for(1)), StatusCode::kResourceExhausted, {"3 requests"});
+  run_step(scheduler);  // finishes the first
+  EXPECT_TRUE(scheduler.add(4, prompt_of(3), ask_for(1)).ok());
+  expect_error(
+      scheduler.add(5, prompt_of(3), ask_for(1)), StatusCode::kResourceExhausted, {"3 requests"});
 }
 
 TEST(SchedulerAdmissionTest, ClipsMaxTokensToTheModel) {

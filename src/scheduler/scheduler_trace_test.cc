@@ -187,9 +187,10 @@ class Episode {
         num_kv > config_.num_blocks * config_.block_size) {
       return StatusCode::kInvalidArgument;
     }
-    const int32_t num_waiting = scheduler_.stats().num_waiting;
-    return num_waiting >= config_.max_num_waiting ? StatusCode::kResourceExhausted
-                                                  : StatusCode::kOk;
+    const SchedulerStats stats = scheduler_.stats();
+    const bool is_full =
+        stats.num_waiting + stats.num_running >= config_.max_num_seqs + config_.max_num_waiting;
+    return is_full ? StatusCode::kResourceExhausted : StatusCode::kOk;
   }
 
   int64_t load_of_all() const {
