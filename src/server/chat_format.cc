@@ -1,0 +1,139 @@
+#include "server/chat_format.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/file.h"
+#include "tokenizer/chat_template/find_chat_template.h"
+#include "tokenizer/chat_template/prepare_messages.h"
+
+namespace atom::server {
+namespace {
+
+Result<ChatTemplate> load_template(const ModelSourceConfig& model,
+                                   bool with_tools,
+                                   std::string* text) {
+  ASSIGN_OR_RETURN(ChatTemplateSource source,
+                   load_chat_template(model.model, model.chat_template, with_tools));
+  *text = source.text;
+  return ChatTemplate::parse(source.text, source.origin);
+}
+
+Result<SharedJson> parse_kwargs(const std::string& text) {
+  if (text.empty()) return std::make_shared<const OrderedJson>(OrderedJson::object());
+  ASSIGN_OR_RETURN(OrderedJson kwargs, parse_ordered_json(text, "--default-chat-template-kwargs"));
+  if (!kwargs.is_object()) {
+    return invalid_argument("--default-chat-template-kwargs: expected a JSON object");
+  }
+  return std::make_shared<const OrderedJson>(std::move(kwargs));
+}
+
+// The text of the last message, which an answer is to continue.
+Result<std::string> final_text(const OrderedJson& messages) {
+  const OrderedJson content = messages.back().value("content", OrderedJson());
+  if (content.is_string()) return content.get<std::string>();
+  if (content.is_array() && !content.empty() && content.back().contains("text")) {
+    return content.back()["text"].get<std::string>();
+  }
+  return invalid_argument("continue_final_message: the last message has no text to continue");
+}
+
+// Cuts what the template wrote behind the last message's text (an end-of-turn token, mostly).
+Status cut_behind(const std::string& final, std::string* text) {
+  const size_t last = final.find_last_not_of(" \t\r\n");
+  const std::string trimmed = final.substr(0, last == std::string::npos ? 0 : last + 1);
+  const size_t found = text->rfind(trimmed);
+  if (trimmed.empty() || found == std::string::npos) {
+    return invalid_argument(
+        "continue_final_message: the chat template does not write the last message as it is");
+  }
+  const bool is_whole = text->compare(found, final.size(), final) == 0;
+  text->resize(found + (is_whole ? final.size() : trimmed.size()));
+  return {};
+}
+
+}  // namespace
+
+ChatFormat::ChatFormat(const LLMEngine& engine,
+                       ChatTemplate chat_template,
+                       ChatTemplate tool_template,
+                       SharedJson default_kwargs,
+                       std::unique_ptr<OutputFormat> output_format)
+    : engine_(engine),
+      template_(std::move(chat_template)),
+      tool_template_(std::move(tool_template)),
+      default_kwargs_(std::move(default_kwargs)),
+      output_format_(std::move(output_format)) {}
+
+Result<std::unique_ptr<const ChatFormat>> ChatFormat::create(const LLMEngine& engine,
+                                                             const ServerOptions& options) {
+  const ModelSourceConfig& model = engine.config().engine.model;
+  if (engine.tokenizer() == nullptr) return not_found("--skip-tokenizer-init leaves no tokenizer");
+  std::string text;
+  std::string tool_text;
+  ASSIGN_OR_RETURN(ChatTemplate plain, load_template(model, /*with_tools=*/false, &text));
+  ASSIGN_OR_RETURN(ChatTemplate tool, load_template(model, /*with_tools=*/true, &tool_text));
+  ASSIGN_OR_RETURN(SharedJson kwargs, parse_kwargs(options.default_chat_template_kwargs));
+  ASSIGN_OR_RETURN(std::unique_ptr<OutputFormat> format,
+                   make_output_format(options.output_format, tool_text));
+  return std::unique_ptr<const ChatFormat>(new ChatFormat(
+      engine, std::move(plain), std::move(tool), std::move(kwargs), std::move(format)));
+}
+
+Result<ChatPrompt> ChatFormat::render(const ChatCompletionRequest& request) const {
+  Conversation conversation;
+  conversation.messages = request.messages.get();
+  if (request.tool_choice != ToolChoice::kNone) conversation.tools = request.tools.get();
+  conversation.documents = request.documents.get();
+  conversation.kwargs = request.chat_template_kwargs.get();
+  conversation.chat_template = &request.chat_template;
+  conversation.add_generation_prompt = request.add_generation_prompt;
+  conversation.continue_final_message = request.continue_final_message;
+  conversation.add_special_tokens = request.add_special_tokens;
+  return render(conversation);
+}
+
+Result<ChatPrompt> ChatFormat::render(const TokenizeRequest& request) const {
+  Conversation conversation;
+  conversation.messages = request.messages.get();
+  conversation.tools = request.tools.get();
+  conversation.kwargs = request.chat_template_kwargs.get();
+  conversation.chat_template = &request.chat_template;
+  conversation.add_generation_prompt = request.add_generation_prompt;
+  conversation.continue_final_message = request.continue_final_message;
+  conversation.add_special_tokens = request.add_special_tokens;
+  return render(conversation);
+}
+
+Result<ChatPrompt> ChatFormat::render(const Conversation& conversation) const {
+  OrderedJson variables = *default_kwargs_;
+  if (conversation.kwargs != nullptr) variables.update(*conversation.kwargs);
+  ChatTemplateInput input;
+  input.messages = conversation.messages;
+  input.tools = conversation.tools;
+  input.documents = conversation.documents;
+  input.add_generation_prompt =
+      conversation.add_generation_prompt && !conversation.continue_final_message;
+  input.special_tokens = engine_.tokenizer()->special_tokens();
+  input.extra = variables.empty() ? nullptr : &variables;
+  ChatPrompt prompt;
+  if (conversation.chat_template->empty()) {
+    const ChatTemplate& chosen = conversation.tools == nullptr ? template_ : tool_template_;
+    ASSIGN_OR_RETURN(prompt.text, render_conversation(chosen, input));
+  } else {
+    ASSIGN_OR_RETURN(const ChatTemplate own,
+                     ChatTemplate::parse(*conversation.chat_template, "chat_template"));
+    ASSIGN_OR_RETURN(prompt.text, render_conversation(own, input));
+  }
+  if (conversation.continue_final_message) {
+    ASSIGN_OR_RETURN(const std::string final, final_text(*conversation.messages));
+    RETURN_IF_ERROR(cut_behind(final, &prompt.text));
+  }
+  // The template writes the special tokens itself, unless the request says otherwise.
+  ASSIGN_OR_RETURN(prompt.token_ids,
+                   engine_.tokenize(prompt.text, conversation.add_special_tokens));
+  return prompt;
+}
+
+}  // namespace atom::server

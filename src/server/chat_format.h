@@ -1,0 +1,62 @@
+// Conversations in and out: the chat template that makes the prompt, and the format that the
+// model's answers are parsed by. Const and thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "engine/llm_engine.h"
+#include "server/openai/requests.h"
+#include "server/parsers/output_parser.h"
+#include "server/server_options.h"
+#include "tokenizer/chat_template/chat_template.h"
+
+namespace atom::server {
+
+struct ChatPrompt {
+  std::string text;
+  std::vector<int32_t> token_ids;
+};
+
+class ChatFormat {
+ public:
+  // kNotFound when the model has no chat template and none was given.
+  static Result<std::unique_ptr<const ChatFormat>> create(const LLMEngine& engine,
+                                                          const ServerOptions& options);
+
+  Result<ChatPrompt> render(const ChatCompletionRequest& request) const;
+  Result<ChatPrompt> render(const TokenizeRequest& request) const;
+
+  const OutputFormat& output_format() const { return *output_format_; }
+
+ private:
+  // What both kinds of requests give a template.
+  struct Conversation {
+    const OrderedJson* messages = nullptr;
+    const OrderedJson* tools = nullptr;
+    const OrderedJson* documents = nullptr;
+    const OrderedJson* kwargs = nullptr;  // null: none
+    const std::string* chat_template = nullptr;
+    bool add_generation_prompt = true;
+    bool continue_final_message = false;
+    bool add_special_tokens = false;
+  };
+
+  ChatFormat(const LLMEngine& engine,
+             ChatTemplate chat_template,
+             ChatTemplate tool_template,
+             SharedJson default_kwargs,
+             std::unique_ptr<OutputFormat> output_format);
+  Result<ChatPrompt> render(const Conversation& conversation) const;
+
+  const LLMEngine& engine_;
+  const ChatTemplate template_;
+  const ChatTemplate tool_template_;  // of requests with tools
+  const SharedJson default_kwargs_;
+  const std::unique_ptr<OutputFormat> output_format_;
+};
+
+}  // namespace atom::server

@@ -1,0 +1,57 @@
+// An endpoint: what answers a route. One file per endpoint; routes.cc lists them.
+#pragma once
+
+#include <memory>
+
+#include "server/http/http_exchange.h"
+#include "server/openai/api_error.h"
+#include "server/server_context.h"
+
+namespace atom::server {
+
+using ExchangePtr = std::shared_ptr<HttpExchange>;
+
+// Answers the exchange, now or later.
+using Endpoint = void (*)(ServerContext* context, const ExchangePtr& exchange);
+
+void completions(ServerContext* context, const ExchangePtr& exchange);
+void chat_completions(ServerContext* context, const ExchangePtr& exchange);
+void tokenize(ServerContext* context, const ExchangePtr& exchange);
+void detokenize(ServerContext* context, const ExchangePtr& exchange);
+void list_models(ServerContext* context, const ExchangePtr& exchange);
+void retrieve_model(ServerContext* context, const ExchangePtr& exchange);
+void livez(ServerContext* context, const ExchangePtr& exchange);
+void readyz(ServerContext* context, const ExchangePtr& exchange);
+void version(ServerContext* context, const ExchangePtr& exchange);
+void metrics(ServerContext* context, const ExchangePtr& exchange);
+void openapi(ServerContext* context, const ExchangePtr& exchange);
+
+// What several of them do.
+
+void respond_error(const ExchangePtr& exchange, const ApiError& error);
+void respond_error(const ExchangePtr& exchange, const Status& status);
+void respond_json(const ExchangePtr& exchange, std::string body);
+// Answers 404 and returns false when `model` is given and not served; the error lists what is.
+bool check_model(const ServerContext& context,
+                 const std::string& model,
+                 const ExchangePtr& exchange);
+// Answers 400 and returns false when prompt and answer do not fit max_model_len together.
+// `max_tokens`: as asked for, none if the context decides. `prompt_field`: where the prompt came
+// from.
+bool check_length(const ServerContext& context,
+                  size_t num_prompt_tokens,
+                  std::optional<int32_t> max_tokens,
+                  const char* prompt_field,
+                  const ExchangePtr& exchange);
+// Answers 429 and returns false when so many sequences more are too many.
+bool admit(ServerContext* context,
+           int64_t num_sequences,
+           AdmissionTicket* ticket,
+           const ExchangePtr& exchange);
+void refuse_queue_full(ServerContext* context, const ExchangePtr& exchange);
+// "<kind>-<the request's id>".
+std::string answer_id(const char* kind,
+                      const HttpExchange& exchange,
+                      const std::string& request_id);
+
+}  // namespace atom::server

@@ -1,0 +1,72 @@
+// A blocking HTTP client for tests: sends exactly the bytes it is given. Waits are bounded; what
+// does not come in time is a test failure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct ssl_st;
+
+namespace atom::server {
+
+struct TestResponse {
+  int status = 0;                              // 0: no response came
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;
+  size_t num_chunks = 0;
+  bool is_complete = false;  // the body ended as its framing says
+
+  std::string header(const std::string& name) const;
+};
+
+class TestClient {
+ public:
+  static TestClient to_port(uint16_t port, const std::string& host = "127.0.0.1");
+  static TestClient to_unix(const std::string& path);
+  // Accepts any certificate.
+  static TestClient with_tls(uint16_t port);
+
+  explicit TestClient(int fd) : fd_(fd) {}
+  ~TestClient() { close(); }
+  TestClient(TestClient&& other) noexcept;
+  TestClient& operator=(TestClient&& other) noexcept;
+
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+
+  // False when the connection is broken.
+  bool send(std::string_view bytes);
+  // Some bytes; empty at the end of the connection or when none come in time.
+  std::string receive(size_t max_size = 65536);
+  // `is_head`: the response has no body whatever its headers say.
+  TestResponse read_response(bool is_head = false);
+  // GET on a kept connection.
+  TestResponse get(const std::string& path, const std::string& headers = {});
+  std::string read_to_end();
+  // Whether the server ends the connection, discarding what it sends before.
+  bool sees_end(std::chrono::milliseconds timeout = std::chrono::seconds(10));
+
+  void shutdown_write();
+  void reset();  // closes with a TCP reset
+  void close();
+
+ private:
+  bool wait_readable(std::chrono::milliseconds timeout);
+  bool fill();
+  std::string take_line();
+  bool take(size_t size, std::string* out);
+
+  int fd_ = -1;
+  bool reached_end_ = false;
+  std::string buffer_;
+  struct SslDeleter {
+    void operator()(ssl_st* ssl) const;
+  };
+  std::unique_ptr<ssl_st, SslDeleter> ssl_;
+};
+
+}  // namespace atom::server

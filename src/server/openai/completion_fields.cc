@@ -1,0 +1,54 @@
+#include "server/openai/request_kinds.h"
+#include "server/openai/request_tables.h"
+
+namespace atom::server {
+
+const FieldTable& stream_options_table() {
+  static const FieldTable table({
+      bound_field<StreamOptions>(
+          "include_usage",
+          BoolKind(),
+          [](auto& options) -> auto& { return options.include_usage; },
+          "Send the usage in a last event."),
+      bound_field<StreamOptions>(
+          "continuous_usage_stats",
+          BoolKind(),
+          [](auto& options) -> auto& { return options.continuous_usage_stats; },
+          "Send the usage so far in every event."),
+  });
+  return table;
+}
+
+const FieldTable& response_format_table() {
+  constexpr char kReason[] = "constrained decoding is not supported";
+  static const EnumKind types{
+      {"text"}, {{"json_object", kReason}, {"json_schema", kReason}, {"structural_tag", kReason}}};
+  static const FieldTable table({
+      required(check_field("type", types, "")),
+      unsupported_field("json_schema", "[]", kReason),
+  });
+  return table;
+}
+
+const FieldTable& completion_table() {
+  static const FieldTable table([] {
+    std::vector<FieldSpec> fields;
+#define FIELD(name, kind, member, description)    \
+  fields.push_back(bound_field<CompletionFields>( \
+      name, kind, [](auto& target) -> auto& { return (target.member); }, description));
+#define REQUIRED_FIELD(name, kind, member, description) \
+  FIELD(name, kind, member, description)                \
+  fields.back().is_required = true;
+#define UNSUPPORTED(name, neutral, reason) \
+  fields.push_back(unsupported_field(name, neutral, reason));
+#include "server/openai/completion_fields.def"
+#include "server/openai/generation_fields.def"
+#undef FIELD
+#undef REQUIRED_FIELD
+#undef UNSUPPORTED
+    return fields;
+  }());
+  return table;
+}
+
+}  // namespace atom::server

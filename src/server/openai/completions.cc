@@ -1,0 +1,101 @@
+// POST /v1/completions
+#include <ctime>
+#include <utility>
+
+#include "server/endpoint.h"
+#include "server/openai/completion_format.h"
+#include "server/openai/generation.h"
+#include "server/openai/parse_requests.h"
+
+namespace atom::server {
+namespace {
+
+Result<CompletionPrompt> prepare(const ServerContext& context,
+                                 const CompletionRequest& request,
+                                 const PromptInput& input) {
+  CompletionPrompt prompt;
+  if (const auto* text = std::get_if<std::string>(&input)) {
+    prompt.text = *text;
+    ASSIGN_OR_RETURN(prompt.token_ids, context.engine.tokenize(*text, request.add_special_tokens));
+  } else {
+    prompt.token_ids = std::get<std::vector<int32_t>>(input);
+    if (request.echo && context.engine.tokenizer() != nullptr) {
+      prompt.text = context.engine.tokenizer()->decode(prompt.token_ids,
+                                                       request.sampling.skip_special_tokens);
+    }
+  }
+  return prompt;
+}
+
+// What the engine is to do, beyond what the request says.
+SamplingParams engine_sampling(const CompletionRequest& request) {
+  SamplingParams sampling = request.sampling;
+  if (request.echo && request.logprobs && !sampling.prompt_logprobs) {
+    sampling.prompt_logprobs = request.logprobs;
+  }
+  if (request.best_of.value_or(0) > sampling.n) {
+    sampling.n = *request.best_of;
+    if (!sampling.logprobs) sampling.logprobs = 0;
+  }
+  return sampling;
+}
+
+bool check_tokenizer(const ServerContext& context,
+                     const CompletionRequest& request,
+                     const ExchangePtr& exchange) {
+  const bool needs = request.logprobs || request.sampling.prompt_logprobs;
+  if (!needs || context.engine.tokenizer() != nullptr) return true;
+  respond_error(exchange, unimplemented("logprobs need a tokenizer, and the server runs without"));
+  return false;
+}
+
+// The best answers are known only when all are complete.
+bool check_best_of(const CompletionRequest& request, const ExchangePtr& exchange) {
+  if (!request.stream || request.best_of.value_or(0) <= request.sampling.n) return true;
+  ApiError error;
+  error.param = "best_of";
+  error.code = "conflicting_fields";
+  error.message = "best_of over n cannot be streamed: the best answers are known only at the end";
+  respond_error(exchange, error);
+  return false;
+}
+
+}  // namespace
+
+void completions(ServerContext* context, const ExchangePtr& exchange) {
+  GenerationPlan plan;
+  if (!admit(context, 1, &plan.ticket, exchange)) return;
+  Parsed<CompletionRequest> parsed =
+      parse_completion_request(exchange->request().body, context->engine.default_sampling());
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
+  auto& request = std::get<CompletionRequest>(parsed);
+  if (!check_model(*context, request.model, exchange)) return;
+  if (!check_tokenizer(*context, request, exchange)) return;
+  if (!check_best_of(request, exchange)) return;
+  plan.sampling = engine_sampling(request);
+  const auto num_prompts = static_cast<int64_t>(request.prompts.size());
+  if (!admit(context, num_prompts * plan.sampling.n, &plan.ticket, exchange)) return;
+  std::vector<CompletionPrompt> prompts;
+  const std::optional<int32_t> max_tokens =
+      request.has_max_tokens ? std::optional(plan.sampling.max_tokens) : std::nullopt;
+  for (const PromptInput& input : request.prompts) {
+    Result<CompletionPrompt> prompt = prepare(*context, request, input);
+    if (!prompt.ok()) return respond_error(exchange, to_request_error(prompt.status()));
+    if (!check_length(*context, prompt->token_ids.size(), max_tokens, "prompt", exchange)) return;
+    plan.prompts.push_back(prompt->token_ids);
+    prompts.push_back(std::move(*prompt));
+  }
+  plan.stream = request.stream;
+  plan.stream_options = request.stream_options;
+  const std::string id = answer_id("cmpl", *exchange, request.request_id);
+  const std::string model = request.model.empty() ? context->model_name() : request.model;
+  plan.format = std::make_unique<CompletionFormat>(id,
+                                                   std::time(nullptr),
+                                                   model,
+                                                   std::move(request),
+                                                   std::move(prompts),
+                                                   context->engine.tokenizer().get());
+  Generation::start(context, exchange, std::move(plan));
+}
+
+}  // namespace atom::server

@@ -1,0 +1,150 @@
+#include "server/openai/field_table.h"
+
+#include <fmt/format.h>
+
+#include <bitset>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "config/suggest.h"
+
+namespace atom::server {
+namespace {
+
+constexpr size_t kMaxFields = 128;
+
+// The values that a field takes although nothing comes of them.
+struct NeutralKind {
+  std::vector<OrderedJson> values;
+  std::string reason;
+
+  std::string expected() const {
+    std::string names = "null";
+    for (size_t i = 0; i < values.size(); ++i) {
+      names += (i + 1 < values.size() ? ", " : " or ") + values[i].dump();
+    }
+    return names + ": " + reason;
+  }
+  bool read(OrderedJson& value, const FieldPath& path, void*, ApiError* error) const {
+    for (const OrderedJson& neutral : values) {
+      // Of two booleans or two numbers, never a boolean and a number.
+      if (value == neutral) return true;
+    }
+    return fail(error,
+                path,
+                kUnsupportedField,
+                fmt::format("{} is {}; expected {}", path.text(), show(value), expected()));
+  }
+  void describe(const OpenApiOptions&, OrderedJson* schema) const {
+    if (values.empty()) {
+      (*schema)["type"] = "null";
+    } else {
+      (*schema)["enum"] = values;
+    }
+  }
+};
+
+void make_nullable(OrderedJson* schema) {
+  if (schema->contains("enum")) {
+    (*schema)["enum"].push_back(nullptr);
+    if (schema->contains("type")) (*schema)["type"] = {(*schema)["type"], "null"};
+  } else if (schema->contains("type")) {
+    OrderedJson& type = (*schema)["type"];
+    if (type != "null") type = {type, "null"};
+  } else if (schema->contains("anyOf")) {
+    (*schema)["anyOf"].push_back({{"type", "null"}});
+  } else {
+    OrderedJson alternatives = {std::move(*schema), {{"type", "null"}}};
+    *schema = {{"anyOf", std::move(alternatives)}};
+  }
+}
+
+}  // namespace
+
+FieldTable::FieldTable(std::vector<FieldSpec> fields) : fields_(std::move(fields)) {
+  CHECK(fields_.size() <= kMaxFields);
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    CHECK(index_.emplace(fields_[i].name, i).second);
+  }
+}
+
+bool FieldTable::read(OrderedJson& object,
+                      const FieldPath& path,
+                      void* target,
+                      ApiError* error) const {
+  if (!object.is_object()) return fail_type(error, path, object, "an object");
+  std::bitset<kMaxFields> seen;
+  for (auto member = object.begin(); member != object.end(); ++member) {
+    const FieldPath member_path = path.field(member.key());
+    const auto found = index_.find(member.key());
+    if (found == index_.end()) return fail_unknown(member_path, error);
+    const FieldSpec& field = fields_[found->second];
+    if (member->is_null() && !field.is_required) continue;
+    seen.set(found->second);
+    if (!field.read(*member, member_path, target, error)) return false;
+  }
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    if (!fields_[i].is_required || seen[i]) continue;
+    const FieldPath missing = path.field(fields_[i].name);
+    return fail(error,
+                missing,
+                kMissingField,
+                fmt::format("{} is missing; expected {}", missing.text(), fields_[i].expected));
+  }
+  return true;
+}
+
+bool FieldTable::fail_unknown(const FieldPath& path, ApiError* error) const {
+  std::vector<std::string> names;
+  for (const FieldSpec& field : fields_) names.push_back(field.name);
+  const std::string nearest = nearest_name(path.name, names);
+  return fail(error,
+              path,
+              kUnknownField,
+              nearest.empty()
+                  ? fmt::format("unknown field '{}'", path.text())
+                  : fmt::format("unknown field '{}'; did you mean '{}'?", path.text(), nearest));
+}
+
+void FieldTable::describe(const OpenApiOptions& options, OrderedJson* schema) const {
+  (*schema)["type"] = "object";
+  OrderedJson& properties = (*schema)["properties"] = OrderedJson::object();
+  OrderedJson required_names = OrderedJson::array();
+  for (const FieldSpec& field : fields_) {
+    OrderedJson property = OrderedJson::object();
+    field.describe(options, &property);
+    if (field.is_required) {
+      required_names.push_back(field.name);
+    } else {
+      make_nullable(&property);
+    }
+    if (!field.description.empty()) property["description"] = field.description;
+    properties[field.name] = std::move(property);
+  }
+  if (!required_names.empty()) (*schema)["required"] = std::move(required_names);
+  (*schema)["additionalProperties"] = false;
+}
+
+void describe_default(bool value, OrderedJson* schema) {
+  (*schema)["default"] = value;
+}
+
+void describe_default(int32_t value, OrderedJson* schema) {
+  (*schema)["default"] = value;
+}
+
+void describe_default(float value, OrderedJson* schema) {
+  // As people write it: 0.95, not the 0.949999988079071 of the nearest float.
+  (*schema)["default"] = OrderedJson::parse(fmt::format("{}", value), nullptr, false);
+}
+
+FieldSpec unsupported_field(const char* name, const char* neutral, const char* reason) {
+  NeutralKind kind;
+  const OrderedJson values = OrderedJson::parse(neutral, nullptr, false);
+  CHECK(values.is_array());
+  kind.values.assign(values.begin(), values.end());
+  kind.reason = reason;
+  return check_field(name, kind, reason);
+}
+
+}  // namespace atom::server

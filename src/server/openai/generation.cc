@@ -1,0 +1,260 @@
+#include "server/openai/generation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "server/openai/api_error.h"
+
+namespace atom::server {
+namespace {
+
+constexpr std::string_view kDone = "data: [DONE]\n\n";
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <typename T>
+void append_from(const std::vector<T>& from, size_t begin, std::vector<T>* to) {
+  to->insert(to->end(), from.begin() + static_cast<ptrdiff_t>(begin), from.end());
+}
+
+size_t about_bytes(std::span<const TokenLogprobs> tokens) {
+  size_t entries = 0;
+  for (const TokenLogprobs& token : tokens) entries += token.size();
+  return entries * sizeof(TokenLogprob);
+}
+
+}  // namespace
+
+Generation::Generation(ServerContext* context,
+                       std::shared_ptr<HttpExchange> exchange,
+                       GenerationPlan plan)
+    : context_(context),
+      exchange_(std::move(exchange)),
+      prompts_(std::move(plan.prompts)),
+      sampling_(std::move(plan.sampling)),
+      stream_(plan.stream),
+      stream_options_(plan.stream_options),
+      format_(std::move(plan.format)),
+      ticket_(std::move(plan.ticket)),
+      choices_(prompts_.size() * sampling_.n),
+      outputs_(prompts_.size()),
+      prompt_computed_(prompts_.size()),
+      num_generated_(choices_.size()),
+      num_cached_(prompts_.size()) {}
+
+void Generation::start(ServerContext* context,
+                       std::shared_ptr<HttpExchange> exchange,
+                       GenerationPlan plan) {
+  const std::shared_ptr<Generation> generation(
+      new Generation(context, std::move(exchange), std::move(plan)));
+  generation->exchange_->on_disconnect([weak = std::weak_ptr(generation), context] {
+    context->metrics.count_disconnect();
+    if (const std::shared_ptr<Generation> gone = weak.lock()) gone->cancel();
+  });
+  const Status status = generation->submit_all();
+  if (!status.ok()) {
+    generation->cancel();
+    generation->exchange_->respond(error_response(to_api_error(status)));
+    return;
+  }
+  if (!generation->stream_) return;
+  HttpResponse head;
+  head.content_type = "text/event-stream; charset=utf-8";
+  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  generation->exchange_->stream(std::move(head), generation);
+}
+
+Status Generation::submit_all() {
+  for (size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
+    ASSIGN_OR_RETURN(
+        const RequestId id,
+        context_->engine.submit(prompts_[prompt],
+                                sampling_,
+                                [self = shared_from_this(), prompt](const RequestOutput& output,
+                                                                    const RequestUpdate& update) {
+                                  self->on_output(prompt, output, update);
+                                }));
+    bool cancelled = false;
+    {
+      const std::lock_guard lock(mutex_);
+      ids_.push_back(id);
+      cancelled = cancelled_;
+    }
+    if (cancelled) context_->engine.abort(id);
+  }
+  return {};
+}
+
+void Generation::on_output(size_t prompt,
+                           const RequestOutput& output,
+                           const RequestUpdate& update) {
+  observe(prompt, output, update);
+  bool all_finished = false;
+  bool is_too_slow = false;
+  Status failure;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!output.status.ok() && failure_.ok()) failure_ = failure = output.status;
+    if (stream_ && !cancelled_) {
+      collect_news(prompt, output, update);
+      is_too_slow = buffered_ > context_->options.max_stream_buffer;
+    }
+    if (output.finished) {
+      finish_prompt(prompt, output);
+      all_finished = num_finished_ == prompts_.size();
+      if (all_finished) ticket_.give_back();
+    }
+  }
+  if (is_too_slow) fail(resource_exhausted("the client reads more slowly than the answer grows"));
+  if (!failure.ok()) fail(failure);
+  if (stream_) {
+    exchange_->notify();
+  } else if (all_finished) {
+    context_->workers.post([self = shared_from_this()] { self->respond(); });
+  }
+}
+
+void Generation::collect_news(size_t prompt,
+                              const RequestOutput& output,
+                              const RequestUpdate& update) {
+  Choice& choice = choices_[prompt * sampling_.n + update.index];
+  ChoiceNews& news = choice.news;
+  const CompletionOutput& answer = output.outputs[update.index];
+  choice.has_news = true;
+  news.text += update.text;
+  news.token_ids.insert(news.token_ids.end(), update.token_ids.begin(), update.token_ids.end());
+  size_t bytes = update.text.size() + update.token_ids.size() * sizeof(int32_t);
+  if (sampling_.logprobs) {
+    const size_t fresh = std::min(update.token_ids.size(), answer.logprobs.size());
+    append_from(answer.logprobs, answer.logprobs.size() - fresh, &news.logprobs);
+    bytes += about_bytes(std::span(news.logprobs).last(fresh));
+  }
+  if (choice.num_prompt_logprobs < output.prompt_logprobs.size()) {
+    const size_t before = std::exchange(choice.num_prompt_logprobs, output.prompt_logprobs.size());
+    append_from(output.prompt_logprobs, before, &news.prompt_logprobs);
+    bytes += about_bytes(std::span(output.prompt_logprobs).subspan(before));
+  }
+  news.finish_reason = answer.finish_reason;
+  news.stop_string = answer.stop_string;
+  news.stop_token_id = answer.stop_token_id;
+  buffered_ += bytes;
+}
+
+void Generation::observe(size_t prompt, const RequestOutput& output, const RequestUpdate& update) {
+  if (update.token_ids.empty()) return;
+  const size_t index = prompt * sampling_.n + update.index;
+  const double time = now();
+  double& last = choices_[index].last_token_time;  // of the engine's output thread only
+  const double previous = std::exchange(last, time);
+  const auto num_tokens = static_cast<int32_t>(update.token_ids.size());
+  context_->metrics.observe_tokens(num_tokens, previous > 0 ? time - previous : kNoGap);
+  const std::lock_guard lock(mutex_);
+  if (!prompt_computed_[prompt]) {
+    prompt_computed_[prompt] = true;
+    context_->metrics.observe_first_token(output.metrics.time_to_first_token(),
+                                          static_cast<int32_t>(prompts_[prompt].size()));
+  }
+  num_generated_[index] += num_tokens;
+}
+
+void Generation::finish_prompt(size_t prompt, const RequestOutput& output) {
+  ++num_finished_;
+  num_cached_[prompt] = output.metrics.num_cached_tokens;
+  RequestRecord record;
+  record.arrival = output.metrics.arrival;
+  record.scheduled = output.metrics.scheduled;
+  record.first_token = output.metrics.first_token;
+  record.finished = output.metrics.finished;
+  record.num_prompt_tokens = static_cast<int32_t>(output.prompt_token_ids.size());
+  record.max_tokens = sampling_.max_tokens;
+  for (const CompletionOutput& answer : output.outputs) {
+    record.n = answer.index == 0 ? sampling_.n : 0;
+    record.num_generated_tokens = static_cast<int32_t>(answer.token_ids.size());
+    record.finish_reason = answer.finish_reason;
+    context_->metrics.observe_finished(record);
+  }
+  if (!stream_) outputs_[prompt] = output;
+}
+
+Generation::State Generation::take(std::string* out) {
+  struct Ready {
+    int32_t choice;
+    ChoiceNews news;
+  };
+  std::vector<Ready> ready;
+  Status failure;
+  bool is_complete = false;
+  Usage usage_now;
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      if (!choices_[i].has_news || choices_[i].news.is_empty()) continue;
+      choices_[i].has_news = false;
+      ready.push_back({static_cast<int32_t>(i), std::exchange(choices_[i].news, {})});
+    }
+    buffered_ = 0;
+    failure = failure_;
+    is_complete = num_finished_ == prompts_.size();
+    usage_now = usage();
+  }
+  const Usage* shown = stream_options_.continuous_usage_stats ? &usage_now : nullptr;
+  for (const Ready& one : ready) format_->append_events(one.choice, one.news, shown, out);
+  if (!failure.ok()) {
+    *out += "data: " + error_json(to_api_error(failure)) + "\n\n";
+    *out += kDone;
+    return State::kEnd;
+  }
+  if (!is_complete) return State::kMore;
+  if (stream_options_.include_usage) format_->append_usage_event(usage_now, out);
+  *out += kDone;
+  return State::kEnd;
+}
+
+void Generation::cancel() {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    ids = ids_;
+  }
+  for (const RequestId id : ids) context_->engine.abort(id);
+}
+
+void Generation::fail(const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = status;
+    buffered_ = 0;
+  }
+  cancel();
+}
+
+void Generation::respond() {
+  Status failure;
+  Usage usage_now;
+  {
+    const std::lock_guard lock(mutex_);
+    failure = failure_;
+    usage_now = usage();
+  }
+  if (!failure.ok()) {
+    exchange_->respond(error_response(to_api_error(failure)));
+    return;
+  }
+  HttpResponse response;
+  response.body = format_->body(outputs_, usage_now);
+  exchange_->respond(std::move(response));
+}
+
+Usage Generation::usage() const {
+  Usage usage;
+  for (const auto& prompt : prompts_) usage.prompt_tokens += static_cast<int64_t>(prompt.size());
+  for (const int64_t count : num_generated_) usage.completion_tokens += count;
+  for (const int64_t count : num_cached_) usage.cached_tokens += count;
+  return usage;
+}
+
+}  // namespace atom::server

@@ -1,0 +1,83 @@
+// Carries one HTTP request through the engine: submits its prompts, collects what they bring, and
+// gives it to the client as one body or as server-sent events. Ends the engine's work when the
+// client goes away. Lives as long as one of exchange, engine callbacks or workers refers to it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/llm_engine.h"
+#include "server/admission.h"
+#include "server/http/http_exchange.h"
+#include "server/openai/answer_format.h"
+#include "server/openai/requests.h"
+#include "server/server_context.h"
+
+namespace atom::server {
+
+struct GenerationPlan {
+  std::vector<std::vector<int32_t>> prompts;  // token ids, at least one
+  SamplingParams sampling;                    // n answers for each prompt
+  bool stream = false;
+  StreamOptions stream_options;
+  std::unique_ptr<AnswerFormat> format;
+  AdmissionTicket ticket;
+};
+
+class Generation final : public BodyStream, public std::enable_shared_from_this<Generation> {
+ public:
+  // Submits everything; the exchange is answered in any case. On a worker's thread.
+  static void start(ServerContext* context,
+                    std::shared_ptr<HttpExchange> exchange,
+                    GenerationPlan plan);
+
+  State take(std::string* out) override;
+  std::string_view keep_alive() const override { return ": keep-alive\n\n"; }
+
+ private:
+  // One of the answers: choice = prompt * n + answer.
+  struct Choice {
+    ChoiceNews news;
+    bool has_news = false;
+    double last_token_time = 0;
+    size_t num_prompt_logprobs = 0;  // of those passed on
+  };
+
+  Generation(ServerContext* context, std::shared_ptr<HttpExchange> exchange, GenerationPlan plan);
+
+  Status submit_all();
+  void on_output(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
+  void collect_news(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
+  void observe(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
+  void finish_prompt(size_t prompt, const RequestOutput& output);
+  // Ends the engine's work; later outputs are dropped.
+  void cancel();
+  void fail(const Status& status);
+  void respond();
+  Usage usage() const;
+
+  ServerContext* const context_;
+  const std::shared_ptr<HttpExchange> exchange_;
+  const std::vector<std::vector<int32_t>> prompts_;
+  const SamplingParams sampling_;
+  const bool stream_;
+  const StreamOptions stream_options_;
+  const std::unique_ptr<AnswerFormat> format_;  // of whoever writes: take(), or the last worker
+
+  std::mutex mutex_;
+  AdmissionTicket ticket_;      // guarded by mutex_, as all below
+  std::vector<RequestId> ids_;  // of the submitted prompts
+  std::vector<Choice> choices_;
+  std::vector<RequestOutput> outputs_;  // of finished prompts, when not streamed
+  std::vector<bool> prompt_computed_;   // its first token has come
+  std::vector<int64_t> num_generated_;  // tokens, by choice
+  std::vector<int64_t> num_cached_;     // prompt tokens, by prompt
+  size_t num_finished_ = 0;             // prompts
+  size_t buffered_ = 0;                 // bytes of news, about
+  bool cancelled_ = false;
+  Status failure_;
+};
+
+}  // namespace atom::server

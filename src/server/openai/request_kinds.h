@@ -1,0 +1,84 @@
+// Kinds that only one or two fields have.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/openai/field_kinds.h"
+
+namespace atom::server {
+
+// Text, a list of texts, token ids, or a list of token ids.
+struct PromptKind {
+  using Value = std::vector<PromptInput>;
+  static constexpr size_t kMaxPrompts = 1024;
+
+  std::string expected() const;
+  bool read(OrderedJson& value, const FieldPath& path, Value* out, ApiError* error) const;
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
+};
+
+// One string or a list of them.
+struct StopKind {
+  using Value = std::vector<std::string>;
+  // Bounds of SamplingParams in characters, of which each is at most four bytes.
+  static constexpr size_t kMaxStops = 64;
+  static constexpr size_t kMaxLength = 1024;
+
+  std::string expected() const;
+  bool read(OrderedJson& value, const FieldPath& path, Value* out, ApiError* error) const;
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
+};
+
+// {"<token id>": bias}
+struct LogitBiasKind {
+  using Value = std::vector<std::pair<int32_t, float>>;
+  static constexpr size_t kMaxEntries = 4096;
+
+  std::string expected() const;
+  bool read(OrderedJson& value, const FieldPath& path, Value* out, ApiError* error) const;
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
+};
+
+// A regular expression for the decimal numbers in [0, max], without leading zeros.
+std::string decimal_pattern(int64_t max);
+
+// {"key": "value"}
+struct MetadataKind {
+  using Value = std::vector<std::pair<std::string, std::string>>;
+  static constexpr size_t kMaxEntries = 16;
+  static constexpr size_t kMaxKeyLength = 64;
+  static constexpr size_t kMaxValueLength = 512;
+
+  std::string expected() const;
+  bool read(OrderedJson& value, const FieldPath& path, Value* out, ApiError* error) const;
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
+};
+
+struct ToolChoiceKind {
+  using Value = ToolChoice;
+  std::string expected() const;
+  bool read(OrderedJson& value, const FieldPath& path, ToolChoice* out, ApiError* error) const;
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
+};
+
+// Variables of the chat template: any but those that have fields of their own.
+struct TemplateArgumentsKind {
+  using Value = SharedJson;
+  std::string expected() const;
+  bool read(OrderedJson& value, const FieldPath& path, SharedJson* out, ApiError* error) const;
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
+};
+
+struct DocumentsKind {
+  using Value = SharedJson;
+  static constexpr size_t kMaxDocuments = 4096;
+
+  std::string expected() const { return "a list of objects"; }
+  bool read(OrderedJson& value, const FieldPath& path, SharedJson* out, ApiError* error) const;
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
+};
+
+}  // namespace atom::server

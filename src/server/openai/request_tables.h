@@ -1,0 +1,51 @@
+// The tables of the request bodies, and what their fields are read into: the request, and what the
+// rules between fields need to know besides.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "server/openai/field_table.h"
+#include "server/openai/requests.h"
+
+namespace atom::server {
+
+struct Ignored {};
+
+struct GenerationExtras {
+  std::optional<int32_t> max_tokens;
+  std::optional<int64_t> seed;
+  std::optional<StreamOptions> given_stream_options;
+  Ignored ignored;
+};
+
+struct CompletionFields : CompletionRequest, GenerationExtras {};
+
+struct ChatCompletionFields : ChatCompletionRequest, GenerationExtras {
+  std::optional<int32_t> max_completion_tokens;
+  std::optional<bool> wants_generation_prompt;
+  std::string reasoning_effort;
+  std::string safety_identifier;
+  std::string ignored_text;
+};
+
+struct TokenizeFields : TokenizeRequest {
+  std::optional<bool> wants_generation_prompt;
+};
+
+const FieldTable& completion_table();
+const FieldTable& chat_completion_table();
+const FieldTable& tokenize_prompt_table();  // of TokenizeFields
+const FieldTable& tokenize_chat_table();    // of TokenizeFields
+const FieldTable& detokenize_table();       // of DetokenizeRequest
+
+// max_tokens of a completion that has none, in OpenAI and vLLM, too.
+inline constexpr int32_t kDefaultCompletionTokens = 16;
+
+// Parts of the two generation tables.
+inline constexpr size_t kMaxStopTokenIds = 1024;  // as SamplingParams
+const FieldTable& stream_options_table();
+const FieldTable& response_format_table();
+
+}  // namespace atom::server

@@ -1,0 +1,90 @@
+// The bodies of requests as typed values: what is behind these structs sees no JSON. Field names
+// and meanings are OpenAI's, then vLLM's. Parsing (parse_requests.h) checks every field's type and
+// range; what needs the model (ids in the vocabulary, lengths) is checked by the engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "config/sampling_params.h"
+
+namespace atom::server {
+
+using PromptInput = std::variant<std::string, std::vector<int32_t>>;
+
+// JSON that only the chat template reads. Null: not given.
+using SharedJson = std::shared_ptr<const OrderedJson>;
+
+struct StreamOptions {
+  bool include_usage = false;           // a last event with the usage
+  bool continuous_usage_stats = false;  // usage in every event
+};
+
+// What completions and chat completions have in common.
+struct GenerationRequest {
+  std::string model;            // empty: the server's first
+  SamplingParams sampling;      // n, temperature, ..., logprobs, priority, cache_salt
+  bool has_max_tokens = false;  // else sampling.max_tokens is to be what the context allows
+  bool stream = false;
+  StreamOptions stream_options;
+  bool return_token_ids = false;
+  std::string request_id;  // vLLM's request_id; empty: the HTTP request's
+  std::string user;        // the client's name for its user, for logs only; may be empty
+  std::vector<std::pair<std::string, std::string>> metadata;  // the client's notes
+};
+
+struct CompletionRequest : GenerationRequest {
+  std::vector<PromptInput> prompts;  // at least one
+  std::optional<int32_t> best_of;    // >= n; the best by mean logprob are returned
+  bool echo = false;
+  std::optional<int32_t> logprobs;  // top alternatives of each token; as sampling.logprobs
+  bool add_special_tokens = true;
+};
+
+// "none", "auto": as the template and the parser do. Naming a function or "required" needs
+// constrained decoding and is refused.
+enum class ToolChoice { kNone, kAuto };
+
+struct ChatCompletionRequest : GenerationRequest {
+  SharedJson messages;  // array of at least one, checked: roles, contents, tool calls. No field but
+                        // content is null, parts are {"type": "text", "text"}
+  SharedJson tools;     // array, checked; null or at least one
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  bool parallel_tool_calls = true;  // false: only the first call is returned
+  bool logprobs = false;            // then sampling.logprobs is top_logprobs
+  int32_t top_logprobs = 0;
+  bool echo = false;  // the last message's text in front of the answer
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // then add_generation_prompt is false
+  bool add_special_tokens = false;
+  bool include_reasoning = true;
+  std::string chat_template;        // instead of the model's; empty: the model's
+  SharedJson chat_template_kwargs;  // object, reasoning_effort included; null: none
+  SharedJson documents;             // array of objects; null: none
+};
+
+struct TokenizeRequest {
+  std::string model;
+  std::optional<std::string> prompt;  // the one form ...
+  SharedJson messages;                // ... or the other, as in ChatCompletionRequest
+  SharedJson tools;
+  bool add_special_tokens = true;  // false by default in the messages form
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  bool return_token_strs = false;
+  std::string chat_template;
+  SharedJson chat_template_kwargs;
+};
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<int32_t> tokens;
+};
+
+}  // namespace atom::server

@@ -1,0 +1,49 @@
+// POST /tokenize: a prompt, or a conversation through the chat template, as token ids.
+#include <utility>
+
+#include "server/endpoint.h"
+#include "server/json_text.h"
+#include "server/openai/parse_requests.h"
+
+namespace atom::server {
+namespace {
+
+Result<std::vector<int32_t>> token_ids(const ServerContext& context,
+                                       const TokenizeRequest& request) {
+  if (request.prompt) return context.engine.tokenize(*request.prompt, request.add_special_tokens);
+  if (context.chat == nullptr) return unimplemented("no chat: {}", context.why_no_chat);
+  ASSIGN_OR_RETURN(ChatPrompt prompt, context.chat->render(request));
+  return std::move(prompt.token_ids);
+}
+
+}  // namespace
+
+void tokenize(ServerContext* context, const ExchangePtr& exchange) {
+  const Parsed<TokenizeRequest> parsed = parse_tokenize_request(exchange->request().body);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
+  const auto& request = std::get<TokenizeRequest>(parsed);
+  if (!check_model(*context, request.model, exchange)) return;
+  const Result<std::vector<int32_t>> ids = token_ids(*context, request);
+  if (!ids.ok()) return respond_error(exchange, to_request_error(ids.status()));
+  std::string body = "{\"count\":";
+  append_json_integer(&body, static_cast<int64_t>(ids->size()));
+  body += ",\"max_model_len\":";
+  append_json_integer(&body, context->engine.config().max_model_len());
+  body += ",\"tokens\":";
+  append_json_integers(&body, *ids);
+  body += ",\"token_strs\":";
+  if (request.return_token_strs) {
+    body.push_back('[');
+    for (size_t i = 0; i < ids->size(); ++i) {
+      if (i > 0) body.push_back(',');
+      append_json_string(&body, context->engine.tokenizer()->id_to_token((*ids)[i]));
+    }
+    body.push_back(']');
+  } else {
+    body += "null";
+  }
+  body.push_back('}');
+  respond_json(exchange, std::move(body));
+}
+
+}  // namespace atom::server

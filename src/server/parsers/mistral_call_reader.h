@@ -1,0 +1,52 @@
+// Mistral: [TOOL_CALLS][{"name": "f", "arguments": {...}}, {...}], or the newer form
+// [TOOL_CALLS]f[CALL_ID]id[ARGS]{...} with or without the id.
+#pragma once
+
+#include <optional>
+
+#include "server/parsers/call_object_reader.h"
+#include "server/parsers/tool_call_reader.h"
+
+namespace atom::server {
+
+class MistralCallReader : public ToolCallReader {
+ public:
+  static constexpr std::string_view kBegin = "[TOOL_CALLS]";
+
+  void start(std::string_view marker) override;
+  size_t read(std::string_view text, bool final, DeltaWriter& out) override;
+  void finish(DeltaWriter& out) override;
+
+ private:
+  enum class State : uint8_t {
+    kStart,
+    kArray,
+    kObject,
+    kName,
+    kId,
+    kBeforeArguments,
+    kArguments,
+    kVerbatim,
+  };
+
+  size_t step(std::string_view text, bool final, DeltaWriter& out);
+  size_t read_start(char c);
+  size_t read_array(char c);
+  size_t read_object(std::string_view text, DeltaWriter& out);
+  size_t read_header(std::string_view text, bool final);
+  size_t read_before_arguments(char c);
+  size_t read_arguments(std::string_view text, DeltaWriter& out);
+  size_t read_verbatim(std::string_view text, bool final, DeltaWriter& out);
+
+  State state_ = State::kStart;
+  bool in_array_ = false;
+  bool begun_ = false;  // the newer form's call
+  int32_t num_calls_ = 0;
+  std::string name_;
+  std::string id_;
+  std::string arguments_;
+  std::optional<CallObjectReader> object_;
+  ArgumentsReader arguments_reader_;
+};
+
+}  // namespace atom::server

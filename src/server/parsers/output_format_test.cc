@@ -1,0 +1,70 @@
+#include <gtest/gtest.h>
+
+#include "server/parsers/output_parser.h"
+
+namespace atom::server {
+namespace {
+
+std::string name_of(const OutputFormatChoice& choice, std::string_view chat_template = "") {
+  const auto format = make_output_format(choice, chat_template);
+  return format.ok() ? std::string((*format)->name()) : format.status().message();
+}
+
+TEST(OutputFormat, Detection) {
+  EXPECT_EQ(name_of({}), "plain");
+  EXPECT_EQ(name_of({}, "<|im_start|>user"), "plain");
+  EXPECT_EQ(name_of({}, "'<think>\n'"), "think");
+  EXPECT_EQ(name_of({}, "<tool_call>\n{\"name\""), "hermes");
+  EXPECT_EQ(name_of({}, "<tool_call>\n<function=f>\n<parameter=k>"), "qwen3_coder");
+  EXPECT_EQ(name_of({}, "<tool_call>{name}\n<arg_key>"), "glm45");
+  EXPECT_EQ(name_of({}, "<｜tool▁calls▁begin｜>'\n```json"), "deepseek_v3");
+  EXPECT_EQ(name_of({}, "<｜tool▁calls▁begin｜>"), "deepseek_v31");
+  EXPECT_EQ(name_of({}, "dsml_token = '｜DSML｜'"), "deepseek_v32");
+  EXPECT_EQ(name_of({}, "<|python_tag|>"), "llama3_json");
+  EXPECT_EQ(name_of({}, "<|start_header_id|> {\"name\": f, \"parameters\": d}"), "llama3_json");
+  EXPECT_EQ(name_of({}, "[TOOL_CALLS]"), "mistral");
+  EXPECT_EQ(name_of({}, "<|tool_calls_section_begin|>"), "kimi_k2");
+  EXPECT_EQ(name_of({}, "<|channel|>analysis<|message|>"), "harmony");
+}
+
+TEST(OutputFormat, Names) {
+  for (const char* name : {"hermes",
+                           "qwen3_coder",
+                           "glm45",
+                           "deepseek_v3",
+                           "deepseek_v31",
+                           "deepseek_v32",
+                           "llama3_json",
+                           "mistral",
+                           "kimi_k2"}) {
+    EXPECT_EQ(name_of({name, "qwen3"}), name);
+    EXPECT_EQ(name_of({name, "auto"}, "<|channel|><|message|>"), name);
+  }
+  EXPECT_EQ(name_of({"openai", "openai_gptoss"}), "harmony");
+  EXPECT_EQ(name_of({"none", "auto"}, "<|channel|><|message|>"), "harmony");
+  EXPECT_EQ(name_of({"auto", "openai_gptoss"}), "harmony");
+  EXPECT_EQ(name_of({"none", "none"}, "<tool_call><think>"), "plain");
+  EXPECT_EQ(name_of({"none", "auto"}, "<tool_call><think>"), "think");
+  EXPECT_FALSE((*make_output_format({"none", "qwen3"}, ""))->needs_special_tokens());
+  EXPECT_TRUE((*make_output_format({"hermes", "none"}, ""))->needs_special_tokens());
+}
+
+TEST(OutputFormat, Errors) {
+  EXPECT_EQ(
+      name_of({"hermess", "auto"}),
+      "there is no tool call parser 'hermess'; it can be auto, none, hermes, qwen3_coder, "
+      "glm45, deepseek_v3, deepseek_v31, deepseek_v32, llama3_json, mistral, kimi_k2, openai, "
+      "qwen3_xml, glm46, glm47, llama4_json, harmony, gpt_oss");
+  EXPECT_EQ(name_of({"auto", "x"}),
+            "there is no reasoning parser 'x'; it can be auto, none, qwen3, deepseek_r1, "
+            "deepseek_v3, glm45, kimi_k2, mistral, openai_gptoss, harmony, gpt_oss");
+  EXPECT_EQ(name_of({"hermes", "openai_gptoss"}),
+            "tool call parser 'hermes' and reasoning parser 'openai_gptoss' do not go together: "
+            "only one is harmony");
+  EXPECT_EQ(name_of({"openai", "qwen3"}),
+            "tool call parser 'openai' and reasoning parser 'qwen3' do not go together: only one "
+            "is harmony");
+}
+
+}  // namespace
+}  // namespace atom::server

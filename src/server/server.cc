@@ -1,0 +1,116 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "server/router.h"
+#include "server/server_context.h"
+
+namespace atom::server {
+namespace {
+
+constexpr size_t kMaxQueuedWork = 16384;  // requests waiting for a worker
+
+int num_workers(int asked) {
+  if (asked > 0) return asked;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 8);
+}
+
+int64_t admission_limit(const LLMEngine& engine) {
+  const SchedulerOptions& scheduler = engine.config().engine.scheduler;
+  return int64_t{scheduler.max_num_seqs} + scheduler.max_num_waiting;
+}
+
+ServerMetricsOptions metrics_options(const LLMEngine& engine, const ServerOptions& options) {
+  ServerMetricsOptions result;
+  result.model_name = options.served_model_names.front();
+  result.max_model_len = engine.config().max_model_len();
+  result.block_size = engine.memory().block_size;
+  result.num_blocks = engine.memory().num_blocks;
+  result.enable_prefix_caching = engine.config().engine.cache.enable_prefix_caching;
+  result.cache_dtype = dtype_name(engine.config().dtype);
+  return result;
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(std::unique_ptr<LLMEngine> the_engine,
+       ServerOptions options,
+       std::unique_ptr<const ChatFormat> chat,
+       std::string why_no_chat)
+      : engine(std::move(the_engine)),
+        context{*engine,
+                std::move(options),
+                std::move(chat),
+                std::move(why_no_chat),
+                static_cast<int64_t>(std::time(nullptr)),
+                Admission(admission_limit(*engine)),
+                ServerMetrics(metrics_options(*engine, context.options)),
+                [this] {
+                  const HttpServer* server = listening;
+                  return server == nullptr ? 0 : server->stats().num_connections;
+                },
+                {false},
+                WorkerPool(num_workers(context.options.num_workers), kMaxQueuedWork)},
+        router(&context) {}
+
+  std::unique_ptr<LLMEngine> engine;
+  ServerContext context;
+  Router router;
+  std::unique_ptr<HttpServer> http;
+  std::atomic<const HttpServer*> listening{nullptr};  // http, once it is there
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+// Exchanges may outlive the HTTP server: what the engine still says to them is dropped.
+Server::~Server() {
+  impl_->context.draining = true;
+  impl_->context.workers.stop();
+  impl_->http.reset();
+  impl_->engine.reset();
+}
+
+Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<LLMEngine> engine,
+                                              ServerOptions options) {
+  Result<std::unique_ptr<const ChatFormat>> chat = ChatFormat::create(*engine, options);
+  if (!chat.ok() && chat.status().code() != StatusCode::kNotFound) return chat.status();
+  const HttpServerOptions http = options.http;
+  const std::string why_no_chat = chat.status().message();
+  auto impl = std::make_unique<Impl>(
+      std::move(engine), std::move(options), chat.ok() ? std::move(*chat) : nullptr, why_no_chat);
+  ASSIGN_OR_RETURN(
+      impl->http,
+      HttpServer::start(http, [router = &impl->router](std::shared_ptr<HttpExchange> exchange) {
+        router->handle(std::move(exchange));
+      }));
+  impl->listening = impl->http.get();
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+uint16_t Server::port() const {
+  return impl_->http->port();
+}
+
+const LLMEngine& Server::engine() const {
+  return *impl_->engine;
+}
+
+const std::string& Server::why_no_chat() const {
+  return impl_->context.why_no_chat;
+}
+
+void Server::drain() {
+  impl_->context.draining = true;
+  impl_->http->drain();
+}
+
+bool Server::wait_until_idle(std::chrono::milliseconds timeout) {
+  return impl_->http->wait_until_idle(timeout);
+}
+
+}  // namespace atom::server

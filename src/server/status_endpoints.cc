@@ -1,0 +1,47 @@
+// GET /livez, /readyz (also as /health), /version, /metrics, /openapi.json
+#include <utility>
+
+#include "server/endpoint.h"
+#include "server/json_text.h"
+#include "server/openai/openapi.h"
+
+namespace atom::server {
+namespace {
+
+constexpr int kRetryAfter = 1;  // seconds
+
+}  // namespace
+
+// This process answers: whether the engine does is /readyz.
+void livez(ServerContext*, const ExchangePtr& exchange) {
+  respond_json(exchange, "{\"status\":\"alive\"}");
+}
+
+void readyz(ServerContext* context, const ExchangePtr& exchange) {
+  const EngineHealth health = context->engine.health();
+  if (!context->draining && health.state == EngineState::kReady) {
+    return respond_json(exchange, "{\"status\":\"ready\"}");
+  }
+  ApiError error;
+  error.http_status = 503;
+  error.type = "service_unavailable";
+  error.code = context->draining ? "draining" : engine_state_name(health.state);
+  error.message = context->draining ? "the server is shutting down" : health.reason;
+  error.retry_after = kRetryAfter;
+  respond_error(exchange, error);
+}
+
+void version(ServerContext*, const ExchangePtr& exchange) {
+  respond_json(exchange, "{\"version\":\"" ATOM_VERSION "\"}");
+}
+
+void openapi(ServerContext* context, const ExchangePtr& exchange) {
+  OpenApiOptions options;
+  options.version = ATOM_VERSION;
+  options.defaults = context->engine.default_sampling();
+  options.vocab_size = context->engine.config().model.vocab_size;
+  options.needs_api_key = !context->options.api_keys.empty();
+  respond_json(exchange, openapi_json(options));
+}
+
+}  // namespace atom::server
