@@ -3,31 +3,18 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/file.h"
 #include "tokenizer/chat_template/find_chat_template.h"
 #include "tokenizer/chat_template/prepare_messages.h"
 
 namespace atom::cli {
-namespace {
-
-Result<ChatTemplateSource> template_source(const ModelSourceConfig& model) {
-  if (model.chat_template.empty()) {
-    Result<ChatTemplateSource> found = find_chat_template(model.model, /*with_tools=*/false);
-    if (found.ok() || found.status().code() != StatusCode::kNotFound) return found;
-    return not_found("{}; give one with --chat-template", found.status().message());
-  }
-  ASSIGN_OR_RETURN(std::string text,
-                   read_file(model.chat_template, ChatTemplateLimits().max_template_size));
-  return ChatTemplateSource{std::move(text), model.chat_template};
-}
-
-}  // namespace
 
 Result<ChatPrompt> ChatPrompt::create(const LLMEngine* engine, std::string_view kwargs) {
   if (engine->tokenizer() == nullptr) {
     return invalid_argument("a chat needs a tokenizer, and --skip-tokenizer-init is set");
   }
-  ASSIGN_OR_RETURN(const ChatTemplateSource source, template_source(engine->config().engine.model));
+  const ModelSourceConfig& model = engine->config().engine.model;
+  ASSIGN_OR_RETURN(const ChatTemplateSource source,
+                   load_chat_template(model.model, model.chat_template, /*with_tools=*/false));
   ASSIGN_OR_RETURN(ChatTemplate chat_template, ChatTemplate::parse(source.text, source.origin));
   std::shared_ptr<const OrderedJson> variables;
   if (!kwargs.empty()) {

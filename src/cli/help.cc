@@ -75,7 +75,7 @@ std::string program_help(std::span<const Command> commands) {
       "tokenizer).\n"
       "\nCommands:\n";
   for (const Command& command : commands) {
-    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    text += fmt::format("  {:<11}  {}\n", command.name, command.summary);
   }
   text +=
       "\nOptions:\n"
@@ -86,8 +86,9 @@ std::string program_help(std::span<const Command> commands) {
 }
 
 std::string command_help(const Command& command) {
-  std::string text = fmt::format("usage: atom {} [OPTIONS] {}\n\n{}",
+  std::string text = fmt::format("usage: atom {} [OPTIONS]{}{}\n\n{}",
                                  command.name,
+                                 command.arguments.empty() ? "" : " ",
                                  command.arguments,
                                  wrap(command.description, 0));
   std::vector<std::string> groups;

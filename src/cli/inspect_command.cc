@@ -6,6 +6,7 @@
 #include "cli/checkpoint_report.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/fetch_checkpoint.h"
 #include "cli/json_output.h"
 #include "cli/report.h"
 #include "cli/start_engine.h"
@@ -160,7 +161,10 @@ int run_inspect(InspectOptions* options, std::vector<std::string> arguments) {
   if (!arguments.empty()) {
     return fail_usage("inspect", invalid_argument("unexpected argument '{}'", arguments.front()));
   }
-  if (Status status = apply_log_level(options->config); !status.ok()) return fail(status);
+  if (Status status = apply_log_flags(options->config); !status.ok()) return fail(status);
+  if (Status status = fetch_checkpoint(hub::FileSet::kAll, &options->config.model); !status.ok()) {
+    return fail(status);
+  }
   const Result<CheckpointReport> report = report_checkpoint(options->config.model.model);
   if (!report.ok()) return fail(report.status());
   const std::string text = options->json ? to_line(report_json(*report, options->tensors))

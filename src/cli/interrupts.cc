@@ -9,25 +9,23 @@
 namespace atom::cli {
 namespace {
 
-sigset_t interrupt_set() {
+sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
+  for (const int signal : signals) sigaddset(&set, signal);
   return set;
 }
 
 }  // namespace
 
-Interrupts::Interrupts() {
-  const sigset_t set = interrupt_set();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+Interrupts::Interrupts(std::initializer_list<int> signals) : signals_(set_of(signals)) {
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  fd_ = signalfd(-1, &signals_, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
 Interrupts::~Interrupts() {
   close(fd_);
-  const sigset_t set = interrupt_set();
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
 }
 
 bool Interrupts::take() {
@@ -37,9 +35,8 @@ bool Interrupts::take() {
   return taken;
 }
 
-LetInterruptsThrough::LetInterruptsThrough()
-    : receiver_([this] {
-        const sigset_t set = interrupt_set();
+LetInterruptsThrough::LetInterruptsThrough(std::initializer_list<int> signals)
+    : receiver_([this, set = set_of(signals)] {
         pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
         done_.wait(false);
       }) {}

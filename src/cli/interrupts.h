@@ -1,16 +1,20 @@
-// Ctrl-C as something to ask for, so that it can stop an answer instead of the program.
+// Ctrl-C and its like as something to ask for, so that it can stop an answer instead of the
+// program.
 #pragma once
 
+#include <signal.h>
+
 #include <atomic>
+#include <initializer_list>
 #include <thread>
 
 namespace atom::cli {
 
-// While it lives, SIGINT waits here to be taken. Blocks the signal for the calling thread and those
+// While it lives, the signals wait here to be taken. Blocks them for the calling thread and those
 // that it starts later, so it is made before the engine is.
 class Interrupts {
  public:
-  Interrupts();
+  explicit Interrupts(std::initializer_list<int> signals = {SIGINT});
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
@@ -19,13 +23,14 @@ class Interrupts {
   bool take();                    // whether there were some; they are gone then
 
  private:
+  const sigset_t signals_;
   int fd_ = -1;
 };
 
-// Inside an Interrupts, lets SIGINT do what it did before: for work that cannot ask.
+// Inside an Interrupts, lets the signals do what they did before: for work that cannot ask.
 class LetInterruptsThrough {
  public:
-  LetInterruptsThrough();
+  explicit LetInterruptsThrough(std::initializer_list<int> signals = {SIGINT});
   ~LetInterruptsThrough();
   LetInterruptsThrough(const LetInterruptsThrough&) = delete;
   LetInterruptsThrough& operator=(const LetInterruptsThrough&) = delete;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <exception>
 #include <string>
@@ -13,6 +14,7 @@
 #include "cli/help.h"
 #include "cli/report.h"
 #include "config/suggest.h"
+#include "engine/core_arguments.h"
 
 namespace {
 
@@ -37,6 +39,24 @@ int unknown_command(const std::string& name, const std::vector<Command>& command
                       : invalid_argument("unknown {} '{}'; did you mean {}?", what, name, nearest));
 }
 
+size_t num_words(const Command& command) {
+  return 1 + static_cast<size_t>(std::count(command.name.begin(), command.name.end(), ' '));
+}
+
+// The command that the first words name, the longest if "a" and "a b" are both one; null for none.
+const Command* find_command(const std::vector<Command>& commands,
+                            std::span<const std::string> words) {
+  const Command* found = nullptr;
+  for (const Command& command : commands) {
+    const size_t count = num_words(command);
+    if (count > words.size() || (found != nullptr && count <= num_words(*found))) continue;
+    std::string name = words[0];
+    for (size_t i = 1; i < count; ++i) name += " " + words[i];
+    if (name == command.name) found = &command;
+  }
+  return found;
+}
+
 int run_command(const Command& command, std::span<const std::string> args) {
   const Result<ParsedArguments> parsed = parse_arguments(command, args);
   if (!parsed.ok()) return fail_usage(command.name, parsed.status());
@@ -57,23 +77,26 @@ int run(const std::vector<std::string>& args) {
   }
   const bool help = name == "--help" || name == "-h" || name == "help";
   if (help && rest.empty()) return write_out(program_help(commands)) ? kExitOk : end_of_output();
-  const std::string& wanted = help ? rest[0] : name;
-  for (const Command& command : commands) {
-    if (command.name != wanted) continue;
-    if (help) return write_out(command_help(command)) ? kExitOk : end_of_output();
-    return run_command(command, rest);
-  }
-  return unknown_command(wanted, commands);
+  const std::span<const std::string> words = help ? rest : std::span(args);
+  const Command* command = find_command(commands, words);
+  if (command == nullptr) return unknown_command(words[0], commands);
+  if (help) return write_out(command_help(*command)) ? kExitOk : end_of_output();
+  return run_command(*command, words.subspan(num_words(*command)));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + 1, argv + argc);
   // A reader that went away is seen where writing fails.
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGINT, exit_interrupted);
   try {
-    return run(std::vector<std::string>(argv + 1, argv + argc));
+    // Keeps the signals as its front end has set them.
+    if (!args.empty() && args[0] == kEngineCoreCommand) {
+      return run_engine_core({args.begin() + 1, args.end()});
+    }
+    std::signal(SIGINT, exit_interrupted);
+    return run(args);
   } catch (const std::bad_alloc&) {
     return fail(resource_exhausted("out of memory"));
   } catch (const std::exception& error) {

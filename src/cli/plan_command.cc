@@ -5,6 +5,7 @@
 #include "base/human.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/fetch_checkpoint.h"
 #include "cli/json_output.h"
 #include "cli/report.h"
 #include "cli/start_engine.h"
@@ -31,8 +32,9 @@ struct PlannedEngine {
   MemoryPlan plan;
 };
 
-Result<PlannedEngine> plan_engine(const EngineConfig& engine) {
-  RETURN_IF_ERROR(apply_log_level(engine));
+Result<PlannedEngine> plan_engine(EngineConfig engine) {
+  RETURN_IF_ERROR(apply_log_flags(engine));
+  RETURN_IF_ERROR(fetch_checkpoint(hub::FileSet::kWithoutWeights, &engine.model));
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   ASSIGN_OR_RETURN(const BuiltModel built, build_model(config));

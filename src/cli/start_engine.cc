@@ -1,9 +1,11 @@
 #include "cli/start_engine.h"
 
 #include <optional>
+#include <utility>
 
 #include "base/env.h"
 #include "base/log.h"
+#include "cli/fetch_checkpoint.h"
 #include "cli/progress_bar.h"
 
 namespace atom::cli {
@@ -13,8 +15,8 @@ Status take_checkpoint(std::vector<std::string>* arguments, EngineConfig* config
   if (model.empty()) {
     if (arguments->empty() || arguments->front().empty()) {
       return invalid_argument(
-          "CHECKPOINT is missing: the folder of a model (config.json, "
-          "*.safetensors, tokenizer)");
+          "CHECKPOINT is missing: the folder of a model (config.json, *.safetensors, tokenizer), "
+          "or its name on the hub (Qwen/Qwen3-0.6B)");
     }
     model = arguments->front();
     arguments->erase(arguments->begin());
@@ -27,23 +29,34 @@ Status refuse_arguments(const std::vector<std::string>& arguments) {
   return invalid_argument("unexpected argument '{}'", arguments[0]);
 }
 
-Status apply_log_level(const EngineConfig& config) {
+Status apply_log_flags(const EngineConfig& config) {
   std::string name = config.log_level.empty() ? env().log_level : config.log_level;
   if (name.empty()) name = "warning";
   ASSIGN_OR_RETURN(const log::Level level, log::parse_level(name));
+  std::string format_name = config.log_format.empty() ? env().log_format : config.log_format;
+  if (format_name.empty()) format_name = "text";
+  ASSIGN_OR_RETURN(const log::Format format, log::parse_format(format_name));
   log::set_level(level);
+  log::set_format(format);
   return {};
 }
 
-Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config) {
-  RETURN_IF_ERROR(apply_log_level(config));
+Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config, CoreLaunch launch) {
+  RETURN_IF_ERROR(apply_log_flags(config));
+  EngineConfig fetched = config;
+  const bool needs_weights = config.model.load_dummy == DummyWeights::kNone;
+  RETURN_IF_ERROR(fetch_checkpoint(
+      needs_weights ? hub::FileSet::kAll : hub::FileSet::kWithoutWeights, &fetched.model));
   std::optional<ProgressBar> bar;
   int64_t shown = 0;
-  return LLMEngine::create(config, [&](const CoreLoading& loading) {
+  LLMEngineOptions options;
+  options.launch = std::move(launch);
+  options.on_loading = [&](const CoreLoading& loading) {
     if (!bar) bar.emplace("loading", static_cast<uint64_t>(loading.bytes_total));
     bar->advance(static_cast<uint64_t>(loading.bytes_done - shown));
     shown = loading.bytes_done;
-  });
+  };
+  return LLMEngine::create(fetched, std::move(options));
 }
 
 }  // namespace atom::cli

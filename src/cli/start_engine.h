@@ -10,17 +10,17 @@
 
 namespace atom::cli {
 
-// Takes the checkpoint folder off the front of `arguments` unless --model gave it. An error is one
-// of usage.
+// Takes the checkpoint, a folder or a model of the hub, off the front of `arguments` unless --model
+// gave it. An error is one of usage.
 Status take_checkpoint(std::vector<std::string>* arguments, EngineConfig* config);
 
 // An error of usage when there are arguments left.
 Status refuse_arguments(const std::vector<std::string>& arguments);
 
-// --log-level, else ATOM_LOG_LEVEL, else warnings.
-Status apply_log_level(const EngineConfig& config);
+// --log-level, else ATOM_LOG_LEVEL, else warnings; --log-format, else ATOM_LOG_FORMAT, else text.
+Status apply_log_flags(const EngineConfig& config);
 
-// With a progress bar on a terminal.
-Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config);
+// A model of the hub is downloaded first. With progress bars on a terminal.
+Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config, CoreLaunch launch = {});
 
 }  // namespace atom::cli

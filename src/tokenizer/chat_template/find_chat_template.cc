@@ -82,4 +82,17 @@ Result<ChatTemplateSource> find_chat_template(const std::string& folder, bool wi
   return not_found("{}: no chat template is named 'default'; there are: {}", folder, names);
 }
 
+Result<ChatTemplateSource> load_chat_template(const std::string& folder,
+                                              const std::string& override_path,
+                                              bool with_tools) {
+  if (override_path.empty()) {
+    Result<ChatTemplateSource> found = find_chat_template(folder, with_tools);
+    if (found.ok() || found.status().code() != StatusCode::kNotFound) return found;
+    return not_found("{}; give one with --chat-template", found.status().message());
+  }
+  ASSIGN_OR_RETURN(std::string text,
+                   read_file(override_path, ChatTemplateLimits().max_template_size));
+  return ChatTemplateSource{std::move(text), override_path};
+}
+
 }  // namespace atom

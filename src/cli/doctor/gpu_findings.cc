@@ -1,0 +1,133 @@
+#include "cli/doctor/gpu_findings.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <map>
+#include <sstream>
+
+namespace atom::cli::doctor {
+namespace {
+
+constexpr const char* kSection = "GPU";
+
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu ..." -> "535.129.03"
+std::string driver_version(const std::string& text) {
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const bool is_version = word.find('.') != std::string::npos &&
+                            word.find_first_not_of("0123456789.") == std::string::npos;
+    if (is_version) return word;
+  }
+  return text.empty() ? "" : "unknown version";
+}
+
+// cuDriverGetVersion() answers without initialising a device.
+void ask_libcuda(GpuFacts* facts) {
+  void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return;
+  facts->has_libcuda = true;
+  using GetVersion = int (*)(int*);
+  const auto get_version = reinterpret_cast<GetVersion>(dlsym(library, "cuDriverGetVersion"));
+  int version = 0;
+  if (get_version != nullptr && get_version(&version) == 0) {
+    facts->cuda_version = fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+  }
+  dlclose(library);
+}
+
+bool has_tool(const SystemFiles& files, const std::string& name) {
+  for (const char* folder : {"/usr/local/cuda/bin/", "/usr/local/bin/", "/usr/bin/", "/bin/"}) {
+    if (files.exists(folder + name)) return true;
+  }
+  return false;
+}
+
+// "2 x NVIDIA H200"
+std::string count_models(const std::vector<std::string>& models) {
+  std::map<std::string, int> counts;
+  for (const std::string& model : models) ++counts[model];
+  std::string text;
+  for (const auto& [model, count] : counts) {
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count, model);
+  }
+  return text;
+}
+
+Finding judge_nvidia(const GpuFacts& facts) {
+  Finding finding{kSection, "NVIDIA", Severity::kOk, "", ""};
+  const bool has_driver = !facts.nvidia_driver.empty() || !facts.nvidia_devices.empty();
+  if (!has_driver && !facts.has_libcuda) {
+    finding.value = "no driver";
+    return finding;
+  }
+  finding.value = facts.nvidia_models.empty() ? "no GPU seen" : count_models(facts.nvidia_models);
+  finding.value +=
+      facts.nvidia_driver.empty() ? "; no kernel module" : "; driver " + facts.nvidia_driver;
+  finding.value += facts.has_libcuda ? fmt::format("; libcuda for CUDA {}",
+                                                   facts.cuda_version.empty() ? "of unknown version"
+                                                                              : facts.cuda_version)
+                                     : "; no libcuda.so.1";
+  if (facts.has_nvidia_smi) finding.value += "; nvidia-smi";
+  if (facts.has_nvcc) finding.value += "; nvcc";
+  if (!has_driver) {
+    finding.severity = Severity::kNote;
+    finding.advice =
+        "libcuda without a kernel module: the driver is not loaded, or a container "
+        "was started without --gpus";
+  } else if (!facts.has_libcuda) {
+    finding.severity = Severity::kNote;
+    finding.advice =
+        "a driver without its library: install libcuda1 of the driver's version, or "
+        "start the container with --gpus";
+  } else if (facts.nvidia_devices.empty()) {
+    finding.severity = Severity::kNote;
+    finding.advice = "no /dev/nvidia0: the GPU is not passed into this container";
+  }
+  return finding;
+}
+
+}  // namespace
+
+GpuFacts read_gpu_facts(const SystemFiles& files) {
+  GpuFacts facts;
+  facts.backends = ATOM_GPU_BACKENDS;
+  facts.nvidia_driver = driver_version(files.read("/proc/driver/nvidia/version"));
+  for (const std::string& name : files.list("/proc/driver/nvidia/gpus")) {
+    const std::string model =
+        files.read_field("/proc/driver/nvidia/gpus/" + name + "/information", "Model");
+    facts.nvidia_models.push_back(model.empty() ? "unknown" : model);
+  }
+  for (const std::string& name : files.list("/dev")) {
+    if (name.size() > 6 && name.starts_with("nvidia") && name[6] >= '0' && name[6] <= '9') {
+      facts.nvidia_devices.push_back("/dev/" + name);
+    }
+  }
+  ask_libcuda(&facts);
+  facts.has_nvidia_smi = has_tool(files, "nvidia-smi");
+  facts.has_nvcc = has_tool(files, "nvcc");
+  facts.has_kfd = files.exists("/dev/kfd");
+  return facts;
+}
+
+Findings judge_gpu(const GpuFacts& facts) {
+  Findings findings = {judge_nvidia(facts)};
+  findings.push_back({kSection, "AMD", Severity::kOk, facts.has_kfd ? "driver" : "no driver", ""});
+  Finding build{kSection, "this build", Severity::kOk, "", ""};
+  build.value = facts.backends.empty() ? "computes on the CPU alone, without GPU support"
+                                       : "computes on the CPU and with " + facts.backends;
+  const bool has_nvidia = !facts.nvidia_driver.empty() || !facts.nvidia_models.empty();
+  const bool uses_cuda = facts.backends.find("CUDA") != std::string::npos;
+  const bool uses_hip = facts.backends.find("HIP") != std::string::npos;
+  if ((has_nvidia && !uses_cuda) || (facts.has_kfd && !uses_hip)) {
+    build.severity = Severity::kNote;
+    build.advice = "the GPU of this machine stays idle";
+  } else if (!facts.backends.empty() && !has_nvidia && !facts.has_kfd) {
+    build.severity = Severity::kNote;
+    build.advice = "there is no GPU to use: the CPU is";
+  }
+  findings.push_back(build);
+  return findings;
+}
+
+}  // namespace atom::cli::doctor

@@ -1,0 +1,28 @@
+// GPUs: what drivers and tools are installed, and whether this build can use them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/doctor/finding.h"
+#include "cli/doctor/system_files.h"
+
+namespace atom::cli::doctor {
+
+struct GpuFacts {
+  std::string backends;                     // "CUDA"; empty: this build computes on the CPU alone
+  std::vector<std::string> nvidia_models;   // one per GPU that the driver knows
+  std::string nvidia_driver;                // version of the kernel module; empty: not loaded
+  bool has_libcuda = false;                 // libcuda.so.1 is to be loaded
+  std::string cuda_version;                 // that libcuda supports: "13.0"
+  std::vector<std::string> nvidia_devices;  // /dev/nvidia0, ...
+  bool has_nvidia_smi = false;
+  bool has_nvcc = false;
+  bool has_kfd = false;  // /dev/kfd: AMD's compute driver
+};
+
+// Loads libcuda.so.1 for a moment when it is there, without touching a device.
+GpuFacts read_gpu_facts(const SystemFiles& files);
+Findings judge_gpu(const GpuFacts& facts);
+
+}  // namespace atom::cli::doctor

@@ -1,0 +1,89 @@
+#include "cli/doctor/gpu_findings.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/doctor/fake_system.h"
+
+namespace atom::cli::doctor {
+namespace {
+
+GpuFacts nvidia_facts() {
+  GpuFacts facts;
+  facts.nvidia_models = {"NVIDIA H200", "NVIDIA H200"};
+  facts.nvidia_driver = "575.57.08";
+  facts.has_libcuda = true;
+  facts.cuda_version = "13.0";
+  facts.nvidia_devices = {"/dev/nvidia0", "/dev/nvidia1"};
+  return facts;
+}
+
+TEST(GpuFindings, NoGpuIsOk) {
+  const Findings findings = judge_gpu({});
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.severity, Severity::kOk) << finding.name;
+  }
+  EXPECT_NE(find(findings, "this build").value.find("without GPU support"), std::string::npos);
+}
+
+TEST(GpuFindings, SaysThatAGpuStaysIdle) {
+  const Findings findings = judge_gpu(nvidia_facts());
+  EXPECT_NE(find(findings, "NVIDIA").value.find("2 x NVIDIA H200; driver 575.57.08"),
+            std::string::npos);
+  EXPECT_EQ(find(findings, "NVIDIA").severity, Severity::kOk);
+  EXPECT_EQ(find(findings, "this build").severity, Severity::kNote);
+  GpuFacts amd;
+  amd.has_kfd = true;
+  EXPECT_EQ(find(judge_gpu(amd), "this build").severity, Severity::kNote);
+}
+
+TEST(GpuFindings, ABuildWithTheBackendIsOk) {
+  GpuFacts facts = nvidia_facts();
+  facts.backends = "CUDA";
+  for (const Finding& finding : judge_gpu(facts)) {
+    EXPECT_EQ(finding.severity, Severity::kOk) << finding.name;
+  }
+  facts = {};
+  facts.backends = "CUDA";
+  EXPECT_EQ(find(judge_gpu(facts), "this build").severity, Severity::kNote);
+}
+
+TEST(GpuFindings, NotesHalfADriver) {
+  GpuFacts facts = nvidia_facts();
+  facts.has_libcuda = false;
+  EXPECT_NE(find(judge_gpu(facts), "NVIDIA").advice.find("libcuda1"), std::string::npos);
+  facts = nvidia_facts();
+  facts.nvidia_devices.clear();
+  EXPECT_NE(find(judge_gpu(facts), "NVIDIA").advice.find("/dev/nvidia0"), std::string::npos);
+  facts = {};
+  facts.has_libcuda = true;
+  EXPECT_NE(find(judge_gpu(facts), "NVIDIA").advice.find("kernel module"), std::string::npos);
+}
+
+TEST(GpuFindings, ReadsTheMachine) {
+  const FakeSystem system({
+      {"/proc/driver/nvidia/version",
+       "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\n"
+       "GCC version:  gcc version 12.2.0\n"},
+      {"/proc/driver/nvidia/gpus/0000:01:00.0/information",
+       "Model: \t\t NVIDIA H200\nIRQ:   \t\t 40\n"},
+      {"/dev/nvidia0", ""},
+      {"/dev/nvidiactl", ""},
+      {"/dev/kfd", ""},
+      {"/usr/bin/nvidia-smi", ""},
+      {"/usr/local/cuda/bin/nvcc", ""},
+  });
+  const GpuFacts facts = read_gpu_facts(system.files());
+  EXPECT_EQ(facts.nvidia_driver, "535.129.03");
+  EXPECT_EQ(facts.nvidia_models, std::vector<std::string>{"NVIDIA H200"});
+  EXPECT_EQ(facts.nvidia_devices, std::vector<std::string>{"/dev/nvidia0"});
+  EXPECT_TRUE(facts.has_kfd);
+  EXPECT_TRUE(facts.has_nvidia_smi);
+  EXPECT_TRUE(facts.has_nvcc);
+  const GpuFacts none = read_gpu_facts(FakeSystem({}).files());
+  EXPECT_EQ(none.nvidia_driver, "");
+  EXPECT_TRUE(none.nvidia_models.empty());
+  EXPECT_FALSE(none.has_kfd);
+}
+
+}  // namespace
+}  // namespace atom::cli::doctor

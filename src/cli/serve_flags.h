@@ -1,0 +1,37 @@
+// The options of `atom serve` that are the server's, not the engine's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/option.h"
+#include "server/server_options.h"
+
+namespace atom::cli {
+
+// As given; to_options() makes of it what the server takes.
+struct ServeFlags {
+  server::ServerOptions options;
+  int32_t port = 8000;
+  std::vector<std::string> served_model_names;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::vector<std::string> allowed_origins;
+  bool no_cors = false;
+  int32_t shutdown_timeout = 30;  // seconds
+  int32_t max_body_mib = 32;
+  int32_t max_connections = 65536;
+  int32_t header_timeout = 10;       // seconds
+  int32_t body_timeout = 60;         // seconds
+  int32_t idle_timeout = 120;        // seconds
+  int32_t write_timeout = 60;        // seconds
+  int32_t keep_alive_interval = 15;  // seconds
+
+  // They set the members, which outlive them.
+  std::vector<Option> make_options();
+  // `model`: what the model is called when no name is given.
+  Result<server::ServerOptions> to_options(const std::string& model) const;
+};
+
+}  // namespace atom::cli
