@@ -52,6 +52,7 @@ check() {
 }
 
 tools/setup.sh --tests || exit 1
+tools/setup_clients.sh || exit 1
 check format tools/check_format.sh
 check layers tools/check_layers.py
 check sizes tools/check_sizes.py

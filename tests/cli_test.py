@@ -3,6 +3,7 @@
 
 usage: tests/cli_test.py ATOM SOURCE_FOLDER [unittest arguments]
 """
+import http.server
 import json
 import os
 import pathlib
@@ -11,9 +12,11 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -81,7 +84,7 @@ class Usage(CommandTest):
     def test_help_and_version(self):
         self.assertRegex(self.expect(atom("--version"), 0).stdout, r"^atom \d+\.\d+\.\d+\n$")
         overview = self.expect(atom("--help"), 0).stdout
-        for command in COMMANDS:
+        for command in COMMANDS + ("doctor",):
             self.assertIn(f"  {command} ", overview)
             text = self.expect(atom(command, "--help"), 0).stdout
             self.assertEqual(text, self.expect(atom("help", command), 0).stdout)
@@ -375,6 +378,136 @@ class Bench(CommandTest):
                  "--output-len", "3", "--num-iters", "1", "--warmup", "0", "--max-num-seqs", "4"),
             0)
         self.assertIn("throughput", result.stdout)
+
+
+class Doctor(CommandTest):
+    def test_says_what_the_machine_has(self):
+        result = atom("doctor")
+        self.assertIn(result.returncode, (0, 1), result.stderr)
+        for section in ("CPU", "memory", "GPU", "system", "versions"):
+            self.assertIn(f"\n{section}\n", "\n" + result.stdout)
+        self.assertRegex(result.stdout, r"\d+ problem\(s\), \d+ note\(s\)\n$")
+        self.assertNotIn("\x1b", result.stdout)
+
+    def test_json_agrees_with_the_exit_code(self):
+        result = atom("doctor", "--json")
+        report, = json_lines(result)
+        problems = [f for f in report["findings"] if f["severity"] == "problem"]
+        notes = [f for f in report["findings"] if f["severity"] == "note"]
+        self.assertEqual(report["num_problems"], len(problems))
+        self.assertEqual(report["num_notes"], len(notes))
+        self.assertEqual(result.returncode, 1 if problems else 0)
+        for finding in report["findings"]:
+            self.assertTrue(finding["value"], finding)
+            self.assertEqual("advice" in finding, finding["severity"] != "ok", finding)
+
+    def test_sees_that_the_port_is_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = str(server.getsockname()[1])
+            report, = json_lines(atom("doctor", "--json", "--port", port))
+        finding, = [f for f in report["findings"] if f["name"] == f"port {port}"]
+        self.assertEqual(finding["severity"], "note")
+
+    def test_changes_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = os.path.join(folder, "cache")
+            result = subprocess.run([ATOM, "doctor"], capture_output=True, text=True,
+                                    env={**os.environ, "HF_HUB_CACHE": cache}, timeout=TIMEOUT)
+            self.assertIn(cache, result.stdout)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_refuses_arguments(self):
+        self.expect(atom("doctor", "now"), 2)
+        self.expect(atom("doctor", "--port", "0"), 2)
+
+
+class Log(CommandTest):
+    def test_json_lines(self):
+        result = subprocess.run(
+            [ATOM, "doctor"], capture_output=True, text=True, timeout=TIMEOUT,
+            env={**os.environ, "ATOM_CPU_ISA": "6502\n\"", "ATOM_LOG_FORMAT": "json"})
+        line, = [json.loads(line) for line in result.stderr.splitlines()]
+        self.assertEqual(line["level"], "warning")
+        self.assertIn("ATOM_CPU_ISA='6502\n\"'", line["message"])
+        self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+
+    def test_unknown_formats(self):
+        self.assertIn("text|json", self.expect(atom("plan", MODEL, "--log-format", "xml"), 2).stderr)
+        result = subprocess.run([ATOM, "doctor"], capture_output=True, text=True, timeout=TIMEOUT,
+                                env={**os.environ, "ATOM_LOG_FORMAT": "xml"})
+        self.assertIn("text or json", self.expect(result, 1).stderr)
+
+
+class FakeServer(http.server.BaseHTTPRequestHandler):
+    """Streams max_tokens tokens of an answer at once; the third answer is an error."""
+    protocol_version = "HTTP/1.1"
+    num_answers = 0
+
+    def log_message(self, *args):
+        pass
+
+    def reply(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.reply(200, b'{"data": [{"id": "fake"}]}')
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            return self.reply(200, json.dumps({"tokens": list(range(500))}).encode())
+        FakeServer.num_answers += 1
+        if FakeServer.num_answers == 3:
+            return self.reply(503, b'{"error": {"message": "overloaded"}}')
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for i in range(body["max_tokens"]):
+            event = {"choices": [{"text": " a", "finish_reason": None}]}
+            self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": body["max_tokens"]}
+        self.wfile.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() +
+                         b"\n\ndata: [DONE]\n\n")
+        self.close_connection = True
+
+
+class BenchServe(CommandTest):
+    def test_against_a_server(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeServer)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.expect(
+                atom("bench", "serve", "--base-url", f"http://127.0.0.1:{server.server_port}",
+                     "--num-prompts", "8", "--input-len", "20", "--output-len", "6", "--goodput",
+                     "ttft:60000", "e2el:60000", "--request-rate", "200", "--save-result",
+                     folder + "/result.json", "--html", folder + "/report.html"), 0)
+            report = json.loads(pathlib.Path(folder, "result.json").read_text())
+            page = pathlib.Path(folder, "report.html").read_text()
+        server.shutdown()
+        server.server_close()
+        self.assertIn("request throughput", result.stdout)
+        self.assertIn("overloaded", result.stderr)
+        self.assertEqual((report["completed"], report["failed"]), (7, 1))
+        self.assertEqual((report["total_input_tokens"], report["total_output_tokens"]),
+                         (7 * 20, 7 * 6))
+        self.assertEqual(report["model_id"], "fake")
+        self.assertGreater(report["p99_ttft_ms"], 0)
+        self.assertIn("<svg", page)
+
+    def test_wrong_options(self):
+        for args in (("--request-rate", "0"), ("--dataset", "sharegpt"), ("--goodput", "foo:1"),
+                     ("--burst-size", "3"), ("--endpoint", "x"), ("--input-len", "0"),
+                     ("--metric-percentiles", "101"), ("--percentile-metrics", "x"),
+                     ("--num-prompts", "0"), ("--range-ratio", "1"), ("--dataset-path", "x"),
+                     ("--ramp-up", "linear"), ("--temperature", "-1")):
+            with self.subTest(args=args):
+                self.assertIn(args[0], self.expect(atom("bench", "serve", *args), 2).stderr)
+        result = self.expect(atom("bench", "serve", "--base-url", "http://127.0.0.1:1"), 1)
+        self.assertIn("127.0.0.1:1", result.stderr)
 
 
 if __name__ == "__main__":

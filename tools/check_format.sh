@@ -5,7 +5,7 @@ set -euo pipefail
 
 if [ $# -eq 0 ]; then
   cd "$(dirname "$0")/.."
-  set -- src tests
+  set -- src tests bench examples
 fi
 # Other versions format a few constructs differently, so one is the judge.
 formatter=clang-format-14

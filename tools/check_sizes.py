@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reports the sizes of files and functions under src/ and tests/ and fails over the hard limits.
+"""Reports the sizes of files and functions under src/, tests/, bench/ and examples/ and fails over the hard limits.
 
 usage: tools/check_sizes.py [ROOT]
 
@@ -155,7 +155,7 @@ def check_file(path, shown):
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
-    files = sorted(p for folder in ("src", "tests") if (root / folder).exists()
+    files = sorted(p for folder in ("src", "tests", "bench", "examples") if (root / folder).exists()
                    for p in (root / folder).rglob("*") if p.suffix in SOURCE_SUFFIXES)
     if not files:
         sys.exit(f"check_sizes: no source under {root}")

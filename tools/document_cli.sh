@@ -16,11 +16,12 @@ echo
 echo '```text'
 "$atom" --help
 echo '```'
-for command in $("$atom" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+"$atom" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z ]*[a-z]\)  .*/\1/p' | while read -r command; do
   echo
   echo "## atom $command"
   echo
   echo '```text'
-  "$atom" "$command" --help
+  # A name may have two words.
+  "$atom" $command --help
   echo '```'
 done

@@ -8,10 +8,14 @@ build_packages=(
   build-essential cmake ninja-build pkg-config ccache
   nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libzmq3-dev cppzmq-dev libxxhash-dev
   libutf8proc-dev libpcre2-dev libsentencepiece-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libboost-dev libssl-dev libcurl4-openssl-dev
 )
 # clang builds the fuzz targets. The format is judged by one version of clang-format, because
 # versions disagree; both distributions have this one.
-test_packages=(clang clang-format-14 python3)
+test_packages=(clang clang-format-14 python3 python3-venv)
+# The server's tests drive it with OpenAI's packages for Python and Node. A node that was installed
+# in another way brings its own npm.
+command -v node >/dev/null && command -v npm >/dev/null || test_packages+=(nodejs npm)
 
 with_tests=false
 case "${1:-}" in
