@@ -5,11 +5,7 @@
 namespace atom {
 namespace {
 
-// The work a request may ask for per generated token stays bounded.
-constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
-constexpr size_t kMaxStopTokenIds = 1024;
-constexpr size_t kMaxLogitBias = 4096;
 constexpr size_t kMaxCacheSaltBytes = 1024;
 
 // Written so that NaN fails.
@@ -35,7 +31,7 @@ Status check_count(const char* field, size_t count, size_t max) {
 }
 
 Status check_stop(const std::vector<std::string>& stop) {
-  RETURN_IF_ERROR(check_count("stop", stop.size(), kMaxStopStrings));
+  RETURN_IF_ERROR(check_count("stop", stop.size(), SamplingParams::kMaxStopStrings));
   for (const std::string& text : stop) {
     if (text.empty()) return invalid_argument("stop contains an empty string");
     if (text.size() > kMaxStopBytes) {

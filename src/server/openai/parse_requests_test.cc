@@ -512,7 +512,7 @@ TEST(ParseRequests, RefusesMessagesWithThePathOfTheFault) {
     const char* message;
   };
   const Case cases[] = {
-      {"[]", "messages", kInvalidValue, "a list of 0; expected a list of at least one message"},
+      {"[]", "messages", kInvalidValue, "a list of 0; expected a list of 1 to 2048 messages"},
       {"{}", "messages", kInvalidType, "an object"},
       {"null", "messages", kInvalidType, "messages is null"},
       {"[1]", "messages[0]", kInvalidType, "messages[0] is 1; expected {\"role\""},
@@ -523,7 +523,7 @@ TEST(ParseRequests, RefusesMessagesWithThePathOfTheFault) {
        "messages[0].role",
        kUnsupportedField,
        "'tool'"},
-      {R"([{"role": "user"}])", "messages[0].content", kMissingField, "a string or a list of text"},
+      {R"([{"role": "user"}])", "messages[0].content", kMissingField, "a string or a list of 1"},
       {R"([{"role": "user", "content": null}])", "messages[0].content", kInvalidType, "null"},
       {R"([{"role": "user", "content": 1}])", "messages[0].content", kInvalidType, "is 1"},
       {R"([{"role": "user", "content": []}])", "messages[0].content", kInvalidValue, "a list of 0"},
@@ -571,7 +571,7 @@ TEST(ParseRequests, RefusesMessagesWithThePathOfTheFault) {
          {"name": "f", "arguments": {}}}]}])",
        "messages[0].tool_calls[0].function.arguments",
        kInvalidType,
-       "an object; expected a string"},
+       "an object of 0; expected a string"},
       {R"([{"role": "assistant", "tool_calls": [{"id": "a", "function":
          {"name": "a b", "arguments": ""}}]}])",
        "messages[0].tool_calls[0].function.name",
