@@ -6,6 +6,7 @@ namespace atom {
 namespace {
 
 constexpr size_t kMaxStopBytes = 4096;
+constexpr size_t kMaxKeptTokenIds = 1024;
 constexpr size_t kMaxCacheSaltBytes = 1024;
 
 // Written so that NaN fails.
@@ -67,6 +68,8 @@ Status SamplingParams::validate(int64_t vocab_size) const {
   for (int32_t token_id : stop_token_ids) {
     RETURN_IF_ERROR(check_int("a token id of stop_token_ids", token_id, 0, vocab_size - 1));
   }
+  RETURN_IF_ERROR(
+      check_count("kept_special_token_ids", kept_special_token_ids.size(), kMaxKeptTokenIds));
   if (logprobs) RETURN_IF_ERROR(check_int("logprobs", *logprobs, 0, kMaxLogprobs));
   if (prompt_logprobs) {
     RETURN_IF_ERROR(check_int("prompt_logprobs", *prompt_logprobs, 0, kMaxLogprobs));

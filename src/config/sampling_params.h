@@ -40,6 +40,7 @@ struct SamplingParams {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  std::vector<int32_t> kept_special_token_ids;  // in the text in spite of skip_special_tokens
   std::optional<int32_t> logprobs;  // top alternatives per generated token, [0, kMaxLogprobs]
   std::optional<int32_t> prompt_logprobs;  // the same for each prompt token but the first
   int32_t priority = 0;                    // lower runs earlier under the priority policy

@@ -31,8 +31,11 @@ void OutputProcessor::add(RequestOutput output,
     Answer answer;
     answer.sequence_id = sequence_ids[i];
     if (tokenizer_ != nullptr) {
-      answer.detokenizer = std::make_unique<IncrementalDetokenizer>(
-          tokenizer_, sampling.skip_special_tokens, tail(request->output.prompt_token_ids));
+      answer.detokenizer =
+          std::make_unique<IncrementalDetokenizer>(tokenizer_,
+                                                   sampling.skip_special_tokens,
+                                                   tail(request->output.prompt_token_ids),
+                                                   sampling.kept_special_token_ids);
       answer.stops =
           std::make_unique<StopStringMatcher>(sampling.stop, sampling.include_stop_str_in_output);
     }

@@ -2,8 +2,9 @@
 
 namespace atom::server {
 
-void LlamaCallReader::start(std::string_view) {
+void LlamaCallReader::start(std::string_view marker) {
   begin_section();
+  undecided_ = marker;
   state_ = State::kObject;
   begin_object(/*needs_arguments=*/true);
 }

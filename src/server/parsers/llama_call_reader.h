@@ -10,8 +10,7 @@ class LlamaCallReader : public ObjectCallReader {
  public:
   static constexpr std::string_view kTag = "<|python_tag|>";
 
-  // `marker` is the tag, or empty in front of an answer's opening brace. The tag is never given
-  // back: as a special token it is no text.
+  // `marker` is the tag, or empty in front of an answer's opening brace.
   void start(std::string_view marker) override;
   size_t read(std::string_view text, bool final, DeltaWriter& out) override;
 

@@ -11,8 +11,8 @@ enum Kind { kCallsMarker, kIdMarker, kArgumentsMarker };
 
 const MarkerSet& markers() {
   static const MarkerSet set({{std::string(MistralCallReader::kBegin), kCallsMarker},
-                              {"[CALL_ID]", kIdMarker},
-                              {"[ARGS]", kArgumentsMarker}});
+                              {std::string(MistralCallReader::kId), kIdMarker},
+                              {std::string(MistralCallReader::kArguments), kArgumentsMarker}});
   return set;
 }
 

@@ -11,6 +11,8 @@ namespace atom::server {
 class MistralCallReader : public ObjectCallReader {
  public:
   static constexpr std::string_view kBegin = "[TOOL_CALLS]";
+  static constexpr std::string_view kId = "[CALL_ID]";
+  static constexpr std::string_view kArguments = "[ARGS]";
 
   void start(std::string_view marker) override;
   size_t read(std::string_view text, bool final, DeltaWriter& out) override;
