@@ -19,10 +19,10 @@ namespace atom::server {
 struct ToolSyntax {
   std::string_view name;
   std::vector<std::string> begin_markers;
-  std::vector<std::string> end_markers;    // dropped when they come after what was read as the call
-  std::vector<std::string> other_markers;  // read within calls
-  bool bare_object = false;                // an answer that begins with a brace may be a call
-  bool typed = false;                      // the reader needs ToolTypes
+  std::vector<std::string> end_markers;  // dropped when they come after what was read as the call
+  std::vector<std::string> other_markers = {};  // read within calls
+  bool bare_object = false;                     // an answer that begins with a brace may be a call
+  bool typed = false;                           // the reader needs ToolTypes
   CallIdStyle id_style = CallIdStyle::kOpenAi;
   std::unique_ptr<ToolCallReader> (*make_reader)(std::shared_ptr<const ToolTypes> types);
 };
