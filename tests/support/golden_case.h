@@ -24,8 +24,10 @@ struct Matrix {
 
 struct GoldenPrompt {
   std::vector<int32_t> ids;
-  std::vector<int32_t> positions;     // those that `logits` has a row for, ascending
-  Matrix logits;                      // [num_positions, vocab_size]
+  std::vector<int32_t> positions;  // those that `logits` has a row for, ascending
+  Matrix logits;                   // [num_positions, vocab_size]
+  // The same with the input of every quantised linear quantised too; empty where there is none.
+  Matrix logits_act_quant;
   std::vector<int32_t> greedy;        // the greedy continuation
   std::vector<float> greedy_margins;  // best minus second-best logit at each step of it
   std::vector<Matrix> hidden;         // prompt 0 only: [0] embedding ... [L] after the final norm
@@ -43,6 +45,8 @@ struct GoldenCase {
 };
 
 inline constexpr double kFloat32Bound = 1e-4;
+// Of float32 with quantised activations: a code flips where a value is near a boundary.
+inline constexpr double kActQuantBound = 5e-3;
 // At a step whose margin is below this, another greedy token is no error.
 inline constexpr float kDecidedMargin = 1e-3f;
 
