@@ -86,8 +86,10 @@ class GoldenModel {
   }
 
   double bound(const GoldenPrompt& prompt) const {
+    if (arithmetic_.kv_cache_dtype == DType::kFloat8E4M3) return kFloat8CacheBound;
     if (arithmetic_.dtype != DType::kFloat32) return prompt.bf16_bound();
-    return arithmetic_.quantised_activations ? kActQuantBound : kFloat32Bound;
+    if (!arithmetic_.quantised_activations) return kFloat32Bound;
+    return prompt.ids.size() > kNumDecidedTokens ? kFlippedCodesBound : kActQuantBound;
   }
 
   void check(const std::string& how, const Schedule& schedule) {
@@ -159,7 +161,8 @@ TEST_P(GoldenModels, LogitsAndGreedyTokens) {
   if (config.status().code() == StatusCode::kUnimplemented) {
     GTEST_SKIP() << config.status().message();
   }
-  std::vector<Arithmetic> ways = {{DType::kFloat32}, {DType::kBFloat16}};
+  std::vector<Arithmetic> ways = {
+      {DType::kFloat32}, {DType::kBFloat16}, {DType::kBFloat16, false, DType::kFloat8E4M3}};
   if (!golden->prompts.front().logits_act_quant.values.empty()) {
     ways.push_back({DType::kFloat32, true});
   }
