@@ -40,7 +40,8 @@ TEST(MemoryPlan, CountsQuantisedWeightsAndCache) {
   engine.model.quantization = QuantizationChoice::kFp8;
   engine.cache.dtype = DType::kFloat8E4M3;
   const MemoryPlan plan = plan_of(demo(engine)).value();
-  int64_t expected = 2048 * 64 * 4;
+  // The rope table, and three scales of the cache for each layer.
+  int64_t expected = 2048 * 64 * 4 + 8 * 3 * 4;
   const Checkpoint checkpoint = Checkpoint::open(demo_model_folder()).value();
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     const bool quantised = tensor.info.name.find("_proj.weight") != std::string::npos;
