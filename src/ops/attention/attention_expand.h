@@ -11,6 +11,7 @@ namespace atom::ops {
 // The heads of a task for the tokens of one tile. Token i has its heads side by side.
 template <typename T>
 struct ExpandedTile {
+  // A task has 2048 bytes of a token at most, or one head (kv_heads_per_task in attention.cc).
   static constexpr int64_t kMaxTokenElements = 1024;
 
   alignas(64) T keys[kAttentionTileKeys * kMaxTokenElements];
