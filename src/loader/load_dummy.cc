@@ -1,5 +1,6 @@
 #include "loader/load_dummy.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -13,6 +14,14 @@ constexpr int64_t kGrain = int64_t{1} << 20;  // elements, a multiple of kPerHas
 constexpr int64_t kPerHash = 4;               // elements drawn from one hash, 16 bits each
 // Uniform in [-kHalfWidth, kHalfWidth]: standard deviation 0.02.
 constexpr float kHalfWidth = 0.02f * 1.7320508f;
+
+// Scales of quantised tensors are made up as this, near which real ones are: never zero, and E4M3
+// values by it come near the other weights.
+constexpr float kScale = 0.05f;
+
+bool is_scale(std::string_view name) {
+  return name.ends_with("_scale");
+}
 
 // SplitMix64's finaliser: a bijection whose output bits all depend on every input bit.
 uint64_t mix(uint64_t x) {
@@ -34,13 +43,13 @@ uint64_t draw(uint64_t stream, int64_t index) {
 
 template <typename T>
 void fill_float(T* data, int64_t begin, int64_t end, uint64_t stream, float center) {
-  constexpr float kScale = kHalfWidth / 32767.5f;
+  constexpr float kStep = kHalfWidth / 32767.5f;
   for (int64_t i = begin; i < end; i += kPerHash) {
     uint64_t bits = draw(stream, i / kPerHash);
     const int64_t count = end - i < kPerHash ? end - i : kPerHash;
     for (int64_t j = 0; j < count; ++j, bits >>= 16) {
       const float uniform = static_cast<float>(static_cast<int32_t>(bits & 0xffff)) - 32767.5f;
-      data[i + j] = from_float<T>(center + uniform * kScale);
+      data[i + j] = from_float<T>(center + uniform * kStep);
     }
   }
 }
@@ -99,8 +108,15 @@ Status load_dummy(Module* model, DummyWeights kind, uint64_t seed, ThreadPool* p
   RETURN_IF_ERROR(allocate_or_fail(model));
   for (const NamedParameter& named : model->named_parameters()) {
     const Tensor& tensor = named.parameter->data();
-    if (kind == DummyWeights::kZero) fill_zero(tensor, pool);
-    if (kind == DummyWeights::kRandom) fill_random(tensor, named.name, seed, pool);
+    // Memory may hold codes of FP8 that are no number.
+    const bool must_be_numbers = tensor.dtype() == DType::kFloat8E4M3;
+    if (is_scale(named.name)) {
+      std::fill_n(tensor.data<float>(), tensor.num_elements(), kScale);
+    } else if (kind == DummyWeights::kRandom) {
+      fill_random(tensor, named.name, seed, pool);
+    } else if (kind == DummyWeights::kZero || must_be_numbers) {
+      fill_zero(tensor, pool);
+    }
     named.parameter->mark_loaded();
   }
   return finish_or_fail(model, pool);

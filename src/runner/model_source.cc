@@ -11,7 +11,10 @@ namespace atom {
 Result<BuiltModel> build_model(const ResolvedConfig& config) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
   BuildContext build{config.model, config.dtype, config.max_model_len()};
+  build.kv_cache_dtype = config.kv_cache_dtype;
+  build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
+  RETURN_IF_ERROR(build.status);
   return BuiltModel{std::move(model), std::move(build.kv_cache_specs)};
 }
 

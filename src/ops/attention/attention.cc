@@ -26,13 +26,13 @@ constexpr Variant<AttentionArgs, AttentionKernel> kVariants[] = {
 constexpr int64_t kCostPerChunk = 100000;
 
 AttentionArgs checked_args(const AttentionParams& params) {
+  const bool float8_cache = params.k_cache.dtype() == DType::kFloat8E4M3;
+  const DType cache_dtype = float8_cache ? params.k_cache.dtype() : params.q.dtype();
   TensorCheck check("attention");
   check.tensor("q", params.q, {"T", "NH", "D"}, params.q.dtype())
       .tensor("out", params.out, {"T", "NH", "D"}, params.q.dtype())
-      .contiguous(
-          "k_cache", params.k_cache, {"num_blocks", "block_size", "NKV", "D"}, params.q.dtype())
-      .contiguous(
-          "v_cache", params.v_cache, {"num_blocks", "block_size", "NKV", "D"}, params.q.dtype())
+      .contiguous("k_cache", params.k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
+      .contiguous("v_cache", params.v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
       .tensor("block_tables", params.block_tables, {"S", "max_blocks"}, DType::kInt32)
       .contiguous("seq_lens", params.seq_lens, {"S"}, DType::kInt32)
       .contiguous("query_start", params.query_start, {"S+1"}, DType::kInt32);
@@ -44,6 +44,7 @@ AttentionArgs checked_args(const AttentionParams& params) {
   CHECK(check.size("NH") % check.size("NKV") == 0);
   CHECK(check.size("block_size") > 0);
   CHECK(params.sliding_window >= 0);
+  CHECK((float8_cache || (params.k_scale == 1 && params.v_scale == 1)));
   return {
       .q = params.q.raw_data(),
       .k_cache = params.k_cache.raw_data(),
@@ -61,8 +62,10 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .num_kv_heads = check.size("NKV"),
       .head_dim = check.size("D"),
       .sliding_window = params.sliding_window,
-      .scale = params.scale,
+      .scale = params.scale * params.k_scale,
+      .v_scale = params.v_scale,
       .element = element_of(params.q.dtype()),
+      .float8_cache = float8_cache,
   };
 }
 

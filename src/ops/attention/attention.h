@@ -10,6 +10,8 @@
 // A query's result depends bit for bit only on its query vector, its position and the keys and
 // values it sees: not on the batch, nor on how the prompt was cut, nor on the block size. (A
 // value that is infinite or NaN may reach earlier queries of the same step.)
+//
+// A cache in FP8 (E4M3) holds k / k_scale and v / v_scale; it is expanded a tile at a time.
 #pragma once
 
 #include "tensor/stream.h"
@@ -20,12 +22,14 @@ namespace atom::ops {
 
 struct AttentionParams {
   Tensor q;             // [num_tokens, num_heads, head_dim], may be a slice of packed qkv
-  Tensor k_cache;       // [num_blocks, block_size, num_kv_heads, head_dim] q's dtype
+  Tensor k_cache;       // [num_blocks, block_size, num_kv_heads, head_dim] q's dtype or FP8
   Tensor v_cache;       // like k_cache
   Tensor block_tables;  // [num_sequences, max_blocks] int32; -1 where no query sees any key
   Tensor query_start;   // [num_sequences + 1] int32: tokens of sequence s are [s], ..., [s + 1] - 1
   Tensor seq_lens;      // [num_sequences] int32: tokens in the cache, this step's included
   float scale = 1;
+  float k_scale = 1;  // of a cache in FP8
+  float v_scale = 1;
   int64_t sliding_window = 0;  // 0: none
   Tensor sinks;                // [num_heads] float32, or undefined
   Tensor out;                  // [num_tokens, num_heads, head_dim] q's dtype

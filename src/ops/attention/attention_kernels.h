@@ -34,8 +34,10 @@ struct AttentionArgs {
   int64_t num_kv_heads;
   int64_t head_dim;
   int64_t sliding_window;  // 0: none
-  float scale;
-  Element element;
+  float scale;             // of products with keys as the cache holds them
+  float v_scale;           // of sums of values as the cache holds them
+  Element element;         // of q and out, and of a cache that is not in FP8
+  bool float8_cache;
 };
 
 // Consecutive queries of one sequence, for consecutive KV heads.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/dispatch.h"
+#include "tensor/float8.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {
@@ -28,6 +30,25 @@ void copy_token(const Tensor& source, int64_t token, const Tensor& cache, int64_
   }
 }
 
+// One head's row; k and v are few beside what a step multiplies.
+template <typename T>
+void quantise_row(const T* from, int64_t size, float scale, Float8E4M3* to) {
+  for (int64_t i = 0; i < size; ++i) to[i] = from_float<Float8E4M3>(to_float(from[i]) / scale);
+}
+
+void quantise_token(
+    const Tensor& source, int64_t token, float scale, const Tensor& cache, int64_t slot) {
+  const int64_t num_heads = source.size(1);
+  const int64_t head_dim = source.size(2);
+  Float8E4M3* to = cache.data<Float8E4M3>() + slot * num_heads * head_dim;
+  dispatch_float(source.dtype(), [&]<typename T>(TypeTag<T>) {
+    const T* from = source.data<T>() + token * source.stride(0);
+    for (int64_t head = 0; head < num_heads; ++head) {
+      quantise_row(from + head * source.stride(1), head_dim, scale, to + head * head_dim);
+    }
+  });
+}
+
 }  // namespace
 
 void kv_cache_write(const Stream& stream,
@@ -35,13 +56,18 @@ void kv_cache_write(const Stream& stream,
                     const Tensor& v,
                     const Tensor& slot_mapping,
                     const Tensor& k_cache,
-                    const Tensor& v_cache) {
+                    const Tensor& v_cache,
+                    float k_scale,
+                    float v_scale) {
+  const bool quantised = k_cache.dtype() == DType::kFloat8E4M3;
+  const DType cache_dtype = quantised ? k_cache.dtype() : k.dtype();
+  CHECK((quantised || (k_scale == 1.0f && v_scale == 1.0f)));
   TensorCheck("kv_cache_write")
       .tensor("k", k, {"T", "NKV", "D"}, k.dtype())
       .tensor("v", v, {"T", "NKV", "D"}, k.dtype())
       .contiguous("slot_mapping", slot_mapping, {"T"}, DType::kInt32)
-      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, k.dtype())
-      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, k.dtype());
+      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
+      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype);
   if (stream.is_dry_run()) return;
 
   const int32_t* slots = slot_mapping.data<int32_t>();
@@ -53,8 +79,13 @@ void kv_cache_write(const Stream& stream,
       if (slots[t] == -1) continue;
       CHECK(slots[t] >= 0);
       CHECK(slots[t] < num_slots);
-      copy_token(k, t, k_cache, slots[t]);
-      copy_token(v, t, v_cache, slots[t]);
+      if (quantised) {
+        quantise_token(k, t, k_scale, k_cache, slots[t]);
+        quantise_token(v, t, v_scale, v_cache, slots[t]);
+      } else {
+        copy_token(k, t, k_cache, slots[t]);
+        copy_token(v, t, v_cache, slots[t]);
+      }
     }
   });
 }
