@@ -212,7 +212,7 @@ class Chaos(unittest.IsolatedAsyncioTestCase):
 
     async def test_sigterm_lets_streams_finish(self):
         for _ in range(count(200)):
-            server = self.serve()
+            server = self.serve("--shutdown-timeout", int(60 * SLOWNESS))
             streams = [await Stream.open(server, "/v1/completions", canary(i)) for i in range(32)]
             engine = server.engine_pids()
             await asyncio.sleep(random.random() * 0.1)
