@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tensor/device_arena.h"
+
 namespace atom {
 namespace {
 
@@ -73,6 +75,10 @@ Parameter::Parameter(DType dtype, std::vector<ParameterSlice> slices, const Shap
 
 void Parameter::allocate() {
   if (!data_.has_data()) data_ = Tensor::empty(data_.shape(), dtype_);
+}
+
+void Parameter::allocate(const Stream& stream) {
+  if (!data_.has_data()) data_ = resident_tensor(stream, data_.shape(), dtype_);
 }
 
 void Parameter::release() {

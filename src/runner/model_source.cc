@@ -8,11 +8,11 @@
 
 namespace atom {
 
-Result<BuiltModel> build_model(const ResolvedConfig& config) {
+Result<BuiltModel> build_model(const ResolvedConfig& config, Device device) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
-  BuildContext build{config.model, config.dtype, config.max_model_len()};
+  BuildContext build{config.model, config.dtype, config.max_model_len(), device};
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
-  return BuiltModel{std::move(model), std::move(build.kv_cache_specs)};
+  return BuiltModel{device, std::move(model), std::move(build.kv_cache_specs)};
 }
 
 Status load_weights(const ResolvedConfig& config,
@@ -21,11 +21,11 @@ Status load_weights(const ResolvedConfig& config,
                     const LoadProgress& progress) {
   const ModelSourceConfig& source = config.engine.model;
   if (source.load_dummy != DummyWeights::kNone) {
-    return load_dummy(&model, source.load_dummy, source.seed, &stream.pool());
+    return load_dummy(&model, source.load_dummy, source.seed, stream);
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source.model));
   LoadOptions options;
-  options.pool = &stream.pool();
+  options.stream = &stream;
   options.use_mmap = !env().disable_mmap;
   options.progress = progress;
   return load_model(&model, checkpoint, model.weight_mapping(), options).status();

@@ -14,7 +14,9 @@ class Workspace {
   // A workspace without memory that measures: its tensors are meta tensors, peak_size() is what a
   // real one needs for the same sequence of calls.
   Workspace() = default;
-  explicit Workspace(int64_t capacity);
+  explicit Workspace(int64_t capacity, Device device = {});
+  // `memory`: contiguous bytes.
+  explicit Workspace(Tensor memory);
 
   // Uninitialised, 64-byte aligned; lives until the innermost open Scope closes.
   Tensor tensor(const Shape& shape, DType dtype);

@@ -6,7 +6,7 @@ namespace atom {
 
 std::unique_ptr<LinearMethod> make_linear_method(const BuildContext& build,
                                                  const LinearPartition& partition) {
-  return std::make_unique<UnquantizedLinearMethod>(build.dtype, partition);
+  return std::make_unique<UnquantizedLinearMethod>(build, partition);
 }
 
 }  // namespace atom

@@ -11,7 +11,12 @@ constexpr int64_t kRowMultiple = 64;               // whole panels of every pack
 }  // namespace
 
 ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight) {
-  const Tensor& rows = weight->data();
+  const Tensor rows = weight->data();
+  if (!stream.device().is_cpu()) {
+    // Row-major is what its kernels read.
+    weight->release();
+    return {rows, rows.size(0), rows.size(1), ops::WeightLayout::kRowMajor};
+  }
   const int64_t num_rows = rows.size(0);
   const int64_t row_size = rows.size(1) * dtype_size(rows.dtype());
   const int64_t piece = std::max(kRowMultiple, kPieceSize / row_size / kRowMultiple * kRowMultiple);

@@ -8,7 +8,7 @@
 namespace atom {
 
 // Packs `weight` [out_features, in_features] and releases it. The two share what is resident: each
-// piece of the parameter is given back once it is packed.
+// piece of the parameter is given back once it is packed. On a device the memory changes hands.
 ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight);
 
 }  // namespace atom

@@ -54,4 +54,13 @@ AttentionKernel attention_reference;
 AttentionKernel attention_avx2;
 AttentionKernel attention_avx512;
 
+constexpr int kAttentionCudaMaxHeadDim = 512;
+
+// On a GPU's queue (DeviceQueue::handle()); the lengths and tables are in the device's memory. A
+// sequence of length 0 that has a query is a row of padding: its output is 0.
+void attention_cuda(const AttentionArgs& args,
+                    int64_t num_tokens,
+                    int64_t num_sequences,
+                    void* queue);
+
 }  // namespace atom::ops

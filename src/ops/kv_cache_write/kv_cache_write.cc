@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/kv_cache_write/kv_cache_write_kernels.h"
+#include "ops/kv_cache_write/kv_cache_write_variants.h"
+#include "ops/variant.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {
@@ -11,22 +14,77 @@ namespace {
 // Enough copying to be worth a parallel region.
 constexpr int64_t kTaskSize = 64 << 10;  // bytes
 
-void copy_token(const Tensor& source, int64_t token, const Tensor& cache, int64_t slot) {
-  const int64_t element_size = dtype_size(source.dtype());
-  const int64_t num_heads = source.size(1);
-  const int64_t head_size = source.size(2) * element_size;
-  const int64_t head_step = source.stride(1) * element_size;
-  const char* from =
-      static_cast<const char*>(source.raw_data()) + token * source.stride(0) * element_size;
-  char* to = static_cast<char*>(cache.raw_data()) + slot * num_heads * head_size;
-  if (head_step == head_size) {
-    std::memcpy(to, from, num_heads * head_size);
+KvCacheWriteArgs::Source source_of(const Tensor& x, const Tensor& cache) {
+  const int64_t element_size = dtype_size(x.dtype());
+  return {x.raw_data(), x.stride(0) * element_size, x.stride(1) * element_size, cache.raw_data()};
+}
+
+KvCacheWriteArgs checked_args(const Tensor& k,
+                              const Tensor& v,
+                              const Tensor& slot_mapping,
+                              const Tensor& k_cache,
+                              const Tensor& v_cache) {
+  TensorCheck("kv_cache_write")
+      .tensor("k", k, {"T", "NKV", "D"}, k.dtype())
+      .tensor("v", v, {"T", "NKV", "D"}, k.dtype())
+      .contiguous("slot_mapping", slot_mapping, {"T"}, DType::kInt32)
+      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, k.dtype())
+      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, k.dtype());
+  return {
+      .sources = {source_of(k, k_cache), source_of(v, v_cache)},
+      .slots = static_cast<const int32_t*>(slot_mapping.raw_data()),
+      .num_tokens = k.size(0),
+      .num_slots = k_cache.size(0) * k_cache.size(1),
+      .num_heads = k.size(1),
+      .head_size = k.size(2) * dtype_size(k.dtype()),
+  };
+}
+
+void copy_token(const KvCacheWriteArgs& args,
+                const KvCacheWriteArgs::Source& source,
+                int64_t token,
+                int64_t slot) {
+  const int64_t size = args.num_heads * args.head_size;
+  const char* from = static_cast<const char*>(source.data) + token * source.token_stride;
+  char* to = static_cast<char*>(source.cache) + slot * size;
+  if (source.head_stride == args.head_size) {
+    std::memcpy(to, from, size);
     return;
   }
-  for (int64_t head = 0; head < num_heads; ++head) {
-    std::memcpy(to + head * head_size, from + head * head_step, head_size);
+  for (int64_t head = 0; head < args.num_heads; ++head) {
+    std::memcpy(to + head * args.head_size, from + head * source.head_stride, args.head_size);
   }
 }
+
+void kv_cache_write_reference(const Stream& stream, const KvCacheWriteArgs& args) {
+  const int64_t token_size = 2 * args.num_heads * args.head_size;
+  const int64_t grain = std::max<int64_t>(1, kTaskSize / std::max<int64_t>(1, token_size));
+  stream.pool().parallel_for(args.num_tokens, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t slot = args.slots[t];
+      if (slot == -1) continue;
+      CHECK(slot >= 0);
+      CHECK(slot < args.num_slots);
+      for (const KvCacheWriteArgs::Source& source : args.sources) {
+        copy_token(args, source, t, slot);
+      }
+    }
+  });
+}
+
+template <void (*kernel)(const KvCacheWriteArgs&, void* queue)>
+void on_queue(const Stream& stream, const KvCacheWriteArgs& args) {
+  if (args.num_tokens > 0) kernel(args, stream.queue().handle());
+}
+
+using Launch = void(const Stream&, const KvCacheWriteArgs&);
+
+constexpr Variant<KvCacheWriteArgs, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<kv_cache_write_cuda>, DeviceType::kCuda},
+#endif
+    {"reference", CpuIsa::kScalar, nullptr, kv_cache_write_reference},
+};
 
 }  // namespace
 
@@ -36,27 +94,23 @@ void kv_cache_write(const Stream& stream,
                     const Tensor& slot_mapping,
                     const Tensor& k_cache,
                     const Tensor& v_cache) {
-  TensorCheck("kv_cache_write")
-      .tensor("k", k, {"T", "NKV", "D"}, k.dtype())
-      .tensor("v", v, {"T", "NKV", "D"}, k.dtype())
-      .contiguous("slot_mapping", slot_mapping, {"T"}, DType::kInt32)
-      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, k.dtype())
-      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, k.dtype());
+  const KvCacheWriteArgs args = checked_args(k, v, slot_mapping, k_cache, v_cache);
   if (stream.is_dry_run()) return;
+  pick_variant("kv_cache_write", kVariants, stream.device().type, args).launch(stream, args);
+}
 
-  const int32_t* slots = slot_mapping.data<int32_t>();
-  const int64_t num_slots = k_cache.size(0) * k_cache.size(1);
-  const int64_t token_size = 2 * k.size(1) * k.size(2) * dtype_size(k.dtype());
-  const int64_t grain = std::max<int64_t>(1, kTaskSize / std::max<int64_t>(1, token_size));
-  stream.pool().parallel_for(k.size(0), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      if (slots[t] == -1) continue;
-      CHECK(slots[t] >= 0);
-      CHECK(slots[t] < num_slots);
-      copy_token(k, t, k_cache, slots[t]);
-      copy_token(v, t, v_cache, slots[t]);
-    }
-  });
+bool kv_cache_write_by(std::string_view variant_name,
+                       const Stream& stream,
+                       const Tensor& k,
+                       const Tensor& v,
+                       const Tensor& slot_mapping,
+                       const Tensor& k_cache,
+                       const Tensor& v_cache) {
+  const KvCacheWriteArgs args = checked_args(k, v, slot_mapping, k_cache, v_cache);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
+  if (variant == nullptr) return false;
+  variant->launch(stream, args);
+  return true;
 }
 
 }  // namespace atom::ops

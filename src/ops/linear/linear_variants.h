@@ -25,6 +25,11 @@ std::span<const LinearVariant> linear_variants();
 // Any weight layout; plain loops, the oracle of the others.
 void linear_reference(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
+// On a GPU: by cuBLASLt, where it is there and the call is aligned for it, and by a plain kernel
+// that takes any call with row-major weights.
+bool fits_cublaslt(const LinearCall& call);
+void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
 // Weights in panels, by the kernels of one instruction set and dtype.
 void linear_panels(const linear_kernels::KernelTable& kernels,
                    const Stream& stream,

@@ -29,4 +29,9 @@ RmsNormKernel rms_norm_reference;
 RmsNormKernel rms_norm_avx2;
 RmsNormKernel rms_norm_avx512;
 
+// On a GPU's queue (DeviceQueue::handle()).
+using RmsNormGpuKernel = void(const RmsNormArgs& args, int64_t num_rows, void* queue);
+
+RmsNormGpuKernel rms_norm_cuda;
+
 }  // namespace atom::ops
