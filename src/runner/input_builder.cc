@@ -87,15 +87,24 @@ StepInputs InputBuilder::views(const Layout& layout) const {
           {buffer_.view(layout.block_tables, {layout.num_seqs, layout.table_width}),
            buffer_.view(layout.query_start, {layout.num_seqs + 1}),
            buffer_.view(layout.seq_lens, {layout.num_seqs}),
-           buffer_.view(layout.slot_mapping, tokens)}};
+           buffer_.view(layout.slot_mapping, tokens),
+           layout.min_queries,
+           layout.max_queries}};
 }
 
 StepInputs InputBuilder::build(const SchedulerOutput& step,
                                std::span<RunnerSequence* const> sequences) {
   int64_t num_tokens = 0;
-  for (const ScheduledSequence& scheduled : step.scheduled) num_tokens += scheduled.num_new_tokens;
-  const Layout layout =
+  int64_t min_queries = INT64_MAX, max_queries = 0;
+  for (const ScheduledSequence& scheduled : step.scheduled) {
+    num_tokens += scheduled.num_new_tokens;
+    min_queries = std::min<int64_t>(min_queries, scheduled.num_new_tokens);
+    max_queries = std::max<int64_t>(max_queries, scheduled.num_new_tokens);
+  }
+  Layout layout =
       make_layout(num_tokens, static_cast<int64_t>(sequences.size()), largest_table(sequences));
+  layout.min_queries = min_queries;
+  layout.max_queries = max_queries;
   CHECK(layout.table_width <= max_blocks_);
   CHECK(layout.end <= buffer_.size());
   std::fill_n(buffer_.host() + layout.block_tables, layout.num_seqs * layout.table_width, -1);
@@ -108,7 +117,9 @@ StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
                                        std::span<RunnerSequence* const> sequences,
                                        int64_t batch) {
   const auto num_seqs = static_cast<int64_t>(sequences.size());
-  const Layout layout = make_layout(batch, batch, max_blocks_);
+  Layout layout = make_layout(batch, batch, max_blocks_);
+  layout.min_queries = 1;
+  layout.max_queries = 1;
   CHECK(num_seqs <= batch);
   CHECK(layout.end <= buffer_.size());
   fill(step, sequences, layout);

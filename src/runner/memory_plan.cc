@@ -8,6 +8,7 @@
 #include "runner/input_builder.h"
 #include "runner/step_dry_run.h"
 #include "tensor/device_arena.h"
+#include "tensor/workspace.h"
 
 namespace atom {
 namespace {
@@ -40,13 +41,14 @@ Result<std::pair<int64_t, double>> free_memory(const CacheConfig& cache, Device 
   return std::pair(runtime->memory().free, cache.gpu_memory_utilization);
 }
 
-// What rounding each tensor of the reservation up costs at most.
+// The workspace's counters, and what rounding each tensor of the reservation up costs at most.
 int64_t padding_of(const BuiltModel& built) {
   if (built.device.is_cpu()) return 0;
   constexpr size_t kOtherTensors = 64;  // rope tables, workspace, step inputs
   const size_t num_tensors =
       built.model->named_parameters().size() + 2 * built.kv_cache_specs.size() + kOtherTensors;
-  return static_cast<int64_t>(num_tensors) * DeviceArena::kAlignment;
+  return static_cast<int64_t>(num_tensors) * DeviceArena::kAlignment +
+         Workspace::kNumCounters * int64_t{sizeof(int32_t)};
 }
 
 }  // namespace

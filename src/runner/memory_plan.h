@@ -18,7 +18,7 @@ struct MemoryPlan {
   int64_t kv_bytes_per_block = 0;
   int32_t num_blocks = 0;
   int32_t block_size = 0;  // tokens
-  int64_t padding = 0;     // between tensors, on a device
+  int64_t padding = 0;     // on a device: between tensors, and counters of kernels
   int64_t available = 0;   // memory free now
   int64_t budget = 0;      // what the utilization allows of it
   Device device;

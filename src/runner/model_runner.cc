@@ -32,7 +32,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const ResolvedConfig& c
   RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, progress));
   runner->kv_caches_ =
       allocate_kv_caches(stream, built.kv_cache_specs, plan.num_blocks, plan.block_size);
-  runner->workspace_ = Workspace(resident_tensor(stream, {plan.workspace}, DType::kUInt8));
+  runner->workspace_ = Workspace(stream, plan.workspace);
   runner->input_builder_.emplace(config.scheduler, stream);
   const int64_t max_rows = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, max_rows);

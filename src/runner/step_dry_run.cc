@@ -41,7 +41,9 @@ int64_t measure_step(const ResolvedConfig& config,
                                {int32_meta({num_seqs, max_blocks}),
                                 int32_meta({num_seqs + 1}),
                                 int32_meta({num_seqs}),
-                                int32_meta({num_tokens})},
+                                int32_meta({num_tokens}),
+                                0,
+                                0},
                                caches};
   const Tensor hidden = model.forward(context);
   const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());

@@ -2,13 +2,22 @@
 
 #include <algorithm>
 
+#include "tensor/device_arena.h"
+#include "tensor/fill.h"
+
 namespace atom {
 
-Workspace::Workspace(int64_t capacity, Device device)
-    : Workspace(Tensor::empty({capacity}, DType::kUInt8, device)) {}
+Workspace::Workspace(int64_t capacity)
+    : memory_(Tensor::empty({capacity}, DType::kUInt8)), measuring_(false), capacity_(capacity) {}
 
-Workspace::Workspace(Tensor memory)
-    : memory_(std::move(memory)), measuring_(false), capacity_(memory_.num_bytes()) {}
+Workspace::Workspace(const Stream& stream, int64_t capacity)
+    : memory_(resident_tensor(stream, {capacity}, DType::kUInt8)),
+      measuring_(false),
+      capacity_(capacity) {
+  if (stream.device().is_cpu()) return;
+  counters_ = resident_tensor(stream, {kNumCounters}, DType::kInt32);
+  fill_zero(stream, counters_);
+}
 
 Tensor Workspace::tensor(const Shape& shape, DType dtype) {
   constexpr int64_t kAlignment = 64;

@@ -114,7 +114,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     sequences.push_back(&sequence);
   }
 
-  Workspace workspace(kWorkspaceSize, stream_.device());
+  Workspace workspace(stream_, kWorkspaceSize);
   const StepInputs inputs = input_builder.build(step, sequences);
   const ForwardContext context{
       stream_, workspace, inputs.token_ids, inputs.positions, inputs.attention, kv_caches_};

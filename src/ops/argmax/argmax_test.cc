@@ -13,7 +13,7 @@ std::vector<int32_t> choices(const char* variant, const Tensor& logits, int64_t 
   ThreadPool pool(2);
   const Tensor out = Tensor::zeros({logits.size(0)}, DType::kInt32);
   const bool ran = run_variant(variant, pool, {logits, out}, [&](const Placed& at) {
-    Workspace scratch(1 << 20, at.stream().device());
+    Workspace scratch(at.stream(), 1 << 20);
     return argmax_by(variant, at.stream(), at(logits), num_ids, at(out), scratch);
   });
   if (!ran) return {};

@@ -55,6 +55,12 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .num_kv_heads = check.size("NKV"),
       .head_dim = check.size("D"),
       .sliding_window = params.sliding_window,
+      .num_tokens = check.size("T"),
+      .num_sequences = check.size("S"),
+      .num_blocks = check.size("num_blocks"),
+      .max_blocks = check.size("max_blocks"),
+      .min_queries = params.min_queries,
+      .max_queries = params.max_queries,
       .scale = params.scale,
       .element = element_of(params.q.dtype()),
   };
@@ -181,26 +187,22 @@ void on_pool(const Stream& stream,
   });
 }
 
-using AttentionGpuKernel = void(const AttentionArgs&, int64_t, int64_t, void* queue);
+using AttentionGpuKernel = void(const AttentionArgs&, void* queue);
 
 template <AttentionGpuKernel* kernel>
-void on_queue(const Stream& stream,
-              const AttentionArgs& args,
-              const AttentionParams& params,
-              Workspace&) {
-  if (stream.is_dry_run() || params.q.size(0) == 0) return;
-  kernel(args, params.q.size(0), params.seq_lens.size(0), stream.queue().handle());
+void on_queue(const Stream& stream, const AttentionArgs& args, const AttentionParams&, Workspace&) {
+  if (!stream.is_dry_run() && args.num_tokens > 0) kernel(args, stream.queue().handle());
 }
-
-using Launch = void(const Stream&, const AttentionArgs&, const AttentionParams&, Workspace&);
 
 template <int kMaxHeadDim>
 bool has_head_dim(const AttentionArgs& args) {
   return args.head_dim <= kMaxHeadDim;
 }
 
-constexpr Variant<AttentionArgs, Launch> kVariants[] = {
+constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
 #ifdef ATOM_CUDA
+    {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda},
+    {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda},
     {"cuda",
      CpuIsa::kScalar,
      has_head_dim<kAttentionCudaMaxHeadDim>,

@@ -30,14 +30,14 @@ __device__ int64_t sequence_of(const int32_t* query_start, int64_t num_sequences
 
 // kPerLane: elements of a head that a lane holds.
 template <typename T, int kPerLane>
-__global__ void attention_kernel(AttentionArgs args, int64_t num_sequences) {
+__global__ void attention_kernel(AttentionArgs args) {
   __shared__ float largest_of[kWarps], sum_of[kWarps];
   __shared__ float partial[kWarps][kPerLane * kWarpSize];
   const int64_t token = blockIdx.x, head = blockIdx.y;
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   const int64_t size = args.head_dim;
   T* out = static_cast<T*>(args.out) + token * args.out_strides[0] + head * args.out_strides[1];
-  const int64_t sequence = sequence_of(args.query_start, num_sequences, token);
+  const int64_t sequence = sequence_of(args.query_start, args.num_sequences, token);
   if (sequence < 0) return;
   const int64_t seq_len = args.seq_lens[sequence];
   const int64_t position = seq_len - (args.query_start[sequence + 1] - token);
@@ -107,27 +107,24 @@ __global__ void attention_kernel(AttentionArgs args, int64_t num_sequences) {
 }
 
 template <typename T>
-void launch(const AttentionArgs& args, dim3 grid, int64_t num_sequences, gpuStream_t stream) {
+void launch(const AttentionArgs& args, dim3 grid, gpuStream_t stream) {
   if (args.head_dim <= 2 * kWarpSize) {
-    attention_kernel<T, 2><<<grid, kThreads, 0, stream>>>(args, num_sequences);
+    attention_kernel<T, 2><<<grid, kThreads, 0, stream>>>(args);
   } else if (args.head_dim <= 4 * kWarpSize) {
-    attention_kernel<T, 4><<<grid, kThreads, 0, stream>>>(args, num_sequences);
+    attention_kernel<T, 4><<<grid, kThreads, 0, stream>>>(args);
   } else if (args.head_dim <= 8 * kWarpSize) {
-    attention_kernel<T, 8><<<grid, kThreads, 0, stream>>>(args, num_sequences);
+    attention_kernel<T, 8><<<grid, kThreads, 0, stream>>>(args);
   } else {
-    attention_kernel<T, 16><<<grid, kThreads, 0, stream>>>(args, num_sequences);
+    attention_kernel<T, 16><<<grid, kThreads, 0, stream>>>(args);
   }
 }
 
 }  // namespace
 
-void attention_cuda(const AttentionArgs& args,
-                    int64_t num_tokens,
-                    int64_t num_sequences,
-                    void* queue) {
-  const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>(args.num_heads));
+void attention_cuda(const AttentionArgs& args, void* queue) {
+  const dim3 grid(static_cast<unsigned>(args.num_tokens), static_cast<unsigned>(args.num_heads));
   dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
-    launch<T>(args, grid, num_sequences, static_cast<gpuStream_t>(queue));
+    launch<T>(args, grid, static_cast<gpuStream_t>(queue));
   });
   check_gpu_launch("attention");
 }

@@ -34,6 +34,11 @@ struct AttentionArgs {
   int64_t num_kv_heads;
   int64_t head_dim;
   int64_t sliding_window;  // 0: none
+  int64_t num_tokens;
+  int64_t num_sequences;
+  int64_t num_blocks;
+  int64_t max_blocks;                // of a sequence
+  int64_t min_queries, max_queries;  // of a sequence; 0: not known
   float scale;
   Element element;
 };
@@ -58,9 +63,6 @@ constexpr int kAttentionCudaMaxHeadDim = 512;
 
 // On a GPU's queue (DeviceQueue::handle()); the lengths and tables are in the device's memory. A
 // sequence of length 0 that has a query is a row of padding: its output is 0.
-void attention_cuda(const AttentionArgs& args,
-                    int64_t num_tokens,
-                    int64_t num_sequences,
-                    void* queue);
+void attention_cuda(const AttentionArgs& args, void* queue);
 
 }  // namespace atom::ops

@@ -194,7 +194,7 @@ bool run_on_gpu(const LinearVariant& variant,
     if (!runs(variant, at.stream().device().type, call)) return false;
     Workspace measure;
     variant.launch(Stream::dry_run(at.stream().device()), call, measure);
-    Workspace scratch(measure.peak_size(), at.stream().device());
+    Workspace scratch(at.stream(), measure.peak_size());
     variant.launch(at.stream(), call, scratch);
     at.stream().queue().synchronize();
     return true;
