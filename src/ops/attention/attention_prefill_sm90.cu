@@ -241,7 +241,9 @@ class Consumer {
   using Tile = PrefillTile<kHeadDim>;
 
   __device__ __forceinline__ Consumer(const PrefillArgs& args, const Buffers<kHeadDim>& buffers)
-      : args_(args), buffers_(buffers), group_(threadIdx.x / kGroupThreads - 1) {}
+      : args_(args),
+        buffers_(buffers),
+        group_(__shfl_sync(kAllLanes, threadIdx.x / kGroupThreads - 1, 0)) {}
 
   __device__ __forceinline__ void run() {
     const AttentionGpuParams& params = args_.params;
@@ -321,16 +323,17 @@ class Consumer {
   }
 
   __device__ __forceinline__ void multiply_keys(float (&scores)[Tile::kKeys / 2]) const {
-    const uint32_t queries = buffers_.queries() + group_ * kGroupRows * kPanelRowBytes;
-    const uint32_t keys = buffers_.keys(keys_.stage);
+    const uint32_t queries =
+        shared_matrix(buffers_.queries() + group_ * kGroupRows * kPanelRowBytes, 0);
+    const uint32_t keys = shared_matrix(buffers_.keys(keys_.stage), 0);
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       const int panel = k / 4;
       const int byte = k % 4 * 32;
       product_of_shared<T, Tile::kKeys>(
           scores,
-          inner_contiguous_matrix(queries + panel * Tile::kQueryPanelBytes + byte),
-          inner_contiguous_matrix(keys + panel * Tile::kPanelBytes + byte),
+          queries + bytes_of_matrix(panel * Tile::kQueryPanelBytes + byte),
+          keys + bytes_of_matrix(panel * Tile::kPanelBytes + byte),
           k > 0);
     }
   }
@@ -338,14 +341,13 @@ class Consumer {
   __device__ __forceinline__ void multiply_values(float (&out)[kHeadDim / 2],
                                                   const uint32_t (&weights)[Tile::kKeys / 4],
                                                   bool accumulate) const {
-    const uint32_t values = buffers_.values(values_.stage);
+    const uint32_t values = shared_matrix(buffers_.values(values_.stage), Tile::kPanelBytes);
 #pragma unroll
     for (int k = 0; k < Tile::kKeys / 16; ++k) {
-      product_of_registers<T, kHeadDim>(
-          out,
-          weights + k * 4,
-          outer_contiguous_matrix(values + k * 16 * kPanelRowBytes, Tile::kPanelBytes),
-          accumulate || k > 0);
+      product_of_registers<T, kHeadDim>(out,
+                                        weights + k * 4,
+                                        values + bytes_of_matrix(k * 16 * kPanelRowBytes),
+                                        accumulate || k > 0);
     }
   }
 

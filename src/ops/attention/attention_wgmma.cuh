@@ -64,17 +64,20 @@ __device__ __forceinline__ void named_barrier_arrive(int id) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
-// Rows along the 128-byte panel are the product's inner dimension. Panels are addressed one by one.
-__device__ __forceinline__ uint64_t inner_contiguous_matrix(uint32_t address) {
-  return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t{1} << 16) |
-         ((address & 0x3ffff) >> 4);
+// A matrix in shared memory, for a product: the low word of its descriptor, the same in all lanes
+// of a warp. Adding `bytes_of_matrix(n)` moves it by n bytes. The high word says that groups of
+// eight rows are 1024 bytes apart and that panels are 128-byte swizzled.
+constexpr uint32_t kMatrixHighWord = (1u << 30) | (1024 >> 4);
+
+__host__ __device__ constexpr uint32_t bytes_of_matrix(uint32_t bytes) {
+  return bytes >> 4;
 }
 
-// The inner dimension goes down the panels' rows, the outer one across the panels.
-__device__ __forceinline__ uint64_t outer_contiguous_matrix(uint32_t address,
-                                                            uint32_t panel_bytes) {
-  return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) |
-         (static_cast<uint64_t>(panel_bytes >> 4) << 16) | ((address & 0x3ffff) >> 4);
+// `panel_bytes`, from panel to panel, matters when a panel's row is along the product's columns;
+// panels along its inner dimension are addressed one by one.
+__device__ __forceinline__ uint32_t shared_matrix(uint32_t address, uint32_t panel_bytes) {
+  const uint32_t word = bytes_of_matrix(address) | (bytes_of_matrix(panel_bytes) << 16);
+  return __shfl_sync(0xffffffffu, word, 0);  // tells the compiler that it is uniform
 }
 
 __device__ __forceinline__ void begin_products() {
@@ -126,45 +129,65 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 
 #define ATOM_SHARED_PRODUCT64(type)                                                 \
   asm volatile(                                                                     \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                  \
+      "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, %35, 0;\n"                 \
+      "mov.b64 a, {%32, %34};\nmov.b64 b, {%33, %34};\n"                            \
       "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATOM_NAMES32 \
-      "}, %32, %33, p, 1, 1, 0, 0;\n}"                                              \
+      "}, a, b, p, 1, 1, 0, 0;\n}"                                                  \
       : ATOM_D32(d, 0)                                                              \
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+      : "r"(a), "r"(b), "n"(kMatrixHighWord), "r"(static_cast<int>(accumulate)))
 #define ATOM_SHARED_PRODUCT128(type)                                                 \
   asm volatile(                                                                      \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                   \
+      "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, %67, 0;\n"                  \
+      "mov.b64 a, {%64, %66};\nmov.b64 b, {%65, %66};\n"                             \
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" ATOM_NAMES64 \
-      "}, %64, %65, p, 1, 1, 0, 0;\n}"                                               \
+      "}, a, b, p, 1, 1, 0, 0;\n}"                                                   \
       : ATOM_D64(d, 0)                                                               \
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
-#define ATOM_REGISTER_PRODUCT64(type)                                               \
-  asm volatile(                                                                     \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                  \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATOM_NAMES32 \
-      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"                                \
-      : ATOM_D32(d, 0)                                                              \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)))
-#define ATOM_REGISTER_PRODUCT128(type)                                               \
-  asm volatile(                                                                      \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                                   \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" ATOM_NAMES64 \
-      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"                                 \
-      : ATOM_D64(d, 0)                                                               \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)))
-#define ATOM_REGISTER_PRODUCT256(type)                                                \
-  asm volatile(                                                                       \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %133, 0;\n"                                   \
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" ATOM_NAMES128 \
-      "}, {%128, %129, %130, %131}, %132, p, 1, 1, 1;\n}"                             \
-      : ATOM_D128(d, 0)                                                               \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)))
+      : "r"(a), "r"(b), "n"(kMatrixHighWord), "r"(static_cast<int>(accumulate)))
+#define ATOM_REGISTER_PRODUCT64(type)                                                    \
+  asm volatile(                                                                          \
+      "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %38, 0;\nmov.b64 b, {%36, %37};\n" \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATOM_NAMES32      \
+      "}, {%32, %33, %34, %35}, b, p, 1, 1, 1;\n}"                                       \
+      : ATOM_D32(d, 0)                                                                   \
+      : "r"(a[0]),                                                                       \
+        "r"(a[1]),                                                                       \
+        "r"(a[2]),                                                                       \
+        "r"(a[3]),                                                                       \
+        "r"(b),                                                                          \
+        "n"(kMatrixHighWord),                                                            \
+        "r"(static_cast<int>(accumulate)))
+#define ATOM_REGISTER_PRODUCT128(type)                                                   \
+  asm volatile(                                                                          \
+      "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %70, 0;\nmov.b64 b, {%68, %69};\n" \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" ATOM_NAMES64     \
+      "}, {%64, %65, %66, %67}, b, p, 1, 1, 1;\n}"                                       \
+      : ATOM_D64(d, 0)                                                                   \
+      : "r"(a[0]),                                                                       \
+        "r"(a[1]),                                                                       \
+        "r"(a[2]),                                                                       \
+        "r"(a[3]),                                                                       \
+        "r"(b),                                                                          \
+        "n"(kMatrixHighWord),                                                            \
+        "r"(static_cast<int>(accumulate)))
+#define ATOM_REGISTER_PRODUCT256(type)                                                      \
+  asm volatile(                                                                             \
+      "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %134, 0;\nmov.b64 b, {%132, %133};\n" \
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" ATOM_NAMES128       \
+      "}, {%128, %129, %130, %131}, b, p, 1, 1, 1;\n}"                                      \
+      : ATOM_D128(d, 0)                                                                     \
+      : "r"(a[0]),                                                                          \
+        "r"(a[1]),                                                                          \
+        "r"(a[2]),                                                                          \
+        "r"(a[3]),                                                                          \
+        "r"(b),                                                                             \
+        "n"(kMatrixHighWord),                                                               \
+        "r"(static_cast<int>(accumulate)))
 
 // d[64, kColumns] (+)= a[64, 16] b[kColumns, 16]^T, both inner-contiguous.
 template <typename T, int kColumns>
 __device__ __forceinline__ void product_of_shared(float (&d)[kColumns / 2],
-                                                  uint64_t a,
-                                                  uint64_t b,
+                                                  uint32_t a,
+                                                  uint32_t b,
                                                   bool accumulate) {
   constexpr bool kIsHalf = std::is_same_v<T, __half>;
   if constexpr (kColumns == 64 && kIsHalf) {
@@ -184,7 +207,7 @@ __device__ __forceinline__ void product_of_shared(float (&d)[kColumns / 2],
 template <typename T, int kColumns>
 __device__ __forceinline__ void product_of_registers(float (&d)[kColumns / 2],
                                                      const uint32_t* a,
-                                                     uint64_t b,
+                                                     uint32_t b,
                                                      bool accumulate) {
   constexpr bool kIsHalf = std::is_same_v<T, __half>;
   if constexpr (kColumns == 64 && kIsHalf) {
