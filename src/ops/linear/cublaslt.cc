@@ -6,14 +6,17 @@
 #include <vector>
 
 #include "base/env.h"
+#include "ops/linear/gemm_library.h"
 
 namespace atom::ops {
 namespace {
 
-// The loader's own search first, then toolkits and Python's wheels.
+// The loader's own search first, then where the build found the header (ATOM_CUBLASLT_FOLDER),
+// toolkits and Python's wheels.
 constexpr const char* kPlaces[] = {
     "libcublasLt.so.13",
     "libcublasLt.so.12",
+    ATOM_CUBLASLT_FOLDER "/libcublasLt.so.1[23]",
     "/usr/local/cuda/lib64/libcublasLt.so.1[23]",
     "/usr/local/cuda-*/lib64/libcublasLt.so.1[23]",
     "/usr/local/cuda-*/targets/x86_64-linux/lib/libcublasLt.so.1[23]",
@@ -83,6 +86,17 @@ Result<CublasLt> open_library() {
 const Result<CublasLt>& cublaslt() {
   static const Result<CublasLt> library = open_library();
   return library;
+}
+
+Result<std::string> gemm_library() {
+  const Result<CublasLt>& library = cublaslt();
+  if (!library.ok()) return library.status();
+  const size_t version = library->GetVersion();
+  return fmt::format("cuBLASLt {}.{}.{}, {}",
+                     version / 10000,
+                     version % 10000 / 100,
+                     version % 100,
+                     library->path);
 }
 
 }  // namespace atom::ops
