@@ -18,10 +18,10 @@ std::vector<int64_t> DecodeGraphs::batch_sizes(int64_t max_batch) {
   return sizes;
 }
 
-void DecodeGraphs::record(const Stream& stream,
-                          int64_t max_batch,
-                          const Prepare& prepare,
-                          const Run& run) {
+size_t DecodeGraphs::record(const Stream& stream,
+                            int64_t max_batch,
+                            const Prepare& prepare,
+                            const Run& run) {
   for (const int64_t batch : batch_sizes(max_batch)) {
     const StepInputs inputs = prepare(batch);
     // Once for real: kernels are loaded and algorithms chosen at first use.
@@ -31,6 +31,7 @@ void DecodeGraphs::record(const Stream& stream,
     DecodeOutputs outputs = run(inputs);
     graphs_.push_back({batch, std::move(outputs), stream.queue().end_recording()});
   }
+  return graphs_.size();
 }
 
 const DecodeGraphs::Graph* DecodeGraphs::find(int64_t batch) const {

@@ -32,8 +32,8 @@ class DecodeGraphs {
   // Enqueues a step.
   using Run = std::function<DecodeOutputs(const StepInputs& inputs)>;
 
-  // Records every size up to `max_batch` that batches are rounded up to.
-  void record(const Stream& stream, int64_t max_batch, const Prepare& prepare, const Run& run);
+  // Records every size up to `max_batch` that batches are rounded up to; returns how many.
+  size_t record(const Stream& stream, int64_t max_batch, const Prepare& prepare, const Run& run);
 
   // The smallest recorded step of at least `batch` rows, or null.
   const Graph* find(int64_t batch) const;

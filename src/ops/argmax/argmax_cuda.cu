@@ -1,11 +1,13 @@
 // A row in parts, a block each; then a warp over the parts. A logit and its id travel as one number
 // that is larger for a better choice.
 #include "ops/argmax/argmax_kernels.h"
-#include "ops/device/reduce.cuh"
+#include "ops/device/reductions.cuh"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
 namespace {
+
+using device::kWarpSize;
 
 constexpr int kThreads = 256;
 // Above every key of a finite logit.
@@ -22,11 +24,7 @@ __device__ uint64_t key_of(float logit, int64_t id) {
 }
 
 __device__ uint64_t warp_max(uint64_t key) {
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-    const uint64_t other = __shfl_xor_sync(kFullWarp, key, offset);
-    key = other > key ? other : key;
-  }
-  return key;
+  return device::reduce_lanes(key, kWarpSize, device::Largest{});
 }
 
 __global__ void argmax_parts(ArgmaxArgs args, uint64_t* partial) {

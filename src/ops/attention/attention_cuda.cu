@@ -1,12 +1,16 @@
 // Attention on any GPU, plain: a block per token and query head. Each warp takes every fourth key,
 // by its position, so that a query's result does not depend on the rest of the batch.
 #include "ops/attention/attention_kernels.h"
-#include "ops/device/element.cuh"
-#include "ops/device/reduce.cuh"
+#include "ops/device/dispatch.cuh"
+#include "ops/device/reductions.cuh"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
 namespace {
+
+using device::from_float;
+using device::kWarpSize;
+using device::to_float;
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarpSize;
@@ -71,7 +75,7 @@ __global__ void attention_kernel(AttentionArgs args) {
       const int64_t d = lane + i * kWarpSize;
       if (d < size) dot += q[i] * to_float(k[d]);
     }
-    const float score = warp_sum(dot) * args.scale;
+    const float score = device::reduce_lanes(dot, kWarpSize, device::Sum{}) * args.scale;
     const float now_largest = fmaxf(largest, score);
     const float keep = expf(largest - now_largest), weight = expf(score - now_largest);
     largest = now_largest;
@@ -123,7 +127,7 @@ void launch(const AttentionArgs& args, dim3 grid, gpuStream_t stream) {
 
 void attention_cuda(const AttentionArgs& args, void* queue) {
   const dim3 grid(static_cast<unsigned>(args.num_tokens), static_cast<unsigned>(args.num_heads));
-  dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
+  device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     launch<T>(args, grid, static_cast<gpuStream_t>(queue));
   });
   check_gpu_launch("attention");

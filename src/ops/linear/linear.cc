@@ -64,6 +64,7 @@ bool in_panels(const LinearCall& call) {
 
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
+    {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda},
     {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<linear_cuda>, DeviceType::kCuda},
 #endif

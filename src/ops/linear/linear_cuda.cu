@@ -1,9 +1,12 @@
-#include "ops/device/element.cuh"
+#include "ops/device/dispatch.cuh"
 #include "ops/linear/linear_cuda.h"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
 namespace {
+
+using device::from_float;
+using device::to_float;
 
 constexpr int kTile = 16;
 constexpr int64_t kMaxGridRows = 65535;
@@ -14,9 +17,9 @@ __device__ float bias_at(const LinearCudaArgs& args, int64_t column) {
     case Element::kFloat32:
       return static_cast<const float*>(args.bias)[column];
     case Element::kFloat16:
-      return to_float(static_cast<const __half*>(args.bias)[column]);
+      return to_float(static_cast<const device::Half*>(args.bias)[column]);
     default:
-      return to_float(static_cast<const gpu_bfloat16*>(args.bias)[column]);
+      return to_float(static_cast<const device::BFloat16*>(args.bias)[column]);
   }
 }
 
@@ -62,7 +65,7 @@ void launch(const LinearCudaArgs& args, gpuStream_t stream) {
 
 void linear_cuda(const LinearCudaArgs& args, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
-  dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
+  device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     if (args.y_element == Element::kFloat32) {
       launch<T, float>(args, stream);
     } else {

@@ -25,6 +25,10 @@ std::span<const LinearVariant> linear_variants();
 // Any weight layout; plain loops, the oracle of the others.
 void linear_reference(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
+// On a Hopper GPU, for few rows: the weight streamed once at the speed of its memory.
+bool fits_linear_stream(const LinearCall& call);
+void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
 // On a GPU: by cuBLASLt, where it is there and the call is aligned for it, and by a plain kernel
 // that takes any call with row-major weights.
 bool fits_cublaslt(const LinearCall& call);

@@ -1,9 +1,12 @@
-#include "ops/device/element.cuh"
+#include "ops/device/dispatch.cuh"
 #include "ops/rotary_embedding/rotary_embedding_kernels.h"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
 namespace {
+
+using device::from_float;
+using device::to_float;
 
 constexpr int kThreads = 128;
 
@@ -35,7 +38,7 @@ __global__ void rotary_embedding_kernel(RotaryEmbeddingArgs args) {
 }  // namespace
 
 void rotary_embedding_cuda(const RotaryEmbeddingArgs& args, int64_t num_tokens, void* queue) {
-  dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
+  device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     rotary_embedding_kernel<T>
         <<<static_cast<unsigned>(num_tokens), kThreads, 0, static_cast<gpuStream_t>(queue)>>>(args);
   });
