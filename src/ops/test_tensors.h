@@ -26,7 +26,8 @@ inline DeviceRuntime* test_gpu() {
 // Of the GPU's only where there is one.
 inline std::vector<const char*> all_variants() {
   std::vector<const char*> names = {"reference", "avx2", "avx512"};
-  if (test_gpu() != nullptr) names.insert(names.end(), {"cuda", "mma", "sm90", "stream", "cublaslt"});
+  if (test_gpu() != nullptr)
+    names.insert(names.end(), {"cuda", "mma", "sm90", "stream", "cublaslt", "vector"});
   return names;
 }
 inline const std::vector<const char*> kAllVariants = all_variants();

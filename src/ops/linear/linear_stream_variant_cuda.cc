@@ -1,4 +1,4 @@
-// linear() of a decode step's few rows by the kernels that stream the weight.
+// The variant of linear that streams the weight for a decode step's few rows.
 #include <algorithm>
 
 #include "ops/linear/linear_stream_cuda.h"
@@ -40,15 +40,20 @@ bool on_hopper() {
   return runtime.ok() && (*runtime)->facts().capability_major == kHopper;
 }
 
+bool streams(const LinearCall& call) {
+  static const bool hopper = on_hopper();
+  return hopper && call.weight.layout == WeightLayout::kRowMajor &&
+         call.weight.dtype() != DType::kFloat32 && supports_linear_stream_sm90(stream_params(call));
+}
+
 }  // namespace
 
 bool fits_linear_stream(const LinearCall& call) {
-  static const bool hopper = on_hopper();
-  return hopper && call.weight.layout == WeightLayout::kRowMajor &&
-         supports_linear_stream_sm90(stream_params(call));
+  return streams(call) || fits_cublaslt(call);
 }
 
-void linear_stream(const Stream& stream, const LinearCall& call, Workspace&) {
+void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch) {
+  if (!streams(call)) return linear_cublaslt(stream, call, scratch);
   if (stream.is_dry_run()) return;
   GPU_CHECK(launch_linear_stream_sm90(stream_params(call),
                                       static_cast<gpuStream_t>(stream.queue().handle())));

@@ -25,7 +25,7 @@ std::span<const LinearVariant> linear_variants();
 // Any weight layout; plain loops, the oracle of the others.
 void linear_reference(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
-// On a Hopper GPU, for few rows: the weight streamed once at the speed of its memory.
+// On a Hopper GPU: with few rows the weight is streamed once, more rows go to cuBLASLt.
 bool fits_linear_stream(const LinearCall& call);
 void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
