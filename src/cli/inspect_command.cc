@@ -62,6 +62,13 @@ std::string summary_table(const CheckpointReport& report) {
     table.add_row({"context", fmt::format("{} tokens", config.max_position_embeddings)});
     table.add_row(
         {"rope", fmt::format("{}, theta {}", rope_type_name(config.rope.type), config.rope.theta)});
+    if (config.quantization.is_quantized()) {
+      table.add_row({"quantization",
+                     fmt::format("{}: {}{}",
+                                 config.quantization.method,
+                                 config.quantization.to_string(),
+                                 config.quantization.fp8_kv_cache ? ", fp8 KV cache" : "")});
+    }
     table.add_row({"tied embeddings", config.tie_word_embeddings ? "yes" : "no"});
   }
   table.add_row({"tokenizer", report.tokenizer_file.empty() ? "none" : report.tokenizer_file});
@@ -129,6 +136,7 @@ OrderedJson report_json(const CheckpointReport& report, bool with_tensors) {
                       {"dtypes", report.num_dtypes},
                       {"tokenizer", report.tokenizer_file},
                       {"chat_template", report.chat_template}};
+  if (report.config) json["quantization"] = report.config->quantization.to_string();
   if (!loadable.ok()) json["problem"] = loadable.message();
   if (report.account) {
     json["num_loaded"] = report.account->num_loaded;

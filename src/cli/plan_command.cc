@@ -48,6 +48,12 @@ int64_t full_sequences(const PlannedEngine& engine) {
   return engine.plan.num_cached_tokens() / engine.config.max_model_len();
 }
 
+std::string weights_text(const ResolvedConfig& config) {
+  const QuantConfig& quantization = config.model.quantization;
+  if (!quantization.is_quantized()) return dtype_name(config.dtype);
+  return fmt::format("{}, the rest {}", quantization.to_string(), dtype_name(config.dtype));
+}
+
 std::string plan_table(const PlannedEngine& engine) {
   const MemoryPlan& plan = engine.plan;
   Table table({{"part", Table::Align::kLeft},
@@ -56,7 +62,7 @@ std::string plan_table(const PlannedEngine& engine) {
   table.add_row({"weights",
                  human_bytes(plan.weights),
                  fmt::format("{}, as the kernels of this machine store them, and rope tables",
-                             dtype_name(engine.config.dtype))});
+                             weights_text(engine.config))});
   table.add_row(
       {"activations",
        human_bytes(plan.workspace),
@@ -66,7 +72,9 @@ std::string plan_table(const PlannedEngine& engine) {
                  fmt::format("up to {} sequences", engine.config.scheduler.max_num_seqs)});
   table.add_row({"KV cache",
                  human_bytes(plan.kv_cache()),
-                 fmt::format("{} blocks of {} tokens, {} a token: {} tokens, or {} sequences of {}",
+                 fmt::format("{}, {} blocks of {} tokens, {} a token: {} tokens, or {} sequences "
+                             "of {}",
+                             dtype_name(engine.config.kv_cache_dtype),
                              plan.num_blocks,
                              plan.block_size,
                              human_bytes(plan.kv_bytes_per_block / plan.block_size),
@@ -89,6 +97,8 @@ OrderedJson plan_json(const PlannedEngine& engine) {
   return {{"architecture", engine.config.model.architecture},
           {"device", plan.device.to_string()},
           {"dtype", dtype_name(engine.config.dtype)},
+          {"quantization", engine.config.model.quantization.to_string()},
+          {"kv_cache_dtype", dtype_name(engine.config.kv_cache_dtype)},
           {"max_model_len", engine.config.max_model_len()},
           {"max_num_seqs", engine.config.scheduler.max_num_seqs},
           {"max_num_batched_tokens", engine.config.scheduler.max_num_batched_tokens},

@@ -1,5 +1,7 @@
 #include "cli/style.h"
 
+#include <cstdint>
+
 #include "base/env.h"
 #include "cli/terminal.h"
 

@@ -19,6 +19,11 @@ enum class DummyWeights {
   kRandom,  // small, reproducible by tensor name, index and seed
 };
 
+enum class QuantizationChoice {
+  kAuto,  // as the checkpoint is
+  kFp8,   // FP8 weights and activations, made at load when the checkpoint is not quantised
+};
+
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 struct ModelSourceConfig {
@@ -28,13 +33,17 @@ struct ModelSourceConfig {
   std::string chat_template;
   bool skip_tokenizer_init = false;
   std::optional<DType> dtype;  // none: the checkpoint's
-  int32_t max_model_len = 0;   // tokens; 0: the model's limit
+  QuantizationChoice quantization = QuantizationChoice::kAuto;
+  // Where the device multiplies FP8 weights by wider activations: round these to FP8 all the same.
+  bool emulate_quantized_activations = true;
+  int32_t max_model_len = 0;  // tokens; 0: the model's limit
   DummyWeights load_dummy = DummyWeights::kNone;
   uint64_t seed = 0;  // of dummy weights, and of requests without one
 };
 
 struct CacheConfig {
-  int32_t block_size = 16;  // tokens
+  int32_t block_size = 16;     // tokens
+  std::optional<DType> dtype;  // none: what the checkpoint was made for
   bool enable_prefix_caching = true;
   int64_t kv_cache_memory = 0;  // bytes; 0: what the utilization leaves
   int32_t num_blocks = 0;       // 0: as many as fit

@@ -153,6 +153,20 @@ ChoiceKind<std::optional<DType>> dtype_kind() {
           ""};
 }
 
+ChoiceKind<std::optional<DType>> kv_cache_dtype_kind() {
+  return {{{"auto", std::nullopt},
+           {"fp8", DType::kFloat8E4M3},
+           {"fp8_e4m3", DType::kFloat8E4M3},
+           {"bfloat16", DType::kBFloat16},
+           {"float16", DType::kFloat16},
+           {"float32", DType::kFloat32}},
+          ""};
+}
+
+ChoiceKind<QuantizationChoice> quantization_kind() {
+  return {{{"auto", QuantizationChoice::kAuto}, {"fp8", QuantizationChoice::kFp8}}, ""};
+}
+
 ChoiceKind<DummyWeights> dummy_weights_kind() {
   return {{{"none", DummyWeights::kNone},
            {"empty", DummyWeights::kEmpty},

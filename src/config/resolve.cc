@@ -71,6 +71,31 @@ Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t ma
   return config;
 }
 
+Result<DType> resolve_kv_cache_dtype(const EngineConfig& engine,
+                                     const ModelConfig& model,
+                                     DType dtype) {
+  if (!engine.cache.dtype) return model.quantization.fp8_kv_cache ? DType::kFloat8E4M3 : dtype;
+  const DType asked = *engine.cache.dtype;
+  if (asked != dtype && asked != DType::kFloat8E4M3) {
+    return unimplemented(
+        "--kv-cache-dtype {}: not supported with activations in {}; expected auto, {} or fp8",
+        dtype_name(asked),
+        dtype_name(dtype),
+        dtype_name(dtype));
+  }
+  return asked;
+}
+
+Result<QuantConfig> resolve_quantization(const EngineConfig& engine, const ModelConfig& model) {
+  const QuantConfig& own = model.quantization;
+  if (engine.model.quantization == QuantizationChoice::kAuto) return own;
+  if (!own.is_quantized()) return online_fp8_config();
+  if (own.method == "fp8") return own;
+  return invalid_argument(
+      "--quantization fp8: the checkpoint is quantised already, by method '{}'; expected auto",
+      own.method);
+}
+
 int32_t resolve_num_threads(const EngineConfig& engine) {
   if (engine.device.num_threads > 0) return engine.device.num_threads;
   if (env().num_threads > 0) return env().num_threads;
@@ -97,6 +122,8 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   resolved.engine = engine;
   resolved.model = model;
   resolved.dtype = engine.model.dtype.value_or(model.dtype);
+  ASSIGN_OR_RETURN(resolved.model.quantization, resolve_quantization(engine, model));
+  ASSIGN_OR_RETURN(resolved.kv_cache_dtype, resolve_kv_cache_dtype(engine, model, resolved.dtype));
   ASSIGN_OR_RETURN(const int32_t max_model_len, resolve_max_model_len(engine, model));
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
   resolved.num_threads = resolve_num_threads(engine);

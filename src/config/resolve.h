@@ -12,9 +12,10 @@
 namespace atom {
 
 struct ResolvedConfig {
-  EngineConfig engine;  // as asked for
-  ModelConfig model;
-  DType dtype = DType::kFloat32;  // of weights, activations and KV cache
+  EngineConfig engine;                     // as asked for
+  ModelConfig model;                       // with the quantisation that is computed with
+  DType dtype = DType::kFloat32;           // of activations, and of weights that are not quantised
+  DType kv_cache_dtype = DType::kFloat32;  // dtype, or FP8
   // num_blocks is 0 unless --num-blocks is given: the memory plan decides.
   SchedulerConfig scheduler;
   int32_t num_threads = 1;

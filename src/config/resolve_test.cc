@@ -104,5 +104,34 @@ TEST(Resolve, OneDeviceOnly) {
   }
 }
 
+TEST(Resolve, KVCacheDType) {
+  EngineConfig engine;
+  EXPECT_EQ(resolved(engine).kv_cache_dtype, DType::kBFloat16);
+  ModelConfig made_for_fp8 = model();
+  made_for_fp8.quantization.fp8_kv_cache = true;
+  EXPECT_EQ(resolved(engine, made_for_fp8).kv_cache_dtype, DType::kFloat8E4M3);
+  engine.cache.dtype = DType::kBFloat16;
+  EXPECT_EQ(resolved(engine, made_for_fp8).kv_cache_dtype, DType::kBFloat16);
+  engine.cache.dtype = DType::kFloat8E4M3;
+  EXPECT_EQ(resolved(engine).kv_cache_dtype, DType::kFloat8E4M3);
+  engine.cache.dtype = DType::kFloat32;
+  EXPECT_THAT(resolve(engine, model()).status().message(),
+              HasSubstr("--kv-cache-dtype float32: not supported with activations in bfloat16"));
+}
+
+TEST(Resolve, QuantizationOfAnUnquantisedCheckpoint) {
+  EngineConfig engine;
+  EXPECT_FALSE(resolved(engine).model.quantization.is_quantized());
+  engine.model.quantization = QuantizationChoice::kFp8;
+  const QuantScheme scheme = resolved(engine).model.quantization.scheme_of("model.layers.0.o_proj");
+  EXPECT_EQ(scheme, (QuantScheme{QuantType::kPerToken, QuantType::kPerToken, false, true}));
+  ModelConfig quantised = model();
+  quantised.quantization.method = "fp8";
+  EXPECT_TRUE(resolved(engine, quantised).model.quantization.groups.empty());
+  quantised.quantization.method = "compressed-tensors";
+  EXPECT_THAT(resolve(engine, quantised).status().message(),
+              HasSubstr("quantised already, by method 'compressed-tensors'"));
+}
+
 }  // namespace
 }  // namespace atom

@@ -5,11 +5,8 @@
 namespace atom {
 namespace {
 
-// The work a request may ask for per generated token stays bounded.
-constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
-constexpr size_t kMaxStopTokenIds = 1024;
-constexpr size_t kMaxLogitBias = 4096;
+constexpr size_t kMaxKeptTokenIds = 1024;
 constexpr size_t kMaxCacheSaltBytes = 1024;
 
 // Written so that NaN fails.
@@ -35,7 +32,7 @@ Status check_count(const char* field, size_t count, size_t max) {
 }
 
 Status check_stop(const std::vector<std::string>& stop) {
-  RETURN_IF_ERROR(check_count("stop", stop.size(), kMaxStopStrings));
+  RETURN_IF_ERROR(check_count("stop", stop.size(), SamplingParams::kMaxStopStrings));
   for (const std::string& text : stop) {
     if (text.empty()) return invalid_argument("stop contains an empty string");
     if (text.size() > kMaxStopBytes) {
@@ -71,6 +68,8 @@ Status SamplingParams::validate(int64_t vocab_size) const {
   for (int32_t token_id : stop_token_ids) {
     RETURN_IF_ERROR(check_int("a token id of stop_token_ids", token_id, 0, vocab_size - 1));
   }
+  RETURN_IF_ERROR(
+      check_count("kept_special_token_ids", kept_special_token_ids.size(), kMaxKeptTokenIds));
   if (logprobs) RETURN_IF_ERROR(check_int("logprobs", *logprobs, 0, kMaxLogprobs));
   if (prompt_logprobs) {
     RETURN_IF_ERROR(check_int("prompt_logprobs", *prompt_logprobs, 0, kMaxLogprobs));

@@ -2,6 +2,7 @@
 // type; validate() is called once where a request enters, after that every field is in range.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,10 @@ namespace atom {
 struct SamplingParams {
   static constexpr int kMaxLogprobs = 64;
   static constexpr int kMaxN = 128;
+  // The work a request may ask for per generated token stays bounded.
+  static constexpr size_t kMaxStopStrings = 64;
+  static constexpr size_t kMaxStopTokenIds = 256;
+  static constexpr size_t kMaxLogitBias = 1024;
   static constexpr float kMinRepetitionPenalty = 1e-6f;  // logits divided by less overflow
 
   int32_t n = 1;                   // answers per prompt, [1, kMaxN]
@@ -35,6 +40,7 @@ struct SamplingParams {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  std::vector<int32_t> kept_special_token_ids;  // in the text in spite of skip_special_tokens
   std::optional<int32_t> logprobs;  // top alternatives per generated token, [0, kMaxLogprobs]
   std::optional<int32_t> prompt_logprobs;  // the same for each prompt token but the first
   int32_t priority = 0;                    // lower runs earlier under the priority policy

@@ -37,6 +37,7 @@ void write(WireWriter& out, const SamplingParams& p) {
   out.write(static_cast<uint8_t>(p.include_stop_str_in_output));
   out.write(static_cast<uint8_t>(p.ignore_eos));
   out.write(static_cast<uint8_t>(p.skip_special_tokens));
+  out.write_span(std::span<const int32_t>(p.kept_special_token_ids));
   out.write_optional(p.logprobs);
   out.write_optional(p.prompt_logprobs);
   out.write(p.priority);
@@ -68,6 +69,7 @@ SamplingParams read_sampling(WireReader& in) {
   p.include_stop_str_in_output = in.read_bool();
   p.ignore_eos = in.read_bool();
   p.skip_special_tokens = in.read_bool();
+  p.kept_special_token_ids = in.read_vector<int32_t>(kMaxTokens);
   p.logprobs = in.read_optional<int32_t>();
   p.prompt_logprobs = in.read_optional<int32_t>();
   p.priority = in.read<int32_t>();

@@ -16,6 +16,7 @@ AddRequest full_request() {
   add.sampling.seed = std::numeric_limits<uint64_t>::max();
   add.sampling.stop = {"a", "\xc3\xa9"};
   add.sampling.stop_token_ids = {9};
+  add.sampling.kept_special_token_ids = {6, 7};
   add.sampling.logprobs = 3;
   add.sampling.cache_salt = "tenant";
   return add;
@@ -43,6 +44,7 @@ TEST(Messages, RequestsSurviveTheWire) {
   EXPECT_EQ(add.sampling.logit_bias[1], (std::pair<int32_t, float>{5, 2.0f}));
   EXPECT_EQ(add.sampling.seed, std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(add.sampling.stop[1], "\xc3\xa9");
+  EXPECT_EQ(add.sampling.kept_special_token_ids, (std::vector<int32_t>{6, 7}));
   EXPECT_EQ(add.sampling.prompt_logprobs, std::nullopt);
   EXPECT_EQ(add.sampling.cache_salt, "tenant");
   EXPECT_EQ(encode(CoreRequest(add)), bytes);

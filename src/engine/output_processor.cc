@@ -1,14 +1,11 @@
 #include "engine/output_processor.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "base/clock.h"
 
 namespace atom {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // As many ids as can matter for how the text goes on.
 std::span<const int32_t> tail(std::span<const int32_t> ids) {
@@ -26,7 +23,7 @@ void OutputProcessor::add(RequestOutput output,
                           OutputCallback callback) {
   auto request = std::make_shared<Request>();
   request->output = std::move(output);
-  request->output.metrics.arrival = now();
+  request->output.metrics.arrival = steady_seconds();
   request->sampling = sampling;
   request->num_unfinished = sequence_ids.size();
   request->callback = std::move(callback);
@@ -34,8 +31,11 @@ void OutputProcessor::add(RequestOutput output,
     Answer answer;
     answer.sequence_id = sequence_ids[i];
     if (tokenizer_ != nullptr) {
-      answer.detokenizer = std::make_unique<IncrementalDetokenizer>(
-          tokenizer_, sampling.skip_special_tokens, tail(request->output.prompt_token_ids));
+      answer.detokenizer =
+          std::make_unique<IncrementalDetokenizer>(tokenizer_,
+                                                   sampling.skip_special_tokens,
+                                                   tail(request->output.prompt_token_ids),
+                                                   sampling.kept_special_token_ids);
       answer.stops =
           std::make_unique<StopStringMatcher>(sampling.stop, sampling.include_stop_str_in_output);
     }
@@ -48,15 +48,18 @@ void OutputProcessor::add(RequestOutput output,
 }
 
 std::vector<SequenceId> OutputProcessor::process(const StepOutput& step) {
+  const double time = steady_seconds();
   std::vector<SequenceId> stopped;
   for (const RequestDelta& delta : step.deltas) {
     const Place place = find(delta.id);
     if (place.request == nullptr) continue;
     Request& request = *place.request;
     RequestUpdate update;
+    update.index = static_cast<int32_t>(place.index);
+    update.time = time;
     if (apply(request, place.index, delta, &update)) stopped.push_back(delta.id);
     if (request.output.outputs[place.index].finish_reason != FinishReason::kNone) {
-      finish_answer(request, place.index);
+      finish_answer(request, update);
     }
     if (request.callback) request.callback(request.output, update);
   }
@@ -75,10 +78,9 @@ bool OutputProcessor::apply(Request& request,
                             RequestUpdate* update) {
   RequestOutput& output = request.output;
   CompletionOutput& answer = output.outputs[index];
-  update->index = static_cast<int32_t>(index);
   update->token_ids = delta.token_ids;
   if (output.metrics.first_token == 0 && !delta.token_ids.empty()) {
-    output.metrics.first_token = now();
+    output.metrics.first_token = update->time;
   }
   output.metrics.num_cached_tokens = delta.num_cached_tokens;
   if (output.metrics.scheduled == 0 && delta.queue_ns > 0) {
@@ -129,12 +131,12 @@ bool OutputProcessor::append_text(Request& request,
   return false;
 }
 
-void OutputProcessor::finish_answer(Request& request, size_t index) {
+void OutputProcessor::finish_answer(Request& request, const RequestUpdate& update) {
   const std::lock_guard lock(mutex_);
-  places_.erase(request.answers[index].sequence_id);
+  places_.erase(request.answers[update.index].sequence_id);
   if (--request.num_unfinished > 0) return;
   request.output.finished = true;
-  request.output.metrics.finished = now();
+  request.output.metrics.finished = update.time;
   requests_.erase(request.output.id);
 }
 

@@ -59,10 +59,10 @@ class OutputProcessor {
   };
 
   Place find(SequenceId id) const;  // an empty place when it has finished
-  // Applies one delta; true when a stop string ended the answer.
+  // Applies one delta, at update->time; true when a stop string ended the answer.
   bool apply(Request& request, size_t index, const RequestDelta& delta, RequestUpdate* update);
   bool append_text(Request& request, size_t index, const RequestDelta& delta, std::string* text);
-  void finish_answer(Request& request, size_t index);
+  void finish_answer(Request& request, const RequestUpdate& update);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   mutable std::mutex mutex_;                                          // of the two maps

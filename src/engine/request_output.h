@@ -55,6 +55,7 @@ struct RequestOutput {
 // What is new since the last update of a request; `index` says in which of its answers.
 struct RequestUpdate {
   int32_t index = 0;
+  double time = 0;  // when it came from the core, in seconds of the steady clock
   std::string text;
   std::vector<int32_t> token_ids;
 };

@@ -16,6 +16,14 @@ constexpr int64_t kGrain = int64_t{1} << 20;  // elements, a multiple of kRandom
 // Uniform in [-kHalfWidth, kHalfWidth]: standard deviation 0.02.
 constexpr float kHalfWidth = 0.02f * 1.7320508f;
 
+// Scales of quantised tensors are made up as this, near which real ones are: never zero, and E4M3
+// values by it come near the other weights.
+constexpr float kScale = 0.05f;
+
+bool is_scale(std::string_view name) {
+  return name.ends_with("_scale");
+}
+
 // FNV-1a over the name, mixed with the seed.
 uint64_t key_of(std::string_view name, uint64_t seed) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -24,13 +32,13 @@ uint64_t key_of(std::string_view name, uint64_t seed) {
 }
 
 template <typename T>
-void fill_float(T* data, int64_t begin, int64_t end, uint64_t key, float center) {
-  constexpr float kScale = kHalfWidth / 32767.5f;
+void fill_float(T* data, int64_t begin, int64_t end, uint64_t key, float center, float half_width) {
+  const float step = half_width / 32767.5f;
   for (int64_t i = begin; i < end; i += kRandomElementsPerHash) {
     const uint64_t bits = random_bits(key, i / kRandomElementsPerHash);
     const auto count = static_cast<int>(std::min(end - i, kRandomElementsPerHash));
     for (int j = 0; j < count; ++j) {
-      data[i + j] = from_float<T>(center + random_step(bits, j) * kScale);
+      data[i + j] = from_float<T>(center + random_step(bits, j) * step);
     }
   }
 }
@@ -50,34 +58,34 @@ uint8_t byte_mask(DType dtype) {
   return dtype == DType::kFloat8E4M3 ? 0xbf : 0xff;
 }
 
-void fill_random(const Tensor& tensor, uint64_t key, float center, ThreadPool& pool) {
+void fill_on_pool(const Tensor& tensor, const RandomFill& fill, ThreadPool& pool) {
   const int64_t count = tensor.num_elements();
   if (dtype_size(tensor.dtype()) == 1) {
     uint8_t* data = static_cast<uint8_t*>(tensor.raw_data());
     pool.parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
-      fill_bytes(data, begin, end, key, byte_mask(tensor.dtype()));
+      fill_bytes(data, begin, end, fill.key, fill.byte_mask);
     });
     return;
   }
   dispatch_float(tensor.dtype(), [&]<typename T>(TypeTag<T>) {
     T* data = tensor.data<T>();
     pool.parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
-      fill_float(data, begin, end, key, center);
+      fill_float(data, begin, end, fill.key, fill.center, fill.half_width);
     });
   });
+}
+
+void fill_random(const Tensor& tensor, const RandomFill& fill, const Stream& stream) {
+  if (stream.device().is_cpu()) return fill_on_pool(tensor, fill, stream.pool());
+  stream.queue().fill_random(tensor.raw_data(), tensor.dtype(), tensor.num_elements(), fill);
 }
 
 void fill_random(const Tensor& tensor, std::string_view name, uint64_t seed, const Stream& stream) {
   if (tensor.dtype() == DType::kInt32 || tensor.dtype() == DType::kInt64) {
     return fill_zero(stream, tensor);
   }
-  const uint64_t key = key_of(name, seed);
   const float center = is_norm(tensor, name) ? 1.0f : 0.0f;
-  if (stream.device().is_cpu()) return fill_random(tensor, key, center, stream.pool());
-  stream.queue().fill_random(tensor.raw_data(),
-                             tensor.dtype(),
-                             tensor.num_elements(),
-                             {key, center, kHalfWidth, byte_mask(tensor.dtype())});
+  fill_random(tensor, {key_of(name, seed), center, kHalfWidth, byte_mask(tensor.dtype())}, stream);
 }
 
 }  // namespace
@@ -87,8 +95,15 @@ Status load_dummy(Module* model, DummyWeights kind, uint64_t seed, const Stream&
   RETURN_IF_ERROR(allocate_or_fail(model, stream));
   for (const NamedParameter& named : model->named_parameters()) {
     const Tensor& tensor = named.parameter->data();
-    if (kind == DummyWeights::kZero) fill_zero(stream, tensor);
-    if (kind == DummyWeights::kRandom) fill_random(tensor, named.name, seed, stream);
+    // Memory may hold codes of FP8 that are no number.
+    const bool must_be_numbers = tensor.dtype() == DType::kFloat8E4M3;
+    if (is_scale(named.name)) {
+      fill_random(tensor, {.key = 0, .center = kScale, .half_width = 0}, stream);
+    } else if (kind == DummyWeights::kRandom) {
+      fill_random(tensor, named.name, seed, stream);
+    } else if (kind == DummyWeights::kZero || must_be_numbers) {
+      fill_zero(stream, tensor);
+    }
     named.parameter->mark_loaded();
   }
   return finish_or_fail(model, stream);

@@ -14,7 +14,7 @@ class Qwen3Attention : public Module {
  public:
   Qwen3Attention(BuildContext& build, const RotaryEmbedding& rotary, int layer)
       : rotary_(rotary),
-        qkv_proj_(build,
+        qkv_proj_(ModuleScope(build, "qkv_proj"),
                   build.config.hidden_size,
                   build.config.num_attention_heads,
                   build.config.num_key_value_heads,
@@ -26,10 +26,14 @@ class Qwen3Attention : public Module {
                    qkv_proj_.num_kv_heads(),
                    build.config.head_dim,
                    build.config.layer_sliding_window(layer)),
-        o_proj_(build, build.config.q_size(), build.config.hidden_size, build.config.o_proj_bias) {
+        o_proj_(ModuleScope(build, "o_proj"),
+                build.config.q_size(),
+                build.config.hidden_size,
+                build.config.o_proj_bias) {
     register_module("qkv_proj", &qkv_proj_);
     register_module("q_norm", &q_norm_);
     register_module("k_norm", &k_norm_);
+    register_module("", &attention_);
     register_module("o_proj", &o_proj_);
   }
 

@@ -2,8 +2,12 @@
 // parallel groups) become fields here, so that the signatures of layers and models stay.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "config/model_config.h"
 #include "nn/kv_cache.h"
 #include "nn/parallel_context.h"
@@ -14,13 +18,46 @@ namespace atom {
 
 struct BuildContext {
   const ModelConfig& config;
-  DType dtype = DType::kBFloat16;  // of weights, activations and KV cache
+  DType dtype = DType::kBFloat16;  // of activations, and of weights that are not quantised
   int64_t max_model_len = 0;       // positions that rope tables must cover
   Device device = {};              // where the model will run
   ParallelContext parallel = {};
 
   // Written by attention layers as they are built: the cache that each needs, in their order.
   std::vector<KVCacheSpec> kv_cache_specs = {};
+
+  // dtype, or FP8.
+  DType kv_cache_dtype = dtype;
+  bool emulate_quantized_activations = true;
+  // The name in the checkpoint of the module being built, "model.layers.0.self_attn.qkv_proj": a
+  // quantisation config speaks of layers by name. Kept by ModuleScope.
+  std::string module_name = {};
+
+  // The first thing found wrong while layers were built: constructors have no result.
+  Status status = {};
+  void fail(Status error) {
+    if (status.ok()) status = std::move(error);
+  }
+};
+
+// Names a module while its constructor runs:
+//   qkv_proj_(ModuleScope(build, "qkv_proj"), ...)
+class ModuleScope {
+ public:
+  ModuleScope(BuildContext& build, std::string_view name)
+      : build_(build), parent_size_(build.module_name.size()) {
+    if (parent_size_ > 0) build_.module_name += '.';
+    build_.module_name += name;
+  }
+  ~ModuleScope() { build_.module_name.resize(parent_size_); }
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+  operator BuildContext&() const { return build_; }  // NOLINT: implicit by design
+
+ private:
+  BuildContext& build_;
+  size_t parent_size_;
 };
 
 }  // namespace atom

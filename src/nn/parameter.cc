@@ -1,5 +1,6 @@
 #include "nn/parameter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tensor/device_arena.h"
@@ -73,8 +74,15 @@ Parameter::Parameter(DType dtype, std::vector<ParameterSlice> slices, const Shap
   data_ = Tensor::meta(shape, dtype);
 }
 
+void Parameter::set_default(float value) {
+  CHECK((dtype_ == DType::kFloat32));
+  default_ = value;
+}
+
 void Parameter::allocate() {
-  if (!data_.has_data()) data_ = Tensor::empty(data_.shape(), dtype_);
+  if (data_.has_data()) return;
+  data_ = Tensor::empty(data_.shape(), dtype_);
+  if (default_) std::fill_n(data_.data<float>(), data_.num_elements(), *default_);
 }
 
 void Parameter::allocate(const Stream& stream) {
@@ -137,6 +145,7 @@ Status Parameter::load(const Tensor& source, std::string_view slice_id) {
 
 std::vector<std::string> Parameter::missing_slices() const {
   std::vector<std::string> missing;
+  if (default_) return missing;
   for (const auto& slice : slices_) {
     if (!slice->claimed.load()) missing.push_back(slice->id);
   }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,9 @@ class Parameter {
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
+  // float32 only: a checkpoint need not have it, every element is `value` then.
+  void set_default(float value);
+
   DType dtype() const { return dtype_; }
   const Shape& full_shape() const { return full_shape_; }  // of all ranks together
   const Shape& shape() const { return data_.shape(); }     // of this rank's part
@@ -72,7 +76,8 @@ class Parameter {
   Placement place(const Tensor& source, int slice) const;
 
   bool is_loaded() const { return missing_slices().empty(); }
-  // Ids of slices not loaded yet; {""} for an unpacked parameter that is not loaded.
+  // Ids of slices not loaded yet; {""} for an unpacked parameter that is not loaded. None when
+  // there is a default.
   std::vector<std::string> missing_slices() const;
   // For values that come from elsewhere than a checkpoint.
   void mark_loaded();
@@ -93,6 +98,7 @@ class Parameter {
   DType dtype_;
   Shape full_shape_;
   std::vector<std::unique_ptr<Slice>> slices_;
+  std::optional<float> default_;
   Tensor data_;
 };
 

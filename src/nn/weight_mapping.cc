@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 namespace atom {
 namespace {
@@ -58,6 +59,28 @@ std::string describe(const IgnoreRule& rule) {
   return "";
 }
 
+// Names in circulation of the scales of weights, activations and KV caches, and ours.
+constexpr std::pair<const char*, const char*> kScaleNames[] = {
+    {".weight_scale_inv", ".weight_scale"},
+    {".activation_scale", ".input_scale"},
+    {".k_proj.k_scale", ".k_scale"},
+    {".v_proj.v_scale", ".v_scale"},
+    {".k_proj.output_scale", ".k_scale"},
+    {".v_proj.output_scale", ".v_scale"},
+    {".qkv_proj.k_scale", ".k_scale"},
+    {".qkv_proj.v_scale", ".v_scale"},
+    {".attn.k_scale", ".k_scale"},
+    {".attn.v_scale", ".v_scale"}};
+
+// Of a KV cache that is not quantised, and of products that never are.
+constexpr const char* kUnusedScales[] = {".k_scale",
+                                         ".v_scale",
+                                         ".kv_scale",
+                                         ".q_scale",
+                                         ".prob_scale",
+                                         ".q_proj.output_scale",
+                                         ".prob_output_scale"};
+
 }  // namespace
 
 WeightMapping base_weight_mapping(const ModelConfig& config) {
@@ -74,6 +97,12 @@ WeightMapping base_weight_mapping(const ModelConfig& config) {
   for (const char* part : {"visual.", "vision_tower.", "multi_modal_projector."}) {
     mapping.ignores.push_back({Match::kPrefix, part});
     mapping.ignores.push_back({Match::kPrefix, std::string("model.") + part});
+  }
+  if (config.quantization.is_quantized()) {
+    for (const auto& [from, to] : kScaleNames) {
+      mapping.renames.push_back({RenameRule::Match::kContains, from, to});
+    }
+    for (const char* name : kUnusedScales) mapping.ignores.push_back({Match::kSuffix, name});
   }
   if (config.tie_word_embeddings) mapping.ignores.push_back({Match::kPrefix, "lm_head."});
   return mapping;

@@ -61,5 +61,21 @@ TEST(WeightMapping, TakesTheTextModelOutOfAMultimodalCheckpoint) {
   }
 }
 
+TEST(WeightMapping, GivesScalesOneName) {
+  ModelConfig config;
+  config.quantization.method = "fp8";
+  const WeightMapping rules = base_weight_mapping(config);
+  const auto renamed = [&](const char* name) { return map_name(rules, name).parameter; };
+  EXPECT_EQ(renamed("a.q_proj.weight_scale_inv"), "a.q_proj.weight_scale");
+  EXPECT_EQ(renamed("a.q_proj.weight_scale"), "a.q_proj.weight_scale");
+  EXPECT_EQ(renamed("a.q_proj.activation_scale"), "a.q_proj.input_scale");
+  EXPECT_EQ(renamed("self_attn.k_proj.k_scale"), "self_attn.k_scale");
+  EXPECT_EQ(renamed("self_attn.v_proj.output_scale"), "self_attn.v_scale");
+  EXPECT_EQ(renamed("self_attn.attn.v_scale"), "self_attn.v_scale");
+  EXPECT_EQ(ignore_reason(rules, "self_attn.k_scale"), "*.k_scale");
+  EXPECT_EQ(ignore_reason(rules, "self_attn.q_proj.weight_scale"), "");
+  EXPECT_EQ(ignore_reason(mapping(), "self_attn.k_scale"), "");
+}
+
 }  // namespace
 }  // namespace atom

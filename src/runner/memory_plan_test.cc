@@ -34,6 +34,25 @@ TEST(MemoryPlan, CountsTheDemoModel) {
   EXPECT_EQ(plan.total(), plan.weights + plan.workspace + plan.step_inputs + plan.kv_cache());
 }
 
+TEST(MemoryPlan, CountsQuantisedWeightsAndCache) {
+  EngineConfig engine;
+  engine.cache.num_blocks = 1000;
+  engine.model.quantization = QuantizationChoice::kFp8;
+  engine.cache.dtype = DType::kFloat8E4M3;
+  const MemoryPlan plan = plan_of(demo(engine)).value();
+  // The rope table, and three scales of the cache for each layer.
+  int64_t expected = 2048 * 64 * 4 + 8 * 3 * 4;
+  const Checkpoint checkpoint = Checkpoint::open(demo_model_folder()).value();
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
+    const bool quantised = tensor.info.name.find("_proj.weight") != std::string::npos;
+    const Shape& shape = tensor.info.shape;
+    // A byte for each weight and a scale for each row.
+    expected += quantised ? shape.num_elements() + shape[0] * 4 : 2 * shape.num_elements();
+  }
+  EXPECT_EQ(plan.weights, expected);
+  EXPECT_EQ(plan.kv_bytes_per_block, 16 * 8 * 2 * 2 * 64);
+}
+
 TEST(MemoryPlan, SizesTheCacheByBytesAndByUse) {
   EngineConfig engine;
   engine.cache.kv_cache_memory = int64_t{64} << 20;
@@ -55,8 +74,7 @@ TEST(MemoryPlan, RefusesWhatDoesNotFitWithTheNumbers) {
 
 // Random steps up to the limits: the workspace that was planned is never outgrown (a CHECK), and
 // the largest step uses all of it.
-TEST(MemoryPlan, TheWorkspaceIsExact) {
-  EngineConfig engine;
+void check_workspace(EngineConfig engine) {
   engine.scheduler.max_num_seqs = 5;
   engine.scheduler.max_num_batched_tokens = 70;
   engine.cache.num_blocks = 200;
@@ -89,6 +107,17 @@ TEST(MemoryPlan, TheWorkspaceIsExact) {
       EXPECT_EQ(output.sequences[i].prompt_logprobs.size(), static_cast<size_t>(lengths[i] - 1));
     }
   }
+}
+
+TEST(MemoryPlan, TheWorkspaceIsExact) {
+  check_workspace({});
+}
+
+TEST(MemoryPlan, TheWorkspaceIsExactWithFp8) {
+  EngineConfig engine;
+  engine.model.quantization = QuantizationChoice::kFp8;
+  engine.cache.dtype = DType::kFloat8E4M3;
+  check_workspace(engine);
 }
 
 }  // namespace

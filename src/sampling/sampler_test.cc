@@ -307,6 +307,28 @@ TEST(Sampler, NarrowFiltersAreGreedy) {
   }
 }
 
+// Temperatures whose inverse is no float, alone and with filters and penalties as small.
+TEST(Sampler, TheSmallestParametersAreTakenAsTheyAre) {
+  std::vector<float> row = random_row(500, 3, 5);
+  row[123] = 40;
+  constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
+  for (const float temperature : {kDenormal, 1e-40f, 1e-38f, 1e-10f, 9e-6f, 1e-5f, 1.1e-5f}) {
+    for (const float tiny : {kDenormal, 1e-40f, std::numeric_limits<float>::min()}) {
+      SamplingParams params = seeded(3);
+      params.temperature = temperature;
+      EXPECT_EQ(sample_one(row, params), 123);
+      params.top_p = params.min_p = tiny;
+      EXPECT_EQ(sample_one(row, params), 123);
+      params.top_k = 7;
+      params.frequency_penalty = params.presence_penalty = tiny;
+      params.logit_bias = {{4, tiny}, {123, -tiny}};
+      EXPECT_EQ(sample_one(row, params), 123);
+      params.temperature = 1;
+      EXPECT_EQ(sample_one(row, params), 123);
+    }
+  }
+}
+
 TEST(Sampler, ExtremeTemperatureAndLogits) {
   std::vector<float> row(100, -1e30f);
   row[17] = 1e30f;

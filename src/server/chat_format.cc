@@ -81,10 +81,20 @@ Result<std::unique_ptr<const ChatFormat>> ChatFormat::create(const LLMEngine& en
       engine, std::move(plain), std::move(tool), std::move(kwargs), std::move(format)));
 }
 
+std::vector<int32_t> ChatFormat::kept_special_token_ids(bool with_tools) const {
+  const Tokenizer& tokenizer = *engine_.tokenizer();
+  std::vector<int32_t> ids;
+  for (const std::string& token : output_format_->kept_special_tokens(with_tools)) {
+    const std::optional<int32_t> id = tokenizer.token_to_id(token);
+    if (id && tokenizer.is_special(*id)) ids.push_back(*id);
+  }
+  return ids;
+}
+
 Result<ChatPrompt> ChatFormat::render(const ChatCompletionRequest& request) const {
   Conversation conversation;
   conversation.messages = request.messages.get();
-  if (request.tool_choice != ToolChoice::kNone) conversation.tools = request.tools.get();
+  conversation.tools = request.usable_tools();
   conversation.documents = request.documents.get();
   conversation.kwargs = request.chat_template_kwargs.get();
   conversation.chat_template = &request.chat_template;

@@ -31,6 +31,8 @@ class ChatFormat {
   Result<ChatPrompt> render(const TokenizeRequest& request) const;
 
   const OutputFormat& output_format() const { return *output_format_; }
+  // The special tokens that the format needs in an answer's text, as ids of this model.
+  std::vector<int32_t> kept_special_token_ids(bool with_tools) const;
 
  private:
   // What both kinds of requests give a template.

@@ -1,12 +1,11 @@
 #include "server/json_text.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <charconv>
-#include <iterator>
+#include <cmath>
 
 #include "base/utf8.h"
+#include "server/parsers/json_scanner.h"
 
 namespace atom::server {
 namespace {
@@ -14,53 +13,29 @@ namespace {
 constexpr float kLowestLogprob = -9999.0f;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-bool is_plain(unsigned char c) {
-  return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
-}
-
-void append_escaped(std::string* out, unsigned char c) {
-  switch (c) {
-    case '"':
-      out->append("\\\"");
-      return;
-    case '\\':
-      out->append("\\\\");
-      return;
-    case '\n':
-      out->append("\\n");
-      return;
-    case '\r':
-      out->append("\\r");
-      return;
-    case '\t':
-      out->append("\\t");
-      return;
-    default:
-      fmt::format_to(std::back_inserter(*out), "\\u{:04x}", c);
+// Bytes up to the first that belongs to no UTF-8 sequence.
+size_t valid_size(std::string_view text) {
+  size_t size = 0;
+  while (size < text.size()) {
+    const bool is_ascii = static_cast<unsigned char>(text[size]) < 0x80;
+    const size_t sequence = is_ascii ? 1 : utf8_sequence_size(text.substr(size));
+    if (sequence == 0) break;
+    size += sequence;
   }
+  return size;
 }
 
 }  // namespace
 
 void append_json_string(std::string* out, std::string_view text) {
   out->push_back('"');
-  while (!text.empty()) {
-    size_t plain = 0;
-    while (plain < text.size() && is_plain(static_cast<unsigned char>(text[plain]))) ++plain;
-    out->append(text.substr(0, plain));
-    text.remove_prefix(plain);
+  for (;;) {
+    const size_t valid = valid_size(text);
+    append_json_escaped(text.substr(0, valid), out);
+    text.remove_prefix(valid);
     if (text.empty()) break;
-    const auto c = static_cast<unsigned char>(text.front());
-    size_t size = 1;
-    if (c < 0x80) {
-      append_escaped(out, c);
-    } else if ((size = utf8_sequence_size(text)) > 0) {
-      out->append(text.substr(0, size));
-    } else {
-      out->append(kReplacement);
-      size = 1;
-    }
-    text.remove_prefix(size);
+    out->append(kReplacement);
+    text.remove_prefix(1);
   }
   out->push_back('"');
 }
@@ -72,7 +47,7 @@ void append_json_integer(std::string* out, int64_t value) {
 }
 
 void append_json_logprob(std::string* out, float value) {
-  if (!(value > kLowestLogprob)) value = kLowestLogprob;  // NaN too
+  if (!std::isfinite(value) || value < kLowestLogprob) value = kLowestLogprob;
   std::array<char, 32> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
   out->append(digits.data(), end);

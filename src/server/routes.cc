@@ -15,7 +15,7 @@ std::span<const Route> routes() {
       {"GET", "/health", RunsOn::kIoThread, false, readyz},
       {"GET", "/version", RunsOn::kIoThread, false, version},
       {"GET", "/metrics", RunsOn::kWorker, false, metrics},
-      {"GET", "/openapi.json", RunsOn::kWorker, false, openapi},
+      {"GET", "/openapi.json", RunsOn::kIoThread, false, openapi},
   };
   return kRoutes;
 }

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/openai/openapi.h"
 #include "server/router.h"
 #include "server/server_context.h"
 
@@ -35,6 +36,15 @@ ServerMetricsOptions metrics_options(const LLMEngine& engine, const ServerOption
   return result;
 }
 
+std::string openapi_document(const LLMEngine& engine, const ServerOptions& options) {
+  OpenApiOptions result;
+  result.version = ATOM_VERSION;
+  result.defaults = engine.default_sampling();
+  result.vocab_size = engine.config().model.vocab_size;
+  result.needs_api_key = !options.api_keys.empty();
+  return openapi_json(result);
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -48,6 +58,7 @@ struct Server::Impl {
                 std::move(chat),
                 std::move(why_no_chat),
                 static_cast<int64_t>(std::time(nullptr)),
+                openapi_document(*engine, context.options),
                 Admission(admission_limit(*engine)),
                 ServerMetrics(metrics_options(*engine, context.options)),
                 [this] {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "engine/llm_engine.h"
@@ -20,7 +21,8 @@ struct ServerContext {
   const ServerOptions options;
   const std::unique_ptr<const ChatFormat> chat;  // null without tokenizer or chat template
   const std::string why_no_chat;
-  const int64_t created;  // Unix time of the start
+  const int64_t created;               // Unix time of the start
+  const std::string openapi_document;  // JSON
   Admission admission;
   ServerMetrics metrics;
   std::function<size_t()> num_connections;  // of HTTP, open now

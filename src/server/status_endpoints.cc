@@ -3,7 +3,6 @@
 
 #include "server/endpoint.h"
 #include "server/json_text.h"
-#include "server/openai/openapi.h"
 
 namespace atom::server {
 namespace {
@@ -36,12 +35,7 @@ void version(ServerContext*, const ExchangePtr& exchange) {
 }
 
 void openapi(ServerContext* context, const ExchangePtr& exchange) {
-  OpenApiOptions options;
-  options.version = ATOM_VERSION;
-  options.defaults = context->engine.default_sampling();
-  options.vocab_size = context->engine.config().model.vocab_size;
-  options.needs_api_key = !context->options.api_keys.empty();
-  respond_json(exchange, openapi_json(options));
+  respond_json(exchange, context->openapi_document);
 }
 
 }  // namespace atom::server

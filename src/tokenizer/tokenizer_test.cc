@@ -326,5 +326,21 @@ TEST(IncrementalDetokenizer, ContextKeepsTheLeadingSpace) {
   EXPECT_EQ(IncrementalDetokenizer(tokenizer, false, Ids{7}).append(7), " a");
 }
 
+TEST(IncrementalDetokenizer, KeepsTheSpecialTokensAskedFor) {
+  const auto tokenizer = make(with_model(kModel, R"("added_tokens": [
+    {"id": 4, "content": "<s>", "special": true},
+    {"id": 5, "content": "</s>", "special": true}])"));
+  const auto text = [&](bool skip, std::vector<int32_t> kept) {
+    IncrementalDetokenizer detokenizer(tokenizer, skip, {}, std::move(kept));
+    std::string all;
+    for (const int32_t id : {4, 5, 4}) all += detokenizer.append(id);
+    return all + detokenizer.finish();
+  };
+  EXPECT_EQ(text(true, {}), "");
+  EXPECT_EQ(text(true, {5}), "</s>");
+  EXPECT_EQ(text(true, {4, 5}), "<s> </s> <s>");
+  EXPECT_EQ(text(false, {5}), "<s> </s> <s>");
+}
+
 }  // namespace
 }  // namespace atom

@@ -15,8 +15,26 @@ namespace {
 
 constexpr int32_t kNumGreedy = 24;
 
-// Compares the golden positions that `result` has logits for; returns how many there were.
-int compare_logits(const GoldenPrompt& prompt, const GoldenResult& result, double bound) {
+// How a case is computed, and what it is held against.
+struct Arithmetic {
+  DType dtype = DType::kFloat32;
+  bool quantised_activations = false;
+  DType kv_cache_dtype = dtype;
+
+  std::string to_string() const {
+    return fmt::format("{}{}, KV cache in {}",
+                       dtype_name(dtype),
+                       quantised_activations ? " with quantised activations" : "",
+                       dtype_name(kv_cache_dtype));
+  }
+};
+
+// Compares the golden positions that `result` has logits for, rows of `logits`; returns how many
+// there were.
+int compare_logits(const GoldenPrompt& prompt,
+                   const Matrix& logits,
+                   const GoldenResult& result,
+                   double bound) {
   std::vector<float> ours;
   std::vector<float> golden;
   int num_compared = 0;
@@ -24,7 +42,7 @@ int compare_logits(const GoldenPrompt& prompt, const GoldenResult& result, doubl
     const auto found = result.logits.find(prompt.positions[i]);
     if (found == result.logits.end()) continue;
     ours.insert(ours.end(), found->second.begin(), found->second.end());
-    const std::span<const float> row = prompt.logits.row(static_cast<int64_t>(i));
+    const std::span<const float> row = logits.row(static_cast<int64_t>(i));
     golden.insert(golden.end(), row.begin(), row.end());
     ++num_compared;
   }
@@ -34,9 +52,13 @@ int compare_logits(const GoldenPrompt& prompt, const GoldenResult& result, doubl
 
 class GoldenModel {
  public:
-  GoldenModel(const GoldenCase& golden, const std::string& folder, DType dtype)
-      : golden_(golden), dtype_(dtype) {
-    Result<std::unique_ptr<GoldenRunner>> runner = GoldenRunner::create(folder, dtype);
+  GoldenModel(const GoldenCase& golden, const std::string& folder, const Arithmetic& arithmetic)
+      : golden_(golden), arithmetic_(arithmetic) {
+    EngineConfig engine;
+    engine.model.dtype = arithmetic.dtype;
+    engine.model.emulate_quantized_activations = arithmetic.quantised_activations;
+    engine.cache.dtype = arithmetic.kv_cache_dtype;
+    Result<std::unique_ptr<GoldenRunner>> runner = GoldenRunner::create(folder, engine);
     if (runner.ok()) {
       runner_ = std::move(*runner);
     } else {
@@ -64,7 +86,10 @@ class GoldenModel {
   }
 
   double bound(const GoldenPrompt& prompt) const {
-    return dtype_ == DType::kFloat32 ? kFloat32Bound : prompt.bf16_bound();
+    if (arithmetic_.kv_cache_dtype == DType::kFloat8E4M3) return kFloat8CacheBound;
+    if (arithmetic_.dtype != DType::kFloat32) return prompt.bf16_bound();
+    if (!arithmetic_.quantised_activations) return kFloat32Bound;
+    return prompt.ids.size() > kNumDecidedTokens ? kFlippedCodesBound : kActQuantBound;
   }
 
   void check(const std::string& how, const Schedule& schedule) {
@@ -80,8 +105,11 @@ class GoldenModel {
   }
 
   void compare_one(const GoldenPrompt& prompt, const GoldenResult& result) {
-    EXPECT_GT(compare_logits(prompt, result, bound(prompt)), 0);
-    if (dtype_ != DType::kFloat32) return;
+    const Matrix& logits =
+        arithmetic_.quantised_activations ? prompt.logits_act_quant : prompt.logits;
+    EXPECT_GT(compare_logits(prompt, logits, result, bound(prompt)), 0);
+    // The golden text is that of unquantised activations.
+    if (arithmetic_.dtype != DType::kFloat32 || arithmetic_.quantised_activations) return;
     EXPECT_EQ(greedy_mismatch(prompt, result.output), "");
   }
 
@@ -114,7 +142,7 @@ class GoldenModel {
   }
 
   const GoldenCase& golden_;
-  const DType dtype_;
+  const Arithmetic arithmetic_;
   std::unique_ptr<GoldenRunner> runner_;
 };
 
@@ -133,9 +161,14 @@ TEST_P(GoldenModels, LogitsAndGreedyTokens) {
   if (config.status().code() == StatusCode::kUnimplemented) {
     GTEST_SKIP() << config.status().message();
   }
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    SCOPED_TRACE(dtype_name(dtype));
-    GoldenModel model(*golden, folder.path(), dtype);
+  std::vector<Arithmetic> ways = {
+      {DType::kFloat32}, {DType::kBFloat16}, {DType::kBFloat16, false, DType::kFloat8E4M3}};
+  if (!golden->prompts.front().logits_act_quant.values.empty()) {
+    ways.push_back({DType::kFloat32, true});
+  }
+  for (const Arithmetic& arithmetic : ways) {
+    SCOPED_TRACE(arithmetic.to_string());
+    GoldenModel model(*golden, folder.path(), arithmetic);
     if (model.ok()) model.check_all();
   }
 }

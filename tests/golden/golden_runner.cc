@@ -37,10 +37,9 @@ Tensor host_copy(const Stream& stream, const Tensor& tensor) {
 
 GoldenRunner::GoldenRunner(ResolvedConfig config) : config_(std::move(config)) {}
 
-Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& folder, DType dtype) {
-  EngineConfig engine;
+Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& folder,
+                                                           EngineConfig engine) {
   engine.model.model = folder;
-  engine.model.dtype = dtype;
   engine.cache.block_size = kBlockSize;
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));

@@ -32,8 +32,9 @@ struct GoldenResult {
 
 class GoldenRunner {
  public:
-  // Loads the checkpoint in `folder`.
-  static Result<std::unique_ptr<GoldenRunner>> create(const std::string& folder, DType dtype);
+  // Loads the checkpoint in `folder` under the flags of `engine`, whose block size is not used.
+  static Result<std::unique_ptr<GoldenRunner>> create(const std::string& folder,
+                                                      EngineConfig engine);
 
   // Runs all prompts together to `max_tokens` greedy tokens each. The cache and the prefix cache
   // live for one call; prompts of a later `wave` are added when all of the earlier have finished.

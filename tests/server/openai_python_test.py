@@ -21,6 +21,7 @@ TAR = CASES[0]
 SHORT = next(case for case in CASES if len(case["output_ids"]) < 100)
 KEY = "a-key-of-the-test"
 NAME = "demo/model"
+END_OF_TURN_ID = "2"
 TOOL = {"type": "function", "function": {
     "name": "lookup", "description": "Looks a command up.",
     "parameters": {"type": "object", "properties": {"name": {"type": "string"}},
@@ -36,6 +37,7 @@ class OpenAIPackage(unittest.TestCase):
     def setUpClass(cls):
         cls.server = ServerProcess(ATOM, MODEL, "--served-model-name", NAME,
                                    "--served-model-name", "alias", "--max-model-len", 512,
+                                   "--tool-call-parser", "hermes",
                                    env={"ATOM_API_KEY": KEY})
         cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key=KEY, max_retries=0)
 
@@ -198,6 +200,30 @@ class OpenAIPackage(unittest.TestCase):
         self.assertEqual(answer.prompt_token_ids, TAR["prompt_ids"])
         self.assertEqual(len(answer.prompt_logprobs), len(TAR["prompt_ids"]))
         self.assertIsNone(answer.prompt_logprobs[0])
+
+    def test_special_tokens(self):
+        def contents(**extra):
+            answers = [self.chat(max_tokens=3, logit_bias={END_OF_TURN_ID: 100}, tools=tools,
+                                 extra_body={"ignore_eos": True, **extra})
+                       for tools in ([TOOL], openai.NOT_GIVEN)]
+            return [answer.choices[0].message.content or "" for answer in answers]
+
+        self.assertEqual(contents(), ["", ""])
+        self.assertEqual(contents(skip_special_tokens=False), ["<|im_end|>" * 3] * 2)
+
+    def test_smallest_numbers(self):
+        fields = ["temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty"]
+        for value in ("1e-5", "1e-10", "1e-38", "1e-40", "1e-300", "5e-324"):
+            for few in [[field] for field in fields] + [fields]:
+                numbers = "".join(f'"{field}": {value}, ' for field in few)
+                body = ('{%s "logit_bias": {"5": %s}, "seed": 1, "max_tokens": 3, "logprobs": 2, '
+                        '"prompt": "tar", "n": 2}' % (numbers, value))
+                status, _, answer = self.server.post("/v1/completions", body,
+                                                     {"Authorization": "Bearer " + KEY})
+                self.assertEqual(status, 200, (body, answer))
+                for choice in answer["choices"]:
+                    logprobs = choice["logprobs"]["token_logprobs"]
+                    self.assertTrue(logprobs and all(map(math.isfinite, logprobs)), answer)
 
     def test_tools_are_taken(self):
         answer = self.chat(tools=[TOOL], tool_choice="auto", max_tokens=5)

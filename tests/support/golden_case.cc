@@ -72,6 +72,9 @@ GoldenPrompt load_prompt(const GoldenFile& file, const std::string& prefix) {
   prompt.ids = file.values<int32_t>(prefix + "ids", "I32");
   prompt.positions = file.values<int32_t>(prefix + "positions", "I32");
   prompt.logits = file.matrix(prefix + "logits");
+  if (file.contains(prefix + "logits_act_quant")) {
+    prompt.logits_act_quant = file.matrix(prefix + "logits_act_quant");
+  }
   prompt.greedy = file.values<int32_t>(prefix + "greedy", "I32");
   prompt.greedy_margins = file.values<float>(prefix + "greedy_margins", "F32");
   for (int layer = 0;; ++layer) {

@@ -14,7 +14,11 @@ Attention::Attention(BuildContext& build,
     : cache_index_(build.kv_cache_specs.size()),
       scale_(1.0f / std::sqrt(static_cast<float>(head_dim))),
       sliding_window_(sliding_window) {
-  build.kv_cache_specs.push_back({num_kv_heads, head_dim, build.dtype});
+  build.kv_cache_specs.push_back({num_kv_heads, head_dim, build.kv_cache_dtype});
+  if (build.kv_cache_dtype == DType::kFloat8E4M3) {
+    kv_scales_ = std::make_unique<KVScales>();
+    register_module("", kv_scales_.get());
+  }
 }
 
 Tensor Attention::forward(const Tensor& q,
@@ -23,7 +27,10 @@ Tensor Attention::forward(const Tensor& q,
                           const ForwardContext& context) const {
   const KVCacheView& cache = context.kv_caches[cache_index_];
   const AttentionMetadata& metadata = context.attention;
-  ops::kv_cache_write(context.stream, k, v, metadata.slot_mapping, cache.k, cache.v);
+  const float k_scale = kv_scales_ == nullptr ? 1.0f : kv_scales_->k();
+  const float v_scale = kv_scales_ == nullptr ? 1.0f : kv_scales_->v();
+  ops::kv_cache_write(
+      context.stream, k, v, metadata.slot_mapping, cache.k, cache.v, k_scale, v_scale);
 
   const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
   ops::AttentionParams params;
@@ -36,6 +43,8 @@ Tensor Attention::forward(const Tensor& q,
   params.min_queries = metadata.min_queries;
   params.max_queries = metadata.max_queries;
   params.scale = scale_;
+  params.k_scale = k_scale;
+  params.v_scale = v_scale;
   params.sliding_window = sliding_window_;
   params.out = out;
   ops::attention(context.stream, params, context.workspace);

@@ -2,12 +2,16 @@
 // window.
 #pragma once
 
+#include <memory>
+
+#include "layers/attention/kv_scales.h"
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
+#include "nn/module.h"
 
 namespace atom {
 
-class Attention {
+class Attention : public Module {
  public:
   // Registers the layer's KV cache with `build`. `sliding_window` 0 = every earlier token.
   Attention(BuildContext& build, int64_t num_kv_heads, int64_t head_dim, int64_t sliding_window);
@@ -23,6 +27,7 @@ class Attention {
   size_t cache_index_;
   float scale_;
   int64_t sliding_window_;
+  std::unique_ptr<KVScales> kv_scales_;  // null unless the cache is in FP8
 };
 
 }  // namespace atom

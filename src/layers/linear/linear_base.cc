@@ -2,7 +2,7 @@
 
 namespace atom {
 
-LinearBase::LinearBase(const BuildContext& build, const LinearPartition& partition, bool has_bias)
+LinearBase::LinearBase(BuildContext& build, const LinearPartition& partition, bool has_bias)
     : local_out_features_(partition.local_out_features()),
       method_(make_linear_method(build, partition)) {
   register_module("", method_.get());

@@ -22,7 +22,7 @@ class LinearBase : public Module {
   int64_t local_out_features() const { return local_out_features_; }
 
  protected:
-  LinearBase(const BuildContext& build, const LinearPartition& partition, bool has_bias);
+  LinearBase(BuildContext& build, const LinearPartition& partition, bool has_bias);
 
  private:
   int64_t local_out_features_;

@@ -17,7 +17,7 @@ LinearPartition make_partition(const BuildContext& build,
 }  // namespace
 
 MergedColumnParallelLinear::MergedColumnParallelLinear(
-    const BuildContext& build,
+    BuildContext& build,
     int64_t in_features,
     const std::vector<std::pair<std::string, int64_t>>& outputs,
     bool has_bias)

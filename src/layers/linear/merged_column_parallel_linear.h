@@ -13,7 +13,7 @@ namespace atom {
 class MergedColumnParallelLinear : public LinearBase {
  public:
   // `outputs`: (slice id, out_features) in row order.
-  MergedColumnParallelLinear(const BuildContext& build,
+  MergedColumnParallelLinear(BuildContext& build,
                              int64_t in_features,
                              const std::vector<std::pair<std::string, int64_t>>& outputs,
                              bool has_bias);

@@ -28,7 +28,7 @@ LinearPartition make_partition(const BuildContext& build,
 
 }  // namespace
 
-QKVParallelLinear::QKVParallelLinear(const BuildContext& build,
+QKVParallelLinear::QKVParallelLinear(BuildContext& build,
                                      int64_t in_features,
                                      int64_t num_heads,
                                      int64_t num_kv_heads,

@@ -7,7 +7,7 @@ namespace atom {
 
 class QKVParallelLinear : public LinearBase {
  public:
-  QKVParallelLinear(const BuildContext& build,
+  QKVParallelLinear(BuildContext& build,
                     int64_t in_features,
                     int64_t num_heads,
                     int64_t num_kv_heads,

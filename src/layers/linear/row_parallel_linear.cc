@@ -2,7 +2,7 @@
 
 namespace atom {
 
-RowParallelLinear::RowParallelLinear(const BuildContext& build,
+RowParallelLinear::RowParallelLinear(BuildContext& build,
                                      int64_t in_features,
                                      int64_t out_features,
                                      bool has_bias)

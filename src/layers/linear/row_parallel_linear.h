@@ -9,10 +9,7 @@ namespace atom {
 
 class RowParallelLinear : public LinearBase {
  public:
-  RowParallelLinear(const BuildContext& build,
-                    int64_t in_features,
-                    int64_t out_features,
-                    bool has_bias);
+  RowParallelLinear(BuildContext& build, int64_t in_features, int64_t out_features, bool has_bias);
 };
 
 }  // namespace atom

@@ -24,8 +24,9 @@ class LinearMethod : public Module {
                      Workspace& workspace) const = 0;
 };
 
-// The method that the checkpoint's quantisation asks for.
-std::unique_ptr<LinearMethod> make_linear_method(const BuildContext& build,
+// The method that the checkpoint's quantisation asks for. When parts of a merged layer ask for
+// different ones, the construction of the model fails.
+std::unique_ptr<LinearMethod> make_linear_method(BuildContext& build,
                                                  const LinearPartition& partition);
 
 }  // namespace atom

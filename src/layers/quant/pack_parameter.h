@@ -7,8 +7,17 @@
 
 namespace atom {
 
+// Weights cut at multiples of this many rows take as much memory as the whole.
+constexpr int64_t kPackedRowMultiple = 64;
+
 // Packs `weight` [out_features, in_features] and releases it. The two share what is resident: each
 // piece of the parameter is given back once it is packed. On a device the memory changes hands.
 ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight);
+
+// Packs contiguous `rows` [out_features, in_features], whose content is lost, in the same way.
+ops::LinearWeight pack_consumed_rows(const Stream& stream, const Tensor& rows);
+
+// The same after quantising rows of a float dtype to FP8, each with a scale of its own.
+ops::LinearWeight quantise_rows(const Stream& stream, const Tensor& rows);
 
 }  // namespace atom

@@ -1,22 +1,9 @@
 #include "layers/quant/unquantized.h"
 
+#include "layers/quant/make_weight.h"
 #include "layers/quant/pack_parameter.h"
 
 namespace atom {
-namespace {
-
-Parameter make_weight(DType dtype, const LinearPartition& partition) {
-  if (partition.is_packed()) {
-    return Parameter(dtype, partition.out_slices, {partition.in_features});
-  }
-  const ParameterSlice& rows = partition.out_slices.front();
-  const Shape full_shape = {rows.rows, partition.in_features};
-  if (partition.in_part.world > 1) return Parameter(dtype, full_shape, 1, partition.in_part);
-  return Parameter(dtype, full_shape, 0, rows.part);
-}
-
-}  // namespace
-
 UnquantizedLinearMethod::UnquantizedLinearMethod(const BuildContext& build,
                                                  const LinearPartition& partition)
     : weight_(make_weight(build.dtype, partition)),

@@ -22,9 +22,9 @@ class DecoderLayer : public Module {
  public:
   DecoderLayer(BuildContext& build, const RotaryEmbedding& rotary, int layer)
       : input_layernorm_(build, build.config.hidden_size),
-        self_attn_(build, rotary, layer),
+        self_attn_(ModuleScope(build, "self_attn"), rotary, layer),
         post_attention_layernorm_(build, build.config.hidden_size),
-        mlp_(build, layer) {
+        mlp_(ModuleScope(build, "mlp"), layer) {
     register_module("input_layernorm", &input_layernorm_);
     register_module("self_attn", &self_attn_);
     register_module("post_attention_layernorm", &post_attention_layernorm_);
@@ -61,8 +61,9 @@ class DecoderModel : public Module {
     register_module("rotary", &rotary_);
     register_module("embed_tokens", &embed_tokens_);
     for (int layer = 0; layer < build.config.num_hidden_layers; ++layer) {
-      layers_.push_back(std::make_unique<Layer>(build, rotary_, layer));
-      register_module("layers." + std::to_string(layer), layers_.back().get());
+      const std::string name = "layers." + std::to_string(layer);
+      layers_.push_back(std::make_unique<Layer>(ModuleScope(build, name), rotary_, layer));
+      register_module(name, layers_.back().get());
     }
     register_module("norm", &norm_);
   }
@@ -94,7 +95,7 @@ template <typename Layer>
 class DecoderForCausalLM : public CausalLM {
  public:
   DecoderForCausalLM(BuildContext& build, WeightMapping weight_mapping)
-      : model_(build),
+      : model_(ModuleScope(build, "model")),
         lm_head_(build, build.config.tie_word_embeddings ? &model_.embed_tokens() : nullptr),
         weight_mapping_(std::move(weight_mapping)) {
     register_module("model", &model_);

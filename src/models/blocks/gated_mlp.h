@@ -11,7 +11,7 @@ namespace atom {
 
 class GatedMLP : public Module {
  public:
-  GatedMLP(const BuildContext& build, int64_t intermediate_size, bool has_bias);
+  GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias);
 
   // x [num_tokens, hidden_size], replaced by the block's output.
   void forward(const Tensor& x, const ForwardContext& context) const;

@@ -20,13 +20,13 @@ bool fits_tiles(const AttentionArgs& args) {
 constexpr int64_t kCostPerChunk = 100000;
 
 AttentionArgs checked_args(const AttentionParams& params) {
+  const bool float8_cache = params.k_cache.dtype() == DType::kFloat8E4M3;
+  const DType cache_dtype = float8_cache ? params.k_cache.dtype() : params.q.dtype();
   TensorCheck check("attention");
   check.tensor("q", params.q, {"T", "NH", "D"}, params.q.dtype())
       .tensor("out", params.out, {"T", "NH", "D"}, params.q.dtype())
-      .contiguous(
-          "k_cache", params.k_cache, {"num_blocks", "block_size", "NKV", "D"}, params.q.dtype())
-      .contiguous(
-          "v_cache", params.v_cache, {"num_blocks", "block_size", "NKV", "D"}, params.q.dtype())
+      .contiguous("k_cache", params.k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
+      .contiguous("v_cache", params.v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
       .tensor("block_tables", params.block_tables, {"S", "max_blocks"}, DType::kInt32)
       .contiguous("seq_lens", params.seq_lens, {"S"}, DType::kInt32)
       .contiguous("query_start", params.query_start, {"S+1"}, DType::kInt32);
@@ -38,6 +38,7 @@ AttentionArgs checked_args(const AttentionParams& params) {
   CHECK(check.size("NH") % check.size("NKV") == 0);
   CHECK(check.size("block_size") > 0);
   CHECK(params.sliding_window >= 0);
+  CHECK((float8_cache || (params.k_scale == 1 && params.v_scale == 1)));
   return {
       .q = params.q.raw_data(),
       .k_cache = params.k_cache.raw_data(),
@@ -61,8 +62,10 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .max_blocks = check.size("max_blocks"),
       .min_queries = params.min_queries,
       .max_queries = params.max_queries,
-      .scale = params.scale,
+      .scale = params.scale * params.k_scale,
+      .v_scale = params.v_scale,
       .element = element_of(params.q.dtype()),
+      .float8_cache = float8_cache,
   };
 }
 
@@ -195,15 +198,15 @@ void on_queue(const Stream& stream, const AttentionArgs& args, const AttentionPa
 }
 
 template <int kMaxHeadDim>
-bool has_head_dim(const AttentionArgs& args) {
-  return args.head_dim <= kMaxHeadDim;
+bool fits_head_dim(const AttentionArgs& args) {
+  return args.head_dim <= kMaxHeadDim && !args.float8_cache;
 }
 
 constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"cuda",
      CpuIsa::kScalar,
-     has_head_dim<kAttentionCudaMaxHeadDim>,
+     fits_head_dim<kAttentionCudaMaxHeadDim>,
      on_queue<attention_cuda>,
      DeviceType::kCuda},
     // Not measured on a card yet: they run only when they are forced.

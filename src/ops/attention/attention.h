@@ -11,6 +11,8 @@
 // values it sees: not on the batch, nor on how the prompt was cut, nor on the block size. (A
 // value that is infinite or NaN may reach earlier queries of the same step.) On a GPU variants may
 // compute a sequence's single query in another way than one of several.
+//
+// A cache in FP8 (E4M3) holds k / k_scale and v / v_scale; it is expanded a tile at a time.
 #pragma once
 
 #include "tensor/stream.h"
@@ -21,7 +23,7 @@ namespace atom::ops {
 
 struct AttentionParams {
   Tensor q;             // [num_tokens, num_heads, head_dim], may be a slice of packed qkv
-  Tensor k_cache;       // [num_blocks, block_size, num_kv_heads, head_dim] q's dtype
+  Tensor k_cache;       // [num_blocks, block_size, num_kv_heads, head_dim] q's dtype or FP8
   Tensor v_cache;       // like k_cache
   Tensor block_tables;  // [num_sequences, max_blocks] int32; -1 where no query sees any key
   Tensor query_start;   // [num_sequences + 1] int32: tokens of sequence s are [s], ..., [s + 1] - 1
@@ -30,6 +32,8 @@ struct AttentionParams {
   int64_t min_queries = 0;
   int64_t max_queries = 0;
   float scale = 1;
+  float k_scale = 1;  // of a cache in FP8
+  float v_scale = 1;
   int64_t sliding_window = 0;  // 0: none
   Tensor sinks;                // [num_heads] float32, or undefined
   Tensor out;                  // [num_tokens, num_heads, head_dim] q's dtype

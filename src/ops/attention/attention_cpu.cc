@@ -4,6 +4,7 @@
 
 #include "ops/attention/attention_kernels.h"
 #include "tensor/dispatch.h"
+#include "tensor/float8.h"
 
 namespace atom::ops {
 namespace {
@@ -16,7 +17,8 @@ struct Row {
   std::vector<float> out;
 };
 
-template <typename T>
+// T: of q and out; C: of the cache.
+template <typename T, typename C>
 class Attend {
  public:
   Attend(const AttentionArgs& args, const AttentionTask& task)
@@ -37,20 +39,22 @@ class Attend {
       add_tile(q, begin, end, row);
       begin = end;
     }
-    for (int64_t d = 0; d < args_.head_dim; ++d) out[d] = from_float<T>(row.out[d] / row.sum);
+    for (int64_t d = 0; d < args_.head_dim; ++d) {
+      out[d] = from_float<T>(row.out[d] / row.sum * args_.v_scale);
+    }
   }
 
  private:
-  const T* cache_row(const void* cache, int64_t key) const {
+  const C* cache_row(const void* cache, int64_t key) const {
     const int64_t slot = table_[key / args_.block_size] * args_.block_size + key % args_.block_size;
-    return static_cast<const T*>(cache) + (slot * args_.num_kv_heads + kv_head_) * args_.head_dim;
+    return static_cast<const C*>(cache) + (slot * args_.num_kv_heads + kv_head_) * args_.head_dim;
   }
 
   void add_tile(const T* q, int64_t begin, int64_t end, Row& row) const {
     float scores[kAttentionTileKeys];
     float largest = row.largest;
     for (int64_t key = begin; key < end; ++key) {
-      const T* k = cache_row(args_.k_cache, key);
+      const C* k = cache_row(args_.k_cache, key);
       float dot = 0;
       for (int64_t d = 0; d < args_.head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
       scores[key - begin] = dot * args_.scale;
@@ -62,7 +66,7 @@ class Attend {
     for (float& value : row.out) value *= shrink;
     for (int64_t key = begin; key < end; ++key) {
       const float weight = std::exp(scores[key - begin] - largest);
-      const T* v = cache_row(args_.v_cache, key);
+      const C* v = cache_row(args_.v_cache, key);
       row.sum += weight;
       for (int64_t d = 0; d < args_.head_dim; ++d) row.out[d] += weight * to_float(v[d]);
     }
@@ -73,25 +77,34 @@ class Attend {
   int64_t kv_head_ = 0;
 };
 
-}  // namespace
-
-void attention_reference(const AttentionArgs& args, const AttentionTask& task) {
+template <typename T, typename C>
+void attend_queries(const AttentionArgs& args, const AttentionTask& task) {
   const int64_t group = args.num_heads / args.num_kv_heads;
   const int64_t first_head = task.first_kv_head * group, num_heads = task.num_kv_heads * group;
   const int64_t start = args.query_start[task.sequence];
   const int64_t num_queries = args.query_start[task.sequence + 1] - start;
   const int64_t first_position = args.seq_lens[task.sequence] - num_queries;
+  Attend<T, C> attend(args, task);
+  for (int64_t i = 0; i < task.num_queries; ++i) {
+    const int64_t query = task.first_query + i;
+    for (int64_t head = first_head; head < first_head + num_heads; ++head) {
+      const T* q = static_cast<const T*>(args.q) + (start + query) * args.q_strides[0] +
+                   head * args.q_strides[1];
+      T* out = static_cast<T*>(args.out) + (start + query) * args.out_strides[0] +
+               head * args.out_strides[1];
+      attend.run(q, first_position + query, head, out);
+    }
+  }
+}
+
+}  // namespace
+
+void attention_reference(const AttentionArgs& args, const AttentionTask& task) {
   dispatch_float(static_cast<DType>(args.element), [&]<typename T>(TypeTag<T>) {
-    Attend<T> attend(args, task);
-    for (int64_t i = 0; i < task.num_queries; ++i) {
-      const int64_t query = task.first_query + i;
-      for (int64_t head = first_head; head < first_head + num_heads; ++head) {
-        const T* q = static_cast<const T*>(args.q) + (start + query) * args.q_strides[0] +
-                     head * args.q_strides[1];
-        T* out = static_cast<T*>(args.out) + (start + query) * args.out_strides[0] +
-                 head * args.out_strides[1];
-        attend.run(q, first_position + query, head, out);
-      }
+    if (args.float8_cache) {
+      attend_queries<T, Float8E4M3>(args, task);
+    } else {
+      attend_queries<T, T>(args, task);
     }
   });
 }

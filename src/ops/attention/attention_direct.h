@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "ops/attention/attention_expand.h"
 #include "ops/attention/attention_pack.h"
 #include "ops/attention/attention_soften.h"
 #include "ops/attention/attention_tiles.h"
@@ -145,13 +146,15 @@ template <typename Math, typename T, int kR>
 void attend_direct(const AttentionArgs& args,
                    const AttentionTask& task,
                    AttentionSpan keys,
-                   AttentionTiles<Math>& tiles) {
+                   AttentionTiles<Math>& tiles,
+                   ExpandedTile<T>* expanded) {
   constexpr int kTile = kAttentionTileKeys;
   constexpr int kWidth = Math::Simd::kWidth;
   const int32_t* table = args.block_tables + task.sequence * args.block_table_stride;
   const int64_t head_size = args.head_dim * static_cast<int64_t>(sizeof(T));
-  const int64_t first_offset = task.first_kv_head * head_size;
+  const AttentionHeads cached = cached_heads<T>(args, task);
   const int64_t run_size = task.num_kv_heads * head_size;
+  const int64_t first_offset = expanded == nullptr ? cached.offset : 0;
   alignas(64) float shrink[kAttentionTaskRows];
   AttentionTokens tokens[2];
   AttentionTokens* current = &tokens[0];
@@ -161,6 +164,7 @@ void attend_direct(const AttentionArgs& args,
   locate_tokens(args, table, first_tile, keys, *current, tiles);
   for (int64_t tile = first_tile; tile < keys.end; tile += kTile) {
     locate_tokens(args, table, tile + kTile, keys, *next, tiles);
+    if (expanded != nullptr) expand_tile<typename Math::Simd>(args, task, *current, *expanded);
     const int64_t left = keys.end - tile < kTile ? keys.end - tile : kTile;
     const int64_t padded = (left + kWidth - 1) / kWidth * kWidth;
     for (int64_t key = 0; key < padded; key += kWidth) {
@@ -179,8 +183,9 @@ void attend_direct(const AttentionArgs& args,
     soften_all(tiles, task.num_kv_heads * kR, tile, padded / kWidth, shrink);
     for (int64_t key = 0; key < padded; key += kWidth) {
       const bool last = key + kWidth == padded;
-      TokenPrefetch prefetch(
-          last ? next->keys : current->values + key + kWidth, kWidth, first_offset, run_size);
+      TokenPrefetch prefetch =
+          last ? TokenPrefetch(next->keys, kWidth, cached.offset, cached.size)
+               : TokenPrefetch(current->values + key + kWidth, kWidth, first_offset, run_size);
       for (int64_t head = 0; head < task.num_kv_heads; ++head) {
         rows_of_head<kWidth>(current->values + key, first_offset + head * head_size, tiles, rows);
         add_value_chunk<Math, T, kR>(tiles.weights + head * kR * kTile + key,
@@ -203,30 +208,31 @@ bool attend_directly(const AttentionArgs& args,
                      const AttentionTask& task,
                      int64_t num_rows,
                      AttentionSpan keys,
-                     AttentionTiles<Math>& tiles) {
+                     AttentionTiles<Math>& tiles,
+                     ExpandedTile<T>* expanded) {
   if (args.head_dim % (Math::Simd::kWidth * Math::kDepth) != 0) return false;
   switch (num_rows) {
     case 1:
-      return attend_direct<Math, T, 1>(args, task, keys, tiles), true;
+      return attend_direct<Math, T, 1>(args, task, keys, tiles, expanded), true;
     case 2:
-      return attend_direct<Math, T, 2>(args, task, keys, tiles), true;
+      return attend_direct<Math, T, 2>(args, task, keys, tiles, expanded), true;
     case 3:
-      return attend_direct<Math, T, 3>(args, task, keys, tiles), true;
+      return attend_direct<Math, T, 3>(args, task, keys, tiles, expanded), true;
     case 4:
-      return attend_direct<Math, T, 4>(args, task, keys, tiles), true;
+      return attend_direct<Math, T, 4>(args, task, keys, tiles, expanded), true;
     default:
       break;
   }
   if constexpr (Math::Simd::kWidth == 16) {
     switch (num_rows) {
       case 5:
-        return attend_direct<Math, T, 5>(args, task, keys, tiles), true;
+        return attend_direct<Math, T, 5>(args, task, keys, tiles, expanded), true;
       case 6:
-        return attend_direct<Math, T, 6>(args, task, keys, tiles), true;
+        return attend_direct<Math, T, 6>(args, task, keys, tiles, expanded), true;
       case 7:
-        return attend_direct<Math, T, 7>(args, task, keys, tiles), true;
+        return attend_direct<Math, T, 7>(args, task, keys, tiles, expanded), true;
       case 8:
-        return attend_direct<Math, T, 8>(args, task, keys, tiles), true;
+        return attend_direct<Math, T, 8>(args, task, keys, tiles, expanded), true;
       default:
         break;
     }

@@ -39,8 +39,10 @@ struct AttentionArgs {
   int64_t num_blocks;
   int64_t max_blocks;                // of a sequence
   int64_t min_queries, max_queries;  // of a sequence; 0: not known
-  float scale;
-  Element element;
+  float scale;                       // of products with keys as the cache holds them
+  float v_scale;                     // of sums of values as the cache holds them
+  Element element;                   // of q and out, and of a cache that is not in FP8
+  bool float8_cache;
 };
 
 // Consecutive queries of one sequence, for consecutive KV heads.

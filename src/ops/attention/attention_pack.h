@@ -14,6 +14,24 @@ struct AttentionSpan {
   int64_t end;
 };
 
+// Bytes of an element of the caches; T is the queries' type.
+template <typename T>
+int64_t cache_element_size(const AttentionArgs& args) {
+  return args.float8_cache ? 1 : static_cast<int64_t>(sizeof(T));
+}
+
+// Where the heads of a task lie within a token of the caches, in bytes.
+struct AttentionHeads {
+  int64_t offset;
+  int64_t size;
+};
+
+template <typename T>
+AttentionHeads cached_heads(const AttentionArgs& args, const AttentionTask& task) {
+  const int64_t head_size = args.head_dim * cache_element_size<T>(args);
+  return {task.first_kv_head * head_size, task.num_kv_heads * head_size};
+}
+
 // Where the tokens of a tile lie in the caches.
 struct AttentionTokens {
   const char* keys[kAttentionTileKeys];

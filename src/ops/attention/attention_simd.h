@@ -116,7 +116,8 @@ void finish_rows(const AttentionArgs& args,
   for (int64_t kv = task.first_kv_head; kv < task.first_kv_head + task.num_kv_heads; ++kv) {
     for (int64_t query = 0; query < task.num_queries; ++query) {
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head, ++row) {
-        const auto factor = Simd::set(1.0f / Simd::sum(Simd::load(tiles.sums + row * kWidth)));
+        const auto factor =
+            Simd::set(args.v_scale / Simd::sum(Simd::load(tiles.sums + row * kWidth)));
         const float* from = tiles.out + row * tiles.padded_dim;
         T* to = static_cast<T*>(args.out) + (token + query) * args.out_strides[0] +
                 head * args.out_strides[1];
@@ -139,13 +140,14 @@ void attend_packed(const AttentionArgs& args,
                    const AttentionTask& task,
                    int64_t num_rows,
                    AttentionSpan keys,
-                   AttentionTiles<Math>& tiles) {
+                   AttentionTiles<Math>& tiles,
+                   ExpandedTile<T>* expanded) {
   constexpr int kTile = kAttentionTileKeys;
   constexpr int kWidth = Math::Simd::kWidth;
   const int32_t* table = args.block_tables + task.sequence * args.block_table_stride;
   const int64_t head_size = args.head_dim * static_cast<int64_t>(sizeof(T));
-  const int64_t first_offset = task.first_kv_head * head_size;
-  const int64_t run_size = task.num_kv_heads * head_size;
+  const AttentionHeads cached = cached_heads<T>(args, task);
+  const int64_t first_offset = expanded == nullptr ? cached.offset : 0;
   AttentionTokens tokens[2];
   AttentionTokens* current = &tokens[0];
   AttentionTokens* next = &tokens[1];
@@ -155,8 +157,9 @@ void attend_packed(const AttentionArgs& args,
     locate_tokens(args, table, tile + kTile, keys, *next, tiles);
     const int64_t left = keys.end - tile < kTile ? keys.end - tile : kTile;
     const int64_t num_keys = (left + kWidth - 1) / kWidth * kWidth;
-    TokenPrefetch next_keys(next->keys, kTile, first_offset, run_size);
-    TokenPrefetch next_values(next->values, kTile, first_offset, run_size);
+    TokenPrefetch next_keys(next->keys, kTile, cached.offset, cached.size);
+    TokenPrefetch next_values(next->values, kTile, cached.offset, cached.size);
+    if (expanded != nullptr) expand_tile<typename Math::Simd>(args, task, *current, *expanded);
     for (int64_t head = 0; head < task.num_kv_heads; ++head) {
       const int64_t offset = first_offset + head * head_size;
       pack_keys<Math, T>(tiles, current->keys, offset, num_keys, next_keys);
@@ -169,13 +172,14 @@ void attend_packed(const AttentionArgs& args,
   }
 }
 
+// `expanded`: room for a tile of a cache in FP8, null for other caches.
 template <typename Math, typename T>
-void attend(const AttentionArgs& args, const AttentionTask& task) {
+void attend_task(const AttentionArgs& args, const AttentionTask& task, ExpandedTile<T>* expanded) {
   constexpr int kWidth = Math::Simd::kWidth;
   AttentionTiles<Math> tiles;
   tiles.head_dim = args.head_dim;
   tiles.padded_dim = (args.head_dim + kWidth - 1) / kWidth * kWidth;
-  tiles.token_size = args.num_kv_heads * args.head_dim * static_cast<int64_t>(sizeof(T));
+  tiles.token_size = args.num_kv_heads * args.head_dim * cache_element_size<T>(args);
   tiles.sliding_window = args.sliding_window;
   tiles.scale = args.scale * kAttentionLog2E;
   memset(tiles.zeros, 0, sizeof(tiles.zeros));
@@ -183,10 +187,20 @@ void attend(const AttentionArgs& args, const AttentionTask& task) {
   const int64_t num_rows = task.num_queries * (args.num_heads / args.num_kv_heads);
   const int64_t key_end = tiles.positions[num_rows - 1] + 1;
   const AttentionSpan keys = {key_end - task.num_keys, key_end};
-  if (!attend_directly<Math, T>(args, task, num_rows, keys, tiles)) {
-    attend_packed<Math, T>(args, task, num_rows, keys, tiles);
+  if (!attend_directly<Math, T>(args, task, num_rows, keys, tiles, expanded)) {
+    attend_packed<Math, T>(args, task, num_rows, keys, tiles, expanded);
   }
   finish_rows<Math, T>(args, task, tiles);
+}
+
+template <typename Math, typename T>
+void attend(const AttentionArgs& args, const AttentionTask& task) {
+  if (args.float8_cache) {
+    ExpandedTile<T> expanded;
+    attend_task<Math, T>(args, task, &expanded);
+  } else {
+    attend_task<Math, T>(args, task, nullptr);
+  }
 }
 
 // Products in float32 of operands expanded from any element type.

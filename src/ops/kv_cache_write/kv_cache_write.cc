@@ -5,7 +5,10 @@
 
 #include "ops/kv_cache_write/kv_cache_write_kernels.h"
 #include "ops/kv_cache_write/kv_cache_write_variants.h"
+#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/dispatch.h"
+#include "tensor/float8.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {
@@ -14,29 +17,40 @@ namespace {
 // Enough copying to be worth a parallel region.
 constexpr int64_t kTaskSize = 64 << 10;  // bytes
 
-KvCacheWriteArgs::Source source_of(const Tensor& x, const Tensor& cache) {
+KvCacheWriteArgs::Source source_of(const Tensor& x, const Tensor& cache, float scale) {
   const int64_t element_size = dtype_size(x.dtype());
-  return {x.raw_data(), x.stride(0) * element_size, x.stride(1) * element_size, cache.raw_data()};
+  return {x.raw_data(),
+          x.stride(0) * element_size,
+          x.stride(1) * element_size,
+          cache.raw_data(),
+          scale};
 }
 
 KvCacheWriteArgs checked_args(const Tensor& k,
                               const Tensor& v,
                               const Tensor& slot_mapping,
                               const Tensor& k_cache,
-                              const Tensor& v_cache) {
+                              const Tensor& v_cache,
+                              float k_scale,
+                              float v_scale) {
+  const bool float8_cache = k_cache.dtype() == DType::kFloat8E4M3;
+  const DType cache_dtype = float8_cache ? k_cache.dtype() : k.dtype();
+  CHECK((float8_cache || (k_scale == 1.0f && v_scale == 1.0f)));
   TensorCheck("kv_cache_write")
       .tensor("k", k, {"T", "NKV", "D"}, k.dtype())
       .tensor("v", v, {"T", "NKV", "D"}, k.dtype())
       .contiguous("slot_mapping", slot_mapping, {"T"}, DType::kInt32)
-      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, k.dtype())
-      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, k.dtype());
+      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
+      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype);
   return {
-      .sources = {source_of(k, k_cache), source_of(v, v_cache)},
+      .sources = {source_of(k, k_cache, k_scale), source_of(v, v_cache, v_scale)},
       .slots = static_cast<const int32_t*>(slot_mapping.raw_data()),
       .num_tokens = k.size(0),
       .num_slots = k_cache.size(0) * k_cache.size(1),
       .num_heads = k.size(1),
       .head_size = k.size(2) * dtype_size(k.dtype()),
+      .element = element_of(k.dtype()),
+      .float8_cache = float8_cache,
   };
 }
 
@@ -56,6 +70,29 @@ void copy_token(const KvCacheWriteArgs& args,
   }
 }
 
+// One head's row; k and v are few beside what a step multiplies.
+template <typename T>
+void quantise_row(const T* from, int64_t size, float scale, Float8E4M3* to) {
+  for (int64_t i = 0; i < size; ++i) to[i] = from_float<Float8E4M3>(to_float(from[i]) / scale);
+}
+
+void quantise_token(const KvCacheWriteArgs& args,
+                    const KvCacheWriteArgs::Source& source,
+                    int64_t token,
+                    int64_t slot) {
+  dispatch_float(static_cast<DType>(args.element), [&]<typename T>(TypeTag<T>) {
+    const int64_t head_dim = args.head_size / static_cast<int64_t>(sizeof(T));
+    const char* from = static_cast<const char*>(source.data) + token * source.token_stride;
+    Float8E4M3* to = static_cast<Float8E4M3*>(source.cache) + slot * args.num_heads * head_dim;
+    for (int64_t head = 0; head < args.num_heads; ++head) {
+      quantise_row(reinterpret_cast<const T*>(from + head * source.head_stride),
+                   head_dim,
+                   source.scale,
+                   to + head * head_dim);
+    }
+  });
+}
+
 void kv_cache_write_reference(const Stream& stream, const KvCacheWriteArgs& args) {
   const int64_t token_size = 2 * args.num_heads * args.head_size;
   const int64_t grain = std::max<int64_t>(1, kTaskSize / std::max<int64_t>(1, token_size));
@@ -66,7 +103,11 @@ void kv_cache_write_reference(const Stream& stream, const KvCacheWriteArgs& args
       CHECK(slot >= 0);
       CHECK(slot < args.num_slots);
       for (const KvCacheWriteArgs::Source& source : args.sources) {
-        copy_token(args, source, t, slot);
+        if (args.float8_cache) {
+          quantise_token(args, source, t, slot);
+        } else {
+          copy_token(args, source, t, slot);
+        }
       }
     }
   });
@@ -77,11 +118,16 @@ void on_queue(const Stream& stream, const KvCacheWriteArgs& args) {
   if (args.num_tokens > 0) kernel(args, stream.queue().handle());
 }
 
+template <bool kFloat8>
+bool has_cache(const KvCacheWriteArgs& args) {
+  return args.float8_cache == kFloat8;
+}
+
 using Launch = void(const Stream&, const KvCacheWriteArgs&);
 
 constexpr Variant<KvCacheWriteArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cuda", CpuIsa::kScalar, nullptr, on_queue<kv_cache_write_cuda>, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, has_cache<false>, on_queue<kv_cache_write_cuda>, DeviceType::kCuda},
 #endif
     {"reference", CpuIsa::kScalar, nullptr, kv_cache_write_reference},
 };
@@ -93,8 +139,11 @@ void kv_cache_write(const Stream& stream,
                     const Tensor& v,
                     const Tensor& slot_mapping,
                     const Tensor& k_cache,
-                    const Tensor& v_cache) {
-  const KvCacheWriteArgs args = checked_args(k, v, slot_mapping, k_cache, v_cache);
+                    const Tensor& v_cache,
+                    float k_scale,
+                    float v_scale) {
+  const KvCacheWriteArgs args =
+      checked_args(k, v, slot_mapping, k_cache, v_cache, k_scale, v_scale);
   if (stream.is_dry_run()) return;
   pick_variant("kv_cache_write", kVariants, stream.device().type, args).launch(stream, args);
 }
@@ -105,8 +154,11 @@ bool kv_cache_write_by(std::string_view variant_name,
                        const Tensor& v,
                        const Tensor& slot_mapping,
                        const Tensor& k_cache,
-                       const Tensor& v_cache) {
-  const KvCacheWriteArgs args = checked_args(k, v, slot_mapping, k_cache, v_cache);
+                       const Tensor& v_cache,
+                       float k_scale,
+                       float v_scale) {
+  const KvCacheWriteArgs args =
+      checked_args(k, v, slot_mapping, k_cache, v_cache, k_scale, v_scale);
   const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
   variant->launch(stream, args);

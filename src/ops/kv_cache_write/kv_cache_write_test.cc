@@ -2,11 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "ops/kv_cache_write/kv_cache_write_variants.h"
 #include "ops/test_tensors.h"
-#include "tensor/numeric.h"
+#include "tensor/float8.h"
 
 namespace atom::ops {
 namespace {
@@ -63,6 +64,43 @@ TEST(KvCacheWrite, EveryVariantStoresEachTokenInItsSlotAndNothingElse) {
   for (const char* variant : kAllVariants) {
     SCOPED_TRACE(variant);
     check_slots(variant);
+  }
+}
+
+TEST(KvCacheWrite, QuantisesForACacheInFloat8) {
+  ThreadPool pool(2);
+  const int64_t num_heads = 4, head_dim = 8, num_tokens = 3;
+  const Tensor kv = Tensor::zeros({num_tokens, 2 * num_heads, head_dim}, DType::kBFloat16);
+  for (int64_t i = 0; i < kv.num_elements(); ++i) {
+    const float value = value_of(i) * (i % 2 == 0 ? 0.37f : -11.0f);
+    kv.data<BFloat16>()[i] = from_float<BFloat16>(value);
+  }
+  const Tensor slots = Tensor::zeros({num_tokens}, DType::kInt32);
+  const int32_t slot_of[] = {5, -1, 0};
+  std::copy_n(slot_of, num_tokens, slots.data<int32_t>());
+  const Tensor k_cache = Tensor::zeros({2, 4, num_heads, head_dim}, DType::kFloat8E4M3);
+  const Tensor v_cache = Tensor::zeros({2, 4, num_heads, head_dim}, DType::kFloat8E4M3);
+  const float k_scale = 0.75f, v_scale = 3.0f;
+  kv_cache_write(Stream(&pool),
+                 kv.narrow(1, 0, num_heads),
+                 kv.narrow(1, num_heads, num_heads),
+                 slots,
+                 k_cache,
+                 v_cache,
+                 k_scale,
+                 v_scale);
+  const int64_t token_size = num_heads * head_dim;
+  for (int64_t slot = 0; slot < 8; ++slot) {
+    const int64_t token = slot == 5 ? 0 : slot == 0 ? 2 : -1;
+    for (int64_t i = 0; i < token_size; ++i) {
+      const BFloat16* row = kv.data<BFloat16>() + token * 2 * token_size;
+      const float k = token < 0 ? 0.0f : to_float(row[i]);
+      const float v = token < 0 ? 0.0f : to_float(row[token_size + i]);
+      ASSERT_EQ(k_cache.data<Float8E4M3>()[slot * token_size + i].bits,
+                from_float<Float8E4M3>(k / k_scale).bits);
+      ASSERT_EQ(v_cache.data<Float8E4M3>()[slot * token_size + i].bits,
+                from_float<Float8E4M3>(v / v_scale).bits);
+    }
   }
 }
 

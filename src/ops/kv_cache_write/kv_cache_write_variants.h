@@ -15,6 +15,8 @@ bool kv_cache_write_by(std::string_view variant,
                        const Tensor& v,
                        const Tensor& slot_mapping,
                        const Tensor& k_cache,
-                       const Tensor& v_cache);
+                       const Tensor& v_cache,
+                       float k_scale = 1.0f,
+                       float v_scale = 1.0f);
 
 }  // namespace atom::ops

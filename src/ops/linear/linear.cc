@@ -3,6 +3,7 @@
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_variants.h"
 #include "ops/simd/element_of.h"
+#include "tensor/dispatch.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {
@@ -10,32 +11,45 @@ namespace {
 
 using linear_kernels::KernelTable;
 
-const KernelTable& for_dtype(DType dtype,
-                             const KernelTable& bfloat16,
-                             const KernelTable& float16,
-                             const KernelTable& float32) {
-  if (dtype == DType::kBFloat16) return bfloat16;
-  return dtype == DType::kFloat16 ? float16 : float32;
+using linear_kernels::Float8Tables;
+
+// Of one instruction set.
+struct Tables {
+  const KernelTable& bfloat16;
+  const KernelTable& float16;
+  const KernelTable& float32;
+  const Float8Tables& float8;
+};
+
+const KernelTable& table_for(const Tables& tables, const LinearCall& call) {
+  const bool float8_weight = call.weight.dtype() == DType::kFloat8E4M3;
+  const Float8Tables& float8 = tables.float8;
+  switch (call.x.dtype()) {
+    case DType::kFloat8E4M3:
+      return call.y.dtype() == DType::kFloat16 ? float8.to_float16 : float8.to_bfloat16;
+    case DType::kBFloat16:
+      return float8_weight ? float8.bfloat16 : tables.bfloat16;
+    case DType::kFloat16:
+      return float8_weight ? float8.float16 : tables.float16;
+    default:
+      return float8_weight ? float8.float32 : tables.float32;
+  }
 }
 
 void launch_avx512(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  linear_panels(for_dtype(call.weight.dtype(),
-                          linear_kernels::kAvx512BFloat16,
-                          linear_kernels::kAvx512Float16,
-                          linear_kernels::kAvx512Float32),
-                stream,
-                call,
-                scratch);
+  static constexpr Tables kTables = {linear_kernels::kAvx512BFloat16,
+                                     linear_kernels::kAvx512Float16,
+                                     linear_kernels::kAvx512Float32,
+                                     linear_kernels::kAvx512Float8};
+  linear_panels(table_for(kTables, call), stream, call, scratch);
 }
 
 void launch_avx2(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  linear_panels(for_dtype(call.weight.dtype(),
-                          linear_kernels::kAvx2BFloat16,
-                          linear_kernels::kAvx2Float16,
-                          linear_kernels::kAvx2Float32),
-                stream,
-                call,
-                scratch);
+  static constexpr Tables kTables = {linear_kernels::kAvx2BFloat16,
+                                     linear_kernels::kAvx2Float16,
+                                     linear_kernels::kAvx2Float32,
+                                     linear_kernels::kAvx2Float8};
+  linear_panels(table_for(kTables, call), stream, call, scratch);
 }
 
 template <void (*kernel)(const LinearCudaArgs&, void* queue)>
@@ -58,6 +72,11 @@ void on_queue(const Stream& stream, const LinearCall& call, Workspace&) {
          stream.queue().handle());
 }
 
+template <DType kUnsupported>
+bool is_plain(const LinearCall& call) {
+  return call.weight.dtype() != kUnsupported;
+}
+
 bool in_panels(const LinearCall& call) {
   return call.weight.layout == WeightLayout::kPanels;
 }
@@ -65,7 +84,11 @@ bool in_panels(const LinearCall& call) {
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
     {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda},
-    {"cuda", CpuIsa::kScalar, nullptr, on_queue<linear_cuda>, DeviceType::kCuda},
+    {"cuda",
+     CpuIsa::kScalar,
+     is_plain<DType::kFloat8E4M3>,
+     on_queue<linear_cuda>,
+     DeviceType::kCuda},
     // Not measured on a card yet: runs only when it is forced.
     {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda},
 #endif
@@ -73,6 +96,30 @@ constexpr LinearVariant kVariants[] = {
     {"avx2", CpuIsa::kAvx2, in_panels, launch_avx2},
     {"reference", CpuIsa::kScalar, nullptr, linear_reference},
 };
+
+// One scale for all, or one each.
+void check_scales(TensorCheck& check, const char* name, const Tensor& scales, const char* size) {
+  check.contiguous(name, scales, {scales.num_elements() == 1 ? "1" : size}, DType::kFloat32);
+}
+
+// `dtype`: of the bias, and of y; either may be float32 as well.
+void run(const Stream& stream, const LinearCall& call, DType dtype, Workspace& scratch) {
+  const LinearWeight& weight = call.weight;
+  const auto dtype_or_float32 = [dtype](const Tensor& tensor) {
+    return tensor.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype;
+  };
+  TensorCheck check("linear");
+  check.tensor("x", call.x, {"T", "K"}, call.x.dtype());
+  check.tensor("y", call.y, {"T", "N"}, dtype_or_float32(call.y));
+  CHECK(check.size("K") == weight.in_features);
+  CHECK(check.size("N") == weight.out_features);
+  if (call.bias.defined()) check.tensor("bias", call.bias, {"N"}, dtype_or_float32(call.bias));
+  if (call.x_scales.defined()) check_scales(check, "x_scales", call.x_scales, "T");
+  if (weight.scales.defined()) check_scales(check, "weight.scales", weight.scales, "N");
+  if (call.x.size(0) == 0) return;
+  const auto& variant = pick_variant("linear", kVariants, stream.device().type, call);
+  variant.launch(stream, call, scratch);
+}
 
 }  // namespace
 
@@ -86,18 +133,27 @@ void linear(const Stream& stream,
             const Tensor& bias,
             const Tensor& y,
             Workspace& scratch) {
-  TensorCheck check("linear");
-  check.tensor("x", x, {"T", "K"}, weight.dtype());
-  check.tensor("y", y, {"T", "N"}, y.dtype() == DType::kFloat32 ? y.dtype() : x.dtype());
-  CHECK(check.size("K") == weight.in_features);
-  CHECK(check.size("N") == weight.out_features);
-  if (bias.defined()) {
-    check.tensor("bias", bias, {"N"}, bias.dtype() == DType::kFloat32 ? bias.dtype() : x.dtype());
+  if (weight.dtype() == DType::kFloat8E4M3) {
+    dispatch_float(x.dtype(), [](auto) {});
+  } else {
+    CHECK(x.dtype() == weight.dtype());
+    CHECK(!weight.scales.defined());
   }
-  const LinearCall call{x, weight, bias, y};
-  if (x.size(0) == 0) return;
-  const auto& variant = pick_variant("linear", kVariants, stream.device().type, call);
-  variant.launch(stream, call, scratch);
+  run(stream, {x, weight, bias, y}, x.dtype(), scratch);
+}
+
+void linear(const Stream& stream,
+            const Tensor& x,
+            const Tensor& x_scales,
+            const LinearWeight& weight,
+            const Tensor& bias,
+            const Tensor& y,
+            Workspace& scratch) {
+  CHECK((x.dtype() == DType::kFloat8E4M3));
+  CHECK((weight.dtype() == DType::kFloat8E4M3));
+  CHECK(x_scales.defined());
+  dispatch_float(y.dtype(), [](auto) {});
+  run(stream, {x, weight, bias, y, x_scales}, y.dtype(), scratch);
 }
 
 }  // namespace atom::ops

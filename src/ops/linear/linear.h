@@ -7,6 +7,11 @@
 // avx512 variant in bfloat16 follows vdpbf16ps, which flushes denormal factors and sums to zero. On
 // a GPU, where weights stay row-major, sums are float32 too, in an order that a variant may choose
 // by the shape.
+//
+// A weight in FP8 (E4M3) stays packed as bytes and is expanded in registers. Its values, and those
+// of activations in FP8, are exact in the arithmetic of every variant; their scales multiply the
+// finished sum:
+//   y[t, n] = (sum_k x[t, k] W[n, k]) * weight.scales[n] * x_scales[t] + bias[n]
 #pragma once
 
 #include <cstdint>
@@ -19,7 +24,7 @@ namespace atom::ops {
 
 enum class WeightLayout {
   kRowMajor,  // [N, K]
-  // [ceil(N / 64), K, 64], and in bfloat16 [ceil(N / 64), ceil(K / 2), 64, 2]; zero padded.
+  // [ceil(N / 64), K, 64], and in bfloat16 and FP8 [ceil(N / 64), ceil(K / 2), 64, 2]; zero padded.
   kPanels,
 };
 
@@ -29,6 +34,7 @@ struct LinearWeight {
   int64_t out_features = 0;  // N
   int64_t in_features = 0;   // K
   WeightLayout layout = WeightLayout::kRowMajor;
+  Tensor scales;  // FP8 only: [N] or [1] float32, by which rows are multiplied; undefined: by 1
 
   DType dtype() const { return data.dtype(); }
 };
@@ -42,8 +48,8 @@ int64_t packed_size(int64_t out_features,
                     DType dtype,
                     WeightLayout layout = preferred_weight_layout());
 
-// A weight on the CPU whose rows are still to be given by pack_rows, all of them. float32, float16
-// or bfloat16.
+// A weight on the CPU whose rows are still to be given by pack_rows, all of them. float32, float16,
+// bfloat16, or FP8 without codes of NaN.
 LinearWeight make_linear_weight(int64_t out_features,
                                 int64_t in_features,
                                 DType dtype,
@@ -68,10 +74,19 @@ LinearWeight pack_linear_weight(const Stream& stream,
                                 WeightLayout layout = preferred_weight_layout());
 
 void linear(const Stream& stream,
-            const Tensor& x,  // [T, K] weight.dtype(), row stride allowed
+            const Tensor& x,  // [T, K] weight.dtype(), with FP8 any float; row stride allowed
             const LinearWeight& weight,
-            const Tensor& bias,  // [N] weight.dtype() or float32; may be undefined
+            const Tensor& bias,  // [N] x.dtype() or float32; may be undefined
             const Tensor& y,     // [T, N] x.dtype() or float32, row stride allowed
+            Workspace& scratch);
+
+// The same with both factors in FP8.
+void linear(const Stream& stream,
+            const Tensor& x,         // [T, K] FP8, row stride allowed
+            const Tensor& x_scales,  // [T] or [1] float32
+            const LinearWeight& weight,
+            const Tensor& bias,  // [N] y.dtype() or float32; may be undefined
+            const Tensor& y,     // [T, N] float32, float16 or bfloat16, row stride allowed
             Workspace& scratch);
 
 // out[t] = row ids[t] of the weight: the lookup of an embedding tied to the output projection.

@@ -20,6 +20,19 @@ struct BFloat16Step {
   }
 };
 
+// 2^-8 of the values: float16 has the code's bits in it. The codes of NaN become +-480.
+struct Float8Step {
+  static constexpr int kValues = 2;
+  static constexpr int64_t kWeightVectorSize = 16;
+  template <int kHalf>
+  static inline __m256 load(const char* weight) {
+    __m128i pair = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weight));
+    if (kHalf == 0) pair = _mm_slli_epi16(pair, 8);
+    const __m128i half = _mm_and_si128(_mm_srai_epi16(pair, 1), _mm_set1_epi16(-0x4080));
+    return _mm256_cvtph_ps(half);
+  }
+};
+
 struct Float16Step {
   static constexpr int kValues = 1;
   static constexpr int64_t kWeightVectorSize = 16;
@@ -149,6 +162,14 @@ struct ReadFloat16 {
   static inline float read(uint16_t value) { return _cvtsh_ss(value); }
 };
 
+struct ReadFloat8 {
+  using Stored = uint8_t;
+  static inline float read(uint8_t code) {
+    if ((code & 0x7f) == 0x7f) return __builtin_nanf("");
+    return 256.0f * _cvtsh_ss(static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7f) << 7));
+  }
+};
+
 struct ReadFloat32 {
   using Stored = float;
   static inline float read(float value) { return value; }
@@ -244,5 +265,27 @@ const KernelTable kAvx2Float32 = {kPanelColumns / 8 * Float32Step::kWeightVector
                                   multiply<Float32Step>,
                                   store_rows<StoreFloat32>,
                                   store_rows<StoreFloat32>};
+
+namespace {
+
+template <typename Read, typename Store>
+constexpr KernelTable float8_table() {
+  return {kPanelColumns / 8 * Float8Step::kWeightVectorSize,
+          8,
+          1,
+          pack_x<Read, 2>,
+          multiply<Float8Step>,
+          store_rows<StoreFloat32>,
+          store_rows<Store>,
+          256.0f};
+}
+
+}  // namespace
+
+const Float8Tables kAvx2Float8 = {float8_table<ReadBFloat16, StoreBFloat16>(),
+                                  float8_table<ReadFloat16, StoreFloat16>(),
+                                  float8_table<ReadFloat32, StoreFloat32>(),
+                                  float8_table<ReadFloat8, StoreBFloat16>(),
+                                  float8_table<ReadFloat8, StoreFloat16>()};
 
 }  // namespace atom::ops::linear_kernels

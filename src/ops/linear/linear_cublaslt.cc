@@ -191,7 +191,8 @@ bool is_aligned(const void* data, int64_t stride, DType dtype) {
 
 bool fits_cublaslt(const LinearCall& call) {
   const LinearWeight& weight = call.weight;
-  return cublaslt().ok() && weight.layout == WeightLayout::kRowMajor &&
+  return cublaslt().ok() && weight.dtype() != DType::kFloat8E4M3 &&
+         weight.layout == WeightLayout::kRowMajor &&
          is_aligned(weight.data.raw_data(), weight.in_features, weight.dtype()) &&
          is_aligned(call.x.raw_data(), call.x.stride(0), call.x.dtype()) &&
          is_aligned(call.y.raw_data(), call.y.stride(0), call.y.dtype()) &&

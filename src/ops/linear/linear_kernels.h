@@ -1,6 +1,6 @@
 // Inner kernels of linear over one panel of 64 output columns, one table per instruction set and
 // weight dtype. Plain declarations: the files that define them are compiled for one instruction
-// set. A step is what the packed weight advances by: two k in bfloat16, one k otherwise.
+// set. A step is what the packed weight advances by: two k in bfloat16 and FP8, one k otherwise.
 #pragma once
 
 #include <cstdint>
@@ -40,16 +40,31 @@ struct KernelTable {
   // y[r][c] = sums[r][c] + bias[c] for c < columns, rounded once; bias may be null.
   void (*store_float)(
       const float* sums, int rows, int columns, const float* bias, void* y, int64_t row_stride);
-  // The same into the weight's dtype.
+  // The same into the other dtype that y may have.
   void (*store)(
       const float* sums, int rows, int columns, const float* bias, void* y, int64_t row_stride);
+
+  // What multiply()'s sums are still to be multiplied by: a power of 2.
+  float unit = 1.0f;
+};
+
+// Of weights in FP8, by the dtype of x: also that of y, unless y is float32.
+struct Float8Tables {
+  KernelTable bfloat16;
+  KernelTable float16;
+  KernelTable float32;
+  // x in FP8, y in this dtype or float32.
+  KernelTable to_bfloat16;
+  KernelTable to_float16;
 };
 
 extern const KernelTable kAvx512BFloat16;
 extern const KernelTable kAvx512Float16;
 extern const KernelTable kAvx512Float32;
+extern const Float8Tables kAvx512Float8;
 extern const KernelTable kAvx2BFloat16;
 extern const KernelTable kAvx2Float16;
 extern const KernelTable kAvx2Float32;
+extern const Float8Tables kAvx2Float8;
 
 }  // namespace atom::ops::linear_kernels

@@ -130,6 +130,33 @@ const float* panel_bias(const Tensor& bias, int64_t panel, int columns, float* o
   return out;
 }
 
+// Value `index` of one for all or one each.
+float scale_at(const Tensor& scales, int64_t index) {
+  return scales.data<float>()[scales.num_elements() == 1 ? 0 : index];
+}
+
+// Sums of rows from `row_begin` on and columns from `column` on, by all that scales them.
+void scale_sums(const Plan& plan,
+                int64_t row_begin,
+                int64_t num_rows,
+                int64_t column,
+                int columns,
+                float* sums) {
+  const Tensor& x_scales = plan.call.x_scales;
+  const Tensor& weight_scales = plan.call.weight.scales;
+  float column_scales[kPanelColumns];
+  std::fill_n(column_scales, kPanelColumns, plan.kernels.unit);
+  if (weight_scales.defined()) {
+    for (int c = 0; c < columns; ++c) column_scales[c] *= scale_at(weight_scales, column + c);
+  }
+  for (int64_t r = 0; r < num_rows; ++r, sums += kPanelColumns) {
+    for (int c = 0; c < kPanelColumns; ++c) sums[c] *= column_scales[c];
+    if (!x_scales.defined()) continue;
+    const float x_scale = scale_at(x_scales, row_begin + r);
+    for (int c = 0; c < kPanelColumns; ++c) sums[c] *= x_scale;
+  }
+}
+
 void run_unit(const Plan& plan, int64_t unit) {
   alignas(64) float sums[kMaxBlockRows * kPanelColumns];
   const int64_t panel = unit / plan.blocks.parts;
@@ -143,6 +170,9 @@ void run_unit(const Plan& plan, int64_t unit) {
   const int columns =
       static_cast<int>(std::min<int64_t>(kPanelColumns, plan.call.weight.out_features - column));
   const int64_t element_size = dtype_size(y.dtype());
+  if (plan.call.weight.dtype() == DType::kFloat8E4M3) {
+    scale_sums(plan, row_begin, row_end - row_begin, column, columns, sums);
+  }
   float bias[kPanelColumns];
   plan.store(sums,
              static_cast<int>(row_end - row_begin),

@@ -43,7 +43,8 @@ bool on_hopper() {
 bool streams(const LinearCall& call) {
   static const bool hopper = on_hopper();
   return hopper && call.weight.layout == WeightLayout::kRowMajor &&
-         call.weight.dtype() != DType::kFloat32 && supports_linear_stream_sm90(stream_params(call));
+         call.weight.dtype() != DType::kFloat32 && call.weight.dtype() != DType::kFloat8E4M3 &&
+         supports_linear_stream_sm90(stream_params(call));
 }
 
 }  // namespace

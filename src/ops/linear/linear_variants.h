@@ -15,6 +15,7 @@ struct LinearCall {
   const LinearWeight& weight;
   const Tensor& bias;
   const Tensor& y;
+  Tensor x_scales = {};  // undefined unless x is in FP8
 };
 
 using LinearLaunch = void(const Stream&, const LinearCall&, Workspace&);

@@ -21,7 +21,12 @@ int64_t ceil_div(int64_t value, int64_t divisor) {
 
 // Values of k in one step of a panel: vdpbf16ps takes pairs.
 int64_t step_size_of(DType dtype) {
-  return dtype == DType::kBFloat16 ? 2 : 1;
+  return dtype == DType::kBFloat16 || dtype == DType::kFloat8E4M3 ? 2 : 1;
+}
+
+// Whether a step of one column is 2 bytes; else it is 4.
+bool has_short_steps(DType dtype) {
+  return step_size_of(dtype) * dtype_size(dtype) == 2;
 }
 
 Shape data_shape(int64_t out_features, int64_t in_features, DType dtype, WeightLayout layout) {
@@ -49,7 +54,7 @@ inline void store_columns(__m128i values, uint32_t* panel, int64_t unit, int64_t
   _mm_stream_si128(reinterpret_cast<__m128i*>(panel + unit * kPanelColumns + column), values);
 }
 
-// In float16 the unit is two steps.
+// In float16 and FP8 the unit is two steps.
 inline void store_columns(__m128i values, uint16_t* panel, int64_t unit, int64_t column) {
   const __m128i by_step =
       _mm_shuffle_epi8(values, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
@@ -94,7 +99,8 @@ int64_t fill_sixteen_columns(const char* rows,
 }
 
 // Writes columns of one panel in units of a step of one column: bfloat16 pairs and float32 values
-// are both 4 bytes, float16 values 2. `column_begin` and `num_rows` stay inside the panel.
+// are both 4 bytes, float16 values and FP8 pairs 2. `column_begin` and `num_rows` stay inside the
+// panel.
 template <typename Unit>
 void fill_panel(const char* rows,
                 int64_t row_stride,
@@ -195,7 +201,7 @@ LinearWeight linear_weight_meta(int64_t out_features,
                                 DType dtype,
                                 WeightLayout layout) {
   const Shape shape = data_shape(out_features, in_features, dtype, layout);
-  return {Tensor::meta(shape, dtype), out_features, in_features, layout};
+  return {Tensor::meta(shape, dtype), out_features, in_features, layout, Tensor()};
 }
 
 LinearWeight make_linear_weight(int64_t out_features,
@@ -219,7 +225,7 @@ void pack_rows(const Stream& stream,
   if (stream.is_dry_run() || rows.num_elements() == 0) return;
   if (weight.layout == WeightLayout::kRowMajor) {
     copy_convert(rows, weight.data.narrow(0, first_row, rows.size(0)));
-  } else if (weight.dtype() == DType::kFloat16) {
+  } else if (has_short_steps(weight.dtype())) {
     pack_into_panels<uint16_t>(stream, rows, first_row, weight);
   } else {
     pack_into_panels<uint32_t>(stream, rows, first_row, weight);
@@ -261,7 +267,7 @@ void gather_rows(const Stream& stream,
       const WeightRow at = weight_row(weight, id);
       const char* from = data + at.begin * element_size;
       char* to = static_cast<char*>(out.raw_data()) + t * out.stride(0) * element_size;
-      if (weight.dtype() == DType::kFloat16) {
+      if (has_short_steps(weight.dtype())) {
         read_column<uint16_t>(from, row_size, to);
       } else {
         read_column<uint32_t>(from, row_size, to);

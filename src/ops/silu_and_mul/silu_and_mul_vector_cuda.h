@@ -1,7 +1,7 @@
 // The gated activation on a GPU, alone and with an FP8 result.
 //
 // The FP8 result is that of ops::silu_and_mul, rounded to the type of gate_up, then quantised with
-// a given scale or with each row's own, as ops/rms_norm/rms_norm_cuda.h says.
+// a given scale or with each row's own, as ops/rms_norm/rms_norm_vector_cuda.h says.
 #pragma once
 
 #include <cstdint>

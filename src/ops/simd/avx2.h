@@ -21,6 +21,7 @@ struct Avx2 {
   static Float mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
   static Float div(Float a, Float b) { return _mm256_div_ps(a, b); }
   static Float max(Float a, Float b) { return _mm256_max_ps(a, b); }
+  static Float absolute(Float a) { return _mm256_andnot_ps(set(-0.0f), a); }
   static Float fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
   static float sum(Float a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -40,12 +41,18 @@ struct Avx2 {
   static Float load(const Float16Bits* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  static Float load(const Float8Bits* p) {
+    return from_float8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
   static void store(float* p, Float a) { _mm256_storeu_ps(p, a); }
   static void store(BFloat16Bits* p, Float a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_bfloat16(a));
   }
   static void store(Float16Bits* p, Float a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_float16(a));
+  }
+  static void store(Float8Bits* p, Float a) {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), to_float8(a));
   }
 
   // The first n < kWidth elements; the rest of the register is zero.
@@ -148,6 +155,36 @@ struct Avx2 {
     const __m256i upper = _mm256_srli_epi32(rounded_bfloat16(a), 16);
     const __m256i packed = _mm256_packus_epi32(upper, upper);
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+  }
+  // As float16 a code is 2^-8 of its value, subnormal or not; the codes of NaN are numbers there.
+  static Float from_float8(__m128i codes) {
+    const __m128i wide = _mm_slli_epi16(_mm_cvtepu8_epi16(codes), 8);
+    const __m128i half = _mm_and_si128(_mm_srai_epi16(wide, 1), _mm_set1_epi16(-0x4080));
+    const Float value = _mm256_mul_ps(_mm256_cvtph_ps(half), set(256.0f));
+    const __m128i magnitude = _mm_and_si128(codes, _mm_set1_epi8(0x7f));
+    const __m128i nan = _mm_cmpeq_epi8(magnitude, _mm_set1_epi8(0x7f));
+    return _mm256_or_ps(value, _mm256_castsi256_ps(_mm256_cvtepi8_epi32(nan)));
+  }
+  // To nearest even, saturating; what from_float<Float8E4M3> computes (tensor/float8.h).
+  static __m128i to_float8(Float a) {
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i limited = _mm256_castps_si256(_mm256_min_ps(absolute(a), set(448.0f)));
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(limited, 20), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(limited, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7ffff - (120 << 23))));
+    const __m256i normal = _mm256_srli_epi32(rounded, 20);
+    const __m256i steps =
+        _mm256_and_si256(_mm256_castps_si256(add(_mm256_castsi256_ps(limited), set(0x1p14f))),
+                         _mm256_set1_epi32(0xff));
+    const __m256i subnormal =
+        _mm256_castps_si256(_mm256_cmp_ps(_mm256_castsi256_ps(limited), set(0x1p-6f), _CMP_LT_OQ));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    __m256i code = _mm256_blendv_epi8(normal, steps, subnormal);
+    code = _mm256_blendv_epi8(code, _mm256_set1_epi32(0x7f), nan);
+    code = _mm256_or_si256(code, _mm256_slli_epi32(_mm256_srli_epi32(bits, 31), 7));
+    const __m128i words =
+        _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
+    return _mm_packus_epi16(words, words);
   }
   static __m128i to_float16(Float a) {
     return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

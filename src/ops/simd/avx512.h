@@ -29,6 +29,7 @@ struct Avx512 {
   static Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float div(Float a, Float b) { return _mm512_div_ps(a, b); }
   static Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
+  static Float absolute(Float a) { return _mm512_abs_ps(a); }
   static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
   static float sum(Float a) { return _mm512_reduce_add_ps(a); }
   static float largest(Float a) { return _mm512_reduce_max_ps(a); }
@@ -40,12 +41,18 @@ struct Avx512 {
   static Float load(const Float16Bits* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  static Float load(const Float8Bits* p) {
+    return from_float8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static void store(float* p, Float a) { _mm512_storeu_ps(p, a); }
   static void store(BFloat16Bits* p, Float a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(a));
   }
   static void store(Float16Bits* p, Float a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_float16(a));
+  }
+  static void store(Float8Bits* p, Float a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_float8(a));
   }
 
   // The first n < kWidth elements; the rest of the register is zero.
@@ -56,12 +63,18 @@ struct Avx512 {
   static Float load(const Float16Bits* p, int64_t n) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p));
   }
+  static Float load(const Float8Bits* p, int64_t n) {
+    return from_float8(_mm_maskz_loadu_epi8(first(n), p));
+  }
   static void store(float* p, int64_t n, Float a) { _mm512_mask_storeu_ps(p, first(n), a); }
   static void store(BFloat16Bits* p, int64_t n, Float a) {
     _mm256_mask_storeu_epi16(p, first(n), (__m256i)_mm512_cvtneps_pbh(a));
   }
   static void store(Float16Bits* p, int64_t n, Float a) {
     _mm256_mask_storeu_epi16(p, first(n), to_float16(a));
+  }
+  static void store(Float8Bits* p, int64_t n, Float a) {
+    _mm_mask_storeu_epi8(p, first(n), to_float8(a));
   }
 
   // To the nearest T and back.
@@ -137,6 +150,33 @@ struct Avx512 {
  private:
   static Float from_bfloat16(__m256i bits) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  // As float16 a code is 2^-8 of its value, subnormal or not; the codes of NaN are numbers there.
+  static Float from_float8(__m128i codes) {
+    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+    const __m256i half = _mm256_and_si256(_mm256_srai_epi16(wide, 1), _mm256_set1_epi16(-0x4080));
+    const Float value = _mm512_mul_ps(_mm512_cvtph_ps(half), set(256.0f));
+    const __m128i magnitude = _mm_and_si128(codes, _mm_set1_epi8(0x7f));
+    const __mmask16 nan = _mm_cmpeq_epi8_mask(magnitude, _mm_set1_epi8(0x7f));
+    return _mm512_mask_mov_ps(value, nan, set(__builtin_nanf("")));
+  }
+  // To nearest even, saturating; what from_float<Float8E4M3> computes (tensor/float8.h).
+  static __m128i to_float8(Float a) {
+    const __m512i bits = _mm512_castps_si512(a);
+    const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+    const Float limited = _mm512_min_ps(_mm512_castsi512_ps(magnitude), set(448.0f));
+    const __m512i limited_bits = _mm512_castps_si512(limited);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(limited_bits, 20), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(
+        limited_bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7ffff - (120 << 23))));
+    __m512i code = _mm512_srli_epi32(rounded, 20);
+    const __mmask16 subnormal = _mm512_cmp_ps_mask(limited, set(0x1p-6f), _CMP_LT_OQ);
+    const __m512i steps = _mm512_castps_si512(add(limited, set(0x1p14f)));
+    code = _mm512_mask_and_epi32(code, subnormal, steps, _mm512_set1_epi32(0xff));
+    const __mmask16 nan = _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+    code = _mm512_mask_mov_epi32(code, nan, _mm512_set1_epi32(0x7f));
+    const __m512i sign = _mm512_slli_epi32(_mm512_srli_epi32(bits, 31), 7);
+    return _mm512_cvtepi32_epi8(_mm512_or_si512(code, sign));
   }
   static __m256i to_float16(Float a) {
     return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

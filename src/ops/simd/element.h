@@ -17,6 +17,11 @@ struct BFloat16Bits {
   uint16_t bits;
 };
 
+// E4M3, of tensors whose dtype a kernel knows by other means than Element.
+struct Float8Bits {
+  uint8_t bits;
+};
+
 template <typename T>
 struct ElementTag {
   using Type = T;

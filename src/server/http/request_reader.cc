@@ -21,7 +21,8 @@ using boost::beast::string_view;
 constexpr size_t kMaxHeaders = 100;
 // Room made at once for a body of a declared length; what is only promised costs no more.
 constexpr size_t kMaxInitialBody = 64 << 10;
-constexpr size_t kMaxTrailer = 8 << 10;
+// Bytes of a chunk's size line, or of the last chunk with its trailer.
+constexpr size_t kMaxFraming = 8 << 10;
 
 constexpr RequestError kBadLineEnd{400, "The request contains a line that does not end in CRLF."};
 constexpr RequestError kHeadTooLarge{431, "The request line and headers are too large."};
@@ -225,14 +226,16 @@ size_t RequestReader::feed_head(std::string_view bytes) {
   }
 
   const size_t old_size = pending_.size();
-  // Beyond this many bytes a head that has not ended is too large.
+  // Beyond this many bytes a head that has not ended is too large, whatever they are: what is said
+  // must not depend on how many of them came at once.
   const size_t room = limits_.max_header_size - old_size;
   size_t end;  // in `bytes`
   std::string_view head;
   if (old_size == 0) {
-    const size_t found = bytes.find("\r\n\r\n");
-    end = found == bytes.npos ? bytes.npos : found + 4;
-    head = bytes.substr(0, end);
+    const std::string_view bounded = bytes.substr(0, room);
+    const size_t found = bounded.find("\r\n\r\n");
+    end = found == bounded.npos ? bytes.npos : found + 4;
+    head = bounded.substr(0, end);
   } else {
     pending_.append(bytes.substr(0, room));
     const size_t found = pending_.find("\r\n\r\n", old_size < 3 ? 0 : old_size - 3);
@@ -248,7 +251,6 @@ size_t RequestReader::feed_head(std::string_view bytes) {
     if (old_size == 0) pending_ = bytes;
     return skipped + bytes.size();
   }
-  if (head.size() > limits_.max_header_size) return fail(kHeadTooLarge), skipped;
   parse_head(head);
   pending_ = {};
   return skipped + end;
@@ -280,16 +282,20 @@ size_t RequestReader::feed_body(std::string_view bytes) {
     input = pending_;
   }
   size_t consumed = 0;
-  error_code ec;
   while (!parser_->is_done() && consumed < input.size()) {
-    const std::string_view rest = input.substr(consumed);
+    // The parser sees no more than it may keep waiting for: what is refused then does not depend
+    // on how many bytes came at once.
+    const std::string_view rest = input.substr(consumed, kMaxFraming);
+    error_code ec;
     const size_t used = parser_->put(boost::asio::buffer(rest.data(), rest.size()), ec);
     consumed += used;
-    if (ec || used == 0) break;
-  }
-  if (ec && ec != http::error::need_more) {
-    fail(parser_->error().status != 0 ? parser_->error() : explain(ec));
-    return bytes.size();
+    if (ec == http::error::need_more) ec = {};
+    if (!ec && used == 0 && rest.size() == kMaxFraming) ec = http::error::bad_chunk;
+    if (ec) {
+      fail(parser_->error().status != 0 ? parser_->error() : explain(ec));
+      return bytes.size();
+    }
+    if (used == 0) break;
   }
   if (parser_->is_done()) {
     state_ = State::kComplete;
@@ -297,10 +303,6 @@ size_t RequestReader::feed_body(std::string_view bytes) {
     CHECK(consumed >= old_size);
     pending_ = {};
     return consumed - old_size;
-  }
-  if (input.size() - consumed > kMaxTrailer) {
-    fail({400, "The chunked body is malformed."});
-    return bytes.size();
   }
   std::string rest(input.substr(consumed));
   pending_ = std::move(rest);

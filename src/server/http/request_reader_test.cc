@@ -203,6 +203,8 @@ TEST(RequestReader, RefusesBadChunks) {
       {"1f4\r\n" + std::string(500, 'a') + "\r\n1f5\r\n", 413},
       {"1;" + std::string(10000, 'x'), 400},
       {"0\r\nX: " + std::string(10000, 'x'), 400},
+      {"1;" + std::string(10000, 'x') + "\r\na\r\n0\r\n\r\n", 400},
+      {"0\r\nX: " + std::string(10000, 'x') + "\r\n\r\n", 400},
       {"0\r\nno colon\r\n\r\n", 400},
   };
   for (const auto& c : cases) EXPECT_EQ(read_in_pieces(head + c.body).status, c.status) << c.body;
@@ -217,6 +219,10 @@ TEST(RequestReader, LimitsHeaders) {
   EXPECT_EQ(read_in_pieces(padded(4097)).status, 431);
   EXPECT_EQ(read_in_pieces(padded(9000)).status, 431);
   EXPECT_EQ(read_in_pieces("GET /" + std::string(5000, 'a')).status, 431);
+  // Which of two faults is named depends on where they stand, not on how the bytes come.
+  EXPECT_EQ(read_in_pieces("GET /" + std::string(5000, 'a') + "\n\r\n\r\n").status, 431);
+  EXPECT_EQ(read_in_pieces("GET /\n" + std::string(5000, 'a')).status, 400);
+  EXPECT_EQ(read_in_pieces("GET /\n" + std::string(5000, 'a') + "\r\n\r\n").status, 400);
 
   std::string many = line;
   for (int i = 0; i < 99; ++i) many += "A: b\r\n";

@@ -71,11 +71,10 @@ ChatCompletionFormat::ChatCompletionFormat(const std::string& id,
       head_(answer_head(id, "chat.completion", created, model)),
       prompt_token_ids_(std::move(prompt_token_ids)),
       tokenizer_(tokenizer) {
-  const bool with_tools = request_.tool_choice != ToolChoice::kNone;
-  const OrderedJson* tools = with_tools ? request_.tools.get() : nullptr;
   if (prompt_text.size() > kPromptTail) prompt_text.remove_prefix(prompt_text.size() - kPromptTail);
   for (int32_t i = 0; i < request_.sampling.n; ++i) {
-    choices_.emplace_back().parser = output_format.make_parser(prompt_text, tools, id_seed + i);
+    choices_.emplace_back().parser =
+        output_format.make_parser(prompt_text, request_.usable_tools(), id_seed + i);
   }
 }
 

@@ -30,7 +30,8 @@ void chat_completions(ServerContext* context, const ExchangePtr& exchange) {
 
   const OutputFormat& output_format = context->chat->output_format();
   plan.sampling = request.sampling;
-  if (output_format.needs_special_tokens()) plan.sampling.skip_special_tokens = false;
+  plan.sampling.kept_special_token_ids =
+      context->chat->kept_special_token_ids(request.usable_tools() != nullptr);
   plan.stream = request.stream;
   plan.stream_options = request.stream_options;
   plan.prompts.push_back(prompt->token_ids);

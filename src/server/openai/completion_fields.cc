@@ -1,3 +1,4 @@
+#include "server/openai/field_rows.h"
 #include "server/openai/request_kinds.h"
 #include "server/openai/request_tables.h"
 
@@ -32,20 +33,10 @@ const FieldTable& response_format_table() {
 
 const FieldTable& completion_table() {
   static const FieldTable table([] {
+    using Target = CompletionFields;
     std::vector<FieldSpec> fields;
-#define FIELD(name, kind, member, description)    \
-  fields.push_back(bound_field<CompletionFields>( \
-      name, kind, [](auto& target) -> auto& { return (target.member); }, description));
-#define REQUIRED_FIELD(name, kind, member, description) \
-  FIELD(name, kind, member, description)                \
-  fields.back().is_required = true;
-#define UNSUPPORTED(name, neutral, reason) \
-  fields.push_back(unsupported_field(name, neutral, reason));
 #include "server/openai/completion_fields.def"
 #include "server/openai/generation_fields.def"
-#undef FIELD
-#undef REQUIRED_FIELD
-#undef UNSUPPORTED
     return fields;
   }());
   return table;

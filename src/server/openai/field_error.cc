@@ -41,7 +41,7 @@ std::string show(const OrderedJson& value) {
     case OrderedJson::value_t::array:
       return fmt::format("a list of {}", value.size());
     case OrderedJson::value_t::object:
-      return "an object";
+      return fmt::format("an object of {}", value.size());
     default:
       return value.dump();
   }

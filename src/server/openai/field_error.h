@@ -30,7 +30,8 @@ inline constexpr char kInvalidValue[] = "invalid_value";
 inline constexpr char kUnsupportedField[] = "unsupported_field";
 inline constexpr char kConflictingFields[] = "conflicting_fields";
 
-// "5", "'abc'", "a list of 3", ...: a value as a message shows it, short and printable.
+// "5", "'abc'", "a list of 3", "an object of 2", ...: a value as a message shows it, short and
+// printable.
 std::string show(const OrderedJson& value);
 
 // All fill `error` and return false, for the callers to return.

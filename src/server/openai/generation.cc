@@ -1,7 +1,6 @@
 #include "server/openai/generation.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "server/openai/api_error.h"
@@ -10,10 +9,6 @@ namespace atom::server {
 namespace {
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 template <typename T>
 void append_from(const std::vector<T>& from, size_t begin, std::vector<T>* to) {
@@ -91,12 +86,12 @@ Status Generation::submit_all() {
 void Generation::on_output(size_t prompt,
                            const RequestOutput& output,
                            const RequestUpdate& update) {
-  observe(prompt, output, update);
   bool all_finished = false;
   bool is_too_slow = false;
   Status failure;
   {
     const std::lock_guard lock(mutex_);
+    observe(prompt, output, update);
     if (!output.status.ok() && failure_.ok()) failure_ = failure = output.status;
     if (stream_ && !cancelled_) {
       collect_news(prompt, output, update);
@@ -146,12 +141,9 @@ void Generation::collect_news(size_t prompt,
 void Generation::observe(size_t prompt, const RequestOutput& output, const RequestUpdate& update) {
   if (update.token_ids.empty()) return;
   const size_t index = prompt * sampling_.n + update.index;
-  const double time = now();
-  double& last = choices_[index].last_token_time;  // of the engine's output thread only
-  const double previous = std::exchange(last, time);
+  const double previous = std::exchange(choices_[index].last_token_time, update.time);
   const auto num_tokens = static_cast<int32_t>(update.token_ids.size());
-  context_->metrics.observe_tokens(num_tokens, previous > 0 ? time - previous : kNoGap);
-  const std::lock_guard lock(mutex_);
+  context_->metrics.observe_tokens(num_tokens, previous > 0 ? update.time - previous : kNoGap);
   if (!prompt_computed_[prompt]) {
     prompt_computed_[prompt] = true;
     context_->metrics.observe_first_token(output.metrics.time_to_first_token(),

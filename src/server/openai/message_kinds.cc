@@ -5,8 +5,8 @@
 namespace atom::server {
 namespace {
 
-constexpr size_t kMaxParts = 4096;
-constexpr size_t kMaxToolCalls = 1024;
+constexpr size_t kMaxParts = 256;
+constexpr size_t kMaxToolCalls = 128;
 constexpr size_t kMaxNameLength = 256;
 constexpr char kTextOnly[] = "this model takes text only";
 
@@ -77,7 +77,7 @@ struct ContentKind {
   bool allows_refusal = false;
 
   ListKind<PartKind> parts() const { return {{allows_refusal}, "text parts", 1, kMaxParts}; }
-  std::string expected() const { return "a string or a list of text parts"; }
+  std::string expected() const { return fmt::format("a string or {}", parts().expected()); }
   bool read(OrderedJson& value, const FieldPath& path, InPlace*, ApiError* error) const {
     if (value.is_string()) return true;
     if (!value.is_array()) return fail_type(error, path, value, expected());
@@ -237,6 +237,10 @@ void describe_list_of(const char* component,
 
 }  // namespace
 
+std::string MessagesKind::expected() const {
+  return fmt::format("a list of 1 to {} messages", kMaxMessages);
+}
+
 bool MessagesKind::read(OrderedJson& value,
                         const FieldPath& path,
                         SharedJson* out,
@@ -251,6 +255,10 @@ bool MessagesKind::read(OrderedJson& value,
 
 void MessagesKind::describe(const OpenApiOptions&, OrderedJson* schema) const {
   describe_list_of("ChatMessage", 1, kMaxMessages, schema);
+}
+
+std::string ToolsKind::expected() const {
+  return fmt::format("a list of 0 to {} tools", kMaxTools);
 }
 
 bool ToolsKind::read(OrderedJson& value,

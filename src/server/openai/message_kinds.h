@@ -10,9 +10,9 @@ namespace atom::server {
 
 struct MessagesKind {
   using Value = SharedJson;
-  static constexpr size_t kMaxMessages = 16384;
+  static constexpr size_t kMaxMessages = 2048;
 
-  std::string expected() const { return "a list of at least one message"; }
+  std::string expected() const;
   bool read(OrderedJson& value, const FieldPath& path, SharedJson* out, ApiError* error) const;
   void describe(const OpenApiOptions& options, OrderedJson* schema) const;
 };
@@ -20,9 +20,9 @@ struct MessagesKind {
 // An empty list is null, no tools.
 struct ToolsKind {
   using Value = SharedJson;
-  static constexpr size_t kMaxTools = 1024;
+  static constexpr size_t kMaxTools = 256;
 
-  std::string expected() const { return "a list of tools"; }
+  std::string expected() const;
   bool read(OrderedJson& value, const FieldPath& path, SharedJson* out, ApiError* error) const;
   void describe(const OpenApiOptions& options, OrderedJson* schema) const;
 };

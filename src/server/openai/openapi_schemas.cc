@@ -114,13 +114,9 @@ const std::string_view kAnswerSchemas = R"json({
   "type": "object",
   "required": ["content"],
   "properties": {"content": {"type": ["array", "null"], "items": {
-    "type": "object",
-    "required": ["token", "logprob", "bytes", "top_logprobs"],
+    "allOf": [{"$ref": "#/components/schemas/TokenLogprob"}],
+    "required": ["top_logprobs"],
     "properties": {
-      "token": {"type": "string"},
-      "logprob": {"type": "number"},
-      "bytes": {"type": ["array", "null"],
-                "items": {"type": "integer", "minimum": 0, "maximum": 255}},
       "top_logprobs": {"type": "array", "items": {"$ref": "#/components/schemas/TokenLogprob"}}
     }
   }}}

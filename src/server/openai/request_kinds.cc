@@ -265,6 +265,10 @@ void TemplateArgumentsKind::describe(const OpenApiOptions&, OrderedJson* schema)
   (*schema)["propertyNames"]["not"]["enum"] = kReservedArguments;
 }
 
+std::string DocumentsKind::expected() const {
+  return fmt::format("a list of 0 to {} objects", kMaxDocuments);
+}
+
 bool DocumentsKind::read(OrderedJson& value,
                          const FieldPath& path,
                          SharedJson* out,

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/sampling_params.h"
 #include "server/openai/field_kinds.h"
 
 namespace atom::server {
@@ -24,7 +25,7 @@ struct PromptKind {
 struct StopKind {
   using Value = std::vector<std::string>;
   // Bounds of SamplingParams in characters, of which each is at most four bytes.
-  static constexpr size_t kMaxStops = 64;
+  static constexpr size_t kMaxStops = SamplingParams::kMaxStopStrings;
   static constexpr size_t kMaxLength = 1024;
 
   std::string expected() const;
@@ -35,7 +36,7 @@ struct StopKind {
 // {"<token id>": bias}
 struct LogitBiasKind {
   using Value = std::vector<std::pair<int32_t, float>>;
-  static constexpr size_t kMaxEntries = 4096;
+  static constexpr size_t kMaxEntries = SamplingParams::kMaxLogitBias;
 
   std::string expected() const;
   bool read(OrderedJson& value, const FieldPath& path, Value* out, ApiError* error) const;
@@ -74,9 +75,9 @@ struct TemplateArgumentsKind {
 
 struct DocumentsKind {
   using Value = SharedJson;
-  static constexpr size_t kMaxDocuments = 4096;
+  static constexpr size_t kMaxDocuments = 256;
 
-  std::string expected() const { return "a list of objects"; }
+  std::string expected() const;
   bool read(OrderedJson& value, const FieldPath& path, SharedJson* out, ApiError* error) const;
   void describe(const OpenApiOptions& options, OrderedJson* schema) const;
 };

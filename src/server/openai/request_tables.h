@@ -44,7 +44,6 @@ const FieldTable& detokenize_table();       // of DetokenizeRequest
 inline constexpr int32_t kDefaultCompletionTokens = 16;
 
 // Parts of the two generation tables.
-inline constexpr size_t kMaxStopTokenIds = 1024;  // as SamplingParams
 const FieldTable& stream_options_table();
 const FieldTable& response_format_table();
 

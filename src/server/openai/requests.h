@@ -67,6 +67,11 @@ struct ChatCompletionRequest : GenerationRequest {
   std::string chat_template;        // instead of the model's; empty: the model's
   SharedJson chat_template_kwargs;  // object, reasoning_effort included; null: none
   SharedJson documents;             // array of objects; null: none
+
+  // What the template shows and the parser takes calls of; null: none.
+  const OrderedJson* usable_tools() const {
+    return tool_choice == ToolChoice::kNone ? nullptr : tools.get();
+  }
 };
 
 struct TokenizeRequest {

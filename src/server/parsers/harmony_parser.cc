@@ -16,18 +16,20 @@ constexpr std::string_view kFunctions = "functions.";
 // Headers are a few words; text this long without <|message|> is none.
 constexpr size_t kMaxHeaderSize = 1024;
 
-enum Kind { kStart, kChannel, kConstrain, kMessage, kStop, kDropped };
+enum Kind { kStart, kChannel, kConstrain, kMessage, kStop };
+
+std::vector<MarkerSet::Marker> make_markers() {
+  return {{std::string(kStartMarker), kStart},
+          {std::string(kChannelMarker), kChannel},
+          {std::string(kConstrainMarker), kConstrain},
+          {"<|message|>", kMessage},
+          {"<|end|>", kStop},
+          {"<|call|>", kStop},
+          {"<|return|>", kStop}};
+}
 
 const MarkerSet& markers() {
-  static const MarkerSet set({{std::string(kStartMarker), kStart},
-                              {std::string(kChannelMarker), kChannel},
-                              {std::string(kConstrainMarker), kConstrain},
-                              {"<|message|>", kMessage},
-                              {"<|end|>", kStop},
-                              {"<|call|>", kStop},
-                              {"<|return|>", kStop},
-                              {"<|endoftext|>", kDropped},
-                              {"<|startoftext|>", kDropped}});
+  static const MarkerSet set(make_markers());
   return set;
 }
 
@@ -65,6 +67,12 @@ Header parse_header(std::string_view text) {
 }
 
 }  // namespace
+
+std::vector<std::string> HarmonyParser::marker_tokens() {
+  std::vector<std::string> tokens;
+  for (MarkerSet::Marker& marker : make_markers()) tokens.push_back(std::move(marker.text));
+  return tokens;
+}
 
 HarmonyParser::HarmonyParser(std::string_view prompt_tail, const Options& options)
     : options_(options), out_({.id_seed = options.id_seed}) {

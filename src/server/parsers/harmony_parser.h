@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/parsers/arguments_reader.h"
 #include "server/parsers/delta_writer.h"
@@ -21,6 +22,8 @@ class HarmonyParser : public OutputParser {
     bool with_reasoning = true;  // otherwise analysis is content
     uint64_t id_seed = 0;
   };
+  static std::vector<std::string> marker_tokens();
+
   // `prompt_tail`: from the last <|start|> in it on, it is the beginning of the first message.
   HarmonyParser(std::string_view prompt_tail, const Options& options);
 

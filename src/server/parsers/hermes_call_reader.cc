@@ -19,7 +19,7 @@ void HermesCallReader::start(std::string_view marker) {
   begin_section();
   undecided_ = marker;
   state_ = State::kObject;
-  object_.emplace();
+  begin_object();
 }
 
 size_t HermesCallReader::read(std::string_view text, bool final, DeltaWriter& out) {
@@ -45,26 +45,6 @@ size_t HermesCallReader::read(std::string_view text, bool final, DeltaWriter& ou
   return used;
 }
 
-size_t HermesCallReader::read_object(std::string_view text, DeltaWriter& out) {
-  const size_t used = object_->read(text, out);
-  if (object_->begun()) undecided_.clear();
-  switch (object_->status()) {
-    case CallObjectReader::Status::kOpen:
-      break;
-    case CallObjectReader::Status::kDone:
-      state_ = State::kAfterObject;
-      break;
-    case CallObjectReader::Status::kRejected:
-      undecided_ += object_->undecided();
-      reject();
-      break;
-    case CallObjectReader::Status::kBroken:
-      state_ = State::kVerbatim;
-      break;
-  }
-  return used;
-}
-
 size_t HermesCallReader::read_after_object(std::string_view text, bool final) {
   const MarkerSet::Match match = markers().find(text, false);
   if (match.position == 0) {
@@ -78,7 +58,7 @@ size_t HermesCallReader::read_after_object(std::string_view text, bool final) {
   if (used == match.position) return used;
   if (text[used] == '{') {
     state_ = State::kObject;
-    object_.emplace();
+    begin_object();
   } else {
     leave_early();
   }
@@ -91,16 +71,6 @@ size_t HermesCallReader::read_verbatim(std::string_view text, bool final, DeltaW
   if (match.kind == MarkerSet::kNone) return match.position;
   done();
   return match.kind == kEndMarker ? match.position + match.size : match.position;
-}
-
-void HermesCallReader::finish(DeltaWriter&) {
-  if (status() != Status::kReading) return;
-  if (state_ == State::kObject && !object_->begun()) {
-    undecided_ += object_->undecided();
-    reject();
-  } else {
-    done();
-  }
 }
 
 }  // namespace atom::server

@@ -2,10 +2,11 @@
 
 namespace atom::server {
 
-void LlamaCallReader::start(std::string_view) {
+void LlamaCallReader::start(std::string_view marker) {
   begin_section();
+  undecided_ = marker;
   state_ = State::kObject;
-  object_.emplace(/*needs_arguments=*/true);
+  begin_object(/*needs_arguments=*/true);
 }
 
 size_t LlamaCallReader::read(std::string_view text, bool, DeltaWriter& out) {
@@ -28,26 +29,6 @@ size_t LlamaCallReader::read(std::string_view text, bool, DeltaWriter& out) {
   return used;
 }
 
-size_t LlamaCallReader::read_object(std::string_view text, DeltaWriter& out) {
-  const size_t used = object_->read(text, out);
-  if (object_->begun()) undecided_.clear();
-  switch (object_->status()) {
-    case CallObjectReader::Status::kOpen:
-      break;
-    case CallObjectReader::Status::kDone:
-      state_ = State::kAfterObject;
-      break;
-    case CallObjectReader::Status::kRejected:
-      undecided_ += object_->undecided();
-      reject();
-      break;
-    case CallObjectReader::Status::kBroken:
-      state_ = State::kVerbatim;
-      break;
-  }
-  return used;
-}
-
 // Another object, after at most one separator; undecided_ is that and the space behind it.
 size_t LlamaCallReader::read_after_object(char c) {
   if (is_json_space(c) && undecided_.size() < kMaxNameSize) {
@@ -56,7 +37,7 @@ size_t LlamaCallReader::read_after_object(char c) {
   }
   if (c == '{') {
     state_ = State::kObject;
-    object_.emplace(/*needs_arguments=*/true);
+    begin_object(/*needs_arguments=*/true);
     return 0;
   }
   if ((c == ';' || c == ',') && undecided_.empty()) {
@@ -69,16 +50,6 @@ size_t LlamaCallReader::read_after_object(char c) {
     reject();
   }
   return 0;
-}
-
-void LlamaCallReader::finish(DeltaWriter&) {
-  if (status() != Status::kReading) return;
-  if (state_ == State::kObject && !object_->begun()) undecided_ += object_->undecided();
-  if (undecided_.empty()) {
-    done();
-  } else {
-    reject();
-  }
 }
 
 }  // namespace atom::server

@@ -11,8 +11,8 @@ enum Kind { kCallsMarker, kIdMarker, kArgumentsMarker };
 
 const MarkerSet& markers() {
   static const MarkerSet set({{std::string(MistralCallReader::kBegin), kCallsMarker},
-                              {"[CALL_ID]", kIdMarker},
-                              {"[ARGS]", kArgumentsMarker}});
+                              {std::string(MistralCallReader::kId), kIdMarker},
+                              {std::string(MistralCallReader::kArguments), kArgumentsMarker}});
   return set;
 }
 
@@ -85,7 +85,7 @@ size_t MistralCallReader::read_start(char c) {
   }
   if (c == '{') {
     state_ = State::kObject;
-    object_.emplace();
+    begin_object();
   } else if (is_name_byte(c)) {
     state_ = State::kName;
   } else {
@@ -97,7 +97,7 @@ size_t MistralCallReader::read_start(char c) {
 size_t MistralCallReader::read_array(char c) {
   if (c == '{') {
     state_ = State::kObject;
-    object_.emplace();
+    begin_object();
     return 0;
   }
   if (num_calls_ > 0) {
@@ -113,26 +113,14 @@ size_t MistralCallReader::read_array(char c) {
   return 1;
 }
 
-size_t MistralCallReader::read_object(std::string_view text, DeltaWriter& out) {
-  const size_t used = object_->read(text, out);
-  if (object_->begun()) undecided_.clear();
-  switch (object_->status()) {
-    case CallObjectReader::Status::kOpen:
-      break;
-    case CallObjectReader::Status::kDone:
-      ++num_calls_;
-      state_ = State::kArray;
-      if (!in_array_) done();
-      break;
-    case CallObjectReader::Status::kRejected:
-      undecided_ += object_->undecided();
-      reject();
-      break;
-    case CallObjectReader::Status::kBroken:
-      state_ = State::kVerbatim;
-      break;
+void MistralCallReader::end_object(bool is_whole) {
+  if (!is_whole) {
+    state_ = State::kVerbatim;
+    return;
   }
-  return used;
+  ++num_calls_;
+  state_ = State::kArray;
+  if (!in_array_) done();
 }
 
 // name[CALL_ID]id[ARGS], or the name and at once the arguments.
@@ -219,16 +207,6 @@ size_t MistralCallReader::read_verbatim(std::string_view text, bool final, Delta
   const size_t used = match.position + (match.kind == kCallsMarker ? 0 : match.size);
   out.arguments(text.substr(0, used));
   return used;
-}
-
-void MistralCallReader::finish(DeltaWriter&) {
-  if (status() != Status::kReading) return;
-  if (state_ == State::kObject && !object_->begun()) undecided_ += object_->undecided();
-  if (undecided_.empty()) {
-    done();
-  } else {
-    reject();
-  }
 }
 
 }  // namespace atom::server

@@ -2,20 +2,20 @@
 // [TOOL_CALLS]f[CALL_ID]id[ARGS]{...} with or without the id.
 #pragma once
 
-#include <optional>
+#include <string>
 
-#include "server/parsers/call_object_reader.h"
-#include "server/parsers/tool_call_reader.h"
+#include "server/parsers/object_call_reader.h"
 
 namespace atom::server {
 
-class MistralCallReader : public ToolCallReader {
+class MistralCallReader : public ObjectCallReader {
  public:
   static constexpr std::string_view kBegin = "[TOOL_CALLS]";
+  static constexpr std::string_view kId = "[CALL_ID]";
+  static constexpr std::string_view kArguments = "[ARGS]";
 
   void start(std::string_view marker) override;
   size_t read(std::string_view text, bool final, DeltaWriter& out) override;
-  void finish(DeltaWriter& out) override;
 
  private:
   enum class State : uint8_t {
@@ -32,7 +32,7 @@ class MistralCallReader : public ToolCallReader {
   size_t step(std::string_view text, bool final, DeltaWriter& out);
   size_t read_start(char c);
   size_t read_array(char c);
-  size_t read_object(std::string_view text, DeltaWriter& out);
+  void end_object(bool is_whole) override;
   size_t read_header(std::string_view text, bool final);
   size_t read_before_arguments(char c);
   size_t read_arguments(std::string_view text, DeltaWriter& out);
@@ -45,7 +45,6 @@ class MistralCallReader : public ToolCallReader {
   std::string name_;
   std::string id_;
   std::string arguments_;
-  std::optional<CallObjectReader> object_;
   ArgumentsReader arguments_reader_;
 };
 

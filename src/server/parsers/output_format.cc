@@ -47,75 +47,61 @@ Reader make_dsml_reader(Types types) {
   return std::make_unique<XmlCallReader>(dsml_syntax(), std::move(types));
 }
 
-Strings join(Strings a, const Strings& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 ToolSyntax section_tools(std::string_view name,
                          const SectionSyntax& syntax,
-                         Strings dropped,
                          Reader (*make_reader)(Types)) {
   return {.name = name,
           .begin_markers = {syntax.section_begin, syntax.call_begin},
           .end_markers = {syntax.section_end, syntax.call_end},
-          .dropped = std::move(dropped),
+          .other_markers = {syntax.separator},
           .make_reader = make_reader};
 }
 
-ToolSyntax xml_tools(std::string_view name,
-                     const XmlTags& tags,
-                     Strings dropped,
-                     Reader (*make_reader)(Types)) {
-  ToolSyntax tools = {.name = name,
-                      .begin_markers = tags.section_begin,
-                      .end_markers = tags.section_end,
-                      .dropped = std::move(dropped),
-                      .typed = true,
-                      .make_reader = make_reader};
+ToolSyntax xml_tools(std::string_view name, const XmlTags& tags, Reader (*make_reader)(Types)) {
+  ToolSyntax tools = {
+      .name = name,
+      .begin_markers = tags.section_begin,
+      .end_markers = tags.section_end,
+      .other_markers = {tags.key_begin, tags.key_end, tags.value_begin, tags.value_end},
+      .typed = true,
+      .make_reader = make_reader};
+  std::erase(tools.other_markers, "");
   if (!tags.call_begin.empty()) tools.begin_markers.push_back(tags.call_begin);
   if (!tags.call_end.empty()) tools.end_markers.push_back(tags.call_end);
   return tools;
 }
 
+// The token that its tags have in common.
+ToolSyntax dsml_tools() {
+  ToolSyntax tools = xml_tools("deepseek_v32", dsml_syntax().tags, make_dsml_reader);
+  tools.other_markers.emplace_back("｜DSML｜");
+  return tools;
+}
+
 std::vector<ToolSyntax> make_tool_syntaxes() {
-  const Strings chat_ml = {"<|im_start|>", "<|im_end|>", "<|endoftext|>"};
-  const Strings llama = {"<|begin_of_text|>",
-                         "<|end_of_text|>",
-                         "<|start_header_id|>",
-                         "<|end_header_id|>",
-                         "<|eot_id|>",
-                         "<|eom_id|>"};
-  const Strings deepseek = {
-      "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"};
-  const Strings glm = {
-      "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|endoftext|>"};
-  const Strings kimi = {
-      "<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"};
   return {
       {.name = "hermes",
        .begin_markers = {std::string(HermesCallReader::kBegin)},
        .end_markers = {std::string(HermesCallReader::kEnd)},
-       .dropped = join(chat_ml, llama),
        .make_reader = make_hermes_reader},
-      xml_tools("qwen3_coder", qwen_coder_syntax().tags, chat_ml, make_qwen_coder_reader),
-      xml_tools("glm45", glm_syntax().tags, glm, make_glm_reader),
-      section_tools("deepseek_v3", deepseek_section_syntax(), deepseek, make_deepseek_reader),
-      section_tools("deepseek_v31", deepseek_section_syntax(), deepseek, make_deepseek_reader),
-      xml_tools("deepseek_v32", dsml_syntax().tags, deepseek, make_dsml_reader),
+      xml_tools("qwen3_coder", qwen_coder_syntax().tags, make_qwen_coder_reader),
+      xml_tools("glm45", glm_syntax().tags, make_glm_reader),
+      section_tools("deepseek_v3", deepseek_section_syntax(), make_deepseek_reader),
+      section_tools("deepseek_v31", deepseek_section_syntax(), make_deepseek_reader),
+      dsml_tools(),
       {.name = "llama3_json",
        .begin_markers = {std::string(LlamaCallReader::kTag)},
        .end_markers = {},
-       .dropped = join(llama, {std::string(LlamaCallReader::kTag)}),
        .bare_object = true,
        .make_reader = make_llama_reader},
       {.name = "mistral",
        .begin_markers = {std::string(MistralCallReader::kBegin)},
        .end_markers = {},
-       .dropped = {},
+       .other_markers = {std::string(MistralCallReader::kId),
+                         std::string(MistralCallReader::kArguments)},
        .id_style = CallIdStyle::kMistral,
        .make_reader = make_mistral_reader},
-      section_tools("kimi_k2", kimi_section_syntax(), kimi, make_kimi_reader),
+      section_tools("kimi_k2", kimi_section_syntax(), make_kimi_reader),
   };
 }
 
@@ -223,8 +209,18 @@ class TaggedFormat : public OutputFormat {
       : name_(name), syntax_(tools, reasoning) {}
 
   std::string_view name() const override { return name_; }
-  bool needs_special_tokens() const override {
-    return syntax_.tools != nullptr || syntax_.reasoning == &kMistralThink;
+  std::vector<std::string> kept_special_tokens(bool with_tools) const override {
+    Strings kept;
+    if (syntax_.reasoning != nullptr) {
+      kept = {std::string(syntax_.reasoning->open), std::string(syntax_.reasoning->close)};
+    }
+    if (syntax_.tools == nullptr || !with_tools) return kept;
+    for (const Strings* markers : {&syntax_.tools->begin_markers,
+                                   &syntax_.tools->end_markers,
+                                   &syntax_.tools->other_markers}) {
+      kept.insert(kept.end(), markers->begin(), markers->end());
+    }
+    return kept;
   }
   std::unique_ptr<OutputParser> make_parser(std::string_view prompt_tail,
                                             const OrderedJson* tools,
@@ -243,7 +239,9 @@ class HarmonyFormat : public OutputFormat {
       : with_tools_(with_tools), with_reasoning_(with_reasoning) {}
 
   std::string_view name() const override { return kHarmony; }
-  bool needs_special_tokens() const override { return true; }
+  std::vector<std::string> kept_special_tokens(bool) const override {
+    return HarmonyParser::marker_tokens();
+  }
   std::unique_ptr<OutputParser> make_parser(std::string_view prompt_tail,
                                             const OrderedJson* tools,
                                             uint64_t id_seed) const override {
@@ -270,7 +268,7 @@ class PlainParser : public OutputParser {
 class PlainFormat : public OutputFormat {
  public:
   std::string_view name() const override { return "plain"; }
-  bool needs_special_tokens() const override { return false; }
+  std::vector<std::string> kept_special_tokens(bool) const override { return {}; }
   std::unique_ptr<OutputParser> make_parser(std::string_view,
                                             const OrderedJson*,
                                             uint64_t) const override {

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "server/parsers/output_parser.h"
+#include "server/parsers/parse_answer_test.h"
 
 namespace atom::server {
 namespace {
@@ -45,8 +48,47 @@ TEST(OutputFormat, Names) {
   EXPECT_EQ(name_of({"auto", "openai_gptoss"}), "harmony");
   EXPECT_EQ(name_of({"none", "none"}, "<tool_call><think>"), "plain");
   EXPECT_EQ(name_of({"none", "auto"}, "<tool_call><think>"), "think");
-  EXPECT_FALSE((*make_output_format({"none", "qwen3"}, ""))->needs_special_tokens());
-  EXPECT_TRUE((*make_output_format({"hermes", "none"}, ""))->needs_special_tokens());
+}
+
+TEST(OutputFormat, KeptSpecialTokens) {
+  using Tokens = std::set<std::string>;
+  const auto kept = [](const char* tools, const char* reasoning, bool with_tools) {
+    const auto format = format_named(tools, reasoning);
+    const std::vector<std::string> tokens = format->kept_special_tokens(with_tools);
+    return Tokens(tokens.begin(), tokens.end());
+  };
+  EXPECT_EQ(kept("none", "none", true), Tokens());
+  EXPECT_EQ(kept("none", "qwen3", true), (Tokens{"<think>", "</think>"}));
+  EXPECT_EQ(kept("hermes", "none", true), (Tokens{"<tool_call>", "</tool_call>"}));
+  EXPECT_EQ(kept("hermes", "qwen3", false), (Tokens{"<think>", "</think>"}));
+  EXPECT_EQ(kept("mistral", "mistral", true),
+            (Tokens{"[THINK]", "[/THINK]", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"}));
+  EXPECT_EQ(kept("llama3_json", "none", true), Tokens{"<|python_tag|>"});
+  EXPECT_EQ(kept("llama3_json", "none", false), Tokens());
+  EXPECT_EQ(kept("kimi_k2", "none", true),
+            (Tokens{"<|tool_calls_section_begin|>",
+                    "<|tool_calls_section_end|>",
+                    "<|tool_call_begin|>",
+                    "<|tool_call_argument_begin|>",
+                    "<|tool_call_end|>"}));
+  EXPECT_EQ(kept("glm45", "none", true),
+            (Tokens{"<tool_call>",
+                    "</tool_call>",
+                    "<arg_key>",
+                    "</arg_key>",
+                    "<arg_value>",
+                    "</arg_value>"}));
+  EXPECT_TRUE(kept("deepseek_v32", "none", true).contains("｜DSML｜"));
+  for (const bool with_tools : {false, true}) {
+    EXPECT_EQ(kept("openai", "openai_gptoss", with_tools),
+              (Tokens{"<|start|>",
+                      "<|channel|>",
+                      "<|constrain|>",
+                      "<|message|>",
+                      "<|end|>",
+                      "<|call|>",
+                      "<|return|>"}));
+  }
 }
 
 TEST(OutputFormat, Errors) {

@@ -50,8 +50,10 @@ class OutputFormat {
   virtual ~OutputFormat() = default;
 
   virtual std::string_view name() const = 0;  // "hermes", "deepseek_v3", "harmony", ...
-  // The family's markers are special tokens: the answer must be decoded with them.
-  virtual bool needs_special_tokens() const = 0;
+  // The special tokens that the parser of an answer must see: it reads them as its markers, and
+  // they do not come out as text unless what they mark does not parse. A request that skips special
+  // tokens skips all others. Texts that are no special tokens of the model may be among them.
+  virtual std::vector<std::string> kept_special_tokens(bool with_tools) const = 0;
   // `prompt_tail`: the end of the rendered prompt, which may have opened the reasoning. `tools`:
   // the request's tools, null without; without them nothing is taken for a tool call. `id_seed`
   // makes the ids of the calls.

@@ -87,7 +87,7 @@ TEST(OutputParser, Hermes) {
       {"Let me look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
        "\"Zürich\", \"days\": 2}}\n</tool_call>\n<tool_call>\n{\"name\": \"search\", "
        "\"arguments\": {\"query\": \"</tool_call> {}\\\"\", \"filters\": "
-       "[{\"a\": {\"b\": null}}]}}\n</tool_call><|im_end|>",
+       "[{\"a\": {\"b\": null}}]}}\n</tool_call>",
        "",
        "Let me look.",
        {{"get_weather", R"({"city": "Zürich", "days": 2})"},
@@ -176,7 +176,7 @@ TEST(OutputParser, WithoutTools) {
   const std::string object = R"({"name": "f", "parameters": {}})";
   Family("llama3_json", "none")
       .without_tools()
-      .check({"<|python_tag|>" + object + "<|eot_id|>", "", object});
+      .check({"<|python_tag|>" + object, "", "<|python_tag|>" + object});
   Family("openai", "openai_gptoss", "<|start|>assistant")
       .without_tools()
       .check({" to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "", "{}"});
@@ -279,7 +279,7 @@ TEST(OutputParser, Glm) {
        "<arg_value>Bern</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n"
        "</tool_call>\n<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>a \"b\" & <c>"
        "</arg_value>\n<arg_key>filters</arg_key>\n<arg_value>[{\"x\": null}]</arg_value>\n"
-       "</tool_call><|observation|>",
+       "</tool_call>",
        "so",
        "Let me look.",
        {{"get_weather", R"({"city": "Bern", "days": 2})"},
@@ -311,7 +311,7 @@ TEST(OutputParser, DeepSeek) {
       {"so\n</think>\n\nLook:\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>"
        "get_weather\n```json\n{\"city\": \"Zürich\"}\n```<｜tool▁call▁end｜>\n"
        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜>"
-       "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>",
+       "<｜tool▁calls▁end｜>",
        "so",
        "Look:",
        {{"get_weather", R"({"city": "Zürich"})"}, {"now", "{}"}}});
@@ -365,7 +365,7 @@ TEST(OutputParser, Dsml) {
        "<｜DSML｜parameter name=\"days\" string=\"false\">2</｜DSML｜parameter>\n"
        "</｜DSML｜invoke>\n<｜DSML｜invoke name=\"search\">\n<｜DSML｜parameter name=\"query\" "
        "string=\"false\">[1]</｜DSML｜parameter>\n<｜DSML｜parameter name=\"filters\">[]"
-       "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls><｜end▁of▁sentence｜>",
+       "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
        "so",
        "Look.",
        {{"get_weather", R"({"city": "\nZürich", "days": 2})"},
@@ -382,13 +382,13 @@ TEST(OutputParser, Dsml) {
 
 TEST(OutputParser, Llama) {
   const Family llama("llama3_json", "none");
-  llama.check({"{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Zürich\"}}<|eot_id|>",
+  llama.check({"{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Zürich\"}}",
                "",
                "",
                {{"get_weather", R"({"city": "Zürich"})"}}});
   llama.check(
       {"\n<|python_tag|>{\"type\": \"function\", \"name\": \"a\", \"parameters\": {}}; "
-       "{\"name\": \"b\", \"arguments\": {\"x\": 1}}<|eom_id|>",
+       "{\"name\": \"b\", \"arguments\": {\"x\": 1}}",
        "",
        "",
        {{"a", "{}"}, {"b", R"({"x": 1})"}}});
@@ -399,8 +399,9 @@ TEST(OutputParser, Llama) {
   // JSON that is no call, Python, text behind a call, braces in text.
   llama.check({" {\"name\": \"Bob\"}", "", " {\"name\": \"Bob\"}"});
   llama.check({"{\"name\": \"Bob\", \"age\": 3}\n", "", "{\"name\": \"Bob\", \"age\": 3}\n"});
-  llama.check(
-      {"<|python_tag|>brave_search.call(query=\"x\")", "", "brave_search.call(query=\"x\")"});
+  llama.check({"<|python_tag|>brave_search.call(query=\"x\")",
+               "",
+               "<|python_tag|>brave_search.call(query=\"x\")"});
   llama.check({"{\"name\": \"a\", \"parameters\": {}} ; b", "", "; b", {{"a", "{}"}}});
   llama.check({"see {\"name\": \"a\", \"parameters\": {}}",
                "",
@@ -442,8 +443,7 @@ TEST(OutputParser, Kimi) {
   const std::string text =
       "Look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
       "<|tool_call_argument_begin|>{\"city\": \"Bern\"}<|tool_call_end|><|tool_call_begin|>"
-      "functions.a.b:12<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"
-      "<|im_end|>";
+      "functions.a.b:12<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>";
   kimi.check({text, "", "Look.", {{"get_weather", R"({"city": "Bern"})"}, {"a.b", "{}"}}});
   const ParsedAnswer answer = kimi.parse(text);
   ASSERT_EQ(answer.calls.size(), 2);
@@ -504,6 +504,31 @@ TEST(OutputParser, Harmony) {
           {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b",
            "",
            "a\nb"});
+}
+
+// Tokens are skipped by their ids, before a parser sees text: what it sees was written out.
+TEST(OutputParser, QuotedSpecialTokensStay) {
+  const std::string quoted =
+      "ends with <|im_end|>, <|eot_id|>, <｜end▁of▁sentence｜>, </s>, <|user|> or <|endoftext|>";
+  for (const char* tools : {"hermes",
+                            "qwen3_coder",
+                            "glm45",
+                            "deepseek_v3",
+                            "deepseek_v31",
+                            "deepseek_v32",
+                            "llama3_json",
+                            "mistral",
+                            "kimi_k2"}) {
+    Family(tools, "qwen3").check({"<think>" + quoted + "</think>" + quoted, quoted, quoted});
+    Family(tools, "none").without_tools().check({quoted, "", quoted});
+  }
+  Family("openai", "openai_gptoss")
+      .check({"<|channel|>final<|message|>" + quoted + "<|return|>", "", quoted});
+  Family("hermes", "none")
+      .check({"<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call><|im_end|>",
+              "",
+              "<|im_end|>",
+              {{"f", "{}"}}});
 }
 
 TEST(OutputParser, LongHeadersAndSpaceAreBounded) {

@@ -23,12 +23,6 @@ const MarkerSet& markers_of(const SectionSyntax& syntax) {
   return &syntax == &kimi_section_syntax() ? kimi : deepseek;
 }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_json_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_json_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // functions.get_weather:0
 std::string_view name_in_id(std::string_view id) {
   constexpr std::string_view kPrefix = "functions.";
@@ -178,7 +172,7 @@ size_t SectionCallReader::read_header(std::string_view text) {
     undecided_.push_back(c);
   }
   if (match.position > 0 || match.kind == MarkerSet::kNone) return match.position;
-  name_ = std::string(trim(name_));
+  name_ = std::string(trim_json_space(name_));
   const std::string_view name = syntax_.name_is_id ? name_in_id(name_) : name_;
   if (match.kind != kSeparator || name.empty() ||
       std::any_of(name_.begin(), name_.end(), is_json_space)) {

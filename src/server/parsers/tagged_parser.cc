@@ -22,7 +22,6 @@ MarkerSet reasoning_markers(const ToolSyntax* tools, const ReasoningSyntax* reas
   std::vector<MarkerSet::Marker> markers;
   if (reasoning != nullptr) markers.push_back({std::string(reasoning->close), Kind::kClose});
   if (tools != nullptr && calls) add(tools->begin_markers, Kind::kToolBegin, &markers);
-  if (tools != nullptr) add(tools->dropped, Kind::kDropped, &markers);
   return MarkerSet(std::move(markers));
 }
 
@@ -36,7 +35,6 @@ MarkerSet after_call_markers(const ToolSyntax* tools, const ReasoningSyntax* rea
   if (tools != nullptr) {
     add(tools->begin_markers, Kind::kToolBegin, &markers);
     add(tools->end_markers, Kind::kToolEnd, &markers);
-    add(tools->dropped, Kind::kDropped, &markers);
   }
   return MarkerSet(std::move(markers));
 }

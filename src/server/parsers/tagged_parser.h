@@ -20,11 +20,9 @@ struct ToolSyntax {
   std::string_view name;
   std::vector<std::string> begin_markers;
   std::vector<std::string> end_markers;  // dropped when they come after what was read as the call
-  // Special tokens that are no text in this family. An answer's end is not in its text anyway, so
-  // none that could be text ("</s>") is here.
-  std::vector<std::string> dropped;
-  bool bare_object = false;  // an answer that begins with a brace may be a call
-  bool typed = false;        // the reader needs ToolTypes
+  std::vector<std::string> other_markers = {};  // read within calls
+  bool bare_object = false;                     // an answer that begins with a brace may be a call
+  bool typed = false;                           // the reader needs ToolTypes
   CallIdStyle id_style = CallIdStyle::kOpenAi;
   std::unique_ptr<ToolCallReader> (*make_reader)(std::shared_ptr<const ToolTypes> types);
 };
@@ -37,7 +35,7 @@ struct ReasoningSyntax {
 // The markers of one family in every situation; made once, const and thread-safe.
 class TaggedSyntax {
  public:
-  enum Kind { kOpen, kClose, kToolBegin, kToolEnd, kDropped };
+  enum Kind { kOpen, kClose, kToolBegin, kToolEnd };
 
   // Either may be null; both must outlive this.
   TaggedSyntax(const ToolSyntax* tools, const ReasoningSyntax* reasoning);

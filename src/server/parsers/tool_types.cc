@@ -208,9 +208,7 @@ JsonTypes ToolTypes::types_of(const std::string& function, const std::string& pa
 
 std::string json_of_text(std::string_view text, JsonTypes types) {
   if (types != kStringType) {
-    std::string_view trimmed = text;
-    while (!trimmed.empty() && is_json_space(trimmed.front())) trimmed.remove_prefix(1);
-    while (!trimmed.empty() && is_json_space(trimmed.back())) trimmed.remove_suffix(1);
+    const std::string_view trimmed = trim_json_space(text);
     if (const std::string_view word = word_as_json(trimmed, types); !word.empty()) {
       return std::string(word);
     }

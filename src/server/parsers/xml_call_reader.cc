@@ -61,12 +61,6 @@ MarkerSet header_markers(const XmlTags& tags) {
   return markers_of(tags, {kSectionBegin, kSectionEnd, kKeyBegin});
 }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_json_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_json_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // `string="true"` behind a parameter's name.
 JsonTypes types_in_attributes(std::string_view attributes, JsonTypes otherwise) {
   if (attributes.find("string=\"true\"") != std::string_view::npos) return kStringType;
@@ -224,7 +218,7 @@ bool XmlCallReader::take_header_byte(char c) {
       return false;
     }
   } else if (is_json_space(c)) {
-    name_ended_ = !trim(header_).empty();
+    name_ended_ = !trim_json_space(header_).empty();
   } else if (name_ended_ || !is_name_byte(c)) {
     return false;
   }
@@ -247,7 +241,7 @@ size_t XmlCallReader::read_header(std::string_view text, DeltaWriter& out) {
 
 size_t XmlCallReader::end_header(const MarkerSet::Match& match, DeltaWriter& out) {
   const bool complete = name_ended_ || !syntax_.tags.has_attributes;
-  name_ = trim(std::string_view(header_).substr(0, header_.find('"')));
+  name_ = trim_json_space(std::string_view(header_).substr(0, header_.find('"')));
   if (name_.empty() || !complete || match.kind == kSectionBegin) {
     reject();
     return 0;
@@ -347,7 +341,7 @@ void XmlCallReader::begin_value(DeltaWriter& out) {
   last_byte_ = '\n';
   const std::string_view header = header_;
   const size_t quote = syntax_.tags.has_attributes ? header.find('"') : header.size();
-  const std::string key(trim(header.substr(0, quote)));
+  const std::string key(trim_json_space(header.substr(0, quote)));
   JsonTypes types = types_->types_of(name_, key);
   if (quote < header.size()) types = types_in_attributes(header.substr(quote + 1), types);
   arguments_.begin_value(key, types, out);

@@ -1,0 +1,216 @@
+#include "layers/quant/fp8.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "layers/quant/make_weight.h"
+#include "layers/quant/pack_parameter.h"
+#include "ops/quant_fp8/quant_fp8.h"
+
+namespace atom {
+namespace {
+
+constexpr int64_t kCheckGrain = 64;  // rows
+
+// One scale for each row, placed like the rows of the weight.
+std::unique_ptr<Parameter> make_row_scales(const LinearPartition& partition) {
+  if (partition.is_packed()) {
+    return std::make_unique<Parameter>(DType::kFloat32, partition.out_slices, Shape{1});
+  }
+  const ParameterSlice& rows = partition.out_slices.front();
+  return std::make_unique<Parameter>(DType::kFloat32, Shape{rows.rows, 1}, 0, rows.part);
+}
+
+// One scale for each part.
+std::unique_ptr<Parameter> make_part_scales(const LinearPartition& partition) {
+  if (!partition.is_packed()) return std::make_unique<Parameter>(DType::kFloat32, Shape{1});
+  std::vector<ParameterSlice> slices;
+  for (const ParameterSlice& slice : partition.out_slices) slices.push_back({slice.id, 1, {}});
+  return std::make_unique<Parameter>(DType::kFloat32, std::move(slices), Shape{});
+}
+
+bool holds_nan(const Stream& stream, const Tensor& codes) {
+  std::atomic<bool> found = false;
+  const int64_t row_size = codes.size(1);
+  const auto* data = static_cast<const uint8_t*>(codes.raw_data());
+  stream.pool().parallel_for(codes.size(0), kCheckGrain, [&](int64_t begin, int64_t end) {
+    uint8_t any = 0;
+    for (int64_t i = begin * row_size; i < end * row_size; ++i) any |= (data[i] & 0x7f) == 0x7f;
+    if (any != 0) found = true;
+  });
+  return found;
+}
+
+bool all_positive(const Tensor& scales) {
+  const float* data = scales.data<float>();
+  return std::all_of(data, data + scales.num_elements(), [](float scale) {
+    return std::isfinite(scale) && scale > 0;
+  });
+}
+
+int64_t local_rows(const ParameterSlice& slice) {
+  return slice.rows / slice.part.world;
+}
+
+}  // namespace
+
+Fp8LinearMethod::Fp8LinearMethod(const BuildContext& build,
+                                 const QuantScheme& scheme,
+                                 const LinearPartition& partition)
+    : name_(build.module_name),
+      scheme_(scheme),
+      partition_(partition),
+      quantises_activations_(scheme.activations != QuantType::kNo &&
+                             build.emulate_quantized_activations),
+      weight_(make_weight(scheme.online ? build.dtype : DType::kFloat8E4M3, partition)) {
+  CHECK((scheme.weights == QuantType::kPerTensor || scheme.weights == QuantType::kPerToken));
+  register_parameter("weight", &weight_);
+  if (!scheme.online) {
+    weight_scale_ = scheme.weights == QuantType::kPerToken ? make_row_scales(partition)
+                                                           : make_part_scales(partition);
+    register_parameter("weight_scale", weight_scale_.get());
+  }
+  if (scheme.static_activations) {
+    input_scale_ = make_part_scales(partition);
+    register_parameter("input_scale", input_scale_.get());
+  }
+  make_parts();
+}
+
+// The parts as memory plans see them, without memory.
+void Fp8LinearMethod::make_parts() {
+  const bool apart = quantises_activations_ && scheme_.static_activations;
+  const bool one_scale = scheme_.weights == QuantType::kPerTensor && !partition_.is_packed();
+  int64_t row = 0;
+  for (const ParameterSlice& slice : partition_.out_slices) {
+    const int64_t rows = local_rows(slice);
+    if (apart || parts_.empty()) {
+      parts_.push_back({row, rows, {}, apart ? Tensor::meta({1}, DType::kFloat32) : Tensor()});
+    } else {
+      parts_.back().num_rows += rows;
+    }
+    row += rows;
+  }
+  for (Part& part : parts_) {
+    part.weight =
+        ops::linear_weight_meta(part.num_rows, partition_.local_in_features(), DType::kFloat8E4M3);
+    part.weight.scales = Tensor::meta({one_scale ? 1 : part.num_rows}, DType::kFloat32);
+  }
+}
+
+int64_t Fp8LinearMethod::resident_bytes() const {
+  int64_t bytes = 0;
+  for (const Part& part : parts_) {
+    bytes += part.weight.data.num_bytes() + part.weight.scales.num_bytes();
+    if (part.input_scale.defined()) bytes += part.input_scale.num_bytes();
+  }
+  return bytes;
+}
+
+Status Fp8LinearMethod::check_loaded(const Stream& stream) const {
+  const auto wrong = [&](const char* parameter, const char* what) {
+    return invalid_argument("{}.{}: {}", name_, parameter, what);
+  };
+  constexpr const char* kBadScale = "a scale is no positive number";
+  if (weight_scale_ != nullptr && !all_positive(weight_scale_->data())) {
+    return wrong("weight_scale", kBadScale);
+  }
+  if (input_scale_ != nullptr && !all_positive(input_scale_->data())) {
+    return wrong("input_scale", kBadScale);
+  }
+  if (!scheme_.online && holds_nan(stream, weight_.data())) {
+    return wrong("weight", "an element is NaN");
+  }
+  return {};
+}
+
+// [local_out_features] or, of one scale for all, [1].
+Tensor Fp8LinearMethod::row_scales() const {
+  const Tensor& loaded = weight_scale_->data();
+  const Tensor scales =
+      Tensor::empty({scheme_.weights == QuantType::kPerTensor && !partition_.is_packed()
+                         ? 1
+                         : partition_.local_out_features()},
+                    DType::kFloat32);
+  float* out = scales.data<float>();
+  const float* in = loaded.data<float>();
+  if (loaded.num_elements() == scales.num_elements()) {
+    std::copy_n(in, loaded.num_elements(), out);
+    return scales;
+  }
+  for (const ParameterSlice& slice : partition_.out_slices) {
+    out = std::fill_n(out, local_rows(slice), *in++);
+  }
+  return scales;
+}
+
+// Neighbours whose activations have the same scale become one part, where that takes as much
+// memory as the plan said.
+void Fp8LinearMethod::merge_parts() {
+  std::vector<Part> merged;
+  for (const Part& part : parts_) {
+    const bool continues =
+        !merged.empty() && part.first_row % kPackedRowMultiple == 0 &&
+        merged.back().input_scale.data<float>()[0] == part.input_scale.data<float>()[0];
+    if (continues) {
+      merged.back().num_rows += part.num_rows;
+    } else {
+      merged.push_back(part);
+    }
+  }
+  parts_ = std::move(merged);
+}
+
+Status Fp8LinearMethod::finish_load(const Stream& stream) {
+  RETURN_IF_ERROR(check_loaded(stream));
+  if (parts_.front().input_scale.defined()) {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      parts_[i].input_scale = Tensor::empty({1}, DType::kFloat32);
+      parts_[i].input_scale.data<float>()[0] = input_scale_->data().data<float>()[i];
+    }
+    merge_parts();
+  }
+  const Tensor scales = scheme_.online ? Tensor() : row_scales();
+  for (Part& part : parts_) {
+    const Tensor rows = weight_.data().narrow(0, part.first_row, part.num_rows);
+    if (scheme_.online) {
+      part.weight = quantise_rows(stream, rows);
+    } else {
+      part.weight = pack_consumed_rows(stream, rows);
+      part.weight.scales =
+          scales.num_elements() == 1 ? scales : scales.narrow(0, part.first_row, part.num_rows);
+    }
+  }
+  weight_.release();
+  return {};
+}
+
+void Fp8LinearMethod::apply(const Stream& stream,
+                            const Tensor& x,
+                            const Tensor& bias,
+                            const Tensor& y,
+                            Workspace& workspace) const {
+  if (!quantises_activations_) {
+    return ops::linear(stream, x, parts_.front().weight, bias, y, workspace);
+  }
+  const Workspace::Scope scope(workspace);
+  const Tensor values = workspace.tensor(x.shape(), DType::kFloat8E4M3);
+  if (!scheme_.static_activations) {
+    const Tensor scales = workspace.tensor({x.size(0)}, DType::kFloat32);
+    ops::quant_fp8_per_token(stream, x, values, scales);
+    return ops::linear(stream, values, scales, parts_.front().weight, bias, y, workspace);
+  }
+  for (const Part& part : parts_) {
+    ops::quant_fp8_static(stream, x, part.input_scale, values);
+    ops::linear(stream,
+                values,
+                part.input_scale,
+                part.weight,
+                bias.defined() ? bias.narrow(0, part.first_row, part.num_rows) : bias,
+                y.narrow(1, part.first_row, part.num_rows),
+                workspace);
+  }
+}
+
+}  // namespace atom

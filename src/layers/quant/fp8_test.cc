@@ -1,0 +1,186 @@
+#include "layers/quant/fp8.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "layers/attention/kv_scales.h"
+#include "tensor/float8.h"
+
+namespace atom {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kIn = 32;
+constexpr int64_t kPartRows = 64;
+const QuantScheme kStatic = {QuantType::kPerTensor, QuantType::kPerTensor, true, false};
+const QuantScheme kDynamic = {QuantType::kPerTensor, QuantType::kPerToken, false, false};
+const QuantScheme kOnline = {QuantType::kPerToken, QuantType::kPerToken, false, true};
+
+LinearPartition two_parts(int64_t rows = kPartRows) {
+  LinearPartition partition;
+  partition.out_slices = {{"gate", rows, {}}, {"up", rows, {}}};
+  partition.in_features = kIn;
+  return partition;
+}
+
+Tensor filled(const Shape& shape, DType dtype, float value) {
+  const Tensor tensor = Tensor::empty(shape, dtype);
+  for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+    if (dtype == DType::kFloat8E4M3) {
+      tensor.data<Float8E4M3>()[i] = from_float<Float8E4M3>(value);
+    } else {
+      tensor.data<float>()[i] = value;
+    }
+  }
+  return tensor;
+}
+
+class Fp8 : public testing::Test {
+ protected:
+  // Weights of 1 in both parts; scales as given.
+  Status load(Fp8LinearMethod& method,
+              std::pair<float, float> weight_scales,
+              std::pair<float, float> input_scales = {},
+              float weight = 1.0f) {
+    method.allocate_parameters(stream_);
+    for (const NamedParameter& named : method.named_parameters()) {
+      for (const std::string id : {"gate", "up"}) {
+        const bool gate = id == "gate";
+        const auto& scales = named.name == "weight_scale" ? weight_scales : input_scales;
+        const Tensor source =
+            named.name == "weight"
+                ? filled({named.parameter->shape()[0] / 2, kIn}, named.parameter->dtype(), weight)
+                : filled({1}, DType::kFloat32, gate ? scales.first : scales.second);
+        EXPECT_TRUE(named.parameter->load(source, id).ok());
+      }
+    }
+    return method.finish_load(stream_);
+  }
+
+  // Of x with every element 1: y of the first row of each part.
+  std::pair<float, float> outputs(const Fp8LinearMethod& method, int64_t rows = kPartRows) {
+    const Tensor x = filled({3, kIn}, DType::kFloat32, 1.0f);
+    const Tensor y = filled({3, 2 * rows}, DType::kFloat32, NAN);
+    Workspace measuring;
+    method.apply(Stream::dry_run(), x, Tensor(), y, measuring);
+    Workspace workspace(measuring.peak_size());
+    method.apply(stream_, x, Tensor(), y, workspace);
+    return {y.data<float>()[0], y.data<float>()[rows]};
+  }
+
+  ThreadPool pool_{2};
+  Stream stream_{&pool_};
+  ModelConfig config_;
+  BuildContext build_{config_, DType::kFloat32, 64};
+};
+
+TEST_F(Fp8, EachPartKeepsItsWeightScale) {
+  Fp8LinearMethod method(build_, kDynamic, two_parts());
+  const int64_t planned = method.resident_bytes();
+  ASSERT_TRUE(load(method, {0.5f, 0.3f}).ok());
+  EXPECT_EQ(method.resident_bytes(), planned);
+  EXPECT_EQ(planned, 2 * kPartRows * (kIn + 4));
+  EXPECT_FLOAT_EQ(outputs(method).first, 0.5f * kIn);
+  EXPECT_FLOAT_EQ(outputs(method).second, 0.3f * kIn);
+}
+
+// 1 / 0.3 is between two codes, 3.25 and 3.5; 1 / 0.25 is one.
+TEST_F(Fp8, EachPartKeepsItsInputScale) {
+  for (const int64_t rows : {kPartRows, int64_t{40}}) {
+    Fp8LinearMethod method(build_, kStatic, two_parts(rows));
+    const int64_t planned = method.resident_bytes();
+    ASSERT_TRUE(load(method, {1.0f, 1.0f}, {0.3f, 0.25f}).ok());
+    EXPECT_EQ(method.resident_bytes(), planned);
+    EXPECT_FLOAT_EQ(outputs(method, rows).first, 0.3f * 3.25f * kIn);
+    EXPECT_FLOAT_EQ(outputs(method, rows).second, 1.0f * kIn);
+  }
+}
+
+TEST_F(Fp8, PartsThatAgreeAreMultipliedTogether) {
+  Fp8LinearMethod method(build_, kStatic, two_parts());
+  ASSERT_TRUE(load(method, {1.0f, 2.0f}, {0.3f, 0.3f}).ok());
+  EXPECT_FLOAT_EQ(outputs(method).first, 0.3f * 3.25f * kIn);
+  EXPECT_FLOAT_EQ(outputs(method).second, 2 * 0.3f * 3.25f * kIn);
+}
+
+TEST_F(Fp8, ActivationsStayAsTheyAreWithoutEmulation) {
+  build_.emulate_quantized_activations = false;
+  Fp8LinearMethod method(build_, kStatic, two_parts());
+  ASSERT_TRUE(load(method, {1.0f, 1.0f}, {0.3f, 0.25f}).ok());
+  EXPECT_FLOAT_EQ(outputs(method).first, 1.0f * kIn);
+}
+
+TEST_F(Fp8, QuantisesAFloatCheckpointByRows) {
+  Fp8LinearMethod method(build_, kOnline, two_parts());
+  const int64_t planned = method.resident_bytes();
+  // Every row's largest value is exact, whatever it is.
+  ASSERT_TRUE(load(method, {}, {}, 0.37f).ok());
+  EXPECT_EQ(method.resident_bytes(), planned);
+  EXPECT_NEAR(outputs(method).first, 0.37f * kIn, 1e-5);
+}
+
+TEST_F(Fp8, RefusesNaNAndScalesThatAreNone) {
+  build_.module_name = "model.layers.0.mlp.gate_up_proj";
+  const auto error =
+      [&](std::pair<float, float> weight, std::pair<float, float> input, float value) {
+        Fp8LinearMethod method(build_, kStatic, two_parts());
+        return load(method, weight, input, value).message();
+      };
+  EXPECT_EQ(error({1, 1}, {1, 1}, NAN),
+            "model.layers.0.mlp.gate_up_proj.weight: an element is NaN");
+  EXPECT_THAT(error({1, 0}, {1, 1}, 1), HasSubstr("gate_up_proj.weight_scale: a scale is no"));
+  EXPECT_THAT(error({1, 1}, {NAN, 1}, 1), HasSubstr("gate_up_proj.input_scale: a scale is no"));
+}
+
+QuantConfig::Group group(const char* target, const QuantScheme& scheme) {
+  return {{ModulePattern::parse(target).value()}, scheme};
+}
+
+TEST_F(Fp8, PartsOfAMergedLayerHaveToAgree) {
+  config_.quantization.method = "compressed-tensors";
+  config_.quantization.groups = {group("Linear", kDynamic)};
+  config_.quantization.ignored = {ModulePattern::parse("re:.*up_proj").value()};
+  build_.module_name = "mlp.gate_up_proj";
+  make_linear_method(build_, two_parts());
+  EXPECT_THAT(build_.status.message(), HasSubstr("mlp.gate_proj (fp8 weights per_Tensor"));
+  EXPECT_THAT(build_.status.message(), HasSubstr("mlp.up_proj (none)"));
+}
+
+TEST_F(Fp8, IgnoredLayersAreNotQuantised) {
+  config_.quantization.method = "fp8";
+  config_.quantization.groups = {group("Linear", kDynamic)};
+  config_.quantization.ignored = {ModulePattern::parse("re:.*mlp.*").value()};
+  build_.module_name = "mlp.gate_up_proj";
+  const auto ignored = make_linear_method(build_, two_parts());
+  EXPECT_EQ(ignored->named_parameters().size(), 1u);
+  build_.module_name = "attn.gate_up_proj";
+  EXPECT_EQ(make_linear_method(build_, two_parts())->named_parameters().size(), 2u);
+}
+
+TEST(KVScales, OneServesForBothAndNoneIsOne) {
+  ThreadPool pool(1);
+  const auto loaded = [&](const std::vector<std::pair<std::string, float>>& values) {
+    KVScales scales;
+    scales.allocate_parameters(Stream(&pool));
+    for (const NamedParameter& named : scales.named_parameters()) {
+      EXPECT_TRUE(named.parameter->is_loaded());
+      for (const auto& [name, value] : values) {
+        if (name == named.name) {
+          EXPECT_TRUE(named.parameter->load(filled({1}, DType::kFloat32, value)).ok());
+        }
+      }
+    }
+    EXPECT_TRUE(scales.finish_load(Stream(&pool)).ok());
+    return std::pair(scales.k(), scales.v());
+  };
+  EXPECT_EQ(loaded({}), std::pair(1.0f, 1.0f));
+  EXPECT_EQ(loaded({{"k_scale", 0.5f}, {"v_scale", 2.0f}}), std::pair(0.5f, 2.0f));
+  EXPECT_EQ(loaded({{"k_scale", 0.5f}}), std::pair(0.5f, 0.5f));
+  EXPECT_EQ(loaded({{"kv_scale", 3.0f}}), std::pair(3.0f, 3.0f));
+}
+
+}  // namespace
+}  // namespace atom

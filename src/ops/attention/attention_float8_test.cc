@@ -1,0 +1,134 @@
+// A cache in FP8 gives bit for bit what a cache of its expanded values gives.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "ops/attention/attention.h"
+#include "ops/attention/attention_variants.h"
+#include "ops/test_tensors.h"
+#include "tensor/float8.h"
+
+namespace atom::ops {
+namespace {
+
+struct Model {
+  int64_t num_heads, num_kv_heads, head_dim;
+  int64_t sliding_window = 0;
+};
+
+// Three sequences of a step: a decode, a prefill, a chunk behind cached tokens.
+constexpr int64_t kNumQueries[] = {1, 70, 30};
+constexpr int64_t kSeqLens[] = {150, 70, 100};
+constexpr int64_t kBlockSize = 16;
+constexpr int64_t kMaxBlocks = 10;
+
+Tensor random_codes(const Shape& shape, uint64_t seed) {
+  const Tensor values = random_tensor(shape, DType::kFloat32, seed, 4.0f);
+  const Tensor codes = Tensor::empty(shape, DType::kFloat8E4M3);
+  for (int64_t i = 0; i < codes.num_elements(); ++i) {
+    codes.data<Float8E4M3>()[i] = from_float<Float8E4M3>(values.data<float>()[i]);
+  }
+  return codes;
+}
+
+// The last block is NaN: no table has it.
+void spoil_last_block(const Tensor& codes) {
+  const Tensor last = codes.narrow(0, codes.size(0) - 1, 1);
+  std::memset(last.raw_data(), 0xff, last.num_bytes());
+}
+
+Tensor expanded(const Tensor& codes, DType dtype) {
+  const Tensor values = Tensor::empty(codes.shape(), dtype);
+  dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
+    for (int64_t i = 0; i < codes.num_elements(); ++i) {
+      values.data<T>()[i] = from_float<T>(to_float(codes.data<Float8E4M3>()[i]));
+    }
+  });
+  return values;
+}
+
+AttentionParams make_step(const Model& model, DType dtype) {
+  AttentionParams params;
+  params.q = random_tensor({101, model.num_heads, model.head_dim}, dtype, 1);
+  const Shape cache = {3 * kMaxBlocks + 1, kBlockSize, model.num_kv_heads, model.head_dim};
+  params.k_cache = random_codes(cache, 2);
+  params.v_cache = random_codes(cache, 3);
+  spoil_last_block(params.k_cache);
+  spoil_last_block(params.v_cache);
+  params.block_tables = Tensor::zeros({3, kMaxBlocks}, DType::kInt32);
+  params.query_start = Tensor::zeros({4}, DType::kInt32);
+  params.seq_lens = Tensor::zeros({3}, DType::kInt32);
+  for (int32_t s = 0; s < 3; ++s) {
+    for (int32_t b = 0; b < kMaxBlocks; ++b) {
+      // Backwards through the cache.
+      params.block_tables.data<int32_t>()[s * kMaxBlocks + b] = 3 * kMaxBlocks - 1 - (b * 3 + s);
+    }
+    params.query_start.data<int32_t>()[s + 1] =
+        params.query_start.data<int32_t>()[s] + static_cast<int32_t>(kNumQueries[s]);
+    params.seq_lens.data<int32_t>()[s] = static_cast<int32_t>(kSeqLens[s]);
+  }
+  params.sliding_window = model.sliding_window;
+  params.scale = 0.125f;
+  params.out = Tensor::zeros(params.q.shape(), dtype);
+  return params;
+}
+
+// False when the variant cannot run it.
+bool run(const char* variant, ThreadPool& pool, const AttentionParams& params) {
+  Workspace measuring;
+  attention(Stream::dry_run(), params, measuring);
+  Workspace scratch(measuring.peak_size());
+  return attention_by(variant, Stream(&pool), params, scratch);
+}
+
+TEST(AttentionFloat8, IsWhatTheExpandedCacheGives) {
+  ThreadPool pool(2);
+  for (const DType dtype : kFloatDTypes) {
+    for (const Model& model : {Model{4, 2, 64},
+                               Model{8, 1, 128},
+                               Model{4, 4, 64, 20},
+                               Model{32, 8, 128},
+                               Model{3, 1, 72},
+                               Model{2, 1, 256},
+                               Model{2, 1, 20}}) {
+      for (const char* variant : kAllVariants) {
+        AttentionParams params = make_step(model, dtype);
+        // Powers of 2 leave every bit of the arithmetic as it is.
+        params.k_scale = 0.5f;
+        params.v_scale = 4.0f;
+        if (!run(variant, pool, params)) continue;
+        AttentionParams wide = params;
+        wide.k_cache = expanded(params.k_cache, dtype);
+        wide.v_cache = expanded(params.v_cache, dtype);
+        wide.scale = params.scale * 0.5f;
+        wide.k_scale = wide.v_scale = 1.0f;
+        wide.out = Tensor::zeros(params.out.shape(), dtype);
+        ASSERT_TRUE(run(variant, pool, wide));
+        const std::vector<double> got = values_of(params.out);
+        const std::vector<double> expected = values_of(wide.out);
+        // Subnormals of float16 have fewer bits.
+        const double step = dtype == DType::kFloat16 ? 0x1p-24 : 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_NEAR(got[i], 4.0 * expected[i], std::abs(got[i]) < 0x1p-12 ? 2.5 * step : 0)
+              << variant << " " << params.q.to_string() << " element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionFloat8DeathTest, RefusesScalesOfOtherCaches) {
+  ThreadPool pool(1);
+  AttentionParams params = make_step({2, 1, 64}, DType::kFloat32);
+  params.k_cache = expanded(params.k_cache, DType::kFloat32);
+  params.v_cache = expanded(params.v_cache, DType::kFloat32);
+  params.k_scale = 2.0f;
+  EXPECT_DEATH(run("reference", pool, params), "float8_cache");
+  params = make_step({2, 1, 64}, DType::kFloat32);
+  params.v_cache = expanded(params.v_cache, DType::kFloat32);
+  EXPECT_DEATH(run("reference", pool, params), "\\[attention\\] v_cache");
+}
+
+}  // namespace
+}  // namespace atom::ops

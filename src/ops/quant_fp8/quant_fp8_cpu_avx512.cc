@@ -1,0 +1,10 @@
+#include "ops/quant_fp8/quant_fp8_simd.h"
+#include "ops/simd/avx512.h"
+
+namespace atom::ops {
+
+void quant_fp8_avx512(const QuantFp8Args& args, int64_t begin, int64_t end) {
+  quant_fp8_rows<Avx512>(args, begin, end);
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,141 @@
+#include "ops/quant_fp8/quant_fp8.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ops/quant_fp8/quant_fp8_variants.h"
+#include "ops/test_tensors.h"
+#include "tensor/float8.h"
+
+namespace atom::ops {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+uint8_t code_of(float value) {
+  return from_float<Float8E4M3>(value).bits;
+}
+
+// The codes that public implementations give these values.
+TEST(Float8, RoundsToNearestEvenAndSaturates) {
+  EXPECT_EQ(code_of(0.1f), 0x1d);
+  EXPECT_EQ(code_of(0.3f), 0x2a);
+  EXPECT_EQ(code_of(1.0f), 0x38);
+  EXPECT_EQ(code_of(3.3f), 0x45);
+  EXPECT_EQ(code_of(100.0f), 0x6c);
+  EXPECT_EQ(code_of(248.0f), 0x78);
+  EXPECT_EQ(code_of(300.0f), 0x79);
+  EXPECT_EQ(code_of(0x1p-9f), 0x01);
+  EXPECT_EQ(code_of(0x1p-10f), 0x00);
+  EXPECT_EQ(code_of(3 * 0x1p-10f), 0x02);
+  EXPECT_EQ(code_of(-0.02f), 0x8a);
+  EXPECT_EQ(code_of(10000.0f), 0x7e);
+  EXPECT_EQ(code_of(-kInfinity), 0xfe);
+  EXPECT_EQ(code_of(NAN) & 0x7f, 0x7f);
+  EXPECT_EQ(code_of(-0.0f), 0x80);
+}
+
+TEST(Float8, EveryCodeComesBack) {
+  for (int code = 0; code < 256; ++code) {
+    const float value = to_float(Float8E4M3{static_cast<uint8_t>(code)});
+    EXPECT_EQ(std::isnan(value), (code & 0x7f) == 0x7f) << code;
+    if (std::isnan(value)) continue;
+    EXPECT_EQ(code_of(value), code);
+  }
+  EXPECT_EQ(to_float(Float8E4M3{0x7e}), 448.0f);
+  EXPECT_EQ(to_float(Float8E4M3{0x08}), 0x1p-6f);
+  EXPECT_EQ(to_float(Float8E4M3{0x87}), -7 * 0x1p-9f);
+}
+
+// Float32 values whose bits cover all exponents, and everything halfway between two codes.
+Tensor hard_values() {
+  std::vector<float> values = {
+      0.0f, -0.0f, NAN, -NAN, kInfinity, -kInfinity, 448, 464, 465, 1e-45f};
+  for (int code = 0; code < 0x7e; ++code) {
+    const float low = to_float(Float8E4M3{static_cast<uint8_t>(code)});
+    const float high = to_float(Float8E4M3{static_cast<uint8_t>(code + 1)});
+    const float middle = (low + high) / 2;
+    for (const float value :
+         {low, middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e9f)}) {
+      values.push_back(value);
+      values.push_back(-value);
+    }
+  }
+  const Tensor tensor = Tensor::empty({1, static_cast<int64_t>(values.size())}, DType::kFloat32);
+  std::memcpy(tensor.raw_data(), values.data(), tensor.num_bytes());
+  return tensor;
+}
+
+TEST(QuantFp8, VariantsRoundLikeTheReference) {
+  ThreadPool pool(1);
+  const Tensor x = hard_values();
+  const Tensor one = Tensor::zeros({1}, DType::kFloat32);
+  one.data<float>()[0] = 1.0f;
+  for (const char* variant : kAllVariants) {
+    const Tensor values = Tensor::zeros(x.shape(), DType::kFloat8E4M3);
+    if (!quant_fp8_by(variant, Stream(&pool), x, values, one, true)) continue;
+    for (int64_t i = 0; i < x.size(1); ++i) {
+      const float value = x.data<float>()[i];
+      ASSERT_EQ(values.data<Float8E4M3>()[i].bits, code_of(value)) << variant << " of " << value;
+    }
+  }
+}
+
+TEST(QuantFp8, ScalesEachTokenByItsLargestValue) {
+  ThreadPool pool(2);
+  for (const DType dtype : kFloatDTypes) {
+    for (const int64_t size : {1, 7, 64, 100, 4099}) {
+      const Tensor storage = random_tensor({33, size + 3}, dtype, 5, 3.0f);
+      const Tensor x = storage.narrow(1, 0, size);
+      const std::vector<double> exact = values_of(x);
+      for (const char* variant : kAllVariants) {
+        const Tensor values = Tensor::zeros({33, size + 5}, DType::kFloat8E4M3).narrow(1, 0, size);
+        const Tensor scales = Tensor::zeros({33}, DType::kFloat32);
+        if (!quant_fp8_by(variant, Stream(&pool), x, values, scales, false)) continue;
+        for (int64_t t = 0; t < 33; ++t) {
+          double largest = 0;
+          for (int64_t k = 0; k < size; ++k) {
+            largest = std::max(largest, std::abs(exact[t * size + k]));
+          }
+          const float scale = static_cast<float>(largest) / 448.0f;
+          ASSERT_EQ(scales.data<float>()[t], scale) << variant;
+          for (int64_t k = 0; k < size; ++k) {
+            const auto value = static_cast<float>(exact[t * size + k]);
+            const Float8E4M3 got = values.data<Float8E4M3>()[t * values.stride(0) + k];
+            ASSERT_EQ(got.bits, code_of(value / scale)) << variant << " " << dtype_name(dtype);
+            // Half a unit of 3 bits of mantissa, or of the smallest step.
+            ASSERT_NEAR(to_float(got) * scale, value, std::abs(value) / 16 + scale * 0x1p-10f);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantFp8, RowsOfZerosAndNaNHarmNoOther) {
+  ThreadPool pool(1);
+  const Tensor x = Tensor::zeros({3, 40}, DType::kFloat32);
+  x.data<float>()[40 + 7] = NAN;
+  x.data<float>()[40 + 8] = 2.0f;
+  x.data<float>()[80] = -448.0f;
+  for (const char* variant : kAllVariants) {
+    const Tensor values = Tensor::zeros({3, 40}, DType::kFloat8E4M3);
+    const Tensor scales = Tensor::zeros({3}, DType::kFloat32);
+    if (!quant_fp8_by(variant, Stream(&pool), x, values, scales, false)) continue;
+    EXPECT_EQ(scales.data<float>()[0], 1.0f) << variant;
+    EXPECT_EQ(scales.data<float>()[1], 2.0f / 448.0f) << variant;
+    EXPECT_EQ(scales.data<float>()[2], 1.0f) << variant;
+    const Float8E4M3* codes = values.data<Float8E4M3>();
+    EXPECT_EQ(codes[0].bits, 0) << variant;
+    EXPECT_TRUE(std::isnan(to_float(codes[40 + 7]))) << variant;
+    EXPECT_EQ(codes[40 + 8].bits, 0x7e) << variant;
+    EXPECT_EQ(codes[40 + 9].bits, 0) << variant;
+    EXPECT_EQ(codes[80].bits, 0xfe) << variant;
+  }
+}
+
+}  // namespace
+}  // namespace atom::ops
