@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'MESSAGE'
-usage: ./run.sh ["question"]
+usage: ./run.sh [--gpu] ["question"]
 
 Installs the packages that atom needs (apt, with sudo when you are not root; nothing when all is
 there), builds build/release/atom when it is not up to date, and answers the question with the demo
@@ -13,9 +13,20 @@ model in models/tldr-8m, which knows command-line tools:
   ./run.sh "How do I use git commit?"
   ./run.sh "What is ffmpeg?"
 
+With --gpu it builds with CUDA (build/cuda/atom) and answers on the NVIDIA GPU.
+
 MESSAGE
 }
 
+preset=release
+device=cpu
+setup_options=()
+if [ "${1:-}" = --gpu ]; then
+  preset=cuda
+  device=cuda
+  setup_options=(--cuda)
+  shift
+fi
 case "${1:-}" in
   -h | --help)
     usage
@@ -35,6 +46,6 @@ fi
 question=${1:-How do I use git commit?}
 
 cd "$(dirname "$0")"
-tools/setup.sh
-tools/build.sh release atom
-exec build/release/atom generate models/tldr-8m --chat "$question"
+tools/setup.sh "${setup_options[@]}"
+tools/build.sh "$preset" atom
+exec "build/$preset/atom" generate models/tldr-8m --device "$device" --chat "$question"

@@ -1,14 +1,24 @@
-# add_module(<name> SOURCES a.cc ... [DEPS module ...] [LIBS target ...] [TESTS a_test.cc ...]
+# add_module(<name> SOURCES a.cc ... [CUDA_SOURCES a.cu ...] [SOURCES_WITHOUT_CUDA a.cc ...] [DEPS module ...] [LIBS target ...] [TESTS a_test.cc ...]
 #            [TEST_DEPS module ...] [BENCHES a_bench.cc ...] [FUZZERS a_fuzz.cc ...])
+#
+# CUDA_SOURCES (.cu, and .cc that include tensor/gpu_api.h) are compiled with ATOM_CUDA=ON only, and
+# the folder's rows of variants then name them; SOURCES_WITHOUT_CUDA otherwise. `_sm90.cu` files are
+# compiled for Hopper alone.
 #
 # One library `atom_<name>` per folder, with explicit sources. TESTS make one executable
 # `<name>_test`, registered with ctest under that name; every BENCHES and FUZZERS file makes an
 # executable of its own.
 function(add_module name)
-  cmake_parse_arguments(M "" "" "SOURCES;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
+  cmake_parse_arguments(M "" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
   set(target atom_${name})
   list(TRANSFORM M_DEPS PREPEND atom_)
   list(TRANSFORM M_TEST_DEPS PREPEND atom_)
+
+  if(ATOM_CUDA)
+    list(APPEND M_SOURCES ${M_CUDA_SOURCES})
+  else()
+    list(APPEND M_SOURCES ${M_SOURCES_WITHOUT_CUDA})
+  endif()
 
   if(M_SOURCES)
     add_library(${target} STATIC ${M_SOURCES})
@@ -21,6 +31,9 @@ function(add_module name)
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ATOM_AVX512_FLAGS}")
       endif()
     endforeach()
+    if(ATOM_CUDA AND M_CUDA_SOURCES)
+      add_cuda_sources(${target} ${M_CUDA_SOURCES})
+    endif()
   else()
     add_library(${target} INTERFACE)
     target_include_directories(${target} INTERFACE "${CMAKE_SOURCE_DIR}/src")

@@ -6,8 +6,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 # The baseline every file is built for; faster instruction sets live in files of their own
 # (`*_avx2.cc`, `*_avx512.cc`) that are picked when the program starts.
-add_compile_options(-march=x86-64-v2 -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror
-                    -fno-math-errno -ffp-contract=off)
+add_compile_options(
+  "$<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v2;-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Werror;-fno-math-errno;-ffp-contract=off>")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # CHECK(a == b) takes the comparison apart with an operator<<, on purpose.
   add_compile_options(-Wno-overloaded-shift-op-parentheses)

@@ -24,11 +24,15 @@ ATOM = sys.argv[1]
 ROOT = pathlib.Path(sys.argv[2])
 MODEL = str(ROOT / "models" / "tldr-8m")
 TIMEOUT = 300
+# Where commands that run a model do it; without it they choose.
+DEVICE = os.environ.get("ATOM_TEST_DEVICE")
 ENGINE_COMMANDS = ("generate", "chat", "bench")
 COMMANDS = ENGINE_COMMANDS + ("plan", "inspect")
 
 
 def atom(*args, stdin=""):
+    if DEVICE and args and args[0] in ENGINE_COMMANDS:
+        args = (args[0], "--device", DEVICE, *args[1:])
     return subprocess.run([ATOM, *args], input=stdin, capture_output=True, text=True,
                           timeout=TIMEOUT)
 

@@ -13,7 +13,7 @@ if ! command -v "$formatter" >/dev/null; then
   echo "check_format: $formatter is not installed (tools/setup.sh --tests installs it)" >&2
   exit 1
 fi
-mapfile -d '' files < <(find "$@" -type f \( -name '*.h' -o -name '*.cc' \) -print0)
+mapfile -d '' files < <(find "$@" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0)
 if [ ${#files[@]} -eq 0 ]; then
   echo "check_format: no source found in $*" >&2
   exit 1

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing to build atom (and, with --tests, to test it) on Debian 12 or Ubuntu 24.04.
 # Does nothing at all, not even `apt-get update`, when every package is there.
-# usage: tools/setup.sh [--tests]
+# With --cuda it also fetches cuBLASLt's headers, into .cache/cuda, where the CUDA toolkit came
+# without them.
+# usage: tools/setup.sh [--tests] [--cuda]
 set -euo pipefail
 
 build_packages=(
@@ -17,18 +19,25 @@ test_packages=(clang clang-format-14 python3 python3-venv)
 # in another way brings its own npm.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages+=(nodejs npm)
 
+# What kernels are developed against: the build of CUDA 13.0 Update 2.
+cublas_wheel=nvidia-cublas==13.1.0.3
+
 with_tests=false
-case "${1:-}" in
-  "") ;;
-  --tests) with_tests=true ;;
-  *)
-    echo "usage: tools/setup.sh [--tests]" >&2
-    exit 2
-    ;;
-esac
+with_cuda=false
+for option in "$@"; do
+  case "$option" in
+    --tests) with_tests=true ;;
+    --cuda) with_cuda=true ;;
+    *)
+      echo "usage: tools/setup.sh [--tests] [--cuda]" >&2
+      exit 2
+      ;;
+  esac
+done
 
 packages=("${build_packages[@]}")
 $with_tests && packages+=("${test_packages[@]}")
+$with_cuda && packages+=(python3 python3-venv)
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   cat >&2 <<MESSAGE
@@ -79,6 +88,43 @@ cd "$(dirname "$0")/.."
 
 mapfile -t missing < <(missing_of "${packages[@]}")
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
+
+# nvcc itself comes from NVIDIA: https://developer.nvidia.com/cuda-downloads
+find_cublaslt_header() {
+  local nvcc toolkit
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  toolkit=$("$nvcc" --dryrun x.cu 2>&1 | sed -n 's/^#\$ TOP=//p')
+  for folder in "$toolkit/include" .cache/cuda/nvidia/cu13/include; do
+    if [ -f "$folder/cublasLt.h" ]; then return 0; fi
+  done
+  return 1
+}
+
+if $with_cuda; then
+  if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
+    echo "setup: nvcc is missing: install the CUDA toolkit, 13.0 or newer, from NVIDIA" >&2
+    exit 1
+  fi
+  if ! find_cublaslt_header; then
+    echo "setup: fetching the headers of $cublas_wheel into .cache/cuda" >&2
+    mkdir -p .cache/cuda
+    python3 -m venv .cache/cuda/venv
+    .cache/cuda/venv/bin/pip -q download --no-deps -d .cache/cuda "$cublas_wheel"
+    for wheel in .cache/cuda/nvidia_cublas-*.whl; do
+      .cache/cuda/venv/bin/python - "$wheel" .cache/cuda <<'PYTHON'
+import sys
+import zipfile
+
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    for name in wheel.namelist():
+        if name.endswith((".h", "/libcublasLt.so.13")):
+            wheel.extract(name, sys.argv[2])
+PYTHON
+      rm "$wheel"
+    done
+    rm -r .cache/cuda/venv
+  fi
+fi
 
 if $with_tests; then
   # The sanitizer and fuzzer runtimes are a package of their own, named after clang's version.

@@ -75,6 +75,7 @@ Env read_env() {
   env.disable_mmap = get_bool("ATOM_DISABLE_MMAP");
   env.cpu_isa = get_string("ATOM_CPU_ISA");
   env.op_variant = get_string("ATOM_OP_VARIANT");
+  env.cublaslt = get_string("ATOM_CUBLASLT");
   env.num_threads = get_int("ATOM_NUM_THREADS", 1, 1024);
   env.log_level = get_string("ATOM_LOG_LEVEL");
   env.log_format = get_string("ATOM_LOG_FORMAT");

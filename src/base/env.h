@@ -13,6 +13,8 @@ struct Env {
   std::string cpu_isa;
   // ATOM_OP_VARIANT="linear=avx2,attention=reference": forces a variant of an operator.
   std::string op_variant;
+  // ATOM_CUBLASLT: the file of cuBLASLt, instead of looking for it.
+  std::string cublaslt;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.
   int num_threads = 0;
   // ATOM_LOG_LEVEL: debug, info, warning, error or off.

@@ -12,6 +12,7 @@
 #include "cli/table.h"
 #include "config/flags.h"
 #include "models/registry.h"
+#include "runner/choose_device.h"
 #include "runner/memory_plan.h"
 #include "runner/model_source.h"
 
@@ -37,8 +38,9 @@ Result<PlannedEngine> plan_engine(EngineConfig engine) {
   RETURN_IF_ERROR(fetch_checkpoint(hub::FileSet::kWithoutWeights, &engine.model));
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
-  ASSIGN_OR_RETURN(const BuiltModel built, build_model(config));
-  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, *built.model, built.kv_cache_specs));
+  ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
+  ASSIGN_OR_RETURN(const BuiltModel built, build_model(config, device));
+  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, built));
   return PlannedEngine{std::move(config), plan};
 }
 
@@ -80,11 +82,12 @@ std::string plan_table(const PlannedEngine& engine) {
                              full_sequences(engine),
                              engine.config.max_model_len())});
   table.add_separator();
-  table.add_row(
-      {"total",
-       human_bytes(plan.total()),
-       fmt::format(
-           "of {} allowed, {} free", human_bytes(plan.budget), human_bytes(plan.available))});
+  table.add_row({"total",
+                 human_bytes(plan.total()),
+                 fmt::format("of {} allowed, {} free on {}",
+                             human_bytes(plan.budget),
+                             human_bytes(plan.available),
+                             plan.device.to_string())});
   return table.to_string();
 }
 
@@ -92,6 +95,7 @@ std::string plan_table(const PlannedEngine& engine) {
 OrderedJson plan_json(const PlannedEngine& engine) {
   const MemoryPlan& plan = engine.plan;
   return {{"architecture", engine.config.model.architecture},
+          {"device", plan.device.to_string()},
           {"dtype", dtype_name(engine.config.dtype)},
           {"quantization", engine.config.model.quantization.to_string()},
           {"kv_cache_dtype", dtype_name(engine.config.kv_cache_dtype)},

@@ -24,7 +24,7 @@ enum class QuantizationChoice {
   kFp8,   // FP8 weights and activations, made at load when the checkpoint is not quantised
 };
 
-enum class DeviceChoice { kAuto, kCpu };
+enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 struct ModelSourceConfig {
   std::string model;      // folder of the checkpoint, or a model of the hub
@@ -45,10 +45,12 @@ struct CacheConfig {
   int32_t block_size = 16;     // tokens
   std::optional<DType> dtype;  // none: what the checkpoint was made for
   bool enable_prefix_caching = true;
-  int64_t kv_cache_memory = 0;  // bytes; 0: what cpu_memory_utilization leaves
+  int64_t kv_cache_memory = 0;  // bytes; 0: what the utilization leaves
   int32_t num_blocks = 0;       // 0: as many as fit
   // Of the memory free at start: what weights, activations and KV cache may take together.
   double cpu_memory_utilization = 0.8;
+  // The same of a GPU's memory.
+  double gpu_memory_utilization = 0.9;
 };
 
 struct SchedulerOptions {
@@ -68,6 +70,8 @@ struct ParallelConfig {
 
 struct DeviceConfig {
   DeviceChoice device = DeviceChoice::kAuto;
+  // Record the decode step of common batch sizes at start and replay it.
+  bool enable_graphs = true;
   int32_t num_threads = 0;  // 0: ATOM_NUM_THREADS, else the cores this process may use
 };
 

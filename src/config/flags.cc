@@ -183,7 +183,9 @@ ChoiceKind<SchedulingPolicy> policy_kind() {
 }
 
 ChoiceKind<DeviceChoice> device_kind() {
-  return {{{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}}, ""};
+  return {
+      {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
+      ""};
 }
 
 ChoiceKind<std::string> log_level_kind() {

@@ -9,7 +9,8 @@ ParallelLMHead::ParallelLMHead(const BuildContext& build, const VocabParallelEmb
   if (tied_ != nullptr) return;
   const Shape shape = {build.config.vocab_size, build.config.hidden_size};
   weight_ = std::make_unique<Parameter>(build.dtype, shape);
-  packed_ = ops::linear_weight_meta(shape[0], shape[1], build.dtype);
+  packed_ = ops::linear_weight_meta(
+      shape[0], shape[1], build.dtype, ops::preferred_weight_layout(build.device));
   register_parameter("weight", weight_.get());
 }
 

@@ -2,6 +2,7 @@
 
 #include "layers/rope_table.h"
 #include "ops/rotary_embedding/rotary_embedding.h"
+#include "tensor/device_arena.h"
 
 namespace atom {
 
@@ -10,8 +11,9 @@ RotaryEmbedding::RotaryEmbedding(const BuildContext& build)
       table_(Tensor::meta({build.max_model_len, rope_.rotary_dim}, DType::kFloat32)) {}
 
 Status RotaryEmbedding::finish_load(const Stream& stream) {
-  table_ = Tensor::empty(table_.shape(), table_.dtype());
-  fill_rope_table(stream, rope_frequencies(rope_, table_.size(0)), table_);
+  const Tensor table = Tensor::empty(table_.shape(), table_.dtype());
+  fill_rope_table(stream, rope_frequencies(rope_, table.size(0)), table);
+  table_ = resident_copy(stream, table);
   return {};
 }
 

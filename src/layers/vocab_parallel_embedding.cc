@@ -10,7 +10,10 @@ VocabParallelEmbedding::VocabParallelEmbedding(const BuildContext& build, bool t
       weight_(build.dtype, Shape{build.config.vocab_size, build.config.hidden_size}) {
   register_parameter("weight", &weight_);
   if (tied_to_head_) {
-    packed_ = ops::linear_weight_meta(weight_.shape()[0], weight_.shape()[1], build.dtype);
+    packed_ = ops::linear_weight_meta(weight_.shape()[0],
+                                      weight_.shape()[1],
+                                      build.dtype,
+                                      ops::preferred_weight_layout(build.device));
   }
 }
 

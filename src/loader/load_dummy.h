@@ -4,15 +4,15 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "config/engine_config.h"
 #include "nn/module.h"
+#include "tensor/stream.h"
 
 namespace atom {
 
 // Allocates and fills every parameter, then calls the model's finish_load. kRandom: uniform with
 // standard deviation 0.02, norm weights around 1; an element depends on the seed, the parameter's
-// name and its index only. `kind` is not kNone.
-Status load_dummy(Module* model, DummyWeights kind, uint64_t seed, ThreadPool* pool);
+// name and its index only, not on the device. `kind` is not kNone.
+Status load_dummy(Module* model, DummyWeights kind, uint64_t seed, const Stream& stream);
 
 }  // namespace atom

@@ -59,9 +59,9 @@ TEST(LoadDummy, RandomIsReproducibleWhateverTheThreads) {
     Model a(dtype);
     Model b(dtype);
     Model c(dtype);
-    ASSERT_TRUE(load_dummy(&a, DummyWeights::kRandom, 7, &one).ok());
-    ASSERT_TRUE(load_dummy(&b, DummyWeights::kRandom, 7, &three).ok());
-    ASSERT_TRUE(load_dummy(&c, DummyWeights::kRandom, 8, &three).ok());
+    ASSERT_TRUE(load_dummy(&a, DummyWeights::kRandom, 7, Stream(&one)).ok());
+    ASSERT_TRUE(load_dummy(&b, DummyWeights::kRandom, 7, Stream(&three)).ok());
+    ASSERT_TRUE(load_dummy(&c, DummyWeights::kRandom, 8, Stream(&three)).ok());
     EXPECT_TRUE(a.finished);
     EXPECT_TRUE(a.weight.is_loaded());
     EXPECT_TRUE(same_bytes(a.weight, b.weight));
@@ -75,7 +75,7 @@ TEST(LoadDummy, RandomIsReproducibleWhateverTheThreads) {
 TEST(LoadDummy, RandomWeightsAreSmallAndNormsAroundOne) {
   ThreadPool pool(2);
   Model model(DType::kFloat32);
-  ASSERT_TRUE(load_dummy(&model, DummyWeights::kRandom, 0, &pool).ok());
+  ASSERT_TRUE(load_dummy(&model, DummyWeights::kRandom, 0, Stream(&pool)).ok());
   const Moments weight = moments_of(model.weight);
   EXPECT_NEAR(weight.mean, 0, 2e-4);
   EXPECT_NEAR(weight.deviation, 0.02, 2e-4);
@@ -89,11 +89,11 @@ TEST(LoadDummy, RandomWeightsAreSmallAndNormsAroundOne) {
 TEST(LoadDummy, ZeroAndEmpty) {
   ThreadPool pool(2);
   Model zero(DType::kBFloat16);
-  ASSERT_TRUE(load_dummy(&zero, DummyWeights::kZero, 0, &pool).ok());
+  ASSERT_TRUE(load_dummy(&zero, DummyWeights::kZero, 0, Stream(&pool)).ok());
   EXPECT_EQ(moments_of(zero.weight).deviation, 0);
   EXPECT_EQ(moments_of(zero.norm).mean, 0);
   Model empty(DType::kBFloat16);
-  ASSERT_TRUE(load_dummy(&empty, DummyWeights::kEmpty, 0, &pool).ok());
+  ASSERT_TRUE(load_dummy(&empty, DummyWeights::kEmpty, 0, Stream(&pool)).ok());
   EXPECT_TRUE(empty.weight.data().has_data());
   EXPECT_TRUE(empty.weight.is_loaded());
 }

@@ -1,6 +1,7 @@
 #include "loader/load_model.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <new>
@@ -12,6 +13,7 @@
 
 #include "base/file.h"
 #include "loader/model_memory.h"
+#include "loader/weight_copier.h"
 
 namespace atom {
 namespace {
@@ -184,6 +186,7 @@ class Progress {
 Status copy_file(const CheckpointFile& file,
                  std::span<const Assignment> assignments,
                  const LoadOptions& options,
+                 WeightCopier* copier,
                  Progress* progress) {
   if (assignments.empty()) return {};
   ASSIGN_OR_RETURN(const std::shared_ptr<const FileBytes> bytes,
@@ -201,16 +204,16 @@ Status copy_file(const CheckpointFile& file,
     const Tensor source(data, *info.dtype, at_least_rank_one(info.shape));
     append_chunks(assignment.parameter->place(source, assignment.slice), &chunks);
   }
-  options.pool->parallel_for(
-      static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const Chunk& chunk = chunks[i];
-          copy_convert(chunk.source, chunk.target);
-          const auto offset = static_cast<const uint8_t*>(chunk.source.raw_data()) - bytes->data();
-          if (chunk.source.is_contiguous()) bytes->release(offset, chunk.source.num_bytes());
-          progress->add(chunk.source.num_bytes());
-        }
-      });
+  std::atomic<size_t> next{0};
+  options.stream->pool().run([&](int worker) {
+    for (size_t i = next++; i < chunks.size(); i = next++) {
+      const Chunk& chunk = chunks[i];
+      copier->copy(worker, chunk.source, chunk.target);
+      const auto offset = static_cast<const uint8_t*>(chunk.source.raw_data()) - bytes->data();
+      if (chunk.source.is_contiguous()) bytes->release(offset, chunk.source.num_bytes());
+      progress->add(chunk.source.num_bytes());
+    }
+  });
   return {};
 }
 
@@ -244,11 +247,11 @@ Result<LoadReport> load_model(Module* model,
                               const Checkpoint& checkpoint,
                               const WeightMapping& mapping,
                               const LoadOptions& options) {
-  CHECK(options.pool != nullptr);
+  CHECK(options.stream != nullptr);
   const auto start = std::chrono::steady_clock::now();
   Plan plan = make_plan(*model, checkpoint, mapping);
   RETURN_IF_ERROR(plan.account.status());
-  RETURN_IF_ERROR(allocate_or_fail(model));
+  RETURN_IF_ERROR(allocate_or_fail(model, *options.stream));
   uint64_t total = 0;
   for (const Assignment& a : plan.assignments) {
     total +=
@@ -258,16 +261,21 @@ Result<LoadReport> load_model(Module* model,
             .source.num_bytes();
   }
   Progress progress(options, total);
+  WeightCopier copier(*options.stream);
   const std::span<const Assignment> assignments = plan.assignments;
   size_t begin = 0;
   for (int file = 0; file < static_cast<int>(checkpoint.files().size()); ++file) {
     size_t end = begin;
     while (end < assignments.size() && assignments[end].tensor->file == file) ++end;
-    RETURN_IF_ERROR(copy_file(
-        checkpoint.files()[file], assignments.subspan(begin, end - begin), options, &progress));
+    RETURN_IF_ERROR(copy_file(checkpoint.files()[file],
+                              assignments.subspan(begin, end - begin),
+                              options,
+                              &copier,
+                              &progress));
     begin = end;
   }
-  RETURN_IF_ERROR(finish_or_fail(model, options.pool));
+  copier.finish();
+  RETURN_IF_ERROR(finish_or_fail(model, *options.stream));
   LoadReport report;
   report.account = std::move(plan.account);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "loader/checkpoint.h"
 #include "nn/module.h"
 #include "nn/weight_mapping.h"
+#include "tensor/stream.h"
 
 namespace atom {
 
@@ -49,8 +49,8 @@ LoadAccount account_for(const Module& model,
                         const WeightMapping& mapping);
 
 struct LoadOptions {
-  ThreadPool* pool = nullptr;  // needed
-  bool use_mmap = true;        // false reads the files, one at a time
+  const Stream* stream = nullptr;  // needed: its device gets the parameters, its pool copies
+  bool use_mmap = true;            // false reads the files, one at a time
   // Bytes copied so far and in all. Called from any thread of the pool, one call at a time.
   std::function<void(uint64_t done, uint64_t total)> progress = {};
 };

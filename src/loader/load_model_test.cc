@@ -123,7 +123,7 @@ class LoadModelTest : public ::testing::Test {
     Result<Checkpoint> opened = Checkpoint::open(folder_.path());
     if (!opened.ok()) return opened.status();
     checkpoint_ = std::make_unique<Checkpoint>(std::move(opened).value());
-    return load_model(model, *checkpoint_, rules, {.pool = &pool_, .use_mmap = use_mmap});
+    return load_model(model, *checkpoint_, rules, {.stream = &stream_, .use_mmap = use_mmap});
   }
   std::string load_error(const std::vector<TensorToWrite>& tensors) {
     write_safetensors(folder_.file("model.safetensors"), tensors);
@@ -135,6 +135,7 @@ class LoadModelTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   ThreadPool pool_{2};
+  Stream stream_{&pool_};
   std::unique_ptr<Checkpoint> checkpoint_;
 };
 
@@ -285,7 +286,7 @@ TEST_F(LoadModelTest, CopiesLargeTensorsInChunksAndReportsProgress) {
   uint64_t last = 0;
   uint64_t total = 0;
   int num_calls = 0;
-  LoadOptions options{.pool = &pool_};
+  LoadOptions options{.stream = &stream_};
   options.progress = [&](uint64_t done, uint64_t all) {
     EXPECT_GT(done, last);
     last = done;

@@ -2,13 +2,11 @@
 
 #include <new>
 
-#include "tensor/stream.h"
-
 namespace atom {
 
-Status allocate_or_fail(Module* model) {
+Status allocate_or_fail(Module* model, const Stream& stream) {
   try {
-    model->allocate_parameters();
+    model->allocate_parameters(stream);
   } catch (const std::bad_alloc&) {
     return resource_exhausted("no memory for the model's weights of {} bytes",
                               model->parameter_bytes());
@@ -16,9 +14,9 @@ Status allocate_or_fail(Module* model) {
   return {};
 }
 
-Status finish_or_fail(Module* model, ThreadPool* pool) {
+Status finish_or_fail(Module* model, const Stream& stream) {
   try {
-    return model->finish_load(Stream(pool));
+    return model->finish_load(stream);
   } catch (const std::bad_alloc&) {
     return resource_exhausted("no memory to rearrange the model's weights of {} bytes",
                               model->parameter_bytes());

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "nn/module.h"
+#include "tensor/stream.h"
 
 namespace atom {
 
-Status allocate_or_fail(Module* model);
-Status finish_or_fail(Module* model, ThreadPool* pool);
+Status allocate_or_fail(Module* model, const Stream& stream);
+Status finish_or_fail(Module* model, const Stream& stream);
 
 }  // namespace atom

@@ -11,6 +11,7 @@
 #include "config/model_config.h"
 #include "nn/kv_cache.h"
 #include "nn/parallel_context.h"
+#include "tensor/device.h"
 #include "tensor/dtype.h"
 
 namespace atom {
@@ -19,6 +20,7 @@ struct BuildContext {
   const ModelConfig& config;
   DType dtype = DType::kBFloat16;  // of activations, and of weights that are not quantised
   int64_t max_model_len = 0;       // positions that rope tables must cover
+  Device device = {};              // where the model will run
   ParallelContext parallel = {};
 
   // Written by attention layers as they are built: the cache that each needs, in their order.

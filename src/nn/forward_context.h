@@ -21,6 +21,9 @@ struct AttentionMetadata {
   Tensor query_start;   // [num_seqs + 1] int32, first row of each sequence
   Tensor seq_lens;      // [num_seqs] int32, tokens in the cache after this step
   Tensor slot_mapping;  // [num_tokens] int32, block_id * block_size + offset
+  // The least and the most rows of a sequence; 0 when it is not known.
+  int64_t min_queries = 0;
+  int64_t max_queries = 0;
 };
 
 struct ForwardContext {

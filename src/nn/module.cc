@@ -42,8 +42,8 @@ int64_t Module::resident_bytes() const {
   return bytes;
 }
 
-void Module::allocate_parameters() {
-  for (const NamedParameter& named : named_parameters()) named.parameter->allocate();
+void Module::allocate_parameters(const Stream& stream) {
+  for (const NamedParameter& named : named_parameters()) named.parameter->allocate(stream);
 }
 
 Status Module::finish_load(const Stream& stream) {

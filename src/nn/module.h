@@ -29,7 +29,7 @@ class Module {
   // Of this module and all below it, in the order they were registered: own parameters first.
   std::vector<NamedParameter> named_parameters() const;
   int64_t parameter_bytes() const;
-  void allocate_parameters();
+  void allocate_parameters(const Stream& stream);
 
   // Bytes that this module and all below it hold once loaded, known before anything is allocated.
   // A module that repacks its parameters or keeps tables says so here.

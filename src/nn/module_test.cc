@@ -58,7 +58,8 @@ TEST(Module, NamesParametersByTheirPath) {
 
 TEST(Module, AllocatesEveryParameter) {
   Model model(nullptr);
-  model.allocate_parameters();
+  ThreadPool pool(1);
+  model.allocate_parameters(Stream(&pool));
   for (const NamedParameter& named : model.named_parameters()) {
     EXPECT_TRUE(named.parameter->data().has_data()) << named.name;
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensor/device_arena.h"
+
 namespace atom {
 namespace {
 
@@ -81,6 +83,10 @@ void Parameter::allocate() {
   if (data_.has_data()) return;
   data_ = Tensor::empty(data_.shape(), dtype_);
   if (default_) std::fill_n(data_.data<float>(), data_.num_elements(), *default_);
+}
+
+void Parameter::allocate(const Stream& stream) {
+  if (!data_.has_data()) data_ = resident_tensor(stream, data_.shape(), dtype_);
 }
 
 void Parameter::release() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace atom {
@@ -52,7 +53,9 @@ class Parameter {
   int64_t num_bytes() const { return data_.num_bytes(); }  // of this rank's part
   const Tensor& data() const { return data_; }             // meta until allocate()
 
-  void allocate();
+  void allocate();  // on the CPU
+  // On the stream's device.
+  void allocate(const Stream& stream);
   // A layer that repacks the weight keeps its own copy and gives this one back: data() is meta
   // again.
   void release();

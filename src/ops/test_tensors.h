@@ -10,12 +10,30 @@
 #include <string>
 #include <vector>
 
+#include "tensor/device_runtime.h"
 #include "tensor/dispatch.h"
+#include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace atom::ops {
 
-inline const std::vector<const char*> kAllVariants = {"reference", "avx2", "avx512"};
+// The GPU that tests run on, or null.
+inline DeviceRuntime* test_gpu() {
+  const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
+  return runtime.ok() ? *runtime : nullptr;
+}
+
+// Of the GPU's only where there is one.
+inline std::vector<const char*> all_variants() {
+  std::vector<const char*> names = {"reference", "avx2", "avx512"};
+  if (test_gpu() != nullptr)
+    names.insert(names.end(), {"cuda", "mma", "sm90", "stream", "cublaslt", "vector"});
+  return names;
+}
+inline const std::vector<const char*> kAllVariants = all_variants();
+inline bool is_gpu_variant(const std::string& name) {
+  return name != "reference" && !name.starts_with("avx");
+}
 inline const std::vector<DType> kFloatDTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
 // Uniform in [-scale, scale), the same for the same seed.
@@ -36,6 +54,89 @@ inline Tensor copy_of(const Tensor& tensor) {
   Tensor copy = Tensor::zeros(tensor.shape(), tensor.dtype());
   copy_convert(tensor, copy);
   return copy;
+}
+
+// The tensors of one call where its variant computes: themselves on the CPU, copies on the GPU that
+// share memory where the originals do.
+class Placed {
+ public:
+  Placed(bool on_gpu, ThreadPool& pool, const std::vector<Tensor>& tensors) : stream_(&pool) {
+    if (!on_gpu) return;
+    queue_ = test_gpu()->create_queue();
+    stream_ = Stream(&pool, queue_.get());
+    for (const Tensor& tensor : tensors) {
+      if (tensor.defined() && tensor.num_elements() > 0) add_span(tensor);
+    }
+    for (Span& span : spans_) {
+      span.copy = Tensor::empty({span.end - span.begin}, DType::kUInt8, queue_->device());
+      queue_->copy(span.copy.raw_data(), span.begin, span.end - span.begin);
+    }
+    queue_->synchronize();
+  }
+
+  const Stream& stream() const { return stream_; }
+
+  Tensor operator()(const Tensor& tensor) const {
+    for (const Span& span : spans_) {
+      char* data = static_cast<char*>(tensor.raw_data());
+      if (data < span.begin || data >= span.end) continue;
+      return tensor.at(static_cast<char*>(span.copy.raw_data()) + (data - span.begin),
+                       queue_->device());
+    }
+    return tensor;
+  }
+
+  // Brings the results back.
+  void finish() {
+    for (Span& span : spans_) {
+      queue_->copy(span.begin, span.copy.raw_data(), span.end - span.begin);
+    }
+    if (queue_ != nullptr) queue_->synchronize();
+  }
+
+ private:
+  struct Span {
+    char* begin;
+    char* end;
+    Tensor copy;
+  };
+
+  void add_span(const Tensor& tensor) {
+    int64_t last = 0;
+    for (int dim = 0; dim < tensor.rank(); ++dim) {
+      last += (tensor.size(dim) - 1) * tensor.stride(dim);
+    }
+    char* begin = static_cast<char*>(tensor.raw_data());
+    Span added{begin, begin + (last + 1) * dtype_size(tensor.dtype()), {}};
+    for (size_t i = 0; i < spans_.size();) {
+      if (spans_[i].end <= added.begin || added.end <= spans_[i].begin) {
+        ++i;
+        continue;
+      }
+      added.begin = std::min(added.begin, spans_[i].begin);
+      added.end = std::max(added.end, spans_[i].end);
+      spans_.erase(spans_.begin() + static_cast<std::ptrdiff_t>(i));
+      i = 0;
+    }
+    spans_.push_back(std::move(added));
+  }
+
+  std::unique_ptr<DeviceQueue> queue_;
+  Stream stream_;
+  std::vector<Span> spans_;
+};
+
+// Calls `call(placed)`, which runs the variant on placed(tensor) for each of `tensors`, and returns
+// what it returns: false when the variant cannot run the call here.
+template <typename Call>
+bool run_variant(const std::string& variant,
+                 ThreadPool& pool,
+                 const std::vector<Tensor>& tensors,
+                 Call&& call) {
+  Placed placed(is_gpu_variant(variant), pool, tensors);
+  const bool ran = call(placed);
+  placed.finish();
+  return ran;
 }
 
 // In row-major order whatever the strides.

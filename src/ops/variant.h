@@ -1,6 +1,6 @@
-// The ordered table of an operator's implementations. The first variant that supports a call runs
-// it; the reference, which supports everything, stands last. ATOM_OP_VARIANT="linear=reference"
-// forces one, for tests and measurements.
+// The ordered table of an operator's implementations. The first variant of the stream's device that
+// supports a call runs it; the CPU's reference, which supports everything, stands last.
+// ATOM_OP_VARIANT="linear=reference" forces one, for tests and measurements.
 #pragma once
 
 #include <span>
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/cpu_info.h"
+#include "tensor/device.h"
 
 namespace atom::ops {
 
@@ -17,6 +18,7 @@ struct Variant {
   CpuIsa isa;                     // the least instruction set it needs
   bool (*supports)(const Desc&);  // null: everything
   Launch* launch;
+  DeviceType device = DeviceType::kCpu;
 };
 
 // The variant that ATOM_OP_VARIANT names for `op`, or "" when it names none.
@@ -25,17 +27,19 @@ std::string_view forced_variant(std::string_view op);
 [[noreturn]] void no_such_variant(std::string_view op, std::string_view wanted);
 
 template <typename Desc, typename Launch>
-bool runs(const Variant<Desc, Launch>& variant, const Desc& desc) {
-  return variant.isa <= cpu_isa() && (variant.supports == nullptr || variant.supports(desc));
+bool runs(const Variant<Desc, Launch>& variant, DeviceType device, const Desc& desc) {
+  return variant.device == device && variant.isa <= cpu_isa() &&
+         (variant.supports == nullptr || variant.supports(desc));
 }
 
 // The variant called `name`, or null when it does not exist or cannot run this call here.
 template <typename Desc, typename Launch, size_t N>
 const Variant<Desc, Launch>* named_variant(const Variant<Desc, Launch> (&table)[N],
                                            std::string_view name,
+                                           DeviceType device,
                                            const Desc& desc) {
   for (const Variant<Desc, Launch>& variant : table) {
-    if (name == variant.name && runs(variant, desc)) return &variant;
+    if (name == variant.name && runs(variant, device, desc)) return &variant;
   }
   return nullptr;
 }
@@ -45,10 +49,11 @@ const Variant<Desc, Launch>* named_variant(const Variant<Desc, Launch> (&table)[
 template <typename Desc, typename Launch, size_t N>
 const Variant<Desc, Launch>& pick_variant(std::string_view op,
                                           const Variant<Desc, Launch> (&table)[N],
+                                          DeviceType device,
                                           const Desc& desc) {
   const std::string_view wanted = forced_variant(op);
   for (const Variant<Desc, Launch>& variant : table) {
-    if ((wanted.empty() || wanted == variant.name) && runs(variant, desc)) return variant;
+    if ((wanted.empty() || wanted == variant.name) && runs(variant, device, desc)) return variant;
   }
   no_such_variant(op, wanted);
 }

@@ -5,69 +5,136 @@
 namespace atom {
 namespace {
 
+// Tensors begin at multiples of this, in elements: 64 bytes.
+constexpr int64_t kAlignment = 16;
+
+int64_t aligned(int64_t size) {
+  return (size + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 int64_t blocks_per_sequence(const SchedulerConfig& config) {
   return (config.max_model_len + config.block_size - 1) / config.block_size;
 }
 
-Tensor int32_buffer(int64_t size) {
-  return Tensor::empty({size}, DType::kInt32);
+int64_t largest_table(std::span<RunnerSequence* const> sequences) {
+  size_t width = 1;
+  for (const RunnerSequence* sequence : sequences) {
+    width = std::max(width, sequence->block_ids.size());
+  }
+  return static_cast<int64_t>(width);
 }
 
 }  // namespace
 
-InputBuilder::InputBuilder(const SchedulerConfig& config)
-    : block_size_(config.block_size),
-      max_blocks_(blocks_per_sequence(config)),
-      token_ids_(int32_buffer(config.max_num_batched_tokens)),
-      positions_(int32_buffer(config.max_num_batched_tokens)),
-      slot_mapping_(int32_buffer(config.max_num_batched_tokens)),
-      query_start_(int32_buffer(config.max_num_seqs + 1)),
-      seq_lens_(int32_buffer(config.max_num_seqs)),
-      block_tables_(int32_buffer(config.max_num_seqs * max_blocks_)) {}
-
-int64_t InputBuilder::num_bytes(const SchedulerConfig& config) {
-  const int64_t per_sequence = 2 + blocks_per_sequence(config);
-  const int64_t elements =
-      3 * int64_t{config.max_num_batched_tokens} + config.max_num_seqs * per_sequence + 1;
-  return elements * static_cast<int64_t>(sizeof(int32_t));
+InputBuilder::Layout InputBuilder::make_layout(int64_t num_tokens,
+                                               int64_t num_seqs,
+                                               int64_t table_width) {
+  Layout layout{};
+  layout.num_tokens = num_tokens;
+  layout.num_seqs = num_seqs;
+  layout.table_width = table_width;
+  layout.token_ids = 0;
+  layout.positions = layout.token_ids + aligned(num_tokens);
+  layout.slot_mapping = layout.positions + aligned(num_tokens);
+  layout.query_start = layout.slot_mapping + aligned(num_tokens);
+  layout.seq_lens = layout.query_start + aligned(num_seqs + 1);
+  layout.block_tables = layout.seq_lens + aligned(num_seqs);
+  layout.end = layout.block_tables + aligned(num_seqs * table_width);
+  return layout;
 }
 
-StepInputs InputBuilder::build(const SchedulerOutput& step,
-                               std::span<RunnerSequence* const> sequences) {
-  const auto num_seqs = static_cast<int64_t>(sequences.size());
-  int64_t table_width = 1;
-  for (const RunnerSequence* sequence : sequences) {
-    table_width = std::max(table_width, static_cast<int64_t>(sequence->block_ids.size()));
-  }
-  CHECK(table_width <= max_blocks_);
+InputBuilder::InputBuilder(const SchedulerConfig& config, const Stream& stream)
+    : block_size_(config.block_size),
+      max_blocks_(blocks_per_sequence(config)),
+      buffer_(stream, num_bytes(config) / int64_t{sizeof(int32_t)}) {}
 
-  int32_t* block_tables = block_tables_.data<int32_t>();
+int64_t InputBuilder::num_bytes(const SchedulerConfig& config) {
+  const Layout largest =
+      make_layout(config.max_num_batched_tokens, config.max_num_seqs, blocks_per_sequence(config));
+  return largest.end * static_cast<int64_t>(sizeof(int32_t));
+}
+
+void InputBuilder::fill(const SchedulerOutput& step,
+                        std::span<RunnerSequence* const> sequences,
+                        const Layout& layout) {
+  int32_t* data = buffer_.host();
+  int32_t* query_start = data + layout.query_start;
   int32_t row = 0;
-  query_start_.data<int32_t>()[0] = 0;
-  for (int64_t s = 0; s < num_seqs; ++s) {
+  query_start[0] = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
     const ScheduledSequence& scheduled = step.scheduled[s];
     const RunnerSequence& sequence = *sequences[s];
     const int32_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
     CHECK(static_cast<size_t>(end) <= sequence.token_ids.size());
     CHECK(end <= static_cast<int32_t>(sequence.block_ids.size()) * block_size_);
     for (int32_t position = scheduled.num_computed_tokens; position < end; ++position, ++row) {
-      token_ids_.data<int32_t>()[row] = sequence.token_ids[position];
-      positions_.data<int32_t>()[row] = position;
-      slot_mapping_.data<int32_t>()[row] =
+      data[layout.token_ids + row] = sequence.token_ids[position];
+      data[layout.positions + row] = position;
+      data[layout.slot_mapping + row] =
           sequence.block_ids[position / block_size_] * block_size_ + position % block_size_;
     }
-    query_start_.data<int32_t>()[s + 1] = row;
-    seq_lens_.data<int32_t>()[s] = end;
-    int32_t* table = block_tables + s * table_width;
+    query_start[s + 1] = row;
+    data[layout.seq_lens + s] = end;
+    int32_t* table = data + layout.block_tables + s * layout.table_width;
     std::copy(sequence.block_ids.begin(), sequence.block_ids.end(), table);
-    std::fill(table + sequence.block_ids.size(), table + table_width, -1);
   }
-  return {token_ids_.narrow(0, 0, row),
-          positions_.narrow(0, 0, row),
-          {block_tables_.narrow(0, 0, num_seqs * table_width).view({num_seqs, table_width}),
-           query_start_.narrow(0, 0, num_seqs + 1),
-           seq_lens_.narrow(0, 0, num_seqs),
-           slot_mapping_.narrow(0, 0, row)}};
+}
+
+StepInputs InputBuilder::views(const Layout& layout) const {
+  const Shape tokens = {layout.num_tokens};
+  return {buffer_.view(layout.token_ids, tokens),
+          buffer_.view(layout.positions, tokens),
+          {buffer_.view(layout.block_tables, {layout.num_seqs, layout.table_width}),
+           buffer_.view(layout.query_start, {layout.num_seqs + 1}),
+           buffer_.view(layout.seq_lens, {layout.num_seqs}),
+           buffer_.view(layout.slot_mapping, tokens),
+           layout.min_queries,
+           layout.max_queries}};
+}
+
+StepInputs InputBuilder::build(const SchedulerOutput& step,
+                               std::span<RunnerSequence* const> sequences) {
+  int64_t num_tokens = 0;
+  int64_t min_queries = INT64_MAX, max_queries = 0;
+  for (const ScheduledSequence& scheduled : step.scheduled) {
+    num_tokens += scheduled.num_new_tokens;
+    min_queries = std::min<int64_t>(min_queries, scheduled.num_new_tokens);
+    max_queries = std::max<int64_t>(max_queries, scheduled.num_new_tokens);
+  }
+  Layout layout =
+      make_layout(num_tokens, static_cast<int64_t>(sequences.size()), largest_table(sequences));
+  layout.min_queries = min_queries;
+  layout.max_queries = max_queries;
+  CHECK(layout.table_width <= max_blocks_);
+  CHECK(layout.end <= buffer_.size());
+  std::fill_n(buffer_.host() + layout.block_tables, layout.num_seqs * layout.table_width, -1);
+  fill(step, sequences, layout);
+  buffer_.send(0, layout.end);
+  return views(layout);
+}
+
+StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
+                                       std::span<RunnerSequence* const> sequences,
+                                       int64_t batch) {
+  const auto num_seqs = static_cast<int64_t>(sequences.size());
+  Layout layout = make_layout(batch, batch, max_blocks_);
+  layout.min_queries = 1;
+  layout.max_queries = 1;
+  CHECK(num_seqs <= batch);
+  CHECK(layout.end <= buffer_.size());
+  fill(step, sequences, layout);
+  int32_t* data = buffer_.host();
+  for (int64_t row = num_seqs; row < batch; ++row) {
+    data[layout.token_ids + row] = 0;
+    data[layout.positions + row] = 0;
+    data[layout.slot_mapping + row] = -1;
+    data[layout.query_start + row + 1] = static_cast<int32_t>(row) + 1;
+    data[layout.seq_lens + row] = 0;
+  }
+  buffer_.send(0, layout.block_tables);
+  // Columns behind a sequence's own blocks are never read.
+  buffer_.send_columns(layout.block_tables, num_seqs, max_blocks_, largest_table(sequences));
+  return views(layout);
 }
 
 }  // namespace atom

@@ -1,5 +1,6 @@
-// Turns a SchedulerOutput into the tensors of a ForwardContext. The buffers are sized once for the
-// largest step and reused: a context is valid until the next build. One thread.
+// Turns a SchedulerOutput into the tensors of a ForwardContext, on the device of a stream. The
+// buffers are sized once for the largest step and reused: a context is valid until the next build,
+// and on a device its values are there once the queue has passed the copy. One thread.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "config/scheduler_config.h"
 #include "nn/forward_context.h"
+#include "runner/host_mirror.h"
 #include "runner/runner_sequence.h"
 #include "scheduler/scheduler_output.h"
 
@@ -20,7 +22,8 @@ struct StepInputs {
 
 class InputBuilder {
  public:
-  explicit InputBuilder(const SchedulerConfig& config);
+  // `stream` outlives this.
+  InputBuilder(const SchedulerConfig& config, const Stream& stream);
 
   // Bytes of the buffers.
   static int64_t num_bytes(const SchedulerConfig& config);
@@ -28,15 +31,29 @@ class InputBuilder {
   // `sequences` in the order of `step.scheduled`, their tokens and block tables up to date.
   StepInputs build(const SchedulerOutput& step, std::span<RunnerSequence* const> sequences);
 
+  // For a step of at most `batch` decodes: tensors of `batch` sequences with a token each, whose
+  // shapes and addresses depend on `batch` only. Rows of padding have token 0, slot -1 and a
+  // sequence of length 0.
+  StepInputs build_decodes(const SchedulerOutput& step,
+                           std::span<RunnerSequence* const> sequences,
+                           int64_t batch);
+
  private:
+  // Where each tensor begins in the buffer.
+  struct Layout {
+    int64_t num_tokens, num_seqs, table_width;
+    int64_t min_queries, max_queries;  // of a sequence
+    int64_t token_ids, positions, slot_mapping, query_start, seq_lens, block_tables, end;
+  };
+  static Layout make_layout(int64_t num_tokens, int64_t num_seqs, int64_t table_width);
+  void fill(const SchedulerOutput& step,
+            std::span<RunnerSequence* const> sequences,
+            const Layout& layout);
+  StepInputs views(const Layout& layout) const;
+
   int32_t block_size_;
-  int64_t max_blocks_;   // per sequence
-  Tensor token_ids_;     // [max_num_batched_tokens]
-  Tensor positions_;     // [max_num_batched_tokens]
-  Tensor slot_mapping_;  // [max_num_batched_tokens]
-  Tensor query_start_;   // [max_num_seqs + 1]
-  Tensor seq_lens_;      // [max_num_seqs]
-  Tensor block_tables_;  // [max_num_seqs * max_blocks]
+  int64_t max_blocks_;  // per sequence
+  HostMirror buffer_;
 };
 
 }  // namespace atom

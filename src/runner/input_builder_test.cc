@@ -25,7 +25,9 @@ TEST(InputBuilder, LaysOutAMixedStep) {
   config.max_model_len = 16;
   config.max_num_seqs = 3;
   config.max_num_batched_tokens = 8;
-  InputBuilder builder(config);
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  InputBuilder builder(config, stream);
   RunnerSequence decode = make_sequence({0, 1, 2, 3, 4, 5, 6, 7, 8, 90}, {8, 3, 5});
   RunnerSequence chunk = make_sequence({10, 11, 12, 13, 14, 15, 16, 17}, {2, 7});
   SchedulerOutput step;
@@ -46,10 +48,39 @@ TEST(InputBuilder, LaysOutAMixedStep) {
   EXPECT_EQ(values(inputs.attention.block_tables), (std::vector<int32_t>{8, 3, 5, 2, 7, -1}));
 }
 
+TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
+  SchedulerConfig config;
+  config.block_size = 4;
+  config.max_model_len = 16;
+  config.max_num_seqs = 3;
+  config.max_num_batched_tokens = 8;
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  InputBuilder builder(config, stream);
+  RunnerSequence decode = make_sequence({0, 1, 2, 3, 4, 5, 6, 7, 8, 90}, {8, 3, 5});
+  SchedulerOutput step;
+  step.scheduled.resize(1);
+  step.scheduled[0].num_computed_tokens = 9;
+  step.scheduled[0].num_new_tokens = 1;
+  RunnerSequence* const sequences[] = {&decode};
+
+  const StepInputs inputs = builder.build_decodes(step, sequences, 3);
+  EXPECT_EQ(values(inputs.token_ids), (std::vector<int32_t>{90, 0, 0}));
+  EXPECT_EQ(values(inputs.positions), (std::vector<int32_t>{9, 0, 0}));
+  EXPECT_EQ(values(inputs.attention.query_start), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(values(inputs.attention.seq_lens), (std::vector<int32_t>{10, 0, 0}));
+  EXPECT_EQ(values(inputs.attention.slot_mapping), (std::vector<int32_t>{21, -1, -1}));
+  EXPECT_EQ(inputs.attention.block_tables.shape(), (Shape{3, 4}));
+  EXPECT_EQ(values(inputs.attention.block_tables.narrow(0, 0, 1).narrow(1, 0, 3)),
+            (std::vector<int32_t>{8, 3, 5}));
+}
+
 TEST(InputBuilderDeathTest, TokensWithoutABlockAreOurMistake) {
   SchedulerConfig config;
   config.block_size = 4;
-  InputBuilder builder(config);
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  InputBuilder builder(config, stream);
   RunnerSequence sequence = make_sequence({0, 1, 2, 3, 4}, {1});
   SchedulerOutput step;
   step.scheduled.resize(1);

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "base/status.h"
 #include "config/resolve.h"
-#include "models/causal_lm.h"
+#include "runner/model_source.h"
 
 namespace atom {
 
@@ -19,19 +18,19 @@ struct MemoryPlan {
   int64_t kv_bytes_per_block = 0;
   int32_t num_blocks = 0;
   int32_t block_size = 0;  // tokens
+  int64_t padding = 0;     // on a device: between tensors, and counters of kernels
   int64_t available = 0;   // memory free now
-  int64_t budget = 0;      // what --cpu-memory-utilization allows of it
+  int64_t budget = 0;      // what the utilization allows of it
+  Device device;
 
   int64_t kv_cache() const { return kv_bytes_per_block * num_blocks; }
-  int64_t fixed() const { return weights + workspace + step_inputs; }
+  int64_t fixed() const { return weights + workspace + step_inputs + padding; }
   int64_t total() const { return fixed() + kv_cache(); }
   int64_t num_cached_tokens() const { return int64_t{num_blocks} * block_size; }
 };
 
 // An error when the model and one sequence of max_model_len do not fit; it gives the numbers and
 // the flags that would help.
-Result<MemoryPlan> plan_memory(const ResolvedConfig& config,
-                               const CausalLM& model,
-                               const std::vector<KVCacheSpec>& kv_cache_specs);
+Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& built);
 
 }  // namespace atom

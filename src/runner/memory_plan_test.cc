@@ -18,7 +18,7 @@ ResolvedConfig demo(EngineConfig engine) {
 
 Result<MemoryPlan> plan_of(const ResolvedConfig& config) {
   const BuiltModel built = build_model(config).value();
-  return plan_memory(config, *built.model, built.kv_cache_specs);
+  return plan_memory(config, built);
 }
 
 TEST(MemoryPlan, CountsTheDemoModel) {

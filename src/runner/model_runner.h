@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,12 +13,16 @@
 #include "base/status.h"
 #include "config/resolve.h"
 #include "models/causal_lm.h"
+#include "runner/decode_graphs.h"
+#include "runner/device_sampler.h"
+#include "runner/host_mirror.h"
 #include "runner/input_builder.h"
 #include "runner/memory_plan.h"
 #include "runner/model_source.h"
 #include "runner/runner_sequence.h"
 #include "sampling/sampler.h"
 #include "scheduler/scheduler_output.h"
+#include "tensor/device_arena.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
 
@@ -49,13 +54,28 @@ class ModelRunner {
 
   ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids);
 
+  // On a device: takes all memory of the plan at once and makes the stream.
+  Status reserve(DeviceRuntime& runtime);
+  void record_graphs();
+  // A decode step of `batch` rows, whose inputs the builder has sent.
+  DecodeOutputs decode(const StepInputs& inputs);
+  // The recorded step that does what `step` asks, or null.
+  const DecodeGraphs::Graph* recorded(const SchedulerOutput& step,
+                                      std::span<const LogitsRow> rows) const;
+  ForwardContext context_of(const StepInputs& inputs);
+
   void update_sequences(const SchedulerOutput& step);
   std::vector<LogitsRow> select_rows(const SchedulerOutput& step) const;
+  // Any step, operator by operator.
+  void forward(const SchedulerOutput& step,
+               std::span<const LogitsRow> rows,
+               ModelRunnerOutput* output);
   // Logits of rows [begin, end) of `rows`, all of one kind, then what they are for.
   void run_rows(std::span<const LogitsRow> rows,
                 const Tensor& hidden,
                 const ForwardContext& context,
                 ModelRunnerOutput* output);
+  // On a device, what DeviceSampler::choose_largest() chose of the logits is there.
   void sample_rows(std::span<const LogitsRow> rows,
                    const Tensor& logits,
                    ModelRunnerOutput* output);
@@ -64,16 +84,20 @@ class ModelRunner {
   const ResolvedConfig config_;
   const int64_t num_sampled_ids_;
   std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<DeviceQueue> queue_;  // null on the CPU, like the arena
+  std::unique_ptr<DeviceArena> arena_;
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
   MemoryPlan plan_;
   std::vector<KVCacheView> kv_caches_;
   Workspace workspace_;
-  InputBuilder input_builder_;
+  std::optional<InputBuilder> input_builder_;
+  std::optional<HostMirror> row_ids_;  // rows of hidden states that get logits
   Sampler sampler_;
+  std::optional<DeviceSampler> device_sampler_;
+  DecodeGraphs graphs_;
   std::unordered_map<SequenceId, RunnerSequence> sequences_;
   std::vector<RunnerSequence*> scheduled_;  // of the current step, in its order
-  std::vector<int32_t> row_ids_;            // reused between steps
 };
 
 }  // namespace atom

@@ -7,15 +7,34 @@
 #include "models/registry.h"
 
 namespace atom {
+namespace {
 
-Result<BuiltModel> build_model(const ResolvedConfig& config) {
+Status check_device(const ResolvedConfig& config, Device device) {
+  if (device.is_cpu()) return {};
+  if (config.model.quantization.is_quantized()) {
+    return unimplemented(
+        "quantised weights ({}) are not supported on a GPU yet; --device cpu computes with them",
+        config.model.quantization.method);
+  }
+  if (config.kv_cache_dtype != config.dtype) {
+    return unimplemented(
+        "--kv-cache-dtype: a KV cache in {} is not supported on a GPU yet; --device cpu has it",
+        dtype_name(config.kv_cache_dtype));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<BuiltModel> build_model(const ResolvedConfig& config, Device device) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
-  BuildContext build{config.model, config.dtype, config.max_model_len()};
+  RETURN_IF_ERROR(check_device(config, device));
+  BuildContext build{config.model, config.dtype, config.max_model_len(), device};
   build.kv_cache_dtype = config.kv_cache_dtype;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
   RETURN_IF_ERROR(build.status);
-  return BuiltModel{std::move(model), std::move(build.kv_cache_specs)};
+  return BuiltModel{device, std::move(model), std::move(build.kv_cache_specs)};
 }
 
 Status load_weights(const ResolvedConfig& config,
@@ -24,11 +43,11 @@ Status load_weights(const ResolvedConfig& config,
                     const LoadProgress& progress) {
   const ModelSourceConfig& source = config.engine.model;
   if (source.load_dummy != DummyWeights::kNone) {
-    return load_dummy(&model, source.load_dummy, source.seed, &stream.pool());
+    return load_dummy(&model, source.load_dummy, source.seed, stream);
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source.model));
   LoadOptions options;
-  options.pool = &stream.pool();
+  options.stream = &stream;
   options.use_mmap = !env().disable_mmap;
   options.progress = progress;
   return load_model(&model, checkpoint, model.weight_mapping(), options).status();

@@ -16,12 +16,13 @@ namespace atom {
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 struct BuiltModel {
+  Device device;
   std::unique_ptr<CausalLM> model;  // its parameters have shapes, no memory
   std::vector<KVCacheSpec> kv_cache_specs;
 };
 
 // `config` outlives the model.
-Result<BuiltModel> build_model(const ResolvedConfig& config);
+Result<BuiltModel> build_model(const ResolvedConfig& config, Device device = {});
 
 // Allocates the parameters and fills them from the checkpoint, or with dummy weights.
 Status load_weights(const ResolvedConfig& config,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/argmax/argmax.h"
+
 namespace atom {
 namespace {
 
@@ -22,12 +24,13 @@ std::vector<KVCacheView> meta_caches(const std::vector<KVCacheSpec>& specs, int6
 
 // Bytes of a step of `num_tokens` tokens in `num_seqs` sequences with `num_rows` rows of logits.
 int64_t measure_step(const ResolvedConfig& config,
-                     const CausalLM& model,
+                     const BuiltModel& built,
                      const std::vector<KVCacheView>& caches,
                      int64_t num_tokens,
                      int64_t num_seqs,
                      int64_t num_rows) {
-  const Stream stream = Stream::dry_run();
+  const CausalLM& model = *built.model;
+  const Stream stream = Stream::dry_run(built.device);
   Workspace workspace;
   const int64_t max_blocks =
       (config.max_model_len() + config.scheduler.block_size - 1) / config.scheduler.block_size;
@@ -38,27 +41,35 @@ int64_t measure_step(const ResolvedConfig& config,
                                {int32_meta({num_seqs, max_blocks}),
                                 int32_meta({num_seqs + 1}),
                                 int32_meta({num_seqs}),
-                                int32_meta({num_tokens})},
+                                int32_meta({num_tokens}),
+                                0,
+                                0},
                                caches};
   const Tensor hidden = model.forward(context);
   const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());
   const Tensor logits = workspace.tensor({num_rows, config.model.vocab_size}, DType::kFloat32);
   model.compute_logits(rows, logits, context);
+  if (!built.device.is_cpu()) {
+    const Tensor ids = Tensor::meta({num_rows}, DType::kInt32);
+    ops::argmax(stream, logits, config.model.vocab_size, ids, workspace);
+  }
   return workspace.peak_size();
 }
 
 }  // namespace
 
-int64_t max_logits_rows(const SchedulerConfig& config) {
-  return std::min<int64_t>(config.max_num_batched_tokens, kMaxLogitsRows);
+int64_t max_logits_rows(const SchedulerConfig& config, Device device) {
+  // On a GPU reading the head's weight once for all sequences counts for more than the memory.
+  const int64_t rows =
+      device.is_cpu() ? kMaxLogitsRows : std::max<int64_t>(kMaxLogitsRows, config.max_num_seqs);
+  return std::min<int64_t>(config.max_num_batched_tokens, rows);
 }
 
-int64_t measure_workspace(const ResolvedConfig& config,
-                          const CausalLM& model,
-                          const std::vector<KVCacheSpec>& kv_cache_specs) {
-  const std::vector<KVCacheView> caches = meta_caches(kv_cache_specs, config.scheduler.block_size);
+int64_t measure_workspace(const ResolvedConfig& config, const BuiltModel& built) {
+  const std::vector<KVCacheView> caches =
+      meta_caches(built.kv_cache_specs, config.scheduler.block_size);
   const int64_t max_tokens = config.scheduler.max_num_batched_tokens;
-  const int64_t max_rows = max_logits_rows(config.scheduler);
+  const int64_t max_rows = max_logits_rows(config.scheduler, built.device);
   int64_t peak = 0;
   // Kernels may take more scratch for a small step than for a large one: every small size, then
   // powers of two, then the largest.
@@ -67,7 +78,7 @@ int64_t measure_workspace(const ResolvedConfig& config,
     const int64_t num_seqs = std::min<int64_t>(num_tokens, config.scheduler.max_num_seqs);
     const int64_t num_rows = std::min(num_tokens, max_rows);
     for (const int64_t seqs : {int64_t{1}, num_seqs}) {
-      peak = std::max(peak, measure_step(config, model, caches, num_tokens, seqs, num_rows));
+      peak = std::max(peak, measure_step(config, built, caches, num_tokens, seqs, num_rows));
     }
     if (num_tokens == max_tokens) return peak;
     num_tokens = std::min(num_tokens < 64 ? num_tokens + 1 : 2 * num_tokens, max_tokens);

@@ -2,19 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "config/resolve.h"
-#include "models/causal_lm.h"
+#include "runner/model_source.h"
 
 namespace atom {
 
 // Rows of logits computed at once; steps with more (scored prompts) take several passes.
-int64_t max_logits_rows(const SchedulerConfig& config);
+int64_t max_logits_rows(const SchedulerConfig& config, Device device);
 
 // Bytes that any step within the scheduler's limits needs at most.
-int64_t measure_workspace(const ResolvedConfig& config,
-                          const CausalLM& model,
-                          const std::vector<KVCacheSpec>& kv_cache_specs);
+int64_t measure_workspace(const ResolvedConfig& config, const BuiltModel& built);
 
 }  // namespace atom

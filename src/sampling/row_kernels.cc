@@ -16,7 +16,8 @@ constexpr ops::Variant<AnyRow, const RowKernels> kVariants[] = {
 }  // namespace
 
 const RowKernels& row_kernels() {
-  static const RowKernels& kernels = *ops::pick_variant("sampling", kVariants, AnyRow{}).launch;
+  static const RowKernels& kernels =
+      *ops::pick_variant("sampling", kVariants, DeviceType::kCpu, AnyRow{}).launch;
   return kernels;
 }
 

@@ -62,6 +62,12 @@ void sample_row(const SamplingRow& request, float* logits, RowScratch& scratch, 
 
 }  // namespace
 
+bool takes_largest_logit(const SamplingRow& row) {
+  const SamplingParams& params = row.state->params();
+  return params.temperature < kGreedyTemperature && !params.logprobs &&
+         !has_logit_edits(*row.state, row.allowed);
+}
+
 void Sampler::sample(const Stream& stream,
                      const Tensor& logits,
                      std::span<const SamplingRow> rows,

@@ -27,6 +27,10 @@ struct SamplingRow {
   TokenBitmask allowed = nullptr;        // of a grammar, say
 };
 
+// The row's token is the one of its largest logit, and nothing else is asked about the row: whoever
+// has the logits may choose it without a Sampler, when the row has neither NaN nor infinity.
+bool takes_largest_logit(const SamplingRow& row);
+
 struct SampledToken {
   int32_t token_id = -1;   // when status is ok
   Status status;           // an error when the row's logits admit no choice

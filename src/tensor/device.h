@@ -5,14 +5,15 @@
 
 namespace atom {
 
-enum class DeviceType { kCpu };
+enum class DeviceType { kCpu, kCuda };
 
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int index = 0;
 
   bool operator==(const Device&) const = default;
-  std::string to_string() const { return "cpu"; }
+  bool is_cpu() const { return type == DeviceType::kCpu; }
+  std::string to_string() const { return is_cpu() ? "cpu" : "cuda:" + std::to_string(index); }
 };
 
 }  // namespace atom

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "tensor/device_runtime.h"
 #include "tensor/dispatch.h"
 
 namespace atom {
@@ -34,7 +35,12 @@ std::shared_ptr<void> map_pages(int64_t bytes) {
           [mapping, reserved](void*) { ::munmap(mapping, reserved); }};
 }
 
-std::shared_ptr<void> allocate(int64_t bytes) {
+std::shared_ptr<void> allocate(int64_t bytes, Device device) {
+  if (!device.is_cpu()) {
+    const Result<DeviceRuntime*> runtime = device_runtime(device.type);
+    CHECK(runtime.ok());
+    return (*runtime)->allocate(bytes);
+  }
   if (bytes >= kHugePage) return map_pages(bytes);
   void* data = std::aligned_alloc(kAlignment, round_up(std::max<int64_t>(bytes, 1), kAlignment));
   if (data == nullptr) throw std::bad_alloc();
@@ -77,17 +83,27 @@ std::string Shape::to_string() const {
   return text + "]";
 }
 
-Tensor::Tensor(void* data, DType dtype, const Shape& shape, std::shared_ptr<const void> owner)
+Tensor::Tensor(
+    void* data, DType dtype, const Shape& shape, std::shared_ptr<const void> owner, Device device)
     : data_(data),
+      device_(device),
       dtype_(dtype),
       shape_(shape),
       strides_(contiguous_strides(shape)),
       owner_(std::move(owner)) {}
 
-Tensor Tensor::empty(const Shape& shape, DType dtype) {
-  std::shared_ptr<void> storage = allocate(shape.num_elements() * dtype_size(dtype));
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  std::shared_ptr<void> storage = allocate(shape.num_elements() * dtype_size(dtype), device);
   void* data = storage.get();
-  return Tensor(data, dtype, shape, std::move(storage));
+  return Tensor(data, dtype, shape, std::move(storage), device);
+}
+
+Tensor Tensor::at(void* data, Device device) const {
+  Tensor result = *this;
+  result.data_ = data;
+  result.device_ = device;
+  result.owner_ = nullptr;
+  return result;
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype) {
@@ -141,6 +157,8 @@ void discard_content(const Tensor& tensor) {
 
 void copy_convert(const Tensor& source, const Tensor& target) {
   CHECK(source.shape() == target.shape());
+  CHECK(source.device().is_cpu());
+  CHECK(target.device().is_cpu());
   CHECK((source.stride(-1) == 1 || source.size(-1) <= 1));
   CHECK((target.stride(-1) == 1 || target.size(-1) <= 1));
   if (source.num_elements() == 0) return;

@@ -52,16 +52,24 @@ class Tensor {
   Tensor() = default;
 
   // A contiguous view of memory that `owner` keeps alive (null: the caller does).
-  Tensor(void* data, DType dtype, const Shape& shape, std::shared_ptr<const void> owner = nullptr);
+  Tensor(void* data,
+         DType dtype,
+         const Shape& shape,
+         std::shared_ptr<const void> owner = nullptr,
+         Device device = {});
 
   // Uninitialised memory, 64-byte aligned; large tensors on huge pages where the system has them.
-  static Tensor empty(const Shape& shape, DType dtype);
+  static Tensor empty(const Shape& shape, DType dtype, Device device = {});
   static Tensor zeros(const Shape& shape, DType dtype);
   // A view of known dtype and shape without memory: for plans and dry runs.
   static Tensor meta(const Shape& shape, DType dtype) { return Tensor(nullptr, dtype, shape); }
 
+  // The same view, of memory elsewhere that the caller keeps alive.
+  Tensor at(void* data, Device device) const;
+
   bool defined() const { return shape_.rank() > 0; }
   bool has_data() const { return data_ != nullptr; }
+  Device device() const { return device_; }
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   int rank() const { return shape_.rank(); }
@@ -88,6 +96,7 @@ class Tensor {
 
  private:
   void* data_ = nullptr;
+  Device device_;
   DType dtype_ = DType::kFloat32;
   Shape shape_;
   Shape strides_;
@@ -100,7 +109,7 @@ void discard_content(const Tensor& tensor);
 
 // Element by element from `source` to `target` of the same shape, rounding to the target's dtype
 // (float32, float16, bfloat16 in any combination; otherwise equal dtypes). Both may be strided; the
-// last dimension must be contiguous in both. Runs on the calling thread.
+// last dimension must be contiguous in both. Runs on the calling thread, both on the CPU.
 void copy_convert(const Tensor& source, const Tensor& target);
 
 }  // namespace atom

@@ -2,18 +2,31 @@
 
 #include <algorithm>
 
+#include "tensor/device_arena.h"
+#include "tensor/fill.h"
+
 namespace atom {
 
 Workspace::Workspace(int64_t capacity)
     : memory_(Tensor::empty({capacity}, DType::kUInt8)), measuring_(false), capacity_(capacity) {}
 
+Workspace::Workspace(const Stream& stream, int64_t capacity)
+    : memory_(resident_tensor(stream, {capacity}, DType::kUInt8)),
+      measuring_(false),
+      capacity_(capacity) {
+  if (stream.device().is_cpu()) return;
+  counters_ = resident_tensor(stream, {kNumCounters}, DType::kInt32);
+  fill_zero(stream, counters_);
+}
+
 Tensor Workspace::tensor(const Shape& shape, DType dtype) {
-  const int64_t begin = (used_ + 63) / 64 * 64;
+  constexpr int64_t kAlignment = 64;
+  const int64_t begin = (used_ + kAlignment - 1) / kAlignment * kAlignment;
   used_ = begin + shape.num_elements() * dtype_size(dtype);
   peak_ = std::max(peak_, used_);
   if (measuring_) return Tensor::meta(shape, dtype);
   CHECK(used_ <= capacity_);
-  return Tensor(memory_.data<uint8_t>() + begin, dtype, shape);
+  return Tensor(memory_.data<uint8_t>() + begin, dtype, shape, nullptr, memory_.device());
 }
 
 }  // namespace atom

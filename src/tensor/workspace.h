@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace atom {
@@ -14,10 +15,18 @@ class Workspace {
   // A workspace without memory that measures: its tensors are meta tensors, peak_size() is what a
   // real one needs for the same sequence of calls.
   Workspace() = default;
-  explicit Workspace(int64_t capacity);
+  explicit Workspace(int64_t capacity);  // on the CPU
+  // On the stream's device, in memory that stays.
+  Workspace(const Stream& stream, int64_t capacity);
 
   // Uninitialised, 64-byte aligned; lives until the innermost open Scope closes.
   Tensor tensor(const Shape& shape, DType dtype);
+
+  // Of a device: counters by which blocks of a kernel find out who is the last, [kNumCounters]
+  // int32 on top of the capacity. All are zero, and whoever counts leaves them so. Undefined in a
+  // workspace that measures.
+  static constexpr int64_t kNumCounters = 1 << 16;
+  const Tensor& counters() const { return counters_; }
 
   int64_t peak_size() const { return peak_; }  // bytes
   int64_t capacity() const { return capacity_; }
@@ -37,6 +46,7 @@ class Workspace {
 
  private:
   Tensor memory_;
+  Tensor counters_;
   bool measuring_ = true;
   int64_t capacity_ = 0;
   int64_t used_ = 0;

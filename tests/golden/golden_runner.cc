@@ -1,8 +1,11 @@
 #include "tests/golden/golden_runner.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "models/registry.h"
+#include "runner/choose_device.h"
 #include "runner/kv_cache_allocator.h"
 #include "runner/model_source.h"
 
@@ -16,6 +19,20 @@ int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+DeviceChoice test_device() {
+  const char* device = std::getenv("ATOM_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "cuda" ? DeviceChoice::kCuda
+                                                                 : DeviceChoice::kCpu;
+}
+
+Tensor host_copy(const Stream& stream, const Tensor& tensor) {
+  if (tensor.device().is_cpu()) return tensor;
+  const Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
+  stream.queue().copy(copy.raw_data(), tensor.raw_data(), tensor.num_bytes());
+  stream.queue().synchronize();
+  return copy;
+}
+
 }  // namespace
 
 GoldenRunner::GoldenRunner(ResolvedConfig config) : config_(std::move(config)) {}
@@ -27,7 +44,13 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   std::unique_ptr<GoldenRunner> runner(new GoldenRunner(std::move(config)));
-  ASSIGN_OR_RETURN(BuiltModel built, build_model(runner->config_));
+  ASSIGN_OR_RETURN(const Device device, choose_device(test_device()));
+  if (!device.is_cpu()) {
+    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
+    runner->queue_ = runtime->create_queue();
+    runner->stream_ = Stream(&runner->pool_, runner->queue_.get());
+  }
+  ASSIGN_OR_RETURN(BuiltModel built, build_model(runner->config_, device));
   runner->model_ = std::move(built.model);
   runner->kv_cache_specs_ = std::move(built.kv_cache_specs);
   RETURN_IF_ERROR(load_weights(runner->config_, runner->stream_, *runner->model_, nullptr));
@@ -43,8 +66,8 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   config.num_blocks = schedule.num_blocks;
   config.enable_prefix_caching = schedule.enable_prefix_caching;
   Scheduler scheduler(config, {});
-  InputBuilder input_builder(config);
-  kv_caches_ = allocate_kv_caches(kv_cache_specs_, schedule.num_blocks, kBlockSize);
+  InputBuilder input_builder(config, stream_);
+  kv_caches_ = allocate_kv_caches(stream_, kv_cache_specs_, schedule.num_blocks, kBlockSize);
   sequences_.clear();
 
   std::vector<GoldenResult> results(requests.size());
@@ -90,14 +113,16 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     sequences.push_back(&sequence);
   }
 
-  Workspace workspace(kWorkspaceSize);
+  Workspace workspace(stream_, kWorkspaceSize);
   const StepInputs inputs = input_builder.build(step, sequences);
   const ForwardContext context{
       stream_, workspace, inputs.token_ids, inputs.positions, inputs.attention, kv_caches_};
   const Tensor hidden = model_->forward(context);
   const int64_t vocab_size = config_.model.vocab_size;
-  const Tensor logits = Tensor::empty({hidden.size(0), vocab_size}, DType::kFloat32);
-  model_->compute_logits(hidden, logits, context);
+  const Shape logits_shape = {hidden.size(0), vocab_size};
+  const Tensor computed = Tensor::empty(logits_shape, DType::kFloat32, stream_.device());
+  model_->compute_logits(hidden, computed, context);
+  const Tensor logits = host_copy(stream_, computed);
 
   const float* row = logits.data<float>();
   for (size_t s = 0; s < sequences.size(); ++s) {

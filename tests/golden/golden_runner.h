@@ -1,5 +1,6 @@
 // Executes a Scheduler's steps like a ModelRunner, but computes the logits of every token and keeps
-// them, so that tests can compare any position under any schedule.
+// them, so that tests can compare any position under any schedule. ATOM_TEST_DEVICE=cuda runs them
+// on the GPU.
 #pragma once
 
 #include <map>
@@ -57,6 +58,7 @@ class GoldenRunner {
 
   ResolvedConfig config_;
   ThreadPool pool_{2};
+  std::unique_ptr<DeviceQueue> queue_;  // null on the CPU
   Stream stream_{&pool_};
   std::unique_ptr<CausalLM> model_;
   std::vector<KVCacheSpec> kv_cache_specs_;

@@ -6,6 +6,10 @@
 #include <map>
 #include <sstream>
 
+#include "base/human.h"
+#include "ops/linear/gemm_library.h"
+#include "tensor/device_runtime.h"
+
 namespace atom::cli::doctor {
 namespace {
 
@@ -34,6 +38,25 @@ void ask_libcuda(GpuFacts* facts) {
     facts->cuda_version = fmt::format("{}.{}", version / 1000, version % 1000 / 10);
   }
   dlclose(library);
+}
+
+void ask_card(GpuFacts* facts) {
+  const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
+  if (!runtime.ok()) {
+    facts->card_problem = runtime.status().message();
+    return;
+  }
+  const DeviceFacts& card = (*runtime)->facts();
+  const DeviceRuntime::Memory memory = (*runtime)->memory();
+  facts->card = fmt::format("{}, compute capability {}.{}, {} of {} free",
+                            card.name,
+                            card.capability_major,
+                            card.capability_minor,
+                            human_bytes(memory.free),
+                            human_bytes(memory.total));
+  const Result<std::string> library = ops::gemm_library();
+  (library.ok() ? facts->gemm_library : facts->gemm_problem) =
+      library.ok() ? *library : library.status().message();
 }
 
 bool has_tool(const SystemFiles& files, const std::string& name) {
@@ -87,11 +110,33 @@ Finding judge_nvidia(const GpuFacts& facts) {
   return finding;
 }
 
+Finding judge_card(const GpuFacts& facts) {
+  Finding finding{kSection, "card", Severity::kOk, facts.card, ""};
+  if (facts.card.empty()) {
+    finding.severity = Severity::kNote;
+    finding.value = "none that can be used";
+    finding.advice = facts.card_problem;
+  }
+  return finding;
+}
+
+Finding judge_gemm_library(const GpuFacts& facts) {
+  Finding finding{kSection, "matrix library", Severity::kOk, facts.gemm_library, ""};
+  if (facts.gemm_library.empty()) {
+    finding.severity = Severity::kNote;
+    finding.value = "none: matrix multiplications are slow";
+    finding.advice = facts.gemm_problem +
+                     "; install CUDA's libcublas, or Python's package nvidia-cublas, and name its "
+                     "libcublasLt in ATOM_CUBLASLT";
+  }
+  return finding;
+}
+
 }  // namespace
 
 GpuFacts read_gpu_facts(const SystemFiles& files) {
   GpuFacts facts;
-  facts.backends = ATOM_GPU_BACKENDS;
+  facts.backends = device_backends();
   facts.nvidia_driver = driver_version(files.read("/proc/driver/nvidia/version"));
   for (const std::string& name : files.list("/proc/driver/nvidia/gpus")) {
     const std::string model =
@@ -107,6 +152,7 @@ GpuFacts read_gpu_facts(const SystemFiles& files) {
   facts.has_nvidia_smi = has_tool(files, "nvidia-smi");
   facts.has_nvcc = has_tool(files, "nvcc");
   facts.has_kfd = files.exists("/dev/kfd");
+  if (!facts.backends.empty()) ask_card(&facts);
   return facts;
 }
 
@@ -127,6 +173,10 @@ Findings judge_gpu(const GpuFacts& facts) {
     build.advice = "there is no GPU to use: the CPU is";
   }
   findings.push_back(build);
+  if (has_nvidia && uses_cuda) {
+    findings.push_back(judge_card(facts));
+    if (!facts.card.empty()) findings.push_back(judge_gemm_library(facts));
+  }
   return findings;
 }
 

@@ -19,9 +19,15 @@ struct GpuFacts {
   bool has_nvidia_smi = false;
   bool has_nvcc = false;
   bool has_kfd = false;  // /dev/kfd: AMD's compute driver
+  // With support for CUDA in this build: "NVIDIA H200, 139.8 GiB, 138.0 GiB free", or why no card
+  // can be used; the library for matrix multiplication, or where it was looked for.
+  std::string card;
+  std::string card_problem;
+  std::string gemm_library;
+  std::string gemm_problem;
 };
 
-// Loads libcuda.so.1 for a moment when it is there, without touching a device.
+// Loads libcuda.so.1 for a moment when it is there, and opens the card when the build can use one.
 GpuFacts read_gpu_facts(const SystemFiles& files);
 Findings judge_gpu(const GpuFacts& facts);
 

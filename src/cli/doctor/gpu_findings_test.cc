@@ -38,13 +38,28 @@ TEST(GpuFindings, SaysThatAGpuStaysIdle) {
 
 TEST(GpuFindings, ABuildWithTheBackendIsOk) {
   GpuFacts facts = nvidia_facts();
-  facts.backends = "CUDA";
+  facts.backends = "CUDA 13.0";
+  facts.card = "NVIDIA H200, compute capability 9.0, 138.0 GiB of 139.8 GiB free";
+  facts.gemm_library = "cuBLASLt 13.1.0, libcublasLt.so.13";
   for (const Finding& finding : judge_gpu(facts)) {
     EXPECT_EQ(finding.severity, Severity::kOk) << finding.name;
   }
   facts = {};
-  facts.backends = "CUDA";
+  facts.backends = "CUDA 13.0";
   EXPECT_EQ(find(judge_gpu(facts), "this build").severity, Severity::kNote);
+}
+
+TEST(GpuFindings, NotesWhatABuildWithTheBackendLacks) {
+  GpuFacts facts = nvidia_facts();
+  facts.backends = "CUDA 13.0";
+  facts.card_problem = "compute capability 7.0; atom needs 8.0 or newer";
+  EXPECT_EQ(find(judge_gpu(facts), "card").severity, Severity::kNote);
+  EXPECT_NE(find(judge_gpu(facts), "card").advice.find("8.0 or newer"), std::string::npos);
+  facts.card = "NVIDIA H200";
+  facts.gemm_problem = "cuBLASLt was not found";
+  EXPECT_EQ(find(judge_gpu(facts), "matrix library").severity, Severity::kNote);
+  EXPECT_NE(find(judge_gpu(facts), "matrix library").advice.find("ATOM_CUBLASLT"),
+            std::string::npos);
 }
 
 TEST(GpuFindings, NotesHalfADriver) {

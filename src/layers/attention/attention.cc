@@ -40,6 +40,8 @@ Tensor Attention::forward(const Tensor& q,
   params.block_tables = metadata.block_tables;
   params.query_start = metadata.query_start;
   params.seq_lens = metadata.seq_lens;
+  params.min_queries = metadata.min_queries;
+  params.max_queries = metadata.max_queries;
   params.scale = scale_;
   params.k_scale = k_scale;
   params.v_scale = v_scale;

@@ -45,7 +45,7 @@ class Fp8 : public testing::Test {
               std::pair<float, float> weight_scales,
               std::pair<float, float> input_scales = {},
               float weight = 1.0f) {
-    method.allocate_parameters();
+    method.allocate_parameters(stream_);
     for (const NamedParameter& named : method.named_parameters()) {
       for (const std::string id : {"gate", "up"}) {
         const bool gate = id == "gate";
@@ -164,7 +164,7 @@ TEST(KVScales, OneServesForBothAndNoneIsOne) {
   ThreadPool pool(1);
   const auto loaded = [&](const std::vector<std::pair<std::string, float>>& values) {
     KVScales scales;
-    scales.allocate_parameters();
+    scales.allocate_parameters(Stream(&pool));
     for (const NamedParameter& named : scales.named_parameters()) {
       EXPECT_TRUE(named.parameter->is_loaded());
       for (const auto& [name, value] : values) {

@@ -47,7 +47,7 @@ std::unique_ptr<LinearMethod> make_linear_method(BuildContext& build,
   if (scheme.ok() && scheme->is_quantized()) {
     return std::make_unique<Fp8LinearMethod>(build, *scheme, partition);
   }
-  return std::make_unique<UnquantizedLinearMethod>(build.dtype, partition);
+  return std::make_unique<UnquantizedLinearMethod>(build, partition);
 }
 
 }  // namespace atom

@@ -27,7 +27,13 @@ void consume_in_pieces(const Tensor& rows, const Visit& visit) {
 }  // namespace
 
 ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight) {
-  const ops::LinearWeight packed = pack_consumed_rows(stream, weight->data());
+  const Tensor rows = weight->data();
+  if (!stream.device().is_cpu()) {
+    // Row-major is what its kernels read.
+    weight->release();
+    return {rows, rows.size(0), rows.size(1), ops::WeightLayout::kRowMajor, {}};
+  }
+  const ops::LinearWeight packed = pack_consumed_rows(stream, rows);
   weight->release();
   return packed;
 }

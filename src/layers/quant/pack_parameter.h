@@ -11,7 +11,7 @@ namespace atom {
 constexpr int64_t kPackedRowMultiple = 64;
 
 // Packs `weight` [out_features, in_features] and releases it. The two share what is resident: each
-// piece of the parameter is given back once it is packed.
+// piece of the parameter is given back once it is packed. On a device the memory changes hands.
 ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight);
 
 // Packs contiguous `rows` [out_features, in_features], whose content is lost, in the same way.

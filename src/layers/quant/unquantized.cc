@@ -4,10 +4,13 @@
 #include "layers/quant/pack_parameter.h"
 
 namespace atom {
-UnquantizedLinearMethod::UnquantizedLinearMethod(DType dtype, const LinearPartition& partition)
-    : weight_(make_weight(dtype, partition)),
-      packed_(ops::linear_weight_meta(
-          partition.local_out_features(), partition.local_in_features(), dtype)) {
+UnquantizedLinearMethod::UnquantizedLinearMethod(const BuildContext& build,
+                                                 const LinearPartition& partition)
+    : weight_(make_weight(build.dtype, partition)),
+      packed_(ops::linear_weight_meta(partition.local_out_features(),
+                                      partition.local_in_features(),
+                                      build.dtype,
+                                      ops::preferred_weight_layout(build.device))) {
   register_parameter("weight", &weight_);
 }
 

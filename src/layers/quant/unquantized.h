@@ -8,7 +8,7 @@ namespace atom {
 
 class UnquantizedLinearMethod : public LinearMethod {
  public:
-  UnquantizedLinearMethod(DType dtype, const LinearPartition& partition);
+  UnquantizedLinearMethod(const BuildContext& build, const LinearPartition& partition);
 
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override { return packed_.data.num_bytes(); }

@@ -16,12 +16,6 @@ bool fits_tiles(const AttentionArgs& args) {
          args.num_heads / args.num_kv_heads <= kAttentionTaskRows;
 }
 
-constexpr Variant<AttentionArgs, AttentionKernel> kVariants[] = {
-    {"avx512", CpuIsa::kAvx512, fits_tiles, attention_avx512},
-    {"avx2", CpuIsa::kAvx2, fits_tiles, attention_avx2},
-    {"reference", CpuIsa::kScalar, nullptr, attention_reference},
-};
-
 // Multiply-adds that take a few microseconds: less is not worth a parallel region.
 constexpr int64_t kCostPerChunk = 100000;
 
@@ -62,6 +56,12 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .num_kv_heads = check.size("NKV"),
       .head_dim = check.size("D"),
       .sliding_window = params.sliding_window,
+      .num_tokens = check.size("T"),
+      .num_sequences = check.size("S"),
+      .num_blocks = check.size("num_blocks"),
+      .max_blocks = check.size("max_blocks"),
+      .min_queries = params.min_queries,
+      .max_queries = params.max_queries,
       .scale = params.scale * params.k_scale,
       .v_scale = params.v_scale,
       .element = element_of(params.q.dtype()),
@@ -155,11 +155,22 @@ int64_t cost_of(const AttentionArgs& args, const AttentionTask& task) {
   return task.num_kv_heads * (num_rows + kPackingRows) * task.num_keys * 2 * args.head_dim;
 }
 
-void launch(const Stream& stream,
-            const AttentionArgs& args,
-            const AttentionParams& params,
-            const Tensor& task_memory,
-            AttentionKernel kernel) {
+// Room for the tasks of any split of the tokens among the sequences.
+Tensor task_memory_of(const AttentionArgs& args,
+                      const AttentionParams& params,
+                      Workspace& scratch) {
+  static_assert(sizeof(AttentionTask) == 6 * sizeof(int32_t));
+  const int64_t max_tasks = params.q.size(0) / queries_per_task(args) + params.seq_lens.size(0) + 1;
+  return scratch.tensor({max_tasks * args.num_kv_heads, 6}, DType::kInt32);
+}
+
+template <AttentionKernel* kernel>
+void on_pool(const Stream& stream,
+             const AttentionArgs& args,
+             const AttentionParams& params,
+             Workspace& scratch) {
+  const Tensor task_memory = task_memory_of(args, params, scratch);
+  if (stream.is_dry_run()) return;
   AttentionTask* tasks = reinterpret_cast<AttentionTask*>(task_memory.data<int32_t>());
   const int64_t num_threads = stream.pool().num_threads();
   const int64_t num_tasks = plan_tasks(args, params, num_threads, tasks);
@@ -179,24 +190,41 @@ void launch(const Stream& stream,
   });
 }
 
-// Room for the tasks of any split of the tokens among the sequences.
-Tensor task_memory_of(const AttentionArgs& args,
-                      const AttentionParams& params,
-                      Workspace& scratch) {
-  static_assert(sizeof(AttentionTask) == 6 * sizeof(int32_t));
-  const int64_t max_tasks = params.q.size(0) / queries_per_task(args) + params.seq_lens.size(0) + 1;
-  return scratch.tensor({max_tasks * args.num_kv_heads, 6}, DType::kInt32);
+using AttentionGpuKernel = void(const AttentionArgs&, void* queue);
+
+template <AttentionGpuKernel* kernel>
+void on_queue(const Stream& stream, const AttentionArgs& args, const AttentionParams&, Workspace&) {
+  if (!stream.is_dry_run() && args.num_tokens > 0) kernel(args, stream.queue().handle());
 }
+
+template <int kMaxHeadDim>
+bool fits_head_dim(const AttentionArgs& args) {
+  return args.head_dim <= kMaxHeadDim && !args.float8_cache;
+}
+
+constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cuda",
+     CpuIsa::kScalar,
+     fits_head_dim<kAttentionCudaMaxHeadDim>,
+     on_queue<attention_cuda>,
+     DeviceType::kCuda},
+    // Not measured on a card yet: they run only when they are forced.
+    {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda},
+    {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda},
+#endif
+    {"avx512", CpuIsa::kAvx512, fits_tiles, on_pool<attention_avx512>},
+    {"avx2", CpuIsa::kAvx2, fits_tiles, on_pool<attention_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, on_pool<attention_reference>},
+};
 
 }  // namespace
 
 void attention(const Stream& stream, const AttentionParams& params, Workspace& scratch) {
   const AttentionArgs args = checked_args(params);
   Workspace::Scope scope(scratch);
-  const Tensor task_memory = task_memory_of(args, params, scratch);
-  if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("attention", kVariants, args);
-  launch(stream, args, params, task_memory, variant.launch);
+  const auto& variant = pick_variant("attention", kVariants, stream.device().type, args);
+  variant.launch(stream, args, params, scratch);
 }
 
 bool attention_by(std::string_view variant_name,
@@ -204,10 +232,10 @@ bool attention_by(std::string_view variant_name,
                   const AttentionParams& params,
                   Workspace& scratch) {
   const AttentionArgs args = checked_args(params);
-  const auto* variant = named_variant(kVariants, variant_name, args);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
   Workspace::Scope scope(scratch);
-  launch(stream, args, params, task_memory_of(args, params, scratch), variant->launch);
+  variant->launch(stream, args, params, scratch);
   return true;
 }
 

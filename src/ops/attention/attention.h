@@ -9,7 +9,8 @@
 //
 // A query's result depends bit for bit only on its query vector, its position and the keys and
 // values it sees: not on the batch, nor on how the prompt was cut, nor on the block size. (A
-// value that is infinite or NaN may reach earlier queries of the same step.)
+// value that is infinite or NaN may reach earlier queries of the same step.) On a GPU variants may
+// compute a sequence's single query in another way than one of several.
 //
 // A cache in FP8 (E4M3) holds k / k_scale and v / v_scale; it is expanded a tile at a time.
 #pragma once
@@ -27,6 +28,9 @@ struct AttentionParams {
   Tensor block_tables;  // [num_sequences, max_blocks] int32; -1 where no query sees any key
   Tensor query_start;   // [num_sequences + 1] int32: tokens of sequence s are [s], ..., [s + 1] - 1
   Tensor seq_lens;      // [num_sequences] int32: tokens in the cache, this step's included
+  // The least and the most queries of a sequence; 0 when it is not known.
+  int64_t min_queries = 0;
+  int64_t max_queries = 0;
   float scale = 1;
   float k_scale = 1;  // of a cache in FP8
   float v_scale = 1;

@@ -34,9 +34,14 @@ struct AttentionArgs {
   int64_t num_kv_heads;
   int64_t head_dim;
   int64_t sliding_window;  // 0: none
-  float scale;             // of products with keys as the cache holds them
-  float v_scale;           // of sums of values as the cache holds them
-  Element element;         // of q and out, and of a cache that is not in FP8
+  int64_t num_tokens;
+  int64_t num_sequences;
+  int64_t num_blocks;
+  int64_t max_blocks;                // of a sequence
+  int64_t min_queries, max_queries;  // of a sequence; 0: not known
+  float scale;                       // of products with keys as the cache holds them
+  float v_scale;                     // of sums of values as the cache holds them
+  Element element;                   // of q and out, and of a cache that is not in FP8
   bool float8_cache;
 };
 
@@ -55,5 +60,11 @@ using AttentionKernel = void(const AttentionArgs& args, const AttentionTask& tas
 AttentionKernel attention_reference;
 AttentionKernel attention_avx2;
 AttentionKernel attention_avx512;
+
+constexpr int kAttentionCudaMaxHeadDim = 512;
+
+// On a GPU's queue (DeviceQueue::handle()); the lengths and tables are in the device's memory. A
+// sequence of length 0 that has a query is a row of padding: its output is 0.
+void attention_cuda(const AttentionArgs& args, void* queue);
 
 }  // namespace atom::ops

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "ops/attention/attention.h"
+#include "ops/attention/attention_kernels.h"
 
 namespace atom::ops {
 
@@ -12,5 +13,17 @@ bool attention_by(std::string_view variant,
                   const Stream& stream,
                   const AttentionParams& params,
                   Workspace& scratch);
+
+using AttentionLaunch = void(const Stream& stream,
+                             const AttentionArgs& args,
+                             const AttentionParams& params,
+                             Workspace& scratch);
+
+// On a GPU: single queries split over their keys, chunks by warp-level matrix instructions, or by
+// Hopper's warpgroup instructions.
+bool fits_attention_mma(const AttentionArgs& args);
+bool fits_attention_sm90(const AttentionArgs& args);
+AttentionLaunch attention_mma;
+AttentionLaunch attention_sm90;
 
 }  // namespace atom::ops

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/embedding/embedding_kernels.h"
+#include "ops/embedding/embedding_variants.h"
+#include "ops/variant.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {
@@ -11,31 +14,69 @@ namespace {
 // Enough copying to be worth a parallel region.
 constexpr int64_t kTaskSize = 64 << 10;  // bytes
 
-}  // namespace
-
-void embedding(const Stream& stream, const Tensor& ids, const Tensor& table, const Tensor& out) {
+EmbeddingArgs checked_args(const Tensor& ids, const Tensor& table, const Tensor& out) {
   TensorCheck("embedding")
       .contiguous("ids", ids, {"T"}, DType::kInt32)
       .tensor("table", table, {"V", "H"}, table.dtype())
       .tensor("out", out, {"T", "H"}, table.dtype());
-  if (stream.is_dry_run()) return;
-
-  const int32_t* id = ids.data<int32_t>();
-  const int64_t vocab_size = table.size(0);
   const int64_t element_size = dtype_size(table.dtype());
-  const int64_t row_size = table.size(1) * element_size;
-  const int64_t table_step = table.stride(0) * element_size;
-  const int64_t out_step = out.stride(0) * element_size;
-  const char* from = static_cast<const char*>(table.raw_data());
-  char* to = static_cast<char*>(out.raw_data());
-  const int64_t grain = std::max<int64_t>(1, kTaskSize / std::max<int64_t>(1, row_size));
-  stream.pool().parallel_for(ids.size(0), grain, [&](int64_t begin, int64_t end) {
+  return {
+      .ids = static_cast<const int32_t*>(ids.raw_data()),
+      .table = table.raw_data(),
+      .out = out.raw_data(),
+      .num_tokens = ids.size(0),
+      .vocab_size = table.size(0),
+      .row_size = table.size(1) * element_size,
+      .table_stride = table.stride(0) * element_size,
+      .out_stride = out.stride(0) * element_size,
+  };
+}
+
+void embedding_reference(const Stream& stream, const EmbeddingArgs& args) {
+  const char* from = static_cast<const char*>(args.table);
+  char* to = static_cast<char*>(args.out);
+  const int64_t grain = std::max<int64_t>(1, kTaskSize / std::max<int64_t>(1, args.row_size));
+  stream.pool().parallel_for(args.num_tokens, grain, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      CHECK(id[t] >= 0);
-      CHECK(id[t] < vocab_size);
-      std::memcpy(to + t * out_step, from + id[t] * table_step, row_size);
+      CHECK(args.ids[t] >= 0);
+      CHECK(args.ids[t] < args.vocab_size);
+      std::memcpy(to + t * args.out_stride, from + args.ids[t] * args.table_stride, args.row_size);
     }
   });
+}
+
+template <void (*kernel)(const EmbeddingArgs&, void* queue)>
+void on_queue(const Stream& stream, const EmbeddingArgs& args) {
+  if (args.num_tokens > 0) kernel(args, stream.queue().handle());
+}
+
+using Launch = void(const Stream&, const EmbeddingArgs&);
+
+constexpr Variant<EmbeddingArgs, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<embedding_cuda>, DeviceType::kCuda},
+#endif
+    {"reference", CpuIsa::kScalar, nullptr, embedding_reference},
+};
+
+}  // namespace
+
+void embedding(const Stream& stream, const Tensor& ids, const Tensor& table, const Tensor& out) {
+  const EmbeddingArgs args = checked_args(ids, table, out);
+  if (stream.is_dry_run()) return;
+  pick_variant("embedding", kVariants, stream.device().type, args).launch(stream, args);
+}
+
+bool embedding_by(std::string_view variant_name,
+                  const Stream& stream,
+                  const Tensor& ids,
+                  const Tensor& table,
+                  const Tensor& out) {
+  const EmbeddingArgs args = checked_args(ids, table, out);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
+  if (variant == nullptr) return false;
+  variant->launch(stream, args);
+  return true;
 }
 
 }  // namespace atom::ops

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/embedding/embedding_variants.h"
+#include "ops/test_tensors.h"
+
 namespace atom::ops {
 namespace {
 
-TEST(Embedding, CopiesTheRowsOfItsIds) {
+void check_rows(const char* variant) {
   ThreadPool pool(2);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const int64_t num_tokens : {0, 1, 7, 3000}) {
@@ -22,7 +25,11 @@ TEST(Embedding, CopiesTheRowsOfItsIds) {
       }
       // The output is a slice of wider rows: the rest stays untouched.
       Tensor wide = Tensor::zeros({num_tokens, hidden_size + 8}, dtype);
-      embedding(Stream(&pool), ids, table, wide.narrow(1, 4, hidden_size));
+      const Tensor out = wide.narrow(1, 4, hidden_size);
+      const bool ran = run_variant(variant, pool, {ids, table, out}, [&](const Placed& at) {
+        return embedding_by(variant, at.stream(), at(ids), at(table), at(out));
+      });
+      if (!ran) return;
       Tensor got = Tensor::zeros({num_tokens, hidden_size + 8}, DType::kFloat32);
       copy_convert(wide, got);
       for (int64_t t = 0; t < num_tokens; ++t) {
@@ -33,6 +40,13 @@ TEST(Embedding, CopiesTheRowsOfItsIds) {
         ASSERT_EQ(row[4 + hidden_size], 0.0f);
       }
     }
+  }
+}
+
+TEST(Embedding, EveryVariantCopiesTheRowsOfItsIds) {
+  for (const char* variant : kAllVariants) {
+    SCOPED_TRACE(variant);
+    check_rows(variant);
   }
 }
 

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/kv_cache_write/kv_cache_write_kernels.h"
+#include "ops/kv_cache_write/kv_cache_write_variants.h"
+#include "ops/simd/element_of.h"
+#include "ops/variant.h"
 #include "tensor/dispatch.h"
 #include "tensor/float8.h"
 #include "tensor/tensor_check.h"
@@ -13,20 +17,56 @@ namespace {
 // Enough copying to be worth a parallel region.
 constexpr int64_t kTaskSize = 64 << 10;  // bytes
 
-void copy_token(const Tensor& source, int64_t token, const Tensor& cache, int64_t slot) {
-  const int64_t element_size = dtype_size(source.dtype());
-  const int64_t num_heads = source.size(1);
-  const int64_t head_size = source.size(2) * element_size;
-  const int64_t head_step = source.stride(1) * element_size;
-  const char* from =
-      static_cast<const char*>(source.raw_data()) + token * source.stride(0) * element_size;
-  char* to = static_cast<char*>(cache.raw_data()) + slot * num_heads * head_size;
-  if (head_step == head_size) {
-    std::memcpy(to, from, num_heads * head_size);
+KvCacheWriteArgs::Source source_of(const Tensor& x, const Tensor& cache, float scale) {
+  const int64_t element_size = dtype_size(x.dtype());
+  return {x.raw_data(),
+          x.stride(0) * element_size,
+          x.stride(1) * element_size,
+          cache.raw_data(),
+          scale};
+}
+
+KvCacheWriteArgs checked_args(const Tensor& k,
+                              const Tensor& v,
+                              const Tensor& slot_mapping,
+                              const Tensor& k_cache,
+                              const Tensor& v_cache,
+                              float k_scale,
+                              float v_scale) {
+  const bool float8_cache = k_cache.dtype() == DType::kFloat8E4M3;
+  const DType cache_dtype = float8_cache ? k_cache.dtype() : k.dtype();
+  CHECK((float8_cache || (k_scale == 1.0f && v_scale == 1.0f)));
+  TensorCheck("kv_cache_write")
+      .tensor("k", k, {"T", "NKV", "D"}, k.dtype())
+      .tensor("v", v, {"T", "NKV", "D"}, k.dtype())
+      .contiguous("slot_mapping", slot_mapping, {"T"}, DType::kInt32)
+      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
+      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype);
+  return {
+      .sources = {source_of(k, k_cache, k_scale), source_of(v, v_cache, v_scale)},
+      .slots = static_cast<const int32_t*>(slot_mapping.raw_data()),
+      .num_tokens = k.size(0),
+      .num_slots = k_cache.size(0) * k_cache.size(1),
+      .num_heads = k.size(1),
+      .head_size = k.size(2) * dtype_size(k.dtype()),
+      .element = element_of(k.dtype()),
+      .float8_cache = float8_cache,
+  };
+}
+
+void copy_token(const KvCacheWriteArgs& args,
+                const KvCacheWriteArgs::Source& source,
+                int64_t token,
+                int64_t slot) {
+  const int64_t size = args.num_heads * args.head_size;
+  const char* from = static_cast<const char*>(source.data) + token * source.token_stride;
+  char* to = static_cast<char*>(source.cache) + slot * size;
+  if (source.head_stride == args.head_size) {
+    std::memcpy(to, from, size);
     return;
   }
-  for (int64_t head = 0; head < num_heads; ++head) {
-    std::memcpy(to + head * head_size, from + head * head_step, head_size);
+  for (int64_t head = 0; head < args.num_heads; ++head) {
+    std::memcpy(to + head * args.head_size, from + head * source.head_stride, args.head_size);
   }
 }
 
@@ -36,18 +76,61 @@ void quantise_row(const T* from, int64_t size, float scale, Float8E4M3* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = from_float<Float8E4M3>(to_float(from[i]) / scale);
 }
 
-void quantise_token(
-    const Tensor& source, int64_t token, float scale, const Tensor& cache, int64_t slot) {
-  const int64_t num_heads = source.size(1);
-  const int64_t head_dim = source.size(2);
-  Float8E4M3* to = cache.data<Float8E4M3>() + slot * num_heads * head_dim;
-  dispatch_float(source.dtype(), [&]<typename T>(TypeTag<T>) {
-    const T* from = source.data<T>() + token * source.stride(0);
-    for (int64_t head = 0; head < num_heads; ++head) {
-      quantise_row(from + head * source.stride(1), head_dim, scale, to + head * head_dim);
+void quantise_token(const KvCacheWriteArgs& args,
+                    const KvCacheWriteArgs::Source& source,
+                    int64_t token,
+                    int64_t slot) {
+  dispatch_float(static_cast<DType>(args.element), [&]<typename T>(TypeTag<T>) {
+    const int64_t head_dim = args.head_size / static_cast<int64_t>(sizeof(T));
+    const char* from = static_cast<const char*>(source.data) + token * source.token_stride;
+    Float8E4M3* to = static_cast<Float8E4M3*>(source.cache) + slot * args.num_heads * head_dim;
+    for (int64_t head = 0; head < args.num_heads; ++head) {
+      quantise_row(reinterpret_cast<const T*>(from + head * source.head_stride),
+                   head_dim,
+                   source.scale,
+                   to + head * head_dim);
     }
   });
 }
+
+void kv_cache_write_reference(const Stream& stream, const KvCacheWriteArgs& args) {
+  const int64_t token_size = 2 * args.num_heads * args.head_size;
+  const int64_t grain = std::max<int64_t>(1, kTaskSize / std::max<int64_t>(1, token_size));
+  stream.pool().parallel_for(args.num_tokens, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t slot = args.slots[t];
+      if (slot == -1) continue;
+      CHECK(slot >= 0);
+      CHECK(slot < args.num_slots);
+      for (const KvCacheWriteArgs::Source& source : args.sources) {
+        if (args.float8_cache) {
+          quantise_token(args, source, t, slot);
+        } else {
+          copy_token(args, source, t, slot);
+        }
+      }
+    }
+  });
+}
+
+template <void (*kernel)(const KvCacheWriteArgs&, void* queue)>
+void on_queue(const Stream& stream, const KvCacheWriteArgs& args) {
+  if (args.num_tokens > 0) kernel(args, stream.queue().handle());
+}
+
+template <bool kFloat8>
+bool has_cache(const KvCacheWriteArgs& args) {
+  return args.float8_cache == kFloat8;
+}
+
+using Launch = void(const Stream&, const KvCacheWriteArgs&);
+
+constexpr Variant<KvCacheWriteArgs, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cuda", CpuIsa::kScalar, has_cache<false>, on_queue<kv_cache_write_cuda>, DeviceType::kCuda},
+#endif
+    {"reference", CpuIsa::kScalar, nullptr, kv_cache_write_reference},
+};
 
 }  // namespace
 
@@ -59,35 +142,27 @@ void kv_cache_write(const Stream& stream,
                     const Tensor& v_cache,
                     float k_scale,
                     float v_scale) {
-  const bool quantised = k_cache.dtype() == DType::kFloat8E4M3;
-  const DType cache_dtype = quantised ? k_cache.dtype() : k.dtype();
-  CHECK((quantised || (k_scale == 1.0f && v_scale == 1.0f)));
-  TensorCheck("kv_cache_write")
-      .tensor("k", k, {"T", "NKV", "D"}, k.dtype())
-      .tensor("v", v, {"T", "NKV", "D"}, k.dtype())
-      .contiguous("slot_mapping", slot_mapping, {"T"}, DType::kInt32)
-      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
-      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype);
+  const KvCacheWriteArgs args =
+      checked_args(k, v, slot_mapping, k_cache, v_cache, k_scale, v_scale);
   if (stream.is_dry_run()) return;
+  pick_variant("kv_cache_write", kVariants, stream.device().type, args).launch(stream, args);
+}
 
-  const int32_t* slots = slot_mapping.data<int32_t>();
-  const int64_t num_slots = k_cache.size(0) * k_cache.size(1);
-  const int64_t token_size = 2 * k.size(1) * k.size(2) * dtype_size(k.dtype());
-  const int64_t grain = std::max<int64_t>(1, kTaskSize / std::max<int64_t>(1, token_size));
-  stream.pool().parallel_for(k.size(0), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      if (slots[t] == -1) continue;
-      CHECK(slots[t] >= 0);
-      CHECK(slots[t] < num_slots);
-      if (quantised) {
-        quantise_token(k, t, k_scale, k_cache, slots[t]);
-        quantise_token(v, t, v_scale, v_cache, slots[t]);
-      } else {
-        copy_token(k, t, k_cache, slots[t]);
-        copy_token(v, t, v_cache, slots[t]);
-      }
-    }
-  });
+bool kv_cache_write_by(std::string_view variant_name,
+                       const Stream& stream,
+                       const Tensor& k,
+                       const Tensor& v,
+                       const Tensor& slot_mapping,
+                       const Tensor& k_cache,
+                       const Tensor& v_cache,
+                       float k_scale,
+                       float v_scale) {
+  const KvCacheWriteArgs args =
+      checked_args(k, v, slot_mapping, k_cache, v_cache, k_scale, v_scale);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
+  if (variant == nullptr) return false;
+  variant->launch(stream, args);
+  return true;
 }
 
 }  // namespace atom::ops

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/kv_cache_write/kv_cache_write_variants.h"
+#include "ops/test_tensors.h"
 #include "tensor/float8.h"
 
 namespace atom::ops {
@@ -15,7 +17,7 @@ float value_of(int64_t index) {
   return static_cast<float>(index % 251 + 1);
 }
 
-TEST(KvCacheWrite, StoresEachTokenInItsSlotAndNothingElse) {
+void check_slots(const char* variant) {
   ThreadPool pool(2);
   const int64_t num_blocks = 9, block_size = 16, num_kv_heads = 3, head_dim = 8;
   const int64_t num_slots = num_blocks * block_size, token_size = num_kv_heads * head_dim;
@@ -37,22 +39,31 @@ TEST(KvCacheWrite, StoresEachTokenInItsSlotAndNothingElse) {
     const Shape shape{num_blocks, block_size, num_kv_heads, head_dim};
     Tensor k_cache = Tensor::zeros(shape, DType::kBFloat16);
     Tensor v_cache = Tensor::zeros(shape, DType::kBFloat16);
-    kv_cache_write(Stream(&pool),
-                   qkv.narrow(1, 2, num_kv_heads),
-                   qkv.narrow(1, 2 + num_kv_heads, num_kv_heads),
-                   slots,
-                   k_cache,
-                   v_cache);
+    const Tensor k = qkv.narrow(1, 2, num_kv_heads);
+    const Tensor v = qkv.narrow(1, 2 + num_kv_heads, num_kv_heads);
+    const std::vector<Tensor> tensors = {k, v, slots, k_cache, v_cache};
+    const bool ran = run_variant(variant, pool, tensors, [&](const Placed& at) {
+      return kv_cache_write_by(
+          variant, at.stream(), at(k), at(v), at(slots), at(k_cache), at(v_cache));
+    });
+    if (!ran) return;
     for (int64_t slot = 0; slot < num_slots; ++slot) {
       for (int64_t i = 0; i < token_size; ++i) {
         const int64_t t = token_of[slot];
         const int64_t k_index = t * num_heads * head_dim + 2 * head_dim + i;
-        const float k = to_float(k_cache.data<BFloat16>()[slot * token_size + i]);
-        const float v = to_float(v_cache.data<BFloat16>()[slot * token_size + i]);
-        ASSERT_EQ(k, t < 0 ? 0.0f : value_of(k_index)) << slot;
-        ASSERT_EQ(v, t < 0 ? 0.0f : value_of(k_index + token_size)) << slot;
+        const float stored_k = to_float(k_cache.data<BFloat16>()[slot * token_size + i]);
+        const float stored_v = to_float(v_cache.data<BFloat16>()[slot * token_size + i]);
+        ASSERT_EQ(stored_k, t < 0 ? 0.0f : value_of(k_index)) << slot;
+        ASSERT_EQ(stored_v, t < 0 ? 0.0f : value_of(k_index + token_size)) << slot;
       }
     }
+  }
+}
+
+TEST(KvCacheWrite, EveryVariantStoresEachTokenInItsSlotAndNothingElse) {
+  for (const char* variant : kAllVariants) {
+    SCOPED_TRACE(variant);
+    check_slots(variant);
   }
 }
 

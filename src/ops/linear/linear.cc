@@ -1,6 +1,8 @@
 #include "ops/linear/linear.h"
 
+#include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_variants.h"
+#include "ops/simd/element_of.h"
 #include "tensor/dispatch.h"
 #include "tensor/tensor_check.h"
 
@@ -50,11 +52,46 @@ void launch_avx2(const Stream& stream, const LinearCall& call, Workspace& scratc
   linear_panels(table_for(kTables, call), stream, call, scratch);
 }
 
+template <void (*kernel)(const LinearCudaArgs&, void* queue)>
+void on_queue(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run() || call.x.size(0) == 0) return;
+  CHECK((call.weight.layout == WeightLayout::kRowMajor));
+  const bool has_bias = call.bias.defined();
+  kernel({.x = call.x.raw_data(),
+          .weight = call.weight.data.raw_data(),
+          .bias = has_bias ? call.bias.raw_data() : nullptr,
+          .y = call.y.raw_data(),
+          .num_rows = call.x.size(0),
+          .out_features = call.weight.out_features,
+          .in_features = call.weight.in_features,
+          .x_stride = call.x.stride(0),
+          .y_stride = call.y.stride(0),
+          .element = element_of(call.weight.dtype()),
+          .bias_element = element_of(has_bias ? call.bias.dtype() : DType::kFloat32),
+          .y_element = element_of(call.y.dtype())},
+         stream.queue().handle());
+}
+
+template <DType kUnsupported>
+bool is_plain(const LinearCall& call) {
+  return call.weight.dtype() != kUnsupported;
+}
+
 bool in_panels(const LinearCall& call) {
   return call.weight.layout == WeightLayout::kPanels;
 }
 
 constexpr LinearVariant kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda},
+    {"cuda",
+     CpuIsa::kScalar,
+     is_plain<DType::kFloat8E4M3>,
+     on_queue<linear_cuda>,
+     DeviceType::kCuda},
+    // Not measured on a card yet: runs only when it is forced.
+    {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda},
+#endif
     {"avx512", CpuIsa::kAvx512, in_panels, launch_avx512},
     {"avx2", CpuIsa::kAvx2, in_panels, launch_avx2},
     {"reference", CpuIsa::kScalar, nullptr, linear_reference},
@@ -80,7 +117,8 @@ void run(const Stream& stream, const LinearCall& call, DType dtype, Workspace& s
   if (call.x_scales.defined()) check_scales(check, "x_scales", call.x_scales, "T");
   if (weight.scales.defined()) check_scales(check, "weight.scales", weight.scales, "N");
   if (call.x.size(0) == 0) return;
-  pick_variant("linear", kVariants, call).launch(stream, call, scratch);
+  const auto& variant = pick_variant("linear", kVariants, stream.device().type, call);
+  variant.launch(stream, call, scratch);
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 // instructions a weight is packed once, when it is loaded, into panels that one layout serves from
 // single rows to prefill; elsewhere it stays row-major.
 //
-// Every output element is one float32 sum over ascending k, whatever the number of rows, the row's
-// position and the number of threads: a row's result is bit-identical in every batch. The avx512
-// variant in bfloat16 follows vdpbf16ps, which flushes denormal factors and sums to zero.
+// On the CPU every output element is one float32 sum over ascending k, whatever the number of rows,
+// the row's position and the number of threads: a row's result is bit-identical in every batch. The
+// avx512 variant in bfloat16 follows vdpbf16ps, which flushes denormal factors and sums to zero. On
+// a GPU, where weights stay row-major, sums are float32 too, in an order that a variant may choose
+// by the shape.
 //
 // A weight in FP8 (E4M3) stays packed as bytes and is expanded in registers. Its values, and those
 // of activations in FP8, are exact in the arithmetic of every variant; their scales multiply the
@@ -37,8 +39,8 @@ struct LinearWeight {
   DType dtype() const { return data.dtype(); }
 };
 
-// The layout that linear() reads fastest here.
-WeightLayout preferred_weight_layout();
+// The layout that linear() reads fastest on this machine's device.
+WeightLayout preferred_weight_layout(Device device = {});
 
 // Bytes that a weight [out_features, in_features] takes in `layout`.
 int64_t packed_size(int64_t out_features,
@@ -46,8 +48,8 @@ int64_t packed_size(int64_t out_features,
                     DType dtype,
                     WeightLayout layout = preferred_weight_layout());
 
-// A weight whose rows are still to be given by pack_rows, all of them. float32, float16, bfloat16,
-// or FP8 without codes of NaN.
+// A weight on the CPU whose rows are still to be given by pack_rows, all of them. float32, float16,
+// bfloat16, or FP8 without codes of NaN.
 LinearWeight make_linear_weight(int64_t out_features,
                                 int64_t in_features,
                                 DType dtype,

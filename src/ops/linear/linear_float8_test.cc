@@ -123,7 +123,7 @@ void check(const Case& c, DType x_dtype, DType y_dtype) {
               packed_size(c.out_features, c.in_features, DType::kFloat8E4M3, layout));
     weight.scales = of.scales;
     for (const LinearVariant& variant : linear_variants()) {
-      if (!runs(variant, {of.x, weight, of.bias, of.x})) continue;
+      if (!runs(variant, DeviceType::kCpu, {of.x, weight, of.bias, of.x})) continue;
       const Tensor y = run(variant, pool, of, weight, y_dtype);
       expect_matches_double(of,
                             y,
@@ -175,7 +175,7 @@ TEST(LinearFloat8, EveryCodeIsExpandedExactly) {
       of.x.data<T>()[0] = of.x.data<T>()[1] = from_float<T>(1.0f);
     });
     for (const LinearVariant& variant : linear_variants()) {
-      if (!runs(variant, {of.x, weight, of.bias, of.x})) continue;
+      if (!runs(variant, DeviceType::kCpu, {of.x, weight, of.bias, of.x})) continue;
       const Tensor y = run(variant, pool, of, weight, DType::kFloat32);
       for (int code = 0; code < 256; ++code) {
         ASSERT_EQ(y.data<float>()[code], to_float(of.rows.data<Float8E4M3>()[2 * code + code % 2]))
@@ -196,7 +196,7 @@ TEST(LinearFloat8, RowIsTheSameInEveryBatch) {
     LinearWeight weight = pack_linear_weight(Stream(&pool), random_codes(150, 1031, 3));
     weight.scales = random_scales(150, 4);
     for (const LinearVariant& variant : linear_variants()) {
-      if (!runs(variant, {all.x, weight, all.bias, all.x})) continue;
+      if (!runs(variant, DeviceType::kCpu, {all.x, weight, all.bias, all.x})) continue;
       const Tensor together = run(variant, pool, all, weight, y_dtype);
       for (int64_t t = 0; t < 100; t += 7) {
         Operands one;
@@ -220,7 +220,7 @@ TEST(LinearFloat8, NaNInXReachesItsRowOnly) {
   of.x_scales = random_scales(5, 2);
   const LinearWeight weight = pack_linear_weight(Stream(&pool), random_codes(66, 70, 3));
   for (const LinearVariant& variant : linear_variants()) {
-    if (!runs(variant, {of.x, weight, of.bias, of.x})) continue;
+    if (!runs(variant, DeviceType::kCpu, {of.x, weight, of.bias, of.x})) continue;
     const Tensor y = run(variant, pool, of, weight, DType::kFloat32);
     for (int64_t i = 0; i < y.num_elements(); ++i) {
       EXPECT_EQ(std::isnan(y.data<float>()[i]), i / 66 == 2) << variant.name << " " << i;

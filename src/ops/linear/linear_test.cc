@@ -10,6 +10,7 @@
 
 #include "ops/linear/linear_variants.h"
 #include "ops/linear/run_claims.h"
+#include "ops/test_tensors.h"
 #include "tensor/dispatch.h"
 
 namespace atom::ops {
@@ -90,10 +91,19 @@ std::vector<char> row_bytes(const Tensor& matrix, int64_t row) {
   return {begin, begin + matrix.size(1) * element_size};
 }
 
+// Of the CPU: whose rows have the same bits in every batch.
 std::vector<LinearVariant> variants_here() {
   std::vector<LinearVariant> variants;
   for (const LinearVariant& variant : linear_variants()) {
-    if (variant.isa <= cpu_isa()) variants.push_back(variant);
+    if (variant.device == DeviceType::kCpu && variant.isa <= cpu_isa()) variants.push_back(variant);
+  }
+  return variants;
+}
+
+std::vector<LinearVariant> gpu_variants() {
+  std::vector<LinearVariant> variants;
+  for (const LinearVariant& variant : linear_variants()) {
+    if (variant.device != DeviceType::kCpu && test_gpu() != nullptr) variants.push_back(variant);
   }
   return variants;
 }
@@ -149,7 +159,7 @@ TEST(Linear, MatchesDoubleInEveryVariant) {
         for (DType y_dtype : {dtype, DType::kFloat32}) {
           const Tensor bias = c.bias ? random_vector(c.out_features, y_dtype, 3) : Tensor();
           for (const LinearVariant& variant : variants_here()) {
-            if (!runs(variant, {x, weight, bias, x})) continue;
+            if (!runs(variant, DeviceType::kCpu, {x, weight, bias, x})) continue;
             const Tensor y = run(variant, pool, x, weight, bias, y_dtype, c.y_gap);
             expect_matches_double(x,
                                   rows,
@@ -167,6 +177,67 @@ TEST(Linear, MatchesDoubleInEveryVariant) {
       }
     }
   }
+}
+
+// False when the variant does not take the call.
+bool run_on_gpu(const LinearVariant& variant,
+                const Tensor& x,
+                const LinearWeight& weight,
+                const Tensor& bias,
+                const Tensor& y) {
+  ThreadPool pool(1);
+  return run_variant(variant.name, pool, {x, weight.data, bias, y}, [&](const Placed& at) {
+    LinearWeight placed = weight;
+    placed.data = at(weight.data);
+    const Tensor x_there = at(x), bias_there = at(bias), y_there = at(y);
+    const LinearCall call{x_there, placed, bias_there, y_there};
+    if (!runs(variant, at.stream().device().type, call)) return false;
+    Workspace measure;
+    variant.launch(Stream::dry_run(at.stream().device()), call, measure);
+    Workspace scratch(at.stream(), measure.peak_size());
+    variant.launch(at.stream(), call, scratch);
+    at.stream().queue().synchronize();
+    return true;
+  });
+}
+
+constexpr Case kGpuCases[] = {
+    {1, 4096, 4096, false, 0, 0, 0},
+    {7, 1024, 512, true, 0, 0, 8},
+    {64, 512, 1536, true, 64, 0, 0},
+    {300, 256, 128, false, 8, 0, 16},
+};
+
+TEST(Linear, MatchesDoubleOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(2);
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  cases.insert(cases.end(), std::begin(kGpuCases), std::end(kGpuCases));
+  int num_by_library = 0;
+  for (const Case& c : cases) {
+    for (DType dtype : kDTypes) {
+      const Tensor x = random_matrix(c.rows, c.in_features, dtype, c.x_gap, 1);
+      const Tensor rows = random_matrix(c.out_features, c.in_features, dtype, 0, 2);
+      const LinearWeight weight = pack_linear_weight(Stream(&pool), rows, WeightLayout::kRowMajor);
+      for (DType y_dtype : {dtype, DType::kFloat32}) {
+        const Tensor bias = c.bias ? random_vector(c.out_features, y_dtype, 3) : Tensor();
+        for (const LinearVariant& variant : gpu_variants()) {
+          const Tensor y = make_matrix(c.rows, c.out_features, y_dtype, c.y_gap);
+          if (!run_on_gpu(variant, x, weight, bias, y)) continue;
+          num_by_library += variant.name == std::string("cublaslt");
+          const std::string what = fmt::format("{} {} [{}, {}] x {} rows",
+                                               variant.name,
+                                               dtype_name(dtype),
+                                               c.out_features,
+                                               c.in_features,
+                                               c.rows);
+          expect_matches_double(x, rows, bias, y, what);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_by_library, 0) << "cuBLASLt is missing, or takes none of the cases";
 }
 
 TEST(Linear, WritesNothingBetweenRowsOfY) {

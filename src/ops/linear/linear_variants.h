@@ -26,6 +26,15 @@ std::span<const LinearVariant> linear_variants();
 // Any weight layout; plain loops, the oracle of the others.
 void linear_reference(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
+// On a Hopper GPU: with few rows the weight is streamed once, more rows go to cuBLASLt.
+bool fits_linear_stream(const LinearCall& call);
+void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
+// On a GPU: by cuBLASLt, where it is there and the call is aligned for it, and by a plain kernel
+// that takes any call with row-major weights.
+bool fits_cublaslt(const LinearCall& call);
+void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
 // Weights in panels, by the kernels of one instruction set and dtype.
 void linear_panels(const linear_kernels::KernelTable& kernels,
                    const Stream& stream,

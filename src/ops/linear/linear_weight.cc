@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/cpu_info.h"
+#include "ops/embedding/embedding.h"
 #include "ops/linear/linear_variants.h"
 #include "tensor/dispatch.h"
 #include "tensor/tensor_check.h"
@@ -186,7 +187,8 @@ void read_column(const char* column, int64_t row_size, char* row) {
 
 }  // namespace
 
-WeightLayout preferred_weight_layout() {
+WeightLayout preferred_weight_layout(Device device) {
+  if (!device.is_cpu()) return WeightLayout::kRowMajor;
   return cpu_isa() >= CpuIsa::kAvx2 ? WeightLayout::kPanels : WeightLayout::kRowMajor;
 }
 
@@ -252,6 +254,7 @@ void gather_rows(const Stream& stream,
   check.tensor("ids", ids, {"T"}, DType::kInt32);
   check.tensor("out", out, {"T", "K"}, weight.dtype());
   CHECK(check.size("K") == weight.in_features);
+  if (weight.layout == WeightLayout::kRowMajor) return embedding(stream, ids, weight.data, out);
   if (stream.is_dry_run()) return;
   const int64_t element_size = dtype_size(weight.dtype());
   const int64_t row_size = weight.in_features * element_size;
@@ -264,9 +267,7 @@ void gather_rows(const Stream& stream,
       const WeightRow at = weight_row(weight, id);
       const char* from = data + at.begin * element_size;
       char* to = static_cast<char*>(out.raw_data()) + t * out.stride(0) * element_size;
-      if (weight.layout == WeightLayout::kRowMajor) {
-        std::memcpy(to, from, row_size);
-      } else if (has_short_steps(weight.dtype())) {
+      if (has_short_steps(weight.dtype())) {
         read_column<uint16_t>(from, row_size, to);
       } else {
         read_column<uint32_t>(from, row_size, to);

@@ -57,7 +57,10 @@ void run(const Stream& stream,
          bool is_static) {
   const QuantFp8Args args = checked_args(x, values, scales, is_static);
   if (stream.is_dry_run()) return;
-  launch(stream, args, x.size(0), pick_variant("quant_fp8", kVariants, args).launch);
+  launch(stream,
+         args,
+         x.size(0),
+         pick_variant("quant_fp8", kVariants, stream.device().type, args).launch);
 }
 
 }  // namespace
@@ -83,7 +86,7 @@ bool quant_fp8_by(std::string_view variant_name,
                   const Tensor& scales,
                   bool is_static) {
   const QuantFp8Args args = checked_args(x, values, scales, is_static);
-  const auto* variant = named_variant(kVariants, variant_name, args);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
   launch(stream, args, x.size(0), variant->launch);
   return true;

@@ -11,14 +11,33 @@
 namespace atom::ops {
 namespace {
 
-constexpr Variant<RmsNormArgs, RmsNormKernel> kVariants[] = {
-    {"avx512", CpuIsa::kAvx512, nullptr, rms_norm_avx512},
-    {"avx2", CpuIsa::kAvx2, nullptr, rms_norm_avx2},
-    {"reference", CpuIsa::kScalar, nullptr, rms_norm_reference},
-};
-
 // A few microseconds of work, several times what a parallel region costs.
 constexpr int64_t kElementsPerTask = 16384;
+
+template <RmsNormKernel* kernel>
+void on_pool(const Stream& stream, const RmsNormArgs& args, int64_t num_rows) {
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, args.size));
+  stream.pool().parallel_for(
+      num_rows, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+template <RmsNormGpuKernel* kernel>
+void on_queue(const Stream& stream, const RmsNormArgs& args, int64_t num_rows) {
+  if (num_rows > 0) kernel(args, num_rows, stream.queue().handle());
+}
+
+using Launch = void(const Stream&, const RmsNormArgs&, int64_t num_rows);
+
+constexpr Variant<RmsNormArgs, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<rms_norm_cuda>, DeviceType::kCuda},
+    // Not measured on a card yet: runs only when it is forced.
+    {"vector", CpuIsa::kScalar, nullptr, on_queue<rms_norm_vector_cuda>, DeviceType::kCuda},
+#endif
+    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<rms_norm_avx512>},
+    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<rms_norm_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, on_pool<rms_norm_reference>},
+};
 
 RmsNormArgs checked_args(const char* op,
                          const Tensor& x,
@@ -53,12 +72,6 @@ RmsNormArgs checked_args(const char* op,
   };
 }
 
-void launch(const Stream& stream, const RmsNormArgs& args, int64_t num_rows, RmsNormKernel kernel) {
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, args.size));
-  stream.pool().parallel_for(
-      num_rows, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
-}
-
 void run(const char* op,
          const Stream& stream,
          const Tensor& x,
@@ -68,8 +81,8 @@ void run(const char* op,
          const Tensor& out) {
   const RmsNormArgs args = checked_args(op, x, residual, weight, eps, out);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("rms_norm", kVariants, args);
-  launch(stream, args, x.size(0) * args.num_heads, variant.launch);
+  const auto& variant = pick_variant("rms_norm", kVariants, stream.device().type, args);
+  variant.launch(stream, args, x.size(0) * args.num_heads);
 }
 
 }  // namespace
@@ -97,9 +110,9 @@ bool rms_norm_by(std::string_view variant_name,
                  float eps,
                  const Tensor& out) {
   const RmsNormArgs args = checked_args("rms_norm", x, residual, weight, eps, out);
-  const auto* variant = named_variant(kVariants, variant_name, args);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
-  launch(stream, args, x.size(0) * args.num_heads, variant->launch);
+  variant->launch(stream, args, x.size(0) * args.num_heads);
   return true;
 }
 

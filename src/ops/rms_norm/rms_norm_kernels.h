@@ -29,4 +29,10 @@ RmsNormKernel rms_norm_reference;
 RmsNormKernel rms_norm_avx2;
 RmsNormKernel rms_norm_avx512;
 
+// On a GPU's queue (DeviceQueue::handle()).
+using RmsNormGpuKernel = void(const RmsNormArgs& args, int64_t num_rows, void* queue);
+
+RmsNormGpuKernel rms_norm_cuda;
+RmsNormGpuKernel rms_norm_vector_cuda;  // 16 bytes at a time
+
 }  // namespace atom::ops

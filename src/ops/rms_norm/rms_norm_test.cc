@@ -29,6 +29,17 @@ std::vector<double> expected_norm(const std::vector<double>& x,
   return out;
 }
 
+bool run(const char* variant,
+         ThreadPool& pool,
+         const Tensor& x,
+         const Tensor& residual,
+         const Tensor& weight,
+         const Tensor& out) {
+  return run_variant(variant, pool, {x, residual, weight, out}, [&](const Placed& at) {
+    return rms_norm_by(variant, at.stream(), at(x), at(residual), at(weight), kEps, at(out));
+  });
+}
+
 double tolerance(DType dtype) {
   // A y that falls on a rounding boundary may go either way: one unit more than the final rounding.
   return dtype == DType::kFloat32 ? 1e-5 : 3.1 * half_ulp(dtype);
@@ -50,7 +61,6 @@ const Case kCases[] = {{1, 0, 1},
 
 TEST(RmsNorm, EveryVariantMatchesDoubleArithmetic) {
   ThreadPool pool(2);
-  const Stream stream(&pool);
   for (const char* variant : kAllVariants) {
     for (const DType dtype : kFloatDTypes) {
       for (const DType weight_dtype : {dtype, DType::kFloat32}) {
@@ -65,13 +75,13 @@ TEST(RmsNorm, EveryVariantMatchesDoubleArithmetic) {
                     .narrow(1, 1, c.num_heads);
           }
           const Tensor out = Tensor::zeros(x.shape(), dtype);
-          if (!rms_norm_by(variant, stream, x, Tensor(), weight, kEps, out)) continue;
+          if (!run(variant, pool, x, Tensor(), weight, out)) continue;
           const bool rounds_once = weight_dtype == DType::kFloat32;
           const auto expected = expected_norm(values_of(x), values_of(weight), dtype, rounds_once);
           const std::string what = std::string(variant) + " " + x.to_string();
           expect_close(out, expected, tolerance(dtype), 1e-7, what);
 
-          rms_norm_by(variant, stream, x, Tensor(), weight, kEps, x);
+          run(variant, pool, x, Tensor(), weight, x);
           EXPECT_EQ(values_of(x), values_of(out)) << "in place, " << what;
         }
       }
@@ -81,7 +91,6 @@ TEST(RmsNorm, EveryVariantMatchesDoubleArithmetic) {
 
 TEST(RmsNorm, AddsTheResidualFirstAndNormalisesTheRoundedSum) {
   ThreadPool pool(2);
-  const Stream stream(&pool);
   for (const char* variant : kAllVariants) {
     for (const DType dtype : kFloatDTypes) {
       for (const Case& c : kCases) {
@@ -92,7 +101,7 @@ TEST(RmsNorm, AddsTheResidualFirstAndNormalisesTheRoundedSum) {
         std::vector<double> sum = values_of(x);
         const std::vector<double> old = values_of(residual);
         for (size_t i = 0; i < sum.size(); ++i) sum[i] = rounded(sum[i] + old[i], dtype);
-        if (!rms_norm_by(variant, stream, x, residual, weight, kEps, x)) continue;
+        if (!run(variant, pool, x, residual, weight, x)) continue;
         const std::string what = std::string(variant) + " " + x.to_string();
         EXPECT_EQ(values_of(residual), sum) << what;
         const auto expected = expected_norm(sum, values_of(weight), dtype, false);

@@ -19,6 +19,7 @@ struct RotaryEmbeddingArgs {
   const int32_t* positions;
   const float* cos_sin;
   int64_t cos_sin_stride;
+  int64_t max_position;
   int64_t rotary_dim;
   Element element;
   bool interleaved;
@@ -31,5 +32,12 @@ using RotaryEmbeddingKernel = void(const RotaryEmbeddingArgs& args,
 RotaryEmbeddingKernel rotary_embedding_reference;
 RotaryEmbeddingKernel rotary_embedding_avx2;
 RotaryEmbeddingKernel rotary_embedding_avx512;
+
+// On a GPU's queue (DeviceQueue::handle()). A position outside the table ends the process.
+using RotaryEmbeddingGpuKernel = void(const RotaryEmbeddingArgs& args,
+                                      int64_t num_tokens,
+                                      void* queue);
+
+RotaryEmbeddingGpuKernel rotary_embedding_cuda;
 
 }  // namespace atom::ops

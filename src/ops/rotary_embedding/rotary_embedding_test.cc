@@ -61,6 +61,18 @@ const Case kCases[] = {{1, 1, 1, 64, 64},
                        {4, 3, 1, 80, 20},
                        {2, 2, 2, 10, 10}};
 
+bool run(const char* variant,
+         ThreadPool& pool,
+         const Tensor& positions,
+         const Tensor& table,
+         const Tensor& q,
+         const Tensor& k,
+         RotaryStyle style) {
+  return run_variant(variant, pool, {positions, table, q, k}, [&](const Placed& at) {
+    return rotary_embedding_by(variant, at.stream(), at(positions), at(table), at(q), at(k), style);
+  });
+}
+
 TEST(RotaryEmbedding, EveryVariantMatchesDoubleArithmetic) {
   ThreadPool pool(2);
   for (const char* variant : kAllVariants) {
@@ -81,7 +93,7 @@ TEST(RotaryEmbedding, EveryVariantMatchesDoubleArithmetic) {
           const auto expected_q = expected_rotation(q, positions, table, style);
           const auto expected_k = expected_rotation(k, positions, table, style);
           const auto expected_v = values_of(v);
-          if (!rotary_embedding_by(variant, Stream(&pool), positions, table, q, k, style)) continue;
+          if (!run(variant, pool, positions, table, q, k, style)) continue;
           const std::string what = std::string(variant) + " " + q.to_string();
           const double relative = dtype == DType::kFloat32 ? 1e-6 : 1.01 * half_ulp(dtype);
           expect_close(q, expected_q, relative, 2e-6, what);

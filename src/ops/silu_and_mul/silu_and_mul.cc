@@ -11,14 +11,33 @@
 namespace atom::ops {
 namespace {
 
-constexpr Variant<SiluAndMulArgs, SiluAndMulKernel> kVariants[] = {
-    {"avx512", CpuIsa::kAvx512, nullptr, silu_and_mul_avx512},
-    {"avx2", CpuIsa::kAvx2, nullptr, silu_and_mul_avx2},
-    {"reference", CpuIsa::kScalar, nullptr, silu_and_mul_reference},
-};
-
 // A few microseconds of work, several times what a parallel region costs.
 constexpr int64_t kElementsPerTask = 8192;
+
+template <SiluAndMulKernel* kernel>
+void on_pool(const Stream& stream, const SiluAndMulArgs& args, int64_t num_rows) {
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, args.size));
+  stream.pool().parallel_for(
+      num_rows, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+template <SiluAndMulGpuKernel* kernel>
+void on_queue(const Stream& stream, const SiluAndMulArgs& args, int64_t num_rows) {
+  if (num_rows > 0) kernel(args, num_rows, stream.queue().handle());
+}
+
+using Launch = void(const Stream&, const SiluAndMulArgs&, int64_t num_rows);
+
+constexpr Variant<SiluAndMulArgs, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<silu_and_mul_cuda>, DeviceType::kCuda},
+    // Not measured on a card yet: runs only when it is forced.
+    {"vector", CpuIsa::kScalar, nullptr, on_queue<silu_and_mul_vector_cuda>, DeviceType::kCuda},
+#endif
+    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<silu_and_mul_avx512>},
+    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<silu_and_mul_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, on_pool<silu_and_mul_reference>},
+};
 
 SiluAndMulArgs checked_args(const Tensor& gate_up, const Tensor& out) {
   TensorCheck("silu_and_mul")
@@ -35,21 +54,13 @@ SiluAndMulArgs checked_args(const Tensor& gate_up, const Tensor& out) {
   };
 }
 
-void launch(const Stream& stream,
-            const SiluAndMulArgs& args,
-            int64_t num_rows,
-            SiluAndMulKernel kernel) {
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, args.size));
-  stream.pool().parallel_for(
-      num_rows, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
-}
-
 }  // namespace
 
 void silu_and_mul(const Stream& stream, const Tensor& gate_up, const Tensor& out) {
   const SiluAndMulArgs args = checked_args(gate_up, out);
   if (stream.is_dry_run()) return;
-  launch(stream, args, out.size(0), pick_variant("silu_and_mul", kVariants, args).launch);
+  const auto& variant = pick_variant("silu_and_mul", kVariants, stream.device().type, args);
+  variant.launch(stream, args, out.size(0));
 }
 
 bool silu_and_mul_by(std::string_view variant_name,
@@ -57,9 +68,9 @@ bool silu_and_mul_by(std::string_view variant_name,
                      const Tensor& gate_up,
                      const Tensor& out) {
   const SiluAndMulArgs args = checked_args(gate_up, out);
-  const auto* variant = named_variant(kVariants, variant_name, args);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
-  launch(stream, args, out.size(0), variant->launch);
+  variant->launch(stream, args, out.size(0));
   return true;
 }
 

@@ -23,4 +23,10 @@ SiluAndMulKernel silu_and_mul_reference;
 SiluAndMulKernel silu_and_mul_avx2;
 SiluAndMulKernel silu_and_mul_avx512;
 
+// On a GPU's queue (DeviceQueue::handle()).
+using SiluAndMulGpuKernel = void(const SiluAndMulArgs& args, int64_t num_rows, void* queue);
+
+SiluAndMulGpuKernel silu_and_mul_cuda;
+SiluAndMulGpuKernel silu_and_mul_vector_cuda;  // 16 bytes at a time
+
 }  // namespace atom::ops

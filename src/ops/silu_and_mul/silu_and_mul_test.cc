@@ -20,6 +20,12 @@ std::vector<double> expected_product(const Tensor& gate_up) {
   return out;
 }
 
+bool run(const char* variant, ThreadPool& pool, const Tensor& gate_up, const Tensor& out) {
+  return run_variant(variant, pool, {gate_up, out}, [&](const Placed& at) {
+    return silu_and_mul_by(variant, at.stream(), at(gate_up), at(out));
+  });
+}
+
 double tolerance(DType dtype) {
   return dtype == DType::kFloat32 ? 1e-5 : 1.02 * half_ulp(dtype);
 }
@@ -35,7 +41,7 @@ TEST(SiluAndMul, EveryVariantMatchesDoubleArithmetic) {
                 random_tensor({num_tokens, 2 * size + 3}, dtype, 1, scale).narrow(1, 3, 2 * size);
             const Tensor wide = Tensor::zeros({num_tokens, size + 1}, dtype);
             const Tensor out = wide.narrow(1, 0, size);
-            if (!silu_and_mul_by(variant, Stream(&pool), gate_up, out)) continue;
+            if (!run(variant, pool, gate_up, out)) continue;
             const std::string what = std::string(variant) + " " + gate_up.to_string();
             // float16 has subnormals from 6e-5 down.
             const double absolute = dtype == DType::kFloat16 ? 3e-8 : 1e-30;
@@ -55,10 +61,10 @@ TEST(SiluAndMul, LargeGatesSaturate) {
     for (int i = 0; i < 32; ++i)
       gate_up.data<float>()[i] = i < 8 ? -1000.0f : i < 16 ? 1000.0f : 2.0f;
     const Tensor out = Tensor::zeros({1, 16}, DType::kFloat32);
-    if (!silu_and_mul_by(variant, Stream(&pool), gate_up, out)) continue;
+    if (!run(variant, pool, gate_up, out)) continue;
     for (int i = 0; i < 16; ++i) EXPECT_EQ(out.data<float>()[i], i < 8 ? 0.0f : 2000.0f) << variant;
     gate_up.data<float>()[3] = NAN;
-    silu_and_mul_by(variant, Stream(&pool), gate_up, out);
+    run(variant, pool, gate_up, out);
     EXPECT_TRUE(std::isnan(out.data<float>()[3])) << variant;
   }
 }

@@ -1,0 +1,261 @@
+// Checks and times the attention kernels. usage: attention_gpu_bench [check|time]
+#include "attention_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "attention_case.h"
+#include "ops/attention/attention_decode_cuda.h"
+#include "ops/attention/attention_prefill_cuda.h"
+#include "ops/attention/attention_prefill_sm90.h"
+
+namespace atom::bench {
+namespace {
+
+using ops::AttentionElement;
+using ops::AttentionGpuParams;
+
+__global__ void fill_random(uint32_t* words, size_t count, bool is_8bit, uint32_t seed) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * blockDim.x) {
+    uint64_t x = (i + seed) * 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ull;
+    x ^= x >> 32;
+    // 16 bit: bfloat16 of either sign in [0.5, 2); 8 bit: likewise in e4m3.
+    const uint32_t bits = static_cast<uint32_t>(x);
+    words[i] = is_8bit ? (bits & 0x8f8f8f8fu) | 0x30303030u : (bits & 0x80ff80ffu) | 0x3f003f00u;
+  }
+}
+
+// Median milliseconds of `launch(i)`, i = 0, 1, ...
+double median_ms(int repeats, const std::function<void(int)>& launch) {
+  gpuEvent_t begin;
+  gpuEvent_t end;
+  check_gpu(ATOM_GPU(EventCreate)(&begin), "event");
+  check_gpu(ATOM_GPU(EventCreate)(&end), "event");
+  std::vector<float> times(repeats);
+  for (int i = -3; i < repeats; ++i) {
+    check_gpu(ATOM_GPU(EventRecord)(begin), "event");
+    launch(i + 3);
+    check_gpu(ATOM_GPU(EventRecord)(end), "event");
+    check_gpu(ATOM_GPU(EventSynchronize)(end), "run");
+    if (i >= 0) {
+      check_gpu(ATOM_GPU(EventElapsedTime)(&times[i], begin, end), "event");
+    }
+  }
+  check_gpu(ATOM_GPU(EventDestroy)(begin), "event");
+  check_gpu(ATOM_GPU(EventDestroy)(end), "event");
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return times[repeats / 2];
+}
+
+double copy_bandwidth() {
+  const size_t bytes = size_t{1} << 30;
+  DeviceBuffer from(bytes);
+  DeviceBuffer to(bytes);
+  fill_random<<<1024, 256>>>(static_cast<uint32_t*>(from.get()), bytes / 4, false, 1);
+  const double ms = median_ms(20, [&](int) {
+    check_gpu(ATOM_GPU(MemcpyAsync)(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, nullptr),
+              "copy");
+  });
+  return 2 * bytes / ms * 1e3;
+}
+
+// Sequences of one length over a shuffled cache.
+class TimedBatch {
+ public:
+  TimedBatch(int num_sequences,
+             int num_queries,
+             int seq_len,
+             int head_dim,
+             AttentionElement kv_element,
+             int num_copies)
+      : num_copies_(num_copies) {
+    const int head_count = 32;
+    const int kv_heads = 8;
+    const int block_size = 16;
+    const int blocks_per_sequence = (seq_len + block_size - 1) / block_size;
+    const int num_blocks = blocks_per_sequence * num_sequences * num_copies;
+    const bool is_8bit = kv_element == AttentionElement::kFloat8E4m3;
+    cache_bytes_ = size_t{1} * num_blocks * block_size * kv_heads * head_dim * (is_8bit ? 1 : 2);
+    const size_t q_size = size_t{1} * num_sequences * num_queries * head_count * head_dim;
+    k_ = DeviceBuffer(cache_bytes_);
+    v_ = DeviceBuffer(cache_bytes_);
+    q_ = DeviceBuffer(q_size * 2);
+    out_ = DeviceBuffer(q_size * 2);
+    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(k_.get()), cache_bytes_ / 4, is_8bit, 1);
+    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(v_.get()), cache_bytes_ / 4, is_8bit, 2);
+    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(q_.get()), q_size / 2, false, 3);
+    std::vector<int32_t> tables(num_blocks);
+    std::iota(tables.begin(), tables.end(), 0);
+    std::shuffle(tables.begin(), tables.end(), std::mt19937(5));
+    std::vector<int32_t> starts;
+    for (int s = 0; s <= num_sequences; ++s) {
+      starts.push_back(s * num_queries);
+    }
+    const std::vector<int32_t> lens(num_sequences, seq_len);
+    const auto upload = [](DeviceBuffer& buffer, const std::vector<int32_t>& host) {
+      buffer = DeviceBuffer(host.size() * 4);
+      check_gpu(
+          ATOM_GPU(Memcpy)(buffer.get(), host.data(), host.size() * 4, cudaMemcpyHostToDevice),
+          "upload");
+    };
+    upload(tables_, tables);
+    upload(starts_, starts);
+    upload(lens_, lens);
+    params_ = {};
+    params_.q = q_.get();
+    params_.k_cache = k_.get();
+    params_.v_cache = v_.get();
+    params_.query_start = static_cast<const int32_t*>(starts_.get());
+    params_.seq_lens = static_cast<const int32_t*>(lens_.get());
+    params_.out = out_.get();
+    params_.q_token_stride = params_.out_token_stride = head_count * head_dim;
+    params_.q_head_stride = params_.out_head_stride = head_dim;
+    params_.block_table_stride = blocks_per_sequence;
+    params_.num_sequences = num_sequences;
+    params_.num_tokens = num_sequences * num_queries;
+    params_.num_blocks = num_blocks;
+    params_.block_size = block_size;
+    params_.num_heads = head_count;
+    params_.num_kv_heads = kv_heads;
+    params_.head_dim = head_dim;
+    params_.max_seq_len = seq_len;
+    params_.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+    params_.k_scale = params_.v_scale = 1;
+    params_.element = AttentionElement::kBfloat16;
+    params_.kv_element = kv_element;
+  }
+
+  // Launch i reads other blocks than the ones before it.
+  AttentionGpuParams params(int i) const {
+    AttentionGpuParams params = params_;
+    params.block_tables = static_cast<const int32_t*>(tables_.get()) +
+                          i % num_copies_ * params.block_table_stride * params.num_sequences;
+    return params;
+  }
+  // Of keys and values that one launch reads.
+  double bytes() const { return 2.0 * cache_bytes_ / num_copies_; }
+
+ private:
+  int num_copies_;
+  size_t cache_bytes_;
+  AttentionGpuParams params_;
+  DeviceBuffer k_, v_, q_, out_, tables_, starts_, lens_;
+};
+
+void time_decode(int num_sequences, int seq_len, int head_dim, bool fp8, double copy_rate) {
+  const double mib = 2.0 * num_sequences * seq_len * 8 * head_dim * (fp8 ? 1 : 2) / (1 << 20);
+  const TimedBatch batch(num_sequences,
+                         1,
+                         seq_len,
+                         head_dim,
+                         fp8 ? AttentionElement::kFloat8E4m3 : AttentionElement::kBfloat16,
+                         std::clamp(static_cast<int>(400 / mib), 1, 64));
+  DeviceBuffer workspace(ops::attention_decode_workspace_size(batch.params(0)) + 16);
+  const size_t num_counters = ops::attention_decode_num_counters(batch.params(0));
+  DeviceBuffer counters(num_counters * 4);
+  check_gpu(ATOM_GPU(Memset)(counters.get(), 0, num_counters * 4), "clear");
+  // Small launches are timed as a captured sequence, without the host's gaps.
+  const int launches = mib < 300 ? 20 : 1;
+  gpuStream_t stream;
+  check_gpu(ATOM_GPU(StreamCreateWithFlags)(&stream, cudaStreamNonBlocking), "stream");
+  cudaGraph_t graph;
+  cudaGraphExec_t graph_exec;
+  check_gpu(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+  for (int i = 0; i < launches; ++i) {
+    check_gpu(ops::launch_attention_decode_cuda(
+                  batch.params(i), workspace.get(), static_cast<int32_t*>(counters.get()), stream),
+              "decode");
+  }
+  check_gpu(cudaStreamEndCapture(stream, &graph), "capture");
+  check_gpu(cudaGraphInstantiate(&graph_exec, graph, 0), "capture");
+  const double ms =
+      median_ms(30, [&](int) { check_gpu(cudaGraphLaunch(graph_exec, nullptr), "replay"); }) /
+      launches;
+  check_gpu(cudaGraphExecDestroy(graph_exec), "graph");
+  check_gpu(cudaGraphDestroy(graph), "graph");
+  check_gpu(ATOM_GPU(StreamDestroy)(stream), "stream");
+  const double rate = batch.bytes() / ms * 1e3;
+  std::printf("decode %s d%d %dx%d: %.1f us, %.0f MiB, %.2f TB/s, %.1f %% of copy\n",
+              fp8 ? "fp8" : "bf16",
+              head_dim,
+              num_sequences,
+              seq_len,
+              ms * 1e3,
+              mib,
+              rate / 1e12,
+              100 * rate / copy_rate);
+  std::fflush(stdout);
+}
+
+void time_prefill(bool sm90, int num_sequences, int num_queries, int seq_len, int head_dim) {
+  const TimedBatch batch(
+      num_sequences, num_queries, seq_len, head_dim, AttentionElement::kBfloat16, 1);
+  const double ms = median_ms(seq_len > 20000 ? 7 : 15, [&](int i) {
+    check_gpu(sm90 ? ops::launch_attention_prefill_sm90(batch.params(i), 1, nullptr)
+                   : ops::launch_attention_prefill_cuda(batch.params(i), 1, nullptr),
+              "prefill");
+  });
+  const double visible = num_queries * (seq_len - num_queries / 2.0);
+  const double flops = 4.0 * num_sequences * visible * 32 * head_dim;
+  std::printf("prefill %s d%d %dx%d of %d: %.3f ms, %.0f TFLOP/s\n",
+              sm90 ? "sm90" : "cuda",
+              head_dim,
+              num_sequences,
+              num_queries,
+              seq_len,
+              ms,
+              flops / ms / 1e9);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void time_attention() {
+  const double copy_rate = copy_bandwidth();
+  std::printf("copy: %.2f TB/s\n", copy_rate / 1e12);
+  for (bool fp8 : {false, true}) {
+    time_decode(64, 4096, 128, fp8, copy_rate);
+    time_decode(256, 1024, 128, fp8, copy_rate);
+    time_decode(1, 32768, 128, fp8, copy_rate);
+    time_decode(8, 32768, 128, fp8, copy_rate);
+    time_decode(64, 4096, 64, fp8, copy_rate);
+    time_decode(64, 4096, 256, fp8, copy_rate);
+    time_decode(1, 1024, 128, fp8, copy_rate);
+    time_decode(8, 1024, 128, fp8, copy_rate);
+    time_decode(32, 1024, 128, fp8, copy_rate);
+  }
+  time_prefill(true, 1, 8192, 8192, 128);
+  time_prefill(true, 1, 32768, 32768, 128);
+  time_prefill(true, 1, 2048, 2048, 128);
+  time_prefill(true, 8, 1024, 1024, 128);
+  time_prefill(true, 1, 2048, 32768, 128);
+  time_prefill(true, 1, 8192, 8192, 64);
+  time_prefill(true, 1, 32768, 32768, 64);
+  time_prefill(true, 1, 8192, 8192, 256);
+  time_prefill(true, 1, 32768, 32768, 256);
+  time_prefill(false, 1, 8192, 8192, 64);
+  time_prefill(false, 1, 8192, 8192, 128);
+  time_prefill(false, 1, 8192, 8192, 256);
+}
+
+}  // namespace atom::bench
+
+int main(int argc, char** argv) {
+  const char* part = argc > 1 ? argv[1] : "";
+  int failures = 0;
+  if (std::strcmp(part, "time") != 0) {
+    failures = atom::bench::check_attention();
+  }
+  if (std::strcmp(part, "check") != 0) {
+    atom::bench::time_attention();
+  }
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,80 @@
+// What the GPU benchmarks share: device memory, random contents, medians of timings, and the roofs
+// that results are compared with.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "ops/device/gpu_element.h"
+#include "tensor/gpu_api.h"
+
+namespace atom::bench {
+
+#define ATOM_BENCH_CHECK(call)                                                                  \
+  do {                                                                                          \
+    const gpuError_t bench_error = (call);                                                      \
+    if (bench_error != ATOM_GPU(Success)) {                                                     \
+      std::printf(                                                                              \
+          "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, ATOM_GPU(GetErrorString)(bench_error)); \
+      std::exit(1);                                                                             \
+    }                                                                                           \
+  } while (false)
+
+// Device memory; freed at the end.
+class Buffer {
+ public:
+  explicit Buffer(int64_t size) : size_(size) { ATOM_BENCH_CHECK(ATOM_GPU(Malloc)(&data_, size)); }
+  ~Buffer() { (void)ATOM_GPU(Free)(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  template <typename T = void>
+  T* data(int64_t byte_offset = 0) const {
+    return reinterpret_cast<T*>(static_cast<char*>(data_) + byte_offset);
+  }
+  int64_t size() const { return size_; }
+
+  template <typename T>
+  std::vector<T> download() const {
+    std::vector<T> host(static_cast<size_t>(size_) / sizeof(T));
+    ATOM_BENCH_CHECK(ATOM_GPU(DeviceSynchronize)());
+    ATOM_BENCH_CHECK(ATOM_GPU(Memcpy)(
+        host.data(), data_, host.size() * sizeof(T), ATOM_GPU(MemcpyDeviceToHost)));
+    return host;
+  }
+  template <typename T>
+  void upload(const std::vector<T>& host) {
+    ATOM_BENCH_CHECK(ATOM_GPU(Memcpy)(
+        data_, host.data(), host.size() * sizeof(T), ATOM_GPU(MemcpyHostToDevice)));
+  }
+  void fill_bytes(int value) { ATOM_BENCH_CHECK(ATOM_GPU(Memset)(data_, value, size_)); }
+
+ private:
+  void* data_ = nullptr;
+  int64_t size_;
+};
+
+// Uniform in [-bound, bound], rounded to the element type.
+void fill_random(void* data, ops::GpuElement element, int64_t count, float bound, uint64_t seed);
+
+// The value of one element on the host.
+double element_value(ops::GpuElement element, const void* data, int64_t index);
+
+using Work = std::function<void(gpuStream_t)>;
+
+// Medians in microseconds of one run of `work`, launched directly and as a captured graph.
+double time_launches(const Work& work, int num_runs);
+double time_graph(const Work& work, int num_runs);
+
+struct Roofs {
+  double read;  // bytes per second
+  double copy;  // bytes read and written
+};
+Roofs measure_roofs();
+
+void print_device();
+
+}  // namespace atom::bench

@@ -1,0 +1,514 @@
+// Checks and times the streaming linear.
+//
+// usage: linear_stream_bench [LAYERS]
+//
+// Checks compare with sums in double over random shapes, and rows of a batch bit for bit with the
+// same rows alone. Timings run the four linears of an 8B layer, LAYERS (32) times with weights of
+// their own, in one captured graph, in percent of the read bandwidth measured in the same run.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "harness.h"
+#include "ops/linear/linear_stream_cuda.h"
+#include "ops/rms_norm/rms_norm_cuda.h"
+
+namespace atom::bench {
+namespace {
+
+using namespace ops;
+constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF16 = GpuElement::kFloat16,
+                     kF8 = GpuElement::kFloat8E4M3, kF32 = GpuElement::kFloat32;
+
+struct Case {
+  const char* name;
+  GpuElement weight, x, y;
+  StreamEpilogue epilogue;
+  bool bias;
+  bool scale_per_row;
+};
+
+using LaunchLinear = gpuError_t (*)(const LinearStreamParams&, int row_size, gpuStream_t);
+
+gpuError_t launch_portable(const LinearStreamParams& p, int, gpuStream_t stream) {
+  return launch_linear_stream(p, stream);
+}
+
+gpuError_t launch_hopper(const LinearStreamParams& p, int row_size, gpuStream_t stream) {
+  LinearStreamTuning tuning;
+  tuning.row_size = row_size;
+  tuning.num_stages = row_size == 2048 ? 2 : 5;
+  tuning.l2_prefetch_stages = 3;
+  return launch_linear_stream_sm90(p, tuning, stream);
+}
+
+struct Operands {
+  int64_t n, k, rows;
+  Buffer weight, x, bias, weight_scale, x_scale, y;
+
+  Operands(const Case& c, int64_t n_, int64_t k_, int64_t rows_)
+      : n(n_),
+        k(k_),
+        rows(rows_),
+        weight(n * k * gpu_element_size(c.weight)),
+        x(rows * k * gpu_element_size(c.x)),
+        bias(n * 4),
+        weight_scale(n * 4),
+        x_scale(rows * 4),
+        y(rows * n * 4) {
+    const float bound = c.weight == kF8 ? 448.0f : 1.0f;
+    fill_random(weight.data(), c.weight, n * k, bound, 11 + n);
+    fill_random(x.data(), c.x, rows * k, c.x == kF8 ? 448.0f : 1.0f, 12 + k);
+    fill_random(bias.data(), kF32, n, 1.0f, 13);
+    std::vector<float> scale(n), row_scale(rows);
+    for (int64_t i = 0; i < n; ++i) scale[i] = (1.0f + 0.01f * (i % 37)) / 448;
+    for (int64_t i = 0; i < rows; ++i) row_scale[i] = (1.0f + 0.1f * (i % 7)) / 448;
+    weight_scale.upload(scale);
+    x_scale.upload(row_scale);
+  }
+
+  LinearStreamParams params(const Case& c, int64_t first_row, int64_t num_rows) const {
+    LinearStreamParams p;
+    const int64_t width = c.epilogue == StreamEpilogue::kSiluAndMul ? n / 2 : n;
+    p.x = x.data(first_row * k * gpu_element_size(c.x));
+    p.weight = weight.data();
+    if (c.weight == kF8) p.weight_scale = weight_scale.data<float>();
+    if (c.x == kF8) p.x_scale = x_scale.data<float>(c.scale_per_row ? first_row * 4 : 0);
+    p.weight_scale_per_row = p.x_scale_per_row = c.scale_per_row;
+    if (c.bias) p.bias = bias.data();
+    p.bias_element = kF32;
+    p.y = y.data(first_row * width * gpu_element_size(c.y));
+    p.x_stride = k;
+    p.y_stride = width;
+    p.num_rows = static_cast<int32_t>(num_rows);
+    p.out_features = static_cast<int32_t>(n);
+    p.in_features = static_cast<int32_t>(k);
+    p.weight_element = c.weight;
+    p.x_element = c.x;
+    p.y_element = c.y;
+    p.epilogue = c.epilogue;
+    return p;
+  }
+};
+
+// A residual that is exact in every type.
+double residual_at(int64_t index) {
+  return static_cast<double>(index % 17) * 0.25 - 2.0;
+}
+
+void fill_y(const Case& c, Operands& o) {
+  o.y.fill_bytes(0xff);  // NaN in every type
+  if (c.epilogue != StreamEpilogue::kAddResidual) return;
+  std::vector<uint16_t> residual(o.rows * o.n);
+  for (size_t i = 0; i < residual.size(); ++i) {
+    const float value = static_cast<float>(residual_at(static_cast<int64_t>(i)));
+    const gpu_bfloat16 as_bf16 = __float2bfloat16_rn(value);
+    const __half as_half = __float2half_rn(value);
+    std::memcpy(&residual[i], c.y == kBF16 ? static_cast<const void*>(&as_bf16) : &as_half, 2);
+  }
+  o.y.upload(residual);
+}
+
+// The largest error in units of what rounding allows: 1 passes.
+double check_values(const Case& c, const Operands& o) {
+  const auto weight = o.weight.download<uint8_t>(), x = o.x.download<uint8_t>(),
+             y = o.y.download<uint8_t>();
+  const auto bias = o.bias.download<float>(), weight_scale = o.weight_scale.download<float>(),
+             x_scale = o.x_scale.download<float>();
+  const bool gated = c.epilogue == StreamEpilogue::kSiluAndMul;
+  const int64_t width = gated ? o.n / 2 : o.n;
+  const double unit = c.y == kF32 ? 0x1p-23 : c.y == kF16 ? 0x1p-11 : 0x1p-8;
+  double worst = 0;
+  const auto sum_of = [&](int64_t row, int64_t feature, double& bound) {
+    double sum = 0, magnitude = 0;
+    for (int64_t i = 0; i < o.k; ++i) {
+      const double product = element_value(c.weight, weight.data(), feature * o.k + i) *
+                             element_value(c.x, x.data(), row * o.k + i);
+      sum += product;
+      magnitude += std::fabs(product);
+    }
+    double scale = 1;
+    if (c.weight == kF8) scale *= weight_scale[c.scale_per_row ? feature : 0];
+    if (c.x == kF8) scale *= x_scale[c.scale_per_row ? row : 0];
+    bound = magnitude * scale * 4e-6 + 1e-30;
+    return sum * scale + (c.bias ? bias[feature] : 0.0f);
+  };
+  const int64_t features = std::min<int64_t>(width, o.n * o.k > (1 << 20) ? 24 : width);
+  for (int64_t f = 0; f < features; ++f) {
+    const int64_t feature = features == width ? f : (f * 7919 + o.n - 1) % width;
+    for (int64_t row = 0; row < o.rows; ++row) {
+      double bound = 0;
+      double expected = sum_of(row, feature, bound), allowed = 0;
+      if (gated) {
+        double up_bound = 0;
+        const double up = sum_of(row, o.n / 2 + feature, up_bound);
+        const double silu = expected / (1 + std::exp(-expected));
+        allowed = unit * std::fabs(silu * up) * 3 +
+                  (bound + unit * std::fabs(expected)) * 1.2 * std::fabs(up) +
+                  up_bound * std::fabs(silu) + 1e-6;
+        expected = silu * up;
+      } else if (c.epilogue == StreamEpilogue::kAddResidual) {
+        const double residual = residual_at(row * o.n + feature);
+        allowed = unit * (std::fabs(expected) + std::fabs(expected + residual)) + bound;
+        expected += residual;
+      } else {
+        allowed = 0.51 * unit * std::fabs(expected) + bound;
+      }
+      const double got = element_value(c.y, y.data(), row * width + feature);
+      const double error = std::fabs(got - expected) / allowed;
+      if (!(error <= worst)) worst = error;
+      if (!(error == error)) return 1e9;
+    }
+  }
+  for (int64_t i = 0; i < o.rows * width; ++i) {
+    if (!std::isfinite(element_value(c.y, y.data(), i))) return 1e8;
+  }
+  return worst;
+}
+
+// Rows computed one, three and all at a time are the same bits.
+bool rows_are_alone(const Case& c, Operands& o, LaunchLinear launch, int row_size) {
+  const auto whole = o.y.download<uint8_t>();
+  for (int64_t step : {1, 3}) {
+    fill_y(c, o);
+    for (int64_t row = 0; row < o.rows; row += step) {
+      ATOM_BENCH_CHECK(launch(o.params(c, row, std::min(step, o.rows - row)), row_size, nullptr));
+    }
+    if (o.y.download<uint8_t>() != whole) return false;
+  }
+  return true;
+}
+
+int check_all() {
+  const Case cases[] = {
+      {"bf16", kBF16, kBF16, kBF16, StreamEpilogue::kStore, false, false},
+      {"bf16 bias", kBF16, kBF16, kBF16, StreamEpilogue::kStore, true, false},
+      {"bf16 to float32", kBF16, kBF16, kF32, StreamEpilogue::kStore, false, false},
+      {"bf16 residual", kBF16, kBF16, kBF16, StreamEpilogue::kAddResidual, false, false},
+      {"bf16 silu", kBF16, kBF16, kBF16, StreamEpilogue::kSiluAndMul, false, false},
+      {"fp16", kF16, kF16, kF16, StreamEpilogue::kStore, true, false},
+      {"fp8 x fp8", kF8, kF8, kF32, StreamEpilogue::kStore, false, true},
+      {"fp8 x fp8 tensor", kF8, kF8, kBF16, StreamEpilogue::kAddResidual, true, false},
+      {"fp8 x fp8 silu", kF8, kF8, kBF16, StreamEpilogue::kSiluAndMul, false, true},
+      {"fp8 x bf16", kF8, kBF16, kF32, StreamEpilogue::kStore, false, true},
+      {"fp8 x fp16", kF8, kF16, kF16, StreamEpilogue::kStore, false, false},
+  };
+  const int64_t shapes[][2] = {
+      {32, 64}, {48, 192}, {112, 576}, {1000, 1536}, {4096, 4096}, {2120, 14336}, {9216, 1088}};
+  int failed = 0;
+  for (const Case& c : cases) {
+    double worst[4] = {};
+    bool alone[4] = {true, true, true, true};
+    const int row_sizes[4] = {512, 1024, 2048, 0};
+    for (const auto& shape : shapes) {
+      for (int64_t rows : {1, 5, 8, 13, 16}) {
+        if (rows % 8 != 0 && shape[0] * shape[1] > (4 << 20)) continue;
+        Operands o(c, shape[0], shape[1], rows);
+        for (int v = 0; v < 4; ++v) {
+          const LaunchLinear launch = row_sizes[v] == 0 ? launch_portable : launch_hopper;
+          fill_y(c, o);
+          ATOM_BENCH_CHECK(launch(o.params(c, 0, rows), row_sizes[v], nullptr));
+          worst[v] = std::max(worst[v], check_values(c, o));
+          if (rows > 1) alone[v] = alone[v] && rows_are_alone(c, o, launch, row_sizes[v]);
+        }
+      }
+    }
+    for (int v = 0; v < 4; ++v) {
+      const bool passed = worst[v] <= 1 && alone[v];
+      failed += passed ? 0 : 1;
+      std::printf("linear %-16s %s: %s max_err %.3f of allowed%s\n",
+                  c.name,
+                  v == 3 ? "portable" : ("sm90/" + std::to_string(row_sizes[v])).c_str(),
+                  passed ? "PASS" : "FAIL",
+                  worst[v],
+                  alone[v] ? "" : ", rows differ in batches");
+    }
+  }
+  return failed;
+}
+
+// ---- timing ------------------------------------------------------------------------------------
+
+constexpr int64_t kHidden = 4096, kQkv = 6144, kIntermediate = 14336;
+
+struct LayerWeights {
+  int64_t qkv, o, gate_up, down, end;  // byte offsets
+
+  LayerWeights(int64_t begin, int64_t element_size)
+      : qkv(begin),
+        o(qkv + kQkv * kHidden * element_size),
+        gate_up(o + kHidden * kHidden * element_size),
+        down(gate_up + 2 * kIntermediate * kHidden * element_size),
+        end(down + kHidden * kIntermediate * element_size) {}
+};
+
+// The linears of a decode step, each reading what the one before wrote.
+class Chain {
+ public:
+  Chain(GpuElement element, int num_layers)
+      : element_(element), num_layers_(num_layers), size_(gpu_element_size(element)) {
+    layer_size_ = LayerWeights(0, size_).end;
+    weights_ = std::make_unique<Buffer>(num_layers * layer_size_);
+    const float bound = element == kF8 ? 448.0f : std::sqrt(3.0f / kHidden);
+    fill_random(weights_->data(), element, num_layers * layer_size_ / size_, bound, 5);
+    std::vector<float> ones(2 * kIntermediate,
+                            element == kF8 ? std::sqrt(3.0f / kHidden) / 448 : 1);
+    scale_.upload(ones);
+    std::vector<float> x_scale(16, 1.0f / 64);
+    x_scale_.upload(x_scale);
+    fill_random(norm_.data(), kBF16, kHidden, 1.0f, 6);
+    reset();
+  }
+
+  void reset() {
+    fill_random(hidden_.data(), kBF16, 16 * kHidden, 1.0f, 7);
+    // FP8 inputs of the linears that no quantising kernel of this chain writes.
+    fill_random(hidden8_.data(), kF8, 16 * kHidden, 64.0f, 8);
+    fill_random(wide8_.data(), kF8, 16 * kIntermediate, 64.0f, 9);
+  }
+
+  struct Options {
+    int rows = 1;
+    LinearStreamTuning tuning;
+    bool overlaps = true;
+    bool norms = false;
+    bool portable = false;
+    unsigned parts = 15;  // bits: qkv, o, gate_up, down
+  };
+
+  int64_t bytes(unsigned parts) const {
+    const LayerWeights w(0, size_);
+    int64_t total = 0;
+    if (parts & 1) total += w.o - w.qkv;
+    if (parts & 2) total += w.gate_up - w.o;
+    if (parts & 4) total += w.down - w.gate_up;
+    if (parts & 8) total += w.end - w.down;
+    return total * num_layers_;
+  }
+
+  void run(const Options& o, gpuStream_t stream) const {
+    const bool fp8 = element_ == kF8;
+    for (int layer = 0; layer < num_layers_; ++layer) {
+      const LayerWeights w(layer * layer_size_, size_);
+      if (o.norms) norm(o, stream);
+      if (o.parts & 1) {
+        linear(o,
+               fp8 ? hidden8_ : normed_,
+               kHidden,
+               w.qkv,
+               kQkv,
+               qkv_,
+               StreamEpilogue::kStore,
+               stream);
+      }
+      if (o.parts & 2) {
+        // Without norms a residual stream would grow without bound.
+        linear(o,
+               fp8 ? hidden8_ : qkv_,
+               kHidden,
+               w.o,
+               kHidden,
+               hidden_,
+               o.norms ? StreamEpilogue::kAddResidual : StreamEpilogue::kStore,
+               stream);
+      }
+      if (o.norms) norm(o, stream);
+      if (o.parts & 4) {
+        linear(o,
+               fp8       ? hidden8_
+               : o.norms ? normed_
+                         : hidden_,
+               kHidden,
+               w.gate_up,
+               2 * kIntermediate,
+               wide_,
+               StreamEpilogue::kSiluAndMul,
+               stream);
+      }
+      if (o.parts & 8) {
+        linear(o,
+               fp8 ? wide8_ : wide_,
+               kIntermediate,
+               w.down,
+               kHidden,
+               normed_,
+               StreamEpilogue::kStore,
+               stream);
+      }
+    }
+  }
+
+  std::vector<uint16_t> result() const { return normed_.download<uint16_t>(); }
+
+ private:
+  void norm(const Options& o, gpuStream_t stream) const {
+    RmsNormLaunch p;
+    p.x = hidden_.data();
+    p.weight = norm_.data();
+    p.out = element_ == kF8 ? hidden8_.data() : normed_.data();
+    p.scale = x_scale_.data<float>();
+    p.float8_out = p.scale_per_row = element_ == kF8;
+    p.x_strides[0] = p.out_strides[0] = p.size = kHidden;
+    p.num_tokens = o.rows;
+    p.eps = 1e-5f;
+    p.overlaps_previous = o.overlaps;
+    ATOM_BENCH_CHECK(launch_rms_norm(p, stream));
+  }
+
+  void linear(const Options& o,
+              const Buffer& x,
+              int64_t k,
+              int64_t weight,
+              int64_t n,
+              const Buffer& y,
+              StreamEpilogue epilogue,
+              gpuStream_t stream) const {
+    LinearStreamParams p;
+    const bool gated = epilogue == StreamEpilogue::kSiluAndMul;
+    p.x = x.data();
+    p.weight = weights_->data(weight);
+    if (element_ == kF8) {
+      p.x_scale = x_scale_.data<float>();
+      p.weight_scale = scale_.data<float>();
+      p.x_scale_per_row = p.weight_scale_per_row = true;
+    }
+    p.y = y.data();
+    p.x_stride = &x == &qkv_ ? kQkv : k;
+    p.y_stride = gated ? n / 2 : n;
+    p.num_rows = o.rows;
+    p.out_features = static_cast<int32_t>(n);
+    p.in_features = static_cast<int32_t>(k);
+    p.weight_element = p.x_element = element_;
+    p.epilogue = epilogue;
+    p.overlaps_previous = o.overlaps;
+    ATOM_BENCH_CHECK(o.portable ? launch_linear_stream(p, stream)
+                                : launch_linear_stream_sm90(p, o.tuning, stream));
+  }
+
+  GpuElement element_;
+  int num_layers_;
+  int64_t size_, layer_size_ = 0;
+  std::unique_ptr<Buffer> weights_;
+  Buffer scale_{2 * kIntermediate * 4}, x_scale_{64}, norm_{kHidden * 2};
+  Buffer hidden_{16 * kHidden * 2}, normed_{16 * kHidden * 2}, qkv_{16 * kQkv * 2},
+      wide_{16 * kIntermediate * 2};
+  Buffer hidden8_{16 * kHidden}, wide8_{16 * kIntermediate};
+};
+
+int check_overlap(Chain& chain, const char* name) {
+  int failed = 0;
+  for (int rows : {1, 8}) {
+    Chain::Options options;
+    options.rows = rows;
+    options.norms = true;
+    options.overlaps = false;
+    chain.reset();
+    chain.run(options, nullptr);
+    const auto expected = chain.result();
+    options.overlaps = true;
+    bool same = true;
+    for (int run = 0; run < 5; ++run) {
+      chain.reset();
+      ATOM_BENCH_CHECK(ATOM_GPU(DeviceSynchronize)());
+      chain.run(options, nullptr);
+      same = same && chain.result() == expected;
+    }
+    failed += same ? 0 : 1;
+    std::printf("overlap %s M=%d: %s\n", name, rows, same ? "PASS" : "FAIL");
+  }
+  return failed;
+}
+
+void time_chain(const Chain& chain, const char* name, const Chain::Options& o, double roof) {
+  const double us = time_graph([&](gpuStream_t s) { chain.run(o, s); }, 5);
+  const LinearStreamTuning& t = o.tuning;
+  std::printf(
+      "chain %s M=%-2d row %4d x%-2d next %d l2 %2d %s%s%s parts %2u: %8.1f us %5.1f %% of read\n",
+      name,
+      o.rows,
+      t.row_size,
+      t.num_stages,
+      t.allow_next_before,
+      t.l2_prefetch_stages,
+      o.portable ? "portable " : "",
+      o.overlaps ? "pdl" : "no-pdl",
+      o.norms ? "+norms" : "",
+      o.parts,
+      us,
+      100 * chain.bytes(o.parts) / (us * 1e-6) / roof);
+}
+
+void time_all(const Chain& chain, const char* name, double roof) {
+  const LinearStreamTuning tunings[] = {
+      {1024, 5, 0, 0},
+      {1024, 5, 2, 0},
+      {1024, 5, 5, 0},
+      {1024, 5, 0, 6},
+      {1024, 5, 0, 16},
+      {1024, 4, 0, 0},
+      {1024, 8, 0, 0},
+      {1024, 11, 0, 0},
+      {512, 9, 0, 0},
+      {512, 6, 0, 0},
+      {512, 9, 4, 0},
+      {512, 9, 0, 12},
+      {2048, 2, 0, 0},
+      {2048, 5, 0, 0},
+  };
+  for (const LinearStreamTuning& tuning : tunings) {
+    Chain::Options o;
+    o.tuning = tuning;
+    time_chain(chain, name, o, roof);
+    if (tuning.num_stages == 5 && tuning.row_size == 1024) {
+      o.norms = true;
+      time_chain(chain, name, o, roof);
+    }
+  }
+  for (int rows : {1, 8, 16}) {
+    Chain::Options o;
+    o.rows = rows;
+    if (rows > 1) {
+      time_chain(chain, name, o, roof);
+      o.tuning = {512, 9, 0, 0};
+      time_chain(chain, name, o, roof);
+      o.tuning = {};
+      o.norms = true;
+      time_chain(chain, name, o, roof);
+      o.norms = false;
+    }
+    o.overlaps = false;
+    time_chain(chain, name, o, roof);
+    o.overlaps = true;
+    for (unsigned part : {1u, 2u, 4u, 8u}) {
+      o.parts = part;
+      if (rows < 16) time_chain(chain, name, o, roof);
+    }
+    o.parts = 15;
+    o.portable = true;
+    time_chain(chain, name, o, roof);
+  }
+}
+
+int run(int num_layers) {
+  print_device();
+  const Roofs roofs = measure_roofs();
+  std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
+  int failed = check_all();
+  for (GpuElement element : {kBF16, kF8}) {
+    Chain chain(element, num_layers);
+    const char* name = element == kF8 ? "fp8" : "bf16";
+    failed += check_overlap(chain, name);
+    time_all(chain, name, roofs.read);
+  }
+  std::printf("linear_stream_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace atom::bench
+
+int main(int argc, char** argv) {
+  return atom::bench::run(argc > 1 ? std::atoi(argv[1]) : 32);
+}

@@ -1,0 +1,57 @@
+# CUDA as a language, the runtime to link, and cuBLASLt's header. The library itself is opened when
+# the program runs, so that one build serves machines with and without it.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  # Generic kernels: Ampere and up, by PTX on what comes after.
+  set(CMAKE_CUDA_ARCHITECTURES "80;90-real")
+endif()
+set(ATOM_CUDA_SM90_ARCHITECTURES "90a-real")
+
+enable_language(CUDA)
+# CMake before 3.26 does not know that nvcc does C++20.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+find_package(CUDAToolkit REQUIRED)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+set(ATOM_CUDA_FLAGS --expt-relaxed-constexpr -Xcompiler=-Wall)
+
+find_path(CUBLASLT_INCLUDE_DIR cublasLt.h
+  HINTS ${CUDAToolkit_INCLUDE_DIRS}
+  PATHS "${CMAKE_SOURCE_DIR}/.cache/cuda/nvidia/cu13/include"
+  NO_DEFAULT_PATH)
+if(NOT CUBLASLT_INCLUDE_DIR)
+  message(FATAL_ERROR "cublasLt.h was not found: run tools/setup.sh --cuda")
+endif()
+
+# The CUDA part of a module's library.
+function(add_cuda_sources target)
+  target_compile_definitions(${target} PRIVATE ATOM_CUDA)
+  target_include_directories(${target} SYSTEM PRIVATE
+    ${CUDAToolkit_INCLUDE_DIRS} "${CUBLASLT_INCLUDE_DIR}")
+  target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${ATOM_CUDA_FLAGS}>")
+  foreach(source IN LISTS ARGN)
+    if(source MATCHES "_sm90\\.cu$")
+      set(hopper_sources ${hopper_sources} ${source})
+    endif()
+  endforeach()
+  if(hopper_sources)
+    # Architectures are a property of targets only.
+    add_library(${target}_sm90 OBJECT ${hopper_sources})
+    target_include_directories(${target}_sm90 PRIVATE "${CMAKE_SOURCE_DIR}/src")
+    target_compile_options(${target}_sm90 PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${ATOM_CUDA_FLAGS}>")
+    set_target_properties(${target}_sm90 PROPERTIES
+      CUDA_ARCHITECTURES "${ATOM_CUDA_SM90_ARCHITECTURES}")
+    get_target_property(sources ${target} SOURCES)
+    list(REMOVE_ITEM sources ${hopper_sources})
+    set_target_properties(${target} PROPERTIES SOURCES "${sources}")
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_sm90>)
+  endif()
+endfunction()

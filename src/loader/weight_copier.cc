@@ -1,0 +1,57 @@
+#include "loader/weight_copier.h"
+
+namespace atom {
+namespace {
+
+constexpr size_t kBuffersPerWorker = 2;
+
+DeviceRuntime& runtime_of(Device device) {
+  const Result<DeviceRuntime*> runtime = device_runtime(device.type);
+  CHECK(runtime.ok());
+  return **runtime;
+}
+
+}  // namespace
+
+struct WeightCopier::Buffer {
+  std::unique_ptr<DeviceQueue> queue;
+  std::shared_ptr<void> memory;
+  int64_t size = 0;  // bytes
+};
+
+WeightCopier::WeightCopier(const Stream& stream)
+    : device_(stream.device()),
+      buffers_(device_.is_cpu() ? 0 : stream.pool().num_threads()),
+      next_(buffers_.size()) {
+  for (auto& buffers : buffers_) {
+    for (size_t i = 0; i < kBuffersPerWorker; ++i) {
+      buffers.push_back(std::make_unique<Buffer>());
+      buffers.back()->queue = runtime_of(device_).create_queue();
+    }
+  }
+}
+
+WeightCopier::~WeightCopier() {
+  finish();
+}
+
+void WeightCopier::copy(int worker, const Tensor& source, const Tensor& target) {
+  if (device_.is_cpu()) return copy_convert(source, target);
+  CHECK(target.is_contiguous());
+  Buffer& buffer = *buffers_[worker][next_[worker]++ % kBuffersPerWorker];
+  buffer.queue->synchronize();
+  if (buffer.size < target.num_bytes()) {
+    buffer.memory = runtime_of(device_).allocate_pinned(target.num_bytes());
+    buffer.size = target.num_bytes();
+  }
+  copy_convert(source, target.at(buffer.memory.get(), Device()));
+  buffer.queue->copy(target.raw_data(), buffer.memory.get(), target.num_bytes());
+}
+
+void WeightCopier::finish() {
+  for (const auto& buffers : buffers_) {
+    for (const auto& buffer : buffers) buffer->queue->synchronize();
+  }
+}
+
+}  // namespace atom

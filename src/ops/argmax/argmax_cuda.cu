@@ -1,0 +1,68 @@
+// A row in parts, a block each; then a warp over the parts. A logit and its id travel as one number
+// that is larger for a better choice.
+#include "ops/argmax/argmax_kernels.h"
+#include "ops/device/reductions.cuh"
+#include "tensor/gpu_launch.h"
+
+namespace atom::ops {
+namespace {
+
+using device::kWarpSize;
+
+constexpr int kThreads = 256;
+// Above every key of a finite logit.
+constexpr uint64_t kFault = ~uint64_t{0};
+
+// 0 for -inf, which is never chosen.
+__device__ uint64_t key_of(float logit, int64_t id) {
+  if (isnan(logit) || logit == INFINITY) return kFault;
+  if (logit == -INFINITY) return 0;
+  if (logit == 0.0f) logit = 0.0f;  // -0 equals 0
+  const uint32_t bits = __float_as_uint(logit);
+  const uint32_t ordered = bits ^ ((bits >> 31) != 0 ? 0xffffffffu : 0x80000000u);
+  return uint64_t{ordered} << 32 | static_cast<uint32_t>(~static_cast<uint32_t>(id));
+}
+
+__device__ uint64_t warp_max(uint64_t key) {
+  return device::reduce_lanes(key, kWarpSize, device::Largest{});
+}
+
+__global__ void argmax_parts(ArgmaxArgs args, uint64_t* partial) {
+  __shared__ uint64_t of_warp[kThreads / kWarpSize];
+  const float* row = args.logits + blockIdx.y * args.row_stride;
+  const int64_t part_size = (args.num_ids + kArgmaxParts - 1) / kArgmaxParts;
+  const int64_t begin = blockIdx.x * part_size;
+  const int64_t end = begin + part_size < args.num_ids ? begin + part_size : args.num_ids;
+  uint64_t best = 0;
+  for (int64_t id = begin + threadIdx.x; id < end; id += kThreads) {
+    const uint64_t key = key_of(row[id], id);
+    best = key > best ? key : best;
+  }
+  best = warp_max(best);
+  if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = best;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (const uint64_t key : of_warp) best = key > best ? key : best;
+  partial[int64_t{blockIdx.y} * kArgmaxParts + blockIdx.x] = best;
+}
+
+__global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial) {
+  const int64_t row = blockIdx.x;
+  uint64_t key = threadIdx.x < kArgmaxParts ? partial[row * kArgmaxParts + threadIdx.x] : 0;
+  key = warp_max(key);
+  if (threadIdx.x != 0) return;
+  const bool has_choice = key != 0 && key != kFault;
+  args.out[row] = has_choice ? static_cast<int32_t>(~static_cast<uint32_t>(key)) : -1;
+}
+
+}  // namespace
+
+void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue) {
+  const auto stream = static_cast<gpuStream_t>(queue);
+  const auto rows = static_cast<unsigned>(args.num_rows);
+  argmax_parts<<<dim3(kArgmaxParts, rows), kThreads, 0, stream>>>(args, partial);
+  argmax_rows<<<rows, kWarpSize, 0, stream>>>(args, partial);
+  check_gpu_launch("argmax");
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,22 @@
+// Inside argmax: what its kernels take.
+#pragma once
+
+#include <stdint.h>
+
+namespace atom::ops {
+
+struct ArgmaxArgs {
+  const float* logits;
+  int32_t* out;
+  int64_t num_rows;
+  int64_t num_ids;
+  int64_t row_stride;  // in elements
+};
+
+// Parts of a row that blocks of the GPU kernel share.
+constexpr int kArgmaxParts = 16;
+
+// On a GPU's queue (DeviceQueue::handle()). `partial`: [num_rows, kArgmaxParts] in its memory.
+void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue);
+
+}  // namespace atom::ops

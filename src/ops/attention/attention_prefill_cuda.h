@@ -1,0 +1,17 @@
+// Attention of any mixture of chunks and single queries, by warp-level matrix instructions.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/attention/attention_gpu.h"
+
+namespace atom::ops {
+
+bool supports_attention_prefill_cuda(const AttentionGpuParams& params);
+
+// Sequences with fewer than `min_queries` queries in this step are left alone.
+gpuError_t launch_attention_prefill_cuda(const AttentionGpuParams& params,
+                                         int32_t min_queries,
+                                         gpuStream_t stream);
+
+}  // namespace atom::ops

@@ -1,0 +1,20 @@
+// Attention of any mixture of chunks and single queries on Hopper: pages are gathered by the tensor
+// memory accelerator, products are warpgroup matrix instructions.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/attention/attention_gpu.h"
+
+namespace atom::ops {
+
+// Compute capability 9.0, head dim 64, 128 or 256, a cache of q's type, blocks of 16, 32, 64, or a
+// multiple of 128 tokens.
+bool supports_attention_prefill_sm90(const AttentionGpuParams& params);
+
+// Sequences with fewer than `min_queries` queries in this step are left alone.
+gpuError_t launch_attention_prefill_sm90(const AttentionGpuParams& params,
+                                         int32_t min_queries,
+                                         gpuStream_t stream);
+
+}  // namespace atom::ops

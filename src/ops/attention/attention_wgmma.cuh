@@ -1,0 +1,243 @@
+// Inside attention: warpgroup matrix instructions, mbarriers and tensor copies (sm_90a).
+//
+// Tiles lie in shared memory as panels of 64 elements (128 bytes) by rows, 128-byte swizzled, at
+// multiples of 1024 bytes.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tensor/gpu_api.h"
+
+namespace atom::ops::attention_device {
+
+__device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ __forceinline__ void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Waits for the end of the phase of that parity.
+__device__ __forceinline__ void wait_for(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Box of `map` at (x, y, z) to shared memory, with its bytes counted on `barrier`.
+__device__ __forceinline__ void copy_box(
+    uint32_t target, const CUtensorMap* map, int x, int y, int z, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%3, %4, %5}], [%2];" ::"r"(target),
+      "l"(map),
+      "r"(barrier),
+      "r"(x),
+      "r"(y),
+      "r"(z)
+      : "memory");
+}
+
+// Of the first kThreads that come, some of which need not wait.
+template <int kThreads>
+__device__ __forceinline__ void named_barrier_wait(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+template <int kThreads>
+__device__ __forceinline__ void named_barrier_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+// A matrix in shared memory, for a product: the low word of its descriptor, the same in all lanes
+// of a warp. Adding `bytes_of_matrix(n)` moves it by n bytes. The high word says that groups of
+// eight rows are 1024 bytes apart and that panels are 128-byte swizzled.
+constexpr uint32_t kMatrixHighWord = (1u << 30) | (1024 >> 4);
+
+__host__ __device__ constexpr uint32_t bytes_of_matrix(uint32_t bytes) {
+  return bytes >> 4;
+}
+
+// `panel_bytes`, from panel to panel, matters when a panel's row is along the product's columns;
+// panels along its inner dimension are addressed one by one.
+__device__ __forceinline__ uint32_t shared_matrix(uint32_t address, uint32_t panel_bytes) {
+  const uint32_t word = bytes_of_matrix(address) | (bytes_of_matrix(panel_bytes) << 16);
+  return __shfl_sync(0xffffffffu, word, 0);  // tells the compiler that it is uniform
+}
+
+__device__ __forceinline__ void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int kPending>
+__device__ __forceinline__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+// Keeps uses of the registers on their side of a wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    asm volatile("" : "+f"(registers[i])::"memory");
+  }
+}
+
+#define ATOM_D8(d, i)                                                                         \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define ATOM_D32(d, i) ATOM_D8(d, i), ATOM_D8(d, i + 8), ATOM_D8(d, i + 16), ATOM_D8(d, i + 24)
+#define ATOM_D64(d, i) ATOM_D32(d, i), ATOM_D32(d, i + 32)
+#define ATOM_D128(d, i) ATOM_D64(d, i), ATOM_D64(d, i + 64)
+
+#define ATOM_NAMES32                                                       \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define ATOM_NAMES64                                                                 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ATOM_NAMES128                                                                            \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                       \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+#define ATOM_SHARED_PRODUCT64(type)                                                 \
+  asm volatile(                                                                     \
+      "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, %35, 0;\n"                 \
+      "mov.b64 a, {%32, %34};\nmov.b64 b, {%33, %34};\n"                            \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATOM_NAMES32 \
+      "}, a, b, p, 1, 1, 0, 0;\n}"                                                  \
+      : ATOM_D32(d, 0)                                                              \
+      : "r"(a), "r"(b), "n"(kMatrixHighWord), "r"(static_cast<int>(accumulate)))
+#define ATOM_SHARED_PRODUCT128(type)                                                 \
+  asm volatile(                                                                      \
+      "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, %67, 0;\n"                  \
+      "mov.b64 a, {%64, %66};\nmov.b64 b, {%65, %66};\n"                             \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" ATOM_NAMES64 \
+      "}, a, b, p, 1, 1, 0, 0;\n}"                                                   \
+      : ATOM_D64(d, 0)                                                               \
+      : "r"(a), "r"(b), "n"(kMatrixHighWord), "r"(static_cast<int>(accumulate)))
+#define ATOM_REGISTER_PRODUCT64(type)                                                    \
+  asm volatile(                                                                          \
+      "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %38, 0;\nmov.b64 b, {%36, %37};\n" \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATOM_NAMES32      \
+      "}, {%32, %33, %34, %35}, b, p, 1, 1, 1;\n}"                                       \
+      : ATOM_D32(d, 0)                                                                   \
+      : "r"(a[0]),                                                                       \
+        "r"(a[1]),                                                                       \
+        "r"(a[2]),                                                                       \
+        "r"(a[3]),                                                                       \
+        "r"(b),                                                                          \
+        "n"(kMatrixHighWord),                                                            \
+        "r"(static_cast<int>(accumulate)))
+#define ATOM_REGISTER_PRODUCT128(type)                                                   \
+  asm volatile(                                                                          \
+      "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %70, 0;\nmov.b64 b, {%68, %69};\n" \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" ATOM_NAMES64     \
+      "}, {%64, %65, %66, %67}, b, p, 1, 1, 1;\n}"                                       \
+      : ATOM_D64(d, 0)                                                                   \
+      : "r"(a[0]),                                                                       \
+        "r"(a[1]),                                                                       \
+        "r"(a[2]),                                                                       \
+        "r"(a[3]),                                                                       \
+        "r"(b),                                                                          \
+        "n"(kMatrixHighWord),                                                            \
+        "r"(static_cast<int>(accumulate)))
+#define ATOM_REGISTER_PRODUCT256(type)                                                      \
+  asm volatile(                                                                             \
+      "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %134, 0;\nmov.b64 b, {%132, %133};\n" \
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" ATOM_NAMES128       \
+      "}, {%128, %129, %130, %131}, b, p, 1, 1, 1;\n}"                                      \
+      : ATOM_D128(d, 0)                                                                     \
+      : "r"(a[0]),                                                                          \
+        "r"(a[1]),                                                                          \
+        "r"(a[2]),                                                                          \
+        "r"(a[3]),                                                                          \
+        "r"(b),                                                                             \
+        "n"(kMatrixHighWord),                                                               \
+        "r"(static_cast<int>(accumulate)))
+
+// d[64, kColumns] (+)= a[64, 16] b[kColumns, 16]^T, both inner-contiguous.
+template <typename T, int kColumns>
+__device__ __forceinline__ void product_of_shared(float (&d)[kColumns / 2],
+                                                  uint32_t a,
+                                                  uint32_t b,
+                                                  bool accumulate) {
+  constexpr bool kIsHalf = std::is_same_v<T, __half>;
+  if constexpr (kColumns == 64 && kIsHalf) {
+    ATOM_SHARED_PRODUCT64("f16");
+  } else if constexpr (kColumns == 64) {
+    ATOM_SHARED_PRODUCT64("bf16");
+  } else if constexpr (kIsHalf) {
+    static_assert(kColumns == 128);
+    ATOM_SHARED_PRODUCT128("f16");
+  } else {
+    static_assert(kColumns == 128);
+    ATOM_SHARED_PRODUCT128("bf16");
+  }
+}
+
+// d[64, kColumns] (+)= a[64, 16] b[16, kColumns], b outer-contiguous.
+template <typename T, int kColumns>
+__device__ __forceinline__ void product_of_registers(float (&d)[kColumns / 2],
+                                                     const uint32_t* a,
+                                                     uint32_t b,
+                                                     bool accumulate) {
+  constexpr bool kIsHalf = std::is_same_v<T, __half>;
+  if constexpr (kColumns == 64 && kIsHalf) {
+    ATOM_REGISTER_PRODUCT64("f16");
+  } else if constexpr (kColumns == 64) {
+    ATOM_REGISTER_PRODUCT64("bf16");
+  } else if constexpr (kColumns == 128 && kIsHalf) {
+    ATOM_REGISTER_PRODUCT128("f16");
+  } else if constexpr (kColumns == 128) {
+    ATOM_REGISTER_PRODUCT128("bf16");
+  } else if constexpr (kIsHalf) {
+    static_assert(kColumns == 256);
+    ATOM_REGISTER_PRODUCT256("f16");
+  } else {
+    static_assert(kColumns == 256);
+    ATOM_REGISTER_PRODUCT256("bf16");
+  }
+}
+
+#undef ATOM_D8
+#undef ATOM_D32
+#undef ATOM_D64
+#undef ATOM_D128
+#undef ATOM_NAMES32
+#undef ATOM_NAMES64
+#undef ATOM_NAMES128
+#undef ATOM_SHARED_PRODUCT64
+#undef ATOM_SHARED_PRODUCT128
+#undef ATOM_REGISTER_PRODUCT64
+#undef ATOM_REGISTER_PRODUCT128
+#undef ATOM_REGISTER_PRODUCT256
+
+}  // namespace atom::ops::attention_device

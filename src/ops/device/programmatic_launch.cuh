@@ -1,0 +1,54 @@
+// Launches whose first part overlaps the end of the kernel before them (programmatic dependent
+// launch). The rule that makes chains of them right: every kernel waits for the previous grid in
+// every block before it reads what a kernel wrote or writes anything, and so nothing that ran
+// before the previous grid can still be running either.
+#pragma once
+
+#include <utility>
+
+#include "tensor/gpu_api.h"
+
+namespace atom::ops::device {
+
+// Returns when the grid before this one has ended and its writes are visible.
+__device__ inline void wait_for_previous_grid() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next grid may start once every block of this one has said so or has ended.
+__device__ inline void allow_next_grid() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Launches on `stream`; with `overlaps_previous` the grid may start before the previous one ends.
+template <typename... Parameters, typename... Arguments>
+gpuError_t launch(void (*kernel)(Parameters...),
+                  dim3 grid,
+                  dim3 block,
+                  size_t shared_size,  // bytes of dynamic shared memory
+                  gpuStream_t stream,
+                  bool overlaps_previous,
+                  Arguments&&... arguments) {
+#if defined(__HIP_PLATFORM_AMD__)
+  kernel<<<grid, block, shared_size, stream>>>(std::forward<Arguments>(arguments)...);
+  return ATOM_GPU(GetLastError)();
+#else
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_size;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = overlaps_previous ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+#endif
+}
+
+}  // namespace atom::ops::device

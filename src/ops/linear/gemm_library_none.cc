@@ -1,0 +1,10 @@
+// Builds without support for a GPU.
+#include "ops/linear/gemm_library.h"
+
+namespace atom::ops {
+
+Result<std::string> gemm_library() {
+  return unimplemented("this build multiplies on the CPU alone");
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,12 @@
+#include "ops/linear/linear_stream_sm90.cuh"
+
+namespace atom::ops::device {
+
+gpuError_t launch_stream_bfloat16(const StreamArgs& args,
+                                  int row_size,
+                                  int num_blocks,
+                                  gpuStream_t stream) {
+  return launch_stream<SameTypeMath<BFloat16>>(args, row_size, num_blocks, stream);
+}
+
+}  // namespace atom::ops::device

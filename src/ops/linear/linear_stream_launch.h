@@ -1,0 +1,31 @@
+// Inside the streaming linear on Hopper: the launches that the file of each element type defines.
+#pragma once
+
+#include "ops/linear/linear_stream_cuda.h"
+
+namespace atom::ops::device {
+
+struct StreamArgs {
+  LinearStreamParams params;
+  int num_stages;
+  int allow_next_before;
+  int l2_prefetch_stages;
+  int num_tiles;
+  int tiles_per_block;
+};
+
+gpuError_t launch_stream_bfloat16(const StreamArgs& args,
+                                  int row_size,
+                                  int num_blocks,
+                                  gpuStream_t stream);
+gpuError_t launch_stream_float16(const StreamArgs& args,
+                                 int row_size,
+                                 int num_blocks,
+                                 gpuStream_t stream);
+// An FP8 weight with FP8 x, or expanded to the 16-bit type of x.
+gpuError_t launch_stream_float8(const StreamArgs& args,
+                                int row_size,
+                                int num_blocks,
+                                gpuStream_t stream);
+
+}  // namespace atom::ops::device

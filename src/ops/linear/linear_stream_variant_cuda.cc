@@ -1,0 +1,63 @@
+// The variant of linear that streams the weight for a decode step's few rows.
+#include <algorithm>
+
+#include "ops/linear/linear_stream_cuda.h"
+#include "ops/linear/linear_variants.h"
+#include "ops/simd/element_of.h"
+#include "tensor/gpu_check.h"
+
+namespace atom::ops {
+namespace {
+
+constexpr int kHopper = 9;  // compute capability
+
+GpuElement gpu_element(DType dtype) {
+  return static_cast<GpuElement>(element_of(dtype));
+}
+
+LinearStreamParams stream_params(const LinearCall& call) {
+  LinearStreamParams params;
+  params.x = call.x.raw_data();
+  params.weight = call.weight.data.raw_data();
+  params.y = call.y.raw_data();
+  params.x_stride = call.x.stride(0);
+  params.y_stride = call.y.stride(0);
+  params.num_rows = static_cast<int32_t>(std::min<int64_t>(call.x.size(0), INT32_MAX));
+  params.out_features = static_cast<int32_t>(call.weight.out_features);
+  params.in_features = static_cast<int32_t>(call.weight.in_features);
+  params.x_element = gpu_element(call.x.dtype());
+  params.weight_element = gpu_element(call.weight.dtype());
+  params.y_element = gpu_element(call.y.dtype());
+  if (call.bias.defined()) {
+    params.bias = call.bias.raw_data();
+    params.bias_element = gpu_element(call.bias.dtype());
+  }
+  return params;
+}
+
+bool on_hopper() {
+  const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
+  return runtime.ok() && (*runtime)->facts().capability_major == kHopper;
+}
+
+bool streams(const LinearCall& call) {
+  static const bool hopper = on_hopper();
+  return hopper && call.weight.layout == WeightLayout::kRowMajor &&
+         call.weight.dtype() != DType::kFloat32 && call.weight.dtype() != DType::kFloat8E4M3 &&
+         supports_linear_stream_sm90(stream_params(call));
+}
+
+}  // namespace
+
+bool fits_linear_stream(const LinearCall& call) {
+  return streams(call) || fits_cublaslt(call);
+}
+
+void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch) {
+  if (!streams(call)) return linear_cublaslt(stream, call, scratch);
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_linear_stream_sm90(stream_params(call),
+                                      static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+}  // namespace atom::ops

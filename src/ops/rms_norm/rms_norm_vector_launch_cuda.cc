@@ -1,0 +1,28 @@
+// From an operator's call to the GPU kernel's launch.
+#include "ops/rms_norm/rms_norm_kernels.h"
+#include "ops/rms_norm/rms_norm_vector_cuda.h"
+#include "tensor/gpu_check.h"
+
+namespace atom::ops {
+
+void rms_norm_vector_cuda(const RmsNormArgs& args, int64_t num_rows, void* queue) {
+  RmsNormLaunch launch;
+  launch.x = args.x;
+  launch.residual = args.residual;
+  launch.weight = args.weight;
+  launch.out = args.out;
+  launch.x_strides[0] = args.x_strides[0];
+  launch.x_strides[1] = args.x_strides[1];
+  launch.out_strides[0] = args.out_strides[0];
+  launch.out_strides[1] = args.out_strides[1];
+  launch.residual_stride = args.residual_stride;
+  launch.num_tokens = num_rows / args.num_heads;
+  launch.num_heads = args.num_heads;
+  launch.size = args.size;
+  launch.eps = args.eps;
+  launch.element = static_cast<GpuElement>(args.element);
+  launch.rounds_once = args.rounds_once;
+  GPU_CHECK(launch_rms_norm(launch, static_cast<gpuStream_t>(queue)));
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,104 @@
+// What an accelerator offers: memory, queues of work, copies, captured graphs. One implementation
+// for each runtime that a build has; device_runtime() is the only place that knows which.
+//
+// An error that a runtime reports is not answered: the device's state is unknown from there on, so
+// the process ends with the runtime's message and its supervisor starts it again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+
+namespace atom {
+
+// Uniform pseudo-random values that depend on the key and the element's index only.
+struct RandomFill {
+  uint64_t key = 0;
+  float center = 0;
+  float half_width = 0;     // floating point dtypes: center +- half_width
+  uint8_t byte_mask = 255;  // dtypes of one byte: random bits, masked
+};
+
+// Work of a queue that was recorded once and runs again as a whole. Addresses are those of the
+// recording.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  // Enqueues the work on the queue that recorded it.
+  virtual void launch() = 0;
+};
+
+// Work in order. One thread at a time.
+class DeviceQueue {
+ public:
+  virtual ~DeviceQueue() = default;
+
+  virtual Device device() const = 0;
+  // The runtime's own handle (a cudaStream_t), for kernel launches.
+  virtual void* handle() const = 0;
+
+  // Between device and host in either direction, or within the device. The call returns before
+  // the copy is done where host memory is pinned.
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  // `num_rows` rows of `row_size` bytes, strides in bytes.
+  virtual void copy_rows(void* to,
+                         int64_t to_stride,
+                         const void* from,
+                         int64_t from_stride,
+                         int64_t row_size,
+                         int64_t num_rows) = 0;
+  virtual void fill_zero(void* data, int64_t bytes) = 0;
+  virtual void fill_random(void* data, DType dtype, int64_t count, const RandomFill& fill) = 0;
+
+  // Waits until all work is done.
+  virtual void synchronize() = 0;
+
+  // What is enqueued between the two is recorded, not run.
+  virtual void begin_recording() = 0;
+  virtual std::unique_ptr<DeviceGraph> end_recording() = 0;
+};
+
+struct DeviceFacts {
+  std::string name;  // "NVIDIA H200"
+  int capability_major = 0;
+  int capability_minor = 0;
+  int num_multiprocessors = 0;
+  std::string driver_version;   // of CUDA's driver interface, "13.0"
+  std::string runtime_version;  // that this program was built with
+};
+
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+
+  virtual Device device() const = 0;
+  virtual const DeviceFacts& facts() const = 0;
+
+  struct Memory {
+    int64_t free = 0;  // bytes, of all processes together
+    int64_t total = 0;
+  };
+  virtual Memory memory() const = 0;
+
+  // Memory of the device; throws std::bad_alloc. Freed with its last owner.
+  virtual std::shared_ptr<void> allocate(int64_t bytes) = 0;
+  // Calls of allocate() so far: does not grow once an engine is ready.
+  virtual int64_t num_allocations() const = 0;
+  // Host memory that the device copies from and to without the processor; throws std::bad_alloc.
+  virtual std::shared_ptr<void> allocate_pinned(int64_t bytes) = 0;
+
+  virtual std::unique_ptr<DeviceQueue> create_queue() = 0;
+};
+
+// The runtime of a device of that type, which lives as long as the program; an error says why there
+// is none: the build has no support for it, no driver, no card, a card too old. From any thread.
+Result<DeviceRuntime*> device_runtime(DeviceType type);
+
+// What this build can compute on besides the CPU: "CUDA 13.0", or "".
+std::string device_backends();
+
+}  // namespace atom

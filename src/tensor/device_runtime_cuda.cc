@@ -1,0 +1,203 @@
+// DeviceRuntime over the CUDA runtime.
+#include <atomic>
+#include <new>
+
+#include "tensor/device_runtime.h"
+#include "tensor/fill_cuda.h"
+#include "tensor/gpu_check.h"
+#include "tensor/gpu_launch.h"
+
+namespace atom {
+namespace {
+
+// The oldest card that the generic kernels are compiled for.
+constexpr int kLeastCapability = 80;
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+FillKind fill_kind(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return FillKind::kFloat32;
+    case DType::kFloat16:
+      return FillKind::kFloat16;
+    case DType::kBFloat16:
+      return FillKind::kBFloat16;
+    default:
+      CHECK(dtype_size(dtype) == 1);
+      return FillKind::kBytes;
+  }
+}
+
+class CudaGraph : public DeviceGraph {
+ public:
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  void launch() override { GPU_CHECK(cudaGraphLaunch(graph_, stream_)); }
+
+ private:
+  cudaGraphExec_t graph_;
+  cudaStream_t stream_;
+};
+
+class CudaQueue : public DeviceQueue {
+ public:
+  explicit CudaQueue(Device device) : device_(device) {
+    GPU_CHECK(cudaSetDevice(device.index));
+    GPU_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+  ~CudaQueue() override { cudaStreamDestroy(stream_); }
+
+  Device device() const override { return device_; }
+  void* handle() const override { return stream_; }
+
+  void copy(void* to, const void* from, int64_t bytes) override {
+    if (bytes == 0) return;
+    GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+  }
+
+  void copy_rows(void* to,
+                 int64_t to_stride,
+                 const void* from,
+                 int64_t from_stride,
+                 int64_t row_size,
+                 int64_t num_rows) override {
+    if (row_size == 0 || num_rows == 0) return;
+    GPU_CHECK(cudaMemcpy2DAsync(
+        to, to_stride, from, from_stride, row_size, num_rows, cudaMemcpyDefault, stream_));
+  }
+
+  void fill_zero(void* data, int64_t bytes) override {
+    if (bytes == 0) return;
+    GPU_CHECK(cudaMemsetAsync(data, 0, bytes, stream_));
+  }
+
+  void fill_random(void* data, DType dtype, int64_t count, const RandomFill& fill) override {
+    fill_random_cuda(data,
+                     fill_kind(dtype),
+                     count,
+                     fill.key,
+                     fill.center,
+                     fill.half_width,
+                     fill.byte_mask,
+                     stream_);
+    check_gpu_launch("fill_random");
+  }
+
+  void synchronize() override { GPU_CHECK(cudaStreamSynchronize(stream_)); }
+
+  void begin_recording() override {
+    GPU_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  }
+
+  std::unique_ptr<DeviceGraph> end_recording() override {
+    cudaGraph_t recorded = nullptr;
+    GPU_CHECK(cudaStreamEndCapture(stream_, &recorded));
+    cudaGraphExec_t graph = nullptr;
+    GPU_CHECK(cudaGraphInstantiate(&graph, recorded, 0));
+    GPU_CHECK(cudaGraphDestroy(recorded));
+    return std::make_unique<CudaGraph>(graph, stream_);
+  }
+
+ private:
+  Device device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaRuntime : public DeviceRuntime {
+ public:
+  CudaRuntime(Device device, DeviceFacts facts) : device_(device), facts_(std::move(facts)) {}
+
+  Device device() const override { return device_; }
+  const DeviceFacts& facts() const override { return facts_; }
+
+  Memory memory() const override {
+    size_t free = 0, total = 0;
+    GPU_CHECK(cudaMemGetInfo(&free, &total));
+    return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+  }
+
+  std::shared_ptr<void> allocate(int64_t bytes) override {
+    num_allocations_.fetch_add(1, std::memory_order_relaxed);
+    void* data = nullptr;
+    if (cudaMalloc(&data, bytes > 0 ? bytes : 1) != cudaSuccess) {
+      cudaGetLastError();  // it is answered here
+      throw std::bad_alloc();
+    }
+    return {data, [](void* memory) { cudaFree(memory); }};
+  }
+
+  int64_t num_allocations() const override {
+    return num_allocations_.load(std::memory_order_relaxed);
+  }
+
+  std::shared_ptr<void> allocate_pinned(int64_t bytes) override {
+    void* data = nullptr;
+    if (cudaMallocHost(&data, bytes > 0 ? bytes : 1) != cudaSuccess) {
+      cudaGetLastError();
+      throw std::bad_alloc();
+    }
+    return {data, [](void* memory) { cudaFreeHost(memory); }};
+  }
+
+  std::unique_ptr<DeviceQueue> create_queue() override {
+    return std::make_unique<CudaQueue>(device_);
+  }
+
+ private:
+  Device device_;
+  DeviceFacts facts_;
+  std::atomic<int64_t> num_allocations_{0};
+};
+
+Result<std::unique_ptr<CudaRuntime>> open_card() {
+  int num_cards = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&num_cards); error != cudaSuccess) {
+    cudaGetLastError();
+    return unavailable("no NVIDIA GPU can be used: {}", cudaGetErrorString(error));
+  }
+  if (num_cards == 0) return unavailable("no NVIDIA GPU was found");
+  cudaDeviceProp card;
+  GPU_CHECK(cudaGetDeviceProperties(&card, 0));
+  if (card.major * 10 + card.minor < kLeastCapability) {
+    return unavailable("{} has compute capability {}.{}; atom needs {}.{} or newer",
+                       card.name,
+                       card.major,
+                       card.minor,
+                       kLeastCapability / 10,
+                       kLeastCapability % 10);
+  }
+  int driver = 0, runtime = 0;
+  GPU_CHECK(cudaDriverGetVersion(&driver));
+  GPU_CHECK(cudaRuntimeGetVersion(&runtime));
+  return std::make_unique<CudaRuntime>(Device{DeviceType::kCuda, 0},
+                                       DeviceFacts{card.name,
+                                                   card.major,
+                                                   card.minor,
+                                                   card.multiProcessorCount,
+                                                   version_text(driver),
+                                                   version_text(runtime)});
+}
+
+}  // namespace
+
+void check_gpu_launch(const char* kernel) {
+  const gpuError_t error = ATOM_GPU(GetLastError)();
+  if (error == ATOM_GPU(Success)) return;
+  check_failed(kernel, ATOM_GPU(GetErrorString)(error), __FILE__, __LINE__);
+}
+
+Result<DeviceRuntime*> device_runtime(DeviceType type) {
+  if (type != DeviceType::kCuda) return invalid_argument("the CPU needs no device runtime");
+  static const Result<std::unique_ptr<CudaRuntime>> runtime = open_card();
+  if (!runtime.ok()) return runtime.status();
+  return runtime->get();
+}
+
+std::string device_backends() {
+  return "CUDA " + version_text(CUDART_VERSION);
+}
+
+}  // namespace atom
