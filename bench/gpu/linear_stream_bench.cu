@@ -13,7 +13,7 @@
 
 #include "harness.h"
 #include "ops/linear/linear_stream_cuda.h"
-#include "ops/rms_norm/rms_norm_cuda.h"
+#include "ops/rms_norm/rms_norm_vector_cuda.h"
 
 namespace atom::bench {
 namespace {
