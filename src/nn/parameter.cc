@@ -86,6 +86,9 @@ void Parameter::allocate() {
 }
 
 void Parameter::allocate(const Stream& stream) {
+  if (stream.device().is_cpu()) return allocate();
+  // Only scales of quantised layers have one, and no accelerator computes with those yet.
+  CHECK(!default_);
   if (!data_.has_data()) data_ = resident_tensor(stream, data_.shape(), dtype_);
 }
 
