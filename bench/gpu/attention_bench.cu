@@ -195,9 +195,14 @@ void time_decode(int num_sequences, int seq_len, int head_dim, bool fp8, double 
   std::fflush(stdout);
 }
 
-void time_prefill(bool sm90, int num_sequences, int num_queries, int seq_len, int head_dim) {
-  const TimedBatch batch(
-      num_sequences, num_queries, seq_len, head_dim, AttentionElement::kBfloat16, 1);
+void time_prefill(
+    bool sm90, int num_sequences, int num_queries, int seq_len, int head_dim, bool fp8 = false) {
+  const TimedBatch batch(num_sequences,
+                         num_queries,
+                         seq_len,
+                         head_dim,
+                         fp8 ? AttentionElement::kFloat8E4m3 : AttentionElement::kBfloat16,
+                         1);
   const double ms = median_ms(seq_len > 20000 ? 7 : 15, [&](int i) {
     check_gpu(sm90 ? ops::launch_attention_prefill_sm90(batch.params(i), 1, nullptr)
                    : ops::launch_attention_prefill_cuda(batch.params(i), 1, nullptr),
@@ -205,8 +210,9 @@ void time_prefill(bool sm90, int num_sequences, int num_queries, int seq_len, in
   });
   const double visible = num_queries * (seq_len - num_queries / 2.0);
   const double flops = 4.0 * num_sequences * visible * 32 * head_dim;
-  std::printf("prefill %s d%d %dx%d of %d: %.3f ms, %.0f TFLOP/s\n",
+  std::printf("prefill %s%s d%d %dx%d of %d: %.3f ms, %.0f TFLOP/s\n",
               sm90 ? "sm90" : "cuda",
+              fp8 ? " fp8" : "",
               head_dim,
               num_sequences,
               num_queries,
@@ -244,6 +250,8 @@ void time_attention() {
   time_prefill(false, 1, 8192, 8192, 64);
   time_prefill(false, 1, 8192, 8192, 128);
   time_prefill(false, 1, 8192, 8192, 256);
+  time_prefill(true, 1, 8192, 8192, 128, true);
+  time_prefill(true, 1, 8192, 8192, 256, true);
 }
 
 }  // namespace atom::bench

@@ -15,7 +15,8 @@ using namespace attention_device;
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kMaxSplits = 32;
-constexpr int kMinSplitKeys = 256;
+// The end of a split costs a block several microseconds, as much as reading a few hundred keys.
+constexpr int kMinSplitKeys = 512;
 // Splits begin at multiples of this position, hence all tiles at multiples of their size.
 constexpr int kSplitAlignment = 64;
 constexpr int kMaxHeadsPerItem = 16;
@@ -557,17 +558,18 @@ __device__ void join_splits(const DecodeArgs& args, const Item& item, const Exch
 // Whether this block finished the last of the row's splits. The counter is then zero again.
 __device__ bool is_last_split(const DecodeArgs& args, const Item& item) {
   __shared__ bool is_last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
+    // The barrier and this fence order the whole block's partial results before the count.
+    __threadfence();
     int32_t* counter = args.counters +
                        int64_t{item.sequence} * args.params.num_kv_heads * args.items_per_kv_head +
                        item.head_item;
     is_last = atomicAdd(counter, 1) == item.num_splits - 1;
     if (is_last) {
+      __threadfence();
       *counter = 0;
     }
-    __threadfence();
   }
   __syncthreads();
   return is_last;

@@ -110,6 +110,17 @@ __device__ inline uint32_t expand_pair(uint32_t bits) {
   return static_cast<uint32_t>(halves.x) | (static_cast<uint32_t>(halves.y) << 16);
 }
 
+template <typename T>
+__device__ inline uint32_t expand_to(uint32_t bits) {
+  const uint32_t halves = expand_pair(bits);
+  if constexpr (std::is_same_v<T, __half>) {
+    return halves;
+  } else {
+    const float2 floats = __half22float2(*reinterpret_cast<const __half2*>(&halves));
+    return pack<T>(floats.x, floats.y);
+  }
+}
+
 __device__ inline float exp2_fast(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

@@ -8,8 +8,8 @@
 
 namespace atom::ops {
 
-// Compute capability 9.0, head dim 64, 128 or 256, a cache of q's type, blocks of 16, 32, 64, or a
-// multiple of 128 tokens.
+// Compute capability 9.0, head dim 64, 128 or 256, a cache of q's or 8-bit elements, blocks of 16,
+// 32, 64, or a multiple of 128 tokens.
 bool supports_attention_prefill_sm90(const AttentionGpuParams& params);
 
 // Sequences with fewer than `min_queries` queries in this step are left alone.
