@@ -169,14 +169,16 @@ __device__ inline void sync_multiplying_warps() {
   asm volatile("bar.sync 1, %0;" ::"n"(kNumWarps * kWarpSize) : "memory");
 }
 
-// One output of a batch of tiles: where it lies in the accumulators and in y.
+// One output of a batch of tiles: where it lies in the accumulators and in y, and what it meets.
 struct Output {
   int slot;  // token tile of the batch * 128 + lane * 4 + element
   int row;   // of x
   int feature;
   bool exists;
+  SumInputs inputs, up_inputs;
 
-  __device__ Output(const LinearStreamParams& p, int first_tile, int token_tiles, int index) {
+  __device__ Output(
+      const LinearStreamParams& p, int first_tile, int num_tiles, int token_tiles, int index) {
     const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
     // An accumulator's elements 0 and 1 belong to tile row g, 2 and 3 to row g + 8, which holds the
     // up row of gate row g.
@@ -187,7 +189,11 @@ struct Output {
     row = token_tile % token_tiles * 8 + lane % 4 * 2 + element % 2;
     feature = (first_tile + token_tile / token_tiles) * (gated ? kTileRows / 2 : kTileRows) +
               lane / 4 + element / 2 * 8;
-    exists = row < p.num_rows && feature < (gated ? p.out_features / 2 : p.out_features);
+    exists = token_tile < num_tiles * token_tiles && row < p.num_rows &&
+             feature < (gated ? p.out_features / 2 : p.out_features);
+    if (!exists) return;
+    inputs.load(p, row, feature);
+    if (gated) up_inputs.load(p, row, p.out_features / 2 + feature);
   }
 };
 
@@ -216,24 +222,33 @@ __device__ void finish_group(const LinearStreamParams& p,
                                    lane * 4) = make_float4(c[0], c[1], c[2], c[3]);
       }
     }
+    constexpr int kThreads = kNumWarps * kWarpSize;
+    constexpr int kOutputs = (kBatch * kTokenTiles * kSlots + kThreads - 1) / kThreads;
+    const auto output_of = [&](int i) {
+      const int batch_tiles = min(kBatch, num_tiles - begin);
+      return Output(p, first_tile + begin, batch_tiles, kTokenTiles, threadIdx.x + i * kThreads);
+    };
+    Output output = output_of(0);
     sync_multiplying_warps();
-    const int num_outputs =
-        min(kBatch, num_tiles - begin) * kTokenTiles * (gated ? kSlots / 2 : kSlots);
 #pragma unroll 1
-    for (int i = threadIdx.x; i < num_outputs; i += kNumWarps * kWarpSize) {
-      const Output output(p, first_tile + begin, kTokenTiles, i);
-      if (!output.exists) continue;
+    for (int i = 0;;) {
       const auto total = [&](int slot) {
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < kNumWarps; ++w) sum += reduction[w * kWarpStep + slot];
         return sum;
       };
-      if (gated) {
-        store_gated(p, total(output.slot), total(output.slot + 2), output.row, output.feature);
-      } else {
-        store_sum(p, total(output.slot), output.row, output.feature);
+      if (output.exists && gated) {
+        store_gated(p,
+                    output.inputs.finish(total(output.slot)),
+                    output.up_inputs.finish(total(output.slot + 2)),
+                    output.row,
+                    output.feature);
+      } else if (output.exists) {
+        store_sum(p, output.inputs, total(output.slot), output.row, output.feature);
       }
+      if (++i == kOutputs) break;
+      output = output_of(i);
     }
     sync_multiplying_warps();
   }
