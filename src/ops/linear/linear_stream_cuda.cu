@@ -115,14 +115,11 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpSize)
   }
   const int row = first_row + lane;
   if (lane >= kRows || row >= p.num_rows) return;
-  SumInputs low_inputs, high_inputs;
-  low_inputs.load(p, row, first);
-  if (has_second) high_inputs.load(p, row, second);
   if (gated) {
-    store_gated(p, low_inputs.finish(low), high_inputs.finish(high), row, pair);
+    store_gated(p, low, high, row, pair);
   } else {
-    store_sum(p, low_inputs, low, row, first);
-    if (has_second) store_sum(p, high_inputs, high, row, second);
+    store_sum(p, low, row, first);
+    if (has_second) store_sum(p, high, row, second);
   }
 }
 

@@ -41,38 +41,30 @@ __device__ inline float round_as(GpuElement element, float value) {
   }
 }
 
-// What a finished sum of one row of x and one feature meets, loaded before the sum is there.
-struct SumInputs {
-  float scale = 1;
-  float bias = 0;
-  float residual = 0;
-
-  __device__ void load(const LinearStreamParams& p, int row, int feature) {
-    if (p.x_scale != nullptr) scale = p.x_scale[p.x_scale_per_row ? row : 0];
-    if (p.weight_scale != nullptr) scale *= p.weight_scale[p.weight_scale_per_row ? feature : 0];
-    if (p.bias != nullptr) bias = load_as(p.bias_element, p.bias, feature);
-    if (p.epilogue == StreamEpilogue::kAddResidual) {
-      residual = load_as(p.y_element, p.y, row * p.y_stride + feature);
-    }
-  }
-  __device__ float finish(float sum) const { return sum * scale + bias; }
-};
-
-// kStore and kAddResidual.
-__device__ inline void store_sum(
-    const LinearStreamParams& p, const SumInputs& inputs, float sum, int row, int feature) {
-  float value = inputs.finish(sum);
-  if (p.epilogue == StreamEpilogue::kAddResidual) {
-    value = inputs.residual + round_as(p.y_element, value);
-  }
-  store_as(p.y_element, p.y, row * p.y_stride + feature, value);
+// The sum of one row of x and one row of the weight, with scales and bias.
+__device__ inline float finished_sum(const LinearStreamParams& p, float sum, int row, int feature) {
+  if (p.x_scale != nullptr) sum *= p.x_scale[p.x_scale_per_row ? row : 0];
+  if (p.weight_scale != nullptr) sum *= p.weight_scale[p.weight_scale_per_row ? feature : 0];
+  if (p.bias == nullptr) return sum;
+  return sum + load_as(p.bias_element, p.bias, feature);
 }
 
-// kSiluAndMul: a gate and its up projection.
+// kStore and kAddResidual.
+__device__ inline void store_sum(const LinearStreamParams& p, float sum, int row, int feature) {
+  float value = finished_sum(p, sum, row, feature);
+  const int64_t index = row * p.y_stride + feature;
+  if (p.epilogue == StreamEpilogue::kAddResidual) {
+    value = load_as(p.y_element, p.y, index) + round_as(p.y_element, value);
+  }
+  store_as(p.y_element, p.y, index, value);
+}
+
+// kSiluAndMul: the sums of the gate row `feature` and of its up row.
 __device__ inline void store_gated(
-    const LinearStreamParams& p, float gate, float up, int row, int feature) {
-  gate = round_as(p.y_element, gate);
-  up = round_as(p.y_element, up);
+    const LinearStreamParams& p, float gate_sum, float up_sum, int row, int feature) {
+  const float gate = round_as(p.y_element, finished_sum(p, gate_sum, row, feature));
+  const float up =
+      round_as(p.y_element, finished_sum(p, up_sum, row, p.out_features / 2 + feature));
   store_as(p.y_element, p.y, row * p.y_stride + feature, gate / (1.0f + __expf(-gate)) * up);
 }
 

@@ -103,12 +103,13 @@ struct Producer {
 
 template <typename Math, int kRowSize, int kTokenTiles>
 __device__ void produce(const StreamArgs& args, uint8_t* stages, uint64_t* full, uint64_t* empty) {
-  Producer<Math, kRowSize, kTokenTiles> ring(args);
+  Producer<Math, kRowSize, kTokenTiles> ring(args), ahead(args);
   const uint64_t policy = read_once_policy();
   const int total = ring.work.num_tiles * ring.work.num_chunks;
   const int allow_at = max(0, total - 1 - args.allow_next_before);
   int stage = 0;
   uint32_t parity = 1;
+  for (int i = 0; i < min(args.num_stages, total); ++i) ahead.next();
   for (int unit = 0; unit < total; ++unit) {
     wait(&empty[stage], parity);
     const uint8_t* source = ring.source();
@@ -126,8 +127,7 @@ __device__ void produce(const StreamArgs& args, uint8_t* stages, uint64_t* full,
       stage = 0;
       parity ^= 1;
     }
-    if (unit + 1 != args.num_stages || args.l2_prefetch_stages == 0) continue;
-    Producer<Math, kRowSize, kTokenTiles> ahead = ring;
+    if (unit + 1 != args.num_stages) continue;
     for (int i = 0; i < args.l2_prefetch_stages && unit + 1 + i < total; ++i) {
       if (const uint8_t* next = ahead.source()) bulk_prefetch_to_l2(next, ahead.num_bytes());
       ahead.next();
@@ -169,33 +169,26 @@ __device__ inline void sync_multiplying_warps() {
   asm volatile("bar.sync 1, %0;" ::"n"(kNumWarps * kWarpSize) : "memory");
 }
 
-// One output of a batch of tiles: where it lies in the accumulators and in y, and what it meets.
-struct Output {
-  int slot;  // token tile of the batch * 128 + lane * 4 + element
-  int row;   // of x
-  int feature;
-  bool exists;
-  SumInputs inputs, up_inputs;
-
-  __device__ Output(
-      const LinearStreamParams& p, int first_tile, int num_tiles, int token_tiles, int index) {
-    const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
-    // An accumulator's elements 0 and 1 belong to tile row g, 2 and 3 to row g + 8, which holds the
-    // up row of gate row g.
-    const int elements = gated ? 2 : 4;
-    const int element = index % elements, lane = index / elements % kWarpSize;
-    const int token_tile = index / (elements * kWarpSize);
-    slot = token_tile * 4 * kWarpSize + lane * 4 + element;
-    row = token_tile % token_tiles * 8 + lane % 4 * 2 + element % 2;
-    feature = (first_tile + token_tile / token_tiles) * (gated ? kTileRows / 2 : kTileRows) +
-              lane / 4 + element / 2 * 8;
-    exists = token_tile < num_tiles * token_tiles && row < p.num_rows &&
-             feature < (gated ? p.out_features / 2 : p.out_features);
-    if (!exists) return;
-    inputs.load(p, row, feature);
-    if (gated) up_inputs.load(p, row, p.out_features / 2 + feature);
+__device__ inline void store_tile(const LinearStreamParams& p,
+                                  int tile,
+                                  int token_tile,
+                                  float4 sum) {
+  const int lane = threadIdx.x % kWarpSize;
+  const int g = lane / 4, row = token_tile * 8 + lane % 4 * 2;
+  const float low[2] = {sum.x, sum.y}, high[2] = {sum.z, sum.w};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (row + i >= p.num_rows) continue;
+    if (p.epilogue == StreamEpilogue::kSiluAndMul) {
+      const int feature = tile * (kTileRows / 2) + g;
+      if (feature < p.out_features / 2) store_gated(p, low[i], high[i], row + i, feature);
+    } else {
+      const int feature = tile * kTileRows + g;
+      if (feature < p.out_features) store_sum(p, low[i], row + i, feature);
+      if (feature + 8 < p.out_features) store_sum(p, high[i], row + i, feature + 8);
+    }
   }
-};
+}
 
 // Adds the warps' sums of a group and stores them.
 template <int kTokenTiles, int kMaxTiles>
@@ -203,13 +196,10 @@ __device__ void finish_group(const LinearStreamParams& p,
                              int first_tile,
                              int num_tiles,
                              const float (&sums)[kMaxTiles][kTokenTiles][4],
-                             float* reduction) {
-  constexpr int kSlots = 4 * kWarpSize;  // of a token tile and warp
-  constexpr int kRoom = kReductionSize / (kNumWarps * kTokenTiles * kSlots * 4);
+                             float4* reduction) {
+  constexpr int kRoom = kReductionSize / (kNumWarps * kTokenTiles * kWarpSize * 16);
   constexpr int kBatch = kRoom < kMaxTiles ? kRoom : kMaxTiles;
-  constexpr int kWarpStep = kBatch * kTokenTiles * kSlots;
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
 #pragma unroll
   for (int begin = 0; begin < kMaxTiles; begin += kBatch) {
     if (begin >= num_tiles) break;
@@ -218,37 +208,19 @@ __device__ void finish_group(const LinearStreamParams& p,
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n) {
         const float(&c)[4] = sums[begin + i][n];
-        *reinterpret_cast<float4*>(reduction + warp * kWarpStep + (i * kTokenTiles + n) * kSlots +
-                                   lane * 4) = make_float4(c[0], c[1], c[2], c[3]);
+        reduction[((i * kTokenTiles + n) * kNumWarps + warp) * kWarpSize + lane] =
+            make_float4(c[0], c[1], c[2], c[3]);
       }
     }
-    constexpr int kThreads = kNumWarps * kWarpSize;
-    constexpr int kOutputs = (kBatch * kTokenTiles * kSlots + kThreads - 1) / kThreads;
-    const auto output_of = [&](int i) {
-      const int batch_tiles = min(kBatch, num_tiles - begin);
-      return Output(p, first_tile + begin, batch_tiles, kTokenTiles, threadIdx.x + i * kThreads);
-    };
-    Output output = output_of(0);
     sync_multiplying_warps();
-#pragma unroll 1
-    for (int i = 0;;) {
-      const auto total = [&](int slot) {
-        float sum = 0;
+    if (warp < kBatch * kTokenTiles && begin + warp / kTokenTiles < num_tiles) {
+      float4 total = make_float4(0, 0, 0, 0);
 #pragma unroll
-        for (int w = 0; w < kNumWarps; ++w) sum += reduction[w * kWarpStep + slot];
-        return sum;
-      };
-      if (output.exists && gated) {
-        store_gated(p,
-                    output.inputs.finish(total(output.slot)),
-                    output.up_inputs.finish(total(output.slot + 2)),
-                    output.row,
-                    output.feature);
-      } else if (output.exists) {
-        store_sum(p, output.inputs, total(output.slot), output.row, output.feature);
+      for (int w = 0; w < kNumWarps; ++w) {
+        const float4 part = reduction[(warp * kNumWarps + w) * kWarpSize + lane];
+        total = make_float4(total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w);
       }
-      if (++i == kOutputs) break;
-      output = output_of(i);
+      store_tile(p, first_tile + begin + warp / kTokenTiles, warp % kTokenTiles, total);
     }
     sync_multiplying_warps();
   }
@@ -259,65 +231,73 @@ __device__ void multiply(const StreamArgs& args,
                          const uint8_t* stages,
                          uint64_t* full,
                          uint64_t* empty,
-                         float* reduction) {
+                         float4* reduction) {
   constexpr int kPartSize = kRowSize / kNumWarps;
   constexpr int kSteps = kPartSize / kStepSize;
   constexpr int kDepth = kXDepth<kSteps * kTokenTiles * Math::kVectors, kTokenTiles>;
   constexpr int kTiles = kGroupTiles<Math, kTokenTiles>;
-  using Part = XPart<Math, kSteps, kTokenTiles>;
   const BlockWork work(args, kTiles, kRowSize, Math::kWeightSize);
   const LinearStreamParams& p = args.params;
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  const int total = work.num_groups * work.num_chunks;
   const int lane_offset =
       lane / 4 * (kRowSize + kRowPad) + warp * kPartSize + lane % 4 * kVectorSize;
-  int stage = 0;
-  uint32_t parity = 0;
-  const auto load = [&](int chunk, Part& part) {
-    part.load(p, chunk * kRowSize + warp * kPartSize, work.row_bytes, chunk < work.num_chunks);
+
+  XPart<Math, kSteps, kTokenTiles> x[kDepth];
+  float sums[kTiles][kTokenTiles][4] = {};
+  int next_chunk = 0;
+  const auto load_next = [&](int index, XPart<Math, kSteps, kTokenTiles>& part) {
+    part.load(p, next_chunk * kRowSize + warp * kPartSize, work.row_bytes, index < total);
+    if (++next_chunk == work.num_chunks) next_chunk = 0;
   };
 
   wait_for_previous_grid();
-  Part x[kDepth];
 #pragma unroll
-  for (int d = 0; d < kDepth; ++d) load(d, x[d]);
-  for (int group = 0; group < work.num_groups; ++group) {
-    const int first_tile = work.group_begin(group);
-    const int num_tiles = work.group_begin(group + 1) - first_tile;
-    float sums[kTiles][kTokenTiles][4] = {};
-    for (int first = 0; first < work.num_chunks; first += kDepth) {
+  for (int d = 0; d < kDepth; ++d) load_next(d, x[d]);
+
+  int stage = 0, chunk = 0, group = 0;
+  uint32_t parity = 0;
+  for (int first = 0; first < total; first += kDepth) {
 #pragma unroll
-      for (int d = 0; d < kDepth; ++d) {
-        const int chunk = first + d;
-        if (chunk >= work.num_chunks) break;
-        const int part_end = work.row_bytes - chunk * kRowSize - warp * kPartSize;
+    for (int d = 0; d < kDepth; ++d) {
+      if (first + d >= total) break;
+      const int group_begin = work.group_begin(group);
+      const int num_tiles = work.group_begin(group + 1) - group_begin;
+      const int part_end = work.row_bytes - chunk * kRowSize - warp * kPartSize;
 #pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          if (i >= num_tiles) break;
-          const uint8_t* source = stages + stage * kStageSize<kRowSize> + lane_offset;
-          wait(&full[stage], parity);
+      for (int i = 0; i < kTiles; ++i) {
+        if (i >= num_tiles) break;
+        const uint8_t* source = stages + stage * kStageSize<kRowSize> + lane_offset;
+        wait(&full[stage], parity);
 #pragma unroll
-          for (int s = 0; s < kSteps; ++s) {
-            if (s * kStepSize >= part_end) break;
-            const auto* low = reinterpret_cast<const uint4*>(source + s * kStepSize);
-            const auto* high =
-                reinterpret_cast<const uint4*>(source + s * kStepSize + 8 * (kRowSize + kRowPad));
-            Math::accumulate(*low, *high, x[d].step[s], sums[i]);
-          }
-          __syncwarp();
-          if (lane == 0) arrive(&empty[stage]);
-          if (++stage == args.num_stages) {
-            stage = 0;
-            parity ^= 1;
-          }
+        for (int s = 0; s < kSteps; ++s) {
+          if (s * kStepSize >= part_end) break;
+          const auto* low = reinterpret_cast<const uint4*>(source + s * kStepSize);
+          const auto* high =
+              reinterpret_cast<const uint4*>(source + s * kStepSize + 8 * (kRowSize + kRowPad));
+          Math::accumulate(*low, *high, x[d].step[s], sums[i]);
         }
-        load(chunk + kDepth, x[d]);
+        __syncwarp();
+        if (lane == 0) arrive(&empty[stage]);
+        if (++stage == args.num_stages) {
+          stage = 0;
+          parity ^= 1;
+        }
       }
-    }
-    if (group + 1 < work.num_groups) {
+      load_next(first + d + kDepth, x[d]);
+      if (++chunk < work.num_chunks) continue;
+      finish_group<kTokenTiles, kTiles>(p, group_begin, num_tiles, sums, reduction);
 #pragma unroll
-      for (int d = 0; d < kDepth; ++d) load(d, x[d]);
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sums[i][n][j] = 0;
+        }
+      }
+      chunk = 0;
+      ++group;
     }
-    finish_group<kTokenTiles, kTiles>(p, first_tile, num_tiles, sums, reduction);
   }
 }
 
@@ -326,7 +306,7 @@ __global__ void __launch_bounds__(kNumThreads, 2)
     stream_linear(const __grid_constant__ StreamArgs args) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint64_t full[kMaxStages], empty[kMaxStages];
-  auto* reduction = reinterpret_cast<float*>(shared);
+  auto* reduction = reinterpret_cast<float4*>(shared);
   uint8_t* stages = shared + kReductionSize;
   if (threadIdx.x == 0) {
     for (int i = 0; i < args.num_stages; ++i) {
