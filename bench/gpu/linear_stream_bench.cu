@@ -119,7 +119,8 @@ double check_values(const Case& c, const Operands& o) {
              x_scale = o.x_scale.download<float>();
   const bool gated = c.epilogue == StreamEpilogue::kSiluAndMul;
   const int64_t width = gated ? o.n / 2 : o.n;
-  const double unit = c.y == kF32 ? 0x1p-23 : c.y == kF16 ? 0x1p-11 : 0x1p-8;
+  // What one rounding may be off, relative.
+  const double unit = c.y == kF32 ? 0x1p-24 : c.y == kF16 ? 0x1p-11 : 0x1p-8;
   double worst = 0;
   const auto sum_of = [&](int64_t row, int64_t feature, double& bound) {
     double sum = 0, magnitude = 0;
@@ -154,7 +155,7 @@ double check_values(const Case& c, const Operands& o) {
         allowed = unit * (std::fabs(expected) + std::fabs(expected + residual)) + bound;
         expected += residual;
       } else {
-        allowed = 0.51 * unit * std::fabs(expected) + bound;
+        allowed = 1.001 * unit * std::fabs(expected) + bound;
       }
       const double got = element_value(c.y, y.data(), row * width + feature);
       const double error = std::fabs(got - expected) / allowed;
@@ -442,26 +443,22 @@ void time_chain(const Chain& chain, const char* name, const Chain::Options& o, d
 
 void time_all(const Chain& chain, const char* name, double roof) {
   const LinearStreamTuning tunings[] = {
-      {1024, 5, 0, 0},
-      {1024, 5, 2, 0},
-      {1024, 5, 5, 0},
-      {1024, 5, 0, 6},
-      {1024, 5, 0, 16},
-      {1024, 4, 0, 0},
-      {1024, 8, 0, 0},
-      {1024, 11, 0, 0},
-      {512, 9, 0, 0},
-      {512, 6, 0, 0},
-      {512, 9, 4, 0},
-      {512, 9, 0, 12},
-      {2048, 2, 0, 0},
       {2048, 5, 0, 0},
+      {2048, 5, 2, 0},
+      {2048, 5, 5, 0},
+      {2048, 5, 0, 4},
+      {2048, 6, 0, 0},
+      {2048, 4, 0, 0},
+      {2048, 3, 0, 0},
+      {2048, 2, 0, 0},
+      {1024, 5, 0, 0},
+      {512, 9, 0, 0},
   };
   for (const LinearStreamTuning& tuning : tunings) {
     Chain::Options o;
     o.tuning = tuning;
     time_chain(chain, name, o, roof);
-    if (tuning.num_stages == 5 && tuning.row_size == 1024) {
+    if (tuning.num_stages == 5 && tuning.row_size == 2048) {
       o.norms = true;
       time_chain(chain, name, o, roof);
     }
@@ -471,9 +468,6 @@ void time_all(const Chain& chain, const char* name, double roof) {
     o.rows = rows;
     if (rows > 1) {
       time_chain(chain, name, o, roof);
-      o.tuning = {512, 9, 0, 0};
-      time_chain(chain, name, o, roof);
-      o.tuning = {};
       o.norms = true;
       time_chain(chain, name, o, roof);
       o.norms = false;

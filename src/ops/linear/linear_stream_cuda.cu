@@ -54,9 +54,9 @@ __device__ void accumulate(const LinearStreamParams& p,
   unpack<W>(high_row, high);
 #pragma unroll
   for (int m = 0; m < kRows; ++m) {
-    if (first_row + m >= p.num_rows) break;
-    const X* source =
-        static_cast<const X*>(p.x) + (first_row + m) * p.x_stride + int64_t{vector} * kLength;
+    // A row past the last repeats it and is not stored: branches here would multiply the code.
+    const int row = min(first_row + m, p.num_rows - 1);
+    const X* source = static_cast<const X*>(p.x) + row * p.x_stride + int64_t{vector} * kLength;
 #pragma unroll
     for (int part = 0; part < kLength; part += kPart) {
       float x[kPart];
@@ -104,19 +104,22 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpSize)
     }
     weight = next;
   }
+  // Lane m keeps the sums of row m.
+  float low = 0, high = 0;
 #pragma unroll
   for (int m = 0; m < kRows; ++m) {
-    const int row = first_row + m;
-    if (row >= p.num_rows) break;
-    const float low = reduce_lanes(sums[m][0], kWarpSize, Sum());
-    const float high = reduce_lanes(sums[m][1], kWarpSize, Sum());
-    if (lane != 0) continue;
-    if (gated) {
-      store_gated(p, low, high, row, pair);
-    } else {
-      store_sum(p, low, row, first);
-      if (has_second) store_sum(p, high, row, second);
-    }
+    const float row_low = reduce_lanes(sums[m][0], kWarpSize, Sum());
+    const float row_high = reduce_lanes(sums[m][1], kWarpSize, Sum());
+    low = lane == m ? row_low : low;
+    high = lane == m ? row_high : high;
+  }
+  const int row = first_row + lane;
+  if (lane >= kRows || row >= p.num_rows) return;
+  if (gated) {
+    store_gated(p, low, high, row, pair);
+  } else {
+    store_sum(p, low, row, first);
+    if (has_second) store_sum(p, high, row, second);
   }
 }
 
