@@ -64,7 +64,8 @@ Result<ModulePattern> ModulePattern::parse(std::string text) {
   try {
     // Polynomial: time is bounded whatever the expression is. A file's own text comes here.
     const auto flags = std::regex::ECMAScript | std::regex_constants::__polynomial;
-    pattern.expression_ = std::make_shared<const Expression>(std::regex(expression, flags));
+    pattern.expression_ =
+        std::make_shared<const Expression>(Expression{std::regex(expression, flags)});
   } catch (const std::regex_error& error) {
     return invalid_argument("module pattern '{}' is no regular expression that is supported: {}",
                             pattern.text_,

@@ -53,6 +53,7 @@ struct Server::Impl {
        std::unique_ptr<const ChatFormat> chat,
        std::string why_no_chat)
       : engine(std::move(the_engine)),
+        num_worker_threads(num_workers(options.num_workers)),
         context{*engine,
                 std::move(options),
                 std::move(chat),
@@ -66,10 +67,11 @@ struct Server::Impl {
                   return server == nullptr ? 0 : server->stats().num_connections;
                 },
                 {false},
-                WorkerPool(num_workers(context.options.num_workers), kMaxQueuedWork)},
+                WorkerPool(num_worker_threads, kMaxQueuedWork)},
         router(&context) {}
 
   std::unique_ptr<LLMEngine> engine;
+  const int num_worker_threads;
   ServerContext context;
   Router router;
   std::unique_ptr<HttpServer> http;
