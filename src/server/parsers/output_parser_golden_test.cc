@@ -67,7 +67,7 @@ void check_calls(const Model& model, const OrderedJson& message, const ParsedAns
   ASSERT_EQ(answer.calls.size(), num_calls) << to_string(answer);
   for (size_t i = 0; i < num_calls; ++i) {
     const OrderedJson& function = calls[i]["function"];
-    EXPECT_EQ(answer.calls[i].name, function["name"]);
+    EXPECT_EQ(answer.calls[i].name, function["name"].get<std::string>());
     const std::string arguments = function["arguments"].is_string()
                                       ? function["arguments"].get<std::string>()
                                       : function["arguments"].dump();
