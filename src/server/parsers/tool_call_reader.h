@@ -60,6 +60,26 @@ class ToolCallReader {
   }
   void reject() { status_ = Status::kRejected; }
 
+  // read() of a reader that goes in steps. `state` is the reader's own; `step(text)` takes a part
+  // of the text and says how much, and with 0 and the same state that it needs more of it.
+  template <typename State, typename Step>
+  size_t read_steps(std::string_view text, bool final, const State& state, Step step) {
+    size_t used = 0;
+    while (used < text.size() && status_ == Status::kReading) {
+      const State before = state;
+      size_t taken = step(text.substr(used));
+      if (taken == 0 && before == state && status_ == Status::kReading) {
+        if (!final) break;
+        // The text ends within a marker: part of what is undecided, or of a call that is over or
+        // cut off.
+        taken = text.size() - used;
+        if (!undecided_.empty()) undecided_.append(text.substr(used));
+      }
+      used += taken;
+    }
+    return used;
+  }
+
   std::string undecided_;  // since the marker or the last call, while it may still be no call
 
  private:

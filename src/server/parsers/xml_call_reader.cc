@@ -136,19 +136,8 @@ void XmlCallReader::start(std::string_view marker) {
 }
 
 size_t XmlCallReader::read(std::string_view text, bool final, DeltaWriter& out) {
-  size_t used = 0;
-  while (used < text.size() && status() == Status::kReading) {
-    const State state = state_;
-    size_t taken = step(text.substr(used), final, out);
-    if (taken == 0 && state == state_ && status() == Status::kReading) {
-      if (!final) break;
-      // The text ends within a tag: part of what is undecided, or of a call that is cut off.
-      taken = text.size() - used;
-      if (!undecided_.empty()) undecided_.append(text.substr(used));
-    }
-    used += taken;
-  }
-  return used;
+  return read_steps(
+      text, final, state_, [&](std::string_view rest) { return step(rest, final, out); });
 }
 
 size_t XmlCallReader::step(std::string_view text, bool final, DeltaWriter& out) {
