@@ -131,32 +131,35 @@ TEST(QuantFp8, ScalesEachTokenByItsLargestValue) {
 // Rows that vector variants take as well, up to the longest, whose values and scales reach the ends
 // of float32's range: every code and scale has the reference's bits.
 TEST(QuantFp8, VariantsAgreeOverTheWholeRangeOfFloat32) {
+  constexpr int64_t kRows = 13;
   ThreadPool pool(2);
   for (const DType dtype : kFloatDTypes) {
-    for (const int64_t size : {8, 1032, 6144, 16384}) {
-      const Tensor x = random_tensor({40, size}, dtype, 11);
+    for (const int64_t size : {8, 1032, 16384}) {
+      const Tensor x = random_tensor({kRows, size}, dtype, 11);
       dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
-        for (int64_t t = 0; t < 40; ++t) {
-          const float magnitude = std::ldexp(1.0f, static_cast<int>(t * 6 - 120));
+        for (int64_t t = 0; t < kRows; ++t) {
+          const float magnitude = std::ldexp(1.0f, static_cast<int>(t * 19 - 120));
           T* row = x.data<T>() + t * size;
           for (int64_t k = 0; k < size; ++k) row[k] = from_float<T>(to_float(row[k]) * magnitude);
         }
       });
       for (const bool is_static : {false, true}) {
         for (const float scale : {0.013f, 1e-42f, 3e38f}) {
-          const Tensor scales = Tensor::zeros({is_static ? 1 : 40}, DType::kFloat32);
+          const Tensor scales = Tensor::zeros({is_static ? 1 : kRows}, DType::kFloat32);
           scales.data<float>()[0] = scale;
-          const Tensor expected = Tensor::zeros({40, size}, DType::kFloat8E4M3);
+          const Tensor expected = Tensor::zeros({kRows, size}, DType::kFloat8E4M3);
           const Tensor expected_scales = copy_of(scales);
           ASSERT_TRUE(quantise("reference", pool, x, expected, expected_scales, is_static));
           for (const char* variant : kAllVariants) {
-            const Tensor values = Tensor::zeros({40, size}, DType::kFloat8E4M3);
+            const Tensor values = Tensor::zeros({kRows, size}, DType::kFloat8E4M3);
             if (!quantise(variant, pool, x, values, scales, is_static)) continue;
             const std::string what =
                 fmt::format("{} {} size {} scale {}", variant, dtype_name(dtype), size, scale);
             ASSERT_EQ(
                 std::memcmp(scales.raw_data(), expected_scales.raw_data(), scales.num_bytes()), 0)
                 << what;
+            if (std::memcmp(values.raw_data(), expected.raw_data(), values.num_bytes()) == 0)
+              continue;
             for (int64_t i = 0; i < values.num_elements(); ++i) {
               const Float8E4M3 got = values.data<Float8E4M3>()[i];
               const Float8E4M3 wanted = expected.data<Float8E4M3>()[i];
