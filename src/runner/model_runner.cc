@@ -40,6 +40,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const ResolvedConfig& c
   runner->row_ids_.emplace(stream, max_rows);
   if (!device.is_cpu()) {
     runner->device_sampler_.emplace(stream, max_rows, config.model.vocab_size, num_sampled_ids);
+    if (config.engine.device.enable_tuning) runner->tune_linears();
     if (config.engine.device.enable_graphs) runner->record_graphs();
   }
   return runner;

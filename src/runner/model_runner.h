@@ -56,6 +56,9 @@ class ModelRunner {
 
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve(DeviceRuntime& runtime);
+  // On a device: steps whose multiplications ops::GemmTuner watches, before anything is served.
+  void tune_linears();
+  void prefill_padding(int32_t num_tokens);
   void record_graphs();
   // A decode step of `batch` rows, whose inputs the builder has sent.
   DecodeOutputs decode(const StepInputs& inputs);
