@@ -137,7 +137,8 @@ bool fits_cublaslt(const LinearCall& call) {
          weight.out_features % 8 == 0 &&
          (!call.bias.defined() || (call.bias.dtype() == call.y.dtype() &&
                                    is_aligned(call.bias.raw_data(), 0, call.bias.dtype()))) &&
-         GemmPlans::shared().supports(key_of(call));
+         // It takes all else that is aligned.
+         (!is_float8 || GemmPlans::shared().supports(key_of(call)));
 }
 
 void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& scratch) {
