@@ -228,6 +228,17 @@ class Chaos(unittest.IsolatedAsyncioTestCase):
             self.assertFalse(any(map(is_alive, engine)))
         print(f"SIGTERM: {count(200)} times with 32 streams, all whole, exit code 0")
 
+    async def test_streams_end_with_an_error_when_the_time_to_finish_is_over(self):
+        server = self.serve("--shutdown-timeout", 0)
+        streams = [await Stream.open(server, "/v1/completions", canary(i, 450)) for i in range(64)]
+        for stream in streams[:8]:
+            await anext(stream.events())
+        server.process.send_signal(signal.SIGTERM)
+        endings = await asyncio.gather(*(self.ending(stream) for stream in streams))
+        errors = [error["message"] for _, error in endings if error is not None]
+        self.assertEqual(set(errors), {"the server is shutting down; the answer is not complete"})
+        self.assertEqual(await asyncio.to_thread(server.process.wait, 60), 0)
+
     async def test_second_sigterm_stops_at_once(self):
         server = self.serve()
         streams = [await Stream.open(server, "/v1/completions", canary(i, 450)) for i in range(32)]
