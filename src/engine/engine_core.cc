@@ -1,5 +1,7 @@
 #include "engine/engine_core.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "engine/zmq_frames.h"
 
@@ -41,8 +43,10 @@ bool EngineCore::serve(const ResolvedConfig& config,
   zmq::socket_t requests =
       connect(context, zmq::socket_type::dealer, endpoints.requests, endpoints.identity);
   zmq::socket_t responses = connect(context, zmq::socket_type::push, endpoints.responses);
-  const auto progress = [&](int64_t done, int64_t total) {
-    send_frame(responses, encode(CoreResponse(CoreLoading{done, total})));
+  const auto progress = [&](const StartProgress& start) {
+    const bool has_weights = start.stage == StartProgress::Stage::kGraphs;
+    const LoadingStage stage = has_weights ? LoadingStage::kGraphs : LoadingStage::kWeights;
+    send_frame(responses, encode(CoreResponse(CoreLoading{stage, start.done, start.total})));
   };
   Result<std::unique_ptr<ModelRunner>> runner =
       ModelRunner::create(config, num_sampled_ids, progress);
@@ -163,7 +167,10 @@ void EngineCore::collect_step() {
   for (; !completed; completed = runner_.wait_until(heartbeat_due_)) send_heartbeat_if_due();
   ++num_steps_;
   execute_time_ += completed->end - completed->begin;
-  if (last_step_end_) device_wait_time_ += completed->begin - *last_step_end_;
+  if (last_step_end_) {
+    const std::chrono::nanoseconds wait = completed->begin - *last_step_end_;
+    device_wait_time_ += std::max(wait, std::chrono::nanoseconds(0));
+  }
   last_step_end_ = completed->end;
   for (SequenceUpdate& update :
        scheduler_.postprocess(completed->step, std::move(completed->output))) {
@@ -201,6 +208,7 @@ CoreStats EngineCore::stats() const {
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
   stats.execute_ns = static_cast<uint64_t>(execute_time_.count());
   stats.device_wait_ns = static_cast<uint64_t>(device_wait_time_.count());
+  stats.num_device_allocations = static_cast<uint64_t>(runner_.num_device_allocations());
   return stats;
 }
 
