@@ -22,6 +22,7 @@ CoreStats sum_of_counters(CoreStats stats, const CoreStats& other) {
   stats.prefix_cache_hits += other.prefix_cache_hits;
   stats.execute_ns += other.execute_ns;
   stats.device_wait_ns += other.device_wait_ns;
+  stats.num_device_allocations += other.num_device_allocations;
   return stats;
 }
 
