@@ -1,9 +1,9 @@
-// Checks and times decode attention. usage: attention_decode_bench [check|time|ways]
+// Checks and times decode attention. usage: attention_decode_bench [check|time|few|ways]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <string>
@@ -233,29 +233,31 @@ struct Way {
 constexpr Way kWays[] = {
     {"even 8", {}},
     {"overlap", {.overlaps_previous = true}},
+    {"fixed", {.fixed_splits = true}},
+    {"even 1", {.max_parts = 1}},
     {"even 2", {.max_parts = 2}},
     {"even 4", {.max_parts = 4}},
     {"even 16", {.max_parts = 16}},
     {"even 64", {.max_parts = 64}},
     {"half the blocks", {.max_blocks = 66}},
-    {"fixed", {.fixed_splits = true}},
 };
 
-void time_batch(const std::string& name, const Batch& batch, bool all, double copy_rate) {
+// In the first `num_ways` ways.
+void time_batch(const std::string& name, const Batch& batch, int num_ways, double copy_rate) {
   const double mib = batch.bytes() / (1 << 20);
   const TimedBatch timed(batch, std::clamp(static_cast<int>(400 / mib), 1, 64));
   // Small launches are timed as a captured sequence, without the host's gaps.
   const int launches = mib < 20 ? 64 : mib < 300 ? 20 : 1;
   std::printf("%-5s %-22s %6.0f MiB:", batch.fp8 ? "fp8" : "bf16", name.c_str(), mib);
-  for (const Way& way : kWays) {
-    const double ms = launch_ms(timed, way.tuning, launches);
+  for (int i = 0; i < num_ways; ++i) {
+    const double ms = launch_ms(timed, kWays[i].tuning, launches);
     const double rate = batch.bytes() / ms * 1e3;
-    std::printf(
-        " %s %.1f us %.2f TB/s %.1f %%;", way.name, ms * 1e3, rate / 1e12, 100 * rate / copy_rate);
+    std::printf(" %s %.1f us %.2f TB/s %.1f %%;",
+                kWays[i].name,
+                ms * 1e3,
+                rate / 1e12,
+                100 * rate / copy_rate);
     std::fflush(stdout);
-    if (!all) {
-      break;
-    }
   }
   std::printf("\n");
 }
@@ -267,60 +269,83 @@ Batch equal_rows(int count, int seq_len, bool fp8) {
   return batch;
 }
 
+using Run = std::function<void(const std::string& name, const Batch& batch)>;
+
+// Shapes that decide how work is to be divided.
+void run_few(bool fp8, const Run& run) {
+  for (int count : {1, 8, 32, 64, 256}) {
+    run(std::to_string(count) + " x 1024", equal_rows(count, 1024, fp8));
+  }
+  for (int count : {1, 4}) {
+    run(std::to_string(count) + " x 32768", equal_rows(count, 32768, fp8));
+  }
+  run("1 x 8192", equal_rows(1, 8192, fp8));
+  Batch batch = equal_rows(64, 0, fp8);
+  std::mt19937 random(3);
+  for (int32_t& len : batch.seq_lens) {
+    len = 100 + static_cast<int>(random() % 8000);
+  }
+  run("64 ragged to 8100", batch);
+}
+
+void run_more(bool fp8, const Run& run) {
+  run("16 x 1024", equal_rows(16, 1024, fp8));
+  run("1 x 2048", equal_rows(1, 2048, fp8));
+  run("1 x 4096", equal_rows(1, 4096, fp8));
+  run("8 x 32768", equal_rows(8, 32768, fp8));
+  run("16 x 32768", equal_rows(16, 32768, fp8));
+  run("64 x 4096", equal_rows(64, 4096, fp8));
+  Batch batch = equal_rows(256, 1030, fp8);
+  batch.table_width = 8192;
+  run("256 x 1030 wide table", batch);
+  batch.seq_lens.assign(64, 300);
+  batch.seq_lens[7] = 100000;
+  run("64, one of 100000", batch);
+  batch = equal_rows(64, 4096, fp8);
+  batch.num_heads = 64;
+  run("64 x 4096 group 8", batch);
+  batch.head_dim = 64;
+  run("64 x 4096 group 8 d64", batch);
+  batch.head_dim = 256;
+  batch.num_heads = 16;
+  batch.num_kv_heads = 4;
+  run("64 x 4096 4 kv d256", batch);
+  batch.head_dim = 128;
+  batch.num_kv_heads = 1;
+  run("64 x 4096 1 kv group 16", batch);
+}
+
 }  // namespace
 
-void time_decode(bool all) {
+void time_decode(DecodeTimes times) {
   const double copy_rate = copy_bandwidth();
+  const int num_ways = times == DecodeTimes::kWays ? std::size(kWays) : 2;
   for (const bool fp8 : {false, true}) {
     const auto run = [&](const std::string& name, const Batch& batch) {
-      time_batch(name, batch, all, copy_rate);
+      time_batch(name, batch, num_ways, copy_rate);
     };
-    for (int count : {1, 8, 16, 32, 64, 256}) {
-      run(std::to_string(count) + " x 1024", equal_rows(count, 1024, fp8));
+    run_few(fp8, run);
+    if (times == DecodeTimes::kAll) {
+      run_more(fp8, run);
     }
-    for (int seq_len : {2048, 4096, 8192, 32768}) {
-      run("1 x " + std::to_string(seq_len), equal_rows(1, seq_len, fp8));
-    }
-    for (int count : {4, 8, 16}) {
-      run(std::to_string(count) + " x 32768", equal_rows(count, 32768, fp8));
-    }
-    run("64 x 4096", equal_rows(64, 4096, fp8));
-    Batch batch = equal_rows(256, 1030, fp8);
-    batch.table_width = 8192;
-    run("256 x 1030 wide table", batch);
-    batch = equal_rows(64, 0, fp8);
-    std::mt19937 random(3);
-    for (int32_t& len : batch.seq_lens) {
-      len = 100 + static_cast<int>(random() % 8000);
-    }
-    run("64 ragged to 8100", batch);
-    batch.seq_lens.assign(64, 300);
-    batch.seq_lens[7] = 100000;
-    run("64, one of 100000", batch);
-    batch = equal_rows(64, 4096, fp8);
-    batch.num_heads = 64;
-    run("64 x 4096 group 8", batch);
-    batch.head_dim = 64;
-    run("64 x 4096 group 8 d64", batch);
-    batch.head_dim = 256;
-    batch.num_heads = 16;
-    batch.num_kv_heads = 4;
-    run("64 x 4096 4 kv d256", batch);
-    batch.head_dim = 128;
-    batch.num_heads = 16;
-    batch.num_kv_heads = 1;
-    run("64 x 4096 group 16 1 kv", batch);
   }
 }
 
 }  // namespace atom::bench
 
 int main(int argc, char** argv) {
-  const char* part = argc > 1 ? argv[1] : "";
-  const bool timed = std::strcmp(part, "time") == 0 || std::strcmp(part, "ways") == 0;
-  const int failures = timed ? 0 : atom::bench::check_decode();
-  if (std::strcmp(part, "check") != 0) {
-    atom::bench::time_decode(std::strcmp(part, "ways") == 0);
+  using atom::bench::DecodeTimes;
+  const std::string part = argc > 1 ? argv[1] : "";
+  int failures = 0;
+  if (part.empty() || part == "check") {
+    failures = atom::bench::check_decode();
+  }
+  if (part.empty() || part == "time") {
+    atom::bench::time_decode(DecodeTimes::kAll);
+  } else if (part == "few") {
+    atom::bench::time_decode(DecodeTimes::kFew);
+  } else if (part == "ways") {
+    atom::bench::time_decode(DecodeTimes::kWays);
   }
   return failures == 0 ? 0 : 1;
 }

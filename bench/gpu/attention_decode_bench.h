@@ -6,8 +6,11 @@ namespace atom::bench {
 // Prints a line per case; returns the number of failures.
 int check_decode();
 
-// Prints medians of times, with the share of the copy bandwidth. With `all` for several ways of
-// dividing the work.
-void time_decode(bool all);
+enum class DecodeTimes { kAll, kFew, kWays };
+
+// Prints medians of times, with the share of the copy bandwidth: of all shapes or few of them, as
+// launched by default and overlapping each other, or with kWays for several ways of dividing the
+// work.
+void time_decode(DecodeTimes times);
 
 }  // namespace atom::bench

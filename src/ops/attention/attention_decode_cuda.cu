@@ -71,20 +71,21 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   }
 }
 
-int num_multiprocessors() {
+// 0 without a device.
+int device_attribute(cudaDeviceAttr attribute) {
   int device = 0;
-  int count = 0;
+  int value = 0;
   if (ATOM_GPU(GetDevice)(&device) != ATOM_GPU(Success) ||
-      ATOM_GPU(DeviceGetAttribute)(&count, cudaDevAttrMultiProcessorCount, device) !=
-          ATOM_GPU(Success)) {
-    return 1;
+      ATOM_GPU(DeviceGetAttribute)(&value, attribute, device) != ATOM_GPU(Success)) {
+    return 0;
   }
-  return count;
+  return value;
 }
 
 // Blocks of any launch on this device.
 int max_blocks(const AttentionDecodeTuning& tuning) {
-  return tuning.max_blocks > 0 ? tuning.max_blocks : num_multiprocessors();
+  return tuning.max_blocks > 0 ? tuning.max_blocks
+                               : device_attribute(cudaDevAttrMultiProcessorCount);
 }
 
 template <typename T, typename KV, int kHeadDim, int kRows>
@@ -170,7 +171,8 @@ bool supports_attention_decode_cuda(const AttentionGpuParams& params) {
       params.element == AttentionElement::kFloat16 || params.element == AttentionElement::kBfloat16;
   const bool kv_element =
       params.kv_element == params.element || params.kv_element == AttentionElement::kFloat8E4m3;
-  return head_dim && element && kv_element && params.block_size % kSubtileKeys == 0 &&
+  const bool memory = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kMaxSharedBytes;
+  return head_dim && element && kv_element && memory && params.block_size % kSubtileKeys == 0 &&
          params.num_kv_heads > 0 && params.num_heads % params.num_kv_heads == 0;
 }
 

@@ -24,7 +24,8 @@ struct AttentionDecodeTuning {
   int max_blocks = 0;  // 0: one for each multiprocessor
 };
 
-// Blocks of the cache must be of a multiple of 16 tokens.
+// Blocks of the cache must be of a multiple of 16 tokens; the device must have Hopper's amount of
+// shared memory.
 bool supports_attention_decode_cuda(const AttentionGpuParams& params);
 
 // Bytes of partial results; with fixed splits for params.max_seq_len.
