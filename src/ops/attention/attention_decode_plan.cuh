@@ -66,8 +66,8 @@ __device__ int fixed_split_tiles(int num_tiles) {
 // The block's share of the batch: units unit_begin .. unit_end - 1, numbered row by row, within a
 // row by groups of head items.
 struct Plan {
-  int num_units;   // of all blocks
-  int num_blocks;  // that have units
+  int units_per_block;  // at least
+  int longer_blocks;
   int unit_begin;
   int unit_end;
   int slices_log2;
@@ -75,21 +75,25 @@ struct Plan {
   int row;         // of unit_begin
   int row_begin;   // first unit of that row
 
-  // Of a block with units.
+  // Blocks have equally many units, the first ones one more.
   __device__ int begin_of(int block) const {
-    return static_cast<int>(int64_t{block} * num_units / num_blocks);
+    return block * units_per_block + min(block, longer_blocks);
   }
   __device__ int block_of(int unit) const {
-    return static_cast<int>((int64_t{unit + 1} * num_blocks - 1) / num_units);
+    const int in_longer = longer_blocks * (units_per_block + 1);
+    return unit < in_longer ? unit / (units_per_block + 1)
+                            : longer_blocks + (unit - in_longer) / units_per_block;
   }
 };
 
+// Units of a row of so many tiles, for each group of head items.
 template <int kKeys>
-__device__ int units_of_row(const DecodeArgs& args, const Plan& plan, int row) {
-  const int tiles = keys_of_row<kKeys>(args.params, row).num_tiles;
-  const int unit_tiles =
-      args.fixed_splits ? fixed_split_tiles<kKeys>(tiles) : 1 << plan.slices_log2;
-  return plan.num_groups * ((tiles + unit_tiles - 1) / unit_tiles);
+__device__ int units_of(const DecodeArgs& args, const Plan& plan, int num_tiles) {
+  if (args.fixed_splits) {
+    const int split_tiles = fixed_split_tiles<kKeys>(num_tiles);
+    return (num_tiles + split_tiles - 1) / split_tiles;
+  }
+  return (num_tiles + (1 << plan.slices_log2) - 1) >> plan.slices_log2;
 }
 
 // The sum over the threads of the block before this one; `total` is that of all threads.
@@ -170,31 +174,33 @@ __device__ const Plan& make_plan(const DecodeArgs& args) {
   plan.slices_log2 = slices_log2_of<kWarps>(args, total_tiles, max_tiles);
   plan.num_groups = args.head_items() >> (__ffs(kWarps) - 1 - plan.slices_log2);
 
+  const auto units_of_row = [&](int row) {
+    const int of_row =
+        rows_per_thread == 1 ? tiles : keys_of_row<kKeys>(args.params, row).num_tiles;
+    return plan.num_groups * units_of<kKeys>(args, plan, of_row);
+  };
   int units = 0;
   for (int row = row_begin; row < row_end; ++row) {
-    units += units_of_row<kKeys>(args, plan, row);
+    units += units_of_row(row);
   }
-  int first_unit = sum_before<kWarps>(units, scratch[1], plan.num_units);
-  plan.num_blocks = min(plan.num_units, static_cast<int>(gridDim.x));
-  const bool has_units = static_cast<int>(blockIdx.x) < plan.num_blocks;
-  plan.unit_begin = has_units ? plan.begin_of(blockIdx.x) : 0;
-  plan.unit_end = has_units ? plan.begin_of(blockIdx.x + 1) : 0;
-  if (threadIdx.x == 0) {
-    shared = plan;
-  }
-  __syncthreads();
+  int num_units;
+  int first_unit = sum_before<kWarps>(units, scratch[1], num_units);
+  const int num_blocks = gridDim.x;
+  plan.units_per_block = num_units / num_blocks;
+  plan.longer_blocks = num_units - plan.units_per_block * num_blocks;
+  plan.unit_begin = plan.begin_of(blockIdx.x);
+  plan.unit_end = plan.begin_of(blockIdx.x + 1);
+  // The thread that has the row of the block's first unit.
   if (first_unit <= plan.unit_begin && plan.unit_begin < first_unit + units) {
-    int row = row_begin;
-    while (true) {
-      const int of_row = units_of_row<kKeys>(args, plan, row);
-      if (plan.unit_begin < first_unit + of_row) {
-        break;
-      }
-      first_unit += of_row;
-      ++row;
+    plan.row = row_begin;
+    while (plan.unit_begin >= first_unit + units_of_row(plan.row)) {
+      first_unit += units_of_row(plan.row);
+      ++plan.row;
     }
-    shared.row = row;
-    shared.row_begin = first_unit;
+    plan.row_begin = first_unit;
+    shared = plan;
+  } else if (plan.unit_begin == num_units && threadIdx.x == 0) {
+    shared = plan;  // without units
   }
   __syncthreads();
   return shared;
@@ -267,7 +273,7 @@ class ItemWalk {
     keys_ = keys_of_row<kKeys>(args_.params, row_);
     unit_tiles_ =
         args_.fixed_splits ? fixed_split_tiles<kKeys>(keys_.num_tiles) : 1 << plan_.slices_log2;
-    group_units_ = (keys_.num_tiles + unit_tiles_ - 1) / unit_tiles_;
+    group_units_ = units_of<kKeys>(args_, plan_, keys_.num_tiles);
   }
 
   const DecodeArgs& args_;
