@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   const Plan& plan = make_plan<Tile::kKeys, Tile::kWarps>(args);
   device::wait_for_previous_grid();
   TileLoader<Tile> loader(args, plan, queue);
-#pragma unroll
+#pragma unroll 1
   for (int stage = 0; stage < Tile::kStages; ++stage) {
     loader.load_keys();
     loader.load_values();
@@ -45,20 +45,22 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
     for (int tile = item.first_tile + slice; tile < item.last_tile; tile += 1 << plan.slices_log2) {
       const uint32_t keys = queue + stage * 2 * Tile::kBytes;
       wait_for_copies<kPending>();
-      state.take_keys(keys + lane * 16);
+      __syncwarp();
+      state.take_keys(keys);
+      __syncwarp();
       loader.load_keys();
       state.soften(tile, item, scale_log2);
       wait_for_copies<kPending>();
-      state.take_values(keys + Tile::kBytes + lane * Tile::kValueChunkBytes);
+      state.take_values(keys + Tile::kBytes);
       loader.load_values();
       stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
     }
-    state.for_each_head([&](int head, float maximum, float sum) {
+    state.for_each_head([&](int head, float maximum, float sum, int r, int j) {
       if (head < item.num_heads) {
-        if (lane % 4 == 0) {
+        if (lane < 4) {
           exchange.softmax[warp][head] = {maximum, sum};
         }
-        state.write_out(head, exchange.out[warp][head]);
+        state.write_out(r, j, exchange.out[warp][head]);
       }
     });
     team.sync();

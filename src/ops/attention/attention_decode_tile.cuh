@@ -1,11 +1,10 @@
 // Inside decode attention: a warp's tiles on their way through shared memory.
 //
-// Every thread copies exactly the bytes that it uses itself, and in the order in which it uses
-// them: shared memory is a queue per thread, without barriers and without bank conflicts. Thread
-// (g, c) = (lane / 4, lane % 4) takes
-//   of keys 8 i + g: 16-byte chunks c, c + 4, ..., which is a column of the products' operand if
-//     the elements of the query are taken in the same order;
-//   of values 16 i + 2c, 2c + 1, 2c + 8, 2c + 9: chunks g, g + 8, ...
+// A queue per warp, so that loads never wait for another warp. Keys are copied in rows, and read by
+// thread (g, c) = (lane / 4, lane % 4) as chunks c, c + 4, ... of 16 bytes of keys g and g + 8 of
+// 16: that is the operand of the matrix instructions if the elements of the query are taken in the
+// same order. Of values each thread copies what it uses itself: of keys 2c, 2c + 1, 2c + 8, 2c + 9
+// of 16 chunks g, g + 8, ...
 #pragma once
 
 #include "ops/attention/attention_decode_plan.cuh"
@@ -37,6 +36,21 @@ struct DecodeTile {
   static constexpr int kStages =
       kWarps * 3 * 2 * kBytes + kExchangeBytes + 1024 <= kMaxSharedBytes ? 3 : 2;
   static constexpr int kQueueBytes = kWarps * kStages * 2 * kBytes;
+  static constexpr int kLanesPerKey = kRowBytes / 16;
+  static constexpr int kKeysPerCopy = 32 / kLanesPerKey;
+
+  // Byte of a tile of keys that holds 16-byte chunk `chunk` of a key: the chunks of odd keys are
+  // exchanged so that two keys' groups of four chunks lie in different banks.
+  __device__ static uint32_t key_place(int key, int chunk) {
+    const int in_row = kRowBytes >= 128 ? chunk ^ ((key & 1) << 2) : chunk;
+    return key * kRowBytes + in_row * 16;
+  }
+  // Of this thread's chunk number `chunk` of its key in half `half` of subtile m.
+  __device__ static uint32_t key_offset(int m, int half, int chunk) {
+    const int lane = threadIdx.x & 31;
+    return key_place(lane / 4, lane % 4 + (chunk & 1) * 4) + (chunk & ~1) * 64 +
+           (m * kSubtileKeys + half * 8) * kRowBytes;
+  }
 };
 
 __device__ inline void copy_8_async(uint32_t target, const void* source, bool valid) {
@@ -53,7 +67,11 @@ class TileLoader {
  public:
   // `queue`: the warp's shared memory.
   __device__ TileLoader(const DecodeArgs& args, const Plan& plan, uint32_t queue)
-      : args_(args), plan_(plan), walk_(args, plan), queue_(queue) {
+      : args_(args),
+        plan_(plan),
+        walk_(args, plan),
+        queue_(queue),
+        slot_bytes_(args.params.num_kv_heads * Tile::kRowBytes) {
     enter_item();
   }
 
@@ -87,6 +105,13 @@ class TileLoader {
       tile_ = item_.first_tile + slice;
     } while (!done_ && tile_ >= item_.last_tile);
     subtile_ = 0;
+    // Where this thread's part of slot 0 is, of the item's head.
+    const int lane = threadIdx.x & 31;
+    const int64_t head = item_.kv_head * Tile::kRowBytes;
+    keys_ = static_cast<const char*>(args_.params.k_cache) + head +
+            int64_t{lane / Tile::kLanesPerKey} * slot_bytes_ + lane % Tile::kLanesPerKey * 16;
+    values_ = static_cast<const char*>(args_.params.v_cache) + head +
+              int64_t{lane % 4 * 2} * slot_bytes_ + lane / 4 * Tile::kValueChunkBytes;
   }
 
   // The places of the tile's subtiles in the cache; once in 32 subtiles for all of these.
@@ -98,7 +123,7 @@ class TileLoader {
       const int key = tile * Tile::kKeys + lane % Tile::kSubtiles * kSubtileKeys;
       const bool visible =
           tile < item_.last_tile && key < item_.seq_len && key + kSubtileKeys > item_.first_key;
-      slots_ = -1;
+      slots_ = 0;
       if (visible) {
         const int block = key / params.block_size;
         const int64_t entry = item_.row * params.block_table_stride + block;
@@ -111,27 +136,20 @@ class TileLoader {
     }
   }
 
-  // The first element that thread `row` of a subtile's keys reads.
-  __device__ const char* source(const void* cache, int slot, int key, int byte) const {
-    const int64_t slot_bytes = int64_t{args_.params.num_kv_heads} * Tile::kRowBytes;
-    return static_cast<const char*>(cache) + int64_t{max(slot, 0) + key} * slot_bytes +
-           item_.kv_head * Tile::kRowBytes + byte;
-  }
-
   __device__ void copy_keys() {
     const int lane = threadIdx.x & 31;
-    uint32_t target = queue_ + stage_ * 2 * Tile::kBytes + lane * 16;
+    const int chunk = lane % Tile::kLanesPerKey;
+    const int key_of_copy = lane / Tile::kLanesPerKey;
+    const uint32_t entry = queue_ + stage_ * 2 * Tile::kBytes;
 #pragma unroll
-    for (int i = 0; i < Tile::kSubtiles; ++i) {
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
+      const int first_key = tile_ * Tile::kKeys + m * kSubtileKeys;
+      const bool visible = first_key < item_.seq_len && first_key + kSubtileKeys > item_.first_key;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const char* from =
-            source(args_.params.k_cache, slot_[i], half * 8 + lane / 4, lane % 4 * 16);
-#pragma unroll
-        for (int j = 0; j < Tile::kKeyChunks; ++j) {
-          copy_async(target, from + j * 64, slot_[i] >= 0);
-          target += 512;
-        }
+      for (int i = 0; i < kSubtileKeys; i += Tile::kKeysPerCopy) {
+        copy_async(entry + Tile::key_place(m * kSubtileKeys + i + key_of_copy, chunk),
+                   keys_ + int64_t{slot_[m] + i} * slot_bytes_,
+                   visible);
       }
     }
   }
@@ -142,14 +160,13 @@ class TileLoader {
     const int lane = threadIdx.x & 31;
     uint32_t target = queue_ + stage_ * 2 * Tile::kBytes + Tile::kBytes + lane * kChunkBytes;
 #pragma unroll
-    for (int i = 0; i < Tile::kSubtiles; ++i) {
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const int in_subtile = lane % 4 * 2 + k / 2 * 8 + k % 2;
-        const int key = tile_ * Tile::kKeys + i * kSubtileKeys + in_subtile;
-        const bool visible = key >= item_.first_key && key < item_.seq_len && slot_[i] >= 0;
-        const char* from =
-            source(args_.params.v_cache, slot_[i], in_subtile, lane / 4 * kChunkBytes);
+        const int in_subtile = k / 2 * 8 + k % 2;
+        const int key = tile_ * Tile::kKeys + m * kSubtileKeys + lane % 4 * 2 + in_subtile;
+        const bool visible = key >= item_.first_key && key < item_.seq_len;
+        const char* from = values_ + int64_t{slot_[m] + in_subtile} * slot_bytes_;
 #pragma unroll
         for (int j = 0; j < Tile::kValueChunks; ++j) {
           if constexpr (kChunkBytes == 16) {
@@ -167,12 +184,15 @@ class TileLoader {
   const Plan& plan_;
   ItemWalk<Tile::kKeys, Tile::kWarps> walk_;
   uint32_t queue_;
+  int slot_bytes_;  // of a token in the cache
+  const char* keys_;
+  const char* values_;
   Item item_;
   bool done_;
   int tile_;
   int subtile_;  // number within the item's subtiles of this warp
   int stage_ = 0;
-  int slots_;  // of subtile subtile_ / 32 * 32 + lane; -1: none of its keys is visible
+  int slots_;  // of subtile subtile_ / 32 * 32 + lane; 0 if none of its keys is visible
   int slot_[Tile::kSubtiles];
 };
 

@@ -27,22 +27,21 @@ __device__ inline void load_shared(uint32_t (&words)[kBytes / 4], uint32_t addre
   }
 }
 
-// Products are [query heads, keys] and [query heads, head_dim]: thread (g, c) = (lane / 4, lane %
-// 4) has rows g and, with 16 of them, g + 8, of columns 2c and 2c + 1 of each 8. The scores' layout
-// is that of the weights in the second product. See attention_decode_tile.cuh for the operands.
+// Products are taken transposed, [keys, query heads] and [head_dim, query heads], which wastes
+// least of the matrix instructions for groups of up to 8 heads: thread (g, c) = (lane / 4, lane %
+// 4) has the columns 2c and 2c + 1 of each 8. The rows of the second product, 16 at a time, are
+// elements e and e + 1 of the threads' chunks of values. See attention_decode_tile.cuh for the
+// operands.
 template <typename T, typename KV, int kHeadDim, int kRows>
 class WarpAttention {
  public:
   using Tile = DecodeTile<T, KV, kHeadDim, kRows>;
-  static constexpr int kRowsPerThread = kRows / 8;
-  // Elements of a thread's chunk of values, which become a column each.
-  static constexpr int kChunkElements = Tile::kValueChunkBytes / static_cast<int>(sizeof(KV));
 
   __device__ void start(const AttentionGpuParams& params, const Item& item) {
     const int lane = threadIdx.x & 31;
     const int token = params.query_start[item.row];
 #pragma unroll
-    for (int r = 0; r < kRowsPerThread; ++r) {
+    for (int r = 0; r < kHeadTiles; ++r) {
       const int head = r * 8 + lane / 4;
       const bool valid = head < item.num_heads;
       const T* row = static_cast<const T*>(params.q) + token * params.q_token_stride +
@@ -51,143 +50,146 @@ class WarpAttention {
       for (int chunk = 0; chunk < Tile::kKeyChunks; ++chunk) {
         load_query_chunk(row, chunk, r, valid);
       }
-      maximum_[r] = -INFINITY;
-      sum_[r] = 0;
-    }
 #pragma unroll
-    for (int n = 0; n < kOutTiles; ++n) {
+      for (int j = 0; j < 2; ++j) {
+        maximum_[r][j] = -INFINITY;
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        out_[n][i] = 0;
+        sum_[r][i] = 0;
+      }
+#pragma unroll
+      for (int n = 0; n < kOutTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          out_[n][r][i] = 0;
+        }
       }
     }
   }
 
-  // scores[keys of a thread] = q keys; `keys`: this thread's queue.
+  // scores = keys q; `keys`: the queue's entry.
   __device__ void take_keys(uint32_t keys) {
 #pragma unroll
-    for (int n = 0; n < kKeyTiles; ++n) {
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores_[n][i] = 0;
+      for (int r = 0; r < kHeadTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          scores_[m][r][i] = 0;
+        }
       }
-    }
-#pragma unroll
-    for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (int chunk = 0; chunk < Tile::kKeyChunks; ++chunk) {
-        uint32_t words[4];
-        load_shared<16>(words, keys + (n * Tile::kKeyChunks + chunk) * 512);
+        uint32_t key0[4], key8[4];
+        load_shared<16>(key0, keys + Tile::key_offset(m, 0, chunk));
+        load_shared<16>(key8, keys + Tile::key_offset(m, 1, chunk));
         if constexpr (Tile::kIs8Bit) {
 #pragma unroll
           for (int w = 0; w < 4; ++w) {
-            uint32_t b[2];
-            expand_four(b, words[w]);
-            add_scores(n, chunk * 4 + w, b);
+            uint32_t low[2], high[2];
+            expand_four(low, key0[w]);
+            expand_four(high, key8[w]);
+            add_scores(m, chunk * 4 + w, {low[0], high[0], low[1], high[1]});
           }
         } else {
-          const uint32_t low[2] = {words[0], words[1]};
-          const uint32_t high[2] = {words[2], words[3]};
-          add_scores(n, chunk * 2, low);
-          add_scores(n, chunk * 2 + 1, high);
+          add_scores(m, chunk * 2, {key0[0], key8[0], key0[1], key8[1]});
+          add_scores(m, chunk * 2 + 1, {key0[2], key8[2], key0[3], key8[3]});
         }
       }
     }
   }
 
-  // Replaces the scores by their weights against the new maximum; brings sum and out to it.
+  // Replaces the scores by their weights against the maximum.
   __device__ void soften(int tile, const Item& item, float scale_log2) {
-    const int first_key = tile * Tile::kKeys;
-    const bool all_visible = first_key >= item.first_key && first_key + Tile::kKeys <= item.seq_len;
-    const int c = threadIdx.x & 3;
+    scale_visible(tile * Tile::kKeys, item, scale_log2);
+    if (exceeds_maximum()) {
+      raise_maximum();
+    }
 #pragma unroll
-    for (int n = 0; n < kKeyTiles; ++n) {
+    for (int r = 0; r < kHeadTiles; ++r) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int key = first_key + n * 8 + c * 2 + j;
-        const bool visible = all_visible || (key >= item.first_key && key < item.seq_len);
+        const float base = maximum_[r][j] == -INFINITY ? 0.f : maximum_[r][j];
 #pragma unroll
-        for (int r = 0; r < kRowsPerThread; ++r) {
-          float& score = scores_[n][r * 2 + j];
-          score = visible ? score * scale_log2 : -INFINITY;
+        for (int m = 0; m < Tile::kSubtiles; ++m) {
+#pragma unroll
+          for (int i = j; i < 4; i += 2) {
+            scores_[m][r][i] = exp2_fast(scores_[m][r][i] - base);
+          }
         }
       }
     }
-#pragma unroll
-    for (int r = 0; r < kRowsPerThread; ++r) {
-      soften_row(r);
-    }
   }
 
-  // out += weights values; `values`: this thread's queue.
+  // out += values^T weights, sum += weights as they are rounded; `values`: the queue's entry.
   __device__ void take_values(uint32_t values) {
-    constexpr int kWords = Tile::kValueChunkBytes / 4;
+    constexpr int kChunkBytes = Tile::kValueChunkBytes;
+    constexpr int kWords = kChunkBytes / 4;
+    values += (threadIdx.x & 31) * kChunkBytes;
+    const uint32_t ones = pack<C>(1.f, 1.f);
 #pragma unroll
-    for (int i = 0; i < Tile::kSubtiles; ++i) {
-      const uint32_t weights[4] = {weights_of(i * 2, 0),
-                                   kRowsPerThread == 2 ? weights_of(i * 2, 1) : 0,
-                                   weights_of(i * 2 + 1, 0),
-                                   kRowsPerThread == 2 ? weights_of(i * 2 + 1, 1) : 0};
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
+      uint32_t weights[kHeadTiles][2];
+#pragma unroll
+      for (int r = 0; r < kHeadTiles; ++r) {
+        weights[r][0] = transpose_matrix(pack<C>(scores_[m][r][0], scores_[m][r][1]));
+        weights[r][1] = transpose_matrix(pack<C>(scores_[m][r][2], scores_[m][r][3]));
+        multiply_add<C>(sum_[r], {ones, ones, ones, ones}, weights[r][0], weights[r][1]);
+      }
 #pragma unroll
       for (int chunk = 0; chunk < Tile::kValueChunks; ++chunk) {
         uint32_t words[4][kWords];
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const int place = (i * 4 + k) * Tile::kValueChunks + chunk;
-          load_shared<Tile::kValueChunkBytes>(words[k],
-                                              values + place * 32 * Tile::kValueChunkBytes);
+          const int place = (m * 4 + k) * Tile::kValueChunks + chunk;
+          load_shared<kChunkBytes>(words[k], values + place * 32 * kChunkBytes);
         }
 #pragma unroll
         for (int w = 0; w < kWords; ++w) {
-          const int column = chunk * kChunkElements + w * (4 / static_cast<int>(sizeof(KV)));
-          add_values(column, weights, words[0][w], words[1][w], words[2][w], words[3][w]);
+          const int first = (chunk * kWords + w) * (Tile::kIs8Bit ? 2 : 1);
+          add_values(first, weights, words[0][w], words[1][w], words[2][w], words[3][w]);
         }
       }
     }
   }
 
-  // For every head of this thread: f(head, maximum, sum of all the warp's keys).
+  // For every head of this thread: f(head, maximum, sum of all the warp's keys, place of the head's
+  // results in the thread).
   template <typename F>
   __device__ void for_each_head(const F& f) const {
 #pragma unroll
-    for (int r = 0; r < kRowsPerThread; ++r) {
-      float sum = sum_[r];
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
-      f(r * 8 + static_cast<int>(threadIdx.x & 31) / 4, maximum_[r], sum);
+    for (int r = 0; r < kHeadTiles; ++r) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        f(r * 8 + static_cast<int>(threadIdx.x & 3) * 2 + j, maximum_[r][j], sum_[r][j], r, j);
+      }
     }
   }
 
   // Writes this thread's part of a head's unnormalised result, [head_dim].
-  __device__ void write_out(int head, float* to) const {
-    const int c = threadIdx.x & 3;
+  __device__ void write_out(int r, int j, float* to) const {
+    const int g = (threadIdx.x & 31) / 4;
 #pragma unroll
-    for (int r = 0; r < kRowsPerThread; ++r) {
-      if (kRowsPerThread == 2 && head / 8 != r) {
-        continue;
-      }
+    for (int chunk = 0; chunk < Tile::kValueChunks; ++chunk) {
+      float* run = to + (g + chunk * 8) * kChunkElements;
 #pragma unroll
-      for (int chunk = 0; chunk < Tile::kValueChunks; ++chunk) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          float* run = to + (c * 2 + j + chunk * 8) * kChunkElements;
-#pragma unroll
-          for (int e = 0; e < kChunkElements; e += 4) {
-            const int n = chunk * kChunkElements + e;
-            *reinterpret_cast<float4*>(run + e) = {out_[n][r * 2 + j],
-                                                   out_[n + 1][r * 2 + j],
-                                                   out_[n + 2][r * 2 + j],
-                                                   out_[n + 3][r * 2 + j]};
-          }
-        }
+      for (int e = 0; e < kChunkElements; e += 4) {
+        const int n = (chunk * kChunkElements + e) / 2;
+        *reinterpret_cast<float4*>(run + e) = {
+            out_[n][r][j], out_[n][r][j + 2], out_[n + 1][r][j], out_[n + 1][r][j + 2]};
       }
     }
   }
 
  private:
   using C = Compute<T, KV>;
-  static constexpr int kKeyTiles = Tile::kKeys / 8;
-  static constexpr int kOutTiles = kHeadDim / 8;
+  static constexpr int kHeadTiles = kRows / 8;
+  static constexpr int kOutTiles = kHeadDim / 16;
+  static constexpr int kChunkElements = Tile::kValueChunkBytes / static_cast<int>(sizeof(KV));
+  // A score may be this much above the maximum that its weight is taken against: any maximum gives
+  // the same result but for rounding, and a lasting one saves bringing the sums to a new one.
+  static constexpr float kSlackLog2 = 8;
 
   // The elements of q that meet a thread's chunk of a key.
   __device__ void load_query_chunk(const T* row, int chunk, int r, bool valid) {
@@ -200,58 +202,83 @@ class WarpAttention {
         words = reinterpret_cast<const uint4*>(row)[first + v];
       }
       const int step = (chunk * kVectors + v) * 2;
-      q_[step][0][r] = convert_pair<C, T>(words.x);
-      q_[step][1][r] = convert_pair<C, T>(words.y);
-      q_[step + 1][0][r] = convert_pair<C, T>(words.z);
-      q_[step + 1][1][r] = convert_pair<C, T>(words.w);
+      q_[step][r][0] = convert_pair<C, T>(words.x);
+      q_[step][r][1] = convert_pair<C, T>(words.y);
+      q_[step + 1][r][0] = convert_pair<C, T>(words.z);
+      q_[step + 1][r][1] = convert_pair<C, T>(words.w);
     }
   }
 
-  __device__ void add_scores(int n, int step, const uint32_t (&b)[2]) {
-    const uint32_t a[4] = {q_[step][0][0],
-                           kRowsPerThread == 2 ? q_[step][0][kRowsPerThread - 1] : 0,
-                           q_[step][1][0],
-                           kRowsPerThread == 2 ? q_[step][1][kRowsPerThread - 1] : 0};
-    multiply_add<C>(scores_[n], a, b[0], b[1]);
+  __device__ void add_scores(int m, int step, const uint32_t (&a)[4]) {
+#pragma unroll
+    for (int r = 0; r < kHeadTiles; ++r) {
+      multiply_add<C>(scores_[m][r], a, q_[step][r][0], q_[step][r][1]);
+    }
   }
 
-  __device__ void soften_row(int r) {
-    float top = maximum_[r];
+  __device__ void scale_visible(int first_key, const Item& item, float scale_log2) {
+    const bool all_visible = first_key >= item.first_key && first_key + Tile::kKeys <= item.seq_len;
+    const int g = (threadIdx.x & 31) / 4;
 #pragma unroll
-    for (int n = 0; n < kKeyTiles; ++n) {
-      top = fmaxf(top, fmaxf(scores_[n][r * 2], scores_[n][r * 2 + 1]));
-    }
-    top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
-    const float base = top == -INFINITY ? 0.f : top;
-    if (__any_sync(kAllLanes, top > maximum_[r])) {
-      const float correction = exp2_fast(maximum_[r] - base);
-      maximum_[r] = top;
-      sum_[r] *= correction;
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
 #pragma unroll
-      for (int n = 0; n < kOutTiles; ++n) {
-        out_[n][r * 2] *= correction;
-        out_[n][r * 2 + 1] *= correction;
+      for (int i = 0; i < 4; ++i) {
+        const int key = first_key + m * kSubtileKeys + i / 2 * 8 + g;
+        const bool visible = all_visible || (key >= item.first_key && key < item.seq_len);
+#pragma unroll
+        for (int r = 0; r < kHeadTiles; ++r) {
+          scores_[m][r][i] = visible ? scores_[m][r][i] * scale_log2 : -INFINITY;
+        }
       }
     }
+  }
+
+  // The same in all lanes.
+  __device__ bool exceeds_maximum() const {
+    bool exceeds = false;
 #pragma unroll
-    for (int n = 0; n < kKeyTiles; ++n) {
+    for (int r = 0; r < kHeadTiles; ++r) {
+#pragma unroll
+      for (int m = 0; m < Tile::kSubtiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          exceeds |= scores_[m][r][i] > maximum_[r][i % 2] + kSlackLog2;
+        }
+      }
+    }
+    return __any_sync(kAllLanes, exceeds);
+  }
+
+  __device__ void raise_maximum() {
+#pragma unroll
+    for (int r = 0; r < kHeadTiles; ++r) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float& score = scores_[n][r * 2 + j];
-        score = exp2_fast(score - base);
-        sum_[r] += score;
+        float top = maximum_[r][j];
+#pragma unroll
+        for (int m = 0; m < Tile::kSubtiles; ++m) {
+          top = fmaxf(top, fmaxf(scores_[m][r][j], scores_[m][r][j + 2]));
+        }
+#pragma unroll
+        for (int offset = 4; offset < 32; offset *= 2) {
+          top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, offset));
+        }
+        const float correction = exp2_fast(maximum_[r][j] - (top == -INFINITY ? 0.f : top));
+        maximum_[r][j] = top;
+        sum_[r][j] *= correction;
+        sum_[r][j + 2] *= correction;
+#pragma unroll
+        for (int n = 0; n < kOutTiles; ++n) {
+          out_[n][r][j] *= correction;
+          out_[n][r][j + 2] *= correction;
+        }
       }
     }
   }
 
-  __device__ uint32_t weights_of(int n, int r) const {
-    return pack<C>(scores_[n][r * 2], scores_[n][r * 2 + 1]);
-  }
-
-  // Words of the same elements of four keys; the elements are columns `column`, ...
-  __device__ void add_values(int column,
-                             const uint32_t (&weights)[4],
+  // Words of the same elements of four keys; the elements are rows of the products from `first` on.
+  __device__ void add_values(int first,
+                             const uint32_t (&weights)[kHeadTiles][2],
                              uint32_t key0,
                              uint32_t key1,
                              uint32_t key8,
@@ -262,24 +289,30 @@ class WarpAttention {
         uint32_t low[2], high[2];
         expand_four(low, __byte_perm(key0, key1, half == 0 ? 0x5140 : 0x7362));
         expand_four(high, __byte_perm(key8, key9, half == 0 ? 0x5140 : 0x7362));
-        multiply_add<C>(out_[column + half * 2], weights, low[0], high[0]);
-        multiply_add<C>(out_[column + half * 2 + 1], weights, low[1], high[1]);
+        add_out(first + half, weights, {low[0], low[1], high[0], high[1]});
       }
     } else {
-      multiply_add<C>(
-          out_[column], weights, __byte_perm(key0, key1, 0x5410), __byte_perm(key8, key9, 0x5410));
-      multiply_add<C>(out_[column + 1],
-                      weights,
-                      __byte_perm(key0, key1, 0x7632),
-                      __byte_perm(key8, key9, 0x7632));
+      add_out(first,
+              weights,
+              {__byte_perm(key0, key1, 0x5410),
+               __byte_perm(key0, key1, 0x7632),
+               __byte_perm(key8, key9, 0x5410),
+               __byte_perm(key8, key9, 0x7632)});
     }
   }
 
-  uint32_t q_[kHeadDim / 16][2][kRowsPerThread];
-  float maximum_[kRowsPerThread];
-  float sum_[kRowsPerThread];  // of this thread's keys
-  float scores_[kKeyTiles][4];
-  float out_[kOutTiles][4];  // column [chunk][element]: element of chunk g + 8 chunk
+  __device__ void add_out(int n, const uint32_t (&weights)[kHeadTiles][2], const uint32_t (&a)[4]) {
+#pragma unroll
+    for (int r = 0; r < kHeadTiles; ++r) {
+      multiply_add<C>(out_[n][r], a, weights[r][0], weights[r][1]);
+    }
+  }
+
+  uint32_t q_[kHeadDim / 16][kHeadTiles][2];
+  float maximum_[kHeadTiles][2];
+  float sum_[kHeadTiles][4];  // a product like out, of which all rows are the same
+  float scores_[Tile::kSubtiles][kHeadTiles][4];
+  float out_[kOutTiles][kHeadTiles][4];
 };
 
 }  // namespace atom::ops::attention_device
