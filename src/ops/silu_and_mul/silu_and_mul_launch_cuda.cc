@@ -1,11 +1,11 @@
 // From an operator's call to the GPU kernel's launch.
 #include "ops/silu_and_mul/silu_and_mul_kernels.h"
-#include "ops/silu_and_mul/silu_and_mul_vector_cuda.h"
+#include "ops/silu_and_mul/silu_and_mul_cuda.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
 
-void silu_and_mul_vector_cuda(const SiluAndMulArgs& args, int64_t num_rows, void* queue) {
+void silu_and_mul_cuda(const SiluAndMulArgs& args, int64_t num_rows, void* queue) {
   if (args.size == 0) return;
   SiluAndMulLaunch launch;
   launch.gate_up = args.gate_up;

@@ -1,7 +1,7 @@
 // The gated activation on a GPU, alone and with an FP8 result.
 //
 // The FP8 result is that of ops::silu_and_mul, rounded to the type of gate_up, then quantised with
-// a given scale or with each row's own, as ops/rms_norm/rms_norm_vector_cuda.h says.
+// a given scale or with each row's own, as ops/rms_norm/rms_norm_cuda.h says.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct SiluAndMulLaunch {
   GpuElement element = GpuElement::kBFloat16;  // of gate_up
   bool float8_out = false;
   bool scale_per_row = false;  // FP8 only: dynamic scales
-  bool overlaps_previous = false;
+  bool overlaps_previous = true;
 };
 
 bool supports_silu_and_mul_gpu(const SiluAndMulLaunch& params);
@@ -40,7 +40,7 @@ struct QuantizeRowsLaunch {
   int64_t size = 0;
   GpuElement element = GpuElement::kBFloat16;  // of x
   bool scale_per_row = false;
-  bool overlaps_previous = false;
+  bool overlaps_previous = true;
 };
 
 bool supports_quantize_rows(const QuantizeRowsLaunch& params);

@@ -29,7 +29,7 @@ struct RmsNormLaunch {
   bool rounds_once = false;                    // a float32 weight with 16-bit x
   bool float8_out = false;
   bool scale_per_row = false;  // FP8 only: dynamic scales
-  bool overlaps_previous = false;
+  bool overlaps_previous = true;
 };
 
 // A residual goes with one head.

@@ -1,11 +1,11 @@
 // From an operator's call to the GPU kernel's launch.
 #include "ops/rms_norm/rms_norm_kernels.h"
-#include "ops/rms_norm/rms_norm_vector_cuda.h"
+#include "ops/rms_norm/rms_norm_cuda.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
 
-void rms_norm_vector_cuda(const RmsNormArgs& args, int64_t num_rows, void* queue) {
+void rms_norm_cuda(const RmsNormArgs& args, int64_t num_rows, void* queue) {
   RmsNormLaunch launch;
   launch.x = args.x;
   launch.residual = args.residual;
