@@ -1,6 +1,6 @@
 // From an operator's call to the GPU kernel's launch.
-#include "ops/rms_norm/rms_norm_kernels.h"
 #include "ops/rms_norm/rms_norm_cuda.h"
+#include "ops/rms_norm/rms_norm_kernels.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {

@@ -1,6 +1,6 @@
 // From an operator's call to the GPU kernel's launch.
-#include "ops/silu_and_mul/silu_and_mul_kernels.h"
 #include "ops/silu_and_mul/silu_and_mul_cuda.h"
+#include "ops/silu_and_mul/silu_and_mul_kernels.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
