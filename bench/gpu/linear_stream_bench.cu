@@ -348,8 +348,7 @@ class Chain {
     p.x = hidden_.data();
     p.weight = norm_.data();
     p.out = element_ == kF8 ? hidden8_.data() : normed_.data();
-    p.scale = x_scale_.data<float>();
-    p.float8_out = p.scale_per_row = element_ == kF8;
+    if (element_ == kF8) p.scales = x_scale_.data<float>();
     p.x_strides[0] = p.out_strides[0] = p.size = kHidden;
     p.num_tokens = o.rows;
     p.eps = 1e-5f;

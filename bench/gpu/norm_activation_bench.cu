@@ -105,7 +105,8 @@ int check_rms_norm(GpuElement element, bool residual, bool rounds_once, int floa
   if (residual) p.residual = sum.data();
   p.weight = weight.data();
   p.out = out.data();
-  p.scale = scale.data<float>();
+  if (float8 == 1) p.static_scale = scale.data<float>();
+  if (float8 == 2) p.scales = scale.data<float>();
   p.x_strides[0] = p.residual_stride = stride;
   p.out_strides[0] = size;
   p.num_tokens = rows;
@@ -113,8 +114,6 @@ int check_rms_norm(GpuElement element, bool residual, bool rounds_once, int floa
   p.eps = 1e-5f;
   p.element = element;
   p.rounds_once = rounds_once;
-  p.float8_out = float8 != 0;
-  p.scale_per_row = float8 == 2;
   ATOM_BENCH_CHECK(launch_rms_norm(p, nullptr));
   const auto got = out.download<uint8_t>(), got_sum = sum.download<uint8_t>();
   const auto got_scale = scale.download<float>();
@@ -202,35 +201,23 @@ int check_head_norm() {
   return verdict.print("rms_norm of heads in place");
 }
 
-int check_silu(GpuElement element, int float8, int64_t size, bool quantize_only) {
+int check_silu(GpuElement element, int float8, int64_t size) {
   const int64_t rows = 23, stride = 2 * size + 8, bytes = gpu_element_size(element);
   Buffer x(rows * stride * bytes), out(rows * size * 4), scale(rows * 4);
   fill_random(x.data(), element, rows * stride, 6.0f, 41);
   out.fill_bytes(0xff);
   scale.upload(std::vector<float>(rows, 0.05f));
   const auto host_x = x.download<uint8_t>();
-  if (quantize_only) {
-    QuantizeRowsLaunch p;
-    p.x = x.data();
-    p.out = out.data();
-    p.scale = scale.data<float>();
-    p.x_stride = stride;
-    p.out_stride = p.size = size;
-    p.num_tokens = rows;
-    p.element = element;
-    p.scale_per_row = float8 == 2;
-    ATOM_BENCH_CHECK(launch_quantize_rows(p, nullptr));
-  } else {
+  {
     SiluAndMulLaunch p;
     p.gate_up = x.data();
     p.out = out.data();
-    p.scale = scale.data<float>();
+    if (float8 == 1) p.static_scale = scale.data<float>();
+    if (float8 == 2) p.scales = scale.data<float>();
     p.gate_up_stride = stride;
     p.out_stride = p.size = size;
     p.num_tokens = rows;
     p.element = element;
-    p.float8_out = float8 != 0;
-    p.scale_per_row = float8 == 2;
     ATOM_BENCH_CHECK(launch_silu_and_mul(p, nullptr));
   }
   const auto got = out.download<uint8_t>();
@@ -241,7 +228,7 @@ int check_silu(GpuElement element, int float8, int64_t size, bool quantize_only)
     for (int64_t i = 0; i < size; ++i) {
       const double gate = element_value(element, host_x.data(), row * stride + i);
       const double up = element_value(element, host_x.data(), row * stride + size + i);
-      value[i] = quantize_only ? gate : rounded(element, gate / (1 + std::exp(-gate)) * up);
+      value[i] = rounded(element, gate / (1 + std::exp(-gate)) * up);
       if (float8 != 0) continue;
       verdict.see(element_value(element, got.data(), row * size + i),
                   value[i],
@@ -256,7 +243,7 @@ int check_silu(GpuElement element, int float8, int64_t size, bool quantize_only)
   std::snprintf(what,
                 sizeof what,
                 "%s %s fp8=%d size %ld",
-                quantize_only ? "quantize" : "silu_and_mul",
+                "silu_and_mul",
                 name_of(element),
                 float8,
                 static_cast<long>(size));
@@ -276,9 +263,8 @@ int check_all() {
   }
   failed += check_head_norm();
   for (int64_t size : {64, 99, 1536, 14336, 40000}) {
-    for (int float8 : {0, 1, 2}) failed += check_silu(kBF16, float8, size, false);
-    failed += check_silu(kF32, 0, size, false) + check_silu(kF16, 2, size, false);
-    failed += check_silu(kBF16, 1, size, true) + check_silu(kBF16, 2, size, true);
+    for (int float8 : {0, 1, 2}) failed += check_silu(kBF16, float8, size);
+    failed += check_silu(kF32, 0, size) + check_silu(kF16, 2, size);
   }
   return failed;
 }
@@ -318,11 +304,10 @@ void time_rms_norm(const Roofs& roofs, int64_t rows, bool residual, int float8) 
   p.residual = residual ? sum.data() : nullptr;
   p.weight = weight.data();
   p.out = out.data();
-  p.scale = scale.data<float>();
+  if (float8 == 1) p.static_scale = scale.data<float>();
+  if (float8 == 2) p.scales = scale.data<float>();
   p.x_strides[0] = p.out_strides[0] = p.residual_stride = p.size = size;
   p.num_tokens = rows;
-  p.float8_out = float8 != 0;
-  p.scale_per_row = float8 == 2;
   p.overlaps_previous = true;
   const double us =
       time_call([&](gpuStream_t s) { ATOM_BENCH_CHECK(launch_rms_norm(p, s)); }, rows > 256);
@@ -344,12 +329,11 @@ void time_silu(const Roofs& roofs, int64_t rows, int float8) {
   SiluAndMulLaunch p;
   p.gate_up = x.data();
   p.out = out.data();
-  p.scale = scale.data<float>();
+  if (float8 == 1) p.static_scale = scale.data<float>();
+  if (float8 == 2) p.scales = scale.data<float>();
   p.gate_up_stride = 2 * size;
   p.out_stride = p.size = size;
   p.num_tokens = rows;
-  p.float8_out = float8 != 0;
-  p.scale_per_row = float8 == 2;
   p.overlaps_previous = true;
   const double us =
       time_call([&](gpuStream_t s) { ATOM_BENCH_CHECK(launch_silu_and_mul(p, s)); }, rows > 256);

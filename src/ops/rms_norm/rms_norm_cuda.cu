@@ -3,6 +3,7 @@
 #include "ops/device/elements.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
+#include "ops/quant_fp8/quant_fp8_device.cuh"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
 namespace atom::ops {
@@ -91,7 +92,7 @@ __device__ void normalise_row(const RmsNormLaunch& p,
   }
   const int64_t offset =
       row / p.num_heads * p.out_strides[0] + row % p.num_heads * p.out_strides[1];
-  if (!p.float8_out) {
+  if (!p.is_float8()) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (first_of(v) >= p.size) continue;
@@ -102,21 +103,21 @@ __device__ void normalise_row(const RmsNormLaunch& p,
     }
     return;
   }
-  float quantum = 0;
-  if (p.scale_per_row) {
-    quantum = float8_scale(reduce(largest, scratch[1], Largest()));
-    if (lane == 0) p.scale[row] = quantum;
+  float scale_of_codes = 0;
+  if (p.scales != nullptr) {
+    scale_of_codes = scale_of_largest(reduce(largest, scratch[1], Largest()));
+    if (lane == 0) p.scales[row] = scale_of_codes;
   } else {
-    quantum = *p.scale;
+    scale_of_codes = *p.static_scale;
   }
-  const float reciprocal = 1.0f / quantum;
+  const Fp8Quantiser quantise(scale_of_codes);
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (first_of(v) >= p.size) continue;
     Pack<Float8, kLength> packed;
 #pragma unroll
     for (int i = 0; i < kLength; ++i) {
-      packed.element[i] = from_float<Float8>(divide(value[v][i], quantum, reciprocal));
+      packed.element[i] = quantise(value[v][i]);
     }
     *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(p.out) + offset + first_of(v)) =
         packed;
@@ -199,22 +200,21 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
   const auto value_of = [&](int64_t i) {
     return normalised<T, W>(to_float(source[i]), scale, to_float(weight[i]));
   };
-  float quantum = 1;
-  if (p.float8_out && p.scale_per_row) {
+  float scale_of_codes = 1;
+  if (p.scales != nullptr) {
     float largest = 0;
     for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
       largest = fmaxf(largest, fabsf(value_of(i)));
     }
-    quantum = float8_scale(reduce_block(largest, scratch[1], Largest()));
-    if (threadIdx.x == 0) p.scale[row] = quantum;
-  } else if (p.float8_out) {
-    quantum = *p.scale;
+    scale_of_codes = scale_of_largest(reduce_block(largest, scratch[1], Largest()));
+    if (threadIdx.x == 0) p.scales[row] = scale_of_codes;
+  } else if (p.static_scale != nullptr) {
+    scale_of_codes = *p.static_scale;
   }
-  const float reciprocal = 1.0f / quantum;
+  const Fp8Quantiser quantise(scale_of_codes);
   for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
-    if (p.float8_out) {
-      static_cast<Float8*>(p.out)[offset + i] =
-          from_float<Float8>(divide(value_of(i), quantum, reciprocal));
+    if (p.is_float8()) {
+      static_cast<Float8*>(p.out)[offset + i] = quantise(value_of(i));
     } else {
       static_cast<T*>(p.out)[offset + i] = from_float<T>(value_of(i));
     }
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
 
 bool is_vector_aligned(const RmsNormLaunch& p) {
   const int64_t size = gpu_element_size(p.element), length = kVectorSize / size;
-  const int64_t out_size = p.float8_out ? 1 : size;
+  const int64_t out_size = p.is_float8() ? 1 : size;
   const auto aligned = [](const void* data, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(data) % bytes == 0;
   };
@@ -289,7 +289,7 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
 bool supports_rms_norm_gpu(const RmsNormLaunch& p) {
   if (p.element == GpuElement::kFloat8E4M3 || p.size < 1) return false;
   if (p.residual != nullptr && p.num_heads != 1) return false;
-  return !p.float8_out || p.scale != nullptr;
+  return !p.is_float8() || p.scale != nullptr;
 }
 
 gpuError_t launch_rms_norm(const RmsNormLaunch& p, gpuStream_t stream) {

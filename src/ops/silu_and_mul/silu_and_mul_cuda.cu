@@ -3,6 +3,7 @@
 #include "ops/device/elements.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
+#include "ops/quant_fp8/quant_fp8_device.cuh"
 #include "ops/silu_and_mul/silu_and_mul_cuda.h"
 
 namespace atom::ops {
@@ -14,43 +15,40 @@ constexpr int kMaxThreads = 512;
 constexpr int kBlockVectors = 2;  // per thread of a kernel without a row's reduction
 constexpr int kRowVectors = 8;    // per thread of one with it
 
-// Where the values of a row come from: x itself, or the activation of gate and up.
+// Gate and up of a row, and their product.
 template <typename T>
 struct Source {
-  const T* x;
+  const T* gate_up;
   int64_t stride;
-  int64_t up_offset;  // 0: x as it is
+  int64_t size;  // from gate to up
 
-  __device__ float value(float gate, float up) const {
+  static __device__ float product(float gate, float up) {
     return round_to<T>(gate / (1.0f + expf(-gate)) * up);
   }
   __device__ void load(int64_t row, int64_t first, float (&values)[Vector<T>::kLength]) const {
-    const T* source = x + row * stride + first;
-    const Vector<T> gate = load_vector(source);
-    if (up_offset == 0) {
-#pragma unroll
-      for (int i = 0; i < Vector<T>::kLength; ++i) values[i] = to_float(gate.element[i]);
-      return;
-    }
-    const Vector<T> up = load_vector(source + up_offset);
+    const T* source = gate_up + row * stride + first;
+    const Vector<T> gate = load_vector(source), up = load_vector(source + size);
 #pragma unroll
     for (int i = 0; i < Vector<T>::kLength; ++i) {
-      values[i] = value(to_float(gate.element[i]), to_float(up.element[i]));
+      values[i] = product(to_float(gate.element[i]), to_float(up.element[i]));
     }
   }
   __device__ float load_one(int64_t row, int64_t i) const {
-    const T* source = x + row * stride + i;
-    return up_offset == 0 ? to_float(*source)
-                          : value(to_float(*source), to_float(source[up_offset]));
+    const T* source = gate_up + row * stride + i;
+    return product(to_float(*source), to_float(source[size]));
   }
 };
 
+// FP8 with one of the scales, else of the source's type.
 struct Target {
   void* out;
   int64_t stride;
-  float* scale;
-  bool float8_out;
-  bool scale_per_row;
+  float* scales;
+  const float* static_scale;
+
+  __host__ __device__ bool is_float8() const {
+    return scales != nullptr || static_scale != nullptr;
+  }
 };
 
 template <typename T>
@@ -58,15 +56,14 @@ __device__ void store(const Target& target,
                       int64_t row,
                       int64_t first,
                       const float (&values)[Vector<T>::kLength],
-                      float quantum,
-                      float reciprocal) {
+                      const Fp8Quantiser& quantise) {
   constexpr int kLength = Vector<T>::kLength;
   const int64_t offset = row * target.stride + first;
-  if (target.float8_out) {
+  if (target.is_float8()) {
     Pack<Float8, kLength> packed;
 #pragma unroll
     for (int i = 0; i < kLength; ++i) {
-      packed.element[i] = from_float<Float8>(divide(values[i], quantum, reciprocal));
+      packed.element[i] = quantise(values[i]);
     }
     *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(target.out) + offset) = packed;
   } else {
@@ -84,8 +81,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   constexpr int kLength = Vector<T>::kLength;
   allow_next_grid();
   wait_for_previous_grid();
-  const float quantum = target.float8_out ? *target.scale : 1.0f;
-  const float reciprocal = 1.0f / quantum;
+  const Fp8Quantiser quantise(target.is_float8() ? *target.static_scale : 1.0f);
   const int64_t row = blockIdx.y;
   float values[kBlockVectors][kLength];
   const auto first_of = [&](int v) {
@@ -98,7 +94,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
   for (int v = 0; v < kBlockVectors; ++v) {
     if (first_of(v) < size) {
-      store<T>(target, row, first_of(v), values[v], quantum, reciprocal);
+      store<T>(target, row, first_of(v), values[v], quantise);
     }
   }
 }
@@ -127,16 +123,16 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
       kept[v].element[i] = from_float<T>(values[i]);
     }
   }
-  const float quantum = float8_scale(reduce_block(largest, scratch, Largest()));
-  const float reciprocal = 1.0f / quantum;
-  if (threadIdx.x == 0) target.scale[row] = quantum;
+  const float scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
+  const Fp8Quantiser quantise(scale);
+  if (threadIdx.x == 0) target.scales[row] = scale;
 #pragma unroll
   for (int v = 0; v < kRowVectors; ++v) {
     if (first_of(v) >= size) continue;
     float values[kLength];
 #pragma unroll
     for (int i = 0; i < kLength; ++i) values[i] = to_float(kept[v].element[i]);
-    store<T>(target, row, first_of(v), values, quantum, reciprocal);
+    store<T>(target, row, first_of(v), values, quantise);
   }
 }
 
@@ -148,23 +144,22 @@ __global__ void __launch_bounds__(kMaxThreads)
   allow_next_grid();
   wait_for_previous_grid();
   const int64_t row = blockIdx.x;
-  float quantum = 1.0f;
-  if (target.float8_out && target.scale_per_row) {
+  float scale = 1.0f;
+  if (target.scales != nullptr) {
     float largest = 0;
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
       largest = fmaxf(largest, fabsf(source.load_one(row, i)));
     }
-    quantum = float8_scale(reduce_block(largest, scratch, Largest()));
-    if (threadIdx.x == 0) target.scale[row] = quantum;
-  } else if (target.float8_out) {
-    quantum = *target.scale;
+    scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
+    if (threadIdx.x == 0) target.scales[row] = scale;
+  } else if (target.static_scale != nullptr) {
+    scale = *target.static_scale;
   }
-  const float reciprocal = 1.0f / quantum;
+  const Fp8Quantiser quantise(scale);
   for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
     const float value = source.load_one(row, i);
-    if (target.float8_out) {
-      static_cast<Float8*>(target.out)[row * target.stride + i] =
-          from_float<Float8>(divide(value, quantum, reciprocal));
+    if (target.is_float8()) {
+      static_cast<Float8*>(target.out)[row * target.stride + i] = quantise(value);
     } else {
       static_cast<T*>(target.out)[row * target.stride + i] = from_float<T>(value);
     }
@@ -174,9 +169,9 @@ __global__ void __launch_bounds__(kMaxThreads)
 template <typename T>
 bool is_vector_aligned(const Source<T>& source, const Target& target, int64_t size) {
   constexpr int64_t kLength = Vector<T>::kLength;
-  const int64_t out_bytes = target.float8_out ? kLength : kVectorSize;
+  const int64_t out_bytes = target.is_float8() ? kLength : kVectorSize;
   return size % kLength == 0 && source.stride % kLength == 0 && target.stride % kLength == 0 &&
-         reinterpret_cast<uintptr_t>(source.x) % kVectorSize == 0 &&
+         reinterpret_cast<uintptr_t>(source.gate_up) % kVectorSize == 0 &&
          reinterpret_cast<uintptr_t>(target.out) % out_bytes == 0;
 }
 
@@ -203,7 +198,7 @@ gpuError_t launch_map(const Source<T>& source,
     return std::min<int64_t>(kMaxThreads, (threads + kWarpSize - 1) / kWarpSize * kWarpSize);
   };
   const int64_t vectors = size / Vector<T>::kLength;
-  const bool reduces = target.float8_out && target.scale_per_row;
+  const bool reduces = target.scales != nullptr;
   if (!is_vector_aligned(source, target, size) ||
       vectors > (reduces ? kRowVectors * kMaxThreads : int64_t{1} << 30)) {
     return start(&map_any<T>, dim3(static_cast<unsigned>(num_tokens)), whole_warps(size));
@@ -220,9 +215,9 @@ gpuError_t launch_map(const Source<T>& source,
     const int64_t rows = std::min(kMaxGridY, num_tokens - begin);
     Source<T> part_source = source;
     Target part_target = target;
-    part_source.x += begin * source.stride;
+    part_source.gate_up += begin * source.stride;
     part_target.out = static_cast<char*>(target.out) +
-                      begin * target.stride * (target.float8_out ? 1 : int64_t{sizeof(T)});
+                      begin * target.stride * (target.is_float8() ? 1 : int64_t{sizeof(T)});
     const gpuError_t error =
         launch(&map_vectors<T>,
                dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(rows)),
@@ -253,32 +248,16 @@ gpuError_t launch_element(GpuElement element, Launch&& launch_as) {
 }  // namespace
 
 bool supports_silu_and_mul_gpu(const SiluAndMulLaunch& p) {
-  return p.element != GpuElement::kFloat8E4M3 && p.size >= 1 &&
-         (!p.float8_out || p.scale != nullptr);
+  return p.element != GpuElement::kFloat8E4M3 && p.size >= 1;
 }
 
 gpuError_t launch_silu_and_mul(const SiluAndMulLaunch& p, gpuStream_t stream) {
   if (!supports_silu_and_mul_gpu(p)) return ATOM_GPU(ErrorInvalidValue);
   if (p.num_tokens == 0) return ATOM_GPU(Success);
-  const Target target{p.out, p.out_stride, p.scale, p.float8_out, p.scale_per_row};
+  const Target target{p.out, p.out_stride, p.scales, p.static_scale};
   return launch_element(p.element, [&](auto element) {
     using T = decltype(element);
     const Source<T> source{static_cast<const T*>(p.gate_up), p.gate_up_stride, p.size};
-    return launch_map(source, target, p.num_tokens, p.size, p.overlaps_previous, stream);
-  });
-}
-
-bool supports_quantize_rows(const QuantizeRowsLaunch& p) {
-  return p.element != GpuElement::kFloat8E4M3 && p.size >= 1 && p.scale != nullptr;
-}
-
-gpuError_t launch_quantize_rows(const QuantizeRowsLaunch& p, gpuStream_t stream) {
-  if (!supports_quantize_rows(p)) return ATOM_GPU(ErrorInvalidValue);
-  if (p.num_tokens == 0) return ATOM_GPU(Success);
-  const Target target{p.out, p.out_stride, p.scale, true, p.scale_per_row};
-  return launch_element(p.element, [&](auto element) {
-    using T = decltype(element);
-    const Source<T> source{static_cast<const T*>(p.x), p.x_stride, 0};
     return launch_map(source, target, p.num_tokens, p.size, p.overlaps_previous, stream);
   });
 }
