@@ -11,7 +11,7 @@ namespace atom::cli {
 
 struct BenchSample {
   BatchFigures figures;
-  ops::CpuRoofs roofs;  // mean of what was measured just before and just after
+  ops::Roofs roofs;  // mean of what was measured just before and just after
 };
 
 // One shape, run several times.
@@ -19,16 +19,19 @@ struct BenchMeasurement {
   std::string name;
   BatchShape shape;
   bool runs_at_once = true;  // the whole batch is one step, so that steps have a known bound
-  std::vector<BenchSample> samples;
+  // The time between tokens is the difference to a run with answers of one token.
+  bool by_difference = false;
+  std::vector<BenchSample> samples = {};
 };
 
 struct BenchReport {
   std::string mode;
   std::string checkpoint;
   ModelConfig model;
-  DType dtype = DType::kFloat32;
+  WorkTypes types;
+  std::string machine;
   int32_t num_threads = 0;
-  std::vector<ops::CpuRoofs> roofs;  // all, in the order they were measured
+  std::vector<ops::Roofs> roofs;  // all, in the order they were measured
   std::vector<BenchMeasurement> measurements;
 };
 
