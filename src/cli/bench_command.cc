@@ -9,9 +9,11 @@
 #include <optional>
 #include <utility>
 
+#include "cli/bench_breakdown.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/fetch_checkpoint.h"
 #include "cli/json_output.h"
 #include "cli/parse_values.h"
 #include "cli/progress_bar.h"
@@ -25,7 +27,9 @@ namespace {
 constexpr const char* kDescription =
     "Measures made-up requests. latency runs --batch-size of them together, --num-iters times, or "
     "each of --shapes; throughput runs --num-prompts at once; roofline runs decodes of batch 1 and "
-    "16 and a prefill of 512 tokens in turn. The read bandwidth and arithmetic peak of the device "
+    "16 and a prefill of 512 tokens in turn; breakdown times each operator of a decode step of "
+    "--batch-size sequences of --input-len tokens, or of the prefill where --output-len is 1, "
+    "launched one by one. The read bandwidth and arithmetic peak of the device "
     "that computes are measured before, between and after, and each figure is judged against its "
     "neighbours; medians are shown. A GPU's peaks are those of its library for matrix "
     "multiplication.\n"
@@ -45,10 +49,16 @@ struct BenchOptions {
   int32_t num_iters = 5;
   int32_t warmup = 1;
   std::string output_json;
+  std::string output_trace;
 };
 
 bool is_mode(std::string_view name) {
-  return name == "latency" || name == "throughput" || name == "roofline";
+  return name == "latency" || name == "throughput" || name == "roofline" || name == "breakdown";
+}
+
+std::vector<BatchShape> shapes_of(const BenchOptions& options) {
+  if (!options.shapes.empty()) return options.shapes;
+  return {{options.batch_size, options.input_len, options.output_len}};
 }
 
 std::vector<BenchMeasurement> measurements_for(const BenchOptions& options) {
@@ -62,10 +72,8 @@ std::vector<BenchMeasurement> measurements_for(const BenchOptions& options) {
              .shape = {options.num_prompts, options.input_len, options.output_len},
              .runs_at_once = false}};
   }
-  std::vector<BatchShape> shapes = options.shapes;
-  if (shapes.empty()) shapes = {{options.batch_size, options.input_len, options.output_len}};
   std::vector<BenchMeasurement> measurements;
-  for (const BatchShape& shape : shapes) {
+  for (const BatchShape& shape : shapes_of(options)) {
     measurements.push_back({.name = options.mode,
                             .shape = shape,
                             .by_difference = options.difference && shape.output_len > 1});
@@ -111,7 +119,7 @@ Result<BenchReport> measure(const BenchOptions& options,
   report.checkpoint = options.config.model.model;
   report.model = session->config().model;
   report.types = work_types(session->config(), session->device());
-  report.machine = session->machine();
+  report.machine = machine_text(session->device(), session->config().num_threads);
   report.num_threads = session->config().num_threads;
   uint64_t num_requests = 0;
   for (const BenchMeasurement& measurement : measurements) num_requests += measurement.shape.batch;
@@ -145,6 +153,28 @@ Status write_file(const std::string& path, const std::string& text) {
   return resource_exhausted("{}: writing failed", path);
 }
 
+int run_breakdown(const BenchOptions& options) {
+  if (Status status = apply_log_flags(options.config); !status.ok()) return fail(status);
+  EngineConfig config = options.config;
+  if (Status status = fetch_checkpoint(config.model.load_dummy == DummyWeights::kNone
+                                           ? hub::FileSet::kAll
+                                           : hub::FileSet::kWithoutWeights,
+                                       &config.model);
+      !status.ok())
+    return fail(status);
+  const Result<BreakdownReport> report = break_down(config, shapes_of(options), options.num_iters);
+  if (!report.ok()) return fail(report.status());
+  if (!write_out(breakdown_text(*report))) return end_of_output();
+  Status written;
+  if (!options.output_json.empty()) {
+    written = write_file(options.output_json, to_line(breakdown_json(*report)));
+  }
+  if (written.ok() && !options.output_trace.empty()) {
+    written = write_file(options.output_trace, to_line(chrome_trace(*report)));
+  }
+  return written.ok() ? kExitOk : fail(written);
+}
+
 int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
   if (!arguments.empty() && is_mode(arguments[0])) {
     options->mode = arguments[0];
@@ -155,6 +185,7 @@ int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
     return fail_usage("bench", status);
   }
   if (Status status = refuse_arguments(arguments); !status.ok()) return fail_usage("bench", status);
+  if (options->mode == "breakdown") return run_breakdown(*options);
   std::vector<BenchMeasurement> measurements = measurements_for(*options);
   fit_config(measurements, &config);
   const Result<std::unique_ptr<BenchSession>> session = BenchSession::create(config);
@@ -211,15 +242,16 @@ Option shapes_option(std::vector<BatchShape>* shapes) {
 Option mode_option(std::string* mode) {
   Option option = text_option("--mode",
                               "Measurement",
-                              "latency|throughput|roofline",
+                              "latency|throughput|roofline|breakdown",
                               "What to measure; may also be written before CHECKPOINT.",
                               mode);
   option.names.push_back("--preset");
   option.default_value = *mode;
   option.set = [mode](const std::string& text) -> Status {
     if (!is_mode(text)) {
-      return invalid_argument("--mode is '{}'; expected one of latency|throughput|roofline",
-                              text.substr(0, 100));
+      return invalid_argument(
+          "--mode is '{}'; expected one of latency|throughput|roofline|breakdown",
+          text.substr(0, 100));
     }
     *mode = text;
     return {};
@@ -236,7 +268,7 @@ Command make_bench_command() {
   options->config.cache.enable_prefix_caching = false;
   Command command;
   command.name = "bench";
-  command.arguments = "[latency|throughput|roofline] CHECKPOINT";
+  command.arguments = "[latency|throughput|roofline|breakdown] CHECKPOINT";
   command.summary = "latency and throughput on this machine";
   command.description = kDescription;
   const auto count = [](const char* name, int32_t min, const char* help, int32_t* target) {
@@ -261,7 +293,12 @@ Command make_bench_command() {
                   "Measurement",
                   "FILE",
                   "File for every figure, each sample and the work that a step is judged by.",
-                  &options->output_json)};
+                  &options->output_json),
+      text_option("--output-trace",
+                  "Measurement",
+                  "FILE",
+                  "File for the operators that breakdown ran, as chrome://tracing reads it.",
+                  &options->output_trace)};
   for (Option& option : engine_flags(kCommandBench, &options->config)) {
     command.options.push_back(std::move(option));
   }

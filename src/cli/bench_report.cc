@@ -76,15 +76,6 @@ Summary summarize(const BenchReport& report, const BenchMeasurement& measurement
   return summary;
 }
 
-std::string types_text(const WorkTypes& types) {
-  std::string text = dtype_name(types.dtype);
-  if (types.linears != types.dtype) {
-    text += fmt::format(", linear layers {}", dtype_name(types.linears));
-  }
-  if (types.kv_cache != types.dtype) text += fmt::format(", cache {}", dtype_name(types.kv_cache));
-  return text;
-}
-
 std::string percent(const std::optional<double>& share) {
   return share ? fmt::format("{:.1f} %", *share * 100) : "-";
 }
@@ -93,33 +84,6 @@ std::string flops_text(double flops) {
   if (flops == 0) return "unmeasured";
   return flops < 1e12 ? fmt::format("{:.1f} GFLOP/s", flops * 1e-9)
                       : fmt::format("{:.1f} TFLOP/s", flops * 1e-12);
-}
-
-std::string roofs_text(const BenchReport& report) {
-  const auto middle = [&](double ops::Roofs::*figure) {
-    std::vector<double> values;
-    for (const ops::Roofs& roofs : report.roofs) values.push_back(roofs.*figure);
-    return median(std::move(values));
-  };
-  std::string text = fmt::format("machine, median of {}: {:.1f} GB/s, ",
-                                 report.roofs.size(),
-                                 middle(&ops::Roofs::read_bandwidth) * 1e-9);
-  const double copy = middle(&ops::Roofs::copy_bandwidth);
-  if (copy > 0) text += fmt::format("copies {:.1f} GB/s, ", copy * 1e-9);
-  text += fmt::format("{} bf16, {} float32",
-                      flops_text(middle(&ops::Roofs::bf16_flops)),
-                      flops_text(middle(&ops::Roofs::f32_flops)));
-  const double fp8 = middle(&ops::Roofs::fp8_flops);
-  if (fp8 > 0) text += fmt::format(", {} fp8", flops_text(fp8));
-  return text + "\n";
-}
-
-OrderedJson roofs_json(const ops::Roofs& roofs) {
-  return {{"read_bandwidth", roofs.read_bandwidth},
-          {"copy_bandwidth", roofs.copy_bandwidth},
-          {"bf16_flops", roofs.bf16_flops},
-          {"f32_flops", roofs.f32_flops},
-          {"fp8_flops", roofs.fp8_flops}};
 }
 
 OrderedJson optional_json(const std::optional<double>& value) {
@@ -174,6 +138,42 @@ OrderedJson measurement_json(const BenchReport& report, const BenchMeasurement& 
 
 }  // namespace
 
+std::string types_text(const WorkTypes& types) {
+  std::string text = dtype_name(types.dtype);
+  if (types.linears != types.dtype) {
+    text += fmt::format(", linear layers {}", dtype_name(types.linears));
+  }
+  if (types.kv_cache != types.dtype) text += fmt::format(", cache {}", dtype_name(types.kv_cache));
+  return text;
+}
+
+std::string roofs_text(std::span<const ops::Roofs> measured) {
+  const auto middle = [&](double ops::Roofs::*figure) {
+    std::vector<double> values;
+    for (const ops::Roofs& roofs : measured) values.push_back(roofs.*figure);
+    return median(std::move(values));
+  };
+  std::string text = fmt::format("machine, median of {}: {:.1f} GB/s, ",
+                                 measured.size(),
+                                 middle(&ops::Roofs::read_bandwidth) * 1e-9);
+  const double copy = middle(&ops::Roofs::copy_bandwidth);
+  if (copy > 0) text += fmt::format("copies {:.1f} GB/s, ", copy * 1e-9);
+  text += fmt::format("{} bf16, {} float32",
+                      flops_text(middle(&ops::Roofs::bf16_flops)),
+                      flops_text(middle(&ops::Roofs::f32_flops)));
+  const double fp8 = middle(&ops::Roofs::fp8_flops);
+  if (fp8 > 0) text += fmt::format(", {} fp8", flops_text(fp8));
+  return text + "\n";
+}
+
+OrderedJson roofs_json(const ops::Roofs& roofs) {
+  return {{"read_bandwidth", roofs.read_bandwidth},
+          {"copy_bandwidth", roofs.copy_bandwidth},
+          {"bf16_flops", roofs.bf16_flops},
+          {"f32_flops", roofs.f32_flops},
+          {"fp8_flops", roofs.fp8_flops}};
+}
+
 std::string bench_table(const BenchReport& report) {
   const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
   Table table({{"run", Table::Align::kLeft},
@@ -206,7 +206,7 @@ std::string bench_table(const BenchReport& report) {
                      report.model.architecture,
                      types_text(report.types),
                      report.machine) +
-         roofs_text(report) + "\n" + table.to_string();
+         roofs_text(report.roofs) + "\n" + table.to_string();
 }
 
 OrderedJson bench_json(const BenchReport& report) {

@@ -1,6 +1,7 @@
 // The figures of `atom bench`, as a table and as JSON.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,12 @@ struct BenchReport {
   std::vector<ops::Roofs> roofs;  // all, in the order they were measured
   std::vector<BenchMeasurement> measurements;
 };
+
+// "bfloat16, linear layers float8_e4m3"
+std::string types_text(const WorkTypes& types);
+// One line of medians.
+std::string roofs_text(std::span<const ops::Roofs> measured);
+OrderedJson roofs_json(const ops::Roofs& roofs);
 
 std::string bench_table(const BenchReport& report);
 OrderedJson bench_json(const BenchReport& report);

@@ -50,27 +50,13 @@ void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigu
   figures->idle_share = wait * 1e-9 / figures->duration;
 }
 
-// A queue of the GPU, after roofs were measured on it once, which takes the memory for that.
-Result<std::unique_ptr<DeviceQueue>> open_gpu(Device device) {
-  ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
-  std::unique_ptr<DeviceQueue> queue = runtime->create_queue();
-  ThreadPool pool(1);
-  try {
-    (void)ops::measure_roofs(Stream(&pool, queue.get()), 0);
-  } catch (const std::bad_alloc&) {
-    return resource_exhausted("{} has too little free memory to be measured: 1.1 GiB are needed",
-                              runtime->facts().name);
-  }
-  return queue;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<BenchSession>> BenchSession::create(const EngineConfig& config) {
   ASSIGN_OR_RETURN(const Device device, choose_device(config.device.device));
   std::unique_ptr<DeviceQueue> queue;
   if (!device.is_cpu()) {
-    ASSIGN_OR_RETURN(queue, open_gpu(device));
+    ASSIGN_OR_RETURN(queue, open_measured_queue(device));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<LLMEngine> engine, start_engine(config));
   return std::unique_ptr<BenchSession>(new BenchSession(std::move(engine), std::move(queue)));
@@ -82,15 +68,6 @@ BenchSession::BenchSession(std::unique_ptr<LLMEngine> engine, std::unique_ptr<De
       queue_(std::move(queue)),
       stream_(queue_ ? Stream(&pool_, queue_.get()) : Stream(&pool_)),
       random_(engine_->config().engine.model.seed) {}
-
-std::string BenchSession::machine() const {
-  if (device().is_cpu()) return fmt::format("{} threads", config().num_threads);
-  const Result<DeviceRuntime*> runtime = device_runtime(device().type);
-  const Result<std::string> library = ops::gemm_library();
-  return fmt::format("{}, {}",
-                     (*runtime)->facts().name,
-                     library.ok() ? *library : "no library for matrix multiplication");
-}
 
 std::vector<Prompt> BenchSession::random_prompts(const BatchShape& shape) {
   std::uniform_int_distribution<int32_t> any_token(0, config().model.vocab_size - 1);
@@ -120,7 +97,33 @@ Result<BatchFigures> BenchSession::run(const BatchShape& shape,
 }
 
 ops::Roofs BenchSession::measure_roofs() {
-  return ops::measure_roofs(stream_, device().is_cpu() ? kCpuRoofSeconds : kGpuRoofSeconds);
+  return ops::measure_roofs(stream_, roof_seconds(device()));
+}
+
+Result<std::unique_ptr<DeviceQueue>> open_measured_queue(Device device) {
+  ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
+  std::unique_ptr<DeviceQueue> queue = runtime->create_queue();
+  ThreadPool pool(1);
+  try {
+    (void)ops::measure_roofs(Stream(&pool, queue.get()), 0);
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted("{} has too little free memory to be measured: 1.1 GiB are needed",
+                              runtime->facts().name);
+  }
+  return queue;
+}
+
+double roof_seconds(Device device) {
+  return device.is_cpu() ? kCpuRoofSeconds : kGpuRoofSeconds;
+}
+
+std::string machine_text(Device device, int32_t num_threads) {
+  if (device.is_cpu()) return fmt::format("{} threads", num_threads);
+  const Result<DeviceRuntime*> runtime = device_runtime(device.type);
+  const Result<std::string> library = ops::gemm_library();
+  return fmt::format("{}, {}",
+                     (*runtime)->facts().name,
+                     library.ok() ? *library : "no library for matrix multiplication");
 }
 
 double median(std::vector<double> values) {

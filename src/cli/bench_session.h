@@ -38,8 +38,6 @@ class BenchSession {
 
   const ResolvedConfig& config() const { return engine_->config(); }
   Device device() const { return stream_.device(); }
-  // "4 threads", or "NVIDIA H200, cuBLASLt 13.1.0".
-  std::string machine() const;
 
   // Random prompts, answers of exactly output_len tokens. `on_finished` as in
   // LLMEngine::generate.
@@ -60,6 +58,13 @@ class BenchSession {
   Stream stream_;
   std::mt19937_64 random_;
 };
+
+// A queue of the GPU, on which roofs were measured once, which takes the memory for that.
+Result<std::unique_ptr<DeviceQueue>> open_measured_queue(Device device);
+// Seconds for each figure of ops::measure_roofs().
+double roof_seconds(Device device);
+// "4 threads", or "NVIDIA H200, cuBLASLt 13.1.0".
+std::string machine_text(Device device, int32_t num_threads);
 
 double median(std::vector<double> values);  // 0 of none
 ops::Roofs mean(const ops::Roofs& a, const ops::Roofs& b);

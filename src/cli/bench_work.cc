@@ -80,7 +80,8 @@ StepWork decode_work(const ModelConfig& config,
   work.weight_bytes = weight_bytes(config, types, batch);
   // One of the tokens attended to is written by the step itself.
   work.kv_bytes = batch * kv_bytes_per_token(config, types) * pairs;
-  work.flops = matrix_flops + batch * (2 * head_size(config) + attention_flops(config, pairs));
+  work.attention_flops = batch * attention_flops(config, pairs);
+  work.flops = matrix_flops + 2 * batch * head_size(config) + work.attention_flops;
   work.fp8_flops = types.multiplies_fp8 ? matrix_flops : 0;
   return work;
 }
@@ -95,9 +96,8 @@ StepWork prefill_work(const ModelConfig& config,
   StepWork work;
   work.weight_bytes = weight_bytes(config, types, num_tokens);
   work.kv_bytes = num_tokens * config.num_hidden_layers * kv_bytes_per_token(config, types);
-  work.flops =
-      matrix_flops + batch * (2 * head_size(config) +
-                              attention_flops(config, attended_pairs(config, 1, prompt_len)));
+  work.attention_flops = batch * attention_flops(config, attended_pairs(config, 1, prompt_len));
+  work.flops = matrix_flops + 2 * batch * head_size(config) + work.attention_flops;
   work.fp8_flops = types.multiplies_fp8 ? matrix_flops : 0;
   return work;
 }

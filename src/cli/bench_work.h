@@ -24,10 +24,11 @@ struct WorkTypes {
 WorkTypes work_types(const ResolvedConfig& config, Device device);
 
 struct StepWork {
-  int64_t weight_bytes = 0;  // each weight once; of the embedding only the rows looked up
-  int64_t kv_bytes = 0;      // keys and values read and written
-  int64_t flops = 0;         // a multiply-add is two
-  int64_t fp8_flops = 0;     // how many of them are FP8
+  int64_t weight_bytes = 0;     // each weight once; of the embedding only the rows looked up
+  int64_t kv_bytes = 0;         // keys and values read and written
+  int64_t flops = 0;            // a multiply-add is two
+  int64_t fp8_flops = 0;        // how many of them are FP8
+  int64_t attention_flops = 0;  // how many of them are attention's
 
   int64_t bytes() const { return weight_bytes + kv_bytes; }
 };

@@ -19,7 +19,8 @@ ModelRunner::ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids)
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const ResolvedConfig& config,
                                                          int64_t num_sampled_ids,
-                                                         const LoadProgress& progress) {
+                                                         const LoadProgress& progress,
+                                                         OperatorTrace* trace) {
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device));
@@ -30,6 +31,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const ResolvedConfig& c
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     RETURN_IF_ERROR(runner->reserve(*runtime));
   }
+  runner->stream_.set_trace(trace);
+  if (trace != nullptr) trace->attach(runner->queue_.get());
   const Stream& stream = runner->stream_;
   RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, progress));
   runner->kv_caches_ =

@@ -23,6 +23,7 @@
 #include "sampling/sampler.h"
 #include "scheduler/scheduler_output.h"
 #include "tensor/device_arena.h"
+#include "tensor/operator_trace.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
 
@@ -31,10 +32,12 @@ namespace atom {
 class ModelRunner {
  public:
   // Plans memory, loads the checkpoint (or dummy weights) and allocates everything that steps need.
-  // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head).
+  // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head). `trace`
+  // notes the operators of steps that are not recorded, and outlives the runner.
   static Result<std::unique_ptr<ModelRunner>> create(const ResolvedConfig& config,
                                                      int64_t num_sampled_ids,
-                                                     const LoadProgress& progress);
+                                                     const LoadProgress& progress,
+                                                     OperatorTrace* trace = nullptr);
 
   const MemoryPlan& memory_plan() const { return plan_; }
 
