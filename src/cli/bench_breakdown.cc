@@ -85,7 +85,8 @@ EngineConfig fitted(EngineConfig engine, const std::vector<BatchShape>& shapes) 
   for (const BatchShape& shape : shapes) {
     const int32_t num_tokens = shape.output_len == 1 ? shape.batch * shape.input_len : shape.batch;
     scheduler.max_num_seqs = std::max(scheduler.max_num_seqs, shape.batch);
-    scheduler.max_num_batched_tokens = std::max(scheduler.max_num_batched_tokens, num_tokens);
+    scheduler.max_num_batched_tokens =
+        std::max({scheduler.max_num_batched_tokens, num_tokens, scheduler.max_num_seqs});
     engine.model.max_model_len = std::max(engine.model.max_model_len, shape.input_len + 1);
   }
   engine.device.enable_graphs = false;
