@@ -139,7 +139,8 @@ int check_rms_norm(GpuElement element, bool residual, bool rounds_once, int floa
       if (float8 != 0) continue;
       verdict.see(element_value(element, got.data(), row * size + i),
                   value[i],
-                  std::fabs(value[i]) * unit_of(element) * 2.1 + 1e-9);
+                  // y and its product may each be rounded the other way, a whole unit away.
+                  std::fabs(value[i]) * unit_of(element) * 4.1 + 1e-9);
     }
     if (float8 != 0) {
       see_float8(

@@ -5,9 +5,9 @@
 // the L2 cache straight into registers, a chunk ahead. When a group of tiles has seen all of k, the
 // warps' sums are added in the order of the warps.
 //
-// The ring is filled before the kernel before has ended, and takes less than half of a
-// multiprocessor's shared memory, so that in a chain of overlapping launches the next kernel's ring
-// fills while this one multiplies.
+// The ring is filled before the kernel before has ended. It takes most of a multiprocessor's shared
+// memory, for two reasons: it is what is read while the short kernels between two linears run, and
+// two blocks of a grid that starts early never meet on one multiprocessor while another has none.
 #pragma once
 
 #include "ops/device/async_copy.cuh"
@@ -23,32 +23,31 @@ constexpr int kTileRows = 16;
 constexpr int kStepSize = 64;  // bytes of a row that one step of a warp multiplies
 constexpr int kNumWarps = 8;
 constexpr int kNumThreads = kNumWarps * kWarpSize;
-constexpr int kRingSize = 96 << 10;       // bytes, of all warps
+constexpr int kRingSize = 192 << 10;  // bytes, of all warps
+constexpr int kChains = 2;            // sums that a warp builds side by side: even and odd steps
+// A block leaves the registers of so many more threads to the short kernels between two linears.
+constexpr int kSpareThreads = 128;
 constexpr int kSlotSums = kTileRows * 8;  // of one tile and eight rows of x
 
 // Tiles that share a pass over x.
 template <int kTokenTiles>
 constexpr int kGroupTiles = 4 / kTokenTiles;
 
-// A block's tiles, in groups as even as possible, and the chunks of k in which each is read.
+// A block's tiles, in groups as even as possible, and the chunks of k in which each is read. Blocks
+// take turns, so that all of them together read the weight from its beginning to its end.
 struct BlockWork {
-  int first_tile;
   int num_tiles;
   int num_groups;
   int num_chunks;
 
   __device__ BlockWork(const StreamArgs& args, int group_tiles, int chunk_size) {
-    const auto begin_of = [&](int64_t block) {
-      return static_cast<int>(block * args.num_tiles / gridDim.x);
-    };
-    first_tile = begin_of(blockIdx.x);
-    num_tiles = begin_of(blockIdx.x + 1) - first_tile;
+    num_tiles = (args.num_tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     num_groups = (num_tiles + group_tiles - 1) / group_tiles;
     num_chunks = (args.row_size + chunk_size - 1) / chunk_size;
   }
-  __device__ int group_begin(int group) const {
-    return first_tile + group * num_tiles / num_groups;
-  }
+  // The first of a group's tiles, as the block counts them.
+  __device__ int group_begin(int group) const { return group * num_tiles / num_groups; }
+  __device__ static int weight_tile(int tile) { return blockIdx.x + tile * gridDim.x; }
 };
 
 // One warp's ring: units of one slice of one tile, in the order in which they are used: groups,
@@ -74,6 +73,7 @@ class Ring {
     const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
     tile_rows_ = gated ? kTileRows / 2 : kTileRows;
     num_rows_ = gated ? p.out_features / 2 : p.out_features;
+    tile_step_ = int64_t{gridDim.x} * tile_rows_ * args.row_size;
     upper_half_ = int64_t{gated ? num_rows_ : kTileRows / 2} * args.row_size;
     begin_group();
   }
@@ -81,7 +81,7 @@ class Ring {
   // Starts the copies of the next unit into the current slot; past the last an empty group.
   __device__ void start_next() {
     if (group_ < work_.num_groups) {
-      if ((tile_ + 1) * tile_rows_ <= num_rows_) {
+      if ((BlockWork::weight_tile(tile_) + 1) * tile_rows_ <= num_rows_) {
         copy<false>();
       } else {
         copy<true>();
@@ -113,8 +113,8 @@ class Ring {
     Ring ahead = *this;
     for (int i = 0; i < num_units && ahead.group_ < work_.num_groups; ++i) {
       ahead.for_rows([&](int row, const uint8_t* source) {
-        const bool exists = ahead.tile_ * tile_rows_ + row % tile_rows_ < num_rows_;
-        if (exists && ahead.has_vector() && lane() % kLineLanes == 0) prefetch_to_l2(source);
+        if (ahead.has_row(row) && ahead.has_vector() && lane() % kLineLanes == 0)
+          prefetch_to_l2(source);
       });
       ahead.advance();
     }
@@ -142,6 +142,11 @@ class Ring {
     return chunk_ * kChunkSize + row_offset_ < args_.row_size;
   }
 
+  // Whether the weight has this row of the current tile.
+  __device__ bool has_row(int row) const {
+    return BlockWork::weight_tile(tile_) * tile_rows_ + row % tile_rows_ < num_rows_;
+  }
+
   // visit(row of the tile, this lane's vector of it) for the rows that this lane copies.
   template <typename Visit>
   __device__ void for_rows(Visit&& visit) const {
@@ -163,8 +168,7 @@ class Ring {
     const bool exists = has_vector();
     uint32_t target = slot_ + write_offset_;
     for_rows([&](int row, const uint8_t* source) {
-      const bool row_exists = !kPartial || tile_ * tile_rows_ + row % tile_rows_ < num_rows_;
-      copy_16(target, source, exists && row_exists, policy_);
+      copy_16(target, source, exists && (!kPartial || has_row(row)), policy_);
       target += kRows * kSliceSize;
     });
   }
@@ -172,13 +176,15 @@ class Ring {
   __device__ void begin_group() {
     tile_ = work_.group_begin(group_);
     group_end_ = work_.group_begin(group_ + 1);
-    group_source_ = static_cast<const uint8_t*>(args_.params.weight) +
-                    int64_t{tile_ * tile_rows_ + lane() / kRowLanes} * args_.row_size + row_offset_;
+    group_source_ =
+        static_cast<const uint8_t*>(args_.params.weight) +
+        int64_t{BlockWork::weight_tile(tile_) * tile_rows_ + lane() / kRowLanes} * args_.row_size +
+        row_offset_;
     source_ = group_source_;
   }
 
   __device__ void advance() {
-    source_ += int64_t{tile_rows_} * args_.row_size;
+    source_ += tile_step_;
     if (++tile_ < group_end_) return;
     if (++chunk_ == work_.num_chunks) {
       chunk_ = 0;
@@ -202,6 +208,7 @@ class Ring {
   // The next unit to be copied. With SiLU a tile is eight gate rows and their up rows.
   int tile_rows_;       // from tile to tile
   int num_rows_;        // of all tiles
+  int64_t tile_step_;   // bytes from tile to tile
   int64_t upper_half_;  // bytes from a tile's row to the eighth after it
   int group_ = 0, chunk_ = 0, tile_, group_end_;
   const uint8_t *group_source_, *source_;  // of this lane: at the group's first tile, at this one
@@ -267,7 +274,7 @@ template <int kTokenTiles, int kTiles>
 __device__ void finish_group(const LinearStreamParams& p,
                              int first_tile,
                              int num_tiles,
-                             const float (&sums)[kTiles][kTokenTiles][4],
+                             const float (&sums)[kTiles][kChains][kTokenTiles][4],
                              float* reduction) {
   constexpr int kWarpSums = kTiles * kTokenTiles * kSlotSums;
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
@@ -276,7 +283,12 @@ __device__ void finish_group(const LinearStreamParams& p,
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
       float* slot = reduction + warp * kWarpSums + (i * kTokenTiles + n) * kSlotSums;
-      const float(&c)[4] = sums[i][n];
+      float c[4] = {};
+#pragma unroll
+      for (int chain = 0; chain < kChains; ++chain) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) c[j] += sums[i][chain][n][j];
+      }
       reinterpret_cast<float2*>(slot)[lane] = make_float2(c[0], c[1]);
       reinterpret_cast<float2*>(slot)[kWarpSize + lane] = make_float2(c[2], c[3]);
     }
@@ -296,7 +308,7 @@ __device__ void finish_group(const LinearStreamParams& p,
     const int index = first + threadIdx.x, tile_row = index % tile_features;
     const int tile = index / tile_features / p.num_rows;
     const int row = index / tile_features % p.num_rows;
-    const int feature = (first_tile + tile) * tile_features + tile_row;
+    const int feature = BlockWork::weight_tile(first_tile + tile) * tile_features + tile_row;
     const bool exists = index < num_outputs && feature < num_features;
     const Output output(p, exists ? row : 0, exists ? feature : 0);
     if (!synchronized) __syncthreads();
@@ -308,7 +320,7 @@ __device__ void finish_group(const LinearStreamParams& p,
 }
 
 template <typename Math, int kSliceSize, int kTokenTiles>
-__global__ void __launch_bounds__(kNumThreads, 2)
+__global__ void __launch_bounds__(kNumThreads + kSpareThreads)
     stream_linear(const __grid_constant__ StreamArgs args) {
   constexpr int kTiles = kGroupTiles<kTokenTiles>;
   using WarpRing = Ring<kSliceSize>;
@@ -331,7 +343,7 @@ __global__ void __launch_bounds__(kNumThreads, 2)
   for (int group = 0; group < work.num_groups; ++group) {
     const int group_begin = work.group_begin(group);
     const int num_tiles = work.group_begin(group + 1) - group_begin;
-    float sums[kTiles][kTokenTiles][4] = {};
+    float sums[kTiles][kChains][kTokenTiles][4] = {};
 #pragma unroll 1
     for (int chunk = 0; chunk < work.num_chunks; ++chunk) {
       reader.load(next_x);
@@ -342,7 +354,9 @@ __global__ void __launch_bounds__(kNumThreads, 2)
         ring.read(low, high);
         ring.start_next();
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s) Math::accumulate(low[s], high[s], x.step[s], sums[i]);
+        for (int s = 0; s < kSteps; ++s) {
+          Math::accumulate(low[s], high[s], x.step[s], sums[i][s % kChains]);
+        }
       }
       x = next_x;
     }

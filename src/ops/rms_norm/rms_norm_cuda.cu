@@ -288,8 +288,7 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
 
 bool supports_rms_norm_gpu(const RmsNormLaunch& p) {
   if (p.element == GpuElement::kFloat8E4M3 || p.size < 1) return false;
-  if (p.residual != nullptr && p.num_heads != 1) return false;
-  return !p.is_float8() || p.scale != nullptr;
+  return p.residual == nullptr || p.num_heads == 1;
 }
 
 gpuError_t launch_rms_norm(const RmsNormLaunch& p, gpuStream_t stream) {

@@ -31,7 +31,7 @@ struct RmsNormLaunch {
   bool rounds_once = false;                    // a float32 weight with 16-bit x
   bool overlaps_previous = true;
 
-  bool is_float8() const { return scales != nullptr || static_scale != nullptr; }
+  constexpr bool is_float8() const { return scales != nullptr || static_scale != nullptr; }
 };
 
 // The launch of an operator's call.
