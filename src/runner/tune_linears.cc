@@ -46,7 +46,7 @@ void ModelRunner::tune_linears() {
   for (const int64_t batch : DecodeGraphs::batch_sizes(config_.scheduler.max_num_seqs)) {
     tuner.tune([&] {
       const Workspace::Scope scope(workspace_);
-      decode(input_builder_->build_decodes({}, {}, batch));
+      decode(input_builder_->build_decodes({}, {}, batch), SamplingKind::kLargest);
     });
   }
   tuner.tune([&] { prefill_padding(config_.scheduler.max_num_batched_tokens); });

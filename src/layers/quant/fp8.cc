@@ -72,6 +72,10 @@ Fp8LinearMethod::Fp8LinearMethod(const BuildContext& build,
     input_scale_->keep_on_host();
     register_parameter("input_scale", input_scale_.get());
   }
+  if (quantises_activations_) {
+    input_format_ =
+        scheme.static_activations ? InputFormat::kFloat8Static : InputFormat::kFloat8PerToken;
+  }
   make_parts();
 }
 
@@ -195,7 +199,17 @@ Status Fp8LinearMethod::finish_load(const Stream& stream) {
     }
   }
   weight_.release();
+  if (parts_.size() > 1) input_format_ = InputFormat::kFloat;
   return {};
+}
+
+void Fp8LinearMethod::apply_quantised(const Stream& stream,
+                                      const ops::QuantisedRows& x,
+                                      const Tensor& bias,
+                                      const Tensor& y,
+                                      Workspace& workspace) const {
+  CHECK((input_format_ != InputFormat::kFloat));
+  ops::linear(stream, x.values, x.scales, parts_.front().weight, bias, y, workspace);
 }
 
 void Fp8LinearMethod::apply(const Stream& stream,

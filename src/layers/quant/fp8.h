@@ -30,6 +30,13 @@ class Fp8LinearMethod : public LinearMethod, private RowEncoder {
              const Tensor& bias,
              const Tensor& y,
              Workspace& workspace) const override;
+  InputFormat input_format() const override { return input_format_; }
+  Tensor input_scale() const override { return parts_.front().input_scale; }
+  void apply_quantised(const Stream& stream,
+                       const ops::QuantisedRows& x,
+                       const Tensor& bias,
+                       const Tensor& y,
+                       Workspace& workspace) const override;
 
  private:
   // Rows whose activations are quantised alike.
@@ -64,7 +71,9 @@ class Fp8LinearMethod : public LinearMethod, private RowEncoder {
   // the CPU.
   std::unique_ptr<Parameter> weight_scale_;
   std::unique_ptr<Parameter> input_scale_;  // [parts]; null unless static
-  std::vector<Part> parts_;                 // in row order; meta until finish_load
+  // Parts that turn out to have several static scales quantise for themselves.
+  InputFormat input_format_ = InputFormat::kFloat;
+  std::vector<Part> parts_;  // in row order; meta until finish_load
 };
 
 }  // namespace atom

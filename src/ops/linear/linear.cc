@@ -111,6 +111,14 @@ void check_scales(TensorCheck& check, const char* name, const Tensor& scales, co
   check.contiguous(name, scales, {scales.num_elements() == 1 ? "1" : size}, DType::kFloat32);
 }
 
+OperatorWork work_of(const LinearCall& call) {
+  const LinearWeight& weight = call.weight;
+  return {
+      .bytes = moves(call.x, call.x_scales, weight.data, weight.scales, call.bias, call.y).bytes,
+      .flops = 2 * call.x.size(0) * weight.out_features * weight.in_features,
+      .is_fp8 = call.x.dtype() == DType::kFloat8E4M3};
+}
+
 // `dtype`: of the bias, and of y; either may be float32 as well.
 void run(const Stream& stream, const LinearCall& call, DType dtype, Workspace& scratch) {
   const LinearWeight& weight = call.weight;
@@ -126,7 +134,8 @@ void run(const Stream& stream, const LinearCall& call, DType dtype, Workspace& s
   if (call.x_scales.defined()) check_scales(check, "x_scales", call.x_scales, "T");
   if (weight.scales.defined()) check_scales(check, "weight.scales", weight.scales, "N");
   if (call.x.size(0) == 0) return;
-  const auto& variant = pick_variant("linear", kVariants, stream.device().type, call);
+  const auto& variant =
+      pick_variant("linear", kVariants, stream, call, [&] { return work_of(call); });
   variant.launch(stream, call, scratch);
 }
 

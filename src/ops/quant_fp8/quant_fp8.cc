@@ -73,7 +73,8 @@ void run(const Stream& stream,
          bool is_static) {
   const QuantFp8Args args = checked_args(x, values, scales, is_static);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("quant_fp8", kVariants, stream.device().type, args);
+  const auto& variant =
+      pick_variant("quant_fp8", kVariants, stream, args, [&] { return moves(x, values, scales); });
   variant.launch(stream, args, x.size(0));
 }
 
