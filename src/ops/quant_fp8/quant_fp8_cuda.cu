@@ -28,13 +28,10 @@ __global__ void quant_fp8_kernel(QuantFp8Args args) {
   } else {
     scale = *args.static_scale;
   }
-  const Fp8Quantiser quantiser(scale);
+  const Fp8Quantiser quantise(scale);
   uint8_t* values = args.values + row * args.values_stride;
   for (int64_t k = threadIdx.x; k < args.size; k += kThreads) {
-    const T element[1] = {x[k]};
-    device::Float8 code[1];
-    quantiser.quantise(element, code);
-    values[k] = code[0].bits;
+    values[k] = quantise(to_float(x[k])).bits;
   }
 }
 

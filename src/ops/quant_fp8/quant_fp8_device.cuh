@@ -20,6 +20,11 @@ class Fp8Quantiser {
         limit_(512.0f * scale),
         is_ordinary_(scale >= 0x1p-100f && scale <= 0x1p100f) {}
 
+  __device__ device::Float8 operator()(float x) const {
+    return code_of(is_ordinary_ ? divide(fabsf(x)) : fabsf(x) / scale_, x);
+  }
+
+  // Of several values, with the choice between the two divisions made once.
   template <typename T, int kLength>
   __device__ void quantise(const T (&x)[kLength], device::Float8 (&codes)[kLength]) const {
     if (is_ordinary_) {
