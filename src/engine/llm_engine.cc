@@ -65,6 +65,15 @@ LLMEngine::LLMEngine(ResolvedConfig config,
 
 LLMEngine::~LLMEngine() = default;
 
+void LLMEngine::stop(const Status& why) {
+  manager_->stop();
+  {
+    const std::lock_guard lock(submit_mutex_);
+    refusal_ = why;
+  }
+  outputs_.fail_all(why);
+}
+
 Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& config,
                                                      LLMEngineOptions options) {
   const ModelSourceConfig& source = config.model;

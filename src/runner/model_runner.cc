@@ -57,7 +57,8 @@ ModelRunner::~ModelRunner() {
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     const ResolvedConfig& config,
     int64_t num_sampled_ids,
-    const std::function<void(const StartProgress&)>& progress) {
+    const std::function<void(const StartProgress&)>& progress,
+    OperatorTrace* trace) {
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device));
@@ -68,6 +69,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     RETURN_IF_ERROR(runner->reserve(*runtime));
   }
+  runner->stream_.set_trace(trace);
+  if (trace != nullptr) trace->attach(runner->queue_.get());
   const Stream& stream = runner->stream_;
   const auto on_weights = [&](uint64_t done, uint64_t total) {
     if (progress) progress({StartProgress::Stage::kWeights, done, total});

@@ -32,6 +32,7 @@
 #include "sampling/sampler.h"
 #include "scheduler/scheduler_output.h"
 #include "tensor/device_arena.h"
+#include "tensor/operator_trace.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
 
@@ -49,11 +50,13 @@ class ModelRunner {
  public:
   // Plans memory, loads the checkpoint (or dummy weights), allocates everything that steps need and
   // records decode steps. `progress` may be null.
-  // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head).
+  // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head). `trace`
+  // notes the operators of steps that are not recorded, and outlives the runner.
   static Result<std::unique_ptr<ModelRunner>> create(
       const ResolvedConfig& config,
       int64_t num_sampled_ids,
-      const std::function<void(const StartProgress&)>& progress);
+      const std::function<void(const StartProgress&)>& progress,
+      OperatorTrace* trace = nullptr);
   // Waits for the device.
   ~ModelRunner();
 

@@ -71,6 +71,8 @@ class DeviceQueue {
   // Waits until all work is done.
   virtual void synchronize() = 0;
   virtual std::unique_ptr<DeviceEvent> create_event() = 0;
+  // Lets the device do nothing for so long, for the host to get ahead of it.
+  virtual void delay(std::chrono::nanoseconds duration) = 0;
 
   // What is enqueued between the two is recorded, not run. What the runtime does not record is an
   // error at the end; a launch that it refuses meanwhile is part of that.

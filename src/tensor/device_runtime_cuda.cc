@@ -2,6 +2,7 @@
 #include <atomic>
 #include <new>
 
+#include "tensor/delay_cuda.h"
 #include "tensor/device_runtime.h"
 #include "tensor/fill_cuda.h"
 #include "tensor/gpu_check.h"
@@ -140,6 +141,11 @@ class CudaQueue : public DeviceQueue {
     return std::make_unique<CudaEvent>(stream_);
   }
 
+  void delay(std::chrono::nanoseconds duration) override {
+    delay_cuda(duration.count(), stream_);
+    check_gpu_launch("delay");
+  }
+
   void begin_recording() override {
     GPU_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     recording_result_ = cudaSuccess;
@@ -215,13 +221,55 @@ class CudaRuntime : public DeviceRuntime {
   std::atomic<int64_t> num_allocations_{0};
 };
 
+// Why the runtime finds no card, and what to do about it.
+Status no_card(cudaError_t error) {
+  int driver = 0;
+  (void)cudaDriverGetVersion(&driver);  // 0 where there is none
+  if (driver == 0) {
+    return unavailable(
+        "no NVIDIA driver was found: install it (https://www.nvidia.com/drivers, or the package "
+        "nvidia-driver of the distribution), or start the container with --gpus all");
+  }
+  if (error == cudaErrorInsufficientDriver) {
+    return unavailable(
+        "the NVIDIA driver is for CUDA {}, and this build needs CUDA {}: install a "
+        "newer driver (https://www.nvidia.com/drivers)",
+        version_text(driver),
+        version_text(CUDART_VERSION));
+  }
+  if (error == cudaErrorNoDevice || error == cudaSuccess) {
+    return unavailable(
+        "the NVIDIA driver shows no GPU: CUDA_VISIBLE_DEVICES hides it, or the container was "
+        "started without --gpus all");
+  }
+  return unavailable("no NVIDIA GPU can be used: {}", cudaGetErrorString(error));
+}
+
+// A context on the card, which is the first thing that needs some of its memory.
+Status open_context(const cudaDeviceProp& card) {
+  const cudaError_t error = cudaSetDevice(0);
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();
+  if (error == cudaErrorMemoryAllocation) {
+    return resource_exhausted("{}: its memory is taken; nvidia-smi shows by which processes",
+                              card.name);
+  }
+  if (error == cudaErrorDevicesUnavailable) {
+    return unavailable(
+        "{}: another process has it for itself, or it is in a mode that forbids "
+        "computing; nvidia-smi shows both",
+        card.name);
+  }
+  return unavailable("{} cannot be used: {}", card.name, cudaGetErrorString(error));
+}
+
 Result<std::unique_ptr<CudaRuntime>> open_card() {
   int num_cards = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&num_cards); error != cudaSuccess) {
+  const cudaError_t error = cudaGetDeviceCount(&num_cards);
+  if (error != cudaSuccess || num_cards == 0) {
     cudaGetLastError();
-    return unavailable("no NVIDIA GPU can be used: {}", cudaGetErrorString(error));
+    return no_card(error);
   }
-  if (num_cards == 0) return unavailable("no NVIDIA GPU was found");
   cudaDeviceProp card;
   GPU_CHECK(cudaGetDeviceProperties(&card, 0));
   if (card.major * 10 + card.minor < kLeastCapability) {
@@ -232,6 +280,7 @@ Result<std::unique_ptr<CudaRuntime>> open_card() {
                        kLeastCapability / 10,
                        kLeastCapability % 10);
   }
+  RETURN_IF_ERROR(open_context(card));
   int driver = 0, runtime = 0;
   GPU_CHECK(cudaDriverGetVersion(&driver));
   GPU_CHECK(cudaRuntimeGetVersion(&runtime));

@@ -70,7 +70,9 @@ void argmax(const Stream& stream,
             const Tensor& out,
             Workspace& scratch) {
   const ArgmaxArgs args = checked_args(logits, num_ids, out);
-  pick_variant("argmax", kVariants, stream.device().type, args).launch(stream, args, scratch);
+  const auto& variant =
+      pick_variant("argmax", kVariants, stream, args, [&] { return moves(logits, out); });
+  variant.launch(stream, args, scratch);
 }
 
 bool argmax_by(std::string_view variant_name,
