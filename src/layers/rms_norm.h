@@ -17,6 +17,9 @@ class RMSNorm : public Module {
   // residual += x, then x = norm(residual), both [num_tokens, size].
   void forward_add(const Tensor& x, const Tensor& residual, const ForwardContext& context) const;
 
+  const Tensor& weight() const { return weight_.data(); }
+  float eps() const { return eps_; }
+
  private:
   Parameter weight_;  // [size]
   float eps_;

@@ -16,11 +16,6 @@ Status check_device(const ResolvedConfig& config, Device device) {
         "quantised weights ({}) are not supported on a GPU yet; --device cpu computes with them",
         config.model.quantization.method);
   }
-  if (config.kv_cache_dtype != config.dtype) {
-    return unimplemented(
-        "--kv-cache-dtype: a KV cache in {} is not supported on a GPU yet; --device cpu has it",
-        dtype_name(config.kv_cache_dtype));
-  }
   return {};
 }
 
