@@ -79,6 +79,10 @@ Env read_env() {
   env.disable_mmap = get_bool("ATOM_DISABLE_MMAP");
   env.cpu_isa = get_string("ATOM_CPU_ISA");
   env.op_variant = get_string("ATOM_OP_VARIANT");
+  env.fused_rms_norm_quant =
+      get_bool("ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_RMSNORM_QUANT", /*default_value=*/true);
+  env.fused_silu_mul_quant =
+      get_bool("ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_SILU_MUL_QUANT", /*default_value=*/true);
   env.cublaslt = get_string("ATOM_CUBLASLT");
   env.qk_norm_rope_cache_fusion =
       get_bool("ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION", /*default_value=*/true);

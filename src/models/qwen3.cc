@@ -37,7 +37,9 @@ class Qwen3Attention : public Module {
     register_module("o_proj", &o_proj_);
   }
 
-  void forward(const Tensor& x, const ForwardContext& context) const {
+  const LinearBase& input_linear() const { return qkv_proj_; }
+
+  void forward(const LinearInput& x, const ForwardContext& context) const {
     const auto [q, k, v] = qkv_proj_.forward(x, context);
     const QkPreparation preparation = {rotary_, &q_norm_, &k_norm_};
     o_proj_.forward(attention_.forward(q, k, v, preparation, context), x, context);

@@ -27,7 +27,10 @@ KVScales::KVScales()
     : k_scale_(DType::kFloat32, Shape{1}),
       v_scale_(DType::kFloat32, Shape{1}),
       kv_scale_(DType::kFloat32, Shape{1}) {
-  for (Parameter* scale : {&k_scale_, &v_scale_, &kv_scale_}) scale->set_default(kAbsent);
+  for (Parameter* scale : {&k_scale_, &v_scale_, &kv_scale_}) {
+    scale->set_default(kAbsent);
+    scale->keep_on_host();
+  }
   register_parameter("k_scale", &k_scale_);
   register_parameter("v_scale", &v_scale_);
   register_parameter("kv_scale", &kv_scale_);

@@ -222,7 +222,10 @@ constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
 void attention(const Stream& stream, const AttentionParams& params, Workspace& scratch) {
   const AttentionArgs args = checked_args(params);
   Workspace::Scope scope(scratch);
-  const auto& variant = pick_variant("attention", kVariants, stream.device().type, args);
+  const auto& variant = pick_variant("attention", kVariants, stream, args, [&] {
+    // How much of the cache is read is known to the device alone.
+    return moves(params.q, params.out);
+  });
   variant.launch(stream, args, params, scratch);
 }
 

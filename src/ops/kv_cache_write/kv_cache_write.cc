@@ -140,7 +140,11 @@ void kv_cache_write(const Stream& stream,
   const KvCacheWriteArgs args =
       checked_args(k, v, slot_mapping, k_cache, v_cache, k_scale, v_scale);
   if (stream.is_dry_run()) return;
-  pick_variant("kv_cache_write", kVariants, stream.device().type, args).launch(stream, args);
+  const auto& variant = pick_variant("kv_cache_write", kVariants, stream, args, [&] {
+    const int64_t written = (k.num_elements() + v.num_elements()) * dtype_size(k_cache.dtype());
+    return OperatorWork{.bytes = moves(k, v, slot_mapping).bytes + written};
+  });
+  variant.launch(stream, args);
 }
 
 bool kv_cache_write_by(std::string_view variant_name,
