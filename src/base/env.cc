@@ -89,6 +89,8 @@ Env read_env() {
   env.fused_silu_mul_quant =
       get_bool("ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_SILU_MUL_QUANT", /*default_value=*/true);
   env.cublaslt = get_string("ATOM_CUBLASLT");
+  env.qk_norm_rope_cache_fusion =
+      get_bool("ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION", /*default_value=*/true);
   env.num_threads = get_int("ATOM_NUM_THREADS", 1, 1024);
   env.log_level = get_string("ATOM_LOG_LEVEL");
   env.log_format = get_string("ATOM_LOG_FORMAT");

@@ -20,6 +20,9 @@ struct Env {
   bool fused_silu_mul_quant = true;
   // ATOM_CUBLASLT: the file of cuBLASLt, instead of looking for it.
   std::string cublaslt;
+  // ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION=0: on a GPU, norms of queries and keys, rotary
+  // embedding and writing the KV cache by a kernel each instead of one for all.
+  bool qk_norm_rope_cache_fusion = true;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.
   int num_threads = 0;
   // ATOM_LOG_LEVEL: debug, info, warning, error or off.
