@@ -5,6 +5,7 @@
 
 #include "base/human.h"
 #include "base/memory_info.h"
+#include "runner/device_sampler.h"
 #include "runner/input_builder.h"
 #include "runner/step_dry_run.h"
 #include "tensor/device_arena.h"
@@ -89,8 +90,9 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.workspace = measure_workspace(config, built);
   plan.step_inputs = InputBuilder::num_bytes(scheduler);
   if (!built.device.is_cpu()) {
-    // The rows that get logits, and the ids chosen.
-    plan.step_inputs += 2 * max_logits_rows(scheduler, built.device) * int64_t{sizeof(int32_t)};
+    const int64_t max_rows = max_logits_rows(scheduler, built.device);
+    plan.step_inputs += max_rows * int64_t{sizeof(int32_t)};  // those that get logits
+    plan.step_inputs += DeviceSampler::num_bytes(max_rows, config.model.vocab_size);
   }
   plan.padding = padding_of(built);
   for (const KVCacheSpec& spec : built.kv_cache_specs) {

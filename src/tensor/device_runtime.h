@@ -74,9 +74,10 @@ class DeviceQueue {
   // Lets the device do nothing for so long, for the host to get ahead of it.
   virtual void delay(std::chrono::nanoseconds duration) = 0;
 
-  // What is enqueued between the two is recorded, not run.
+  // What is enqueued between the two is recorded, not run. What the runtime does not record is an
+  // error at the end; a launch that it refuses meanwhile is part of that.
   virtual void begin_recording() = 0;
-  virtual std::unique_ptr<DeviceGraph> end_recording() = 0;
+  virtual Result<std::unique_ptr<DeviceGraph>> end_recording() = 0;
 };
 
 struct DeviceFacts {

@@ -32,6 +32,26 @@ FillKind fill_kind(DType dtype) {
   }
 }
 
+// While this thread records: what the runtime refused first. A recording can fail without harm to
+// the device, so it is answered and not fatal.
+thread_local cudaError_t* recording_error = nullptr;
+
+// True when `error` is none, or one of a recording, which is kept.
+bool is_answered(cudaError_t error) {
+  if (error == cudaSuccess) return true;
+  if (recording_error == nullptr) return false;
+  if (*recording_error == cudaSuccess) *recording_error = error;
+  return true;
+}
+
+// For calls that enqueue.
+#define CHECK_ENQUEUED(call)                                                       \
+  do {                                                                             \
+    if (const cudaError_t error_ = (call); !is_answered(error_)) {                 \
+      ::atom::check_failed(#call, cudaGetErrorString(error_), __FILE__, __LINE__); \
+    }                                                                              \
+  } while (false)
+
 class CudaGraph : public DeviceGraph {
  public:
   CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
@@ -84,7 +104,7 @@ class CudaQueue : public DeviceQueue {
 
   void copy(void* to, const void* from, int64_t bytes) override {
     if (bytes == 0) return;
-    GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+    CHECK_ENQUEUED(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }
 
   void copy_rows(void* to,
@@ -94,13 +114,13 @@ class CudaQueue : public DeviceQueue {
                  int64_t row_size,
                  int64_t num_rows) override {
     if (row_size == 0 || num_rows == 0) return;
-    GPU_CHECK(cudaMemcpy2DAsync(
+    CHECK_ENQUEUED(cudaMemcpy2DAsync(
         to, to_stride, from, from_stride, row_size, num_rows, cudaMemcpyDefault, stream_));
   }
 
   void fill_zero(void* data, int64_t bytes) override {
     if (bytes == 0) return;
-    GPU_CHECK(cudaMemsetAsync(data, 0, bytes, stream_));
+    CHECK_ENQUEUED(cudaMemsetAsync(data, 0, bytes, stream_));
   }
 
   void fill_random(void* data, DType dtype, int64_t count, const RandomFill& fill) override {
@@ -128,20 +148,31 @@ class CudaQueue : public DeviceQueue {
 
   void begin_recording() override {
     GPU_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    recording_result_ = cudaSuccess;
+    recording_error = &recording_result_;
   }
 
-  std::unique_ptr<DeviceGraph> end_recording() override {
+  Result<std::unique_ptr<DeviceGraph>> end_recording() override {
+    recording_error = nullptr;
     cudaGraph_t recorded = nullptr;
-    GPU_CHECK(cudaStreamEndCapture(stream_, &recorded));
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &recorded);
+    if (recording_result_ == cudaSuccess) recording_result_ = ended;
     cudaGraphExec_t graph = nullptr;
-    GPU_CHECK(cudaGraphInstantiate(&graph, recorded, 0));
-    GPU_CHECK(cudaGraphDestroy(recorded));
-    return std::make_unique<CudaGraph>(graph, stream_);
+    if (recording_result_ == cudaSuccess) {
+      recording_result_ = cudaGraphInstantiate(&graph, recorded, 0);
+    }
+    if (recorded != nullptr) GPU_CHECK(cudaGraphDestroy(recorded));
+    if (recording_result_ != cudaSuccess) {
+      cudaGetLastError();  // it is answered here
+      return internal_error("{}", cudaGetErrorString(recording_result_));
+    }
+    return std::unique_ptr<DeviceGraph>(std::make_unique<CudaGraph>(graph, stream_));
   }
 
  private:
   Device device_;
   cudaStream_t stream_ = nullptr;
+  cudaError_t recording_result_ = cudaSuccess;
 };
 
 class CudaRuntime : public DeviceRuntime {
@@ -266,7 +297,7 @@ Result<std::unique_ptr<CudaRuntime>> open_card() {
 
 void check_gpu_launch(const char* kernel) {
   const gpuError_t error = ATOM_GPU(GetLastError)();
-  if (error == ATOM_GPU(Success)) return;
+  if (is_answered(error)) return;
   check_failed(kernel, ATOM_GPU(GetErrorString)(error), __FILE__, __LINE__);
 }
 

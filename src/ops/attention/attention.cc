@@ -199,19 +199,18 @@ void on_queue(const Stream& stream, const AttentionArgs& args, const AttentionPa
 
 template <int kMaxHeadDim>
 bool fits_head_dim(const AttentionArgs& args) {
-  return args.head_dim <= kMaxHeadDim && !args.float8_cache;
+  return args.head_dim <= kMaxHeadDim;
 }
 
 constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
 #ifdef ATOM_CUDA
+    {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda},
+    {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda},
     {"cuda",
      CpuIsa::kScalar,
      fits_head_dim<kAttentionCudaMaxHeadDim>,
      on_queue<attention_cuda>,
      DeviceType::kCuda},
-    // Not measured on a card yet: they run only when they are forced.
-    {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda},
-    {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, fits_tiles, on_pool<attention_avx512>},
     {"avx2", CpuIsa::kAvx2, fits_tiles, on_pool<attention_avx2>},

@@ -118,16 +118,11 @@ void on_queue(const Stream& stream, const KvCacheWriteArgs& args) {
   if (args.num_tokens > 0) kernel(args, stream.queue().handle());
 }
 
-template <bool kFloat8>
-bool has_cache(const KvCacheWriteArgs& args) {
-  return args.float8_cache == kFloat8;
-}
-
 using Launch = void(const Stream&, const KvCacheWriteArgs&);
 
 constexpr Variant<KvCacheWriteArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cuda", CpuIsa::kScalar, has_cache<false>, on_queue<kv_cache_write_cuda>, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<kv_cache_write_cuda>, DeviceType::kCuda},
 #endif
     {"reference", CpuIsa::kScalar, nullptr, kv_cache_write_reference},
 };

@@ -31,8 +31,6 @@ using Launch = void(const Stream&, const SiluAndMulArgs&, int64_t num_rows);
 constexpr Variant<SiluAndMulArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<silu_and_mul_cuda>, DeviceType::kCuda},
-    // Not measured on a card yet: runs only when it is forced.
-    {"vector", CpuIsa::kScalar, nullptr, on_queue<silu_and_mul_vector_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, on_pool<silu_and_mul_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, on_pool<silu_and_mul_avx2>},
