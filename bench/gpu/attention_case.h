@@ -24,6 +24,7 @@ struct AttentionCase {
   int block_size = 16;
   int sliding_window = 0;
   bool sinks = false;
+  int table_width = 0;  // of the block tables; 0: as wide as the longest sequence needs
   std::vector<SequenceShape> sequences;
 };
 

@@ -44,17 +44,20 @@ class Launcher {
 
   void run(Variant variant, const AttentionGpuParams& params, int min_queries) {
     gpuError_t error = ATOM_GPU(Success);
+    auto* counters = static_cast<int32_t*>(counters_.get());
     if (variant == Variant::kDecode) {
-      if (ops::attention_decode_workspace_size(params) > workspace_.size() ||
+      // In which a row's bits do not depend on the batch; attention_decode_bench has the others.
+      const ops::AttentionDecodeTuning tuning = {.fixed_splits = true};
+      if (ops::attention_decode_workspace_size(params, tuning) > workspace_.size() ||
           ops::attention_decode_num_counters(params) * 4 > counters_.size()) {
         check_gpu(cudaErrorMemoryAllocation, "workspace");
       }
       error = ops::launch_attention_decode_cuda(
-          params, workspace_.get(), static_cast<int32_t*>(counters_.get()), nullptr);
+          params, workspace_.get(), counters, nullptr, tuning);
     } else if (variant == Variant::kPrefillCuda) {
-      error = ops::launch_attention_prefill_cuda(params, min_queries, nullptr);
+      error = ops::launch_attention_prefill_cuda(params, min_queries, counters, nullptr);
     } else {
-      error = ops::launch_attention_prefill_sm90(params, min_queries, nullptr);
+      error = ops::launch_attention_prefill_sm90(params, min_queries, counters, nullptr);
     }
     check_gpu(error, name_of(variant));
     check_gpu(ATOM_GPU(DeviceSynchronize)(), name_of(variant));

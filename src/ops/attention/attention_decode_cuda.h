@@ -1,6 +1,11 @@
-// Attention of sequences with a single query in this step: split over the keys, all query heads of
-// a KV head together. Work is found on the device from query_start and seq_lens, so that a captured
-// launch serves all later lengths up to max_seq_len.
+// Attention of sequences with a single query in this step: all query heads of a KV head together,
+// the keys split among the blocks. Which block computes what is found on the device from
+// query_start and seq_lens, so that a captured launch serves all later lengths; its grid depends on
+// the device alone.
+//
+// By default the blocks share all rows' keys evenly: where a row is cut, and so the order of its
+// sums, depends on the other rows' lengths. With fixed splits it depends on the row's position and
+// the window alone, and a row has the same bits in every batch.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +15,22 @@
 
 namespace atom::ops {
 
+struct AttentionDecodeTuning {
+  bool fixed_splits = false;
+  // query_start, seq_lens and block_tables are not written by the kernel before this one, which
+  // lets this one start (ops/device/programmatic_launch.cuh).
+  bool overlaps_previous = false;
+  int max_parts = 8;   // blocks that a row's keys are to be divided among where rows are many
+  int max_blocks = 0;  // 0: one for each multiprocessor
+};
+
+// Blocks of the cache must be of a multiple of 16 tokens; the device must have Hopper's amount of
+// shared memory.
 bool supports_attention_decode_cuda(const AttentionGpuParams& params);
 
-// Bytes of partial results, for params.max_seq_len and params.num_sequences.
-size_t attention_decode_workspace_size(const AttentionGpuParams& params);
+// Bytes of partial results; with fixed splits for params.max_seq_len.
+size_t attention_decode_workspace_size(const AttentionGpuParams& params,
+                                       const AttentionDecodeTuning& tuning = {});
 
 // Number of int32 counters: zero before the first launch, and zero again after each.
 size_t attention_decode_num_counters(const AttentionGpuParams& params);
@@ -23,6 +40,7 @@ size_t attention_decode_num_counters(const AttentionGpuParams& params);
 gpuError_t launch_attention_decode_cuda(const AttentionGpuParams& params,
                                         void* workspace,
                                         int32_t* counters,
-                                        gpuStream_t stream);
+                                        gpuStream_t stream,
+                                        const AttentionDecodeTuning& tuning = {});
 
 }  // namespace atom::ops

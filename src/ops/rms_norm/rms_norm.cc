@@ -79,7 +79,9 @@ void run(const char* op,
          const Tensor& out) {
   const RmsNormArgs args = checked_args(op, x, residual, weight, eps, out);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("rms_norm", kVariants, stream.device().type, args);
+  const auto& variant = pick_variant("rms_norm", kVariants, stream, args, [&] {
+    return moves(x, residual, residual, weight, out);
+  });
   variant.launch(stream, args, x.size(0) * args.num_heads);
 }
 

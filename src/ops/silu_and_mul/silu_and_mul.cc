@@ -57,7 +57,8 @@ SiluAndMulArgs checked_args(const Tensor& gate_up, const Tensor& out) {
 void silu_and_mul(const Stream& stream, const Tensor& gate_up, const Tensor& out) {
   const SiluAndMulArgs args = checked_args(gate_up, out);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("silu_and_mul", kVariants, stream.device().type, args);
+  const auto& variant =
+      pick_variant("silu_and_mul", kVariants, stream, args, [&] { return moves(gate_up, out); });
   variant.launch(stream, args, out.size(0));
 }
 

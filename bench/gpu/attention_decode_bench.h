@@ -1,0 +1,16 @@
+// The parts of the decode attention kernel's check and benchmark program.
+#pragma once
+
+namespace atom::bench {
+
+// Prints a line per case; returns the number of failures.
+int check_decode();
+
+enum class DecodeTimes { kAll, kFew, kWays };
+
+// Prints medians of times, with the share of the copy bandwidth: of all shapes or few of them, as
+// launched by default and overlapping each other, or with kWays for several ways of dividing the
+// work.
+void time_decode(DecodeTimes times);
+
+}  // namespace atom::bench

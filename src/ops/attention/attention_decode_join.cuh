@@ -1,0 +1,162 @@
+// Inside decode attention: from the results of warps to those of an item, and from those of all
+// items of a row and head item to the row's.
+#pragma once
+
+#include "ops/attention/attention_decode_warp.cuh"
+
+namespace atom::ops::attention_device {
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+// The warps of one team.
+struct Team {
+  int index;  // in the block
+  int warps_log2;
+  int thread;  // in the team
+  int threads;
+
+  __device__ explicit Team(const Plan& plan) {
+    const int warp = threadIdx.x / 32;
+    warps_log2 = plan.slices_log2;
+    index = warp >> warps_log2;
+    threads = 32 << warps_log2;
+    thread = threadIdx.x - index * threads;
+  }
+
+  __device__ void sync() const {
+    if (warps_log2 == 0) {
+      __syncwarp();
+    } else {
+      asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "r"(threads) : "memory");
+    }
+  }
+};
+
+// A softmax over some of the keys: their largest score, the sum of the weights against it, and
+// four elements of the weighted sum of the values.
+struct Partial {
+  float maximum = -INFINITY;
+  float sum = 0;
+  float4 out = {0, 0, 0, 0};
+
+  __device__ void add(float2 softmax, float4 values) {
+    const float top = fmaxf(maximum, softmax.x);
+    const float base = top == -INFINITY ? 0.f : top;
+    const float keep = exp2_fast(maximum - base);
+    const float weight = exp2_fast(softmax.x - base);
+    maximum = top;
+    sum = sum * keep + softmax.y * weight;
+    out.x = out.x * keep + values.x * weight;
+    out.y = out.y * keep + values.y * weight;
+    out.z = out.z * keep + values.z * weight;
+    out.w = out.w * keep + values.w * weight;
+  }
+};
+
+// The factor that turns weights against `maximum` into the softmax, the sink included.
+__device__ inline float normaliser(const AttentionGpuParams& params,
+                                   int head,
+                                   float maximum,
+                                   float sum) {
+  if (params.sinks == nullptr) {
+    return params.v_scale / sum;
+  }
+  const float sink = params.sinks[head] * kLog2E;
+  const float top = fmaxf(maximum, sink);
+  const float shift = exp2_fast(maximum - top);
+  return params.v_scale * shift / (sum * shift + exp2_fast(sink - top));
+}
+
+template <typename T>
+__device__ void store_out(
+    const AttentionGpuParams& params, const Item& item, int head, int d, const Partial& all) {
+  const int q_head = item.first_head + head;
+  const float factor = normaliser(params, q_head, all.maximum, all.sum);
+  const int token = params.query_start[item.row];
+  T* row = static_cast<T*>(params.out) + token * params.out_token_stride +
+           q_head * params.out_head_stride;
+  *reinterpret_cast<uint2*>(row + d) = {pack<T>(all.out.x * factor, all.out.y * factor),
+                                        pack<T>(all.out.z * factor, all.out.w * factor)};
+}
+
+// In shared memory, for the results of each warp.
+template <typename Tile, int kRows>
+struct Exchange {
+  float out[Tile::kWarps][kRows][Tile::kExchangeStride];
+  float2 softmax[Tile::kWarps][kRows];
+};
+
+// Joins the team's warps, into the result or into the item's part of it.
+template <typename T, int kHeadDim, typename Tile, int kRows>
+__device__ void join_warps(const DecodeArgs& args,
+                           const Item& item,
+                           const Team& team,
+                           const Parts& parts,
+                           const Exchange<Tile, kRows>& exchange) {
+  constexpr int kVectors = kHeadDim / 4;
+  const int first_warp = team.index << team.warps_log2;
+  const int last_warp = (team.index + 1) << team.warps_log2;
+  for (int i = team.thread; i < item.num_heads * kVectors; i += team.threads) {
+    const int head = i / kVectors;
+    const int d = i % kVectors * 4;
+    Partial all;
+    for (int warp = first_warp; warp < last_warp; ++warp) {
+      all.add(exchange.softmax[warp][head],
+              *reinterpret_cast<const float4*>(&exchange.out[warp][head][d]));
+    }
+    if (parts.count == 1) {
+      store_out<T>(args.params, item, head, d, all);
+      continue;
+    }
+    const int64_t place = int64_t{parts.own} * args.heads_per_item + head;
+    __stcg(reinterpret_cast<float4*>(args.partial_out + place * kHeadDim + d), all.out);
+    if (d == 0) {
+      __stcg(args.partial_softmax + place, make_float2(all.maximum, all.sum));
+    }
+  }
+}
+
+// Joins all parts of a row and head item.
+template <typename T, int kHeadDim>
+__device__ void join_parts(const DecodeArgs& args,
+                           const Item& item,
+                           const Team& team,
+                           const Parts& parts) {
+  constexpr int kVectors = kHeadDim / 4;
+  for (int i = team.thread; i < item.num_heads * kVectors; i += team.threads) {
+    const int head = i / kVectors;
+    const int d = i % kVectors * 4;
+    Partial all;
+#pragma unroll 8
+    for (int part = 0; part < parts.count; ++part) {
+      const int64_t place = int64_t{parts.place(part)} * args.heads_per_item + head;
+      all.add(__ldcg(args.partial_softmax + place),
+              __ldcg(reinterpret_cast<const float4*>(args.partial_out + place * kHeadDim + d)));
+    }
+    store_out<T>(args.params, item, head, d, all);
+  }
+}
+
+// Whether this team finished the last part. The counter is then zero again. `flag`: the team's.
+__device__ inline bool is_last_part(const DecodeArgs& args,
+                                    const Item& item,
+                                    const Team& team,
+                                    const Parts& parts,
+                                    volatile int* flag) {
+  team.sync();
+  if (team.thread == 0) {
+    // The barrier and this fence order the whole team's part before the count.
+    __threadfence();
+    int32_t* counter = args.counters + int64_t{item.row} * args.head_items() + item.head_item;
+    const bool is_last = atomicAdd(counter, 1) == parts.count - 1;
+    if (is_last) {
+      __threadfence();
+      *counter = 0;
+    }
+    *flag = is_last;
+  }
+  team.sync();
+  return *flag != 0;
+}
+
+}  // namespace atom::ops::attention_device
