@@ -7,7 +7,7 @@
 // of 16 chunks g, g + 8, ...
 #pragma once
 
-#include "ops/attention/attention_decode_plan.cuh"
+#include "ops/attention/attention_decode_items.cuh"
 #include "ops/attention/attention_mma.cuh"
 
 namespace atom::ops::attention_device {
