@@ -3,6 +3,7 @@
 
 usage: tests/cli_test.py ATOM SOURCE_FOLDER [unittest arguments]
 """
+import collections
 import http.server
 import json
 import os
@@ -375,6 +376,42 @@ class Bench(CommandTest):
         for name in ("decode_step", "time_to_first_token", "decode_share_of_bound",
                      "prefill_share_of_peak"):
             self.assertGreater(measured[name], 0)
+
+    def test_shapes_by_difference(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = folder + "/result.json"
+            self.expect(
+                atom("bench", MODEL, "--shapes", "1x40x12,3x20x1", "--difference", "--num-iters",
+                     "1", "--output-json", path), 0)
+            results = json.loads(pathlib.Path(path).read_text())["results"]
+        self.assertEqual([(r["batch_size"], r["input_len"], r["output_len"]) for r in results],
+                         [(1, 40, 12), (3, 20, 1)])
+        self.assertIsNone(results[1]["decode_step"])
+        for shapes in ("", "1x2", "1x2x3x4", "0x1x1", "1x1x1,", "axbxc"):
+            result = self.expect(atom("bench", MODEL, "--shapes", shapes), 2)
+            self.assertIn("--shapes", result.stderr)
+
+    def test_breakdown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, trace = folder + "/result.json", folder + "/trace.json"
+            result = self.expect(
+                atom("bench", "breakdown", MODEL, "--shapes", "2x33x2,1x20x1", "--num-iters", "2",
+                     "--output-json", path, "--output-trace", trace), 0)
+            report = json.loads(pathlib.Path(path).read_text())
+            events = json.loads(pathlib.Path(trace).read_text())["traceEvents"]
+        self.assertIn("decode of 2, 33 tokens each", result.stdout)
+        layers = json.loads((pathlib.Path(MODEL) / "config.json").read_text())["num_hidden_layers"]
+        for step in report["steps"]:
+            calls = collections.Counter()
+            for row in step["operators"]:
+                calls[row["operator"]] += row["calls"]
+                self.assertGreater(row["seconds"], 0)
+            # qkv, output, gate and up, down of each layer, and the head.
+            self.assertEqual(calls["linear"], 4 * layers + 1)
+            self.assertEqual(calls["attention"], layers)
+            self.assertAlmostEqual(sum(row["seconds"] for row in step["operators"]),
+                                   step["seconds"], places=6)
+        self.assertEqual(sum(event["tid"] == 1 for event in events), 2)
 
     def test_throughput(self):
         result = self.expect(

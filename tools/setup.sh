@@ -109,7 +109,12 @@ if $with_cuda; then
     echo "setup: fetching the headers of $cublas_wheel into .cache/cuda" >&2
     mkdir -p .cache/cuda
     python3 -m venv .cache/cuda/venv
-    .cache/cuda/venv/bin/pip -q download --no-deps -d .cache/cuda "$cublas_wheel"
+    if ! .cache/cuda/venv/bin/pip -q download --no-deps -d .cache/cuda "$cublas_wheel"; then
+      rm -r .cache/cuda/venv
+      echo "setup: $cublas_wheel could not be fetched; its headers are also in NVIDIA's package" >&2
+      echo "  libcublas-dev, which belongs to the CUDA toolkit" >&2
+      exit 1
+    fi
     for wheel in .cache/cuda/nvidia_cublas-*.whl; do
       .cache/cuda/venv/bin/python - "$wheel" .cache/cuda <<'PYTHON'
 import sys

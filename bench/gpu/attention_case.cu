@@ -152,6 +152,7 @@ void AttentionProblem::make_caches(uint32_t seed) {
       tensors[t]->resize(seq_len * slot_size);
       for (int64_t i = 0; i < seq_len * slot_size; ++i) {
         const int64_t position = i / slot_size;
+        if (position < first_key) continue;  // no query sees it
         const int64_t slot = int64_t{table[position / bs]} * bs + position % bs;
         const int64_t place = slot * slot_size + i % slot_size;
         const float value = normal(random);

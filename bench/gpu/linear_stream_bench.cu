@@ -1,6 +1,6 @@
 // Checks and times the streaming linear.
 //
-// usage: linear_stream_bench [LAYERS]
+// usage: linear_stream_bench [check|tunings|time [LAYERS]]
 //
 // Checks compare with sums in double over random shapes, and rows of a batch bit for bit with the
 // same rows alone. Timings run the four linears of an 8B layer, LAYERS (32) times with weights of
@@ -12,8 +12,9 @@
 #include <string>
 
 #include "harness.h"
+#include "library_gemm.h"
 #include "ops/linear/linear_stream_cuda.h"
-#include "ops/rms_norm/rms_norm_vector_cuda.h"
+#include "ops/rms_norm/rms_norm_cuda.h"
 
 namespace atom::bench {
 namespace {
@@ -30,18 +31,14 @@ struct Case {
   bool scale_per_row;
 };
 
-using LaunchLinear = gpuError_t (*)(const LinearStreamParams&, int row_size, gpuStream_t);
+using LaunchLinear = gpuError_t (*)(const LinearStreamParams&, int slice_size, gpuStream_t);
 
 gpuError_t launch_portable(const LinearStreamParams& p, int, gpuStream_t stream) {
   return launch_linear_stream(p, stream);
 }
 
-gpuError_t launch_hopper(const LinearStreamParams& p, int row_size, gpuStream_t stream) {
-  LinearStreamTuning tuning;
-  tuning.row_size = row_size;
-  tuning.num_stages = row_size == 2048 ? 2 : 5;
-  tuning.l2_prefetch_stages = 3;
-  return launch_linear_stream_sm90(p, tuning, stream);
+gpuError_t launch_hopper(const LinearStreamParams& p, int slice_size, gpuStream_t stream) {
+  return launch_linear_stream_sm90(p, {slice_size, 3}, stream);
 }
 
 struct Operands {
@@ -136,7 +133,7 @@ double check_values(const Case& c, const Operands& o) {
     bound = magnitude * scale * 4e-6 + 1e-30;
     return sum * scale + (c.bias ? bias[feature] : 0.0f);
   };
-  const int64_t features = std::min<int64_t>(width, o.n * o.k > (1 << 20) ? 24 : width);
+  const int64_t features = std::min<int64_t>(width, o.n * o.k > (1 << 20) ? 14 : width);
   for (int64_t f = 0; f < features; ++f) {
     const int64_t feature = features == width ? f : (f * 7919 + o.n - 1) % width;
     for (int64_t row = 0; row < o.rows; ++row) {
@@ -170,12 +167,12 @@ double check_values(const Case& c, const Operands& o) {
 }
 
 // Rows computed one, three and all at a time are the same bits.
-bool rows_are_alone(const Case& c, Operands& o, LaunchLinear launch, int row_size) {
+bool rows_are_alone(const Case& c, Operands& o, LaunchLinear launch, int slice_size) {
   const auto whole = o.y.download<uint8_t>();
   for (int64_t step : {1, 3}) {
     fill_y(c, o);
     for (int64_t row = 0; row < o.rows; row += step) {
-      ATOM_BENCH_CHECK(launch(o.params(c, row, std::min(step, o.rows - row)), row_size, nullptr));
+      ATOM_BENCH_CHECK(launch(o.params(c, row, std::min(step, o.rows - row)), slice_size, nullptr));
     }
     if (o.y.download<uint8_t>() != whole) return false;
   }
@@ -197,34 +194,36 @@ int check_all() {
       {"fp8 x fp16", kF8, kF16, kF16, StreamEpilogue::kStore, false, false},
   };
   const int64_t shapes[][2] = {
-      {32, 64}, {48, 192}, {112, 576}, {1000, 1536}, {4096, 4096}, {2120, 14336}, {9216, 1088}};
+      {32, 64}, {48, 192}, {112, 576}, {1000, 1536}, {4096, 4096}, {520, 14336}, {2008, 1088}};
   int failed = 0;
   for (const Case& c : cases) {
-    double worst[4] = {};
-    bool alone[4] = {true, true, true, true};
-    const int row_sizes[4] = {512, 1024, 2048, 0};
+    constexpr int kKernels = 3;
+    double worst[kKernels] = {};
+    bool alone[kKernels] = {true, true, true};
+    const int slice_sizes[kKernels] = {128, 256, 0};
     for (const auto& shape : shapes) {
       for (int64_t rows : {1, 5, 8, 13, 16}) {
         if (rows % 8 != 0 && shape[0] * shape[1] > (4 << 20)) continue;
         Operands o(c, shape[0], shape[1], rows);
-        for (int v = 0; v < 4; ++v) {
-          const LaunchLinear launch = row_sizes[v] == 0 ? launch_portable : launch_hopper;
+        for (int v = 0; v < kKernels; ++v) {
+          const LaunchLinear launch = slice_sizes[v] == 0 ? launch_portable : launch_hopper;
           fill_y(c, o);
-          ATOM_BENCH_CHECK(launch(o.params(c, 0, rows), row_sizes[v], nullptr));
+          ATOM_BENCH_CHECK(launch(o.params(c, 0, rows), slice_sizes[v], nullptr));
           worst[v] = std::max(worst[v], check_values(c, o));
-          if (rows > 1) alone[v] = alone[v] && rows_are_alone(c, o, launch, row_sizes[v]);
+          if (rows > 1) alone[v] = alone[v] && rows_are_alone(c, o, launch, slice_sizes[v]);
         }
       }
     }
-    for (int v = 0; v < 4; ++v) {
+    for (int v = 0; v < kKernels; ++v) {
       const bool passed = worst[v] <= 1 && alone[v];
       failed += passed ? 0 : 1;
-      std::printf("linear %-16s %s: %s max_err %.3f of allowed%s\n",
-                  c.name,
-                  v == 3 ? "portable" : ("sm90/" + std::to_string(row_sizes[v])).c_str(),
-                  passed ? "PASS" : "FAIL",
-                  worst[v],
-                  alone[v] ? "" : ", rows differ in batches");
+      std::printf(
+          "linear %-16s %s: %s max_err %.3f of allowed%s\n",
+          c.name,
+          v == kKernels - 1 ? "portable" : ("sm90/" + std::to_string(slice_sizes[v])).c_str(),
+          passed ? "PASS" : "FAIL",
+          worst[v],
+          alone[v] ? "" : ", rows differ in batches");
     }
   }
   return failed;
@@ -275,8 +274,8 @@ class Chain {
     LinearStreamTuning tuning;
     bool overlaps = true;
     bool norms = false;
-    bool portable = false;
-    unsigned parts = 15;  // bits: qkv, o, gate_up, down
+    const LibraryGemm* library = nullptr;  // instead of the streaming linear
+    unsigned parts = 15;                   // bits: qkv, o, gate_up, down
   };
 
   int64_t bytes(unsigned parts) const {
@@ -349,8 +348,7 @@ class Chain {
     p.x = hidden_.data();
     p.weight = norm_.data();
     p.out = element_ == kF8 ? hidden8_.data() : normed_.data();
-    p.scale = x_scale_.data<float>();
-    p.float8_out = p.scale_per_row = element_ == kF8;
+    if (element_ == kF8) p.scales = x_scale_.data<float>();
     p.x_strides[0] = p.out_strides[0] = p.size = kHidden;
     p.num_tokens = o.rows;
     p.eps = 1e-5f;
@@ -384,8 +382,20 @@ class Chain {
     p.weight_element = p.x_element = element_;
     p.epilogue = epilogue;
     p.overlaps_previous = o.overlaps;
-    ATOM_BENCH_CHECK(o.portable ? launch_linear_stream(p, stream)
-                                : launch_linear_stream_sm90(p, o.tuning, stream));
+    if (o.library == nullptr) {
+      ATOM_BENCH_CHECK(launch_linear_stream_sm90(p, o.tuning, stream));
+    } else if (!o.library->multiply(element_,
+                                    p.x,
+                                    p.weight,
+                                    x_scale_.data<float>(),
+                                    gated ? gate_up_.data() : p.y,
+                                    o.rows,
+                                    n,
+                                    k,
+                                    p.x_stride,
+                                    stream)) {
+      std::printf("cuBLASLt has no algorithm for this\n");
+    }
   }
 
   GpuElement element_;
@@ -394,7 +404,7 @@ class Chain {
   std::unique_ptr<Buffer> weights_;
   Buffer scale_{2 * kIntermediate * 4}, x_scale_{64}, norm_{kHidden * 2};
   Buffer hidden_{16 * kHidden * 2}, normed_{16 * kHidden * 2}, qkv_{16 * kQkv * 2},
-      wide_{16 * kIntermediate * 2};
+      wide_{16 * kIntermediate * 2}, gate_up_{32 * kIntermediate * 2};
   Buffer hidden8_{16 * kHidden}, wide8_{16 * kIntermediate};
 };
 
@@ -424,78 +434,97 @@ int check_overlap(Chain& chain, const char* name) {
 
 void time_chain(const Chain& chain, const char* name, const Chain::Options& o, double roof) {
   const double us = time_graph([&](gpuStream_t s) { chain.run(o, s); }, 5);
-  const LinearStreamTuning& t = o.tuning;
-  std::printf(
-      "chain %s M=%-2d row %4d x%-2d next %d l2 %2d %s%s%s parts %2u: %8.1f us %5.1f %% of read\n",
-      name,
-      o.rows,
-      t.row_size,
-      t.num_stages,
-      t.allow_next_before,
-      t.l2_prefetch_stages,
-      o.portable ? "portable " : "",
-      o.overlaps ? "pdl" : "no-pdl",
-      o.norms ? "+norms" : "",
-      o.parts,
-      us,
-      100 * chain.bytes(o.parts) / (us * 1e-6) / roof);
+  std::printf("chain %s M=%-2d slice %3d l2 %d %s%s%s parts %2u: %8.1f us %5.1f %% of read\n",
+              name,
+              o.rows,
+              o.tuning.slice_size,
+              o.tuning.l2_prefetch_units,
+              o.library != nullptr ? "cublaslt " : "",
+              o.overlaps ? "pdl" : "no-pdl",
+              o.norms ? "+norms" : "",
+              o.parts,
+              us,
+              100 * chain.bytes(o.parts) / (us * 1e-6) / roof);
 }
 
-void time_all(const Chain& chain, const char* name, double roof) {
-  const LinearStreamTuning tunings[] = {
-      {2048, 5, 0, 0},
-      {2048, 5, 2, 0},
-      {2048, 5, 5, 0},
-      {2048, 5, 0, 4},
-      {2048, 6, 0, 0},
-      {2048, 4, 0, 0},
-      {2048, 3, 0, 0},
-      {2048, 2, 0, 0},
-      {1024, 5, 0, 0},
-      {512, 9, 0, 0},
-  };
-  for (const LinearStreamTuning& tuning : tunings) {
-    Chain::Options o;
-    o.tuning = tuning;
-    time_chain(chain, name, o, roof);
-    if (tuning.num_stages == 5 && tuning.row_size == 2048) {
+void time_tunings(const Chain& chain, const char* name, double roof) {
+  for (const LinearStreamTuning& tuning : {LinearStreamTuning{128, 0},
+                                           LinearStreamTuning{256, 0},
+                                           LinearStreamTuning{128, 4},
+                                           LinearStreamTuning{128, 12},
+                                           LinearStreamTuning{256, 4}}) {
+    for (int rows : {1, 16}) {
+      Chain::Options o;
+      o.rows = rows;
+      o.tuning = tuning;
+      time_chain(chain, name, o, roof);
       o.norms = true;
       time_chain(chain, name, o, roof);
     }
   }
-  for (int rows : {1, 8, 16}) {
-    Chain::Options o;
-    o.rows = rows;
-    if (rows > 1) {
-      time_chain(chain, name, o, roof);
-      o.norms = true;
-      time_chain(chain, name, o, roof);
-      o.norms = false;
+}
+
+void time_rows(const Chain& chain, const char* name, const LibraryGemm& library, double roof) {
+  for (int rows : {1, 2, 4, 8, 16}) {
+    for (const LibraryGemm* used : {static_cast<const LibraryGemm*>(nullptr), &library}) {
+      if (used != nullptr && !used->is_there()) continue;
+      Chain::Options o;
+      o.rows = rows;
+      o.library = used;
+      for (unsigned parts : {15u, 1u, 2u, 4u, 8u}) {
+        o.parts = parts;
+        time_chain(chain, name, o, roof);
+      }
+      o.parts = 15;
+      o.overlaps = false;
+      if (used == nullptr) time_chain(chain, name, o, roof);
     }
-    o.overlaps = false;
-    time_chain(chain, name, o, roof);
-    o.overlaps = true;
-    for (unsigned part : {1u, 2u, 4u, 8u}) {
-      o.parts = part;
-      if (rows < 16) time_chain(chain, name, o, roof);
-    }
-    o.parts = 15;
-    o.portable = true;
-    time_chain(chain, name, o, roof);
   }
 }
 
-int run(int num_layers) {
+// One linear of many rows of weight, as an output projection is.
+void time_head(GpuElement element, const char* name, const LibraryGemm& library, double roof) {
+  const Case c = {name, element, element, kBF16, StreamEpilogue::kStore, false, true};
+  const Operands o(c, 128256, kHidden, 16);
+  for (int rows : {1, 2, 4, 8, 16}) {
+    const auto report = [&](const char* what, const Work& work) {
+      const double us = time_graph(work, 5);
+      std::printf("head %s M=%-2d %s: %8.1f us %5.1f %% of read\n",
+                  name,
+                  rows,
+                  what,
+                  us,
+                  100 * static_cast<double>(o.weight.size()) / (us * 1e-6) / roof);
+    };
+    const LinearStreamParams p = o.params(c, 0, rows);
+    report("stream", [&](gpuStream_t s) { ATOM_BENCH_CHECK(launch_linear_stream_sm90(p, s)); });
+    if (!library.is_there()) continue;
+    report("cublaslt", [&](gpuStream_t s) {
+      library.multiply(
+          element, p.x, p.weight, o.weight_scale.data<float>(), p.y, rows, o.n, o.k, p.x_stride, s);
+    });
+  }
+}
+
+enum class Mode { kCheck, kTunings, kTime };
+
+int run(int num_layers, Mode mode) {
   print_device();
   const Roofs roofs = measure_roofs();
   std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
-  int failed = check_all();
+  const LibraryGemm library;
+  int failed = mode == Mode::kCheck ? check_all() : 0;
   for (GpuElement element : {kBF16, kF8}) {
-    Chain chain(element, num_layers);
     const char* name = element == kF8 ? "fp8" : "bf16";
-    failed += check_overlap(chain, name);
-    time_all(chain, name, roofs.read);
+    {
+      Chain chain(element, num_layers);
+      if (mode == Mode::kCheck) failed += check_overlap(chain, name);
+      if (mode == Mode::kTunings) time_tunings(chain, name, roofs.read);
+      if (mode == Mode::kTime) time_rows(chain, name, library, roofs.read);
+    }
+    if (mode == Mode::kTime) time_head(element, name, library, roofs.read);
   }
+  if (mode != Mode::kCheck) return 0;
   std::printf("linear_stream_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
   return failed == 0 ? 0 : 1;
 }
@@ -504,5 +533,12 @@ int run(int num_layers) {
 }  // namespace atom::bench
 
 int main(int argc, char** argv) {
-  return atom::bench::run(argc > 1 ? std::atoi(argv[1]) : 32);
+  using atom::bench::Mode;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const std::string mode = argc > 1 ? argv[1] : "check";
+  const int num_layers = argc > 2 ? std::atoi(argv[2]) : 32;
+  return atom::bench::run(num_layers,
+                          mode == "time"      ? Mode::kTime
+                          : mode == "tunings" ? Mode::kTunings
+                                              : Mode::kCheck);
 }

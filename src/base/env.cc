@@ -16,19 +16,23 @@ std::string get_string(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-bool get_bool(const char* name) {
+bool get_bool(const char* name, bool default_value = false) {
   std::string value = get_string(name);
+  if (value.empty()) return default_value;
   std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
   });
-  for (const char* no : {"", "0", "false", "no", "off"}) {
+  for (const char* no : {"0", "false", "no", "off"}) {
     if (value == no) return false;
   }
   for (const char* yes : {"1", "true", "yes", "on"}) {
     if (value == yes) return true;
   }
-  log::warning("{}='{}' is not a boolean (0, 1, false, true): taken as 0", name, value);
-  return false;
+  log::warning("{}='{}' is not a boolean (0, 1, false, true): taken as {}",
+               name,
+               value,
+               default_value ? 1 : 0);
+  return default_value;
 }
 
 // "~/models" -> "/home/someone/models"
@@ -75,6 +79,10 @@ Env read_env() {
   env.disable_mmap = get_bool("ATOM_DISABLE_MMAP");
   env.cpu_isa = get_string("ATOM_CPU_ISA");
   env.op_variant = get_string("ATOM_OP_VARIANT");
+  env.fused_rms_norm_quant =
+      get_bool("ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_RMSNORM_QUANT", /*default_value=*/true);
+  env.fused_silu_mul_quant =
+      get_bool("ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_SILU_MUL_QUANT", /*default_value=*/true);
   env.cublaslt = get_string("ATOM_CUBLASLT");
   env.num_threads = get_int("ATOM_NUM_THREADS", 1, 1024);
   env.log_level = get_string("ATOM_LOG_LEVEL");

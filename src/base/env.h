@@ -13,6 +13,11 @@ struct Env {
   std::string cpu_isa;
   // ATOM_OP_VARIANT="linear=avx2,attention=reference": forces a variant of an operator.
   std::string op_variant;
+  // ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_RMSNORM_QUANT=0: RMSNorm before an FP8 linear leaves its
+  // result in the model's dtype, to be quantised on its own.
+  bool fused_rms_norm_quant = true;
+  // ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_SILU_MUL_QUANT=0: likewise the activation of a gated MLP.
+  bool fused_silu_mul_quant = true;
   // ATOM_CUBLASLT: the file of cuBLASLt, instead of looking for it.
   std::string cublaslt;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.

@@ -21,6 +21,7 @@ struct Summary {
   double output_rate = 0;               // generated tokens per second, prefill included
   double overhead = 0;                  // s per step
   double model = 0;                     // s per step
+  double idle = 0;                      // share of the duration
   std::optional<double> decode_share;   // of the bound
   std::optional<double> prefill_share;  // of the peak
 };
@@ -34,15 +35,16 @@ double median_of(const BenchMeasurement& measurement,
 
 double decode_share(const BenchReport& report, const BatchShape& shape, const BenchSample& sample) {
   const int64_t context = shape.input_len + shape.output_len / 2;
-  const StepWork work = decode_work(report.model, report.dtype, shape.batch, context);
-  return least_seconds(work, sample.roofs, report.dtype) / sample.figures.decode_step;
+  const StepWork work = decode_work(report.model, report.types, shape.batch, context);
+  return least_seconds(work, sample.roofs, report.types.dtype) / sample.figures.decode_step;
 }
 
+// 0 where the peak was not measured.
 double prefill_share(const BenchReport& report,
                      const BatchShape& shape,
                      const BenchSample& sample) {
-  const StepWork work = prefill_work(report.model, report.dtype, shape.batch, shape.input_len);
-  return static_cast<double>(work.flops) / peak_flops(sample.roofs, report.dtype) /
+  const StepWork work = prefill_work(report.model, report.types, shape.batch, shape.input_len);
+  return least_compute_seconds(work, sample.roofs, report.types.dtype) /
          sample.figures.last_first_token;
 }
 
@@ -60,6 +62,7 @@ Summary summarize(const BenchReport& report, const BenchMeasurement& measurement
   summary.output_rate = over([&](const auto& s) { return output_tokens / s.figures.duration; });
   summary.overhead = over([](const auto& s) { return s.figures.overhead_per_step; });
   summary.model = over([](const auto& s) { return s.figures.model_per_step; });
+  summary.idle = over([](const auto& s) { return s.figures.idle_share; });
   if (shape.output_len > 1) {
     summary.step = over([](const auto& s) { return s.figures.decode_step; });
     if (measurement.runs_at_once) {
@@ -67,7 +70,8 @@ Summary summarize(const BenchReport& report, const BenchMeasurement& measurement
     }
   }
   if (measurement.runs_at_once) {
-    summary.prefill_share = over([&](const auto& s) { return prefill_share(report, shape, s); });
+    const double share = over([&](const auto& s) { return prefill_share(report, shape, s); });
+    if (share > 0) summary.prefill_share = share;
   }
   return summary;
 }
@@ -76,27 +80,10 @@ std::string percent(const std::optional<double>& share) {
   return share ? fmt::format("{:.1f} %", *share * 100) : "-";
 }
 
-std::string roofs_text(const BenchReport& report) {
-  ops::CpuRoofs middle;
-  std::vector<double> bandwidth, bf16, f32;
-  for (const ops::CpuRoofs& roofs : report.roofs) {
-    bandwidth.push_back(roofs.read_bandwidth);
-    bf16.push_back(roofs.bf16_flops);
-    f32.push_back(roofs.f32_flops);
-  }
-  middle = {median(bandwidth), median(bf16), median(f32)};
-  return fmt::format(
-      "machine, median of {}: {:.1f} GB/s, {:.1f} GFLOP/s bf16, {:.1f} GFLOP/s float32\n",
-      report.roofs.size(),
-      middle.read_bandwidth * 1e-9,
-      middle.bf16_flops * 1e-9,
-      middle.f32_flops * 1e-9);
-}
-
-OrderedJson roofs_json(const ops::CpuRoofs& roofs) {
-  return {{"read_bandwidth", roofs.read_bandwidth},
-          {"bf16_flops", roofs.bf16_flops},
-          {"f32_flops", roofs.f32_flops}};
+std::string flops_text(double flops) {
+  if (flops == 0) return "unmeasured";
+  return flops < 1e12 ? fmt::format("{:.1f} GFLOP/s", flops * 1e-9)
+                      : fmt::format("{:.1f} TFLOP/s", flops * 1e-12);
 }
 
 OrderedJson optional_json(const std::optional<double>& value) {
@@ -112,11 +99,15 @@ OrderedJson sample_json(const BenchSample& sample) {
           {"num_steps", figures.num_steps},
           {"model_per_step", figures.model_per_step},
           {"engine_overhead_per_step", figures.overhead_per_step},
+          {"device_idle_share", figures.idle_share},
           {"roofs", roofs_json(sample.roofs)}};
 }
 
 OrderedJson work_json(const StepWork& work) {
-  return {{"weight_bytes", work.weight_bytes}, {"kv_bytes", work.kv_bytes}, {"flops", work.flops}};
+  return {{"weight_bytes", work.weight_bytes},
+          {"kv_bytes", work.kv_bytes},
+          {"flops", work.flops},
+          {"fp8_flops", work.fp8_flops}};
 }
 
 OrderedJson measurement_json(const BenchReport& report, const BenchMeasurement& measurement) {
@@ -134,17 +125,54 @@ OrderedJson measurement_json(const BenchReport& report, const BenchMeasurement& 
       {"output_tokens_per_second", summary.output_rate},
       {"engine_overhead_per_step", summary.overhead},
       {"model_per_step", summary.model},
+      {"device_idle_share", summary.idle},
       {"decode_share_of_bound", optional_json(summary.decode_share)},
       {"prefill_share_of_peak", optional_json(summary.prefill_share)},
-      {"decode_work", work_json(decode_work(report.model, report.dtype, shape.batch, context))},
+      {"decode_work", work_json(decode_work(report.model, report.types, shape.batch, context))},
       {"prefill_work",
-       work_json(prefill_work(report.model, report.dtype, shape.batch, shape.input_len))}};
+       work_json(prefill_work(report.model, report.types, shape.batch, shape.input_len))}};
   OrderedJson& samples = json["samples"] = OrderedJson::array();
   for (const BenchSample& sample : measurement.samples) samples.push_back(sample_json(sample));
   return json;
 }
 
 }  // namespace
+
+std::string types_text(const WorkTypes& types) {
+  std::string text = dtype_name(types.dtype);
+  if (types.linears != types.dtype) {
+    text += fmt::format(", linear layers {}", dtype_name(types.linears));
+  }
+  if (types.kv_cache != types.dtype) text += fmt::format(", cache {}", dtype_name(types.kv_cache));
+  return text;
+}
+
+std::string roofs_text(std::span<const ops::Roofs> measured) {
+  const auto middle = [&](double ops::Roofs::*figure) {
+    std::vector<double> values;
+    for (const ops::Roofs& roofs : measured) values.push_back(roofs.*figure);
+    return median(std::move(values));
+  };
+  std::string text = fmt::format("machine, median of {}: {:.1f} GB/s, ",
+                                 measured.size(),
+                                 middle(&ops::Roofs::read_bandwidth) * 1e-9);
+  const double copy = middle(&ops::Roofs::copy_bandwidth);
+  if (copy > 0) text += fmt::format("copies {:.1f} GB/s, ", copy * 1e-9);
+  text += fmt::format("{} bf16, {} float32",
+                      flops_text(middle(&ops::Roofs::bf16_flops)),
+                      flops_text(middle(&ops::Roofs::f32_flops)));
+  const double fp8 = middle(&ops::Roofs::fp8_flops);
+  if (fp8 > 0) text += fmt::format(", {} fp8", flops_text(fp8));
+  return text + "\n";
+}
+
+OrderedJson roofs_json(const ops::Roofs& roofs) {
+  return {{"read_bandwidth", roofs.read_bandwidth},
+          {"copy_bandwidth", roofs.copy_bandwidth},
+          {"bf16_flops", roofs.bf16_flops},
+          {"f32_flops", roofs.f32_flops},
+          {"fp8_flops", roofs.fp8_flops}};
+}
 
 std::string bench_table(const BenchReport& report) {
   const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
@@ -174,21 +202,24 @@ std::string bench_table(const BenchReport& report) {
                    percent(summary.decode_share),
                    percent(summary.prefill_share)});
   }
-  return fmt::format("{} in {}, {} threads\n",
+  return fmt::format("{} in {}, {}\n",
                      report.model.architecture,
-                     dtype_name(report.dtype),
-                     report.num_threads) +
-         roofs_text(report) + "\n" + table.to_string();
+                     types_text(report.types),
+                     report.machine) +
+         roofs_text(report.roofs) + "\n" + table.to_string();
 }
 
 OrderedJson bench_json(const BenchReport& report) {
   OrderedJson json = {{"mode", report.mode},
                       {"checkpoint", report.checkpoint},
                       {"architecture", report.model.architecture},
-                      {"dtype", dtype_name(report.dtype)},
+                      {"dtype", dtype_name(report.types.dtype)},
+                      {"linear_dtype", dtype_name(report.types.linears)},
+                      {"kv_cache_dtype", dtype_name(report.types.kv_cache)},
+                      {"machine", report.machine},
                       {"num_threads", report.num_threads}};
   OrderedJson& roofs = json["roofs"] = OrderedJson::array();
-  for (const ops::CpuRoofs& entry : report.roofs) roofs.push_back(roofs_json(entry));
+  for (const ops::Roofs& entry : report.roofs) roofs.push_back(roofs_json(entry));
   OrderedJson& results = json["results"] = OrderedJson::array();
   for (const BenchMeasurement& measurement : report.measurements) {
     results.push_back(measurement_json(report, measurement));

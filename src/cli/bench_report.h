@@ -1,6 +1,7 @@
 // The figures of `atom bench`, as a table and as JSON.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace atom::cli {
 
 struct BenchSample {
   BatchFigures figures;
-  ops::CpuRoofs roofs;  // mean of what was measured just before and just after
+  ops::Roofs roofs;  // mean of what was measured just before and just after
 };
 
 // One shape, run several times.
@@ -19,18 +20,27 @@ struct BenchMeasurement {
   std::string name;
   BatchShape shape;
   bool runs_at_once = true;  // the whole batch is one step, so that steps have a known bound
-  std::vector<BenchSample> samples;
+  // The time between tokens is the difference to a run with answers of one token.
+  bool by_difference = false;
+  std::vector<BenchSample> samples = {};
 };
 
 struct BenchReport {
   std::string mode;
   std::string checkpoint;
   ModelConfig model;
-  DType dtype = DType::kFloat32;
+  WorkTypes types;
+  std::string machine;
   int32_t num_threads = 0;
-  std::vector<ops::CpuRoofs> roofs;  // all, in the order they were measured
+  std::vector<ops::Roofs> roofs;  // all, in the order they were measured
   std::vector<BenchMeasurement> measurements;
 };
+
+// "bfloat16, linear layers float8_e4m3"
+std::string types_text(const WorkTypes& types);
+// One line of medians.
+std::string roofs_text(std::span<const ops::Roofs> measured);
+OrderedJson roofs_json(const ops::Roofs& roofs);
 
 std::string bench_table(const BenchReport& report);
 OrderedJson bench_json(const BenchReport& report);

@@ -1,12 +1,19 @@
 #include "cli/bench_session.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
+
+#include "cli/start_engine.h"
+#include "ops/linear/gemm_library.h"
+#include "runner/choose_device.h"
 
 namespace atom::cli {
 namespace {
 
-constexpr double kRoofSeconds = 0.15;  // for each of the three figures
+// For each figure. A pass over a GPU's memory takes a fraction of a millisecond.
+constexpr double kCpuRoofSeconds = 0.15;
+constexpr double kGpuRoofSeconds = 0.03;
 
 BatchFigures figures_of(const std::vector<RequestOutput>& outputs, int32_t output_len) {
   BatchFigures figures;
@@ -40,14 +47,26 @@ void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigu
   const auto wait = static_cast<double>(after.device_wait_ns - before.device_wait_ns);
   figures->model_per_step = execute * 1e-9 / steps;
   figures->overhead_per_step = wait * 1e-9 / steps;
+  figures->idle_share = wait * 1e-9 / figures->duration;
 }
 
 }  // namespace
 
-BenchSession::BenchSession(std::unique_ptr<LLMEngine> engine)
+Result<std::unique_ptr<BenchSession>> BenchSession::create(const EngineConfig& config) {
+  ASSIGN_OR_RETURN(const Device device, choose_device(config.device.device));
+  std::unique_ptr<DeviceQueue> queue;
+  if (!device.is_cpu()) {
+    ASSIGN_OR_RETURN(queue, open_measured_queue(device));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<LLMEngine> engine, start_engine(config));
+  return std::unique_ptr<BenchSession>(new BenchSession(std::move(engine), std::move(queue)));
+}
+
+BenchSession::BenchSession(std::unique_ptr<LLMEngine> engine, std::unique_ptr<DeviceQueue> queue)
     : engine_(std::move(engine)),
       pool_(engine_->config().num_threads),
-      stream_(&pool_),
+      queue_(std::move(queue)),
+      stream_(queue_ ? Stream(&pool_, queue_.get()) : Stream(&pool_)),
       random_(engine_->config().engine.model.seed) {}
 
 std::vector<Prompt> BenchSession::random_prompts(const BatchShape& shape) {
@@ -77,8 +96,34 @@ Result<BatchFigures> BenchSession::run(const BatchShape& shape,
   return figures;
 }
 
-ops::CpuRoofs BenchSession::measure_roofs() {
-  return ops::measure_cpu_roofs(stream_, kRoofSeconds);
+ops::Roofs BenchSession::measure_roofs() {
+  return ops::measure_roofs(stream_, roof_seconds(device()));
+}
+
+Result<std::unique_ptr<DeviceQueue>> open_measured_queue(Device device) {
+  ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
+  std::unique_ptr<DeviceQueue> queue = runtime->create_queue();
+  ThreadPool pool(1);
+  try {
+    (void)ops::measure_roofs(Stream(&pool, queue.get()), 0);
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted("{} has too little free memory to be measured: 1.1 GiB are needed",
+                              runtime->facts().name);
+  }
+  return queue;
+}
+
+double roof_seconds(Device device) {
+  return device.is_cpu() ? kCpuRoofSeconds : kGpuRoofSeconds;
+}
+
+std::string machine_text(Device device, int32_t num_threads) {
+  if (device.is_cpu()) return fmt::format("{} threads", num_threads);
+  const Result<DeviceRuntime*> runtime = device_runtime(device.type);
+  const Result<std::string> library = ops::gemm_library();
+  return fmt::format("{}, {}",
+                     (*runtime)->facts().name,
+                     library.ok() ? *library : "no library for matrix multiplication");
 }
 
 double median(std::vector<double> values) {
@@ -88,10 +133,12 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-ops::CpuRoofs mean(const ops::CpuRoofs& a, const ops::CpuRoofs& b) {
-  return {(a.read_bandwidth + b.read_bandwidth) / 2,
-          (a.bf16_flops + b.bf16_flops) / 2,
-          (a.f32_flops + b.f32_flops) / 2};
+ops::Roofs mean(const ops::Roofs& a, const ops::Roofs& b) {
+  return {.read_bandwidth = (a.read_bandwidth + b.read_bandwidth) / 2,
+          .bf16_flops = (a.bf16_flops + b.bf16_flops) / 2,
+          .f32_flops = (a.f32_flops + b.f32_flops) / 2,
+          .copy_bandwidth = (a.copy_bandwidth + b.copy_bandwidth) / 2,
+          .fp8_flops = (a.fp8_flops + b.fp8_flops) / 2};
 }
 
 }  // namespace atom::cli

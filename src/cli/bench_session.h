@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -24,34 +25,48 @@ struct BatchFigures {
   double last_first_token = 0;   // first arrival to the last of the first tokens: the prefill
   double decode_step = 0;        // median time between tokens; 0 for answers of one token
   double overhead_per_step = 0;  // the device waited so long for its next step
+  double idle_share = 0;         // of the duration, in which the device waited
   double model_per_step = 0;     // time of the model, per step
   uint64_t num_steps = 0;
 };
 
 class BenchSession {
  public:
-  explicit BenchSession(std::unique_ptr<LLMEngine> engine);
+  // Starts an engine on the device that `config` asks for. What measuring a GPU needs of its memory
+  // is taken before, so that the engine plans with the rest.
+  static Result<std::unique_ptr<BenchSession>> create(const EngineConfig& config);
 
   const ResolvedConfig& config() const { return engine_->config(); }
+  Device device() const { return stream_.device(); }
 
   // Random prompts, answers of exactly output_len tokens. `on_finished` as in
   // LLMEngine::generate.
   Result<BatchFigures> run(const BatchShape& shape,
                            const std::function<void(size_t)>& on_finished = nullptr);
 
-  // With as many threads as the engine computes with.
-  ops::CpuRoofs measure_roofs();
+  // Of the device that the engine computes on; of the CPU with as many threads.
+  ops::Roofs measure_roofs();
 
  private:
+  BenchSession(std::unique_ptr<LLMEngine> engine, std::unique_ptr<DeviceQueue> queue);
+
   std::vector<Prompt> random_prompts(const BatchShape& shape);
 
   std::unique_ptr<LLMEngine> engine_;
   ThreadPool pool_;
+  std::unique_ptr<DeviceQueue> queue_;  // null on the CPU
   Stream stream_;
   std::mt19937_64 random_;
 };
 
+// A queue of the GPU, on which roofs were measured once, which takes the memory for that.
+Result<std::unique_ptr<DeviceQueue>> open_measured_queue(Device device);
+// Seconds for each figure of ops::measure_roofs().
+double roof_seconds(Device device);
+// "4 threads", or "NVIDIA H200, cuBLASLt 13.1.0".
+std::string machine_text(Device device, int32_t num_threads);
+
 double median(std::vector<double> values);  // 0 of none
-ops::CpuRoofs mean(const ops::CpuRoofs& a, const ops::CpuRoofs& b);
+ops::Roofs mean(const ops::Roofs& a, const ops::Roofs& b);
 
 }  // namespace atom::cli

@@ -27,12 +27,17 @@ int64_t head_size(const ModelConfig& config) {
   return int64_t{config.hidden_size} * config.vocab_size;
 }
 
-int64_t weight_bytes(const ModelConfig& config, DType dtype, int64_t num_tokens) {
-  const int64_t layers =
-      config.num_hidden_layers * (layer_matrix_size(config) + layer_vector_size(config));
+int64_t weight_bytes(const ModelConfig& config, const WorkTypes& types, int64_t num_tokens) {
+  const int64_t matrices = config.num_hidden_layers * layer_matrix_size(config);
+  const int64_t vectors = config.num_hidden_layers * layer_vector_size(config);
   const int64_t embedding_rows = num_tokens * config.hidden_size;
   const int64_t final_norm = config.hidden_size;
-  return (layers + embedding_rows + final_norm + head_size(config)) * dtype_size(dtype);
+  return matrices * dtype_size(types.linears) +
+         (vectors + embedding_rows + final_norm + head_size(config)) * dtype_size(types.dtype);
+}
+
+int64_t kv_bytes_per_token(const ModelConfig& config, const WorkTypes& types) {
+  return 2 * config.kv_size() * dtype_size(types.kv_cache);
 }
 
 // Query-key pairs of one head, summed over the layers, for the queries that have [first, last]
@@ -55,38 +60,60 @@ int64_t attention_flops(const ModelConfig& config, int64_t pairs) {
 
 }  // namespace
 
-StepWork decode_work(const ModelConfig& config, DType dtype, int64_t batch, int64_t context_len) {
+WorkTypes work_types(const ResolvedConfig& config, Device device) {
+  const QuantScheme scheme = config.model.quantization.groups.empty()
+                                 ? QuantScheme()
+                                 : config.model.quantization.groups.front().scheme;
+  return {config.dtype,
+          scheme.is_quantized() ? DType::kFloat8E4M3 : config.dtype,
+          config.kv_cache_dtype,
+          !device.is_cpu() && scheme.activations != QuantType::kNo};
+}
+
+StepWork decode_work(const ModelConfig& config,
+                     const WorkTypes& types,
+                     int64_t batch,
+                     int64_t context_len) {
   const int64_t pairs = attended_pairs(config, context_len, context_len);
-  const int64_t kv_token = 2 * config.kv_size() * dtype_size(dtype);
+  const int64_t matrix_flops = 2 * batch * config.num_hidden_layers * layer_matrix_size(config);
   StepWork work;
-  work.weight_bytes = weight_bytes(config, dtype, batch);
+  work.weight_bytes = weight_bytes(config, types, batch);
   // One of the tokens attended to is written by the step itself.
-  work.kv_bytes = batch * kv_token * pairs;
-  work.flops =
-      batch * (2 * (config.num_hidden_layers * layer_matrix_size(config) + head_size(config)) +
-               attention_flops(config, pairs));
+  work.kv_bytes = batch * kv_bytes_per_token(config, types) * pairs;
+  work.attention_flops = batch * attention_flops(config, pairs);
+  work.flops = matrix_flops + 2 * batch * head_size(config) + work.attention_flops;
+  work.fp8_flops = types.multiplies_fp8 ? matrix_flops : 0;
   return work;
 }
 
-StepWork prefill_work(const ModelConfig& config, DType dtype, int64_t batch, int64_t prompt_len) {
+StepWork prefill_work(const ModelConfig& config,
+                      const WorkTypes& types,
+                      int64_t batch,
+                      int64_t prompt_len) {
   const int64_t num_tokens = batch * prompt_len;
-  const int64_t kv_token = 2 * config.kv_size() * dtype_size(dtype);
+  const int64_t matrix_flops =
+      2 * num_tokens * config.num_hidden_layers * layer_matrix_size(config);
   StepWork work;
-  work.weight_bytes = weight_bytes(config, dtype, num_tokens);
-  work.kv_bytes = num_tokens * config.num_hidden_layers * kv_token;
-  work.flops = 2 * (num_tokens * config.num_hidden_layers * layer_matrix_size(config) +
-                    batch * head_size(config)) +
-               batch * attention_flops(config, attended_pairs(config, 1, prompt_len));
+  work.weight_bytes = weight_bytes(config, types, num_tokens);
+  work.kv_bytes = num_tokens * config.num_hidden_layers * kv_bytes_per_token(config, types);
+  work.attention_flops = batch * attention_flops(config, attended_pairs(config, 1, prompt_len));
+  work.flops = matrix_flops + 2 * batch * head_size(config) + work.attention_flops;
+  work.fp8_flops = types.multiplies_fp8 ? matrix_flops : 0;
   return work;
 }
 
-double peak_flops(const ops::CpuRoofs& roofs, DType dtype) {
-  return dtype == DType::kFloat32 ? roofs.f32_flops : std::max(roofs.bf16_flops, roofs.f32_flops);
+double least_compute_seconds(const StepWork& work, const ops::Roofs& roofs, DType dtype) {
+  const double peak =
+      dtype == DType::kFloat32 ? roofs.f32_flops : std::max(roofs.bf16_flops, roofs.f32_flops);
+  if (peak == 0) return 0;
+  const double fp8_peak = std::max(peak, roofs.fp8_flops);
+  return static_cast<double>(work.flops - work.fp8_flops) / peak +
+         static_cast<double>(work.fp8_flops) / fp8_peak;
 }
 
-double least_seconds(const StepWork& work, const ops::CpuRoofs& roofs, DType dtype) {
+double least_seconds(const StepWork& work, const ops::Roofs& roofs, DType dtype) {
   return std::max(static_cast<double>(work.bytes()) / roofs.read_bandwidth,
-                  static_cast<double>(work.flops) / peak_flops(roofs, dtype));
+                  least_compute_seconds(work, roofs, dtype));
 }
 
 }  // namespace atom::cli

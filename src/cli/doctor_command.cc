@@ -65,12 +65,12 @@ Findings examine(const DoctorOptions& options) {
   return all;
 }
 
-ops::CpuRoofs measure() {
+ops::Roofs measure() {
   ThreadPool pool(env().num_threads > 0 ? env().num_threads : num_usable_cores());
-  return ops::measure_cpu_roofs(Stream(&pool), kRoofSeconds);
+  return ops::measure_roofs(Stream(&pool), kRoofSeconds);
 }
 
-Findings roof_findings(const ops::CpuRoofs& roofs) {
+Findings roof_findings(const ops::Roofs& roofs) {
   const auto finding = [](const char* name, std::string value) {
     return Finding{"measured", name, Severity::kOk, std::move(value), ""};
   };
@@ -114,7 +114,7 @@ std::string report_text(const Findings& findings, const Style& style) {
                             count(findings, Severity::kNote));
 }
 
-OrderedJson report_json(const Findings& findings, const std::optional<ops::CpuRoofs>& roofs) {
+OrderedJson report_json(const Findings& findings, const std::optional<ops::Roofs>& roofs) {
   OrderedJson list = OrderedJson::array();
   for (const Finding& finding : findings) {
     OrderedJson entry = {{"section", finding.section},
@@ -141,7 +141,7 @@ int run_doctor(const DoctorOptions& options, const std::vector<std::string>& arg
   }
   if (Status status = apply_log_flags({}); !status.ok()) return fail(status);
   Findings findings = examine(options);
-  std::optional<ops::CpuRoofs> roofs;
+  std::optional<ops::Roofs> roofs;
   if (options.measure) {
     roofs = measure();
     const Findings measured = roof_findings(*roofs);

@@ -48,13 +48,23 @@ Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config, Core
   RETURN_IF_ERROR(fetch_checkpoint(
       needs_weights ? hub::FileSet::kAll : hub::FileSet::kWithoutWeights, &fetched.model));
   std::optional<ProgressBar> bar;
-  int64_t shown = 0;
+  std::optional<LoadingStage> stage;
+  uint64_t shown = 0;
   LLMEngineOptions options;
   options.launch = std::move(launch);
   options.on_loading = [&](const CoreLoading& loading) {
-    if (!bar) bar.emplace("loading", static_cast<uint64_t>(loading.bytes_total));
-    bar->advance(static_cast<uint64_t>(loading.bytes_done - shown));
-    shown = loading.bytes_done;
+    if (stage != loading.stage) {
+      stage = loading.stage;
+      shown = 0;
+      const bool has_weights = loading.stage == LoadingStage::kGraphs;
+      if (has_weights) {
+        bar.emplace("recording decode steps", loading.total, ProgressUnit::kCount);
+      } else {
+        bar.emplace("loading", loading.total);
+      }
+    }
+    bar->advance(loading.done - shown);
+    shown = loading.done;
   };
   return LLMEngine::create(fetched, std::move(options));
 }

@@ -79,6 +79,10 @@ Result<std::unique_ptr<CoreManager>> CoreManager::start(const ResolvedConfig& co
 }
 
 CoreManager::~CoreManager() {
+  stop();
+}
+
+void CoreManager::stop() {
   stopping_ = true;
   wake();
   if (thread_.joinable()) thread_.join();

@@ -55,8 +55,11 @@ class CoreManager {
                                                     int64_t num_sampled_ids,
                                                     CoreLaunch launch,
                                                     CoreHandlers handlers);
-  // Ends the core after the step that is running, a child at the latest after shutdown_timeout.
   ~CoreManager();
+
+  // Ends the core after the step that is running, a child at the latest after shutdown_timeout. No
+  // handler is called after it. By one thread; the destructor does it otherwise.
+  void stop();
 
   // From any thread. What is sent while there is no core is dropped: on_down tells. A core that
   // cannot be reached any more is ended, which on_down tells as well.

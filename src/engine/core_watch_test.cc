@@ -77,7 +77,7 @@ TEST_F(CoreWatchTest, SilenceIsMeasuredFromTheWordNotFromTheTickBefore) {
 
 TEST_F(CoreWatchTest, LoadingMayBeSilentForTheStepTimeout) {
   EXPECT_EQ(pass(milliseconds(2900)), Verdict::kFine);
-  hear(CoreLoading{1, 2});
+  hear(CoreLoading{LoadingStage::kWeights, 1, 2});
   EXPECT_EQ(pass(milliseconds(2900)), Verdict::kFine);
   EXPECT_EQ(pass(milliseconds(200)), Verdict::kHung);
 }

@@ -1,5 +1,7 @@
 #include "engine/engine_core.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "engine/zmq_frames.h"
 
@@ -41,8 +43,10 @@ bool EngineCore::serve(const ResolvedConfig& config,
   zmq::socket_t requests =
       connect(context, zmq::socket_type::dealer, endpoints.requests, endpoints.identity);
   zmq::socket_t responses = connect(context, zmq::socket_type::push, endpoints.responses);
-  const auto progress = [&](int64_t done, int64_t total) {
-    send_frame(responses, encode(CoreResponse(CoreLoading{done, total})));
+  const auto progress = [&](const StartProgress& start) {
+    const bool has_weights = start.stage == StartProgress::Stage::kGraphs;
+    const LoadingStage stage = has_weights ? LoadingStage::kGraphs : LoadingStage::kWeights;
+    send_frame(responses, encode(CoreResponse(CoreLoading{stage, start.done, start.total})));
   };
   Result<std::unique_ptr<ModelRunner>> runner =
       ModelRunner::create(config, num_sampled_ids, progress);
@@ -200,7 +204,8 @@ CoreStats EngineCore::stats() const {
   stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
   stats.execute_ns = static_cast<uint64_t>(execute_time_.count());
-  stats.device_wait_ns = static_cast<uint64_t>(device_wait_time_.count());
+  stats.device_wait_ns = static_cast<uint64_t>(std::max<int64_t>(0, device_wait_time_.count()));
+  stats.num_device_allocations = static_cast<uint64_t>(runner_.num_device_allocations());
   return stats;
 }
 

@@ -22,6 +22,7 @@ CoreStats sum_of_counters(CoreStats stats, const CoreStats& other) {
   stats.prefix_cache_hits += other.prefix_cache_hits;
   stats.execute_ns += other.execute_ns;
   stats.device_wait_ns += other.device_wait_ns;
+  stats.num_device_allocations += other.num_device_allocations;
   return stats;
 }
 
@@ -63,6 +64,15 @@ LLMEngine::LLMEngine(ResolvedConfig config,
       seeds_(config_.engine.model.seed) {}
 
 LLMEngine::~LLMEngine() = default;
+
+void LLMEngine::stop(const Status& why) {
+  manager_->stop();
+  {
+    const std::lock_guard lock(submit_mutex_);
+    refusal_ = why;
+  }
+  outputs_.fail_all(why);
+}
 
 Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& config,
                                                      LLMEngineOptions options) {

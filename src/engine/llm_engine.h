@@ -44,6 +44,10 @@ class LLMEngine {
   // Stops after the step that is running; unfinished requests get no further callback.
   ~LLMEngine();
 
+  // Stops likewise, but unfinished requests end with `why`, and so do later ones. By one thread,
+  // which runs the callbacks.
+  void stop(const Status& why);
+
   // Checks the request and queues it. `callback` runs on the engine's output thread and must return
   // quickly; the last call has output.finished. An error means that nothing was queued, and that
   // `callback` is never called. kUnavailable, from here or as the status of an output: the engine's

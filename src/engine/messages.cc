@@ -144,6 +144,14 @@ StepOutput read_step(WireReader& in) {
   return step;
 }
 
+CoreLoading read_loading(WireReader& in) {
+  CoreLoading loading;
+  loading.stage = in.read_enum(LoadingStage::kGraphs);
+  loading.done = in.read<uint64_t>();
+  loading.total = in.read<uint64_t>();
+  return loading;
+}
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -188,7 +196,9 @@ std::vector<uint8_t> encode(const CoreResponse& response) {
     write_plain(out, step->stats);
   } else if (const auto* loading = std::get_if<CoreLoading>(&response)) {
     out.write(ResponseKind::kLoading);
-    write_plain(out, *loading);
+    out.write(loading->stage);
+    out.write(loading->done);
+    out.write(loading->total);
   } else if (const auto* ready = std::get_if<CoreReady>(&response)) {
     out.write(ResponseKind::kReady);
     write_plain(out, *ready);
@@ -236,7 +246,7 @@ Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes) {
       response = read_step(in);
       break;
     case ResponseKind::kLoading:
-      response = read_plain<CoreLoading>(in);
+      response = read_loading(in);
       break;
     case ResponseKind::kReady:
       response = read_plain<CoreReady>(in);

@@ -59,10 +59,11 @@ struct CoreStats {
   int32_t num_free_blocks = 0;
   int32_t num_blocks = 0;
   uint64_t num_preemptions = 0;
-  uint64_t prefix_cache_queries = 0;  // prompt tokens looked up
-  uint64_t prefix_cache_hits = 0;     // prompt tokens found
-  uint64_t execute_ns = 0;            // time the device was executing steps
-  uint64_t device_wait_ns = 0;        // time it waited for the next step while there was work
+  uint64_t prefix_cache_queries = 0;    // prompt tokens looked up
+  uint64_t prefix_cache_hits = 0;       // prompt tokens found
+  uint64_t execute_ns = 0;              // time the device was executing steps
+  uint64_t device_wait_ns = 0;          // time it waited for the next step while there was work
+  uint64_t num_device_allocations = 0;  // of memory on an accelerator, since the core's start
 };
 
 struct StepOutput {
@@ -70,10 +71,13 @@ struct StepOutput {
   CoreStats stats;
 };
 
-// Bytes of weights in place, while the core starts.
+// How far the core's start is: bytes of weights in place, then batch sizes whose decode step is
+// recorded.
+enum class LoadingStage : uint8_t { kWeights, kGraphs };
 struct CoreLoading {
-  int64_t bytes_done = 0;
-  int64_t bytes_total = 0;
+  LoadingStage stage = LoadingStage::kWeights;
+  uint64_t done = 0;
+  uint64_t total = 0;
 };
 
 // The core has its weights and memory and takes requests. Bytes.

@@ -1,6 +1,6 @@
 // Turns the deltas of engine cores into RequestOutputs: detokenises, finds stop strings, and tells
-// the caller of each request. One thread calls process() and fail_all(), and callbacks run on it,
-// without a lock held; the other methods may be called from any thread.
+// the caller of each request. One thread at a time calls process() and fail_all(), and callbacks
+// run on it, without a lock held; the other methods may be called from any thread.
 #pragma once
 
 #include <functional>

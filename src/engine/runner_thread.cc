@@ -37,24 +37,43 @@ std::optional<RunnerThread::Completed> RunnerThread::wait_until(Clock::time_poin
   return completed;
 }
 
+std::optional<SchedulerOutput> RunnerThread::next_step() {
+  std::unique_lock lock(mutex_);
+  if (!runner_->has_steps()) {
+    submitted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+  }
+  if (stopping_ || queue_.empty() || !runner_->can_submit()) return std::nullopt;
+  SchedulerOutput step = std::move(queue_.front());
+  queue_.pop_front();
+  return step;
+}
+
+void RunnerThread::collect(SchedulerOutput step) {
+  ModelRunner::Collected collected = runner_->collect();
+  const Clock::time_point end = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    done_.push_back({std::move(step), std::move(collected.output), end - collected.duration, end});
+  }
+  completed_.notify_one();
+}
+
 void RunnerThread::loop() {
+  std::deque<SchedulerOutput> running;
   for (;;) {
-    SchedulerOutput step;
-    {
-      std::unique_lock lock(mutex_);
-      submitted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (stopping_) return;
-      step = std::move(queue_.front());
-      queue_.pop_front();
+    std::optional<SchedulerOutput> step = next_step();
+    if (step) {
+      runner_->submit(*step);
+      running.push_back(std::move(*step));
+    } else if (running.empty()) {
+      return;
     }
-    const Clock::time_point begin = Clock::now();
-    ModelRunnerOutput output = runner_->execute(step);
-    const Clock::time_point end = Clock::now();
-    {
-      const std::lock_guard lock(mutex_);
-      done_.push_back({std::move(step), std::move(output), begin, end});
+    if (runner_->is_done()) {
+      collect(std::move(running.front()));
+      running.pop_front();
+    } else if (!step) {
+      std::this_thread::yield();
     }
-    completed_.notify_one();
   }
 }
 

@@ -1,4 +1,6 @@
-// The thread that owns a ModelRunner: executes steps in the order they are submitted.
+// The thread that owns a ModelRunner: passes it steps in the order they are submitted, as many at
+// once as it takes, and collects their results. While a device works it looks for both in turns and
+// does not sleep: the device must never wait for its next step.
 #pragma once
 
 #include <chrono>
@@ -17,7 +19,7 @@ namespace atom {
 class RunnerThread {
  public:
   explicit RunnerThread(std::unique_ptr<ModelRunner> runner);
-  // Ends after the step that is running; steps still queued are dropped.
+  // Ends after the steps that are running; steps still queued are dropped.
   ~RunnerThread();
 
   void submit(SchedulerOutput step);
@@ -34,11 +36,16 @@ class RunnerThread {
 
   // Steps submitted and not collected.
   size_t num_in_flight() const { return num_in_flight_; }
-  // Grows while a step executes.
+  // See ModelRunner.
   uint64_t progress() const { return runner_->progress(); }
+  int64_t num_device_allocations() const { return runner_->num_device_allocations(); }
 
  private:
   void loop();
+  // The next step if the runner takes it now; waits for one when nothing runs. None: stopping, or
+  // there is nothing to submit yet.
+  std::optional<SchedulerOutput> next_step();
+  void collect(SchedulerOutput step);
 
   std::unique_ptr<ModelRunner> runner_;
   size_t num_in_flight_ = 0;  // of the submitting thread

@@ -1,11 +1,15 @@
 // Activations of gated MLPs.
 #pragma once
 
+#include "layers/linear/linear_base.h"
 #include "nn/forward_context.h"
 
 namespace atom {
 
-// gate_up [num_tokens, 2 I] -> silu(gate) * up, a workspace tensor [num_tokens, I].
-Tensor silu_and_mul(const Tensor& gate_up, const ForwardContext& context);
+// gate_up [num_tokens, 2 I] -> silu(gate) * up [num_tokens, I] in the workspace, in the form in
+// which `next` multiplies it.
+LinearInput silu_and_mul(const Tensor& gate_up,
+                         const LinearBase& next,
+                         const ForwardContext& context);
 
 }  // namespace atom

@@ -1,6 +1,8 @@
 #include "layers/rms_norm.h"
 
+#include "base/env.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8.h"
 
 namespace atom {
 
@@ -17,6 +19,21 @@ void RMSNorm::forward_add(const Tensor& x,
                           const Tensor& residual,
                           const ForwardContext& context) const {
   ops::add_rms_norm(context.stream, x, residual, weight_.data(), eps_, x);
+}
+
+LinearInput RMSNorm::forward_add(const Tensor& x,
+                                 const Tensor& residual,
+                                 const LinearBase& next,
+                                 const ForwardContext& context) const {
+  if (env().fused_rms_norm_quant) {
+    const ops::QuantisedRows codes = next.quantised_input(context);
+    if (codes.values.defined()) {
+      ops::rms_norm_quant_fp8(context.stream, x, residual, weight_.data(), eps_, codes);
+      return {x, codes};
+    }
+  }
+  forward_add(x, residual, context);
+  return x;
 }
 
 }  // namespace atom

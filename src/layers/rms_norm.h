@@ -1,6 +1,7 @@
 // Root-mean-square normalisation over the last dimension, with a learned scale.
 #pragma once
 
+#include "layers/linear/linear_base.h"
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
@@ -16,6 +17,11 @@ class RMSNorm : public Module {
 
   // residual += x, then x = norm(residual), both [num_tokens, size].
   void forward_add(const Tensor& x, const Tensor& residual, const ForwardContext& context) const;
+  // The same as the input of `next`, in the form in which it multiplies; x's memory comes along.
+  LinearInput forward_add(const Tensor& x,
+                          const Tensor& residual,
+                          const LinearBase& next,
+                          const ForwardContext& context) const;
 
  private:
   Parameter weight_;  // [size]

@@ -76,7 +76,7 @@ void fill_on_pool(const Tensor& tensor, const RandomFill& fill, ThreadPool& pool
 }
 
 void fill_random(const Tensor& tensor, const RandomFill& fill, const Stream& stream) {
-  if (stream.device().is_cpu()) return fill_on_pool(tensor, fill, stream.pool());
+  if (tensor.device().is_cpu()) return fill_on_pool(tensor, fill, stream.pool());
   stream.queue().fill_random(tensor.raw_data(), tensor.dtype(), tensor.num_elements(), fill);
 }
 

@@ -150,6 +150,8 @@ void describe(std::span<const std::string> names, const char* what, std::string*
 struct Chunk {
   Tensor source;
   Tensor target;
+  RowEncoder* encoder;
+  int64_t first_row;  // of the parameter
 };
 
 void append_chunks(const Parameter::Placement& placement, std::vector<Chunk>* chunks) {
@@ -159,8 +161,10 @@ void append_chunks(const Parameter::Placement& placement, std::vector<Chunk>* ch
   const int64_t step = std::max<int64_t>(1, kChunkBytes / row_bytes);
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t length = std::min(step, rows - begin);
-    chunks->push_back(
-        {placement.source.narrow(0, begin, length), placement.target.narrow(0, begin, length)});
+    chunks->push_back({placement.source.narrow(0, begin, length),
+                       placement.target.narrow(0, begin, length),
+                       placement.encoder,
+                       placement.first_row + begin});
   }
 }
 
@@ -208,7 +212,11 @@ Status copy_file(const CheckpointFile& file,
   options.stream->pool().run([&](int worker) {
     for (size_t i = next++; i < chunks.size(); i = next++) {
       const Chunk& chunk = chunks[i];
-      copier->copy(worker, chunk.source, chunk.target);
+      if (chunk.encoder != nullptr) {
+        copier->encode(worker, chunk.source, chunk.encoder, chunk.first_row);
+      } else {
+        copier->copy(worker, chunk.source, chunk.target);
+      }
       const auto offset = static_cast<const uint8_t*>(chunk.source.raw_data()) - bytes->data();
       if (chunk.source.is_contiguous()) bytes->release(offset, chunk.source.num_bytes());
       progress->add(chunk.source.num_bytes());

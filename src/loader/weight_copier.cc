@@ -21,6 +21,7 @@ struct WeightCopier::Buffer {
 
 WeightCopier::WeightCopier(const Stream& stream)
     : device_(stream.device()),
+      pool_(&stream.pool()),
       buffers_(device_.is_cpu() ? 0 : stream.pool().num_threads()),
       next_(buffers_.size()) {
   for (auto& buffers : buffers_) {
@@ -35,17 +36,34 @@ WeightCopier::~WeightCopier() {
   finish();
 }
 
-void WeightCopier::copy(int worker, const Tensor& source, const Tensor& target) {
-  if (device_.is_cpu()) return copy_convert(source, target);
-  CHECK(target.is_contiguous());
+WeightCopier::Buffer& WeightCopier::next_buffer(int worker, int64_t size) {
   Buffer& buffer = *buffers_[worker][next_[worker]++ % kBuffersPerWorker];
   buffer.queue->synchronize();
-  if (buffer.size < target.num_bytes()) {
-    buffer.memory = runtime_of(device_).allocate_pinned(target.num_bytes());
-    buffer.size = target.num_bytes();
+  if (buffer.size < size) {
+    buffer.memory = runtime_of(device_).allocate_pinned(size);
+    buffer.size = size;
   }
+  return buffer;
+}
+
+void WeightCopier::copy(int worker, const Tensor& source, const Tensor& target) {
+  if (target.device().is_cpu()) return copy_convert(source, target);
+  CHECK(target.is_contiguous());
+  Buffer& buffer = next_buffer(worker, target.num_bytes());
   copy_convert(source, target.at(buffer.memory.get(), Device()));
   buffer.queue->copy(target.raw_data(), buffer.memory.get(), target.num_bytes());
+}
+
+void WeightCopier::encode(int worker,
+                          const Tensor& source,
+                          RowEncoder* encoder,
+                          int64_t first_row) {
+  CHECK(!device_.is_cpu());
+  const Tensor rows = Tensor::meta(source.shape(), encoder->source_dtype());
+  Buffer& buffer = next_buffer(worker, rows.num_bytes());
+  copy_convert(source, rows.at(buffer.memory.get(), Device()));
+  encoder->encode(
+      Stream(pool_, buffer.queue.get()), rows.at(buffer.memory.get(), device_), first_row);
 }
 
 void WeightCopier::finish() {

@@ -33,7 +33,9 @@ class LlamaAttention : public Module {
     register_module("o_proj", &o_proj_);
   }
 
-  void forward(const Tensor& x, const ForwardContext& context) const {
+  const LinearBase& input_linear() const { return qkv_proj_; }
+
+  void forward(const LinearInput& x, const ForwardContext& context) const {
     const auto [q, k, v] = qkv_proj_.forward(x, context);
     rotary_.forward(q, k, context);
     o_proj_.forward(attention_.forward(q, k, v, context), x, context);

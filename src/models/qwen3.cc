@@ -37,7 +37,9 @@ class Qwen3Attention : public Module {
     register_module("o_proj", &o_proj_);
   }
 
-  void forward(const Tensor& x, const ForwardContext& context) const {
+  const LinearBase& input_linear() const { return qkv_proj_; }
+
+  void forward(const LinearInput& x, const ForwardContext& context) const {
     const auto [q, k, v] = qkv_proj_.forward(x, context);
     q_norm_.forward(q, context);
     k_norm_.forward(k, context);

@@ -86,8 +86,7 @@ void Parameter::allocate() {
 }
 
 void Parameter::allocate(const Stream& stream) {
-  if (stream.device().is_cpu()) return allocate();
-  // Only scales of quantised layers have one, and no accelerator computes with those yet.
+  if (stream.device().is_cpu() || on_host_) return allocate();
   CHECK(!default_);
   if (!data_.has_data()) data_ = resident_tensor(stream, data_.shape(), dtype_);
 }
@@ -109,7 +108,8 @@ Result<int> Parameter::claim(const Shape& source_shape,
                               source_shape.to_string(),
                               slice.source_shape.to_string());
     }
-    if (!converts(source_dtype, dtype_)) {
+    if (computed_) return invalid_argument("{}is made from others, not loaded", shard);
+    if (!converts(source_dtype, encoder_ != nullptr ? encoder_->source_dtype() : dtype_)) {
       return invalid_argument("{}found dtype {}, which does not convert to {}",
                               shard,
                               dtype_name(source_dtype),
@@ -130,7 +130,8 @@ Result<int> Parameter::claim(const Shape& source_shape,
 Parameter::Placement Parameter::place(const Tensor& source, int index) const {
   const Slice& slice = *slices_[index];
   CHECK(source.shape() == slice.source_shape);
-  Placement placement{source, data_.narrow(0, slice.target_begin, slice.target_rows)};
+  Placement placement{
+      source, data_.narrow(0, slice.target_begin, slice.target_rows), encoder_, slice.target_begin};
   if (slice.shard_dim >= 0) {
     const int64_t size = source.size(slice.shard_dim) / slice.part.world;
     placement.source = source.narrow(slice.shard_dim, slice.part.rank * size, size);
@@ -140,6 +141,7 @@ Parameter::Placement Parameter::place(const Tensor& source, int index) const {
 
 Status Parameter::load(const Tensor& source, std::string_view slice_id) {
   CHECK(data_.has_data());
+  CHECK(encoder_ == nullptr);
   ASSIGN_OR_RETURN(const int slice, claim(source.shape(), source.dtype(), slice_id));
   const Placement placement = place(source, slice);
   copy_convert(placement.source, placement.target);
@@ -148,7 +150,7 @@ Status Parameter::load(const Tensor& source, std::string_view slice_id) {
 
 std::vector<std::string> Parameter::missing_slices() const {
   std::vector<std::string> missing;
-  if (default_) return missing;
+  if (default_ || computed_) return missing;
   for (const auto& slice : slices_) {
     if (!slice->claimed.load()) missing.push_back(slice->id);
   }

@@ -31,6 +31,20 @@ struct ParameterSlice {
   ShardPart part;    // per slice: K and V heads may be split among fewer ranks than Q heads
 };
 
+// Makes a parameter's rows from those of a checkpoint while they are loaded: quantisation. Lives as
+// long as the parameter.
+class RowEncoder {
+ public:
+  virtual ~RowEncoder() = default;
+  // What rows are converted to first.
+  virtual DType source_dtype() const = 0;
+  // Enqueues the making of rows [first_row, first_row + R). Several threads at once, each with its
+  // own stream and rows.
+  virtual void encode(const Stream& stream,
+                      const Tensor& rows,  // [R, K] source_dtype(), which the device can read
+                      int64_t first_row) = 0;
+};
+
 class Parameter {
  public:
   // The same on every rank.
@@ -46,6 +60,13 @@ class Parameter {
 
   // float32 only: a checkpoint need not have it, every element is `value` then.
   void set_default(float value);
+
+  // A few values that finish_load() reads: on the CPU whatever the device.
+  void keep_on_host() { on_host_ = true; }
+  // No checkpoint has it: it is made while another parameter is loaded.
+  void set_computed() { computed_ = true; }
+  // On a device: the checkpoint's rows, of any float dtype, are not copied but given to `encoder`.
+  void set_encoder(RowEncoder* encoder) { encoder_ = encoder; }
 
   DType dtype() const { return dtype_; }
   const Shape& full_shape() const { return full_shape_; }  // of all ranks together
@@ -72,6 +93,8 @@ class Parameter {
   struct Placement {
     Tensor source;
     Tensor target;
+    RowEncoder* encoder = nullptr;  // makes rows from `first_row` on of `source`; null: a copy
+    int64_t first_row = 0;
   };
   Placement place(const Tensor& source, int slice) const;
 
@@ -99,6 +122,9 @@ class Parameter {
   Shape full_shape_;
   std::vector<std::unique_ptr<Slice>> slices_;
   std::optional<float> default_;
+  bool on_host_ = false;
+  bool computed_ = false;
+  RowEncoder* encoder_ = nullptr;
   Tensor data_;
 };
 

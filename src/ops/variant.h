@@ -9,6 +9,9 @@
 
 #include "base/cpu_info.h"
 #include "tensor/device.h"
+#include "tensor/operator_trace.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
 
 namespace atom::ops {
 
@@ -56,6 +59,27 @@ const Variant<Desc, Launch>& pick_variant(std::string_view op,
     if ((wanted.empty() || wanted == variant.name) && runs(variant, device, desc)) return variant;
   }
   no_such_variant(op, wanted);
+}
+
+// The same for a stream, whose trace notes the call when it has one. `work()` says what the call
+// has to do.
+template <typename Desc, typename Launch, size_t N, typename Work>
+const Variant<Desc, Launch>& pick_variant(std::string_view op,
+                                          const Variant<Desc, Launch> (&table)[N],
+                                          const Stream& stream,
+                                          const Desc& desc,
+                                          const Work& work) {
+  const Variant<Desc, Launch>& variant = pick_variant(op, table, stream.device().type, desc);
+  if (stream.trace() != nullptr && stream.trace()->is_started()) {
+    stream.trace()->begin(op, variant.name, work());
+  }
+  return variant;
+}
+
+// The work of an operator that moves tensors and computes little; undefined ones count nothing.
+template <typename... Tensors>
+OperatorWork moves(const Tensors&... tensors) {
+  return {.bytes = (int64_t{0} + ... + (tensors.defined() ? tensors.num_bytes() : 0))};
 }
 
 }  // namespace atom::ops

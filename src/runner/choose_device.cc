@@ -9,7 +9,9 @@ Result<Device> choose_device(DeviceChoice choice) {
   const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
   if (runtime.ok()) return (*runtime)->device();
   if (choice == DeviceChoice::kAuto) return Device();
-  return runtime.status().with_context("--device cuda");
+  const Status& status = runtime.status();
+  return Status(status.code(), status.message() + ". --device cpu computes without a GPU")
+      .with_context("--device cuda");
 }
 
 }  // namespace atom

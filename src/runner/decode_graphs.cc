@@ -18,20 +18,36 @@ std::vector<int64_t> DecodeGraphs::batch_sizes(int64_t max_batch) {
   return sizes;
 }
 
-size_t DecodeGraphs::record(const Stream& stream,
+Status DecodeGraphs::record(const Stream& stream,
                             int64_t max_batch,
                             const Prepare& prepare,
-                            const Run& run) {
-  for (const int64_t batch : batch_sizes(max_batch)) {
+                            const Run& run,
+                            const Progress& progress) {
+  DeviceQueue& queue = stream.queue();
+  const std::vector<int64_t> sizes = batch_sizes(max_batch);
+  for (const int64_t batch : sizes) {
+    Graph& graph = graphs_.emplace_back();
+    graph.batch = batch;
     const StepInputs inputs = prepare(batch);
-    // Once for real: kernels are loaded and algorithms chosen at first use.
-    run(inputs);
-    stream.queue().synchronize();
-    stream.queue().begin_recording();
-    DecodeOutputs outputs = run(inputs);
-    graphs_.push_back({batch, std::move(outputs), stream.queue().end_recording()});
+    for (size_t kind = 0; kind < kNumSamplingKinds; ++kind) {
+      // Once for real: kernels are loaded and algorithms chosen at first use.
+      run(inputs, static_cast<SamplingKind>(kind));
+      queue.synchronize();
+      queue.begin_recording();
+      run(inputs, static_cast<SamplingKind>(kind));
+      Result<std::unique_ptr<DeviceGraph>> recorded = queue.end_recording();
+      if (!recorded.ok()) {
+        return internal_error(
+            "a decode step of {} sequences could not be recorded: {}; --enable-graphs=false runs "
+            "every step without recording",
+            batch,
+            recorded.status().message());
+      }
+      graph.of_kind[kind] = std::move(*recorded);
+    }
+    progress(graphs_.size(), sizes.size());
   }
-  return graphs_.size();
+  return {};
 }
 
 const DecodeGraphs::Graph* DecodeGraphs::find(int64_t batch) const {

@@ -2,41 +2,47 @@
 // instead of hundreds. All share the runner's workspace as their memory. One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "base/status.h"
+#include "runner/device_sampler.h"
 #include "runner/input_builder.h"
 #include "tensor/stream.h"
-#include "tensor/tensor.h"
 
 namespace atom {
-
-// What a decode step leaves on the device; good until the next step.
-struct DecodeOutputs {
-  Tensor logits;  // [batch, vocab_size] float32
-  Tensor ids;     // [batch] int32: what ops::argmax chose
-};
 
 class DecodeGraphs {
  public:
   struct Graph {
     int64_t batch = 0;
-    DecodeOutputs outputs;
-    std::unique_ptr<DeviceGraph> graph;
+    std::array<std::unique_ptr<DeviceGraph>, kNumSamplingKinds> of_kind;
+
+    // Enqueues the step, tokens chosen.
+    void launch(SamplingKind kind) const { of_kind[static_cast<size_t>(kind)]->launch(); }
   };
 
   // Sends the inputs of a step of `batch` rows of padding; their addresses depend on `batch` only.
   using Prepare = std::function<StepInputs(int64_t batch)>;
   // Enqueues a step.
-  using Run = std::function<DecodeOutputs(const StepInputs& inputs)>;
+  using Run = std::function<void(const StepInputs& inputs, SamplingKind kind)>;
+  // Told how many batch sizes are recorded, and of how many.
+  using Progress = std::function<void(size_t done, size_t total)>;
 
-  // Records every size up to `max_batch` that batches are rounded up to; returns how many.
-  size_t record(const Stream& stream, int64_t max_batch, const Prepare& prepare, const Run& run);
+  // Records every size up to `max_batch` that batches are rounded up to. An error when the device's
+  // runtime does not record a step, which says how to go on without.
+  Status record(const Stream& stream,
+                int64_t max_batch,
+                const Prepare& prepare,
+                const Run& run,
+                const Progress& progress);
 
   // The smallest recorded step of at least `batch` rows, or null.
   const Graph* find(int64_t batch) const;
+  size_t size() const { return graphs_.size(); }
 
   // 1, 2, 4, 8, 16, then every 8 to 256 and every 16 from there, `max_batch` last.
   static std::vector<int64_t> batch_sizes(int64_t max_batch);

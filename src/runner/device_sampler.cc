@@ -1,19 +1,54 @@
 #include "runner/device_sampler.h"
 
 #include <algorithm>
-#include <numeric>
-#include <vector>
+#include <cstring>
 
 #include "ops/argmax/argmax.h"
+#include "sampling/logprobs.h"
 #include "tensor/pinned_tensor.h"
 
 namespace atom {
 namespace {
 
-// Rows of logits that the host looks at together.
-constexpr int64_t kHostRows = 64;
+// Rows of logits that are scored together.
+constexpr int64_t kScoredRows = 64;
+// Of the buffer for edits, besides what a single row may need.
+constexpr int64_t kEditsPerRow = 64;
+
+constexpr int64_t kParamsWords = sizeof(SampleRowParams) / sizeof(int32_t);
+constexpr int64_t kEditWords = sizeof(LogitEdit) / sizeof(int32_t);
+constexpr int64_t kLogprobWords = sizeof(TokenLogprob) / sizeof(int32_t);
+constexpr int64_t kRowLogprobWords = (1 + kMaxRowLogprobs) * kLogprobWords;
+
+int64_t num_input_words(int64_t max_rows, int64_t vocab_size) {
+  const int64_t num_edits = max_row_edits(vocab_size) + max_rows * kEditsPerRow;
+  return max_rows * kParamsWords + num_edits * kEditWords;
+}
+
+RowFault fault_of(int32_t token_id) {
+  CHECK(token_id >= kTokenNoCandidate);
+  return token_id == kTokenNotANumber ? RowFault::kNotANumber : RowFault::kNoCandidate;
+}
 
 }  // namespace
+
+SampledToken FetchedTokens::token(int64_t row, const SamplingParams& params) const {
+  SampledToken result;
+  const int32_t token_id = token_ids[row];
+  if (token_id < 0) {
+    result.status = row_status(fault_of(token_id));
+    return result;
+  }
+  result.token_id = token_id;
+  if (params.logprobs) {
+    const TokenLogprob* entries = logprobs + row * (1 + kMaxRowLogprobs);
+    // Fewer when the row has fewer tokens that may come at all.
+    for (int32_t i = 0; i <= *params.logprobs && entries[i].rank > 0; ++i) {
+      result.logprobs.push_back(entries[i]);
+    }
+  }
+  return result;
+}
 
 DeviceSampler::DeviceSampler(const Stream& stream,
                              int64_t max_rows,
@@ -22,63 +57,117 @@ DeviceSampler::DeviceSampler(const Stream& stream,
     : stream_(&stream),
       host_stream_(&stream.pool()),
       num_sampled_ids_(num_sampled_ids),
-      ids_(stream, max_rows),
+      max_rows_(max_rows),
+      inputs_(stream, num_input_words(max_rows, vocab_size), kMaxDeviceSteps),
+      token_ids_(stream, max_rows, kMaxDeviceSteps),
+      logprobs_(stream, max_rows * kRowLogprobWords, kMaxDeviceSteps),
       host_logits_(pinned_tensor(
-          stream.device(), {std::min(max_rows, kHostRows), vocab_size}, DType::kFloat32)) {}
+          stream.device(), {std::min(max_rows, kScoredRows), vocab_size}, DType::kFloat32)) {}
 
-Tensor DeviceSampler::choose_largest(const Tensor& logits, Workspace& workspace) {
-  const Tensor ids = ids_.view(0, {logits.size(0)});
-  ops::argmax(*stream_, logits, num_sampled_ids_, ids, workspace);
-  return ids;
+int64_t DeviceSampler::num_bytes(int64_t max_rows, int64_t vocab_size) {
+  const int64_t words = num_input_words(max_rows, vocab_size) + max_rows * (1 + kRowLogprobWords);
+  return words * int64_t{sizeof(int32_t)};
 }
 
-Tensor DeviceSampler::fetch_rows(const Tensor& logits, std::span<const size_t> rows) {
-  const auto count = static_cast<int64_t>(rows.size());
-  for (int64_t i = 0; i < count; ++i) {
-    const Tensor row = logits.narrow(0, static_cast<int64_t>(rows[i]), 1);
-    stream_->queue().copy(host_logits_.narrow(0, i, 1).raw_data(), row.raw_data(), row.num_bytes());
+SamplingKind DeviceSampler::kind_of(std::span<const DeviceSamplingRow> rows) {
+  const bool all_largest = std::ranges::all_of(
+      rows, [](const DeviceSamplingRow& row) { return takes_largest_logit(row); });
+  return all_largest ? SamplingKind::kLargest : SamplingKind::kAny;
+}
+
+bool DeviceSampler::send_rows(std::span<const DeviceSamplingRow> rows, int64_t num_padded) {
+  CHECK(static_cast<int64_t>(rows.size()) <= num_padded);
+  CHECK(num_padded <= max_rows_);
+  params_.clear();
+  edits_.clear();
+  for (const DeviceSamplingRow& row : rows) params_.push_back(sample_row_params(row, &edits_));
+  params_.resize(static_cast<size_t>(num_padded));
+  const int64_t edits_begin = max_rows_ * kParamsWords;
+  const int64_t edits_end = edits_begin + static_cast<int64_t>(edits_.size()) * kEditWords;
+  if (edits_end > inputs_.size()) return false;
+  inputs_.rotate();
+  std::memcpy(inputs_.host(), params_.data(), params_.size() * sizeof(SampleRowParams));
+  inputs_.send(0, num_padded * kParamsWords);
+  if (!edits_.empty()) {
+    std::memcpy(inputs_.host() + edits_begin, edits_.data(), edits_.size() * sizeof(LogitEdit));
+    inputs_.send(edits_begin, edits_end);
   }
-  stream_->queue().synchronize();
-  return host_logits_.narrow(0, 0, count);
+  return true;
 }
 
-void DeviceSampler::sample(const Tensor& logits,
-                           std::span<const SamplingRow> rows,
-                           std::span<SampledToken> out) {
+void DeviceSampler::choose(SamplingKind kind, const Tensor& logits, Workspace& workspace) {
+  if (kind == SamplingKind::kAny) {
+    choose_sent(logits, 0, token_ids().data<int32_t>());
+  } else {
+    const Tensor ids = token_ids_.view(0, {logits.size(0)});
+    ops::argmax(*stream_, logits, num_sampled_ids_, ids, workspace);
+  }
+}
+
+void DeviceSampler::choose_sent(const Tensor& logits, int64_t first_row, int32_t* token_ids_out) {
+  int32_t* words = inputs_.view(0, {inputs_.size()}).data<int32_t>();
+  int32_t* logprobs = logprobs_.view(0, {logprobs_.size()}).data<int32_t>();
+  sample_rows({.logits = logits.data<float>(),
+               .rows = reinterpret_cast<const SampleRowParams*>(words),
+               .edits = reinterpret_cast<LogitEdit*>(words + max_rows_ * kParamsWords),
+               .previous_ids = token_ids().data<int32_t>(),
+               .token_ids = token_ids_out,
+               .logprobs = reinterpret_cast<TokenLogprob*>(logprobs + first_row * kRowLogprobWords),
+               .logits_stride = logits.stride(0),
+               .num_rows = logits.size(0)},
+              stream_->queue().handle());
+}
+
+void DeviceSampler::send_and_choose(std::span<const DeviceSamplingRow> rows,
+                                    const Tensor& logits,
+                                    Workspace& workspace) {
   const auto num_rows = static_cast<int64_t>(rows.size());
-  ids_.fetch(0, num_rows);
-  stream_->queue().synchronize();
-  std::vector<size_t> others;
-  for (size_t row = 0; row < rows.size(); ++row) {
-    const int32_t id = ids_.host()[row];
-    // Without a choice the host finds out why.
-    if (id < 0 || !takes_largest_logit(rows[row])) {
-      others.push_back(row);
-    } else {
-      out[row] = {.token_id = id, .status = {}, .logprobs = {}};
+  if (send_rows(rows, num_rows)) return choose(SamplingKind::kAny, logits, workspace);
+  // Rows may ask for any token of the step before until the last part is done.
+  const Workspace::Scope scope(workspace);
+  const Tensor chosen = workspace.tensor({num_rows}, DType::kInt32);
+  for (int64_t begin = 0; begin < num_rows;) {
+    int64_t count = num_rows - begin;
+    while (
+        !send_rows(rows.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), count)) {
+      count /= 2;  // one row always fits
     }
+    choose_sent(logits.narrow(0, begin, count), begin, chosen.data<int32_t>() + begin);
+    stream_->queue().synchronize();
+    begin += count;
   }
-  const auto step = static_cast<size_t>(host_logits_.size(0));
-  for (size_t begin = 0; begin < others.size(); begin += step) {
-    const auto part = std::span(others).subspan(begin, std::min(step, others.size() - begin));
-    std::vector<SamplingRow> requests;
-    for (const size_t row : part) requests.push_back(rows[row]);
-    std::vector<SampledToken> sampled(part.size());
-    sampler_.sample(host_stream_, fetch_rows(logits, part), requests, sampled);
-    for (size_t i = 0; i < part.size(); ++i) out[part[i]] = std::move(sampled[i]);
+  stream_->queue().copy(token_ids().raw_data(), chosen.raw_data(), chosen.num_bytes());
+}
+
+FetchedTokens DeviceSampler::fetch(std::span<const DeviceSamplingRow> rows) {
+  const auto num_rows = static_cast<int64_t>(rows.size());
+  token_ids_.rotate();
+  token_ids_.fetch(0, num_rows);
+  int32_t num_logprobs = -1;
+  for (const DeviceSamplingRow& row : rows) {
+    num_logprobs = std::max(num_logprobs, row.state->params().logprobs.value_or(-1));
   }
+  logprobs_.rotate();
+  if (num_logprobs >= 0) {
+    const int64_t num_columns = (1 + num_logprobs) * kLogprobWords;
+    logprobs_.fetch_columns(0, num_rows, kRowLogprobWords, num_columns);
+  }
+  return {token_ids_.host(), reinterpret_cast<const TokenLogprob*>(logprobs_.host())};
 }
 
 void DeviceSampler::score(const Tensor& logits,
                           std::span<const ScoredToken> tokens,
                           std::span<Result<TokenLogprobs>> out) {
-  std::vector<size_t> rows(tokens.size());
-  std::iota(rows.begin(), rows.end(), size_t{0});
-  const auto step = static_cast<size_t>(host_logits_.size(0));
-  for (size_t begin = 0; begin < rows.size(); begin += step) {
-    const size_t count = std::min(step, rows.size() - begin);
-    const Tensor fetched = fetch_rows(logits, std::span(rows).subspan(begin, count));
-    sampler_.score(host_stream_, fetched, tokens.subspan(begin, count), out.subspan(begin, count));
+  const auto num_rows = static_cast<int64_t>(tokens.size());
+  for (int64_t begin = 0; begin < num_rows; begin += host_logits_.size(0)) {
+    const int64_t count = std::min(host_logits_.size(0), num_rows - begin);
+    const Tensor part = logits.narrow(0, begin, count);
+    const Tensor fetched = host_logits_.narrow(0, 0, count);
+    stream_->queue().copy(fetched.raw_data(), part.raw_data(), part.num_bytes());
+    stream_->queue().synchronize();
+    const auto first = static_cast<size_t>(begin);
+    const auto size = static_cast<size_t>(count);
+    sampler_.score(host_stream_, fetched, tokens.subspan(first, size), out.subspan(first, size));
   }
 }
 

@@ -1,17 +1,37 @@
-// From logits in a device's memory to tokens: the device chooses rows that take the largest logit,
-// so that only ids travel; the host's Sampler does the others. One thread.
+// From logits in a device's memory to tokens in it, without the host: the next step takes its
+// tokens from where this one leaves them, and the host gets copies. Rows that take the largest
+// logit go by ops::argmax, a step with any other row by sample_rows(). One thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "runner/host_mirror.h"
+#include "sampling/sample_row_params.h"
 #include "sampling/sampler.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 #include "tensor/workspace.h"
 
 namespace atom {
+
+// How the tokens of a step are chosen.
+enum class SamplingKind {
+  kLargest,  // every row takes its largest logit
+  kAny,
+};
+constexpr size_t kNumSamplingKinds = 2;
+
+// What fetch() brings to the host: there when the queue has passed it, and good until
+// kMaxDeviceSteps more are fetched.
+struct FetchedTokens {
+  const int32_t* token_ids = nullptr;      // [num_rows]
+  const TokenLogprob* logprobs = nullptr;  // [num_rows, 1 + kMaxRowLogprobs]
+
+  // What became of row `row`, which was sampled under `params`.
+  SampledToken token(int64_t row, const SamplingParams& params) const;
+};
 
 class DeviceSampler {
  public:
@@ -21,11 +41,29 @@ class DeviceSampler {
                 int64_t vocab_size,
                 int64_t num_sampled_ids);
 
-  // Enqueues the choice of each row's largest logit. -> [num_rows] int32, always the same memory.
-  Tensor choose_largest(const Tensor& logits, Workspace& workspace);
+  // Bytes of the device's buffers.
+  static int64_t num_bytes(int64_t max_rows, int64_t vocab_size);
 
-  // logits, and what choose_largest() chose of them. Waits for the device.
-  void sample(const Tensor& logits, std::span<const SamplingRow> rows, std::span<SampledToken> out);
+  static SamplingKind kind_of(std::span<const DeviceSamplingRow> rows);
+
+  // The tokens that the step before chose, in the order of its rows; always the same memory.
+  Tensor token_ids() const { return token_ids_.view(0, {max_rows_}); }
+
+  // Sends what a step of kAny needs to know of its rows, with padding up to `num_padded` rows.
+  // False, and nothing is sent, when it is more than fits at once.
+  bool send_rows(std::span<const DeviceSamplingRow> rows, int64_t num_padded);
+
+  // Enqueues the choice from logits, [num_rows, vocab_size] float32, which may change them. Under
+  // kAny by what was sent last.
+  void choose(SamplingKind kind, const Tensor& logits, Workspace& workspace);
+
+  // Sends and chooses under kAny, part by part if need be; waits for the device between parts.
+  void send_and_choose(std::span<const DeviceSamplingRow> rows,
+                       const Tensor& logits,
+                       Workspace& workspace);
+
+  // Enqueues the copy of what the rows chose.
+  FetchedTokens fetch(std::span<const DeviceSamplingRow> rows);
 
   // See Sampler::score. Waits for the device.
   void score(const Tensor& logits,
@@ -33,14 +71,20 @@ class DeviceSampler {
              std::span<Result<TokenLogprobs>> out);
 
  private:
-  Tensor fetch_rows(const Tensor& logits, std::span<const size_t> rows);
+  // Of rows that were sent; first_row is the first of them among the step's.
+  void choose_sent(const Tensor& logits, int64_t first_row, int32_t* token_ids);
 
   const Stream* stream_;
   Stream host_stream_;
-  Sampler sampler_;
+  Sampler sampler_;  // of scored rows
   int64_t num_sampled_ids_;
-  HostMirror ids_;      // [max_rows]
-  Tensor host_logits_;  // [kHostRows, vocab_size] float32, pinned
+  int64_t max_rows_;
+  HostMirror inputs_;     // [max_rows] SampleRowParams, then LogitEdits
+  HostMirror token_ids_;  // [max_rows]
+  HostMirror logprobs_;   // [max_rows, 1 + kMaxRowLogprobs] TokenLogprob
+  Tensor host_logits_;    // [kScoredRows, vocab_size] float32, pinned
+  std::vector<SampleRowParams> params_;
+  std::vector<LogitEdit> edits_;
 };
 
 }  // namespace atom

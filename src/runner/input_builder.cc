@@ -46,7 +46,7 @@ InputBuilder::Layout InputBuilder::make_layout(int64_t num_tokens,
 InputBuilder::InputBuilder(const SchedulerConfig& config, const Stream& stream)
     : block_size_(config.block_size),
       max_blocks_(blocks_per_sequence(config)),
-      buffer_(stream, num_bytes(config) / int64_t{sizeof(int32_t)}) {}
+      buffer_(stream, num_bytes(config) / int64_t{sizeof(int32_t)}, kMaxDeviceSteps) {}
 
 int64_t InputBuilder::num_bytes(const SchedulerConfig& config) {
   const Layout largest =
@@ -107,6 +107,7 @@ StepInputs InputBuilder::build(const SchedulerOutput& step,
   layout.max_queries = max_queries;
   CHECK(layout.table_width <= max_blocks_);
   CHECK(layout.end <= buffer_.size());
+  buffer_.rotate();
   std::fill_n(buffer_.host() + layout.block_tables, layout.num_seqs * layout.table_width, -1);
   fill(step, sequences, layout);
   buffer_.send(0, layout.end);
@@ -122,6 +123,7 @@ StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
   layout.max_queries = 1;
   CHECK(num_seqs <= batch);
   CHECK(layout.end <= buffer_.size());
+  buffer_.rotate();
   fill(step, sequences, layout);
   int32_t* data = buffer_.host();
   for (int64_t row = num_seqs; row < batch; ++row) {

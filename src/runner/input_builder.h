@@ -1,6 +1,8 @@
 // Turns a SchedulerOutput into the tensors of a ForwardContext, on the device of a stream. The
 // buffers are sized once for the largest step and reused: a context is valid until the next build,
-// and on a device its values are there once the queue has passed the copy. One thread.
+// and on a device its values are there once the queue has passed the copy. There up to
+// kMaxDeviceSteps builds may be on their way. Tokens that only the device knows are passed on as
+// they stand in RunnerSequence::token_ids. One thread.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include "base/human.h"
 #include "base/memory_info.h"
+#include "runner/device_sampler.h"
 #include "runner/input_builder.h"
 #include "runner/step_dry_run.h"
 #include "tensor/device_arena.h"
@@ -17,28 +18,54 @@ int64_t blocks_for(int64_t num_tokens, int64_t block_size) {
   return (num_tokens + block_size - 1) / block_size;
 }
 
+// What takes less memory, of what this device and configuration have.
+std::string remedies(const MemoryPlan& plan, const ResolvedConfig& config) {
+  std::string text = "Lower --max-model-len or --max-num-batched-tokens";
+  if (!config.model.quantization.is_quantized()) text += ", take --quantization fp8";
+  if (config.kv_cache_dtype != DType::kFloat8E4M3) text += ", --kv-cache-dtype fp8";
+  if (plan.device.is_cpu()) {
+    return text + ", raise --cpu-memory-utilization, or free memory";
+  }
+  return text +
+         ", raise --gpu-memory-utilization, end other programs on the GPU (nvidia-smi lists "
+         "them), or take --device cpu";
+}
+
 Status does_not_fit(const MemoryPlan& plan, const ResolvedConfig& config, int64_t needed_blocks) {
   const int64_t needed = plan.fixed() + needed_blocks * plan.kv_bytes_per_block;
+  std::string free = human_bytes(plan.available) + " free";
+  if (!plan.device.is_cpu()) {
+    free += fmt::format(" (the GPU has {}, and {} are taken)",
+                        human_bytes(plan.device_total),
+                        human_bytes(plan.device_total - plan.available));
+  }
   return resource_exhausted(
       "the model does not fit: it needs {} ({} weights, {} activations, {} KV cache for one "
-      "sequence "
-      "of {} tokens), and {} is allowed of the {} free. Lower --max-model-len or "
-      "--max-num-batched-tokens, raise --{}-memory-utilization, or free memory",
+      "sequence of {} tokens), and {} is allowed of the {}. {}",
       human_bytes(needed),
       human_bytes(plan.weights),
       human_bytes(plan.workspace + plan.step_inputs),
       human_bytes(needed_blocks * plan.kv_bytes_per_block),
       config.max_model_len(),
       human_bytes(plan.budget),
-      human_bytes(plan.available),
-      plan.device.is_cpu() ? "cpu" : "gpu");
+      free,
+      remedies(plan, config));
 }
 
-// Bytes free on the device, and the part of them that the user allows.
-Result<std::pair<int64_t, double>> free_memory(const CacheConfig& cache, Device device) {
-  if (device.is_cpu()) return std::pair(available_memory(), cache.cpu_memory_utilization);
-  ASSIGN_OR_RETURN(const DeviceRuntime* runtime, device_runtime(device.type));
-  return std::pair(runtime->memory().free, cache.gpu_memory_utilization);
+// What is free on the device, and the part of it that the user allows.
+Status add_free_memory(const CacheConfig& cache, MemoryPlan* plan) {
+  double utilization = cache.cpu_memory_utilization;
+  if (plan->device.is_cpu()) {
+    plan->available = available_memory();
+  } else {
+    ASSIGN_OR_RETURN(const DeviceRuntime* runtime, device_runtime(plan->device.type));
+    const DeviceRuntime::Memory memory = runtime->memory();
+    plan->available = memory.free;
+    plan->device_total = memory.total;
+    utilization = cache.gpu_memory_utilization;
+  }
+  plan->budget = static_cast<int64_t>(static_cast<double>(plan->available) * utilization);
+  return {};
 }
 
 // The workspace's counters, and what rounding each tensor of the reservation up costs at most.
@@ -63,16 +90,15 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.workspace = measure_workspace(config, built);
   plan.step_inputs = InputBuilder::num_bytes(scheduler);
   if (!built.device.is_cpu()) {
-    // The rows that get logits, and the ids chosen.
-    plan.step_inputs += 2 * max_logits_rows(scheduler, built.device) * int64_t{sizeof(int32_t)};
+    const int64_t max_rows = max_logits_rows(scheduler, built.device);
+    plan.step_inputs += max_rows * int64_t{sizeof(int32_t)};  // those that get logits
+    plan.step_inputs += DeviceSampler::num_bytes(max_rows, config.model.vocab_size);
   }
   plan.padding = padding_of(built);
   for (const KVCacheSpec& spec : built.kv_cache_specs) {
     plan.kv_bytes_per_block += spec.bytes_per_token() * plan.block_size;
   }
-  ASSIGN_OR_RETURN(const auto free, free_memory(cache, built.device));
-  plan.available = free.first;
-  plan.budget = static_cast<int64_t>(static_cast<double>(plan.available) * free.second);
+  RETURN_IF_ERROR(add_free_memory(cache, &plan));
 
   const int64_t blocks_per_sequence = blocks_for(config.max_model_len(), plan.block_size);
   if (scheduler.num_blocks > 0) {

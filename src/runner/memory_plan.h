@@ -17,10 +17,11 @@ struct MemoryPlan {
   int64_t step_inputs = 0;  // token ids, block tables, ... of the largest step
   int64_t kv_bytes_per_block = 0;
   int32_t num_blocks = 0;
-  int32_t block_size = 0;  // tokens
-  int64_t padding = 0;     // on a device: between tensors, and counters of kernels
-  int64_t available = 0;   // memory free now
-  int64_t budget = 0;      // what the utilization allows of it
+  int32_t block_size = 0;    // tokens
+  int64_t padding = 0;       // on a device: between tensors, and counters of kernels
+  int64_t available = 0;     // memory free now
+  int64_t device_total = 0;  // of an accelerator, used or free; 0 on the CPU
+  int64_t budget = 0;        // what the utilization allows of it
   Device device;
 
   int64_t kv_cache() const { return kv_bytes_per_block * num_blocks; }

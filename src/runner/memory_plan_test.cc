@@ -101,7 +101,8 @@ void check_workspace(EngineConfig engine) {
       }
       scheduled.samples = true;
     }
-    const ModelRunnerOutput output = runner->execute(step);
+    runner->submit(step);
+    const ModelRunnerOutput output = runner->collect().output;
     for (size_t i = 0; i < lengths.size(); ++i) {
       EXPECT_EQ(output.sequences[i].token_ids.size(), 1u);
       EXPECT_EQ(output.sequences[i].prompt_logprobs.size(), static_cast<size_t>(lengths[i] - 1));

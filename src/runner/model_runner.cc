@@ -5,21 +5,60 @@
 
 #include "base/log.h"
 #include "ops/embedding/embedding.h"
+#include "ops/pending_tokens/pending_tokens.h"
 #include "runner/choose_device.h"
 #include "runner/kv_cache_allocator.h"
 #include "runner/step_dry_run.h"
 
 namespace atom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+StepInFlight new_flight(const SchedulerOutput& step) {
+  StepInFlight flight;
+  flight.output.step = step.step;
+  for (const ScheduledSequence& scheduled : step.scheduled) {
+    flight.output.sequences.emplace_back().id = scheduled.id;
+  }
+  return flight;
+}
+
+// The rows that sample, as a device sees them, and a place for each one's token.
+std::vector<DeviceSamplingRow> sampling_rows(const SchedulerOutput& step,
+                                             std::span<const HeadRow> rows,
+                                             std::span<RunnerSequence* const> sequences,
+                                             StepInFlight& flight) {
+  std::vector<DeviceSamplingRow> sampling;
+  for (const HeadRow& row : rows.subspan(count_scored(rows))) {
+    RunnerSequence& sequence = *sequences[row.sequence];
+    const auto index = static_cast<int32_t>(flight.rows.size());
+    sampling.push_back({&sequence.sampling, sequence.num_generated(), sequence.pending_row()});
+    flight.rows.push_back(
+        {row.sequence, step.scheduled[row.sequence].id, sequence.token_ids.size()});
+    sequence.token_ids.push_back(~index);
+  }
+  return sampling;
+}
+
+}  // namespace
 
 ModelRunner::ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids)
     : config_(config),
       num_sampled_ids_(num_sampled_ids),
       pool_(std::make_unique<ThreadPool>(config.num_threads)),
-      stream_(pool_.get()) {}
+      stream_(pool_.get()),
+      sequences_(config.model.eos_token_ids, num_sampled_ids) {}
 
-Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const ResolvedConfig& config,
-                                                         int64_t num_sampled_ids,
-                                                         const LoadProgress& progress) {
+ModelRunner::~ModelRunner() {
+  if (queue_ != nullptr) queue_->synchronize();
+}
+
+Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
+    const ResolvedConfig& config,
+    int64_t num_sampled_ids,
+    const std::function<void(const StartProgress&)>& progress,
+    OperatorTrace* trace) {
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device));
@@ -30,55 +69,129 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const ResolvedConfig& c
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     RETURN_IF_ERROR(runner->reserve(*runtime));
   }
+  runner->stream_.set_trace(trace);
+  if (trace != nullptr) trace->attach(runner->queue_.get());
   const Stream& stream = runner->stream_;
-  RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, progress));
+  const auto on_weights = [&](uint64_t done, uint64_t total) {
+    if (progress) progress({StartProgress::Stage::kWeights, done, total});
+  };
+  RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, on_weights));
   runner->kv_caches_ =
       allocate_kv_caches(stream, built.kv_cache_specs, plan.num_blocks, plan.block_size);
   runner->workspace_ = Workspace(stream, plan.workspace);
   runner->input_builder_.emplace(config.scheduler, stream);
-  const int64_t max_rows = max_logits_rows(config.scheduler, device);
-  runner->row_ids_.emplace(stream, max_rows);
-  if (!device.is_cpu()) {
-    runner->device_sampler_.emplace(stream, max_rows, config.model.vocab_size, num_sampled_ids);
-    if (config.engine.device.enable_graphs) runner->record_graphs();
-  }
+  runner->max_rows_ = max_logits_rows(config.scheduler, device);
+  runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
+  if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   return runner;
 }
 
 Status ModelRunner::reserve(DeviceRuntime& runtime) {
+  runtime_ = &runtime;
   queue_ = runtime.create_queue();
   ASSIGN_OR_RETURN(arena_, DeviceArena::reserve(runtime, plan_.total()));
   stream_ = Stream(pool_.get(), queue_.get(), arena_.get());
   return {};
 }
 
+Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
+  device_sampler_.emplace(stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
+  for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
+  return config_.engine.device.enable_graphs ? record_graphs(progress) : Status();
+}
+
+Status ModelRunner::record_graphs(const std::function<void(const StartProgress&)>& progress) {
+  const auto prepare = [&](int64_t batch) {
+    CHECK(device_sampler_->send_rows({}, batch));
+    return input_builder_->build_decodes({}, {}, batch);
+  };
+  const auto run_step = [&](const StepInputs& inputs, SamplingKind kind) {
+    const Workspace::Scope scope(workspace_);
+    decode(inputs, kind);
+  };
+  const auto on_recorded = [&](size_t done, size_t total) {
+    if (progress) progress({StartProgress::Stage::kGraphs, done, total});
+  };
+  const Clock::time_point begin = Clock::now();
+  RETURN_IF_ERROR(
+      graphs_.record(stream_, config_.scheduler.max_num_seqs, prepare, run_step, on_recorded));
+  const std::chrono::duration<double> took = Clock::now() - begin;
+  log::info("recorded decode steps of {} batch sizes in {:.2f} s", graphs_.size(), took.count());
+  return {};
+}
+
+int64_t ModelRunner::num_device_allocations() const {
+  return runtime_ == nullptr ? 0 : runtime_->num_allocations();
+}
+
+bool ModelRunner::can_submit() const {
+  return in_flight_.size() < (queue_ == nullptr ? 1 : kMaxDeviceSteps);
+}
+
+void ModelRunner::submit(const SchedulerOutput& step) {
+  CHECK(can_submit());
+  sequences_.update(step);
+  StepInFlight& flight = in_flight_.emplace_back(new_flight(step));
+  if (step.scheduled.empty()) return;
+  const Workspace::Scope scope(workspace_);
+  if (queue_ != nullptr) {
+    flight.events = &events_[num_submitted_++ % events_.size()];
+    run(step, flight);
+    flight.events->end->mark();
+  } else {
+    const Clock::time_point begin = Clock::now();
+    run(step, flight);
+    flight.duration = Clock::now() - begin;
+  }
+}
+
+bool ModelRunner::is_done() const {
+  CHECK(has_steps());
+  const StepInFlight& oldest = in_flight_.front();
+  return oldest.events == nullptr || oldest.events->end->is_done();
+}
+
+ModelRunner::Collected ModelRunner::collect() {
+  CHECK(has_steps());
+  StepInFlight flight = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  if (flight.events != nullptr) {
+    flight.events->end->wait();
+    flight.duration = flight.events->end->since(*flight.events->begin);
+    std::vector<SampledToken> tokens(flight.rows.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const RunnerSequence* sequence = sequences_.find(flight.rows[i].id);
+      if (sequence == nullptr) continue;
+      tokens[i] = flight.tokens.token(static_cast<int64_t>(i), sequence->sampling.params());
+    }
+    accept(flight.rows, tokens, &flight.output);
+  }
+  // A sequence that failed in either kind of rows has no token.
+  for (SequenceOutput& result : flight.output.sequences) {
+    if (!result.error.empty()) result.token_ids.clear();
+  }
+  num_collected_.fetch_add(1);
+  return {std::move(flight.output), flight.duration};
+}
+
 ForwardContext ModelRunner::context_of(const StepInputs& inputs) {
+  if (device_sampler_) {
+    ops::fill_pending_tokens(stream_, device_sampler_->token_ids(), inputs.token_ids);
+  }
   return {stream_, workspace_, inputs.token_ids, inputs.positions, inputs.attention, kv_caches_};
 }
 
-DecodeOutputs ModelRunner::decode(const StepInputs& inputs) {
+void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   const ForwardContext context = context_of(inputs);
   const Tensor hidden = model_->forward(context);
   const Tensor logits =
       workspace_.tensor({hidden.size(0), config_.model.vocab_size}, DType::kFloat32);
   model_->compute_logits(hidden, logits, context);
-  return {logits, device_sampler_->choose_largest(logits, workspace_)};
-}
-
-void ModelRunner::record_graphs() {
-  const auto prepare = [&](int64_t batch) { return input_builder_->build_decodes({}, {}, batch); };
-  const auto run = [&](const StepInputs& inputs) {
-    const Workspace::Scope scope(workspace_);
-    return decode(inputs);
-  };
-  const auto begin = std::chrono::steady_clock::now();
-  const size_t count = graphs_.record(stream_, config_.scheduler.max_num_seqs, prepare, run);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  log::info("recorded decode steps of {} batch sizes in {:.2f} s", count, took.count());
+  device_sampler_->choose(kind, logits, workspace_);
 }
 
 const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
-                                                 std::span<const LogitsRow> rows) const {
+                                                 std::span<const HeadRow> rows) const {
   if (rows.size() != step.scheduled.size()) return nullptr;
   for (size_t s = 0; s < rows.size(); ++s) {
     if (step.scheduled[s].num_new_tokens != 1 || rows[s].scored_token >= 0) return nullptr;
@@ -86,107 +199,103 @@ const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
   return graphs_.find(static_cast<int64_t>(rows.size()));
 }
 
-void ModelRunner::update_sequences(const SchedulerOutput& step) {
-  for (const SequenceId id : step.finished) sequences_.erase(id);
-  for (const NewSequence& added : step.new_sequences) {
-    RunnerSequence sequence{
-        added.prompt_token_ids,
-        static_cast<int32_t>(added.prompt_token_ids.size()),
-        {},
-        SamplingState(
-            added.sampling, added.prompt_token_ids, config_.model.eos_token_ids, num_sampled_ids_)};
-    CHECK(sequences_.emplace(added.id, std::move(sequence)).second);
+void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
+  const std::span<RunnerSequence* const> sequences = sequences_.scheduled();
+  const std::vector<HeadRow> rows = select_head_rows(step, sequences);
+  const std::vector<DeviceSamplingRow> sampling = sampling_rows(step, rows, sequences, flight);
+  const DecodeGraphs::Graph* graph = recorded(step, rows);
+  const SamplingKind kind = DeviceSampler::kind_of(sampling);
+  if (graph != nullptr &&
+      (kind == SamplingKind::kLargest || device_sampler_->send_rows(sampling, graph->batch))) {
+    input_builder_->build_decodes(step, sequences, graph->batch);
+    flight.events->begin->mark();
+    graph->launch(kind);
+  } else {
+    forward(step, rows, sampling, flight);
   }
-  scheduled_.clear();
-  for (const ScheduledSequence& scheduled : step.scheduled) {
-    const auto found = sequences_.find(scheduled.id);
-    CHECK((found != sequences_.end()));
-    RunnerSequence& sequence = found->second;
-    if (scheduled.reset_block_table) sequence.block_ids.clear();
-    sequence.block_ids.insert(
-        sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
-    scheduled_.push_back(&sequence);
+  if (device_sampler_ && !sampling.empty()) flight.tokens = device_sampler_->fetch(sampling);
+}
+
+void ModelRunner::forward(const SchedulerOutput& step,
+                          std::span<const HeadRow> rows,
+                          std::span<const DeviceSamplingRow> sampling,
+                          StepInFlight& flight) {
+  const StepInputs inputs = input_builder_->build(step, sequences_.scheduled());
+  if (flight.events != nullptr) flight.events->begin->mark();
+  const ForwardContext context = context_of(inputs);
+  const Tensor hidden = model_->forward(context);
+  const size_t num_scored = count_scored(rows);
+  const auto max_rows = static_cast<size_t>(max_rows_);
+  for (size_t begin = 0; begin < num_scored; begin += max_rows) {
+    const Workspace::Scope scope(workspace_);
+    const auto part = rows.subspan(begin, std::min(max_rows, num_scored - begin));
+    score_rows(part, logits_of(part, hidden, context), flight);
+  }
+  if (device_sampler_ && !sampling.empty()) {
+    const Tensor logits = logits_of(rows.subspan(num_scored), hidden, context);
+    const SamplingKind kind = DeviceSampler::kind_of(sampling);
+    if (kind == SamplingKind::kLargest) return device_sampler_->choose(kind, logits, workspace_);
+    return device_sampler_->send_and_choose(sampling, logits, workspace_);
+  }
+  for (size_t begin = num_scored; begin < rows.size(); begin += max_rows) {
+    const Workspace::Scope scope(workspace_);
+    const auto part = rows.subspan(begin, std::min(max_rows, rows.size() - begin));
+    sample_rows(begin - num_scored, logits_of(part, hidden, context), flight);
   }
 }
 
-std::vector<ModelRunner::LogitsRow> ModelRunner::select_rows(const SchedulerOutput& step) const {
-  std::vector<LogitsRow> sampled;
-  std::vector<LogitsRow> scored;
-  int32_t row = 0;
-  for (size_t s = 0; s < step.scheduled.size(); ++s) {
-    const ScheduledSequence& scheduled = step.scheduled[s];
-    const RunnerSequence& sequence = *scheduled_[s];
-    if (sequence.sampling.params().prompt_logprobs) {
-      const int32_t end = std::min(scheduled.num_computed_tokens + scheduled.num_new_tokens,
-                                   sequence.num_prompt_tokens - 1);
-      for (int32_t position = scheduled.num_computed_tokens; position < end; ++position) {
-        const int32_t hidden_row = row + position - scheduled.num_computed_tokens;
-        scored.push_back({s, hidden_row, sequence.token_ids[position + 1]});
-      }
-    }
-    row += scheduled.num_new_tokens;
-    if (scheduled.samples) sampled.push_back({s, row - 1});
-  }
-  // Prompt rows first: sampling appends to token_ids, scoring reads them.
-  scored.insert(scored.end(), sampled.begin(), sampled.end());
-  return scored;
-}
-
-void ModelRunner::run_rows(std::span<const LogitsRow> rows,
-                           const Tensor& hidden,
-                           const ForwardContext& context,
-                           ModelRunnerOutput* output) {
-  const Workspace::Scope scope(workspace_);
+Tensor ModelRunner::logits_of(std::span<const HeadRow> rows,
+                              const Tensor& hidden,
+                              const ForwardContext& context) {
   const auto num_rows = static_cast<int64_t>(rows.size());
   const Tensor selected = workspace_.tensor({num_rows, hidden.size(1)}, hidden.dtype());
   const Tensor logits = workspace_.tensor({num_rows, config_.model.vocab_size}, DType::kFloat32);
+  row_ids_->rotate();
   for (int64_t i = 0; i < num_rows; ++i) row_ids_->host()[i] = rows[i].hidden_row;
   row_ids_->send(0, num_rows);
   ops::embedding(stream_, row_ids_->view(0, {num_rows}), hidden, selected);
   model_->compute_logits(selected, logits, context);
-  if (rows.front().scored_token >= 0) {
-    score_rows(rows, logits, output);
-  } else {
-    if (device_sampler_) device_sampler_->choose_largest(logits, workspace_);
-    sample_rows(rows, logits, output);
-  }
+  return logits;
 }
 
-void ModelRunner::sample_rows(std::span<const LogitsRow> rows,
-                              const Tensor& logits,
-                              ModelRunnerOutput* output) {
+void ModelRunner::sample_rows(size_t first, const Tensor& logits, StepInFlight& flight) {
+  const auto rows = std::span(flight.rows).subspan(first, static_cast<size_t>(logits.size(0)));
   std::vector<SamplingRow> requests;
-  for (const LogitsRow& row : rows) requests.push_back({&scheduled_[row.sequence]->sampling});
+  for (const SampledRow& row : rows) requests.push_back({&sequences_.find(row.id)->sampling});
   std::vector<SampledToken> sampled(rows.size());
-  if (device_sampler_) {
-    device_sampler_->sample(logits, requests, sampled);
-  } else {
-    sampler_.sample(stream_, logits, requests, sampled);
-  }
+  sampler_.sample(stream_, logits, requests, sampled);
+  accept(rows, sampled, &flight.output);
+}
+
+void ModelRunner::accept(std::span<const SampledRow> rows,
+                         std::span<SampledToken> tokens,
+                         ModelRunnerOutput* output) {
   for (size_t i = 0; i < rows.size(); ++i) {
-    RunnerSequence& sequence = *scheduled_[rows[i].sequence];
-    SequenceOutput& result = output->sequences[rows[i].sequence];
-    if (sampled[i].status.ok()) {
-      result.token_ids.push_back(sampled[i].token_id);
-      if (sequence.sampling.params().logprobs) {
-        result.logprobs.push_back(std::move(sampled[i].logprobs));
-      }
+    RunnerSequence* sequence = sequences_.find(rows[i].id);
+    if (sequence == nullptr) continue;
+    SampledToken& token = tokens[i];
+    SequenceOutput& result = output->sequences[rows[i].output_index];
+    if (token.status.ok()) {
+      result.token_ids.push_back(token.token_id);
+      if (sequence->sampling.params().logprobs)
+        result.logprobs.push_back(std::move(token.logprobs));
     } else {
-      result.error = sampled[i].status.message();
+      result.error = token.status.message();
       // A step already ordered for this sequence needs some token to go on with.
-      sampled[i].token_id = 0;
+      token.token_id = 0;
     }
-    sequence.token_ids.push_back(sampled[i].token_id);
-    sequence.sampling.append(sampled[i].token_id);
+    sequence->token_ids[rows[i].token_index] = token.token_id;
+    sequence->sampling.append(token.token_id);
   }
 }
 
-void ModelRunner::score_rows(std::span<const LogitsRow> rows,
+void ModelRunner::score_rows(std::span<const HeadRow> rows,
                              const Tensor& logits,
-                             ModelRunnerOutput* output) {
+                             StepInFlight& flight) {
   std::vector<ScoredToken> tokens;
-  for (const LogitsRow& row : rows) {
-    const SamplingParams& params = scheduled_[row.sequence]->sampling.params();
+  for (const HeadRow& row : rows) {
+    const RunnerSequence& sequence = *sequences_.scheduled()[row.sequence];
+    const SamplingParams& params = sequence.sampling.params();
     tokens.push_back({row.scored_token, *params.prompt_logprobs, config_.model.vocab_size});
   }
   std::vector<Result<TokenLogprobs>> scores(rows.size(), TokenLogprobs());
@@ -196,7 +305,7 @@ void ModelRunner::score_rows(std::span<const LogitsRow> rows,
     sampler_.score(stream_, logits, tokens, scores);
   }
   for (size_t i = 0; i < rows.size(); ++i) {
-    SequenceOutput& result = output->sequences[rows[i].sequence];
+    SequenceOutput& result = flight.output.sequences[rows[i].sequence];
     if (scores[i].ok()) {
       result.prompt_logprobs.push_back(std::move(scores[i]).value());
     } else {
@@ -204,51 +313,6 @@ void ModelRunner::score_rows(std::span<const LogitsRow> rows,
       result.prompt_logprobs.emplace_back();
     }
   }
-}
-
-ModelRunnerOutput ModelRunner::execute(const SchedulerOutput& step) {
-  update_sequences(step);
-  ModelRunnerOutput output;
-  output.step = step.step;
-  for (const ScheduledSequence& scheduled : step.scheduled) {
-    output.sequences.emplace_back().id = scheduled.id;
-  }
-  if (step.scheduled.empty()) return output;
-
-  const Workspace::Scope scope(workspace_);
-  const std::vector<LogitsRow> rows = select_rows(step);
-  if (const DecodeGraphs::Graph* graph = recorded(step, rows)) {
-    input_builder_->build_decodes(step, scheduled_, graph->batch);
-    graph->graph->launch();
-    const auto num_rows = static_cast<int64_t>(rows.size());
-    sample_rows(rows, graph->outputs.logits.narrow(0, 0, num_rows), &output);
-  } else {
-    forward(step, rows, &output);
-  }
-  // A sequence that failed in either kind of rows has no token.
-  for (SequenceOutput& result : output.sequences) {
-    if (!result.error.empty()) result.token_ids.clear();
-  }
-  return output;
-}
-
-void ModelRunner::forward(const SchedulerOutput& step,
-                          std::span<const LogitsRow> rows,
-                          ModelRunnerOutput* output) {
-  const ForwardContext context = context_of(input_builder_->build(step, scheduled_));
-  const Tensor hidden = model_->forward(context);
-  const auto max_rows = static_cast<size_t>(max_logits_rows(config_.scheduler, stream_.device()));
-  for (size_t begin = 0; begin < rows.size();) {
-    const bool scored = rows[begin].scored_token >= 0;
-    size_t end = begin;
-    while (end < rows.size() && end - begin < max_rows && (rows[end].scored_token >= 0) == scored) {
-      ++end;
-    }
-    run_rows(rows.subspan(begin, end - begin), hidden, context, output);
-    begin = end;
-  }
-  // The host buffers are written again by the next step.
-  if (rows.empty() && queue_ != nullptr) queue_->synchronize();
 }
 
 }  // namespace atom

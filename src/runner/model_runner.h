@@ -1,13 +1,20 @@
 // Runs a model on one device: builds it, loads it, and executes the steps that a Scheduler orders,
 // one after the other. Knows about tokens, blocks and logits; nothing about requests or text.
-// create() may run on any thread; execute() always on the one that owns the runner.
+//
+// On a device submit() only enqueues: a step takes the tokens that the one before it chose from
+// where they are, and may be submitted before the host knows them. So the device always has the
+// next step before it ends one. On the CPU submit() computes.
+//
+// create() may run on any thread; the rest always on the one that owns the runner, unless it says
+// otherwise.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -15,76 +22,108 @@
 #include "models/causal_lm.h"
 #include "runner/decode_graphs.h"
 #include "runner/device_sampler.h"
+#include "runner/head_rows.h"
 #include "runner/host_mirror.h"
 #include "runner/input_builder.h"
 #include "runner/memory_plan.h"
 #include "runner/model_source.h"
-#include "runner/runner_sequence.h"
+#include "runner/sequence_table.h"
+#include "runner/step_in_flight.h"
 #include "sampling/sampler.h"
 #include "scheduler/scheduler_output.h"
 #include "tensor/device_arena.h"
+#include "tensor/operator_trace.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
 
 namespace atom {
 
+// How far create() is.
+struct StartProgress {
+  enum class Stage { kWeights, kGraphs };
+  Stage stage = Stage::kWeights;
+  uint64_t done = 0;  // bytes of weights; batch sizes whose decode step is recorded
+  uint64_t total = 0;
+};
+
 class ModelRunner {
  public:
-  // Plans memory, loads the checkpoint (or dummy weights) and allocates everything that steps need.
-  // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head).
-  static Result<std::unique_ptr<ModelRunner>> create(const ResolvedConfig& config,
-                                                     int64_t num_sampled_ids,
-                                                     const LoadProgress& progress);
+  // Plans memory, loads the checkpoint (or dummy weights), allocates everything that steps need and
+  // records decode steps. `progress` may be null.
+  // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head). `trace`
+  // notes the operators of steps that are not recorded, and outlives the runner.
+  static Result<std::unique_ptr<ModelRunner>> create(
+      const ResolvedConfig& config,
+      int64_t num_sampled_ids,
+      const std::function<void(const StartProgress&)>& progress,
+      OperatorTrace* trace = nullptr);
+  // Waits for the device.
+  ~ModelRunner();
 
   const MemoryPlan& memory_plan() const { return plan_; }
 
-  // Grows while a step executes, at least once per operator. From any thread.
-  uint64_t progress() const { return pool_->progress(); }
+  // Grows while steps execute, at least once per operator on the CPU and per step elsewhere. From
+  // any thread.
+  uint64_t progress() const { return pool_->progress() + num_collected_.load(); }
+  // DeviceRuntime::num_allocations(); 0 on the CPU. From any thread.
+  int64_t num_device_allocations() const;
 
-  // Steps come in the order of SchedulerOutput::step. A sequence whose logits admit no choice gets
-  // an error in its output; nothing else fails.
-  ModelRunnerOutput execute(const SchedulerOutput& step);
+  // Fewer steps are submitted and not collected than the device takes at once.
+  bool can_submit() const;
+  // Steps come in the order of SchedulerOutput::step. Needs can_submit().
+  void submit(const SchedulerOutput& step);
+
+  bool has_steps() const { return !in_flight_.empty(); }
+  // collect() would not wait. Needs has_steps().
+  bool is_done() const;
+
+  struct Collected {
+    ModelRunnerOutput output;
+    std::chrono::nanoseconds duration{0};  // of its execution, by the device's clock
+  };
+  // The answer to the oldest submitted step; waits for it. A sequence whose logits admit no choice
+  // gets an error in its output; nothing else fails. A sequence that has finished since the step
+  // was submitted has an output without content.
+  Collected collect();
 
  private:
-  struct LogitsRow {
-    size_t sequence = 0;  // index into SchedulerOutput::scheduled
-    int32_t hidden_row = 0;
-    int32_t scored_token = -1;  // the prompt token that this row predicts; -1: sample from the row
-  };
-
   ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids);
 
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve(DeviceRuntime& runtime);
-  void record_graphs();
-  // A decode step of `batch` rows, whose inputs the builder has sent.
-  DecodeOutputs decode(const StepInputs& inputs);
+  Status prepare_device(const std::function<void(const StartProgress&)>& progress);
+  Status record_graphs(const std::function<void(const StartProgress&)>& progress);
+  // A decode step whose inputs the builder has sent, tokens chosen.
+  void decode(const StepInputs& inputs, SamplingKind kind);
   // The recorded step that does what `step` asks, or null.
   const DecodeGraphs::Graph* recorded(const SchedulerOutput& step,
-                                      std::span<const LogitsRow> rows) const;
+                                      std::span<const HeadRow> rows) const;
+  // On a device tokens that only it knows are filled in.
   ForwardContext context_of(const StepInputs& inputs);
 
-  void update_sequences(const SchedulerOutput& step);
-  std::vector<LogitsRow> select_rows(const SchedulerOutput& step) const;
+  void run(const SchedulerOutput& step, StepInFlight& flight);
   // Any step, operator by operator.
   void forward(const SchedulerOutput& step,
-               std::span<const LogitsRow> rows,
-               ModelRunnerOutput* output);
-  // Logits of rows [begin, end) of `rows`, all of one kind, then what they are for.
-  void run_rows(std::span<const LogitsRow> rows,
-                const Tensor& hidden,
-                const ForwardContext& context,
-                ModelRunnerOutput* output);
-  // On a device, what DeviceSampler::choose_largest() chose of the logits is there.
-  void sample_rows(std::span<const LogitsRow> rows,
-                   const Tensor& logits,
-                   ModelRunnerOutput* output);
-  void score_rows(std::span<const LogitsRow> rows, const Tensor& logits, ModelRunnerOutput* output);
+               std::span<const HeadRow> rows,
+               std::span<const DeviceSamplingRow> sampling,
+               StepInFlight& flight);
+  // Logits of at most max_logits_rows() rows, all of one kind.
+  Tensor logits_of(std::span<const HeadRow> rows,
+                   const Tensor& hidden,
+                   const ForwardContext& context);
+  void score_rows(std::span<const HeadRow> rows, const Tensor& logits, StepInFlight& flight);
+  // On the CPU: samples rows of the step from `first` on.
+  void sample_rows(size_t first, const Tensor& logits, StepInFlight& flight);
+  // Gives sampled tokens to their sequences and to the output.
+  void accept(std::span<const SampledRow> rows,
+              std::span<SampledToken> tokens,
+              ModelRunnerOutput* output);
 
   const ResolvedConfig config_;
   const int64_t num_sampled_ids_;
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<DeviceQueue> queue_;  // null on the CPU, like the arena
+  DeviceRuntime* runtime_ = nullptr;  // null on the CPU, like all of a device
+  std::unique_ptr<DeviceQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
@@ -93,11 +132,15 @@ class ModelRunner {
   Workspace workspace_;
   std::optional<InputBuilder> input_builder_;
   std::optional<HostMirror> row_ids_;  // rows of hidden states that get logits
+  int64_t max_rows_ = 0;
   Sampler sampler_;
   std::optional<DeviceSampler> device_sampler_;
   DecodeGraphs graphs_;
-  std::unordered_map<SequenceId, RunnerSequence> sequences_;
-  std::vector<RunnerSequence*> scheduled_;  // of the current step, in its order
+  std::array<StepEvents, kMaxDeviceSteps> events_;
+  SequenceTable sequences_;
+  std::deque<StepInFlight> in_flight_;  // oldest first
+  uint64_t num_submitted_ = 0;
+  std::atomic<uint64_t> num_collected_{0};
 };
 
 }  // namespace atom

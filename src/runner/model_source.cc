@@ -11,11 +11,6 @@ namespace {
 
 Status check_device(const ResolvedConfig& config, Device device) {
   if (device.is_cpu()) return {};
-  if (config.model.quantization.is_quantized()) {
-    return unimplemented(
-        "quantised weights ({}) are not supported on a GPU yet; --device cpu computes with them",
-        config.model.quantization.method);
-  }
   if (config.kv_cache_dtype != config.dtype) {
     return unimplemented(
         "--kv-cache-dtype: a KV cache in {} is not supported on a GPU yet; --device cpu has it",

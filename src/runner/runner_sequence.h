@@ -9,10 +9,19 @@
 namespace atom {
 
 struct RunnerSequence {
-  std::vector<int32_t> token_ids;  // prompt, then everything sampled
+  // Prompt, then everything sampled. ~r, in the last place only: what row r of the step before
+  // chose, which the device knows and the host does not yet (ops/pending_tokens).
+  std::vector<int32_t> token_ids;
   int32_t num_prompt_tokens = 0;
   std::vector<int32_t> block_ids;
-  SamplingState sampling;
+  SamplingState sampling;  // of the tokens whose values are known
+
+  // The position of the next token among the generated ones.
+  uint32_t num_generated() const {
+    return static_cast<uint32_t>(token_ids.size()) - static_cast<uint32_t>(num_prompt_tokens);
+  }
+  // The row of the step before that chose the last token; -1: its value is known.
+  int32_t pending_row() const { return token_ids.back() < 0 ? ~token_ids.back() : -1; }
 };
 
 }  // namespace atom

@@ -10,8 +10,6 @@
 namespace atom {
 namespace {
 
-constexpr float kGreedyTemperature = 1e-5f;
-
 int32_t choose_token(const LogitsRow& row, const SamplingState& state, RowScratch& scratch) {
   const SamplingParams& params = state.params();
   if (params.temperature < kGreedyTemperature) return best_token(row);
@@ -61,12 +59,6 @@ void sample_row(const SamplingRow& request, float* logits, RowScratch& scratch, 
 }
 
 }  // namespace
-
-bool takes_largest_logit(const SamplingRow& row) {
-  const SamplingParams& params = row.state->params();
-  return params.temperature < kGreedyTemperature && !params.logprobs &&
-         !has_logit_edits(*row.state, row.allowed);
-}
 
 void Sampler::sample(const Stream& stream,
                      const Tensor& logits,

@@ -3,8 +3,8 @@
 // machine's instruction set. Rows are spread over the stream's pool. One call at a time.
 //
 // Steps of a row, as in vLLM: raw logprobs; edits (logit_edits.h); temperature; filters
-// (filters.h); draw (row_kernels.h). Temperature below 1e-5 takes the largest edited logit instead,
-// the lowest id on a tie.
+// (filters.h); draw (row_kernels.h). Temperature below kGreedyTemperature takes the largest edited
+// logit instead, the lowest id on a tie.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,13 @@
 
 namespace atom {
 
+// Below it the largest logit is taken.
+constexpr float kGreedyTemperature = 1e-5f;
+
 struct SamplingRow {
   const SamplingState* state = nullptr;  // not changed: the caller appends the token it accepts
   TokenBitmask allowed = nullptr;        // of a grammar, say
 };
-
-// The row's token is the one of its largest logit, and nothing else is asked about the row: whoever
-// has the logits may choose it without a Sampler, when the row has neither NaN nor infinity.
-bool takes_largest_logit(const SamplingRow& row);
 
 struct SampledToken {
   int32_t token_id = -1;   // when status is ok

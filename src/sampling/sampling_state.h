@@ -32,7 +32,11 @@ class SamplingState {
 
   // Tokens that may not come next: the end tokens until min_tokens were generated.
   std::span<const int32_t> forbidden_token_ids() const {
-    if (int64_t{num_generated_} >= params_.min_tokens) return {};
+    return forbidden_token_ids(num_generated_);
+  }
+  // Tokens that may not be the generated token at `position`.
+  std::span<const int32_t> forbidden_token_ids(uint32_t position) const {
+    if (int64_t{position} >= params_.min_tokens) return {};
     return end_token_ids_;
   }
 

@@ -22,6 +22,7 @@ void metrics(ServerContext* context, const ExchangePtr& exchange) {
   sample.prefix_cache_hits = stats.prefix_cache_hits;
   sample.execute_ns = stats.execute_ns;
   sample.device_wait_ns = stats.device_wait_ns;
+  sample.num_device_allocations = stats.num_device_allocations;
   sample.num_http_connections = context->num_connections();
   HttpResponse response;
   response.content_type = kExpositionContentType;

@@ -14,6 +14,8 @@ namespace atom::server {
 namespace {
 
 constexpr size_t kMaxQueuedWork = 16384;  // requests waiting for a worker
+// For the errors with which unfinished answers end to reach their clients.
+constexpr std::chrono::milliseconds kLastWords{1000};
 
 int num_workers(int asked) {
   if (asked > 0) return asked;
@@ -82,7 +84,9 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 // Exchanges may outlive the HTTP server: what the engine still says to them is dropped.
 Server::~Server() {
-  impl_->context.draining = true;
+  drain();
+  impl_->engine->stop(unavailable("the server is shutting down; the answer is not complete"));
+  wait_until_idle(kLastWords);
   impl_->context.workers.stop();
   impl_->http.reset();
   impl_->engine.reset();

@@ -16,7 +16,7 @@ class Server {
   // Serves when this returns.
   static Result<std::unique_ptr<Server>> start(std::unique_ptr<LLMEngine> engine,
                                                ServerOptions options);
-  // Ends what is unfinished.
+  // What is unfinished ends with an error.
   ~Server();
 
   uint16_t port() const;

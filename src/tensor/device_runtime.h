@@ -5,6 +5,7 @@
 // the process ends with the runtime's message and its supervisor starts it again.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -32,6 +33,19 @@ class DeviceGraph {
   virtual void launch() = 0;
 };
 
+// A point in a queue's work that the host can ask for and wait for; it may be marked many times.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  // Moves it behind all work enqueued so far.
+  virtual void mark() = 0;
+  // The queue has passed the mark.
+  virtual bool is_done() const = 0;
+  virtual void wait() const = 0;
+  // By the device's clock, between two marks that were passed.
+  virtual std::chrono::nanoseconds since(const DeviceEvent& earlier) const = 0;
+};
+
 // Work in order. One thread at a time.
 class DeviceQueue {
  public:
@@ -56,10 +70,14 @@ class DeviceQueue {
 
   // Waits until all work is done.
   virtual void synchronize() = 0;
+  virtual std::unique_ptr<DeviceEvent> create_event() = 0;
+  // Lets the device do nothing for so long, for the host to get ahead of it.
+  virtual void delay(std::chrono::nanoseconds duration) = 0;
 
-  // What is enqueued between the two is recorded, not run.
+  // What is enqueued between the two is recorded, not run. What the runtime does not record is an
+  // error at the end; a launch that it refuses meanwhile is part of that.
   virtual void begin_recording() = 0;
-  virtual std::unique_ptr<DeviceGraph> end_recording() = 0;
+  virtual Result<std::unique_ptr<DeviceGraph>> end_recording() = 0;
 };
 
 struct DeviceFacts {

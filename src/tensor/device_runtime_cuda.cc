@@ -2,6 +2,7 @@
 #include <atomic>
 #include <new>
 
+#include "tensor/delay_cuda.h"
 #include "tensor/device_runtime.h"
 #include "tensor/fill_cuda.h"
 #include "tensor/gpu_check.h"
@@ -31,6 +32,26 @@ FillKind fill_kind(DType dtype) {
   }
 }
 
+// While this thread records: what the runtime refused first. A recording can fail without harm to
+// the device, so it is answered and not fatal.
+thread_local cudaError_t* recording_error = nullptr;
+
+// True when `error` is none, or one of a recording, which is kept.
+bool is_answered(cudaError_t error) {
+  if (error == cudaSuccess) return true;
+  if (recording_error == nullptr) return false;
+  if (*recording_error == cudaSuccess) *recording_error = error;
+  return true;
+}
+
+// For calls that enqueue.
+#define CHECK_ENQUEUED(call)                                                       \
+  do {                                                                             \
+    if (const cudaError_t error_ = (call); !is_answered(error_)) {                 \
+      ::atom::check_failed(#call, cudaGetErrorString(error_), __FILE__, __LINE__); \
+    }                                                                              \
+  } while (false)
+
 class CudaGraph : public DeviceGraph {
  public:
   CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
@@ -40,6 +61,34 @@ class CudaGraph : public DeviceGraph {
  private:
   cudaGraphExec_t graph_;
   cudaStream_t stream_;
+};
+
+class CudaEvent : public DeviceEvent {
+ public:
+  explicit CudaEvent(cudaStream_t stream) : stream_(stream) { GPU_CHECK(cudaEventCreate(&event_)); }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+
+  void mark() override { GPU_CHECK(cudaEventRecord(event_, stream_)); }
+
+  bool is_done() const override {
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaErrorNotReady) return false;
+    GPU_CHECK(state);
+    return true;
+  }
+
+  void wait() const override { GPU_CHECK(cudaEventSynchronize(event_)); }
+
+  std::chrono::nanoseconds since(const DeviceEvent& earlier) const override {
+    float milliseconds = 0;
+    GPU_CHECK(
+        cudaEventElapsedTime(&milliseconds, static_cast<const CudaEvent&>(earlier).event_, event_));
+    return std::chrono::nanoseconds(static_cast<int64_t>(double{milliseconds} * 1e6));
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t event_ = nullptr;
 };
 
 class CudaQueue : public DeviceQueue {
@@ -55,7 +104,7 @@ class CudaQueue : public DeviceQueue {
 
   void copy(void* to, const void* from, int64_t bytes) override {
     if (bytes == 0) return;
-    GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+    CHECK_ENQUEUED(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }
 
   void copy_rows(void* to,
@@ -65,13 +114,13 @@ class CudaQueue : public DeviceQueue {
                  int64_t row_size,
                  int64_t num_rows) override {
     if (row_size == 0 || num_rows == 0) return;
-    GPU_CHECK(cudaMemcpy2DAsync(
+    CHECK_ENQUEUED(cudaMemcpy2DAsync(
         to, to_stride, from, from_stride, row_size, num_rows, cudaMemcpyDefault, stream_));
   }
 
   void fill_zero(void* data, int64_t bytes) override {
     if (bytes == 0) return;
-    GPU_CHECK(cudaMemsetAsync(data, 0, bytes, stream_));
+    CHECK_ENQUEUED(cudaMemsetAsync(data, 0, bytes, stream_));
   }
 
   void fill_random(void* data, DType dtype, int64_t count, const RandomFill& fill) override {
@@ -88,22 +137,42 @@ class CudaQueue : public DeviceQueue {
 
   void synchronize() override { GPU_CHECK(cudaStreamSynchronize(stream_)); }
 
-  void begin_recording() override {
-    GPU_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  std::unique_ptr<DeviceEvent> create_event() override {
+    return std::make_unique<CudaEvent>(stream_);
   }
 
-  std::unique_ptr<DeviceGraph> end_recording() override {
+  void delay(std::chrono::nanoseconds duration) override {
+    delay_cuda(duration.count(), stream_);
+    check_gpu_launch("delay");
+  }
+
+  void begin_recording() override {
+    GPU_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    recording_result_ = cudaSuccess;
+    recording_error = &recording_result_;
+  }
+
+  Result<std::unique_ptr<DeviceGraph>> end_recording() override {
+    recording_error = nullptr;
     cudaGraph_t recorded = nullptr;
-    GPU_CHECK(cudaStreamEndCapture(stream_, &recorded));
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &recorded);
+    if (recording_result_ == cudaSuccess) recording_result_ = ended;
     cudaGraphExec_t graph = nullptr;
-    GPU_CHECK(cudaGraphInstantiate(&graph, recorded, 0));
-    GPU_CHECK(cudaGraphDestroy(recorded));
-    return std::make_unique<CudaGraph>(graph, stream_);
+    if (recording_result_ == cudaSuccess) {
+      recording_result_ = cudaGraphInstantiate(&graph, recorded, 0);
+    }
+    if (recorded != nullptr) GPU_CHECK(cudaGraphDestroy(recorded));
+    if (recording_result_ != cudaSuccess) {
+      cudaGetLastError();  // it is answered here
+      return internal_error("{}", cudaGetErrorString(recording_result_));
+    }
+    return std::unique_ptr<DeviceGraph>(std::make_unique<CudaGraph>(graph, stream_));
   }
 
  private:
   Device device_;
   cudaStream_t stream_ = nullptr;
+  cudaError_t recording_result_ = cudaSuccess;
 };
 
 class CudaRuntime : public DeviceRuntime {
@@ -152,13 +221,55 @@ class CudaRuntime : public DeviceRuntime {
   std::atomic<int64_t> num_allocations_{0};
 };
 
+// Why the runtime finds no card, and what to do about it.
+Status no_card(cudaError_t error) {
+  int driver = 0;
+  (void)cudaDriverGetVersion(&driver);  // 0 where there is none
+  if (driver == 0) {
+    return unavailable(
+        "no NVIDIA driver was found: install it (https://www.nvidia.com/drivers, or the package "
+        "nvidia-driver of the distribution), or start the container with --gpus all");
+  }
+  if (error == cudaErrorInsufficientDriver) {
+    return unavailable(
+        "the NVIDIA driver is for CUDA {}, and this build needs CUDA {}: install a "
+        "newer driver (https://www.nvidia.com/drivers)",
+        version_text(driver),
+        version_text(CUDART_VERSION));
+  }
+  if (error == cudaErrorNoDevice || error == cudaSuccess) {
+    return unavailable(
+        "the NVIDIA driver shows no GPU: CUDA_VISIBLE_DEVICES hides it, or the container was "
+        "started without --gpus all");
+  }
+  return unavailable("no NVIDIA GPU can be used: {}", cudaGetErrorString(error));
+}
+
+// A context on the card, which is the first thing that needs some of its memory.
+Status open_context(const cudaDeviceProp& card) {
+  const cudaError_t error = cudaSetDevice(0);
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();
+  if (error == cudaErrorMemoryAllocation) {
+    return resource_exhausted("{}: its memory is taken; nvidia-smi shows by which processes",
+                              card.name);
+  }
+  if (error == cudaErrorDevicesUnavailable) {
+    return unavailable(
+        "{}: another process has it for itself, or it is in a mode that forbids "
+        "computing; nvidia-smi shows both",
+        card.name);
+  }
+  return unavailable("{} cannot be used: {}", card.name, cudaGetErrorString(error));
+}
+
 Result<std::unique_ptr<CudaRuntime>> open_card() {
   int num_cards = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&num_cards); error != cudaSuccess) {
+  const cudaError_t error = cudaGetDeviceCount(&num_cards);
+  if (error != cudaSuccess || num_cards == 0) {
     cudaGetLastError();
-    return unavailable("no NVIDIA GPU can be used: {}", cudaGetErrorString(error));
+    return no_card(error);
   }
-  if (num_cards == 0) return unavailable("no NVIDIA GPU was found");
   cudaDeviceProp card;
   GPU_CHECK(cudaGetDeviceProperties(&card, 0));
   if (card.major * 10 + card.minor < kLeastCapability) {
@@ -169,6 +280,7 @@ Result<std::unique_ptr<CudaRuntime>> open_card() {
                        kLeastCapability / 10,
                        kLeastCapability % 10);
   }
+  RETURN_IF_ERROR(open_context(card));
   int driver = 0, runtime = 0;
   GPU_CHECK(cudaDriverGetVersion(&driver));
   GPU_CHECK(cudaRuntimeGetVersion(&runtime));
@@ -185,7 +297,7 @@ Result<std::unique_ptr<CudaRuntime>> open_card() {
 
 void check_gpu_launch(const char* kernel) {
   const gpuError_t error = ATOM_GPU(GetLastError)();
-  if (error == ATOM_GPU(Success)) return;
+  if (is_answered(error)) return;
   check_failed(kernel, ATOM_GPU(GetErrorString)(error), __FILE__, __LINE__);
 }
 

@@ -10,6 +10,7 @@
 namespace atom {
 
 class DeviceArena;
+class OperatorTrace;
 
 class Stream {
  public:
@@ -35,11 +36,16 @@ class Stream {
   DeviceQueue& queue() const { return *queue_; }
   DeviceArena* arena() const { return arena_; }
 
+  // Null unless operators are to be noted. It outlives the stream and its copies.
+  OperatorTrace* trace() const { return trace_; }
+  void set_trace(OperatorTrace* trace) { trace_ = trace; }
+
  private:
   Device device_;
   ThreadPool* pool_;
   DeviceQueue* queue_ = nullptr;
   DeviceArena* arena_ = nullptr;
+  OperatorTrace* trace_ = nullptr;
 };
 
 }  // namespace atom

@@ -46,7 +46,7 @@ class FakeCore {
           context_, arguments_.endpoints, not_found("the fake checkpoint is absent"));
       return 1;
     }
-    send(CoreLoading{1, 2});
+    send(CoreLoading{LoadingStage::kWeights, 1, 2});
     if (mode_ == "babble") babble();
     send(CoreReady{1, 2, 3, 4, 5});
     while (!stopping_) {

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/human.h"
+#include "base/json.h"
 #include "ops/linear/gemm_library.h"
 #include "tensor/device_runtime.h"
 
@@ -54,9 +56,35 @@ void ask_card(GpuFacts* facts) {
                             card.capability_minor,
                             human_bytes(memory.free),
                             human_bytes(memory.total));
+}
+
+void ask_gemm_library(GpuFacts* facts) {
   const Result<std::string> library = ops::gemm_library();
   (library.ok() ? facts->gemm_library : facts->gemm_problem) =
       library.ok() ? *library : library.status().message();
+}
+
+int count_pci_cards(const SystemFiles& files) {
+  int count = 0;
+  for (const std::string& name : files.list("/sys/bus/pci/devices")) {
+    const std::string folder = "/sys/bus/pci/devices/" + name;
+    // Class 03 is a display controller, which compute cards are as well.
+    if (files.read(folder + "/vendor").starts_with("0x10de") &&
+        files.read(folder + "/class").starts_with("0x03")) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+// {"cuda": {"name": "CUDA SDK", "version": "13.0.2"}, ...}
+std::string toolkit_version(const SystemFiles& files) {
+  constexpr const char* kPath = "/usr/local/cuda/version.json";
+  const Result<Json> json = parse_json(files.read(kPath), kPath);
+  if (!json.ok() || !json->is_object() || !json->contains("cuda")) return "";
+  const Json& cuda = (*json)["cuda"];
+  if (!cuda.is_object() || !cuda.contains("version") || !cuda["version"].is_string()) return "";
+  return cuda["version"].get<std::string>();
 }
 
 bool has_tool(const SystemFiles& files, const std::string& name) {
@@ -82,6 +110,13 @@ Finding judge_nvidia(const GpuFacts& facts) {
   const bool has_driver = !facts.nvidia_driver.empty() || !facts.nvidia_devices.empty();
   if (!has_driver && !facts.has_libcuda) {
     finding.value = "no driver";
+    if (facts.num_pci_cards > 0) {
+      finding.value += fmt::format(", and {} card(s) on the bus", facts.num_pci_cards);
+      finding.severity = Severity::kNote;
+      finding.advice =
+          "install NVIDIA's driver (https://www.nvidia.com/drivers, or the package nvidia-driver "
+          "of the distribution); in a container, start it with --gpus all";
+    }
     return finding;
   }
   finding.value = facts.nvidia_models.empty() ? "no GPU seen" : count_models(facts.nvidia_models);
@@ -92,7 +127,6 @@ Finding judge_nvidia(const GpuFacts& facts) {
                                                                               : facts.cuda_version)
                                      : "; no libcuda.so.1";
   if (facts.has_nvidia_smi) finding.value += "; nvidia-smi";
-  if (facts.has_nvcc) finding.value += "; nvcc";
   if (!has_driver) {
     finding.severity = Severity::kNote;
     finding.advice =
@@ -120,14 +154,35 @@ Finding judge_card(const GpuFacts& facts) {
   return finding;
 }
 
+// Needed to build, not to run.
+Finding judge_toolkit(const GpuFacts& facts) {
+  Finding finding{kSection, "CUDA toolkit", Severity::kOk, "", ""};
+  if (facts.has_nvcc) {
+    finding.value = facts.toolkit.empty() ? "nvcc" : "nvcc of " + facts.toolkit;
+  } else {
+    finding.value = "no nvcc";
+    const bool has_card = !facts.nvidia_models.empty() || facts.num_pci_cards > 0;
+    if (has_card && facts.backends.find("CUDA") == std::string::npos) {
+      finding.severity = Severity::kNote;
+      finding.advice =
+          "a build that uses the GPU needs NVIDIA's CUDA toolkit, 13.0 or newer "
+          "(https://developer.nvidia.com/cuda-downloads), then tools/setup.sh --cuda and "
+          "cmake --preset cuda";
+    }
+  }
+  return finding;
+}
+
 Finding judge_gemm_library(const GpuFacts& facts) {
   Finding finding{kSection, "matrix library", Severity::kOk, facts.gemm_library, ""};
   if (facts.gemm_library.empty()) {
     finding.severity = Severity::kNote;
     finding.value = "none: matrix multiplications are slow";
-    finding.advice = facts.gemm_problem +
-                     "; install CUDA's libcublas, or Python's package nvidia-cublas, and name its "
-                     "libcublasLt in ATOM_CUBLASLT";
+    finding.advice =
+        facts.gemm_problem +
+        "; install CUDA's libcublas (the package libcublas-13-0 of NVIDIA's repository), or "
+        "Python's package nvidia-cublas, and name its libcublasLt.so.13 in "
+        "ATOM_CUBLASLT";
   }
   return finding;
 }
@@ -151,8 +206,13 @@ GpuFacts read_gpu_facts(const SystemFiles& files) {
   ask_libcuda(&facts);
   facts.has_nvidia_smi = has_tool(files, "nvidia-smi");
   facts.has_nvcc = has_tool(files, "nvcc");
+  facts.toolkit = toolkit_version(files);
+  facts.num_pci_cards = count_pci_cards(files);
   facts.has_kfd = files.exists("/dev/kfd");
-  if (!facts.backends.empty()) ask_card(&facts);
+  if (!facts.backends.empty()) {
+    ask_card(&facts);
+    ask_gemm_library(&facts);
+  }
   return facts;
 }
 
@@ -173,9 +233,10 @@ Findings judge_gpu(const GpuFacts& facts) {
     build.advice = "there is no GPU to use: the CPU is";
   }
   findings.push_back(build);
+  findings.push_back(judge_toolkit(facts));
   if (has_nvidia && uses_cuda) {
     findings.push_back(judge_card(facts));
-    if (!facts.card.empty()) findings.push_back(judge_gemm_library(facts));
+    findings.push_back(judge_gemm_library(facts));
   }
   return findings;
 }

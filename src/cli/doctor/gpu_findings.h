@@ -18,7 +18,9 @@ struct GpuFacts {
   std::vector<std::string> nvidia_devices;  // /dev/nvidia0, ...
   bool has_nvidia_smi = false;
   bool has_nvcc = false;
-  bool has_kfd = false;  // /dev/kfd: AMD's compute driver
+  std::string toolkit;    // CUDA toolkit's version, "13.0.2", where its version.json says it
+  int num_pci_cards = 0;  // NVIDIA's display and compute controllers on the bus, driver or not
+  bool has_kfd = false;   // /dev/kfd: AMD's compute driver
   // With support for CUDA in this build: "NVIDIA H200, 139.8 GiB, 138.0 GiB free", or why no card
   // can be used; the library for matrix multiplication, or where it was looked for.
   std::string card;

@@ -74,6 +74,23 @@ TEST(GpuFindings, NotesHalfADriver) {
   EXPECT_NE(find(judge_gpu(facts), "NVIDIA").advice.find("kernel module"), std::string::npos);
 }
 
+TEST(GpuFindings, SaysWhatToInstall) {
+  GpuFacts facts;
+  facts.num_pci_cards = 1;
+  EXPECT_EQ(find(judge_gpu(facts), "NVIDIA").severity, Severity::kNote);
+  EXPECT_NE(find(judge_gpu(facts), "NVIDIA").advice.find("nvidia-driver"), std::string::npos);
+  EXPECT_NE(find(judge_gpu(facts), "CUDA toolkit").advice.find("cmake --preset cuda"),
+            std::string::npos);
+  facts.has_nvcc = true;
+  facts.toolkit = "13.0.2";
+  EXPECT_EQ(find(judge_gpu(facts), "CUDA toolkit").value, "nvcc of 13.0.2");
+  EXPECT_EQ(find(judge_gpu(facts), "CUDA toolkit").advice, "");
+  // A build that has it needs no compiler to run.
+  facts.has_nvcc = false;
+  facts.backends = "CUDA 13.0";
+  EXPECT_EQ(find(judge_gpu(facts), "CUDA toolkit").severity, Severity::kOk);
+}
+
 TEST(GpuFindings, ReadsTheMachine) {
   const FakeSystem system({
       {"/proc/driver/nvidia/version",
@@ -86,6 +103,13 @@ TEST(GpuFindings, ReadsTheMachine) {
       {"/dev/kfd", ""},
       {"/usr/bin/nvidia-smi", ""},
       {"/usr/local/cuda/bin/nvcc", ""},
+      {"/usr/local/cuda/version.json", R"({"cuda": {"name": "CUDA SDK", "version": "13.0.2"}})"},
+      {"/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"},
+      {"/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n"},
+      {"/sys/bus/pci/devices/0000:02:00.0/vendor", "0x10de\n"},
+      {"/sys/bus/pci/devices/0000:02:00.0/class", "0x040300\n"},
+      {"/sys/bus/pci/devices/0000:03:00.0/vendor", "0x8086\n"},
+      {"/sys/bus/pci/devices/0000:03:00.0/class", "0x030000\n"},
   });
   const GpuFacts facts = read_gpu_facts(system.files());
   EXPECT_EQ(facts.nvidia_driver, "535.129.03");
@@ -94,10 +118,14 @@ TEST(GpuFindings, ReadsTheMachine) {
   EXPECT_TRUE(facts.has_kfd);
   EXPECT_TRUE(facts.has_nvidia_smi);
   EXPECT_TRUE(facts.has_nvcc);
+  EXPECT_EQ(facts.toolkit, "13.0.2");
+  EXPECT_EQ(facts.num_pci_cards, 1);
   const GpuFacts none = read_gpu_facts(FakeSystem({}).files());
   EXPECT_EQ(none.nvidia_driver, "");
   EXPECT_TRUE(none.nvidia_models.empty());
   EXPECT_FALSE(none.has_kfd);
+  EXPECT_EQ(none.toolkit, "");
+  EXPECT_EQ(none.num_pci_cards, 0);
 }
 
 }  // namespace

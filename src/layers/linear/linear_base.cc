@@ -3,7 +3,8 @@
 namespace atom {
 
 LinearBase::LinearBase(BuildContext& build, const LinearPartition& partition, bool has_bias)
-    : local_out_features_(partition.local_out_features()),
+    : local_in_features_(partition.local_in_features()),
+      local_out_features_(partition.local_out_features()),
       method_(make_linear_method(build, partition)) {
   register_module("", method_.get());
   if (has_bias) {
@@ -12,15 +13,31 @@ LinearBase::LinearBase(BuildContext& build, const LinearPartition& partition, bo
   }
 }
 
-void LinearBase::forward(const Tensor& x, const Tensor& y, const ForwardContext& context) const {
+void LinearBase::forward(const LinearInput& x,
+                         const Tensor& y,
+                         const ForwardContext& context) const {
   const Tensor bias = bias_ == nullptr ? Tensor() : bias_->data();
-  method_->apply(context.stream, x, bias, y, context.workspace);
+  if (x.is_quantised()) {
+    method_->apply_quantised(context.stream, x.quantised, bias, y, context.workspace);
+  } else {
+    method_->apply(context.stream, x.rows, bias, y, context.workspace);
+  }
 }
 
-Tensor LinearBase::forward(const Tensor& x, const ForwardContext& context) const {
-  const Tensor y = context.workspace.tensor({x.size(0), local_out_features_}, x.dtype());
+Tensor LinearBase::forward(const LinearInput& x, const ForwardContext& context) const {
+  const Tensor y = context.workspace.tensor({x.rows.size(0), local_out_features_}, x.rows.dtype());
   forward(x, y, context);
   return y;
+}
+
+ops::QuantisedRows LinearBase::quantised_input(const ForwardContext& context) const {
+  const InputFormat format = method_->input_format();
+  if (format == InputFormat::kFloat) return {};
+  const int64_t num_tokens = context.num_tokens();
+  const Tensor values =
+      context.workspace.tensor({num_tokens, local_in_features_}, DType::kFloat8E4M3);
+  if (format == InputFormat::kFloat8Static) return {values, method_->input_scale(), true};
+  return {values, context.workspace.tensor({num_tokens}, DType::kFloat32), false};
 }
 
 ShardPart tensor_parallel_part(const BuildContext& build) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "layers/linear/linear_input.h"
 #include "layers/linear/linear_partition.h"
 #include "layers/quant/linear_method.h"
 #include "nn/build_context.h"
@@ -15,9 +16,13 @@ namespace atom {
 class LinearBase : public Module {
  public:
   // x [num_tokens, local_in_features] -> y [num_tokens, local_out_features] of x's dtype.
-  void forward(const Tensor& x, const Tensor& y, const ForwardContext& context) const;
+  void forward(const LinearInput& x, const Tensor& y, const ForwardContext& context) const;
   // The same into a workspace tensor.
-  Tensor forward(const Tensor& x, const ForwardContext& context) const;
+  Tensor forward(const LinearInput& x, const ForwardContext& context) const;
+
+  // Where the operator that computes this layer's input can leave it in FP8: workspace tensors.
+  // Undefined values: it is to be left in the model's dtype.
+  ops::QuantisedRows quantised_input(const ForwardContext& context) const;
 
   int64_t local_out_features() const { return local_out_features_; }
 
@@ -25,6 +30,7 @@ class LinearBase : public Module {
   LinearBase(BuildContext& build, const LinearPartition& partition, bool has_bias);
 
  private:
+  int64_t local_in_features_;
   int64_t local_out_features_;
   std::unique_ptr<LinearMethod> method_;
   std::unique_ptr<Parameter> bias_;  // [local_out_features]; null without

@@ -1,17 +1,15 @@
 #include "layers/quant/fp8.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "layers/quant/make_weight.h"
 #include "layers/quant/pack_parameter.h"
 #include "ops/quant_fp8/quant_fp8.h"
+#include "tensor/device_arena.h"
 
 namespace atom {
 namespace {
-
-constexpr int64_t kCheckGrain = 64;  // rows
 
 // One scale for each row, placed like the rows of the weight.
 std::unique_ptr<Parameter> make_row_scales(const LinearPartition& partition) {
@@ -28,18 +26,6 @@ std::unique_ptr<Parameter> make_part_scales(const LinearPartition& partition) {
   std::vector<ParameterSlice> slices;
   for (const ParameterSlice& slice : partition.out_slices) slices.push_back({slice.id, 1, {}});
   return std::make_unique<Parameter>(DType::kFloat32, std::move(slices), Shape{});
-}
-
-bool holds_nan(const Stream& stream, const Tensor& codes) {
-  std::atomic<bool> found = false;
-  const int64_t row_size = codes.size(1);
-  const auto* data = static_cast<const uint8_t*>(codes.raw_data());
-  stream.pool().parallel_for(codes.size(0), kCheckGrain, [&](int64_t begin, int64_t end) {
-    uint8_t any = 0;
-    for (int64_t i = begin * row_size; i < end * row_size; ++i) any |= (data[i] & 0x7f) == 0x7f;
-    if (any != 0) found = true;
-  });
-  return found;
 }
 
 bool all_positive(const Tensor& scales) {
@@ -59,29 +45,57 @@ Fp8LinearMethod::Fp8LinearMethod(const BuildContext& build,
                                  const QuantScheme& scheme,
                                  const LinearPartition& partition)
     : name_(build.module_name),
+      device_(build.device),
+      dtype_(build.dtype),
       scheme_(scheme),
       partition_(partition),
       quantises_activations_(scheme.activations != QuantType::kNo &&
                              build.emulate_quantized_activations),
-      weight_(make_weight(scheme.online ? build.dtype : DType::kFloat8E4M3, partition)) {
+      encodes_(scheme.online && !build.device.is_cpu()),
+      weight_(
+          make_weight(scheme.online && !encodes_ ? build.dtype : DType::kFloat8E4M3, partition)) {
   CHECK((scheme.weights == QuantType::kPerTensor || scheme.weights == QuantType::kPerToken));
   register_parameter("weight", &weight_);
-  if (!scheme.online) {
+  if (!scheme.online || encodes_) {
     weight_scale_ = scheme.weights == QuantType::kPerToken ? make_row_scales(partition)
                                                            : make_part_scales(partition);
     register_parameter("weight_scale", weight_scale_.get());
   }
+  if (encodes_) {
+    weight_.set_encoder(this);
+    weight_scale_->set_computed();
+  } else if (weight_scale_ != nullptr) {
+    weight_scale_->keep_on_host();
+  }
   if (scheme.static_activations) {
     input_scale_ = make_part_scales(partition);
+    input_scale_->keep_on_host();
     register_parameter("input_scale", input_scale_.get());
   }
+  if (quantises_activations_) {
+    input_format_ =
+        scheme.static_activations ? InputFormat::kFloat8Static : InputFormat::kFloat8PerToken;
+  }
   make_parts();
+}
+
+// The library that multiplies on a device takes a scale for each row with one for each token.
+bool Fp8LinearMethod::has_one_scale() const {
+  if (scheme_.weights != QuantType::kPerTensor || partition_.is_packed()) return false;
+  return device_.is_cpu() || !quantises_activations_ || scheme_.static_activations;
+}
+
+void Fp8LinearMethod::encode(const Stream& stream, const Tensor& rows, int64_t first_row) {
+  const int64_t count = rows.size(0);
+  ops::quant_fp8_per_token(stream,
+                           rows,
+                           weight_.data().narrow(0, first_row, count),
+                           weight_scale_->data().narrow(0, first_row, count).view({count}));
 }
 
 // The parts as memory plans see them, without memory.
 void Fp8LinearMethod::make_parts() {
   const bool apart = quantises_activations_ && scheme_.static_activations;
-  const bool one_scale = scheme_.weights == QuantType::kPerTensor && !partition_.is_packed();
   int64_t row = 0;
   for (const ParameterSlice& slice : partition_.out_slices) {
     const int64_t rows = local_rows(slice);
@@ -93,9 +107,11 @@ void Fp8LinearMethod::make_parts() {
     row += rows;
   }
   for (Part& part : parts_) {
-    part.weight =
-        ops::linear_weight_meta(part.num_rows, partition_.local_in_features(), DType::kFloat8E4M3);
-    part.weight.scales = Tensor::meta({one_scale ? 1 : part.num_rows}, DType::kFloat32);
+    part.weight = ops::linear_weight_meta(part.num_rows,
+                                          partition_.local_in_features(),
+                                          DType::kFloat8E4M3,
+                                          ops::preferred_weight_layout(device_));
+    part.weight.scales = Tensor::meta({has_one_scale() ? 1 : part.num_rows}, DType::kFloat32);
   }
 }
 
@@ -113,47 +129,44 @@ Status Fp8LinearMethod::check_loaded(const Stream& stream) const {
     return invalid_argument("{}.{}: {}", name_, parameter, what);
   };
   constexpr const char* kBadScale = "a scale is no positive number";
-  if (weight_scale_ != nullptr && !all_positive(weight_scale_->data())) {
+  if (!scheme_.online && !all_positive(weight_scale_->data())) {
     return wrong("weight_scale", kBadScale);
   }
   if (input_scale_ != nullptr && !all_positive(input_scale_->data())) {
     return wrong("input_scale", kBadScale);
   }
-  if (!scheme_.online && holds_nan(stream, weight_.data())) {
+  if (!scheme_.online && ops::holds_nan_fp8(stream, weight_.data())) {
     return wrong("weight", "an element is NaN");
   }
   return {};
 }
 
-// [local_out_features] or, of one scale for all, [1].
-Tensor Fp8LinearMethod::row_scales() const {
+// [local_out_features] or, of one scale for all, [1], where the stream works.
+Tensor Fp8LinearMethod::row_scales(const Stream& stream) const {
   const Tensor& loaded = weight_scale_->data();
-  const Tensor scales =
-      Tensor::empty({scheme_.weights == QuantType::kPerTensor && !partition_.is_packed()
-                         ? 1
-                         : partition_.local_out_features()},
-                    DType::kFloat32);
+  const int64_t num_rows = partition_.local_out_features();
+  if (encodes_) return loaded.view({num_rows});
+  const Tensor scales = Tensor::empty({has_one_scale() ? 1 : num_rows}, DType::kFloat32);
   float* out = scales.data<float>();
   const float* in = loaded.data<float>();
   if (loaded.num_elements() == scales.num_elements()) {
     std::copy_n(in, loaded.num_elements(), out);
-    return scales;
+  } else {
+    for (const ParameterSlice& slice : partition_.out_slices) {
+      out = std::fill_n(out, local_rows(slice), *in++);
+    }
   }
-  for (const ParameterSlice& slice : partition_.out_slices) {
-    out = std::fill_n(out, local_rows(slice), *in++);
-  }
-  return scales;
+  return resident_copy(stream, scales);
 }
 
 // Neighbours whose activations have the same scale become one part, where that takes as much
 // memory as the plan said.
 void Fp8LinearMethod::merge_parts() {
+  const float* scales = input_scale_->data().data<float>();
   std::vector<Part> merged;
-  for (const Part& part : parts_) {
-    const bool continues =
-        !merged.empty() && part.first_row % kPackedRowMultiple == 0 &&
-        merged.back().input_scale.data<float>()[0] == part.input_scale.data<float>()[0];
-    if (continues) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    if (i > 0 && part.first_row % kPackedRowMultiple == 0 && scales[i] == scales[i - 1]) {
       merged.back().num_rows += part.num_rows;
     } else {
       merged.push_back(part);
@@ -162,19 +175,22 @@ void Fp8LinearMethod::merge_parts() {
   parts_ = std::move(merged);
 }
 
+void Fp8LinearMethod::place_input_scales(const Stream& stream) {
+  const Tensor scales = resident_copy(stream, input_scale_->data());
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    parts_[i].input_scale = scales.narrow(0, static_cast<int64_t>(i), 1);
+  }
+  merge_parts();
+}
+
 Status Fp8LinearMethod::finish_load(const Stream& stream) {
   RETURN_IF_ERROR(check_loaded(stream));
-  if (parts_.front().input_scale.defined()) {
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].input_scale = Tensor::empty({1}, DType::kFloat32);
-      parts_[i].input_scale.data<float>()[0] = input_scale_->data().data<float>()[i];
-    }
-    merge_parts();
-  }
-  const Tensor scales = scheme_.online ? Tensor() : row_scales();
+  if (parts_.front().input_scale.defined()) place_input_scales(stream);
+  const bool quantises_here = scheme_.online && !encodes_;
+  const Tensor scales = quantises_here ? Tensor() : row_scales(stream);
   for (Part& part : parts_) {
     const Tensor rows = weight_.data().narrow(0, part.first_row, part.num_rows);
-    if (scheme_.online) {
+    if (quantises_here) {
       part.weight = quantise_rows(stream, rows);
     } else {
       part.weight = pack_consumed_rows(stream, rows);
@@ -183,7 +199,17 @@ Status Fp8LinearMethod::finish_load(const Stream& stream) {
     }
   }
   weight_.release();
+  if (parts_.size() > 1) input_format_ = InputFormat::kFloat;
   return {};
+}
+
+void Fp8LinearMethod::apply_quantised(const Stream& stream,
+                                      const ops::QuantisedRows& x,
+                                      const Tensor& bias,
+                                      const Tensor& y,
+                                      Workspace& workspace) const {
+  CHECK((input_format_ != InputFormat::kFloat));
+  ops::linear(stream, x.values, x.scales, parts_.front().weight, bias, y, workspace);
 }
 
 void Fp8LinearMethod::apply(const Stream& stream,

@@ -15,7 +15,7 @@
 
 namespace atom {
 
-class Fp8LinearMethod : public LinearMethod {
+class Fp8LinearMethod : public LinearMethod, private RowEncoder {
  public:
   // `scheme` is quantised, weights per tensor or per token.
   Fp8LinearMethod(const BuildContext& build,
@@ -30,6 +30,13 @@ class Fp8LinearMethod : public LinearMethod {
              const Tensor& bias,
              const Tensor& y,
              Workspace& workspace) const override;
+  InputFormat input_format() const override { return input_format_; }
+  Tensor input_scale() const override { return parts_.front().input_scale; }
+  void apply_quantised(const Stream& stream,
+                       const ops::QuantisedRows& x,
+                       const Tensor& bias,
+                       const Tensor& y,
+                       Workspace& workspace) const override;
 
  private:
   // Rows whose activations are quantised alike.
@@ -40,19 +47,33 @@ class Fp8LinearMethod : public LinearMethod {
     Tensor input_scale;  // [1] float32; undefined unless static
   };
 
+  // Online, on a device: rows are quantised as they arrive. (On the CPU in finish_load, while the
+  // file's pages wait to be dropped.)
+  DType source_dtype() const override { return dtype_; }
+  void encode(const Stream& stream, const Tensor& rows, int64_t first_row) override;
+
   void make_parts();
   void merge_parts();
   Status check_loaded(const Stream& stream) const;
-  Tensor row_scales() const;
+  void place_input_scales(const Stream& stream);
+  Tensor row_scales(const Stream& stream) const;
+  bool has_one_scale() const;
 
   const std::string name_;
+  const Device device_;
+  const DType dtype_;  // the model's
   const QuantScheme scheme_;
   const LinearPartition partition_;
   const bool quantises_activations_;
-  Parameter weight_;  // [local_out_features, local_in_features], FP8 or, online, the model's dtype
-  std::unique_ptr<Parameter> weight_scale_;  // per row [rows, 1], per tensor [parts]; none online
-  std::unique_ptr<Parameter> input_scale_;   // [parts]; null unless static
-  std::vector<Part> parts_;                  // in row order; meta until finish_load
+  const bool encodes_;  // online, on a device
+  Parameter weight_;  // [local_out_features, local_in_features], FP8 or, online on the CPU, dtype_
+  // Per row [rows, 1], on the device where encode() makes them; per tensor [parts]; null online on
+  // the CPU.
+  std::unique_ptr<Parameter> weight_scale_;
+  std::unique_ptr<Parameter> input_scale_;  // [parts]; null unless static
+  // Parts that turn out to have several static scales quantise for themselves.
+  InputFormat input_format_ = InputFormat::kFloat;
+  std::vector<Part> parts_;  // in row order; meta until finish_load
 };
 
 }  // namespace atom

@@ -1,5 +1,6 @@
 #include "layers/quant/linear_method.h"
 
+#include "base/check.h"
 #include "layers/quant/fp8.h"
 #include "layers/quant/unquantized.h"
 
@@ -39,6 +40,11 @@ Result<QuantScheme> choose_scheme(const BuildContext& build, const LinearPartiti
 }
 
 }  // namespace
+
+void LinearMethod::apply_quantised(
+    const Stream&, const ops::QuantisedRows&, const Tensor&, const Tensor&, Workspace&) const {
+  CHECK((input_format() != InputFormat::kFloat));
+}
 
 std::unique_ptr<LinearMethod> make_linear_method(BuildContext& build,
                                                  const LinearPartition& partition) {

@@ -8,10 +8,18 @@
 #include "layers/linear/linear_partition.h"
 #include "nn/build_context.h"
 #include "nn/module.h"
+#include "ops/quant_fp8/quantised_rows.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
 
 namespace atom {
+
+// The form in which a linear multiplies its input.
+enum class InputFormat {
+  kFloat,
+  kFloat8PerToken,  // with a scale for each token
+  kFloat8Static,    // with the scale of the checkpoint
+};
 
 class LinearMethod : public Module {
  public:
@@ -22,6 +30,16 @@ class LinearMethod : public Module {
                      const Tensor& bias,
                      const Tensor& y,
                      Workspace& workspace) const = 0;
+
+  // Unless it is kFloat, apply_quantised() takes x as the operator that computes it has quantised
+  // it, and gives what apply() does.
+  virtual InputFormat input_format() const { return InputFormat::kFloat; }
+  virtual Tensor input_scale() const { return {}; }  // kFloat8Static: [1] float32
+  virtual void apply_quantised(const Stream& stream,
+                               const ops::QuantisedRows& x,
+                               const Tensor& bias,
+                               const Tensor& y,
+                               Workspace& workspace) const;
 };
 
 // The method that the checkpoint's quantisation asks for. When parts of a merged layer ask for

@@ -14,10 +14,11 @@ constexpr int64_t kPackedRowMultiple = 64;
 // piece of the parameter is given back once it is packed. On a device the memory changes hands.
 ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight);
 
-// Packs contiguous `rows` [out_features, in_features], whose content is lost, in the same way.
+// Packs contiguous `rows` [out_features, in_features] in the same way: on the CPU their content is
+// lost, on a device they become the weight.
 ops::LinearWeight pack_consumed_rows(const Stream& stream, const Tensor& rows);
 
-// The same after quantising rows of a float dtype to FP8, each with a scale of its own.
+// On the CPU: the same after quantising rows of a float dtype to FP8, each with a scale of its own.
 ops::LinearWeight quantise_rows(const Stream& stream, const Tensor& rows);
 
 }  // namespace atom

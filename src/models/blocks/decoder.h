@@ -1,7 +1,8 @@
 // The skeleton that decoder-only models share: embedding, pre-norm layers of attention and MLP with
 // residual connections, final norm, head. A model file supplies the modules Attention and Mlp:
 //   Attention(BuildContext&, const RotaryEmbedding&, int layer), Mlp(BuildContext&, int layer),
-//   each with `void forward(const Tensor& x, const ForwardContext&) const` that replaces x.
+//   each with `void forward(const LinearInput& x, const ForwardContext&) const`, whose output takes
+//   x's memory, and `const LinearBase& input_linear() const`, which multiplies x.
 #pragma once
 
 #include <memory>
@@ -35,10 +36,10 @@ class DecoderLayer : public Module {
   // Both [num_tokens, hidden_size], in place.
   void forward(const Tensor& x, const Tensor& residual, const ForwardContext& context) const {
     const Workspace::Scope scope(context.workspace);
-    input_layernorm_.forward_add(x, residual, context);
-    self_attn_.forward(x, context);
-    post_attention_layernorm_.forward_add(x, residual, context);
-    mlp_.forward(x, context);
+    self_attn_.forward(
+        input_layernorm_.forward_add(x, residual, self_attn_.input_linear(), context), context);
+    mlp_.forward(post_attention_layernorm_.forward_add(x, residual, mlp_.input_linear(), context),
+                 context);
   }
 
  private:

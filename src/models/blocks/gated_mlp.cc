@@ -15,9 +15,9 @@ GatedMLP::GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias
   register_module("down_proj", &down_proj_);
 }
 
-void GatedMLP::forward(const Tensor& x, const ForwardContext& context) const {
+void GatedMLP::forward(const LinearInput& x, const ForwardContext& context) const {
   const Tensor gate_up = gate_up_proj_.forward(x, context);
-  down_proj_.forward(silu_and_mul(gate_up, context), x, context);
+  down_proj_.forward(silu_and_mul(gate_up, down_proj_, context), x, context);
 }
 
 }  // namespace atom

@@ -13,8 +13,9 @@ class GatedMLP : public Module {
  public:
   GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias);
 
-  // x [num_tokens, hidden_size], replaced by the block's output.
-  void forward(const Tensor& x, const ForwardContext& context) const;
+  // x [num_tokens, hidden_size], whose memory takes the block's output.
+  void forward(const LinearInput& x, const ForwardContext& context) const;
+  const LinearBase& input_linear() const { return gate_up_proj_; }
 
  private:
   MergedColumnParallelLinear gate_up_proj_;

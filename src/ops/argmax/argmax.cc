@@ -24,7 +24,7 @@ ArgmaxArgs checked_args(const Tensor& logits, int64_t num_ids, const Tensor& out
 }
 
 int32_t best_id(const float* row, int64_t num_ids) {
-  int32_t best = -1;
+  int32_t best = -2;
   float largest = -INFINITY;
   for (int64_t id = 0; id < num_ids; ++id) {
     if (std::isnan(row[id]) || row[id] == INFINITY) return -1;
@@ -70,7 +70,9 @@ void argmax(const Stream& stream,
             const Tensor& out,
             Workspace& scratch) {
   const ArgmaxArgs args = checked_args(logits, num_ids, out);
-  pick_variant("argmax", kVariants, stream.device().type, args).launch(stream, args, scratch);
+  const auto& variant =
+      pick_variant("argmax", kVariants, stream, args, [&] { return moves(logits, out); });
+  variant.launch(stream, args, scratch);
 }
 
 bool argmax_by(std::string_view variant_name,

@@ -1,5 +1,5 @@
-// The greedy choice: out[t] = the lowest id that has the row's largest logit, or -1 when the row
-// admits no choice because it holds NaN or +inf, or -inf only.
+// The greedy choice: out[t] = the lowest id that has the row's largest logit. A row that admits no
+// choice gets -1 when it holds NaN or +inf, -2 when it holds -inf only.
 #pragma once
 
 #include "tensor/stream.h"

@@ -51,8 +51,8 @@ __global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial) {
   uint64_t key = threadIdx.x < kArgmaxParts ? partial[row * kArgmaxParts + threadIdx.x] : 0;
   key = warp_max(key);
   if (threadIdx.x != 0) return;
-  const bool has_choice = key != 0 && key != kFault;
-  args.out[row] = has_choice ? static_cast<int32_t>(~static_cast<uint32_t>(key)) : -1;
+  const int32_t id = static_cast<int32_t>(~static_cast<uint32_t>(key));
+  args.out[row] = key == kFault ? -1 : (key == 0 ? -2 : id);
 }
 
 }  // namespace

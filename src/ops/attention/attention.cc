@@ -199,19 +199,18 @@ void on_queue(const Stream& stream, const AttentionArgs& args, const AttentionPa
 
 template <int kMaxHeadDim>
 bool fits_head_dim(const AttentionArgs& args) {
-  return args.head_dim <= kMaxHeadDim && !args.float8_cache;
+  return args.head_dim <= kMaxHeadDim;
 }
 
 constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
 #ifdef ATOM_CUDA
+    {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda},
+    {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda},
     {"cuda",
      CpuIsa::kScalar,
      fits_head_dim<kAttentionCudaMaxHeadDim>,
      on_queue<attention_cuda>,
      DeviceType::kCuda},
-    // Not measured on a card yet: they run only when they are forced.
-    {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda},
-    {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, fits_tiles, on_pool<attention_avx512>},
     {"avx2", CpuIsa::kAvx2, fits_tiles, on_pool<attention_avx2>},
@@ -223,7 +222,10 @@ constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
 void attention(const Stream& stream, const AttentionParams& params, Workspace& scratch) {
   const AttentionArgs args = checked_args(params);
   Workspace::Scope scope(scratch);
-  const auto& variant = pick_variant("attention", kVariants, stream.device().type, args);
+  const auto& variant = pick_variant("attention", kVariants, stream, args, [&] {
+    // How much of the cache is read is known to the device alone.
+    return moves(params.q, params.out);
+  });
   variant.launch(stream, args, params, scratch);
 }
 

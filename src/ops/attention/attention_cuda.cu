@@ -32,8 +32,8 @@ __device__ int64_t sequence_of(const int32_t* query_start, int64_t num_sequences
   return low;
 }
 
-// kPerLane: elements of a head that a lane holds.
-template <typename T, int kPerLane>
+// kPerLane: elements of a head that a lane holds. KV: of the cache.
+template <typename T, typename KV, int kPerLane>
 __global__ void attention_kernel(AttentionArgs args) {
   __shared__ float largest_of[kWarps], sum_of[kWarps];
   __shared__ float partial[kWarps][kPerLane * kWarpSize];
@@ -67,8 +67,8 @@ __global__ void attention_kernel(AttentionArgs args) {
     if (key < first) continue;
     const int64_t slot = table[key / args.block_size] * args.block_size + key % args.block_size;
     const int64_t offset = (slot * args.num_kv_heads + kv_head) * size;
-    const T* k = static_cast<const T*>(args.k_cache) + offset;
-    const T* v = static_cast<const T*>(args.v_cache) + offset;
+    const KV* k = static_cast<const KV*>(args.k_cache) + offset;
+    const KV* v = static_cast<const KV*>(args.v_cache) + offset;
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
@@ -106,20 +106,20 @@ __global__ void attention_kernel(AttentionArgs args) {
   for (int64_t d = threadIdx.x; d < size; d += kThreads) {
     float value = 0;
     for (int w = 0; w < kWarps; ++w) value += share[w] * partial[w][d];
-    out[d] = from_float<T>(value / total);
+    out[d] = from_float<T>(value * args.v_scale / total);
   }
 }
 
-template <typename T>
+template <typename T, typename KV>
 void launch(const AttentionArgs& args, dim3 grid, gpuStream_t stream) {
   if (args.head_dim <= 2 * kWarpSize) {
-    attention_kernel<T, 2><<<grid, kThreads, 0, stream>>>(args);
+    attention_kernel<T, KV, 2><<<grid, kThreads, 0, stream>>>(args);
   } else if (args.head_dim <= 4 * kWarpSize) {
-    attention_kernel<T, 4><<<grid, kThreads, 0, stream>>>(args);
+    attention_kernel<T, KV, 4><<<grid, kThreads, 0, stream>>>(args);
   } else if (args.head_dim <= 8 * kWarpSize) {
-    attention_kernel<T, 8><<<grid, kThreads, 0, stream>>>(args);
+    attention_kernel<T, KV, 8><<<grid, kThreads, 0, stream>>>(args);
   } else {
-    attention_kernel<T, 16><<<grid, kThreads, 0, stream>>>(args);
+    attention_kernel<T, KV, 16><<<grid, kThreads, 0, stream>>>(args);
   }
 }
 
@@ -128,7 +128,12 @@ void launch(const AttentionArgs& args, dim3 grid, gpuStream_t stream) {
 void attention_cuda(const AttentionArgs& args, void* queue) {
   const dim3 grid(static_cast<unsigned>(args.num_tokens), static_cast<unsigned>(args.num_heads));
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
-    launch<T>(args, grid, static_cast<gpuStream_t>(queue));
+    const auto stream = static_cast<gpuStream_t>(queue);
+    if (args.float8_cache) {
+      launch<T, device::Float8>(args, grid, stream);
+    } else {
+      launch<T, T>(args, grid, stream);
+    }
   });
   check_gpu_launch("attention");
 }

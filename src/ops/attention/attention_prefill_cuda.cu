@@ -417,6 +417,7 @@ bool supports_attention_prefill_cuda(const AttentionGpuParams& params) {
 
 gpuError_t launch_attention_prefill_cuda(const AttentionGpuParams& params,
                                          int32_t min_queries,
+                                         int32_t* /*counter*/,
                                          gpuStream_t stream) {
   const PrefillArgs args = {params, min_queries};
   return params.element == AttentionElement::kBfloat16

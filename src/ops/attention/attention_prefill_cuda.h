@@ -9,9 +9,10 @@ namespace atom::ops {
 
 bool supports_attention_prefill_cuda(const AttentionGpuParams& params);
 
-// Sequences with fewer than `min_queries` queries in this step are left alone.
+// Sequences with fewer than `min_queries` queries in this step are left alone. It counts nothing.
 gpuError_t launch_attention_prefill_cuda(const AttentionGpuParams& params,
                                          int32_t min_queries,
+                                         int32_t* counter,
                                          gpuStream_t stream);
 
 }  // namespace atom::ops

@@ -12,9 +12,11 @@ namespace atom::ops {
 // 32, 64, or a multiple of 128 tokens.
 bool supports_attention_prefill_sm90(const AttentionGpuParams& params);
 
-// Sequences with fewer than `min_queries` queries in this step are left alone.
+// Sequences with fewer than `min_queries` queries in this step are left alone. `counter` is zero
+// before the first launch and after each, and belongs to the launch until it has run.
 gpuError_t launch_attention_prefill_sm90(const AttentionGpuParams& params,
                                          int32_t min_queries,
+                                         int32_t* counter,
                                          gpuStream_t stream);
 
 }  // namespace atom::ops

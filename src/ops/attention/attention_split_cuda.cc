@@ -11,7 +11,10 @@ namespace {
 constexpr int64_t kAlignment = 8;  // elements, of every row
 
 // With `min_queries` 2 the kernel leaves single queries to the other one.
-using PrefillLaunch = gpuError_t(const AttentionGpuParams&, int32_t min_queries, gpuStream_t);
+using PrefillLaunch = gpuError_t(const AttentionGpuParams&,
+                                 int32_t min_queries,
+                                 int32_t* counter,
+                                 gpuStream_t);
 
 AttentionGpuParams gpu_params(const AttentionArgs& args) {
   const AttentionElement element =
@@ -40,10 +43,10 @@ AttentionGpuParams gpu_params(const AttentionArgs& args) {
       .sliding_window = static_cast<int32_t>(args.sliding_window),
       .max_seq_len = static_cast<int32_t>(args.max_blocks * args.block_size),
       .scale = args.scale,
-      .k_scale = 1,
-      .v_scale = 1,
+      .k_scale = 1,  // `scale` has it
+      .v_scale = args.v_scale,
       .element = element,
-      .kv_element = element,
+      .kv_element = args.float8_cache ? AttentionElement::kFloat8E4m3 : element,
   };
 }
 
@@ -53,7 +56,7 @@ bool is_aligned(const void* data, const int64_t (&strides)[2]) {
 }
 
 bool fits_decode(const AttentionArgs& args, const AttentionGpuParams& params) {
-  return args.element != Element::kFloat32 && !args.float8_cache &&
+  return args.element != Element::kFloat32 &&
          is_aligned(args.q, args.q_strides) && is_aligned(args.out, args.out_strides) &&
          supports_attention_decode_cuda(params) &&
          attention_decode_num_counters(params) <= size_t{Workspace::kNumCounters};
@@ -69,11 +72,11 @@ void launch(const Stream& stream, const AttentionArgs& args, Workspace& scratch)
   const auto queue = static_cast<gpuStream_t>(stream.queue().handle());
   const bool has_singles = args.min_queries <= 1;
   const bool has_chunks = args.max_queries != 1;
+  int32_t* counters = scratch.counters().data<int32_t>();
   if (has_singles) {
-    GPU_CHECK(launch_attention_decode_cuda(
-        params, partial.raw_data(), scratch.counters().data<int32_t>(), queue));
+    GPU_CHECK(launch_attention_decode_cuda(params, partial.raw_data(), counters, queue));
   }
-  if (has_chunks) GPU_CHECK(prefill(params, 2, queue));
+  if (has_chunks) GPU_CHECK(prefill(params, 2, counters, queue));
 }
 
 }  // namespace

@@ -43,6 +43,9 @@ class SequenceCursor {
     return true;
   }
 
+  // Of all sequences, once there was no such item.
+  __device__ int num_items() const { return items_before_; }
+
   int sequence = 0;
   int item_of_sequence = 0;
 

@@ -37,16 +37,20 @@ gpuError_t launch(void (*kernel)(Parameters...),
   kernel<<<grid, block, shared_size, stream>>>(std::forward<Arguments>(arguments)...);
   return ATOM_GPU(GetLastError)();
 #else
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  // A multiprocessor divides its memory anew only when it is empty: kernels that shall overlap have
+  // to agree.
+  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_size;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlaps_previous ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = overlaps_previous ? 2 : 0;
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 #endif
 }

@@ -64,7 +64,9 @@ constexpr Variant<EmbeddingArgs, Launch> kVariants[] = {
 void embedding(const Stream& stream, const Tensor& ids, const Tensor& table, const Tensor& out) {
   const EmbeddingArgs args = checked_args(ids, table, out);
   if (stream.is_dry_run()) return;
-  pick_variant("embedding", kVariants, stream.device().type, args).launch(stream, args);
+  const auto& variant =
+      pick_variant("embedding", kVariants, stream, args, [&] { return moves(ids, out, out); });
+  variant.launch(stream, args);
 }
 
 bool embedding_by(std::string_view variant_name,

@@ -118,16 +118,11 @@ void on_queue(const Stream& stream, const KvCacheWriteArgs& args) {
   if (args.num_tokens > 0) kernel(args, stream.queue().handle());
 }
 
-template <bool kFloat8>
-bool has_cache(const KvCacheWriteArgs& args) {
-  return args.float8_cache == kFloat8;
-}
-
 using Launch = void(const Stream&, const KvCacheWriteArgs&);
 
 constexpr Variant<KvCacheWriteArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cuda", CpuIsa::kScalar, has_cache<false>, on_queue<kv_cache_write_cuda>, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<kv_cache_write_cuda>, DeviceType::kCuda},
 #endif
     {"reference", CpuIsa::kScalar, nullptr, kv_cache_write_reference},
 };
@@ -145,7 +140,11 @@ void kv_cache_write(const Stream& stream,
   const KvCacheWriteArgs args =
       checked_args(k, v, slot_mapping, k_cache, v_cache, k_scale, v_scale);
   if (stream.is_dry_run()) return;
-  pick_variant("kv_cache_write", kVariants, stream.device().type, args).launch(stream, args);
+  const auto& variant = pick_variant("kv_cache_write", kVariants, stream, args, [&] {
+    const int64_t written = (k.num_elements() + v.num_elements()) * dtype_size(k_cache.dtype());
+    return OperatorWork{.bytes = moves(k, v, slot_mapping).bytes + written};
+  });
+  variant.launch(stream, args);
 }
 
 bool kv_cache_write_by(std::string_view variant_name,

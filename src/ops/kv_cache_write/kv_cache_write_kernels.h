@@ -26,8 +26,7 @@ struct KvCacheWriteArgs {
   bool float8_cache;
 };
 
-// On a GPU's queue (DeviceQueue::handle()), for a cache of the keys' own type. A slot outside the
-// cache ends the process.
+// On a GPU's queue (DeviceQueue::handle()). A slot outside the cache ends the process.
 void kv_cache_write_cuda(const KvCacheWriteArgs& args, void* queue);
 
 }  // namespace atom::ops

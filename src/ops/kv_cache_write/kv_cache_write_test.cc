@@ -67,7 +67,7 @@ TEST(KvCacheWrite, EveryVariantStoresEachTokenInItsSlotAndNothingElse) {
   }
 }
 
-TEST(KvCacheWrite, QuantisesForACacheInFloat8) {
+void check_float8_cache(const char* variant) {
   ThreadPool pool(2);
   const int64_t num_heads = 4, head_dim = 8, num_tokens = 3;
   const Tensor kv = Tensor::zeros({num_tokens, 2 * num_heads, head_dim}, DType::kBFloat16);
@@ -81,14 +81,21 @@ TEST(KvCacheWrite, QuantisesForACacheInFloat8) {
   const Tensor k_cache = Tensor::zeros({2, 4, num_heads, head_dim}, DType::kFloat8E4M3);
   const Tensor v_cache = Tensor::zeros({2, 4, num_heads, head_dim}, DType::kFloat8E4M3);
   const float k_scale = 0.75f, v_scale = 3.0f;
-  kv_cache_write(Stream(&pool),
-                 kv.narrow(1, 0, num_heads),
-                 kv.narrow(1, num_heads, num_heads),
-                 slots,
-                 k_cache,
-                 v_cache,
-                 k_scale,
-                 v_scale);
+  const Tensor k_rows = kv.narrow(1, 0, num_heads);
+  const Tensor v_rows = kv.narrow(1, num_heads, num_heads);
+  const std::vector<Tensor> tensors = {kv, slots, k_cache, v_cache};
+  const bool ran = run_variant(variant, pool, tensors, [&](const Placed& at) {
+    return kv_cache_write_by(variant,
+                             at.stream(),
+                             at(k_rows),
+                             at(v_rows),
+                             at(slots),
+                             at(k_cache),
+                             at(v_cache),
+                             k_scale,
+                             v_scale);
+  });
+  if (!ran) return;
   const int64_t token_size = num_heads * head_dim;
   for (int64_t slot = 0; slot < 8; ++slot) {
     const int64_t token = slot == 5 ? 0 : slot == 0 ? 2 : -1;
@@ -101,6 +108,13 @@ TEST(KvCacheWrite, QuantisesForACacheInFloat8) {
       ASSERT_EQ(v_cache.data<Float8E4M3>()[slot * token_size + i].bits,
                 from_float<Float8E4M3>(v / v_scale).bits);
     }
+  }
+}
+
+TEST(KvCacheWrite, EveryVariantQuantisesForACacheInFloat8) {
+  for (const char* variant : kAllVariants) {
+    SCOPED_TRACE(variant);
+    check_float8_cache(variant);
   }
 }
 

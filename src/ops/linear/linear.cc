@@ -2,7 +2,6 @@
 
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_variants.h"
-#include "ops/simd/element_of.h"
 #include "tensor/dispatch.h"
 #include "tensor/tensor_check.h"
 
@@ -52,30 +51,43 @@ void launch_avx2(const Stream& stream, const LinearCall& call, Workspace& scratc
   linear_panels(table_for(kTables, call), stream, call, scratch);
 }
 
-template <void (*kernel)(const LinearCudaArgs&, void* queue)>
-void on_queue(const Stream& stream, const LinearCall& call, Workspace&) {
+#ifdef ATOM_CUDA
+GpuElement gpu_element(DType dtype) {
+  return static_cast<GpuElement>(dtype);
+}
+
+const float* scale_data(const Tensor& scales) {
+  return scales.defined() ? static_cast<const float*>(scales.raw_data()) : nullptr;
+}
+
+bool is_per_row(const Tensor& scales) {
+  return scales.defined() && scales.num_elements() > 1;
+}
+
+void launch_cuda(const Stream& stream, const LinearCall& call, Workspace&) {
   if (stream.is_dry_run() || call.x.size(0) == 0) return;
   CHECK((call.weight.layout == WeightLayout::kRowMajor));
   const bool has_bias = call.bias.defined();
-  kernel({.x = call.x.raw_data(),
-          .weight = call.weight.data.raw_data(),
-          .bias = has_bias ? call.bias.raw_data() : nullptr,
-          .y = call.y.raw_data(),
-          .num_rows = call.x.size(0),
-          .out_features = call.weight.out_features,
-          .in_features = call.weight.in_features,
-          .x_stride = call.x.stride(0),
-          .y_stride = call.y.stride(0),
-          .element = element_of(call.weight.dtype()),
-          .bias_element = element_of(has_bias ? call.bias.dtype() : DType::kFloat32),
-          .y_element = element_of(call.y.dtype())},
-         stream.queue().handle());
+  linear_cuda({.x = call.x.raw_data(),
+               .weight = call.weight.data.raw_data(),
+               .bias = has_bias ? call.bias.raw_data() : nullptr,
+               .x_scales = scale_data(call.x_scales),
+               .weight_scales = scale_data(call.weight.scales),
+               .y = call.y.raw_data(),
+               .num_rows = call.x.size(0),
+               .out_features = call.weight.out_features,
+               .in_features = call.weight.in_features,
+               .x_stride = call.x.stride(0),
+               .y_stride = call.y.stride(0),
+               .x_scale_per_row = is_per_row(call.x_scales),
+               .weight_scale_per_row = is_per_row(call.weight.scales),
+               .x_element = gpu_element(call.x.dtype()),
+               .weight_element = gpu_element(call.weight.dtype()),
+               .bias_element = gpu_element(has_bias ? call.bias.dtype() : DType::kFloat32),
+               .y_element = gpu_element(call.y.dtype())},
+              stream.queue().handle());
 }
-
-template <DType kUnsupported>
-bool is_plain(const LinearCall& call) {
-  return call.weight.dtype() != kUnsupported;
-}
+#endif
 
 bool in_panels(const LinearCall& call) {
   return call.weight.layout == WeightLayout::kPanels;
@@ -84,11 +96,7 @@ bool in_panels(const LinearCall& call) {
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
     {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda},
-    {"cuda",
-     CpuIsa::kScalar,
-     is_plain<DType::kFloat8E4M3>,
-     on_queue<linear_cuda>,
-     DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, launch_cuda, DeviceType::kCuda},
     // Not measured on a card yet: runs only when it is forced.
     {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda},
 #endif
@@ -100,6 +108,14 @@ constexpr LinearVariant kVariants[] = {
 // One scale for all, or one each.
 void check_scales(TensorCheck& check, const char* name, const Tensor& scales, const char* size) {
   check.contiguous(name, scales, {scales.num_elements() == 1 ? "1" : size}, DType::kFloat32);
+}
+
+OperatorWork work_of(const LinearCall& call) {
+  const LinearWeight& weight = call.weight;
+  return {
+      .bytes = moves(call.x, call.x_scales, weight.data, weight.scales, call.bias, call.y).bytes,
+      .flops = 2 * call.x.size(0) * weight.out_features * weight.in_features,
+      .is_fp8 = call.x.dtype() == DType::kFloat8E4M3};
 }
 
 // `dtype`: of the bias, and of y; either may be float32 as well.
@@ -117,7 +133,8 @@ void run(const Stream& stream, const LinearCall& call, DType dtype, Workspace& s
   if (call.x_scales.defined()) check_scales(check, "x_scales", call.x_scales, "T");
   if (weight.scales.defined()) check_scales(check, "weight.scales", weight.scales, "N");
   if (call.x.size(0) == 0) return;
-  const auto& variant = pick_variant("linear", kVariants, stream.device().type, call);
+  const auto& variant =
+      pick_variant("linear", kVariants, stream, call, [&] { return work_of(call); });
   variant.launch(stream, call, scratch);
 }
 

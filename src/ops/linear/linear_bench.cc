@@ -143,10 +143,10 @@ void bench_shape(const Stream& stream, const BenchShape& shape, const Options& o
     std::vector<double> best_shares;
     double roof_bandwidth = 0;
     double roof_flops = 0;
-    CpuRoofs before = measure_cpu_roofs(stream, 0.05);
+    Roofs before = measure_roofs(stream, 0.05);
     for (int repeat = 0; repeat < options.repeats; ++repeat) {
       const CallTimes call = time_calls(stream, weights, x, y, scratch, options.seconds);
-      const CpuRoofs after = measure_cpu_roofs(stream, 0.05);
+      const Roofs after = measure_roofs(stream, 0.05);
       const bool bf16 = options.dtype == DType::kBFloat16;
       roof_bandwidth = (before.read_bandwidth + after.read_bandwidth) / 2;
       roof_flops = bf16 ? (before.bf16_flops + after.bf16_flops) / 2

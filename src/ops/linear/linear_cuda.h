@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "ops/simd/element.h"
+#include "ops/device/gpu_element.h"
 
 namespace atom::ops {
 
@@ -11,19 +11,27 @@ namespace atom::ops {
 struct LinearCudaArgs {
   const void* x;
   const void* weight;
-  const void* bias;  // null: none
+  const void* bias;            // null: none
+  const float* x_scales;       // null: 1
+  const float* weight_scales;  // null: 1
   void* y;
   int64_t num_rows;
   int64_t out_features;
   int64_t in_features;
   int64_t x_stride;
   int64_t y_stride;
-  Element element;  // of x and weight
-  Element bias_element;
-  Element y_element;
+  bool x_scale_per_row;       // else one for all
+  bool weight_scale_per_row;  // else one for all
+  GpuElement x_element;
+  GpuElement weight_element;  // that of x, or FP8
+  GpuElement bias_element;
+  GpuElement y_element;  // float32, or that of x unless it is FP8
 };
 
 // On a GPU's queue (DeviceQueue::handle()). Each element of y is one float32 sum over ascending k.
 void linear_cuda(const LinearCudaArgs& args, void* queue);
+
+// repeated[0, count) = *scale, or 1 where scale is null.
+void repeat_scale_cuda(const float* scale, float* repeated, int64_t count, void* queue);
 
 }  // namespace atom::ops

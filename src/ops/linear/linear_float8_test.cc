@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_variants.h"
@@ -55,8 +56,12 @@ struct Operands {
   Tensor bias;
 };
 
-// Within one rounding to y's dtype and the error bound of a float32 sum.
-void expect_matches_double(const Operands& of, const Tensor& y, const std::string& what) {
+// Within one rounding to y's dtype, the error bound of a float32 sum, and `of_magnitude` of the sum
+// of the products' magnitudes.
+void expect_matches_double(const Operands& of,
+                           const Tensor& y,
+                           const std::string& what,
+                           double of_magnitude = 0) {
   const int64_t in_features = of.x.size(1);
   for (int64_t t = 0; t < y.size(0); ++t) {
     for (int64_t n = 0; n < y.size(1); ++n) {
@@ -70,8 +75,10 @@ void expect_matches_double(const Operands& of, const Tensor& y, const std::strin
       const double scale = scale_at(of.scales, n) * scale_at(of.x_scales, t);
       double exact = sum * scale;
       if (of.bias.defined()) exact += value_at(of.bias.view({1, of.bias.size(0)}), 0, n);
-      const double tolerance = half_ulp(y.dtype()) * std::abs(exact) * 1.01 +
-                               0x1p-24 * (6 + std::sqrt(in_features) * 4) * (magnitude * scale + 1);
+      const double tolerance =
+          half_ulp(y.dtype()) * std::abs(exact) * 1.01 +
+          0x1p-24 * (6 + std::sqrt(in_features) * 4) * (magnitude * scale + 1) +
+          of_magnitude * magnitude * scale;
       ASSERT_NEAR(value_at(y, t, n), exact, tolerance) << what << " at " << t << ", " << n;
     }
   }
@@ -106,17 +113,23 @@ constexpr Case kCases[] = {{1, 1, 1, false, true},
                            {193, 70, 130, true, false},
                            {2, 100, 4099, true, false}};
 
-void check(const Case& c, DType x_dtype, DType y_dtype) {
-  ThreadPool pool(2);
+Operands random_operands(const Case& c, DType x_dtype, DType y_dtype, bool one_x_scale) {
   Operands of;
   const bool float8_x = x_dtype == DType::kFloat8E4M3;
-  of.x = float8_x
-             ? random_codes(c.rows, c.in_features + 2, 4).narrow(1, 0, c.in_features)
-             : random_tensor({c.rows, c.in_features + 2}, x_dtype, 4).narrow(1, 0, c.in_features);
-  if (float8_x) of.x_scales = random_scales(c.one_scale ? 1 : c.rows, 5);
+  // A gap between the rows that keeps them aligned where their length does.
+  const int64_t stride = c.in_features + (c.in_features % 16 == 0 ? 16 : 2);
+  of.x = float8_x ? random_codes(c.rows, stride, 4).narrow(1, 0, c.in_features)
+                  : random_tensor({c.rows, stride}, x_dtype, 4).narrow(1, 0, c.in_features);
+  if (float8_x) of.x_scales = random_scales(one_x_scale ? 1 : c.rows, 5);
   of.rows = random_codes(c.out_features, c.in_features, 6);
   of.scales = random_scales(c.one_scale ? 1 : c.out_features, 7);
   if (c.bias) of.bias = random_tensor({c.out_features}, y_dtype, 8);
+  return of;
+}
+
+void check(const Case& c, DType x_dtype, DType y_dtype) {
+  ThreadPool pool(2);
+  const Operands of = random_operands(c, x_dtype, y_dtype, c.one_scale);
   for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
     LinearWeight weight = pack_linear_weight(Stream(&pool), of.rows, layout);
     EXPECT_EQ(weight.data.num_bytes(),
@@ -157,6 +170,86 @@ TEST(LinearFloat8, MatchesDoubleWithXInFloat8) {
       if (HasFatalFailure()) return;
     }
   }
+}
+
+// The library adds products in the tensor cores, which keep 13 bits below the largest addend, and
+// promotes these sums to float32.
+double tensor_core_error(const std::string& variant) {
+  return variant == "cublaslt" ? 0x1p-13 : 0;
+}
+
+// False when the variant does not take the call.
+bool run_on_gpu(const LinearVariant& variant,
+                const Operands& of,
+                const LinearWeight& weight,
+                const Tensor& y) {
+  ThreadPool pool(1);
+  const std::vector<Tensor> tensors = {of.x, of.x_scales, weight.data, weight.scales, of.bias, y};
+  return run_variant(variant.name, pool, tensors, [&](const Placed& at) {
+    const auto place = [&](const Tensor& tensor) { return tensor.defined() ? at(tensor) : tensor; };
+    LinearWeight placed = weight;
+    placed.data = at(weight.data);
+    placed.scales = place(weight.scales);
+    const Tensor x = at(of.x), bias = place(of.bias), y_there = at(y);
+    const LinearCall call{x, placed, bias, y_there, place(of.x_scales)};
+    if (!runs(variant, at.stream().device().type, call)) return false;
+    Workspace measure;
+    variant.launch(Stream::dry_run(at.stream().device()), call, measure);
+    Workspace scratch(at.stream(), measure.peak_size());
+    variant.launch(at.stream(), call, scratch);
+    at.stream().queue().synchronize();
+    return true;
+  });
+}
+
+constexpr Case kGpuCases[] = {{1, 512, 1536, false, true},
+                              {3, 256, 4096, false, false},
+                              {16, 128, 512, true, false},
+                              {17, 144, 512, false, true},
+                              {33, 256, 272, false, false},
+                              {64, 512, 1024, true, false},
+                              {301, 96, 128, false, false}};
+
+TEST(LinearFloat8, MatchesDoubleOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(2);
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  cases.insert(cases.end(), std::begin(kGpuCases), std::end(kGpuCases));
+  std::map<std::string, int> num_runs;
+  for (const Case& c : cases) {
+    for (const DType x_dtype :
+         {DType::kFloat8E4M3, DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+      for (const DType y_dtype : kFloatDTypes) {
+        const bool float8_x = x_dtype == DType::kFloat8E4M3;
+        if (!float8_x && y_dtype != x_dtype && y_dtype != DType::kFloat32) continue;
+        // One scale for each token or for all, with one for each row or for all.
+        for (const bool one_x_scale : {c.one_scale, !c.one_scale}) {
+          const Operands of = random_operands(c, x_dtype, y_dtype, one_x_scale);
+          LinearWeight weight = pack_linear_weight(Stream(&pool), of.rows, WeightLayout::kRowMajor);
+          weight.scales = of.scales;
+          for (const LinearVariant& variant : linear_variants()) {
+            if (variant.device == DeviceType::kCpu) continue;
+            const Tensor y = Tensor::zeros({c.rows, c.out_features}, y_dtype);
+            if (!run_on_gpu(variant, of, weight, y)) continue;
+            ++num_runs[variant.name];
+            const std::string what = fmt::format("{} x {} y {} [{}, {}] x {} rows",
+                                                 variant.name,
+                                                 dtype_name(x_dtype),
+                                                 dtype_name(y_dtype),
+                                                 c.out_features,
+                                                 c.in_features,
+                                                 c.rows);
+            expect_matches_double(of, y, what, tensor_core_error(variant.name));
+            if (HasFatalFailure()) return;
+          }
+          if (!float8_x) break;
+        }
+      }
+    }
+  }
+  for (const auto& [name, count] : num_runs) RecordProperty(name, count);
+  EXPECT_GT(num_runs["cuda"], 0);
+  EXPECT_GT(num_runs["cublaslt"], 0) << "cuBLASLt is missing, or takes none of the cases";
 }
 
 TEST(LinearFloat8, EveryCodeIsExpandedExactly) {

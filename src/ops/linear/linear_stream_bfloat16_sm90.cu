@@ -3,10 +3,10 @@
 namespace atom::ops::device {
 
 gpuError_t launch_stream_bfloat16(const StreamArgs& args,
-                                  int row_size,
+                                  int slice_size,
                                   int num_blocks,
                                   gpuStream_t stream) {
-  return launch_stream<SameTypeMath<BFloat16>>(args, row_size, num_blocks, stream);
+  return launch_stream<StreamMath<BFloat16, BFloat16>>(args, slice_size, num_blocks, stream);
 }
 
 }  // namespace atom::ops::device

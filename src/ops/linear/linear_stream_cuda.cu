@@ -115,12 +115,8 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpSize)
   }
   const int row = first_row + lane;
   if (lane >= kRows || row >= p.num_rows) return;
-  if (gated) {
-    store_gated(p, low, high, row, pair);
-  } else {
-    store_sum(p, low, row, first);
-    if (has_second) store_sum(p, high, row, second);
-  }
+  Output(p, row, first).store(p, low, high);
+  if (!gated && has_second) Output(p, row, second).store(p, high, 0.0f);
 }
 
 template <typename W, typename X>

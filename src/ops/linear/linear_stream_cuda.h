@@ -46,20 +46,15 @@ struct LinearStreamParams {
   StreamEpilogue epilogue = StreamEpilogue::kStore;
   bool x_scale_per_row = false;
   bool weight_scale_per_row = false;
-  bool overlaps_previous = false;
+  bool overlaps_previous = true;
 };
 
-// The shape of the Hopper kernel's pipeline. Results depend on row_size only. The lanes of a warp
-// issue their copies one after another, some 65 ns each on an H200 whatever the size, so short rows
-// starve the memory: the linears of an 8B layer at one row, chained, reach 23, 45 and 86 % of the
-// read bandwidth in bfloat16 with rows of 512, 1024 and 2048 bytes.
+// The shape of the Hopper kernel's pipeline. Results depend on slice_size only.
 struct LinearStreamTuning {
-  int row_size = 2048;  // bytes of a weight row in one transfer: 512, 1024 or 2048
-  int num_stages = 5;   // of 16 rows each
-  // Transfers from the end at which the next grid may start.
-  int allow_next_before = 0;
-  // Stages after the pipeline's own that are fetched to the L2 cache at once.
-  int l2_prefetch_stages = 0;
+  int slice_size = 128;  // bytes of a weight row that a warp copies at a time: 128 or 256
+  // Units of 16 such rows, per warp, that are fetched to the L2 cache beyond the pipeline's own
+  // before the previous grid has ended.
+  int l2_prefetch_units = 0;
 };
 
 // The pipeline that measured best.

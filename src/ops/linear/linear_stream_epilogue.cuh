@@ -41,31 +41,49 @@ __device__ inline float round_as(GpuElement element, float value) {
   }
 }
 
-// The sum of one row of x and one row of the weight, with scales and bias.
-__device__ inline float finished_sum(const LinearStreamParams& p, float sum, int row, int feature) {
-  if (p.x_scale != nullptr) sum *= p.x_scale[p.x_scale_per_row ? row : 0];
-  if (p.weight_scale != nullptr) sum *= p.weight_scale[p.weight_scale_per_row ? feature : 0];
-  if (p.bias == nullptr) return sum;
-  return sum + load_as(p.bias_element, p.bias, feature);
-}
+// What the sum of one row of x and one weight row is combined with, loaded before the sum is there.
+struct SumInputs {
+  float scale = 1;
+  float bias = 0;
 
-// kStore and kAddResidual.
-__device__ inline void store_sum(const LinearStreamParams& p, float sum, int row, int feature) {
-  float value = finished_sum(p, sum, row, feature);
-  const int64_t index = row * p.y_stride + feature;
-  if (p.epilogue == StreamEpilogue::kAddResidual) {
-    value = load_as(p.y_element, p.y, index) + round_as(p.y_element, value);
+  __device__ void load(const LinearStreamParams& p, int row, int feature) {
+    if (p.x_scale != nullptr) scale = __ldcg(p.x_scale + (p.x_scale_per_row ? row : 0));
+    if (p.weight_scale != nullptr) scale *= p.weight_scale[p.weight_scale_per_row ? feature : 0];
+    if (p.bias != nullptr) bias = load_as(p.bias_element, p.bias, feature);
   }
-  store_as(p.y_element, p.y, index, value);
-}
+  __device__ float finish(float sum) const { return sum * scale + bias; }
+};
 
-// kSiluAndMul: the sums of the gate row `feature` and of its up row.
-__device__ inline void store_gated(
-    const LinearStreamParams& p, float gate_sum, float up_sum, int row, int feature) {
-  const float gate = round_as(p.y_element, finished_sum(p, gate_sum, row, feature));
-  const float up =
-      round_as(p.y_element, finished_sum(p, up_sum, row, p.out_features / 2 + feature));
-  store_as(p.y_element, p.y, row * p.y_stride + feature, gate / (1.0f + __expf(-gate)) * up);
-}
+// One output and what it is made of besides sums: with SiLU that of a gate row and of its up row.
+struct Output {
+  int row;
+  int feature;
+  SumInputs inputs, up_inputs;
+  float residual = 0;
+
+  __device__ Output(const LinearStreamParams& p, int row, int feature)
+      : row(row), feature(feature) {
+    inputs.load(p, row, feature);
+    if (p.epilogue == StreamEpilogue::kSiluAndMul) {
+      up_inputs.load(p, row, p.out_features / 2 + feature);
+    }
+    if (p.epilogue == StreamEpilogue::kAddResidual) {
+      residual = load_as(p.y_element, p.y, row * p.y_stride + feature);
+    }
+  }
+
+  // `up_sum` counts with SiLU only.
+  __device__ void store(const LinearStreamParams& p, float sum, float up_sum) const {
+    float value = inputs.finish(sum);
+    if (p.epilogue == StreamEpilogue::kAddResidual) {
+      value = residual + round_as(p.y_element, value);
+    } else if (p.epilogue == StreamEpilogue::kSiluAndMul) {
+      const float gate = round_as(p.y_element, value);
+      const float up = round_as(p.y_element, up_inputs.finish(up_sum));
+      value = gate / (1.0f + __expf(-gate)) * up;
+    }
+    store_as(p.y_element, p.y, row * p.y_stride + feature, value);
+  }
+};
 
 }  // namespace atom::ops::device

@@ -3,16 +3,16 @@
 namespace atom::ops::device {
 
 gpuError_t launch_stream_float8(const StreamArgs& args,
-                                int row_size,
+                                int slice_size,
                                 int num_blocks,
                                 gpuStream_t stream) {
   switch (args.params.x_element) {
     case GpuElement::kBFloat16:
-      return launch_stream<ExpandedMath<BFloat16>>(args, row_size, num_blocks, stream);
+      return launch_stream<StreamMath<Float8, BFloat16>>(args, slice_size, num_blocks, stream);
     case GpuElement::kFloat16:
-      return launch_stream<ExpandedMath<Half>>(args, row_size, num_blocks, stream);
+      return launch_stream<StreamMath<Float8, Half>>(args, slice_size, num_blocks, stream);
     default:
-      return launch_stream<Float8Math>(args, row_size, num_blocks, stream);
+      return launch_stream<StreamMath<Float8, Float8>>(args, slice_size, num_blocks, stream);
   }
 }
 

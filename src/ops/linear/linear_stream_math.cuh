@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/device/elements.cuh"
 
@@ -58,88 +59,54 @@ __device__ inline uint32_t expand_pair<BFloat16>(uint32_t pair) {
   return *reinterpret_cast<const uint32_t*>(&result);
 }
 
-template <typename T>
-__device__ inline void expand_vector(const uint4& packed, uint32_t (&pairs)[8]) {
-  const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    pairs[2 * i] = expand_pair<T>(words[i]);
-    pairs[2 * i + 1] = expand_pair<T>(words[i] >> 16);
-  }
-}
+// The elements of kVectors vectors of T as pairs of what the tensor cores multiply.
+template <typename T, typename Multiplied, int kVectors>
+struct Pairs {
+  static constexpr int kCount = kVectors * kVectorSize / (2 * sizeof(T));
+  uint32_t pair[kCount];
 
-// Weight and x of the same 16-bit type.
-template <typename T>
-struct SameTypeMath {
-  static constexpr int kVectors = 1;     // 16-byte vectors of x that match 16 bytes of a weight row
-  static constexpr int kWeightSize = 2;  // bytes
-  static constexpr int kXSize = 2;
-
-  template <int kTokenTiles>
-  static __device__ void accumulate(const uint4& low,
-                                    const uint4& high,
-                                    const uint4 (&x)[kTokenTiles][kVectors],
-                                    float (&c)[kTokenTiles][4]) {
-    const uint32_t a[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
+  __device__ explicit Pairs(const uint4 (&vectors)[kVectors]) {
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      multiply_tile<T>(c[n], a[0], {x[n][0].x, x[n][0].y});
-      multiply_tile<T>(c[n], a[1], {x[n][0].z, x[n][0].w});
-    }
-  }
-};
-
-// An FP8 weight, expanded to T, with x of T.
-template <typename T>
-struct ExpandedMath {
-  static constexpr int kVectors = 2;
-  static constexpr int kWeightSize = 1;
-  static constexpr int kXSize = 2;
-
-  template <int kTokenTiles>
-  static __device__ void accumulate(const uint4& low,
-                                    const uint4& high,
-                                    const uint4 (&x)[kTokenTiles][kVectors],
-                                    float (&c)[kTokenTiles][4]) {
-    uint32_t lows[8], highs[8];
-    expand_vector<T>(low, lows);
-    expand_vector<T>(high, highs);
+    for (int v = 0; v < kVectors; ++v) {
+      const uint32_t words[4] = {vectors[v].x, vectors[v].y, vectors[v].z, vectors[v].w};
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        const int j = 4 * i;
-        multiply_tile<T>(
-            c[n], {lows[j], highs[j], lows[j + 1], highs[j + 1]}, {x[n][i].x, x[n][i].y});
-        multiply_tile<T>(
-            c[n], {lows[j + 2], highs[j + 2], lows[j + 3], highs[j + 3]}, {x[n][i].z, x[n][i].w});
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (sizeof(T) == sizeof(Multiplied)) {
+          pair[4 * v + i] = words[i];
+        } else {
+          pair[8 * v + 2 * i] = expand_pair<Multiplied>(words[i]);
+          pair[8 * v + 2 * i + 1] = expand_pair<Multiplied>(words[i] >> 16);
+        }
       }
     }
   }
 };
 
-// FP8 on both sides. Every FP8 value is a float16 and every product of two is exact in float32.
-struct Float8Math {
-  static constexpr int kVectors = 1;
-  static constexpr int kWeightSize = 1;
-  static constexpr int kXSize = 1;
+// A weight of W with x of X. Either may be FP8: every FP8 value is a float16 and a bfloat16, and
+// every product of two is exact in float32.
+template <typename W, typename X>
+struct StreamMath {
+  using Multiplied = std::conditional_t<sizeof(X) == 1, Half, X>;
+  static constexpr int kWeightSize = sizeof(W);  // bytes
+  static constexpr int kXSize = sizeof(X);
+  // 16-byte vectors of x that match 16 bytes of a weight row.
+  static constexpr int kVectors = kXSize / kWeightSize;
 
   template <int kTokenTiles>
   static __device__ void accumulate(const uint4& low,
                                     const uint4& high,
                                     const uint4 (&x)[kTokenTiles][kVectors],
                                     float (&c)[kTokenTiles][4]) {
-    uint32_t lows[8], highs[8];
-    expand_vector<Half>(low, lows);
-    expand_vector<Half>(high, highs);
+    const Pairs<W, Multiplied, 1> lows({low}), highs({high});
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      uint32_t columns[8];
-      expand_vector<Half>(x[n][0], columns);
+      const Pairs<X, Multiplied, kVectors> columns(x[n]);
 #pragma unroll
-      for (int j = 0; j < 8; j += 2) {
-        multiply_tile<Half>(
-            c[n], {lows[j], highs[j], lows[j + 1], highs[j + 1]}, {columns[j], columns[j + 1]});
+      for (int i = 0; i < columns.kCount; i += 2) {
+        multiply_tile<Multiplied>(
+            c[n],
+            {lows.pair[i], highs.pair[i], lows.pair[i + 1], highs.pair[i + 1]},
+            {columns.pair[i], columns.pair[i + 1]});
       }
     }
   }

@@ -1,4 +1,6 @@
 // The host side of the streaming linear on Hopper (linear_stream_sm90.cuh).
+#include <algorithm>
+
 #include "ops/linear/linear_stream_cuda.h"
 #include "ops/linear/linear_stream_launch.h"
 
@@ -7,7 +9,6 @@ namespace {
 
 constexpr int kTileRows = 16;
 constexpr int kStepSize = 64;  // bytes
-constexpr int kMaxStages = 24;
 
 }  // namespace
 
@@ -24,7 +25,6 @@ gpuError_t launch_linear_stream_sm90(const LinearStreamParams& params,
                                      const LinearStreamTuning& tuning,
                                      gpuStream_t stream) {
   if (!supports_linear_stream_sm90(params)) return cudaErrorInvalidValue;
-  if (tuning.num_stages < 1 || tuning.num_stages > kMaxStages) return cudaErrorInvalidValue;
   int gpu = 0, num_multiprocessors = 0;
   if (const gpuError_t error = cudaGetDevice(&gpu); error != cudaSuccess) return error;
   if (const gpuError_t error =
@@ -37,18 +37,16 @@ gpuError_t launch_linear_stream_sm90(const LinearStreamParams& params,
   const int num_features = gated ? params.out_features / 2 : params.out_features;
   device::StreamArgs args{};
   args.params = params;
-  args.num_stages = tuning.num_stages;
-  args.allow_next_before = tuning.allow_next_before;
-  args.l2_prefetch_stages = tuning.l2_prefetch_stages;
+  args.row_size = static_cast<int>(params.in_features * gpu_element_size(params.weight_element));
   args.num_tiles = (num_features + tile_features - 1) / tile_features;
-  args.tiles_per_block = (args.num_tiles + num_multiprocessors - 1) / num_multiprocessors;
-  const int num_blocks = (args.num_tiles + args.tiles_per_block - 1) / args.tiles_per_block;
+  args.l2_prefetch_units = tuning.l2_prefetch_units;
+  const int num_blocks = std::min(args.num_tiles, num_multiprocessors);
   if (params.weight_element == GpuElement::kFloat8E4M3) {
-    return device::launch_stream_float8(args, tuning.row_size, num_blocks, stream);
+    return device::launch_stream_float8(args, tuning.slice_size, num_blocks, stream);
   }
   return params.weight_element == GpuElement::kFloat16
-             ? device::launch_stream_float16(args, tuning.row_size, num_blocks, stream)
-             : device::launch_stream_bfloat16(args, tuning.row_size, num_blocks, stream);
+             ? device::launch_stream_float16(args, tuning.slice_size, num_blocks, stream)
+             : device::launch_stream_bfloat16(args, tuning.slice_size, num_blocks, stream);
 }
 
 gpuError_t launch_linear_stream_sm90(const LinearStreamParams& params, gpuStream_t stream) {

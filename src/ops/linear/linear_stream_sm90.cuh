@@ -1,12 +1,16 @@
-// Inside the streaming linear on Hopper: the kernel. A block owns some tiles of 16 weight rows. One
-// warp keeps a ring of stages full, each 16 rows by row_size bytes, by bulk copies that wait for
-// nothing but free stages: with an overlapping launch the ring fills while the kernel before still
-// runs. Eight warps multiply: each takes an eighth of the bytes of every stage against its part of
-// x, which it reads from the L2 cache straight into registers, a few stages ahead. When a group of
-// tiles has seen all of k, the warps' sums are added in the order of the warps.
+// Inside the streaming linear on Hopper: the kernel. A block owns some tiles of 16 weight rows and
+// its warps divide k among them: in every chunk of k each warp has a slice of its own. A warp
+// copies its slices of its tiles into a ring in shared memory that no other warp touches, so that
+// nothing but its own copies holds it up, and multiplies them by its part of x, which it reads from
+// the L2 cache straight into registers, a chunk ahead. When a group of tiles has seen all of k, the
+// warps' sums are added in the order of the warps.
+//
+// The ring is filled before the kernel before has ended. It takes most of a multiprocessor's shared
+// memory, for two reasons: it is what is read while the short kernels between two linears run, and
+// two blocks of a grid that starts early never meet on one multiprocessor while another has none.
 #pragma once
 
-#include "ops/device/bulk_copy.cuh"
+#include "ops/device/async_copy.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
 #include "ops/linear/linear_stream_epilogue.cuh"
@@ -17,345 +21,385 @@ namespace atom::ops::device {
 
 constexpr int kTileRows = 16;
 constexpr int kStepSize = 64;  // bytes of a row that one step of a warp multiplies
-constexpr int kNumWarps = 8;   // that multiply
-constexpr int kNumThreads = (kNumWarps + 1) * kWarpSize;
-constexpr int kMaxStages = 24;
-// Rows are that much further apart than they are long, so that the eight lanes of one phase of a
-// shared memory access, which read 64 bytes of two rows, meet all banks.
-constexpr int kRowPad = 64;
-constexpr int kReductionSize = 16 << 10;
+constexpr int kNumWarps = 8;
+constexpr int kNumThreads = kNumWarps * kWarpSize;
+constexpr int kRingSize = 192 << 10;  // bytes, of all warps
+constexpr int kChains = 2;            // sums that a warp builds side by side: even and odd steps
+// A block leaves the registers of so many more threads to the short kernels between two linears.
+constexpr int kSpareThreads = 128;
+constexpr int kSlotSums = kTileRows * 8;  // of one tile and eight rows of x
 
-template <int kRowSize>
-constexpr int kStageSize = kTileRows*(kRowSize + kRowPad);
+// Tiles that share a pass over x.
+template <int kTokenTiles>
+constexpr int kGroupTiles = 4 / kTokenTiles;
 
-// Registers decide: tiles that share a pass over x, and chunks of x that are under way.
-template <typename Math, int kTokenTiles>
-constexpr int kGroupTiles = Math::kVectors* kTokenTiles == 4 ? 2 : 4;
-template <int kXVectors, int kTokenTiles>
-constexpr int kXDepth = kTokenTiles == 2 ? 1
-                        : kXVectors >= 4 ? 2
-                                         : 4;
-
-// A block's tiles, in groups as even as possible, and the chunks of k in which each is read.
+// A block's tiles, in groups as even as possible, and the chunks of k in which each is read. Blocks
+// take turns, so that all of them together read the weight from its beginning to its end.
 struct BlockWork {
-  int first_tile;
   int num_tiles;
   int num_groups;
-  int row_bytes;  // of a whole weight row
   int num_chunks;
 
-  __device__ BlockWork(const StreamArgs& args, int group_tiles, int row_size, int weight_size) {
-    first_tile = blockIdx.x * args.tiles_per_block;
-    num_tiles = min(args.tiles_per_block, args.num_tiles - first_tile);
+  __device__ BlockWork(const StreamArgs& args, int group_tiles, int chunk_size) {
+    num_tiles = (args.num_tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     num_groups = (num_tiles + group_tiles - 1) / group_tiles;
-    row_bytes = args.params.in_features * weight_size;
-    num_chunks = (row_bytes + row_size - 1) / row_size;
+    num_chunks = (args.row_size + chunk_size - 1) / chunk_size;
   }
-  __device__ int group_begin(int group) const {
-    return first_tile + group * num_tiles / num_groups;
-  }
+  // The first of a group's tiles, as the block counts them.
+  __device__ int group_begin(int group) const { return group * num_tiles / num_groups; }
+  __device__ static int weight_tile(int tile) { return blockIdx.x + tile * gridDim.x; }
 };
 
-// The weight row behind row `row` of a tile, or -1: with SiLU eight gate rows, then their up rows.
-__device__ inline int weight_row(const LinearStreamParams& p, int tile, int row) {
-  if (p.epilogue != StreamEpilogue::kSiluAndMul) {
-    const int result = tile * kTileRows + row;
-    return result < p.out_features ? result : -1;
-  }
-  const int half = p.out_features / 2;
-  const int result = tile * (kTileRows / 2) + row % (kTileRows / 2);
-  if (result >= half) return -1;
-  return row < kTileRows / 2 ? result : half + result;
-}
+// One warp's ring: units of one slice of one tile, in the order in which they are used: groups,
+// chunks of k, tiles. The slot that was read last is the next to be filled.
+template <int kSliceSize>
+class Ring {
+ public:
+  static constexpr int kUnitSize = kTileRows * kSliceSize;
+  static constexpr int kDepth = kRingSize / kNumWarps / kUnitSize;
+  static constexpr int kSteps = kSliceSize / kStepSize;
+  static constexpr int kChunkSize = kNumWarps * kSliceSize;
 
-// Walks the stages in the order in which both sides use them: groups, chunks of k, tiles.
-template <typename Math, int kRowSize, int kTokenTiles>
-struct Producer {
-  const StreamArgs& args;
-  const BlockWork work;
-  const int lane = threadIdx.x % kWarpSize;
-  int group = 0, chunk = 0, tile = 0, group_end = 0;
-
-  __device__ Producer(const StreamArgs& stream_args)
-      : args(stream_args),
-        work(stream_args, kGroupTiles<Math, kTokenTiles>, kRowSize, Math::kWeightSize) {
-    tile = work.group_begin(0);
-    group_end = work.group_begin(1);
+  __device__ Ring(const StreamArgs& args, const BlockWork& work, uint8_t* memory)
+      : args_(args),
+        work_(work),
+        policy_(read_once_policy()),
+        row_offset_(warp() * kSliceSize + lane() % kRowLanes * kVectorSize),
+        begin_(shared_address(memory) + warp() * kDepth * kUnitSize),
+        slot_(begin_),
+        write_offset_(place(lane() / kRowLanes, lane() % kRowLanes)),
+        read_offset_(place(lane() / 4, lane() % 4)) {
+    const LinearStreamParams& p = args.params;
+    const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
+    tile_rows_ = gated ? kTileRows / 2 : kTileRows;
+    num_rows_ = gated ? p.out_features / 2 : p.out_features;
+    tile_step_ = int64_t{gridDim.x} * tile_rows_ * args.row_size;
+    upper_half_ = int64_t{gated ? num_rows_ : kTileRows / 2} * args.row_size;
+    begin_group();
   }
-  __device__ void next() {
-    if (++tile < group_end) return;
-    if (++chunk == work.num_chunks) {
-      chunk = 0;
-      ++group;
-      group_end = work.group_begin(group + 1);
+
+  // Starts the copies of the next unit into the current slot; past the last an empty group.
+  __device__ void start_next() {
+    if (group_ < work_.num_groups) {
+      if ((BlockWork::weight_tile(tile_) + 1) * tile_rows_ <= num_rows_) {
+        copy<false>();
+      } else {
+        copy<true>();
+      }
+      advance();
     }
-    tile = work.group_begin(group);
+    commit_copies();
+    slot_ += kUnitSize;
+    if (slot_ == begin_ + kDepth * kUnitSize) slot_ = begin_;
   }
-  __device__ uint32_t num_bytes() const { return min(kRowSize, work.row_bytes - chunk * kRowSize); }
-  // This lane's row of the current stage, or null.
-  __device__ const uint8_t* source() const {
-    const int row = lane < kTileRows ? weight_row(args.params, tile, lane) : -1;
-    if (row < 0) return nullptr;
-    return static_cast<const uint8_t*>(args.params.weight) +
-           static_cast<int64_t>(row) * work.row_bytes + chunk * kRowSize;
-  }
-};
 
-template <typename Math, int kRowSize, int kTokenTiles>
-__device__ void produce(const StreamArgs& args, uint8_t* stages, uint64_t* full, uint64_t* empty) {
-  Producer<Math, kRowSize, kTokenTiles> ring(args), ahead(args);
-  const uint64_t policy = read_once_policy();
-  const int total = ring.work.num_tiles * ring.work.num_chunks;
-  const int allow_at = max(0, total - 1 - args.allow_next_before);
-  int stage = 0;
-  uint32_t parity = 1;
-  for (int i = 0; i < min(args.num_stages, total); ++i) ahead.next();
-  for (int unit = 0; unit < total; ++unit) {
-    wait(&empty[stage], parity);
-    const uint8_t* source = ring.source();
-    const uint32_t num_bytes = ring.num_bytes();
-    const int num_rows = __popc(__ballot_sync(0xffffffffu, source != nullptr));
-    if (ring.lane == 0) arrive_expecting(&full[stage], num_rows * num_bytes);
+  // Waits for the current slot's unit and reads this lane's part: rows lane / 4 and 8 below.
+  __device__ void read(uint4 (&low)[kSteps], uint4 (&high)[kSteps]) const {
+    wait_for_copies<kDepth - 1>();
     __syncwarp();
-    if (source != nullptr) {
-      uint8_t* target = stages + stage * kStageSize<kRowSize> + ring.lane * (kRowSize + kRowPad);
-      bulk_copy(target, source, num_bytes, &full[stage], policy);
-    }
-    if (unit == allow_at && ring.lane == 0) allow_next_grid();
-    ring.next();
-    if (++stage == args.num_stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-    if (unit + 1 != args.num_stages) continue;
-    for (int i = 0; i < args.l2_prefetch_stages && unit + 1 + i < total; ++i) {
-      if (const uint8_t* next = ahead.source()) bulk_prefetch_to_l2(next, ahead.num_bytes());
-      ahead.next();
-    }
-  }
-}
-
-// A warp's part of x of one chunk: the rows of each token tile, zeros past the last row.
-template <typename Math, int kSteps, int kTokenTiles>
-struct XPart {
-  uint4 step[kSteps][kTokenTiles][Math::kVectors];
-
-  // `offset` is the first byte of the warp's part within a weight row.
-  __device__ void load(const LinearStreamParams& p, int offset, int row_bytes, bool wanted) {
-    const int lane = threadIdx.x % kWarpSize;
-    constexpr int kLaneSize = kVectorSize / Math::kWeightSize * Math::kXSize;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      const int step_offset = offset + s * kStepSize;
+      // Steps two by two are the halves of 128 bytes.
+      const uint32_t source = slot_ + (read_offset_ ^ s % 2 * kStepSize) + s / 2 * 2 * kStepSize;
+      low[s] = load_shared(source);
+      high[s] = load_shared(source + 8 * kSliceSize);
+    }
+    __syncwarp();
+  }
+
+  // Brings the units after those under way into the L2 cache.
+  __device__ void prefetch(int num_units) const {
+    constexpr int kLineLanes = 128 / kVectorSize;
+    Ring ahead = *this;
+    for (int i = 0; i < num_units && ahead.group_ < work_.num_groups; ++i) {
+      ahead.for_rows([&](int row, const uint8_t* source) {
+        if (ahead.has_row(row) && ahead.has_vector() && lane() % kLineLanes == 0)
+          prefetch_to_l2(source);
+      });
+      ahead.advance();
+    }
+  }
+
+ private:
+  static constexpr int kRowLanes = kSliceSize / kVectorSize;  // lanes that copy one row
+  static constexpr int kRows = kWarpSize / kRowLanes;         // rows that a warp copies at a time
+
+  static __device__ int lane() {
+    return threadIdx.x % kWarpSize;
+  }
+  static __device__ int warp() {
+    return threadIdx.x / kWarpSize;
+  }
+
+  // Where a vector of a row lies in its unit: the halves of 128 bytes change places in odd rows, so
+  // that the eight lanes of one phase of a read, which take 64 bytes of two rows, meet all banks.
+  static __device__ uint32_t place(int row, int vector) {
+    return row * kSliceSize + (vector ^ (row & 1) << 2) * kVectorSize;
+  }
+
+  // Whether this lane's vector of the current chunk lies within the weight's rows.
+  __device__ bool has_vector() const {
+    return chunk_ * kChunkSize + row_offset_ < args_.row_size;
+  }
+
+  // Whether the weight has this row of the current tile.
+  __device__ bool has_row(int row) const {
+    return BlockWork::weight_tile(tile_) * tile_rows_ + row % tile_rows_ < num_rows_;
+  }
+
+  // visit(row of the tile, this lane's vector of it) for the rows that this lane copies.
+  template <typename Visit>
+  __device__ void for_rows(Visit&& visit) const {
+    const int64_t step = int64_t{kRows} * args_.row_size;
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        const int row = n * 8 + lane / 4;
-        const bool present = wanted && step_offset < row_bytes && row < p.num_rows;
-        const uint8_t* source =
-            static_cast<const uint8_t*>(p.x) + row * p.x_stride * Math::kXSize +
-            static_cast<int64_t>(step_offset / Math::kWeightSize * Math::kXSize) +
-            lane % 4 * kLaneSize;
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* source = source_ + half * upper_half_;
 #pragma unroll
-        for (int v = 0; v < Math::kVectors; ++v) {
-          step[s][n][v] =
-              present ? __ldcg(reinterpret_cast<const uint4*>(source) + v) : make_uint4(0, 0, 0, 0);
-        }
+      for (int row = 0; row < kTileRows / 2; row += kRows) {
+        visit(half * kTileRows / 2 + row + lane() / kRowLanes, source);
+        source += step;
       }
     }
   }
+
+  // kPartial: the weight ends within the tile.
+  template <bool kPartial>
+  __device__ void copy() const {
+    const bool exists = has_vector();
+    uint32_t target = slot_ + write_offset_;
+    for_rows([&](int row, const uint8_t* source) {
+      copy_16(target, source, exists && (!kPartial || has_row(row)), policy_);
+      target += kRows * kSliceSize;
+    });
+  }
+
+  __device__ void begin_group() {
+    tile_ = work_.group_begin(group_);
+    group_end_ = work_.group_begin(group_ + 1);
+    group_source_ =
+        static_cast<const uint8_t*>(args_.params.weight) +
+        int64_t{BlockWork::weight_tile(tile_) * tile_rows_ + lane() / kRowLanes} * args_.row_size +
+        row_offset_;
+    source_ = group_source_;
+  }
+
+  __device__ void advance() {
+    source_ += tile_step_;
+    if (++tile_ < group_end_) return;
+    if (++chunk_ == work_.num_chunks) {
+      chunk_ = 0;
+      ++group_;
+      if (group_ < work_.num_groups) begin_group();
+      return;
+    }
+    tile_ = work_.group_begin(group_);
+    group_source_ += kChunkSize;
+    source_ = group_source_;
+  }
+
+  const StreamArgs& args_;
+  const BlockWork& work_;
+  const uint64_t policy_;
+  const int row_offset_;  // of this lane's vector in the first chunk of a weight row
+  // In shared memory.
+  const uint32_t begin_;
+  uint32_t slot_;
+  const uint32_t write_offset_, read_offset_;  // of this lane in a unit
+  // The next unit to be copied. With SiLU a tile is eight gate rows and their up rows.
+  int tile_rows_;       // from tile to tile
+  int num_rows_;        // of all tiles
+  int64_t tile_step_;   // bytes from tile to tile
+  int64_t upper_half_;  // bytes from a tile's row to the eighth after it
+  int group_ = 0, chunk_ = 0, tile_, group_end_;
+  const uint8_t *group_source_, *source_;  // of this lane: at the group's first tile, at this one
 };
 
-__device__ inline void sync_multiplying_warps() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kNumWarps * kWarpSize) : "memory");
-}
+// A warp's slices of x: the rows of each token tile, zeros past the last row.
+template <typename Math, int kSteps, int kTokenTiles>
+class XReader {
+ public:
+  struct Part {
+    uint4 step[kSteps][kTokenTiles][Math::kVectors];
+  };
 
-__device__ inline void store_tile(const LinearStreamParams& p,
-                                  int tile,
-                                  int token_tile,
-                                  float4 sum) {
-  const int lane = threadIdx.x % kWarpSize;
-  const int g = lane / 4, row = token_tile * 8 + lane % 4 * 2;
-  const float low[2] = {sum.x, sum.y}, high[2] = {sum.z, sum.w};
+  __device__ XReader(const StreamArgs& args, int num_chunks)
+      : row_size_(args.row_size), num_chunks_(num_chunks) {
+    const LinearStreamParams& p = args.params;
+    const int lane = threadIdx.x % kWarpSize, row = lane / 4;
+    offset_ = threadIdx.x / kWarpSize * kSliceSize;
+    second_rows_ = 8 * p.x_stride * Math::kXSize;
+    source_ = static_cast<const uint8_t*>(p.x) + row * p.x_stride * Math::kXSize +
+              lane % 4 * kVectorSize * kRatio;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (row + i >= p.num_rows) continue;
-    if (p.epilogue == StreamEpilogue::kSiluAndMul) {
-      const int feature = tile * (kTileRows / 2) + g;
-      if (feature < p.out_features / 2) store_gated(p, low[i], high[i], row + i, feature);
-    } else {
-      const int feature = tile * kTileRows + g;
-      if (feature < p.out_features) store_sum(p, low[i], row + i, feature);
-      if (feature + 8 < p.out_features) store_sum(p, high[i], row + i, feature + 8);
-    }
+    for (int n = 0; n < kTokenTiles; ++n) has_row_[n] = row + n * 8 < p.num_rows;
   }
-}
 
-// Adds the warps' sums of a group and stores them.
-template <int kTokenTiles, int kMaxTiles>
+  // The next chunk's; after the last the first again.
+  __device__ void load(Part& part) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int offset = offset_ + s * kStepSize;
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        const bool present = has_row_[n] && offset < row_size_;
+        const auto* source =
+            reinterpret_cast<const uint4*>(source_ + offset * kRatio + n * second_rows_);
+#pragma unroll
+        for (int v = 0; v < Math::kVectors; ++v) {
+          part.step[s][n][v] = present ? __ldcg(source + v) : make_uint4(0, 0, 0, 0);
+        }
+      }
+    }
+    offset_ += kNumWarps * kSliceSize;
+    if (++chunk_ < num_chunks_) return;
+    chunk_ = 0;
+    offset_ = threadIdx.x / kWarpSize * kSliceSize;
+  }
+
+ private:
+  static constexpr int kSliceSize = kSteps * kStepSize;
+  static constexpr int kRatio = Math::kXSize / Math::kWeightSize;
+
+  const int row_size_, num_chunks_;
+  int offset_;  // of the next slice within a weight row
+  int chunk_ = 0;
+  int64_t second_rows_;  // bytes to the second token tile
+  const uint8_t* source_;
+  bool has_row_[kTokenTiles];
+};
+
+// Adds the warps' sums of a group and stores the outputs. `reduction`, for each warp, tile and
+// token tile: [16 weight rows, 8 rows of x].
+template <int kTokenTiles, int kTiles>
 __device__ void finish_group(const LinearStreamParams& p,
                              int first_tile,
                              int num_tiles,
-                             const float (&sums)[kMaxTiles][kTokenTiles][4],
-                             float4* reduction) {
-  constexpr int kRoom = kReductionSize / (kNumWarps * kTokenTiles * kWarpSize * 16);
-  constexpr int kBatch = kRoom < kMaxTiles ? kRoom : kMaxTiles;
+                             const float (&sums)[kTiles][kChains][kTokenTiles][4],
+                             float* reduction) {
+  constexpr int kWarpSums = kTiles * kTokenTiles * kSlotSums;
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
 #pragma unroll
-  for (int begin = 0; begin < kMaxTiles; begin += kBatch) {
-    if (begin >= num_tiles) break;
+  for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int n = 0; n < kTokenTiles; ++n) {
+      float* slot = reduction + warp * kWarpSums + (i * kTokenTiles + n) * kSlotSums;
+      float c[4] = {};
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        const float(&c)[4] = sums[begin + i][n];
-        reduction[((i * kTokenTiles + n) * kNumWarps + warp) * kWarpSize + lane] =
-            make_float4(c[0], c[1], c[2], c[3]);
+      for (int chain = 0; chain < kChains; ++chain) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) c[j] += sums[i][chain][n][j];
       }
+      reinterpret_cast<float2*>(slot)[lane] = make_float2(c[0], c[1]);
+      reinterpret_cast<float2*>(slot)[kWarpSize + lane] = make_float2(c[2], c[3]);
     }
-    sync_multiplying_warps();
-    if (warp < kBatch * kTokenTiles && begin + warp / kTokenTiles < num_tiles) {
-      float4 total = make_float4(0, 0, 0, 0);
+  }
+  const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
+  const int tile_features = gated ? kTileRows / 2 : kTileRows;
+  const int num_features = gated ? p.out_features / 2 : p.out_features;
+  const int num_outputs = num_tiles * p.num_rows * tile_features;
+  const auto total = [&](int index) {
+    float sum = 0;
 #pragma unroll
-      for (int w = 0; w < kNumWarps; ++w) {
-        const float4 part = reduction[(warp * kNumWarps + w) * kWarpSize + lane];
-        total = make_float4(total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w);
-      }
-      store_tile(p, first_tile + begin + warp / kTokenTiles, warp % kTokenTiles, total);
-    }
-    sync_multiplying_warps();
+    for (int w = 0; w < kNumWarps; ++w) sum += reduction[w * kWarpSums + index];
+    return sum;
+  };
+  bool synchronized = false;
+  for (int first = 0; first < num_outputs || !synchronized; first += kNumThreads) {
+    const int index = first + threadIdx.x, tile_row = index % tile_features;
+    const int tile = index / tile_features / p.num_rows;
+    const int row = index / tile_features % p.num_rows;
+    const int feature = BlockWork::weight_tile(first_tile + tile) * tile_features + tile_row;
+    const bool exists = index < num_outputs && feature < num_features;
+    const Output output(p, exists ? row : 0, exists ? feature : 0);
+    if (!synchronized) __syncthreads();
+    synchronized = true;
+    if (!exists) continue;
+    const int slot = (tile * kTokenTiles + row / 8) * kSlotSums + tile_row * 8 + row % 8;
+    output.store(p, total(slot), gated ? total(slot + kSlotSums / 2) : 0.0f);
   }
 }
 
-template <typename Math, int kRowSize, int kTokenTiles>
-__device__ void multiply(const StreamArgs& args,
-                         const uint8_t* stages,
-                         uint64_t* full,
-                         uint64_t* empty,
-                         float4* reduction) {
-  constexpr int kPartSize = kRowSize / kNumWarps;
-  constexpr int kSteps = kPartSize / kStepSize;
-  constexpr int kDepth = kXDepth<kSteps * kTokenTiles * Math::kVectors, kTokenTiles>;
-  constexpr int kTiles = kGroupTiles<Math, kTokenTiles>;
-  const BlockWork work(args, kTiles, kRowSize, Math::kWeightSize);
+template <typename Math, int kSliceSize, int kTokenTiles>
+__global__ void __launch_bounds__(kNumThreads + kSpareThreads)
+    stream_linear(const __grid_constant__ StreamArgs args) {
+  constexpr int kTiles = kGroupTiles<kTokenTiles>;
+  using WarpRing = Ring<kSliceSize>;
+  constexpr int kSteps = WarpRing::kSteps;
+  extern __shared__ __align__(128) uint8_t shared[];
+  auto* reduction = reinterpret_cast<float*>(shared + kRingSize);
   const LinearStreamParams& p = args.params;
-  const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  const int total = work.num_groups * work.num_chunks;
-  const int lane_offset =
-      lane / 4 * (kRowSize + kRowPad) + warp * kPartSize + lane % 4 * kVectorSize;
-
-  XPart<Math, kSteps, kTokenTiles> x[kDepth];
-  float sums[kTiles][kTokenTiles][4] = {};
-  int next_chunk = 0;
-  const auto load_next = [&](int index, XPart<Math, kSteps, kTokenTiles>& part) {
-    part.load(p, next_chunk * kRowSize + warp * kPartSize, work.row_bytes, index < total);
-    if (++next_chunk == work.num_chunks) next_chunk = 0;
-  };
-
+  const BlockWork work(args, kTiles, WarpRing::kChunkSize);
+  WarpRing ring(args, work, shared);
+#pragma unroll 1
+  for (int i = 0; i < WarpRing::kDepth; ++i) ring.start_next();
+  if (args.l2_prefetch_units > 0) ring.prefetch(args.l2_prefetch_units);
+  allow_next_grid();
   wait_for_previous_grid();
-#pragma unroll
-  for (int d = 0; d < kDepth; ++d) load_next(d, x[d]);
 
-  int stage = 0, chunk = 0, group = 0;
-  uint32_t parity = 0;
-  for (int first = 0; first < total; first += kDepth) {
-#pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
-      if (first + d >= total) break;
-      const int group_begin = work.group_begin(group);
-      const int num_tiles = work.group_begin(group + 1) - group_begin;
-      const int part_end = work.row_bytes - chunk * kRowSize - warp * kPartSize;
+  using Reader = XReader<Math, kSteps, kTokenTiles>;
+  Reader reader(args, work.num_chunks);
+  typename Reader::Part x, next_x;
+  reader.load(x);
+  for (int group = 0; group < work.num_groups; ++group) {
+    const int group_begin = work.group_begin(group);
+    const int num_tiles = work.group_begin(group + 1) - group_begin;
+    float sums[kTiles][kChains][kTokenTiles][4] = {};
+#pragma unroll 1
+    for (int chunk = 0; chunk < work.num_chunks; ++chunk) {
+      reader.load(next_x);
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         if (i >= num_tiles) break;
-        const uint8_t* source = stages + stage * kStageSize<kRowSize> + lane_offset;
-        wait(&full[stage], parity);
+        uint4 low[kSteps], high[kSteps];
+        ring.read(low, high);
+        ring.start_next();
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) {
-          if (s * kStepSize >= part_end) break;
-          const auto* low = reinterpret_cast<const uint4*>(source + s * kStepSize);
-          const auto* high =
-              reinterpret_cast<const uint4*>(source + s * kStepSize + 8 * (kRowSize + kRowPad));
-          Math::accumulate(*low, *high, x[d].step[s], sums[i]);
-        }
-        __syncwarp();
-        if (lane == 0) arrive(&empty[stage]);
-        if (++stage == args.num_stages) {
-          stage = 0;
-          parity ^= 1;
+          Math::accumulate(low[s], high[s], x.step[s], sums[i][s % kChains]);
         }
       }
-      load_next(first + d + kDepth, x[d]);
-      if (++chunk < work.num_chunks) continue;
-      finish_group<kTokenTiles, kTiles>(p, group_begin, num_tiles, sums, reduction);
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-          for (int j = 0; j < 4; ++j) sums[i][n][j] = 0;
-        }
-      }
-      chunk = 0;
-      ++group;
+      x = next_x;
     }
-  }
-}
-
-template <typename Math, int kRowSize, int kTokenTiles>
-__global__ void __launch_bounds__(kNumThreads, 2)
-    stream_linear(const __grid_constant__ StreamArgs args) {
-  extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ uint64_t full[kMaxStages], empty[kMaxStages];
-  auto* reduction = reinterpret_cast<float4*>(shared);
-  uint8_t* stages = shared + kReductionSize;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < args.num_stages; ++i) {
-      init_barrier(&full[i], 1);
-      init_barrier(&empty[i], kNumWarps);
-    }
-    publish_barriers();
-  }
-  __syncthreads();
-  if (threadIdx.x / kWarpSize == kNumWarps) {
-    produce<Math, kRowSize, kTokenTiles>(args, stages, full, empty);
-  } else {
-    multiply<Math, kRowSize, kTokenTiles>(args, stages, full, empty, reduction);
+    if (group > 0) __syncthreads();
+    finish_group(p, group_begin, num_tiles, sums, reduction);
   }
 }
 
 // `launch_stream` of one type of multiplication, in a file of its own.
-template <typename Math, int kRowSize, int kTokenTiles>
+template <typename Math, int kSliceSize, int kTokenTiles>
 gpuError_t launch_stream_shape(const StreamArgs& args, int num_blocks, gpuStream_t stream) {
-  auto* kernel = &stream_linear<Math, kRowSize, kTokenTiles>;
-  const int shared_size = kReductionSize + args.num_stages * kStageSize<kRowSize>;
+  auto* kernel = &stream_linear<Math, kSliceSize, kTokenTiles>;
+  constexpr int kTileSums = kGroupTiles<kTokenTiles> * kTokenTiles * kSlotSums;
+  constexpr int kSharedSize = kRingSize + kNumWarps * kTileSums * int{sizeof(float)};
   const gpuError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_size);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
   if (error != cudaSuccess) return error;
   return launch(kernel,
                 dim3(num_blocks),
                 dim3(kNumThreads),
-                shared_size,
+                kSharedSize,
                 stream,
                 args.params.overlaps_previous,
                 args);
 }
 
-template <typename Math, int kRowSize>
-gpuError_t launch_stream_row_size(const StreamArgs& args, int num_blocks, gpuStream_t stream) {
+template <typename Math, int kSliceSize>
+gpuError_t launch_stream_slice(const StreamArgs& args, int num_blocks, gpuStream_t stream) {
   return args.params.num_rows > 8
-             ? launch_stream_shape<Math, kRowSize, 2>(args, num_blocks, stream)
-             : launch_stream_shape<Math, kRowSize, 1>(args, num_blocks, stream);
+             ? launch_stream_shape<Math, kSliceSize, 2>(args, num_blocks, stream)
+             : launch_stream_shape<Math, kSliceSize, 1>(args, num_blocks, stream);
 }
 
 template <typename Math>
-gpuError_t launch_stream(const StreamArgs& args, int row_size, int num_blocks, gpuStream_t stream) {
-  switch (row_size) {
-    case 512:
-      return launch_stream_row_size<Math, 512>(args, num_blocks, stream);
-    case 1024:
-      return launch_stream_row_size<Math, 1024>(args, num_blocks, stream);
-    case 2048:
-      return launch_stream_row_size<Math, 2048>(args, num_blocks, stream);
+gpuError_t launch_stream(const StreamArgs& args,
+                         int slice_size,
+                         int num_blocks,
+                         gpuStream_t stream) {
+  switch (slice_size) {
+    case 128:
+      return launch_stream_slice<Math, 128>(args, num_blocks, stream);
+    case 256:
+      return launch_stream_slice<Math, 256>(args, num_blocks, stream);
     default:
       return cudaErrorInvalidValue;
   }

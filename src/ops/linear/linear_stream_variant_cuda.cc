@@ -3,7 +3,6 @@
 
 #include "ops/linear/linear_stream_cuda.h"
 #include "ops/linear/linear_variants.h"
-#include "ops/simd/element_of.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -12,13 +11,25 @@ namespace {
 constexpr int kHopper = 9;  // compute capability
 
 GpuElement gpu_element(DType dtype) {
-  return static_cast<GpuElement>(element_of(dtype));
+  return static_cast<GpuElement>(dtype);
+}
+
+const float* scale_data(const Tensor& scales) {
+  return scales.defined() ? static_cast<const float*>(scales.raw_data()) : nullptr;
+}
+
+bool is_per_row(const Tensor& scales) {
+  return scales.defined() && scales.num_elements() > 1;
 }
 
 LinearStreamParams stream_params(const LinearCall& call) {
   LinearStreamParams params;
   params.x = call.x.raw_data();
   params.weight = call.weight.data.raw_data();
+  params.x_scale = scale_data(call.x_scales);
+  params.weight_scale = scale_data(call.weight.scales);
+  params.x_scale_per_row = is_per_row(call.x_scales);
+  params.weight_scale_per_row = is_per_row(call.weight.scales);
   params.y = call.y.raw_data();
   params.x_stride = call.x.stride(0);
   params.y_stride = call.y.stride(0);
@@ -40,10 +51,17 @@ bool on_hopper() {
   return runtime.ok() && (*runtime)->facts().capability_major == kHopper;
 }
 
+// The rows up to which streaming is faster than the library; an FP8 weight with wider activations
+// is nothing that the library takes.
+int64_t max_rows(const LinearCall& call) {
+  const bool expands = call.weight.dtype() != call.x.dtype();
+  return expands ? kMaxStreamRows : 8;
+}
+
 bool streams(const LinearCall& call) {
   static const bool hopper = on_hopper();
-  return hopper && call.weight.layout == WeightLayout::kRowMajor &&
-         call.weight.dtype() != DType::kFloat32 && call.weight.dtype() != DType::kFloat8E4M3 &&
+  return hopper && call.x.size(0) <= max_rows(call) && call.x.dtype() != DType::kFloat32 &&
+         call.weight.layout == WeightLayout::kRowMajor &&
          supports_linear_stream_sm90(stream_params(call));
 }
 

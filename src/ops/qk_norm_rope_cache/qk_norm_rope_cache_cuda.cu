@@ -1,7 +1,7 @@
 #include "ops/device/elements.cuh"
-#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
-#include "ops/qk_norm_rope_cache/qk_norm_rope_cache_cuda.h"
+#include "ops/qk_norm_rope_cache/qk_norm_rope_cache_kernels.h"
+#include "tensor/gpu_launch.h"
 
 namespace atom::ops {
 namespace {
@@ -11,6 +11,7 @@ using namespace device;
 constexpr int kNumThreads = 128;
 constexpr int kLength = 8;  // elements of a head per lane
 
+// As ops/rms_norm does it: of the weight's type in between.
 template <typename T>
 __device__ void normalise(
     float (&value)[kLength], const Vector<T>& weight, int head_dim, int lanes, float eps) {
@@ -86,87 +87,71 @@ __device__ void store_head(T* target, const float (&value)[kLength]) {
 }
 
 template <typename T>
-__device__ void store_cached(
-    void* cache, int64_t offset, const float (&value)[kLength], const float* scale, bool float8) {
-  if (!float8) return store_head(static_cast<T*>(cache) + offset, value);
-  const float reciprocal = 1.0f / *scale;
+__device__ void store_cached(const QkNormRopeCacheArgs::Cache& cache,
+                             int64_t offset,
+                             const float (&value)[kLength],
+                             bool float8) {
+  if (!float8) return store_head(static_cast<T*>(cache.data) + offset, value);
+  const float reciprocal = 1.0f / cache.scale;
   Pack<Float8, kLength> packed;
 #pragma unroll
   for (int i = 0; i < kLength; ++i) {
-    packed.element[i] = from_float<Float8>(divide(value[i], *scale, reciprocal));
+    packed.element[i] = from_float<Float8>(divide(value[i], cache.scale, reciprocal));
   }
-  *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(cache) + offset) = packed;
+  *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(cache.data) + offset) = packed;
 }
 
-// head_dim / 8 lanes per head; the heads of one token beside each other.
+// head_dim / 8 lanes per head; the heads of one token beside each other: queries, keys, values.
 template <typename T>
 __global__ void __launch_bounds__(kNumThreads)
-    qk_norm_rope_cache_kernel(const QkNormRopeCacheLaunch p) {
-  const int lanes = p.head_dim / kLength, lane = threadIdx.x % lanes;
-  const int heads_per_block = kNumThreads / lanes;
-  const int num_all_heads = p.num_heads + 2 * p.num_kv_heads;
-  const int head = blockIdx.x * heads_per_block + threadIdx.x / lanes;
+    qk_norm_rope_cache_kernel(const QkNormRopeCacheArgs args) {
+  const int head_dim = static_cast<int>(args.head_dim),
+            half = static_cast<int>(args.rotary_dim) / 2;
+  const int lanes = head_dim / kLength, lane = threadIdx.x % lanes;
+  const int num_heads = static_cast<int>(args.heads[0].num_heads);
+  const int num_kv_heads = static_cast<int>(args.heads[1].num_heads);
+  const int index = blockIdx.x * (kNumThreads / lanes) + threadIdx.x / lanes;
+  const int kind = index < num_heads ? 0 : index < num_heads + num_kv_heads ? 1 : 2;
+  const int head = kind == 0 ? index : index - num_heads - (kind - 1) * num_kv_heads;
   const int64_t token = blockIdx.y + int64_t{blockIdx.z} * gridDim.y;
-  const bool is_q = head < p.num_heads, is_k = !is_q && head < p.num_heads + p.num_kv_heads;
-  const bool exists = head < num_all_heads && token < p.num_tokens;
+  const bool exists = index < num_heads + 2 * num_kv_heads && token < args.num_tokens;
 
-  Vector<T> weight{};
-  if (p.q_weight != nullptr && (is_q || is_k)) {
-    weight = load_vector(static_cast<const T*>(is_q ? p.q_weight : p.k_weight) + lane * kLength);
-  }
-  allow_next_grid();
-  wait_for_previous_grid();
-  Vector<T> packed{};
-  T* source =
-      static_cast<T*>(p.qkv) + token * p.qkv_stride + int64_t{head} * p.head_dim + lane * kLength;
-  if (exists) packed = load_vector(source);
-  float value[kLength];
+  float value[kLength] = {};
+  const QkNormRopeCacheArgs::Heads& heads = args.heads[kind];
+  T* row = static_cast<T*>(heads.data) + token * heads.token_stride + head * heads.head_stride +
+           lane * kLength;
+  if (exists) {
+    const Vector<T> packed = load_vector(row);
 #pragma unroll
-  for (int i = 0; i < kLength; ++i) value[i] = to_float(packed.element[i]);
-
+    for (int i = 0; i < kLength; ++i) value[i] = to_float(packed.element[i]);
+  }
   // Whole warps run the exchanges, also for lanes without a head or with one of the values.
   float rotated[kLength];
 #pragma unroll
   for (int i = 0; i < kLength; ++i) rotated[i] = value[i];
-  if (p.q_weight != nullptr) normalise(rotated, weight, p.head_dim, lanes, p.eps);
-  const float* cos_sin = p.cos_sin + (exists ? p.positions[token] : 0) * p.cos_sin_stride;
-  if (p.interleaved) {
-    rotate_interleaved<T>(rotated, cos_sin, p.rotary_dim / 2, lane);
+  if (args.weights[0] != nullptr) {
+    const auto* weights = static_cast<const T*>(args.weights[kind == 0 ? 0 : 1]);
+    normalise(rotated, load_vector(weights + lane * kLength), head_dim, lanes, args.eps);
+  }
+  const int64_t position = exists ? args.positions[token] : 0;
+  if (position < 0 || position >= args.max_position) __trap();
+  const float* cos_sin = args.cos_sin + position * args.cos_sin_stride;
+  if (args.interleaved) {
+    rotate_interleaved<T>(rotated, cos_sin, half, lane);
   } else {
-    rotate_neox<T>(rotated, cos_sin, p.rotary_dim / 2, lane);
+    rotate_neox<T>(rotated, cos_sin, half, lane);
   }
   if (!exists) return;
-  if (is_q) {
-    store_head(static_cast<T*>(p.q_out) + token * p.q_out_stride + int64_t{head} * p.head_dim +
-                   lane * kLength,
-               rotated);
-    return;
-  }
-  const int64_t slot = p.slot_mapping[token];
-  if (slot < 0) return;
-  const int kv_head = head - p.num_heads - (is_k ? 0 : p.num_kv_heads);
-  const int64_t offset = (slot * p.num_kv_heads + kv_head) * p.head_dim + lane * kLength;
-  if (is_k) {
-    store_cached<T>(p.k_cache, offset, rotated, p.k_scale, p.float8_cache);
+  if (kind == 0) return store_head(row, rotated);
+  const int64_t slot = args.slots[token];
+  if (slot == -1) return;
+  if (slot < 0 || slot >= args.num_slots) __trap();
+  const int64_t offset = (slot * num_kv_heads + head) * head_dim + lane * kLength;
+  if (kind == 1) {
+    store_cached<T>(args.caches[0], offset, rotated, args.float8_cache);
   } else {
-    store_cached<T>(p.v_cache, offset, value, p.v_scale, p.float8_cache);
+    store_cached<T>(args.caches[1], offset, value, args.float8_cache);
   }
-}
-
-template <typename T>
-gpuError_t launch_typed(const QkNormRopeCacheLaunch& p, gpuStream_t stream) {
-  constexpr int kMaxGridY = 32768;
-  const int heads_per_block = kNumThreads / (p.head_dim / kLength);
-  const int blocks = (p.num_heads + 2 * p.num_kv_heads + heads_per_block - 1) / heads_per_block;
-  const int rows = p.num_tokens < kMaxGridY ? p.num_tokens : kMaxGridY;
-  const int layers = (p.num_tokens + rows - 1) / rows;
-  return launch(&qk_norm_rope_cache_kernel<T>,
-                dim3(blocks, rows, layers),
-                dim3(kNumThreads),
-                0,
-                stream,
-                p.overlaps_previous,
-                p);
 }
 
 bool is_aligned(const void* data) {
@@ -175,25 +160,36 @@ bool is_aligned(const void* data) {
 
 }  // namespace
 
-bool supports_qk_norm_rope_cache(const QkNormRopeCacheLaunch& p) {
-  const bool power_of_two = p.head_dim >= kLength && (p.head_dim & (p.head_dim - 1)) == 0;
-  const int rotary_step = p.interleaved ? kLength : 2 * kLength;
-  return (p.element == GpuElement::kBFloat16 || p.element == GpuElement::kFloat16) &&
-         power_of_two && p.head_dim <= kLength * kWarpSize && p.rotary_dim >= rotary_step &&
-         p.rotary_dim <= p.head_dim && p.rotary_dim % rotary_step == 0 &&
-         p.qkv_stride % kLength == 0 && p.q_out_stride % kLength == 0 &&
-         p.cos_sin_stride % 4 == 0 && is_aligned(p.qkv) && is_aligned(p.q_out) &&
-         is_aligned(p.k_cache) && is_aligned(p.v_cache) && is_aligned(p.cos_sin) &&
-         is_aligned(p.q_weight) && is_aligned(p.k_weight) &&
-         (p.q_weight == nullptr) == (p.k_weight == nullptr) &&
-         (!p.float8_cache || (p.k_scale != nullptr && p.v_scale != nullptr));
+bool fits_qk_norm_rope_cache_cuda(const QkNormRopeCacheArgs& args) {
+  const int64_t size = args.head_dim;
+  const bool power_of_two = size >= kLength && (size & (size - 1)) == 0;
+  const int64_t rotary_step = args.interleaved ? kLength : 2 * kLength;
+  bool aligned = args.cos_sin_stride % 4 == 0 && is_aligned(args.cos_sin) &&
+                 is_aligned(args.weights[0]) && is_aligned(args.weights[1]) &&
+                 is_aligned(args.caches[0].data) && is_aligned(args.caches[1].data);
+  for (const QkNormRopeCacheArgs::Heads& heads : args.heads) {
+    aligned = aligned && is_aligned(heads.data) && heads.token_stride % kLength == 0 &&
+              heads.head_stride % kLength == 0;
+  }
+  return args.element != Element::kFloat32 && power_of_two && size <= kLength * kWarpSize &&
+         args.rotary_dim >= rotary_step && args.rotary_dim % rotary_step == 0 && aligned;
 }
 
-gpuError_t launch_qk_norm_rope_cache(const QkNormRopeCacheLaunch& p, gpuStream_t stream) {
-  if (!supports_qk_norm_rope_cache(p)) return ATOM_GPU(ErrorInvalidValue);
-  if (p.num_tokens == 0) return ATOM_GPU(Success);
-  return p.element == GpuElement::kFloat16 ? launch_typed<Half>(p, stream)
-                                           : launch_typed<BFloat16>(p, stream);
+void qk_norm_rope_cache_cuda(const QkNormRopeCacheArgs& args, void* queue) {
+  constexpr int64_t kMaxGridY = 32768;
+  const int64_t heads_per_block = kNumThreads / (args.head_dim / kLength);
+  const int64_t num_heads = args.heads[0].num_heads + 2 * args.heads[1].num_heads;
+  const int64_t rows = args.num_tokens < kMaxGridY ? args.num_tokens : kMaxGridY;
+  const dim3 grid(static_cast<unsigned>((num_heads + heads_per_block - 1) / heads_per_block),
+                  static_cast<unsigned>(rows),
+                  static_cast<unsigned>((args.num_tokens + rows - 1) / rows));
+  const auto stream = static_cast<gpuStream_t>(queue);
+  if (args.element == Element::kFloat16) {
+    qk_norm_rope_cache_kernel<Half><<<grid, kNumThreads, 0, stream>>>(args);
+  } else {
+    qk_norm_rope_cache_kernel<BFloat16><<<grid, kNumThreads, 0, stream>>>(args);
+  }
+  check_gpu_launch("qk_norm_rope_cache");
 }
 
 }  // namespace atom::ops

@@ -1,24 +1,49 @@
 #include "ops/quant_fp8/quant_fp8.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "ops/quant_fp8/quant_fp8_kernels.h"
 #include "ops/quant_fp8/quant_fp8_variants.h"
 #include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/fill.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {
 namespace {
 
-constexpr Variant<QuantFp8Args, QuantFp8Kernel> kVariants[] = {
-    {"avx512", CpuIsa::kAvx512, nullptr, quant_fp8_avx512},
-    {"avx2", CpuIsa::kAvx2, nullptr, quant_fp8_avx2},
-    {"reference", CpuIsa::kScalar, nullptr, quant_fp8_reference},
-};
-
 // A few microseconds of work, several times what a parallel region costs.
 constexpr int64_t kElementsPerTask = 16384;
+
+using Launch = void(const Stream&, const QuantFp8Args&, int64_t num_rows);
+
+template <QuantFp8Kernel* kernel>
+void on_pool(const Stream& stream, const QuantFp8Args& args, int64_t num_rows) {
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, args.size));
+  stream.pool().parallel_for(
+      num_rows, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+template <QuantFp8GpuKernel* kernel>
+void on_queue(const Stream& stream, const QuantFp8Args& args, int64_t num_rows) {
+  CHECK(num_rows <= INT32_MAX);
+  if (num_rows > 0) kernel(args, num_rows, stream.queue().handle());
+}
+
+constexpr Variant<QuantFp8Args, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"vector",
+     CpuIsa::kScalar,
+     fits_quant_fp8_vector,
+     on_queue<quant_fp8_vector_cuda>,
+     DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<quant_fp8_cuda>, DeviceType::kCuda},
+#endif
+    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<quant_fp8_avx512>},
+    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<quant_fp8_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, on_pool<quant_fp8_reference>},
+};
 
 QuantFp8Args checked_args(const Tensor& x,
                           const Tensor& values,
@@ -41,15 +66,6 @@ QuantFp8Args checked_args(const Tensor& x,
   };
 }
 
-void launch(const Stream& stream,
-            const QuantFp8Args& args,
-            int64_t num_rows,
-            QuantFp8Kernel kernel) {
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, args.size));
-  stream.pool().parallel_for(
-      num_rows, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
-}
-
 void run(const Stream& stream,
          const Tensor& x,
          const Tensor& values,
@@ -57,11 +73,41 @@ void run(const Stream& stream,
          bool is_static) {
   const QuantFp8Args args = checked_args(x, values, scales, is_static);
   if (stream.is_dry_run()) return;
-  launch(stream,
-         args,
-         x.size(0),
-         pick_variant("quant_fp8", kVariants, stream.device().type, args).launch);
+  const auto& variant =
+      pick_variant("quant_fp8", kVariants, stream, args, [&] { return moves(x, values, scales); });
+  variant.launch(stream, args, x.size(0));
 }
+
+constexpr int64_t kNaNGrain = 1 << 18;  // elements
+
+bool has_nan(const uint8_t* codes, int64_t count) {
+  uint8_t any = 0;
+  for (int64_t i = 0; i < count; ++i) any |= (codes[i] & 0x7f) == 0x7f;
+  return any != 0;
+}
+
+#ifdef ATOM_CUDA
+constexpr int64_t kVectorLength = 16;
+
+bool has_nan_on_device(const Stream& stream, const Tensor& codes) {
+  DeviceQueue& queue = stream.queue();
+  const int64_t num_vectors = codes.num_elements() / kVectorLength;
+  const auto* data = static_cast<const uint8_t*>(codes.raw_data());
+  CHECK((reinterpret_cast<uintptr_t>(data) % kVectorLength == 0));
+  const Tensor found = Tensor::empty({1}, DType::kInt32, stream.device());
+  fill_zero(stream, found);
+  if (num_vectors > 0) {
+    find_nan_cuda(data, num_vectors, static_cast<uint32_t*>(found.raw_data()), queue.handle());
+  }
+  uint32_t found_on_host = 0;
+  uint8_t rest[kVectorLength];
+  const int64_t num_rest = codes.num_elements() - num_vectors * kVectorLength;
+  queue.copy(&found_on_host, found.raw_data(), sizeof(found_on_host));
+  queue.copy(rest, data + num_vectors * kVectorLength, num_rest);
+  queue.synchronize();
+  return found_on_host != 0 || has_nan(rest, num_rest);
+}
+#endif
 
 }  // namespace
 
@@ -79,6 +125,19 @@ void quant_fp8_static(const Stream& stream,
   run(stream, x, values, scale, true);
 }
 
+bool holds_nan_fp8(const Stream& stream, const Tensor& codes) {
+  TensorCheck("holds_nan_fp8").contiguous("codes", codes, {"N", "K"}, DType::kFloat8E4M3);
+#ifdef ATOM_CUDA
+  if (!stream.device().is_cpu()) return has_nan_on_device(stream, codes);
+#endif
+  std::atomic<bool> found = false;
+  const auto* data = static_cast<const uint8_t*>(codes.raw_data());
+  stream.pool().parallel_for(codes.num_elements(), kNaNGrain, [&](int64_t begin, int64_t end) {
+    if (has_nan(data + begin, end - begin)) found = true;
+  });
+  return found;
+}
+
 bool quant_fp8_by(std::string_view variant_name,
                   const Stream& stream,
                   const Tensor& x,
@@ -88,7 +147,7 @@ bool quant_fp8_by(std::string_view variant_name,
   const QuantFp8Args args = checked_args(x, values, scales, is_static);
   const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
-  launch(stream, args, x.size(0), variant->launch);
+  variant->launch(stream, args, x.size(0));
   return true;
 }
 

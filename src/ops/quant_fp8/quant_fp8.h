@@ -20,4 +20,8 @@ void quant_fp8_static(const Stream& stream,
                       const Tensor& scale,    // [1] float32, over 0
                       const Tensor& values);  // [T, K] FP8
 
+// Whether a code is NaN. Waits for the answer on a device: for loading.
+bool holds_nan_fp8(const Stream& stream,
+                   const Tensor& codes);  // [N, K] FP8, contiguous
+
 }  // namespace atom::ops

@@ -64,9 +64,22 @@ Tensor hard_values() {
       values.push_back(-value);
     }
   }
+  values.resize((values.size() + 3) / 4 * 4);
   const Tensor tensor = Tensor::empty({1, static_cast<int64_t>(values.size())}, DType::kFloat32);
   std::memcpy(tensor.raw_data(), values.data(), tensor.num_bytes());
   return tensor;
+}
+
+// False when the variant cannot run the call here.
+bool quantise(const char* variant,
+              ThreadPool& pool,
+              const Tensor& x,
+              const Tensor& values,
+              const Tensor& scales,
+              bool is_static) {
+  return run_variant(variant, pool, {x, values, scales}, [&](const Placed& on) {
+    return quant_fp8_by(variant, on.stream(), on(x), on(values), on(scales), is_static);
+  });
 }
 
 TEST(QuantFp8, VariantsRoundLikeTheReference) {
@@ -76,7 +89,7 @@ TEST(QuantFp8, VariantsRoundLikeTheReference) {
   one.data<float>()[0] = 1.0f;
   for (const char* variant : kAllVariants) {
     const Tensor values = Tensor::zeros(x.shape(), DType::kFloat8E4M3);
-    if (!quant_fp8_by(variant, Stream(&pool), x, values, one, true)) continue;
+    if (!quantise(variant, pool, x, values, one, true)) continue;
     for (int64_t i = 0; i < x.size(1); ++i) {
       const float value = x.data<float>()[i];
       ASSERT_EQ(values.data<Float8E4M3>()[i].bits, code_of(value)) << variant << " of " << value;
@@ -94,7 +107,7 @@ TEST(QuantFp8, ScalesEachTokenByItsLargestValue) {
       for (const char* variant : kAllVariants) {
         const Tensor values = Tensor::zeros({33, size + 5}, DType::kFloat8E4M3).narrow(1, 0, size);
         const Tensor scales = Tensor::zeros({33}, DType::kFloat32);
-        if (!quant_fp8_by(variant, Stream(&pool), x, values, scales, false)) continue;
+        if (!quantise(variant, pool, x, values, scales, false)) continue;
         for (int64_t t = 0; t < 33; ++t) {
           double largest = 0;
           for (int64_t k = 0; k < size; ++k) {
@@ -115,6 +128,77 @@ TEST(QuantFp8, ScalesEachTokenByItsLargestValue) {
   }
 }
 
+// Rows that vector variants take as well, up to the longest, whose values and scales reach the ends
+// of float32's range: every code and scale has the reference's bits.
+TEST(QuantFp8, VariantsAgreeOverTheWholeRangeOfFloat32) {
+  constexpr int64_t kRows = 13;
+  ThreadPool pool(2);
+  for (const DType dtype : kFloatDTypes) {
+    for (const int64_t size : {8, 1032, 16384}) {
+      const Tensor x = random_tensor({kRows, size}, dtype, 11);
+      dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
+        for (int64_t t = 0; t < kRows; ++t) {
+          const float magnitude = std::ldexp(1.0f, static_cast<int>(t * 19 - 120));
+          T* row = x.data<T>() + t * size;
+          for (int64_t k = 0; k < size; ++k) row[k] = from_float<T>(to_float(row[k]) * magnitude);
+        }
+      });
+      for (const bool is_static : {false, true}) {
+        for (const float scale : {0.013f, 1e-42f, 3e38f}) {
+          const Tensor scales = Tensor::zeros({is_static ? 1 : kRows}, DType::kFloat32);
+          scales.data<float>()[0] = scale;
+          const Tensor expected = Tensor::zeros({kRows, size}, DType::kFloat8E4M3);
+          const Tensor expected_scales = copy_of(scales);
+          ASSERT_TRUE(quantise("reference", pool, x, expected, expected_scales, is_static));
+          for (const char* variant : kAllVariants) {
+            const Tensor values = Tensor::zeros({kRows, size}, DType::kFloat8E4M3);
+            if (!quantise(variant, pool, x, values, scales, is_static)) continue;
+            const std::string what =
+                fmt::format("{} {} size {} scale {}", variant, dtype_name(dtype), size, scale);
+            ASSERT_EQ(
+                std::memcmp(scales.raw_data(), expected_scales.raw_data(), scales.num_bytes()), 0)
+                << what;
+            if (std::memcmp(values.raw_data(), expected.raw_data(), values.num_bytes()) == 0)
+              continue;
+            for (int64_t i = 0; i < values.num_elements(); ++i) {
+              const Float8E4M3 got = values.data<Float8E4M3>()[i];
+              const Float8E4M3 wanted = expected.data<Float8E4M3>()[i];
+              // Which NaN infinity / infinity is differs between processors.
+              if (std::isnan(to_float(got)) && std::isnan(to_float(wanted))) continue;
+              ASSERT_EQ(got.bits, wanted.bits) << what << " at " << i;
+            }
+          }
+          if (!is_static) break;
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantFp8, FindsNaNWhereverItIs) {
+  ThreadPool pool(2);
+  for (const bool on_gpu : {false, true}) {
+    if (on_gpu && test_gpu() == nullptr) continue;
+    for (const Shape& shape : {Shape{1, 3}, Shape{5, 77}, Shape{300, 1024}}) {
+      const Tensor codes = Tensor::zeros(shape, DType::kFloat8E4M3);
+      for (int64_t i = 0; i < codes.num_elements(); ++i) {
+        codes.data<Float8E4M3>()[i].bits = static_cast<uint8_t>(i * 37 % 127 | (i & 1) << 7);
+      }
+      const auto found = [&] {
+        const Placed placed(on_gpu, pool, {codes});
+        return holds_nan_fp8(placed.stream(), placed(codes));
+      };
+      EXPECT_FALSE(found());
+      for (const int64_t at : {int64_t{0}, codes.num_elements() / 2, codes.num_elements() - 1}) {
+        const Float8E4M3 before = codes.data<Float8E4M3>()[at];
+        codes.data<Float8E4M3>()[at].bits = at % 2 == 0 ? 0x7f : 0xff;
+        EXPECT_TRUE(found()) << shape.to_string() << " at " << at;
+        codes.data<Float8E4M3>()[at] = before;
+      }
+    }
+  }
+}
+
 TEST(QuantFp8, RowsOfZerosAndNaNHarmNoOther) {
   ThreadPool pool(1);
   const Tensor x = Tensor::zeros({3, 40}, DType::kFloat32);
@@ -124,7 +208,7 @@ TEST(QuantFp8, RowsOfZerosAndNaNHarmNoOther) {
   for (const char* variant : kAllVariants) {
     const Tensor values = Tensor::zeros({3, 40}, DType::kFloat8E4M3);
     const Tensor scales = Tensor::zeros({3}, DType::kFloat32);
-    if (!quant_fp8_by(variant, Stream(&pool), x, values, scales, false)) continue;
+    if (!quantise(variant, pool, x, values, scales, false)) continue;
     EXPECT_EQ(scales.data<float>()[0], 1.0f) << variant;
     EXPECT_EQ(scales.data<float>()[1], 2.0f / 448.0f) << variant;
     EXPECT_EQ(scales.data<float>()[2], 1.0f) << variant;

@@ -31,8 +31,6 @@ using Launch = void(const Stream&, const RmsNormArgs&, int64_t num_rows);
 constexpr Variant<RmsNormArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<rms_norm_cuda>, DeviceType::kCuda},
-    // Not measured on a card yet: runs only when it is forced.
-    {"vector", CpuIsa::kScalar, nullptr, on_queue<rms_norm_vector_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, on_pool<rms_norm_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, on_pool<rms_norm_avx2>},
@@ -81,7 +79,9 @@ void run(const char* op,
          const Tensor& out) {
   const RmsNormArgs args = checked_args(op, x, residual, weight, eps, out);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("rms_norm", kVariants, stream.device().type, args);
+  const auto& variant = pick_variant("rms_norm", kVariants, stream, args, [&] {
+    return moves(x, residual, residual, weight, out);
+  });
   variant.launch(stream, args, x.size(0) * args.num_heads);
 }
 

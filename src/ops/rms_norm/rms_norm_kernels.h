@@ -33,6 +33,5 @@ RmsNormKernel rms_norm_avx512;
 using RmsNormGpuKernel = void(const RmsNormArgs& args, int64_t num_rows, void* queue);
 
 RmsNormGpuKernel rms_norm_cuda;
-RmsNormGpuKernel rms_norm_vector_cuda;  // 16 bytes at a time
 
 }  // namespace atom::ops

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/cpu_info.h"
+#include "ops/roofs/roofs_gpu.h"
 #include "ops/roofs/roofs_kernels.h"
 #include "tensor/tensor.h"
 
@@ -119,11 +120,9 @@ double measure_flops(ThreadPool& pool, double seconds, roofs_kernels::FlopsLoop 
   });
 }
 
-}  // namespace
-
-CpuRoofs measure_cpu_roofs(const Stream& stream, double seconds_each) {
+Roofs measure_cpu_roofs(const Stream& stream, double seconds_each) {
   ThreadPool& pool = stream.pool();
-  CpuRoofs roofs;
+  Roofs roofs;
   roofs.read_bandwidth = measure_read(pool, seconds_each);
   const CpuIsa isa = cpu_isa();
   roofs.f32_flops = measure_flops(pool,
@@ -135,6 +134,13 @@ CpuRoofs measure_cpu_roofs(const Stream& stream, double seconds_each) {
                          ? measure_flops(pool, seconds_each, roofs_kernels::bf16_flops_avx512)
                          : roofs.f32_flops;
   return roofs;
+}
+
+}  // namespace
+
+Roofs measure_roofs(const Stream& stream, double seconds_each) {
+  return stream.device().is_cpu() ? measure_cpu_roofs(stream, seconds_each)
+                                  : measure_gpu_roofs(stream, seconds_each);
 }
 
 }  // namespace atom::ops

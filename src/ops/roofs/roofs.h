@@ -6,15 +6,20 @@
 
 namespace atom::ops {
 
-struct CpuRoofs {
-  double read_bandwidth = 0;  // bytes per second, from main memory, all workers together
+// A figure that was not measured is 0.
+struct Roofs {
+  double read_bandwidth = 0;  // bytes per second, from the device's main memory, all of it together
   double bf16_flops = 0;      // bfloat16 multiply-adds with float32 sums, twice per second
   double f32_flops = 0;       // float32 multiply-adds, twice per second
+  // Of a GPU alone.
+  double copy_bandwidth = 0;  // bytes read and written per second
+  double fp8_flops = 0;       // FP8 multiply-adds with float32 sums, twice per second
 };
 
-// Each figure is the best of several windows within `seconds_each`: passes over 512 MiB for the
-// bandwidth, short register-only loops for the arithmetic. The first call takes longer: it
-// allocates the memory that is read.
-CpuRoofs measure_cpu_roofs(const Stream& stream, double seconds_each);
+// Each figure is the best of several windows within `seconds_each`. Of the CPU: passes over 512 MiB
+// for the bandwidth, short register-only loops for the arithmetic. Of a GPU: passes over 1 GiB, and
+// cuBLASLt's multiplications of large square matrices; without that library no arithmetic is
+// measured. The first call takes longer: it allocates the memory, which stays.
+Roofs measure_roofs(const Stream& stream, double seconds_each);
 
 }  // namespace atom::ops

@@ -85,7 +85,8 @@ void rotary_embedding(const Stream& stream,
                       RotaryStyle style) {
   const RotaryEmbeddingArgs args = checked_args(positions, cos_sin, q, k, style);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("rotary_embedding", kVariants, stream.device().type, args);
+  const auto& variant = pick_variant(
+      "rotary_embedding", kVariants, stream, args, [&] { return moves(positions, q, q, k, k); });
   variant.launch(stream, args, q.size(0));
 }
 

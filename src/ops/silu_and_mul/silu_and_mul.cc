@@ -31,8 +31,6 @@ using Launch = void(const Stream&, const SiluAndMulArgs&, int64_t num_rows);
 constexpr Variant<SiluAndMulArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<silu_and_mul_cuda>, DeviceType::kCuda},
-    // Not measured on a card yet: runs only when it is forced.
-    {"vector", CpuIsa::kScalar, nullptr, on_queue<silu_and_mul_vector_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, on_pool<silu_and_mul_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, on_pool<silu_and_mul_avx2>},
@@ -59,7 +57,8 @@ SiluAndMulArgs checked_args(const Tensor& gate_up, const Tensor& out) {
 void silu_and_mul(const Stream& stream, const Tensor& gate_up, const Tensor& out) {
   const SiluAndMulArgs args = checked_args(gate_up, out);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("silu_and_mul", kVariants, stream.device().type, args);
+  const auto& variant =
+      pick_variant("silu_and_mul", kVariants, stream, args, [&] { return moves(gate_up, out); });
   variant.launch(stream, args, out.size(0));
 }
 

@@ -1,45 +1,265 @@
-#include "ops/device/dispatch.cuh"
-#include "ops/silu_and_mul/silu_and_mul_kernels.h"
-#include "tensor/gpu_launch.h"
+#include <algorithm>
+
+#include "ops/device/elements.cuh"
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/device/reductions.cuh"
+#include "ops/quant_fp8/quant_fp8_device.cuh"
+#include "ops/silu_and_mul/silu_and_mul_cuda.h"
 
 namespace atom::ops {
 namespace {
 
-using device::from_float;
-using device::to_float;
+using namespace device;
 
-constexpr int kThreads = 256;
+constexpr int kMaxThreads = 512;
+constexpr int kBlockVectors = 2;  // per thread of a kernel without a row's reduction
+constexpr int kRowVectors = 8;    // per thread of one with it
+
+// Gate and up of a row, and their product.
+template <typename T>
+struct Source {
+  const T* gate_up;
+  int64_t stride;
+  int64_t size;  // from gate to up
+
+  static __device__ float product(float gate, float up) {
+    return round_to<T>(gate / (1.0f + expf(-gate)) * up);
+  }
+  __device__ void load(int64_t row, int64_t first, float (&values)[Vector<T>::kLength]) const {
+    const T* source = gate_up + row * stride + first;
+    const Vector<T> gate = load_vector(source), up = load_vector(source + size);
+#pragma unroll
+    for (int i = 0; i < Vector<T>::kLength; ++i) {
+      values[i] = product(to_float(gate.element[i]), to_float(up.element[i]));
+    }
+  }
+  __device__ float load_one(int64_t row, int64_t i) const {
+    const T* source = gate_up + row * stride + i;
+    return product(to_float(*source), to_float(source[size]));
+  }
+};
+
+// FP8 with one of the scales, else of the source's type.
+struct Target {
+  void* out;
+  int64_t stride;
+  float* scales;
+  const float* static_scale;
+
+  __host__ __device__ bool is_float8() const {
+    return scales != nullptr || static_scale != nullptr;
+  }
+};
 
 template <typename T>
-__global__ void silu_and_mul_kernel(SiluAndMulArgs args) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= args.size) return;
+__device__ void store(const Target& target,
+                      int64_t row,
+                      int64_t first,
+                      const float (&values)[Vector<T>::kLength],
+                      const Fp8Quantiser& quantise) {
+  constexpr int kLength = Vector<T>::kLength;
+  const int64_t offset = row * target.stride + first;
+  if (target.is_float8()) {
+    Pack<Float8, kLength> packed;
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) {
+      packed.element[i] = quantise(values[i]);
+    }
+    *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(target.out) + offset) = packed;
+  } else {
+    Vector<T> packed;
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) packed.element[i] = from_float<T>(values[i]);
+    store_vector(static_cast<T*>(target.out) + offset, packed);
+  }
+}
+
+// A part of one row per block; nothing depends on the rest of the row.
+template <typename T>
+__global__ void __launch_bounds__(kMaxThreads)
+    map_vectors(const Source<T> source, const Target target, int64_t size) {
+  constexpr int kLength = Vector<T>::kLength;
+  allow_next_grid();
+  wait_for_previous_grid();
+  const Fp8Quantiser quantise(target.is_float8() ? *target.static_scale : 1.0f);
   const int64_t row = blockIdx.y;
-  const T* gate = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride;
-  const float x = to_float(gate[i]);
-  const float product = x / (1.0f + expf(-x)) * to_float(gate[args.size + i]);
-  static_cast<T*>(args.out)[row * args.out_stride + i] = from_float<T>(product);
+  float values[kBlockVectors][kLength];
+  const auto first_of = [&](int v) {
+    return ((int64_t{blockIdx.x} * kBlockVectors + v) * blockDim.x + threadIdx.x) * kLength;
+  };
+#pragma unroll
+  for (int v = 0; v < kBlockVectors; ++v) {
+    if (first_of(v) < size) source.load(row, first_of(v), values[v]);
+  }
+#pragma unroll
+  for (int v = 0; v < kBlockVectors; ++v) {
+    if (first_of(v) < size) {
+      store<T>(target, row, first_of(v), values[v], quantise);
+    }
+  }
+}
+
+// A row per block, in registers while its largest value is found.
+template <typename T>
+__global__ void __launch_bounds__(kMaxThreads, 2)
+    map_rows(const Source<T> source, const Target target, int64_t size) {
+  constexpr int kLength = Vector<T>::kLength;
+  __shared__ float scratch[kWarpSize];
+  allow_next_grid();
+  wait_for_previous_grid();
+  const int64_t row = blockIdx.x;
+  // The values are of T already, so they keep as T.
+  Vector<T> kept[kRowVectors];
+  float largest = 0;
+  const auto first_of = [&](int v) { return (int64_t{v} * blockDim.x + threadIdx.x) * kLength; };
+#pragma unroll
+  for (int v = 0; v < kRowVectors; ++v) {
+    if (first_of(v) >= size) continue;
+    float values[kLength];
+    source.load(row, first_of(v), values);
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) {
+      largest = fmaxf(largest, fabsf(values[i]));
+      kept[v].element[i] = from_float<T>(values[i]);
+    }
+  }
+  const float scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
+  const Fp8Quantiser quantise(scale);
+  if (threadIdx.x == 0) target.scales[row] = scale;
+#pragma unroll
+  for (int v = 0; v < kRowVectors; ++v) {
+    if (first_of(v) >= size) continue;
+    float values[kLength];
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) values[i] = to_float(kept[v].element[i]);
+    store<T>(target, row, first_of(v), values, quantise);
+  }
+}
+
+// Any length and alignment: a row per block, element by element.
+template <typename T>
+__global__ void __launch_bounds__(kMaxThreads)
+    map_any(const Source<T> source, const Target target, int64_t size) {
+  __shared__ float scratch[kWarpSize];
+  allow_next_grid();
+  wait_for_previous_grid();
+  const int64_t row = blockIdx.x;
+  float scale = 1.0f;
+  if (target.scales != nullptr) {
+    float largest = 0;
+    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
+      largest = fmaxf(largest, fabsf(source.load_one(row, i)));
+    }
+    scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
+    if (threadIdx.x == 0) target.scales[row] = scale;
+  } else if (target.static_scale != nullptr) {
+    scale = *target.static_scale;
+  }
+  const Fp8Quantiser quantise(scale);
+  for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
+    const float value = source.load_one(row, i);
+    if (target.is_float8()) {
+      static_cast<Float8*>(target.out)[row * target.stride + i] = quantise(value);
+    } else {
+      static_cast<T*>(target.out)[row * target.stride + i] = from_float<T>(value);
+    }
+  }
+}
+
+template <typename T>
+bool is_vector_aligned(const Source<T>& source, const Target& target, int64_t size) {
+  constexpr int64_t kLength = Vector<T>::kLength;
+  const int64_t out_bytes = target.is_float8() ? kLength : kVectorSize;
+  return size % kLength == 0 && source.stride % kLength == 0 && target.stride % kLength == 0 &&
+         reinterpret_cast<uintptr_t>(source.gate_up) % kVectorSize == 0 &&
+         reinterpret_cast<uintptr_t>(target.out) % out_bytes == 0;
+}
+
+// A row's result does not depend on how it is cut: only its largest value joins elements.
+template <typename T>
+gpuError_t launch_map(const Source<T>& source,
+                      const Target& target,
+                      int64_t num_tokens,
+                      int64_t size,
+                      bool overlaps_previous,
+                      gpuStream_t stream) {
+  const auto start = [&](auto* kernel, dim3 grid, int64_t threads) {
+    return launch(kernel,
+                  grid,
+                  dim3(static_cast<unsigned>(threads)),
+                  0,
+                  stream,
+                  overlaps_previous,
+                  source,
+                  target,
+                  size);
+  };
+  const auto whole_warps = [](int64_t threads) {
+    return std::min<int64_t>(kMaxThreads, (threads + kWarpSize - 1) / kWarpSize * kWarpSize);
+  };
+  const int64_t vectors = size / Vector<T>::kLength;
+  const bool reduces = target.scales != nullptr;
+  if (!is_vector_aligned(source, target, size) ||
+      vectors > (reduces ? kRowVectors * kMaxThreads : int64_t{1} << 30)) {
+    return start(&map_any<T>, dim3(static_cast<unsigned>(num_tokens)), whole_warps(size));
+  }
+  if (reduces) {
+    const int64_t threads = whole_warps((vectors + kRowVectors - 1) / kRowVectors * 2);
+    return start(&map_rows<T>, dim3(static_cast<unsigned>(num_tokens)), threads);
+  }
+  constexpr int64_t kMaxGridY = 65535;
+  const int64_t threads =
+      std::min<int64_t>(256, whole_warps((vectors + kBlockVectors - 1) / kBlockVectors));
+  const int64_t blocks = (vectors + kBlockVectors * threads - 1) / (kBlockVectors * threads);
+  for (int64_t begin = 0; begin < num_tokens; begin += kMaxGridY) {
+    const int64_t rows = std::min(kMaxGridY, num_tokens - begin);
+    Source<T> part_source = source;
+    Target part_target = target;
+    part_source.gate_up += begin * source.stride;
+    part_target.out = static_cast<char*>(target.out) +
+                      begin * target.stride * (target.is_float8() ? 1 : int64_t{sizeof(T)});
+    const gpuError_t error =
+        launch(&map_vectors<T>,
+               dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(rows)),
+               dim3(static_cast<unsigned>(threads)),
+               0,
+               stream,
+               overlaps_previous,
+               part_source,
+               part_target,
+               size);
+    if (error != ATOM_GPU(Success)) return error;
+  }
+  return ATOM_GPU(Success);
+}
+
+template <typename Launch>
+gpuError_t launch_element(GpuElement element, Launch&& launch_as) {
+  switch (element) {
+    case GpuElement::kFloat32:
+      return launch_as(float{});
+    case GpuElement::kFloat16:
+      return launch_as(Half{});
+    default:
+      return launch_as(BFloat16{});
+  }
 }
 
 }  // namespace
 
-void silu_and_mul_cuda(const SiluAndMulArgs& args, int64_t num_rows, void* queue) {
-  constexpr int64_t kMaxGridRows = 65535;
-  if (args.size == 0) return;
-  const auto columns = static_cast<unsigned>((args.size + kThreads - 1) / kThreads);
-  device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
-    SiluAndMulArgs part = args;
-    for (int64_t row = 0; row < num_rows; row += kMaxGridRows) {
-      const int64_t rows = num_rows - row < kMaxGridRows ? num_rows - row : kMaxGridRows;
-      part.gate_up = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride;
-      part.out = static_cast<T*>(args.out) + row * args.out_stride;
-      silu_and_mul_kernel<T><<<dim3(columns, static_cast<unsigned>(rows)),
-                               kThreads,
-                               0,
-                               static_cast<gpuStream_t>(queue)>>>(part);
-    }
+bool supports_silu_and_mul_gpu(const SiluAndMulLaunch& p) {
+  return p.element != GpuElement::kFloat8E4M3 && p.size >= 1;
+}
+
+gpuError_t launch_silu_and_mul(const SiluAndMulLaunch& p, gpuStream_t stream) {
+  if (!supports_silu_and_mul_gpu(p)) return ATOM_GPU(ErrorInvalidValue);
+  if (p.num_tokens == 0) return ATOM_GPU(Success);
+  const Target target{p.out, p.out_stride, p.scales, p.static_scale};
+  return launch_element(p.element, [&](auto element) {
+    using T = decltype(element);
+    const Source<T> source{static_cast<const T*>(p.gate_up), p.gate_up_stride, p.size};
+    return launch_map(source, target, p.num_tokens, p.size, p.overlaps_previous, stream);
   });
-  check_gpu_launch("silu_and_mul");
 }
 
 }  // namespace atom::ops

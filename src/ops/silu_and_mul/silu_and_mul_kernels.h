@@ -27,6 +27,5 @@ SiluAndMulKernel silu_and_mul_avx512;
 using SiluAndMulGpuKernel = void(const SiluAndMulArgs& args, int64_t num_rows, void* queue);
 
 SiluAndMulGpuKernel silu_and_mul_cuda;
-SiluAndMulGpuKernel silu_and_mul_vector_cuda;  // 16 bytes at a time
 
 }  // namespace atom::ops

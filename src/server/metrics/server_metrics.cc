@@ -253,6 +253,10 @@ void ServerMetrics::render_engine(const EngineSample& engine,
        kCounter,
        "Time in which the device waited for the next step while there was work.",
        static_cast<double>(engine.device_wait_ns) / 1e9);
+  only("atom:device_allocations_total",
+       kCounter,
+       "Allocations of memory on an accelerator; none once the engine is ready.",
+       engine.num_device_allocations);
 }
 
 void ServerMetrics::render_requests(VllmWriter* both) const {

@@ -43,6 +43,7 @@ struct EngineSample {
   uint64_t prefix_cache_hits = 0;     // tokens
   uint64_t execute_ns = 0;
   uint64_t device_wait_ns = 0;
+  uint64_t num_device_allocations = 0;
   uint64_t num_http_connections = 0;
 };
 

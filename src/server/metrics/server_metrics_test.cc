@@ -95,6 +95,7 @@ TEST(ServerMetrics, ShowsTheEngine) {
   engine.prefix_cache_hits = 300;
   engine.execute_ns = 1'500'000'000;
   engine.device_wait_ns = 250'000'000;
+  engine.num_device_allocations = 1;
   engine.num_http_connections = 11;
   ParsedExposition parsed = parse(metrics, engine);
   EXPECT_EQ(parsed.value("vllm:num_requests_running", kModel), 7);
@@ -109,6 +110,7 @@ TEST(ServerMetrics, ShowsTheEngine) {
   EXPECT_EQ(parsed.value("atom:steps_total", kModel), 1000);
   EXPECT_EQ(parsed.value("atom:execute_seconds_total", kModel), 1.5);
   EXPECT_EQ(parsed.value("atom:device_wait_seconds_total", kModel), 0.25);
+  EXPECT_EQ(parsed.value("atom:device_allocations_total", kModel), 1);
   EXPECT_EQ(parsed.value("atom:http_connections", {}), 11);
   EXPECT_EQ(parsed.value("vllm:cache_config_info",
                          {{"block_size", "16"},

@@ -1,12 +1,11 @@
 // From an operator's call to the GPU kernel's launch.
+#include "ops/silu_and_mul/silu_and_mul_cuda.h"
 #include "ops/silu_and_mul/silu_and_mul_kernels.h"
-#include "ops/silu_and_mul/silu_and_mul_vector_cuda.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
 
-void silu_and_mul_vector_cuda(const SiluAndMulArgs& args, int64_t num_rows, void* queue) {
-  if (args.size == 0) return;
+SiluAndMulLaunch silu_and_mul_launch(const SiluAndMulArgs& args, int64_t num_rows) {
   SiluAndMulLaunch launch;
   launch.gate_up = args.gate_up;
   launch.out = args.out;
@@ -15,7 +14,13 @@ void silu_and_mul_vector_cuda(const SiluAndMulArgs& args, int64_t num_rows, void
   launch.num_tokens = num_rows;
   launch.size = args.size;
   launch.element = static_cast<GpuElement>(args.element);
-  GPU_CHECK(launch_silu_and_mul(launch, static_cast<gpuStream_t>(queue)));
+  return launch;
+}
+
+void silu_and_mul_cuda(const SiluAndMulArgs& args, int64_t num_rows, void* queue) {
+  if (args.size == 0) return;
+  GPU_CHECK(
+      launch_silu_and_mul(silu_and_mul_launch(args, num_rows), static_cast<gpuStream_t>(queue)));
 }
 
 }  // namespace atom::ops

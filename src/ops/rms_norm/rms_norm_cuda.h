@@ -1,13 +1,13 @@
 // RMSNorm on a GPU, alone, after the residual addition, and with an FP8 result.
 //
-// The FP8 result is that of ops::rms_norm, rounded to x's type as there, and then quantised:
-//   q = e4m3(value / scale), saturating, to nearest even
-// with a given scale, or with each row's own: largest magnitude / 448, or 1 for a row of zeros.
+// The FP8 result is that of ops::rms_norm, rounded to x's type as there, and then quantised as
+// ops/quant_fp8/quant_fp8.h says, with a given scale or with each row's own.
 #pragma once
 
 #include <cstdint>
 
 #include "ops/device/gpu_element.h"
+#include "ops/rms_norm/rms_norm_kernels.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::ops {
@@ -17,8 +17,10 @@ struct RmsNormLaunch {
   void* residual = nullptr;      // [num_tokens, size] with one head, or null; read and written
   const void* weight = nullptr;  // [size] of x's type, or float32 with rounds_once
   void* out = nullptr;           // like x, or FP8; may be x itself when of its type
-  float* scale = nullptr;        // FP8 only: [num_tokens * num_heads] written, or [1] read
-  int64_t x_strides[2] = {};     // elements from token to token and from head to head
+  // One of them makes the result FP8.
+  float* scales = nullptr;              // [num_tokens * num_heads], written
+  const float* static_scale = nullptr;  // [1]
+  int64_t x_strides[2] = {};            // elements from token to token and from head to head
   int64_t out_strides[2] = {};
   int64_t residual_stride = 0;
   int64_t num_tokens = 0;
@@ -27,10 +29,13 @@ struct RmsNormLaunch {
   float eps = 0;
   GpuElement element = GpuElement::kBFloat16;  // of x and residual
   bool rounds_once = false;                    // a float32 weight with 16-bit x
-  bool float8_out = false;
-  bool scale_per_row = false;  // FP8 only: dynamic scales
-  bool overlaps_previous = false;
+  bool overlaps_previous = true;
+
+  constexpr bool is_float8() const { return scales != nullptr || static_scale != nullptr; }
 };
+
+// The launch of an operator's call.
+RmsNormLaunch rms_norm_launch(const RmsNormArgs& args, int64_t num_rows);
 
 // A residual goes with one head.
 bool supports_rms_norm_gpu(const RmsNormLaunch& params);

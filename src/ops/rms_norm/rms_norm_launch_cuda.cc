@@ -1,11 +1,11 @@
 // From an operator's call to the GPU kernel's launch.
+#include "ops/rms_norm/rms_norm_cuda.h"
 #include "ops/rms_norm/rms_norm_kernels.h"
-#include "ops/rms_norm/rms_norm_vector_cuda.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
 
-void rms_norm_vector_cuda(const RmsNormArgs& args, int64_t num_rows, void* queue) {
+RmsNormLaunch rms_norm_launch(const RmsNormArgs& args, int64_t num_rows) {
   RmsNormLaunch launch;
   launch.x = args.x;
   launch.residual = args.residual;
@@ -22,7 +22,11 @@ void rms_norm_vector_cuda(const RmsNormArgs& args, int64_t num_rows, void* queue
   launch.eps = args.eps;
   launch.element = static_cast<GpuElement>(args.element);
   launch.rounds_once = args.rounds_once;
-  GPU_CHECK(launch_rms_norm(launch, static_cast<gpuStream_t>(queue)));
+  return launch;
+}
+
+void rms_norm_cuda(const RmsNormArgs& args, int64_t num_rows, void* queue) {
+  GPU_CHECK(launch_rms_norm(rms_norm_launch(args, num_rows), static_cast<gpuStream_t>(queue)));
 }
 
 }  // namespace atom::ops

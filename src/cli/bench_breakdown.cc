@@ -1,0 +1,193 @@
+#include "cli/bench_breakdown.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "cli/bench_report.h"
+#include "cli/bench_work.h"
+#include "models/registry.h"
+#include "runner/choose_device.h"
+#include "runner/model_runner.h"
+
+namespace atom::cli {
+namespace {
+
+constexpr int kWarmups = 2;
+
+// Steps of made-up sequences that a ModelRunner takes as if a scheduler had ordered them.
+class StepMaker {
+ public:
+  StepMaker(const ResolvedConfig& config, const MemoryPlan& plan) : config_(config), plan_(plan) {}
+
+  // The next token of each of `batch` sequences that have `input_len` tokens, or, for `is_prefill`,
+  // all of these tokens. What lies in the cache does not matter for the time.
+  SchedulerOutput make(const BatchShape& shape, bool is_prefill) {
+    std::uniform_int_distribution<int32_t> any_token(0, config_.model.vocab_size - 1);
+    SchedulerOutput step;
+    step.step = num_steps_++;
+    step.finished = std::exchange(running_, {});
+    const int32_t num_blocks = (shape.input_len + plan_.block_size - 1) / plan_.block_size;
+    for (int32_t i = 0; i < shape.batch; ++i) {
+      NewSequence& added = step.new_sequences.emplace_back();
+      added.id = ++last_id_;
+      added.prompt_token_ids.resize(shape.input_len);
+      for (int32_t& id : added.prompt_token_ids) id = any_token(random_);
+      added.sampling.temperature = 0;
+      added.sampling.seed = 0;
+      ScheduledSequence& scheduled = step.scheduled.emplace_back();
+      scheduled.id = added.id;
+      scheduled.num_new_tokens = is_prefill ? shape.input_len : 1;
+      scheduled.num_computed_tokens = shape.input_len - scheduled.num_new_tokens;
+      scheduled.reset_block_table = true;
+      for (int32_t b = 0; b < num_blocks; ++b) {
+        scheduled.new_block_ids.push_back(i * num_blocks + b);
+      }
+      scheduled.samples = true;
+      step.num_tokens += scheduled.num_new_tokens;
+      running_.push_back(added.id);
+    }
+    return step;
+  }
+
+ private:
+  const ResolvedConfig& config_;
+  const MemoryPlan& plan_;
+  uint64_t num_steps_ = 0;
+  SequenceId last_id_ = 0;
+  std::vector<SequenceId> running_;
+  std::mt19937_64 random_;
+};
+
+double total_seconds(const std::vector<OperatorRun>& runs) {
+  return runs.empty() ? 0 : runs.back().begin + runs.back().seconds;
+}
+
+// Only the device knows how much of the cache attention reads.
+void add_attention_work(const ResolvedConfig& config,
+                        const WorkTypes& types,
+                        const BatchShape& shape,
+                        bool is_prefill,
+                        std::vector<OperatorRun>* runs) {
+  const auto of_step = is_prefill ? prefill_work : decode_work;
+  const StepWork work = of_step(config.model, types, shape.batch, shape.input_len);
+  const int64_t layers = config.model.num_hidden_layers;
+  for (OperatorRun& run : *runs) {
+    if (run.op != "attention") continue;
+    run.work.bytes += work.kv_bytes / layers;
+    run.work.flops += work.attention_flops / layers;
+  }
+}
+
+// The configuration that these steps need: no recorded steps, and room for the largest.
+EngineConfig fitted(EngineConfig engine, const std::vector<BatchShape>& shapes) {
+  SchedulerOptions& scheduler = engine.scheduler;
+  for (const BatchShape& shape : shapes) {
+    const int32_t num_tokens = shape.output_len == 1 ? shape.batch * shape.input_len : shape.batch;
+    scheduler.max_num_seqs = std::max(scheduler.max_num_seqs, shape.batch);
+    scheduler.max_num_batched_tokens =
+        std::max({scheduler.max_num_batched_tokens, num_tokens, scheduler.max_num_seqs});
+    engine.model.max_model_len = std::max(engine.model.max_model_len, shape.input_len + 1);
+  }
+  engine.device.enable_graphs = false;
+  return engine;
+}
+
+StepBreakdown measure_step(const BatchShape& shape,
+                           int32_t num_iters,
+                           const ResolvedConfig& config,
+                           const WorkTypes& types,
+                           StepMaker* maker,
+                           ModelRunner* runner,
+                           OperatorTrace* trace) {
+  const bool is_prefill = shape.output_len == 1;
+  StepBreakdown breakdown;
+  breakdown.name = fmt::format(
+      "{} of {}, {} tokens each", is_prefill ? "prefill" : "decode", shape.batch, shape.input_len);
+  const auto run_step = [&](const SchedulerOutput& step) {
+    runner->submit(step);
+    (void)runner->collect();
+  };
+  for (int i = 0; i < kWarmups; ++i) run_step(maker->make(shape, is_prefill));
+  for (int32_t i = 0; i < num_iters; ++i) {
+    const SchedulerOutput step = maker->make(shape, is_prefill);
+    trace->start();
+    run_step(step);
+    std::vector<OperatorRun> runs = trace->stop();
+    if (i == 0 || total_seconds(runs) < total_seconds(breakdown.runs)) {
+      breakdown.runs = std::move(runs);
+    }
+  }
+  add_attention_work(config, types, shape, is_prefill, &breakdown.runs);
+  breakdown.seconds = total_seconds(breakdown.runs);
+  breakdown.operators = total_operators(breakdown.runs);
+  return breakdown;
+}
+
+}  // namespace
+
+std::vector<OperatorTotal> total_operators(const std::vector<OperatorRun>& runs) {
+  std::vector<OperatorTotal> totals;
+  std::vector<OperatorWork> works;  // of one call of each total
+  for (const OperatorRun& run : runs) {
+    size_t i = 0;
+    while (i < totals.size() &&
+           !(totals[i].op == run.op && totals[i].variant == run.variant && works[i] == run.work)) {
+      ++i;
+    }
+    if (i == totals.size()) {
+      totals.push_back({std::string(run.op), std::string(run.variant)});
+      works.push_back(run.work);
+    }
+    OperatorTotal& total = totals[i];
+    ++total.num_calls;
+    total.seconds += run.seconds;
+    total.work.bytes += run.work.bytes;
+    total.work.flops += run.work.flops;
+    total.work.is_fp8 = run.work.is_fp8;
+  }
+  std::stable_sort(totals.begin(), totals.end(), [](const auto& a, const auto& b) {
+    return a.seconds > b.seconds;
+  });
+  return totals;
+}
+
+double share_of_roof(const OperatorTotal& total, const ops::Roofs& roofs, DType dtype) {
+  StepWork work;
+  work.kv_bytes = total.work.bytes;
+  work.flops = total.work.flops;
+  work.fp8_flops = total.work.is_fp8 ? work.flops : 0;
+  return total.seconds > 0 ? least_seconds(work, roofs, dtype) / total.seconds : 0;
+}
+
+Result<BreakdownReport> break_down(const EngineConfig& engine,
+                                   const std::vector<BatchShape>& shapes,
+                                   int32_t num_iters) {
+  ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
+  ASSIGN_OR_RETURN(const ResolvedConfig config, resolve(fitted(engine, shapes), model));
+  ASSIGN_OR_RETURN(const Device device, choose_device(engine.device.device));
+  std::unique_ptr<DeviceQueue> queue;
+  if (!device.is_cpu()) {
+    ASSIGN_OR_RETURN(queue, open_measured_queue(device));
+  }
+  OperatorTrace trace;
+  const WorkTypes types = work_types(config, device);
+  BreakdownReport report;
+  report.model = fmt::format("{} in {}", config.model.architecture, types_text(types));
+  report.machine = machine_text(device, config.num_threads);
+  report.dtype = types.dtype;
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
+                   ModelRunner::create(
+                       config, config.model.vocab_size, [](const StartProgress&) {}, &trace));
+  StepMaker maker(config, runner->memory_plan());
+  for (const BatchShape& shape : shapes) {
+    report.steps.push_back(
+        measure_step(shape, num_iters, config, types, &maker, runner.get(), &trace));
+  }
+  ThreadPool pool(config.num_threads);
+  const Stream stream = queue ? Stream(&pool, queue.get()) : Stream(&pool);
+  report.roofs = ops::measure_roofs(stream, roof_seconds(device));
+  return report;
+}
+
+}  // namespace atom::cli

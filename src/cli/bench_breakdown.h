@@ -1,0 +1,58 @@
+// Where the time of a step goes, operator by operator. The model runs on this thread without an
+// engine, and without recorded steps: each operator is launched and timed on its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "cli/bench_session.h"
+#include "config/engine_config.h"
+#include "ops/roofs/roofs.h"
+#include "tensor/operator_trace.h"
+
+namespace atom::cli {
+
+// All calls of an operator that are alike: the same variant and the same work.
+struct OperatorTotal {
+  std::string op;
+  std::string variant;
+  int num_calls = 0;
+  double seconds = 0;
+  OperatorWork work = {};  // of all calls
+};
+
+struct StepBreakdown {
+  std::string name;  // "decode of 8, 1024 tokens each"
+  double seconds = 0;
+  std::vector<OperatorTotal> operators;  // the longest first
+  std::vector<OperatorRun> runs;         // in order
+};
+
+struct BreakdownReport {
+  std::string model;  // architecture and dtypes
+  std::string machine;
+  DType dtype = DType::kFloat32;
+  ops::Roofs roofs;
+  std::vector<StepBreakdown> steps;
+};
+
+// A decode step of each batch, whose sequences have input_len tokens, and a prefill of input_len
+// tokens for each shape with answers of one token. Of `num_iters` steps the fastest counts.
+Result<BreakdownReport> break_down(const EngineConfig& engine,
+                                   const std::vector<BatchShape>& shapes,
+                                   int32_t num_iters);
+
+// `runs` of one step, alike calls together, the longest first.
+std::vector<OperatorTotal> total_operators(const std::vector<OperatorRun>& runs);
+
+// Of the time that the work takes at least; 0 where nothing bounds it.
+double share_of_roof(const OperatorTotal& total, const ops::Roofs& roofs, DType dtype);
+
+std::string breakdown_text(const BreakdownReport& report);
+OrderedJson breakdown_json(const BreakdownReport& report);
+// What chrome://tracing and ui.perfetto.dev read.
+OrderedJson chrome_trace(const BreakdownReport& report);
+
+}  // namespace atom::cli

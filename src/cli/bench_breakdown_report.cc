@@ -1,0 +1,104 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/human.h"
+#include "cli/bench_breakdown.h"
+#include "cli/bench_report.h"
+#include "cli/table.h"
+
+namespace atom::cli {
+namespace {
+
+std::string rate_text(double per_second, double unit) {
+  return per_second > 0 ? fmt::format("{:.2f}", per_second / unit) : "-";
+}
+
+std::string step_table(const StepBreakdown& step, const ops::Roofs& roofs, DType dtype) {
+  const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
+  Table table({{"operator", Table::Align::kLeft},
+               {"variant", Table::Align::kLeft},
+               right("calls"),
+               right("us/call"),
+               right("ms"),
+               right("% of step"),
+               right("MB/call"),
+               right("GB/s"),
+               right("TFLOP/s"),
+               right("% of roof")});
+  for (const OperatorTotal& total : step.operators) {
+    const double share = share_of_roof(total, roofs, dtype);
+    table.add_row({total.op,
+                   total.variant,
+                   fmt::format("{}", total.num_calls),
+                   fmt::format("{:.1f}", total.seconds * 1e6 / total.num_calls),
+                   fmt::format("{:.3f}", total.seconds * 1e3),
+                   fmt::format("{:.1f}", total.seconds / step.seconds * 100),
+                   fmt::format("{:.2f}", double(total.work.bytes) / total.num_calls * 1e-6),
+                   rate_text(double(total.work.bytes) / total.seconds, 1e9),
+                   rate_text(double(total.work.flops) / total.seconds, 1e12),
+                   share > 0 ? fmt::format("{:.1f}", share * 100) : "-"});
+  }
+  return fmt::format("{}: {} in operators\n", step.name, human_duration(step.seconds)) +
+         table.to_string();
+}
+
+}  // namespace
+
+std::string breakdown_text(const BreakdownReport& report) {
+  std::string text = fmt::format("{}, {}\n", report.model, report.machine) +
+                     roofs_text(std::span(&report.roofs, 1));
+  for (const StepBreakdown& step : report.steps) {
+    text += '\n';
+    text += step_table(step, report.roofs, report.dtype);
+  }
+  return text;
+}
+
+OrderedJson breakdown_json(const BreakdownReport& report) {
+  OrderedJson steps = OrderedJson::array();
+  for (const StepBreakdown& step : report.steps) {
+    OrderedJson operators = OrderedJson::array();
+    for (const OperatorTotal& total : step.operators) {
+      operators.push_back({{"operator", total.op},
+                           {"variant", total.variant},
+                           {"calls", total.num_calls},
+                           {"seconds", total.seconds},
+                           {"bytes", total.work.bytes},
+                           {"flops", total.work.flops},
+                           {"share_of_roof", share_of_roof(total, report.roofs, report.dtype)}});
+    }
+    steps.push_back(
+        {{"name", step.name}, {"seconds", step.seconds}, {"operators", std::move(operators)}});
+  }
+  return {{"mode", "breakdown"},
+          {"model", report.model},
+          {"machine", report.machine},
+          {"roofs", roofs_json(report.roofs)},
+          {"steps", std::move(steps)}};
+}
+
+OrderedJson chrome_trace(const BreakdownReport& report) {
+  OrderedJson events = OrderedJson::array();
+  const auto add = [&](std::string_view name, int thread, double begin, double seconds) {
+    events.push_back({{"name", name},
+                      {"ph", "X"},
+                      {"pid", 1},
+                      {"tid", thread},
+                      {"ts", begin * 1e6},
+                      {"dur", seconds * 1e6}});
+  };
+  double begin = 0;
+  for (const StepBreakdown& step : report.steps) {
+    add(step.name, 1, begin, step.seconds);
+    for (const OperatorRun& run : step.runs) {
+      add(run.op, 2, begin + run.begin, run.seconds);
+      events.back()["args"] = {
+          {"variant", run.variant}, {"bytes", run.work.bytes}, {"flops", run.work.flops}};
+    }
+    begin += step.seconds * 1.1;  // steps apart
+  }
+  return {{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
+}
+
+}  // namespace atom::cli

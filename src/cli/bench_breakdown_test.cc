@@ -1,0 +1,58 @@
+#include "cli/bench_breakdown.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace atom::cli {
+namespace {
+
+TEST(BenchBreakdown, AlikeCallsAreOneRowTheLongestFirst) {
+  const OperatorWork small{.bytes = 100, .flops = 10};
+  const OperatorWork large{.bytes = 900, .flops = 90};
+  const std::vector<OperatorTotal> totals = total_operators({
+      {"rms_norm", "cuda", {.bytes = 5}, 0, 1},
+      {"linear", "cublaslt", small, 1, 2},
+      {"linear", "cublaslt", large, 3, 7},
+      {"rms_norm", "cuda", {.bytes = 5}, 10, 2},
+      {"linear", "cublaslt", small, 12, 3},
+      {"linear", "stream", small, 15, 1},
+  });
+  ASSERT_EQ(totals.size(), 4u);
+  EXPECT_EQ(totals[0].work.flops, 90);
+  EXPECT_EQ(totals[0].num_calls, 1);
+  EXPECT_EQ(totals[1].num_calls, 2);
+  EXPECT_EQ(totals[1].seconds, 5);
+  EXPECT_EQ(totals[1].work.bytes, 200);
+  EXPECT_EQ(totals[2].op, "rms_norm");
+  EXPECT_EQ(totals[2].seconds, 3);
+  EXPECT_EQ(totals[3].variant, "stream");
+}
+
+TEST(BenchBreakdown, ShareOfTheSlowerRoof) {
+  ops::Roofs roofs;
+  roofs.read_bandwidth = 100;
+  roofs.bf16_flops = 10;
+  roofs.fp8_flops = 20;
+  OperatorTotal total{"linear", "cublaslt", 1, 10, {.bytes = 500, .flops = 80}};
+  EXPECT_DOUBLE_EQ(share_of_roof(total, roofs, DType::kBFloat16), 0.8);
+  total.work.is_fp8 = true;
+  EXPECT_DOUBLE_EQ(share_of_roof(total, roofs, DType::kBFloat16), 0.5);
+}
+
+TEST(BenchBreakdown, TheTraceHasStepsAndOperators) {
+  BreakdownReport report;
+  StepBreakdown& step = report.steps.emplace_back();
+  step.name = "decode";
+  step.seconds = 3e-3;
+  step.runs = {{"linear", "cuda", {.bytes = 7}, 0, 1e-3}, {"argmax", "cuda", {}, 1e-3, 2e-3}};
+  const OrderedJson trace = chrome_trace(report);
+  ASSERT_EQ(trace["traceEvents"].size(), 3u);
+  EXPECT_EQ(trace["traceEvents"][0]["name"], "decode");
+  EXPECT_EQ(trace["traceEvents"][1]["args"]["bytes"], 7);
+  EXPECT_DOUBLE_EQ(trace["traceEvents"][2]["ts"].get<double>(), 1000);
+  EXPECT_DOUBLE_EQ(trace["traceEvents"][2]["dur"].get<double>(), 2000);
+}
+
+}  // namespace
+}  // namespace atom::cli

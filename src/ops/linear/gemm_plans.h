@@ -1,0 +1,95 @@
+// Multiplications by cuBLASLt, planned once for each kind of call. y [T, N] row by row is D [N, T]
+// column by column, and D = op(W) x with W's rows as columns: the multiplication that the library
+// does best.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/linear/cublaslt.h"
+#include "tensor/dtype.h"
+
+namespace atom::ops {
+
+enum class GemmScales : uint8_t {
+  kNone,
+  kScalars,  // one of x, one of the weight
+  kVectors,  // one for each row of x, one for each row of the weight
+};
+
+// What a plan depends on: everything but addresses. Strides are in elements.
+struct GemmKey {
+  int64_t num_rows = 0;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  DType dtype = DType::kBFloat16;  // of x and the weight
+  DType y_dtype = DType::kBFloat16;
+  GemmScales scales = GemmScales::kNone;
+  bool has_bias = false;  // in y_dtype
+  // FP8: sums stay in the tensor cores' own precision (about 14 bits) for all of K, instead of
+  // being added up in float32 every 128 of it.
+  bool fast_accumulation = false;
+
+  bool operator==(const GemmKey&) const = default;
+};
+
+struct GemmKeyHash {
+  size_t operator()(const GemmKey& key) const;
+};
+
+// Addresses on the device, multiples of kGemmAlignment.
+struct GemmOperands {
+  const void* x = nullptr;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+  void* y = nullptr;
+  const float* x_scales = nullptr;
+  const float* weight_scales = nullptr;
+};
+
+constexpr int64_t kGemmAlignment = 16;          // bytes, of every row and matrix
+constexpr int64_t kGemmScratchSize = 32 << 20;  // bytes: what NVIDIA recommends for Hopper
+constexpr int64_t kGemmScratchAlignment = 256;  // bytes
+
+// The library's handle and the plans made so far, for all threads.
+class GemmPlans {
+ public:
+  // Of this process. cublaslt() is there.
+  static GemmPlans& shared();
+
+  // Whether the library has an algorithm for such calls.
+  bool supports(const GemmKey& key);
+
+  // On a queue (cudaStream_t). `scratch` [kGemmScratchSize] bytes on the device, aligned.
+  void multiply(const GemmKey& key, const GemmOperands& operands, void* scratch, void* queue);
+
+  // Up to `max_count` algorithms for such calls, the library's own choice first.
+  std::vector<cublasLtMatmulAlgo_t> candidates(const GemmKey& key, int max_count);
+  // Multiplies by one of them; false when it cannot run.
+  bool try_algorithm(const GemmKey& key,
+                     const cublasLtMatmulAlgo_t& algorithm,
+                     const GemmOperands& operands,
+                     void* scratch,
+                     void* queue);
+  // Calls of this kind use it from now on, as long as the program runs.
+  void choose(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm);
+
+ private:
+  class Plan;
+
+  explicit GemmPlans(const CublasLt& lt);
+  Plan& plan_of(const GemmKey& key);
+
+  const CublasLt& lt_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::mutex mutex_;
+  std::unordered_map<GemmKey, std::unique_ptr<Plan>, GemmKeyHash> plans_;
+  std::unordered_map<GemmKey, cublasLtMatmulAlgo_t, GemmKeyHash> chosen_;
+};
+
+}  // namespace atom::ops

@@ -1,0 +1,141 @@
+#include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ops/quant_fp8/quant_fp8_variants.h"
+#include "ops/rms_norm/rms_norm_variants.h"
+#include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8_variants.h"
+#include "ops/test_tensors.h"
+#include "tensor/float8.h"
+
+namespace atom::ops {
+namespace {
+
+constexpr float kEps = 1e-5f;
+
+struct Case {
+  int64_t num_tokens, size;
+};
+
+const Case kCases[] = {{1, 1}, {3, 7}, {5, 64}, {2, 200}, {33, 2048}, {7, 4096}, {3, 12296}};
+
+std::vector<double> values_of_codes(const Tensor& codes) {
+  std::vector<double> values;
+  for (int64_t row = 0; row < codes.size(0); ++row) {
+    const Float8E4M3* begin = codes.data<Float8E4M3>() + row * codes.stride(0);
+    for (int64_t i = 0; i < codes.size(1); ++i) values.push_back(to_float(begin[i]));
+  }
+  return values;
+}
+
+bool equal(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+struct Inputs {
+  Tensor x, residual, weight;
+
+  Inputs(const Case& c, DType dtype, DType weight_dtype, bool adds, float bound)
+      : x(random_tensor({c.num_tokens, c.size + 8}, dtype, 2, bound).narrow(1, 8, c.size)),
+        weight(random_tensor({c.size}, weight_dtype, 1, 2.0f)) {
+    if (adds) residual = random_tensor({c.num_tokens, c.size}, dtype, 3, bound);
+  }
+};
+
+QuantisedRows make_rows(const Case& c, bool is_static) {
+  const Tensor values =
+      Tensor::zeros({c.num_tokens, c.size + 16}, DType::kFloat8E4M3).narrow(1, 0, c.size);
+  const Tensor scales = Tensor::zeros({is_static ? 1 : c.num_tokens}, DType::kFloat32);
+  if (is_static) scales.data<float>()[0] = 0.0171f;
+  return {values, scales, is_static};
+}
+
+bool run(const char* variant, ThreadPool& pool, const Inputs& in, const QuantisedRows& out) {
+  return run_variant(
+      variant, pool, {in.x, in.residual, in.weight, out.values, out.scales}, [&](const Placed& at) {
+        return rms_norm_quant_fp8_by(variant,
+                                     at.stream(),
+                                     at(in.x),
+                                     at(in.residual),
+                                     at(in.weight),
+                                     kEps,
+                                     {at(out.values), at(out.scales), out.is_static});
+      });
+}
+
+// Norm by the same variant, then the reference's quantisation of what it stored.
+void run_apart(const char* variant, ThreadPool& pool, const Inputs& in, const QuantisedRows& out) {
+  const Tensor y = Tensor::zeros(in.x.shape(), in.x.dtype());
+  run_variant(variant, pool, {in.x, in.residual, in.weight, y}, [&](const Placed& at) {
+    return rms_norm_by(variant, at.stream(), at(in.x), at(in.residual), at(in.weight), kEps, at(y));
+  });
+  quant_fp8_by("reference", Stream(&pool), y, out.values, out.scales, out.is_static);
+}
+
+TEST(RmsNormQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
+  ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    for (const DType dtype : kFloatDTypes) {
+      for (const DType weight_dtype : {dtype, DType::kFloat32}) {
+        for (const Case& c : kCases) {
+          for (const bool adds : {false, true}) {
+            for (const bool is_static : {false, true}) {
+              const Inputs fused(c, dtype, weight_dtype, adds, 3.0f);
+              const Inputs apart(c, dtype, weight_dtype, adds, 3.0f);
+              const QuantisedRows got = make_rows(c, is_static), expected = make_rows(c, is_static);
+              if (!run(variant, pool, fused, got)) continue;
+              run_apart(variant, pool, apart, expected);
+              const std::string what = std::string(variant) + " " + fused.x.to_string() +
+                                       (adds ? " +residual" : "") + (is_static ? " static" : "");
+              EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values)))
+                  << what;
+              EXPECT_TRUE(equal(values_of(got.scales), values_of(expected.scales))) << what;
+              EXPECT_TRUE(!adds || equal(values_of(fused.residual), values_of(apart.residual)))
+                  << what;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RmsNormQuantFp8, RowsOfZerosHaveTheScaleOne) {
+  ThreadPool pool(1);
+  const Case c = {2, 512};
+  for (const char* variant : kAllVariants) {
+    const Inputs in(c, DType::kBFloat16, DType::kBFloat16, false, 0.0f);
+    const QuantisedRows got = make_rows(c, false);
+    if (!run(variant, pool, in, got)) continue;
+    for (const double scale : values_of(got.scales)) EXPECT_EQ(scale, 1.0) << variant;
+    for (const double value : values_of_codes(got.values)) EXPECT_EQ(value, 0.0) << variant;
+  }
+}
+
+TEST(RmsNormQuantFp8, PublicCallPicksAVariantAndDryRunDoesNothing) {
+  ThreadPool pool(1);
+  const Case c = {3, 256};
+  const Inputs in(c, DType::kBFloat16, DType::kBFloat16, true, 2.0f);
+  const QuantisedRows got = make_rows(c, false);
+  rms_norm_quant_fp8(Stream::dry_run(), in.x, in.residual, in.weight, kEps, got);
+  for (const double value : values_of_codes(got.values)) ASSERT_EQ(value, 0.0);
+  rms_norm_quant_fp8(Stream(&pool), in.x, in.residual, in.weight, kEps, got);
+  double largest = 0;
+  for (const double value : values_of_codes(got.values))
+    largest = std::max(largest, std::abs(value));
+  EXPECT_EQ(largest, 448.0);
+}
+
+TEST(RmsNormQuantFp8DeathTest, RefusesScalesOfAnotherCount) {
+  const Tensor x = Tensor::meta({2, 64}, DType::kFloat32);
+  const QuantisedRows out = {Tensor::meta({2, 64}, DType::kFloat8E4M3),
+                             Tensor::meta({3}, DType::kFloat32)};
+  EXPECT_DEATH(rms_norm_quant_fp8(
+                   Stream::dry_run(), x, Tensor(), Tensor::meta({64}, DType::kFloat32), kEps, out),
+               "rms_norm_quant_fp8");
+}
+
+}  // namespace
+}  // namespace atom::ops

@@ -1,0 +1,104 @@
+#include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_kernels.h"
+#include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_variants.h"
+#include "ops/simd/element_of.h"
+#include "ops/variant.h"
+#include "tensor/tensor_check.h"
+
+namespace atom::ops {
+namespace {
+
+// A few microseconds of work, several times what a parallel region costs.
+constexpr int64_t kElementsPerTask = 8192;
+
+// A row at a time by the kernels of the two operators; between them it stays in the cache.
+template <SiluAndMulKernel* multiply, QuantFp8Kernel* quantise>
+void on_pool(const Stream& stream, const SiluAndMulQuantFp8Args& args, int64_t num_rows) {
+  const int64_t size = args.product.size;
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, size));
+  stream.pool().parallel_for(num_rows, grain, [&](int64_t begin, int64_t end) {
+    std::vector<float> row_memory(size);  // for any element
+    SiluAndMulArgs product = args.product;
+    product.out = row_memory.data();
+    product.out_stride = 0;
+    for (int64_t row = begin; row < end; ++row) {
+      multiply(product, row, row + 1);
+      quantise({.x = row_memory.data(),
+                .values = static_cast<uint8_t*>(args.product.out) + row * args.product.out_stride,
+                .scales = args.scales == nullptr ? nullptr : args.scales + row,
+                .static_scale = args.static_scale,
+                .x_stride = size,
+                .values_stride = size,
+                .size = size,
+                .element = args.product.element},
+               0,
+               1);
+    }
+  });
+}
+
+template <void (*kernel)(const SiluAndMulQuantFp8Args&, int64_t, void*)>
+void on_queue(const Stream& stream, const SiluAndMulQuantFp8Args& args, int64_t num_rows) {
+  if (num_rows > 0) kernel(args, num_rows, stream.queue().handle());
+}
+
+using Launch = void(const Stream&, const SiluAndMulQuantFp8Args&, int64_t num_rows);
+
+constexpr Variant<SiluAndMulQuantFp8Args, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<silu_and_mul_quant_fp8_cuda>, DeviceType::kCuda},
+#endif
+    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<silu_and_mul_avx512, quant_fp8_avx512>},
+    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<silu_and_mul_avx2, quant_fp8_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, on_pool<silu_and_mul_reference, quant_fp8_reference>},
+};
+
+SiluAndMulQuantFp8Args checked_args(const Tensor& gate_up, const QuantisedRows& out) {
+  TensorCheck("silu_and_mul_quant_fp8")
+      .tensor("gate_up", gate_up, {"T", "gate_up_size"}, gate_up.dtype())
+      .tensor("values", out.values, {"T", "K"}, DType::kFloat8E4M3)
+      .contiguous("scales", out.scales, {out.is_static ? "1" : "T"}, DType::kFloat32);
+  CHECK(gate_up.size(1) == 2 * out.values.size(1));
+  auto* scales = static_cast<float*>(out.scales.raw_data());
+  return {
+      .product =
+          {
+              .gate_up = gate_up.raw_data(),
+              .out = out.values.raw_data(),
+              .gate_up_stride = gate_up.stride(0),
+              .out_stride = out.values.stride(0),
+              .size = out.values.size(1),
+              .element = element_of(gate_up.dtype()),
+          },
+      .scales = out.is_static ? nullptr : scales,
+      .static_scale = out.is_static ? scales : nullptr,
+  };
+}
+
+}  // namespace
+
+void silu_and_mul_quant_fp8(const Stream& stream, const Tensor& gate_up, const QuantisedRows& out) {
+  const SiluAndMulQuantFp8Args args = checked_args(gate_up, out);
+  if (stream.is_dry_run()) return;
+  const auto& variant =
+      pick_variant("silu_and_mul_quant_fp8", kVariants, stream.device().type, args);
+  variant.launch(stream, args, gate_up.size(0));
+}
+
+bool silu_and_mul_quant_fp8_by(std::string_view variant_name,
+                               const Stream& stream,
+                               const Tensor& gate_up,
+                               const QuantisedRows& out) {
+  const SiluAndMulQuantFp8Args args = checked_args(gate_up, out);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
+  if (variant == nullptr) return false;
+  variant->launch(stream, args, gate_up.size(0));
+  return true;
+}
+
+}  // namespace atom::ops

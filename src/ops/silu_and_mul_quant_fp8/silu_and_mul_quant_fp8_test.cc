@@ -1,0 +1,103 @@
+#include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ops/quant_fp8/quant_fp8_variants.h"
+#include "ops/silu_and_mul/silu_and_mul_variants.h"
+#include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_variants.h"
+#include "ops/test_tensors.h"
+#include "tensor/float8.h"
+
+namespace atom::ops {
+namespace {
+
+std::vector<double> values_of_codes(const Tensor& codes) {
+  std::vector<double> values;
+  for (int64_t row = 0; row < codes.size(0); ++row) {
+    const Float8E4M3* begin = codes.data<Float8E4M3>() + row * codes.stride(0);
+    for (int64_t i = 0; i < codes.size(1); ++i) values.push_back(to_float(begin[i]));
+  }
+  return values;
+}
+
+bool equal(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+QuantisedRows make_rows(int64_t num_tokens, int64_t size, bool is_static) {
+  const Tensor values =
+      Tensor::zeros({num_tokens, size + 16}, DType::kFloat8E4M3).narrow(1, 0, size);
+  const Tensor scales = Tensor::zeros({is_static ? 1 : num_tokens}, DType::kFloat32);
+  if (is_static) scales.data<float>()[0] = 0.0171f;
+  return {values, scales, is_static};
+}
+
+bool run(const char* variant, ThreadPool& pool, const Tensor& gate_up, const QuantisedRows& out) {
+  return run_variant(variant, pool, {gate_up, out.values, out.scales}, [&](const Placed& at) {
+    return silu_and_mul_quant_fp8_by(
+        variant, at.stream(), at(gate_up), {at(out.values), at(out.scales), out.is_static});
+  });
+}
+
+// The product by the same variant, then the reference's quantisation of what it stored.
+void run_apart(const char* variant,
+               ThreadPool& pool,
+               const Tensor& gate_up,
+               const QuantisedRows& out) {
+  const Tensor y = Tensor::zeros({gate_up.size(0), gate_up.size(1) / 2}, gate_up.dtype());
+  run_variant(variant, pool, {gate_up, y}, [&](const Placed& at) {
+    return silu_and_mul_by(variant, at.stream(), at(gate_up), at(y));
+  });
+  quant_fp8_by("reference", Stream(&pool), y, out.values, out.scales, out.is_static);
+}
+
+TEST(SiluAndMulQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
+  ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    for (const DType dtype : kFloatDTypes) {
+      for (const int64_t num_tokens : {1, 5, 40}) {
+        for (const int64_t size : {1, 7, 64, 768, 3072, 33000}) {
+          for (const bool is_static : {false, true}) {
+            const Tensor gate_up =
+                random_tensor({num_tokens, 2 * size + 8}, dtype, 1, 6.0f).narrow(1, 8, 2 * size);
+            const QuantisedRows got = make_rows(num_tokens, size, is_static),
+                                expected = make_rows(num_tokens, size, is_static);
+            if (!run(variant, pool, gate_up, got)) continue;
+            run_apart(variant, pool, gate_up, expected);
+            const std::string what =
+                std::string(variant) + " " + gate_up.to_string() + (is_static ? " static" : "");
+            EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values)))
+                << what;
+            EXPECT_TRUE(equal(values_of(got.scales), values_of(expected.scales))) << what;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SiluAndMulQuantFp8, PublicCallPicksAVariantAndDryRunDoesNothing) {
+  ThreadPool pool(1);
+  const Tensor gate_up = random_tensor({2, 512}, DType::kBFloat16, 1, 3.0f);
+  const QuantisedRows got = make_rows(2, 256, false);
+  silu_and_mul_quant_fp8(Stream::dry_run(), gate_up, got);
+  for (const double value : values_of_codes(got.values)) ASSERT_EQ(value, 0.0);
+  silu_and_mul_quant_fp8(Stream(&pool), gate_up, got);
+  double largest = 0;
+  for (const double value : values_of_codes(got.values))
+    largest = std::max(largest, std::abs(value));
+  EXPECT_EQ(largest, 448.0);
+}
+
+TEST(SiluAndMulQuantFp8DeathTest, RefusesAnotherWidth) {
+  const QuantisedRows out = {Tensor::meta({2, 255}, DType::kFloat8E4M3),
+                             Tensor::meta({2}, DType::kFloat32)};
+  EXPECT_DEATH(
+      silu_and_mul_quant_fp8(Stream::dry_run(), Tensor::meta({2, 512}, DType::kFloat32), out),
+      "does not hold");
+}
+
+}  // namespace
+}  // namespace atom::ops

@@ -1,0 +1,38 @@
+#include "runner/sequence_table.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace atom {
+
+SequenceTable::SequenceTable(std::vector<int32_t> eos_token_ids, int64_t num_sampled_ids)
+    : eos_token_ids_(std::move(eos_token_ids)), num_sampled_ids_(num_sampled_ids) {}
+
+void SequenceTable::update(const SchedulerOutput& step) {
+  for (const SequenceId id : step.finished) sequences_.erase(id);
+  for (const NewSequence& added : step.new_sequences) {
+    RunnerSequence sequence{
+        added.prompt_token_ids,
+        static_cast<int32_t>(added.prompt_token_ids.size()),
+        {},
+        SamplingState(added.sampling, added.prompt_token_ids, eos_token_ids_, num_sampled_ids_)};
+    CHECK(sequences_.emplace(added.id, std::move(sequence)).second);
+  }
+  scheduled_.clear();
+  for (const ScheduledSequence& scheduled : step.scheduled) {
+    RunnerSequence* sequence = find(scheduled.id);
+    CHECK(sequence != nullptr);
+    if (scheduled.reset_block_table) sequence->block_ids.clear();
+    sequence->block_ids.insert(
+        sequence->block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
+    scheduled_.push_back(sequence);
+  }
+}
+
+RunnerSequence* SequenceTable::find(SequenceId id) {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : &found->second;
+}
+
+}  // namespace atom

@@ -1,0 +1,35 @@
+// A step between ModelRunner::submit() and collect().
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "runner/device_sampler.h"
+#include "scheduler/scheduler_output.h"
+#include "tensor/device_runtime.h"
+
+namespace atom {
+
+// Marks around a step's work on a device.
+struct StepEvents {
+  std::unique_ptr<DeviceEvent> begin;
+  std::unique_ptr<DeviceEvent> end;
+};
+
+// A row whose token goes to a sequence.
+struct SampledRow {
+  size_t output_index = 0;  // into ModelRunnerOutput::sequences
+  SequenceId id = 0;
+  size_t token_index = 0;  // into RunnerSequence::token_ids
+};
+
+struct StepInFlight {
+  ModelRunnerOutput output;            // without the tokens that a device has not brought yet
+  std::vector<SampledRow> rows;        // in the order in which they are sampled
+  const StepEvents* events = nullptr;  // of a step that works on a device
+  FetchedTokens tokens;                // there when the events have passed
+  std::chrono::nanoseconds duration{0};
+};
+
+}  // namespace atom

@@ -1,0 +1,220 @@
+#!/usr/bin/env bash
+# Measures atom on this machine's NVIDIA GPU with random weights of Llama-3.1-8B's shape, and writes
+# a table in Markdown with the roofs of the card, measured in the same runs, and what vLLM reached.
+# Nothing is downloaded. The whole takes about six minutes of an H200; a section that fails or
+# outlasts its time is reported, and the others go on.
+set -uo pipefail
+
+usage() {
+  cat <<'MESSAGE'
+usage: tools/bench_gpu.sh [--atom FILE] [--out FOLDER] [--model FOLDER] [--rounds N] [SECTION...]
+
+  --atom FILE     executable built with cmake --preset cuda (default build/cuda/atom)
+  --benches FOLDER  where the kernels' benchmarks are (default: the folder of --atom; they are built
+                  with -DATOM_BUILD_BENCH=ON)
+  --out FOLDER    for results.md, results.json and what each section printed (default
+                  build/bench-gpu)
+  --model FOLDER  config.json and tokenizer of another shape; without it Llama-3.1-8B's is written
+  --rounds N      times that everything up to 64 requests is measured; the best counts (default 2)
+
+Sections, all without a choice; in order:
+  machine         atom doctor, nvidia-smi
+  decode          ms per token at 1, 8, 32, 64 and 256 requests, prefill of 8192 tokens: bfloat16
+  decode-fp8      the same with FP8 weights and activations
+  decode-fp8-kv   the same, and the cache in FP8
+  kernels         attention and streaming linear on their own, in percent of the roofs
+  serve           start to ready; first token of a short prompt; HTTP against offline
+  throughput      512 requests of 1024 + 1024 tokens, 256 at a time: bfloat16
+  throughput-fp8, throughput-fp8-kv
+MESSAGE
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+atom=$root/build/cuda/atom
+benches=
+out=$root/build/bench-gpu
+model=
+rounds=2
+sections=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --atom | --benches | --out | --model | --rounds)
+      if [ $# -lt 2 ]; then
+        echo "bench_gpu: $1 needs a value" >&2
+        exit 2
+      fi
+      case "$1" in
+        --atom) atom=$2 ;;
+        --benches) benches=$2 ;;
+        --out) out=$2 ;;
+        --model) model=$2 ;;
+        --rounds) rounds=$2 ;;
+      esac
+      shift 2
+      ;;
+    machine | decode | decode-fp8 | decode-fp8-kv | kernels | serve | throughput | throughput-fp8 | throughput-fp8-kv)
+      sections+=("$1")
+      shift
+      ;;
+    *)
+      echo "bench_gpu: unknown argument '$1'" >&2
+      usage >&2
+      exit 2
+      ;;
+  esac
+done
+if [ ${#sections[@]} -eq 0 ]; then
+  sections=(machine decode decode-fp8 decode-fp8-kv kernels serve throughput throughput-fp8
+    throughput-fp8-kv)
+fi
+if [ ! -x "$atom" ]; then
+  echo "bench_gpu: $atom is missing: build it with tools/setup.sh --cuda && tools/build.sh cuda atom" >&2
+  exit 1
+fi
+mkdir -p "$out"
+failures=$out/failures.txt
+: >"$failures"
+
+# The shape alone decides what is measured; the tokenizer, which serving needs, is the demo model's.
+if [ -z "$model" ]; then
+  model=$out/llama-3.1-8b
+  mkdir -p "$model"
+  cp "$root"/models/tldr-8m/{tokenizer.json,tokenizer_config.json,chat_template.jinja} "$model/"
+  cat >"$model/config.json" <<'CONFIG'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+ "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+ "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256, "hidden_act": "silu",
+ "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "max_position_embeddings": 131072,
+ "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                  "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+ "tie_word_embeddings": false, "attention_bias": false, "mlp_bias": false,
+ "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": [2]}
+CONFIG
+fi
+
+# limited SECONDS NAME COMMAND...: what it prints goes to NAME.txt; a failure is noted.
+limited() {
+  local limit=$1 name=$2 status=0 begin=$SECONDS
+  shift 2
+  timeout -k 5 "$limit" "$@" >"$out/$name.txt" 2>&1 </dev/null || status=$?
+  if [ $status -eq 0 ]; then
+    echo "ok      $name ($((SECONDS - begin)) s)"
+    return 0
+  fi
+  local reason
+  reason=$(grep -aE 'error|CHECK|FAIL|not supported' "$out/$name.txt" | head -n 1 | cut -c1-200)
+  [ $status -ne 124 ] && [ $status -ne 137 ] || reason="more than $limit s; ${reason:-no message}"
+  echo "FAILED  $name: ${reason:-exit code $status}"
+  printf '%s\t%s\n' "$name" "${reason:-exit code $status}" >>"$failures"
+  return 1
+}
+
+engine=(--device cuda --dtype bfloat16 --load-dummy random --max-num-batched-tokens 8192)
+precision() {
+  case "$1" in
+    *-fp8-kv) echo "--quantization fp8 --kv-cache-dtype fp8" ;;
+    *-fp8) echo "--quantization fp8" ;;
+  esac
+}
+
+run_decode() {
+  # A first prefill that does not count: the first of anything loads kernels.
+  local shapes=1x8192x1 name=$1 round
+  for ((round = 0; round < rounds; ++round)); do
+    shapes+=,1x8192x1,1x1024x129,8x1024x129,32x1024x129,64x1024x129
+  done
+  # shellcheck disable=SC2046
+  limited 60 "$name" "$atom" bench latency "$model" "${engine[@]}" $(precision "$name") \
+    --max-model-len 8208 --difference --warmup 0 --num-iters 1 --shapes "$shapes" \
+    --max-num-seqs 64 --output-json "$out/$name.json"
+  # shellcheck disable=SC2046
+  limited 90 "$name-256" "$atom" bench latency "$model" "${engine[@]}" $(precision "$name") \
+    --max-model-len 2048 --difference --warmup 0 --num-iters 1 --shapes 1x8192x1,256x1024x129 \
+    --max-num-seqs 256 --output-json "$out/$name-256.json"
+}
+
+run_throughput() {
+  # shellcheck disable=SC2046
+  limited 180 "$1" "$atom" bench throughput "$model" "${engine[@]}" $(precision "$1") \
+    --max-model-len 2048 --warmup 0 --num-iters 1 --num-prompts 512 --input-len 1024 \
+    --output-len 1024 --max-num-seqs 256 --output-json "$out/$1.json"
+}
+
+run_kernels() {
+  local name file
+  for name in attention_gpu_bench linear_stream_bench; do
+    file=$(find "${benches:-$(dirname "$atom")}" -type f -name "$name" -perm -u+x 2>/dev/null |
+      head -n 1)
+    if [ -z "$file" ]; then
+      echo "FAILED  $name: not built (cmake --preset cuda -DATOM_BUILD_BENCH=ON)"
+      printf '%s\tnot built\n' "$name" >>"$failures"
+      continue
+    fi
+    limited 60 "$name" "$file"
+  done
+}
+
+# What the server is loaded with, and the same offline.
+serve_load() {
+  local port=$1
+  "$atom" bench serve --base-url "http://127.0.0.1:$port" --no-progress --num-warmups 2 \
+    --num-prompts 16 --max-concurrency 1 --input-len 32 --output-len 8 \
+    --save-result "$out/serve-first-token.json" &&
+    "$atom" bench serve --base-url "http://127.0.0.1:$port" --no-progress --num-warmups 2 \
+      --num-prompts 128 --max-concurrency 64 --input-len 1024 --output-len 128 --seed 7 \
+      --save-result "$out/serve-online.json" &&
+    "$atom" bench serve --base-url "http://127.0.0.1:$port" --no-progress --num-warmups 2 \
+      --num-prompts 4 --max-concurrency 1 --input-len 1024 --output-len 128 --seed 8 \
+      --save-result "$out/serve-online-1.json"
+}
+
+run_serve() {
+  local port=8471 begin ready=
+  begin=$(date +%s.%N)
+  "$atom" serve "$model" "${engine[@]}" --port $port --max-model-len 2048 --max-num-seqs 64 \
+    --no-enable-prefix-caching >"$out/server.txt" 2>&1 </dev/null &
+  local server=$!
+  for _ in $(seq 600); do
+    kill -0 $server 2>/dev/null || break
+    if python3 -c "import urllib.request as r; r.urlopen('http://127.0.0.1:$port/readyz', timeout=1)" \
+      2>/dev/null; then
+      ready=$(date +%s.%N)
+      break
+    fi
+    sleep 0.05
+  done
+  if [ -z "$ready" ]; then
+    echo "FAILED  serve: $(grep -a -m 1 -E 'error|CHECK' "$out/server.txt" | cut -c1-200)"
+    printf 'serve\tthe server did not become ready, see server.txt\n' >>"$failures"
+    kill $server 2>/dev/null
+    wait $server 2>/dev/null
+    return
+  fi
+  python3 -c "import json; json.dump({'seconds': $ready - $begin}, open('$out/start.json', 'w'))"
+  export -f serve_load
+  export atom out
+  limited 90 serve bash -c "serve_load $port"
+  kill -TERM $server
+  wait $server
+  local offline=("$atom" bench throughput "$model" "${engine[@]}" --max-model-len 2048
+    --input-len 1024 --output-len 128 --warmup 0)
+  limited 60 serve-offline "${offline[@]}" --num-iters 1 --num-prompts 128 --max-num-seqs 64 \
+    --output-json "$out/serve-offline.json"
+}
+
+for section in "${sections[@]}"; do
+  case "$section" in
+    machine)
+      limited 20 machine bash -c "'$atom' doctor; nvidia-smi"
+      "$atom" doctor --json >"$out/machine.json" 2>/dev/null
+      ;;
+    decode*) run_decode "$section" ;;
+    throughput*) run_throughput "$section" ;;
+    *) "run_$section" ;;
+  esac
+done
+python3 "$root/tools/bench_gpu_table.py" "$out"

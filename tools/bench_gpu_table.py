@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Reads what tools/bench_gpu.sh measured in FOLDER; writes results.md and results.json there and
+prints the former. What was not measured is shown as "-".
+usage: tools/bench_gpu_table.py FOLDER"""
+
+import json
+import pathlib
+import re
+import sys
+
+PRECISIONS = [("", "bf16"), ("-fp8", "FP8, cache bf16"), ("-fp8-kv", "FP8, cache FP8")]
+BATCHES = [1, 8, 32, 64, 256]
+PREFILL = 8192
+
+# vLLM 0.24.0 on one H200, same shape, dummy weights; FP8 with one scale per tensor and a bf16
+# cache. ms per token by batch, ms of the prefill, tokens/s of the throughput, s to ready.
+PEER = {
+    "": {"decode": dict(zip(BATCHES, (4.82, 5.16, 6.30, 7.71, 18.26))), "prefill": 205,
+         "throughput": 9745, "start": 74},
+    "-fp8": {"decode": dict(zip(BATCHES, (3.46, 3.77, 5.35, 6.26, 16.20))), "prefill": 137,
+             "throughput": 11692, "start": 60},
+}
+PEER["-fp8-kv"] = PEER["-fp8"]
+
+
+def read_json(path):
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def reports(folder, suffix):
+    names = [f"decode{suffix}.json", f"decode{suffix}-256.json"]
+    return [report for report in (read_json(folder / name) for name in names) if report]
+
+
+def best_samples(folder, suffix):
+    """(batch, input_len, output_len) -> its fastest sample, with the work it is judged by."""
+    best = {}
+    for report in reports(folder, suffix):
+        for result in report["results"]:
+            key = (result["batch_size"], result["input_len"], result["output_len"])
+            for sample in result["samples"]:
+                entry = dict(sample, decode_work=result["decode_work"],
+                             prefill_work=result["prefill_work"])
+                figure = "decode_step" if key[2] > 1 else "prefill_duration"
+                if key not in best or sample[figure] < best[key][figure]:
+                    best[key] = entry
+    return best
+
+
+def least_seconds(work, roofs):
+    seconds = (work["weight_bytes"] + work["kv_bytes"]) / roofs["read_bandwidth"]
+    if roofs["bf16_flops"]:
+        fp8 = work["fp8_flops"] / (roofs["fp8_flops"] or roofs["bf16_flops"])
+        seconds = max(seconds, (work["flops"] - work["fp8_flops"]) / roofs["bf16_flops"] + fp8)
+    return seconds
+
+
+def measured(folder, suffix):
+    result = {"decode": {}, "decode_share": {}, "idle_share": {}}
+    for (batch, length, output), sample in best_samples(folder, suffix).items():
+        if length == PREFILL and output == 1:
+            result["prefill"] = sample["prefill_duration"]
+            result["prefill_share"] = least_seconds(
+                sample["prefill_work"], sample["roofs"]) / sample["prefill_duration"]
+        elif output > 1:
+            result["decode"][batch] = sample["decode_step"]
+            result["decode_share"][batch] = least_seconds(
+                sample["decode_work"], sample["roofs"]) / sample["decode_step"]
+            result["idle_share"][batch] = sample["device_idle_share"]
+    throughput = read_json(folder / f"throughput{suffix}.json")
+    if throughput:
+        only, = throughput["results"]
+        result["throughput"] = only["output_tokens_per_second"]
+        result["throughput_idle_share"] = only["device_idle_share"]
+    return result
+
+
+def roofs_of(folder):
+    samples = [roofs for suffix, _ in PRECISIONS for report in reports(folder, suffix)
+               for roofs in report["roofs"]]
+    names = samples[0].keys() if samples else ()
+    return {name: sorted(entry[name] for entry in samples)[len(samples) // 2] for name in names}
+
+
+def serving(folder):
+    result = {}
+    start = read_json(folder / "start.json")
+    if start:
+        result["start"] = start["seconds"]
+    first = read_json(folder / "serve-first-token.json")
+    if first:
+        result["first_token_ms"] = first["median_ttft_ms"]
+    online = read_json(folder / "serve-online.json")
+    offline = read_json(folder / "serve-offline.json")
+    if online:
+        result["online"] = online["output_throughput"]
+    if online and offline:
+        result["offline"] = offline["results"][0]["output_tokens_per_second"]
+        result["online_over_offline"] = result["online"] / result["offline"]
+    single = read_json(folder / "serve-online-1.json")
+    if single:
+        result["online_tpot_ms"] = single["median_tpot_ms"]
+    return result
+
+
+def kernel_lines(folder):
+    lines = []
+    for name in ("attention_gpu_bench", "linear_stream_bench"):
+        path = folder / f"{name}.txt"
+        text = path.read_text(errors="replace") if path.exists() else ""
+        lines += [line for line in text.splitlines() if re.search(r"%|TFLOP/s|TB/s|FAIL", line)]
+    return lines
+
+
+def cell(value, scale=1.0, digits=2):
+    return "-" if value is None else f"{value * scale:,.{digits}f}"
+
+
+def rows_of(result, label, suffix):
+    peer = PEER[suffix]
+    decode, share = result["decode"], result["decode_share"]
+    ours = [cell(decode.get(batch), 1e3) for batch in BATCHES]
+    ours += [cell(result.get("prefill"), 1e3, 1), cell(result.get("throughput"), 1, 0)]
+    bars = [cell(peer["decode"][batch]) for batch in BATCHES]
+    bars += [cell(peer["prefill"], 1, 0), cell(peer["throughput"], 1, 0)]
+    shares = [cell(share.get(batch), 100, 0) for batch in BATCHES]
+    shares += [cell(result.get("prefill_share"), 100, 0), "-"]
+    idle = [cell(result["idle_share"].get(batch), 100, 1) for batch in BATCHES]
+    idle += ["-", cell(result.get("throughput_idle_share"), 100, 1)]
+    return [[label] + ours, ["vLLM 0.24.0, another H200"] + bars,
+            ["% of the roof"] + shares, ["% GPU waits for the engine"] + idle]
+
+
+def markdown(folder, results):
+    header = ["Llama-3.1-8B shape"] + [f"B{batch}, ms" for batch in BATCHES]
+    header += ["prefill 8192, ms", "1k/1k x256, tok/s"]
+    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join(["---"] * len(header)) + " |"]
+    for suffix, label in PRECISIONS:
+        for row in rows_of(results["precisions"][label], label, suffix):
+            lines.append("| " + " | ".join(row) + " |")
+    roofs = results["roofs"]
+    if roofs:
+        lines += ["", f"{results['machine']}: reads {roofs['read_bandwidth'] / 1e12:.2f} TB/s, "
+                  f"copies {roofs['copy_bandwidth'] / 1e12:.2f} TB/s, cuBLASLt "
+                  f"{roofs['bf16_flops'] / 1e12:.0f} TFLOP/s bf16 and "
+                  f"{roofs['fp8_flops'] / 1e12:.0f} TFLOP/s FP8 (medians of the same runs)."]
+    serve = results["serving"]
+    if serve:
+        lines += ["", "| serving, bf16 | |", "| --- | --- |",
+                  f"| start to ready | {cell(serve.get('start'))} s (vLLM: 74 s) |",
+                  f"| first token of 32 tokens | {cell(serve.get('first_token_ms'))} ms |",
+                  f"| one stream over HTTP | {cell(serve.get('online_tpot_ms'))} ms per token |",
+                  f"| 64 streams of 1024 + 128 over HTTP | {cell(serve.get('online'), 1, 0)} tok/s, "
+                  f"{cell(serve.get('online_over_offline'))} of offline |"]
+    kernels = kernel_lines(folder)
+    if kernels:
+        lines += ["", "```text"] + kernels + ["```"]
+    for name, reason in results["failures"]:
+        lines += ["", f"Failed: {name}: {reason}"]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[1])
+    machines = [report["machine"] for suffix, _ in PRECISIONS for report in reports(folder, suffix)]
+    failures = folder / "failures.txt"
+    results = {
+        "machine": machines[0] if machines else "no machine measured",
+        "roofs": roofs_of(folder),
+        "precisions": {label: measured(folder, suffix) for suffix, label in PRECISIONS},
+        "serving": serving(folder),
+        "failures": [line.split("\t", 1) for line in failures.read_text().splitlines()]
+        if failures.exists() else [],
+    }
+    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    text = markdown(folder, results)
+    (folder / "results.md").write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
