@@ -38,7 +38,7 @@ void* gemm_scratch(Workspace& scratch) {
 
 // With one scale for each row of x or of the weight, which the library multiplies by in one kernel
 // alone, that does not split sums: with few rows its other kernels and a pass of ours over their
-// sums take less time. On an H200 with the layers of an 8B model (qkv, o, gate_up, down) 82 instead
+// sums take less time. On an H200 with the layers of an 8B model (qkv, o, gate_up, down) 81 instead
 // of 114 us at 64 rows; the two meet at 256, 512, 128 and 512 rows.
 bool scales_sums(const LinearCall& call) {
   constexpr int64_t kFewElements = int64_t{1} << 21;  // of y
