@@ -202,7 +202,7 @@ TEST_F(Fp8, IsOnAGpuWhatItIsOnTheCpu) {
     for (const bool quantises_activations : {true, false}) {
       for (const int64_t num_tokens : {3, 40, 300}) {
         std::vector<double> outputs[2];
-        for (const Stream* stream : {static_cast<const Stream*>(&stream_), &gpu}) {
+        for (const Stream* stream : std::initializer_list<const Stream*>{&stream_, &gpu}) {
           BuildContext build{config_, DType::kBFloat16, 64, stream->device()};
           build.emulate_quantized_activations = quantises_activations;
           Fp8LinearMethod method(build, scheme, two_parts());
