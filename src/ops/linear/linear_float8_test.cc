@@ -43,6 +43,17 @@ double value_at(const Tensor& matrix, int64_t row, int64_t column) {
   return value;
 }
 
+// Row by row, without gaps.
+std::vector<double> all_values(const Tensor& matrix) {
+  std::vector<double> values;
+  for (int64_t row = 0; row < matrix.size(0); ++row) {
+    for (int64_t column = 0; column < matrix.size(1); ++column) {
+      values.push_back(value_at(matrix, row, column));
+    }
+  }
+  return values;
+}
+
 double scale_at(const Tensor& scales, int64_t index) {
   if (!scales.defined()) return 1;
   return scales.data<float>()[scales.num_elements() == 1 ? 0 : index];
@@ -63,13 +74,14 @@ void expect_matches_double(const Operands& of,
                            const std::string& what,
                            double of_largest = 0) {
   const int64_t in_features = of.x.size(1);
+  const std::vector<double> x = all_values(of.x), rows = all_values(of.rows);
   for (int64_t t = 0; t < y.size(0); ++t) {
     for (int64_t n = 0; n < y.size(1); ++n) {
       double sum = 0;
       double magnitude = 0;
       double largest = 0;
       for (int64_t k = 0; k < in_features; ++k) {
-        const double product = value_at(of.x, t, k) * value_at(of.rows, n, k);
+        const double product = x[t * in_features + k] * rows[n * in_features + k];
         sum += product;
         magnitude += std::abs(product);
         largest = std::max(largest, std::abs(product));
@@ -176,7 +188,7 @@ TEST(LinearFloat8, MatchesDoubleWithXInFloat8) {
 
 // Tensor cores cut FP8 products off 13 bits below the largest before they add them.
 double tensor_core_error(const std::string& variant) {
-  return variant == "cublaslt" ? 0x1p-13 : 0;
+  return variant == "cublaslt" || variant == "stream" ? 0x1p-13 : 0;
 }
 
 // False when the variant does not take the call.
@@ -208,7 +220,7 @@ constexpr Case kGpuCases[] = {{1, 512, 1536, false, true},
                               {16, 128, 512, true, false},
                               {17, 144, 512, false, true},
                               {33, 256, 272, false, false},
-                              {64, 512, 1024, true, false},
+                              {64, 128, 1024, true, false},
                               {301, 96, 128, false, false}};
 
 TEST(LinearFloat8, MatchesDoubleOnTheGpu) {
