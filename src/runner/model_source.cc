@@ -7,6 +7,7 @@
 #include "models/registry.h"
 
 namespace atom {
+
 Result<BuiltModel> build_model(const ResolvedConfig& config, Device device) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
   BuildContext build{config.model, config.dtype, config.max_model_len(), device};

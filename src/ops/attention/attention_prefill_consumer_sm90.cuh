@@ -7,7 +7,7 @@ namespace atom::ops::attention_device {
 
 // A warpgroup. Thread (w, g, c) = (warp, lane / 4, lane % 4) has rows 16w + g and 16w + g + 8, and
 // columns 2c and 2c + 1 of each 8.
-template <typename T, typename KV, int kHeadDim, int kCluster>
+template <typename T, typename KV, int kHeadDim>
 class Consumer {
  public:
   using Tile = PrefillTile<KV, kHeadDim>;
@@ -42,7 +42,7 @@ class Consumer {
       commit_products();
       wait_for_products<0>();
       pin(scores);
-      release_tile(buffers_.keys_empty(keys_.stage));
+      release(buffers_.keys_empty(keys_.stage));
       keys_.advance();
       mask(scores, item, item.last_tile);
       softmax(scores, base, sum, correction, scale_log2);
@@ -62,24 +62,16 @@ class Consumer {
                                                 (group_ + 1 == Tile::kGroups ? 0 : group_ + 1));
         wait_for_products<1>();
         pin(scores);
-        release_tile(buffers_.keys_empty(keys_.stage));
+        release(buffers_.keys_empty(keys_.stage));
         keys_.advance();
         mask(scores, item, tile);
         softmax(scores, base, sum, correction, scale_log2);
-#if X_PACKEARLY
-        uint32_t next_weights[Tile::kKeys / 4];
-        pack_weights(scores, next_weights);
-#endif
         wait_for_products<0>();
         pin(out);
-        release_tile(buffers_.values_empty(values_.stage));
+        release(buffers_.values_empty(values_.stage));
         values_.advance();
         rescale(out, correction);
-#if X_PACKEARLY
-        for (int i = 0; i < Tile::kKeys / 4; ++i) weights[i] = next_weights[i];
-#else
         pack_weights(scores, weights);
-#endif
         first = false;
       }
       release(buffers_.queries_empty());
@@ -90,7 +82,7 @@ class Consumer {
       commit_products();
       wait_for_products<0>();
       pin(out);
-      release_tile(buffers_.values_empty(values_.stage));
+      release(buffers_.values_empty(values_.stage));
       values_.advance();
       store(out, item, base, sum);
     }
@@ -100,15 +92,6 @@ class Consumer {
   __device__ __forceinline__ void release(uint32_t barrier) const {
     if ((threadIdx.x & 31) == 0) {
       arrive(barrier);
-    }
-  }
-
-  // To all producers that fill the tile.
-  __device__ __forceinline__ void release_tile(uint32_t barrier) const {
-    if constexpr (kCluster == 1) {
-      release(barrier);
-    } else if ((threadIdx.x & 31) < kCluster) {
-      arrive_remote(barrier, threadIdx.x & 31);
     }
   }
 
@@ -183,16 +166,6 @@ class Consumer {
     }
   }
 
-  static __device__ __forceinline__ float exp2_poly(float x) {
-    x = fmaxf(x, -126.f);
-    const float r = x + 12582912.f;
-    const float f = x - (r - 12582912.f);
-    float p = fmaf(0.0555054f, f, 0.2402265f);
-    p = fmaf(p, f, 0.6931472f);
-    p = fmaf(p, f, 1.0f);
-    return __int_as_float(__float_as_int(p) + (__float_as_int(r) << 23));
-  }
-
   // Replaces scores by their weights 2^(score - base). The base of a row, at first its largest
   // score, follows only a score that is larger by kSlack, so that hardly any tile corrects what was
   // added before; it is a matter of the row alone. Each thread's sum is over its own keys.
@@ -201,7 +174,7 @@ class Consumer {
                                           float (&sum)[2],
                                           float (&correction)[2],
                                           float scale_log2) const {
-    constexpr float kSlack = X_SLACK;  // weights reach 2^kSlack
+    constexpr float kSlack = 8;  // weights reach 2^kSlack
     float top[2][2];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
@@ -235,9 +208,7 @@ class Consumer {
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
           float& score = scores[i + j * 2 + k];
-          const float x = fmaf(score, scale_log2, shift[j]);
-          constexpr bool kPoly = X_POLY > 0 && (kHeadDim == 64);
-          score = kPoly && (i / 4 % (X_POLY ? X_POLY : 1) == 0) ? exp2_poly(x) : exp2_fast(x);
+          score = exp2_fast(fmaf(score, scale_log2, shift[j]));
           total[j][k] += score;
         }
       }
@@ -332,8 +303,8 @@ class Consumer {
   const PrefillArgs& args_;
   const Buffers<KV, kHeadDim>& buffers_;
   const int group_;
-  RingPosition<kStages> keys_;
-  RingPosition<kStages> values_;
+  RingPosition<Tile::kKeyStages> keys_;
+  RingPosition<Tile::kValueStages> values_;
 };
 
 }  // namespace atom::ops::attention_device

@@ -45,9 +45,8 @@ __device__ inline int kv_head_of(const PrefillArgs& args, const Item& item) {
   return item.head / (args.params.num_heads / args.params.num_kv_heads);
 }
 
-// Of 16-bit caches: one warp, whose copies go straight to the consumers' tiles. The blocks of a
-// cluster have the same tiles, and each brings a part of them to all.
-template <typename KV, int kHeadDim, int kCluster>
+// Of 16-bit caches: one warp, whose copies go straight to the consumers' tiles.
+template <typename KV, int kHeadDim>
 class Producer {
  public:
   using Tile = PrefillTile<KV, kHeadDim>;
@@ -56,32 +55,35 @@ class Producer {
       : args_(args), buffers_(buffers) {}
 
   __device__ void run() {
+    constexpr int kTilesAhead = 2;  // of the next item that is asked for
     ItemReader<KV, kHeadDim> items(buffers_);
     Item item;
     uint32_t phase = 1;
-    while (items.next(item)) {
+    while (items.read(item)) {
       const int kv_head = kv_head_of(args_, item);
       int slot = first_slot<Tile>(args_, item, item.last_tile);
-      if (!X_EARLYK) {
-        load_queries(args_, buffers_, item, phase);
-      }
+      const int release_tile = min(item.last_tile, item.first_tile + kTilesAhead);
       for (int tile = item.last_tile; tile >= item.first_tile; --tile) {
+        if (tile == release_tile) {
+          items.release();
+        }
         const int next_slot = tile > item.first_tile ? first_slot<Tile>(args_, item, tile - 1) : -1;
         load_tile(&args_.keys, kv_head, slot, keys_, buffers_.keys_full(0), buffers_.keys(0));
-        // The first keys find room before the last item's queries give theirs.
-        if (X_EARLYK && tile == item.last_tile) {
+        // There is room for the first keys before there is for the queries.
+        if (tile == item.last_tile) {
           load_queries(args_, buffers_, item, phase);
+          phase ^= 1;
         }
         load_tile(
             &args_.values, kv_head, slot, values_, buffers_.values_full(0), buffers_.values(0));
         slot = next_slot;
       }
-      phase ^= 1;
     }
   }
 
  private:
   // `full` and `target` are those of stage 0.
+  template <int kStages>
   __device__ void load_tile(const CUtensorMap* map,
                             int kv_head,
                             int slot,
@@ -98,15 +100,15 @@ class Producer {
       arrive_expecting(full, num_boxes * box_bytes * Tile::kPanels);
     }
     __syncwarp();
-    if (slot >= 0 && (kCluster == 1 || lane % kCluster == cluster_rank())) {
+    if (slot >= 0) {
 #pragma unroll
       for (int panel = 0; panel < Tile::kPanels; ++panel) {
-        const uint32_t place = target + panel * Tile::kPanelBytes + lane * box_bytes;
-        if constexpr (kCluster == 1) {
-          copy_box(place, map, panel * kPanelElements, kv_head, slot, full);
-        } else {
-          copy_box_to((1 << kCluster) - 1, place, map, panel * kPanelElements, kv_head, slot, full);
-        }
+        copy_box(target + panel * Tile::kPanelBytes + lane * box_bytes,
+                 map,
+                 panel * kPanelElements,
+                 kv_head,
+                 slot,
+                 full);
       }
     }
     ring.advance();
@@ -114,8 +116,8 @@ class Producer {
 
   const PrefillArgs& args_;
   const Buffers<KV, kHeadDim>& buffers_;
-  RingPosition<kStages> keys_;
-  RingPosition<kStages> values_;
+  RingPosition<Tile::kKeyStages> keys_;
+  RingPosition<Tile::kValueStages> values_;
 };
 
 // Of 8-bit caches: a warpgroup. Its first warp has tiles copied as they are, ahead of their use;
@@ -196,6 +198,7 @@ class ExpandingProducer {
   }
 
   // `full` and `target` are those of stage 0.
+  template <int kStages>
   __device__ void expand_step(RingPosition<kStages>& ring,
                               uint32_t full,
                               uint32_t target,
@@ -248,12 +251,12 @@ class ExpandingProducer {
 
   const PrefillArgs& args_;
   const Buffers<KV, kHeadDim>& buffers_;
-  RingPosition<kStages> keys_;
-  RingPosition<kStages> values_;
+  RingPosition<Tile::kKeyStages> keys_;
+  RingPosition<Tile::kValueStages> values_;
   RingPosition<Tile::kRawStages> raw_;
   // Of the first warp: the next step to copy.
   RingPosition<Tile::kRawStages> loads_;
-  ItemFinder<KV, kHeadDim, 1> finder_;
+  ItemFinder<KV, kHeadDim> finder_;
   Item load_item_;
   int load_tile_;
   int load_slot_ = -1;

@@ -13,17 +13,19 @@ namespace {
 
 using namespace attention_device;
 
-template <typename KV, int kHeadDim, int kCluster>
+template <typename KV, int kHeadDim>
 __device__ void init_barriers(const Buffers<KV, kHeadDim>& buffers) {
   using Tile = PrefillTile<KV, kHeadDim>;
   const int num_producers = Tile::kIs8Bit ? kGroupThreads : 1;
   init_barrier(buffers.queries_full(), 1);
   init_barrier(buffers.queries_empty(), Tile::kConsumerWarps);
-  for (int stage = 0; stage < kStages; ++stage) {
+  for (int stage = 0; stage < Tile::kKeyStages; ++stage) {
     init_barrier(buffers.keys_full(stage), num_producers);
+    init_barrier(buffers.keys_empty(stage), Tile::kConsumerWarps);
+  }
+  for (int stage = 0; stage < Tile::kValueStages; ++stage) {
     init_barrier(buffers.values_full(stage), num_producers);
-    init_barrier(buffers.keys_empty(stage), kCluster * Tile::kConsumerWarps);
-    init_barrier(buffers.values_empty(stage), kCluster * Tile::kConsumerWarps);
+    init_barrier(buffers.values_empty(stage), Tile::kConsumerWarps);
   }
   for (int stage = 0; stage < Tile::kRawStages; ++stage) {
     init_barrier(buffers.raw_full(stage), 1);
@@ -32,29 +34,17 @@ __device__ void init_barriers(const Buffers<KV, kHeadDim>& buffers) {
     init_barrier(buffers.item_full(slot), 1);
     init_barrier(buffers.item_empty(slot), Tile::kItemReaders);
   }
-  for (int slot = 0; slot < Tile::kNumbers; ++slot) {
-    init_barrier(buffers.number_full(slot), 1);
-  }
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-template <int kCluster>
-__device__ void wait_for_all_blocks() {
-  if constexpr (kCluster == 1) {
-    __syncthreads();
-  } else {
-    wait_for_cluster_blocks();
-  }
-}
-
-template <typename KV, int kHeadDim, int kCluster>
+template <typename KV, int kHeadDim>
 __device__ void find_items(const PrefillArgs& args, const Buffers<KV, kHeadDim>& buffers) {
-  ItemFinder<KV, kHeadDim, kCluster> finder(args, buffers);
+  ItemFinder<KV, kHeadDim> finder(args, buffers);
   while (finder.put_next().sequence >= 0) {
   }
 }
 
-template <typename T, typename KV, int kHeadDim, int kCluster>
+template <typename T, typename KV, int kHeadDim>
 __global__ void __launch_bounds__(PrefillTile<KV, kHeadDim>::kThreads, 1)
     attention_prefill_kernel(const __grid_constant__ PrefillArgs args) {
   using Tile = PrefillTile<KV, kHeadDim>;
@@ -64,32 +54,26 @@ __global__ void __launch_bounds__(PrefillTile<KV, kHeadDim>::kThreads, 1)
   extern __shared__ char shared[];
   __shared__ __align__(8) uint64_t barriers[Tile::kNumBarriers];
   __shared__ Item items[Tile::kItems];
-  __shared__ int numbers[Tile::kNumbers];
   Buffers<KV, kHeadDim> buffers;
   buffers.base = (shared_address(shared) + 1023) & ~1023u;
   buffers.barriers = shared_address(barriers);
   buffers.items = items;
-  buffers.numbers = numbers;
   if (threadIdx.x == 0) {
-    init_barriers<KV, kHeadDim, kCluster>(buffers);
+    init_barriers(buffers);
   }
-  wait_for_all_blocks<kCluster>();
+  __syncthreads();
   if (threadIdx.x < kGroupThreads) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     if constexpr (Tile::kIs8Bit) {
       ExpandingProducer<T, KV, kHeadDim>(args, buffers).run();
     } else if (threadIdx.x < 32) {
-      Producer<KV, kHeadDim, kCluster>(args, buffers).run();
+      Producer<KV, kHeadDim>(args, buffers).run();
     } else if (threadIdx.x < 64) {
-      find_items<KV, kHeadDim, kCluster>(args, buffers);
+      find_items(args, buffers);
     }
-    __syncwarp();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Consumer<T, KV, kHeadDim, kCluster>(args, buffers).run();
-  }
-  if constexpr (kCluster > 1) {
-    wait_for_cluster_blocks();  // others may still copy to this one's tiles
+    Consumer<T, KV, kHeadDim>(args, buffers).run();
   }
 }
 
@@ -185,7 +169,7 @@ int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-template <typename T, typename KV, int kHeadDim, int kCluster>
+template <typename T, typename KV, int kHeadDim>
 gpuError_t launch_kernel(const AttentionGpuParams& params,
                          int min_queries,
                          int32_t* counter,
@@ -195,36 +179,25 @@ gpuError_t launch_kernel(const AttentionGpuParams& params,
   args.params = params;
   args.min_queries = min_queries;
   args.counter = counter;
-  const int part_tokens = Tile::kKeys / kCluster;
-  args.box_tokens = params.block_size < part_tokens ? params.block_size : part_tokens;
-  const int64_t max_items = (int64_t{params.num_tokens} / Tile::kRows + params.num_sequences) *
-                            (params.num_heads / kCluster);
+  args.box_tokens = params.block_size < Tile::kKeys ? params.block_size : Tile::kKeys;
+  const int64_t max_items =
+      (int64_t{params.num_tokens} / Tile::kRows + params.num_sequences) * params.num_heads;
   if (max_items == 0) {
     return cudaSuccess;
   }
   if (!encode_maps(params, Tile::kRows, args)) {
     return cudaErrorInvalidValue;
   }
-  const auto kernel = attention_prefill_kernel<T, KV, kHeadDim, kCluster>;
+  const auto kernel = attention_prefill_kernel<T, KV, kHeadDim>;
   const gpuError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes);
   if (error != cudaSuccess) {
     return error;
   }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = kCluster;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  const int64_t max_clusters = device_attribute(cudaDevAttrMultiProcessorCount) / kCluster;
-  const int clusters = static_cast<int>(max_items < max_clusters ? max_items : max_clusters);
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(clusters * kCluster);
-  config.blockDim = dim3(Tile::kThreads);
-  config.dynamicSmemBytes = Tile::kSharedBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = kCluster > 1 ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, args);
+  const int64_t max_blocks = device_attribute(cudaDevAttrMultiProcessorCount);
+  const int blocks = static_cast<int>(max_items < max_blocks ? max_items : max_blocks);
+  kernel<<<blocks, Tile::kThreads, Tile::kSharedBytes, stream>>>(args);
+  return cudaGetLastError();
 }
 
 template <int kValue>
@@ -251,17 +224,10 @@ gpuError_t launch_for(const AttentionGpuParams& params,
                       int32_t* counter,
                       gpuStream_t stream) {
   return dispatch_head_dim(params.head_dim, [&]<int kHeadDim>(Constant<kHeadDim>) {
-#ifndef X_NO_FP8
     if (params.kv_element == AttentionElement::kFloat8E4m3) {
-      return launch_kernel<T, Float8E4m3, kHeadDim, 1>(params, min_queries, counter, stream);
+      return launch_kernel<T, Float8E4m3, kHeadDim>(params, min_queries, counter, stream);
     }
-#endif
-#if X_CLUSTER > 1
-    if (params.num_heads / params.num_kv_heads % X_CLUSTER == 0) {
-      return launch_kernel<T, T, kHeadDim, X_CLUSTER>(params, min_queries, counter, stream);
-    }
-#endif
-    return launch_kernel<T, T, kHeadDim, 1>(params, min_queries, counter, stream);
+    return launch_kernel<T, T, kHeadDim>(params, min_queries, counter, stream);
   });
 }
 
@@ -285,13 +251,9 @@ gpuError_t launch_attention_prefill_sm90(const AttentionGpuParams& params,
                                          int32_t min_queries,
                                          int32_t* counter,
                                          gpuStream_t stream) {
-#ifdef X_BF16_ONLY
-  return launch_for<gpu_bfloat16>(params, min_queries, counter, stream);
-#else
   return params.element == AttentionElement::kBfloat16
              ? launch_for<gpu_bfloat16>(params, min_queries, counter, stream)
              : launch_for<__half>(params, min_queries, counter, stream);
-#endif
 }
 
 }  // namespace atom::ops

@@ -39,49 +39,6 @@ __device__ __forceinline__ void wait_for(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
-__device__ __forceinline__ int cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-
-// Of all threads of the cluster.
-__device__ __forceinline__ void wait_for_cluster_blocks() {
-  asm volatile(
-      "barrier.cluster.arrive.aligned;\n"
-      "barrier.cluster.wait.aligned;" ::: "memory");
-}
-
-// Where block `rank` of the cluster has what lies at `address` in this one.
-__device__ __forceinline__ uint32_t remote_address(uint32_t address, int rank) {
-  uint32_t remote;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
-  return remote;
-}
-
-__device__ __forceinline__ void arrive_remote(uint32_t barrier, int rank) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
-                   remote_address(barrier, rank))
-               : "memory");
-}
-
-__device__ __forceinline__ void store_remote(uint32_t address, int value, int rank) {
-  asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(remote_address(address, rank)), "r"(value)
-               : "memory");
-}
-
-__device__ __forceinline__ void wait_for_cluster(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
 // Box of `map` at (x, y, z) to shared memory, with its bytes counted on `barrier`.
 __device__ __forceinline__ void copy_box(
     uint32_t target, const CUtensorMap* map, int x, int y, int z, uint32_t barrier) {
@@ -93,26 +50,6 @@ __device__ __forceinline__ void copy_box(
       "r"(x),
       "r"(y),
       "r"(z)
-      : "memory");
-}
-
-// Likewise to every block of the cluster that has its bit in `blocks`.
-__device__ __forceinline__ void copy_box_to(uint16_t blocks,
-                                            uint32_t target,
-                                            const CUtensorMap* map,
-                                            int x,
-                                            int y,
-                                            int z,
-                                            uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(target),
-      "l"(map),
-      "r"(barrier),
-      "r"(x),
-      "r"(y),
-      "r"(z),
-      "h"(blocks)
       : "memory");
 }
 
