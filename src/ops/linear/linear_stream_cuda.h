@@ -51,7 +51,7 @@ struct LinearStreamParams {
 
 // The shape of the Hopper kernel's pipeline. Results depend on slice_size only.
 struct LinearStreamTuning {
-  int slice_size = 128;  // bytes of a weight row that a warp copies at a time: 128 or 256
+  int slice_size = 256;  // bytes of a weight row that a warp copies at a time: 128 or 256
   // Units of 16 such rows, per warp, that are fetched to the L2 cache beyond the pipeline's own
   // before the previous grid has ended.
   int l2_prefetch_units = 0;

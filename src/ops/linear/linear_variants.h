@@ -26,7 +26,7 @@ std::span<const LinearVariant> linear_variants();
 // Any weight layout; plain loops, the oracle of the others.
 void linear_reference(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
-// On a Hopper GPU: with few rows the weight is streamed once, more rows go to cuBLASLt.
+// On a Hopper GPU: the few rows of a decode step, for which the weight is streamed once.
 bool fits_linear_stream(const LinearCall& call);
 void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
 

@@ -1,6 +1,7 @@
 // A block for each row, which it holds in registers: memory is read and written once, 16 bytes at a
 // time.
 #include "ops/device/dispatch.cuh"
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
 #include "ops/quant_fp8/quant_fp8_device.cuh"
 #include "ops/quant_fp8/quant_fp8_kernels.h"
@@ -26,6 +27,8 @@ __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8A
   const auto first_of = [](int v) {
     return (v * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kLength;
   };
+  allow_next_grid();
+  wait_for_previous_grid();
   Vector<T> vector[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -62,8 +65,14 @@ template <typename T, int kVectors>
 void launch(const QuantFp8Args& args, int64_t num_rows, int64_t num_vectors, gpuStream_t stream) {
   const int64_t lanes = (num_vectors + kVectors - 1) / kVectors;
   const int64_t threads = (lanes + kWarpSize - 1) / kWarpSize * kWarpSize;
-  quant_fp8_vector_kernel<T, kVectors>
-      <<<static_cast<unsigned>(num_rows), static_cast<unsigned>(threads), 0, stream>>>(args);
+  // What went wrong is kept as the last error.
+  (void)device::launch(&quant_fp8_vector_kernel<T, kVectors>,
+                       dim3(static_cast<unsigned>(num_rows)),
+                       dim3(static_cast<unsigned>(threads)),
+                       0,
+                       stream,
+                       true,
+                       args);
 }
 
 int64_t element_size(Element element) {
