@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   auto& exchange = *reinterpret_cast<Exchange<Tile, kRows>*>(shared + Tile::kQueueBytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const uint32_t queue = shared_address(shared) + warp * (Tile::kStages * 2 * Tile::kBytes);
+  const uint32_t queue = shared_address(shared) + warp * (Tile::kStages * Tile::kEntryBytes);
 
   const Plan& plan = make_plan<Tile::kKeys, Tile::kWarps>(args, claims);
   device::wait_for_previous_grid();
@@ -51,17 +51,20 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   int stage = 0;
   while (walk.next(item)) {
     Warp state;
-    state.start(args.params, item);
-    for (int tile = item.first_tile + slice; tile < item.last_tile; tile += 1 << plan.slices_log2) {
-      const uint32_t keys = queue + stage * 2 * Tile::kBytes;
+    const int first_tile = item.first_tile + slice;
+    for (int tile = first_tile; tile < item.last_tile; tile += 1 << plan.slices_log2) {
+      const uint32_t entry = queue + stage * Tile::kEntryBytes;
       wait_for_copies<kPending>();
       __syncwarp();
-      state.take_keys(keys);
+      if (tile == first_tile) {
+        state.take_query(entry + 2 * Tile::kBytes);
+      }
+      state.take_keys(entry);
       __syncwarp();
       loader.load_keys();
       state.soften(tile, item, scale_log2);
       wait_for_copies<kPending>();
-      state.take_values(keys + Tile::kBytes);
+      state.take_values(entry + Tile::kBytes);
       loader.load_values();
       stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
     }
