@@ -3,6 +3,7 @@
 #include "ops/attention/attention_decode_cuda.h"
 
 #include "ops/attention/attention_decode_join.cuh"
+#include "ops/attention/attention_decode_split_cuda.h"
 #include "ops/device/programmatic_launch.cuh"
 
 namespace atom::ops {
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   auto& exchange = *reinterpret_cast<Exchange<Tile, kRows>*>(shared + Tile::kQueueBytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const uint32_t queue = shared_address(shared) + warp * (Tile::kStages * 2 * Tile::kBytes);
+  const uint32_t queue = shared_address(shared) + warp * (Tile::kStages * Tile::kEntryBytes);
 
   const Plan& plan = make_plan<Tile::kKeys, Tile::kWarps>(args, claims);
   device::wait_for_previous_grid();
@@ -51,17 +52,20 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   int stage = 0;
   while (walk.next(item)) {
     Warp state;
-    state.start(args.params, item);
-    for (int tile = item.first_tile + slice; tile < item.last_tile; tile += 1 << plan.slices_log2) {
-      const uint32_t keys = queue + stage * 2 * Tile::kBytes;
+    const int first_tile = item.first_tile + slice;
+    for (int tile = first_tile; tile < item.last_tile; tile += 1 << plan.slices_log2) {
+      const uint32_t entry = queue + stage * Tile::kEntryBytes;
       wait_for_copies<kPending>();
       __syncwarp();
-      state.take_keys(keys);
+      if (tile == first_tile) {
+        state.take_query(entry + 2 * Tile::kBytes);
+      }
+      state.take_keys(entry);
       __syncwarp();
       loader.load_keys();
       state.soften(tile, item, scale_log2);
       wait_for_copies<kPending>();
-      state.take_values(keys + Tile::kBytes);
+      state.take_values(entry + Tile::kBytes);
       loader.load_values();
       stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
     }
@@ -194,6 +198,9 @@ bool supports_attention_decode_cuda(const AttentionGpuParams& params) {
 
 size_t attention_decode_workspace_size(const AttentionGpuParams& params,
                                        const AttentionDecodeTuning& tuning) {
+  if (tuning.by_splits) {
+    return attention_decode_split_workspace_size(params);
+  }
   const DecodeArgs args = make_args(params, tuning);
   return num_parts(args, tuning) * args.heads_per_item *
          (sizeof(float2) + params.head_dim * sizeof(float));
@@ -208,6 +215,9 @@ gpuError_t launch_attention_decode_cuda(const AttentionGpuParams& params,
                                         int32_t* counters,
                                         gpuStream_t stream,
                                         const AttentionDecodeTuning& tuning) {
+  if (tuning.by_splits) {
+    return launch_attention_decode_split_cuda(params, workspace, counters, stream);
+  }
   DecodeArgs args = make_args(params, tuning);
   const int64_t partials = num_parts(args, tuning) * args.heads_per_item;
   args.partial_out = static_cast<float*>(workspace);

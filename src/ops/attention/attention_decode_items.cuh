@@ -133,8 +133,8 @@ class ItemWalk {
   int share_ = blockIdx.x;
   int claim_index_ = 0;
   int unit_;
-  int end_;  // of the share
-  int row_ = 0;
+  int end_;       // of the share
+  int row_ = -1;  // none yet
   int row_begin_ = 0;
   RowKeys keys_ = {};
   int unit_tiles_ = 0;
