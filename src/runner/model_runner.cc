@@ -69,6 +69,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     RETURN_IF_ERROR(runner->reserve(*runtime));
   }
+  runner->stream_.set_fixed_rows(config.engine.device.deterministic);
   runner->stream_.set_trace(trace);
   if (trace != nullptr) trace->attach(runner->queue_.get());
   const Stream& stream = runner->stream_;
