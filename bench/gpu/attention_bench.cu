@@ -203,10 +203,12 @@ void time_prefill(
                          head_dim,
                          fp8 ? AttentionElement::kFloat8E4m3 : AttentionElement::kBfloat16,
                          1);
+  const DeviceBuffer counter(sizeof(int32_t));
+  check_gpu(ATOM_GPU(Memset)(counter.get(), 0, counter.size()), "clear");
+  const auto launch =
+      sm90 ? ops::launch_attention_prefill_sm90 : ops::launch_attention_prefill_cuda;
   const double ms = median_ms(seq_len > 20000 ? 7 : 15, [&](int i) {
-    check_gpu(sm90 ? ops::launch_attention_prefill_sm90(batch.params(i), 1, nullptr)
-                   : ops::launch_attention_prefill_cuda(batch.params(i), 1, nullptr),
-              "prefill");
+    check_gpu(launch(batch.params(i), 1, static_cast<int32_t*>(counter.get()), nullptr), "prefill");
   });
   const double visible = num_queries * (seq_len - num_queries / 2.0);
   const double flops = 4.0 * num_sequences * visible * 32 * head_dim;

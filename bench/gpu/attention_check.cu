@@ -44,6 +44,7 @@ class Launcher {
 
   void run(Variant variant, const AttentionGpuParams& params, int min_queries) {
     gpuError_t error = ATOM_GPU(Success);
+    auto* counters = static_cast<int32_t*>(counters_.get());
     if (variant == Variant::kDecode) {
       // In which a row's bits do not depend on the batch; attention_decode_bench has the others.
       const ops::AttentionDecodeTuning tuning = {.fixed_splits = true};
@@ -52,11 +53,11 @@ class Launcher {
         check_gpu(cudaErrorMemoryAllocation, "workspace");
       }
       error = ops::launch_attention_decode_cuda(
-          params, workspace_.get(), static_cast<int32_t*>(counters_.get()), nullptr, tuning);
+          params, workspace_.get(), counters, nullptr, tuning);
     } else if (variant == Variant::kPrefillCuda) {
-      error = ops::launch_attention_prefill_cuda(params, min_queries, nullptr);
+      error = ops::launch_attention_prefill_cuda(params, min_queries, counters, nullptr);
     } else {
-      error = ops::launch_attention_prefill_sm90(params, min_queries, nullptr);
+      error = ops::launch_attention_prefill_sm90(params, min_queries, counters, nullptr);
     }
     check_gpu(error, name_of(variant));
     check_gpu(ATOM_GPU(DeviceSynchronize)(), name_of(variant));

@@ -231,14 +231,15 @@ struct Way {
 };
 
 constexpr Way kWays[] = {
-    {"even 8", {}},
+    {"default", {}},
     {"overlap", {.overlaps_previous = true}},
     {"fixed", {.fixed_splits = true}},
-    {"even 1", {.max_parts = 1}},
-    {"even 2", {.max_parts = 2}},
-    {"even 4", {.max_parts = 4}},
-    {"even 16", {.max_parts = 16}},
-    {"even 64", {.max_parts = 64}},
+    {"no claims", {.claims_log2 = 0}},
+    {"claims 3", {.claims_log2 = 3}},
+    {"claims 6", {.claims_log2 = 6}},
+    {"parts 2", {.max_parts = 2}},
+    {"parts 4", {.max_parts = 4}},
+    {"parts 16", {.max_parts = 16}},
     {"half the blocks", {.max_blocks = 66}},
 };
 

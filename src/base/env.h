@@ -20,6 +20,9 @@ struct Env {
   bool fused_silu_mul_quant = true;
   // ATOM_CUBLASLT: the file of cuBLASLt, instead of looking for it.
   std::string cublaslt;
+  // ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION=0: on a GPU, norms of queries and keys, rotary
+  // embedding and writing the KV cache by a kernel each instead of one for all.
+  bool qk_norm_rope_cache_fusion = true;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.
   int num_threads = 0;
   // ATOM_LOG_LEVEL: debug, info, warning, error or off.
@@ -34,6 +37,10 @@ struct Env {
   std::string openai_api_key;
   // XDG_RUNTIME_DIR: a folder of this user for sockets; empty when unset.
   std::string runtime_folder;
+
+  // $XDG_CACHE_HOME/atom, else ~/.cache/atom: what is kept between runs; empty: there is no home
+  // folder.
+  std::string cache_folder;
 
   // The model hub, with the names and defaults that huggingface_hub gives them.
   // HF_ENDPOINT: URL of the hub; empty: the public one.

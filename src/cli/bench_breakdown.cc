@@ -104,11 +104,15 @@ StepBreakdown measure_step(const BatchShape& shape,
   StepBreakdown breakdown;
   breakdown.name = fmt::format(
       "{} of {}, {} tokens each", is_prefill ? "prefill" : "decode", shape.batch, shape.input_len);
-  for (int i = 0; i < kWarmups; ++i) (void)runner->execute(maker->make(shape, is_prefill));
+  const auto run_step = [&](const SchedulerOutput& step) {
+    runner->submit(step);
+    (void)runner->collect();
+  };
+  for (int i = 0; i < kWarmups; ++i) run_step(maker->make(shape, is_prefill));
   for (int32_t i = 0; i < num_iters; ++i) {
     const SchedulerOutput step = maker->make(shape, is_prefill);
     trace->start();
-    (void)runner->execute(step);
+    run_step(step);
     std::vector<OperatorRun> runs = trace->stop();
     if (i == 0 || total_seconds(runs) < total_seconds(breakdown.runs)) {
       breakdown.runs = std::move(runs);
@@ -174,7 +178,7 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
   report.dtype = types.dtype;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
                    ModelRunner::create(
-                       config, config.model.vocab_size, [](uint64_t, uint64_t) {}, &trace));
+                       config, config.model.vocab_size, [](const StartProgress&) {}, &trace));
   StepMaker maker(config, runner->memory_plan());
   for (const BatchShape& shape : shapes) {
     report.steps.push_back(

@@ -23,6 +23,9 @@ class RMSNorm : public Module {
                           const LinearBase& next,
                           const ForwardContext& context) const;
 
+  const Tensor& weight() const { return weight_.data(); }
+  float eps() const { return eps_; }
+
  private:
   Parameter weight_;  // [size]
   float eps_;

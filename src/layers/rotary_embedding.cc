@@ -1,7 +1,6 @@
 #include "layers/rotary_embedding.h"
 
 #include "layers/rope_table.h"
-#include "ops/rotary_embedding/rotary_embedding.h"
 #include "tensor/device_arena.h"
 
 namespace atom {
@@ -20,7 +19,7 @@ Status RotaryEmbedding::finish_load(const Stream& stream) {
 void RotaryEmbedding::forward(const Tensor& q,
                               const Tensor& k,
                               const ForwardContext& context) const {
-  ops::rotary_embedding(context.stream, context.positions, table_, q, k, ops::RotaryStyle::kNeoX);
+  ops::rotary_embedding(context.stream, context.positions, table_, q, k, kStyle);
 }
 
 }  // namespace atom

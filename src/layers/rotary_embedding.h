@@ -4,6 +4,7 @@
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
+#include "ops/rotary_embedding/rotary_embedding.h"
 
 namespace atom {
 
@@ -17,9 +18,13 @@ class RotaryEmbedding : public Module {
   // q [num_tokens, num_heads, head_dim], k [num_tokens, num_kv_heads, head_dim], both in place.
   void forward(const Tensor& q, const Tensor& k, const ForwardContext& context) const;
 
+  // [max_model_len, rotary_dim] float32, cos then sin; meta until finish_load
+  const Tensor& table() const { return table_; }
+  static constexpr ops::RotaryStyle kStyle = ops::RotaryStyle::kNeoX;
+
  private:
   RopeConfig rope_;
-  Tensor table_;  // [max_model_len, rotary_dim] float32, cos then sin; meta until finish_load
+  Tensor table_;
 };
 
 }  // namespace atom

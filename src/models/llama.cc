@@ -37,8 +37,7 @@ class LlamaAttention : public Module {
 
   void forward(const LinearInput& x, const ForwardContext& context) const {
     const auto [q, k, v] = qkv_proj_.forward(x, context);
-    rotary_.forward(q, k, context);
-    o_proj_.forward(attention_.forward(q, k, v, context), x, context);
+    o_proj_.forward(attention_.forward(q, k, v, {rotary_}, context), x, context);
   }
 
  private:

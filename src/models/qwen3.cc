@@ -41,10 +41,8 @@ class Qwen3Attention : public Module {
 
   void forward(const LinearInput& x, const ForwardContext& context) const {
     const auto [q, k, v] = qkv_proj_.forward(x, context);
-    q_norm_.forward(q, context);
-    k_norm_.forward(k, context);
-    rotary_.forward(q, k, context);
-    o_proj_.forward(attention_.forward(q, k, v, context), x, context);
+    const QkPreparation preparation = {rotary_, &q_norm_, &k_norm_};
+    o_proj_.forward(attention_.forward(q, k, v, preparation, context), x, context);
   }
 
  private:

@@ -98,6 +98,9 @@ Status ModelRunner::reserve(DeviceRuntime& runtime) {
 Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
   device_sampler_.emplace(stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
+  // What is measured to be fastest may differ from start to start.
+  const DeviceConfig& options = config_.engine.device;
+  if (options.enable_tuning && !options.deterministic) tune_linears();
   return config_.engine.device.enable_graphs ? record_graphs(progress) : Status();
 }
 

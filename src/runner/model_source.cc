@@ -7,23 +7,8 @@
 #include "models/registry.h"
 
 namespace atom {
-namespace {
-
-Status check_device(const ResolvedConfig& config, Device device) {
-  if (device.is_cpu()) return {};
-  if (config.kv_cache_dtype != config.dtype) {
-    return unimplemented(
-        "--kv-cache-dtype: a KV cache in {} is not supported on a GPU yet; --device cpu has it",
-        dtype_name(config.kv_cache_dtype));
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<BuiltModel> build_model(const ResolvedConfig& config, Device device) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
-  RETURN_IF_ERROR(check_device(config, device));
   BuildContext build{config.model, config.dtype, config.max_model_len(), device};
   build.kv_cache_dtype = config.kv_cache_dtype;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;

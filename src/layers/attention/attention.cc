@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "base/env.h"
 #include "ops/attention/attention.h"
 #include "ops/kv_cache_write/kv_cache_write.h"
+#include "ops/qk_norm_rope_cache/qk_norm_rope_cache.h"
 
 namespace atom {
 
@@ -13,7 +15,8 @@ Attention::Attention(BuildContext& build,
                      int64_t sliding_window)
     : cache_index_(build.kv_cache_specs.size()),
       scale_(1.0f / std::sqrt(static_cast<float>(head_dim))),
-      sliding_window_(sliding_window) {
+      sliding_window_(sliding_window),
+      prepares_in_one_(!build.device.is_cpu() && env().qk_norm_rope_cache_fusion) {
   build.kv_cache_specs.push_back({num_kv_heads, head_dim, build.kv_cache_dtype});
   if (build.kv_cache_dtype == DType::kFloat8E4M3) {
     kv_scales_ = std::make_unique<KVScales>();
@@ -24,14 +27,52 @@ Attention::Attention(BuildContext& build,
 Tensor Attention::forward(const Tensor& q,
                           const Tensor& k,
                           const Tensor& v,
+                          const QkPreparation& preparation,
                           const ForwardContext& context) const {
+  prepare_and_store(q, k, v, preparation, context);
+  return attend(q, context);
+}
+
+void Attention::prepare_and_store(const Tensor& q,
+                                  const Tensor& k,
+                                  const Tensor& v,
+                                  const QkPreparation& preparation,
+                                  const ForwardContext& context) const {
+  const KVCacheView& cache = context.kv_caches[cache_index_];
+  const Tensor& slots = context.attention.slot_mapping;
+  const auto& [rotary, q_norm, k_norm] = preparation;
+  if (!prepares_in_one_) {
+    if (q_norm != nullptr) {
+      q_norm->forward(q, context);
+      k_norm->forward(k, context);
+    }
+    rotary.forward(q, k, context);
+    ops::kv_cache_write(context.stream, k, v, slots, cache.k, cache.v, k_scale(), v_scale());
+    return;
+  }
+  ops::QkNormRopeCacheParams params;
+  params.q = q;
+  params.k = k;
+  params.v = v;
+  if (q_norm != nullptr) {
+    params.q_weight = q_norm->weight();
+    params.k_weight = k_norm->weight();
+    params.eps = q_norm->eps();
+  }
+  params.positions = context.positions;
+  params.cos_sin = rotary.table();
+  params.style = RotaryEmbedding::kStyle;
+  params.slot_mapping = slots;
+  params.k_cache = cache.k;
+  params.v_cache = cache.v;
+  params.k_scale = k_scale();
+  params.v_scale = v_scale();
+  ops::qk_norm_rope_cache(context.stream, params);
+}
+
+Tensor Attention::attend(const Tensor& q, const ForwardContext& context) const {
   const KVCacheView& cache = context.kv_caches[cache_index_];
   const AttentionMetadata& metadata = context.attention;
-  const float k_scale = kv_scales_ == nullptr ? 1.0f : kv_scales_->k();
-  const float v_scale = kv_scales_ == nullptr ? 1.0f : kv_scales_->v();
-  ops::kv_cache_write(
-      context.stream, k, v, metadata.slot_mapping, cache.k, cache.v, k_scale, v_scale);
-
   const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
   ops::AttentionParams params;
   params.q = q;
@@ -43,8 +84,8 @@ Tensor Attention::forward(const Tensor& q,
   params.min_queries = metadata.min_queries;
   params.max_queries = metadata.max_queries;
   params.scale = scale_;
-  params.k_scale = k_scale;
-  params.v_scale = v_scale;
+  params.k_scale = k_scale();
+  params.v_scale = v_scale();
   params.sliding_window = sliding_window_;
   params.out = out;
   ops::attention(context.stream, params, context.workspace);

@@ -5,28 +5,50 @@
 #include <memory>
 
 #include "layers/attention/kv_scales.h"
+#include "layers/rms_norm.h"
+#include "layers/rotary_embedding.h"
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
 
 namespace atom {
 
+// What the heads of queries and keys go through before they meet: norms, if any, then rotation.
+struct QkPreparation {
+  const RotaryEmbedding& rotary;
+  const RMSNorm* q_norm = nullptr;
+  const RMSNorm* k_norm = nullptr;  // null together with q_norm
+};
+
 class Attention : public Module {
  public:
   // Registers the layer's KV cache with `build`. `sliding_window` 0 = every earlier token.
   Attention(BuildContext& build, int64_t num_kv_heads, int64_t head_dim, int64_t sliding_window);
 
-  // Writes k and v into the cache, then attends. q [num_tokens, num_heads, head_dim], k and v
-  // [num_tokens, num_kv_heads, head_dim] -> workspace tensor [num_tokens, num_heads * head_dim].
+  // Prepares q and k, writes k and v into the cache, then attends. q [num_tokens, num_heads,
+  // head_dim], in place, k and v [num_tokens, num_kv_heads, head_dim], k unspecified afterwards
+  // -> workspace tensor [num_tokens, num_heads * head_dim].
   Tensor forward(const Tensor& q,
                  const Tensor& k,
                  const Tensor& v,
+                 const QkPreparation& preparation,
                  const ForwardContext& context) const;
 
  private:
+  void prepare_and_store(const Tensor& q,
+                         const Tensor& k,
+                         const Tensor& v,
+                         const QkPreparation& preparation,
+                         const ForwardContext& context) const;
+  Tensor attend(const Tensor& q, const ForwardContext& context) const;
+
+  float k_scale() const { return kv_scales_ == nullptr ? 1.0f : kv_scales_->k(); }
+  float v_scale() const { return kv_scales_ == nullptr ? 1.0f : kv_scales_->v(); }
+
   size_t cache_index_;
   float scale_;
   int64_t sliding_window_;
+  bool prepares_in_one_;                 // by one operator instead of one for each part
   std::unique_ptr<KVScales> kv_scales_;  // null unless the cache is in FP8
 };
 

@@ -20,7 +20,9 @@ struct AttentionDecodeTuning {
   // query_start, seq_lens and block_tables are not written by the kernel before this one, which
   // lets this one start (ops/device/programmatic_launch.cuh).
   bool overlaps_previous = false;
-  int max_parts = 8;   // blocks that a row's keys are to be divided among where rows are many
+  int max_parts = 8;  // blocks that a row's keys are to be divided among where rows are many
+  // Shares of the work that blocks claim after their own are this much shorter; 0: there are none.
+  int claims_log2 = 4;
   int max_blocks = 0;  // 0: one for each multiprocessor
 };
 

@@ -7,7 +7,7 @@
 // of 16 chunks g, g + 8, ...
 #pragma once
 
-#include "ops/attention/attention_decode_plan.cuh"
+#include "ops/attention/attention_decode_items.cuh"
 #include "ops/attention/attention_mma.cuh"
 
 namespace atom::ops::attention_device {
@@ -34,7 +34,7 @@ struct DecodeTile {
   static constexpr int kExchangeStride = kHeadDim + 4;
   static constexpr int kExchangeBytes = kWarps * kRows * (kExchangeStride + 2) * 4;
   static constexpr int kStages =
-      kWarps * 3 * 2 * kBytes + kExchangeBytes + 1024 <= kMaxSharedBytes ? 3 : 2;
+      kWarps * 3 * 2 * kBytes + kExchangeBytes + 1536 <= kMaxSharedBytes ? 3 : 2;
   static constexpr int kQueueBytes = kWarps * kStages * 2 * kBytes;
   static constexpr int kLanesPerKey = kRowBytes / 16;
   static constexpr int kKeysPerCopy = 32 / kLanesPerKey;
@@ -66,10 +66,10 @@ template <typename Tile>
 class TileLoader {
  public:
   // `queue`: the warp's shared memory.
-  __device__ TileLoader(const DecodeArgs& args, const Plan& plan, uint32_t queue)
+  __device__ TileLoader(const DecodeArgs& args, const Plan& plan, Claims& claims, uint32_t queue)
       : args_(args),
         plan_(plan),
-        walk_(args, plan),
+        walk_(args, plan, claims),
         queue_(queue),
         slot_bytes_(args.params.num_kv_heads * Tile::kRowBytes) {
     enter_item();

@@ -56,9 +56,8 @@ bool is_aligned(const void* data, const int64_t (&strides)[2]) {
 }
 
 bool fits_decode(const AttentionArgs& args, const AttentionGpuParams& params) {
-  return args.element != Element::kFloat32 &&
-         is_aligned(args.q, args.q_strides) && is_aligned(args.out, args.out_strides) &&
-         supports_attention_decode_cuda(params) &&
+  return args.element != Element::kFloat32 && is_aligned(args.q, args.q_strides) &&
+         is_aligned(args.out, args.out_strides) && supports_attention_decode_cuda(params) &&
          attention_decode_num_counters(params) <= size_t{Workspace::kNumCounters};
 }
 

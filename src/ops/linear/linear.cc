@@ -96,6 +96,12 @@ bool in_panels(const LinearCall& call) {
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
     {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda, kMixesRows},
+    {"expanded",
+     CpuIsa::kScalar,
+     fits_linear_expanded,
+     linear_expanded,
+     DeviceType::kCuda,
+     kMixesRows},
     {"tiles", CpuIsa::kScalar, fits_linear_tiles, linear_tiles, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, launch_cuda, DeviceType::kCuda},
     // Not measured on a card yet: runs only when it is forced.

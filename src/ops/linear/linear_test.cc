@@ -202,7 +202,7 @@ bool run_on_gpu(const LinearVariant& variant,
 }
 
 constexpr Case kGpuCases[] = {
-    {1, 4096, 4096, false, 0, 0, 0},
+    {1, 256, 4096, false, 0, 0, 0},
     {7, 1024, 512, true, 0, 0, 8},
     {64, 512, 1536, true, 64, 0, 0},
     {300, 256, 128, false, 8, 0, 16},

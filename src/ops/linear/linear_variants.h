@@ -38,6 +38,18 @@ void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& sc
 bool fits_linear_tiles(const LinearCall& call);
 void linear_tiles(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
+// On a GPU: an FP8 weight expanded piece by piece, whatever x is.
+bool fits_linear_expanded(const LinearCall& call);
+void linear_expanded(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
+// On a GPU: rows from `first_row` and columns from `first_column` on of the call's y, from sums
+// [R, C] float32 of unscaled products.
+void scale_sums(const Stream& stream,
+                const LinearCall& call,
+                const Tensor& sums,
+                int64_t first_row,
+                int64_t first_column);
+
 // Weights in panels, by the kernels of one instruction set and dtype.
 void linear_panels(const linear_kernels::KernelTable& kernels,
                    const Stream& stream,

@@ -13,6 +13,9 @@ using namespace device;
 
 constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 8;  // of a thread
+// With fewer rows than this a row has as many threads as it can, with more each thread several
+// vectors, so that more bytes are on their way at once.
+constexpr int64_t kManyRows = 512;
 
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8Args args) {
@@ -44,14 +47,13 @@ __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8A
   } else {
     scale = *args.static_scale;
   }
-  const Fp8Quantiser quantise(scale);
+  const Fp8Quantiser quantiser(scale);
   uint8_t* values = args.values + row * args.values_stride;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (first_of(v) >= args.size) continue;
     Pack<Float8, kLength> codes;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) codes.element[i] = quantise(to_float(vector[v].element[i]));
+    quantiser.quantise(vector[v].element, codes.element);
     *reinterpret_cast<Pack<Float8, kLength>*>(values + first_of(v)) = codes;
   }
 }
@@ -87,7 +89,7 @@ void quant_fp8_vector_cuda(const QuantFp8Args& args, int64_t num_rows, void* que
   const auto stream = static_cast<gpuStream_t>(queue);
   dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     const int64_t vectors = args.size / Vector<T>::kLength;
-    if (vectors <= kMaxThreads) {
+    if (vectors <= (num_rows < kManyRows ? kMaxThreads : kMaxThreads / 2)) {
       launch<T, 1>(args, num_rows, vectors, stream);
     } else if (vectors <= 2 * kMaxThreads) {
       launch<T, 2>(args, num_rows, vectors, stream);
