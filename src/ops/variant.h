@@ -15,6 +15,11 @@
 
 namespace atom::ops {
 
+// How a row of a result depends on the other rows of the call: not at all, or by the order in which
+// its sums are added, which follows from how many rows there are or where they stand.
+enum class RowOrder { kFixed, kMixed };
+constexpr RowOrder kMixesRows = RowOrder::kMixed;
+
 template <typename Desc, typename Launch>
 struct Variant {
   const char* name;
@@ -22,6 +27,7 @@ struct Variant {
   bool (*supports)(const Desc&);  // null: everything
   Launch* launch;
   DeviceType device = DeviceType::kCpu;
+  RowOrder row_order = RowOrder::kFixed;
 };
 
 // The variant that ATOM_OP_VARIANT names for `op`, or "" when it names none.
@@ -48,14 +54,16 @@ const Variant<Desc, Launch>* named_variant(const Variant<Desc, Launch> (&table)[
 }
 
 // `table` has static storage. A forced variant that cannot run this call is an error, not a
-// fallback.
+// fallback. With `fixed_rows` only variants of RowOrder::kFixed are taken.
 template <typename Desc, typename Launch, size_t N>
 const Variant<Desc, Launch>& pick_variant(std::string_view op,
                                           const Variant<Desc, Launch> (&table)[N],
                                           DeviceType device,
-                                          const Desc& desc) {
+                                          const Desc& desc,
+                                          bool fixed_rows = false) {
   const std::string_view wanted = forced_variant(op);
   for (const Variant<Desc, Launch>& variant : table) {
+    if (fixed_rows && variant.row_order == RowOrder::kMixed) continue;
     if ((wanted.empty() || wanted == variant.name) && runs(variant, device, desc)) return variant;
   }
   no_such_variant(op, wanted);
@@ -69,7 +77,8 @@ const Variant<Desc, Launch>& pick_variant(std::string_view op,
                                           const Stream& stream,
                                           const Desc& desc,
                                           const Work& work) {
-  const Variant<Desc, Launch>& variant = pick_variant(op, table, stream.device().type, desc);
+  const Variant<Desc, Launch>& variant =
+      pick_variant(op, table, stream.device().type, desc, stream.has_fixed_rows());
   if (stream.trace() != nullptr && stream.trace()->is_started()) {
     stream.trace()->begin(op, variant.name, work());
   }

@@ -69,6 +69,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     RETURN_IF_ERROR(runner->reserve(*runtime));
   }
+  runner->stream_.set_fixed_rows(config.engine.device.deterministic);
   runner->stream_.set_trace(trace);
   if (trace != nullptr) trace->attach(runner->queue_.get());
   const Stream& stream = runner->stream_;
@@ -97,7 +98,9 @@ Status ModelRunner::reserve(DeviceRuntime& runtime) {
 Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
   device_sampler_.emplace(stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
-  if (config_.engine.device.enable_tuning) tune_linears();
+  // What is measured to be fastest may differ from start to start.
+  const DeviceConfig& options = config_.engine.device;
+  if (options.enable_tuning && !options.deterministic) tune_linears();
   return config_.engine.device.enable_graphs ? record_graphs(progress) : Status();
 }
 

@@ -45,7 +45,6 @@ class Engine {
   Engine(const EngineConfig& engine, DeviceChoice device) {
     EngineConfig config = engine;
     config.model.model = demo_model_folder();
-    config.model.dtype = DType::kFloat32;
     config.model.max_model_len = kMaxModelLen;
     config.device.device = device;
     const ModelConfig model = load_model_config(config.model.model).value();
@@ -165,23 +164,30 @@ std::vector<Request> random_requests(size_t count, std::mt19937& random) {
 
 void expect_same(const std::vector<TokenLogprobs>& expected,
                  const std::vector<TokenLogprobs>& got,
-                 size_t count) {
+                 size_t count,
+                 double tolerance) {
   ASSERT_GE(got.size(), count);
   for (size_t i = 0; i < count; ++i) {
     ASSERT_EQ(got[i].size(), expected[i].size());
     for (size_t k = 0; k < got[i].size(); ++k) {
-      EXPECT_NEAR(got[i][k].logprob, expected[i][k].logprob, 2e-3);
+      EXPECT_NEAR(got[i][k].logprob, expected[i][k].logprob, tolerance);
     }
   }
 }
 
-void check(const EngineConfig& config, size_t num_requests, uint64_t min_steps) {
+constexpr size_t kNumRequests = 60;
+constexpr uint64_t kMinSteps = 200;
+
+// `tolerance`: of log-probabilities.
+void check(const EngineConfig& config, DeviceChoice reference_device, double tolerance) {
   std::mt19937 random(7);
-  const std::vector<Request> requests = random_requests(num_requests, random);
+  const std::vector<Request> requests = random_requests(kNumRequests, random);
   EngineConfig alone;
+  alone.model = config.model;
+  alone.device = config.device;
   alone.scheduler.max_num_seqs = 1;
   alone.cache.enable_prefix_caching = false;
-  Engine reference(alone, DeviceChoice::kCpu);
+  Engine reference(alone, reference_device);
   const std::vector<Answer> expected = reference.run(requests, [](uint64_t) { return SIZE_MAX; });
   Engine engine(config, test_device());
   const std::vector<Answer> got = engine.run(requests, [](uint64_t step) { return step / 2 + 6; });
@@ -203,23 +209,24 @@ void check(const EngineConfig& config, size_t num_requests, uint64_t min_steps) 
     EXPECT_TRUE(std::ranges::equal(ours, theirs))
         << fmt::format("{}\n{}", fmt::join(ours, " "), fmt::join(theirs, " "));
     if (requests[i].sampling.logprobs) {
-      expect_same(expected[i].logprobs, got[i].logprobs, common);
+      expect_same(expected[i].logprobs, got[i].logprobs, common, tolerance);
     }
     if (requests[i].sampling.prompt_logprobs) {
-      expect_same(
-          expected[i].prompt_logprobs, got[i].prompt_logprobs, requests[i].prompt.size() - 1);
+      const size_t num_scored = requests[i].prompt.size() - 1;
+      expect_same(expected[i].prompt_logprobs, got[i].prompt_logprobs, num_scored, tolerance);
     }
   }
-  EXPECT_GE(engine.num_steps(), min_steps);
+  EXPECT_GE(engine.num_steps(), kMinSteps);
   EXPECT_GT(engine.stats().num_prefix_hit_tokens, 0);
   EXPECT_GT(engine.stats().num_preemptions, 0);
   if (test_device() == DeviceChoice::kCuda) {
-    EXPECT_GT(engine.num_overlapped(), min_steps / 2);
+    EXPECT_GT(engine.num_overlapped(), kMinSteps / 2);
   }
 }
 
-EngineConfig crowded() {
+EngineConfig crowded(DType dtype) {
   EngineConfig config;
+  config.model.dtype = dtype;
   config.scheduler.max_num_seqs = 12;
   config.scheduler.max_num_batched_tokens = 48;
   config.cache.num_blocks = 24;
@@ -227,13 +234,19 @@ EngineConfig crowded() {
 }
 
 TEST(ModelRunner, RandomBatchesGiveWhatEachRequestGetsAlone) {
-  check(crowded(), 60, 200);
+  check(crowded(DType::kFloat32), DeviceChoice::kCpu, 2e-3);
 }
 
 TEST(ModelRunner, TheSameWithoutRecordedSteps) {
-  EngineConfig config = crowded();
+  EngineConfig config = crowded(DType::kFloat32);
   config.device.enable_graphs = false;
-  check(config, 60, 200);
+  check(config, DeviceChoice::kCpu, 2e-3);
+}
+
+TEST(ModelRunner, DeterministicMeansNoDifferenceAtAll) {
+  EngineConfig config = crowded(DType::kBFloat16);
+  config.device.deterministic = true;
+  check(config, test_device(), 0);
 }
 
 }  // namespace

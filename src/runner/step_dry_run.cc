@@ -30,7 +30,8 @@ int64_t measure_step(const ResolvedConfig& config,
                      int64_t num_seqs,
                      int64_t num_rows) {
   const CausalLM& model = *built.model;
-  const Stream stream = Stream::dry_run(built.device);
+  Stream stream = Stream::dry_run(built.device);
+  stream.set_fixed_rows(config.engine.device.deterministic);
   Workspace workspace;
   const int64_t max_blocks =
       (config.max_model_len() + config.scheduler.block_size - 1) / config.scheduler.block_size;

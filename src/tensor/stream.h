@@ -36,6 +36,10 @@ class Stream {
   DeviceQueue& queue() const { return *queue_; }
   DeviceArena* arena() const { return arena_; }
 
+  // Operators compute each row of a result in the same way whatever other rows a call has.
+  bool has_fixed_rows() const { return has_fixed_rows_; }
+  void set_fixed_rows(bool fixed) { has_fixed_rows_ = fixed; }
+
   // Null unless operators are to be noted. It outlives the stream and its copies.
   OperatorTrace* trace() const { return trace_; }
   void set_trace(OperatorTrace* trace) { trace_ = trace; }
@@ -46,6 +50,7 @@ class Stream {
   DeviceQueue* queue_ = nullptr;
   DeviceArena* arena_ = nullptr;
   OperatorTrace* trace_ = nullptr;
+  bool has_fixed_rows_ = false;
 };
 
 }  // namespace atom

@@ -204,8 +204,8 @@ bool fits_head_dim(const AttentionArgs& args) {
 
 constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda},
-    {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda},
+    {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda, kMixesRows},
+    {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda, kMixesRows},
     {"cuda",
      CpuIsa::kScalar,
      fits_head_dim<kAttentionCudaMaxHeadDim>,

@@ -95,9 +95,15 @@ bool in_panels(const LinearCall& call) {
 
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda},
-    {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda},
-    {"expanded", CpuIsa::kScalar, fits_linear_expanded, linear_expanded, DeviceType::kCuda},
+    {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda, kMixesRows},
+    {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda, kMixesRows},
+    {"expanded",
+     CpuIsa::kScalar,
+     fits_linear_expanded,
+     linear_expanded,
+     DeviceType::kCuda,
+     kMixesRows},
+    {"tiles", CpuIsa::kScalar, fits_linear_tiles, linear_tiles, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, launch_cuda, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, in_panels, launch_avx512},

@@ -40,7 +40,9 @@ void fill_pending_tokens(const Stream& stream, const Tensor& chosen, const Tenso
   if (stream.is_dry_run() || token_ids.size(0) == 0) return;
   const PendingTokensArgs args{
       chosen.data<int32_t>(), token_ids.data<int32_t>(), token_ids.size(0)};
-  pick_variant("pending_tokens", kVariants, stream.device().type, args).launch(stream, args);
+  const auto& variant = pick_variant(
+      "pending_tokens", kVariants, stream, args, [&] { return moves(token_ids, token_ids); });
+  variant.launch(stream, args);
 }
 
 }  // namespace atom::ops
