@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "layers/attention/kv_scales.h"
+#include "ops/quant_fp8/quant_fp8.h"
 #include "ops/test_tensors.h"
 #include "tensor/device_arena.h"
 #include "tensor/float8.h"
@@ -106,6 +107,41 @@ TEST_F(Fp8, PartsThatAgreeAreMultipliedTogether) {
   ASSERT_TRUE(load(method, {1.0f, 2.0f}, {0.3f, 0.3f}).ok());
   EXPECT_FLOAT_EQ(outputs(method).first, 0.3f * 3.25f * kIn);
   EXPECT_FLOAT_EQ(outputs(method).second, 2 * 0.3f * 3.25f * kIn);
+}
+
+// What a fused operator left quantised gives what the method makes of the float input.
+TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
+  for (const QuantScheme& scheme : {kDynamic, kStatic}) {
+    Fp8LinearMethod method(build_, scheme, two_parts());
+    ASSERT_TRUE(load(method, {0.5f, 0.3f}, {0.3f, 0.3f}).ok());
+    const Tensor x = Tensor::empty({3, kIn}, DType::kFloat32);
+    for (int64_t i = 0; i < x.num_elements(); ++i) x.data<float>()[i] = std::sin(0.7f * i);
+    const Tensor values = Tensor::empty(x.shape(), DType::kFloat8E4M3);
+    Tensor scales = method.input_scale();
+    if (scheme.static_activations) {
+      ASSERT_EQ(method.input_format(), InputFormat::kFloat8Static);
+      ops::quant_fp8_static(stream_, x, scales, values);
+    } else {
+      ASSERT_EQ(method.input_format(), InputFormat::kFloat8PerToken);
+      scales = Tensor::empty({3}, DType::kFloat32);
+      ops::quant_fp8_per_token(stream_, x, values, scales);
+    }
+    const Tensor apart = filled({3, 2 * kPartRows}, DType::kFloat32, NAN);
+    const Tensor together = filled({3, 2 * kPartRows}, DType::kFloat32, NAN);
+    Workspace workspace(1 << 20);
+    method.apply(stream_, x, Tensor(), apart, workspace);
+    const ops::QuantisedRows rows = {values, scales, scheme.static_activations};
+    method.apply_quantised(stream_, rows, Tensor(), together, workspace);
+    for (int64_t i = 0; i < apart.num_elements(); ++i) {
+      ASSERT_EQ(together.data<float>()[i], apart.data<float>()[i]) << i;
+    }
+  }
+}
+
+TEST_F(Fp8, PartsWithScalesOfTheirOwnQuantiseForThemselves) {
+  Fp8LinearMethod method(build_, kStatic, two_parts());
+  ASSERT_TRUE(load(method, {1.0f, 1.0f}, {0.3f, 0.25f}).ok());
+  EXPECT_EQ(method.input_format(), InputFormat::kFloat);
 }
 
 TEST_F(Fp8, ActivationsStayAsTheyAreWithoutEmulation) {

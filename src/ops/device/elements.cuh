@@ -76,11 +76,6 @@ __device__ inline float divide(float x, float divisor, float reciprocal) {
   return fmaf(fmaf(-divisor, quotient, x), reciprocal, quotient);
 }
 
-// The scale of a row of largest magnitude `largest`: 1 for a row of zeros.
-__device__ inline float float8_scale(float largest) {
-  return largest > 0.0f ? largest / kFloat8Max : 1.0f;
-}
-
 constexpr int kVectorSize = 16;  // bytes of the widest access
 
 template <typename T>
