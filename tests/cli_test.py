@@ -406,8 +406,9 @@ class Bench(CommandTest):
             for row in step["operators"]:
                 calls[row["operator"]] += row["calls"]
                 self.assertGreater(row["seconds"], 0)
-            # qkv, output, gate and up, down of each layer, and the head.
-            self.assertEqual(calls["linear"], 4 * layers + 1)
+            self.assertEqual(calls["linear head"], 1)
+            for name in ("qkv", "output", "gate and up", "down"):
+                self.assertEqual(calls[f"linear {name}"], layers)
             self.assertEqual(calls["attention"], layers)
             self.assertAlmostEqual(sum(row["seconds"] for row in step["operators"]),
                                    step["seconds"], places=6)

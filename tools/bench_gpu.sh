@@ -22,6 +22,7 @@ Sections, all without a choice; in order:
   decode          ms per token at 1, 8, 32, 64 and 256 requests, prefill of 8192 tokens: bfloat16
   decode-fp8      the same with FP8 weights and activations
   decode-fp8-kv   the same, and the cache in FP8
+  breakdown       time and share of the roof of each operator: bfloat16 and FP8
   kernels         attention and streaming linear on their own, in percent of the roofs
   serve           start to ready; first token of a short prompt; HTTP against offline
   throughput      512 requests of 1024 + 1024 tokens, 256 at a time: bfloat16
@@ -56,7 +57,7 @@ while [ $# -gt 0 ]; do
       esac
       shift 2
       ;;
-    machine | decode | decode-fp8 | decode-fp8-kv | kernels | serve | throughput | throughput-fp8 | throughput-fp8-kv)
+    machine | decode | decode-fp8 | decode-fp8-kv | breakdown | kernels | serve | throughput | throughput-fp8 | throughput-fp8-kv)
       sections+=("$1")
       shift
       ;;
@@ -68,8 +69,8 @@ while [ $# -gt 0 ]; do
   esac
 done
 if [ ${#sections[@]} -eq 0 ]; then
-  sections=(machine decode decode-fp8 decode-fp8-kv kernels serve throughput throughput-fp8
-    throughput-fp8-kv)
+  sections=(machine decode decode-fp8 decode-fp8-kv breakdown kernels serve throughput
+    throughput-fp8 throughput-fp8-kv)
 fi
 if [ ! -x "$atom" ]; then
   echo "bench_gpu: $atom is missing: build it with tools/setup.sh --cuda && tools/build.sh cuda atom" >&2
@@ -142,6 +143,16 @@ run_throughput() {
   limited 180 "$1" "$atom" bench throughput "$model" "${engine[@]}" $(precision "$1") \
     --max-model-len 2048 --warmup 0 --num-iters 1 --num-prompts 512 --input-len 1024 \
     --output-len 1024 --max-num-seqs 256 --output-json "$out/$1.json"
+}
+
+run_breakdown() {
+  local shapes=1x1024x2,8x1024x2,64x1024x2,256x1024x2,1x8192x1 suffix
+  for suffix in "" -fp8-kv; do
+    # shellcheck disable=SC2046
+    limited 30 "breakdown$suffix" "$atom" bench breakdown "$model" "${engine[@]}" \
+      $(precision "breakdown$suffix") --num-iters 3 --shapes "$shapes" \
+      --output-json "$out/breakdown$suffix.json" --output-trace "$out/trace$suffix.json"
+  done
 }
 
 run_kernels() {

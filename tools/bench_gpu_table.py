@@ -155,6 +155,10 @@ def markdown(folder, results):
                   f"| one stream over HTTP | {cell(serve.get('online_tpot_ms'))} ms per token |",
                   f"| 64 streams of 1024 + 128 over HTTP | {cell(serve.get('online'), 1, 0)} tok/s, "
                   f"{cell(serve.get('online_over_offline'))} of offline |"]
+    for name in ("breakdown", "breakdown-fp8-kv"):
+        path = folder / f"{name}.txt"
+        if path.exists() and read_json(folder / f"{name}.json"):
+            lines += ["", "```text", path.read_text(errors="replace").rstrip(), "```"]
     kernels = kernel_lines(folder)
     if kernels:
         lines += ["", "```text"] + kernels + ["```"]

@@ -231,15 +231,17 @@ struct Way {
 };
 
 constexpr Way kWays[] = {
-    {"even 8", {}},
+    {"default", {}},
+    {"splits", {.by_splits = true}},
     {"overlap", {.overlaps_previous = true}},
     {"fixed", {.fixed_splits = true}},
-    {"even 1", {.max_parts = 1}},
-    {"even 2", {.max_parts = 2}},
-    {"even 4", {.max_parts = 4}},
-    {"even 16", {.max_parts = 16}},
-    {"even 64", {.max_parts = 64}},
-    {"half the blocks", {.max_blocks = 66}},
+    {"parts 1", {.max_parts = 1}},
+    {"parts 4", {.max_parts = 4}},
+    {"parts 16", {.max_parts = 16}},
+    {"claims 4", {.claims_log2 = 4}},
+    {"claims 5", {.claims_log2 = 5}},
+    {"parts 1, claims 4", {.max_parts = 1, .claims_log2 = 4}},
+    {"parts 1, claims 5", {.max_parts = 1, .claims_log2 = 5}},
 };
 
 // In the first `num_ways` ways.
@@ -319,7 +321,7 @@ void run_more(bool fp8, const Run& run) {
 
 void time_decode(DecodeTimes times) {
   const double copy_rate = copy_bandwidth();
-  const int num_ways = times == DecodeTimes::kWays ? std::size(kWays) : 2;
+  const int num_ways = times == DecodeTimes::kWays ? std::size(kWays) : 3;
   for (const bool fp8 : {false, true}) {
     const auto run = [&](const std::string& name, const Batch& batch) {
       time_batch(name, batch, num_ways, copy_rate);

@@ -14,6 +14,7 @@
 #include "ops/linear/gemm_library.h"
 #include "ops/linear/gemm_plans.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_float8_cuda.h"
 #include "ops/quant_fp8/quant_fp8_kernels.h"
 #include "tensor/tensor.h"
 
@@ -30,6 +31,7 @@ constexpr int kMaxCandidates = 32;
 constexpr int64_t kWeightsSize = int64_t{1} << 30;
 constexpr int64_t kMaxRows = 8192;
 constexpr int64_t kMaxFeatures = 128256;
+constexpr int64_t kMaxScaledRows = 1024;
 
 struct Layer {
   const char* name;
@@ -82,6 +84,23 @@ class Operands {
     return static_cast<int>(std::clamp<int64_t>(kWeightsSize / weight_size, 1, wanted));
   }
 
+  // What linear() does with few rows: float32 sums in y to bfloat16 by scales of ours.
+  void scale_sums(const GemmKey& key, gpuStream_t stream) const {
+    ops::scale_sums_cuda({.sums = y_.data<float>(),
+                          .x_scales = x_scales_.data<float>(),
+                          .weight_scales = weight_scales_.data<float>(),
+                          .bias = nullptr,
+                          .y = scaled_.data(),
+                          .num_rows = key.num_rows,
+                          .num_columns = key.out_features,
+                          .y_stride = key.out_features,
+                          .x_scale_per_row = true,
+                          .weight_scale_per_row = true,
+                          .bias_element = GpuElement::kFloat32,
+                          .y_element = GpuElement::kBFloat16},
+                         stream);
+  }
+
   void* scratch() const { return scratch_.data(); }
   const Buffer& y() const { return y_; }
   const Buffer& reference() const { return reference_; }
@@ -93,6 +112,7 @@ class Operands {
   Buffer x_{kMaxRows * 14336 * 2};
   Buffer weights_{kWeightsSize + (int64_t{64} << 20)};
   Buffer y_{kMaxRows * 28672 * 4};
+  Buffer scaled_{kMaxScaledRows * 28672 * 2};
   Buffer reference_{64 * kMaxFeatures * 4};
   Buffer bias_{kMaxFeatures * 4};
   Buffer x_scales_{kMaxFeatures * 4};
@@ -225,7 +245,8 @@ void show_accuracy(Operands& operands) {
 // Microseconds of a call; negative when the algorithm cannot run.
 double time_algorithm(const GemmKey& key,
                       const cublasLtMatmulAlgo_t& algorithm,
-                      const Operands& operands) {
+                      const Operands& operands,
+                      bool scales_sums) {
   GemmPlans& plans = GemmPlans::shared();
   if (!plans.try_algorithm(key, algorithm, operands.of(key), operands.scratch(), nullptr)) {
     return -1;
@@ -236,6 +257,7 @@ double time_algorithm(const GemmKey& key,
       [&](gpuStream_t stream) {
         for (int copy = 0; copy < copies; ++copy) {
           plans.try_algorithm(key, algorithm, operands.of(key, copy), operands.scratch(), stream);
+          if (scales_sums) operands.scale_sums(key, stream);
         }
       },
       5);
@@ -247,24 +269,28 @@ struct Way {
   DType dtype;
   GemmScales scales;
   bool fast;
+  bool scales_sums = false;
 };
 
 constexpr Way kWays[] = {
     {"bf16", DType::kBFloat16, GemmScales::kNone, false},
+    {"fp8 sums", DType::kFloat8E4M3, GemmScales::kNone, false, true},
     {"fp8 vectors", DType::kFloat8E4M3, GemmScales::kVectors, false},
-    {"fp8 vectors fast", DType::kFloat8E4M3, GemmScales::kVectors, true},
     {"fp8 scalars", DType::kFloat8E4M3, GemmScales::kScalars, false},
-    {"fp8 scalars fast", DType::kFloat8E4M3, GemmScales::kScalars, true},
 };
 
 void show_times(const Way& way, Operands& operands, const Roofs& roofs) {
   for (const Layer& layer : kLayers) {
     const bool is_head = std::strcmp(layer.name, "lm_head") == 0;
     if (is_head && way.dtype != DType::kBFloat16) continue;  // never quantised
-    for (const int64_t rows : {1, 8, 16, 24, 32, 64, 128, 256, 8192}) {
+    for (const int64_t rows : {1, 8, 16, 24, 32, 64, 128, 256, 512, 1024, 8192}) {
       if (is_head && rows > 256) continue;
-      GemmKey key =
-          key_of(layer, rows, way.dtype, way.scales, is_head ? DType::kFloat32 : DType::kBFloat16);
+      if (way.scales_sums && rows > kMaxScaledRows) continue;
+      GemmKey key = key_of(layer,
+                           rows,
+                           way.dtype,
+                           way.scales,
+                           is_head || way.scales_sums ? DType::kFloat32 : DType::kBFloat16);
       key.fast_accumulation = way.fast;
       const auto begin = std::chrono::steady_clock::now();
       const auto candidates = GemmPlans::shared().candidates(key, kMaxCandidates);
@@ -277,7 +303,7 @@ void show_times(const Way& way, Operands& operands, const Roofs& roofs) {
       }
       std::vector<double> times;
       for (const auto& candidate : candidates) {
-        times.push_back(time_algorithm(key, candidate, operands));
+        times.push_back(time_algorithm(key, candidate, operands, way.scales_sums));
       }
       size_t best = 0;
       for (size_t i = 0; i < times.size(); ++i) {

@@ -41,6 +41,12 @@ std::string expand_home(const std::string& path, const std::string& home) {
   return path.starts_with("~/") ? home + path.substr(1) : path;
 }
 
+// $XDG_CACHE_HOME, else ~/.cache; empty when there is no home folder.
+std::string user_cache_folder(const std::string& home) {
+  const std::string cache = expand_home(get_string("XDG_CACHE_HOME"), home);
+  return cache.empty() && !home.empty() ? home + "/.cache" : cache;
+}
+
 void read_hub(Env* env) {
   const auto first = [](std::initializer_list<const char*> names) {
     for (const char* name : names) {
@@ -51,8 +57,7 @@ void read_hub(Env* env) {
   const std::string home = get_string("HOME");
   std::string hf_home = expand_home(get_string("HF_HOME"), home);
   if (hf_home.empty()) {
-    std::string cache = expand_home(get_string("XDG_CACHE_HOME"), home);
-    if (cache.empty() && !home.empty()) cache = home + "/.cache";
+    const std::string cache = user_cache_folder(home);
     if (!cache.empty()) hf_home = cache + "/huggingface";
   }
   env->hf_endpoint = get_string("HF_ENDPOINT");
@@ -93,6 +98,8 @@ Env read_env() {
   env.no_color = !get_string("NO_COLOR").empty();
   env.openai_api_key = get_string("OPENAI_API_KEY");
   env.runtime_folder = get_string("XDG_RUNTIME_DIR");
+  const std::string cache = user_cache_folder(get_string("HOME"));
+  if (!cache.empty()) env.cache_folder = cache + "/atom";
   read_hub(&env);
   return env;
 }

@@ -38,6 +38,10 @@ struct Env {
   // XDG_RUNTIME_DIR: a folder of this user for sockets; empty when unset.
   std::string runtime_folder;
 
+  // $XDG_CACHE_HOME/atom, else ~/.cache/atom: what is kept between runs; empty: there is no home
+  // folder.
+  std::string cache_folder;
+
   // The model hub, with the names and defaults that huggingface_hub gives them.
   // HF_ENDPOINT: URL of the hub; empty: the public one.
   std::string hf_endpoint;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/file_descriptor.h"
 
@@ -57,6 +58,28 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   std::string text(size, '\0');
   RETURN_IF_ERROR(read_fully(file, path, reinterpret_cast<uint8_t*>(text.data()), size));
   return text;
+}
+
+Status replace_file(const std::string& path, const std::string& text) {
+  const auto failed = [&] {
+    return invalid_argument("{}: cannot be written: {}", path, std::strerror(errno));
+  };
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  std::string temporary = path + ".XXXXXX";
+  const FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0) return failed();
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = ::write(file.get(), text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
+  }
+  if (done == text.size() && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  const Status status = failed();
+  ::unlink(temporary.c_str());
+  return status;
 }
 
 Result<std::shared_ptr<const FileBytes>> FileBytes::open(const std::string& path, bool use_mmap) {

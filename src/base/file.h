@@ -1,4 +1,4 @@
-// Reading whole small files and mapping large ones.
+// Reading and replacing whole small files, and mapping large ones.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,10 @@ bool file_exists(const std::string& path);
 // The whole file; an error that names the path when it is absent, not a regular file, unreadable or
 // larger than max_bytes.
 Result<std::string> read_file(const std::string& path, size_t max_bytes);
+
+// Makes `path` hold `text`, at once for those who read it meanwhile; makes its folder when that is
+// missing.
+Status replace_file(const std::string& path, const std::string& text);
 
 // A read-only file held in memory, either mapped or read into a private buffer. Immutable.
 class FileBytes {

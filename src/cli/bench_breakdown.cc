@@ -63,6 +63,36 @@ double total_seconds(const std::vector<OperatorRun>& runs) {
   return runs.empty() ? 0 : runs.back().begin + runs.back().seconds;
 }
 
+// Which of the model's linears has a weight of so many elements.
+std::string_view linear_name(const ModelConfig& model, int64_t num_elements) {
+  const int64_t hidden = model.hidden_size;
+  const std::pair<int64_t, std::string_view> names[] = {
+      {hidden * (model.q_size() + 2 * model.kv_size()), "linear qkv"},
+      {hidden * model.q_size(), "linear output"},
+      {hidden * 2 * model.intermediate_size, "linear gate and up"},
+      {hidden * model.intermediate_size, "linear down"},
+      {hidden * model.vocab_size, "linear head"},
+  };
+  for (const auto& [size, name] : names) {
+    if (size == num_elements) return name;
+  }
+  return "linear";
+}
+
+// `num_rows`: of every linear but the head, which has one for each sequence.
+void name_linears(const ModelConfig& model,
+                  int64_t num_rows,
+                  int64_t batch,
+                  std::vector<OperatorRun>* runs) {
+  OperatorRun* last = nullptr;
+  for (OperatorRun& run : *runs) {
+    if (run.op != "linear") continue;
+    run.op = linear_name(model, run.work.flops / (2 * num_rows));
+    last = &run;
+  }
+  if (last != nullptr) last->op = linear_name(model, last->work.flops / (2 * batch));
+}
+
 // Only the device knows how much of the cache attention reads.
 void add_attention_work(const ResolvedConfig& config,
                         const WorkTypes& types,
@@ -118,6 +148,8 @@ StepBreakdown measure_step(const BatchShape& shape,
       breakdown.runs = std::move(runs);
     }
   }
+  const int64_t num_rows = is_prefill ? int64_t{shape.batch} * shape.input_len : shape.batch;
+  name_linears(config.model, num_rows, shape.batch, &breakdown.runs);
   add_attention_work(config, types, shape, is_prefill, &breakdown.runs);
   breakdown.seconds = total_seconds(breakdown.runs);
   breakdown.operators = total_operators(breakdown.runs);

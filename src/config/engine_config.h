@@ -72,6 +72,8 @@ struct DeviceConfig {
   DeviceChoice device = DeviceChoice::kAuto;
   // Record the decode step of common batch sizes at start and replay it.
   bool enable_graphs = true;
+  // Measure the algorithms of the GPU's library at start and keep the fastest.
+  bool enable_tuning = true;
   int32_t num_threads = 0;  // 0: ATOM_NUM_THREADS, else the cores this process may use
 };
 

@@ -128,6 +128,34 @@ TEST(Parameter, SplitsEachSliceByItself) {
   EXPECT_EQ(values_of(qkv.data()), (std::vector<float>{3, 11, 21}));
 }
 
+TEST(Parameter, WhatIsComputedIsNeitherLoadedNorMissing) {
+  Parameter scales(DType::kFloat32, {4, 1});
+  scales.set_computed();
+  EXPECT_TRUE(scales.is_loaded());
+  EXPECT_EQ(scales.claim({4, 1}, DType::kFloat32, "").status().message(),
+            "is made from others, not loaded");
+}
+
+class NoEncoder : public RowEncoder {
+ public:
+  DType source_dtype() const override { return DType::kBFloat16; }
+  void encode(const Stream&, const Tensor&, int64_t) override {}
+};
+
+TEST(Parameter, EncodedRowsComeFromAnyFloatDtypeAndKnowTheirPlace) {
+  NoEncoder encoder;
+  Parameter gate_up(DType::kFloat8E4M3, {{"gate", 3, {}}, {"up", 2, {}}}, {4});
+  EXPECT_FALSE(gate_up.claim({2, 4}, DType::kFloat32, "up").ok());
+  gate_up.set_encoder(&encoder);
+  EXPECT_FALSE(gate_up.claim({2, 4}, DType::kInt8, "up").ok());
+  const Result<int> up = gate_up.claim({2, 4}, DType::kFloat32, "up");
+  ASSERT_TRUE(up.ok());
+  const Parameter::Placement placement = gate_up.place(counting({2, 4}), *up);
+  EXPECT_EQ(placement.encoder, &encoder);
+  EXPECT_EQ(placement.first_row, 3);
+  EXPECT_EQ(placement.target.shape(), (Shape{2, 4}));
+}
+
 TEST(Parameter, ReleaseKeepsTheShape) {
   Parameter parameter(DType::kFloat32, {2, 3});
   parameter.allocate();

@@ -97,6 +97,7 @@ Status ModelRunner::reserve(DeviceRuntime& runtime) {
 Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
   device_sampler_.emplace(stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
+  if (config_.engine.device.enable_tuning) tune_linears();
   return config_.engine.device.enable_graphs ? record_graphs(progress) : Status();
 }
 

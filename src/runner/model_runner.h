@@ -91,6 +91,9 @@ class ModelRunner {
 
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve(DeviceRuntime& runtime);
+  // On a device: steps whose multiplications ops::GemmTuner watches, before anything is served.
+  void tune_linears();
+  void prefill_padding(int32_t num_tokens);
   Status prepare_device(const std::function<void(const StartProgress&)>& progress);
   Status record_graphs(const std::function<void(const StartProgress&)>& progress);
   // A decode step whose inputs the builder has sent, tokens chosen.

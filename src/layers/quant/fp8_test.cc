@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "layers/attention/kv_scales.h"
+#include "ops/test_tensors.h"
+#include "tensor/device_arena.h"
 #include "tensor/float8.h"
 
 namespace atom {
@@ -133,6 +135,93 @@ TEST_F(Fp8, RefusesNaNAndScalesThatAreNone) {
             "model.layers.0.mlp.gate_up_proj.weight: an element is NaN");
   EXPECT_THAT(error({1, 0}, {1, 1}, 1), HasSubstr("gate_up_proj.weight_scale: a scale is no"));
   EXPECT_THAT(error({1, 1}, {NAN, 1}, 1), HasSubstr("gate_up_proj.input_scale: a scale is no"));
+}
+
+// The same random parameters for a method wherever it computes: as a loader would bring them.
+void load_random(const Stream& stream, Fp8LinearMethod& method) {
+  method.allocate_parameters(stream);
+  uint64_t seed = 1;
+  for (const NamedParameter& named : method.named_parameters()) {
+    Parameter& parameter = *named.parameter;
+    for (const std::string& id : parameter.missing_slices()) {
+      const bool is_weight = named.name == "weight";
+      Tensor source = is_weight ? ops::random_tensor({kPartRows, kIn}, DType::kFloat32, ++seed)
+                                : filled({1}, DType::kFloat32, 0.01f * static_cast<float>(++seed));
+      if (is_weight && parameter.dtype() == DType::kFloat8E4M3 &&
+          parameter.place(source, 0).encoder == nullptr) {
+        const Tensor codes = Tensor::empty(source.shape(), DType::kFloat8E4M3);
+        for (int64_t i = 0; i < codes.num_elements(); ++i) {
+          codes.data<Float8E4M3>()[i] = from_float<Float8E4M3>(source.data<float>()[i]);
+        }
+        source = codes;
+      }
+      const Result<int> slice = parameter.claim(source.shape(), source.dtype(), id);
+      ASSERT_TRUE(slice.ok()) << slice.status().message();
+      const Parameter::Placement placement = parameter.place(source, *slice);
+      if (placement.encoder != nullptr) {
+        const Tensor rows = Tensor::empty(source.shape(), placement.encoder->source_dtype());
+        copy_convert(source, rows);
+        placement.encoder->encode(stream, resident_copy(stream, rows), placement.first_row);
+      } else if (placement.target.device().is_cpu()) {
+        copy_convert(source, placement.target);
+      } else {
+        const Tensor& target = placement.target;
+        stream.queue().copy(target.raw_data(), source.raw_data(), source.num_bytes());
+        stream.queue().synchronize();
+      }
+    }
+  }
+}
+
+// y of random x, on the CPU.
+Tensor random_outputs(const Stream& stream, const Fp8LinearMethod& method, int64_t num_tokens) {
+  const Tensor x = ops::random_tensor({num_tokens, kIn}, DType::kBFloat16, 9);
+  const Tensor host_y = Tensor::zeros({num_tokens, 2 * kPartRows}, DType::kBFloat16);
+  const bool on_cpu = stream.device().is_cpu();
+  const Tensor y = on_cpu ? host_y : resident_copy(stream, host_y);
+  Workspace measuring;
+  method.apply(Stream::dry_run(stream.device()),
+               Tensor::meta(x.shape(), x.dtype()),
+               Tensor(),
+               Tensor::meta(y.shape(), y.dtype()),
+               measuring);
+  Workspace workspace(stream, measuring.peak_size());
+  method.apply(stream, resident_copy(stream, x), Tensor(), y, workspace);
+  if (!on_cpu) {
+    stream.queue().copy(host_y.raw_data(), y.raw_data(), y.num_bytes());
+    stream.queue().synchronize();
+  }
+  return host_y;
+}
+
+TEST_F(Fp8, IsOnAGpuWhatItIsOnTheCpu) {
+  if (ops::test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  const auto queue = ops::test_gpu()->create_queue();
+  const Stream gpu(&pool_, queue.get());
+  for (const QuantScheme& scheme : {kStatic, kDynamic, kOnline}) {
+    for (const bool quantises_activations : {true, false}) {
+      for (const int64_t num_tokens : {3, 40, 300}) {
+        std::vector<double> outputs[2];
+        for (const Stream* stream : std::initializer_list<const Stream*>{&stream_, &gpu}) {
+          BuildContext build{config_, DType::kBFloat16, 64, stream->device()};
+          build.emulate_quantized_activations = quantises_activations;
+          Fp8LinearMethod method(build, scheme, two_parts());
+          const int64_t planned = method.resident_bytes();
+          load_random(*stream, method);
+          if (HasFatalFailure()) return;
+          const Status finished = method.finish_load(*stream);
+          ASSERT_TRUE(finished.ok()) << finished.message();
+          EXPECT_EQ(method.resident_bytes(), planned);
+          outputs[stream == &gpu] = ops::values_of(random_outputs(*stream, method, num_tokens));
+        }
+        for (size_t i = 0; i < outputs[0].size(); ++i) {
+          // Two roundings to bfloat16, and what tensor cores cut off.
+          ASSERT_NEAR(outputs[1][i], outputs[0][i], 0x1p-7 * std::abs(outputs[0][i]) + 2e-3)
+              << scheme.to_string() << ", " << num_tokens << " tokens, " << i;
+        }
+      }
+    }
+  }
 }
 
 QuantConfig::Group group(const char* target, const QuantScheme& scheme) {

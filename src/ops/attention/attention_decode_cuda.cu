@@ -3,12 +3,22 @@
 #include "ops/attention/attention_decode_cuda.h"
 
 #include "ops/attention/attention_decode_join.cuh"
+#include "ops/attention/attention_decode_split_cuda.h"
 #include "ops/device/programmatic_launch.cuh"
 
 namespace atom::ops {
 namespace {
 
 using namespace attention_device;
+
+// By the block that finishes last; the next launch finds zeros.
+__device__ void reset_claims(int32_t* claims) {
+  __syncthreads();
+  if (threadIdx.x == 0 && atomicAdd(claims + 1, 1) == static_cast<int>(gridDim.x) - 1) {
+    claims[0] = 0;
+    claims[1] = 0;
+  }
+}
 
 template <typename T, typename KV, int kHeadDim, int kRows>
 __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 1)
@@ -17,14 +27,15 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   using Tile = typename Warp::Tile;
   extern __shared__ __align__(128) char shared[];
   __shared__ int flags[Tile::kWarps];
+  __shared__ Claims claims;
   auto& exchange = *reinterpret_cast<Exchange<Tile, kRows>*>(shared + Tile::kQueueBytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const uint32_t queue = shared_address(shared) + warp * (Tile::kStages * 2 * Tile::kBytes);
+  const uint32_t queue = shared_address(shared) + warp * (Tile::kStages * Tile::kEntryBytes);
 
-  const Plan& plan = make_plan<Tile::kKeys, Tile::kWarps>(args);
+  const Plan& plan = make_plan<Tile::kKeys, Tile::kWarps>(args, claims);
   device::wait_for_previous_grid();
-  TileLoader<Tile> loader(args, plan, queue);
+  TileLoader<Tile> loader(args, plan, claims, queue);
 #pragma unroll 1
   for (int stage = 0; stage < Tile::kStages; ++stage) {
     loader.load_keys();
@@ -36,22 +47,25 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   const float scale_log2 = args.params.scale * args.params.k_scale * kLog2E;
   const Team team(plan);
   const int slice = warp & ((1 << plan.slices_log2) - 1);
-  ItemWalk<Tile::kKeys, Tile::kWarps> walk(args, plan);
+  ItemWalk<Tile::kKeys, Tile::kWarps> walk(args, plan, claims);
   Item item;
   int stage = 0;
   while (walk.next(item)) {
     Warp state;
-    state.start(args.params, item);
-    for (int tile = item.first_tile + slice; tile < item.last_tile; tile += 1 << plan.slices_log2) {
-      const uint32_t keys = queue + stage * 2 * Tile::kBytes;
+    const int first_tile = item.first_tile + slice;
+    for (int tile = first_tile; tile < item.last_tile; tile += 1 << plan.slices_log2) {
+      const uint32_t entry = queue + stage * Tile::kEntryBytes;
       wait_for_copies<kPending>();
       __syncwarp();
-      state.take_keys(keys);
+      if (tile == first_tile) {
+        state.take_query(entry + 2 * Tile::kBytes);
+      }
+      state.take_keys(entry);
       __syncwarp();
       loader.load_keys();
       state.soften(tile, item, scale_log2);
       wait_for_copies<kPending>();
-      state.take_values(keys + Tile::kBytes);
+      state.take_values(entry + Tile::kBytes);
       loader.load_values();
       stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
     }
@@ -70,6 +84,9 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
       join_parts<T, kHeadDim>(args, item, team, parts);
     }
     team.sync();
+  }
+  if (plan.num_claims() > 0) {
+    reset_claims(args.claims);
   }
 }
 
@@ -95,7 +112,7 @@ gpuError_t launch_kernel(const DecodeArgs& args, int blocks, bool overlaps, gpuS
   using Tile = DecodeTile<T, KV, kHeadDim, kRows>;
   const auto kernel = attention_decode_kernel<T, KV, kHeadDim, kRows>;
   constexpr int kSharedBytes = Tile::kQueueBytes + sizeof(Exchange<Tile, kRows>);
-  static_assert(kSharedBytes + 1024 <= kMaxSharedBytes);
+  static_assert(kSharedBytes + 1536 <= kMaxSharedBytes);
   const gpuError_t error =
       ATOM_GPU(FuncSetAttribute)(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != ATOM_GPU(Success)) {
@@ -143,6 +160,7 @@ DecodeArgs make_args(const AttentionGpuParams& params, const AttentionDecodeTuni
   args.params = params;
   args.fixed_splits = tuning.fixed_splits;
   args.max_parts = tuning.max_parts;
+  args.claims_log2 = tuning.claims_log2;
   const int group = params.num_heads / params.num_kv_heads;
   const int most = max_heads_per_item(params);
   args.items_per_kv_head = (group + most - 1) / most;
@@ -159,10 +177,10 @@ DecodeArgs make_args(const AttentionGpuParams& params, const AttentionDecodeTuni
 
 // Places for results that are to be joined.
 int64_t num_parts(const DecodeArgs& args, const AttentionDecodeTuning& tuning) {
-  constexpr int kMaxTeams = 8;
+  constexpr int64_t kMaxTeams = 8;
   return args.fixed_splits
              ? int64_t{args.params.num_sequences} * args.head_items() * args.max_splits
-             : int64_t{max_blocks(tuning)} * 2 * kMaxTeams;
+             : (max_blocks(tuning) + kMaxClaims) * 2 * kMaxTeams;
 }
 
 }  // namespace
@@ -180,13 +198,16 @@ bool supports_attention_decode_cuda(const AttentionGpuParams& params) {
 
 size_t attention_decode_workspace_size(const AttentionGpuParams& params,
                                        const AttentionDecodeTuning& tuning) {
+  if (tuning.by_splits) {
+    return attention_decode_split_workspace_size(params);
+  }
   const DecodeArgs args = make_args(params, tuning);
   return num_parts(args, tuning) * args.heads_per_item *
          (sizeof(float2) + params.head_dim * sizeof(float));
 }
 
 size_t attention_decode_num_counters(const AttentionGpuParams& params) {
-  return size_t{1} * params.num_sequences * make_args(params, {}).head_items();
+  return size_t{1} * params.num_sequences * make_args(params, {}).head_items() + 2;
 }
 
 gpuError_t launch_attention_decode_cuda(const AttentionGpuParams& params,
@@ -194,11 +215,15 @@ gpuError_t launch_attention_decode_cuda(const AttentionGpuParams& params,
                                         int32_t* counters,
                                         gpuStream_t stream,
                                         const AttentionDecodeTuning& tuning) {
+  if (tuning.by_splits) {
+    return launch_attention_decode_split_cuda(params, workspace, counters, stream);
+  }
   DecodeArgs args = make_args(params, tuning);
   const int64_t partials = num_parts(args, tuning) * args.heads_per_item;
   args.partial_out = static_cast<float*>(workspace);
   args.partial_softmax = reinterpret_cast<float2*>(args.partial_out + partials * params.head_dim);
-  args.counters = counters;
+  args.claims = counters;
+  args.counters = counters + 2;
   if (params.num_sequences == 0) {
     return ATOM_GPU(Success);
   }

@@ -16,11 +16,14 @@
 namespace atom::ops {
 
 struct AttentionDecodeTuning {
+  bool by_splits = false;  // by the kernel of attention_decode_split_cuda.h, without what is below
   bool fixed_splits = false;
   // query_start, seq_lens and block_tables are not written by the kernel before this one, which
   // lets this one start (ops/device/programmatic_launch.cuh).
-  bool overlaps_previous = false;
-  int max_parts = 8;   // blocks that a row's keys are to be divided among where rows are many
+  bool overlaps_previous = true;
+  int max_parts = 2;  // blocks that a row's keys are to be divided among where rows are many
+  // Shares of the work that blocks claim after their own are this much shorter; 0: there are none.
+  int claims_log2 = 0;
   int max_blocks = 0;  // 0: one for each multiprocessor
 };
 

@@ -23,12 +23,14 @@ struct DecodeArgs {
   AttentionGpuParams params;
   bool fixed_splits;        // rows are cut by their length alone
   int max_parts;            // see above; not of fixed splits
+  int claims_log2;          // shares to be claimed are this much shorter than own ones; 0: none
   int heads_per_item;       // query heads, at most kRows
   int items_per_kv_head;    // to cover its query heads
   int max_splits;           // of a row, with fixed splits
   float2* partial_softmax;  // [parts, heads_per_item] maximum and sum
   float* partial_out;       // [parts, heads_per_item, head_dim]
   int32_t* counters;        // [num_sequences, head items] finished parts
+  int32_t* claims;          // number of claimed shares, number of finished blocks
 
   __host__ __device__ int head_items() const { return params.num_kv_heads * items_per_kv_head; }
 };
@@ -63,26 +65,62 @@ __device__ int fixed_split_tiles(int num_tiles) {
   return tiles;
 }
 
-// The block's share of the batch: units unit_begin .. unit_end - 1, numbered row by row, within a
-// row by groups of head items.
-struct Plan {
-  int units_per_block;  // at least
-  int longer_blocks;
-  int unit_begin;
-  int unit_end;
-  int slices_log2;
-  int num_groups;  // of head items
-  int row;         // of unit_begin
-  int row_begin;   // first unit of that row
+// The most shares that are claimed.
+constexpr int kMaxClaims = 512;
 
-  // Blocks have equally many units, the first ones one more.
-  __device__ int begin_of(int block) const {
-    return block * units_per_block + min(block, longer_blocks);
+// The shares of the batch's units, which are numbered row by row, within a row by groups of head
+// items. A block has its own share first, all of these of about a length; behind them lie shorter
+// ones that blocks claim when they have finished, since multiprocessors do not read equally fast.
+struct Plan {
+  int slices_log2;
+  int num_groups;       // of head items
+  int units_per_share;  // of a block's own
+  int longer_shares;    // the first ones, of a unit more
+  int own_units;        // of all own shares
+  int claim_units;      // of a share to be claimed
+  int num_units;        // of all shares
+  int row;              // of the own share's first unit
+  int row_begin;        // first unit of that row
+
+  __device__ int begin_of(int share) const {
+    const int claim = share - static_cast<int>(gridDim.x);
+    return claim < 0 ? share * units_per_share + min(share, longer_shares)
+                     : min(num_units, own_units + claim * claim_units);
   }
-  __device__ int block_of(int unit) const {
-    const int in_longer = longer_blocks * (units_per_block + 1);
-    return unit < in_longer ? unit / (units_per_block + 1)
-                            : longer_blocks + (unit - in_longer) / units_per_block;
+  __device__ int share_of(int unit) const {
+    if (unit >= own_units) {
+      return gridDim.x + (unit - own_units) / claim_units;
+    }
+    const int in_longer = longer_shares * (units_per_share + 1);
+    return unit < in_longer ? unit / (units_per_share + 1)
+                            : longer_shares + (unit - in_longer) / units_per_share;
+  }
+  __device__ int num_claims() const {
+    return claim_units == 0 ? 0 : (num_units - own_units + claim_units - 1) / claim_units;
+  }
+};
+
+// What the block has claimed, one after another: of a share its number among those to be claimed.
+// Its warps come here at different times; the first one claims. In shared memory.
+struct Claims {
+  static constexpr uint16_t kUnclaimed = 0xffff;
+  static constexpr uint16_t kClaiming = 0xfffe;
+
+  uint16_t claimed[kMaxClaims + 1];
+
+  // The block's claim number `index`, at least num_claims when there are no more. By a whole warp.
+  __device__ int get(int index, int32_t* counter) {
+    int claim = 0;
+    if (threadIdx.x % 32 == 0) {
+      volatile uint16_t* place = &claimed[index];
+      if (atomicCAS(&claimed[index], kUnclaimed, kClaiming) == kUnclaimed) {
+        *place = static_cast<uint16_t>(min(atomicAdd(counter, 1), kMaxClaims));
+      }
+      do {
+        claim = *place;
+      } while (claim == kClaiming);
+    }
+    return __shfl_sync(kAllLanes, claim, 0);
   }
 };
 
@@ -142,9 +180,22 @@ __device__ int slices_log2_of(const DecodeArgs& args, int total_tiles, int max_t
   return slices_log2;
 }
 
+// The lengths of shares, from num_units.
+__device__ inline void share_out(const DecodeArgs& args, Plan& plan) {
+  const int blocks = gridDim.x;
+  const int even = plan.num_units / blocks;
+  // Of short shares nothing is to be gained.
+  plan.claim_units = args.claims_log2 == 0 || even < 32 ? 0 : even >> args.claims_log2;
+  const int own = plan.claim_units == 0 ? plan.num_units : (even - 4 * plan.claim_units) * blocks;
+  plan.claim_units = max(plan.claim_units, (plan.num_units - own + kMaxClaims - 1) / kMaxClaims);
+  plan.own_units = own;
+  plan.units_per_share = own / blocks;
+  plan.longer_shares = own - plan.units_per_share * blocks;
+}
+
 // By all threads of the block, whose number is kWarps * 32.
 template <int kKeys, int kWarps>
-__device__ const Plan& make_plan(const DecodeArgs& args) {
+__device__ const Plan& make_plan(const DecodeArgs& args, Claims& claims) {
   __shared__ Plan shared;
   __shared__ int scratch[3][kWarps];
   constexpr int kThreads = kWarps * 32;
@@ -174,6 +225,9 @@ __device__ const Plan& make_plan(const DecodeArgs& args) {
   plan.slices_log2 = slices_log2_of<kWarps>(args, total_tiles, max_tiles);
   plan.num_groups = args.head_items() >> (__ffs(kWarps) - 1 - plan.slices_log2);
 
+  for (int i = threadIdx.x; i <= kMaxClaims; i += kThreads) {
+    claims.claimed[i] = Claims::kUnclaimed;
+  }
   const auto units_of_row = [&](int row) {
     const int of_row =
         rows_per_thread == 1 ? tiles : keys_of_row<kKeys>(args.params, row).num_tiles;
@@ -183,140 +237,24 @@ __device__ const Plan& make_plan(const DecodeArgs& args) {
   for (int row = row_begin; row < row_end; ++row) {
     units += units_of_row(row);
   }
-  int num_units;
-  int first_unit = sum_before<kWarps>(units, scratch[1], num_units);
-  const int num_blocks = gridDim.x;
-  plan.units_per_block = num_units / num_blocks;
-  plan.longer_blocks = num_units - plan.units_per_block * num_blocks;
-  plan.unit_begin = plan.begin_of(blockIdx.x);
-  plan.unit_end = plan.begin_of(blockIdx.x + 1);
+  int first_unit = sum_before<kWarps>(units, scratch[1], plan.num_units);
+  share_out(args, plan);
+  const int own_unit = plan.begin_of(blockIdx.x);
   // The thread that has the row of the block's first unit.
-  if (first_unit <= plan.unit_begin && plan.unit_begin < first_unit + units) {
-    plan.row = row_begin;
-    while (plan.unit_begin >= first_unit + units_of_row(plan.row)) {
-      first_unit += units_of_row(plan.row);
-      ++plan.row;
+  if (first_unit <= own_unit && own_unit < first_unit + units) {
+    int row = row_begin;
+    while (own_unit >= first_unit + units_of_row(row)) {
+      first_unit += units_of_row(row);
+      ++row;
     }
+    plan.row = row;
     plan.row_begin = first_unit;
     shared = plan;
-  } else if (plan.unit_begin == num_units && threadIdx.x == 0) {
-    shared = plan;  // without units
+  } else if (own_unit == plan.num_units && threadIdx.x == 0) {
+    shared = plan;  // without a share
   }
   __syncthreads();
   return shared;
-}
-
-// A range of one row's keys for the head item of one team.
-struct Item {
-  int row;
-  int head_item;
-  int kv_head;
-  int first_head;
-  int num_heads;
-  int seq_len;
-  int first_key;
-  int first_tile;
-  int last_tile;    // one behind
-  int group_begin;  // units of the row for this group of head items
-  int group_units;
-  int unit;  // the first one of the item, within the group
-};
-
-// A team's items, one after another.
-template <int kKeys, int kWarps>
-class ItemWalk {
- public:
-  __device__ ItemWalk(const DecodeArgs& args, const Plan& plan)
-      : args_(args), plan_(plan), unit_(plan.unit_begin) {
-    if (unit_ < plan.unit_end) {
-      row_ = plan.row;
-      row_begin_ = plan.row_begin;
-      enter_row();
-    }
-  }
-
-  // False when there are no more.
-  __device__ bool next(Item& item) {
-    const int end = plan_.unit_end;
-    if (unit_ >= end) {
-      return false;
-    }
-    while (unit_ - row_begin_ >= group_units_ * plan_.num_groups) {
-      row_begin_ += group_units_ * plan_.num_groups;
-      ++row_;
-      enter_row();
-    }
-    const int group = (unit_ - row_begin_) / group_units_;
-    item.row = row_;
-    item.group_begin = row_begin_ + group * group_units_;
-    item.group_units = group_units_;
-    item.unit = unit_ - item.group_begin;
-    const int units = args_.fixed_splits ? 1 : min(group_units_ - item.unit, end - unit_);
-    item.seq_len = keys_.seq_len;
-    item.first_key = keys_.first_key;
-    item.first_tile = keys_.first_tile + item.unit * unit_tiles_;
-    item.last_tile = min(item.first_tile + units * unit_tiles_, keys_.first_tile + keys_.num_tiles);
-    const int team = (threadIdx.x / 32) >> plan_.slices_log2;
-    item.head_item = group * (kWarps >> plan_.slices_log2) + team;
-    item.kv_head = item.head_item / args_.items_per_kv_head;
-    const int heads = args_.params.num_heads / args_.params.num_kv_heads;
-    const int head_of_group =
-        (item.head_item - item.kv_head * args_.items_per_kv_head) * args_.heads_per_item;
-    item.first_head = item.kv_head * heads + head_of_group;
-    item.num_heads = min(args_.heads_per_item, heads - head_of_group);
-    unit_ += units;
-    return true;
-  }
-
- private:
-  __device__ void enter_row() {
-    keys_ = keys_of_row<kKeys>(args_.params, row_);
-    unit_tiles_ =
-        args_.fixed_splits ? fixed_split_tiles<kKeys>(keys_.num_tiles) : 1 << plan_.slices_log2;
-    group_units_ = units_of<kKeys>(args_, plan_, keys_.num_tiles);
-  }
-
-  const DecodeArgs& args_;
-  const Plan& plan_;
-  int unit_;
-  int row_ = 0;
-  int row_begin_ = 0;
-  RowKeys keys_ = {};
-  int unit_tiles_ = 0;
-  int group_units_ = 0;
-};
-
-// Where the results of an item's row and head item are that are to be joined.
-struct Parts {
-  int count;
-  int first;  // place of part 0
-  int base;   // of part i > 0: base + i * stride
-  int stride;
-  int own;  // of this block
-
-  __device__ int place(int part) const { return part == 0 ? first : base + part * stride; }
-};
-
-template <int kWarps>
-__device__ Parts parts_of(const DecodeArgs& args, const Plan& plan, const Item& item) {
-  Parts parts;
-  if (args.fixed_splits) {
-    parts.count = item.group_units;
-    parts.stride = 1;
-    parts.base = (item.row * args.head_items() + item.head_item) * args.max_splits;
-    parts.first = parts.base;
-    parts.own = parts.base + item.unit;
-    return parts;
-  }
-  // A block has at most two parts: its first item, and its last one.
-  const int team = (threadIdx.x / 32) >> plan.slices_log2;
-  const int first_block = plan.block_of(item.group_begin);
-  parts.count = plan.block_of(item.group_begin + item.group_units - 1) - first_block + 1;
-  parts.stride = 2 * kWarps;
-  parts.base = first_block * parts.stride + team;
-  parts.first = parts.base + (plan.begin_of(first_block) < item.group_begin ? kWarps : 0);
-  parts.own = parts.place(static_cast<int>(blockIdx.x) - first_block);
-  return parts;
 }
 
 }  // namespace atom::ops::attention_device

@@ -37,19 +37,9 @@ class WarpAttention {
  public:
   using Tile = DecodeTile<T, KV, kHeadDim, kRows>;
 
-  __device__ void start(const AttentionGpuParams& params, const Item& item) {
-    const int lane = threadIdx.x & 31;
-    const int token = params.query_start[item.row];
+  __device__ WarpAttention() {
 #pragma unroll
     for (int r = 0; r < kHeadTiles; ++r) {
-      const int head = r * 8 + lane / 4;
-      const bool valid = head < item.num_heads;
-      const T* row = static_cast<const T*>(params.q) + token * params.q_token_stride +
-                     (item.first_head + (valid ? head : 0)) * params.q_head_stride;
-#pragma unroll
-      for (int chunk = 0; chunk < Tile::kKeyChunks; ++chunk) {
-        load_query_chunk(row, chunk, r, valid);
-      }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         maximum_[r][j] = -INFINITY;
@@ -63,6 +53,30 @@ class WarpAttention {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           out_[n][r][i] = 0;
+        }
+      }
+    }
+  }
+
+  // `query`: in the entry of an item's first tile.
+  __device__ void take_query(uint32_t query) {
+    constexpr int kVectors = Tile::kIs8Bit ? 2 : 1;
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int r = 0; r < kHeadTiles; ++r) {
+#pragma unroll
+      for (int chunk = 0; chunk < Tile::kKeyChunks; ++chunk) {
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+          // The elements that meet this thread's chunk of a key.
+          const int first = (lane % 4 + chunk * 4) * kVectors + v;
+          uint32_t words[4];
+          load_shared<16>(words, query + Tile::query_place(r * 8 + lane / 4, first));
+#pragma unroll
+          for (int w = 0; w < 4; ++w) {
+            const int step = (chunk * kVectors + v) * 2 + w / 2;
+            q_[step][r][w % 2] = convert_pair<C, T>(words[w]);
+          }
         }
       }
     }
@@ -190,24 +204,6 @@ class WarpAttention {
   // A score may be this much above the maximum that its weight is taken against: any maximum gives
   // the same result but for rounding, and a lasting one saves bringing the sums to a new one.
   static constexpr float kSlackLog2 = 8;
-
-  // The elements of q that meet a thread's chunk of a key.
-  __device__ void load_query_chunk(const T* row, int chunk, int r, bool valid) {
-    constexpr int kVectors = Tile::kIs8Bit ? 2 : 1;
-    const int first = ((threadIdx.x & 3) + chunk * 4) * kVectors;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      uint4 words = {0, 0, 0, 0};
-      if (valid) {
-        words = reinterpret_cast<const uint4*>(row)[first + v];
-      }
-      const int step = (chunk * kVectors + v) * 2;
-      q_[step][r][0] = convert_pair<C, T>(words.x);
-      q_[step][r][1] = convert_pair<C, T>(words.y);
-      q_[step + 1][r][0] = convert_pair<C, T>(words.z);
-      q_[step + 1][r][1] = convert_pair<C, T>(words.w);
-    }
-  }
 
   __device__ void add_scores(int m, int step, const uint32_t (&a)[4]) {
 #pragma unroll

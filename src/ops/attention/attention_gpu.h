@@ -1,5 +1,4 @@
-// Inside attention: what its GPU kernels take. The contract of attention.h holds; a query's result
-// is the same bits in every batch and chunking as long as the same variant computes it.
+// Inside attention: what its GPU kernels take. The contract of attention.h holds.
 #pragma once
 
 #include <cstdint>

@@ -88,15 +88,16 @@ const Result<CublasLt>& cublaslt() {
   return library;
 }
 
-Result<std::string> gemm_library() {
+Result<std::string> gemm_library_version() {
   const Result<CublasLt>& library = cublaslt();
   if (!library.ok()) return library.status();
   const size_t version = library->GetVersion();
-  return fmt::format("cuBLASLt {}.{}.{}, {}",
-                     version / 10000,
-                     version % 10000 / 100,
-                     version % 100,
-                     library->path);
+  return fmt::format("cuBLASLt {}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+Result<std::string> gemm_library() {
+  ASSIGN_OR_RETURN(const std::string version, gemm_library_version());
+  return fmt::format("{}, {}", version, cublaslt()->path);
 }
 
 }  // namespace atom::ops

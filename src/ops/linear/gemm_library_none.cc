@@ -7,4 +7,8 @@ Result<std::string> gemm_library() {
   return unimplemented("this build multiplies on the CPU alone");
 }
 
+Result<std::string> gemm_library_version() {
+  return gemm_library();
+}
+
 }  // namespace atom::ops

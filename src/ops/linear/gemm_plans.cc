@@ -1,6 +1,8 @@
 #include "ops/linear/gemm_plans.h"
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 
@@ -8,6 +10,7 @@ namespace atom::ops {
 namespace {
 
 constexpr size_t kMaxPlans = 8192;
+constexpr size_t kMaxNotedCalls = 8;  // of a kind
 
 #define CUBLAS_CHECK(call) CHECK((call) == CUBLAS_STATUS_SUCCESS)
 
@@ -192,10 +195,34 @@ void GemmPlans::multiply(const GemmKey& key,
                          void* scratch,
                          void* queue) {
   const std::lock_guard lock(mutex_);
+  if (is_noting_) note(key, operands, scratch);
   Plan& plan = plan_of(key);
   CHECK(plan.algorithm.has_value());
   CUBLAS_CHECK(
       plan.run(handle_, *plan.algorithm, operands, scratch, static_cast<cudaStream_t>(queue)));
+}
+
+void GemmPlans::start_noting() {
+  const std::lock_guard lock(mutex_);
+  is_noting_ = true;
+}
+
+std::vector<NotedCalls> GemmPlans::stop_noting() {
+  const std::lock_guard lock(mutex_);
+  is_noting_ = false;
+  return std::exchange(noted_, {});
+}
+
+void GemmPlans::note(const GemmKey& key, const GemmOperands& operands, void* scratch) {
+  if (chosen_.contains(key)) return;
+  auto found = std::find_if(
+      noted_.begin(), noted_.end(), [&](const NotedCalls& calls) { return calls.key == key; });
+  if (found == noted_.end()) found = noted_.insert(found, {key, scratch, {}});
+  std::vector<GemmOperands>& known = found->operands;
+  const bool is_known = std::any_of(known.begin(), known.end(), [&](const GemmOperands& other) {
+    return other.weight == operands.weight;
+  });
+  if (!is_known && known.size() < kMaxNotedCalls) known.push_back(operands);
 }
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const GemmKey& key, int max_count) {

@@ -56,6 +56,13 @@ constexpr int64_t kGemmAlignment = 16;          // bytes, of every row and matri
 constexpr int64_t kGemmScratchSize = 32 << 20;  // bytes: what NVIDIA recommends for Hopper
 constexpr int64_t kGemmScratchAlignment = 256;  // bytes
 
+// Calls of one kind, of different weights.
+struct NotedCalls {
+  GemmKey key;
+  void* scratch = nullptr;
+  std::vector<GemmOperands> operands;
+};
+
 // The library's handle and the plans made so far, for all threads.
 class GemmPlans {
  public:
@@ -67,6 +74,11 @@ class GemmPlans {
 
   // On a queue (cudaStream_t). `scratch` [kGemmScratchSize] bytes on the device, aligned.
   void multiply(const GemmKey& key, const GemmOperands& operands, void* scratch, void* queue);
+
+  // Between the two, multiply() notes the calls of kinds that nothing was chosen for: of each kind
+  // a few that read different weights.
+  void start_noting();
+  std::vector<NotedCalls> stop_noting();
 
   // Up to `max_count` algorithms for such calls, the library's own choice first.
   std::vector<cublasLtMatmulAlgo_t> candidates(const GemmKey& key, int max_count);
@@ -84,12 +96,15 @@ class GemmPlans {
 
   explicit GemmPlans(const CublasLt& lt);
   Plan& plan_of(const GemmKey& key);
+  void note(const GemmKey& key, const GemmOperands& operands, void* scratch);
 
   const CublasLt& lt_;
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::unordered_map<GemmKey, std::unique_ptr<Plan>, GemmKeyHash> plans_;
   std::unordered_map<GemmKey, cublasLtMatmulAlgo_t, GemmKeyHash> chosen_;
+  bool is_noting_ = false;
+  std::vector<NotedCalls> noted_;
 };
 
 }  // namespace atom::ops

@@ -95,10 +95,10 @@ bool in_panels(const LinearCall& call) {
 
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda},
-    {"cuda", CpuIsa::kScalar, nullptr, launch_cuda, DeviceType::kCuda},
-    // Not measured on a card yet: runs only when it is forced.
     {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda},
+    {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda},
+    {"expanded", CpuIsa::kScalar, fits_linear_expanded, linear_expanded, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, launch_cuda, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, in_panels, launch_avx512},
     {"avx2", CpuIsa::kAvx2, in_panels, launch_avx2},

@@ -8,9 +8,9 @@
 // a GPU, where weights stay row-major, sums are float32 too, in an order that a variant may choose
 // by the shape.
 //
-// A weight in FP8 (E4M3) stays packed as bytes and is expanded in registers. Its values, and those
-// of activations in FP8, are exact in the arithmetic of every variant; their scales multiply the
-// finished sum:
+// A weight in FP8 (E4M3) stays as bytes. Values are exact in every variant's arithmetic, except
+// that a GPU's tensor cores, with both factors in FP8 and y of 2 bytes, cut products off 13 bits
+// below the largest and add these sums in float32. Scales multiply the finished sum:
 //   y[t, n] = (sum_k x[t, k] W[n, k]) * weight.scales[n] * x_scales[t] + bias[n]
 #pragma once
 

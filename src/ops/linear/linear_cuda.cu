@@ -80,11 +80,6 @@ void launch_to_own_or_float(const LinearCudaArgs& args, gpuStream_t stream) {
   }
 }
 
-__global__ void repeat_scale_kernel(const float* scale, float* repeated, int64_t count) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < count) repeated[i] = scale == nullptr ? 1.0f : *scale;
-}
-
 }  // namespace
 
 void linear_cuda(const LinearCudaArgs& args, void* queue) {
@@ -104,14 +99,6 @@ void linear_cuda(const LinearCudaArgs& args, void* queue) {
     });
   }
   check_gpu_launch("linear");
-}
-
-void repeat_scale_cuda(const float* scale, float* repeated, int64_t count, void* queue) {
-  constexpr int kThreads = 256;
-  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-  repeat_scale_kernel<<<blocks, kThreads, 0, static_cast<gpuStream_t>(queue)>>>(
-      scale, repeated, count);
-  check_gpu_launch("repeat_scale");
 }
 
 }  // namespace atom::ops

@@ -31,7 +31,4 @@ struct LinearCudaArgs {
 // On a GPU's queue (DeviceQueue::handle()). Each element of y is one float32 sum over ascending k.
 void linear_cuda(const LinearCudaArgs& args, void* queue);
 
-// repeated[0, count) = *scale, or 1 where scale is null.
-void repeat_scale_cuda(const float* scale, float* repeated, int64_t count, void* queue);
-
 }  // namespace atom::ops

@@ -43,6 +43,17 @@ double value_at(const Tensor& matrix, int64_t row, int64_t column) {
   return value;
 }
 
+// Row by row, without gaps.
+std::vector<double> all_values(const Tensor& matrix) {
+  std::vector<double> values;
+  for (int64_t row = 0; row < matrix.size(0); ++row) {
+    for (int64_t column = 0; column < matrix.size(1); ++column) {
+      values.push_back(value_at(matrix, row, column));
+    }
+  }
+  return values;
+}
+
 double scale_at(const Tensor& scales, int64_t index) {
   if (!scales.defined()) return 1;
   return scales.data<float>()[scales.num_elements() == 1 ? 0 : index];
@@ -56,21 +67,24 @@ struct Operands {
   Tensor bias;
 };
 
-// Within one rounding to y's dtype, the error bound of a float32 sum, and `of_magnitude` of the sum
-// of the products' magnitudes.
+// Within one rounding to y's dtype and the error bound of a float32 sum, and for each product
+// `of_largest` of the largest of them, of either sign.
 void expect_matches_double(const Operands& of,
                            const Tensor& y,
                            const std::string& what,
-                           double of_magnitude = 0) {
+                           double of_largest = 0) {
   const int64_t in_features = of.x.size(1);
+  const std::vector<double> x = all_values(of.x), rows = all_values(of.rows);
   for (int64_t t = 0; t < y.size(0); ++t) {
     for (int64_t n = 0; n < y.size(1); ++n) {
       double sum = 0;
       double magnitude = 0;
+      double largest = 0;
       for (int64_t k = 0; k < in_features; ++k) {
-        const double product = value_at(of.x, t, k) * value_at(of.rows, n, k);
+        const double product = x[t * in_features + k] * rows[n * in_features + k];
         sum += product;
         magnitude += std::abs(product);
+        largest = std::max(largest, std::abs(product));
       }
       const double scale = scale_at(of.scales, n) * scale_at(of.x_scales, t);
       double exact = sum * scale;
@@ -78,7 +92,7 @@ void expect_matches_double(const Operands& of,
       const double tolerance =
           half_ulp(y.dtype()) * std::abs(exact) * 1.01 +
           0x1p-24 * (6 + std::sqrt(in_features) * 4) * (magnitude * scale + 1) +
-          of_magnitude * magnitude * scale;
+          of_largest * std::sqrt(in_features) * largest * scale;
       ASSERT_NEAR(value_at(y, t, n), exact, tolerance) << what << " at " << t << ", " << n;
     }
   }
@@ -172,10 +186,9 @@ TEST(LinearFloat8, MatchesDoubleWithXInFloat8) {
   }
 }
 
-// The library adds products in the tensor cores, which keep 13 bits below the largest addend, and
-// promotes these sums to float32.
+// Tensor cores cut FP8 products off 13 bits below the largest before they add them.
 double tensor_core_error(const std::string& variant) {
-  return variant == "cublaslt" ? 0x1p-13 : 0;
+  return variant == "cublaslt" || variant == "stream" ? 0x1p-13 : 0;
 }
 
 // False when the variant does not take the call.
@@ -207,7 +220,7 @@ constexpr Case kGpuCases[] = {{1, 512, 1536, false, true},
                               {16, 128, 512, true, false},
                               {17, 144, 512, false, true},
                               {33, 256, 272, false, false},
-                              {64, 512, 1024, true, false},
+                              {64, 128, 1024, true, false},
                               {301, 96, 128, false, false}};
 
 TEST(LinearFloat8, MatchesDoubleOnTheGpu) {
@@ -249,6 +262,7 @@ TEST(LinearFloat8, MatchesDoubleOnTheGpu) {
   }
   for (const auto& [name, count] : num_runs) RecordProperty(name, count);
   EXPECT_GT(num_runs["cuda"], 0);
+  EXPECT_GT(num_runs["expanded"], 0);
   EXPECT_GT(num_runs["cublaslt"], 0) << "cuBLASLt is missing, or takes none of the cases";
 }
 

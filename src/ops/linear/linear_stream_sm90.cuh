@@ -23,15 +23,20 @@ constexpr int kTileRows = 16;
 constexpr int kStepSize = 64;  // bytes of a row that one step of a warp multiplies
 constexpr int kNumWarps = 8;
 constexpr int kNumThreads = kNumWarps * kWarpSize;
-constexpr int kRingSize = 192 << 10;  // bytes, of all warps
-constexpr int kChains = 2;            // sums that a warp builds side by side: even and odd steps
-// A block leaves the registers of so many more threads to the short kernels between two linears.
-constexpr int kSpareThreads = 128;
 constexpr int kSlotSums = kTileRows * 8;  // of one tile and eight rows of x
 
-// Tiles that share a pass over x.
+// By the tiles of eight rows of x.
 template <int kTokenTiles>
-constexpr int kGroupTiles = 4 / kTokenTiles;
+struct StreamShape {
+  static constexpr int kGroupTiles = kTokenTiles == 2 ? 2 : 4;  // that share a pass over x
+  static constexpr int kRingSize = (kTokenTiles == 4 ? 128 : 192) << 10;  // bytes, of all warps
+  // Sums that a warp builds side by side, over steps in turn: for the tensor cores' latency.
+  static constexpr int kChains = kTokenTiles == 4 ? 1 : 2;
+  // A block leaves the registers of so many more threads to the short kernels between two linears.
+  static constexpr int kSpareThreads = kTokenTiles == 4 ? 0 : 128;
+  static constexpr int kGroupSums = kGroupTiles * kTokenTiles * kSlotSums;  // of one warp
+  static constexpr int kSharedSize = kRingSize + kNumWarps * kGroupSums * int{sizeof(float)};
+};
 
 // A block's tiles, in groups as even as possible, and the chunks of k in which each is read. Blocks
 // take turns, so that all of them together read the weight from its beginning to its end.
@@ -52,7 +57,7 @@ struct BlockWork {
 
 // One warp's ring: units of one slice of one tile, in the order in which they are used: groups,
 // chunks of k, tiles. The slot that was read last is the next to be filled.
-template <int kSliceSize>
+template <int kSliceSize, int kRingSize>
 class Ring {
  public:
   static constexpr int kUnitSize = kTileRows * kSliceSize;
@@ -270,7 +275,7 @@ class XReader {
 
 // Adds the warps' sums of a group and stores the outputs. `reduction`, for each warp, tile and
 // token tile: [16 weight rows, 8 rows of x].
-template <int kTokenTiles, int kTiles>
+template <int kTokenTiles, int kTiles, int kChains>
 __device__ void finish_group(const LinearStreamParams& p,
                              int first_tile,
                              int num_tiles,
@@ -320,13 +325,14 @@ __device__ void finish_group(const LinearStreamParams& p,
 }
 
 template <typename Math, int kSliceSize, int kTokenTiles>
-__global__ void __launch_bounds__(kNumThreads + kSpareThreads)
+__global__ void __launch_bounds__(kNumThreads + StreamShape<kTokenTiles>::kSpareThreads)
     stream_linear(const __grid_constant__ StreamArgs args) {
-  constexpr int kTiles = kGroupTiles<kTokenTiles>;
-  using WarpRing = Ring<kSliceSize>;
+  using Shape = StreamShape<kTokenTiles>;
+  constexpr int kTiles = Shape::kGroupTiles, kChains = Shape::kChains;
+  using WarpRing = Ring<kSliceSize, Shape::kRingSize>;
   constexpr int kSteps = WarpRing::kSteps;
   extern __shared__ __align__(128) uint8_t shared[];
-  auto* reduction = reinterpret_cast<float*>(shared + kRingSize);
+  auto* reduction = reinterpret_cast<float*>(shared + Shape::kRingSize);
   const LinearStreamParams& p = args.params;
   const BlockWork work(args, kTiles, WarpRing::kChunkSize);
   WarpRing ring(args, work, shared);
@@ -365,12 +371,10 @@ __global__ void __launch_bounds__(kNumThreads + kSpareThreads)
   }
 }
 
-// `launch_stream` of one type of multiplication, in a file of its own.
 template <typename Math, int kSliceSize, int kTokenTiles>
 gpuError_t launch_stream_shape(const StreamArgs& args, int num_blocks, gpuStream_t stream) {
   auto* kernel = &stream_linear<Math, kSliceSize, kTokenTiles>;
-  constexpr int kTileSums = kGroupTiles<kTokenTiles> * kTokenTiles * kSlotSums;
-  constexpr int kSharedSize = kRingSize + kNumWarps * kTileSums * int{sizeof(float)};
+  constexpr int kSharedSize = StreamShape<kTokenTiles>::kSharedSize;
   const gpuError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
   if (error != cudaSuccess) return error;
@@ -383,23 +387,22 @@ gpuError_t launch_stream_shape(const StreamArgs& args, int num_blocks, gpuStream
                 args);
 }
 
-template <typename Math, int kSliceSize>
-gpuError_t launch_stream_slice(const StreamArgs& args, int num_blocks, gpuStream_t stream) {
-  return args.params.num_rows > 8
-             ? launch_stream_shape<Math, kSliceSize, 2>(args, num_blocks, stream)
-             : launch_stream_shape<Math, kSliceSize, 1>(args, num_blocks, stream);
-}
-
+// `launch_stream` of one type of multiplication, in a file of its own. With more than 16 rows the
+// registers hold slices of 128 bytes only.
 template <typename Math>
 gpuError_t launch_stream(const StreamArgs& args,
                          int slice_size,
                          int num_blocks,
                          gpuStream_t stream) {
+  const int num_rows = args.params.num_rows;
+  if (num_rows > 16) return launch_stream_shape<Math, 128, 4>(args, num_blocks, stream);
   switch (slice_size) {
     case 128:
-      return launch_stream_slice<Math, 128>(args, num_blocks, stream);
+      return num_rows > 8 ? launch_stream_shape<Math, 128, 2>(args, num_blocks, stream)
+                          : launch_stream_shape<Math, 128, 1>(args, num_blocks, stream);
     case 256:
-      return launch_stream_slice<Math, 256>(args, num_blocks, stream);
+      return num_rows > 8 ? launch_stream_shape<Math, 256, 2>(args, num_blocks, stream)
+                          : launch_stream_shape<Math, 256, 1>(args, num_blocks, stream);
     default:
       return cudaErrorInvalidValue;
   }

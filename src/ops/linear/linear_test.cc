@@ -54,6 +54,17 @@ float value_at(const Tensor& matrix, int64_t row, int64_t column) {
   return value;
 }
 
+// Row by row, without gaps.
+std::vector<float> all_values(const Tensor& matrix) {
+  std::vector<float> values;
+  for (int64_t row = 0; row < matrix.size(0); ++row) {
+    for (int64_t column = 0; column < matrix.size(1); ++column) {
+      values.push_back(value_at(matrix, row, column));
+    }
+  }
+  return values;
+}
+
 float unit_roundoff(DType dtype) {
   if (dtype == DType::kBFloat16) return 0x1p-8f;
   return dtype == DType::kFloat16 ? 0x1p-11f : 0x1p-24f;
@@ -66,12 +77,14 @@ void expect_matches_double(const Tensor& x,
                            const Tensor& y,
                            const std::string& what) {
   const int64_t in_features = x.size(1);
+  const std::vector<float> x_values = all_values(x), row_values = all_values(rows);
   for (int64_t t = 0; t < y.size(0); ++t) {
     for (int64_t n = 0; n < y.size(1); ++n) {
       double exact = 0;
       double magnitude = 0;
       for (int64_t k = 0; k < in_features; ++k) {
-        const double product = double{value_at(x, t, k)} * double{value_at(rows, n, k)};
+        const double product =
+            double{x_values[t * in_features + k]} * double{row_values[n * in_features + k]};
         exact += product;
         magnitude += std::abs(product);
       }
@@ -202,7 +215,7 @@ bool run_on_gpu(const LinearVariant& variant,
 }
 
 constexpr Case kGpuCases[] = {
-    {1, 4096, 4096, false, 0, 0, 0},
+    {1, 256, 4096, false, 0, 0, 0},
     {7, 1024, 512, true, 0, 0, 8},
     {64, 512, 1536, true, 64, 0, 0},
     {300, 256, 128, false, 8, 0, 16},

@@ -26,7 +26,7 @@ std::span<const LinearVariant> linear_variants();
 // Any weight layout; plain loops, the oracle of the others.
 void linear_reference(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
-// On a Hopper GPU: with few rows the weight is streamed once, more rows go to cuBLASLt.
+// On a Hopper GPU: the few rows of a decode step, for which the weight is streamed once.
 bool fits_linear_stream(const LinearCall& call);
 void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
@@ -34,6 +34,18 @@ void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scra
 // that takes any call with row-major weights.
 bool fits_cublaslt(const LinearCall& call);
 void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
+// On a GPU: an FP8 weight expanded piece by piece, whatever x is.
+bool fits_linear_expanded(const LinearCall& call);
+void linear_expanded(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
+// On a GPU: rows from `first_row` and columns from `first_column` on of the call's y, from sums
+// [R, C] float32 of unscaled products.
+void scale_sums(const Stream& stream,
+                const LinearCall& call,
+                const Tensor& sums,
+                int64_t first_row,
+                int64_t first_column);
 
 // Weights in panels, by the kernels of one instruction set and dtype.
 void linear_panels(const linear_kernels::KernelTable& kernels,

@@ -86,8 +86,13 @@ constexpr Variant<QkNormRopeCacheArgs, Launch> kVariants[] = {
 void qk_norm_rope_cache(const Stream& stream, const QkNormRopeCacheParams& params) {
   const QkNormRopeCacheArgs args = checked_args(params);
   if (stream.is_dry_run()) return;
-  pick_variant("qk_norm_rope_cache", kVariants, stream.device().type, args)
-      .launch(stream, args, params);
+  const auto& variant = pick_variant("qk_norm_rope_cache", kVariants, stream, args, [&] {
+    const int64_t stored =
+        (params.k.num_elements() + params.v.num_elements()) * dtype_size(params.k_cache.dtype());
+    const int64_t moved = moves(params.q, params.q, params.k, params.v, params.positions).bytes;
+    return OperatorWork{.bytes = moved + stored};
+  });
+  variant.launch(stream, args, params);
 }
 
 bool qk_norm_rope_cache_by(std::string_view variant_name,

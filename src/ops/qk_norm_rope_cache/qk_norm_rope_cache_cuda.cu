@@ -1,4 +1,5 @@
 #include "ops/device/elements.cuh"
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache_kernels.h"
 #include "tensor/gpu_launch.h"
@@ -116,6 +117,8 @@ __global__ void __launch_bounds__(kNumThreads)
   const int64_t token = blockIdx.y + int64_t{blockIdx.z} * gridDim.y;
   const bool exists = index < num_heads + 2 * num_kv_heads && token < args.num_tokens;
 
+  allow_next_grid();
+  wait_for_previous_grid();
   float value[kLength] = {};
   const QkNormRopeCacheArgs::Heads& heads = args.heads[kind];
   T* row = static_cast<T*>(heads.data) + token * heads.token_stride + head * heads.head_stride +
@@ -184,11 +187,10 @@ void qk_norm_rope_cache_cuda(const QkNormRopeCacheArgs& args, void* queue) {
                   static_cast<unsigned>(rows),
                   static_cast<unsigned>((args.num_tokens + rows - 1) / rows));
   const auto stream = static_cast<gpuStream_t>(queue);
-  if (args.element == Element::kFloat16) {
-    qk_norm_rope_cache_kernel<Half><<<grid, kNumThreads, 0, stream>>>(args);
-  } else {
-    qk_norm_rope_cache_kernel<BFloat16><<<grid, kNumThreads, 0, stream>>>(args);
-  }
+  auto* kernel = args.element == Element::kFloat16 ? &qk_norm_rope_cache_kernel<Half>
+                                                   : &qk_norm_rope_cache_kernel<BFloat16>;
+  // What went wrong is kept as the last error.
+  (void)launch(kernel, grid, dim3(kNumThreads), 0, stream, true, args);
   check_gpu_launch("qk_norm_rope_cache");
 }
 

@@ -11,6 +11,7 @@ __device__ inline float scale_of_largest(float largest) {
   return scale > 0.0f ? scale : 1.0f;
 }
 
+// Codes of x / scale, rounded to float32 first; the sign is x's even of zero and NaN.
 class Fp8Quantiser {
  public:
   __device__ explicit Fp8Quantiser(float scale)
@@ -19,14 +20,33 @@ class Fp8Quantiser {
         limit_(512.0f * scale),
         is_ordinary_(scale >= 0x1p-100f && scale <= 0x1p100f) {}
 
-  // Of x / scale, rounded to float32 first. The sign is x's even of zero and NaN.
   __device__ device::Float8 operator()(float x) const {
-    const float quotient = is_ordinary_ ? divide(fabsf(x)) : fabsf(x) / scale_;
-    const uint8_t sign = __float_as_uint(x) >> 24 & 0x80u;
-    return {static_cast<uint8_t>(device::from_float<device::Float8>(quotient).bits | sign)};
+    return code_of(is_ordinary_ ? divide(fabsf(x)) : fabsf(x) / scale_, x);
+  }
+
+  // Of several values, with the choice between the two divisions made once.
+  template <typename T, int kLength>
+  __device__ void quantise(const T (&x)[kLength], device::Float8 (&codes)[kLength]) const {
+    if (is_ordinary_) {
+#pragma unroll
+      for (int i = 0; i < kLength; ++i) {
+        const float value = device::to_float(x[i]);
+        codes[i] = code_of(divide(fabsf(value)), value);
+      }
+    } else {
+      for (int i = 0; i < kLength; ++i) {
+        const float value = device::to_float(x[i]);
+        codes[i] = code_of(fabsf(value) / scale_, value);
+      }
+    }
   }
 
  private:
+  __device__ static device::Float8 code_of(float magnitude, float signed_value) {
+    const uint8_t sign = __float_as_uint(signed_value) >> 24 & 0x80u;
+    return {static_cast<uint8_t>(device::from_float<device::Float8>(magnitude).bits | sign)};
+  }
+
   // Correctly rounded up to 512, beyond which codes do not differ: two steps of Newton's method
   // from a correctly rounded reciprocal, none of which overflows.
   __device__ float divide(float magnitude) const {

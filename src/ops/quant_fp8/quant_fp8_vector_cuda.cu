@@ -1,6 +1,7 @@
 // A block for each row, which it holds in registers: memory is read and written once, 16 bytes at a
 // time.
 #include "ops/device/dispatch.cuh"
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
 #include "ops/quant_fp8/quant_fp8_device.cuh"
 #include "ops/quant_fp8/quant_fp8_kernels.h"
@@ -13,6 +14,9 @@ using namespace device;
 
 constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 8;  // of a thread
+// With fewer rows than this a row has as many threads as it can, with more each thread several
+// vectors, so that more bytes are on their way at once.
+constexpr int64_t kManyRows = 512;
 
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8Args args) {
@@ -23,6 +27,8 @@ __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8A
   const auto first_of = [](int v) {
     return (v * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kLength;
   };
+  allow_next_grid();
+  wait_for_previous_grid();
   Vector<T> vector[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -44,14 +50,13 @@ __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8A
   } else {
     scale = *args.static_scale;
   }
-  const Fp8Quantiser quantise(scale);
+  const Fp8Quantiser quantiser(scale);
   uint8_t* values = args.values + row * args.values_stride;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (first_of(v) >= args.size) continue;
     Pack<Float8, kLength> codes;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) codes.element[i] = quantise(to_float(vector[v].element[i]));
+    quantiser.quantise(vector[v].element, codes.element);
     *reinterpret_cast<Pack<Float8, kLength>*>(values + first_of(v)) = codes;
   }
 }
@@ -60,8 +65,14 @@ template <typename T, int kVectors>
 void launch(const QuantFp8Args& args, int64_t num_rows, int64_t num_vectors, gpuStream_t stream) {
   const int64_t lanes = (num_vectors + kVectors - 1) / kVectors;
   const int64_t threads = (lanes + kWarpSize - 1) / kWarpSize * kWarpSize;
-  quant_fp8_vector_kernel<T, kVectors>
-      <<<static_cast<unsigned>(num_rows), static_cast<unsigned>(threads), 0, stream>>>(args);
+  // What went wrong is kept as the last error.
+  (void)device::launch(&quant_fp8_vector_kernel<T, kVectors>,
+                       dim3(static_cast<unsigned>(num_rows)),
+                       dim3(static_cast<unsigned>(threads)),
+                       0,
+                       stream,
+                       true,
+                       args);
 }
 
 int64_t element_size(Element element) {
@@ -87,7 +98,7 @@ void quant_fp8_vector_cuda(const QuantFp8Args& args, int64_t num_rows, void* que
   const auto stream = static_cast<gpuStream_t>(queue);
   dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     const int64_t vectors = args.size / Vector<T>::kLength;
-    if (vectors <= kMaxThreads) {
+    if (vectors <= (num_rows < kManyRows ? kMaxThreads : kMaxThreads / 2)) {
       launch<T, 1>(args, num_rows, vectors, stream);
     } else if (vectors <= 2 * kMaxThreads) {
       launch<T, 2>(args, num_rows, vectors, stream);

@@ -14,11 +14,6 @@ using namespace device;
 constexpr int kMaxThreads = 512;
 constexpr int kWarpsPerBlock = 4;  // of short rows, one each
 
-template <typename T>
-__device__ const T* row_of(const void* data, const int64_t (&strides)[2], int64_t row, int heads) {
-  return static_cast<const T*>(data) + row / heads * strides[0] + row % heads * strides[1];
-}
-
 // The value of an element before any quantisation, as ops::rms_norm rounds it.
 template <typename T, typename W>
 __device__ float normalised(float x, float scale, float weight) {
@@ -27,146 +22,122 @@ __device__ float normalised(float x, float scale, float weight) {
   return round_to<T>(weight * y);
 }
 
-// A row in the registers of a team: a warp for short rows, a block for long ones. Vector v of lane
-// l of n lanes holds the elements from (v * n + l) * kLength on.
-template <typename T, int kVectors>
-struct RowVectors {
-  Vector<T> vector[kVectors];
+// The threads of one row, a warp for short rows and a block for long ones. Vector v of lane l of n
+// lanes holds the elements from (v * n + l) * kLength on.
+template <typename T, bool kBlock>
+struct Team {
+  static constexpr int kLength = Vector<T>::kLength;
+  const int size;
 
-  __device__ void load(const T* source, int64_t size, int lane, int lanes) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t first = int64_t{v * lanes + lane} * Vector<T>::kLength;
-      if (first < size) vector[v] = load_vector(source + first);
-    }
+  __device__ int lane() const { return kBlock ? threadIdx.x : threadIdx.x % kWarpSize; }
+  __device__ int lanes() const { return kBlock ? blockDim.x : kWarpSize; }
+  __device__ int first_of(int v) const { return (v * lanes() + lane()) * kLength; }
+  __device__ bool has(int v) const { return first_of(v) < size; }
+  __device__ int64_t row() const {
+    return kBlock ? blockIdx.x : int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarpSize;
+  }
+  template <typename Operation>
+  __device__ float reduce(float value, float* scratch, Operation operation) const {
+    return kBlock ? reduce_block(value, scratch, operation)
+                  : reduce_lanes(value, kWarpSize, operation);
   }
 };
 
-template <typename T, typename W, int kVectors, bool kBlockTeam>
-__device__ void normalise_row(const RmsNormLaunch& p,
-                              int64_t row,
-                              const RowVectors<T, kVectors>& x,
-                              const RowVectors<T, kVectors>& residual,
-                              const Pack<W, Vector<T>::kLength> (&weight)[kVectors],
-                              float (*scratch)[kWarpSize]) {
-  constexpr int kLength = Vector<T>::kLength;
-  const int lane = kBlockTeam ? threadIdx.x : threadIdx.x % kWarpSize;
-  const int lanes = kBlockTeam ? blockDim.x : kWarpSize;
-  const auto reduce = [&](float value, float* memory, auto operation) {
-    return kBlockTeam ? reduce_block(value, memory, operation)
-                      : reduce_lanes(value, kWarpSize, operation);
-  };
-  const auto first_of = [&](int v) { return int64_t{v * lanes + lane} * kLength; };
-
-  float value[kVectors][kLength];
-  float sum = 0;
+// x + residual, rounded; residual becomes it.
+template <typename T>
+__device__ Vector<T> add_to(T* residual, const Vector<T>& x, const Vector<T>& before) {
+  Vector<T> sum;
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) >= p.size) continue;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) value[v][i] = to_float(x.vector[v].element[i]);
-    if (p.residual != nullptr) {
-      Vector<T> added;
-#pragma unroll
-      for (int i = 0; i < kLength; ++i) {
-        added.element[i] = from_float<T>(value[v][i] + to_float(residual.vector[v].element[i]));
-        value[v][i] = to_float(added.element[i]);
-      }
-      store_vector(static_cast<T*>(p.residual) + row * p.residual_stride + first_of(v), added);
-    }
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) sum = fmaf(value[v][i], value[v][i], sum);
+  for (int i = 0; i < Vector<T>::kLength; ++i) {
+    sum.element[i] = from_float<T>(to_float(x.element[i]) + to_float(before.element[i]));
   }
-  const float mean = reduce(sum, scratch[0], Sum()) / static_cast<float>(p.size);
-  const float scale = 1.0f / sqrtf(mean + p.eps);
-
-  float largest = 0;
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) >= p.size) continue;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) {
-      value[v][i] = normalised<T, W>(value[v][i], scale, to_float(weight[v].element[i]));
-      largest = fmaxf(largest, fabsf(value[v][i]));
-    }
-  }
-  const int64_t offset =
-      row / p.num_heads * p.out_strides[0] + row % p.num_heads * p.out_strides[1];
-  if (!p.is_float8()) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (first_of(v) >= p.size) continue;
-      Vector<T> packed;
-#pragma unroll
-      for (int i = 0; i < kLength; ++i) packed.element[i] = from_float<T>(value[v][i]);
-      store_vector(static_cast<T*>(p.out) + offset + first_of(v), packed);
-    }
-    return;
-  }
-  float scale_of_codes = 0;
-  if (p.scales != nullptr) {
-    scale_of_codes = scale_of_largest(reduce(largest, scratch[1], Largest()));
-    if (lane == 0) p.scales[row] = scale_of_codes;
-  } else {
-    scale_of_codes = *p.static_scale;
-  }
-  const Fp8Quantiser quantise(scale_of_codes);
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) >= p.size) continue;
-    Pack<Float8, kLength> packed;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) {
-      packed.element[i] = quantise(value[v][i]);
-    }
-    *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(p.out) + offset + first_of(v)) =
-        packed;
-  }
+  store_vector(residual, sum);
+  return sum;
 }
 
-template <typename T, typename W, int kVectors, bool kBlockTeam>
-__global__ void __launch_bounds__(kBlockTeam ? kMaxThreads : kWarpsPerBlock* kWarpSize,
-                                  kBlockTeam ? 1 : 4) rms_norm_vectors(const RmsNormLaunch p) {
+template <typename T, typename W, int kVectors, bool kBlock>
+__global__ void __launch_bounds__(kBlock ? kMaxThreads : kWarpsPerBlock* kWarpSize)
+    rms_norm_vectors(const RmsNormLaunch p) {
   constexpr int kLength = Vector<T>::kLength;
   __shared__ float scratch[2][kWarpSize];
-  const int lane = kBlockTeam ? threadIdx.x : threadIdx.x % kWarpSize;
-  const int lanes = kBlockTeam ? blockDim.x : kWarpSize;
-  int64_t row = blockIdx.x, num_teams = gridDim.x;
-  if (!kBlockTeam) {
-    row = row * kWarpsPerBlock + threadIdx.x / kWarpSize;
-    num_teams *= kWarpsPerBlock;
-  }
-  const int64_t num_rows = p.num_tokens * p.num_heads;
-  const int num_heads = static_cast<int>(p.num_heads);
+  const Team<T, kBlock> team{static_cast<int>(p.size)};
+  const int64_t row = team.row(), token = row / p.num_heads, head = row % p.num_heads;
+  const bool exists = row < p.num_tokens * p.num_heads;
 
   // No kernel of a step writes weights.
   Pack<W, kLength> weight[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    const int64_t first = int64_t{v * lanes + lane} * kLength;
-    if (first < p.size) {
-      weight[v] =
-          *reinterpret_cast<const Pack<W, kLength>*>(static_cast<const W*>(p.weight) + first);
-    }
+    if (!team.has(v)) continue;
+    weight[v] = *reinterpret_cast<const Pack<W, kLength>*>(static_cast<const W*>(p.weight) +
+                                                           team.first_of(v));
   }
   allow_next_grid();
   wait_for_previous_grid();
+  if (!exists) return;
 
-  // The next row is under way while this one is reduced.
-  RowVectors<T, kVectors> x, residual, next_x, next_residual;
-  const auto load = [&](int64_t r, RowVectors<T, kVectors>& to_x, RowVectors<T, kVectors>& to_res) {
-    if (r >= num_rows) return;
-    to_x.load(row_of<T>(p.x, p.x_strides, r, num_heads), p.size, lane, lanes);
-    if (p.residual == nullptr) return;
-    to_res.load(static_cast<const T*>(p.residual) + r * p.residual_stride, p.size, lane, lanes);
-  };
-  load(row, x, residual);
-  for (; row < num_rows; row += num_teams) {
-    load(row + num_teams, next_x, next_residual);
-    normalise_row<T, W, kVectors, kBlockTeam>(p, row, x, residual, weight, scratch);
-    if (kBlockTeam) __syncthreads();
-    x = next_x;
-    residual = next_residual;
+  // The row, rounded to T, in registers.
+  const T* x = static_cast<const T*>(p.x) + token * p.x_strides[0] + head * p.x_strides[1];
+  T* residual = static_cast<T*>(p.residual) + row * p.residual_stride;
+  Vector<T> value[kVectors], before[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (!team.has(v)) continue;
+    value[v] = load_vector(x + team.first_of(v));
+    if (p.residual != nullptr) before[v] = load_vector(residual + team.first_of(v));
+  }
+  float sum = 0;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (!team.has(v)) continue;
+    if (p.residual != nullptr) {
+      value[v] = add_to(residual + team.first_of(v), value[v], before[v]);
+    }
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) {
+      const float element = to_float(value[v].element[i]);
+      sum = fmaf(element, element, sum);
+    }
+  }
+  const float mean = team.reduce(sum, scratch[0], Sum()) / static_cast<float>(p.size);
+  const float scale = 1.0f / sqrtf(mean + p.eps);
+
+  float largest = 0;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (!team.has(v)) continue;
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) {
+      const float y =
+          normalised<T, W>(to_float(value[v].element[i]), scale, to_float(weight[v].element[i]));
+      value[v].element[i] = from_float<T>(y);
+      largest = fmaxf(largest, fabsf(y));
+    }
+  }
+  const int64_t offset = token * p.out_strides[0] + head * p.out_strides[1];
+  if (!p.is_float8()) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (team.has(v)) store_vector(static_cast<T*>(p.out) + offset + team.first_of(v), value[v]);
+    }
+    return;
+  }
+  float code_scale = 0;
+  if (p.scales != nullptr) {
+    code_scale = scale_of_largest(team.reduce(largest, scratch[1], Largest()));
+    if (team.lane() == 0) p.scales[row] = code_scale;
+  } else {
+    code_scale = *p.static_scale;
+  }
+  const Fp8Quantiser quantise(code_scale);
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (!team.has(v)) continue;
+    Pack<Float8, kLength> codes;
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) codes.element[i] = quantise(to_float(value[v].element[i]));
+    *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(p.out) + offset +
+                                              team.first_of(v)) = codes;
   }
 }
 
@@ -200,18 +171,18 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
   const auto value_of = [&](int64_t i) {
     return normalised<T, W>(to_float(source[i]), scale, to_float(weight[i]));
   };
-  float scale_of_codes = 1;
+  float code_scale = 1;
   if (p.scales != nullptr) {
     float largest = 0;
     for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
       largest = fmaxf(largest, fabsf(value_of(i)));
     }
-    scale_of_codes = scale_of_largest(reduce_block(largest, scratch[1], Largest()));
-    if (threadIdx.x == 0) p.scales[row] = scale_of_codes;
+    code_scale = scale_of_largest(reduce_block(largest, scratch[1], Largest()));
+    if (threadIdx.x == 0) p.scales[row] = code_scale;
   } else if (p.static_scale != nullptr) {
-    scale_of_codes = *p.static_scale;
+    code_scale = *p.static_scale;
   }
-  const Fp8Quantiser quantise(scale_of_codes);
+  const Fp8Quantiser quantise(code_scale);
   for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
     if (p.is_float8()) {
       static_cast<Float8*>(p.out)[offset + i] = quantise(value_of(i));
@@ -257,31 +228,16 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
     const int64_t threads = std::min<int64_t>(kMaxThreads, round_up(p.size, kWarpSize));
     return start(&rms_norm_any<T, W>, num_rows, threads);
   }
-  // Blocks that run at once walk over all rows.
-  const auto start_resident = [&](auto* kernel, int64_t blocks, int64_t threads) {
-    int gpu = 0, num_multiprocessors = 0, per_multiprocessor = 0;
-    auto error = ATOM_GPU(GetDevice)(&gpu);
-    if (error != ATOM_GPU(Success)) return error;
-    error = ATOM_GPU(DeviceGetAttribute)(
-        &num_multiprocessors, ATOM_GPU(DevAttrMultiProcessorCount), gpu);
-    if (error != ATOM_GPU(Success)) return error;
-    error = ATOM_GPU(OccupancyMaxActiveBlocksPerMultiprocessor)(
-        &per_multiprocessor, kernel, static_cast<int>(threads), 0);
-    if (error != ATOM_GPU(Success)) return error;
-    return start(
-        kernel, std::min(blocks, int64_t{per_multiprocessor} * num_multiprocessors), threads);
-  };
   if (vectors <= 4 * kScale * kWarpSize) {
     const int64_t blocks = (num_rows + kWarpsPerBlock - 1) / kWarpsPerBlock;
     auto* kernel = vectors <= kScale * kWarpSize ? &rms_norm_vectors<T, W, kScale, false>
                                                  : &rms_norm_vectors<T, W, 4 * kScale, false>;
-    return start_resident(kernel, blocks, kWarpsPerBlock * kWarpSize);
+    return start(kernel, blocks, kWarpsPerBlock * kWarpSize);
   }
   const int per_thread = vectors <= 2 * kScale * kMaxThreads ? 2 * kScale : 4 * kScale;
   auto* kernel = per_thread == 2 * kScale ? &rms_norm_vectors<T, W, 2 * kScale, true>
                                           : &rms_norm_vectors<T, W, 4 * kScale, true>;
-  return start_resident(
-      kernel, num_rows, round_up((vectors + per_thread - 1) / per_thread, kWarpSize));
+  return start(kernel, num_rows, round_up((vectors + per_thread - 1) / per_thread, kWarpSize));
 }
 
 }  // namespace

@@ -102,7 +102,9 @@ void rms_norm_quant_fp8(const Stream& stream,
                         const QuantisedRows& out) {
   const RmsNormQuantFp8Args args = checked_args(x, residual, weight, eps, out);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("rms_norm_quant_fp8", kVariants, stream.device().type, args);
+  const auto& variant = pick_variant("rms_norm_quant_fp8", kVariants, stream, args, [&] {
+    return moves(x, residual, residual, weight, out.values, out.scales);
+  });
   variant.launch(stream, args, x.size(0));
 }
 

@@ -13,7 +13,7 @@ using namespace device;
 
 constexpr int kMaxThreads = 512;
 constexpr int kBlockVectors = 2;  // per thread of a kernel without a row's reduction
-constexpr int kRowVectors = 8;    // per thread of one with it
+constexpr int kMaxRowThreads = 1024;
 
 // Gate and up of a row, and their product.
 template <typename T>
@@ -23,7 +23,7 @@ struct Source {
   int64_t size;  // from gate to up
 
   static __device__ float product(float gate, float up) {
-    return round_to<T>(gate / (1.0f + expf(-gate)) * up);
+    return round_to<T>(__fdividef(gate, 1.0f + __expf(-gate)) * up);
   }
   __device__ void load(int64_t row, int64_t first, float (&values)[Vector<T>::kLength]) const {
     const T* source = gate_up + row * stride + first;
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 }
 
 // A row per block, in registers while its largest value is found.
-template <typename T>
-__global__ void __launch_bounds__(kMaxThreads, 2)
+template <typename T, int kVectors>
+__global__ void __launch_bounds__(kMaxRowThreads)
     map_rows(const Source<T> source, const Target target, int64_t size) {
   constexpr int kLength = Vector<T>::kLength;
   __shared__ float scratch[kWarpSize];
@@ -109,11 +109,11 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
   wait_for_previous_grid();
   const int64_t row = blockIdx.x;
   // The values are of T already, so they keep as T.
-  Vector<T> kept[kRowVectors];
+  Vector<T> kept[kVectors];
   float largest = 0;
   const auto first_of = [&](int v) { return (int64_t{v} * blockDim.x + threadIdx.x) * kLength; };
 #pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
+  for (int v = 0; v < kVectors; ++v) {
     if (first_of(v) >= size) continue;
     float values[kLength];
     source.load(row, first_of(v), values);
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
   const Fp8Quantiser quantise(scale);
   if (threadIdx.x == 0) target.scales[row] = scale;
 #pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
+  for (int v = 0; v < kVectors; ++v) {
     if (first_of(v) >= size) continue;
     float values[kLength];
 #pragma unroll
@@ -200,12 +200,18 @@ gpuError_t launch_map(const Source<T>& source,
   const int64_t vectors = size / Vector<T>::kLength;
   const bool reduces = target.scales != nullptr;
   if (!is_vector_aligned(source, target, size) ||
-      vectors > (reduces ? kRowVectors * kMaxThreads : int64_t{1} << 30)) {
+      vectors > (reduces ? 4 * kMaxRowThreads : int64_t{1} << 30)) {
     return start(&map_any<T>, dim3(static_cast<unsigned>(num_tokens)), whole_warps(size));
   }
   if (reduces) {
-    const int64_t threads = whole_warps((vectors + kRowVectors - 1) / kRowVectors * 2);
-    return start(&map_rows<T>, dim3(static_cast<unsigned>(num_tokens)), threads);
+    // Few rows: as many threads as there are, for latency.
+    constexpr int64_t kFewRows = 132;
+    const bool few = num_tokens <= kFewRows && vectors <= 2 * kMaxRowThreads;
+    const int64_t per_thread = few ? 2 : 4;
+    const int64_t threads = (vectors + per_thread - 1) / per_thread;
+    return start(few ? &map_rows<T, 2> : &map_rows<T, 4>,
+                 dim3(static_cast<unsigned>(num_tokens)),
+                 (threads + kWarpSize - 1) / kWarpSize * kWarpSize);
   }
   constexpr int64_t kMaxGridY = 65535;
   const int64_t threads =

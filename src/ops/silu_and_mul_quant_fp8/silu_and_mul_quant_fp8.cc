@@ -85,8 +85,9 @@ SiluAndMulQuantFp8Args checked_args(const Tensor& gate_up, const QuantisedRows& 
 void silu_and_mul_quant_fp8(const Stream& stream, const Tensor& gate_up, const QuantisedRows& out) {
   const SiluAndMulQuantFp8Args args = checked_args(gate_up, out);
   if (stream.is_dry_run()) return;
-  const auto& variant =
-      pick_variant("silu_and_mul_quant_fp8", kVariants, stream.device().type, args);
+  const auto& variant = pick_variant("silu_and_mul_quant_fp8", kVariants, stream, args, [&] {
+    return moves(gate_up, out.values, out.scales);
+  });
   variant.launch(stream, args, gate_up.size(0));
 }
 

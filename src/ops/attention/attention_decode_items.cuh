@@ -1,0 +1,177 @@
+// Inside decode attention: from shares of units to a team's items, and where their results go.
+#pragma once
+
+#include "ops/attention/attention_decode_plan.cuh"
+
+namespace atom::ops::attention_device {
+
+// A range of one row's keys for the head item of one team.
+struct Item {
+  int share;
+  int row;
+  int head_item;
+  int kv_head;
+  int first_head;
+  int num_heads;
+  int seq_len;
+  int first_key;
+  int first_tile;
+  int last_tile;    // one behind
+  int group_begin;  // units of the row for this group of head items
+  int group_units;
+  int unit;  // the first one of the item, within the group
+};
+
+// A team's items, one after another. By whole warps.
+template <int kKeys, int kWarps>
+class ItemWalk {
+ public:
+  __device__ ItemWalk(const DecodeArgs& args, const Plan& plan, Claims& claims)
+      : args_(args), plan_(plan), claims_(claims) {
+    begin_share();
+    if (unit_ < end_) {
+      row_ = plan.row;
+      row_begin_ = plan.row_begin;
+      enter_row();
+    }
+  }
+
+  // False when there are no more; not to be called again then.
+  __device__ bool next(Item& item) {
+    if (unit_ >= end_ && !claim_share()) {
+      return false;
+    }
+    if (unit_ - row_begin_ >= group_units_ * plan_.num_groups) {
+      find_row();
+    }
+    const int group = (unit_ - row_begin_) / group_units_;
+    item.share = share_;
+    item.row = row_;
+    item.group_begin = row_begin_ + group * group_units_;
+    item.group_units = group_units_;
+    item.unit = unit_ - item.group_begin;
+    const int units = args_.fixed_splits ? 1 : min(group_units_ - item.unit, end_ - unit_);
+    item.seq_len = keys_.seq_len;
+    item.first_key = keys_.first_key;
+    item.first_tile = keys_.first_tile + item.unit * unit_tiles_;
+    item.last_tile = min(item.first_tile + units * unit_tiles_, keys_.first_tile + keys_.num_tiles);
+    const int team = (threadIdx.x / 32) >> plan_.slices_log2;
+    item.head_item = group * (kWarps >> plan_.slices_log2) + team;
+    item.kv_head = item.head_item / args_.items_per_kv_head;
+    const int heads = args_.params.num_heads / args_.params.num_kv_heads;
+    const int head_of_group =
+        (item.head_item - item.kv_head * args_.items_per_kv_head) * args_.heads_per_item;
+    item.first_head = item.kv_head * heads + head_of_group;
+    item.num_heads = min(args_.heads_per_item, heads - head_of_group);
+    unit_ += units;
+    return true;
+  }
+
+ private:
+  __device__ void begin_share() {
+    unit_ = plan_.begin_of(share_);
+    end_ = plan_.begin_of(share_ + 1);
+  }
+
+  __device__ bool claim_share() {
+    const int num_claims = plan_.num_claims();
+    if (num_claims == 0) {
+      return false;
+    }
+    const int claim = claims_.get(claim_index_, args_.claims);
+    if (claim >= num_claims) {
+      return false;
+    }
+    ++claim_index_;
+    share_ = gridDim.x + claim;
+    begin_share();
+    return true;
+  }
+
+  // The row of unit_, which lies behind this one.
+  __device__ void find_row() {
+    row_begin_ += group_units_ * plan_.num_groups;
+    ++row_;
+    while (true) {
+      const int row = row_ + static_cast<int>(threadIdx.x & 31);
+      int units = 0;
+      if (row < args_.params.num_sequences) {
+        const int tiles = keys_of_row<kKeys>(args_.params, row).num_tiles;
+        units = units_of<kKeys>(args_, plan_, tiles) * plan_.num_groups;
+      }
+      int before = units;
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const int lower = __shfl_up_sync(kAllLanes, before, offset);
+        before += static_cast<int>(threadIdx.x & 31) >= offset ? lower : 0;
+      }
+      const int total = __shfl_sync(kAllLanes, before, 31);
+      before -= units;
+      if (unit_ < row_begin_ + total) {
+        const uint32_t not_behind = __ballot_sync(kAllLanes, row_begin_ + before <= unit_);
+        const int last = 31 - __clz(not_behind);
+        row_begin_ += __shfl_sync(kAllLanes, before, last);
+        row_ += last;
+        break;
+      }
+      row_begin_ += total;
+      row_ += 32;
+    }
+    enter_row();
+  }
+
+  __device__ void enter_row() {
+    keys_ = keys_of_row<kKeys>(args_.params, row_);
+    unit_tiles_ =
+        args_.fixed_splits ? fixed_split_tiles<kKeys>(keys_.num_tiles) : 1 << plan_.slices_log2;
+    group_units_ = units_of<kKeys>(args_, plan_, keys_.num_tiles);
+  }
+
+  const DecodeArgs& args_;
+  const Plan& plan_;
+  Claims& claims_;
+  int share_ = blockIdx.x;
+  int claim_index_ = 0;
+  int unit_;
+  int end_;       // of the share
+  int row_ = -1;  // none yet
+  int row_begin_ = 0;
+  RowKeys keys_ = {};
+  int unit_tiles_ = 0;
+  int group_units_ = 0;
+};
+
+// Where the results of an item's row and head item are that are to be joined.
+struct Parts {
+  int count;
+  int first;  // place of part 0
+  int base;   // of part i > 0: base + i * stride
+  int stride;
+  int own;  // of this block
+
+  __device__ int place(int part) const { return part == 0 ? first : base + part * stride; }
+};
+
+template <int kWarps>
+__device__ Parts parts_of(const DecodeArgs& args, const Plan& plan, const Item& item) {
+  Parts parts;
+  if (args.fixed_splits) {
+    parts.count = item.group_units;
+    parts.stride = 1;
+    parts.base = (item.row * args.head_items() + item.head_item) * args.max_splits;
+    parts.first = parts.base;
+    parts.own = parts.base + item.unit;
+    return parts;
+  }
+  // A share has at most two parts: its first item, and its last one.
+  const int team = (threadIdx.x / 32) >> plan.slices_log2;
+  const int first_share = plan.share_of(item.group_begin);
+  parts.count = plan.share_of(item.group_begin + item.group_units - 1) - first_share + 1;
+  parts.stride = 2 * kWarps;
+  parts.base = first_share * parts.stride + team;
+  parts.first = parts.base + (plan.begin_of(first_share) < item.group_begin ? kWarps : 0);
+  parts.own = parts.place(item.share - first_share);
+  return parts;
+}
+
+}  // namespace atom::ops::attention_device
