@@ -1,8 +1,8 @@
-// Persistent blocks of one loading and two computing warpgroups, the latter with 64 queries of one
-// head each. A warpgroup computes the scores of the next tile and adds the values of the last one
-// while it takes the softmax, and the two take turns at the matrix units (the schedule of
-// FlashAttention-3, Shah et al. 2024). Tiles of keys begin at multiples of their size and come last
-// first; one that a query does not see leaves it as it is, bit for bit.
+// Persistent blocks of a warpgroup that loads and two or three that compute, the latter with 64
+// queries of one head each. A warpgroup hands the scores of the next tile and the values of the
+// last one to the matrix units together, and while it takes the softmax the others have them in
+// turn (after FlashAttention-3, Shah et al. 2024). Tiles of keys begin at multiples of their size
+// and come last first; one that a query does not see leaves it as it is, bit for bit.
 #include "ops/attention/attention_prefill_sm90.h"
 
 #include "ops/attention/attention_prefill_consumer_sm90.cuh"
