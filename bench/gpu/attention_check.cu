@@ -52,8 +52,8 @@ class Launcher {
           ops::attention_decode_num_counters(params) * 4 > counters_.size()) {
         check_gpu(cudaErrorMemoryAllocation, "workspace");
       }
-      error = ops::launch_attention_decode_cuda(
-          params, workspace_.get(), counters, nullptr, tuning);
+      error =
+          ops::launch_attention_decode_cuda(params, workspace_.get(), counters, nullptr, tuning);
     } else if (variant == Variant::kPrefillCuda) {
       error = ops::launch_attention_prefill_cuda(params, min_queries, counters, nullptr);
     } else {

@@ -10,6 +10,10 @@ namespace {
 
 constexpr int64_t kAlignment = 8;  // elements, of every row
 
+// A step's lengths and tables are there before the first kernel of the step, which is launched
+// after everything else has ended.
+constexpr AttentionDecodeTuning kDecodeTuning = {.overlaps_previous = true};
+
 // With `min_queries` 2 the kernel leaves single queries to the other one.
 using PrefillLaunch = gpuError_t(const AttentionGpuParams&,
                                  int32_t min_queries,
@@ -56,9 +60,8 @@ bool is_aligned(const void* data, const int64_t (&strides)[2]) {
 }
 
 bool fits_decode(const AttentionArgs& args, const AttentionGpuParams& params) {
-  return args.element != Element::kFloat32 &&
-         is_aligned(args.q, args.q_strides) && is_aligned(args.out, args.out_strides) &&
-         supports_attention_decode_cuda(params) &&
+  return args.element != Element::kFloat32 && is_aligned(args.q, args.q_strides) &&
+         is_aligned(args.out, args.out_strides) && supports_attention_decode_cuda(params) &&
          attention_decode_num_counters(params) <= size_t{Workspace::kNumCounters};
 }
 
@@ -66,7 +69,8 @@ template <PrefillLaunch* prefill>
 void launch(const Stream& stream, const AttentionArgs& args, Workspace& scratch) {
   const AttentionGpuParams params = gpu_params(args);
   const Workspace::Scope scope(scratch);
-  const auto partial_size = static_cast<int64_t>(attention_decode_workspace_size(params));
+  const auto partial_size =
+      static_cast<int64_t>(attention_decode_workspace_size(params, kDecodeTuning));
   const Tensor partial = scratch.tensor({partial_size}, DType::kUInt8);
   if (stream.is_dry_run() || args.num_tokens == 0) return;
   const auto queue = static_cast<gpuStream_t>(stream.queue().handle());
@@ -74,7 +78,8 @@ void launch(const Stream& stream, const AttentionArgs& args, Workspace& scratch)
   const bool has_chunks = args.max_queries != 1;
   int32_t* counters = scratch.counters().data<int32_t>();
   if (has_singles) {
-    GPU_CHECK(launch_attention_decode_cuda(params, partial.raw_data(), counters, queue));
+    GPU_CHECK(
+        launch_attention_decode_cuda(params, partial.raw_data(), counters, queue, kDecodeTuning));
   }
   if (has_chunks) GPU_CHECK(prefill(params, 2, counters, queue));
 }
