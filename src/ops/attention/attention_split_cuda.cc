@@ -12,7 +12,7 @@ constexpr int64_t kAlignment = 8;  // elements, of every row
 
 // A step's lengths and tables are there before the first kernel of the step, which is launched
 // after everything else has ended.
-constexpr AttentionDecodeTuning kDecodeTuning = {.overlaps_previous = true};
+constexpr AttentionDecodeTuning kDecodeTuning = {.by_splits = true, .overlaps_previous = true};
 
 // With `min_queries` 2 the kernel leaves single queries to the other one.
 using PrefillLaunch = gpuError_t(const AttentionGpuParams&,
