@@ -39,38 +39,9 @@ struct RowCut {
   }
 };
 
-// Calls body(id, logit) for every token, in no order. Reads ahead: one block has to hide the
-// latency of the memory by itself.
 template <typename Body>
 __device__ void for_each_token(const RowView& row, Body&& body) {
-  constexpr int kAhead = 2;
-  int32_t first_single = 0;
-  if (reinterpret_cast<uintptr_t>(row.logits) % sizeof(float4) == 0) {
-    const auto* quads = reinterpret_cast<const float4*>(row.logits);
-    const int32_t num_quads = row.vocab_size / 4;
-    for (int32_t begin = threadIdx.x; begin < num_quads; begin += kAhead * kRowThreads) {
-      float4 quad[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int32_t at = begin + i * kRowThreads;
-        if (at < num_quads) quad[i] = quads[at];
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int32_t at = begin + i * kRowThreads;
-        if (at < num_quads) {
-          body(4 * at, quad[i].x);
-          body(4 * at + 1, quad[i].y);
-          body(4 * at + 2, quad[i].z);
-          body(4 * at + 3, quad[i].w);
-        }
-      }
-    }
-    first_single = num_quads * 4;
-  }
-  for (int32_t id = first_single + threadIdx.x; id < row.vocab_size; id += kRowThreads) {
-    body(id, row.logits[id]);
-  }
+  for (int32_t id = threadIdx.x; id < row.vocab_size; id += kRowThreads) body(id, row.logits[id]);
 }
 
 template <typename T, typename Operation>
@@ -80,22 +51,6 @@ __device__ T reduce_row(T value, SelectScratch& scratch, Operation operation) {
       ops::device::reduce_block(value, reinterpret_cast<T*>(scratch.reduction), operation);
   __syncthreads();
   return result;
-}
-
-// A bit for each lane of the warp.
-__device__ inline uint32_t lanes_where(bool condition) {
-#if defined(__HIP_PLATFORM_AMD__)
-  const auto lanes = __ballot(condition);
-  return static_cast<uint32_t>(lanes >> (threadIdx.x % warpSize / kWarpSize * kWarpSize));
-#else
-  return __ballot_sync(0xffffffffu, condition);
-#endif
-}
-
-// The place of the n-th set bit, n from 1.
-__device__ inline int nth_set_bit(uint32_t mask, int n) {
-  for (; n > 1; --n) mask &= mask - 1;
-  return __ffs(static_cast<int>(mask)) - 1;
 }
 
 struct Selected {
@@ -157,47 +112,30 @@ __device__ Selected select_by_weight(const RowView& row,
   return {prefix, above};
 }
 
-// The id of the `count`-th token (from 1), in id order, of those whose logit has these bits; the
-// largest id there is when there are no more than that.
+// The id of the `count`-th token, in id order, of those whose logit has these bits; the largest id
+// there is when there are no more than that.
 __device__ inline int32_t nth_of_equals(const RowView& row,
                                         uint32_t ordered,
                                         unsigned long long count,
                                         SelectScratch& scratch) {
-  // How many there are in each of kNumBins ranges of ids.
-  const int32_t range = (row.vocab_size + kNumBins - 1) / kNumBins;
-  __syncthreads();
-  if (threadIdx.x < kNumBins) scratch.total[threadIdx.x] = 0;
-  __syncthreads();
-  for_each_token(row, [&](int32_t id, float logit) {
-    if (ordered_bits(logit) == ordered) atomicAdd(&scratch.total[id / range], 1ull);
-  });
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    unsigned long long sum = 0;
-    int bin = 0;
-    while (bin < kNumBins && sum + scratch.total[bin] < count) sum += scratch.total[bin++];
-    scratch.chosen_bin = bin;
-    scratch.above = sum;
-  }
-  __syncthreads();
-  const auto bin = static_cast<int32_t>(scratch.chosen_bin);
-  if (bin == kNumBins) return 0x7fffffff;
-  // Every warp walks the range and finds the same.
-  unsigned long long seen = scratch.above;
-  int32_t result = 0x7fffffff;
-  const int32_t end = min((bin + 1) * range, row.vocab_size);
-  for (int32_t base = bin * range; base < end; base += kWarpSize) {
-    const int32_t id = base + static_cast<int32_t>(threadIdx.x % kWarpSize);
-    const bool equal = id < end && ordered_bits(row.logits[id]) == ordered;
-    const uint32_t mask = lanes_where(equal);
-    const auto found = static_cast<unsigned long long>(__popc(mask));
-    if (seen + found >= count) {
-      result = base + nth_set_bit(mask, static_cast<int>(count - seen));
-      break;
+  const auto count_up_to = [&](int32_t last) {
+    unsigned long long mine = 0;
+    for_each_token(row, [&](int32_t id, float logit) {
+      mine += id <= last && ordered_bits(logit) == ordered ? 1 : 0;
+    });
+    return reduce_row(mine, scratch, ops::device::Sum());
+  };
+  if (count_up_to(row.vocab_size) <= count) return 0x7fffffff;
+  int32_t low = 0, high = row.vocab_size - 1;
+  while (low < high) {
+    const int32_t middle = low + (high - low) / 2;
+    if (count_up_to(middle) >= count) {
+      high = middle;
+    } else {
+      low = middle + 1;
     }
-    seen += found;
   }
-  return result;
+  return low;
 }
 
 struct RowMax {
