@@ -232,8 +232,7 @@ struct Way {
 
 constexpr Way kWays[] = {
     {"default", {}},
-    {"splits", {.by_splits = true}},
-    {"overlap", {.overlaps_previous = true}},
+    {"no overlap", {.overlaps_previous = false}},
     {"fixed", {.fixed_splits = true}},
     {"parts 1", {.max_parts = 1}},
     {"parts 4", {.max_parts = 4}},

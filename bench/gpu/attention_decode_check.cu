@@ -31,8 +31,7 @@ constexpr Way kWays[] = {
     {"blocks 5, claims 2", {.max_parts = 50, .claims_log2 = 2, .max_blocks = 5}},
     {"claims 4", {.claims_log2 = 4}},
     {"blocks 300", {.max_parts = 1000, .max_blocks = 300}},
-    {"splits", {.by_splits = true}},
-    {"overlap", {.overlaps_previous = true}},
+    {"no overlap", {.overlaps_previous = false}},
     {"fixed", {.fixed_splits = true}},
     {"fixed, block 1", {.fixed_splits = true, .claims_log2 = 2, .max_blocks = 1}},
 };

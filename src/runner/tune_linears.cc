@@ -11,7 +11,7 @@ namespace atom {
 namespace {
 
 // What measuring may take, on top of the steps themselves.
-constexpr double kMaxTuningSeconds = 10;
+constexpr double kMaxTuningSeconds = 3;
 
 }  // namespace
 
@@ -19,6 +19,9 @@ constexpr double kMaxTuningSeconds = 10;
 void ModelRunner::prefill_padding(int32_t num_tokens) {
   SchedulerOutput step;
   std::vector<RunnerSequence> sequences;
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  greedy.seed = 0;
   const auto max_length = static_cast<int32_t>(config_.max_model_len());
   for (int32_t left = num_tokens;
        left > 0 && static_cast<int32_t>(sequences.size()) < config_.scheduler.max_num_seqs;) {
@@ -29,7 +32,7 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
       block_ids[i] = static_cast<int32_t>(i) % plan_.num_blocks;
     }
     sequences.push_back(
-        {token_ids, length, block_ids, SamplingState({}, token_ids, {}, num_sampled_ids_)});
+        {token_ids, length, block_ids, SamplingState(greedy, token_ids, {}, num_sampled_ids_)});
     ScheduledSequence& scheduled = step.scheduled.emplace_back();
     scheduled.num_new_tokens = length;
     left -= length;

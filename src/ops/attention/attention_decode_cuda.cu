@@ -3,7 +3,6 @@
 #include "ops/attention/attention_decode_cuda.h"
 
 #include "ops/attention/attention_decode_join.cuh"
-#include "ops/attention/attention_decode_split_cuda.h"
 #include "ops/device/programmatic_launch.cuh"
 
 namespace atom::ops {
@@ -198,9 +197,6 @@ bool supports_attention_decode_cuda(const AttentionGpuParams& params) {
 
 size_t attention_decode_workspace_size(const AttentionGpuParams& params,
                                        const AttentionDecodeTuning& tuning) {
-  if (tuning.by_splits) {
-    return attention_decode_split_workspace_size(params);
-  }
   const DecodeArgs args = make_args(params, tuning);
   return num_parts(args, tuning) * args.heads_per_item *
          (sizeof(float2) + params.head_dim * sizeof(float));
@@ -215,9 +211,6 @@ gpuError_t launch_attention_decode_cuda(const AttentionGpuParams& params,
                                         int32_t* counters,
                                         gpuStream_t stream,
                                         const AttentionDecodeTuning& tuning) {
-  if (tuning.by_splits) {
-    return launch_attention_decode_split_cuda(params, workspace, counters, stream);
-  }
   DecodeArgs args = make_args(params, tuning);
   const int64_t partials = num_parts(args, tuning) * args.heads_per_item;
   args.partial_out = static_cast<float*>(workspace);

@@ -16,7 +16,6 @@
 namespace atom::ops {
 
 struct AttentionDecodeTuning {
-  bool by_splits = false;  // by the kernel of attention_decode_split_cuda.h, without what is below
   bool fixed_splits = false;
   // query_start, seq_lens and block_tables are not written by the kernel before this one, which
   // lets this one start (ops/device/programmatic_launch.cuh).

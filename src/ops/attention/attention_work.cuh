@@ -44,7 +44,9 @@ class SequenceCursor {
   }
 
   // Of all sequences, once there was no such item.
-  __device__ int num_items() const { return items_before_; }
+  __device__ int num_items() const {
+    return items_before_;
+  }
 
   int sequence = 0;
   int item_of_sequence = 0;
