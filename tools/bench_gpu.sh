@@ -134,7 +134,7 @@ run_decode() {
     --max-num-seqs 64 --output-json "$out/$name.json"
   # shellcheck disable=SC2046
   limited 90 "$name-256" "$atom" bench latency "$model" "${engine[@]}" $(precision "$name") \
-    --max-model-len 2048 --difference --warmup 0 --num-iters 1 --shapes 1x8192x1,256x1024x129 \
+    --max-model-len 2048 --difference --warmup 0 --num-iters 1 --shapes 8x1024x1,256x1024x129 \
     --max-num-seqs 256 --output-json "$out/$name-256.json"
 }
 
