@@ -1,9 +1,6 @@
 #include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8.h"
 
-#include <algorithm>
-#include <vector>
-
-#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/quant_fp8/quantise_row_by_row.h"
 #include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8_kernels.h"
 #include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8_variants.h"
 #include "ops/simd/element_of.h"
@@ -13,32 +10,21 @@
 namespace atom::ops {
 namespace {
 
-// A few microseconds of work, several times what a parallel region costs.
-constexpr int64_t kElementsPerTask = 8192;
-
-// A row at a time by the kernels of the two operators; between them it stays in the cache.
 template <RmsNormKernel* normalise, QuantFp8Kernel* quantise>
 void on_pool(const Stream& stream, const RmsNormQuantFp8Args& args, int64_t num_rows) {
-  const int64_t size = args.norm.size;
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, size));
-  stream.pool().parallel_for(num_rows, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> row_memory(size);  // for any element
+  const QuantFp8Args result = {.x = nullptr,
+                               .values = static_cast<uint8_t*>(args.norm.out),
+                               .scales = args.scales,
+                               .static_scale = args.static_scale,
+                               .x_stride = 0,
+                               .values_stride = args.norm.out_strides[0],
+                               .size = args.norm.size,
+                               .element = args.norm.element};
+  quantise_row_by_row<quantise>(stream, result, num_rows, [&](int64_t row, void* memory) {
     RmsNormArgs norm = args.norm;
-    norm.out = row_memory.data();
+    norm.out = memory;
     norm.out_strides[0] = 0;
-    for (int64_t row = begin; row < end; ++row) {
-      normalise(norm, row, row + 1);
-      quantise({.x = row_memory.data(),
-                .values = static_cast<uint8_t*>(args.norm.out) + row * args.norm.out_strides[0],
-                .scales = args.scales == nullptr ? nullptr : args.scales + row,
-                .static_scale = args.static_scale,
-                .x_stride = size,
-                .values_stride = size,
-                .size = size,
-                .element = args.norm.element},
-               0,
-               1);
-    }
+    normalise(norm, row, row + 1);
   });
 }
 

@@ -1,9 +1,6 @@
 #include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8.h"
 
-#include <algorithm>
-#include <vector>
-
-#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/quant_fp8/quantise_row_by_row.h"
 #include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_kernels.h"
 #include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_variants.h"
 #include "ops/simd/element_of.h"
@@ -13,32 +10,21 @@
 namespace atom::ops {
 namespace {
 
-// A few microseconds of work, several times what a parallel region costs.
-constexpr int64_t kElementsPerTask = 8192;
-
-// A row at a time by the kernels of the two operators; between them it stays in the cache.
 template <SiluAndMulKernel* multiply, QuantFp8Kernel* quantise>
 void on_pool(const Stream& stream, const SiluAndMulQuantFp8Args& args, int64_t num_rows) {
-  const int64_t size = args.product.size;
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, size));
-  stream.pool().parallel_for(num_rows, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> row_memory(size);  // for any element
+  const QuantFp8Args result = {.x = nullptr,
+                               .values = static_cast<uint8_t*>(args.product.out),
+                               .scales = args.scales,
+                               .static_scale = args.static_scale,
+                               .x_stride = 0,
+                               .values_stride = args.product.out_stride,
+                               .size = args.product.size,
+                               .element = args.product.element};
+  quantise_row_by_row<quantise>(stream, result, num_rows, [&](int64_t row, void* memory) {
     SiluAndMulArgs product = args.product;
-    product.out = row_memory.data();
+    product.out = memory;
     product.out_stride = 0;
-    for (int64_t row = begin; row < end; ++row) {
-      multiply(product, row, row + 1);
-      quantise({.x = row_memory.data(),
-                .values = static_cast<uint8_t*>(args.product.out) + row * args.product.out_stride,
-                .scales = args.scales == nullptr ? nullptr : args.scales + row,
-                .static_scale = args.static_scale,
-                .x_stride = size,
-                .values_stride = size,
-                .size = size,
-                .element = args.product.element},
-               0,
-               1);
-    }
+    multiply(product, row, row + 1);
   });
 }
 
