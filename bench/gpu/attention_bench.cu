@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <random>
 #include <vector>
 
 #include "attention_case.h"
+#include "attention_timing.h"
 #include "ops/attention/attention_decode_cuda.h"
 #include "ops/attention/attention_prefill_cuda.h"
 #include "ops/attention/attention_prefill_sm90.h"
@@ -20,52 +20,6 @@ namespace {
 
 using ops::AttentionElement;
 using ops::AttentionGpuParams;
-
-__global__ void fill_random(uint32_t* words, size_t count, bool is_8bit, uint32_t seed) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-       i += size_t{gridDim.x} * blockDim.x) {
-    uint64_t x = (i + seed) * 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ull;
-    x ^= x >> 32;
-    // 16 bit: bfloat16 of either sign in [0.5, 2); 8 bit: likewise in e4m3.
-    const uint32_t bits = static_cast<uint32_t>(x);
-    words[i] = is_8bit ? (bits & 0x8f8f8f8fu) | 0x30303030u : (bits & 0x80ff80ffu) | 0x3f003f00u;
-  }
-}
-
-// Median milliseconds of `launch(i)`, i = 0, 1, ...
-double median_ms(int repeats, const std::function<void(int)>& launch) {
-  gpuEvent_t begin;
-  gpuEvent_t end;
-  check_gpu(ATOM_GPU(EventCreate)(&begin), "event");
-  check_gpu(ATOM_GPU(EventCreate)(&end), "event");
-  std::vector<float> times(repeats);
-  for (int i = -3; i < repeats; ++i) {
-    check_gpu(ATOM_GPU(EventRecord)(begin), "event");
-    launch(i + 3);
-    check_gpu(ATOM_GPU(EventRecord)(end), "event");
-    check_gpu(ATOM_GPU(EventSynchronize)(end), "run");
-    if (i >= 0) {
-      check_gpu(ATOM_GPU(EventElapsedTime)(&times[i], begin, end), "event");
-    }
-  }
-  check_gpu(ATOM_GPU(EventDestroy)(begin), "event");
-  check_gpu(ATOM_GPU(EventDestroy)(end), "event");
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return times[repeats / 2];
-}
-
-double copy_bandwidth() {
-  const size_t bytes = size_t{1} << 30;
-  DeviceBuffer from(bytes);
-  DeviceBuffer to(bytes);
-  fill_random<<<1024, 256>>>(static_cast<uint32_t*>(from.get()), bytes / 4, false, 1);
-  const double ms = median_ms(20, [&](int) {
-    check_gpu(ATOM_GPU(MemcpyAsync)(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, nullptr),
-              "copy");
-  });
-  return 2 * bytes / ms * 1e3;
-}
 
 // Sequences of one length over a shuffled cache.
 class TimedBatch {
@@ -89,9 +43,9 @@ class TimedBatch {
     v_ = DeviceBuffer(cache_bytes_);
     q_ = DeviceBuffer(q_size * 2);
     out_ = DeviceBuffer(q_size * 2);
-    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(k_.get()), cache_bytes_ / 4, is_8bit, 1);
-    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(v_.get()), cache_bytes_ / 4, is_8bit, 2);
-    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(q_.get()), q_size / 2, false, 3);
+    fill_random(k_.get(), cache_bytes_, is_8bit, 1);
+    fill_random(v_.get(), cache_bytes_, is_8bit, 2);
+    fill_random(q_.get(), q_size * 2, false, 3);
     std::vector<int32_t> tables(num_blocks);
     std::iota(tables.begin(), tables.end(), 0);
     std::shuffle(tables.begin(), tables.end(), std::mt19937(5));
@@ -227,8 +181,7 @@ void time_prefill(
 }  // namespace
 
 void time_attention() {
-  const double copy_rate = copy_bandwidth();
-  std::printf("copy: %.2f TB/s\n", copy_rate / 1e12);
+  const double copy_rate = measure_copy_bandwidth();
   for (bool fp8 : {false, true}) {
     time_decode(64, 4096, 128, fp8, copy_rate);
     time_decode(256, 1024, 128, fp8, copy_rate);

@@ -11,6 +11,7 @@
 
 #include "attention_case.h"
 #include "attention_decode_bench.h"
+#include "attention_timing.h"
 #include "ops/attention/attention_decode_cuda.h"
 
 namespace atom::bench {
@@ -19,73 +20,6 @@ namespace {
 using ops::AttentionDecodeTuning;
 using ops::AttentionElement;
 using ops::AttentionGpuParams;
-
-__global__ void fill_random(uint32_t* words, size_t count, bool is_8bit, uint32_t seed) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-       i += size_t{gridDim.x} * blockDim.x) {
-    uint64_t x = (i + seed) * 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ull;
-    x ^= x >> 32;
-    // 16 bit: bfloat16 of either sign in [0.5, 2); 8 bit: likewise in e4m3.
-    const uint32_t bits = static_cast<uint32_t>(x);
-    words[i] = is_8bit ? (bits & 0x8f8f8f8fu) | 0x30303030u : (bits & 0x80ff80ffu) | 0x3f003f00u;
-  }
-}
-
-__global__ void read_all(const uint4* data, size_t count, uint32_t* out) {
-  uint32_t sum = 0;
-#pragma unroll 8
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-       i += size_t{gridDim.x} * blockDim.x) {
-    const uint4 words = __ldcs(data + i);
-    sum += words.x ^ words.y ^ words.z ^ words.w;
-  }
-  if (sum == 0x12345678u) {
-    *out = sum;
-  }
-}
-
-// Median milliseconds of `launch`.
-double median_ms(int repeats, const std::function<void()>& launch) {
-  gpuEvent_t begin;
-  gpuEvent_t end;
-  check_gpu(ATOM_GPU(EventCreate)(&begin), "event");
-  check_gpu(ATOM_GPU(EventCreate)(&end), "event");
-  std::vector<float> times(repeats);
-  for (int i = -3; i < repeats; ++i) {
-    check_gpu(ATOM_GPU(EventRecord)(begin), "event");
-    launch();
-    check_gpu(ATOM_GPU(EventRecord)(end), "event");
-    check_gpu(ATOM_GPU(EventSynchronize)(end), "run");
-    if (i >= 0) {
-      check_gpu(ATOM_GPU(EventElapsedTime)(&times[i], begin, end), "event");
-    }
-  }
-  check_gpu(ATOM_GPU(EventDestroy)(begin), "event");
-  check_gpu(ATOM_GPU(EventDestroy)(end), "event");
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return times[repeats / 2];
-}
-
-// Bytes read and written a second.
-double copy_bandwidth() {
-  const size_t bytes = size_t{1} << 30;
-  DeviceBuffer from(bytes);
-  DeviceBuffer to(bytes);
-  fill_random<<<1024, 256>>>(static_cast<uint32_t*>(from.get()), bytes / 4, false, 1);
-  const double copy_ms = median_ms(20, [&] {
-    check_gpu(ATOM_GPU(MemcpyAsync)(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, nullptr),
-              "copy");
-  });
-  const double read_ms = median_ms(20, [&] {
-    read_all<<<2048, 512>>>(static_cast<const uint4*>(from.get()),
-                            bytes / sizeof(uint4),
-                            static_cast<uint32_t*>(to.get()));
-  });
-  const double rate = 2 * bytes / copy_ms * 1e3;
-  std::printf("copy: %.2f TB/s, read: %.2f TB/s\n", rate / 1e12, bytes / read_ms / 1e9);
-  return rate;
-}
 
 struct Batch {
   std::vector<int32_t> seq_lens;
@@ -120,9 +54,9 @@ class TimedBatch {
     v_ = DeviceBuffer(cache_bytes);
     q_ = DeviceBuffer(q_size * 2);
     out_ = DeviceBuffer(q_size * 2);
-    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(k_.get()), cache_bytes / 4, batch.fp8, 1);
-    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(v_.get()), cache_bytes / 4, batch.fp8, 2);
-    fill_random<<<1024, 256>>>(static_cast<uint32_t*>(q_.get()), q_size / 2, false, 3);
+    fill_random(k_.get(), cache_bytes, batch.fp8, 1);
+    fill_random(v_.get(), cache_bytes, batch.fp8, 2);
+    fill_random(q_.get(), q_size * 2, false, 3);
     upload_tables(batch, width, num_blocks);
     std::vector<int32_t> starts(num_sequences + 1);
     std::iota(starts.begin(), starts.end(), 0);
@@ -218,7 +152,8 @@ double launch_ms(const TimedBatch& batch, const AttentionDecodeTuning& tuning, i
   check_gpu(cudaStreamEndCapture(stream, &graph), "capture");
   check_gpu(cudaGraphInstantiate(&graph_exec, graph, 0), "capture");
   const double ms =
-      median_ms(25, [&] { check_gpu(cudaGraphLaunch(graph_exec, nullptr), "replay"); }) / launches;
+      median_ms(25, [&](int) { check_gpu(cudaGraphLaunch(graph_exec, nullptr), "replay"); }) /
+      launches;
   check_gpu(cudaGraphExecDestroy(graph_exec), "graph");
   check_gpu(cudaGraphDestroy(graph), "graph");
   check_gpu(ATOM_GPU(StreamDestroy)(stream), "stream");
@@ -319,7 +254,7 @@ void run_more(bool fp8, const Run& run) {
 }  // namespace
 
 void time_decode(DecodeTimes times) {
-  const double copy_rate = copy_bandwidth();
+  const double copy_rate = measure_copy_bandwidth();
   const int num_ways = times == DecodeTimes::kWays ? std::size(kWays) : 3;
   for (const bool fp8 : {false, true}) {
     const auto run = [&](const std::string& name, const Batch& batch) {

@@ -1,0 +1,19 @@
+// What the benchmarks of attention share: contents, medians of times, and the copy bandwidth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace atom::bench {
+
+// Values of either sign in [0.5, 2), of bfloat16 or e4m3; `data` is the device's.
+void fill_random(void* data, size_t num_bytes, bool is_8bit, uint32_t seed);
+
+// Median milliseconds of `launch(i)`, i = 0, 1, ...; the first three are not counted.
+double median_ms(int repeats, const std::function<void(int)>& launch);
+
+// Bytes read and written a second; prints it and the read bandwidth.
+double measure_copy_bandwidth();
+
+}  // namespace atom::bench
