@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "ops/attention/attention.h"
-#include "ops/attention/attention_variants.h"
+#include "ops/attention/attention_test_run.h"
 #include "ops/test_tensors.h"
 #include "tensor/float8.h"
 
@@ -75,32 +75,6 @@ AttentionParams make_step(const Model& model, DType dtype) {
   return params;
 }
 
-// False when the variant cannot run it.
-bool run(const char* variant, ThreadPool& pool, const AttentionParams& params) {
-  const std::vector<Tensor> tensors = {params.q,
-                                       params.k_cache,
-                                       params.v_cache,
-                                       params.block_tables,
-                                       params.query_start,
-                                       params.seq_lens,
-                                       params.out};
-  return run_variant(variant, pool, tensors, [&](const Placed& at) {
-    AttentionParams placed = params;
-    placed.q = at(params.q);
-    placed.k_cache = at(params.k_cache);
-    placed.v_cache = at(params.v_cache);
-    placed.block_tables = at(params.block_tables);
-    placed.query_start = at(params.query_start);
-    placed.seq_lens = at(params.seq_lens);
-    placed.out = at(params.out);
-    Workspace measuring;
-    const Stream dry_run = Stream::dry_run(at.stream().device());
-    if (!attention_by(variant, dry_run, placed, measuring)) return false;
-    Workspace scratch(at.stream(), measuring.peak_size());
-    return attention_by(variant, at.stream(), placed, scratch);
-  });
-}
-
 // Of values below 16: with tensor cores bfloat16 queries and weights meet an FP8 cache in float16.
 double tolerance(const std::string& variant, DType dtype) {
   return variant == "mma" || variant == "sm90" ? 16 * 2 * half_ulp(dtype) : 0;
@@ -121,14 +95,14 @@ TEST(AttentionFloat8, IsWhatTheExpandedCacheGives) {
         // Powers of 2 leave every bit of the arithmetic as it is.
         params.k_scale = 0.5f;
         params.v_scale = 4.0f;
-        if (!run(variant, pool, params)) continue;
+        if (!run_attention(variant, pool, params)) continue;
         AttentionParams wide = params;
         wide.k_cache = expanded(params.k_cache, dtype);
         wide.v_cache = expanded(params.v_cache, dtype);
         wide.scale = params.scale * 0.5f;
         wide.k_scale = wide.v_scale = 1.0f;
         wide.out = Tensor::zeros(params.out.shape(), dtype);
-        ASSERT_TRUE(run(variant, pool, wide));
+        ASSERT_TRUE(run_attention(variant, pool, wide));
         const std::vector<double> got = values_of(params.out);
         const std::vector<double> expected = values_of(wide.out);
         // Subnormals of float16 have fewer bits.
@@ -149,10 +123,10 @@ TEST(AttentionFloat8DeathTest, RefusesScalesOfOtherCaches) {
   params.k_cache = expanded(params.k_cache, DType::kFloat32);
   params.v_cache = expanded(params.v_cache, DType::kFloat32);
   params.k_scale = 2.0f;
-  EXPECT_DEATH(run("reference", pool, params), "float8_cache");
+  EXPECT_DEATH(run_attention("reference", pool, params), "float8_cache");
   params = make_step({2, 1, 64}, DType::kFloat32);
   params.v_cache = expanded(params.v_cache, DType::kFloat32);
-  EXPECT_DEATH(run("reference", pool, params), "\\[attention\\] v_cache");
+  EXPECT_DEATH(run_attention("reference", pool, params), "\\[attention\\] v_cache");
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "ops/attention/attention_variants.h"
+#include "ops/attention/attention_test_run.h"
 #include "ops/test_tensors.h"
 
 namespace atom::ops {
@@ -91,33 +91,7 @@ class Batch {
     }
   }
 
-  // False when the variant cannot run it.
-  bool run(const char* variant, ThreadPool& pool) {
-    const std::vector<Tensor> tensors = {params.q,
-                                         params.k_cache,
-                                         params.v_cache,
-                                         params.block_tables,
-                                         params.query_start,
-                                         params.seq_lens,
-                                         params.sinks,
-                                         params.out};
-    return run_variant(variant, pool, tensors, [&](const Placed& at) {
-      AttentionParams placed = params;
-      placed.q = at(params.q);
-      placed.k_cache = at(params.k_cache);
-      placed.v_cache = at(params.v_cache);
-      placed.block_tables = at(params.block_tables);
-      placed.query_start = at(params.query_start);
-      placed.seq_lens = at(params.seq_lens);
-      placed.sinks = at(params.sinks);
-      placed.out = at(params.out);
-      const Device device = at.stream().device();
-      Workspace measuring;
-      if (!attention_by(variant, Stream::dry_run(device), placed, measuring)) return false;
-      Workspace scratch(at.stream(), measuring.peak_size());
-      return attention_by(variant, at.stream(), placed, scratch);
-    });
-  }
+  bool run(const char* variant, ThreadPool& pool) { return run_attention(variant, pool, params); }
 
   AttentionParams params;
 

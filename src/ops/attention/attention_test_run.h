@@ -1,0 +1,37 @@
+// How the tests of attention run a call by one of its variants, on that variant's device.
+#pragma once
+
+#include "ops/attention/attention_variants.h"
+#include "ops/test_tensors.h"
+
+namespace atom::ops {
+
+// False when the variant cannot run it.
+inline bool run_attention(const char* variant, ThreadPool& pool, const AttentionParams& params) {
+  const std::vector<Tensor> tensors = {params.q,
+                                       params.k_cache,
+                                       params.v_cache,
+                                       params.block_tables,
+                                       params.query_start,
+                                       params.seq_lens,
+                                       params.sinks,
+                                       params.out};
+  return run_variant(variant, pool, tensors, [&](const Placed& at) {
+    AttentionParams placed = params;
+    placed.q = at(params.q);
+    placed.k_cache = at(params.k_cache);
+    placed.v_cache = at(params.v_cache);
+    placed.block_tables = at(params.block_tables);
+    placed.query_start = at(params.query_start);
+    placed.seq_lens = at(params.seq_lens);
+    placed.sinks = at(params.sinks);
+    placed.out = at(params.out);
+    const Stream dry_run = Stream::dry_run(at.stream().device());
+    Workspace measuring;
+    if (!attention_by(variant, dry_run, placed, measuring)) return false;
+    Workspace scratch(at.stream(), measuring.peak_size());
+    return attention_by(variant, at.stream(), placed, scratch);
+  });
+}
+
+}  // namespace atom::ops
