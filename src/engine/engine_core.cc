@@ -167,7 +167,8 @@ void EngineCore::collect_step() {
   for (; !completed; completed = runner_.wait_until(heartbeat_due_)) send_heartbeat_if_due();
   ++num_steps_;
   execute_time_ += completed->end - completed->begin;
-  if (last_step_end_) device_wait_time_ += completed->begin - *last_step_end_;
+  if (last_step_end_) device_wait_sum_ += completed->begin - *last_step_end_;
+  device_wait_time_ = std::max(device_wait_time_, device_wait_sum_);
   last_step_end_ = completed->end;
   for (SequenceUpdate& update :
        scheduler_.postprocess(completed->step, std::move(completed->output))) {
@@ -204,7 +205,7 @@ CoreStats EngineCore::stats() const {
   stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
   stats.execute_ns = static_cast<uint64_t>(execute_time_.count());
-  stats.device_wait_ns = static_cast<uint64_t>(std::max<int64_t>(0, device_wait_time_.count()));
+  stats.device_wait_ns = static_cast<uint64_t>(device_wait_time_.count());
   stats.num_device_allocations = static_cast<uint64_t>(runner_.num_device_allocations());
   return stats;
 }

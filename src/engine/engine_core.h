@@ -82,7 +82,8 @@ class EngineCore {
   uint64_t num_steps_ = 0;
   std::chrono::nanoseconds execute_time_{0};
   // An end is seen a little after it, so a single wait may be counted too long and the next one by
-  // as much too short.
+  // as much too short; what is reported is the most that the sum has been, and never shrinks.
+  std::chrono::nanoseconds device_wait_sum_{0};
   std::chrono::nanoseconds device_wait_time_{0};
   // End of the last step, unless the core has been idle since.
   std::optional<Clock::time_point> last_step_end_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/log.h"
@@ -44,12 +45,13 @@ ApiError unavailable_error(std::string code, std::string message) {
 }
 
 void log_request(const HttpRequest& request, int status, double seconds) {
-  const std::initializer_list<log::Field> fields = {{"request_id", request.id},
-                                                    {"method", request.method},
-                                                    {"path", request.path},
-                                                    {"status", status},
-                                                    {"duration_ms", seconds * 1e3},
-                                                    {"peer", request.peer}};
+  const std::initializer_list<log::Field> fields = {
+      {"request_id", request.id},
+      {"method", request.method},
+      {"path", request.path},
+      {"status", status},
+      {"duration_ms", std::round(seconds * 1e6) / 1e3},
+      {"peer", request.peer}};
   if (status >= 500) {
     log::warning_with(fields, "request failed");
   } else {
