@@ -161,6 +161,17 @@ class Generate(CommandTest):
         self.assertIn("prompt 2: the prompt is empty", shown.stderr)
         self.assertEqual(shown.stdout, good["outputs"][0]["text"] + "\n")
 
+    def test_profile(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.expect(
+                atom("generate", MODEL, "tar", "--max-tokens", "3", "--profile", folder), 0)
+            path, = pathlib.Path(folder).iterdir()
+            self.assertIn("attention", path.read_text())
+            self.assertIn(str(path), result.stderr)
+            result = self.expect(
+                atom("generate", MODEL, "tar", "--profile-dir", path), 1)
+        self.assertEqual((result.stdout, "cannot be made" in result.stderr), ("", True))
+
     def test_prompt_over_the_limit(self):
         result = self.expect(atom("generate", MODEL, "tar " * 40, "--max-model-len", "16"), 1)
         self.assertIn("max_model_len 16", result.stderr)
@@ -413,6 +424,20 @@ class Bench(CommandTest):
             self.assertAlmostEqual(sum(row["seconds"] for row in step["operators"]),
                                    step["seconds"], places=6)
         self.assertEqual(sum(event["tid"] == 1 for event in events), 2)
+
+    def test_profile_of_the_measured_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.expect(
+                atom("bench", MODEL, "--input-len", "5", "--output-len", "4", "--num-iters", "2",
+                     "--warmup", "3", "--profile-dir", folder), 0)
+            path, = pathlib.Path(folder).iterdir()
+            trace = json.loads(path.read_text())
+        self.assertIn(str(path), result.stderr)
+        steps = [event for event in trace["traceEvents"] if "tokens" in event["args"]]
+        self.assertEqual(collections.Counter(step["name"] for step in steps),
+                         {"prefill": 2, "decode": 6})
+        result = self.expect(atom("bench", "breakdown", MODEL, "--profile-dir", folder), 2)
+        self.assertIn("--output-trace", result.stderr)
 
     def test_throughput(self):
         result = self.expect(

@@ -128,8 +128,7 @@ StepBreakdown measure_step(const BatchShape& shape,
                            const ResolvedConfig& config,
                            const WorkTypes& types,
                            StepMaker* maker,
-                           ModelRunner* runner,
-                           OperatorTrace* trace) {
+                           ModelRunner* runner) {
   const bool is_prefill = shape.output_len == 1;
   StepBreakdown breakdown;
   breakdown.name = fmt::format(
@@ -141,9 +140,9 @@ StepBreakdown measure_step(const BatchShape& shape,
   for (int i = 0; i < kWarmups; ++i) run_step(maker->make(shape, is_prefill));
   for (int32_t i = 0; i < num_iters; ++i) {
     const SchedulerOutput step = maker->make(shape, is_prefill);
-    trace->start();
+    runner->operator_trace().start(OperatorTrace::kHeadStart);
     run_step(step);
-    std::vector<OperatorRun> runs = trace->stop();
+    std::vector<OperatorRun> runs = runner->operator_trace().stop();
     if (i == 0 || total_seconds(runs) < total_seconds(breakdown.runs)) {
       breakdown.runs = std::move(runs);
     }
@@ -202,19 +201,16 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(queue, open_measured_queue(device));
   }
-  OperatorTrace trace;
   const WorkTypes types = work_types(config, device);
   BreakdownReport report;
   report.model = fmt::format("{} in {}", config.model.architecture, types_text(types));
   report.machine = machine_text(device, config.num_threads);
   report.dtype = types.dtype;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
-                   ModelRunner::create(
-                       config, config.model.vocab_size, [](const StartProgress&) {}, &trace));
+                   ModelRunner::create(config, config.model.vocab_size, nullptr));
   StepMaker maker(config, runner->memory_plan());
   for (const BatchShape& shape : shapes) {
-    report.steps.push_back(
-        measure_step(shape, num_iters, config, types, &maker, runner.get(), &trace));
+    report.steps.push_back(measure_step(shape, num_iters, config, types, &maker, runner.get()));
   }
   ThreadPool pool(config.num_threads);
   const Stream stream = queue ? Stream(&pool, queue.get()) : Stream(&pool);

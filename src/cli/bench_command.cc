@@ -16,6 +16,7 @@
 #include "cli/fetch_checkpoint.h"
 #include "cli/json_output.h"
 #include "cli/parse_values.h"
+#include "cli/profile_run.h"
 #include "cli/progress_bar.h"
 #include "cli/report.h"
 #include "cli/start_engine.h"
@@ -133,6 +134,7 @@ Result<BenchReport> measure(const BenchOptions& options,
     }
   }
   report.roofs.push_back(session->measure_roofs());
+  RETURN_IF_ERROR(start_profile(session->engine()));
   for (int32_t i = 0; i < options.num_iters; ++i) {
     for (BenchMeasurement& measurement : measurements) {
       ASSIGN_OR_RETURN(const BatchFigures figures, run_once(measurement, on_finished, session));
@@ -141,6 +143,7 @@ Result<BenchReport> measure(const BenchOptions& options,
       measurement.samples.push_back({figures, mean(before, report.roofs.back())});
     }
   }
+  RETURN_IF_ERROR(finish_profile(session->engine()));
   report.measurements = std::move(measurements);
   return report;
 }
@@ -185,7 +188,12 @@ int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
     return fail_usage("bench", status);
   }
   if (Status status = refuse_arguments(arguments); !status.ok()) return fail_usage("bench", status);
-  if (options->mode == "breakdown") return run_breakdown(*options);
+  if (options->mode == "breakdown") {
+    if (config.profile_dir.empty()) return run_breakdown(*options);
+    return fail_usage("bench",
+                      invalid_argument("breakdown has no engine to profile: --output-trace FILE "
+                                       "writes its operators"));
+  }
   std::vector<BenchMeasurement> measurements = measurements_for(*options);
   fit_config(measurements, &config);
   const Result<std::unique_ptr<BenchSession>> session = BenchSession::create(config);

@@ -37,6 +37,7 @@ class BenchSession {
   static Result<std::unique_ptr<BenchSession>> create(const EngineConfig& config);
 
   const ResolvedConfig& config() const { return engine_->config(); }
+  LLMEngine* engine() const { return engine_.get(); }
   Device device() const { return stream_.device(); }
 
   // Random prompts, answers of exactly output_len tokens. `on_finished` as in

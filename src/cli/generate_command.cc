@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/json_output.h"
+#include "cli/profile_run.h"
 #include "cli/progress_bar.h"
 #include "cli/prompts.h"
 #include "cli/report.h"
@@ -56,8 +57,11 @@ class GenerateRun {
     }
     std::vector<PromptEntry> prompts;
     for (const PromptEntry& entry : entries) prompts.push_back(prepare(entry));
-    if (prompts.size() == 1 && sampling_.n == 1 && !options_.json) return stream(prompts[0]);
-    return serve_batch(prompts);
+    if (Status status = start_profile(engine_.get()); !status.ok()) return fail(status);
+    const bool streams = prompts.size() == 1 && sampling_.n == 1 && !options_.json;
+    const int exit_code = streams ? stream(prompts[0]) : serve_batch(prompts);
+    const Status profiled = finish_profile(engine_.get());
+    return profiled.ok() ? exit_code : fail(profiled);
   }
 
  private:

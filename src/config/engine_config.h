@@ -94,8 +94,9 @@ struct EngineConfig {
   ParallelConfig parallel;
   DeviceConfig device;
   SupervisionConfig supervision;
-  std::string log_level;   // empty: ATOM_LOG_LEVEL, else the command's own
-  std::string log_format;  // empty: ATOM_LOG_FORMAT, else text
+  std::string profile_dir;  // folder for profiles of steps; empty: none can be made
+  std::string log_level;    // empty: ATOM_LOG_LEVEL, else the command's own
+  std::string log_format;   // empty: ATOM_LOG_FORMAT, else text
 };
 
 }  // namespace atom

@@ -282,6 +282,8 @@ std::optional<CoreManager::Ending> CoreManager::handle(CoreResponse response) {
     if (announced_) return std::nullopt;
     announced_ = *ready;
     announced_at_ = CoreWatch::Clock::now();
+  } else if (const auto* profile = std::get_if<CoreProfile>(&response)) {
+    if (up_ && handlers_.on_profile) handlers_.on_profile(*profile);
   } else if (auto* failed = std::get_if<CoreFailed>(&response)) {
     return Ending{"failed: " + failed->reason, Status(failed->code, failed->reason)};
   }

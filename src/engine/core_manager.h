@@ -42,6 +42,7 @@ struct CoreHandlers {
   // A core takes requests: those sent from now on reach it.
   std::function<void(const CoreReady&)> on_ready;
   std::function<void(StepOutput)> on_step;
+  std::function<void(const CoreProfile&)> on_profile;
   // It is gone, with all that it had not finished, and nothing more comes from it. `lost` says so
   // to those requests, `refusal` to those that come before the next on_ready.
   std::function<void(const Status& lost, const Status& refusal)> on_down;

@@ -9,6 +9,9 @@ namespace atom {
 namespace {
 
 constexpr int kLastWordLinger = 1000;  // milliseconds
+// How often an idle core looks whether a profile is written.
+constexpr std::chrono::milliseconds kWritingPoll{5};
+constexpr const char* kTrack = "engine core";  // of a profile
 
 CoreReady ready_message(const MemoryPlan& plan) {
   CoreReady ready;
@@ -48,14 +51,16 @@ bool EngineCore::serve(const ResolvedConfig& config,
     const LoadingStage stage = has_weights ? LoadingStage::kGraphs : LoadingStage::kWeights;
     send_frame(responses, encode(CoreResponse(CoreLoading{stage, start.done, start.total})));
   };
+  Profiler profiler(config);
   Result<std::unique_ptr<ModelRunner>> runner =
-      ModelRunner::create(config, num_sampled_ids, progress);
+      ModelRunner::create(config, num_sampled_ids, progress, profiler.recorder());
   if (!runner.ok()) {
     report_failure(context, endpoints, runner.status());
     return false;
   }
   const MemoryPlan plan = (*runner)->memory_plan();
   EngineCore core(with_blocks(config, plan.num_blocks),
+                  &profiler,
                   std::move(*runner),
                   std::move(requests),
                   std::move(responses),
@@ -66,11 +71,13 @@ bool EngineCore::serve(const ResolvedConfig& config,
 }
 
 EngineCore::EngineCore(const ResolvedConfig& config,
+                       Profiler* profiler,
                        std::unique_ptr<ModelRunner> runner,
                        zmq::socket_t requests,
                        zmq::socket_t responses,
                        std::chrono::milliseconds heartbeat)
     : config_(config),
+      profiler_(*profiler),
       scheduler_(config.scheduler, config.model.eos_token_ids),
       runner_(std::move(runner)),
       requests_(std::move(requests)),
@@ -83,6 +90,7 @@ void EngineCore::loop() {
     submit_steps();
     if (runner_.num_in_flight() > 0) collect_step();
     send_outbox();
+    send_profile_if_written();
     send_heartbeat_if_due();
   }
 }
@@ -92,6 +100,7 @@ void EngineCore::receive_requests() {
   if (runner_.num_in_flight() == 0 && !scheduler_.has_work()) {
     last_step_end_.reset();
     timeout = std::chrono::ceil<std::chrono::milliseconds>(heartbeat_due_ - Clock::now());
+    if (profiler_.is_writing()) timeout = std::min(timeout, kWritingPoll);
   }
   while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, timeout)) {
     Result<CoreRequest> request = decode_core_request(*frame);
@@ -106,6 +115,7 @@ void EngineCore::receive_requests() {
 
 void EngineCore::send_outbox() {
   if (outbox_.deltas.empty()) return;
+  const SpanScope span(profiler_.recorder(), kTrack, "send");
   outbox_.stats = stats();
   send(std::move(outbox_));
   outbox_ = {};
@@ -134,14 +144,31 @@ void EngineCore::handle(CoreRequest request) {
       if (!scheduler_.abort(id)) continue;
       add_delta(id, FinishReason::kAbort);
     }
+  } else if (const auto* profile = std::get_if<ControlProfile>(&request)) {
+    control_profile(profile->action);
   } else {
     stopping_ = true;
   }
 }
 
+void EngineCore::control_profile(ProfileAction action) {
+  const bool starts = action == ProfileAction::kStart;
+  const Status status = starts ? profiler_.start() : profiler_.stop();
+  // What was stopped is answered when its file is written.
+  if (starts || !status.ok()) send(CoreProfile{action, status.code(), status.message()});
+}
+
+void EngineCore::send_profile_if_written() {
+  if (!profiler_.is_writing()) return;
+  if (std::optional<CoreProfile> profile = profiler_.take_written()) send(*std::move(profile));
+}
+
 void EngineCore::submit_steps() {
   while (scheduler_.can_schedule()) {
-    SchedulerOutput step = scheduler_.schedule();
+    SchedulerOutput step = [this] {
+      const SpanScope span(profiler_.recorder(), kTrack, "schedule");
+      return scheduler_.schedule();
+    }();
     if (step.empty()) return;
     for (const NewSequence& sequence : step.new_sequences) {
       Queueing& queueing = queueing_[sequence.id];
@@ -165,6 +192,7 @@ RequestDelta& EngineCore::add_delta(SequenceId id, FinishReason finish_reason) {
 void EngineCore::collect_step() {
   std::optional<RunnerThread::Completed> completed = runner_.wait_until(heartbeat_due_);
   for (; !completed; completed = runner_.wait_until(heartbeat_due_)) send_heartbeat_if_due();
+  const SpanScope span(profiler_.recorder(), kTrack, "postprocess");
   ++num_steps_;
   execute_time_ += completed->end - completed->begin;
   if (last_step_end_) device_wait_sum_ += completed->begin - *last_step_end_;

@@ -14,6 +14,7 @@
 
 #include "config/resolve.h"
 #include "engine/messages.h"
+#include "engine/profiler.h"
 #include "engine/runner_thread.h"
 #include "scheduler/scheduler.h"
 
@@ -49,6 +50,7 @@ class EngineCore {
   };
 
   EngineCore(const ResolvedConfig& config,
+             Profiler* profiler,
              std::unique_ptr<ModelRunner> runner,
              zmq::socket_t requests,
              zmq::socket_t responses,
@@ -59,6 +61,8 @@ class EngineCore {
   // is nothing else to do.
   void receive_requests();
   void handle(CoreRequest request);
+  void control_profile(ProfileAction action);
+  void send_profile_if_written();
   void submit_steps();
   // Of a request that is known to the scheduler; an unfinished one stays known.
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
@@ -69,6 +73,7 @@ class EngineCore {
   CoreStats stats() const;
 
   const ResolvedConfig config_;
+  Profiler& profiler_;
   Scheduler scheduler_;
   RunnerThread runner_;
   zmq::socket_t requests_;

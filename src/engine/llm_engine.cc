@@ -72,6 +72,7 @@ void LLMEngine::stop(const Status& why) {
     refusal_ = why;
   }
   outputs_.fail_all(why);
+  profile_.lose(why);
 }
 
 Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& config,
@@ -93,6 +94,9 @@ Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& config,
   handlers.on_loading = std::move(options.on_loading);
   handlers.on_ready = [e = engine.get()](const CoreReady& ready) { e->on_ready(ready); };
   handlers.on_step = [e = engine.get()](const StepOutput& step) { e->on_step(step); };
+  handlers.on_profile = [e = engine.get()](const CoreProfile& profile) {
+    e->profile_.on_answer(profile);
+  };
   handlers.on_down = [e = engine.get()](const Status& lost, const Status& refusal) {
     e->on_down(lost, refusal);
   };
@@ -177,6 +181,22 @@ void LLMEngine::abort(RequestId id) {
   if (!ids.empty()) manager_->send(AbortRequests{std::move(ids)});
 }
 
+Status LLMEngine::start_profile(ProfileCallback callback) {
+  return control_profile(ProfileAction::kStart, std::move(callback));
+}
+
+Status LLMEngine::stop_profile(ProfileCallback callback) {
+  return control_profile(ProfileAction::kStop, std::move(callback));
+}
+
+Status LLMEngine::control_profile(ProfileAction action, ProfileCallback callback) {
+  const std::lock_guard lock(submit_mutex_);
+  RETURN_IF_ERROR(refusal_);
+  RETURN_IF_ERROR(profile_.begin(action, std::move(callback)));
+  manager_->send(ControlProfile{action});
+  return {};
+}
+
 void LLMEngine::on_ready(const CoreReady& ready) {
   {
     const std::lock_guard lock(mutex_);
@@ -208,6 +228,7 @@ void LLMEngine::on_down(const Status& lost, const Status& refusal) {
     stats_.num_blocks = stats_.num_free_blocks = ready_.num_blocks;
   }
   outputs_.fail_all(lost);
+  profile_.lose(lost);
 }
 
 std::vector<RequestOutput> LLMEngine::generate(std::span<const Prompt> prompts,

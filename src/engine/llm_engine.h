@@ -22,6 +22,7 @@
 #include "config/resolve.h"
 #include "engine/core_manager.h"
 #include "engine/output_processor.h"
+#include "engine/profile_control.h"
 #include "engine/request_output.h"
 #include "tokenizer/tokenizer.h"
 
@@ -56,6 +57,13 @@ class LLMEngine {
   // The request ends with FinishReason::kAbort within a step. Unknown or finished ids are ignored.
   void abort(RequestId id);
 
+  // Records what the core and its runner do, and writes it to a file of profile_dir, which has to
+  // be set. `callback` runs on the engine's output thread once the profile has begun, or once its
+  // file is written. An error means that nothing was asked for, and that `callback` is never
+  // called: kInvalidArgument when one is recorded already, or none.
+  Status start_profile(ProfileCallback callback);
+  Status stop_profile(ProfileCallback callback);
+
   // Serves all prompts together and returns their outputs in order. A bad request gets an error in
   // its own output's status. `sampling`: one for all, or one per prompt. `on_finished` is told the
   // number of finished requests, on the engine's output thread.
@@ -88,6 +96,7 @@ class LLMEngine {
 
   Status check(const std::vector<int32_t>& prompt_token_ids, const SamplingParams& sampling) const;
   uint64_t draw_seed();
+  Status control_profile(ProfileAction action, ProfileCallback callback);
   // Of the manager's thread.
   void on_ready(const CoreReady& ready);
   void on_step(const StepOutput& step);
@@ -97,6 +106,7 @@ class LLMEngine {
   const GenerationConfig generation_config_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   OutputProcessor outputs_;
+  ProfileControl profile_;
   std::atomic<uint64_t> next_request_id_{1};
   std::atomic<SequenceId> next_sequence_id_{1};
   // Held while a request is added and sent: either it is in time for on_down() to end it, or it is

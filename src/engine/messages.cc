@@ -11,8 +11,8 @@ constexpr size_t kMaxStringSize = size_t{1} << 20;
 constexpr size_t kMaxRequests = size_t{1} << 20;
 constexpr size_t kMaxAlternatives = SamplingParams::kMaxLogprobs + 1;
 
-enum class RequestKind : uint8_t { kAdd, kAbort, kShutdown };
-enum class ResponseKind : uint8_t { kStep, kLoading, kReady, kFailed, kHeartbeat };
+enum class RequestKind : uint8_t { kAdd, kAbort, kShutdown, kProfile };
+enum class ResponseKind : uint8_t { kStep, kLoading, kReady, kFailed, kHeartbeat, kProfile };
 
 void write(WireWriter& out, const SamplingParams& p) {
   out.write(p.n);
@@ -152,6 +152,16 @@ CoreLoading read_loading(WireReader& in) {
   return loading;
 }
 
+CoreProfile read_profile(WireReader& in) {
+  CoreProfile profile;
+  profile.action = in.read_enum(ProfileAction::kStop);
+  profile.code = in.read_enum(StatusCode::kInternal);
+  profile.text = in.read_string(kMaxStringSize);
+  profile.num_spans = in.read<uint64_t>();
+  profile.num_dropped_spans = in.read<uint64_t>();
+  return profile;
+}
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -180,6 +190,9 @@ std::vector<uint8_t> encode(const CoreRequest& request) {
   } else if (const auto* abort = std::get_if<AbortRequests>(&request)) {
     out.write(RequestKind::kAbort);
     out.write_span(std::span<const SequenceId>(abort->ids));
+  } else if (const auto* profile = std::get_if<ControlProfile>(&request)) {
+    out.write(RequestKind::kProfile);
+    out.write(profile->action);
   } else {
     out.write(RequestKind::kShutdown);
   }
@@ -205,6 +218,13 @@ std::vector<uint8_t> encode(const CoreResponse& response) {
   } else if (const auto* heartbeat = std::get_if<CoreHeartbeat>(&response)) {
     out.write(ResponseKind::kHeartbeat);
     write_plain(out, *heartbeat);
+  } else if (const auto* profile = std::get_if<CoreProfile>(&response)) {
+    out.write(ResponseKind::kProfile);
+    out.write(profile->action);
+    out.write(profile->code);
+    out.write(profile->text);
+    out.write(profile->num_spans);
+    out.write(profile->num_dropped_spans);
   } else {
     const auto& failed = std::get<CoreFailed>(response);
     out.write(ResponseKind::kFailed);
@@ -217,7 +237,7 @@ std::vector<uint8_t> encode(const CoreResponse& response) {
 Result<CoreRequest> decode_core_request(std::span<const uint8_t> bytes) {
   WireReader in(bytes);
   CoreRequest request;
-  switch (in.read_enum(RequestKind::kShutdown)) {
+  switch (in.read_enum(RequestKind::kProfile)) {
     case RequestKind::kAdd: {
       AddRequest add;
       add.id = in.read<uint64_t>();
@@ -232,6 +252,9 @@ Result<CoreRequest> decode_core_request(std::span<const uint8_t> bytes) {
     case RequestKind::kShutdown:
       request = Shutdown{};
       break;
+    case RequestKind::kProfile:
+      request = ControlProfile{in.read_enum(ProfileAction::kStop)};
+      break;
   }
   if (!in.finished())
     return invalid_argument("malformed request message of {} bytes", bytes.size());
@@ -241,7 +264,7 @@ Result<CoreRequest> decode_core_request(std::span<const uint8_t> bytes) {
 Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes) {
   WireReader in(bytes);
   CoreResponse response;
-  switch (in.read_enum(ResponseKind::kHeartbeat)) {
+  switch (in.read_enum(ResponseKind::kProfile)) {
     case ResponseKind::kStep:
       response = read_step(in);
       break;
@@ -259,6 +282,9 @@ Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes) {
     }
     case ResponseKind::kHeartbeat:
       response = read_plain<CoreHeartbeat>(in);
+      break;
+    case ResponseKind::kProfile:
+      response = read_profile(in);
       break;
   }
   if (!in.finished()) {

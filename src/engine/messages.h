@@ -30,7 +30,13 @@ struct AbortRequests {
 
 struct Shutdown {};
 
-using CoreRequest = std::variant<AddRequest, AbortRequests, Shutdown>;
+enum class ProfileAction : uint8_t { kStart, kStop };
+// Answered by a CoreProfile.
+struct ControlProfile {
+  ProfileAction action = ProfileAction::kStart;
+};
+
+using CoreRequest = std::variant<AddRequest, AbortRequests, Shutdown, ControlProfile>;
 
 // ---- core -> front end -------------------------------------------------------------------------
 
@@ -104,7 +110,17 @@ struct CoreHeartbeat {
   uint64_t runner_progress = 0;      // grows while the runner executes a step
 };
 
-using CoreResponse = std::variant<StepOutput, CoreLoading, CoreReady, CoreFailed, CoreHeartbeat>;
+// A profile has begun; or it has ended and its file is written.
+struct CoreProfile {
+  ProfileAction action = ProfileAction::kStart;
+  StatusCode code = StatusCode::kOk;
+  std::string text;  // the file's path after kStop, or why the action failed
+  uint64_t num_spans = 0;
+  uint64_t num_dropped_spans = 0;
+};
+
+using CoreResponse =
+    std::variant<StepOutput, CoreLoading, CoreReady, CoreFailed, CoreHeartbeat, CoreProfile>;
 
 std::vector<uint8_t> encode(const CoreRequest& request);
 std::vector<uint8_t> encode(const CoreResponse& response);

@@ -36,6 +36,10 @@ StepOutput full_step() {
   return step;
 }
 
+CoreProfile full_profile() {
+  return {ProfileAction::kStop, StatusCode::kOk, "/tmp/a.json", 7, 8};
+}
+
 TEST(Messages, RequestsSurviveTheWire) {
   const std::vector<uint8_t> bytes = encode(CoreRequest(full_request()));
   const auto add = std::get<AddRequest>(decode_core_request(bytes).value());
@@ -54,6 +58,9 @@ TEST(Messages, RequestsSurviveTheWire) {
   EXPECT_EQ(abort.ids, (std::vector<SequenceId>{1, 2}));
   EXPECT_TRUE(std::holds_alternative<Shutdown>(
       decode_core_request(encode(CoreRequest(Shutdown{}))).value()));
+  const std::vector<uint8_t> stop = encode(CoreRequest(ControlProfile{ProfileAction::kStop}));
+  EXPECT_EQ(std::get<ControlProfile>(decode_core_request(stop).value()).action,
+            ProfileAction::kStop);
 }
 
 TEST(Messages, ResponsesSurviveTheWire) {
@@ -70,6 +77,16 @@ TEST(Messages, ResponsesSurviveTheWire) {
   EXPECT_EQ(failed.code, StatusCode::kNotFound);
   EXPECT_EQ(failed.reason, "gone");
 
+  const std::vector<uint8_t> written = encode(CoreResponse(full_profile()));
+  const CoreResponse answer = decode_core_response(written).value();
+  const auto& profile = std::get<CoreProfile>(answer);
+  EXPECT_EQ(profile.action, ProfileAction::kStop);
+  EXPECT_EQ(profile.code, StatusCode::kOk);
+  EXPECT_EQ(profile.text, "/tmp/a.json");
+  EXPECT_EQ(profile.num_spans, 7u);
+  EXPECT_EQ(profile.num_dropped_spans, 8u);
+  EXPECT_EQ(encode(answer), written);
+
   const auto heartbeat = std::get<CoreHeartbeat>(
       decode_core_response(encode(CoreHeartbeat{1, 2, 3, ~uint64_t{0}})).value());
   EXPECT_EQ(heartbeat.num_ticks, 1u);
@@ -80,7 +97,9 @@ TEST(Messages, ResponsesSurviveTheWire) {
 
 TEST(Messages, EveryTruncationIsRefused) {
   for (const std::vector<uint8_t>& bytes : {encode(CoreRequest(full_request())),
+                                            encode(CoreRequest(ControlProfile{})),
                                             encode(CoreResponse(full_step())),
+                                            encode(CoreResponse(full_profile())),
                                             encode(CoreResponse(CoreHeartbeat{1, 2, 3, 4}))}) {
     for (size_t size = 0; size < bytes.size(); ++size) {
       const std::span<const uint8_t> cut(bytes.data(), size);
@@ -97,6 +116,11 @@ TEST(Messages, TrailingBytesAndHugeCountsAreRefused) {
   // Kind, then a count of 2^32 - 1 ids.
   EXPECT_FALSE(decode_core_request(std::vector<uint8_t>{1, 255, 255, 255, 255}).ok());
   EXPECT_FALSE(decode_core_request(std::vector<uint8_t>{9}).ok());
+  // A profile's action and status that do not exist.
+  EXPECT_FALSE(decode_core_request(std::vector<uint8_t>{3, 2}).ok());
+  bytes = encode(CoreResponse(full_profile()));
+  bytes[2] = 255;
+  EXPECT_FALSE(decode_core_response(bytes).ok());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/cpu_info.h"
 #include "tensor/device.h"
 #include "tensor/operator_trace.h"
+#include "tensor/profiler_range.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
@@ -69,20 +70,28 @@ const Variant<Desc, Launch>& pick_variant(std::string_view op,
   no_such_variant(op, wanted);
 }
 
+// What to launch; while it lives it is a range of the operator's name.
+template <typename Launch>
+struct PickedVariant {
+  const char* name;
+  Launch* launch;
+  ProfilerRange range;
+};
+
 // The same for a stream, whose trace notes the call when it has one. `work()` says what the call
 // has to do.
 template <typename Desc, typename Launch, size_t N, typename Work>
-const Variant<Desc, Launch>& pick_variant(std::string_view op,
-                                          const Variant<Desc, Launch> (&table)[N],
-                                          const Stream& stream,
-                                          const Desc& desc,
-                                          const Work& work) {
+PickedVariant<Launch> pick_variant(const char* op,
+                                   const Variant<Desc, Launch> (&table)[N],
+                                   const Stream& stream,
+                                   const Desc& desc,
+                                   const Work& work) {
   const Variant<Desc, Launch>& variant =
       pick_variant(op, table, stream.device().type, desc, stream.has_fixed_rows());
   if (stream.trace() != nullptr && stream.trace()->is_started()) {
     stream.trace()->begin(op, variant.name, work());
   }
-  return variant;
+  return {variant.name, variant.launch, ProfilerRange(op)};
 }
 
 // The work of an operator that moves tensors and computes little; undefined ones count nothing.

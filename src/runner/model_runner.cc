@@ -9,11 +9,10 @@
 #include "runner/choose_device.h"
 #include "runner/kv_cache_allocator.h"
 #include "runner/step_dry_run.h"
+#include "runner/step_profile.h"
 
 namespace atom {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 StepInFlight new_flight(const SchedulerOutput& step) {
   StepInFlight flight;
@@ -43,9 +42,12 @@ std::vector<DeviceSamplingRow> sampling_rows(const SchedulerOutput& step,
 
 }  // namespace
 
-ModelRunner::ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids)
+ModelRunner::ModelRunner(const ResolvedConfig& config,
+                         int64_t num_sampled_ids,
+                         SpanRecorder* recorder)
     : config_(config),
       num_sampled_ids_(num_sampled_ids),
+      recorder_(recorder),
       pool_(std::make_unique<ThreadPool>(config.num_threads)),
       stream_(pool_.get()),
       sequences_(config.model.eos_token_ids, num_sampled_ids) {}
@@ -58,8 +60,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     const ResolvedConfig& config,
     int64_t num_sampled_ids,
     const std::function<void(const StartProgress&)>& progress,
-    OperatorTrace* trace) {
-  std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids));
+    SpanRecorder* recorder) {
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device));
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, built));
@@ -70,8 +72,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     RETURN_IF_ERROR(runner->reserve(*runtime));
   }
   runner->stream_.set_fixed_rows(config.engine.device.deterministic);
-  runner->stream_.set_trace(trace);
-  if (trace != nullptr) trace->attach(runner->queue_.get());
+  runner->trace_.attach(runner->queue_.get());
+  runner->stream_.set_trace(&runner->trace_);
   const Stream& stream = runner->stream_;
   const auto on_weights = [&](uint64_t done, uint64_t total) {
     if (progress) progress({StartProgress::Stage::kWeights, done, total});
@@ -137,6 +139,11 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   sequences_.update(step);
   StepInFlight& flight = in_flight_.emplace_back(new_flight(step));
   if (step.scheduled.empty()) return;
+  const char* kind = step_kind(step);
+  const SpanArguments arguments = step_arguments(step);
+  if (recorder_ != nullptr && recorder_->is_on())
+    flight.profiled = ProfiledStep{kind, arguments, {}};
+  const HostRange range(recorder_, kind, arguments);
   const Workspace::Scope scope(workspace_);
   if (queue_ != nullptr) {
     flight.events = &events_[num_submitted_++ % events_.size()];
@@ -146,6 +153,11 @@ void ModelRunner::submit(const SchedulerOutput& step) {
     const Clock::time_point begin = Clock::now();
     run(step, flight);
     flight.duration = Clock::now() - begin;
+    if (flight.profiled) {
+      OperatorTrace::Noted noted = std::move(flight.profiled->operators);
+      const Clock::time_point first = noted.marks.empty() ? begin : noted.marks[0].time;
+      note_operators(std::move(noted), first);
+    }
   }
 }
 
@@ -157,11 +169,13 @@ bool ModelRunner::is_done() const {
 
 ModelRunner::Collected ModelRunner::collect() {
   CHECK(has_steps());
+  const HostRange range(recorder_, "collect");
   StepInFlight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   if (flight.events != nullptr) {
     flight.events->end->wait();
     flight.duration = flight.events->end->since(*flight.events->begin);
+    if (flight.profiled) note_device_step(flight);
     std::vector<SampledToken> tokens(flight.rows.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       const RunnerSequence* sequence = sequences_.find(flight.rows[i].id);
@@ -176,6 +190,22 @@ ModelRunner::Collected ModelRunner::collect() {
   }
   num_collected_.fetch_add(1);
   return {std::move(flight.output), flight.duration};
+}
+
+void ModelRunner::note_device_step(StepInFlight& flight) {
+  const Clock::time_point now = Clock::now();
+  // Steps do not overlap, though the end of one may have been seen late.
+  const Clock::time_point begin = std::max(now - flight.duration, last_device_end_);
+  last_device_end_ = begin + flight.duration;
+  const ProfiledStep& step = *flight.profiled;
+  const Span span{"device", step.kind, "", begin, last_device_end_, step.arguments};
+  recorder_->add(std::span(&span, 1));
+  note_operators(std::move(flight.profiled->operators), begin);
+}
+
+void ModelRunner::note_operators(OperatorTrace::Noted noted, Clock::time_point begin) {
+  if (noted.runs.empty()) return;
+  recorder_->add(operator_spans(trace_.measured(std::move(noted)), begin));
 }
 
 ForwardContext ModelRunner::context_of(const StepInputs& inputs) {
@@ -211,11 +241,17 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   const SamplingKind kind = DeviceSampler::kind_of(sampling);
   if (graph != nullptr &&
       (kind == SamplingKind::kLargest || device_sampler_->send_rows(sampling, graph->batch))) {
-    input_builder_->build_decodes(step, sequences, graph->batch);
+    {
+      const HostRange range(recorder_, "build inputs");
+      input_builder_->build_decodes(step, sequences, graph->batch);
+    }
+    const HostRange range(recorder_, "execute recorded step");
     flight.events->begin->mark();
     graph->launch(kind);
   } else {
+    if (flight.profiled) trace_.start();
     forward(step, rows, sampling, flight);
+    if (flight.profiled) flight.profiled->operators = trace_.end();
   }
   if (device_sampler_ && !sampling.empty()) flight.tokens = device_sampler_->fetch(sampling);
 }
@@ -224,7 +260,11 @@ void ModelRunner::forward(const SchedulerOutput& step,
                           std::span<const HeadRow> rows,
                           std::span<const DeviceSamplingRow> sampling,
                           StepInFlight& flight) {
-  const StepInputs inputs = input_builder_->build(step, sequences_.scheduled());
+  const StepInputs inputs = [&] {
+    const HostRange range(recorder_, "build inputs");
+    return input_builder_->build(step, sequences_.scheduled());
+  }();
+  const HostRange range(recorder_, "execute");
   if (flight.events != nullptr) flight.events->begin->mark();
   const ForwardContext context = context_of(inputs);
   const Tensor hidden = model_->forward(context);
@@ -263,6 +303,8 @@ Tensor ModelRunner::logits_of(std::span<const HeadRow> rows,
 }
 
 void ModelRunner::sample_rows(size_t first, const Tensor& logits, StepInFlight& flight) {
+  const HostRange range(recorder_, "sample");
+  trace_.begin("sample", "host", {});
   const auto rows = std::span(flight.rows).subspan(first, static_cast<size_t>(logits.size(0)));
   std::vector<SamplingRow> requests;
   for (const SampledRow& row : rows) requests.push_back({&sequences_.find(row.id)->sampling});

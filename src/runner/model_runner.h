@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/span_recorder.h"
 #include "base/status.h"
 #include "config/resolve.h"
 #include "models/causal_lm.h"
@@ -50,17 +51,19 @@ class ModelRunner {
  public:
   // Plans memory, loads the checkpoint (or dummy weights), allocates everything that steps need and
   // records decode steps. `progress` may be null.
-  // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head). `trace`
-  // notes the operators of steps that are not recorded, and outlives the runner.
+  // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head).
+  // `recorder`, which may be null, is told of steps while it is on, and outlives the runner.
   static Result<std::unique_ptr<ModelRunner>> create(
       const ResolvedConfig& config,
       int64_t num_sampled_ids,
       const std::function<void(const StartProgress&)>& progress,
-      OperatorTrace* trace = nullptr);
+      SpanRecorder* recorder = nullptr);
   // Waits for the device.
   ~ModelRunner();
 
   const MemoryPlan& memory_plan() const { return plan_; }
+  // Notes the operators of steps that are not recorded.
+  OperatorTrace& operator_trace() { return trace_; }
 
   // Grows while steps execute, at least once per operator on the CPU and per step elsewhere. From
   // any thread.
@@ -87,7 +90,9 @@ class ModelRunner {
   Collected collect();
 
  private:
-  ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids);
+  using Clock = std::chrono::steady_clock;
+
+  ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids, SpanRecorder* recorder);
 
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve(DeviceRuntime& runtime);
@@ -105,6 +110,9 @@ class ModelRunner {
   ForwardContext context_of(const StepInputs& inputs);
 
   void run(const SchedulerOutput& step, StepInFlight& flight);
+  // `flight` has ended now: tells the recorder of its work on the device.
+  void note_device_step(StepInFlight& flight);
+  void note_operators(OperatorTrace::Noted noted, Clock::time_point begin);
   // Any step, operator by operator.
   void forward(const SchedulerOutput& step,
                std::span<const HeadRow> rows,
@@ -124,10 +132,12 @@ class ModelRunner {
 
   const ResolvedConfig config_;
   const int64_t num_sampled_ids_;
+  SpanRecorder* const recorder_;
   std::unique_ptr<ThreadPool> pool_;
   DeviceRuntime* runtime_ = nullptr;  // null on the CPU, like all of a device
   std::unique_ptr<DeviceQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
+  OperatorTrace trace_;
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
   MemoryPlan plan_;
@@ -144,6 +154,7 @@ class ModelRunner {
   std::deque<StepInFlight> in_flight_;  // oldest first
   uint64_t num_submitted_ = 0;
   std::atomic<uint64_t> num_collected_{0};
+  Clock::time_point last_device_end_;  // as it was told to the recorder
 };
 
 }  // namespace atom

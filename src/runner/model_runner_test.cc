@@ -42,14 +42,14 @@ struct Answer {
 // Scheduler and runner, as an engine core couples them.
 class Engine {
  public:
-  Engine(const EngineConfig& engine, DeviceChoice device) {
+  Engine(const EngineConfig& engine, DeviceChoice device, SpanRecorder* recorder = nullptr) {
     EngineConfig config = engine;
     config.model.model = demo_model_folder();
     config.model.max_model_len = kMaxModelLen;
     config.device.device = device;
     const ModelConfig model = load_model_config(config.model.model).value();
     const ResolvedConfig resolved = resolve(config, model).value();
-    runner_ = ModelRunner::create(resolved, model.vocab_size, nullptr).value();
+    runner_ = ModelRunner::create(resolved, model.vocab_size, nullptr, recorder).value();
     SchedulerConfig scheduler = resolved.scheduler;
     scheduler.num_blocks = runner_->memory_plan().num_blocks;
     scheduler_ = std::make_unique<Scheduler>(scheduler, model.eos_token_ids);
@@ -241,6 +241,67 @@ TEST(ModelRunner, TheSameWithoutRecordedSteps) {
   EngineConfig config = crowded(DType::kFloat32);
   config.device.enable_graphs = false;
   check(config, DeviceChoice::kCpu, 2e-3);
+}
+
+// Spans of a track by name.
+std::map<std::string, std::vector<Span>> of_track(const SpanRecording& recording,
+                                                  std::string_view track) {
+  std::map<std::string, std::vector<Span>> spans;
+  for (const Span& span : recording.spans) {
+    if (span.track == track) spans[std::string(span.name)].push_back(span);
+  }
+  return spans;
+}
+
+TEST(ModelRunner, TellsARecorderOfItsStepsAndOperators) {
+  std::mt19937 random(3);
+  std::vector<Request> requests = random_requests(4, random);
+  for (Request& request : requests) {
+    request.aborts = false;
+    request.sampling = {};
+    request.sampling.seed = 1;
+    request.sampling.max_tokens = 9;
+    request.sampling.ignore_eos = true;
+  }
+  for (const bool records_steps : {false, true}) {
+    SCOPED_TRACE(records_steps);
+    EngineConfig config = crowded(DType::kFloat32);
+    config.device.enable_graphs = records_steps;
+    SpanRecorder recorder;
+    Engine engine(config, test_device(), &recorder);
+    const auto all_at_once = [](uint64_t) { return SIZE_MAX; };
+    (void)engine.run(requests, all_at_once);
+    recorder.start();
+    (void)engine.run(requests, all_at_once);
+    const SpanRecording recording = recorder.stop();
+    (void)engine.run(requests, all_at_once);
+
+    const bool on_device = test_device() == DeviceChoice::kCuda;
+    size_t num_steps = 0;
+    size_t num_decodes = 0;
+    int64_t last_step = 0;
+    Span::Clock::time_point last_end = recording.begin;
+    for (const Span& span : recording.spans) {
+      if (span.track != (on_device ? "device" : "runner") || span.arguments[0].name == nullptr) {
+        continue;
+      }
+      EXPECT_GT(span.arguments[0].value, last_step);
+      last_step = span.arguments[0].value;
+      ++num_steps;
+      EXPECT_GE(span.begin, last_end);
+      last_end = span.end;
+      num_decodes += span.name == "decode" ? 1 : 0;
+    }
+    EXPECT_GE(num_decodes, 8u);
+    EXPECT_GE(of_track(recording, "runner")["collect"].size(), num_steps);
+    EXPECT_EQ(of_track(recording, "runner")["build inputs"].size(), num_steps);
+    auto operators = of_track(recording, "operators");
+    const size_t num_layers = load_model_config(demo_model_folder()).value().num_hidden_layers;
+    const size_t num_seen = on_device && records_steps ? num_steps - num_decodes : num_steps;
+    EXPECT_EQ(operators["attention"].size(), num_layers * num_seen);
+    EXPECT_GT(operators["linear"].size(), operators["attention"].size());
+    for (const Span& span : operators["linear"]) EXPECT_GT(span.arguments[0].value, 0);
+  }
 }
 
 TEST(ModelRunner, DeterministicMeansNoDifferenceAtAll) {

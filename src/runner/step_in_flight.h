@@ -3,13 +3,23 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/span_recorder.h"
 #include "runner/device_sampler.h"
 #include "scheduler/scheduler_output.h"
 #include "tensor/device_runtime.h"
+#include "tensor/operator_trace.h"
 
 namespace atom {
+
+// A step that a profile notes.
+struct ProfiledStep {
+  const char* kind = nullptr;  // step_kind()
+  SpanArguments arguments;
+  OperatorTrace::Noted operators;  // none of a recorded step
+};
 
 // Marks around a step's work on a device.
 struct StepEvents {
@@ -30,6 +40,7 @@ struct StepInFlight {
   const StepEvents* events = nullptr;  // of a step that works on a device
   FetchedTokens tokens;                // there when the events have passed
   std::chrono::nanoseconds duration{0};
+  std::optional<ProfiledStep> profiled;
 };
 
 }  // namespace atom

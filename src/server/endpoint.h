@@ -20,6 +20,8 @@ void tokenize(ServerContext* context, const ExchangePtr& exchange);
 void detokenize(ServerContext* context, const ExchangePtr& exchange);
 void list_models(ServerContext* context, const ExchangePtr& exchange);
 void retrieve_model(ServerContext* context, const ExchangePtr& exchange);
+void start_profile(ServerContext* context, const ExchangePtr& exchange);
+void stop_profile(ServerContext* context, const ExchangePtr& exchange);
 void livez(ServerContext* context, const ExchangePtr& exchange);
 void readyz(ServerContext* context, const ExchangePtr& exchange);
 void version(ServerContext* context, const ExchangePtr& exchange);

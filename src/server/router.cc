@@ -66,7 +66,7 @@ Router::Router(ServerContext* context) : context_(context), keys_(context->optio
 Router::Match Router::find(const HttpRequest& request) const {
   Match match;
   for (const Route& route : routes()) {
-    if (!matches(route.path, request.path)) continue;
+    if (!matches(route.path, request.path) || !exists(route, *context_)) continue;
     if (route.method == effective_method(request)) match.route = &route;
     if (!match.allowed.empty()) match.allowed += ", ";
     match.allowed += route.method;
@@ -168,7 +168,9 @@ void Router::refuse(const ExchangePtr& exchange, const Match& match) const {
     return exchange->respond(std::move(response));
   }
   std::vector<std::string> paths;
-  for (const Route& route : routes()) paths.emplace_back(route.path);
+  for (const Route& route : routes()) {
+    if (exists(route, *context_)) paths.emplace_back(route.path);
+  }
   error.http_status = 404;
   error.code = "unknown_path";
   const std::string nearest = nearest_name(request.path, paths);

@@ -10,6 +10,8 @@ std::span<const Route> routes() {
       {"GET", "/v1/models/{model}", RunsOn::kIoThread, true, retrieve_model},
       {"POST", "/tokenize", RunsOn::kWorker, true, tokenize},
       {"POST", "/detokenize", RunsOn::kWorker, true, detokenize},
+      {"POST", "/start_profile", RunsOn::kIoThread, true, start_profile, true},
+      {"POST", "/stop_profile", RunsOn::kIoThread, true, stop_profile, true},
       {"GET", "/livez", RunsOn::kIoThread, false, livez},
       {"GET", "/readyz", RunsOn::kIoThread, false, readyz},
       {"GET", "/health", RunsOn::kIoThread, false, readyz},
@@ -18,6 +20,10 @@ std::span<const Route> routes() {
       {"GET", "/openapi.json", RunsOn::kIoThread, false, openapi},
   };
   return kRoutes;
+}
+
+bool exists(const Route& route, const ServerContext& context) {
+  return !route.profiles || !context.engine.config().engine.profile_dir.empty();
 }
 
 }  // namespace atom::server

@@ -20,8 +20,11 @@ struct Route {
   RunsOn runs_on;
   bool needs_key;
   Endpoint endpoint;
+  bool profiles = false;  // exists only where profiles can be made
 };
 
+// All there may be; exists() says which there are.
 std::span<const Route> routes();
+bool exists(const Route& route, const ServerContext& context);
 
 }  // namespace atom::server

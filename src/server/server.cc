@@ -44,6 +44,7 @@ std::string openapi_document(const LLMEngine& engine, const ServerOptions& optio
   result.defaults = engine.default_sampling();
   result.vocab_size = engine.config().model.vocab_size;
   result.needs_api_key = !options.api_keys.empty();
+  result.profiles = !engine.config().engine.profile_dir.empty();
   return openapi_json(result);
 }
 

@@ -1,5 +1,7 @@
 #include "tensor/operator_trace.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -8,23 +10,27 @@ namespace atom {
 
 namespace {
 
-// Longer than the host takes to launch a step of hundreds of operators.
-constexpr std::chrono::milliseconds kHeadStart{20};
+double seconds_between(const OperatorTrace::Mark& from, const OperatorTrace::Mark& to) {
+  const std::chrono::duration<double> passed =
+      to.event != nullptr ? std::chrono::duration<double>(to.event->since(*from.event))
+                          : to.time - from.time;
+  return passed.count();
+}
 
 }  // namespace
 
-void OperatorTrace::start() {
-  if (queue_ != nullptr) queue_->delay(kHeadStart);
-  runs_.clear();
-  num_marks_ = 0;
+void OperatorTrace::start(std::chrono::nanoseconds head_start) {
+  if (queue_ != nullptr && head_start.count() > 0) queue_->delay(head_start);
+  noted_ = {};
   is_started_ = true;
 }
 
 void OperatorTrace::mark() {
-  if (num_marks_ == marks_.size()) {
-    marks_.push_back({queue_ != nullptr ? queue_->create_event() : nullptr, {}});
+  if (spare_marks_.empty()) {
+    spare_marks_.push_back({queue_ != nullptr ? queue_->create_event() : nullptr, {}});
   }
-  Mark& next = marks_[num_marks_++];
+  Mark& next = noted_.marks.emplace_back(std::move(spare_marks_.back()));
+  spare_marks_.pop_back();
   if (next.event != nullptr) {
     next.event->mark();
   } else {
@@ -35,27 +41,29 @@ void OperatorTrace::mark() {
 void OperatorTrace::begin(std::string_view op, std::string_view variant, const OperatorWork& work) {
   if (!is_started_) return;
   mark();
-  runs_.push_back({op, variant, work});
+  noted_.runs.push_back({op, variant, work});
 }
 
-double OperatorTrace::seconds_between(const Mark& from, const Mark& to) const {
-  const std::chrono::duration<double> passed =
-      to.event != nullptr ? std::chrono::duration<double>(to.event->since(*from.event))
-                          : to.time - from.time;
-  return passed.count();
+OperatorTrace::Noted OperatorTrace::end() {
+  CHECK(is_started_);
+  is_started_ = false;
+  if (!noted_.runs.empty()) mark();
+  return std::exchange(noted_, {});
+}
+
+std::vector<OperatorRun> OperatorTrace::measured(Noted noted) {
+  for (size_t i = 0; i < noted.runs.size(); ++i) {
+    noted.runs[i].begin = seconds_between(noted.marks[0], noted.marks[i]);
+    noted.runs[i].seconds = seconds_between(noted.marks[i], noted.marks[i + 1]);
+  }
+  std::ranges::move(noted.marks, std::back_inserter(spare_marks_));
+  return std::move(noted.runs);
 }
 
 std::vector<OperatorRun> OperatorTrace::stop() {
-  CHECK(is_started_);
-  is_started_ = false;
-  if (runs_.empty()) return {};
-  mark();
-  if (queue_ != nullptr) queue_->synchronize();
-  for (size_t i = 0; i < runs_.size(); ++i) {
-    runs_[i].begin = seconds_between(marks_[0], marks_[i]);
-    runs_[i].seconds = seconds_between(marks_[i], marks_[i + 1]);
-  }
-  return std::exchange(runs_, {});
+  Noted noted = end();
+  if (queue_ != nullptr && !noted.runs.empty()) queue_->synchronize();
+  return measured(std::move(noted));
 }
 
 }  // namespace atom

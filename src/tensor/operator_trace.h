@@ -34,31 +34,41 @@ class OperatorTrace {
   // Work goes to that queue, not to the calling thread. The queue outlives the trace's use.
   void attach(DeviceQueue* queue) { queue_ = queue; }
 
-  // Forgets what was noted before. A queue is held up for a moment, so that the host is ahead of it
-  // and no operator waits to be launched.
-  void start();
+  // Longer than the host takes to launch a step of hundreds of operators.
+  static constexpr std::chrono::milliseconds kHeadStart{20};
+
+  // Forgets what was noted before. A queue is held up for `head_start`: then the host is ahead of
+  // it and no operator waits to be launched.
+  void start(std::chrono::nanoseconds head_start = {});
   // An operator begins. Names live as long as the program.
   void begin(std::string_view op, std::string_view variant, const OperatorWork& work);
   bool is_started() const { return is_started_; }
-  // Ends the last operator and waits for it.
-  std::vector<OperatorRun> stop();
 
- private:
   using Clock = std::chrono::steady_clock;
   // A point in the work of the queue or of the calling thread.
   struct Mark {
     std::unique_ptr<DeviceEvent> event;  // null on the CPU
     Clock::time_point time;
   };
+  // Operators whose times are known once the queue has passed their end.
+  struct Noted {
+    std::vector<OperatorRun> runs;
+    std::vector<Mark> marks;  // where each begins, and the end
+  };
+  // Ends the last operator.
+  Noted end();
+  // Its operators with their times. The queue, if there is one, has passed the end.
+  std::vector<OperatorRun> measured(Noted noted);
+  // Ends the last operator and waits for it.
+  std::vector<OperatorRun> stop();
 
+ private:
   void mark();
-  double seconds_between(const Mark& from, const Mark& to) const;
 
   DeviceQueue* queue_ = nullptr;
   bool is_started_ = false;
-  std::vector<OperatorRun> runs_;
-  std::vector<Mark> marks_;  // the first num_marks_ are of this trace, the others wait for use
-  size_t num_marks_ = 0;
+  Noted noted_;
+  std::vector<Mark> spare_marks_;
 };
 
 }  // namespace atom

@@ -42,6 +42,27 @@ TEST(OperatorTrace, AnOperatorEndsWhereTheNextBegins) {
   }
 }
 
+// Steps are noted while those before them have not been asked for.
+TEST(OperatorTrace, MeasuresWhatItNotedBefore) {
+  OperatorTrace trace;
+  std::vector<OperatorTrace::Noted> noted;
+  for (const char* op : {"linear", "rms_norm"}) {
+    trace.start();
+    trace.begin(op, "reference", {});
+    std::this_thread::sleep_for(milliseconds(2));
+    noted.push_back(trace.end());
+    EXPECT_FALSE(trace.is_started());
+  }
+  EXPECT_GE(noted[1].marks.front().time, noted[0].marks.back().time);
+  for (const char* op : {"linear", "rms_norm"}) {
+    const std::vector<OperatorRun> runs = trace.measured(std::move(noted.front()));
+    noted.erase(noted.begin());
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_EQ(runs[0].op, op);
+    EXPECT_GE(runs[0].seconds, 0.002);
+  }
+}
+
 // The device's clock: a delay of the queue is the operator's time, and the head start is nobody's.
 TEST(OperatorTrace, MeasuresAQueue) {
   const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
@@ -49,7 +70,7 @@ TEST(OperatorTrace, MeasuresAQueue) {
   const std::unique_ptr<DeviceQueue> queue = (*runtime)->create_queue();
   OperatorTrace trace;
   trace.attach(queue.get());
-  trace.start();
+  trace.start(OperatorTrace::kHeadStart);
   trace.begin("first", "cuda", {});
   queue->delay(milliseconds(8));
   trace.begin("second", "cuda", {});

@@ -19,6 +19,7 @@ struct Endpoint {
   const char* answer = "";   // schema of the answer; none: no JSON
   const char* content_type = "application/json";
   bool streams = false;
+  bool profiles = false;  // there only with OpenApiOptions::profiles
 };
 
 constexpr Endpoint kEndpoints[] = {
@@ -47,6 +48,24 @@ constexpr Endpoint kEndpoints[] = {
      "TokenizeRequest",
      "Tokens"},
     {"post", "/detokenize", "detokenize", "The text of tokens.", "DetokenizeRequest", "Text"},
+    {"post",
+     "/start_profile",
+     "start_profile",
+     "Begin to record a profile of the engine's steps; 400 while one is recorded.",
+     "",
+     "ProfileStarted",
+     "application/json",
+     false,
+     true},
+    {"post",
+     "/stop_profile",
+     "stop_profile",
+     "End the profile and write it to a file of --profile-dir; 400 when none is recorded.",
+     "",
+     "ProfileStopped",
+     "application/json",
+     false,
+     true},
     {"get", "/livez", "get_liveness", "200 while the process lives."},
     {"get", "/readyz", "get_readiness", "200 while requests are taken."},
     {"get", "/health", "get_health", "200 while the engine works."},
@@ -180,6 +199,7 @@ std::string openapi_json(const OpenApiOptions& options) {
                       {"description", "An inference server with the API of OpenAI and vLLM."}};
   const OrderedJson errors = error_responses();
   for (const Endpoint& endpoint : kEndpoints) {
+    if (endpoint.profiles && !options.profiles) continue;
     document["paths"][endpoint.path][endpoint.method] = operation(endpoint, errors);
   }
   document["components"]["schemas"] = schemas(options);

@@ -15,6 +15,7 @@ struct OpenApiOptions {
   SamplingParams defaults;  // as the parsers get them
   int64_t vocab_size = 0;   // bounds token ids; 0: any int32
   bool needs_api_key = false;
+  bool profiles = false;  // the endpoints of profiles are there
 };
 
 std::string openapi_json(const OpenApiOptions& options);

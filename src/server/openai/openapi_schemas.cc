@@ -213,6 +213,25 @@ const std::string_view kAnswerSchemas = R"json({
   "type": "object",
   "required": ["version"],
   "properties": {"version": {"type": "string"}}
+},
+"ProfileStarted": {
+  "type": "object",
+  "required": ["status"],
+  "properties": {"status": {"const": "started"}}
+},
+"ProfileStopped": {
+  "type": "object",
+  "required": ["status", "file", "spans", "dropped_spans"],
+  "properties": {
+    "status": {"const": "stopped"},
+    "file": {"type": "string", "description": "The file's path on the server's machine."},
+    "spans": {"type": "integer", "minimum": 0},
+    "dropped_spans": {
+      "type": "integer",
+      "minimum": 0,
+      "description": "The latest, which came when the profile was full."
+    }
+  }
 }
 })json";
 

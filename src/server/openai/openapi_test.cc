@@ -80,6 +80,18 @@ TEST(OpenApi, HasASecuritySchemeOnlyWithAKey) {
   EXPECT_EQ(json["components"]["securitySchemes"]["api_key"]["scheme"], "bearer");
 }
 
+TEST(OpenApi, HasTheEndpointsOfProfilesOnlyWhereTheyAre) {
+  EXPECT_FALSE(document()["paths"].contains("/start_profile"));
+  OpenApiOptions options;
+  options.profiles = true;
+  const OrderedJson json = OrderedJson::parse(openapi_json(options));
+  check_references(json, json);
+  for (const char* path : {"/start_profile", "/stop_profile"}) {
+    ASSERT_TRUE(json["paths"][path].contains("post")) << path;
+    EXPECT_TRUE(json["paths"][path]["post"]["responses"].contains("400")) << path;
+  }
+}
+
 TEST(OpenApi, EveryFieldOfTheTablesIsThereWithItsRangeDefaultAndDescription) {
   const OrderedJson schemas = document(1000)["components"]["schemas"];
   const std::pair<const char*, const FieldTable*> tables[] = {
