@@ -23,7 +23,7 @@ class HostRange {
   const SpanScope span_;
 };
 
-// "prefill", "decode" or "mixed".
+// "prefill", "decode" or "mixed"; the last token of a prompt by itself counts as decode.
 const char* step_kind(const SchedulerOutput& step);
 SpanArguments step_arguments(const SchedulerOutput& step);
 

@@ -21,7 +21,7 @@ from server_process import ServerProcess
 ATOM = sys.argv[1]
 MODEL = pathlib.Path(sys.argv[2]) / "models" / "tldr-8m"
 ANY = unittest.mock.ANY
-BODY = {"prompt": "tar", "max_tokens": 12, "ignore_eos": True, "temperature": 0}
+BODY = {"prompt": "How do I use git commit?", "max_tokens": 12, "ignore_eos": True, "temperature": 0}
 
 
 class Profile(unittest.TestCase):
