@@ -39,7 +39,7 @@ struct SpanRecording {
 
 class SpanRecorder {
  public:
-  static constexpr size_t kMaxSpans = size_t{1} << 18;  // of 144 bytes
+  static constexpr size_t kMaxSpans = size_t{1} << 18;  // of 112 bytes
 
   explicit SpanRecorder(size_t max_spans = kMaxSpans) : max_spans_(max_spans) {}
 
