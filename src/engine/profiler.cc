@@ -3,6 +3,8 @@
 #include <fmt/chrono.h>
 
 #include <filesystem>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
@@ -32,10 +34,20 @@ TraceLabels labels(const ResolvedConfig& config) {
   return labels;
 }
 
+Status write_trace(const std::string& path,
+                   const SpanRecording& recording,
+                   const TraceLabels& trace_labels) {
+  try {
+    return replace_file(path, chrome_trace(recording, trace_labels));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted("{}: there is no memory to write it", path);
+  }
+}
+
 CoreProfile write_profile(const std::string& path,
                           const SpanRecording& recording,
                           const TraceLabels& trace_labels) {
-  const Status status = replace_file(path, chrome_trace(recording, trace_labels));
+  const Status status = write_trace(path, recording, trace_labels);
   CoreProfile profile{ProfileAction::kStop,
                       status.ok() ? StatusCode::kOk : StatusCode::kInternal,
                       status.ok() ? path : status.message(),
@@ -71,11 +83,16 @@ Status Profiler::start() {
 
 Status Profiler::stop() {
   if (!recorder_.is_on()) return invalid_argument("no profile is being recorded");
-  written_ = std::async(
-      std::launch::async,
-      [path = folder() + "/" + file_name(),
-       recording = recorder_.stop(),
-       trace_labels = labels(config_)] { return write_profile(path, recording, trace_labels); });
+  auto write = [path = folder() + "/" + file_name(),
+                recording = recorder_.stop(),
+                trace_labels = labels(config_)] {
+    return write_profile(path, recording, trace_labels);
+  };
+  try {
+    written_ = std::async(std::launch::async, std::move(write));
+  } catch (const std::system_error& error) {
+    return internal_error("the profile is lost: no thread to write it: {}", error.what());
+  }
   return {};
 }
 
