@@ -172,10 +172,6 @@ constexpr Way kWays[] = {
     {"parts 1", {.max_parts = 1}},
     {"parts 4", {.max_parts = 4}},
     {"parts 16", {.max_parts = 16}},
-    {"claims 4", {.claims_log2 = 4}},
-    {"claims 5", {.claims_log2 = 5}},
-    {"parts 1, claims 4", {.max_parts = 1, .claims_log2 = 4}},
-    {"parts 1, claims 5", {.max_parts = 1, .claims_log2 = 5}},
 };
 
 // In the first `num_ways` ways.

@@ -28,12 +28,11 @@ constexpr Way kWays[] = {
     {"parts 1000", {.max_parts = 1000}},
     {"blocks 1", {.max_blocks = 1}},
     {"blocks 5", {.max_parts = 2, .max_blocks = 5}},
-    {"blocks 5, claims 2", {.max_parts = 50, .claims_log2 = 2, .max_blocks = 5}},
-    {"claims 4", {.claims_log2 = 4}},
+    {"blocks 5, parts 50", {.max_parts = 50, .max_blocks = 5}},
     {"blocks 300", {.max_parts = 1000, .max_blocks = 300}},
     {"no overlap", {.overlaps_previous = false}},
     {"fixed", {.fixed_splits = true}},
-    {"fixed, block 1", {.fixed_splits = true, .claims_log2 = 2, .max_blocks = 1}},
+    {"fixed, block 1", {.fixed_splits = true, .max_blocks = 1}},
 };
 
 // Relative error of one token and head: rounding of the weights and of the result.

@@ -10,63 +10,84 @@ namespace {
 
 using namespace attention_device;
 
-// By the block that finishes last; the next launch finds zeros.
-__device__ void reset_claims(int32_t* claims) {
-  __syncthreads();
-  if (threadIdx.x == 0 && atomicAdd(claims + 1, 1) == static_cast<int>(gridDim.x) - 1) {
-    claims[0] = 0;
-    claims[1] = 0;
-  }
-}
-
 template <typename T, typename KV, int kHeadDim, int kRows>
 __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 1)
     attention_decode_kernel(const __grid_constant__ DecodeArgs args) {
   using Warp = WarpAttention<T, KV, kHeadDim, kRows>;
   using Tile = typename Warp::Tile;
-  extern __shared__ __align__(128) char shared[];
+  extern __shared__ __align__(1024) char shared[];
+  __shared__ Item items[Tile::kWarps][Tile::kStages];
   __shared__ int flags[Tile::kWarps];
-  __shared__ Claims claims;
   auto& exchange = *reinterpret_cast<Exchange<Tile, kRows>*>(shared + Tile::kQueueBytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const uint32_t queue = shared_address(shared) + warp * (Tile::kStages * Tile::kEntryBytes);
 
-  const Plan& plan = make_plan<Tile::kKeys, Tile::kWarps>(args, claims);
-  device::wait_for_previous_grid();
-  TileLoader<Tile> loader(args, plan, claims, queue);
-#pragma unroll 1
-  for (int stage = 0; stage < Tile::kStages; ++stage) {
-    loader.load_keys();
-    loader.load_values();
-  }
-  device::allow_next_grid();
-
-  constexpr int kPending = 2 * Tile::kStages - 1;
-  const float scale_log2 = args.params.scale * args.params.k_scale * kLog2E;
+  const Plan& plan = make_plan<Tile::kKeys, Tile::kWarps>(args);
+  TileLoader<Tile> loader(args, plan, queue, items[warp]);
   const Team team(plan);
   const int slice = warp & ((1 << plan.slices_log2) - 1);
-  ItemWalk<Tile::kKeys, Tile::kWarps> walk(args, plan, claims);
+  const float scale_log2 = args.params.scale * args.params.k_scale * kLog2E;
+  constexpr int kPending = 2 * Tile::kStages - 1;
+  Warp state;
   Item item;
+  int tile = 0;
+  bool starts = true;  // an item, with the next entry of the queue
   int stage = 0;
-  while (walk.next(item)) {
-    Warp state;
-    const int first_tile = item.first_tile + slice;
-    for (int tile = first_tile; tile < item.last_tile; tile += 1 << plan.slices_log2) {
-      const uint32_t entry = queue + stage * Tile::kEntryBytes;
+  // The first steps only fill the queue: one place in the code for all loads keeps it short.
+#pragma unroll 1
+  for (int step = -Tile::kStages;; ++step) {
+    loader.advance();
+    if (step == -Tile::kStages) {
+      device::wait_for_previous_grid();
+    }
+    const bool filled = step >= 0;
+    const uint32_t entry = queue + stage * Tile::kEntryBytes;
+    bool has_tile = false;
+    if (filled) {
       wait_for_copies<kPending>();
       __syncwarp();
-      if (tile == first_tile) {
-        state.take_query(entry + 2 * Tile::kBytes);
+      if (starts) {
+        item = items[warp][stage];
+        if (item.row < 0) {
+          break;
+        }
+        tile = item.first_tile + slice;
+        state.clear();
       }
-      state.take_keys(entry);
+      has_tile = tile < item.last_tile;
+      if (has_tile) {
+        if (starts) {
+          state.take_query(entry + 2 * Tile::kBytes);
+        }
+        state.take_keys(entry);
+      }
       __syncwarp();
-      loader.load_keys();
+    }
+    loader.load_keys();
+    if (has_tile) {
       state.soften(tile, item, scale_log2);
+    }
+    if (filled) {
       wait_for_copies<kPending>();
-      state.take_values(entry + Tile::kBytes);
-      loader.load_values();
-      stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
+      __syncwarp();
+      if (has_tile) {
+        state.take_values(entry + Tile::kBytes);
+      }
+      __syncwarp();
+    }
+    loader.load_values();
+    if (step == -1) {
+      device::allow_next_grid();
+    }
+    if (!filled) {
+      continue;
+    }
+    stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
+    tile += 1 << plan.slices_log2;
+    starts = tile >= item.last_tile;
+    if (!starts) {
+      continue;
     }
     state.for_each_head([&](int head, float maximum, float sum, int r, int j) {
       if (head < item.num_heads) {
@@ -83,9 +104,6 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
       join_parts<T, kHeadDim>(args, item, team, parts);
     }
     team.sync();
-  }
-  if (plan.num_claims() > 0) {
-    reset_claims(args.claims);
   }
 }
 
@@ -159,9 +177,9 @@ DecodeArgs make_args(const AttentionGpuParams& params, const AttentionDecodeTuni
   args.params = params;
   args.fixed_splits = tuning.fixed_splits;
   args.max_parts = tuning.max_parts;
-  args.claims_log2 = tuning.claims_log2;
   const int group = params.num_heads / params.num_kv_heads;
   const int most = max_heads_per_item(params);
+  args.heads_per_kv_head = group;
   args.items_per_kv_head = (group + most - 1) / most;
   args.heads_per_item = group < most ? group : most;
   // Keys from an aligned beginning, which are at most a tile more than are visible.
@@ -179,7 +197,7 @@ int64_t num_parts(const DecodeArgs& args, const AttentionDecodeTuning& tuning) {
   constexpr int64_t kMaxTeams = 8;
   return args.fixed_splits
              ? int64_t{args.params.num_sequences} * args.head_items() * args.max_splits
-             : (max_blocks(tuning) + kMaxClaims) * 2 * kMaxTeams;
+             : int64_t{max_blocks(tuning)} * 2 * kMaxTeams;
 }
 
 }  // namespace
@@ -203,7 +221,7 @@ size_t attention_decode_workspace_size(const AttentionGpuParams& params,
 }
 
 size_t attention_decode_num_counters(const AttentionGpuParams& params) {
-  return size_t{1} * params.num_sequences * make_args(params, {}).head_items() + 2;
+  return size_t{1} * params.num_sequences * make_args(params, {}).head_items();
 }
 
 gpuError_t launch_attention_decode_cuda(const AttentionGpuParams& params,
@@ -215,8 +233,7 @@ gpuError_t launch_attention_decode_cuda(const AttentionGpuParams& params,
   const int64_t partials = num_parts(args, tuning) * args.heads_per_item;
   args.partial_out = static_cast<float*>(workspace);
   args.partial_softmax = reinterpret_cast<float2*>(args.partial_out + partials * params.head_dim);
-  args.claims = counters;
-  args.counters = counters + 2;
+  args.counters = counters;
   if (params.num_sequences == 0) {
     return ATOM_GPU(Success);
   }

@@ -21,8 +21,6 @@ struct AttentionDecodeTuning {
   // lets this one start (ops/device/programmatic_launch.cuh).
   bool overlaps_previous = true;
   int max_parts = 2;  // blocks that a row's keys are to be divided among where rows are many
-  // Shares of the work that blocks claim after their own are this much shorter; 0: there are none.
-  int claims_log2 = 0;
   int max_blocks = 0;  // 0: one for each multiprocessor
 };
 

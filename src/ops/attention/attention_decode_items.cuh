@@ -6,9 +6,8 @@
 namespace atom::ops::attention_device {
 
 // A range of one row's keys for the head item of one team.
-struct Item {
-  int share;
-  int row;
+struct alignas(16) Item {
+  int row;  // negative: there are no more items
   int head_item;
   int kv_head;
   int first_head;
@@ -26,9 +25,11 @@ struct Item {
 template <int kKeys, int kWarps>
 class ItemWalk {
  public:
-  __device__ ItemWalk(const DecodeArgs& args, const Plan& plan, Claims& claims)
-      : args_(args), plan_(plan), claims_(claims) {
-    begin_share();
+  __device__ ItemWalk(const DecodeArgs& args, const Plan& plan)
+      : args_(args),
+        plan_(plan),
+        unit_(plan.begin_of(blockIdx.x)),
+        end_(plan.begin_of(blockIdx.x + 1)) {
     if (unit_ < end_) {
       row_ = plan.row;
       row_begin_ = plan.row_begin;
@@ -36,16 +37,16 @@ class ItemWalk {
     }
   }
 
-  // False when there are no more; not to be called again then.
-  __device__ bool next(Item& item) {
-    if (unit_ >= end_ && !claim_share()) {
-      return false;
+  __device__ void next(Item& item) {
+    if (unit_ >= end_) {
+      item.row = -1;
+      item.first_tile = item.last_tile = 0;
+      return;
     }
     if (unit_ - row_begin_ >= group_units_ * plan_.num_groups) {
       find_row();
     }
     const int group = (unit_ - row_begin_) / group_units_;
-    item.share = share_;
     item.row = row_;
     item.group_begin = row_begin_ + group * group_units_;
     item.group_units = group_units_;
@@ -58,36 +59,14 @@ class ItemWalk {
     const int team = (threadIdx.x / 32) >> plan_.slices_log2;
     item.head_item = group * (kWarps >> plan_.slices_log2) + team;
     item.kv_head = item.head_item / args_.items_per_kv_head;
-    const int heads = args_.params.num_heads / args_.params.num_kv_heads;
     const int head_of_group =
         (item.head_item - item.kv_head * args_.items_per_kv_head) * args_.heads_per_item;
-    item.first_head = item.kv_head * heads + head_of_group;
-    item.num_heads = min(args_.heads_per_item, heads - head_of_group);
+    item.first_head = item.kv_head * args_.heads_per_kv_head + head_of_group;
+    item.num_heads = min(args_.heads_per_item, args_.heads_per_kv_head - head_of_group);
     unit_ += units;
-    return true;
   }
 
  private:
-  __device__ void begin_share() {
-    unit_ = plan_.begin_of(share_);
-    end_ = plan_.begin_of(share_ + 1);
-  }
-
-  __device__ bool claim_share() {
-    const int num_claims = plan_.num_claims();
-    if (num_claims == 0) {
-      return false;
-    }
-    const int claim = claims_.get(claim_index_, args_.claims);
-    if (claim >= num_claims) {
-      return false;
-    }
-    ++claim_index_;
-    share_ = gridDim.x + claim;
-    begin_share();
-    return true;
-  }
-
   // The row of unit_, which lies behind this one.
   __device__ void find_row() {
     row_begin_ += group_units_ * plan_.num_groups;
@@ -129,11 +108,8 @@ class ItemWalk {
 
   const DecodeArgs& args_;
   const Plan& plan_;
-  Claims& claims_;
-  int share_ = blockIdx.x;
-  int claim_index_ = 0;
   int unit_;
-  int end_;       // of the share
+  int end_;       // of the block's share
   int row_ = -1;  // none yet
   int row_begin_ = 0;
   RowKeys keys_ = {};
@@ -170,7 +146,7 @@ __device__ Parts parts_of(const DecodeArgs& args, const Plan& plan, const Item& 
   parts.stride = 2 * kWarps;
   parts.base = first_share * parts.stride + team;
   parts.first = parts.base + (plan.begin_of(first_share) < item.group_begin ? kWarps : 0);
-  parts.own = parts.place(item.share - first_share);
+  parts.own = parts.place(static_cast<int>(blockIdx.x) - first_share);
   return parts;
 }
 

@@ -137,6 +137,16 @@ __device__ void join_parts(const DecodeArgs& args,
   }
 }
 
+// Adds one; releases what this thread knows to be written, and acquires what others released.
+__device__ inline int count_part(int32_t* counter) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
+
 // Whether this team finished the last part. The counter is then zero again. `flag`: the team's.
 __device__ inline bool is_last_part(const DecodeArgs& args,
                                     const Item& item,
@@ -145,12 +155,10 @@ __device__ inline bool is_last_part(const DecodeArgs& args,
                                     volatile int* flag) {
   team.sync();
   if (team.thread == 0) {
-    // The barrier and this fence order the whole team's part before the count.
-    __threadfence();
+    // The barrier and the release order the whole team's part before the count.
     int32_t* counter = args.counters + int64_t{item.row} * args.head_items() + item.head_item;
-    const bool is_last = atomicAdd(counter, 1) == parts.count - 1;
+    const bool is_last = count_part(counter) == parts.count - 1;
     if (is_last) {
-      __threadfence();
       *counter = 0;
     }
     *flag = is_last;

@@ -23,14 +23,13 @@ struct DecodeArgs {
   AttentionGpuParams params;
   bool fixed_splits;        // rows are cut by their length alone
   int max_parts;            // see above; not of fixed splits
-  int claims_log2;          // shares to be claimed are this much shorter than own ones; 0: none
-  int heads_per_item;       // query heads, at most kRows
+  int heads_per_kv_head;    // query heads
+  int heads_per_item;       // at most kRows
   int items_per_kv_head;    // to cover its query heads
   int max_splits;           // of a row, with fixed splits
   float2* partial_softmax;  // [parts, heads_per_item] maximum and sum
   float* partial_out;       // [parts, heads_per_item, head_dim]
   int32_t* counters;        // [num_sequences, head items] finished parts
-  int32_t* claims;          // number of claimed shares, number of finished blocks
 
   __host__ __device__ int head_items() const { return params.num_kv_heads * items_per_kv_head; }
 };
@@ -65,62 +64,24 @@ __device__ int fixed_split_tiles(int num_tiles) {
   return tiles;
 }
 
-// The most shares that are claimed.
-constexpr int kMaxClaims = 512;
-
-// The shares of the batch's units, which are numbered row by row, within a row by groups of head
-// items. A block has its own share first, all of these of about a length; behind them lie shorter
-// ones that blocks claim when they have finished, since multiprocessors do not read equally fast.
+// The shares of the batch's units, one for each block, all of about a length. Units are numbered row
+// by row, within a row by groups of head items.
 struct Plan {
   int slices_log2;
-  int num_groups;       // of head items
-  int units_per_share;  // of a block's own
-  int longer_shares;    // the first ones, of a unit more
-  int own_units;        // of all own shares
-  int claim_units;      // of a share to be claimed
-  int num_units;        // of all shares
-  int row;              // of the own share's first unit
-  int row_begin;        // first unit of that row
+  int num_groups;  // of head items
+  int units_per_share;
+  int longer_shares;  // the first ones, of a unit more
+  int num_units;      // of all shares
+  int row;            // of the own share's first unit
+  int row_begin;      // first unit of that row
 
   __device__ int begin_of(int share) const {
-    const int claim = share - static_cast<int>(gridDim.x);
-    return claim < 0 ? share * units_per_share + min(share, longer_shares)
-                     : min(num_units, own_units + claim * claim_units);
+    return share * units_per_share + min(share, longer_shares);
   }
   __device__ int share_of(int unit) const {
-    if (unit >= own_units) {
-      return gridDim.x + (unit - own_units) / claim_units;
-    }
     const int in_longer = longer_shares * (units_per_share + 1);
     return unit < in_longer ? unit / (units_per_share + 1)
                             : longer_shares + (unit - in_longer) / units_per_share;
-  }
-  __device__ int num_claims() const {
-    return claim_units == 0 ? 0 : (num_units - own_units + claim_units - 1) / claim_units;
-  }
-};
-
-// What the block has claimed, one after another: of a share its number among those to be claimed.
-// Its warps come here at different times; the first one claims. In shared memory.
-struct Claims {
-  static constexpr uint16_t kUnclaimed = 0xffff;
-  static constexpr uint16_t kClaiming = 0xfffe;
-
-  uint16_t claimed[kMaxClaims + 1];
-
-  // The block's claim number `index`, at least num_claims when there are no more. By a whole warp.
-  __device__ int get(int index, int32_t* counter) {
-    int claim = 0;
-    if (threadIdx.x % 32 == 0) {
-      volatile uint16_t* place = &claimed[index];
-      if (atomicCAS(&claimed[index], kUnclaimed, kClaiming) == kUnclaimed) {
-        *place = static_cast<uint16_t>(min(atomicAdd(counter, 1), kMaxClaims));
-      }
-      do {
-        claim = *place;
-      } while (claim == kClaiming);
-    }
-    return __shfl_sync(kAllLanes, claim, 0);
   }
 };
 
@@ -180,22 +141,9 @@ __device__ int slices_log2_of(const DecodeArgs& args, int total_tiles, int max_t
   return slices_log2;
 }
 
-// The lengths of shares, from num_units.
-__device__ inline void share_out(const DecodeArgs& args, Plan& plan) {
-  const int blocks = gridDim.x;
-  const int even = plan.num_units / blocks;
-  // Of short shares nothing is to be gained.
-  plan.claim_units = args.claims_log2 == 0 || even < 32 ? 0 : even >> args.claims_log2;
-  const int own = plan.claim_units == 0 ? plan.num_units : (even - 4 * plan.claim_units) * blocks;
-  plan.claim_units = max(plan.claim_units, (plan.num_units - own + kMaxClaims - 1) / kMaxClaims);
-  plan.own_units = own;
-  plan.units_per_share = own / blocks;
-  plan.longer_shares = own - plan.units_per_share * blocks;
-}
-
 // By all threads of the block, whose number is kWarps * 32.
 template <int kKeys, int kWarps>
-__device__ const Plan& make_plan(const DecodeArgs& args, Claims& claims) {
+__device__ const Plan& make_plan(const DecodeArgs& args) {
   __shared__ Plan shared;
   __shared__ int scratch[3][kWarps];
   constexpr int kThreads = kWarps * 32;
@@ -225,9 +173,6 @@ __device__ const Plan& make_plan(const DecodeArgs& args, Claims& claims) {
   plan.slices_log2 = slices_log2_of<kWarps>(args, total_tiles, max_tiles);
   plan.num_groups = args.head_items() >> (__ffs(kWarps) - 1 - plan.slices_log2);
 
-  for (int i = threadIdx.x; i <= kMaxClaims; i += kThreads) {
-    claims.claimed[i] = Claims::kUnclaimed;
-  }
   const auto units_of_row = [&](int row) {
     const int of_row =
         rows_per_thread == 1 ? tiles : keys_of_row<kKeys>(args.params, row).num_tiles;
@@ -238,7 +183,8 @@ __device__ const Plan& make_plan(const DecodeArgs& args, Claims& claims) {
     units += units_of_row(row);
   }
   int first_unit = sum_before<kWarps>(units, scratch[1], plan.num_units);
-  share_out(args, plan);
+  plan.units_per_share = plan.num_units / static_cast<int>(gridDim.x);
+  plan.longer_shares = plan.num_units - plan.units_per_share * static_cast<int>(gridDim.x);
   const int own_unit = plan.begin_of(blockIdx.x);
   // The thread that has the row of the block's first unit.
   if (first_unit <= own_unit && own_unit < first_unit + units) {

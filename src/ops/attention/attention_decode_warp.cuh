@@ -6,38 +6,34 @@
 namespace atom::ops::attention_device {
 
 // The float16 values of four 8-bit floats.
-__device__ inline void expand_four(uint32_t (&halves)[2], uint32_t bits) {
-  halves[0] = expand_pair(bits & 0xffff);
-  halves[1] = expand_pair(bits >> 16);
+__device__ inline void expand_four(uint32_t& low, uint32_t& high, uint32_t bits) {
+  // A shift instead of this would cost an instruction: halves of a register are operands.
+  uint16_t pairs[2];
+  asm("mov.b32 {%0, %1}, %2;" : "=h"(pairs[0]), "=h"(pairs[1]) : "r"(bits));
+  low = expand_pair(pairs[0]);
+  high = expand_pair(pairs[1]);
 }
 
-template <int kBytes>
-__device__ inline void load_shared(uint32_t (&words)[kBytes / 4], uint32_t address) {
-  static_assert(kBytes == 8 || kBytes == 16);
-  if constexpr (kBytes == 16) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "r"(address)
-                 : "memory");
-  } else {
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-                 : "=r"(words[0]), "=r"(words[1])
-                 : "r"(address)
-                 : "memory");
-  }
+__device__ inline uint2 load_shared_8(uint32_t address) {
+  uint2 words;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+               : "=r"(words.x), "=r"(words.y)
+               : "r"(address)
+               : "memory");
+  return words;
 }
 
 // Products are taken transposed, [keys, query heads] and [head_dim, query heads], which wastes
 // least of the matrix instructions for groups of up to 8 heads: thread (g, c) = (lane / 4, lane %
-// 4) has the columns 2c and 2c + 1 of each 8. The rows of the second product, 16 at a time, are
-// elements e and e + 1 of the threads' chunks of values. See attention_decode_tile.cuh for the
-// operands.
+// 4) has the columns 2c and 2c + 1 of each 8. Of 8-bit elements a thread gets four neighbours of a
+// key: elements 4c to 4c + 3 of 16 are the operand's columns 2c, 2c + 1, 2c + 8 and 2c + 9, and of
+// values elements 2g and 2g + 1 of 16 its rows g and g + 8.
 template <typename T, typename KV, int kHeadDim, int kRows>
 class WarpAttention {
  public:
   using Tile = DecodeTile<T, KV, kHeadDim, kRows>;
 
-  __device__ WarpAttention() {
+  __device__ void clear() {
 #pragma unroll
     for (int r = 0; r < kHeadTiles; ++r) {
 #pragma unroll
@@ -60,30 +56,39 @@ class WarpAttention {
 
   // `query`: in the entry of an item's first tile.
   __device__ void take_query(uint32_t query) {
-    constexpr int kVectors = Tile::kIs8Bit ? 2 : 1;
+    constexpr int kRowBytes = Tile::kQueryRowBytes;
     const int lane = threadIdx.x & 31;
 #pragma unroll
     for (int r = 0; r < kHeadTiles; ++r) {
+      if constexpr (Tile::kIs8Bit) {
+        const int row = r * 8 + lane / 4;
 #pragma unroll
-      for (int chunk = 0; chunk < Tile::kKeyChunks; ++chunk) {
+        for (int step = 0; step < kHeadDim / 16; ++step) {
+          const int chunk = step * 2 + (lane & 2) / 2;
+          const uint2 words =
+              load_shared_8(query + tile_offset<kRowBytes>(row, chunk) + (lane & 1) * 8);
+          q_[step][r][0] = convert_pair<C, T>(words.x);
+          q_[step][r][1] = convert_pair<C, T>(words.y);
+        }
+      } else {
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          // The elements that meet this thread's chunk of a key.
-          const int first = (lane % 4 + chunk * 4) * kVectors + v;
+        for (int step = 0; step < kHeadDim / 16; step += 2) {
           uint32_t words[4];
-          load_shared<16>(words, query + Tile::query_place(r * 8 + lane / 4, first));
-#pragma unroll
-          for (int w = 0; w < 4; ++w) {
-            const int step = (chunk * kVectors + v) * 2 + w / 2;
-            q_[step][r][w % 2] = convert_pair<C, T>(words[w]);
-          }
+          load_matrices(words,
+                        query + tile_offset<kRowBytes>(r * 8 + lane % 8, step * 2 + lane / 8));
+          q_[step][r][0] = words[0];
+          q_[step][r][1] = words[1];
+          q_[step + 1][r][0] = words[2];
+          q_[step + 1][r][1] = words[3];
         }
       }
     }
   }
 
-  // scores = keys q; `keys`: the queue's entry.
+  // scores = keys q; `keys`: in the queue's entry.
   __device__ void take_keys(uint32_t keys) {
+    const int lane = threadIdx.x & 31;
+    keys += tile_offset<Tile::kRowBytes>(lane & 15, lane >> 4);
 #pragma unroll
     for (int m = 0; m < Tile::kSubtiles; ++m) {
 #pragma unroll
@@ -94,21 +99,20 @@ class WarpAttention {
         }
       }
 #pragma unroll
-      for (int chunk = 0; chunk < Tile::kKeyChunks; ++chunk) {
-        uint32_t key0[4], key8[4];
-        load_shared<16>(key0, keys + Tile::key_offset(m, 0, chunk));
-        load_shared<16>(key8, keys + Tile::key_offset(m, 1, chunk));
+      for (int pair = 0; pair < kChunkPairs; ++pair) {
+        // Of keys 0-7 and 8-15, then of the next chunk.
+        uint32_t a[4];
+        load_matrices(a, chunk_pair(keys, m, pair));
         if constexpr (Tile::kIs8Bit) {
-#pragma unroll
-          for (int w = 0; w < 4; ++w) {
-            uint32_t low[2], high[2];
-            expand_four(low, key0[w]);
-            expand_four(high, key8[w]);
-            add_scores(m, chunk * 4 + w, {low[0], high[0], low[1], high[1]});
-          }
+          uint32_t first[4], second[4];
+          expand_four(first[0], first[2], a[0]);
+          expand_four(first[1], first[3], a[1]);
+          expand_four(second[0], second[2], a[2]);
+          expand_four(second[1], second[3], a[3]);
+          add_scores(m, pair * 2, first);
+          add_scores(m, pair * 2 + 1, second);
         } else {
-          add_scores(m, chunk * 2, {key0[0], key8[0], key0[1], key8[1]});
-          add_scores(m, chunk * 2 + 1, {key0[2], key8[2], key0[3], key8[3]});
+          add_scores(m, pair, a);
         }
       }
     }
@@ -136,11 +140,10 @@ class WarpAttention {
     }
   }
 
-  // out += values^T weights, sum += weights as they are rounded; `values`: the queue's entry.
+  // out += values^T weights, sum += weights as they are rounded; `values`: in the queue's entry.
   __device__ void take_values(uint32_t values) {
-    constexpr int kChunkBytes = Tile::kValueChunkBytes;
-    constexpr int kWords = kChunkBytes / 4;
-    values += (threadIdx.x & 31) * kChunkBytes;
+    const int lane = threadIdx.x & 31;
+    values += tile_offset<Tile::kRowBytes>((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
     const uint32_t ones = pack<C>(1.f, 1.f);
 #pragma unroll
     for (int m = 0; m < Tile::kSubtiles; ++m) {
@@ -152,17 +155,20 @@ class WarpAttention {
         multiply_add<C>(sum_[r], {ones, ones, ones, ones}, weights[r][0], weights[r][1]);
       }
 #pragma unroll
-      for (int chunk = 0; chunk < Tile::kValueChunks; ++chunk) {
-        uint32_t words[4][kWords];
+      for (int pair = 0; pair < kChunkPairs; ++pair) {
+        // Of a chunk and the next one of keys 0-7, then of keys 8-15.
+        uint32_t a[4];
+        load_matrices_transposed(a, chunk_pair(values, m, pair));
+        if constexpr (Tile::kIs8Bit) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const int place = (m * 4 + k) * Tile::kValueChunks + chunk;
-          load_shared<kChunkBytes>(words[k], values + place * 32 * kChunkBytes);
-        }
-#pragma unroll
-        for (int w = 0; w < kWords; ++w) {
-          const int first = (chunk * kWords + w) * (Tile::kIs8Bit ? 2 : 1);
-          add_values(first, weights, words[0][w], words[1][w], words[2][w], words[3][w]);
+          for (int half = 0; half < 2; ++half) {
+            uint32_t of_chunk[4];
+            expand_four(of_chunk[0], of_chunk[1], __byte_perm(a[half], 0, 0x3120));
+            expand_four(of_chunk[2], of_chunk[3], __byte_perm(a[half + 2], 0, 0x3120));
+            add_out(pair * 2 + half, weights, of_chunk);
+          }
+        } else {
+          add_out(pair, weights, a);
         }
       }
     }
@@ -185,13 +191,12 @@ class WarpAttention {
   __device__ void write_out(int r, int j, float* to) const {
     const int g = (threadIdx.x & 31) / 4;
 #pragma unroll
-    for (int chunk = 0; chunk < Tile::kValueChunks; ++chunk) {
-      float* run = to + (g + chunk * 8) * kChunkElements;
-#pragma unroll
-      for (int e = 0; e < kChunkElements; e += 4) {
-        const int n = (chunk * kChunkElements + e) / 2;
-        *reinterpret_cast<float4*>(run + e) = {
-            out_[n][r][j], out_[n][r][j + 2], out_[n + 1][r][j], out_[n + 1][r][j + 2]};
+    for (int n = 0; n < kOutTiles; ++n) {
+      if constexpr (Tile::kIs8Bit) {
+        *reinterpret_cast<float2*>(to + n * 16 + g * 2) = {out_[n][r][j], out_[n][r][j + 2]};
+      } else {
+        to[n * 16 + g] = out_[n][r][j];
+        to[n * 16 + g + 8] = out_[n][r][j + 2];
       }
     }
   }
@@ -200,10 +205,16 @@ class WarpAttention {
   using C = Compute<T, KV>;
   static constexpr int kHeadTiles = kRows / 8;
   static constexpr int kOutTiles = kHeadDim / 16;
-  static constexpr int kChunkElements = Tile::kValueChunkBytes / static_cast<int>(sizeof(KV));
+  static constexpr int kChunkPairs = Tile::kRowBytes / 32;
   // A score may be this much above the maximum that its weight is taken against: any maximum gives
   // the same result but for rounding, and a lasting one saves bringing the sums to a new one.
   static constexpr float kSlackLog2 = 8;
+
+  // The address of this thread's row of chunks 2 * pair and 2 * pair + 1 of subtile m: the chunks'
+  // permutation is by exclusive or.
+  __device__ static uint32_t chunk_pair(uint32_t row, int m, int pair) {
+    return (row ^ (pair * 32)) + m * Tile::kSubtileBytes;
+  }
 
   __device__ void add_scores(int m, int step, const uint32_t (&a)[4]) {
 #pragma unroll
@@ -269,31 +280,6 @@ class WarpAttention {
           out_[n][r][j + 2] *= correction;
         }
       }
-    }
-  }
-
-  // Words of the same elements of four keys; the elements are rows of the products from `first` on.
-  __device__ void add_values(int first,
-                             const uint32_t (&weights)[kHeadTiles][2],
-                             uint32_t key0,
-                             uint32_t key1,
-                             uint32_t key8,
-                             uint32_t key9) {
-    if constexpr (Tile::kIs8Bit) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint32_t low[2], high[2];
-        expand_four(low, __byte_perm(key0, key1, half == 0 ? 0x5140 : 0x7362));
-        expand_four(high, __byte_perm(key8, key9, half == 0 ? 0x5140 : 0x7362));
-        add_out(first + half, weights, {low[0], low[1], high[0], high[1]});
-      }
-    } else {
-      add_out(first,
-              weights,
-              {__byte_perm(key0, key1, 0x5410),
-               __byte_perm(key0, key1, 0x7632),
-               __byte_perm(key8, key9, 0x5410),
-               __byte_perm(key8, key9, 0x7632)});
     }
   }
 
