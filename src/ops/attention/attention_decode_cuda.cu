@@ -16,8 +16,7 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   using Warp = WarpAttention<T, KV, kHeadDim, kRows>;
   using Tile = typename Warp::Tile;
   extern __shared__ __align__(1024) char shared[];
-  __shared__ Item items[Tile::kWarps][Tile::kStages];
-  __shared__ int flags[Tile::kWarps];
+  __shared__ Item items[Tile::kWarps][Tile::kStages + 1];
   auto& exchange = *reinterpret_cast<Exchange<Tile, kRows>*>(shared + Tile::kQueueBytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -27,68 +26,64 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   TileLoader<Tile> loader(args, plan, queue, items[warp]);
   const Team team(plan);
   const int slice = warp & ((1 << plan.slices_log2) - 1);
+  const int tile_step = 1 << plan.slices_log2;
   const float scale_log2 = args.params.scale * args.params.k_scale * kLog2E;
-  constexpr int kPending = 2 * Tile::kStages - 1;
   Warp state;
-  Item item;
-  int tile = 0;
-  bool starts = true;  // an item, with the next entry of the queue
   int stage = 0;
+  int item_place = -1;
+  bool starts = true;  // an item, with the next entry of the queue
+  // Of the item, as the loop needs them.
+  int tile = 0;
+  int last_tile = 0;
+  int first_key = 0;
+  int seq_len = 0;
   // The first steps only fill the queue: one place in the code for all loads keeps it short.
 #pragma unroll 1
   for (int step = -Tile::kStages;; ++step) {
-    loader.advance();
-    if (step == -Tile::kStages) {
-      device::wait_for_previous_grid();
-    }
     const bool filled = step >= 0;
-    const uint32_t entry = queue + stage * Tile::kEntryBytes;
-    bool has_tile = false;
     if (filled) {
-      wait_for_copies<kPending>();
+      const uint32_t entry = queue + stage * Tile::kEntryBytes;
+      wait_for_copies<Tile::kStages - 1>();
       __syncwarp();
       if (starts) {
-        item = items[warp][stage];
+        item_place = item_place == Tile::kStages ? 0 : item_place + 1;
+        const Item& item = items[warp][item_place];
         if (item.row < 0) {
           break;
         }
         tile = item.first_tile + slice;
-        state.clear();
+        last_tile = item.last_tile;
+        first_key = item.first_key;
+        seq_len = item.seq_len;
+        state.take_query(entry + 2 * Tile::kBytes);
       }
-      has_tile = tile < item.last_tile;
-      if (has_tile) {
-        if (starts) {
-          state.take_query(entry + 2 * Tile::kBytes);
-        }
-        state.take_keys(entry);
-      }
+      state.take_keys(entry);
+      state.take_values(entry + Tile::kBytes);
       __syncwarp();
     }
-    loader.load_keys();
-    if (has_tile) {
-      state.soften(tile, item, scale_log2);
+    loader.advance();
+    if (step == -Tile::kStages) {
+      loader.prefetch();
+      device::wait_for_previous_grid();
     }
-    if (filled) {
-      wait_for_copies<kPending>();
-      __syncwarp();
-      if (has_tile) {
-        state.take_values(entry + Tile::kBytes);
-      }
-      __syncwarp();
-    }
-    loader.load_values();
-    if (step == -1) {
-      device::allow_next_grid();
-    }
+    loader.load();
     if (!filled) {
+      if (step == -1) {
+        device::allow_next_grid();
+      }
       continue;
     }
+    state.soften(tile * Tile::kKeys, first_key, seq_len, scale_log2);
+    state.add_values();
     stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
-    tile += 1 << plan.slices_log2;
-    starts = tile >= item.last_tile;
+    tile += tile_step;
+    starts = tile >= last_tile;
     if (!starts) {
       continue;
     }
+    const Item& item = items[warp][item_place];
+    // All have read what the exchange held of the item before.
+    team.sync();
     state.for_each_head([&](int head, float maximum, float sum, int r, int j) {
       if (head < item.num_heads) {
         if (lane < 4) {
@@ -100,10 +95,14 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
     team.sync();
     const Parts parts = parts_of<Tile::kWarps>(args, plan, item);
     join_warps<T, kHeadDim>(args, item, team, parts, exchange);
-    if (parts.count > 1 && is_last_part(args, item, team, parts, &flags[team.index])) {
-      join_parts<T, kHeadDim>(args, item, team, parts);
+    if (parts.count > 1) {
+      // The first warp counts and joins while the others go on.
+      team.gather();
+      if (team.is_first_warp() && is_last_part(args, item, parts)) {
+        join_parts<T, kHeadDim>(args, item, parts);
+      }
     }
-    team.sync();
+    state.clear();
   }
 }
 

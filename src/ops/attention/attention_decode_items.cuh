@@ -8,6 +8,7 @@ namespace atom::ops::attention_device {
 // A range of one row's keys for the head item of one team.
 struct alignas(16) Item {
   int row;  // negative: there are no more items
+  int token;
   int head_item;
   int kv_head;
   int first_head;
@@ -37,10 +38,10 @@ class ItemWalk {
     }
   }
 
+  // Behind the last item one of no row and no keys, for ever.
   __device__ void next(Item& item) {
     if (unit_ >= end_) {
-      item.row = -1;
-      item.first_tile = item.last_tile = 0;
+      item = {.row = -1};
       return;
     }
     if (unit_ - row_begin_ >= group_units_ * plan_.num_groups) {
@@ -48,6 +49,7 @@ class ItemWalk {
     }
     const int group = (unit_ - row_begin_) / group_units_;
     item.row = row_;
+    item.token = keys_.token;
     item.group_begin = row_begin_ + group * group_units_;
     item.group_units = group_units_;
     item.unit = unit_ - item.group_begin;
@@ -141,12 +143,16 @@ __device__ Parts parts_of(const DecodeArgs& args, const Plan& plan, const Item& 
   }
   // A share has at most two parts: its first item, and its last one.
   const int team = (threadIdx.x / 32) >> plan.slices_log2;
-  const int first_share = plan.share_of(item.group_begin);
-  parts.count = plan.share_of(item.group_begin + item.group_units - 1) - first_share + 1;
+  const int share = blockIdx.x;
+  const int group_end = item.group_begin + item.group_units;
+  const int first_share =
+      plan.begin_of(share) <= item.group_begin ? share : plan.share_of(item.group_begin);
+  const int last_share = plan.begin_of(share + 1) >= group_end ? share : plan.share_of(group_end - 1);
+  parts.count = last_share - first_share + 1;
   parts.stride = 2 * kWarps;
   parts.base = first_share * parts.stride + team;
   parts.first = parts.base + (plan.begin_of(first_share) < item.group_begin ? kWarps : 0);
-  parts.own = parts.place(static_cast<int>(blockIdx.x) - first_share);
+  parts.own = parts.place(share - first_share);
   return parts;
 }
 

@@ -23,11 +23,25 @@ struct Team {
     thread = threadIdx.x - index * threads;
   }
 
+  __device__ bool is_first_warp() const { return thread < 32; }
+
   __device__ void sync() const {
     if (warps_log2 == 0) {
       __syncwarp();
     } else {
       asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "r"(threads) : "memory");
+    }
+  }
+
+  // Only the first warp waits for the others.
+  __device__ void gather() const {
+    constexpr int kMaxTeams = 8;
+    if (warps_log2 == 0) {
+      __syncwarp();
+    } else if (is_first_warp()) {
+      asm volatile("bar.sync %0, %1;" ::"r"(index + kMaxTeams), "r"(threads) : "memory");
+    } else {
+      asm volatile("bar.arrive %0, %1;" ::"r"(index + kMaxTeams), "r"(threads) : "memory");
     }
   }
 };
@@ -72,8 +86,7 @@ __device__ void store_out(
     const AttentionGpuParams& params, const Item& item, int head, int d, const Partial& all) {
   const int q_head = item.first_head + head;
   const float factor = normaliser(params, q_head, all.maximum, all.sum);
-  const int token = params.query_start[item.row];
-  T* row = static_cast<T*>(params.out) + token * params.out_token_stride +
+  T* row = static_cast<T*>(params.out) + item.token * params.out_token_stride +
            q_head * params.out_head_stride;
   *reinterpret_cast<uint2*>(row + d) = {pack<T>(all.out.x * factor, all.out.y * factor),
                                         pack<T>(all.out.z * factor, all.out.w * factor)};
@@ -116,24 +129,34 @@ __device__ void join_warps(const DecodeArgs& args,
   }
 }
 
-// Joins all parts of a row and head item.
+// Joins all parts of a row and head item. By one warp.
 template <typename T, int kHeadDim>
-__device__ void join_parts(const DecodeArgs& args,
-                           const Item& item,
-                           const Team& team,
-                           const Parts& parts) {
+__device__ void join_parts(const DecodeArgs& args, const Item& item, const Parts& parts) {
   constexpr int kVectors = kHeadDim / 4;
-  for (int i = team.thread; i < item.num_heads * kVectors; i += team.threads) {
-    const int head = i / kVectors;
-    const int d = i % kVectors * 4;
-    Partial all;
-#pragma unroll 8
+  // Of the head item's vectors so many at once, and of the parts: each load waits long.
+  constexpr int kAtOnce = 4;
+  const int num_vectors = item.num_heads * kVectors;
+  for (int first = threadIdx.x % 32; first < num_vectors; first += kAtOnce * 32) {
+    Partial all[kAtOnce];
+#pragma unroll 4
     for (int part = 0; part < parts.count; ++part) {
-      const int64_t place = int64_t{parts.place(part)} * args.heads_per_item + head;
-      all.add(__ldcg(args.partial_softmax + place),
-              __ldcg(reinterpret_cast<const float4*>(args.partial_out + place * kHeadDim + d)));
+      const int64_t place = int64_t{parts.place(part)} * args.heads_per_item;
+      const float2* softmax = args.partial_softmax + place;
+      const float* out = args.partial_out + place * kHeadDim;
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = min(first + j * 32, num_vectors - 1);
+        all[j].add(__ldcg(softmax + i / kVectors),
+                   __ldcg(reinterpret_cast<const float4*>(out) + i));
+      }
     }
-    store_out<T>(args.params, item, head, d, all);
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = first + j * 32;
+      if (i < num_vectors) {
+        store_out<T>(args.params, item, i / kVectors, i % kVectors * 4, all[j]);
+      }
+    }
   }
 }
 
@@ -147,24 +170,17 @@ __device__ inline int count_part(int32_t* counter) {
   return before;
 }
 
-// Whether this team finished the last part. The counter is then zero again. `flag`: the team's.
-__device__ inline bool is_last_part(const DecodeArgs& args,
-                                    const Item& item,
-                                    const Team& team,
-                                    const Parts& parts,
-                                    volatile int* flag) {
-  team.sync();
-  if (team.thread == 0) {
-    // The barrier and the release order the whole team's part before the count.
+// Whether the calling warp's team finished the last part. The counter is then zero again.
+__device__ inline bool is_last_part(const DecodeArgs& args, const Item& item, const Parts& parts) {
+  bool is_last = false;
+  if (threadIdx.x % 32 == 0) {
     int32_t* counter = args.counters + int64_t{item.row} * args.head_items() + item.head_item;
-    const bool is_last = count_part(counter) == parts.count - 1;
+    is_last = count_part(counter) == parts.count - 1;
     if (is_last) {
       *counter = 0;
     }
-    *flag = is_last;
   }
-  team.sync();
-  return *flag != 0;
+  return __any_sync(kAllLanes, is_last);
 }
 
 }  // namespace atom::ops::attention_device

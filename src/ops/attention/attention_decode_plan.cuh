@@ -36,6 +36,7 @@ struct DecodeArgs {
 
 // The keys that a row's query sees.
 struct RowKeys {
+  int token;
   int seq_len;
   int first_key;
   int first_tile;
@@ -46,7 +47,8 @@ template <int kKeys>
 __device__ RowKeys keys_of_row(const AttentionGpuParams& params, int row) {
   RowKeys keys;
   keys.seq_len = params.seq_lens[row];
-  const bool single = params.query_start[row + 1] - params.query_start[row] == 1;
+  keys.token = params.query_start[row];
+  const bool single = params.query_start[row + 1] - keys.token == 1;
   keys.first_key = first_visible_key(keys.seq_len - 1, params.sliding_window);
   keys.first_tile = keys.first_key / kKeys;
   keys.num_tiles =

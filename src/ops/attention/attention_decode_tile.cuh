@@ -6,6 +6,7 @@
 
 #include "ops/attention/attention_decode_items.cuh"
 #include "ops/attention/attention_mma.cuh"
+#include "ops/device/async_copy.cuh"
 
 namespace atom::ops::attention_device {
 
@@ -36,23 +37,23 @@ struct DecodeTile {
   static constexpr int kExchangeStride = kHeadDim + 4;
 };
 
-// Copies a warp's tiles ahead of their use, across the borders of items. Each entry of the queue has
-// a tile, or nothing where the warp has no tile of an item; keys and values are a group of copies
-// each. The blocks that hold 32 subtiles, a batch, are looked up while the batch before it is
-// copied.
+// Copies a warp's tiles ahead of their use, across the borders of items. An entry of the queue has
+// a tile, which may lie behind the row's last key where the warp has no tile of an item. The blocks
+// that hold 32 subtiles, a batch, are looked up while the batch before it is copied.
 template <typename Tile>
 class TileLoader {
  public:
-  // `queue`: the warp's shared memory; `items`: of each of its entries the item that begins there.
+  // Of the warp, in shared memory: `items` has kStages + 1 places for items in turn, for those whose
+  // tiles are in the queue and the one before.
   __device__ TileLoader(const DecodeArgs& args, const Plan& plan, uint32_t queue, Item* items)
       : args_(args),
-        plan_(plan),
         walk_(args, plan),
+        slices_log2_(plan.slices_log2),
         queue_(queue),
         items_(items),
         slot_bytes_(args.params.num_kv_heads * Tile::kRowBytes) {}
 
-  // Before each tile's keys.
+  // Before each load.
   __device__ void advance() {
 #pragma unroll 1
     while (batch_tiles_ == 0) {
@@ -60,52 +61,66 @@ class TileLoader {
     }
   }
 
-  __device__ void load_keys() {
-    if (is_first_) {
-      if (lane() == 0) {
-        items_[stage_] = item_;
-      }
-      if (has_tile()) {
-        copy_query();
-      }
-    }
-    if (has_tile()) {
+  // What the first load will read, into the second-level cache: also before the kernel that writes
+  // some of it has ended.
+  __device__ void prefetch() const {
+    constexpr int kLineBytes = Tile::kRowBytes < 128 ? Tile::kRowBytes : 128;
+    constexpr int kLines = Tile::kSubtileBytes / kLineBytes;
+    constexpr int kLinesPerRow = Tile::kRowBytes / kLineBytes;
 #pragma unroll
-      for (int m = 0; m < Tile::kSubtiles; ++m) {
-        slot_[m] = __shfl_sync(kAllLanes, slots_, (subtile_ + m) & 31);
-        if (end_in(m) > 0 && begin_in(m) < kSubtileKeys) {
-          copy_rows<false>(args_.params.k_cache, m, 0);
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
+      const int slot = __shfl_sync(kAllLanes, slots_, m);
+      if (!is_visible(m)) {
+        continue;
+      }
+#pragma unroll
+      for (int first = 0; first < kLines; first += 32) {
+        const int line = first + lane();
+        if (line >= kLines) {
+          break;
         }
+        const int64_t place = int64_t{slot + line / kLinesPerRow} * slot_bytes_ +
+                              item_.kv_head * Tile::kRowBytes + line % kLinesPerRow * kLineBytes;
+        device::prefetch_to_l2(static_cast<const char*>(args_.params.k_cache) + place);
+        device::prefetch_to_l2(static_cast<const char*>(args_.params.v_cache) + place);
       }
     }
-    commit_copies();
   }
 
-  // Of the tile whose keys were loaded last. What the query does not see, which may be anything, is
-  // replaced by zeros.
-  __device__ void load_values() {
-    if (has_tile()) {
+  // One entry, as one group of copies. Values that the query does not see, which may be anything,
+  // become zeros.
+  __device__ void load() {
+    const uint32_t entry = queue_ + stage_ * Tile::kEntryBytes;
+    if (is_first_) {
+      copy_query(entry + 2 * Tile::kBytes);
+      is_first_ = false;
+    }
 #pragma unroll
-      for (int m = 0; m < Tile::kSubtiles; ++m) {
-        if (begin_in(m) <= 0 && end_in(m) >= kSubtileKeys) {
-          copy_rows<false>(args_.params.v_cache, m, Tile::kBytes);
-        } else {
-          copy_rows<true>(args_.params.v_cache, m, Tile::kBytes);
-        }
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
+      const int64_t slot = __shfl_sync(kAllLanes, slots_, subtile_ + m);
+      const uint32_t target = entry + m * Tile::kSubtileBytes;
+      if (is_visible(m)) {
+        copy_rows<false>(keys_ + slot * slot_bytes_, target, m);
+      }
+      const char* values = values_ + slot * slot_bytes_;
+      if (begin_in(m) <= 0 && end_in(m) >= kSubtileKeys) {
+        copy_rows<false>(values, target + Tile::kBytes, m);
+      } else {
+        copy_rows<true>(values, target + Tile::kBytes, m);
       }
     }
     commit_copies();
-    is_first_ = false;
     stage_ = stage_ + 1 == Tile::kStages ? 0 : stage_ + 1;
-    tile_ += 1 << plan_.slices_log2;
+    tile_ += 1 << slices_log2_;
     subtile_ += Tile::kSubtiles;
     --batch_tiles_;
   }
 
  private:
-  __device__ static int lane() { return threadIdx.x & 31; }
+  static constexpr int kLanesPerRow = Tile::kRowBytes / 16;
+  static constexpr int kRowsPerCopy = 32 / kLanesPerRow;
 
-  __device__ bool has_tile() const { return tile_ < item_.last_tile; }
+  __device__ static int lane() { return threadIdx.x & 31; }
 
   // Of the keys of subtile m of the tile, the first that is visible and the one behind the last.
   __device__ int begin_in(int m) const {
@@ -114,25 +129,36 @@ class TileLoader {
   __device__ int end_in(int m) const {
     return item_.seq_len - tile_ * Tile::kKeys - m * kSubtileKeys;
   }
+  __device__ bool is_visible(int m) const { return end_in(m) > 0 && begin_in(m) < kSubtileKeys; }
 
   // The batch that was looked up becomes the one that is copied.
   __device__ void begin_batch() {
     constexpr int kMaxTiles = 32 / Tile::kSubtiles;
-    const int slices_log2 = plan_.slices_log2;
     item_ = ahead_.item;
     tile_ = ahead_.tile;
     is_first_ = ahead_.is_first;
     slots_ = ahead_.block * args_.params.block_size + ahead_.offset;
     subtile_ = 0;
-    const int tiles = (item_.last_tile - tile_ + (1 << slices_log2) - 1) >> slices_log2;
+    if (is_first_) {
+      if (lane() == 0) {
+        items_[item_place_] = item_;
+      }
+      item_place_ = item_place_ == Tile::kStages ? 0 : item_place_ + 1;
+    }
+    const int tiles = (item_.last_tile - tile_ + (1 << slices_log2_) - 1) >> slices_log2_;
     batch_tiles_ = max(min(tiles, kMaxTiles), is_first_ ? 1 : 0);
+    // This thread's part of the rows.
+    const int64_t part = int64_t{lane() / kLanesPerRow} * slot_bytes_ +
+                         item_.kv_head * Tile::kRowBytes + lane() % kLanesPerRow * 16;
+    keys_ = static_cast<const char*>(args_.params.k_cache) + part;
+    values_ = static_cast<const char*>(args_.params.v_cache) + part;
 
-    ahead_.tile += kMaxTiles << slices_log2;
+    ahead_.tile += kMaxTiles << slices_log2_;
     ahead_.is_first = ahead_.tile >= ahead_.item.last_tile;
     if (ahead_.is_first) {
       walk_.next(ahead_.item);
-      ahead_.tile =
-          ahead_.item.first_tile + static_cast<int>(threadIdx.x / 32 & ((1 << slices_log2) - 1));
+      const int slice = static_cast<int>(threadIdx.x / 32) & ((1 << slices_log2_) - 1);
+      ahead_.tile = ahead_.item.first_tile + slice;
     }
     look_up();
   }
@@ -141,7 +167,7 @@ class TileLoader {
   __device__ void look_up() {
     const AttentionGpuParams& params = args_.params;
     const Item& item = ahead_.item;
-    const int tile = ahead_.tile + ((lane() / Tile::kSubtiles) << plan_.slices_log2);
+    const int tile = ahead_.tile + ((lane() / Tile::kSubtiles) << slices_log2_);
     const int key = tile * Tile::kKeys + lane() % Tile::kSubtiles * kSubtileKeys;
     ahead_.block = 0;
     ahead_.offset = 0;
@@ -152,19 +178,18 @@ class TileLoader {
     }
   }
 
-  __device__ void copy_query() {
+  __device__ void copy_query(uint32_t target) const {
     constexpr int kRowBytes = Tile::kQueryRowBytes;
     constexpr int kChunks = kRowBytes / 16;
     const AttentionGpuParams& params = args_.params;
-    const int64_t token = params.query_start[item_.row];
-    const uint32_t target = queue_ + stage_ * Tile::kEntryBytes + 2 * Tile::kBytes;
+    const int64_t first =
+        item_.token * params.q_token_stride + item_.first_head * params.q_head_stride;
 #pragma unroll
     for (int i = 0; i < Tile::kMaxHeads * kChunks; i += 32) {
       const int head = (i + lane()) / kChunks;
       const int chunk = (i + lane()) % kChunks;
       const bool valid = head < item_.num_heads;
-      const int64_t place = token * params.q_token_stride +
-                            (item_.first_head + (valid ? head : 0)) * params.q_head_stride;
+      const int64_t place = first + (valid ? head : 0) * params.q_head_stride;
       copy_async(target + tile_offset<kRowBytes>(head, chunk),
                  static_cast<const char*>(params.q) + place * 2 + chunk * 16,
                  valid);
@@ -173,42 +198,39 @@ class TileLoader {
 
   // Of subtile m; with kMasked rows that the query does not see become zeros.
   template <bool kMasked>
-  __device__ void copy_rows(const void* cache, int m, int place_in_entry) {
-    constexpr int kRowBytes = Tile::kRowBytes;
-    constexpr int kLanesPerRow = kRowBytes / 16;
-    constexpr int kRowsPerCopy = 32 / kLanesPerRow;
+  __device__ void copy_rows(const char* from, uint32_t target, int m) const {
     const int first_row = lane() / kLanesPerRow;
-    const int chunk = lane() % kLanesPerRow;
-    const char* from = static_cast<const char*>(cache) +
-                       int64_t{slot_[m] + first_row} * slot_bytes_ + item_.kv_head * kRowBytes +
-                       chunk * 16;
-    const uint32_t target =
-        queue_ + stage_ * Tile::kEntryBytes + place_in_entry + m * Tile::kSubtileBytes;
+    target += tile_offset<Tile::kRowBytes>(first_row, lane() % kLanesPerRow);
 #pragma unroll
     for (int i = 0; i < kSubtileKeys; i += kRowsPerCopy) {
       const int row = i + first_row;
       const bool visible = !kMasked || (row >= begin_in(m) && row < end_in(m));
-      copy_async(target + tile_offset<kRowBytes>(row, chunk), from, visible);
+      // Of row i + first_row, as the chunks' permutation is by exclusive or.
+      copy_async((target ^ tile_offset<Tile::kRowBytes>(i % 8, 0) % 128) + i * Tile::kRowBytes,
+                 from,
+                 visible);
       from += kRowsPerCopy * slot_bytes_;
     }
   }
 
   const DecodeArgs& args_;
-  const Plan& plan_;
   ItemWalk<Tile::kKeys, Tile::kWarps> walk_;
+  int slices_log2_;
   uint32_t queue_;
   Item* items_;
+  int item_place_ = 0;
   int slot_bytes_;  // of a token in the cache
   int stage_ = 0;
 
   // Of the batch that is copied.
   Item item_;
+  const char* keys_;
+  const char* values_;
   int tile_;
   bool is_first_;        // the next tile is the item's first one
   int batch_tiles_ = 0;  // entries that are still to come
   int subtile_;          // within the batch
   int slots_;            // of subtile `lane` of the batch; 0 if none of its keys is visible
-  int slot_[Tile::kSubtiles];
 
   struct {
     Item item = {};

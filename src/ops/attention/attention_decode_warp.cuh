@@ -33,7 +33,23 @@ class WarpAttention {
  public:
   using Tile = DecodeTile<T, KV, kHeadDim, kRows>;
 
+  __device__ WarpAttention() {
+    const int lane = threadIdx.x & 31;
+    key_row_ = tile_offset<Tile::kRowBytes>(lane & 15, lane >> 4);
+    value_row_ = tile_offset<Tile::kRowBytes>((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
+    clear();
+  }
+
+  // After an item rather than before one: what its end computes may have the registers, of the
+  // query too.
   __device__ void clear() {
+#pragma unroll
+    for (int step = 0; step < kHeadDim / 16; ++step) {
+#pragma unroll
+      for (int r = 0; r < kHeadTiles; ++r) {
+        q_[step][r][0] = q_[step][r][1] = 0;
+      }
+    }
 #pragma unroll
     for (int r = 0; r < kHeadTiles; ++r) {
 #pragma unroll
@@ -87,40 +103,55 @@ class WarpAttention {
 
   // scores = keys q; `keys`: in the queue's entry.
   __device__ void take_keys(uint32_t keys) {
-    const int lane = threadIdx.x & 31;
-    keys += tile_offset<Tile::kRowBytes>(lane & 15, lane >> 4);
+    // Sums of their own for every other step, where there is but one subtile: each waits for the
+    // one before.
+    constexpr int kSums = Tile::kSubtiles == 1 ? 2 : 1;
 #pragma unroll
     for (int m = 0; m < Tile::kSubtiles; ++m) {
-#pragma unroll
-      for (int r = 0; r < kHeadTiles; ++r) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          scores_[m][r][i] = 0;
-        }
-      }
+      float sums[kSums][kHeadTiles][4] = {};
 #pragma unroll
       for (int pair = 0; pair < kChunkPairs; ++pair) {
         // Of keys 0-7 and 8-15, then of the next chunk.
         uint32_t a[4];
-        load_matrices(a, chunk_pair(keys, m, pair));
+        load_matrices(a, chunk_pair(keys + key_row_, m, pair));
         if constexpr (Tile::kIs8Bit) {
           uint32_t first[4], second[4];
           expand_four(first[0], first[2], a[0]);
           expand_four(first[1], first[3], a[1]);
           expand_four(second[0], second[2], a[2]);
           expand_four(second[1], second[3], a[3]);
-          add_scores(m, pair * 2, first);
-          add_scores(m, pair * 2 + 1, second);
+          add_scores(sums[0], pair * 2, first);
+          add_scores(sums[kSums - 1], pair * 2 + 1, second);
         } else {
-          add_scores(m, pair, a);
+          add_scores(sums[pair % kSums], pair, a);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kHeadTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          scores_[m][r][i] = kSums == 1 ? sums[0][r][i] : sums[0][r][i] + sums[kSums - 1][r][i];
         }
       }
     }
   }
 
+  // For add_values(), so that the queue's entry is free early.
+  __device__ void take_values(uint32_t values) {
+#pragma unroll
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
+#pragma unroll
+      for (int pair = 0; pair < kChunkPairs; ++pair) {
+        // Of a chunk and the next one of keys 0-7, then of keys 8-15.
+        load_matrices_transposed(values_[m][pair], chunk_pair(values + value_row_, m, pair));
+      }
+    }
+  }
+
   // Replaces the scores by their weights against the maximum.
-  __device__ void soften(int tile, const Item& item, float scale_log2) {
-    scale_visible(tile * Tile::kKeys, item, scale_log2);
+  // The first of the tile's keys is `first_key`; visible are those in [begin, end).
+  __device__ void soften(int first_key, int begin, int end, float scale_log2) {
+    scale_visible(first_key, begin, end, scale_log2);
     if (exceeds_maximum()) {
       raise_maximum();
     }
@@ -140,10 +171,8 @@ class WarpAttention {
     }
   }
 
-  // out += values^T weights, sum += weights as they are rounded; `values`: in the queue's entry.
-  __device__ void take_values(uint32_t values) {
-    const int lane = threadIdx.x & 31;
-    values += tile_offset<Tile::kRowBytes>((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
+  // out += values^T weights, sum += weights as they are rounded.
+  __device__ void add_values() {
     const uint32_t ones = pack<C>(1.f, 1.f);
 #pragma unroll
     for (int m = 0; m < Tile::kSubtiles; ++m) {
@@ -156,9 +185,7 @@ class WarpAttention {
       }
 #pragma unroll
       for (int pair = 0; pair < kChunkPairs; ++pair) {
-        // Of a chunk and the next one of keys 0-7, then of keys 8-15.
-        uint32_t a[4];
-        load_matrices_transposed(a, chunk_pair(values, m, pair));
+        const uint32_t(&a)[4] = values_[m][pair];
         if constexpr (Tile::kIs8Bit) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
@@ -216,22 +243,22 @@ class WarpAttention {
     return (row ^ (pair * 32)) + m * Tile::kSubtileBytes;
   }
 
-  __device__ void add_scores(int m, int step, const uint32_t (&a)[4]) {
+  __device__ void add_scores(float (&sums)[kHeadTiles][4], int step, const uint32_t (&a)[4]) const {
 #pragma unroll
     for (int r = 0; r < kHeadTiles; ++r) {
-      multiply_add<C>(scores_[m][r], a, q_[step][r][0], q_[step][r][1]);
+      multiply_add<C>(sums[r], a, q_[step][r][0], q_[step][r][1]);
     }
   }
 
-  __device__ void scale_visible(int first_key, const Item& item, float scale_log2) {
-    const bool all_visible = first_key >= item.first_key && first_key + Tile::kKeys <= item.seq_len;
+  __device__ void scale_visible(int first_key, int begin, int end, float scale_log2) {
+    const bool all_visible = first_key >= begin && first_key + Tile::kKeys <= end;
     const int g = (threadIdx.x & 31) / 4;
 #pragma unroll
     for (int m = 0; m < Tile::kSubtiles; ++m) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int key = first_key + m * kSubtileKeys + i / 2 * 8 + g;
-        const bool visible = all_visible || (key >= item.first_key && key < item.seq_len);
+        const bool visible = all_visible || (key >= begin && key < end);
 #pragma unroll
         for (int r = 0; r < kHeadTiles; ++r) {
           scores_[m][r][i] = visible ? scores_[m][r][i] * scale_log2 : -INFINITY;
@@ -290,6 +317,9 @@ class WarpAttention {
     }
   }
 
+  uint32_t key_row_;  // this thread's place in a subtile, as an operand
+  uint32_t value_row_;
+  uint32_t values_[Tile::kSubtiles][kChunkPairs][4];
   uint32_t q_[kHeadDim / 16][kHeadTiles][2];
   float maximum_[kHeadTiles][2];
   float sum_[kHeadTiles][4];  // a product like out, of which all rows are the same
