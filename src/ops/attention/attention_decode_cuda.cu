@@ -15,8 +15,9 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
     attention_decode_kernel(const __grid_constant__ DecodeArgs args) {
   using Warp = WarpAttention<T, KV, kHeadDim, kRows>;
   using Tile = typename Warp::Tile;
-  extern __shared__ __align__(1024) char shared[];
-  __shared__ Item items[Tile::kWarps][Tile::kStages + 1];
+  extern __shared__ __align__(512) char shared[];
+  __shared__ Item items[Tile::kWarps][Tile::kNumItems];
+  __shared__ int flags[Tile::kWarps];
   auto& exchange = *reinterpret_cast<Exchange<Tile, kRows>*>(shared + Tile::kQueueBytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -46,9 +47,9 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
       wait_for_copies<Tile::kStages - 1>();
       __syncwarp();
       if (starts) {
-        item_place = item_place == Tile::kStages ? 0 : item_place + 1;
+        item_place = item_place + 1 == Tile::kNumItems ? 0 : item_place + 1;
         const Item& item = items[warp][item_place];
-        if (item.row < 0) {
+        if (item.is_end()) {
           break;
         }
         tile = item.first_tile + slice;
@@ -93,13 +94,17 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
       }
     });
     team.sync();
-    const Parts parts = parts_of<Tile::kWarps>(args, plan, item);
-    join_warps<T, kHeadDim>(args, item, team, parts, exchange);
-    if (parts.count > 1) {
-      // The first warp counts and joins while the others go on.
-      team.gather();
-      if (team.is_first_warp() && is_last_part(args, item, parts)) {
-        join_parts<T, kHeadDim>(args, item, parts);
+    const bool is_one_warp = team.warps_log2 == 0;
+    if (is_one_warp) {
+      join_warps<T, kHeadDim, 1>(args, item, team, exchange);
+    } else {
+      join_warps<T, kHeadDim, 4>(args, item, team, exchange);
+    }
+    if (item.parts.count > 1 && is_last_part(args, item, team, &flags[team.index])) {
+      if (is_one_warp) {
+        join_parts<T, kHeadDim, 4, 2>(args, item, team);
+      } else {
+        join_parts<T, kHeadDim, 1, 8>(args, item, team);
       }
     }
     state.clear();
@@ -128,7 +133,7 @@ gpuError_t launch_kernel(const DecodeArgs& args, int blocks, bool overlaps, gpuS
   using Tile = DecodeTile<T, KV, kHeadDim, kRows>;
   const auto kernel = attention_decode_kernel<T, KV, kHeadDim, kRows>;
   constexpr int kSharedBytes = Tile::kQueueBytes + sizeof(Exchange<Tile, kRows>);
-  static_assert(kSharedBytes + 1536 <= kMaxSharedBytes);
+  static_assert(kSharedBytes + 4096 <= kMaxSharedBytes);
   const gpuError_t error =
       ATOM_GPU(FuncSetAttribute)(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != ATOM_GPU(Success)) {

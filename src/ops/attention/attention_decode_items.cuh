@@ -5,6 +5,17 @@
 
 namespace atom::ops::attention_device {
 
+// Where the results of an item's row and head item are that are to be joined.
+struct Parts {
+  int count;
+  int first;  // place of part 0
+  int base;   // of part i > 0: base + i * stride
+  int stride;
+  int own;  // of this block
+
+  __device__ int place(int part) const { return part == 0 ? first : base + part * stride; }
+};
+
 // A range of one row's keys for the head item of one team.
 struct alignas(16) Item {
   int row;  // negative: there are no more items
@@ -16,10 +27,10 @@ struct alignas(16) Item {
   int seq_len;
   int first_key;
   int first_tile;
-  int last_tile;    // one behind
-  int group_begin;  // units of the row for this group of head items
-  int group_units;
-  int unit;  // the first one of the item, within the group
+  int last_tile;  // one behind
+  Parts parts;
+
+  __device__ bool is_end() const { return row < 0; }
 };
 
 // A team's items, one after another. By whole warps.
@@ -47,24 +58,25 @@ class ItemWalk {
     if (unit_ - row_begin_ >= group_units_ * plan_.num_groups) {
       find_row();
     }
-    const int group = (unit_ - row_begin_) / group_units_;
+    const int group = plan_.num_groups == 1 ? 0 : (unit_ - row_begin_) / group_units_;
+    const int group_begin = row_begin_ + group * group_units_;
+    const int unit = unit_ - group_begin;
+    const int units = args_.fixed_splits ? 1 : min(group_units_ - unit, end_ - unit_);
     item.row = row_;
     item.token = keys_.token;
-    item.group_begin = row_begin_ + group * group_units_;
-    item.group_units = group_units_;
-    item.unit = unit_ - item.group_begin;
-    const int units = args_.fixed_splits ? 1 : min(group_units_ - item.unit, end_ - unit_);
     item.seq_len = keys_.seq_len;
     item.first_key = keys_.first_key;
-    item.first_tile = keys_.first_tile + item.unit * unit_tiles_;
+    item.first_tile = keys_.first_tile + unit * unit_tiles_;
     item.last_tile = min(item.first_tile + units * unit_tiles_, keys_.first_tile + keys_.num_tiles);
     const int team = (threadIdx.x / 32) >> plan_.slices_log2;
     item.head_item = group * (kWarps >> plan_.slices_log2) + team;
-    item.kv_head = item.head_item / args_.items_per_kv_head;
+    item.kv_head =
+        args_.items_per_kv_head == 1 ? item.head_item : item.head_item / args_.items_per_kv_head;
     const int head_of_group =
         (item.head_item - item.kv_head * args_.items_per_kv_head) * args_.heads_per_item;
     item.first_head = item.kv_head * args_.heads_per_kv_head + head_of_group;
     item.num_heads = min(args_.heads_per_item, args_.heads_per_kv_head - head_of_group);
+    item.parts = args_.fixed_splits ? parts_of_fixed(item, unit) : parts_of_shares(group_begin);
     unit_ += units;
   }
 
@@ -101,6 +113,28 @@ class ItemWalk {
     enter_row();
   }
 
+  __device__ Parts parts_of_fixed(const Item& item, int unit) const {
+    const int base = (item.row * args_.head_items() + item.head_item) * args_.max_splits;
+    return {.count = group_units_, .first = base, .base = base, .stride = 1, .own = base + unit};
+  }
+
+  // A share has at most two parts: its first item, and its last one.
+  __device__ Parts parts_of_shares(int group_begin) const {
+    const int team = (threadIdx.x / 32) >> plan_.slices_log2;
+    const int share = blockIdx.x;
+    const int group_end = group_begin + group_units_;
+    const int first_share =
+        plan_.begin_of(share) <= group_begin ? share : plan_.share_of(group_begin);
+    const int last_share = end_ >= group_end ? share : plan_.share_of(group_end - 1);
+    Parts parts;
+    parts.count = last_share - first_share + 1;
+    parts.stride = 2 * kWarps;
+    parts.base = first_share * parts.stride + team;
+    parts.first = parts.base + (plan_.begin_of(first_share) < group_begin ? kWarps : 0);
+    parts.own = parts.place(share - first_share);
+    return parts;
+  }
+
   __device__ void enter_row() {
     keys_ = keys_of_row<kKeys>(args_.params, row_);
     unit_tiles_ =
@@ -118,42 +152,5 @@ class ItemWalk {
   int unit_tiles_ = 0;
   int group_units_ = 0;
 };
-
-// Where the results of an item's row and head item are that are to be joined.
-struct Parts {
-  int count;
-  int first;  // place of part 0
-  int base;   // of part i > 0: base + i * stride
-  int stride;
-  int own;  // of this block
-
-  __device__ int place(int part) const { return part == 0 ? first : base + part * stride; }
-};
-
-template <int kWarps>
-__device__ Parts parts_of(const DecodeArgs& args, const Plan& plan, const Item& item) {
-  Parts parts;
-  if (args.fixed_splits) {
-    parts.count = item.group_units;
-    parts.stride = 1;
-    parts.base = (item.row * args.head_items() + item.head_item) * args.max_splits;
-    parts.first = parts.base;
-    parts.own = parts.base + item.unit;
-    return parts;
-  }
-  // A share has at most two parts: its first item, and its last one.
-  const int team = (threadIdx.x / 32) >> plan.slices_log2;
-  const int share = blockIdx.x;
-  const int group_end = item.group_begin + item.group_units;
-  const int first_share =
-      plan.begin_of(share) <= item.group_begin ? share : plan.share_of(item.group_begin);
-  const int last_share = plan.begin_of(share + 1) >= group_end ? share : plan.share_of(group_end - 1);
-  parts.count = last_share - first_share + 1;
-  parts.stride = 2 * kWarps;
-  parts.base = first_share * parts.stride + team;
-  parts.first = parts.base + (plan.begin_of(first_share) < item.group_begin ? kWarps : 0);
-  parts.own = parts.place(share - first_share);
-  return parts;
-}
 
 }  // namespace atom::ops::attention_device

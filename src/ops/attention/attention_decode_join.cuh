@@ -23,25 +23,11 @@ struct Team {
     thread = threadIdx.x - index * threads;
   }
 
-  __device__ bool is_first_warp() const { return thread < 32; }
-
   __device__ void sync() const {
     if (warps_log2 == 0) {
       __syncwarp();
     } else {
       asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "r"(threads) : "memory");
-    }
-  }
-
-  // Only the first warp waits for the others.
-  __device__ void gather() const {
-    constexpr int kMaxTeams = 8;
-    if (warps_log2 == 0) {
-      __syncwarp();
-    } else if (is_first_warp()) {
-      asm volatile("bar.sync %0, %1;" ::"r"(index + kMaxTeams), "r"(threads) : "memory");
-    } else {
-      asm volatile("bar.arrive %0, %1;" ::"r"(index + kMaxTeams), "r"(threads) : "memory");
     }
   }
 };
@@ -53,17 +39,27 @@ struct Partial {
   float sum = 0;
   float4 out = {0, 0, 0, 0};
 
-  __device__ void add(float2 softmax, float4 values) {
-    const float top = fmaxf(maximum, softmax.x);
+  template <int kCount>
+  __device__ void add(const float2 (&softmax)[kCount], const float4 (&values)[kCount]) {
+    float top = maximum;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      top = fmaxf(top, softmax[i].x);
+    }
     const float base = top == -INFINITY ? 0.f : top;
     const float keep = exp2_fast(maximum - base);
-    const float weight = exp2_fast(softmax.x - base);
     maximum = top;
-    sum = sum * keep + softmax.y * weight;
-    out.x = out.x * keep + values.x * weight;
-    out.y = out.y * keep + values.y * weight;
-    out.z = out.z * keep + values.z * weight;
-    out.w = out.w * keep + values.w * weight;
+    sum *= keep;
+    out = {out.x * keep, out.y * keep, out.z * keep, out.w * keep};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float weight = exp2_fast(softmax[i].x - base);
+      sum += softmax[i].y * weight;
+      out.x += values[i].x * weight;
+      out.y += values[i].y * weight;
+      out.z += values[i].z * weight;
+      out.w += values[i].w * weight;
+    }
   }
 };
 
@@ -99,29 +95,36 @@ struct Exchange {
   float2 softmax[Tile::kWarps][kRows];
 };
 
-// Joins the team's warps, into the result or into the item's part of it.
-template <typename T, int kHeadDim, typename Tile, int kRows>
+// Joins the team's warps, kAtOnce at a time, into the result or into the item's part of it.
+template <typename T, int kHeadDim, int kAtOnce, typename Tile, int kRows>
 __device__ void join_warps(const DecodeArgs& args,
                            const Item& item,
                            const Team& team,
-                           const Parts& parts,
                            const Exchange<Tile, kRows>& exchange) {
   constexpr int kVectors = kHeadDim / 4;
-  const int first_warp = team.index << team.warps_log2;
-  const int last_warp = (team.index + 1) << team.warps_log2;
+  const int num_warps = 1 << team.warps_log2;
   for (int i = team.thread; i < item.num_heads * kVectors; i += team.threads) {
     const int head = i / kVectors;
     const int d = i % kVectors * 4;
     Partial all;
-    for (int warp = first_warp; warp < last_warp; ++warp) {
-      all.add(exchange.softmax[warp][head],
-              *reinterpret_cast<const float4*>(&exchange.out[warp][head][d]));
+    for (int first = 0; first < num_warps; first += kAtOnce) {
+      float2 softmax[kAtOnce];
+      float4 values[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const bool exists = first + j < num_warps;
+        const int warp = team.index * num_warps + first + (exists ? j : 0);
+        softmax[j] = exchange.softmax[warp][head];
+        softmax[j].x = exists ? softmax[j].x : -INFINITY;
+        values[j] = *reinterpret_cast<const float4*>(&exchange.out[warp][head][d]);
+      }
+      all.add(softmax, values);
     }
-    if (parts.count == 1) {
+    if (item.parts.count == 1) {
       store_out<T>(args.params, item, head, d, all);
       continue;
     }
-    const int64_t place = int64_t{parts.own} * args.heads_per_item + head;
+    const int64_t place = int64_t{item.parts.own} * args.heads_per_item + head;
     __stcg(reinterpret_cast<float4*>(args.partial_out + place * kHeadDim + d), all.out);
     if (d == 0) {
       __stcg(args.partial_softmax + place, make_float2(all.maximum, all.sum));
@@ -129,30 +132,41 @@ __device__ void join_warps(const DecodeArgs& args,
   }
 }
 
-// Joins all parts of a row and head item. By one warp.
-template <typename T, int kHeadDim>
-__device__ void join_parts(const DecodeArgs& args, const Item& item, const Parts& parts) {
+// Joins all parts of a row and head item: a thread so many of its vectors and of the parts at once,
+// since each load waits long.
+template <typename T, int kHeadDim, int kVectorsAtOnce, int kPartsAtOnce>
+__device__ void join_parts(const DecodeArgs& args, const Item& item, const Team& team) {
   constexpr int kVectors = kHeadDim / 4;
-  // Of the head item's vectors so many at once, and of the parts: each load waits long.
-  constexpr int kAtOnce = 4;
   const int num_vectors = item.num_heads * kVectors;
-  for (int first = threadIdx.x % 32; first < num_vectors; first += kAtOnce * 32) {
-    Partial all[kAtOnce];
-#pragma unroll 4
-    for (int part = 0; part < parts.count; ++part) {
-      const int64_t place = int64_t{parts.place(part)} * args.heads_per_item;
-      const float2* softmax = args.partial_softmax + place;
-      const float* out = args.partial_out + place * kHeadDim;
+  for (int first = team.thread; first < num_vectors; first += kVectorsAtOnce * team.threads) {
+    Partial all[kVectorsAtOnce];
+    for (int part = 0; part < item.parts.count; part += kPartsAtOnce) {
+      float2 softmax[kVectorsAtOnce][kPartsAtOnce];
+      float4 values[kVectorsAtOnce][kPartsAtOnce];
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const int i = min(first + j * 32, num_vectors - 1);
-        all[j].add(__ldcg(softmax + i / kVectors),
-                   __ldcg(reinterpret_cast<const float4*>(out) + i));
+      for (int p = 0; p < kPartsAtOnce; ++p) {
+        const bool exists = part + p < item.parts.count;
+        const int64_t place = int64_t{item.parts.place(part + p)} * args.heads_per_item;
+        const auto* out = reinterpret_cast<const float4*>(args.partial_out + place * kHeadDim);
+#pragma unroll
+        for (int j = 0; j < kVectorsAtOnce; ++j) {
+          const int i = first + j * team.threads;
+          softmax[j][p] = {-INFINITY, 0};
+          values[j][p] = {};
+          if (exists && i < num_vectors) {
+            softmax[j][p] = __ldcg(args.partial_softmax + place + i / kVectors);
+            values[j][p] = __ldcg(out + i);
+          }
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kVectorsAtOnce; ++j) {
+        all[j].add(softmax[j], values[j]);
       }
     }
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int i = first + j * 32;
+    for (int j = 0; j < kVectorsAtOnce; ++j) {
+      const int i = first + j * team.threads;
       if (i < num_vectors) {
         store_out<T>(args.params, item, i / kVectors, i % kVectors * 4, all[j]);
       }
@@ -170,17 +184,23 @@ __device__ inline int count_part(int32_t* counter) {
   return before;
 }
 
-// Whether the calling warp's team finished the last part. The counter is then zero again.
-__device__ inline bool is_last_part(const DecodeArgs& args, const Item& item, const Parts& parts) {
-  bool is_last = false;
-  if (threadIdx.x % 32 == 0) {
+// Whether this team finished the last part. The counter is then zero again. `flag`: the team's.
+__device__ inline bool is_last_part(const DecodeArgs& args,
+                                    const Item& item,
+                                    const Team& team,
+                                    volatile int* flag) {
+  team.sync();
+  if (team.thread == 0) {
+    // The barrier and the release order the whole team's part before the count.
     int32_t* counter = args.counters + int64_t{item.row} * args.head_items() + item.head_item;
-    is_last = count_part(counter) == parts.count - 1;
+    const bool is_last = count_part(counter) == item.parts.count - 1;
     if (is_last) {
       *counter = 0;
     }
+    *flag = is_last;
   }
-  return __any_sync(kAllLanes, is_last);
+  team.sync();
+  return *flag != 0;
 }
 
 }  // namespace atom::ops::attention_device

@@ -135,7 +135,7 @@ __device__ int slices_log2_of(const DecodeArgs& args, int total_tiles, int max_t
     const int teams = kWarps >> (slices_log2 - 1);
     const bool joinable =
         int64_t{max_tiles} * gridDim.x * teams <= int64_t{total_tiles} * items * args.max_parts;
-    if (items % teams != 0 || !joinable) {
+    if ((items & (teams - 1)) != 0 || !joinable) {
       break;
     }
     --slices_log2;

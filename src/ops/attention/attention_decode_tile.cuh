@@ -32,6 +32,8 @@ struct DecodeTile {
   static constexpr int kThreads = kWarps * 32;
   // Enough for the bandwidth: what more is on its way delays everything else that is read.
   static constexpr int kStages = kWarps * 2 * kBytes <= 32 * 1024 ? 3 : 2;
+  // Items of a warp: the one whose end is computed, those whose tiles are in the queue, the next one.
+  static constexpr int kNumItems = kStages + 2;
   static constexpr int kQueueBytes = kWarps * kStages * kEntryBytes;
   // Of a head in the exchange between warps, with some floats against bank conflicts.
   static constexpr int kExchangeStride = kHeadDim + 4;
@@ -43,8 +45,7 @@ struct DecodeTile {
 template <typename Tile>
 class TileLoader {
  public:
-  // Of the warp, in shared memory: `items` has kStages + 1 places for items in turn, for those whose
-  // tiles are in the queue and the one before.
+  // Of the warp, in shared memory: `items` has kNumItems places for items in turn.
   __device__ TileLoader(const DecodeArgs& args, const Plan& plan, uint32_t queue, Item* items)
       : args_(args),
         walk_(args, plan),
@@ -90,27 +91,12 @@ class TileLoader {
   // One entry, as one group of copies. Values that the query does not see, which may be anything,
   // become zeros.
   __device__ void load() {
-    const uint32_t entry = queue_ + stage_ * Tile::kEntryBytes;
-    if (is_first_) {
-      copy_query(entry + 2 * Tile::kBytes);
-      is_first_ = false;
-    }
-#pragma unroll
-    for (int m = 0; m < Tile::kSubtiles; ++m) {
-      const int64_t slot = __shfl_sync(kAllLanes, slots_, subtile_ + m);
-      const uint32_t target = entry + m * Tile::kSubtileBytes;
-      if (is_visible(m)) {
-        copy_rows<false>(keys_ + slot * slot_bytes_, target, m);
-      }
-      const char* values = values_ + slot * slot_bytes_;
-      if (begin_in(m) <= 0 && end_in(m) >= kSubtileKeys) {
-        copy_rows<false>(values, target + Tile::kBytes, m);
-      } else {
-        copy_rows<true>(values, target + Tile::kBytes, m);
-      }
+    if (!item_.is_end()) {
+      copy_entry(queue_ + stage_ * Tile::kEntryBytes);
     }
     commit_copies();
     stage_ = stage_ + 1 == Tile::kStages ? 0 : stage_ + 1;
+    is_first_ = false;
     tile_ += 1 << slices_log2_;
     subtile_ += Tile::kSubtiles;
     --batch_tiles_;
@@ -131,6 +117,31 @@ class TileLoader {
   }
   __device__ bool is_visible(int m) const { return end_in(m) > 0 && begin_in(m) < kSubtileKeys; }
 
+  __device__ void copy_entry(uint32_t entry) const {
+    if (is_first_) {
+      copy_query(entry + 2 * Tile::kBytes);
+    }
+    if (begin_in(0) <= 0 && end_in(0) >= Tile::kKeys) {
+      copy_tile<false>(entry);
+    } else {
+      copy_tile<true>(entry);
+    }
+  }
+
+  // With kMasked some of its keys may be hidden from the query.
+  template <bool kMasked>
+  __device__ void copy_tile(uint32_t entry) const {
+#pragma unroll
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
+      const int64_t slot = __shfl_sync(kAllLanes, slots_, subtile_ + m);
+      const uint32_t target = entry + m * Tile::kSubtileBytes;
+      if (!kMasked || is_visible(m)) {
+        copy_rows<false>(keys_ + slot * slot_bytes_, target, m);
+      }
+      copy_rows<kMasked>(values_ + slot * slot_bytes_, target + Tile::kBytes, m);
+    }
+  }
+
   // The batch that was looked up becomes the one that is copied.
   __device__ void begin_batch() {
     constexpr int kMaxTiles = 32 / Tile::kSubtiles;
@@ -139,12 +150,6 @@ class TileLoader {
     is_first_ = ahead_.is_first;
     slots_ = ahead_.block * args_.params.block_size + ahead_.offset;
     subtile_ = 0;
-    if (is_first_) {
-      if (lane() == 0) {
-        items_[item_place_] = item_;
-      }
-      item_place_ = item_place_ == Tile::kStages ? 0 : item_place_ + 1;
-    }
     const int tiles = (item_.last_tile - tile_ + (1 << slices_log2_) - 1) >> slices_log2_;
     batch_tiles_ = max(min(tiles, kMaxTiles), is_first_ ? 1 : 0);
     // This thread's part of the rows.
@@ -157,6 +162,10 @@ class TileLoader {
     ahead_.is_first = ahead_.tile >= ahead_.item.last_tile;
     if (ahead_.is_first) {
       walk_.next(ahead_.item);
+      if (lane() == 0) {
+        items_[item_place_] = ahead_.item;
+      }
+      item_place_ = item_place_ + 1 == Tile::kNumItems ? 0 : item_place_ + 1;
       const int slice = static_cast<int>(threadIdx.x / 32) & ((1 << slices_log2_) - 1);
       ahead_.tile = ahead_.item.first_tile + slice;
     }
