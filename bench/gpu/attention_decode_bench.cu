@@ -13,6 +13,7 @@
 #include "attention_decode_bench.h"
 #include "attention_timing.h"
 #include "ops/attention/attention_decode_cuda.h"
+#include "ops/device/programmatic_launch.cuh"
 
 namespace atom::bench {
 namespace {
@@ -130,10 +131,26 @@ class TimedBatch {
   DeviceBuffer k_, v_, q_, out_, tables_, starts_, lens_;
 };
 
-// Milliseconds of a launch, of a captured sequence of `launches`.
-double launch_ms(const TimedBatch& batch, const AttentionDecodeTuning& tuning, int launches) {
-  DeviceBuffer workspace(ops::attention_decode_workspace_size(batch.params(0), tuning) + 16);
-  const size_t num_counters = ops::attention_decode_num_counters(batch.params(0));
+// Stands for what a step computes between two attentions: writes the queries.
+__global__ void rewrite(uint32_t* data, size_t count) {
+  ops::device::allow_next_grid();
+  ops::device::wait_for_previous_grid();
+  const size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x;
+  if (i < count) {
+    data[i] ^= 1;
+  }
+}
+
+enum class Chain { kAttention, kOther, kBoth };
+
+// Milliseconds of a launch, of a captured sequence of `launches` of each kind.
+double launch_ms(const TimedBatch& batch,
+                 const AttentionDecodeTuning& tuning,
+                 Chain chain,
+                 int launches) {
+  const AttentionGpuParams first = batch.params(0);
+  DeviceBuffer workspace(ops::attention_decode_workspace_size(first, tuning) + 16);
+  const size_t num_counters = ops::attention_decode_num_counters(first);
   DeviceBuffer counters(num_counters * 4);
   check_gpu(ATOM_GPU(Memset)(counters.get(), 0, num_counters * 4), "clear");
   gpuStream_t stream;
@@ -142,12 +159,27 @@ double launch_ms(const TimedBatch& batch, const AttentionDecodeTuning& tuning, i
   cudaGraphExec_t graph_exec;
   check_gpu(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
   for (int i = 0; i < launches; ++i) {
-    check_gpu(ops::launch_attention_decode_cuda(batch.params(i),
-                                                workspace.get(),
-                                                static_cast<int32_t*>(counters.get()),
-                                                stream,
-                                                tuning),
-              "decode");
+    if (chain != Chain::kAttention) {
+      constexpr int kThreads = 256;
+      const size_t words = size_t{1} * first.num_tokens * first.num_heads * first.head_dim / 2;
+      check_gpu(ops::device::launch(rewrite,
+                                    dim3((words + kThreads - 1) / kThreads),
+                                    dim3(kThreads),
+                                    0,
+                                    stream,
+                                    true,
+                                    static_cast<uint32_t*>(const_cast<void*>(first.q)),
+                                    words),
+                "rewrite");
+    }
+    if (chain != Chain::kOther) {
+      check_gpu(ops::launch_attention_decode_cuda(batch.params(i),
+                                                  workspace.get(),
+                                                  static_cast<int32_t*>(counters.get()),
+                                                  stream,
+                                                  tuning),
+                "decode");
+    }
   }
   check_gpu(cudaStreamEndCapture(stream, &graph), "capture");
   check_gpu(cudaGraphInstantiate(&graph_exec, graph, 0), "capture");
@@ -178,19 +210,21 @@ constexpr Way kWays[] = {
 void time_batch(const std::string& name, const Batch& batch, int num_ways, double copy_rate) {
   const double mib = batch.bytes() / (1 << 20);
   const TimedBatch timed(batch, std::clamp(static_cast<int>(400 / mib), 1, 64));
-  // Small launches are timed as a captured sequence, without the host's gaps.
-  const int launches = mib < 20 ? 64 : mib < 300 ? 20 : 1;
+  // As a captured sequence, without the host's gaps.
+  const int launches = mib < 20 ? 64 : mib < 300 ? 20 : 4;
   std::printf("%-5s %-22s %6.0f MiB:", batch.fp8 ? "fp8" : "bf16", name.c_str(), mib);
-  for (int i = 0; i < num_ways; ++i) {
-    const double ms = launch_ms(timed, kWays[i].tuning, launches);
+  const auto print = [&](const char* what, double ms) {
     const double rate = batch.bytes() / ms * 1e3;
-    std::printf(" %s %.1f us %.2f TB/s %.1f %%;",
-                kWays[i].name,
-                ms * 1e3,
-                rate / 1e12,
-                100 * rate / copy_rate);
+    std::printf(
+        " %s %.1f us %.2f TB/s %.1f %%;", what, ms * 1e3, rate / 1e12, 100 * rate / copy_rate);
     std::fflush(stdout);
+  };
+  for (int i = 0; i < num_ways; ++i) {
+    print(kWays[i].name, launch_ms(timed, kWays[i].tuning, Chain::kAttention, launches));
   }
+  print(
+      "between others",
+      launch_ms(timed, {}, Chain::kBoth, launches) - launch_ms(timed, {}, Chain::kOther, launches));
   std::printf("\n");
 }
 
@@ -222,6 +256,7 @@ void run_few(bool fp8, const Run& run) {
 
 void run_more(bool fp8, const Run& run) {
   run("16 x 1024", equal_rows(16, 1024, fp8));
+  run("1 x 131072", equal_rows(1, 131072, fp8));
   run("1 x 2048", equal_rows(1, 2048, fp8));
   run("1 x 4096", equal_rows(1, 4096, fp8));
   run("8 x 32768", equal_rows(8, 32768, fp8));
@@ -233,6 +268,9 @@ void run_more(bool fp8, const Run& run) {
   batch.seq_lens.assign(64, 300);
   batch.seq_lens[7] = 100000;
   run("64, one of 100000", batch);
+  batch = equal_rows(256, 1024, fp8);
+  batch.num_heads = 16;
+  run("256 x 1024 group 2", batch);
   batch = equal_rows(64, 4096, fp8);
   batch.num_heads = 64;
   run("64 x 4096 group 8", batch);

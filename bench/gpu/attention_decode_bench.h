@@ -10,7 +10,7 @@ enum class DecodeTimes { kAll, kFew, kWays };
 
 // Prints medians of times, with the share of the copy bandwidth: of all shapes or few of them, as
 // launched by default and overlapping each other, or with kWays for several ways of dividing the
-// work.
+// work; and between launches of a small kernel, whose time is subtracted.
 void time_decode(DecodeTimes times);
 
 }  // namespace atom::bench

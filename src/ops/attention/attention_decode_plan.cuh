@@ -66,8 +66,8 @@ __device__ int fixed_split_tiles(int num_tiles) {
   return tiles;
 }
 
-// The shares of the batch's units, one for each block, all of about a length. Units are numbered row
-// by row, within a row by groups of head items.
+// The shares of the batch's units, one for each block, all of about a length. Units are numbered
+// row by row, within a row by groups of head items.
 struct Plan {
   int slices_log2;
   int num_groups;  // of head items

@@ -32,7 +32,7 @@ struct DecodeTile {
   static constexpr int kThreads = kWarps * 32;
   // Enough for the bandwidth: what more is on its way delays everything else that is read.
   static constexpr int kStages = kWarps * 2 * kBytes <= 32 * 1024 ? 3 : 2;
-  // Items of a warp: the one whose end is computed, those whose tiles are in the queue, the next one.
+  // Items of a warp: the one whose end is computed, those in the queue, and the one ahead.
   static constexpr int kNumItems = kStages + 2;
   static constexpr int kQueueBytes = kWarps * kStages * kEntryBytes;
   // Of a head in the exchange between warps, with some floats against bank conflicts.
@@ -106,7 +106,9 @@ class TileLoader {
   static constexpr int kLanesPerRow = Tile::kRowBytes / 16;
   static constexpr int kRowsPerCopy = 32 / kLanesPerRow;
 
-  __device__ static int lane() { return threadIdx.x & 31; }
+  __device__ static int lane() {
+    return threadIdx.x & 31;
+  }
 
   // Of the keys of subtile m of the tile, the first that is visible and the one behind the last.
   __device__ int begin_in(int m) const {
@@ -115,7 +117,9 @@ class TileLoader {
   __device__ int end_in(int m) const {
     return item_.seq_len - tile_ * Tile::kKeys - m * kSubtileKeys;
   }
-  __device__ bool is_visible(int m) const { return end_in(m) > 0 && begin_in(m) < kSubtileKeys; }
+  __device__ bool is_visible(int m) const {
+    return end_in(m) > 0 && begin_in(m) < kSubtileKeys;
+  }
 
   __device__ void copy_entry(uint32_t entry) const {
     if (is_first_) {
