@@ -1,12 +1,13 @@
-// Checks and times the attention kernels. usage: attention_gpu_bench [check|time]
+// Checks and times the attention kernels. usage: attention_gpu_bench
+// [check|time|prefill]: everything, the checks, the timings, or those of prefill alone.
 #include "attention_bench.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <numeric>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "attention_case.h"
@@ -29,11 +30,11 @@ class TimedBatch {
              int seq_len,
              int head_dim,
              AttentionElement kv_element,
-             int num_copies)
+             int num_copies,
+             int block_size = 16)
       : num_copies_(num_copies) {
     const int head_count = 32;
     const int kv_heads = 8;
-    const int block_size = 16;
     const int blocks_per_sequence = (seq_len + block_size - 1) / block_size;
     const int num_blocks = blocks_per_sequence * num_sequences * num_copies;
     const bool is_8bit = kv_element == AttentionElement::kFloat8E4m3;
@@ -149,38 +150,74 @@ void time_decode(int num_sequences, int seq_len, int head_dim, bool fp8, double 
   std::fflush(stdout);
 }
 
-void time_prefill(
-    bool sm90, int num_sequences, int num_queries, int seq_len, int head_dim, bool fp8 = false) {
-  const TimedBatch batch(num_sequences,
-                         num_queries,
-                         seq_len,
-                         head_dim,
-                         fp8 ? AttentionElement::kFloat8E4m3 : AttentionElement::kBfloat16,
-                         1);
+// Of 32 query heads and 8 of keys and values. Without a workspace an FP8 cache is expanded tile by
+// tile.
+struct PrefillShape {
+  int num_sequences = 1;
+  int num_queries = 8192;
+  int seq_len = 8192;
+  int head_dim = 128;
+  int block_size = 16;
+  bool fp8 = false;
+  bool sm90 = true;
+  bool has_workspace = true;
+};
+
+void time_prefill(const PrefillShape& shape) {
+  const TimedBatch batch(shape.num_sequences,
+                         shape.num_queries,
+                         shape.seq_len,
+                         shape.head_dim,
+                         shape.fp8 ? AttentionElement::kFloat8E4m3 : AttentionElement::kBfloat16,
+                         1,
+                         shape.block_size);
   const DeviceBuffer counter(sizeof(int32_t));
   check_gpu(ATOM_GPU(Memset)(counter.get(), 0, counter.size()), "clear");
-  const auto launch =
-      sm90 ? ops::launch_attention_prefill_sm90 : ops::launch_attention_prefill_cuda;
-  const double ms = median_ms(seq_len > 20000 ? 7 : 15, [&](int i) {
-    check_gpu(launch(batch.params(i), 1, static_cast<int32_t*>(counter.get()), nullptr), "prefill");
+  const size_t size =
+      shape.has_workspace ? ops::attention_prefill_sm90_workspace_size(batch.params(0)) : 0;
+  const DeviceBuffer workspace(size + 16);
+  const double ms = median_ms(shape.seq_len > 20000 ? 7 : 15, [&](int i) {
+    auto* count = static_cast<int32_t*>(counter.get());
+    check_gpu(shape.sm90 ? ops::launch_attention_prefill_sm90(
+                               batch.params(i), 1, workspace.get(), size, count, nullptr)
+                         : ops::launch_attention_prefill_cuda(batch.params(i), 1, count, nullptr),
+              "prefill");
   });
-  const double visible = num_queries * (seq_len - num_queries / 2.0);
-  const double flops = 4.0 * num_sequences * visible * 32 * head_dim;
-  std::printf("prefill %s%s d%d %dx%d of %d: %.3f ms, %.0f TFLOP/s\n",
-              sm90 ? "sm90" : "cuda",
-              fp8 ? " fp8" : "",
-              head_dim,
-              num_sequences,
-              num_queries,
-              seq_len,
+  const double visible = shape.num_queries * (shape.seq_len - shape.num_queries / 2.0);
+  const double flops = 4.0 * shape.num_sequences * visible * 32 * shape.head_dim;
+  std::printf("prefill %s%s%s d%d block %d %dx%d of %d: %.3f ms, %.0f TFLOP/s\n",
+              shape.sm90 ? "sm90" : "cuda",
+              shape.fp8 ? " fp8" : "",
+              shape.has_workspace ? "" : " direct",
+              shape.head_dim,
+              shape.block_size,
+              shape.num_sequences,
+              shape.num_queries,
+              shape.seq_len,
               ms,
               flops / ms / 1e9);
   std::fflush(stdout);
 }
 
-}  // namespace
+void time_prefills() {
+  for (const bool fp8 : {false, true}) {
+    for (const int head_dim : {128, 64, 256}) {
+      time_prefill({.head_dim = head_dim, .fp8 = fp8});
+      time_prefill({.num_queries = 32768, .seq_len = 32768, .head_dim = head_dim, .fp8 = fp8});
+    }
+    time_prefill({.seq_len = 32768, .fp8 = fp8});
+    time_prefill({.num_queries = 2048, .seq_len = 2048, .fp8 = fp8});
+    time_prefill({.num_queries = 2048, .seq_len = 32768, .fp8 = fp8});
+    time_prefill({.num_sequences = 8, .num_queries = 1024, .seq_len = 1024, .fp8 = fp8});
+  }
+  time_prefill({.block_size = 128});
+  for (const int head_dim : {64, 128, 256}) {
+    time_prefill({.head_dim = head_dim, .fp8 = true, .has_workspace = false});
+    time_prefill({.head_dim = head_dim, .sm90 = false});
+  }
+}
 
-void time_attention() {
+void time_decodes() {
   const double copy_rate = measure_copy_bandwidth();
   for (bool fp8 : {false, true}) {
     time_decode(64, 4096, 128, fp8, copy_rate);
@@ -193,32 +230,19 @@ void time_attention() {
     time_decode(8, 1024, 128, fp8, copy_rate);
     time_decode(32, 1024, 128, fp8, copy_rate);
   }
-  time_prefill(true, 1, 8192, 8192, 128);
-  time_prefill(true, 1, 32768, 32768, 128);
-  time_prefill(true, 1, 2048, 2048, 128);
-  time_prefill(true, 8, 1024, 1024, 128);
-  time_prefill(true, 1, 2048, 32768, 128);
-  time_prefill(true, 1, 8192, 8192, 64);
-  time_prefill(true, 1, 32768, 32768, 64);
-  time_prefill(true, 1, 8192, 8192, 256);
-  time_prefill(true, 1, 32768, 32768, 256);
-  time_prefill(false, 1, 8192, 8192, 64);
-  time_prefill(false, 1, 8192, 8192, 128);
-  time_prefill(false, 1, 8192, 8192, 256);
-  time_prefill(true, 1, 8192, 8192, 128, true);
-  time_prefill(true, 1, 8192, 8192, 256, true);
 }
 
+}  // namespace
 }  // namespace atom::bench
 
 int main(int argc, char** argv) {
-  const char* part = argc > 1 ? argv[1] : "";
-  int failures = 0;
-  if (std::strcmp(part, "time") != 0) {
-    failures = atom::bench::check_attention();
+  const std::string_view part = argc > 1 ? argv[1] : "";
+  const int failures = part.empty() || part == "check" ? atom::bench::check_attention() : 0;
+  if (part.empty() || part == "time") {
+    atom::bench::time_decodes();
   }
-  if (std::strcmp(part, "check") != 0) {
-    atom::bench::time_attention();
+  if (part != "check") {
+    atom::bench::time_prefills();
   }
   return failures == 0 ? 0 : 1;
 }

@@ -21,18 +21,40 @@ double tolerance(AttentionElement element) {
   return element == AttentionElement::kBfloat16 ? 6e-3 : 1e-3;
 }
 
-enum class Variant { kDecode, kPrefillCuda, kPrefillSm90 };
+// The last two have no room, or not enough, for copies of an FP8 cache.
+enum class Variant { kDecode, kPrefillCuda, kPrefillSm90, kPrefillSm90Direct, kPrefillSm90Part };
+constexpr Variant kVariants[] = {Variant::kDecode,
+                                 Variant::kPrefillCuda,
+                                 Variant::kPrefillSm90,
+                                 Variant::kPrefillSm90Direct,
+                                 Variant::kPrefillSm90Part};
 
 const char* name_of(Variant variant) {
-  return variant == Variant::kDecode        ? "decode"
-         : variant == Variant::kPrefillCuda ? "prefill_cuda"
-                                            : "prefill_sm90";
+  switch (variant) {
+    case Variant::kDecode:
+      return "decode";
+    case Variant::kPrefillCuda:
+      return "prefill_cuda";
+    case Variant::kPrefillSm90:
+      return "prefill_sm90";
+    case Variant::kPrefillSm90Direct:
+      return "direct";
+    case Variant::kPrefillSm90Part:
+      return "part";
+  }
+  return "";
 }
 
 bool supports(Variant variant, const AttentionGpuParams& params) {
-  return variant == Variant::kDecode        ? ops::supports_attention_decode_cuda(params)
-         : variant == Variant::kPrefillCuda ? ops::supports_attention_prefill_cuda(params)
-                                            : ops::supports_attention_prefill_sm90(params);
+  if (variant == Variant::kDecode) {
+    return ops::supports_attention_decode_cuda(params);
+  }
+  if (variant == Variant::kPrefillCuda) {
+    return ops::supports_attention_prefill_cuda(params);
+  }
+  return ops::supports_attention_prefill_sm90(params) &&
+         (variant == Variant::kPrefillSm90 ||
+          ops::attention_prefill_sm90_workspace_size(params) > 0);
 }
 
 // Runs a variant; `min_queries` is of the prefill ones.
@@ -57,7 +79,17 @@ class Launcher {
     } else if (variant == Variant::kPrefillCuda) {
       error = ops::launch_attention_prefill_cuda(params, min_queries, counters, nullptr);
     } else {
-      error = ops::launch_attention_prefill_sm90(params, min_queries, counters, nullptr);
+      const size_t full = ops::attention_prefill_sm90_workspace_size(params);
+      const size_t size = variant == Variant::kPrefillSm90       ? full
+                          : variant == Variant::kPrefillSm90Part ? full * 5 / 8
+                                                                 : 0;
+      if (size > workspace_.size()) {
+        check_gpu(cudaErrorMemoryAllocation, "workspace");
+      }
+      // What a launch finds there may be anything.
+      check_gpu(ATOM_GPU(Memset)(workspace_.get(), 0xff, size), "poison");
+      error = ops::launch_attention_prefill_sm90(
+          params, min_queries, workspace_.get(), size, counters, nullptr);
     }
     check_gpu(error, name_of(variant));
     check_gpu(ATOM_GPU(DeviceSynchronize)(), name_of(variant));
@@ -84,6 +116,11 @@ bool same_row(const AttentionProblem& problem,
 
 Outcome check(Launcher& launcher, AttentionProblem& problem, Variant variant, int min_queries) {
   Outcome outcome;
+  if (variant == Variant::kPrefillSm90Direct || variant == Variant::kPrefillSm90Part) {
+    problem.poison();
+    launcher.run(Variant::kPrefillSm90, problem.params(), min_queries);
+  }
+  const std::vector<uint16_t> expanded = problem.read_out();
   problem.poison();
   launcher.run(variant, problem.params(), min_queries);
   const std::vector<uint16_t> out = problem.read_out();
@@ -109,6 +146,9 @@ Outcome check(Launcher& launcher, AttentionProblem& problem, Variant variant, in
   const std::vector<uint16_t> again = problem.read_out();
   for (size_t token = 0; token < out.size() / problem.row_size(); ++token) {
     outcome.different_bits += !same_row(problem, out, again, token);
+    if (variant == Variant::kPrefillSm90Direct || variant == Variant::kPrefillSm90Part) {
+      outcome.different_bits += !same_row(problem, out, expanded, token);
+    }
   }
   for (size_t s = 0; s < sequences.size(); ++s) {
     const int num_queries = sequences[s].num_queries;
@@ -198,6 +238,11 @@ std::vector<AttentionCase> make_cases() {
   shape.num_kv_heads = 4;
   shape.sequences = random_sequences(9, 10, 600, false);
   cases.push_back(shape);
+  shape.name = "fp8 in many blocks";
+  shape.kv_element = kFp8;
+  shape.sequences = {{300, 3000}, {1, 2500}, {2, 700}, {200, 1000}, {1, 0}, {40, 40}, {150, 4100}};
+  cases.push_back(shape);
+  shape.kv_element = kBf16;
   shape.name = "group 40";
   shape.num_heads = 40;
   shape.num_kv_heads = 1;
@@ -217,7 +262,7 @@ int check_attention() {
   for (const AttentionCase& shape : make_cases()) {
     AttentionProblem problem(shape, ++seed);
     std::printf("%-36s", shape.name.c_str());
-    for (Variant variant : {Variant::kDecode, Variant::kPrefillCuda, Variant::kPrefillSm90}) {
+    for (Variant variant : kVariants) {
       if (!supports(variant, problem.params())) {
         continue;
       }

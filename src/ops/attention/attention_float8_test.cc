@@ -18,11 +18,17 @@ struct Model {
   int64_t sliding_window = 0;
 };
 
-// Three sequences of a step: a decode, a prefill, a chunk behind cached tokens.
-constexpr int64_t kNumQueries[] = {1, 70, 30};
-constexpr int64_t kSeqLens[] = {150, 70, 100};
+// Three sequences: a decode, a prefill, a chunk behind cached tokens.
+struct Step {
+  int32_t num_queries[3];
+  int32_t seq_lens[3];
+  int32_t max_blocks;
+
+  int32_t num_tokens() const { return num_queries[0] + num_queries[1] + num_queries[2]; }
+};
+constexpr Step kShortStep = {{1, 70, 30}, {150, 70, 100}, 10};
+constexpr Step kLongStep = {{1, 200, 90}, {150, 200, 290}, 19};
 constexpr int64_t kBlockSize = 16;
-constexpr int64_t kMaxBlocks = 10;
 
 Tensor random_codes(const Shape& shape, uint64_t seed) {
   const Tensor values = random_tensor(shape, DType::kFloat32, seed, 4.0f);
@@ -49,25 +55,26 @@ Tensor expanded(const Tensor& codes, DType dtype) {
   return values;
 }
 
-AttentionParams make_step(const Model& model, DType dtype) {
+AttentionParams make_step(const Model& model, DType dtype, const Step& step = kShortStep) {
   AttentionParams params;
-  params.q = random_tensor({101, model.num_heads, model.head_dim}, dtype, 1);
-  const Shape cache = {3 * kMaxBlocks + 1, kBlockSize, model.num_kv_heads, model.head_dim};
+  params.q = random_tensor({step.num_tokens(), model.num_heads, model.head_dim}, dtype, 1);
+  const Shape cache = {3 * step.max_blocks + 1, kBlockSize, model.num_kv_heads, model.head_dim};
   params.k_cache = random_codes(cache, 2);
   params.v_cache = random_codes(cache, 3);
   spoil_last_block(params.k_cache);
   spoil_last_block(params.v_cache);
-  params.block_tables = Tensor::zeros({3, kMaxBlocks}, DType::kInt32);
+  params.block_tables = Tensor::zeros({3, step.max_blocks}, DType::kInt32);
   params.query_start = Tensor::zeros({4}, DType::kInt32);
   params.seq_lens = Tensor::zeros({3}, DType::kInt32);
   for (int32_t s = 0; s < 3; ++s) {
-    for (int32_t b = 0; b < kMaxBlocks; ++b) {
+    for (int32_t b = 0; b < step.max_blocks; ++b) {
       // Backwards through the cache.
-      params.block_tables.data<int32_t>()[s * kMaxBlocks + b] = 3 * kMaxBlocks - 1 - (b * 3 + s);
+      params.block_tables.data<int32_t>()[s * step.max_blocks + b] =
+          3 * step.max_blocks - 1 - (b * 3 + s);
     }
     params.query_start.data<int32_t>()[s + 1] =
-        params.query_start.data<int32_t>()[s] + static_cast<int32_t>(kNumQueries[s]);
-    params.seq_lens.data<int32_t>()[s] = static_cast<int32_t>(kSeqLens[s]);
+        params.query_start.data<int32_t>()[s] + step.num_queries[s];
+    params.seq_lens.data<int32_t>()[s] = step.seq_lens[s];
   }
   params.sliding_window = model.sliding_window;
   params.scale = 0.125f;
@@ -80,8 +87,35 @@ double tolerance(const std::string& variant, DType dtype) {
   return variant == "mma" || variant == "sm90" ? 16 * 2 * half_ulp(dtype) : 0;
 }
 
-TEST(AttentionFloat8, IsWhatTheExpandedCacheGives) {
+// Compares each variant's result with its own for the expanded cache.
+void check_expansion(const Model& model, DType dtype, const Step& step) {
   ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    AttentionParams params = make_step(model, dtype, step);
+    // Powers of 2 leave every bit of the arithmetic as it is.
+    params.k_scale = 0.5f;
+    params.v_scale = 4.0f;
+    if (!run_attention(variant, pool, params)) continue;
+    AttentionParams wide = params;
+    wide.k_cache = expanded(params.k_cache, dtype);
+    wide.v_cache = expanded(params.v_cache, dtype);
+    wide.scale = params.scale * 0.5f;
+    wide.k_scale = wide.v_scale = 1.0f;
+    wide.out = Tensor::zeros(params.out.shape(), dtype);
+    ASSERT_TRUE(run_attention(variant, pool, wide));
+    const std::vector<double> got = values_of(params.out);
+    const std::vector<double> expected = values_of(wide.out);
+    // Subnormals of float16 have fewer bits.
+    const double smallest = dtype == DType::kFloat16 ? 0x1p-24 : 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double rounding = std::abs(got[i]) < 0x1p-12 ? 2.5 * smallest : 0;
+      ASSERT_NEAR(got[i], 4.0 * expected[i], rounding + tolerance(variant, dtype))
+          << variant << " " << params.q.to_string() << " element " << i;
+    }
+  }
+}
+
+TEST(AttentionFloat8, IsWhatTheExpandedCacheGives) {
   for (const DType dtype : kFloatDTypes) {
     for (const Model& model : {Model{4, 2, 64},
                                Model{8, 1, 128},
@@ -90,29 +124,15 @@ TEST(AttentionFloat8, IsWhatTheExpandedCacheGives) {
                                Model{3, 1, 72},
                                Model{2, 1, 256},
                                Model{2, 1, 20}}) {
-      for (const char* variant : kAllVariants) {
-        AttentionParams params = make_step(model, dtype);
-        // Powers of 2 leave every bit of the arithmetic as it is.
-        params.k_scale = 0.5f;
-        params.v_scale = 4.0f;
-        if (!run_attention(variant, pool, params)) continue;
-        AttentionParams wide = params;
-        wide.k_cache = expanded(params.k_cache, dtype);
-        wide.v_cache = expanded(params.v_cache, dtype);
-        wide.scale = params.scale * 0.5f;
-        wide.k_scale = wide.v_scale = 1.0f;
-        wide.out = Tensor::zeros(params.out.shape(), dtype);
-        ASSERT_TRUE(run_attention(variant, pool, wide));
-        const std::vector<double> got = values_of(params.out);
-        const std::vector<double> expected = values_of(wide.out);
-        // Subnormals of float16 have fewer bits.
-        const double step = dtype == DType::kFloat16 ? 0x1p-24 : 0;
-        for (size_t i = 0; i < got.size(); ++i) {
-          const double rounding = std::abs(got[i]) < 0x1p-12 ? 2.5 * step : 0;
-          ASSERT_NEAR(got[i], 4.0 * expected[i], rounding + tolerance(variant, dtype))
-              << variant << " " << params.q.to_string() << " element " << i;
-        }
-      }
+      check_expansion(model, dtype, kShortStep);
+    }
+  }
+}
+
+TEST(AttentionFloat8, IsWhatTheExpandedCacheGivesForLongChunks) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (const Model& model : {Model{4, 2, 64}, Model{4, 1, 128}, Model{2, 2, 128, 50}}) {
+      check_expansion(model, dtype, kLongStep);
     }
   }
 }

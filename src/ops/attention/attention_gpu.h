@@ -33,6 +33,7 @@ struct AttentionGpuParams {
   int32_t num_kv_heads;
   int32_t head_dim;
   int32_t sliding_window;  // 0: none
+  int32_t max_queries;     // of a sequence; 0: not known
   int32_t max_seq_len;     // of the values that seq_lens may hold when the launch is replayed
   float scale;
   float k_scale;  // keys are k_scale times what a kFloat8E4m3 cache holds, otherwise 1

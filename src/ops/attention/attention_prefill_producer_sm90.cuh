@@ -26,27 +26,30 @@ __device__ void load_queries(const PrefillArgs& args,
                              const Item& item,
                              uint32_t phase) {
   using Tile = PrefillTile<KV, kHeadDim>;
-  wait_for(buffers.queries_empty(), phase);
-  if ((threadIdx.x & 31) == 0) {
-    arrive_expecting(buffers.queries_full(), Tile::kQueryBytes);
-    for (int panel = 0; panel < Tile::kPanels; ++panel) {
-      copy_box(buffers.queries() + panel * Tile::kQueryPanelBytes,
-               &args.queries,
-               panel * kPanelElements,
-               item.head,
-               item.first_token,
-               buffers.queries_full());
+  for (int group = 0; group < Tile::kGroups; ++group) {
+    wait_for(buffers.queries_empty(group), phase);
+    if ((threadIdx.x & 31) == 0) {
+      arrive_expecting(buffers.queries_full(group), Tile::kQueryBytes / Tile::kGroups);
+      for (int panel = 0; panel < Tile::kPanels; ++panel) {
+        copy_box(buffers.queries(group) + panel * Tile::kQueryPanelBytes,
+                 &args.queries,
+                 panel * kPanelElements,
+                 item.head,
+                 item.first_token + group * kGroupRows,
+                 buffers.queries_full(group));
+      }
     }
+    __syncwarp();
   }
-  __syncwarp();
 }
 
 __device__ inline int kv_head_of(const PrefillArgs& args, const Item& item) {
   return item.head / (args.params.num_heads / args.params.num_kv_heads);
 }
 
-// Of 16-bit caches: one warp, whose copies go straight to the consumers' tiles.
-template <typename KV, int kHeadDim>
+// Of 16-bit caches: one warp for the keys (and queries) and one for the values, so that neither
+// waits for room for the other. Its copies go straight to the consumers' tiles.
+template <typename KV, int kHeadDim, bool kOfKeys>
 class Producer {
  public:
   using Tile = PrefillTile<KV, kHeadDim>;
@@ -68,56 +71,46 @@ class Producer {
           items.release();
         }
         const int next_slot = tile > item.first_tile ? first_slot<Tile>(args_, item, tile - 1) : -1;
-        load_tile(&args_.keys, kv_head, slot, keys_, buffers_.keys_full(0), buffers_.keys(0));
+        load_tile(kv_head, slot);
+        slot = next_slot;
         // There is room for the first keys before there is for the queries.
-        if (tile == item.last_tile) {
+        if (kOfKeys && tile == item.last_tile) {
           load_queries(args_, buffers_, item, phase);
           phase ^= 1;
         }
-        load_tile(
-            &args_.values, kv_head, slot, values_, buffers_.values_full(0), buffers_.values(0));
-        slot = next_slot;
       }
     }
   }
 
  private:
-  // `full` and `target` are those of stage 0.
-  template <int kStages>
-  __device__ void load_tile(const CUtensorMap* map,
-                            int kv_head,
-                            int slot,
-                            RingPosition<kStages>& ring,
-                            uint32_t full,
-                            uint32_t target) const {
+  static constexpr int kStages = kOfKeys ? Tile::kKeyStages : Tile::kValueStages;
+
+  __device__ void load_tile(int kv_head, int slot) {
     const int lane = threadIdx.x & 31;
     const int num_boxes = __popc(__ballot_sync(kAllLanes, slot >= 0));
-    const int box_bytes = args_.box_tokens * kPanelRowBytes;
-    full += ring.stage * 8;
-    target += ring.stage * Tile::kBytes;
-    wait_for(full + kStages * 8, ring.parity ^ 1);  // empty
+    const int box_bytes = args_.box_tokens * kHeadDim * 2;
+    const int stage = ring_.stage;
+    const uint32_t full = kOfKeys ? buffers_.keys_full(stage) : buffers_.values_full(stage);
+    const uint32_t empty = kOfKeys ? buffers_.keys_empty(stage) : buffers_.values_empty(stage);
+    const uint32_t target = kOfKeys ? buffers_.keys(stage) : buffers_.values(stage);
+    wait_for(empty, ring_.parity ^ 1);
     if (lane == 0) {
-      arrive_expecting(full, num_boxes * box_bytes * Tile::kPanels);
+      arrive_expecting(full, num_boxes * box_bytes);
     }
     __syncwarp();
     if (slot >= 0) {
-#pragma unroll
-      for (int panel = 0; panel < Tile::kPanels; ++panel) {
-        copy_box(target + panel * Tile::kPanelBytes + lane * box_bytes,
-                 map,
-                 panel * kPanelElements,
-                 kv_head,
-                 slot,
-                 full);
-      }
+      copy_rows(target + lane * box_bytes,
+                kOfKeys ? &args_.keys : &args_.values,
+                slot / 8,
+                kv_head,
+                full);
     }
-    ring.advance();
+    ring_.advance();
   }
 
   const PrefillArgs& args_;
   const Buffers<KV, kHeadDim>& buffers_;
-  RingPosition<Tile::kKeyStages> keys_;
-  RingPosition<Tile::kValueStages> values_;
+  RingPosition<kStages> ring_;
 };
 
 // Of 8-bit caches: a warpgroup. Its first warp has tiles copied as they are, ahead of their use;
@@ -229,7 +222,8 @@ class ExpandingProducer {
                    : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                    : "r"(raw + i * 16)
                    : "memory");
-      const uint32_t row = target + chunk / 4 * Tile::kPanelBytes + key * kPanelRowBytes;
+      const uint32_t row =
+          target + key / 8 * Tile::kRowsBytes + chunk / 4 * kPieceBytes + key % 8 * kPanelRowBytes;
       // Neighbours that write to different panels begin with different halves, so that they do not
       // meet in one bank.
       const int swap = (chunk / 4) & 1;

@@ -5,6 +5,7 @@
 // and come last first; one that a query does not see leaves it as it is, bit for bit.
 #include "ops/attention/attention_prefill_sm90.h"
 
+#include "ops/attention/attention_copies_cuda.h"
 #include "ops/attention/attention_prefill_consumer_sm90.cuh"
 #include "ops/attention/attention_prefill_producer_sm90.cuh"
 
@@ -17,8 +18,10 @@ template <typename KV, int kHeadDim>
 __device__ void init_barriers(const Buffers<KV, kHeadDim>& buffers) {
   using Tile = PrefillTile<KV, kHeadDim>;
   const int num_producers = Tile::kIs8Bit ? kGroupThreads : 1;
-  init_barrier(buffers.queries_full(), 1);
-  init_barrier(buffers.queries_empty(), Tile::kConsumerWarps);
+  for (int group = 0; group < Tile::kGroups; ++group) {
+    init_barrier(buffers.queries_full(group), 1);
+    init_barrier(buffers.queries_empty(group), kGroupThreads / 32);
+  }
   for (int stage = 0; stage < Tile::kKeyStages; ++stage) {
     init_barrier(buffers.keys_full(stage), num_producers);
     init_barrier(buffers.keys_empty(stage), Tile::kConsumerWarps);
@@ -67,8 +70,10 @@ __global__ void __launch_bounds__(PrefillTile<KV, kHeadDim>::kThreads, 1)
     if constexpr (Tile::kIs8Bit) {
       ExpandingProducer<T, KV, kHeadDim>(args, buffers).run();
     } else if (threadIdx.x < 32) {
-      Producer<KV, kHeadDim>(args, buffers).run();
+      Producer<KV, kHeadDim, true>(args, buffers).run();
     } else if (threadIdx.x < 64) {
+      Producer<KV, kHeadDim, false>(args, buffers).run();
+    } else if (threadIdx.x < 96) {
       find_items(args, buffers);
     }
   } else {
@@ -89,41 +94,38 @@ EncodeTiled find_encode_tiled() {
   return found ? reinterpret_cast<EncodeTiled>(function) : nullptr;
 }
 
-// Map of [tokens, heads, head_dim]; a box is `box_tokens` rows of one head, of a panel where the
-// elements have 16 bits.
+template <int kRank>
+struct MapShape {
+  cuuint64_t sizes[kRank];        // the innermost first
+  cuuint64_t strides[kRank - 1];  // bytes
+  cuuint32_t box[kRank];
+};
+
+template <int kRank>
 bool encode_map(CUtensorMap* map,
                 AttentionElement element,
                 const void* data,
-                const int64_t (&sizes)[3],
-                int64_t token_stride,
-                int64_t head_stride,
-                int box_tokens) {
+                const MapShape<kRank>& shape) {
   static const EncodeTiled encode = find_encode_tiled();
   if (encode == nullptr) {
     return false;
   }
-  const cuuint64_t dims[3] = {static_cast<cuuint64_t>(sizes[2]),
-                              static_cast<cuuint64_t>(sizes[1]),
-                              static_cast<cuuint64_t>(sizes[0])};
+  cuuint32_t element_strides[kRank];
+  for (cuuint32_t& stride : element_strides) {
+    stride = 1;
+  }
   const bool is_8bit = element == AttentionElement::kFloat8E4m3;
-  const int element_size = is_8bit ? 1 : 2;
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(head_stride * element_size),
-                                 static_cast<cuuint64_t>(token_stride * element_size)};
-  const cuuint32_t box[3] = {static_cast<cuuint32_t>(is_8bit ? sizes[2] : kPanelElements),
-                             1,
-                             static_cast<cuuint32_t>(box_tokens)};
-  const cuuint32_t element_strides[3] = {1, 1, 1};
   const CUtensorMapDataType type = is_8bit ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                    : element == AttentionElement::kBfloat16
                                        ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   return encode(map,
                 type,
-                3,
+                kRank,
                 const_cast<void*>(data),
-                dims,
-                strides,
-                box,
+                shape.sizes,
+                shape.strides,
+                shape.box,
                 element_strides,
                 CU_TENSOR_MAP_INTERLEAVE_NONE,
                 is_8bit ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
@@ -131,32 +133,40 @@ bool encode_map(CUtensorMap* map,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-bool encode_maps(const AttentionGpuParams& params, int query_rows, PrefillArgs& args) {
+cuuint64_t size_of(int64_t value) {
+  return static_cast<cuuint64_t>(value);
+}
+
+// A box is a panel of 64 rows of one head.
+bool encode_queries(const AttentionGpuParams& params, CUtensorMap* map) {
+  const MapShape<3> shape = {
+      {size_of(params.head_dim), size_of(params.num_heads), size_of(params.num_tokens)},
+      {size_of(params.q_head_stride * 2), size_of(params.q_token_stride * 2)},
+      {kPanelElements, 1, kGroupRows}};
+  return encode_map(map, params.element, params.q, shape);
+}
+
+// A box is `box_tokens` rows of one head: as they are with elements of 8 bits, with those of 16 in
+// the order of the consumers' tiles.
+bool encode_cache(const AttentionGpuParams& params,
+                  const void* cache,
+                  int box_tokens,
+                  CUtensorMap* map) {
   const int64_t slots = int64_t{params.num_blocks} * params.block_size;
-  const int64_t query_sizes[3] = {params.num_tokens, params.num_heads, params.head_dim};
-  const int64_t cache_sizes[3] = {slots, params.num_kv_heads, params.head_dim};
-  const int64_t slot_stride = int64_t{params.num_kv_heads} * params.head_dim;
-  return encode_map(&args.queries,
-                    params.element,
-                    params.q,
-                    query_sizes,
-                    params.q_token_stride,
-                    params.q_head_stride,
-                    query_rows) &&
-         encode_map(&args.keys,
-                    params.kv_element,
-                    params.k_cache,
-                    cache_sizes,
-                    slot_stride,
-                    params.head_dim,
-                    args.box_tokens) &&
-         encode_map(&args.values,
-                    params.kv_element,
-                    params.v_cache,
-                    cache_sizes,
-                    slot_stride,
-                    params.head_dim,
-                    args.box_tokens);
+  const int64_t head = params.head_dim, slot = params.num_kv_heads * head;
+  const auto box = static_cast<cuuint32_t>(box_tokens);
+  if (params.kv_element == AttentionElement::kFloat8E4m3) {
+    const MapShape<3> shape = {{size_of(head), size_of(params.num_kv_heads), size_of(slots)},
+                               {size_of(head), size_of(slot)},
+                               {static_cast<cuuint32_t>(head), 1, box}};
+    return encode_map(map, params.kv_element, cache, shape);
+  }
+  const auto panels = static_cast<cuuint32_t>(head / kPanelElements);
+  const MapShape<5> shape = {
+      {kPanelElements, 8, panels, size_of(slots / 8), size_of(params.num_kv_heads)},
+      {size_of(slot * 2), kPanelRowBytes, size_of(slot * 2 * 8), size_of(head * 2)},
+      {kPanelElements, 8, panels, box / 8, 1}};
+  return encode_map(map, params.kv_element, cache, shape);
 }
 
 int device_attribute(cudaDeviceAttr attribute) {
@@ -185,7 +195,9 @@ gpuError_t launch_kernel(const AttentionGpuParams& params,
   if (max_items == 0) {
     return cudaSuccess;
   }
-  if (!encode_maps(params, Tile::kRows, args)) {
+  if (!encode_queries(params, &args.queries) ||
+      !encode_cache(params, params.k_cache, args.box_tokens, &args.keys) ||
+      !encode_cache(params, params.v_cache, args.box_tokens, &args.values)) {
     return cudaErrorInvalidValue;
   }
   const auto kernel = attention_prefill_kernel<T, KV, kHeadDim>;
@@ -231,6 +243,15 @@ gpuError_t launch_for(const AttentionGpuParams& params,
   });
 }
 
+gpuError_t launch_for_element(const AttentionGpuParams& params,
+                              int min_queries,
+                              int32_t* counter,
+                              gpuStream_t stream) {
+  return params.element == AttentionElement::kBfloat16
+             ? launch_for<gpu_bfloat16>(params, min_queries, counter, stream)
+             : launch_for<__half>(params, min_queries, counter, stream);
+}
+
 }  // namespace
 
 bool supports_attention_prefill_sm90(const AttentionGpuParams& params) {
@@ -247,13 +268,29 @@ bool supports_attention_prefill_sm90(const AttentionGpuParams& params) {
          device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
+size_t attention_prefill_sm90_workspace_size(const AttentionGpuParams& params) {
+  return attention_copies_size(params);
+}
+
 gpuError_t launch_attention_prefill_sm90(const AttentionGpuParams& params,
                                          int32_t min_queries,
+                                         void* workspace,
+                                         size_t workspace_size,
                                          int32_t* counter,
                                          gpuStream_t stream) {
-  return params.element == AttentionElement::kBfloat16
-             ? launch_for<gpu_bfloat16>(params, min_queries, counter, stream)
-             : launch_for<__half>(params, min_queries, counter, stream);
+  if (workspace_size == 0) {
+    return launch_for_element(params, min_queries, counter, stream);
+  }
+  AttentionCopies copies;
+  gpuError_t error =
+      launch_attention_copies(params, min_queries, workspace, workspace_size, stream, copies);
+  if (error == cudaSuccess) {
+    error = launch_for_element(copies.copied, min_queries, counter, stream);
+  }
+  if (error == cudaSuccess && copies.has_direct) {
+    error = launch_for_element(copies.direct, min_queries, counter, stream);
+  }
+  return error;
 }
 
 }  // namespace atom::ops

@@ -11,6 +11,7 @@ constexpr int kGroupThreads = 128;
 constexpr int kGroupRows = 64;
 constexpr int kPanelRowBytes = 128;
 constexpr int kPanelElements = 64;
+constexpr int kPieceBytes = 8 * kPanelRowBytes;
 constexpr float kLog2E = 1.4426950408889634f;
 // Named barriers; 0 is __syncthreads.
 constexpr int kTurnBarrier = 1;   // + consumer group
@@ -53,23 +54,26 @@ struct PrefillTile {
   static constexpr int kKeys = kHeadDim > 128 ? 64 : 128;
   static constexpr int kPanels = kHeadDim / kPanelElements;
   static constexpr int kQueryPanelBytes = kRows * kPanelRowBytes;
-  static constexpr int kPanelBytes = kKeys * kPanelRowBytes;
   static constexpr int kQueryBytes = kPanels * kQueryPanelBytes;
-  static constexpr int kBytes = kPanels * kPanelBytes;
+  // Of keys and values: eight rows of each panel lie beside each other, so that one copy brings
+  // tokens with all their elements.
+  static constexpr int kRowsBytes = kPanels * kPieceBytes;
+  static constexpr int kBytes = kKeys / 8 * kRowsBytes;
   // Tiles as they are in the cache, by rows.
   static constexpr int kRawStages = kIs8Bit ? (kHeadDim > 128 ? 2 : 3) : 0;
   static constexpr int kRawBytes = kKeys * kHeadDim;
-  static constexpr int kKeyStages = 2;
-  static constexpr int kValueStages = 2;
+  // Three warpgroups hold their tiles for longer.
+  static constexpr int kKeyStages = kGroups == 3 ? 4 : 2;
+  static constexpr int kValueStages = kGroups == 3 ? 4 : 2;
   // The base of shared memory is aligned by hand.
   static constexpr int kSharedBytes =
       1024 + kQueryBytes + (kKeyStages + kValueStages) * kBytes + kRawStages * kRawBytes;
   // Items that are found ahead of their use. A block that takes them as late as it can leaves the
   // rest to others.
   static constexpr int kItems = kIs8Bit ? 4 : 1;
-  static constexpr int kItemReaders = kConsumerWarps + (kIs8Bit ? kGroupThreads / 32 : 1);
+  static constexpr int kItemReaders = kConsumerWarps + (kIs8Bit ? kGroupThreads / 32 : 2);
   static constexpr int kNumBarriers =
-      2 + 2 * kKeyStages + 2 * kValueStages + kRawStages + 2 * kItems;
+      2 * kGroups + 2 * kKeyStages + 2 * kValueStages + kRawStages + 2 * kItems;
 };
 
 // Addresses of a block's shared memory.
@@ -81,7 +85,10 @@ struct Buffers {
   uint32_t barriers;
   Item* items;  // [Tile::kItems]
 
-  __device__ uint32_t queries() const { return base; }
+  // Of a warpgroup: its rows of each panel, and when they are there and no longer needed.
+  __device__ uint32_t queries(int group) const {
+    return base + group * kGroupRows * kPanelRowBytes;
+  }
   __device__ uint32_t keys(int stage) const {
     return base + Tile::kQueryBytes + stage * Tile::kBytes;
   }
@@ -89,9 +96,9 @@ struct Buffers {
   __device__ uint32_t raw(int stage) const {
     return values(Tile::kValueStages) + stage * Tile::kRawBytes;
   }
-  __device__ uint32_t queries_full() const { return barriers; }
-  __device__ uint32_t queries_empty() const { return barriers + 8; }
-  __device__ uint32_t keys_full(int stage) const { return barriers + 16 + stage * 8; }
+  __device__ uint32_t queries_full(int group) const { return barriers + group * 8; }
+  __device__ uint32_t queries_empty(int group) const { return queries_full(Tile::kGroups + group); }
+  __device__ uint32_t keys_full(int stage) const { return queries_empty(Tile::kGroups + stage); }
   __device__ uint32_t keys_empty(int stage) const { return keys_full(Tile::kKeyStages + stage); }
   __device__ uint32_t values_full(int stage) const { return keys_empty(Tile::kKeyStages + stage); }
   __device__ uint32_t values_empty(int stage) const {

@@ -10,11 +10,7 @@ namespace {
 
 constexpr int64_t kAlignment = 8;  // elements, of every row
 
-// With `min_queries` 2 the kernel leaves single queries to the other one.
-using PrefillLaunch = gpuError_t(const AttentionGpuParams&,
-                                 int32_t min_queries,
-                                 int32_t* counter,
-                                 gpuStream_t);
+constexpr int32_t kChunk = 2;  // queries at least: the kernels leave single ones to the other
 
 AttentionGpuParams gpu_params(const AttentionArgs& args) {
   const AttentionElement element =
@@ -41,6 +37,7 @@ AttentionGpuParams gpu_params(const AttentionArgs& args) {
       .num_kv_heads = static_cast<int32_t>(args.num_kv_heads),
       .head_dim = static_cast<int32_t>(args.head_dim),
       .sliding_window = static_cast<int32_t>(args.sliding_window),
+      .max_queries = static_cast<int32_t>(args.max_queries),
       .max_seq_len = static_cast<int32_t>(args.max_blocks * args.block_size),
       .scale = args.scale,
       .k_scale = 1,  // `scale` has it
@@ -61,21 +58,27 @@ bool fits_decode(const AttentionArgs& args, const AttentionGpuParams& params) {
          attention_decode_num_counters(params) <= size_t{Workspace::kNumCounters};
 }
 
-template <PrefillLaunch* prefill>
-void launch(const Stream& stream, const AttentionArgs& args, Workspace& scratch) {
+bool has_chunks(const AttentionArgs& args) {
+  return args.max_queries != 1;
+}
+
+// Calls prefill(params, counter, queue) for what launch_attention_decode_cuda leaves.
+template <typename Prefill>
+void launch(const Stream& stream,
+            const AttentionArgs& args,
+            Workspace& scratch,
+            const Prefill& prefill) {
   const AttentionGpuParams params = gpu_params(args);
-  const Workspace::Scope scope(scratch);
   const auto partial_size = static_cast<int64_t>(attention_decode_workspace_size(params));
   const Tensor partial = scratch.tensor({partial_size}, DType::kUInt8);
   if (stream.is_dry_run() || args.num_tokens == 0) return;
   const auto queue = static_cast<gpuStream_t>(stream.queue().handle());
   const bool has_singles = args.min_queries <= 1;
-  const bool has_chunks = args.max_queries != 1;
   int32_t* counters = scratch.counters().data<int32_t>();
   if (has_singles) {
     GPU_CHECK(launch_attention_decode_cuda(params, partial.raw_data(), counters, queue));
   }
-  if (has_chunks) GPU_CHECK(prefill(params, 2, counters, queue));
+  if (has_chunks(args)) GPU_CHECK(prefill(params, counters, queue));
 }
 
 }  // namespace
@@ -94,14 +97,24 @@ void attention_mma(const Stream& stream,
                    const AttentionArgs& args,
                    const AttentionParams&,
                    Workspace& scratch) {
-  launch<launch_attention_prefill_cuda>(stream, args, scratch);
+  const Workspace::Scope scope(scratch);
+  launch(stream, args, scratch, [](const auto& params, int32_t* counter, gpuStream_t queue) {
+    return launch_attention_prefill_cuda(params, kChunk, counter, queue);
+  });
 }
 
 void attention_sm90(const Stream& stream,
                     const AttentionArgs& args,
                     const AttentionParams&,
                     Workspace& scratch) {
-  launch<launch_attention_prefill_sm90>(stream, args, scratch);
+  const Workspace::Scope scope(scratch);
+  const size_t size =
+      has_chunks(args) ? attention_prefill_sm90_workspace_size(gpu_params(args)) : 0;
+  const Tensor workspace = scratch.tensor({static_cast<int64_t>(size)}, DType::kUInt8);
+  launch(stream, args, scratch, [&](const auto& params, int32_t* counter, gpuStream_t queue) {
+    return launch_attention_prefill_sm90(
+        params, kChunk, workspace.raw_data(), size, counter, queue);
+  });
 }
 
 }  // namespace atom::ops

@@ -1,6 +1,6 @@
 // Inside attention: warpgroup matrix instructions, mbarriers and tensor copies (sm_90a).
 //
-// Tiles lie in shared memory as panels of 64 elements (128 bytes) by rows, 128-byte swizzled, at
+// Tiles lie in shared memory as pieces of 8 rows of 64 elements (128 bytes), 128-byte swizzled, at
 // multiples of 1024 bytes.
 #pragma once
 
@@ -53,6 +53,20 @@ __device__ __forceinline__ void copy_box(
       : "memory");
 }
 
+// Likewise of a map with five dimensions, at (0, 0, 0, z, w).
+__device__ __forceinline__ void copy_rows(
+    uint32_t target, const CUtensorMap* map, int z, int w, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%3, %3, %3, %4, %5}], [%2];" ::"r"(target),
+      "l"(map),
+      "r"(barrier),
+      "r"(0),
+      "r"(z),
+      "r"(w)
+      : "memory");
+}
+
 // Of the first kThreads that come, some of which need not wait.
 template <int kThreads>
 __device__ __forceinline__ void named_barrier_wait(int id) {
@@ -65,18 +79,20 @@ __device__ __forceinline__ void named_barrier_arrive(int id) {
 }
 
 // A matrix in shared memory, for a product: the low word of its descriptor, the same in all lanes
-// of a warp. Adding `bytes_of_matrix(n)` moves it by n bytes. The high word says that groups of
-// eight rows are 1024 bytes apart and that panels are 128-byte swizzled.
-constexpr uint32_t kMatrixHighWord = (1u << 30) | (1024 >> 4);
+// of a warp. Adding `bytes_of_matrix(n)` moves it by n bytes. The high word says how far pieces are
+// apart from eight rows to the next, and that they are 128-byte swizzled.
+__host__ __device__ constexpr uint32_t matrix_high_word(uint32_t rows_bytes) {
+  return (1u << 30) | (rows_bytes >> 4);
+}
 
 __host__ __device__ constexpr uint32_t bytes_of_matrix(uint32_t bytes) {
   return bytes >> 4;
 }
 
-// `panel_bytes`, from panel to panel, matters when a panel's row is along the product's columns;
-// panels along its inner dimension are addressed one by one.
-__device__ __forceinline__ uint32_t shared_matrix(uint32_t address, uint32_t panel_bytes) {
-  const uint32_t word = bytes_of_matrix(address) | (bytes_of_matrix(panel_bytes) << 16);
+// `columns_bytes`, from 64 columns to the next, matters when a piece's row is along the product's
+// columns; pieces along its inner dimension are addressed one by one.
+__device__ __forceinline__ uint32_t shared_matrix(uint32_t address, uint32_t columns_bytes) {
+  const uint32_t word = bytes_of_matrix(address) | (bytes_of_matrix(columns_bytes) << 16);
   return __shfl_sync(0xffffffffu, word, 0);  // tells the compiler that it is uniform
 }
 
@@ -130,19 +146,19 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 #define ATOM_SHARED_PRODUCT64(type)                                                 \
   asm volatile(                                                                     \
       "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, %35, 0;\n"                 \
-      "mov.b64 a, {%32, %34};\nmov.b64 b, {%33, %34};\n"                            \
+      "mov.b64 a, {%32, %34};\nmov.b64 b, {%33, %36};\n"                            \
       "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATOM_NAMES32 \
       "}, a, b, p, 1, 1, 0, 0;\n}"                                                  \
       : ATOM_D32(d, 0)                                                              \
-      : "r"(a), "r"(b), "n"(kMatrixHighWord), "r"(static_cast<int>(accumulate)))
+      : "r"(a), "r"(b), "n"(kHighWordA), "r"(static_cast<int>(accumulate)), "n"(kHighWordB))
 #define ATOM_SHARED_PRODUCT128(type)                                                 \
   asm volatile(                                                                      \
       "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, %67, 0;\n"                  \
-      "mov.b64 a, {%64, %66};\nmov.b64 b, {%65, %66};\n"                             \
+      "mov.b64 a, {%64, %66};\nmov.b64 b, {%65, %68};\n"                             \
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" ATOM_NAMES64 \
       "}, a, b, p, 1, 1, 0, 0;\n}"                                                   \
       : ATOM_D64(d, 0)                                                               \
-      : "r"(a), "r"(b), "n"(kMatrixHighWord), "r"(static_cast<int>(accumulate)))
+      : "r"(a), "r"(b), "n"(kHighWordA), "r"(static_cast<int>(accumulate)), "n"(kHighWordB))
 #define ATOM_REGISTER_PRODUCT64(type)                                                    \
   asm volatile(                                                                          \
       "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %38, 0;\nmov.b64 b, {%36, %37};\n" \
@@ -154,7 +170,7 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
         "r"(a[2]),                                                                       \
         "r"(a[3]),                                                                       \
         "r"(b),                                                                          \
-        "n"(kMatrixHighWord),                                                            \
+        "n"(kHighWordB),                                                                 \
         "r"(static_cast<int>(accumulate)))
 #define ATOM_REGISTER_PRODUCT128(type)                                                   \
   asm volatile(                                                                          \
@@ -167,7 +183,7 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
         "r"(a[2]),                                                                       \
         "r"(a[3]),                                                                       \
         "r"(b),                                                                          \
-        "n"(kMatrixHighWord),                                                            \
+        "n"(kHighWordB),                                                                 \
         "r"(static_cast<int>(accumulate)))
 #define ATOM_REGISTER_PRODUCT256(type)                                                      \
   asm volatile(                                                                             \
@@ -180,15 +196,18 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
         "r"(a[2]),                                                                          \
         "r"(a[3]),                                                                          \
         "r"(b),                                                                             \
-        "n"(kMatrixHighWord),                                                               \
+        "n"(kHighWordB),                                                                    \
         "r"(static_cast<int>(accumulate)))
 
-// d[64, kColumns] (+)= a[64, 16] b[kColumns, 16]^T, both inner-contiguous.
-template <typename T, int kColumns>
+// d[64, kColumns] (+)= a[64, 16] b[kColumns, 16]^T, both inner-contiguous, with so many bytes from
+// eight rows to the next.
+template <typename T, int kColumns, int kRowsBytesA, int kRowsBytesB>
 __device__ __forceinline__ void product_of_shared(float (&d)[kColumns / 2],
                                                   uint32_t a,
                                                   uint32_t b,
                                                   bool accumulate) {
+  constexpr uint32_t kHighWordA = matrix_high_word(kRowsBytesA);
+  constexpr uint32_t kHighWordB = matrix_high_word(kRowsBytesB);
   constexpr bool kIsHalf = std::is_same_v<T, __half>;
   if constexpr (kColumns == 64 && kIsHalf) {
     ATOM_SHARED_PRODUCT64("f16");
@@ -204,11 +223,12 @@ __device__ __forceinline__ void product_of_shared(float (&d)[kColumns / 2],
 }
 
 // d[64, kColumns] (+)= a[64, 16] b[16, kColumns], b outer-contiguous.
-template <typename T, int kColumns>
+template <typename T, int kColumns, int kRowsBytesB>
 __device__ __forceinline__ void product_of_registers(float (&d)[kColumns / 2],
                                                      const uint32_t* a,
                                                      uint32_t b,
                                                      bool accumulate) {
+  constexpr uint32_t kHighWordB = matrix_high_word(kRowsBytesB);
   constexpr bool kIsHalf = std::is_same_v<T, __half>;
   if constexpr (kColumns == 64 && kIsHalf) {
     ATOM_REGISTER_PRODUCT64("f16");
