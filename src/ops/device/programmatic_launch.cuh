@@ -4,6 +4,7 @@
 // before the previous grid can still be running either.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "tensor/gpu_api.h"
@@ -23,6 +24,10 @@ __device__ inline void allow_next_grid() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+// With more rows a kernel runs for longer than a launch takes, and the first-level cache, which
+// overlapping leaves hardly any of, counts for more.
+constexpr int64_t kManyRows = 1024;
 
 // Launches on `stream`; with `overlaps_previous` the grid may start before the previous one ends.
 template <typename... Parameters, typename... Arguments>

@@ -14,17 +14,22 @@ constexpr int kLength = 8;  // elements of a head per lane
 
 // As ops/rms_norm does it: of the weight's type in between.
 template <typename T>
-__device__ void normalise(
-    float (&value)[kLength], const Vector<T>& weight, int head_dim, int lanes, float eps) {
+__device__ uint4
+normalise(const uint4& bits, const uint4& weight_bits, int head_dim, int lanes, float eps) {
+  float value[kLength], weight[kLength];
+  to_floats<T>(bits, value);
+  to_floats<T>(weight_bits, weight);
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kLength; ++i) sum = fmaf(value[i], value[i], sum);
   sum = reduce_lanes(sum, lanes, Sum());
   const float scale = 1.0f / sqrtf(sum / static_cast<float>(head_dim) + eps);
 #pragma unroll
-  for (int i = 0; i < kLength; ++i) {
-    value[i] = round_to<T>(to_float(weight.element[i]) * round_to<T>(value[i] * scale));
-  }
+  for (int i = 0; i < kLength; ++i) value[i] *= scale;
+  round_all<T>(value);
+#pragma unroll
+  for (int i = 0; i < kLength; ++i) value[i] *= weight[i];
+  return bits_of<T>(value);
 }
 
 __device__ inline void load_floats(const float* source, float (&target)[kLength]) {
@@ -34,127 +39,187 @@ __device__ inline void load_floats(const float* source, float (&target)[kLength]
   }
 }
 
-// Lane `lane` of a head holds the elements from lane * kLength on. The partners of a NeoX pair are
-// half / kLength lanes apart.
-template <typename T>
-__device__ void rotate_neox(float (&value)[kLength], const float* cos_sin, int half, int lane) {
-  const int distance = half / kLength;
-  const bool rotates = lane < 2 * distance, is_first = lane < distance;
-  const int partner = !rotates ? 0 : is_first ? distance : -distance;
-  float other[kLength];
-  const int self = threadIdx.x % kWarpSize;
+// Of the elements of one lane, which has the elements of a head from lane * kLength on. The
+// partners of a NeoX pair are half / kLength lanes apart.
+struct Rotation {
+  bool rotates;
+  bool is_first;  // of a NeoX pair
+  int partner;    // lane of the warp
+  float cosines[kLength];
+  float sines[kLength];
+
+  __device__ Rotation(const float* cos_sin, int half, int lane, bool interleaved) {
+    const int distance = half / kLength;
+    rotates = lane < 2 * distance;
+    is_first = lane < distance;
+    const int self = threadIdx.x % kWarpSize;
+    partner = !rotates ? self : is_first ? self + distance : self - distance;
+    if (interleaved) {
+      rotates = lane * kLength < 2 * half;
+      if (!rotates) return;
+      const float* pair = cos_sin + lane * kLength / 2;
 #pragma unroll
-  for (int i = 0; i < kLength; ++i) {
+      for (int i = 0; i < kLength / 2; ++i) {
+        cosines[i] = pair[i];
+        sines[i] = pair[half + i];
+      }
+    } else if (rotates) {
+      const float* pair = cos_sin + (is_first ? lane : lane - distance) * kLength;
+      load_floats(pair, cosines);
+      load_floats(pair + half, sines);
+    }
+  }
+
+  // All lanes of a warp call it together.
+  template <typename T>
+  __device__ uint4 rotate_neox(const uint4& bits) const {
+    const uint4 partner_bits = {
+        of_partner(bits.x), of_partner(bits.y), of_partner(bits.z), of_partner(bits.w)};
+    if (!rotates) return bits;
+    float value[kLength], other[kLength];
+    to_floats<T>(bits, value);
+    to_floats<T>(partner_bits, other);
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) {
+      value[i] = is_first ? value[i] * cosines[i] - other[i] * sines[i]
+                          : value[i] * cosines[i] + other[i] * sines[i];
+    }
+    return bits_of<T>(value);
+  }
+
+  template <typename T>
+  __device__ uint4 rotate_interleaved(const uint4& bits) const {
+    if (!rotates) return bits;
+    float value[kLength];
+    to_floats<T>(bits, value);
+#pragma unroll
+    for (int i = 0; i < kLength / 2; ++i) {
+      const float a = value[2 * i], b = value[2 * i + 1];
+      value[2 * i] = a * cosines[i] - b * sines[i];
+      value[2 * i + 1] = b * cosines[i] + a * sines[i];
+    }
+    return bits_of<T>(value);
+  }
+
+  __device__ uint32_t of_partner(uint32_t word) const {
 #if defined(__HIP_PLATFORM_AMD__)
-    other[i] = __shfl(value[i], self + partner, kWarpSize);
+    return __shfl(word, partner, kWarpSize);
 #else
-    other[i] = __shfl_sync(0xffffffffu, value[i], self + partner);
+    return __shfl_sync(0xffffffffu, word, partner);
 #endif
   }
-  if (!rotates) return;
-  float cosines[kLength], sines[kLength];
-  const int pair = (is_first ? lane : lane - distance) * kLength;
-  load_floats(cos_sin + pair, cosines);
-  load_floats(cos_sin + half + pair, sines);
-#pragma unroll
-  for (int i = 0; i < kLength; ++i) {
-    value[i] = is_first ? value[i] * cosines[i] - other[i] * sines[i]
-                        : value[i] * cosines[i] + other[i] * sines[i];
-    value[i] = round_to<T>(value[i]);
-  }
-}
-
-template <typename T>
-__device__ void rotate_interleaved(float (&value)[kLength],
-                                   const float* cos_sin,
-                                   int half,
-                                   int lane) {
-  if (lane * kLength >= 2 * half) return;
-#pragma unroll
-  for (int i = 0; i < kLength / 2; ++i) {
-    const float c = cos_sin[lane * kLength / 2 + i], s = cos_sin[half + lane * kLength / 2 + i];
-    const float a = value[2 * i], b = value[2 * i + 1];
-    value[2 * i] = round_to<T>(a * c - b * s);
-    value[2 * i + 1] = round_to<T>(b * c + a * s);
-  }
-}
-
-template <typename T>
-__device__ void store_head(T* target, const float (&value)[kLength]) {
-  Vector<T> packed;
-#pragma unroll
-  for (int i = 0; i < kLength; ++i) packed.element[i] = from_float<T>(value[i]);
-  store_vector(target, packed);
-}
+};
 
 template <typename T>
 __device__ void store_cached(const QkNormRopeCacheArgs::Cache& cache,
                              int64_t offset,
-                             const float (&value)[kLength],
+                             uint4 bits,
                              bool float8) {
-  if (!float8) return store_head(static_cast<T*>(cache.data) + offset, value);
+  if (!float8) return store_bits(static_cast<T*>(cache.data) + offset, bits);
+  float value[kLength];
+  to_floats<T>(bits, value);
   const float reciprocal = 1.0f / cache.scale;
-  Pack<Float8, kLength> packed;
+  uint32_t words[kLength / 4] = {};
 #pragma unroll
-  for (int i = 0; i < kLength; ++i) {
-    packed.element[i] = from_float<Float8>(divide(value[i], cache.scale, reciprocal));
+  for (int i = 0; i < kLength; i += 2) {
+    words[i / 4] |= float8_pair(divide(value[i], cache.scale, reciprocal),
+                                divide(value[i + 1], cache.scale, reciprocal))
+                    << i % 4 * 8;
   }
-  *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(cache.data) + offset) = packed;
+  *reinterpret_cast<uint2*>(static_cast<Float8*>(cache.data) + offset) = {words[0], words[1]};
 }
 
-// head_dim / 8 lanes per head; the heads of one token beside each other: queries, keys, values.
-template <typename T>
-__global__ void __launch_bounds__(kNumThreads)
+// head_dim / 8 lanes per head; the heads of one token beside each other: queries, keys, values. A
+// lane has kHeads of them, as far apart as there are heads in a block.
+template <typename T, int kHeads>
+__global__ void __launch_bounds__(kNumThreads, kHeads == 1 ? 8 : 6)
     qk_norm_rope_cache_kernel(const QkNormRopeCacheArgs args) {
   const int head_dim = static_cast<int>(args.head_dim),
             half = static_cast<int>(args.rotary_dim) / 2;
   const int lanes = head_dim / kLength, lane = threadIdx.x % lanes;
   const int num_heads = static_cast<int>(args.heads[0].num_heads);
   const int num_kv_heads = static_cast<int>(args.heads[1].num_heads);
-  const int index = blockIdx.x * (kNumThreads / lanes) + threadIdx.x / lanes;
-  const int kind = index < num_heads ? 0 : index < num_heads + num_kv_heads ? 1 : 2;
-  const int head = kind == 0 ? index : index - num_heads - (kind - 1) * num_kv_heads;
   const int64_t token = blockIdx.y + int64_t{blockIdx.z} * gridDim.y;
-  const bool exists = index < num_heads + 2 * num_kv_heads && token < args.num_tokens;
+  const auto index_of = [&](int i) {
+    return (static_cast<int>(blockIdx.x) * kHeads + i) * (kNumThreads / lanes) +
+           static_cast<int>(threadIdx.x) / lanes;
+  };
+  const auto kind_of = [&](int index) {
+    return index < num_heads ? 0 : index < num_heads + num_kv_heads ? 1 : 2;
+  };
+  const auto head_of = [&](int index, int kind) {
+    return kind == 0 ? index : index - num_heads - (kind - 1) * num_kv_heads;
+  };
+  const auto row_of = [&](int index) {
+    const int kind = kind_of(index);
+    const QkNormRopeCacheArgs::Heads& heads = args.heads[kind];
+    return static_cast<T*>(heads.data) + token * heads.token_stride +
+           head_of(index, kind) * heads.head_stride + lane * kLength;
+  };
 
   allow_next_grid();
   wait_for_previous_grid();
-  float value[kLength] = {};
-  const QkNormRopeCacheArgs::Heads& heads = args.heads[kind];
-  T* row = static_cast<T*>(heads.data) + token * heads.token_stride + head * heads.head_stride +
-           lane * kLength;
-  if (exists) {
-    const Vector<T> packed = load_vector(row);
+  if (token >= args.num_tokens) return;
+  uint4 packed[kHeads] = {};
 #pragma unroll
-    for (int i = 0; i < kLength; ++i) value[i] = to_float(packed.element[i]);
+  for (int i = 0; i < kHeads; ++i) {
+    if (index_of(i) < num_heads + 2 * num_kv_heads) packed[i] = load_bits(row_of(index_of(i)));
   }
-  // Whole warps run the exchanges, also for lanes without a head or with one of the values.
-  float rotated[kLength];
-#pragma unroll
-  for (int i = 0; i < kLength; ++i) rotated[i] = value[i];
-  if (args.weights[0] != nullptr) {
-    const auto* weights = static_cast<const T*>(args.weights[kind == 0 ? 0 : 1]);
-    normalise(rotated, load_vector(weights + lane * kLength), head_dim, lanes, args.eps);
-  }
-  const int64_t position = exists ? args.positions[token] : 0;
+  const int64_t position = args.positions[token], slot = args.slots[token];
   if (position < 0 || position >= args.max_position) __trap();
-  const float* cos_sin = args.cos_sin + position * args.cos_sin_stride;
-  if (args.interleaved) {
-    rotate_interleaved<T>(rotated, cos_sin, half, lane);
-  } else {
-    rotate_neox<T>(rotated, cos_sin, half, lane);
+  if (slot < -1 || slot >= args.num_slots) __trap();
+  const Rotation rotation(
+      args.cos_sin + position * args.cos_sin_stride, half, lane, args.interleaved);
+  // Whole warps run the exchanges, also for lanes without a head or with one of the values.
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int index = index_of(i), kind = kind_of(index);
+    const uint4 bits = packed[i];
+    uint4 rotated = bits;
+    if (args.weights[0] != nullptr) {
+      const auto* weights = static_cast<const T*>(args.weights[kind == 0 ? 0 : 1]);
+      rotated =
+          normalise<T>(rotated, load_bits(weights + lane * kLength), head_dim, lanes, args.eps);
+    }
+    rotated = args.interleaved ? rotation.rotate_interleaved<T>(rotated)
+                               : rotation.rotate_neox<T>(rotated);
+    if (index >= num_heads + 2 * num_kv_heads) continue;
+    if (kind == 0) {
+      store_bits(row_of(index), rotated);
+    } else if (slot >= 0) {
+      const int64_t offset =
+          (slot * num_kv_heads + head_of(index, kind)) * head_dim + lane * kLength;
+      if (kind == 2) rotated = bits;
+      store_cached<T>(args.caches[kind - 1], offset, rotated, args.float8_cache);
+    }
   }
-  if (!exists) return;
-  if (kind == 0) return store_head(row, rotated);
-  const int64_t slot = args.slots[token];
-  if (slot == -1) return;
-  if (slot < 0 || slot >= args.num_slots) __trap();
-  const int64_t offset = (slot * num_kv_heads + head) * head_dim + lane * kLength;
-  if (kind == 1) {
-    store_cached<T>(args.caches[0], offset, rotated, args.float8_cache);
-  } else {
-    store_cached<T>(args.caches[1], offset, value, args.float8_cache);
-  }
+}
+
+template <typename T, int kHeads>
+gpuError_t launch_heads(const QkNormRopeCacheArgs& args, gpuStream_t stream) {
+  constexpr int64_t kMaxGridY = 32768;
+  const int64_t heads_per_block = kNumThreads / (args.head_dim / kLength) * kHeads;
+  const int64_t num_heads = args.heads[0].num_heads + 2 * args.heads[1].num_heads;
+  const int64_t rows = args.num_tokens < kMaxGridY ? args.num_tokens : kMaxGridY;
+  const dim3 grid(static_cast<unsigned>((num_heads + heads_per_block - 1) / heads_per_block),
+                  static_cast<unsigned>(rows),
+                  static_cast<unsigned>((args.num_tokens + rows - 1) / rows));
+  return launch(&qk_norm_rope_cache_kernel<T, kHeads>,
+                grid,
+                dim3(kNumThreads),
+                0,
+                stream,
+                args.num_tokens < kManyRows,
+                args);
+}
+
+template <typename T>
+gpuError_t launch_typed(const QkNormRopeCacheArgs& args, gpuStream_t stream) {
+  // With few tokens latency counts, with many the bytes that each thread has on their way, and that
+  // angles are loaded once for several heads.
+  constexpr int64_t kManyTokens = 512;
+  return args.num_tokens < kManyTokens ? launch_heads<T, 1>(args, stream)
+                                       : launch_heads<T, 6>(args, stream);
 }
 
 bool is_aligned(const void* data) {
@@ -179,18 +244,10 @@ bool fits_qk_norm_rope_cache_cuda(const QkNormRopeCacheArgs& args) {
 }
 
 void qk_norm_rope_cache_cuda(const QkNormRopeCacheArgs& args, void* queue) {
-  constexpr int64_t kMaxGridY = 32768;
-  const int64_t heads_per_block = kNumThreads / (args.head_dim / kLength);
-  const int64_t num_heads = args.heads[0].num_heads + 2 * args.heads[1].num_heads;
-  const int64_t rows = args.num_tokens < kMaxGridY ? args.num_tokens : kMaxGridY;
-  const dim3 grid(static_cast<unsigned>((num_heads + heads_per_block - 1) / heads_per_block),
-                  static_cast<unsigned>(rows),
-                  static_cast<unsigned>((args.num_tokens + rows - 1) / rows));
   const auto stream = static_cast<gpuStream_t>(queue);
-  auto* kernel = args.element == Element::kFloat16 ? &qk_norm_rope_cache_kernel<Half>
-                                                   : &qk_norm_rope_cache_kernel<BFloat16>;
   // What went wrong is kept as the last error.
-  (void)launch(kernel, grid, dim3(kNumThreads), 0, stream, true, args);
+  (void)(args.element == Element::kFloat16 ? launch_typed<Half>(args, stream)
+                                           : launch_typed<BFloat16>(args, stream));
   check_gpu_launch("qk_norm_rope_cache");
 }
 

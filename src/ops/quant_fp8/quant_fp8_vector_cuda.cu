@@ -16,7 +16,7 @@ constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 8;  // of a thread
 // With fewer rows than this a row has as many threads as it can, with more each thread several
 // vectors, so that more bytes are on their way at once.
-constexpr int64_t kManyRows = 512;
+constexpr int64_t kSomeRows = 512;
 
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8Args args) {
@@ -29,10 +29,10 @@ __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8A
   };
   allow_next_grid();
   wait_for_previous_grid();
-  Vector<T> vector[kVectors];
+  uint4 vector[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) < args.size) vector[v] = load_vector(x + first_of(v));
+    if (first_of(v) < args.size) vector[v] = load_bits(x + first_of(v));
   }
   float scale = 0;
   if (args.scales != nullptr) {
@@ -40,24 +40,24 @@ __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8A
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (first_of(v) >= args.size) continue;
+      float values[kLength];
+      to_floats<T>(vector[v], values);
 #pragma unroll
-      for (int i = 0; i < kLength; ++i) {
-        largest = fmaxf(largest, fabsf(to_float(vector[v].element[i])));  // drops NaN
-      }
+      for (int i = 0; i < kLength; ++i) largest = fmaxf(largest, fabsf(values[i]));  // drops NaN
     }
     scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
     if (threadIdx.x == 0) args.scales[row] = scale;
   } else {
     scale = *args.static_scale;
   }
-  const Fp8Quantiser quantiser(scale);
+  const Fp8Quantiser quantise(scale, args.scales != nullptr);
   uint8_t* values = args.values + row * args.values_stride;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (first_of(v) >= args.size) continue;
-    Pack<Float8, kLength> codes;
-    quantiser.quantise(vector[v].element, codes.element);
-    *reinterpret_cast<Pack<Float8, kLength>*>(values + first_of(v)) = codes;
+    float x[kLength];
+    to_floats<T>(vector[v], x);
+    *reinterpret_cast<Pack<Float8, kLength>*>(values + first_of(v)) = quantise(x);
   }
 }
 
@@ -71,7 +71,7 @@ void launch(const QuantFp8Args& args, int64_t num_rows, int64_t num_vectors, gpu
                        dim3(static_cast<unsigned>(threads)),
                        0,
                        stream,
-                       true,
+                       num_rows < kManyRows,
                        args);
 }
 
@@ -98,7 +98,7 @@ void quant_fp8_vector_cuda(const QuantFp8Args& args, int64_t num_rows, void* que
   const auto stream = static_cast<gpuStream_t>(queue);
   dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     const int64_t vectors = args.size / Vector<T>::kLength;
-    if (vectors <= (num_rows < kManyRows ? kMaxThreads : kMaxThreads / 2)) {
+    if (vectors <= (num_rows < kSomeRows ? kMaxThreads : kMaxThreads / 2)) {
       launch<T, 1>(args, num_rows, vectors, stream);
     } else if (vectors <= 2 * kMaxThreads) {
       launch<T, 2>(args, num_rows, vectors, stream);

@@ -45,100 +45,147 @@ struct Team {
 
 // x + residual, rounded; residual becomes it.
 template <typename T>
-__device__ Vector<T> add_to(T* residual, const Vector<T>& x, const Vector<T>& before) {
-  Vector<T> sum;
+__device__ uint4 add_to(T* residual, const uint4& x, const uint4& before) {
+  constexpr int kLength = Vector<T>::kLength;
+  float sum[kLength], other[kLength];
+  to_floats<T>(x, sum);
+  to_floats<T>(before, other);
 #pragma unroll
-  for (int i = 0; i < Vector<T>::kLength; ++i) {
-    sum.element[i] = from_float<T>(to_float(x.element[i]) + to_float(before.element[i]));
-  }
-  store_vector(residual, sum);
-  return sum;
+  for (int i = 0; i < kLength; ++i) sum[i] += other[i];
+  const uint4 bits = bits_of<T>(sum);
+  store_bits(residual, bits);
+  return bits;
 }
+
+// A team's row, in registers: x, then what it gives.
+template <typename T, typename W, int kVectors, bool kBlock>
+class RowNorm {
+ public:
+  static constexpr int kLength = Vector<T>::kLength;
+
+  __device__ explicit RowNorm(const RmsNormLaunch& p)
+      : p_(p), team_{static_cast<int>(p.size)}, row_(team_.row()) {}
+
+  __device__ bool exists() const { return row_ < p_.num_tokens * p_.num_heads; }
+
+  __device__ void load_weight() {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (!team_.has(v)) continue;
+      weight_[v] = *reinterpret_cast<const Pack<W, kLength>*>(static_cast<const W*>(p_.weight) +
+                                                              team_.first_of(v));
+    }
+  }
+
+  // With the residual added.
+  __device__ void load() {
+    const auto [token, head] = place();
+    const T* x = static_cast<const T*>(p_.x) + token * p_.x_strides[0] + head * p_.x_strides[1];
+    T* residual = static_cast<T*>(p_.residual) + row_ * p_.residual_stride;
+    uint4 before[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (!team_.has(v)) continue;
+      value_[v] = load_bits(x + team_.first_of(v));
+      if (p_.residual != nullptr) before[v] = load_bits(residual + team_.first_of(v));
+    }
+    if (p_.residual == nullptr) return;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (!team_.has(v)) continue;
+      value_[v] = add_to(residual + team_.first_of(v), value_[v], before[v]);
+    }
+  }
+
+  __device__ void normalise(float (&scratch)[2][kWarpSize]) {
+    float sum = 0;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (!team_.has(v)) continue;
+      float x[kLength];
+      to_floats<T>(value_[v], x);
+#pragma unroll
+      for (int i = 0; i < kLength; ++i) sum = fmaf(x[i], x[i], sum);
+    }
+    const float mean = team_.reduce(sum, scratch[0], Sum()) / static_cast<float>(p_.size);
+    const float scale = 1.0f / sqrtf(mean + p_.eps);
+    float largest = 0;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (!team_.has(v)) continue;
+      float y[kLength];
+      to_floats<T>(value_[v], y);
+#pragma unroll
+      for (int i = 0; i < kLength; ++i) y[i] *= scale;
+      if constexpr (sizeof(W) == sizeof(T)) round_all<T>(y);
+#pragma unroll
+      for (int i = 0; i < kLength; ++i) {
+        y[i] *= to_float(weight_[v].element[i]);
+        largest = fmaxf(largest, fabsf(y[i]));
+      }
+      value_[v] = bits_of<T>(y);
+    }
+    largest = round_to<T>(largest);  // rounding keeps the order
+    const auto [token, head] = place();
+    const int64_t offset = token * p_.out_strides[0] + head * p_.out_strides[1];
+    if (p_.is_float8()) {
+      store_codes(offset, largest, scratch[1]);
+      return;
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (!team_.has(v)) continue;
+      store_bits(static_cast<T*>(p_.out) + offset + team_.first_of(v), value_[v]);
+    }
+  }
+
+ private:
+  struct Place {
+    int64_t token, head;
+  };
+
+  __device__ Place place() const {
+    if (p_.num_heads == 1) return {row_, 0};
+    return {row_ / p_.num_heads, row_ % p_.num_heads};
+  }
+
+  __device__ void store_codes(int64_t offset, float largest, float* scratch) const {
+    float code_scale = 0;
+    if (p_.scales != nullptr) {
+      code_scale = scale_of_largest(team_.reduce(largest, scratch, Largest()));
+      if (team_.lane() == 0) p_.scales[row_] = code_scale;
+    } else {
+      code_scale = *p_.static_scale;
+    }
+    const Fp8Quantiser quantise(code_scale, p_.scales != nullptr);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (!team_.has(v)) continue;
+      float y[kLength];
+      to_floats<T>(value_[v], y);
+      *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(p_.out) + offset +
+                                                team_.first_of(v)) = quantise(y);
+    }
+  }
+
+  const RmsNormLaunch p_;
+  const Team<T, kBlock> team_;
+  const int64_t row_;
+  Pack<W, kLength> weight_[kVectors];
+  uint4 value_[kVectors];
+};
 
 template <typename T, typename W, int kVectors, bool kBlock>
 __global__ void __launch_bounds__(kBlock ? kMaxThreads : kWarpsPerBlock* kWarpSize)
     rms_norm_vectors(const RmsNormLaunch p) {
-  constexpr int kLength = Vector<T>::kLength;
   __shared__ float scratch[2][kWarpSize];
-  const Team<T, kBlock> team{static_cast<int>(p.size)};
-  const int64_t row = team.row(), token = row / p.num_heads, head = row % p.num_heads;
-  const bool exists = row < p.num_tokens * p.num_heads;
-
-  // No kernel of a step writes weights.
-  Pack<W, kLength> weight[kVectors];
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (!team.has(v)) continue;
-    weight[v] = *reinterpret_cast<const Pack<W, kLength>*>(static_cast<const W*>(p.weight) +
-                                                           team.first_of(v));
-  }
+  RowNorm<T, W, kVectors, kBlock> norm(p);
+  norm.load_weight();  // no kernel of a step writes weights
   allow_next_grid();
   wait_for_previous_grid();
-  if (!exists) return;
-
-  // The row, rounded to T, in registers.
-  const T* x = static_cast<const T*>(p.x) + token * p.x_strides[0] + head * p.x_strides[1];
-  T* residual = static_cast<T*>(p.residual) + row * p.residual_stride;
-  Vector<T> value[kVectors], before[kVectors];
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (!team.has(v)) continue;
-    value[v] = load_vector(x + team.first_of(v));
-    if (p.residual != nullptr) before[v] = load_vector(residual + team.first_of(v));
-  }
-  float sum = 0;
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (!team.has(v)) continue;
-    if (p.residual != nullptr) {
-      value[v] = add_to(residual + team.first_of(v), value[v], before[v]);
-    }
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) {
-      const float element = to_float(value[v].element[i]);
-      sum = fmaf(element, element, sum);
-    }
-  }
-  const float mean = team.reduce(sum, scratch[0], Sum()) / static_cast<float>(p.size);
-  const float scale = 1.0f / sqrtf(mean + p.eps);
-
-  float largest = 0;
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (!team.has(v)) continue;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) {
-      const float y =
-          normalised<T, W>(to_float(value[v].element[i]), scale, to_float(weight[v].element[i]));
-      value[v].element[i] = from_float<T>(y);
-      largest = fmaxf(largest, fabsf(y));
-    }
-  }
-  const int64_t offset = token * p.out_strides[0] + head * p.out_strides[1];
-  if (!p.is_float8()) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (team.has(v)) store_vector(static_cast<T*>(p.out) + offset + team.first_of(v), value[v]);
-    }
-    return;
-  }
-  float code_scale = 0;
-  if (p.scales != nullptr) {
-    code_scale = scale_of_largest(team.reduce(largest, scratch[1], Largest()));
-    if (team.lane() == 0) p.scales[row] = code_scale;
-  } else {
-    code_scale = *p.static_scale;
-  }
-  const Fp8Quantiser quantise(code_scale);
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (!team.has(v)) continue;
-    Pack<Float8, kLength> codes;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) codes.element[i] = quantise(to_float(value[v].element[i]));
-    *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(p.out) + offset +
-                                              team.first_of(v)) = codes;
-  }
+  if (!norm.exists()) return;
+  norm.load();
+  norm.normalise(scratch);
 }
 
 // Rows of any length and alignment: a block per row, which it reads again for each pass.
@@ -182,7 +229,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
   } else if (p.static_scale != nullptr) {
     code_scale = *p.static_scale;
   }
-  const Fp8Quantiser quantise(code_scale);
+  const Fp8Quantiser quantise(code_scale, p.scales != nullptr);
   for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
     if (p.is_float8()) {
       static_cast<Float8*>(p.out)[offset + i] = quantise(value_of(i));
@@ -221,7 +268,7 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
                   dim3(static_cast<unsigned>(threads)),
                   0,
                   stream,
-                  p.overlaps_previous,
+                  p.overlaps_previous && num_rows < kManyRows,
                   p);
   };
   if (!is_vector_aligned(p) || vectors > 4 * kScale * kMaxThreads) {

@@ -12,7 +12,6 @@ namespace {
 using namespace device;
 
 constexpr int kMaxThreads = 512;
-constexpr int kBlockVectors = 2;  // per thread of a kernel without a row's reduction
 constexpr int kMaxRowThreads = 1024;
 
 // Gate and up of a row, and their product.
@@ -23,19 +22,23 @@ struct Source {
   int64_t size;  // from gate to up
 
   static __device__ float product(float gate, float up) {
-    return round_to<T>(__fdividef(gate, 1.0f + __expf(-gate)) * up);
+    return __fdividef(gate, 1.0f + __expf(-gate)) * up;
   }
-  __device__ void load(int64_t row, int64_t first, float (&values)[Vector<T>::kLength]) const {
-    const T* source = gate_up + row * stride + first;
-    const Vector<T> gate = load_vector(source), up = load_vector(source + size);
+  static __device__ uint4 products(const uint4& gates, const uint4& ups) {
+    constexpr int kLength = Vector<T>::kLength;
+    float gate[kLength], up[kLength];
+    to_floats<T>(gates, gate);
+    to_floats<T>(ups, up);
 #pragma unroll
-    for (int i = 0; i < Vector<T>::kLength; ++i) {
-      values[i] = product(to_float(gate.element[i]), to_float(up.element[i]));
-    }
+    for (int i = 0; i < kLength; ++i) gate[i] = product(gate[i], up[i]);
+    return bits_of<T>(gate);
+  }
+  __device__ const T* gates(int64_t row, int64_t first) const {
+    return gate_up + row * stride + first;
   }
   __device__ float load_one(int64_t row, int64_t i) const {
-    const T* source = gate_up + row * stride + i;
-    return product(to_float(*source), to_float(source[size]));
+    const T* gate = gates(row, i);
+    return round_to<T>(product(to_float(*gate), to_float(gate[size])));
   }
 };
 
@@ -55,22 +58,17 @@ template <typename T>
 __device__ void store(const Target& target,
                       int64_t row,
                       int64_t first,
-                      const float (&values)[Vector<T>::kLength],
+                      const uint4& bits,
                       const Fp8Quantiser& quantise) {
   constexpr int kLength = Vector<T>::kLength;
   const int64_t offset = row * target.stride + first;
   if (target.is_float8()) {
-    Pack<Float8, kLength> packed;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) {
-      packed.element[i] = quantise(values[i]);
-    }
-    *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(target.out) + offset) = packed;
+    float values[kLength];
+    to_floats<T>(bits, values);
+    *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(target.out) + offset) =
+        quantise(values);
   } else {
-    Vector<T> packed;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) packed.element[i] = from_float<T>(values[i]);
-    store_vector(static_cast<T*>(target.out) + offset, packed);
+    store_bits(static_cast<T*>(target.out) + offset, bits);
   }
 }
 
@@ -81,22 +79,13 @@ __global__ void __launch_bounds__(kMaxThreads)
   constexpr int kLength = Vector<T>::kLength;
   allow_next_grid();
   wait_for_previous_grid();
-  const Fp8Quantiser quantise(target.is_float8() ? *target.static_scale : 1.0f);
+  const Fp8Quantiser quantise(target.is_float8() ? *target.static_scale : 1.0f, false);
   const int64_t row = blockIdx.y;
-  float values[kBlockVectors][kLength];
-  const auto first_of = [&](int v) {
-    return ((int64_t{blockIdx.x} * kBlockVectors + v) * blockDim.x + threadIdx.x) * kLength;
-  };
-#pragma unroll
-  for (int v = 0; v < kBlockVectors; ++v) {
-    if (first_of(v) < size) source.load(row, first_of(v), values[v]);
-  }
-#pragma unroll
-  for (int v = 0; v < kBlockVectors; ++v) {
-    if (first_of(v) < size) {
-      store<T>(target, row, first_of(v), values[v], quantise);
-    }
-  }
+  const int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLength;
+  if (first >= size) return;
+  const uint4 gates = load_bits(source.gates(row, first));
+  const uint4 ups = load_bits(source.gates(row, first) + size);
+  store<T>(target, row, first, source.products(gates, ups), quantise);
 }
 
 // A row per block, in registers while its largest value is found.
@@ -108,31 +97,30 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   allow_next_grid();
   wait_for_previous_grid();
   const int64_t row = blockIdx.x;
-  // The values are of T already, so they keep as T.
-  Vector<T> kept[kVectors];
+  uint4 products[kVectors], ups[kVectors];
   float largest = 0;
   const auto first_of = [&](int v) { return (int64_t{v} * blockDim.x + threadIdx.x) * kLength; };
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (first_of(v) >= size) continue;
-    float values[kLength];
-    source.load(row, first_of(v), values);
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) {
-      largest = fmaxf(largest, fabsf(values[i]));
-      kept[v].element[i] = from_float<T>(values[i]);
-    }
+    products[v] = load_bits(source.gates(row, first_of(v)));
+    ups[v] = load_bits(source.gates(row, first_of(v)) + size);
   }
-  const float scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
-  const Fp8Quantiser quantise(scale);
-  if (threadIdx.x == 0) target.scales[row] = scale;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (first_of(v) >= size) continue;
+    products[v] = source.products(products[v], ups[v]);
     float values[kLength];
+    to_floats<T>(products[v], values);
 #pragma unroll
-    for (int i = 0; i < kLength; ++i) values[i] = to_float(kept[v].element[i]);
-    store<T>(target, row, first_of(v), values, quantise);
+    for (int i = 0; i < kLength; ++i) largest = fmaxf(largest, fabsf(values[i]));
+  }
+  const float scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
+  const Fp8Quantiser quantise(scale, true);
+  if (threadIdx.x == 0) target.scales[row] = scale;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (first_of(v) < size) store<T>(target, row, first_of(v), products[v], quantise);
   }
 }
 
@@ -155,7 +143,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   } else if (target.static_scale != nullptr) {
     scale = *target.static_scale;
   }
-  const Fp8Quantiser quantise(scale);
+  const Fp8Quantiser quantise(scale, target.scales != nullptr);
   for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
     const float value = source.load_one(row, i);
     if (target.is_float8()) {
@@ -183,6 +171,7 @@ gpuError_t launch_map(const Source<T>& source,
                       int64_t size,
                       bool overlaps_previous,
                       gpuStream_t stream) {
+  overlaps_previous = overlaps_previous && num_tokens < kManyRows;
   const auto start = [&](auto* kernel, dim3 grid, int64_t threads) {
     return launch(kernel,
                   grid,
@@ -214,9 +203,8 @@ gpuError_t launch_map(const Source<T>& source,
                  (threads + kWarpSize - 1) / kWarpSize * kWarpSize);
   }
   constexpr int64_t kMaxGridY = 65535;
-  const int64_t threads =
-      std::min<int64_t>(256, whole_warps((vectors + kBlockVectors - 1) / kBlockVectors));
-  const int64_t blocks = (vectors + kBlockVectors * threads - 1) / (kBlockVectors * threads);
+  const int64_t threads = std::min<int64_t>(256, whole_warps(vectors));
+  const int64_t blocks = (vectors + threads - 1) / threads;
   for (int64_t begin = 0; begin < num_tokens; begin += kMaxGridY) {
     const int64_t rows = std::min(kMaxGridY, num_tokens - begin);
     Source<T> part_source = source;
