@@ -349,11 +349,11 @@ int run() {
   const Roofs roofs = measure_roofs();
   std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
   const int failed = check_all();
-  for (int64_t rows : {1, 8, 64, 512, 4096, 65536}) {
+  for (int64_t rows : {1, 8, 64, 512, 4096, 8192, 65536}) {
     for (int float8 : {0, 1, 2}) time_rms_norm(roofs, rows, false, float8);
     for (int float8 : {0, 1, 2}) time_rms_norm(roofs, rows, true, float8);
   }
-  for (int64_t rows : {1, 8, 64, 512, 4096, 16384}) {
+  for (int64_t rows : {1, 8, 64, 512, 4096, 8192, 16384}) {
     for (int float8 : {0, 1, 2}) time_silu(roofs, rows, float8);
   }
   std::printf("norm_activation_bench: %s\n", failed == 0 ? "PASS" : "FAIL");

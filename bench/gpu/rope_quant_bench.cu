@@ -1,0 +1,257 @@
+// Checks and times the GPU kernels between a step's multiplications that are not norms or
+// activations: rotary embedding with the cache's new rows, and quantisation of activations.
+//
+// usage: rope_quant_bench
+//
+// Checks compare with the formulas of the operators' headers in double. Timings are in percent of
+// the copy bandwidth measured in the same run.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "harness.h"
+#include "ops/qk_norm_rope_cache/qk_norm_rope_cache_kernels.h"
+#include "ops/quant_fp8/quant_fp8_kernels.h"
+
+namespace atom::bench {
+namespace {
+
+using namespace ops;
+constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF8 = GpuElement::kFloat8E4M3;
+
+double bf16(double value) {
+  return __bfloat162float(__float2bfloat16_rn(static_cast<float>(value)));
+}
+
+struct Verdict {
+  double worst = 0;
+  void see(double got, double expected, double allowed) {
+    const double error = std::fabs(got - expected) / allowed;
+    if (!(error <= worst)) worst = error == error ? error : 1e9;
+  }
+  int print(const char* what) const {
+    const bool passed = worst <= 1;
+    std::printf("%-44s: %s max_err %.3f of allowed\n", what, passed ? "PASS" : "FAIL", worst);
+    return passed ? 0 : 1;
+  }
+};
+
+// Packed queries, keys and values of `tokens` tokens, and a cache with room for them in a random
+// order.
+class RopeCall {
+ public:
+  static constexpr int64_t kHeads = 32, kKvHeads = 8, kDim = 128;
+  static constexpr int64_t kRow = (kHeads + 2 * kKvHeads) * kDim;
+
+  RopeCall(int64_t tokens, bool float8, bool norm)
+      : qkv(tokens * kRow * 2),
+        weights(2 * kDim * 2),
+        caches(2 * tokens * kKvHeads * kDim * 2),
+        positions(tokens * 4),
+        slots(tokens * 4),
+        cos_sin(tokens * kDim * 4),
+        host_slots(tokens) {
+    fill_random(qkv.data(), kBF16, tokens * kRow, 3.0f, 51);
+    fill_random(weights.data(), kBF16, 2 * kDim, 1.5f, 52);
+    fill_random(cos_sin.data(), GpuElement::kFloat32, tokens * kDim, 1.0f, 53);
+    std::iota(host_slots.begin(), host_slots.end(), 0);
+    positions.upload(host_slots);
+    // Blocks of 16 slots, shuffled.
+    std::vector<int32_t> blocks((tokens + 15) / 16);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    if (tokens % 16 == 0) std::shuffle(blocks.begin(), blocks.end(), std::mt19937(5));
+    for (int64_t t = 0; t < tokens; ++t) {
+      host_slots[t] = blocks[t / 16] * 16 + static_cast<int32_t>(t % 16);
+    }
+    slots.upload(host_slots);
+    args.heads[0] = {qkv.data(), kRow, kDim, kHeads};
+    args.heads[1] = {qkv.data(kHeads * kDim * 2), kRow, kDim, kKvHeads};
+    args.heads[2] = {qkv.data((kHeads + kKvHeads) * kDim * 2), kRow, kDim, kKvHeads};
+    if (norm) {
+      args.weights[0] = weights.data();
+      args.weights[1] = weights.data(kDim * 2);
+    }
+    args.caches[0] = {caches.data(), float8 ? 0.02f : 1.0f};
+    args.caches[1] = {caches.data(tokens * kKvHeads * kDim * 2), float8 ? 0.03f : 1.0f};
+    args.positions = positions.data<int32_t>();
+    args.slots = slots.data<int32_t>();
+    args.cos_sin = cos_sin.data<float>();
+    args.cos_sin_stride = kDim;
+    args.max_position = args.num_tokens = args.num_slots = tokens;
+    args.head_dim = args.rotary_dim = kDim;
+    args.eps = 1e-6f;
+    args.element = Element::kBFloat16;
+    args.float8_cache = float8;
+  }
+
+  Buffer qkv, weights, caches, positions, slots, cos_sin;
+  std::vector<int32_t> host_slots;
+  QkNormRopeCacheArgs args = {};
+};
+
+int check_rope(bool float8, bool norm) {
+  const int64_t tokens = 48, dim = RopeCall::kDim, kv_heads = RopeCall::kKvHeads;
+  const int64_t rotated = RopeCall::kHeads + kv_heads;
+  RopeCall call(tokens, float8, norm);
+  const auto before = call.qkv.download<uint8_t>(), weights = call.weights.download<uint8_t>();
+  const auto cos_sin = call.cos_sin.download<float>();
+  qk_norm_rope_cache_cuda(call.args, nullptr);
+  const auto after = call.qkv.download<uint8_t>(), cache = call.caches.download<uint8_t>();
+  Verdict verdict;
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t head = 0; head < rotated + kv_heads; ++head) {
+      const int64_t place = t * RopeCall::kRow + head * dim;
+      const bool is_key = head >= RopeCall::kHeads && head < rotated;
+      std::vector<double> value(dim), result(dim);
+      double squares = 0;
+      for (int64_t i = 0; i < dim; ++i) {
+        value[i] = element_value(kBF16, before.data(), place + i);
+        squares += value[i] * value[i];
+      }
+      if (norm && head < rotated) {
+        const double scale = 1 / std::sqrt(squares / dim + 1e-6);
+        for (int64_t i = 0; i < dim; ++i) {
+          const double weight = element_value(kBF16, weights.data(), (is_key ? dim : 0) + i);
+          value[i] = bf16(weight * bf16(value[i] * scale));
+        }
+      }
+      double size = 0;  // of a pair, which bounds what a rounding of either can change
+      for (int64_t i = 0; i < dim; ++i) {
+        size = std::max(size, std::fabs(value[i]));
+        const double c = cos_sin[t * dim + i % (dim / 2)];
+        const double s = cos_sin[t * dim + dim / 2 + i % (dim / 2)];
+        const double other = value[(i + dim / 2) % dim];
+        result[i] = head >= rotated ? value[i]
+                    : i < dim / 2   ? value[i] * c - other * s
+                                    : value[i] * c + other * s;
+      }
+      const double unit = size * (norm ? 0x1p-6 : 0x1p-7) + 1e-6;
+      for (int64_t i = 0; i < dim; ++i) {
+        if (head < RopeCall::kHeads) {
+          verdict.see(element_value(kBF16, after.data(), place + i), result[i], unit);
+          continue;
+        }
+        const int64_t kv_head = (head - RopeCall::kHeads) % kv_heads;
+        const int64_t slot = (call.host_slots[t] * kv_heads + kv_head) * dim + i;
+        const uint8_t* rows = cache.data() + (is_key ? 0 : tokens * kv_heads * dim * 2);
+        const double scale = call.args.caches[is_key ? 0 : 1].scale;
+        const double expected = float8 ? std::clamp(result[i] / scale, -448.0, 448.0) : result[i];
+        const double allowed = float8 ? std::fabs(expected) * 0x1p-4 + unit / scale + 0x1p-9 : unit;
+        verdict.see(element_value(float8 ? kF8 : kBF16, rows, slot), expected, allowed);
+      }
+    }
+  }
+  char what[96];
+  std::snprintf(what, sizeof what, "rope and cache fp8=%d norm=%d", float8, norm);
+  return verdict.print(what);
+}
+
+QuantFp8Args quant_args(const Buffer& x, const Buffer& codes, const Buffer& scales, int64_t size) {
+  QuantFp8Args args = {};
+  args.x = x.data();
+  args.values = codes.data<uint8_t>();
+  args.scales = scales.data<float>();
+  args.x_stride = args.values_stride = args.size = size;
+  args.element = Element::kBFloat16;
+  return args;
+}
+
+int check_quant(int64_t size) {
+  const int64_t rows = 29;
+  const Buffer x(rows * size * 2), codes(rows * size), scales(rows * 4);
+  fill_random(x.data(), kBF16, rows * size, 3.0f, 61);
+  quant_fp8_vector_cuda(quant_args(x, codes, scales, size), rows, nullptr);
+  const auto host_x = x.download<uint8_t>(), got = codes.download<uint8_t>();
+  const auto got_scales = scales.download<float>();
+  Verdict verdict;
+  for (int64_t row = 0; row < rows; ++row) {
+    double largest = 0;
+    for (int64_t i = 0; i < size; ++i) {
+      largest = std::max(largest, std::fabs(element_value(kBF16, host_x.data(), row * size + i)));
+    }
+    verdict.see(got_scales[row], largest / 448, largest / 448 * 0x1p-22);
+    for (int64_t i = 0; i < size; ++i) {
+      const double expected = element_value(kBF16, host_x.data(), row * size + i) / got_scales[row];
+      verdict.see(element_value(kF8, got.data(), row * size + i),
+                  expected,
+                  std::fabs(expected) * 0x1p-4 * 1.001 + 0x1p-10 * 1.001);
+    }
+  }
+  char what[96];
+  std::snprintf(what, sizeof what, "quant_fp8 size %ld", static_cast<long>(size));
+  return verdict.print(what);
+}
+
+// Direct launches of a large call; many launches of a small one in a graph.
+double time_call(const Work& work, bool large) {
+  if (large) return time_launches(work, 15);
+  constexpr int kChained = 50;
+  return time_graph(
+             [&](gpuStream_t s) {
+               for (int i = 0; i < kChained; ++i) work(s);
+             },
+             9) /
+         kChained;
+}
+
+void report(const char* what, int64_t rows, double us, double bytes, double roof) {
+  std::printf("time %-32s %6ld rows %9.2f us %6.3f TB/s %5.1f %%\n",
+              what,
+              static_cast<long>(rows),
+              us,
+              bytes / us * 1e-6,
+              100 * bytes / (us * 1e-6) / roof);
+}
+
+void time_rope(const Roofs& roofs, int64_t tokens, bool float8, bool norm) {
+  const RopeCall call(tokens, float8, norm);
+  const double us =
+      time_call([&](gpuStream_t s) { qk_norm_rope_cache_cuda(call.args, s); }, tokens > 256);
+  char what[96];
+  std::snprintf(what, sizeof what, "rope and cache fp8=%d norm=%d", float8, norm);
+  const double cached = 2.0 * RopeCall::kKvHeads * RopeCall::kDim;
+  const double bytes =
+      RopeCall::kRow * 2.0 + RopeCall::kHeads * RopeCall::kDim * 2 + cached * (float8 ? 1 : 2);
+  report(what, tokens, us, tokens * bytes, roofs.copy);
+}
+
+void time_quant(const Roofs& roofs, int64_t rows, int64_t size) {
+  const Buffer x(rows * size * 2), codes(rows * size), scales(rows * 4);
+  fill_random(x.data(), kBF16, rows * size, 3.0f, 61);
+  const QuantFp8Args args = quant_args(x, codes, scales, size);
+  const double us =
+      time_call([&](gpuStream_t s) { quant_fp8_vector_cuda(args, rows, s); }, rows > 256);
+  char what[96];
+  std::snprintf(what, sizeof what, "quant_fp8 size %ld", static_cast<long>(size));
+  report(what, rows, us, rows * size * 3.0, roofs.copy);
+}
+
+int run() {
+  print_device();
+  const Roofs roofs = measure_roofs();
+  std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
+  int failed = 0;
+  for (const bool float8 : {false, true}) {
+    for (const bool norm : {false, true}) failed += check_rope(float8, norm);
+  }
+  for (const int64_t size : {64, 1536, 4096, 14336, 16384}) failed += check_quant(size);
+  for (const int64_t rows : {1, 8, 64, 512, 2048, 8192, 32768}) {
+    time_rope(roofs, rows, false, false);
+    time_rope(roofs, rows, true, false);
+    time_rope(roofs, rows, false, true);
+    time_quant(roofs, rows, 4096);
+    time_quant(roofs, rows, 14336);
+  }
+  std::printf("rope_quant_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace atom::bench
+
+int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  return atom::bench::run();
+}
