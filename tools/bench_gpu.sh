@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures atom on this machine's NVIDIA GPU with random weights of Llama-3.1-8B's shape, and writes
 # a table in Markdown with the roofs of the card, measured in the same runs, and what vLLM reached.
-# Nothing is downloaded. The whole takes about six minutes of an H200; a section that fails or
-# outlasts its time is reported, and the others go on.
+# Nothing is downloaded. The sections that run without a choice take about six minutes of an H200; a
+# section that fails or outlasts its time is reported, and the others go on.
 set -uo pipefail
 
 usage() {
@@ -17,7 +17,7 @@ usage: tools/bench_gpu.sh [--atom FILE] [--out FOLDER] [--model FOLDER] [--round
   --model FOLDER  config.json and tokenizer of another shape; without it Llama-3.1-8B's is written
   --rounds N      times that everything up to 64 requests is measured; the best counts (default 2)
 
-Sections, all without a choice; in order:
+Sections that run without a choice, in order:
   machine         atom doctor, nvidia-smi
   decode          ms per token at 1, 8, 32, 64 and 256 requests, prefill of 8192 tokens: bfloat16
   decode-fp8      the same with FP8 weights and activations
@@ -27,6 +27,14 @@ Sections, all without a choice; in order:
   serve           start to ready; first token of a short prompt; HTTP against offline
   throughput      512 requests of 1024 + 1024 tokens, 256 at a time: bfloat16
   throughput-fp8, throughput-fp8-kv
+
+Sections that run only when they are named:
+  load            start to ready with 16 GB of weights in safetensors, from the page cache and from
+                  the disk; they are written to a folder under TMPDIR first and deleted at the end
+  fusions         decode and prefill with each fused kernel and without it
+  tuning          start, decode and prefill with and without measuring cuBLASLt's algorithms
+  deterministic   what --deterministic costs a decode step at 1, 32 and 256 requests
+  serve-256       512 requests of 1024 + 1024 tokens over HTTP, 256 at a time, against offline
 MESSAGE
 }
 
@@ -57,7 +65,9 @@ while [ $# -gt 0 ]; do
       esac
       shift 2
       ;;
-    machine | decode | decode-fp8 | decode-fp8-kv | breakdown | kernels | serve | throughput | throughput-fp8 | throughput-fp8-kv)
+    machine | decode | decode-fp8 | decode-fp8-kv | breakdown | kernels | serve | \
+      throughput | throughput-fp8 | throughput-fp8-kv | \
+      load | fusions | tuning | deterministic | serve-256)
       sections+=("$1")
       shift
       ;;
@@ -183,38 +193,137 @@ serve_load() {
       --save-result "$out/serve-online-1.json"
 }
 
-run_serve() {
-  local port=8471 begin ready=
+port=8471
+is_ready() (
+  exec 3<>"/dev/tcp/127.0.0.1/$port" || exit 1
+  printf 'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
+  read -r answer <&3 && [[ $answer == *" 200"* ]]
+)
+
+# start_server NAME ARGUMENTS...: `atom serve` in the background, as process $server; its seconds to
+# ready go to NAME.json.
+start_server() {
+  local name=$1 begin ready=
+  shift
   begin=$(date +%s.%N)
-  "$atom" serve "$model" "${engine[@]}" --port $port --max-model-len 2048 --max-num-seqs 64 \
-    --no-enable-prefix-caching >"$out/server.txt" 2>&1 </dev/null &
-  local server=$!
-  for _ in $(seq 600); do
+  "$atom" serve "$@" --port $port >"$out/$name.txt" 2>&1 </dev/null &
+  server=$!
+  for _ in $(seq 1200); do
     kill -0 $server 2>/dev/null || break
-    if python3 -c "import urllib.request as r; r.urlopen('http://127.0.0.1:$port/readyz', timeout=1)" \
-      2>/dev/null; then
+    if is_ready 2>/dev/null; then
       ready=$(date +%s.%N)
       break
     fi
-    sleep 0.05
+    sleep 0.02
   done
   if [ -z "$ready" ]; then
-    echo "FAILED  serve: $(grep -a -m 1 -E 'error|CHECK' "$out/server.txt" | cut -c1-200)"
-    printf 'serve\tthe server did not become ready, see server.txt\n' >>"$failures"
-    kill $server 2>/dev/null
-    wait $server 2>/dev/null
-    return
+    local reason
+    reason=$(grep -a -m 1 -E 'error|CHECK' "$out/$name.txt" | cut -c1-200)
+    echo "FAILED  $name: ${reason:-not ready in time}"
+    printf '%s\tthe server did not become ready, see %s.txt\n' "$name" "$name" >>"$failures"
+    stop_server
+    return 1
   fi
-  python3 -c "import json; json.dump({'seconds': $ready - $begin}, open('$out/start.json', 'w'))"
+  python3 -c "import json; json.dump({'seconds': $ready - $begin}, open('$out/$name.json', 'w'))"
+  echo "ok      $name (ready after $(python3 -c "print(f'{$ready - $begin:.2f}')") s)"
+}
+
+stop_server() {
+  kill -TERM $server 2>/dev/null
+  wait $server 2>/dev/null
+}
+
+run_serve() {
+  start_server start "$model" "${engine[@]}" --max-model-len 2048 --max-num-seqs 64 \
+    --no-enable-prefix-caching || return
   export -f serve_load
   export atom out
   limited 90 serve bash -c "serve_load $port"
-  kill -TERM $server
-  wait $server
+  stop_server
   local offline=("$atom" bench throughput "$model" "${engine[@]}" --max-model-len 2048
     --input-len 1024 --output-len 128 --warmup 0)
   limited 60 serve-offline "${offline[@]}" --num-iters 1 --num-prompts 128 --max-num-seqs 64 \
     --output-json "$out/serve-offline.json"
+}
+
+run_serve_256() {
+  start_server start-256 "$model" "${engine[@]}" --max-model-len 2048 --max-num-seqs 256 \
+    --max-num-waiting 1024 --no-enable-prefix-caching || return
+  limited 150 serve-256 "$atom" bench serve --base-url "http://127.0.0.1:$port" --no-progress \
+    --num-warmups 2 --num-prompts 512 --max-concurrency 256 --input-len 1024 --output-len 1024 \
+    --seed 9 --save-result "$out/serve-256.json"
+  stop_server
+  [ -f "$out/throughput.json" ] || run_throughput throughput
+}
+
+# Decode steps and a prefill in one short run: NAME FLAGS...
+short_latency() {
+  local name=$1
+  shift
+  limited 60 "$name" "$atom" bench latency "$model" "${engine[@]}" "$@" --max-model-len 8208 \
+    --difference --warmup 0 --num-iters 1 --max-num-seqs 256 --output-json "$out/$name.json" \
+    --shapes 1x8192x1,1x8192x1,1x8192x1,1x1024x65,1x1024x65,32x1024x65,32x1024x65,256x128x65,256x128x65
+}
+
+run_fusions() {
+  local fp8="--quantization fp8 --kv-cache-dtype fp8"
+  short_latency fusions-bf16
+  ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION=0 short_latency fusions-bf16-no-qk
+  # shellcheck disable=SC2086
+  short_latency fusions-fp8 $fp8
+  # shellcheck disable=SC2086
+  ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION=0 short_latency fusions-fp8-no-qk $fp8
+  # shellcheck disable=SC2086
+  ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_RMSNORM_QUANT=0 short_latency fusions-fp8-no-norm $fp8
+  # shellcheck disable=SC2086
+  ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_SILU_MUL_QUANT=0 short_latency fusions-fp8-no-silu $fp8
+}
+
+# Starts that find nothing remembered, what the first one remembered, and that do not tune.
+run_tuning() {
+  local cache suffix name
+  cache=$(mktemp -d)
+  for suffix in "" -fp8; do
+    for name in first again none; do
+      local flags=(--max-model-len 2048 --max-num-seqs 256)
+      [ $name != none ] || flags+=(--no-enable-tuning)
+      # shellcheck disable=SC2046
+      XDG_CACHE_HOME=$cache start_server "tuning$suffix-start-$name" "$model" "${engine[@]}" \
+        $(precision "tuning$suffix") "${flags[@]}" && stop_server
+    done
+    # shellcheck disable=SC2046
+    XDG_CACHE_HOME=$cache short_latency "tuning$suffix" $(precision "tuning$suffix")
+    # shellcheck disable=SC2046
+    short_latency "tuning$suffix-none" $(precision "tuning$suffix") --no-enable-tuning
+  done
+  rm -rf "$cache"
+}
+
+run_deterministic() {
+  local suffix mode
+  for suffix in "" -fp8-kv; do
+    for mode in "" --deterministic; do
+      # shellcheck disable=SC2046,SC2086
+      limited 90 "deterministic$suffix${mode:+-on}" "$atom" bench latency "$model" "${engine[@]}" \
+        $(precision "deterministic$suffix") $mode --max-model-len 2048 --difference --warmup 0 \
+        --num-iters 1 --shapes 1x1024x65,1x1024x65,32x1024x65,32x1024x65,256x1024x33 \
+        --max-num-seqs 256 --output-json "$out/deterministic$suffix${mode:+-on}.json"
+    done
+  done
+}
+
+run_load() {
+  local weights
+  weights=$(mktemp -d)
+  find "$model" -maxdepth 1 -type f -size -64M -exec cp {} "$weights/" \;
+  if limited 120 load-write python3 "$root/tools/write_dummy_checkpoint.py" "$weights"; then
+    local source
+    for source in cached cached-again disk; do
+      [ $source != disk ] || limited 60 load-evict python3 "$root/tools/evict_files.py" "$weights"
+      start_server "load-$source" "$weights" --device cuda --max-model-len 8192 && stop_server
+    done
+  fi
+  rm -rf "$weights"
 }
 
 for section in "${sections[@]}"; do
@@ -225,7 +334,7 @@ for section in "${sections[@]}"; do
       ;;
     decode*) run_decode "$section" ;;
     throughput*) run_throughput "$section" ;;
-    *) "run_$section" ;;
+    *) "run_${section//-/_}" ;;
   esac
 done
 python3 "$root/tools/bench_gpu_table.py" "$out"
