@@ -258,11 +258,12 @@ run_serve_256() {
 
 # Decode steps and a prefill in one short run: NAME FLAGS...
 short_latency() {
-  local name=$1
+  local name=$1 shapes=1x8192x1,1x8192x1,1x8192x1,1x1024x65,1x1024x65
+  shapes+=,32x1024x65,32x1024x65,256x128x65,256x128x65
   shift
   limited 60 "$name" "$atom" bench latency "$model" "${engine[@]}" "$@" --max-model-len 8208 \
     --difference --warmup 0 --num-iters 1 --max-num-seqs 256 --output-json "$out/$name.json" \
-    --shapes 1x8192x1,1x8192x1,1x8192x1,1x1024x65,1x1024x65,32x1024x65,32x1024x65,256x128x65,256x128x65
+    --shapes "$shapes"
 }
 
 run_fusions() {

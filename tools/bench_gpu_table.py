@@ -8,6 +8,8 @@ import pathlib
 import re
 import sys
 
+from bench_gpu_extra import extra_lines, read_json
+
 PRECISIONS = [("", "bf16"), ("-fp8", "FP8, cache bf16"), ("-fp8-kv", "FP8, cache FP8")]
 BATCHES = [1, 8, 32, 64, 256]
 PREFILL = 8192
@@ -21,13 +23,6 @@ PEER = {
              "throughput": 11692, "start": 60},
 }
 PEER["-fp8-kv"] = PEER["-fp8"]
-
-
-def read_json(path):
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def reports(folder, suffix):
@@ -162,6 +157,7 @@ def markdown(folder, results):
     kernels = kernel_lines(folder)
     if kernels:
         lines += ["", "```text"] + kernels + ["```"]
+    lines += extra_lines(folder)
     for name, reason in results["failures"]:
         lines += ["", f"Failed: {name}: {reason}"]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Takes the files of FOLDER out of the page cache, which needs no privilege, and prints at what rate
-they are then read. A rate far above the disk's says that the file system keeps them.
+"""Takes the files of FOLDER out of the page cache, which needs no privilege, and prints at what
+rate they are then read. A rate far above the disk's says that the file system keeps them.
 usage: tools/evict_files.py FOLDER"""
 
 import os

@@ -58,7 +58,7 @@ Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config, Core
       shown = 0;
       const bool has_weights = loading.stage == LoadingStage::kGraphs;
       if (has_weights) {
-        bar.emplace("recording decode steps", loading.total, ProgressUnit::kCount);
+        bar.emplace("preparing decode steps", loading.total, ProgressUnit::kCount);
       } else {
         bar.emplace("loading", loading.total);
       }

@@ -45,7 +45,7 @@ Status DecodeGraphs::record(const Stream& stream,
       }
       graph.of_kind[kind] = std::move(*recorded);
     }
-    progress(graphs_.size(), sizes.size());
+    progress();
   }
   return {};
 }

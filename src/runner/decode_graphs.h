@@ -29,8 +29,8 @@ class DecodeGraphs {
   using Prepare = std::function<StepInputs(int64_t batch)>;
   // Enqueues a step.
   using Run = std::function<void(const StepInputs& inputs, SamplingKind kind)>;
-  // Told how many batch sizes are recorded, and of how many.
-  using Progress = std::function<void(size_t done, size_t total)>;
+  // Told of each batch size that is recorded.
+  using Progress = std::function<void()>;
 
   // Records every size up to `max_batch` that batches are rounded up to. An error when the device's
   // runtime does not record a step, which says how to go on without.

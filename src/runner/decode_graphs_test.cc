@@ -1,8 +1,10 @@
 #include "runner/decode_graphs.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <new>
 
 namespace atom {
 namespace {
@@ -24,6 +26,32 @@ TEST(DecodeGraphs, SizesGrowAndEndWithTheLargestBatch) {
 
 TEST(DecodeGraphs, NothingIsFoundBeforeAnythingIsRecorded) {
   EXPECT_EQ(DecodeGraphs().find(1), nullptr);
+}
+
+TEST(DecodeGraphs, AStepThatCannotBeRecordedIsAnErrorThatSaysHowToGoOn) {
+  const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
+  if (!runtime.ok()) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(1);
+  const std::unique_ptr<DeviceQueue> queue = (*runtime)->create_queue();
+  const Stream stream(&pool, queue.get());
+  // Memory is not to be had while a step is recorded.
+  bool fails = true;
+  const auto run = [&](const StepInputs&, SamplingKind) {
+    try {
+      if (fails) (*runtime)->allocate(1 << 20);
+    } catch (const std::bad_alloc&) {
+    }
+  };
+  const auto prepare = [](int64_t) { return StepInputs(); };
+  const auto record = [&] { return DecodeGraphs().record(stream, 1, prepare, run, [] {}); };
+  const Status status = record();
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_THAT(status.message(),
+              ::testing::AllOf(
+                  ::testing::HasSubstr("a decode step of 1 sequences could not be recorded: "),
+                  ::testing::HasSubstr("--enable-graphs=false runs every step without recording")));
+  fails = false;
+  EXPECT_TRUE(record().ok());
 }
 
 }  // namespace

@@ -100,13 +100,19 @@ Status ModelRunner::reserve(DeviceRuntime& runtime) {
 Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
   device_sampler_.emplace(stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
-  // What is measured to be fastest may differ from start to start.
   const DeviceConfig& options = config_.engine.device;
-  if (options.enable_tuning && !options.deterministic) tune_linears();
-  return config_.engine.device.enable_graphs ? record_graphs(progress) : Status();
+  const size_t num_sizes = DecodeGraphs::batch_sizes(config_.scheduler.max_num_seqs).size();
+  const size_t num_tuned = options.enable_tuning ? num_sizes + 1 : 0;  // and a prefill
+  const size_t total = num_tuned + (options.enable_graphs ? num_sizes : 0);
+  size_t done = 0;
+  const auto advance = [&] {
+    if (progress) progress({StartProgress::Stage::kGraphs, ++done, total});
+  };
+  if (options.enable_tuning) tune_linears(advance);
+  return options.enable_graphs ? record_graphs(advance) : Status();
 }
 
-Status ModelRunner::record_graphs(const std::function<void(const StartProgress&)>& progress) {
+Status ModelRunner::record_graphs(const std::function<void()>& advance) {
   const auto prepare = [&](int64_t batch) {
     CHECK(device_sampler_->send_rows({}, batch));
     return input_builder_->build_decodes({}, {}, batch);
@@ -115,12 +121,9 @@ Status ModelRunner::record_graphs(const std::function<void(const StartProgress&)
     const Workspace::Scope scope(workspace_);
     decode(inputs, kind);
   };
-  const auto on_recorded = [&](size_t done, size_t total) {
-    if (progress) progress({StartProgress::Stage::kGraphs, done, total});
-  };
   const Clock::time_point begin = Clock::now();
   RETURN_IF_ERROR(
-      graphs_.record(stream_, config_.scheduler.max_num_seqs, prepare, run_step, on_recorded));
+      graphs_.record(stream_, config_.scheduler.max_num_seqs, prepare, run_step, advance));
   const std::chrono::duration<double> took = Clock::now() - begin;
   log::info("recorded decode steps of {} batch sizes in {:.2f} s", graphs_.size(), took.count());
   return {};

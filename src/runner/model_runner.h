@@ -41,9 +41,10 @@ namespace atom {
 
 // How far create() is.
 struct StartProgress {
+  // kGraphs: on a device, steps of each batch size are tuned and recorded.
   enum class Stage { kWeights, kGraphs };
   Stage stage = Stage::kWeights;
-  uint64_t done = 0;  // bytes of weights; batch sizes whose decode step is recorded
+  uint64_t done = 0;  // bytes of weights; steps that were tuned or recorded
   uint64_t total = 0;
 };
 
@@ -97,10 +98,11 @@ class ModelRunner {
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve(DeviceRuntime& runtime);
   // On a device: steps whose multiplications ops::GemmTuner watches, before anything is served.
-  void tune_linears();
+  // `advance` is told of each.
+  void tune_linears(const std::function<void()>& advance);
   void prefill_padding(int32_t num_tokens);
   Status prepare_device(const std::function<void(const StartProgress&)>& progress);
-  Status record_graphs(const std::function<void(const StartProgress&)>& progress);
+  Status record_graphs(const std::function<void()>& advance);
   // A decode step whose inputs the builder has sent, tokens chosen.
   void decode(const StepInputs& inputs, SamplingKind kind);
   // The recorded step that does what `step` asks, or null.

@@ -178,20 +178,24 @@ void expect_same(const std::vector<TokenLogprobs>& expected,
 constexpr size_t kNumRequests = 60;
 constexpr uint64_t kMinSteps = 200;
 
-// `tolerance`: of log-probabilities.
-void check(const EngineConfig& config, DeviceChoice reference_device, double tolerance) {
-  std::mt19937 random(7);
-  const std::vector<Request> requests = random_requests(kNumRequests, random);
+// What each request gets when nothing else runs and nothing is remembered.
+std::vector<Answer> answers_alone(const std::vector<Request>& requests,
+                                  const EngineConfig& config,
+                                  DeviceChoice device) {
   EngineConfig alone;
   alone.model = config.model;
+  alone.cache.dtype = config.cache.dtype;
   alone.device = config.device;
   alone.scheduler.max_num_seqs = 1;
   alone.cache.enable_prefix_caching = false;
-  Engine reference(alone, reference_device);
-  const std::vector<Answer> expected = reference.run(requests, [](uint64_t) { return SIZE_MAX; });
-  Engine engine(config, test_device());
-  const std::vector<Answer> got = engine.run(requests, [](uint64_t step) { return step / 2 + 6; });
+  return Engine(alone, device).run(requests, [](uint64_t) { return SIZE_MAX; });
+}
 
+// `tolerance`: of log-probabilities.
+void expect_answers(const std::vector<Request>& requests,
+                    const std::vector<Answer>& expected,
+                    const std::vector<Answer>& got,
+                    double tolerance) {
   for (size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE(fmt::format("request {}", i));
     ASSERT_EQ(got[i].error, "");
@@ -216,6 +220,15 @@ void check(const EngineConfig& config, DeviceChoice reference_device, double tol
       expect_same(expected[i].prompt_logprobs, got[i].prompt_logprobs, num_scored, tolerance);
     }
   }
+}
+
+void check(const EngineConfig& config, DeviceChoice reference_device, double tolerance) {
+  std::mt19937 random(7);
+  const std::vector<Request> requests = random_requests(kNumRequests, random);
+  const std::vector<Answer> expected = answers_alone(requests, config, reference_device);
+  Engine engine(config, test_device());
+  const std::vector<Answer> got = engine.run(requests, [](uint64_t step) { return step / 2 + 6; });
+  expect_answers(requests, expected, got, tolerance);
   EXPECT_GE(engine.num_steps(), kMinSteps);
   EXPECT_GT(engine.stats().num_prefix_hit_tokens, 0);
   EXPECT_GT(engine.stats().num_preemptions, 0);
@@ -304,10 +317,64 @@ TEST(ModelRunner, TellsARecorderOfItsStepsAndOperators) {
   }
 }
 
-TEST(ModelRunner, DeterministicMeansNoDifferenceAtAll) {
-  EngineConfig config = crowded(DType::kBFloat16);
+struct Crowd {
+  int32_t max_num_seqs;
+  int32_t max_num_batched_tokens;
+  int32_t num_blocks;
+};
+
+// Every way in which steps can be cut, on the same requests: crowds of all sizes, prompts in pieces
+// of a few tokens and whole, with hits of the prefix cache, with preemptions and without.
+void check_deterministic(EngineConfig config) {
   config.device.deterministic = true;
-  check(config, test_device(), 0);
+  const size_t num_requests = test_device() == DeviceChoice::kCuda ? 200 : 20;
+  std::mt19937 random(11);
+  const std::vector<Request> requests = random_requests(num_requests, random);
+  const std::vector<Answer> expected = answers_alone(requests, config, test_device());
+  int64_t num_hits = 0, num_preemptions = 0;
+  for (const Crowd& crowd : {Crowd{12, 48, 24}, {3, 5, 64}, {40, 1000, 90}, {200, 2000, 2000}}) {
+    SCOPED_TRACE(fmt::format("{} sequences, {} tokens in a step, {} blocks",
+                             crowd.max_num_seqs,
+                             crowd.max_num_batched_tokens,
+                             crowd.num_blocks));
+    config.scheduler.max_num_seqs = crowd.max_num_seqs;
+    config.scheduler.max_num_batched_tokens = crowd.max_num_batched_tokens;
+    config.cache.num_blocks = crowd.num_blocks;
+    Engine engine(config, test_device());
+    // Arriving at random times, so that each meets other companions in each crowd.
+    std::vector<uint64_t> arrivals(num_requests);
+    for (uint64_t& arrival : arrivals) arrival = random() % 300;
+    std::sort(arrivals.begin(), arrivals.end());
+    const auto due = [&](uint64_t step) {
+      return static_cast<size_t>(std::upper_bound(arrivals.begin(), arrivals.end(), step) -
+                                 arrivals.begin());
+    };
+    expect_answers(requests, expected, engine.run(requests, due), 0);
+    num_hits += engine.stats().num_prefix_hit_tokens;
+    num_preemptions += engine.stats().num_preemptions;
+  }
+  EXPECT_GT(num_hits, 0);
+  EXPECT_GT(num_preemptions, 0);
+}
+
+TEST(ModelRunner, DeterministicBfloat16) {
+  EngineConfig config;
+  config.model.dtype = DType::kBFloat16;
+  check_deterministic(config);
+}
+
+TEST(ModelRunner, DeterministicFloat32) {
+  EngineConfig config;
+  config.model.dtype = DType::kFloat32;
+  check_deterministic(config);
+}
+
+TEST(ModelRunner, DeterministicFloat8) {
+  EngineConfig config;
+  config.model.dtype = DType::kBFloat16;
+  config.model.quantization = QuantizationChoice::kFp8;
+  config.cache.dtype = DType::kFloat8E4M3;
+  check_deterministic(config);
 }
 
 }  // namespace

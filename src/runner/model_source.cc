@@ -1,6 +1,8 @@
 #include "runner/model_source.h"
 
 #include "base/env.h"
+#include "base/human.h"
+#include "base/log.h"
 #include "loader/checkpoint.h"
 #include "loader/load_dummy.h"
 #include "loader/load_model.h"
@@ -31,7 +33,13 @@ Status load_weights(const ResolvedConfig& config,
   options.stream = &stream;
   options.use_mmap = !env().disable_mmap;
   options.progress = progress;
-  return load_model(&model, checkpoint, model.weight_mapping(), options).status();
+  ASSIGN_OR_RETURN(const LoadReport report,
+                   load_model(&model, checkpoint, model.weight_mapping(), options));
+  log::info("loaded {} in {:.2f} s, {:.1f} GB/s",
+            human_bytes(static_cast<int64_t>(report.account.loaded_bytes)),
+            report.seconds,
+            static_cast<double>(report.account.loaded_bytes) * 1e-9 / report.seconds);
+  return {};
 }
 
 }  // namespace atom

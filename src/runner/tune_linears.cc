@@ -43,7 +43,7 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
   model_->forward(context_of(input_builder_->build(step, pointers)));
 }
 
-void ModelRunner::tune_linears() {
+void ModelRunner::tune_linears(const std::function<void()>& advance) {
   const auto begin = std::chrono::steady_clock::now();
   ops::GemmTuner tuner(stream_, env().cache_folder, kMaxTuningSeconds);
   for (const int64_t batch : DecodeGraphs::batch_sizes(config_.scheduler.max_num_seqs)) {
@@ -51,8 +51,10 @@ void ModelRunner::tune_linears() {
       const Workspace::Scope scope(workspace_);
       decode(input_builder_->build_decodes({}, {}, batch), SamplingKind::kLargest);
     });
+    advance();
   }
   tuner.tune([&] { prefill_padding(config_.scheduler.max_num_batched_tokens); });
+  advance();
   tuner.save();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   const ops::GemmTuning& result = tuner.result();

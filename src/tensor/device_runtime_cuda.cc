@@ -3,6 +3,7 @@
 #include <new>
 
 #include "tensor/delay_cuda.h"
+#include "tensor/device_capability.h"
 #include "tensor/device_runtime.h"
 #include "tensor/fill_cuda.h"
 #include "tensor/gpu_check.h"
@@ -10,9 +11,6 @@
 
 namespace atom {
 namespace {
-
-// The oldest card that the generic kernels are compiled for.
-constexpr int kLeastCapability = 80;
 
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
@@ -272,25 +270,18 @@ Result<std::unique_ptr<CudaRuntime>> open_card() {
   }
   cudaDeviceProp card;
   GPU_CHECK(cudaGetDeviceProperties(&card, 0));
-  if (card.major * 10 + card.minor < kLeastCapability) {
-    return unavailable("{} has compute capability {}.{}; atom needs {}.{} or newer",
-                       card.name,
-                       card.major,
-                       card.minor,
-                       kLeastCapability / 10,
-                       kLeastCapability % 10);
-  }
-  RETURN_IF_ERROR(open_context(card));
   int driver = 0, runtime = 0;
   GPU_CHECK(cudaDriverGetVersion(&driver));
   GPU_CHECK(cudaRuntimeGetVersion(&runtime));
-  return std::make_unique<CudaRuntime>(Device{DeviceType::kCuda, 0},
-                                       DeviceFacts{card.name,
-                                                   card.major,
-                                                   card.minor,
-                                                   card.multiProcessorCount,
-                                                   version_text(driver),
-                                                   version_text(runtime)});
+  DeviceFacts facts{card.name,
+                    card.major,
+                    card.minor,
+                    card.multiProcessorCount,
+                    version_text(driver),
+                    version_text(runtime)};
+  RETURN_IF_ERROR(check_capability(facts));
+  RETURN_IF_ERROR(open_context(card));
+  return std::make_unique<CudaRuntime>(Device{DeviceType::kCuda, 0}, std::move(facts));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// A library to be preloaded into a program that computes on a GPU (LD_PRELOAD): a thread of it waits
-// until the file that ATOM_TEST_FAULT_FILE names holds this process's id, then writes from a kernel
-// to where no memory is. The runtime's context is the process's only one, so whatever the program
-// asks of the GPU next fails as it would after a fault of its own kernel.
+// A library to be preloaded into a program that computes on a GPU (LD_PRELOAD): a thread of it
+// waits until the file that ATOM_TEST_FAULT_FILE names holds this process's id, then writes from a
+// kernel to where no memory is. The runtime's context is the process's only one, so whatever the
+// program asks of the GPU next fails as it would after a fault of its own kernel.
 #include <cuda_runtime.h>
 #include <unistd.h>
 

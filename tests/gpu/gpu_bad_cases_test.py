@@ -134,7 +134,7 @@ class Fault(CaseTest):
             trigger = pathlib.Path(folder) / "pid"
             env = {"LD_PRELOAD": str(BINARIES / "libgpu_fault.so"),
                    "ATOM_TEST_FAULT_FILE": str(trigger)}
-            with ServerProcess(ATOM, MODEL, "--device", "cuda", "--max-model-len", 8192,
+            with ServerProcess(ATOM, MODEL, "--device", "cuda", "--max-model-len", 2048,
                                "--kv-cache-memory", "1GiB", env=env) as server:
                 self.ask(server)
                 for _ in range(3):
@@ -147,11 +147,11 @@ class Fault(CaseTest):
 
         def stream():
             answers.append(server.events("/v1/completions", {
-                "prompt": "tar", "max_tokens": 8000, "ignore_eos": True, "temperature": 0}))
+                "prompt": "tar", "max_tokens": 2000, "ignore_eos": True, "temperature": 0}))
         threads = [threading.Thread(target=stream) for _ in range(4)]
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        time.sleep(0.1)
         pending = trigger.with_suffix(".new")
         pending.write_text(str(engine))
         begin = time.monotonic()

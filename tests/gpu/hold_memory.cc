@@ -1,5 +1,5 @@
-// Holds memory of GPU 0 until its input ends: all but as many GiB as the argument says. Prints a line
-// once it has it.
+// Holds memory of GPU 0 until its input ends: all but as many GiB as the argument says. Prints a
+// line once it has it.
 #include <cuda_runtime.h>
 
 #include <cstdio>

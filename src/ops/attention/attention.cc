@@ -206,6 +206,7 @@ constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"sm90", CpuIsa::kScalar, fits_attention_sm90, attention_sm90, DeviceType::kCuda, kMixesRows},
     {"mma", CpuIsa::kScalar, fits_attention_mma, attention_mma, DeviceType::kCuda, kMixesRows},
+    {"fixed", CpuIsa::kScalar, fits_attention_fixed, attention_fixed, DeviceType::kCuda},
     {"cuda",
      CpuIsa::kScalar,
      fits_head_dim<kAttentionCudaMaxHeadDim>,

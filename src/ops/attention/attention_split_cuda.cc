@@ -1,5 +1,6 @@
 // The variants of attention that compute single queries and chunks by kernels of their own.
 #include "ops/attention/attention_decode_cuda.h"
+#include "ops/attention/attention_fixed_cuda.h"
 #include "ops/attention/attention_prefill_cuda.h"
 #include "ops/attention/attention_prefill_sm90.h"
 #include "ops/attention/attention_variants.h"
@@ -52,9 +53,13 @@ bool is_aligned(const void* data, const int64_t (&strides)[2]) {
          strides[1] % kAlignment == 0;
 }
 
+bool is_aligned(const AttentionArgs& args) {
+  return is_aligned(args.q, args.q_strides) && is_aligned(args.out, args.out_strides);
+}
+
 bool fits_decode(const AttentionArgs& args, const AttentionGpuParams& params) {
-  return args.element != Element::kFloat32 && is_aligned(args.q, args.q_strides) &&
-         is_aligned(args.out, args.out_strides) && supports_attention_decode_cuda(params) &&
+  return args.element != Element::kFloat32 && is_aligned(args) &&
+         supports_attention_decode_cuda(params) &&
          attention_decode_num_counters(params) <= size_t{Workspace::kNumCounters};
 }
 
@@ -115,6 +120,28 @@ void attention_sm90(const Stream& stream,
     return launch_attention_prefill_sm90(
         params, kChunk, workspace.raw_data(), size, counter, queue);
   });
+}
+
+bool fits_attention_fixed(const AttentionArgs& args) {
+  const AttentionGpuParams params = gpu_params(args);
+  return args.element != Element::kFloat32 && is_aligned(args) &&
+         supports_attention_fixed_cuda(params) &&
+         attention_fixed_num_counters(params) <= size_t{Workspace::kNumCounters};
+}
+
+void attention_fixed(const Stream& stream,
+                     const AttentionArgs& args,
+                     const AttentionParams&,
+                     Workspace& scratch) {
+  const AttentionGpuParams params = gpu_params(args);
+  const Workspace::Scope scope(scratch);
+  const auto partial_size = static_cast<int64_t>(attention_fixed_workspace_size(params));
+  const Tensor partial = scratch.tensor({partial_size}, DType::kUInt8);
+  if (stream.is_dry_run() || args.num_tokens == 0) return;
+  GPU_CHECK(launch_attention_fixed_cuda(params,
+                                        partial.raw_data(),
+                                        scratch.counters().data<int32_t>(),
+                                        static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 }  // namespace atom::ops

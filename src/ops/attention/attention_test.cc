@@ -287,6 +287,40 @@ TEST(Attention, ResultsDoNotDependOnChunksBatchOrBlockSize) {
   }
 }
 
+// The keys of long sequences are cut into parts, which one block computes or several.
+TEST(Attention, FixedOrderHoldsWhereKeysAreCut) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(1);
+  const int64_t length = 1700;
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const Model& model : {Model{8, 2, 128},
+                               Model{4, 4, 64},
+                               Model{16, 1, 64, 700, true},
+                               Model{2, 1, 256},
+                               Model{32, 1, 128}}) {
+      const Sequence a = make_sequence(model, dtype, length, 1);
+      const Sequence b = make_sequence(model, dtype, 600, 2);
+      Batch whole(model, dtype, 16, {{&a, 0, length}});
+      ASSERT_TRUE(whole.run("fixed", pool));
+      const std::vector<std::string> expected = output_rows(whole.params.out);
+      for (const int64_t t : {0, 63, 64, 510, 511, 512, 513, 700, 1023, 1024, 1199, 1535, 1699}) {
+        const std::string where = fmt::format("{} {}", whole.params.q.to_string(), t);
+        Batch alone(model, dtype, 16, {{&a, t, t + 1}});
+        alone.run("fixed", pool);
+        ASSERT_TRUE(output_rows(alone.params.out)[0] == expected[t]) << where;
+        Batch few(model, dtype, 8, {{&b, 598, 600}, {&a, t, t + 1}, {&b, 599, 600}});
+        few.run("fixed", pool);
+        ASSERT_TRUE(output_rows(few.params.out)[2] == expected[t]) << where;
+        std::vector<Chunk> crowd(150, {&b, 39, 40});
+        crowd[70] = {&a, t, t + 1};
+        Batch many(model, dtype, 16, crowd);
+        many.run("fixed", pool);
+        ASSERT_TRUE(output_rows(many.params.out)[70] == expected[t]) << where;
+      }
+    }
+  }
+}
+
 TEST(Attention, PublicCallPicksAVariant) {
   const Model model{4, 2, 64};
   const Sequence a = make_sequence(model, DType::kBFloat16, 50, 1);

@@ -26,4 +26,8 @@ bool fits_attention_sm90(const AttentionArgs& args);
 AttentionLaunch attention_mma;
 AttentionLaunch attention_sm90;
 
+// On a GPU: every query by the same steps, whatever else a step computes.
+bool fits_attention_fixed(const AttentionArgs& args);
+AttentionLaunch attention_fixed;
+
 }  // namespace atom::ops

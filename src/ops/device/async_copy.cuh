@@ -18,6 +18,13 @@ __device__ inline uint64_t read_once_policy() {
   return policy;
 }
 
+// And one for data that other blocks read too.
+__device__ inline uint64_t keep_policy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // 16 bytes, or zeros where they do not exist. `target` is an address in shared memory.
 __device__ inline void copy_16(uint32_t target, const void* source, bool exists, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(target),

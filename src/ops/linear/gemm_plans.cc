@@ -5,12 +5,16 @@
 #include <utility>
 
 #include "base/check.h"
+#include "ops/linear/linear_ordered_cuda.h"
 
 namespace atom::ops {
 namespace {
 
 constexpr size_t kMaxPlans = 8192;
 constexpr size_t kMaxNotedCalls = 8;  // of a kind
+// For so many rows the one algorithm of a fixed order is chosen: its tiles are small enough for a
+// decode step, and large enough for a prefill.
+constexpr int64_t kFixedOrderRows = 128;
 
 #define CUBLAS_CHECK(call) CHECK((call) == CUBLAS_STATUS_SUCCESS)
 
@@ -28,6 +32,32 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
+// The kind of calls whose algorithm all those of a fixed order take that differ from it in rows.
+GemmKey representative(const GemmKey& key) {
+  GemmKey one = key;
+  one.num_rows = kFixedOrderRows;
+  one.x_stride = key.in_features;
+  one.y_stride = key.out_features;
+  return one;
+}
+
+LinearStreamParams ordered_params(const GemmKey& key, const GemmOperands& operands) {
+  const auto element = [](DType dtype) { return static_cast<GpuElement>(dtype); };
+  LinearStreamParams params;
+  params.x = operands.x;
+  params.weight = operands.weight;
+  params.bias = operands.bias;
+  params.y = operands.y;
+  params.x_stride = key.x_stride;
+  params.y_stride = key.y_stride;
+  params.num_rows = static_cast<int32_t>(key.num_rows);
+  params.out_features = static_cast<int32_t>(key.out_features);
+  params.in_features = static_cast<int32_t>(key.in_features);
+  params.x_element = params.weight_element = element(key.dtype);
+  params.y_element = params.bias_element = element(key.y_dtype);
+  return params;
+}
+
 }  // namespace
 
 size_t GemmKeyHash::operator()(const GemmKey& key) const {
@@ -41,7 +71,8 @@ size_t GemmKeyHash::operator()(const GemmKey& key) const {
                              static_cast<int64_t>(key.y_dtype),
                              static_cast<int64_t>(key.scales),
                              int64_t{key.has_bias},
-                             int64_t{key.fast_accumulation}}) {
+                             int64_t{key.fast_accumulation},
+                             int64_t{key.fixed_order}}) {
     hash = hash * 0x9e3779b97f4a7c15u + static_cast<size_t>(part);
   }
   return hash ^ (hash >> 32);
@@ -80,7 +111,7 @@ class GemmPlans::Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  std::vector<cublasLtMatmulAlgo_t> algorithms(cublasLtHandle_t handle, int max_count) {
+  std::vector<GemmAlgorithm> algorithms(cublasLtHandle_t handle, int max_count) {
     // The library wants to see addresses, of the alignment that calls will have.
     alignas(kGemmScratchAlignment) static const float kAnywhere[64] = {};
     set_addresses({.bias = kAnywhere, .x_scales = kAnywhere, .weight_scales = kAnywhere});
@@ -92,7 +123,8 @@ class GemmPlans::Plan {
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kGemmScratchSize});
     // Parts of a sum are added in float32, never in y's type.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-           uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+           uint32_t{key_.fixed_order ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                     : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                                  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
@@ -104,19 +136,23 @@ class GemmPlans::Plan {
     const cublasStatus_t status = lt_.MatmulAlgoGetHeuristic(
         handle, operation_, weight_, x_, y_, y_, preference, max_count, results.data(), &count);
     CUBLAS_CHECK(lt_.MatmulPreferenceDestroy(preference));
-    std::vector<cublasLtMatmulAlgo_t> found;
+    std::vector<GemmAlgorithm> found;
     if (status != CUBLAS_STATUS_SUCCESS) return found;
     for (int i = 0; i < count; ++i) {
-      if (results[i].state == CUBLAS_STATUS_SUCCESS) found.push_back(results[i].algo);
+      if (results[i].state == CUBLAS_STATUS_SUCCESS) found.push_back({false, results[i].algo});
     }
     return found;
   }
 
   cublasStatus_t run(cublasLtHandle_t handle,
-                     const cublasLtMatmulAlgo_t& chosen,
+                     const GemmAlgorithm& chosen,
                      const GemmOperands& operands,
                      void* scratch,
                      cudaStream_t stream) {
+    if (chosen.is_ordered) {
+      const gpuError_t error = launch_linear_ordered(ordered_params(key_, operands), stream);
+      return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+    }
     set_addresses(operands);
     const float one = 1, zero = 0;
     return lt_.Matmul(handle,
@@ -131,14 +167,14 @@ class GemmPlans::Plan {
                       y_,
                       operands.y,
                       y_,
-                      &chosen,
+                      &chosen.library,
                       scratch,
                       kGemmScratchSize,
                       stream);
   }
 
   // None when the library cannot multiply so.
-  std::optional<cublasLtMatmulAlgo_t> algorithm;
+  std::optional<GemmAlgorithm> algorithm;
 
  private:
   template <typename T>
@@ -177,6 +213,8 @@ GemmPlans::Plan& GemmPlans::plan_of(const GemmKey& key) {
     auto plan = std::make_unique<Plan>(lt_, key);
     if (const auto chosen = chosen_.find(key); chosen != chosen_.end()) {
       plan->algorithm = chosen->second;
+    } else if (const GemmKey one = representative(key); key.fixed_order && !(key == one)) {
+      plan->algorithm = plan_of(one).algorithm;
     } else if (const auto first = plan->algorithms(handle_, 1); !first.empty()) {
       plan->algorithm = first.front();
     }
@@ -225,13 +263,21 @@ void GemmPlans::note(const GemmKey& key, const GemmOperands& operands, void* scr
   if (!is_known && known.size() < kMaxNotedCalls) known.push_back(operands);
 }
 
-std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const GemmKey& key, int max_count) {
+std::vector<GemmAlgorithm> GemmPlans::candidates(const GemmKey& key, int max_count) {
   const std::lock_guard lock(mutex_);
-  return plan_of(key).algorithms(handle_, max_count);
+  std::vector<GemmAlgorithm> found = plan_of(key).algorithms(handle_, max_count);
+  if (!key.fixed_order) return found;
+  const std::optional<GemmAlgorithm>& common = plan_of(representative(key)).algorithm;
+  if (!common) return {};
+  found.insert(found.begin(), *common);
+  if (key.num_rows <= kOrderedRows && supports_linear_ordered(ordered_params(key, {}))) {
+    found.push_back({.is_ordered = true});
+  }
+  return found;
 }
 
 bool GemmPlans::try_algorithm(const GemmKey& key,
-                              const cublasLtMatmulAlgo_t& algorithm,
+                              const GemmAlgorithm& algorithm,
                               const GemmOperands& operands,
                               void* scratch,
                               void* queue) {
@@ -241,7 +287,7 @@ bool GemmPlans::try_algorithm(const GemmKey& key,
          CUBLAS_STATUS_SUCCESS;
 }
 
-void GemmPlans::choose(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm) {
+void GemmPlans::choose(const GemmKey& key, const GemmAlgorithm& algorithm) {
   const std::lock_guard lock(mutex_);
   chosen_[key] = algorithm;
   plan_of(key).algorithm = algorithm;

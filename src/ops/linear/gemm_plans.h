@@ -34,6 +34,9 @@ struct GemmKey {
   // FP8: sums stay in the tensor cores' own precision (about 14 bits) for all of K, instead of
   // being added up in float32 every 128 of it.
   bool fast_accumulation = false;
+  // Every sum is added up by one thread block, in an order that follows from in_features: calls
+  // that differ in num_rows, or in strides, have one algorithm, or others with the same bits.
+  bool fixed_order = false;
 
   bool operator==(const GemmKey&) const = default;
 };
@@ -50,6 +53,12 @@ struct GemmOperands {
   void* y = nullptr;
   const float* x_scales = nullptr;
   const float* weight_scales = nullptr;
+};
+
+// One way to multiply: an algorithm of the library, or the kernel of linear_ordered_cuda.h.
+struct GemmAlgorithm {
+  bool is_ordered = false;
+  cublasLtMatmulAlgo_t library = {};
 };
 
 constexpr int64_t kGemmAlignment = 16;          // bytes, of every row and matrix
@@ -80,16 +89,17 @@ class GemmPlans {
   void start_noting();
   std::vector<NotedCalls> stop_noting();
 
-  // Up to `max_count` algorithms for such calls, the library's own choice first.
-  std::vector<cublasLtMatmulAlgo_t> candidates(const GemmKey& key, int max_count);
+  // Up to `max_count` algorithms for such calls, the library's own choice first. With a fixed order
+  // that of all such calls is first; others may order sums in another way.
+  std::vector<GemmAlgorithm> candidates(const GemmKey& key, int max_count);
   // Multiplies by one of them; false when it cannot run.
   bool try_algorithm(const GemmKey& key,
-                     const cublasLtMatmulAlgo_t& algorithm,
+                     const GemmAlgorithm& algorithm,
                      const GemmOperands& operands,
                      void* scratch,
                      void* queue);
   // Calls of this kind use it from now on, as long as the program runs.
-  void choose(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm);
+  void choose(const GemmKey& key, const GemmAlgorithm& algorithm);
 
  private:
   class Plan;
@@ -102,7 +112,7 @@ class GemmPlans {
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::unordered_map<GemmKey, std::unique_ptr<Plan>, GemmKeyHash> plans_;
-  std::unordered_map<GemmKey, cublasLtMatmulAlgo_t, GemmKeyHash> chosen_;
+  std::unordered_map<GemmKey, GemmAlgorithm, GemmKeyHash> chosen_;
   bool is_noting_ = false;
   std::vector<NotedCalls> noted_;
 };

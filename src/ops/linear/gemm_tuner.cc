@@ -10,6 +10,7 @@
 #include "ops/linear/algorithm_file.h"
 #include "ops/linear/gemm_library.h"
 #include "ops/linear/gemm_plans.h"
+#include "ops/linear/linear_ordered_cuda.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -26,8 +27,13 @@ constexpr int kNumRounds = 3;
 // Kernels that fill memory before a measurement give the processor time to enqueue all of it.
 constexpr int kNumFills = 4;
 
+// Two algorithms that give the same bits for so many sums add them in the same order: of those that
+// do not, one in ten thousand of bfloat16 results differs.
+constexpr int64_t kConvincingSums = int64_t{1} << 17;
+constexpr int64_t kComparedRows = 64;
+
 std::string name_of(const GemmKey& key) {
-  return fmt::format("{} rows {} x {} {} to {} strides {} {} scales {}{}",
+  return fmt::format("{} rows {} x {} {} to {} strides {} {} scales {}{}{}",
                      key.num_rows,
                      key.out_features,
                      key.in_features,
@@ -36,14 +42,18 @@ std::string name_of(const GemmKey& key) {
                      key.x_stride,
                      key.y_stride,
                      static_cast<int>(key.scales),
-                     key.has_bias ? " bias" : "");
+                     key.has_bias ? " bias" : "",
+                     key.fixed_order ? " fixed order" : "");
 }
 
 // FNV-1a over the library's opaque description, which is the same in every run of one version.
-uint64_t fingerprint_of(const cublasLtMatmulAlgo_t& algorithm) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(&algorithm);
+uint64_t fingerprint_of(const GemmAlgorithm& algorithm) {
+  if (algorithm.is_ordered) return 1;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&algorithm.library);
   uint64_t hash = 0xcbf29ce484222325u;
-  for (size_t i = 0; i < sizeof(algorithm); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  for (size_t i = 0; i < sizeof(algorithm.library); ++i) {
+    hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  }
   return hash;
 }
 
@@ -76,16 +86,55 @@ struct GemmTuner::State {
         end(Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                std::chrono::duration<double>(max_seconds))) {}
 
+  bool run(const NotedCalls& calls,
+           const GemmAlgorithm& algorithm,
+           const GemmOperands& operands) const {
+    return GemmPlans::shared().try_algorithm(
+        calls.key, algorithm, operands, calls.scratch, stream.queue().handle());
+  }
+
+  // Whether both give the same bits, for inputs that are made up.
+  bool agree(const NotedCalls& calls, const GemmAlgorithm& a, const GemmAlgorithm& b) const {
+    const GemmKey& key = calls.key;
+    const GemmOperands& operands = calls.operands.front();
+    const int64_t row_size = key.out_features * dtype_size(key.y_dtype);
+    const int64_t room = kGemmScratchSize - kGemmScratchAlignment;
+    const int64_t num_rows = std::min({key.num_rows, kComparedRows, room / row_size});
+    if (num_rows == 0 || key.y_stride != key.out_features) return false;
+    const int64_t num_bytes = num_rows * row_size;
+    auto* counter = reinterpret_cast<int32_t*>(static_cast<char*>(calls.scratch) + room);
+    DeviceQueue& queue = stream.queue();
+    const int64_t num_inputs = (key.num_rows - 1) * key.x_stride + key.in_features;
+    int32_t num_different = 0;
+    int64_t num_sums = 0;
+    for (uint64_t seed = 1; num_sums < kConvincingSums && num_different == 0; ++seed) {
+      // FP8: codes that are not NaN.
+      queue.fill_random(const_cast<void*>(operands.x),
+                        key.dtype,
+                        num_inputs,
+                        {.key = seed, .half_width = 1, .byte_mask = 0xbf});
+      if (!run(calls, a, operands)) return false;
+      queue.copy(calls.scratch, operands.y, num_bytes);
+      if (!run(calls, b, operands)) return false;
+      queue.fill_zero(counter, sizeof(int32_t));
+      GPU_CHECK(launch_count_differences(
+          calls.scratch, operands.y, num_bytes, counter, static_cast<gpuStream_t>(queue.handle())));
+      queue.copy(&num_different, counter, sizeof(int32_t));
+      queue.synchronize();
+      num_sums += num_rows * key.out_features;
+    }
+    return num_different == 0;
+  }
+
   // Seconds of a call of that kind; infinite when the algorithm cannot run.
-  double measure(const NotedCalls& calls, const cublasLtMatmulAlgo_t& algorithm) {
+  double measure(const NotedCalls& calls, const GemmAlgorithm& algorithm) {
     const auto queue = static_cast<gpuStream_t>(stream.queue().handle());
     for (int i = 0; i < kNumFills; ++i) {
       stream.queue().fill_zero(calls.scratch, kGemmScratchSize);
     }
     before.record(queue);
     for (const GemmOperands& operands : calls.operands) {
-      if (!GemmPlans::shared().try_algorithm(
-              calls.key, algorithm, operands, calls.scratch, queue)) {
+      if (!run(calls, algorithm, operands)) {
         return std::numeric_limits<double>::infinity();
       }
     }
@@ -94,7 +143,7 @@ struct GemmTuner::State {
   }
 
   // The index of the fastest.
-  size_t fastest(const NotedCalls& calls, const std::vector<cublasLtMatmulAlgo_t>& candidates) {
+  size_t fastest(const NotedCalls& calls, const std::vector<GemmAlgorithm>& candidates) {
     std::vector<double> times(candidates.size(), std::numeric_limits<double>::infinity());
     double best = times.front();
     for (int round = 0; round < kNumRounds; ++round) {
@@ -110,7 +159,8 @@ struct GemmTuner::State {
 
   void decide(const NotedCalls& calls) {
     const std::string name = name_of(calls.key);
-    const auto candidates = GemmPlans::shared().candidates(calls.key, kMaxCandidates);
+    std::vector<GemmAlgorithm> candidates =
+        GemmPlans::shared().candidates(calls.key, kMaxCandidates);
     if (candidates.empty()) return;
     const auto remembered = table.fingerprints.find(name);
     size_t chosen = candidates.size();
@@ -125,6 +175,12 @@ struct GemmTuner::State {
       ++result.num_left;
       return;
     } else {
+      if (calls.key.fixed_order) {
+        const GemmAlgorithm common = candidates.front();
+        std::erase_if(candidates, [&](const GemmAlgorithm& algorithm) {
+          return &algorithm != &candidates.front() && !agree(calls, common, algorithm);
+        });
+      }
       chosen = fastest(calls, candidates);
       table.fingerprints[name] = fingerprint_of(candidates[chosen]);
       ++result.num_measured;

@@ -1,7 +1,8 @@
 // Finds out which algorithm of the GPU's matrix multiplication library is fastest for the calls of
 // linear() that an engine makes: it watches steps of the engine, and times the algorithms that the
 // library proposes for each kind of call on the very weights, several layers in turn, so that none
-// is in a cache. A file remembers the answers.
+// is in a cache. A file remembers the answers. Of calls with a fixed order of sums (GemmKey) it
+// admits only algorithms that give the same bits as the one for all of them.
 //
 // Sums are added in an order that depends on the algorithm. With the file, runs on one kind of card
 // use the same ones; without it a close race may end otherwise the next time, and with it the last

@@ -103,7 +103,7 @@ constexpr LinearVariant kVariants[] = {
      linear_expanded,
      DeviceType::kCuda,
      kMixesRows},
-    {"tiles", CpuIsa::kScalar, fits_linear_tiles, linear_tiles, DeviceType::kCuda},
+    {"fixed", CpuIsa::kScalar, fits_linear_fixed, linear_fixed, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, launch_cuda, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, in_panels, launch_avx512},

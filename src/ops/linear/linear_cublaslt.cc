@@ -1,4 +1,4 @@
-// linear() by cuBLASLt.
+// linear() by cuBLASLt: by the algorithm that is fastest for the number of rows, or by one for all.
 #include "base/check.h"
 #include "ops/linear/gemm_plans.h"
 #include "ops/linear/linear_float8_cuda.h"
@@ -40,13 +40,13 @@ void* gemm_scratch(Workspace& scratch) {
 // alone, that does not split sums: with few rows its other kernels and a pass of ours over their
 // sums take less time. On an H200 with the layers of an 8B model (qkv, o, gate_up, down) 81 instead
 // of 114 us at 64 rows; the two meet at 256, 512, 128 and 512 rows.
-bool scales_sums(const LinearCall& call) {
+bool scales_sums(const LinearCall& call, bool fixed_order) {
   constexpr int64_t kFewElements = int64_t{1} << 21;  // of y
-  if (!is_vector(call.x_scales) && !is_vector(call.weight.scales)) return false;
+  if (fixed_order || (!is_vector(call.x_scales) && !is_vector(call.weight.scales))) return false;
   return call.x.size(0) * call.weight.out_features < kFewElements;
 }
 
-GemmKey key_of(const LinearCall& call) {
+GemmKey key_of(const LinearCall& call, bool fixed_order) {
   GemmKey key{.num_rows = call.x.size(0),
               .out_features = call.weight.out_features,
               .in_features = call.weight.in_features,
@@ -54,9 +54,10 @@ GemmKey key_of(const LinearCall& call) {
               .y_stride = call.y.stride(0),
               .dtype = call.weight.dtype(),
               .y_dtype = call.y.dtype(),
-              .has_bias = call.bias.defined()};
+              .has_bias = call.bias.defined(),
+              .fixed_order = fixed_order};
   if (key.dtype != DType::kFloat8E4M3) return key;
-  if (scales_sums(call)) {
+  if (scales_sums(call, fixed_order)) {
     key.y_stride = key.out_features;
     key.y_dtype = DType::kFloat32;
     key.has_bias = false;
@@ -82,8 +83,10 @@ const float* vector_of(const Stream& stream,
   return data;
 }
 
-void multiply_then_scale(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  const GemmKey key = key_of(call);
+void multiply_then_scale(const Stream& stream,
+                         const LinearCall& call,
+                         const GemmKey& key,
+                         Workspace& scratch) {
   void* memory = gemm_scratch(scratch);
   const Tensor sums = scratch.tensor({key.num_rows, key.out_features}, DType::kFloat32);
   if (stream.is_dry_run()) return;
@@ -123,7 +126,9 @@ void scale_sums(const Stream& stream,
       stream.queue().handle());
 }
 
-bool fits_cublaslt(const LinearCall& call) {
+namespace {
+
+bool fits(const LinearCall& call, bool fixed_order) {
   const LinearWeight& weight = call.weight;
   const bool is_float8 = weight.dtype() == DType::kFloat8E4M3;
   return cublaslt().ok() && weight.layout == WeightLayout::kRowMajor &&
@@ -138,15 +143,15 @@ bool fits_cublaslt(const LinearCall& call) {
          (!call.bias.defined() || (call.bias.dtype() == call.y.dtype() &&
                                    is_aligned(call.bias.raw_data(), 0, call.bias.dtype()))) &&
          // It takes all else that is aligned.
-         (!is_float8 || GemmPlans::shared().supports(key_of(call)));
+         (!(is_float8 || fixed_order) || GemmPlans::shared().supports(key_of(call, fixed_order)));
 }
 
-void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& scratch) {
+void multiply(const Stream& stream, const LinearCall& call, bool fixed_order, Workspace& scratch) {
   const Workspace::Scope scope(scratch);
-  if (call.weight.dtype() == DType::kFloat8E4M3 && scales_sums(call)) {
-    return multiply_then_scale(stream, call, scratch);
+  const GemmKey key = key_of(call, fixed_order);
+  if (call.weight.dtype() == DType::kFloat8E4M3 && scales_sums(call, fixed_order)) {
+    return multiply_then_scale(stream, call, key, scratch);
   }
-  const GemmKey key = key_of(call);
   void* memory = gemm_scratch(scratch);
   GemmOperands operands{.x = call.x.raw_data(),
                         .weight = call.weight.data.raw_data(),
@@ -160,6 +165,24 @@ void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& sc
   }
   if (stream.is_dry_run()) return;
   GemmPlans::shared().multiply(key, operands, memory, stream.queue().handle());
+}
+
+}  // namespace
+
+bool fits_cublaslt(const LinearCall& call) {
+  return fits(call, false);
+}
+
+void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& scratch) {
+  multiply(stream, call, false, scratch);
+}
+
+bool fits_linear_fixed(const LinearCall& call) {
+  return fits(call, true);
+}
+
+void linear_fixed(const Stream& stream, const LinearCall& call, Workspace& scratch) {
+  multiply(stream, call, true, scratch);
 }
 
 }  // namespace atom::ops

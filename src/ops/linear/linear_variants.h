@@ -30,13 +30,13 @@ void linear_reference(const Stream& stream, const LinearCall& call, Workspace& s
 bool fits_linear_stream(const LinearCall& call);
 void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
-// On a GPU: by cuBLASLt, where it is there and the call is aligned for it, as a whole or in tiles
-// that make a row's result its own; and by a plain kernel that takes any call with row-major
-// weights.
+// On a GPU: by cuBLASLt, where it is there and the call is aligned for it, by what is fastest or by
+// one algorithm that makes a row's result its own; and by a plain kernel that takes any call with
+// row-major weights.
 bool fits_cublaslt(const LinearCall& call);
 void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& scratch);
-bool fits_linear_tiles(const LinearCall& call);
-void linear_tiles(const Stream& stream, const LinearCall& call, Workspace& scratch);
+bool fits_linear_fixed(const LinearCall& call);
+void linear_fixed(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
 // On a GPU: an FP8 weight expanded piece by piece, whatever x is.
 bool fits_linear_expanded(const LinearCall& call);

@@ -1,0 +1,28 @@
+// Attention whose results do not depend on what else a step computes: neither on the other
+// sequences, nor on how many queries of a sequence come together. Keys are cut into segments at
+// fixed positions; a row's keys of each segment have a softmax of their own, and these are joined
+// in ascending order, whether one block has computed them in turn or several side by side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/attention/attention_gpu.h"
+
+namespace atom::ops {
+
+bool supports_attention_fixed_cuda(const AttentionGpuParams& params);
+
+// Bytes of partial results, the same for any number of sequences.
+size_t attention_fixed_workspace_size(const AttentionGpuParams& params);
+
+// Number of int32 counters: zero before the first launch, and zero again after each.
+size_t attention_fixed_num_counters(const AttentionGpuParams& params);
+
+// `workspace` (16-byte aligned) and `counters` belong to the launch until it has run.
+gpuError_t launch_attention_fixed_cuda(const AttentionGpuParams& params,
+                                       void* workspace,
+                                       int32_t* counters,
+                                       gpuStream_t stream);
+
+}  // namespace atom::ops
