@@ -44,9 +44,7 @@ void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigu
   if (figures->num_steps == 0) return;
   const auto steps = static_cast<double>(figures->num_steps);
   const auto execute = static_cast<double>(after.execute_ns - before.execute_ns);
-  // By the device's clock and the host's a step may begin a little before the last one's end.
-  const auto wait = static_cast<double>(
-      std::max<int64_t>(0, static_cast<int64_t>(after.device_wait_ns - before.device_wait_ns)));
+  const auto wait = static_cast<double>(after.device_wait_ns - before.device_wait_ns);
   figures->model_per_step = execute * 1e-9 / steps;
   figures->overhead_per_step = wait * 1e-9 / steps;
   figures->idle_share = wait * 1e-9 / figures->duration;

@@ -335,8 +335,6 @@ gpuError_t launch_for_head_dim(const FixedArgs& args, gpuStream_t stream) {
       return launch_kernel<T, KV, 64>(args, stream);
     case 128:
       return launch_kernel<T, KV, 128>(args, stream);
-    case 256:
-      return launch_kernel<T, KV, 256>(args, stream);
     default:
       return ATOM_GPU(ErrorInvalidValue);
   }
@@ -352,7 +350,7 @@ gpuError_t launch_for_cache(const FixedArgs& args, gpuStream_t stream) {
 }  // namespace
 
 bool supports_attention_fixed_cuda(const AttentionGpuParams& params) {
-  const bool head_dim = params.head_dim == 64 || params.head_dim == 128 || params.head_dim == 256;
+  const bool head_dim = params.head_dim == 64 || params.head_dim == 128;
   const bool element =
       params.element == AttentionElement::kFloat16 || params.element == AttentionElement::kBfloat16;
   const bool kv_element =

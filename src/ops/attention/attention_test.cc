@@ -293,11 +293,8 @@ TEST(Attention, FixedOrderHoldsWhereKeysAreCut) {
   ThreadPool pool(1);
   const int64_t length = 1700;
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (const Model& model : {Model{8, 2, 128},
-                               Model{4, 4, 64},
-                               Model{16, 1, 64, 700, true},
-                               Model{2, 1, 256},
-                               Model{32, 1, 128}}) {
+    for (const Model& model :
+         {Model{8, 2, 128}, Model{4, 4, 64}, Model{16, 1, 64, 700, true}, Model{32, 1, 128}}) {
       const Sequence a = make_sequence(model, dtype, length, 1);
       const Sequence b = make_sequence(model, dtype, 600, 2);
       Batch whole(model, dtype, 16, {{&a, 0, length}});
