@@ -167,7 +167,7 @@ run_breakdown() {
 
 run_kernels() {
   local name file
-  for name in attention_gpu_bench linear_stream_bench; do
+  for name in attention_gpu_bench linear_skinny_bench linear_stream_bench; do
     file=$(find "${benches:-$(dirname "$atom")}" -type f -name "$name" -perm -u+x 2>/dev/null |
       head -n 1)
     if [ -z "$file" ]; then

@@ -103,7 +103,7 @@ def serving(folder):
 
 def kernel_lines(folder):
     lines = []
-    for name in ("attention_gpu_bench", "linear_stream_bench"):
+    for name in ("attention_gpu_bench", "linear_skinny_bench", "linear_stream_bench"):
         path = folder / f"{name}.txt"
         text = path.read_text(errors="replace") if path.exists() else ""
         lines += [line for line in text.splitlines() if re.search(r"%|TFLOP/s|TB/s|FAIL", line)]

@@ -13,6 +13,7 @@
 
 #include "harness.h"
 #include "library_gemm.h"
+#include "linear_case.h"
 #include "ops/linear/linear_stream_cuda.h"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
@@ -22,14 +23,6 @@ namespace {
 using namespace ops;
 constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF16 = GpuElement::kFloat16,
                      kF8 = GpuElement::kFloat8E4M3, kF32 = GpuElement::kFloat32;
-
-struct Case {
-  const char* name;
-  GpuElement weight, x, y;
-  StreamEpilogue epilogue;
-  bool bias;
-  bool scale_per_row;
-};
 
 using LaunchLinear = gpuError_t (*)(const LinearStreamParams&, int slice_size, gpuStream_t);
 
@@ -41,153 +34,26 @@ gpuError_t launch_hopper(const LinearStreamParams& p, int slice_size, gpuStream_
   return launch_linear_stream_sm90(p, {slice_size, 3}, stream);
 }
 
-struct Operands {
-  int64_t n, k, rows;
-  Buffer weight, x, bias, weight_scale, x_scale, y;
-
-  Operands(const Case& c, int64_t n_, int64_t k_, int64_t rows_)
-      : n(n_),
-        k(k_),
-        rows(rows_),
-        weight(n * k * gpu_element_size(c.weight)),
-        x(rows * k * gpu_element_size(c.x)),
-        bias(n * 4),
-        weight_scale(n * 4),
-        x_scale(rows * 4),
-        y(rows * n * 4) {
-    const float bound = c.weight == kF8 ? 448.0f : 1.0f;
-    fill_random(weight.data(), c.weight, n * k, bound, 11 + n);
-    fill_random(x.data(), c.x, rows * k, c.x == kF8 ? 448.0f : 1.0f, 12 + k);
-    fill_random(bias.data(), kF32, n, 1.0f, 13);
-    std::vector<float> scale(n), row_scale(rows);
-    for (int64_t i = 0; i < n; ++i) scale[i] = (1.0f + 0.01f * (i % 37)) / 448;
-    for (int64_t i = 0; i < rows; ++i) row_scale[i] = (1.0f + 0.1f * (i % 7)) / 448;
-    weight_scale.upload(scale);
-    x_scale.upload(row_scale);
-  }
-
-  LinearStreamParams params(const Case& c, int64_t first_row, int64_t num_rows) const {
-    LinearStreamParams p;
-    const int64_t width = c.epilogue == StreamEpilogue::kSiluAndMul ? n / 2 : n;
-    p.x = x.data(first_row * k * gpu_element_size(c.x));
-    p.weight = weight.data();
-    if (c.weight == kF8) p.weight_scale = weight_scale.data<float>();
-    if (c.x == kF8) p.x_scale = x_scale.data<float>(c.scale_per_row ? first_row * 4 : 0);
-    p.weight_scale_per_row = p.x_scale_per_row = c.scale_per_row;
-    if (c.bias) p.bias = bias.data();
-    p.bias_element = kF32;
-    p.y = y.data(first_row * width * gpu_element_size(c.y));
-    p.x_stride = k;
-    p.y_stride = width;
-    p.num_rows = static_cast<int32_t>(num_rows);
-    p.out_features = static_cast<int32_t>(n);
-    p.in_features = static_cast<int32_t>(k);
-    p.weight_element = c.weight;
-    p.x_element = c.x;
-    p.y_element = c.y;
-    p.epilogue = c.epilogue;
-    return p;
-  }
-};
-
-// A residual that is exact in every type.
-double residual_at(int64_t index) {
-  return static_cast<double>(index % 17) * 0.25 - 2.0;
-}
-
-void fill_y(const Case& c, Operands& o) {
-  o.y.fill_bytes(0xff);  // NaN in every type
-  if (c.epilogue != StreamEpilogue::kAddResidual) return;
-  std::vector<uint16_t> residual(o.rows * o.n);
-  for (size_t i = 0; i < residual.size(); ++i) {
-    const float value = static_cast<float>(residual_at(static_cast<int64_t>(i)));
-    const gpu_bfloat16 as_bf16 = __float2bfloat16_rn(value);
-    const __half as_half = __float2half_rn(value);
-    std::memcpy(&residual[i], c.y == kBF16 ? static_cast<const void*>(&as_bf16) : &as_half, 2);
-  }
-  o.y.upload(residual);
-}
-
-// The largest error in units of what rounding allows: 1 passes.
-double check_values(const Case& c, const Operands& o) {
-  const auto weight = o.weight.download<uint8_t>(), x = o.x.download<uint8_t>(),
-             y = o.y.download<uint8_t>();
-  const auto bias = o.bias.download<float>(), weight_scale = o.weight_scale.download<float>(),
-             x_scale = o.x_scale.download<float>();
-  const bool gated = c.epilogue == StreamEpilogue::kSiluAndMul;
-  const int64_t width = gated ? o.n / 2 : o.n;
-  // What one rounding may be off, relative.
-  const double unit = c.y == kF32 ? 0x1p-24 : c.y == kF16 ? 0x1p-11 : 0x1p-8;
-  double worst = 0;
-  const auto sum_of = [&](int64_t row, int64_t feature, double& bound) {
-    double sum = 0, magnitude = 0;
-    for (int64_t i = 0; i < o.k; ++i) {
-      const double product = element_value(c.weight, weight.data(), feature * o.k + i) *
-                             element_value(c.x, x.data(), row * o.k + i);
-      sum += product;
-      magnitude += std::fabs(product);
-    }
-    double scale = 1;
-    if (c.weight == kF8) scale *= weight_scale[c.scale_per_row ? feature : 0];
-    if (c.x == kF8) scale *= x_scale[c.scale_per_row ? row : 0];
-    bound = magnitude * scale * 4e-6 + 1e-30;
-    return sum * scale + (c.bias ? bias[feature] : 0.0f);
-  };
-  const int64_t features = std::min<int64_t>(width, o.n * o.k > (1 << 20) ? 14 : width);
-  for (int64_t f = 0; f < features; ++f) {
-    const int64_t feature = features == width ? f : (f * 7919 + o.n - 1) % width;
-    for (int64_t row = 0; row < o.rows; ++row) {
-      double bound = 0;
-      double expected = sum_of(row, feature, bound), allowed = 0;
-      if (gated) {
-        double up_bound = 0;
-        const double up = sum_of(row, o.n / 2 + feature, up_bound);
-        const double silu = expected / (1 + std::exp(-expected));
-        allowed = unit * std::fabs(silu * up) * 3 +
-                  (bound + unit * std::fabs(expected)) * 1.2 * std::fabs(up) +
-                  up_bound * std::fabs(silu) + 1e-6;
-        expected = silu * up;
-      } else if (c.epilogue == StreamEpilogue::kAddResidual) {
-        const double residual = residual_at(row * o.n + feature);
-        allowed = unit * (std::fabs(expected) + std::fabs(expected + residual)) + bound;
-        expected += residual;
-      } else {
-        allowed = 1.001 * unit * std::fabs(expected) + bound;
-      }
-      const double got = element_value(c.y, y.data(), row * width + feature);
-      const double error = std::fabs(got - expected) / allowed;
-      if (!(error <= worst)) worst = error;
-      if (!(error == error)) return 1e9;
-    }
-  }
-  for (int64_t i = 0; i < o.rows * width; ++i) {
-    if (!std::isfinite(element_value(c.y, y.data(), i))) return 1e8;
-  }
-  return worst;
-}
-
 // Rows computed a few at a time are the same bits as all at a time, on either side of 16 rows.
-bool rows_are_alone(const Case& c, Operands& o, LaunchLinear launch, int slice_size) {
-  const auto whole = o.y.download<uint8_t>();
-  const int64_t width = c.epilogue == StreamEpilogue::kSiluAndMul ? o.n / 2 : o.n;
-  const int64_t row_size = width * gpu_element_size(c.y);
+bool rows_are_alone(LinearOperands& o, int64_t rows, LaunchLinear launch, int slice_size) {
+  const auto whole = o.result();
   const auto same = [&](int64_t first, int64_t count) {
-    fill_y(c, o);
-    ATOM_BENCH_CHECK(launch(o.params(c, first, count), slice_size, nullptr));
-    const auto part = o.y.download<uint8_t>();
-    return std::equal(part.begin() + first * row_size,
-                      part.begin() + (first + count) * row_size,
-                      whole.begin() + first * row_size);
+    o.reset();
+    ATOM_BENCH_CHECK(launch(o.params(first, count), slice_size, nullptr));
+    const auto part = o.result();
+    return std::equal(part.begin() + first * o.row_size(),
+                      part.begin() + (first + count) * o.row_size(),
+                      whole.begin() + first * o.row_size());
   };
-  if (o.rows > 16) return same(0, 17) && same(o.rows - 22, 22);
-  bool all = same(o.rows - 1, 1);
-  for (int64_t row = 0; row < o.rows; row += 3)
-    all = all && same(row, std::min<int64_t>(3, o.rows - row));
+  if (rows > 16) return same(0, 17) && same(rows - 22, 22);
+  bool all = same(rows - 1, 1);
+  for (int64_t row = 0; row < rows; row += 3)
+    all = all && same(row, std::min<int64_t>(3, rows - row));
   return all;
 }
 
 int check_all() {
-  const Case cases[] = {
+  const LinearCase cases[] = {
       {"bf16", kBF16, kBF16, kBF16, StreamEpilogue::kStore, false, false},
       {"bf16 bias", kBF16, kBF16, kBF16, StreamEpilogue::kStore, true, false},
       {"bf16 to float32", kBF16, kBF16, kF32, StreamEpilogue::kStore, false, false},
@@ -203,7 +69,7 @@ int check_all() {
   const int64_t shapes[][2] = {
       {32, 64}, {48, 192}, {112, 576}, {1000, 1536}, {4096, 4096}, {520, 14336}, {2008, 1088}};
   int failed = 0;
-  for (const Case& c : cases) {
+  for (const LinearCase& c : cases) {
     constexpr int kKernels = 3;
     double worst[kKernels] = {};
     bool alone[kKernels] = {true, true, true};
@@ -211,13 +77,13 @@ int check_all() {
     for (const auto& shape : shapes) {
       for (int64_t rows : {1, 5, 8, 13, 16, 27, 32}) {
         if (rows % 8 != 0 && shape[0] * shape[1] > (4 << 20)) continue;
-        Operands o(c, shape[0], shape[1], rows);
+        LinearOperands o(c, shape[0], shape[1], rows);
         for (int v = 0; v < kKernels; ++v) {
           const LaunchLinear launch = slice_sizes[v] == 0 ? launch_portable : launch_hopper;
-          fill_y(c, o);
-          ATOM_BENCH_CHECK(launch(o.params(c, 0, rows), slice_sizes[v], nullptr));
-          worst[v] = std::max(worst[v], check_values(c, o));
-          if (rows > 1) alone[v] = alone[v] && rows_are_alone(c, o, launch, slice_sizes[v]);
+          o.reset();
+          ATOM_BENCH_CHECK(launch(o.params(), slice_sizes[v], nullptr));
+          worst[v] = std::max(worst[v], o.error(o.result()));
+          if (rows > 1) alone[v] = alone[v] && rows_are_alone(o, rows, launch, slice_sizes[v]);
         }
       }
     }
@@ -495,8 +361,10 @@ void time_rows(const Chain& chain, const char* name, const LibraryGemm& library,
 
 // One linear of many rows of weight, as an output projection is.
 void time_head(GpuElement element, const char* name, const LibraryGemm& library, double roof) {
-  const Case c = {name, element, element, kBF16, StreamEpilogue::kStore, false, true};
-  const Operands o(c, 128256, kHidden, kMaxStreamRows);
+  const LinearCase c = {name, element, element, kBF16, StreamEpilogue::kStore, false, true};
+  constexpr int64_t kVocabulary = 128256;
+  const int64_t weight_size = kVocabulary * kHidden * gpu_element_size(element);
+  const LinearOperands o(c, kVocabulary, kHidden, kMaxStreamRows);
   for (int rows : {1, 2, 4, 8, 16, 32}) {
     const auto report = [&](const char* what, const Work& work) {
       const double us = time_graph(work, 5);
@@ -505,14 +373,22 @@ void time_head(GpuElement element, const char* name, const LibraryGemm& library,
                   rows,
                   what,
                   us,
-                  100 * static_cast<double>(o.weight.size()) / (us * 1e-6) / roof);
+                  100 * static_cast<double>(weight_size) / (us * 1e-6) / roof);
     };
-    const LinearStreamParams p = o.params(c, 0, rows);
+    const LinearStreamParams p = o.params(0, rows);
     report("stream", [&](gpuStream_t s) { ATOM_BENCH_CHECK(launch_linear_stream_sm90(p, s)); });
     if (!library.is_there()) continue;
     report("cublaslt", [&](gpuStream_t s) {
-      library.multiply(
-          element, p.x, p.weight, o.weight_scale.data<float>(), p.y, rows, o.n, o.k, p.x_stride, s);
+      library.multiply(element,
+                       p.x,
+                       p.weight,
+                       p.weight_scale,
+                       p.y,
+                       rows,
+                       p.out_features,
+                       p.in_features,
+                       p.x_stride,
+                       s);
     });
   }
 }

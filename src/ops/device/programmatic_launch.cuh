@@ -60,4 +60,33 @@ gpuError_t launch(void (*kernel)(Parameters...),
 #endif
 }
 
+#if !defined(__HIP_PLATFORM_AMD__)
+// The same of blocks in clusters of `cluster_size`.
+template <typename... Parameters, typename... Arguments>
+gpuError_t launch_clusters(void (*kernel)(Parameters...),
+                           int num_blocks,
+                           int cluster_size,
+                           int num_threads,
+                           size_t shared_size,
+                           gpuStream_t stream,
+                           bool overlaps_previous,
+                           Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[3]{};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {static_cast<unsigned>(cluster_size), 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  attributes[2].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[2].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(num_blocks);
+  config.blockDim = dim3(num_threads);
+  config.dynamicSmemBytes = shared_size;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = overlaps_previous ? 3 : 1;
+  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+#endif
+
 }  // namespace atom::ops::device

@@ -96,6 +96,7 @@ bool in_panels(const LinearCall& call) {
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
     {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda, kMixesRows},
+    {"skinny", CpuIsa::kScalar, fits_linear_skinny, linear_skinny, DeviceType::kCuda, kMixesRows},
     {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda, kMixesRows},
     {"expanded",
      CpuIsa::kScalar,

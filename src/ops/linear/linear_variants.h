@@ -30,6 +30,10 @@ void linear_reference(const Stream& stream, const LinearCall& call, Workspace& s
 bool fits_linear_stream(const LinearCall& call);
 void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
+// The same by the matrix units, for more rows and for FP8 on both sides.
+bool fits_linear_skinny(const LinearCall& call);
+void linear_skinny(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
 // On a GPU: by cuBLASLt, where it is there and the call is aligned for it, by what is fastest or by
 // one algorithm that makes a row's result its own; and by a plain kernel that takes any call with
 // row-major weights.

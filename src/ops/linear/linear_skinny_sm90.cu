@@ -1,0 +1,204 @@
+// The host side of the linear for few rows on Hopper (linear_skinny_sm90.cuh).
+#include <algorithm>
+
+#include "ops/linear/linear_skinny_launch.h"
+
+namespace atom::ops {
+namespace {
+
+constexpr int kPanelSize = 128;  // bytes
+constexpr int kAlignment = 16;   // bytes, of tensor copies
+constexpr int kMaxStages = 24;
+constexpr int kMatrixRows = 64;  // of the weight, that one instruction multiplies
+constexpr int kMaxTileRows = 2 * kMatrixRows, kTileUnit = 16;
+constexpr int kMinSplitSize = 16 * kPanelSize;  // bytes of a weight row that two blocks share
+constexpr int kMaxStageSize = 84 << 10;
+// What a block takes; the rest is for the short kernels between two linears.
+constexpr int kSharedSize = 208 << 10;
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+// The driver's function, without linking the driver; null where there is none.
+EncodeTiled find_encode_tiled() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(
+      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+  const bool found = error == cudaSuccess && result == cudaDriverEntryPointSuccess;
+  return found ? reinterpret_cast<EncodeTiled>(function) : nullptr;
+}
+
+CUtensorMapDataType map_type(GpuElement element) {
+  switch (element) {
+    case GpuElement::kFloat8E4M3:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case GpuElement::kFloat16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  }
+}
+
+// A matrix [num_rows, size] in boxes of `box_rows` rows.
+bool encode_map(CUtensorMap* map,
+                const device::SkinnyArgs& args,
+                const void* data,
+                int64_t num_rows,
+                int64_t stride,
+                int box_rows) {
+  static const EncodeTiled encode = find_encode_tiled();
+  if (encode == nullptr) return false;
+  const GpuElement element = args.params.weight_element;
+  const auto element_size = static_cast<int>(gpu_element_size(element));
+  const auto size = static_cast<cuuint64_t>(args.params.in_features);
+  const cuuint64_t panel = kPanelSize / element_size;
+  const cuuint64_t sizes[3] = {args.whole_panels ? panel : size,
+                               static_cast<cuuint64_t>(num_rows),
+                               args.whole_panels ? size / panel : 1};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride * element_size), kPanelSize};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(panel),
+                             static_cast<cuuint32_t>(box_rows),
+                             static_cast<cuuint32_t>(args.box_panels)};
+  const cuuint32_t element_strides[3] = {1, 1, 1};
+  return encode(map,
+                map_type(element),
+                3,
+                const_cast<void*>(data),
+                sizes,
+                strides,
+                box,
+                element_strides,
+                CU_TENSOR_MAP_INTERLEAVE_NONE,
+                CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+bool is_multiple(const void* data, int64_t unit) {
+  return reinterpret_cast<uintptr_t>(data) % unit == 0;
+}
+
+int divide_up(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+int row_size(const LinearStreamParams& p) {
+  return static_cast<int>(p.in_features * gpu_element_size(p.weight_element));
+}
+
+// False for a tuning that does not go with the shape.
+bool plan(const LinearStreamParams& p,
+          const LinearSkinnyTuning& tuning,
+          int num_multiprocessors,
+          device::SkinnyArgs* args) {
+  if (tuning.tile_rows % 16 != 0 || tuning.tile_rows < 16 || tuning.tile_rows > kMaxTileRows ||
+      tuning.num_splits < 1 || tuning.num_splits > 2 || tuning.num_panels < 1) {
+    return false;
+  }
+  const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
+  args->params = p;
+  args->half_rows = tuning.tile_rows / 2;
+  args->half_stride = gated ? p.out_features / 2 : args->half_rows;
+  args->x_rows = divide_up(p.num_rows, 8) * 8;
+  args->takes_turns = tuning.tile_rows <= kMatrixRows;
+  args->num_parts = args->takes_turns ? 2 : 1;
+  args->num_panels = tuning.num_panels;
+  args->whole_panels = row_size(p) % kPanelSize == 0;
+  // Who multiplies whole tiles wants the rows of a panel side by side, also those of two boxes.
+  const bool by_panel = gated && args->takes_turns;
+  args->box_panels = args->whole_panels && !by_panel ? tuning.num_panels : 1;
+  const int tile_features = gated ? args->half_rows : tuning.tile_rows;
+  args->num_tiles = divide_up(gated ? p.out_features / 2 : p.out_features, tile_features);
+  args->num_chunks = divide_up(row_size(p), kPanelSize * tuning.num_panels);
+  args->log_splits = tuning.num_splits - 1;
+  args->num_clusters = std::min(args->num_tiles, num_multiprocessors / tuning.num_splits);
+  const bool one_round = args->num_tiles == args->num_clusters;
+  args->reuses_stages = tuning.num_splits == 1 && one_round;
+  args->num_stages = kMaxStages;
+  while (args->num_stages > 0 && device::SkinnyLayout(*args).size > kSharedSize) {
+    --args->num_stages;
+  }
+  // A warpgroup that takes stages in turn has the same ones in every round of the ring.
+  args->num_stages -= args->num_stages % args->num_parts;
+  return args->num_stages >= 2 && args->num_chunks >= tuning.num_splits &&
+         (tuning.num_splits == 1 || one_round);
+}
+
+gpuError_t count_multiprocessors(int* count) {
+  int gpu = 0;
+  const gpuError_t error = cudaGetDevice(&gpu);
+  if (error != cudaSuccess) return error;
+  return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, gpu);
+}
+
+// Of `count` rows as many as each of `num_shares` has, in tiles' granularity.
+int share_of(int count, int num_shares) {
+  return divide_up(divide_up(count, num_shares), kTileUnit) * kTileUnit;
+}
+
+}  // namespace
+
+// Measured on an H200 with the linears of an 8B layer and an output projection, at 1 to 64 rows.
+LinearSkinnyTuning linear_skinny_tuning(const LinearStreamParams& p, int num_multiprocessors) {
+  const bool float8 = p.weight_element == GpuElement::kFloat8E4M3;
+  LinearSkinnyTuning tuning;
+  const int num_pairs = num_multiprocessors / 2;
+  const bool splits =
+      share_of(p.out_features, num_pairs) <= kMaxTileRows && row_size(p) >= kMinSplitSize;
+  tuning.num_splits = splits ? 2 : 1;
+  const int num_clusters = splits ? num_pairs : num_multiprocessors;
+  const int num_rounds = divide_up(p.out_features, num_clusters * kMaxTileRows);
+  tuning.tile_rows = share_of(p.out_features, num_clusters * num_rounds);
+  if (tuning.tile_rows <= kMatrixRows) {
+    tuning.num_panels = p.num_rows <= 16 ? 4 : 2;
+  } else {
+    tuning.num_panels = float8 && splits ? 4 : 2;
+  }
+  const int panel_size = (tuning.tile_rows + divide_up(p.num_rows, 8) * 8) * kPanelSize;
+  while (tuning.num_panels * panel_size > kMaxStageSize) tuning.num_panels /= 2;
+  return tuning;
+}
+
+bool supports_linear_skinny(const LinearStreamParams& p) {
+  const bool float8 = p.weight_element == GpuElement::kFloat8E4M3;
+  const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
+  const bool wide_y = p.y_element == GpuElement::kFloat32;
+  const int64_t element_size = gpu_element_size(p.weight_element);
+  return p.x_element == p.weight_element && p.weight_element != GpuElement::kFloat32 &&
+         !(wide_y && (float8 || p.epilogue != StreamEpilogue::kStore)) && p.num_rows >= 1 &&
+         p.num_rows <= kMaxSkinnyRows && p.out_features >= 1 &&
+         (!gated || p.out_features % 2 == 0) && p.in_features >= 1 &&
+         p.in_features * element_size % kAlignment == 0 &&
+         p.x_stride * element_size % kAlignment == 0 && is_multiple(p.x, kAlignment) &&
+         is_multiple(p.weight, kAlignment);
+}
+
+gpuError_t launch_linear_skinny(const LinearStreamParams& p,
+                                const LinearSkinnyTuning* tuning,
+                                gpuStream_t stream) {
+  if (!supports_linear_skinny(p)) return cudaErrorInvalidValue;
+  int num_multiprocessors = 0;
+  if (const gpuError_t error = count_multiprocessors(&num_multiprocessors); error != cudaSuccess) {
+    return error;
+  }
+  device::SkinnyArgs args{};
+  const LinearSkinnyTuning used =
+      tuning != nullptr ? *tuning : linear_skinny_tuning(p, num_multiprocessors);
+  if (!plan(p, used, num_multiprocessors, &args)) return cudaErrorInvalidValue;
+  const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
+  const int box_rows = gated ? args.half_rows : 2 * args.half_rows;
+  if (!encode_map(&args.weight, args, p.weight, p.out_features, p.in_features, box_rows) ||
+      !encode_map(&args.x, args, p.x, p.num_rows, p.x_stride, args.x_rows)) {
+    return cudaErrorNotSupported;
+  }
+  switch (p.weight_element) {
+    case GpuElement::kFloat8E4M3:
+      return device::launch_skinny_float8(args, stream);
+    case GpuElement::kFloat16:
+      return device::launch_skinny_float16(args, stream);
+    default:
+      return device::launch_skinny_bfloat16(args, stream);
+  }
+}
+
+}  // namespace atom::ops
