@@ -244,7 +244,7 @@ void show_accuracy(Operands& operands) {
 
 // Microseconds of a call; negative when the algorithm cannot run.
 double time_algorithm(const GemmKey& key,
-                      const cublasLtMatmulAlgo_t& algorithm,
+                      const ops::GemmAlgorithm& algorithm,
                       const Operands& operands,
                       bool scales_sums) {
   GemmPlans& plans = GemmPlans::shared();
