@@ -13,9 +13,8 @@ constexpr int kThreads = 256;
 // Above every key of a finite logit.
 constexpr uint64_t kFault = ~uint64_t{0};
 
-// 0 for -inf, which is never chosen.
+// Of a logit below infinity. 0 for -inf, which is never chosen.
 __device__ uint64_t key_of(float logit, int64_t id) {
-  if (isnan(logit) || logit == INFINITY) return kFault;
   if (logit == -INFINITY) return 0;
   if (logit == 0.0f) logit = 0.0f;  // -0 equals 0
   const uint32_t bits = __float_as_uint(logit);
@@ -27,18 +26,49 @@ __device__ uint64_t warp_max(uint64_t key) {
   return device::reduce_lanes(key, kWarpSize, device::Largest{});
 }
 
+// The best of what one thread sees, in ascending order of ids.
+struct Best {
+  float logit = -INFINITY;
+  int64_t id = 0;
+  bool has_fault = false;
+
+  __device__ void see(float next, int64_t next_id) {
+    has_fault |= !(next < INFINITY);  // NaN too
+    if (next > logit) {
+      logit = next;
+      id = next_id;
+    }
+  }
+  __device__ uint64_t key() const { return has_fault ? kFault : key_of(logit, id); }
+};
+
+__device__ Best best_of_part(const float* row, int64_t begin, int64_t end) {
+  Best best;
+  int64_t rest = begin;
+  if (reinterpret_cast<uintptr_t>(row + begin) % sizeof(float4) == 0) {
+    const auto* vectors = reinterpret_cast<const float4*>(row + begin);
+    const int64_t count = (end - begin) / 4;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < count; i += kThreads) {
+      const float4 vector = vectors[i];
+      best.see(vector.x, begin + 4 * i);
+      best.see(vector.y, begin + 4 * i + 1);
+      best.see(vector.z, begin + 4 * i + 2);
+      best.see(vector.w, begin + 4 * i + 3);
+    }
+    rest = begin + 4 * count;
+  }
+  for (int64_t id = rest + threadIdx.x; id < end; id += kThreads) best.see(row[id], id);
+  return best;
+}
+
 __global__ void argmax_parts(ArgmaxArgs args, uint64_t* partial) {
   __shared__ uint64_t of_warp[kThreads / kWarpSize];
   const float* row = args.logits + blockIdx.y * args.row_stride;
-  const int64_t part_size = (args.num_ids + kArgmaxParts - 1) / kArgmaxParts;
-  const int64_t begin = blockIdx.x * part_size;
-  const int64_t end = begin + part_size < args.num_ids ? begin + part_size : args.num_ids;
-  uint64_t best = 0;
-  for (int64_t id = begin + threadIdx.x; id < end; id += kThreads) {
-    const uint64_t key = key_of(row[id], id);
-    best = key > best ? key : best;
-  }
-  best = warp_max(best);
+  const int64_t part_size = (args.num_ids + kArgmaxParts * 4 - 1) / (kArgmaxParts * 4) * 4;
+  const int64_t begin = min(blockIdx.x * part_size, args.num_ids);
+  const int64_t end = min(begin + part_size, args.num_ids);
+  uint64_t best = warp_max(best_of_part(row, begin, end).key());
   if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = best;
   __syncthreads();
   if (threadIdx.x != 0) return;

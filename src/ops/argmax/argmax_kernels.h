@@ -14,7 +14,7 @@ struct ArgmaxArgs {
 };
 
 // Parts of a row that blocks of the GPU kernel share.
-constexpr int kArgmaxParts = 16;
+constexpr int kArgmaxParts = 32;
 
 // On a GPU's queue (DeviceQueue::handle()). `partial`: [num_rows, kArgmaxParts] in its memory.
 void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue);
