@@ -2,7 +2,7 @@
 // be read. The weight is row-major and read once; the rows of x are small.
 //
 // Every output is a float32 sum in one fixed order that depends on in_features and the tuning
-// alone: neither on the other rows nor, up to 16 and from 17 on, on their number.
+// alone: neither on the other rows nor on their number.
 //
 // The rows of a weight do not depend on the kernel before, so with overlaps_previous their
 // transfer starts before that kernel has ended (ops/device/programmatic_launch.cuh).
@@ -15,7 +15,7 @@
 
 namespace atom::ops {
 
-constexpr int kMaxStreamRows = 32;
+constexpr int kMaxStreamRows = 16;
 
 enum class StreamEpilogue : uint8_t {
   kStore,        // y = cast(acc)

@@ -29,11 +29,11 @@ constexpr int kSlotSums = kTileRows * 8;  // of one tile and eight rows of x
 template <int kTokenTiles>
 struct StreamShape {
   static constexpr int kGroupTiles = kTokenTiles == 2 ? 2 : 4;  // that share a pass over x
-  static constexpr int kRingSize = (kTokenTiles == 4 ? 128 : 192) << 10;  // bytes, of all warps
+  static constexpr int kRingSize = 192 << 10;                   // bytes, of all warps
   // Sums that a warp builds side by side, over steps in turn: for the tensor cores' latency.
-  static constexpr int kChains = kTokenTiles == 4 ? 1 : 2;
+  static constexpr int kChains = 2;
   // A block leaves the registers of so many more threads to the short kernels between two linears.
-  static constexpr int kSpareThreads = kTokenTiles == 4 ? 0 : 128;
+  static constexpr int kSpareThreads = 128;
   static constexpr int kGroupSums = kGroupTiles * kTokenTiles * kSlotSums;  // of one warp
   static constexpr int kSharedSize = kRingSize + kNumWarps * kGroupSums * int{sizeof(float)};
 };
@@ -387,15 +387,13 @@ gpuError_t launch_stream_shape(const StreamArgs& args, int num_blocks, gpuStream
                 args);
 }
 
-// `launch_stream` of one type of multiplication, in a file of its own. With more than 16 rows the
-// registers hold slices of 128 bytes only.
+// `launch_stream` of one type of multiplication, in a file of its own.
 template <typename Math>
 gpuError_t launch_stream(const StreamArgs& args,
                          int slice_size,
                          int num_blocks,
                          gpuStream_t stream) {
   const int num_rows = args.params.num_rows;
-  if (num_rows > 16) return launch_stream_shape<Math, 128, 4>(args, num_blocks, stream);
   switch (slice_size) {
     case 128:
       return num_rows > 8 ? launch_stream_shape<Math, 128, 2>(args, num_blocks, stream)
