@@ -2,6 +2,7 @@
 // that results are compared with.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -76,5 +77,19 @@ struct Roofs {
 Roofs measure_roofs();
 
 void print_device();
+
+// The worst of many comparisons, as a share of what each allows; NaN is the worst of all.
+struct Verdict {
+  double worst = 0;
+  void see(double got, double expected, double allowed) {
+    const double error = std::fabs(got - expected) / allowed;
+    if (!(error <= worst)) worst = error == error ? error : 1e9;
+  }
+  int print(const char* what) const {
+    const bool passed = worst <= 1;
+    std::printf("%-44s: %s max_err %.3f of allowed\n", what, passed ? "PASS" : "FAIL", worst);
+    return passed ? 0 : 1;
+  }
+};
 
 }  // namespace atom::bench

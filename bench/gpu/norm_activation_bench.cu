@@ -56,19 +56,6 @@ double unit_of(GpuElement element) {
   return 0;
 }
 
-struct Verdict {
-  double worst = 0;
-  void see(double got, double expected, double allowed) {
-    const double error = std::fabs(got - expected) / allowed;
-    if (!(error <= worst)) worst = error == error ? error : 1e9;
-  }
-  int print(const char* what) const {
-    const bool passed = worst <= 1;
-    std::printf("%-44s: %s max_err %.3f of allowed\n", what, passed ? "PASS" : "FAIL", worst);
-    return passed ? 0 : 1;
-  }
-};
-
 // Sees a row of FP8 values and its scale against the unquantised values. Where the value before
 // quantisation may differ by a rounding, the quantised one may be a neighbour.
 void see_float8(Verdict& verdict,

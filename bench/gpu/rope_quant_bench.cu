@@ -25,19 +25,6 @@ double bf16(double value) {
   return __bfloat162float(__float2bfloat16_rn(static_cast<float>(value)));
 }
 
-struct Verdict {
-  double worst = 0;
-  void see(double got, double expected, double allowed) {
-    const double error = std::fabs(got - expected) / allowed;
-    if (!(error <= worst)) worst = error == error ? error : 1e9;
-  }
-  int print(const char* what) const {
-    const bool passed = worst <= 1;
-    std::printf("%-44s: %s max_err %.3f of allowed\n", what, passed ? "PASS" : "FAIL", worst);
-    return passed ? 0 : 1;
-  }
-};
-
 // Packed queries, keys and values of `tokens` tokens, and a cache with room for them in a random
 // order.
 class RopeCall {

@@ -8,6 +8,7 @@
 #include "ops/attention/attention_copies_cuda.h"
 #include "ops/attention/attention_prefill_consumer_sm90.cuh"
 #include "ops/attention/attention_prefill_producer_sm90.cuh"
+#include "ops/device/tensor_map.cuh"
 
 namespace atom::ops {
 namespace {
@@ -80,18 +81,6 @@ __global__ void __launch_bounds__(PrefillTile<KV, kHeadDim>::kThreads, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     Consumer<T, KV, kHeadDim>(args, buffers).run();
   }
-}
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's function, without linking the driver; null where there is none.
-EncodeTiled find_encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
-  const bool found = error == cudaSuccess && result == cudaDriverEntryPointSuccess;
-  return found ? reinterpret_cast<EncodeTiled>(function) : nullptr;
 }
 
 template <int kRank>

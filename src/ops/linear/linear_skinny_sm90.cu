@@ -1,6 +1,7 @@
 // The host side of the linear for few rows on Hopper (linear_skinny_sm90.cuh).
 #include <algorithm>
 
+#include "ops/device/tensor_map.cuh"
 #include "ops/linear/linear_skinny_launch.h"
 
 namespace atom::ops {
@@ -15,18 +16,6 @@ constexpr int kMinSplitSize = 16 * kPanelSize;  // bytes of a weight row that tw
 constexpr int kMaxStageSize = 84 << 10;
 // What a block takes; the rest is for the short kernels between two linears.
 constexpr int kSharedSize = 208 << 10;
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's function, without linking the driver; null where there is none.
-EncodeTiled find_encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
-  const bool found = error == cudaSuccess && result == cudaDriverEntryPointSuccess;
-  return found ? reinterpret_cast<EncodeTiled>(function) : nullptr;
-}
 
 CUtensorMapDataType map_type(GpuElement element) {
   switch (element) {
