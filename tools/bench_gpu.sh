@@ -23,7 +23,8 @@ Sections that run without a choice, in order:
   decode-fp8      the same with FP8 weights and activations
   decode-fp8-kv   the same, and the cache in FP8
   breakdown       time and share of the roof of each operator: bfloat16 and FP8
-  kernels         attention and streaming linear on their own, in percent of the roofs
+  kernels         attention, linears, norms, activation, rope and quantisation on their
+                  own, in percent of the roofs
   serve           start to ready; first token of a short prompt; HTTP against offline
   throughput      512 requests of 1024 + 1024 tokens, 256 at a time: bfloat16
   throughput-fp8, throughput-fp8-kv
@@ -165,18 +166,27 @@ run_breakdown() {
   done
 }
 
+# kernel_bench NAME ARGUMENTS...
+kernel_bench() {
+  local name=$1 file
+  shift
+  file=$(find "${benches:-$(dirname "$atom")}" -type f -name "$name" -perm -u+x 2>/dev/null |
+    head -n 1)
+  if [ -z "$file" ]; then
+    echo "FAILED  $name: not built (cmake --preset cuda -DATOM_BUILD_BENCH=ON)"
+    printf '%s\tnot built\n' "$name" >>"$failures"
+    return
+  fi
+  limited 60 "$name" "$file" "$@"
+}
+
 run_kernels() {
-  local name file
-  for name in attention_gpu_bench linear_skinny_bench linear_stream_bench; do
-    file=$(find "${benches:-$(dirname "$atom")}" -type f -name "$name" -perm -u+x 2>/dev/null |
-      head -n 1)
-    if [ -z "$file" ]; then
-      echo "FAILED  $name: not built (cmake --preset cuda -DATOM_BUILD_BENCH=ON)"
-      printf '%s\tnot built\n' "$name" >>"$failures"
-      continue
-    fi
-    limited 60 "$name" "$file"
-  done
+  kernel_bench attention_gpu_bench
+  kernel_bench linear_skinny_bench time
+  kernel_bench linear_stream_bench time
+  kernel_bench linear_wgmma_bench time
+  kernel_bench norm_activation_bench
+  kernel_bench rope_quant_bench
 }
 
 # What the server is loaded with, and the same offline.

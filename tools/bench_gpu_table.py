@@ -8,11 +8,13 @@ import pathlib
 import re
 import sys
 
-from bench_gpu_extra import extra_lines, read_json
-
 PRECISIONS = [("", "bf16"), ("-fp8", "FP8, cache bf16"), ("-fp8-kv", "FP8, cache FP8")]
 BATCHES = [1, 8, 32, 64, 256]
 PREFILL = 8192
+# (batch, prompt) of the decodes in the sections that run only when they are named.
+SHORT_SHAPES = [(1, 1024), (32, 1024), (256, 128)]
+KERNEL_BENCHES = ["attention_gpu_bench", "linear_skinny_bench", "linear_stream_bench",
+                  "linear_wgmma_bench", "norm_activation_bench", "rope_quant_bench"]
 
 # vLLM 0.24.0 on one H200, same shape, dummy weights; FP8 with one scale per tensor and a bf16
 # cache. ms per token by batch, ms of the prefill, tokens/s of the throughput, s to ready.
@@ -25,15 +27,22 @@ PEER = {
 PEER["-fp8-kv"] = PEER["-fp8"]
 
 
+def read_json(path):
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def reports(folder, suffix):
     names = [f"decode{suffix}.json", f"decode{suffix}-256.json"]
     return [report for report in (read_json(folder / name) for name in names) if report]
 
 
-def best_samples(folder, suffix):
+def best_samples(measurements):
     """(batch, input_len, output_len) -> its fastest sample, with the work it is judged by."""
     best = {}
-    for report in reports(folder, suffix):
+    for report in measurements:
         for result in report["results"]:
             key = (result["batch_size"], result["input_len"], result["output_len"])
             for sample in result["samples"]:
@@ -55,7 +64,7 @@ def least_seconds(work, roofs):
 
 def measured(folder, suffix):
     result = {"decode": {}, "decode_share": {}, "idle_share": {}}
-    for (batch, length, output), sample in best_samples(folder, suffix).items():
+    for (batch, length, output), sample in best_samples(reports(folder, suffix)).items():
         if length == PREFILL and output == 1:
             result["prefill"] = sample["prefill_duration"]
             result["prefill_share"] = least_seconds(
@@ -103,7 +112,7 @@ def serving(folder):
 
 def kernel_lines(folder):
     lines = []
-    for name in ("attention_gpu_bench", "linear_skinny_bench", "linear_stream_bench"):
+    for name in KERNEL_BENCHES:
         path = folder / f"{name}.txt"
         text = path.read_text(errors="replace") if path.exists() else ""
         lines += [line for line in text.splitlines() if re.search(r"%|TFLOP/s|TB/s|FAIL", line)]
@@ -112,6 +121,11 @@ def kernel_lines(folder):
 
 def cell(value, scale=1.0, digits=2):
     return "-" if value is None else f"{value * scale:,.{digits}f}"
+
+
+def table(header, rows):
+    lines = ["", "| " + " | ".join(header) + " |", "| " + " | ".join(["---"] * len(header)) + " |"]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows] if rows else []
 
 
 def rows_of(result, label, suffix):
@@ -129,27 +143,120 @@ def rows_of(result, label, suffix):
             ["% of the roof"] + shares, ["% GPU waits for the engine"] + idle]
 
 
+def serving_lines(serve):
+    if not serve:
+        return []
+    return table(["serving, bf16", ""], [
+        ["start to ready", f"{cell(serve.get('start'))} s (vLLM: 74 s)"],
+        ["first token of 32 tokens", f"{cell(serve.get('first_token_ms'))} ms"],
+        ["one stream over HTTP", f"{cell(serve.get('online_tpot_ms'))} ms per token"],
+        ["64 streams of 1024 + 128 over HTTP",
+         f"{cell(serve.get('online'), 1, 0)} tok/s, "
+         f"{cell(serve.get('online_over_offline'))} of offline"]])
+
+
+SHORT_HEADER = [f"B{batch}, {length} tokens, ms" for batch, length in SHORT_SHAPES] + [
+    f"prefill {PREFILL}, ms"]
+
+
+def short_times(folder, name):
+    """Seconds of decode steps by (batch, input_len), and of the prefill."""
+    report = read_json(folder / f"{name}.json")
+    decode, prefill = {}, None
+    for (batch, length, output), sample in best_samples([report] if report else []).items():
+        if output > 1:
+            decode[batch, length] = sample["decode_step"]
+        elif length == PREFILL:
+            prefill = sample["prefill_duration"]
+    return decode, prefill
+
+
+def short_rows(folder, runs):
+    rows = []
+    for name, label in runs:
+        decode, prefill = short_times(folder, name)
+        if decode:
+            rows.append([label] + [cell(decode.get(shape), 1e3) for shape in SHORT_SHAPES] +
+                        [cell(prefill, 1e3)])
+    return rows
+
+
+def fusion_lines(folder):
+    rows = short_rows(folder, (
+        ("fusions-bf16", "bf16"), ("fusions-bf16-no-qk", "bf16, rope and cache apart"),
+        ("fusions-fp8", "FP8, cache FP8"), ("fusions-fp8-no-qk", "FP8, rope and cache apart"),
+        ("fusions-fp8-no-norm", "FP8, norm and quantisation apart"),
+        ("fusions-fp8-no-silu", "FP8, activation and quantisation apart")))
+    return table(["fused kernels"] + SHORT_HEADER, rows)
+
+
+def tuning_lines(folder):
+    rows = short_rows(folder, (
+        ("tuning", "bf16, tuned"), ("tuning-none", "bf16, the library's choice"),
+        ("tuning-fp8", "FP8, tuned"), ("tuning-fp8-none", "FP8, the library's choice")))
+    lines = table(["cuBLASLt"] + SHORT_HEADER, rows)
+    starts = []
+    for suffix, label in (("", "bf16"), ("-fp8", "FP8")):
+        seconds = [read_json(folder / f"tuning{suffix}-start-{name}.json")
+                   for name in ("first", "again", "none")]
+        if any(seconds):
+            starts.append([label] + [cell(entry and entry["seconds"]) for entry in seconds])
+    return lines + table(["start to ready, s", "nothing remembered", "remembered", "not tuned"],
+                         starts)
+
+
+def deterministic_lines(folder):
+    rows = []
+    for suffix, label in (("", "bf16"), ("-fp8-kv", "FP8, cache FP8")):
+        plain, _ = short_times(folder, f"deterministic{suffix}")
+        fixed, _ = short_times(folder, f"deterministic{suffix}-on")
+        for shape in sorted(plain):
+            ours = fixed.get(shape)
+            rows.append([f"{label}, B{shape[0]}", cell(plain[shape], 1e3), cell(ours, 1e3),
+                         cell(ours and ours / plain[shape])])
+    return table(["--deterministic", "without, ms", "with, ms", "ratio"], rows)
+
+
+def load_lines(folder):
+    rows = []
+    for name, label in (("cached", "page cache"), ("cached-again", "page cache, again"),
+                        ("disk", "disk")):
+        start = read_json(folder / f"load-{name}.json")
+        if start:
+            log = (folder / f"load-{name}.txt").read_text(errors="replace")
+            loaded = [line.split("loaded ", 1)[1] for line in log.splitlines() if "loaded " in line]
+            rows.append([label, f"{start['seconds']:.2f}", loaded[0] if loaded else "-"])
+    evict = folder / "load-evict.txt"
+    if rows and evict.exists():
+        rows.append(["that disk, one thread", "", evict.read_text().strip()])
+    return table(["16 GB of weights from", "start to ready, s", "of it loading"], rows)
+
+
+def serve_256_lines(folder):
+    online = read_json(folder / "serve-256.json")
+    offline = read_json(folder / "throughput.json")
+    if not online:
+        return []
+    text = f"512 requests of 1024 + 1024 tokens over HTTP, 256 at a time: " \
+           f"{online['output_throughput']:,.0f} tok/s"
+    if offline:
+        rate = offline["results"][0]["output_tokens_per_second"]
+        text += f", {online['output_throughput'] / rate:.3f} of offline ({rate:,.0f})"
+    return ["", text]
+
+
 def markdown(folder, results):
     header = ["Llama-3.1-8B shape"] + [f"B{batch}, ms" for batch in BATCHES]
-    header += ["prefill 8192, ms", "1k/1k x256, tok/s"]
-    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join(["---"] * len(header)) + " |"]
-    for suffix, label in PRECISIONS:
-        for row in rows_of(results["precisions"][label], label, suffix):
-            lines.append("| " + " | ".join(row) + " |")
+    header += [f"prefill {PREFILL}, ms", "1k/1k x256, tok/s"]
+    lines = table(header, [row for suffix, label in PRECISIONS
+                           for row in rows_of(results["precisions"][label], label, suffix)])[1:]
     roofs = results["roofs"]
     if roofs:
         lines += ["", f"{results['machine']}: reads {roofs['read_bandwidth'] / 1e12:.2f} TB/s, "
                   f"copies {roofs['copy_bandwidth'] / 1e12:.2f} TB/s, cuBLASLt "
                   f"{roofs['bf16_flops'] / 1e12:.0f} TFLOP/s bf16 and "
                   f"{roofs['fp8_flops'] / 1e12:.0f} TFLOP/s FP8 (medians of the same runs)."]
-    serve = results["serving"]
-    if serve:
-        lines += ["", "| serving, bf16 | |", "| --- | --- |",
-                  f"| start to ready | {cell(serve.get('start'))} s (vLLM: 74 s) |",
-                  f"| first token of 32 tokens | {cell(serve.get('first_token_ms'))} ms |",
-                  f"| one stream over HTTP | {cell(serve.get('online_tpot_ms'))} ms per token |",
-                  f"| 64 streams of 1024 + 128 over HTTP | {cell(serve.get('online'), 1, 0)} tok/s, "
-                  f"{cell(serve.get('online_over_offline'))} of offline |"]
+    lines += serving_lines(results["serving"])
     for name in ("breakdown", "breakdown-fp8-kv"):
         path = folder / f"{name}.txt"
         if path.exists() and read_json(folder / f"{name}.json"):
@@ -157,7 +264,8 @@ def markdown(folder, results):
     kernels = kernel_lines(folder)
     if kernels:
         lines += ["", "```text"] + kernels + ["```"]
-    lines += extra_lines(folder)
+    for section in (load_lines, fusion_lines, tuning_lines, deterministic_lines, serve_256_lines):
+        lines += section(folder)
     for name, reason in results["failures"]:
         lines += ["", f"Failed: {name}: {reason}"]
     return "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@
 
 #include "attention_case.h"
 #include "attention_timing.h"
+#include "harness.h"
 #include "ops/attention/attention_decode_cuda.h"
 #include "ops/attention/attention_prefill_cuda.h"
 #include "ops/attention/attention_prefill_sm90.h"
@@ -218,7 +219,7 @@ void time_prefills() {
 }
 
 void time_decodes() {
-  const double copy_rate = measure_copy_bandwidth();
+  const double copy_rate = measure_roofs().copy;
   for (bool fp8 : {false, true}) {
     time_decode(64, 4096, 128, fp8, copy_rate);
     time_decode(256, 1024, 128, fp8, copy_rate);

@@ -12,6 +12,7 @@
 #include "attention_case.h"
 #include "attention_decode_bench.h"
 #include "attention_timing.h"
+#include "harness.h"
 #include "ops/attention/attention_decode_cuda.h"
 #include "ops/device/programmatic_launch.cuh"
 
@@ -288,7 +289,7 @@ void run_more(bool fp8, const Run& run) {
 }  // namespace
 
 void time_decode(DecodeTimes times) {
-  const double copy_rate = measure_copy_bandwidth();
+  const double copy_rate = measure_roofs().copy;
   const int num_ways = times == DecodeTimes::kWays ? std::size(kWays) : 3;
   for (const bool fp8 : {false, true}) {
     const auto run = [&](const std::string& name, const Batch& batch) {

@@ -1,4 +1,4 @@
-// What the benchmarks of attention share: contents, medians of times, and the copy bandwidth.
+// What the benchmarks of attention share: contents and medians of times.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,5 @@ void fill_random(void* data, size_t num_bytes, bool is_8bit, uint32_t seed);
 
 // Median milliseconds of `launch(i)`, i = 0, 1, ...; the first three are not counted.
 double median_ms(int repeats, const std::function<void(int)>& launch);
-
-// Bytes read and written a second; prints it and the read bandwidth.
-double measure_copy_bandwidth();
 
 }  // namespace atom::bench

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/device/elements.cuh"
+#include "ops/roofs/roofs_gpu_kernels.h"
 
 namespace atom::bench {
 namespace {
@@ -25,39 +27,6 @@ __global__ void fill_kernel(T* data, int64_t count, float bound, uint64_t seed) 
        i += int64_t{gridDim.x} * blockDim.x) {
     const float unit = static_cast<float>(hashed(seed * 0x9e3779b97f4a7c15ull + i)) * 0x1p-31f;
     data[i] = from_float<T>((unit - 1.0f) * bound);
-  }
-}
-
-__global__ void __launch_bounds__(512)
-    read_kernel(const uint4* data, int64_t count, uint32_t* out) {
-  constexpr int kLoads = 8;
-  uint32_t sum = 0;
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += kLoads * step) {
-    uint4 value[kLoads];
-#pragma unroll
-    for (int j = 0; j < kLoads; ++j) {
-      value[j] = i + j * step < count ? __ldcs(data + i + j * step) : make_uint4(0, 0, 0, 0);
-    }
-#pragma unroll
-    for (int j = 0; j < kLoads; ++j) sum ^= value[j].x ^ value[j].y ^ value[j].z ^ value[j].w;
-  }
-  if (sum == 0x12345678u) *out = sum;
-}
-
-__global__ void __launch_bounds__(512) copy_kernel(const uint4* from, uint4* to, int64_t count) {
-  constexpr int kLoads = 4;
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += kLoads * step) {
-    uint4 value[kLoads];
-#pragma unroll
-    for (int j = 0; j < kLoads; ++j) {
-      if (i + j * step < count) value[j] = __ldcs(from + i + j * step);
-    }
-#pragma unroll
-    for (int j = 0; j < kLoads; ++j) {
-      if (i + j * step < count) __stcs(to + i + j * step, value[j]);
-    }
   }
 }
 
@@ -149,45 +118,45 @@ double time_graph(const Work& work, int num_runs) {
   return time;
 }
 
-Roofs measure_roofs() {
-  constexpr int64_t kSize = int64_t{2} << 30;
-  const Buffer from(kSize), to(kSize);
-  fill_random(from.data(), GpuElement::kFloat32, kSize / 4, 1.0f, 1);
-  Roofs roofs{};
-  const int64_t count = kSize / 16;
-  for (int blocks : {264, 528, 1056, 4096, 16384}) {
-    const double read = time_launches(
-        [&](gpuStream_t s) {
-          read_kernel<<<blocks, 512, 0, s>>>(from.data<uint4>(), count, to.data<uint32_t>());
-        },
-        7);
-    const double copy = time_launches(
-        [&](gpuStream_t s) {
-          copy_kernel<<<blocks, 512, 0, s>>>(from.data<uint4>(), to.data<uint4>(), count);
-        },
-        7);
-    roofs.read = std::max(roofs.read, kSize / read * 1e6);
-    roofs.copy = std::max(roofs.copy, 2 * kSize / copy * 1e6);
-  }
-  const double runtime_copy = time_launches(
-      [&](gpuStream_t s) {
-        ATOM_BENCH_CHECK(ATOM_GPU(MemcpyAsync)(
-            to.data(), from.data(), kSize, ATOM_GPU(MemcpyDeviceToDevice), s));
-      },
-      7);
-  roofs.copy = std::max(roofs.copy, 2 * kSize / runtime_copy * 1e6);
-  return roofs;
+double time_call(const NumberedWork& work, bool large, int num_sets) {
+  constexpr int kDirect = 12, kRecorded = 50, kRuns = 9;
+  const int count = large ? kDirect : kRecorded;
+  const Work chain = [&](gpuStream_t stream) {
+    for (int i = 0; i < count; ++i) work(stream, i % num_sets);
+  };
+  return (large ? time_launches(chain, kRuns) : time_graph(chain, kRuns)) / count;
 }
 
-void print_device() {
-  int device = 0;
-  ATOM_BENCH_CHECK(ATOM_GPU(GetDevice)(&device));
-  cudaDeviceProp properties{};
-  ATOM_BENCH_CHECK(ATOM_GPU(GetDeviceProperties)(&properties, device));
-  std::printf("device %s, %d multiprocessors, L2 %.0f MB\n",
-              properties.name,
-              properties.multiProcessorCount,
-              properties.l2CacheSize / 1048576.0);
+int sets_beyond_caches(int64_t size) {
+  constexpr int64_t kEnough = 512 << 20;
+  return static_cast<int>(std::clamp<int64_t>(kEnough / size, 1, 4));
+}
+
+double time_copy(int64_t size) {
+  const int64_t half = (size / 2 + 15) / 16 * 16;
+  const int sets = sets_beyond_caches(2 * half);
+  const Buffer from(half * sets), to(half * sets);
+  fill_random(from.data(), GpuElement::kFloat32, half * sets / 4, 1.0f, 1);
+  double best = std::numeric_limits<double>::infinity();
+  for (const int blocks : {528, 1056, 4224, 8448}) {
+    const auto copy = [&](gpuStream_t stream, int set) {
+      ops::roofs_kernels::copy_gpu(
+          from.data(set * half), to.data(set * half), half, blocks, stream);
+    };
+    best = std::min(best, time_call(copy, true, sets));
+  }
+  return best;
+}
+
+void report(const char* what, double us, int64_t bytes, bool large, const Roofs& roofs) {
+  const double per_second = static_cast<double>(bytes) / (us * 1e-6);
+  std::printf("time %-44s %9.2f us %6.3f TB/s %5.1f %%",
+              what,
+              us,
+              per_second * 1e-12,
+              100 * per_second / roofs.copy);
+  if (large) std::printf(", %5.1f %% of a copy of as many bytes", 100 * time_copy(bytes) / us);
+  std::printf("\n");
 }
 
 }  // namespace atom::bench

@@ -70,13 +70,26 @@ using Work = std::function<void(gpuStream_t)>;
 double time_launches(const Work& work, int num_runs);
 double time_graph(const Work& work, int num_runs);
 
+// One call among many: of a large call, that is launched directly; of a small one, whose launch
+// takes longer than itself, in a graph. Calls take turns with `num_sets` sets of operands.
+using NumberedWork = std::function<void(gpuStream_t, int set)>;
+double time_call(const NumberedWork& work, bool large, int num_sets = 1);
+
+// As many sets of operands of `size` bytes as no cache holds.
+int sets_beyond_caches(int64_t size);
+
 struct Roofs {
   double read;  // bytes per second
   double copy;  // bytes read and written
 };
+// As ops::measure_roofs() finds them; also prints them and the card.
 Roofs measure_roofs();
 
-void print_device();
+// Microseconds of copies that read and write `size` bytes altogether, timed as a large call.
+double time_copy(int64_t size);
+
+// A line about one call that takes so long and moves so many bytes.
+void report(const char* what, double us, int64_t bytes, bool large, const Roofs& roofs);
 
 // The worst of many comparisons, as a share of what each allows; NaN is the worst of all.
 struct Verdict {

@@ -377,12 +377,10 @@ int run(const std::vector<std::string>& parts) {
   const auto wanted = [&](const char* part) {
     return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
   };
-  print_device();
   const Result<std::string> library = ops::gemm_library();
   std::printf("%s\n", library.ok() ? library->c_str() : library.status().message().c_str());
   if (!library.ok()) return 1;
   const Roofs roofs = measure_roofs();
-  std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
   Operands operands;
   if (wanted("support")) show_support(operands);
   if (wanted("accuracy")) show_accuracy(operands);

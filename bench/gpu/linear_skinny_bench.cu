@@ -1,10 +1,10 @@
 // Checks and times the linear for few rows on Hopper.
 //
-// usage: linear_skinny_bench [check|tunings|time [LAYERS]]
+// usage: linear_skinny_bench [check|tunings|time [LAYERS [ROWS...]]]
 //
 // Checks compare with sums in double over random shapes. Timings run the linears of an 8B layer,
-// LAYERS (32) times with weights of their own, in one captured graph, in percent of the read
-// bandwidth measured in the same run.
+// LAYERS (32) times with weights of their own, with ROWS (1 to 64) rows, in one captured graph, in
+// percent of the read bandwidth measured in the same run. With `tunings` the best ones follow.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -296,12 +296,15 @@ void time_parts(const Chain& chain, const char* name, int rows, double roof, boo
                 percent({Choice::kLibrary}));
     if (rows <= kMaxStreamRows) std::printf(" stream %.1f", percent({Choice::kStream}));
     if (all_tunings) {
+      std::vector<std::pair<double, LinearSkinnyTuning>> all;
       for (const LinearSkinnyTuning& tuning : candidates(part)) {
-        std::printf(" %d/%d/%d %.1f",
-                    tuning.tile_rows,
-                    tuning.num_splits,
-                    tuning.num_panels,
-                    percent({Choice::kSkinny, &tuning}));
+        all.emplace_back(percent({Choice::kSkinny, &tuning}), tuning);
+      }
+      std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.first > b.first; });
+      constexpr size_t kShown = 14;
+      for (size_t i = 0; i < std::min(all.size(), kShown); ++i) {
+        const LinearSkinnyTuning& t = all[i].second;
+        std::printf(" | %d/%d/%d %.1f", t.tile_rows, t.num_splits, t.num_panels, all[i].first);
       }
     }
     std::printf("\n");
@@ -380,17 +383,15 @@ void time_head(GpuElement element, const char* name, const LibraryGemm& library,
   }
 }
 
-int run(const std::string& mode, int num_layers) {
-  print_device();
+int run(const std::string& mode, int num_layers, const std::vector<int>& all_rows) {
   const Roofs roofs = measure_roofs();
-  std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
   const LibraryGemm library;
   int failed = mode == "check" ? check_all() : 0;
   for (GpuElement element : {kBF16, kF8}) {
     const char* name = element == kF8 ? "fp8" : "bf16";
     {
       Chain chain(element, num_layers, library);
-      for (int rows : {1, 4, 8, 16, 32, 48, 64}) {
+      for (int rows : all_rows) {
         if (mode == "check") {
           failed += check_overlap(chain, name, rows);
           continue;
@@ -410,5 +411,8 @@ int run(const std::string& mode, int num_layers) {
 }  // namespace atom::bench
 
 int main(int argc, char** argv) {
-  return atom::bench::run(argc > 1 ? argv[1] : "check", argc > 2 ? std::atoi(argv[2]) : 32);
+  std::vector<int> rows;
+  for (int i = 3; i < argc; ++i) rows.push_back(std::atoi(argv[i]));
+  if (rows.empty()) rows = {1, 4, 8, 16, 32, 48, 64};
+  return atom::bench::run(argc > 1 ? argv[1] : "check", argc > 2 ? std::atoi(argv[2]) : 32, rows);
 }

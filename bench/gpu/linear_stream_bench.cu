@@ -395,9 +395,7 @@ void time_head(GpuElement element, const char* name, const LibraryGemm& library,
 enum class Mode { kCheck, kTunings, kTime };
 
 int run(int num_layers, Mode mode) {
-  print_device();
   const Roofs roofs = measure_roofs();
-  std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
   const LibraryGemm library;
   int failed = mode == Mode::kCheck ? check_all() : 0;
   for (GpuElement element : {kBF16, kF8}) {

@@ -3,8 +3,8 @@
 // usage: norm_activation_bench
 //
 // Checks compare with the formulas of the operators' headers, evaluated in double on the host with
-// the same intermediate roundings. Timings are in percent of the copy bandwidth measured in the
-// same run.
+// the same intermediate roundings. Timings are in percent of the copy bandwidth and, of large
+// calls, of copies of as many bytes, measured in the same run.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,6 +17,7 @@ namespace atom::bench {
 namespace {
 
 using namespace ops;
+constexpr int64_t kFewRows = 256;  // timed in a graph
 constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF16 = GpuElement::kFloat16,
                      kF8 = GpuElement::kFloat8E4M3, kF32 = GpuElement::kFloat32;
 
@@ -75,8 +76,13 @@ void see_float8(Verdict& verdict,
   }
 }
 
-int check_rms_norm(GpuElement element, bool residual, bool rounds_once, int float8, int64_t size) {
-  const int64_t rows = 37, stride = size + 16, bytes = gpu_element_size(element);
+int check_rms_norm(GpuElement element,
+                   bool residual,
+                   bool rounds_once,
+                   int float8,
+                   int64_t size,
+                   int64_t rows = 37) {
+  const int64_t stride = size + 16, bytes = gpu_element_size(element);
   const GpuElement weight_element = rounds_once ? kF32 : element;
   Buffer x(rows * stride * bytes), sum(rows * stride * bytes), out(rows * size * 4),
       scale(rows * 4), weight(size * 4);
@@ -137,11 +143,12 @@ int check_rms_norm(GpuElement element, bool residual, bool rounds_once, int floa
   char what[128];
   std::snprintf(what,
                 sizeof what,
-                "rms_norm %s%s%s fp8=%d size %ld",
+                "rms_norm %s%s%s fp8=%d [%ld, %ld]",
                 name_of(element),
                 residual ? " +residual" : "",
                 rounds_once ? " float weight" : "",
                 float8,
+                static_cast<long>(rows),
                 static_cast<long>(size));
   return verdict.print(what);
 }
@@ -248,6 +255,8 @@ int check_all() {
     failed += check_rms_norm(kF16, true, false, 0, size);
     failed += check_rms_norm(kBF16, true, true, 2, size);
     failed += check_rms_norm(kF32, true, false, 0, size);
+    failed += check_rms_norm(kBF16, true, false, 0, size, 1030);
+    failed += check_rms_norm(kBF16, false, false, 2, size, 1030);
   }
   failed += check_head_norm();
   for (int64_t size : {64, 99, 1536, 14336, 40000}) {
@@ -259,46 +268,29 @@ int check_all() {
 
 // ---- timing ------------------------------------------------------------------------------------
 
-void report(const char* what, double us, double bytes, double roof) {
-  std::printf("time %-40s %9.2f us %6.3f TB/s %5.1f %%\n",
-              what,
-              us,
-              bytes / us * 1e-6,
-              100 * bytes / (us * 1e-6) / roof);
-}
-
-// Direct launches of a large call; many launches of a small one in a graph.
-double time_call(const Work& work, bool large) {
-  if (large) return time_launches(work, 15);
-  constexpr int kChained = 50;
-  return time_graph(
-             [&](gpuStream_t s) {
-               for (int i = 0; i < kChained; ++i) work(s);
-             },
-             9) /
-         kChained;
-}
-
 void time_rms_norm(const Roofs& roofs, int64_t rows, bool residual, int float8) {
-  const int64_t size = 4096;
-  Buffer x(rows * size * 2), sum(rows * size * 2), out(rows * size * 2), scale(rows * 4),
-      weight(size * 2);
-  fill_random(x.data(), kBF16, rows * size, 1.0f, 1);
-  fill_random(sum.data(), kBF16, rows * size, 1.0f, 2);
+  const int64_t size = 4096, bytes = rows * size * 2;
+  const bool large = rows > kFewRows;
+  const int sets = large ? sets_beyond_caches(bytes) : 1;
+  Buffer x(bytes * sets), sum(bytes * sets), out(bytes * sets), scale(rows * 4), weight(size * 2);
+  fill_random(x.data(), kBF16, rows * size * sets, 1.0f, 1);
+  fill_random(sum.data(), kBF16, rows * size * sets, 1.0f, 2);
   fill_random(weight.data(), kBF16, size, 1.0f, 3);
   scale.upload(std::vector<float>(rows, 0.01f));
   RmsNormLaunch p;
-  p.x = x.data();
-  p.residual = residual ? sum.data() : nullptr;
   p.weight = weight.data();
-  p.out = out.data();
   if (float8 == 1) p.static_scale = scale.data<float>();
   if (float8 == 2) p.scales = scale.data<float>();
   p.x_strides[0] = p.out_strides[0] = p.residual_stride = p.size = size;
   p.num_tokens = rows;
   p.overlaps_previous = true;
-  const double us =
-      time_call([&](gpuStream_t s) { ATOM_BENCH_CHECK(launch_rms_norm(p, s)); }, rows > 256);
+  const auto call = [&](gpuStream_t s, int set) {
+    RmsNormLaunch q = p;
+    q.x = x.data(set * bytes);
+    q.residual = residual ? sum.data(set * bytes) : nullptr;
+    q.out = out.data(set * bytes);
+    ATOM_BENCH_CHECK(launch_rms_norm(q, s));
+  };
   char what[96];
   std::snprintf(what,
                 sizeof what,
@@ -306,7 +298,11 @@ void time_rms_norm(const Roofs& roofs, int64_t rows, bool residual, int float8) 
                 residual ? " +residual" : "",
                 float8,
                 static_cast<long>(rows));
-  report(what, us, rows * size * (2.0 + (residual ? 4 : 0) + (float8 != 0 ? 1 : 2)), roofs.copy);
+  report(what,
+         time_call(call, large, sets),
+         rows * size * (2 + (residual ? 4 : 0) + (float8 != 0 ? 1 : 2)),
+         large,
+         roofs);
 }
 
 void time_silu(const Roofs& roofs, int64_t rows, int float8) {
@@ -323,24 +319,22 @@ void time_silu(const Roofs& roofs, int64_t rows, int float8) {
   p.out_stride = p.size = size;
   p.num_tokens = rows;
   p.overlaps_previous = true;
-  const double us =
-      time_call([&](gpuStream_t s) { ATOM_BENCH_CHECK(launch_silu_and_mul(p, s)); }, rows > 256);
+  const bool large = rows > kFewRows;
+  const auto call = [&](gpuStream_t s, int) { ATOM_BENCH_CHECK(launch_silu_and_mul(p, s)); };
   char what[96];
   std::snprintf(
       what, sizeof what, "silu_and_mul fp8=%d [%ld, 2 x 14336]", float8, static_cast<long>(rows));
-  report(what, us, rows * size * (4.0 + (float8 != 0 ? 1 : 2)), roofs.copy);
+  report(what, time_call(call, large), rows * size * (4 + (float8 != 0 ? 1 : 2)), large, roofs);
 }
 
 int run() {
-  print_device();
   const Roofs roofs = measure_roofs();
-  std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
   const int failed = check_all();
-  for (int64_t rows : {1, 8, 64, 512, 4096, 8192, 65536}) {
+  for (int64_t rows : {1, 8, 64, 256, 512, 1024, 4096, 8192, 32768, 65536}) {
     for (int float8 : {0, 1, 2}) time_rms_norm(roofs, rows, false, float8);
     for (int float8 : {0, 1, 2}) time_rms_norm(roofs, rows, true, float8);
   }
-  for (int64_t rows : {1, 8, 64, 512, 4096, 8192, 16384}) {
+  for (int64_t rows : {1, 8, 64, 256, 512, 1024, 4096, 8192, 32768, 65536}) {
     for (int float8 : {0, 1, 2}) time_silu(roofs, rows, float8);
   }
   std::printf("norm_activation_bench: %s\n", failed == 0 ? "PASS" : "FAIL");

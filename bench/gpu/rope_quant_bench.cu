@@ -4,7 +4,7 @@
 // usage: rope_quant_bench
 //
 // Checks compare with the formulas of the operators' headers in double. Timings are in percent of
-// the copy bandwidth measured in the same run.
+// the copy bandwidth and, of large calls, of copies of as many bytes, measured in the same run.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,6 +19,7 @@ namespace atom::bench {
 namespace {
 
 using namespace ops;
+constexpr int64_t kFewRows = 256;  // timed in a graph
 constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF8 = GpuElement::kFloat8E4M3;
 
 double bf16(double value) {
@@ -78,8 +79,8 @@ class RopeCall {
   QkNormRopeCacheArgs args = {};
 };
 
-int check_rope(bool float8, bool norm) {
-  const int64_t tokens = 48, dim = RopeCall::kDim, kv_heads = RopeCall::kKvHeads;
+int check_rope(int64_t tokens, bool float8, bool norm) {
+  const int64_t dim = RopeCall::kDim, kv_heads = RopeCall::kKvHeads;
   const int64_t rotated = RopeCall::kHeads + kv_heads;
   RopeCall call(tokens, float8, norm);
   const auto before = call.qkv.download<uint8_t>(), weights = call.weights.download<uint8_t>();
@@ -131,7 +132,12 @@ int check_rope(bool float8, bool norm) {
     }
   }
   char what[96];
-  std::snprintf(what, sizeof what, "rope and cache fp8=%d norm=%d", float8, norm);
+  std::snprintf(what,
+                sizeof what,
+                "rope and cache fp8=%d norm=%d %ld rows",
+                float8,
+                norm,
+                static_cast<long>(tokens));
   return verdict.print(what);
 }
 
@@ -145,8 +151,7 @@ QuantFp8Args quant_args(const Buffer& x, const Buffer& codes, const Buffer& scal
   return args;
 }
 
-int check_quant(int64_t size) {
-  const int64_t rows = 29;
+int check_quant(int64_t rows, int64_t size) {
   const Buffer x(rows * size * 2), codes(rows * size), scales(rows * 4);
   fill_random(x.data(), kBF16, rows * size, 3.0f, 61);
   quant_fp8_vector_cuda(quant_args(x, codes, scales, size), rows, nullptr);
@@ -167,64 +172,65 @@ int check_quant(int64_t size) {
     }
   }
   char what[96];
-  std::snprintf(what, sizeof what, "quant_fp8 size %ld", static_cast<long>(size));
+  std::snprintf(what,
+                sizeof what,
+                "quant_fp8 size %ld %ld rows",
+                static_cast<long>(size),
+                static_cast<long>(rows));
   return verdict.print(what);
 }
 
-// Direct launches of a large call; many launches of a small one in a graph.
-double time_call(const Work& work, bool large) {
-  if (large) return time_launches(work, 15);
-  constexpr int kChained = 50;
-  return time_graph(
-             [&](gpuStream_t s) {
-               for (int i = 0; i < kChained; ++i) work(s);
-             },
-             9) /
-         kChained;
-}
-
-void report(const char* what, int64_t rows, double us, double bytes, double roof) {
-  std::printf("time %-32s %6ld rows %9.2f us %6.3f TB/s %5.1f %%\n",
-              what,
-              static_cast<long>(rows),
-              us,
-              bytes / us * 1e-6,
-              100 * bytes / (us * 1e-6) / roof);
-}
-
 void time_rope(const Roofs& roofs, int64_t tokens, bool float8, bool norm) {
-  const RopeCall call(tokens, float8, norm);
-  const double us =
-      time_call([&](gpuStream_t s) { qk_norm_rope_cache_cuda(call.args, s); }, tokens > 256);
+  const RopeCall rope(tokens, float8, norm);
+  const bool large = tokens > kFewRows;
+  const auto call = [&](gpuStream_t s, int) { qk_norm_rope_cache_cuda(rope.args, s); };
   char what[96];
-  std::snprintf(what, sizeof what, "rope and cache fp8=%d norm=%d", float8, norm);
-  const double cached = 2.0 * RopeCall::kKvHeads * RopeCall::kDim;
-  const double bytes =
-      RopeCall::kRow * 2.0 + RopeCall::kHeads * RopeCall::kDim * 2 + cached * (float8 ? 1 : 2);
-  report(what, tokens, us, tokens * bytes, roofs.copy);
+  std::snprintf(what,
+                sizeof what,
+                "rope and cache fp8=%d norm=%d %ld rows",
+                float8,
+                norm,
+                static_cast<long>(tokens));
+  const int64_t cached = 2 * RopeCall::kKvHeads * RopeCall::kDim;
+  const int64_t angles = RopeCall::kDim * 4 + 8;  // with the position and the slot
+  const int64_t bytes = RopeCall::kRow * 2 + RopeCall::kHeads * RopeCall::kDim * 2 +
+                        cached * (float8 ? 1 : 2) + angles;
+  report(what, time_call(call, large), tokens * bytes, large, roofs);
 }
 
 void time_quant(const Roofs& roofs, int64_t rows, int64_t size) {
-  const Buffer x(rows * size * 2), codes(rows * size), scales(rows * 4);
-  fill_random(x.data(), kBF16, rows * size, 3.0f, 61);
+  const bool large = rows > kFewRows;
+  const int sets = large ? sets_beyond_caches(rows * size * 2) : 1;
+  const Buffer x(rows * size * 2 * sets), codes(rows * size * sets), scales(rows * 4);
+  fill_random(x.data(), kBF16, rows * size * sets, 3.0f, 61);
   const QuantFp8Args args = quant_args(x, codes, scales, size);
-  const double us =
-      time_call([&](gpuStream_t s) { quant_fp8_vector_cuda(args, rows, s); }, rows > 256);
+  const auto call = [&](gpuStream_t s, int set) {
+    QuantFp8Args one = args;
+    one.x = x.data(set * rows * size * 2);
+    one.values = codes.data<uint8_t>(set * rows * size);
+    quant_fp8_vector_cuda(one, rows, s);
+  };
   char what[96];
-  std::snprintf(what, sizeof what, "quant_fp8 size %ld", static_cast<long>(size));
-  report(what, rows, us, rows * size * 3.0, roofs.copy);
+  std::snprintf(what,
+                sizeof what,
+                "quant_fp8 size %ld %ld rows",
+                static_cast<long>(size),
+                static_cast<long>(rows));
+  report(what, time_call(call, large, sets), rows * size * 3, large, roofs);
 }
 
 int run() {
-  print_device();
   const Roofs roofs = measure_roofs();
-  std::printf("read %.3f TB/s, copy %.3f TB/s\n", roofs.read * 1e-12, roofs.copy * 1e-12);
   int failed = 0;
   for (const bool float8 : {false, true}) {
-    for (const bool norm : {false, true}) failed += check_rope(float8, norm);
+    for (const bool norm : {false, true}) {
+      for (const int64_t tokens : {48, 560}) failed += check_rope(tokens, float8, norm);
+    }
   }
-  for (const int64_t size : {64, 1536, 4096, 14336, 16384}) failed += check_quant(size);
-  for (const int64_t rows : {1, 8, 64, 512, 2048, 8192, 32768}) {
+  for (const int64_t size : {64, 1536, 4096, 14336, 16384}) {
+    failed += check_quant(29, size) + check_quant(1100, size);
+  }
+  for (const int64_t rows : {1, 8, 64, 256, 512, 1024, 2048, 8192, 32768, 65536}) {
     time_rope(roofs, rows, false, false);
     time_rope(roofs, rows, true, false);
     time_rope(roofs, rows, false, true);

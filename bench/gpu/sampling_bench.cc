@@ -82,7 +82,6 @@ void time_case(const Case& c, int num_rows, const Buffer& logits) {
 }
 
 void run() {
-  print_device();
   const Roofs roofs = measure_roofs();
   for (const int num_rows : {1, 8, 64, 256}) {
     Buffer logits(num_rows * kVocabSize * 4);

@@ -86,7 +86,7 @@ void name_linears(const ModelConfig& model,
                   std::vector<OperatorRun>* runs) {
   OperatorRun* last = nullptr;
   for (OperatorRun& run : *runs) {
-    if (run.op != "linear") continue;
+    if (!run.op.starts_with("linear")) continue;
     run.op = linear_name(model, run.work.flops / (2 * num_rows));
     last = &run;
   }

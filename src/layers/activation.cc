@@ -1,24 +1,24 @@
 #include "layers/activation.h"
 
 #include "base/env.h"
-#include "ops/silu_and_mul/silu_and_mul.h"
 #include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8.h"
 
 namespace atom {
 
-LinearInput silu_and_mul(const Tensor& gate_up,
+LinearInput silu_and_mul(const LinearInput& x,
+                         const LinearBase& gate_up,
                          const LinearBase& next,
                          const ForwardContext& context) {
   if (env().fused_silu_mul_quant) {
     const ops::QuantisedRows codes = next.quantised_input(context);
     if (codes.values.defined()) {
-      ops::silu_and_mul_quant_fp8(context.stream, gate_up, codes);
+      ops::silu_and_mul_quant_fp8(context.stream, gate_up.forward(x, context), codes);
       return {Tensor(), codes};
     }
   }
   const Tensor out =
-      context.workspace.tensor({gate_up.size(0), gate_up.size(1) / 2}, gate_up.dtype());
-  ops::silu_and_mul(context.stream, gate_up, out);
+      context.workspace.tensor({x.rows.size(0), gate_up.local_out_features() / 2}, x.rows.dtype());
+  gate_up.forward_silu_and_mul(x, out, context);
   return out;
 }
 

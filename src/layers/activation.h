@@ -6,9 +6,9 @@
 
 namespace atom {
 
-// gate_up [num_tokens, 2 I] -> silu(gate) * up [num_tokens, I] in the workspace, in the form in
-// which `next` multiplies it.
-LinearInput silu_and_mul(const Tensor& gate_up,
+// silu(gate x) * up x [num_tokens, I] in the workspace, in the form in which `next` multiplies it.
+LinearInput silu_and_mul(const LinearInput& x,
+                         const LinearBase& gate_up,
                          const LinearBase& next,
                          const ForwardContext& context);
 

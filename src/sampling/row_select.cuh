@@ -82,16 +82,6 @@ __device__ T reduce_row(T value, SelectScratch& scratch, Operation operation) {
   return result;
 }
 
-// A bit for each lane of the warp.
-__device__ inline uint32_t lanes_where(bool condition) {
-#if defined(__HIP_PLATFORM_AMD__)
-  const auto lanes = __ballot(condition);
-  return static_cast<uint32_t>(lanes >> (threadIdx.x % warpSize / kWarpSize * kWarpSize));
-#else
-  return __ballot_sync(0xffffffffu, condition);
-#endif
-}
-
 // The place of the n-th set bit, n from 1.
 __device__ inline int nth_set_bit(uint32_t mask, int n) {
   for (; n > 1; --n) mask &= mask - 1;
@@ -189,7 +179,7 @@ __device__ inline int32_t nth_of_equals(const RowView& row,
   for (int32_t base = bin * range; base < end; base += kWarpSize) {
     const int32_t id = base + static_cast<int32_t>(threadIdx.x % kWarpSize);
     const bool equal = id < end && ordered_bits(row.logits[id]) == ordered;
-    const uint32_t mask = lanes_where(equal);
+    const uint32_t mask = gpu_lanes_where(equal);
     const auto found = static_cast<unsigned long long>(__popc(mask));
     if (seen + found >= count) {
       result = base + nth_set_bit(mask, static_cast<int>(count - seen));

@@ -1,11 +1,17 @@
-// One spelling of the GPU runtime for CUDA and HIP. Included by files that are compiled only when a
-// GPU runtime is there; nothing else in the tree asks which vendor it is.
+// One spelling of the GPU runtime and of what kernels need of it, for CUDA and HIP. Included by
+// files that are compiled only when a GPU runtime is there; nothing else in the tree asks which
+// vendor it is.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
 
 #if defined(__HIP_PLATFORM_AMD__)
 
 #include <hip/hip_bf16.h>
 #include <hip/hip_fp16.h>
+#include <hip/hip_fp8.h>
 #include <hip/hip_runtime.h>
 
 using gpuError_t = hipError_t;
@@ -20,6 +26,7 @@ using gpu_bfloat162 = __hip_bfloat162;
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 using gpuError_t = cudaError_t;
@@ -32,3 +39,112 @@ using gpu_bfloat162 = __nv_bfloat162;
 #define ATOM_GPU(name) cuda##name
 
 #endif
+
+namespace atom {
+
+// How a kernel is launched. Where the runtime knows nothing of a hint, the launch goes without it;
+// a kernel that needs clusters is not compiled there.
+struct GpuLaunch {
+  dim3 grid;
+  dim3 block;
+  size_t shared_size = 0;  // bytes of dynamic shared memory
+  gpuStream_t stream = nullptr;
+  bool overlaps_previous = false;  // programmatic dependent launch
+  unsigned cluster_size = 1;       // blocks along x
+};
+
+#if defined(__HIPCC__)
+
+template <typename... Parameters, typename... Arguments>
+gpuError_t gpu_launch(const GpuLaunch& launch,
+                      void (*kernel)(Parameters...),
+                      Arguments&&... arguments) {
+  kernel<<<launch.grid, launch.block, launch.shared_size, launch.stream>>>(
+      std::forward<Arguments>(arguments)...);
+  return hipGetLastError();
+}
+
+// Among 32 neighbouring lanes; a hardware wave may be two of them.
+template <typename T>
+__device__ inline T gpu_shuffle(T value, int lane) {
+  return __shfl(value, lane, 32);
+}
+template <typename T>
+__device__ inline T gpu_shuffle_xor(T value, int lane_mask) {
+  return __shfl_xor(value, lane_mask, 32);
+}
+// A bit for each of the lanes.
+__device__ inline uint32_t gpu_lanes_where(bool condition) {
+  const auto lanes = __ballot(condition);
+  return static_cast<uint32_t>(lanes >> (threadIdx.x % warpSize / 32 * 32));
+}
+
+// OCP e4m3, rounded to nearest even, saturating; in a pair `low` is in bits 0 to 7.
+__device__ inline float gpu_float_of_float8(uint8_t bits) {
+  return __half2float(__hip_cvt_fp8_to_halfraw(bits, __HIP_E4M3));
+}
+__device__ inline uint8_t gpu_float8_of(float x) {
+  return __hip_cvt_float_to_fp8(x, __HIP_SATFINITE, __HIP_E4M3);
+}
+__device__ inline uint32_t gpu_float8_pair_of(float low, float high) {
+  return gpu_float8_of(low) | uint32_t{gpu_float8_of(high)} << 8;
+}
+
+#elif defined(__CUDACC__)
+
+template <typename... Parameters, typename... Arguments>
+gpuError_t gpu_launch(const GpuLaunch& launch,
+                      void (*kernel)(Parameters...),
+                      Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[3]{};
+  int count = 0;
+  if (launch.cluster_size > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {launch.cluster_size, 1, 1};
+  }
+  if (launch.overlaps_previous) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    // A multiprocessor divides its memory anew only when it is empty: kernels that shall overlap
+    // have to agree.
+    attributes[count].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[count++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = launch.grid;
+  config.blockDim = launch.block;
+  config.dynamicSmemBytes = launch.shared_size;
+  config.stream = launch.stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+// Among 32 neighbouring lanes; a hardware wave may be two of them.
+template <typename T>
+__device__ inline T gpu_shuffle(T value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+template <typename T>
+__device__ inline T gpu_shuffle_xor(T value, int lane_mask) {
+  return __shfl_xor_sync(0xffffffffu, value, lane_mask);
+}
+// A bit for each of the lanes.
+__device__ inline uint32_t gpu_lanes_where(bool condition) {
+  return __ballot_sync(0xffffffffu, condition);
+}
+
+// OCP e4m3, rounded to nearest even, saturating; in a pair `low` is in bits 0 to 7.
+__device__ inline float gpu_float_of_float8(uint8_t bits) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
+}
+__device__ inline uint8_t gpu_float8_of(float x) {
+  return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
+}
+__device__ inline uint32_t gpu_float8_pair_of(float low, float high) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
+}
+
+#endif
+
+}  // namespace atom

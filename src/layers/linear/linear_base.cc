@@ -16,12 +16,17 @@ LinearBase::LinearBase(BuildContext& build, const LinearPartition& partition, bo
 void LinearBase::forward(const LinearInput& x,
                          const Tensor& y,
                          const ForwardContext& context) const {
-  const Tensor bias = bias_ == nullptr ? Tensor() : bias_->data();
   if (x.is_quantised()) {
-    method_->apply_quantised(context.stream, x.quantised, bias, y, context.workspace);
+    method_->apply_quantised(context.stream, x.quantised, bias(), y, context.workspace);
   } else {
-    method_->apply(context.stream, x.rows, bias, y, context.workspace);
+    method_->apply(context.stream, x.rows, bias(), y, context.workspace);
   }
+}
+
+void LinearBase::forward_silu_and_mul(const LinearInput& x,
+                                      const Tensor& y,
+                                      const ForwardContext& context) const {
+  method_->apply_silu_and_mul(context.stream, x, bias(), y, context.workspace);
 }
 
 Tensor LinearBase::forward(const LinearInput& x, const ForwardContext& context) const {

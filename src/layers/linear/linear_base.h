@@ -20,6 +20,11 @@ class LinearBase : public Module {
   // The same into a workspace tensor.
   Tensor forward(const LinearInput& x, const ForwardContext& context) const;
 
+  // With parts gate and up: y [num_tokens, local_out_features / 2] = silu(gate) * up.
+  void forward_silu_and_mul(const LinearInput& x,
+                            const Tensor& y,
+                            const ForwardContext& context) const;
+
   // Where the operator that computes this layer's input can leave it in FP8: workspace tensors.
   // Undefined values: it is to be left in the model's dtype.
   ops::QuantisedRows quantised_input(const ForwardContext& context) const;
@@ -30,6 +35,8 @@ class LinearBase : public Module {
   LinearBase(BuildContext& build, const LinearPartition& partition, bool has_bias);
 
  private:
+  Tensor bias() const { return bias_ == nullptr ? Tensor() : bias_->data(); }
+
   int64_t local_in_features_;
   int64_t local_out_features_;
   std::unique_ptr<LinearMethod> method_;

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "layers/quant/fp8.h"
 #include "layers/quant/unquantized.h"
+#include "ops/silu_and_mul/silu_and_mul.h"
 
 namespace atom {
 namespace {
@@ -44,6 +45,21 @@ Result<QuantScheme> choose_scheme(const BuildContext& build, const LinearPartiti
 void LinearMethod::apply_quantised(
     const Stream&, const ops::QuantisedRows&, const Tensor&, const Tensor&, Workspace&) const {
   CHECK((input_format() != InputFormat::kFloat));
+}
+
+void LinearMethod::apply_silu_and_mul(const Stream& stream,
+                                      const LinearInput& x,
+                                      const Tensor& bias,
+                                      const Tensor& y,
+                                      Workspace& workspace) const {
+  const Workspace::Scope scope(workspace);
+  const Tensor product = workspace.tensor({y.size(0), 2 * y.size(1)}, y.dtype());
+  if (x.is_quantised()) {
+    apply_quantised(stream, x.quantised, bias, product, workspace);
+  } else {
+    apply(stream, x.rows, bias, product, workspace);
+  }
+  ops::silu_and_mul(stream, product, y);
 }
 
 std::unique_ptr<LinearMethod> make_linear_method(BuildContext& build,

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "layers/linear/linear_input.h"
 #include "layers/linear/linear_partition.h"
 #include "nn/build_context.h"
 #include "nn/module.h"
@@ -40,6 +41,13 @@ class LinearMethod : public Module {
                                const Tensor& bias,
                                const Tensor& y,
                                Workspace& workspace) const;
+
+  // With parts gate and up, y [num_tokens, local_out_features / 2] = silu(gate) * up.
+  virtual void apply_silu_and_mul(const Stream& stream,
+                                  const LinearInput& x,
+                                  const Tensor& bias,
+                                  const Tensor& y,
+                                  Workspace& workspace) const;
 };
 
 // The method that the checkpoint's quantisation asks for. When parts of a merged layer ask for

@@ -2,6 +2,7 @@
 
 #include "layers/quant/make_weight.h"
 #include "layers/quant/pack_parameter.h"
+#include "ops/linear_silu_and_mul/linear_silu_and_mul.h"
 
 namespace atom {
 UnquantizedLinearMethod::UnquantizedLinearMethod(const BuildContext& build,
@@ -25,6 +26,14 @@ void UnquantizedLinearMethod::apply(const Stream& stream,
                                     const Tensor& y,
                                     Workspace& workspace) const {
   ops::linear(stream, x, packed_, bias, y, workspace);
+}
+
+void UnquantizedLinearMethod::apply_silu_and_mul(const Stream& stream,
+                                                 const LinearInput& x,
+                                                 const Tensor& bias,
+                                                 const Tensor& y,
+                                                 Workspace& workspace) const {
+  ops::linear_silu_and_mul(stream, x.rows, packed_, bias, y, workspace);
 }
 
 }  // namespace atom

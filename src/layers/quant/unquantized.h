@@ -17,6 +17,11 @@ class UnquantizedLinearMethod : public LinearMethod {
              const Tensor& bias,
              const Tensor& y,
              Workspace& workspace) const override;
+  void apply_silu_and_mul(const Stream& stream,
+                          const LinearInput& x,
+                          const Tensor& bias,
+                          const Tensor& y,
+                          Workspace& workspace) const override;
 
  private:
   Parameter weight_;  // [local_out_features, local_in_features], empty after finish_load

@@ -16,8 +16,7 @@ GatedMLP::GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias
 }
 
 void GatedMLP::forward(const LinearInput& x, const ForwardContext& context) const {
-  const Tensor gate_up = gate_up_proj_.forward(x, context);
-  down_proj_.forward(silu_and_mul(gate_up, down_proj_, context), x, context);
+  down_proj_.forward(silu_and_mul(x, gate_up_proj_, down_proj_, context), x, context);
 }
 
 }  // namespace atom

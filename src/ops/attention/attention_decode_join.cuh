@@ -3,10 +3,9 @@
 #pragma once
 
 #include "ops/attention/attention_decode_warp.cuh"
+#include "ops/attention/attention_softmax.cuh"
 
 namespace atom::ops::attention_device {
-
-constexpr float kLog2E = 1.4426950408889634f;
 
 // The warps of one team.
 struct Team {
@@ -62,20 +61,6 @@ struct Partial {
     }
   }
 };
-
-// The factor that turns weights against `maximum` into the softmax, the sink included.
-__device__ inline float normaliser(const AttentionGpuParams& params,
-                                   int head,
-                                   float maximum,
-                                   float sum) {
-  if (params.sinks == nullptr) {
-    return params.v_scale / sum;
-  }
-  const float sink = params.sinks[head] * kLog2E;
-  const float top = fmaxf(maximum, sink);
-  const float shift = exp2_fast(maximum - top);
-  return params.v_scale * shift / (sum * shift + exp2_fast(sink - top));
-}
 
 template <typename T>
 __device__ void store_out(
@@ -174,12 +159,13 @@ __device__ void join_parts(const DecodeArgs& args, const Item& item, const Team&
   }
 }
 
-// Adds one; releases what this thread knows to be written, and acquires what others released.
-__device__ inline int count_part(int32_t* counter) {
+// Adds to a counter; releases what this thread knows to be written, and acquires what others
+// released. What it was before.
+__device__ inline int count_parts(int32_t* counter, int number) {
   int before;
-  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
                : "=r"(before)
-               : "l"(counter)
+               : "l"(counter), "r"(number)
                : "memory");
   return before;
 }
@@ -193,7 +179,7 @@ __device__ inline bool is_last_part(const DecodeArgs& args,
   if (team.thread == 0) {
     // The barrier and the release order the whole team's part before the count.
     int32_t* counter = args.counters + int64_t{item.row} * args.head_items() + item.head_item;
-    const bool is_last = count_part(counter) == item.parts.count - 1;
+    const bool is_last = count_parts(counter, 1) == item.parts.count - 1;
     if (is_last) {
       *counter = 0;
     }

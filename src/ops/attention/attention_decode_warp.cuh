@@ -105,35 +105,7 @@ class WarpAttention {
   __device__ void take_keys(uint32_t keys) {
     // Sums of their own for every other step, where there is but one subtile: each waits for the
     // one before.
-    constexpr int kSums = Tile::kSubtiles == 1 ? 2 : 1;
-#pragma unroll
-    for (int m = 0; m < Tile::kSubtiles; ++m) {
-      float sums[kSums][kHeadTiles][4] = {};
-#pragma unroll
-      for (int pair = 0; pair < kChunkPairs; ++pair) {
-        // Of keys 0-7 and 8-15, then of the next chunk.
-        uint32_t a[4];
-        load_matrices(a, chunk_pair(keys + key_row_, m, pair));
-        if constexpr (Tile::kIs8Bit) {
-          uint32_t first[4], second[4];
-          expand_four(first[0], first[2], a[0]);
-          expand_four(first[1], first[3], a[1]);
-          expand_four(second[0], second[2], a[2]);
-          expand_four(second[1], second[3], a[3]);
-          add_scores(sums[0], pair * 2, first);
-          add_scores(sums[kSums - 1], pair * 2 + 1, second);
-        } else {
-          add_scores(sums[pair % kSums], pair, a);
-        }
-      }
-#pragma unroll
-      for (int r = 0; r < kHeadTiles; ++r) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          scores_[m][r][i] = kSums == 1 ? sums[0][r][i] : sums[0][r][i] + sums[kSums - 1][r][i];
-        }
-      }
-    }
+    multiply_keys<Tile::kSubtiles == 1 ? 2 : 1>(keys, scores_);
   }
 
   // For add_values(), so that the queue's entry is free early.
@@ -177,27 +149,12 @@ class WarpAttention {
 #pragma unroll
     for (int m = 0; m < Tile::kSubtiles; ++m) {
       uint32_t weights[kHeadTiles][2];
+      pack_weights(weights, scores_[m]);
 #pragma unroll
       for (int r = 0; r < kHeadTiles; ++r) {
-        weights[r][0] = transpose_matrix(pack<C>(scores_[m][r][0], scores_[m][r][1]));
-        weights[r][1] = transpose_matrix(pack<C>(scores_[m][r][2], scores_[m][r][3]));
         multiply_add<C>(sum_[r], {ones, ones, ones, ones}, weights[r][0], weights[r][1]);
       }
-#pragma unroll
-      for (int pair = 0; pair < kChunkPairs; ++pair) {
-        const uint32_t(&a)[4] = values_[m][pair];
-        if constexpr (Tile::kIs8Bit) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            uint32_t of_chunk[4];
-            expand_four(of_chunk[0], of_chunk[1], __byte_perm(a[half], 0, 0x3120));
-            expand_four(of_chunk[2], of_chunk[3], __byte_perm(a[half + 2], 0, 0x3120));
-            add_out(pair * 2 + half, weights, of_chunk);
-          }
-        } else {
-          add_out(pair, weights, a);
-        }
-      }
+      add_subtile(m, weights);
     }
   }
 
@@ -228,11 +185,79 @@ class WarpAttention {
     }
   }
 
- private:
+ protected:
   using C = Compute<T, KV>;
   static constexpr int kHeadTiles = kRows / 8;
   static constexpr int kOutTiles = kHeadDim / 16;
   static constexpr int kChunkPairs = Tile::kRowBytes / 32;
+
+  // scores = keys q, each as so many sums.
+  template <int kSums>
+  __device__ void multiply_keys(uint32_t keys,
+                                float (&scores)[Tile::kSubtiles][kHeadTiles][4]) const {
+#pragma unroll
+    for (int m = 0; m < Tile::kSubtiles; ++m) {
+      float sums[kSums][kHeadTiles][4] = {};
+#pragma unroll
+      for (int pair = 0; pair < kChunkPairs; ++pair) {
+        // Of keys 0-7 and 8-15, then of the next chunk.
+        uint32_t a[4];
+        load_matrices(a, chunk_pair(keys + key_row_, m, pair));
+        if constexpr (Tile::kIs8Bit) {
+          uint32_t first[4], second[4];
+          expand_four(first[0], first[2], a[0]);
+          expand_four(first[1], first[3], a[1]);
+          expand_four(second[0], second[2], a[2]);
+          expand_four(second[1], second[3], a[3]);
+          add_scores(sums[0], pair * 2, first);
+          add_scores(sums[kSums - 1], pair * 2 + 1, second);
+        } else {
+          add_scores(sums[pair % kSums], pair, a);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kHeadTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          scores[m][r][i] = kSums == 1 ? sums[0][r][i] : sums[0][r][i] + sums[kSums - 1][r][i];
+        }
+      }
+    }
+  }
+
+  // The weights of a subtile as an operand.
+  __device__ static void pack_weights(uint32_t (&weights)[kHeadTiles][2],
+                                      const float (&scores)[kHeadTiles][4]) {
+#pragma unroll
+    for (int r = 0; r < kHeadTiles; ++r) {
+      weights[r][0] = transpose_matrix(pack<C>(scores[r][0], scores[r][1]));
+      weights[r][1] = transpose_matrix(pack<C>(scores[r][2], scores[r][3]));
+    }
+  }
+
+  // out += values^T weights, of subtile m of the values taken last.
+  __device__ void add_subtile(int m, const uint32_t (&weights)[kHeadTiles][2]) {
+#pragma unroll
+    for (int pair = 0; pair < kChunkPairs; ++pair) {
+      const uint32_t(&a)[4] = values_[m][pair];
+      if constexpr (Tile::kIs8Bit) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          uint32_t of_chunk[4];
+          expand_four(of_chunk[0], of_chunk[1], __byte_perm(a[half], 0, 0x3120));
+          expand_four(of_chunk[2], of_chunk[3], __byte_perm(a[half + 2], 0, 0x3120));
+          add_out(pair * 2 + half, weights, of_chunk);
+        }
+      } else {
+        add_out(pair, weights, a);
+      }
+    }
+  }
+
+  float maximum_[kHeadTiles][2];
+  float out_[kOutTiles][kHeadTiles][4];
+
+ private:
   // A score may be this much above the maximum that its weight is taken against: any maximum gives
   // the same result but for rounding, and a lasting one saves bringing the sums to a new one.
   static constexpr float kSlackLog2 = 8;
@@ -321,10 +346,8 @@ class WarpAttention {
   uint32_t value_row_;
   uint32_t values_[Tile::kSubtiles][kChunkPairs][4];
   uint32_t q_[kHeadDim / 16][kHeadTiles][2];
-  float maximum_[kHeadTiles][2];
   float sum_[kHeadTiles][4];  // a product like out, of which all rows are the same
   float scores_[Tile::kSubtiles][kHeadTiles][4];
-  float out_[kOutTiles][kHeadTiles][4];
 };
 
 }  // namespace atom::ops::attention_device

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/attention/attention_fixed_order.cuh"
 #include "ops/attention/attention_prefill_mma.cuh"
 
 namespace atom::ops {
@@ -12,34 +13,18 @@ namespace {
 
 using namespace attention_device;
 
-// Segments: 64 of 512 keys, then 64 of twice as many, and so on. Multiples of every tile.
-constexpr int kSegmentKeys = 512;
-constexpr int kAlikeSegments = 64;
 // With so many sequences times KV heads the device is full without splitting.
 constexpr int kManyRowBlocks = 132;
 constexpr int kWarpRows = 16;
 
 struct FixedArgs {
   AttentionGpuParams params;
+  int min_queries;    // sequences with fewer are left alone
   int max_segments;   // of a single query that is split; 0: none is
   float2* softmax;    // [sequences, KV heads, max_segments, kWarpRows] maximum and sum
   float* out;         // [sequences, KV heads, max_segments, kHeadDim / 2, 32] as threads have it
   int32_t* counters;  // [sequences, KV heads] finished segments
 };
-
-__host__ __device__ int first_key_of_segment(int segment) {
-  const int doublings = segment / kAlikeSegments;
-  return kSegmentKeys *
-         (kAlikeSegments * ((1 << doublings) - 1) + (segment % kAlikeSegments << doublings));
-}
-
-__host__ __device__ int segment_of_key(int key) {
-  constexpr int kAlikeKeys = kSegmentKeys * kAlikeSegments;
-  int doublings = 0;
-  while (key / kAlikeKeys + 1 >= 2 << doublings) ++doublings;
-  const int rest = key - first_key_of_segment(doublings * kAlikeSegments);
-  return doublings * kAlikeSegments + rest / (kSegmentKeys << doublings);
-}
 
 // The rows of a block and its part of their keys.
 struct Item : RowBlock {
@@ -51,33 +36,27 @@ struct Item : RowBlock {
 // What one thread has joined of its two rows, laid out as in WarpRows.
 template <int kDimTiles>
 struct Joined {
-  float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};
+  JoinedSoftmax softmax[2];
   float out[kDimTiles][4] = {};
 
-  // A segment's results for row j of the thread: `out_of(n, i)` is element i of tile n. Rounded
-  // step by step, so that no compiler may do it in two ways.
+  // A segment's results for row j of the thread: `out_of(n, i)` is element i of tile n.
   template <typename OutOf>
   __device__ void add(int j, float segment_maximum, float segment_sum, const OutOf& out_of) {
     if (segment_maximum == -INFINITY) return;  // the row sees nothing of it
-    const float top = fmaxf(maximum[j], segment_maximum);
-    const float before = exp2_fast(maximum[j] - top);
-    const float added = exp2_fast(segment_maximum - top);
-    maximum[j] = top;
-    sum[j] = __fmaf_rn(segment_sum, added, __fmul_rn(sum[j], before));
+    const JoinedSoftmax::Factors factors = softmax[j].add(segment_maximum, segment_sum);
 #pragma unroll
     for (int n = 0; n < kDimTiles; ++n) {
 #pragma unroll
-      for (int i = j * 2; i < j * 2 + 2; ++i) {
-        out[n][i] = __fmaf_rn(out_of(n, i), added, __fmul_rn(out[n][i], before));
-      }
+      for (int i = j * 2; i < j * 2 + 2; ++i) out[n][i] = factors.join(out[n][i], out_of(n, i));
     }
   }
 };
 
-__device__ int num_row_blocks(const AttentionGpuParams& params, int sequence, int group) {
+__device__ int num_row_blocks(const FixedArgs& args, int sequence, int group) {
+  const AttentionGpuParams& params = args.params;
   const int num_queries = params.query_start[sequence + 1] - params.query_start[sequence];
-  return params.seq_lens[sequence] <= 0 ? 0 : (num_queries * group + kRows - 1) / kRows;
+  const bool skipped = num_queries < args.min_queries || params.seq_lens[sequence] <= 0;
+  return skipped ? 0 : (num_queries * group + kRows - 1) / kRows;
 }
 
 // Segments of a sequence's only query, as items of their own; 1 for other sequences.
@@ -95,7 +74,7 @@ __device__ bool find_item(const FixedArgs& args, int index, SequenceCursor& curs
   item.group = params.num_heads / params.num_kv_heads;
   item.kv_head = blockIdx.y;
   const auto count = [&](int sequence) {
-    return num_row_blocks(params, sequence, item.group) * num_split_segments(args, sequence);
+    return num_row_blocks(args, sequence, item.group) * num_split_segments(args, sequence);
   };
   if (!cursor.find(index, params.num_sequences, count)) {
     return false;
@@ -107,7 +86,7 @@ __device__ bool find_item(const FixedArgs& args, int index, SequenceCursor& curs
   item.num_segments = num_split_segments(args, item.sequence);
   // The last rows see most keys, so they begin first.
   const int row_block = item.num_segments > 1 ? 0
-                                              : num_row_blocks(params, item.sequence, item.group) -
+                                              : num_row_blocks(args, item.sequence, item.group) -
                                                     1 - cursor.item_of_sequence;
   item.first_row = row_block * kRows;
   const int last_row = min(kRows, item.num_queries * item.group - item.first_row) - 1;
@@ -209,7 +188,7 @@ struct FixedBlock {
       }
       if (lane % 4 == 0) {
         __stcg(args.softmax + own * kWarpRows + row + j * 8,
-               make_float2(joined.maximum[j], joined.sum[j]));
+               make_float2(joined.softmax[j].maximum, joined.softmax[j].sum));
       }
     }
   }
@@ -249,9 +228,9 @@ struct FixedBlock {
     Rows rows = fresh();
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      rows.maximum[j] = joined.maximum[j];
+      rows.maximum[j] = joined.softmax[j].maximum;
       // store_rows adds up four threads.
-      rows.sum[j] = (threadIdx.x & 3) == 0 ? joined.sum[j] : 0.f;
+      rows.sum[j] = (threadIdx.x & 3) == 0 ? joined.softmax[j].sum : 0.f;
     }
 #pragma unroll
     for (int n = 0; n < Tile::kDimTiles; ++n) {
@@ -355,7 +334,7 @@ bool supports_attention_fixed_cuda(const AttentionGpuParams& params) {
       params.element == AttentionElement::kFloat16 || params.element == AttentionElement::kBfloat16;
   const bool kv_element =
       params.kv_element == params.element || params.kv_element == AttentionElement::kFloat8E4m3;
-  return head_dim && element && kv_element && params.num_kv_heads > 0 &&
+  return head_dim && element && kv_element && params.scale > 0 && params.num_kv_heads > 0 &&
          params.num_heads % params.num_kv_heads == 0;
 }
 
@@ -368,12 +347,14 @@ size_t attention_fixed_num_counters(const AttentionGpuParams& params) {
 }
 
 gpuError_t launch_attention_fixed_cuda(const AttentionGpuParams& params,
+                                       int min_queries,
                                        void* workspace,
                                        int32_t* counters,
                                        gpuStream_t stream) {
   FixedArgs args = {};
   args.params = params;
-  args.max_segments = is_split(params) ? max_segments_of(params) : 0;
+  args.min_queries = min_queries;
+  args.max_segments = min_queries <= 1 && is_split(params) ? max_segments_of(params) : 0;
   args.softmax = static_cast<float2*>(workspace);
   args.out = reinterpret_cast<float*>(args.softmax + num_places(params) * kWarpRows);
   args.counters = counters;

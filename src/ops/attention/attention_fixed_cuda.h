@@ -19,8 +19,10 @@ size_t attention_fixed_workspace_size(const AttentionGpuParams& params);
 // Number of int32 counters: zero before the first launch, and zero again after each.
 size_t attention_fixed_num_counters(const AttentionGpuParams& params);
 
-// `workspace` (16-byte aligned) and `counters` belong to the launch until it has run.
+// Sequences with fewer than min_queries queries are left alone. `workspace` (16-byte aligned) and
+// `counters` belong to the launch until it has run: neither is used if min_queries is above 1.
 gpuError_t launch_attention_fixed_cuda(const AttentionGpuParams& params,
+                                       int min_queries,
                                        void* workspace,
                                        int32_t* counters,
                                        gpuStream_t stream);

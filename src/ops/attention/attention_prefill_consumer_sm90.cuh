@@ -327,25 +327,6 @@ class Consumer {
     }
   }
 
-  // Element i of thread c of four becomes element c of thread i.
-  static __device__ __forceinline__ uint4 transpose_of_four(uint32_t (&m)[4], int c) {
-    const bool odd = c & 1;
-    const bool high = c & 2;
-    uint32_t sent = odd ? m[0] : m[1];
-    uint32_t received = __shfl_xor_sync(kAllLanes, sent, 1);
-    (odd ? m[0] : m[1]) = received;
-    sent = odd ? m[2] : m[3];
-    received = __shfl_xor_sync(kAllLanes, sent, 1);
-    (odd ? m[2] : m[3]) = received;
-    sent = high ? m[0] : m[2];
-    received = __shfl_xor_sync(kAllLanes, sent, 2);
-    (high ? m[0] : m[2]) = received;
-    sent = high ? m[1] : m[3];
-    received = __shfl_xor_sync(kAllLanes, sent, 2);
-    (high ? m[1] : m[3]) = received;
-    return {m[0], m[1], m[2], m[3]};
-  }
-
   const PrefillArgs& args_;
   const Buffers<KV, kHeadDim>& buffers_;
   const int group_;

@@ -128,7 +128,7 @@ bool supports_attention_prefill_cuda(const AttentionGpuParams& params) {
       params.element == AttentionElement::kFloat16 || params.element == AttentionElement::kBfloat16;
   const bool kv_element =
       params.kv_element == params.element || params.kv_element == AttentionElement::kFloat8E4m3;
-  return head_dim && element && kv_element && params.num_kv_heads > 0 &&
+  return head_dim && element && kv_element && params.scale > 0 && params.num_kv_heads > 0 &&
          params.num_heads % params.num_kv_heads == 0;
 }
 

@@ -3,7 +3,7 @@
 // begin at multiples of their size. A tile that a row does not see leaves it as it is, bit for bit.
 #pragma once
 
-#include "ops/attention/attention_mma.cuh"
+#include "ops/attention/attention_softmax.cuh"
 #include "ops/attention/attention_work.cuh"
 
 namespace atom::ops::attention_device {
@@ -11,7 +11,6 @@ namespace atom::ops::attention_device {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kRows = kWarps * 16;
-constexpr float kLog2E = 1.4426950408889634f;
 
 template <typename T, typename KV, int kHeadDim>
 struct PrefillTile {
@@ -131,32 +130,35 @@ struct WarpRows {
         const int key = tile_key + n * 8 + c * 2 + (i & 1);
         const int p = position[i / 2];
         const bool visible = key <= p && (sliding_window == 0 || key > p - sliding_window);
-        s[n][i] = visible ? s[n][i] * scale_log2 : -INFINITY;
+        s[n][i] = visible ? s[n][i] : -INFINITY;
       }
     }
-    softmax(s);
+    softmax(s, scale_log2);
     add_values(s, keys + Tile::kBytes);
   }
 
-  __device__ void softmax(float (&s)[Tile::kKeyTiles][4]) {
+  // Replaces scores by their weights. Rounded step by step, as other kernels of a fixed order do
+  // it.
+  __device__ void softmax(float (&s)[Tile::kKeyTiles][4], float scale_log2) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      float top = maximum[j];
+      float top = -INFINITY;
 #pragma unroll
       for (int n = 0; n < Tile::kKeyTiles; ++n) {
         top = fmaxf(top, fmaxf(s[n][j * 2], s[n][j * 2 + 1]));
       }
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+      top = fmaxf(maximum[j], __fmul_rn(top, scale_log2));
       const float base = top == -INFINITY ? 0.f : top;
-      const float correction = exp2_fast(maximum[j] - base);
+      const float correction = exp2_fast(__fsub_rn(maximum[j], base));
       maximum[j] = top;
-      sum[j] *= correction;
+      sum[j] = __fmul_rn(sum[j], correction);
 #pragma unroll
       for (int n = 0; n < Tile::kKeyTiles; ++n) {
-        s[n][j * 2] = exp2_fast(s[n][j * 2] - base);
-        s[n][j * 2 + 1] = exp2_fast(s[n][j * 2 + 1] - base);
-        sum[j] += s[n][j * 2] + s[n][j * 2 + 1];
+        s[n][j * 2] = weight_of(s[n][j * 2], scale_log2, base);
+        s[n][j * 2 + 1] = weight_of(s[n][j * 2 + 1], scale_log2, base);
+        sum[j] = __fadd_rn(sum[j], __fadd_rn(s[n][j * 2], s[n][j * 2 + 1]));
       }
 #pragma unroll
       for (int n = 0; n < Tile::kDimTiles; ++n) {
@@ -259,13 +261,7 @@ __device__ void store_rows(const AttentionGpuParams& params,
     const int packed = block.first_row + row;
     const int64_t token = block.first_token + packed / block.group;
     const int64_t head = block.kv_head * block.group + packed % block.group;
-    float factor = params.v_scale / sum;
-    if (params.sinks != nullptr) {
-      const float sink = params.sinks[head] * kLog2E;
-      const float top = fmaxf(rows.maximum[j], sink);
-      const float shift = exp2_fast(rows.maximum[j] - top);
-      factor = params.v_scale * shift / (sum * shift + exp2_fast(sink - top));
-    }
+    const float factor = normaliser(params, head, rows.maximum[j], sum);
     T* out = static_cast<T*>(params.out) + token * params.out_token_stride +
              head * params.out_head_stride;
     if constexpr (Rows::kIs8Bit) {

@@ -49,7 +49,7 @@ __device__ inline int kv_head_of(const PrefillArgs& args, const Item& item) {
 
 // Of 16-bit caches: one warp for the keys (and queries) and one for the values, so that neither
 // waits for room for the other. Its copies go straight to the consumers' tiles.
-template <typename KV, int kHeadDim, bool kOfKeys>
+template <typename KV, int kHeadDim, bool kOfKeys, bool kAscending>
 class Producer {
  public:
   using Tile = PrefillTile<KV, kHeadDim>;
@@ -64,17 +64,21 @@ class Producer {
     uint32_t phase = 1;
     while (items.read(item)) {
       const int kv_head = kv_head_of(args_, item);
-      int slot = first_slot<Tile>(args_, item, item.last_tile);
-      const int release_tile = min(item.last_tile, item.first_tile + kTilesAhead);
-      for (int tile = item.last_tile; tile >= item.first_tile; --tile) {
-        if (tile == release_tile) {
+      const int num_tiles = item.last_tile - item.first_tile + 1;
+      const auto slot_of = [&](int i) {
+        const int tile = kAscending ? item.first_tile + i : item.last_tile - i;
+        return i < num_tiles ? first_slot<Tile>(args_, item, tile) : -1;
+      };
+      int slot = slot_of(0);
+      for (int i = 0; i < num_tiles; ++i) {
+        if (i == max(0, num_tiles - 1 - kTilesAhead)) {
           items.release();
         }
-        const int next_slot = tile > item.first_tile ? first_slot<Tile>(args_, item, tile - 1) : -1;
+        const int next_slot = slot_of(i + 1);
         load_tile(kv_head, slot);
         slot = next_slot;
         // There is room for the first keys before there is for the queries.
-        if (kOfKeys && tile == item.last_tile) {
+        if (kOfKeys && i == 0) {
           load_queries(args_, buffers_, item, phase);
           phase ^= 1;
         }

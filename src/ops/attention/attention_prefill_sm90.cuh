@@ -1,7 +1,7 @@
 // Inside the Hopper prefill attention: its shared memory and work items.
 #pragma once
 
-#include "ops/attention/attention_mma.cuh"
+#include "ops/attention/attention_softmax.cuh"
 #include "ops/attention/attention_wgmma.cuh"
 #include "ops/attention/attention_work.cuh"
 
@@ -12,7 +12,6 @@ constexpr int kGroupRows = 64;
 constexpr int kPanelRowBytes = 128;
 constexpr int kPanelElements = 64;
 constexpr int kPieceBytes = 8 * kPanelRowBytes;
-constexpr float kLog2E = 1.4426950408889634f;
 // Named barriers; 0 is __syncthreads.
 constexpr int kTurnBarrier = 1;   // + consumer group
 constexpr int kClearBarrier = 4;  // + consumer group
@@ -71,7 +70,8 @@ struct PrefillTile {
   // Items that are found ahead of their use. A block that takes them as late as it can leaves the
   // rest to others.
   static constexpr int kItems = kIs8Bit ? 4 : 1;
-  static constexpr int kItemReaders = kConsumerWarps + (kIs8Bit ? kGroupThreads / 32 : 2);
+  static constexpr int kItemReaders =
+      kGroups * kGroupThreads + (kIs8Bit ? kGroupThreads : 2 * 32);  // threads
   static constexpr int kNumBarriers =
       2 * kGroups + 2 * kKeyStages + 2 * kValueStages + kRawStages + 2 * kItems;
 };
@@ -120,6 +120,25 @@ struct RingPosition {
     parity ^= stage == 0;
   }
 };
+
+// Element i of thread c of four becomes element c of thread i.
+__device__ __forceinline__ uint4 transpose_of_four(uint32_t (&m)[4], int c) {
+  const bool odd = c & 1;
+  const bool high = c & 2;
+  uint32_t sent = odd ? m[0] : m[1];
+  uint32_t received = __shfl_xor_sync(kAllLanes, sent, 1);
+  (odd ? m[0] : m[1]) = received;
+  sent = odd ? m[2] : m[3];
+  received = __shfl_xor_sync(kAllLanes, sent, 1);
+  (odd ? m[2] : m[3]) = received;
+  sent = high ? m[0] : m[2];
+  received = __shfl_xor_sync(kAllLanes, sent, 2);
+  (high ? m[0] : m[2]) = received;
+  sent = high ? m[1] : m[3];
+  received = __shfl_xor_sync(kAllLanes, sent, 2);
+  (high ? m[1] : m[3]) = received;
+  return {m[0], m[1], m[2], m[3]};
+}
 
 // Takes items from those that no block has taken yet and leaves them in shared memory. All lanes of
 // one warp call it together.
@@ -207,12 +226,10 @@ class ItemReader {
     return item.sequence >= 0;
   }
 
-  // When all readers have, one more item is taken.
+  // When all readers have, one more item is taken. Each lane says so itself: racecheck does not see
+  // that __syncwarp() and one lane's word would order the reads of all.
   __device__ void release() {
-    __syncwarp();
-    if ((threadIdx.x & 31) == 0) {
-      arrive(buffers_.item_empty(slot_.stage));
-    }
+    arrive(buffers_.item_empty(slot_.stage));
     slot_.advance();
   }
 

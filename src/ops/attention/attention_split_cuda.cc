@@ -1,6 +1,10 @@
 // The variants of attention that compute single queries and chunks by kernels of their own.
+#include <algorithm>
+
 #include "ops/attention/attention_decode_cuda.h"
 #include "ops/attention/attention_fixed_cuda.h"
+#include "ops/attention/attention_fixed_decode_cuda.h"
+#include "ops/attention/attention_fixed_sm90.h"
 #include "ops/attention/attention_prefill_cuda.h"
 #include "ops/attention/attention_prefill_sm90.h"
 #include "ops/attention/attention_variants.h"
@@ -124,9 +128,10 @@ void attention_sm90(const Stream& stream,
 
 bool fits_attention_fixed(const AttentionArgs& args) {
   const AttentionGpuParams params = gpu_params(args);
+  const size_t num_counters =
+      std::max(attention_fixed_num_counters(params), attention_fixed_decode_num_counters(params));
   return args.element != Element::kFloat32 && is_aligned(args) &&
-         supports_attention_fixed_cuda(params) &&
-         attention_fixed_num_counters(params) <= size_t{Workspace::kNumCounters};
+         supports_attention_fixed_cuda(params) && num_counters <= size_t{Workspace::kNumCounters};
 }
 
 void attention_fixed(const Stream& stream,
@@ -135,13 +140,27 @@ void attention_fixed(const Stream& stream,
                      Workspace& scratch) {
   const AttentionGpuParams params = gpu_params(args);
   const Workspace::Scope scope(scratch);
-  const auto partial_size = static_cast<int64_t>(attention_fixed_workspace_size(params));
-  const Tensor partial = scratch.tensor({partial_size}, DType::kUInt8);
+  const bool by_decode = supports_attention_fixed_decode_cuda(params);
+  const bool by_sm90 = by_decode && has_chunks(args) && supports_attention_fixed_sm90(params);
+  const size_t partial_size = by_decode ? attention_fixed_decode_workspace_size(params)
+                                        : attention_fixed_workspace_size(params);
+  const size_t copies_size = by_sm90 ? attention_fixed_sm90_workspace_size(params) : 0;
+  const Tensor partial = scratch.tensor({static_cast<int64_t>(partial_size)}, DType::kUInt8);
+  const Tensor copies = scratch.tensor({static_cast<int64_t>(copies_size)}, DType::kUInt8);
   if (stream.is_dry_run() || args.num_tokens == 0) return;
-  GPU_CHECK(launch_attention_fixed_cuda(params,
-                                        partial.raw_data(),
-                                        scratch.counters().data<int32_t>(),
-                                        static_cast<gpuStream_t>(stream.queue().handle())));
+  const auto queue = static_cast<gpuStream_t>(stream.queue().handle());
+  int32_t* counters = scratch.counters().data<int32_t>();
+  if (by_decode && args.min_queries <= 1) {
+    GPU_CHECK(launch_attention_fixed_decode_cuda(params, partial.raw_data(), counters, queue));
+  }
+  if (by_decode && !has_chunks(args)) return;
+  if (by_sm90) {
+    GPU_CHECK(launch_attention_fixed_sm90(params, kChunk, copies.raw_data(), counters, queue));
+  } else {
+    const int min_queries = by_decode ? kChunk : 1;
+    GPU_CHECK(
+        launch_attention_fixed_cuda(params, min_queries, partial.raw_data(), counters, queue));
+  }
 }
 
 }  // namespace atom::ops

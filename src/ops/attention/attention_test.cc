@@ -6,6 +6,7 @@
 
 #include "ops/attention/attention_test_run.h"
 #include "ops/test_tensors.h"
+#include "tensor/float8.h"
 
 namespace atom::ops {
 namespace {
@@ -315,6 +316,65 @@ TEST(Attention, FixedOrderHoldsWhereKeysAreCut) {
         ASSERT_TRUE(output_rows(many.params.out)[70] == expected[t]) << where;
       }
     }
+  }
+}
+
+// Of every value.
+Tensor float8_codes(const Tensor& values) {
+  const Tensor codes = Tensor::empty(values.shape(), DType::kFloat8E4M3);
+  const std::vector<double> all = values_of(values);
+  for (size_t i = 0; i < all.size(); ++i) {
+    codes.data<Float8E4M3>()[i] = from_float<Float8E4M3>(static_cast<float>(all[i]));
+  }
+  return codes;
+}
+
+// A crowd of single queries at positions all over a sequence, with chunks of it and single queries
+// of another one among them, gives what the whole sequence gives.
+void check_crowd(const Model& model, DType dtype, bool float8, int64_t length, int64_t step) {
+  ThreadPool pool(1);
+  const Sequence a = make_sequence(model, dtype, length, 1);
+  const Sequence b = make_sequence(model, dtype, 300, 2);
+  const auto run = [&](Batch& batch) {
+    if (float8) {
+      batch.params.k_cache = float8_codes(batch.params.k_cache);
+      batch.params.v_cache = float8_codes(batch.params.v_cache);
+    }
+    ASSERT_TRUE(batch.run("fixed", pool));
+  };
+  Batch whole(model, dtype, 16, {{&a, 0, length}});
+  run(whole);
+  const std::vector<std::string> expected = output_rows(whole.params.out);
+  std::vector<Chunk> crowd;
+  for (int64_t t = length - 1; t >= 0; t -= step) {
+    crowd.push_back({&a, t, t + 1});
+    if (crowd.size() % 5 == 0) crowd.push_back({&b, t % 300, t % 300 + 1});
+    if (crowd.size() % 16 == 0) crowd.push_back({&a, t, std::min(length, t + 3)});
+  }
+  Batch many(model, dtype, 32, crowd);
+  run(many);
+  const std::vector<std::string> rows = output_rows(many.params.out);
+  size_t row = 0;
+  for (const Chunk& chunk : crowd) {
+    for (int64_t t = chunk.begin; t < chunk.end; ++t, ++row) {
+      if (chunk.sequence != &a) continue;
+      ASSERT_TRUE(rows[row] == expected[t])
+          << whole.params.q.to_string() << (float8 ? " FP8" : "") << " position " << t;
+    }
+  }
+}
+
+TEST(Attention, FixedOrderHoldsInCrowds) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  for (const bool float8 : {false, true}) {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      check_crowd({8, 2, 128}, dtype, float8, 700, 23);
+      check_crowd({32, 8, 128}, dtype, float8, 500, 7);
+      check_crowd({9, 3, 64}, dtype, float8, 600, 17);
+      check_crowd({24, 1, 128, 150, true}, dtype, float8, 400, 5);
+      check_crowd({4, 4, 64, 700}, dtype, float8, 900, 3);
+    }
+    check_crowd({2, 1, 64}, DType::kBFloat16, float8, 9000, 650);
   }
 }
 

@@ -1,43 +1,23 @@
-// Inside attention: warpgroup matrix instructions, mbarriers and tensor copies (sm_90a).
+// Inside attention: warpgroup matrix instructions and tensor copies (sm_90a).
 //
 // Tiles lie in shared memory as pieces of 8 rows of 64 elements (128 bytes), 128-byte swizzled, at
 // multiples of 1024 bytes.
 #pragma once
 
-#include <cuda.h>
-
-#include <cstdint>
 #include <type_traits>
 
-#include "tensor/gpu_api.h"
+#include "ops/device/matrix_units.cuh"
 
 namespace atom::ops::attention_device {
 
-__device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-// Waits for the end of the phase of that parity.
-__device__ __forceinline__ void wait_for(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
+using device::arrive;
+using device::arrive_expecting;
+using device::begin_products;
+using device::commit_products;
+using device::init_barrier;
+using device::pin;
+using device::wait_for;
+using device::wait_for_products;
 
 // Box of `map` at (x, y, z) to shared memory, with its bytes counted on `barrier`.
 __device__ __forceinline__ void copy_box(
@@ -94,28 +74,6 @@ __host__ __device__ constexpr uint32_t bytes_of_matrix(uint32_t bytes) {
 __device__ __forceinline__ uint32_t shared_matrix(uint32_t address, uint32_t columns_bytes) {
   const uint32_t word = bytes_of_matrix(address) | (bytes_of_matrix(columns_bytes) << 16);
   return __shfl_sync(0xffffffffu, word, 0);  // tells the compiler that it is uniform
-}
-
-__device__ __forceinline__ void begin_products() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void commit_products() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template <int kPending>
-__device__ __forceinline__ void wait_for_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-}
-
-// Keeps uses of the registers on their side of a wait.
-template <int kCount>
-__device__ __forceinline__ void pin(float (&registers)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    asm volatile("" : "+f"(registers[i])::"memory");
-  }
 }
 
 #define ATOM_D8(d, i)                                                                         \

@@ -7,12 +7,6 @@
 #include "ops/device/gpu_element.h"
 #include "tensor/gpu_api.h"
 
-#if defined(__HIP_PLATFORM_AMD__)
-#include <hip/hip_fp8.h>
-#else
-#include <cuda_fp8.h>
-#endif
-
 namespace atom::ops::device {
 
 using Half = __half;
@@ -34,11 +28,7 @@ __device__ inline float to_float(BFloat16 x) {
   return __bfloat162float(x);
 }
 __device__ inline float to_float(Float8 x) {
-#if defined(__HIP_PLATFORM_AMD__)
-  return __half2float(__hip_cvt_fp8_to_halfraw(x.bits, __HIP_E4M3));
-#else
-  return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.bits, __NV_E4M3)));
-#endif
+  return gpu_float_of_float8(x.bits);
 }
 
 // Rounds to nearest even; FP8 saturates at its largest value.
@@ -58,20 +48,12 @@ __device__ inline BFloat16 from_float<BFloat16>(float x) {
 }
 template <>
 __device__ inline Float8 from_float<Float8>(float x) {
-#if defined(__HIP_PLATFORM_AMD__)
-  return {__hip_cvt_float_to_fp8(x, __HIP_SATFINITE, __HIP_E4M3)};
-#else
-  return {__nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3)};
-#endif
+  return {gpu_float8_of(x)};
 }
 
 // The codes of both, `low` in bits 0 to 7.
 __device__ inline uint32_t float8_pair(float low, float high) {
-#if defined(__HIP_PLATFORM_AMD__)
-  return from_float<Float8>(low).bits | uint32_t{from_float<Float8>(high).bits} << 8;
-#else
-  return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
-#endif
+  return gpu_float8_pair_of(low, high);
 }
 
 template <typename T>
@@ -79,8 +61,9 @@ __device__ inline float round_to(float x) {
   return to_float(from_float<T>(x));
 }
 
-// x / divisor, correctly rounded where neither x nor the quotient is near the ends of float32's
-// range, from one reciprocal of the divisor for many x.
+// x / divisor, from one correctly rounded reciprocal of the divisor for many x. Correctly rounded
+// where x has at most 11 significant bits (found by trying them all) and neither x nor the quotient
+// is near the ends of float32's range.
 __device__ inline float divide(float x, float divisor, float reciprocal) {
   const float quotient = x * reciprocal;
   return fmaf(fmaf(-divisor, quotient, x), reciprocal, quotient);
@@ -150,6 +133,72 @@ template <typename T>
 __device__ inline void round_all(float (&x)[Vector<T>::kLength]) {
   to_floats<T>(bits_of<T>(x), x);
 }
+
+// Two elements of 16 bits.
+template <typename T>
+struct PairOf;
+template <>
+struct PairOf<Half> {
+  using Type = __half2;
+};
+template <>
+struct PairOf<BFloat16> {
+  using Type = gpu_bfloat162;
+};
+
+template <typename T>
+__device__ inline typename PairOf<T>::Type as_pair(uint32_t bits) {
+  typename PairOf<T>::Type pair;
+  memcpy(&pair, &bits, sizeof bits);
+  return pair;
+}
+
+// Of elements of 16 bits, each product rounded once.
+template <typename T>
+__device__ inline uint4 multiply_pairs(const uint4& a, const uint4& b) {
+  const auto multiply = [](uint32_t x, uint32_t y) {
+    const auto pair = __hmul2(as_pair<T>(x), as_pair<T>(y));
+    uint32_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+  };
+  return {multiply(a.x, b.x), multiply(a.y, b.y), multiply(a.z, b.z), multiply(a.w, b.w)};
+}
+
+// The largest magnitude among the elements of vectors; NaN is none.
+template <typename T>
+class LargestMagnitude {
+ public:
+  __device__ void see(const uint4& bits) {
+#pragma unroll
+    for (const uint32_t word : {bits.x, bits.y, bits.z, bits.w}) {
+      pair_ = __hmax2(pair_, __habs2(as_pair<T>(word)));
+    }
+  }
+  __device__ float value() const {
+    return fmaxf(to_float(pair_.x), to_float(pair_.y));
+  }
+
+ private:
+  typename PairOf<T>::Type pair_ = as_pair<T>(0);
+};
+
+template <>
+class LargestMagnitude<float> {
+ public:
+  __device__ void see(const uint4& bits) {
+#pragma unroll
+    for (const uint32_t word : {bits.x, bits.y, bits.z, bits.w}) {
+      value_ = fmaxf(value_, fabsf(__uint_as_float(word)));
+    }
+  }
+  __device__ float value() const {
+    return value_;
+  }
+
+ private:
+  float value_ = 0;
+};
 
 template <typename T>
 __device__ inline Vector<T> load_vector(const T* source) {

@@ -38,29 +38,15 @@ gpuError_t launch(void (*kernel)(Parameters...),
                   gpuStream_t stream,
                   bool overlaps_previous,
                   Arguments&&... arguments) {
-#if defined(__HIP_PLATFORM_AMD__)
-  kernel<<<grid, block, shared_size, stream>>>(std::forward<Arguments>(arguments)...);
-  return ATOM_GPU(GetLastError)();
-#else
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  // A multiprocessor divides its memory anew only when it is empty: kernels that shall overlap have
-  // to agree.
-  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_size;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = overlaps_previous ? 2 : 0;
-  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
-#endif
+  return gpu_launch({.grid = grid,
+                     .block = block,
+                     .shared_size = shared_size,
+                     .stream = stream,
+                     .overlaps_previous = overlaps_previous},
+                    kernel,
+                    std::forward<Arguments>(arguments)...);
 }
 
-#if !defined(__HIP_PLATFORM_AMD__)
 // The same of blocks in clusters of `cluster_size`.
 template <typename... Parameters, typename... Arguments>
 gpuError_t launch_clusters(void (*kernel)(Parameters...),
@@ -71,22 +57,14 @@ gpuError_t launch_clusters(void (*kernel)(Parameters...),
                            gpuStream_t stream,
                            bool overlaps_previous,
                            Arguments&&... arguments) {
-  cudaLaunchAttribute attributes[3]{};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {static_cast<unsigned>(cluster_size), 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  attributes[2].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[2].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(num_blocks);
-  config.blockDim = dim3(num_threads);
-  config.dynamicSmemBytes = shared_size;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = overlaps_previous ? 3 : 1;
-  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  return gpu_launch({.grid = dim3(num_blocks),
+                     .block = dim3(num_threads),
+                     .shared_size = shared_size,
+                     .stream = stream,
+                     .overlaps_previous = overlaps_previous,
+                     .cluster_size = static_cast<unsigned>(cluster_size)},
+                    kernel,
+                    std::forward<Arguments>(arguments)...);
 }
-#endif
 
 }  // namespace atom::ops::device

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "ops/linear/linear_ordered_cuda.h"
+#include "ops/linear/linear_ordered_sm90.h"
 
 namespace atom::ops {
 namespace {
@@ -53,6 +54,9 @@ LinearStreamParams ordered_params(const GemmKey& key, const GemmOperands& operan
   params.num_rows = static_cast<int32_t>(key.num_rows);
   params.out_features = static_cast<int32_t>(key.out_features);
   params.in_features = static_cast<int32_t>(key.in_features);
+  params.x_scale = operands.x_scales;
+  params.weight_scale = operands.weight_scales;
+  params.x_scale_per_row = params.weight_scale_per_row = key.scales == GemmScales::kVectors;
   params.x_element = params.weight_element = element(key.dtype);
   params.y_element = params.bias_element = element(key.y_dtype);
   return params;
@@ -150,7 +154,10 @@ class GemmPlans::Plan {
                      void* scratch,
                      cudaStream_t stream) {
     if (chosen.is_ordered) {
-      const gpuError_t error = launch_linear_ordered(ordered_params(key_, operands), stream);
+      const LinearStreamParams params = ordered_params(key_, operands);
+      const gpuError_t error = supports_linear_ordered_sm90(params)
+                                   ? launch_linear_ordered_sm90(params, stream)
+                                   : launch_linear_ordered(params, stream);
       return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
     }
     set_addresses(operands);
@@ -291,6 +298,20 @@ void GemmPlans::choose(const GemmKey& key, const GemmAlgorithm& algorithm) {
   const std::lock_guard lock(mutex_);
   chosen_[key] = algorithm;
   plan_of(key).algorithm = algorithm;
+}
+
+bool GemmPlans::fits_ordered(const GemmKey& key, const GemmOperands& operands) {
+  return supports_linear_ordered_sm90(ordered_params(key, operands));
+}
+
+void GemmPlans::admit_ordered(const GemmKey& key) {
+  const std::lock_guard lock(mutex_);
+  with_ordered_.insert(representative(key));
+}
+
+bool GemmPlans::admits_ordered(const GemmKey& key) {
+  const std::lock_guard lock(mutex_);
+  return with_ordered_.contains(representative(key));
 }
 
 }  // namespace atom::ops

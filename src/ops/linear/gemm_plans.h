@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ops/linear/cublaslt.h"
@@ -55,7 +56,8 @@ struct GemmOperands {
   const float* weight_scales = nullptr;
 };
 
-// One way to multiply: an algorithm of the library, or the kernel of linear_ordered_cuda.h.
+// One way to multiply: an algorithm of the library, or the kernel of linear_ordered_sm90.h, or
+// where it is not supported that of linear_ordered_cuda.h.
 struct GemmAlgorithm {
   bool is_ordered = false;
   cublasLtMatmulAlgo_t library = {};
@@ -101,6 +103,13 @@ class GemmPlans {
   // Calls of this kind use it from now on, as long as the program runs.
   void choose(const GemmKey& key, const GemmAlgorithm& algorithm);
 
+  // Whether the kernel of linear_ordered_sm90.h can have a call.
+  static bool fits_ordered(const GemmKey& key, const GemmOperands& operands);
+  // Calls of this kind but for their rows, with a fixed order, leave few rows to it from now on:
+  // it gives the library's bits.
+  void admit_ordered(const GemmKey& key);
+  bool admits_ordered(const GemmKey& key);
+
  private:
   class Plan;
 
@@ -113,6 +122,7 @@ class GemmPlans {
   std::mutex mutex_;
   std::unordered_map<GemmKey, std::unique_ptr<Plan>, GemmKeyHash> plans_;
   std::unordered_map<GemmKey, GemmAlgorithm, GemmKeyHash> chosen_;
+  std::unordered_set<GemmKey, GemmKeyHash> with_ordered_;  // as representatives
   bool is_noting_ = false;
   std::vector<NotedCalls> noted_;
 };

@@ -11,6 +11,7 @@
 #include "ops/linear/gemm_library.h"
 #include "ops/linear/gemm_plans.h"
 #include "ops/linear/linear_ordered_cuda.h"
+#include "ops/linear/linear_ordered_sm90.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -30,6 +31,8 @@ constexpr int kNumFills = 4;
 // Two algorithms that give the same bits for so many sums add them in the same order: of those that
 // do not, one in ten thousand of bfloat16 results differs.
 constexpr int64_t kConvincingSums = int64_t{1} << 17;
+// Sums that are scaled in two ways differ in one of a hundred thousand.
+constexpr int64_t kConvincingScaledSums = int64_t{1} << 22;
 constexpr int64_t kComparedRows = 64;
 
 std::string name_of(const GemmKey& key) {
@@ -105,14 +108,22 @@ struct GemmTuner::State {
     auto* counter = reinterpret_cast<int32_t*>(static_cast<char*>(calls.scratch) + room);
     DeviceQueue& queue = stream.queue();
     const int64_t num_inputs = (key.num_rows - 1) * key.x_stride + key.in_features;
+    const bool has_vectors = key.scales == GemmScales::kVectors;
+    const int64_t enough = has_vectors ? kConvincingScaledSums : kConvincingSums;
     int32_t num_different = 0;
     int64_t num_sums = 0;
-    for (uint64_t seed = 1; num_sums < kConvincingSums && num_different == 0; ++seed) {
+    for (uint64_t seed = 1; num_sums < enough && num_different == 0; ++seed) {
       // FP8: codes that are not NaN.
       queue.fill_random(const_cast<void*>(operands.x),
                         key.dtype,
                         num_inputs,
                         {.key = seed, .half_width = 1, .byte_mask = 0xbf});
+      if (has_vectors) {
+        queue.fill_random(const_cast<float*>(operands.x_scales),
+                          DType::kFloat32,
+                          key.num_rows,
+                          {.key = seed, .half_width = 1});
+      }
       if (!run(calls, a, operands)) return false;
       queue.copy(calls.scratch, operands.y, num_bytes);
       if (!run(calls, b, operands)) return false;
@@ -155,6 +166,18 @@ struct GemmTuner::State {
     }
     const auto found = std::min_element(times.begin(), times.end());
     return *found < times.front() * kWorthwhile ? found - times.begin() : 0;
+  }
+
+  // Admits our kernel for few rows, which is not measured, if it gives the library's bits.
+  void admit_ordered(NotedCalls calls) const {
+    GemmPlans& plans = GemmPlans::shared();
+    GemmKey& key = calls.key;
+    key.num_rows = std::min<int64_t>(key.num_rows, kMaxOrderedRows);
+    if (plans.admits_ordered(key) || !GemmPlans::fits_ordered(key, calls.operands.front())) return;
+    const std::vector<GemmAlgorithm> common = plans.candidates(key, 1);
+    if (!common.empty() && agree(calls, common.front(), {.is_ordered = true})) {
+      plans.admit_ordered(key);
+    }
   }
 
   void decide(const NotedCalls& calls) {
@@ -220,7 +243,12 @@ void GemmTuner::tune(const std::function<void()>& step) {
   plans.start_noting();
   step();
   const std::vector<NotedCalls> noted = plans.stop_noting();
-  for (const NotedCalls& calls : noted) state_->decide(calls);
+  for (const NotedCalls& calls : noted) {
+    if (calls.key.fixed_order) state_->admit_ordered(calls);
+    const bool by_ordered = calls.key.fixed_order && calls.key.num_rows <= kMaxOrderedRows &&
+                            plans.admits_ordered(calls.key);
+    if (!by_ordered) state_->decide(calls);
+  }
   state_->stream.queue().synchronize();
 }
 

@@ -181,6 +181,10 @@ bool fits_linear_fixed(const LinearCall& call) {
   return fits(call, true);
 }
 
+bool admits_linear_ordered(const LinearCall& call) {
+  return fits_linear_fixed(call) && GemmPlans::shared().admits_ordered(key_of(call, true));
+}
+
 void linear_fixed(const Stream& stream, const LinearCall& call, Workspace& scratch) {
   multiply(stream, call, true, scratch);
 }

@@ -8,6 +8,15 @@
 
 namespace atom::ops::device {
 
+// Shared memory: the stages, then sums, then what belongs to weight rows, then barriers. In bytes.
+struct SkinnyLayout {
+  int stage_size;
+  int sums, part_size;  // the sums, and those of a part of k
+  int sums_stride;      // weight rows from the sums with a pair of rows of x to the next ones
+  int rows, rows_size;
+  int x_scales, barriers, size;
+};
+
 struct SkinnyArgs {
   // Of [panels, rows, panel] where panels are whole, else of [1, rows, row]. A box has the rows of
   // a tile (with SiLU of half a tile), or x_rows, and box_panels panels.
@@ -27,38 +36,7 @@ struct SkinnyArgs {
   bool takes_turns;    // a warpgroup multiplies whole tiles of every other stage, else half of each
   int num_parts;       // of a tile's sums, from one block
   bool reuses_stages;  // for the sums, when all stages have been used
-};
-
-// Shared memory: the stages, then sums, then what belongs to weight rows, then barriers.
-struct SkinnyLayout {
-  int stage_size, sums, rows, rows_size, x_scales, barriers, size;
-
-  __host__ __device__ explicit SkinnyLayout(const SkinnyArgs& args) {
-    constexpr int kPanelSize = 128, kBarrierSize = 8;
-    const int tile_rows = 2 * args.half_rows;
-    stage_size = args.num_panels * (tile_rows + args.x_rows) * kPanelSize;
-    const int end_of_stages = args.num_stages * stage_size;
-    const int sums_size = args.num_parts * tile_rows * args.x_rows * int{sizeof(float)};
-    sums = args.reuses_stages ? 0 : end_of_stages;
-    rows = sums + sums_size > end_of_stages ? sums + sums_size : end_of_stages;
-    rows_size = 2 * tile_rows * int{sizeof(float)};
-    x_scales = rows + 2 * rows_size;
-    barriers = x_scales + args.x_rows * int{sizeof(float)};
-    const int end = barriers + (2 * args.num_stages + 1) * kBarrierSize;
-    const int end_of_reads = end_of_stages + overread(args) * kPanelSize;
-    size = end > end_of_reads ? end : end_of_reads;
-  }
-
-  // Rows of a panel that the matrix units read past the last stage: they read 64 weight rows and a
-  // power of two of rows of x.
-  static __host__ __device__ int overread(const SkinnyArgs& args) {
-    const int rows = args.takes_turns ? 2 * args.half_rows : args.half_rows;  // a warpgroup's
-    const int of_weight = (rows + 63) / 64 * 64 - rows - args.num_panels * args.x_rows;
-    int columns = 8;
-    while (columns < args.x_rows) columns *= 2;
-    const int of_x = columns - args.x_rows;
-    return of_weight > of_x ? of_weight : of_x;
-  }
+  SkinnyLayout layout;
 };
 
 gpuError_t launch_skinny_bfloat16(const SkinnyArgs& args, gpuStream_t stream);

@@ -1,14 +1,13 @@
 // The host side of the linear for few rows on Hopper (linear_skinny_sm90.cuh).
 #include <algorithm>
+#include <bit>
 
-#include "ops/device/tensor_map.cuh"
+#include "ops/linear/linear_host_sm90.h"
 #include "ops/linear/linear_skinny_launch.h"
 
 namespace atom::ops {
 namespace {
 
-constexpr int kPanelSize = 128;  // bytes
-constexpr int kAlignment = 16;   // bytes, of tensor copies
 constexpr int kMaxStages = 24;
 constexpr int kMatrixRows = 64;  // of the weight, that one instruction multiplies
 constexpr int kMaxTileRows = 2 * kMatrixRows, kTileUnit = 16;
@@ -17,17 +16,6 @@ constexpr int kMaxStageSize = 84 << 10;
 // What a block takes; the rest is for the short kernels between two linears.
 constexpr int kSharedSize = 208 << 10;
 
-CUtensorMapDataType map_type(GpuElement element) {
-  switch (element) {
-    case GpuElement::kFloat8E4M3:
-      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
-    case GpuElement::kFloat16:
-      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    default:
-      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  }
-}
-
 // A matrix [num_rows, size] in boxes of `box_rows` rows.
 bool encode_map(CUtensorMap* map,
                 const device::SkinnyArgs& args,
@@ -35,44 +23,53 @@ bool encode_map(CUtensorMap* map,
                 int64_t num_rows,
                 int64_t stride,
                 int box_rows) {
-  static const EncodeTiled encode = find_encode_tiled();
-  if (encode == nullptr) return false;
   const GpuElement element = args.params.weight_element;
   const auto element_size = static_cast<int>(gpu_element_size(element));
   const auto size = static_cast<cuuint64_t>(args.params.in_features);
   const cuuint64_t panel = kPanelSize / element_size;
-  const cuuint64_t sizes[3] = {args.whole_panels ? panel : size,
-                               static_cast<cuuint64_t>(num_rows),
-                               args.whole_panels ? size / panel : 1};
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride * element_size), kPanelSize};
-  const cuuint32_t box[3] = {static_cast<cuuint32_t>(panel),
-                             static_cast<cuuint32_t>(box_rows),
-                             static_cast<cuuint32_t>(args.box_panels)};
-  const cuuint32_t element_strides[3] = {1, 1, 1};
-  return encode(map,
-                map_type(element),
-                3,
-                const_cast<void*>(data),
-                sizes,
-                strides,
-                box,
-                element_strides,
-                CU_TENSOR_MAP_INTERLEAVE_NONE,
-                CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
-bool is_multiple(const void* data, int64_t unit) {
-  return reinterpret_cast<uintptr_t>(data) % unit == 0;
-}
-
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
+  const TensorMapShape<3> shape = {{args.whole_panels ? panel : size,
+                                    static_cast<cuuint64_t>(num_rows),
+                                    args.whole_panels ? size / panel : 1},
+                                   {static_cast<cuuint64_t>(stride * element_size), kPanelSize},
+                                   {static_cast<cuuint32_t>(panel),
+                                    static_cast<cuuint32_t>(box_rows),
+                                    static_cast<cuuint32_t>(args.box_panels)}};
+  return encode_linear_map(map, element, data, shape);
 }
 
 int row_size(const LinearStreamParams& p) {
   return static_cast<int>(p.in_features * gpu_element_size(p.weight_element));
+}
+
+// Rows of a panel that the matrix units read past the last stage: they read 64 weight rows and a
+// power of two of rows of x.
+int overread(const device::SkinnyArgs& args) {
+  const int rows = args.takes_turns ? 2 * args.half_rows : args.half_rows;  // a warpgroup's
+  const int of_weight =
+      divide_up(rows, kMatrixRows) * kMatrixRows - rows - args.num_panels * args.x_rows;
+  const int of_x =
+      static_cast<int>(std::bit_ceil(static_cast<unsigned>(args.x_rows))) - args.x_rows;
+  return std::max(of_weight, of_x);
+}
+
+device::SkinnyLayout layout_of(const device::SkinnyArgs& args) {
+  constexpr int kBarrierSize = 8, kBankRows = 16;
+  const int tile_rows = 2 * args.half_rows, float_size = sizeof(float);
+  device::SkinnyLayout layout{};
+  layout.stage_size = args.num_panels * (tile_rows + args.x_rows) * kPanelSize;
+  const int end_of_stages = args.num_stages * layout.stage_size;
+  // Such that the pairs that a warp stores at a time lie in different banks.
+  layout.sums_stride = divide_up(tile_rows >> args.log_splits, kBankRows) * kBankRows + 4;
+  layout.part_size = args.x_rows * layout.sums_stride * float_size;
+  layout.sums = args.reuses_stages ? 0 : end_of_stages;
+  const int end_of_sums = layout.sums + (args.num_parts << args.log_splits) * layout.part_size;
+  layout.rows = std::max(end_of_sums, end_of_stages);
+  layout.rows_size = 2 * tile_rows * float_size;
+  layout.x_scales = layout.rows + 2 * layout.rows_size;
+  layout.barriers = layout.x_scales + args.x_rows * float_size;
+  layout.size = std::max(layout.barriers + (2 * args.num_stages + 1) * kBarrierSize,
+                         end_of_stages + overread(args) * kPanelSize);
+  return layout;
 }
 
 // False for a tuning that does not go with the shape.
@@ -81,7 +78,8 @@ bool plan(const LinearStreamParams& p,
           int num_multiprocessors,
           device::SkinnyArgs* args) {
   if (tuning.tile_rows % 16 != 0 || tuning.tile_rows < 16 || tuning.tile_rows > kMaxTileRows ||
-      tuning.num_splits < 1 || tuning.num_splits > 2 || tuning.num_panels < 1) {
+      tuning.num_splits < 1 || tuning.num_splits > 2 ||
+      (tuning.num_panels != 1 && tuning.num_panels != 2 && tuning.num_panels != 4)) {
     return false;
   }
   const bool gated = p.epilogue == StreamEpilogue::kSiluAndMul;
@@ -104,20 +102,12 @@ bool plan(const LinearStreamParams& p,
   const bool one_round = args->num_tiles == args->num_clusters;
   args->reuses_stages = tuning.num_splits == 1 && one_round;
   args->num_stages = kMaxStages;
-  while (args->num_stages > 0 && device::SkinnyLayout(*args).size > kSharedSize) {
-    --args->num_stages;
-  }
+  while (args->num_stages > 0 && layout_of(*args).size > kSharedSize) --args->num_stages;
   // A warpgroup that takes stages in turn has the same ones in every round of the ring.
   args->num_stages -= args->num_stages % args->num_parts;
+  args->layout = layout_of(*args);
   return args->num_stages >= 2 && args->num_chunks >= tuning.num_splits &&
          (tuning.num_splits == 1 || one_round);
-}
-
-gpuError_t count_multiprocessors(int* count) {
-  int gpu = 0;
-  const gpuError_t error = cudaGetDevice(&gpu);
-  if (error != cudaSuccess) return error;
-  return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, gpu);
 }
 
 // Of `count` rows as many as each of `num_shares` has, in tiles' granularity.
@@ -129,7 +119,6 @@ int share_of(int count, int num_shares) {
 
 // Measured on an H200 with the linears of an 8B layer and an output projection, at 1 to 64 rows.
 LinearSkinnyTuning linear_skinny_tuning(const LinearStreamParams& p, int num_multiprocessors) {
-  const bool float8 = p.weight_element == GpuElement::kFloat8E4M3;
   LinearSkinnyTuning tuning;
   const int num_pairs = num_multiprocessors / 2;
   const bool splits =
@@ -138,11 +127,8 @@ LinearSkinnyTuning linear_skinny_tuning(const LinearStreamParams& p, int num_mul
   const int num_clusters = splits ? num_pairs : num_multiprocessors;
   const int num_rounds = divide_up(p.out_features, num_clusters * kMaxTileRows);
   tuning.tile_rows = share_of(p.out_features, num_clusters * num_rounds);
-  if (tuning.tile_rows <= kMatrixRows) {
-    tuning.num_panels = p.num_rows <= 16 ? 4 : 2;
-  } else {
-    tuning.num_panels = float8 && splits ? 4 : 2;
-  }
+  const bool few_copies = splits && tuning.tile_rows > kMatrixRows && p.num_rows <= 32;
+  tuning.num_panels = p.num_rows <= 16 || few_copies ? 4 : 2;
   const int panel_size = (tuning.tile_rows + divide_up(p.num_rows, 8) * 8) * kPanelSize;
   while (tuning.num_panels * panel_size > kMaxStageSize) tuning.num_panels /= 2;
   return tuning;
@@ -157,9 +143,9 @@ bool supports_linear_skinny(const LinearStreamParams& p) {
          !(wide_y && (float8 || p.epilogue != StreamEpilogue::kStore)) && p.num_rows >= 1 &&
          p.num_rows <= kMaxSkinnyRows && p.out_features >= 1 &&
          (!gated || p.out_features % 2 == 0) && p.in_features >= 1 &&
-         p.in_features * element_size % kAlignment == 0 &&
-         p.x_stride * element_size % kAlignment == 0 && is_multiple(p.x, kAlignment) &&
-         is_multiple(p.weight, kAlignment);
+         p.in_features * element_size % kCopyAlignment == 0 &&
+         p.x_stride * element_size % kCopyAlignment == 0 && is_multiple(p.x, kCopyAlignment) &&
+         is_multiple(p.weight, kCopyAlignment);
 }
 
 gpuError_t launch_linear_skinny(const LinearStreamParams& p,

@@ -19,7 +19,7 @@ constexpr int kBarrierSize = 8;
 class Shared {
  public:
   __device__ Shared(const SkinnyArgs& args, uint8_t* memory)
-      : layout_(args),
+      : layout_(args.layout),
         memory_(memory),
         base_(shared_address(memory)),
         num_stages_(args.num_stages) {}
@@ -29,8 +29,11 @@ class Shared {
   __device__ uint32_t empty(int index) const { return barrier(num_stages_ + index); }
   // The other block's sums are there.
   __device__ uint32_t sums_full() const { return barrier(2 * num_stages_); }
-  // [parts of k, pairs of rows of x, tile rows]
-  __device__ float2* sums() const { return reinterpret_cast<float2*>(memory_ + layout_.sums); }
+  // [parts of k][pairs of rows of x, sums_stride of weight rows]
+  __device__ float2* sums(int part) const {
+    return reinterpret_cast<float2*>(memory_ + layout_.sums + part * layout_.part_size);
+  }
+  __device__ int sums_stride() const { return layout_.sums_stride; }
   // [scale, bias; tile rows], of one tile and the next in turn
   __device__ float* row_scales(int buffer) const {
     return reinterpret_cast<float*>(memory_ + layout_.rows + buffer * layout_.rows_size);
@@ -45,7 +48,7 @@ class Shared {
     return base_ + layout_.barriers + index * kBarrierSize;
   }
 
-  const SkinnyLayout layout_;
+  const SkinnyLayout& layout_;
   uint8_t* const memory_;
   const uint32_t base_;
   const int num_stages_;
@@ -66,18 +69,6 @@ struct SkinnyWork {
     end_chunk = args.num_chunks * (rank + 1) >> args.log_splits;
   }
   __device__ int num_items() const { return num_tiles * (end_chunk - first_chunk); }
-};
-
-// The stage that comes next, and the parity of its phase.
-struct StageCursor {
-  int index = 0;
-  uint32_t parity = 0;
-
-  __device__ void advance(int num_stages) {
-    if (++index < num_stages) return;
-    index = 0;
-    parity ^= 1;
-  }
 };
 
 // Where a stage has what is multiplied: the rows of a panel lie side by side.

@@ -3,6 +3,7 @@
 
 #include "ops/device/elements.cuh"
 #include "ops/linear/linear_stream_cuda.h"
+#include "ops/silu_and_mul/silu_and_mul_device.cuh"
 
 namespace atom::ops::device {
 
@@ -80,7 +81,7 @@ struct Output {
     } else if (p.epilogue == StreamEpilogue::kSiluAndMul) {
       const float gate = round_as(p.y_element, value);
       const float up = round_as(p.y_element, up_inputs.finish(up_sum));
-      value = gate / (1.0f + __expf(-gate)) * up;
+      value = silu_product(gate, up);
     }
     store_as(p.y_element, p.y, row * p.y_stride + feature, value);
   }

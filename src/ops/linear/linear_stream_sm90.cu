@@ -1,6 +1,7 @@
 // The host side of the streaming linear on Hopper (linear_stream_sm90.cuh).
 #include <algorithm>
 
+#include "ops/linear/linear_host_sm90.h"
 #include "ops/linear/linear_stream_cuda.h"
 #include "ops/linear/linear_stream_launch.h"
 
@@ -25,11 +26,8 @@ gpuError_t launch_linear_stream_sm90(const LinearStreamParams& params,
                                      const LinearStreamTuning& tuning,
                                      gpuStream_t stream) {
   if (!supports_linear_stream_sm90(params)) return cudaErrorInvalidValue;
-  int gpu = 0, num_multiprocessors = 0;
-  if (const gpuError_t error = cudaGetDevice(&gpu); error != cudaSuccess) return error;
-  if (const gpuError_t error =
-          cudaDeviceGetAttribute(&num_multiprocessors, cudaDevAttrMultiProcessorCount, gpu);
-      error != cudaSuccess) {
+  int num_multiprocessors = 0;
+  if (const gpuError_t error = count_multiprocessors(&num_multiprocessors); error != cudaSuccess) {
     return error;
   }
   const bool gated = params.epilogue == StreamEpilogue::kSiluAndMul;
@@ -38,7 +36,7 @@ gpuError_t launch_linear_stream_sm90(const LinearStreamParams& params,
   device::StreamArgs args{};
   args.params = params;
   args.row_size = static_cast<int>(params.in_features * gpu_element_size(params.weight_element));
-  args.num_tiles = (num_features + tile_features - 1) / tile_features;
+  args.num_tiles = divide_up(num_features, tile_features);
   args.l2_prefetch_units = tuning.l2_prefetch_units;
   const int num_blocks = std::min(args.num_tiles, num_multiprocessors);
   if (params.weight_element == GpuElement::kFloat8E4M3) {

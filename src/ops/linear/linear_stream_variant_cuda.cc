@@ -1,9 +1,11 @@
-// The variants of linear that stream the weight for a decode step's few rows.
+// The variants of linear that are kernels of ours for Hopper.
 #include <algorithm>
 
+#include "ops/linear/linear_ordered_sm90.h"
 #include "ops/linear/linear_skinny_cuda.h"
 #include "ops/linear/linear_stream_cuda.h"
 #include "ops/linear/linear_variants.h"
+#include "ops/linear/linear_wgmma_cuda.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -44,6 +46,7 @@ LinearStreamParams stream_params(const LinearCall& call) {
     params.bias = call.bias.raw_data();
     params.bias_element = gpu_element(call.bias.dtype());
   }
+  if (call.is_gated) params.epilogue = StreamEpilogue::kSiluAndMul;
   return params;
 }
 
@@ -56,13 +59,13 @@ bool on_hopper() {
 // with overlap (percent of the read bandwidth; "library" is cuBLASLt, in FP8 without the pass over
 // its sums that one scale per row needs):
 //                   rows       1     8    16    32    48    64
-//   bfloat16   stream         96    91    73    64
-//              skinny         93    92    91    86    81    76
-//              library        81    81    80    78    76    77
-//   FP8        stream         78    74    51    47
-//              skinny         85    84    81    73    63    61
-//              library        70    71    69    68    66    64
-// At 64 rows the library and its pass take 81 us a layer in FP8, skinny 78.
+//   bfloat16   stream         95    91    74
+//              skinny         93    93    92    88    85    82
+//              library        81    80    80    78    76    76
+//   FP8        stream         79    74    52
+//              skinny         87    86    83    77    67    66
+//              library        71    72    70    69    67    64
+// At 64 rows the library takes 75 us a layer in FP8 without its pass, skinny 72.
 int64_t max_stream_rows(const LinearCall& call) {
   // An FP8 weight with wider activations is nothing that the others take.
   if (call.weight.dtype() != call.x.dtype()) return 16;
@@ -103,6 +106,33 @@ void linear_skinny(const Stream& stream, const LinearCall& call, Workspace&) {
   if (stream.is_dry_run()) return;
   GPU_CHECK(launch_linear_skinny(
       stream_params(call), nullptr, static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+bool fits_linear_wgmma(const LinearCall& call) {
+  // The gate and up of an 8B layer on an H200 at 1024, 2048 and 8192 rows: 348, 718 and 2837 us, by
+  // cuBLASLt and the activation's kernel 366, 738 and 2960; with fewer rows the library is ahead.
+  constexpr int64_t kMinGatedRows = 1024;
+  static const bool hopper = on_hopper();
+  return hopper && call.x.size(0) >= (call.is_gated ? kMinGatedRows : 1) &&
+         call.x.size(0) <= INT32_MAX && call.weight.layout == WeightLayout::kRowMajor &&
+         supports_linear_wgmma(stream_params(call));
+}
+
+void linear_wgmma(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(
+      launch_linear_wgmma(stream_params(call), static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+bool fits_linear_ordered(const LinearCall& call) {
+  return call.weight.layout == WeightLayout::kRowMajor &&
+         supports_linear_ordered_sm90(stream_params(call)) && admits_linear_ordered(call);
+}
+
+void linear_ordered(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_linear_ordered_sm90(stream_params(call),
+                                       static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 }  // namespace atom::ops

@@ -219,6 +219,8 @@ constexpr Case kGpuCases[] = {
     {7, 1024, 512, true, 0, 0, 8},
     {64, 512, 1536, true, 64, 0, 0},
     {300, 256, 128, false, 8, 0, 16},
+    {65, 264, 1040, true, 16, 0, 0},
+    {130, 200, 512, false, 0, 0, 8},
 };
 
 TEST(Linear, MatchesDoubleOnTheGpu) {

@@ -16,6 +16,8 @@ struct LinearCall {
   const Tensor& bias;
   const Tensor& y;
   Tensor x_scales = {};  // undefined unless x is in FP8
+  // The weight is [2 I, K], and y [T, I] what linear_silu_and_mul says; linear's calls are not.
+  bool is_gated = false;
 };
 
 using LinearLaunch = void(const Stream&, const LinearCall&, Workspace&);
@@ -34,6 +36,10 @@ void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scra
 bool fits_linear_skinny(const LinearCall& call);
 void linear_skinny(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
+// Many rows on a Hopper GPU, without a library.
+bool fits_linear_wgmma(const LinearCall& call);
+void linear_wgmma(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
 // On a GPU: by cuBLASLt, where it is there and the call is aligned for it, by what is fastest or by
 // one algorithm that makes a row's result its own; and by a plain kernel that takes any call with
 // row-major weights.
@@ -41,6 +47,12 @@ bool fits_cublaslt(const LinearCall& call);
 void linear_cublaslt(const Stream& stream, const LinearCall& call, Workspace& scratch);
 bool fits_linear_fixed(const LinearCall& call);
 void linear_fixed(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
+// On a Hopper GPU: few rows by the additions of linear_fixed in the same order. Admitted, whatever
+// the number of rows, once the tuner has found the same bits.
+bool admits_linear_ordered(const LinearCall& call);
+bool fits_linear_ordered(const LinearCall& call);
+void linear_ordered(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
 // On a GPU: an FP8 weight expanded piece by piece, whatever x is.
 bool fits_linear_expanded(const LinearCall& call);

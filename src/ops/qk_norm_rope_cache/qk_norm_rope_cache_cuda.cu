@@ -102,11 +102,7 @@ struct Rotation {
   }
 
   __device__ uint32_t of_partner(uint32_t word) const {
-#if defined(__HIP_PLATFORM_AMD__)
-    return __shfl(word, partner, kWarpSize);
-#else
-    return __shfl_sync(0xffffffffu, word, partner);
-#endif
+    return gpu_shuffle(word, partner);
   }
 };
 
@@ -127,6 +123,123 @@ __device__ void store_cached(const QkNormRopeCacheArgs::Cache& cache,
                     << i % 4 * 8;
   }
   *reinterpret_cast<uint2*>(static_cast<Float8*>(cache.data) + offset) = {words[0], words[1]};
+}
+
+template <typename T>
+__device__ void rotate(uint4& low,
+                       uint4& high,
+                       const float (&cosines)[kLength],
+                       const float (&sines)[kLength]) {
+  float first[kLength], second[kLength];
+  to_floats<T>(low, first);
+  to_floats<T>(high, second);
+#pragma unroll
+  for (int i = 0; i < kLength; ++i) {
+    const float a = first[i], b = second[i];
+    first[i] = a * cosines[i] - b * sines[i];
+    second[i] = b * cosines[i] + a * sines[i];
+  }
+  low = bits_of<T>(first);
+  high = bits_of<T>(second);
+}
+
+// The heads of all kinds in a row: queries, keys, values.
+struct HeadPlace {
+  int kind;
+  int head;  // of its kind
+
+  __device__ HeadPlace(int index, int num_heads, int num_kv_heads) {
+    kind = index < num_heads ? 0 : index < num_heads + num_kv_heads ? 1 : 2;
+    head = kind == 0 ? index : index - num_heads - (kind - 1) * num_kv_heads;
+  }
+};
+
+template <typename T>
+__device__ float sum_of_squares(const uint4& bits) {
+  float value[kLength], sum = 0;
+  to_floats<T>(bits, value);
+#pragma unroll
+  for (int i = 0; i < kLength; ++i) sum = fmaf(value[i], value[i], sum);
+  return sum;
+}
+
+template <typename T>
+__device__ uint4 scaled(const uint4& bits, float scale, const uint4& weight) {
+  float value[kLength];
+  to_floats<T>(bits, value);
+#pragma unroll
+  for (int i = 0; i < kLength; ++i) value[i] *= scale;
+  return multiply_pairs<T>(bits_of<T>(value), weight);
+}
+
+// NeoX pairs over the whole head: a lane has 8 elements and their 8 partners, so that nothing is
+// exchanged; head_dim / 16 lanes per head. A lane has kHeads of them, as far apart as there are
+// heads in a block.
+template <typename T, int kHeads>
+__global__ void __launch_bounds__(kNumThreads, kHeads == 1 ? 8 : 6)
+    whole_heads_kernel(const QkNormRopeCacheArgs args) {
+  const int half = static_cast<int>(args.head_dim) / 2;
+  const int lanes = half / kLength;
+  const int lane = threadIdx.x & (lanes - 1);  // a power of two
+  const int num_heads = static_cast<int>(args.heads[0].num_heads);
+  const int num_kv_heads = static_cast<int>(args.heads[1].num_heads);
+  const int total = num_heads + 2 * num_kv_heads;
+  const int token = blockIdx.y + blockIdx.z * gridDim.y;
+  const int heads_per_block = kNumThreads / lanes;
+  const int first_index = static_cast<int>(blockIdx.x) * kHeads * heads_per_block +
+                          static_cast<int>(threadIdx.x) / lanes;
+
+  allow_next_grid();
+  wait_for_previous_grid();
+  if (token >= args.num_tokens) return;
+  const int position = args.positions[token], slot = args.slots[token];
+  uint4 low[kHeads], high[kHeads];
+  T* rows[kHeads];
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const HeadPlace place(first_index + i * heads_per_block, num_heads, num_kv_heads);
+    const QkNormRopeCacheArgs::Heads& heads = args.heads[place.kind];
+    rows[i] = static_cast<T*>(heads.data) + token * heads.token_stride +
+              place.head * heads.head_stride + lane * kLength;
+    const bool exists = first_index + i * heads_per_block < total;
+    low[i] = exists ? load_bits(rows[i]) : uint4{};
+    high[i] = exists ? load_bits(rows[i] + half) : uint4{};
+  }
+  if (position < 0 || position >= args.max_position) __trap();
+  if (slot < -1 || slot >= args.num_slots) __trap();
+  float cosines[kLength], sines[kLength];
+  const float* angles = args.cos_sin + position * args.cos_sin_stride + lane * kLength;
+  load_floats(angles, cosines);
+  load_floats(angles + half, sines);
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int index = first_index + i * heads_per_block;
+    const HeadPlace place(index, num_heads, num_kv_heads);
+    const bool is_value = place.kind == 2;
+    float scale = 0;
+    if (args.weights[0] != nullptr) {  // whole warps run the exchanges
+      const float sum = sum_of_squares<T>(low[i]) + sum_of_squares<T>(high[i]);
+      const float mean = reduce_lanes(sum, lanes, Sum()) / static_cast<float>(args.head_dim);
+      scale = 1.0f / sqrtf(mean + args.eps);
+    }
+    if (!is_value && args.weights[0] != nullptr) {
+      const T* weight = static_cast<const T*>(args.weights[place.kind]) + lane * kLength;
+      low[i] = scaled<T>(low[i], scale, load_bits(weight));
+      high[i] = scaled<T>(high[i], scale, load_bits(weight + half));
+    }
+    if (!is_value) rotate<T>(low[i], high[i], cosines, sines);
+    if (index >= total) continue;
+    if (place.kind == 0) {
+      store_bits(rows[i], low[i]);
+      store_bits(rows[i] + half, high[i]);
+    } else if (slot >= 0) {
+      const int64_t offset =
+          (int64_t{slot} * num_kv_heads + place.head) * args.head_dim + lane * kLength;
+      const QkNormRopeCacheArgs::Cache& cache = args.caches[place.kind - 1];
+      store_cached<T>(cache, offset, low[i], args.float8_cache);
+      store_cached<T>(cache, offset + half, high[i], args.float8_cache);
+    }
+  }
 }
 
 // head_dim / 8 lanes per head; the heads of one token beside each other: queries, keys, values. A
@@ -195,22 +308,20 @@ __global__ void __launch_bounds__(kNumThreads, kHeads == 1 ? 8 : 6)
   }
 }
 
-template <typename T, int kHeads>
-gpuError_t launch_heads(const QkNormRopeCacheArgs& args, gpuStream_t stream) {
+// `lanes` per head, `heads` per lane.
+gpuError_t launch_heads(void (*kernel)(QkNormRopeCacheArgs),
+                        int64_t lanes,
+                        int64_t heads,
+                        const QkNormRopeCacheArgs& args,
+                        gpuStream_t stream) {
   constexpr int64_t kMaxGridY = 32768;
-  const int64_t heads_per_block = kNumThreads / (args.head_dim / kLength) * kHeads;
+  const int64_t heads_per_block = kNumThreads / lanes * heads;
   const int64_t num_heads = args.heads[0].num_heads + 2 * args.heads[1].num_heads;
   const int64_t rows = args.num_tokens < kMaxGridY ? args.num_tokens : kMaxGridY;
   const dim3 grid(static_cast<unsigned>((num_heads + heads_per_block - 1) / heads_per_block),
                   static_cast<unsigned>(rows),
                   static_cast<unsigned>((args.num_tokens + rows - 1) / rows));
-  return launch(&qk_norm_rope_cache_kernel<T, kHeads>,
-                grid,
-                dim3(kNumThreads),
-                0,
-                stream,
-                args.num_tokens < kManyRows,
-                args);
+  return launch(kernel, grid, dim3(kNumThreads), 0, stream, args.num_tokens < kManyRows, args);
 }
 
 template <typename T>
@@ -218,8 +329,22 @@ gpuError_t launch_typed(const QkNormRopeCacheArgs& args, gpuStream_t stream) {
   // With few tokens latency counts, with many the bytes that each thread has on their way, and that
   // angles are loaded once for several heads.
   constexpr int64_t kManyTokens = 512;
-  return args.num_tokens < kManyTokens ? launch_heads<T, 1>(args, stream)
-                                       : launch_heads<T, 6>(args, stream);
+  const bool many = args.num_tokens >= kManyTokens;
+  if (!args.interleaved && args.rotary_dim == args.head_dim) {
+    constexpr int kMany = 3;
+    return launch_heads(many ? &whole_heads_kernel<T, kMany> : &whole_heads_kernel<T, 1>,
+                        args.head_dim / (2 * kLength),
+                        many ? kMany : 1,
+                        args,
+                        stream);
+  }
+  constexpr int kMany = 6;
+  return launch_heads(
+      many ? &qk_norm_rope_cache_kernel<T, kMany> : &qk_norm_rope_cache_kernel<T, 1>,
+      args.head_dim / kLength,
+      many ? kMany : 1,
+      args,
+      stream);
 }
 
 bool is_aligned(const void* data) {

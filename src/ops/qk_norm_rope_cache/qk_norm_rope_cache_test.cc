@@ -9,7 +9,7 @@
 namespace atom::ops {
 namespace {
 
-constexpr int64_t kNumBlocks = 7, kBlockSize = 16, kMaxPosition = 97;
+constexpr int64_t kNumBlocks = 34, kBlockSize = 16, kMaxPosition = 97;
 constexpr float kKScale = 0.75f, kVScale = 3.0f;
 
 struct Case {
@@ -31,6 +31,12 @@ const Case kCases[] = {
     {9, 6, 2, 32, 8, false, true, RotaryStyle::kInterleaved},
     {4, 2, 1, 24, 16},
     {4, 2, 1, 72, 36, false, true},
+    {3, 2, 1, 16, 16},
+    // More tokens than a GPU has one head per thread for.
+    {520, 7, 2, 128, 128},
+    {530, 6, 2, 64, 64, false, true},
+    {515, 5, 1, 64, 32, true, true},
+    {512, 3, 1, 32, 32, true, false, RotaryStyle::kInterleaved},
 };
 
 QkNormRopeCacheParams make_params(const Case& c, DType dtype) {

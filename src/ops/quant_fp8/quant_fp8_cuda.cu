@@ -28,10 +28,9 @@ __global__ void quant_fp8_kernel(QuantFp8Args args) {
   } else {
     scale = *args.static_scale;
   }
-  const Fp8Quantiser quantise(scale, args.scales != nullptr);
   uint8_t* values = args.values + row * args.values_stride;
   for (int64_t k = threadIdx.x; k < args.size; k += kThreads) {
-    values[k] = quantise(to_float(x[k])).bits;
+    values[k] = float8_code(to_float(x[k]), scale).bits;
   }
 }
 

@@ -13,58 +13,51 @@ __device__ inline float scale_of_largest(float largest) {
   return scale > 0.0f ? scale : 1.0f;
 }
 
-// Codes of x / scale, rounded to float32 first; the sign is x's even of zero and NaN.
+// Codes of x / scale, rounded to float32 first; the sign is x's even of zero and NaN. With kBounded
+// no finite value is larger than 512 * scale.
+template <bool kBounded>
 class Fp8Quantiser {
  public:
-  // With `is_bounded` no finite value is larger than 512 * scale.
-  __device__ Fp8Quantiser(float scale, bool is_bounded)
-      : scale_(scale),
-        reciprocal_(1.0f / scale),
-        limit_(512.0f * scale),
-        is_bounded_(is_bounded),
-        is_ordinary_(scale >= 0x1p-100f && scale <= 0x1p100f) {}
+  __device__ explicit Fp8Quantiser(float scale)
+      : scale_(scale), reciprocal_(1.0f / scale), limit_(512.0f * scale) {}
 
-  __device__ device::Float8 operator()(float x) const {
-    return code_of(is_ordinary_ ? divide(is_bounded_ ? x : limited(x)) : x / scale_, x);
-  }
+  // Whether the steps from a reciprocal to a quotient stay within float32's range.
+  __device__ static bool is_ordinary(float scale) { return scale >= 0x1p-60f && scale <= 0x1p60f; }
 
-  template <int kLength>
-  __device__ device::Pack<device::Float8, kLength> operator()(const float (&x)[kLength]) const {
-    static_assert(kLength % 4 == 0);
-    device::Pack<device::Float8, kLength> codes;
-    if (!is_ordinary_) {
-      for (int i = 0; i < kLength; ++i) codes.element[i] = code_of(x[i] / scale_, x[i]);
-      return codes;
-    }
-    float dividend[kLength];
+  // Of a vector of elements of type T; `signs` has the same signs.
+  template <typename T>
+  __device__ device::Pack<device::Float8, device::Vector<T>::kLength> codes(
+      const uint4& bits, const uint4& signs) const {
+    constexpr int kLength = device::Vector<T>::kLength;
+    float x[kLength];
+    device::to_floats<T>(bits, x);
 #pragma unroll
-    for (int i = 0; i < kLength; ++i) dividend[i] = x[i];
-    if (!is_bounded_) {
-#pragma unroll
-      for (int i = 0; i < kLength; ++i) dividend[i] = limited(x[i]);
+    for (int i = 0; i < kLength; ++i) {
+      if constexpr (!kBounded) x[i] = limited(x[i]);
+      x[i] = sizeof(T) == 2 ? device::divide(x[i], scale_, reciprocal_) : divide(x[i]);
     }
     uint32_t words[kLength / 4];
 #pragma unroll
     for (int i = 0; i < kLength; i += 4) {
-      const uint32_t signs =
-          __byte_perm(high_bytes(x[i], x[i + 1]), high_bytes(x[i + 2], x[i + 3]), 0x5410);
-      words[i / 4] = device::float8_pair(divide(dividend[i]), divide(dividend[i + 1])) |
-                     device::float8_pair(divide(dividend[i + 2]), divide(dividend[i + 3])) << 16 |
-                     (signs & 0x80808080u);
+      words[i / 4] = device::float8_pair(x[i], x[i + 1]) | device::float8_pair(x[i + 2], x[i + 3])
+                                                               << 16;
     }
+    if constexpr (kLength == 8) {
+      words[0] |= signs_of(signs.x, signs.y);
+      words[1] |= signs_of(signs.z, signs.w);
+    } else {
+      words[0] |=
+          signs_of(__byte_perm(signs.x, signs.y, 0x7632), __byte_perm(signs.z, signs.w, 0x7632));
+    }
+    device::Pack<device::Float8, kLength> codes;
     memcpy(&codes, words, sizeof codes);
     return codes;
   }
 
  private:
-  __device__ static device::Float8 code_of(float quotient, float x) {
-    const uint8_t sign = __float_as_uint(x) >> 24 & 0x80u;
-    return {static_cast<uint8_t>(device::from_float<device::Float8>(quotient).bits | sign)};
-  }
-
-  // The bytes with the signs, in bits 0 to 15.
-  __device__ static uint32_t high_bytes(float low, float high) {
-    return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x0073);
+  // Of the four elements of 16 bits in two words.
+  __device__ static uint32_t signs_of(uint32_t low, uint32_t high) {
+    return __byte_perm(low, high, 0x7531) & 0x80808080u;
   }
 
   // Beyond the limit codes do not differ; NaN stays.
@@ -75,16 +68,52 @@ class Fp8Quantiser {
   // Correctly rounded: two steps of Newton's method from a correctly rounded reciprocal, none of
   // which overflows.
   __device__ float divide(float x) const {
-    const float first = x * reciprocal_;
-    const float second = fmaf(fmaf(-scale_, first, x), reciprocal_, first);
-    return fmaf(fmaf(-scale_, second, x), reciprocal_, second);
+    const float first = device::divide(x, scale_, reciprocal_);
+    return fmaf(fmaf(-scale_, first, x), reciprocal_, first);
   }
 
   float scale_;
   float reciprocal_;
   float limit_;
-  bool is_bounded_;
-  bool is_ordinary_;
 };
+
+template <typename T>
+__device__ inline uint4 multiplied(const uint4& bits, float factor) {
+  float x[device::Vector<T>::kLength];
+  device::to_floats<T>(bits, x);
+#pragma unroll
+  for (int i = 0; i < device::Vector<T>::kLength; ++i) x[i] *= factor;
+  return device::bits_of<T>(x);
+}
+
+// store(v, codes) for each of kCount vectors of elements of type T.
+template <typename T, bool kBounded, int kCount, typename Store>
+__device__ inline void quantise_vectors(const uint4 (&vectors)[kCount],
+                                        float scale,
+                                        Store&& store) {
+  if (Fp8Quantiser<kBounded>::is_ordinary(scale)) {
+    const Fp8Quantiser<kBounded> quantiser(scale);
+#pragma unroll
+    for (int v = 0; v < kCount; ++v) {
+      store(v, quantiser.template codes<T>(vectors[v], vectors[v]));
+    }
+    return;
+  }
+  // Powers of two change no quotient: what leaves T's range has the code of 0 or of the largest
+  // anyway. 0, infinity and NaN act on x as divisors do.
+  const bool is_number = scale > 0 && scale < INFINITY;
+  const float factor = !is_number ? 1.0f / scale : scale < 1 ? 0x1p100f : 0x1p-100f;
+  const Fp8Quantiser<false> quantiser(is_number ? scale * factor : 1.0f);
+#pragma unroll
+  for (int v = 0; v < kCount; ++v) {
+    store(v, quantiser.template codes<T>(multiplied<T>(vectors[v], factor), vectors[v]));
+  }
+}
+
+// One value at a time.
+__device__ inline device::Float8 float8_code(float x, float scale) {
+  const uint8_t sign = __float_as_uint(x) >> 24 & 0x80u;
+  return {static_cast<uint8_t>(device::from_float<device::Float8>(x / scale).bits | sign)};
+}
 
 }  // namespace atom::ops

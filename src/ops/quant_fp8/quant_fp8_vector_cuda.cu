@@ -15,11 +15,13 @@ using namespace device;
 constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 8;  // of a thread
 // With fewer rows than this a row has as many threads as it can, with more each thread several
-// vectors, so that more bytes are on their way at once.
+// vectors, so that more bytes are on their way at once and fewer threads wait for each other.
 constexpr int64_t kSomeRows = 512;
+// Of short and of longer rows then.
+constexpr int kShortThreads = 128, kShortVectors = 4, kLongThreads = 224;
 
-template <typename T, int kVectors>
-__global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8Args args) {
+template <typename T, int kVectors, int kThreads, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks) quant_fp8_vector_kernel(QuantFp8Args args) {
   __shared__ float scratch[kWarpSize];
   constexpr int kLength = Vector<T>::kLength;
   const int64_t row = blockIdx.x;
@@ -29,44 +31,35 @@ __global__ void __launch_bounds__(kMaxThreads) quant_fp8_vector_kernel(QuantFp8A
   };
   allow_next_grid();
   wait_for_previous_grid();
-  uint4 vector[kVectors];
+  // Where the row has ended everything is 0, which is no row's largest magnitude.
+  uint4 vectors[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) < args.size) vector[v] = load_bits(x + first_of(v));
+    vectors[v] = first_of(v) < args.size ? load_bits(x + first_of(v)) : uint4{};
   }
-  float scale = 0;
-  if (args.scales != nullptr) {
-    float largest = 0;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (first_of(v) >= args.size) continue;
-      float values[kLength];
-      to_floats<T>(vector[v], values);
-#pragma unroll
-      for (int i = 0; i < kLength; ++i) largest = fmaxf(largest, fabsf(values[i]));  // drops NaN
-    }
-    scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
-    if (threadIdx.x == 0) args.scales[row] = scale;
-  } else {
-    scale = *args.static_scale;
-  }
-  const Fp8Quantiser quantise(scale, args.scales != nullptr);
   uint8_t* values = args.values + row * args.values_stride;
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) >= args.size) continue;
-    float x[kLength];
-    to_floats<T>(vector[v], x);
-    *reinterpret_cast<Pack<Float8, kLength>*>(values + first_of(v)) = quantise(x);
+  const auto store = [&](int v, const Pack<Float8, kLength>& codes) {
+    if (first_of(v) >= args.size) return;
+    *reinterpret_cast<Pack<Float8, kLength>*>(values + first_of(v)) = codes;
+  };
+  if (args.scales == nullptr) {
+    quantise_vectors<T, false>(vectors, *args.static_scale, store);
+    return;
   }
+  LargestMagnitude<T> largest;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) largest.see(vectors[v]);
+  const float scale = scale_of_largest(reduce_block(largest.value(), scratch, Largest()));
+  if (threadIdx.x == 0) args.scales[row] = scale;
+  quantise_vectors<T, true>(vectors, scale, store);
 }
 
-template <typename T, int kVectors>
+template <typename T, int kVectors, int kThreads = kMaxThreads, int kBlocks = 1>
 void launch(const QuantFp8Args& args, int64_t num_rows, int64_t num_vectors, gpuStream_t stream) {
   const int64_t lanes = (num_vectors + kVectors - 1) / kVectors;
   const int64_t threads = (lanes + kWarpSize - 1) / kWarpSize * kWarpSize;
   // What went wrong is kept as the last error.
-  (void)device::launch(&quant_fp8_vector_kernel<T, kVectors>,
+  (void)device::launch(&quant_fp8_vector_kernel<T, kVectors, kThreads, kBlocks>,
                        dim3(static_cast<unsigned>(num_rows)),
                        dim3(static_cast<unsigned>(threads)),
                        0,
@@ -98,7 +91,12 @@ void quant_fp8_vector_cuda(const QuantFp8Args& args, int64_t num_rows, void* que
   const auto stream = static_cast<gpuStream_t>(queue);
   dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     const int64_t vectors = args.size / Vector<T>::kLength;
-    if (vectors <= (num_rows < kSomeRows ? kMaxThreads : kMaxThreads / 2)) {
+    const bool many = num_rows >= kSomeRows;
+    if (many && vectors <= kShortThreads * kShortVectors) {
+      launch<T, kShortVectors, kShortThreads, 10>(args, num_rows, vectors, stream);
+    } else if (many && vectors <= kLongThreads * kMaxVectors) {
+      launch<T, kMaxVectors, kLongThreads, 4>(args, num_rows, vectors, stream);
+    } else if (vectors <= kMaxThreads) {
       launch<T, 1>(args, num_rows, vectors, stream);
     } else if (vectors <= 2 * kMaxThreads) {
       launch<T, 2>(args, num_rows, vectors, stream);

@@ -13,6 +13,10 @@ using namespace device;
 
 constexpr int kMaxThreads = 512;
 constexpr int kWarpsPerBlock = 4;  // of short rows, one each
+// Of many rows a block has this many times fewer threads, with as many times more of the row each:
+// what each thread does once for its row counts less, and fewer wait for each other.
+constexpr int kManyFold = 2;
+constexpr int kManyThreads = 896;  // of a multiprocessor, when each has few vectors
 
 // The value of an element before any quantisation, as ops::rms_norm rounds it.
 template <typename T, typename W>
@@ -22,58 +26,88 @@ __device__ float normalised(float x, float scale, float weight) {
   return round_to<T>(weight * y);
 }
 
-// The threads of one row, a warp for short rows and a block for long ones. Vector v of lane l of n
-// lanes holds the elements from (v * n + l) * kLength on.
-template <typename T, bool kBlock>
+// The same of a vector.
+template <typename T, typename W>
+__device__ uint4 normalised(const uint4& bits,
+                            float scale,
+                            const Pack<W, Vector<T>::kLength>& weight) {
+  constexpr int kLength = Vector<T>::kLength;
+  float y[kLength];
+  to_floats<T>(bits, y);
+#pragma unroll
+  for (int i = 0; i < kLength; ++i) y[i] *= scale;
+  if constexpr (sizeof(W) == 2) {
+    uint4 weight_bits;
+    memcpy(&weight_bits, &weight, sizeof weight);
+    return multiply_pairs<T>(bits_of<T>(y), weight_bits);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) y[i] *= weight.element[i];
+    return bits_of<T>(y);
+  }
+}
+
+// The threads of one row: one of a block's warps, or a block, which has kLanes threads unless that
+// is kAnyLanes. Vector v of lane l of n lanes holds the elements from (v * n + l) * kLength on.
+// Sums are those of kFold * n lanes.
+constexpr int kOneWarp = 0, kAnyLanes = -1;
+template <typename T, int kFold, int kLanes>
 struct Team {
   static constexpr int kLength = Vector<T>::kLength;
+  static constexpr bool kBlock = kLanes != kOneWarp;
   const int size;
 
   __device__ int lane() const { return kBlock ? threadIdx.x : threadIdx.x % kWarpSize; }
-  __device__ int lanes() const { return kBlock ? blockDim.x : kWarpSize; }
+  __device__ int lanes() const {
+    return kLanes == kAnyLanes ? blockDim.x : kLanes == kOneWarp ? kWarpSize : kLanes;
+  }
   __device__ int first_of(int v) const { return (v * lanes() + lane()) * kLength; }
   __device__ bool has(int v) const { return first_of(v) < size; }
   __device__ int64_t row() const {
     return kBlock ? blockIdx.x : int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarpSize;
   }
-  template <typename Operation>
-  __device__ float reduce(float value, float* scratch, Operation operation) const {
-    return kBlock ? reduce_block(value, scratch, operation)
-                  : reduce_lanes(value, kWarpSize, operation);
+  __device__ float sum(float (&values)[kFold], float* scratch) const {
+    return kBlock ? reduce_block(values, scratch, Sum())
+                  : reduce_lanes(values[0], kWarpSize, Sum());
+  }
+  __device__ float largest(float value, float* scratch) const {
+    return kBlock ? reduce_block(value, scratch, Largest())
+                  : reduce_lanes(value, kWarpSize, Largest());
   }
 };
 
-// x + residual, rounded; residual becomes it.
 template <typename T>
-__device__ uint4 add_to(T* residual, const uint4& x, const uint4& before) {
+__device__ uint4 sum_of(const uint4& x, const uint4& residual) {
   constexpr int kLength = Vector<T>::kLength;
   float sum[kLength], other[kLength];
   to_floats<T>(x, sum);
-  to_floats<T>(before, other);
+  to_floats<T>(residual, other);
 #pragma unroll
   for (int i = 0; i < kLength; ++i) sum[i] += other[i];
-  const uint4 bits = bits_of<T>(sum);
-  store_bits(residual, bits);
-  return bits;
+  return bits_of<T>(sum);
 }
 
 // A team's row, in registers: x, then what it gives.
-template <typename T, typename W, int kVectors, bool kBlock>
+template <typename T, typename W, int kVectors, int kFold, int kLanes>
 class RowNorm {
  public:
   static constexpr int kLength = Vector<T>::kLength;
+  using Weight = Pack<W, kLength>;
 
   __device__ explicit RowNorm(const RmsNormLaunch& p)
       : p_(p), team_{static_cast<int>(p.size)}, row_(team_.row()) {}
 
   __device__ bool exists() const { return row_ < p_.num_tokens * p_.num_heads; }
 
+  // Ahead of the rest with few rows, for latency; with many there are other rows to wait for, and
+  // registers count.
+  static constexpr bool kWeightFirst = kFold == 1;
   __device__ void load_weight() {
+    if constexpr (kWeightFirst) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!team_.has(v)) continue;
-      weight_[v] = *reinterpret_cast<const Pack<W, kLength>*>(static_cast<const W*>(p_.weight) +
-                                                              team_.first_of(v));
+      for (int v = 0; v < kVectors; ++v) {
+        weight_[v] = weight_at(v);
+      }
     }
   }
 
@@ -82,60 +116,57 @@ class RowNorm {
     const auto [token, head] = place();
     const T* x = static_cast<const T*>(p_.x) + token * p_.x_strides[0] + head * p_.x_strides[1];
     T* residual = static_cast<T*>(p_.residual) + row_ * p_.residual_stride;
+    // Where the row has ended everything is 0: that changes no sum and needs no branch.
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      value_[v] = team_.has(v) ? load_bits(x + team_.first_of(v)) : uint4{};
+    }
+    if (p_.residual == nullptr) return;
     uint4 before[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (!team_.has(v)) continue;
-      value_[v] = load_bits(x + team_.first_of(v));
-      if (p_.residual != nullptr) before[v] = load_bits(residual + team_.first_of(v));
+      before[v] = team_.has(v) ? load_bits(residual + team_.first_of(v)) : uint4{};
     }
-    if (p_.residual == nullptr) return;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (!team_.has(v)) continue;
-      value_[v] = add_to(residual + team_.first_of(v), value_[v], before[v]);
+      value_[v] = sum_of<T>(value_[v], before[v]);
+      if (team_.has(v)) store_bits(residual + team_.first_of(v), value_[v]);
     }
   }
 
   __device__ void normalise(float (&scratch)[2][kWarpSize]) {
-    float sum = 0;
+    float sums[kFold] = {};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (!team_.has(v)) continue;
       float x[kLength];
       to_floats<T>(value_[v], x);
+      float& sum = sums[v % kFold];
 #pragma unroll
       for (int i = 0; i < kLength; ++i) sum = fmaf(x[i], x[i], sum);
     }
-    const float mean = team_.reduce(sum, scratch[0], Sum()) / static_cast<float>(p_.size);
+    const float mean = team_.sum(sums, scratch[0]) / static_cast<float>(p_.size);
     const float scale = 1.0f / sqrtf(mean + p_.eps);
-    float largest = 0;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!team_.has(v)) continue;
-      float y[kLength];
-      to_floats<T>(value_[v], y);
-#pragma unroll
-      for (int i = 0; i < kLength; ++i) y[i] *= scale;
-      if constexpr (sizeof(W) == sizeof(T)) round_all<T>(y);
-#pragma unroll
-      for (int i = 0; i < kLength; ++i) {
-        y[i] *= to_float(weight_[v].element[i]);
-        largest = fmaxf(largest, fabsf(y[i]));
-      }
-      value_[v] = bits_of<T>(y);
-    }
-    largest = round_to<T>(largest);  // rounding keeps the order
     const auto [token, head] = place();
     const int64_t offset = token * p_.out_strides[0] + head * p_.out_strides[1];
-    if (p_.is_float8()) {
-      store_codes(offset, largest, scratch[1]);
-      return;
-    }
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (!team_.has(v)) continue;
-      store_bits(static_cast<T*>(p_.out) + offset + team_.first_of(v), value_[v]);
+      value_[v] = normalised<T, W>(value_[v], scale, kWeightFirst ? weight_[v] : weight_at(v));
+    }
+    if (p_.scales != nullptr) {
+      LargestMagnitude<T> largest;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) largest.see(value_[v]);
+      const float code_scale = scale_of_largest(team_.largest(largest.value(), scratch[1]));
+      if (team_.lane() == 0) p_.scales[row_] = code_scale;
+      store_codes<true>(offset, code_scale);
+    } else if (p_.static_scale != nullptr) {
+      store_codes<false>(offset, *p_.static_scale);
+    } else {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        if (!team_.has(v)) continue;
+        store_bits(static_cast<T*>(p_.out) + offset + team_.first_of(v), value_[v]);
+      }
     }
   }
 
@@ -149,37 +180,39 @@ class RowNorm {
     return {row_ / p_.num_heads, row_ % p_.num_heads};
   }
 
-  __device__ void store_codes(int64_t offset, float largest, float* scratch) const {
-    float code_scale = 0;
-    if (p_.scales != nullptr) {
-      code_scale = scale_of_largest(team_.reduce(largest, scratch, Largest()));
-      if (team_.lane() == 0) p_.scales[row_] = code_scale;
-    } else {
-      code_scale = *p_.static_scale;
-    }
-    const Fp8Quantiser quantise(code_scale, p_.scales != nullptr);
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!team_.has(v)) continue;
-      float y[kLength];
-      to_floats<T>(value_[v], y);
-      *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(p_.out) + offset +
-                                                team_.first_of(v)) = quantise(y);
-    }
+  __device__ Weight weight_at(int v) const {
+    if (!team_.has(v)) return {};
+    return *reinterpret_cast<const Weight*>(static_cast<const W*>(p_.weight) + team_.first_of(v));
+  }
+
+  template <bool kBounded>
+  __device__ void store_codes(int64_t offset, float scale) const {
+    Float8* out = static_cast<Float8*>(p_.out) + offset;
+    quantise_vectors<T, kBounded>(value_, scale, [&](int v, const Pack<Float8, kLength>& codes) {
+      if (!team_.has(v)) return;
+      *reinterpret_cast<Pack<Float8, kLength>*>(out + team_.first_of(v)) = codes;
+    });
   }
 
   const RmsNormLaunch p_;
-  const Team<T, kBlock> team_;
+  const Team<T, kFold, kLanes> team_;
   const int64_t row_;
-  Pack<W, kLength> weight_[kVectors];
+  Weight weight_[kWeightFirst ? kVectors : 1];
   uint4 value_[kVectors];
 };
 
-template <typename T, typename W, int kVectors, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMaxThreads : kWarpsPerBlock* kWarpSize)
+constexpr int most_threads(int lanes) {
+  return lanes == kOneWarp ? kWarpsPerBlock * kWarpSize : lanes == kAnyLanes ? kMaxThreads : lanes;
+}
+constexpr int least_blocks(int lanes, int vectors) {
+  return lanes > 0 && vectors <= 4 ? kManyThreads / lanes : 1;
+}
+
+template <typename T, typename W, int kVectors, int kFold, int kLanes>
+__global__ void __launch_bounds__(most_threads(kLanes), least_blocks(kLanes, kVectors))
     rms_norm_vectors(const RmsNormLaunch p) {
   __shared__ float scratch[2][kWarpSize];
-  RowNorm<T, W, kVectors, kBlock> norm(p);
+  RowNorm<T, W, kVectors, kFold, kLanes> norm(p);
   norm.load_weight();  // no kernel of a step writes weights
   allow_next_grid();
   wait_for_previous_grid();
@@ -229,10 +262,9 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
   } else if (p.static_scale != nullptr) {
     code_scale = *p.static_scale;
   }
-  const Fp8Quantiser quantise(code_scale, p.scales != nullptr);
   for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
     if (p.is_float8()) {
-      static_cast<Float8*>(p.out)[offset + i] = quantise(value_of(i));
+      static_cast<Float8*>(p.out)[offset + i] = float8_code(value_of(i), code_scale);
     } else {
       static_cast<T*>(p.out)[offset + i] = from_float<T>(value_of(i));
     }
@@ -256,35 +288,56 @@ int64_t round_up(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// What runs a row depends on its length alone, and so does its result.
+// How rows of a range of lengths are cut. A row's result depends on its length alone, not on how
+// many there are: with many, kLanes threads add in the order of the kThreads that it has otherwise.
+template <typename T, typename W, int kThreads, int kVectors>
+struct Cut {
+  static constexpr int64_t kMaxVectors = kThreads * kVectors;
+  static constexpr int kLanes = kThreads / kManyFold;
+
+  template <typename Start>
+  static gpuError_t start(bool many, int64_t num_rows, Start&& start) {
+    if constexpr (sizeof(T) == 2 && sizeof(W) == 2) {
+      if (many) {
+        auto* kernel = &rms_norm_vectors<T, W, kVectors * kManyFold, kManyFold, kLanes>;
+        return start(kernel, num_rows, kLanes);
+      }
+    }
+    return start(&rms_norm_vectors<T, W, kVectors, 1, kAnyLanes>, num_rows, kThreads);
+  }
+};
+
 template <typename T, typename W>
 gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
   constexpr int kLength = Vector<T>::kLength;
   constexpr int kScale = sizeof(T) / 2;  // float32 takes twice the vectors
+  using Short = Cut<T, W, 256, 2 * kScale>;
+  using Middle = Cut<T, W, 512, 2 * kScale>;
+  using Long = Cut<T, W, 512, 4 * kScale>;
   const int64_t num_rows = p.num_tokens * p.num_heads, vectors = p.size / kLength;
+  const bool many = num_rows >= kManyRows;
   const auto start = [&](auto* kernel, int64_t blocks, int64_t threads) {
     return launch(kernel,
                   dim3(static_cast<unsigned>(blocks)),
                   dim3(static_cast<unsigned>(threads)),
                   0,
                   stream,
-                  p.overlaps_previous && num_rows < kManyRows,
+                  p.overlaps_previous && !many,
                   p);
   };
-  if (!is_vector_aligned(p) || vectors > 4 * kScale * kMaxThreads) {
+  if (!is_vector_aligned(p) || vectors > Long::kMaxVectors) {
     const int64_t threads = std::min<int64_t>(kMaxThreads, round_up(p.size, kWarpSize));
     return start(&rms_norm_any<T, W>, num_rows, threads);
   }
   if (vectors <= 4 * kScale * kWarpSize) {
     const int64_t blocks = (num_rows + kWarpsPerBlock - 1) / kWarpsPerBlock;
-    auto* kernel = vectors <= kScale * kWarpSize ? &rms_norm_vectors<T, W, kScale, false>
-                                                 : &rms_norm_vectors<T, W, 4 * kScale, false>;
+    auto* kernel = vectors <= kScale * kWarpSize ? &rms_norm_vectors<T, W, kScale, 1, kOneWarp>
+                                                 : &rms_norm_vectors<T, W, 4 * kScale, 1, kOneWarp>;
     return start(kernel, blocks, kWarpsPerBlock * kWarpSize);
   }
-  const int per_thread = vectors <= 2 * kScale * kMaxThreads ? 2 * kScale : 4 * kScale;
-  auto* kernel = per_thread == 2 * kScale ? &rms_norm_vectors<T, W, 2 * kScale, true>
-                                          : &rms_norm_vectors<T, W, 4 * kScale, true>;
-  return start(kernel, num_rows, round_up((vectors + per_thread - 1) / per_thread, kWarpSize));
+  if (vectors <= Short::kMaxVectors) return Short::start(many, num_rows, start);
+  if (vectors <= Middle::kMaxVectors) return Middle::start(many, num_rows, start);
+  return Long::start(many, num_rows, start);
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ const Case kCases[] = {{1, 0, 1},
                        {1, 0, 5120},
                        {9, 4, 128},
                        {300, 3, 64},
-                       {2, 2, 20}};
+                       {2, 2, 20},
+                       {1030, 0, 1288}};
 
 TEST(RmsNorm, EveryVariantMatchesDoubleArithmetic) {
   ThreadPool pool(2);
@@ -107,6 +108,29 @@ TEST(RmsNorm, AddsTheResidualFirstAndNormalisesTheRoundedSum) {
         const auto expected = expected_norm(sum, values_of(weight), dtype, false);
         expect_close(x, expected, tolerance(dtype), 1e-7, what);
       }
+    }
+  }
+}
+
+// The first rows of `x`, in one call with all of them and in a call of their own.
+TEST(RmsNorm, ARowDoesNotDependOnHowManyThereAre) {
+  constexpr int64_t kManyRows = 1030, kFewRows = 3;
+  ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    for (const int64_t size : {1288, 4096, 5128, 9000}) {
+      const Tensor x = random_tensor({kManyRows, size}, DType::kBFloat16, 1);
+      const Tensor residual = random_tensor({kManyRows, size}, DType::kBFloat16, 2);
+      const Tensor weight = random_tensor({size}, DType::kBFloat16, 3);
+      const Tensor few_x = x.narrow(0, 0, kFewRows);
+      const Tensor few_residual =
+          random_tensor({kManyRows, size}, DType::kBFloat16, 2).narrow(0, 0, kFewRows);
+      const Tensor out = Tensor::zeros({kManyRows, size}, DType::kBFloat16);
+      const Tensor few_out = Tensor::zeros({kFewRows, size}, DType::kBFloat16);
+      if (!run(variant, pool, x, residual, weight, out)) continue;
+      run(variant, pool, few_x, few_residual, weight, few_out);
+      const std::string what = std::string(variant) + " " + x.to_string();
+      EXPECT_EQ(values_of(few_out), values_of(out.narrow(0, 0, kFewRows))) << what;
+      EXPECT_EQ(values_of(few_residual), values_of(residual.narrow(0, 0, kFewRows))) << what;
     }
   }
 }

@@ -5,6 +5,7 @@
 #include "ops/device/reductions.cuh"
 #include "ops/quant_fp8/quant_fp8_device.cuh"
 #include "ops/silu_and_mul/silu_and_mul_cuda.h"
+#include "ops/silu_and_mul/silu_and_mul_device.cuh"
 
 namespace atom::ops {
 namespace {
@@ -21,16 +22,13 @@ struct Source {
   int64_t stride;
   int64_t size;  // from gate to up
 
-  static __device__ float product(float gate, float up) {
-    return __fdividef(gate, 1.0f + __expf(-gate)) * up;
-  }
   static __device__ uint4 products(const uint4& gates, const uint4& ups) {
     constexpr int kLength = Vector<T>::kLength;
     float gate[kLength], up[kLength];
     to_floats<T>(gates, gate);
     to_floats<T>(ups, up);
 #pragma unroll
-    for (int i = 0; i < kLength; ++i) gate[i] = product(gate[i], up[i]);
+    for (int i = 0; i < kLength; ++i) gate[i] = silu_product(gate[i], up[i]);
     return bits_of<T>(gate);
   }
   __device__ const T* gates(int64_t row, int64_t first) const {
@@ -38,7 +36,7 @@ struct Source {
   }
   __device__ float load_one(int64_t row, int64_t i) const {
     const T* gate = gates(row, i);
-    return round_to<T>(product(to_float(*gate), to_float(gate[size])));
+    return round_to<T>(silu_product(to_float(*gate), to_float(gate[size])));
   }
 };
 
@@ -54,22 +52,20 @@ struct Target {
   }
 };
 
-template <typename T>
-__device__ void store(const Target& target,
-                      int64_t row,
-                      int64_t first,
-                      const uint4& bits,
-                      const Fp8Quantiser& quantise) {
-  constexpr int kLength = Vector<T>::kLength;
-  const int64_t offset = row * target.stride + first;
-  if (target.is_float8()) {
-    float values[kLength];
-    to_floats<T>(bits, values);
-    *reinterpret_cast<Pack<Float8, kLength>*>(static_cast<Float8*>(target.out) + offset) =
-        quantise(values);
-  } else {
-    store_bits(static_cast<T*>(target.out) + offset, bits);
-  }
+// Vectors of a row, kCount of them `step` elements apart.
+template <typename T, bool kBounded, int kCount>
+__device__ void store_codes(const Target& target,
+                            int64_t row,
+                            const uint4 (&products)[kCount],
+                            float scale,
+                            int64_t first,
+                            int64_t step,
+                            int64_t size) {
+  using Codes = Pack<Float8, Vector<T>::kLength>;
+  Float8* out = static_cast<Float8*>(target.out) + row * target.stride;
+  quantise_vectors<T, kBounded>(products, scale, [&](int v, const Codes& codes) {
+    if (first + v * step < size) *reinterpret_cast<Codes*>(out + first + v * step) = codes;
+  });
 }
 
 // A part of one row per block; nothing depends on the rest of the row.
@@ -79,13 +75,17 @@ __global__ void __launch_bounds__(kMaxThreads)
   constexpr int kLength = Vector<T>::kLength;
   allow_next_grid();
   wait_for_previous_grid();
-  const Fp8Quantiser quantise(target.is_float8() ? *target.static_scale : 1.0f, false);
   const int64_t row = blockIdx.y;
   const int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLength;
   if (first >= size) return;
   const uint4 gates = load_bits(source.gates(row, first));
   const uint4 ups = load_bits(source.gates(row, first) + size);
-  store<T>(target, row, first, source.products(gates, ups), quantise);
+  const uint4 products[1] = {source.products(gates, ups)};
+  if (target.is_float8()) {
+    store_codes<T, false>(target, row, products, *target.static_scale, first, 0, size);
+  } else {
+    store_bits(static_cast<T*>(target.out) + row * target.stride + first, products[0]);
+  }
 }
 
 // A row per block, in registers while its largest value is found.
@@ -97,31 +97,25 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   allow_next_grid();
   wait_for_previous_grid();
   const int64_t row = blockIdx.x;
+  const int64_t first = int64_t{threadIdx.x} * kLength, step = int64_t{blockDim.x} * kLength;
+  // Where the row has ended gates, and so products, are 0.
   uint4 products[kVectors], ups[kVectors];
-  float largest = 0;
-  const auto first_of = [&](int v) { return (int64_t{v} * blockDim.x + threadIdx.x) * kLength; };
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) >= size) continue;
-    products[v] = load_bits(source.gates(row, first_of(v)));
-    ups[v] = load_bits(source.gates(row, first_of(v)) + size);
+    const T* gates = source.gates(row, first + v * step);
+    const bool exists = first + v * step < size;
+    products[v] = exists ? load_bits(gates) : uint4{};
+    ups[v] = exists ? load_bits(gates + size) : uint4{};
   }
+  LargestMagnitude<T> largest;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) >= size) continue;
     products[v] = source.products(products[v], ups[v]);
-    float values[kLength];
-    to_floats<T>(products[v], values);
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) largest = fmaxf(largest, fabsf(values[i]));
+    largest.see(products[v]);
   }
-  const float scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
-  const Fp8Quantiser quantise(scale, true);
+  const float scale = scale_of_largest(reduce_block(largest.value(), scratch, Largest()));
   if (threadIdx.x == 0) target.scales[row] = scale;
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (first_of(v) < size) store<T>(target, row, first_of(v), products[v], quantise);
-  }
+  store_codes<T, true>(target, row, products, scale, first, step, size);
 }
 
 // Any length and alignment: a row per block, element by element.
@@ -143,11 +137,10 @@ __global__ void __launch_bounds__(kMaxThreads)
   } else if (target.static_scale != nullptr) {
     scale = *target.static_scale;
   }
-  const Fp8Quantiser quantise(scale, target.scales != nullptr);
   for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
     const float value = source.load_one(row, i);
     if (target.is_float8()) {
-      static_cast<Float8*>(target.out)[row * target.stride + i] = quantise(value);
+      static_cast<Float8*>(target.out)[row * target.stride + i] = float8_code(value, scale);
     } else {
       static_cast<T*>(target.out)[row * target.stride + i] = from_float<T>(value);
     }

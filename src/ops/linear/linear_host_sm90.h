@@ -1,0 +1,42 @@
+// What the host sides of the linears for Hopper share.
+#pragma once
+
+#include "ops/device/tensor_map.cuh"
+#include "ops/linear/linear_stream_cuda.h"
+
+namespace atom::ops {
+
+constexpr int kPanelSize = 128;     // bytes of a row that lie side by side, swizzled, after a copy
+constexpr int kCopyAlignment = 16;  // bytes, of tensor copies
+
+inline bool is_multiple(const void* data, int64_t unit) {
+  return reinterpret_cast<uintptr_t>(data) % unit == 0;
+}
+
+inline int divide_up(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+// Of the current device.
+inline gpuError_t count_multiprocessors(int* count) {
+  int gpu = 0;
+  const gpuError_t error = cudaGetDevice(&gpu);
+  if (error != cudaSuccess) return error;
+  return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, gpu);
+}
+
+// Of a weight or of x, in boxes of panels.
+template <int kRank>
+bool encode_linear_map(CUtensorMap* map,
+                       GpuElement element,
+                       const void* data,
+                       const TensorMapShape<kRank>& shape) {
+  const CUtensorMapDataType type =
+      element == GpuElement::kFloat8E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+      : element == GpuElement::kFloat16  ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                         : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  return encode_tensor_map(
+      map, type, data, shape, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,20 @@
+// The first half of a gated MLP: y = silu(gate) * up, where gate and up are the product of x and a
+// weight whose rows are [gate | up]. Where one kernel computes it, the product itself is not
+// stored.
+//
+// It is ops::silu_and_mul of the product as ops::linear stores it, rounded to y's dtype, and what a
+// variant of one kernel gives differs from that by the order of its sums alone.
+#pragma once
+
+#include "ops/linear/linear.h"
+
+namespace atom::ops {
+
+void linear_silu_and_mul(const Stream& stream,
+                         const Tensor& x,             // [T, K] weight.dtype(), row stride allowed
+                         const LinearWeight& weight,  // [2 I, K] float32, float16 or bfloat16
+                         const Tensor& bias,          // [2 I] x.dtype() or float32, or undefined
+                         const Tensor& y,             // [T, I] x.dtype(), row stride allowed
+                         Workspace& scratch);
+
+}  // namespace atom::ops

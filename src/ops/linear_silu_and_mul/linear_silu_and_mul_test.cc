@@ -1,0 +1,166 @@
+#include "ops/linear_silu_and_mul/linear_silu_and_mul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <span>
+
+#include "ops/linear_silu_and_mul/linear_silu_and_mul_variants.h"
+#include "ops/silu_and_mul/silu_and_mul.h"
+#include "ops/test_tensors.h"
+#include "tensor/device_arena.h"
+
+namespace atom::ops {
+namespace {
+
+struct Case {
+  int64_t rows, size, in_features;
+  bool bias;
+};
+
+constexpr Case kCases[] = {{1, 3, 5, true},
+                           {1, 24, 128, false},
+                           {2, 500, 512, true},
+                           {5, 56, 256, false},
+                           {8, 1000, 544, true},
+                           {16, 72, 4096, false},
+                           {33, 40, 1024, true},
+                           {64, 256, 512, false},
+                           {70, 64, 64, true}};
+
+// And of a prefill's many rows.
+constexpr Case kGpuCases[] = {{1024, 136, 520, false}, {1200, 200, 1040, true}};
+
+struct Operands {
+  Tensor x, rows, bias;
+};
+
+// Small multiples of a power of two: float32 sums of their products are exact in any order, and so
+// every variant has the same bits.
+Tensor small_values(const Shape& shape, uint64_t seed) {
+  const Tensor values = random_tensor(shape, DType::kFloat32, seed, 4.0f);
+  for (int64_t i = 0; i < values.num_elements(); ++i) {
+    values.data<float>()[i] = std::round(values.data<float>()[i]) / 16;
+  }
+  return values;
+}
+
+Tensor in_dtype(const Tensor& values, DType dtype) {
+  const Tensor converted = Tensor::empty(values.shape(), dtype);
+  copy_convert(values, converted);
+  return converted;
+}
+
+Operands make_operands(const Case& c, DType dtype) {
+  Operands of;
+  of.x = in_dtype(small_values({c.rows, c.in_features}, 1), dtype);
+  of.rows = in_dtype(small_values({2 * c.size, c.in_features}, 2), dtype);
+  if (c.bias) of.bias = random_tensor({2 * c.size}, dtype, 5);
+  return of;
+}
+
+// A weight where a stream works.
+LinearWeight weight_on(const Stream& stream, const Tensor& rows) {
+  if (stream.device().is_cpu()) return pack_linear_weight(stream, rows);
+  LinearWeight weight =
+      linear_weight_meta(rows.size(0), rows.size(1), rows.dtype(), WeightLayout::kRowMajor);
+  weight.data = resident_copy(stream, rows);
+  return weight;
+}
+
+// Operands where a stream works.
+class PlacedOperands {
+ public:
+  PlacedOperands(const Stream& stream, const Operands& of)
+      : x_(resident_copy(stream, of.x)),
+        bias_(of.bias.defined() ? resident_copy(stream, of.bias) : of.bias),
+        weight_(weight_on(stream, of.rows)) {}
+
+  LinearCall call(const Tensor& y) const { return {x_, weight_, bias_, y, {}, true}; }
+
+  void run_apart(const Stream& stream,
+                 const Tensor& product,
+                 const Tensor& y,
+                 Workspace& scratch) const {
+    linear(stream, x_, weight_, bias_, product, scratch);
+    silu_and_mul(stream, product, y);
+  }
+  void run(const Stream& stream, const Tensor& y, Workspace& scratch) const {
+    linear_silu_and_mul(stream, x_, weight_, bias_, y, scratch);
+  }
+
+ private:
+  const Tensor x_, bias_;
+  const LinearWeight weight_;
+};
+
+std::vector<double> values_from(const Stream& stream, const Tensor& y) {
+  if (stream.device().is_cpu()) return values_of(y);
+  const Tensor host = Tensor::empty(y.shape(), y.dtype());
+  stream.queue().copy(host.raw_data(), y.raw_data(), y.num_bytes());
+  stream.queue().synchronize();
+  return values_of(host);
+}
+
+// Against the two operators, through the public call and by each variant that takes it. Returns how
+// many variants did.
+int expect_the_same_bits(const Stream& stream, const Case& c, DType dtype) {
+  const PlacedOperands of(stream, make_operands(c, dtype));
+  const auto make = [&](int64_t width) {
+    return Tensor::empty({c.rows, width}, dtype, stream.device());
+  };
+  const Tensor product = make(2 * c.size), expected = make(c.size), y = make(c.size);
+  Workspace measuring;
+  of.run(Stream::dry_run(stream.device()), y, measuring);
+  Workspace scratch(stream, measuring.peak_size());
+  of.run_apart(stream, product, expected, scratch);
+  of.run(stream, y, scratch);
+  const std::string what =
+      fmt::format("{} [2 x {}, {}] x {} rows", dtype_name(dtype), c.size, c.in_features, c.rows);
+  EXPECT_EQ(values_from(stream, y), values_from(stream, expected)) << what;
+  int num_runs = 0;
+  for (const LinearVariant& variant : linear_silu_and_mul_variants()) {
+    if (!runs(variant, stream.device().type, of.call(y))) continue;
+    ++num_runs;
+    variant.launch(stream, of.call(y), scratch);
+    EXPECT_EQ(values_from(stream, y), values_from(stream, expected)) << variant.name << " " << what;
+  }
+  return num_runs;
+}
+
+int expect_the_same_bits(const Stream& stream, std::span<const Case> cases) {
+  int num_runs = 0;
+  for (const Case& c : cases) {
+    for (const DType dtype : kFloatDTypes) num_runs += expect_the_same_bits(stream, c, dtype);
+  }
+  return num_runs;
+}
+
+TEST(LinearSiluAndMul, IsWhatTheTwoOperatorsGive) {
+  ThreadPool pool(2);
+  EXPECT_GT(expect_the_same_bits(Stream(&pool), kCases), 0);
+}
+
+TEST(LinearSiluAndMul, IsWhatTheTwoOperatorsGiveOnAGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(2);
+  const auto queue = test_gpu()->create_queue();
+  const Stream stream(&pool, queue.get());
+  EXPECT_GT(expect_the_same_bits(stream, kCases), 0);
+  EXPECT_GT(expect_the_same_bits(stream, kGpuCases), 0);
+}
+
+TEST(LinearSiluAndMulDeathTest, RefusesAnotherWidth) {
+  LinearWeight weight = linear_weight_meta(64, 32, DType::kFloat32);
+  Workspace scratch;
+  EXPECT_DEATH(linear_silu_and_mul(Stream::dry_run(),
+                                   Tensor::meta({2, 32}, DType::kFloat32),
+                                   weight,
+                                   Tensor(),
+                                   Tensor::meta({2, 64}, DType::kFloat32),
+                                   scratch),
+               "size");
+}
+
+}  // namespace
+}  // namespace atom::ops
