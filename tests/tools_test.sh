@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Shows that each structure check passes on a good tree and fails on each kind of bad one.
+# Shows that each structure check passes on a good tree and fails on each kind of bad one, and that
+# each tool says how it is used.
 # usage: tests/tools_test.sh REPOSITORY
 set -uo pipefail
 
@@ -144,5 +145,15 @@ if command -v clang-format-14 >/dev/null; then
   expect_fail format "a file that is not formatted" 'low.h:3'
 fi
 
+# What a tool says of itself costs nothing and changes nothing.
+for tool in "$tools"/*.sh "$tools"/*.py; do
+  if ! output=$(cd "$scratch" && timeout 10 "$tool" --help 2>&1) ||
+    ! grep -q "^usage: tools/${tool##*/}" <<<"$output"; then
+    echo "FAILED: ${tool##*/} --help does not say its usage:"
+    echo "$output"
+    num_failed=$((num_failed + 1))
+  fi
+done
+
 if [ "$num_failed" -gt 0 ]; then exit 1; fi
-echo "every structure check passes on a good tree and fails on bad ones"
+echo "every structure check passes on a good tree and fails on bad ones, and every tool has a help"

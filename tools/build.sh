@@ -3,6 +3,7 @@
 # terminal. Everything the build prints goes to build/<preset>.log; its end is shown on failure.
 # usage: tools/build.sh PRESET [TARGET...]
 set -euo pipefail
+case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 cd "$(dirname "$0")/.."
 preset=$1

@@ -2,6 +2,7 @@
 # Fails when a C++ source under src or tests is not formatted as .clang-format says.
 # usage: tools/check_format.sh [FOLDER...]
 set -euo pipefail
+case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 if [ $# -eq 0 ]; then
   cd "$(dirname "$0")/.."

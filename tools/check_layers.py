@@ -169,6 +169,9 @@ def check_file(layers, root, path):
 
 
 def main():
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     layers = Layers(root / "cmake" / "layers.txt")
     files = sorted(p for p in (root / "src").rglob("*") if p.suffix in SOURCE_SUFFIXES)

@@ -2,6 +2,7 @@
 # Fails when an executable needs more of a machine than glibc, or a newer glibc than VERSION.
 # usage: tools/check_portable.sh ATOM [VERSION]
 set -euo pipefail
+case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
   echo "usage: tools/check_portable.sh ATOM [VERSION]" >&2

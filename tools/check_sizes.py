@@ -154,6 +154,9 @@ def check_file(path, shown):
 
 
 def main():
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     files = sorted(p for folder in ("src", "tests", "bench", "examples") if (root / folder).exists()
                    for p in (root / folder).rglob("*") if p.suffix in SOURCE_SUFFIXES)

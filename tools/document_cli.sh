@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints docs/cli.md: what --help says of every command.
-#   tools/document_cli.sh build/release/atom > docs/cli.md
+# usage: tools/document_cli.sh ATOM > docs/cli.md
 set -euo pipefail
+case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 if [ $# -ne 1 ]; then
   echo "usage: tools/document_cli.sh ATOM" >&2

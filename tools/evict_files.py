@@ -29,6 +29,9 @@ def read_rate(path):
 
 
 def main():
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     files = sorted(path for path in pathlib.Path(sys.argv[1]).iterdir() if path.is_file())

@@ -3,6 +3,7 @@
 # start from tests/data/fuzz/<target>/ where that exists; what is found stays in build/fuzz-corpus.
 # usage: tools/fuzz.sh SECONDS [TARGET...]
 set -euo pipefail
+case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 cd "$(dirname "$0")/.."
 seconds=${1:?usage: tools/fuzz.sh SECONDS [TARGET...]}

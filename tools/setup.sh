@@ -5,6 +5,7 @@
 # without them.
 # usage: tools/setup.sh [--tests] [--cuda]
 set -euo pipefail
+case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 build_packages=(
   build-essential cmake ninja-build pkg-config ccache

@@ -3,6 +3,7 @@
 # environment and node_modules. Does nothing when they are there in the versions asked for.
 # usage: tools/setup_clients.sh
 set -euo pipefail
+case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 cd "$(dirname "$0")/.."
 
 target=.cache/clients

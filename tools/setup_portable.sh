@@ -5,6 +5,7 @@
 # nothing when they are there.
 # usage: tools/setup_portable.sh
 set -euo pipefail
+case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
 cd "$(dirname "$0")/.."
 target=$PWD/.cache/portable

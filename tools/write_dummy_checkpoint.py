@@ -87,6 +87,9 @@ def write_shard(path, tensors, block):
 
 
 def main():
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])

@@ -1,6 +1,7 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "engine/zmq_frames.h"
@@ -98,7 +99,7 @@ void EngineCore::loop() {
 void EngineCore::receive_requests() {
   std::chrono::milliseconds timeout{0};
   if (runner_.num_in_flight() == 0 && !scheduler_.has_work()) {
-    last_step_end_.reset();
+    was_idle_ = true;
     timeout = std::chrono::ceil<std::chrono::milliseconds>(heartbeat_due_ - Clock::now());
     if (profiler_.is_writing()) timeout = std::min(timeout, kWritingPoll);
   }
@@ -189,17 +190,20 @@ RequestDelta& EngineCore::add_delta(SequenceId id, FinishReason finish_reason) {
   return delta;
 }
 
+void EngineCore::note_times(const RunnerThread::Completed& completed) {
+  ++num_steps_;
+  if (completed.step.scheduled.empty()) return;
+  execute_time_ += completed.collected.duration;
+  if (!std::exchange(was_idle_, false)) device_wait_time_ += completed.collected.wait;
+}
+
 void EngineCore::collect_step() {
   std::optional<RunnerThread::Completed> completed = runner_.wait_until(heartbeat_due_);
   for (; !completed; completed = runner_.wait_until(heartbeat_due_)) send_heartbeat_if_due();
   const SpanScope span(profiler_.recorder(), kTrack, "postprocess");
-  ++num_steps_;
-  execute_time_ += completed->end - completed->begin;
-  if (last_step_end_) device_wait_sum_ += completed->begin - *last_step_end_;
-  device_wait_time_ = std::max(device_wait_time_, device_wait_sum_);
-  last_step_end_ = completed->end;
+  note_times(*completed);
   for (SequenceUpdate& update :
-       scheduler_.postprocess(completed->step, std::move(completed->output))) {
+       scheduler_.postprocess(completed->step, std::move(completed->collected.output))) {
     RequestDelta& delta = add_delta(update.id, update.finish_reason);
     delta.token_ids = std::move(update.token_ids);
     delta.logprobs = std::move(update.logprobs);

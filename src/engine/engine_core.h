@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <zmq.hpp>
 
@@ -67,6 +66,7 @@ class EngineCore {
   // Of a request that is known to the scheduler; an unfinished one stays known.
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
+  void note_times(const RunnerThread::Completed& completed);
   void send_outbox();
   void send_heartbeat_if_due();
   void send(const CoreResponse& response);
@@ -86,12 +86,8 @@ class EngineCore {
   uint64_t num_ticks_ = 0;
   uint64_t num_steps_ = 0;
   std::chrono::nanoseconds execute_time_{0};
-  // An end is seen a little after it, so a single wait may be counted too long and the next one by
-  // as much too short; what is reported is the most that the sum has been, and never shrinks.
-  std::chrono::nanoseconds device_wait_sum_{0};
   std::chrono::nanoseconds device_wait_time_{0};
-  // End of the last step, unless the core has been idle since.
-  std::optional<Clock::time_point> last_step_end_;
+  bool was_idle_ = true;  // since the last step
 };
 
 }  // namespace atom

@@ -50,10 +50,9 @@ std::optional<SchedulerOutput> RunnerThread::next_step() {
 
 void RunnerThread::collect(SchedulerOutput step) {
   ModelRunner::Collected collected = runner_->collect();
-  const Clock::time_point end = Clock::now();
   {
     const std::lock_guard lock(mutex_);
-    done_.push_back({std::move(step), std::move(collected.output), end - collected.duration, end});
+    done_.push_back({std::move(step), std::move(collected)});
   }
   completed_.notify_one();
 }

@@ -27,9 +27,7 @@ class RunnerThread {
   using Clock = std::chrono::steady_clock;
   struct Completed {
     SchedulerOutput step;
-    ModelRunnerOutput output;
-    Clock::time_point begin;  // of its execution
-    Clock::time_point end;
+    ModelRunner::Collected collected;
   };
   // The oldest submitted step that was not collected yet, if it is done before `deadline`.
   std::optional<Completed> wait_until(Clock::time_point deadline);

@@ -155,7 +155,10 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   } else {
     const Clock::time_point begin = Clock::now();
     run(step, flight);
-    flight.duration = Clock::now() - begin;
+    const Clock::time_point end = Clock::now();
+    flight.duration = end - begin;
+    if (last_end_) flight.wait = begin - *last_end_;
+    last_end_ = end;
     if (flight.profiled) {
       OperatorTrace::Noted noted = std::move(flight.profiled->operators);
       const Clock::time_point first = noted.marks.empty() ? begin : noted.marks[0].time;
@@ -178,6 +181,8 @@ ModelRunner::Collected ModelRunner::collect() {
   if (flight.events != nullptr) {
     flight.events->end->wait();
     flight.duration = flight.events->end->since(*flight.events->begin);
+    if (last_events_ != nullptr) flight.wait = flight.events->begin->since(*last_events_->end);
+    last_events_ = flight.events;
     if (flight.profiled) note_device_step(flight);
     std::vector<SampledToken> tokens(flight.rows.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -192,7 +197,7 @@ ModelRunner::Collected ModelRunner::collect() {
     if (!result.error.empty()) result.token_ids.clear();
   }
   num_collected_.fetch_add(1);
-  return {std::move(flight.output), flight.duration};
+  return {std::move(flight.output), flight.duration, flight.wait};
 }
 
 void ModelRunner::note_device_step(StepInFlight& flight) {

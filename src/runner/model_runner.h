@@ -83,7 +83,9 @@ class ModelRunner {
 
   struct Collected {
     ModelRunnerOutput output;
-    std::chrono::nanoseconds duration{0};  // of its execution, by the device's clock
+    // By the device's clock; 0 for a step that executes nothing.
+    std::chrono::nanoseconds duration{0};  // of its execution
+    std::chrono::nanoseconds wait{0};      // from the end of the one before to its begin
   };
   // The answer to the oldest submitted step; waits for it. A sequence whose logits admit no choice
   // gets an error in its output; nothing else fails. A sequence that has finished since the step
@@ -151,12 +153,14 @@ class ModelRunner {
   Sampler sampler_;
   std::optional<DeviceSampler> device_sampler_;
   DecodeGraphs graphs_;
-  std::array<StepEvents, kMaxDeviceSteps> events_;
+  std::array<StepEvents, kMaxDeviceSteps + 1> events_;  // of the steps in flight and the one before
+  const StepEvents* last_events_ = nullptr;             // of the step collected last
   SequenceTable sequences_;
   std::deque<StepInFlight> in_flight_;  // oldest first
   uint64_t num_submitted_ = 0;
   std::atomic<uint64_t> num_collected_{0};
-  Clock::time_point last_device_end_;  // as it was told to the recorder
+  Clock::time_point last_device_end_;          // as it was told to the recorder
+  std::optional<Clock::time_point> last_end_;  // on the CPU
 };
 
 }  // namespace atom

@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <map>
 #include <random>
 #include <string_view>
+#include <thread>
 
 #include "models/registry.h"
 #include "scheduler/scheduler.h"
@@ -16,6 +18,8 @@
 
 namespace atom {
 namespace {
+
+using std::chrono::nanoseconds;
 
 constexpr int32_t kMaxModelLen = 256;
 
@@ -81,6 +85,9 @@ class Engine {
   uint64_t num_steps() const { return num_steps_; }
   uint64_t num_overlapped() const { return num_overlapped_; }
   SchedulerStats stats() const { return scheduler_->stats(); }
+  // Of the steps that executed something.
+  const std::vector<nanoseconds>& durations() const { return durations_; }
+  const std::vector<nanoseconds>& waits() const { return waits_; }
 
  private:
   void submit() {
@@ -95,6 +102,10 @@ class Engine {
 
   void collect(const std::vector<Request>& requests) {
     ModelRunner::Collected collected = runner_->collect();
+    if (!steps_.front().scheduled.empty()) {
+      durations_.push_back(collected.duration);
+      waits_.push_back(collected.wait);
+    }
     for (SequenceUpdate& update :
          scheduler_->postprocess(steps_.front(), std::move(collected.output))) {
       Answer& answer = answers_[update.id - first_id_];
@@ -120,6 +131,7 @@ class Engine {
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<Scheduler> scheduler_;
   std::deque<SchedulerOutput> steps_;
+  std::vector<nanoseconds> durations_, waits_;
   std::vector<Answer> answers_;
   SequenceId first_id_ = 1;
   uint64_t num_steps_ = 0;
@@ -315,6 +327,32 @@ TEST(ModelRunner, TellsARecorderOfItsStepsAndOperators) {
     EXPECT_GT(operators["linear"].size(), operators["attention"].size());
     for (const Span& span : operators["linear"]) EXPECT_GT(span.arguments[0].value, 0);
   }
+}
+
+TEST(ModelRunner, ToldTimesAddUp) {
+  using std::chrono::steady_clock;
+  std::mt19937 random(5);
+  const std::vector<Request> requests = random_requests(6, random);
+  Engine engine(crowded(DType::kFloat32), test_device());
+  const auto all_at_once = [](uint64_t) { return SIZE_MAX; };
+  const auto begin = steady_clock::now();
+  (void)engine.run(requests, all_at_once);
+  const size_t num_before = engine.waits().size();
+  constexpr auto kPause = std::chrono::milliseconds(50);
+  std::this_thread::sleep_for(kPause);
+  (void)engine.run(requests, all_at_once);
+  const nanoseconds elapsed = steady_clock::now() - begin;
+
+  ASSERT_GT(engine.waits().size(), num_before);
+  EXPECT_EQ(engine.waits()[0].count(), 0);
+  EXPECT_GE(engine.waits()[num_before], kPause);
+  nanoseconds sum{0};
+  for (size_t i = 0; i < engine.waits().size(); ++i) {
+    EXPECT_GT(engine.durations()[i].count(), 0);
+    EXPECT_GE(engine.waits()[i].count(), 0);
+    sum += engine.durations()[i] + engine.waits()[i];
+  }
+  EXPECT_LE(sum, elapsed * 1.01);  // a device has a clock of its own
 }
 
 struct Crowd {

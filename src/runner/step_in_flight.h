@@ -35,11 +35,12 @@ struct SampledRow {
 };
 
 struct StepInFlight {
-  ModelRunnerOutput output;            // without the tokens that a device has not brought yet
-  std::vector<SampledRow> rows;        // in the order in which they are sampled
-  const StepEvents* events = nullptr;  // of a step that works on a device
-  FetchedTokens tokens;                // there when the events have passed
-  std::chrono::nanoseconds duration{0};
+  ModelRunnerOutput output;              // without the tokens that a device has not brought yet
+  std::vector<SampledRow> rows;          // in the order in which they are sampled
+  const StepEvents* events = nullptr;    // of a step that works on a device
+  FetchedTokens tokens;                  // there when the events have passed
+  std::chrono::nanoseconds duration{0};  // ModelRunner::Collected's
+  std::chrono::nanoseconds wait{0};
   std::optional<ProfiledStep> profiled;
 };
 
