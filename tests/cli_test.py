@@ -23,6 +23,9 @@ import unittest
 
 ATOM = sys.argv[1]
 ROOT = pathlib.Path(sys.argv[2])
+sys.path.append(str(ROOT / "tests" / "support"))
+from golden_answers import golden_cases, machine_cases  # noqa: E402  (its folder is known only now)
+
 MODEL = str(ROOT / "models" / "tldr-8m")
 TIMEOUT = 300
 # Where commands that run a model do it; without it they choose.
@@ -122,7 +125,7 @@ class Usage(CommandTest):
 
 class Generate(CommandTest):
     def golden(self, dtype):
-        cases = json.loads((pathlib.Path(MODEL) / "golden_text.json").read_text())[dtype]
+        cases = machine_cases(ATOM, MODEL, dtype, DEVICE or "auto")
         longest = max(len(case["output_ids"]) for case in cases)
         result = self.expect(
             atom("generate", MODEL, "--chat", "--json", "--dtype", dtype, "--max-tokens",
@@ -188,7 +191,7 @@ class Generate(CommandTest):
         self.assertEqual(tokens, [line["prompt_token_ids"] for line in words])
 
     def test_token_ids_in_and_out(self):
-        golden = json.loads((pathlib.Path(MODEL) / "golden_text.json").read_text())["float32"][0]
+        golden = golden_cases(MODEL, "float32")[0]
         args = (MODEL, "--skip-tokenizer-init", "--max-tokens", "5", "--dtype", "float32")
         for spelling in (",".join, " ".join):
             prompt = spelling(map(str, golden["prompt_ids"]))

@@ -10,8 +10,9 @@ ROOT = pathlib.Path(sys.argv[2]).resolve()
 BINARIES = pathlib.Path(sys.argv[3] if len(sys.argv) > 3 else pathlib.Path(ATOM).parent)
 TIMEOUT = 300
 
-sys.path.append(str(ROOT / "tests" / "server"))
-from server_process import ServerProcess  # noqa: E402  (its folder is known only now)
+sys.path += [str(ROOT / "tests" / "server"), str(ROOT / "tests" / "support")]
+from golden_answers import BFLOAT16_CLEAR_MARGIN, golden_cases  # noqa: E402, F401  (see above)
+from server_process import ServerProcess  # noqa: E402, F401
 
 
 def has_gpu():

@@ -4,16 +4,17 @@
 usage: tests/server/golden_test.py ATOM SOURCE_FOLDER [unittest arguments]
 """
 import concurrent.futures
-import json
 import pathlib
 import sys
 import unittest
 
 from server_process import ServerProcess
 
+sys.path.append(str(pathlib.Path(sys.argv[2]) / "tests" / "support"))
+from golden_answers import machine_cases  # noqa: E402  (its folder is known only now)
+
 ATOM = sys.argv[1]
 MODEL = pathlib.Path(sys.argv[2]) / "models" / "tldr-8m"
-GOLDEN = json.loads((MODEL / "golden_text.json").read_text())
 
 
 class GoldenAnswers:
@@ -22,7 +23,7 @@ class GoldenAnswers:
     @classmethod
     def setUpClass(cls):
         cls.server = ServerProcess(ATOM, MODEL, "--dtype", cls.dtype)
-        cls.cases = GOLDEN[cls.dtype]
+        cls.cases = machine_cases(ATOM, MODEL, cls.dtype)
 
     @classmethod
     def tearDownClass(cls):

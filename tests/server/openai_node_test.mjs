@@ -6,7 +6,7 @@ import {createRequire} from 'node:module';
 
 const [baseURL, apiKey, model, goldenFile, packages] = process.argv.slice(2);
 const {default: OpenAI} = createRequire(packages + '/package.json')('openai');
-const golden = JSON.parse(fs.readFileSync(goldenFile, 'utf8')).bfloat16;
+const golden = JSON.parse(fs.readFileSync(goldenFile, 'utf8')).float32;
 const client = new OpenAI({baseURL, apiKey, maxRetries: 0});
 const ask = (question, extra = {}) => ({
   model, messages: [{role: 'user', content: question}], temperature: 0, max_tokens: 160, ...extra,

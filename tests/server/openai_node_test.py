@@ -13,7 +13,7 @@ ATOM, ROOT, PACKAGES = sys.argv[1:4]
 MODEL = pathlib.Path(ROOT) / "models" / "tldr-8m"
 KEY = "a-key-of-the-test"
 
-with ServerProcess(ATOM, MODEL, "--api-key", KEY) as server:
+with ServerProcess(ATOM, MODEL, "--dtype", "float32", "--api-key", KEY) as server:
     script = pathlib.Path(__file__).with_name("openai_node_test.mjs")
     result = subprocess.run(["node", str(script), server.url + "/v1", KEY, "tldr-8m",
                              str(MODEL / "golden_text.json"), PACKAGES], timeout=600)

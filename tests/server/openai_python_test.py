@@ -16,7 +16,7 @@ from server_process import ServerProcess
 
 ATOM = sys.argv[1]
 MODEL = pathlib.Path(sys.argv[2]) / "models" / "tldr-8m"
-CASES = json.loads((MODEL / "golden_text.json").read_text())["bfloat16"]
+CASES = json.loads((MODEL / "golden_text.json").read_text())["float32"]
 TAR = CASES[0]
 SHORT = next(case for case in CASES if len(case["output_ids"]) < 100)
 KEY = "a-key-of-the-test"
@@ -35,7 +35,7 @@ def question(text):
 class OpenAIPackage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = ServerProcess(ATOM, MODEL, "--served-model-name", NAME,
+        cls.server = ServerProcess(ATOM, MODEL, "--dtype", "float32", "--served-model-name", NAME,
                                    "--served-model-name", "alias", "--max-model-len", 512,
                                    "--tool-call-parser", "hermes",
                                    env={"ATOM_API_KEY": KEY})
