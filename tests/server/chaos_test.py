@@ -254,7 +254,7 @@ class Chaos(unittest.IsolatedAsyncioTestCase):
             stream.close()
 
     async def test_new_requests_while_draining(self):
-        server = self.serve()
+        server = self.serve("--shutdown-timeout", int(60 * SLOWNESS))
         streams = [await Stream.open(server, "/v1/completions", canary(i, 450)) for i in range(8)]
         idle = await asyncio.open_connection(server.host, server.port)
         server.process.send_signal(signal.SIGTERM)
