@@ -147,5 +147,5 @@ for file in "${generic[@]}"; do
 done
 wait
 num_failed=$(find "$scratch" -name 'failed-*' | wc -l)
-echo "check_hip: ${#generic[@]} files compiled for ${architectures[*]}, $num_failed problems"
+echo "check_hip: ${#generic[@]} files for ${architectures[*]}, $num_failed problems"
 [ "$num_failed" -eq 0 ]

@@ -21,8 +21,8 @@ using gpu_bfloat16 = __hip_bfloat16;
 using gpu_bfloat162 = __hip_bfloat162;
 
 #define ATOM_GPU(name) hip##name
-// HIP's second bound is another one, of waves.
-#define ATOM_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads)
+// HIP's second bound is of waves per SIMD; one says nothing.
+#define ATOM_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, (blocks) > 0)
 
 #else
 
