@@ -33,6 +33,7 @@ run_check() {
     layers) "$tools/check_layers.py" "$scratch/tree" ;;
     sizes) "$tools/check_sizes.py" "$scratch/tree" ;;
     format) "$tools/check_format.sh" "$scratch/tree/src" ;;
+    hip) "$tools/check_hip.sh" --arch gfx90a "$scratch/tree" ;;
   esac
 }
 
@@ -144,6 +145,56 @@ if command -v clang-format-14 >/dev/null; then
   echo 'int  odd( ) ;' >>src/base/low.h
   expect_fail format "a file that is not formatted" 'low.h:3'
 fi
+
+# A compiler of some HIP version that refuses sources with the word BROKEN.
+cat >"$scratch/hipcc" <<'SCRIPT'
+#!/bin/sh
+case "$*" in
+  *--version*) echo "clang version 1.0" ;;
+  *" -E "*) echo "version ${HIP_VERSION_OF_TEST:-6 3}" ;;
+  *)
+    while [ "$1" != -c ]; do shift; done
+    if grep BROKEN "$2"; then echo "error: BROKEN" >&2; exit 1; fi
+    echo object >"$4"
+    ;;
+esac
+SCRIPT
+chmod +x "$scratch/hipcc"
+
+# Two folders with a generic kernel each, and in one of them a kernel with PTX in a header's header.
+fresh_kernels() {
+  fresh_tree
+  printf '__global__ void low() {}\n' >src/base/low_cuda.cu
+  cp src/base/low_cuda.cu src/upper/up_cuda.cu
+  printf '#include "upper/outer.cuh"\n' >src/upper/fast_cuda.cu
+  printf '#include "upper/inner.cuh"\n' >src/upper/outer.cuh
+  printf 'inline void nap() { asm volatile("nanosleep.u32 1;"); }\n' >src/upper/inner.cuh
+}
+
+export HIPCXX=$scratch/hipcc
+fresh_kernels
+expect_pass hip "kernels that compile"
+for line in 'ok .*src/base/low_cuda.cu' 'ok .*src/upper/up_cuda.cu' \
+  'left out  src/upper/fast_cuda.cu (PTX in src/upper/inner.cuh)' ' 2 files for gfx90a, 0 problems'; do
+  if ! grep -q -- "$line" <<<"$output"; then
+    echo "FAILED: hip does not say '$line':"
+    echo "$output"
+    num_failed=$((num_failed + 1))
+  fi
+done
+echo '// BROKEN' >>src/upper/up_cuda.cu
+expect_fail hip "a kernel that does not compile" 'FAILED    src/upper/up_cuda.cu'
+fresh_kernels
+rm src/upper/up_cuda.cu
+expect_fail hip "a folder of NVIDIA's kernels alone" 'src/upper: no kernel without PTX'
+fresh_tree
+expect_fail hip "a tree without kernels" 'no \*_cuda.cu'
+fresh_kernels
+export HIP_VERSION_OF_TEST="6 2"
+expect_fail hip "an old ROCm" 'HIP 6.2 is too old'
+HIPCXX=$scratch/none
+expect_fail hip "a machine without ROCm" 'no HIP compiler .*none'
+unset HIPCXX HIP_VERSION_OF_TEST
 
 # What a tool says of itself costs nothing and changes nothing.
 for tool in "$tools"/*.sh "$tools"/*.py; do

@@ -15,14 +15,19 @@ constexpr int kNumBins = 256;
 constexpr float kInfinity = __builtin_inff();
 constexpr float kLowestLogit = -3.402823466e+38f;
 
-// Counts or masses per bin. A column per lane, so that a warp never meets itself.
+// A column per lane, so that a warp never meets itself, where there is room for so many.
+constexpr int kColumns =
+    kNumBins * kWarpSize * sizeof(uint64_t) < kGpuMaxSharedSize ? kWarpSize : kWarpSize / 2;
+
+// Counts or masses per bin.
 struct SelectScratch {
-  unsigned long long bin[kNumBins][kWarpSize];
+  unsigned long long bin[kNumBins][kColumns];
   unsigned long long total[kNumBins];
   unsigned long long reduction[kWarpSize];
   uint32_t chosen_bin;
   unsigned long long above;
 };
+static_assert(sizeof(SelectScratch) <= kGpuMaxSharedSize);
 
 struct RowView {
   const float* logits;
@@ -105,8 +110,8 @@ __device__ Selected select_by_weight(const RowView& row,
   unsigned long long above = 0;
   for (int shift = 24; shift >= 0; shift -= 8) {
     __syncthreads();
-    for (int i = threadIdx.x; i < kNumBins * kWarpSize; i += kRowThreads) {
-      scratch.bin[i / kWarpSize][i % kWarpSize] = 0;
+    for (int i = threadIdx.x; i < kNumBins * kColumns; i += kRowThreads) {
+      scratch.bin[i / kColumns][i % kColumns] = 0;
     }
     __syncthreads();
     const uint32_t seen = shift == 24 ? 0 : 0xffffffffu << (shift + 8);
@@ -115,14 +120,14 @@ __device__ Selected select_by_weight(const RowView& row,
       if ((ordered & seen) != prefix) return;
       const unsigned long long value = weight(id, logit);
       if (value != 0) {
-        atomicAdd(&scratch.bin[ordered >> shift & (kNumBins - 1)][threadIdx.x % kWarpSize], value);
+        atomicAdd(&scratch.bin[ordered >> shift & (kNumBins - 1)][threadIdx.x % kColumns], value);
       }
     });
     __syncthreads();
     if (threadIdx.x < kNumBins) {
       unsigned long long total = 0;
-      for (int lane = 0; lane < kWarpSize; ++lane) {
-        total += scratch.bin[threadIdx.x][(lane + threadIdx.x) % kWarpSize];
+      for (int i = 0; i < kColumns; ++i) {
+        total += scratch.bin[threadIdx.x][(i + threadIdx.x) % kColumns];
       }
       scratch.total[threadIdx.x] = total;
     }
@@ -216,16 +221,16 @@ constexpr float kMassUnit = 0x1p44f;
 
 __device__ inline unsigned long long token_mass(float logit, float max, float inverse_temperature) {
   const float weight = exp_nonpositive(tempered(logit, max, inverse_temperature));
-  return static_cast<unsigned long long>(__fmul_rn(weight, kMassUnit));
+  return static_cast<unsigned long long>(gpu_multiply(weight, kMassUnit));
 }
 
 // A block for each row.
 template <typename Kernel>
 void launch_with_scratch(Kernel kernel, const SampleRowsArgs& args, gpuStream_t stream) {
-  ATOM_GPU(FuncSetAttribute)
-  (reinterpret_cast<const void*>(kernel),
-   ATOM_GPU(FuncAttributeMaxDynamicSharedMemorySize),
-   sizeof(SelectScratch));
+  // What it reports, the launch reports again.
+  static_cast<void>(ATOM_GPU(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
+                                               ATOM_GPU(FuncAttributeMaxDynamicSharedMemorySize),
+                                               sizeof(SelectScratch)));
   kernel<<<static_cast<unsigned>(args.num_rows), kRowThreads, sizeof(SelectScratch), stream>>>(
       args);
 }

@@ -15,13 +15,13 @@ constexpr int kEditThreads = 256;
 __device__ void apply_edit(const SampleRowParams& row, LogitEdit& edit, float* logits) {
   float x = logits[edit.token_id];
   edit.original = x;
-  x = edit.bias == -kInfinity ? -kInfinity : __fadd_rn(x, edit.bias);
+  x = edit.bias == -kInfinity ? -kInfinity : gpu_add(x, edit.bias);
   if (edit.num_generated >= 0) {
-    x = x > 0.0f ? __fdiv_rn(x, row.repetition_penalty) : __fmul_rn(x, row.repetition_penalty);
+    x = x > 0.0f ? __fdiv_rn(x, row.repetition_penalty) : gpu_multiply(x, row.repetition_penalty);
     if (edit.num_generated > 0) {
       const float count = static_cast<float>(edit.num_generated);
-      x = __fsub_rn(x, __fmul_rn(row.frequency_penalty, count));
-      x = __fsub_rn(x, row.presence_penalty);
+      x = gpu_subtract(x, gpu_multiply(row.frequency_penalty, count));
+      x = gpu_subtract(x, row.presence_penalty);
     }
   }
   logits[edit.token_id] = x;
@@ -64,7 +64,7 @@ __device__ RowCut choose_cut(const RowView& row,
                              float max,
                              SelectScratch& scratch) {
   RowCut cut{-kInfinity, 0x7fffffff};
-  if (params.min_p_offset > -kInfinity) cut.logit = __fadd_rn(max, params.min_p_offset);
+  if (params.min_p_offset > -kInfinity) cut.logit = gpu_add(max, params.min_p_offset);
   if (cut.logit < kLowestLogit) cut.logit = kLowestLogit;
   if (params.top_k > 0 && params.top_k < row.vocab_size) {
     const auto counts = [&](int32_t id, float logit) -> unsigned long long {
@@ -121,7 +121,7 @@ __device__ unsigned long long draw(const RowView& row,
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float total = __fadd_rn(score[i], gumbel_noise(word[i]));
+      const float total = gpu_add(score[i], gumbel_noise(word[i]));
       if (total > best || (total == best && first + 16 * i < best_id)) {
         best = total;
         best_id = first + 16 * i;

@@ -5,6 +5,6 @@
 
 namespace atom {
 
-void delay_cuda(long long nanoseconds, gpuStream_t stream);
+gpuError_t delay_cuda(long long nanoseconds, gpuStream_t stream);
 
 }  // namespace atom

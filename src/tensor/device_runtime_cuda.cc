@@ -140,8 +140,7 @@ class CudaQueue : public DeviceQueue {
   }
 
   void delay(std::chrono::nanoseconds duration) override {
-    delay_cuda(duration.count(), stream_);
-    check_gpu_launch("delay");
+    GPU_CHECK(delay_cuda(duration.count(), stream_));
   }
 
   void begin_recording() override {

@@ -14,7 +14,7 @@ __device__ void store(__half* to, float value) {
   *to = __float2half_rn(value);
 }
 __device__ void store(gpu_bfloat16* to, float value) {
-  *to = __float2bfloat16_rn(value);
+  *to = __float2bfloat16(value);
 }
 
 template <typename T>
@@ -27,7 +27,7 @@ __global__ void fill_floats(T* data, int64_t count, uint64_t key, float center, 
     for (int i = 0; i < kRandomElementsPerHash; ++i) {
       const int64_t index = hash * kRandomElementsPerHash + i;
       // Not one fused operation: the host rounds twice.
-      const float value = __fadd_rn(center, __fmul_rn(random_step(bits, i), scale));
+      const float value = gpu_add(center, gpu_multiply(random_step(bits, i), scale));
       if (index < count) store(data + index, value);
     }
   }

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__) || defined(__HIP_PLATFORM_AMD__)
 
 #include <hip/hip_bf16.h>
 #include <hip/hip_fp16.h>
@@ -21,6 +21,8 @@ using gpu_bfloat16 = __hip_bfloat16;
 using gpu_bfloat162 = __hip_bfloat162;
 
 #define ATOM_GPU(name) hip##name
+// HIP's second bound is of waves per SIMD; one says nothing.
+#define ATOM_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, (blocks) > 0)
 
 #else
 
@@ -37,6 +39,8 @@ using gpu_bfloat162 = __nv_bfloat162;
 
 // ATOM_GPU(MemcpyAsync) is cudaMemcpyAsync or hipMemcpyAsync.
 #define ATOM_GPU(name) cuda##name
+// Threads of a block at most, and blocks that a multiprocessor shall have room for at least.
+#define ATOM_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 
 #endif
 
@@ -55,6 +59,9 @@ struct GpuLaunch {
 
 #if defined(__HIPCC__)
 
+// Bytes of shared memory that a block may have on every card.
+constexpr size_t kGpuMaxSharedSize = 64 << 10;
+
 template <typename... Parameters, typename... Arguments>
 gpuError_t gpu_launch(const GpuLaunch& launch,
                       void (*kernel)(Parameters...),
@@ -62,6 +69,67 @@ gpuError_t gpu_launch(const GpuLaunch& launch,
   kernel<<<launch.grid, launch.block, launch.shared_size, launch.stream>>>(
       std::forward<Arguments>(arguments)...);
   return hipGetLastError();
+}
+
+// A grid begins when the one before it has ended.
+__device__ inline void gpu_wait_for_previous_grid() {}
+__device__ inline void gpu_allow_next_grid() {}
+
+// Of a clock that runs while the device sleeps, on the current device.
+__device__ inline unsigned long long gpu_ticks() {
+  return wall_clock64();
+}
+inline gpuError_t gpu_ticks_of(long long nanoseconds, long long* ticks) {
+  int device = 0, kilohertz = 0;
+  gpuError_t error = hipGetDevice(&device);
+  if (error == hipSuccess) {
+    error = hipDeviceGetAttribute(&kilohertz, hipDeviceAttributeWallClockRate, device);
+  }
+  *ticks = nanoseconds * kilohertz / 1000000;
+  return error;
+}
+
+// Ends the process with an error of the runtime.
+__device__ inline void gpu_trap() {
+  __builtin_trap();
+}
+
+// Data that is used once.
+template <typename T>
+__device__ inline T gpu_load_once(const T* source) {
+  return *source;
+}
+template <typename T>
+__device__ inline void gpu_store_once(T* target, const T& value) {
+  *target = value;
+}
+// What the grid before this one wrote: a first-level cache may have what was there earlier.
+template <typename T>
+__device__ inline T gpu_load_from_l2(const T* source) {
+  return *source;
+}
+
+// Rounded each, and never fused with what the result is used for.
+__device__ inline float gpu_add(float a, float b) {
+#pragma clang fp contract(off)
+  return a + b;
+}
+__device__ inline float gpu_subtract(float a, float b) {
+#pragma clang fp contract(off)
+  return a - b;
+}
+__device__ inline float gpu_multiply(float a, float b) {
+#pragma clang fp contract(off)
+  return a * b;
+}
+
+// Of each element of a pair; NaN only where both are.
+__device__ inline __half2 gpu_larger_of(const __half2& a, const __half2& b) {
+  return __halves2half2(__hmax(__low2half(a), __low2half(b)),
+                        __hmax(__high2half(a), __high2half(b)));
+}
+__device__ inline gpu_bfloat162 gpu_larger_of(const gpu_bfloat162& a, const gpu_bfloat162& b) {
+  return __hmax2(a, b);
 }
 
 // Among 32 neighbouring lanes; a hardware wave may be two of them.
@@ -92,6 +160,9 @@ __device__ inline uint32_t gpu_float8_pair_of(float low, float high) {
 
 #elif defined(__CUDACC__)
 
+// Bytes of shared memory that a block may have on every card.
+constexpr size_t kGpuMaxSharedSize = 99 << 10;
+
 template <typename... Parameters, typename... Arguments>
 gpuError_t gpu_launch(const GpuLaunch& launch,
                       void (*kernel)(Parameters...),
@@ -118,6 +189,69 @@ gpuError_t gpu_launch(const GpuLaunch& launch,
   config.attrs = attributes;
   config.numAttrs = count;
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+// Returns when the grid before this one has ended and its writes are visible.
+__device__ inline void gpu_wait_for_previous_grid() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next grid may start once every block of this one has said so or has ended.
+__device__ inline void gpu_allow_next_grid() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Of a clock that runs while the device sleeps, on the current device.
+__device__ inline unsigned long long gpu_ticks() {
+  unsigned long long nanoseconds;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
+  return nanoseconds;
+}
+inline gpuError_t gpu_ticks_of(long long nanoseconds, long long* ticks) {
+  *ticks = nanoseconds;
+  return cudaSuccess;
+}
+
+// Ends the process with an error of the runtime.
+__device__ inline void gpu_trap() {
+  __trap();
+}
+
+// Data that is used once.
+template <typename T>
+__device__ inline T gpu_load_once(const T* source) {
+  return __ldcs(source);
+}
+template <typename T>
+__device__ inline void gpu_store_once(T* target, const T& value) {
+  __stcs(target, value);
+}
+// What the grid before this one wrote: a first-level cache may have what was there earlier.
+template <typename T>
+__device__ inline T gpu_load_from_l2(const T* source) {
+  return __ldcg(source);
+}
+
+// Rounded each, and never fused with what the result is used for.
+__device__ inline float gpu_add(float a, float b) {
+  return __fadd_rn(a, b);
+}
+__device__ inline float gpu_subtract(float a, float b) {
+  return __fsub_rn(a, b);
+}
+__device__ inline float gpu_multiply(float a, float b) {
+  return __fmul_rn(a, b);
+}
+
+// Of each element of a pair; NaN only where both are.
+__device__ inline __half2 gpu_larger_of(const __half2& a, const __half2& b) {
+  return __hmax2(a, b);
+}
+__device__ inline gpu_bfloat162 gpu_larger_of(const gpu_bfloat162& a, const gpu_bfloat162& b) {
+  return __hmax2(a, b);
 }
 
 // Among 32 neighbouring lanes; a hardware wave may be two of them.

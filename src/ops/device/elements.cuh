@@ -44,7 +44,7 @@ __device__ inline Half from_float<Half>(float x) {
 }
 template <>
 __device__ inline BFloat16 from_float<BFloat16>(float x) {
-  return __float2bfloat16_rn(x);
+  return __float2bfloat16(x);
 }
 template <>
 __device__ inline Float8 from_float<Float8>(float x) {
@@ -110,7 +110,7 @@ __device__ inline uint32_t bits_of_pair<Half>(float low, float high) {
 }
 template <>
 __device__ inline uint32_t bits_of_pair<BFloat16>(float low, float high) {
-  const gpu_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  const gpu_bfloat162 pair = __float22bfloat162_rn(make_float2(low, high));
   uint32_t bits;
   memcpy(&bits, &pair, sizeof bits);
   return bits;
@@ -172,7 +172,7 @@ class LargestMagnitude {
   __device__ void see(const uint4& bits) {
 #pragma unroll
     for (const uint32_t word : {bits.x, bits.y, bits.z, bits.w}) {
-      pair_ = __hmax2(pair_, __habs2(as_pair<T>(word)));
+      pair_ = gpu_larger_of(pair_, __habs2(as_pair<T>(word)));
     }
   }
   __device__ float value() const {

@@ -13,16 +13,12 @@ namespace atom::ops::device {
 
 // Returns when the grid before this one has ended and its writes are visible.
 __device__ inline void wait_for_previous_grid() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  gpu_wait_for_previous_grid();
 }
 
 // The next grid may start once every block of this one has said so or has ended.
 __device__ inline void allow_next_grid() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  gpu_allow_next_grid();
 }
 
 // With more rows a kernel runs for longer than a launch takes, and the first-level cache, which

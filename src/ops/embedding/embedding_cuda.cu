@@ -11,7 +11,7 @@ constexpr int kThreads = 128;
 __global__ void embedding_kernel(EmbeddingArgs args) {
   const int64_t token = blockIdx.x;
   const int64_t id = args.ids[token];
-  if (id < 0 || id >= args.vocab_size) __trap();
+  if (id < 0 || id >= args.vocab_size) gpu_trap();
   copy_row(static_cast<char*>(args.out) + token * args.out_stride,
            static_cast<const char*>(args.table) + id * args.table_stride,
            args.row_size);

@@ -22,7 +22,7 @@ __global__ void kv_cache_write_kernel(KvCacheWriteArgs args) {
   const int64_t head = blockIdx.y;
   const int64_t slot = args.slots[token];
   if (slot == -1) return;
-  if (slot < 0 || slot >= args.num_slots) __trap();
+  if (slot < 0 || slot >= args.num_slots) gpu_trap();
   const KvCacheWriteArgs::Source& source = args.sources[blockIdx.z];
   const char* from = static_cast<const char*>(source.data) + token * source.token_stride +
                      head * source.head_stride;

@@ -48,7 +48,7 @@ struct SumInputs {
   float bias = 0;
 
   __device__ void load(const LinearStreamParams& p, int row, int feature) {
-    if (p.x_scale != nullptr) scale = __ldcg(p.x_scale + (p.x_scale_per_row ? row : 0));
+    if (p.x_scale != nullptr) scale = gpu_load_from_l2(p.x_scale + (p.x_scale_per_row ? row : 0));
     if (p.weight_scale != nullptr) scale *= p.weight_scale[p.weight_scale_per_row ? feature : 0];
     if (p.bias != nullptr) bias = load_as(p.bias_element, p.bias, feature);
   }

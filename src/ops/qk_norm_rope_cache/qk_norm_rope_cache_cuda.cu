@@ -176,7 +176,7 @@ __device__ uint4 scaled(const uint4& bits, float scale, const uint4& weight) {
 // exchanged; head_dim / 16 lanes per head. A lane has kHeads of them, as far apart as there are
 // heads in a block.
 template <typename T, int kHeads>
-__global__ void __launch_bounds__(kNumThreads, kHeads == 1 ? 8 : 6)
+__global__ void ATOM_LAUNCH_BOUNDS(kNumThreads, kHeads == 1 ? 8 : 6)
     whole_heads_kernel(const QkNormRopeCacheArgs args) {
   const int half = static_cast<int>(args.head_dim) / 2;
   const int lanes = half / kLength;
@@ -205,8 +205,8 @@ __global__ void __launch_bounds__(kNumThreads, kHeads == 1 ? 8 : 6)
     low[i] = exists ? load_bits(rows[i]) : uint4{};
     high[i] = exists ? load_bits(rows[i] + half) : uint4{};
   }
-  if (position < 0 || position >= args.max_position) __trap();
-  if (slot < -1 || slot >= args.num_slots) __trap();
+  if (position < 0 || position >= args.max_position) gpu_trap();
+  if (slot < -1 || slot >= args.num_slots) gpu_trap();
   float cosines[kLength], sines[kLength];
   const float* angles = args.cos_sin + position * args.cos_sin_stride + lane * kLength;
   load_floats(angles, cosines);
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kNumThreads, kHeads == 1 ? 8 : 6)
 // head_dim / 8 lanes per head; the heads of one token beside each other: queries, keys, values. A
 // lane has kHeads of them, as far apart as there are heads in a block.
 template <typename T, int kHeads>
-__global__ void __launch_bounds__(kNumThreads, kHeads == 1 ? 8 : 6)
+__global__ void ATOM_LAUNCH_BOUNDS(kNumThreads, kHeads == 1 ? 8 : 6)
     qk_norm_rope_cache_kernel(const QkNormRopeCacheArgs args) {
   const int head_dim = static_cast<int>(args.head_dim),
             half = static_cast<int>(args.rotary_dim) / 2;
@@ -279,8 +279,8 @@ __global__ void __launch_bounds__(kNumThreads, kHeads == 1 ? 8 : 6)
     if (index_of(i) < num_heads + 2 * num_kv_heads) packed[i] = load_bits(row_of(index_of(i)));
   }
   const int64_t position = args.positions[token], slot = args.slots[token];
-  if (position < 0 || position >= args.max_position) __trap();
-  if (slot < -1 || slot >= args.num_slots) __trap();
+  if (position < 0 || position >= args.max_position) gpu_trap();
+  if (slot < -1 || slot >= args.num_slots) gpu_trap();
   const Rotation rotation(
       args.cos_sin + position * args.cos_sin_stride, half, lane, args.interleaved);
   // Whole warps run the exchanges, also for lanes without a head or with one of the values.

@@ -21,7 +21,7 @@ constexpr int64_t kSomeRows = 512;
 constexpr int kShortThreads = 128, kShortVectors = 4, kLongThreads = 224;
 
 template <typename T, int kVectors, int kThreads, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) quant_fp8_vector_kernel(QuantFp8Args args) {
+__global__ void ATOM_LAUNCH_BOUNDS(kThreads, kBlocks) quant_fp8_vector_kernel(QuantFp8Args args) {
   __shared__ float scratch[kWarpSize];
   constexpr int kLength = Vector<T>::kLength;
   const int64_t row = blockIdx.x;

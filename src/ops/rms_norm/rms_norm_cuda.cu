@@ -209,7 +209,7 @@ constexpr int least_blocks(int lanes, int vectors) {
 }
 
 template <typename T, typename W, int kVectors, int kFold, int kLanes>
-__global__ void __launch_bounds__(most_threads(kLanes), least_blocks(kLanes, kVectors))
+__global__ void ATOM_LAUNCH_BOUNDS(most_threads(kLanes), least_blocks(kLanes, kVectors))
     rms_norm_vectors(const RmsNormLaunch p) {
   __shared__ float scratch[2][kWarpSize];
   RowNorm<T, W, kVectors, kFold, kLanes> norm(p);

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kThreads)
     uint4 value[kLoads];
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
-      value[j] = i + j * step < count ? __ldcs(data + i + j * step) : make_uint4(0, 0, 0, 0);
+      value[j] = i + j * step < count ? gpu_load_once(data + i + j * step) : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) sum ^= value[j].x ^ value[j].y ^ value[j].z ^ value[j].w;
@@ -34,11 +34,11 @@ __global__ void __launch_bounds__(kThreads)
     uint4 value[kLoads];
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
-      if (i + j * step < count) value[j] = __ldcs(from + i + j * step);
+      if (i + j * step < count) value[j] = gpu_load_once(from + i + j * step);
     }
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
-      if (i + j * step < count) __stcs(to + i + j * step, value[j]);
+      if (i + j * step < count) gpu_store_once(to + i + j * step, value[j]);
     }
   }
 }

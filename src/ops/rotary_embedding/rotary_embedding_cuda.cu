@@ -16,7 +16,7 @@ __global__ void rotary_embedding_kernel(RotaryEmbeddingArgs args) {
   const int64_t token = blockIdx.x;
   const int64_t half = args.rotary_dim / 2;
   const int64_t position = args.positions[token];
-  if (position < 0 || position >= args.max_position) __trap();
+  if (position < 0 || position >= args.max_position) gpu_trap();
   const float* cosines = args.cos_sin + position * args.cos_sin_stride;
   const float* sines = cosines + half;
   const int64_t query_pairs = args.heads[0].num_heads * half;
