@@ -6,7 +6,7 @@
 #include <flashinfer/attention/variants.cuh>
 #include <stdexcept>
 
-#include "flashinfer_kernels.h"
+#include "flashinfer_decode.cuh"
 
 namespace atom::bench {
 namespace {
@@ -64,42 +64,16 @@ std::shared_ptr<Plan> make_plan(const FlashInferBatch& batch) {
 
 template <typename CacheElement>
 void launch(const FlashInferBatch& batch, const Plan& plan, gpuStream_t stream) {
-  const ops::AttentionGpuParams& ours = batch.params();
   const FlashInferWorkspace& workspace = plan.workspace;
-  const auto cache = [](const void* data) {
-    return const_cast<CacheElement*>(static_cast<const CacheElement*>(data));
-  };
-  Params<CacheElement> params;
-  params.q = const_cast<Element*>(static_cast<const Element*>(ours.q));
-  params.paged_kv = flashinfer::paged_kv_t<CacheElement, int32_t>(ours.num_kv_heads,
-                                                                  ours.block_size,
-                                                                  ours.head_dim,
-                                                                  ours.num_sequences,
-                                                                  flashinfer::QKVLayout::kNHD,
-                                                                  cache(ours.k_cache),
-                                                                  cache(ours.v_cache),
-                                                                  batch.device_pages(),
-                                                                  batch.device_first_page(),
-                                                                  batch.device_last_page_len());
+  auto params = flashinfer_decode_params<Params<CacheElement>>(batch, workspace, plan.info);
   params.q_indptr = batch.device_query_start();
-  params.o = static_cast<Element*>(ours.out);
   params.group_size = flashinfer::uint_fastdiv(kFlashInferGroupSize);
-  params.num_qo_heads = ours.num_heads;
-  params.q_stride_n = static_cast<int32_t>(ours.q_token_stride);
-  params.q_stride_h = static_cast<int32_t>(ours.q_head_stride);
-  params.window_left = -1;
-  params.sm_scale = ours.scale * ours.k_scale;
-  params.request_indices = workspace.int_at<int32_t>(plan.info.request_indices_offset);
   params.qo_tile_indices = workspace.int_at<int32_t>(plan.info.qo_tile_indices_offset);
-  params.kv_tile_indices = workspace.int_at<int32_t>(plan.info.kv_tile_indices_offset);
-  params.o_indptr = workspace.int_at<int32_t>(plan.info.o_indptr_offset);
-  params.kv_chunk_size_ptr = workspace.int_at<int32_t>(plan.info.kv_chunk_size_ptr_offset);
+  params.max_total_num_rows = plan.info.total_num_rows;
   const bool splits = plan.info.split_kv;
   if (splits) {
     params.merge_indptr = workspace.int_at<int32_t>(plan.info.merge_indptr_offset);
   }
-  params.padded_batch_size = plan.info.padded_batch_size;
-  params.max_total_num_rows = plan.info.total_num_rows;
   check_gpu(flashinfer::BatchPrefillWithPagedKVCacheDispatched<kRowsPerTile,
                                                                kFlashInferHeadDim,
                                                                kFlashInferHeadDim,
@@ -128,12 +102,8 @@ FlashInferKernel plan_decode(const FlashInferBatch& batch) {
 }  // namespace
 
 FlashInferKernel plan_flashinfer_tensor_core_decode(const FlashInferBatch& batch) {
-  if (batch.params().num_tokens != batch.params().num_sequences) {
-    throw std::invalid_argument("FlashInfer's decode: a sequence has more than one query");
-  }
-  return batch.params().kv_element == ops::AttentionElement::kBfloat16
-             ? plan_decode<Element>(batch)
-             : plan_decode<__nv_fp8_e4m3>(batch);
+  return plan_flashinfer_decode_of(
+      batch, [&]<typename CacheElement>() { return plan_decode<CacheElement>(batch); });
 }
 
 }  // namespace atom::bench
