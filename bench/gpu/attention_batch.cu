@@ -13,12 +13,6 @@ namespace {
 using ops::AttentionElement;
 using ops::AttentionGpuParams;
 
-void upload(DeviceBuffer& buffer, const std::vector<int32_t>& host) {
-  buffer = DeviceBuffer(host.size() * 4);
-  check_gpu(ATOM_GPU(Memcpy)(buffer.get(), host.data(), host.size() * 4, cudaMemcpyHostToDevice),
-            "upload");
-}
-
 }  // namespace
 
 double AttentionBatchShape::bytes() const {
@@ -58,8 +52,8 @@ AttentionBatch::AttentionBatch(const AttentionBatchShape& shape, int num_copies)
   for (int s = 0; s <= num_sequences; ++s) {
     starts.push_back(s * shape.num_queries);
   }
-  upload(starts_, starts);
-  upload(lens_, shape.seq_lens);
+  starts_ = upload(starts);
+  lens_ = upload(shape.seq_lens);
   set_params(shape, width, num_blocks);
 }
 
@@ -78,7 +72,7 @@ void AttentionBatch::upload_tables(const AttentionBatchShape& shape, int width, 
       row += width;
     }
   }
-  upload(tables_, tables);
+  tables_ = upload(tables);
 }
 
 void AttentionBatch::set_params(const AttentionBatchShape& shape, int width, int num_blocks) {

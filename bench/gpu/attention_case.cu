@@ -42,15 +42,6 @@ float decode_8bit(uint8_t bits) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
 }
 
-template <typename T>
-DeviceBuffer upload(const std::vector<T>& host) {
-  DeviceBuffer buffer(std::max<size_t>(1, host.size()) * sizeof(T));
-  check_gpu(
-      ATOM_GPU(Memcpy)(buffer.get(), host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice),
-      "upload");
-  return buffer;
-}
-
 }  // namespace
 
 void check_gpu(gpuError_t error, const char* what) {

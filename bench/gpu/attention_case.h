@@ -1,11 +1,13 @@
 // Random attention problems on the device with a float64 reference on the host.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "ops/attention/attention_gpu.h"
+#include "tensor/gpu_api.h"
 
 namespace atom::bench {
 
@@ -47,6 +49,16 @@ class DeviceBuffer {
   void* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// A copy of `host` on the device; of nothing, memory for one element.
+template <typename T>
+DeviceBuffer upload(const std::vector<T>& host) {
+  DeviceBuffer buffer(std::max<size_t>(1, host.size()) * sizeof(T));
+  check_gpu(ATOM_GPU(Memcpy)(
+                buffer.get(), host.data(), host.size() * sizeof(T), ATOM_GPU(MemcpyHostToDevice)),
+            "upload");
+  return buffer;
+}
 
 // A case's tensors. Cache slots that no token has written, and blocks that no sequence has, hold
 // NaN; block tables are shuffled, and -1 where no query sees a key.

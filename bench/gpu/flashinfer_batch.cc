@@ -11,14 +11,6 @@ std::vector<int32_t> download(const int32_t* data, size_t count) {
   return host;
 }
 
-DeviceBuffer upload(const std::vector<int32_t>& host) {
-  DeviceBuffer buffer(host.size() * 4);
-  check_gpu(
-      ATOM_GPU(Memcpy)(buffer.get(), host.data(), host.size() * 4, ATOM_GPU(MemcpyHostToDevice)),
-      "upload tables");
-  return buffer;
-}
-
 }  // namespace
 
 FlashInferBatch::FlashInferBatch(const ops::AttentionGpuParams& params) : params_(params) {

@@ -22,8 +22,8 @@ class GoldenAnswers:
 
     @classmethod
     def setUpClass(cls):
-        cls.server = ServerProcess(ATOM, MODEL, "--dtype", cls.dtype)
         cls.cases = machine_cases(ATOM, MODEL, cls.dtype)
+        cls.server = ServerProcess(ATOM, MODEL, "--dtype", cls.dtype)
 
     @classmethod
     def tearDownClass(cls):
