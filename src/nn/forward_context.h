@@ -20,6 +20,7 @@ struct AttentionMetadata {
   Tensor block_tables;  // [num_seqs, max_blocks] int32, unused entries -1
   Tensor query_start;   // [num_seqs + 1] int32, first row of each sequence
   Tensor seq_lens;      // [num_seqs] int32, tokens in the cache after this step
+  Tensor settled_lens;  // [num_seqs] int32, tokens whose keys no sequence of this step writes
   Tensor slot_mapping;  // [num_tokens] int32, block_id * block_size + offset
   // The least and the most rows of a sequence; 0 when it is not known.
   int64_t min_queries = 0;

@@ -38,7 +38,8 @@ InputBuilder::Layout InputBuilder::make_layout(int64_t num_tokens,
   layout.slot_mapping = layout.positions + aligned(num_tokens);
   layout.query_start = layout.slot_mapping + aligned(num_tokens);
   layout.seq_lens = layout.query_start + aligned(num_seqs + 1);
-  layout.block_tables = layout.seq_lens + aligned(num_seqs);
+  layout.settled_lens = layout.seq_lens + aligned(num_seqs);
+  layout.block_tables = layout.settled_lens + aligned(num_seqs);
   layout.end = layout.block_tables + aligned(num_seqs * table_width);
   return layout;
 }
@@ -75,6 +76,9 @@ void InputBuilder::fill(const SchedulerOutput& step,
     }
     query_start[s + 1] = row;
     data[layout.seq_lens + s] = end;
+    // What a sequence that starts finds cached another one may be writing in this very step.
+    data[layout.settled_lens + s] =
+        scheduled.reset_block_table ? 0 : scheduled.num_computed_tokens;
     int32_t* table = data + layout.block_tables + s * layout.table_width;
     std::copy(sequence.block_ids.begin(), sequence.block_ids.end(), table);
   }
@@ -87,6 +91,7 @@ StepInputs InputBuilder::views(const Layout& layout) const {
           {buffer_.view(layout.block_tables, {layout.num_seqs, layout.table_width}),
            buffer_.view(layout.query_start, {layout.num_seqs + 1}),
            buffer_.view(layout.seq_lens, {layout.num_seqs}),
+           buffer_.view(layout.settled_lens, {layout.num_seqs}),
            buffer_.view(layout.slot_mapping, tokens),
            layout.min_queries,
            layout.max_queries}};
@@ -132,6 +137,7 @@ StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
     data[layout.slot_mapping + row] = -1;
     data[layout.query_start + row + 1] = static_cast<int32_t>(row) + 1;
     data[layout.seq_lens + row] = 0;
+    data[layout.settled_lens + row] = 0;
   }
   buffer_.send(0, layout.block_tables);
   // Columns behind a sequence's own blocks are never read.

@@ -45,7 +45,8 @@ class InputBuilder {
   struct Layout {
     int64_t num_tokens, num_seqs, table_width;
     int64_t min_queries, max_queries;  // of a sequence
-    int64_t token_ids, positions, slot_mapping, query_start, seq_lens, block_tables, end;
+    int64_t token_ids, positions, slot_mapping, query_start, seq_lens, settled_lens, block_tables;
+    int64_t end;
   };
   static Layout make_layout(int64_t num_tokens, int64_t num_seqs, int64_t table_width);
   void fill(const SchedulerOutput& step,

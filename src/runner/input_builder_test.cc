@@ -35,6 +35,7 @@ TEST(InputBuilder, LaysOutAMixedStep) {
   step.scheduled[0].num_computed_tokens = 9;
   step.scheduled[0].num_new_tokens = 1;
   step.scheduled[1].num_computed_tokens = 4;
+  step.scheduled[1].reset_block_table = true;  // its first tokens may be another one's of this step
   step.scheduled[1].num_new_tokens = 3;
   RunnerSequence* const sequences[] = {&decode, &chunk};
 
@@ -43,6 +44,7 @@ TEST(InputBuilder, LaysOutAMixedStep) {
   EXPECT_EQ(values(inputs.positions), (std::vector<int32_t>{9, 4, 5, 6}));
   EXPECT_EQ(values(inputs.attention.query_start), (std::vector<int32_t>{0, 1, 4}));
   EXPECT_EQ(values(inputs.attention.seq_lens), (std::vector<int32_t>{10, 7}));
+  EXPECT_EQ(values(inputs.attention.settled_lens), (std::vector<int32_t>{9, 0}));
   EXPECT_EQ(values(inputs.attention.slot_mapping), (std::vector<int32_t>{21, 28, 29, 30}));
   EXPECT_EQ(inputs.attention.block_tables.shape(), (Shape{2, 3}));
   EXPECT_EQ(values(inputs.attention.block_tables), (std::vector<int32_t>{8, 3, 5, 2, 7, -1}));
@@ -69,6 +71,7 @@ TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
   EXPECT_EQ(values(inputs.positions), (std::vector<int32_t>{9, 0, 0}));
   EXPECT_EQ(values(inputs.attention.query_start), (std::vector<int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(values(inputs.attention.seq_lens), (std::vector<int32_t>{10, 0, 0}));
+  EXPECT_EQ(values(inputs.attention.settled_lens), (std::vector<int32_t>{9, 0, 0}));
   EXPECT_EQ(values(inputs.attention.slot_mapping), (std::vector<int32_t>{21, -1, -1}));
   EXPECT_EQ(inputs.attention.block_tables.shape(), (Shape{3, 4}));
   EXPECT_EQ(values(inputs.attention.block_tables.narrow(0, 0, 1).narrow(1, 0, 3)),

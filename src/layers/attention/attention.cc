@@ -81,6 +81,7 @@ Tensor Attention::attend(const Tensor& q, const ForwardContext& context) const {
   params.block_tables = metadata.block_tables;
   params.query_start = metadata.query_start;
   params.seq_lens = metadata.seq_lens;
+  params.settled_lens = metadata.settled_lens;
   params.min_queries = metadata.min_queries;
   params.max_queries = metadata.max_queries;
   params.scale = scale_;

@@ -31,6 +31,9 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .contiguous("seq_lens", params.seq_lens, {"S"}, DType::kInt32)
       .contiguous("query_start", params.query_start, {"S+1"}, DType::kInt32);
   CHECK(check.size("S+1") == check.size("S") + 1);
+  if (params.settled_lens.defined()) {
+    check.contiguous("settled_lens", params.settled_lens, {"S"}, DType::kInt32);
+  }
   if (params.sinks.defined()) {
     check.contiguous("sinks", params.sinks, {"NH"}, DType::kFloat32);
   }
@@ -46,6 +49,7 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .block_tables = static_cast<const int32_t*>(params.block_tables.raw_data()),
       .query_start = static_cast<const int32_t*>(params.query_start.raw_data()),
       .seq_lens = static_cast<const int32_t*>(params.seq_lens.raw_data()),
+      .settled_lens = static_cast<const int32_t*>(params.settled_lens.raw_data()),
       .sinks = static_cast<const float*>(params.sinks.raw_data()),
       .out = params.out.raw_data(),
       .q_strides = {params.q.stride(0), params.q.stride(1)},

@@ -29,6 +29,10 @@ struct AttentionParams {
   Tensor block_tables;  // [num_sequences, max_blocks] int32; -1 where no query sees any key
   Tensor query_start;   // [num_sequences + 1] int32: tokens of sequence s are [s], ..., [s + 1] - 1
   Tensor seq_lens;      // [num_sequences] int32: tokens in the cache, this step's included
+  // [num_sequences] int32, at most seq_lens, or undefined: a sequence's first tokens whose keys and
+  // values were there before this step began. On a GPU they may be read while the kernels before
+  // this one still run.
+  Tensor settled_lens;
   // The least and the most queries of a sequence; 0 when it is not known.
   int64_t min_queries = 0;
   int64_t max_queries = 0;

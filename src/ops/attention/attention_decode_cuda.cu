@@ -38,6 +38,12 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   int last_tile = 0;
   int first_key = 0;
   int seq_len = 0;
+  bool early = true;  // the kernel before may still run: only keys of earlier steps are read
+  const auto end_early = [&] {
+    device::wait_for_previous_grid();
+    loader.end_early();
+    early = false;
+  };
   // The first steps only fill the queue: one place in the code for all loads keeps it short.
 #pragma unroll 1
   for (int step = -Tile::kStages;; ++step) {
@@ -63,13 +69,16 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
       __syncwarp();
     }
     loader.advance();
-    if (step == -Tile::kStages) {
+    if (early && !loader.is_settled()) {
       loader.prefetch();
-      device::wait_for_previous_grid();
+      end_early();
     }
     loader.load();
     if (!filled) {
       if (step == -1) {
+        if (early) {
+          end_early();
+        }
         device::allow_next_grid();
       }
       continue;

@@ -25,6 +25,7 @@ struct alignas(16) Item {
   int first_head;
   int num_heads;
   int seq_len;
+  int settled_len;
   int first_key;
   int first_tile;
   int last_tile;  // one behind
@@ -65,6 +66,7 @@ class ItemWalk {
     item.row = row_;
     item.token = keys_.token;
     item.seq_len = keys_.seq_len;
+    item.settled_len = keys_.settled_len;
     item.first_key = keys_.first_key;
     item.first_tile = keys_.first_tile + unit * unit_tiles_;
     item.last_tile = min(item.first_tile + units * unit_tiles_, keys_.first_tile + keys_.num_tiles);

@@ -38,6 +38,7 @@ struct DecodeArgs {
 struct RowKeys {
   int token;
   int seq_len;
+  int settled_len;
   int first_key;
   int first_tile;
   int num_tiles;  // 0: not a row
@@ -47,6 +48,7 @@ template <int kKeys>
 __device__ RowKeys keys_of_row(const AttentionGpuParams& params, int row) {
   RowKeys keys;
   keys.seq_len = params.seq_lens[row];
+  keys.settled_len = params.settled_lens == nullptr ? 0 : params.settled_lens[row];
   keys.token = params.query_start[row];
   const bool single = params.query_start[row + 1] - keys.token == 1;
   keys.first_key = first_visible_key(keys.seq_len - 1, params.sliding_window);

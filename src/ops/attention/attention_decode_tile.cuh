@@ -62,7 +62,25 @@ class TileLoader {
     }
   }
 
-  // What the first load will read, into the second-level cache: also before the kernel that writes
+  // Whether no kernel of this step writes what the next load reads, but for the query.
+  __device__ bool is_settled() const {
+    return item_.is_end() || (tile_ + 1) * Tile::kKeys <= item_.settled_len;
+  }
+
+  // Loads until now were without queries, which are there now. All these copies are one group.
+  __device__ void end_early() {
+    is_early_ = false;
+    __syncwarp();
+    int place = -1;
+    for (int stage = 0; stage < num_early_; ++stage) {
+      if ((early_firsts_ >> stage & 1) == 0) continue;
+      const Item& item = items_[++place];
+      if (!item.is_end()) copy_query(item, queue_ + stage * Tile::kEntryBytes + 2 * Tile::kBytes);
+    }
+    for (int stage = 0; stage < num_early_; ++stage) commit_copies();
+  }
+
+  // What the next load will read, into the second-level cache: also before the kernel that writes
   // some of it has ended.
   __device__ void prefetch() const {
     constexpr int kLineBytes = Tile::kRowBytes < 128 ? Tile::kRowBytes : 128;
@@ -70,7 +88,7 @@ class TileLoader {
     constexpr int kLinesPerRow = Tile::kRowBytes / kLineBytes;
 #pragma unroll
     for (int m = 0; m < Tile::kSubtiles; ++m) {
-      const int slot = __shfl_sync(kAllLanes, slots_, m);
+      const int slot = __shfl_sync(kAllLanes, slots_, subtile_ + m);
       if (!is_visible(m)) {
         continue;
       }
@@ -94,7 +112,12 @@ class TileLoader {
     if (!item_.is_end()) {
       copy_entry(queue_ + stage_ * Tile::kEntryBytes);
     }
-    commit_copies();
+    if (is_early_) {
+      early_firsts_ |= (is_first_ ? 1u : 0u) << stage_;
+      ++num_early_;
+    } else {
+      commit_copies();
+    }
     stage_ = stage_ + 1 == Tile::kStages ? 0 : stage_ + 1;
     is_first_ = false;
     tile_ += 1 << slices_log2_;
@@ -122,8 +145,8 @@ class TileLoader {
   }
 
   __device__ void copy_entry(uint32_t entry) const {
-    if (is_first_) {
-      copy_query(entry + 2 * Tile::kBytes);
+    if (is_first_ && !is_early_) {
+      copy_query(item_, entry + 2 * Tile::kBytes);
     }
     if (begin_in(0) <= 0 && end_in(0) >= Tile::kKeys) {
       copy_tile<false>(entry);
@@ -191,17 +214,17 @@ class TileLoader {
     }
   }
 
-  __device__ void copy_query(uint32_t target) const {
+  __device__ void copy_query(const Item& item, uint32_t target) const {
     constexpr int kRowBytes = Tile::kQueryRowBytes;
     constexpr int kChunks = kRowBytes / 16;
     const AttentionGpuParams& params = args_.params;
     const int64_t first =
-        item_.token * params.q_token_stride + item_.first_head * params.q_head_stride;
+        item.token * params.q_token_stride + item.first_head * params.q_head_stride;
 #pragma unroll
     for (int i = 0; i < Tile::kMaxHeads * kChunks; i += 32) {
       const int head = (i + lane()) / kChunks;
       const int chunk = (i + lane()) % kChunks;
-      const bool valid = head < item_.num_heads;
+      const bool valid = head < item.num_heads;
       const int64_t place = first + (valid ? head : 0) * params.q_head_stride;
       copy_async(target + tile_offset<kRowBytes>(head, chunk),
                  static_cast<const char*>(params.q) + place * 2 + chunk * 16,
@@ -234,6 +257,9 @@ class TileLoader {
   int item_place_ = 0;
   int slot_bytes_;  // of a token in the cache
   int stage_ = 0;
+  bool is_early_ = true;  // the kernel before may still run
+  int num_early_ = 0;     // entries that were loaded then, and which have an item's first tile
+  uint32_t early_firsts_ = 0;
 
   // Of the batch that is copied.
   Item item_;

@@ -18,6 +18,7 @@ struct AttentionGpuParams {
   const int32_t* block_tables;  // [num_sequences, >= blocks of the sequence]
   const int32_t* query_start;   // [num_sequences + 1]
   const int32_t* seq_lens;      // [num_sequences]; 0: the sequence is skipped
+  const int32_t* settled_lens;  // [num_sequences]: keys of earlier steps; or null
   const float* sinks;           // [num_heads], or null
   void* out;                    // like q
   int64_t q_token_stride;

@@ -27,6 +27,7 @@ AttentionGpuParams gpu_params(const AttentionArgs& args) {
       .block_tables = args.block_tables,
       .query_start = args.query_start,
       .seq_lens = args.seq_lens,
+      .settled_lens = args.settled_lens,
       .sinks = args.sinks,
       .out = args.out,
       .q_token_stride = args.q_strides[0],

@@ -14,6 +14,7 @@ inline bool run_attention(const char* variant, ThreadPool& pool, const Attention
                                        params.block_tables,
                                        params.query_start,
                                        params.seq_lens,
+                                       params.settled_lens,
                                        params.sinks,
                                        params.out};
   return run_variant(variant, pool, tensors, [&](const Placed& at) {
@@ -24,6 +25,7 @@ inline bool run_attention(const char* variant, ThreadPool& pool, const Attention
     placed.block_tables = at(params.block_tables);
     placed.query_start = at(params.query_start);
     placed.seq_lens = at(params.seq_lens);
+    placed.settled_lens = at(params.settled_lens);
     placed.sinks = at(params.sinks);
     placed.out = at(params.out);
     const Stream dry_run = Stream::dry_run(at.stream().device());

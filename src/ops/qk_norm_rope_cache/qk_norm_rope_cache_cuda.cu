@@ -190,9 +190,19 @@ __global__ void ATOM_LAUNCH_BOUNDS(kNumThreads, kHeads == 1 ? 8 : 6)
                           static_cast<int>(threadIdx.x) / lanes;
 
   allow_next_grid();
+  int position = 0, slot = -1;
+  float cosines[kLength], sines[kLength];
+  if (token < args.num_tokens) {  // no kernel of a step writes these
+    position = args.positions[token];
+    slot = args.slots[token];
+    if (position < 0 || position >= args.max_position) gpu_trap();
+    if (slot < -1 || slot >= args.num_slots) gpu_trap();
+    const float* angles = args.cos_sin + position * args.cos_sin_stride + lane * kLength;
+    load_floats(angles, cosines);
+    load_floats(angles + half, sines);
+  }
   wait_for_previous_grid();
   if (token >= args.num_tokens) return;
-  const int position = args.positions[token], slot = args.slots[token];
   uint4 low[kHeads], high[kHeads];
   T* rows[kHeads];
 #pragma unroll
@@ -205,12 +215,6 @@ __global__ void ATOM_LAUNCH_BOUNDS(kNumThreads, kHeads == 1 ? 8 : 6)
     low[i] = exists ? load_bits(rows[i]) : uint4{};
     high[i] = exists ? load_bits(rows[i] + half) : uint4{};
   }
-  if (position < 0 || position >= args.max_position) gpu_trap();
-  if (slot < -1 || slot >= args.num_slots) gpu_trap();
-  float cosines[kLength], sines[kLength];
-  const float* angles = args.cos_sin + position * args.cos_sin_stride + lane * kLength;
-  load_floats(angles, cosines);
-  load_floats(angles + half, sines);
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     const int index = first_index + i * heads_per_block;
