@@ -74,6 +74,7 @@ struct Way {
 
 constexpr Way kWays[] = {
     {"default", {}},
+    {"shares", {.even_splits = false}},
     {"no overlap", {.overlaps_previous = false}},
     {"fixed", {.fixed_splits = true}},
     {"parts 1", {.max_parts = 1}},

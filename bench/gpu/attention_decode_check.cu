@@ -31,6 +31,8 @@ constexpr Way kWays[] = {
     {"blocks 5, parts 50", {.max_parts = 50, .max_blocks = 5}},
     {"blocks 300", {.max_parts = 1000, .max_blocks = 300}},
     {"no overlap", {.overlaps_previous = false}},
+    {"shares", {.even_splits = false}},
+    {"blocks 20", {.max_blocks = 20}},
     {"fixed", {.fixed_splits = true}},
     {"fixed, block 1", {.fixed_splits = true, .max_blocks = 1}},
 };

@@ -202,6 +202,11 @@ DecodeArgs make_args(const AttentionGpuParams& params, const AttentionDecodeTuni
   }
   const int64_t splits = (keys + kFixedSplitKeys - 1) / kFixedSplitKeys;
   args.max_splits = static_cast<int>(splits < kMaxFixedSplits ? splits : kMaxFixedSplits);
+  const int items = params.num_sequences * args.head_items();
+  if (tuning.even_splits && !args.fixed_splits && params.num_sequences <= kMaxEvenRows &&
+      items > 0) {
+    args.even_splits = items < max_blocks(tuning) ? max_blocks(tuning) / items : 1;
+  }
   return args;
 }
 

@@ -20,8 +20,9 @@ struct AttentionDecodeTuning {
   // query_start, seq_lens and block_tables are not written by the kernel before this one, which
   // lets this one start (ops/device/programmatic_launch.cuh).
   bool overlaps_previous = true;
-  int max_parts = 2;   // blocks that a row's keys are to be divided among where rows are many
-  int max_blocks = 0;  // 0: one for each multiprocessor
+  int max_parts = 2;        // blocks that a row's keys are to be divided among where rows are many
+  int max_blocks = 0;       // 0: one for each multiprocessor
+  bool even_splits = true;  // few rows of about a length are cut alike, without a plan
 };
 
 // Blocks of the cache must be of a multiple of 16 tokens; the device must have Hopper's amount of

@@ -38,11 +38,15 @@ struct alignas(16) Item {
 template <int kKeys, int kWarps>
 class ItemWalk {
  public:
-  __device__ ItemWalk(const DecodeArgs& args, const Plan& plan)
-      : args_(args),
-        plan_(plan),
-        unit_(plan.begin_of(blockIdx.x)),
-        end_(plan.begin_of(blockIdx.x + 1)) {
+  __device__ ItemWalk(const DecodeArgs& args, const Plan& plan) : args_(args), plan_(plan) {
+    if (plan.even_splits > 0) {
+      unit_ = blockIdx.x;
+      end_ = args.params.num_sequences * args.head_items() * plan.even_splits;
+      keys_ = keys_of_lane<kKeys>(args.params);
+      return;
+    }
+    unit_ = plan.begin_of(blockIdx.x);
+    end_ = plan.begin_of(blockIdx.x + 1);
     if (unit_ < end_) {
       row_ = plan.row;
       row_begin_ = plan.row_begin;
@@ -52,6 +56,9 @@ class ItemWalk {
 
   // Behind the last item one of no row and no keys, for ever.
   __device__ void next(Item& item) {
+    if (plan_.even_splits > 0) {
+      return next_even(item);
+    }
     if (unit_ >= end_) {
       item = {.row = -1};
       return;
@@ -71,18 +78,52 @@ class ItemWalk {
     item.first_tile = keys_.first_tile + unit * unit_tiles_;
     item.last_tile = min(item.first_tile + units * unit_tiles_, keys_.first_tile + keys_.num_tiles);
     const int team = (threadIdx.x / 32) >> plan_.slices_log2;
-    item.head_item = group * (kWarps >> plan_.slices_log2) + team;
-    item.kv_head =
-        args_.items_per_kv_head == 1 ? item.head_item : item.head_item / args_.items_per_kv_head;
-    const int head_of_group =
-        (item.head_item - item.kv_head * args_.items_per_kv_head) * args_.heads_per_item;
-    item.first_head = item.kv_head * args_.heads_per_kv_head + head_of_group;
-    item.num_heads = min(args_.heads_per_item, args_.heads_per_kv_head - head_of_group);
+    set_heads(item, group * (kWarps >> plan_.slices_log2) + team);
     item.parts = args_.fixed_splits ? parts_of_fixed(item, unit) : parts_of_shares(group_begin);
     unit_ += units;
   }
 
  private:
+  // Units are parts of head items, and those of a block as far apart as there are blocks.
+  __device__ void next_even(Item& item) {
+    const int splits = plan_.even_splits, items_per_row = args_.head_items();
+    for (; unit_ < end_; unit_ += static_cast<int>(gridDim.x)) {
+      const int index = unit_ / splits, part = unit_ - index * splits;
+      const int row = index / items_per_row;
+      const int num_tiles = __shfl_sync(kAllLanes, keys_.num_tiles, row);
+      const int part_tiles = even_part_tiles<kWarps>(num_tiles, splits);
+      if (part * part_tiles >= num_tiles) {
+        continue;
+      }
+      item.row = row;
+      item.token = __shfl_sync(kAllLanes, keys_.token, row);
+      item.seq_len = __shfl_sync(kAllLanes, keys_.seq_len, row);
+      item.settled_len = __shfl_sync(kAllLanes, keys_.settled_len, row);
+      item.first_key = __shfl_sync(kAllLanes, keys_.first_key, row);
+      const int first_tile = __shfl_sync(kAllLanes, keys_.first_tile, row);
+      item.first_tile = first_tile + part * part_tiles;
+      item.last_tile = first_tile + min((part + 1) * part_tiles, num_tiles);
+      set_heads(item, index - row * items_per_row);
+      item.parts = {.count = (num_tiles + part_tiles - 1) / part_tiles,
+                    .first = unit_ - part,
+                    .base = unit_ - part,
+                    .stride = 1,
+                    .own = unit_};
+      unit_ += static_cast<int>(gridDim.x);
+      return;
+    }
+    item = {.row = -1};
+  }
+
+  __device__ void set_heads(Item& item, int head_item) const {
+    item.head_item = head_item;
+    item.kv_head = args_.items_per_kv_head == 1 ? head_item : head_item / args_.items_per_kv_head;
+    const int head_of_group =
+        (head_item - item.kv_head * args_.items_per_kv_head) * args_.heads_per_item;
+    item.first_head = item.kv_head * args_.heads_per_kv_head + head_of_group;
+    item.num_heads = min(args_.heads_per_item, args_.heads_per_kv_head - head_of_group);
+  }
+
   // The row of unit_, which lies behind this one.
   __device__ void find_row() {
     row_begin_ += group_units_ * plan_.num_groups;
@@ -150,7 +191,7 @@ class ItemWalk {
   int end_;       // of the block's share
   int row_ = -1;  // none yet
   int row_begin_ = 0;
-  RowKeys keys_ = {};
+  RowKeys keys_ = {};  // of the row; with even splits of the lane's
   int unit_tiles_ = 0;
   int group_units_ = 0;
 };

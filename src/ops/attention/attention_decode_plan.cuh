@@ -6,6 +6,9 @@
 // Teams of a block have consecutive head items of the same keys, so that the block reads the cache
 // in long runs; but no row's keys are to be in more than max_parts blocks, whose results somebody
 // has to join. A unit is one tile for each warp of a team, for all teams of a block.
+//
+// For few rows of about a length there is nothing to find out: one team, the whole block, takes a
+// row's head item or one of `splits` parts of it, and as many rounds of them as there are.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +24,13 @@ constexpr int kMaxFixedSplits = 32;
 
 struct DecodeArgs {
   AttentionGpuParams params;
-  bool fixed_splits;        // rows are cut by their length alone
-  int max_parts;            // see above; not of fixed splits
-  int heads_per_kv_head;    // query heads
-  int heads_per_item;       // at most kRows
-  int items_per_kv_head;    // to cover its query heads
-  int max_splits;           // of a row, with fixed splits
+  bool fixed_splits;      // rows are cut by their length alone
+  int max_parts;          // see above; not of fixed splits
+  int even_splits;        // of every row, if they are of about a length; 0: they are cut in shares
+  int heads_per_kv_head;  // query heads
+  int heads_per_item;     // at most kRows
+  int items_per_kv_head;  // to cover its query heads
+  int max_splits;         // of a row, with fixed splits
   float2* partial_softmax;  // [parts, heads_per_item] maximum and sum
   float* partial_out;       // [parts, heads_per_item, head_dim]
   int32_t* counters;        // [num_sequences, head items] finished parts
@@ -72,7 +76,8 @@ __device__ int fixed_split_tiles(int num_tiles) {
 // row by row, within a row by groups of head items.
 struct Plan {
   int slices_log2;
-  int num_groups;  // of head items
+  int even_splits;  // 0: in shares
+  int num_groups;   // of head items
   int units_per_share;
   int longer_shares;  // the first ones, of a unit more
   int num_units;      // of all shares
@@ -145,10 +150,51 @@ __device__ int slices_log2_of(const DecodeArgs& args, int total_tiles, int max_t
   return slices_log2;
 }
 
+constexpr int kMaxEvenRows = 32;  // a lane each
+
+// The keys of row `lane`.
+template <int kKeys>
+__device__ RowKeys keys_of_lane(const AttentionGpuParams& params) {
+  const int lane = threadIdx.x & 31;
+  return lane < params.num_sequences ? keys_of_row<kKeys>(params, lane) : RowKeys{};
+}
+
+// Of each part of a row but the last one: no fewer than one for each warp.
+template <int kWarps>
+__device__ int even_part_tiles(int num_tiles, int splits) {
+  return (num_tiles + splits * kWarps - 1) / (splits * kWarps) * kWarps;
+}
+
+// Whether a block's warps take hardly more tiles with even splits than with shares, whose plan and
+// joins take as long as a few tiles.
+template <int kKeys, int kWarps>
+__device__ bool are_even(const DecodeArgs& args) {
+  constexpr int kMoreTiles = 2;
+  if (args.even_splits == 0) {
+    return false;
+  }
+  const int tiles = keys_of_lane<kKeys>(args.params).num_tiles;
+  const int max_tiles = __reduce_max_sync(kAllLanes, tiles);
+  const int64_t total_tiles = __reduce_add_sync(kAllLanes, tiles);
+  const int blocks = static_cast<int>(gridDim.x);
+  const int places = args.params.num_sequences * args.head_items() * args.even_splits;
+  const int rounds = (places + blocks - 1) / blocks;
+  const int even = rounds * even_part_tiles<kWarps>(max_tiles, args.even_splits);
+  return int64_t{even - kMoreTiles * kWarps} * blocks <= total_tiles * args.head_items();
+}
+
 // By all threads of the block, whose number is kWarps * 32.
 template <int kKeys, int kWarps>
 __device__ const Plan& make_plan(const DecodeArgs& args) {
   __shared__ Plan shared;
+  if (are_even<kKeys, kWarps>(args)) {
+    if (threadIdx.x == 0) {
+      shared.slices_log2 = kWarps == 8 ? 3 : 2;
+      shared.even_splits = args.even_splits;
+    }
+    __syncthreads();
+    return shared;
+  }
   __shared__ int scratch[3][kWarps];
   constexpr int kThreads = kWarps * 32;
   const int num_rows = args.params.num_sequences;
@@ -174,6 +220,7 @@ __device__ const Plan& make_plan(const DecodeArgs& args) {
     max_tiles = max(max_tiles, scratch[2][warp]);
   }
   Plan plan;
+  plan.even_splits = 0;
   plan.slices_log2 = slices_log2_of<kWarps>(args, total_tiles, max_tiles);
   plan.num_groups = args.head_items() >> (__ffs(kWarps) - 1 - plan.slices_log2);
 
