@@ -9,7 +9,9 @@ LinearInput silu_and_mul(const LinearInput& x,
                          const LinearBase& gate_up,
                          const LinearBase& next,
                          const ForwardContext& context) {
-  if (env().fused_silu_mul_quant) {
+  // For few rows the product is activated where it is summed up, and quantised by a kernel that has
+  // less to do.
+  if (env().fused_silu_mul_quant && !gate_up.activates(x, context)) {
     const ops::QuantisedRows codes = next.quantised_input(context);
     if (codes.values.defined()) {
       ops::silu_and_mul_quant_fp8(context.stream, gate_up.forward(x, context), codes);

@@ -29,6 +29,11 @@ void LinearBase::forward_silu_and_mul(const LinearInput& x,
   method_->apply_silu_and_mul(context.stream, x, bias(), y, context.workspace);
 }
 
+bool LinearBase::activates(const LinearInput& x, const ForwardContext& context) const {
+  return x.is_quantised() &&
+         method_->activates(context.stream, x.quantised, bias(), x.rows.dtype());
+}
+
 Tensor LinearBase::forward(const LinearInput& x, const ForwardContext& context) const {
   const Tensor y = context.workspace.tensor({x.rows.size(0), local_out_features_}, x.rows.dtype());
   forward(x, y, context);

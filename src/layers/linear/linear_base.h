@@ -25,6 +25,9 @@ class LinearBase : public Module {
                             const Tensor& y,
                             const ForwardContext& context) const;
 
+  // Whether that is one kernel for an input in FP8.
+  bool activates(const LinearInput& x, const ForwardContext& context) const;
+
   // Where the operator that computes this layer's input can leave it in FP8: workspace tensors.
   // Undefined values: it is to be left in the model's dtype.
   ops::QuantisedRows quantised_input(const ForwardContext& context) const;

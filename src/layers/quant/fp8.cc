@@ -5,6 +5,7 @@
 
 #include "layers/quant/make_weight.h"
 #include "layers/quant/pack_parameter.h"
+#include "ops/linear_silu_and_mul/linear_silu_and_mul.h"
 #include "ops/quant_fp8/quant_fp8.h"
 #include "tensor/device_arena.h"
 
@@ -210,6 +211,26 @@ void Fp8LinearMethod::apply_quantised(const Stream& stream,
                                       Workspace& workspace) const {
   CHECK((input_format_ != InputFormat::kFloat));
   ops::linear(stream, x.values, x.scales, parts_.front().weight, bias, y, workspace);
+}
+
+bool Fp8LinearMethod::activates(const Stream& stream,
+                                const ops::QuantisedRows& x,
+                                const Tensor& bias,
+                                DType y_dtype) const {
+  const ops::LinearWeight& weight = parts_.front().weight;
+  const Tensor y = Tensor::meta({x.values.size(0), weight.out_features / 2}, y_dtype);
+  return ops::is_one_linear_silu_and_mul(stream, x.values, x.scales, weight, bias, y);
+}
+
+void Fp8LinearMethod::apply_silu_and_mul(const Stream& stream,
+                                         const LinearInput& x,
+                                         const Tensor& bias,
+                                         const Tensor& y,
+                                         Workspace& workspace) const {
+  if (!x.is_quantised()) return LinearMethod::apply_silu_and_mul(stream, x, bias, y, workspace);
+  const ops::QuantisedRows& codes = x.quantised;
+  ops::linear_silu_and_mul(
+      stream, codes.values, codes.scales, parts_.front().weight, bias, y, workspace);
 }
 
 void Fp8LinearMethod::apply(const Stream& stream,

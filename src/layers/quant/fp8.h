@@ -37,6 +37,15 @@ class Fp8LinearMethod : public LinearMethod, private RowEncoder {
                        const Tensor& bias,
                        const Tensor& y,
                        Workspace& workspace) const override;
+  bool activates(const Stream& stream,
+                 const ops::QuantisedRows& x,
+                 const Tensor& bias,
+                 DType y_dtype) const override;
+  void apply_silu_and_mul(const Stream& stream,
+                          const LinearInput& x,
+                          const Tensor& bias,
+                          const Tensor& y,
+                          Workspace& workspace) const override;
 
  private:
   // Rows whose activations are quantised alike.

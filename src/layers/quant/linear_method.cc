@@ -47,6 +47,10 @@ void LinearMethod::apply_quantised(
   CHECK((input_format() != InputFormat::kFloat));
 }
 
+bool LinearMethod::activates(const Stream&, const ops::QuantisedRows&, const Tensor&, DType) const {
+  return false;
+}
+
 void LinearMethod::apply_silu_and_mul(const Stream& stream,
                                       const LinearInput& x,
                                       const Tensor& bias,

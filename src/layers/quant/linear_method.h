@@ -42,6 +42,12 @@ class LinearMethod : public Module {
                                const Tensor& y,
                                Workspace& workspace) const;
 
+  // Whether apply_silu_and_mul() is one kernel for this input in FP8.
+  virtual bool activates(const Stream& stream,
+                         const ops::QuantisedRows& x,
+                         const Tensor& bias,
+                         DType y_dtype) const;
+
   // With parts gate and up, y [num_tokens, local_out_features / 2] = silu(gate) * up.
   virtual void apply_silu_and_mul(const Stream& stream,
                                   const LinearInput& x,

@@ -10,7 +10,11 @@ namespace {
 void multiply_then_activate(const Stream& stream, const LinearCall& call, Workspace& scratch) {
   const Workspace::Scope scope(scratch);
   const Tensor product = scratch.tensor({call.x.size(0), call.weight.out_features}, call.y.dtype());
-  linear(stream, call.x, call.weight, call.bias, product, scratch);
+  if (call.x_scales.defined()) {
+    linear(stream, call.x, call.x_scales, call.weight, call.bias, product, scratch);
+  } else {
+    linear(stream, call.x, call.weight, call.bias, product, scratch);
+  }
   silu_and_mul(stream, product, call.y);
 }
 
@@ -49,8 +53,10 @@ constexpr LinearVariant kVariants[] = {
 
 OperatorWork work_of(const LinearCall& call) {
   const LinearWeight& weight = call.weight;
-  return {.bytes = moves(call.x, weight.data, call.bias, call.y).bytes,
-          .flops = 2 * call.x.size(0) * weight.out_features * weight.in_features};
+  return {
+      .bytes = moves(call.x, call.x_scales, weight.data, weight.scales, call.bias, call.y).bytes,
+      .flops = 2 * call.x.size(0) * weight.out_features * weight.in_features,
+      .is_fp8 = call.x.dtype() == DType::kFloat8E4M3};
 }
 
 // By the operators that the call stands for, which note themselves; it takes more scratch memory.
@@ -59,6 +65,19 @@ bool is_composed(const Stream& stream, const LinearCall& call) {
   const LinearVariant& variant = pick_variant(
       "linear_silu_and_mul", kVariants, stream.device().type, call, stream.has_fixed_rows());
   return variant.launch == multiply_then_activate;
+}
+
+void run(const Stream& stream, const LinearCall& call, Workspace& scratch) {
+  TensorCheck check("linear_silu_and_mul");
+  check.tensor("x", call.x, {"T", "K"}, call.weight.dtype());
+  check.tensor("y", call.y, {"T", "I"}, call.y.dtype());
+  CHECK(check.size("K") == call.weight.in_features);
+  CHECK(2 * check.size("I") == call.weight.out_features);
+  if (call.x.size(0) == 0) return;
+  if (is_composed(stream, call)) return multiply_then_activate(stream, call, scratch);
+  const auto& variant =
+      pick_variant("linear_silu_and_mul", kVariants, stream, call, [&] { return work_of(call); });
+  variant.launch(stream, call, scratch);
 }
 
 }  // namespace
@@ -73,17 +92,29 @@ void linear_silu_and_mul(const Stream& stream,
                          const Tensor& bias,
                          const Tensor& y,
                          Workspace& scratch) {
-  TensorCheck check("linear_silu_and_mul");
-  check.tensor("x", x, {"T", "K"}, weight.dtype());
-  check.tensor("y", y, {"T", "I"}, x.dtype());
-  CHECK(check.size("K") == weight.in_features);
-  CHECK(2 * check.size("I") == weight.out_features);
-  if (x.size(0) == 0) return;
-  const LinearCall call{x, weight, bias, y, {}, true};
-  if (is_composed(stream, call)) return multiply_then_activate(stream, call, scratch);
-  const auto& variant =
-      pick_variant("linear_silu_and_mul", kVariants, stream, call, [&] { return work_of(call); });
-  variant.launch(stream, call, scratch);
+  CHECK(y.dtype() == x.dtype());
+  run(stream, {x, weight, bias, y, {}, true}, scratch);
+}
+
+void linear_silu_and_mul(const Stream& stream,
+                         const Tensor& x,
+                         const Tensor& x_scales,
+                         const LinearWeight& weight,
+                         const Tensor& bias,
+                         const Tensor& y,
+                         Workspace& scratch) {
+  CHECK((x.dtype() == DType::kFloat8E4M3));
+  CHECK(x_scales.defined());
+  run(stream, {x, weight, bias, y, x_scales, true}, scratch);
+}
+
+bool is_one_linear_silu_and_mul(const Stream& stream,
+                                const Tensor& x,
+                                const Tensor& x_scales,
+                                const LinearWeight& weight,
+                                const Tensor& bias,
+                                const Tensor& y) {
+  return x.size(0) > 0 && !is_composed(stream, {x, weight, bias, y, x_scales, true});
 }
 
 }  // namespace atom::ops

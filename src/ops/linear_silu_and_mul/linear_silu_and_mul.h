@@ -17,4 +17,22 @@ void linear_silu_and_mul(const Stream& stream,
                          const Tensor& y,             // [T, I] x.dtype(), row stride allowed
                          Workspace& scratch);
 
+// The same of FP8 on both sides, whose scales are those of ops::linear. y and the bias are
+// bfloat16, float16 or float32.
+void linear_silu_and_mul(const Stream& stream,
+                         const Tensor& x,             // [T, K] FP8, row stride allowed
+                         const Tensor& x_scales,      // [T] or [1] float32
+                         const LinearWeight& weight,  // [2 I, K] FP8
+                         const Tensor& bias,
+                         const Tensor& y,
+                         Workspace& scratch);
+
+// Whether the latter is one kernel there.
+bool is_one_linear_silu_and_mul(const Stream& stream,
+                                const Tensor& x,
+                                const Tensor& x_scales,
+                                const LinearWeight& weight,
+                                const Tensor& bias,
+                                const Tensor& y);  // its shape and dtype count
+
 }  // namespace atom::ops
