@@ -77,8 +77,7 @@ void InputBuilder::fill(const SchedulerOutput& step,
     query_start[s + 1] = row;
     data[layout.seq_lens + s] = end;
     // What a sequence that starts finds cached another one may be writing in this very step.
-    data[layout.settled_lens + s] =
-        scheduled.reset_block_table ? 0 : scheduled.num_computed_tokens;
+    data[layout.settled_lens + s] = scheduled.reset_block_table ? 0 : scheduled.num_computed_tokens;
     int32_t* table = data + layout.block_tables + s * layout.table_width;
     std::copy(sequence.block_ids.begin(), sequence.block_ids.end(), table);
   }
@@ -139,9 +138,15 @@ StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
     data[layout.seq_lens + row] = 0;
     data[layout.settled_lens + row] = 0;
   }
-  buffer_.send(0, layout.block_tables);
-  // Columns behind a sequence's own blocks are never read.
-  buffer_.send_columns(layout.block_tables, num_seqs, max_blocks_, largest_table(sequences));
+  // Columns behind a sequence's own blocks are never read; of few it takes less time to send them
+  // too than to begin another copy.
+  constexpr int64_t kFewElements = 8192;
+  if (num_seqs * max_blocks_ <= kFewElements) {
+    buffer_.send(0, layout.block_tables + num_seqs * max_blocks_);
+  } else {
+    buffer_.send(0, layout.block_tables);
+    buffer_.send_columns(layout.block_tables, num_seqs, max_blocks_, largest_table(sequences));
+  }
   return views(layout);
 }
 

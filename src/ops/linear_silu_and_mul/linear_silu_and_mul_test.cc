@@ -6,6 +6,7 @@
 #include <span>
 
 #include "ops/linear_silu_and_mul/linear_silu_and_mul_variants.h"
+#include "ops/quant_fp8/quant_fp8.h"
 #include "ops/silu_and_mul/silu_and_mul.h"
 #include "ops/test_tensors.h"
 #include "tensor/device_arena.h"
@@ -37,10 +38,10 @@ struct Operands {
 
 // Small multiples of a power of two: float32 sums of their products are exact in any order, and so
 // every variant has the same bits.
-Tensor small_values(const Shape& shape, uint64_t seed) {
+Tensor small_values(const Shape& shape, uint64_t seed, float step = 1.0f / 16) {
   const Tensor values = random_tensor(shape, DType::kFloat32, seed, 4.0f);
   for (int64_t i = 0; i < values.num_elements(); ++i) {
-    values.data<float>()[i] = std::round(values.data<float>()[i]) / 16;
+    values.data<float>()[i] = std::round(values.data<float>()[i]) * step;
   }
   return values;
 }
@@ -148,6 +149,79 @@ TEST(LinearSiluAndMul, IsWhatTheTwoOperatorsGiveOnAGpu) {
   const Stream stream(&pool, queue.get());
   EXPECT_GT(expect_the_same_bits(stream, kCases), 0);
   EXPECT_GT(expect_the_same_bits(stream, kGpuCases), 0);
+}
+
+// Codes whose sums are exact also in the matrix units' fewer bits, and scales that are powers of
+// two.
+struct Float8Operands {
+  Tensor x, x_scales, rows, row_scales;
+};
+
+Tensor as_codes(const Tensor& values) {
+  ThreadPool pool(1);
+  const Tensor scale = Tensor::zeros({1}, DType::kFloat32);
+  scale.data<float>()[0] = 1;
+  const Tensor codes = Tensor::empty(values.shape(), DType::kFloat8E4M3);
+  quant_fp8_static(Stream(&pool), values, scale, codes);
+  return codes;
+}
+
+Float8Operands make_float8_operands(const Case& c) {
+  Float8Operands of;
+  of.x = as_codes(small_values({c.rows, c.in_features}, 1, 0.5f));
+  of.rows = as_codes(small_values({2 * c.size, c.in_features}, 2, 0.5f));
+  of.x_scales = Tensor::empty({c.rows}, DType::kFloat32);
+  of.row_scales = Tensor::empty({2 * c.size}, DType::kFloat32);
+  for (int64_t i = 0; i < c.rows; ++i) of.x_scales.data<float>()[i] = i % 2 == 0 ? 0.5f : 0.25f;
+  for (int64_t i = 0; i < 2 * c.size; ++i) {
+    of.row_scales.data<float>()[i] = i % 3 == 0 ? 0.5f : 2.0f;
+  }
+  return of;
+}
+
+// Whether one kernel did it.
+bool expect_the_same_float8_bits(const Stream& stream, const Case& c, DType dtype) {
+  const Float8Operands of = make_float8_operands(c);
+  const Tensor x = resident_copy(stream, of.x), x_scales = resident_copy(stream, of.x_scales);
+  LinearWeight weight = weight_on(stream, of.rows);
+  weight.scales = resident_copy(stream, of.row_scales);
+  const auto make = [&](int64_t width) {
+    return Tensor::empty({c.rows, width}, dtype, stream.device());
+  };
+  const Tensor product = make(2 * c.size), expected = make(c.size), y = make(c.size);
+  Workspace measuring;
+  linear_silu_and_mul(
+      Stream::dry_run(stream.device()), x, x_scales, weight, Tensor(), y, measuring);
+  Workspace scratch(stream, measuring.peak_size());
+  linear(stream, x, x_scales, weight, Tensor(), product, scratch);
+  silu_and_mul(stream, product, expected);
+  linear_silu_and_mul(stream, x, x_scales, weight, Tensor(), y, scratch);
+  EXPECT_EQ(values_from(stream, y), values_from(stream, expected))
+      << fmt::format("[2 x {}, {}] x {} rows", c.size, c.in_features, c.rows);
+  return is_one_linear_silu_and_mul(stream, x, x_scales, weight, Tensor(), y);
+}
+
+TEST(LinearSiluAndMul, InFloat8IsWhatTheTwoOperatorsGive) {
+  ThreadPool pool(2);
+  const Stream stream(&pool);
+  for (const Case& c : kCases) {
+    if (c.bias) continue;
+    EXPECT_FALSE(expect_the_same_float8_bits(stream, c, DType::kBFloat16));
+  }
+}
+
+TEST(LinearSiluAndMul, InFloat8IsWhatTheTwoOperatorsGiveOnAGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(2);
+  const auto queue = test_gpu()->create_queue();
+  const Stream stream(&pool, queue.get());
+  int num_in_one = 0;
+  for (const Case& c : kCases) {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      if (!c.bias) num_in_one += expect_the_same_float8_bits(stream, c, dtype) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(num_in_one, 0);
 }
 
 TEST(LinearSiluAndMulDeathTest, RefusesAnotherWidth) {
