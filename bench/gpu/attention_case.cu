@@ -100,6 +100,11 @@ AttentionProblem::AttentionProblem(const AttentionCase& shape, uint32_t seed) : 
   device_q_ = upload(q_bits);
   device_query_start_ = upload(query_start_);
   device_seq_lens_ = upload(seq_lens_);
+  std::vector<int32_t> settled_lens;
+  for (size_t s = 0; s < seq_lens_.size(); ++s) {
+    settled_lens.push_back(std::max(0, seq_lens_[s] - shape_.sequences[s].num_queries));
+  }
+  device_settled_lens_ = upload(settled_lens);
   device_out_ = DeviceBuffer(std::max<size_t>(16, q_bits.size() * 2));
   device_pair_ = DeviceBuffer(2 * sizeof(int32_t));
 }
@@ -235,6 +240,7 @@ ops::AttentionGpuParams AttentionProblem::params() const {
   params.block_tables = static_cast<const int32_t*>(device_tables_.get());
   params.query_start = static_cast<const int32_t*>(device_query_start_.get());
   params.seq_lens = static_cast<const int32_t*>(device_seq_lens_.get());
+  params.settled_lens = static_cast<const int32_t*>(device_settled_lens_.get());
   params.sinks = static_cast<const float*>(device_sinks_.get());
   params.out = device_out_.get();
   params.q_token_stride = row_size();
@@ -270,6 +276,7 @@ ops::AttentionGpuParams AttentionProblem::last_queries(int sequence, int num_que
   params.block_tables += sequence * params.block_table_stride;
   params.query_start = static_cast<const int32_t*>(device_pair_.get());
   params.seq_lens += sequence;
+  params.settled_lens += sequence;
   params.num_sequences = 1;
   params.num_tokens = num_queries;
   return params;

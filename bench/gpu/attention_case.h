@@ -108,6 +108,7 @@ class AttentionProblem {
   DeviceBuffer device_tables_;
   DeviceBuffer device_query_start_;
   DeviceBuffer device_seq_lens_;
+  DeviceBuffer device_settled_lens_;
   DeviceBuffer device_sinks_;
   DeviceBuffer device_out_;
   DeviceBuffer device_pair_;  // query_start of last_queries

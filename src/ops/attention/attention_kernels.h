@@ -25,7 +25,7 @@ struct AttentionArgs {
   const int32_t* query_start;
   const int32_t* seq_lens;
   const int32_t* settled_lens;  // or null
-  const float* sinks;  // null: none
+  const float* sinks;           // null: none
   void* out;
   int64_t q_strides[2];  // token, head
   int64_t out_strides[2];

@@ -64,6 +64,7 @@ class Batch {
     params.block_tables = Tensor::zeros({num_sequences_, max_blocks}, DType::kInt32);
     params.query_start = Tensor::zeros({num_sequences_ + 1}, DType::kInt32);
     params.seq_lens = Tensor::zeros({num_sequences_}, DType::kInt32);
+    params.settled_lens = Tensor::zeros({num_sequences_}, DType::kInt32);
     params.scale = model.scale;
     params.sliding_window = model.sliding_window;
     params.sinks = make_sinks(model);
@@ -89,6 +90,7 @@ class Batch {
       }
       params.query_start.data<int32_t>()[s + 1] = static_cast<int32_t>(token);
       params.seq_lens.data<int32_t>()[s] = static_cast<int32_t>(chunk.end);
+      params.settled_lens.data<int32_t>()[s] = static_cast<int32_t>(chunk.begin);
     }
   }
 
