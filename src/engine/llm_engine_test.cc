@@ -17,6 +17,7 @@ EngineConfig demo_config() {
   EngineConfig config;
   config.model.model = demo_model_folder();
   config.model.max_model_len = 512;
+  config.device.device = DeviceChoice::kCpu;  // where answers do not depend on the batch
   return config;
 }
 
