@@ -79,8 +79,9 @@ fi
 groups_of() {
   case "$1 $2" in
     "linear "*)
-      echo 'LinearFixed.ARowIs* LinearFixed.ARowOf* Linear.MatchesDoubleOnTheGpu' \
-        'LinearFloat8.MatchesDoubleOnTheGpu LinearFloat8.NaN* Linear.NotANumber*' \
+      echo 'LinearFixed.ARowOfBFloat16* LinearFixed.ARowOfFloat32* LinearFixed.ARowOfFloat8*' \
+        'Linear.MatchesDoubleOnTheGpu LinearFloat8.MatchesDoubleOnTheGpu' \
+        'LinearFloat8.NaN* Linear.NotANumber*' \
         'Linear.WritesNothing* Linear.RowIsTheSame* Linear.Rounds*'
       ;;
     "attention racecheck")
