@@ -1,5 +1,7 @@
 #include "ops/linear/linear.h"
 
+#include <string>
+
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_variants.h"
 #include "tensor/dispatch.h"
@@ -119,35 +121,43 @@ void check_scales(TensorCheck& check, const char* name, const Tensor& scales, co
   check.contiguous(name, scales, {scales.num_elements() == 1 ? "1" : size}, DType::kFloat32);
 }
 
-OperatorWork work_of(const LinearCall& call) {
+void run(const Stream& stream, const LinearCall& call, DType dtype, Workspace& scratch) {
+  check_linear_call("linear", call, dtype);
+  if (call.x.size(0) == 0) return;
+  const auto& variant =
+      pick_variant("linear", kVariants, stream, call, [&] { return linear_work(call); });
+  variant.launch(stream, call, scratch);
+}
+
+}  // namespace
+
+void check_linear_call(const char* name, const LinearCall& call, DType dtype) {
+  const LinearWeight& weight = call.weight;
+  const auto dtype_or_float32 = [dtype](const Tensor& tensor) {
+    return tensor.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype;
+  };
+  const std::string features = std::to_string(weight.out_features);
+  TensorCheck check(name);
+  check.tensor("x", call.x, {"T", "K"}, call.x.dtype());
+  check.tensor("y", call.y, {"T", "width"}, dtype_or_float32(call.y));
+  CHECK(check.size("K") == weight.in_features);
+  CHECK(check.size("width") * (call.is_gated ? 2 : 1) == weight.out_features);
+  if (call.bias.defined()) {
+    check.tensor("bias", call.bias, {features.c_str()}, dtype_or_float32(call.bias));
+  }
+  if (call.x_scales.defined()) check_scales(check, "x_scales", call.x_scales, "T");
+  if (weight.scales.defined()) {
+    check_scales(check, "weight.scales", weight.scales, features.c_str());
+  }
+}
+
+OperatorWork linear_work(const LinearCall& call) {
   const LinearWeight& weight = call.weight;
   return {
       .bytes = moves(call.x, call.x_scales, weight.data, weight.scales, call.bias, call.y).bytes,
       .flops = 2 * call.x.size(0) * weight.out_features * weight.in_features,
       .is_fp8 = call.x.dtype() == DType::kFloat8E4M3};
 }
-
-// `dtype`: of the bias, and of y; either may be float32 as well.
-void run(const Stream& stream, const LinearCall& call, DType dtype, Workspace& scratch) {
-  const LinearWeight& weight = call.weight;
-  const auto dtype_or_float32 = [dtype](const Tensor& tensor) {
-    return tensor.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype;
-  };
-  TensorCheck check("linear");
-  check.tensor("x", call.x, {"T", "K"}, call.x.dtype());
-  check.tensor("y", call.y, {"T", "N"}, dtype_or_float32(call.y));
-  CHECK(check.size("K") == weight.in_features);
-  CHECK(check.size("N") == weight.out_features);
-  if (call.bias.defined()) check.tensor("bias", call.bias, {"N"}, dtype_or_float32(call.bias));
-  if (call.x_scales.defined()) check_scales(check, "x_scales", call.x_scales, "T");
-  if (weight.scales.defined()) check_scales(check, "weight.scales", weight.scales, "N");
-  if (call.x.size(0) == 0) return;
-  const auto& variant =
-      pick_variant("linear", kVariants, stream, call, [&] { return work_of(call); });
-  variant.launch(stream, call, scratch);
-}
-
-}  // namespace
 
 std::span<const LinearVariant> linear_variants() {
   return kVariants;

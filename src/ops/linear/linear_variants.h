@@ -25,6 +25,12 @@ using LinearVariant = Variant<LinearCall, LinearLaunch>;
 
 std::span<const LinearVariant> linear_variants();
 
+// Ends the process, with the operator's name, unless the tensors go together. `dtype` is that of
+// the bias and of y; either may be float32 as well.
+void check_linear_call(const char* name, const LinearCall& call, DType dtype);
+// What a call moves and computes.
+OperatorWork linear_work(const LinearCall& call);
+
 // Any weight layout; plain loops, the oracle of the others.
 void linear_reference(const Stream& stream, const LinearCall& call, Workspace& scratch);
 

@@ -2,7 +2,7 @@
 
 #include "ops/linear_silu_and_mul/linear_silu_and_mul_variants.h"
 #include "ops/silu_and_mul/silu_and_mul.h"
-#include "tensor/tensor_check.h"
+#include "tensor/dispatch.h"
 
 namespace atom::ops {
 namespace {
@@ -51,14 +51,6 @@ constexpr LinearVariant kVariants[] = {
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_activate},
 };
 
-OperatorWork work_of(const LinearCall& call) {
-  const LinearWeight& weight = call.weight;
-  return {
-      .bytes = moves(call.x, call.x_scales, weight.data, weight.scales, call.bias, call.y).bytes,
-      .flops = 2 * call.x.size(0) * weight.out_features * weight.in_features,
-      .is_fp8 = call.x.dtype() == DType::kFloat8E4M3};
-}
-
 // By the operators that the call stands for, which note themselves; it takes more scratch memory.
 bool is_composed(const Stream& stream, const LinearCall& call) {
   if (stream.is_dry_run()) return true;
@@ -68,15 +60,11 @@ bool is_composed(const Stream& stream, const LinearCall& call) {
 }
 
 void run(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  TensorCheck check("linear_silu_and_mul");
-  check.tensor("x", call.x, {"T", "K"}, call.weight.dtype());
-  check.tensor("y", call.y, {"T", "I"}, call.y.dtype());
-  CHECK(check.size("K") == call.weight.in_features);
-  CHECK(2 * check.size("I") == call.weight.out_features);
+  check_linear_call("linear_silu_and_mul", call, call.y.dtype());
   if (call.x.size(0) == 0) return;
   if (is_composed(stream, call)) return multiply_then_activate(stream, call, scratch);
-  const auto& variant =
-      pick_variant("linear_silu_and_mul", kVariants, stream, call, [&] { return work_of(call); });
+  const auto& variant = pick_variant(
+      "linear_silu_and_mul", kVariants, stream, call, [&] { return linear_work(call); });
   variant.launch(stream, call, scratch);
 }
 
@@ -92,6 +80,7 @@ void linear_silu_and_mul(const Stream& stream,
                          const Tensor& bias,
                          const Tensor& y,
                          Workspace& scratch) {
+  CHECK(x.dtype() == weight.dtype());
   CHECK(y.dtype() == x.dtype());
   run(stream, {x, weight, bias, y, {}, true}, scratch);
 }
@@ -104,7 +93,9 @@ void linear_silu_and_mul(const Stream& stream,
                          const Tensor& y,
                          Workspace& scratch) {
   CHECK((x.dtype() == DType::kFloat8E4M3));
+  CHECK((weight.dtype() == DType::kFloat8E4M3));
   CHECK(x_scales.defined());
+  dispatch_float(y.dtype(), [](auto) {});
   run(stream, {x, weight, bias, y, x_scales, true}, scratch);
 }
 
