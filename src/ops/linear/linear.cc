@@ -37,20 +37,21 @@ const KernelTable& table_for(const Tables& tables, const LinearCall& call) {
   }
 }
 
+constexpr Tables kAvx512 = {linear_kernels::kAvx512BFloat16,
+                            linear_kernels::kAvx512Float16,
+                            linear_kernels::kAvx512Float32,
+                            linear_kernels::kAvx512Float8};
+constexpr Tables kAvx2 = {linear_kernels::kAvx2BFloat16,
+                          linear_kernels::kAvx2Float16,
+                          linear_kernels::kAvx2Float32,
+                          linear_kernels::kAvx2Float8};
+
 void launch_avx512(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  static constexpr Tables kTables = {linear_kernels::kAvx512BFloat16,
-                                     linear_kernels::kAvx512Float16,
-                                     linear_kernels::kAvx512Float32,
-                                     linear_kernels::kAvx512Float8};
-  linear_panels(table_for(kTables, call), stream, call, scratch);
+  linear_panels(table_for(kAvx512, call), stream, {&call, 1}, scratch);
 }
 
 void launch_avx2(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  static constexpr Tables kTables = {linear_kernels::kAvx2BFloat16,
-                                     linear_kernels::kAvx2Float16,
-                                     linear_kernels::kAvx2Float32,
-                                     linear_kernels::kAvx2Float8};
-  linear_panels(table_for(kTables, call), stream, call, scratch);
+  linear_panels(table_for(kAvx2, call), stream, {&call, 1}, scratch);
 }
 
 #ifdef ATOM_CUDA
@@ -157,6 +158,18 @@ OperatorWork linear_work(const LinearCall& call) {
       .bytes = moves(call.x, call.x_scales, weight.data, weight.scales, call.bias, call.y).bytes,
       .flops = 2 * call.x.size(0) * weight.out_features * weight.in_features,
       .is_fp8 = call.x.dtype() == DType::kFloat8E4M3};
+}
+
+void linear_many(const Stream& stream, std::span<const LinearCall> calls, Workspace& scratch) {
+  const LinearCall& first = calls.front();
+  const LinearVariant& variant = pick_variant("linear", kVariants, stream.device().type, first);
+  if (variant.launch == launch_avx512) {
+    linear_panels(table_for(kAvx512, first), stream, calls, scratch);
+  } else if (variant.launch == launch_avx2) {
+    linear_panels(table_for(kAvx2, first), stream, calls, scratch);
+  } else {
+    for (const LinearCall& call : calls) variant.launch(stream, call, scratch);
+  }
 }
 
 std::span<const LinearVariant> linear_variants() {

@@ -6,6 +6,8 @@
 // the tiles prefetch the following chunk, a share each, so that memory is read while the core
 // multiplies.
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "ops/linear/linear_variants.h"
 #include "ops/linear/run_claims.h"
@@ -39,8 +41,9 @@ struct EvenSplit {
   int64_t begin(int64_t part) const { return total * part / parts; }
 };
 
+// One call among those that share a region.
 struct Plan {
-  Plan(const KernelTable& k, const LinearCall& c, char* packed)
+  Plan(const KernelTable& k, const LinearCall& c, char* packed, const Plan* before = nullptr)
       : kernels(k),
         call(c),
         num_steps(c.weight.data.size(1)),
@@ -49,7 +52,11 @@ struct Plan {
         tiles{c.x.size(0), ceil_div(c.x.size(0), kMaxTileRows)},
         blocks{tiles.parts, ceil_div(tiles.parts, kMaxBlockTiles)},
         packed_x(packed),
-        store(c.y.dtype() == DType::kFloat32 ? k.store_float : k.store) {}
+        store(c.y.dtype() == DType::kFloat32 ? k.store_float : k.store),
+        first_tile(before == nullptr ? 0 : before->last_tile),
+        last_tile(first_tile + tiles.parts),
+        first_unit(before == nullptr ? 0 : before->last_unit),
+        last_unit(first_unit + num_panels * blocks.parts) {}
 
   const char* panel(int64_t index) const {
     return static_cast<const char*>(call.weight.data.raw_data()) + index * panel_size;
@@ -65,6 +72,9 @@ struct Plan {
   const EvenSplit blocks;  // tiles
   char* const packed_x;    // tile after tile
   decltype(KernelTable::store) const store;
+  // Of this call, among those of all calls.
+  const int64_t first_tile, last_tile;
+  const int64_t first_unit, last_unit;
 };
 
 void pack_tile(const Plan& plan, int64_t tile) {
@@ -182,42 +192,76 @@ void run_unit(const Plan& plan, int64_t unit) {
              y.stride(0) * element_size);
 }
 
-void run_serially(const Plan& plan) {
-  for (int64_t tile = 0; tile < plan.tiles.parts; ++tile) pack_tile(plan, tile);
-  const int64_t num_units = plan.num_panels * plan.blocks.parts;
-  for (int64_t unit = 0; unit < num_units; ++unit) run_unit(plan, unit);
+// In the order of their calls, of which none is without rows.
+using Plans = std::span<const Plan>;
+
+void pack_tiles(Plans plans, int64_t begin, int64_t end) {
+  for (const Plan& plan : plans) {
+    const int64_t last = std::min(end, plan.last_tile);
+    for (int64_t tile = std::max(begin, plan.first_tile); tile < last; ++tile) {
+      pack_tile(plan, tile - plan.first_tile);
+    }
+  }
+}
+
+void run_unit(Plans plans, int64_t unit) {
+  const Plan& plan = *std::upper_bound(
+      plans.begin(), plans.end(), unit, [](int64_t u, const Plan& p) { return u < p.last_unit; });
+  run_unit(plan, unit - plan.first_unit);
+}
+
+void run_plans(const Stream& stream, Plans plans, int64_t num_rows) {
+  const LinearWeight& weight = plans.front().call.weight;
+  const int64_t num_tiles = plans.back().last_tile, num_units = plans.back().last_unit;
+  ThreadPool& pool = stream.pool();
+  const int64_t work = num_rows * weight.out_features * weight.in_features;
+  const bool is_serial = pool.num_threads() == 1 || work < kMinParallelWork;
+  if (is_serial || num_rows * weight.in_features < kMinParallelWork) {
+    pack_tiles(plans, 0, num_tiles);
+  } else {
+    pool.parallel_for(
+        num_tiles, 1, [&](int64_t begin, int64_t end) { pack_tiles(plans, begin, end); });
+  }
+  if (is_serial) {
+    for (int64_t unit = 0; unit < num_units; ++unit) run_unit(plans, unit);
+    return;
+  }
+  RunClaims claims(num_units, pool.num_threads());
+  pool.run([&](int worker) {
+    for (int64_t unit = claims.claim(worker); unit >= 0; unit = claims.claim(worker)) {
+      run_unit(plans, unit);
+    }
+  });
+}
+
+int64_t packed_row_size(const KernelTable& kernels, const LinearCall& call) {
+  return call.weight.data.size(1) * kernels.x_step_size;
 }
 
 }  // namespace
 
 void linear_panels(const KernelTable& kernels,
                    const Stream& stream,
-                   const LinearCall& call,
+                   std::span<const LinearCall> calls,
                    Workspace& scratch) {
   Workspace::Scope scope(scratch);
-  const int64_t num_rows = call.x.size(0);
-  const int64_t packed_row_size = call.weight.data.size(1) * kernels.x_step_size;
-  const Tensor packed_x = scratch.tensor({num_rows * packed_row_size}, DType::kUInt8);
+  int64_t num_rows = 0;
+  for (const LinearCall& call : calls) num_rows += call.x.size(0);
+  const int64_t row_size = packed_row_size(kernels, calls.front());
+  const Tensor packed_x = scratch.tensor({num_rows * row_size}, DType::kUInt8);
   if (stream.is_dry_run()) return;
-
-  const Plan plan(kernels, call, static_cast<char*>(packed_x.raw_data()));
-  ThreadPool& pool = stream.pool();
-  const int64_t work = num_rows * call.weight.out_features * call.weight.in_features;
-  if (pool.num_threads() == 1 || work < kMinParallelWork) return run_serially(plan);
-
-  if (num_rows * call.weight.in_features < kMinParallelWork) {
-    for (int64_t tile = 0; tile < plan.tiles.parts; ++tile) pack_tile(plan, tile);
-  } else {
-    pool.parallel_for(plan.tiles.parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t tile = begin; tile < end; ++tile) pack_tile(plan, tile);
-    });
+  char* packed = static_cast<char*>(packed_x.raw_data());
+  if (calls.size() == 1) {
+    const Plan plan(kernels, calls.front(), packed);
+    return run_plans(stream, {&plan, 1}, num_rows);
   }
-  RunClaims claims(plan.num_panels * plan.blocks.parts, pool.num_threads());
-  pool.run([&](int worker) {
-    for (int64_t unit = claims.claim(worker); unit >= 0; unit = claims.claim(worker)) {
-      run_unit(plan, unit);
-    }
-  });
+  std::vector<Plan> plans;
+  plans.reserve(calls.size());
+  for (const LinearCall& call : calls) {
+    plans.emplace_back(kernels, call, packed, plans.empty() ? nullptr : &plans.back());
+    packed += call.x.size(0) * row_size;
+  }
+  run_plans(stream, plans, num_rows);
 }
 
 }  // namespace atom::ops

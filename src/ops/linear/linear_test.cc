@@ -325,6 +325,45 @@ TEST(Linear, ThreadCountDoesNotChangeBits) {
   }
 }
 
+// Among calls of other rows and weights each result has the bits of its own call.
+TEST(Linear, ManyCallsGiveWhatEachGivesAlone) {
+  constexpr int64_t kRows[] = {1, 200, 3, 7};
+  for (const int num_threads : {1, 3}) {
+    ThreadPool pool(num_threads);
+    const Stream stream(&pool);
+    for (DType dtype : kDTypes) {
+      std::vector<Tensor> x, y, biases;
+      std::vector<LinearWeight> weights;
+      int64_t num_rows = 0;
+      for (const int64_t rows : kRows) {
+        const int seed = static_cast<int>(rows);
+        x.push_back(random_matrix(rows, 300, dtype, 4, seed));
+        y.push_back(make_matrix(rows, 150, DType::kFloat32, 0));
+        weights.push_back(pack_linear_weight(stream, random_matrix(150, 300, dtype, 0, seed + 1)));
+        biases.push_back(random_vector(150, dtype, seed + 2));
+        num_rows += rows;
+      }
+      std::vector<LinearCall> calls;
+      for (size_t i = 0; i < x.size(); ++i) calls.push_back({x[i], weights[i], biases[i], y[i]});
+      // A dry run of as many rows by one weight measures what all calls take.
+      const Tensor all_x = Tensor::meta({num_rows, 300}, dtype);
+      const Tensor all_y = Tensor::meta({num_rows, 150}, DType::kFloat32);
+      const LinearCall all = {all_x, weights[0], biases[0], all_y};
+      Workspace measure;
+      linear_many(Stream::dry_run(), {&all, 1}, measure);
+      Workspace scratch(measure.peak_size());
+      linear_many(stream, calls, scratch);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const Tensor alone = make_matrix(kRows[i], 150, DType::kFloat32, 0);
+        Workspace large(1 << 20);
+        linear(stream, x[i], weights[i], biases[i], alone, large);
+        ASSERT_EQ(std::memcmp(y[i].raw_data(), alone.raw_data(), alone.num_bytes()), 0)
+            << dtype_name(dtype) << " " << kRows[i] << " rows, " << num_threads << " threads";
+      }
+    }
+  }
+}
+
 TEST(Linear, NotANumberAndInfinityStayInTheirRowAndColumn) {
   ThreadPool pool(2);
   const float infinity = std::numeric_limits<float>::infinity();

@@ -72,11 +72,17 @@ void scale_sums(const Stream& stream,
                 int64_t first_row,
                 int64_t first_column);
 
-// Weights in panels, by the kernels of one instruction set and dtype.
+// Weights in panels, by the kernels of one instruction set and dtype. The calls, all with rows, are
+// of weights of one shape and format.
 void linear_panels(const linear_kernels::KernelTable& kernels,
                    const Stream& stream,
-                   const LinearCall& call,
+                   std::span<const LinearCall> calls,
                    Workspace& scratch);
+
+// On the CPU: many calls, all with rows, of weights of one shape and format, in as few parallel
+// regions as one. Each result has the bits that linear() gives. What it takes of `scratch` follows
+// from the number of rows of all calls.
+void linear_many(const Stream& stream, std::span<const LinearCall> calls, Workspace& scratch);
 
 // Where a row of a weight lies in its data, in elements: k is at
 // begin + k / step_size * step_stride + k % step_size.

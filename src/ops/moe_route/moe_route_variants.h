@@ -1,0 +1,19 @@
+// Inside moe_route: calls by a variant of one's choice, for tests.
+#pragma once
+
+#include <string_view>
+
+#include "ops/moe_route/moe_route.h"
+
+namespace atom::ops {
+
+// False, with nothing done, when the variant cannot run this call here.
+bool moe_route_by(std::string_view variant,
+                  const Stream& stream,
+                  const Tensor& logits,
+                  const Tensor& selection_bias,
+                  const MoeRouting& routing,
+                  const Tensor& ids,
+                  const Tensor& weights);
+
+}  // namespace atom::ops
