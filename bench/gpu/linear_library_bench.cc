@@ -1,7 +1,7 @@
 // What cuBLASLt does with the linear layers of an 8-billion-parameter Llama: for each shape the
 // time of the algorithm that it proposes first and of the best that it offers, in bfloat16 and FP8,
 // with and without fast accumulation; what it supports and how exact it is; and the speed of
-// ops::quant_fp8 beside it.
+// ops::quantize beside it.
 //   linear_library_bench [support] [accuracy] [quant] [table]; all without arguments
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@
 #include "ops/linear/gemm_plans.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_float8_cuda.h"
-#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/quantize/quantize_kernels.h"
 #include "tensor/tensor.h"
 
 namespace atom::bench {
@@ -341,8 +341,8 @@ void show_quant_times(Operands& operands, const Roofs& roofs) {
   for (const int64_t size : {4096, 14336}) {
     for (const int64_t rows : {1, 16, 256, 8192}) {
       for (const bool is_static : {false, true}) {
-        for (auto* kernel : {ops::quant_fp8_vector_cuda, ops::quant_fp8_cuda}) {
-          const ops::QuantFp8Args args{
+        for (auto* kernel : {ops::quantize_vector_cuda, ops::quantize_cuda}) {
+          const ops::QuantizeArgs args{
               .x = operands.x().data(),
               .values = values.data<uint8_t>(),
               .scales = is_static ? nullptr : scales.data<float>(),
@@ -360,7 +360,7 @@ void show_quant_times(Operands& operands, const Roofs& roofs) {
                                 7) /
                             kRepeats;
           std::printf("quant %s %s [%5d, %5d]: %7.2f us %5.1f %% of copy\n",
-                      kernel == ops::quant_fp8_vector_cuda ? "vector" : "cuda  ",
+                      kernel == ops::quantize_vector_cuda ? "vector" : "cuda  ",
                       is_static ? "static   " : "per token",
                       static_cast<int>(rows),
                       static_cast<int>(size),

@@ -13,7 +13,7 @@
 
 #include "harness.h"
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache_kernels.h"
-#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/quantize/quantize_kernels.h"
 
 namespace atom::bench {
 namespace {
@@ -141,8 +141,8 @@ int check_rope(int64_t tokens, bool float8, bool norm) {
   return verdict.print(what);
 }
 
-QuantFp8Args quant_args(const Buffer& x, const Buffer& codes, const Buffer& scales, int64_t size) {
-  QuantFp8Args args = {};
+QuantizeArgs quant_args(const Buffer& x, const Buffer& codes, const Buffer& scales, int64_t size) {
+  QuantizeArgs args = {};
   args.x = x.data();
   args.values = codes.data<uint8_t>();
   args.scales = scales.data<float>();
@@ -154,7 +154,7 @@ QuantFp8Args quant_args(const Buffer& x, const Buffer& codes, const Buffer& scal
 int check_quant(int64_t rows, int64_t size) {
   const Buffer x(rows * size * 2), codes(rows * size), scales(rows * 4);
   fill_random(x.data(), kBF16, rows * size, 3.0f, 61);
-  quant_fp8_vector_cuda(quant_args(x, codes, scales, size), rows, nullptr);
+  quantize_vector_cuda(quant_args(x, codes, scales, size), rows, nullptr);
   const auto host_x = x.download<uint8_t>(), got = codes.download<uint8_t>();
   const auto got_scales = scales.download<float>();
   Verdict verdict;
@@ -174,7 +174,7 @@ int check_quant(int64_t rows, int64_t size) {
   char what[96];
   std::snprintf(what,
                 sizeof what,
-                "quant_fp8 size %ld %ld rows",
+                "quantize size %ld %ld rows",
                 static_cast<long>(size),
                 static_cast<long>(rows));
   return verdict.print(what);
@@ -203,17 +203,17 @@ void time_quant(const Roofs& roofs, int64_t rows, int64_t size) {
   const int sets = large ? sets_beyond_caches(rows * size * 2) : 1;
   const Buffer x(rows * size * 2 * sets), codes(rows * size * sets), scales(rows * 4);
   fill_random(x.data(), kBF16, rows * size * sets, 3.0f, 61);
-  const QuantFp8Args args = quant_args(x, codes, scales, size);
+  const QuantizeArgs args = quant_args(x, codes, scales, size);
   const auto call = [&](gpuStream_t s, int set) {
-    QuantFp8Args one = args;
+    QuantizeArgs one = args;
     one.x = x.data(set * rows * size * 2);
     one.values = codes.data<uint8_t>(set * rows * size);
-    quant_fp8_vector_cuda(one, rows, s);
+    quantize_vector_cuda(one, rows, s);
   };
   char what[96];
   std::snprintf(what,
                 sizeof what,
-                "quant_fp8 size %ld %ld rows",
+                "quantize size %ld %ld rows",
                 static_cast<long>(size),
                 static_cast<long>(rows));
   report(what, time_call(call, large, sets), rows * size * 3, large, roofs);

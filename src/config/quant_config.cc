@@ -71,24 +71,6 @@ bool any_matches(const std::vector<ModulePattern>& patterns, std::string_view mo
 
 }  // namespace
 
-const char* quant_type_name(QuantType type) {
-  switch (type) {
-    case QuantType::kNo:
-      return "none";
-    case QuantType::kPerTensor:
-      return "per_Tensor";
-    case QuantType::kPerToken:
-      return "per_Token";
-    case QuantType::kPer1x128:
-      return "per_1x128";
-    case QuantType::kPer1x32:
-      return "per_1x32";
-    case QuantType::kPer128x128:
-      return "per_128x128";
-  }
-  return "?";
-}
-
 std::string QuantScheme::to_string() const {
   if (!is_quantized()) return "none";
   const std::string inputs =

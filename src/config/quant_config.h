@@ -9,20 +9,9 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "config/module_pattern.h"
+#include "tensor/quant_type.h"
 
 namespace atom {
-
-// Granularity of the scales of a quantised weight.
-enum class QuantType {
-  kNo,
-  kPerTensor,
-  kPerToken,  // one scale per output channel (weights) or token (activations)
-  kPer1x128,
-  kPer1x32,
-  kPer128x128,
-};
-
-const char* quant_type_name(QuantType type);
 
 // How one linear layer is quantised: values in FP8 E4M3, scales by which they are multiplied.
 struct QuantScheme {

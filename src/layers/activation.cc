@@ -12,7 +12,7 @@ LinearInput silu_and_mul(const LinearInput& x,
   // For few rows the product is activated where it is summed up, and quantised by a kernel that has
   // less to do.
   if (env().fused_silu_mul_quant && !gate_up.activates(x, context)) {
-    const ops::QuantisedRows codes = next.quantised_input(context);
+    const ops::QuantizedRows codes = next.quantised_input(context);
     if (codes.values.defined()) {
       ops::silu_and_mul_quant_fp8(context.stream, gate_up.forward(x, context), codes);
       return {Tensor(), codes};

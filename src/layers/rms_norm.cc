@@ -26,7 +26,7 @@ LinearInput RMSNorm::forward_add(const Tensor& x,
                                  const LinearBase& next,
                                  const ForwardContext& context) const {
   if (env().fused_rms_norm_quant) {
-    const ops::QuantisedRows codes = next.quantised_input(context);
+    const ops::QuantizedRows codes = next.quantised_input(context);
     if (codes.values.defined()) {
       ops::rms_norm_quant_fp8(context.stream, x, residual, weight_.data(), eps_, codes);
       return {x, codes};

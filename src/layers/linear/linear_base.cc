@@ -40,14 +40,17 @@ Tensor LinearBase::forward(const LinearInput& x, const ForwardContext& context) 
   return y;
 }
 
-ops::QuantisedRows LinearBase::quantised_input(const ForwardContext& context) const {
+ops::QuantizedRows LinearBase::quantised_input(const ForwardContext& context) const {
   const InputFormat format = method_->input_format();
   if (format == InputFormat::kFloat) return {};
   const int64_t num_tokens = context.num_tokens();
   const Tensor values =
       context.workspace.tensor({num_tokens, local_in_features_}, DType::kFloat8E4M3);
-  if (format == InputFormat::kFloat8Static) return {values, method_->input_scale(), true};
-  return {values, context.workspace.tensor({num_tokens}, DType::kFloat32), false};
+  if (format == InputFormat::kFloat8Static) {
+    return {values, method_->input_scale(), QuantType::kPerTensor, true};
+  }
+  return {
+      values, context.workspace.tensor({num_tokens}, DType::kFloat32), QuantType::kPerToken, false};
 }
 
 ShardPart tensor_parallel_part(const BuildContext& build) {

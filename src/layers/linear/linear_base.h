@@ -30,7 +30,7 @@ class LinearBase : public Module {
 
   // Where the operator that computes this layer's input can leave it in FP8: workspace tensors.
   // Undefined values: it is to be left in the model's dtype.
-  ops::QuantisedRows quantised_input(const ForwardContext& context) const;
+  ops::QuantizedRows quantised_input(const ForwardContext& context) const;
 
   int64_t local_out_features() const { return local_out_features_; }
 

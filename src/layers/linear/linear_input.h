@@ -2,14 +2,14 @@
 // operator left them.
 #pragma once
 
-#include "ops/quant_fp8/quantised_rows.h"
+#include "ops/quantize/quantized_rows.h"
 #include "tensor/tensor.h"
 
 namespace atom {
 
 struct LinearInput {
   LinearInput(const Tensor& tensor) : rows(tensor) {}  // NOLINT: every tensor is one
-  LinearInput(const Tensor& tensor, ops::QuantisedRows codes)
+  LinearInput(const Tensor& tensor, ops::QuantizedRows codes)
       : rows(tensor), quantised(std::move(codes)) {}
 
   bool is_quantised() const { return quantised.values.defined(); }
@@ -17,7 +17,7 @@ struct LinearInput {
   operator const Tensor&() const { return rows; }
 
   Tensor rows;                   // [num_tokens, in_features]; unspecified content beside codes
-  ops::QuantisedRows quantised;  // undefined: `rows` count
+  ops::QuantizedRows quantised;  // undefined: `rows` count
 };
 
 }  // namespace atom

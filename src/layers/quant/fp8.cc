@@ -6,7 +6,7 @@
 #include "layers/quant/make_weight.h"
 #include "layers/quant/pack_parameter.h"
 #include "ops/linear_silu_and_mul/linear_silu_and_mul.h"
-#include "ops/quant_fp8/quant_fp8.h"
+#include "ops/quantize/quantize.h"
 #include "tensor/device_arena.h"
 
 namespace atom {
@@ -88,10 +88,10 @@ bool Fp8LinearMethod::has_one_scale() const {
 
 void Fp8LinearMethod::encode(const Stream& stream, const Tensor& rows, int64_t first_row) {
   const int64_t count = rows.size(0);
-  ops::quant_fp8_per_token(stream,
-                           rows,
-                           weight_.data().narrow(0, first_row, count),
-                           weight_scale_->data().narrow(0, first_row, count).view({count}));
+  ops::quantize(stream,
+                rows,
+                {weight_.data().narrow(0, first_row, count),
+                 weight_scale_->data().narrow(0, first_row, count).view({count})});
 }
 
 // The parts as memory plans see them, without memory.
@@ -136,7 +136,7 @@ Status Fp8LinearMethod::check_loaded(const Stream& stream) const {
   if (input_scale_ != nullptr && !all_positive(input_scale_->data())) {
     return wrong("input_scale", kBadScale);
   }
-  if (!scheme_.online && ops::holds_nan_fp8(stream, weight_.data())) {
+  if (!scheme_.online && ops::holds_nan(stream, weight_.data())) {
     return wrong("weight", "an element is NaN");
   }
   return {};
@@ -205,7 +205,7 @@ Status Fp8LinearMethod::finish_load(const Stream& stream) {
 }
 
 void Fp8LinearMethod::apply_quantised(const Stream& stream,
-                                      const ops::QuantisedRows& x,
+                                      const ops::QuantizedRows& x,
                                       const Tensor& bias,
                                       const Tensor& y,
                                       Workspace& workspace) const {
@@ -214,7 +214,7 @@ void Fp8LinearMethod::apply_quantised(const Stream& stream,
 }
 
 bool Fp8LinearMethod::activates(const Stream& stream,
-                                const ops::QuantisedRows& x,
+                                const ops::QuantizedRows& x,
                                 const Tensor& bias,
                                 DType y_dtype) const {
   const ops::LinearWeight& weight = parts_.front().weight;
@@ -228,7 +228,7 @@ void Fp8LinearMethod::apply_silu_and_mul(const Stream& stream,
                                          const Tensor& y,
                                          Workspace& workspace) const {
   if (!x.is_quantised()) return LinearMethod::apply_silu_and_mul(stream, x, bias, y, workspace);
-  const ops::QuantisedRows& codes = x.quantised;
+  const ops::QuantizedRows& codes = x.quantised;
   ops::linear_silu_and_mul(
       stream, codes.values, codes.scales, parts_.front().weight, bias, y, workspace);
 }
@@ -245,11 +245,11 @@ void Fp8LinearMethod::apply(const Stream& stream,
   const Tensor values = workspace.tensor(x.shape(), DType::kFloat8E4M3);
   if (!scheme_.static_activations) {
     const Tensor scales = workspace.tensor({x.size(0)}, DType::kFloat32);
-    ops::quant_fp8_per_token(stream, x, values, scales);
+    ops::quantize(stream, x, {values, scales});
     return ops::linear(stream, values, scales, parts_.front().weight, bias, y, workspace);
   }
   for (const Part& part : parts_) {
-    ops::quant_fp8_static(stream, x, part.input_scale, values);
+    ops::quantize(stream, x, {values, part.input_scale, QuantType::kPerTensor, true});
     ops::linear(stream,
                 values,
                 part.input_scale,

@@ -33,12 +33,12 @@ class Fp8LinearMethod : public LinearMethod, private RowEncoder {
   InputFormat input_format() const override { return input_format_; }
   Tensor input_scale() const override { return parts_.front().input_scale; }
   void apply_quantised(const Stream& stream,
-                       const ops::QuantisedRows& x,
+                       const ops::QuantizedRows& x,
                        const Tensor& bias,
                        const Tensor& y,
                        Workspace& workspace) const override;
   bool activates(const Stream& stream,
-                 const ops::QuantisedRows& x,
+                 const ops::QuantizedRows& x,
                  const Tensor& bias,
                  DType y_dtype) const override;
   void apply_silu_and_mul(const Stream& stream,

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "layers/attention/kv_scales.h"
-#include "ops/quant_fp8/quant_fp8.h"
+#include "ops/quantize/quantize.h"
 #include "ops/test_tensors.h"
 #include "tensor/device_arena.h"
 #include "tensor/float8.h"
@@ -120,17 +120,17 @@ TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
     Tensor scales = method.input_scale();
     if (scheme.static_activations) {
       ASSERT_EQ(method.input_format(), InputFormat::kFloat8Static);
-      ops::quant_fp8_static(stream_, x, scales, values);
+      ops::quantize(stream_, x, {values, scales, QuantType::kPerTensor, true});
     } else {
       ASSERT_EQ(method.input_format(), InputFormat::kFloat8PerToken);
       scales = Tensor::empty({3}, DType::kFloat32);
-      ops::quant_fp8_per_token(stream_, x, values, scales);
+      ops::quantize(stream_, x, {values, scales});
     }
     const Tensor apart = filled({3, 2 * kPartRows}, DType::kFloat32, NAN);
     const Tensor together = filled({3, 2 * kPartRows}, DType::kFloat32, NAN);
     Workspace workspace(1 << 20);
     method.apply(stream_, x, Tensor(), apart, workspace);
-    const ops::QuantisedRows rows = {values, scales, scheme.static_activations};
+    const ops::QuantizedRows rows = {values, scales, scheme.activations, scheme.static_activations};
     method.apply_quantised(stream_, rows, Tensor(), together, workspace);
     for (int64_t i = 0; i < apart.num_elements(); ++i) {
       ASSERT_EQ(together.data<float>()[i], apart.data<float>()[i]) << i;

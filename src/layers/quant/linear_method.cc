@@ -43,11 +43,11 @@ Result<QuantScheme> choose_scheme(const BuildContext& build, const LinearPartiti
 }  // namespace
 
 void LinearMethod::apply_quantised(
-    const Stream&, const ops::QuantisedRows&, const Tensor&, const Tensor&, Workspace&) const {
+    const Stream&, const ops::QuantizedRows&, const Tensor&, const Tensor&, Workspace&) const {
   CHECK((input_format() != InputFormat::kFloat));
 }
 
-bool LinearMethod::activates(const Stream&, const ops::QuantisedRows&, const Tensor&, DType) const {
+bool LinearMethod::activates(const Stream&, const ops::QuantizedRows&, const Tensor&, DType) const {
   return false;
 }
 

@@ -9,7 +9,7 @@
 #include "layers/linear/linear_partition.h"
 #include "nn/build_context.h"
 #include "nn/module.h"
-#include "ops/quant_fp8/quantised_rows.h"
+#include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
 
@@ -37,14 +37,14 @@ class LinearMethod : public Module {
   virtual InputFormat input_format() const { return InputFormat::kFloat; }
   virtual Tensor input_scale() const { return {}; }  // kFloat8Static: [1] float32
   virtual void apply_quantised(const Stream& stream,
-                               const ops::QuantisedRows& x,
+                               const ops::QuantizedRows& x,
                                const Tensor& bias,
                                const Tensor& y,
                                Workspace& workspace) const;
 
   // Whether apply_silu_and_mul() is one kernel for this input in FP8.
   virtual bool activates(const Stream& stream,
-                         const ops::QuantisedRows& x,
+                         const ops::QuantizedRows& x,
                          const Tensor& bias,
                          DType y_dtype) const;
 

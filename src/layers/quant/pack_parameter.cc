@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/quant_fp8/quant_fp8.h"
+#include "ops/quantize/quantize.h"
 
 namespace atom {
 namespace {
@@ -50,7 +50,7 @@ ops::LinearWeight quantise_rows(const Stream& stream, const Tensor& rows) {
   packed.scales = Tensor::empty({rows.size(0)}, DType::kFloat32);
   consume_in_pieces(rows, [&](const Tensor& part, int64_t first) {
     const Tensor values = Tensor::empty(part.shape(), DType::kFloat8E4M3);
-    ops::quant_fp8_per_token(stream, part, values, packed.scales.narrow(0, first, part.size(0)));
+    ops::quantize(stream, part, {values, packed.scales.narrow(0, first, part.size(0))});
     ops::pack_rows(stream, values, first, packed);
   });
   return packed;

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "ops/linear_silu_and_mul/linear_silu_and_mul_variants.h"
-#include "ops/quant_fp8/quant_fp8.h"
+#include "ops/quantize/quantize.h"
 #include "ops/silu_and_mul/silu_and_mul.h"
 #include "ops/test_tensors.h"
 #include "tensor/device_arena.h"
@@ -162,7 +162,7 @@ Tensor as_codes(const Tensor& values) {
   const Tensor scale = Tensor::zeros({1}, DType::kFloat32);
   scale.data<float>()[0] = 1;
   const Tensor codes = Tensor::empty(values.shape(), DType::kFloat8E4M3);
-  quant_fp8_static(Stream(&pool), values, scale, codes);
+  quantize(Stream(&pool), values, {codes, scale, QuantType::kPerTensor, true});
   return codes;
 }
 

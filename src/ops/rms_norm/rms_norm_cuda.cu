@@ -3,7 +3,7 @@
 #include "ops/device/elements.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
-#include "ops/quant_fp8/quant_fp8_device.cuh"
+#include "ops/quantize/quantize_device.cuh"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
 namespace atom::ops {
@@ -188,7 +188,7 @@ class RowNorm {
   template <bool kBounded>
   __device__ void store_codes(int64_t offset, float scale) const {
     Float8* out = static_cast<Float8*>(p_.out) + offset;
-    quantise_vectors<T, kBounded>(value_, scale, [&](int v, const Pack<Float8, kLength>& codes) {
+    quantize_vectors<T, kBounded>(value_, scale, [&](int v, const Pack<Float8, kLength>& codes) {
       if (!team_.has(v)) return;
       *reinterpret_cast<Pack<Float8, kLength>*>(out + team_.first_of(v)) = codes;
     });

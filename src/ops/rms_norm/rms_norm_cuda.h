@@ -1,7 +1,7 @@
 // RMSNorm on a GPU, alone, after the residual addition, and with an FP8 result.
 //
 // The FP8 result is that of ops::rms_norm, rounded to x's type as there, and then quantised as
-// ops/quant_fp8/quant_fp8.h says, with a given scale or with each row's own.
+// ops/quantize/quantize.h says, with a given scale or with each row's own.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8.h"
 
-#include "ops/quant_fp8/quantise_row_by_row.h"
+#include "ops/quantize/quantize_row_by_row.h"
 #include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8_kernels.h"
 #include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8_variants.h"
 #include "ops/simd/element_of.h"
@@ -10,9 +10,9 @@
 namespace atom::ops {
 namespace {
 
-template <RmsNormKernel* normalise, QuantFp8Kernel* quantise>
+template <RmsNormKernel* normalise, QuantizeKernel* quantise>
 void on_pool(const Stream& stream, const RmsNormQuantFp8Args& args, int64_t num_rows) {
-  const QuantFp8Args result = {.x = nullptr,
+  const QuantizeArgs result = {.x = nullptr,
                                .values = static_cast<uint8_t*>(args.norm.out),
                                .scales = args.scales,
                                .static_scale = args.static_scale,
@@ -20,7 +20,7 @@ void on_pool(const Stream& stream, const RmsNormQuantFp8Args& args, int64_t num_
                                .values_stride = args.norm.out_strides[0],
                                .size = args.norm.size,
                                .element = args.norm.element};
-  quantise_row_by_row<quantise>(stream, result, num_rows, [&](int64_t row, void* memory) {
+  quantize_row_by_row<quantise>(stream, result, num_rows, [&](int64_t row, void* memory) {
     RmsNormArgs norm = args.norm;
     norm.out = memory;
     norm.out_strides[0] = 0;
@@ -39,16 +39,16 @@ constexpr Variant<RmsNormQuantFp8Args, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<rms_norm_quant_fp8_cuda>, DeviceType::kCuda},
 #endif
-    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<rms_norm_avx512, quant_fp8_avx512>},
-    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<rms_norm_avx2, quant_fp8_avx2>},
-    {"reference", CpuIsa::kScalar, nullptr, on_pool<rms_norm_reference, quant_fp8_reference>},
+    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<rms_norm_avx512, quantize_avx512>},
+    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<rms_norm_avx2, quantize_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, on_pool<rms_norm_reference, quantize_reference>},
 };
 
 RmsNormQuantFp8Args checked_args(const Tensor& x,
                                  const Tensor& residual,
                                  const Tensor& weight,
                                  float eps,
-                                 const QuantisedRows& out) {
+                                 const QuantizedRows& out) {
   const bool float_weight = weight.dtype() == DType::kFloat32;
   TensorCheck check("rms_norm_quant_fp8");
   check.tensor("x", x, {"T", "K"}, x.dtype())
@@ -85,7 +85,7 @@ void rms_norm_quant_fp8(const Stream& stream,
                         const Tensor& residual,
                         const Tensor& weight,
                         float eps,
-                        const QuantisedRows& out) {
+                        const QuantizedRows& out) {
   const RmsNormQuantFp8Args args = checked_args(x, residual, weight, eps, out);
   if (stream.is_dry_run()) return;
   const auto& variant = pick_variant("rms_norm_quant_fp8", kVariants, stream, args, [&] {
@@ -100,7 +100,7 @@ bool rms_norm_quant_fp8_by(std::string_view variant_name,
                            const Tensor& residual,
                            const Tensor& weight,
                            float eps,
-                           const QuantisedRows& out) {
+                           const QuantizedRows& out) {
   const RmsNormQuantFp8Args args = checked_args(x, residual, weight, eps, out);
   const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "ops/quant_fp8/quant_fp8_variants.h"
+#include "ops/quantize/quantize_variants.h"
 #include "ops/rms_norm/rms_norm_variants.h"
 #include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8_variants.h"
 #include "ops/test_tensors.h"
@@ -44,34 +44,35 @@ struct Inputs {
   }
 };
 
-QuantisedRows make_rows(const Case& c, bool is_static) {
+QuantizedRows make_rows(const Case& c, bool is_static) {
   const Tensor values =
       Tensor::zeros({c.num_tokens, c.size + 16}, DType::kFloat8E4M3).narrow(1, 0, c.size);
   const Tensor scales = Tensor::zeros({is_static ? 1 : c.num_tokens}, DType::kFloat32);
   if (is_static) scales.data<float>()[0] = 0.0171f;
-  return {values, scales, is_static};
+  return {values, scales, is_static ? QuantType::kPerTensor : QuantType::kPerToken, is_static};
 }
 
-bool run(const char* variant, ThreadPool& pool, const Inputs& in, const QuantisedRows& out) {
+bool run(const char* variant, ThreadPool& pool, const Inputs& in, const QuantizedRows& out) {
   return run_variant(
       variant, pool, {in.x, in.residual, in.weight, out.values, out.scales}, [&](const Placed& at) {
-        return rms_norm_quant_fp8_by(variant,
-                                     at.stream(),
-                                     at(in.x),
-                                     at(in.residual),
-                                     at(in.weight),
-                                     kEps,
-                                     {at(out.values), at(out.scales), out.is_static});
+        return rms_norm_quant_fp8_by(
+            variant,
+            at.stream(),
+            at(in.x),
+            at(in.residual),
+            at(in.weight),
+            kEps,
+            {at(out.values), at(out.scales), out.granularity, out.is_static});
       });
 }
 
 // Norm by the same variant, then the reference's quantisation of what it stored.
-void run_apart(const char* variant, ThreadPool& pool, const Inputs& in, const QuantisedRows& out) {
+void run_apart(const char* variant, ThreadPool& pool, const Inputs& in, const QuantizedRows& out) {
   const Tensor y = Tensor::zeros(in.x.shape(), in.x.dtype());
   run_variant(variant, pool, {in.x, in.residual, in.weight, y}, [&](const Placed& at) {
     return rms_norm_by(variant, at.stream(), at(in.x), at(in.residual), at(in.weight), kEps, at(y));
   });
-  quant_fp8_by("reference", Stream(&pool), y, out.values, out.scales, out.is_static);
+  quantize_by("reference", Stream(&pool), y, out);
 }
 
 void expect_codes_of_the_two_operators(
@@ -80,7 +81,7 @@ void expect_codes_of_the_two_operators(
   for (const char* variant : kAllVariants) {
     const Inputs fused(c, dtype, weight_dtype, adds, 3.0f);
     const Inputs apart(c, dtype, weight_dtype, adds, 3.0f);
-    const QuantisedRows got = make_rows(c, is_static), expected = make_rows(c, is_static);
+    const QuantizedRows got = make_rows(c, is_static), expected = make_rows(c, is_static);
     if (!run(variant, pool, fused, got)) continue;
     run_apart(variant, pool, apart, expected);
     const std::string what = std::string(variant) + " " + fused.x.to_string() +
@@ -118,7 +119,7 @@ TEST(RmsNormQuantFp8, RowsOfZerosHaveTheScaleOne) {
   const Case c = {2, 512};
   for (const char* variant : kAllVariants) {
     const Inputs in(c, DType::kBFloat16, DType::kBFloat16, false, 0.0f);
-    const QuantisedRows got = make_rows(c, false);
+    const QuantizedRows got = make_rows(c, false);
     if (!run(variant, pool, in, got)) continue;
     for (const double scale : values_of(got.scales)) EXPECT_EQ(scale, 1.0) << variant;
     for (const double value : values_of_codes(got.values)) EXPECT_EQ(value, 0.0) << variant;
@@ -129,7 +130,7 @@ TEST(RmsNormQuantFp8, PublicCallPicksAVariantAndDryRunDoesNothing) {
   ThreadPool pool(1);
   const Case c = {3, 256};
   const Inputs in(c, DType::kBFloat16, DType::kBFloat16, true, 2.0f);
-  const QuantisedRows got = make_rows(c, false);
+  const QuantizedRows got = make_rows(c, false);
   rms_norm_quant_fp8(Stream::dry_run(), in.x, in.residual, in.weight, kEps, got);
   for (const double value : values_of_codes(got.values)) ASSERT_EQ(value, 0.0);
   rms_norm_quant_fp8(Stream(&pool), in.x, in.residual, in.weight, kEps, got);
@@ -141,7 +142,7 @@ TEST(RmsNormQuantFp8, PublicCallPicksAVariantAndDryRunDoesNothing) {
 
 TEST(RmsNormQuantFp8DeathTest, RefusesScalesOfAnotherCount) {
   const Tensor x = Tensor::meta({2, 64}, DType::kFloat32);
-  const QuantisedRows out = {Tensor::meta({2, 64}, DType::kFloat8E4M3),
+  const QuantizedRows out = {Tensor::meta({2, 64}, DType::kFloat8E4M3),
                              Tensor::meta({3}, DType::kFloat32)};
   EXPECT_DEATH(rms_norm_quant_fp8(
                    Stream::dry_run(), x, Tensor(), Tensor::meta({64}, DType::kFloat32), kEps, out),

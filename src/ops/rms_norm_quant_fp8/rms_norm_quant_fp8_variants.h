@@ -14,6 +14,6 @@ bool rms_norm_quant_fp8_by(std::string_view variant,
                            const Tensor& residual,
                            const Tensor& weight,
                            float eps,
-                           const QuantisedRows& out);
+                           const QuantizedRows& out);
 
 }  // namespace atom::ops

@@ -3,7 +3,7 @@
 #include "ops/device/elements.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
-#include "ops/quant_fp8/quant_fp8_device.cuh"
+#include "ops/quantize/quantize_device.cuh"
 #include "ops/silu_and_mul/silu_and_mul_cuda.h"
 #include "ops/silu_and_mul/silu_and_mul_device.cuh"
 
@@ -63,7 +63,7 @@ __device__ void store_codes(const Target& target,
                             int64_t size) {
   using Codes = Pack<Float8, Vector<T>::kLength>;
   Float8* out = static_cast<Float8*>(target.out) + row * target.stride;
-  quantise_vectors<T, kBounded>(products, scale, [&](int v, const Codes& codes) {
+  quantize_vectors<T, kBounded>(products, scale, [&](int v, const Codes& codes) {
     if (first + v * step < size) *reinterpret_cast<Codes*>(out + first + v * step) = codes;
   });
 }

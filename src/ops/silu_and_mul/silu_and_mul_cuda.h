@@ -1,7 +1,7 @@
 // The gated activation on a GPU, alone and with an FP8 result.
 //
 // The FP8 result is that of ops::silu_and_mul, rounded to the type of gate_up, then quantised as
-// ops/quant_fp8/quant_fp8.h says, with a given scale or with each row's own.
+// ops/quantize/quantize.h says, with a given scale or with each row's own.
 #pragma once
 
 #include <cstdint>

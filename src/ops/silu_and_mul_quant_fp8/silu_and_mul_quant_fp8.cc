@@ -1,6 +1,6 @@
 #include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8.h"
 
-#include "ops/quant_fp8/quantise_row_by_row.h"
+#include "ops/quantize/quantize_row_by_row.h"
 #include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_kernels.h"
 #include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_variants.h"
 #include "ops/simd/element_of.h"
@@ -10,9 +10,9 @@
 namespace atom::ops {
 namespace {
 
-template <SiluAndMulKernel* multiply, QuantFp8Kernel* quantise>
+template <SiluAndMulKernel* multiply, QuantizeKernel* quantise>
 void on_pool(const Stream& stream, const SiluAndMulQuantFp8Args& args, int64_t num_rows) {
-  const QuantFp8Args result = {.x = nullptr,
+  const QuantizeArgs result = {.x = nullptr,
                                .values = static_cast<uint8_t*>(args.product.out),
                                .scales = args.scales,
                                .static_scale = args.static_scale,
@@ -20,7 +20,7 @@ void on_pool(const Stream& stream, const SiluAndMulQuantFp8Args& args, int64_t n
                                .values_stride = args.product.out_stride,
                                .size = args.product.size,
                                .element = args.product.element};
-  quantise_row_by_row<quantise>(stream, result, num_rows, [&](int64_t row, void* memory) {
+  quantize_row_by_row<quantise>(stream, result, num_rows, [&](int64_t row, void* memory) {
     SiluAndMulArgs product = args.product;
     product.out = memory;
     product.out_stride = 0;
@@ -39,12 +39,12 @@ constexpr Variant<SiluAndMulQuantFp8Args, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<silu_and_mul_quant_fp8_cuda>, DeviceType::kCuda},
 #endif
-    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<silu_and_mul_avx512, quant_fp8_avx512>},
-    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<silu_and_mul_avx2, quant_fp8_avx2>},
-    {"reference", CpuIsa::kScalar, nullptr, on_pool<silu_and_mul_reference, quant_fp8_reference>},
+    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<silu_and_mul_avx512, quantize_avx512>},
+    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<silu_and_mul_avx2, quantize_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, on_pool<silu_and_mul_reference, quantize_reference>},
 };
 
-SiluAndMulQuantFp8Args checked_args(const Tensor& gate_up, const QuantisedRows& out) {
+SiluAndMulQuantFp8Args checked_args(const Tensor& gate_up, const QuantizedRows& out) {
   TensorCheck("silu_and_mul_quant_fp8")
       .tensor("gate_up", gate_up, {"T", "gate_up_size"}, gate_up.dtype())
       .tensor("values", out.values, {"T", "K"}, DType::kFloat8E4M3)
@@ -68,7 +68,7 @@ SiluAndMulQuantFp8Args checked_args(const Tensor& gate_up, const QuantisedRows& 
 
 }  // namespace
 
-void silu_and_mul_quant_fp8(const Stream& stream, const Tensor& gate_up, const QuantisedRows& out) {
+void silu_and_mul_quant_fp8(const Stream& stream, const Tensor& gate_up, const QuantizedRows& out) {
   const SiluAndMulQuantFp8Args args = checked_args(gate_up, out);
   if (stream.is_dry_run()) return;
   const auto& variant = pick_variant("silu_and_mul_quant_fp8", kVariants, stream, args, [&] {
@@ -80,7 +80,7 @@ void silu_and_mul_quant_fp8(const Stream& stream, const Tensor& gate_up, const Q
 bool silu_and_mul_quant_fp8_by(std::string_view variant_name,
                                const Stream& stream,
                                const Tensor& gate_up,
-                               const QuantisedRows& out) {
+                               const QuantizedRows& out) {
   const SiluAndMulQuantFp8Args args = checked_args(gate_up, out);
   const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "ops/quant_fp8/quant_fp8_variants.h"
+#include "ops/quantize/quantize_variants.h"
 #include "ops/silu_and_mul/silu_and_mul_variants.h"
 #include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_variants.h"
 #include "ops/test_tensors.h"
@@ -26,18 +26,21 @@ bool equal(const std::vector<double>& a, const std::vector<double>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-QuantisedRows make_rows(int64_t num_tokens, int64_t size, bool is_static) {
+QuantizedRows make_rows(int64_t num_tokens, int64_t size, bool is_static) {
   const Tensor values =
       Tensor::zeros({num_tokens, size + 16}, DType::kFloat8E4M3).narrow(1, 0, size);
   const Tensor scales = Tensor::zeros({is_static ? 1 : num_tokens}, DType::kFloat32);
   if (is_static) scales.data<float>()[0] = 0.0171f;
-  return {values, scales, is_static};
+  return {values, scales, is_static ? QuantType::kPerTensor : QuantType::kPerToken, is_static};
 }
 
-bool run(const char* variant, ThreadPool& pool, const Tensor& gate_up, const QuantisedRows& out) {
+bool run(const char* variant, ThreadPool& pool, const Tensor& gate_up, const QuantizedRows& out) {
   return run_variant(variant, pool, {gate_up, out.values, out.scales}, [&](const Placed& at) {
     return silu_and_mul_quant_fp8_by(
-        variant, at.stream(), at(gate_up), {at(out.values), at(out.scales), out.is_static});
+        variant,
+        at.stream(),
+        at(gate_up),
+        {at(out.values), at(out.scales), out.granularity, out.is_static});
   });
 }
 
@@ -45,12 +48,12 @@ bool run(const char* variant, ThreadPool& pool, const Tensor& gate_up, const Qua
 void run_apart(const char* variant,
                ThreadPool& pool,
                const Tensor& gate_up,
-               const QuantisedRows& out) {
+               const QuantizedRows& out) {
   const Tensor y = Tensor::zeros({gate_up.size(0), gate_up.size(1) / 2}, gate_up.dtype());
   run_variant(variant, pool, {gate_up, y}, [&](const Placed& at) {
     return silu_and_mul_by(variant, at.stream(), at(gate_up), at(y));
   });
-  quant_fp8_by("reference", Stream(&pool), y, out.values, out.scales, out.is_static);
+  quantize_by("reference", Stream(&pool), y, out);
 }
 
 TEST(SiluAndMulQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
@@ -62,7 +65,7 @@ TEST(SiluAndMulQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
           for (const bool is_static : {false, true}) {
             const Tensor gate_up =
                 random_tensor({num_tokens, 2 * size + 8}, dtype, 1, 6.0f).narrow(1, 8, 2 * size);
-            const QuantisedRows got = make_rows(num_tokens, size, is_static),
+            const QuantizedRows got = make_rows(num_tokens, size, is_static),
                                 expected = make_rows(num_tokens, size, is_static);
             if (!run(variant, pool, gate_up, got)) continue;
             run_apart(variant, pool, gate_up, expected);
@@ -81,7 +84,7 @@ TEST(SiluAndMulQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
 TEST(SiluAndMulQuantFp8, PublicCallPicksAVariantAndDryRunDoesNothing) {
   ThreadPool pool(1);
   const Tensor gate_up = random_tensor({2, 512}, DType::kBFloat16, 1, 3.0f);
-  const QuantisedRows got = make_rows(2, 256, false);
+  const QuantizedRows got = make_rows(2, 256, false);
   silu_and_mul_quant_fp8(Stream::dry_run(), gate_up, got);
   for (const double value : values_of_codes(got.values)) ASSERT_EQ(value, 0.0);
   silu_and_mul_quant_fp8(Stream(&pool), gate_up, got);
@@ -92,7 +95,7 @@ TEST(SiluAndMulQuantFp8, PublicCallPicksAVariantAndDryRunDoesNothing) {
 }
 
 TEST(SiluAndMulQuantFp8DeathTest, RefusesAnotherWidth) {
-  const QuantisedRows out = {Tensor::meta({2, 255}, DType::kFloat8E4M3),
+  const QuantizedRows out = {Tensor::meta({2, 255}, DType::kFloat8E4M3),
                              Tensor::meta({2}, DType::kFloat32)};
   EXPECT_DEATH(
       silu_and_mul_quant_fp8(Stream::dry_run(), Tensor::meta({2, 512}, DType::kFloat32), out),

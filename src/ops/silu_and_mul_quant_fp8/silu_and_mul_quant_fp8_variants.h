@@ -11,6 +11,6 @@ namespace atom::ops {
 bool silu_and_mul_quant_fp8_by(std::string_view variant,
                                const Stream& stream,
                                const Tensor& gate_up,
-                               const QuantisedRows& out);
+                               const QuantizedRows& out);
 
 }  // namespace atom::ops

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/quantize/quantize_kernels.h"
 #include "tensor/dispatch.h"
 #include "tensor/float8.h"
 
@@ -21,7 +21,7 @@ float scale_of_row(const T* x, int64_t size) {
 
 }  // namespace
 
-void quant_fp8_reference(const QuantFp8Args& args, int64_t begin, int64_t end) {
+void quantize_reference(const QuantizeArgs& args, int64_t begin, int64_t end) {
   dispatch_float(static_cast<DType>(args.element), [&]<typename T>(TypeTag<T>) {
     for (int64_t row = begin; row < end; ++row) {
       const T* x = static_cast<const T*>(args.x) + row * args.x_stride;

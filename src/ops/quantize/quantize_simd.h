@@ -1,8 +1,8 @@
-// Inside quant_fp8: the kernel over a vector type, which the file of each instruction set includes.
+// Inside quantize: the kernel over a vector type, which the file of each instruction set includes.
 // `Simd` has internal linkage, and so has every instance. Bit for bit what the reference computes.
 #pragma once
 
-#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/quantize/quantize_kernels.h"
 
 namespace atom::ops {
 
@@ -26,7 +26,7 @@ float scale_of_row(const T* x, int64_t size) {
 }
 
 template <typename Simd, typename T>
-void quant_fp8_row(const T* x, int64_t size, float scale, Float8Bits* values) {
+void quantize_row(const T* x, int64_t size, float scale, Float8Bits* values) {
   constexpr int kWidth = Simd::kWidth;
   const typename Simd::Float divisor = Simd::set(scale);
   int64_t k = 0;
@@ -39,26 +39,26 @@ void quant_fp8_row(const T* x, int64_t size, float scale, Float8Bits* values) {
 }
 
 template <typename Simd, typename T>
-void quant_fp8_rows(const QuantFp8Args& args, int64_t begin, int64_t end) {
+void quantize_rows(const QuantizeArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
     const float scale =
         args.scales != nullptr ? scale_of_row<Simd>(x, args.size) : *args.static_scale;
     if (args.scales != nullptr) args.scales[row] = scale;
-    quant_fp8_row<Simd>(
+    quantize_row<Simd>(
         x, args.size, scale, reinterpret_cast<Float8Bits*>(args.values + row * args.values_stride));
   }
 }
 
 template <typename Simd>
-void quant_fp8_rows(const QuantFp8Args& args, int64_t begin, int64_t end) {
+void quantize_rows(const QuantizeArgs& args, int64_t begin, int64_t end) {
   switch (args.element) {
     case Element::kFloat32:
-      return quant_fp8_rows<Simd, float>(args, begin, end);
+      return quantize_rows<Simd, float>(args, begin, end);
     case Element::kFloat16:
-      return quant_fp8_rows<Simd, Float16Bits>(args, begin, end);
+      return quantize_rows<Simd, Float16Bits>(args, begin, end);
     case Element::kBFloat16:
-      return quant_fp8_rows<Simd, BFloat16Bits>(args, begin, end);
+      return quantize_rows<Simd, BFloat16Bits>(args, begin, end);
   }
 }
 

@@ -1,8 +1,8 @@
 // A block for each row: any size and stride, in two passes.
 #include "ops/device/dispatch.cuh"
 #include "ops/device/reductions.cuh"
-#include "ops/quant_fp8/quant_fp8_device.cuh"
-#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/quantize/quantize_device.cuh"
+#include "ops/quantize/quantize_kernels.h"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
@@ -13,7 +13,7 @@ using device::to_float;
 constexpr int kThreads = 256;
 
 template <typename T>
-__global__ void quant_fp8_kernel(QuantFp8Args args) {
+__global__ void quantize_kernel(QuantizeArgs args) {
   __shared__ float scratch[device::kWarpSize];
   const int64_t row = blockIdx.x;
   const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
@@ -49,12 +49,12 @@ __global__ void find_nan_kernel(const uint4* codes, int64_t count, uint32_t* fou
 
 }  // namespace
 
-void quant_fp8_cuda(const QuantFp8Args& args, int64_t num_rows, void* queue) {
+void quantize_cuda(const QuantizeArgs& args, int64_t num_rows, void* queue) {
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
-    quant_fp8_kernel<T>
+    quantize_kernel<T>
         <<<static_cast<unsigned>(num_rows), kThreads, 0, static_cast<gpuStream_t>(queue)>>>(args);
   });
-  check_gpu_launch("quant_fp8");
+  check_gpu_launch("quantize");
 }
 
 void find_nan_cuda(const void* codes, int64_t num_vectors, uint32_t* found, void* queue) {

@@ -1,4 +1,4 @@
-// Inside quant_fp8: what its kernels take.
+// Inside quantize: what its kernels take.
 #pragma once
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 namespace atom::ops {
 
 // One call. Strides are in elements.
-struct QuantFp8Args {
+struct QuantizeArgs {
   const void* x;
   uint8_t* values;
   float* scales;              // per token, written; null: static_scale points to the scale
@@ -19,18 +19,18 @@ struct QuantFp8Args {
   Element element;
 };
 
-using QuantFp8Kernel = void(const QuantFp8Args& args, int64_t begin, int64_t end);  // rows
+using QuantizeKernel = void(const QuantizeArgs& args, int64_t begin, int64_t end);  // rows
 
-QuantFp8Kernel quant_fp8_reference;
-QuantFp8Kernel quant_fp8_avx2;
-QuantFp8Kernel quant_fp8_avx512;
+QuantizeKernel quantize_reference;
+QuantizeKernel quantize_avx2;
+QuantizeKernel quantize_avx512;
 
 // On a GPU's queue (DeviceQueue::handle()); at least one row.
-using QuantFp8GpuKernel = void(const QuantFp8Args& args, int64_t num_rows, void* queue);
+using QuantizeGpuKernel = void(const QuantizeArgs& args, int64_t num_rows, void* queue);
 
-QuantFp8GpuKernel quant_fp8_cuda;
-QuantFp8GpuKernel quant_fp8_vector_cuda;  // 16 bytes at a time
-bool fits_quant_fp8_vector(const QuantFp8Args& args);
+QuantizeGpuKernel quantize_cuda;
+QuantizeGpuKernel quantize_vector_cuda;  // 16 bytes at a time
+bool fits_quantize_vector(const QuantizeArgs& args);
 
 // Sets *found, which starts as 0, when one of the codes is NaN: vectors of 16, on an address that
 // is a multiple of 16.

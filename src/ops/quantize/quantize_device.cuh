@@ -1,4 +1,4 @@
-// Inside quant_fp8: the code of one value on the device, bit for bit what the CPU computes.
+// Inside quantize: the code of one value on the device, bit for bit what the CPU computes.
 #pragma once
 
 #include <cstring>
@@ -16,9 +16,9 @@ __device__ inline float scale_of_largest(float largest) {
 // Codes of x / scale, rounded to float32 first; the sign is x's even of zero and NaN. With kBounded
 // no finite value is larger than 512 * scale.
 template <bool kBounded>
-class Fp8Quantiser {
+class Float8Quantizer {
  public:
-  __device__ explicit Fp8Quantiser(float scale)
+  __device__ explicit Float8Quantizer(float scale)
       : scale_(scale), reciprocal_(1.0f / scale), limit_(512.0f * scale) {}
 
   // Whether the steps from a reciprocal to a quotient stay within float32's range.
@@ -88,14 +88,14 @@ __device__ inline uint4 multiplied(const uint4& bits, float factor) {
 
 // store(v, codes) for each of kCount vectors of elements of type T.
 template <typename T, bool kBounded, int kCount, typename Store>
-__device__ inline void quantise_vectors(const uint4 (&vectors)[kCount],
+__device__ inline void quantize_vectors(const uint4 (&vectors)[kCount],
                                         float scale,
                                         Store&& store) {
-  if (Fp8Quantiser<kBounded>::is_ordinary(scale)) {
-    const Fp8Quantiser<kBounded> quantiser(scale);
+  if (Float8Quantizer<kBounded>::is_ordinary(scale)) {
+    const Float8Quantizer<kBounded> quantizer(scale);
 #pragma unroll
     for (int v = 0; v < kCount; ++v) {
-      store(v, quantiser.template codes<T>(vectors[v], vectors[v]));
+      store(v, quantizer.template codes<T>(vectors[v], vectors[v]));
     }
     return;
   }
@@ -103,10 +103,10 @@ __device__ inline void quantise_vectors(const uint4 (&vectors)[kCount],
   // anyway. 0, infinity and NaN act on x as divisors do.
   const bool is_number = scale > 0 && scale < INFINITY;
   const float factor = !is_number ? 1.0f / scale : scale < 1 ? 0x1p100f : 0x1p-100f;
-  const Fp8Quantiser<false> quantiser(is_number ? scale * factor : 1.0f);
+  const Float8Quantizer<false> quantizer(is_number ? scale * factor : 1.0f);
 #pragma unroll
   for (int v = 0; v < kCount; ++v) {
-    store(v, quantiser.template codes<T>(multiplied<T>(vectors[v], factor), vectors[v]));
+    store(v, quantizer.template codes<T>(multiplied<T>(vectors[v], factor), vectors[v]));
   }
 }
 

@@ -1,4 +1,4 @@
-#include "ops/quant_fp8/quant_fp8.h"
+#include "ops/quantize/quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "ops/quant_fp8/quant_fp8_variants.h"
+#include "ops/quantize/quantize_variants.h"
 #include "ops/test_tensors.h"
 #include "tensor/float8.h"
 
@@ -71,25 +71,31 @@ Tensor hard_values() {
 }
 
 // False when the variant cannot run the call here.
-bool quantise(const char* variant,
-              ThreadPool& pool,
-              const Tensor& x,
-              const Tensor& values,
-              const Tensor& scales,
-              bool is_static) {
-  return run_variant(variant, pool, {x, values, scales}, [&](const Placed& on) {
-    return quant_fp8_by(variant, on.stream(), on(x), on(values), on(scales), is_static);
+bool run(const char* variant, ThreadPool& pool, const Tensor& x, const QuantizedRows& out) {
+  return run_variant(variant, pool, {x, out.values, out.scales}, [&](const Placed& on) {
+    return quantize_by(variant,
+                       on.stream(),
+                       on(x),
+                       {on(out.values), on(out.scales), out.granularity, out.is_static});
   });
 }
 
-TEST(QuantFp8, VariantsRoundLikeTheReference) {
+QuantizedRows per_token(const Tensor& values, const Tensor& scales) {
+  return {values, scales, QuantType::kPerToken, false};
+}
+
+QuantizedRows per_tensor(const Tensor& values, const Tensor& scale) {
+  return {values, scale, QuantType::kPerTensor, true};
+}
+
+TEST(Quantize, VariantsRoundLikeTheReference) {
   ThreadPool pool(1);
   const Tensor x = hard_values();
   const Tensor one = Tensor::zeros({1}, DType::kFloat32);
   one.data<float>()[0] = 1.0f;
   for (const char* variant : kAllVariants) {
     const Tensor values = Tensor::zeros(x.shape(), DType::kFloat8E4M3);
-    if (!quantise(variant, pool, x, values, one, true)) continue;
+    if (!run(variant, pool, x, per_tensor(values, one))) continue;
     for (int64_t i = 0; i < x.size(1); ++i) {
       const float value = x.data<float>()[i];
       ASSERT_EQ(values.data<Float8E4M3>()[i].bits, code_of(value)) << variant << " of " << value;
@@ -97,7 +103,7 @@ TEST(QuantFp8, VariantsRoundLikeTheReference) {
   }
 }
 
-TEST(QuantFp8, ScalesEachTokenByItsLargestValue) {
+TEST(Quantize, ScalesEachTokenByItsLargestValue) {
   ThreadPool pool(2);
   for (const DType dtype : kFloatDTypes) {
     for (const int64_t size : {1, 7, 64, 100, 4099}) {
@@ -107,7 +113,7 @@ TEST(QuantFp8, ScalesEachTokenByItsLargestValue) {
       for (const char* variant : kAllVariants) {
         const Tensor values = Tensor::zeros({33, size + 5}, DType::kFloat8E4M3).narrow(1, 0, size);
         const Tensor scales = Tensor::zeros({33}, DType::kFloat32);
-        if (!quantise(variant, pool, x, values, scales, false)) continue;
+        if (!run(variant, pool, x, per_token(values, scales))) continue;
         for (int64_t t = 0; t < 33; ++t) {
           double largest = 0;
           for (int64_t k = 0; k < size; ++k) {
@@ -130,7 +136,7 @@ TEST(QuantFp8, ScalesEachTokenByItsLargestValue) {
 
 // Rows that vector variants take as well, up to the longest, whose values and scales reach the ends
 // of float32's range: every code and scale has the reference's bits.
-TEST(QuantFp8, VariantsAgreeOverTheWholeRangeOfFloat32) {
+TEST(Quantize, VariantsAgreeOverTheWholeRangeOfFloat32) {
   constexpr int64_t kRows = 13;
   ThreadPool pool(2);
   for (const DType dtype : kFloatDTypes) {
@@ -149,10 +155,11 @@ TEST(QuantFp8, VariantsAgreeOverTheWholeRangeOfFloat32) {
           scales.data<float>()[0] = scale;
           const Tensor expected = Tensor::zeros({kRows, size}, DType::kFloat8E4M3);
           const Tensor expected_scales = copy_of(scales);
-          ASSERT_TRUE(quantise("reference", pool, x, expected, expected_scales, is_static));
+          const auto rows = is_static ? per_tensor : per_token;
+          ASSERT_TRUE(run("reference", pool, x, rows(expected, expected_scales)));
           for (const char* variant : kAllVariants) {
             const Tensor values = Tensor::zeros({kRows, size}, DType::kFloat8E4M3);
-            if (!quantise(variant, pool, x, values, scales, is_static)) continue;
+            if (!run(variant, pool, x, rows(values, scales))) continue;
             const std::string what =
                 fmt::format("{} {} size {} scale {}", variant, dtype_name(dtype), size, scale);
             ASSERT_EQ(
@@ -175,7 +182,7 @@ TEST(QuantFp8, VariantsAgreeOverTheWholeRangeOfFloat32) {
   }
 }
 
-TEST(QuantFp8, FindsNaNWhereverItIs) {
+TEST(Quantize, FindsNaNWhereverItIs) {
   ThreadPool pool(2);
   for (const bool on_gpu : {false, true}) {
     if (on_gpu && test_gpu() == nullptr) continue;
@@ -186,7 +193,7 @@ TEST(QuantFp8, FindsNaNWhereverItIs) {
       }
       const auto found = [&] {
         const Placed placed(on_gpu, pool, {codes});
-        return holds_nan_fp8(placed.stream(), placed(codes));
+        return holds_nan(placed.stream(), placed(codes));
       };
       EXPECT_FALSE(found());
       for (const int64_t at : {int64_t{0}, codes.num_elements() / 2, codes.num_elements() - 1}) {
@@ -199,7 +206,7 @@ TEST(QuantFp8, FindsNaNWhereverItIs) {
   }
 }
 
-TEST(QuantFp8, RowsOfZerosAndNaNHarmNoOther) {
+TEST(Quantize, RowsOfZerosAndNaNHarmNoOther) {
   ThreadPool pool(1);
   const Tensor x = Tensor::zeros({3, 40}, DType::kFloat32);
   x.data<float>()[40 + 7] = NAN;
@@ -208,7 +215,7 @@ TEST(QuantFp8, RowsOfZerosAndNaNHarmNoOther) {
   for (const char* variant : kAllVariants) {
     const Tensor values = Tensor::zeros({3, 40}, DType::kFloat8E4M3);
     const Tensor scales = Tensor::zeros({3}, DType::kFloat32);
-    if (!quantise(variant, pool, x, values, scales, false)) continue;
+    if (!run(variant, pool, x, per_token(values, scales))) continue;
     EXPECT_EQ(scales.data<float>()[0], 1.0f) << variant;
     EXPECT_EQ(scales.data<float>()[1], 2.0f / 448.0f) << variant;
     EXPECT_EQ(scales.data<float>()[2], 1.0f) << variant;

@@ -3,8 +3,8 @@
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
-#include "ops/quant_fp8/quant_fp8_device.cuh"
-#include "ops/quant_fp8/quant_fp8_kernels.h"
+#include "ops/quantize/quantize_device.cuh"
+#include "ops/quantize/quantize_kernels.h"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
@@ -21,7 +21,7 @@ constexpr int64_t kSomeRows = 512;
 constexpr int kShortThreads = 128, kShortVectors = 4, kLongThreads = 224;
 
 template <typename T, int kVectors, int kThreads, int kBlocks>
-__global__ void ATOM_LAUNCH_BOUNDS(kThreads, kBlocks) quant_fp8_vector_kernel(QuantFp8Args args) {
+__global__ void ATOM_LAUNCH_BOUNDS(kThreads, kBlocks) quantize_vector_kernel(QuantizeArgs args) {
   __shared__ float scratch[kWarpSize];
   constexpr int kLength = Vector<T>::kLength;
   const int64_t row = blockIdx.x;
@@ -43,7 +43,7 @@ __global__ void ATOM_LAUNCH_BOUNDS(kThreads, kBlocks) quant_fp8_vector_kernel(Qu
     *reinterpret_cast<Pack<Float8, kLength>*>(values + first_of(v)) = codes;
   };
   if (args.scales == nullptr) {
-    quantise_vectors<T, false>(vectors, *args.static_scale, store);
+    quantize_vectors<T, false>(vectors, *args.static_scale, store);
     return;
   }
   LargestMagnitude<T> largest;
@@ -51,15 +51,15 @@ __global__ void ATOM_LAUNCH_BOUNDS(kThreads, kBlocks) quant_fp8_vector_kernel(Qu
   for (int v = 0; v < kVectors; ++v) largest.see(vectors[v]);
   const float scale = scale_of_largest(reduce_block(largest.value(), scratch, Largest()));
   if (threadIdx.x == 0) args.scales[row] = scale;
-  quantise_vectors<T, true>(vectors, scale, store);
+  quantize_vectors<T, true>(vectors, scale, store);
 }
 
 template <typename T, int kVectors, int kThreads = kMaxThreads, int kBlocks = 1>
-void launch(const QuantFp8Args& args, int64_t num_rows, int64_t num_vectors, gpuStream_t stream) {
+void launch(const QuantizeArgs& args, int64_t num_rows, int64_t num_vectors, gpuStream_t stream) {
   const int64_t lanes = (num_vectors + kVectors - 1) / kVectors;
   const int64_t threads = (lanes + kWarpSize - 1) / kWarpSize * kWarpSize;
   // What went wrong is kept as the last error.
-  (void)device::launch(&quant_fp8_vector_kernel<T, kVectors, kThreads, kBlocks>,
+  (void)device::launch(&quantize_vector_kernel<T, kVectors, kThreads, kBlocks>,
                        dim3(static_cast<unsigned>(num_rows)),
                        dim3(static_cast<unsigned>(threads)),
                        0,
@@ -78,7 +78,7 @@ bool is_multiple(int64_t value, int64_t unit) {
 
 }  // namespace
 
-bool fits_quant_fp8_vector(const QuantFp8Args& args) {
+bool fits_quantize_vector(const QuantizeArgs& args) {
   const int64_t length = kVectorSize / element_size(args.element);
   return is_multiple(args.size, length) && is_multiple(args.x_stride, length) &&
          is_multiple(args.values_stride, length) &&
@@ -87,7 +87,7 @@ bool fits_quant_fp8_vector(const QuantFp8Args& args) {
          args.size <= length * kMaxThreads * kMaxVectors;
 }
 
-void quant_fp8_vector_cuda(const QuantFp8Args& args, int64_t num_rows, void* queue) {
+void quantize_vector_cuda(const QuantizeArgs& args, int64_t num_rows, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
   dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     const int64_t vectors = args.size / Vector<T>::kLength;
@@ -106,7 +106,7 @@ void quant_fp8_vector_cuda(const QuantFp8Args& args, int64_t num_rows, void* que
       launch<T, kMaxVectors>(args, num_rows, vectors, stream);
     }
   });
-  check_gpu_launch("quant_fp8");
+  check_gpu_launch("quantize");
 }
 
 }  // namespace atom::ops
