@@ -1,0 +1,113 @@
+#include "ops/fused_moe/fused_moe.h"
+
+#include <cmath>
+
+#include "ops/fused_moe/fused_moe_variants.h"
+#include "ops/linear/linear_variants.h"
+#include "tensor/dispatch.h"
+#include "tensor/tensor_check.h"
+
+namespace atom::ops {
+namespace {
+
+template <ActivateKernel* activate>
+void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scratch) {
+  fused_moe_grouped(activate, stream, call, scratch);
+}
+
+constexpr FusedMoeVariant kVariants[] = {
+    {"avx512", CpuIsa::kAvx512, nullptr, grouped_by<activate_avx512>},
+    {"avx2", CpuIsa::kAvx2, nullptr, grouped_by<activate_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, fused_moe_reference},
+};
+
+DType dtype_or_float32(const Tensor& tensor, DType dtype) {
+  return tensor.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype;
+}
+
+void check_bias(
+    TensorCheck& check, const char* name, const Tensor& bias, const char* size, DType x) {
+  if (bias.defined()) check.contiguous(name, bias, {"E", size}, dtype_or_float32(bias, x));
+}
+
+void check_call(const FusedMoeCall& call) {
+  const ExpertWeights& experts = call.experts;
+  const DType dtype = call.x.dtype();
+  dispatch_float(dtype, [](auto) {});
+  CHECK(!experts.down.empty());
+  CHECK(experts.gate_up.size() == experts.down.size());
+  TensorCheck check("fused_moe");
+  check.tensor("x", call.x, {"T", "H"}, dtype)
+      .tensor("y", call.y, {"T", "H"}, dtype_or_float32(call.y, dtype))
+      .contiguous("ids", call.ids, {"T", "k"}, DType::kInt32)
+      .contiguous("weights", call.weights, {"T", "k"}, DType::kFloat32);
+  check_bias(check, "gate_up_bias", experts.gate_up_bias, "2 I", dtype);
+  check_bias(check, "down_bias", experts.down_bias, "H", dtype);
+  if (experts.gate_up_bias.defined() || experts.down_bias.defined()) {
+    CHECK(check.size("E") == call.num_experts());
+  }
+  if (experts.gate_up_bias.defined()) CHECK(check.size("2 I") == 2 * call.intermediate_size());
+  if (experts.places.defined()) {
+    check.contiguous("places", experts.places, {"ids"}, DType::kInt32);
+  }
+  for (size_t e = 0; e < experts.down.size(); ++e) {
+    const LinearWeight& gate_up = experts.gate_up[e];
+    const LinearWeight& down = experts.down[e];
+    CHECK(gate_up.in_features == call.hidden_size());
+    CHECK(gate_up.out_features == 2 * call.intermediate_size());
+    CHECK(down.in_features == call.intermediate_size());
+    CHECK(down.out_features == call.hidden_size());
+    CHECK(gate_up.dtype() == experts.gate_up[0].dtype());
+    CHECK(down.dtype() == experts.down[0].dtype());
+    CHECK(gate_up.layout == down.layout);
+  }
+}
+
+// With as many different experts as an even choice has on average.
+OperatorWork work_of(const FusedMoeCall& call) {
+  const auto num_experts = static_cast<double>(call.num_experts());
+  const auto num_choices = static_cast<double>(call.ids.num_elements());
+  const double num_active = num_experts * (1 - std::pow(1 - 1 / num_experts, num_choices));
+  const int64_t expert_size = moves(call.experts.gate_up[0].data, call.experts.down[0].data).bytes;
+  return {.bytes = moves(call.x, call.y).bytes +
+                   static_cast<int64_t>(num_active * static_cast<double>(expert_size)),
+          .flops = 6 * call.ids.num_elements() * call.hidden_size() * call.intermediate_size()};
+}
+
+}  // namespace
+
+int32_t place_of(const ExpertWeights& experts, int32_t id) {
+  const auto num_places = static_cast<int64_t>(experts.down.size());
+  const Tensor& places = experts.places;
+  const int64_t num_ids = places.defined() ? places.size(0) : num_places;
+  if (id < 0 || id >= num_ids) return -1;
+  const int32_t place = places.defined() ? places.data<int32_t>()[id] : id;
+  return place < num_places ? place : -1;
+}
+
+Tensor expert_bias(const Tensor& biases, int64_t expert) {
+  if (!biases.defined()) return {};
+  return biases.narrow(0, expert, 1).view({biases.size(1)});
+}
+
+std::span<const FusedMoeVariant> fused_moe_variants() {
+  return kVariants;
+}
+
+void fused_moe(const Stream& stream,
+               const Tensor& x,
+               const Tensor& ids,
+               const Tensor& weights,
+               const ExpertWeights& experts,
+               const GatedActivation& activation,
+               const Tensor& y,
+               Workspace& scratch) {
+  const FusedMoeCall call{x, ids, weights, experts, activation, y};
+  check_call(call);
+  if (call.num_tokens() == 0) return;
+  const auto& variant =
+      pick_variant("fused_moe", kVariants, stream, call, [&] { return work_of(call); });
+  variant.launch(stream, call, scratch);
+}
+
+}  // namespace atom::ops

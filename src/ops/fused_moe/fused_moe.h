@@ -1,0 +1,45 @@
+// The experts of a mixture of experts: every token by the experts that its router chose, and the
+// results added up by their weights.
+//
+//   y[t] = sum over j of weights[t, j] * (W_down a + b_down),  a = activation(W_gate_up x[t] + b)
+//
+// of expert ids[t, j]. Sums are float32; `a` is rounded once to x's dtype, y once to its own. The
+// choices of a token are added in their order. On the CPU a token's result is bit-identical in
+// every batch, whatever the number of threads, and an expert's matrices are read once for all of
+// its tokens (of 8192 choices; more are taken in turns).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/fused_moe/gated_activation.h"
+#include "ops/linear/linear.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+#include "tensor/workspace.h"
+
+namespace atom::ops {
+
+// The experts that a rank has: E of them, of one shape and format. On a device their matrices are
+// slices of one tensor, at equal distances. What they refer to outlives calls.
+struct ExpertWeights {
+  std::span<const LinearWeight> gate_up;  // each [2 I, H]
+  std::span<const LinearWeight> down;     // each [H, I]
+  Tensor gate_up_bias;                    // [E, 2 I] x's dtype or float32; may be undefined
+  Tensor down_bias;                       // [E, H] likewise
+  // [number of ids] int32: where an expert stands among these, or -1 when another rank has it.
+  // Undefined: an id is the place itself.
+  Tensor places;
+};
+
+// Choices of experts that are not here add nothing: ids without a place, negative, or beyond.
+void fused_moe(const Stream& stream,
+               const Tensor& x,        // [T, H], row stride allowed
+               const Tensor& ids,      // [T, k] int32, those of a token distinct
+               const Tensor& weights,  // [T, k] float32
+               const ExpertWeights& experts,
+               const GatedActivation& activation,
+               const Tensor& y,  // [T, H] x.dtype() or float32, row stride allowed; not x
+               Workspace& scratch);
+
+}  // namespace atom::ops

@@ -1,0 +1,58 @@
+#include <algorithm>
+
+#include "ops/fused_moe/fused_moe_variants.h"
+#include "ops/linear/linear_variants.h"
+#include "ops/simd/element_of.h"
+#include "tensor/dispatch.h"
+
+namespace atom::ops {
+namespace {
+
+void multiply(const Stream& stream,
+              const Tensor& x,
+              const LinearWeight& weight,
+              const Tensor& bias,
+              const Tensor& y,
+              Workspace& scratch) {
+  linear_reference(stream, {x, weight, bias, y}, scratch);
+}
+
+}  // namespace
+
+void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspace& scratch) {
+  const Workspace::Scope scope(scratch);
+  const ExpertWeights& experts = call.experts;
+  const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
+  const Tensor sums = scratch.tensor({1, 2 * size}, DType::kFloat32);
+  const Tensor activated = scratch.tensor({1, size}, call.x.dtype());
+  const Tensor result = scratch.tensor({1, hidden_size}, DType::kFloat32);
+  const Tensor total = scratch.tensor({1, hidden_size}, DType::kFloat32);
+  if (stream.is_dry_run()) return;
+  for (int64_t t = 0; t < call.num_tokens(); ++t) {
+    std::fill_n(total.data<float>(), hidden_size, 0.0f);
+    for (int64_t j = 0; j < call.top_k(); ++j) {
+      const int64_t choice = t * call.top_k() + j;
+      const int32_t e = place_of(experts, call.ids.data<int32_t>()[choice]);
+      if (e < 0) continue;
+      const Tensor x = call.x.narrow(0, t, 1);
+      const Tensor gate_up_bias = expert_bias(experts.gate_up_bias, e);
+      const Tensor down_bias = expert_bias(experts.down_bias, e);
+      multiply(stream, x, experts.gate_up[e], gate_up_bias, sums, scratch);
+      activate_reference({.sums = sums.data<float>(),
+                          .out = activated.raw_data(),
+                          .size = size,
+                          .element = element_of(activated.dtype()),
+                          .activation = call.activation},
+                         0,
+                         1);
+      multiply(stream, activated, experts.down[e], down_bias, result, scratch);
+      const float weight = call.weights.data<float>()[choice];
+      for (int64_t i = 0; i < hidden_size; ++i) {
+        total.data<float>()[i] += weight * result.data<float>()[i];
+      }
+    }
+    copy_convert(total, call.y.narrow(0, t, 1));
+  }
+}
+
+}  // namespace atom::ops

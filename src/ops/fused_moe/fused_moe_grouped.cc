@@ -1,0 +1,248 @@
+// On the CPU: the choices of all tokens sorted by expert, so that each expert's matrices multiply
+// all of its tokens, and those of all experts in one parallel region.
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "ops/fused_moe/fused_moe_variants.h"
+#include "ops/linear/linear_variants.h"
+#include "ops/simd/element_of.h"
+#include "tensor/dispatch.h"
+
+namespace atom::ops {
+namespace {
+
+// Choices at a time, which bounds what lies between the matrices: experts of the models there are
+// have rows enough then to be limited by arithmetic.
+constexpr int64_t kMaxChoices = 8192;
+// A few microseconds of work, several times what a parallel region costs.
+constexpr int64_t kElementsPerTask = 8192;
+
+int64_t rows_per_task(int64_t row_size) {
+  return std::max<int64_t>(1, kElementsPerTask / row_size);
+}
+
+// Rows [begin, end) of the grouped order are an expert's.
+struct Group {
+  int64_t expert;
+  int64_t begin, end;
+  int64_t num_rows() const { return end - begin; }
+};
+
+// The choices of some tokens in the order of their experts, and of their tokens within one.
+class GroupedChoices {
+ public:
+  GroupedChoices(const FusedMoeCall& call, int64_t first_token, int64_t num_tokens)
+      : top_k_(call.top_k()), rows_(num_tokens * top_k_, -1), tokens_(num_tokens * top_k_) {
+    const int32_t* ids = call.ids.data<int32_t>() + first_token * top_k_;
+    const auto num_choices = static_cast<int64_t>(rows_.size());
+    std::vector<int64_t> counts(call.num_experts(), 0);
+    for (int64_t i = 0; i < num_choices; ++i) {
+      const int32_t expert = place_of(call.experts, ids[i]);
+      if (expert >= 0) ++counts[expert];
+    }
+    std::vector<int64_t> next(call.num_experts());
+    for (int64_t e = 0; e < call.num_experts(); ++e) {
+      next[e] = num_rows_;
+      if (counts[e] == 0) continue;
+      groups_.push_back({e, num_rows_, num_rows_ + counts[e]});
+      num_rows_ += counts[e];
+    }
+    for (int64_t i = 0; i < num_choices; ++i) {
+      const int32_t expert = place_of(call.experts, ids[i]);
+      if (expert < 0) continue;
+      rows_[i] = next[expert]++;
+      tokens_[rows_[i]] = first_token + i / top_k_;
+    }
+  }
+
+  int64_t num_rows() const { return num_rows_; }
+  const std::vector<Group>& groups() const { return groups_; }
+  // Of the call, by row.
+  int64_t token(int64_t row) const { return tokens_[row]; }
+  // Whether a group's tokens follow each other.
+  bool is_run(const Group& group) const {
+    return token(group.end - 1) - token(group.begin) == group.num_rows() - 1;
+  }
+  // By a choice of these tokens: its row, or -1.
+  int64_t row(int64_t choice) const { return rows_[choice]; }
+
+ private:
+  const int64_t top_k_;
+  int64_t num_rows_ = 0;
+  std::vector<int64_t> rows_;
+  std::vector<int64_t> tokens_;
+  std::vector<Group> groups_;
+};
+
+// What lies between the steps, a row per choice.
+struct Buffers {
+  Tensor x;     // of tokens, where an expert's are not a run
+  Tensor sums;  // of gate and up
+  Tensor activated;
+  Tensor results;  // of the experts
+
+  Buffers(const FusedMoeCall& call, int64_t num_rows, Workspace& scratch)
+      : x(scratch.tensor({num_rows, call.hidden_size()}, call.x.dtype())),
+        sums(scratch.tensor({num_rows, 2 * call.intermediate_size()}, DType::kFloat32)),
+        activated(scratch.tensor({num_rows, call.intermediate_size()}, call.x.dtype())),
+        results(scratch.tensor({num_rows, call.hidden_size()}, DType::kFloat32)) {}
+};
+
+// One matrix of every group's expert, and what it multiplies.
+class GroupProducts {
+ public:
+  GroupProducts(std::span<const LinearWeight> weights, const Tensor& biases, size_t num_groups)
+      : weights_(weights), biases_(biases) {
+    operands_.reserve(num_groups);
+  }
+
+  void add(const Group& group, const Tensor& x, const Tensor& y) {
+    operands_.push_back({x,
+                         expert_bias(biases_, group.expert),
+                         y.narrow(0, group.begin, group.num_rows()),
+                         group.expert});
+  }
+
+  void run(const Stream& stream, Workspace& scratch) const {
+    std::vector<LinearCall> calls;
+    calls.reserve(operands_.size());
+    for (const Operands& o : operands_) calls.push_back({o.x, weights_[o.expert], o.bias, o.y});
+    linear_many(stream, calls, scratch);
+  }
+
+ private:
+  struct Operands {
+    Tensor x, bias, y;
+    int64_t expert;
+  };
+
+  const std::span<const LinearWeight> weights_;
+  const Tensor& biases_;
+  std::vector<Operands> operands_;
+};
+
+void gather_tokens(const Stream& stream,
+                   const FusedMoeCall& call,
+                   const GroupedChoices& choices,
+                   const Tensor& out) {
+  const int64_t element_size = dtype_size(out.dtype());
+  const int64_t row_size = out.size(1) * element_size;
+  const int64_t stride = call.x.stride(0) * element_size;
+  const auto* from = static_cast<const char*>(call.x.raw_data());
+  auto* to = static_cast<char*>(out.raw_data());
+  const auto& groups = choices.groups();
+  stream.pool().parallel_for(
+      static_cast<int64_t>(groups.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t g = begin; g < end; ++g) {
+          if (choices.is_run(groups[g])) continue;
+          for (int64_t row = groups[g].begin; row < groups[g].end; ++row) {
+            std::memcpy(to + row * row_size, from + choices.token(row) * stride, row_size);
+          }
+        }
+      });
+}
+
+// y of a token from its choices' results, in their order.
+void combine(const FusedMoeCall& call,
+             const GroupedChoices& choices,
+             const Tensor& results,
+             int64_t first_token,
+             int64_t token) {
+  constexpr int64_t kPiece = 512;
+  const int64_t top_k = call.top_k(), size = call.hidden_size();
+  const float* weights = call.weights.data<float>() + token * top_k;
+  dispatch_float(call.y.dtype(), [&]<typename Y>(TypeTag<Y>) {
+    Y* y = call.y.data<Y>() + token * call.y.stride(0);
+    for (int64_t first = 0; first < size; first += kPiece) {
+      const int64_t count = std::min(kPiece, size - first);
+      float total[kPiece] = {};
+      for (int64_t j = 0; j < top_k; ++j) {
+        const int64_t row = choices.row((token - first_token) * top_k + j);
+        if (row < 0) continue;
+        const float* result = results.data<float>() + row * size + first;
+        for (int64_t i = 0; i < count; ++i) total[i] += weights[j] * result[i];
+      }
+      for (int64_t i = 0; i < count; ++i) y[first + i] = from_float<Y>(total[i]);
+    }
+  });
+}
+
+void run_tokens(ActivateKernel* activate,
+                const Stream& stream,
+                const FusedMoeCall& call,
+                int64_t first_token,
+                int64_t num_tokens,
+                const Buffers& buffers,
+                Workspace& scratch) {
+  const GroupedChoices choices(call, first_token, num_tokens);
+  const ExpertWeights& experts = call.experts;
+  const auto& groups = choices.groups();
+  if (!groups.empty()) {
+    gather_tokens(stream, call, choices, buffers.x);
+    GroupProducts gate_up(experts.gate_up, experts.gate_up_bias, groups.size());
+    GroupProducts down(experts.down, experts.down_bias, groups.size());
+    for (const Group& group : groups) {
+      const bool is_run = choices.is_run(group);
+      const Tensor& x = is_run ? call.x : buffers.x;
+      const int64_t begin = is_run ? choices.token(group.begin) : group.begin;
+      gate_up.add(group, x.narrow(0, begin, group.num_rows()), buffers.sums);
+      down.add(group, buffers.activated.narrow(0, group.begin, group.num_rows()), buffers.results);
+    }
+    gate_up.run(stream, scratch);
+    const ActivateArgs args{.sums = buffers.sums.data<float>(),
+                            .out = buffers.activated.raw_data(),
+                            .size = call.intermediate_size(),
+                            .element = element_of(buffers.activated.dtype()),
+                            .activation = call.activation};
+    stream.pool().parallel_for(choices.num_rows(),
+                               rows_per_task(args.size),
+                               [&](int64_t begin, int64_t end) { activate(args, begin, end); });
+    down.run(stream, scratch);
+  }
+  stream.pool().parallel_for(num_tokens,
+                             rows_per_task(call.hidden_size() * call.top_k()),
+                             [&](int64_t begin, int64_t end) {
+                               for (int64_t t = begin; t < end; ++t) {
+                                 combine(
+                                     call, choices, buffers.results, first_token, first_token + t);
+                               }
+                             });
+}
+
+// What the products take of `scratch` follows from the number of their rows alone.
+void measure(const Stream& stream,
+             const FusedMoeCall& call,
+             int64_t num_rows,
+             const Buffers& buffers,
+             Workspace& scratch) {
+  const Group all{0, 0, num_rows};
+  GroupProducts gate_up(call.experts.gate_up, call.experts.gate_up_bias, 1);
+  gate_up.add(all, buffers.x, buffers.sums);
+  gate_up.run(stream, scratch);
+  GroupProducts down(call.experts.down, call.experts.down_bias, 1);
+  down.add(all, buffers.activated, buffers.results);
+  down.run(stream, scratch);
+}
+
+}  // namespace
+
+void fused_moe_grouped(ActivateKernel* activate,
+                       const Stream& stream,
+                       const FusedMoeCall& call,
+                       Workspace& scratch) {
+  const Workspace::Scope scope(scratch);
+  const int64_t num_tokens = call.num_tokens();
+  const int64_t most_tokens =
+      std::min(num_tokens, std::max<int64_t>(1, kMaxChoices / call.top_k()));
+  const int64_t most_rows = most_tokens * call.top_k();
+  const Buffers buffers(call, most_rows, scratch);
+  if (stream.is_dry_run()) return measure(stream, call, most_rows, buffers, scratch);
+  for (int64_t first = 0; first < num_tokens; first += most_tokens) {
+    const int64_t count = std::min(most_tokens, num_tokens - first);
+    run_tokens(activate, stream, call, first, count, buffers, scratch);
+  }
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,48 @@
+// The variants of fused_moe, for its dispatch and its test.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "ops/fused_moe/fused_moe.h"
+#include "ops/fused_moe/fused_moe_kernels.h"
+#include "ops/variant.h"
+
+namespace atom::ops {
+
+// One checked call; see fused_moe().
+struct FusedMoeCall {
+  const Tensor& x;
+  const Tensor& ids;
+  const Tensor& weights;
+  const ExpertWeights& experts;
+  const GatedActivation& activation;
+  const Tensor& y;
+
+  int64_t num_tokens() const { return x.size(0); }
+  int64_t top_k() const { return ids.size(1); }
+  int64_t hidden_size() const { return x.size(1); }
+  int64_t intermediate_size() const { return experts.down[0].in_features; }
+  int64_t num_experts() const { return static_cast<int64_t>(experts.down.size()); }
+};
+
+using FusedMoeLaunch = void(const Stream&, const FusedMoeCall&, Workspace&);
+using FusedMoeVariant = Variant<FusedMoeCall, FusedMoeLaunch>;
+
+std::span<const FusedMoeVariant> fused_moe_variants();
+
+// Plain loops over tokens and their choices, any format of weights: the oracle of the others.
+void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
+// On the CPU: tokens grouped by expert.
+void fused_moe_grouped(ActivateKernel* activate,
+                       const Stream& stream,
+                       const FusedMoeCall& call,
+                       Workspace& scratch);
+
+// Where the expert of a choice stands among those of this rank, or -1. On the CPU.
+int32_t place_of(const ExpertWeights& experts, int32_t id);
+// The bias of one expert, undefined where there is none.
+Tensor expert_bias(const Tensor& biases, int64_t expert);
+
+}  // namespace atom::ops
