@@ -3,14 +3,13 @@
 #pragma once
 
 #include "ops/silu_and_mul/silu_and_mul_kernels.h"
+#include "ops/simd/silu.h"
 
 namespace atom::ops {
 
 template <typename Simd>
 typename Simd::Float silu_times(typename Simd::Float gate, typename Simd::Float up) {
-  constexpr float kMinusLog2E = -1.44269504f;
-  const auto exponential = Simd::exp2(Simd::mul(gate, Simd::set(kMinusLog2E)));
-  return Simd::mul(Simd::div(gate, Simd::add(Simd::set(1.0f), exponential)), up);
+  return Simd::mul(silu<Simd>(gate), up);
 }
 
 template <typename Simd, typename T>

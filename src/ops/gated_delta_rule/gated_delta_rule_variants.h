@@ -1,0 +1,15 @@
+// Inside gated_delta_rule: calls by a variant of one's choice, for tests and benchmarks.
+#pragma once
+
+#include <string_view>
+
+#include "ops/gated_delta_rule/gated_delta_rule.h"
+
+namespace atom::ops {
+
+// False, with nothing done, when the variant cannot run this call here.
+bool gated_delta_rule_by(std::string_view variant,
+                         const Stream& stream,
+                         const GatedDeltaRuleParams& params);
+
+}  // namespace atom::ops

@@ -1,0 +1,42 @@
+#include "ops/state_batch.h"
+
+namespace atom::ops {
+namespace {
+
+void check_values(const StateBatchArgs& args) {
+  CHECK(args.query_start[0] >= 0);
+  CHECK(args.query_start[args.num_sequences] <= args.num_tokens);
+  for (int64_t sequence = 0; sequence < args.num_sequences; ++sequence) {
+    const int64_t num_queries = args.query_start[sequence + 1] - args.query_start[sequence];
+    const int64_t slot = args.state_slots[sequence];
+    CHECK(num_queries >= 0);
+    CHECK((slot == -1 || num_queries <= args.seq_lens[sequence]));
+    CHECK(slot >= -1);
+    CHECK(slot < args.num_slots);
+  }
+}
+
+}  // namespace
+
+StateBatchArgs checked_state_batch(TensorCheck& check,
+                                   const Stream& stream,
+                                   const StateBatch& batch,
+                                   int64_t num_tokens,
+                                   int64_t num_slots) {
+  check.contiguous("seq_lens", batch.seq_lens, {"S"}, DType::kInt32)
+      .contiguous("state_slots", batch.state_slots, {"S"}, DType::kInt32)
+      .contiguous("query_start", batch.query_start, {"S+1"}, DType::kInt32);
+  CHECK(check.size("S+1") == check.size("S") + 1);
+  const StateBatchArgs args{
+      .query_start = static_cast<const int32_t*>(batch.query_start.raw_data()),
+      .seq_lens = static_cast<const int32_t*>(batch.seq_lens.raw_data()),
+      .state_slots = static_cast<const int32_t*>(batch.state_slots.raw_data()),
+      .num_sequences = check.size("S"),
+      .num_tokens = num_tokens,
+      .num_slots = num_slots,
+  };
+  if (!stream.is_dry_run() && stream.device().type == DeviceType::kCpu) check_values(args);
+  return args;
+}
+
+}  // namespace atom::ops

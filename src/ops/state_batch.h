@@ -1,0 +1,29 @@
+// The sequences of a step as operators with recurrent state see them: which tokens, and which slot
+// of the pool of states. A sequence without tokens before this step starts from a zero state,
+// whatever its slot holds.
+#pragma once
+
+#include "ops/state_batch_args.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+#include "tensor/tensor_check.h"
+
+namespace atom::ops {
+
+struct StateBatch {
+  Tensor query_start;  // [num_sequences + 1] int32: tokens of sequence s are [s], ..., [s + 1] - 1
+  Tensor seq_lens;     // [num_sequences] int32: the sequence's tokens, this step's included
+  // [num_sequences] int32, no slot twice. -1: a row of padding, of which nothing is read or
+  // written but its output, which is 0.
+  Tensor state_slots;
+};
+
+// What kernels take, after a check of the tensors; on the CPU, when `stream` is no dry run, also of
+// what they hold.
+StateBatchArgs checked_state_batch(TensorCheck& check,
+                                   const Stream& stream,
+                                   const StateBatch& batch,
+                                   int64_t num_tokens,
+                                   int64_t num_slots);
+
+}  // namespace atom::ops

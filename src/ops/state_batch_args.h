@@ -1,0 +1,17 @@
+// A StateBatch as kernels take it.
+#pragma once
+
+#include <stdint.h>
+
+namespace atom::ops {
+
+struct StateBatchArgs {
+  const int32_t* query_start;
+  const int32_t* seq_lens;
+  const int32_t* state_slots;
+  int64_t num_sequences;
+  int64_t num_tokens;
+  int64_t num_slots;
+};
+
+}  // namespace atom::ops
