@@ -27,7 +27,7 @@ class StepMaker {
     SchedulerOutput step;
     step.step = num_steps_++;
     step.finished = std::exchange(running_, {});
-    const int32_t num_blocks = (shape.input_len + plan_.block_size - 1) / plan_.block_size;
+    const auto num_blocks = static_cast<int32_t>(num_blocks_for(shape.input_len, plan_.block_size));
     for (int32_t i = 0; i < shape.batch; ++i) {
       NewSequence& added = step.new_sequences.emplace_back();
       added.id = ++last_id_;

@@ -5,6 +5,11 @@
 
 namespace atom {
 
+// Blocks of a paged cache that hold `num_tokens` tokens.
+constexpr int64_t num_blocks_for(int64_t num_tokens, int64_t block_size) {
+  return (num_tokens + block_size - 1) / block_size;
+}
+
 enum class SchedulingPolicy {
   kFcfs,          // mixed steps: decodes first, then prefill chunks in order of arrival
   kPriority,      // the same, waiting requests ordered by priority, then arrival

@@ -5,11 +5,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/status.h"
 #include "config/model_config.h"
-#include "nn/kv_cache.h"
+#include "nn/layer_cache.h"
 #include "nn/parallel_context.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -23,8 +22,18 @@ struct BuildContext {
   Device device = {};              // where the model will run
   ParallelContext parallel = {};
 
-  // Written by attention layers as they are built: the cache that each needs, in their order.
-  std::vector<KVCacheSpec> kv_cache_specs = {};
+  // What the layers built so far keep between steps; grown by add_cache() and add_state().
+  StorageSpec storage = {};
+  CacheHandle add_cache(const LayerCache& cache) {
+    const CacheHandle handle = {storage.caches.size(), cache.planes.size()};
+    storage.caches.insert(storage.caches.end(), cache.planes.begin(), cache.planes.end());
+    return handle;
+  }
+  StateHandle add_state(const LayerState& state) {
+    const StateHandle handle = {storage.states.size(), state.planes.size()};
+    storage.states.insert(storage.states.end(), state.planes.begin(), state.planes.end());
+    return handle;
+  }
 
   // dtype, or FP8.
   DType kv_cache_dtype = dtype;

@@ -9,7 +9,7 @@
 
 #include <span>
 
-#include "nn/kv_cache.h"
+#include "nn/layer_cache.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 #include "tensor/workspace.h"
@@ -33,8 +33,14 @@ struct ForwardContext {
   Tensor token_ids;  // [num_tokens] int32
   Tensor positions;  // [num_tokens] int32
   AttentionMetadata attention;
-  std::span<const KVCacheView> kv_caches;  // one per attention layer
+  const LayerStorage& storage;
+  // The state slot of each sequence of the step; undefined for a model without states. A sequence
+  // has a history, which its slot holds, exactly if seq_lens[i] > query_start[i + 1] -
+  // query_start[i]; without one its states begin as zero, whatever the slot holds.
+  Tensor state_slots = {};  // [num_seqs] int32
 
+  std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }
+  std::span<const Tensor> state(StateHandle handle) const { return storage.state(handle); }
   int64_t num_tokens() const { return token_ids.size(0); }
 };
 

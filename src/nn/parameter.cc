@@ -75,7 +75,7 @@ Parameter::Parameter(DType dtype, std::vector<ParameterSlice> slices, const Shap
 }
 
 void Parameter::set_default(float value) {
-  CHECK((dtype_ == DType::kFloat32));
+  CHECK(dtype_ == DType::kFloat32);
   default_ = value;
 }
 

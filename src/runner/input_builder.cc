@@ -13,7 +13,7 @@ int64_t aligned(int64_t size) {
 }
 
 int64_t blocks_per_sequence(const SchedulerConfig& config) {
-  return (config.max_model_len + config.block_size - 1) / config.block_size;
+  return num_blocks_for(config.max_model_len, config.block_size);
 }
 
 int64_t largest_table(std::span<RunnerSequence* const> sequences) {

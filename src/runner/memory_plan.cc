@@ -14,10 +14,6 @@
 namespace atom {
 namespace {
 
-int64_t blocks_for(int64_t num_tokens, int64_t block_size) {
-  return (num_tokens + block_size - 1) / block_size;
-}
-
 // What takes less memory, of what this device and configuration have.
 std::string remedies(const MemoryPlan& plan, const ResolvedConfig& config) {
   std::string text = "Lower --max-model-len or --max-num-batched-tokens";
@@ -40,11 +36,12 @@ Status does_not_fit(const MemoryPlan& plan, const ResolvedConfig& config, int64_
                         human_bytes(plan.device_total - plan.available));
   }
   return resource_exhausted(
-      "the model does not fit: it needs {} ({} weights, {} activations, {} KV cache for one "
+      "the model does not fit: it needs {} ({} weights, {} activations,{} {} KV cache for one "
       "sequence of {} tokens), and {} is allowed of the {}. {}",
       human_bytes(needed),
       human_bytes(plan.weights),
       human_bytes(plan.workspace + plan.step_inputs),
+      plan.states() > 0 ? fmt::format(" {} states,", human_bytes(plan.states())) : "",
       human_bytes(needed_blocks * plan.kv_bytes_per_block),
       config.max_model_len(),
       human_bytes(plan.budget),
@@ -72,8 +69,8 @@ Status add_free_memory(const CacheConfig& cache, MemoryPlan* plan) {
 int64_t padding_of(const BuiltModel& built) {
   if (built.device.is_cpu()) return 0;
   constexpr size_t kOtherTensors = 64;  // rope tables, workspace, step inputs
-  const size_t num_tensors =
-      built.model->named_parameters().size() + 2 * built.kv_cache_specs.size() + kOtherTensors;
+  const size_t num_tensors = built.model->named_parameters().size() + built.storage.caches.size() +
+                             built.storage.states.size() + kOtherTensors;
   return static_cast<int64_t>(num_tensors) * DeviceArena::kAlignment +
          Workspace::kNumCounters * int64_t{sizeof(int32_t)};
 }
@@ -95,12 +92,12 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
     plan.step_inputs += DeviceSampler::num_bytes(max_rows, config.model.vocab_size);
   }
   plan.padding = padding_of(built);
-  for (const KVCacheSpec& spec : built.kv_cache_specs) {
-    plan.kv_bytes_per_block += spec.bytes_per_token() * plan.block_size;
-  }
+  plan.kv_bytes_per_block = built.storage.bytes_per_token() * plan.block_size;
+  plan.state_bytes_per_slot = built.storage.bytes_per_slot();
+  if (built.storage.has_states()) plan.num_state_slots = scheduler.max_num_seqs + 1;
   RETURN_IF_ERROR(add_free_memory(cache, &plan));
 
-  const int64_t blocks_per_sequence = blocks_for(config.max_model_len(), plan.block_size);
+  const int64_t blocks_per_sequence = num_blocks_for(config.max_model_len(), plan.block_size);
   if (scheduler.num_blocks > 0) {
     plan.num_blocks = scheduler.num_blocks;
   } else {

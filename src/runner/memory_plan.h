@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "config/resolve.h"
+#include "runner/layer_storage.h"
 #include "runner/model_source.h"
 
 namespace atom {
@@ -17,16 +18,20 @@ struct MemoryPlan {
   int64_t step_inputs = 0;  // token ids, block tables, ... of the largest step
   int64_t kv_bytes_per_block = 0;
   int32_t num_blocks = 0;
-  int32_t block_size = 0;    // tokens
-  int64_t padding = 0;       // on a device: between tensors, and counters of kernels
-  int64_t available = 0;     // memory free now
-  int64_t device_total = 0;  // of an accelerator, used or free; 0 on the CPU
-  int64_t budget = 0;        // what the utilization allows of it
+  int32_t block_size = 0;  // tokens
+  int64_t state_bytes_per_slot = 0;
+  int32_t num_state_slots = 0;  // one for each sequence, and one that padding of steps writes
+  int64_t padding = 0;          // on a device: between tensors, and counters of kernels
+  int64_t available = 0;        // memory free now
+  int64_t device_total = 0;     // of an accelerator, used or free; 0 on the CPU
+  int64_t budget = 0;           // what the utilization allows of it
   Device device;
 
   int64_t kv_cache() const { return kv_bytes_per_block * num_blocks; }
-  int64_t fixed() const { return weights + workspace + step_inputs + padding; }
+  int64_t states() const { return state_bytes_per_slot * num_state_slots; }
+  int64_t fixed() const { return weights + workspace + step_inputs + states() + padding; }
   int64_t total() const { return fixed() + kv_cache(); }
+  StorageSize storage_size() const { return {num_blocks, block_size, num_state_slots}; }
   int64_t num_cached_tokens() const { return int64_t{num_blocks} * block_size; }
 };
 

@@ -7,7 +7,7 @@
 #include "ops/embedding/embedding.h"
 #include "ops/pending_tokens/pending_tokens.h"
 #include "runner/choose_device.h"
-#include "runner/kv_cache_allocator.h"
+#include "runner/layer_storage.h"
 #include "runner/step_dry_run.h"
 #include "runner/step_profile.h"
 
@@ -79,8 +79,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     if (progress) progress({StartProgress::Stage::kWeights, done, total});
   };
   RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, on_weights));
-  runner->kv_caches_ =
-      allocate_kv_caches(stream, built.kv_cache_specs, plan.num_blocks, plan.block_size);
+  runner->storage_ = make_layer_storage(stream, built.storage, plan.storage_size());
   runner->workspace_ = Workspace(stream, plan.workspace);
   runner->input_builder_.emplace(config.scheduler, stream);
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
@@ -220,7 +219,12 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs) {
   if (device_sampler_) {
     ops::fill_pending_tokens(stream_, device_sampler_->token_ids(), inputs.token_ids);
   }
-  return {stream_, workspace_, inputs.token_ids, inputs.positions, inputs.attention, kv_caches_};
+  return {.stream = stream_,
+          .workspace = workspace_,
+          .token_ids = inputs.token_ids,
+          .positions = inputs.positions,
+          .attention = inputs.attention,
+          .storage = storage_};
 }
 
 void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {

@@ -145,7 +145,7 @@ class ModelRunner {
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
   MemoryPlan plan_;
-  std::vector<KVCacheView> kv_caches_;
+  LayerStorage storage_;
   Workspace workspace_;
   std::optional<InputBuilder> input_builder_;
   std::optional<HostMirror> row_ids_;  // rows of hidden states that get logits

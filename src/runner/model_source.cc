@@ -17,7 +17,7 @@ Result<BuiltModel> build_model(const ResolvedConfig& config, Device device) {
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
   RETURN_IF_ERROR(build.status);
-  return BuiltModel{device, std::move(model), std::move(build.kv_cache_specs)};
+  return BuiltModel{device, std::move(model), std::move(build.storage)};
 }
 
 Status load_weights(const ResolvedConfig& config,

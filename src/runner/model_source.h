@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "base/status.h"
 #include "config/resolve.h"
@@ -18,7 +17,7 @@ using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 struct BuiltModel {
   Device device;
   std::unique_ptr<CausalLM> model;  // its parameters have shapes, no memory
-  std::vector<KVCacheSpec> kv_cache_specs;
+  StorageSpec storage;              // what its layers keep between steps
 };
 
 // `config` outlives the model.

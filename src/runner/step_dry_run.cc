@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/argmax/argmax.h"
+#include "runner/layer_storage.h"
 
 namespace atom {
 namespace {
@@ -13,19 +14,10 @@ Tensor int32_meta(const Shape& shape) {
   return Tensor::meta(shape, DType::kInt32);
 }
 
-std::vector<KVCacheView> meta_caches(const std::vector<KVCacheSpec>& specs, int64_t block_size) {
-  std::vector<KVCacheView> caches;
-  for (const KVCacheSpec& spec : specs) {
-    const Shape shape = {1, block_size, spec.num_kv_heads, spec.head_dim};
-    caches.push_back({Tensor::meta(shape, spec.dtype), Tensor::meta(shape, spec.dtype)});
-  }
-  return caches;
-}
-
 // Bytes of a step of `num_tokens` tokens in `num_seqs` sequences with `num_rows` rows of logits.
 int64_t measure_step(const ResolvedConfig& config,
                      const BuiltModel& built,
-                     const std::vector<KVCacheView>& caches,
+                     const LayerStorage& storage,
                      int64_t num_tokens,
                      int64_t num_seqs,
                      int64_t num_rows) {
@@ -33,20 +25,19 @@ int64_t measure_step(const ResolvedConfig& config,
   Stream stream = Stream::dry_run(built.device);
   stream.set_fixed_rows(config.engine.device.deterministic);
   Workspace workspace;
-  const int64_t max_blocks =
-      (config.max_model_len() + config.scheduler.block_size - 1) / config.scheduler.block_size;
-  const ForwardContext context{stream,
-                               workspace,
-                               int32_meta({num_tokens}),
-                               int32_meta({num_tokens}),
-                               {int32_meta({num_seqs, max_blocks}),
-                                int32_meta({num_seqs + 1}),
-                                int32_meta({num_seqs}),
-                                int32_meta({num_seqs}),
-                                int32_meta({num_tokens}),
-                                0,
-                                0},
-                               caches};
+  const int64_t max_blocks = num_blocks_for(config.max_model_len(), config.scheduler.block_size);
+  const AttentionMetadata attention{.block_tables = int32_meta({num_seqs, max_blocks}),
+                                    .query_start = int32_meta({num_seqs + 1}),
+                                    .seq_lens = int32_meta({num_seqs}),
+                                    .settled_lens = int32_meta({num_seqs}),
+                                    .slot_mapping = int32_meta({num_tokens})};
+  const ForwardContext context{.stream = stream,
+                               .workspace = workspace,
+                               .token_ids = int32_meta({num_tokens}),
+                               .positions = int32_meta({num_tokens}),
+                               .attention = attention,
+                               .storage = storage,
+                               .state_slots = int32_meta({num_seqs})};
   const Tensor hidden = model.forward(context);
   const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());
   const Tensor logits = workspace.tensor({num_rows, config.model.vocab_size}, DType::kFloat32);
@@ -68,8 +59,10 @@ int64_t max_logits_rows(const SchedulerConfig& config, Device device) {
 }
 
 int64_t measure_workspace(const ResolvedConfig& config, const BuiltModel& built) {
-  const std::vector<KVCacheView> caches =
-      meta_caches(built.kv_cache_specs, config.scheduler.block_size);
+  const LayerStorage storage = make_layer_storage(
+      Stream::dry_run(built.device),
+      built.storage,
+      {.num_blocks = 1, .block_size = config.scheduler.block_size, .num_slots = 1});
   const int64_t max_tokens = config.scheduler.max_num_batched_tokens;
   const int64_t max_rows = max_logits_rows(config.scheduler, built.device);
   int64_t peak = 0;
@@ -80,7 +73,7 @@ int64_t measure_workspace(const ResolvedConfig& config, const BuiltModel& built)
     const int64_t num_seqs = std::min<int64_t>(num_tokens, config.scheduler.max_num_seqs);
     const int64_t num_rows = std::min(num_tokens, max_rows);
     for (const int64_t seqs : {int64_t{1}, num_seqs}) {
-      peak = std::max(peak, measure_step(config, built, caches, num_tokens, seqs, num_rows));
+      peak = std::max(peak, measure_step(config, built, storage, num_tokens, seqs, num_rows));
     }
     if (num_tokens == max_tokens) return peak;
     num_tokens = std::min(num_tokens < 64 ? num_tokens + 1 : 2 * num_tokens, max_tokens);

@@ -27,7 +27,7 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
        left > 0 && static_cast<int32_t>(sequences.size()) < config_.scheduler.max_num_seqs;) {
     const int32_t length = std::min(left, max_length);
     const std::vector<int32_t> token_ids(length, 0);
-    std::vector<int32_t> block_ids((length + plan_.block_size - 1) / plan_.block_size);
+    std::vector<int32_t> block_ids(num_blocks_for(length, plan_.block_size));
     for (size_t i = 0; i < block_ids.size(); ++i) {
       block_ids[i] = static_cast<int32_t>(i) % plan_.num_blocks;
     }

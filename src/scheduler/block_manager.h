@@ -28,7 +28,7 @@ class BlockManager {
   explicit BlockManager(const SchedulerConfig& config);
 
   int32_t num_blocks_for(int64_t num_tokens) const {
-    return static_cast<int32_t>((num_tokens + block_size_ - 1) / block_size_);
+    return static_cast<int32_t>(atom::num_blocks_for(num_tokens, block_size_));
   }
 
   // Gives a sequence without blocks the registered blocks that hold the longest known prefix of its

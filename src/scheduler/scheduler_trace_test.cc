@@ -130,7 +130,8 @@ class Episode {
     SchedulerConfig config;
     config.block_size = kBlockSizes[between(0, 5)];
     config.max_model_len = between(8, 64);
-    const int32_t whole = (config.max_model_len + config.block_size - 1) / config.block_size;
+    const auto whole =
+        static_cast<int32_t>(num_blocks_for(config.max_model_len, config.block_size));
     config.num_blocks =
         std::max(1, whole * (percent(60) ? between(100, 200) : between(50, 400)) / 100);
     config.max_num_seqs = between(1, 12);

@@ -178,7 +178,7 @@ void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceS
   }
   state.block_ids.insert(
       state.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
-  const size_t num_needed = (end + config_.block_size - 1) / config_.block_size;
+  const auto num_needed = static_cast<size_t>(num_blocks_for(end, config_.block_size));
   expect(state.block_ids.size() == num_needed, "wrong number of blocks", scheduled.id);
   for (size_t i = num_shared; i < state.block_ids.size(); ++i) {
     const int32_t block_id = state.block_ids[i];

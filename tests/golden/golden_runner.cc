@@ -6,7 +6,7 @@
 
 #include "models/registry.h"
 #include "runner/choose_device.h"
-#include "runner/kv_cache_allocator.h"
+#include "runner/layer_storage.h"
 #include "runner/model_source.h"
 
 namespace atom {
@@ -52,7 +52,7 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   }
   ASSIGN_OR_RETURN(BuiltModel built, build_model(runner->config_, device));
   runner->model_ = std::move(built.model);
-  runner->kv_cache_specs_ = std::move(built.kv_cache_specs);
+  runner->storage_spec_ = std::move(built.storage);
   RETURN_IF_ERROR(load_weights(runner->config_, runner->stream_, *runner->model_, nullptr));
   return runner;
 }
@@ -67,7 +67,8 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   config.enable_prefix_caching = schedule.enable_prefix_caching;
   Scheduler scheduler(config, {});
   InputBuilder input_builder(config, stream_);
-  kv_caches_ = allocate_kv_caches(stream_, kv_cache_specs_, schedule.num_blocks, kBlockSize);
+  storage_ = make_layer_storage(
+      stream_, storage_spec_, {.num_blocks = schedule.num_blocks, .block_size = kBlockSize});
   sequences_.clear();
 
   std::vector<GoldenResult> results(requests.size());
@@ -115,8 +116,12 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
 
   Workspace workspace(stream_, kWorkspaceSize);
   const StepInputs inputs = input_builder.build(step, sequences);
-  const ForwardContext context{
-      stream_, workspace, inputs.token_ids, inputs.positions, inputs.attention, kv_caches_};
+  const ForwardContext context{.stream = stream_,
+                               .workspace = workspace,
+                               .token_ids = inputs.token_ids,
+                               .positions = inputs.positions,
+                               .attention = inputs.attention,
+                               .storage = storage_};
   const Tensor hidden = model_->forward(context);
   const int64_t vocab_size = config_.model.vocab_size;
   const Shape logits_shape = {hidden.size(0), vocab_size};

@@ -61,8 +61,8 @@ class GoldenRunner {
   std::unique_ptr<DeviceQueue> queue_;  // null on the CPU
   Stream stream_{&pool_};
   std::unique_ptr<CausalLM> model_;
-  std::vector<KVCacheSpec> kv_cache_specs_;
-  std::vector<KVCacheView> kv_caches_;
+  StorageSpec storage_spec_;
+  LayerStorage storage_;
   std::map<SequenceId, RunnerSequence> sequences_;
   SchedulerStats stats_;
 };

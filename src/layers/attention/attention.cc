@@ -13,11 +13,11 @@ Attention::Attention(BuildContext& build,
                      int64_t num_kv_heads,
                      int64_t head_dim,
                      int64_t sliding_window)
-    : cache_index_(build.kv_cache_specs.size()),
+    : cache_(build.add_cache({{{"k", {num_kv_heads, head_dim}, build.kv_cache_dtype},
+                               {"v", {num_kv_heads, head_dim}, build.kv_cache_dtype}}})),
       scale_(1.0f / std::sqrt(static_cast<float>(head_dim))),
       sliding_window_(sliding_window),
       prepares_in_one_(!build.device.is_cpu() && env().qk_norm_rope_cache_fusion) {
-  build.kv_cache_specs.push_back({num_kv_heads, head_dim, build.kv_cache_dtype});
   if (build.kv_cache_dtype == DType::kFloat8E4M3) {
     kv_scales_ = std::make_unique<KVScales>();
     register_module("", kv_scales_.get());
@@ -38,7 +38,7 @@ void Attention::prepare_and_store(const Tensor& q,
                                   const Tensor& v,
                                   const QkPreparation& preparation,
                                   const ForwardContext& context) const {
-  const KVCacheView& cache = context.kv_caches[cache_index_];
+  const std::span<const Tensor> cache = context.cache(cache_);
   const Tensor& slots = context.attention.slot_mapping;
   const auto& [rotary, q_norm, k_norm] = preparation;
   if (!prepares_in_one_) {
@@ -47,7 +47,7 @@ void Attention::prepare_and_store(const Tensor& q,
       k_norm->forward(k, context);
     }
     rotary.forward(q, k, context);
-    ops::kv_cache_write(context.stream, k, v, slots, cache.k, cache.v, k_scale(), v_scale());
+    ops::kv_cache_write(context.stream, k, v, slots, cache[0], cache[1], k_scale(), v_scale());
     return;
   }
   ops::QkNormRopeCacheParams params;
@@ -63,21 +63,21 @@ void Attention::prepare_and_store(const Tensor& q,
   params.cos_sin = rotary.table();
   params.style = RotaryEmbedding::kStyle;
   params.slot_mapping = slots;
-  params.k_cache = cache.k;
-  params.v_cache = cache.v;
+  params.k_cache = cache[0];
+  params.v_cache = cache[1];
   params.k_scale = k_scale();
   params.v_scale = v_scale();
   ops::qk_norm_rope_cache(context.stream, params);
 }
 
 Tensor Attention::attend(const Tensor& q, const ForwardContext& context) const {
-  const KVCacheView& cache = context.kv_caches[cache_index_];
+  const std::span<const Tensor> cache = context.cache(cache_);
   const AttentionMetadata& metadata = context.attention;
   const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
   ops::AttentionParams params;
   params.q = q;
-  params.k_cache = cache.k;
-  params.v_cache = cache.v;
+  params.k_cache = cache[0];
+  params.v_cache = cache[1];
   params.block_tables = metadata.block_tables;
   params.query_start = metadata.query_start;
   params.seq_lens = metadata.seq_lens;

@@ -45,7 +45,7 @@ class Attention : public Module {
   float k_scale() const { return kv_scales_ == nullptr ? 1.0f : kv_scales_->k(); }
   float v_scale() const { return kv_scales_ == nullptr ? 1.0f : kv_scales_->v(); }
 
-  size_t cache_index_;
+  CacheHandle cache_;  // planes k and v, [num_kv_heads, head_dim] each
   float scale_;
   int64_t sliding_window_;
   bool prepares_in_one_;                 // by one operator instead of one for each part
