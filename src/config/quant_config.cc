@@ -73,12 +73,16 @@ bool any_matches(const std::vector<ModulePattern>& patterns, std::string_view mo
 
 std::string QuantScheme::to_string() const {
   if (!is_quantized()) return "none";
-  const std::string inputs =
-      activations == QuantType::kNo
-          ? "unquantised"
-          : fmt::format(
-                "{} ({})", quant_type_name(activations), static_activations ? "static" : "dynamic");
-  return fmt::format("fp8 weights {}{}, activations {}",
+  std::string inputs = "unquantized";
+  if (activations != QuantType::kNo) {
+    inputs = activation_dtype == weight_dtype
+                 ? ""
+                 : std::string(quant_dtype_name(activation_dtype)) + " ";
+    inputs += quant_type_name(activations);
+    inputs += static_activations ? " (static)" : " (dynamic)";
+  }
+  return fmt::format("{} weights {}{}, activations {}",
+                     quant_dtype_name(weight_dtype),
                      quant_type_name(weights),
                      online ? " (made when loading)" : "",
                      inputs);

@@ -1,4 +1,4 @@
-// How a checkpoint says its weights are quantised.
+// How a checkpoint says its weights are quantized.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,16 @@
 
 namespace atom {
 
-// How one linear layer is quantised: values in FP8 E4M3, scales by which they are multiplied.
+// How one linear layer is quantized: the granularity of scales and the type of values.
 struct QuantScheme {
   QuantType weights = QuantType::kNo;
   QuantType activations = QuantType::kNo;  // kNo: they stay as they are
   // The scales of activations come from the checkpoint, else from the activations themselves.
   bool static_activations = false;
-  // The checkpoint's weight is not quantised; loading does it.
+  // The checkpoint's weight is not quantized; loading does it.
   bool online = false;
+  QuantDType weight_dtype = QuantDType::kFloat8E4M3;
+  QuantDType activation_dtype = QuantDType::kFloat8E4M3;
 
   bool is_quantized() const { return weights != QuantType::kNo; }
   bool operator==(const QuantScheme&) const = default;
@@ -29,17 +31,17 @@ struct QuantScheme {
 };
 
 struct QuantConfig {
-  // Linear layers that are quantised alike.
+  // Linear layers that are quantized alike.
   struct Group {
     std::vector<ModulePattern> targets;
     QuantScheme scheme;
   };
 
-  std::string method;         // "quant_method" of the file; empty when not quantised
+  std::string method;         // "quant_method" of the file; empty when not quantized
   std::vector<Group> groups;  // a layer belongs to the first that one of its targets matches
   std::vector<ModulePattern> ignored;
   bool fp8_kv_cache = false;        // the checkpoint was made for an FP8 cache
-  std::shared_ptr<const Json> raw;  // the "quantization_config" object; null when not quantised
+  std::shared_ptr<const Json> raw;  // the "quantization_config" object; null when not quantized
 
   bool is_quantized() const { return !method.empty(); }
   // Of a linear layer by its name in the checkpoint, "model.layers.0.self_attn.q_proj".
@@ -52,7 +54,7 @@ struct QuantConfig {
 // with is kUnimplemented and named; one that nobody knows is kInvalidArgument.
 Result<QuantConfig> parse_quant_config(const Json& json);
 
-// Every linear layer of an unquantised checkpoint quantised to FP8 when it is loaded.
+// Every linear layer of an unquantized checkpoint quantized to FP8 when it is loaded.
 QuantConfig online_fp8_config();
 
 }  // namespace atom

@@ -1,7 +1,7 @@
 #include "layers/activation.h"
 
 #include "base/env.h"
-#include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8.h"
+#include "ops/silu_and_mul/silu_and_mul.h"
 
 namespace atom {
 
@@ -14,7 +14,8 @@ LinearInput silu_and_mul(const LinearInput& x,
   if (env().fused_silu_mul_quant && !gate_up.activates(x, context)) {
     const ops::QuantizedRows codes = next.quantised_input(context);
     if (codes.values.defined()) {
-      ops::silu_and_mul_quant_fp8(context.stream, gate_up.forward(x, context), codes);
+      ops::silu_and_mul(
+          context.stream, gate_up.forward(x, context), Tensor(), codes, context.workspace);
       return {Tensor(), codes};
     }
   }

@@ -2,7 +2,6 @@
 
 #include "base/env.h"
 #include "ops/rms_norm/rms_norm.h"
-#include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8.h"
 
 namespace atom {
 
@@ -28,7 +27,8 @@ LinearInput RMSNorm::forward_add(const Tensor& x,
   if (env().fused_rms_norm_quant) {
     const ops::QuantizedRows codes = next.quantised_input(context);
     if (codes.values.defined()) {
-      ops::rms_norm_quant_fp8(context.stream, x, residual, weight_.data(), eps_, codes);
+      ops::add_rms_norm(
+          context.stream, x, residual, weight_.data(), eps_, Tensor(), codes, context.workspace);
       return {x, codes};
     }
   }

@@ -2,6 +2,20 @@
 
 namespace atom {
 
+const char* quant_dtype_name(QuantDType dtype) {
+  switch (dtype) {
+    case QuantDType::kFloat8E4M3:
+      return "fp8";
+    case QuantDType::kInt8:
+      return "int8";
+    case QuantDType::kFloat4E2M1:
+      return "fp4";
+    case QuantDType::kInt4:
+      return "int4";
+  }
+  return "?";
+}
+
 const char* quant_type_name(QuantType type) {
   switch (type) {
     case QuantType::kNo:

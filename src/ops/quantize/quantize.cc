@@ -8,7 +8,6 @@
 #include "ops/simd/element_of.h"
 #include "ops/variant.h"
 #include "tensor/fill.h"
-#include "tensor/tensor_check.h"
 
 namespace atom::ops {
 namespace {
@@ -46,23 +45,12 @@ constexpr Variant<QuantizeArgs, Launch> kVariants[] = {
 };
 
 QuantizeArgs checked_args(const Tensor& x, const QuantizedRows& out) {
-  const bool is_static = out.is_static;
-  CHECK((out.granularity == (is_static ? QuantType::kPerTensor : QuantType::kPerToken)));
-  TensorCheck("quantize")
-      .tensor("x", x, {"T", "K"}, x.dtype())
-      .tensor("values", out.values, {"T", "K"}, DType::kFloat8E4M3)
-      .contiguous("scales", out.scales, {is_static ? "1" : "T"}, DType::kFloat32);
-  float* scales = static_cast<float*>(out.scales.raw_data());
-  return {
-      .x = x.raw_data(),
-      .values = static_cast<uint8_t*>(out.values.raw_data()),
-      .scales = is_static ? nullptr : scales,
-      .static_scale = is_static ? scales : nullptr,
-      .x_stride = x.stride(0),
-      .values_stride = out.values.stride(0),
-      .size = x.size(1),
-      .element = element_of(x.dtype()),
-  };
+  TensorCheck check("quantize");
+  check.tensor("x", x, {"T", "K"}, x.dtype());
+  QuantizeArgs args = checked_codes(check, x.dtype(), out);
+  args.x = x.raw_data();
+  args.x_stride = x.stride(0);
+  return args;
 }
 
 constexpr int64_t kNaNGrain = 1 << 18;  // elements
@@ -97,6 +85,30 @@ bool has_nan_on_device(const Stream& stream, const Tensor& codes) {
 #endif
 
 }  // namespace
+
+QuantizeArgs checked_codes(TensorCheck& check, DType dtype, const QuantizedRows& out) {
+  CHECK((out.granularity == (out.is_static ? QuantType::kPerTensor : QuantType::kPerToken)));
+  check.tensor("codes.values", out.values, {"T", "K"}, DType::kFloat8E4M3)
+      .contiguous("codes.scales", out.scales, {out.is_static ? "1" : "T"}, DType::kFloat32);
+  float* scales = static_cast<float*>(out.scales.raw_data());
+  return {
+      .x = nullptr,
+      .values = static_cast<uint8_t*>(out.values.raw_data()),
+      .scales = out.is_static ? nullptr : scales,
+      .static_scale = out.is_static ? scales : nullptr,
+      .x_stride = 0,
+      .values_stride = out.values.stride(0),
+      .size = out.values.size(1),
+      .element = element_of(dtype),
+  };
+}
+
+bool quantizes_with_its_producer(const Stream& stream,
+                                 const Tensor& out,
+                                 const QuantizedRows& codes) {
+  if (stream.device().is_cpu()) return true;
+  return !out.defined() && codes.values.dtype() == DType::kFloat8E4M3;
+}
 
 void quantize(const Stream& stream, const Tensor& x, const QuantizedRows& out) {
   const QuantizeArgs args = checked_args(x, out);

@@ -19,6 +19,18 @@ struct QuantizeArgs {
   Element element;
 };
 
+// The call of one row.
+inline QuantizeArgs row_of(const QuantizeArgs& args, int64_t row) {
+  const int64_t element_size = args.element == Element::kFloat32 ? 4 : 2;
+  QuantizeArgs one = args;
+  if (args.x != nullptr) {
+    one.x = static_cast<const char*>(args.x) + row * args.x_stride * element_size;
+  }
+  one.values = args.values + row * args.values_stride;
+  if (args.scales != nullptr) one.scales = args.scales + row;
+  return one;
+}
+
 using QuantizeKernel = void(const QuantizeArgs& args, int64_t begin, int64_t end);  // rows
 
 QuantizeKernel quantize_reference;

@@ -11,25 +11,22 @@
 
 namespace atom::ops {
 
-// `compute(row, memory)` writes one row of result.size elements of result.element to `memory`.
-// `result` says where codes and scales go; its x is not used.
+// `compute(row, memory)` writes one row of codes.size elements of codes.element to `memory`: a row
+// of codes.x, or, where that is null, memory that nobody reads afterwards.
 template <QuantizeKernel* quantize, typename Compute>
 void quantize_row_by_row(const Stream& stream,
-                         const QuantizeArgs& result,
+                         const QuantizeArgs& codes,
                          int64_t num_rows,
                          const Compute& compute) {
   // A few microseconds of work, several times what a parallel region costs.
   constexpr int64_t kElementsPerTask = 8192;
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, result.size));
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, codes.size));
   stream.pool().parallel_for(num_rows, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> memory(result.size);  // for any element
-    QuantizeArgs one = result;
-    one.x = memory.data();
-    one.x_stride = result.size;
+    std::vector<float> memory(codes.x == nullptr ? codes.size : 0);  // for any element
     for (int64_t row = begin; row < end; ++row) {
-      compute(row, memory.data());
-      one.values = result.values + row * result.values_stride;
-      if (result.scales != nullptr) one.scales = result.scales + row;
+      QuantizeArgs one = row_of(codes, row);
+      if (codes.x == nullptr) one.x = memory.data();
+      compute(row, const_cast<void*>(one.x));
       quantize(one, 0, 1);
     }
   });

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "ops/quantize/quantize_row_by_row.h"
+#include "ops/quantize/quantize_variants.h"
 #include "ops/rms_norm/rms_norm_kernels.h"
 #include "ops/rms_norm/rms_norm_variants.h"
 #include "ops/simd/element_of.h"
 #include "ops/variant.h"
-#include "tensor/tensor_check.h"
 
 namespace atom::ops {
 namespace {
@@ -14,82 +15,109 @@ namespace {
 // A few microseconds of work, several times what a parallel region costs.
 constexpr int64_t kElementsPerTask = 16384;
 
-template <RmsNormKernel* kernel>
-void on_pool(const Stream& stream, const RmsNormArgs& args, int64_t num_rows) {
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, args.size));
+template <RmsNormKernel* normalize, QuantizeKernel* quantize>
+void on_pool(const Stream& stream, const RmsNormCall& call, int64_t num_rows) {
+  if (call.quantizes()) {
+    quantize_row_by_row<quantize>(stream, call.codes, num_rows, [&](int64_t row, void* memory) {
+      RmsNormArgs norm = call.norm;
+      norm.out = memory;
+      norm.out_strides[0] = 0;
+      normalize(norm, row, row + 1);
+    });
+    return;
+  }
+  const int64_t size = std::max<int64_t>(1, call.norm.size);
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / size);
   stream.pool().parallel_for(
-      num_rows, grain, [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+      num_rows, grain, [&](int64_t begin, int64_t end) { normalize(call.norm, begin, end); });
 }
 
 template <RmsNormGpuKernel* kernel>
-void on_queue(const Stream& stream, const RmsNormArgs& args, int64_t num_rows) {
-  if (num_rows > 0) kernel(args, num_rows, stream.queue().handle());
+void on_queue(const Stream& stream, const RmsNormCall& call, int64_t num_rows) {
+  if (num_rows > 0) kernel(call, num_rows, stream.queue().handle());
 }
 
-using Launch = void(const Stream&, const RmsNormArgs&, int64_t num_rows);
+using Launch = void(const Stream&, const RmsNormCall&, int64_t num_rows);
 
-constexpr Variant<RmsNormArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cuda", CpuIsa::kScalar, nullptr, on_queue<rms_norm_cuda>, DeviceType::kCuda},
+bool gives_one_result(const RmsNormCall& call) {
+  return !call.quantizes() || call.norm.out == nullptr;
+}
 #endif
-    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<rms_norm_avx512>},
-    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<rms_norm_avx2>},
-    {"reference", CpuIsa::kScalar, nullptr, on_pool<rms_norm_reference>},
+
+constexpr Variant<RmsNormCall, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    {"cuda", CpuIsa::kScalar, gives_one_result, on_queue<rms_norm_cuda>, DeviceType::kCuda},
+#endif
+    {"avx512", CpuIsa::kAvx512, nullptr, on_pool<rms_norm_avx512, quantize_avx512>},
+    {"avx2", CpuIsa::kAvx2, nullptr, on_pool<rms_norm_avx2, quantize_avx2>},
+    {"reference", CpuIsa::kScalar, nullptr, on_pool<rms_norm_reference, quantize_reference>},
 };
 
-RmsNormArgs checked_args(const char* op,
-                         const Tensor& x,
-                         const Tensor& residual,
-                         const Tensor& weight,
-                         float eps,
-                         const Tensor& out) {
+struct Operands {
+  const Tensor& x;
+  const Tensor& residual;
+  const Tensor& weight;
+  float eps;
+  const Tensor& out;
+  const QuantizedRows& codes;
+
+  int64_t num_rows() const { return x.size(0) * (x.rank() == 3 ? x.size(1) : 1); }
+};
+
+RmsNormCall checked_call(const char* op, const Operands& of) {
+  const auto& [x, residual, weight, eps, out, codes] = of;
   TensorCheck check(op);
   const bool has_heads = x.rank() == 3;
+  CHECK((out.defined() || codes.defined()));
+  RmsNormCall call = {};
   if (has_heads) {
-    check.tensor("x", x, {"T", "heads", "H"}, x.dtype());
-    check.tensor("out", out, {"T", "heads", "H"}, x.dtype());
+    CHECK(!codes.defined());
+    check.tensor("x", x, {"T", "heads", "K"}, x.dtype());
+    check.tensor("out", out, {"T", "heads", "K"}, x.dtype());
   } else {
-    check.tensor("x", x, {"T", "H"}, x.dtype()).tensor("out", out, {"T", "H"}, x.dtype());
+    check.tensor("x", x, {"T", "K"}, x.dtype());
+    if (out.defined()) check.tensor("out", out, {"T", "K"}, x.dtype());
+    if (codes.defined()) call.codes = checked_codes(check, x.dtype(), codes);
   }
-  if (residual.defined()) check.tensor("residual", residual, {"T", "H"}, x.dtype());
+  if (residual.defined()) check.tensor("residual", residual, {"T", "K"}, x.dtype());
   const bool float_weight = weight.dtype() == DType::kFloat32;
-  check.contiguous("weight", weight, {"H"}, float_weight ? DType::kFloat32 : x.dtype());
-  return {
+  check.contiguous("weight", weight, {"K"}, float_weight ? DType::kFloat32 : x.dtype());
+  const int64_t out_stride = out.defined() ? out.stride(0) : 0;
+  call.norm = {
       .x = x.raw_data(),
       .residual = residual.raw_data(),
       .weight = weight.raw_data(),
       .out = out.raw_data(),
       .x_strides = {x.stride(0), has_heads ? x.stride(1) : 0},
       .residual_stride = residual.defined() ? residual.stride(0) : 0,
-      .out_strides = {out.stride(0), has_heads ? out.stride(1) : 0},
+      .out_strides = {out_stride, has_heads ? out.stride(1) : 0},
       .num_heads = has_heads ? x.size(1) : 1,
       .size = x.size(-1),
       .eps = eps,
       .element = element_of(x.dtype()),
       .rounds_once = float_weight,
   };
+  call.codes.x = out.raw_data();
+  call.codes.x_stride = out_stride;
+  return call;
 }
 
-void run(const char* op,
-         const Stream& stream,
-         const Tensor& x,
-         const Tensor& residual,
-         const Tensor& weight,
-         float eps,
-         const Tensor& out) {
-  const RmsNormArgs args = checked_args(op, x, residual, weight, eps, out);
+void run(const char* op, const Stream& stream, const Operands& of) {
+  const RmsNormCall call = checked_call(op, of);
   if (stream.is_dry_run()) return;
-  const auto& variant = pick_variant("rms_norm", kVariants, stream, args, [&] {
-    return moves(x, residual, residual, weight, out);
+  const auto& variant = pick_variant("rms_norm", kVariants, stream, call, [&] {
+    const auto& [x, residual, weight, eps, out, codes] = of;
+    return moves(x, residual, residual, weight, out, codes.values, codes.scales);
   });
-  variant.launch(stream, args, x.size(0) * args.num_heads);
+  variant.launch(stream, call, of.num_rows());
 }
 
 }  // namespace
 
 void rms_norm(
     const Stream& stream, const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
-  run("rms_norm", stream, x, Tensor(), weight, eps, out);
+  run("rms_norm", stream, {x, Tensor(), weight, eps, out, {}});
 }
 
 void add_rms_norm(const Stream& stream,
@@ -99,7 +127,24 @@ void add_rms_norm(const Stream& stream,
                   float eps,
                   const Tensor& out) {
   CHECK(residual.defined());
-  run("add_rms_norm", stream, x, residual, weight, eps, out);
+  run("add_rms_norm", stream, {x, residual, weight, eps, out, {}});
+}
+
+void add_rms_norm(const Stream& stream,
+                  const Tensor& x,
+                  const Tensor& residual,
+                  const Tensor& weight,
+                  float eps,
+                  const Tensor& out,
+                  const QuantizedRows& codes,
+                  Workspace& scratch) {
+  if (!codes.defined() || quantizes_with_its_producer(stream, out, codes)) {
+    return run("add_rms_norm", stream, {x, residual, weight, eps, out, codes});
+  }
+  const Workspace::Scope scope(scratch);
+  const Tensor rows = out.defined() ? out : scratch.tensor(x.shape(), x.dtype());
+  run("add_rms_norm", stream, {x, residual, weight, eps, rows, {}});
+  quantize(stream, rows, codes);
 }
 
 bool rms_norm_by(std::string_view variant_name,
@@ -108,11 +153,13 @@ bool rms_norm_by(std::string_view variant_name,
                  const Tensor& residual,
                  const Tensor& weight,
                  float eps,
-                 const Tensor& out) {
-  const RmsNormArgs args = checked_args("rms_norm", x, residual, weight, eps, out);
-  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
+                 const Tensor& out,
+                 const QuantizedRows& codes) {
+  const Operands of = {x, residual, weight, eps, out, codes};
+  const RmsNormCall call = checked_call("rms_norm", of);
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, call);
   if (variant == nullptr) return false;
-  variant->launch(stream, args, x.size(0) * args.num_heads);
+  variant->launch(stream, call, of.num_rows());
   return true;
 }
 

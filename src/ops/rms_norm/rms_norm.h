@@ -7,8 +7,10 @@
 // A row's result does not depend on the other rows.
 #pragma once
 
+#include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
+#include "tensor/workspace.h"
 
 namespace atom::ops {
 
@@ -27,5 +29,16 @@ void add_rms_norm(const Stream& stream,
                   const Tensor& weight,    // [hidden_size] x's dtype or float32
                   float eps,
                   const Tensor& out);  // like x
+
+// Either of them, by whether the residual is defined, with `codes` of the result: bit for bit what
+// ops::quantize gives of `out`, which may be undefined when nobody needs the rows themselves.
+void add_rms_norm(const Stream& stream,
+                  const Tensor& x,  // [num_tokens, hidden_size]
+                  const Tensor& residual,
+                  const Tensor& weight,
+                  float eps,
+                  const Tensor& out,
+                  const QuantizedRows& codes,
+                  Workspace& scratch);
 
 }  // namespace atom::ops

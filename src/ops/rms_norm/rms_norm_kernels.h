@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "ops/quantize/quantize_kernels.h"
 #include "ops/simd/element.h"
 
 namespace atom::ops {
@@ -29,8 +30,17 @@ RmsNormKernel rms_norm_reference;
 RmsNormKernel rms_norm_avx2;
 RmsNormKernel rms_norm_avx512;
 
-// On a GPU's queue (DeviceQueue::handle()).
-using RmsNormGpuKernel = void(const RmsNormArgs& args, int64_t num_rows, void* queue);
+// A norm whose result is quantized too, unless `codes` has no values; without rows norm.out is
+// null.
+struct RmsNormCall {
+  RmsNormArgs norm;
+  QuantizeArgs codes;
+
+  bool quantizes() const { return codes.values != nullptr; }
+};
+
+// On a GPU's queue (DeviceQueue::handle()): rows or codes.
+using RmsNormGpuKernel = void(const RmsNormCall& call, int64_t num_rows, void* queue);
 
 RmsNormGpuKernel rms_norm_cuda;
 

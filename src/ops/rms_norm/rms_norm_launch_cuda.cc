@@ -25,8 +25,15 @@ RmsNormLaunch rms_norm_launch(const RmsNormArgs& args, int64_t num_rows) {
   return launch;
 }
 
-void rms_norm_cuda(const RmsNormArgs& args, int64_t num_rows, void* queue) {
-  GPU_CHECK(launch_rms_norm(rms_norm_launch(args, num_rows), static_cast<gpuStream_t>(queue)));
+void rms_norm_cuda(const RmsNormCall& call, int64_t num_rows, void* queue) {
+  RmsNormLaunch launch = rms_norm_launch(call.norm, num_rows);
+  if (call.quantizes()) {
+    launch.out = call.codes.values;
+    launch.out_strides[0] = call.codes.values_stride;
+    launch.scales = call.codes.scales;
+    launch.static_scale = call.codes.static_scale;
+  }
+  GPU_CHECK(launch_rms_norm(launch, static_cast<gpuStream_t>(queue)));
 }
 
 }  // namespace atom::ops

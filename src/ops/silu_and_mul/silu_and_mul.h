@@ -2,8 +2,10 @@
 // with one rounding.
 #pragma once
 
+#include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
+#include "tensor/workspace.h"
 
 namespace atom::ops {
 
@@ -11,5 +13,13 @@ namespace atom::ops {
 void silu_and_mul(const Stream& stream,
                   const Tensor& gate_up,  // [num_tokens, 2 * intermediate_size]: gate, then up
                   const Tensor& out);     // [num_tokens, intermediate_size] the same dtype
+
+// The same with `codes` of the result: bit for bit what ops::quantize gives of `out`, which may be
+// undefined when nobody needs the rows themselves.
+void silu_and_mul(const Stream& stream,
+                  const Tensor& gate_up,
+                  const Tensor& out,
+                  const QuantizedRows& codes,
+                  Workspace& scratch);
 
 }  // namespace atom::ops

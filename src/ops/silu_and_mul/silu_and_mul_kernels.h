@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "ops/quantize/quantize_kernels.h"
 #include "ops/simd/element.h"
 
 namespace atom::ops {
@@ -23,8 +24,16 @@ SiluAndMulKernel silu_and_mul_reference;
 SiluAndMulKernel silu_and_mul_avx2;
 SiluAndMulKernel silu_and_mul_avx512;
 
-// On a GPU's queue (DeviceQueue::handle()).
-using SiluAndMulGpuKernel = void(const SiluAndMulArgs& args, int64_t num_rows, void* queue);
+// A product that is quantized too, unless `codes` has no values; without rows product.out is null.
+struct SiluAndMulCall {
+  SiluAndMulArgs product;
+  QuantizeArgs codes;
+
+  bool quantizes() const { return codes.values != nullptr; }
+};
+
+// On a GPU's queue (DeviceQueue::handle()): rows or codes.
+using SiluAndMulGpuKernel = void(const SiluAndMulCall& call, int64_t num_rows, void* queue);
 
 SiluAndMulGpuKernel silu_and_mul_cuda;
 

@@ -17,10 +17,16 @@ SiluAndMulLaunch silu_and_mul_launch(const SiluAndMulArgs& args, int64_t num_row
   return launch;
 }
 
-void silu_and_mul_cuda(const SiluAndMulArgs& args, int64_t num_rows, void* queue) {
-  if (args.size == 0) return;
-  GPU_CHECK(
-      launch_silu_and_mul(silu_and_mul_launch(args, num_rows), static_cast<gpuStream_t>(queue)));
+void silu_and_mul_cuda(const SiluAndMulCall& call, int64_t num_rows, void* queue) {
+  if (call.product.size == 0) return;
+  SiluAndMulLaunch launch = silu_and_mul_launch(call.product, num_rows);
+  if (call.quantizes()) {
+    launch.out = call.codes.values;
+    launch.out_stride = call.codes.values_stride;
+    launch.scales = call.codes.scales;
+    launch.static_scale = call.codes.static_scale;
+  }
+  GPU_CHECK(launch_silu_and_mul(launch, static_cast<gpuStream_t>(queue)));
 }
 
 }  // namespace atom::ops

@@ -3,15 +3,18 @@
 
 #include <string_view>
 
+#include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace atom::ops {
 
-// False, with nothing done, when the variant cannot run this call here.
+// False, with nothing done, when the variant cannot run this call here. Of `out` and `codes` one
+// may be undefined.
 bool silu_and_mul_by(std::string_view variant,
                      const Stream& stream,
                      const Tensor& gate_up,
-                     const Tensor& out);
+                     const Tensor& out,
+                     const QuantizedRows& codes = {});
 
 }  // namespace atom::ops

@@ -1,4 +1,4 @@
-#include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8.h"
+#include "ops/silu_and_mul/silu_and_mul.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 
 #include "ops/quantize/quantize_variants.h"
 #include "ops/silu_and_mul/silu_and_mul_variants.h"
-#include "ops/silu_and_mul_quant_fp8/silu_and_mul_quant_fp8_variants.h"
 #include "ops/test_tensors.h"
 #include "tensor/float8.h"
 
@@ -34,13 +33,17 @@ QuantizedRows make_rows(int64_t num_tokens, int64_t size, bool is_static) {
   return {values, scales, is_static ? QuantType::kPerTensor : QuantType::kPerToken, is_static};
 }
 
-bool run(const char* variant, ThreadPool& pool, const Tensor& gate_up, const QuantizedRows& out) {
-  return run_variant(variant, pool, {gate_up, out.values, out.scales}, [&](const Placed& at) {
-    return silu_and_mul_quant_fp8_by(
-        variant,
-        at.stream(),
-        at(gate_up),
-        {at(out.values), at(out.scales), out.granularity, out.is_static});
+bool run(const char* variant,
+         ThreadPool& pool,
+         const Tensor& gate_up,
+         const QuantizedRows& out,
+         const Tensor& rows = {}) {
+  return run_variant(variant, pool, {gate_up, out.values, out.scales, rows}, [&](const Placed& at) {
+    return silu_and_mul_by(variant,
+                           at.stream(),
+                           at(gate_up),
+                           at(rows),
+                           {at(out.values), at(out.scales), out.granularity, out.is_static});
   });
 }
 
@@ -56,7 +59,7 @@ void run_apart(const char* variant,
   quantize_by("reference", Stream(&pool), y, out);
 }
 
-TEST(SiluAndMulQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
+TEST(SiluAndMulCodes, EveryVariantGivesTheCodesOfTheTwoOperators) {
   ThreadPool pool(2);
   for (const char* variant : kAllVariants) {
     for (const DType dtype : kFloatDTypes) {
@@ -81,25 +84,45 @@ TEST(SiluAndMulQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
   }
 }
 
-TEST(SiluAndMulQuantFp8, PublicCallPicksAVariantAndDryRunDoesNothing) {
+TEST(SiluAndMulCodes, RowsComeBesideCodes) {
+  ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    for (const int64_t size : {7, 768}) {
+      const Tensor gate_up = random_tensor({5, 2 * size}, DType::kBFloat16, 1, 6.0f);
+      const QuantizedRows got = make_rows(5, size, false), expected = make_rows(5, size, false);
+      const Tensor out = Tensor::zeros({5, size + 8}, DType::kBFloat16).narrow(1, 0, size);
+      const Tensor expected_out = Tensor::zeros({5, size}, DType::kBFloat16);
+      if (!run(variant, pool, gate_up, got, out)) continue;
+      run_variant(variant, pool, {gate_up, expected_out}, [&](const Placed& at) {
+        return silu_and_mul_by(variant, at.stream(), at(gate_up), at(expected_out));
+      });
+      quantize_by("reference", Stream(&pool), expected_out, expected);
+      EXPECT_TRUE(equal(values_of(out), values_of(expected_out))) << variant;
+      EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values))) << variant;
+    }
+  }
+}
+
+TEST(SiluAndMulCodes, PublicCallPicksAVariantAndDryRunDoesNothing) {
   ThreadPool pool(1);
   const Tensor gate_up = random_tensor({2, 512}, DType::kBFloat16, 1, 3.0f);
   const QuantizedRows got = make_rows(2, 256, false);
-  silu_and_mul_quant_fp8(Stream::dry_run(), gate_up, got);
+  Workspace scratch(1 << 16);
+  silu_and_mul(Stream::dry_run(), gate_up, Tensor(), got, scratch);
   for (const double value : values_of_codes(got.values)) ASSERT_EQ(value, 0.0);
-  silu_and_mul_quant_fp8(Stream(&pool), gate_up, got);
+  silu_and_mul(Stream(&pool), gate_up, Tensor(), got, scratch);
   double largest = 0;
   for (const double value : values_of_codes(got.values))
     largest = std::max(largest, std::abs(value));
   EXPECT_EQ(largest, 448.0);
 }
 
-TEST(SiluAndMulQuantFp8DeathTest, RefusesAnotherWidth) {
+TEST(SiluAndMulCodesDeathTest, RefusesAnotherWidth) {
   const QuantizedRows out = {Tensor::meta({2, 255}, DType::kFloat8E4M3),
                              Tensor::meta({2}, DType::kFloat32)};
-  EXPECT_DEATH(
-      silu_and_mul_quant_fp8(Stream::dry_run(), Tensor::meta({2, 512}, DType::kFloat32), out),
-      "does not hold");
+  const Tensor gate_up = Tensor::meta({2, 512}, DType::kFloat32);
+  Workspace scratch;
+  EXPECT_DEATH(silu_and_mul(Stream::dry_run(), gate_up, Tensor(), out, scratch), "does not hold");
 }
 
 }  // namespace

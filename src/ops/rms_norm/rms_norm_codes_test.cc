@@ -1,4 +1,4 @@
-#include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8.h"
+#include "ops/rms_norm/rms_norm.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 
 #include "ops/quantize/quantize_variants.h"
 #include "ops/rms_norm/rms_norm_variants.h"
-#include "ops/rms_norm_quant_fp8/rms_norm_quant_fp8_variants.h"
 #include "ops/test_tensors.h"
 #include "tensor/float8.h"
 
@@ -52,18 +51,25 @@ QuantizedRows make_rows(const Case& c, bool is_static) {
   return {values, scales, is_static ? QuantType::kPerTensor : QuantType::kPerToken, is_static};
 }
 
-bool run(const char* variant, ThreadPool& pool, const Inputs& in, const QuantizedRows& out) {
-  return run_variant(
-      variant, pool, {in.x, in.residual, in.weight, out.values, out.scales}, [&](const Placed& at) {
-        return rms_norm_quant_fp8_by(
-            variant,
-            at.stream(),
-            at(in.x),
-            at(in.residual),
-            at(in.weight),
-            kEps,
-            {at(out.values), at(out.scales), out.granularity, out.is_static});
-      });
+bool run(const char* variant,
+         ThreadPool& pool,
+         const Inputs& in,
+         const QuantizedRows& out,
+         const Tensor& rows = {}) {
+  return run_variant(variant,
+                     pool,
+                     {in.x, in.residual, in.weight, out.values, out.scales, rows},
+                     [&](const Placed& at) {
+                       return rms_norm_by(
+                           variant,
+                           at.stream(),
+                           at(in.x),
+                           at(in.residual),
+                           at(in.weight),
+                           kEps,
+                           at(rows),
+                           {at(out.values), at(out.scales), out.granularity, out.is_static});
+                     });
 }
 
 // Norm by the same variant, then the reference's quantisation of what it stored.
@@ -92,7 +98,7 @@ void expect_codes_of_the_two_operators(
   }
 }
 
-TEST(RmsNormQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
+TEST(RmsNormCodes, EveryVariantGivesTheCodesOfTheTwoOperators) {
   for (const DType dtype : kFloatDTypes) {
     for (const DType weight_dtype : {dtype, DType::kFloat32}) {
       for (const Case& c : kCases) {
@@ -106,15 +112,45 @@ TEST(RmsNormQuantFp8, EveryVariantGivesTheCodesOfTheTwoOperators) {
   }
 }
 
+TEST(RmsNormCodes, RowsComeBesideCodes) {
+  ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    for (const Case& c : kCases) {
+      const Inputs both(c, DType::kBFloat16, DType::kBFloat16, true, 3.0f);
+      const Inputs apart(c, DType::kBFloat16, DType::kBFloat16, true, 3.0f);
+      const QuantizedRows got = make_rows(c, false), expected = make_rows(c, false);
+      const Tensor rows = Tensor::zeros({c.num_tokens, c.size + 8}, DType::kBFloat16);
+      const Tensor out = rows.narrow(1, 0, c.size);
+      const Tensor expected_out = Tensor::zeros({c.num_tokens, c.size}, DType::kBFloat16);
+      if (!run(variant, pool, both, got, out)) continue;
+      run_variant(variant,
+                  pool,
+                  {apart.x, apart.residual, apart.weight, expected_out},
+                  [&](const Placed& at) {
+                    return rms_norm_by(variant,
+                                       at.stream(),
+                                       at(apart.x),
+                                       at(apart.residual),
+                                       at(apart.weight),
+                                       kEps,
+                                       at(expected_out));
+                  });
+      quantize_by("reference", Stream(&pool), expected_out, expected);
+      EXPECT_TRUE(equal(values_of(out), values_of(expected_out))) << variant;
+      EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values))) << variant;
+    }
+  }
+}
+
 // So many that a GPU divides its blocks otherwise.
-TEST(RmsNormQuantFp8, ManyRowsHaveTheCodesOfTheTwoOperators) {
+TEST(RmsNormCodes, ManyRowsHaveTheCodesOfTheTwoOperators) {
   for (const int64_t size : {1288, 9000}) {
     expect_codes_of_the_two_operators(
         {1030, size}, DType::kBFloat16, DType::kBFloat16, true, false);
   }
 }
 
-TEST(RmsNormQuantFp8, RowsOfZerosHaveTheScaleOne) {
+TEST(RmsNormCodes, RowsOfZerosHaveTheScaleOne) {
   ThreadPool pool(1);
   const Case c = {2, 512};
   for (const char* variant : kAllVariants) {
@@ -126,27 +162,29 @@ TEST(RmsNormQuantFp8, RowsOfZerosHaveTheScaleOne) {
   }
 }
 
-TEST(RmsNormQuantFp8, PublicCallPicksAVariantAndDryRunDoesNothing) {
+TEST(RmsNormCodes, PublicCallPicksAVariantAndDryRunDoesNothing) {
   ThreadPool pool(1);
   const Case c = {3, 256};
   const Inputs in(c, DType::kBFloat16, DType::kBFloat16, true, 2.0f);
   const QuantizedRows got = make_rows(c, false);
-  rms_norm_quant_fp8(Stream::dry_run(), in.x, in.residual, in.weight, kEps, got);
+  Workspace scratch(1 << 16);
+  add_rms_norm(Stream::dry_run(), in.x, in.residual, in.weight, kEps, Tensor(), got, scratch);
   for (const double value : values_of_codes(got.values)) ASSERT_EQ(value, 0.0);
-  rms_norm_quant_fp8(Stream(&pool), in.x, in.residual, in.weight, kEps, got);
+  add_rms_norm(Stream(&pool), in.x, in.residual, in.weight, kEps, Tensor(), got, scratch);
   double largest = 0;
   for (const double value : values_of_codes(got.values))
     largest = std::max(largest, std::abs(value));
   EXPECT_EQ(largest, 448.0);
 }
 
-TEST(RmsNormQuantFp8DeathTest, RefusesScalesOfAnotherCount) {
+TEST(RmsNormCodesDeathTest, RefusesScalesOfAnotherCount) {
   const Tensor x = Tensor::meta({2, 64}, DType::kFloat32);
   const QuantizedRows out = {Tensor::meta({2, 64}, DType::kFloat8E4M3),
                              Tensor::meta({3}, DType::kFloat32)};
-  EXPECT_DEATH(rms_norm_quant_fp8(
-                   Stream::dry_run(), x, Tensor(), Tensor::meta({64}, DType::kFloat32), kEps, out),
-               "rms_norm_quant_fp8");
+  const Tensor weight = Tensor::meta({64}, DType::kFloat32);
+  Workspace scratch;
+  EXPECT_DEATH(add_rms_norm(Stream::dry_run(), x, Tensor(), weight, kEps, Tensor(), out, scratch),
+               "add_rms_norm");
 }
 
 }  // namespace
