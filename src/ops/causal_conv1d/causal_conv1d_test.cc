@@ -6,28 +6,11 @@
 #include <numeric>
 
 #include "ops/causal_conv1d/causal_conv1d_variants.h"
+#include "ops/test_batches.h"
 #include "ops/test_tensors.h"
 
 namespace atom::ops {
 namespace {
-
-Tensor int32_tensor(const std::vector<int32_t>& values) {
-  const Tensor tensor = Tensor::zeros({static_cast<int64_t>(values.size())}, DType::kInt32);
-  std::copy(values.begin(), values.end(), tensor.data<int32_t>());
-  return tensor;
-}
-
-// Sequences of `new_tokens` after `old_tokens` each, in slots of their own, from the last on.
-StateBatch batch_of(const std::vector<int32_t>& new_tokens,
-                    const std::vector<int32_t>& old_tokens) {
-  std::vector<int32_t> starts = {0}, lengths, slots;
-  for (size_t s = 0; s < new_tokens.size(); ++s) {
-    starts.push_back(starts.back() + new_tokens[s]);
-    lengths.push_back(old_tokens[s] + new_tokens[s]);
-    slots.push_back(static_cast<int32_t>(new_tokens.size() - s));
-  }
-  return {int32_tensor(starts), int32_tensor(lengths), int32_tensor(slots)};
-}
 
 bool run(const char* variant, ThreadPool& pool, const CausalConv1dParams& params) {
   const StateBatch& batch = params.batch;
@@ -93,7 +76,7 @@ const Case kCases[] = {
 // A batch of sequences, some of which have a past, against each of them from its beginning.
 void check_case(const char* variant, const Case& c, DType dtype) {
   ThreadPool pool(2);
-  const StateBatch batch = batch_of(c.new_tokens, c.old_tokens);
+  const StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
   const int64_t num_sequences = static_cast<int64_t>(c.new_tokens.size());
   const int64_t num_tokens = std::accumulate(c.new_tokens.begin(), c.new_tokens.end(), 0);
   const int64_t channels = c.num_channels, history = c.kernel_size - 1;
@@ -164,7 +147,7 @@ TEST(CausalConv1d, StepsOfAnyLengthGiveWhatOneStepGives) {
       bool ran = true;
       for (int64_t begin = 0; begin < kTokens; begin += step) {
         const int32_t count = static_cast<int32_t>(std::min(step, kTokens - begin));
-        const StateBatch batch = batch_of({count}, {static_cast<int32_t>(begin)});
+        const StateBatch batch = state_batch_of({count}, {static_cast<int32_t>(begin)});
         ran = run(variant,
                   pool,
                   {x.narrow(0, begin, count), weight, state, batch, out.narrow(0, begin, count)});
@@ -186,7 +169,7 @@ TEST(CausalConv1d, APaddedRowGivesZeroAndLeavesTheStates) {
   const Tensor weight = random_tensor({4, 64}, DType::kFloat32, 1);
   const Tensor x = random_tensor({2, 64}, DType::kBFloat16, 2);
   for (const char* variant : kAllVariants) {
-    StateBatch batch = batch_of({1, 1}, {4, 0});
+    StateBatch batch = state_batch_of({1, 1}, {4, 0});
     batch.state_slots = int32_tensor({1, -1});
     batch.seq_lens = int32_tensor({5, 0});
     const Tensor state = random_tensor({3, 3, 64}, DType::kBFloat16, 3);
@@ -204,7 +187,7 @@ TEST(CausalConv1dDeathTest, RefusesSlotsOutsideThePoolAndOtherShapes) {
   const Tensor x = Tensor::zeros({1, 8}, DType::kFloat32);
   const Tensor out = Tensor::zeros({1, 8}, DType::kFloat32);
   const Tensor weight = Tensor::zeros({4, 8}, DType::kFloat32);
-  StateBatch batch = batch_of({1}, {0});
+  StateBatch batch = state_batch_of({1}, {0});
   EXPECT_DEATH(causal_conv1d(Stream(&pool),
                              {x, weight, Tensor::zeros({1, 3, 8}, DType::kFloat32), batch, out}),
                "slot < args.num_slots");

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ops/gated_delta_rule/gated_delta_rule_variants.h"
+#include "ops/test_batches.h"
 #include "ops/test_tensors.h"
 
 namespace atom::ops {
@@ -18,24 +19,6 @@ struct Sizes {
   int64_t key_dim() const { return num_k_heads * head_k_dim; }
   int64_t value_dim() const { return num_v_heads * head_v_dim; }
 };
-
-Tensor int32_tensor(const std::vector<int32_t>& values) {
-  const Tensor tensor = Tensor::zeros({static_cast<int64_t>(values.size())}, DType::kInt32);
-  std::copy(values.begin(), values.end(), tensor.data<int32_t>());
-  return tensor;
-}
-
-// Sequences of `new_tokens` after `old_tokens` each, in slots of their own, from the last on.
-StateBatch batch_of(const std::vector<int32_t>& new_tokens,
-                    const std::vector<int32_t>& old_tokens) {
-  std::vector<int32_t> starts = {0}, lengths, slots;
-  for (size_t s = 0; s < new_tokens.size(); ++s) {
-    starts.push_back(starts.back() + new_tokens[s]);
-    lengths.push_back(old_tokens[s] + new_tokens[s]);
-    slots.push_back(static_cast<int32_t>(new_tokens.size() - s));
-  }
-  return {int32_tensor(starts), int32_tensor(lengths), int32_tensor(slots)};
-}
 
 // Random tokens, slots with something in each, and heads of which some forget within a token and
 // some hardly ever.
@@ -168,7 +151,7 @@ TEST(GatedDeltaRule, EveryVariantMatchesTheRecurrenceInDouble) {
   ThreadPool pool(2);
   for (const DType dtype : kFloatDTypes) {
     for (const Case& c : kCases) {
-      const StateBatch batch = batch_of(c.new_tokens, c.old_tokens);
+      const StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
       const Expected expected = expected_of(random_call(c.sizes, batch, dtype), c.sizes);
       for (const char* variant : kAllVariants) {
         const GatedDeltaRuleParams params = random_call(c.sizes, batch, dtype);
@@ -183,7 +166,8 @@ TEST(GatedDeltaRule, StepsOfAnyLengthGiveWhatOneStepGives) {
   constexpr Sizes kSizes{1, 2, 128, 128};
   constexpr int32_t kTokens = 150;
   ThreadPool pool(1);
-  const GatedDeltaRuleParams all = random_call(kSizes, batch_of({kTokens}, {0}), DType::kFloat32);
+  const GatedDeltaRuleParams all =
+      random_call(kSizes, state_batch_of({kTokens}, {0}), DType::kFloat32);
   const Expected expected = expected_of(all, kSizes);
   for (const char* variant : kAllVariants) {
     for (const int32_t step : {1, 3, 7, 8, 50, 64, 100}) {
@@ -196,7 +180,7 @@ TEST(GatedDeltaRule, StepsOfAnyLengthGiveWhatOneStepGives) {
         part.a = params.a.narrow(0, begin, count);
         part.b = params.b.narrow(0, begin, count);
         part.out = params.out.narrow(0, begin, count);
-        part.batch = batch_of({count}, {begin});
+        part.batch = state_batch_of({count}, {begin});
         ran = run(variant, pool, part);
       }
       if (!ran) continue;
@@ -211,7 +195,7 @@ TEST(GatedDeltaRule, ASequenceDoesNotDependOnTheOthers) {
   ThreadPool many(3), one(1);
   for (const char* variant : kAllVariants) {
     const GatedDeltaRuleParams all =
-        random_call(kSizes, batch_of(counts, {0, 4, 30}), DType::kBFloat16);
+        random_call(kSizes, state_batch_of(counts, {0, 4, 30}), DType::kBFloat16);
     if (!run(variant, many, all)) continue;
     GatedDeltaRuleParams alone = random_call(kSizes, all.batch, DType::kBFloat16);
     for (int64_t s = 0; s < 3; ++s) {
@@ -236,7 +220,8 @@ TEST(GatedDeltaRule, ANewSequenceIgnoresWhatItsSlotHolds) {
   ThreadPool pool(1);
   for (const char* variant : kAllVariants) {
     for (const int32_t count : {1, 30}) {
-      GatedDeltaRuleParams params = random_call(kSizes, batch_of({count}, {0}), DType::kFloat32);
+      GatedDeltaRuleParams params =
+          random_call(kSizes, state_batch_of({count}, {0}), DType::kFloat32);
       const Expected expected = expected_of(params, kSizes);
       std::fill_n(params.state.data<float>() + kSizes.state_size(),
                   kSizes.state_size(),
@@ -251,7 +236,8 @@ TEST(GatedDeltaRule, APaddedRowGivesZeroAndLeavesTheStates) {
   constexpr Sizes kSizes{1, 2, 32, 32};
   ThreadPool pool(1);
   for (const char* variant : kAllVariants) {
-    GatedDeltaRuleParams params = random_call(kSizes, batch_of({1, 2}, {3, 3}), DType::kBFloat16);
+    GatedDeltaRuleParams params =
+        random_call(kSizes, state_batch_of({1, 2}, {3, 3}), DType::kBFloat16);
     params.batch.state_slots = int32_tensor({-1, 2});
     params.batch.seq_lens = int32_tensor({0, 5});
     std::fill_n(params.out.data<BFloat16>(), params.out.num_elements(), from_float<BFloat16>(7));
@@ -270,7 +256,7 @@ TEST(GatedDeltaRule, ExtremeDecaysStayFinite) {
   constexpr Sizes kSizes{1, 2, 32, 32};
   ThreadPool pool(1);
   for (const char* variant : kAllVariants) {
-    GatedDeltaRuleParams params = random_call(kSizes, batch_of({100}, {5}), DType::kFloat32);
+    GatedDeltaRuleParams params = random_call(kSizes, state_batch_of({100}, {5}), DType::kFloat32);
     params.a_log.data<float>()[0] = 7.0f;
     params.a_log.data<float>()[1] = -100.0f;
     const Expected expected = expected_of(params, kSizes);
@@ -281,7 +267,8 @@ TEST(GatedDeltaRule, ExtremeDecaysStayFinite) {
 
 TEST(GatedDeltaRuleDeathTest, RefusesOtherShapes) {
   ThreadPool pool(1);
-  GatedDeltaRuleParams params = random_call({1, 2, 32, 32}, batch_of({3}, {0}), DType::kFloat32);
+  GatedDeltaRuleParams params =
+      random_call({1, 2, 32, 32}, state_batch_of({3}, {0}), DType::kFloat32);
   params.num_k_heads = 2;
   EXPECT_DEATH(gated_delta_rule(Stream(&pool), params), "QKV");
   params.num_k_heads = 1;

@@ -1,0 +1,13 @@
+#include "ops/indexer_top_k/indexer_top_k_simd.h"
+#include "ops/simd/avx512.h"
+
+namespace atom::ops {
+
+void indexer_scores_avx512(const IndexerTopKArgs& args,
+                           int64_t token,
+                           const PagedRow& row,
+                           float* scores) {
+  indexer_scores<Avx512>(args, token, row, scores);
+}
+
+}  // namespace atom::ops
