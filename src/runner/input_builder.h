@@ -5,6 +5,7 @@
 // they stand in RunnerSequence::token_ids. One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -19,7 +20,7 @@ namespace atom {
 struct StepInputs {
   Tensor token_ids;  // [num_tokens] int32
   Tensor positions;  // [num_tokens] int32
-  AttentionMetadata attention;
+  ops::PagedBatch batch;
 };
 
 class InputBuilder {
@@ -41,18 +42,28 @@ class InputBuilder {
                            int64_t batch);
 
  private:
-  // Where each tensor begins in the buffer.
+  // The arrays of a step in the order in which they lie in the buffer. The block tables come last,
+  // because a padded step sends only those of their columns that are in use.
+  enum Array {
+    kTokenIds,
+    kPositions,
+    kSlotMapping,
+    kQueryStart,
+    kSeqLens,
+    kSettledLens,
+    kBlockTables,
+    kNumArrays
+  };
   struct Layout {
-    int64_t num_tokens, num_seqs, table_width;
-    int64_t min_queries, max_queries;  // of a sequence
-    int64_t token_ids, positions, slot_mapping, query_start, seq_lens, settled_lens, block_tables;
+    std::array<Shape, kNumArrays> shapes;
+    std::array<int64_t, kNumArrays> begins;
     int64_t end;
   };
   static Layout make_layout(int64_t num_tokens, int64_t num_seqs, int64_t table_width);
   void fill(const SchedulerOutput& step,
             std::span<RunnerSequence* const> sequences,
             const Layout& layout);
-  StepInputs views(const Layout& layout) const;
+  StepInputs views(const Layout& layout, int64_t min_queries, int64_t max_queries) const;
 
   int32_t block_size_;
   int64_t max_blocks_;  // per sequence

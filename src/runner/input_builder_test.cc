@@ -18,7 +18,7 @@ RunnerSequence make_sequence(std::vector<int32_t> token_ids, std::vector<int32_t
   return {std::move(token_ids), length, std::move(block_ids), state};
 }
 
-// The example of nn/forward_context.h: a decode at position 9 and a chunk of positions 4 to 6.
+// The example of ops/attention/paged_batch.h: a decode at position 9 and a chunk of positions 4 to 6.
 TEST(InputBuilder, LaysOutAMixedStep) {
   SchedulerConfig config;
   config.block_size = 4;
@@ -42,12 +42,12 @@ TEST(InputBuilder, LaysOutAMixedStep) {
   const StepInputs inputs = builder.build(step, sequences);
   EXPECT_EQ(values(inputs.token_ids), (std::vector<int32_t>{90, 14, 15, 16}));
   EXPECT_EQ(values(inputs.positions), (std::vector<int32_t>{9, 4, 5, 6}));
-  EXPECT_EQ(values(inputs.attention.query_start), (std::vector<int32_t>{0, 1, 4}));
-  EXPECT_EQ(values(inputs.attention.seq_lens), (std::vector<int32_t>{10, 7}));
-  EXPECT_EQ(values(inputs.attention.settled_lens), (std::vector<int32_t>{9, 0}));
-  EXPECT_EQ(values(inputs.attention.slot_mapping), (std::vector<int32_t>{21, 28, 29, 30}));
-  EXPECT_EQ(inputs.attention.block_tables.shape(), (Shape{2, 3}));
-  EXPECT_EQ(values(inputs.attention.block_tables), (std::vector<int32_t>{8, 3, 5, 2, 7, -1}));
+  EXPECT_EQ(values(inputs.batch.query_start), (std::vector<int32_t>{0, 1, 4}));
+  EXPECT_EQ(values(inputs.batch.seq_lens), (std::vector<int32_t>{10, 7}));
+  EXPECT_EQ(values(inputs.batch.settled_lens), (std::vector<int32_t>{9, 0}));
+  EXPECT_EQ(values(inputs.batch.slot_mapping), (std::vector<int32_t>{21, 28, 29, 30}));
+  EXPECT_EQ(inputs.batch.block_tables.shape(), (Shape{2, 3}));
+  EXPECT_EQ(values(inputs.batch.block_tables), (std::vector<int32_t>{8, 3, 5, 2, 7, -1}));
 }
 
 TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
@@ -69,12 +69,12 @@ TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
   const StepInputs inputs = builder.build_decodes(step, sequences, 3);
   EXPECT_EQ(values(inputs.token_ids), (std::vector<int32_t>{90, 0, 0}));
   EXPECT_EQ(values(inputs.positions), (std::vector<int32_t>{9, 0, 0}));
-  EXPECT_EQ(values(inputs.attention.query_start), (std::vector<int32_t>{0, 1, 2, 3}));
-  EXPECT_EQ(values(inputs.attention.seq_lens), (std::vector<int32_t>{10, 0, 0}));
-  EXPECT_EQ(values(inputs.attention.settled_lens), (std::vector<int32_t>{9, 0, 0}));
-  EXPECT_EQ(values(inputs.attention.slot_mapping), (std::vector<int32_t>{21, -1, -1}));
-  EXPECT_EQ(inputs.attention.block_tables.shape(), (Shape{3, 4}));
-  EXPECT_EQ(values(inputs.attention.block_tables.narrow(0, 0, 1).narrow(1, 0, 3)),
+  EXPECT_EQ(values(inputs.batch.query_start), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(values(inputs.batch.seq_lens), (std::vector<int32_t>{10, 0, 0}));
+  EXPECT_EQ(values(inputs.batch.settled_lens), (std::vector<int32_t>{9, 0, 0}));
+  EXPECT_EQ(values(inputs.batch.slot_mapping), (std::vector<int32_t>{21, -1, -1}));
+  EXPECT_EQ(inputs.batch.block_tables.shape(), (Shape{3, 4}));
+  EXPECT_EQ(values(inputs.batch.block_tables.narrow(0, 0, 1).narrow(1, 0, 3)),
             (std::vector<int32_t>{8, 3, 5}));
 }
 

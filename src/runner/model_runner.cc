@@ -223,7 +223,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs) {
           .workspace = workspace_,
           .token_ids = inputs.token_ids,
           .positions = inputs.positions,
-          .attention = inputs.attention,
+          .batch = inputs.batch,
           .storage = storage_};
 }
 

@@ -26,16 +26,16 @@ int64_t measure_step(const ResolvedConfig& config,
   stream.set_fixed_rows(config.engine.device.deterministic);
   Workspace workspace;
   const int64_t max_blocks = num_blocks_for(config.max_model_len(), config.scheduler.block_size);
-  const AttentionMetadata attention{.block_tables = int32_meta({num_seqs, max_blocks}),
-                                    .query_start = int32_meta({num_seqs + 1}),
-                                    .seq_lens = int32_meta({num_seqs}),
-                                    .settled_lens = int32_meta({num_seqs}),
-                                    .slot_mapping = int32_meta({num_tokens})};
+  const ops::PagedBatch batch{.block_tables = int32_meta({num_seqs, max_blocks}),
+                              .query_start = int32_meta({num_seqs + 1}),
+                              .seq_lens = int32_meta({num_seqs}),
+                              .settled_lens = int32_meta({num_seqs}),
+                              .slot_mapping = int32_meta({num_tokens})};
   const ForwardContext context{.stream = stream,
                                .workspace = workspace,
                                .token_ids = int32_meta({num_tokens}),
                                .positions = int32_meta({num_tokens}),
-                               .attention = attention,
+                               .batch = batch,
                                .storage = storage,
                                .state_slots = int32_meta({num_seqs})};
   const Tensor hidden = model.forward(context);

@@ -39,7 +39,7 @@ void Attention::prepare_and_store(const Tensor& q,
                                   const QkPreparation& preparation,
                                   const ForwardContext& context) const {
   const std::span<const Tensor> cache = context.cache(cache_);
-  const Tensor& slots = context.attention.slot_mapping;
+  const Tensor& slots = context.batch.slot_mapping;
   const auto& [rotary, q_norm, k_norm] = preparation;
   if (!prepares_in_one_) {
     if (q_norm != nullptr) {
@@ -72,18 +72,12 @@ void Attention::prepare_and_store(const Tensor& q,
 
 Tensor Attention::attend(const Tensor& q, const ForwardContext& context) const {
   const std::span<const Tensor> cache = context.cache(cache_);
-  const AttentionMetadata& metadata = context.attention;
   const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
   ops::AttentionParams params;
   params.q = q;
   params.k_cache = cache[0];
   params.v_cache = cache[1];
-  params.block_tables = metadata.block_tables;
-  params.query_start = metadata.query_start;
-  params.seq_lens = metadata.seq_lens;
-  params.settled_lens = metadata.settled_lens;
-  params.min_queries = metadata.min_queries;
-  params.max_queries = metadata.max_queries;
+  params.batch = context.batch;
   params.scale = scale_;
   params.k_scale = k_scale();
   params.v_scale = v_scale();

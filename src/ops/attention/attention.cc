@@ -27,12 +27,12 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .tensor("out", params.out, {"T", "NH", "D"}, params.q.dtype())
       .contiguous("k_cache", params.k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
       .contiguous("v_cache", params.v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
-      .tensor("block_tables", params.block_tables, {"S", "max_blocks"}, DType::kInt32)
-      .contiguous("seq_lens", params.seq_lens, {"S"}, DType::kInt32)
-      .contiguous("query_start", params.query_start, {"S+1"}, DType::kInt32);
+      .tensor("block_tables", params.batch.block_tables, {"S", "max_blocks"}, DType::kInt32)
+      .contiguous("seq_lens", params.batch.seq_lens, {"S"}, DType::kInt32)
+      .contiguous("query_start", params.batch.query_start, {"S+1"}, DType::kInt32);
   CHECK(check.size("S+1") == check.size("S") + 1);
-  if (params.settled_lens.defined()) {
-    check.contiguous("settled_lens", params.settled_lens, {"S"}, DType::kInt32);
+  if (params.batch.settled_lens.defined()) {
+    check.contiguous("settled_lens", params.batch.settled_lens, {"S"}, DType::kInt32);
   }
   if (params.sinks.defined()) {
     check.contiguous("sinks", params.sinks, {"NH"}, DType::kFloat32);
@@ -46,15 +46,15 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .q = params.q.raw_data(),
       .k_cache = params.k_cache.raw_data(),
       .v_cache = params.v_cache.raw_data(),
-      .block_tables = static_cast<const int32_t*>(params.block_tables.raw_data()),
-      .query_start = static_cast<const int32_t*>(params.query_start.raw_data()),
-      .seq_lens = static_cast<const int32_t*>(params.seq_lens.raw_data()),
-      .settled_lens = static_cast<const int32_t*>(params.settled_lens.raw_data()),
+      .block_tables = static_cast<const int32_t*>(params.batch.block_tables.raw_data()),
+      .query_start = static_cast<const int32_t*>(params.batch.query_start.raw_data()),
+      .seq_lens = static_cast<const int32_t*>(params.batch.seq_lens.raw_data()),
+      .settled_lens = static_cast<const int32_t*>(params.batch.settled_lens.raw_data()),
       .sinks = static_cast<const float*>(params.sinks.raw_data()),
       .out = params.out.raw_data(),
       .q_strides = {params.q.stride(0), params.q.stride(1)},
       .out_strides = {params.out.stride(0), params.out.stride(1)},
-      .block_table_stride = params.block_tables.stride(0),
+      .block_table_stride = params.batch.block_tables.stride(0),
       .block_size = check.size("block_size"),
       .num_heads = check.size("NH"),
       .num_kv_heads = check.size("NKV"),
@@ -64,8 +64,8 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .num_sequences = check.size("S"),
       .num_blocks = check.size("num_blocks"),
       .max_blocks = check.size("max_blocks"),
-      .min_queries = params.min_queries,
-      .max_queries = params.max_queries,
+      .min_queries = params.batch.min_queries,
+      .max_queries = params.batch.max_queries,
       .scale = params.scale * params.k_scale,
       .v_scale = params.v_scale,
       .element = element_of(params.q.dtype()),
@@ -116,8 +116,8 @@ int64_t plan_tasks(const AttentionArgs& args,
                    const AttentionParams& params,
                    int64_t num_threads,
                    AttentionTask* tasks) {
-  const int64_t num_sequences = params.seq_lens.size(0);
-  const int64_t max_keys = params.block_tables.size(1) * args.block_size;
+  const int64_t num_sequences = params.batch.seq_lens.size(0);
+  const int64_t max_keys = params.batch.block_tables.size(1) * args.block_size;
   const int64_t step = queries_per_task(args);
   int64_t num_tasks = 0;
   CHECK(args.query_start[0] >= 0);
@@ -164,7 +164,8 @@ Tensor task_memory_of(const AttentionArgs& args,
                       const AttentionParams& params,
                       Workspace& scratch) {
   static_assert(sizeof(AttentionTask) == 6 * sizeof(int32_t));
-  const int64_t max_tasks = params.q.size(0) / queries_per_task(args) + params.seq_lens.size(0) + 1;
+  const int64_t max_tasks =
+      params.q.size(0) / queries_per_task(args) + params.batch.seq_lens.size(0) + 1;
   return scratch.tensor({max_tasks * args.num_kv_heads, 6}, DType::kInt32);
 }
 

@@ -16,6 +16,7 @@
 // A cache in FP8 (E4M3) holds k / k_scale and v / v_scale; it is expanded a tile at a time.
 #pragma once
 
+#include "ops/attention/paged_batch.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 #include "tensor/workspace.h"
@@ -23,19 +24,10 @@
 namespace atom::ops {
 
 struct AttentionParams {
-  Tensor q;             // [num_tokens, num_heads, head_dim], may be a slice of packed qkv
-  Tensor k_cache;       // [num_blocks, block_size, num_kv_heads, head_dim] q's dtype or FP8
-  Tensor v_cache;       // like k_cache
-  Tensor block_tables;  // [num_sequences, max_blocks] int32; -1 where no query sees any key
-  Tensor query_start;   // [num_sequences + 1] int32: tokens of sequence s are [s], ..., [s + 1] - 1
-  Tensor seq_lens;      // [num_sequences] int32: tokens in the cache, this step's included
-  // [num_sequences] int32, at most seq_lens, or undefined: a sequence's first tokens whose keys and
-  // values were there before this step began. On a GPU they may be read while the kernels before
-  // this one still run.
-  Tensor settled_lens;
-  // The least and the most queries of a sequence; 0 when it is not known.
-  int64_t min_queries = 0;
-  int64_t max_queries = 0;
+  Tensor q;          // [num_tokens, num_heads, head_dim], may be a slice of packed qkv
+  Tensor k_cache;    // [num_blocks, block_size, num_kv_heads, head_dim] q's dtype or FP8
+  Tensor v_cache;    // like k_cache
+  PagedBatch batch;  // slot_mapping is not used
   float scale = 1;
   float k_scale = 1;  // of a cache in FP8
   float v_scale = 1;

@@ -21,19 +21,19 @@ AttentionParams make_params(
   params.out = Tensor::zeros({num_sequences * num_queries, num_heads, kHeadDim}, dtype);
   params.k_cache = Tensor::zeros(cache, dtype);
   params.v_cache = Tensor::zeros(cache, dtype);
-  params.block_tables = Tensor::zeros({num_sequences, blocks}, DType::kInt32);
-  params.query_start = Tensor::zeros({num_sequences + 1}, DType::kInt32);
-  params.seq_lens = Tensor::zeros({num_sequences}, DType::kInt32);
+  params.batch.block_tables = Tensor::zeros({num_sequences, blocks}, DType::kInt32);
+  params.batch.query_start = Tensor::zeros({num_sequences + 1}, DType::kInt32);
+  params.batch.seq_lens = Tensor::zeros({num_sequences}, DType::kInt32);
   for (const Tensor& tensor : {params.q, params.k_cache, params.v_cache}) {
     // Some finite bits: 0x3c is a small positive number in every dtype.
     std::memset(tensor.raw_data(), 0x3c, tensor.num_bytes());
   }
-  for (int64_t i = 0; i < params.block_tables.num_elements(); ++i) {
-    params.block_tables.data<int32_t>()[i] = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < params.batch.block_tables.num_elements(); ++i) {
+    params.batch.block_tables.data<int32_t>()[i] = static_cast<int32_t>(i);
   }
   for (int64_t s = 0; s < num_sequences; ++s) {
-    params.query_start.data<int32_t>()[s + 1] = static_cast<int32_t>((s + 1) * num_queries);
-    params.seq_lens.data<int32_t>()[s] = static_cast<int32_t>(context);
+    params.batch.query_start.data<int32_t>()[s + 1] = static_cast<int32_t>((s + 1) * num_queries);
+    params.batch.seq_lens.data<int32_t>()[s] = static_cast<int32_t>(context);
   }
   params.scale = 0.088f;
   return params;

@@ -63,18 +63,18 @@ AttentionParams make_step(const Model& model, DType dtype, const Step& step = kS
   params.v_cache = random_codes(cache, 3);
   spoil_last_block(params.k_cache);
   spoil_last_block(params.v_cache);
-  params.block_tables = Tensor::zeros({3, step.max_blocks}, DType::kInt32);
-  params.query_start = Tensor::zeros({4}, DType::kInt32);
-  params.seq_lens = Tensor::zeros({3}, DType::kInt32);
+  params.batch.block_tables = Tensor::zeros({3, step.max_blocks}, DType::kInt32);
+  params.batch.query_start = Tensor::zeros({4}, DType::kInt32);
+  params.batch.seq_lens = Tensor::zeros({3}, DType::kInt32);
   for (int32_t s = 0; s < 3; ++s) {
     for (int32_t b = 0; b < step.max_blocks; ++b) {
       // Backwards through the cache.
-      params.block_tables.data<int32_t>()[s * step.max_blocks + b] =
+      params.batch.block_tables.data<int32_t>()[s * step.max_blocks + b] =
           3 * step.max_blocks - 1 - (b * 3 + s);
     }
-    params.query_start.data<int32_t>()[s + 1] =
-        params.query_start.data<int32_t>()[s] + step.num_queries[s];
-    params.seq_lens.data<int32_t>()[s] = step.seq_lens[s];
+    params.batch.query_start.data<int32_t>()[s + 1] =
+        params.batch.query_start.data<int32_t>()[s] + step.num_queries[s];
+    params.batch.seq_lens.data<int32_t>()[s] = step.seq_lens[s];
   }
   params.sliding_window = model.sliding_window;
   params.scale = 0.125f;

@@ -61,14 +61,15 @@ class Batch {
     params.q = Tensor::zeros({num_tokens, model.num_heads + 2, model.head_dim}, dtype)
                    .narrow(1, 1, model.num_heads);
     params.out = nan_tensor({num_tokens, model.num_heads, model.head_dim}, dtype);
-    params.block_tables = Tensor::zeros({num_sequences_, max_blocks}, DType::kInt32);
-    params.query_start = Tensor::zeros({num_sequences_ + 1}, DType::kInt32);
-    params.seq_lens = Tensor::zeros({num_sequences_}, DType::kInt32);
-    params.settled_lens = Tensor::zeros({num_sequences_}, DType::kInt32);
+    params.batch.block_tables = Tensor::zeros({num_sequences_, max_blocks}, DType::kInt32);
+    params.batch.query_start = Tensor::zeros({num_sequences_ + 1}, DType::kInt32);
+    params.batch.seq_lens = Tensor::zeros({num_sequences_}, DType::kInt32);
+    params.batch.settled_lens = Tensor::zeros({num_sequences_}, DType::kInt32);
     params.scale = model.scale;
     params.sliding_window = model.sliding_window;
     params.sinks = make_sinks(model);
-    std::fill_n(params.block_tables.data<int32_t>(), params.block_tables.num_elements(), -1);
+    std::fill_n(
+        params.batch.block_tables.data<int32_t>(), params.batch.block_tables.num_elements(), -1);
 
     const Tensor k_slots = params.k_cache.view({num_blocks * block_size, cache[2], cache[3]});
     const Tensor v_slots = params.v_cache.view({num_blocks * block_size, cache[2], cache[3]});
@@ -78,7 +79,8 @@ class Batch {
       const int64_t window = model.sliding_window;
       const int64_t first_key = window == 0 ? 0 : std::max<int64_t>(0, chunk.begin - window + 1);
       for (int64_t key = first_key; key < chunk.end; ++key) {
-        int32_t& block = params.block_tables.data<int32_t>()[s * max_blocks + key / block_size];
+        int32_t& block =
+            params.batch.block_tables.data<int32_t>()[s * max_blocks + key / block_size];
         // From the end, with every other one swapped: not in order of position.
         if (block < 0) block = static_cast<int32_t>(num_blocks - 1 - (next_block++ ^ 1));
         const int64_t slot = block * block_size + key % block_size;
@@ -88,9 +90,9 @@ class Batch {
       for (int64_t position = chunk.begin; position < chunk.end; ++position) {
         copy_row(chunk.sequence->q, position, params.q, token++);
       }
-      params.query_start.data<int32_t>()[s + 1] = static_cast<int32_t>(token);
-      params.seq_lens.data<int32_t>()[s] = static_cast<int32_t>(chunk.end);
-      params.settled_lens.data<int32_t>()[s] = static_cast<int32_t>(chunk.begin);
+      params.batch.query_start.data<int32_t>()[s + 1] = static_cast<int32_t>(token);
+      params.batch.seq_lens.data<int32_t>()[s] = static_cast<int32_t>(chunk.end);
+      params.batch.settled_lens.data<int32_t>()[s] = static_cast<int32_t>(chunk.begin);
     }
   }
 
@@ -398,10 +400,10 @@ TEST(AttentionDeathTest, RefusesWhatTheContractExcludes) {
   Workspace scratch(1 << 20);
   const auto run = [&](const Batch& batch) { attention(Stream(&pool), batch.params, scratch); };
   Batch missing(model, DType::kFloat32, 16, {{&a, 40, 50}});
-  missing.params.block_tables.data<int32_t>()[1] = -1;
+  missing.params.batch.block_tables.data<int32_t>()[1] = -1;
   EXPECT_DEATH(run(missing), "missing_block");
   Batch beyond(model, DType::kFloat32, 16, {{&a, 40, 50}});
-  beyond.params.seq_lens.data<int32_t>()[0] = 65;
+  beyond.params.batch.seq_lens.data<int32_t>()[0] = 65;
   EXPECT_DEATH(run(beyond), "max_keys");
   Batch sinks(model, DType::kFloat32, 16, {{&a, 40, 50}});
   sinks.params.sinks = Tensor::zeros({3}, DType::kFloat32);

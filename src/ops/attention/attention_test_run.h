@@ -11,10 +11,10 @@ inline bool run_attention(const char* variant, ThreadPool& pool, const Attention
   const std::vector<Tensor> tensors = {params.q,
                                        params.k_cache,
                                        params.v_cache,
-                                       params.block_tables,
-                                       params.query_start,
-                                       params.seq_lens,
-                                       params.settled_lens,
+                                       params.batch.block_tables,
+                                       params.batch.query_start,
+                                       params.batch.seq_lens,
+                                       params.batch.settled_lens,
                                        params.sinks,
                                        params.out};
   return run_variant(variant, pool, tensors, [&](const Placed& at) {
@@ -22,10 +22,10 @@ inline bool run_attention(const char* variant, ThreadPool& pool, const Attention
     placed.q = at(params.q);
     placed.k_cache = at(params.k_cache);
     placed.v_cache = at(params.v_cache);
-    placed.block_tables = at(params.block_tables);
-    placed.query_start = at(params.query_start);
-    placed.seq_lens = at(params.seq_lens);
-    placed.settled_lens = at(params.settled_lens);
+    placed.batch.block_tables = at(params.batch.block_tables);
+    placed.batch.query_start = at(params.batch.query_start);
+    placed.batch.seq_lens = at(params.batch.seq_lens);
+    placed.batch.settled_lens = at(params.batch.settled_lens);
     placed.sinks = at(params.sinks);
     placed.out = at(params.out);
     const Stream dry_run = Stream::dry_run(at.stream().device());
