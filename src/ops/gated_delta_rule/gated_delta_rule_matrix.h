@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "ops/simd/element.h"
+
 namespace atom::ops {
 
 // A factor on the left: element (row, k) is data[row * row_stride + k * k_stride].

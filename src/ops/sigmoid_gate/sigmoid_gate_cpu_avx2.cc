@@ -1,0 +1,10 @@
+#include "ops/sigmoid_gate/sigmoid_gate_simd.h"
+#include "ops/simd/avx2.h"
+
+namespace atom::ops {
+
+void sigmoid_gate_avx2(const SigmoidGateArgs& args, int64_t begin, int64_t end) {
+  sigmoid_gate_rows<Avx2>(args, begin, end);
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,19 @@
+// Inside sigmoid_gate: calls by a variant of one's choice, for tests.
+#pragma once
+
+#include <string_view>
+
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace atom::ops {
+
+// False, with nothing done, when the variant cannot run this call here.
+bool sigmoid_gate_by(std::string_view variant,
+                     const Stream& stream,
+                     const Tensor& x,
+                     const Tensor& gate,
+                     bool adds,
+                     const Tensor& out);
+
+}  // namespace atom::ops
