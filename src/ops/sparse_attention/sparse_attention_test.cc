@@ -181,9 +181,7 @@ TEST(SparseAttention, SelectingAllIsAttention) {
   dense.q = params.q;
   dense.k_cache = params.k_cache;
   dense.v_cache = params.v_cache;
-  dense.block_tables = params.batch.block_tables;
-  dense.query_start = params.batch.query_start;
-  dense.seq_lens = params.batch.seq_lens;
+  dense.batch = params.batch;
   dense.scale = params.scale;
   dense.out = Tensor::zeros(params.out.shape(), DType::kFloat32);
   Workspace scratch(1 << 20);
