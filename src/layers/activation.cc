@@ -1,28 +1,35 @@
 #include "layers/activation.h"
 
-#include "base/env.h"
-#include "ops/silu_and_mul/silu_and_mul.h"
+#include "base/check.h"
 
 namespace atom {
 
-LinearInput silu_and_mul(const LinearInput& x,
-                         const LinearBase& gate_up,
-                         const LinearBase& next,
-                         const ForwardContext& context) {
-  // For few rows the product is activated where it is summed up, and quantised by a kernel that has
-  // less to do.
-  if (env().fused_silu_mul_quant && !gate_up.activates(x, context)) {
-    const ops::QuantizedRows codes = next.quantised_input(context);
-    if (codes.values.defined()) {
-      ops::silu_and_mul(
-          context.stream, gate_up.forward(x, context), Tensor(), codes, context.workspace);
-      return {Tensor(), codes};
-    }
-  }
-  const Tensor out =
-      context.workspace.tensor({x.rows.size(0), gate_up.local_out_features() / 2}, x.rows.dtype());
-  gate_up.forward_silu_and_mul(x, out, context);
-  return out;
+bool ActivationFormat::takes(const ops::QuantizedRows& quantized) const {
+  if (!has_codes() || !quantized.defined()) return false;
+  if (quantized.values.dtype() != code_dtype || quantized.granularity != codes) return false;
+  if (quantized.is_static != static_scale.defined()) return false;
+  return !quantized.is_static || quantized.scales.raw_data() == static_scale.raw_data();
+}
+
+ActivationFormat unite(const ActivationFormat& first, const ActivationFormat& second) {
+  ActivationFormat both = first.has_codes() ? first : second;
+  const bool is_dynamic = !first.static_scale.defined() && !second.static_scale.defined();
+  const bool agree =
+      first.codes == second.codes && first.code_dtype == second.code_dtype && is_dynamic;
+  both.rows = first.rows || second.rows || !agree;
+  return both;
+}
+
+ops::QuantizedRows make_codes(const ActivationFormat& format,
+                              int64_t num_rows,
+                              int64_t size,
+                              Workspace& workspace) {
+  CHECK(format.has_codes());
+  const Tensor values = workspace.tensor({num_rows, size}, format.code_dtype);
+  const bool is_static = format.static_scale.defined();
+  const Tensor scales =
+      is_static ? format.static_scale : workspace.tensor({num_rows}, DType::kFloat32);
+  return {values, scales, format.codes, is_static};
 }
 
 }  // namespace atom

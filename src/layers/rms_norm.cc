@@ -1,39 +1,68 @@
 #include "layers/rms_norm.h"
 
-#include "base/env.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "tensor/device_arena.h"
 
 namespace atom {
 
-RMSNorm::RMSNorm(const BuildContext& build, int64_t size)
-    : weight_(build.dtype, Shape{size}), eps_(build.config.rms_norm_eps) {
+RMSNorm::RMSNorm(const BuildContext& build, int64_t size, NormWeight kind)
+    : kind_(kind),
+      leaves_codes_(build.fusions.rms_norm_quant),
+      weight_(kind == NormWeight::kModelDtype ? build.dtype : DType::kFloat32, Shape{size}),
+      eps_(build.config.rms_norm_eps) {
+  if (kind_ == NormWeight::kZeroCentered) {
+    weight_.keep_on_host();
+    one_plus_weight_ = Tensor::meta({size}, DType::kFloat32);
+  }
   register_parameter("weight", &weight_);
 }
 
+Status RMSNorm::finish_load(const Stream& stream) {
+  if (kind_ != NormWeight::kZeroCentered) return {};
+  float* weight = weight_.data().data<float>();
+  for (int64_t i = 0; i < weight_.data().num_elements(); ++i) weight[i] += 1.0f;
+  one_plus_weight_ = resident_copy(stream, weight_.data());
+  weight_.release();
+  return {};
+}
+
 void RMSNorm::forward(const Tensor& x, const ForwardContext& context) const {
-  ops::rms_norm(context.stream, x, weight_.data(), eps_, x);
+  ops::rms_norm(context.stream, x, weight(), eps_, x);
 }
 
-void RMSNorm::forward_add(const Tensor& x,
-                          const Tensor& residual,
-                          const ForwardContext& context) const {
-  ops::add_rms_norm(context.stream, x, residual, weight_.data(), eps_, x);
+Activation RMSNorm::forward(const Tensor& x,
+                            const Tensor& rows,
+                            const ActivationFormat& format,
+                            const ForwardContext& context) const {
+  return normalize(x, Tensor(), rows, format, context);
 }
 
-LinearInput RMSNorm::forward_add(const Tensor& x,
-                                 const Tensor& residual,
-                                 const LinearBase& next,
-                                 const ForwardContext& context) const {
-  if (env().fused_rms_norm_quant) {
-    const ops::QuantizedRows codes = next.quantised_input(context);
-    if (codes.values.defined()) {
-      ops::add_rms_norm(
-          context.stream, x, residual, weight_.data(), eps_, Tensor(), codes, context.workspace);
-      return {x, codes};
-    }
+Activation RMSNorm::forward_add(const Tensor& x,
+                                const Tensor& residual,
+                                const ActivationFormat& format,
+                                const ForwardContext& context) const {
+  return normalize(x, residual, x, format, context);
+}
+
+Activation RMSNorm::normalize(const Tensor& x,
+                              const Tensor& residual,
+                              const Tensor& rows,
+                              const ActivationFormat& format,
+                              const ForwardContext& context) const {
+  const Stream& stream = context.stream;
+  Workspace& workspace = context.workspace;
+  if (leaves_codes_ && format.has_codes()) {
+    const ops::QuantizedRows codes = make_codes(format, x.size(0), x.size(1), workspace);
+    const Tensor out = format.rows ? rows : Tensor();
+    ops::add_rms_norm(stream, x, residual, weight(), eps_, out, codes, workspace);
+    return {out, codes};
   }
-  forward_add(x, residual, context);
-  return x;
+  if (residual.defined()) {
+    ops::add_rms_norm(stream, x, residual, weight(), eps_, rows);
+  } else {
+    ops::rms_norm(stream, x, weight(), eps_, rows);
+  }
+  return rows;
 }
 
 }  // namespace atom

@@ -1,33 +1,61 @@
-// Root-mean-square normalisation over the last dimension, with a learned scale.
+// Root-mean-square normalization over the last dimension, with a learned scale:
+//   y = x / sqrt(mean(x^2) + eps) * weight
 #pragma once
 
-#include "layers/linear/linear_base.h"
+#include "layers/activation.h"
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
 
 namespace atom {
 
+// How the checkpoint's weight w multiplies, and in which precision.
+enum class NormWeight {
+  kModelDtype,    // by w, after the normalized row is rounded to the model's dtype (Llama)
+  kFloat32,       // by w in float32, rounded once (gpt-oss)
+  kZeroCentered,  // by 1 + w in float32, rounded once (Qwen3-Next)
+};
+
 class RMSNorm : public Module {
  public:
-  RMSNorm(const BuildContext& build, int64_t size);
+  RMSNorm(const BuildContext& build, int64_t size, NormWeight kind = NormWeight::kModelDtype);
 
-  // x [num_tokens, size] or [num_tokens, num_heads, size], normalised in place.
+  Status finish_load(const Stream& stream) override;
+
+  // x [num_tokens, size] or [num_tokens, num_heads, size], normalized in place.
   void forward(const Tensor& x, const ForwardContext& context) const;
 
-  // residual += x, then x = norm(residual), both [num_tokens, size].
-  void forward_add(const Tensor& x, const Tensor& residual, const ForwardContext& context) const;
-  // The same as the input of `next`, in the form in which it multiplies; x's memory comes along.
-  LinearInput forward_add(const Tensor& x,
-                          const Tensor& residual,
-                          const LinearBase& next,
-                          const ForwardContext& context) const;
+  // norm(x) of x [num_tokens, size]: rows into `rows` [num_tokens, size], which may be x; codes
+  // into the workspace.
+  Activation forward(const Tensor& x,
+                     const Tensor& rows,
+                     const ActivationFormat& format,
+                     const ForwardContext& context) const;
 
-  const Tensor& weight() const { return weight_.data(); }
+  // residual += x, then norm(residual), both [num_tokens, size]: rows into x, codes into the
+  // workspace.
+  Activation forward_add(const Tensor& x,
+                         const Tensor& residual,
+                         const ActivationFormat& format,
+                         const ForwardContext& context) const;
+
+  // What the normalized row is multiplied by.
+  const Tensor& weight() const {
+    return kind_ == NormWeight::kZeroCentered ? one_plus_weight_ : weight_.data();
+  }
   float eps() const { return eps_; }
 
  private:
-  Parameter weight_;  // [size]
+  Activation normalize(const Tensor& x,
+                       const Tensor& residual,
+                       const Tensor& rows,
+                       const ActivationFormat& format,
+                       const ForwardContext& context) const;
+
+  NormWeight kind_;
+  bool leaves_codes_;
+  Parameter weight_;        // [size], of the model's dtype or float32
+  Tensor one_plus_weight_;  // [size] float32, of kZeroCentered; meta until finish_load
   float eps_;
 };
 

@@ -12,6 +12,9 @@
 
 namespace atom {
 
+class ParallelLMHead;
+class VocabParallelEmbedding;
+
 class CausalLM : public Module {
  public:
   // -> workspace tensor [num_tokens, hidden_size] after the final norm.
@@ -23,6 +26,10 @@ class CausalLM : public Module {
                               const ForwardContext& context) const = 0;
 
   virtual const WeightMapping& weight_mapping() const = 0;
+
+  // For a draft model, which may multiply by the same weights. They live as long as this.
+  virtual const VocabParallelEmbedding& embed_tokens() const = 0;
+  virtual const ParallelLMHead& lm_head() const = 0;
 };
 
 }  // namespace atom

@@ -1,68 +1,17 @@
 // LlamaForCausalLM: Llama 2, 3, 3.1, 3.2 and models of the same shape (hidden states in the
 // notation of transformers' modeling_llama).
-#include "layers/attention/attention.h"
-#include "layers/linear/qkv_parallel_linear.h"
-#include "layers/linear/row_parallel_linear.h"
 #include "models/blocks/decoder.h"
 #include "models/blocks/gated_mlp.h"
+#include "models/blocks/gqa_attention.h"
 #include "models/blocks/requirements.h"
 
 namespace atom {
 namespace {
 
-class LlamaAttention : public Module {
- public:
-  LlamaAttention(BuildContext& build, const RotaryEmbedding& rotary, int layer)
-      : rotary_(rotary),
-        qkv_proj_(ModuleScope(build, "qkv_proj"),
-                  build.config.hidden_size,
-                  build.config.num_attention_heads,
-                  build.config.num_key_value_heads,
-                  build.config.head_dim,
-                  build.config.qkv_bias),
-        attention_(build,
-                   qkv_proj_.num_kv_heads(),
-                   build.config.head_dim,
-                   build.config.layer_sliding_window(layer)),
-        o_proj_(ModuleScope(build, "o_proj"),
-                build.config.q_size(),
-                build.config.hidden_size,
-                build.config.o_proj_bias) {
-    register_module("qkv_proj", &qkv_proj_);
-    register_module("", &attention_);
-    register_module("o_proj", &o_proj_);
-  }
-
-  const LinearBase& input_linear() const { return qkv_proj_; }
-
-  void forward(const LinearInput& x, const ForwardContext& context) const {
-    const auto [q, k, v] = qkv_proj_.forward(x, context);
-    o_proj_.forward(attention_.forward(q, k, v, {rotary_}, context), x, context);
-  }
-
- private:
-  const RotaryEmbedding& rotary_;
-  QKVParallelLinear qkv_proj_;
-  Attention attention_;
-  RowParallelLinear o_proj_;
-};
-
-class LlamaMLP : public GatedMLP {
- public:
-  LlamaMLP(BuildContext& build, int /*layer*/)
-      : GatedMLP(build, build.config.intermediate_size, build.config.mlp_bias) {}
-};
-
-using LlamaForCausalLM = DecoderForCausalLM<DecoderLayer<LlamaAttention, LlamaMLP>>;
-
-WeightMapping llama_weight_mapping(const ModelConfig& config) {
-  WeightMapping mapping = base_weight_mapping(config);
-  mapping.packed_modules_mapping = {{"q_proj", "qkv_proj", "q"},
-                                    {"k_proj", "qkv_proj", "k"},
-                                    {"v_proj", "qkv_proj", "v"},
-                                    {"gate_proj", "gate_up_proj", "gate"},
-                                    {"up_proj", "gate_up_proj", "up"}};
-  return mapping;
+LayerParts make_llama_layer(BuildContext& build, const RotaryEmbedding& rotary, int layer) {
+  const ModelConfig& config = build.config;
+  return {make_sub_layer<GqaAttention>(build, "self_attn", rotary, gqa_options(config, layer)),
+          make_sub_layer<GatedMLP>(build, "mlp", config.intermediate_size, config.mlp_bias)};
 }
 
 }  // namespace
@@ -70,8 +19,8 @@ WeightMapping llama_weight_mapping(const ModelConfig& config) {
 Result<std::unique_ptr<CausalLM>> make_llama(BuildContext& build) {
   RETURN_IF_ERROR(require_silu(build.config));
   RETURN_IF_ERROR(require_no_query_scaling(build.config));
-  return std::unique_ptr<CausalLM>(
-      std::make_unique<LlamaForCausalLM>(build, llama_weight_mapping(build.config)));
+  return std::unique_ptr<CausalLM>(std::make_unique<DecoderForCausalLM>(
+      build, DecoderSpec{make_llama_layer, decoder_weight_mapping(build.config)}));
 }
 
 }  // namespace atom

@@ -1,4 +1,4 @@
-// What a model's constructor needs to build its layers. New concerns of construction (quantisation,
+// What a model's constructor needs to build its layers. New concerns of construction (quantization,
 // parallel groups) become fields here, so that the signatures of layers and models stay.
 #pragma once
 
@@ -15,9 +15,16 @@
 
 namespace atom {
 
+// Which operators are fused with their neighbors, where both orders compute the same.
+struct Fusions {
+  bool rms_norm_quant = true;      // RMSNorm leaves its result quantized for layers that read codes
+  bool silu_and_mul_quant = true;  // likewise the activation of a gated MLP
+  bool qk_norm_rope_cache = true;  // on a GPU: query and key norms, rope and cache write in one
+};
+
 struct BuildContext {
   const ModelConfig& config;
-  DType dtype = DType::kBFloat16;  // of activations, and of weights that are not quantised
+  DType dtype = DType::kBFloat16;  // of activations, and of weights that are not quantized
   int64_t max_model_len = 0;       // positions that rope tables must cover
   Device device = {};              // where the model will run
   ParallelContext parallel = {};
@@ -38,6 +45,7 @@ struct BuildContext {
   // dtype, or FP8.
   DType kv_cache_dtype = dtype;
   bool emulate_quantized_activations = true;
+  Fusions fusions = {};
   // The name in the checkpoint of the module being built, "model.layers.0.self_attn.qkv_proj": a
   // quantisation config speaks of layers by name. Kept by ModuleScope.
   std::string module_name = {};

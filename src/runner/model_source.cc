@@ -15,6 +15,9 @@ Result<BuiltModel> build_model(const ResolvedConfig& config, Device device) {
   BuildContext build{config.model, config.dtype, config.max_model_len(), device};
   build.kv_cache_dtype = config.kv_cache_dtype;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
+  build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
+                   .silu_and_mul_quant = env().fused_silu_mul_quant,
+                   .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion};
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
   RETURN_IF_ERROR(build.status);
   return BuiltModel{device, std::move(model), std::move(build.storage)};

@@ -120,7 +120,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
                                .workspace = workspace,
                                .token_ids = inputs.token_ids,
                                .positions = inputs.positions,
-                               .attention = inputs.attention,
+                               .batch = inputs.batch,
                                .storage = storage_};
   const Tensor hidden = model_->forward(context);
   const int64_t vocab_size = config_.model.vocab_size;

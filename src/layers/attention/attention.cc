@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "base/env.h"
 #include "ops/attention/attention.h"
 #include "ops/kv_cache_write/kv_cache_write.h"
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache.h"
@@ -17,7 +16,7 @@ Attention::Attention(BuildContext& build,
                                {"v", {num_kv_heads, head_dim}, build.kv_cache_dtype}}})),
       scale_(1.0f / std::sqrt(static_cast<float>(head_dim))),
       sliding_window_(sliding_window),
-      prepares_in_one_(!build.device.is_cpu() && env().qk_norm_rope_cache_fusion) {
+      prepares_in_one_(!build.device.is_cpu() && build.fusions.qk_norm_rope_cache) {
   if (build.kv_cache_dtype == DType::kFloat8E4M3) {
     kv_scales_ = std::make_unique<KVScales>();
     register_module("", kv_scales_.get());

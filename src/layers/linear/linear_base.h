@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "layers/linear/linear_input.h"
+#include "layers/activation.h"
 #include "layers/linear/linear_partition.h"
 #include "layers/quant/linear_method.h"
 #include "nn/build_context.h"
@@ -15,22 +15,19 @@ namespace atom {
 
 class LinearBase : public Module {
  public:
-  // x [num_tokens, local_in_features] -> y [num_tokens, local_out_features] of x's dtype.
-  void forward(const LinearInput& x, const Tensor& y, const ForwardContext& context) const;
+  // The form in which this layer reads its input fastest. It takes rows in any case.
+  ActivationFormat wanted() const { return method_->wanted(); }
+
+  // x [num_rows, local_in_features] -> y [num_rows, local_out_features] of the model's dtype.
+  void forward(const Activation& x, const Tensor& y, const ForwardContext& context) const;
   // The same into a workspace tensor.
-  Tensor forward(const LinearInput& x, const ForwardContext& context) const;
+  Tensor forward(const Activation& x, const ForwardContext& context) const;
 
-  // With parts gate and up: y [num_tokens, local_out_features / 2] = silu(gate) * up.
-  void forward_silu_and_mul(const LinearInput& x,
-                            const Tensor& y,
-                            const ForwardContext& context) const;
-
-  // Whether that is one kernel for an input in FP8.
-  bool activates(const LinearInput& x, const ForwardContext& context) const;
-
-  // Where the operator that computes this layer's input can leave it in FP8: workspace tensors.
-  // Undefined values: it is to be left in the model's dtype.
-  ops::QuantizedRows quantised_input(const ForwardContext& context) const;
+  // With parts gate and up: silu(gate) * up, [num_rows, local_out_features / 2] in the workspace,
+  // as codes when `format` has them, else as rows.
+  Activation forward_silu_and_mul(const Activation& x,
+                                  const ActivationFormat& format,
+                                  const ForwardContext& context) const;
 
   int64_t local_out_features() const { return local_out_features_; }
 
@@ -40,7 +37,7 @@ class LinearBase : public Module {
  private:
   Tensor bias() const { return bias_ == nullptr ? Tensor() : bias_->data(); }
 
-  int64_t local_in_features_;
+  DType dtype_;
   int64_t local_out_features_;
   std::unique_ptr<LinearMethod> method_;
   std::unique_ptr<Parameter> bias_;  // [local_out_features]; null without

@@ -41,7 +41,7 @@ QKVParallelLinear::QKVParallelLinear(BuildContext& build,
       num_kv_heads_(num_kv_heads / kv_part(build, num_kv_heads).world),
       head_dim_(head_dim) {}
 
-QKVParallelLinear::Output QKVParallelLinear::forward(const LinearInput& x,
+QKVParallelLinear::Output QKVParallelLinear::forward(const Activation& x,
                                                      const ForwardContext& context) const {
   const Tensor qkv = LinearBase::forward(x, context);
   const Tensor heads = qkv.view({qkv.size(0), num_heads_ + 2 * num_kv_heads_, head_dim_});

@@ -19,7 +19,7 @@ class QKVParallelLinear : public LinearBase {
     Tensor k;  // [num_tokens, local num_kv_heads, head_dim], likewise
     Tensor v;  // [num_tokens, local num_kv_heads, head_dim], likewise
   };
-  Output forward(const LinearInput& x, const ForwardContext& context) const;
+  Output forward(const Activation& x, const ForwardContext& context) const;
 
   int64_t num_kv_heads() const { return num_kv_heads_; }
 

@@ -53,6 +53,7 @@ Fp8LinearMethod::Fp8LinearMethod(const BuildContext& build,
       quantises_activations_(scheme.activations != QuantType::kNo &&
                              build.emulate_quantized_activations),
       encodes_(scheme.online && !build.device.is_cpu()),
+      takes_codes_(quantises_activations_),
       weight_(
           make_weight(scheme.online && !encodes_ ? build.dtype : DType::kFloat8E4M3, partition)) {
   CHECK((scheme.weights == QuantType::kPerTensor || scheme.weights == QuantType::kPerToken));
@@ -72,10 +73,6 @@ Fp8LinearMethod::Fp8LinearMethod(const BuildContext& build,
     input_scale_ = make_part_scales(partition);
     input_scale_->keep_on_host();
     register_parameter("input_scale", input_scale_.get());
-  }
-  if (quantises_activations_) {
-    input_format_ =
-        scheme.static_activations ? InputFormat::kFloat8Static : InputFormat::kFloat8PerToken;
   }
   make_parts();
 }
@@ -200,47 +197,56 @@ Status Fp8LinearMethod::finish_load(const Stream& stream) {
     }
   }
   weight_.release();
-  if (parts_.size() > 1) input_format_ = InputFormat::kFloat;
+  if (parts_.size() > 1) takes_codes_ = false;
   return {};
 }
 
-void Fp8LinearMethod::apply_quantised(const Stream& stream,
-                                      const ops::QuantizedRows& x,
-                                      const Tensor& bias,
-                                      const Tensor& y,
-                                      Workspace& workspace) const {
-  CHECK((input_format_ != InputFormat::kFloat));
-  ops::linear(stream, x.values, x.scales, parts_.front().weight, bias, y, workspace);
-}
-
-bool Fp8LinearMethod::activates(const Stream& stream,
-                                const ops::QuantizedRows& x,
-                                const Tensor& bias,
-                                DType y_dtype) const {
-  const ops::LinearWeight& weight = parts_.front().weight;
-  const Tensor y = Tensor::meta({x.values.size(0), weight.out_features / 2}, y_dtype);
-  return ops::is_one_linear_silu_and_mul(stream, x.values, x.scales, weight, bias, y);
+ActivationFormat Fp8LinearMethod::wanted() const {
+  if (!takes_codes_) return {};
+  if (!scheme_.static_activations) return {.rows = false, .codes = QuantType::kPerToken};
+  return {
+      .rows = false, .codes = QuantType::kPerTensor, .static_scale = parts_.front().input_scale};
 }
 
 void Fp8LinearMethod::apply_silu_and_mul(const Stream& stream,
-                                         const LinearInput& x,
+                                         const Activation& x,
                                          const Tensor& bias,
-                                         const Tensor& y,
+                                         const Activation& y,
+                                         DType dtype,
                                          Workspace& workspace) const {
-  if (!x.is_quantised()) return LinearMethod::apply_silu_and_mul(stream, x, bias, y, workspace);
-  const ops::QuantizedRows& codes = x.quantised;
-  ops::linear_silu_and_mul(
-      stream, codes.values, codes.scales, parts_.front().weight, bias, y, workspace);
+  if (!wanted().takes(x.codes)) {
+    return LinearMethod::apply_silu_and_mul(stream, x, bias, y, dtype, workspace);
+  }
+  const ops::LinearWeight& weight = parts_.front().weight;
+  const auto& [values, scales, granularity, is_static] = x.codes;
+  if (y.has_codes()) {
+    ops::linear_silu_and_mul_quantized(
+        stream, values, scales, weight, bias, dtype, y.codes, workspace);
+  } else {
+    ops::linear_silu_and_mul(stream, values, scales, weight, bias, y.rows, workspace);
+  }
 }
 
 void Fp8LinearMethod::apply(const Stream& stream,
-                            const Tensor& x,
+                            const Activation& x,
                             const Tensor& bias,
                             const Tensor& y,
                             Workspace& workspace) const {
-  if (!quantises_activations_) {
-    return ops::linear(stream, x, parts_.front().weight, bias, y, workspace);
+  const ops::LinearWeight& weight = parts_.front().weight;
+  if (wanted().takes(x.codes)) {
+    ops::linear(stream, x.codes.values, x.codes.scales, weight, bias, y, workspace);
+  } else if (quantises_activations_) {
+    quantize_and_multiply(stream, x.rows, bias, y, workspace);
+  } else {
+    ops::linear(stream, x.rows, weight, bias, y, workspace);
   }
+}
+
+void Fp8LinearMethod::quantize_and_multiply(const Stream& stream,
+                                            const Tensor& x,
+                                            const Tensor& bias,
+                                            const Tensor& y,
+                                            Workspace& workspace) const {
   const Workspace::Scope scope(workspace);
   const Tensor values = workspace.tensor(x.shape(), DType::kFloat8E4M3);
   if (!scheme_.static_activations) {

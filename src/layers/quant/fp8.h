@@ -25,26 +25,18 @@ class Fp8LinearMethod : public LinearMethod, private RowEncoder {
   // An error when the checkpoint holds NaN, or a scale that is no positive number.
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
+  // Codes, unless the parts have static scales of their own.
+  ActivationFormat wanted() const override;
   void apply(const Stream& stream,
-             const Tensor& x,
+             const Activation& x,
              const Tensor& bias,
              const Tensor& y,
              Workspace& workspace) const override;
-  InputFormat input_format() const override { return input_format_; }
-  Tensor input_scale() const override { return parts_.front().input_scale; }
-  void apply_quantised(const Stream& stream,
-                       const ops::QuantizedRows& x,
-                       const Tensor& bias,
-                       const Tensor& y,
-                       Workspace& workspace) const override;
-  bool activates(const Stream& stream,
-                 const ops::QuantizedRows& x,
-                 const Tensor& bias,
-                 DType y_dtype) const override;
   void apply_silu_and_mul(const Stream& stream,
-                          const LinearInput& x,
+                          const Activation& x,
                           const Tensor& bias,
-                          const Tensor& y,
+                          const Activation& y,
+                          DType dtype,
                           Workspace& workspace) const override;
 
  private:
@@ -66,6 +58,11 @@ class Fp8LinearMethod : public LinearMethod, private RowEncoder {
   Status check_loaded(const Stream& stream) const;
   void place_input_scales(const Stream& stream);
   Tensor row_scales(const Stream& stream) const;
+  void quantize_and_multiply(const Stream& stream,
+                             const Tensor& x,
+                             const Tensor& bias,
+                             const Tensor& y,
+                             Workspace& workspace) const;
   bool has_one_scale() const;
 
   const std::string name_;
@@ -75,14 +72,13 @@ class Fp8LinearMethod : public LinearMethod, private RowEncoder {
   const LinearPartition partition_;
   const bool quantises_activations_;
   const bool encodes_;  // online, on a device
+  bool takes_codes_;    // not when parts turn out to have several static scales
   Parameter weight_;  // [local_out_features, local_in_features], FP8 or, online on the CPU, dtype_
   // Per row [rows, 1], on the device where encode() makes them; per tensor [parts]; null online on
   // the CPU.
   std::unique_ptr<Parameter> weight_scale_;
   std::unique_ptr<Parameter> input_scale_;  // [parts]; null unless static
-  // Parts that turn out to have several static scales quantise for themselves.
-  InputFormat input_format_ = InputFormat::kFloat;
-  std::vector<Part> parts_;  // in row order; meta until finish_load
+  std::vector<Part> parts_;                 // in row order; meta until finish_load
 };
 
 }  // namespace atom

@@ -117,12 +117,14 @@ TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
     const Tensor x = Tensor::empty({3, kIn}, DType::kFloat32);
     for (int64_t i = 0; i < x.num_elements(); ++i) x.data<float>()[i] = std::sin(0.7f * i);
     const Tensor values = Tensor::empty(x.shape(), DType::kFloat8E4M3);
-    Tensor scales = method.input_scale();
+    const ActivationFormat wanted = method.wanted();
+    EXPECT_FALSE(wanted.rows);
+    Tensor scales = wanted.static_scale;
     if (scheme.static_activations) {
-      ASSERT_EQ(method.input_format(), InputFormat::kFloat8Static);
+      ASSERT_EQ(wanted.codes, QuantType::kPerTensor);
       ops::quantize(stream_, x, {values, scales, QuantType::kPerTensor, true});
     } else {
-      ASSERT_EQ(method.input_format(), InputFormat::kFloat8PerToken);
+      ASSERT_EQ(wanted.codes, QuantType::kPerToken);
       scales = Tensor::empty({3}, DType::kFloat32);
       ops::quantize(stream_, x, {values, scales});
     }
@@ -131,7 +133,8 @@ TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
     Workspace workspace(1 << 20);
     method.apply(stream_, x, Tensor(), apart, workspace);
     const ops::QuantizedRows rows = {values, scales, scheme.activations, scheme.static_activations};
-    method.apply_quantised(stream_, rows, Tensor(), together, workspace);
+    ASSERT_TRUE(wanted.takes(rows));
+    method.apply(stream_, {Tensor(), rows}, Tensor(), together, workspace);
     for (int64_t i = 0; i < apart.num_elements(); ++i) {
       ASSERT_EQ(together.data<float>()[i], apart.data<float>()[i]) << i;
     }
@@ -141,7 +144,8 @@ TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
 TEST_F(Fp8, PartsWithScalesOfTheirOwnQuantiseForThemselves) {
   Fp8LinearMethod method(build_, kStatic, two_parts());
   ASSERT_TRUE(load(method, {1.0f, 1.0f}, {0.3f, 0.25f}).ok());
-  EXPECT_EQ(method.input_format(), InputFormat::kFloat);
+  EXPECT_FALSE(method.wanted().has_codes());
+  EXPECT_TRUE(method.wanted().rows);
 }
 
 TEST_F(Fp8, ActivationsStayAsTheyAreWithoutEmulation) {

@@ -1,6 +1,5 @@
 #include "layers/quant/linear_method.h"
 
-#include "base/check.h"
 #include "layers/quant/fp8.h"
 #include "layers/quant/unquantized.h"
 #include "ops/silu_and_mul/silu_and_mul.h"
@@ -42,28 +41,21 @@ Result<QuantScheme> choose_scheme(const BuildContext& build, const LinearPartiti
 
 }  // namespace
 
-void LinearMethod::apply_quantised(
-    const Stream&, const ops::QuantizedRows&, const Tensor&, const Tensor&, Workspace&) const {
-  CHECK((input_format() != InputFormat::kFloat));
-}
-
-bool LinearMethod::activates(const Stream&, const ops::QuantizedRows&, const Tensor&, DType) const {
-  return false;
-}
-
 void LinearMethod::apply_silu_and_mul(const Stream& stream,
-                                      const LinearInput& x,
+                                      const Activation& x,
                                       const Tensor& bias,
-                                      const Tensor& y,
+                                      const Activation& y,
+                                      DType dtype,
                                       Workspace& workspace) const {
   const Workspace::Scope scope(workspace);
-  const Tensor product = workspace.tensor({y.size(0), 2 * y.size(1)}, y.dtype());
-  if (x.is_quantised()) {
-    apply_quantised(stream, x.quantised, bias, product, workspace);
+  const int64_t size = (y.has_codes() ? y.codes.values : y.rows).size(1);
+  const Tensor product = workspace.tensor({x.num_rows(), 2 * size}, dtype);
+  apply(stream, x, bias, product, workspace);
+  if (y.has_codes()) {
+    ops::silu_and_mul(stream, product, Tensor(), y.codes, workspace);
   } else {
-    apply(stream, x.rows, bias, product, workspace);
+    ops::silu_and_mul(stream, product, y.rows);
   }
-  ops::silu_and_mul(stream, product, y);
 }
 
 std::unique_ptr<LinearMethod> make_linear_method(BuildContext& build,

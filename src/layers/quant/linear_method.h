@@ -5,54 +5,35 @@
 
 #include <memory>
 
-#include "layers/linear/linear_input.h"
+#include "layers/activation.h"
 #include "layers/linear/linear_partition.h"
 #include "nn/build_context.h"
 #include "nn/module.h"
-#include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
 
 namespace atom {
 
-// The form in which a linear multiplies its input.
-enum class InputFormat {
-  kFloat,
-  kFloat8PerToken,  // with a scale for each token
-  kFloat8Static,    // with the scale of the checkpoint
-};
-
 class LinearMethod : public Module {
  public:
-  // y = x Wᵀ + bias. x [num_tokens, local_in_features], y [num_tokens, local_out_features];
-  // `bias` [local_out_features] or undefined.
+  // The form in which apply() reads x fastest.
+  virtual ActivationFormat wanted() const { return {}; }
+
+  // y = x Wᵀ + bias. x [num_rows, local_in_features], whose codes are taken if wanted() takes them,
+  // else its rows; y [num_rows, local_out_features]; `bias` [local_out_features] or undefined.
   virtual void apply(const Stream& stream,
-                     const Tensor& x,
+                     const Activation& x,
                      const Tensor& bias,
                      const Tensor& y,
                      Workspace& workspace) const = 0;
 
-  // Unless it is kFloat, apply_quantised() takes x as the operator that computes it has quantised
-  // it, and gives what apply() does.
-  virtual InputFormat input_format() const { return InputFormat::kFloat; }
-  virtual Tensor input_scale() const { return {}; }  // kFloat8Static: [1] float32
-  virtual void apply_quantised(const Stream& stream,
-                               const ops::QuantizedRows& x,
-                               const Tensor& bias,
-                               const Tensor& y,
-                               Workspace& workspace) const;
-
-  // Whether apply_silu_and_mul() is one kernel for this input in FP8.
-  virtual bool activates(const Stream& stream,
-                         const ops::QuantizedRows& x,
-                         const Tensor& bias,
-                         DType y_dtype) const;
-
-  // With parts gate and up, y [num_tokens, local_out_features / 2] = silu(gate) * up.
+  // With parts gate and up, y [num_rows, local_out_features / 2] = silu(gate) * up, rounded to
+  // `dtype`: into y.codes when they are defined, else into y.rows.
   virtual void apply_silu_and_mul(const Stream& stream,
-                                  const LinearInput& x,
+                                  const Activation& x,
                                   const Tensor& bias,
-                                  const Tensor& y,
+                                  const Activation& y,
+                                  DType dtype,
                                   Workspace& workspace) const;
 };
 

@@ -5,6 +5,7 @@
 #include "ops/linear_silu_and_mul/linear_silu_and_mul.h"
 
 namespace atom {
+
 UnquantizedLinearMethod::UnquantizedLinearMethod(const BuildContext& build,
                                                  const LinearPartition& partition)
     : weight_(make_weight(build.dtype, partition)),
@@ -21,19 +22,25 @@ Status UnquantizedLinearMethod::finish_load(const Stream& stream) {
 }
 
 void UnquantizedLinearMethod::apply(const Stream& stream,
-                                    const Tensor& x,
+                                    const Activation& x,
                                     const Tensor& bias,
                                     const Tensor& y,
                                     Workspace& workspace) const {
-  ops::linear(stream, x, packed_, bias, y, workspace);
+  ops::linear(stream, x.rows, packed_, bias, y, workspace);
 }
 
 void UnquantizedLinearMethod::apply_silu_and_mul(const Stream& stream,
-                                                 const LinearInput& x,
+                                                 const Activation& x,
                                                  const Tensor& bias,
-                                                 const Tensor& y,
+                                                 const Activation& y,
+                                                 DType dtype,
                                                  Workspace& workspace) const {
-  ops::linear_silu_and_mul(stream, x.rows, packed_, bias, y, workspace);
+  if (y.has_codes()) {
+    ops::linear_silu_and_mul_quantized(
+        stream, x.rows, Tensor(), packed_, bias, dtype, y.codes, workspace);
+  } else {
+    ops::linear_silu_and_mul(stream, x.rows, packed_, bias, y.rows, workspace);
+  }
 }
 
 }  // namespace atom

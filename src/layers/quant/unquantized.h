@@ -13,14 +13,15 @@ class UnquantizedLinearMethod : public LinearMethod {
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override { return packed_.data.num_bytes(); }
   void apply(const Stream& stream,
-             const Tensor& x,
+             const Activation& x,
              const Tensor& bias,
              const Tensor& y,
              Workspace& workspace) const override;
   void apply_silu_and_mul(const Stream& stream,
-                          const LinearInput& x,
+                          const Activation& x,
                           const Tensor& bias,
-                          const Tensor& y,
+                          const Activation& y,
+                          DType dtype,
                           Workspace& workspace) const override;
 
  private:

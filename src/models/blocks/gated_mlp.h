@@ -3,21 +3,22 @@
 
 #include "layers/linear/merged_column_parallel_linear.h"
 #include "layers/linear/row_parallel_linear.h"
+#include "models/blocks/sub_layer.h"
 #include "nn/build_context.h"
-#include "nn/forward_context.h"
-#include "nn/module.h"
 
 namespace atom {
 
-class GatedMLP : public Module {
+class GatedMLP : public FeedForward {
  public:
   GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias);
 
-  // x [num_tokens, hidden_size], whose memory takes the block's output.
-  void forward(const LinearInput& x, const ForwardContext& context) const;
-  const LinearBase& input_linear() const { return gate_up_proj_; }
+  ActivationFormat wanted() const override { return gate_up_proj_.wanted(); }
+  void forward(const Activation& x,
+               const Tensor& out,
+               const ForwardContext& context) const override;
 
  private:
+  bool quantizes_product_;  // for down_proj, if it reads codes
   MergedColumnParallelLinear gate_up_proj_;
   RowParallelLinear down_proj_;
 };

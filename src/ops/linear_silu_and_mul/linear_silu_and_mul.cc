@@ -1,21 +1,27 @@
 #include "ops/linear_silu_and_mul/linear_silu_and_mul.h"
 
 #include "ops/linear_silu_and_mul/linear_silu_and_mul_variants.h"
+#include "ops/quantize/quantize.h"
 #include "ops/silu_and_mul/silu_and_mul.h"
 #include "tensor/dispatch.h"
 
 namespace atom::ops {
 namespace {
 
-void multiply_then_activate(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  const Workspace::Scope scope(scratch);
+// The product, in scratch memory.
+Tensor multiply(const Stream& stream, const LinearCall& call, Workspace& scratch) {
   const Tensor product = scratch.tensor({call.x.size(0), call.weight.out_features}, call.y.dtype());
   if (call.x_scales.defined()) {
     linear(stream, call.x, call.x_scales, call.weight, call.bias, product, scratch);
   } else {
     linear(stream, call.x, call.weight, call.bias, product, scratch);
   }
-  silu_and_mul(stream, product, call.y);
+  return product;
+}
+
+void multiply_then_activate(const Stream& stream, const LinearCall& call, Workspace& scratch) {
+  const Workspace::Scope scope(scratch);
+  silu_and_mul(stream, multiply(stream, call, scratch), call.y);
 }
 
 #ifdef ATOM_CUDA
@@ -51,7 +57,8 @@ constexpr LinearVariant kVariants[] = {
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_activate},
 };
 
-// By the operators that the call stands for, which note themselves; it takes more scratch memory.
+// Whether the call falls back to linear and silu_and_mul, which trace themselves. The fallback
+// needs more scratch memory, so that dry runs assume it.
 bool is_composed(const Stream& stream, const LinearCall& call) {
   if (stream.is_dry_run()) return true;
   const LinearVariant& variant = pick_variant(
@@ -99,13 +106,25 @@ void linear_silu_and_mul(const Stream& stream,
   run(stream, {x, weight, bias, y, x_scales, true}, scratch);
 }
 
-bool is_one_linear_silu_and_mul(const Stream& stream,
-                                const Tensor& x,
-                                const Tensor& x_scales,
-                                const LinearWeight& weight,
-                                const Tensor& bias,
-                                const Tensor& y) {
-  return x.size(0) > 0 && !is_composed(stream, {x, weight, bias, y, x_scales, true});
+void linear_silu_and_mul_quantized(const Stream& stream,
+                                   const Tensor& x,
+                                   const Tensor& x_scales,
+                                   const LinearWeight& weight,
+                                   const Tensor& bias,
+                                   DType dtype,
+                                   const QuantizedRows& y,
+                                   Workspace& scratch) {
+  if (x.size(0) == 0) return;
+  const Workspace::Scope scope(scratch);
+  const Tensor shape = Tensor::meta(y.values.shape(), dtype);
+  const LinearCall planned = {x, weight, bias, shape, x_scales, true};
+  check_linear_call("linear_silu_and_mul", planned, dtype);
+  if (is_composed(stream, planned)) {
+    return silu_and_mul(stream, multiply(stream, planned, scratch), Tensor(), y, scratch);
+  }
+  const Tensor rows = scratch.tensor(shape.shape(), dtype);
+  run(stream, {x, weight, bias, rows, x_scales, true}, scratch);
+  quantize(stream, rows, y);
 }
 
 }  // namespace atom::ops

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ops/linear/linear.h"
+#include "ops/quantize/quantized_rows.h"
 
 namespace atom::ops {
 
@@ -27,12 +28,16 @@ void linear_silu_and_mul(const Stream& stream,
                          const Tensor& y,
                          Workspace& scratch);
 
-// Whether the latter is one kernel there.
-bool is_one_linear_silu_and_mul(const Stream& stream,
-                                const Tensor& x,
-                                const Tensor& x_scales,
-                                const LinearWeight& weight,
-                                const Tensor& bias,
-                                const Tensor& y);  // its shape and dtype count
+// The same with the result quantized: the codes that ops::silu_and_mul makes of the product rounded
+// to `dtype`. Chooses between one kernel for product and activation, whose rows are then quantized,
+// and a product that is activated and quantized in one pass.
+void linear_silu_and_mul_quantized(const Stream& stream,
+                                   const Tensor& x,
+                                   const Tensor& x_scales,  // undefined unless x is FP8
+                                   const LinearWeight& weight,
+                                   const Tensor& bias,
+                                   DType dtype,
+                                   const QuantizedRows& y,  // [T, I]
+                                   Workspace& scratch);
 
 }  // namespace atom::ops

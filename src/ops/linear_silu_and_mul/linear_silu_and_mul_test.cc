@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <span>
+#include <string_view>
 
 #include "ops/linear_silu_and_mul/linear_silu_and_mul_variants.h"
 #include "ops/quantize/quantize.h"
@@ -95,12 +96,44 @@ class PlacedOperands {
   const LinearWeight weight_;
 };
 
-std::vector<double> values_from(const Stream& stream, const Tensor& y) {
-  if (stream.device().is_cpu()) return values_of(y);
+Tensor on_host(const Stream& stream, const Tensor& y) {
+  if (stream.device().is_cpu()) return y;
   const Tensor host = Tensor::empty(y.shape(), y.dtype());
   stream.queue().copy(host.raw_data(), y.raw_data(), y.num_bytes());
   stream.queue().synchronize();
-  return values_of(host);
+  return host;
+}
+
+std::vector<double> values_from(const Stream& stream, const Tensor& y) {
+  return values_of(on_host(stream, y));
+}
+
+std::vector<uint8_t> bytes_from(const Stream& stream, const Tensor& y) {
+  const Tensor host = on_host(stream, y);
+  const auto* data = static_cast<const uint8_t*>(host.raw_data());
+  return {data, data + host.num_bytes()};
+}
+
+// The quantized result against quantizing the activated product.
+void expect_the_same_codes(const Stream& stream, const LinearCall& call, const Tensor& product) {
+  const Device device = stream.device();
+  const int64_t num_rows = call.y.size(0);
+  const auto codes = [&] {
+    return QuantizedRows{Tensor::empty(call.y.shape(), DType::kFloat8E4M3, device),
+                         Tensor::empty({num_rows}, DType::kFloat32, device)};
+  };
+  const auto run = [&](const Stream& on, const QuantizedRows& y, Workspace& scratch) {
+    linear_silu_and_mul_quantized(
+        on, call.x, call.x_scales, call.weight, call.bias, call.y.dtype(), y, scratch);
+  };
+  const QuantizedRows expected = codes(), y = codes();
+  Workspace measuring;
+  run(Stream::dry_run(device), y, measuring);
+  Workspace scratch(stream, measuring.peak_size());
+  silu_and_mul(stream, product, Tensor(), expected, scratch);
+  run(stream, y, scratch);
+  EXPECT_EQ(bytes_from(stream, y.values), bytes_from(stream, expected.values));
+  EXPECT_EQ(bytes_from(stream, y.scales), bytes_from(stream, expected.scales));
 }
 
 // Against the two operators, through the public call and by each variant that takes it. Returns how
@@ -126,6 +159,7 @@ int expect_the_same_bits(const Stream& stream, const Case& c, DType dtype) {
     variant.launch(stream, of.call(y), scratch);
     EXPECT_EQ(values_from(stream, y), values_from(stream, expected)) << variant.name << " " << what;
   }
+  expect_the_same_codes(stream, of.call(y), product);
   return num_runs;
 }
 
@@ -179,6 +213,14 @@ Float8Operands make_float8_operands(const Case& c) {
   return of;
 }
 
+bool takes_one_kernel(const Stream& stream, const LinearCall& call) {
+  for (const LinearVariant& variant : linear_silu_and_mul_variants()) {
+    if (!runs(variant, stream.device().type, call)) continue;
+    return variant.name != std::string_view("composed");
+  }
+  return false;
+}
+
 // Whether one kernel did it.
 bool expect_the_same_float8_bits(const Stream& stream, const Case& c, DType dtype) {
   const Float8Operands of = make_float8_operands(c);
@@ -198,7 +240,9 @@ bool expect_the_same_float8_bits(const Stream& stream, const Case& c, DType dtyp
   linear_silu_and_mul(stream, x, x_scales, weight, Tensor(), y, scratch);
   EXPECT_EQ(values_from(stream, y), values_from(stream, expected))
       << fmt::format("[2 x {}, {}] x {} rows", c.size, c.in_features, c.rows);
-  return is_one_linear_silu_and_mul(stream, x, x_scales, weight, Tensor(), y);
+  const LinearCall call = {x, weight, Tensor(), y, x_scales, true};
+  expect_the_same_codes(stream, call, product);
+  return takes_one_kernel(stream, call);
 }
 
 TEST(LinearSiluAndMul, InFloat8IsWhatTheTwoOperatorsGive) {

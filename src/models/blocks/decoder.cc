@@ -1,0 +1,91 @@
+#include "models/blocks/decoder.h"
+
+namespace atom {
+namespace {
+
+// Adds what is pending and normalizes the sum, into the memory of the update.
+Activation normalize(const RMSNorm& norm,
+                     ResidualStream& residual,
+                     const ActivationFormat& format,
+                     const ForwardContext& context) {
+  if (!std::exchange(residual.is_pending, false)) {
+    return norm.forward(residual.sum, residual.update, format, context);
+  }
+  return norm.forward_add(residual.update, residual.sum, format, context);
+}
+
+void run(const RMSNorm& norm,
+         const SubLayer& sub_layer,
+         ResidualStream& residual,
+         const ForwardContext& context) {
+  const Activation x = normalize(norm, residual, sub_layer.wanted(), context);
+  sub_layer.forward(x, residual.update, context);
+  residual.is_pending = true;
+}
+
+}  // namespace
+
+WeightMapping decoder_weight_mapping(const ModelConfig& config) {
+  WeightMapping mapping = base_weight_mapping(config);
+  mapping.packed_modules_mapping = {{"q_proj", "qkv_proj", "q"},
+                                    {"k_proj", "qkv_proj", "k"},
+                                    {"v_proj", "qkv_proj", "v"},
+                                    {"gate_proj", "gate_up_proj", "gate"},
+                                    {"up_proj", "gate_up_proj", "up"}};
+  return mapping;
+}
+
+DecoderLayer::DecoderLayer(const BuildContext& build, LayerParts parts, NormWeight norm_weight)
+    : input_layernorm_(build, build.config.hidden_size, norm_weight),
+      token_mixer_(std::move(parts.token_mixer)),
+      post_attention_layernorm_(build, build.config.hidden_size, norm_weight),
+      feed_forward_(std::move(parts.feed_forward)) {
+  register_module("input_layernorm", &input_layernorm_);
+  register_module(token_mixer_.name, token_mixer_.sub_layer.get());
+  register_module("post_attention_layernorm", &post_attention_layernorm_);
+  register_module(feed_forward_.name, feed_forward_.sub_layer.get());
+}
+
+void DecoderLayer::forward(ResidualStream& residual, const ForwardContext& context) const {
+  const Workspace::Scope scope(context.workspace);
+  run(input_layernorm_, *token_mixer_.sub_layer, residual, context);
+  run(post_attention_layernorm_, *feed_forward_.sub_layer, residual, context);
+}
+
+DecoderModel::DecoderModel(BuildContext& build, const DecoderSpec& spec)
+    : hidden_size_(build.config.hidden_size),
+      dtype_(build.dtype),
+      rotary_(build),
+      embed_tokens_(build, build.config.tie_word_embeddings),
+      norm_(build, build.config.hidden_size, spec.norm_weight) {
+  register_module("rotary", &rotary_);
+  register_module("embed_tokens", &embed_tokens_);
+  for (int layer = 0; layer < build.config.num_hidden_layers; ++layer) {
+    const std::string name = "layers." + std::to_string(layer);
+    const ModuleScope scope(build, name);
+    layers_.push_back(std::make_unique<DecoderLayer>(
+        build, spec.make_layer(build, rotary_, layer), spec.norm_weight));
+    register_module(name, layers_.back().get());
+  }
+  register_module("norm", &norm_);
+}
+
+Tensor DecoderModel::forward(const ForwardContext& context) const {
+  const Shape shape = {context.num_tokens(), hidden_size_};
+  ResidualStream residual;
+  residual.update = context.workspace.tensor(shape, dtype_);
+  residual.sum = context.workspace.tensor(shape, dtype_);
+  embed_tokens_.forward(context.token_ids, residual.sum, context);
+  for (const auto& layer : layers_) layer->forward(residual, context);
+  return normalize(norm_, residual, {}, context).rows;
+}
+
+DecoderForCausalLM::DecoderForCausalLM(BuildContext& build, const DecoderSpec& spec)
+    : model_(ModuleScope(build, "model"), spec),
+      lm_head_(build, build.config.tie_word_embeddings ? &model_.embed_tokens() : nullptr),
+      weight_mapping_(spec.weight_mapping) {
+  register_module("model", &model_);
+  register_module("lm_head", &lm_head_);
+}
+
+}  // namespace atom

@@ -1,0 +1,53 @@
+#include "models/blocks/gqa_attention.h"
+
+namespace atom {
+namespace {
+
+std::unique_ptr<RMSNorm> make_head_norm(const BuildContext& build, const GqaOptions& options) {
+  if (!options.qk_norm) return nullptr;
+  return std::make_unique<RMSNorm>(build, build.config.head_dim);
+}
+
+}  // namespace
+
+GqaOptions gqa_options(const ModelConfig& config, int layer) {
+  return {.qkv_bias = config.qkv_bias,
+          .o_proj_bias = config.o_proj_bias,
+          .sliding_window = config.layer_sliding_window(layer)};
+}
+
+GqaAttention::GqaAttention(BuildContext& build,
+                           const RotaryEmbedding& rotary,
+                           const GqaOptions& options)
+    : rotary_(rotary),
+      qkv_proj_(ModuleScope(build, "qkv_proj"),
+                build.config.hidden_size,
+                build.config.num_attention_heads,
+                build.config.num_key_value_heads,
+                build.config.head_dim,
+                options.qkv_bias),
+      q_norm_(make_head_norm(build, options)),
+      k_norm_(make_head_norm(build, options)),
+      attention_(build, qkv_proj_.num_kv_heads(), build.config.head_dim, options.sliding_window),
+      o_proj_(ModuleScope(build, "o_proj"),
+              build.config.q_size(),
+              build.config.hidden_size,
+              options.o_proj_bias) {
+  register_module("qkv_proj", &qkv_proj_);
+  if (options.qk_norm) {
+    register_module("q_norm", q_norm_.get());
+    register_module("k_norm", k_norm_.get());
+  }
+  register_module("", &attention_);
+  register_module("o_proj", &o_proj_);
+}
+
+void GqaAttention::forward(const Activation& x,
+                           const Tensor& out,
+                           const ForwardContext& context) const {
+  const auto [q, k, v] = qkv_proj_.forward(x, context);
+  const QkPreparation preparation = {rotary_, q_norm_.get(), k_norm_.get()};
+  o_proj_.forward(attention_.forward(q, k, v, preparation, context), out, context);
+}
+
+}  // namespace atom

@@ -1,0 +1,27 @@
+// One half of a decoder layer: what stands between a norm and the residual addition. Token mixers
+// (attention, recurrences) and feed-forwards (dense, experts) have the same interface, so that a
+// layer is any two of them.
+#pragma once
+
+#include "layers/activation.h"
+#include "nn/forward_context.h"
+#include "nn/module.h"
+
+namespace atom {
+
+class SubLayer : public Module {
+ public:
+  // The form in which it reads its input fastest: the union of what its consumers want.
+  virtual ActivationFormat wanted() const = 0;
+
+  // x [num_tokens, hidden_size] -> out likewise, of the model's dtype. `out` may be x.rows itself
+  // or, when x has codes alone, anything but their memory: x is read before out is written.
+  virtual void forward(const Activation& x,
+                       const Tensor& out,
+                       const ForwardContext& context) const = 0;
+};
+
+using TokenMixer = SubLayer;
+using FeedForward = SubLayer;
+
+}  // namespace atom
