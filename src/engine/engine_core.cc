@@ -191,10 +191,12 @@ RequestDelta& EngineCore::add_delta(SequenceId id, FinishReason finish_reason) {
 }
 
 void EngineCore::note_times(const RunnerThread::Completed& completed) {
-  ++num_steps_;
+  ++counted_.num_steps;
   if (completed.step.scheduled.empty()) return;
-  execute_time_ += completed.collected.duration;
-  if (!std::exchange(was_idle_, false)) device_wait_time_ += completed.collected.wait;
+  counted_.execute_ns += static_cast<uint64_t>(completed.collected.duration.count());
+  if (!std::exchange(was_idle_, false)) {
+    counted_.device_wait_ns += static_cast<uint64_t>(completed.collected.wait.count());
+  }
 }
 
 void EngineCore::collect_step() {
@@ -217,7 +219,7 @@ void EngineCore::collect_step() {
 void EngineCore::send_heartbeat_if_due() {
   ++num_ticks_;
   if (Clock::now() < heartbeat_due_) return;
-  send(CoreHeartbeat{num_ticks_, num_steps_, runner_.num_in_flight(), runner_.progress()});
+  send(CoreHeartbeat{num_ticks_, counted_.num_steps, runner_.num_in_flight(), runner_.progress()});
 }
 
 void EngineCore::send(const CoreResponse& response) {
@@ -227,8 +229,7 @@ void EngineCore::send(const CoreResponse& response) {
 
 CoreStats EngineCore::stats() const {
   const SchedulerStats scheduler = scheduler_.stats();
-  CoreStats stats;
-  stats.num_steps = num_steps_;
+  CoreStats stats = counted_;
   stats.num_running = scheduler.num_running;
   stats.num_waiting = scheduler.num_waiting;
   stats.num_free_blocks = scheduler.num_free_blocks;
@@ -236,8 +237,6 @@ CoreStats EngineCore::stats() const {
   stats.num_preemptions = static_cast<uint64_t>(scheduler.num_preemptions);
   stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
-  stats.execute_ns = static_cast<uint64_t>(execute_time_.count());
-  stats.device_wait_ns = static_cast<uint64_t>(device_wait_time_.count());
   stats.num_device_allocations = static_cast<uint64_t>(runner_.num_device_allocations());
   return stats;
 }

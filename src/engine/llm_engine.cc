@@ -14,18 +14,6 @@ int64_t num_sampled_ids(const ModelConfig& model, const Tokenizer* tokenizer) {
   return std::min<int64_t>(model.vocab_size, tokenizer->vocab_size());
 }
 
-// `stats` with the counters of `other` added; what is a state and no counter stays.
-CoreStats sum_of_counters(CoreStats stats, const CoreStats& other) {
-  stats.num_steps += other.num_steps;
-  stats.num_preemptions += other.num_preemptions;
-  stats.prefix_cache_queries += other.prefix_cache_queries;
-  stats.prefix_cache_hits += other.prefix_cache_hits;
-  stats.execute_ns += other.execute_ns;
-  stats.device_wait_ns += other.device_wait_ns;
-  stats.num_device_allocations += other.num_device_allocations;
-  return stats;
-}
-
 // Collects the outputs of generate() and wakes it when all are there.
 class Batch {
  public:
@@ -223,7 +211,7 @@ void LLMEngine::on_down(const Status& lost, const Status& refusal) {
   }
   {
     const std::lock_guard lock(mutex_);
-    earlier_stats_ = sum_of_counters(earlier_stats_, stats_);
+    earlier_stats_.add_counters(stats_);
     stats_ = {};
     stats_.num_blocks = stats_.num_free_blocks = ready_.num_blocks;
   }
@@ -271,7 +259,9 @@ CoreReady LLMEngine::memory() const {
 
 CoreStats LLMEngine::stats() const {
   const std::lock_guard lock(mutex_);
-  return sum_of_counters(stats_, earlier_stats_);
+  CoreStats stats = stats_;
+  stats.add_counters(earlier_stats_);
+  return stats;
 }
 
 }  // namespace atom

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "config/sampling_params.h"
+#include "engine/core_stats.h"
 #include "scheduler/scheduler_output.h"
 #include "scheduler/sequence.h"
 
@@ -55,21 +56,6 @@ struct RequestDelta {
   uint64_t queue_ns = 0;                          // from its arrival to the step that began it
   StatusCode error_code = StatusCode::kInternal;  // under kError
   std::string error;                              // under kError: why
-};
-
-// State of the core after a step, for metrics and bench.
-struct CoreStats {
-  uint64_t num_steps = 0;
-  int32_t num_running = 0;
-  int32_t num_waiting = 0;
-  int32_t num_free_blocks = 0;
-  int32_t num_blocks = 0;
-  uint64_t num_preemptions = 0;
-  uint64_t prefix_cache_queries = 0;    // prompt tokens looked up
-  uint64_t prefix_cache_hits = 0;       // prompt tokens found
-  uint64_t execute_ns = 0;              // time the device was executing steps
-  uint64_t device_wait_ns = 0;          // time it waited for the next step while there was work
-  uint64_t num_device_allocations = 0;  // of memory on an accelerator, since the core's start
 };
 
 struct StepOutput {

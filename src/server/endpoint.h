@@ -1,32 +1,39 @@
-// An endpoint: what answers a route. One file per endpoint; routes.cc lists them.
+// An endpoint: what answers a route, and what the OpenAPI document says of it. One file each, which
+// has the schemas of request and answer, too; routes.cc lists them.
 #pragma once
 
 #include <memory>
 
 #include "server/http/http_exchange.h"
 #include "server/openai/api_error.h"
+#include "server/openai/openapi.h"
 #include "server/server_context.h"
 
 namespace atom::server {
 
 using ExchangePtr = std::shared_ptr<HttpExchange>;
 
-// Answers the exchange, now or later.
-using Endpoint = void (*)(ServerContext* context, const ExchangePtr& exchange);
+// Defined in the endpoint's file, constant-initialized.
+struct Endpoint {
+  // Answers the exchange, now or later.
+  void (*answer)(ServerContext* context, const ExchangePtr& exchange);
+  ApiOperation operation;
+};
 
-void completions(ServerContext* context, const ExchangePtr& exchange);
-void chat_completions(ServerContext* context, const ExchangePtr& exchange);
-void tokenize(ServerContext* context, const ExchangePtr& exchange);
-void detokenize(ServerContext* context, const ExchangePtr& exchange);
-void list_models(ServerContext* context, const ExchangePtr& exchange);
-void retrieve_model(ServerContext* context, const ExchangePtr& exchange);
-void start_profile(ServerContext* context, const ExchangePtr& exchange);
-void stop_profile(ServerContext* context, const ExchangePtr& exchange);
-void livez(ServerContext* context, const ExchangePtr& exchange);
-void readyz(ServerContext* context, const ExchangePtr& exchange);
-void version(ServerContext* context, const ExchangePtr& exchange);
-void metrics(ServerContext* context, const ExchangePtr& exchange);
-void openapi(ServerContext* context, const ExchangePtr& exchange);
+extern const Endpoint kCompletions;
+extern const Endpoint kChatCompletions;
+extern const Endpoint kTokenize;
+extern const Endpoint kDetokenize;
+extern const Endpoint kListModels;
+extern const Endpoint kRetrieveModel;
+extern const Endpoint kStartProfile;
+extern const Endpoint kStopProfile;
+extern const Endpoint kLivez;
+extern const Endpoint kReadyz;
+extern const Endpoint kHealth;
+extern const Endpoint kVersion;
+extern const Endpoint kMetrics;
+extern const Endpoint kOpenApi;
 
 // What several of them do.
 

@@ -10,6 +10,30 @@
 namespace atom::server {
 namespace {
 
+constexpr std::string_view kStartedSchema = R"json(
+"ProfileStarted": {
+  "type": "object",
+  "required": ["status"],
+  "properties": {"status": {"const": "started"}}
+}
+)json";
+constexpr std::string_view kStoppedSchema = R"json(
+"ProfileStopped": {
+  "type": "object",
+  "required": ["status", "file", "spans", "dropped_spans"],
+  "properties": {
+    "status": {"const": "stopped"},
+    "file": {"type": "string", "description": "The file's path on the server's machine."},
+    "spans": {"type": "integer", "minimum": 0},
+    "dropped_spans": {
+      "type": "integer",
+      "minimum": 0,
+      "description": "The latest, which came when the profile was full."
+    }
+  }
+}
+)json";
+
 std::string answer_json(const ProfileFile& file) {
   if (file.path.empty()) return "{\"status\":\"started\"}";
   std::string body = "{\"status\":\"stopped\",\"file\":";
@@ -26,8 +50,6 @@ ProfileCallback answer_to(const ExchangePtr& exchange) {
   };
 }
 
-}  // namespace
-
 void start_profile(ServerContext* context, const ExchangePtr& exchange) {
   const Status status = context->engine.start_profile(answer_to(exchange));
   if (!status.ok()) respond_error(exchange, status);
@@ -37,5 +59,21 @@ void stop_profile(ServerContext* context, const ExchangePtr& exchange) {
   const Status status = context->engine.stop_profile(answer_to(exchange));
   if (!status.ok()) respond_error(exchange, status);
 }
+
+}  // namespace
+
+constinit const Endpoint kStartProfile{
+    start_profile,
+    {.id = "start_profile",
+     .summary = "Begin to record a profile of the engine's steps; 400 while one is recorded.",
+     .answer = "ProfileStarted",
+     .answer_schemas = kStartedSchema}};
+constinit const Endpoint kStopProfile{
+    stop_profile,
+    {.id = "stop_profile",
+     .summary =
+         "End the profile and write it to a file of --profile-dir; 400 when none is recorded.",
+     .answer = "ProfileStopped",
+     .answer_schemas = kStoppedSchema}};
 
 }  // namespace atom::server

@@ -64,9 +64,10 @@ void log_request(const HttpRequest& request, int status, double seconds) {
 Router::Router(ServerContext* context) : context_(context), keys_(context->options.api_keys) {}
 
 Router::Match Router::find(const HttpRequest& request) const {
+  const EngineConfig& config = context_->engine.config().engine;
   Match match;
   for (const Route& route : routes()) {
-    if (!matches(route.path, request.path) || !exists(route, *context_)) continue;
+    if (!matches(route.path, request.path) || !exists(route, config)) continue;
     if (route.method == effective_method(request)) match.route = &route;
     if (!match.allowed.empty()) match.allowed += ", ";
     match.allowed += route.method;
@@ -130,14 +131,16 @@ HttpHeaders Router::cors_headers(const HttpRequest& request) const {
 }
 
 void Router::dispatch(const Route& route, const ExchangePtr& exchange) const {
-  if (route.runs_on == RunsOn::kIoThread) return route.endpoint(context_, exchange);
+  if (route.runs_on == RunsOn::kIoThread) return route.endpoint->answer(context_, exchange);
   if (route.runs_on == RunsOn::kGeneration) {
     if (!check_engine(exchange)) return;
     // What cannot be taken is refused before it costs a worker anything.
     if (context_->admission.is_full()) return refuse_queue_full(context_, exchange);
   }
   const bool posted = context_->workers.try_post(
-      [context = context_, endpoint = route.endpoint, exchange] { endpoint(context, exchange); });
+      [context = context_, endpoint = route.endpoint, exchange] {
+        endpoint->answer(context, exchange);
+      });
   if (!posted) refuse_queue_full(context_, exchange);
 }
 
@@ -169,7 +172,7 @@ void Router::refuse(const ExchangePtr& exchange, const Match& match) const {
   }
   std::vector<std::string> paths;
   for (const Route& route : routes()) {
-    if (exists(route, *context_)) paths.emplace_back(route.path);
+    if (exists(route, context_->engine.config().engine)) paths.emplace_back(route.path);
   }
   error.http_status = 404;
   error.code = "unknown_path";

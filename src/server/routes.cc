@@ -4,26 +4,35 @@ namespace atom::server {
 
 std::span<const Route> routes() {
   static constexpr Route kRoutes[] = {
-      {"POST", "/v1/completions", RunsOn::kGeneration, true, completions},
-      {"POST", "/v1/chat/completions", RunsOn::kGeneration, true, chat_completions},
-      {"GET", "/v1/models", RunsOn::kIoThread, true, list_models},
-      {"GET", "/v1/models/{model}", RunsOn::kIoThread, true, retrieve_model},
-      {"POST", "/tokenize", RunsOn::kWorker, true, tokenize},
-      {"POST", "/detokenize", RunsOn::kWorker, true, detokenize},
-      {"POST", "/start_profile", RunsOn::kIoThread, true, start_profile, true},
-      {"POST", "/stop_profile", RunsOn::kIoThread, true, stop_profile, true},
-      {"GET", "/livez", RunsOn::kIoThread, false, livez},
-      {"GET", "/readyz", RunsOn::kIoThread, false, readyz},
-      {"GET", "/health", RunsOn::kIoThread, false, readyz},
-      {"GET", "/version", RunsOn::kIoThread, false, version},
-      {"GET", "/metrics", RunsOn::kWorker, false, metrics},
-      {"GET", "/openapi.json", RunsOn::kIoThread, false, openapi},
+      {"POST", "/v1/completions", RunsOn::kGeneration, true, &kCompletions},
+      {"POST", "/v1/chat/completions", RunsOn::kGeneration, true, &kChatCompletions},
+      {"GET", "/v1/models", RunsOn::kIoThread, true, &kListModels},
+      {"GET", "/v1/models/{model}", RunsOn::kIoThread, true, &kRetrieveModel},
+      {"POST", "/tokenize", RunsOn::kWorker, true, &kTokenize},
+      {"POST", "/detokenize", RunsOn::kWorker, true, &kDetokenize},
+      {"POST", "/start_profile", RunsOn::kIoThread, true, &kStartProfile, true},
+      {"POST", "/stop_profile", RunsOn::kIoThread, true, &kStopProfile, true},
+      {"GET", "/livez", RunsOn::kIoThread, false, &kLivez},
+      {"GET", "/readyz", RunsOn::kIoThread, false, &kReadyz},
+      {"GET", "/health", RunsOn::kIoThread, false, &kHealth},
+      {"GET", "/version", RunsOn::kIoThread, false, &kVersion},
+      {"GET", "/metrics", RunsOn::kWorker, false, &kMetrics},
+      {"GET", "/openapi.json", RunsOn::kIoThread, false, &kOpenApi},
   };
   return kRoutes;
 }
 
-bool exists(const Route& route, const ServerContext& context) {
-  return !route.profiles || !context.engine.config().engine.profile_dir.empty();
+bool exists(const Route& route, const EngineConfig& config) {
+  return !route.profiles || !config.profile_dir.empty();
+}
+
+std::string openapi_document(const OpenApiOptions& options, const EngineConfig& config) {
+  std::vector<ApiRoute> described;
+  for (const Route& route : routes()) {
+    if (!exists(route, config)) continue;
+    described.push_back({route.method, route.path, &route.endpoint->operation});
+  }
+  return openapi_json(options, described);
 }
 
 }  // namespace atom::server

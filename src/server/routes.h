@@ -1,9 +1,11 @@
-// The table of routes: method, path, where it runs, whether it needs a key. router.cc applies it.
+// The table of routes: method, path, where it runs, whether it needs a key, and its endpoint.
+// router.cc applies it, and the OpenAPI document is made of it.
 #pragma once
 
 #include <span>
-#include <string_view>
+#include <string>
 
+#include "config/engine_config.h"
 #include "server/endpoint.h"
 
 namespace atom::server {
@@ -19,12 +21,14 @@ struct Route {
   const char* path;  // "/v1/models/{model}": the last segment is anything
   RunsOn runs_on;
   bool needs_key;
-  Endpoint endpoint;
+  const Endpoint* endpoint;
   bool profiles = false;  // exists only where profiles can be made
 };
 
 // All there may be; exists() says which there are.
 std::span<const Route> routes();
-bool exists(const Route& route, const ServerContext& context);
+bool exists(const Route& route, const EngineConfig& config);
+// Of those there are.
+std::string openapi_document(const OpenApiOptions& options, const EngineConfig& config);
 
 }  // namespace atom::server

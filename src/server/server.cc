@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "server/openai/openapi.h"
 #include "server/router.h"
 #include "server/server_context.h"
 
@@ -38,14 +37,13 @@ ServerMetricsOptions metrics_options(const LLMEngine& engine, const ServerOption
   return result;
 }
 
-std::string openapi_document(const LLMEngine& engine, const ServerOptions& options) {
+OpenApiOptions openapi_options(const LLMEngine& engine, const ServerOptions& options) {
   OpenApiOptions result;
   result.version = ATOM_VERSION;
   result.defaults = engine.default_sampling();
   result.vocab_size = engine.config().model.vocab_size;
   result.needs_api_key = !options.api_keys.empty();
-  result.profiles = !engine.config().engine.profile_dir.empty();
-  return openapi_json(result);
+  return result;
 }
 
 }  // namespace
@@ -62,7 +60,7 @@ struct Server::Impl {
                 std::move(chat),
                 std::move(why_no_chat),
                 static_cast<int64_t>(std::time(nullptr)),
-                openapi_document(*engine, context.options),
+                openapi_document(openapi_options(*engine, context.options), engine->config().engine),
                 Admission(admission_limit(*engine)),
                 ServerMetrics(metrics_options(*engine, context.options)),
                 [this] {

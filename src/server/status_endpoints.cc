@@ -7,9 +7,15 @@
 namespace atom::server {
 namespace {
 
-constexpr int kRetryAfter = 1;  // seconds
+constexpr std::string_view kVersionSchema = R"json(
+"Version": {
+  "type": "object",
+  "required": ["version"],
+  "properties": {"version": {"type": "string"}}
+}
+)json";
 
-}  // namespace
+constexpr int kRetryAfter = 1;  // seconds
 
 // This process answers: whether the engine does is /readyz.
 void livez(ServerContext*, const ExchangePtr& exchange) {
@@ -37,5 +43,24 @@ void version(ServerContext*, const ExchangePtr& exchange) {
 void openapi(ServerContext* context, const ExchangePtr& exchange) {
   respond_json(exchange, context->openapi_document);
 }
+
+}  // namespace
+
+constinit const Endpoint kLivez{
+    livez, {.id = "get_liveness", .summary = "200 while the process lives."}};
+constinit const Endpoint kReadyz{
+    readyz, {.id = "get_readiness", .summary = "200 while requests are taken."}};
+constinit const Endpoint kHealth{
+    readyz, {.id = "get_health", .summary = "200 while the engine works."}};
+constinit const Endpoint kVersion{version,
+                                  {.id = "get_version",
+                                   .summary = "The program's version.",
+                                   .answer = "Version",
+                                   .answer_schemas = kVersionSchema}};
+constinit const Endpoint kOpenApi{openapi,
+                                  {.id = "get_openapi",
+                                   .summary = "This document.",
+                                   .answer = "Document",
+                                   .answer_schemas = R"json("Document": {"type": "object"})json"}};
 
 }  // namespace atom::server

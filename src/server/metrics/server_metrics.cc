@@ -96,6 +96,14 @@ std::string cache_labels(const ServerMetricsOptions& options) {
                         {"num_gpu_blocks", std::to_string(options.num_blocks)}});
 }
 
+// Of which `parts` make one. A count of ones stays exact.
+uint64_t in_ones(uint64_t count, int parts) {
+  return count / static_cast<uint64_t>(parts);
+}
+double in_ones(uint64_t count, double parts) {
+  return static_cast<double>(count) / parts;
+}
+
 std::string with_label(std::string labels, std::string_view name, std::string_view value) {
   return std::move(labels) + "," + format_labels({{name, value}});
 }
@@ -208,55 +216,46 @@ class ServerMetrics::VllmWriter {
 void ServerMetrics::render_engine(const EngineSample& engine,
                                   VllmWriter* both,
                                   ExpositionWriter* out) const {
-  both->gauge("num_requests_running", "Requests in the engine's batch.", engine.num_running);
-  both->gauge("num_requests_waiting", "Requests in the engine's queue.", engine.num_waiting);
-  const int32_t used_blocks = engine.num_blocks - engine.num_free_blocks;
+  const auto show =
+      [&](std::string_view family, MetricType type, std::string_view help, auto value) {
+        constexpr std::string_view kVllm = "vllm:";
+        if (family.starts_with(kVllm)) {
+          both->family(
+              family.substr(kVllm.size()), type, help, [&] { out->sample(labels_, value); });
+        } else if (!family.empty()) {
+          out->family(family, type, help);
+          out->sample(labels_, value);
+        }
+      };
+#define COUNTER(name, family, parts, help) \
+  show(family, MetricType::kCounter, help, in_ones(engine.core.name, parts));
+#define GAUGE(name, family, help) \
+  show(family, MetricType::kGauge, help, static_cast<double>(engine.core.name));
+#include "engine/core_stats.def"
+#undef COUNTER
+#undef GAUGE
+  const int64_t used_blocks = engine.core.num_blocks - engine.core.num_free_blocks;
   both->gauge("kv_cache_usage_perc",
               "Part of the KV cache in use; 1 is all of it.",
-              engine.num_blocks > 0 ? static_cast<double>(used_blocks) / engine.num_blocks : 0.0);
-  both->counter("num_preemptions_total",
-                "Times that a request lost its KV cache to another.",
-                engine.num_preemptions);
-  both->counter("prefix_cache_queries_total",
-                "Prompt tokens looked up in the prefix cache.",
-                engine.prefix_cache_queries);
-  both->counter("prefix_cache_hits_total",
-                "Prompt tokens found in the prefix cache.",
-                engine.prefix_cache_hits);
+              engine.core.num_blocks > 0
+                  ? static_cast<double>(used_blocks) / static_cast<double>(engine.core.num_blocks)
+                  : 0.0);
   both->family("cache_config_info", MetricType::kGauge, "How the KV cache is laid out.", [&] {
     out->sample(cache_labels_, uint64_t{1});
   });
 
-  const auto only = [&](std::string_view name, MetricType type, std::string_view help, auto value) {
-    out->family(name, type, help);
-    out->sample(labels_, value);
-  };
-  constexpr MetricType kCounter = MetricType::kCounter;
-  only("atom:engine_up",
+  show("atom:engine_up",
        MetricType::kGauge,
        "1 when the engine takes requests.",
        uint64_t{engine.up});
-  only("atom:engine_restarts_total",
-       kCounter,
+  show("atom:engine_restarts_total",
+       MetricType::kCounter,
        "Times that the engine was started again.",
        engine.num_restarts);
-  only("atom:engine_unresponsive_total",
-       kCounter,
+  show("atom:engine_unresponsive_total",
+       MetricType::kCounter,
        "Times that the engine made no progress.",
        engine.num_unresponsive);
-  only("atom:steps_total", kCounter, "Steps that the engine has executed.", engine.num_steps);
-  only("atom:execute_seconds_total",
-       kCounter,
-       "Time in which the device executed steps.",
-       static_cast<double>(engine.execute_ns) / 1e9);
-  only("atom:device_wait_seconds_total",
-       kCounter,
-       "Time in which the device waited for the next step while there was work.",
-       static_cast<double>(engine.device_wait_ns) / 1e9);
-  only("atom:device_allocations_total",
-       kCounter,
-       "Allocations of memory on an accelerator; none once the engine is ready.",
-       engine.num_device_allocations);
 }
 
 void ServerMetrics::render_requests(VllmWriter* both) const {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "engine/core_stats.h"
 #include "engine/request_output.h"
 #include "server/metrics/exposition.h"
 #include "server/metrics/metric.h"
@@ -32,18 +33,7 @@ struct EngineSample {
   bool up = false;
   uint64_t num_restarts = 0;
   uint64_t num_unresponsive = 0;  // times that it made no progress for too long
-  // As CoreStats (engine/messages.h).
-  uint64_t num_steps = 0;
-  int32_t num_running = 0;
-  int32_t num_waiting = 0;
-  int32_t num_free_blocks = 0;
-  int32_t num_blocks = 0;
-  uint64_t num_preemptions = 0;
-  uint64_t prefix_cache_queries = 0;  // tokens
-  uint64_t prefix_cache_hits = 0;     // tokens
-  uint64_t execute_ns = 0;
-  uint64_t device_wait_ns = 0;
-  uint64_t num_device_allocations = 0;
+  CoreStats core;
   uint64_t num_http_connections = 0;
 };
 

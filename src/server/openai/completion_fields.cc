@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "server/openai/field_rows.h"
 #include "server/openai/request_kinds.h"
 #include "server/openai/request_tables.h"
@@ -40,6 +42,13 @@ const FieldTable& completion_table() {
     return fields;
   }());
   return table;
+}
+
+void add_completion_schemas(const OpenApiOptions& options, OrderedJson* schemas) {
+  OrderedJson& schema = (*schemas)["CompletionRequest"] = OrderedJson::object();
+  completion_table().describe(options, &schema);
+  schema["properties"]["max_tokens"]["default"] = kDefaultCompletionTokens;
+  add_rules(kGenerationRules, &schema);
 }
 
 }  // namespace atom::server

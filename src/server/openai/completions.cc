@@ -6,9 +6,50 @@
 #include "server/openai/completion_format.h"
 #include "server/openai/generation.h"
 #include "server/openai/parse_requests.h"
+#include "server/openai/request_tables.h"
 
 namespace atom::server {
 namespace {
+
+constexpr std::string_view kAnswerSchemas = R"json(
+"CompletionLogprobs": {
+  "type": "object",
+  "required": ["text_offset", "token_logprobs", "tokens", "top_logprobs"],
+  "properties": {
+    "text_offset": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+    "token_logprobs": {"type": "array", "items": {"type": ["number", "null"]}},
+    "tokens": {"type": "array", "items": {"type": "string"}},
+    "top_logprobs": {"type": "array", "items": {
+      "type": ["object", "null"], "additionalProperties": {"type": "number"}}}
+  }
+},
+"CompletionChoice": {
+  "type": "object",
+  "required": ["index", "text", "logprobs", "finish_reason"],
+  "properties": {
+    "index": {"type": "integer", "minimum": 0},
+    "text": {"type": "string"},
+    "logprobs": {"anyOf": [{"$ref": "#/components/schemas/CompletionLogprobs"}, {"type": "null"}]},
+    "finish_reason": {"enum": ["stop", "length", "abort", null]},
+    "stop_reason": {"$ref": "#/components/schemas/StopReason"},
+    "prompt_logprobs": {"$ref": "#/components/schemas/PromptLogprobs"},
+    "token_ids": {"$ref": "#/components/schemas/TokenIds"},
+    "prompt_token_ids": {"$ref": "#/components/schemas/TokenIds"}
+  }
+},
+"Completion": {
+  "type": "object",
+  "required": ["id", "object", "created", "model", "choices", "usage"],
+  "properties": {
+    "id": {"type": "string"},
+    "object": {"const": "text_completion"},
+    "created": {"type": "integer"},
+    "model": {"type": "string"},
+    "choices": {"type": "array", "items": {"$ref": "#/components/schemas/CompletionChoice"}},
+    "usage": {"$ref": "#/components/schemas/Usage"}
+  }
+}
+)json";
 
 Result<CompletionPrompt> prepare(const ServerContext& context,
                                  const CompletionRequest& request,
@@ -60,8 +101,6 @@ bool check_best_of(const CompletionRequest& request, const ExchangePtr& exchange
   return false;
 }
 
-}  // namespace
-
 void completions(ServerContext* context, const ExchangePtr& exchange) {
   GenerationPlan plan;
   if (!admit(context, 1, &plan.ticket, exchange)) return;
@@ -97,5 +136,16 @@ void completions(ServerContext* context, const ExchangePtr& exchange) {
                                                    context->engine.tokenizer().get());
   Generation::start(context, exchange, std::move(plan));
 }
+
+}  // namespace
+
+constinit const Endpoint kCompletions{completions,
+                                      {.id = "create_completion",
+                                       .summary = "Continue a prompt.",
+                                       .request = "CompletionRequest",
+                                       .add_request = add_completion_schemas,
+                                       .answer = "Completion",
+                                       .answer_schemas = kAnswerSchemas,
+                                       .streams = true}};
 
 }  // namespace atom::server

@@ -4,8 +4,19 @@
 #include "server/endpoint.h"
 #include "server/json_text.h"
 #include "server/openai/parse_requests.h"
+#include "server/openai/request_tables.h"
 
 namespace atom::server {
+namespace {
+
+constexpr std::string_view kAnswerSchemas = R"json(
+"Text": {
+  "type": "object",
+  "required": ["prompt"],
+  "properties": {"prompt": {"type": "string"}}
+}
+)json";
+
 
 void detokenize(ServerContext* context, const ExchangePtr& exchange) {
   const Parsed<DetokenizeRequest> parsed = parse_detokenize_request(exchange->request().body);
@@ -29,5 +40,15 @@ void detokenize(ServerContext* context, const ExchangePtr& exchange) {
   body.push_back('}');
   respond_json(exchange, std::move(body));
 }
+
+}  // namespace
+
+constinit const Endpoint kDetokenize{detokenize,
+                                     {.id = "detokenize",
+                                      .summary = "The text of tokens.",
+                                      .request = "DetokenizeRequest",
+                                      .add_request = add_detokenize_schemas,
+                                      .answer = "Text",
+                                      .answer_schemas = kAnswerSchemas}};
 
 }  // namespace atom::server

@@ -7,6 +7,31 @@
 namespace atom::server {
 namespace {
 
+constexpr std::string_view kAnswerSchemas = R"json(
+"Model": {
+  "type": "object",
+  "required": ["id", "object", "created", "owned_by"],
+  "properties": {
+    "id": {"type": "string"},
+    "object": {"const": "model"},
+    "created": {"type": "integer"},
+    "owned_by": {"type": "string"},
+    "root": {"type": ["string", "null"]},
+    "parent": {"type": ["string", "null"]},
+    "max_model_len": {"type": ["integer", "null"]},
+    "permission": {"type": "array"}
+  }
+},
+"ModelList": {
+  "type": "object",
+  "required": ["object", "data"],
+  "properties": {
+    "object": {"const": "list"},
+    "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}
+  }
+}
+)json";
+
 constexpr std::string_view kModelPath = "/v1/models/";
 
 void append_model(const ServerContext& context, std::string_view name, std::string* out) {
@@ -20,8 +45,6 @@ void append_model(const ServerContext& context, std::string_view name, std::stri
   append_json_integer(out, context.engine.config().max_model_len());
   *out += ",\"permission\":[]}";
 }
-
-}  // namespace
 
 void list_models(ServerContext* context, const ExchangePtr& exchange) {
   std::string body = "{\"object\":\"list\",\"data\":[";
@@ -41,5 +64,16 @@ void retrieve_model(ServerContext* context, const ExchangePtr& exchange) {
   append_model(*context, name, &body);
   respond_json(exchange, std::move(body));
 }
+
+}  // namespace
+
+constinit const Endpoint kListModels{list_models,
+                                     {.id = "list_models",
+                                      .summary = "The models served.",
+                                      .answer = "ModelList",
+                                      .answer_schemas = kAnswerSchemas}};
+constinit const Endpoint kRetrieveModel{
+    retrieve_model,
+    {.id = "get_model", .summary = "One model served.", .answer = "Model"}};
 
 }  // namespace atom::server

@@ -1,12 +1,12 @@
-// The fixed part of the OpenAPI document: the schemas of answers, as JSON texts.
+// The parts of the OpenAPI document that no endpoint has for itself, as JSON texts.
 #pragma once
 
 #include <string_view>
 
 namespace atom::server {
 
-// An object of named schemas, for #/components/schemas.
-extern const std::string_view kAnswerSchemas;
+// Members of #/components/schemas: what several answers refer to.
+extern const std::string_view kCommonSchemas;
 // {"<status>": what it says}: the errors that any endpoint may report.
 extern const std::string_view kErrorResponses;
 

@@ -40,11 +40,29 @@ const FieldTable& tokenize_prompt_table();  // of TokenizeFields
 const FieldTable& tokenize_chat_table();    // of TokenizeFields
 const FieldTable& detokenize_table();       // of DetokenizeRequest
 
+// Their schemas, for ApiOperation::add_request.
+void add_completion_schemas(const OpenApiOptions& options, OrderedJson* schemas);
+void add_chat_completion_schemas(const OpenApiOptions& options, OrderedJson* schemas);
+void add_tokenize_schemas(const OpenApiOptions& options, OrderedJson* schemas);
+void add_detokenize_schemas(const OpenApiOptions& options, OrderedJson* schemas);
+
 // max_tokens of a completion that has none, in OpenAI and vLLM, too.
 inline constexpr int32_t kDefaultCompletionTokens = 16;
 
 // Parts of the two generation tables.
 const FieldTable& stream_options_table();
 const FieldTable& response_format_table();
+
+// Rules between fields (add_rules): of all generation, and of what renders a conversation.
+inline constexpr std::string_view kGenerationRules = R"([
+  {"anyOf": [{"properties": {"stream": {"const": true}}, "required": ["stream"]},
+             {"properties": {"stream_options": {"type": "null"}}}]},
+  {"anyOf": [{"properties": {"stream": {"enum": [false, null]}}},
+             {"properties": {"prompt_logprobs": {"type": "null"}}}]}
+])";
+inline constexpr std::string_view kContinueRule = R"([
+  {"anyOf": [{"properties": {"continue_final_message": {"enum": [false, null]}}},
+             {"properties": {"add_generation_prompt": {"enum": [false, null]}}}]}
+])";
 
 }  // namespace atom::server

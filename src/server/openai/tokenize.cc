@@ -4,9 +4,23 @@
 #include "server/endpoint.h"
 #include "server/json_text.h"
 #include "server/openai/parse_requests.h"
+#include "server/openai/request_tables.h"
 
 namespace atom::server {
 namespace {
+
+constexpr std::string_view kAnswerSchemas = R"json(
+"Tokens": {
+  "type": "object",
+  "required": ["count", "max_model_len", "tokens", "token_strs"],
+  "properties": {
+    "count": {"type": "integer", "minimum": 0},
+    "max_model_len": {"type": "integer", "minimum": 1},
+    "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+    "token_strs": {"type": ["array", "null"], "items": {"type": "string"}}
+  }
+}
+)json";
 
 Result<std::vector<int32_t>> token_ids(const ServerContext& context,
                                        const TokenizeRequest& request) {
@@ -15,8 +29,6 @@ Result<std::vector<int32_t>> token_ids(const ServerContext& context,
   ASSIGN_OR_RETURN(ChatPrompt prompt, context.chat->render(request));
   return std::move(prompt.token_ids);
 }
-
-}  // namespace
 
 void tokenize(ServerContext* context, const ExchangePtr& exchange) {
   const Parsed<TokenizeRequest> parsed = parse_tokenize_request(exchange->request().body);
@@ -45,5 +57,15 @@ void tokenize(ServerContext* context, const ExchangePtr& exchange) {
   body.push_back('}');
   respond_json(exchange, std::move(body));
 }
+
+}  // namespace
+
+constinit const Endpoint kTokenize{tokenize,
+                                   {.id = "tokenize",
+                                    .summary = "The tokens of a text or a conversation.",
+                                    .request = "TokenizeRequest",
+                                    .add_request = add_tokenize_schemas,
+                                    .answer = "Tokens",
+                                    .answer_schemas = kAnswerSchemas}};
 
 }  // namespace atom::server

@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "server/openai/message_kinds.h"
 #include "server/openai/request_kinds.h"
 #include "server/openai/request_tables.h"
@@ -107,6 +109,25 @@ const FieldTable& detokenize_table() {
           "The token ids to make a text of.")),
   });
   return table;
+}
+
+void add_tokenize_schemas(const OpenApiOptions& options, OrderedJson* schemas) {
+  describe_message_components(options, schemas);
+  OrderedJson& prompt = (*schemas)["TokenizePromptRequest"] = OrderedJson::object();
+  tokenize_prompt_table().describe(options, &prompt);
+  OrderedJson& chat = (*schemas)["TokenizeChatRequest"] = OrderedJson::object();
+  tokenize_chat_table().describe(options, &chat);
+  add_rules(kContinueRule, &chat);
+  for (const char* name : {"TokenizePromptRequest", "TokenizeChatRequest"}) {
+    OrderedJson reference;
+    reference["$ref"] = fmt::format("#/components/schemas/{}", name);
+    (*schemas)["TokenizeRequest"]["anyOf"].push_back(std::move(reference));
+  }
+}
+
+void add_detokenize_schemas(const OpenApiOptions& options, OrderedJson* schemas) {
+  OrderedJson& schema = (*schemas)["DetokenizeRequest"] = OrderedJson::object();
+  detokenize_table().describe(options, &schema);
 }
 
 }  // namespace atom::server
