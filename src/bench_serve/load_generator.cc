@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "base/file_descriptor.h"
 
 namespace atom::bench_serve {
 namespace {
@@ -27,20 +28,6 @@ constexpr int kStartsInARow = 8;
 constexpr int kReadsInARow = 4;
 constexpr uint64_t kTimerId = UINT64_MAX;
 constexpr uint64_t kStopId = UINT64_MAX - 1;
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 struct Slot {
   enum class State { kConnecting, kBusy, kIdle };

@@ -1,4 +1,4 @@
-// The sampling options of generate and chat: SamplingParams by vLLM's names.
+// The sampling options of generate and chat: the parameters of sampling_fields.def.
 #pragma once
 
 #include <functional>
@@ -21,29 +21,23 @@ class SamplingFlags {
   // temperature of a checkpoint that says do_sample false and gives none is 0.
   SamplingParams apply(SamplingParams defaults, const GenerationConfig& generation_config) const;
 
-  bool asks_for_logprobs() const { return asks_for_logprobs_; }
+  bool asks_for_logprobs() const;
 
  private:
   using Edit = std::function<void(SamplingParams*)>;
 
-  Option make(std::string name, std::string value_name, std::string help);
-  template <typename T>
-  Option number(std::string name,
-                T min,
-                T max,
-                std::string default_value,
-                std::string help,
-                std::function<void(SamplingParams*, T)> assign);
-  Option toggle(std::string name, bool SamplingParams::*field, bool fallback, std::string help);
-  void add_shaping(std::vector<Option>* options);
-  void add_penalties(std::vector<Option>* options);
-  void add_length(std::vector<Option>* options);
-  void add_stops(std::vector<Option>* options);
-  void add_scores(std::vector<Option>* options);
+  // How a text becomes an edit of `member`; one per rule of sampling_rules.h.
+  void bind(const NumberRange& range, float SamplingParams::*member, Option* option);
+  template <typename Integer>
+  void bind(const IntegerRange& range, Integer SamplingParams::*member, Option* option);
+  void bind(const AnyBool&, bool SamplingParams::*member, Option* option);
+  void bind(const AnySeed&, std::optional<uint64_t> SamplingParams::*member, Option* option);
+  void bind(const Text& rule, std::string SamplingParams::*member, Option* option);
+  void bind(const TextList& rule, std::vector<std::string> SamplingParams::*member, Option* option);
+  void bind(const TokenIdList&, std::vector<int32_t> SamplingParams::*member, Option* option);
+  void bind(const TokenBiases& rule, LogitBias SamplingParams::*member, Option* option);
 
   std::vector<Edit> edits_;
-  bool sets_temperature_ = false;
-  bool asks_for_logprobs_ = false;
 };
 
 }  // namespace atom::cli

@@ -2,21 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <type_traits>
 #include <utility>
 
+#include "base/parse_number.h"
+
 namespace atom {
 namespace {
-
-template <typename T>
-std::optional<T> parse_number(std::string_view text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
 
 // A kind says how one type of flag is parsed and shown. parse() returns nothing for a bad value.
 template <typename T>

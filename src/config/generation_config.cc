@@ -11,24 +11,33 @@ namespace {
 
 constexpr const char* kFile = "generation_config.json";
 
-Status read_float(const ConfigReader& reader,
-                  const char* key,
-                  double min,
-                  double max,
-                  std::optional<float>* out) {
+// The rules of the parameters that the file gives defaults of.
+namespace rules {
+#define SAMPLING_FIELD(type, name, initial, rule, takers, help) \
+  [[maybe_unused]] constexpr auto name = rule;
+#include "config/sampling_fields.def"
+#undef SAMPLING_FIELD
+}  // namespace rules
+
+Status read(const ConfigReader& reader,
+            const char* key,
+            const NumberRange& range,
+            std::optional<float>* out) {
   if (!reader.has(key)) return {};
-  ASSIGN_OR_RETURN(const double value, reader.get_double(key, min, max, 0));
+  constexpr double kPositive = 1e-6;
+  ASSIGN_OR_RETURN(
+      const double value,
+      reader.get_double(key, range.excludes_min ? range.min + kPositive : range.min, range.max, 0));
   *out = static_cast<float>(value);
   return {};
 }
 
-Status read_int(const ConfigReader& reader,
-                const char* key,
-                int64_t min,
-                int64_t max,
-                std::optional<int32_t>* out) {
+Status read(const ConfigReader& reader,
+            const char* key,
+            const IntegerRange& range,
+            std::optional<int32_t>* out) {
   if (!reader.has(key)) return {};
-  ASSIGN_OR_RETURN(const int64_t value, reader.get_int(key, min, max, 0));
+  ASSIGN_OR_RETURN(const int64_t value, reader.get_int(key, range.min, range.max, 0));
   *out = static_cast<int32_t>(value);
   return {};
 }
@@ -48,17 +57,21 @@ Result<GenerationConfig> parse_generation_config(const Json& json, int64_t vocab
   if (!json.is_object()) return invalid_argument("{}: expected a JSON object", kFile);
   const ConfigReader reader(json, kFile);
   GenerationConfig config;
-  RETURN_IF_ERROR(read_float(reader, "temperature", 0, 100, &config.temperature));
-  RETURN_IF_ERROR(read_int(reader, "top_k", -1, INT32_MAX, &config.top_k));
-  RETURN_IF_ERROR(read_float(reader, "top_p", 1e-6, 1, &config.top_p));
-  RETURN_IF_ERROR(read_float(reader, "min_p", 0, 1, &config.min_p));
-  RETURN_IF_ERROR(read_float(reader, "repetition_penalty", 1e-6, 100, &config.repetition_penalty));
-  RETURN_IF_ERROR(read_int(reader, "max_new_tokens", 0, INT32_MAX, &config.max_new_tokens));
+  RETURN_IF_ERROR(read(reader, "temperature", rules::temperature, &config.temperature));
+  RETURN_IF_ERROR(read(reader, "top_k", rules::top_k, &config.top_k));
+  RETURN_IF_ERROR(read(reader, "top_p", rules::top_p, &config.top_p));
+  RETURN_IF_ERROR(read(reader, "min_p", rules::min_p, &config.min_p));
+  RETURN_IF_ERROR(
+      read(reader, "repetition_penalty", rules::repetition_penalty, &config.repetition_penalty));
+  RETURN_IF_ERROR(read(reader, "max_new_tokens", rules::max_tokens, &config.max_new_tokens));
 
   if (reader.has("do_sample")) {
     ASSIGN_OR_RETURN(config.do_sample, reader.get_bool("do_sample", false));
   }
-  RETURN_IF_ERROR(read_int(reader, "bos_token_id", 0, vocab_size - 1, &config.bos_token_id));
+  RETURN_IF_ERROR(read(reader,
+                       "bos_token_id",
+                       IntegerRange{0, static_cast<int32_t>(vocab_size - 1)},
+                       &config.bos_token_id));
   ASSIGN_OR_RETURN(const std::vector<int64_t> eos,
                    reader.get_ints("eos_token_id", 0, vocab_size - 1, 64));
   for (int64_t id : eos) config.eos_token_ids.push_back(static_cast<int32_t>(id));

@@ -1,4 +1,5 @@
-// State of an engine core after a step, for metrics and bench; core_stats.def describes the figures.
+// State of an engine core after a step, for metrics and bench; core_stats.def describes the
+// figures.
 #pragma once
 
 #include <cstdint>

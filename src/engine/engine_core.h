@@ -84,7 +84,7 @@ class EngineCore {
   Clock::time_point heartbeat_due_;
   bool stopping_ = false;
   uint64_t num_ticks_ = 0;
-  CoreStats counted_;  // what this object counts; stats() adds what others do
+  CoreStats counted_;     // what this object counts; stats() adds what others do
   bool was_idle_ = true;  // since the last step
 };
 

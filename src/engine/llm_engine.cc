@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 
+#include "config/context_length.h"
 #include "models/registry.h"
 
 namespace atom {
@@ -111,16 +112,8 @@ Status LLMEngine::check(const std::vector<int32_t>& prompt_token_ids,
                             prompt_token_ids[i],
                             vocab_size);
   }
-  const auto length = static_cast<int64_t>(prompt_token_ids.size());
-  const int64_t generated = sampling.max_tokens > 0 ? 1 : 0;
-  if (length + generated > config_.max_model_len()) {
-    return invalid_argument(
-        "the prompt has {} tokens, and max_model_len {} leaves room for a prompt of at most {}",
-        length,
-        config_.max_model_len(),
-        config_.max_model_len() - generated);
-  }
-  return {};
+  return check_context_length(
+      static_cast<int64_t>(prompt_token_ids.size()), sampling.max_tokens, config_.max_model_len());
 }
 
 uint64_t LLMEngine::draw_seed() {

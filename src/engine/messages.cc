@@ -14,67 +14,79 @@ constexpr size_t kMaxAlternatives = SamplingParams::kMaxLogprobs + 1;
 enum class RequestKind : uint8_t { kAdd, kAbort, kShutdown, kProfile };
 enum class ResponseKind : uint8_t { kStep, kLoading, kReady, kFailed, kHeartbeat, kProfile };
 
-void write(WireWriter& out, const SamplingParams& p) {
-  out.write(p.n);
-  out.write(p.temperature);
-  out.write(p.top_p);
-  out.write(p.top_k);
-  out.write(p.min_p);
-  out.write(p.presence_penalty);
-  out.write(p.frequency_penalty);
-  out.write(p.repetition_penalty);
-  out.write_count(p.logit_bias.size());
-  for (const auto& [token_id, bias] : p.logit_bias) {
+// One pair of write_field() and read_field() per type of a sampling parameter.
+template <typename T>
+requires std::is_arithmetic_v<T>
+void write_field(WireWriter& out, T value) {
+  out.write(value);
+}
+void write_field(WireWriter& out, bool value) {
+  out.write(static_cast<uint8_t>(value));
+}
+template <typename T>
+void write_field(WireWriter& out, const std::optional<T>& value) {
+  out.write_optional(value);
+}
+void write_field(WireWriter& out, const std::string& text) {
+  out.write(text);
+}
+void write_field(WireWriter& out, const std::vector<std::string>& texts) {
+  out.write_count(texts.size());
+  for (const std::string& text : texts) out.write(text);
+}
+void write_field(WireWriter& out, const std::vector<int32_t>& ids) {
+  out.write_span(std::span<const int32_t>(ids));
+}
+void write_field(WireWriter& out, const LogitBias& biases) {
+  out.write_count(biases.size());
+  for (const auto& [token_id, bias] : biases) {
     out.write(token_id);
     out.write(bias);
   }
-  out.write_optional(p.seed);
-  out.write(p.max_tokens);
-  out.write(p.min_tokens);
-  out.write_count(p.stop.size());
-  for (const std::string& stop : p.stop) out.write(stop);
-  out.write_span(std::span<const int32_t>(p.stop_token_ids));
-  out.write(static_cast<uint8_t>(p.include_stop_str_in_output));
-  out.write(static_cast<uint8_t>(p.ignore_eos));
-  out.write(static_cast<uint8_t>(p.skip_special_tokens));
-  out.write_span(std::span<const int32_t>(p.kept_special_token_ids));
-  out.write_optional(p.logprobs);
-  out.write_optional(p.prompt_logprobs);
-  out.write(p.priority);
-  out.write(p.cache_salt);
+}
+
+template <typename T>
+requires std::is_arithmetic_v<T>
+void read_field(WireReader& in, T* value) {
+  *value = in.read<T>();
+}
+void read_field(WireReader& in, bool* value) {
+  *value = in.read_bool();
+}
+template <typename T>
+void read_field(WireReader& in, std::optional<T>* value) {
+  *value = in.read_optional<T>();
+}
+void read_field(WireReader& in, std::string* text) {
+  *text = in.read_string(kMaxStringSize);
+}
+void read_field(WireReader& in, std::vector<std::string>* texts) {
+  const size_t count = in.read_count(kMaxStrings, sizeof(uint32_t));
+  for (size_t i = 0; i < count && in.ok(); ++i) texts->push_back(in.read_string(kMaxStringSize));
+}
+void read_field(WireReader& in, std::vector<int32_t>* ids) {
+  *ids = in.read_vector<int32_t>(kMaxTokens);
+}
+void read_field(WireReader& in, LogitBias* biases) {
+  const size_t count = in.read_count(kMaxTokens, sizeof(int32_t) + sizeof(float));
+  for (size_t i = 0; i < count && in.ok(); ++i) {
+    const auto token_id = in.read<int32_t>();
+    biases->emplace_back(token_id, in.read<float>());
+  }
+}
+
+void write(WireWriter& out, const SamplingParams& sampling) {
+#define SAMPLING_FIELD(type, name, initial, rule, takers, help) write_field(out, sampling.name);
+#include "config/sampling_fields.def"
+#undef SAMPLING_FIELD
 }
 
 SamplingParams read_sampling(WireReader& in) {
-  SamplingParams p;
-  p.n = in.read<int32_t>();
-  p.temperature = in.read<float>();
-  p.top_p = in.read<float>();
-  p.top_k = in.read<int32_t>();
-  p.min_p = in.read<float>();
-  p.presence_penalty = in.read<float>();
-  p.frequency_penalty = in.read<float>();
-  p.repetition_penalty = in.read<float>();
-  const size_t num_biases = in.read_count(kMaxTokens, sizeof(int32_t) + sizeof(float));
-  for (size_t i = 0; i < num_biases && in.ok(); ++i) {
-    const auto token_id = in.read<int32_t>();
-    p.logit_bias.emplace_back(token_id, in.read<float>());
-  }
-  p.seed = in.read_optional<uint64_t>();
-  p.max_tokens = in.read<int32_t>();
-  p.min_tokens = in.read<int32_t>();
-  const size_t num_stops = in.read_count(kMaxStrings, sizeof(uint32_t));
-  for (size_t i = 0; i < num_stops && in.ok(); ++i)
-    p.stop.push_back(in.read_string(kMaxStringSize));
-  p.stop_token_ids = in.read_vector<int32_t>(kMaxTokens);
-  p.include_stop_str_in_output = in.read_bool();
-  p.ignore_eos = in.read_bool();
-  p.skip_special_tokens = in.read_bool();
-  p.kept_special_token_ids = in.read_vector<int32_t>(kMaxTokens);
-  p.logprobs = in.read_optional<int32_t>();
-  p.prompt_logprobs = in.read_optional<int32_t>();
-  p.priority = in.read<int32_t>();
-  p.cache_salt = in.read_string(kMaxStringSize);
-  return p;
+  SamplingParams sampling;
+#define SAMPLING_FIELD(type, name, initial, rule, takers, help) read_field(in, &sampling.name);
+#include "config/sampling_fields.def"
+#undef SAMPLING_FIELD
+  return sampling;
 }
 
 void write(WireWriter& out, const std::vector<TokenLogprobs>& positions) {

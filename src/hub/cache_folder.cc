@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "hub/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "hub/model_name.h"
 
 namespace atom::hub {

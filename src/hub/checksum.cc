@@ -1,4 +1,5 @@
 #include "hub/checksum.h"
+#include "base/file_descriptor.h"
 
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -9,8 +10,6 @@
 #include <cstring>
 #include <memory>
 #include <vector>
-
-#include "hub/file_descriptor.h"
 
 namespace atom::hub {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
-#include "hub/file_descriptor.h"
 
 namespace atom::hub {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
-#include "hub/file_descriptor.h"
 
 namespace atom::hub {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "config/context_length.h"
 
 namespace atom {
 
@@ -41,15 +42,7 @@ Status Scheduler::check_request(const std::vector<int32_t>& prompt_token_ids,
                                 const SamplingParams& sampling) const {
   const auto num_prompt = static_cast<int64_t>(prompt_token_ids.size());
   if (num_prompt == 0) return invalid_argument("the prompt is empty; it needs at least one token");
-  const int64_t min_outputs = sampling.max_tokens > 0 ? 1 : 0;
-  if (num_prompt + min_outputs > config_.max_model_len) {
-    return invalid_argument(
-        "the prompt has {} tokens and leaves no room for an answer: the model's limit is {} "
-        "tokens, "
-        "prompt and answer together",
-        num_prompt,
-        config_.max_model_len);
-  }
+  RETURN_IF_ERROR(check_context_length(num_prompt, sampling.max_tokens, config_.max_model_len));
   if (!splits_prefills_ && num_prompt > config_.max_num_batched_tokens) {
     return invalid_argument(
         "the prompt has {} tokens, but a step takes {} and prefills are not split: shorten the "

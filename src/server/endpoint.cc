@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "config/context_length.h"
+
 namespace atom::server {
 namespace {
 
@@ -50,18 +52,19 @@ bool check_length(const ServerContext& context,
                   const ExchangePtr& exchange) {
   const int64_t limit = context.engine.config().max_model_len();
   const auto prompt = static_cast<int64_t>(num_prompt_tokens);
-  if (prompt + max_tokens.value_or(1) <= limit) return true;
-  ApiError error = context_length_exceeded(prompt, limit);
-  error.param = prompt_field;
-  if (max_tokens && prompt < limit) {
-    error.param = "max_tokens";
-    error.message = fmt::format(
-        "max_tokens is {}, and a prompt of {} tokens leaves room for {} of the model's {}",
-        *max_tokens,
-        prompt,
-        limit - prompt,
-        limit);
-  }
+  const Status status = check_context_length(prompt, max_tokens.value_or(1), limit);
+  if (status.ok() && prompt + max_tokens.value_or(1) <= limit) return true;
+  ApiError error = to_api_error(
+      status.ok()
+          ? invalid_argument(
+                "max_tokens is {}, and a prompt of {} tokens leaves room for {} of the model's {}",
+                *max_tokens,
+                prompt,
+                limit - prompt,
+                limit)
+          : status);
+  error.code = "context_length_exceeded";
+  error.param = status.ok() ? "max_tokens" : prompt_field;
   respond_error(exchange, error);
   return false;
 }

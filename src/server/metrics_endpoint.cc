@@ -22,9 +22,8 @@ void metrics(ServerContext* context, const ExchangePtr& exchange) {
 
 }  // namespace
 
-constinit const Endpoint kMetrics{metrics,
-                                  {.id = "get_metrics",
-                                   .summary = "Measurements for Prometheus.",
-                                   .content_type = "text/plain"}};
+constinit const Endpoint kMetrics{
+    metrics,
+    {.id = "get_metrics", .summary = "Measurements for Prometheus.", .content_type = "text/plain"}};
 
 }  // namespace atom::server

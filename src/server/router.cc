@@ -137,8 +137,8 @@ void Router::dispatch(const Route& route, const ExchangePtr& exchange) const {
     // What cannot be taken is refused before it costs a worker anything.
     if (context_->admission.is_full()) return refuse_queue_full(context_, exchange);
   }
-  const bool posted = context_->workers.try_post(
-      [context = context_, endpoint = route.endpoint, exchange] {
+  const bool posted =
+      context_->workers.try_post([context = context_, endpoint = route.endpoint, exchange] {
         endpoint->answer(context, exchange);
       });
   if (!posted) refuse_queue_full(context_, exchange);

@@ -55,20 +55,21 @@ struct Server::Impl {
        std::string why_no_chat)
       : engine(std::move(the_engine)),
         num_worker_threads(num_workers(options.num_workers)),
-        context{*engine,
-                std::move(options),
-                std::move(chat),
-                std::move(why_no_chat),
-                static_cast<int64_t>(std::time(nullptr)),
-                openapi_document(openapi_options(*engine, context.options), engine->config().engine),
-                Admission(admission_limit(*engine)),
-                ServerMetrics(metrics_options(*engine, context.options)),
-                [this] {
-                  const HttpServer* server = listening;
-                  return server == nullptr ? 0 : server->stats().num_connections;
-                },
-                {false},
-                WorkerPool(num_worker_threads, kMaxQueuedWork)},
+        context{
+            *engine,
+            std::move(options),
+            std::move(chat),
+            std::move(why_no_chat),
+            static_cast<int64_t>(std::time(nullptr)),
+            openapi_document(openapi_options(*engine, context.options), engine->config().engine),
+            Admission(admission_limit(*engine)),
+            ServerMetrics(metrics_options(*engine, context.options)),
+            [this] {
+              const HttpServer* server = listening;
+              return server == nullptr ? 0 : server->stats().num_connections;
+            },
+            {false},
+            WorkerPool(num_worker_threads, kMaxQueuedWork)},
         router(&context) {}
 
   std::unique_ptr<LLMEngine> engine;

@@ -46,12 +46,12 @@ void openapi(ServerContext* context, const ExchangePtr& exchange) {
 
 }  // namespace
 
-constinit const Endpoint kLivez{
-    livez, {.id = "get_liveness", .summary = "200 while the process lives."}};
+constinit const Endpoint kLivez{livez,
+                                {.id = "get_liveness", .summary = "200 while the process lives."}};
 constinit const Endpoint kReadyz{
     readyz, {.id = "get_readiness", .summary = "200 while requests are taken."}};
-constinit const Endpoint kHealth{
-    readyz, {.id = "get_health", .summary = "200 while the engine works."}};
+constinit const Endpoint kHealth{readyz,
+                                 {.id = "get_health", .summary = "200 while the engine works."}};
 constinit const Endpoint kVersion{version,
                                   {.id = "get_version",
                                    .summary = "The program's version.",

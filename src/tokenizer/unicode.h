@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace atom {
 
 // Bits of a character's classes.
@@ -64,19 +66,8 @@ char32_t decode_utf8_before(std::string_view text, size_t end, size_t* length);
 
 void append_utf8(char32_t c, std::string* out);
 
-// What stands at the start of `bytes` (not empty).
-struct Utf8Prefix {
-  enum class Kind { kValid, kInvalid, kIncomplete } kind;
-  // kValid: the sequence. kInvalid: the maximal subpart that one U+FFFD replaces, at least 1.
-  // kIncomplete: all of `bytes`, which more bytes could complete.
-  size_t length;
-};
-Utf8Prefix inspect_utf8(std::string_view bytes);
-
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-bool is_ascii(std::string_view text);
-bool is_valid_utf8(std::string_view text);
 // Every maximal invalid subpart becomes U+FFFD.
 std::string sanitize_utf8(std::string_view text);
 size_t count_code_points(std::string_view valid_text);

@@ -5,33 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace atom::server {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 2000;
-
-// The bytes of the UTF-8 character at the start of `text`; 0 when there is none.
-size_t character_size(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto continues = [&](size_t i) { return i < text.size() && (byte(i) & 0xC0) == 0x80; };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return continues(1) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    if (!continues(1) || !continues(2)) return 0;
-    const bool is_overlong = lead == 0xE0 && byte(1) < 0xA0;
-    const bool is_surrogate = lead == 0xED && byte(1) >= 0xA0;
-    return is_overlong || is_surrogate ? 0 : 3;
-  }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    if (!continues(1) || !continues(2) || !continues(3)) return 0;
-    const bool is_overlong = lead == 0xF0 && byte(1) < 0x90;
-    const bool is_too_large = lead == 0xF4 && byte(1) >= 0x90;
-    return is_overlong || is_too_large ? 0 : 4;
-  }
-  return 0;
-}
 
 ApiError make_error(int http_status, std::string type, std::string code, std::string_view message) {
   ApiError error;
@@ -48,7 +27,7 @@ std::string printable(std::string_view text, size_t max_bytes) {
   std::string out;
   while (!text.empty()) {
     if (out.size() >= max_bytes) return out + "...";
-    const size_t size = character_size(text);
+    const size_t size = utf8_sequence_size(text);
     const auto byte = static_cast<unsigned char>(text[0]);
     if (size == 0 || byte < 0x20 || byte == 0x7F) {
       out += byte == '\n' ? std::string("\\n") : fmt::format("\\x{:02x}", byte);
@@ -104,16 +83,6 @@ ApiError model_not_found(std::string_view model) {
                              printable(model, 100)));
   error.param = "model";
   return error;
-}
-
-ApiError context_length_exceeded(int64_t num_prompt_tokens, int64_t max_model_len) {
-  return make_error(400,
-                    "invalid_request_error",
-                    "context_length_exceeded",
-                    fmt::format("the prompt has {} tokens and leaves no room for an answer: the "
-                                "model's limit is {} tokens, prompt and answer together",
-                                num_prompt_tokens,
-                                max_model_len));
 }
 
 std::string error_json(const ApiError& error) {

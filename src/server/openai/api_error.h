@@ -28,8 +28,6 @@ ApiError to_api_error(const Status& status);
 ApiError to_request_error(const Status& status);
 
 ApiError model_not_found(std::string_view model);
-// The prompt leaves no room for an answer.
-ApiError context_length_exceeded(int64_t num_prompt_tokens, int64_t max_model_len);
 
 // {"error": {"message", "type", "param", "code"}}
 std::string error_json(const ApiError& error);

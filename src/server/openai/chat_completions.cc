@@ -86,7 +86,6 @@ constexpr std::string_view kAnswerSchemas = R"json(
 }
 )json";
 
-
 void chat_completions(ServerContext* context, const ExchangePtr& exchange) {
   GenerationPlan plan;
   if (!admit(context, 1, &plan.ticket, exchange)) return;

@@ -17,7 +17,6 @@ constexpr std::string_view kAnswerSchemas = R"json(
 }
 )json";
 
-
 void detokenize(ServerContext* context, const ExchangePtr& exchange) {
   const Parsed<DetokenizeRequest> parsed = parse_detokenize_request(exchange->request().body);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);

@@ -2,7 +2,8 @@
 // `fields` is the std::vector<FieldSpec> to fill and `Target` is the type that they are read into.
 #pragma once
 
-#include "server/openai/field_table.h"
+#include "config/sampling_params.h"
+#include "server/openai/sampling_kinds.h"
 
 #define FIELD(name, kind, member, description) \
   fields.push_back(bound_field<Target>(        \
@@ -12,3 +13,11 @@
   fields.back().is_required = true;
 #define UNSUPPORTED(name, neutral, reason) \
   fields.push_back(unsupported_field(name, neutral, reason));
+#define SAMPLING_FIELD(type, name, initial, rule, takers, help)     \
+  if (((takers)&kTakenByRequests) != 0) {                           \
+    fields.push_back(bound_field<Target>(                           \
+        #name,                                                      \
+        field_kind(rule),                                           \
+        [](auto& target) -> auto& { return target.sampling.name; }, \
+        help));                                                     \
+  }

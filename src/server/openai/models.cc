@@ -73,7 +73,6 @@ constinit const Endpoint kListModels{list_models,
                                       .answer = "ModelList",
                                       .answer_schemas = kAnswerSchemas}};
 constinit const Endpoint kRetrieveModel{
-    retrieve_model,
-    {.id = "get_model", .summary = "One model served.", .answer = "Model"}};
+    retrieve_model, {.id = "get_model", .summary = "One model served.", .answer = "Model"}};
 
 }  // namespace atom::server

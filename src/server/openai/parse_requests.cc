@@ -55,7 +55,6 @@ bool finish_generation(const GenerationExtras& extras,
 void settle(const GenerationExtras& extras,
             std::optional<int32_t> max_tokens,
             GenerationRequest* request) {
-  if (extras.seed) request->sampling.seed = static_cast<uint64_t>(*extras.seed);
   request->has_max_tokens = max_tokens.has_value();
   if (max_tokens) request->sampling.max_tokens = *max_tokens;
   if (extras.given_stream_options) request->stream_options = *extras.given_stream_options;

@@ -14,10 +14,6 @@ constexpr ListKind<TokenIdKind> kPromptIds{{}, "token ids", 1};
 constexpr ListKind<ListKind<TokenIdKind>> kPromptIdLists{
     kPromptIds, "lists of token ids", 1, PromptKind::kMaxPrompts};
 
-constexpr StringKind kStopText{.min_length = 1, .max_length = StopKind::kMaxLength};
-constexpr ListKind<StringKind> kStopTexts{kStopText, "strings", 0, StopKind::kMaxStops};
-
-constexpr NumberKind kBias{-100, 100};
 constexpr StringKind kMetadataValue{.max_length = MetadataKind::kMaxValueLength};
 constexpr StringKind kMetadataKey{.max_length = MetadataKind::kMaxKeyLength};
 
@@ -90,28 +86,31 @@ void PromptKind::describe(const OpenApiOptions& options, OrderedJson* schema) co
                         schema_of(kPromptIdLists, options)};
 }
 
-std::string StopKind::expected() const {
+std::string TextListKind::expected() const {
   return fmt::format(
-      "a string of 1 to {} characters or a list of at most {}", kMaxLength, kMaxStops);
+      "a string of 1 to {} characters or a list of at most {}", max_length, max_count);
 }
 
-bool StopKind::read(OrderedJson& value, const FieldPath& path, Value* out, ApiError* error) const {
-  if (value.is_array()) return kStopTexts.read(value, path, out, error);
+bool TextListKind::read(OrderedJson& value,
+                        const FieldPath& path,
+                        Value* out,
+                        ApiError* error) const {
+  if (value.is_array()) return texts().read(value, path, out, error);
   if (!value.is_string()) return fail_type(error, path, value, expected());
-  std::string text;
-  if (!kStopText.read(value, path, &text, error)) return false;
-  if (out != nullptr) *out = {std::move(text)};
+  std::string only;
+  if (!text().read(value, path, &only, error)) return false;
+  if (out != nullptr) *out = {std::move(only)};
   return true;
 }
 
-void StopKind::describe(const OpenApiOptions& options, OrderedJson* schema) const {
-  (*schema)["anyOf"] = {schema_of(kStopText, options), schema_of(kStopTexts, options)};
+void TextListKind::describe(const OpenApiOptions& options, OrderedJson* schema) const {
+  (*schema)["anyOf"] = {schema_of(text(), options), schema_of(texts(), options)};
 }
 
 std::string LogitBiasKind::expected() const {
   return fmt::format("an object of at most {} token ids, as strings, and {}",
-                     kMaxEntries,
-                     kBias.expected() + " each");
+                     max_entries,
+                     bias.expected() + " each");
 }
 
 bool LogitBiasKind::read(OrderedJson& value,
@@ -119,11 +118,11 @@ bool LogitBiasKind::read(OrderedJson& value,
                          Value* out,
                          ApiError* error) const {
   if (!value.is_object()) return fail_type(error, path, value, expected());
-  if (value.size() > kMaxEntries) return fail_value(error, path, value, expected());
+  if (value.size() > max_entries) return fail_value(error, path, value, expected());
   for (auto entry = value.begin(); entry != value.end(); ++entry) {
     const FieldPath entry_path = path.field(entry.key());
     int32_t id = 0;
-    float bias = 0;
+    float value_to_add = 0;
     if (!parse_token_id(entry.key(), &id)) {
       return fail(error,
                   entry_path,
@@ -133,8 +132,8 @@ bool LogitBiasKind::read(OrderedJson& value,
                               path.text(),
                               expected()));
     }
-    if (!kBias.read(*entry, entry_path, &bias, error)) return false;
-    if (out != nullptr) out->emplace_back(id, bias);
+    if (!bias.read(*entry, entry_path, &value_to_add, error)) return false;
+    if (out != nullptr) out->emplace_back(id, value_to_add);
   }
   return true;
 }
@@ -162,9 +161,9 @@ std::string decimal_pattern(int64_t max) {
 void LogitBiasKind::describe(const OpenApiOptions& options, OrderedJson* schema) const {
   const int64_t max_id = options.vocab_size > 0 ? options.vocab_size - 1 : INT32_MAX;
   (*schema)["type"] = "object";
-  (*schema)["maxProperties"] = kMaxEntries;
+  (*schema)["maxProperties"] = max_entries;
   (*schema)["propertyNames"] = {{"pattern", decimal_pattern(max_id)}};
-  (*schema)["additionalProperties"] = schema_of(kBias, options);
+  (*schema)["additionalProperties"] = schema_of(bias, options);
 }
 
 std::string MetadataKind::expected() const {

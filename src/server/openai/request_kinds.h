@@ -21,13 +21,14 @@ struct PromptKind {
   void describe(const OpenApiOptions& options, OrderedJson* schema) const;
 };
 
-// One string or a list of them.
-struct StopKind {
+// One string or a list of them, none empty.
+struct TextListKind {
   using Value = std::vector<std::string>;
-  // Bounds of SamplingParams in characters, of which each is at most four bytes.
-  static constexpr size_t kMaxStops = SamplingParams::kMaxStopStrings;
-  static constexpr size_t kMaxLength = 1024;
+  size_t max_count;
+  size_t max_length;
 
+  StringKind text() const { return {.min_length = 1, .max_length = max_length}; }
+  ListKind<StringKind> texts() const { return {text(), "strings", 0, max_count}; }
   std::string expected() const;
   bool read(OrderedJson& value, const FieldPath& path, Value* out, ApiError* error) const;
   void describe(const OpenApiOptions& options, OrderedJson* schema) const;
@@ -35,8 +36,9 @@ struct StopKind {
 
 // {"<token id>": bias}
 struct LogitBiasKind {
-  using Value = std::vector<std::pair<int32_t, float>>;
-  static constexpr size_t kMaxEntries = SamplingParams::kMaxLogitBias;
+  using Value = LogitBias;
+  size_t max_entries;
+  NumberKind bias;
 
   std::string expected() const;
   bool read(OrderedJson& value, const FieldPath& path, Value* out, ApiError* error) const;

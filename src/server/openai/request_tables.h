@@ -15,7 +15,6 @@ struct Ignored {};
 
 struct GenerationExtras {
   std::optional<int32_t> max_tokens;
-  std::optional<int64_t> seed;
   std::optional<StreamOptions> given_stream_options;
   Ignored ignored;
 };

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/utf8.h"
 #include "tokenizer/chat_template/evaluator.h"
 #include "tokenizer/chat_template/json_value.h"
 #include "tokenizer/chat_template/parser.h"
@@ -70,7 +71,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source,
                               source.size(),
                               limits.max_template_size);
   }
-  if (!jinja::is_valid_utf8(source)) {
+  if (!is_valid_utf8(source)) {
     return invalid_argument("chat template {}: the source is not valid UTF-8", name);
   }
   auto program = std::make_shared<Program>();

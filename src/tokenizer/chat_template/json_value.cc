@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "tokenizer/chat_template/template_error.h"
 #include "tokenizer/chat_template/to_text.h"
 #include "tokenizer/chat_template/unicode.h"

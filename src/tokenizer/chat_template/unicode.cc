@@ -74,19 +74,6 @@ bool begins_with_letter(std::string_view text) {
 
 }  // namespace
 
-bool is_valid_utf8(std::string_view text) {
-  for (size_t position = 0; position < text.size();) {
-    utf8proc_int32_t code_point = 0;
-    const utf8proc_ssize_t size =
-        utf8proc_iterate(bytes_of(text, position),
-                         static_cast<utf8proc_ssize_t>(text.size() - position),
-                         &code_point);
-    if (size <= 0) return false;
-    position += static_cast<size_t>(size);
-  }
-  return true;
-}
-
 char32_t next_code_point(std::string_view text, size_t* position) {
   const unsigned char lead = static_cast<unsigned char>(text[*position]);
   if (lead < 0x80) {

@@ -8,8 +8,6 @@
 
 namespace atom::jinja {
 
-bool is_valid_utf8(std::string_view text);
-
 size_t count_code_points(std::string_view text);
 
 // The code point at `*position`, which moves behind it. Requires *position < text.size().
