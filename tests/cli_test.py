@@ -177,7 +177,7 @@ class Generate(CommandTest):
 
     def test_prompt_over_the_limit(self):
         result = self.expect(atom("generate", MODEL, "tar " * 40, "--max-model-len", "16"), 1)
-        self.assertIn("max_model_len 16", result.stderr)
+        self.assertIn("limit is 16 tokens", result.stderr)
 
     def test_prompts_from_lines_and_standard_input(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
