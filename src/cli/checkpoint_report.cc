@@ -56,6 +56,8 @@ const char* fate_name(TensorAccount::Fate fate) {
   switch (fate) {
     case TensorAccount::Fate::kLoaded:
       return "loaded";
+    case TensorAccount::Fate::kOtherRank:
+      return "other rank";
     case TensorAccount::Fate::kIgnored:
       return "ignored";
     case TensorAccount::Fate::kUnclaimed:

@@ -80,6 +80,8 @@ std::string destination(const TensorAccount& account) {
   switch (account.fate) {
     case TensorAccount::Fate::kLoaded:
       return account.parameter + (account.slice_id.empty() ? "" : " [" + account.slice_id + "]");
+    case TensorAccount::Fate::kOtherRank:
+      return "another rank's";
     case TensorAccount::Fate::kIgnored:
       return "ignored: " + account.reason;
     case TensorAccount::Fate::kUnclaimed:

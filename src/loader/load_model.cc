@@ -93,6 +93,10 @@ TensorAccount account_for_tensor(const CheckpointTensor& tensor,
     account.reason = slice.status().message();
     return account;
   }
+  if (!parameter->is_of_this_rank(*slice)) {
+    account.fate = Fate::kOtherRank;
+    return account;
+  }
   account.fate = Fate::kLoaded;
   assignments->push_back({&tensor, parameter, *slice});
   return account;
@@ -125,6 +129,7 @@ Plan make_plan(const Module& model, const Checkpoint& checkpoint, const WeightMa
     account.tensors.push_back(account_for_tensor(tensor, parameters, mapping, &plan.assignments));
     const TensorAccount& last = account.tensors.back();
     if (last.fate == TensorAccount::Fate::kIgnored) ++account.num_ignored;
+    if (last.fate == TensorAccount::Fate::kOtherRank) ++account.num_other_rank;
     if (last.fate == TensorAccount::Fate::kLoaded) {
       ++account.num_loaded;
       account.loaded_bytes += tensor.info.num_bytes;
@@ -146,25 +151,37 @@ void describe(std::span<const std::string> names, const char* what, std::string*
                           names.size() > shown.size() ? ", ..." : "");
 }
 
-// A run of rows of one tensor: from the mapped file to its place in the parameter.
+// A piece of one tensor: from the mapped file to its place in the parameter.
 struct Chunk {
   Tensor source;
   Tensor target;
   RowEncoder* encoder;
-  int64_t first_row;  // of the parameter
+  int64_t first_row;  // of the parameter, for the encoder
 };
 
-void append_chunks(const Parameter::Placement& placement, std::vector<Chunk>* chunks) {
-  const int64_t rows = placement.source.size(0);
-  if (placement.source.num_elements() == 0) return;
-  const int64_t row_bytes = std::max<int64_t>(1, placement.source.num_bytes() / rows);
-  const int64_t step = std::max<int64_t>(1, kChunkBytes / row_bytes);
-  for (int64_t begin = 0; begin < rows; begin += step) {
-    const int64_t length = std::min(step, rows - begin);
-    chunks->push_back({placement.source.narrow(0, begin, length),
-                       placement.target.narrow(0, begin, length),
-                       placement.encoder,
-                       placement.first_row + begin});
+// Cuts what is large, or not contiguous where it goes, along its first dimension that can be cut;
+// what comes of it again, along the next.
+void append_chunks(const Parameter::Placement& placement, int dim, std::vector<Chunk>* chunks) {
+  const auto& [source, target, encoder, first_row] = placement;
+  if (source.num_elements() == 0) return;
+  while (dim + 1 < source.rank() && source.size(dim) == 1) ++dim;
+  const int64_t size = source.size(dim);
+  const bool is_last = dim + 1 == source.rank();
+  const bool is_whole = target.is_contiguous() || is_last;
+  const int64_t row_bytes = std::max<int64_t>(1, source.num_bytes() / size);
+  const int64_t step = is_whole ? std::max<int64_t>(1, kChunkBytes / row_bytes) : 1;
+  for (int64_t begin = 0; begin < size; begin += step) {
+    const int64_t length = std::min(step, size - begin);
+    const Parameter::Placement part{source.narrow(dim, begin, length),
+                                    target.narrow(dim, begin, length),
+                                    encoder,
+                                    dim == 0 ? first_row + begin : first_row};
+    const bool is_small = part.source.num_bytes() <= kChunkBytes && part.target.is_contiguous();
+    if (is_small || is_last) {
+      chunks->push_back({part.source, part.target, encoder, part.first_row});
+    } else {
+      append_chunks(part, dim + 1, chunks);
+    }
   }
 }
 
@@ -187,6 +204,19 @@ class Progress {
   uint64_t done_ = 0;
 };
 
+uint64_t bytes_to_copy(std::span<const Assignment> assignments) {
+  uint64_t total = 0;
+  for (const Assignment& assignment : assignments) {
+    const TensorInfo& info = assignment.tensor->info;
+    const Tensor source = Tensor::meta(at_least_rank_one(info.shape), *info.dtype);
+    for (const Parameter::Placement& placement :
+         assignment.parameter->place(source, assignment.slice)) {
+      total += placement.source.num_bytes();
+    }
+  }
+  return total;
+}
+
 Status copy_file(const CheckpointFile& file,
                  std::span<const Assignment> assignments,
                  const LoadOptions& options,
@@ -206,7 +236,10 @@ Status copy_file(const CheckpointFile& file,
     const TensorInfo& info = assignment.tensor->info;
     void* data = const_cast<uint8_t*>(bytes->data()) + info.offset;
     const Tensor source(data, *info.dtype, at_least_rank_one(info.shape));
-    append_chunks(assignment.parameter->place(source, assignment.slice), &chunks);
+    for (const Parameter::Placement& placement :
+         assignment.parameter->place(source, assignment.slice)) {
+      append_chunks(placement, 0, &chunks);
+    }
   }
   std::atomic<size_t> next{0};
   options.stream->pool().run([&](int worker) {
@@ -260,15 +293,7 @@ Result<LoadReport> load_model(Module* model,
   Plan plan = make_plan(*model, checkpoint, mapping);
   RETURN_IF_ERROR(plan.account.status());
   RETURN_IF_ERROR(allocate_or_fail(model, *options.stream));
-  uint64_t total = 0;
-  for (const Assignment& a : plan.assignments) {
-    total +=
-        a.parameter
-            ->place(Tensor::meta(at_least_rank_one(a.tensor->info.shape), *a.tensor->info.dtype),
-                    a.slice)
-            .source.num_bytes();
-  }
-  Progress progress(options, total);
+  Progress progress(options, bytes_to_copy(plan.assignments));
   WeightCopier copier(*options.stream);
   const std::span<const Assignment> assignments = plan.assignments;
   size_t begin = 0;

@@ -19,13 +19,14 @@ namespace atom {
 struct TensorAccount {
   enum class Fate {
     kLoaded,
+    kOtherRank,  // a slice that another rank holds: checked, not read
     kIgnored,
     kUnclaimed,  // no parameter and no rule knows it: an error
     kRefused,    // its parameter does not take it: an error
   };
   const CheckpointTensor* tensor = nullptr;  // of the checkpoint
   Fate fate = Fate::kUnclaimed;
-  std::string parameter;  // name, when loaded or refused
+  std::string parameter;  // name, unless ignored or unclaimed
   std::string slice_id;   // of a packed parameter
   std::string reason;     // the rule, when ignored; the error, when refused
 };
@@ -34,6 +35,7 @@ struct LoadAccount {
   std::vector<TensorAccount> tensors;           // in the order of Checkpoint::tensors()
   std::vector<std::string> missing_parameters;  // with the slice, if packed
   int64_t num_loaded = 0;
+  int64_t num_other_rank = 0;
   int64_t num_ignored = 0;
   uint64_t loaded_bytes = 0;
 

@@ -28,7 +28,7 @@ class Weight : public Module {
   explicit Weight(const Shape& shape, DType dtype = DType::kFloat32) : parameter_(dtype, shape) {
     register_parameter("weight", &parameter_);
   }
-  Weight(DType dtype, std::vector<ParameterSlice> slices)
+  Weight(DType dtype, std::vector<RowSlice> slices)
       : parameter_(dtype, std::move(slices), {kHidden}) {
     register_parameter("weight", &parameter_);
   }
@@ -304,6 +304,71 @@ TEST_F(LoadModelTest, CopiesLargeTensorsInChunksAndReportsProgress) {
     if (to_float(loaded[i]) != static_cast<float>(i % 251)) ++num_wrong;
   }
   EXPECT_EQ(num_wrong, 0);
+}
+
+// Of two experts this rank holds the second.
+TEST_F(LoadModelTest, AccountsForTheExpertsOfOtherRanks) {
+  struct Experts : public Module {
+    Experts() { register_parameter("experts.down_proj.weight", &weight); }
+    Parameter weight{DType::kFloat32,
+                     {1, 2, 3},
+                     std::vector<ParameterSlice>{
+                         {"0", {2, 3}, {}}, {"1", {2, 3}, {{whole({2, 3}), whole({1, 2, 3})}}}}};
+  };
+  const Tensor first = counting({2, 3}, DType::kFloat32, 0);
+  const Tensor second = counting({2, 3}, DType::kFloat32, 50);
+  const std::vector<TensorToWrite> tensors = {{"experts.0.w2.weight", first},
+                                              {"experts.1.w2.weight", second}};
+  write_safetensors(folder_.file("model.safetensors"), tensors);
+  WeightMapping rules;
+  rules.packed_modules_mapping = {{"experts.{e}.w2", "experts.down_proj", "{e}"}};
+  Experts model;
+  const Checkpoint checkpoint = Checkpoint::open(folder_.path()).value();
+  const auto report = load_model(&model, checkpoint, rules, {.stream = &stream_});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(values_of(model.weight.data()), consecutive(50, 6));
+  EXPECT_EQ(report->account.num_loaded, 1);
+  EXPECT_EQ(report->account.num_other_rank, 1);
+  EXPECT_EQ(report->account.tensors[0].fate, TensorAccount::Fate::kOtherRank);
+  EXPECT_EQ(report->account.loaded_bytes, static_cast<uint64_t>(second.num_bytes()));
+}
+
+// Gate and up of all experts in one tensor, of which the second of two ranks holds the second half
+// of either: boxes that are not contiguous, larger than a chunk.
+TEST_F(LoadModelTest, CopiesLargeBoxesInChunks) {
+  constexpr int64_t kExperts = 2, kRows = 1502, kColumns = 1027, kHalf = kRows / 2;
+  ParameterSlice all{"", {kExperts, 2 * kRows, kColumns}, {}};
+  for (int64_t i = 0; i < 2; ++i) {
+    const Shape size = {kExperts, kHalf, kColumns};
+    all.boxes.push_back({{{0, i * kRows + kHalf, 0}, size}, {{0, i * kHalf, 0}, size}});
+  }
+  struct Experts : public Module {
+    explicit Experts(const ParameterSlice& all)
+        : weight(DType::kBFloat16, {kExperts, kRows, kColumns}, {all}) {
+      register_parameter("gate_up_proj", &weight);
+    }
+    Parameter weight;
+  };
+  const auto value_at = [](int64_t row) { return static_cast<float>(row % 251); };
+  const Tensor source = Tensor::empty(all.source_shape, DType::kFloat32);
+  for (int64_t row = 0; row < kExperts * 2 * kRows; ++row) {
+    std::fill_n(source.data<float>() + row * kColumns, kColumns, value_at(row));
+  }
+  write_safetensors(folder_.file("model.safetensors"), {{"gate_up_proj", source}});
+  Experts model(all);
+  const Checkpoint checkpoint = Checkpoint::open(folder_.path()).value();
+  uint64_t done_bytes = 0;
+  LoadOptions options{.stream = &stream_};
+  options.progress = [&](uint64_t done, uint64_t) { done_bytes = done; };
+  ASSERT_TRUE(load_model(&model, checkpoint, {}, options).ok());
+  EXPECT_EQ(done_bytes, static_cast<uint64_t>(source.num_bytes()) / 2);
+  const std::vector<float> loaded = values_of(model.weight.data());
+  for (int64_t row = 0; row < kExperts * kRows; ++row) {
+    const int64_t half = row % kRows / kHalf;
+    const int64_t source_row = row / kRows * 2 * kRows + half * kRows + kHalf + row % kHalf;
+    ASSERT_EQ(loaded[row * kColumns], value_at(source_row)) << row;
+    ASSERT_EQ(loaded[(row + 1) * kColumns - 1], value_at(source_row)) << row;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "tensor/device_arena.h"
@@ -22,56 +23,121 @@ void check_part(int64_t size, const ShardPart& part) {
   CHECK(size % part.world == 0);
 }
 
+void check_within(const Box& box, const Shape& shape) {
+  CHECK(box.begin.rank() == shape.rank());
+  CHECK(box.size.rank() == shape.rank());
+  for (int dim = 0; dim < shape.rank(); ++dim) {
+    CHECK(box.begin[dim] >= 0);
+    CHECK(box.size[dim] >= 0);
+    CHECK(box.begin[dim] + box.size[dim] <= shape[dim]);
+  }
+}
+
+// The sizes other than 1.
+std::vector<int64_t> significant(const Shape& shape) {
+  std::vector<int64_t> sizes;
+  std::ranges::copy_if(shape, std::back_inserter(sizes), [](int64_t size) { return size != 1; });
+  return sizes;
+}
+
+void check_slice(const ParameterSlice& slice, const Shape& shape) {
+  for (const auto& [source, target] : slice.boxes) {
+    check_within(source, slice.source_shape);
+    check_within(target, shape);
+    CHECK((significant(source.size) == significant(target.size)));
+  }
+}
+
+Tensor view_of(const Tensor& tensor, const Box& box) {
+  Tensor part = tensor;
+  for (int dim = 0; dim < part.rank(); ++dim) {
+    part = part.narrow(dim, box.begin[dim], box.size[dim]);
+  }
+  return part;
+}
+
+Shape shape_of_part(Shape shape, int dim, const ShardPart& part) {
+  shape[dim] /= part.world;
+  return shape;
+}
+
+// [rows, row_shape...]
+Shape stacked(int64_t rows, const Shape& row_shape) {
+  std::vector<int64_t> sizes = {rows};
+  sizes.insert(sizes.end(), row_shape.begin(), row_shape.end());
+  return Shape(sizes);
+}
+
+int64_t rows_of_rank(const std::vector<RowSlice>& slices) {
+  int64_t rows = 0;
+  for (const RowSlice& slice : slices) rows += slice.rows / slice.part.world;
+  return rows;
+}
+
+std::vector<ParameterSlice> stack_rows(const std::vector<RowSlice>& slices,
+                                       const Shape& row_shape) {
+  std::vector<ParameterSlice> boxes;
+  int64_t row = 0;
+  for (const RowSlice& slice : slices) {
+    const Shape shape = stacked(slice.rows, row_shape);
+    const Box source = part_of(shape, 0, slice.part);
+    Box target = whole(source.size);
+    target.begin[0] = row;
+    row += source.size[0];
+    boxes.push_back({slice.id, shape, {{source, target}}});
+  }
+  return boxes;
+}
+
 }  // namespace
 
-Parameter::Slice& Parameter::add_slice() {
-  return *slices_.emplace_back(std::make_unique<Slice>());
+Box whole(const Shape& shape) {
+  Shape begin = shape;
+  for (int dim = 0; dim < shape.rank(); ++dim) begin[dim] = 0;
+  return {begin, shape};
 }
 
-Parameter::Parameter(DType dtype, const Shape& full_shape)
-    : dtype_(dtype), full_shape_(full_shape), data_(Tensor::meta(full_shape, dtype)) {
-  CHECK(full_shape.rank() > 0);
-  Slice& slice = add_slice();
-  slice.source_shape = full_shape;
-  slice.target_rows = full_shape[0];
+Box part_of(const Shape& shape, int dim, const ShardPart& part) {
+  CHECK(dim >= 0);
+  CHECK(dim < shape.rank());
+  check_part(shape[dim], part);
+  Box box = whole(shape_of_part(shape, dim, part));
+  box.begin[dim] = part.rank * box.size[dim];
+  return box;
 }
+
+Parameter::Parameter(DType dtype, const Shape& shape)
+    : Parameter(dtype, shape, {{"", shape, {{whole(shape), whole(shape)}}}}) {}
 
 Parameter::Parameter(DType dtype, const Shape& full_shape, int shard_dim, ShardPart part)
-    : Parameter(dtype, full_shape) {
-  CHECK(shard_dim >= 0);
-  CHECK(shard_dim < full_shape.rank());
-  check_part(full_shape[shard_dim], part);
-  Shape shape = full_shape;
-  shape[shard_dim] /= part.world;
-  data_ = Tensor::meta(shape, dtype);
-  Slice& slice = *slices_[0];
-  slice.shard_dim = shard_dim;
-  slice.part = part;
-  slice.target_rows = shape[0];
+    : Parameter(dtype,
+                part_of(full_shape, shard_dim, part).size,
+                {{"",
+                  full_shape,
+                  {{part_of(full_shape, shard_dim, part),
+                    whole(part_of(full_shape, shard_dim, part).size)}}}}) {}
+
+Parameter::Parameter(DType dtype, const std::vector<RowSlice>& slices, const Shape& row_shape)
+    : Parameter(dtype, stacked(rows_of_rank(slices), row_shape), stack_rows(slices, row_shape)) {}
+
+Parameter::Parameter(DType dtype, const Shape& shape, std::vector<ParameterSlice> slices)
+    : dtype_(dtype), data_(Tensor::meta(shape, dtype)) {
+  CHECK(shape.rank() > 0);
+  add_alternative(std::move(slices));
 }
 
-Parameter::Parameter(DType dtype, std::vector<ParameterSlice> slices, const Shape& row_shape)
-    : dtype_(dtype) {
+void Parameter::add_alternative(std::vector<ParameterSlice> slices) {
   CHECK(!slices.empty());
-  std::vector<int64_t> sizes = {0};
-  sizes.insert(sizes.end(), row_shape.begin(), row_shape.end());
-  full_shape_ = Shape(sizes);
-  Shape shape(sizes);
-  for (ParameterSlice& declared : slices) {
-    check_part(declared.rows, declared.part);
-    for (const auto& other : slices_) CHECK(other->id != declared.id);
-    Slice& slice = add_slice();
-    slice.id = std::move(declared.id);
-    slice.source_shape = Shape(sizes);
-    slice.source_shape[0] = declared.rows;
-    slice.shard_dim = 0;
-    slice.part = declared.part;
-    slice.target_begin = shape[0];
-    slice.target_rows = declared.rows / declared.part.world;
-    full_shape_[0] += declared.rows;
-    shape[0] += slice.target_rows;
+  int64_t num_elements = 0;
+  for (ParameterSlice& slice : slices) {
+    check_slice(slice, shape());
+    for (const BoxCopy& box : slice.boxes) num_elements += box.target.size.num_elements();
+    const auto index = static_cast<int>(slices_.size());
+    CHECK(index_of_.emplace(slice.id, index).second);
+    slices_.push_back({std::move(slice), num_alternatives_});
   }
-  data_ = Tensor::meta(shape, dtype);
+  CHECK(num_elements == shape().num_elements());
+  ++num_alternatives_;
 }
 
 void Parameter::set_default(float value) {
@@ -95,70 +161,88 @@ void Parameter::release() {
   data_ = Tensor::meta(data_.shape(), dtype_);
 }
 
+int Parameter::alternative() const {
+  return chosen_.value_or(0);
+}
+
+Status Parameter::unknown_slice(std::string_view slice_id) const {
+  constexpr size_t kMaxNamed = 8;
+  std::vector<std::string> expected;
+  for (const Entry& entry : slices_) {
+    if (entry.alternative != alternative()) continue;
+    const std::string& id = entry.slice.id;
+    expected.push_back(id.empty() ? "the whole tensor" : "'" + id + "'");
+  }
+  const size_t num_named = std::min(expected.size(), kMaxNamed);
+  return invalid_argument(
+      "{}no such shard; expected {}{}",
+      slice_id.empty() ? "the whole tensor: " : fmt::format("shard '{}': ", slice_id),
+      fmt::join(expected.begin(), expected.begin() + num_named, ", "),
+      num_named < expected.size() ? ", ..." : "");
+}
+
 Result<int> Parameter::claim(const Shape& source_shape,
                              DType source_dtype,
                              std::string_view slice_id) {
+  const auto found = index_of_.find(slice_id);
+  if (found == index_of_.end()) return unknown_slice(slice_id);
   const std::string shard = slice_id.empty() ? "" : fmt::format("shard '{}': ", slice_id);
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    Slice& slice = *slices_[i];
-    if (slice.id != slice_id) continue;
-    if (!(source_shape == slice.source_shape)) {
-      return invalid_argument("{}found shape {}, expected {}",
-                              shard,
-                              source_shape.to_string(),
-                              slice.source_shape.to_string());
-    }
-    if (computed_) return invalid_argument("{}is made from others, not loaded", shard);
-    if (!converts(source_dtype, encoder_ != nullptr ? encoder_->source_dtype() : dtype_)) {
-      return invalid_argument("{}found dtype {}, which does not convert to {}",
-                              shard,
-                              dtype_name(source_dtype),
-                              dtype_name(dtype_));
-    }
-    if (slice.claimed.exchange(true)) return invalid_argument("{}loaded twice", shard);
-    return static_cast<int>(i);
+  Entry& entry = slices_[found->second];
+  if (!(source_shape == entry.slice.source_shape)) {
+    return invalid_argument("{}found shape {}, expected {}",
+                            shard,
+                            source_shape.to_string(),
+                            entry.slice.source_shape.to_string());
   }
-  std::string expected;
-  for (const auto& slice : slices_) {
-    if (!expected.empty()) expected += ", ";
-    expected += slice->id.empty() ? "the whole tensor" : "'" + slice->id + "'";
+  if (computed_) return invalid_argument("{}is made from others, not loaded", shard);
+  if (!converts(source_dtype, encoder_ != nullptr ? encoder_->source_dtype() : dtype_)) {
+    return invalid_argument("{}found dtype {}, which does not convert to {}",
+                            shard,
+                            dtype_name(source_dtype),
+                            dtype_name(dtype_));
   }
-  return invalid_argument(
-      "{}no such shard; expected {}", slice_id.empty() ? "the whole tensor: " : shard, expected);
+  if (entry.alternative != chosen_.value_or(entry.alternative)) {
+    return invalid_argument("{}the checkpoint stores the same values in other tensors too", shard);
+  }
+  if (std::exchange(entry.claimed, true)) return invalid_argument("{}loaded twice", shard);
+  chosen_ = entry.alternative;
+  return found->second;
 }
 
-Parameter::Placement Parameter::place(const Tensor& source, int index) const {
-  const Slice& slice = *slices_[index];
-  CHECK(source.shape() == slice.source_shape);
-  Placement placement{
-      source, data_.narrow(0, slice.target_begin, slice.target_rows), encoder_, slice.target_begin};
-  if (slice.shard_dim >= 0) {
-    const int64_t size = source.size(slice.shard_dim) / slice.part.world;
-    placement.source = source.narrow(slice.shard_dim, slice.part.rank * size, size);
+std::vector<Parameter::Placement> Parameter::place(const Tensor& source, int slice) const {
+  const ParameterSlice& placed = slices_[slice].slice;
+  CHECK(source.shape() == placed.source_shape);
+  std::vector<Placement> placements;
+  for (const BoxCopy& box : placed.boxes) {
+    const Tensor from = view_of(source, box.source);
+    Tensor to = view_of(data_, box.target);
+    if (!(to.shape() == from.shape())) to = to.view(from.shape());
+    placements.push_back({from, to, encoder_, box.target.begin[0]});
   }
-  return placement;
+  return placements;
 }
 
 Status Parameter::load(const Tensor& source, std::string_view slice_id) {
   CHECK(data_.has_data());
   CHECK(encoder_ == nullptr);
   ASSIGN_OR_RETURN(const int slice, claim(source.shape(), source.dtype(), slice_id));
-  const Placement placement = place(source, slice);
-  copy_convert(placement.source, placement.target);
+  for (const Placement& placement : place(source, slice)) {
+    copy_convert(placement.source, placement.target);
+  }
   return {};
 }
 
 std::vector<std::string> Parameter::missing_slices() const {
   std::vector<std::string> missing;
   if (default_ || computed_) return missing;
-  for (const auto& slice : slices_) {
-    if (!slice->claimed.load()) missing.push_back(slice->id);
+  for (const Entry& entry : slices_) {
+    if (entry.alternative == alternative() && !entry.claimed) missing.push_back(entry.slice.id);
   }
   return missing;
 }
 
 void Parameter::mark_loaded() {
-  for (const auto& slice : slices_) slice->claimed.store(true);
+  for (Entry& entry : slices_) entry.claimed = true;
 }
 
 }  // namespace atom

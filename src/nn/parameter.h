@@ -1,12 +1,14 @@
 // One weight of a layer: its shape, the part of it this rank holds, and how a checkpoint's tensors
-// are placed into it. A packed parameter is filled by several tensors, its slices, stacked along
-// dimension 0: qkv_proj = rows [q | k | v], gate_up_proj = rows [gate | up].
+// are placed into it. A parameter is filled by slices, one for each tensor of the checkpoint; a
+// slice is a list of boxes that are copied from the tensor into the parameter. So qkv_proj is rows
+// [q | k | v], a stack of experts is [expert, out, in], and a tensor whose rows interleave heads is
+// put in order as it is loaded.
 //
-// Life: constructed without memory, allocate(), load() once per slice, const afterwards. load() of
-// different slices may run on several threads at once; everything else on one.
+// Life: constructed without memory, claim() each slice, allocate(), copy what place() says, const
+// afterwards. One thread, except that the copies may run on several.
 #pragma once
 
-#include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,13 +27,41 @@ struct ShardPart {
   int world = 1;
 };
 
+// A region of a tensor, of any rank.
+struct Box {
+  Shape begin;
+  Shape size;
+};
+
+Box whole(const Shape& shape);
+// The `part` of dimension `dim` of a tensor.
+Box part_of(const Shape& shape, int dim, const ShardPart& part);
+
+// What of a checkpoint's tensor goes where in the parameter. The sizes are equal but for dimensions
+// of 1, and where these differ the target is contiguous: an expert's [out, in] fills [1, out, in]
+// of a stack.
+struct BoxCopy {
+  Box source;
+  Box target;
+};
+
 struct ParameterSlice {
+  std::string id;      // "q", "gate", "3.up", ...; "" of a parameter that one tensor fills
+  Shape source_shape;  // of the checkpoint's tensor, all ranks together
+  // None: the slice is another rank's, its tensor is accounted for and not read.
+  std::vector<BoxCopy> boxes;
+
+  bool of_this_rank() const { return !boxes.empty(); }
+};
+
+// A tensor of the checkpoint that is one run of the rows of a packed parameter.
+struct RowSlice {
   std::string id;    // "q", "k", "v", "gate", "up", ...
   int64_t rows = 0;  // of the checkpoint's tensor, all ranks together; a multiple of part.world
   ShardPart part;    // per slice: K and V heads may be split among fewer ranks than Q heads
 };
 
-// Makes a parameter's rows from those of a checkpoint while they are loaded: quantisation. Lives as
+// Makes a parameter's rows from those of a checkpoint while they are loaded: quantization. Lives as
 // long as the parameter.
 class RowEncoder {
  public:
@@ -48,15 +78,21 @@ class RowEncoder {
 class Parameter {
  public:
   // The same on every rank.
-  Parameter(DType dtype, const Shape& full_shape);
+  Parameter(DType dtype, const Shape& shape);
   // Each rank holds one part of dimension `shard_dim`.
   Parameter(DType dtype, const Shape& full_shape, int shard_dim, ShardPart part);
   // Packed along dimension 0; `row_shape` is what follows it: {in_features} for a weight, {} for a
   // bias.
-  Parameter(DType dtype, std::vector<ParameterSlice> slices, const Shape& row_shape);
+  Parameter(DType dtype, const std::vector<RowSlice>& slices, const Shape& row_shape);
+  // `shape` is this rank's. The boxes of the slices cover it, without overlap.
+  Parameter(DType dtype, const Shape& shape, std::vector<ParameterSlice> slices);
 
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
+
+  // Another way in which checkpoints store the whole parameter, with ids of its own: all experts in
+  // one tensor. Slices of one way fill it, the first tensor decides which.
+  void add_alternative(std::vector<ParameterSlice> slices);
 
   // float32 only: a checkpoint need not have it, every element is `value` then.
   void set_default(float value);
@@ -66,10 +102,10 @@ class Parameter {
   // No checkpoint has it: it is made while another parameter is loaded.
   void set_computed() { computed_ = true; }
   // On a device: the checkpoint's rows, of any float dtype, are not copied but given to `encoder`.
+  // For parameters of rank 2 whose boxes are whole rows of them.
   void set_encoder(RowEncoder* encoder) { encoder_ = encoder; }
 
   DType dtype() const { return dtype_; }
-  const Shape& full_shape() const { return full_shape_; }  // of all ranks together
   const Shape& shape() const { return data_.shape(); }     // of this rank's part
   int64_t num_bytes() const { return data_.num_bytes(); }  // of this rank's part
   const Tensor& data() const { return data_; }             // meta until allocate()
@@ -82,45 +118,46 @@ class Parameter {
   void release();
 
   // Copies a checkpoint's whole tensor (float32, float16 or bfloat16 convert into each other) into
-  // slice `slice_id`; empty for a parameter that is not packed. An error when the slice is unknown
-  // or was loaded before, or the shape or dtype is wrong.
+  // slice `slice_id`; empty for a parameter that one tensor fills. An error when the slice is
+  // unknown or was loaded before, or the shape or dtype is wrong.
   Status load(const Tensor& source, std::string_view slice_id = {});
 
   // The two halves of load(), for loaders that check everything before they copy in pieces.
   // claim() checks and marks the slice loaded, and returns its index.
   Result<int> claim(const Shape& source_shape, DType source_dtype, std::string_view slice_id);
-  // The part of `source` this rank keeps and where it goes: equal shapes.
+  bool is_of_this_rank(int slice) const { return slices_[slice].slice.of_this_rank(); }
+  // A part of `source` that this rank keeps and where it goes: equal shapes.
   struct Placement {
     Tensor source;
     Tensor target;
     RowEncoder* encoder = nullptr;  // makes rows from `first_row` on of `source`; null: a copy
     int64_t first_row = 0;
   };
-  Placement place(const Tensor& source, int slice) const;
+  std::vector<Placement> place(const Tensor& source, int slice) const;
 
   bool is_loaded() const { return missing_slices().empty(); }
-  // Ids of slices not loaded yet; {""} for an unpacked parameter that is not loaded. None when
-  // there is a default.
+  // Ids of slices not loaded yet, "" of a parameter that one tensor fills. None when there is a
+  // default.
   std::vector<std::string> missing_slices() const;
   // For values that come from elsewhere than a checkpoint.
   void mark_loaded();
 
  private:
-  struct Slice {
-    std::string id;
-    Shape source_shape;
-    int shard_dim = -1;  // -1: not split
-    ShardPart part;
-    int64_t target_begin = 0;  // along dimension 0 of data_
-    int64_t target_rows = 0;
-    std::atomic<bool> claimed{false};
+  struct Entry {
+    ParameterSlice slice;
+    int alternative = 0;
+    bool claimed = false;
   };
 
-  Slice& add_slice();
+  // The alternative that is being loaded; before the first tensor, the first.
+  int alternative() const;
+  Status unknown_slice(std::string_view slice_id) const;
 
   DType dtype_;
-  Shape full_shape_;
-  std::vector<std::unique_ptr<Slice>> slices_;
+  std::vector<Entry> slices_;  // by alternative
+  std::map<std::string, int, std::less<>> index_of_;
+  std::optional<int> chosen_;  // alternative
+  int num_alternatives_ = 0;
   std::optional<float> default_;
   bool on_host_ = false;
   bool computed_ = false;

@@ -100,7 +100,6 @@ TEST(Parameter, RefusesASecondLoad) {
 
 TEST(Parameter, KeepsItsColumnsOfARowParallelWeight) {
   Parameter parameter(DType::kFloat32, {2, 4}, 1, {.rank = 1, .world = 2});
-  EXPECT_EQ(parameter.full_shape(), (Shape{2, 4}));
   EXPECT_EQ(parameter.shape(), (Shape{2, 2}));
   parameter.allocate();
   ASSERT_TRUE(parameter.load(counting({2, 4})).ok());
@@ -119,13 +118,94 @@ TEST(Parameter, SplitsEachSliceByItself) {
   const ShardPart kv{.rank = 3 / 2, .world = 2};
   Parameter qkv(
       DType::kFloat32, {{"q", 4, {.rank = 3, .world = 4}}, {"k", 2, kv}, {"v", 2, kv}}, {1});
-  EXPECT_EQ(qkv.full_shape(), (Shape{8, 1}));
   EXPECT_EQ(qkv.shape(), (Shape{3, 1}));
   qkv.allocate();
   ASSERT_TRUE(qkv.load(counting({4, 1}), "q").ok());
   ASSERT_TRUE(qkv.load(counting({2, 1}, DType::kFloat32, 10), "k").ok());
   ASSERT_TRUE(qkv.load(counting({2, 1}, DType::kFloat32, 20), "v").ok());
   EXPECT_EQ(values_of(qkv.data()), (std::vector<float>{3, 11, 21}));
+}
+
+// Gate and up of two experts, [2, 2 * 2, 3] of all ranks together, of which each of two ranks holds
+// half the rows of either. Stored expert by expert, or all in one tensor.
+std::vector<ParameterSlice> slices_of_experts(ShardPart part) {
+  std::vector<ParameterSlice> slices;
+  for (int64_t expert = 0; expert < 2; ++expert) {
+    for (int64_t half = 0; half < 2; ++half) {
+      const Box source = part_of({2, 3}, 0, part);
+      slices.push_back({std::to_string(expert) + (half == 0 ? ".gate" : ".up"),
+                        {2, 3},
+                        {{source, {{expert, half, 0}, {1, 1, 3}}}}});
+    }
+  }
+  return slices;
+}
+
+std::vector<ParameterSlice> all_experts_in_one(ShardPart part) {
+  ParameterSlice slice{"", {2, 4, 3}, {}};
+  for (int64_t half = 0; half < 2; ++half) {
+    slice.boxes.push_back({{{0, 2 * half + part.rank, 0}, {2, 1, 3}}, {{0, half, 0}, {2, 1, 3}}});
+  }
+  return {slice};
+}
+
+const ShardPart kSecondOfTwo{.rank = 1, .world = 2};
+
+TEST(Parameter, SlicesAreBoxesOfAnyRank) {
+  Parameter experts(DType::kFloat32, {2, 2, 3}, slices_of_experts(kSecondOfTwo));
+  experts.allocate();
+  ASSERT_TRUE(experts.load(counting({2, 3}, DType::kFloat32, 10), "0.up").ok());
+  ASSERT_TRUE(experts.load(counting({2, 3}, DType::kFloat32, 30), "1.up").ok());
+  ASSERT_TRUE(experts.load(counting({2, 3}, DType::kFloat32, 20), "1.gate").ok());
+  EXPECT_EQ(experts.missing_slices(), std::vector<std::string>{"0.gate"});
+  ASSERT_TRUE(experts.load(counting({2, 3}, DType::kFloat32, 0), "0.gate").ok());
+  EXPECT_TRUE(experts.is_loaded());
+  EXPECT_EQ(values_of(experts.data()),
+            (std::vector<float>{3, 4, 5, 13, 14, 15, 23, 24, 25, 33, 34, 35}));
+}
+
+TEST(Parameter, OneTensorMayFillSeveralBoxes) {
+  Parameter experts(DType::kFloat32, {2, 2, 3}, slices_of_experts(kSecondOfTwo));
+  experts.add_alternative(all_experts_in_one(kSecondOfTwo));
+  experts.allocate();
+  EXPECT_EQ(experts.missing_slices().size(), 4u);
+  ASSERT_TRUE(experts.load(counting({2, 4, 3})).ok());
+  EXPECT_TRUE(experts.is_loaded());
+  EXPECT_EQ(values_of(experts.data()),
+            (std::vector<float>{3, 4, 5, 9, 10, 11, 15, 16, 17, 21, 22, 23}));
+}
+
+TEST(Parameter, AlternativesDoNotMix) {
+  Parameter experts(DType::kFloat32, {2, 2, 3}, slices_of_experts(kSecondOfTwo));
+  experts.add_alternative(all_experts_in_one(kSecondOfTwo));
+  ASSERT_TRUE(experts.claim({2, 3}, DType::kFloat32, "1.up").ok());
+  EXPECT_EQ(experts.claim({2, 4, 3}, DType::kFloat32, "").status().message(),
+            "the checkpoint stores the same values in other tensors too");
+  EXPECT_EQ(experts.missing_slices(), (std::vector<std::string>{"0.gate", "0.up", "1.gate"}));
+}
+
+TEST(Parameter, SlicesOfOtherRanksAreCheckedAndNotPlaced) {
+  // Of two experts this rank holds the second.
+  std::vector<ParameterSlice> slices;
+  slices.push_back({"0", {2, 3}, {}});
+  slices.push_back({"1", {2, 3}, {{whole({2, 3}), {{0, 0, 0}, {1, 2, 3}}}}});
+  Parameter experts(DType::kFloat32, {1, 2, 3}, std::move(slices));
+  EXPECT_FALSE(experts.claim({3, 3}, DType::kFloat32, "0").ok());
+  const Result<int> other = experts.claim({2, 3}, DType::kFloat32, "0");
+  ASSERT_TRUE(other.ok());
+  EXPECT_FALSE(experts.is_of_this_rank(*other));
+  EXPECT_TRUE(experts.place(counting({2, 3}), *other).empty());
+  EXPECT_FALSE(experts.claim({2, 3}, DType::kFloat32, "0").ok());
+  EXPECT_EQ(experts.missing_slices(), std::vector<std::string>{"1"});
+}
+
+TEST(ParameterDeathTest, BoxesThatDoNotCoverAreOurMistake) {
+  std::vector<ParameterSlice> slices = slices_of_experts(kSecondOfTwo);
+  slices.pop_back();
+  EXPECT_DEATH(Parameter(DType::kFloat32, {2, 2, 3}, slices), "CHECK");
+  slices = slices_of_experts(kSecondOfTwo);
+  slices.back().boxes[0].target.begin[0] = 2;
+  EXPECT_DEATH(Parameter(DType::kFloat32, {2, 2, 3}, slices), "CHECK");
 }
 
 TEST(Parameter, WhatIsComputedIsNeitherLoadedNorMissing) {
@@ -150,7 +230,9 @@ TEST(Parameter, EncodedRowsComeFromAnyFloatDtypeAndKnowTheirPlace) {
   EXPECT_FALSE(gate_up.claim({2, 4}, DType::kInt8, "up").ok());
   const Result<int> up = gate_up.claim({2, 4}, DType::kFloat32, "up");
   ASSERT_TRUE(up.ok());
-  const Parameter::Placement placement = gate_up.place(counting({2, 4}), *up);
+  const std::vector<Parameter::Placement> placements = gate_up.place(counting({2, 4}), *up);
+  ASSERT_EQ(placements.size(), 1u);
+  const Parameter::Placement& placement = placements[0];
   EXPECT_EQ(placement.encoder, &encoder);
   EXPECT_EQ(placement.first_row, 3);
   EXPECT_EQ(placement.target.shape(), (Shape{2, 4}));

@@ -7,32 +7,80 @@
 namespace atom {
 namespace {
 
-// Calls visit(begin, component) for every component of a dotted name; stops when it returns true.
-template <typename Visit>
-void for_each_component(std::string_view name, const Visit& visit) {
-  size_t begin = 0;
-  while (begin <= name.size()) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    if (visit(begin, name.substr(begin, end - begin))) return;
-    begin = end + 1;
-  }
+// The first component of a dotted name.
+std::string_view first_component(std::string_view name) {
+  return name.substr(0, name.find('.'));
+}
+
+// What follows the first component and its dot; empty when nothing does.
+std::string_view behind_first(std::string_view name) {
+  const size_t dot = name.find('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
 }
 
 // i of "...layers.i....", or -1.
 int64_t layer_index(std::string_view name) {
+  while (!name.empty() && first_component(name) != "layers") name = behind_first(name);
+  const std::string_view text = first_component(behind_first(name));
+  const char* end = text.data() + text.size();
   int64_t index = -1;
-  bool after_layers = false;
-  for_each_component(name, [&](size_t, std::string_view component) {
-    if (after_layers) {
-      const char* end = component.data() + component.size();
-      const auto [stop, error] = std::from_chars(component.data(), end, index);
-      if (error != std::errc() || stop != end) index = -1;
+  const auto [stop, error] = std::from_chars(text.data(), end, index);
+  return error == std::errc() && stop == end ? index : -1;
+}
+
+// What "{e}" and the like stand for.
+using Captures = std::vector<std::pair<std::string, std::string>>;
+
+bool is_capture(std::string_view component) {
+  return component.starts_with('{') && component.ends_with('}');
+}
+
+// Length of the run of components at the beginning of `name` that `pattern` matches; 0: none.
+size_t match_components(std::string_view pattern, std::string_view name, Captures* captures) {
+  size_t length = 0;
+  for (std::string_view rest = name; !pattern.empty(); pattern = behind_first(pattern)) {
+    if (rest.empty()) return 0;
+    const std::string_view wanted = first_component(pattern);
+    const std::string_view found = first_component(rest);
+    if (is_capture(wanted)) {
+      captures->emplace_back(wanted, found);
+    } else if (wanted != found) {
+      return 0;
+    }
+    length = static_cast<size_t>(found.data() + found.size() - name.data());
+    rest = behind_first(rest);
+  }
+  return length;
+}
+
+std::string substitute(std::string_view pattern, const Captures& captures) {
+  std::string text(pattern);
+  for (const auto& [capture, value] : captures) {
+    const size_t at = text.find(capture);
+    if (at != std::string::npos) text.replace(at, capture.size(), value);
+  }
+  return text;
+}
+
+// Replaces the first run of components that `from` matches by `to`, and has the captures; false:
+// there is none.
+bool replace_components(std::string_view from,
+                        std::string_view to,
+                        std::string* name,
+                        Captures* captures) {
+  const bool at_end = from.ends_with('$');
+  if (at_end) from.remove_suffix(1);
+  for (std::string_view rest = *name; !rest.empty(); rest = behind_first(rest)) {
+    const size_t num_captures = captures->size();
+    const size_t length = match_components(from, rest, captures);
+    if (length > 0 && (!at_end || length == rest.size())) {
+      const auto begin = static_cast<size_t>(rest.data() - name->data());
+      *name = name->substr(0, begin) + substitute(to, *captures) + name->substr(begin + length);
       return true;
     }
-    after_layers = component == "layers";
-    return false;
-  });
-  return index;
+    captures->resize(num_captures);
+  }
+  return false;
 }
 
 bool matches(const IgnoreRule& rule, std::string_view name) {
@@ -119,15 +167,27 @@ MappedName map_name(const WeightMapping& mapping, const std::string& tensor_name
     if (at != std::string::npos) name.replace(at, rule.from.size(), rule.to);
   }
   for (const PackedModule& packed : mapping.packed_modules_mapping) {
-    for_each_component(mapped.parameter, [&](size_t begin, std::string_view component) {
-      if (component != packed.source) return false;
-      std::string name = mapped.parameter;
-      name.replace(begin, component.size(), packed.target);
-      mapped.packed.push_back({std::move(name), packed.slice_id});
-      return true;
-    });
+    std::string name = mapped.parameter;
+    Captures captures;
+    if (!replace_components(packed.source, packed.target, &name, &captures)) continue;
+    mapped.packed.push_back({std::move(name), substitute(packed.slice_id, captures)});
   }
   return mapped;
+}
+
+std::string source_module(const std::vector<PackedModule>& packed_modules,
+                          std::string_view module,
+                          std::string_view slice_id) {
+  for (const PackedModule& packed : packed_modules) {
+    Captures captures;
+    if (packed.source.ends_with('$')) continue;  // a tensor, not a module
+    if (match_components(packed.slice_id, slice_id, &captures) != slice_id.size()) continue;
+    if (!module.ends_with(packed.target)) continue;
+    const std::string_view parent = module.substr(0, module.size() - packed.target.size());
+    if (!parent.empty() && !parent.ends_with('.')) continue;
+    return std::string(parent) + substitute(packed.source, captures);
+  }
+  return std::string(module);
 }
 
 std::string ignore_reason(const WeightMapping& mapping, const std::string& name) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/model_config.h"
@@ -17,8 +18,10 @@ struct RenameRule {
   std::string to;  // replaces the first occurrence
 };
 
-// A module of the checkpoint that is one slice of a packed module: {"q_proj", "qkv_proj", "q"}.
-// `source` and `target` are whole components of the dotted name.
+// A module of the checkpoint that is one slice of a packed module: {"q_proj", "qkv_proj", "q"},
+// {"experts.{e}.w1", "experts.gate_up_proj", "{e}.gate"}. `source` and `target` are runs of whole
+// components of the dotted name. "{e}" in `source` captures one component, for which it stands in
+// the two others. A `source` that ends in "$" matches at the end of a name only.
 struct PackedModule {
   std::string source;
   std::string target;
@@ -56,6 +59,12 @@ struct MappedName {
 };
 
 MappedName map_name(const WeightMapping& mapping, const std::string& tensor_name);
+
+// The checkpoint's name of the module that is slice `slice_id` of `module`: how a quantization
+// config speaks of it. `module` itself when no entry packs it.
+std::string source_module(const std::vector<PackedModule>& packed_modules,
+                          std::string_view module,
+                          std::string_view slice_id);
 
 // The rule by which a renamed tensor that nobody takes is ignored, for the account; empty: none.
 std::string ignore_reason(const WeightMapping& mapping, const std::string& name);

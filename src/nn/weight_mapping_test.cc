@@ -31,6 +31,47 @@ TEST(WeightMapping, PacksWholeComponentsOnly) {
   EXPECT_TRUE(map_name(mapping(), "model.layers.0.self_attn.aq_proj.weight").packed.empty());
 }
 
+WeightMapping expert_mapping() {
+  WeightMapping mapping;
+  mapping.packed_modules_mapping = {{"experts.{e}.w1", "experts.gate_up_proj", "{e}.gate"},
+                                    {"experts.{e}.w2", "experts.down_proj", "{e}"},
+                                    {"experts.down_proj$", "experts.down_proj.weight", ""},
+                                    {"q_proj", "qkv_proj", "q"}};
+  return mapping;
+}
+
+TEST(WeightMapping, CapturesComponents) {
+  const MappedName gate = map_name(expert_mapping(), "model.layers.3.moe.experts.17.w1.weight");
+  ASSERT_EQ(gate.packed.size(), 1u);
+  EXPECT_EQ(gate.packed[0].parameter, "model.layers.3.moe.experts.gate_up_proj.weight");
+  EXPECT_EQ(gate.packed[0].slice_id, "17.gate");
+  const MappedName down = map_name(expert_mapping(), "experts.0.w2");
+  ASSERT_EQ(down.packed.size(), 1u);
+  EXPECT_EQ(down.packed[0].parameter, "experts.down_proj");
+  EXPECT_EQ(down.packed[0].slice_id, "0");
+  // A run of whole components.
+  EXPECT_TRUE(map_name(expert_mapping(), "experts.17.x.w1.weight").packed.empty());
+  EXPECT_TRUE(map_name(expert_mapping(), "experts.17").packed.empty());
+  EXPECT_TRUE(map_name(expert_mapping(), "myexperts.17.w1").packed.empty());
+}
+
+TEST(WeightMapping, MatchesAtTheEndOfANameOnlyWhenAskedTo) {
+  const MappedName fused = map_name(expert_mapping(), "moe.experts.down_proj");
+  ASSERT_EQ(fused.packed.size(), 1u);
+  EXPECT_EQ(fused.packed[0].parameter, "moe.experts.down_proj.weight");
+  EXPECT_EQ(fused.packed[0].slice_id, "");
+  EXPECT_TRUE(map_name(expert_mapping(), "moe.experts.down_proj.bias").packed.empty());
+}
+
+TEST(WeightMapping, FindsTheModuleBehindASlice) {
+  const std::vector<PackedModule> packed = expert_mapping().packed_modules_mapping;
+  EXPECT_EQ(source_module(packed, "layers.1.self_attn.qkv_proj", "q"), "layers.1.self_attn.q_proj");
+  EXPECT_EQ(source_module(packed, "moe.experts.gate_up_proj", "5.gate"), "moe.experts.5.w1");
+  EXPECT_EQ(source_module(packed, "experts.down_proj", "12"), "experts.12.w2");
+  EXPECT_EQ(source_module(packed, "moe.experts.gate_up_proj", "5.up"), "moe.experts.gate_up_proj");
+  EXPECT_EQ(source_module(packed, "layers.1.o_proj", ""), "layers.1.o_proj");
+}
+
 TEST(WeightMapping, IgnoresLayersBehindTheLast) {
   const WeightMapping rules = mapping();
   EXPECT_EQ(ignore_reason(rules, "model.layers.1.x"), "");

@@ -12,7 +12,7 @@ namespace atom {
 struct LinearPartition {
   // Rows: one slice per tensor of the checkpoint, each split on its own; a single slice with id ""
   // when nothing is packed.
-  std::vector<ParameterSlice> out_slices;
+  std::vector<RowSlice> out_slices;
   int64_t in_features = 0;  // of the whole weight
   ShardPart in_part;        // columns: split by row-parallel layers
 
@@ -20,7 +20,7 @@ struct LinearPartition {
   // Of this rank's part.
   int64_t local_out_features() const {
     int64_t rows = 0;
-    for (const ParameterSlice& slice : out_slices) rows += slice.rows / slice.part.world;
+    for (const RowSlice& slice : out_slices) rows += slice.rows / slice.part.world;
     return rows;
   }
   int64_t local_in_features() const { return in_features / in_part.world; }

@@ -17,15 +17,15 @@ std::unique_ptr<Parameter> make_row_scales(const LinearPartition& partition) {
   if (partition.is_packed()) {
     return std::make_unique<Parameter>(DType::kFloat32, partition.out_slices, Shape{1});
   }
-  const ParameterSlice& rows = partition.out_slices.front();
+  const RowSlice& rows = partition.out_slices.front();
   return std::make_unique<Parameter>(DType::kFloat32, Shape{rows.rows, 1}, 0, rows.part);
 }
 
 // One scale for each part.
 std::unique_ptr<Parameter> make_part_scales(const LinearPartition& partition) {
   if (!partition.is_packed()) return std::make_unique<Parameter>(DType::kFloat32, Shape{1});
-  std::vector<ParameterSlice> slices;
-  for (const ParameterSlice& slice : partition.out_slices) slices.push_back({slice.id, 1, {}});
+  std::vector<RowSlice> slices;
+  for (const RowSlice& slice : partition.out_slices) slices.push_back({slice.id, 1, {}});
   return std::make_unique<Parameter>(DType::kFloat32, std::move(slices), Shape{});
 }
 
@@ -36,7 +36,7 @@ bool all_positive(const Tensor& scales) {
   });
 }
 
-int64_t local_rows(const ParameterSlice& slice) {
+int64_t local_rows(const RowSlice& slice) {
   return slice.rows / slice.part.world;
 }
 
@@ -95,7 +95,7 @@ void Fp8LinearMethod::encode(const Stream& stream, const Tensor& rows, int64_t f
 void Fp8LinearMethod::make_parts() {
   const bool apart = quantises_activations_ && scheme_.static_activations;
   int64_t row = 0;
-  for (const ParameterSlice& slice : partition_.out_slices) {
+  for (const RowSlice& slice : partition_.out_slices) {
     const int64_t rows = local_rows(slice);
     if (apart || parts_.empty()) {
       parts_.push_back({row, rows, {}, apart ? Tensor::meta({1}, DType::kFloat32) : Tensor()});
@@ -150,7 +150,7 @@ Tensor Fp8LinearMethod::row_scales(const Stream& stream) const {
   if (loaded.num_elements() == scales.num_elements()) {
     std::copy_n(in, loaded.num_elements(), out);
   } else {
-    for (const ParameterSlice& slice : partition_.out_slices) {
+    for (const RowSlice& slice : partition_.out_slices) {
       out = std::fill_n(out, local_rows(slice), *in++);
     }
   }

@@ -188,7 +188,7 @@ void load_random(const Stream& stream, Fp8LinearMethod& method) {
       Tensor source = is_weight ? ops::random_tensor({kPartRows, kIn}, DType::kFloat32, ++seed)
                                 : filled({1}, DType::kFloat32, 0.01f * static_cast<float>(++seed));
       if (is_weight && parameter.dtype() == DType::kFloat8E4M3 &&
-          parameter.place(source, 0).encoder == nullptr) {
+          parameter.place(source, 0)[0].encoder == nullptr) {
         const Tensor codes = Tensor::empty(source.shape(), DType::kFloat8E4M3);
         for (int64_t i = 0; i < codes.num_elements(); ++i) {
           codes.data<Float8E4M3>()[i] = from_float<Float8E4M3>(source.data<float>()[i]);
@@ -197,7 +197,7 @@ void load_random(const Stream& stream, Fp8LinearMethod& method) {
       }
       const Result<int> slice = parameter.claim(source.shape(), source.dtype(), id);
       ASSERT_TRUE(slice.ok()) << slice.status().message();
-      const Parameter::Placement placement = parameter.place(source, *slice);
+      const Parameter::Placement placement = parameter.place(source, *slice).at(0);
       if (placement.encoder != nullptr) {
         const Tensor rows = Tensor::empty(source.shape(), placement.encoder->source_dtype());
         copy_convert(source, rows);

@@ -15,7 +15,7 @@ std::vector<std::string> names_of_parts(const std::string& module,
   const size_t dot = module.rfind('.');
   const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
   std::vector<std::string> names;
-  for (const ParameterSlice& slice : partition.out_slices) {
+  for (const RowSlice& slice : partition.out_slices) {
     names.push_back(parent + slice.id + "_proj");
   }
   return names;
