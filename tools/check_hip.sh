@@ -16,7 +16,7 @@ hipcc of PATH, then of /opt/rocm). ROCm 6.3 or newer is needed.
 
 Every *_cuda.cu is compiled, for the host and each architecture, but those that have PTX, in
 themselves or in a header that they include (tensor/gpu_api.h apart, which has both vendors'
-spellings). They are said to be left out. Fails where a folder has kernels and none is left.
+spellings). They are said to be left out. Fails where an operator has kernels and none is left.
 MESSAGE
 }
 
@@ -120,9 +120,9 @@ if [ ${#files[@]} -eq 0 ]; then
   exit 1
 fi
 generic=()
-declare -A left_in  # by folder: the generic files
+declare -A left_in  # by operator: the generic files
 for file in "${files[@]}"; do
-  folder=$(dirname "$file")
+  folder=$(dirname "$file" | cut -d/ -f1,2)  # an operator with the rooms in it
   left_in[$folder]=${left_in[$folder]:-}
   seen=()
   if ptx=$(file_with_ptx "$file"); then

@@ -10,8 +10,7 @@
 namespace atom::bench {
 namespace {
 
-using ops::AttentionElement;
-using ops::AttentionGpuParams;
+using ops::AttentionArgs;
 
 }  // namespace
 
@@ -96,12 +95,12 @@ void AttentionBatch::set_params(const AttentionBatchShape& shape, int width, int
   params_.max_seq_len = width * shape.block_size;
   params_.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   params_.k_scale = params_.v_scale = 1;
-  params_.element = AttentionElement::kBfloat16;
-  params_.kv_element = shape.fp8 ? AttentionElement::kFloat8E4m3 : AttentionElement::kBfloat16;
+  params_.element = Element::kBFloat16;
+  params_.float8_cache = shape.fp8;
 }
 
-AttentionGpuParams AttentionBatch::params(int i) const {
-  AttentionGpuParams params = params_;
+AttentionArgs AttentionBatch::params(int i) const {
+  AttentionArgs params = params_;
   params.block_tables = static_cast<const int32_t*>(tables_.get()) +
                         i % num_copies_ * params.block_table_stride * params.num_sequences;
   return params;

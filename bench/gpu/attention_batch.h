@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attention_case.h"
-#include "ops/attention/attention_gpu.h"
+#include "ops/attention/device/visible_keys.h"
 
 namespace atom::bench {
 
@@ -33,14 +33,14 @@ class AttentionBatch {
   AttentionBatch(const AttentionBatchShape& shape, int num_copies);
 
   // Launch i reads other blocks than the ones before it.
-  ops::AttentionGpuParams params(int i) const;
+  ops::AttentionArgs params(int i) const;
 
  private:
   void upload_tables(const AttentionBatchShape& shape, int width, int num_blocks);
   void set_params(const AttentionBatchShape& shape, int width, int num_blocks);
 
   int num_copies_;
-  ops::AttentionGpuParams params_;
+  ops::AttentionArgs params_;
   DeviceBuffer k_, v_, q_, out_, tables_, starts_, lens_;
 };
 

@@ -8,9 +8,9 @@
 #include "attention_batch.h"
 #include "attention_timing.h"
 #include "harness.h"
-#include "ops/attention/attention_decode_cuda.h"
-#include "ops/attention/attention_prefill_cuda.h"
-#include "ops/attention/attention_prefill_sm90.h"
+#include "ops/attention/decode/decode_cuda.h"
+#include "ops/attention/prefill/prefill_cuda.h"
+#include "ops/attention/prefill/prefill_sm90.h"
 
 namespace atom::bench {
 namespace {

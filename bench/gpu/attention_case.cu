@@ -15,24 +15,18 @@
 namespace atom::bench {
 namespace {
 
-using ops::AttentionElement;
-
 constexpr uint16_t kPoison = 0x7fff;  // NaN in both 16-bit types
 constexpr uint8_t kPoison8Bit = 0x7f;
 
-int bytes_of(AttentionElement element) {
-  return element == AttentionElement::kFloat8E4m3 ? 1 : 2;
-}
-
-uint16_t encode(AttentionElement element, float value) {
-  if (element == AttentionElement::kBfloat16) {
+uint16_t encode(Element element, float value) {
+  if (element == Element::kBFloat16) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
   }
   return __half_as_ushort(__float2half_rn(value));
 }
 
-float decode(AttentionElement element, uint16_t bits) {
-  if (element == AttentionElement::kBfloat16) {
+float decode(Element element, uint16_t bits) {
+  if (element == Element::kBFloat16) {
     return __bfloat162float(__ushort_as_bfloat16(bits));
   }
   return __half2float(__ushort_as_half(bits));
@@ -91,7 +85,7 @@ AttentionProblem::AttentionProblem(const AttentionCase& shape, uint32_t seed) : 
     device_sinks_ = upload(sinks_);
   }
   scale_ = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  if (shape.kv_element == AttentionElement::kFloat8E4m3) {
+  if (shape.kv_element == Element::kFloat8E4M3) {
     k_scale_ = 0.03125f * 1.3f;
     v_scale_ = 0.05f;
   }
@@ -123,7 +117,7 @@ void AttentionProblem::make_caches(uint32_t seed) {
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
   const int64_t slot_size = int64_t{shape_.num_kv_heads} * shape_.head_dim;
-  const int size = bytes_of(shape_.kv_element);
+  const auto size = static_cast<int>(bytes_of(shape_.kv_element));
   std::vector<uint8_t> caches[2];
   for (auto& cache : caches) {
     cache.assign(num_blocks_ * bs * slot_size * size, kPoison8Bit);
@@ -232,8 +226,8 @@ void AttentionProblem::reference_row(int sequence, int query, int head) {
   }
 }
 
-ops::AttentionGpuParams AttentionProblem::params() const {
-  ops::AttentionGpuParams params = {};
+ops::AttentionArgs AttentionProblem::params() const {
+  ops::AttentionArgs params = {};
   params.q = device_q_.get();
   params.k_cache = device_k_.get();
   params.v_cache = device_v_.get();
@@ -261,15 +255,15 @@ ops::AttentionGpuParams AttentionProblem::params() const {
   params.k_scale = k_scale_;
   params.v_scale = v_scale_;
   params.element = shape_.element;
-  params.kv_element = shape_.kv_element;
+  params.float8_cache = shape_.kv_element == Element::kFloat8E4M3;
   return params;
 }
 
-ops::AttentionGpuParams AttentionProblem::last_queries(int sequence, int num_queries) {
+ops::AttentionArgs AttentionProblem::last_queries(int sequence, int num_queries) {
   const int32_t pair[2] = {0, num_queries};
   check_gpu(ATOM_GPU(Memcpy)(device_pair_.get(), pair, sizeof(pair), cudaMemcpyHostToDevice),
             "upload");
-  ops::AttentionGpuParams params = this->params();
+  ops::AttentionArgs params = this->params();
   const int64_t first = (query_start_[sequence + 1] - num_queries) * row_size();
   params.q = static_cast<const uint16_t*>(params.q) + first;
   params.out = static_cast<uint16_t*>(params.out) + first;

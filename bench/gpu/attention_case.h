@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/attention/attention_gpu.h"
+#include "ops/attention/device/visible_keys.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::bench {
@@ -18,8 +18,8 @@ struct SequenceShape {
 
 struct AttentionCase {
   std::string name;
-  ops::AttentionElement element = ops::AttentionElement::kBfloat16;
-  ops::AttentionElement kv_element = ops::AttentionElement::kBfloat16;
+  Element element = Element::kBFloat16;
+  Element kv_element = Element::kBFloat16;
   int head_dim = 128;
   int num_heads = 8;
   int num_kv_heads = 2;
@@ -67,9 +67,9 @@ class AttentionProblem {
   AttentionProblem(const AttentionCase& shape, uint32_t seed);
 
   // Of all sequences.
-  ops::AttentionGpuParams params() const;
+  ops::AttentionArgs params() const;
   // Of the last `num_queries` queries of one sequence alone, written to `out`.
-  ops::AttentionGpuParams last_queries(int sequence, int num_queries);
+  ops::AttentionArgs last_queries(int sequence, int num_queries);
 
   // Output bits, [num_tokens, num_heads, head_dim]; `poison` before a launch.
   void poison();

@@ -6,19 +6,18 @@
 
 #include "attention_bench.h"
 #include "attention_case.h"
-#include "ops/attention/attention_decode_cuda.h"
-#include "ops/attention/attention_prefill_cuda.h"
-#include "ops/attention/attention_prefill_sm90.h"
+#include "ops/attention/decode/decode_cuda.h"
+#include "ops/attention/prefill/prefill_cuda.h"
+#include "ops/attention/prefill/prefill_sm90.h"
 
 namespace atom::bench {
 namespace {
 
-using ops::AttentionElement;
-using ops::AttentionGpuParams;
+using ops::AttentionArgs;
 
 // Relative error of one token and head: rounding of the weights and of the result.
-double tolerance(AttentionElement element) {
-  return element == AttentionElement::kBfloat16 ? 6e-3 : 1e-3;
+double tolerance(Element element) {
+  return element == Element::kBFloat16 ? 6e-3 : 1e-3;
 }
 
 // The last two have no room, or not enough, for copies of an FP8 cache.
@@ -45,7 +44,7 @@ const char* name_of(Variant variant) {
   return "";
 }
 
-bool supports(Variant variant, const AttentionGpuParams& params) {
+bool supports(Variant variant, const AttentionArgs& params) {
   if (variant == Variant::kDecode) {
     return ops::supports_attention_decode_cuda(params);
   }
@@ -64,7 +63,7 @@ class Launcher {
     check_gpu(ATOM_GPU(Memset)(counters_.get(), 0, counters_.size()), "clear");
   }
 
-  void run(Variant variant, const AttentionGpuParams& params, int min_queries) {
+  void run(Variant variant, const AttentionArgs& params, int min_queries) {
     gpuError_t error = ATOM_GPU(Success);
     auto* counters = static_cast<int32_t*>(counters_.get());
     if (variant == Variant::kDecode) {
@@ -188,12 +187,12 @@ std::vector<SequenceShape> random_sequences(uint32_t seed, int count, int max_le
 }
 
 std::vector<AttentionCase> make_cases() {
-  constexpr AttentionElement kHalf = AttentionElement::kFloat16;
-  constexpr AttentionElement kBf16 = AttentionElement::kBfloat16;
-  constexpr AttentionElement kFp8 = AttentionElement::kFloat8E4m3;
+  constexpr Element kHalf = Element::kFloat16;
+  constexpr Element kBf16 = Element::kBFloat16;
+  constexpr Element kFp8 = Element::kFloat8E4M3;
   std::vector<AttentionCase> cases;
   for (int head_dim : {64, 128, 256}) {
-    for (AttentionElement element : {kBf16, kHalf}) {
+    for (Element element : {kBf16, kHalf}) {
       for (bool fp8 : {false, true}) {
         AttentionCase shape;
         shape.element = element;

@@ -10,14 +10,14 @@
 #include "attention_decode_bench.h"
 #include "attention_timing.h"
 #include "harness.h"
-#include "ops/attention/attention_decode_cuda.h"
+#include "ops/attention/decode/decode_cuda.h"
 #include "ops/device/programmatic_launch.cuh"
 
 namespace atom::bench {
 namespace {
 
+using ops::AttentionArgs;
 using ops::AttentionDecodeTuning;
-using ops::AttentionGpuParams;
 using Batch = AttentionBatchShape;
 
 // Stands for what a step computes between two attentions: writes the queries.
@@ -37,7 +37,7 @@ double launch_ms(const AttentionBatch& batch,
                  const AttentionDecodeTuning& tuning,
                  Chain chain,
                  int launches) {
-  const AttentionGpuParams first = batch.params(0);
+  const AttentionArgs first = batch.params(0);
   DeviceBuffer workspace(ops::attention_decode_workspace_size(first, tuning) + 16);
   const size_t num_counters = ops::attention_decode_num_counters(first);
   DeviceBuffer counters(num_counters * 4);

@@ -6,14 +6,13 @@
 
 #include "attention_case.h"
 #include "attention_decode_bench.h"
-#include "ops/attention/attention_decode_cuda.h"
+#include "ops/attention/decode/decode_cuda.h"
 
 namespace atom::bench {
 namespace {
 
+using ops::AttentionArgs;
 using ops::AttentionDecodeTuning;
-using ops::AttentionElement;
-using ops::AttentionGpuParams;
 
 struct Way {
   const char* name;
@@ -38,8 +37,8 @@ constexpr Way kWays[] = {
 };
 
 // Relative error of one token and head: rounding of the weights and of the result.
-double tolerance(AttentionElement element) {
-  return element == AttentionElement::kBfloat16 ? 6e-3 : 1e-3;
+double tolerance(Element element) {
+  return element == Element::kBFloat16 ? 6e-3 : 1e-3;
 }
 
 class Launcher {
@@ -48,7 +47,7 @@ class Launcher {
     check_gpu(ATOM_GPU(Memset)(counters_.get(), 0, counters_.size()), "clear");
   }
 
-  void run(const AttentionDecodeTuning& tuning, const AttentionGpuParams& params) {
+  void run(const AttentionDecodeTuning& tuning, const AttentionArgs& params) {
     if (ops::attention_decode_workspace_size(params, tuning) > workspace_.size() ||
         ops::attention_decode_num_counters(params) * 4 > counters_.size()) {
       check_gpu(cudaErrorMemoryAllocation, "workspace");
@@ -81,7 +80,7 @@ struct Outcome {
   int wrong_poison = 0;    // rows written that should not be, or the reverse
   int different_bits = 0;  // rows
 
-  bool passed(AttentionElement element) const {
+  bool passed(Element element) const {
     return error <= tolerance(element) && wrong_poison == 0 && different_bits == 0;
   }
 };
@@ -173,13 +172,13 @@ void add_cases_of(std::vector<AttentionCase>& cases, AttentionCase shape) {
 std::vector<AttentionCase> make_cases() {
   std::vector<AttentionCase> cases;
   for (int head_dim : {64, 128, 256}) {
-    for (AttentionElement element : {AttentionElement::kBfloat16, AttentionElement::kFloat16}) {
-      for (AttentionElement kv_element : {element, AttentionElement::kFloat8E4m3}) {
+    for (Element element : {Element::kBFloat16, Element::kFloat16}) {
+      for (Element kv_element : {element, Element::kFloat8E4M3}) {
         AttentionCase shape;
         shape.element = element;
         shape.kv_element = kv_element;
         shape.head_dim = head_dim;
-        shape.name = std::string(element == AttentionElement::kBfloat16 ? "bf16" : "fp16") +
+        shape.name = std::string(element == Element::kBFloat16 ? "bf16" : "fp16") +
                      (kv_element == element ? "" : "/fp8") + " d" + std::to_string(head_dim);
         add_cases_of(cases, shape);
       }

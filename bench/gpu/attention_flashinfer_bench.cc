@@ -17,14 +17,13 @@
 #include "base/check.h"
 #include "flashinfer_kernels.h"
 #include "harness.h"
-#include "ops/attention/attention_decode_cuda.h"
-#include "ops/attention/attention_prefill_sm90.h"
+#include "ops/attention/decode/decode_cuda.h"
+#include "ops/attention/prefill/prefill_sm90.h"
 
 namespace atom::bench {
 namespace {
 
-using ops::AttentionElement;
-using ops::AttentionGpuParams;
+using ops::AttentionArgs;
 
 // Of a token and head, ||difference|| / ||result||: what rounding of weights, of partial results
 // and of the result to bfloat16 may make of it. Two results may each be so far from the exact one.
@@ -98,7 +97,7 @@ int check_small() {
   }
   for (const bool fp8 : {false, true}) {
     shape = small_case(fp8 ? "decode fp8" : "decode bf16");
-    shape.kv_element = fp8 ? AttentionElement::kFloat8E4m3 : AttentionElement::kBfloat16;
+    shape.kv_element = fp8 ? Element::kFloat8E4M3 : Element::kBFloat16;
     for (const int len : {1, 15, 16, 17, 129, 700, 1500, 4100}) {
       shape.sequences.push_back({1, len});
     }
@@ -123,9 +122,7 @@ int check_small() {
 using Launch = std::function<void(int, gpuStream_t)>;
 
 // Results of launch 0 of both in `params.out`: the largest error of a token and head.
-double difference_of(const AttentionGpuParams& params,
-                     const Launch& flashinfer,
-                     const Launch& ours) {
+double difference_of(const AttentionArgs& params, const Launch& flashinfer, const Launch& ours) {
   const size_t size = size_t{2} * params.num_tokens * params.num_heads * params.head_dim;
   const auto run = [&](const Launch& launch) {
     check_gpu(ATOM_GPU(Memset)(params.out, 0xff, size), "poison");
@@ -159,7 +156,7 @@ Times times_of(int num_launches, int repeats, const Launch& flashinfer, const La
 // One shape with the launches that are compared.
 struct Comparison {
   std::string name;
-  AttentionGpuParams params;
+  AttentionArgs params;
   Launch flashinfer;
   Launch ours;
   int num_launches = 1;  // in a graph
@@ -196,7 +193,7 @@ int compare_prefill(int num_tokens) {
   AttentionBatchShape shape = equal_sequences(1, num_tokens, false);
   shape.num_queries = num_tokens;
   const AttentionBatch batch(shape, 1);
-  const AttentionGpuParams params = batch.params(0);
+  const AttentionArgs params = batch.params(0);
   CHECK(ops::supports_attention_prefill_sm90(params));
   CHECK(ops::attention_prefill_sm90_workspace_size(params) == 0u);
   const DeviceBuffer counter(sizeof(int32_t));
@@ -227,7 +224,7 @@ int compare_decode(int num_sequences, int seq_len, bool fp8, double copy_rate) {
   const AttentionBatchShape shape = equal_sequences(num_sequences, seq_len, fp8);
   const int num_copies = copies_beyond_caches(shape);
   const AttentionBatch batch(shape, num_copies);
-  const AttentionGpuParams params = batch.params(0);
+  const AttentionArgs params = batch.params(0);
   CHECK(ops::supports_attention_decode_cuda(params));
   const DeviceBuffer workspace(ops::attention_decode_workspace_size(params) + 16);
   const DeviceBuffer counters(ops::attention_decode_num_counters(params) * 4);

@@ -13,10 +13,10 @@ std::vector<int32_t> download(const int32_t* data, size_t count) {
 
 }  // namespace
 
-FlashInferBatch::FlashInferBatch(const ops::AttentionGpuParams& params) : params_(params) {
+FlashInferBatch::FlashInferBatch(const ops::AttentionArgs& params) : params_(params) {
   CHECK(params.head_dim == kFlashInferHeadDim);
   CHECK(params.num_heads == kFlashInferGroupSize * params.num_kv_heads);
-  CHECK(params.element == ops::AttentionElement::kBfloat16);
+  CHECK(params.element == Element::kBFloat16);
   CHECK(params.sliding_window == 0);
   CHECK((params.sinks == nullptr));
   // Its decode kernels write rows one behind the other.

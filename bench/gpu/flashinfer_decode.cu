@@ -25,7 +25,7 @@ using Params = flashinfer::BatchDecodeParams<Element, CacheElement, Element, int
 
 template <typename CacheElement>
 std::shared_ptr<Plan> make_plan(const FlashInferBatch& batch) {
-  const ops::AttentionGpuParams& params = batch.params();
+  const ops::AttentionArgs& params = batch.params();
   std::vector<int32_t> first_page = batch.pages().first_page;
   auto plan = std::make_shared<Plan>();
   const FlashInferWorkspace& workspace = plan->workspace;

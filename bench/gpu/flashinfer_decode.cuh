@@ -16,7 +16,7 @@ Params flashinfer_decode_params(const FlashInferBatch& batch,
                                 const Info& info) {
   using Element = typename Params::DTypeQ;
   using CacheElement = typename Params::DTypeKV;
-  const ops::AttentionGpuParams& ours = batch.params();
+  const ops::AttentionArgs& ours = batch.params();
   const auto cache = [](const void* data) {
     return const_cast<CacheElement*>(static_cast<const CacheElement*>(data));
   };
@@ -52,9 +52,8 @@ FlashInferKernel plan_flashinfer_decode_of(const FlashInferBatch& batch, Plan&& 
   if (batch.params().num_tokens != batch.params().num_sequences) {
     throw std::invalid_argument("FlashInfer's decode: a sequence has more than one query");
   }
-  return batch.params().kv_element == ops::AttentionElement::kBfloat16
-             ? plan.template operator()<__nv_bfloat16>()
-             : plan.template operator()<__nv_fp8_e4m3>();
+  return batch.params().float8_cache ? plan.template operator()<__nv_fp8_e4m3>()
+                                     : plan.template operator()<__nv_bfloat16>();
 }
 
 }  // namespace atom::bench

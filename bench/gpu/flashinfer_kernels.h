@@ -10,7 +10,7 @@
 
 #include "attention_case.h"
 #include "flashinfer_pages.h"
-#include "ops/attention/attention_gpu.h"
+#include "ops/attention/device/visible_keys.h"
 
 namespace atom::bench {
 
@@ -21,9 +21,9 @@ constexpr int kFlashInferGroupSize = 4;
 // device. Its cache layout "NHD" is ours: [num_blocks, block_size, num_kv_heads, head_dim].
 class FlashInferBatch {
  public:
-  explicit FlashInferBatch(const ops::AttentionGpuParams& params);
+  explicit FlashInferBatch(const ops::AttentionArgs& params);
 
-  const ops::AttentionGpuParams& params() const { return params_; }
+  const ops::AttentionArgs& params() const { return params_; }
   const std::vector<int32_t>& query_start() const { return query_start_; }
   const std::vector<int32_t>& seq_lens() const { return seq_lens_; }
   const FlashInferPages& pages() const { return pages_; }
@@ -36,7 +36,7 @@ class FlashInferBatch {
   }
 
  private:
-  ops::AttentionGpuParams params_;
+  ops::AttentionArgs params_;
   std::vector<int32_t> query_start_;
   std::vector<int32_t> seq_lens_;
   FlashInferPages pages_;

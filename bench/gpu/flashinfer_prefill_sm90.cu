@@ -38,8 +38,8 @@ struct Plan {
 std::shared_ptr<Plan> make_plan(const FlashInferBatch& batch,
                                 std::vector<int32_t> first_key,
                                 int page_size) {
-  const ops::AttentionGpuParams& params = batch.params();
-  if (params.kv_element != ops::AttentionElement::kBfloat16) {
+  const ops::AttentionArgs& params = batch.params();
+  if (params.float8_cache) {
     throw std::invalid_argument("FlashInfer's Hopper prefill: the cache is not in bfloat16");
   }
   std::vector<int32_t> query_start = batch.query_start();
@@ -79,7 +79,7 @@ std::shared_ptr<Plan> make_plan(const FlashInferBatch& batch,
 // What paged and ragged keys have in common.
 template <typename Params>
 Params common_params(const FlashInferBatch& batch, const Plan& plan) {
-  const ops::AttentionGpuParams& ours = batch.params();
+  const ops::AttentionArgs& ours = batch.params();
   const FlashInferWorkspace& workspace = plan.workspace;
   Params params{};
   params.q_ptr = elements(ours.q);
@@ -109,7 +109,7 @@ Params common_params(const FlashInferBatch& batch, const Plan& plan) {
 }
 
 void launch_paged(const FlashInferBatch& batch, const Plan& plan, gpuStream_t stream) {
-  const ops::AttentionGpuParams& ours = batch.params();
+  const ops::AttentionArgs& ours = batch.params();
   PagedParams params = common_params<PagedParams>(batch, plan);
   params.k_ptr = elements(ours.k_cache);
   params.v_ptr = elements(ours.v_cache);
@@ -136,7 +136,7 @@ struct RaggedKeys {
 };
 
 RaggedKeys::RaggedKeys(const FlashInferBatch& batch) {
-  const ops::AttentionGpuParams& params = batch.params();
+  const ops::AttentionArgs& params = batch.params();
   for (const int32_t len : batch.seq_lens()) {
     first_token.push_back(first_token.back() + len);
   }

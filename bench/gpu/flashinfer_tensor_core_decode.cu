@@ -27,7 +27,7 @@ template <typename CacheElement>
 using Params = flashinfer::BatchPrefillPagedParams<Element, CacheElement, Element, int32_t>;
 
 std::shared_ptr<Plan> make_plan(const FlashInferBatch& batch) {
-  const ops::AttentionGpuParams& params = batch.params();
+  const ops::AttentionArgs& params = batch.params();
   std::vector<int32_t> query_start = batch.query_start();
   std::vector<int32_t> first_page = batch.pages().first_page;
   auto plan = std::make_shared<Plan>();

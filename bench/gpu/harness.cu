@@ -10,7 +10,6 @@
 namespace atom::bench {
 namespace {
 
-using ops::GpuElement;
 using namespace ops::device;
 
 __host__ __device__ inline uint32_t hashed(uint64_t x) {
@@ -58,34 +57,34 @@ double median_of(int num_runs, Run&& run) {
 
 }  // namespace
 
-void fill_random(void* data, GpuElement element, int64_t count, float bound, uint64_t seed) {
+void fill_random(void* data, Element element, int64_t count, float bound, uint64_t seed) {
   constexpr int kBlocks = 2048, kThreads = 256;
   switch (element) {
-    case GpuElement::kFloat32:
+    case Element::kFloat32:
       fill_kernel<<<kBlocks, kThreads>>>(static_cast<float*>(data), count, bound, seed);
       break;
-    case GpuElement::kFloat16:
+    case Element::kFloat16:
       fill_kernel<<<kBlocks, kThreads>>>(static_cast<Half*>(data), count, bound, seed);
       break;
-    case GpuElement::kBFloat16:
+    case Element::kBFloat16:
       fill_kernel<<<kBlocks, kThreads>>>(static_cast<BFloat16*>(data), count, bound, seed);
       break;
-    case GpuElement::kFloat8E4M3:
+    case Element::kFloat8E4M3:
       fill_kernel<<<kBlocks, kThreads>>>(static_cast<Float8*>(data), count, bound, seed);
       break;
   }
   ATOM_BENCH_CHECK(ATOM_GPU(GetLastError)());
 }
 
-double element_value(GpuElement element, const void* data, int64_t index) {
+double element_value(Element element, const void* data, int64_t index) {
   switch (element) {
-    case GpuElement::kFloat32:
+    case Element::kFloat32:
       return static_cast<const float*>(data)[index];
-    case GpuElement::kFloat16:
+    case Element::kFloat16:
       return __half2float(static_cast<const __half*>(data)[index]);
-    case GpuElement::kBFloat16:
+    case Element::kBFloat16:
       return __bfloat162float(static_cast<const gpu_bfloat16*>(data)[index]);
-    case GpuElement::kFloat8E4M3: {
+    case Element::kFloat8E4M3: {
       const uint8_t bits = static_cast<const uint8_t*>(data)[index];
       const int exponent = bits >> 3 & 15, mantissa = bits & 7;
       if (exponent == 15 && mantissa == 7) return std::nan("");
@@ -136,7 +135,7 @@ double time_copy(int64_t size) {
   const int64_t half = (size / 2 + 15) / 16 * 16;
   const int sets = sets_beyond_caches(2 * half);
   const Buffer from(half * sets), to(half * sets);
-  fill_random(from.data(), GpuElement::kFloat32, half * sets / 4, 1.0f, 1);
+  fill_random(from.data(), Element::kFloat32, half * sets / 4, 1.0f, 1);
   double best = std::numeric_limits<double>::infinity();
   for (const int blocks : {528, 1056, 4224, 8448}) {
     const auto copy = [&](gpuStream_t stream, int set) {

@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "ops/device/gpu_element.h"
+#include "tensor/element.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::bench {
@@ -59,10 +59,10 @@ class Buffer {
 };
 
 // Uniform in [-bound, bound], rounded to the element type.
-void fill_random(void* data, ops::GpuElement element, int64_t count, float bound, uint64_t seed);
+void fill_random(void* data, Element element, int64_t count, float bound, uint64_t seed);
 
 // The value of one element on the host.
-double element_value(ops::GpuElement element, const void* data, int64_t index);
+double element_value(Element element, const void* data, int64_t index);
 
 using Work = std::function<void(gpuStream_t)>;
 

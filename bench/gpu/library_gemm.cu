@@ -54,7 +54,7 @@ bool LibraryGemm::is_there() const {
   return library_ != nullptr;
 }
 
-bool LibraryGemm::multiply(ops::GpuElement element,
+bool LibraryGemm::multiply(Element element,
                            const void* x,
                            const void* weight,
                            const float* scale,
@@ -65,7 +65,7 @@ bool LibraryGemm::multiply(ops::GpuElement element,
                            int64_t x_stride,
                            gpuStream_t stream) const {
   const Library& lt = *library_;
-  const bool float8 = element == ops::GpuElement::kFloat8E4M3;
+  const bool float8 = element == Element::kFloat8E4M3;
   const cudaDataType_t type = float8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
   cublasLtMatmulDesc_t description;
   lt.create_description(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F);

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "ops/device/gpu_element.h"
+#include "tensor/element.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::bench {
@@ -18,7 +18,7 @@ class LibraryGemm {
 
   // y [rows, out_features] bfloat16 = x [rows, in_features] W^T, W and x of `element` (bfloat16, or
   // FP8 with one scale each), row-major. False when the library has no algorithm.
-  bool multiply(ops::GpuElement element,
+  bool multiply(Element element,
                 const void* x,
                 const void* weight,
                 const float* scale,

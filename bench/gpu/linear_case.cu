@@ -8,7 +8,7 @@ namespace atom::bench {
 namespace {
 
 using namespace ops;
-constexpr GpuElement kF8 = GpuElement::kFloat8E4M3, kF32 = GpuElement::kFloat32;
+constexpr Element kF8 = Element::kFloat8E4M3, kF32 = Element::kFloat32;
 constexpr int64_t kRowsBehind = 64;
 
 // A residual that is exact in every type.
@@ -42,12 +42,12 @@ bool all_finite(const std::vector<uint8_t>& data, int64_t count, Bits exponent) 
   return num_others == 0;
 }
 
-bool all_finite(GpuElement element, const std::vector<uint8_t>& data, int64_t count) {
+bool all_finite(Element element, const std::vector<uint8_t>& data, int64_t count) {
   if (element == kF32) return all_finite<uint32_t>(data, count, 0x7f800000);
-  return all_finite<uint16_t>(data, count, element == GpuElement::kFloat16 ? 0x7c00 : 0x7f80);
+  return all_finite<uint16_t>(data, count, element == Element::kFloat16 ? 0x7c00 : 0x7f80);
 }
 
-std::vector<float> row_of(GpuElement element,
+std::vector<float> row_of(Element element,
                           const std::vector<uint8_t>& data,
                           int64_t row,
                           int64_t k) {
@@ -68,9 +68,9 @@ LinearOperands::LinearOperands(const LinearCase& c,
       n_(out_features),
       k_(in_features),
       rows_(rows),
-      width_(c.epilogue == StreamEpilogue::kSiluAndMul ? n_ / 2 : n_),
-      weight_((n_ + kRowsBehind) * k_ * gpu_element_size(c.weight)),
-      x_((rows + kRowsBehind) * k_ * gpu_element_size(c.x)),
+      width_(c.epilogue == LinearEpilogue::kSiluAndMul ? n_ / 2 : n_),
+      weight_((n_ + kRowsBehind) * k_ * bytes_of(c.weight)),
+      x_((rows + kRowsBehind) * k_ * bytes_of(c.x)),
       bias_(n_ * 4),
       weight_scale_(n_ * 4),
       x_scale_(rows * 4),
@@ -86,22 +86,22 @@ LinearOperands::LinearOperands(const LinearCase& c,
   for (int64_t i = 0; i < rows; ++i) row_scale[i] = (1.0f + 0.1f * (i % 7)) / 448;
   weight_scale_.upload(scale);
   x_scale_.upload(row_scale);
-  if (c.epilogue != StreamEpilogue::kAddResidual) return;
+  if (c.epilogue != LinearEpilogue::kAddResidual) return;
   std::vector<uint16_t> residual(rows_ * n_);
   for (size_t i = 0; i < residual.size(); ++i) {
     const auto value = static_cast<float>(residual_at(static_cast<int64_t>(i)));
     const gpu_bfloat16 as_bf16 = __float2bfloat16_rn(value);
     const __half as_half = __float2half_rn(value);
-    const bool is_bf16 = c.y == GpuElement::kBFloat16;
+    const bool is_bf16 = c.y == Element::kBFloat16;
     std::memcpy(&residual[i], is_bf16 ? static_cast<const void*>(&as_bf16) : &as_half, 2);
   }
   residual_.upload(residual);
 }
 
-LinearStreamParams LinearOperands::params(int64_t first_row, int64_t num_rows) const {
+LinearGpuCall LinearOperands::params(int64_t first_row, int64_t num_rows) const {
   const LinearCase& c = case_;
-  LinearStreamParams p;
-  p.x = x_.data(first_row * k_ * gpu_element_size(c.x));
+  LinearGpuCall p;
+  p.x = x_.data(first_row * k_ * bytes_of(c.x));
   p.weight = weight_.data();
   if (c.weight == kF8) p.weight_scale = weight_scale_.data<float>();
   if (c.x == kF8) p.x_scale = x_scale_.data<float>(c.scale_per_row ? first_row * 4 : 0);
@@ -123,7 +123,7 @@ LinearStreamParams LinearOperands::params(int64_t first_row, int64_t num_rows) c
 
 void LinearOperands::reset() {
   y_.fill_bytes(0xff);  // NaN in every type
-  if (case_.epilogue != StreamEpilogue::kAddResidual) return;
+  if (case_.epilogue != LinearEpilogue::kAddResidual) return;
   ATOM_BENCH_CHECK(ATOM_GPU(Memcpy)(
       y_.data(), residual_.data(), residual_.size(), ATOM_GPU(MemcpyDeviceToDevice)));
 }
@@ -135,7 +135,7 @@ void LinearOperands::compute_expected() {
   const auto bias = bias_.download<float>(), weight_scale = weight_scale_.download<float>(),
              x_scale = x_scale_.download<float>();
   // What one rounding may be off, relative.
-  const double unit = c.y == kF32 ? 0x1p-24 : c.y == GpuElement::kFloat16 ? 0x1p-11 : 0x1p-8;
+  const double unit = c.y == kF32 ? 0x1p-24 : c.y == Element::kFloat16 ? 0x1p-11 : 0x1p-8;
   const bool large = n_ * k_ > (1 << 19);
   const int64_t num_features = large ? std::min(width_, kFeatures) : width_;
   const int64_t num_rows = large ? std::min(rows_, kRows) : rows_;
@@ -146,7 +146,7 @@ void LinearOperands::compute_expected() {
     const int64_t feature = num_features == width_ ? f : (f * 7919 + width_ - 1) % width_;
     const std::vector<float> w = row_of(c.weight, weight, feature, k_);
     std::vector<float> up;
-    if (c.epilogue == StreamEpilogue::kSiluAndMul)
+    if (c.epilogue == LinearEpilogue::kSiluAndMul)
       up = row_of(c.weight, weight, n_ / 2 + feature, k_);
     for (int64_t r = 0; r < num_rows; ++r) {
       const int64_t row = r * (rows_ - 1) / std::max<int64_t>(num_rows - 1, 1);
@@ -160,14 +160,14 @@ void LinearOperands::compute_expected() {
       };
       const ExactSum sum = sum_of(w, feature);
       double expected = sum.value, allowed = 0;
-      if (c.epilogue == StreamEpilogue::kSiluAndMul) {
+      if (c.epilogue == LinearEpilogue::kSiluAndMul) {
         const ExactSum up_sum = sum_of(up, n_ / 2 + feature);
         const double silu = expected / (1 + std::exp(-expected));
         allowed = unit * std::fabs(silu * up_sum.value) * 3 +
                   (sum.bound + unit * std::fabs(expected)) * 1.2 * std::fabs(up_sum.value) +
                   up_sum.bound * std::fabs(silu) + 1e-6;
         expected = silu * up_sum.value;
-      } else if (c.epilogue == StreamEpilogue::kAddResidual) {
+      } else if (c.epilogue == LinearEpilogue::kAddResidual) {
         const double residual = residual_at(row * n_ + feature);
         allowed = unit * (std::fabs(expected) + std::fabs(expected + residual)) + sum.bound;
         expected += residual;

@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "harness.h"
-#include "ops/linear/linear_stream_cuda.h"
+#include "ops/linear/linear_gpu_call.h"
 
 namespace atom::bench {
 
 struct LinearCase {
   const char* name;
-  ops::GpuElement weight, x, y;
-  ops::StreamEpilogue epilogue;
+  Element weight, x, y;
+  ops::LinearEpilogue epilogue;
   bool bias;
   bool scale_per_row;
 };
@@ -22,14 +22,14 @@ class LinearOperands {
   LinearOperands(const LinearCase& c, int64_t out_features, int64_t in_features, int64_t rows);
 
   // Rows [first_row, first_row + num_rows) of x and y.
-  ops::LinearStreamParams params(int64_t first_row, int64_t num_rows) const;
-  ops::LinearStreamParams params() const { return params(0, rows_); }
+  ops::LinearGpuCall params(int64_t first_row, int64_t num_rows) const;
+  ops::LinearGpuCall params() const { return params(0, rows_); }
 
   // y as it is before a call: NaN, or what the residual is.
   void reset();
   std::vector<uint8_t> result() const { return y_.download<uint8_t>(); }
   // Of rows of y.
-  int64_t row_size() const { return width_ * ops::gpu_element_size(case_.y); }
+  int64_t row_size() const { return width_ * bytes_of(case_.y); }
 
   // The largest error of some results in units of what rounding allows: 1 passes.
   double error(const std::vector<uint8_t>& result);

@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "harness.h"
-#include "ops/linear/gemm_library.h"
-#include "ops/linear/gemm_plans.h"
+#include "ops/linear/library/gemm_library.h"
+#include "ops/linear/library/gemm_plans.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_float8_cuda.h"
 #include "ops/quantize/quantize_kernels.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor.h"
 
 namespace atom::bench {
@@ -25,7 +26,6 @@ using ops::GemmKey;
 using ops::GemmOperands;
 using ops::GemmPlans;
 using ops::GemmScales;
-using ops::GpuElement;
 
 constexpr int kMaxCandidates = 32;
 constexpr int64_t kWeightsSize = int64_t{1} << 30;
@@ -44,10 +44,6 @@ constexpr Layer kLayers[] = {{"qkv", 6144, 4096},
                              {"down", 4096, 14336},
                              {"lm_head", 128256, 4096}};
 
-GpuElement gpu_element(DType dtype) {
-  return static_cast<GpuElement>(dtype);
-}
-
 // Operands large enough for every case.
 class Operands {
  public:
@@ -64,8 +60,9 @@ class Operands {
 
   void fill(DType dtype) {
     const int64_t size = dtype_size(dtype);
-    fill_random(x_.data(), gpu_element(dtype), x_.size() / size, dtype_bound(dtype), 1);
-    fill_random(weights_.data(), gpu_element(dtype), weights_.size() / size, dtype_bound(dtype), 2);
+    fill_random(x_.data(), stored_element_of(dtype), x_.size() / size, dtype_bound(dtype), 1);
+    fill_random(
+        weights_.data(), stored_element_of(dtype), weights_.size() / size, dtype_bound(dtype), 2);
   }
 
   GemmOperands of(const GemmKey& key, int copy = 0) const {
@@ -96,8 +93,8 @@ class Operands {
                           .y_stride = key.out_features,
                           .x_scale_per_row = true,
                           .weight_scale_per_row = true,
-                          .bias_element = GpuElement::kFloat32,
-                          .y_element = GpuElement::kBFloat16},
+                          .bias_element = Element::kFloat32,
+                          .y_element = Element::kBFloat16},
                          stream);
   }
 
@@ -147,10 +144,10 @@ void multiply_plainly(const GemmKey& key, const Operands& operands, float* y) {
                     .y_stride = key.y_stride,
                     .x_scale_per_row = key.scales == GemmScales::kVectors,
                     .weight_scale_per_row = key.scales == GemmScales::kVectors,
-                    .x_element = gpu_element(key.dtype),
-                    .weight_element = gpu_element(key.dtype),
-                    .bias_element = GpuElement::kFloat32,
-                    .y_element = GpuElement::kFloat32},
+                    .x_element = stored_element_of(key.dtype),
+                    .weight_element = stored_element_of(key.dtype),
+                    .bias_element = Element::kFloat32,
+                    .y_element = Element::kFloat32},
                    nullptr);
 }
 
@@ -173,7 +170,7 @@ Error compare(const GemmKey& key, const Operands& operands) {
                                     ATOM_GPU(MemcpyDeviceToHost)));
   double difference = 0, norm = 0, largest = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const double delta = element_value(gpu_element(key.y_dtype), y.data(), i) - reference[i];
+    const double delta = element_value(stored_element_of(key.y_dtype), y.data(), i) - reference[i];
     difference += delta * delta;
     norm += static_cast<double>(reference[i]) * reference[i];
     largest = std::max(largest, std::abs(delta));
@@ -337,7 +334,7 @@ void show_times(const Way& way, Operands& operands, const Roofs& roofs) {
 void show_quant_times(Operands& operands, const Roofs& roofs) {
   operands.fill(DType::kBFloat16);
   const Buffer values(kMaxRows * 14336), scales(kMaxRows * 4), one(4);
-  fill_random(one.data(), GpuElement::kFloat32, 1, 0.01f, 3);
+  fill_random(one.data(), Element::kFloat32, 1, 0.01f, 3);
   for (const int64_t size : {4096, 14336}) {
     for (const int64_t rows : {1, 16, 256, 8192}) {
       for (const bool is_static : {false, true}) {
@@ -350,7 +347,7 @@ void show_quant_times(Operands& operands, const Roofs& roofs) {
               .x_stride = size,
               .values_stride = size,
               .size = size,
-              .element = ops::Element::kBFloat16,
+              .element = Element::kBFloat16,
           };
           constexpr int kRepeats = 10;
           const double us = time_graph(

@@ -14,28 +14,29 @@
 #include "harness.h"
 #include "library_gemm.h"
 #include "linear_case.h"
-#include "ops/linear/linear_skinny_cuda.h"
+#include "ops/linear/skinny/skinny_cuda.h"
+#include "ops/linear/stream/stream_sm90.h"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
 namespace atom::bench {
 namespace {
 
 using namespace ops;
-constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF16 = GpuElement::kFloat16,
-                     kF8 = GpuElement::kFloat8E4M3, kF32 = GpuElement::kFloat32;
+constexpr Element kBF16 = Element::kBFloat16, kF16 = Element::kFloat16, kF8 = Element::kFloat8E4M3,
+                  kF32 = Element::kFloat32;
 
 // ---- checks ------------------------------------------------------------------------------------
 
 constexpr LinearCase kCases[] = {
-    {"bf16", kBF16, kBF16, kBF16, StreamEpilogue::kStore, false, false},
-    {"bf16 bias", kBF16, kBF16, kBF16, StreamEpilogue::kStore, true, false},
-    {"bf16 to float32", kBF16, kBF16, kF32, StreamEpilogue::kStore, false, false},
-    {"bf16 residual", kBF16, kBF16, kBF16, StreamEpilogue::kAddResidual, false, false},
-    {"bf16 silu", kBF16, kBF16, kBF16, StreamEpilogue::kSiluAndMul, false, false},
-    {"fp16", kF16, kF16, kF16, StreamEpilogue::kStore, true, false},
-    {"fp8", kF8, kF8, kF16, StreamEpilogue::kStore, false, true},
-    {"fp8 residual", kF8, kF8, kBF16, StreamEpilogue::kAddResidual, true, false},
-    {"fp8 silu", kF8, kF8, kBF16, StreamEpilogue::kSiluAndMul, false, true},
+    {"bf16", kBF16, kBF16, kBF16, LinearEpilogue::kStore, false, false},
+    {"bf16 bias", kBF16, kBF16, kBF16, LinearEpilogue::kStore, true, false},
+    {"bf16 to float32", kBF16, kBF16, kF32, LinearEpilogue::kStore, false, false},
+    {"bf16 residual", kBF16, kBF16, kBF16, LinearEpilogue::kAddResidual, false, false},
+    {"bf16 silu", kBF16, kBF16, kBF16, LinearEpilogue::kSiluAndMul, false, false},
+    {"fp16", kF16, kF16, kF16, LinearEpilogue::kStore, true, false},
+    {"fp8", kF8, kF8, kF16, LinearEpilogue::kStore, false, true},
+    {"fp8 residual", kF8, kF8, kBF16, LinearEpilogue::kAddResidual, true, false},
+    {"fp8 silu", kF8, kF8, kBF16, LinearEpilogue::kSiluAndMul, false, true},
 };
 
 constexpr LinearSkinnyTuning kCheckedTunings[] = {{16, 1, 2},
@@ -115,8 +116,8 @@ constexpr const char* kPartNames[] = {"qkv", "o", "gate_up", "down", "head"};
 constexpr int64_t kOutFeatures[] = {6144, kHidden, 2 * kIntermediate, kHidden, 128256};
 constexpr int64_t kInFeatures[] = {kHidden, kHidden, kHidden, kIntermediate, kHidden};
 
-int64_t part_size(int part, GpuElement element) {
-  return kOutFeatures[part] * kInFeatures[part] * gpu_element_size(element);
+int64_t part_size(int part, Element element) {
+  return kOutFeatures[part] * kInFeatures[part] * bytes_of(element);
 }
 
 // Which kernel multiplies, and the tuning of the first.
@@ -128,7 +129,7 @@ struct Choice {
 // The linears of a decode step, each reading what the one before wrote.
 class Chain {
  public:
-  Chain(GpuElement element, int num_layers, const LibraryGemm& library)
+  Chain(Element element, int num_layers, const LibraryGemm& library)
       : element_(element), num_layers_(num_layers), library_(library) {
     int64_t size = 0;
     for (int part = 0; part < kHead; ++part) {
@@ -138,8 +139,7 @@ class Chain {
     layer_size_ = size;
     weights_ = std::make_unique<Buffer>(num_layers * layer_size_);
     const float bound = element == kF8 ? 448.0f : std::sqrt(3.0f / kHidden);
-    fill_random(
-        weights_->data(), element, num_layers * layer_size_ / gpu_element_size(element), bound, 5);
+    fill_random(weights_->data(), element, num_layers * layer_size_ / bytes_of(element), bound, 5);
     std::vector<float> scale(kOutFeatures[kHead],
                              element == kF8 ? std::sqrt(3.0f / kHidden) / 448 : 1);
     scale_.upload(scale);
@@ -202,7 +202,7 @@ class Chain {
                     bool norms,
                     gpuStream_t stream) const {
     const bool fp8 = element_ == kF8;
-    LinearStreamParams p;
+    LinearGpuCall p;
     p.x = fp8 ? (part == kDown ? wide8_ : hidden8_).data()
               : (part == kDown ? wide_
                  : part == kO  ? qkv_
@@ -225,9 +225,9 @@ class Chain {
     p.out_features = static_cast<int32_t>(kOutFeatures[part]);
     p.in_features = static_cast<int32_t>(kInFeatures[part]);
     p.weight_element = p.x_element = element_;
-    p.epilogue = part == kGateUp       ? StreamEpilogue::kSiluAndMul
-                 : part == kO && norms ? StreamEpilogue::kAddResidual
-                                       : StreamEpilogue::kStore;
+    p.epilogue = part == kGateUp       ? LinearEpilogue::kSiluAndMul
+                 : part == kO && norms ? LinearEpilogue::kAddResidual
+                                       : LinearEpilogue::kStore;
     p.overlaps_previous = overlaps;
     if (choice.kind == Choice::kSkinny) return launch_linear_skinny(p, choice.tuning, stream);
     if (choice.kind == Choice::kStream) return launch_linear_stream_sm90(p, stream);
@@ -246,7 +246,7 @@ class Chain {
                : ATOM_GPU(ErrorInvalidValue);
   }
 
-  GpuElement element_;
+  Element element_;
   int num_layers_;
   const LibraryGemm& library_;
   int64_t offset_[kHead], layer_size_;
@@ -349,11 +349,11 @@ int check_overlap(Chain& chain, const char* name, int rows) {
   return same ? 0 : 1;
 }
 
-void time_head(GpuElement element, const char* name, const LibraryGemm& library, double roof) {
-  const LinearCase c = {name, element, element, kBF16, StreamEpilogue::kStore, false, true};
+void time_head(Element element, const char* name, const LibraryGemm& library, double roof) {
+  const LinearCase c = {name, element, element, kBF16, LinearEpilogue::kStore, false, true};
   for (int rows : {1, 8, 16, 32, 64}) {
     const LinearOperands o(c, kOutFeatures[kHead], kHidden, rows);
-    const LinearStreamParams p = o.params();
+    const LinearGpuCall p = o.params();
     const auto percent = [&](const std::function<bool(gpuStream_t)>& work) {
       if (!work(nullptr)) return 0.0;
       const double us = time_graph([&](gpuStream_t s) { work(s); }, 5);
@@ -387,7 +387,7 @@ int run(const std::string& mode, int num_layers, const std::vector<int>& all_row
   const Roofs roofs = measure_roofs();
   const LibraryGemm library;
   int failed = mode == "check" ? check_all() : 0;
-  for (GpuElement element : {kBF16, kF8}) {
+  for (Element element : {kBF16, kF8}) {
     const char* name = element == kF8 ? "fp8" : "bf16";
     {
       Chain chain(element, num_layers, library);

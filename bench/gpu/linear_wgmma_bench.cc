@@ -10,26 +10,26 @@
 
 #include "harness.h"
 #include "linear_case.h"
-#include "ops/linear/gemm_library.h"
-#include "ops/linear/gemm_plans.h"
-#include "ops/linear/linear_wgmma_cuda.h"
+#include "ops/linear/library/gemm_library.h"
+#include "ops/linear/library/gemm_plans.h"
+#include "ops/linear/wgmma/wgmma_cuda.h"
 #include "ops/silu_and_mul/silu_and_mul_cuda.h"
 
 namespace atom::bench {
 namespace {
 
 using namespace ops;
-constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF16 = GpuElement::kFloat16;
+constexpr Element kBF16 = Element::kBFloat16, kF16 = Element::kFloat16;
 
 // ---- checks ------------------------------------------------------------------------------------
 
 constexpr LinearCase kCases[] = {
-    {"bf16", kBF16, kBF16, kBF16, StreamEpilogue::kStore, false, false},
-    {"bf16 bias", kBF16, kBF16, kBF16, StreamEpilogue::kStore, true, false},
-    {"bf16 silu", kBF16, kBF16, kBF16, StreamEpilogue::kSiluAndMul, false, false},
-    {"bf16 silu bias", kBF16, kBF16, kBF16, StreamEpilogue::kSiluAndMul, true, false},
-    {"fp16 bias", kF16, kF16, kF16, StreamEpilogue::kStore, true, false},
-    {"fp16 silu", kF16, kF16, kF16, StreamEpilogue::kSiluAndMul, false, false},
+    {"bf16", kBF16, kBF16, kBF16, LinearEpilogue::kStore, false, false},
+    {"bf16 bias", kBF16, kBF16, kBF16, LinearEpilogue::kStore, true, false},
+    {"bf16 silu", kBF16, kBF16, kBF16, LinearEpilogue::kSiluAndMul, false, false},
+    {"bf16 silu bias", kBF16, kBF16, kBF16, LinearEpilogue::kSiluAndMul, true, false},
+    {"fp16 bias", kF16, kF16, kF16, LinearEpilogue::kStore, true, false},
+    {"fp16 silu", kF16, kF16, kF16, LinearEpilogue::kSiluAndMul, false, false},
 };
 
 int check(const LinearCase& c) {
@@ -68,12 +68,12 @@ int check(const LinearCase& c) {
 struct Layer {
   const char* name;
   int64_t out_features, in_features;
-  StreamEpilogue epilogue = StreamEpilogue::kStore;
+  LinearEpilogue epilogue = LinearEpilogue::kStore;
 };
 constexpr Layer kLayers[] = {{"qkv", 6144, 4096},
                              {"o", 4096, 4096},
                              {"gate_up", 28672, 4096},
-                             {"silu", 28672, 4096, StreamEpilogue::kSiluAndMul},
+                             {"silu", 28672, 4096, LinearEpilogue::kSiluAndMul},
                              {"down", 4096, 14336}};
 
 class Comparison {
@@ -111,7 +111,7 @@ class Comparison {
             key(false), algorithm, gemm_operands(), scratch_.data(), stream)) {
       return false;
     }
-    if (layer_.epilogue != StreamEpilogue::kSiluAndMul) return true;
+    if (layer_.epilogue != LinearEpilogue::kSiluAndMul) return true;
     SiluAndMulLaunch launch;
     launch.gate_up = y_.data();
     launch.out = operands_.params().y;
@@ -126,7 +126,7 @@ class Comparison {
   int64_t num_different() const {
     GemmPlans::shared().multiply(key(true), gemm_operands(), scratch_.data(), nullptr);
     const auto expected = y_.download<uint16_t>();
-    LinearStreamParams own = operands_.params();
+    LinearGpuCall own = operands_.params();
     own.y = y_.data();
     ATOM_BENCH_CHECK(launch_linear_wgmma(own, nullptr));
     const auto got = y_.download<uint16_t>();
@@ -149,7 +149,7 @@ class Comparison {
             .fixed_order = fixed_order};
   }
   GemmOperands gemm_operands() const {
-    const LinearStreamParams of = operands_.params();
+    const LinearGpuCall of = operands_.params();
     return {.x = of.x, .weight = of.weight, .y = y_.data()};
   }
 
@@ -163,7 +163,7 @@ class Comparison {
 int compare_bits() {
   int failed = 0;
   for (const Layer& layer : kLayers) {
-    if (layer.epilogue != StreamEpilogue::kStore) continue;
+    if (layer.epilogue != LinearEpilogue::kStore) continue;
     for (const int64_t rows : {100, 1024}) {
       const int64_t count = Comparison(layer, rows).num_different();
       failed += count == 0 ? 0 : 1;

@@ -18,24 +18,24 @@ namespace {
 
 using namespace ops;
 constexpr int64_t kFewRows = 256;  // timed in a graph
-constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF16 = GpuElement::kFloat16,
-                     kF8 = GpuElement::kFloat8E4M3, kF32 = GpuElement::kFloat32;
+constexpr Element kBF16 = Element::kBFloat16, kF16 = Element::kFloat16, kF8 = Element::kFloat8E4M3,
+                  kF32 = Element::kFloat32;
 
-const char* name_of(GpuElement element) {
+const char* name_of(Element element) {
   switch (element) {
-    case GpuElement::kFloat32:
+    case Element::kFloat32:
       return "f32";
-    case GpuElement::kFloat16:
+    case Element::kFloat16:
       return "f16";
-    case GpuElement::kBFloat16:
+    case Element::kBFloat16:
       return "bf16";
-    case GpuElement::kFloat8E4M3:
+    case Element::kFloat8E4M3:
       return "fp8";
   }
   return "";
 }
 
-double rounded(GpuElement element, double value) {
+double rounded(Element element, double value) {
   const auto as_float = static_cast<float>(value);
   if (element == kBF16) return __bfloat162float(__float2bfloat16_rn(as_float));
   if (element == kF16) return __half2float(__float2half_rn(as_float));
@@ -43,15 +43,15 @@ double rounded(GpuElement element, double value) {
 }
 
 // Half the distance of neighbours of the type, relative.
-double unit_of(GpuElement element) {
+double unit_of(Element element) {
   switch (element) {
-    case GpuElement::kFloat32:
+    case Element::kFloat32:
       return 0x1p-22;  // a few operations
-    case GpuElement::kFloat16:
+    case Element::kFloat16:
       return 0x1p-11;
-    case GpuElement::kBFloat16:
+    case Element::kBFloat16:
       return 0x1p-8;
-    case GpuElement::kFloat8E4M3:
+    case Element::kFloat8E4M3:
       return 0x1p-4;
   }
   return 0;
@@ -76,14 +76,10 @@ void see_float8(Verdict& verdict,
   }
 }
 
-int check_rms_norm(GpuElement element,
-                   bool residual,
-                   bool rounds_once,
-                   int float8,
-                   int64_t size,
-                   int64_t rows = 37) {
-  const int64_t stride = size + 16, bytes = gpu_element_size(element);
-  const GpuElement weight_element = rounds_once ? kF32 : element;
+int check_rms_norm(
+    Element element, bool residual, bool rounds_once, int float8, int64_t size, int64_t rows = 37) {
+  const int64_t stride = size + 16, bytes = bytes_of(element);
+  const Element weight_element = rounds_once ? kF32 : element;
   Buffer x(rows * stride * bytes), sum(rows * stride * bytes), out(rows * size * 4),
       scale(rows * 4), weight(size * 4);
   fill_random(x.data(), element, rows * stride, 3.0f, 21);
@@ -196,8 +192,8 @@ int check_head_norm() {
   return verdict.print("rms_norm of heads in place");
 }
 
-int check_silu(GpuElement element, int float8, int64_t size) {
-  const int64_t rows = 23, stride = 2 * size + 8, bytes = gpu_element_size(element);
+int check_silu(Element element, int float8, int64_t size) {
+  const int64_t rows = 23, stride = 2 * size + 8, bytes = bytes_of(element);
   Buffer x(rows * stride * bytes), out(rows * size * 4), scale(rows * 4);
   fill_random(x.data(), element, rows * stride, 6.0f, 41);
   out.fill_bytes(0xff);

@@ -20,7 +20,7 @@ namespace {
 
 using namespace ops;
 constexpr int64_t kFewRows = 256;  // timed in a graph
-constexpr GpuElement kBF16 = GpuElement::kBFloat16, kF8 = GpuElement::kFloat8E4M3;
+constexpr Element kBF16 = Element::kBFloat16, kF8 = Element::kFloat8E4M3;
 
 double bf16(double value) {
   return __bfloat162float(__float2bfloat16_rn(static_cast<float>(value)));
@@ -43,7 +43,7 @@ class RopeCall {
         host_slots(tokens) {
     fill_random(qkv.data(), kBF16, tokens * kRow, 3.0f, 51);
     fill_random(weights.data(), kBF16, 2 * kDim, 1.5f, 52);
-    fill_random(cos_sin.data(), GpuElement::kFloat32, tokens * kDim, 1.0f, 53);
+    fill_random(cos_sin.data(), Element::kFloat32, tokens * kDim, 1.0f, 53);
     std::iota(host_slots.begin(), host_slots.end(), 0);
     positions.upload(host_slots);
     // Blocks of 16 slots, shuffled.

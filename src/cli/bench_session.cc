@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cli/start_engine.h"
-#include "ops/linear/gemm_library.h"
+#include "ops/linear/library/gemm_library.h"
 #include "runner/choose_device.h"
 
 namespace atom::cli {

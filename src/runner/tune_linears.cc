@@ -4,7 +4,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
-#include "ops/linear/gemm_tuner.h"
+#include "ops/linear/library/gemm_tuner.h"
 #include "runner/model_runner.h"
 
 namespace atom {

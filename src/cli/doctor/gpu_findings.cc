@@ -9,7 +9,7 @@
 
 #include "base/human.h"
 #include "base/json.h"
-#include "ops/linear/gemm_library.h"
+#include "ops/linear/library/gemm_library.h"
 #include "tensor/device_runtime.h"
 
 namespace atom::cli::doctor {

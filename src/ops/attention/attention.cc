@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include "ops/attention/attention_kernels.h"
+#include "ops/attention/attention_cuda.h"
 #include "ops/attention/attention_variants.h"
-#include "ops/simd/element_of.h"
+#include "ops/attention/cpu/kernels.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {
@@ -18,6 +19,11 @@ bool fits_tiles(const AttentionArgs& args) {
 
 // Multiply-adds that take a few microseconds: less is not worth a parallel region.
 constexpr int64_t kCostPerChunk = 100000;
+
+int32_t int32_of(int64_t value) {
+  CHECK(value <= INT32_MAX);
+  return static_cast<int32_t>(value);
+}
 
 AttentionArgs checked_args(const AttentionParams& params) {
   const bool float8_cache = params.k_cache.dtype() == DType::kFloat8E4M3;
@@ -52,24 +58,27 @@ AttentionArgs checked_args(const AttentionParams& params) {
       .settled_lens = static_cast<const int32_t*>(params.batch.settled_lens.raw_data()),
       .sinks = static_cast<const float*>(params.sinks.raw_data()),
       .out = params.out.raw_data(),
-      .q_strides = {params.q.stride(0), params.q.stride(1)},
-      .out_strides = {params.out.stride(0), params.out.stride(1)},
+      .q_token_stride = params.q.stride(0),
+      .q_head_stride = params.q.stride(1),
+      .out_token_stride = params.out.stride(0),
+      .out_head_stride = params.out.stride(1),
       .block_table_stride = params.batch.block_tables.stride(0),
-      .block_size = check.size("block_size"),
-      .num_heads = check.size("NH"),
-      .num_kv_heads = check.size("NKV"),
-      .head_dim = check.size("D"),
-      .sliding_window = params.sliding_window,
-      .num_tokens = check.size("T"),
-      .num_sequences = check.size("S"),
-      .num_blocks = check.size("num_blocks"),
-      .max_blocks = check.size("max_blocks"),
-      .min_queries = params.batch.min_queries,
-      .max_queries = params.batch.max_queries,
-      .scale = params.scale * params.k_scale,
+      .num_sequences = int32_of(check.size("S")),
+      .num_tokens = int32_of(check.size("T")),
+      .num_blocks = int32_of(check.size("num_blocks")),
+      .block_size = int32_of(check.size("block_size")),
+      .num_heads = int32_of(check.size("NH")),
+      .num_kv_heads = int32_of(check.size("NKV")),
+      .head_dim = int32_of(check.size("D")),
+      .sliding_window = int32_of(params.sliding_window),
+      .max_queries = int32_of(params.batch.max_queries),
+      .max_seq_len = int32_of(check.size("max_blocks") * check.size("block_size")),
+      .scale = params.scale,
+      .k_scale = params.k_scale,
       .v_scale = params.v_scale,
       .element = element_of(params.q.dtype()),
       .float8_cache = float8_cache,
+      .min_queries = int32_of(params.batch.min_queries),
   };
 }
 
@@ -102,9 +111,8 @@ int64_t kv_heads_per_task(const AttentionArgs& args,
                           int64_t num_threads) {
   constexpr int64_t kRunSize = 2048;  // bytes of a token
   constexpr int64_t kTasksPerThread = 4;
-  const int64_t element_size = args.element == Element::kFloat32 ? 4 : 2;
   int64_t heads =
-      std::min(kAttentionTaskRows / num_rows, kRunSize / (args.head_dim * element_size));
+      std::min(kAttentionTaskRows / num_rows, kRunSize / (args.head_dim * bytes_of(args.element)));
   if (num_threads > 1) {
     heads = std::min(heads, args.num_kv_heads * num_sequences / (num_threads * kTasksPerThread));
   }

@@ -11,7 +11,7 @@
 // values it sees: not on the batch, nor on how the prompt was cut, nor on the block size. (A
 // value that is infinite or NaN may reach earlier queries of the same step.) On a GPU variants may
 // compute a sequence's single query in another way than one of several, and cut its keys, hence
-// order its sums, by the lengths of all sequences (attention_decode_cuda.h).
+// order its sums, by the lengths of all sequences (decode/decode_cuda.h).
 //
 // A cache in FP8 (E4M3) holds k / k_scale and v / v_scale; it is expanded a tile at a time.
 #pragma once

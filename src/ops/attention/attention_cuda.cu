@@ -1,6 +1,6 @@
 // Attention on any GPU, plain: a block per token and query head. Each warp takes every fourth key,
 // by its position, so that a query's result does not depend on the rest of the batch.
-#include "ops/attention/attention_kernels.h"
+#include "ops/attention/attention_cuda.h"
 #include "ops/device/dispatch.cuh"
 #include "ops/device/reductions.cuh"
 #include "tensor/gpu_launch.h"
@@ -40,7 +40,7 @@ __global__ void attention_kernel(AttentionArgs args) {
   const int64_t token = blockIdx.x, head = blockIdx.y;
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   const int64_t size = args.head_dim;
-  T* out = static_cast<T*>(args.out) + token * args.out_strides[0] + head * args.out_strides[1];
+  T* out = static_cast<T*>(args.out) + token * args.out_token_stride + head * args.out_head_stride;
   const int64_t sequence = sequence_of(args.query_start, args.num_sequences, token);
   if (sequence < 0) return;
   const int64_t seq_len = args.seq_lens[sequence];
@@ -50,7 +50,7 @@ __global__ void attention_kernel(AttentionArgs args) {
     return;
   }
   const T* q_row =
-      static_cast<const T*>(args.q) + token * args.q_strides[0] + head * args.q_strides[1];
+      static_cast<const T*>(args.q) + token * args.q_token_stride + head * args.q_head_stride;
   float q[kPerLane], sum_v[kPerLane];
   for (int i = 0; i < kPerLane; ++i) {
     const int64_t d = lane + i * kWarpSize;
@@ -62,10 +62,12 @@ __global__ void attention_kernel(AttentionArgs args) {
   const int64_t first = args.sliding_window == 0 || position < args.sliding_window
                             ? 0
                             : position - args.sliding_window + 1;
+  const float scale = args.scale * args.k_scale;
   float largest = -INFINITY, sum = 0;
   for (int64_t key = first / kWarps * kWarps + warp; key <= position; key += kWarps) {
     if (key < first) continue;
-    const int64_t slot = table[key / args.block_size] * args.block_size + key % args.block_size;
+    const int64_t block = table[key / args.block_size];
+    const int64_t slot = block * args.block_size + key % args.block_size;
     const int64_t offset = (slot * args.num_kv_heads + kv_head) * size;
     const KV* k = static_cast<const KV*>(args.k_cache) + offset;
     const KV* v = static_cast<const KV*>(args.v_cache) + offset;
@@ -75,7 +77,7 @@ __global__ void attention_kernel(AttentionArgs args) {
       const int64_t d = lane + i * kWarpSize;
       if (d < size) dot += q[i] * to_float(k[d]);
     }
-    const float score = device::reduce_lanes(dot, kWarpSize, device::Sum{}) * args.scale;
+    const float score = device::reduce_lanes(dot, kWarpSize, device::Sum{}) * scale;
     const float now_largest = fmaxf(largest, score);
     const float keep = expf(largest - now_largest), weight = expf(score - now_largest);
     largest = now_largest;

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "ops/attention/attention.h"
-#include "ops/attention/attention_kernels.h"
+#include "ops/attention/attention_args.h"
 
 namespace atom::ops {
 

@@ -4,8 +4,8 @@
 
 #include "ops/causal_conv1d/causal_conv1d_kernels.h"
 #include "ops/causal_conv1d/causal_conv1d_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

@@ -76,6 +76,8 @@ void convolve(const CausalConv1dArgs& args, const CausalConv1dTask& task) {
       return convolve<Simd, Float16Bits>(args, task);
     case Element::kBFloat16:
       return convolve<Simd, BFloat16Bits>(args, task);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/device/elements.cuh"
-#include "ops/simd/element.h"
+#include "tensor/element.h"
 
 namespace atom::ops::device {
 
@@ -16,6 +16,8 @@ void dispatch_element(Element element, Body&& body) {
       return body(ElementTag<Half>{});
     case Element::kBFloat16:
       return body(ElementTag<BFloat16>{});
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

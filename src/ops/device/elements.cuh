@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ops/device/gpu_element.h"
+#include "tensor/element.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::ops::device {

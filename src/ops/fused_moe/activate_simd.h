@@ -78,6 +78,8 @@ bool activate_rows(const ActivateArgs& args, int64_t begin, int64_t end) {
     case Element::kBFloat16:
       activate_of<Simd, BFloat16Bits>(args, begin, end);
       break;
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
   return true;
 }

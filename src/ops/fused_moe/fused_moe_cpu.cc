@@ -2,8 +2,8 @@
 
 #include "ops/fused_moe/fused_moe_variants.h"
 #include "ops/linear/linear_variants.h"
-#include "ops/simd/element_of.h"
 #include "tensor/dispatch.h"
+#include "tensor/element_of.h"
 
 namespace atom::ops {
 namespace {

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "ops/fused_moe/gated_activation.h"
-#include "ops/simd/element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 

@@ -2,8 +2,8 @@
 
 #include "ops/gated_delta_rule/gated_delta_rule_kernels.h"
 #include "ops/gated_delta_rule/gated_delta_rule_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
-#include "ops/simd/element.h"
 #include "ops/state_batch_args.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 

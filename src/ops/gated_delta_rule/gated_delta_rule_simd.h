@@ -65,6 +65,8 @@ void gated_delta_rule_task(const GatedDeltaRuleArgs& args, const GatedDeltaRuleT
       return gated_delta_rule_of<Simd, Float16Bits>(args, task);
     case Element::kBFloat16:
       return gated_delta_rule_of<Simd, BFloat16Bits>(args, task);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

@@ -4,8 +4,8 @@
 
 #include "ops/indexer_norm_rope_cache/indexer_norm_rope_cache_kernels.h"
 #include "ops/indexer_norm_rope_cache/indexer_norm_rope_cache_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

@@ -6,8 +6,8 @@
 #include "ops/indexer_top_k/indexer_top_k_kernels.h"
 #include "ops/indexer_top_k/indexer_top_k_variants.h"
 #include "ops/paged_batch_rows.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

@@ -5,7 +5,7 @@
 
 #include "ops/indexer_top_k/indexer_activation.h"
 #include "ops/paged_batch_args.h"
-#include "ops/simd/element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 

@@ -136,6 +136,8 @@ void indexer_scores(const IndexerTopKArgs& args,
     case Element::kBFloat16:
       weights_of<Simd, BFloat16Bits>(args, token, weights);
       break;
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
   switch (args.element) {
     case Element::kFloat32:
@@ -144,6 +146,8 @@ void indexer_scores(const IndexerTopKArgs& args,
       return score_row<Simd, Float16Bits>(args, weights, token, row, scores);
     case Element::kBFloat16:
       return score_row<Simd, BFloat16Bits>(args, weights, token, row, scores);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

@@ -5,9 +5,9 @@
 
 #include "ops/kv_cache_write/kv_cache_write_kernels.h"
 #include "ops/kv_cache_write/kv_cache_write_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
 #include "tensor/dispatch.h"
+#include "tensor/element_of.h"
 #include "tensor/float8.h"
 #include "tensor/tensor_check.h"
 

@@ -5,6 +5,7 @@
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_variants.h"
 #include "tensor/dispatch.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {
@@ -55,10 +56,6 @@ void launch_avx2(const Stream& stream, const LinearCall& call, Workspace& scratc
 }
 
 #ifdef ATOM_CUDA
-GpuElement gpu_element(DType dtype) {
-  return static_cast<GpuElement>(dtype);
-}
-
 const float* scale_data(const Tensor& scales) {
   return scales.defined() ? static_cast<const float*>(scales.raw_data()) : nullptr;
 }
@@ -84,10 +81,10 @@ void launch_cuda(const Stream& stream, const LinearCall& call, Workspace&) {
                .y_stride = call.y.stride(0),
                .x_scale_per_row = is_per_row(call.x_scales),
                .weight_scale_per_row = is_per_row(call.weight.scales),
-               .x_element = gpu_element(call.x.dtype()),
-               .weight_element = gpu_element(call.weight.dtype()),
-               .bias_element = gpu_element(has_bias ? call.bias.dtype() : DType::kFloat32),
-               .y_element = gpu_element(call.y.dtype())},
+               .x_element = stored_element_of(call.x.dtype()),
+               .weight_element = stored_element_of(call.weight.dtype()),
+               .bias_element = stored_element_of(has_bias ? call.bias.dtype() : DType::kFloat32),
+               .y_element = stored_element_of(call.y.dtype())},
               stream.queue().handle());
 }
 #endif

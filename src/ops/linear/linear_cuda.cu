@@ -14,9 +14,9 @@ constexpr int64_t kMaxGridRows = 65535;
 __device__ float bias_at(const LinearCudaArgs& args, int64_t column) {
   if (args.bias == nullptr) return 0.0f;
   switch (args.bias_element) {
-    case GpuElement::kFloat32:
+    case Element::kFloat32:
       return static_cast<const float*>(args.bias)[column];
-    case GpuElement::kFloat16:
+    case Element::kFloat16:
       return to_float(static_cast<const device::Half*>(args.bias)[column]);
     default:
       return to_float(static_cast<const device::BFloat16*>(args.bias)[column]);
@@ -67,13 +67,9 @@ void launch(const LinearCudaArgs& args, gpuStream_t stream) {
   }
 }
 
-Element element_of(GpuElement element) {
-  return static_cast<Element>(element);
-}
-
 template <typename X, typename W>
 void launch_to_own_or_float(const LinearCudaArgs& args, gpuStream_t stream) {
-  if (args.y_element == GpuElement::kFloat32) {
+  if (args.y_element == Element::kFloat32) {
     launch<X, W, float>(args, stream);
   } else {
     launch<X, W, X>(args, stream);
@@ -85,13 +81,13 @@ void launch_to_own_or_float(const LinearCudaArgs& args, gpuStream_t stream) {
 void linear_cuda(const LinearCudaArgs& args, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
   using device::Float8;
-  if (args.x_element == GpuElement::kFloat8E4M3) {
-    device::dispatch_element(element_of(args.y_element), [&]<typename Y>(ElementTag<Y>) {
+  if (args.x_element == Element::kFloat8E4M3) {
+    device::dispatch_element(args.y_element, [&]<typename Y>(ElementTag<Y>) {
       launch<Float8, Float8, Y>(args, stream);
     });
   } else {
-    device::dispatch_element(element_of(args.x_element), [&]<typename X>(ElementTag<X>) {
-      if (args.weight_element == GpuElement::kFloat8E4M3) {
+    device::dispatch_element(args.x_element, [&]<typename X>(ElementTag<X>) {
+      if (args.weight_element == Element::kFloat8E4M3) {
         launch_to_own_or_float<X, Float8>(args, stream);
       } else {
         launch_to_own_or_float<X, X>(args, stream);

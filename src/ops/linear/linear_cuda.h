@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "ops/device/gpu_element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 
@@ -22,10 +22,10 @@ struct LinearCudaArgs {
   int64_t y_stride;
   bool x_scale_per_row;       // else one for all
   bool weight_scale_per_row;  // else one for all
-  GpuElement x_element;
-  GpuElement weight_element;  // that of x, or FP8
-  GpuElement bias_element;
-  GpuElement y_element;  // float32, or that of x unless it is FP8
+  Element x_element;
+  Element weight_element;  // that of x, or FP8
+  Element bias_element;
+  Element y_element;  // float32, or that of x unless it is FP8
 };
 
 // On a GPU's queue (DeviceQueue::handle()). Each element of y is one float32 sum over ascending k.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/linear/gemm_tuner.h"
+#include "ops/linear/library/gemm_tuner.h"
 #include "ops/linear/linear.h"
 #include "ops/test_tensors.h"
 

@@ -10,10 +10,6 @@ using namespace device;
 constexpr int kThreads = 256;
 constexpr int64_t kMaxGridRows = 65535;
 
-Element element_of(GpuElement element) {
-  return static_cast<Element>(element);
-}
-
 unsigned blocks_of(int64_t count) {
   return static_cast<unsigned>((count + kThreads - 1) / kThreads);
 }
@@ -66,7 +62,7 @@ __global__ void scale_sums_kernel(ScaledSums args) {
                            : args.weight_scales[args.weight_scale_per_row ? column + i : 0];
   }
   if (args.bias != nullptr) {
-    if (args.bias_element == GpuElement::kFloat32) {
+    if (args.bias_element == Element::kFloat32) {
       load_bias<float>(args.bias, column, bias);
     } else {
       load_bias<Y>(args.bias, column, bias);
@@ -96,7 +92,7 @@ __global__ void repeat_scale_kernel(const float* scale, float* repeated, int64_t
 
 void expand_float8_cuda(const Float8Expansion& args, void* queue) {
   const dim3 grid(blocks_of(args.size / 8), grid_rows(args.num_rows));
-  dispatch_element(element_of(args.element), [&]<typename T>(ElementTag<T>) {
+  dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     expand_kernel<T><<<grid, kThreads, 0, static_cast<gpuStream_t>(queue)>>>(args);
   });
   check_gpu_launch("expand_float8");
@@ -104,7 +100,7 @@ void expand_float8_cuda(const Float8Expansion& args, void* queue) {
 
 void scale_sums_cuda(const ScaledSums& args, void* queue) {
   const dim3 grid(blocks_of(args.num_columns / kColumns), grid_rows(args.num_rows));
-  dispatch_element(element_of(args.y_element), [&]<typename Y>(ElementTag<Y>) {
+  dispatch_element(args.y_element, [&]<typename Y>(ElementTag<Y>) {
     scale_sums_kernel<Y><<<grid, kThreads, 0, static_cast<gpuStream_t>(queue)>>>(args);
   });
   check_gpu_launch("scale_sums");

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "ops/device/gpu_element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 
@@ -15,7 +15,7 @@ struct Float8Expansion {
   int64_t num_rows;
   int64_t size;  // a multiple of 8
   int64_t codes_stride;
-  GpuElement element;
+  Element element;
 };
 void expand_float8_cuda(const Float8Expansion& args, void* queue);
 
@@ -31,8 +31,8 @@ struct ScaledSums {
   int64_t y_stride;     // a multiple of 4
   bool x_scale_per_row;
   bool weight_scale_per_row;
-  GpuElement bias_element;
-  GpuElement y_element;
+  Element bias_element;
+  Element y_element;
 };
 void scale_sums_cuda(const ScaledSums& args, void* queue);
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/device/tensor_map.cuh"
-#include "ops/linear/linear_stream_cuda.h"
+#include "ops/linear/linear_gpu_call.h"
 
 namespace atom::ops {
 
@@ -28,13 +28,13 @@ inline gpuError_t count_multiprocessors(int* count) {
 // Of a weight or of x, in boxes of panels.
 template <int kRank>
 bool encode_linear_map(CUtensorMap* map,
-                       GpuElement element,
+                       Element element,
                        const void* data,
                        const TensorMapShape<kRank>& shape) {
-  const CUtensorMapDataType type =
-      element == GpuElement::kFloat8E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-      : element == GpuElement::kFloat16  ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                         : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const CUtensorMapDataType type = element == Element::kFloat8E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : element == Element::kFloat16
+                                       ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   return encode_tensor_map(
       map, type, data, shape, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }

@@ -2,8 +2,8 @@
 
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache_kernels.h"
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

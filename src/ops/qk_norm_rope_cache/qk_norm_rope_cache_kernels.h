@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "ops/simd/element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 

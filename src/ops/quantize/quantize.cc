@@ -5,8 +5,8 @@
 
 #include "ops/quantize/quantize_kernels.h"
 #include "ops/quantize/quantize_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/fill.h"
 
 namespace atom::ops {

@@ -59,6 +59,8 @@ void quantize_rows(const QuantizeArgs& args, int64_t begin, int64_t end) {
       return quantize_rows<Simd, Float16Bits>(args, begin, end);
     case Element::kBFloat16:
       return quantize_rows<Simd, BFloat16Bits>(args, begin, end);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

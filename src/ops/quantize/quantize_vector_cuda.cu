@@ -68,10 +68,6 @@ void launch(const QuantizeArgs& args, int64_t num_rows, int64_t num_vectors, gpu
                        args);
 }
 
-int64_t element_size(Element element) {
-  return element == Element::kFloat32 ? 4 : 2;
-}
-
 bool is_multiple(int64_t value, int64_t unit) {
   return value % unit == 0;
 }
@@ -79,7 +75,7 @@ bool is_multiple(int64_t value, int64_t unit) {
 }  // namespace
 
 bool fits_quantize_vector(const QuantizeArgs& args) {
-  const int64_t length = kVectorSize / element_size(args.element);
+  const int64_t length = kVectorSize / bytes_of(args.element);
   return is_multiple(args.size, length) && is_multiple(args.x_stride, length) &&
          is_multiple(args.values_stride, length) &&
          is_multiple(reinterpret_cast<uintptr_t>(args.x), kVectorSize) &&

@@ -6,8 +6,8 @@
 #include "ops/quantize/quantize_variants.h"
 #include "ops/rms_norm/rms_norm_kernels.h"
 #include "ops/rms_norm/rms_norm_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 
 namespace atom::ops {
 namespace {

@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
 }
 
 bool is_vector_aligned(const RmsNormLaunch& p) {
-  const int64_t size = gpu_element_size(p.element), length = kVectorSize / size;
+  const int64_t size = bytes_of(p.element), length = kVectorSize / size;
   const int64_t out_size = p.is_float8() ? 1 : size;
   const auto aligned = [](const void* data, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(data) % bytes == 0;
@@ -343,7 +343,7 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
 }  // namespace
 
 bool supports_rms_norm_gpu(const RmsNormLaunch& p) {
-  if (p.element == GpuElement::kFloat8E4M3 || p.size < 1) return false;
+  if (p.element == Element::kFloat8E4M3 || p.size < 1) return false;
   return p.residual == nullptr || p.num_heads == 1;
 }
 
@@ -351,9 +351,9 @@ gpuError_t launch_rms_norm(const RmsNormLaunch& p, gpuStream_t stream) {
   if (!supports_rms_norm_gpu(p)) return ATOM_GPU(ErrorInvalidValue);
   if (p.num_tokens * p.num_heads == 0) return ATOM_GPU(Success);
   switch (p.element) {
-    case GpuElement::kFloat32:
+    case Element::kFloat32:
       return launch_typed<float, float>(p, stream);
-    case GpuElement::kFloat16:
+    case Element::kFloat16:
       return p.rounds_once ? launch_typed<Half, float>(p, stream)
                            : launch_typed<Half, Half>(p, stream);
     default:

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "ops/device/gpu_element.h"
 #include "ops/rms_norm/rms_norm_kernels.h"
+#include "tensor/element.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::ops {
@@ -27,8 +27,8 @@ struct RmsNormLaunch {
   int64_t num_heads = 1;
   int64_t size = 0;
   float eps = 0;
-  GpuElement element = GpuElement::kBFloat16;  // of x and residual
-  bool rounds_once = false;                    // a float32 weight with 16-bit x
+  Element element = Element::kBFloat16;  // of x and residual
+  bool rounds_once = false;              // a float32 weight with 16-bit x
   bool overlaps_previous = true;
 
   constexpr bool is_float8() const { return scales != nullptr || static_scale != nullptr; }

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "ops/quantize/quantize_kernels.h"
-#include "ops/simd/element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 

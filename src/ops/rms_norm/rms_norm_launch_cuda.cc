@@ -20,7 +20,7 @@ RmsNormLaunch rms_norm_launch(const RmsNormArgs& args, int64_t num_rows) {
   launch.num_heads = args.num_heads;
   launch.size = args.size;
   launch.eps = args.eps;
-  launch.element = static_cast<GpuElement>(args.element);
+  launch.element = args.element;
   launch.rounds_once = args.rounds_once;
   return launch;
 }

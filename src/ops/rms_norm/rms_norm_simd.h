@@ -88,6 +88,8 @@ void rms_norm_rows(const RmsNormArgs& args, int64_t begin, int64_t end) {
       return rms_norm_rows<Simd, Float16Bits>(args, begin, end);
     case Element::kBFloat16:
       return rms_norm_rows<Simd, BFloat16Bits>(args, begin, end);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

@@ -4,8 +4,8 @@
 
 #include "ops/rms_norm_gated/rms_norm_gated_kernels.h"
 #include "ops/rms_norm_gated/rms_norm_gated_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

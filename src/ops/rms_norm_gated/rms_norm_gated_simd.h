@@ -62,6 +62,8 @@ void rms_norm_gated_rows(const RmsNormGatedArgs& args, int64_t begin, int64_t en
       return rms_norm_gated_rows_of<Simd, Float16Bits>(args, begin, end);
     case Element::kBFloat16:
       return rms_norm_gated_rows_of<Simd, BFloat16Bits>(args, begin, end);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/linear/cublaslt.h"
+#include "ops/linear/library/cublaslt.h"
 #include "tensor/dtype.h"
 
 namespace atom::ops {

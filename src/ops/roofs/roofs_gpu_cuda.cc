@@ -4,7 +4,7 @@
 #include <limits>
 #include <memory>
 
-#include "ops/linear/cublaslt.h"
+#include "ops/linear/library/cublaslt.h"
 #include "ops/roofs/roofs_gemm_cuda.h"
 #include "ops/roofs/roofs_gpu.h"
 #include "ops/roofs/roofs_gpu_kernels.h"

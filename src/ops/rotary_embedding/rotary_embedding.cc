@@ -4,8 +4,8 @@
 
 #include "ops/rotary_embedding/rotary_embedding_kernels.h"
 #include "ops/rotary_embedding/rotary_embedding_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

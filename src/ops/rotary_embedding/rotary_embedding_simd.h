@@ -55,6 +55,8 @@ void rotary_embedding_tokens(const RotaryEmbeddingArgs& args, int64_t begin, int
       return rotate_tokens<Simd, Float16Bits>(args, begin, end);
     case Element::kBFloat16:
       return rotate_tokens<Simd, BFloat16Bits>(args, begin, end);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

@@ -4,8 +4,8 @@
 
 #include "ops/sigmoid_gate/sigmoid_gate_kernels.h"
 #include "ops/sigmoid_gate/sigmoid_gate_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

@@ -49,6 +49,8 @@ void sigmoid_gate_rows(const SigmoidGateArgs& args, int64_t begin, int64_t end) 
       return sigmoid_gate_rows_of<Simd, Float16Bits>(args, begin, end);
     case Element::kBFloat16:
       return sigmoid_gate_rows_of<Simd, BFloat16Bits>(args, begin, end);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

@@ -6,8 +6,8 @@
 #include "ops/quantize/quantize_variants.h"
 #include "ops/silu_and_mul/silu_and_mul_kernels.h"
 #include "ops/silu_and_mul/silu_and_mul_variants.h"
-#include "ops/simd/element_of.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 
 namespace atom::ops {
 namespace {

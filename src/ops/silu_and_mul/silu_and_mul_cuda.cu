@@ -221,11 +221,11 @@ gpuError_t launch_map(const Source<T>& source,
 }
 
 template <typename Launch>
-gpuError_t launch_element(GpuElement element, Launch&& launch_as) {
+gpuError_t launch_element(Element element, Launch&& launch_as) {
   switch (element) {
-    case GpuElement::kFloat32:
+    case Element::kFloat32:
       return launch_as(float{});
-    case GpuElement::kFloat16:
+    case Element::kFloat16:
       return launch_as(Half{});
     default:
       return launch_as(BFloat16{});
@@ -235,7 +235,7 @@ gpuError_t launch_element(GpuElement element, Launch&& launch_as) {
 }  // namespace
 
 bool supports_silu_and_mul_gpu(const SiluAndMulLaunch& p) {
-  return p.element != GpuElement::kFloat8E4M3 && p.size >= 1;
+  return p.element != Element::kFloat8E4M3 && p.size >= 1;
 }
 
 gpuError_t launch_silu_and_mul(const SiluAndMulLaunch& p, gpuStream_t stream) {

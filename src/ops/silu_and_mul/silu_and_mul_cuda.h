@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "ops/device/gpu_element.h"
 #include "ops/silu_and_mul/silu_and_mul_kernels.h"
+#include "tensor/element.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::ops {
@@ -22,7 +22,7 @@ struct SiluAndMulLaunch {
   int64_t out_stride = 0;
   int64_t num_tokens = 0;
   int64_t size = 0;
-  GpuElement element = GpuElement::kBFloat16;  // of gate_up
+  Element element = Element::kBFloat16;  // of gate_up
   bool overlaps_previous = true;
 };
 

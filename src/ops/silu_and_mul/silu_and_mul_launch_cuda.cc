@@ -13,7 +13,7 @@ SiluAndMulLaunch silu_and_mul_launch(const SiluAndMulArgs& args, int64_t num_row
   launch.out_stride = args.out_stride;
   launch.num_tokens = num_rows;
   launch.size = args.size;
-  launch.element = static_cast<GpuElement>(args.element);
+  launch.element = args.element;
   return launch;
 }
 

@@ -39,6 +39,8 @@ void silu_and_mul_rows(const SiluAndMulArgs& args, int64_t begin, int64_t end) {
       return silu_and_mul_of<Simd, Float16Bits>(args, begin, end);
     case Element::kBFloat16:
       return silu_and_mul_of<Simd, BFloat16Bits>(args, begin, end);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

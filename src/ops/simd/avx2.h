@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "ops/simd/element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 namespace {

@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
-#include "ops/simd/element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "ops/paged_batch_rows.h"
-#include "ops/simd/element_of.h"
 #include "ops/sparse_attention/sparse_attention_kernels.h"
 #include "ops/sparse_attention/sparse_attention_variants.h"
 #include "ops/variant.h"
+#include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
 
 namespace atom::ops {

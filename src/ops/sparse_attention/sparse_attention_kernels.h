@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "ops/paged_batch_args.h"
-#include "ops/simd/element.h"
+#include "tensor/element.h"
 
 namespace atom::ops {
 

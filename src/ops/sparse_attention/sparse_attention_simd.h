@@ -195,6 +195,8 @@ void sparse_attention_head(const SparseAttentionArgs& args,
       return sparse_attention_head_of<Simd, Float16Bits>(args, token, row, kv_head);
     case Element::kBFloat16:
       return sparse_attention_head_of<Simd, BFloat16Bits>(args, token, row, kv_head);
+    case Element::kFloat8E4M3:
+      __builtin_trap();  // no operator takes it as `element`
   }
 }
 

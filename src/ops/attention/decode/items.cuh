@@ -1,0 +1,199 @@
+// Inside decode attention: from shares of units to a team's items, and where their results go.
+#pragma once
+
+#include "ops/attention/decode/plan.cuh"
+
+namespace atom::ops::attention_device {
+
+// Where the results of an item's row and head item are that are to be joined.
+struct Parts {
+  int count;
+  int first;  // place of part 0
+  int base;   // of part i > 0: base + i * stride
+  int stride;
+  int own;  // of this block
+
+  __device__ int place(int part) const { return part == 0 ? first : base + part * stride; }
+};
+
+// A range of one row's keys for the head item of one team.
+struct alignas(16) Item {
+  int row;  // negative: there are no more items
+  int token;
+  int head_item;
+  int kv_head;
+  int first_head;
+  int num_heads;
+  int seq_len;
+  int settled_len;
+  int first_key;
+  int first_tile;
+  int last_tile;  // one behind
+  Parts parts;
+
+  __device__ bool is_end() const { return row < 0; }
+};
+
+// A team's items, one after another. By whole warps.
+template <int kKeys, int kWarps>
+class ItemWalk {
+ public:
+  __device__ ItemWalk(const DecodeArgs& args, const Plan& plan) : args_(args), plan_(plan) {
+    if (plan.even_splits > 0) {
+      unit_ = blockIdx.x;
+      end_ = args.params.num_sequences * args.head_items() * plan.even_splits;
+      keys_ = keys_of_lane<kKeys>(args.params);
+      return;
+    }
+    unit_ = plan.begin_of(blockIdx.x);
+    end_ = plan.begin_of(blockIdx.x + 1);
+    if (unit_ < end_) {
+      row_ = plan.row;
+      row_begin_ = plan.row_begin;
+      enter_row();
+    }
+  }
+
+  // Behind the last item one of no row and no keys, for ever.
+  __device__ void next(Item& item) {
+    if (plan_.even_splits > 0) {
+      return next_even(item);
+    }
+    if (unit_ >= end_) {
+      item = {.row = -1};
+      return;
+    }
+    if (unit_ - row_begin_ >= group_units_ * plan_.num_groups) {
+      find_row();
+    }
+    const int group = plan_.num_groups == 1 ? 0 : (unit_ - row_begin_) / group_units_;
+    const int group_begin = row_begin_ + group * group_units_;
+    const int unit = unit_ - group_begin;
+    const int units = args_.fixed_splits ? 1 : min(group_units_ - unit, end_ - unit_);
+    item.row = row_;
+    item.token = keys_.token;
+    item.seq_len = keys_.seq_len;
+    item.settled_len = keys_.settled_len;
+    item.first_key = keys_.first_key;
+    item.first_tile = keys_.first_tile + unit * unit_tiles_;
+    item.last_tile = min(item.first_tile + units * unit_tiles_, keys_.first_tile + keys_.num_tiles);
+    const int team = (threadIdx.x / 32) >> plan_.slices_log2;
+    set_heads(item, group * (kWarps >> plan_.slices_log2) + team);
+    item.parts = args_.fixed_splits ? parts_of_fixed(item, unit) : parts_of_shares(group_begin);
+    unit_ += units;
+  }
+
+ private:
+  // Units are parts of head items, and those of a block as far apart as there are blocks.
+  __device__ void next_even(Item& item) {
+    const int splits = plan_.even_splits, items_per_row = args_.head_items();
+    for (; unit_ < end_; unit_ += static_cast<int>(gridDim.x)) {
+      const int index = unit_ / splits, part = unit_ - index * splits;
+      const int row = index / items_per_row;
+      const int num_tiles = __shfl_sync(kAllLanes, keys_.num_tiles, row);
+      const int part_tiles = even_part_tiles<kWarps>(num_tiles, splits);
+      if (part * part_tiles >= num_tiles) {
+        continue;
+      }
+      item.row = row;
+      item.token = __shfl_sync(kAllLanes, keys_.token, row);
+      item.seq_len = __shfl_sync(kAllLanes, keys_.seq_len, row);
+      item.settled_len = __shfl_sync(kAllLanes, keys_.settled_len, row);
+      item.first_key = __shfl_sync(kAllLanes, keys_.first_key, row);
+      const int first_tile = __shfl_sync(kAllLanes, keys_.first_tile, row);
+      item.first_tile = first_tile + part * part_tiles;
+      item.last_tile = first_tile + min((part + 1) * part_tiles, num_tiles);
+      set_heads(item, index - row * items_per_row);
+      item.parts = {.count = (num_tiles + part_tiles - 1) / part_tiles,
+                    .first = unit_ - part,
+                    .base = unit_ - part,
+                    .stride = 1,
+                    .own = unit_};
+      unit_ += static_cast<int>(gridDim.x);
+      return;
+    }
+    item = {.row = -1};
+  }
+
+  __device__ void set_heads(Item& item, int head_item) const {
+    item.head_item = head_item;
+    item.kv_head = args_.items_per_kv_head == 1 ? head_item : head_item / args_.items_per_kv_head;
+    const int head_of_group =
+        (head_item - item.kv_head * args_.items_per_kv_head) * args_.heads_per_item;
+    item.first_head = item.kv_head * args_.heads_per_kv_head + head_of_group;
+    item.num_heads = min(args_.heads_per_item, args_.heads_per_kv_head - head_of_group);
+  }
+
+  // The row of unit_, which lies behind this one.
+  __device__ void find_row() {
+    row_begin_ += group_units_ * plan_.num_groups;
+    ++row_;
+    while (true) {
+      const int row = row_ + static_cast<int>(threadIdx.x & 31);
+      int units = 0;
+      if (row < args_.params.num_sequences) {
+        const int tiles = keys_of_row<kKeys>(args_.params, row).num_tiles;
+        units = units_of<kKeys>(args_, plan_, tiles) * plan_.num_groups;
+      }
+      int before = units;
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const int lower = __shfl_up_sync(kAllLanes, before, offset);
+        before += static_cast<int>(threadIdx.x & 31) >= offset ? lower : 0;
+      }
+      const int total = __shfl_sync(kAllLanes, before, 31);
+      before -= units;
+      if (unit_ < row_begin_ + total) {
+        const uint32_t not_behind = __ballot_sync(kAllLanes, row_begin_ + before <= unit_);
+        const int last = 31 - __clz(not_behind);
+        row_begin_ += __shfl_sync(kAllLanes, before, last);
+        row_ += last;
+        break;
+      }
+      row_begin_ += total;
+      row_ += 32;
+    }
+    enter_row();
+  }
+
+  __device__ Parts parts_of_fixed(const Item& item, int unit) const {
+    const int base = (item.row * args_.head_items() + item.head_item) * args_.max_splits;
+    return {.count = group_units_, .first = base, .base = base, .stride = 1, .own = base + unit};
+  }
+
+  // A share has at most two parts: its first item, and its last one.
+  __device__ Parts parts_of_shares(int group_begin) const {
+    const int team = (threadIdx.x / 32) >> plan_.slices_log2;
+    const int share = blockIdx.x;
+    const int group_end = group_begin + group_units_;
+    const int first_share =
+        plan_.begin_of(share) <= group_begin ? share : plan_.share_of(group_begin);
+    const int last_share = end_ >= group_end ? share : plan_.share_of(group_end - 1);
+    Parts parts;
+    parts.count = last_share - first_share + 1;
+    parts.stride = 2 * kWarps;
+    parts.base = first_share * parts.stride + team;
+    parts.first = parts.base + (plan_.begin_of(first_share) < group_begin ? kWarps : 0);
+    parts.own = parts.place(share - first_share);
+    return parts;
+  }
+
+  __device__ void enter_row() {
+    keys_ = keys_of_row<kKeys>(args_.params, row_);
+    unit_tiles_ =
+        args_.fixed_splits ? fixed_split_tiles<kKeys>(keys_.num_tiles) : 1 << plan_.slices_log2;
+    group_units_ = units_of<kKeys>(args_, plan_, keys_.num_tiles);
+  }
+
+  const DecodeArgs& args_;
+  const Plan& plan_;
+  int unit_;
+  int end_;       // of the block's share
+  int row_ = -1;  // none yet
+  int row_begin_ = 0;
+  RowKeys keys_ = {};  // of the row; with even splits of the lane's
+  int unit_tiles_ = 0;
+  int group_units_ = 0;
+};
+
+}  // namespace atom::ops::attention_device

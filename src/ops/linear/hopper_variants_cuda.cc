@@ -1,0 +1,134 @@
+// The variants of linear that are kernels of ours for Hopper.
+#include <algorithm>
+
+#include "ops/linear/linear_gpu_call.h"
+#include "ops/linear/linear_variants.h"
+#include "ops/linear/ordered/ordered_sm90.h"
+#include "ops/linear/skinny/skinny_cuda.h"
+#include "ops/linear/stream/stream_sm90.h"
+#include "ops/linear/wgmma/wgmma_cuda.h"
+#include "tensor/element_of.h"
+#include "tensor/gpu_check.h"
+
+namespace atom::ops {
+namespace {
+
+constexpr int kHopper = 9;  // compute capability
+
+const float* scale_data(const Tensor& scales) {
+  return scales.defined() ? static_cast<const float*>(scales.raw_data()) : nullptr;
+}
+
+bool is_per_row(const Tensor& scales) {
+  return scales.defined() && scales.num_elements() > 1;
+}
+
+LinearGpuCall gpu_call(const LinearCall& call) {
+  LinearGpuCall params;
+  params.x = call.x.raw_data();
+  params.weight = call.weight.data.raw_data();
+  params.x_scale = scale_data(call.x_scales);
+  params.weight_scale = scale_data(call.weight.scales);
+  params.x_scale_per_row = is_per_row(call.x_scales);
+  params.weight_scale_per_row = is_per_row(call.weight.scales);
+  params.y = call.y.raw_data();
+  params.x_stride = call.x.stride(0);
+  params.y_stride = call.y.stride(0);
+  params.num_rows = static_cast<int32_t>(std::min<int64_t>(call.x.size(0), INT32_MAX));
+  params.out_features = static_cast<int32_t>(call.weight.out_features);
+  params.in_features = static_cast<int32_t>(call.weight.in_features);
+  params.x_element = stored_element_of(call.x.dtype());
+  params.weight_element = stored_element_of(call.weight.dtype());
+  params.y_element = stored_element_of(call.y.dtype());
+  if (call.bias.defined()) {
+    params.bias = call.bias.raw_data();
+    params.bias_element = stored_element_of(call.bias.dtype());
+  }
+  if (call.is_gated) params.epilogue = LinearEpilogue::kSiluAndMul;
+  return params;
+}
+
+bool on_hopper() {
+  const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
+  return runtime.ok() && (*runtime)->facts().capability_major == kHopper;
+}
+
+// The rows up to which each is used, measured on an H200 on the linears of an 8B layer, chained
+// with overlap (percent of the read bandwidth; "library" is cuBLASLt, in FP8 without the pass over
+// its sums that one scale per row needs):
+//                   rows       1     8    16    32    48    64
+//   bfloat16   stream         95    91    74
+//              skinny         93    93    92    88    85    82
+//              library        81    80    80    78    76    76
+//   FP8        stream         79    74    52
+//              skinny         87    86    83    77    67    66
+//              library        71    72    70    69    67    64
+// At 64 rows the library takes 75 us a layer in FP8 without its pass, skinny 72.
+int64_t max_stream_rows(const LinearCall& call) {
+  // An FP8 weight with wider activations is nothing that the others take.
+  if (call.weight.dtype() != call.x.dtype()) return 16;
+  if (call.weight.dtype() != DType::kFloat8E4M3) return 4;
+  return call.y.dtype() == DType::kFloat32 ? 8 : 0;
+}
+
+int64_t max_skinny_rows(const LinearCall& call) {
+  constexpr int64_t kManyFeatures = 32768;
+  if (call.weight.dtype() != DType::kFloat8E4M3) return 64;
+  const bool needs_pass = is_per_row(call.x_scales) || is_per_row(call.weight.scales);
+  return needs_pass && call.weight.out_features <= kManyFeatures ? 64 : 32;
+}
+
+}  // namespace
+
+bool fits_linear_stream(const LinearCall& call) {
+  static const bool hopper = on_hopper();
+  return hopper && call.x.size(0) <= max_stream_rows(call) && call.x.dtype() != DType::kFloat32 &&
+         call.weight.layout == WeightLayout::kRowMajor &&
+         supports_linear_stream_sm90(gpu_call(call));
+}
+
+void linear_stream(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(
+      launch_linear_stream_sm90(gpu_call(call), static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+bool fits_linear_skinny(const LinearCall& call) {
+  static const bool hopper = on_hopper();
+  return hopper && call.x.size(0) <= max_skinny_rows(call) &&
+         call.weight.layout == WeightLayout::kRowMajor && supports_linear_skinny(gpu_call(call));
+}
+
+void linear_skinny(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_linear_skinny(
+      gpu_call(call), nullptr, static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+bool fits_linear_wgmma(const LinearCall& call) {
+  // The gate and up of an 8B layer on an H200 at 1024, 2048 and 8192 rows: 348, 718 and 2837 us, by
+  // cuBLASLt and the activation's kernel 366, 738 and 2960; with fewer rows the library is ahead.
+  constexpr int64_t kMinGatedRows = 1024;
+  static const bool hopper = on_hopper();
+  return hopper && call.x.size(0) >= (call.is_gated ? kMinGatedRows : 1) &&
+         call.x.size(0) <= INT32_MAX && call.weight.layout == WeightLayout::kRowMajor &&
+         supports_linear_wgmma(gpu_call(call));
+}
+
+void linear_wgmma(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_linear_wgmma(gpu_call(call), static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+bool fits_linear_ordered(const LinearCall& call) {
+  return call.weight.layout == WeightLayout::kRowMajor &&
+         supports_linear_ordered_sm90(gpu_call(call)) && admits_linear_ordered(call);
+}
+
+void linear_ordered(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_linear_ordered_sm90(gpu_call(call),
+                                       static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+}  // namespace atom::ops

@@ -1,9 +1,0 @@
-#include "ops/linear/linear_ordered_sm90.cuh"
-
-namespace atom::ops::device {
-
-gpuError_t launch_ordered_bfloat16(const OrderedArgs& args, int num_blocks, gpuStream_t stream) {
-  return ordered::launch_ordered<BFloat16>(args, num_blocks, stream);
-}
-
-}  // namespace atom::ops::device

@@ -1,9 +1,0 @@
-#include "ops/linear/linear_skinny_sm90.cuh"
-
-namespace atom::ops::device {
-
-gpuError_t launch_skinny_float8(const SkinnyArgs& args, gpuStream_t stream) {
-  return launch_skinny<Float8>(args, stream);
-}
-
-}  // namespace atom::ops::device
