@@ -15,7 +15,31 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
   fused_moe_grouped(activate, stream, call, scratch);
 }
 
+#ifdef ATOM_CUDA
+// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
+constexpr char kStream[] = "stream", kWgmma[] = "wgmma";
+
+template <const char* name, bool (*fits)(const FusedMoeCall&)>
+bool fits_if_forced(const FusedMoeCall& call) {
+  return forced_variant("fused_moe") == name && fits(call);
+}
+#endif
+
 constexpr FusedMoeVariant kVariants[] = {
+#ifdef ATOM_CUDA
+    {kWgmma,
+     CpuIsa::kScalar,
+     fits_if_forced<kWgmma, fits_fused_moe_wgmma>,
+     fused_moe_wgmma,
+     DeviceType::kCuda,
+     kMixesRows},
+    {kStream,
+     CpuIsa::kScalar,
+     fits_if_forced<kStream, fits_fused_moe_stream>,
+     fused_moe_stream,
+     DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, fused_moe_generic, DeviceType::kCuda},
+#endif
     {"avx512", CpuIsa::kAvx512, nullptr, grouped_by<activate_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, grouped_by<activate_avx2>},
     {"reference", CpuIsa::kScalar, nullptr, fused_moe_reference},

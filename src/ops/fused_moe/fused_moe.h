@@ -6,7 +6,9 @@
 // of expert ids[t, j]. Sums are float32; `a` is rounded once to x's dtype, y once to its own. The
 // choices of a token are added in their order. On the CPU a token's result is bit-identical in
 // every batch, whatever the number of threads, and an expert's matrices are read once for all of
-// its tokens (of 8192 choices; more are taken in turns).
+// its tokens (of 8192 choices; more are taken in turns). On a GPU the kernels for Hopper ("stream"
+// for decode, "wgmma" for prefill) have not been run on a card yet: they compute where
+// ATOM_OP_VARIANT names them, plain kernels elsewhere.
 #pragma once
 
 #include <cstdint>

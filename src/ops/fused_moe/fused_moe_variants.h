@@ -40,6 +40,18 @@ void fused_moe_grouped(ActivateKernel* activate,
                        const FusedMoeCall& call,
                        Workspace& scratch);
 
+// On a GPU: plain kernels, any shape and format.
+void fused_moe_generic(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
+// On a Hopper GPU: made for the few tokens of a decode step, for which each expert is read once;
+// more come in turns of 64. A token's result is its own.
+bool fits_fused_moe_stream(const FusedMoeCall& call);
+void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
+// On a Hopper GPU: many tokens. Each expert's result of a token is rounded before it is added.
+bool fits_fused_moe_wgmma(const FusedMoeCall& call);
+void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.
 int32_t place_of(const ExpertWeights& experts, int32_t id);
 // The bias of one expert, undefined where there is none.

@@ -1,0 +1,305 @@
+#include "moe_case.h"
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+namespace atom::bench {
+namespace {
+
+using namespace ops;
+
+constexpr int kBlock = 128;  // rows and columns of a scale of a block
+
+int64_t divide_up(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+double activated(const GatedActivation& activation, double gate, double up) {
+  if (activation.kind == GatedActivationKind::kSilu) return gate / (1 + std::exp(-gate)) * up;
+  const double limit = activation.limit;
+  gate = std::min(gate, limit);
+  up = std::clamp(up, -limit, limit);
+  return (up + 1) * gate / (1 + std::exp(-activation.alpha * gate));
+}
+
+int bits_of(ExpertFormat format) {
+  return format == ExpertFormat::kAsX ? 16 : format == ExpertFormat::kFloat8 ? 8 : 4;
+}
+
+double float4_value(int code) {
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  return (code & 8) != 0 ? -kMagnitudes[code & 7] : kMagnitudes[code & 7];
+}
+
+// The values of every code, because matrices have many.
+class ElementValues {
+ public:
+  explicit ElementValues(ExpertFormat format) : bits_(bits_of(format)) {
+    const Element element =
+        format == ExpertFormat::kFloat8 ? Element::kFloat8E4M3 : Element::kBFloat16;
+    for (int code = 0; code < 1 << bits_; ++code) {
+      const auto bits = static_cast<uint16_t>(code);
+      values_.push_back(bits_ == 4 ? float4_value(code) : element_value(element, &bits, 0));
+    }
+  }
+  double at(const uint8_t* data, int64_t index) const {
+    if (bits_ == 16) return values_[reinterpret_cast<const uint16_t*>(data)[index]];
+    return values_[bits_ == 8 ? data[index] : data[index / 2] >> index % 2 * 4 & 15];
+  }
+
+ private:
+  const int bits_;
+  std::vector<double> values_;
+};
+
+template <typename T>
+std::vector<T> download(const void* data, int64_t count) {
+  std::vector<T> host(count);
+  ATOM_BENCH_CHECK(
+      ATOM_GPU(Memcpy)(host.data(), data, count * sizeof(T), ATOM_GPU(MemcpyDeviceToHost)));
+  return host;
+}
+
+}  // namespace
+
+MoeLayers::MoeLayers(const MoeShape& shape,
+                     const MoeFormat& format,
+                     int num_layers,
+                     int most_tokens)
+    : shape_(shape),
+      format_(format),
+      num_layers_(num_layers),
+      most_tokens_(most_tokens),
+      gate_up_(make_matrix(2 * shape.intermediate_size, shape.hidden_size, 11)),
+      down_(make_matrix(shape.hidden_size, shape.intermediate_size, 12)),
+      x_(int64_t{most_tokens} * shape.hidden_size * 2),
+      y_(x_.size()),
+      ids_(int64_t{num_layers} * most_tokens * shape.top_k * 4),
+      weights_(ids_.size()),
+      activated_(int64_t{most_tokens} * shape.top_k * shape.intermediate_size * 2),
+      results_(int64_t{most_tokens} * shape.top_k * shape.hidden_size * 4) {
+  fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
+  choose();
+}
+
+int64_t MoeLayers::exponents_size(const Matrix& matrix) const {
+  constexpr int kColumns = 32;
+  return format_.format == ExpertFormat::kFloat4 ? int64_t{matrix.rows} * matrix.columns / kColumns
+                                                 : 0;
+}
+
+std::unique_ptr<Buffer> MoeLayers::make_exponents(const Matrix& matrix) const {
+  std::mt19937 random(9);
+  std::vector<uint8_t> exponents(num_layers_ * shape_.num_experts * exponents_size(matrix));
+  // Of factors of 2^-10 to 2^-7.
+  for (uint8_t& exponent : exponents) exponent = static_cast<uint8_t>(117 + random() % 4);
+  auto buffer = std::make_unique<Buffer>(static_cast<int64_t>(exponents.size()));
+  buffer->upload(exponents);
+  return buffer;
+}
+
+MoeLayers::Matrix MoeLayers::make_matrix(int rows, int columns, uint64_t seed) const {
+  const int64_t num_experts = int64_t{num_layers_} * shape_.num_experts;
+  Matrix matrix{
+      rows, columns, int64_t{rows} * columns * bits_of(format_.format) / 8, 0, {}, {}, {}, {}};
+  matrix.data = std::make_unique<Buffer>(num_experts * matrix.expert_size);
+  // So large that sums are about as large as x.
+  const float bound = std::sqrt(3.0f / static_cast<float>(columns));
+  const int64_t size = matrix.data->size();
+  switch (format_.format) {
+    case ExpertFormat::kAsX:
+      fill_random(matrix.data->data(), Element::kBFloat16, size / 2, bound, seed);
+      break;
+    case ExpertFormat::kFloat8:
+      fill_random(matrix.data->data(), Element::kFloat8E4M3, size, 448.0f, seed);
+      break;
+    case ExpertFormat::kFloat4:
+      // Most bytes of a random float are random.
+      fill_random(matrix.data->data(), Element::kFloat32, size / 4, 1.0f, seed);
+      matrix.exponents = make_exponents(matrix);
+      break;
+  }
+  if (format_.scales != MoeScales::kNone) {
+    matrix.num_scales = format_.scales == MoeScales::kChannels
+                            ? rows
+                            : divide_up(rows, kBlock) * divide_up(columns, kBlock);
+    matrix.scales = std::make_unique<Buffer>(num_experts * matrix.num_scales * 4);
+    fill_random(matrix.scales->data(),
+                Element::kFloat32,
+                num_experts * matrix.num_scales,
+                2 * bound / 448,
+                seed + 1);
+  }
+  if (shape_.has_bias) {
+    matrix.bias = std::make_unique<Buffer>(num_experts * rows * 2);
+    fill_random(matrix.bias->data(), Element::kBFloat16, num_experts * rows, 0.5f, seed + 2);
+  }
+  return matrix;
+}
+
+ExpertMatrices MoeLayers::matrices(const Matrix& matrix, int layer) const {
+  const int64_t first = int64_t{layer} * shape_.num_experts;
+  const bool blocks = format_.scales == MoeScales::kBlocks;
+  ExpertMatrices result{};
+  result.data = matrix.data->data(first * matrix.expert_size);
+  result.expert_stride = matrix.expert_size;
+  if (matrix.scales) result.scales = matrix.scales->data<float>(first * matrix.num_scales * 4);
+  result.scale_stride = matrix.num_scales;
+  result.scale_rows = blocks ? kBlock : 1;
+  result.scale_columns = blocks ? kBlock : matrix.columns;
+  result.scales_across = blocks ? static_cast<int>(divide_up(matrix.columns, kBlock)) : 1;
+  if (matrix.bias) result.bias = matrix.bias->data(first * matrix.rows * 2);
+  result.bias_element = Element::kBFloat16;
+  result.exponent_stride = exponents_size(matrix);
+  if (matrix.exponents) {
+    result.exponents = matrix.exponents->data<uint8_t>(first * result.exponent_stride);
+  }
+  return result;
+}
+
+void MoeLayers::choose() {
+  std::mt19937 random(5);
+  for (int64_t i = 0; i < int64_t{num_layers_} * most_tokens_; ++i) {
+    std::set<int32_t> chosen;
+    while (static_cast<int>(chosen.size()) < shape_.top_k) {
+      chosen.insert(static_cast<int32_t>(random() % shape_.num_experts));
+    }
+    std::vector<int32_t> order(chosen.begin(), chosen.end());
+    std::shuffle(order.begin(), order.end(), random);
+    host_ids_.insert(host_ids_.end(), order.begin(), order.end());
+  }
+  std::uniform_real_distribution<float> uniform(0.0f, 2.0f / static_cast<float>(shape_.top_k));
+  for (size_t i = 0; i < host_ids_.size(); ++i) host_weights_.push_back(uniform(random));
+  ids_.upload(host_ids_);
+  weights_.upload(host_weights_);
+}
+
+FusedMoeGpuCall MoeLayers::call(int layer, int first, int count) const {
+  const int64_t first_choice = (int64_t{layer} * most_tokens_ + first) * shape_.top_k;
+  FusedMoeGpuCall call{};
+  call.x = x_.data(int64_t{first} * shape_.hidden_size * 2);
+  call.ids = ids_.data<int32_t>(first_choice * 4);
+  call.weights = weights_.data<float>(first_choice * 4);
+  call.y = y_.data(int64_t{first} * shape_.hidden_size * 2);
+  call.gate_up = matrices(gate_up_, layer);
+  call.down = matrices(down_, layer);
+  call.activation = shape_.activation;
+  call.x_stride = call.y_stride = call.hidden_size = shape_.hidden_size;
+  call.num_tokens = count;
+  call.top_k = shape_.top_k;
+  call.num_ids = call.num_experts = shape_.num_experts;
+  call.intermediate_size = shape_.intermediate_size;
+  call.element = call.y_element = Element::kBFloat16;
+  call.format = format_.format;
+  return call;
+}
+
+FusedMoeGpuScratch MoeLayers::scratch() const {
+  FusedMoeGpuScratch scratch{};
+  scratch.activated = activated_.data();
+  scratch.results = results_.data<float>();
+  return scratch;
+}
+
+int64_t MoeLayers::num_active(int layer, int count) const {
+  const auto begin = host_ids_.begin() + int64_t{layer} * most_tokens_ * shape_.top_k;
+  return static_cast<int64_t>(
+      std::set<int32_t>(begin, begin + int64_t{count} * shape_.top_k).size());
+}
+
+int64_t MoeLayers::active_size(int count) const {
+  int64_t size = 0;
+  for (int layer = 0; layer < num_layers_; ++layer) {
+    size += num_active(layer, count) * (gate_up_.expert_size + down_.expert_size +
+                                        4 * (gate_up_.num_scales + down_.num_scales) +
+                                        exponents_size(gate_up_) + exponents_size(down_));
+  }
+  return size;
+}
+
+std::vector<double> MoeLayers::multiply(const Matrix& matrix,
+                                        int layer,
+                                        int expert,
+                                        const std::vector<double>& x,
+                                        std::vector<double>& magnitudes) const {
+  const int64_t index = int64_t{layer} * shape_.num_experts + expert;
+  const auto data =
+      download<uint8_t>(matrix.data->data(index * matrix.expert_size), matrix.expert_size);
+  const ElementValues values(format_.format);
+  const ExpertMatrices layout = matrices(matrix, 0);
+  std::vector<float> scales;
+  if (matrix.scales) {
+    scales = download<float>(matrix.scales->data(index * matrix.num_scales * 4), matrix.num_scales);
+  }
+  std::vector<uint8_t> exponents;
+  if (matrix.exponents) {
+    exponents = download<uint8_t>(matrix.exponents->data(index * exponents_size(matrix)),
+                                  exponents_size(matrix));
+  }
+  std::vector<uint16_t> bias;
+  if (matrix.bias) {
+    bias = download<uint16_t>(matrix.bias->data(index * matrix.rows * 2), matrix.rows);
+  }
+  std::vector<double> y;
+  magnitudes.clear();
+  for (int row = 0; row < matrix.rows; ++row) {
+    double sum = 0, magnitude = 0;
+    for (int k = 0; k < matrix.columns; ++k) {
+      double value = values.at(data.data(), int64_t{row} * matrix.columns + k);
+      if (!scales.empty()) {
+        value *= scales[row / layout.scale_rows * layout.scales_across + k / layout.scale_columns];
+      }
+      if (!exponents.empty()) {
+        value *= std::ldexp(1.0, exponents[(int64_t{row} * matrix.columns + k) / 32] - 127);
+      }
+      sum += value * x[k];
+      magnitude += std::abs(value * x[k]);
+    }
+    if (!bias.empty()) sum += element_value(Element::kBFloat16, bias.data(), row);
+    y.push_back(sum);
+    magnitudes.push_back(magnitude + std::abs(sum));
+  }
+  return y;
+}
+
+MoeLayers::Expected MoeLayers::expected(int layer, int token) const {
+  const int size = shape_.intermediate_size;
+  const auto bits =
+      download<uint16_t>(x_.data(int64_t{token} * shape_.hidden_size * 2), shape_.hidden_size);
+  std::vector<double> x, magnitudes;
+  for (int i = 0; i < shape_.hidden_size; ++i) {
+    x.push_back(element_value(Element::kBFloat16, bits.data(), i));
+  }
+  Expected expected{std::vector<double>(shape_.hidden_size, 0.0),
+                    std::vector<double>(shape_.hidden_size, 1e-6)};
+  for (int j = 0; j < shape_.top_k; ++j) {
+    const int64_t choice = (int64_t{layer} * most_tokens_ + token) * shape_.top_k + j;
+    const auto gate_up = multiply(gate_up_, layer, host_ids_[choice], x, magnitudes);
+    std::vector<double> a;
+    for (int i = 0; i < size; ++i) {
+      const bool interleaved = shape_.activation.is_interleaved;
+      a.push_back(activated(shape_.activation,
+                            gate_up[interleaved ? 2 * i : i],
+                            gate_up[interleaved ? 2 * i + 1 : size + i]));
+    }
+    const auto result = multiply(down_, layer, host_ids_[choice], a, magnitudes);
+    const double weight = host_weights_[choice];
+    for (int i = 0; i < shape_.hidden_size; ++i) {
+      expected.y[i] += weight * result[i];
+      // Roundings of the activated values are independent: their sum is a tenth of the worst.
+      expected.allowed[i] += weight * magnitudes[i] * 0.1 * 0x1p-8;
+    }
+  }
+  for (int i = 0; i < shape_.hidden_size; ++i) {
+    expected.allowed[i] += 1.02 * 0x1p-8 * std::abs(expected.y[i]);
+  }
+  return expected;
+}
+
+std::vector<uint16_t> MoeLayers::result(int count) const {
+  ATOM_BENCH_CHECK(ATOM_GPU(DeviceSynchronize)());
+  return download<uint16_t>(y_.data(), int64_t{count} * shape_.hidden_size);
+}
+
+}  // namespace atom::bench

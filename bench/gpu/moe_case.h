@@ -1,0 +1,81 @@
+// The experts of one layer of a released model with random weights, and calls of them, for the
+// benchmark of fused_moe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness.h"
+#include "ops/fused_moe/fused_moe_gpu.h"
+
+namespace atom::bench {
+
+struct MoeShape {
+  const char* name;
+  int num_experts, top_k, hidden_size, intermediate_size;
+  ops::GatedActivation activation;
+  bool has_bias;
+};
+
+enum class MoeScales { kNone, kChannels, kBlocks };
+
+struct MoeFormat {
+  const char* name;
+  ops::ExpertFormat format;
+  MoeScales scales;
+};
+
+class MoeLayers {
+ public:
+  // Choices of `most_tokens` tokens, of every layer its own, spread evenly over the experts.
+  MoeLayers(const MoeShape& shape, const MoeFormat& format, int num_layers, int most_tokens);
+
+  const MoeShape& shape() const { return shape_; }
+  const MoeFormat& format() const { return format_; }
+  int num_layers() const { return num_layers_; }
+
+  // Tokens [first, first + count) by a layer's experts.
+  ops::FusedMoeGpuCall call(int layer, int first, int count) const;
+  ops::FusedMoeGpuScratch scratch() const;
+  // Bytes of the matrices that the call's tokens have chosen, in all layers.
+  int64_t active_size(int count) const;
+  int64_t num_active(int layer, int count) const;
+
+  // Of a token by a layer's experts, in double, and what rounding may change of each.
+  struct Expected {
+    std::vector<double> y, allowed;
+  };
+  Expected expected(int layer, int token) const;
+  // y of tokens, as last computed.
+  std::vector<uint16_t> result(int count) const;
+
+ private:
+  struct Matrix {
+    int rows, columns;
+    int64_t expert_size;  // bytes
+    int64_t num_scales;   // of an expert
+    std::unique_ptr<Buffer> data, scales, exponents, bias;
+  };
+
+  int64_t exponents_size(const Matrix& matrix) const;  // of an expert
+  std::unique_ptr<Buffer> make_exponents(const Matrix& matrix) const;
+  Matrix make_matrix(int rows, int columns, uint64_t seed) const;
+  ops::ExpertMatrices matrices(const Matrix& matrix, int layer) const;
+  void choose();
+  std::vector<double> multiply(const Matrix& matrix,
+                               int layer,
+                               int expert,
+                               const std::vector<double>& x,
+                               std::vector<double>& magnitudes) const;
+
+  const MoeShape shape_;
+  const MoeFormat format_;
+  const int num_layers_, most_tokens_;
+  Matrix gate_up_, down_;
+  Buffer x_, y_, ids_, weights_, activated_, results_;
+  std::vector<int32_t> host_ids_;
+  std::vector<float> host_weights_;
+};
+
+}  // namespace atom::bench

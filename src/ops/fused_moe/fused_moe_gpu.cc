@@ -1,0 +1,167 @@
+// From a checked call to the GPU kernels' one.
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/fused_moe/fused_moe_gpu.h"
+#include "ops/fused_moe/fused_moe_variants.h"
+#include "ops/fused_moe/moe_stream.h"
+#include "ops/fused_moe/moe_wgmma.h"
+#include "tensor/gpu_check.h"
+
+namespace atom::ops {
+namespace {
+
+// Choices at a time: a grid's second dimension has 65535 blocks, and what lies between the
+// matrices shall not outgrow them.
+constexpr int64_t kMaxChoices = 1 << 16;
+
+Element gpu_element(DType dtype) {
+  return static_cast<Element>(dtype);
+}
+
+// Ends the process unless the matrices are slices of one tensor, row-major.
+ExpertMatrices matrices_of(std::span<const LinearWeight> weights, const Tensor& bias) {
+  const LinearWeight& first = weights.front();
+  const auto* data = static_cast<const char*>(first.data.raw_data());
+  const auto* scales = static_cast<const float*>(first.scales.raw_data());
+  const int64_t stride = first.data.num_bytes();
+  const int64_t scale_stride = first.scales.defined() ? first.scales.num_elements() : 0;
+  CHECK((first.layout == WeightLayout::kRowMajor));
+  for (size_t e = 0; e < weights.size(); ++e) {
+    CHECK(weights[e].data.raw_data() == data + static_cast<int64_t>(e) * stride);
+    if (scales == nullptr) continue;
+    CHECK(weights[e].scales.raw_data() == scales + static_cast<int64_t>(e) * scale_stride);
+  }
+  return {.data = data,
+          .expert_stride = stride,
+          .scales = scales,
+          .scale_stride = scale_stride,
+          .scale_rows = static_cast<int>(scale_stride > 1 ? 1 : first.out_features),
+          .scale_columns = static_cast<int>(first.in_features),
+          .scales_across = 1,
+          .exponents = nullptr,
+          .exponent_stride = 0,
+          .bias = bias.raw_data(),
+          .bias_element = gpu_element(bias.defined() ? bias.dtype() : DType::kFloat32)};
+}
+
+FusedMoeGpuCall gpu_call(const FusedMoeCall& call, int64_t first_token, int64_t num_tokens) {
+  const ExpertWeights& experts = call.experts;
+  const int64_t first_choice = first_token * call.top_k();
+  return {.x = call.x.narrow(0, first_token, num_tokens).raw_data(),
+          .ids = static_cast<const int32_t*>(call.ids.raw_data()) + first_choice,
+          .weights = static_cast<const float*>(call.weights.raw_data()) + first_choice,
+          .places = static_cast<const int32_t*>(experts.places.raw_data()),
+          .y = call.y.narrow(0, first_token, num_tokens).raw_data(),
+          .gate_up = matrices_of(experts.gate_up, experts.gate_up_bias),
+          .down = matrices_of(experts.down, experts.down_bias),
+          .activation = call.activation,
+          .x_stride = call.x.stride(0),
+          .y_stride = call.y.stride(0),
+          .num_tokens = static_cast<int>(num_tokens),
+          .top_k = static_cast<int>(call.top_k()),
+          .num_ids = static_cast<int>(experts.places.defined() ? experts.places.size(0)
+                                                               : call.num_experts()),
+          .num_experts = static_cast<int>(call.num_experts()),
+          .hidden_size = static_cast<int>(call.hidden_size()),
+          .intermediate_size = static_cast<int>(call.intermediate_size()),
+          .element = gpu_element(call.x.dtype()),
+          .format = experts.down[0].dtype() == DType::kFloat8E4M3 ? ExpertFormat::kFloat8
+                                                                  : ExpertFormat::kAsX,
+          .y_element = gpu_element(call.y.dtype())};
+}
+
+bool is_row_major(const FusedMoeCall& call) {
+  return call.experts.down[0].layout == WeightLayout::kRowMajor;
+}
+
+// At a time.
+int64_t stream_tokens(const FusedMoeCall& call) {
+  return std::min<int64_t>(call.num_tokens(), kMaxStreamTokens);
+}
+
+int64_t wgmma_tokens(const FusedMoeCall& call) {
+  return std::min(call.num_tokens(), std::max<int64_t>(1, kMaxChoices / call.top_k()));
+}
+
+}  // namespace
+
+void fused_moe_generic(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const int64_t num_experts = call.num_experts(), num_tokens = call.num_tokens();
+  CHECK(num_experts <= kMaxGpuExperts);
+  const int64_t most_tokens =
+      std::min(num_tokens, std::max<int64_t>(1, kMaxChoices / call.top_k()));
+  const int64_t most_rows = most_tokens * call.top_k();
+  const auto ints = [&](int64_t n) { return workspace.tensor({n}, DType::kInt32).raw_data(); };
+  const FusedMoeGpuScratch scratch = {
+      .choices = static_cast<int32_t*>(ints(most_rows)),
+      .row_begins = static_cast<int32_t*>(ints(num_experts + 1)),
+      .tile_begins = static_cast<int32_t*>(ints(num_experts + 1)),
+      .sums = static_cast<float*>(
+          workspace.tensor({most_rows, 2 * call.intermediate_size()}, DType::kFloat32).raw_data()),
+      .activated =
+          workspace.tensor({most_rows, call.intermediate_size()}, call.x.dtype()).raw_data(),
+      .results = static_cast<float*>(
+          workspace.tensor({most_rows, call.hidden_size()}, DType::kFloat32).raw_data())};
+  if (stream.is_dry_run()) return;
+  for (int64_t first = 0; first < num_tokens; first += most_tokens) {
+    const int64_t count = std::min(most_tokens, num_tokens - first);
+    fused_moe_cuda(gpu_call(call, first, count), scratch, stream.queue().handle());
+  }
+}
+
+bool fits_fused_moe_stream(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_stream(gpu_call(call, 0, stream_tokens(call)));
+}
+
+void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const int64_t most_tokens = stream_tokens(call), num_tokens = call.num_tokens();
+  const int64_t most_choices = most_tokens * call.top_k();
+  FusedMoeGpuScratch scratch{};
+  scratch.activated =
+      workspace.tensor({most_choices, call.intermediate_size()}, call.x.dtype()).raw_data();
+  scratch.results = static_cast<float*>(
+      workspace.tensor({most_choices, call.hidden_size()}, DType::kFloat32).raw_data());
+  if (stream.is_dry_run()) return;
+  for (int64_t first = 0; first < num_tokens; first += most_tokens) {
+    const int64_t count = std::min(most_tokens, num_tokens - first);
+    GPU_CHECK(launch_moe_stream(gpu_call(call, first, count),
+                                scratch,
+                                true,
+                                static_cast<gpuStream_t>(stream.queue().handle())));
+  }
+}
+
+bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
+  return call.num_tokens() > kMaxStreamTokens && is_row_major(call) &&
+         fits_moe_wgmma(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
+void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const int64_t most_tokens = wgmma_tokens(call), num_tokens = call.num_tokens();
+  const int64_t most_rows = most_tokens * call.top_k(), num_experts = call.num_experts();
+  const DType dtype = call.x.dtype();
+  const auto ints = [&](int64_t n) {
+    return static_cast<int32_t*>(workspace.tensor({n}, DType::kInt32).raw_data());
+  };
+  MoeWgmmaScratch scratch{};
+  scratch.shared.choices = ints(most_rows);
+  scratch.shared.row_begins = ints(num_experts + 1);
+  scratch.shared.tile_begins = ints(num_experts + 1);
+  scratch.shared.activated =
+      workspace.tensor({most_rows, call.intermediate_size()}, dtype).raw_data();
+  // The gathered x is not needed any more when there are results.
+  scratch.x = workspace.tensor({most_rows, call.hidden_size()}, dtype).raw_data();
+  scratch.results = scratch.x;
+  if (stream.is_dry_run()) return;
+  for (int64_t first = 0; first < num_tokens; first += most_tokens) {
+    const int64_t count = std::min(most_tokens, num_tokens - first);
+    GPU_CHECK(launch_moe_wgmma(
+        gpu_call(call, first, count), scratch, static_cast<gpuStream_t>(stream.queue().handle())));
+  }
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,110 @@
+// Inside fused_moe on a GPU: choices sorted by expert, stably, by one block. Every warp counts a
+// run of the choices for itself, so that their order does not depend on who is first.
+#pragma once
+
+#include "ops/fused_moe/moe_device.cuh"
+
+namespace atom::ops::device {
+
+// The lanes whose key is this lane's.
+__device__ inline uint32_t lanes_with(int key, int num_keys) {
+  uint32_t same = 0xffffffffu;
+  for (int bit = 1; bit < num_keys; bit *= 2) {
+    const uint32_t set = gpu_lanes_where((key & bit) != 0);
+    same &= (key & bit) != 0 ? set : ~set;
+  }
+  return same;
+}
+
+// sums[0] = 0, sums[i + 1] += sums[i] for i < n, by one warp.
+__device__ inline void add_up(int* sums, int n) {
+  const int lane = threadIdx.x % kWarpSize;
+  int total = 0;
+  for (int first = 0; first < n; first += kWarpSize) {
+    const int i = first + lane;
+    int value = i < n ? sums[i + 1] : 0;
+    for (int distance = 1; distance < kWarpSize; distance *= 2) {
+      const int other = gpu_shuffle(value, max(lane - distance, 0));
+      if (lane >= distance) value += other;
+    }
+    if (i < n) sums[i + 1] = total + value;
+    total += gpu_shuffle(value, kWarpSize - 1);
+  }
+  if (lane == 0) sums[0] = 0;
+}
+
+// kWarps warps, all threads of a block.
+template <int kWarps>
+class ChoiceSorter {
+ public:
+  // uint32 of shared memory.
+  static __host__ __device__ int counts_size(int num_experts) { return kWarps * num_experts; }
+
+  // begins[e] = the rows before expert e, for e <= num_experts. `counts` is shared memory.
+  __device__ ChoiceSorter(const FusedMoeGpuCall& call, uint32_t* counts, int* begins)
+      : call_(call), counts_(counts + warp() * call.num_experts), num_keys_(call.num_experts + 1) {
+    const int num_experts = call.num_experts;
+    const int num_choices = call.num_tokens * call.top_k;
+    const int per_warp = (num_choices + kWarps * kWarpSize - 1) / (kWarps * kWarpSize) * kWarpSize;
+    begin_ = min(num_choices, warp() * per_warp);
+    end_ = min(num_choices, begin_ + per_warp);
+    first_place_ = begin_ + lane() < end_ ? place_of(call, begin_ + lane()) : -1;
+    for (int e = lane(); e < num_experts; e += kWarpSize) counts_[e] = 0;
+    __syncwarp();
+    visit([](int, int, uint32_t) {});
+    __syncthreads();
+    // Of each expert the counts become where each warp's rows begin among them.
+    for (int e = threadIdx.x; e < num_experts; e += kWarps * kWarpSize) {
+      uint32_t sum = 0;
+      for (int w = 0; w < kWarps; ++w) {
+        uint32_t& count = counts[w * num_experts + e];
+        const uint32_t own = count;
+        count = sum;
+        sum += own;
+      }
+      begins[e + 1] = static_cast<int>(sum);
+    }
+    __syncthreads();
+    if (warp() == 0) add_up(begins, num_experts);
+    __syncthreads();
+    for (int e = lane(); e < num_experts; e += kWarpSize) counts_[e] += begins[e];
+    __syncwarp();
+  }
+
+  // take(row, choice) for every choice whose expert is here, by one thread each.
+  template <typename Take>
+  __device__ void for_rows(Take&& take) {
+    visit([&](int choice, int, uint32_t row) { take(static_cast<int>(row), choice); });
+  }
+
+ private:
+  static __device__ int lane() { return threadIdx.x % kWarpSize; }
+  static __device__ int warp() { return threadIdx.x / kWarpSize; }
+
+  // take(choice, expert, the expert's count so far), and counts.
+  template <typename Take>
+  __device__ void visit(Take&& take) {
+    for (int first = begin_; first < end_; first += kWarpSize) {
+      const int choice = first + lane();
+      int place = first_place_;
+      if (first > begin_) place = choice < end_ ? place_of(call_, choice) : -1;
+      const uint32_t peers = lanes_with(place + 1, num_keys_);
+      const uint32_t before = peers & ((1u << lane()) - 1);
+      const uint32_t count = place < 0 ? 0 : counts_[place];
+      __syncwarp();
+      if (place >= 0) {
+        take(choice, place, count + __popc(before));
+        if (before == 0) counts_[place] = count + __popc(peers);
+      }
+      __syncwarp();
+    }
+  }
+
+  const FusedMoeGpuCall& call_;
+  uint32_t* const counts_;  // of this warp
+  const int num_keys_;
+  int begin_, end_;  // the warp's choices
+  int first_place_;  // of the first of this lane
+};
+
+}  // namespace atom::ops::device

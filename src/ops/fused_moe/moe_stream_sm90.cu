@@ -1,0 +1,232 @@
+// The launches of fused_moe for few tokens: the two matrices, then the sum of each token's results.
+#include <algorithm>
+#include <optional>
+
+#include "ops/device/dispatch.cuh"
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/fused_moe/moe_device.cuh"
+#include "ops/fused_moe/moe_stream.h"
+#include "ops/fused_moe/moe_stream_launch_sm90.h"
+
+namespace atom::ops {
+namespace {
+
+using namespace device;
+
+// Of a block: so much that two share a multiprocessor, and all of it.
+constexpr int kHalfSharedSize = 113 << 10;
+constexpr int kSharedSize = 227 << 10;
+constexpr int kBarriersSize = 256;
+// Bytes under way that keep the memory busy, and that suffice where there is no room for more.
+constexpr int kGoodRingSize = 60 << 10;
+constexpr int kLeastRingSize = 40 << 10;
+// Columns of a block of scales; see Consumer::load_scales.
+constexpr int kBlockColumns = 128;
+
+int round_up(int value, int multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+int num_multiprocessors() {
+  static const int count = [] {
+    int device = 0, value = 0;
+    (void)cudaGetDevice(&device);
+    (void)cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device);
+    return value;
+  }();
+  return count;
+}
+
+struct Plan {
+  MoeStreamArgs args;
+  MoeStreamInstance instance;
+};
+
+// Steps of a slice that leave the fewest of a row's slices empty.
+int steps_for(const ExpertMatrices& matrices, int row_size) {
+  if (matrices.scales_across > 1) return 2;
+  const auto padded = [row_size](int steps) {
+    return round_up(row_size, kConsumerWarps * steps * kStepSize);
+  };
+  return padded(3) < padded(2) ? 3 : 2;
+}
+
+// Bytes past a multiple of 128 from token to token in shared memory, so that the eight lanes of one
+// phase of a read meet all banks: lanes read vectors 1, 2 or 4 apart.
+int x_skew(ExpertFormat format) {
+  switch (format) {
+    case ExpertFormat::kAsX:
+      return 64;
+    case ExpertFormat::kFloat8:
+      return 16;
+    default:
+      return 32;
+  }
+}
+
+// Bytes of a row of a matrix.
+int row_size_of(ExpertFormat format, int num_columns) {
+  switch (format) {
+    case ExpertFormat::kAsX:
+      return num_columns * 2;
+    case ExpertFormat::kFloat8:
+      return num_columns;
+    default:
+      return num_columns / 2;
+  }
+}
+
+// Divides shared memory; false when what is left for the ring is less than `least_ring_size`.
+bool divide(Plan& plan, int size, int num_x_buffers, int least_ring_size) {
+  MoeStreamArgs& args = plan.args;
+  const int tokens = plan.instance.num_tokens;
+  const int num_choices = args.call.num_tokens * args.call.top_k;
+  const int slice_size = kConsumerWarps * plan.instance.num_steps * kStepSize;
+  args.stage_size = round_up(kTileRows * (slice_size + kStageRowSkew + args.row_exponents), 128);
+  constexpr int kPlanSize = 10;  // bytes for each choice: a group and a row
+  args.plan = kBarriersSize;
+  args.sums = round_up(args.plan + num_choices * kPlanSize, 128);
+  args.x_buffers = args.sums + 2 * kConsumerWarps * kTileRows * tokens * int{sizeof(float)};
+  args.x_row_stride = round_up(args.x_size, 128) + x_skew(args.call.format);
+  args.num_x_buffers = num_x_buffers;
+  args.ring = round_up(args.x_buffers + num_x_buffers * tokens * args.x_row_stride, 128);
+  args.num_stages = std::min(kMaxStages, (size - args.ring) / args.stage_size);
+  args.shared_size = args.ring + args.num_stages * args.stage_size;
+  return args.num_stages * args.stage_size >= least_ring_size;
+}
+
+// Nothing when the rows of x do not fit shared memory.
+std::optional<Plan> plan_for(const FusedMoeGpuCall& call,
+                             const FusedMoeGpuScratch& scratch,
+                             bool is_gated) {
+  Plan plan{};
+  MoeStreamArgs& args = plan.args;
+  const int num_columns = is_gated ? call.hidden_size : call.intermediate_size;
+  args.call = call;
+  args.scratch = scratch;
+  args.matrices = is_gated ? call.gate_up : call.down;
+  args.x = is_gated ? call.x : scratch.activated;
+  args.x_size = num_columns * 2;
+  args.x_stride = is_gated ? call.x_stride * 2 : args.x_size;
+  args.num_rows = is_gated ? 2 * call.intermediate_size : call.hidden_size;
+  args.row_size = row_size_of(call.format, num_columns);
+  args.row_exponents = call.format == ExpertFormat::kFloat4 ? num_columns / kExponentColumns : 0;
+  args.tiles_per_expert = (args.num_rows + kTileRows - 1) / kTileRows;
+  plan.instance = {.num_tokens = call.num_tokens <= 8 ? 8 : 16,
+                   .num_steps = steps_for(args.matrices, args.row_size),
+                   .is_gated = is_gated};
+  if (divide(plan, kHalfSharedSize, 1, kGoodRingSize)) return plan;
+  if (divide(plan, kSharedSize, kMaxXBuffers, kGoodRingSize)) return plan;
+  if (divide(plan, kSharedSize, 1, kLeastRingSize)) return plan;
+  return std::nullopt;
+}
+
+bool is_aligned(const void* data, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0 && stride % kVectorSize == 0;
+}
+
+bool fits_matrices(const ExpertMatrices& matrices,
+                   int num_rows,
+                   int num_columns,
+                   ExpertFormat format) {
+  const bool fits_blocks =
+      matrices.scales_across <= 1 ||
+      (matrices.scale_columns == kBlockColumns && matrices.scale_rows % kTileRows == 0);
+  // Exponents are copied of eight rows at a time, and a half of a tile is there or is not.
+  const bool fits_exponents =
+      format != ExpertFormat::kFloat4 ||
+      (num_columns % (2 * kExponentColumns) == 0 && num_rows % kTileRows == 0 &&
+       is_aligned(matrices.exponents, matrices.exponent_stride));
+  return fits_blocks && fits_exponents && is_aligned(matrices.data, matrices.expert_stride) &&
+         row_size_of(format, num_columns) % kVectorSize == 0;
+}
+
+constexpr int kCombineThreads = 128;
+constexpr int kCombineColumns = 4;  // of a thread
+
+template <typename Y>
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_results(const __grid_constant__ FusedMoeGpuCall call, const float* results) {
+  const int token = blockIdx.y;
+  const int column = (blockIdx.x * kCombineThreads + threadIdx.x) * kCombineColumns;
+  allow_next_grid();
+  wait_for_previous_grid();
+  if (column >= call.hidden_size) return;
+  const int first = token * call.top_k;
+  float4 total{};
+#pragma unroll 8
+  for (int j = 0; j < call.top_k; ++j) {
+    if (place_of(call, first + j) < 0) continue;
+    const auto* source =
+        reinterpret_cast<const float4*>(results + int64_t{first + j} * call.hidden_size + column);
+    const float4 result = gpu_load_from_l2(source);
+    total.x += result.x;
+    total.y += result.y;
+    total.z += result.z;
+    total.w += result.w;
+  }
+  Y* y = static_cast<Y*>(call.y) + token * call.y_stride + column;
+  y[0] = from_float<Y>(total.x);
+  y[1] = from_float<Y>(total.y);
+  y[2] = from_float<Y>(total.z);
+  y[3] = from_float<Y>(total.w);
+}
+
+gpuError_t launch_combine(const FusedMoeGpuCall& call,
+                          const FusedMoeGpuScratch& scratch,
+                          gpuStream_t stream) {
+  constexpr int kBlockColumnsOfY = kCombineThreads * kCombineColumns;
+  const dim3 grid((call.hidden_size + kBlockColumnsOfY - 1) / kBlockColumnsOfY, call.num_tokens);
+  gpuError_t error = cudaSuccess;
+  dispatch_element(call.y_element, [&]<typename Y>(ElementTag<Y>) {
+    error = launch(
+        combine_results<Y>, grid, dim3(kCombineThreads), 0, stream, true, call, scratch.results);
+  });
+  return error;
+}
+
+}  // namespace
+
+bool fits_moe_stream(const FusedMoeGpuCall& call) {
+  const int hidden_size = call.hidden_size, size = call.intermediate_size;
+  return call.element == Element::kBFloat16 && call.num_tokens <= kMaxStreamTokens &&
+         call.num_tokens * call.top_k <= kMaxStreamChoices && call.num_experts <= kMaxGpuExperts &&
+         hidden_size % kCombineColumns == 0 && size * 2 % kVectorSize == 0 &&
+         is_aligned(call.x, call.x_stride * 2) &&
+         fits_matrices(call.gate_up, 2 * size, hidden_size, call.format) &&
+         fits_matrices(call.down, hidden_size, size, call.format) && plan_for(call, {}, true) &&
+         plan_for(call, {}, false);
+}
+
+gpuError_t launch_moe_stream_matrix(const FusedMoeGpuCall& call,
+                                    const FusedMoeGpuScratch& scratch,
+                                    bool is_gate_up,
+                                    bool overlaps_previous,
+                                    gpuStream_t stream) {
+  const std::optional<Plan> plan = plan_for(call, scratch, is_gate_up);
+  if (!plan) return cudaErrorInvalidValue;
+  const int num_blocks = num_multiprocessors();
+  switch (call.format) {
+    case ExpertFormat::kAsX:
+      return launch_moe_stream_bfloat16(
+          plan->args, plan->instance, overlaps_previous, num_blocks, stream);
+    case ExpertFormat::kFloat8:
+      return launch_moe_stream_float8(
+          plan->args, plan->instance, overlaps_previous, num_blocks, stream);
+    case ExpertFormat::kFloat4:
+      return launch_moe_stream_float4(
+          plan->args, plan->instance, overlaps_previous, num_blocks, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+gpuError_t launch_moe_stream(const FusedMoeGpuCall& call,
+                             const FusedMoeGpuScratch& scratch,
+                             bool overlaps_previous,
+                             gpuStream_t stream) {
+  gpuError_t error = launch_moe_stream_matrix(call, scratch, true, overlaps_previous, stream);
+  if (error == cudaSuccess) error = launch_moe_stream_matrix(call, scratch, false, true, stream);
+  return error == cudaSuccess ? launch_combine(call, scratch, stream) : error;
+}
+
+}  // namespace atom::ops

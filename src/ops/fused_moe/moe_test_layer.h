@@ -1,0 +1,77 @@
+// For the tests of fused_moe: a layer's experts with random weights, calls of them, and what these
+// give in double.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/fused_moe/fused_moe_variants.h"
+#include "ops/test_tensors.h"
+
+namespace atom::ops::moe_test {
+
+using Kind = GatedActivationKind;
+
+struct Sizes {
+  int64_t num_tokens, top_k, num_experts, hidden_size, intermediate_size;
+};
+
+struct Options {
+  DType dtype = DType::kFloat32;
+  std::optional<DType> weight_dtype = {};  // else dtype
+  std::optional<DType> y_dtype = {};       // else dtype
+  GatedActivation activation = {};
+  bool has_bias = false;
+  // Of the ids the experts with an odd one are elsewhere; then some ids are no expert's.
+  bool is_part = false;
+  uint64_t seed = 1;
+};
+
+// A layer's experts and one call of them, with what they were made from.
+struct Layer {
+  Sizes sizes;
+  Options options;
+  std::vector<LinearWeight> gate_up, down;
+  std::vector<Tensor> gate_up_rows, down_rows;  // float32, as multiplied
+  Tensor gate_up_bias, down_bias, places;
+  Tensor x, ids, weights;
+
+  Layer(const Sizes& sizes, const Options& options);
+
+  ExpertWeights experts() const { return {gate_up, down, gate_up_bias, down_bias, places}; }
+
+ private:
+  void add_weight(int64_t rows,
+                  int64_t columns,
+                  uint64_t seed,
+                  std::vector<LinearWeight>& packed,
+                  std::vector<Tensor>& values);
+  void choose();
+};
+
+// y in double, and how far from it one rounding of what the activation gives and the errors of
+// float32 sums may lead.
+struct Expected {
+  std::vector<double> y, allowed;
+};
+
+Expected expected_of(const Layer& layer);
+void expect_matches(const Expected& expected, const Tensor& y, const std::string& what);
+
+inline constexpr Sizes kSizes[] = {
+    {1, 2, 8, 64, 32},
+    {1, 1, 1, 1, 1},
+    {3, 4, 5, 33, 17},
+    {40, 2, 4, 96, 70},
+    {30, 8, 16, 130, 64},
+};
+
+inline const GatedActivation kActivations[] = {{Kind::kSilu, false},
+                                               {Kind::kSilu, true},
+                                               {Kind::kGelu, false},
+                                               {Kind::kGeluTanh, true},
+                                               {Kind::kClampedSwiGlu, true, 1.702f, 0.7f},
+                                               {Kind::kClampedSwiGlu, false, 1.3f, 2.0f}};
+
+}  // namespace atom::ops::moe_test

@@ -1,0 +1,31 @@
+// Inside fused_moe: many tokens on Hopper. Choices are sorted by expert, their rows of x gathered,
+// and tiles of 128 rows and 256 rows of an expert's matrix multiplied by the matrix units.
+#pragma once
+
+#include "ops/fused_moe/fused_moe_gpu.h"
+#include "tensor/gpu_api.h"
+
+namespace atom::ops {
+
+struct MoeWgmmaScratch {
+  // `choices`, `row_begins`, `tile_begins` of tiles of kMoeTileRows, and `activated`.
+  FusedMoeGpuScratch shared;
+  void* x;        // [rows, hidden_size]
+  void* results;  // [choices, hidden_size], weighted, of x's type
+};
+
+constexpr int kMoeTileRows = 128;
+
+// bfloat16 throughout, with whole vectors of 16 bytes in a row.
+bool fits_moe_wgmma(const FusedMoeGpuCall& call);
+gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
+                            const MoeWgmmaScratch& scratch,
+                            gpuStream_t stream);
+
+// choices, row_begins and tile_begins, of tiles of so many rows.
+void sort_moe_choices(const FusedMoeGpuCall& call,
+                      const FusedMoeGpuScratch& scratch,
+                      int tile_rows,
+                      gpuStream_t stream);
+
+}  // namespace atom::ops
