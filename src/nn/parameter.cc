@@ -70,7 +70,7 @@ Shape stacked(int64_t rows, const Shape& row_shape) {
 
 int64_t rows_of_rank(const std::vector<RowSlice>& slices) {
   int64_t rows = 0;
-  for (const RowSlice& slice : slices) rows += slice.rows / slice.part.world;
+  for (const RowSlice& slice : slices) rows += slice.rows_of_rank();
   return rows;
 }
 
@@ -80,11 +80,19 @@ std::vector<ParameterSlice> stack_rows(const std::vector<RowSlice>& slices,
   int64_t row = 0;
   for (const RowSlice& slice : slices) {
     const Shape shape = stacked(slice.rows, row_shape);
-    const Box source = part_of(shape, 0, slice.part);
-    Box target = whole(source.size);
-    target.begin[0] = row;
-    row += source.size[0];
-    boxes.push_back({slice.id, shape, {{source, target}}});
+    check_part(slice.rows, slice.part);
+    std::vector<RowRun> runs = slice.runs;
+    if (runs.empty()) runs = {{slice.part.rank * slice.rows_of_rank(), slice.rows_of_rank()}};
+    ParameterSlice copied{slice.id, shape, {}};
+    for (const RowRun& run : runs) {
+      Box source = whole(stacked(run.count, row_shape));
+      Box target = source;
+      source.begin[0] = run.begin;
+      target.begin[0] = row;
+      row += run.count;
+      copied.boxes.push_back({source, target});
+    }
+    boxes.push_back(std::move(copied));
   }
   return boxes;
 }

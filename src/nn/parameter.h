@@ -54,11 +54,22 @@ struct ParameterSlice {
   bool of_this_rank() const { return !boxes.empty(); }
 };
 
+// Consecutive rows of a tensor.
+struct RowRun {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
 // A tensor of the checkpoint that is one run of the rows of a packed parameter.
 struct RowSlice {
   std::string id;    // "q", "k", "v", "gate", "up", ...
   int64_t rows = 0;  // of the checkpoint's tensor, all ranks together; a multiple of part.world
   ShardPart part;    // per slice: K and V heads may be split among fewer ranks than Q heads
+  // Of a tensor whose rows are not in the parameter's order: those of this rank, in that order,
+  // rows / part.world together. Empty: its part, as it is.
+  std::vector<RowRun> runs = {};
+
+  int64_t rows_of_rank() const { return rows / part.world; }
 };
 
 // Makes a parameter's rows from those of a checkpoint while they are loaded: quantization. Lives as

@@ -72,6 +72,20 @@ TEST(Parameter, PacksSlicesAlongRows) {
   EXPECT_EQ(values_of(qkv.data()), (std::vector<float>{0, 1, 2, 3, 10, 11, 20, 21}));
 }
 
+// Two heads, each of which has a row of the first section and two of the second.
+TEST(Parameter, PutsInterleavedRowsInOrder) {
+  const RowSlice rows{"", 6, {}, {{0, 1}, {3, 1}, {1, 2}, {4, 2}}};
+  Parameter parameter(DType::kFloat32, {rows}, {1});
+  parameter.allocate();
+  ASSERT_TRUE(parameter.load(counting({6, 1})).ok());
+  EXPECT_EQ(values_of(parameter.data()), (std::vector<float>{0, 3, 1, 2, 4, 5}));
+
+  Parameter second(DType::kFloat32, {{"", 6, {1, 2}, {{3, 1}, {4, 2}}}}, {1});
+  second.allocate();
+  ASSERT_TRUE(second.load(counting({6, 1})).ok());
+  EXPECT_EQ(values_of(second.data()), (std::vector<float>{3, 4, 5}));
+}
+
 TEST(Parameter, PacksBiases) {
   Parameter bias(DType::kFloat32, {{"gate", 2, {}}, {"up", 2, {}}}, {});
   bias.allocate();

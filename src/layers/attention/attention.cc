@@ -5,6 +5,8 @@
 #include "ops/attention/attention.h"
 #include "ops/kv_cache_write/kv_cache_write.h"
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache.h"
+#include "ops/sigmoid_gate/sigmoid_gate.h"
+#include "ops/sparse_attention/sparse_attention.h"
 
 namespace atom {
 
@@ -27,9 +29,17 @@ Tensor Attention::forward(const Tensor& q,
                           const Tensor& k,
                           const Tensor& v,
                           const QkPreparation& preparation,
-                          const ForwardContext& context) const {
+                          const ForwardContext& context,
+                          const AttentionExtras& extras) const {
   prepare_and_store(q, k, v, preparation, context);
-  return attend(q, context);
+  const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
+  if (extras.indices.defined()) {
+    attend_to(extras.indices, q, out, context);
+  } else {
+    attend(q, out, context);
+  }
+  if (extras.gate.defined()) ops::sigmoid_gate(context.stream, out, extras.gate, out);
+  return out.view({q.size(0), q.size(1) * q.size(2)});
 }
 
 void Attention::prepare_and_store(const Tensor& q,
@@ -40,7 +50,9 @@ void Attention::prepare_and_store(const Tensor& q,
   const std::span<const Tensor> cache = context.cache(cache_);
   const Tensor& slots = context.batch.slot_mapping;
   const auto& [rotary, q_norm, k_norm] = preparation;
-  if (!prepares_in_one_) {
+  // The one operator's norms multiply by weights of the model's dtype.
+  const bool has_its_weights = q_norm == nullptr || q_norm->weight().dtype() == q.dtype();
+  if (!prepares_in_one_ || !has_its_weights) {
     if (q_norm != nullptr) {
       q_norm->forward(q, context);
       k_norm->forward(k, context);
@@ -69,9 +81,8 @@ void Attention::prepare_and_store(const Tensor& q,
   ops::qk_norm_rope_cache(context.stream, params);
 }
 
-Tensor Attention::attend(const Tensor& q, const ForwardContext& context) const {
+void Attention::attend(const Tensor& q, const Tensor& out, const ForwardContext& context) const {
   const std::span<const Tensor> cache = context.cache(cache_);
-  const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
   ops::AttentionParams params;
   params.q = q;
   params.k_cache = cache[0];
@@ -83,7 +94,24 @@ Tensor Attention::attend(const Tensor& q, const ForwardContext& context) const {
   params.sliding_window = sliding_window_;
   params.out = out;
   ops::attention(context.stream, params, context.workspace);
-  return out.view({q.size(0), q.size(1) * q.size(2)});
+}
+
+void Attention::attend_to(const Tensor& indices,
+                          const Tensor& q,
+                          const Tensor& out,
+                          const ForwardContext& context) const {
+  const std::span<const Tensor> cache = context.cache(cache_);
+  ops::SparseAttentionParams params;
+  params.q = q;
+  params.k_cache = cache[0];
+  params.v_cache = cache[1];
+  params.batch = context.batch;
+  params.indices = indices;
+  params.scale = scale_;
+  params.k_scale = k_scale();
+  params.v_scale = v_scale();
+  params.out = out;
+  ops::sparse_attention(context.stream, params);
 }
 
 }  // namespace atom

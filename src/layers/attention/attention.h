@@ -20,6 +20,12 @@ struct QkPreparation {
   const RMSNorm* k_norm = nullptr;  // null together with q_norm
 };
 
+// What some models add to the attention of a step; undefined: they do not.
+struct AttentionExtras {
+  Tensor indices;  // [num_tokens, top_k] int32: the positions that a token attends to, then -1
+  Tensor gate;     // [num_tokens, num_heads, head_dim]: its sigmoid multiplies the output
+};
+
 class Attention : public Module {
  public:
   // Registers the layer's KV cache with `build`. `sliding_window` 0 = every earlier token.
@@ -32,7 +38,8 @@ class Attention : public Module {
                  const Tensor& k,
                  const Tensor& v,
                  const QkPreparation& preparation,
-                 const ForwardContext& context) const;
+                 const ForwardContext& context,
+                 const AttentionExtras& extras = {}) const;
 
  private:
   void prepare_and_store(const Tensor& q,
@@ -40,7 +47,11 @@ class Attention : public Module {
                          const Tensor& v,
                          const QkPreparation& preparation,
                          const ForwardContext& context) const;
-  Tensor attend(const Tensor& q, const ForwardContext& context) const;
+  void attend(const Tensor& q, const Tensor& out, const ForwardContext& context) const;
+  void attend_to(const Tensor& indices,
+                 const Tensor& q,
+                 const Tensor& out,
+                 const ForwardContext& context) const;
 
   float k_scale() const { return kv_scales_ == nullptr ? 1.0f : kv_scales_->k(); }
   float v_scale() const { return kv_scales_ == nullptr ? 1.0f : kv_scales_->v(); }

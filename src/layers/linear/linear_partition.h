@@ -16,11 +16,12 @@ struct LinearPartition {
   int64_t in_features = 0;  // of the whole weight
   ShardPart in_part;        // columns: split by row-parallel layers
 
-  bool is_packed() const { return out_slices.size() > 1; }
+  // Rows are put together, from several tensors or from runs of one.
+  bool is_packed() const { return out_slices.size() > 1 || !out_slices.front().runs.empty(); }
   // Of this rank's part.
   int64_t local_out_features() const {
     int64_t rows = 0;
-    for (const RowSlice& slice : out_slices) rows += slice.rows / slice.part.world;
+    for (const RowSlice& slice : out_slices) rows += slice.rows_of_rank();
     return rows;
   }
   int64_t local_in_features() const { return in_features / in_part.world; }

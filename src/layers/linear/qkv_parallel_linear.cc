@@ -33,21 +33,32 @@ QKVParallelLinear::QKVParallelLinear(BuildContext& build,
                                      int64_t num_heads,
                                      int64_t num_kv_heads,
                                      int64_t head_dim,
-                                     bool has_bias)
+                                     bool has_bias,
+                                     bool has_gate)
     : LinearBase(build,
-                 make_partition(build, in_features, num_heads * head_dim, num_kv_heads, head_dim),
+                 make_partition(build,
+                                in_features,
+                                num_heads * head_dim * (has_gate ? 2 : 1),
+                                num_kv_heads,
+                                head_dim),
                  has_bias),
       num_heads_(num_heads / build.parallel.tensor_parallel_size),
       num_kv_heads_(num_kv_heads / kv_part(build, num_kv_heads).world),
-      head_dim_(head_dim) {}
+      head_dim_(head_dim),
+      has_gate_(has_gate) {}
 
 QKVParallelLinear::Output QKVParallelLinear::forward(const Activation& x,
                                                      const ForwardContext& context) const {
   const Tensor qkv = LinearBase::forward(x, context);
-  const Tensor heads = qkv.view({qkv.size(0), num_heads_ + 2 * num_kv_heads_, head_dim_});
-  return {heads.narrow(1, 0, num_heads_),
-          heads.narrow(1, num_heads_, num_kv_heads_),
-          heads.narrow(1, num_heads_ + num_kv_heads_, num_kv_heads_)};
+  const int64_t num_tokens = qkv.size(0);
+  const int64_t q_heads = num_heads_ * (has_gate_ ? 2 : 1);
+  const Tensor heads = qkv.view({num_tokens, q_heads + 2 * num_kv_heads_, head_dim_});
+  const Tensor k = heads.narrow(1, q_heads, num_kv_heads_);
+  const Tensor v = heads.narrow(1, q_heads + num_kv_heads_, num_kv_heads_);
+  if (!has_gate_) return {heads.narrow(1, 0, num_heads_), k, v, Tensor()};
+  const Tensor pairs =
+      qkv.view({num_tokens, num_heads_ + num_kv_heads_, 2 * head_dim_}).narrow(1, 0, num_heads_);
+  return {pairs.narrow(2, 0, head_dim_), k, v, pairs.narrow(2, head_dim_, head_dim_)};
 }
 
 }  // namespace atom

@@ -1,4 +1,5 @@
 // The query, key and value projections in one multiplication, split by heads: rows [q | k | v].
+// Where the attention's output is gated, a head of q has its gate's rows behind its own.
 #pragma once
 
 #include "layers/linear/linear_base.h"
@@ -12,12 +13,14 @@ class QKVParallelLinear : public LinearBase {
                     int64_t num_heads,
                     int64_t num_kv_heads,
                     int64_t head_dim,
-                    bool has_bias);
+                    bool has_bias,
+                    bool has_gate = false);
 
   struct Output {
-    Tensor q;  // [num_tokens, local num_heads, head_dim], rows strided by the packed width
-    Tensor k;  // [num_tokens, local num_kv_heads, head_dim], likewise
-    Tensor v;  // [num_tokens, local num_kv_heads, head_dim], likewise
+    Tensor q;     // [num_tokens, local num_heads, head_dim], rows strided by the packed width
+    Tensor k;     // [num_tokens, local num_kv_heads, head_dim], likewise
+    Tensor v;     // [num_tokens, local num_kv_heads, head_dim], likewise
+    Tensor gate;  // like q; undefined without
   };
   Output forward(const Activation& x, const ForwardContext& context) const;
 
@@ -27,6 +30,7 @@ class QKVParallelLinear : public LinearBase {
   int64_t num_heads_;     // of this rank
   int64_t num_kv_heads_;  // of this rank
   int64_t head_dim_;
+  bool has_gate_;
 };
 
 }  // namespace atom

@@ -16,7 +16,7 @@ std::vector<std::string> names_of_parts(const std::string& module,
   const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
   std::vector<std::string> names;
   for (const RowSlice& slice : partition.out_slices) {
-    names.push_back(parent + slice.id + "_proj");
+    names.push_back(slice.id.empty() ? module : parent + slice.id + "_proj");
   }
   return names;
 }

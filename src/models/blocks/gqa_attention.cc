@@ -5,7 +5,15 @@ namespace {
 
 std::unique_ptr<RMSNorm> make_head_norm(const BuildContext& build, const GqaOptions& options) {
   if (!options.qk_norm) return nullptr;
-  return std::make_unique<RMSNorm>(build, build.config.head_dim);
+  return std::make_unique<RMSNorm>(build, build.config.head_dim, options.qk_norm_weight);
+}
+
+std::unique_ptr<QsaIndexer> make_indexer(BuildContext& build,
+                                         const RotaryEmbedding& rotary,
+                                         const GqaOptions& options) {
+  if (!options.qsa) return nullptr;
+  const ModuleScope scope(build, "indexer");
+  return std::make_unique<QsaIndexer>(build, rotary, *options.qsa);
 }
 
 }  // namespace
@@ -25,9 +33,11 @@ GqaAttention::GqaAttention(BuildContext& build,
                 build.config.num_attention_heads,
                 build.config.num_key_value_heads,
                 build.config.head_dim,
-                options.qkv_bias),
+                options.qkv_bias,
+                options.output_gate),
       q_norm_(make_head_norm(build, options)),
       k_norm_(make_head_norm(build, options)),
+      indexer_(make_indexer(build, rotary, options)),
       attention_(build, qkv_proj_.num_kv_heads(), build.config.head_dim, options.sliding_window),
       o_proj_(ModuleScope(build, "o_proj"),
               build.config.q_size(),
@@ -38,16 +48,24 @@ GqaAttention::GqaAttention(BuildContext& build,
     register_module("q_norm", q_norm_.get());
     register_module("k_norm", k_norm_.get());
   }
+  if (indexer_ != nullptr) register_module("indexer", indexer_.get());
   register_module("", &attention_);
   register_module("o_proj", &o_proj_);
+}
+
+ActivationFormat GqaAttention::wanted() const {
+  const ActivationFormat qkv = qkv_proj_.wanted();
+  return indexer_ == nullptr ? qkv : unite(qkv, indexer_->wanted());
 }
 
 void GqaAttention::forward(const Activation& x,
                            const Tensor& out,
                            const ForwardContext& context) const {
-  const auto [q, k, v] = qkv_proj_.forward(x, context);
+  const auto [q, k, v, gate] = qkv_proj_.forward(x, context);
+  const Tensor indices = indexer_ == nullptr ? Tensor() : indexer_->forward(x, context);
   const QkPreparation preparation = {rotary_, q_norm_.get(), k_norm_.get()};
-  o_proj_.forward(attention_.forward(q, k, v, preparation, context), out, context);
+  const Tensor heads = attention_.forward(q, k, v, preparation, context, {indices, gate});
+  o_proj_.forward(heads, out, context);
 }
 
 }  // namespace atom

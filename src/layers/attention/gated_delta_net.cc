@@ -1,0 +1,101 @@
+#include "layers/attention/gated_delta_net.h"
+
+#include "layers/linear/linear_base.h"
+#include "ops/causal_conv1d/causal_conv1d.h"
+#include "ops/gated_delta_rule/gated_delta_rule.h"
+#include "ops/rms_norm_gated/rms_norm_gated.h"
+#include "tensor/device_arena.h"
+
+namespace atom {
+namespace {
+
+LayerState make_state(const BuildContext& build, const GatedDeltaNetSizes& sizes) {
+  return {
+      {{"conv", {sizes.conv_kernel_size - 1, sizes.conv_dim()}, build.dtype},
+       {"recurrent", {sizes.num_v_heads, sizes.head_k_dim, sizes.head_v_dim}, DType::kFloat32}}};
+}
+
+// The channels of the heads that this rank has, of queries, keys and values.
+ParameterSlice conv_slice(const GatedDeltaNetSizes& sizes, const ShardPart& part) {
+  const int64_t width = sizes.conv_kernel_size;
+  ParameterSlice slice{"", {sizes.conv_dim(), 1, width}, {}};
+  int64_t from = 0, to = 0;
+  for (const int64_t channels : {sizes.key_dim(), sizes.key_dim(), sizes.value_dim()}) {
+    const int64_t local = channels / part.world;
+    slice.boxes.push_back(
+        {{{from + part.rank * local, 0, 0}, {local, 1, width}}, {{to, 0, 0}, {local, 1, width}}});
+    from += channels;
+    to += local;
+  }
+  return slice;
+}
+
+}  // namespace
+
+GatedDeltaNet::GatedDeltaNet(BuildContext& build, const GatedDeltaNetSizes& sizes)
+    : sizes_(sizes.of_one_rank(build.parallel.tensor_parallel_size)),
+      states_(build.add_state(make_state(build, sizes_))),
+      conv_weight_(DType::kFloat32,
+                   Shape{sizes_.conv_dim(), 1, sizes_.conv_kernel_size},
+                   {conv_slice(sizes, tensor_parallel_part(build))}),
+      a_log_(DType::kFloat32, Shape{sizes.num_v_heads}, 0, tensor_parallel_part(build)),
+      dt_bias_(DType::kFloat32, Shape{sizes.num_v_heads}, 0, tensor_parallel_part(build)),
+      norm_weight_(DType::kFloat32, Shape{sizes.head_v_dim}),
+      conv_columns_(Tensor::meta({sizes_.conv_kernel_size, sizes_.conv_dim()}, DType::kFloat32)),
+      eps_(build.config.rms_norm_eps) {
+  conv_weight_.keep_on_host();
+  register_parameter("conv1d.weight", &conv_weight_);
+  register_parameter("A_log", &a_log_);
+  register_parameter("dt_bias", &dt_bias_);
+  register_parameter("norm.weight", &norm_weight_);
+}
+
+Status GatedDeltaNet::finish_load(const Stream& stream) {
+  const int64_t channels = sizes_.conv_dim(), width = sizes_.conv_kernel_size;
+  const Tensor columns = Tensor::empty({width, channels}, DType::kFloat32);
+  const float* rows = conv_weight_.data().data<float>();
+  for (int64_t channel = 0; channel < channels; ++channel) {
+    for (int64_t j = 0; j < width; ++j) {
+      columns.data<float>()[j * channels + channel] = rows[channel * width + j];
+    }
+  }
+  conv_columns_ = resident_copy(stream, columns);
+  conv_weight_.release();
+  return Module::finish_load(stream);
+}
+
+int64_t GatedDeltaNet::resident_bytes() const {
+  return conv_columns_.num_bytes() + a_log_.num_bytes() + dt_bias_.num_bytes() +
+         norm_weight_.num_bytes();
+}
+
+Tensor GatedDeltaNet::forward(const Tensor& qkv,
+                              const Tensor& z,
+                              const Tensor& b,
+                              const Tensor& a,
+                              const ForwardContext& context) const {
+  const std::span<const Tensor> states = context.state(states_);
+  const ops::StateBatch batch = {
+      context.batch.query_start, context.batch.seq_lens, context.state_slots};
+  const int64_t num_tokens = qkv.size(0);
+  const Tensor out = context.workspace.tensor({num_tokens, sizes_.value_dim()}, qkv.dtype());
+  {
+    const Workspace::Scope scope(context.workspace);
+    const Tensor convolved = context.workspace.tensor({num_tokens, sizes_.conv_dim()}, qkv.dtype());
+    ops::causal_conv1d(context.stream, {qkv, conv_columns_, states[0], batch, convolved});
+    ops::gated_delta_rule(context.stream,
+                          {convolved,
+                           sizes_.num_k_heads,
+                           a,
+                           b,
+                           a_log_.data(),
+                           dt_bias_.data(),
+                           states[1],
+                           batch,
+                           out});
+  }
+  ops::rms_norm_gated(context.stream, out, z, norm_weight_.data(), eps_, out);
+  return out;
+}
+
+}  // namespace atom

@@ -1,0 +1,37 @@
+// What hybrids of linear and full attention share (Qwen3-Next, Qwen3.5): what their configuration
+// says, checked, and the token mixers of their layers.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "config/model_config.h"
+#include "layers/attention/qsa_indexer.h"
+#include "layers/linear/delta_net_linear.h"
+#include "models/blocks/decoder.h"
+
+namespace atom {
+
+struct HybridConfig {
+  std::vector<LayerType> layer_types;  // kFullAttention or kLinearAttention, one per layer
+  GatedDeltaNetSizes delta_net;
+  bool output_gate = true;        // on the output of full attention
+  std::optional<QsaOptions> qsa;  // of the full-attention layers; none: they are dense
+};
+
+Result<HybridConfig> read_hybrid_config(const BuildContext& build);
+
+// "linear_attn" or "self_attn" of layer `layer`. `rows`: how the checkpoint stores the projections
+// of the former.
+NamedSubLayer make_hybrid_mixer(BuildContext& build,
+                                const RotaryEmbedding& rotary,
+                                const HybridConfig& hybrid,
+                                int layer,
+                                DeltaNetRows rows);
+
+// decoder_weight_mapping() and the projections of linear attention; tensors of a draft model are
+// ignored.
+WeightMapping hybrid_weight_mapping(const ModelConfig& config);
+
+}  // namespace atom
