@@ -81,6 +81,14 @@ std::string plan_table(const PlannedEngine& engine) {
                              plan.num_cached_tokens(),
                              full_sequences(engine),
                              engine.config.max_model_len())});
+  if (plan.num_state_slots > 0) {
+    table.add_row({"states",
+                   human_bytes(plan.states()),
+                   fmt::format("{} a sequence, {} slots; checkpoints every {} tokens",
+                               human_bytes(plan.state_bytes_per_slot),
+                               plan.num_state_slots,
+                               engine.config.scheduler.state_checkpoint_interval)});
+  }
   table.add_separator();
   table.add_row({"total",
                  human_bytes(plan.total()),
@@ -110,6 +118,9 @@ OrderedJson plan_json(const PlannedEngine& engine) {
           {"block_size", plan.block_size},
           {"num_blocks", plan.num_blocks},
           {"num_cached_tokens", plan.num_cached_tokens()},
+          {"states", plan.states()},
+          {"state_bytes_per_slot", plan.state_bytes_per_slot},
+          {"num_state_slots", plan.num_state_slots},
           {"num_full_sequences", full_sequences(engine)},
           {"total", plan.total()},
           {"allowed", plan.budget},

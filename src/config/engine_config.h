@@ -45,8 +45,11 @@ struct CacheConfig {
   int32_t block_size = 16;     // tokens
   std::optional<DType> dtype;  // none: what the checkpoint was made for
   bool enable_prefix_caching = true;
-  int64_t kv_cache_memory = 0;  // bytes; 0: what the utilization leaves
-  int32_t num_blocks = 0;       // 0: as many as fit
+  // Of models with recurrent states; 0: none. The default is rounded up to whole blocks.
+  static constexpr int32_t kDefaultCheckpointInterval = 8192;
+  int32_t state_checkpoint_interval = kDefaultCheckpointInterval;  // tokens
+  int64_t kv_cache_memory = 0;                                     // bytes; 0: what is left
+  int32_t num_blocks = 0;                                          // 0: as many as fit
   // Of the memory free at start: what weights, activations and KV cache may take together.
   double cpu_memory_utilization = 0.8;
   // The same of a GPU's memory.

@@ -34,6 +34,18 @@ Result<int32_t> resolve_max_model_len(const EngineConfig& engine, const ModelCon
   return asked > 0 ? asked : limit;
 }
 
+Result<int32_t> resolve_checkpoint_interval(const CacheConfig& cache) {
+  const int32_t asked = cache.state_checkpoint_interval;
+  const auto rounded =
+      static_cast<int32_t>(num_blocks_for(asked, cache.block_size) * cache.block_size);
+  if (rounded == asked || asked == CacheConfig::kDefaultCheckpointInterval) return rounded;
+  return invalid_argument(
+      "--state-checkpoint-interval-tokens {} is not a multiple of --block-size {}; the next is {}",
+      asked,
+      cache.block_size,
+      rounded);
+}
+
 Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t max_model_len) {
   const SchedulerOptions& options = engine.scheduler;
   SchedulerConfig config;
@@ -43,6 +55,7 @@ Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t ma
   config.num_blocks = engine.cache.num_blocks;
   config.block_size = engine.cache.block_size;
   config.enable_prefix_caching = engine.cache.enable_prefix_caching;
+  ASSIGN_OR_RETURN(config.state_checkpoint_interval, resolve_checkpoint_interval(engine.cache));
   config.enable_chunked_prefill = options.enable_chunked_prefill;
   config.policy = options.policy;
   config.max_steps_in_flight = options.async_scheduling ? 2 : 1;

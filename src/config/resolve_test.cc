@@ -52,6 +52,21 @@ TEST(Resolve, FlagsOverrule) {
   EXPECT_EQ(config.num_threads, 3);
 }
 
+TEST(Resolve, CheckpointsOfStatesAreWholeBlocksApart) {
+  EngineConfig engine;
+  EXPECT_EQ(resolved(engine).scheduler.state_checkpoint_interval, 8192);
+  engine.cache.block_size = 48;
+  EXPECT_EQ(resolved(engine).scheduler.state_checkpoint_interval, 8208);
+  engine.cache.state_checkpoint_interval = 96;
+  EXPECT_EQ(resolved(engine).scheduler.state_checkpoint_interval, 96);
+  engine.cache.state_checkpoint_interval = 0;
+  EXPECT_EQ(resolved(engine).scheduler.state_checkpoint_interval, 0);
+  engine.cache.state_checkpoint_interval = 100;
+  EXPECT_THAT(resolve(engine, model()).status().message(),
+              HasSubstr("--state-checkpoint-interval-tokens 100 is not a multiple of --block-size "
+                        "48; the next is 144"));
+}
+
 TEST(Resolve, RopeScalingExtendsTheLimit) {
   ModelConfig config = model();
   config.rope.factor = 4;

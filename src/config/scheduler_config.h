@@ -23,6 +23,11 @@ struct SchedulerConfig {
   int32_t max_num_waiting = 4096;         // beyond max_num_seqs: more are refused
   int32_t num_blocks = 0;                 // KV blocks of the pool
   int32_t block_size = 16;                // tokens per KV block
+  // Of recurrent states: one for each running sequence, the rest keeps checkpoints. 0: the model
+  // has no states.
+  int32_t num_state_slots = 0;
+  // Tokens, a multiple of block_size: where prefix caching saves checkpoints. 0: nowhere.
+  int32_t state_checkpoint_interval = 0;
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;

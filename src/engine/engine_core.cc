@@ -24,8 +24,9 @@ CoreReady ready_message(const MemoryPlan& plan) {
   return ready;
 }
 
-ResolvedConfig with_blocks(ResolvedConfig config, int32_t num_blocks) {
-  config.scheduler.num_blocks = num_blocks;
+ResolvedConfig with_memory(ResolvedConfig config, const MemoryPlan& plan) {
+  config.scheduler.num_blocks = plan.num_blocks;
+  config.scheduler.num_state_slots = plan.num_state_slots;
   return config;
 }
 
@@ -60,7 +61,7 @@ bool EngineCore::serve(const ResolvedConfig& config,
     return false;
   }
   const MemoryPlan plan = (*runner)->memory_plan();
-  EngineCore core(with_blocks(config, plan.num_blocks),
+  EngineCore core(with_memory(config, plan),
                   &profiler,
                   std::move(*runner),
                   std::move(requests),

@@ -20,10 +20,10 @@ struct ForwardContext {
   Tensor positions;  // [num_tokens] int32
   ops::PagedBatch batch;
   const LayerStorage& storage;
-  // The state slot of each sequence of the step; undefined for a model without states. A sequence
-  // has a history, which its slot holds, exactly if seq_lens[i] > query_start[i + 1] -
+  // The state slot of each sequence of the step, -1 of padding and in models without states. A
+  // sequence has a history, which its slot holds, exactly if seq_lens[i] > query_start[i + 1] -
   // query_start[i]; without one its states begin as zero, whatever the slot holds.
-  Tensor state_slots = {};  // [num_seqs] int32
+  Tensor state_slots;  // [num_seqs] int32
 
   std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }
   std::span<const Tensor> state(StateHandle handle) const { return storage.state(handle); }

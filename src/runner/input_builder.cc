@@ -36,6 +36,7 @@ InputBuilder::Layout InputBuilder::make_layout(int64_t num_tokens,
   layout.shapes[kQueryStart] = {num_seqs + 1};
   layout.shapes[kSeqLens] = {num_seqs};
   layout.shapes[kSettledLens] = {num_seqs};
+  layout.shapes[kStateSlots] = {num_seqs};
   layout.shapes[kBlockTables] = {num_seqs, table_width};
   for (size_t array = 0; array < kNumArrays; ++array) {
     layout.begins[array] = layout.end;
@@ -78,6 +79,7 @@ void InputBuilder::fill(const SchedulerOutput& step,
     host(kSeqLens)[s] = end;
     // What a sequence that starts finds cached another one may be writing in this very step.
     host(kSettledLens)[s] = scheduled.reset_block_table ? 0 : scheduled.num_computed_tokens;
+    host(kStateSlots)[s] = sequence.state_slot;
     std::copy(sequence.block_ids.begin(),
               sequence.block_ids.end(),
               host(kBlockTables) + static_cast<int64_t>(s) * table_width);
@@ -98,7 +100,8 @@ StepInputs InputBuilder::views(const Layout& layout,
                     .settled_lens = view(kSettledLens),
                     .slot_mapping = view(kSlotMapping),
                     .min_queries = min_queries,
-                    .max_queries = max_queries}};
+                    .max_queries = max_queries},
+          .state_slots = view(kStateSlots)};
 }
 
 StepInputs InputBuilder::build(const SchedulerOutput& step,
@@ -139,6 +142,7 @@ StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
     host(kQueryStart)[row + 1] = static_cast<int32_t>(row) + 1;
     host(kSeqLens)[row] = 0;
     host(kSettledLens)[row] = 0;
+    host(kStateSlots)[row] = -1;
   }
   // Columns behind a sequence's own blocks are never read; of few it takes less time to send them
   // too than to begin another copy.

@@ -21,6 +21,7 @@ struct StepInputs {
   Tensor token_ids;  // [num_tokens] int32
   Tensor positions;  // [num_tokens] int32
   ops::PagedBatch batch;
+  Tensor state_slots;  // [num_seqs] int32; -1: none
 };
 
 class InputBuilder {
@@ -35,7 +36,7 @@ class InputBuilder {
   StepInputs build(const SchedulerOutput& step, std::span<RunnerSequence* const> sequences);
 
   // For a step of at most `batch` decodes: tensors of `batch` sequences with a token each, whose
-  // shapes and addresses depend on `batch` only. Rows of padding have token 0, slot -1 and a
+  // shapes and addresses depend on `batch` only. Rows of padding have token 0, slots -1 and a
   // sequence of length 0.
   StepInputs build_decodes(const SchedulerOutput& step,
                            std::span<RunnerSequence* const> sequences,
@@ -51,6 +52,7 @@ class InputBuilder {
     kQueryStart,
     kSeqLens,
     kSettledLens,
+    kStateSlots,
     kBlockTables,
     kNumArrays
   };

@@ -15,10 +15,11 @@ RunnerSequence make_sequence(std::vector<int32_t> token_ids, std::vector<int32_t
   params.seed = 0;
   const auto length = static_cast<int32_t>(token_ids.size());
   SamplingState state(params, token_ids, {}, 100);
-  return {std::move(token_ids), length, std::move(block_ids), state};
+  return {std::move(token_ids), length, std::move(block_ids), 5, state};
 }
 
-// The example of ops/attention/paged_batch.h: a decode at position 9 and a chunk of positions 4 to 6.
+// The example of ops/attention/paged_batch.h: a decode at position 9 and a chunk of positions 4
+// to 6.
 TEST(InputBuilder, LaysOutAMixedStep) {
   SchedulerConfig config;
   config.block_size = 4;
@@ -45,6 +46,7 @@ TEST(InputBuilder, LaysOutAMixedStep) {
   EXPECT_EQ(values(inputs.batch.query_start), (std::vector<int32_t>{0, 1, 4}));
   EXPECT_EQ(values(inputs.batch.seq_lens), (std::vector<int32_t>{10, 7}));
   EXPECT_EQ(values(inputs.batch.settled_lens), (std::vector<int32_t>{9, 0}));
+  EXPECT_EQ(values(inputs.state_slots), (std::vector<int32_t>{5, 5}));
   EXPECT_EQ(values(inputs.batch.slot_mapping), (std::vector<int32_t>{21, 28, 29, 30}));
   EXPECT_EQ(inputs.batch.block_tables.shape(), (Shape{2, 3}));
   EXPECT_EQ(values(inputs.batch.block_tables), (std::vector<int32_t>{8, 3, 5, 2, 7, -1}));
@@ -72,6 +74,7 @@ TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
   EXPECT_EQ(values(inputs.batch.query_start), (std::vector<int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(values(inputs.batch.seq_lens), (std::vector<int32_t>{10, 0, 0}));
   EXPECT_EQ(values(inputs.batch.settled_lens), (std::vector<int32_t>{9, 0, 0}));
+  EXPECT_EQ(values(inputs.state_slots), (std::vector<int32_t>{5, -1, -1}));
   EXPECT_EQ(values(inputs.batch.slot_mapping), (std::vector<int32_t>{21, -1, -1}));
   EXPECT_EQ(inputs.batch.block_tables.shape(), (Shape{3, 4}));
   EXPECT_EQ(values(inputs.batch.block_tables.narrow(0, 0, 1).narrow(1, 0, 3)),

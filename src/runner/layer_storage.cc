@@ -1,5 +1,7 @@
 #include "runner/layer_storage.h"
 
+#include <cstring>
+
 #include "tensor/device_arena.h"
 
 namespace atom {
@@ -31,6 +33,22 @@ LayerStorage make_layer_storage(const Stream& stream,
     storage.states.push_back(make_tensor(stream, shape, plane.dtype));
   }
   return storage;
+}
+
+void copy_states(const Stream& stream,
+                 const LayerStorage& storage,
+                 std::span<const StateCopy> copies) {
+  for (const StateCopy& copy : copies) {
+    for (const Tensor& states : storage.states) {
+      const Tensor from = states.narrow(0, copy.from, 1);
+      const Tensor to = states.narrow(0, copy.to, 1);
+      if (stream.device().is_cpu()) {
+        std::memcpy(to.raw_data(), from.raw_data(), to.num_bytes());
+      } else {
+        stream.queue().copy(to.raw_data(), from.raw_data(), to.num_bytes());
+      }
+    }
+  }
 }
 
 }  // namespace atom

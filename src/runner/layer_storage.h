@@ -1,10 +1,12 @@
-// The tensors of what layers keep between steps: one reservation's worth of paged caches and state
-// slots, as many as the memory plan found room for.
+// The tensors of what layers keep between steps: paged caches and state slots, as many as the
+// memory plan found room for.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "nn/layer_cache.h"
+#include "scheduler/scheduler_output.h"
 #include "tensor/stream.h"
 
 namespace atom {
@@ -20,5 +22,11 @@ struct StorageSize {
 LayerStorage make_layer_storage(const Stream& stream,
                                 const StorageSpec& spec,
                                 const StorageSize& size);
+
+// Copies the states of all layers from slot to slot, one copy after the other. On a device the
+// copies are enqueued.
+void copy_states(const Stream& stream,
+                 const LayerStorage& storage,
+                 std::span<const StateCopy> copies);
 
 }  // namespace atom

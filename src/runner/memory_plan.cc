@@ -28,7 +28,7 @@ std::string remedies(const MemoryPlan& plan, const ResolvedConfig& config) {
 }
 
 Status does_not_fit(const MemoryPlan& plan, const ResolvedConfig& config, int64_t needed_blocks) {
-  const int64_t needed = plan.fixed() + needed_blocks * plan.kv_bytes_per_block;
+  const int64_t needed = plan.fixed() + plan.states() + needed_blocks * plan.kv_bytes_per_block;
   std::string free = human_bytes(plan.available) + " free";
   if (!plan.device.is_cpu()) {
     free += fmt::format(" (the GPU has {}, and {} are taken)",
@@ -75,6 +75,43 @@ int64_t padding_of(const BuiltModel& built) {
          Workspace::kNumCounters * int64_t{sizeof(int32_t)};
 }
 
+// Tokens between checkpoints of states; 0: there are none.
+int32_t checkpoint_interval(const SchedulerConfig& scheduler) {
+  return scheduler.enable_prefix_caching ? scheduler.state_checkpoint_interval : 0;
+}
+
+// Divides what is left of the memory among KV blocks and state slots. Running sequences get a slot
+// each, of at most half of the memory and not at the cost of a longest sequence's blocks; those
+// that find none wait. Of the rest a block takes its own bytes and its share of a checkpoint, of
+// which there is one for each interval of the cache's tokens.
+void divide_memory(const ResolvedConfig& config, MemoryPlan* plan) {
+  const SchedulerConfig& scheduler = config.scheduler;
+  const int64_t asked = config.engine.cache.kv_cache_memory;
+  const int64_t memory = std::max<int64_t>(0, asked > 0 ? asked : plan->budget - plan->fixed());
+  const int64_t slot_bytes = plan->state_bytes_per_slot;
+  const int64_t interval = slot_bytes > 0 ? checkpoint_interval(scheduler) : 0;
+  int64_t block_bytes = plan->kv_bytes_per_block;
+  if (interval > 0) block_bytes += slot_bytes * plan->block_size / interval + 1;
+
+  const int64_t longest = num_blocks_for(config.max_model_len(), plan->block_size);
+  if (slot_bytes > 0) {
+    const int64_t for_states = std::min(memory / 2, memory - longest * block_bytes);
+    plan->num_state_slots = static_cast<int32_t>(
+        std::clamp<int64_t>(for_states / slot_bytes, 1, scheduler.max_num_seqs));
+  }
+  if (scheduler.num_blocks > 0) {
+    plan->num_blocks = scheduler.num_blocks;
+  } else {
+    const int64_t left = std::max<int64_t>(0, memory - plan->states());
+    const int64_t fitting = block_bytes > 0 ? left / block_bytes : INT32_MAX;
+    plan->num_blocks = static_cast<int32_t>(
+        std::min({longest * scheduler.max_num_seqs, fitting, int64_t{INT32_MAX}}));
+  }
+  if (interval > 0) {
+    plan->num_state_slots += static_cast<int32_t>(plan->num_cached_tokens() / interval);
+  }
+}
+
 }  // namespace
 
 Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& built) {
@@ -94,19 +131,10 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.padding = padding_of(built);
   plan.kv_bytes_per_block = built.storage.bytes_per_token() * plan.block_size;
   plan.state_bytes_per_slot = built.storage.bytes_per_slot();
-  if (built.storage.has_states()) plan.num_state_slots = scheduler.max_num_seqs + 1;
   RETURN_IF_ERROR(add_free_memory(cache, &plan));
 
+  divide_memory(config, &plan);
   const int64_t blocks_per_sequence = num_blocks_for(config.max_model_len(), plan.block_size);
-  if (scheduler.num_blocks > 0) {
-    plan.num_blocks = scheduler.num_blocks;
-  } else {
-    const int64_t useful = blocks_per_sequence * scheduler.max_num_seqs;
-    const int64_t memory =
-        cache.kv_cache_memory > 0 ? cache.kv_cache_memory : plan.budget - plan.fixed();
-    const int64_t fitting = std::max<int64_t>(0, memory) / plan.kv_bytes_per_block;
-    plan.num_blocks = static_cast<int32_t>(std::min({useful, fitting, int64_t{INT32_MAX}}));
-  }
   if (plan.num_blocks < blocks_per_sequence || plan.total() > plan.available) {
     return does_not_fit(plan, config, std::max<int64_t>(plan.num_blocks, blocks_per_sequence));
   }

@@ -63,6 +63,50 @@ TEST(MemoryPlan, SizesTheCacheByBytesAndByUse) {
   EXPECT_EQ(plan_of(demo(engine))->num_blocks, 30);
 }
 
+// The demo model with a recurrent state of 256 KiB.
+Result<MemoryPlan> plan_with_states(const EngineConfig& engine) {
+  const ResolvedConfig config = demo(engine);
+  BuiltModel built = build_model(config).value();
+  built.storage.states.push_back({"recurrent", {int64_t{64} << 10}, DType::kFloat32});
+  return plan_memory(config, built);
+}
+
+TEST(MemoryPlan, DividesMemoryAmongBlocksAndStateSlots) {
+  constexpr int64_t kSlot = int64_t{256} << 10;
+  EngineConfig engine;
+  engine.cache.kv_cache_memory = int64_t{64} << 20;
+  engine.cache.state_checkpoint_interval = 1024;
+  engine.scheduler.max_num_seqs = 8;
+  const MemoryPlan plan = plan_with_states(engine).value();
+  EXPECT_EQ(plan.state_bytes_per_slot, kSlot);
+  // One for each sequence, and one for each 1024 tokens of the cache.
+  EXPECT_EQ(plan.num_state_slots, 8 + plan.num_cached_tokens() / 1024);
+  EXPECT_LE(plan.kv_cache() + plan.states(), engine.cache.kv_cache_memory);
+  EXPECT_GT(plan.kv_cache() + plan.states() + kSlot + 2 * plan.kv_bytes_per_block,
+            engine.cache.kv_cache_memory);
+  EXPECT_EQ(plan.total(), plan.fixed() + plan.kv_cache() + plan.states());
+
+  engine.cache.enable_prefix_caching = false;
+  EXPECT_EQ(plan_with_states(engine)->num_state_slots, 8);
+  EXPECT_GT(plan_with_states(engine)->num_blocks, plan.num_blocks);
+}
+
+TEST(MemoryPlan, SlotsOfRunningSequencesTakeAtMostHalf) {
+  EngineConfig engine;
+  engine.cache.kv_cache_memory = int64_t{16} << 20;
+  engine.cache.enable_prefix_caching = false;
+  engine.scheduler.max_num_seqs = 1000;
+  engine.model.max_model_len = 256;
+  EXPECT_EQ(plan_with_states(engine)->num_state_slots, 32);
+  EXPECT_EQ(plan_with_states(engine)->num_blocks, (8 << 20) / (16 * 4096));
+  // 8 MiB are the blocks of one sequence.
+  engine.cache.kv_cache_memory = (int64_t{8} << 20) + 3 * (int64_t{256} << 10);
+  engine.model.max_model_len = 2048;
+  EXPECT_EQ(plan_with_states(engine)->num_state_slots, 3);
+  engine.cache.kv_cache_memory = int64_t{8} << 20;
+  EXPECT_EQ(plan_with_states(engine).status().code(), StatusCode::kResourceExhausted);
+}
+
 TEST(MemoryPlan, RefusesWhatDoesNotFitWithTheNumbers) {
   EngineConfig engine;
   engine.cache.kv_cache_memory = 1 << 20;

@@ -224,7 +224,8 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs) {
           .token_ids = inputs.token_ids,
           .positions = inputs.positions,
           .batch = inputs.batch,
-          .storage = storage_};
+          .storage = storage_,
+          .state_slots = inputs.state_slots};
 }
 
 void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
@@ -251,6 +252,7 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   const std::vector<DeviceSamplingRow> sampling = sampling_rows(step, rows, sequences, flight);
   const DecodeGraphs::Graph* graph = recorded(step, rows);
   const SamplingKind kind = DeviceSampler::kind_of(sampling);
+  copy_states(stream_, storage_, step.state_restores);
   if (graph != nullptr &&
       (kind == SamplingKind::kLargest || device_sampler_->send_rows(sampling, graph->batch))) {
     {
@@ -265,6 +267,7 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
     forward(step, rows, sampling, flight);
     if (flight.profiled) flight.profiled->operators = trace_.end();
   }
+  copy_states(stream_, storage_, step.state_saves);
   if (device_sampler_ && !sampling.empty()) flight.tokens = device_sampler_->fetch(sampling);
 }
 

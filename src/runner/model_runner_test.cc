@@ -56,6 +56,7 @@ class Engine {
     runner_ = ModelRunner::create(resolved, model.vocab_size, nullptr, recorder).value();
     SchedulerConfig scheduler = resolved.scheduler;
     scheduler.num_blocks = runner_->memory_plan().num_blocks;
+    scheduler.num_state_slots = runner_->memory_plan().num_state_slots;
     scheduler_ = std::make_unique<Scheduler>(scheduler, model.eos_token_ids);
     num_allocations_ = runner_->num_device_allocations();
   }

@@ -14,7 +14,8 @@ struct RunnerSequence {
   std::vector<int32_t> token_ids;
   int32_t num_prompt_tokens = 0;
   std::vector<int32_t> block_ids;
-  SamplingState sampling;  // of the tokens whose values are known
+  int32_t state_slot = -1;  // -1: none
+  SamplingState sampling;   // of the tokens whose values are known
 
   // The position of the next token among the generated ones.
   uint32_t num_generated() const {

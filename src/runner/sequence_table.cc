@@ -16,6 +16,7 @@ void SequenceTable::update(const SchedulerOutput& step) {
         added.prompt_token_ids,
         static_cast<int32_t>(added.prompt_token_ids.size()),
         {},
+        -1,
         SamplingState(added.sampling, added.prompt_token_ids, eos_token_ids_, num_sampled_ids_)};
     CHECK(sequences_.emplace(added.id, std::move(sequence)).second);
   }
@@ -23,7 +24,10 @@ void SequenceTable::update(const SchedulerOutput& step) {
   for (const ScheduledSequence& scheduled : step.scheduled) {
     RunnerSequence* sequence = find(scheduled.id);
     CHECK(sequence != nullptr);
-    if (scheduled.reset_block_table) sequence->block_ids.clear();
+    if (scheduled.reset_block_table) {
+      sequence->block_ids.clear();
+      sequence->state_slot = scheduled.state_slot;
+    }
     sequence->block_ids.insert(
         sequence->block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
     scheduled_.push_back(sequence);

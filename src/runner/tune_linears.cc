@@ -32,7 +32,7 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
       block_ids[i] = static_cast<int32_t>(i) % plan_.num_blocks;
     }
     sequences.push_back(
-        {token_ids, length, block_ids, SamplingState(greedy, token_ids, {}, num_sampled_ids_)});
+        {token_ids, length, block_ids, -1, SamplingState(greedy, token_ids, {}, num_sampled_ids_)});
     ScheduledSequence& scheduled = step.scheduled.emplace_back();
     scheduled.num_new_tokens = length;
     left -= length;

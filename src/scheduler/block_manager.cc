@@ -14,11 +14,24 @@ BlockManager::BlockManager(const SchedulerConfig& config)
   link_all();
 }
 
-int32_t BlockManager::acquire_prefix(Sequence& sequence) {
+std::vector<ContentId> BlockManager::find_prefix(Sequence& sequence) {
+  const int32_t max_hits = max_prefix_blocks(sequence);
+  extend_hash_chain(sequence, max_hits);
+  std::vector<ContentId> contents;
+  ContentId parent = kRootContent;
+  for (int32_t i = 0; i < max_hits; ++i) {
+    const int32_t block_id = cache_.find(key_of(sequence, i, parent));
+    if (block_id < 0) break;
+    parent = cache_.content(block_id);
+    contents.push_back(parent);
+  }
+  return contents;
+}
+
+int32_t BlockManager::acquire_prefix(Sequence& sequence, int32_t max_blocks) {
   BlockTable& table = sequence.block_table;
   CHECK(table.block_ids.empty());
-  if (!enable_prefix_caching_) return 0;
-  const int32_t max_hits = (sequence.num_known_tokens() - 1) / block_size_;
+  const int32_t max_hits = std::min(max_blocks, max_prefix_blocks(sequence));
   extend_hash_chain(sequence, max_hits);
   for (int32_t i = 0; i < max_hits; ++i) {
     const int32_t block_id = cache_.find(key_of(sequence, i, table.content));

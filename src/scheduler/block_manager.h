@@ -31,9 +31,11 @@ class BlockManager {
     return static_cast<int32_t>(atom::num_blocks_for(num_tokens, block_size_));
   }
 
-  // Gives a sequence without blocks the registered blocks that hold the longest known prefix of its
-  // known tokens, never the last token, which has to be computed. Returns the tokens covered.
-  int32_t acquire_prefix(Sequence& sequence);
+  // The contents of the registered blocks that hold the longest known prefix of the sequence's
+  // known tokens, never the last token, which has to be computed.
+  std::vector<ContentId> find_prefix(Sequence& sequence);
+  // Gives a sequence without blocks these blocks, at most `max_blocks`. Returns the tokens covered.
+  int32_t acquire_prefix(Sequence& sequence, int32_t max_blocks = INT32_MAX);
 
   // Whether the sequence can grow to hold num_tokens while num_reserved blocks stay free.
   bool can_append(const Sequence& sequence, int32_t num_tokens, int32_t num_reserved = 0) const;
@@ -75,6 +77,9 @@ class BlockManager {
   void link_all();
   int32_t take_free_block();
   void extend_hash_chain(Sequence& sequence, int32_t num_blocks);
+  int32_t max_prefix_blocks(const Sequence& sequence) const {
+    return enable_prefix_caching_ ? (sequence.num_known_tokens() - 1) / block_size_ : 0;
+  }
   PrefixKey key_of(const Sequence& sequence, int32_t index, ContentId parent) const;
 
   const int32_t block_size_;

@@ -17,6 +17,7 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   CHECK(config.max_num_seqs > 0);
   CHECK(config.max_num_batched_tokens > 0);
   CHECK(config.max_steps_in_flight > 0);
+  CHECK(config.num_state_slots >= 0);
   return config;
 }
 
@@ -34,7 +35,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::vector<int32_t> eos_tok
       eos_token_ids_(std::move(eos_token_ids)),
       splits_prefills_(config.enable_chunked_prefill &&
                        config.policy != SchedulingPolicy::kPrefillFirst),
-      block_manager_(config),
+      memory_(config),
       waiting_(RanksHigher{config.policy == SchedulingPolicy::kPriority}),
       in_flight_(config.max_steps_in_flight) {}
 
@@ -54,13 +55,14 @@ Status Scheduler::check_request(const std::vector<int32_t>& prompt_token_ids,
   const int64_t num_outputs =
       std::min<int64_t>(sampling.max_tokens, config_.max_model_len - num_prompt);
   const int64_t num_cached = num_prompt + std::max<int64_t>(num_outputs - 1, 0);
-  if (block_manager_.num_blocks_for(num_cached) > config_.num_blocks) {
+  const int64_t num_blocks = num_blocks_for(num_cached, config_.block_size);
+  if (num_blocks > config_.num_blocks) {
     return invalid_argument(
         "the prompt of {} tokens and an answer of up to {} need {} KV blocks of {} tokens, but the "
         "pool has {}: ask for fewer tokens or enlarge the KV cache",
         num_prompt,
         num_outputs,
-        block_manager_.num_blocks_for(num_cached),
+        num_blocks,
         config_.block_size,
         config_.num_blocks);
   }
@@ -111,6 +113,7 @@ SchedulerOutput Scheduler::schedule() {
   step_.budget = config_.max_num_batched_tokens;
   step_.preempted = false;
 
+  memory_.begin_step();
   announce_finished(step_.output);
   if (config_.policy == SchedulingPolicy::kPrefillFirst) {
     schedule_running(Phase::kPrefill);
@@ -158,7 +161,7 @@ void Scheduler::schedule_running(Phase phase) {
     const bool is_decode = sequence.next_is_decode();
     if (phase == (is_decode ? Phase::kPrefill : Phase::kDecode)) continue;
     if (!is_decode) {
-      num_tokens = std::min(num_tokens, prefill_budget);
+      num_tokens = chunk_of(sequence, std::min(num_tokens, prefill_budget));
       if (num_tokens == 0) continue;
     }
     if (!make_room(sequence, sequence.num_computed_tokens() + num_tokens)) break;
@@ -168,7 +171,7 @@ void Scheduler::schedule_running(Phase phase) {
 }
 
 bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
-  while (!block_manager_.can_append(sequence, num_tokens)) {
+  while (!memory_.can_append(sequence, num_tokens)) {
     const bool is_last = running_.back() == &sequence;
     CHECK((!is_last || running_.size() > 1));  // alone, every admitted request fits
     preempt_last();
@@ -180,7 +183,7 @@ bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
 void Scheduler::preempt_last() {
   Sequence& victim = *running_.back();
   running_.pop_back();
-  block_manager_.free(victim);
+  memory_.free(victim);
   victim.preempt();
   waiting_.insert(&victim);
   ++num_preemptions_;
@@ -197,7 +200,7 @@ void Scheduler::admit_waiting() {
 
 bool Scheduler::try_admit(Sequence& sequence) {
   if (sequence.num_steps_in_flight() > 0) return false;
-  if (obstacle_.sequence == &sequence && obstacle_.num_releases == block_manager_.num_releases() &&
+  if (obstacle_.sequence == &sequence && obstacle_.num_releases == memory_.num_releases() &&
       step_.budget < obstacle_.min_budget) {
     return false;
   }
@@ -207,30 +210,35 @@ bool Scheduler::try_admit(Sequence& sequence) {
   const bool wants_prompt_logprobs =
       sequence.sampling().prompt_logprobs.has_value() &&
       sequence.num_scored_prompt_tokens + 1 < sequence.num_prompt_tokens();
-  const int32_t num_hits = wants_prompt_logprobs ? 0 : block_manager_.acquire_prefix(sequence);
+  const int32_t num_hits = wants_prompt_logprobs ? 0 : memory_.acquire_prefix(sequence);
   const int32_t num_missing = num_known - num_hits;
   const bool may_split = splits_prefills_ || num_missing > config_.max_num_batched_tokens;
   const bool fits_budget = may_split || num_missing <= step_.budget;
   // A block is kept back for each running sequence: it asks for one within block_size steps, and
   // would have to take it from the newcomer.
   const auto num_reserved = static_cast<int32_t>(running_.size());
-  if (!fits_budget || !block_manager_.can_append(sequence, num_known, num_reserved)) {
-    block_manager_.free(sequence);
+  if (!fits_budget || !memory_.can_start(sequence, num_known, num_reserved)) {
+    memory_.free(sequence);
     obstacle_ = {.sequence = &sequence,
-                 .num_releases = block_manager_.num_releases(),
+                 .num_releases = memory_.num_releases(),
                  .min_budget = fits_budget ? kNeedsRelease : num_missing};
     return false;
   }
 
   if (sequence.state() == SequenceState::kWaiting) {
-    if (!wants_prompt_logprobs) block_manager_.count_query(num_known, num_hits);
+    if (!wants_prompt_logprobs) memory_.blocks().count_query(num_known, num_hits);
     sequence.num_cached_prompt_tokens = num_hits;
   }
   waiting_.erase(waiting_.begin());
   running_.insert(std::ranges::upper_bound(running_, &sequence, waiting_.key_comp()), &sequence);
   sequence.start(num_hits);
-  commit(sequence, std::min(num_missing, step_.budget), /*starts=*/true);
+  commit(sequence, chunk_of(sequence, std::min(num_missing, step_.budget)), /*starts=*/true);
   return true;
+}
+
+int32_t Scheduler::chunk_of(const Sequence& sequence, int32_t num_tokens) const {
+  if (!splits_prefills_) return num_tokens;
+  return memory_.up_to_checkpoint(sequence.num_computed_tokens(), num_tokens);
 }
 
 void Scheduler::commit(Sequence& sequence, int32_t num_new_tokens, bool starts) {
@@ -245,12 +253,11 @@ void Scheduler::commit(Sequence& sequence, int32_t num_new_tokens, bool starts) 
   entry.id = sequence.id();
   entry.num_computed_tokens = sequence.num_computed_tokens();
   entry.num_new_tokens = num_new_tokens;
-  entry.reset_block_table = starts;
-  if (starts) entry.new_block_ids = sequence.block_table.block_ids;
-  block_manager_.append(sequence, entry.num_computed_tokens + num_new_tokens, entry.new_block_ids);
+  if (starts) memory_.start(sequence, entry, step_.output);
+  memory_.append(sequence, entry.num_computed_tokens + num_new_tokens, entry);
   entry.samples = sequence.advance(num_new_tokens);
-  block_manager_.register_blocks(
-      sequence, std::min(sequence.num_computed_tokens(), sequence.num_known_tokens()));
+  memory_.save_checkpoint(sequence, step_.output);
+  memory_.register_known(sequence);
   step_.budget -= num_new_tokens;
 
   if (num_new_tokens == 1 && entry.samples) {
@@ -301,10 +308,7 @@ void Scheduler::apply(Sequence& sequence,
   } else if (scheduled.samples) {
     sequence.append_token(answer.token_ids[0]);
     reason = sequence.check_finish();
-    if (sequence.state() == SequenceState::kRunning) {
-      block_manager_.register_blocks(
-          sequence, std::min(sequence.num_computed_tokens(), sequence.num_known_tokens()));
-    }
+    if (sequence.state() == SequenceState::kRunning) memory_.register_known(sequence);
   } else if (sequence.sampling().max_tokens == 0 && end_token == sequence.num_prompt_tokens()) {
     reason = FinishReason::kLength;
   }
@@ -334,7 +338,7 @@ void Scheduler::apply(Sequence& sequence,
 void Scheduler::end(Sequence& sequence, FinishReason reason) {
   if (sequence.state() == SequenceState::kRunning) {
     running_.erase(std::ranges::lower_bound(running_, &sequence, waiting_.key_comp()));
-    block_manager_.free(sequence);
+    memory_.free(sequence);
   } else {
     waiting_.erase(&sequence);
   }
@@ -360,18 +364,23 @@ std::vector<SequenceId> Scheduler::reset() {
   sequences_.clear();
   obstacle_ = {};
   num_steps_in_flight_ = 0;
-  block_manager_.reset();
+  memory_.reset();
   return ids;
 }
 
 SchedulerStats Scheduler::stats() const {
+  const BlockManager& blocks = memory_.blocks();
+  const StateSlots& slots = memory_.slots();
   return {.num_waiting = static_cast<int32_t>(waiting_.size()),
           .num_running = static_cast<int32_t>(running_.size()),
-          .num_blocks = block_manager_.num_blocks(),
-          .num_free_blocks = block_manager_.num_free(),
-          .num_cached_blocks = block_manager_.num_cached(),
-          .num_prefix_query_tokens = block_manager_.num_query_tokens(),
-          .num_prefix_hit_tokens = block_manager_.num_hit_tokens(),
+          .num_blocks = blocks.num_blocks(),
+          .num_free_blocks = blocks.num_free(),
+          .num_cached_blocks = blocks.num_cached(),
+          .num_state_slots = slots.num_slots(),
+          .num_free_state_slots = slots.num_available(),
+          .num_state_checkpoints = slots.num_checkpoints(),
+          .num_prefix_query_tokens = blocks.num_query_tokens(),
+          .num_prefix_hit_tokens = blocks.num_hit_tokens(),
           .num_preemptions = num_preemptions_,
           .num_steps = next_step_};
 }

@@ -15,13 +15,16 @@
 //    known tokens are registered in the prefix cache as soon as their step is scheduled, and
 //    another sequence of the same step may already share them. Sampled tokens are registered when
 //    known.
+//  - Copies of states are part of their step: see SequenceMemory.
 //  - Length limits are known ahead: no step is scheduled past max_tokens. Other stops are found
 //    when the token is known.
 //  - When a step fails, nothing on the device can be believed: reset() drops everything.
 //
+// A model with recurrent states needs a slot for each running sequence; those that find none wait.
+//
 // Order. Sequences are ranked by arrival, under kPriority by (priority, arrival). The highest ranks
 // are admitted and served first; when blocks run out the lowest ranked running sequence is
-// preempted: its blocks are freed, with their content still cached, and it waits at its rank, in
+// preempted: what it holds is freed, the blocks' content still cached, and it waits at its rank, in
 // front of all that arrived later. It resumes only when none of its steps is in flight, and then
 // recomputes its prompt and output. The highest ranked sequence can take every block and any
 // request fits the pool alone, so it always progresses, and under kFcfs and kPrefillFirst every
@@ -44,9 +47,9 @@
 #include "base/status.h"
 #include "config/sampling_params.h"
 #include "config/scheduler_config.h"
-#include "scheduler/block_manager.h"
 #include "scheduler/scheduler_output.h"
 #include "scheduler/sequence.h"
+#include "scheduler/sequence_memory.h"
 
 namespace atom {
 
@@ -68,6 +71,9 @@ struct SchedulerStats {
   int32_t num_blocks = 0;
   int32_t num_free_blocks = 0;    // cached but unreferenced blocks included
   int32_t num_cached_blocks = 0;  // blocks whose content could be shared
+  int32_t num_state_slots = 0;
+  int32_t num_free_state_slots = 0;  // those of checkpoints included
+  int32_t num_state_checkpoints = 0;
   int64_t num_prefix_query_tokens = 0;
   int64_t num_prefix_hit_tokens = 0;
   int64_t num_preemptions = 0;
@@ -106,7 +112,8 @@ class Scheduler {
   int32_t num_steps_in_flight() const { return num_steps_in_flight_; }
   SchedulerStats stats() const;
 
-  const BlockManager& block_manager() const { return block_manager_; }
+  const BlockManager& block_manager() const { return memory_.blocks(); }
+  const SequenceMemory& memory() const { return memory_; }
   // Null when unknown; a finished sequence is known until its last steps are done.
   const Sequence* find(SequenceId id) const;
 
@@ -144,6 +151,8 @@ class Scheduler {
   void schedule_running(Phase phase);
   void admit_waiting();
   bool try_admit(Sequence& sequence);
+  // Of the next `num_tokens` of a prefill, what one step computes.
+  int32_t chunk_of(const Sequence& sequence, int32_t num_tokens) const;
   bool make_room(Sequence& sequence, int32_t num_tokens);
   void preempt_last();
   void commit(Sequence& sequence, int32_t num_new_tokens, bool starts);
@@ -158,7 +167,7 @@ class Scheduler {
   const SchedulerConfig config_;
   const std::vector<int32_t> eos_token_ids_;
   const bool splits_prefills_;
-  BlockManager block_manager_;
+  SequenceMemory memory_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   RankedSet waiting_;
   std::vector<Sequence*> running_;        // highest rank first

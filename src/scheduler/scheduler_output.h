@@ -31,7 +31,15 @@ struct ScheduledSequence {
   int32_t num_new_tokens = 0;          // >= 1
   bool reset_block_table = false;      // true at first scheduling and after preemption
   std::vector<int32_t> new_block_ids;  // appended to the block table (after the reset, if any)
-  bool samples = false;                // the last token's logits choose the next token
+  // With reset_block_table: the slot of its states from now on; -1 for a model without states.
+  int32_t state_slot = -1;
+  bool samples = false;  // the last token's logits choose the next token
+};
+
+// Copies the states in one slot into another.
+struct StateCopy {
+  int32_t from = 0;
+  int32_t to = 0;
 };
 
 struct SchedulerOutput {
@@ -39,6 +47,9 @@ struct SchedulerOutput {
   std::vector<NewSequence> new_sequences;
   // Decodes (num_new_tokens == 1 and samples) first, then prefill chunks.
   std::vector<ScheduledSequence> scheduled;
+  // In this order: the restores, one after the other, then the step, then the saves.
+  std::vector<StateCopy> state_restores;
+  std::vector<StateCopy> state_saves;
   std::vector<SequenceId> finished;  // never scheduled again: drop their state before this step
   int32_t num_tokens = 0;            // sum of num_new_tokens
 

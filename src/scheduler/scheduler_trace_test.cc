@@ -29,9 +29,11 @@ constexpr int64_t kDefaultSteps = 300'000;
 #endif
 constexpr int64_t kStepsPerEpisode = 600;
 
-int64_t num_steps_wanted() {
+// Traces with state slots are as many more: a fifth of the steps unless they are asked for.
+int64_t num_steps_wanted(bool has_states) {
   const char* value = std::getenv("ATOM_SCHEDULER_TRACE_STEPS");
-  return value == nullptr ? kDefaultSteps : std::atoll(value);
+  if (value != nullptr) return std::atoll(value);
+  return has_states ? kDefaultSteps / 5 : kDefaultSteps;
 }
 
 struct Totals {
@@ -45,6 +47,9 @@ struct Totals {
   int64_t num_preemptions = 0;
   int64_t num_shared_blocks = 0;
   int64_t num_resets = 0;
+  int64_t num_saves = 0;     // of checkpoints
+  int64_t num_restores = 0;  // likewise
+  int64_t num_waits = 0;     // steps after which somebody waited while no slot was free
 };
 
 struct Request {
@@ -58,10 +63,14 @@ struct Request {
 // One random configuration and the requests of one run.
 class Episode {
  public:
-  Episode(SchedulingPolicy policy, int32_t max_steps_in_flight, uint64_t seed, Totals& totals)
+  Episode(SchedulingPolicy policy,
+          int32_t max_steps_in_flight,
+          bool has_states,
+          uint64_t seed,
+          Totals& totals)
       : random_(seed),
         totals_(totals),
-        config_(random_config(policy, max_steps_in_flight)),
+        config_(random_config(policy, max_steps_in_flight, has_states)),
         scheduler_(config_, kEos),
         runner_(std::make_unique<SimulatedRunner>(config_, kEos, kVocab)),
         add_percent_(between(1, 60)),
@@ -88,6 +97,10 @@ class Episode {
         expect(scheduler_.find(id) == nullptr, "not forgotten", id);
       }
       expect(scheduler_.block_manager().num_free() == config_.num_blocks, "blocks left behind");
+      const SequenceMemory& memory = scheduler_.memory();
+      expect(memory.slots().num_available() + static_cast<int32_t>(memory.num_saved()) ==
+                 config_.num_state_slots,
+             "slots left behind");
       expect(runner_->num_sequences() == 0, "the runner was not told of a finished sequence");
     }
     const SchedulerStats stats = scheduler_.stats();
@@ -101,14 +114,16 @@ class Episode {
   std::string describe() const {
     return fmt::format(
         "block_size {} num_blocks {} max_num_seqs {} budget {} max_model_len {} chunked {} caching "
-        "{}",
+        "{} slots {} interval {}",
         config_.block_size,
         config_.num_blocks,
         config_.max_num_seqs,
         config_.max_num_batched_tokens,
         config_.max_model_len,
         config_.enable_chunked_prefill,
-        config_.enable_prefix_caching);
+        config_.enable_prefix_caching,
+        config_.num_state_slots,
+        config_.state_checkpoint_interval);
   }
 
  private:
@@ -125,7 +140,9 @@ class Episode {
     error_ = fmt::format("{} {} (at step {})", what, value, steps_);
   }
 
-  SchedulerConfig random_config(SchedulingPolicy policy, int32_t max_steps_in_flight) {
+  SchedulerConfig random_config(SchedulingPolicy policy,
+                                int32_t max_steps_in_flight,
+                                bool has_states) {
     constexpr int32_t kBlockSizes[] = {1, 2, 3, 4, 8, 16};
     SchedulerConfig config;
     config.block_size = kBlockSizes[between(0, 5)];
@@ -141,6 +158,10 @@ class Episode {
     config.enable_chunked_prefill = percent(65);
     config.policy = policy;
     config.max_steps_in_flight = max_steps_in_flight;
+    if (has_states) {
+      config.num_state_slots = percent(30) ? between(1, 4) : config.max_num_seqs + between(1, 24);
+      config.state_checkpoint_interval = percent(90) ? between(1, 4) * config.block_size : 0;
+    }
     return config;
   }
 
@@ -257,6 +278,8 @@ class Episode {
       SchedulerOutput output = scheduler_.schedule();
       check_pool();
       expect(had_work || output.empty(), "a step without work");
+      totals_.num_saves += std::ssize(output.state_saves);
+      totals_.num_restores += std::ssize(output.state_restores);
       if (output.empty()) {
         expect(!in_flight_.empty() || !scheduler_.has_work(), "stuck");
         break;
@@ -334,6 +357,8 @@ class Episode {
   void check_pool() {
     std::ranges::fill(references_, 0);
     int32_t num_running = 0;
+    int32_t num_pending = 0;  // checkpoints
+    std::vector<int32_t> slots;
     for (const auto& [id, request] : requests_) {
       const Sequence* sequence = scheduler_.find(id);
       expect(sequence != nullptr, "lost a sequence", id);
@@ -341,7 +366,13 @@ class Episode {
       if (sequence->state() == SequenceState::kFinished) continue;
       num_running += sequence->state() == SequenceState::kRunning;
       for (const int32_t block_id : sequence->block_table.block_ids) ++references_[block_id];
+      if (sequence->recurrent.slot >= 0) slots.push_back(sequence->recurrent.slot);
+      for (const PendingCheckpoint& pending : sequence->recurrent.checkpoints) {
+        slots.push_back(pending.slot);
+        ++num_pending;
+      }
     }
+    check_slots(slots, num_running + num_pending);
     const BlockManager& manager = scheduler_.block_manager();
     int32_t num_referenced = 0;
     for (int32_t block_id = 0; block_id < config_.num_blocks; ++block_id) {
@@ -352,6 +383,19 @@ class Episode {
     expect(num_referenced + manager.num_free() == config_.num_blocks, "blocks leaked");
     expect(num_running <= config_.max_num_seqs, "too many running", num_running);
     expect(num_running == scheduler_.stats().num_running, "wrong num_running", num_running);
+  }
+
+  // The slots of all sequences: each running one has its own.
+  void check_slots(std::vector<int32_t>& slots, int32_t num_wanted) {
+    if (config_.num_state_slots == 0) return expect(slots.empty(), "slots without states");
+    const SequenceMemory& memory = scheduler_.memory();
+    expect(std::ssize(slots) == num_wanted, "wrong number of slots", slots.size());
+    expect(num_wanted + static_cast<int64_t>(memory.num_saved()) + memory.slots().num_available() ==
+               config_.num_state_slots,
+           "slots leaked");
+    std::ranges::sort(slots);
+    expect(std::ranges::adjacent_find(slots) == slots.end(), "a slot with two sequences");
+    totals_.num_waits += memory.slots().num_available() == 0 && scheduler_.stats().num_waiting > 0;
   }
 
   void check_deadlines(bool draining) {
@@ -380,24 +424,27 @@ class Episode {
   std::string error_;
 };
 
-using Case = std::tuple<SchedulingPolicy, int32_t>;
+// Policy, steps in flight, whether the model has states.
+using Case = std::tuple<SchedulingPolicy, int32_t, bool>;
 
 class SchedulerTraceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
-  const auto [policy, max_steps_in_flight] = GetParam();
-  const int64_t wanted = num_steps_wanted();
+  const auto [policy, max_steps_in_flight, has_states] = GetParam();
+  const int64_t wanted = num_steps_wanted(has_states);
   Totals totals;
   for (uint64_t episode = 0; totals.num_steps < wanted; ++episode) {
     const uint64_t seed = episode * 1000 + static_cast<uint64_t>(policy) * 10 + max_steps_in_flight;
-    Episode run(policy, max_steps_in_flight, seed, totals);
+    Episode run(policy, max_steps_in_flight, has_states, seed, totals);
     run.run();
     ASSERT_EQ(run.error(), "") << "seed " << seed << ", " << run.describe();
   }
   fmt::print(
       "{} steps: {} requests, {} refused, {} aborted, {} stopped, {} at their length, {} hit "
       "tokens, "
-      "{} preemptions, {} shared blocks seen, {} resets\n",
+      "{} preemptions, {} shared blocks seen, {} resets, {} checkpoints saved, {} restored, {} "
+      "waits "
+      "for a slot\n",
       totals.num_steps,
       totals.num_requests,
       totals.num_refused,
@@ -407,19 +454,30 @@ TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
       totals.num_hit_tokens,
       totals.num_preemptions,
       totals.num_shared_blocks,
-      totals.num_resets);
+      totals.num_resets,
+      totals.num_saves,
+      totals.num_restores,
+      totals.num_waits);
   // The trace went where the trouble is.
-  EXPECT_GT(totals.num_hit_tokens, wanted / 20);
+  // Of a prefix only what has a checkpoint is hit.
+  const int64_t at_least = has_states ? wanted / 200 : wanted / 20;
+  EXPECT_GT(totals.num_hit_tokens, at_least);
+  EXPECT_GT(totals.num_shared_blocks, at_least);
   EXPECT_GT(totals.num_preemptions, wanted / 500);
-  EXPECT_GT(totals.num_shared_blocks, wanted / 20);
+  EXPECT_EQ(totals.num_restores > wanted / 1000, has_states);
+  EXPECT_EQ(totals.num_saves > wanted / 100, has_states);
+  EXPECT_EQ(totals.num_waits > wanted / 100, has_states);
   EXPECT_GT(totals.num_stopped, wanted / 200);
   EXPECT_GT(totals.num_length, wanted / 200);
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   constexpr const char* kPolicies[] = {"Fcfs", "Priority", "PrefillFirst"};
-  return fmt::format(
-      "{}Lag{}", kPolicies[static_cast<int>(std::get<0>(info.param))], std::get<1>(info.param));
+  const auto [policy, max_steps_in_flight, has_states] = info.param;
+  return fmt::format("{}Lag{}{}",
+                     kPolicies[static_cast<int>(policy)],
+                     max_steps_in_flight,
+                     has_states ? "WithStates" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All,
@@ -427,7 +485,8 @@ INSTANTIATE_TEST_SUITE_P(All,
                          testing::Combine(testing::Values(SchedulingPolicy::kFcfs,
                                                           SchedulingPolicy::kPriority,
                                                           SchedulingPolicy::kPrefillFirst),
-                                          testing::Values(1, 2, 3)),
+                                          testing::Values(1, 2, 3),
+                                          testing::Bool()),
                          case_name);
 
 }  // namespace

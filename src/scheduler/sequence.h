@@ -1,5 +1,5 @@
-// One sequence being generated, as the Scheduler sees it: its tokens, how far it is scheduled, its
-// KV blocks and its state.
+// One sequence being generated, as the Scheduler sees it: its tokens, how far it is scheduled, what
+// it holds on the device.
 //
 // The Scheduler runs ahead of the device, so there are two ends. Known tokens are the prompt and
 // the sampled tokens whose values have come back. Pending tokens are sampled by steps in flight:
@@ -23,8 +23,8 @@ namespace atom {
 
 enum class SequenceState {
   kWaiting,    // never scheduled
-  kRunning,    // holds blocks
-  kPreempted,  // waiting again, its blocks taken; keeps its tokens
+  kRunning,    // holds blocks, and a state slot if the model has states
+  kPreempted,  // waiting again, what it held taken; keeps its tokens
   kFinished,   // holds nothing; kept until its steps in flight are done and the runner is told
 };
 
@@ -36,6 +36,18 @@ struct BlockTable {
   int32_t num_registered = 0;         // leading blocks whose content is in the prefix cache
   ContentId content = kRootContent;   // of the last of them
   std::vector<BlockHash> hash_chain;  // of the leading full blocks of known tokens; outlives a free
+};
+
+// A checkpoint that a step saves of a sequence, whose last tokens may not be known yet.
+struct PendingCheckpoint {
+  int32_t slot = 0;
+  int32_t num_tokens = 0;  // behind which it is the state
+};
+
+// A sequence's state slots; written by the SequenceMemory only.
+struct RecurrentState {
+  int32_t slot = -1;  // -1: none, as all sequences of a model without states
+  std::vector<PendingCheckpoint> checkpoints;
 };
 
 class Sequence {
@@ -74,7 +86,7 @@ class Sequence {
   void start(int32_t num_cached_tokens);
   // A step of the next `num_new_tokens` was scheduled. True: it reaches the end and samples.
   bool advance(int32_t num_new_tokens);
-  // The blocks were taken away: nothing is computed any more.
+  // What it held was taken away: nothing is computed any more.
   void preempt();
   // The oldest step in flight is done.
   void complete_step();
@@ -90,6 +102,7 @@ class Sequence {
   std::optional<int32_t> stop_token_id() const;
 
   BlockTable block_table;
+  RecurrentState recurrent;
   int32_t num_cached_prompt_tokens = 0;  // taken from the prefix cache at the first scheduling
   int32_t num_scored_prompt_tokens = 0;  // prompt tokens whose logprobs were passed on
   bool known_to_runner = false;

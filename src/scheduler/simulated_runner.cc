@@ -59,7 +59,8 @@ SimulatedRunner::SimulatedRunner(const SchedulerConfig& config,
       splits_prefills_(config.enable_chunked_prefill &&
                        config.policy != SchedulingPolicy::kPrefillFirst),
       blocks_(config.num_blocks),
-      slots_(static_cast<size_t>(config.num_blocks) * config.block_size) {}
+      slots_(static_cast<size_t>(config.num_blocks) * config.block_size),
+      states_(config.num_state_slots) {}
 
 template <typename... Args>
 void SimulatedRunner::expect(bool condition, const char* what, Args... values) {
@@ -104,14 +105,19 @@ ModelRunnerOutput SimulatedRunner::execute(const SchedulerOutput& output) {
   // Phase by phase over all sequences, as one layer does: writes before reads.
   for (const ScheduledSequence& scheduled : output.scheduled) {
     apply_blocks(scheduled, sequences_.at(scheduled.id));
+    take_slot(scheduled, sequences_.at(scheduled.id));
   }
+  check_copies(output);
   if (!error_.empty()) return result;
+  copy_states(output.state_restores);
   for (const ScheduledSequence& scheduled : output.scheduled) {
     write(scheduled, sequences_.at(scheduled.id));
   }
   for (const ScheduledSequence& scheduled : output.scheduled) {
     check_reads(scheduled, sequences_.at(scheduled.id));
+    advance_state(scheduled, sequences_.at(scheduled.id));
   }
+  copy_states(output.state_saves);
   result.sequences.reserve(output.scheduled.size());
   for (const ScheduledSequence& scheduled : output.scheduled) {
     result.sequences.push_back(answer(scheduled, sequences_.at(scheduled.id)));
@@ -187,6 +193,64 @@ void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceS
   }
   state.next_token = end;
   state.in_prefill = end != num_tokens;
+}
+
+void SimulatedRunner::take_slot(const ScheduledSequence& scheduled, SequenceState& state) {
+  const bool has_states = config_.num_state_slots > 0;
+  const bool gets_slot = has_states && scheduled.reset_block_table;
+  expect((scheduled.state_slot >= 0) == gets_slot, "a slot at the wrong time", scheduled.id);
+  if (!gets_slot) return;
+  expect(scheduled.state_slot < config_.num_state_slots, "no such slot", scheduled.state_slot);
+  const int32_t interval = config_.state_checkpoint_interval;
+  const int32_t begin = scheduled.num_computed_tokens;
+  expect(begin == 0 || (interval > 0 && begin % interval == 0),
+         "a hit without a checkpoint",
+         scheduled.id,
+         begin);
+  state.state_slot = scheduled.state_slot;
+}
+
+void SimulatedRunner::check_copies(const SchedulerOutput& output) {
+  std::unordered_map<int32_t, const ScheduledSequence*> users;
+  for (const ScheduledSequence& scheduled : output.scheduled) {
+    const int32_t slot = sequences_.at(scheduled.id).state_slot;
+    expect(slot < 0 || users.emplace(slot, &scheduled).second, "a slot with two users", slot);
+  }
+  for (const auto& [from, to] : output.state_restores) {
+    const auto user = users.find(to);
+    expect(user != users.end() && user->second->reset_block_table &&
+               user->second->num_computed_tokens > 0,
+           "restored for nobody who starts",
+           to);
+    expect(from >= 0 && from < config_.num_state_slots && from != to, "restored from", from);
+  }
+  for (const auto& [from, to] : output.state_saves) {
+    const auto user = users.find(from);
+    expect(user != users.end(), "saved a slot that does not compute", from);
+    expect(to >= 0 && to < config_.num_state_slots && !users.contains(to), "saved to", to);
+    if (!error_.empty()) return;
+    const int32_t end = user->second->num_computed_tokens + user->second->num_new_tokens;
+    expect(end % config_.state_checkpoint_interval == 0, "saved at", end);
+  }
+}
+
+void SimulatedRunner::copy_states(const std::vector<StateCopy>& copies) {
+  for (const auto& [from, to] : copies) states_[to] = states_[from];
+}
+
+void SimulatedRunner::advance_state(const ScheduledSequence& scheduled,
+                                    const SequenceState& state) {
+  if (state.state_slot < 0) return;
+  const int32_t begin = scheduled.num_computed_tokens;
+  uint64_t& value = states_[state.state_slot];
+  if (begin == 0) {
+    value = simulated_model::start(state.sampling.cache_salt);
+  } else {
+    expect(value == state.prefix_hashes[begin - 1], "wrong state at", scheduled.id, begin);
+  }
+  for (int32_t position = begin; position < begin + scheduled.num_new_tokens; ++position) {
+    value = simulated_model::extend(value, state.token_ids[position]);
+  }
 }
 
 void SimulatedRunner::write(const ScheduledSequence& scheduled, const SequenceState& state) {

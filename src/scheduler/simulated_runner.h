@@ -3,6 +3,9 @@
 // The "KV" of a position is a hash of the salt and all tokens up to it, kept per (block, offset) as
 // a real cache would be, so a wrongly shared block, a stale prefix hit, a lost or doubled write all
 // read as a wrong hash. The next token is a function of that hash and the request's seed.
+//
+// The state of a sequence is the same hash, kept in its slot and extended token by token, so a
+// wrong restore or save, or a slot with two users, reads as a wrong hash too.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +52,7 @@ class SimulatedRunner {
     std::vector<int32_t> token_ids;
     std::vector<uint64_t> prefix_hashes;  // of token_ids[0..i]
     std::vector<int32_t> block_ids;
+    int32_t state_slot = -1;
     int32_t next_token = 0;  // first token not computed
     bool in_prefill = true;
     uint64_t last_step = UINT64_MAX;
@@ -64,6 +68,10 @@ class SimulatedRunner {
   void push_token(SequenceState& state, int32_t token_id);
   void check_step(const SchedulerOutput& output);
   void apply_blocks(const ScheduledSequence& scheduled, SequenceState& state);
+  void take_slot(const ScheduledSequence& scheduled, SequenceState& state);
+  void copy_states(const std::vector<StateCopy>& copies);
+  void advance_state(const ScheduledSequence& scheduled, const SequenceState& state);
+  void check_copies(const SchedulerOutput& output);
   void write(const ScheduledSequence& scheduled, const SequenceState& state);
   void check_reads(const ScheduledSequence& scheduled, const SequenceState& state);
   SequenceOutput answer(const ScheduledSequence& scheduled, SequenceState& state);
@@ -76,7 +84,8 @@ class SimulatedRunner {
   std::unordered_map<SequenceId, SequenceState> sequences_;
   std::unordered_set<SequenceId> seen_;
   std::vector<BlockState> blocks_;
-  std::vector<uint64_t> slots_;  // [num_blocks, block_size]
+  std::vector<uint64_t> slots_;   // [num_blocks, block_size]
+  std::vector<uint64_t> states_;  // [num_state_slots]
   uint64_t next_step_ = 0;
   bool started_ = false;
   std::string error_;

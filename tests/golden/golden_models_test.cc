@@ -74,6 +74,11 @@ class GoldenModel {
     check("token by token", {.max_num_batched_tokens = 1, .max_num_seqs = 1});
     check("in a batch", {});
     check("in a batch of chunks", {.max_num_batched_tokens = 20});
+    check("in blocks of one token", {.num_blocks = 8192, .block_size = 1});
+    check("in blocks of 48 tokens", {.max_num_batched_tokens = 20, .block_size = 48});
+    if (runner_->has_states()) {
+      check("with one state slot for all", {.num_state_slots = 1});
+    }
     check_preemption();
     check_prefix_hit();
   }

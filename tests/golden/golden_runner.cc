@@ -13,7 +13,6 @@ namespace atom {
 namespace {
 
 constexpr int64_t kWorkspaceSize = int64_t{256} << 20;
-constexpr int32_t kBlockSize = 16;
 
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
@@ -40,7 +39,6 @@ GoldenRunner::GoldenRunner(ResolvedConfig config) : config_(std::move(config)) {
 Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& folder,
                                                            EngineConfig engine) {
   engine.model.model = folder;
-  engine.cache.block_size = kBlockSize;
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   std::unique_ptr<GoldenRunner> runner(new GoldenRunner(std::move(config)));
@@ -64,11 +62,14 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   config.max_num_batched_tokens = schedule.max_num_batched_tokens;
   config.max_num_seqs = schedule.max_num_seqs;
   config.num_blocks = schedule.num_blocks;
+  config.block_size = schedule.block_size;
+  config.num_state_slots = storage_spec_.has_states() ? schedule.num_state_slots : 0;
+  config.state_checkpoint_interval = schedule.block_size;
   config.enable_prefix_caching = schedule.enable_prefix_caching;
   Scheduler scheduler(config, {});
   InputBuilder input_builder(config, stream_);
   storage_ = make_layer_storage(
-      stream_, storage_spec_, {.num_blocks = schedule.num_blocks, .block_size = kBlockSize});
+      stream_, storage_spec_, {schedule.num_blocks, schedule.block_size, config.num_state_slots});
   sequences_.clear();
 
   std::vector<GoldenResult> results(requests.size());
@@ -100,7 +101,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
   for (const NewSequence& added : step.new_sequences) {
     const auto length = static_cast<int32_t>(added.prompt_token_ids.size());
     SamplingState state(added.sampling, added.prompt_token_ids, {}, config_.model.vocab_size);
-    sequences_.emplace(added.id, RunnerSequence{added.prompt_token_ids, length, {}, state});
+    sequences_.emplace(added.id, RunnerSequence{added.prompt_token_ids, length, {}, -1, state});
   }
   ModelRunnerOutput output;
   output.step = step.step;
@@ -108,7 +109,10 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
   std::vector<RunnerSequence*> sequences;
   for (const ScheduledSequence& scheduled : step.scheduled) {
     RunnerSequence& sequence = sequences_.at(scheduled.id);
-    if (scheduled.reset_block_table) sequence.block_ids.clear();
+    if (scheduled.reset_block_table) {
+      sequence.block_ids.clear();
+      sequence.state_slot = scheduled.state_slot;
+    }
     sequence.block_ids.insert(
         sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
     sequences.push_back(&sequence);
@@ -121,8 +125,11 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
                                .token_ids = inputs.token_ids,
                                .positions = inputs.positions,
                                .batch = inputs.batch,
-                               .storage = storage_};
+                               .storage = storage_,
+                               .state_slots = inputs.state_slots};
+  copy_states(stream_, storage_, step.state_restores);
   const Tensor hidden = model_->forward(context);
+  copy_states(stream_, storage_, step.state_saves);
   const int64_t vocab_size = config_.model.vocab_size;
   const Shape logits_shape = {hidden.size(0), vocab_size};
   const Tensor computed = Tensor::empty(logits_shape, DType::kFloat32, stream_.device());

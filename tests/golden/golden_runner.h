@@ -22,6 +22,9 @@ struct Schedule {
   int32_t max_num_seqs = 8;
   int32_t num_blocks = 512;
   bool enable_prefix_caching = false;
+  int32_t block_size = 16;
+  // Of models with recurrent states. Checkpoints are a block apart.
+  int32_t num_state_slots = 24;
 };
 
 // What came of one sequence.
@@ -45,6 +48,9 @@ class GoldenRunner {
   std::vector<GoldenResult> run(const std::vector<Request>& requests,
                                 const Schedule& schedule,
                                 int32_t max_tokens);
+
+  // The model keeps recurrent states.
+  bool has_states() const { return storage_spec_.has_states(); }
 
   // Of the last run.
   const SchedulerStats& stats() const { return stats_; }

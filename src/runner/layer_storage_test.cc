@@ -1,0 +1,57 @@
+#include "runner/layer_storage.h"
+
+#include <gtest/gtest.h>
+
+namespace atom {
+namespace {
+
+const StorageSpec kSpec = {
+    .caches = {{"k", {2, 8}, DType::kBFloat16}, {"latent", {5}, DType::kFloat32}},
+    .states = {{"conv", {3}, DType::kBFloat16}, {"recurrent", {2, 2}, DType::kFloat32}},
+};
+
+TEST(LayerStorage, HasATensorForEachPlane) {
+  EXPECT_EQ(kSpec.bytes_per_token(), 2 * 8 * 2 + 5 * 4);
+  EXPECT_EQ(kSpec.bytes_per_slot(), 3 * 2 + 2 * 2 * 4);
+  ThreadPool pool(1);
+  const LayerStorage storage =
+      make_layer_storage(Stream(&pool), kSpec, {.num_blocks = 4, .block_size = 16, .num_slots = 3});
+  ASSERT_EQ(storage.caches.size(), 2u);
+  EXPECT_EQ(storage.caches[0].shape(), (Shape{4, 16, 2, 8}));
+  EXPECT_EQ(storage.caches[1].shape(), (Shape{4, 16, 5}));
+  ASSERT_EQ(storage.states.size(), 2u);
+  EXPECT_EQ(storage.states[0].shape(), (Shape{3, 3}));
+  EXPECT_EQ(storage.states[1].shape(), (Shape{3, 2, 2}));
+  EXPECT_EQ(storage.cache({.first = 1, .num_planes = 1})[0].raw_data(),
+            storage.caches[1].raw_data());
+}
+
+TEST(LayerStorage, TakesNoMemoryOnADryRun) {
+  const LayerStorage storage = make_layer_storage(
+      Stream::dry_run(), kSpec, {.num_blocks = 1 << 30, .block_size = 16, .num_slots = 1 << 30});
+  EXPECT_FALSE(storage.caches[0].has_data());
+  EXPECT_FALSE(storage.states[1].has_data());
+}
+
+TEST(LayerStorage, CopiesStatesOneAfterTheOther) {
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  const StorageSpec spec = {.caches = {},
+                            .states = {{"a", {1}, DType::kInt32}, {"b", {2}, DType::kInt32}}};
+  const LayerStorage storage = make_layer_storage(stream, spec, {.num_slots = 4});
+  for (const Tensor& states : storage.states) {
+    for (int64_t i = 0; i < states.num_elements(); ++i) {
+      states.data<int32_t>()[i] = static_cast<int32_t>(i);
+    }
+  }
+  // Slot 2 is read before it is written.
+  const StateCopy copies[] = {{.from = 2, .to = 0}, {.from = 1, .to = 2}};
+  copy_states(stream, storage, copies);
+  const int32_t* a = storage.states[0].data<int32_t>();
+  const int32_t* b = storage.states[1].data<int32_t>();
+  EXPECT_EQ(std::vector<int32_t>(a, a + 4), (std::vector<int32_t>{2, 1, 1, 3}));
+  EXPECT_EQ(std::vector<int32_t>(b, b + 8), (std::vector<int32_t>{4, 5, 2, 3, 2, 3, 6, 7}));
+}
+
+}  // namespace
+}  // namespace atom

@@ -1,0 +1,95 @@
+#include "scheduler/sequence_memory.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace atom {
+
+SequenceMemory::SequenceMemory(const SchedulerConfig& config)
+    : block_size_(config.block_size),
+      checkpoint_interval_(config.num_state_slots > 0 && config.enable_prefix_caching
+                               ? config.state_checkpoint_interval
+                               : 0),
+      blocks_(config),
+      slots_(config.num_state_slots) {
+  CHECK(checkpoint_interval_ >= 0);
+  CHECK(checkpoint_interval_ % block_size_ == 0);
+}
+
+void SequenceMemory::begin_step() {
+  for (const SavedCheckpoint& saved : saved_) slots_.keep(saved.slot, saved.content);
+  saved_.clear();
+}
+
+int32_t SequenceMemory::acquire_prefix(Sequence& sequence) {
+  if (!has_states()) return blocks_.acquire_prefix(sequence);
+  const std::vector<ContentId> contents = blocks_.find_prefix(sequence);
+  size_t num_blocks = contents.size();
+  while (num_blocks > 0 && !slots_.has_checkpoint(contents[num_blocks - 1])) --num_blocks;
+  return blocks_.acquire_prefix(sequence, static_cast<int32_t>(num_blocks));
+}
+
+bool SequenceMemory::can_start(const Sequence& sequence,
+                               int32_t num_tokens,
+                               int32_t num_reserved) const {
+  if (has_states() && slots_.num_available() == 0) return false;
+  return blocks_.can_append(sequence, num_tokens, num_reserved);
+}
+
+void SequenceMemory::start(Sequence& sequence, ScheduledSequence& entry, SchedulerOutput& output) {
+  entry.reset_block_table = true;
+  entry.new_block_ids = sequence.block_table.block_ids;
+  if (!has_states()) return;
+  const ContentId prefix = sequence.block_table.content;
+  const int32_t checkpoint = prefix == kRootContent ? -1 : slots_.use_checkpoint(prefix);
+  // When the checkpoint is the only slot left, the sequence goes on in it.
+  sequence.recurrent.slot = slots_.take();
+  entry.state_slot = sequence.recurrent.slot;
+  if (checkpoint >= 0 && checkpoint != entry.state_slot) {
+    output.state_restores.push_back({.from = checkpoint, .to = entry.state_slot});
+  }
+}
+
+int32_t SequenceMemory::up_to_checkpoint(int32_t num_computed, int32_t num_tokens) const {
+  if (checkpoint_interval_ == 0 || slots_.num_available() == 0) return num_tokens;
+  return std::min(num_tokens, checkpoint_interval_ - num_computed % checkpoint_interval_);
+}
+
+void SequenceMemory::save_checkpoint(Sequence& sequence, SchedulerOutput& output) {
+  const int32_t num_tokens = sequence.num_computed_tokens();
+  if (checkpoint_interval_ == 0 || num_tokens % checkpoint_interval_ != 0) return;
+  if (slots_.num_available() == 0) return;
+  const int32_t slot = slots_.take();
+  output.state_saves.push_back({.from = sequence.recurrent.slot, .to = slot});
+  sequence.recurrent.checkpoints.push_back({.slot = slot, .num_tokens = num_tokens});
+}
+
+void SequenceMemory::register_known(Sequence& sequence) {
+  blocks_.register_blocks(sequence,
+                          std::min(sequence.num_computed_tokens(), sequence.num_known_tokens()));
+  std::vector<PendingCheckpoint>& checkpoints = sequence.recurrent.checkpoints;
+  const int32_t num_registered = sequence.block_table.num_registered * block_size_;
+  while (!checkpoints.empty() && checkpoints.front().num_tokens <= num_registered) {
+    // Tokens become known one by one, so no block behind the checkpoint is registered yet.
+    CHECK(checkpoints.front().num_tokens == num_registered);
+    saved_.push_back({checkpoints.front().slot, sequence.block_table.content});
+    checkpoints.erase(checkpoints.begin());
+  }
+}
+
+void SequenceMemory::free(Sequence& sequence) {
+  blocks_.free(sequence);
+  for (const PendingCheckpoint& pending : sequence.recurrent.checkpoints)
+    slots_.release(pending.slot);
+  if (sequence.recurrent.slot >= 0) slots_.release(sequence.recurrent.slot);
+  sequence.recurrent = {};
+}
+
+void SequenceMemory::reset() {
+  blocks_.reset();
+  slots_.reset();
+  saved_.clear();
+}
+
+}  // namespace atom
