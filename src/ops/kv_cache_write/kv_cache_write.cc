@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "ops/kv_cache_write/kv_cache_write_kernels.h"
 #include "ops/kv_cache_write/kv_cache_write_variants.h"
@@ -36,14 +37,19 @@ KvCacheWriteArgs checked_args(const Tensor& k,
   const bool float8_cache = k_cache.dtype() == DType::kFloat8E4M3;
   const DType cache_dtype = float8_cache ? k_cache.dtype() : k.dtype();
   CHECK((float8_cache || (k_scale == 1.0f && v_scale == 1.0f)));
-  TensorCheck("kv_cache_write")
-      .tensor("k", k, {"T", "NKV", "D"}, k.dtype())
-      .tensor("v", v, {"T", "NKV", "D"}, k.dtype())
+  TensorCheck check("kv_cache_write");
+  check.tensor("k", k, {"T", "NKV", "D"}, k.dtype())
       .contiguous("slot_mapping", slot_mapping, {"T"}, DType::kInt32)
-      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype)
-      .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype);
+      .contiguous("k_cache", k_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype);
+  const bool has_values = v.defined() || v_cache.defined();
+  if (has_values) {
+    check.tensor("v", v, {"T", "NKV", "D"}, k.dtype())
+        .contiguous("v_cache", v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype);
+  }
   return {
-      .sources = {source_of(k, k_cache, k_scale), source_of(v, v_cache, v_scale)},
+      .sources = {source_of(k, k_cache, k_scale),
+                  has_values ? source_of(v, v_cache, v_scale) : KvCacheWriteArgs::Source{}},
+      .num_sources = has_values ? 2 : 1,
       .slots = static_cast<const int32_t*>(slot_mapping.raw_data()),
       .num_tokens = k.size(0),
       .num_slots = k_cache.size(0) * k_cache.size(1),
@@ -94,7 +100,7 @@ void quantise_token(const KvCacheWriteArgs& args,
 }
 
 void kv_cache_write_reference(const Stream& stream, const KvCacheWriteArgs& args) {
-  const int64_t token_size = 2 * args.num_heads * args.head_size;
+  const int64_t token_size = args.num_sources * args.num_heads * args.head_size;
   const int64_t grain = std::max<int64_t>(1, kTaskSize / std::max<int64_t>(1, token_size));
   stream.pool().parallel_for(args.num_tokens, grain, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -102,7 +108,7 @@ void kv_cache_write_reference(const Stream& stream, const KvCacheWriteArgs& args
       if (slot == -1) continue;
       CHECK(slot >= 0);
       CHECK(slot < args.num_slots);
-      for (const KvCacheWriteArgs::Source& source : args.sources) {
+      for (const KvCacheWriteArgs::Source& source : std::span(args.sources, args.num_sources)) {
         if (args.float8_cache) {
           quantise_token(args, source, t, slot);
         } else {
@@ -141,7 +147,8 @@ void kv_cache_write(const Stream& stream,
       checked_args(k, v, slot_mapping, k_cache, v_cache, k_scale, v_scale);
   if (stream.is_dry_run()) return;
   const auto& variant = pick_variant("kv_cache_write", kVariants, stream, args, [&] {
-    const int64_t written = (k.num_elements() + v.num_elements()) * dtype_size(k_cache.dtype());
+    const int64_t num_values = v.defined() ? v.num_elements() : 0;
+    const int64_t written = (k.num_elements() + num_values) * dtype_size(k_cache.dtype());
     return OperatorWork{.bytes = moves(k, v, slot_mapping).bytes + written};
   });
   variant.launch(stream, args);

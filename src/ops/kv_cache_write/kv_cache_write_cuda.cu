@@ -41,7 +41,9 @@ __global__ void kv_cache_write_kernel(KvCacheWriteArgs args) {
 }  // namespace
 
 void kv_cache_write_cuda(const KvCacheWriteArgs& args, void* queue) {
-  const dim3 grid(static_cast<unsigned>(args.num_tokens), static_cast<unsigned>(args.num_heads), 2);
+  const dim3 grid(static_cast<unsigned>(args.num_tokens),
+                  static_cast<unsigned>(args.num_heads),
+                  static_cast<unsigned>(args.num_sources));
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     kv_cache_write_kernel<T><<<grid, kThreads, 0, static_cast<gpuStream_t>(queue)>>>(args);
   });

@@ -16,7 +16,8 @@ struct KvCacheWriteArgs {
     void* cache;
     float scale;  // what a cache in FP8 holds is divided by it
   };
-  Source sources[2];  // keys, values
+  Source sources[2];    // keys, values
+  int32_t num_sources;  // 1: keys alone
   const int32_t* slots;
   int64_t num_tokens;
   int64_t num_slots;

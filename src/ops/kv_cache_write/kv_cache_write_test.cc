@@ -118,6 +118,27 @@ TEST(KvCacheWrite, EveryVariantQuantisesForACacheInFloat8) {
   }
 }
 
+TEST(KvCacheWrite, StoresOnePlaneAlone) {
+  ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    const Tensor rows = random_tensor({3, 1, 20}, DType::kFloat32, 1);
+    const Tensor cache = Tensor::zeros({2, 2, 1, 20}, DType::kFloat32);
+    const Tensor slots = Tensor::zeros({3}, DType::kInt32);
+    const int32_t slot_of[] = {3, -1, 0};
+    std::copy_n(slot_of, 3, slots.data<int32_t>());
+    const bool ran = run_variant(variant, pool, {rows, slots, cache}, [&](const Placed& at) {
+      return kv_cache_write_by(
+          variant, at.stream(), at(rows), Tensor(), at(slots), at(cache), Tensor());
+    });
+    if (!ran) continue;
+    const std::vector<double> given = values_of(rows), stored = values_of(cache);
+    std::vector<double> expected(80, 0.0);
+    std::copy_n(given.begin(), 20, expected.begin() + 60);
+    std::copy_n(given.begin() + 40, 20, expected.begin());
+    EXPECT_EQ(stored, expected) << variant;
+  }
+}
+
 TEST(KvCacheWriteDeathTest, RefusesSlotsOutsideTheCache) {
   ThreadPool pool(1);
   const Tensor kv = Tensor::zeros({1, 2, 8}, DType::kFloat32);
