@@ -1,0 +1,143 @@
+// What released models take, from their config.json alone: docs/models.md says it, and this test
+// holds it to that. With ATOM_WRITE_DOCS=1 it writes the file.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/human.h"
+#include "models/registry.h"
+#include "runner/model_source.h"
+#include "tests/support/test_folders.h"
+
+namespace atom {
+namespace {
+
+constexpr size_t kMaxFileSize = size_t{1} << 20;
+
+constexpr const char* kHead =
+    R"(# Released models
+
+What models take at their released sizes: weights as a GPU stores them with rope tables, the KV cache for each token of context, and the recurrent state of a request. `tests/released` computes it from each model's `config.json` (in `tests/released/configs`) without any weight, by the code that `atom plan` plans memory with: `ATOM_WRITE_DOCS=1 build/release/tests/released/released_models_test` writes this file. "As released" is the format of the checkpoint; a dash is a format that the model is not computed in.
+
+| model | architecture | as released | weights | in bfloat16 | with `--quantization fp8` | KV per token, bfloat16 | FP8 | state per request |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+)";
+
+std::string text_of(const std::string& path) {
+  const Result<std::string> text = read_file(path, kMaxFileSize);
+  return text.ok() ? *text : "";
+}
+
+std::vector<std::filesystem::path> config_files() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(ATOM_RELEASED_CONFIGS)) {
+    files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+struct Sizes {
+  std::string format;
+  int64_t weights, kv_per_token, state;  // bytes
+};
+
+class ReleasedModel {
+ public:
+  explicit ReleasedModel(const std::filesystem::path& file)
+      : name_(file.stem().string()), config_(Json::parse(text_of(file.string()))) {}
+
+  // Of the model as its engine options and this change of config.json make it.
+  template <typename Change>
+  Result<Sizes> sizes(EngineConfig engine, Change&& change) const {
+    Json config = config_;
+    change(config);
+    std::ofstream(folder_.file("config.json")) << config.dump();
+    engine.model.model = folder_.path();
+    ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder_.path()));
+    ASSIGN_OR_RETURN(const ResolvedConfig resolved, resolve(engine, model));
+    ASSIGN_OR_RETURN(const BuiltModel built, build_model(resolved, Device{DeviceType::kCuda}));
+    const QuantConfig& quantization = resolved.model.quantization;
+    return Sizes{
+        quantization.is_quantized() ? quantization.to_string() : dtype_name(resolved.dtype),
+        built.model->resident_bytes(),
+        built.storage.bytes_per_token(),
+        built.storage.bytes_per_slot()};
+  }
+
+  std::string row() const {
+    const auto unchanged = [](Json&) {};
+    const auto unquantized = [](Json& config) { config.erase("quantization_config"); };
+    EngineConfig plain, float8, float8_cache;
+    float8.model.quantization = QuantizationChoice::kFp8;
+    float8_cache.cache.dtype = DType::kFloat8E4M3;
+    const Result<Sizes> released = sizes(plain, unchanged);
+    EXPECT_TRUE(released.ok()) << name_ << ": " << released.status().message();
+    if (!released.ok()) return "";
+    const Result<Sizes> bfloat16 = sizes(plain, unquantized);
+    const Result<Sizes> small_cache = sizes(float8_cache, unchanged);
+    return fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+                       name_,
+                       config_.at("architectures").at(0).get<std::string>(),
+                       released->format,
+                       human_bytes(released->weights),
+                       weights_of(bfloat16),
+                       weights_of(sizes(float8, unquantized)),
+                       human_bytes(released->kv_per_token),
+                       small_cache.ok() ? human_bytes(small_cache->kv_per_token) : "–",
+                       released->state > 0 ? human_bytes(released->state) : "none");
+  }
+
+ private:
+  static std::string weights_of(const Result<Sizes>& sizes) {
+    return sizes.ok() ? human_bytes(sizes->weights) : "–";
+  }
+
+  const std::string name_;
+  const Json config_;
+  const TemporaryFolder folder_;
+};
+
+TEST(ReleasedModels, TakeWhatTheDocumentSays) {
+  std::string document = kHead;
+  for (const std::filesystem::path& file : config_files()) document += ReleasedModel(file).row();
+  if (std::getenv("ATOM_WRITE_DOCS") != nullptr) std::ofstream(ATOM_MODELS_DOCUMENT) << document;
+  EXPECT_EQ(text_of(ATOM_MODELS_DOCUMENT), document);
+}
+
+// Against what is published of them: parameters in billions, to the last digit that is given.
+TEST(ReleasedModels, HaveTheirNumbersOfParameters) {
+  struct Published {
+    const char* name;
+    double billions, digit;
+  };
+  constexpr Published kPublished[] = {
+      {"Llama-3.1-8B", 8.03, 0.01},
+      {"Llama-3.1-70B", 70.6, 0.1},
+      {"Qwen3-8B", 8.2, 0.1},
+      {"Qwen3-32B", 32.8, 0.1},
+  };
+  for (const Published& published : kPublished) {
+    const ReleasedModel model(std::string(ATOM_RELEASED_CONFIGS "/") + published.name + ".json");
+    const Result<Sizes> sizes = model.sizes(EngineConfig(), [](Json& config) {
+      // Without much of rope tables.
+      config["max_position_embeddings"] = 128;
+      config.erase("rope_scaling");
+    });
+    ASSERT_TRUE(sizes.ok()) << sizes.status().message();
+    const double billions = static_cast<double>(sizes->weights) / 2 * 1e-9;
+    EXPECT_NEAR(billions, published.billions, published.digit) << published.name;
+  }
+}
+
+}  // namespace
+}  // namespace atom
