@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_quantized_cuda.h"
 #include "ops/linear/linear_variants.h"
 #include "tensor/dispatch.h"
 #include "tensor/element_of.h"
@@ -12,47 +13,91 @@ namespace atom::ops {
 namespace {
 
 using linear_kernels::KernelTable;
-
-using linear_kernels::Float8Tables;
+using linear_kernels::QuantizedTables;
+using linear_kernels::StoreTable;
 
 // Of one instruction set.
 struct Tables {
   const KernelTable& bfloat16;
   const KernelTable& float16;
   const KernelTable& float32;
-  const Float8Tables& float8;
+  const QuantizedTables& float8;
+  const QuantizedTables& int8;
+  const QuantizedTables& float4;
+  const QuantizedTables& int4;
+  const StoreTable& stores;
 };
 
-const KernelTable& table_for(const Tables& tables, const LinearCall& call) {
-  const bool float8_weight = call.weight.dtype() == DType::kFloat8E4M3;
-  const Float8Tables& float8 = tables.float8;
-  switch (call.x.dtype()) {
-    case DType::kFloat8E4M3:
-      return call.y.dtype() == DType::kFloat16 ? float8.to_float16 : float8.to_bfloat16;
-    case DType::kBFloat16:
-      return float8_weight ? float8.bfloat16 : tables.bfloat16;
-    case DType::kFloat16:
-      return float8_weight ? float8.float16 : tables.float16;
-    default:
-      return float8_weight ? float8.float32 : tables.float32;
+const QuantizedTables& tables_for(const Tables& tables, QuantDType weight) {
+  switch (weight) {
+    case QuantDType::kFloat8E4M3:
+      return tables.float8;
+    case QuantDType::kInt8:
+      return tables.int8;
+    case QuantDType::kFloat4E2M1:
+      return tables.float4;
+    case QuantDType::kInt4:
+      return tables.int4;
   }
+  return tables.float8;
+}
+
+const KernelTable& table_for(const QuantizedTables& tables, DType x) {
+  switch (x) {
+    case DType::kBFloat16:
+      return tables.bfloat16;
+    case DType::kFloat16:
+      return tables.float16;
+    case DType::kFloat8E4M3:
+      return tables.float8;
+    case DType::kInt8:
+      return tables.int8;
+    case DType::kUInt8:
+      return tables.float4;
+    default:
+      return tables.float32;
+  }
+}
+
+const KernelTable& table_for(const Tables& tables, const LinearCall& call) {
+  const DType x = call.x.dtype();
+  if (call.weight.is_quantized()) {
+    return table_for(tables_for(tables, call.weight.quant_dtype()), x);
+  }
+  if (x == DType::kBFloat16) return tables.bfloat16;
+  return x == DType::kFloat16 ? tables.float16 : tables.float32;
 }
 
 constexpr Tables kAvx512 = {linear_kernels::kAvx512BFloat16,
                             linear_kernels::kAvx512Float16,
                             linear_kernels::kAvx512Float32,
-                            linear_kernels::kAvx512Float8};
+                            linear_kernels::kAvx512Float8,
+                            linear_kernels::kAvx512Int8,
+                            linear_kernels::kAvx512Float4,
+                            linear_kernels::kAvx512Int4,
+                            linear_kernels::kAvx512Stores};
 constexpr Tables kAvx2 = {linear_kernels::kAvx2BFloat16,
                           linear_kernels::kAvx2Float16,
                           linear_kernels::kAvx2Float32,
-                          linear_kernels::kAvx2Float8};
+                          linear_kernels::kAvx2Float8,
+                          linear_kernels::kAvx2Int8,
+                          linear_kernels::kAvx2Float4,
+                          linear_kernels::kAvx2Int4,
+                          linear_kernels::kAvx2Stores};
+
+void launch_panels(const Tables& tables,
+                   const Stream& stream,
+                   std::span<const LinearCall> calls,
+                   Workspace& scratch) {
+  linear_panels(table_for(tables, calls.front()), tables.stores, stream, calls, scratch);
+}
 
 void launch_avx512(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  linear_panels(table_for(kAvx512, call), stream, {&call, 1}, scratch);
+  launch_panels(kAvx512, stream, {&call, 1}, scratch);
 }
 
 void launch_avx2(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  linear_panels(table_for(kAvx2, call), stream, {&call, 1}, scratch);
+  launch_panels(kAvx2, stream, {&call, 1}, scratch);
 }
 
 #ifdef ATOM_CUDA
@@ -87,6 +132,56 @@ void launch_cuda(const Stream& stream, const LinearCall& call, Workspace&) {
                .y_element = stored_element_of(call.y.dtype())},
               stream.queue().handle());
 }
+
+PackedValues packed_values(const Tensor& values, bool is_quantized, QuantDType dtype) {
+  return {.data = values.raw_data(),
+          .stride = values.stride(0),
+          .is_quantized = is_quantized,
+          .element = is_quantized ? Element::kFloat32 : stored_element_of(values.dtype()),
+          .dtype = dtype};
+}
+
+QuantDType code_dtype(DType x) {
+  if (x == DType::kInt8) return QuantDType::kInt8;
+  return x == DType::kUInt8 ? QuantDType::kFloat4E2M1 : QuantDType::kFloat8E4M3;
+}
+
+void launch_quantized(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run() || call.x.size(0) == 0) return;
+  const LinearWeight& weight = call.weight;
+  CHECK((weight.layout == WeightLayout::kRowMajor));
+  const bool has_bias = call.bias.defined();
+  const Tensor& x_scales = call.x_scales;
+  const auto is_e8m0 = [](const Tensor& scales) {
+    return scales.defined() && scales.dtype() == DType::kUInt8;
+  };
+  linear_quantized_cuda(
+      {.x = packed_values(call.x, x_scales.defined(), code_dtype(call.x.dtype())),
+       .weight = packed_values(weight.data, true, weight.quant_dtype()),
+       .bias = has_bias ? call.bias.raw_data() : nullptr,
+       .x_scales = x_scales.raw_data(),
+       .weight_scales = weight.scales.raw_data(),
+       .y = call.y.raw_data(),
+       .num_rows = call.x.size(0),
+       .out_features = weight.out_features,
+       .in_features = weight.in_features,
+       .y_stride = call.y.stride(0),
+       .group_size = weight.group_size,
+       .scale_rows = weight.scale_rows,
+       .x_scale_per_group = x_scales.defined() && x_scales.rank() == 2,
+       .x_scale_per_row = is_per_row(x_scales),
+       .weight_scale_per_row = is_per_row(weight.scales),
+       .x_scales_are_e8m0 = is_e8m0(x_scales),
+       .weight_scales_are_e8m0 = is_e8m0(weight.scales),
+       .bias_element = stored_element_of(has_bias ? call.bias.dtype() : DType::kFloat32),
+       .y_element = stored_element_of(call.y.dtype())},
+      stream.queue().handle());
+}
+
+template <bool (*fits)(const LinearCall&)>
+bool unpacked(const LinearCall& call) {
+  return is_unpacked(call) && fits(call);
+}
 #endif
 
 bool in_panels(const LinearCall& call) {
@@ -95,19 +190,40 @@ bool in_panels(const LinearCall& call) {
 
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {"stream", CpuIsa::kScalar, fits_linear_stream, linear_stream, DeviceType::kCuda, kMixesRows},
-    {"skinny", CpuIsa::kScalar, fits_linear_skinny, linear_skinny, DeviceType::kCuda, kMixesRows},
-    {"cublaslt", CpuIsa::kScalar, fits_cublaslt, linear_cublaslt, DeviceType::kCuda, kMixesRows},
-    {"wgmma", CpuIsa::kScalar, fits_linear_wgmma, linear_wgmma, DeviceType::kCuda, kMixesRows},
+    {"stream",
+     CpuIsa::kScalar,
+     unpacked<fits_linear_stream>,
+     linear_stream,
+     DeviceType::kCuda,
+     kMixesRows},
+    {"skinny",
+     CpuIsa::kScalar,
+     unpacked<fits_linear_skinny>,
+     linear_skinny,
+     DeviceType::kCuda,
+     kMixesRows},
+    {"cublaslt",
+     CpuIsa::kScalar,
+     unpacked<fits_cublaslt>,
+     linear_cublaslt,
+     DeviceType::kCuda,
+     kMixesRows},
+    {"wgmma",
+     CpuIsa::kScalar,
+     unpacked<fits_linear_wgmma>,
+     linear_wgmma,
+     DeviceType::kCuda,
+     kMixesRows},
     {"expanded",
      CpuIsa::kScalar,
-     fits_linear_expanded,
+     unpacked<fits_linear_expanded>,
      linear_expanded,
      DeviceType::kCuda,
      kMixesRows},
-    {"ordered", CpuIsa::kScalar, fits_linear_ordered, linear_ordered, DeviceType::kCuda},
-    {"fixed", CpuIsa::kScalar, fits_linear_fixed, linear_fixed, DeviceType::kCuda},
-    {"cuda", CpuIsa::kScalar, nullptr, launch_cuda, DeviceType::kCuda},
+    {"ordered", CpuIsa::kScalar, unpacked<fits_linear_ordered>, linear_ordered, DeviceType::kCuda},
+    {"fixed", CpuIsa::kScalar, unpacked<fits_linear_fixed>, linear_fixed, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, is_unpacked, launch_cuda, DeviceType::kCuda},
+    {"quantized", CpuIsa::kScalar, nullptr, launch_quantized, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, in_panels, launch_avx512},
     {"avx2", CpuIsa::kAvx2, in_panels, launch_avx2},
@@ -117,6 +233,33 @@ constexpr LinearVariant kVariants[] = {
 // One scale for all, or one each.
 void check_scales(TensorCheck& check, const char* name, const Tensor& scales, const char* size) {
   check.contiguous(name, scales, {scales.num_elements() == 1 ? "1" : size}, DType::kFloat32);
+}
+
+// Whether a quantized weight meets such activations.
+bool takes(const LinearWeight& weight, DType x) {
+  switch (x) {
+    case DType::kFloat32:
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      return true;
+    case DType::kFloat8E4M3:
+      return weight.dtype() != DType::kInt8;
+    default:
+      return x == weight.dtype();
+  }
+}
+
+void check_x_scales(TensorCheck& check, const LinearCall& call) {
+  const Tensor& scales = call.x_scales;
+  if (scales.rank() == 1) return check_scales(check, "x_scales", scales, "T");
+  const LinearWeight& weight = call.weight;
+  CHECK(weight.has_groups());
+  const bool has_four_bits = call.x.dtype() == DType::kUInt8;
+  const int64_t groups = (weight.in_features + weight.group_size - 1) / weight.group_size;
+  check.contiguous("x_scales",
+                   scales,
+                   {"T", std::to_string(groups).c_str()},
+                   has_four_bits ? DType::kUInt8 : DType::kFloat32);
 }
 
 void run(const Stream& stream, const LinearCall& call, DType dtype, Workspace& scratch) {
@@ -137,16 +280,22 @@ void check_linear_call(const char* name, const LinearCall& call, DType dtype) {
   const std::string features = std::to_string(weight.out_features);
   TensorCheck check(name);
   check.tensor("x", call.x, {"T", "K"}, call.x.dtype());
+  const int64_t values_per_element = call.x.dtype() == DType::kUInt8 ? 2 : 1;
   check.tensor("y", call.y, {"T", "width"}, dtype_or_float32(call.y));
-  CHECK(check.size("K") == weight.in_features);
+  CHECK(check.size("K") * values_per_element == weight.in_features);
   CHECK(check.size("width") * (call.is_gated ? 2 : 1) == weight.out_features);
   if (call.bias.defined()) {
     check.tensor("bias", call.bias, {features.c_str()}, dtype_or_float32(call.bias));
   }
-  if (call.x_scales.defined()) check_scales(check, "x_scales", call.x_scales, "T");
-  if (weight.scales.defined()) {
+  if (call.x_scales.defined()) check_x_scales(check, call);
+  if (weight.scales.defined() && !weight.has_groups()) {
     check_scales(check, "weight.scales", weight.scales, features.c_str());
   }
+}
+
+bool is_unpacked(const LinearCall& call) {
+  const DType dtype = call.weight.dtype();
+  return dtype != DType::kInt8 && dtype != DType::kUInt8 && !call.weight.has_groups();
 }
 
 OperatorWork linear_work(const LinearCall& call) {
@@ -161,9 +310,9 @@ void linear_many(const Stream& stream, std::span<const LinearCall> calls, Worksp
   const LinearCall& first = calls.front();
   const LinearVariant& variant = pick_variant("linear", kVariants, stream.device().type, first);
   if (variant.launch == launch_avx512) {
-    linear_panels(table_for(kAvx512, first), stream, calls, scratch);
+    launch_panels(kAvx512, stream, calls, scratch);
   } else if (variant.launch == launch_avx2) {
-    linear_panels(table_for(kAvx2, first), stream, calls, scratch);
+    launch_panels(kAvx2, stream, calls, scratch);
   } else {
     for (const LinearCall& call : calls) variant.launch(stream, call, scratch);
   }
@@ -179,7 +328,7 @@ void linear(const Stream& stream,
             const Tensor& bias,
             const Tensor& y,
             Workspace& scratch) {
-  if (weight.dtype() == DType::kFloat8E4M3) {
+  if (weight.is_quantized()) {
     dispatch_float(x.dtype(), [](auto) {});
   } else {
     CHECK(x.dtype() == weight.dtype());
@@ -195,9 +344,12 @@ void linear(const Stream& stream,
             const Tensor& bias,
             const Tensor& y,
             Workspace& scratch) {
-  CHECK((x.dtype() == DType::kFloat8E4M3));
-  CHECK((weight.dtype() == DType::kFloat8E4M3));
+  // Sums of INT8 products fit 32 bits.
+  constexpr int64_t kMaxInt8Features = (1 << 17) - 1;
+  CHECK(weight.is_quantized());
+  CHECK(takes(weight, x.dtype()));
   CHECK(x_scales.defined());
+  if (x.dtype() == DType::kInt8) CHECK(weight.in_features <= kMaxInt8Features);
   dispatch_float(y.dtype(), [](auto) {});
   run(stream, {x, weight, bias, y, x_scales}, y.dtype(), scratch);
 }

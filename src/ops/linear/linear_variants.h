@@ -15,7 +15,8 @@ struct LinearCall {
   const LinearWeight& weight;
   const Tensor& bias;
   const Tensor& y;
-  Tensor x_scales = {};  // undefined unless x is in FP8
+  // Of codes: [T] or [1] float32, or like the weight's groups [T, groups], float32 or E8M0 bytes.
+  Tensor x_scales = {};
   // The weight is [2 I, K], and y [T, I] what linear_silu_and_mul says; linear's calls are not.
   bool is_gated = false;
 };
@@ -28,6 +29,8 @@ std::span<const LinearVariant> linear_variants();
 // Ends the process, with the operator's name, unless the tensors go together. `dtype` is that of
 // the bias and of y; either may be float32 as well.
 void check_linear_call(const char* name, const LinearCall& call, DType dtype);
+// Whether the weight is plain, or in FP8 with scales of finished sums.
+bool is_unpacked(const LinearCall& call);
 // What a call moves and computes.
 OperatorWork linear_work(const LinearCall& call);
 
@@ -75,6 +78,7 @@ void scale_sums(const Stream& stream,
 // Weights in panels, by the kernels of one instruction set and dtype. The calls, all with rows, are
 // of weights of one shape and format.
 void linear_panels(const linear_kernels::KernelTable& kernels,
+                   const linear_kernels::StoreTable& stores,
                    const Stream& stream,
                    std::span<const LinearCall> calls,
                    Workspace& scratch);
@@ -92,5 +96,11 @@ struct WeightRow {
   int64_t step_size;
 };
 WeightRow weight_row(const LinearWeight& weight, int64_t row);
+
+// Values of k in one step of a panel.
+int64_t panel_step_size(const LinearWeight& weight);
+
+// Where the scale of a group of a row lies in weight.scales, in elements.
+int64_t group_scale_index(const LinearWeight& weight, int64_t row, int64_t group);
 
 }  // namespace atom::ops

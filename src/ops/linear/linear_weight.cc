@@ -19,9 +19,20 @@ int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// Values of k in one step of a panel: vdpbf16ps takes pairs.
+constexpr int64_t kFourBitStep = 8;
+
+// Elements of data in one step of a panel: vdpbf16ps takes pairs, 4 bytes hold eight 4-bit values.
 int64_t step_size_of(DType dtype) {
-  return dtype == DType::kBFloat16 || dtype == DType::kFloat8E4M3 ? 2 : 1;
+  switch (dtype) {
+    case DType::kBFloat16:
+    case DType::kFloat8E4M3:
+    case DType::kInt8:
+      return 2;
+    case DType::kUInt8:
+      return kFourBitStep / 2;
+    default:
+      return 1;
+  }
 }
 
 // Whether a step of one column is 2 bytes; else it is 4.
@@ -29,12 +40,60 @@ bool has_short_steps(DType dtype) {
   return step_size_of(dtype) * dtype_size(dtype) == 2;
 }
 
-Shape data_shape(int64_t out_features, int64_t in_features, DType dtype, WeightLayout layout) {
-  if (layout == WeightLayout::kRowMajor) return {out_features, in_features};
+// `row_size` elements of data to a row.
+Shape data_shape(int64_t out_features, int64_t row_size, DType dtype, WeightLayout layout) {
+  if (layout == WeightLayout::kRowMajor) return {out_features, row_size};
   const int64_t step_size = step_size_of(dtype);
   return {ceil_div(out_features, kPanelColumns),
-          ceil_div(in_features, step_size),
+          ceil_div(row_size, step_size),
           kPanelColumns * step_size};
+}
+
+DType data_dtype(QuantDType dtype) {
+  switch (dtype) {
+    case QuantDType::kFloat8E4M3:
+      return DType::kFloat8E4M3;
+    case QuantDType::kInt8:
+      return DType::kInt8;
+    default:
+      return DType::kUInt8;
+  }
+}
+
+bool has_four_bits(QuantDType dtype) {
+  return data_dtype(dtype) == DType::kUInt8;
+}
+
+// Elements of data to a row.
+int64_t row_elements(const LinearWeight& weight) {
+  return weight.dtype() == DType::kUInt8 ? weight.in_features / 2 : weight.in_features;
+}
+
+Shape scale_shape(const LinearWeight& weight, QuantType granularity) {
+  if (granularity == QuantType::kPerTensor) return {1};
+  if (!weight.has_groups()) return {weight.out_features};
+  const int64_t groups = ceil_div(weight.in_features, weight.group_size);
+  if (weight.scale_rows == 1 && weight.layout == WeightLayout::kPanels) {
+    return {ceil_div(weight.out_features, kPanelColumns), groups, kPanelColumns};
+  }
+  return {ceil_div(weight.out_features, weight.scale_rows), groups};
+}
+
+// Four bits each, of ascending k from the lowest on, to those of even k in the lower half.
+uint32_t evens_first(uint32_t codes) {
+  const auto gather = [](uint32_t bits) {
+    bits = (bits | bits >> 4) & 0x00ff00ffu;
+    return (bits | bits >> 8) & 0xffffu;
+  };
+  return gather(codes & 0x0f0f0f0fu) | gather(codes >> 4 & 0x0f0f0f0fu) << 16;
+}
+
+// Units of columns [begin, begin + count).
+void move_evens_first(char* panel, int64_t num_steps, int64_t begin, int64_t count) {
+  uint32_t* units = reinterpret_cast<uint32_t*>(panel) + begin;
+  for (int64_t step = 0; step < num_steps; ++step, units += kPanelColumns) {
+    for (int64_t c = 0; c < count; ++c) units[c] = evens_first(units[c]);
+  }
 }
 
 // Units of steps [begin, end) of one row to one column of a panel.
@@ -162,9 +221,12 @@ void pack_into_panels(const Stream& stream,
           static_cast<const char*>(rows.raw_data()) + (row_begin - first_row) * row_stride,
           row_stride,
           row_end - row_begin,
-          weight.in_features * element_size,
+          row_elements(weight) * element_size,
           row_begin - p * kPanelColumns,
           panel);
+      if (weight.dtype() == DType::kUInt8) {
+        move_evens_first(panel, num_steps, row_begin - p * kPanelColumns, row_end - row_begin);
+      }
       if (row_end == weight.out_features) {
         clear_columns<Unit>(row_end - p * kPanelColumns, num_steps, panel);
       }
@@ -201,7 +263,104 @@ LinearWeight linear_weight_meta(int64_t out_features,
                                 DType dtype,
                                 WeightLayout layout) {
   const Shape shape = data_shape(out_features, in_features, dtype, layout);
-  return {Tensor::meta(shape, dtype), out_features, in_features, layout, Tensor()};
+  LinearWeight weight;
+  weight.data = Tensor::meta(shape, dtype);
+  weight.out_features = out_features;
+  weight.in_features = in_features;
+  weight.layout = layout;
+  return weight;
+}
+
+bool LinearWeight::is_quantized() const {
+  return dtype() == DType::kFloat8E4M3 || dtype() == DType::kInt8 || dtype() == DType::kUInt8;
+}
+
+QuantDType LinearWeight::quant_dtype() const {
+  CHECK(is_quantized());
+  if (dtype() == DType::kFloat8E4M3) return QuantDType::kFloat8E4M3;
+  return dtype() == DType::kInt8 ? QuantDType::kInt8 : four_bits;
+}
+
+int64_t QuantFormat::group_size() const {
+  switch (granularity) {
+    case QuantType::kPer1x32:
+      return 32;
+    case QuantType::kPer1x128:
+    case QuantType::kPer128x128:
+      return 128;
+    default:
+      return 0;
+  }
+}
+
+DType QuantFormat::scale_dtype() const {
+  const bool is_mx = dtype == QuantDType::kFloat4E2M1 && granularity == QuantType::kPer1x32;
+  return is_mx ? DType::kUInt8 : DType::kFloat32;
+}
+
+LinearWeight quantized_weight_meta(int64_t out_features,
+                                   int64_t in_features,
+                                   const QuantFormat& format,
+                                   WeightLayout layout) {
+  const DType dtype = data_dtype(format.dtype);
+  LinearWeight weight;
+  weight.out_features = out_features;
+  weight.in_features = in_features;
+  weight.layout = layout;
+  weight.group_size = format.group_size();
+  weight.scale_rows = format.scale_rows;
+  if (has_four_bits(format.dtype)) {
+    weight.four_bits = format.dtype;
+    CHECK(weight.has_groups());
+    CHECK(in_features % weight.group_size == 0);
+  }
+  if (format.dtype == QuantDType::kInt8) CHECK(!weight.has_groups());
+  if (weight.scale_rows > 1) CHECK(weight.scale_rows % kPanelColumns == 0);
+  const int64_t row_size = dtype == DType::kUInt8 ? in_features / 2 : in_features;
+  weight.data = Tensor::meta(data_shape(out_features, row_size, dtype, layout), dtype);
+  weight.scales = Tensor::meta(scale_shape(weight, format.granularity), format.scale_dtype());
+  return weight;
+}
+
+LinearWeight make_quantized_weight(int64_t out_features,
+                                   int64_t in_features,
+                                   const QuantFormat& format,
+                                   WeightLayout layout) {
+  LinearWeight weight = quantized_weight_meta(out_features, in_features, format, layout);
+  weight.data = Tensor::empty(weight.data.shape(), weight.dtype());
+  weight.scales = Tensor::zeros(weight.scales.shape(), weight.scales.dtype());
+  return weight;
+}
+
+int64_t group_scale_index(const LinearWeight& weight, int64_t row, int64_t group) {
+  const Tensor& scales = weight.scales;
+  const int64_t groups = scales.size(1);
+  if (scales.rank() == 2) return row / weight.scale_rows * groups + group;
+  const int64_t panel = row / kPanelColumns;
+  return (panel * groups + group) * kPanelColumns + row % kPanelColumns;
+}
+
+void pack_scales(const Tensor& scales, int64_t first_row, const LinearWeight& weight) {
+  CHECK(first_row >= 0);
+  CHECK(first_row % weight.scale_rows == 0);
+  if (!weight.has_groups()) {
+    TensorCheck("pack_scales").tensor("scales", scales, {"R"}, DType::kFloat32);
+    CHECK(first_row + scales.size(0) <= weight.scales.size(0));
+    return copy_convert(scales, weight.scales.narrow(0, first_row, scales.size(0)));
+  }
+  TensorCheck("pack_scales").tensor("scales", scales, {"R", "groups"}, weight.scales.dtype());
+  CHECK(scales.size(1) == weight.scales.size(1));
+  const int64_t size = dtype_size(scales.dtype());
+  for (int64_t r = 0; r < scales.size(0); ++r) {
+    const int64_t row = first_row + r * weight.scale_rows;
+    CHECK(row < weight.out_features);
+    for (int64_t g = 0; g < scales.size(1); ++g) {
+      std::memcpy(
+          static_cast<char*>(weight.scales.raw_data()) + group_scale_index(weight, row, g) * size,
+          static_cast<const char*>(scales.raw_data()) + (r * scales.stride(0) + g) * size,
+          size);
+    }
+  }
 }
 
 LinearWeight make_linear_weight(int64_t out_features,
@@ -219,7 +378,7 @@ void pack_rows(const Stream& stream,
                const LinearWeight& weight) {
   TensorCheck check("pack_rows");
   check.tensor("rows", rows, {"R", "K"}, weight.dtype());
-  CHECK(check.size("K") == weight.in_features);
+  CHECK(check.size("K") == row_elements(weight));
   CHECK(first_row >= 0);
   CHECK(first_row + rows.size(0) <= weight.out_features);
   if (stream.is_dry_run() || rows.num_elements() == 0) return;
@@ -239,8 +398,12 @@ LinearWeight pack_linear_weight(const Stream& stream, const Tensor& rows, Weight
   return weight;
 }
 
+int64_t panel_step_size(const LinearWeight& weight) {
+  return weight.dtype() == DType::kUInt8 ? kFourBitStep : step_size_of(weight.dtype());
+}
+
 WeightRow weight_row(const LinearWeight& weight, int64_t row) {
-  if (weight.layout == WeightLayout::kRowMajor) return {row * weight.in_features, 1, 1};
+  if (weight.layout == WeightLayout::kRowMajor) return {row * row_elements(weight), 1, 1};
   const int64_t step_size = step_size_of(weight.dtype());
   const int64_t panel = row / kPanelColumns * weight.data.stride(0);
   return {panel + row % kPanelColumns * step_size, kPanelColumns * step_size, step_size};

@@ -28,7 +28,7 @@ void multiply_then_activate(const Stream& stream, const LinearCall& call, Worksp
 // A forced variant of linear has the last word: it is how results are compared.
 template <bool (*fits)(const LinearCall&)>
 bool fits_unforced(const LinearCall& call) {
-  return forced_variant("linear").empty() && fits(call);
+  return forced_variant("linear").empty() && is_unpacked(call) && fits(call);
 }
 #endif
 
@@ -99,8 +99,7 @@ void linear_silu_and_mul(const Stream& stream,
                          const Tensor& bias,
                          const Tensor& y,
                          Workspace& scratch) {
-  CHECK((x.dtype() == DType::kFloat8E4M3));
-  CHECK((weight.dtype() == DType::kFloat8E4M3));
+  CHECK(weight.is_quantized());
   CHECK(x_scales.defined());
   dispatch_float(y.dtype(), [](auto) {});
   run(stream, {x, weight, bias, y, x_scales, true}, scratch);
@@ -116,7 +115,7 @@ void linear_silu_and_mul_quantized(const Stream& stream,
                                    Workspace& scratch) {
   if (x.size(0) == 0) return;
   const Workspace::Scope scope(scratch);
-  const Tensor shape = Tensor::meta(y.values.shape(), dtype);
+  const Tensor shape = Tensor::meta({x.size(0), weight.out_features / 2}, dtype);
   const LinearCall planned = {x, weight, bias, shape, x_scales, true};
   check_linear_call("linear_silu_and_mul", planned, dtype);
   if (is_composed(stream, planned)) {

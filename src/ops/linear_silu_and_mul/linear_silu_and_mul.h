@@ -18,12 +18,12 @@ void linear_silu_and_mul(const Stream& stream,
                          const Tensor& y,             // [T, I] x.dtype(), row stride allowed
                          Workspace& scratch);
 
-// The same of FP8 on both sides, whose scales are those of ops::linear. y and the bias are
-// bfloat16, float16 or float32.
+// The same of activations in codes and a quantized weight, with the scales of ops::linear. y and
+// the bias are bfloat16, float16 or float32.
 void linear_silu_and_mul(const Stream& stream,
-                         const Tensor& x,             // [T, K] FP8, row stride allowed
-                         const Tensor& x_scales,      // [T] or [1] float32
-                         const LinearWeight& weight,  // [2 I, K] FP8
+                         const Tensor& x,  // [T, K], FP4 [T, K / 2]; row stride allowed
+                         const Tensor& x_scales,
+                         const LinearWeight& weight,  // [2 I, K]
                          const Tensor& bias,
                          const Tensor& y,
                          Workspace& scratch);
@@ -33,7 +33,7 @@ void linear_silu_and_mul(const Stream& stream,
 // and a product that is activated and quantized in one pass.
 void linear_silu_and_mul_quantized(const Stream& stream,
                                    const Tensor& x,
-                                   const Tensor& x_scales,  // undefined unless x is FP8
+                                   const Tensor& x_scales,  // undefined unless x are codes
                                    const LinearWeight& weight,
                                    const Tensor& bias,
                                    DType dtype,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 
 #include "ops/quantize/quantize_kernels.h"
 #include "ops/quantize/quantize_variants.h"
@@ -30,27 +31,65 @@ void on_queue(const Stream& stream, const QuantizeArgs& args, int64_t num_rows) 
   if (num_rows > 0) kernel(args, num_rows, stream.queue().handle());
 }
 
+#ifdef ATOM_CUDA
+bool is_plain_float8(const QuantizeArgs& args) {
+  return args.is_plain_float8();
+}
+
+bool fits_vector(const QuantizeArgs& args) {
+  return is_plain_float8(args) && fits_quantize_vector(args);
+}
+#endif
+
 constexpr Variant<QuantizeArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"vector",
-     CpuIsa::kScalar,
-     fits_quantize_vector,
-     on_queue<quantize_vector_cuda>,
-     DeviceType::kCuda},
-    {"cuda", CpuIsa::kScalar, nullptr, on_queue<quantize_cuda>, DeviceType::kCuda},
+    {"vector", CpuIsa::kScalar, fits_vector, on_queue<quantize_vector_cuda>, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, is_plain_float8, on_queue<quantize_cuda>, DeviceType::kCuda},
+    {"groups", CpuIsa::kScalar, nullptr, on_queue<quantize_groups_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, on_pool<quantize_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, on_pool<quantize_avx2>},
     {"reference", CpuIsa::kScalar, nullptr, on_pool<quantize_reference>},
 };
 
-QuantizeArgs checked_args(const Tensor& x, const QuantizedRows& out) {
+QuantizeArgs checked_args(const Tensor& x, const QuantizedRows& out, E8M0Rounding rounding) {
   TensorCheck check("quantize");
-  check.tensor("x", x, {"T", "K"}, x.dtype());
+  // Codes of two values each have a size of their own.
+  const bool has_four_bits = out.values.dtype() == DType::kUInt8;
+  check.tensor("x", x, {"T", has_four_bits ? "values" : "K"}, x.dtype());
   QuantizeArgs args = checked_codes(check, x.dtype(), out);
+  CHECK(args.size == x.size(1));
   args.x = x.raw_data();
   args.x_stride = x.stride(0);
+  args.rounds_exponents = rounding == E8M0Rounding::kEven;
   return args;
+}
+
+QuantDType code_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat8E4M3:
+      return QuantDType::kFloat8E4M3;
+    case DType::kInt8:
+      return QuantDType::kInt8;
+    default:
+      CHECK((dtype == DType::kUInt8));
+      return QuantDType::kFloat4E2M1;
+  }
+}
+
+// Values that share a scale; `size` for a whole row.
+int64_t group_size_of(const QuantizedRows& out, QuantDType dtype, int64_t size) {
+  if (dtype == QuantDType::kFloat4E2M1) {
+    CHECK((out.granularity == QuantType::kPer1x32));
+    CHECK(size % 32 == 0);
+    return 32;
+  }
+  if (out.granularity == QuantType::kPer1x128) {
+    CHECK((dtype == QuantDType::kFloat8E4M3));
+    return 128;
+  }
+  CHECK((out.granularity == (out.is_static ? QuantType::kPerTensor : QuantType::kPerToken)));
+  return size;
 }
 
 constexpr int64_t kNaNGrain = 1 << 18;  // elements
@@ -87,31 +126,49 @@ bool has_nan_on_device(const Stream& stream, const Tensor& codes) {
 }  // namespace
 
 QuantizeArgs checked_codes(TensorCheck& check, DType dtype, const QuantizedRows& out) {
-  CHECK((out.granularity == (out.is_static ? QuantType::kPerTensor : QuantType::kPerToken)));
-  check.tensor("codes.values", out.values, {"T", "K"}, DType::kFloat8E4M3)
-      .contiguous("codes.scales", out.scales, {out.is_static ? "1" : "T"}, DType::kFloat32);
-  float* scales = static_cast<float*>(out.scales.raw_data());
-  return {
-      .x = nullptr,
-      .values = static_cast<uint8_t*>(out.values.raw_data()),
-      .scales = out.is_static ? nullptr : scales,
-      .static_scale = out.is_static ? scales : nullptr,
-      .x_stride = 0,
-      .values_stride = out.values.stride(0),
-      .size = out.values.size(1),
-      .element = element_of(dtype),
-  };
+  const QuantDType codes = code_dtype(out.values.dtype());
+  const bool has_four_bits = codes == QuantDType::kFloat4E2M1;
+  check.tensor(
+      "codes.values", out.values, {"T", has_four_bits ? "K / 2" : "K"}, out.values.dtype());
+  QuantizeArgs args = {};
+  args.values = static_cast<uint8_t*>(out.values.raw_data());
+  args.values_stride = out.values.stride(0);
+  args.size = out.values.size(1) * (has_four_bits ? 2 : 1);
+  args.element = element_of(dtype);
+  args.dtype = codes;
+  args.group_size = group_size_of(out, codes, args.size);
+  const std::string groups = std::to_string(args.num_groups());
+  const DType scale_dtype = has_four_bits ? DType::kUInt8 : DType::kFloat32;
+  if (has_four_bits || out.granularity == QuantType::kPer1x128) {
+    check.contiguous("codes.scales", out.scales, {"T", groups.c_str()}, scale_dtype);
+  } else {
+    check.contiguous("codes.scales", out.scales, {out.is_static ? "1" : "T"}, scale_dtype);
+  }
+  auto* scales = static_cast<float*>(out.scales.raw_data());
+  if (has_four_bits) {
+    args.exponents = static_cast<uint8_t*>(out.scales.raw_data());
+  } else if (out.is_static) {
+    args.static_scale = scales;
+  } else {
+    args.scales = scales;
+  }
+  return args;
 }
 
 bool quantizes_with_its_producer(const Stream& stream,
                                  const Tensor& out,
                                  const QuantizedRows& codes) {
   if (stream.device().is_cpu()) return true;
-  return !out.defined() && codes.values.dtype() == DType::kFloat8E4M3;
+  const bool is_plain_float8 =
+      codes.values.dtype() == DType::kFloat8E4M3 && codes.granularity != QuantType::kPer1x128;
+  return !out.defined() && is_plain_float8;
 }
 
-void quantize(const Stream& stream, const Tensor& x, const QuantizedRows& out) {
-  const QuantizeArgs args = checked_args(x, out);
+void quantize(const Stream& stream,
+              const Tensor& x,
+              const QuantizedRows& out,
+              E8M0Rounding rounding) {
+  const QuantizeArgs args = checked_args(x, out, rounding);
   if (stream.is_dry_run()) return;
   const auto& variant = pick_variant(
       "quantize", kVariants, stream, args, [&] { return moves(x, out.values, out.scales); });
@@ -134,8 +191,9 @@ bool holds_nan(const Stream& stream, const Tensor& codes) {
 bool quantize_by(std::string_view variant_name,
                  const Stream& stream,
                  const Tensor& x,
-                 const QuantizedRows& out) {
-  const QuantizeArgs args = checked_args(x, out);
+                 const QuantizedRows& out,
+                 E8M0Rounding rounding) {
+  const QuantizeArgs args = checked_args(x, out, rounding);
   const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
   variant->launch(stream, args, x.size(0));

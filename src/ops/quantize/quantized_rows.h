@@ -7,9 +7,12 @@
 
 namespace atom::ops {
 
+// FP8 or INT8, or FP4: bytes of two values, the first in the lower half.
 struct QuantizedRows {
-  Tensor values;  // [T, K] FP8, row stride allowed
-  Tensor scales;  // float32: [T], or [1] per tensor
+  Tensor values;  // [T, K], with FP4 [T, K / 2]; row stride allowed
+  // float32: [1] per tensor, [T] per token, [T, ceil(K / 128)] per 1x128; with FP4 per 1x32
+  // [T, K / 32] exponents in bytes (E8M0).
+  Tensor scales;
   QuantType granularity = QuantType::kPerToken;
   bool is_static = false;  // the scales were given before; else they are written with the values
 

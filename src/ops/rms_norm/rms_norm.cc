@@ -78,7 +78,10 @@ RmsNormCall checked_call(const char* op, const Operands& of) {
   } else {
     check.tensor("x", x, {"T", "K"}, x.dtype());
     if (out.defined()) check.tensor("out", out, {"T", "K"}, x.dtype());
-    if (codes.defined()) call.codes = checked_codes(check, x.dtype(), codes);
+    if (codes.defined()) {
+      call.codes = checked_codes(check, x.dtype(), codes);
+      CHECK(call.codes.size == x.size(1));
+    }
   }
   if (residual.defined()) check.tensor("residual", residual, {"T", "K"}, x.dtype());
   const bool float_weight = weight.dtype() == DType::kFloat32;

@@ -61,14 +61,16 @@ SiluAndMulCall checked_call(const Tensor& gate_up, const Tensor& out, const Quan
   if (out.defined()) check.tensor("out", out, {"T", "K"}, gate_up.dtype());
   SiluAndMulCall call = {};
   if (codes.defined()) call.codes = checked_codes(check, gate_up.dtype(), codes);
-  CHECK(gate_up.size(1) == 2 * check.size("K"));
+  const int64_t size = out.defined() ? out.size(1) : call.codes.size;
+  CHECK(gate_up.size(1) == 2 * size);
+  if (codes.defined()) CHECK(call.codes.size == size);
   const int64_t out_stride = out.defined() ? out.stride(0) : 0;
   call.product = {
       .gate_up = gate_up.raw_data(),
       .out = out.raw_data(),
       .gate_up_stride = gate_up.stride(0),
       .out_stride = out_stride,
-      .size = check.size("K"),
+      .size = size,
       .element = element_of(gate_up.dtype()),
   };
   call.codes.x = out.raw_data();

@@ -6,21 +6,26 @@
 // the tiles prefetch the following chunk, a share each, so that memory is read while the core
 // multiplies.
 #include <algorithm>
+#include <bit>
 #include <span>
 #include <vector>
 
 #include "ops/linear/linear_variants.h"
 #include "ops/linear/run_claims.h"
 #include "tensor/dispatch.h"
+#include "tensor/float4.h"
 
 namespace atom::ops {
 namespace {
 
+using linear_kernels::GroupScales;
 using linear_kernels::KernelTable;
 using linear_kernels::kMaxTileRows;
 using linear_kernels::kPanelColumns;
 using linear_kernels::kStepUnroll;
 using linear_kernels::Prefetch;
+using linear_kernels::StoreRows;
+using linear_kernels::StoreTable;
 
 constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMaxBlockTiles = 32;
@@ -41,9 +46,33 @@ struct EvenSplit {
   int64_t begin(int64_t part) const { return total * part / parts; }
 };
 
+StoreRows* store_for(const StoreTable& stores, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return stores.float32;
+    case DType::kFloat16:
+      return stores.float16;
+    default:
+      return stores.bfloat16;
+  }
+}
+
+int64_t num_groups(const LinearWeight& weight) {
+  return weight.has_groups() ? ceil_div(weight.in_features, weight.group_size) : 0;
+}
+
+bool has_group_scales(const LinearCall& call) {
+  return call.x_scales.defined() && call.x_scales.rank() == 2;
+}
+
 // One call among those that share a region.
 struct Plan {
-  Plan(const KernelTable& k, const LinearCall& c, char* packed, const Plan* before = nullptr)
+  Plan(const KernelTable& k,
+       const StoreTable& stores,
+       const LinearCall& c,
+       char* packed,
+       float* expanded_scales,
+       const Plan* before = nullptr)
       : kernels(k),
         call(c),
         num_steps(c.weight.data.size(1)),
@@ -52,7 +81,8 @@ struct Plan {
         tiles{c.x.size(0), ceil_div(c.x.size(0), kMaxTileRows)},
         blocks{tiles.parts, ceil_div(tiles.parts, kMaxBlockTiles)},
         packed_x(packed),
-        store(c.y.dtype() == DType::kFloat32 ? k.store_float : k.store),
+        x_group_scales(expanded_scales),
+        store(store_for(stores, c.y.dtype())),
         first_tile(before == nullptr ? 0 : before->last_tile),
         last_tile(first_tile + tiles.parts),
         first_unit(before == nullptr ? 0 : before->last_unit),
@@ -71,11 +101,25 @@ struct Plan {
   const EvenSplit tiles;   // rows of x
   const EvenSplit blocks;  // tiles
   char* const packed_x;    // tile after tile
-  decltype(KernelTable::store) const store;
+  // Of an x with scales of its own for each group: [num_rows, groups]; else null.
+  float* const x_group_scales;
+  StoreRows* const store;
   // Of this call, among those of all calls.
   const int64_t first_tile, last_tile;
   const int64_t first_unit, last_unit;
 };
+
+// Of rows [begin, end) of x.
+void expand_group_scales(const Plan& plan, int64_t begin, int64_t end) {
+  if (plan.x_group_scales == nullptr) return;
+  const Tensor& scales = plan.call.x_scales;
+  const int64_t size = scales.size(1);
+  float* out = plan.x_group_scales;
+  for (int64_t i = begin * size; i < end * size; ++i) {
+    out[i] = scales.dtype() == DType::kUInt8 ? e8m0_to_float(scales.data<uint8_t>()[i])
+                                             : scales.data<float>()[i];
+  }
+}
 
 void pack_tile(const Plan& plan, int64_t tile) {
   const Tensor& x = plan.call.x;
@@ -86,6 +130,7 @@ void pack_tile(const Plan& plan, int64_t tile) {
                       static_cast<int>(plan.tiles.begin(tile + 1) - begin),
                       plan.call.weight.in_features,
                       plan.packed_row(begin));
+  expand_group_scales(plan, begin, plan.tiles.begin(tile + 1));
 }
 
 // What a tile that is alone prefetches of its own panel. The processor's own prefetcher does best
@@ -94,6 +139,32 @@ Prefetch stream_ahead(int rows, int unroll_lines, const char* weight) {
   if (rows <= 2) return {weight + 2048, unroll_lines, false};
   if (rows <= 4) return {weight, 0, false};
   return {weight + 4096, unroll_lines, true};
+}
+
+// Of `panel` from `step` on, for rows from `row` on.
+GroupScales group_scales(const Plan& plan, int64_t panel, int64_t step, int64_t row) {
+  const LinearWeight& weight = plan.call.weight;
+  const int64_t steps = weight.group_size / panel_step_size(weight);
+  const int64_t groups = num_groups(weight), group = step / steps;
+  const auto* data = static_cast<const char*>(weight.scales.raw_data());
+  GroupScales scales = {};
+  scales.steps = steps;
+  if (weight.scale_rows > 1) {
+    scales.kind = GroupScales::kOne;
+    scales.weight_stride = sizeof(float);
+    data += panel * kPanelColumns / weight.scale_rows * groups * scales.weight_stride;
+  } else {
+    const DType dtype = weight.scales.dtype();
+    scales.kind = dtype == DType::kUInt8 ? GroupScales::kE8M0 : GroupScales::kFloat32;
+    scales.weight_stride = kPanelColumns * dtype_size(dtype);
+    data += panel * groups * scales.weight_stride;
+  }
+  scales.weight = data + group * scales.weight_stride;
+  if (plan.x_group_scales != nullptr) {
+    scales.x = plan.x_group_scales + row * groups + group;
+    scales.x_stride = groups;
+  }
+  return scales;
 }
 
 void multiply_block(const Plan& plan, int64_t panel, int64_t block, float* sums) {
@@ -120,12 +191,15 @@ void multiply_block(const Plan& plan, int64_t panel, int64_t block, float* sums)
       const int rows = static_cast<int>(plan.tiles.begin(tile_begin + i + 1) - row);
       const Prefetch share = {
           next + i * share_lines * (steps / kStepUnroll) * kCacheLine, share_lines, false};
-      kernels.multiply(rows,
-                       weight,
-                       plan.packed_row(row) + step * rows * kernels.x_step_size,
-                       steps,
-                       sums + (row - first_row) * kPanelColumns,
-                       streaming ? stream_ahead(rows, unroll_lines, weight) : share);
+      const char* packed_x = plan.packed_row(row) + step * rows * kernels.x_step_size;
+      float* tile_sums = sums + (row - first_row) * kPanelColumns;
+      const Prefetch prefetch = streaming ? stream_ahead(rows, unroll_lines, weight) : share;
+      if (plan.call.weight.has_groups()) {
+        const GroupScales scales = group_scales(plan, panel, step, row);
+        kernels.multiply_in_groups(rows, weight, packed_x, steps, tile_sums, prefetch, scales);
+      } else {
+        kernels.multiply(rows, weight, packed_x, steps, tile_sums, prefetch);
+      }
     }
   }
 }
@@ -145,7 +219,7 @@ float scale_at(const Tensor& scales, int64_t index) {
   return scales.data<float>()[scales.num_elements() == 1 ? 0 : index];
 }
 
-// Sums of rows from `row_begin` on and columns from `column` on, by all that scales them.
+// Sums of rows from `row_begin` on and columns from `column` on, by all that scales them whole.
 void scale_sums(const Plan& plan,
                 int64_t row_begin,
                 int64_t num_rows,
@@ -156,12 +230,17 @@ void scale_sums(const Plan& plan,
   const Tensor& weight_scales = plan.call.weight.scales;
   float column_scales[kPanelColumns];
   std::fill_n(column_scales, kPanelColumns, plan.kernels.unit);
-  if (weight_scales.defined()) {
+  if (weight_scales.defined() && !plan.call.weight.has_groups()) {
     for (int c = 0; c < columns; ++c) column_scales[c] *= scale_at(weight_scales, column + c);
   }
   for (int64_t r = 0; r < num_rows; ++r, sums += kPanelColumns) {
+    if (plan.kernels.integer_sums) {
+      for (int c = 0; c < kPanelColumns; ++c) {
+        sums[c] = static_cast<float>(std::bit_cast<int32_t>(sums[c]));
+      }
+    }
     for (int c = 0; c < kPanelColumns; ++c) sums[c] *= column_scales[c];
-    if (!x_scales.defined()) continue;
+    if (!x_scales.defined() || has_group_scales(plan.call)) continue;
     const float x_scale = scale_at(x_scales, row_begin + r);
     for (int c = 0; c < kPanelColumns; ++c) sums[c] *= x_scale;
   }
@@ -180,7 +259,7 @@ void run_unit(const Plan& plan, int64_t unit) {
   const int columns =
       static_cast<int>(std::min<int64_t>(kPanelColumns, plan.call.weight.out_features - column));
   const int64_t element_size = dtype_size(y.dtype());
-  if (plan.call.weight.dtype() == DType::kFloat8E4M3) {
+  if (plan.call.weight.is_quantized()) {
     scale_sums(plan, row_begin, row_end - row_begin, column, columns, sums);
   }
   float bias[kPanelColumns];
@@ -241,25 +320,32 @@ int64_t packed_row_size(const KernelTable& kernels, const LinearCall& call) {
 }  // namespace
 
 void linear_panels(const KernelTable& kernels,
+                   const StoreTable& stores,
                    const Stream& stream,
                    std::span<const LinearCall> calls,
                    Workspace& scratch) {
+  CHECK((kernels.pack_x != nullptr));
   Workspace::Scope scope(scratch);
   int64_t num_rows = 0;
   for (const LinearCall& call : calls) num_rows += call.x.size(0);
   const int64_t row_size = packed_row_size(kernels, calls.front());
+  const int64_t groups = has_group_scales(calls.front()) ? num_groups(calls.front().weight) : 0;
   const Tensor packed_x = scratch.tensor({num_rows * row_size}, DType::kUInt8);
+  const Tensor x_scales = scratch.tensor({num_rows * groups}, DType::kFloat32);
   if (stream.is_dry_run()) return;
   char* packed = static_cast<char*>(packed_x.raw_data());
+  float* scales = groups > 0 ? x_scales.data<float>() : nullptr;
   if (calls.size() == 1) {
-    const Plan plan(kernels, calls.front(), packed);
+    const Plan plan(kernels, stores, calls.front(), packed, scales);
     return run_plans(stream, {&plan, 1}, num_rows);
   }
   std::vector<Plan> plans;
   plans.reserve(calls.size());
   for (const LinearCall& call : calls) {
-    plans.emplace_back(kernels, call, packed, plans.empty() ? nullptr : &plans.back());
+    const Plan* before = plans.empty() ? nullptr : &plans.back();
+    plans.emplace_back(kernels, stores, call, packed, scales, before);
     packed += call.x.size(0) * row_size;
+    if (scales != nullptr) scales += call.x.size(0) * groups;
   }
   run_plans(stream, plans, num_rows);
 }

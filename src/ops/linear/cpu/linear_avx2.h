@@ -1,0 +1,280 @@
+// Inside linear, for files compiled for AVX2: tiles of rows x columns that fit 16 registers, 1 x
+// 64, 2 x 32, and up to 6 rows x 16 columns. Weights are expanded in registers, activations when
+// they are packed. Everything has internal linkage, so that nothing of it is merged into code for
+// lesser processors.
+//
+// A Step says how a weight is expanded and multiplied: load<i>() makes 8 columns of the i-th of a
+// step's kValues, which meets the i-th 4-byte value of the activations.
+#pragma once
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "ops/linear/linear_kernels.h"
+
+namespace atom::ops::linear_kernels {
+namespace {
+
+template <typename Step, int kValue, int kRows, int kVectors>
+inline __attribute__((always_inline)) void one_value(const char* weight,
+                                                     const float* x,
+                                                     __m256 (&sums)[kRows][kVectors]) {
+  __m256 w[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    w[v] = Step::template load<kValue>(weight + v * Step::kWeightVectorSize);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const __m256 broadcast = _mm256_broadcast_ss(x + r * Step::kValues + kValue);
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = Step::add(sums[r][v], w[v], broadcast);
+  }
+}
+
+// Values from kValue on.
+template <typename Step, int kRows, int kVectors, int kValue = 0>
+inline __attribute__((always_inline)) void one_step(const char* weight,
+                                                    const float* x,
+                                                    __m256 (&sums)[kRows][kVectors]) {
+  one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
+  if constexpr (kValue + 1 < Step::kValues) {
+    one_step<Step, kRows, kVectors, kValue + 1>(weight, x, sums);
+  }
+}
+
+// Always inline: gcc takes a function that only prefetches for one without effect and drops the
+// call.
+inline __attribute__((always_inline)) void prefetch_share(const Prefetch& prefetch,
+                                                          const char* from) {
+  if (prefetch.into_l1) {
+    for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T0);
+  } else {
+    for (int line = 0; line < prefetch.lines; ++line) _mm_prefetch(from + line * 64, _MM_HINT_T1);
+  }
+}
+
+// Where a multiplication stands.
+struct Cursor {
+  const char* weight;
+  const float* x;
+  const char* ahead;
+};
+
+template <typename Step, int kRows, int kVectors>
+inline __attribute__((always_inline)) void add_steps(Cursor& at,
+                                                     int64_t steps,
+                                                     const Prefetch& prefetch,
+                                                     __m256 (&sums)[kRows][kVectors]) {
+  for (int64_t step = 0; step < steps; ++step) {
+    if (step % kStepUnroll == 0) {
+      prefetch_share(prefetch, at.ahead);
+      at.ahead += prefetch.lines * 64;
+    }
+    one_step<Step, kRows, kVectors>(at.weight, at.x, sums);
+    at.weight += kPanelColumns / 8 * Step::kWeightVectorSize;
+    at.x += kRows * Step::kValues;
+  }
+}
+
+// Columns [0, 8 kVectors) after `at` and `sums_memory`.
+template <typename Step, int kRows, int kVectors>
+inline __attribute__((always_inline)) void multiply_columns(Cursor at,
+                                                            int64_t steps,
+                                                            float* sums_memory,
+                                                            const Prefetch& prefetch) {
+  __m256 sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[r][v] = _mm256_loadu_ps(sums_memory + r * kPanelColumns + v * 8);
+    }
+  }
+  add_steps<Step, kRows, kVectors>(at, steps, prefetch, sums);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      _mm256_storeu_ps(sums_memory + r * kPanelColumns + v * 8, sums[r][v]);
+    }
+  }
+}
+
+// The scales of columns [column, column + 8) in one group.
+inline __m256 group_scales(const GroupScales& groups, const char* scales, int column) {
+  switch (groups.kind) {
+    case GroupScales::kOne: {
+      float scale;
+      memcpy(&scale, scales, sizeof(scale));
+      return _mm256_set1_ps(scale);
+    }
+    case GroupScales::kFloat32:
+      return _mm256_loadu_ps(reinterpret_cast<const float*>(scales) + column);
+    default: {
+      const __m256i exponents =
+          _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + column)));
+      // An exponent of 0 is 2^-127, a subnormal.
+      const __m256i bits =
+          _mm256_max_epu32(_mm256_slli_epi32(exponents, 23), _mm256_set1_epi32(0x00400000));
+      return _mm256_castsi256_ps(bits);
+    }
+  }
+}
+
+// The sum of one group, scaled, onto `sums_memory`.
+template <typename Step, int kRows, int kVectors>
+inline __attribute__((always_inline)) void multiply_group(Cursor at,
+                                                          int64_t steps,
+                                                          float* sums_memory,
+                                                          const Prefetch& prefetch,
+                                                          const GroupScales& groups,
+                                                          const char* scales,
+                                                          const float* x_scales,
+                                                          int column) {
+  __m256 sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = _mm256_setzero_ps();
+  }
+  add_steps<Step, kRows, kVectors>(at, steps, prefetch, sums);
+  for (int v = 0; v < kVectors; ++v) {
+    const __m256 scale = group_scales(groups, scales, column + v * 8);
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 both = x_scales == nullptr
+                              ? scale
+                              : _mm256_mul_ps(scale, _mm256_set1_ps(x_scales[r * groups.x_stride]));
+      float* memory = sums_memory + r * kPanelColumns + v * 8;
+      _mm256_storeu_ps(memory, _mm256_fmadd_ps(sums[r][v], both, _mm256_loadu_ps(memory)));
+    }
+  }
+}
+
+constexpr int vectors_of(int rows) {
+  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+}
+
+template <typename Step, int kRows>
+void multiply_rows(Cursor at, int64_t steps, float* sums, const Prefetch& prefetch) {
+  constexpr int kVectors = vectors_of(kRows);
+  constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
+  // So that what the first columns' pass reads is still in the first-level cache for the others'.
+  constexpr int64_t kPassSteps = 64;
+  for (int64_t begin = 0; begin < steps; begin += kPassSteps) {
+    const int64_t pass_steps = steps - begin < kPassSteps ? steps - begin : kPassSteps;
+    const char* ahead = at.ahead + begin / kStepUnroll * prefetch.lines * 64;
+    for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
+      multiply_columns<Step, kRows, kVectors>(
+          {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
+           at.x + begin * kRows * Step::kValues,
+           ahead},
+          pass_steps,
+          sums + column,
+          {ahead, column == 0 ? prefetch.lines : 0, prefetch.into_l1});
+    }
+  }
+}
+
+template <typename Step, int kRows>
+void multiply_rows_in_groups(
+    Cursor at, int64_t steps, float* sums, const Prefetch& prefetch, const GroupScales& groups) {
+  constexpr int kVectors = vectors_of(kRows);
+  constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
+  const char* scales = static_cast<const char*>(groups.weight);
+  const float* x_scales = groups.x;
+  for (int64_t begin = 0; begin < steps; begin += groups.steps) {
+    const int64_t group_steps = steps - begin < groups.steps ? steps - begin : groups.steps;
+    const char* ahead = at.ahead + begin / kStepUnroll * prefetch.lines * 64;
+    for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
+      multiply_group<Step, kRows, kVectors>(
+          {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
+           at.x + begin * kRows * Step::kValues,
+           ahead},
+          group_steps,
+          sums + column,
+          {ahead, column == 0 ? prefetch.lines : 0, prefetch.into_l1},
+          groups,
+          scales,
+          x_scales,
+          column);
+    }
+    scales += groups.weight_stride;
+    if (x_scales != nullptr) ++x_scales;
+  }
+}
+
+template <typename Step>
+void multiply(int rows,
+              const void* panel,
+              const void* packed_x,
+              int64_t steps,
+              float* sums,
+              Prefetch prefetch) {
+  static constexpr decltype(&multiply_rows<Step, 1>) kByRows[kMaxTileRows] = {
+      multiply_rows<Step, 1>,
+      multiply_rows<Step, 2>,
+      multiply_rows<Step, 3>,
+      multiply_rows<Step, 4>,
+      multiply_rows<Step, 5>,
+      multiply_rows<Step, 6>};
+  kByRows[rows - 1]({static_cast<const char*>(panel),
+                     static_cast<const float*>(packed_x),
+                     static_cast<const char*>(prefetch.from)},
+                    steps,
+                    sums,
+                    prefetch);
+}
+
+template <typename Step>
+void multiply_in_groups(int rows,
+                        const void* panel,
+                        const void* packed_x,
+                        int64_t steps,
+                        float* sums,
+                        Prefetch prefetch,
+                        const GroupScales& groups) {
+  static constexpr decltype(&multiply_rows_in_groups<Step, 1>) kByRows[kMaxTileRows] = {
+      multiply_rows_in_groups<Step, 1>,
+      multiply_rows_in_groups<Step, 2>,
+      multiply_rows_in_groups<Step, 3>,
+      multiply_rows_in_groups<Step, 4>,
+      multiply_rows_in_groups<Step, 5>,
+      multiply_rows_in_groups<Step, 6>};
+  kByRows[rows - 1]({static_cast<const char*>(panel),
+                     static_cast<const float*>(packed_x),
+                     static_cast<const char*>(prefetch.from)},
+                    steps,
+                    sums,
+                    prefetch,
+                    groups);
+}
+
+struct ReadBFloat16 {
+  using Stored = uint16_t;
+  static inline float read(uint16_t value) {
+    const uint32_t bits = static_cast<uint32_t>(value) << 16;
+    float result;
+    memcpy(&result, &bits, sizeof(result));
+    return result;
+  }
+};
+
+struct ReadFloat16 {
+  using Stored = uint16_t;
+  static inline float read(uint16_t value) { return _cvtsh_ss(value); }
+};
+
+struct ReadFloat32 {
+  using Stored = float;
+  static inline float read(float value) { return value; }
+};
+
+// kValues floats a row and step, zero past in_features.
+template <typename Read, int kValues>
+void pack_x(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
+  for (int r = 0; r < rows; ++r) {
+    const typename Read::Stored* from = reinterpret_cast<const typename Read::Stored*>(
+        static_cast<const char*>(x) + r * row_stride);
+    float* to = static_cast<float*>(packed) + r * kValues;
+    int64_t k = 0;
+    for (; k < in_features; ++k) {
+      to[k / kValues * rows * kValues + k % kValues] = Read::read(from[k]);
+    }
+    for (; k % kValues != 0; ++k) to[k / kValues * rows * kValues + k % kValues] = 0.0f;
+  }
+}
+
+}  // namespace
+}  // namespace atom::ops::linear_kernels
