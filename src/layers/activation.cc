@@ -25,11 +25,15 @@ ops::QuantizedRows make_codes(const ActivationFormat& format,
                               int64_t size,
                               Workspace& workspace) {
   CHECK(format.has_codes());
-  const Tensor values = workspace.tensor({num_rows, size}, format.code_dtype);
-  const bool is_static = format.static_scale.defined();
-  const Tensor scales =
-      is_static ? format.static_scale : workspace.tensor({num_rows}, DType::kFloat32);
-  return {values, scales, format.codes, is_static};
+  const bool has_four_bits = format.code_dtype == DType::kUInt8;
+  const Tensor values =
+      workspace.tensor({num_rows, has_four_bits ? size / 2 : size}, format.code_dtype);
+  if (format.static_scale.defined()) return {values, format.static_scale, format.codes, true};
+  Shape shape = {num_rows};
+  if (format.codes == QuantType::kPer1x128) shape = {num_rows, (size + 127) / 128};
+  if (format.codes == QuantType::kPer1x32) shape = {num_rows, size / 32};
+  const DType dtype = has_four_bits ? DType::kUInt8 : DType::kFloat32;
+  return {values, workspace.tensor(shape, dtype), format.codes, false};
 }
 
 }  // namespace atom

@@ -31,8 +31,8 @@ struct Activation {
 // rows instead; it gives rows when `rows` says so or when it gives no codes.
 struct ActivationFormat {
   bool rows = true;                  // somebody reads rows
-  QuantType codes = QuantType::kNo;  // kNo: nobody reads codes; kPerToken or kPerTensor
-  DType code_dtype = DType::kFloat8E4M3;
+  QuantType codes = QuantType::kNo;  // kNo: nobody reads codes; else as ops::quantize makes them
+  DType code_dtype = DType::kFloat8E4M3;  // kInt8; kUInt8: FP4
   Tensor static_scale = {};  // [1] float32, given before; undefined: made with the codes
 
   bool has_codes() const { return codes != QuantType::kNo; }

@@ -5,11 +5,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "config/model_config.h"
 #include "nn/layer_cache.h"
 #include "nn/parallel_context.h"
+#include "nn/weight_mapping.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 
@@ -47,8 +49,10 @@ struct BuildContext {
   bool emulate_quantized_activations = true;
   Fusions fusions = {};
   // The name in the checkpoint of the module being built, "model.layers.0.self_attn.qkv_proj": a
-  // quantisation config speaks of layers by name. Kept by ModuleScope.
+  // quantization config speaks of layers by name. Kept by ModuleScope.
   std::string module_name = {};
+  // The model's, by which the parts of merged modules have names in the checkpoint.
+  std::vector<PackedModule> packed_modules_mapping = {};
 
   // The first thing found wrong while layers were built: constructors have no result.
   Status status = {};

@@ -23,6 +23,11 @@ void run(const RMSNorm& norm,
   residual.is_pending = true;
 }
 
+BuildContext& with_names_of(const WeightMapping& mapping, BuildContext& build) {
+  build.packed_modules_mapping = mapping.packed_modules_mapping;
+  return build;
+}
+
 }  // namespace
 
 WeightMapping decoder_weight_mapping(const ModelConfig& config) {
@@ -81,7 +86,7 @@ Tensor DecoderModel::forward(const ForwardContext& context) const {
 }
 
 DecoderForCausalLM::DecoderForCausalLM(BuildContext& build, const DecoderSpec& spec)
-    : model_(ModuleScope(build, "model"), spec),
+    : model_(ModuleScope(with_names_of(spec.weight_mapping, build), "model"), spec),
       lm_head_(build, build.config.tie_word_embeddings ? &model_.embed_tokens() : nullptr),
       weight_mapping_(spec.weight_mapping) {
   register_module("model", &model_);

@@ -1,4 +1,4 @@
-#include "layers/quant/fp8.h"
+#include "layers/quant/quantized_linear.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ Tensor filled(const Shape& shape, DType dtype, float value) {
 class Fp8 : public testing::Test {
  protected:
   // Weights of 1 in both parts; scales as given.
-  Status load(Fp8LinearMethod& method,
+  Status load(QuantizedLinearMethod& method,
               std::pair<float, float> weight_scales,
               std::pair<float, float> input_scales = {},
               float weight = 1.0f) {
@@ -64,7 +64,7 @@ class Fp8 : public testing::Test {
   }
 
   // Of x with every element 1: y of the first row of each part.
-  std::pair<float, float> outputs(const Fp8LinearMethod& method, int64_t rows = kPartRows) {
+  std::pair<float, float> outputs(const QuantizedLinearMethod& method, int64_t rows = kPartRows) {
     const Tensor x = filled({3, kIn}, DType::kFloat32, 1.0f);
     const Tensor y = filled({3, 2 * rows}, DType::kFloat32, NAN);
     Workspace measuring;
@@ -81,7 +81,7 @@ class Fp8 : public testing::Test {
 };
 
 TEST_F(Fp8, EachPartKeepsItsWeightScale) {
-  Fp8LinearMethod method(build_, kDynamic, two_parts());
+  QuantizedLinearMethod method(build_, kDynamic, two_parts());
   const int64_t planned = method.resident_bytes();
   ASSERT_TRUE(load(method, {0.5f, 0.3f}).ok());
   EXPECT_EQ(method.resident_bytes(), planned);
@@ -93,7 +93,7 @@ TEST_F(Fp8, EachPartKeepsItsWeightScale) {
 // 1 / 0.3 is between two codes, 3.25 and 3.5; 1 / 0.25 is one.
 TEST_F(Fp8, EachPartKeepsItsInputScale) {
   for (const int64_t rows : {kPartRows, int64_t{40}}) {
-    Fp8LinearMethod method(build_, kStatic, two_parts(rows));
+    QuantizedLinearMethod method(build_, kStatic, two_parts(rows));
     const int64_t planned = method.resident_bytes();
     ASSERT_TRUE(load(method, {1.0f, 1.0f}, {0.3f, 0.25f}).ok());
     EXPECT_EQ(method.resident_bytes(), planned);
@@ -103,7 +103,7 @@ TEST_F(Fp8, EachPartKeepsItsInputScale) {
 }
 
 TEST_F(Fp8, PartsThatAgreeAreMultipliedTogether) {
-  Fp8LinearMethod method(build_, kStatic, two_parts());
+  QuantizedLinearMethod method(build_, kStatic, two_parts());
   ASSERT_TRUE(load(method, {1.0f, 2.0f}, {0.3f, 0.3f}).ok());
   EXPECT_FLOAT_EQ(outputs(method).first, 0.3f * 3.25f * kIn);
   EXPECT_FLOAT_EQ(outputs(method).second, 2 * 0.3f * 3.25f * kIn);
@@ -112,7 +112,7 @@ TEST_F(Fp8, PartsThatAgreeAreMultipliedTogether) {
 // What a fused operator left quantised gives what the method makes of the float input.
 TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
   for (const QuantScheme& scheme : {kDynamic, kStatic}) {
-    Fp8LinearMethod method(build_, scheme, two_parts());
+    QuantizedLinearMethod method(build_, scheme, two_parts());
     ASSERT_TRUE(load(method, {0.5f, 0.3f}, {0.3f, 0.3f}).ok());
     const Tensor x = Tensor::empty({3, kIn}, DType::kFloat32);
     for (int64_t i = 0; i < x.num_elements(); ++i) x.data<float>()[i] = std::sin(0.7f * i);
@@ -142,7 +142,7 @@ TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
 }
 
 TEST_F(Fp8, PartsWithScalesOfTheirOwnQuantiseForThemselves) {
-  Fp8LinearMethod method(build_, kStatic, two_parts());
+  QuantizedLinearMethod method(build_, kStatic, two_parts());
   ASSERT_TRUE(load(method, {1.0f, 1.0f}, {0.3f, 0.25f}).ok());
   EXPECT_FALSE(method.wanted().has_codes());
   EXPECT_TRUE(method.wanted().rows);
@@ -150,13 +150,13 @@ TEST_F(Fp8, PartsWithScalesOfTheirOwnQuantiseForThemselves) {
 
 TEST_F(Fp8, ActivationsStayAsTheyAreWithoutEmulation) {
   build_.emulate_quantized_activations = false;
-  Fp8LinearMethod method(build_, kStatic, two_parts());
+  QuantizedLinearMethod method(build_, kStatic, two_parts());
   ASSERT_TRUE(load(method, {1.0f, 1.0f}, {0.3f, 0.25f}).ok());
   EXPECT_FLOAT_EQ(outputs(method).first, 1.0f * kIn);
 }
 
 TEST_F(Fp8, QuantisesAFloatCheckpointByRows) {
-  Fp8LinearMethod method(build_, kOnline, two_parts());
+  QuantizedLinearMethod method(build_, kOnline, two_parts());
   const int64_t planned = method.resident_bytes();
   // Every row's largest value is exact, whatever it is.
   ASSERT_TRUE(load(method, {}, {}, 0.37f).ok());
@@ -168,7 +168,7 @@ TEST_F(Fp8, RefusesNaNAndScalesThatAreNone) {
   build_.module_name = "model.layers.0.mlp.gate_up_proj";
   const auto error =
       [&](std::pair<float, float> weight, std::pair<float, float> input, float value) {
-        Fp8LinearMethod method(build_, kStatic, two_parts());
+        QuantizedLinearMethod method(build_, kStatic, two_parts());
         return load(method, weight, input, value).message();
       };
   EXPECT_EQ(error({1, 1}, {1, 1}, NAN),
@@ -178,7 +178,7 @@ TEST_F(Fp8, RefusesNaNAndScalesThatAreNone) {
 }
 
 // The same random parameters for a method wherever it computes: as a loader would bring them.
-void load_random(const Stream& stream, Fp8LinearMethod& method) {
+void load_random(const Stream& stream, QuantizedLinearMethod& method) {
   method.allocate_parameters(stream);
   uint64_t seed = 1;
   for (const NamedParameter& named : method.named_parameters()) {
@@ -214,7 +214,9 @@ void load_random(const Stream& stream, Fp8LinearMethod& method) {
 }
 
 // y of random x, on the CPU.
-Tensor random_outputs(const Stream& stream, const Fp8LinearMethod& method, int64_t num_tokens) {
+Tensor random_outputs(const Stream& stream,
+                      const QuantizedLinearMethod& method,
+                      int64_t num_tokens) {
   const Tensor x = ops::random_tensor({num_tokens, kIn}, DType::kBFloat16, 9);
   const Tensor host_y = Tensor::zeros({num_tokens, 2 * kPartRows}, DType::kBFloat16);
   const bool on_cpu = stream.device().is_cpu();
@@ -245,7 +247,7 @@ TEST_F(Fp8, IsOnAGpuWhatItIsOnTheCpu) {
         for (const Stream* stream : std::initializer_list<const Stream*>{&stream_, &gpu}) {
           BuildContext build{config_, DType::kBFloat16, 64, stream->device()};
           build.emulate_quantized_activations = quantises_activations;
-          Fp8LinearMethod method(build, scheme, two_parts());
+          QuantizedLinearMethod method(build, scheme, two_parts());
           const int64_t planned = method.resident_bytes();
           load_random(*stream, method);
           if (HasFatalFailure()) return;
@@ -264,11 +266,15 @@ TEST_F(Fp8, IsOnAGpuWhatItIsOnTheCpu) {
   }
 }
 
+const std::vector<PackedModule> kMapping = {{"gate_proj", "gate_up_proj", "gate"},
+                                            {"up_proj", "gate_up_proj", "up"}};
+
 QuantConfig::Group group(const char* target, const QuantScheme& scheme) {
   return {{ModulePattern::parse(target).value()}, scheme};
 }
 
 TEST_F(Fp8, PartsOfAMergedLayerHaveToAgree) {
+  build_.packed_modules_mapping = kMapping;
   config_.quantization.method = "compressed-tensors";
   config_.quantization.groups = {group("Linear", kDynamic)};
   config_.quantization.ignored = {ModulePattern::parse("re:.*up_proj").value()};
@@ -279,6 +285,7 @@ TEST_F(Fp8, PartsOfAMergedLayerHaveToAgree) {
 }
 
 TEST_F(Fp8, IgnoredLayersAreNotQuantised) {
+  build_.packed_modules_mapping = kMapping;
   config_.quantization.method = "fp8";
   config_.quantization.groups = {group("Linear", kDynamic)};
   config_.quantization.ignored = {ModulePattern::parse("re:.*mlp.*").value()};
