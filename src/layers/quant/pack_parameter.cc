@@ -1,7 +1,6 @@
 #include "layers/quant/pack_parameter.h"
 
 namespace atom {
-namespace {
 
 ops::LinearWeight pack_consumed_rows(const Stream& stream, const Tensor& rows) {
   if (!stream.device().is_cpu()) {
@@ -14,8 +13,6 @@ ops::LinearWeight pack_consumed_rows(const Stream& stream, const Tensor& rows) {
   });
   return packed;
 }
-
-}  // namespace
 
 ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight) {
   const ops::LinearWeight packed = pack_consumed_rows(stream, weight->data());

@@ -16,6 +16,10 @@ constexpr int64_t kPackedRowMultiple = 64;
 // piece of the parameter is given back once it is packed. On a device the memory changes hands.
 ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight);
 
+// Packs contiguous `rows` [out_features, in_features] in the same way: on the CPU their content is
+// lost, on a device they become the weight.
+ops::LinearWeight pack_consumed_rows(const Stream& stream, const Tensor& rows);
+
 // Calls visit(part, first row) for pieces of `rows` that are whole panels of every packed layout,
 // and gives the memory of each back: their content is lost.
 template <typename Visit>
