@@ -11,7 +11,7 @@ namespace atom::cli {
 namespace {
 
 std::string tokenizer_file(const std::string& folder) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+  for (const char* name : {"tokenizer.json", "tiktoken.model", "tokenizer.model"}) {
     if (file_exists(folder + "/" + name)) return name;
   }
   return "";

@@ -28,6 +28,7 @@ const std::vector<std::string>& small_files() {
                                                   "tokenizer.json",
                                                   "tokenizer_config.json",
                                                   "tokenizer.model",
+                                                  "tiktoken.model",
                                                   "special_tokens_map.json",
                                                   "added_tokens.json",
                                                   "vocab.json",

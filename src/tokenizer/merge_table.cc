@@ -5,13 +5,17 @@
 
 namespace atom {
 
-MergeTable::MergeTable(std::vector<Merge> merges) : merges_(std::move(merges)), seed_(hash_seed()) {
+MergeTable::MergeTable(std::vector<Merge> merges, Ranks ranks)
+    : merges_(std::move(merges)), seed_(hash_seed()) {
   slots_.resize(std::bit_ceil(2 * merges_.size() + 2));
   mask_ = slots_.size() - 1;
-  for (size_t rank = 0; rank < merges_.size(); ++rank) {
-    insert(key_of(merges_[rank].left, merges_[rank].right), static_cast<uint32_t>(rank));
+  size_t rank = 0;
+  for (size_t i = 0; i < merges_.size(); ++i) {
+    const bool has_own = ranks == Ranks::kOwn || merges_[i].result != merges_[rank].result;
+    if (has_own) rank = i;
+    insert(key_of(merges_[i].left, merges_[i].right), static_cast<uint32_t>(rank));
   }
-  monotone_ = compute_monotone();
+  monotone_ = ranks == Ranks::kOwn && compute_monotone();
 }
 
 void MergeTable::insert(uint64_t key, uint32_t rank) {

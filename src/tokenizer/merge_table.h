@@ -18,9 +18,15 @@ class MergeTable {
     int32_t left, right, result;
   };
 
+  enum class Ranks {
+    kOwn,  // the rank of a merge is its index
+    // Merges of one result, which follow each other, have one rank: that of the first.
+    kOfResults,
+  };
+
   MergeTable() : MergeTable(std::vector<Merge>()) {}
-  // The rank of a merge is its index; of two merges of one pair the later counts.
-  explicit MergeTable(std::vector<Merge> merges);
+  // Of two merges of one pair the later counts.
+  explicit MergeTable(std::vector<Merge> merges, Ranks ranks = Ranks::kOwn);
 
   // kNoRank when the pair does not merge.
   uint32_t rank(int32_t left, int32_t right) const {
@@ -30,11 +36,13 @@ class MergeTable {
       if (slots_[slot].rank == kNoRank) return kNoRank;
     }
   }
+  // With ranks of results another one's sides may have been found.
   const Merge& merge(uint32_t rank) const { return merges_[rank]; }
   size_t size() const { return merges_.size(); }
 
-  // No merge makes a part of a merge of lower or equal rank. Then merging in rounds, all
-  // occurrences of the lowest rank at a time, is the same as merging one by one.
+  // Each merge has a rank of its own, and none makes a part of a merge of lower or equal rank. Then
+  // merging in rounds, all occurrences of the lowest rank at a time, is the same as merging one by
+  // one.
   bool monotone() const { return monotone_; }
 
  private:

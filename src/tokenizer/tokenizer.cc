@@ -11,6 +11,7 @@
 #include "tokenizer/encode_workspace.h"
 #include "tokenizer/hash.h"
 #include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/tiktoken_model.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/unicode.h"
@@ -227,9 +228,16 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::string& fold
     ASSIGN_OR_RETURN(TokenizerParts parts, parse_tokenizer_json(text, json_path));
     return make(std::move(parts), std::move(config), json_path);
   }
+  if (const std::string path = folder + "/tiktoken.model"; file_exists(path)) {
+    ASSIGN_OR_RETURN(TokenizerConfig config, read_tokenizer_config(folder));
+    ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxTokenizerFileSize));
+    ASSIGN_OR_RETURN(TokenizerParts parts, parse_tiktoken_model(text, config, path));
+    return make(std::move(parts), std::move(config), path);
+  }
   if (!file_exists(model_path)) {
-    return not_found("{}: no tokenizer: neither tokenizer.json nor tokenizer.model is there",
-                     folder);
+    return not_found(
+        "{}: no tokenizer: neither tokenizer.json nor tiktoken.model nor tokenizer.model is there",
+        folder);
   }
   ASSIGN_OR_RETURN(TokenizerConfig config, read_tokenizer_config(folder));
   ASSIGN_OR_RETURN(const std::string proto, read_file(model_path, kMaxTokenizerFileSize));

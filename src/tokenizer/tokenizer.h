@@ -21,9 +21,9 @@ struct TokenizerParts;
 
 class Tokenizer {
  public:
-  // Loads what lies in a checkpoint folder: tokenizer.json, or else tokenizer.model
-  // (SentencePiece); with tokenizer_config.json, special_tokens_map.json and added_tokens.json
-  // where present.
+  // Loads what lies in a checkpoint folder: tokenizer.json, or else tiktoken.model, or else
+  // tokenizer.model (SentencePiece); with tokenizer_config.json, special_tokens_map.json and
+  // added_tokens.json where present.
   static Result<std::shared_ptr<const Tokenizer>> load(const std::string& folder);
   // The same from texts; `config_json` may be empty.
   static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view tokenizer_json,
