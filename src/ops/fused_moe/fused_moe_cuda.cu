@@ -64,14 +64,22 @@ struct Product {
   bool writes_choices;        // y has a row per choice, else in the order of rows
 };
 
-// Of a matrix in E2M1.
+// Of matrices in E2M1, and in integers.
 struct PackedFloat4 {};
+struct PackedInt4 {};
 
 template <typename W>
 __device__ float weight_at(
     const ExpertMatrices& matrices, int expert, int row, int column, int num_columns) {
   if constexpr (std::is_same_v<W, PackedFloat4>) {
     return float4_at(matrices, expert, row, column, num_columns);
+  } else if constexpr (std::is_same_v<W, PackedInt4>) {
+    const auto* data = static_cast<const uint8_t*>(matrices.data) + expert * matrices.expert_stride;
+    const int byte = data[(int64_t{row} * num_columns + column) / 2];
+    return static_cast<float>((byte >> column % 2 * 4 & 15) - 8);
+  } else if constexpr (std::is_same_v<W, int8_t>) {
+    const auto* data = static_cast<const int8_t*>(matrices.data) + expert * matrices.expert_stride;
+    return static_cast<float>(data[int64_t{row} * num_columns + column]);
   } else {
     const auto* data = reinterpret_cast<const W*>(static_cast<const char*>(matrices.data) +
                                                   expert * matrices.expert_stride);
@@ -163,6 +171,12 @@ void launch_product(const FusedMoeGpuCall& call,
       break;
     case ExpertFormat::kFloat4:
       multiply_tiles<X, PackedFloat4><<<grid, block, 0, stream>>>(call, scratch, product);
+      break;
+    case ExpertFormat::kInt8:
+      multiply_tiles<X, int8_t><<<grid, block, 0, stream>>>(call, scratch, product);
+      break;
+    case ExpertFormat::kInt4:
+      multiply_tiles<X, PackedInt4><<<grid, block, 0, stream>>>(call, scratch, product);
       break;
   }
 }

@@ -19,30 +19,66 @@ Element gpu_element(DType dtype) {
   return static_cast<Element>(dtype);
 }
 
+// Whether expert e's part begins e strides after the first one's.
+bool is_slice(const Tensor& part, const Tensor& first, size_t e, int64_t stride) {
+  return part.raw_data() ==
+         static_cast<const char*>(first.raw_data()) + static_cast<int64_t>(e) * stride;
+}
+
+ExpertFormat format_of(const LinearWeight& weight) {
+  if (!weight.is_quantized()) return ExpertFormat::kAsX;
+  switch (weight.quant_dtype()) {
+    case QuantDType::kFloat8E4M3:
+      return ExpertFormat::kFloat8;
+    case QuantDType::kInt8:
+      return ExpertFormat::kInt8;
+    case QuantDType::kFloat4E2M1:
+      return ExpertFormat::kFloat4;
+    case QuantDType::kInt4:
+      return ExpertFormat::kInt4;
+  }
+  return ExpertFormat::kAsX;
+}
+
+void add_scales(const LinearWeight& weight, ExpertMatrices* matrices) {
+  const Tensor& scales = weight.scales;
+  matrices->scale_rows = static_cast<int>(weight.out_features);
+  matrices->scale_columns = static_cast<int>(weight.in_features);
+  matrices->scales_across = 1;
+  if (!scales.defined()) return;
+  if (scales.dtype() == DType::kUInt8) {
+    CHECK((weight.group_size == 32 && weight.scale_rows == 1));
+    matrices->exponents = static_cast<const uint8_t*>(scales.raw_data());
+    matrices->exponent_stride = scales.num_elements();
+    return;
+  }
+  matrices->scales = scales.data<float>();
+  matrices->scale_stride = scales.num_elements();
+  if (weight.has_groups()) {
+    matrices->scale_rows = static_cast<int>(weight.scale_rows);
+    matrices->scale_columns = static_cast<int>(weight.group_size);
+    matrices->scales_across = static_cast<int>(scales.size(1));
+  } else if (scales.num_elements() > 1) {
+    matrices->scale_rows = 1;
+  }
+}
+
 // Ends the process unless the matrices are slices of one tensor, row-major.
 ExpertMatrices matrices_of(std::span<const LinearWeight> weights, const Tensor& bias) {
   const LinearWeight& first = weights.front();
-  const auto* data = static_cast<const char*>(first.data.raw_data());
-  const auto* scales = static_cast<const float*>(first.scales.raw_data());
-  const int64_t stride = first.data.num_bytes();
-  const int64_t scale_stride = first.scales.defined() ? first.scales.num_elements() : 0;
   CHECK((first.layout == WeightLayout::kRowMajor));
   for (size_t e = 0; e < weights.size(); ++e) {
-    CHECK(weights[e].data.raw_data() == data + static_cast<int64_t>(e) * stride);
-    if (scales == nullptr) continue;
-    CHECK(weights[e].scales.raw_data() == scales + static_cast<int64_t>(e) * scale_stride);
+    CHECK(is_slice(weights[e].data, first.data, e, first.data.num_bytes()));
+    if (!first.scales.defined()) continue;
+    CHECK(is_slice(weights[e].scales, first.scales, e, first.scales.num_bytes()));
   }
-  return {.data = data,
-          .expert_stride = stride,
-          .scales = scales,
-          .scale_stride = scale_stride,
-          .scale_rows = static_cast<int>(scale_stride > 1 ? 1 : first.out_features),
-          .scale_columns = static_cast<int>(first.in_features),
-          .scales_across = 1,
-          .exponents = nullptr,
-          .exponent_stride = 0,
-          .bias = bias.raw_data(),
-          .bias_element = gpu_element(bias.defined() ? bias.dtype() : DType::kFloat32)};
+  ExpertMatrices matrices{};
+  matrices.data = first.data.raw_data();
+  matrices.expert_stride = first.data.num_bytes();
+  add_scales(first, &matrices);
+  matrices.bias = bias.raw_data();
+  matrices.bias_element = gpu_element(bias.defined() ? bias.dtype() : DType::kFloat32);
+  return matrices;
 }
 
 FusedMoeGpuCall gpu_call(const FusedMoeCall& call, int64_t first_token, int64_t num_tokens) {
@@ -66,8 +102,7 @@ FusedMoeGpuCall gpu_call(const FusedMoeCall& call, int64_t first_token, int64_t 
           .hidden_size = static_cast<int>(call.hidden_size()),
           .intermediate_size = static_cast<int>(call.intermediate_size()),
           .element = gpu_element(call.x.dtype()),
-          .format = experts.down[0].dtype() == DType::kFloat8E4M3 ? ExpertFormat::kFloat8
-                                                                  : ExpertFormat::kAsX,
+          .format = format_of(experts.down[0]),
           .y_element = gpu_element(call.y.dtype())};
 }
 

@@ -13,6 +13,8 @@ enum class ExpertFormat : uint8_t {
   kFloat8,  // E4M3
   // E2M1, two in a byte, the first in the lower half, times 2^(exponent - 127) of 32 columns.
   kFloat4,
+  kInt8,
+  kInt4,  // as kFloat4 in its bytes, 8 more than the value; with scales of groups
 };
 
 // The same matrix of all experts.

@@ -66,22 +66,28 @@ TEST(FusedMoe, EveryVariantMatchesDoubleArithmetic) {
   }
 }
 
-TEST(FusedMoe, WeightsInFloat8) {
-  ThreadPool pool(2);
-  for (const DType dtype : kFloatDTypes) {
-    const Layer layer({9, 3, 6, 80, 48}, {.dtype = dtype, .weight_dtype = DType::kFloat8E4M3});
-    for (const FusedMoeVariant& variant : variants_here()) {
-      expect_matches(expected_of(layer), run(variant, pool, layer), variant.name);
-    }
-  }
-}
-
 void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what) {
   ASSERT_EQ(a.size(0), b.size(0));
   const int64_t row_size = a.size(1) * dtype_size(a.dtype());
   for (int64_t t = 0; t < a.size(0); ++t) {
     ASSERT_EQ(std::memcmp(a.narrow(0, t, 1).raw_data(), b.narrow(0, t, 1).raw_data(), row_size), 0)
         << what << " token " << t;
+  }
+}
+
+TEST(FusedMoe, WeightsInEveryFormat) {
+  ThreadPool pool(2);
+  for (const QuantFormat& format : kFormats) {
+    for (const DType dtype : kFloatDTypes) {
+      const Layer layer({9, 3, 6, 256, 128}, {.dtype = dtype, .format = format, .has_bias = true});
+      const Expected expected = expected_of(layer);
+      for (const FusedMoeVariant& variant : variants_here()) {
+        const Tensor y = run(variant, pool, layer);
+        expect_matches(expected, y, std::string(variant.name) + " " + name_of(format));
+        expect_same_bits(run(variant, pool, layer, 3, 2), y.narrow(0, 3, 2), name_of(format));
+        if (HasFatalFailure()) return;
+      }
+    }
   }
 }
 

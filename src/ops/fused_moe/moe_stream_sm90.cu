@@ -189,7 +189,10 @@ gpuError_t launch_combine(const FusedMoeGpuCall& call,
 
 bool fits_moe_stream(const FusedMoeGpuCall& call) {
   const int hidden_size = call.hidden_size, size = call.intermediate_size;
-  return call.element == Element::kBFloat16 && call.num_tokens <= kMaxStreamTokens &&
+  const bool fits_format = call.format == ExpertFormat::kAsX ||
+                           call.format == ExpertFormat::kFloat8 ||
+                           call.format == ExpertFormat::kFloat4;
+  return fits_format && call.element == Element::kBFloat16 && call.num_tokens <= kMaxStreamTokens &&
          call.num_tokens * call.top_k <= kMaxStreamChoices && call.num_experts <= kMaxGpuExperts &&
          hidden_size % kCombineColumns == 0 && size * 2 % kVectorSize == 0 &&
          is_aligned(call.x, call.x_stride * 2) &&
@@ -216,8 +219,9 @@ gpuError_t launch_moe_stream_matrix(const FusedMoeGpuCall& call,
     case ExpertFormat::kFloat4:
       return launch_moe_stream_float4(
           plan->args, plan->instance, overlaps_previous, num_blocks, stream);
+    default:
+      return cudaErrorInvalidValue;
   }
-  return cudaErrorInvalidValue;
 }
 
 gpuError_t launch_moe_stream(const FusedMoeGpuCall& call,

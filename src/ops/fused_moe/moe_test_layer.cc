@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tensor/float4.h"
 #include "tensor/float8.h"
 
 namespace atom::ops::moe_test {
@@ -24,6 +25,77 @@ double activated(const GatedActivation& activation, double gate, double up) {
       return (up + 1) * gate / (1 + std::exp(-activation.alpha * gate));
   }
   return NAN;
+}
+
+float value_of(QuantDType dtype, const uint8_t* row, int64_t k) {
+  const auto nibble = static_cast<uint8_t>(row[k / 2] >> k % 2 * 4 & 15);
+  switch (dtype) {
+    case QuantDType::kFloat8E4M3:
+      return to_float(Float8E4M3{row[k]});
+    case QuantDType::kInt8:
+      return static_cast<float>(static_cast<int8_t>(row[k]));
+    case QuantDType::kFloat4E2M1:
+      return float4_to_float(nibble);
+    case QuantDType::kInt4:
+      return static_cast<float>(nibble) - 8;
+  }
+  return NAN;
+}
+
+float largest_of(QuantDType dtype) {
+  switch (dtype) {
+    case QuantDType::kFloat8E4M3:
+      return 448;
+    case QuantDType::kInt8:
+      return 128;
+    case QuantDType::kFloat4E2M1:
+      return 6;
+    case QuantDType::kInt4:
+      return 8;
+  }
+  return NAN;
+}
+
+// Random codes, of which none is NaN, with scales that keep values within `bound`.
+StoredRows quantized_rows(
+    int64_t rows, int64_t columns, const QuantFormat& format, float bound, uint64_t seed) {
+  const bool four_bits =
+      format.dtype == QuantDType::kFloat4E2M1 || format.dtype == QuantDType::kInt4;
+  const DType dtype = format.dtype == QuantDType::kFloat8E4M3 ? DType::kFloat8E4M3
+                      : format.dtype == QuantDType::kInt8     ? DType::kInt8
+                                                              : DType::kUInt8;
+  StoredRows stored;
+  stored.data = Tensor::zeros({rows, four_bits ? columns / 2 : columns}, dtype);
+  auto* bytes = static_cast<uint8_t*>(stored.data.raw_data());
+  uint64_t state = seed;
+  for (int64_t i = 0; i < stored.data.num_elements(); ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    bytes[i] = static_cast<uint8_t>(state >> 56);
+    if (dtype == DType::kFloat8E4M3 && (bytes[i] & 0x7f) == 0x7f) bytes[i] = 0x31;
+  }
+  const int64_t group = format.group_size() == 0 ? columns : format.group_size();
+  const int64_t across = (columns + group - 1) / group;
+  const int64_t scale_rows = (rows + format.scale_rows - 1) / format.scale_rows;
+  const float most = bound / largest_of(format.dtype);
+  Tensor scales = random_tensor({scale_rows, across}, DType::kFloat32, seed + 1, most);
+  stored.scales = scales;
+  if (format.scale_dtype() == DType::kUInt8) {
+    stored.scales = Tensor::zeros({scale_rows, across}, DType::kUInt8);
+    for (int64_t i = 0; i < scales.num_elements(); ++i) {
+      const auto exponent = static_cast<uint8_t>(127 + std::ilogb(most) - i % 3);
+      stored.scales.data<uint8_t>()[i] = exponent;
+      scales.data<float>()[i] = e8m0_to_float(exponent);
+    }
+  }
+  stored.values = Tensor::zeros({rows, columns}, DType::kFloat32);
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const int64_t row = i / columns, k = i % columns;
+    stored.values.data<float>()[i] =
+        value_of(format.dtype, bytes + row * stored.data.size(1), k) *
+        scales.data<float>()[row / format.scale_rows * across + k / group];
+  }
+  if (format.group_size() == 0) stored.scales = stored.scales.view({rows});
+  return stored;
 }
 
 // matrix * x + bias, and the sum of the products' magnitudes.
@@ -74,29 +146,22 @@ void Layer::add_weight(int64_t rows,
                        int64_t columns,
                        uint64_t seed,
                        std::vector<LinearWeight>& packed,
-                       std::vector<Tensor>& values) {
+                       std::vector<StoredRows>& stored) {
   ThreadPool pool(1);
+  const Stream stream(&pool);
   const float scale = 2.0f / std::sqrt(static_cast<float>(columns));
-  const Tensor source = random_tensor({rows, columns}, DType::kFloat32, seed, scale);
-  const DType dtype = options.weight_dtype.value_or(options.dtype);
-  const Tensor stored = Tensor::zeros({rows, columns}, dtype);
-  const Tensor read = Tensor::zeros({rows, columns}, DType::kFloat32);
-  Tensor scales;
-  if (dtype == DType::kFloat8E4M3) {
-    scales = random_tensor({rows}, DType::kFloat32, seed + 1, 1.0f / 32);
-    auto* codes = static_cast<uint8_t*>(stored.raw_data());
-    for (int64_t i = 0; i < stored.num_elements(); ++i) {
-      const auto code = from_float<Float8E4M3>(source.data<float>()[i] * 64);
-      std::memcpy(codes + i, &code, 1);
-      read.data<float>()[i] = to_float(code) * scales.data<float>()[i / columns];
-    }
-  } else {
-    copy_convert(source, stored);
-    copy_convert(stored, read);
+  if (options.format) {
+    stored.push_back(quantized_rows(rows, columns, *options.format, scale, seed));
+    packed.push_back(make_quantized_weight(rows, columns, *options.format));
+    pack_rows(stream, stored.back().data, 0, packed.back());
+    pack_scales(stored.back().scales, 0, packed.back());
+    return;
   }
-  packed.push_back(pack_linear_weight(Stream(&pool), stored));
-  packed.back().scales = scales;
-  values.push_back(read);
+  const Tensor data = random_tensor({rows, columns}, options.dtype, seed, scale);
+  const Tensor values = Tensor::zeros({rows, columns}, DType::kFloat32);
+  copy_convert(data, values);
+  stored.push_back({data, {}, values});
+  packed.push_back(pack_linear_weight(stream, data));
 }
 
 void Layer::choose() {
@@ -137,14 +202,15 @@ Expected expected_of(const Layer& layer) {
     }
     const int64_t t = choice / s.top_k;
     const std::vector<double> x = values_of(layer.x.narrow(0, t, 1));
-    const Product gate_up = multiply(layer.gate_up_rows[expert], x, layer.gate_up_bias, expert);
+    const Product gate_up =
+        multiply(layer.gate_up_rows[expert].values, x, layer.gate_up_bias, expert);
     std::vector<double> a;
     for (int64_t i = 0; i < s.intermediate_size; ++i) {
       const int64_t gate = interleaved ? 2 * i : i;
       const int64_t up = interleaved ? 2 * i + 1 : s.intermediate_size + i;
       a.push_back(activated(layer.options.activation, gate_up.values[gate], gate_up.values[up]));
     }
-    const Product result = multiply(layer.down_rows[expert], a, layer.down_bias, expert);
+    const Product result = multiply(layer.down_rows[expert].values, a, layer.down_bias, expert);
     const double weight = layer.weights.data<float>()[choice];
     for (int64_t i = 0; i < s.hidden_size; ++i) {
       expected.y[t * s.hidden_size + i] += weight * result.values[i];

@@ -19,7 +19,7 @@ struct Sizes {
 
 struct Options {
   DType dtype = DType::kFloat32;
-  std::optional<DType> weight_dtype = {};  // else dtype
+  std::optional<QuantFormat> format = {};  // else weights of dtype
   std::optional<DType> y_dtype = {};       // else dtype
   GatedActivation activation = {};
   bool has_bias = false;
@@ -28,12 +28,17 @@ struct Options {
   uint64_t seed = 1;
 };
 
+// A matrix as it is stored in rows, and its values in float32 as it is multiplied.
+struct StoredRows {
+  Tensor data, scales, values;
+};
+
 // A layer's experts and one call of them, with what they were made from.
 struct Layer {
   Sizes sizes;
   Options options;
   std::vector<LinearWeight> gate_up, down;
-  std::vector<Tensor> gate_up_rows, down_rows;  // float32, as multiplied
+  std::vector<StoredRows> gate_up_rows, down_rows;
   Tensor gate_up_bias, down_bias, places;
   Tensor x, ids, weights;
 
@@ -46,7 +51,7 @@ struct Layer {
                   int64_t columns,
                   uint64_t seed,
                   std::vector<LinearWeight>& packed,
-                  std::vector<Tensor>& values);
+                  std::vector<StoredRows>& stored);
   void choose();
 };
 
@@ -66,6 +71,18 @@ inline constexpr Sizes kSizes[] = {
     {40, 2, 4, 96, 70},
     {30, 8, 16, 130, 64},
 };
+
+inline constexpr QuantFormat kFormats[] = {
+    {QuantDType::kFloat8E4M3, QuantType::kPerToken, 1},
+    {QuantDType::kFloat8E4M3, QuantType::kPer128x128, 128},
+    {QuantDType::kInt8, QuantType::kPerToken, 1},
+    {QuantDType::kFloat4E2M1, QuantType::kPer1x32, 1},
+    {QuantDType::kInt4, QuantType::kPer1x128, 1},
+};
+
+inline std::string name_of(const QuantFormat& format) {
+  return std::string(quant_dtype_name(format.dtype)) + " " + quant_type_name(format.granularity);
+}
 
 inline const GatedActivation kActivations[] = {{Kind::kSilu, false},
                                                {Kind::kSilu, true},
