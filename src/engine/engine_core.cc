@@ -235,6 +235,9 @@ CoreStats EngineCore::stats() const {
   stats.num_waiting = scheduler.num_waiting;
   stats.num_free_blocks = scheduler.num_free_blocks;
   stats.num_blocks = scheduler.num_blocks;
+  stats.num_state_slots = scheduler.num_state_slots;
+  stats.num_free_state_slots = scheduler.num_free_state_slots;
+  stats.num_state_checkpoints = scheduler.num_state_checkpoints;
   stats.num_preemptions = static_cast<uint64_t>(scheduler.num_preemptions);
   stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);

@@ -90,6 +90,9 @@ TEST(ServerMetrics, ShowsTheEngine) {
   engine.core.num_waiting = 5;
   engine.core.num_blocks = 200;
   engine.core.num_free_blocks = 50;
+  engine.core.num_state_slots = 6;
+  engine.core.num_free_state_slots = 4;
+  engine.core.num_state_checkpoints = 3;
   engine.core.num_preemptions = 9;
   engine.core.prefix_cache_queries = 400;
   engine.core.prefix_cache_hits = 300;
@@ -101,6 +104,9 @@ TEST(ServerMetrics, ShowsTheEngine) {
   EXPECT_EQ(parsed.value("vllm:num_requests_running", kModel), 7);
   EXPECT_EQ(parsed.value("atom:num_requests_waiting", kModel), 5);
   EXPECT_EQ(parsed.value("vllm:kv_cache_usage_perc", kModel), 0.75);
+  EXPECT_EQ(parsed.value("atom:state_slots", kModel), 6);
+  EXPECT_EQ(parsed.value("atom:free_state_slots", kModel), 4);
+  EXPECT_EQ(parsed.value("atom:state_checkpoints", kModel), 3);
   EXPECT_EQ(parsed.value("vllm:num_preemptions_total", kModel), 9);
   EXPECT_EQ(parsed.value("vllm:prefix_cache_queries_total", kModel), 400);
   EXPECT_EQ(parsed.value("vllm:prefix_cache_hits_total", kModel), 300);
