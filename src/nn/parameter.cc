@@ -1,7 +1,6 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "tensor/device_arena.h"
@@ -16,38 +15,6 @@ bool converts(DType from, DType to) {
   return from == to || (is_plain_float(from) && is_plain_float(to));
 }
 
-void check_part(int64_t size, const ShardPart& part) {
-  CHECK(part.world >= 1);
-  CHECK(part.rank >= 0);
-  CHECK(part.rank < part.world);
-  CHECK(size % part.world == 0);
-}
-
-void check_within(const Box& box, const Shape& shape) {
-  CHECK(box.begin.rank() == shape.rank());
-  CHECK(box.size.rank() == shape.rank());
-  for (int dim = 0; dim < shape.rank(); ++dim) {
-    CHECK(box.begin[dim] >= 0);
-    CHECK(box.size[dim] >= 0);
-    CHECK(box.begin[dim] + box.size[dim] <= shape[dim]);
-  }
-}
-
-// The sizes other than 1.
-std::vector<int64_t> significant(const Shape& shape) {
-  std::vector<int64_t> sizes;
-  std::ranges::copy_if(shape, std::back_inserter(sizes), [](int64_t size) { return size != 1; });
-  return sizes;
-}
-
-void check_slice(const ParameterSlice& slice, const Shape& shape) {
-  for (const auto& [source, target] : slice.boxes) {
-    check_within(source, slice.source_shape);
-    check_within(target, shape);
-    CHECK((significant(source.size) == significant(target.size)));
-  }
-}
-
 Tensor view_of(const Tensor& tensor, const Box& box) {
   Tensor part = tensor;
   for (int dim = 0; dim < part.rank(); ++dim) {
@@ -56,63 +23,7 @@ Tensor view_of(const Tensor& tensor, const Box& box) {
   return part;
 }
 
-Shape shape_of_part(Shape shape, int dim, const ShardPart& part) {
-  shape[dim] /= part.world;
-  return shape;
-}
-
-// [rows, row_shape...]
-Shape stacked(int64_t rows, const Shape& row_shape) {
-  std::vector<int64_t> sizes = {rows};
-  sizes.insert(sizes.end(), row_shape.begin(), row_shape.end());
-  return Shape(sizes);
-}
-
-int64_t rows_of_rank(const std::vector<RowSlice>& slices) {
-  int64_t rows = 0;
-  for (const RowSlice& slice : slices) rows += slice.rows_of_rank();
-  return rows;
-}
-
-std::vector<ParameterSlice> stack_rows(const std::vector<RowSlice>& slices,
-                                       const Shape& row_shape) {
-  std::vector<ParameterSlice> boxes;
-  int64_t row = 0;
-  for (const RowSlice& slice : slices) {
-    const Shape shape = stacked(slice.rows, row_shape);
-    check_part(slice.rows, slice.part);
-    std::vector<RowRun> runs = slice.runs;
-    if (runs.empty()) runs = {{slice.part.rank * slice.rows_of_rank(), slice.rows_of_rank()}};
-    ParameterSlice copied{slice.id, shape, {}};
-    for (const RowRun& run : runs) {
-      Box source = whole(stacked(run.count, row_shape));
-      Box target = source;
-      source.begin[0] = run.begin;
-      target.begin[0] = row;
-      row += run.count;
-      copied.boxes.push_back({source, target});
-    }
-    boxes.push_back(std::move(copied));
-  }
-  return boxes;
-}
-
 }  // namespace
-
-Box whole(const Shape& shape) {
-  Shape begin = shape;
-  for (int dim = 0; dim < shape.rank(); ++dim) begin[dim] = 0;
-  return {begin, shape};
-}
-
-Box part_of(const Shape& shape, int dim, const ShardPart& part) {
-  CHECK(dim >= 0);
-  CHECK(dim < shape.rank());
-  check_part(shape[dim], part);
-  Box box = whole(shape_of_part(shape, dim, part));
-  box.begin[dim] = part.rank * box.size[dim];
-  return box;
-}
 
 Parameter::Parameter(DType dtype, const Shape& shape)
     : Parameter(dtype, shape, {{"", shape, {{whole(shape), whole(shape)}}}}) {}
@@ -126,7 +37,7 @@ Parameter::Parameter(DType dtype, const Shape& full_shape, int shard_dim, ShardP
                     whole(part_of(full_shape, shard_dim, part).size)}}}}) {}
 
 Parameter::Parameter(DType dtype, const std::vector<RowSlice>& slices, const Shape& row_shape)
-    : Parameter(dtype, stacked(rows_of_rank(slices), row_shape), stack_rows(slices, row_shape)) {}
+    : Parameter(dtype, stacked_shape(slices, row_shape), stack_rows(slices, row_shape)) {}
 
 Parameter::Parameter(DType dtype, const Shape& shape, std::vector<ParameterSlice> slices)
     : dtype_(dtype), data_(Tensor::meta(shape, dtype)) {

@@ -16,61 +16,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "nn/parameter_slice.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace atom {
-
-// Which of `world` equal parts of a dimension this rank holds.
-struct ShardPart {
-  int rank = 0;
-  int world = 1;
-};
-
-// A region of a tensor, of any rank.
-struct Box {
-  Shape begin;
-  Shape size;
-};
-
-Box whole(const Shape& shape);
-// The `part` of dimension `dim` of a tensor.
-Box part_of(const Shape& shape, int dim, const ShardPart& part);
-
-// What of a checkpoint's tensor goes where in the parameter. The sizes are equal but for dimensions
-// of 1, and where these differ the target is contiguous: an expert's [out, in] fills [1, out, in]
-// of a stack.
-struct BoxCopy {
-  Box source;
-  Box target;
-};
-
-struct ParameterSlice {
-  std::string id;      // "q", "gate", "3.up", ...; "" of a parameter that one tensor fills
-  Shape source_shape;  // of the checkpoint's tensor, all ranks together
-  // None: the slice is another rank's, its tensor is accounted for and not read.
-  std::vector<BoxCopy> boxes;
-
-  bool of_this_rank() const { return !boxes.empty(); }
-};
-
-// Consecutive rows of a tensor.
-struct RowRun {
-  int64_t begin = 0;
-  int64_t count = 0;
-};
-
-// A tensor of the checkpoint that is one run of the rows of a packed parameter.
-struct RowSlice {
-  std::string id;    // "q", "k", "v", "gate", "up", ...
-  int64_t rows = 0;  // of the checkpoint's tensor, all ranks together; a multiple of part.world
-  ShardPart part;    // per slice: K and V heads may be split among fewer ranks than Q heads
-  // Of a tensor whose rows are not in the parameter's order: those of this rank, in that order,
-  // rows / part.world together. Empty: its part, as it is.
-  std::vector<RowRun> runs = {};
-
-  int64_t rows_of_rank() const { return rows / part.world; }
-};
 
 // Makes a parameter's rows from those of a checkpoint while they are loaded: quantization. Lives as
 // long as the parameter.
