@@ -20,6 +20,21 @@ class StepMaker {
  public:
   StepMaker(const ResolvedConfig& config, const MemoryPlan& plan) : config_(config), plan_(plan) {}
 
+  // An error when the batch does not fit into what was planned.
+  Status check(const BatchShape& shape) const {
+    const int64_t num_blocks = shape.batch * num_blocks_for(shape.input_len, plan_.block_size);
+    const bool has_slots = plan_.num_state_slots == 0 || plan_.num_state_slots >= shape.batch;
+    if (num_blocks <= plan_.num_blocks && has_slots) return {};
+    return resource_exhausted(
+        "{} sequences of {} tokens need {} KV blocks, and a slot each where there are recurrent "
+        "states; memory is enough for {} blocks and {} slots",
+        shape.batch,
+        shape.input_len,
+        num_blocks,
+        plan_.num_blocks,
+        plan_.num_state_slots);
+  }
+
   // The next token of each of `batch` sequences that have `input_len` tokens, or, for `is_prefill`,
   // all of these tokens. What lies in the cache does not matter for the time.
   SchedulerOutput make(const BatchShape& shape, bool is_prefill) {
@@ -40,7 +55,7 @@ class StepMaker {
       scheduled.num_new_tokens = is_prefill ? shape.input_len : 1;
       scheduled.num_computed_tokens = shape.input_len - scheduled.num_new_tokens;
       scheduled.reset_block_table = true;
-      if (plan_.num_state_slots > 0) scheduled.state_slot = i % plan_.num_state_slots;
+      if (plan_.num_state_slots > 0) scheduled.state_slot = i;
       for (int32_t b = 0; b < num_blocks; ++b) {
         scheduled.new_block_ids.push_back(i * num_blocks + b);
       }
@@ -211,6 +226,7 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
                    ModelRunner::create(config, config.model.vocab_size, nullptr));
   StepMaker maker(config, runner->memory_plan());
   for (const BatchShape& shape : shapes) {
+    RETURN_IF_ERROR(maker.check(shape));
     report.steps.push_back(measure_step(shape, num_iters, config, types, &maker, runner.get()));
   }
   ThreadPool pool(config.num_threads);
