@@ -161,8 +161,9 @@ Status read_attention_layout(const ConfigReader& reader,
   ASSIGN_OR_RETURN(int64_t window, reader.get_int("sliding_window", 0, kMaxPositions, absent));
   ASSIGN_OR_RETURN(const int64_t max_window_layers,
                    reader.get_int("max_window_layers", 0, kMaxLayers, defaults.max_window_layers));
-  const bool by_switch = defaults.sliding_window_rule == SlidingWindowRule::kUseSlidingWindow;
-  if (by_switch) {
+  const SlidingWindowRule rule = defaults.sliding_window_rule;
+  const bool from_a_layer_on = rule == SlidingWindowRule::kUseSlidingWindow;
+  if (from_a_layer_on || rule == SlidingWindowRule::kUseForAllLayers) {
     ASSIGN_OR_RETURN(const bool use, reader.get_bool("use_sliding_window", false));
     if (!use) window = 0;
   }
@@ -171,9 +172,10 @@ Status read_attention_layout(const ConfigReader& reader,
   layers.assign(static_cast<size_t>(config->num_hidden_layers), LayerType::kFullAttention);
   if (reader.has("layer_types")) {
     RETURN_IF_ERROR(read_layer_types(reader, config));
-  } else if (window > 0 && defaults.sliding_window_rule != SlidingWindowRule::kNone) {
-    const int64_t first = by_switch ? std::min<int64_t>(max_window_layers, layers.size()) : 0;
-    std::fill(layers.begin() + first, layers.end(), LayerType::kSlidingAttention);
+  } else if (window > 0 && rule != SlidingWindowRule::kNone) {
+    const size_t first = from_a_layer_on ? static_cast<size_t>(max_window_layers) : 0;
+    const size_t step = rule == SlidingWindowRule::kEvenLayers ? 2 : 1;
+    for (size_t i = first; i < layers.size(); i += step) layers[i] = LayerType::kSlidingAttention;
   }
   // A sliding layer without a window sees everything.
   if (window == 0) {

@@ -25,6 +25,8 @@ enum class SlidingWindowRule {
   kNone,              // no layer slides (Llama)
   kAllLayers,         // every layer slides (Mistral)
   kUseSlidingWindow,  // with use_sliding_window, layers from max_window_layers on (Qwen2, Qwen3)
+  kUseForAllLayers,   // with use_sliding_window, every layer (Qwen3-MoE)
+  kEvenLayers,        // layers 0, 2, ... (gpt-oss)
 };
 
 // What a missing key means, which differs by architecture. A row of the model registry has one.

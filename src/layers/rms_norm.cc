@@ -31,31 +31,30 @@ void RMSNorm::forward(const Tensor& x, const ForwardContext& context) const {
 }
 
 Activation RMSNorm::forward(const Tensor& x,
-                            const Tensor& rows,
                             const ActivationFormat& format,
                             const ForwardContext& context) const {
-  return normalize(x, Tensor(), rows, format, context);
+  return normalize(x, Tensor(), format, context);
 }
 
 Activation RMSNorm::forward_add(const Tensor& x,
                                 const Tensor& residual,
                                 const ActivationFormat& format,
                                 const ForwardContext& context) const {
-  return normalize(x, residual, x, format, context);
+  return normalize(x, residual, format, context);
 }
 
 Activation RMSNorm::normalize(const Tensor& x,
                               const Tensor& residual,
-                              const Tensor& rows,
                               const ActivationFormat& format,
                               const ForwardContext& context) const {
   const Stream& stream = context.stream;
   Workspace& workspace = context.workspace;
-  if (leaves_codes_ && format.has_codes()) {
+  const bool has_codes = leaves_codes_ && format.has_codes();
+  const Tensor rows = has_codes && !format.rows ? Tensor() : workspace.tensor(x.shape(), x.dtype());
+  if (has_codes) {
     const ops::QuantizedRows codes = make_codes(format, x.size(0), x.size(1), workspace);
-    const Tensor out = format.rows ? rows : Tensor();
-    ops::add_rms_norm(stream, x, residual, weight(), eps_, out, codes, workspace);
-    return {out, codes};
+    ops::add_rms_norm(stream, x, residual, weight(), eps_, rows, codes, workspace);
+    return {rows, codes};
   }
   if (residual.defined()) {
     ops::add_rms_norm(stream, x, residual, weight(), eps_, rows);

@@ -25,15 +25,12 @@ class RMSNorm : public Module {
   // x [num_tokens, size] or [num_tokens, num_heads, size], normalized in place.
   void forward(const Tensor& x, const ForwardContext& context) const;
 
-  // norm(x) of x [num_tokens, size]: rows into `rows` [num_tokens, size], which may be x; codes
-  // into the workspace.
+  // norm(x) of x [num_tokens, size], in the workspace.
   Activation forward(const Tensor& x,
-                     const Tensor& rows,
                      const ActivationFormat& format,
                      const ForwardContext& context) const;
 
-  // residual += x, then norm(residual), both [num_tokens, size]: rows into x, codes into the
-  // workspace.
+  // residual += x, both [num_tokens, size], then norm(residual), in the workspace.
   Activation forward_add(const Tensor& x,
                          const Tensor& residual,
                          const ActivationFormat& format,
@@ -48,7 +45,6 @@ class RMSNorm : public Module {
  private:
   Activation normalize(const Tensor& x,
                        const Tensor& residual,
-                       const Tensor& rows,
                        const ActivationFormat& format,
                        const ForwardContext& context) const;
 

@@ -80,8 +80,7 @@ TEST_F(RMSNormLayer, LeavesTheFormsThatAreAskedFor) {
 
 TEST_F(RMSNormLayer, LeavesRowsWhereTheFusionIsOff) {
   build_.fusions.rms_norm_quant = false;
-  const Activation y =
-      load(NormWeight::kModelDtype)->forward(x_, ops::copy_of(x_), kCodes, context_);
+  const Activation y = load(NormWeight::kModelDtype)->forward(x_, kCodes, context_);
   EXPECT_TRUE(y.rows.defined());
   EXPECT_FALSE(y.has_codes());
 }

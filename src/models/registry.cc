@@ -5,19 +5,53 @@
 namespace atom {
 
 // One factory per file of this folder.
+Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_gpt_oss(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_llama(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_mixtral(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_qwen3(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_qwen3_moe(BuildContext& build);
 
 namespace {
 
 const Architecture kArchitectures[] = {
+    {"Glm4MoeForCausalLM",
+     {.requires_intermediate_size = false,
+      .num_key_value_heads = 8,
+      .max_position_embeddings = 131072,
+      .rms_norm_eps = 1e-5,
+      .partial_rotary_factor = 0.5},
+     make_glm4_moe},
+    {"GptOssForCausalLM",
+     {.head_dim = 64,
+      .num_key_value_heads = 8,
+      .max_position_embeddings = 131072,
+      .rms_norm_eps = 1e-5,
+      .rope_theta = 150000,
+      .sliding_window_rule = SlidingWindowRule::kEvenLayers,
+      .sliding_window = 128},
+     make_gpt_oss},
     {"LlamaForCausalLM", {}, make_llama},
+    {"MixtralForCausalLM",
+     {.num_key_value_heads = 8,
+      .max_position_embeddings = 131072,
+      .rms_norm_eps = 1e-5,
+      .rope_theta = 1e6,
+      .sliding_window_rule = SlidingWindowRule::kAllLayers},
+     make_mixtral},
     {"Qwen3ForCausalLM",
      {.head_dim = 128,
       .max_position_embeddings = 32768,
       .sliding_window_rule = SlidingWindowRule::kUseSlidingWindow,
       .sliding_window = 4096},
      make_qwen3},
+    {"Qwen3MoeForCausalLM",
+     {.requires_intermediate_size = false,
+      .num_key_value_heads = 4,
+      .max_position_embeddings = 32768,
+      .sliding_window_rule = SlidingWindowRule::kUseForAllLayers,
+      .sliding_window = 4096},
+     make_qwen3_moe},
 };
 
 }  // namespace

@@ -59,5 +59,104 @@ TEST(Registry, ConfigurationsWithoutCodeAreRefused) {
   EXPECT_NE(scaled.message().find("llama_4_scaling_beta"), std::string::npos) << scaled.message();
 }
 
+// What creating a model of a valid configuration plus `extra` says.
+std::string create_error(const std::string& architecture, const std::string& extra) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/config.json") << fmt::format(
+      R"({{"architectures": ["{}"], "vocab_size": 32, "hidden_size": 64, "num_hidden_layers": 2,
+           "num_attention_heads": 4, "num_key_value_heads": 2, {}}})",
+      architecture,
+      extra);
+  const Result<ModelConfig> config = load_model_config(folder.path());
+  if (!config.ok()) return config.status().message();
+  BuildContext build{*config, DType::kFloat32, 64};
+  const auto model = find_architecture(architecture).value()->create(build);
+  return model.ok() ? build.status.message() : model.status().message();
+}
+
+struct BadConfig {
+  const char* architecture;
+  const char* extra;
+  const char* error;  // "" when it is right
+};
+
+constexpr BadConfig kMoeConfigs[] = {
+    {"MixtralForCausalLM",
+     R"("intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2)",
+     ""},
+    {"MixtralForCausalLM",
+     R"("intermediate_size": 32, "num_experts_per_tok": 2)",
+     "'num_local_experts'"},
+    {"MixtralForCausalLM",
+     R"("intermediate_size": 32, "num_local_experts": 4)",
+     "'num_experts_per_tok'"},
+    {"MixtralForCausalLM",
+     R"("intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 5)",
+     "more than the 4 experts"},
+    {"MixtralForCausalLM",
+     R"("intermediate_size": 32, "num_local_experts": "4", "num_experts_per_tok": 2)",
+     "'num_local_experts'"},
+    {"Qwen3MoeForCausalLM",
+     R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16)",
+     ""},
+    {"Qwen3MoeForCausalLM",
+     R"("num_experts": 4, "num_experts_per_tok": 2)",
+     "'moe_intermediate_size'"},
+    {"Qwen3MoeForCausalLM",
+     R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "decoder_sparse_step": 0)",
+     "'decoder_sparse_step'"},
+    {"Qwen3MoeForCausalLM",
+     R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "mlp_only_layers": [0])",
+     "missing 'intermediate_size'"},
+    {"Qwen3MoeForCausalLM",
+     R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "mlp_only_layers": [2])",
+     "'mlp_only_layers'"},
+    {"Glm4MoeForCausalLM",
+     R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "first_k_dense_replace": 0)",
+     ""},
+    {"Glm4MoeForCausalLM",
+     R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16)",
+     "missing 'intermediate_size'"},
+    {"Glm4MoeForCausalLM",
+     R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "first_k_dense_replace": 3)",
+     "'first_k_dense_replace'"},
+    {"Glm4MoeForCausalLM",
+     R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "first_k_dense_replace": 0, "n_group": 3)",
+     "'n_group' 3 does not divide the 4 experts"},
+    {"Glm4MoeForCausalLM",
+     R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "first_k_dense_replace": 0, "n_group": 4, "topk_group": 1)",
+     "'topk_group' 1 leaves 1 experts"},
+    {"Glm4MoeForCausalLM",
+     R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "first_k_dense_replace": 0, "n_shared_experts": -1)",
+     "'n_shared_experts'"},
+    {"GptOssForCausalLM",
+     R"("intermediate_size": 32, "num_local_experts": 4, "experts_per_token": 2)",
+     ""},
+    {"GptOssForCausalLM",
+     R"("intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
+        "swiglu_limit": -7)",
+     "'swiglu_limit'"},
+};
+
+TEST(Registry, RefusesMixturesOfExpertsThatMakeNoSense) {
+  for (const auto& [architecture, extra, error] : kMoeConfigs) {
+    const std::string message = create_error(architecture, extra);
+    if (*error == '\0') {
+      EXPECT_EQ(message, "") << architecture << ": " << extra;
+    } else {
+      EXPECT_NE(message.find(error), std::string::npos) << architecture << ": " << extra << "\n"
+                                                        << message;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace atom

@@ -10,18 +10,24 @@
 
 namespace atom {
 
-Attention::Attention(BuildContext& build,
-                     int64_t num_kv_heads,
-                     int64_t head_dim,
-                     int64_t sliding_window)
-    : cache_(build.add_cache({{{"k", {num_kv_heads, head_dim}, build.kv_cache_dtype},
-                               {"v", {num_kv_heads, head_dim}, build.kv_cache_dtype}}})),
-      scale_(1.0f / std::sqrt(static_cast<float>(head_dim))),
-      sliding_window_(sliding_window),
+Attention::Attention(BuildContext& build, const AttentionOptions& options)
+    : cache_(build.add_cache(
+          {{{"k", {options.num_kv_heads, options.head_dim}, build.kv_cache_dtype},
+            {"v", {options.num_kv_heads, options.head_dim}, build.kv_cache_dtype}}})),
+      scale_(1.0f / std::sqrt(static_cast<float>(options.head_dim))),
+      sliding_window_(options.sliding_window),
       prepares_in_one_(!build.device.is_cpu() && build.fusions.qk_norm_rope_cache) {
   if (build.kv_cache_dtype == DType::kFloat8E4M3) {
     kv_scales_ = std::make_unique<KVScales>();
     register_module("", kv_scales_.get());
+  }
+  if (options.has_sinks) {
+    sinks_ = std::make_unique<Parameter>(
+        DType::kFloat32,
+        Shape{options.num_heads * build.parallel.tensor_parallel_size},
+        0,
+        ShardPart{build.parallel.tensor_parallel_rank, build.parallel.tensor_parallel_size});
+    register_parameter("sinks", sinks_.get());
   }
 }
 
@@ -92,6 +98,7 @@ void Attention::attend(const Tensor& q, const Tensor& out, const ForwardContext&
   params.k_scale = k_scale();
   params.v_scale = v_scale();
   params.sliding_window = sliding_window_;
+  if (sinks_ != nullptr) params.sinks = sinks_->data();
   params.out = out;
   ops::attention(context.stream, params, context.workspace);
 }

@@ -1,5 +1,5 @@
 // Multi-head attention over the paged KV cache (MHA, GQA and MQA), causal, with an optional sliding
-// window.
+// window and optional sinks.
 #pragma once
 
 #include <memory>
@@ -26,10 +26,20 @@ struct AttentionExtras {
   Tensor gate;     // [num_tokens, num_heads, head_dim]: its sigmoid multiplies the output
 };
 
+// Heads are those of this rank.
+struct AttentionOptions {
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t sliding_window = 0;  // 0: every earlier token
+  // "sinks": for each query head a logit that takes part in the softmax and has no value.
+  bool has_sinks = false;
+};
+
 class Attention : public Module {
  public:
-  // Registers the layer's KV cache with `build`. `sliding_window` 0 = every earlier token.
-  Attention(BuildContext& build, int64_t num_kv_heads, int64_t head_dim, int64_t sliding_window);
+  // Registers the layer's KV cache with `build`.
+  Attention(BuildContext& build, const AttentionOptions& options);
 
   // Prepares q and k, writes k and v into the cache, then attends. q [num_tokens, num_heads,
   // head_dim], in place, k and v [num_tokens, num_kv_heads, head_dim], k unspecified afterwards
@@ -61,6 +71,7 @@ class Attention : public Module {
   int64_t sliding_window_;
   bool prepares_in_one_;                 // by one operator instead of one for each part
   std::unique_ptr<KVScales> kv_scales_;  // null unless the cache is in FP8
+  std::unique_ptr<Parameter> sinks_;     // [num_heads] float32; null without
 };
 
 }  // namespace atom

@@ -24,7 +24,8 @@ class QKVParallelLinear : public LinearBase {
   };
   Output forward(const Activation& x, const ForwardContext& context) const;
 
-  int64_t num_kv_heads() const { return num_kv_heads_; }
+  int64_t num_heads() const { return num_heads_; }        // of this rank
+  int64_t num_kv_heads() const { return num_kv_heads_; }  // likewise
 
  private:
   int64_t num_heads_;     // of this rank

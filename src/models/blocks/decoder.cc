@@ -3,13 +3,13 @@
 namespace atom {
 namespace {
 
-// Adds what is pending and normalizes the sum, into the memory of the update.
+// Adds what is pending and normalizes the sum.
 Activation normalize(const RMSNorm& norm,
                      ResidualStream& residual,
                      const ActivationFormat& format,
                      const ForwardContext& context) {
   if (!std::exchange(residual.is_pending, false)) {
-    return norm.forward(residual.sum, residual.update, format, context);
+    return norm.forward(residual.sum, format, context);
   }
   return norm.forward_add(residual.update, residual.sum, format, context);
 }
@@ -18,6 +18,7 @@ void run(const RMSNorm& norm,
          const SubLayer& sub_layer,
          ResidualStream& residual,
          const ForwardContext& context) {
+  const Workspace::Scope scope(context.workspace);
   const Activation x = normalize(norm, residual, sub_layer.wanted(), context);
   sub_layer.forward(x, residual.update, context);
   residual.is_pending = true;
@@ -52,7 +53,6 @@ DecoderLayer::DecoderLayer(const BuildContext& build, LayerParts parts, NormWeig
 }
 
 void DecoderLayer::forward(ResidualStream& residual, const ForwardContext& context) const {
-  const Workspace::Scope scope(context.workspace);
   run(input_layernorm_, *token_mixer_.sub_layer, residual, context);
   run(post_attention_layernorm_, *feed_forward_.sub_layer, residual, context);
 }

@@ -55,7 +55,7 @@ WeightMapping decoder_weight_mapping(const ModelConfig& config);
 struct ResidualStream {
   Tensor sum;
   Tensor update;
-  bool is_pending = false;  // `update` is still to be added; else it is memory for the next output
+  bool is_pending = false;  // `update` is still to be added; else it is memory without content
 };
 
 class DecoderLayer : public Module {

@@ -18,6 +18,7 @@ namespace atom {
 struct GqaOptions {
   bool qk_norm = false;  // of every head of the queries and keys, before they are rotated
   NormWeight qk_norm_weight = NormWeight::kModelDtype;
+  bool has_sinks = false;  // a logit for each query head, of which nothing is attended to
   bool qkv_bias = false;
   bool o_proj_bias = false;
   int64_t sliding_window = 0;          // 0: every earlier token

@@ -14,8 +14,7 @@ class SubLayer : public Module {
   // The form in which it reads its input fastest: the union of what its consumers want.
   virtual ActivationFormat wanted() const = 0;
 
-  // x [num_tokens, hidden_size] -> out likewise, of the model's dtype. `out` may be x.rows itself
-  // or, when x has codes alone, anything but their memory: x is read before out is written.
+  // x [num_tokens, hidden_size] -> out likewise, of the model's dtype, in other memory.
   virtual void forward(const Activation& x,
                        const Tensor& out,
                        const ForwardContext& context) const = 0;

@@ -65,12 +65,13 @@ void check_call(const FusedMoeCall& call) {
       .tensor("y", call.y, {"T", "H"}, dtype_or_float32(call.y, dtype))
       .contiguous("ids", call.ids, {"T", "k"}, DType::kInt32)
       .contiguous("weights", call.weights, {"T", "k"}, DType::kFloat32);
-  check_bias(check, "gate_up_bias", experts.gate_up_bias, "2 I", dtype);
+  check_bias(check, "gate_up_bias", experts.gate_up_bias, "gate_up_size", dtype);
   check_bias(check, "down_bias", experts.down_bias, "H", dtype);
   if (experts.gate_up_bias.defined() || experts.down_bias.defined()) {
     CHECK(check.size("E") == call.num_experts());
   }
-  if (experts.gate_up_bias.defined()) CHECK(check.size("2 I") == 2 * call.intermediate_size());
+  if (experts.gate_up_bias.defined())
+    CHECK(check.size("gate_up_size") == 2 * call.intermediate_size());
   if (experts.places.defined()) {
     check.contiguous("places", experts.places, {"ids"}, DType::kInt32);
   }

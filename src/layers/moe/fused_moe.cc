@@ -1,0 +1,204 @@
+#include "layers/moe/fused_moe.h"
+
+#include "base/check.h"
+#include "layers/linear/linear_base.h"
+#include "ops/fused_moe/fused_moe.h"
+
+namespace atom {
+namespace {
+
+// The sizes from which slices follow.
+struct Sizes {
+  int64_t num_experts;
+  int64_t num_shared;
+  int64_t hidden;
+  int64_t full;   // intermediate size of one expert
+  int64_t local;  // this rank's part of it
+  int64_t first;  // where that begins
+
+  int64_t num_slots() const { return num_experts + num_shared; }
+};
+
+Sizes sizes_of(const BuildContext& build, const FusedMoEOptions& options) {
+  const ShardPart part = tensor_parallel_part(build);
+  CHECK(options.intermediate_size % part.world == 0);
+  const int64_t local = options.intermediate_size / part.world;
+  return {options.num_experts,
+          options.num_shared,
+          build.config.hidden_size,
+          options.intermediate_size,
+          local,
+          part.rank * local};
+}
+
+// Rows [first_row, first_row + local) of slot `slot` from rows of a matrix [.., H].
+BoxCopy row_copy(const Sizes& sizes, int64_t source_row, int64_t slot, int64_t first_row) {
+  return {{{source_row, 0}, {sizes.local, sizes.hidden}},
+          {{slot, first_row, 0}, {1, sizes.local, sizes.hidden}}};
+}
+
+// The matrix of slot `slot` from columns of a matrix [H, ..].
+BoxCopy column_copy(const Sizes& sizes, int64_t source_column, int64_t slot) {
+  return {{{0, source_column}, {sizes.hidden, sizes.local}},
+          {{slot, 0, 0}, {1, sizes.hidden, sizes.local}}};
+}
+
+// A half of gate_up, expert by expert: "gate" is rows [0, local) of a slot, "up" what follows.
+void append_half(const Sizes& sizes,
+                 const std::string& half,
+                 int64_t first_row,
+                 std::vector<ParameterSlice>* slices) {
+  for (int64_t e = 0; e < sizes.num_experts; ++e) {
+    slices->push_back({std::to_string(e) + "." + half,
+                       {sizes.full, sizes.hidden},
+                       {row_copy(sizes, sizes.first, e, first_row)}});
+  }
+  if (sizes.num_shared == 0) return;
+  ParameterSlice shared = {"shared." + half, {sizes.num_shared * sizes.full, sizes.hidden}, {}};
+  for (int64_t i = 0; i < sizes.num_shared; ++i) {
+    shared.boxes.push_back(
+        row_copy(sizes, i * sizes.full + sizes.first, sizes.num_experts + i, first_row));
+  }
+  slices->push_back(std::move(shared));
+}
+
+std::vector<ParameterSlice> down_slices(const Sizes& sizes) {
+  std::vector<ParameterSlice> slices;
+  for (int64_t e = 0; e < sizes.num_experts; ++e) {
+    slices.push_back({std::to_string(e) + ".down",
+                      {sizes.hidden, sizes.full},
+                      {column_copy(sizes, sizes.first, e)}});
+  }
+  if (sizes.num_shared == 0) return slices;
+  ParameterSlice shared = {"shared.down", {sizes.hidden, sizes.num_shared * sizes.full}, {}};
+  for (int64_t i = 0; i < sizes.num_shared; ++i) {
+    shared.boxes.push_back(column_copy(sizes, i * sizes.full + sizes.first, sizes.num_experts + i));
+  }
+  slices.push_back(std::move(shared));
+  return slices;
+}
+
+// All experts in one tensor, cut along `dim` as gate and up are: two halves, or pairs.
+ParameterSlice fused_gate_up(const Sizes& sizes, Shape shape, int dim, bool is_interleaved) {
+  ParameterSlice slice = {"", std::move(shape), {}};
+  const int num_runs = is_interleaved ? 1 : 2;
+  const int64_t size = is_interleaved ? 2 * sizes.local : sizes.local;
+  for (int run = 0; run < num_runs; ++run) {
+    BoxCopy box = {whole(slice.source_shape), whole(slice.source_shape)};
+    box.source.begin[dim] = is_interleaved ? 2 * sizes.first : run * sizes.full + sizes.first;
+    box.target.begin[dim] = run * size;
+    box.source.size[dim] = box.target.size[dim] = size;
+    slice.boxes.push_back(std::move(box));
+  }
+  return slice;
+}
+
+// Likewise of down_proj.
+ParameterSlice fused_down(const Sizes& sizes, Shape shape, int dim) {
+  ParameterSlice slice = {"", std::move(shape), {}};
+  BoxCopy box = {whole(slice.source_shape), whole(slice.source_shape)};
+  box.source.begin[dim] = sizes.first;
+  box.source.size[dim] = box.target.size[dim] = sizes.local;
+  slice.boxes.push_back(std::move(box));
+  return slice;
+}
+
+ExpertStackLayout gate_up_layout(const BuildContext& build, const FusedMoEOptions& options) {
+  const Sizes sizes = sizes_of(build, options);
+  const int64_t experts = sizes.num_experts;
+  const bool is_interleaved = options.activation.is_interleaved;
+  ExpertStackLayout layout;
+  layout.shape = {sizes.num_slots(), 2 * sizes.local, sizes.hidden};
+  layout.is_transposed = options.is_transposed;
+  if (!is_interleaved) {
+    append_half(sizes, "gate", 0, &layout.alternatives.emplace_back());
+    append_half(sizes, "up", sizes.local, &layout.alternatives.back());
+  }
+  if (options.is_transposed) {
+    layout.alternatives = {
+        {fused_gate_up(sizes, {experts, sizes.hidden, 2 * sizes.full}, 2, is_interleaved)}};
+  } else if (sizes.num_shared == 0) {
+    layout.alternatives.push_back(
+        {fused_gate_up(sizes, {experts, 2 * sizes.full, sizes.hidden}, 1, is_interleaved)});
+  }
+  if (options.has_bias) {
+    layout.bias = {fused_gate_up(sizes, {experts, 2 * sizes.full}, 1, is_interleaved)};
+  }
+  return layout;
+}
+
+ExpertStackLayout down_layout(const BuildContext& build, const FusedMoEOptions& options) {
+  const Sizes sizes = sizes_of(build, options);
+  const int64_t experts = sizes.num_experts;
+  ExpertStackLayout layout;
+  layout.shape = {sizes.num_slots(), sizes.hidden, sizes.local};
+  layout.is_transposed = options.is_transposed;
+  if (options.is_transposed) {
+    layout.alternatives = {{fused_down(sizes, {experts, sizes.full, sizes.hidden}, 1)}};
+  } else {
+    layout.alternatives = {down_slices(sizes)};
+    if (sizes.num_shared == 0) {
+      layout.alternatives.push_back({fused_down(sizes, {experts, sizes.hidden, sizes.full}, 2)});
+    }
+  }
+  if (options.has_bias) {
+    const Shape shape = {experts, sizes.hidden};
+    layout.bias = {{"", shape, {{whole(shape), whole(shape)}}}};
+  }
+  return layout;
+}
+
+}  // namespace
+
+FusedMoE::FusedMoE(BuildContext& build, const FusedMoEOptions& options)
+    : activation_(options.activation),
+      gate_up_proj_(build, gate_up_layout(build, options)),
+      down_proj_(build, down_layout(build, options)) {
+  const QuantScheme scheme = build.config.quantization.scheme_of(
+      source_module(build.packed_modules_mapping, build.module_name + ".gate_up_proj", "0.gate"));
+  if (scheme.is_quantized()) {
+    build.fail(unimplemented("config.json: {}: quantized experts ({}) are not supported",
+                             build.module_name,
+                             scheme.to_string()));
+  }
+  // Slots with biases would need those of the shared experts, which no checkpoint has.
+  CHECK((!options.has_bias || options.num_shared == 0));
+  // The sum over ranks needs a Communicator; configurations with more than one rank are refused.
+  CHECK(build.parallel.tensor_parallel_size == 1);
+  register_module("gate_up_proj", &gate_up_proj_);
+  register_module("down_proj", &down_proj_);
+}
+
+void FusedMoE::forward(const Tensor& x,
+                       const MoeRouter::Choice& choice,
+                       const Tensor& y,
+                       const ForwardContext& context) const {
+  const ops::ExpertWeights experts = {.gate_up = gate_up_proj_.weights(),
+                                      .down = down_proj_.weights(),
+                                      .gate_up_bias = gate_up_proj_.bias(),
+                                      .down_bias = down_proj_.bias(),
+                                      .places = {}};
+  ops::fused_moe(
+      context.stream, x, choice.ids, choice.weights, experts, activation_, y, context.workspace);
+}
+
+void map_experts(const ExpertNames& names, WeightMapping* mapping) {
+  const auto add = [&](const std::string& source, const char* target, const char* slice) {
+    mapping->packed_modules_mapping.push_back({source, target, slice});
+  };
+  constexpr const char* kGateUp = "experts.gate_up_proj";
+  constexpr const char* kDown = "experts.down_proj";
+  add("experts.{e}." + names.gate, kGateUp, "{e}.gate");
+  add("experts.{e}." + names.up, kGateUp, "{e}.up");
+  add("experts.{e}." + names.down, kDown, "{e}.down");
+  for (const std::string stack : {kGateUp, kDown}) {
+    add(stack + "$", (stack + ".weight").c_str(), "");
+    add(stack + "_bias$", (stack + ".bias").c_str(), "");
+  }
+  if (names.shared.empty()) return;
+  add(names.shared + "." + names.gate, kGateUp, "shared.gate");
+  add(names.shared + "." + names.up, kGateUp, "shared.up");
+  add(names.shared + "." + names.down, kDown, "shared.down");
+}
+
+}  // namespace atom

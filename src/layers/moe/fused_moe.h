@@ -1,0 +1,59 @@
+// The experts of a mixture of experts: y = sum over a token's choices of
+//   weight * (W_down activation(W_gate_up x + b) + b_down)
+// Shared experts, which every token has, may be more slots of the same stacks: the router then
+// appends them to each choice (MoeRouting::num_shared).
+//
+// Tensors of a checkpoint are slices of two parameters, gate_up_proj.weight and down_proj.weight:
+//   "{e}.gate", "{e}.up" [I, H] and "{e}.down" [H, I] of expert e,
+//   "shared.gate", "shared.up" [num_shared I, H] and "shared.down" [H, num_shared I],
+//   or "" of all experts together: [E, 2 I, H] and [E, H, I].
+// map_experts() sends the names of a family there.
+#pragma once
+
+#include <string>
+
+#include "layers/moe/expert_stack.h"
+#include "layers/moe/moe_router.h"
+#include "nn/weight_mapping.h"
+#include "ops/fused_moe/gated_activation.h"
+
+namespace atom {
+
+struct FusedMoEOptions {
+  int64_t num_experts = 0;
+  int64_t num_shared = 0;         // slots of shared experts behind them
+  int64_t intermediate_size = 0;  // of one expert, all ranks together
+  ops::GatedActivation activation;
+  bool has_bias = false;
+  // The checkpoint has all experts together as [E, H, 2 I] and [E, I, H]: y = x W.
+  bool is_transposed = false;
+};
+
+class FusedMoE : public Module {
+ public:
+  FusedMoE(BuildContext& build, const FusedMoEOptions& options);
+
+  // x, y [num_tokens, hidden_size], not the same memory.
+  void forward(const Tensor& x,
+               const MoeRouter::Choice& choice,
+               const Tensor& y,
+               const ForwardContext& context) const;
+
+ private:
+  ops::GatedActivation activation_;
+  ExpertStack gate_up_proj_;
+  ExpertStack down_proj_;
+};
+
+// What a checkpoint calls the three matrices of expert {e}.
+struct ExpertNames {
+  std::string gate = "gate_proj";
+  std::string up = "up_proj";
+  std::string down = "down_proj";
+  std::string shared;  // the module of the shared experts; empty: they are no slots of the stack
+};
+
+// Adds the rules by which tensors "experts.{e}.<gate>" and so on are slices of the stacks.
+void map_experts(const ExpertNames& names, WeightMapping* mapping);
+
+}  // namespace atom

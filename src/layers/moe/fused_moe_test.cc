@@ -1,0 +1,189 @@
+#include "layers/moe/fused_moe.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "ops/test_tensors.h"
+
+namespace atom {
+namespace {
+
+constexpr int64_t kExperts = 3;
+constexpr int64_t kShared = 2;
+constexpr int64_t kHidden = 32;
+constexpr int64_t kSize = 24;
+constexpr int64_t kTokens = 5;
+
+// The matrices of one projection, [num_matrices, rows, columns].
+struct Stack {
+  Tensor values;
+
+  Tensor matrix(int64_t i) const {
+    return values.narrow(0, i, 1).view({values.size(1), values.size(2)});
+  }
+  float at(int64_t i, int64_t row, int64_t column) const {
+    return values.data<float>()[(i * values.size(1) + row) * values.size(2) + column];
+  }
+};
+
+Stack random_stack(int64_t num_matrices, int64_t rows, int64_t columns, uint64_t seed) {
+  return {ops::random_tensor({num_matrices, rows, columns}, DType::kFloat32, seed, 0.5f)};
+}
+
+Tensor generated(const Shape& shape, const std::function<float(int64_t, int64_t, int64_t)>& value) {
+  const Tensor tensor = Tensor::empty(shape, DType::kFloat32);
+  float* out = tensor.data<float>();
+  for (int64_t i = 0; i < shape[0]; ++i) {
+    for (int64_t j = 0; j < shape[1]; ++j) {
+      for (int64_t k = 0; k < shape[2]; ++k) *out++ = value(i, j, k);
+    }
+  }
+  return tensor;
+}
+
+// One layer's experts, loaded in the ways in which checkpoints store them.
+class FusedMoELayer : public testing::Test {
+ protected:
+  FusedMoELayer() { config_.hidden_size = kHidden; }
+
+  using Load = std::function<void(Parameter& gate_up, Parameter& down)>;
+
+  std::unique_ptr<FusedMoE> make(FusedMoEOptions options, const Load& load) {
+    options.num_experts = options.num_experts > 0 ? options.num_experts : kExperts;
+    options.intermediate_size = kSize;
+    auto experts = std::make_unique<FusedMoE>(build_, options);
+    const int64_t planned = experts->resident_bytes();
+    experts->allocate_parameters(stream_);
+    const std::vector<NamedParameter> parameters = experts->named_parameters();
+    EXPECT_EQ(parameters[0].name, "gate_up_proj.weight");
+    EXPECT_EQ(parameters[1].name, "down_proj.weight");
+    load(*parameters[0].parameter, *parameters[1].parameter);
+    for (const NamedParameter& named : parameters) EXPECT_TRUE(named.parameter->is_loaded());
+    EXPECT_TRUE(experts->finish_load(stream_).ok());
+    EXPECT_EQ(experts->resident_bytes(), planned);
+    return experts;
+  }
+
+  void put(Parameter& parameter, const Tensor& source, const std::string& slice) {
+    const Status status = parameter.load(source, slice);
+    EXPECT_TRUE(status.ok()) << slice << ": " << status.message();
+  }
+
+  // Matrix i of gate, up and down for expert i.
+  Load expert_by_expert(int64_t num_experts) {
+    return [=, this](Parameter& gate_up, Parameter& down) {
+      for (int64_t e = 0; e < num_experts; ++e) {
+        const std::string id = std::to_string(e);
+        put(gate_up, up_.matrix(e), id + ".up");
+        put(down, down_.matrix(e), id + ".down");
+        put(gate_up, gate_.matrix(e), id + ".gate");
+      }
+    };
+  }
+
+  // Token t by experts t and t + 1 of the first three, and the others with weight 1.
+  std::vector<double> outputs(const FusedMoE& experts, int64_t num_others = 0) {
+    MoeRouter::Choice choice = {Tensor::empty({kTokens, 2 + num_others}, DType::kInt32),
+                                Tensor::empty({kTokens, 2 + num_others}, DType::kFloat32)};
+    int32_t* ids = choice.ids.data<int32_t>();
+    float* weights = choice.weights.data<float>();
+    for (int64_t t = 0; t < kTokens; ++t) {
+      for (int64_t j = 0; j < 2 + num_others; ++j) {
+        *ids++ = static_cast<int32_t>(j < 2 ? (t + j) % kExperts : kExperts + j - 2);
+        *weights++ = j < 2 ? 0.25f + 0.5f * static_cast<float>(j) : 1.0f;
+      }
+    }
+    const Tensor y = Tensor::empty({kTokens, kHidden}, DType::kFloat32);
+    experts.forward(x_, choice, y, context_);
+    return ops::values_of(y);
+  }
+
+  ThreadPool pool_{2};
+  Stream stream_{&pool_};
+  Workspace workspace_{1 << 20};
+  LayerStorage storage_;
+  ForwardContext context_{.stream = stream_,
+                          .workspace = workspace_,
+                          .token_ids = {},
+                          .positions = {},
+                          .batch = {},
+                          .storage = storage_};
+  ModelConfig config_;
+  BuildContext build_{config_, DType::kFloat32, 64};
+  const Stack gate_ = random_stack(kExperts + kShared, kSize, kHidden, 1);
+  const Stack up_ = random_stack(kExperts + kShared, kSize, kHidden, 2);
+  const Stack down_ = random_stack(kExperts + kShared, kHidden, kSize, 3);
+  const Tensor x_ = ops::random_tensor({kTokens, kHidden}, DType::kFloat32, 4);
+};
+
+TEST_F(FusedMoELayer, AllExpertsInOneTensorAreTheSameExperts) {
+  const auto apart = make({}, expert_by_expert(kExperts));
+  const auto together = make({}, [&](Parameter& gate_up, Parameter& down) {
+    const auto value = [&](int64_t e, int64_t row, int64_t k) {
+      return row < kSize ? gate_.at(e, row, k) : up_.at(e, row - kSize, k);
+    };
+    put(gate_up, generated({kExperts, 2 * kSize, kHidden}, value), "");
+    put(down, down_.values.narrow(0, 0, kExperts), "");
+  });
+  EXPECT_EQ(outputs(*together), outputs(*apart));
+}
+
+// gpt-oss: input dimension first, gate and up by turns.
+TEST_F(FusedMoELayer, TransposedInterleavedTensorsAreTheSameExperts) {
+  const auto apart = make({}, expert_by_expert(kExperts));
+  FusedMoEOptions options;
+  options.activation.is_interleaved = true;
+  options.is_transposed = true;
+  const auto turned = make(options, [&](Parameter& gate_up, Parameter& down) {
+    const auto gate_or_up = [&](int64_t e, int64_t k, int64_t column) {
+      const Stack& stack = column % 2 == 0 ? gate_ : up_;
+      return stack.at(e, column / 2, k);
+    };
+    put(gate_up, generated({kExperts, kHidden, 2 * kSize}, gate_or_up), "");
+    const auto transposed = [&](int64_t e, int64_t i, int64_t h) { return down_.at(e, h, i); };
+    put(down, generated({kExperts, kSize, kHidden}, transposed), "");
+  });
+  EXPECT_EQ(outputs(*turned), outputs(*apart));
+}
+
+// The shared experts' tensors are as wide as all of them: slots that every token chooses.
+TEST_F(FusedMoELayer, SharedExpertsAreMoreSlots) {
+  FusedMoEOptions more;
+  more.num_experts = kExperts + kShared;
+  const auto all = make(more, expert_by_expert(kExperts + kShared));
+  FusedMoEOptions options;
+  options.num_shared = kShared;
+  const auto shared = make(options, [&](Parameter& gate_up, Parameter& down) {
+    expert_by_expert(kExperts)(gate_up, down);
+    const auto rows_of = [&](const Stack& stack) {
+      return stack.values.narrow(0, kExperts, kShared).view({kShared * kSize, kHidden});
+    };
+    put(gate_up, rows_of(gate_), "shared.gate");
+    put(gate_up, rows_of(up_), "shared.up");
+    const auto columns = [&](int64_t, int64_t h, int64_t column) {
+      return down_.at(kExperts + column / kSize, h, column % kSize);
+    };
+    put(down,
+        generated({1, kHidden, kShared * kSize}, columns).view({kHidden, kShared * kSize}),
+        "shared.down");
+  });
+  EXPECT_EQ(outputs(*shared, kShared), outputs(*all, kShared));
+}
+
+TEST_F(FusedMoELayer, AnEmptySlotOfASharedExpertIsMissing) {
+  FusedMoEOptions options;
+  options.num_experts = kExperts;
+  options.num_shared = kShared;
+  options.intermediate_size = kSize;
+  FusedMoE experts(build_, options);
+  experts.allocate_parameters(stream_);
+  const std::vector<NamedParameter> parameters = experts.named_parameters();
+  expert_by_expert(kExperts)(*parameters[0].parameter, *parameters[1].parameter);
+  EXPECT_EQ(parameters[0].parameter->missing_slices(),
+            (std::vector<std::string>{"shared.gate", "shared.up"}));
+  EXPECT_EQ(parameters[1].parameter->missing_slices(), std::vector<std::string>{"shared.down"});
+}
+
+}  // namespace
+}  // namespace atom
