@@ -1,4 +1,5 @@
-# add_module(<name> SOURCES a.cc ... [CUDA_SOURCES a.cu ...] [SOURCES_WITHOUT_CUDA a.cc ...] [DEPS module ...] [LIBS target ...] [TESTS a_test.cc ...]
+# add_module(<name> SOURCES a.cc ... [CUDA_SOURCES a.cu ...] [SOURCES_WITHOUT_CUDA a.cc ...]
+#            [ALONE a.cc ...] [DEPS module ...] [LIBS target ...] [TESTS a_test.cc ...]
 #            [TEST_DEPS module ...] [BENCHES a_bench.cc ...] [FUZZERS a_fuzz.cc ...])
 #
 # CUDA_SOURCES (.cu, and .cc that include tensor/gpu_api.h) are compiled with ATOM_CUDA=ON only, and
@@ -8,8 +9,19 @@
 # One library `atom_<name>` per folder, with explicit sources. TESTS make one executable
 # `<name>_test`, registered with ctest under that name; every BENCHES and FUZZERS file makes an
 # executable of its own.
+# Most of what a source file costs the compiler are the headers that it shares with its neighbors:
+# several files of a folder are compiled as one unit (ATOM_UNITY), so that names in their anonymous
+# namespaces have to differ. Files named by ALONE, and those with flags of their own (the kernels of
+# an instruction set), are compiled by themselves.
+function(compile_in_batches target)
+  if(ATOM_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ATOM_UNITY})
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
 function(add_module name)
-  cmake_parse_arguments(M "" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
+  cmake_parse_arguments(M "" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;ALONE;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
   set(target atom_${name})
   list(TRANSFORM M_DEPS PREPEND atom_)
   list(TRANSFORM M_TEST_DEPS PREPEND atom_)
@@ -24,6 +36,7 @@ function(add_module name)
     add_library(${target} STATIC ${M_SOURCES})
     target_include_directories(${target} PUBLIC "${CMAKE_SOURCE_DIR}/src")
     target_link_libraries(${target} PUBLIC ${M_DEPS} ${M_LIBS})
+    compile_in_batches(${target} ${M_ALONE})
     foreach(source IN LISTS M_SOURCES)
       if(source MATCHES "_avx2\\.cc$")
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ATOM_AVX2_FLAGS}")
@@ -43,6 +56,7 @@ function(add_module name)
   if(ATOM_BUILD_TESTS AND M_TESTS)
     add_executable(${name}_test ${M_TESTS})
     target_link_libraries(${name}_test PRIVATE ${target} ${M_TEST_DEPS} GTest::gtest_main)
+    compile_in_batches(${name}_test ${M_ALONE})
     add_test(NAME ${name} COMMAND ${name}_test)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${ATOM_TEST_ENVIRONMENT}" TIMEOUT 900)
   endif()

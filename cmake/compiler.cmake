@@ -12,6 +12,11 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # CHECK(a == b) takes the comparison apart with an operator<<, on purpose.
   add_compile_options(-Wno-overloaded-shift-op-parentheses)
 endif()
+if(ATOM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # A class of a .cc file may have members of its anonymous namespace; gcc takes the file for a header
+  # when it is included by the unit it is compiled in.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 set(ATOM_AVX2_FLAGS -march=x86-64-v3)
 set(ATOM_AVX512_FLAGS -march=x86-64-v4 -mavx512bf16 -mavx512vnni -mprefer-vector-width=512)
 

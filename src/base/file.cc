@@ -60,6 +60,14 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   return text;
 }
 
+Status write_file(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return not_found("{}: cannot be written", path);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) == 0 && written) return {};
+  return resource_exhausted("{}: writing failed", path);
+}
+
 Status replace_file(const std::string& path, const std::string& text) {
   const auto failed = [&] {
     return invalid_argument("{}: cannot be written: {}", path, std::strerror(errno));

@@ -20,6 +20,9 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes);
 // missing.
 Status replace_file(const std::string& path, const std::string& text);
 
+// Writes `text` into the file, whatever it held; may also be a pipe or a device.
+Status write_file(const std::string& path, const std::string& text);
+
 // A read-only file held in memory, either mapped or read into a private buffer. Immutable.
 class FileBytes {
  public:

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/file.h"
 #include "cli/bench_breakdown.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
@@ -25,7 +26,7 @@
 namespace atom::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kBenchDescription =
     "Measures made-up requests. latency runs --batch-size of them together, --num-iters times, or "
     "each of --shapes; throughput runs --num-prompts at once; roofline runs decodes of batch 1 and "
     "16 and a prefill of 512 tokens in turn; breakdown times each operator of a decode step of "
@@ -146,14 +147,6 @@ Result<BenchReport> measure(const BenchOptions& options,
   RETURN_IF_ERROR(finish_profile(session->engine()));
   report.measurements = std::move(measurements);
   return report;
-}
-
-Status write_file(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) return not_found("{}: cannot be written", path);
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) == 0 && written) return {};
-  return resource_exhausted("{}: writing failed", path);
 }
 
 int run_breakdown(const BenchOptions& options) {
@@ -278,7 +271,7 @@ Command make_bench_command() {
   command.name = "bench";
   command.arguments = "[latency|throughput|roofline|breakdown] CHECKPOINT";
   command.summary = "latency and throughput on this machine";
-  command.description = kDescription;
+  command.description = kBenchDescription;
   const auto count = [](const char* name, int32_t min, const char* help, int32_t* target) {
     return int_option(name, "Measurement", min, kMaxCount, help, target);
   };

@@ -14,7 +14,7 @@ namespace atom::cli {
 namespace {
 
 // Medians over the samples; nothing where a figure has no meaning.
-struct Summary {
+struct LatencySummary {
   double first_token = 0;               // s
   double prefill_rate = 0;              // prompt tokens per second
   std::optional<double> step;           // s per token of a sequence
@@ -48,14 +48,14 @@ double prefill_share(const BenchReport& report,
          sample.figures.last_first_token;
 }
 
-Summary summarize(const BenchReport& report, const BenchMeasurement& measurement) {
+LatencySummary summarize(const BenchReport& report, const BenchMeasurement& measurement) {
   const BatchShape& shape = measurement.shape;
   const double prompt_tokens = double(shape.batch) * shape.input_len;
   const double output_tokens = double(shape.batch) * shape.output_len;
   const auto over = [&](const std::function<double(const BenchSample&)>& figure) {
     return median_of(measurement, figure);
   };
-  Summary summary;
+  LatencySummary summary;
   summary.first_token = over([](const auto& s) { return s.figures.mean_first_token; });
   summary.prefill_rate =
       over([&](const auto& s) { return prompt_tokens / s.figures.last_first_token; });
@@ -112,7 +112,7 @@ OrderedJson work_json(const StepWork& work) {
 
 OrderedJson measurement_json(const BenchReport& report, const BenchMeasurement& measurement) {
   const BatchShape& shape = measurement.shape;
-  const Summary summary = summarize(report, measurement);
+  const LatencySummary summary = summarize(report, measurement);
   const int64_t context = shape.input_len + shape.output_len / 2;
   OrderedJson json = {
       {"name", measurement.name},
@@ -189,7 +189,7 @@ std::string bench_table(const BenchReport& report) {
                right("prefill/peak")});
   for (const BenchMeasurement& measurement : report.measurements) {
     const BatchShape& shape = measurement.shape;
-    const Summary summary = summarize(report, measurement);
+    const LatencySummary summary = summarize(report, measurement);
     table.add_row({measurement.name,
                    fmt::format("{}", shape.batch),
                    fmt::format("{}", shape.input_len),

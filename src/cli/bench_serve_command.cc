@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "bench_serve/benchmark.h"
 #include "bench_serve/html_report.h"
 #include "bench_serve/result_json.h"
@@ -19,19 +20,11 @@
 namespace atom::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kBenchServeDescription =
     "Sends requests to a server (atom, vLLM, SGLang, llama.cpp, ...) at times fixed beforehand and "
     "reports what they took. Without options: 100 made-up prompts at once to "
     "http://127.0.0.1:8000. Options are named as those of vLLM's bench serve. Ctrl-C ends the run "
     "and reports what there is. docs/benchmarking.md says what each figure means.";
-
-Status write_file(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) return not_found("{}: cannot be written", path);
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) == 0 && written) return {};
-  return resource_exhausted("{}: writing failed", path);
-}
 
 Status write_files(const bench_serve::BenchmarkReport& report, const BenchServeFlags& flags) {
   if (!flags.save_result.empty()) {
@@ -77,7 +70,7 @@ Command make_bench_serve_command() {
   Command command;
   command.name = "bench serve";
   command.summary = "load on a server, and how it answers";
-  command.description = kDescription;
+  command.description = kBenchServeDescription;
   command.options = bench_serve_options(flags.get());
   command.run = [flags](const std::vector<std::string>& arguments) {
     return run_bench_serve(arguments, flags.get());

@@ -15,7 +15,7 @@
 namespace atom::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kChatDescription =
     "Talks to a model. Ctrl-C stops an answer; at the prompt, Ctrl-C, Ctrl-D or /exit leaves. "
     "/help "
     "lists what else can be typed. Standard input that is no terminal is read as one message per "
@@ -58,7 +58,7 @@ Command make_chat_command() {
   command.name = "chat";
   command.arguments = "CHECKPOINT";
   command.summary = "talk to a model in the terminal";
-  command.description = kDescription;
+  command.description = kChatDescription;
   command.options = {
       text_option("--system", "Conversation", "TEXT", "System message.", &options->system),
       text_option("--chat-template-kwargs",

@@ -27,7 +27,7 @@ using doctor::Finding;
 using doctor::Findings;
 using doctor::Severity;
 
-constexpr const char* kDescription =
+constexpr const char* kDoctorDescription =
     "Says what this machine offers, what atom will use of it and what is wrong, with advice. Looks "
     "and changes nothing. Exit code 1 when something keeps atom from serving.";
 
@@ -160,7 +160,7 @@ Command make_doctor_command() {
   Command command;
   command.name = "doctor";
   command.summary = "what this machine offers, and what is wrong";
-  command.description = kDescription;
+  command.description = kDoctorDescription;
   command.options = {
       switch_option("--measure",
                     "Output",

@@ -26,7 +26,7 @@
 namespace atom::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kGenerateDescription =
     "Completes prompts, or with --chat answers them through the checkpoint's chat template. One "
     "prompt streams to standard output, followed by a line of figures on standard error; several "
     "are served together and printed in order. A bad prompt gets its error and exit code 1; the "
@@ -185,7 +185,7 @@ Command make_generate_command() {
   command.name = "generate";
   command.arguments = "CHECKPOINT [PROMPT...]";
   command.summary = "complete prompts, or answer them with --chat";
-  command.description = kDescription;
+  command.description = kGenerateDescription;
   command.options = {
       text_option("--prompts-file",
                   "Input",

@@ -17,7 +17,7 @@
 namespace atom::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kInspectDescription =
     "Says what a checkpoint folder holds: architecture, sizes, files, tokenizer, chat template, "
     "and "
     "with --tensors every tensor and the parameter it fills. Reads headers, no tensor data. Exit "
@@ -192,7 +192,7 @@ Command make_inspect_command() {
   command.name = "inspect";
   command.arguments = "CHECKPOINT";
   command.summary = "what a checkpoint holds, and whether every tensor has its place";
-  command.description = kDescription;
+  command.description = kInspectDescription;
   command.options = {
       switch_option("--tensors", "Output", "Also list every tensor.", &options->tensors),
       switch_option("--json", "Output", "One JSON object.", &options->json)};

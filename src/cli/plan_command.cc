@@ -19,7 +19,7 @@
 namespace atom::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kPlanDescription =
     "Computes the memory that an engine with these flags takes, exactly and without loading "
     "anything: config.json is enough. Exit code 1 when it does not fit.";
 
@@ -148,7 +148,7 @@ Command make_plan_command() {
   command.name = "plan";
   command.arguments = "CHECKPOINT";
   command.summary = "the exact memory plan, before anything is loaded";
-  command.description = kDescription;
+  command.description = kPlanDescription;
   command.options = {
       switch_option("--json", "Output", "One JSON object, sizes in bytes.", &options->json)};
   for (Option& option : engine_flags(kCommandPlan, &options->config)) {

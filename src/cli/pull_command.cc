@@ -15,7 +15,7 @@
 namespace atom::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kPullDescription =
     "Downloads a model from the Hugging Face hub and prints the folder that holds it. NAME is "
     "ORGANISATION/MODEL, perhaps with @REVISION. Only what atom reads is downloaded: safetensors, "
     "configuration, tokenizer. The cache is the one that huggingface_hub uses: what is there "
@@ -84,7 +84,7 @@ Command make_pull_command() {
   command.name = "pull";
   command.arguments = "NAME[@REVISION]";
   command.summary = "download a model from the Hugging Face hub";
-  command.description = kDescription;
+  command.description = kPullDescription;
   command.options = {text_option("--cache-dir",
                                  "Download",
                                  "FOLDER",

@@ -20,7 +20,7 @@
 namespace atom::cli {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kServeDescription =
     "Serves a model over HTTP with OpenAI's API: /v1/chat/completions, /v1/completions, "
     "/v1/models, /tokenize, /detokenize, /metrics, /openapi.json and others. The engine runs in a "
     "process of its own that is started again when it dies. SIGTERM or Ctrl-C lets running answers "
@@ -113,7 +113,7 @@ Command make_serve_command() {
   command.name = "serve";
   command.arguments = "CHECKPOINT";
   command.summary = "serve a model over HTTP with OpenAI's API";
-  command.description = kDescription;
+  command.description = kServeDescription;
   command.options = options->flags.make_options();
   for (Option& option : engine_flags(kCommandServe, &options->config)) {
     command.options.push_back(std::move(option));

@@ -9,7 +9,7 @@
 namespace atom {
 namespace {
 
-constexpr const char* kFile = "generation_config.json";
+constexpr const char* kGenerationFile = "generation_config.json";
 
 // The rules of the parameters that the file gives defaults of.
 namespace rules {
@@ -54,8 +54,8 @@ void GenerationConfig::apply_to(SamplingParams* params) const {
 }
 
 Result<GenerationConfig> parse_generation_config(const Json& json, int64_t vocab_size) {
-  if (!json.is_object()) return invalid_argument("{}: expected a JSON object", kFile);
-  const ConfigReader reader(json, kFile);
+  if (!json.is_object()) return invalid_argument("{}: expected a JSON object", kGenerationFile);
+  const ConfigReader reader(json, kGenerationFile);
   GenerationConfig config;
   RETURN_IF_ERROR(read(reader, "temperature", rules::temperature, &config.temperature));
   RETURN_IF_ERROR(read(reader, "top_k", rules::top_k, &config.top_k));
@@ -82,7 +82,7 @@ Result<GenerationConfig> parse_generation_config(const Json& json, int64_t vocab
 }
 
 Result<GenerationConfig> load_generation_config(const std::string& folder, int64_t vocab_size) {
-  const std::string path = folder + "/" + kFile;
+  const std::string path = folder + "/" + kGenerationFile;
   if (!file_exists(path)) return GenerationConfig();
   JsonLimits limits;
   limits.max_bytes = size_t{4} << 20;

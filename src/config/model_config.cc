@@ -17,12 +17,12 @@ constexpr int64_t kMaxHeads = 16'384;
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 constexpr size_t kMaxEndTokens = 64;
-constexpr const char* kFile = "config.json";
+constexpr const char* kConfigFile = "config.json";
 
 // The configuration of the text model: that of a multimodal wrapper lies under text_config.
 Result<Json> flatten(const Json& config) {
-  if (!config.is_object()) return invalid_argument("{}: expected a JSON object", kFile);
-  const ConfigReader reader(config, kFile);
+  if (!config.is_object()) return invalid_argument("{}: expected a JSON object", kConfigFile);
+  const ConfigReader reader(config, kConfigFile);
   ASSIGN_OR_RETURN(const Json* text_config, reader.get_object("text_config"));
   Json flat = config;
   if (text_config == nullptr) return flat;
@@ -64,7 +64,7 @@ Status read_sizes(const ConfigReader& reader,
   if (config->num_attention_heads % kv_heads != 0) {
     return invalid_argument(
         "{}: 'num_attention_heads' {} is no multiple of 'num_key_value_heads' {}",
-        kFile,
+        kConfigFile,
         config->num_attention_heads,
         kv_heads);
   }
@@ -75,7 +75,7 @@ Status read_sizes(const ConfigReader& reader,
     return invalid_argument(
         "{}: 'hidden_size' {} is no multiple of 'num_attention_heads' {}, and there is no "
         "'head_dim'",
-        kFile,
+        kConfigFile,
         config->hidden_size,
         config->num_attention_heads);
   }
@@ -85,7 +85,7 @@ Status read_sizes(const ConfigReader& reader,
                    reader.get_int("head_dim", 2, kMaxHeadDim, default_head_dim));
   if (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim) {
     return invalid_argument(
-        "{}: 'head_dim' is {}; expected an even integer in [2, {}]", kFile, head_dim, kMaxHeadDim);
+        "{}: 'head_dim' is {}; expected an even integer in [2, {}]", kConfigFile, head_dim, kMaxHeadDim);
   }
   config->head_dim = static_cast<int32_t>(head_dim);
 
@@ -131,7 +131,7 @@ Status read_layer_types(const ConfigReader& reader, ModelConfig* config) {
                    reader.get_strings("layer_types", static_cast<size_t>(kMaxLayers)));
   if (names.size() != static_cast<size_t>(config->num_hidden_layers)) {
     return invalid_argument("{}: 'layer_types' has {} entries; expected {}, one per layer",
-                            kFile,
+                            kConfigFile,
                             names.size(),
                             config->num_hidden_layers);
   }
@@ -221,13 +221,13 @@ Result<Json> read_config_json(const std::string& folder) {
 }
 
 Result<std::string> architecture_of(const Json& config) {
-  if (!config.is_object()) return invalid_argument("{}: expected a JSON object", kFile);
-  const ConfigReader reader(config, kFile);
+  if (!config.is_object()) return invalid_argument("{}: expected a JSON object", kConfigFile);
+  const ConfigReader reader(config, kConfigFile);
   ASSIGN_OR_RETURN(const std::vector<std::string> names, reader.get_strings("architectures", 64));
   if (names.empty()) {
     return invalid_argument(
         "{}: missing 'architectures' (an array of strings; the first names the model's class)",
-        kFile);
+        kConfigFile);
   }
   return names[0];
 }

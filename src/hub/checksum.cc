@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kSha1Digits = 40;
 constexpr size_t kSha256Digits = 64;
-constexpr size_t kBufferSize = size_t{1} << 20;
+constexpr size_t kReadSize = size_t{1} << 20;
 
 class Digest {
  public:
@@ -61,7 +61,7 @@ Result<std::string> file_checksum(const std::string& path,
   }
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return not_found("{}: cannot be read: {}", path, std::strerror(errno));
-  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(size, kBufferSize)));
+  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(size, kReadSize)));
   uint64_t done = 0;
   while (done < size) {
     if (stop.load(std::memory_order_relaxed)) return Status(StatusCode::kAborted, "stopped");

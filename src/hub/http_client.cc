@@ -13,7 +13,7 @@ constexpr int kMaxRedirects = 8;
 constexpr size_t kMaxHeaderBytes = size_t{64} << 10;
 constexpr size_t kMaxUrlBytes = size_t{16} << 10;
 constexpr size_t kMaxDroppedBytes = size_t{64} << 10;  // body of an error, which nobody reads
-constexpr long kBufferSize = 256L << 10;
+constexpr long kReceiveBufferSize = 256L << 10;
 constexpr long kConnectTimeoutSeconds = 20;
 constexpr long kStallBytesPerSecond = 64;
 constexpr const char* kUserAgent = "atom (libcurl)";
@@ -210,7 +210,7 @@ struct HttpClient::Impl {
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, kConnectTimeoutSeconds);
     curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, kStallBytesPerSecond);
     curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options.stall_seconds));
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kBufferSize);
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kReceiveBufferSize);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, exchange);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);

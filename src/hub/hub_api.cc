@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxAnswerBytes = size_t{16} << 20;
-constexpr int kPollMilliseconds = 50;
+constexpr int kApiPollMilliseconds = 50;
 
 // Collects a body that fits into memory.
 class TextReceiver : public HttpReceiver {
@@ -46,7 +46,7 @@ Result<HttpReply> HubApi::ask(const HttpRequest& request,
     const int64_t id = client_->start(request, &receiver);
     std::vector<HttpOutcome> outcomes;
     while (outcomes.empty()) {
-      outcomes = client_->poll(kPollMilliseconds);
+      outcomes = client_->poll(kApiPollMilliseconds);
       if (outcomes.empty() && !keep_going_()) {
         client_->cancel(id);
         return Status(StatusCode::kAborted, "stopped");
@@ -65,7 +65,7 @@ Result<HttpReply> HubApi::ask(const HttpRequest& request,
     const Clock::time_point due = Clock::now() + *delay;
     while (Clock::now() < due) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - Clock::now());
-      client_->poll(static_cast<int>(std::clamp<int64_t>(left.count() + 1, 1, kPollMilliseconds)));
+      client_->poll(static_cast<int>(std::clamp<int64_t>(left.count() + 1, 1, kApiPollMilliseconds)));
       if (!keep_going_()) return Status(StatusCode::kAborted, "stopped");
     }
   }

@@ -15,7 +15,7 @@ namespace {
 
 // A step that lengthens the text again and again must not exhaust the memory.
 constexpr size_t kMaxNormalizedSize = size_t{1} << 30;
-constexpr size_t kMaxSteps = 64;
+constexpr size_t kMaxNormalizers = 64;
 // No normal form makes a text longer by more than this factor.
 constexpr size_t kMaxExpansion = 12;
 
@@ -127,8 +127,8 @@ Result<Normalizer> Normalizer::parse(const Json& component, std::string_view whe
 
 Status Normalizer::add(const Json& component, std::string_view where) {
   ASSIGN_OR_RETURN(const std::string type, component_type(component, where));
-  if (steps_.size() >= kMaxSteps) {
-    return invalid_argument("{}: more than {} normalizers", where, kMaxSteps);
+  if (steps_.size() >= kMaxNormalizers) {
+    return invalid_argument("{}: more than {} normalizers", where, kMaxNormalizers);
   }
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const Json* parts, required_array(component, "normalizers", where));

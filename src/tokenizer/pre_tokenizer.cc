@@ -9,7 +9,7 @@ namespace atom {
 
 namespace {
 
-constexpr size_t kMaxSteps = 64;
+constexpr size_t kMaxPreTokenizers = 64;
 // Steps that lengthen the text again and again must not exhaust the memory.
 constexpr size_t kMaxRewrittenSize = size_t{1} << 30;
 
@@ -82,8 +82,8 @@ Result<PreTokenizer> PreTokenizer::parse(const Json& component, std::string_view
 
 Status PreTokenizer::add(const Json& component, std::string_view where) {
   ASSIGN_OR_RETURN(const std::string type, component_type(component, where));
-  if (steps_.size() >= kMaxSteps) {
-    return invalid_argument("{}: more than {} pre-tokenizers", where, kMaxSteps);
+  if (steps_.size() >= kMaxPreTokenizers) {
+    return invalid_argument("{}: more than {} pre-tokenizers", where, kMaxPreTokenizers);
   }
   if (byte_level_) {
     return unimplemented(

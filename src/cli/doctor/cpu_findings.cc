@@ -13,7 +13,7 @@
 namespace atom::cli::doctor {
 namespace {
 
-constexpr const char* kSection = "CPU";
+constexpr const char* kCpuSection = "CPU";
 
 bool has_flag(const CpuFacts& facts, std::string_view flag) {
   std::istringstream words(facts.flags);
@@ -54,7 +54,7 @@ int count_admitted() {
 }
 
 Finding judge_cores(const CpuFacts& facts) {
-  Finding finding{kSection, "cores", Severity::kOk, "", ""};
+  Finding finding{kCpuSection, "cores", Severity::kOk, "", ""};
   finding.value =
       fmt::format("{} physical core(s) to compute on; {} of {} hardware threads admitted",
                   facts.num_usable_cores,
@@ -85,7 +85,7 @@ Finding judge_cores(const CpuFacts& facts) {
 }
 
 Finding judge_kernels(const CpuFacts& facts) {
-  Finding finding{kSection, "kernels", Severity::kOk, cpu_isa_name(facts.isa), ""};
+  Finding finding{kCpuSection, "kernels", Severity::kOk, cpu_isa_name(facts.isa), ""};
   if (!facts.op_variant.empty()) finding.value += ", ATOM_OP_VARIANT=" + facts.op_variant;
   if (!facts.wanted_isa.empty()) finding.value += ", ATOM_CPU_ISA=" + facts.wanted_isa;
   if (!facts.op_variant.empty() || !facts.wanted_isa.empty()) {
@@ -125,7 +125,7 @@ CpuFacts read_cpu_facts(const SystemFiles& files) {
 Findings judge_cpu(const CpuFacts& facts) {
   Findings findings;
   findings.push_back(
-      {kSection, "processor", Severity::kOk, facts.model.empty() ? "unknown" : facts.model, ""});
+      {kCpuSection, "processor", Severity::kOk, facts.model.empty() ? "unknown" : facts.model, ""});
   findings.push_back(judge_cores(facts));
   std::string sets;
   for (const char* flag : {"avx",
@@ -142,10 +142,13 @@ Findings judge_cpu(const CpuFacts& facts) {
                            "amx_int8"}) {
     if (has_flag(facts, flag)) sets.append(sets.empty() ? "" : " ").append(flag);
   }
-  findings.push_back(
-      {kSection, "instruction sets", Severity::kOk, sets.empty() ? "x86-64-v2 alone" : sets, ""});
+  findings.push_back({kCpuSection,
+                      "instruction sets",
+                      Severity::kOk,
+                      sets.empty() ? "x86-64-v2 alone" : sets,
+                      ""});
   findings.push_back(judge_kernels(facts));
-  Finding numa{kSection, "NUMA nodes", Severity::kOk, std::to_string(facts.num_numa_nodes), ""};
+  Finding numa{kCpuSection, "NUMA nodes", Severity::kOk, std::to_string(facts.num_numa_nodes), ""};
   if (facts.num_numa_nodes > 1) {
     numa.severity = Severity::kNote;
     numa.advice =

@@ -7,7 +7,7 @@
 namespace atom::cli::doctor {
 namespace {
 
-CpuFacts good_facts() {
+CpuFacts good_cpu_facts() {
   CpuFacts facts;
   facts.model = "Some CPU";
   facts.flags = "fpu avx avx2 fma avx512f avx512_bf16 avx512_vnni";
@@ -19,7 +19,7 @@ CpuFacts good_facts() {
 }
 
 TEST(CpuFindings, AGoodMachineIsOk) {
-  const Findings findings = judge_cpu(good_facts());
+  const Findings findings = judge_cpu(good_cpu_facts());
   ASSERT_EQ(findings.size(), 5u);
   for (const Finding& finding : findings) {
     EXPECT_EQ(finding.severity, Severity::kOk) << finding.name;
@@ -31,35 +31,35 @@ TEST(CpuFindings, AGoodMachineIsOk) {
 }
 
 TEST(CpuFindings, NotesWhatCostsSpeed) {
-  CpuFacts facts = good_facts();
+  CpuFacts facts = good_cpu_facts();
   facts.isa = CpuIsa::kScalar;
   facts.flags = "";
   EXPECT_EQ(find(judge_cpu(facts), "kernels").severity, Severity::kNote);
 
-  facts = good_facts();
+  facts = good_cpu_facts();
   facts.isa = CpuIsa::kAvx2;
   EXPECT_NE(find(judge_cpu(facts), "kernels").advice.find("BF16"), std::string::npos);
 
-  facts = good_facts();
+  facts = good_cpu_facts();
   facts.op_variant = "linear=reference";
   EXPECT_NE(find(judge_cpu(facts), "kernels").value.find("linear=reference"), std::string::npos);
   EXPECT_EQ(find(judge_cpu(facts), "kernels").severity, Severity::kNote);
 
-  facts = good_facts();
+  facts = good_cpu_facts();
   facts.num_numa_nodes = 2;
   EXPECT_NE(find(judge_cpu(facts), "NUMA nodes").advice.find("numactl"), std::string::npos);
 }
 
 TEST(CpuFindings, NotesLimitsOfCores) {
-  CpuFacts facts = good_facts();
+  CpuFacts facts = good_cpu_facts();
   facts.num_admitted = 4;
   EXPECT_NE(find(judge_cpu(facts), "cores").advice.find("affinity"), std::string::npos);
 
-  facts = good_facts();
+  facts = good_cpu_facts();
   facts.cgroup_v1_cores = 1.5;
   EXPECT_NE(find(judge_cpu(facts), "cores").advice.find("--num-threads 1"), std::string::npos);
 
-  facts = good_facts();
+  facts = good_cpu_facts();
   facts.num_threads = 8;
   EXPECT_NE(find(judge_cpu(facts), "cores").advice.find("ATOM_NUM_THREADS"), std::string::npos);
   facts.num_threads = 4;

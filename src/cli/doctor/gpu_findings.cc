@@ -15,7 +15,7 @@
 namespace atom::cli::doctor {
 namespace {
 
-constexpr const char* kSection = "GPU";
+constexpr const char* kGpuSection = "GPU";
 
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu ..." -> "535.129.03"
 std::string driver_version(const std::string& text) {
@@ -106,7 +106,7 @@ std::string count_models(const std::vector<std::string>& models) {
 }
 
 Finding judge_nvidia(const GpuFacts& facts) {
-  Finding finding{kSection, "NVIDIA", Severity::kOk, "", ""};
+  Finding finding{kGpuSection, "NVIDIA", Severity::kOk, "", ""};
   const bool has_driver = !facts.nvidia_driver.empty() || !facts.nvidia_devices.empty();
   if (!has_driver && !facts.has_libcuda) {
     finding.value = "no driver";
@@ -145,7 +145,7 @@ Finding judge_nvidia(const GpuFacts& facts) {
 }
 
 Finding judge_card(const GpuFacts& facts) {
-  Finding finding{kSection, "card", Severity::kOk, facts.card, ""};
+  Finding finding{kGpuSection, "card", Severity::kOk, facts.card, ""};
   if (facts.card.empty()) {
     finding.severity = Severity::kNote;
     finding.value = "none that can be used";
@@ -156,7 +156,7 @@ Finding judge_card(const GpuFacts& facts) {
 
 // Needed to build, not to run.
 Finding judge_toolkit(const GpuFacts& facts) {
-  Finding finding{kSection, "CUDA toolkit", Severity::kOk, "", ""};
+  Finding finding{kGpuSection, "CUDA toolkit", Severity::kOk, "", ""};
   if (facts.has_nvcc) {
     finding.value = facts.toolkit.empty() ? "nvcc" : "nvcc of " + facts.toolkit;
   } else {
@@ -174,7 +174,7 @@ Finding judge_toolkit(const GpuFacts& facts) {
 }
 
 Finding judge_gemm_library(const GpuFacts& facts) {
-  Finding finding{kSection, "matrix library", Severity::kOk, facts.gemm_library, ""};
+  Finding finding{kGpuSection, "matrix library", Severity::kOk, facts.gemm_library, ""};
   if (facts.gemm_library.empty()) {
     finding.severity = Severity::kNote;
     finding.value = "none: matrix multiplications are slow";
@@ -218,8 +218,9 @@ GpuFacts read_gpu_facts(const SystemFiles& files) {
 
 Findings judge_gpu(const GpuFacts& facts) {
   Findings findings = {judge_nvidia(facts)};
-  findings.push_back({kSection, "AMD", Severity::kOk, facts.has_kfd ? "driver" : "no driver", ""});
-  Finding build{kSection, "this build", Severity::kOk, "", ""};
+  findings.push_back(
+      {kGpuSection, "AMD", Severity::kOk, facts.has_kfd ? "driver" : "no driver", ""});
+  Finding build{kGpuSection, "this build", Severity::kOk, "", ""};
   build.value = facts.backends.empty() ? "computes on the CPU alone, without GPU support"
                                        : "computes on the CPU and with " + facts.backends;
   const bool has_nvidia = !facts.nvidia_driver.empty() || !facts.nvidia_models.empty();

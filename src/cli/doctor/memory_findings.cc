@@ -10,7 +10,7 @@
 namespace atom::cli::doctor {
 namespace {
 
-constexpr const char* kSection = "memory";
+constexpr const char* kMemorySection = "memory";
 // Less does not hold the smallest models with a cache.
 constexpr int64_t kLeastMemory = int64_t{256} << 20;
 // cgroup v1 says "no limit" with a number near 2^63.
@@ -29,7 +29,7 @@ std::string bracketed(const std::string& text) {
 }
 
 Finding judge_available(const MemoryFacts& facts) {
-  Finding finding{kSection, "memory", Severity::kOk, "", ""};
+  Finding finding{kMemorySection, "memory", Severity::kOk, "", ""};
   finding.value =
       fmt::format("{} available of {}", human_bytes(facts.available), human_bytes(facts.total));
   if (facts.cgroup_v2_limit > 0) {
@@ -50,7 +50,7 @@ Finding judge_available(const MemoryFacts& facts) {
 }
 
 Finding judge_swap(const MemoryFacts& facts) {
-  Finding finding{kSection, "swap", Severity::kOk, "none", ""};
+  Finding finding{kMemorySection, "swap", Severity::kOk, "none", ""};
   if (facts.swap_total == 0) return finding;
   const int64_t used = facts.swap_total - facts.swap_free;
   finding.value = fmt::format("{}, {} used", human_bytes(facts.swap_total), human_bytes(used));
@@ -62,7 +62,7 @@ Finding judge_swap(const MemoryFacts& facts) {
 }
 
 Finding judge_huge_pages(const MemoryFacts& facts) {
-  Finding finding{kSection, "huge pages", Severity::kOk, "", ""};
+  Finding finding{kMemorySection, "huge pages", Severity::kOk, "", ""};
   const bool offered =
       facts.transparent_huge_pages == "always" || facts.transparent_huge_pages == "madvise";
   finding.value =
@@ -82,7 +82,7 @@ Finding judge_huge_pages(const MemoryFacts& facts) {
 }
 
 Finding judge_overcommit(const MemoryFacts& facts) {
-  Finding finding{kSection, "overcommit", Severity::kOk, "", ""};
+  Finding finding{kMemorySection, "overcommit", Severity::kOk, "", ""};
   finding.value = facts.overcommit == 0   ? "by the kernel's judgement"
                   : facts.overcommit == 1 ? "always"
                                           : "never";

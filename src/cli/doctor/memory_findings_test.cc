@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-MemoryFacts good_facts() {
+MemoryFacts good_memory_facts() {
   MemoryFacts facts;
   facts.total = 64 * kGiB;
   facts.available = 60 * kGiB;
@@ -18,21 +18,22 @@ MemoryFacts good_facts() {
 }
 
 TEST(MemoryFindings, AGoodMachineIsOk) {
-  for (const Finding& finding : judge_memory(good_facts())) {
+  for (const Finding& finding : judge_memory(good_memory_facts())) {
     EXPECT_EQ(finding.severity, Severity::kOk) << finding.name;
     EXPECT_TRUE(finding.advice.empty()) << finding.name;
   }
-  EXPECT_EQ(find(judge_memory(good_facts()), "memory").value, "60.0 GiB available of 64.0 GiB");
+  EXPECT_EQ(find(judge_memory(good_memory_facts()), "memory").value,
+            "60.0 GiB available of 64.0 GiB");
 }
 
 TEST(MemoryFindings, TooLittleIsAProblem) {
-  MemoryFacts facts = good_facts();
+  MemoryFacts facts = good_memory_facts();
   facts.available = 100 << 20;
   EXPECT_EQ(find(judge_memory(facts), "memory").severity, Severity::kProblem);
 }
 
 TEST(MemoryFindings, NotesWhatMayHurt) {
-  MemoryFacts facts = good_facts();
+  MemoryFacts facts = good_memory_facts();
   facts.cgroup_v1_limit = 8 * kGiB;
   facts.swap_total = 8 * kGiB;
   facts.swap_free = 4 * kGiB;
@@ -48,7 +49,7 @@ TEST(MemoryFindings, NotesWhatMayHurt) {
 }
 
 TEST(MemoryFindings, SwapThatIsNotUsedIsOk) {
-  MemoryFacts facts = good_facts();
+  MemoryFacts facts = good_memory_facts();
   facts.swap_total = facts.swap_free = 8 * kGiB;
   EXPECT_EQ(find(judge_memory(facts), "swap").severity, Severity::kOk);
 }

@@ -21,7 +21,7 @@
 namespace atom::cli::doctor {
 namespace {
 
-constexpr const char* kSection = "system";
+constexpr const char* kSystemSection = "system";
 // Sockets of the engine and files of a checkpoint, before the first client.
 constexpr uint64_t kLeastOpenFiles = 128;
 constexpr uint64_t kEnoughOpenFiles = 8192;
@@ -87,7 +87,7 @@ std::string unquoted(std::string text) {
 }
 
 Finding judge_open_files(const SystemFacts& facts) {
-  Finding finding{kSection, "open files", Severity::kOk, "", ""};
+  Finding finding{kSystemSection, "open files", Severity::kOk, "", ""};
   finding.value = fmt::format("at most {} ({} if asked for)",
                               limit_text(facts.open_files),
                               limit_text(facts.open_files_hard));
@@ -100,7 +100,7 @@ Finding judge_open_files(const SystemFacts& facts) {
 }
 
 Finding judge_disk(const SystemFacts& facts) {
-  Finding finding{kSection, "model cache", Severity::kOk, "", ""};
+  Finding finding{kSystemSection, "model cache", Severity::kOk, "", ""};
   if (facts.cache_folder.empty()) {
     finding.value = "no folder";
     finding.severity = Severity::kNote;
@@ -124,7 +124,7 @@ Finding judge_disk(const SystemFacts& facts) {
 }
 
 Finding judge_port(const SystemFacts& facts) {
-  Finding finding{kSection, fmt::format("port {}", facts.port), Severity::kOk, "free", ""};
+  Finding finding{kSystemSection, fmt::format("port {}", facts.port), Severity::kOk, "free", ""};
   if (!facts.port_error.empty()) {
     finding.severity = Severity::kNote;
     finding.value = facts.port_error;
@@ -163,7 +163,7 @@ SystemFacts read_system_facts(const SystemFiles& files,
 Findings judge_system(const SystemFacts& facts) {
   Findings findings;
   findings.push_back(
-      {kSection,
+      {kSystemSection,
        "operating system",
        Severity::kOk,
        fmt::format(
@@ -171,7 +171,7 @@ Findings judge_system(const SystemFacts& facts) {
            (facts.in_container ? ", in a container" : ""),
        ""});
   findings.push_back(judge_open_files(facts));
-  findings.push_back({kSection,
+  findings.push_back({kSystemSection,
                       "locked memory",
                       Severity::kOk,
                       facts.locked_memory == UINT64_MAX
@@ -179,7 +179,7 @@ Findings judge_system(const SystemFacts& facts) {
                           : "at most " + human_bytes(static_cast<int64_t>(facts.locked_memory)),
                       ""});
   findings.push_back(judge_disk(facts));
-  Finding temporary{kSection, "/tmp", Severity::kOk, "can be written", ""};
+  Finding temporary{kSystemSection, "/tmp", Severity::kOk, "can be written", ""};
   if (!facts.tmp_writable) {
     temporary.severity = Severity::kNote;
     temporary.value = "cannot be written";
@@ -187,14 +187,17 @@ Findings judge_system(const SystemFacts& facts) {
   }
   findings.push_back(temporary);
   findings.push_back(judge_port(facts));
-  Finding locale{
-      kSection, "locale", Severity::kOk, facts.codeset.empty() ? "unknown" : facts.codeset, ""};
+  Finding locale{kSystemSection,
+                 "locale",
+                 Severity::kOk,
+                 facts.codeset.empty() ? "unknown" : facts.codeset,
+                 ""};
   if (facts.codeset != "UTF-8") {
     locale.severity = Severity::kNote;
     locale.advice = "answers are UTF-8 and may show wrongly: export LC_ALL=C.UTF-8";
   }
   findings.push_back(locale);
-  findings.push_back({kSection,
+  findings.push_back({kSystemSection,
                       "terminal",
                       Severity::kOk,
                       facts.is_terminal ? fmt::format("{} columns", facts.terminal_width)

@@ -11,7 +11,7 @@
 namespace atom::cli::doctor {
 namespace {
 
-SystemFacts good_facts() {
+SystemFacts good_system_facts() {
   SystemFacts facts;
   facts.distribution = "Debian";
   facts.kernel = "Linux 6";
@@ -26,25 +26,25 @@ SystemFacts good_facts() {
 }
 
 TEST(SystemFindings, AGoodMachineIsOk) {
-  for (const Finding& finding : judge_system(good_facts())) {
+  for (const Finding& finding : judge_system(good_system_facts())) {
     EXPECT_EQ(finding.severity, Severity::kOk) << finding.name;
     EXPECT_TRUE(finding.advice.empty()) << finding.name;
   }
 }
 
 TEST(SystemFindings, NotesAndProblemsOfFiles) {
-  SystemFacts facts = good_facts();
+  SystemFacts facts = good_system_facts();
   facts.open_files = 1024;
   EXPECT_EQ(find(judge_system(facts), "open files").severity, Severity::kNote);
   facts.open_files = 64;
   EXPECT_EQ(find(judge_system(facts), "open files").severity, Severity::kProblem);
-  facts = good_facts();
+  facts = good_system_facts();
   facts.tmp_writable = false;
   EXPECT_EQ(find(judge_system(facts), "/tmp").severity, Severity::kNote);
 }
 
 TEST(SystemFindings, NotesWhyModelsCannotBeDownloaded) {
-  SystemFacts facts = good_facts();
+  SystemFacts facts = good_system_facts();
   facts.cache_free = 5 << 20;
   EXPECT_NE(find(judge_system(facts), "model cache").advice.find("larger disk"), std::string::npos);
   facts.cache_writable = false;

@@ -12,7 +12,7 @@
 namespace atom::server {
 namespace {
 
-constexpr std::string_view kAnswerSchemas = R"json(
+constexpr std::string_view kChatCompletionsAnswerSchemas = R"json(
 "TokenLogprob": {
   "type": "object",
   "required": ["token", "logprob", "bytes"],
@@ -133,7 +133,7 @@ constinit const Endpoint kChatCompletions{chat_completions,
                                            .request = "ChatCompletionRequest",
                                            .add_request = add_chat_completion_schemas,
                                            .answer = "ChatCompletion",
-                                           .answer_schemas = kAnswerSchemas,
+                                           .answer_schemas = kChatCompletionsAnswerSchemas,
                                            .streams = true}};
 
 }  // namespace atom::server

@@ -11,7 +11,7 @@
 namespace atom::server {
 namespace {
 
-constexpr std::string_view kAnswerSchemas = R"json(
+constexpr std::string_view kCompletionsAnswerSchemas = R"json(
 "CompletionLogprobs": {
   "type": "object",
   "required": ["text_offset", "token_logprobs", "tokens", "top_logprobs"],
@@ -145,7 +145,7 @@ constinit const Endpoint kCompletions{completions,
                                        .request = "CompletionRequest",
                                        .add_request = add_completion_schemas,
                                        .answer = "Completion",
-                                       .answer_schemas = kAnswerSchemas,
+                                       .answer_schemas = kCompletionsAnswerSchemas,
                                        .streams = true}};
 
 }  // namespace atom::server

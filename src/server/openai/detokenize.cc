@@ -9,7 +9,7 @@
 namespace atom::server {
 namespace {
 
-constexpr std::string_view kAnswerSchemas = R"json(
+constexpr std::string_view kDetokenizeAnswerSchemas = R"json(
 "Text": {
   "type": "object",
   "required": ["prompt"],
@@ -48,6 +48,6 @@ constinit const Endpoint kDetokenize{detokenize,
                                       .request = "DetokenizeRequest",
                                       .add_request = add_detokenize_schemas,
                                       .answer = "Text",
-                                      .answer_schemas = kAnswerSchemas}};
+                                      .answer_schemas = kDetokenizeAnswerSchemas}};
 
 }  // namespace atom::server

@@ -7,7 +7,7 @@
 namespace atom::server {
 namespace {
 
-constexpr std::string_view kAnswerSchemas = R"json(
+constexpr std::string_view kModelsAnswerSchemas = R"json(
 "Model": {
   "type": "object",
   "required": ["id", "object", "created", "owned_by"],
@@ -71,7 +71,7 @@ constinit const Endpoint kListModels{list_models,
                                      {.id = "list_models",
                                       .summary = "The models served.",
                                       .answer = "ModelList",
-                                      .answer_schemas = kAnswerSchemas}};
+                                      .answer_schemas = kModelsAnswerSchemas}};
 constinit const Endpoint kRetrieveModel{
     retrieve_model, {.id = "get_model", .summary = "One model served.", .answer = "Model"}};
 

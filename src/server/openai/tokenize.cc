@@ -9,7 +9,7 @@
 namespace atom::server {
 namespace {
 
-constexpr std::string_view kAnswerSchemas = R"json(
+constexpr std::string_view kTokenizeAnswerSchemas = R"json(
 "Tokens": {
   "type": "object",
   "required": ["count", "max_model_len", "tokens", "token_strs"],
@@ -66,6 +66,6 @@ constinit const Endpoint kTokenize{tokenize,
                                     .request = "TokenizeRequest",
                                     .add_request = add_tokenize_schemas,
                                     .answer = "Tokens",
-                                    .answer_schemas = kAnswerSchemas}};
+                                    .answer_schemas = kTokenizeAnswerSchemas}};
 
 }  // namespace atom::server
