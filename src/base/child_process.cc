@@ -9,13 +9,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -50,9 +53,32 @@ Result<Pipe> make_pipe() {
   return pipe;
 }
 
+// Whether the variable that `entry` ("NAME=value") sets is to be known to this process alone.
+bool is_secret(std::string_view entry) {
+  std::string name(entry.substr(0, entry.find('=')));
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return static_cast<char>(std::toupper(c));
+  });
+  for (const std::string_view part : {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"}) {
+    if (name.find(part) != std::string::npos) return true;
+  }
+  return name.ends_with("_KEY") || name.ends_with("APIKEY") ||
+         name.find("_KEY_") != std::string::npos;
+}
+
+std::vector<char*> environment_without_secrets() {
+  std::vector<char*> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    if (!is_secret(*entry)) entries.push_back(*entry);
+  }
+  entries.push_back(nullptr);
+  return entries;
+}
+
 struct ExecPlan {
   const char* executable;
   char* const* arguments;
+  char* const* environment;
   pid_t parent;
   int lifeline;
   int error;  // takes errno when the execution fails; closes when it succeeds
@@ -82,7 +108,7 @@ void reset_signals() {
   ::dup2(plan.lifeline, ChildProcess::kLifeline);
   // Also what a library opened without O_CLOEXEC.
   ::syscall(SYS_close_range, ChildProcess::kLifeline + 1, ~0U, CLOSE_RANGE_CLOEXEC);
-  ::execv(plan.executable, plan.arguments);
+  ::execve(plan.executable, plan.arguments, plan.environment);
   const int error = errno;
   (void)!::write(plan.error, &error, sizeof error);
   ::_exit(kExitNotExecuted);
@@ -116,8 +142,13 @@ Result<ChildProcess> ChildProcess::start(const std::string& executable,
   argv.push_back(nullptr);
   ASSIGN_OR_RETURN(Pipe lifeline, make_pipe());
   ASSIGN_OR_RETURN(Pipe error, make_pipe());
-  const ExecPlan plan{
-      executable.c_str(), argv.data(), ::getpid(), lifeline.read.get(), error.write.get()};
+  const std::vector<char*> environment = environment_without_secrets();
+  const ExecPlan plan{executable.c_str(),
+                      argv.data(),
+                      environment.data(),
+                      ::getpid(),
+                      lifeline.read.get(),
+                      error.write.get()};
   // A handler of ours must not run in the child before it is reset.
   sigset_t all;
   sigset_t before;

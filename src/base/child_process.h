@@ -2,7 +2,8 @@
 // ends, however that comes about, and it holds a pipe whose end of file tells it the same.
 //
 // It starts with standard input from /dev/null, standard output on this process's standard error,
-// no signal blocked, SIGINT, SIGTERM and SIGHUP ignored (what a terminal or a service manager sends
+// no variable of the environment that is named like a secret (HF_TOKEN, ATOM_API_KEY), no signal
+// blocked, SIGINT, SIGTERM and SIGHUP ignored (what a terminal or a service manager sends
 // to the whole group is the parent's to handle), every other signal at its default, and no file of
 // ours open but those and the lifeline. Nothing forks without exec, so it is safe among threads.
 #pragma once

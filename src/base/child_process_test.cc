@@ -94,6 +94,22 @@ TEST(ChildProcess, InheritsNothingButTheLifeline) {
   EXPECT_EQ(child.how_it_ended(), "exit code 0");
 }
 
+TEST(ChildProcess, HasNoSecretsInItsEnvironment) {
+  ::setenv("HF_TOKEN", "t", 1);
+  ::setenv("ATOM_API_KEY", "k", 1);
+  ::setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
+  ::setenv("ATOM_TEST_PLAIN", "plain", 1);
+  ChildProcess child = shell(
+      "[ -z \"$HF_TOKEN$ATOM_API_KEY$AWS_SECRET_ACCESS_KEY\" ] && [ \"$ATOM_TEST_PLAIN\" = plain "
+      "]");
+  for (const char* name :
+       {"HF_TOKEN", "ATOM_API_KEY", "AWS_SECRET_ACCESS_KEY", "ATOM_TEST_PLAIN"}) {
+    ::unsetenv(name);
+  }
+  ASSERT_TRUE(child.wait(milliseconds(10000)));
+  EXPECT_EQ(child.how_it_ended(), "exit code 0");
+}
+
 TEST(ChildProcess, SignalsAreAsAtTheStartButForThoseOfTheGroup) {
   // In this process: SIGUSR1 blocked, SIGUSR2 ignored.
   sigset_t blocked;

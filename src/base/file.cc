@@ -15,6 +15,9 @@
 namespace atom {
 namespace {
 
+// A FIFO without a writer is opened at once, too, and then found to be none of ours.
+constexpr int kReading = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+
 // The size of an open regular file.
 Result<size_t> regular_file_size(const FileDescriptor& file, const std::string& path) {
   if (file.get() < 0) {
@@ -50,7 +53,7 @@ bool file_exists(const std::string& path) {
 }
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), kReading));
   ASSIGN_OR_RETURN(const size_t size, regular_file_size(file, path));
   if (size > max_bytes) {
     return invalid_argument("{}: {} bytes is over the limit of {}", path, size, max_bytes);
@@ -91,7 +94,7 @@ Status replace_file(const std::string& path, const std::string& text) {
 }
 
 Result<std::shared_ptr<const FileBytes>> FileBytes::open(const std::string& path, bool use_mmap) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), kReading));
   ASSIGN_OR_RETURN(const size_t size, regular_file_size(file, path));
   std::shared_ptr<FileBytes> bytes(new FileBytes());
   bytes->path_ = path;

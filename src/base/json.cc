@@ -1,7 +1,7 @@
 #include "base/json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 #include <vector>
 
 #include "base/file.h"
@@ -9,12 +9,26 @@
 namespace atom {
 namespace {
 
+// A document takes at most so many bytes of memory for each byte of its text, and some more so that
+// a short one may be of any kind. [5,6,...] takes 16; {"a":1,...}, of sorted keys, 16.
+constexpr size_t kMaxMemoryPerByte = 20;
+constexpr size_t kFreeMemory = 1 << 20;
+
+// What the allocator adds to a block.
+constexpr size_t kBlock = 16;
+
+// Of a text that is not held by its string itself.
+size_t text_memory(const std::string& text) {
+  return text.size() < 16 ? 0 : text.size() + kBlock;
+}
+
 // Builds a document from SAX events and stops at the first limit passed, so that memory and time
 // are bounded by the limits and not by the text.
 template <typename J>
 class BoundedBuilder : public nlohmann::json_sax<J> {
  public:
-  explicit BoundedBuilder(const JsonLimits& limits) : limits_(limits) {}
+  BoundedBuilder(const JsonLimits& limits, size_t text_size)
+      : limits_(limits), memory_left_(kFreeMemory + kMaxMemoryPerByte * text_size) {}
 
   J take() { return std::move(root_); }
   const std::string& error() const { return error_; }
@@ -26,7 +40,10 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
   bool number_float(typename J::number_float_t value, const std::string&) override {
     return add(J(value));
   }
-  bool string(std::string& value) override { return add(J(std::move(value))); }
+  bool string(std::string& value) override {
+    return take_memory(sizeof(std::string) + kBlock + text_memory(value)) &&
+           add(J(std::move(value)));
+  }
   bool binary(typename J::binary_t&) override { return fail("binary values are not JSON"); }
   bool start_object(size_t) override { return open(J::object()); }
   bool start_array(size_t) override { return open(J::array()); }
@@ -36,10 +53,10 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
   bool key(std::string& value) override {
     if (!count_node()) return false;
     Frame& frame = stack_.back();
-    if (frame.keys.size() >= limits_.max_keys_per_object) {
+    if (frame.value.size() >= limits_.max_keys_per_object) {
       return fail(fmt::format("an object has more than {} keys", limits_.max_keys_per_object));
     }
-    if (!frame.keys.insert(value).second) return fail(fmt::format("duplicate key '{}'", value));
+    if (!take_memory(kMemberSize + text_memory(value))) return false;
     frame.pending_key = std::move(value);
     return true;
   }
@@ -55,8 +72,11 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
   struct Frame {
     J value;
     std::string pending_key;
-    std::unordered_set<std::string> keys;
   };
+  static constexpr bool kIsOrdered = std::is_same_v<J, OrderedJson>;
+  // A member of an object: of a vector, which grows by doubling, or a node of a map.
+  static constexpr size_t kMemberSize = kIsOrdered ? 2 * (sizeof(std::string) + sizeof(J))
+                                                   : 3 * kBlock + sizeof(std::string) + sizeof(J);
 
   bool fail(std::string message) {
     error_ = std::move(message);
@@ -68,50 +88,75 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
     return fail(fmt::format("more than {} values", limits_.max_nodes));
   }
 
+  bool take_memory(size_t bytes) {
+    if (bytes > memory_left_) {
+      return fail(fmt::format("its values need more than {} bytes of memory for each of its own",
+                              kMaxMemoryPerByte));
+    }
+    memory_left_ -= bytes;
+    return true;
+  }
+
   bool open(J container) {
-    if (!count_node()) return false;
+    if (!count_node() || !take_memory(sizeof(std::vector<J>) + kBlock)) return false;
     if (stack_.size() >= static_cast<size_t>(limits_.max_depth)) {
       return fail(fmt::format("nested deeper than {} levels", limits_.max_depth));
     }
-    stack_.push_back({std::move(container), {}, {}});
+    stack_.push_back({std::move(container), {}});
     return true;
   }
 
   bool close() {
     J finished = std::move(stack_.back().value);
     stack_.pop_back();
-    place(std::move(finished));
-    return true;
+    if constexpr (kIsOrdered) {
+      if (finished.is_object() && !check_keys(finished)) return false;
+    }
+    return place(std::move(finished));
   }
 
-  bool add(J value) {
-    if (!count_node()) return false;
-    place(std::move(value));
-    return true;
+  // By comparison: clients choose keys, and could choose such as collide in a table of hashes.
+  bool check_keys(const J& object) {
+    const auto& members = object.template get_ref<const typename J::object_t&>();
+    if (members.size() < 2) return true;
+    std::vector<std::string_view> keys;
+    keys.reserve(members.size());
+    for (const auto& [key, value] : members) keys.push_back(key);
+    std::sort(keys.begin(), keys.end());
+    const auto twice = std::adjacent_find(keys.begin(), keys.end());
+    return twice == keys.end() || fail(fmt::format("duplicate key '{}'", *twice));
   }
 
-  void place(J value) {
+  bool add(J value) { return count_node() && place(std::move(value)); }
+
+  bool place(J value) {
     if (stack_.empty()) {
       root_ = std::move(value);
-      return;
+      return true;
     }
     Frame& parent = stack_.back();
     if (parent.value.is_array()) {
+      if (!take_memory(2 * sizeof(J))) return false;  // the array grows by doubling
       parent.value.push_back(std::move(value));
-    } else if constexpr (std::is_same_v<J, OrderedJson>) {
-      // Keys are known to be new: append without the linear search of ordered_map::emplace.
+    } else if constexpr (kIsOrdered) {
+      // Appended without the linear search of ordered_map::emplace; check_keys() comes at the end.
       auto& object = parent.value.template get_ref<typename J::object_t&>();
       static_cast<typename J::object_t::Container&>(object).emplace_back(
           std::move(parent.pending_key), std::move(value));
     } else {
-      parent.value[std::move(parent.pending_key)] = std::move(value);
+      auto& object = parent.value.template get_ref<typename J::object_t&>();
+      const auto [place, is_new] =
+          object.try_emplace(std::move(parent.pending_key), std::move(value));
+      if (!is_new) return fail(fmt::format("duplicate key '{}'", place->first));
     }
+    return true;
   }
 
   const JsonLimits& limits_;
   J root_;
   std::vector<Frame> stack_;
   size_t num_nodes_ = 0;
+  size_t memory_left_;
   std::string error_;
 };
 
@@ -121,7 +166,7 @@ Result<J> parse(std::string_view text, std::string_view where, const JsonLimits&
     return invalid_argument(
         "{}: JSON of {} bytes is over the limit of {}", where, text.size(), limits.max_bytes);
   }
-  BoundedBuilder<J> builder(limits);
+  BoundedBuilder<J> builder(limits, text.size());
   if (!J::sax_parse(text.begin(), text.end(), &builder)) {
     return invalid_argument("{}: invalid JSON: {}", where, builder.error());
   }

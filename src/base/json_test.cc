@@ -41,5 +41,43 @@ TEST(Json, RefusesTextThatIsNotJson) {
   }
 }
 
+std::string repeated(std::string_view part, size_t count) {
+  std::string text;
+  for (size_t i = 0; i < count; ++i) text += part;
+  return text;
+}
+
+TEST(Json, MemoryIsAMultipleOfTheText) {
+  // Honest documents: token ids, texts, schemas.
+  const std::string honest[] = {
+      std::string("[") + repeated("5,", 1 << 20) + "5]",
+      std::string("[") + repeated(R"({"role":"user","content":"x"},)", 1 << 17) + "1]",
+      std::string(R"({"p":[)") + repeated(R"({"type":"string"},)", 1 << 17) + "1]}"};
+  for (const std::string& text : honest) {
+    const auto json = parse_ordered_json(text, "x", {.max_nodes = 1 << 23});
+    EXPECT_TRUE(json.ok()) << json.status().message();
+  }
+  for (const char* part : {"[],", "{},", "\"\",", R"({"":[]},)", R"([[]],)"}) {
+    EXPECT_TRUE(parse_ordered_json(std::string("[") + repeated(part, 1000) + "1]", "x").ok())
+        << part;
+    for (const size_t count : {size_t{1} << 18, size_t{1} << 19}) {
+      const auto json = parse_ordered_json(
+          std::string("[") + repeated(part, count) + "1]", "x", {.max_nodes = 1 << 24});
+      EXPECT_NE(json.status().message().find("memory for each"), std::string::npos) << part;
+    }
+  }
+}
+
+TEST(Json, ManyKeysCostNoMoreThanTheirComparison) {
+  std::string text = "{";
+  for (int i = 0; i < 60'000; ++i) text += fmt::format("\"key{}\":0,", i);
+  EXPECT_TRUE(parse_ordered_json(text + "\"x\":1}", "x").ok());
+  EXPECT_TRUE(parse_json(text + "\"x\":1}", "x").ok());
+  for (const auto& status : {parse_ordered_json(text + "\"key7\":1}", "x").status(),
+                             parse_json(text + "\"key7\":1}", "x").status()}) {
+    EXPECT_NE(status.message().find("duplicate key 'key7'"), std::string::npos) << status.message();
+  }
+}
+
 }  // namespace
 }  // namespace atom

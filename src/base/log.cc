@@ -54,18 +54,44 @@ std::string utc_now() {
                      (now - seconds).count());
 }
 
-// Valid UTF-8 without control characters, so that no text can pass for another line.
+// The character that `text`, valid UTF-8, begins with; of those beyond U+FFFF, that they are.
+uint32_t first_character(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
+  switch (utf8_sequence_size(text)) {
+    case 1:
+      return byte(0);
+    case 2:
+      return (byte(0) & 0x1fu) << 6 | (byte(1) & 0x3fu);
+    case 3:
+      return (byte(0) & 0x0fu) << 12 | (byte(1) & 0x3fu) << 6 | (byte(2) & 0x3fu);
+    default:
+      return 0x10000;
+  }
+}
+
+// What a terminal obeys or what hides, turns around or breaks text: C0 and C1 (U+009B begins an
+// escape sequence), line and paragraph separators, and the marks of bidirectional text.
+bool is_active(uint32_t c) {
+  return c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x2028 || c == 0x2029 || c == 0x061c ||
+         c == 0x200e || c == 0x200f || (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+// Valid UTF-8 without active characters, so that no text can pass for another line.
 void append_escaped(std::string_view text, bool quoted, std::string* out) {
-  for (const char c : to_valid_utf8(text)) {
+  const std::string valid = to_valid_utf8(text);
+  for (std::string_view rest = valid; !rest.empty();) {
+    const uint32_t c = first_character(rest);
+    const size_t size = utf8_sequence_size(rest);
     if (quoted && (c == '"' || c == '\\')) {
-      *out += {'\\', c};
+      *out += {'\\', rest[0]};
     } else if (c == '\n') {
       *out += "\\n";
-    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) {
+    } else if (is_active(c)) {
       *out += fmt::format("\\u{:04x}", c);
     } else {
-      *out += c;
+      *out += rest.substr(0, size);
     }
+    rest.remove_prefix(size);
   }
 }
 

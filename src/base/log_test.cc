@@ -74,6 +74,19 @@ TEST_F(LogTest, TextIsOneLineWhateverTheMessage) {
   EXPECT_TRUE(text.ends_with(" GET /\\nE \\u001b[31m\xef\xbf\xbd \"\\\n")) << text;
 }
 
+TEST_F(LogTest, WhatATerminalObeysOrHidesIsEscaped) {
+  const std::string active =
+      "\xc2\x9b|\xc2\x85|\xe2\x80\xa8|\xe2\x80\xa9|\xe2\x80\xae|\xe2\x81\xa6|\xd8\x9c|\x7f";
+  const std::string escaped = "\\u009b|\\u0085|\\u2028|\\u2029|\\u202e|\\u2066|\\u061c|\\u007f";
+  const std::string harmless = "\xc2\xa0\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80";
+  const std::string text = logged(log::Format::kText, [&] {
+    log::info_with({{"path", active}}, "{}{}", active, harmless);
+  });
+  EXPECT_TRUE(text.ends_with(" " + escaped + harmless + " path=\"" + escaped + "\"\n")) << text;
+  const Json json = logged_json([&] { log::info("{}", active); });
+  EXPECT_EQ(json["message"], active);
+}
+
 TEST_F(LogTest, JsonHasTimeLevelMessageAndFields) {
   const std::string id = "req-1";
   const Json json = logged_json([&] {

@@ -10,9 +10,18 @@
 
 namespace atom::cli {
 
+namespace {
+
+// A message may quote a file, of which anything may be ten megabytes long.
+constexpr size_t kMaxMessageSize = 4000;
+
+}  // namespace
+
 int fail(const Status& status) {
   const Style style = Style::for_stream(stderr);
-  fmt::print(stderr, "{} {}\n", style.red("error:"), printable(status.message(), true));
+  std::string message = status.message();
+  if (message.size() > kMaxMessageSize) message.replace(kMaxMessageSize, message.npos, "...");
+  fmt::print(stderr, "{} {}\n", style.red("error:"), printable(message, true));
   return kExitError;
 }
 

@@ -10,11 +10,13 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/exit_deadline.h"
 #include "cli/interrupts.h"
 #include "cli/report.h"
 #include "cli/serve_flags.h"
 #include "cli/start_engine.h"
 #include "config/flags.h"
+#include "server/memory_trimmer.h"
 #include "server/server.h"
 
 namespace atom::cli {
@@ -24,9 +26,12 @@ constexpr const char* kServeDescription =
     "Serves a model over HTTP with OpenAI's API: /v1/chat/completions, /v1/completions, "
     "/v1/models, /tokenize, /detokenize, /metrics, /openapi.json and others. The engine runs in a "
     "process of its own that is started again when it dies. SIGTERM or Ctrl-C lets running answers "
-    "finish within --shutdown-timeout; a second one stops at once.";
+    "finish within --shutdown-timeout; a second one stops at once. SIGHUP reads API keys and "
+    "certificates again.";
 
 constexpr std::chrono::milliseconds kTick{100};
+// What an end takes beyond the answers that are waited for, at the most.
+constexpr std::chrono::milliseconds kEndTime{900};
 
 struct ServeOptions {
   EngineConfig config;
@@ -47,25 +52,43 @@ bool wait_for_interrupt(Interrupts* interrupts, std::chrono::milliseconds timeou
   return poll(&descriptor, 1, static_cast<int>(timeout.count())) > 0 && interrupts->take();
 }
 
+void reload(server::Server* server) {
+  if (const Status status = server->reload(); status.ok()) {
+    log::info("API keys and certificates were read again");
+  } else {
+    log::error("API keys and certificates stay as they were: {}", status.message());
+  }
+}
+
 // Until a signal, kExitOk; or until the engine is given up, kExitError.
-int wait_for_end(const server::Server& server, Interrupts* interrupts) {
+int wait_for_end(server::Server* server, Interrupts* interrupts, Interrupts* hangups) {
   for (;;) {
     if (wait_for_interrupt(interrupts, kTick)) return kExitOk;
-    const EngineHealth health = server.engine().health();
+    if (hangups->take()) reload(server);
+    const EngineHealth health = server->engine().health();
     if (health.state == EngineState::kFailed) return fail(unavailable("{}", health.reason));
   }
 }
 
-void drain(server::Server* server, std::chrono::milliseconds timeout, Interrupts* interrupts) {
+void drain(server::Server* server,
+           std::chrono::milliseconds timeout,
+           Interrupts* interrupts,
+           ExitDeadline* exit_deadline) {
   log::info("stopping: running answers may finish; once more stops at once");
   server->drain();
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = ExitDeadline::Clock::now() + timeout;
+  exit_deadline->set(deadline + kEndTime, kExitOk);
   while (!server->wait_until_idle(kTick)) {
-    if (interrupts->take()) return log::info("stopped at once");
-    if (std::chrono::steady_clock::now() > deadline) {
-      return log::warning("stopped: --shutdown-timeout is over");
+    if (interrupts->take()) {
+      log::info("stopped at once");
+      break;
+    }
+    if (ExitDeadline::Clock::now() > deadline) {
+      log::warning("stopped: --shutdown-timeout is over");
+      break;
     }
   }
+  exit_deadline->set(ExitDeadline::Clock::now() + kEndTime, kExitOk);
 }
 
 int run_serve(ServeOptions* options, std::vector<std::string> arguments) {
@@ -81,7 +104,12 @@ int run_serve(ServeOptions* options, std::vector<std::string> arguments) {
   if (options->config.log_level.empty() && env().log_level.empty()) {
     options->config.log_level = "info";
   }
+  server::set_up_allocator();
+  ExitDeadline exit_deadline;
   Interrupts interrupts{SIGINT, SIGTERM};
+  Interrupts hangups{SIGHUP};
+  std::signal(SIGUSR1, SIG_IGN);
+  std::signal(SIGUSR2, SIG_IGN);
   Result<std::unique_ptr<LLMEngine>> engine = [&] {
     const LetInterruptsThrough guard{SIGINT, SIGTERM};
     CoreLaunch launch;
@@ -98,9 +126,9 @@ int run_serve(ServeOptions* options, std::vector<std::string> arguments) {
   log::info("serving {} at {}",
             server_options->served_model_names.front(),
             address(*server_options, (*server)->port()));
-  const int exit_code = wait_for_end(**server, &interrupts);
+  const int exit_code = wait_for_end(server->get(), &interrupts, &hangups);
   if (exit_code == kExitOk) {
-    drain(server->get(), server_options->shutdown_timeout, &interrupts);
+    drain(server->get(), server_options->shutdown_timeout, &interrupts, &exit_deadline);
   }
   return exit_code;
 }

@@ -19,8 +19,10 @@ struct ServeFlags {
   std::string api_key_file;
   std::vector<std::string> allowed_origins;
   bool no_cors = false;
+  std::vector<std::string> allowed_hosts;
   int32_t shutdown_timeout = 30;  // seconds
   int32_t max_body_mib = 32;
+  int32_t max_buffered_mib = 512;
   int32_t max_connections = 65536;
   int32_t header_timeout = 10;       // seconds
   int32_t body_timeout = 60;         // seconds

@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <new>
+
 #include "base/env.h"
 #include "base/log.h"
 #include "engine/core_arguments.h"
@@ -151,7 +153,11 @@ void CoreManager::run() {
   set_state(EngineState::kStopping, "the engine is stopping");
 }
 
-CoreManager::Ending CoreManager::run_core() {
+Result<EngineCoreEndpoints> CoreManager::bind_sockets(zmq::socket_t* responses) {
+  if (folder_ != nullptr && !folder_->is_intact()) {
+    log::warning("the folder {} is gone", folder_->path());
+    ASSIGN_OR_RETURN(folder_, IpcFolder::create(env().runtime_folder));
+  }
   const uint64_t life = num_lives_++;
   const std::string base =
       folder_ ? "ipc://" + folder_->path() + "/" : std::string("inproc://atom-core-");
@@ -159,18 +165,35 @@ CoreManager::Ending CoreManager::run_core() {
                                 fmt::format("{}responses-{}", base, life),
                                 kCoreIdentity};
   if (launch_.child_process) endpoints.heartbeat = CoreWatch::kHeartbeat;
-  restart_delay_.reset();
-  zmq::socket_t responses = atom::bind(context_, zmq::socket_type::pull, endpoints.responses);
-  {
+  try {
+    *responses = atom::bind(context_, zmq::socket_type::pull, endpoints.responses);
     const std::lock_guard lock(send_mutex_);
     requests_ = atom::bind(context_, zmq::socket_type::router, endpoints.requests);
     send_failed_ = false;
+  } catch (const zmq::error_t& error) {
+    return unavailable("cannot make the sockets {} and {}: {}",
+                       endpoints.requests,
+                       endpoints.responses,
+                       error.what());
   }
+  return endpoints;
+}
+
+CoreManager::Ending CoreManager::run_core() {
+  restart_delay_.reset();
   up_ = false;
   announced_.reset();
   watch_.emplace(config_.engine.supervision, CoreWatch::Clock::now());
+  zmq::socket_t responses;
+  const Result<EngineCoreEndpoints> endpoints = bind_sockets(&responses);
+  if (!endpoints.ok()) {
+    const Ending ending{"could not be started: " + endpoints.status().message(),
+                        endpoints.status()};
+    go_down(ending);
+    return ending;
+  }
   std::optional<Ending> ending;
-  if (const Status launched = launch_core(endpoints); launched.ok()) {
+  if (const Status launched = launch_core(*endpoints); launched.ok()) {
     ending = supervise(responses);
   } else {
     ending = Ending{"could not be started: " + launched.message(), launched};
@@ -242,17 +265,22 @@ std::optional<CoreManager::Ending> CoreManager::supervise(zmq::socket_t& respons
 }
 
 std::optional<CoreManager::Ending> CoreManager::receive(zmq::socket_t& responses) {
-  while (!stopping_) {
-    const std::optional<std::vector<uint8_t>> frame = receive_frame(responses);
-    if (!frame) break;
-    Result<CoreResponse> response = decode_core_response(*frame);
-    if (!response.ok()) {
-      // Anyone who may write to the socket may write nonsense, and much of it.
-      if (num_malformed_++ == 0) log::error("core manager: {}", response.status().message());
-      continue;
+  try {
+    while (!stopping_) {
+      const std::optional<std::vector<uint8_t>> frame = receive_frame(responses);
+      if (!frame) break;
+      Result<CoreResponse> response = decode_core_response(*frame);
+      if (!response.ok()) {
+        // Anyone who may write to the socket may write nonsense, and much of it.
+        if (num_malformed_++ == 0) log::error("core manager: {}", response.status().message());
+        continue;
+      }
+      watch_->heard(*response, CoreWatch::Clock::now());
+      if (std::optional<Ending> ending = handle(std::move(*response))) return ending;
     }
-    watch_->heard(*response, CoreWatch::Clock::now());
-    if (std::optional<Ending> ending = handle(std::move(*response))) return ending;
+  } catch (const std::bad_alloc&) {
+    // What it said is lost, and with it where its requests stand.
+    return Ending{"said more than there is memory for", std::nullopt};
   }
   return std::nullopt;
 }

@@ -84,6 +84,8 @@ class CoreManager {
   void run();
   // One life of a core. Returns when it has ended and is reaped.
   Ending run_core();
+  // Sockets of a life's own, in a new folder when somebody has taken the old one away.
+  Result<EngineCoreEndpoints> bind_sockets(zmq::socket_t* responses);
   Status launch_core(const EngineCoreEndpoints& endpoints);
   // Returns why it is over; nothing when the manager is to stop.
   std::optional<Ending> supervise(zmq::socket_t& responses);

@@ -19,10 +19,9 @@ namespace atom {
 namespace {
 
 constexpr const char* kPrefix = "atom-engine.";
-constexpr const char* kLockName = "lock";
 // Sockets have short paths: the folder's and "/responses-" and a number must fit.
 constexpr size_t kMaxParentSize = 48;
-// A folder that has no lock yet is left alone for so long.
+// An empty folder that nobody has locked is left alone for so long.
 constexpr time_t kUnlockedSeconds = 60;
 
 std::vector<std::string> names_in(int folder) {
@@ -36,6 +35,15 @@ std::vector<std::string> names_in(int folder) {
   }
   ::closedir(entries);
   return names;
+}
+
+// Whether the name still leads to the folder, which others must not have been able to replace.
+bool leads_to(const std::string& path, const FileDescriptor& folder) {
+  struct stat named {};
+  struct stat opened {};
+  return ::lstat(path.c_str(), &named) == 0 && ::fstat(folder.get(), &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino &&
+         opened.st_uid == ::geteuid();
 }
 
 // The folder holds files and sockets only, else it stays.
@@ -57,10 +65,11 @@ bool is_stale(const std::string& path) {
   if (!folder.valid() || ::fstat(folder.get(), &info) != 0 || info.st_uid != ::geteuid()) {
     return false;
   }
-  const FileDescriptor lock(
-      ::openat(folder.get(), kLockName, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!lock.valid()) return std::time(nullptr) - info.st_mtime > kUnlockedSeconds;
-  return ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+  // Its owner may not have come to lock it.
+  if (std::time(nullptr) - info.st_ctime <= kUnlockedSeconds && names_in(folder.get()).empty()) {
+    return false;
+  }
+  return ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
 void remove_stale_folders(const std::string& parent) {
@@ -74,10 +83,12 @@ void remove_stale_folders(const std::string& parent) {
   }
 }
 
+// Whoever else owned the parent, or might write to it, could take the folder away.
 bool is_usable(const std::string& parent) {
   struct stat info {};
   return parent.starts_with('/') && parent.size() <= kMaxParentSize &&
          ::stat(parent.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+         info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
          ::access(parent.c_str(), W_OK | X_OK) == 0;
 }
 
@@ -91,25 +102,24 @@ Result<std::unique_ptr<IpcFolder>> IpcFolder::create(const std::string& parent) 
   if (::mkdtemp(path.data()) == nullptr) {
     return unavailable("cannot make a folder for sockets in {}: {}", chosen, std::strerror(errno));
   }
-  // Nobody sees the lock before it is held.
-  const std::string lock_path = path + "/" + kLockName;
-  const std::string new_path = lock_path + ".new";
-  FileDescriptor lock(
-      ::open(new_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock.valid() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 ||
-      ::rename(new_path.c_str(), lock_path.c_str()) != 0) {
+  FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder.valid() || ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 || !leads_to(path, folder)) {
     const Status status = unavailable("cannot lock {}: {}", path, std::strerror(errno));
-    remove_folder(path);
+    ::rmdir(path.c_str());
     return status;
   }
-  return std::unique_ptr<IpcFolder>(new IpcFolder(std::move(path), std::move(lock)));
+  return std::unique_ptr<IpcFolder>(new IpcFolder(std::move(path), std::move(folder)));
 }
 
-IpcFolder::IpcFolder(std::string path, FileDescriptor lock)
-    : path_(std::move(path)), lock_(std::move(lock)) {}
+IpcFolder::IpcFolder(std::string path, FileDescriptor folder)
+    : path_(std::move(path)), folder_(std::move(folder)) {}
+
+bool IpcFolder::is_intact() const {
+  return leads_to(path_, folder_);
+}
 
 IpcFolder::~IpcFolder() {
-  remove_folder(path_);
+  if (is_intact()) remove_folder(path_);
 }
 
 }  // namespace atom

@@ -76,5 +76,37 @@ TEST(IpcFolder, UnusableParentsGiveWayToTmp) {
   }
 }
 
+TEST(IpcFolder, OfTheLivingStaysWhateverIsCleanedInIt) {
+  const TemporaryFolder parent;
+  const auto first = IpcFolder::create(parent.path()).value();
+  std::ofstream(first->path() + "/requests-0") << "x";
+  for (const auto& entry : fs::directory_iterator(first->path())) {
+    if (entry.path().filename() != "requests-0") fs::remove(entry.path());
+  }
+  const auto second = IpcFolder::create(parent.path()).value();
+  EXPECT_TRUE(fs::exists(first->path() + "/requests-0"));
+  EXPECT_TRUE(first->is_intact());
+}
+
+TEST(IpcFolder, SeesThatItIsGone) {
+  const TemporaryFolder parent;
+  const auto folder = IpcFolder::create(parent.path()).value();
+  EXPECT_TRUE(folder->is_intact());
+  fs::rename(folder->path(), parent.file("renamed"));
+  EXPECT_FALSE(folder->is_intact());
+  fs::create_directory(folder->path());
+  EXPECT_FALSE(folder->is_intact());
+}
+
+TEST(IpcFolder, NoParentThatOthersMayWriteTo) {
+  const TemporaryFolder parent;
+  ASSERT_EQ(::chmod(parent.path().c_str(), 0777), 0);
+  EXPECT_TRUE(IpcFolder::create(parent.path()).value()->path().starts_with("/tmp/atom-engine."));
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chmod(parent.path().c_str(), 0700), 0);
+  ASSERT_EQ(::chown(parent.path().c_str(), 12345, 12345), 0);
+  EXPECT_TRUE(IpcFolder::create(parent.path()).value()->path().starts_with("/tmp/atom-engine."));
+}
+
 }  // namespace
 }  // namespace atom

@@ -148,6 +148,8 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
     messages[i] = {next_sequence_id_.fetch_add(1), output.prompt_token_ids, sampling};
     messages[i].sampling.n = 1;
     messages[i].sampling.seed = seed + i;
+    // Every answer has the same prompt: it is scored with the first.
+    if (i > 0) messages[i].sampling.prompt_logprobs.reset();
     sequence_ids.push_back(messages[i].id);
   }
   const std::lock_guard lock(submit_mutex_);

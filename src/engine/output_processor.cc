@@ -88,11 +88,8 @@ bool OutputProcessor::apply(Request& request,
   }
   answer.token_ids.insert(answer.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   answer.logprobs.insert(answer.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
-  // Every answer scores the same prompt: one of them is passed on.
-  if (index == 0) {
-    output.prompt_logprobs.insert(
-        output.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
-  }
+  output.prompt_logprobs.insert(
+      output.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
   answer.finish_reason = delta.finish_reason;
   answer.stop_token_id = delta.stop_token_id;
   if (delta.finish_reason == FinishReason::kError) {

@@ -43,10 +43,15 @@ Result<PartialFile> PartialFile::open(const std::string& path,
   PartialFile partial;
   partial.path_ = path;
   partial.size_ = size;
-  partial.file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  // Whoever shares the cache may have put a link or a FIFO there.
+  partial.file_ = FileDescriptor(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
   struct stat info {};
   if (!partial.file_.valid() || ::fstat(partial.file_.get(), &info) != 0) {
     return invalid_argument("{}: cannot be written: {}", path, std::strerror(errno));
+  }
+  if (!S_ISREG(info.st_mode) || info.st_nlink != 1) {
+    return invalid_argument("{}: not a file of its own: remove it", path);
   }
   partial.divide(std::max(segment_size, size / kMaxSegments + 1));
   if (may_resume && static_cast<uint64_t>(info.st_size) > size) {
@@ -153,7 +158,7 @@ Status PartialFile::save() {
 }
 
 Status PartialFile::sync(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (file.valid() && ::fdatasync(file.get()) == 0) return {};
   return invalid_argument("{}: cannot be written: {}", path, std::strerror(errno));
 }

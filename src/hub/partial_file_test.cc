@@ -1,11 +1,13 @@
 #include "hub/partial_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "base/file.h"
+#include "hub/file_lock.h"
 #include "tests/support/test_folders.h"
 
 namespace atom::hub {
@@ -120,6 +122,33 @@ TEST_F(PartialFileTest, HugeFilesHaveBoundedJournals) {
   PartialFile file = open(uint64_t{1} << 40, 1 << 10);
   EXPECT_LE(file.segments().size(), size_t{1} << 20);
   EXPECT_LT(fs::file_size(path_), (uint64_t{1} << 40) + (uint64_t{9} << 20));
+}
+
+TEST_F(PartialFileTest, LinksAndFifosAreRefused) {
+  const std::string victim = folder_.file("victim");
+  ASSERT_TRUE(replace_file(victim, "precious").ok());
+  const auto expect_refused = [&] {
+    EXPECT_FALSE(PartialFile::open(path_, 10, 4, true).ok());
+    EXPECT_FALSE(PartialFile::open(path_, 10, 4, false).ok());
+    EXPECT_EQ(*read_file(victim, 100), "precious");
+    fs::remove(path_);
+  };
+  fs::create_symlink(victim, path_);
+  expect_refused();
+  fs::create_symlink(folder_.file("not there yet"), path_);
+  expect_refused();
+  EXPECT_FALSE(file_exists(folder_.file("not there yet")));
+  fs::create_hard_link(victim, path_);
+  expect_refused();
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  expect_refused();
+}
+
+TEST_F(PartialFileTest, LocksFollowNoLinks) {
+  const std::string victim = folder_.file("victim");
+  fs::create_symlink(victim, path_);
+  EXPECT_FALSE(FileLock::try_take(path_).ok());
+  EXPECT_FALSE(file_exists(victim));
 }
 
 }  // namespace

@@ -10,10 +10,10 @@ class Admission {
  public:
   explicit Admission(int64_t limit) : limit_(limit) {}
 
-  [[nodiscard]] bool try_enter(int64_t num_sequences) {
+  [[nodiscard]] bool try_enter(int64_t num_sequences, int64_t limit) {
     int64_t current = current_.load(std::memory_order_relaxed);
     do {
-      if (current + num_sequences > limit_) return false;
+      if (num_sequences > limit - current) return false;
     } while (!current_.compare_exchange_weak(current, current + num_sequences));
     return true;
   }
@@ -48,10 +48,12 @@ class AdmissionTicket {
   }
   ~AdmissionTicket() { give_back(); }
 
+  // Places held.
+  int64_t size() const { return admission_ == nullptr ? 0 : size_; }
   // False, and nothing taken, when there is no room for `size` in all.
-  [[nodiscard]] bool resize(Admission* admission, int64_t size) {
-    const int64_t held = admission_ == nullptr ? 0 : size_;
-    if (size > held && !admission->try_enter(size - held)) return false;
+  [[nodiscard]] bool resize(Admission* admission, int64_t size, int64_t limit) {
+    const int64_t held = this->size();
+    if (size > held && !admission->try_enter(size - held, limit)) return false;
     if (size < held) admission->leave(held - size);
     admission_ = admission;
     size_ = size;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/find_text.h"
 #include "tokenizer/chat_template/find_chat_template.h"
 #include "tokenizer/chat_template/prepare_messages.h"
 
@@ -43,7 +44,7 @@ Result<std::string> final_text(const OrderedJson& messages) {
 Status cut_behind(const std::string& final, std::string* text) {
   const size_t last = final.find_last_not_of(" \t\r\n");
   const std::string trimmed = final.substr(0, last == std::string::npos ? 0 : last + 1);
-  const size_t found = text->rfind(trimmed);
+  const size_t found = find_last(*text, trimmed);
   if (trimmed.empty() || found == std::string::npos) {
     return invalid_argument(
         "continue_final_message: the chat template does not write the last message as it is");
@@ -91,7 +92,8 @@ std::vector<int32_t> ChatFormat::kept_special_token_ids(bool with_tools) const {
   return ids;
 }
 
-Result<ChatPrompt> ChatFormat::render(const ChatCompletionRequest& request) const {
+Result<std::string> ChatFormat::render(const ChatCompletionRequest& request,
+                                       const std::atomic<bool>& gone) const {
   Conversation conversation;
   conversation.messages = request.messages.get();
   conversation.tools = request.usable_tools();
@@ -100,11 +102,11 @@ Result<ChatPrompt> ChatFormat::render(const ChatCompletionRequest& request) cons
   conversation.chat_template = &request.chat_template;
   conversation.add_generation_prompt = request.add_generation_prompt;
   conversation.continue_final_message = request.continue_final_message;
-  conversation.add_special_tokens = request.add_special_tokens;
-  return render(conversation);
+  return render(conversation, gone);
 }
 
-Result<ChatPrompt> ChatFormat::render(const TokenizeRequest& request) const {
+Result<std::string> ChatFormat::render(const TokenizeRequest& request,
+                                       const std::atomic<bool>& gone) const {
   Conversation conversation;
   conversation.messages = request.messages.get();
   conversation.tools = request.tools.get();
@@ -112,13 +114,12 @@ Result<ChatPrompt> ChatFormat::render(const TokenizeRequest& request) const {
   conversation.chat_template = &request.chat_template;
   conversation.add_generation_prompt = request.add_generation_prompt;
   conversation.continue_final_message = request.continue_final_message;
-  conversation.add_special_tokens = request.add_special_tokens;
-  return render(conversation);
+  return render(conversation, gone);
 }
 
-Result<ChatPrompt> ChatFormat::render(const Conversation& conversation) const {
-  OrderedJson variables = *default_kwargs_;
-  if (conversation.kwargs != nullptr) variables.update(*conversation.kwargs);
+Result<std::string> ChatFormat::render_whole(const Conversation& conversation,
+                                             const std::atomic<bool>& gone) const {
+  OrderedJson variables;
   ChatTemplateInput input;
   input.messages = conversation.messages;
   input.tools = conversation.tools;
@@ -126,24 +127,32 @@ Result<ChatPrompt> ChatFormat::render(const Conversation& conversation) const {
   input.add_generation_prompt =
       conversation.add_generation_prompt && !conversation.continue_final_message;
   input.special_tokens = engine_.tokenizer()->special_tokens();
-  input.extra = variables.empty() ? nullptr : &variables;
-  ChatPrompt prompt;
+  if (conversation.kwargs == nullptr || conversation.kwargs->empty()) {
+    input.extra = default_kwargs_.get();
+  } else if (default_kwargs_->empty()) {
+    input.extra = conversation.kwargs;
+  } else {
+    variables = *default_kwargs_;
+    variables.update(*conversation.kwargs);
+    input.extra = &variables;
+  }
   if (conversation.chat_template->empty()) {
     const ChatTemplate& chosen = conversation.tools == nullptr ? template_ : tool_template_;
-    ASSIGN_OR_RETURN(prompt.text, render_conversation(chosen, input));
-  } else {
-    ASSIGN_OR_RETURN(const ChatTemplate own,
-                     ChatTemplate::parse(*conversation.chat_template, "chat_template"));
-    ASSIGN_OR_RETURN(prompt.text, render_conversation(own, input));
+    return render_conversation(chosen, input, &gone);
   }
+  ASSIGN_OR_RETURN(const ChatTemplate own,
+                   ChatTemplate::parse(*conversation.chat_template, "chat_template"));
+  return render_conversation(own, input, &gone);
+}
+
+Result<std::string> ChatFormat::render(const Conversation& conversation,
+                                       const std::atomic<bool>& gone) const {
+  ASSIGN_OR_RETURN(std::string text, render_whole(conversation, gone));
   if (conversation.continue_final_message) {
     ASSIGN_OR_RETURN(const std::string final, final_text(*conversation.messages));
-    RETURN_IF_ERROR(cut_behind(final, &prompt.text));
+    RETURN_IF_ERROR(cut_behind(final, &text));
   }
-  // The template writes the special tokens itself, unless the request says otherwise.
-  ASSIGN_OR_RETURN(prompt.token_ids,
-                   engine_.tokenize(prompt.text, conversation.add_special_tokens));
-  return prompt;
+  return text;
 }
 
 }  // namespace atom::server

@@ -2,6 +2,7 @@
 // model's answers are parsed by. Const and thread-safe.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,19 +17,16 @@
 
 namespace atom::server {
 
-struct ChatPrompt {
-  std::string text;
-  std::vector<int32_t> token_ids;
-};
-
 class ChatFormat {
  public:
   // kNotFound when the model has no chat template and none was given.
   static Result<std::unique_ptr<const ChatFormat>> create(const LLMEngine& engine,
                                                           const ServerOptions& options);
 
-  Result<ChatPrompt> render(const ChatCompletionRequest& request) const;
-  Result<ChatPrompt> render(const TokenizeRequest& request) const;
+  // The text of the prompt. `gone`: the client is, and nothing more is to be done for it.
+  Result<std::string> render(const ChatCompletionRequest& request,
+                             const std::atomic<bool>& gone) const;
+  Result<std::string> render(const TokenizeRequest& request, const std::atomic<bool>& gone) const;
 
   const OutputFormat& output_format() const { return *output_format_; }
   // The special tokens that the format needs in an answer's text, as ids of this model.
@@ -44,7 +42,6 @@ class ChatFormat {
     const std::string* chat_template = nullptr;
     bool add_generation_prompt = true;
     bool continue_final_message = false;
-    bool add_special_tokens = false;
   };
 
   ChatFormat(const LLMEngine& engine,
@@ -52,7 +49,9 @@ class ChatFormat {
              ChatTemplate tool_template,
              SharedJson default_kwargs,
              std::unique_ptr<OutputFormat> output_format);
-  Result<ChatPrompt> render(const Conversation& conversation) const;
+  Result<std::string> render(const Conversation& conversation, const std::atomic<bool>& gone) const;
+  Result<std::string> render_whole(const Conversation& conversation,
+                                   const std::atomic<bool>& gone) const;
 
   const LLMEngine& engine_;
   const ChatTemplate template_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/context_length.h"
+#include "tokenizer/text_model.h"
 
 namespace atom::server {
 namespace {
@@ -45,6 +46,58 @@ bool check_model(const ServerContext& context,
   return false;
 }
 
+bool check_chat_template(const ServerContext& context,
+                         const std::string& chat_template,
+                         const ExchangePtr& exchange) {
+  if (chat_template.empty() || context.options.trust_request_chat_template) return true;
+  ApiError error;
+  error.param = "chat_template";
+  error.code = "unsupported";
+  error.message =
+      "this server takes no chat template from a request; it would with "
+      "--trust-request-chat-template";
+  respond_error(exchange, error);
+  return false;
+}
+
+bool tokenize_prompt(const ServerContext& context,
+                     const std::string& text,
+                     bool add_special_tokens,
+                     const char* prompt_field,
+                     std::vector<int32_t>* ids,
+                     const ExchangePtr& exchange) {
+  const Tokenizer* tokenizer = context.engine.tokenizer().get();
+  if (tokenizer == nullptr) {
+    respond_error(exchange, invalid_argument("a text prompt needs a tokenizer, which is left out"));
+    return false;
+  }
+  const auto limit = static_cast<size_t>(context.engine.config().max_model_len());
+  const bool is_too_long = text.size() > tokenizer->max_text_bytes(limit);
+  Status status = resource_exhausted("too long");
+  if (!is_too_long) {
+    Result<std::vector<int32_t>> encoded = tokenizer->encode(
+        text, add_special_tokens, {.max_tokens = limit, .cancelled = &exchange->gone()});
+    if (encoded.ok()) {
+      *ids = std::move(encoded).value();
+      return true;
+    }
+    status = encoded.status();
+  }
+  if (status.code() != StatusCode::kResourceExhausted) {
+    respond_error(exchange, to_request_error(status));
+    return false;
+  }
+  ApiError error;
+  error.param = prompt_field;
+  error.code = "context_length_exceeded";
+  error.message = fmt::format(
+      "the prompt has more than {} tokens and leaves no room for an answer: that is the model's "
+      "limit, prompt and answer together",
+      limit);
+  respond_error(exchange, error);
+  return false;
+}
+
 bool check_length(const ServerContext& context,
                   size_t num_prompt_tokens,
                   std::optional<int32_t> max_tokens,
@@ -71,11 +124,38 @@ bool check_length(const ServerContext& context,
 
 bool admit(ServerContext* context,
            int64_t num_sequences,
-           AdmissionTicket* ticket,
+           Places* places,
            const ExchangePtr& exchange) {
-  if (ticket->resize(&context->admission, num_sequences)) return true;
-  refuse_queue_full(context, exchange);
+  const Caller& caller = *exchange->caller();
+  switch (places->resize(&context->admission, caller, num_sequences)) {
+    case Places::Outcome::kTaken:
+      return true;
+    case Places::Outcome::kServerFull:
+      refuse_queue_full(context, exchange);
+      return false;
+    case Places::Outcome::kShareUsed:
+      break;
+  }
+  refuse_rate(context,
+              exchange,
+              kRetryAfterQueueFull,
+              fmt::format("the API key is at its limit of {} running and waiting sequences",
+                          caller.max_places()));
   return false;
+}
+
+void refuse_rate(ServerContext* context,
+                 const ExchangePtr& exchange,
+                 int retry_after,
+                 std::string message) {
+  context->metrics.count_rejected(RejectReason::kRateLimited);
+  ApiError error;
+  error.http_status = 429;
+  error.type = "rate_limit_error";
+  error.code = "rate_limit_exceeded";
+  error.retry_after = retry_after;
+  error.message = std::move(message);
+  respond_error(exchange, error);
 }
 
 void refuse_queue_full(ServerContext* context, const ExchangePtr& exchange) {

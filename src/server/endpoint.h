@@ -3,15 +3,17 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "server/http/http_exchange.h"
+#include "server/observed_exchange.h"
 #include "server/openai/api_error.h"
 #include "server/openai/openapi.h"
 #include "server/server_context.h"
 
 namespace atom::server {
 
-using ExchangePtr = std::shared_ptr<HttpExchange>;
+using ExchangePtr = std::shared_ptr<ObservedExchange>;
 
 // Defined in the endpoint's file, constant-initialized.
 struct Endpoint {
@@ -44,6 +46,19 @@ void respond_json(const ExchangePtr& exchange, std::string body);
 bool check_model(const ServerContext& context,
                  const std::string& model,
                  const ExchangePtr& exchange);
+// Answers 400 and returns false when the request brings a template of its own, which may cost much,
+// and the server does not trust its clients with it.
+bool check_chat_template(const ServerContext& context,
+                         const std::string& chat_template,
+                         const ExchangePtr& exchange);
+// Answers and returns false when the text cannot be tokenized: 400, before all of it is looked at,
+// when it is too long to leave room for an answer. `prompt_field`: where it came from.
+bool tokenize_prompt(const ServerContext& context,
+                     const std::string& text,
+                     bool add_special_tokens,
+                     const char* prompt_field,
+                     std::vector<int32_t>* ids,
+                     const ExchangePtr& exchange);
 // Answers 400 and returns false when prompt and answer do not fit max_model_len together.
 // `max_tokens`: as asked for, none if the context decides. `prompt_field`: where the prompt came
 // from.
@@ -52,11 +67,17 @@ bool check_length(const ServerContext& context,
                   std::optional<int32_t> max_tokens,
                   const char* prompt_field,
                   const ExchangePtr& exchange);
-// Answers 429 and returns false when so many sequences more are too many.
+// Answers 429 and returns false when so many sequences more are too many, for the server or for the
+// caller.
 bool admit(ServerContext* context,
            int64_t num_sequences,
-           AdmissionTicket* ticket,
+           Places* places,
            const ExchangePtr& exchange);
+// Answers 429: a quota of the API key is used up.
+void refuse_rate(ServerContext* context,
+                 const ExchangePtr& exchange,
+                 int retry_after,  // seconds
+                 std::string message);
 void refuse_queue_full(ServerContext* context, const ExchangePtr& exchange);
 // "<kind>-<the request's id>".
 std::string answer_id(const char* kind,

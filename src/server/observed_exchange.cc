@@ -28,9 +28,13 @@ class ObservedExchange::Body final : public BodyStream {
 };
 
 ObservedExchange::ObservedExchange(std::shared_ptr<HttpExchange> inner,
+                                   CallerPtr caller,
                                    HttpHeaders headers,
                                    Observer observer)
-    : inner_(std::move(inner)), headers_(std::move(headers)), observer_(std::move(observer)) {}
+    : inner_(std::move(inner)),
+      caller_(std::move(caller)),
+      headers_(std::move(headers)),
+      observer_(std::move(observer)) {}
 
 // Dropped unanswered: the client had gone before anybody listened.
 ObservedExchange::~ObservedExchange() {
@@ -41,6 +45,13 @@ void ObservedExchange::respond(HttpResponse response) {
   const int status = response.status;
   response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
   inner_->respond(std::move(response));
+  complete(status);
+}
+
+void ObservedExchange::fail(HttpResponse response) {
+  const int status = response.status;
+  response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+  inner_->fail(std::move(response));
   complete(status);
 }
 

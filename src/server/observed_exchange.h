@@ -1,5 +1,5 @@
-// An exchange seen from outside the endpoint: adds the headers that every answer carries (CORS),
-// and counts and logs the request when its answer is complete or its client gone.
+// An exchange seen from outside the endpoint: knows who asks, adds the headers that every answer
+// carries (CORS), and counts and logs the request when its answer is complete or its client gone.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "server/caller.h"
 #include "server/http/http_exchange.h"
 
 namespace atom::server {
@@ -22,13 +23,22 @@ class ObservedExchange final : public HttpExchange,
   };
   using Observer = std::function<void(const HttpRequest&, const Outcome&)>;
 
-  // `observer` runs once, on the thread that completes the exchange.
-  ObservedExchange(std::shared_ptr<HttpExchange> inner, HttpHeaders headers, Observer observer);
+  // `observer` runs once, on the thread that completes the exchange. `caller`: null when it is not
+  // known.
+  ObservedExchange(std::shared_ptr<HttpExchange> inner,
+                   CallerPtr caller,
+                   HttpHeaders headers,
+                   Observer observer);
   ~ObservedExchange() override;
+
+  // Not null in an endpoint.
+  const CallerPtr& caller() const { return caller_; }
 
   const HttpRequest& request() const override { return inner_->request(); }
   void respond(HttpResponse response) override;
   void stream(HttpResponse head, std::shared_ptr<BodyStream> body) override;
+  void fail(HttpResponse response) override;
+  const std::atomic<bool>& gone() const override { return inner_->gone(); }
   void notify() override { inner_->notify(); }
   void on_disconnect(std::function<void()> callback) override;
 
@@ -37,6 +47,7 @@ class ObservedExchange final : public HttpExchange,
   void complete(int status);
 
   const std::shared_ptr<HttpExchange> inner_;
+  const CallerPtr caller_;
   const HttpHeaders headers_;
   const Observer observer_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <utility>
 
 #include "base/log.h"
 #include "config/suggest.h"
 #include "server/observed_exchange.h"
+#include "server/request_work.h"
 
 namespace atom::server {
 namespace {
@@ -44,9 +46,62 @@ ApiError unavailable_error(std::string code, std::string message) {
   return error;
 }
 
-void log_request(const HttpRequest& request, int status, double seconds) {
+std::string lowered(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(
+      result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+// "localhost" of "localhost:8000", "[::1]" of "[::1]:8000".
+std::string_view without_port(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  if (colon == host.npos || host.find(']', colon) != host.npos) return host;
+  return host.substr(0, colon);
+}
+
+// Not a name: nobody's DNS answers for it.
+bool is_address(std::string_view host) {
+  return host.starts_with('[') || host.find_first_not_of("0123456789.") == host.npos;
+}
+
+bool is_loopback(const HttpServerOptions& http) {
+  return http.unix_socket.empty() && (http.host == "localhost" || http.host == "::1" ||
+                                      http.host == "[::1]" || http.host.starts_with("127."));
+}
+
+bool has_body(const HttpRequest& request) {
+  const std::string_view length = request.header("Content-Length");
+  return !request.header("Transfer-Encoding").empty() || (!length.empty() && length != "0");
+}
+
+bool is_from_browser(const HttpRequest& request) {
+  return !request.header("Origin").empty() || !request.header("Sec-Fetch-Site").empty();
+}
+
+// Of what a page may send to others without asking first nothing is JSON by its type.
+bool is_json(const HttpRequest& request) {
+  const std::string type = lowered(request.header("Content-Type"));
+  if (type.empty()) return !is_from_browser(request);
+  const std::string_view essence =
+      std::string_view(type).substr(0, std::min(type.find_first_of("; \t"), type.size()));
+  return essence == "application/json" || essence.ends_with("+json");
+}
+
+ApiError refusal(int status, std::string code, std::string message) {
+  ApiError error;
+  error.http_status = status;
+  error.code = std::move(code);
+  error.message = std::move(message);
+  return error;
+}
+
+void log_request(const HttpRequest& request, const Caller* caller, int status, double seconds) {
+  const bool is_named = caller != nullptr && !caller->key().name.empty();
+  const std::string_view key = is_named ? std::string_view(caller->key().name) : "-";
   const std::initializer_list<log::Field> fields = {
       {"request_id", request.id},
+      {"key", key},
       {"method", request.method},
       {"path", request.path},
       {"status", status},
@@ -61,7 +116,9 @@ void log_request(const HttpRequest& request, int status, double seconds) {
 
 }  // namespace
 
-Router::Router(ServerContext* context) : context_(context), keys_(context->options.api_keys) {}
+Router::Router(ServerContext* context)
+    : context_(context),
+      checks_host_(is_loopback(context->options.http) || !context->options.allowed_hosts.empty()) {}
 
 Router::Match Router::find(const HttpRequest& request) const {
   const EngineConfig& config = context_->engine.config().engine;
@@ -75,18 +132,89 @@ Router::Match Router::find(const HttpRequest& request) const {
   return match;
 }
 
+bool Router::is_own_host(std::string_view host) const {
+  if (!checks_host_) return true;
+  const std::string name = lowered(without_port(host));
+  const std::vector<std::string>& allowed = context_->options.allowed_hosts;
+  return name.empty() || is_address(name) || name == "localhost" || name.ends_with(".localhost") ||
+         name == lowered(context_->options.http.host) ||
+         std::ranges::any_of(allowed, [&name](const std::string& own) {
+           return own == "*" || lowered(own) == name;
+         });
+}
+
+bool Router::is_own_origin(std::string_view origin, std::string_view host) const {
+  const std::vector<std::string>& allowed = context_->options.allowed_origins;
+  if (std::ranges::find(allowed, "*") != allowed.end() ||
+      std::ranges::find(allowed, origin) != allowed.end()) {
+    return true;
+  }
+  const bool is_tls = !context_->options.http.tls_certificate_file.empty();
+  return lowered(origin) == (is_tls ? "https://" : "http://") + lowered(host);
+}
+
+std::optional<ApiError> Router::judge_key(const Route& route,
+                                          const HttpRequest& request,
+                                          const Caller* caller) const {
+  const bool needs_key =
+      route.needs_key || (route.scope == KeyScope::kMetrics && context_->keys.protects_metrics());
+  if (!needs_key) return std::nullopt;
+  if (caller == nullptr) {
+    return refusal(401,
+                   "invalid_api_key",
+                   request.header("Authorization").empty()
+                       ? "no API key: send the header 'Authorization: Bearer KEY'"
+                       : "the API key is not one of this server's");
+  }
+  if (caller->key().may(route.scope)) return std::nullopt;
+  return refusal(403, "insufficient_scope", "the API key is not for this path");
+}
+
+std::optional<ApiError> Router::judge(const Route& route,
+                                      const HttpRequest& request,
+                                      const Caller* caller) const {
+  const std::string_view host = request.header("Host");
+  if (!is_own_host(host)) {
+    return refusal(403,
+                   "host_not_allowed",
+                   "the request is for a host of another name: it would take --allowed-hosts");
+  }
+  if (std::string_view(route.method) == "POST") {
+    const std::string_view origin = request.header("Origin");
+    if (!origin.empty() && !is_own_origin(origin, host)) {
+      return refusal(403,
+                     "origin_not_allowed",
+                     "the request comes from a page of another origin: it would take "
+                     "--allowed-origins");
+    }
+    if (has_body(request) && !is_json(request)) {
+      return refusal(415,
+                     "unsupported_media_type",
+                     "the body is no JSON by its type: send 'Content-Type: application/json'");
+    }
+  }
+  return judge_key(route, request, caller);
+}
+
+bool Router::accepts_body(const HttpRequest& head) const {
+  const Route* route = find(head).route;
+  if (route == nullptr || head.method != "POST") return false;
+  return !judge(*route, head, context_->keys.find(head.header("Authorization")).get());
+}
+
 void Router::handle(std::shared_ptr<HttpExchange> inner) const {
   const HttpRequest& request = inner->request();
   const Match match = find(request);
+  const CallerPtr caller = context_->keys.find(request.header("Authorization"));
   const char* pattern = match.route != nullptr ? match.route->path : "other";
-  const auto observe = [context = context_, pattern](const HttpRequest& observed,
-                                                     const ObservedExchange::Outcome& outcome) {
+  const auto observe = [context = context_, pattern, caller](
+                           const HttpRequest& observed, const ObservedExchange::Outcome& outcome) {
     const double seconds = std::chrono::duration<double>(outcome.duration).count();
     context->metrics.count_http(observed.method, pattern, outcome.status, seconds);
-    log_request(observed, outcome.status, seconds);
+    log_request(observed, caller.get(), outcome.status, seconds);
   };
   const ExchangePtr exchange =
-      std::make_shared<ObservedExchange>(std::move(inner), cors_headers(request), observe);
+      std::make_shared<ObservedExchange>(std::move(inner), caller, cors_headers(request), observe);
   if (is_preflight(request)) {
     HttpResponse response;
     response.status = 204;
@@ -94,16 +222,9 @@ void Router::handle(std::shared_ptr<HttpExchange> inner) const {
     exchange->respond(std::move(response));
   } else if (match.route == nullptr) {
     refuse(exchange, match);
-  } else if (match.route->needs_key && !keys_.empty() &&
-             !keys_.accepts(request.header("Authorization"))) {
-    context_->metrics.count_rejected(RejectReason::kUnauthorized);
-    ApiError error;
-    error.http_status = 401;
-    error.code = "invalid_api_key";
-    error.message = request.header("Authorization").empty()
-                        ? "no API key: send the header 'Authorization: Bearer KEY'"
-                        : "the API key is not one of this server's";
-    respond_error(exchange, error);
+  } else if (const std::optional<ApiError> error = judge(*match.route, request, caller.get())) {
+    if (error->http_status == 401) context_->metrics.count_rejected(RejectReason::kUnauthorized);
+    respond_error(exchange, *error);
   } else {
     dispatch(*match.route, exchange);
   }
@@ -132,16 +253,23 @@ HttpHeaders Router::cors_headers(const HttpRequest& request) const {
 
 void Router::dispatch(const Route& route, const ExchangePtr& exchange) const {
   if (route.runs_on == RunsOn::kIoThread) return route.endpoint->answer(context_, exchange);
+  if (route.runs_on != RunsOn::kStatus && exchange->caller() != nullptr) {
+    if (const int wait = exchange->caller()->try_request(); wait > 0) {
+      return refuse_rate(context_, exchange, wait, "the API key has used up its quota");
+    }
+  }
   if (route.runs_on == RunsOn::kGeneration) {
     if (!check_engine(exchange)) return;
     // What cannot be taken is refused before it costs a worker anything.
     if (context_->admission.is_full()) return refuse_queue_full(context_, exchange);
   }
-  const bool posted =
-      context_->workers.try_post([context = context_, endpoint = route.endpoint, exchange] {
-        endpoint->answer(context, exchange);
-      });
-  if (!posted) refuse_queue_full(context_, exchange);
+  const auto work = std::make_shared<RequestWork>(context_, route.endpoint, exchange);
+  exchange->on_disconnect([context = context_, weak = std::weak_ptr(work)] {
+    context->metrics.count_disconnect();
+    if (const std::shared_ptr<RequestWork> abandoned = weak.lock()) abandoned->drop();
+  });
+  WorkerPool& pool = route.runs_on == RunsOn::kStatus ? context_->status_worker : context_->workers;
+  if (!pool.try_post([work] { work->run(); })) refuse_queue_full(context_, exchange);
 }
 
 bool Router::check_engine(const ExchangePtr& exchange) const {

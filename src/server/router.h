@@ -1,10 +1,11 @@
-// Takes every request on the I/O thread and brings it to its endpoint: checks path, method, key and
-// state of the server, answers CORS preflights, and moves work off the I/O thread.
+// Takes every request on the I/O thread and brings it to its endpoint: checks path, method, key,
+// quotas and state of the server, and that no web page of others' is behind it; answers CORS
+// preflights, and moves work off the I/O thread.
 #pragma once
 
 #include <memory>
+#include <optional>
 
-#include "server/api_keys.h"
 #include "server/routes.h"
 #include "server/server_context.h"
 
@@ -15,7 +16,11 @@ class Router {
   // The context outlives the router.
   explicit Router(ServerContext* context);
 
-  // On the I/O thread.
+  // On the I/O thread. Whether the body of a request with this head is worth reading: there is a
+  // route that takes it and the client may use it.
+  bool accepts_body(const HttpRequest& head) const;
+
+  // On the I/O thread. A request whose body was not accepted is refused.
   void handle(std::shared_ptr<HttpExchange> exchange) const;
 
  private:
@@ -25,6 +30,15 @@ class Router {
   };
 
   Match find(const HttpRequest& request) const;
+  // Why the request is refused by its head, whatever its body; nothing when it is not.
+  std::optional<ApiError> judge(const Route& route,
+                                const HttpRequest& request,
+                                const Caller* caller) const;
+  std::optional<ApiError> judge_key(const Route& route,
+                                    const HttpRequest& request,
+                                    const Caller* caller) const;
+  bool is_own_host(std::string_view host) const;
+  bool is_own_origin(std::string_view origin, std::string_view host) const;
   HttpHeaders cors_headers(const HttpRequest& request) const;
   void dispatch(const Route& route, const ExchangePtr& exchange) const;
   // False, and answered, when the engine can take no requests.
@@ -32,7 +46,7 @@ class Router {
   void refuse(const ExchangePtr& exchange, const Match& match) const;
 
   ServerContext* const context_;
-  const ApiKeys keys_;
+  const bool checks_host_;
 };
 
 }  // namespace atom::server

@@ -12,6 +12,7 @@ namespace atom::server {
 
 enum class RunsOn {
   kIoThread,    // microseconds, and must answer when everything else is busy
+  kStatus,      // a thread that no client's work can hold
   kWorker,      // parses or tokenises
   kGeneration,  // a worker, and needs the engine
 };
@@ -22,7 +23,8 @@ struct Route {
   RunsOn runs_on;
   bool needs_key;
   const Endpoint* endpoint;
-  bool profiles = false;  // exists only where profiles can be made
+  bool profiles = false;                  // exists only where profiles can be made
+  KeyScope scope = KeyScope::kInference;  // that a key must have
 };
 
 // All there may be; exists() says which there are.

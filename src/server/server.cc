@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "server/memory_trimmer.h"
 #include "server/router.h"
 #include "server/server_context.h"
 
@@ -13,8 +15,9 @@ namespace atom::server {
 namespace {
 
 constexpr size_t kMaxQueuedWork = 16384;  // requests waiting for a worker
+constexpr size_t kMaxQueuedStatus = 256;  // of /metrics
 // For the errors with which unfinished answers end to reach their clients.
-constexpr std::chrono::milliseconds kLastWords{1000};
+constexpr std::chrono::milliseconds kLastWords{500};
 
 int num_workers(int asked) {
   if (asked > 0) return asked;
@@ -37,13 +40,22 @@ ServerMetricsOptions metrics_options(const LLMEngine& engine, const ServerOption
   return result;
 }
 
-OpenApiOptions openapi_options(const LLMEngine& engine, const ServerOptions& options) {
+OpenApiOptions openapi_options(const LLMEngine& engine, bool needs_api_key) {
   OpenApiOptions result;
   result.version = ATOM_VERSION;
   result.defaults = engine.default_sampling();
   result.vocab_size = engine.config().model.vocab_size;
-  result.needs_api_key = !options.api_keys.empty();
+  result.needs_api_key = needs_api_key;
   return result;
+}
+
+// Those of the options and of their file.
+Result<std::vector<ApiKey>> read_keys(const ServerOptions& options) {
+  std::vector<ApiKey> keys = options.api_keys;
+  if (options.api_key_file.empty()) return keys;
+  ASSIGN_OR_RETURN(const std::vector<ApiKey> more, read_api_key_file(options.api_key_file));
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
 }
 
 }  // namespace
@@ -51,6 +63,7 @@ OpenApiOptions openapi_options(const LLMEngine& engine, const ServerOptions& opt
 struct Server::Impl {
   Impl(std::unique_ptr<LLMEngine> the_engine,
        ServerOptions options,
+       const std::vector<ApiKey>& all_keys,
        std::unique_ptr<const ChatFormat> chat,
        std::string why_no_chat)
       : engine(std::move(the_engine)),
@@ -61,7 +74,8 @@ struct Server::Impl {
             std::move(chat),
             std::move(why_no_chat),
             static_cast<int64_t>(std::time(nullptr)),
-            openapi_document(openapi_options(*engine, context.options), engine->config().engine),
+            openapi_document(openapi_options(*engine, !all_keys.empty()), engine->config().engine),
+            ApiKeys(all_keys, context.options.cache_salt_per_key),
             Admission(admission_limit(*engine)),
             ServerMetrics(metrics_options(*engine, context.options)),
             [this] {
@@ -69,6 +83,7 @@ struct Server::Impl {
               return server == nullptr ? 0 : server->stats().num_connections;
             },
             {false},
+            WorkerPool(1, kMaxQueuedStatus),
             WorkerPool(num_worker_threads, kMaxQueuedWork)},
         router(&context) {}
 
@@ -78,6 +93,7 @@ struct Server::Impl {
   Router router;
   std::unique_ptr<HttpServer> http;
   std::atomic<const HttpServer*> listening{nullptr};  // http, once it is there
+  std::optional<MemoryTrimmer> trimmer;               // of what http has freed
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -88,6 +104,8 @@ Server::~Server() {
   impl_->engine->stop(unavailable("the server is shutting down; the answer is not complete"));
   wait_until_idle(kLastWords);
   impl_->context.workers.stop();
+  impl_->context.status_worker.stop();
+  impl_->trimmer.reset();
   impl_->http.reset();
   impl_->engine.reset();
 }
@@ -96,17 +114,31 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<LLMEngine> engine,
                                               ServerOptions options) {
   Result<std::unique_ptr<const ChatFormat>> chat = ChatFormat::create(*engine, options);
   if (!chat.ok() && chat.status().code() != StatusCode::kNotFound) return chat.status();
+  ASSIGN_OR_RETURN(const std::vector<ApiKey> keys, read_keys(options));
   const HttpServerOptions http = options.http;
   const std::string why_no_chat = chat.status().message();
-  auto impl = std::make_unique<Impl>(
-      std::move(engine), std::move(options), chat.ok() ? std::move(*chat) : nullptr, why_no_chat);
+  auto impl = std::make_unique<Impl>(std::move(engine),
+                                     std::move(options),
+                                     keys,
+                                     chat.ok() ? std::move(*chat) : nullptr,
+                                     why_no_chat);
+  const Router* router = &impl->router;
   ASSIGN_OR_RETURN(
       impl->http,
-      HttpServer::start(http, [router = &impl->router](std::shared_ptr<HttpExchange> exchange) {
-        router->handle(std::move(exchange));
-      }));
+      HttpServer::start(
+          http,
+          [router](std::shared_ptr<HttpExchange> exchange) { router->handle(std::move(exchange)); },
+          [router](const HttpRequest& head) { return router->accepts_body(head); }));
   impl->listening = impl->http.get();
+  impl->trimmer.emplace([server = impl->http.get()] { return server->stats().num_freed; });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Status Server::reload() {
+  ASSIGN_OR_RETURN(const std::vector<ApiKey> keys, read_keys(impl_->context.options));
+  RETURN_IF_ERROR(impl_->http->reload_tls());
+  impl_->context.keys.set(keys);
+  return {};
 }
 
 uint16_t Server::port() const {

@@ -24,6 +24,9 @@ class Server {
   // Why /v1/chat/completions is not served; empty when it is.
   const std::string& why_no_chat() const;
 
+  // Reads the file of API keys and those of TLS again. An error leaves all as it was.
+  Status reload();
+
   // From now on new requests get 503 and readiness is off; running answers go on. Any thread.
   void drain();
   // Waits until no request is being answered; false after `timeout`.

@@ -9,6 +9,7 @@
 
 #include "engine/llm_engine.h"
 #include "server/admission.h"
+#include "server/api_keys.h"
 #include "server/chat_format.h"
 #include "server/metrics/server_metrics.h"
 #include "server/server_options.h"
@@ -23,11 +24,13 @@ struct ServerContext {
   const std::string why_no_chat;
   const int64_t created;               // Unix time of the start
   const std::string openapi_document;  // JSON
+  ApiKeys keys;
   Admission admission;
   ServerMetrics metrics;
   std::function<size_t()> num_connections;  // of HTTP, open now
   std::atomic<bool> draining{false};
-  WorkerPool workers;  // last: its threads use what is above
+  WorkerPool status_worker;  // last: their threads use what is above
+  WorkerPool workers;
 
   const std::string& model_name() const { return options.served_model_names.front(); }
   bool serves(std::string_view model) const;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/api_key.h"
 #include "server/http/http_server.h"
 #include "server/parsers/output_parser.h"
 
@@ -14,10 +15,16 @@ namespace atom::server {
 struct ServerOptions {
   HttpServerOptions http;
   std::vector<std::string> served_model_names;  // the first is the one answers name; at least one
-  std::vector<std::string> api_keys;            // empty: none is asked for
-  std::vector<std::string> allowed_origins;     // CORS; "*" is any, empty none
+  std::vector<ApiKey> api_keys;              // beside those of the file; none at all: open to all
+  std::string api_key_file;                  // read again by Server::reload()
+  bool cache_salt_per_key = false;           // prompts are cached for each key apart
+  std::vector<std::string> allowed_origins;  // CORS; "*" is any, empty none
+  // Names that clients may call the server by, beside addresses, "localhost" and http.host; "*" is
+  // any. Empty: any, unless it listens on a loopback address, where others come from a web page.
+  std::vector<std::string> allowed_hosts;
   OutputFormatChoice output_format;
   std::string default_chat_template_kwargs;            // JSON object, or empty
+  bool trust_request_chat_template = false;            // else chat_template of a request is refused
   int num_workers = 0;                                 // threads that parse and tokenise; 0 chooses
   size_t max_stream_buffer = 8 << 20;                  // bytes held for a client that reads slowly
   std::chrono::milliseconds shutdown_timeout{30'000};  // for running answers after SIGTERM

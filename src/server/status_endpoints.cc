@@ -1,4 +1,5 @@
 // GET /livez, /readyz (also as /health), /version, /metrics, /openapi.json
+#include <chrono>
 #include <utility>
 
 #include "server/endpoint.h"
@@ -16,6 +17,25 @@ constexpr std::string_view kVersionSchema = R"json(
 )json";
 
 constexpr int kRetryAfter = 1;  // seconds
+// Without one of them coming to an end while others wait.
+constexpr std::chrono::seconds kMaxWorkersStuck{5};
+
+// Why no requests should come; empty when they may.
+ApiError why_not_ready(const ServerContext& context) {
+  ApiError error;
+  const EngineHealth health = context.engine.health();
+  if (context.draining) {
+    error.code = "draining";
+    error.message = "the server is shutting down";
+  } else if (health.state != EngineState::kReady) {
+    error.code = engine_state_name(health.state);
+    error.message = health.reason;
+  } else if (context.workers.stuck_for() > kMaxWorkersStuck) {
+    error.code = "workers_stuck";
+    error.message = "the threads that prepare requests make no progress";
+  }
+  return error;
+}
 
 // This process answers: whether the engine does is /readyz.
 void livez(ServerContext*, const ExchangePtr& exchange) {
@@ -23,15 +43,10 @@ void livez(ServerContext*, const ExchangePtr& exchange) {
 }
 
 void readyz(ServerContext* context, const ExchangePtr& exchange) {
-  const EngineHealth health = context->engine.health();
-  if (!context->draining && health.state == EngineState::kReady) {
-    return respond_json(exchange, "{\"status\":\"ready\"}");
-  }
-  ApiError error;
+  ApiError error = why_not_ready(*context);
+  if (error.code.empty()) return respond_json(exchange, "{\"status\":\"ready\"}");
   error.http_status = 503;
   error.type = "service_unavailable";
-  error.code = context->draining ? "draining" : engine_state_name(health.state);
-  error.message = context->draining ? "the server is shutting down" : health.reason;
   error.retry_after = kRetryAfter;
   respond_error(exchange, error);
 }

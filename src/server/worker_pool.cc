@@ -18,11 +18,16 @@ void WorkerPool::stop() {
   threads_.clear();
 }
 
+void WorkerPool::add(std::function<void()> work) {
+  if (queue_.empty()) progress_ = Clock::now();
+  queue_.push_back(std::move(work));
+}
+
 bool WorkerPool::try_post(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_ || queue_.size() >= max_queued_) return false;
-    queue_.push_back(std::move(work));
+    add(std::move(work));
   }
   changed_.notify_one();
   return true;
@@ -32,9 +37,14 @@ void WorkerPool::post(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
-    queue_.push_back(std::move(work));
+    add(std::move(work));
   }
   changed_.notify_one();
+}
+
+WorkerPool::Clock::duration WorkerPool::stuck_for() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty() ? Clock::duration::zero() : Clock::now() - progress_;
 }
 
 void WorkerPool::run() {
@@ -48,6 +58,7 @@ void WorkerPool::run() {
     work();
     work = nullptr;
     lock.lock();
+    if (!queue_.empty()) progress_ = Clock::now();
   }
 }
 

@@ -1,7 +1,8 @@
-// Threads for what takes longer than the I/O thread may: parsing bodies, templates, tokenising,
+// Threads for what takes longer than the I/O thread may: parsing bodies, templates, tokenizing,
 // building large answers. The queue is bounded.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -14,25 +15,32 @@ namespace atom::server {
 
 class WorkerPool {
  public:
+  using Clock = std::chrono::steady_clock;
+
   WorkerPool(int num_threads, size_t max_queued);
   ~WorkerPool() { stop(); }
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False when the queue is full. Any thread.
+  // False when the queue is full. Any thread. Work does not throw.
   [[nodiscard]] bool try_post(std::function<void()> work);
   // Past the bound of the queue: for work that ends a request which was admitted already. Dropped
   // once the pool has stopped.
   void post(std::function<void()> work);
+  // For how long work has waited without any other coming to an end; 0 while none waits. Any
+  // thread.
+  Clock::duration stuck_for() const;
   // Runs what is queued, then ends the threads. On the owner's thread.
   void stop();
 
  private:
+  void add(std::function<void()> work);  // under mutex_
   void run();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;  // guarded by mutex_
+  Clock::time_point progress_;               // guarded by mutex_; work ended, or began to wait
   bool stopping_ = false;                    // guarded by mutex_
   const size_t max_queued_;
   std::vector<std::thread> threads_;

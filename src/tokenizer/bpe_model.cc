@@ -58,7 +58,9 @@ Status BpeModel::encode(std::string_view valid_text,
                         bool /*at_start*/,
                         ModelWorkspace* workspace,
                         std::vector<int32_t>* ids) const {
+  const EncodeLimits& limits = workspace->limits;
   for (const TextSpan& span : pieces) {
+    if (ids->size() > limits.max_tokens || limits.is_cancelled()) break;
     const std::string_view piece = valid_text.substr(span.begin, span.end - span.begin);
     if (split_words_ && piece.size() > PieceCache::kMaxPieceSize && !options_.ignore_merges) {
       append_words(piece, workspace, ids);
@@ -95,7 +97,7 @@ void BpeModel::append_cached(std::string_view piece,
   encode_piece(piece, workspace);
   const std::vector<int32_t>& symbols = workspace->symbols;
   ids->insert(ids->end(), symbols.begin(), symbols.end());
-  if (cached) workspace->cache.store(piece, hash, symbols);
+  if (cached && !workspace->limits.is_cancelled()) workspace->cache.store(piece, hash, symbols);
 }
 
 void BpeModel::encode_piece(std::string_view piece, ModelWorkspace* workspace) const {
@@ -112,7 +114,7 @@ void BpeModel::encode_piece(std::string_view piece, ModelWorkspace* workspace) c
   } else {
     append_characters(piece, &symbols);
   }
-  merge_symbols(merges_, 0, &symbols);
+  merge_symbols(merges_, 0, &symbols, workspace->limits.cancelled);
 }
 
 int32_t BpeModel::whole_piece(std::string_view piece, std::string* scratch) const {

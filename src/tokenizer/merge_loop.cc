@@ -35,6 +35,13 @@ void merge_short(const MergeTable& table, int32_t* ids, size_t* size) {
   *size = n;
 }
 
+// Merges between two looks at whether there is still somebody who waits.
+constexpr uint32_t kMergesPerLook = 1 << 16;
+
+bool is_set(const std::atomic<bool>* flag) {
+  return flag != nullptr && flag->load(std::memory_order_relaxed);
+}
+
 // Looks up ranks, remembering the pairs seen last: repetitive text has few different ones.
 class RankMemo {
  public:
@@ -60,12 +67,15 @@ class RankMemo {
 
 // Rounds over the whole text, each merging all occurrences of the lowest rank, while every round
 // shortens the text by an eighth or more: linear time. True when nothing is left to merge.
-bool merge_rounds(const MergeTable& table, int32_t* ids, size_t* size) {
+bool merge_rounds(const MergeTable& table,
+                  int32_t* ids,
+                  size_t* size,
+                  const std::atomic<bool>* cancelled) {
   RankMemo memo(table);
   size_t n = *size;
   uint32_t best = kNoRank;
   for (size_t i = 0; i + 1 < n; ++i) best = std::min(best, memo.rank(ids[i], ids[i + 1]));
-  while (best != kNoRank) {
+  while (best != kNoRank && !is_set(cancelled)) {
     const MergeTable::Merge merge = table.merge(best);
     uint32_t next_best = kNoRank;
     size_t out = 0;
@@ -88,7 +98,10 @@ bool merge_rounds(const MergeTable& table, int32_t* ids, size_t* size) {
 
 // A heap of (rank, position) over a linked list of symbols; entries that no longer hold are
 // recognised when they come up.
-void merge_heap(const MergeTable& table, int32_t* ids, size_t* size) {
+void merge_heap(const MergeTable& table,
+                int32_t* ids,
+                size_t* size,
+                const std::atomic<bool>* cancelled) {
   struct Symbol {
     int32_t id;  // -1: merged into its left neighbour
     int32_t previous, next;
@@ -112,7 +125,8 @@ void merge_heap(const MergeTable& table, int32_t* ids, size_t* size) {
     symbol.rank = symbol.next < n ? table.rank(symbol.id, symbols[symbol.next].id) : kNoRank;
     if (symbol.rank != kNoRank) heap.push(entry_of(symbol.rank, position));
   };
-  while (!heap.empty()) {
+  for (uint32_t i = 0; !heap.empty(); ++i) {
+    if (i % kMergesPerLook == 0 && is_set(cancelled)) break;
     const auto position = static_cast<int32_t>(heap.top() & UINT32_MAX);
     const auto rank = static_cast<uint32_t>(heap.top() >> 32);
     heap.pop();
@@ -131,27 +145,33 @@ void merge_heap(const MergeTable& table, int32_t* ids, size_t* size) {
   *size = out;
 }
 
-void merge_long(const MergeTable& table, int32_t* ids, size_t* size) {
+void merge_long(const MergeTable& table,
+                int32_t* ids,
+                size_t* size,
+                const std::atomic<bool>* cancelled) {
   if (*size < 2) return;
-  if (table.monotone() && merge_rounds(table, ids, size)) return;
-  merge_heap(table, ids, size);
+  if (table.monotone() && merge_rounds(table, ids, size, cancelled)) return;
+  merge_heap(table, ids, size, cancelled);
 }
 
 }  // namespace
 
-void merge_symbols(const MergeTable& table, size_t begin, std::vector<int32_t>* symbols) {
+void merge_symbols(const MergeTable& table,
+                   size_t begin,
+                   std::vector<int32_t>* symbols,
+                   const std::atomic<bool>* cancelled) {
   size_t size = symbols->size() - begin;
   if (size <= kShortSize) {
     merge_short(table, symbols->data() + begin, &size);
   } else {
-    merge_long(table, symbols->data() + begin, &size);
+    merge_long(table, symbols->data() + begin, &size, cancelled);
   }
   symbols->resize(begin + size);
 }
 
 void merge_symbols_long(const MergeTable& table, size_t begin, std::vector<int32_t>* symbols) {
   size_t size = symbols->size() - begin;
-  merge_long(table, symbols->data() + begin, &size);
+  merge_long(table, symbols->data() + begin, &size, nullptr);
   symbols->resize(begin + size);
 }
 

@@ -2,6 +2,7 @@
 // the leftmost of equals, is replaced by its result, until none is left.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -9,8 +10,12 @@
 
 namespace atom {
 
-// In place, from `symbols[begin]` to the end. O(n log n) for any text.
-void merge_symbols(const MergeTable& table, size_t begin, std::vector<int32_t>* symbols);
+// In place, from `symbols[begin]` to the end. O(n log n) for any text; leaves off anywhere once
+// `cancelled`, when there is one, is true.
+void merge_symbols(const MergeTable& table,
+                   size_t begin,
+                   std::vector<int32_t>* symbols,
+                   const std::atomic<bool>* cancelled = nullptr);
 
 // The same result by other means, for tests: by rounds and a heap, and straight from the
 // definition.

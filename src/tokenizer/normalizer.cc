@@ -130,6 +130,12 @@ Status Normalizer::add(const Json& component, std::string_view where) {
   if (steps_.size() >= kMaxNormalizers) {
     return invalid_argument("{}: more than {} normalizers", where, kMaxNormalizers);
   }
+  if (type == "NFC") {
+    // A syllable of three conjoining letters, nine bytes, becomes one of three.
+    max_shrink_ *= 3;
+  } else if (type != "Sequence" && type != "Prepend") {
+    max_shrink_ = 0;
+  }
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const Json* parts, required_array(component, "normalizers", where));
     for (const Json& part : *parts) RETURN_IF_ERROR(add(part, where));

@@ -24,12 +24,15 @@ class Normalizer {
   static Result<Normalizer> parse(const Json& component, std::string_view where);
 
   bool empty() const { return steps_.empty(); }
+  // The normalized text is at least a `max_shrink()`-th as long as the text; 0: any length.
+  size_t max_shrink() const { return max_shrink_; }
   // The normalized text: `valid_text` itself, or `buffer`.
   Result<std::string_view> apply(std::string_view valid_text, std::string* buffer) const;
 
  private:
   Status add(const Json& component, std::string_view where);
   std::vector<std::unique_ptr<NormalizerStep>> steps_;
+  size_t max_shrink_ = 1;
 };
 
 }  // namespace atom

@@ -1,5 +1,6 @@
 #include "tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tokenizer/json_fields.h"
@@ -181,6 +182,12 @@ Status PreTokenizer::add_metaspace(const Json& component, std::string_view where
   steps_.push_back(std::move(step));
   if (split_words) steps_.push_back(std::move(split_step));
   return {};
+}
+
+bool PreTokenizer::keeps_text() const {
+  return std::none_of(steps_.begin(), steps_.end(), [](const Step& step) {
+    return step.behavior == SplitBehavior::kRemoved;
+  });
 }
 
 Status PreTokenizer::apply(std::string_view valid_text, bool at_start, PreTokenized* result) const {

@@ -39,6 +39,8 @@ class PreTokenizer {
 
   // True when the model's alphabet is bytes (ByteLevel).
   bool byte_level() const { return byte_level_; }
+  // False when parts of a text may be left out.
+  bool keeps_text() const;
   // `at_start`: the text begins where the whole input does.
   Status apply(std::string_view valid_text, bool at_start, PreTokenized* result) const;
 

@@ -76,7 +76,9 @@ Status SentencePieceModel::encode(std::string_view valid_text,
                                   bool at_start,
                                   ModelWorkspace* workspace,
                                   std::vector<int32_t>* ids) const {
+  const EncodeLimits& limits = workspace->limits;
   for (const TextSpan& span : pieces) {
+    if (ids->size() > limits.max_tokens || limits.is_cancelled()) break;
     const Processor& processor =
         at_start || without_space_ == nullptr ? *processor_ : *without_space_;
     std::vector<int> piece_ids;

@@ -2,6 +2,8 @@
 // call at a time.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -15,18 +17,29 @@
 
 namespace atom {
 
-// Scratch memory of a model, kept between calls for its capacity.
+// What one encoding may cost.
+struct EncodeLimits {
+  size_t max_tokens = SIZE_MAX;
+  const std::atomic<bool>* cancelled = nullptr;  // ends the encoding soon after it became true
+
+  bool is_cancelled() const {
+    return cancelled != nullptr && cancelled->load(std::memory_order_relaxed);
+  }
+};
+
+// Scratch memory of a model, kept between calls for its capacity, and the limits of this call.
 struct ModelWorkspace {
   PieceCache cache;
   std::vector<int32_t> symbols;
   std::string text;
+  EncodeLimits limits;
 };
 
 class TextModel {
  public:
   virtual ~TextModel() = default;
-  // Appends the ids of the pieces of `valid_text`, none of which is empty. `at_start`: the text
-  // begins where the whole input does.
+  // Appends the ids of the pieces of `valid_text`, none of which is empty; as many as it likes once
+  // a limit of the workspace is passed. `at_start`: the text begins where the whole input does.
   virtual Status encode(std::string_view valid_text,
                         std::span<const TextSpan> pieces,
                         bool at_start,

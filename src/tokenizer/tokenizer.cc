@@ -8,9 +8,11 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "tokenizer/byte_level.h"
 #include "tokenizer/encode_workspace.h"
 #include "tokenizer/hash.h"
 #include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/text_model.h"
 #include "tokenizer/tiktoken_model.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
@@ -41,6 +43,7 @@ struct Tokenizer::Impl {
   std::vector<int32_t> added_by_id;  // -1: not an added token
   std::unique_ptr<AddedTokenMatcher> raw_matcher, normalized_matcher;
   size_t max_token_bytes = 0;
+  size_t max_text_bytes_per_token = 0;  // 0: no bound
   mutable WorkspacePool workspaces;
 
   const AddedToken* added_token(int32_t id) const {
@@ -65,6 +68,7 @@ struct Tokenizer::Impl {
   void add_config_tokens(const TokenizerConfig& config);
   void make_special(const std::string& content);
   Status make_matchers();
+  size_t find_max_text_bytes_per_token() const;
   Status encode_segment(std::string_view text,
                         bool at_start,
                         EncodeWorkspace* workspace,
@@ -172,6 +176,21 @@ Status Tokenizer::Impl::make_matchers() {
   return {};
 }
 
+// The bytes of text that a token stands for at most, when every byte becomes part of one.
+size_t Tokenizer::Impl::find_max_text_bytes_per_token() const {
+  if (!parts.pre_tokenizer.byte_level() || !parts.pre_tokenizer.keeps_text()) return 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char text = static_cast<char>(byte);
+    std::string encoded;
+    ByteLevelAlphabet::get().append_encoded({&text, 1}, &encoded);
+    if (parts.model->vocabulary().find(encoded) < 0) return 0;
+  }
+  for (const AddedToken& token : parts.added_tokens) {
+    if (token.lstrip || token.rstrip) return 0;  // swallows any number
+  }
+  return max_token_bytes * parts.normalizer.max_shrink();
+}
+
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
@@ -203,6 +222,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::make(TokenizerParts parts,
   impl->max_token_bytes =
       std::max(impl->max_token_bytes, impl->parts.model->vocabulary().max_content_size()) *
       impl->parts.decoder.max_growth();
+  impl->max_text_bytes_per_token = impl->find_max_text_bytes_per_token();
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
@@ -299,6 +319,19 @@ Status Tokenizer::Impl::encode_text(std::string_view text,
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
                                                bool add_special_tokens) const {
+  return encode(text, add_special_tokens, EncodeLimits());
+}
+
+size_t Tokenizer::max_text_bytes(size_t num_tokens) const {
+  size_t bytes = 0;
+  const size_t each = impl_->max_text_bytes_per_token;
+  const bool overflows = __builtin_mul_overflow(num_tokens, each, &bytes);
+  return each == 0 || overflows ? SIZE_MAX : bytes;
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
+                                               bool add_special_tokens,
+                                               const EncodeLimits& limits) const {
   if (text.size() > kMaxTextSize) {
     return invalid_argument(
         "the text has {} bytes, at most {} can be encoded", text.size(), kMaxTextSize);
@@ -312,9 +345,15 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
   const PostProcessor& post_processor = impl_->parts.post_processor;
   if (add_special_tokens) ids = post_processor.prefix();
   auto workspace = impl_->workspaces.take();
+  workspace->model.limits = limits;
   const Status status = impl_->encode_text(text, workspace.get(), &ids);
+  workspace->model.limits = {};
   impl_->workspaces.give_back(std::move(workspace));
   RETURN_IF_ERROR(status);
+  if (limits.is_cancelled()) return Status(StatusCode::kAborted, "the encoding was cancelled");
+  if (ids.size() > limits.max_tokens) {
+    return resource_exhausted("the text has more than {} tokens", limits.max_tokens);
+  }
   if (add_special_tokens) {
     ids.insert(ids.end(), post_processor.suffix().begin(), post_processor.suffix().end());
     if (impl_->add_bos && (ids.empty() || ids.front() != *impl_->bos_id)) {

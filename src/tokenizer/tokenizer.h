@@ -16,6 +16,7 @@
 namespace atom {
 
 class Decoder;
+struct EncodeLimits;  // text_model.h
 struct TokenizerConfig;
 struct TokenizerParts;
 
@@ -39,6 +40,13 @@ class Tokenizer {
   // MiB, or a regular expression of the file (none of the known families') that backtracks
   // endlessly.
   Result<std::vector<int32_t>> encode(std::string_view text, bool add_special_tokens) const;
+  // Likewise, but kResourceExhausted beyond limits.max_tokens, without encoding the rest, and
+  // kAborted when it was cancelled.
+  Result<std::vector<int32_t>> encode(std::string_view text,
+                                      bool add_special_tokens,
+                                      const EncodeLimits& limits) const;
+  // A text of more bytes has more tokens than this many. SIZE_MAX where that cannot be told.
+  size_t max_text_bytes(size_t num_tokens) const;
 
   // The text of the ids. Unknown ids are left out, and special tokens on request; bytes that are
   // not valid UTF-8 become U+FFFD.

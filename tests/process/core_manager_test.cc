@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 
 #include "tests/process/process_probe.h"
 
@@ -136,6 +138,40 @@ TEST(CoreManager, ADeathIsToldOnceAndTheNextLifeServes) {
   core.ask();
   EXPECT_TRUE(eventually([&] { return core.num_steps == 2; }));
   EXPECT_EQ(children().size(), 1u);
+}
+
+// The folder of this process's sockets, which are in /tmp without XDG_RUNTIME_DIR.
+std::filesystem::path socket_folder() {
+  const char* parent = std::getenv("XDG_RUNTIME_DIR");
+  const std::string prefix = fmt::format("atom-engine.{}.", ::getpid());
+  for (const char* candidate : {parent == nullptr ? "/tmp" : parent, "/tmp"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(candidate)) {
+      if (entry.path().filename().string().starts_with(prefix)) return entry.path();
+    }
+  }
+  return {};
+}
+
+TEST(CoreManager, ANewFolderReplacesOneThatWasTakenAway) {
+  Supervised core("serve");
+  const std::filesystem::path folder = socket_folder();
+  ASSERT_FALSE(folder.empty());
+  for (const bool renamed : {false, true}) {
+    const std::filesystem::path now = socket_folder();
+    if (renamed) {
+      std::filesystem::rename(now, folder.string() + "-away");
+    } else {
+      std::filesystem::remove_all(now);
+    }
+    const int num_ready = core.num_ready;
+    ::kill(core.manager->health().pid, SIGKILL);
+    ASSERT_TRUE(eventually([&] { return core.num_ready > num_ready; }));
+    const int num_steps = core.num_steps;
+    core.ask();
+    EXPECT_TRUE(eventually([&] { return core.num_steps > num_steps; }));
+    EXPECT_NE(socket_folder(), now);
+  }
+  std::filesystem::remove_all(folder.string() + "-away");
 }
 
 TEST(CoreManager, ALargeProcessIsMournedBeforeItsMemoryIsFreed) {

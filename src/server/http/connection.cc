@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <new>
 #include <utility>
 
+#include "base/log.h"
 #include "server/http/http_text.h"
 
 namespace atom::server {
@@ -71,13 +73,23 @@ void Connection::set_time_limit(TimePoint limit) {
 
 // --- readiness -------------------------------------------------------------------------------
 
+template <typename Step>
+void Connection::guarded(Step step) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    log::error("out of memory for a connection");
+    abort();
+  }
+}
+
 void Connection::wait_readable() {
   if (read_waiting_ || phase_ == Phase::kClosed || peer_ended_) return;
   read_waiting_ = true;
   descriptor_.async_wait(boost::asio::posix::descriptor_base::wait_read,
                          [self = shared_from_this()](const error_code& error) {
                            self->read_waiting_ = false;
-                           if (!error) self->on_readable();
+                           if (!error) self->guarded([&] { self->on_readable(); });
                          });
 }
 
@@ -87,7 +99,7 @@ void Connection::wait_writable() {
   descriptor_.async_wait(boost::asio::posix::descriptor_base::wait_write,
                          [self = shared_from_this()](const error_code& error) {
                            self->write_waiting_ = false;
-                           if (!error) self->on_writable();
+                           if (!error) self->guarded([&] { self->on_writable(); });
                          });
 }
 
@@ -117,7 +129,8 @@ void Connection::on_readable() {
     }
   }
   boost::asio::post(loop_->context(), [self = shared_from_this()] {
-    if (!self->read_waiting_ && self->phase_ != Phase::kClosed) self->on_readable();
+    if (self->read_waiting_ || self->phase_ == Phase::kClosed) return;
+    self->guarded([&] { self->on_readable(); });
   });
 }
 
@@ -169,6 +182,10 @@ void Connection::on_peer_end(bool orderly) {
   if (!orderly || !all_is_output) abort();
 }
 
+void Connection::on_ready() {
+  guarded([this] { pump(); });
+}
+
 // --- requests --------------------------------------------------------------------------------
 
 void Connection::receive(std::string_view bytes) {
@@ -177,17 +194,25 @@ void Connection::receive(std::string_view bytes) {
       process(bytes);
       break;
     case Phase::kAnswering:
-      held_back_.append(bytes);
+      if (body_refused_) {
+        discard(bytes);
+      } else {
+        held_back_.append(bytes);
+      }
       break;
     case Phase::kFlushing:
     case Phase::kLingering:
-      num_discarded_ += bytes.size();
-      if (num_discarded_ > kMaxDiscarded) close();
+      discard(bytes);
       break;
     case Phase::kHandshake:
     case Phase::kClosed:
       break;
   }
+}
+
+void Connection::discard(std::string_view bytes) {
+  num_discarded_ += bytes.size();
+  if (num_discarded_ > kMaxDiscarded) abort();
 }
 
 void Connection::process(std::string_view bytes) {
@@ -196,8 +221,9 @@ void Connection::process(std::string_view bytes) {
   while (phase_ == Phase::kReading && !bytes.empty()) {
     if (reader_ == nullptr) {
       reader_ = std::make_unique<RequestReader>(
-          RequestLimits{options.max_header_size, options.max_body_size});
+          RequestLimits{options.max_header_size, options.max_body_size}, loop_->body_budget());
       body_begun_ = false;
+      body_refused_ = false;
       set_time_limit(after(options.header_timeout));
     }
     bytes.remove_prefix(reader_->feed(bytes));
@@ -208,7 +234,7 @@ void Connection::process(std::string_view bytes) {
         on_body_begins();
         break;
       case RequestReader::State::kComplete:
-        start_exchange();
+        start_exchange(reader_->take_request());
         break;
       case RequestReader::State::kFailed:
         fail(reader_->error());
@@ -216,7 +242,7 @@ void Connection::process(std::string_view bytes) {
     }
   }
   processing_ = false;
-  if (phase_ == Phase::kAnswering) held_back_.append(bytes);
+  if (phase_ == Phase::kAnswering) receive(bytes);
 }
 
 void Connection::process_held_back() {
@@ -230,20 +256,22 @@ void Connection::process_held_back() {
 
 void Connection::on_body_begins() {
   if (std::exchange(body_begun_, true)) return;
+  if (!loop_->accepts_body(reader_->head())) {
+    body_refused_ = true;
+    return start_exchange(reader_->take_head());
+  }
   set_time_limit(after(loop_->options().body_timeout));
   if (!reader_->expects_continue()) return;
   head_.append("HTTP/1.1 100 Continue\r\n\r\n");
   if (!write_waiting_) flush();
 }
 
-void Connection::start_exchange() {
+void Connection::start_exchange(HttpRequest request) {
   is_http_1_1_ = reader_->is_http_1_1();
-  keep_alive_ = reader_->keeps_alive() && !loop_->is_draining();
-  const std::string_view id = reader_->request_id();
-  std::string request_id = id.empty() ? make_request_id() : std::string(id);
-  HttpRequest request = reader_->take_request();
+  keep_alive_ = reader_->keeps_alive() && !loop_->is_draining() && !body_refused_;
+  const std::string_view id = request.header("X-Request-Id");
+  request.id = is_request_id(id) ? std::string(id) : make_request_id();
   reader_.reset();
-  request.id = std::move(request_id);
   request.peer = peer_;
   is_head_ = request.method == "HEAD";
   answering_ = false;
@@ -403,6 +431,7 @@ Connection::Flush Connection::flush() {
 void Connection::fail(RequestError error) {
   HttpResponse response;
   response.status = error.status;
+  if (error.status == 429) response.headers.emplace_back("Retry-After", "1");
   response.body = error_json(error.status, error.message);
   std::string request_id;
   if (reader_ != nullptr) request_id = reader_->request_id();

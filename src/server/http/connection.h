@@ -33,7 +33,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_slot(size_t slot) { slot_ = slot; }
 
   // The exchange has an answer or more of its stream.
-  void on_ready() { pump(); }
+  void on_ready();
   void on_deadline(TimePoint now);
   void on_drain();
   // Closes at once; what is being answered is told.
@@ -50,6 +50,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
   enum class Flush { kDone, kBlocked, kClosed };
 
+  // Runs `step`; a connection for which memory does not suffice is aborted.
+  template <typename Step>
+  void guarded(Step step);
   void wait_readable();
   void wait_writable();
   void on_readable();
@@ -58,10 +61,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_peer_end(bool orderly);
 
   void receive(std::string_view bytes);
+  void discard(std::string_view bytes);
   void process(std::string_view bytes);
   void process_held_back();
   void on_body_begins();
-  void start_exchange();
+  void start_exchange(HttpRequest request);
 
   void pump();
   void begin_answer(Answer answer);
@@ -96,6 +100,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Of the request being read or answered.
   std::unique_ptr<RequestReader> reader_;
   bool body_begun_ = false;
+  bool body_refused_ = false;  // what comes of it is thrown away
   bool is_http_1_1_ = true;
   bool is_head_ = false;
   bool keep_alive_ = false;

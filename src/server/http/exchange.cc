@@ -35,11 +35,15 @@ void ReadyQueue::close() {
   }
 }
 
-void Exchange::set_answer(HttpResponse response, std::shared_ptr<BodyStream> body) {
+void Exchange::set_answer(HttpResponse response,
+                          std::shared_ptr<BodyStream> body,
+                          bool is_failure) {
   {
     std::lock_guard lock(mutex_);
+    if (is_failure ? answered_ : failed_) return;
     CHECK(!answered_);
     answered_ = true;
+    failed_ = is_failure;
     if (state_ != State::kOpen) return;
     answer_.emplace(Answer{std::move(response), std::move(body)});
   }
@@ -47,13 +51,17 @@ void Exchange::set_answer(HttpResponse response, std::shared_ptr<BodyStream> bod
 }
 
 void Exchange::respond(HttpResponse response) {
-  set_answer(std::move(response), nullptr);
+  set_answer(std::move(response), nullptr, false);
 }
 
 void Exchange::stream(HttpResponse head, std::shared_ptr<BodyStream> body) {
   CHECK(body != nullptr);
   CHECK(head.body.empty());
-  set_answer(std::move(head), std::move(body));
+  set_answer(std::move(head), std::move(body), false);
+}
+
+void Exchange::fail(HttpResponse response) {
+  set_answer(std::move(response), nullptr, true);
 }
 
 void Exchange::notify() {
@@ -93,6 +101,7 @@ void Exchange::disconnect() {
   {
     std::lock_guard lock(mutex_);
     state_ = State::kDisconnected;
+    gone_ = true;
     dropped.swap(answer_);
   }
   run_late_callback();

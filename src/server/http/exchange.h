@@ -51,6 +51,8 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
   const HttpRequest& request() const override { return request_; }
   void respond(HttpResponse response) override;
   void stream(HttpResponse head, std::shared_ptr<BodyStream> body) override;
+  void fail(HttpResponse response) override;
+  const std::atomic<bool>& gone() const override { return gone_; }
   void notify() override;
   void on_disconnect(std::function<void()> callback) override;
 
@@ -71,16 +73,18 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
  private:
   enum class State { kOpen, kComplete, kDisconnected };
 
-  void set_answer(HttpResponse response, std::shared_ptr<BodyStream> body);
+  void set_answer(HttpResponse response, std::shared_ptr<BodyStream> body, bool is_failure);
 
   const HttpRequest request_;
   const std::shared_ptr<ReadyQueue> queue_;
   Connection* connection_;
   std::atomic<bool> queued_{false};
+  std::atomic<bool> gone_{false};
 
   std::mutex mutex_;  // guards what follows
   State state_ = State::kOpen;
   bool answered_ = false;
+  bool failed_ = false;
   std::optional<Answer> answer_;
   std::function<void()> disconnect_callback_;
 };

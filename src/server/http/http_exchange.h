@@ -1,6 +1,7 @@
 // One request being answered. Held by shared_ptr; every method may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,12 @@ class HttpExchange {
   virtual void respond(HttpResponse response) = 0;
   // `head.body` must be empty.
   virtual void stream(HttpResponse head, std::shared_ptr<BodyStream> body) = 0;
+  // Instead of them, when answering went wrong: answers if nothing has, and what is answered later
+  // is dropped.
+  virtual void fail(HttpResponse response) = 0;
+
+  // True once the client has gone: work for it is in vain.
+  virtual const std::atomic<bool>& gone() const = 0;
 
   // The stream has something to take. Cheap when a wake-up is already on its way.
   virtual void notify() = 0;

@@ -251,6 +251,36 @@ TEST_F(HttpTls, BadFilesAreNamed) {
   EXPECT_FALSE(start(options).ok());
 }
 
+TEST_F(HttpTls, TakesNoSuiteWithoutForwardSecrecyAndAuthenticatedEncryption) {
+  TestServer server(options_);
+  for (const char* suite : {"ECDHE-ECDSA-AES128-SHA",
+                            "ECDHE-ECDSA-AES128-SHA256",
+                            "ECDHE-ECDSA-AES256-SHA384",
+                            "AES128-SHA",
+                            "AES256-GCM-SHA384"}) {
+    EXPECT_FALSE(TestClient::with_tls(server.port(), suite).is_open()) << suite;
+  }
+  for (const char* suite : {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"}) {
+    TestClient client = TestClient::with_tls(server.port(), suite);
+    ASSERT_TRUE(client.is_open()) << suite;
+    EXPECT_EQ(client.get("/hello").status, 200);
+  }
+}
+
+TEST_F(HttpTls, CertificatesCanBeRenewedWhileItServes) {
+  TestServer server(options_);
+  TestClient old = TestClient::with_tls(server.port());
+  const std::string before = old.certificate();
+  std::ofstream(options_.tls_key_file) << "not a key";
+  EXPECT_FALSE(server->reload_tls().ok());
+  EXPECT_EQ(TestClient::with_tls(server.port()).certificate(), before);
+  write_certificate(options_.tls_certificate_file, options_.tls_key_file);
+  EXPECT_TRUE(server->reload_tls().ok());
+  EXPECT_TRUE(
+      eventually([&] { return TestClient::with_tls(server.port()).certificate() != before; }));
+  EXPECT_EQ(old.get("/hello").status, 200);
+}
+
 TEST(HttpConnections, TooManyAreRefused) {
   HttpServerOptions options;
   options.max_connections = 3;

@@ -1,10 +1,12 @@
-// A request as it came over HTTP, and what answers it. Plain values.
+// A request as it came over HTTP, and what answers it.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "server/http/byte_budget.h"
 
 namespace atom::server {
 
@@ -16,8 +18,9 @@ struct HttpRequest {
   std::string query;   // after '?', as sent
   HttpHeaders headers;
   std::string body;
-  std::string id;    // X-Request-Id if the client's is sane, else made here; sent back
-  std::string peer;  // "127.0.0.1:1234"
+  ByteShare body_share;  // of the server's budget; holds the body's capacity
+  std::string id;        // X-Request-Id if the client's is sane, else made here; sent back
+  std::string peer;      // "127.0.0.1:1234"
 
   // The first header of that name, in any case; empty when there is none.
   std::string_view header(std::string_view name) const;

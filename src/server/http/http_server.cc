@@ -117,10 +117,12 @@ class HttpServerImpl final : public HttpServer {
   HttpServerImpl(const HttpServerOptions& options,
                  size_t max_connections,
                  Handler handler,
+                 Screen screen,
                  SslContext tls,
                  ListeningSockets sockets)
-      : sockets_(std::move(sockets)),
-        loop_(options, max_connections, std::move(handler), std::move(tls)) {
+      : options_(options),
+        sockets_(std::move(sockets)),
+        loop_(options, max_connections, std::move(handler), std::move(screen), std::move(tls)) {
     for (const int fd : sockets_.release_descriptors()) acceptors_.emplace_back(&loop_, fd);
     thread_ = std::thread([this] { serve(); });
   }
@@ -136,6 +138,16 @@ class HttpServerImpl final : public HttpServer {
 
   uint16_t port() const override { return sockets_.port(); }
   HttpServerStats stats() const override { return loop_.stats(); }
+
+  Status reload_tls() override {
+    if (options_.tls_certificate_file.empty()) return {};
+    ASSIGN_OR_RETURN(SslContext tls,
+                     make_tls_context(options_.tls_certificate_file, options_.tls_key_file));
+    boost::asio::post(loop_.context(), [this, fresh = std::shared_ptr<ssl_ctx_st>(std::move(tls))] {
+      loop_.set_tls(fresh);
+    });
+    return {};
+  }
 
   void drain() override {
     boost::asio::post(loop_.context(), [this] {
@@ -161,6 +173,7 @@ class HttpServerImpl final : public HttpServer {
     loop_.run();
   }
 
+  const HttpServerOptions options_;
   ListeningSockets sockets_;
   IoLoop loop_;
   std::deque<Acceptor> acceptors_;
@@ -170,7 +183,8 @@ class HttpServerImpl final : public HttpServer {
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions& options,
-                                                      Handler handler) {
+                                                      Handler handler,
+                                                      Screen screen) {
   CHECK(handler != nullptr);
   SslContext tls;
   if (!options.tls_certificate_file.empty() || !options.tls_key_file.empty()) {
@@ -184,8 +198,12 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions& o
                                          ? ListeningSockets::open_tcp(options.host, options.port)
                                          : ListeningSockets::open_unix(options.unix_socket);
   if (!sockets.ok()) return sockets.status();
-  return std::unique_ptr<HttpServer>(std::make_unique<HttpServerImpl>(
-      options, max_connections, std::move(handler), std::move(tls), std::move(sockets).value()));
+  return std::unique_ptr<HttpServer>(std::make_unique<HttpServerImpl>(options,
+                                                                      max_connections,
+                                                                      std::move(handler),
+                                                                      std::move(screen),
+                                                                      std::move(tls),
+                                                                      std::move(sockets).value()));
 }
 
 }  // namespace atom::server

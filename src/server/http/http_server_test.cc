@@ -354,5 +354,77 @@ TEST(HttpServer, StoppingClosesEverything) {
   EXPECT_EQ(num_disconnects, 1);
 }
 
+TEST(HttpServer, RequestsThatAreRefusedByTheirHeadNeedNoBody) {
+  TestServer server({}, [](const HttpRequest& head) { return head.header("X-Key") == "k"; });
+  TestClient client = server.connect();
+  const std::string head = "POST /inspect" + std::string(kHost) + "Content-Length: 30000000\r\n";
+  client.send(head + "Expect: 100-continue\r\n\r\n");
+  const TestResponse refused = client.read_response();
+  EXPECT_EQ(refused.status, 200);  // the handler's answer, without the interim one
+  EXPECT_EQ(refused.header("connection"), "close");
+  EXPECT_EQ(server->stats().num_buffered, 0u);
+
+  // What is sent nevertheless is thrown away.
+  TestClient stubborn = server.connect();
+  stubborn.send("POST /held" + std::string(kHost) + "Content-Length: 30000000\r\n\r\n");
+  const std::shared_ptr<HttpExchange> exchange = server.next_held();
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_EQ(exchange->request().body, "");
+  stubborn.send(std::string(1 << 20, 'b'));
+  EXPECT_EQ(server->stats().num_buffered, 0u);
+  exchange->respond({.status = 401});
+  EXPECT_EQ(stubborn.read_response().status, 401);
+
+  TestClient known = server.connect();
+  known.send("POST /echo" + std::string(kHost) + "X-Key: k\r\nContent-Length: 3\r\n\r\nabc");
+  EXPECT_EQ(known.read_response().body, "abc");
+}
+
+TEST(HttpServer, AllBodiesTogetherAreBounded) {
+  HttpServerOptions options;
+  options.max_buffered_bytes = 4 << 20;
+  TestServer server(options);
+  std::vector<TestClient> clients;
+  const std::string half(2 << 20, 'b');
+  for (int i = 0; i < 2; ++i) {
+    clients.push_back(server.connect());
+    clients.back().send("POST /echo" + std::string(kHost) + "Content-Length: 2097153\r\n\r\n" +
+                        half);
+  }
+  // One of the two has had no room for its last bytes' block.
+  EXPECT_TRUE(eventually([&] { return server->stats().num_buffered >= (2 << 20); }));
+  EXPECT_LE(server->stats().num_buffered, options.max_buffered_bytes);
+  TestClient third = server.connect();
+  third.send("POST /echo" + std::string(kHost) + "Content-Length: 3000000\r\n\r\n" +
+             std::string(3000000, 'c'));
+  const TestResponse refused = third.read_response();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  clients.clear();
+  EXPECT_TRUE(eventually([&] { return server->stats().num_buffered == 0; }));
+  TestClient fourth = server.connect();
+  fourth.send("POST /echo" + std::string(kHost) + "Content-Length: 3\r\n\r\nabc");
+  EXPECT_EQ(fourth.read_response().body, "abc");
+}
+
+TEST(HttpServer, TellsWhenTheClientHasGoneAndDropsLateAnswers) {
+  TestServer server;
+  TestClient client = server.connect();
+  client.send(get("/held"));
+  const std::shared_ptr<HttpExchange> exchange = server.next_held();
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_FALSE(exchange->gone());
+  client = server.connect();
+  EXPECT_TRUE(eventually([&] { return exchange->gone().load(); }));
+  exchange->respond({});
+
+  client.send(get("/held"));
+  const std::shared_ptr<HttpExchange> failed = server.next_held();
+  ASSERT_NE(failed, nullptr);
+  failed->fail({.status = 503});
+  failed->respond({});
+  EXPECT_EQ(client.read_response().status, 503);
+}
+
 }  // namespace
 }  // namespace atom::server

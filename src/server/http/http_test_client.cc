@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
+
 namespace atom::server {
 namespace {
 
@@ -60,15 +62,28 @@ TestClient TestClient::to_unix(const std::string& path) {
   return TestClient(-1);
 }
 
-TestClient TestClient::with_tls(uint16_t port) {
+TestClient TestClient::with_tls(uint16_t port, const char* tls12_suites) {
   TestClient client = to_port(port);
   if (!client.is_open()) return client;
   SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  if (tls12_suites != nullptr) {
+    SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
+    CHECK(SSL_CTX_set_cipher_list(context, tls12_suites) == 1);
+  }
   client.ssl_.reset(SSL_new(context));
   SSL_CTX_free(context);
   SSL_set_fd(client.ssl_.get(), client.fd_);
   if (SSL_connect(client.ssl_.get()) != 1) client.close();
   return client;
+}
+
+std::string TestClient::certificate() const {
+  X509* certificate = SSL_get1_peer_certificate(ssl_.get());
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  CHECK(X509_digest(certificate, EVP_sha256(), digest, &size) == 1);
+  X509_free(certificate);
+  return {reinterpret_cast<const char*>(digest), size};
 }
 
 TestClient::TestClient(TestClient&& other) noexcept {

@@ -27,8 +27,8 @@ class TestClient {
  public:
   static TestClient to_port(uint16_t port, const std::string& host = "127.0.0.1");
   static TestClient to_unix(const std::string& path);
-  // Accepts any certificate.
-  static TestClient with_tls(uint16_t port);
+  // Accepts any certificate. `tls12_suites`: offers TLS 1.2 with these alone; null: all there is.
+  static TestClient with_tls(uint16_t port, const char* tls12_suites = nullptr);
 
   explicit TestClient(int fd) : fd_(fd) {}
   ~TestClient() { close(); }
@@ -37,6 +37,7 @@ class TestClient {
 
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
+  std::string certificate() const;  // of the server, its SHA-256
 
   // False when the connection is broken.
   bool send(std::string_view bytes);

@@ -60,10 +60,12 @@ class TestStream final : public BodyStream {
 
 class TestServer {
  public:
-  explicit TestServer(HttpServerOptions options = {}) {
+  explicit TestServer(HttpServerOptions options = {}, HttpServer::Screen screen = nullptr) {
     options.port = 0;
     Result<std::unique_ptr<HttpServer>> started = HttpServer::start(
-        options, [this](std::shared_ptr<HttpExchange> exchange) { handle(std::move(exchange)); });
+        options,
+        [this](std::shared_ptr<HttpExchange> exchange) { handle(std::move(exchange)); },
+        std::move(screen));
     if (!started.ok()) check_failed("started.ok()", started.status().message(), __FILE__, __LINE__);
     server_ = std::move(started).value();
   }

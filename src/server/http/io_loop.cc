@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <ctime>
+#include <new>
 #include <utility>
 
+#include "base/log.h"
 #include "server/http/connection.h"
 #include "server/http/http_text.h"
 
@@ -35,11 +37,14 @@ milliseconds choose_tick(const HttpServerOptions& options) {
 IoLoop::IoLoop(HttpServerOptions options,
                size_t max_connections,
                HttpServer::Handler handler,
+               HttpServer::Screen screen,
                SslContext tls)
     : options_(std::move(options)),
       max_connections_(max_connections),
       handler_(std::move(handler)),
+      screen_(std::move(screen)),
       tls_(std::move(tls)),
+      body_budget_(std::make_shared<ByteBudget>(options_.max_buffered_bytes)),
       scratch_(std::make_unique<char[]>(kScratchSize)),
       context_(1),
       work_(context_.get_executor()),
@@ -52,7 +57,15 @@ IoLoop::~IoLoop() {
 }
 
 void IoLoop::run() {
-  context_.run();
+  for (;;) {
+    try {
+      context_.run();
+      return;
+    } catch (const std::bad_alloc&) {
+      // A connection that it hit has been aborted; what else was to be done is done a tick later.
+      log::error("out of memory on the I/O thread");
+    }
+  }
 }
 
 void IoLoop::stop_serving() {
@@ -161,8 +174,12 @@ void IoLoop::exchange_closed() {
 }
 
 HttpServerStats IoLoop::stats() const {
-  return {
-      num_connections_.load(), num_exchanges_.load(), num_accepted_.load(), num_refused_.load()};
+  return {num_connections_.load(),
+          num_exchanges_.load(),
+          num_accepted_.load(),
+          num_refused_.load(),
+          body_budget_->used(),
+          body_budget_->large_given_back()};
 }
 
 bool IoLoop::wait_until_idle(milliseconds timeout) {

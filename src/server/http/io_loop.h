@@ -32,14 +32,18 @@ class IoLoop {
   IoLoop(HttpServerOptions options,
          size_t max_connections,
          HttpServer::Handler handler,
+         HttpServer::Screen screen,
          SslContext tls);
   ~IoLoop();
 
   boost::asio::io_context& context() { return context_; }
   const HttpServerOptions& options() const { return options_; }
   ssl_ctx_st* tls() const { return tls_.get(); }
+  void set_tls(std::shared_ptr<ssl_ctx_st> tls) { tls_ = std::move(tls); }
   const std::shared_ptr<ReadyQueue>& ready() const { return ready_; }
   const HttpServer::Handler& handler() const { return handler_; }
+  bool accepts_body(const HttpRequest& head) const { return !screen_ || screen_(head); }
+  const std::shared_ptr<ByteBudget>& body_budget() const { return body_budget_; }
   char* scratch() { return scratch_.get(); }  // kScratchSize bytes, for the event being handled
   const std::string& date() const { return date_; }
   bool is_draining() const { return draining_; }
@@ -78,7 +82,9 @@ class IoLoop {
   const HttpServerOptions options_;
   const size_t max_connections_;
   const HttpServer::Handler handler_;
-  const SslContext tls_;
+  const HttpServer::Screen screen_;
+  std::shared_ptr<ssl_ctx_st> tls_;  // those that connections have hold it as well
+  const std::shared_ptr<ByteBudget> body_budget_;
   const std::unique_ptr<char[]> scratch_;
   boost::asio::io_context context_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;

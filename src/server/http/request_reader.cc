@@ -26,6 +26,9 @@ constexpr size_t kMaxFraming = 8 << 10;
 
 constexpr RequestError kBadLineEnd{400, "The request contains a line that does not end in CRLF."};
 constexpr RequestError kHeadTooLarge{431, "The request line and headers are too large."};
+constexpr RequestError kBodyTooLarge{413, "The request body is too large."};
+constexpr RequestError kNoRoomForBody{
+    429, "The server holds as many bytes of requests as it may: try again later."};
 
 std::string_view to_std(string_view text) {
   return {text.data(), text.size()};
@@ -57,7 +60,7 @@ RequestError read_target(std::string_view target, HttpRequest* request) {
 }
 
 RequestError explain(const error_code& error) {
-  if (error == http::error::body_limit) return {413, "The request body is too large."};
+  if (error == http::error::body_limit) return kBodyTooLarge;
   if (error == http::error::bad_version) return {505, "Only HTTP/1.0 and HTTP/1.1 are served."};
   if (error == http::error::bad_method || error == http::error::bad_target) {
     return {400, "The request line is malformed."};
@@ -99,11 +102,14 @@ RequestError check_head_bytes(std::string_view head) {
 // Beast's parser, delivering into an HttpRequest and adding what it does not refuse by itself.
 class RequestReader::Parser final : public http::basic_parser<true> {
  public:
-  explicit Parser(const RequestLimits& limits) {
+  Parser(const RequestLimits& limits, std::shared_ptr<ByteBudget> budget)
+      : budget_(std::move(budget)) {
     eager(true);
     // The reader has bounded the head before it comes here.
     header_limit(std::numeric_limits<uint32_t>::max());
-    body_limit(limits.max_body_size);
+    body_limit(budget_ == nullptr ? limits.max_body_size
+                                  : std::min(limits.max_body_size, budget_->limit()));
+    request_.body_share = ByteShare(budget_);
   }
 
   const RequestError& error() const { return error_; }
@@ -165,22 +171,45 @@ class RequestReader::Parser final : public http::basic_parser<true> {
   void on_header_impl(error_code& ec) override {
     if (is_http_1_1_ && !has_host_) refuse({400, "The request has no Host header."}, ec);
   }
-  void on_body_init_impl(const boost::optional<uint64_t>& length, error_code&) override {
-    if (length) request_.body.reserve(std::min<uint64_t>(*length, kMaxInitialBody));
+  void on_body_init_impl(const boost::optional<uint64_t>& length, error_code& ec) override {
+    if (!length) return;
+    declared_size_ = *length;
+    make_room(std::min<uint64_t>(*length, kMaxInitialBody), ec);
   }
-  size_t on_body_impl(string_view body, error_code&) override {
-    request_.body.append(body.data(), body.size());
-    return body.size();
+  size_t on_body_impl(string_view body, error_code& ec) override { return append(body, ec); }
+  size_t on_chunk_body_impl(uint64_t, string_view body, error_code& ec) override {
+    return append(body, ec);
   }
-  size_t on_chunk_body_impl(uint64_t, string_view body, error_code&) override {
-    request_.body.append(body.data(), body.size());
-    return body.size();
+
+  size_t append(string_view bytes, error_code& ec) {
+    std::string& body = request_.body;
+    const size_t size = body.size() + bytes.size();
+    if (size > body.capacity()) {
+      size_t capacity = std::max(size, 2 * body.capacity());
+      if (declared_size_ >= size) capacity = std::min(capacity, declared_size_);
+      if (!make_room(capacity, ec)) return 0;
+    }
+    body.append(bytes.data(), bytes.size());
+    return bytes.size();
   }
+
+  // The whole capacity is paid for before it is had.
+  bool make_room(size_t capacity, error_code& ec) {
+    if (!request_.body_share.grow_to(capacity)) {
+      refuse(kNoRoomForBody, ec);
+      return false;
+    }
+    request_.body.reserve(capacity);
+    return true;
+  }
+
   void on_response_impl(int, string_view, int, error_code&) override {}
   void on_chunk_header_impl(uint64_t, string_view, error_code&) override {}
   void on_finish_impl(error_code&) override {}
 
   HttpRequest request_;
+  const std::shared_ptr<ByteBudget> budget_;
+  size_t declared_size_ = 0;
   RequestError error_;
   bool is_http_1_1_ = false;
   bool has_host_ = false;
@@ -189,7 +218,8 @@ class RequestReader::Parser final : public http::basic_parser<true> {
   bool expects_continue_ = false;
 };
 
-RequestReader::RequestReader(const RequestLimits& limits) : limits_(limits) {}
+RequestReader::RequestReader(const RequestLimits& limits, std::shared_ptr<ByteBudget> budget)
+    : limits_(limits), budget_(std::move(budget)) {}
 RequestReader::~RequestReader() = default;
 
 void RequestReader::fail(const RequestError& error) {
@@ -261,7 +291,7 @@ bool RequestReader::parse_head(std::string_view head) {
     fail(error);
     return false;
   }
-  parser_ = std::make_unique<Parser>(limits_);
+  parser_ = std::make_unique<Parser>(limits_, budget_);
   error_code ec;
   const size_t used = parser_->put(boost::asio::buffer(head.data(), head.size()), ec);
   if (ec == http::error::need_more) ec = {};
@@ -323,6 +353,17 @@ std::string_view RequestReader::request_id() const {
   if (!parser_) return {};
   const std::string_view id = parser_->request().header("X-Request-Id");
   return is_request_id(id) ? id : std::string_view{};
+}
+
+const HttpRequest& RequestReader::head() const {
+  return parser_->request();
+}
+
+HttpRequest RequestReader::take_head() {
+  HttpRequest request = std::move(parser_->request());
+  request.body = {};
+  request.body_share = {};
+  return request;
 }
 
 HttpRequest RequestReader::take_request() {

@@ -35,7 +35,8 @@ class RequestReader {
     kFailed     // error() says why; nothing that follows can be read
   };
 
-  explicit RequestReader(const RequestLimits& limits);
+  // `budget` of all bodies; null: unbounded.
+  explicit RequestReader(const RequestLimits& limits, std::shared_ptr<ByteBudget> budget = nullptr);
   ~RequestReader();
   RequestReader(const RequestReader&) = delete;
   RequestReader& operator=(const RequestReader&) = delete;
@@ -47,6 +48,7 @@ class RequestReader {
   const RequestError& error() const { return error_; }
 
   // Valid once the head is complete.
+  const HttpRequest& head() const;  // its body may have begun
   bool is_http_1_1() const;
   bool keeps_alive() const;
   bool expects_continue() const;
@@ -55,6 +57,8 @@ class RequestReader {
 
   // Without id and peer.
   HttpRequest take_request();
+  // Without the body, which is not read. Once the head is complete.
+  HttpRequest take_head();
 
  private:
   class Parser;
@@ -65,6 +69,7 @@ class RequestReader {
   void fail(const RequestError& error);
 
   const RequestLimits limits_;
+  const std::shared_ptr<ByteBudget> budget_;
   State state_ = State::kHead;
   RequestError error_;
   std::string pending_;  // an incomplete head, chunk size line or trailer

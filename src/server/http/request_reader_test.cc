@@ -40,7 +40,7 @@ Outcome read(const std::string& bytes, size_t piece_size, const RequestLimits& l
 
 // The same however the bytes are cut.
 Outcome read_in_pieces(const std::string& bytes, const RequestLimits& limits = kLimits) {
-  const Outcome whole = read(bytes, bytes.size(), limits);
+  Outcome whole = read(bytes, bytes.size(), limits);
   for (const size_t piece_size : {1, 2, 3, 7, 64}) {
     const Outcome cut = read(bytes, piece_size, limits);
     EXPECT_EQ(cut.state, whole.state) << piece_size;
@@ -258,6 +258,56 @@ TEST(CheckHeadBytes, NamesWhatIsWrong) {
   EXPECT_EQ(check_head_bytes("GET / HTTP/1.1\r\nA: \tb\xff\r\n\r\n").status, 0);
   EXPECT_EQ(check_head_bytes("GET / HTTP/1.1\r\nA: b\r").status, 400);
   EXPECT_EQ(check_head_bytes("GET\t/ HTTP/1.1\r\n\r\n").status, 400);
+}
+
+std::string post(const std::string& headers, const std::string& body) {
+  return "POST / HTTP/1.1\r\nHost: h\r\n" + headers + "\r\n" + body;
+}
+
+TEST(RequestReader, BodiesShareABudget) {
+  const RequestLimits limits{4096, 1 << 20};
+  const auto budget = std::make_shared<ByteBudget>(300'000);
+  const std::string body(200'000, 'b');
+  const std::string whole = post("Content-Length: 200000\r\n", body);
+  {
+    RequestReader reader(limits, budget);
+    EXPECT_EQ(reader.feed(whole), whole.size());
+    EXPECT_EQ(reader.state(), RequestReader::State::kComplete);
+    EXPECT_EQ(budget->used(), 200'000u);
+    const HttpRequest request = reader.take_request();
+    // What is promised alone costs little.
+    RequestReader second(limits, budget);
+    second.feed(post("Content-Length: 200000\r\n", ""));
+    EXPECT_LE(budget->used(), 200'000u + 65'536u);
+    second.feed(body);
+    EXPECT_EQ(second.state(), RequestReader::State::kFailed);
+    EXPECT_EQ(second.error().status, 429);
+  }
+  EXPECT_EQ(budget->used(), 0u);
+  EXPECT_EQ(budget->large_given_back(), 0u);
+  RequestReader chunked(limits, budget);
+  chunked.feed(post("Transfer-Encoding: chunked\r\n", ""));
+  for (int i = 0; i < 100 && chunked.state() == RequestReader::State::kBody; ++i) {
+    chunked.feed("2000\r\n" + std::string(0x2000, 'c') + "\r\n");
+    EXPECT_LE(budget->used(), 300'000u);
+  }
+  EXPECT_EQ(chunked.error().status, 429);
+}
+
+TEST(RequestReader, ABodyOverTheWholeBudgetIsTooLarge) {
+  RequestReader reader({4096, 1 << 20}, std::make_shared<ByteBudget>(1000));
+  reader.feed(post("Content-Length: 1001\r\n", ""));
+  EXPECT_EQ(reader.error().status, 413);
+}
+
+TEST(RequestReader, TheHeadCanBeHadWithoutTheBody) {
+  RequestReader reader({4096, 1 << 20}, std::make_shared<ByteBudget>(1000));
+  reader.feed(post("Content-Length: 900\r\n", "abc"));
+  ASSERT_EQ(reader.state(), RequestReader::State::kBody);
+  EXPECT_EQ(reader.head().method, "POST");
+  const HttpRequest head = reader.take_head();
+  EXPECT_EQ(head.header("content-length"), "900");
+  EXPECT_EQ(head.body, "");
 }
 
 }  // namespace

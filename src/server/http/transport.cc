@@ -26,6 +26,11 @@ std::string take_ssl_reason() {
   return reason != nullptr ? reason : "unknown error";
 }
 
+// TLS 1.3 has no others.
+constexpr const char* kTls12Suites =
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
+    "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+
 int choose_protocol(SSL*,
                     const unsigned char** chosen,
                     unsigned char* chosen_size,
@@ -58,6 +63,9 @@ Result<SslContext> make_tls_context(const std::string& certificate_file,
   if (!context) return internal_error("TLS: {}", take_ssl_reason());
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  if (SSL_CTX_set_cipher_list(context.get(), kTls12Suites) != 1) {
+    return internal_error("TLS: {}", take_ssl_reason());
+  }
   SSL_CTX_set_mode(context.get(),
                    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                        SSL_MODE_RELEASE_BUFFERS);

@@ -19,7 +19,8 @@ struct SslContextDeleter {
 };
 using SslContext = std::unique_ptr<ssl_ctx_st, SslContextDeleter>;
 
-// TLS 1.2 or newer with the certificate chain and key of two PEM files, which errors name.
+// TLS 1.2 or newer, of 1.2 only what has forward secrecy and authenticated encryption, with the
+// certificate chain and key of two PEM files, which errors name.
 Result<SslContext> make_tls_context(const std::string& certificate_file,
                                     const std::string& key_file);
 

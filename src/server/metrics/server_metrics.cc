@@ -18,7 +18,7 @@ constexpr FinishReason kFinishReasons[] = {
     FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError};
 constexpr std::string_view kFinishReasonNames[] = {"stop", "length", "abort", "error"};
 constexpr std::string_view kRejectReasonNames[kNumRejectReasons] = {
-    "queue_full", "draining", "engine_down", "unauthorized", "invalid"};
+    "queue_full", "draining", "engine_down", "unauthorized", "invalid", "rate_limited"};
 constexpr std::string_view kMethods[] = {
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"};
 

@@ -51,8 +51,15 @@ struct RequestRecord {
   FinishReason finish_reason = FinishReason::kNone;
 };
 
-enum class RejectReason { kQueueFull, kDraining, kEngineDown, kUnauthorized, kInvalid };
-inline constexpr int kNumRejectReasons = 5;
+enum class RejectReason {
+  kQueueFull,
+  kDraining,
+  kEngineDown,
+  kUnauthorized,
+  kInvalid,
+  kRateLimited
+};
+inline constexpr int kNumRejectReasons = 6;
 
 // For the first delta of an answer, before which there is no gap.
 inline constexpr double kNoGap = -1;

@@ -29,9 +29,12 @@ void append_usage(std::string* out, const Usage& usage) {
   append_json_integer(out, usage.completion_tokens);
   *out += ",\"total_tokens\":";
   append_json_integer(out, usage.prompt_tokens + usage.completion_tokens);
-  *out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
-  append_json_integer(out, usage.cached_tokens);
-  *out += "}}";
+  if (usage.cached_tokens) {
+    *out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
+    append_json_integer(out, *usage.cached_tokens);
+    out->push_back('}');
+  }
+  out->push_back('}');
 }
 
 void append_stop_reason(std::string* out,

@@ -31,12 +31,15 @@ struct ChoiceNews {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;
+  std::optional<int64_t> cached_tokens;  // none: not told
 };
 
 class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
+
+  // How often a prompt, or its logprobs, stands in the answer.
+  virtual int32_t num_prompt_copies() const { return 1; }
 
   // Server-sent events with the news of a choice: one, or none when nothing is to be shown yet.
   // `usage` is of all choices so far; null when it is not to be shown.

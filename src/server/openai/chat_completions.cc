@@ -94,15 +94,21 @@ void chat_completions(ServerContext* context, const ExchangePtr& exchange) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
   auto& request = std::get<ChatCompletionRequest>(parsed);
   if (!check_model(*context, request.model, exchange)) return;
+  if (!check_chat_template(*context, request.chat_template, exchange)) return;
   if (context->chat == nullptr) {
     return respond_error(exchange, unimplemented("no chat: {}", context->why_no_chat));
   }
   if (!admit(context, request.sampling.n, &plan.ticket, exchange)) return;
-  Result<ChatPrompt> prompt = context->chat->render(request);
-  if (!prompt.ok()) return respond_error(exchange, to_request_error(prompt.status()));
+  // The template writes the special tokens itself, unless the request says otherwise.
+  const Result<std::string> text = context->chat->render(request, exchange->gone());
+  if (!text.ok()) return respond_error(exchange, to_request_error(text.status()));
+  std::vector<int32_t> ids;
+  if (!tokenize_prompt(*context, *text, request.add_special_tokens, "messages", &ids, exchange)) {
+    return;
+  }
   const std::optional<int32_t> max_tokens =
       request.has_max_tokens ? std::optional(request.sampling.max_tokens) : std::nullopt;
-  if (!check_length(*context, prompt->token_ids.size(), max_tokens, "messages", exchange)) return;
+  if (!check_length(*context, ids.size(), max_tokens, "messages", exchange)) return;
 
   const OutputFormat& output_format = context->chat->output_format();
   plan.sampling = request.sampling;
@@ -110,15 +116,15 @@ void chat_completions(ServerContext* context, const ExchangePtr& exchange) {
       context->chat->kept_special_token_ids(request.usable_tools() != nullptr);
   plan.stream = request.stream;
   plan.stream_options = request.stream_options;
-  plan.prompts.push_back(prompt->token_ids);
+  plan.prompts.push_back(ids);
   const std::string id = answer_id("chatcmpl", *exchange, request.request_id);
   const std::string model = request.model.empty() ? context->model_name() : request.model;
   plan.format = std::make_unique<ChatCompletionFormat>(id,
                                                        std::time(nullptr),
                                                        model,
                                                        std::move(request),
-                                                       prompt->text,
-                                                       std::move(prompt->token_ids),
+                                                       *text,
+                                                       std::move(ids),
                                                        output_format,
                                                        context->engine.tokenizer().get(),
                                                        std::hash<std::string>()(id));

@@ -72,7 +72,8 @@ std::string CompletionFormat::body(std::span<const RequestOutput> outputs, const
     const std::vector<const CompletionOutput*> answers = ranked(output, by_logprob);
     for (int32_t i = 0; i < request_.sampling.n; ++i, ++index) {
       ChoiceNews news = all_of(*answers[i]);
-      news.prompt_logprobs = output.prompt_logprobs;
+      const bool echoes_logprobs = request_.echo && request_.logprobs;
+      if (i == 0 || echoes_logprobs) news.prompt_logprobs = output.prompt_logprobs;
       if (index > 0) out.push_back(',');
       append_choice(index, news, &out);
     }
@@ -109,8 +110,13 @@ void CompletionFormat::append_choice(int32_t index, const ChoiceNews& news, std:
     append_stop_reason(out, news.stop_string, news.stop_token_id, request_.sampling.stop_token_ids);
   }
   if (begins && request_.sampling.prompt_logprobs) {
+    // The same for all answers to a prompt: with the first.
     *out += ",\"prompt_logprobs\":";
-    append_prompt_logprobs(news.prompt_logprobs, *tokenizer_, out);
+    if (index % request_.sampling.n == 0) {
+      append_prompt_logprobs(news.prompt_logprobs, *tokenizer_, out);
+    } else {
+      *out += "null";
+    }
   }
   if (request_.return_token_ids) {
     if (begins) {

@@ -26,6 +26,7 @@ class CompletionFormat final : public AnswerFormat {
                    std::vector<CompletionPrompt> prompts,
                    const Tokenizer* tokenizer);
 
+  int32_t num_prompt_copies() const override { return request_.echo ? request_.sampling.n : 1; }
   void append_events(int32_t choice,
                      const ChoiceNews& news,
                      const Usage* usage,

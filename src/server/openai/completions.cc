@@ -51,21 +51,23 @@ constexpr std::string_view kCompletionsAnswerSchemas = R"json(
 }
 )json";
 
-Result<CompletionPrompt> prepare(const ServerContext& context,
-                                 const CompletionRequest& request,
-                                 const PromptInput& input) {
-  CompletionPrompt prompt;
+// Answers and returns false when the text cannot be one.
+bool prepare(const ServerContext& context,
+             const CompletionRequest& request,
+             const PromptInput& input,
+             CompletionPrompt* prompt,
+             const ExchangePtr& exchange) {
   if (const auto* text = std::get_if<std::string>(&input)) {
-    prompt.text = *text;
-    ASSIGN_OR_RETURN(prompt.token_ids, context.engine.tokenize(*text, request.add_special_tokens));
-  } else {
-    prompt.token_ids = std::get<std::vector<int32_t>>(input);
-    if (request.echo && context.engine.tokenizer() != nullptr) {
-      prompt.text = context.engine.tokenizer()->decode(prompt.token_ids,
-                                                       request.sampling.skip_special_tokens);
-    }
+    prompt->text = *text;
+    return tokenize_prompt(
+        context, *text, request.add_special_tokens, "prompt", &prompt->token_ids, exchange);
   }
-  return prompt;
+  prompt->token_ids = std::get<std::vector<int32_t>>(input);
+  if (request.echo && context.engine.tokenizer() != nullptr) {
+    prompt->text =
+        context.engine.tokenizer()->decode(prompt->token_ids, request.sampling.skip_special_tokens);
+  }
+  return true;
 }
 
 // What the engine is to do, beyond what the request says.
@@ -118,11 +120,11 @@ void completions(ServerContext* context, const ExchangePtr& exchange) {
   const std::optional<int32_t> max_tokens =
       request.has_max_tokens ? std::optional(plan.sampling.max_tokens) : std::nullopt;
   for (const PromptInput& input : request.prompts) {
-    Result<CompletionPrompt> prompt = prepare(*context, request, input);
-    if (!prompt.ok()) return respond_error(exchange, to_request_error(prompt.status()));
-    if (!check_length(*context, prompt->token_ids.size(), max_tokens, "prompt", exchange)) return;
-    plan.prompts.push_back(prompt->token_ids);
-    prompts.push_back(std::move(*prompt));
+    CompletionPrompt prompt;
+    if (!prepare(*context, request, input, &prompt, exchange)) return;
+    if (!check_length(*context, prompt.token_ids.size(), max_tokens, "prompt", exchange)) return;
+    plan.prompts.push_back(prompt.token_ids);
+    prompts.push_back(std::move(prompt));
   }
   plan.stream = request.stream;
   plan.stream_options = request.stream_options;

@@ -1,6 +1,8 @@
 #include "server/openai/generation.h"
 
 #include <algorithm>
+#include <new>
+#include <numeric>
 #include <utility>
 
 #include "server/openai/api_error.h"
@@ -9,6 +11,15 @@ namespace atom::server {
 namespace {
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
+// An answer that is not streamed is held whole; a larger one is refused, or ends with an error.
+constexpr size_t kMaxAnswerBytes = 64 << 20;
+// Of JSON, about: {"12345":{"logprob":-12.345678,"rank":12,"decoded_token":" token"}}.
+constexpr size_t kLogprobBytes = 80;
+constexpr size_t kTokenBytes = 16;  // its text and its id
+
+Status answer_too_large() {
+  return invalid_argument("the answer would be larger than {} MiB", kMaxAnswerBytes >> 20);
+}
 
 template <typename T>
 void append_from(const std::vector<T>& from, size_t begin, std::vector<T>* to) {
@@ -24,7 +35,7 @@ size_t about_bytes(std::span<const TokenLogprobs> tokens) {
 }  // namespace
 
 Generation::Generation(ServerContext* context,
-                       std::shared_ptr<HttpExchange> exchange,
+                       std::shared_ptr<ObservedExchange> exchange,
                        GenerationPlan plan)
     : context_(context),
       exchange_(std::move(exchange)),
@@ -40,16 +51,33 @@ Generation::Generation(ServerContext* context,
       num_generated_(choices_.size()),
       num_cached_(prompts_.size()) {}
 
+// What the key makes of the request, or why it does not allow it.
+Status Generation::apply_key(const Caller& caller, SamplingParams* sampling) {
+  const ApiKey& key = caller.key();
+  sampling->cache_salt = caller.cache_salt(sampling->cache_salt);
+  if (sampling->priority >= key.min_priority && sampling->priority <= key.max_priority) return {};
+  return invalid_argument("priority is {}; the API key allows {} to {}",
+                          sampling->priority,
+                          key.min_priority,
+                          key.max_priority);
+}
+
 void Generation::start(ServerContext* context,
-                       std::shared_ptr<HttpExchange> exchange,
+                       std::shared_ptr<ObservedExchange> exchange,
                        GenerationPlan plan) {
+  if (const Status status = apply_key(*exchange->caller(), &plan.sampling); !status.ok()) {
+    ApiError error = to_api_error(status);
+    error.param = "priority";
+    return exchange->respond(error_response(error));
+  }
   const std::shared_ptr<Generation> generation(
       new Generation(context, std::move(exchange), std::move(plan)));
   generation->exchange_->on_disconnect([weak = std::weak_ptr(generation), context] {
     context->metrics.count_disconnect();
     if (const std::shared_ptr<Generation> gone = weak.lock()) gone->cancel();
   });
-  const Status status = generation->submit_all();
+  Status status = generation->check_size();
+  if (status.ok()) status = generation->submit_all();
   if (!status.ok()) {
     generation->cancel();
     generation->exchange_->respond(error_response(to_api_error(status)));
@@ -60,6 +88,15 @@ void Generation::start(ServerContext* context,
   head.content_type = "text/event-stream; charset=utf-8";
   head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   generation->exchange_->stream(std::move(head), generation);
+}
+
+Status Generation::check_size() const {
+  size_t num_tokens = 0;
+  for (const auto& prompt : prompts_) num_tokens += prompt.size();
+  const size_t logprobs = sampling_.prompt_logprobs ? *sampling_.prompt_logprobs + 1 : 0;
+  const size_t bytes = num_tokens * static_cast<size_t>(format_->num_prompt_copies()) *
+                       (kTokenBytes + logprobs * kLogprobBytes);
+  return bytes > kMaxAnswerBytes && !stream_ ? answer_too_large() : Status();
 }
 
 Status Generation::submit_all() {
@@ -83,9 +120,20 @@ Status Generation::submit_all() {
   return {};
 }
 
+// On the engine's thread, which serves everybody: what fails here fails this request.
 void Generation::on_output(size_t prompt,
                            const RequestOutput& output,
                            const RequestUpdate& update) {
+  try {
+    take_output(prompt, output, update);
+  } catch (const std::bad_alloc&) {
+    fail(Status(StatusCode::kUnavailable, "out of memory"));
+  }
+}
+
+void Generation::take_output(size_t prompt,
+                             const RequestOutput& output,
+                             const RequestUpdate& update) {
   bool all_finished = false;
   bool is_too_slow = false;
   Status failure;
@@ -96,6 +144,10 @@ void Generation::on_output(size_t prompt,
     if (stream_ && !cancelled_) {
       collect_news(prompt, output, update);
       is_too_slow = buffered_ > context_->options.max_stream_buffer;
+    }
+    if (!stream_) {
+      count_bytes(update, output.outputs[update.index]);
+      if (num_answer_bytes_ > kMaxAnswerBytes && failure_.ok()) failure = answer_too_large();
     }
     if (output.finished) {
       finish_prompt(prompt, output);
@@ -112,13 +164,20 @@ void Generation::on_output(size_t prompt,
   }
 }
 
+void Generation::count_bytes(const RequestUpdate& update, const CompletionOutput& answer) {
+  num_answer_bytes_ += update.text.size() + update.token_ids.size() * kTokenBytes;
+  const size_t fresh = std::min(update.token_ids.size(), answer.logprobs.size());
+  for (const TokenLogprobs& token : std::span(answer.logprobs).last(fresh)) {
+    num_answer_bytes_ += token.size() * kLogprobBytes;
+  }
+}
+
 void Generation::collect_news(size_t prompt,
                               const RequestOutput& output,
                               const RequestUpdate& update) {
   Choice& choice = choices_[prompt * sampling_.n + update.index];
   ChoiceNews& news = choice.news;
   const CompletionOutput& answer = output.outputs[update.index];
-  choice.has_news = true;
   news.text += update.text;
   news.token_ids.insert(news.token_ids.end(), update.token_ids.begin(), update.token_ids.end());
   size_t bytes = update.text.size() + update.token_ids.size() * sizeof(int32_t);
@@ -127,15 +186,23 @@ void Generation::collect_news(size_t prompt,
     append_from(answer.logprobs, answer.logprobs.size() - fresh, &news.logprobs);
     bytes += about_bytes(std::span(news.logprobs).last(fresh));
   }
-  if (choice.num_prompt_logprobs < output.prompt_logprobs.size()) {
-    const size_t before = std::exchange(choice.num_prompt_logprobs, output.prompt_logprobs.size());
-    append_from(output.prompt_logprobs, before, &news.prompt_logprobs);
-    bytes += about_bytes(std::span(output.prompt_logprobs).subspan(before));
-  }
   news.finish_reason = answer.finish_reason;
   news.stop_string = answer.stop_string;
   news.stop_token_id = answer.stop_token_id;
   buffered_ += bytes;
+  choice.has_news = true;
+  if (sampling_.prompt_logprobs) release_news(prompt, output);
+}
+
+void Generation::release_news(size_t prompt, const RequestOutput& output) {
+  const bool is_scored = output.prompt_logprobs.size() + 1 >= prompts_[prompt].size();
+  for (int32_t i = 0; i < sampling_.n; ++i) {
+    Choice& choice = choices_[prompt * sampling_.n + i];
+    choice.is_held = !is_scored;
+    if (!is_scored || std::exchange(choice.has_prompt_logprobs, true)) continue;
+    choice.news.prompt_logprobs = output.prompt_logprobs;
+    buffered_ += about_bytes(output.prompt_logprobs);
+  }
 }
 
 void Generation::observe(size_t prompt, const RequestOutput& output, const RequestUpdate& update) {
@@ -154,6 +221,11 @@ void Generation::observe(size_t prompt, const RequestOutput& output, const Reque
 
 void Generation::finish_prompt(size_t prompt, const RequestOutput& output) {
   ++num_finished_;
+  int64_t num_tokens = static_cast<int64_t>(output.prompt_token_ids.size());
+  for (const CompletionOutput& answer : output.outputs) {
+    num_tokens += static_cast<int64_t>(answer.token_ids.size());
+  }
+  exchange_->caller()->spend_tokens(num_tokens);
   num_cached_[prompt] = output.metrics.num_cached_tokens;
   RequestRecord record;
   record.arrival = output.metrics.arrival;
@@ -183,7 +255,7 @@ Generation::State Generation::take(std::string* out) {
   {
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < choices_.size(); ++i) {
-      if (!choices_[i].has_news || choices_[i].news.is_empty()) continue;
+      if (!choices_[i].has_news || choices_[i].is_held || choices_[i].news.is_empty()) continue;
       choices_[i].has_news = false;
       ready.push_back({static_cast<int32_t>(i), std::exchange(choices_[i].news, {})});
     }
@@ -236,16 +308,22 @@ void Generation::respond() {
     exchange_->respond(error_response(to_api_error(failure)));
     return;
   }
-  HttpResponse response;
-  response.body = format_->body(outputs_, usage_now);
-  exchange_->respond(std::move(response));
+  try {
+    HttpResponse response;
+    response.body = format_->body(outputs_, usage_now);
+    exchange_->respond(std::move(response));
+  } catch (const std::bad_alloc&) {
+    exchange_->fail(error_response(to_api_error(unavailable("out of memory"))));
+  }
 }
 
 Usage Generation::usage() const {
   Usage usage;
   for (const auto& prompt : prompts_) usage.prompt_tokens += static_cast<int64_t>(prompt.size());
   for (const int64_t count : num_generated_) usage.completion_tokens += count;
-  for (const int64_t count : num_cached_) usage.cached_tokens += count;
+  // What others have sent before is nobody's to know.
+  if (context_->keys.shares_cache()) return usage;
+  usage.cached_tokens = std::accumulate(num_cached_.begin(), num_cached_.end(), int64_t{0});
   return usage;
 }
 

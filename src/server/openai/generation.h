@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "engine/llm_engine.h"
-#include "server/admission.h"
-#include "server/http/http_exchange.h"
+#include "server/observed_exchange.h"
 #include "server/openai/answer_format.h"
 #include "server/openai/requests.h"
 #include "server/server_context.h"
@@ -23,14 +22,14 @@ struct GenerationPlan {
   bool stream = false;
   StreamOptions stream_options;
   std::unique_ptr<AnswerFormat> format;
-  AdmissionTicket ticket;
+  Places ticket;
 };
 
 class Generation final : public BodyStream, public std::enable_shared_from_this<Generation> {
  public:
   // Submits everything; the exchange is answered in any case. On a worker's thread.
   static void start(ServerContext* context,
-                    std::shared_ptr<HttpExchange> exchange,
+                    std::shared_ptr<ObservedExchange> exchange,
                     GenerationPlan plan);
 
   State take(std::string* out) override;
@@ -42,14 +41,25 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
     ChoiceNews news;
     bool has_news = false;
     double last_token_time = 0;
-    size_t num_prompt_logprobs = 0;  // of those passed on
+    bool is_held =
+        false;  // until the prompt's logprobs are there, which come with the first answer
+    bool has_prompt_logprobs = false;
   };
 
-  Generation(ServerContext* context, std::shared_ptr<HttpExchange> exchange, GenerationPlan plan);
+  Generation(ServerContext* context,
+             std::shared_ptr<ObservedExchange> exchange,
+             GenerationPlan plan);
 
+  static Status apply_key(const Caller& caller, SamplingParams* sampling);
+  // Whether the part of the answer that is known in advance is within bounds.
+  Status check_size() const;
   Status submit_all();
   void on_output(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
+  void take_output(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
+  // Adds up what the answer will hold.
+  void count_bytes(const RequestUpdate& update, const CompletionOutput& answer);
   void collect_news(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
+  void release_news(size_t prompt, const RequestOutput& output);
   void observe(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
   void finish_prompt(size_t prompt, const RequestOutput& output);
   // Ends the engine's work; later outputs are dropped.
@@ -59,7 +69,7 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
   Usage usage() const;
 
   ServerContext* const context_;
-  const std::shared_ptr<HttpExchange> exchange_;
+  const std::shared_ptr<ObservedExchange> exchange_;
   const std::vector<std::vector<int32_t>> prompts_;
   const SamplingParams sampling_;
   const bool stream_;
@@ -67,7 +77,7 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
   const std::unique_ptr<AnswerFormat> format_;  // of whoever writes: take(), or the last worker
 
   std::mutex mutex_;
-  AdmissionTicket ticket_;      // guarded by mutex_, as all below
+  Places ticket_;               // guarded by mutex_, as all below
   std::vector<RequestId> ids_;  // of the submitted prompts
   std::vector<Choice> choices_;
   std::vector<RequestOutput> outputs_;  // of finished prompts, when not streamed
@@ -76,6 +86,7 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
   std::vector<int64_t> num_cached_;     // prompt tokens, by prompt
   size_t num_finished_ = 0;             // prompts
   size_t buffered_ = 0;                 // bytes of news, about
+  size_t num_answer_bytes_ = 0;         // of an answer that is not streamed, about
   bool cancelled_ = false;
   Status failure_;
 };

@@ -5,6 +5,7 @@
 #include "server/json_text.h"
 #include "server/openai/parse_requests.h"
 #include "server/openai/request_tables.h"
+#include "tokenizer/text_model.h"
 
 namespace atom::server {
 namespace {
@@ -23,11 +24,19 @@ constexpr std::string_view kTokenizeAnswerSchemas = R"json(
 )json";
 
 Result<std::vector<int32_t>> token_ids(const ServerContext& context,
-                                       const TokenizeRequest& request) {
-  if (request.prompt) return context.engine.tokenize(*request.prompt, request.add_special_tokens);
-  if (context.chat == nullptr) return unimplemented("no chat: {}", context.why_no_chat);
-  ASSIGN_OR_RETURN(ChatPrompt prompt, context.chat->render(request));
-  return std::move(prompt.token_ids);
+                                       const TokenizeRequest& request,
+                                       const std::atomic<bool>& gone) {
+  const Tokenizer* tokenizer = context.engine.tokenizer().get();
+  if (tokenizer == nullptr) return unimplemented("the server runs without a tokenizer");
+  std::string text;
+  if (request.prompt) {
+    text = *request.prompt;
+  } else if (context.chat != nullptr) {
+    ASSIGN_OR_RETURN(text, context.chat->render(request, gone));
+  } else {
+    return unimplemented("no chat: {}", context.why_no_chat);
+  }
+  return tokenizer->encode(text, request.add_special_tokens, {.cancelled = &gone});
 }
 
 void tokenize(ServerContext* context, const ExchangePtr& exchange) {
@@ -35,7 +44,8 @@ void tokenize(ServerContext* context, const ExchangePtr& exchange) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
   const auto& request = std::get<TokenizeRequest>(parsed);
   if (!check_model(*context, request.model, exchange)) return;
-  const Result<std::vector<int32_t>> ids = token_ids(*context, request);
+  if (!check_chat_template(*context, request.chat_template, exchange)) return;
+  const Result<std::vector<int32_t>> ids = token_ids(*context, request, exchange->gone());
   if (!ids.ok()) return respond_error(exchange, to_request_error(ids.status()));
   std::string body = "{\"count\":";
   append_json_integer(&body, static_cast<int64_t>(ids->size()));

@@ -12,9 +12,14 @@
 namespace atom::jinja {
 namespace {
 
+// What of a name that the template makes up goes into a message.
+std::string_view shortened(std::string_view name) {
+  return name.substr(0, 200);
+}
+
 Value missing_attribute(const Value& object, std::string_view name) {
   return Value::undefined(
-      fmt::format("'{} object' has no attribute '{}'", type_name(object), name));
+      fmt::format("'{} object' has no attribute '{}'", type_name(object), shortened(name)));
 }
 
 void require_defined(const Value& object) {
@@ -44,7 +49,7 @@ std::optional<Value> find_item(Heap& heap, const Value& object, const Value& key
   if (!key.is_integral()) return std::nullopt;
   if (object.is_string()) {
     const std::string& text = object.text();
-    heap.step_bytes(text.size());
+    heap.step_characters(2 * text.size());
     const auto index = resolve_index(key.integral(), count_code_points(text));
     if (!index) return std::nullopt;
     const size_t begin = byte_position(text, *index);
@@ -65,7 +70,7 @@ std::optional<Value> find_attribute(Heap& heap, const Value& object, std::string
   if (object.is_namespace()) {
     heap.step(object.name_space().attributes.size() / 16);
     for (const auto& [key, value] : object.name_space().attributes) {
-      if (key == name) return value;
+      if (same_text(heap, key, name)) return value;
     }
     return std::nullopt;
   }
@@ -75,7 +80,7 @@ std::optional<Value> find_attribute(Heap& heap, const Value& object, std::string
     return Value::undefined(fmt::format(
         "'{}' of a {} cannot be used in a template, which may not change its input (build a new "
         "value, or use a namespace)",
-        name,
+        shortened(name),
         type_name(object)));
   }
   if (const NativeFunction method = find_method(object, name)) {
@@ -112,7 +117,7 @@ void visit_slice(const SliceRange& range, Visit visit) {
 }
 
 Value slice_text(Heap& heap, const std::string& text, const Slice& slice) {
-  heap.step_bytes(text.size());
+  heap.step_characters(2 * text.size());
   const SliceRange range = resolve_slice(slice, static_cast<int64_t>(count_code_points(text)));
   if (range.step == 1) {
     if (range.start >= range.stop) return heap.string(std::string());
@@ -154,7 +159,7 @@ Value get_attribute(Heap& heap, const Value& object, std::string_view name) {
   if (object.is_dict()) {
     heap.step(object.dict().entries.size() / 16);
     for (const DictEntry& entry : object.dict().entries) {
-      if (entry.key.is_string() && entry.key.text() == name) return entry.value;
+      if (entry.key.is_string() && same_text(heap, entry.key.text(), name)) return entry.value;
     }
   }
   return missing_attribute(object, name);
@@ -173,7 +178,7 @@ Value get_item(Heap& heap, const Value& object, const Value& key) {
     return missing_attribute(object, key.text());
   }
   return Value::undefined(
-      fmt::format("{} object has no element {}", type_name(object), to_repr(heap, key)));
+      fmt::format("{} object has no element {}", type_name(object), shortened(to_repr(heap, key))));
 }
 
 Value get_slice(Heap& heap, const Value& object, const Slice& slice) {
@@ -186,6 +191,7 @@ Value get_slice(Heap& heap, const Value& object, const Slice& slice) {
   const ValueList& items = object.sequence().items;
   const SliceRange range = resolve_slice(slice, static_cast<int64_t>(items.size()));
   heap.require(items.size() * sizeof(Value));
+  heap.step(1 + items.size() / 8);
   ValueList chosen;
   visit_slice(range, [&](size_t i) { chosen.push_back(items[i]); });
   return heap.sequence(object.sequence().kind, std::move(chosen));
@@ -196,6 +202,7 @@ Items iterate(Heap& heap, const Value& value) {
   if (value.is_undefined()) return Items(heap.list({}).sequence_pointer());
   if (value.is_string()) return characters_of(heap, value.text());
   if (value.is_dict()) {
+    heap.step(1 + value.dict().entries.size() / 8);
     ValueList keys;
     keys.reserve(value.dict().entries.size());
     for (const DictEntry& entry : value.dict().entries) keys.push_back(entry.key);
@@ -204,17 +211,24 @@ Items iterate(Heap& heap, const Value& value) {
   if (!value.is_sequence()) fail("'{}' object is not iterable", type_name(value));
   const Sequence& sequence = value.sequence();
   if (sequence.kind != SequenceKind::kGenerator) return Items(value.sequence_pointer());
+  heap.step(1 + sequence.items.size() / 8);
   ValueList rest(sequence.items.begin() + static_cast<ptrdiff_t>(sequence.num_consumed),
                  sequence.items.end());
   sequence.num_consumed = sequence.items.size();
   return Items(heap.list(std::move(rest)).sequence_pointer());
 }
 
+ValueList copy_items(Heap& heap, const Items& items) {
+  heap.require(items.size() * sizeof(Value));
+  heap.step(1 + items.size() / 8);
+  return items.list();
+}
+
 size_t length_of(Heap& heap, const Value& value) {
   heap.step();
   if (value.is_undefined()) return 0;
   if (value.is_string()) {
-    heap.step_bytes(value.text().size());
+    heap.step_characters(value.text().size());
     return count_code_points(value.text());
   }
   if (value.is_dict()) return value.dict().entries.size();

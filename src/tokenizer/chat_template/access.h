@@ -23,6 +23,9 @@ Value get_slice(Heap& heap, const Value& object, const Slice& slice);
 // a generator. An error for a value that cannot be iterated.
 Items iterate(Heap& heap, const Value& value);
 
+// A copy of the items to change.
+ValueList copy_items(Heap& heap, const Items& items);
+
 // len(); an error for a value without one.
 size_t length_of(Heap& heap, const Value& value);
 

@@ -16,6 +16,9 @@
 namespace atom {
 namespace {
 
+// A message may quote what the template made, which may be long.
+constexpr size_t kMaxMessageSize = 2000;
+
 std::tm local_time() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -25,20 +28,27 @@ std::tm local_time() {
 
 Status status_of(const jinja::TemplateError& error, const std::string& name, int line) {
   if (error.line() > 0) line = error.line();
-  return {error.code(), fmt::format("chat template {}, line {}: {}", name, line, error.what())};
+  std::string_view message = error.what();
+  if (message.size() > kMaxMessageSize) {
+    size_t size = kMaxMessageSize;
+    while (size > 0 && (message[size] & 0xC0) == 0x80) --size;  // not inside of a code point
+    message = message.substr(0, size);
+  }
+  return {error.code(), fmt::format("chat template {}, line {}: {}", name, line, message)};
 }
 
-jinja::Value optional_value(const OrderedJson* json) {
-  return json != nullptr ? jinja::value_from_json(*json) : jinja::Value::none();
+jinja::Value optional_value(jinja::Heap& heap, const OrderedJson* json) {
+  return json != nullptr ? jinja::value_from_json(heap, *json) : jinja::Value::none();
 }
 
 // Sets the variables among `names`, those the template reads: the caller may send many more.
 void set_variables(const ChatTemplateInput& input,
                    const std::set<std::string>& names,
+                   jinja::Heap& heap,
                    jinja::Evaluator* evaluator) {
-  evaluator->set_variable("messages", jinja::value_from_json(*input.messages));
-  evaluator->set_variable("tools", optional_value(input.tools));
-  evaluator->set_variable("documents", optional_value(input.documents));
+  evaluator->set_variable("messages", jinja::value_from_json(heap, *input.messages));
+  evaluator->set_variable("tools", optional_value(heap, input.tools));
+  evaluator->set_variable("documents", optional_value(heap, input.documents));
   evaluator->set_variable("add_generation_prompt",
                           jinja::Value::boolean(input.add_generation_prompt));
   for (const auto& [name, token] : input.special_tokens) {
@@ -46,7 +56,7 @@ void set_variables(const ChatTemplateInput& input,
   }
   if (input.extra == nullptr) return;
   for (const auto& [name, value] : input.extra->get_ref<const OrderedJson::object_t&>()) {
-    if (names.contains(name)) evaluator->set_variable(name, jinja::value_from_json(value));
+    if (names.contains(name)) evaluator->set_variable(name, jinja::value_from_json(heap, value));
   }
 }
 
@@ -87,7 +97,8 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source,
   return ChatTemplate(std::move(program));
 }
 
-Result<std::string> ChatTemplate::render(const ChatTemplateInput& input) const {
+Result<std::string> ChatTemplate::render(const ChatTemplateInput& input,
+                                         const std::atomic<bool>* cancelled) const {
   const std::string& name = program_->name;
   if (input.messages == nullptr || !input.messages->is_array()) {
     return invalid_argument("chat template {}: messages must be an array", name);
@@ -95,11 +106,11 @@ Result<std::string> ChatTemplate::render(const ChatTemplateInput& input) const {
   if (input.extra != nullptr && !input.extra->is_object()) {
     return invalid_argument("chat template {}: template arguments must be an object", name);
   }
-  jinja::Heap heap(program_->limits);
+  jinja::Heap heap(program_->limits, cancelled);
   jinja::Context context{heap, input.now ? *input.now : local_time()};
   jinja::Evaluator evaluator(&context);
   try {
-    set_variables(input, program_->names, &evaluator);
+    set_variables(input, program_->names, heap, &evaluator);
     return evaluator.run(program_->body);
   } catch (const jinja::TemplateError& error) {
     return status_of(error, name, std::max(1, evaluator.line()));

@@ -6,6 +6,7 @@
 // conversation are untrusted, and every rendering is bounded by ChatTemplateLimits.
 #pragma once
 
+#include <atomic>
 #include <ctime>
 #include <map>
 #include <memory>
@@ -41,8 +42,10 @@ class ChatTemplate {
                                     const ChatTemplateLimits& limits = {});
 
   // The prompt. kInvalidArgument: the template and the conversation do not fit together, or the
-  // template refuses the conversation; kResourceExhausted: a limit was passed.
-  Result<std::string> render(const ChatTemplateInput& input) const;
+  // template refuses the conversation; kResourceExhausted: a limit was passed; kAborted:
+  // `cancelled`, when there is one, became true meanwhile.
+  Result<std::string> render(const ChatTemplateInput& input,
+                             const std::atomic<bool>* cancelled = nullptr) const;
 
   const std::string& name() const;
   const ChatTemplateTraits& traits() const;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -147,10 +149,11 @@ void expect_limit(std::string_view source, std::string_view message) {
 }
 
 TEST(ChatTemplateLimits, Steps) {
-  constexpr std::string_view kSteps = "did not end within 50000000 steps";
+  constexpr std::string_view kSteps = "did not end within";  // so many steps, or so much time
   expect_limit("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
                kSteps);
-  expect_limit("{% set a = 'a' * 20000000 %}{{ a.rfind('b' ~ a[:9999999]) }}", kSteps);
+  EXPECT_EQ(render_text("{% set a = 'a' * 2000000 %}{{ a.rfind('b' ~ a[:999999]) }}").value(),
+            "-1");
   expect_limit(
       "{% set ns = namespace(x=[1]) %}{% for i in range(90) %}{% set ns.x = [ns.x, ns.x] %}"
       "{% endfor %}{{ ns.x == ns.x|list }}{% set y = [ns.x, 1] %}{{ y == [ns.x, 2] }}",
@@ -219,6 +222,149 @@ TEST(ChatTemplateLimits, Output) {
   EXPECT_EQ(render_text("{{ 'a' * 100 }}", limits).value().size(), 100u);
   EXPECT_NE(render_text("{{ 'a' * 101 }}", limits).status().message().find("longer than 100 bytes"),
             std::string::npos);
+}
+
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Each repeats, on texts of megabytes, something that is cheap on short ones.
+const char* const kExpensiveLoops[] = {
+    "b in a",
+    "b not in a",
+    "a is sameas c",
+    "a == c",
+    "a < c",
+    "a.startswith(c)",
+    "a.endswith(c)",
+    "a.startswith((c, c))",
+    "c in [a, a]",
+    "[a].index(c)",
+    "[a].count(c)",
+    "d[b]",
+    "d.get(b)",
+    "a[b]",
+    "' '.join([a, b])",
+    "w.strip()",
+    "w.lstrip()",
+    "w.rstrip()",
+    "a.strip('a')",
+    "w|trim",
+    "a|trim('a')",
+    "a.removeprefix(c)",
+    "a.removesuffix(c)",
+    "a.partition(b)",
+    "a.rpartition(b)",
+    "a.find(b)",
+    "a.rfind(b)",
+    "a.count(b)",
+    "a.split(b)",
+    "a.rsplit(b)",
+    "w.split()",
+    "w.rsplit()",
+    "a.replace(b, '')",
+    "a|replace(b, '')",
+    "a|title",
+    "a|upper",
+    "a.lower()",
+    "a.title()",
+    "a|capitalize",
+    "a is upper",
+    "a is lower",
+    "a.isalpha()",
+    "a.isupper()",
+    "a|wordcount",
+    "a|length",
+    "a[7]",
+    "a[::-1]",
+    "a[5:-5]",
+    "a|escape",
+    "a|tojson",
+    "d|tojson(indent=w)",
+    "l|tojson(separators=(w, w))",
+    "a ~ 1",
+    "a + c",
+    "[a]|string",
+    "a|int",
+    "a|float",
+    "'%s' % a",
+    "'%c' % a",
+    "a.center(9)",
+    "a|center",
+    "a|indent",
+    "a.splitlines()",
+    "[a, c]|sort",
+    "[a, c]|unique|list",
+    "[a, c]|max",
+    "d|tojson(sort_keys=true)",
+    "a|string",
+    "strftime_now(w)",
+    "l|reverse|list",
+    "l[1:]",
+    "l|list",
+    "range(99999)",
+    "dict(d)",
+    "a|attr(b)",
+};
+
+TEST(ChatTemplateLimits, EveryOperationPaysForWhatItReads) {
+  ChatTemplateLimits limits;
+  limits.max_steps = 2'000'000;  // as much as copying 128 MB
+  limits.max_time = std::chrono::hours(1);
+  for (const char* const expression : kExpensiveLoops) {
+    const std::string source =
+        "{% set a = 'a' * 3000000 %}{% set c = 'a' * 2999999 ~ 'a' %}{% set b = 'a' * 1500000 ~ "
+        "'b' "
+        "%}{% set w = ' ' * 3000000 %}{% set d = {c: 1, a ~ 'x': 2} %}{% set l = ['x'] * 90000 %}"
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% if " +
+        std::string(expression) + " %}{% endif %}{% endfor %}{% endfor %}";
+    const double begin = cpu_seconds();
+    const Status status = render_text(source, limits).status();
+    const double seconds = cpu_seconds() - begin;
+    EXPECT_FALSE(status.ok()) << expression;
+    EXPECT_LT(seconds, 1.0) << expression << ": " << status.message();
+  }
+}
+
+TEST(ChatTemplateLimits, Time) {
+  ChatTemplateLimits limits;
+  limits.max_steps = uint64_t{1} << 40;
+  limits.max_time = std::chrono::milliseconds(50);
+  const std::string forever =
+      "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
+  const double begin = cpu_seconds();
+  const Status status = render_text(forever, limits).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("did not end within 50 ms"), std::string::npos);
+  EXPECT_LT(cpu_seconds() - begin, 0.5);
+}
+
+TEST(ChatTemplateLimits, StopWhenCancelled) {
+  ChatTemplateLimits limits;
+  limits.max_time = std::chrono::hours(1);
+  limits.max_steps = uint64_t{1} << 40;
+  const auto forever = ChatTemplate::parse(
+      "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+      "test",
+      limits);
+  const OrderedJson messages = OrderedJson::array();
+  ChatTemplateInput input;
+  input.messages = &messages;
+  std::atomic<bool> cancelled{false};
+  std::thread client([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    cancelled = true;
+  });
+  EXPECT_EQ(forever->render(input, &cancelled).status().code(), StatusCode::kAborted);
+  client.join();
+}
+
+TEST(ChatTemplateLimits, MessagesAreShort) {
+  const Status status = render_text("{{ raise_exception('\u00e4' * 1000000) }}").status();
+  EXPECT_LT(status.message().size(), 3000u);
+  EXPECT_GT(status.message().size(), 1900u);
 }
 
 // Long but honest conversations fit: quadratic work over a thousand messages.

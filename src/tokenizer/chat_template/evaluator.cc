@@ -108,7 +108,7 @@ Evaluator::Flow Evaluator::run_loop(const ForStatement& statement, const Items& 
     heap_.step();
     assign(statement.target, items[i]);
     if (checks_condition && !evaluate(*statement.condition).truthy()) continue;
-    if (statement.uses_loop) scope_->set("loop", Value(loop));
+    if (statement.uses_loop) set_variable("loop", Value(loop));
     has_run = true;
     if (execute(statement.body) == Flow::kBreak) break;
   }
@@ -207,6 +207,7 @@ void Evaluator::bind_parameters(const MacroStatement& macro, const Arguments& ar
          arguments.positional.size());
   }
   size_t num_named = 0;
+  heap_.step(num_parameters * arguments.named.size() / 16);
   for (size_t i = 0; i < num_parameters; ++i) {
     const MacroParameter& parameter = macro.parameters[i];
     const Value* named = arguments.find_named(parameter.name);

@@ -132,6 +132,7 @@ Arguments Evaluator::evaluate_arguments(const CallArguments& arguments) {
     values.positional.push_back(evaluate(*argument));
   }
   for (const auto& [name, argument] : arguments.named) {
+    heap_.step(values.named.size() / 16);
     if (values.find_named(name) != nullptr) fail("the argument '{}' is given twice", name);
     values.named.emplace_back(name, evaluate(*argument));
   }

@@ -106,7 +106,7 @@ std::optional<int64_t> truncate(double value) {
   return static_cast<int64_t>(value);
 }
 
-Value to_integer(Context&, const Value& self, const Arguments& arguments) {
+Value to_integer(Context& context, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("int", arguments, {"default", "base"});
   if (self.is_undefined()) fail("{}", self.undefined_reason());
   const int64_t base = bound.integer(1, 10);
@@ -117,6 +117,7 @@ Value to_integer(Context&, const Value& self, const Arguments& arguments) {
   } else if (self.is_real()) {
     value = truncate(self.number());
   } else if (self.is_string()) {
+    context.heap.step_characters(4 * self.text().size());
     value = parse_integer(self.text(), static_cast<int>(base));
     if (!value) {
       if (const auto real = parse_real(self.text())) value = truncate(*real);
@@ -125,12 +126,15 @@ Value to_integer(Context&, const Value& self, const Arguments& arguments) {
   return value ? Value::integer(*value) : bound.get_or(0, Value::integer(0));
 }
 
-Value to_float(Context&, const Value& self, const Arguments& arguments) {
+Value to_float(Context& context, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("float", arguments, {"default"});
   if (self.is_undefined()) fail("{}", self.undefined_reason());
   std::optional<double> value;
   if (self.is_number()) value = self.number();
-  if (self.is_string()) value = parse_real(self.text());
+  if (self.is_string()) {
+    context.heap.step_characters(4 * self.text().size());
+    value = parse_real(self.text());
+  }
   return value ? Value::real(*value) : bound.get_or(0, Value::real(0.0));
 }
 

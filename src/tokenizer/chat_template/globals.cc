@@ -21,10 +21,10 @@ Value range(Context& context, const Value&, const Arguments& arguments) {
   ValueList items;
   for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
     if (items.size() == kMaxRange) fail_limit("range() has more than {} items", kMaxRange);
+    context.heap.step();
     items.push_back(Value::integer(i));
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  context.heap.step(items.size() / 4);
   return context.heap.sequence(SequenceKind::kRange, std::move(items));
 }
 
@@ -37,6 +37,7 @@ std::vector<DictEntry> collect_entries(Context& context,
   if (!arguments.positional.empty()) {
     const Value& source = arguments.positional[0];
     if (source.is_dict()) {
+      context.heap.step(1 + source.dict().entries.size() / 8);
       entries = source.dict().entries;
     } else {
       for (const Value& pair : iterate(context.heap, source)) {
@@ -76,6 +77,7 @@ Value strftime_now(Context& context, const Value&, const Arguments& arguments) {
   const BoundArguments bound("strftime_now", arguments, {"format"}, 1);
   const std::string* format = bound.text(0);
   if (format == nullptr) fail("strftime_now() needs a format such as '%Y-%m-%d'");
+  context.heap.step_bytes(format->size());
   // A mark in front tells an empty result from a buffer that is too small.
   const std::string marked = "." + *format;
   char buffer[1024];

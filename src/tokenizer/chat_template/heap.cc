@@ -1,6 +1,7 @@
 #include "tokenizer/chat_template/heap.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "tokenizer/chat_template/scope.h"
 #include "tokenizer/chat_template/template_error.h"
@@ -10,6 +11,16 @@ namespace {
 
 constexpr size_t kObjectSize = 96;  // allocation, reference counts and header of any object
 
+// Looking at the clock takes a fraction of a microsecond, so many steps take some 100.
+constexpr uint64_t kStepsBetweenLooks = 4096;
+
+// Of this thread: on a busy machine an honest template gets its time, too.
+std::chrono::nanoseconds cpu_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
 int depth_of(const ValueList& items) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());
@@ -18,7 +29,8 @@ int depth_of(const ValueList& items) {
 
 }  // namespace
 
-Heap::Heap(const ChatTemplateLimits& limits) : limits_(limits), steps_left_(limits.max_steps) {}
+Heap::Heap(const ChatTemplateLimits& limits, const std::atomic<bool>* cancelled)
+    : limits_(limits), cancelled_(cancelled), steps_behind_(limits.max_steps) {}
 
 Heap::~Heap() {
   for (const auto& scope : closures_) scope->variables.clear();
@@ -26,9 +38,23 @@ Heap::~Heap() {
   for (const auto& name_space : namespaces_) name_space->attributes.clear();
 }
 
-void Heap::fail_steps() const {
-  fail_limit("the template did not end within {} steps: does it loop over too much?",
-             limits_.max_steps);
+void Heap::look_around(uint64_t count) {
+  const uint64_t left = steps_until_look_ + steps_behind_;
+  if (count > left) {
+    fail_limit("the template did not end within {} steps: does it loop over too much?",
+               limits_.max_steps);
+  }
+  if (cancelled_ != nullptr && cancelled_->load(std::memory_order_relaxed)) {
+    throw TemplateError(StatusCode::kAborted, "the client has gone");
+  }
+  const std::chrono::nanoseconds now = cpu_time();
+  if (!deadline_) deadline_ = now + limits_.max_time;
+  if (now > *deadline_) {
+    fail_limit("the template did not end within {} ms: does it loop over too much?",
+               limits_.max_time.count());
+  }
+  steps_until_look_ = std::min(left, std::max(count, kStepsBetweenLooks));
+  steps_behind_ = left - steps_until_look_;
 }
 
 void Heap::fail_memory() const {

@@ -1,12 +1,17 @@
 // What one rendering has used and makes: the only place where values are created while a template
-// runs, so the only place that enforces ChatTemplateLimits' steps and memory. One thread.
+// runs, so the only place that enforces ChatTemplateLimits' steps, time and memory. One thread.
 //
-// Every function throws TemplateError when a limit is passed.
+// Every function throws TemplateError when a limit is passed or the rendering is cancelled. Whoever
+// reads, compares or copies something of a size that the template chooses pays for it first: what
+// is not paid for is not bounded.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +23,8 @@ namespace atom::jinja {
 
 class Heap {
  public:
-  explicit Heap(const ChatTemplateLimits& limits);
+  // `cancelled`, when there is one, ends the rendering soon after it has become true.
+  explicit Heap(const ChatTemplateLimits& limits, const std::atomic<bool>* cancelled = nullptr);
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
@@ -27,10 +33,12 @@ class Heap {
 
   // Pays for `count` units of work; for text, one unit per 64 bytes.
   void step(uint64_t count = 1) {
-    if (count > steps_left_) fail_steps();
-    steps_left_ -= count;
+    if (count > steps_until_look_) look_around(count);
+    steps_until_look_ -= count;
   }
   void step_bytes(size_t bytes) { step(1 + bytes / 64); }
+  // For text taken apart by code point, which takes some ten times as long as copying it.
+  void step_characters(size_t bytes) { step(1 + bytes / 8); }
 
   // Fails now if `bytes` more cannot be had: before building something large.
   void require(size_t bytes) const;
@@ -51,12 +59,16 @@ class Heap {
   std::shared_ptr<Loop> loop(Items items);
 
  private:
-  [[noreturn]] void fail_steps() const;
+  // Sees whether time is up or the rendering is cancelled, and makes room for `count` steps.
+  void look_around(uint64_t count);
   [[noreturn]] void fail_memory() const;
   static void check_depth(int depth);
 
   const ChatTemplateLimits limits_;
-  uint64_t steps_left_;
+  const std::atomic<bool>* const cancelled_;
+  uint64_t steps_until_look_ = 0;
+  uint64_t steps_behind_;                             // what is left beyond the next look
+  std::optional<std::chrono::nanoseconds> deadline_;  // of the thread's CPU clock
   size_t bytes_live_ = 0;
   // A namespace and the scope of a macro can refer to themselves. They are kept until the end,
   // where they are emptied one by one: no leak, and no recursion along a chain of them.

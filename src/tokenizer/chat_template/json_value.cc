@@ -13,12 +13,15 @@
 namespace atom::jinja {
 namespace {
 
-Value string_from_json(const std::string& text) {
+Value string_from_json(Heap& heap, const std::string& text) {
+  heap.step_bytes(4 * text.size());
   if (!is_valid_utf8(text)) fail("a text of the conversation is not valid UTF-8");
-  return Value::literal(text);
+  heap.require(text.size());
+  return heap.string(text);
 }
 
-Value convert(const OrderedJson& json, int depth) {
+Value convert(Heap& heap, const OrderedJson& json, int depth) {
+  heap.step();
   if (depth > kMaxValueDepth) fail("the conversation is nested deeper than {}", kMaxValueDepth);
   switch (json.type()) {
     case OrderedJson::value_t::boolean:
@@ -35,24 +38,22 @@ Value convert(const OrderedJson& json, int depth) {
     case OrderedJson::value_t::number_float:
       return Value::real(json.get<double>());
     case OrderedJson::value_t::string:
-      return string_from_json(json.get_ref<const std::string&>());
+      return string_from_json(heap, json.get_ref<const std::string&>());
     case OrderedJson::value_t::array: {
-      auto list = std::make_shared<Sequence>();
-      list->items.reserve(json.size());
-      for (const OrderedJson& item : json) {
-        list->items.push_back(convert(item, depth + 1));
-        list->depth = std::max(list->depth, 1 + list->items.back().depth());
-      }
-      return Value(std::shared_ptr<const Sequence>(std::move(list)));
+      heap.require(json.size() * sizeof(Value));
+      ValueList items;
+      items.reserve(json.size());
+      for (const OrderedJson& item : json) items.push_back(convert(heap, item, depth + 1));
+      return heap.list(std::move(items));
     }
     case OrderedJson::value_t::object: {
-      auto dict = std::make_shared<Dict>();
-      dict->entries.reserve(json.size());
-      for (const auto& [key, item] : json.items()) {
-        dict->entries.push_back({string_from_json(key), convert(item, depth + 1)});
-        dict->depth = std::max(dict->depth, 1 + dict->entries.back().value.depth());
+      heap.require(json.size() * sizeof(DictEntry));
+      std::vector<DictEntry> entries;
+      entries.reserve(json.size());
+      for (const auto& [key, item] : json.get_ref<const OrderedJson::object_t&>()) {
+        entries.push_back({string_from_json(heap, key), convert(heap, item, depth + 1)});
       }
-      return Value(std::shared_ptr<const Dict>(std::move(dict)));
+      return heap.dict(std::move(entries));
     }
     default:
       return Value::none();
@@ -110,8 +111,15 @@ class JsonWriter {
   void new_line(size_t level) {
     if (!options_.is_indented) return;
     heap_.require(level * options_.indent.size());
+    heap_.step_bytes(level * options_.indent.size());
     out_ += '\n';
     for (size_t i = 0; i < level; ++i) out_ += options_.indent;
+  }
+
+  void write_separator(const std::string& separator) {
+    heap_.require(separator.size());
+    heap_.step_bytes(separator.size());
+    out_ += separator;
   }
 
   void write_list(const Sequence& list, size_t level) {
@@ -121,7 +129,7 @@ class JsonWriter {
     }
     out_ += '[';
     for (size_t i = 0; i < list.items.size(); ++i) {
-      if (i > 0) out_ += options_.item_separator;
+      if (i > 0) write_separator(options_.item_separator);
       new_line(level + 1);
       write(list.items[i], level + 1);
     }
@@ -134,32 +142,34 @@ class JsonWriter {
       out_ += "{}";
       return;
     }
+    heap_.step(1 + dict.entries.size() / 8);
     std::vector<const DictEntry*> entries;
     for (const DictEntry& entry : dict.entries) entries.push_back(&entry);
     if (options_.sort_keys) sort_entries(&entries);
     out_ += '{';
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (i > 0) out_ += options_.item_separator;
+      if (i > 0) write_separator(options_.item_separator);
       new_line(level + 1);
       write_string(key_text(entries[i]->key));
-      out_ += options_.key_separator;
+      write_separator(options_.key_separator);
       write(entries[i]->value, level + 1);
     }
     new_line(level);
     out_ += '}';
   }
 
-  static void sort_entries(std::vector<const DictEntry*>* entries) {
+  void sort_entries(std::vector<const DictEntry*>* entries) {
     for (const DictEntry* entry : *entries) {
       if (!entry->key.is_string()) fail("tojson(sort_keys=true) needs keys that are all str");
     }
-    std::stable_sort(entries->begin(), entries->end(), [](const auto* a, const auto* b) {
+    std::stable_sort(entries->begin(), entries->end(), [this](const auto* a, const auto* b) {
+      heap_.step_bytes(std::min(a->key.text().size(), b->key.text().size()));
       return a->key.text() < b->key.text();
     });
   }
 
   void write_string(std::string_view text) {
-    heap_.step_bytes(text.size());
+    heap_.step_characters(text.size());
     out_ += '"';
     for (size_t position = 0; position < text.size();) {
       const size_t start = position;
@@ -214,8 +224,8 @@ class JsonWriter {
 
 }  // namespace
 
-Value value_from_json(const OrderedJson& json) {
-  return convert(json, 1);
+Value value_from_json(Heap& heap, const OrderedJson& json) {
+  return convert(heap, json, 1);
 }
 
 std::string dump_json(Heap& heap, const Value& value, const JsonDumpOptions& options) {

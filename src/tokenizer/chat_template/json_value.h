@@ -10,9 +10,10 @@
 
 namespace atom::jinja {
 
-// Not counted by any heap: the caller bounds its input. Throws TemplateError for text that is not
-// UTF-8, integers beyond 64 signed bits and nesting beyond kMaxValueDepth.
-Value value_from_json(const OrderedJson& json);
+// Counts as what a template makes: a value takes several times the memory of its JSON. Throws
+// TemplateError for text that is not UTF-8, integers beyond 64 signed bits and nesting beyond
+// kMaxValueDepth.
+Value value_from_json(Heap& heap, const OrderedJson& json);
 
 struct JsonDumpOptions {
   bool ensure_ascii = false;

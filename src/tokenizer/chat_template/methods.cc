@@ -19,6 +19,7 @@ Value dict_items(Context& context, const Value& self, const Arguments& arguments
 
 Value dict_keys(Context& context, const Value& self, const Arguments& arguments) {
   BoundArguments("keys", arguments, {});
+  context.heap.step(1 + self.dict().entries.size() / 8);
   ValueList items;
   for (const DictEntry& entry : self.dict().entries) items.push_back(entry.key);
   return context.heap.sequence(SequenceKind::kDictKeys, std::move(items));
@@ -26,6 +27,7 @@ Value dict_keys(Context& context, const Value& self, const Arguments& arguments)
 
 Value dict_values(Context& context, const Value& self, const Arguments& arguments) {
   BoundArguments("values", arguments, {});
+  context.heap.step(1 + self.dict().entries.size() / 8);
   ValueList items;
   for (const DictEntry& entry : self.dict().entries) items.push_back(entry.value);
   return context.heap.sequence(SequenceKind::kDictValues, std::move(items));

@@ -143,7 +143,8 @@ Value repeat(Heap& heap, const Value& value, int64_t times) {
   if (value.is_string()) {
     std::string out;
     out.reserve(bytes);
-    for (size_t i = 0; unit > 0 && i < count; ++i) out += value.text();
+    if (bytes > 0) out = value.text();
+    while (out.size() < bytes) out.append(out, 0, bytes - out.size());
     return heap.string(std::move(out));
   }
   ValueList items;
@@ -157,9 +158,12 @@ Value repeat(Heap& heap, const Value& value, int64_t times) {
 Value concatenate(Heap& heap, const Value& left, const Value& right) {
   if (left.is_string()) {
     heap.require(left.text().size() + right.text().size());
+    heap.step_bytes(left.text().size() + right.text().size());
     return heap.string(left.text() + right.text());
   }
-  heap.require((left.sequence().items.size() + right.sequence().items.size()) * sizeof(Value));
+  const size_t size = left.sequence().items.size() + right.sequence().items.size();
+  heap.require(size * sizeof(Value));
+  heap.step(1 + size / 8);
   ValueList items = left.sequence().items;
   items.insert(items.end(), right.sequence().items.begin(), right.sequence().items.end());
   return heap.sequence(left.sequence().kind, std::move(items));
@@ -222,7 +226,10 @@ size_t index_of_key(Heap& heap, const std::vector<DictEntry>& entries, const Val
   for (; index < entries.size(); ++index) {
     const Value& candidate = entries[index].key;
     if (key.is_string() != candidate.is_string()) continue;
-    if (key.is_string() ? key.text() == candidate.text() : equal(heap, key, candidate)) break;
+    if (key.is_string() ? same_text(heap, key.text(), candidate.text())
+                        : equal(heap, key, candidate)) {
+      break;
+    }
   }
   return index;
 }
@@ -278,17 +285,24 @@ Value plus(const Value& value) {
 bool equal(Heap& heap, const Value& left, const Value& right) {
   heap.step();
   if (left.is_number() && right.is_number()) return order_numbers(left, right) == 0;
-  if (left.is_string() && right.is_string()) {
-    if (left.text().size() != right.text().size()) return false;
-    heap.step_bytes(left.text().size());
-    return left.text() == right.text();
-  }
+  if (left.is_string() && right.is_string()) return same_text(heap, left.text(), right.text());
   if (left.is_dict() && right.is_dict()) return equal_dicts(heap, left.dict(), right.dict());
   if (left.is_sequence() && right.is_sequence() && left.sequence().kind == right.sequence().kind &&
       left.sequence().kind != SequenceKind::kGenerator &&
       left.sequence().kind != SequenceKind::kDictValues) {
     return equal_items(heap, left.sequence().items, right.sequence().items);
   }
+  return left.same_object(right);
+}
+
+bool same_text(Heap& heap, std::string_view left, std::string_view right) {
+  if (left.size() != right.size()) return false;
+  if (left.size() >= 64) heap.step_bytes(left.size());
+  return left == right;
+}
+
+bool same_object(Heap& heap, const Value& left, const Value& right) {
+  if (left.is_string() && right.is_string()) return same_text(heap, left.text(), right.text());
   return left.same_object(right);
 }
 
@@ -311,7 +325,7 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
     fail("'in' needs a list, dict or str on the right, not {}", type_name(container));
   }
   for (const Value& member : iterate(heap, container)) {
-    if (member.same_object(item) || equal(heap, member, item)) return true;
+    if (same_object(heap, member, item) || equal(heap, member, item)) return true;
   }
   return false;
 }

@@ -1,6 +1,7 @@
 // Python's operators on values. Whatever Python raises for is a TemplateError here.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "tokenizer/chat_template/heap.h"
@@ -27,6 +28,8 @@ Value plus(const Value& value);
 
 bool compare(Heap& heap, Comparison comparison, const Value& left, const Value& right);
 bool equal(Heap& heap, const Value& left, const Value& right);
+bool same_text(Heap& heap, std::string_view left, std::string_view right);
+bool same_object(Heap& heap, const Value& left, const Value& right);  // Python's `is`
 bool less(Heap& heap, const Value& left, const Value& right);
 bool contains(Heap& heap, const Value& container, const Value& item);
 

@@ -85,16 +85,16 @@ bool has_parity(Context& context, const Value& value, const Arguments& arguments
   return compare(context.heap, Comparison::kEqual, rest, Value::integer(remainder));
 }
 
-bool same_as(Context&, const Value& value, const Arguments& arguments) {
+bool same_as(Context& context, const Value& value, const Arguments& arguments) {
   const BoundArguments bound("sameas", arguments, {"other"}, 1);
-  return value.same_object(*bound.get(0));
+  return same_object(context.heap, value, *bound.get(0));
 }
 
 template <std::string (*map)(std::string_view), bool (*cased)(char32_t)>
 bool has_case(Context& context, const Value& value, const Arguments& arguments) {
   BoundArguments("lower and upper", arguments, {});
   const std::string text = to_text(context.heap, value);
-  context.heap.step_bytes(4 * text.size());
+  context.heap.step_characters(2 * text.size());
   if (map(text) != text) return false;
   for (size_t position = 0; position < text.size();) {
     if (cased(next_code_point(text, &position))) return true;

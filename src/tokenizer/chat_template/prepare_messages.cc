@@ -174,20 +174,21 @@ Result<OrderedJson> prepare_messages(const OrderedJson& messages,
 }
 
 Result<std::string> render_conversation(const ChatTemplate& chat_template,
-                                        const ChatTemplateInput& input) {
+                                        const ChatTemplateInput& input,
+                                        const std::atomic<bool>* cancelled) {
   if (input.messages == nullptr) return invalid_argument("messages must be an array");
   MessagePreparation preparation = preparation_for(chat_template);
   ASSIGN_OR_RETURN(OrderedJson messages, prepare_messages(*input.messages, preparation));
   ChatTemplateInput prepared = input;
   prepared.messages = &messages;
-  Result<std::string> text = chat_template.render(prepared);
+  Result<std::string> text = chat_template.render(prepared, cancelled);
   if (text.ok() || text.status().code() != StatusCode::kInvalidArgument ||
       !has_tool_calls(messages)) {
     return text;
   }
   preparation.arguments_as_text = true;
   ASSIGN_OR_RETURN(messages, prepare_messages(*input.messages, preparation));
-  Result<std::string> second = chat_template.render(prepared);
+  Result<std::string> second = chat_template.render(prepared, cancelled);
   return second.ok() ? second : text;  // the first failure is the one to explain
 }
 

@@ -34,6 +34,7 @@ Result<OrderedJson> prepare_messages(const OrderedJson& messages,
 // Prepares and renders. Templates that join arguments to text fail on objects: those are rendered a
 // second time with arguments as text.
 Result<std::string> render_conversation(const ChatTemplate& chat_template,
-                                        const ChatTemplateInput& input);
+                                        const ChatTemplateInput& input,
+                                        const std::atomic<bool>* cancelled = nullptr);
 
 }  // namespace atom

@@ -127,7 +127,7 @@ class Formatter {
       case 'r':
         return write_text(conversion, to_repr(heap_, value));
       case 'c':
-        if (!value.is_string() || count_code_points(value.text()) != 1) {
+        if (!value.is_string() || value.text().size() > 4 || count_code_points(value.text()) != 1) {
           fail("'%c' needs one character");
         }
         return write_text(conversion, value.text());

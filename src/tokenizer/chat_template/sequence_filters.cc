@@ -30,7 +30,7 @@ Value length(Context& context, const Value& self, const Arguments& arguments) {
 
 Value to_list(Context& context, const Value& self, const Arguments& arguments) {
   BoundArguments("list", arguments, {});
-  return context.heap.list(iterate(context.heap, self).list());
+  return context.heap.list(copy_items(context.heap, iterate(context.heap, self)));
 }
 
 Value items(Context& context, const Value& self, const Arguments& arguments) {
@@ -70,7 +70,7 @@ Value last(Context& context, const Value& self, const Arguments& arguments) {
 Value reverse(Context& context, const Value& self, const Arguments& arguments) {
   BoundArguments("reverse", arguments, {});
   if (self.is_string()) return get_slice(context.heap, self, {{}, {}, -1});
-  ValueList reversed = iterate(context.heap, self).list();
+  ValueList reversed = copy_items(context.heap, iterate(context.heap, self));
   std::reverse(reversed.begin(), reversed.end());
   return context.heap.generator(std::move(reversed));
 }
@@ -105,6 +105,7 @@ class SortKey {
  private:
   Value fold(Value value) const {
     if (case_sensitive_ || !value.is_string()) return value;
+    context_.heap.step_characters(2 * value.text().size());
     return context_.heap.string(to_lower(value.text()));
   }
 

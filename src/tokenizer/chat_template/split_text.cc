@@ -1,13 +1,15 @@
 #include "tokenizer/chat_template/split_text.h"
 
-#include <string.h>  // memmem
-
 #include <algorithm>
 
+#include "base/find_text.h"
 #include "tokenizer/chat_template/unicode.h"
 
 namespace atom::jinja {
 namespace {
+
+// How much of a text is searched at a time. It doubles, so that a match close by costs little.
+constexpr size_t kFirstWindow = 512;
 
 bool is_line_break(char32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
@@ -69,21 +71,29 @@ std::vector<std::string_view> split_at_space_from_right(Heap& heap,
 size_t find_in(Heap& heap, std::string_view text, std::string_view wanted, size_t from) {
   if (wanted.empty() || from >= text.size())
     return from <= text.size() && wanted.empty() ? from : std::string_view::npos;
-  // memmem takes linear time; std::string::find takes quadratic time on repetitive text.
-  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
-  const size_t at = found ? static_cast<size_t>(static_cast<const char*>(found) - text.data())
-                          : std::string_view::npos;
-  heap.step_bytes((found ? at : text.size()) - from);
-  return at;
+  for (size_t window = kFirstWindow + 2 * wanted.size(); from + wanted.size() <= text.size();
+       window *= 2) {
+    const std::string_view part = text.substr(from, window);
+    heap.step_bytes(2 * part.size());
+    if (const size_t at = find_first(part, wanted); at != std::string_view::npos) return from + at;
+    if (part.size() < window) break;
+    from += window - (wanted.size() - 1);
+  }
+  return std::string_view::npos;
 }
 
 size_t find_last_in(Heap& heap, std::string_view text, std::string_view wanted) {
-  const size_t comparison_cost = wanted.size() / 64;
-  if (comparison_cost > 0) heap.step(text.size() / 64 * comparison_cost);  // before it is spent
-  const size_t at = text.rfind(wanted);
-  const size_t num_compared = text.size() - (at == std::string_view::npos ? 0 : at);
-  heap.step_bytes(num_compared);
-  return at;
+  if (wanted.empty()) return text.size();
+  for (size_t window = kFirstWindow + 2 * wanted.size(); wanted.size() <= text.size();
+       window *= 2) {
+    const size_t begin = text.size() - std::min(window, text.size());
+    heap.step_characters(text.size() - begin);
+    const size_t at = find_last(text.substr(begin), wanted);
+    if (at != std::string_view::npos) return begin + at;
+    if (begin == 0) break;
+    text = text.substr(0, begin + wanted.size() - 1);
+  }
+  return std::string_view::npos;
 }
 
 std::vector<std::string_view> split_text(Heap& heap,
@@ -113,7 +123,7 @@ std::vector<std::string_view> split_text(Heap& heap,
 }
 
 std::vector<std::string_view> split_lines(Heap& heap, std::string_view text, bool keep_ends) {
-  heap.step_bytes(text.size());
+  heap.step_characters(text.size());
   Charge charge(&heap, 0);
   std::vector<std::string_view> lines;
   size_t start = 0;
@@ -160,7 +170,7 @@ std::string pad_text(Heap& heap,
                      std::string_view fill,
                      bool at_left,
                      bool at_right) {
-  heap.step_bytes(text.size());
+  heap.step_characters(text.size());
   const int64_t size = static_cast<int64_t>(count_code_points(text));
   const int64_t padding = std::max<int64_t>(0, width - size);
   if (padding > 0) {

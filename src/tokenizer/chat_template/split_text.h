@@ -9,8 +9,8 @@
 
 namespace atom::jinja {
 
-// The first (last) position of `wanted` in `text` from (before) there on, or npos; in time that the
-// steps account for, however alike the two are.
+// The first (last) position of `wanted` in `text` from (before) there on, or npos; in linear time,
+// however alike the two are, which is paid for piece by piece as it is spent.
 size_t find_in(Heap& heap, std::string_view text, std::string_view wanted, size_t from = 0);
 size_t find_last_in(Heap& heap, std::string_view text, std::string_view wanted);
 

@@ -25,7 +25,7 @@ template <std::string (*map)(std::string_view)>
 Value map_text(Context& context, const Value& self, const Arguments& arguments) {
   BoundArguments("str method", arguments, {});
   context.heap.require(2 * self.text().size());
-  context.heap.step_bytes(4 * self.text().size());
+  context.heap.step_characters(2 * self.text().size());
   return context.heap.string(map(self.text()));
 }
 
@@ -33,8 +33,9 @@ template <bool left, bool right>
 Value strip_method(Context& context, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("strip", arguments, {"chars"});
   const std::string* characters = bound.text(0);
+  context.heap.step_characters(self.text().size());
   if (characters == nullptr) return context.heap.string(strip_space(self.text(), left, right));
-  context.heap.step_bytes(characters->size() * (1 + self.text().size() / 64));
+  context.heap.step_characters(characters->size());
   return context.heap.string(strip_characters(self.text(), *characters, left, right));
 }
 
@@ -44,7 +45,7 @@ Value split_method(Context& context, const Value& self, const Arguments& argumen
   const std::string* separator = bound.text(0);
   const int64_t max_splits = bound.integer(1, -1);
   if (separator != nullptr && separator->empty()) fail("split(): the separator is empty");
-  context.heap.step_bytes(self.text().size());
+  context.heap.step_characters(self.text().size());
   return list_of(context.heap,
                  split_text(context.heap, self.text(), separator, max_splits, from_right));
 }
@@ -65,7 +66,7 @@ std::optional<Window> window_of(Heap& heap,
                                 const BoundArguments& bound,
                                 size_t start_parameter) {
   if (!bound.get(start_parameter) && !bound.get(start_parameter + 1)) return Window{text, 0};
-  heap.step_bytes(text.size());
+  heap.step_characters(2 * text.size());
   const int64_t size = static_cast<int64_t>(count_code_points(text));
   const auto resolve = [size](int64_t position) {
     return position < 0 ? std::max<int64_t>(0, std::max(position, -size) + size) : position;
@@ -86,7 +87,8 @@ Value has_affix(Context& context, const Value& self, const Arguments& arguments)
   const auto matches = [&](const Value& affix) {
     if (!affix.is_string())
       fail("{}() needs a str or a tuple of str, not {}", name, type_name(affix));
-    if (!window) return false;
+    if (!window || affix.text().size() > window->text.size()) return false;
+    context.heap.step_bytes(affix.text().size());
     return at_start ? window->text.starts_with(affix.text()) : window->text.ends_with(affix.text());
   };
   const Value& affix = *bound.get(0);
@@ -103,7 +105,7 @@ Value find_text(Context& context, const Value& self, const Arguments& arguments)
   const std::string* wanted = bound.text(0);
   if (wanted == nullptr) fail("find(): 'sub' must be a str, not None");
   const auto window = window_of(context.heap, self.text(), bound, 1);
-  context.heap.step_bytes(self.text().size());
+  context.heap.step_characters(self.text().size());
   size_t found = std::string::npos;
   if (window)
     found = from_right ? find_last_in(context.heap, window->text, *wanted)
@@ -122,7 +124,7 @@ Value count_text(Context& context, const Value& self, const Arguments& arguments
   const std::string* wanted = bound.text(0);
   if (wanted == nullptr) fail("count(): 'sub' must be a str, not None");
   const auto window = window_of(context.heap, self.text(), bound, 1);
-  context.heap.step_bytes(self.text().size());
+  context.heap.step_characters(self.text().size());
   if (!window) return Value::integer(0);
   if (wanted->empty()) {
     return Value::integer(static_cast<int64_t>(count_code_points(window->text)) + 1);
@@ -166,6 +168,7 @@ Value remove_affix(Context& context, const Value& self, const Arguments& argumen
   const std::string* affix = bound.text(0);
   std::string_view text = self.text();
   if (affix == nullptr) fail("removeprefix() and removesuffix() need a str");
+  context.heap.step_bytes(std::min(affix->size(), text.size()));
   if (is_prefix && text.starts_with(*affix)) text.remove_prefix(affix->size());
   if (!is_prefix && text.ends_with(*affix)) text.remove_suffix(affix->size());
   return context.heap.string(text);
@@ -193,7 +196,7 @@ Value partition(Context& context, const Value& self, const Arguments& arguments)
 template <bool (*test)(char32_t)>
 Value all_code_points(Context& context, const Value& self, const Arguments& arguments) {
   BoundArguments("str test", arguments, {});
-  context.heap.step_bytes(self.text().size());
+  context.heap.step_characters(self.text().size());
   const std::string& text = self.text();
   for (size_t position = 0; position < text.size();) {
     if (!test(next_code_point(text, &position))) return Value::boolean(false);
@@ -209,7 +212,7 @@ bool is_alphanumeric(char32_t c) {
 template <bool (*wanted)(char32_t), bool (*unwanted)(char32_t)>
 Value has_case(Context& context, const Value& self, const Arguments& arguments) {
   BoundArguments("str test", arguments, {});
-  context.heap.step_bytes(self.text().size());
+  context.heap.step_characters(self.text().size());
   const std::string& text = self.text();
   bool found = false;
   for (size_t position = 0; position < text.size();) {
@@ -227,7 +230,9 @@ template <Alignment alignment>
 Value align(Context& context, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("ljust, rjust and center", arguments, {"width", "fillchar"}, 1);
   const std::string* fill = bound.text(1);
-  if (fill != nullptr && count_code_points(*fill) != 1) fail("the fill must be one character");
+  if (fill != nullptr && (fill->size() > 4 || count_code_points(*fill) != 1)) {
+    fail("the fill must be one character");
+  }
   return context.heap.string(pad_text(context.heap,
                                       self.text(),
                                       bound.integer(0, 0),

@@ -17,7 +17,7 @@ Value map_text(Context& context, const Value& self, const Arguments& arguments) 
   BoundArguments("text filter", arguments, {});
   const std::string text = to_text(context.heap, self);
   context.heap.require(2 * text.size());
-  context.heap.step_bytes(4 * text.size());
+  context.heap.step_characters(2 * text.size());
   return context.heap.string(map(text));
 }
 
@@ -46,8 +46,9 @@ Value trim(Context& context, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("trim", arguments, {"chars"});
   const std::string text = to_text(context.heap, self);
   const std::string* characters = bound.text(0);
+  context.heap.step_characters(text.size());
   if (characters == nullptr) return context.heap.string(strip_space(text));
-  context.heap.step_bytes(characters->size() * (1 + text.size() / 64));
+  context.heap.step_characters(characters->size());
   return context.heap.string(strip_characters(text, *characters, true, true));
 }
 
@@ -83,6 +84,7 @@ Value indent(Context& context, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("indent", arguments, {"width", "first", "blank"});
   std::string indention(4, ' ');
   if (const Value* width = bound.get(0); width != nullptr && width->is_string()) {
+    context.heap.step_bytes(width->text().size());
     indention = width->text();
   } else if (width != nullptr) {
     const int64_t size = std::clamp<int64_t>(bound.integer(0, 4), 0, int64_t{1} << 20);
@@ -93,7 +95,10 @@ Value indent(Context& context, const Value& self, const Arguments& arguments) {
   const std::string text = to_text(context.heap, self) + "\n";
   std::string out;
   Charge charge(&context.heap, text.size());
-  if (bound.flag(1, false)) out += indention;
+  if (bound.flag(1, false)) {
+    charge.grow(indention.size());
+    out += indention;
+  }
   bool is_first = true;
   for (const std::string_view line : split_lines(context.heap, text, false)) {
     charge.grow(indention.size() + 1);
@@ -145,7 +150,7 @@ Value escape(Context& context, const Value& self, const Arguments& arguments) {
 Value word_count(Context& context, const Value& self, const Arguments& arguments) {
   BoundArguments("wordcount", arguments, {});
   const std::string text = to_text(context.heap, self);
-  context.heap.step_bytes(text.size());
+  context.heap.step_characters(text.size());
   int64_t count = 0;
   bool in_word = false;
   for (size_t position = 0; position < text.size();) {

@@ -50,7 +50,7 @@ class ReprWriter {
     heap_.step();
     if (depth > kMaxValueDepth) fail_limit("a value refers to itself: it cannot be printed");
     if (value.is_string()) {
-      heap_.step_bytes(value.text().size());
+      heap_.step_characters(4 * value.text().size());
       append_string_repr(&out_, value.text());
     } else if (value.is_sequence()) {
       write_sequence(value.sequence(), depth);
@@ -180,7 +180,10 @@ std::string to_text(Heap& heap, const Value& value) {
   if (value.is_boolean()) return value.boolean() ? "True" : "False";
   if (value.is_integer()) return std::to_string(value.integral());
   if (value.is_real()) return float_repr(value.number());
-  if (value.is_string()) return value.text();
+  if (value.is_string()) {
+    heap.step_bytes(value.text().size());
+    return value.text();
+  }
   if (value.is_function()) {
     const Function& function = value.function();
     return function.macro ? fmt::format("<Macro '{}'>", function.name)

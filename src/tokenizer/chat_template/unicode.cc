@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace atom::jinja {
@@ -234,11 +235,9 @@ std::string_view strip_characters(std::string_view text,
   for (size_t position = 0; position < characters.size();) {
     set.push_back(next_code_point(characters, &position));
   }
+  std::sort(set.begin(), set.end());
   const auto contains = [&set](char32_t c) {
-    for (const char32_t member : set) {
-      if (member == c) return true;
-    }
-    return false;
+    return std::binary_search(set.begin(), set.end(), c);
   };
   size_t begin = 0;
   size_t end = text.size();

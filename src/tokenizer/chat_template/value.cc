@@ -68,8 +68,6 @@ bool Value::same_object(const Value& other) const {
         const T& theirs = std::get<T>(other.data_);
         if constexpr (std::is_same_v<T, None> || std::is_same_v<T, Undefined>) {
           return true;
-        } else if constexpr (std::is_same_v<T, std::shared_ptr<const String>>) {
-          return mine->text == theirs->text;
         } else {
           return mine == theirs;
         }

@@ -92,7 +92,7 @@ class Value {
 
   std::string undefined_reason() const;  // why, for an error message
   bool truthy() const;
-  bool same_object(const Value& other) const;  // Python's `is`
+  bool same_object(const Value& other) const;  // Python's `is`, but for two strings
   int depth() const;                           // containers nested below, this one included
 
  private:
