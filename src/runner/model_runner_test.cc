@@ -14,6 +14,7 @@
 
 #include "models/registry.h"
 #include "scheduler/scheduler.h"
+#include "tests/support/synthetic_checkpoint.h"
 #include "tests/support/test_folders.h"
 
 namespace atom {
@@ -35,6 +36,16 @@ struct Request {
   bool aborts = false;  // once it has a token
 };
 
+// Token ids that prompts are made of.
+struct IdRange {
+  int32_t first = 100;
+  int32_t count = 4000;
+
+  int32_t draw(std::mt19937& random) const {
+    return first + static_cast<int32_t>(random() % static_cast<uint32_t>(count));
+  }
+};
+
 struct Answer {
   std::vector<int32_t> token_ids;
   std::vector<TokenLogprobs> logprobs;
@@ -48,7 +59,7 @@ class Engine {
  public:
   Engine(const EngineConfig& engine, DeviceChoice device, SpanRecorder* recorder = nullptr) {
     EngineConfig config = engine;
-    config.model.model = demo_model_folder();
+    if (config.model.model.empty()) config.model.model = demo_model_folder();
     config.model.max_model_len = kMaxModelLen;
     config.device.device = device;
     const ModelConfig model = load_model_config(config.model.model).value();
@@ -86,6 +97,7 @@ class Engine {
   uint64_t num_steps() const { return num_steps_; }
   uint64_t num_overlapped() const { return num_overlapped_; }
   SchedulerStats stats() const { return scheduler_->stats(); }
+  const MemoryPlan& memory_plan() const { return runner_->memory_plan(); }
   // Of the steps that executed something.
   const std::vector<nanoseconds>& durations() const { return durations_; }
   const std::vector<nanoseconds>& waits() const { return waits_; }
@@ -159,16 +171,16 @@ SamplingParams random_sampling(std::mt19937& random) {
 }
 
 // Prompts that share beginnings, so that later ones find blocks of earlier ones.
-std::vector<Request> random_requests(size_t count, std::mt19937& random) {
+std::vector<Request> random_requests(size_t count, std::mt19937& random, IdRange ids = {}) {
   std::vector<std::vector<int32_t>> stems(4, std::vector<int32_t>(100));
   for (std::vector<int32_t>& stem : stems) {
-    for (int32_t& id : stem) id = static_cast<int32_t>(100 + random() % 4000);
+    for (int32_t& id : stem) id = ids.draw(random);
   }
   std::vector<Request> requests(count);
   for (Request& request : requests) {
     const std::vector<int32_t>& stem = stems[random() % stems.size()];
     request.prompt.assign(stem.begin(), stem.begin() + static_cast<int>(1 + random() % 99));
-    request.prompt.push_back(static_cast<int32_t>(100 + random() % 4000));
+    request.prompt.push_back(ids.draw(random));
     request.sampling = random_sampling(random);
     request.aborts = random() % 10 == 0;
   }
@@ -267,6 +279,53 @@ TEST(ModelRunner, TheSameWithoutRecordedSteps) {
   EngineConfig config = crowded(DType::kFloat32);
   config.device.enable_graphs = false;
   check(config, DeviceChoice::kCpu, 2e-3);
+}
+
+// A model with recurrent states: slots, checkpoints 16 tokens apart, preemption.
+class ModelRunnerStates : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Status made = materialise_checkpoint(golden_folder() + "/qwen3-next", checkpoint_.path());
+    ASSERT_TRUE(made.ok()) << made.message();
+    config_ = crowded(DType::kFloat32);
+    config_.model.model = checkpoint_.path();
+    config_.cache.state_checkpoint_interval = 16;
+  }
+
+  // Runs a crowd of requests and compares with what each gets alone.
+  SchedulerStats run() {
+    constexpr IdRange kIds{.first = 20, .count = 360};  // of a vocabulary of 384
+    std::mt19937 random(7);
+    const std::vector<Request> requests = random_requests(kNumRequests / 2, random, kIds);
+    const std::vector<Answer> expected = answers_alone(requests, config_, DeviceChoice::kCpu);
+    Engine engine(config_, test_device());
+    num_slots_ = engine.memory_plan().num_state_slots;
+    const auto due = [](uint64_t step) { return step / 2 + 6; };
+    expect_answers(requests, expected, engine.run(requests, due), 2e-3);
+    return engine.stats();
+  }
+
+  TemporaryFolder checkpoint_;
+  EngineConfig config_;
+  int32_t num_slots_ = 0;
+};
+
+TEST_F(ModelRunnerStates, RandomBatchesGiveWhatEachRequestGetsAlone) {
+  const SchedulerStats stats = run();
+  EXPECT_EQ(num_slots_, 12 + 24);  // of sequences, of checkpoints
+  EXPECT_GT(stats.num_prefix_hit_tokens, 0);
+  EXPECT_GT(stats.num_preemptions, 0);
+  EXPECT_GT(stats.num_state_checkpoints, 0);
+  EXPECT_EQ(stats.num_free_state_slots, num_slots_);
+}
+
+TEST_F(ModelRunnerStates, AllRequestsWaitForTheOnlySlot) {
+  config_.cache.enable_prefix_caching = false;
+  config_.cache.kv_cache_memory = 1;  // less than a second slot
+  const SchedulerStats stats = run();
+  EXPECT_EQ(num_slots_, 1);
+  EXPECT_EQ(stats.num_preemptions, 0);
+  EXPECT_EQ(stats.num_free_state_slots, 1);
 }
 
 // Spans of a track by name.
