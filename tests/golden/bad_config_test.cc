@@ -59,7 +59,7 @@ constexpr Nonsense kNonsense[] = {
     {"decoder_sparse_step", R"([0, -1, "x"])"},
     {"mlp_only_layers", R"([[-1], "x", ["a"]])"},
     {"use_qk_norm", R"([7, "yes"])"},
-    {"swiglu_limit", R"([-1, 0, "x"])"},
+    {"swiglu_limit", R"([-1, "x"])"},
     {"q_lora_rank", R"([-1, "x"])"},
     {"kv_lora_rank", R"([0, -1, "x"])"},
     {"qk_nope_head_dim", R"([0, -1, "x"])"},

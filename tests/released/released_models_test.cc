@@ -125,6 +125,10 @@ TEST(ReleasedModels, HaveTheirNumbersOfParameters) {
       {"Llama-3.1-70B", 70.6, 0.1},
       {"Qwen3-8B", 8.2, 0.1},
       {"Qwen3-32B", 32.8, 0.1},
+      {"Mixtral-8x7B", 46.7, 0.1},
+      {"Mixtral-8x22B", 140.6, 0.1},
+      {"Qwen3-30B-A3B", 30.5, 0.1},
+      {"Qwen3-235B-A22B", 235.1, 0.1},
   };
   for (const Published& published : kPublished) {
     const ReleasedModel model(std::string(ATOM_RELEASED_CONFIGS "/") + published.name + ".json");

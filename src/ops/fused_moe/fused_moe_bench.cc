@@ -1,10 +1,13 @@
 // Speed of fused_moe on the CPU with shapes of released models, against the machine's roofs.
-//   fused_moe_bench [threads=N] [dtype=bfloat16] [tokens=1,8,512] [shape=NAME] [seconds=0.5]
+//   fused_moe_bench [threads=N] [dtype=bfloat16] [format=fp4|int4|int8|fp8] [tokens=1,8,512]
+//                   [shape=NAME] [seconds=0.5]
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +16,7 @@
 #include "base/cpu_info.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/roofs/roofs.h"
+#include "ops/variant.h"
 #include "tensor/dispatch.h"
 
 namespace atom::ops {
@@ -34,6 +38,7 @@ constexpr BenchShape kShapes[] = {
 struct Options {
   int num_threads = num_usable_cores();
   DType dtype = DType::kBFloat16;
+  std::optional<QuantFormat> format;  // else weights of dtype
   std::vector<int64_t> tokens = {1, 4, 16, 64, 512};
   std::string shape;
   double seconds = 0.5;
@@ -50,6 +55,14 @@ std::vector<int64_t> parse_numbers(const std::string& text) {
   return numbers;
 }
 
+std::optional<QuantFormat> parse_format(const std::string& name) {
+  if (name == "fp4") return QuantFormat{QuantDType::kFloat4E2M1, QuantType::kPer1x32, 1};
+  if (name == "int4") return QuantFormat{QuantDType::kInt4, QuantType::kPer1x128, 1};
+  if (name == "int8") return QuantFormat{QuantDType::kInt8, QuantType::kPerToken, 1};
+  if (name == "fp8") return QuantFormat{QuantDType::kFloat8E4M3, QuantType::kPer128x128, 128};
+  return std::nullopt;
+}
+
 Options parse_options(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -61,6 +74,8 @@ Options parse_options(int argc, char** argv) {
       options.num_threads = std::atoi(value.c_str());
     } else if (key == "dtype" && parse_dtype(value).ok()) {
       options.dtype = parse_dtype(value).value();
+    } else if (key == "format" && parse_format(value)) {
+      options.format = parse_format(value);
     } else if (key == "shape") {
       options.shape = value;
     } else if (key == "seconds") {
@@ -109,17 +124,34 @@ int64_t num_active(const Tensor& ids) {
       std::set<int32_t>(ids.data<int32_t>(), ids.data<int32_t>() + ids.num_elements()).size());
 }
 
-void bench_shape(const Stream& stream, const BenchShape& shape, const Options& options) {
-  std::vector<LinearWeight> gate_up, down;
-  {
-    const Tensor rows = filled({2 * shape.intermediate_size, shape.hidden_size}, options.dtype);
-    const Tensor down_rows = filled({shape.hidden_size, shape.intermediate_size}, options.dtype);
-    for (int64_t e = 0; e < shape.num_experts; ++e) {
-      gate_up.push_back(pack_linear_weight(stream, rows));
-      down.push_back(pack_linear_weight(stream, down_rows));
+std::vector<LinearWeight> make_weights(
+    const Stream& stream, int64_t count, int64_t rows, int64_t columns, const Options& options) {
+  std::vector<LinearWeight> weights;
+  const Tensor floats = options.format ? Tensor() : filled({rows, columns}, options.dtype);
+  for (int64_t e = 0; e < count; ++e) {
+    if (!options.format) {
+      weights.push_back(pack_linear_weight(stream, floats));
+      continue;
+    }
+    // The same codes and scales everywhere: time does not depend on them.
+    constexpr int kCode = 0x31;
+    weights.push_back(make_quantized_weight(rows, columns, *options.format));
+    for (const Tensor& part : {weights.back().data, weights.back().scales}) {
+      std::memset(part.raw_data(), kCode, part.num_bytes());
     }
   }
-  const int64_t expert_size = gate_up[0].data.num_bytes() + down[0].data.num_bytes();
+  return weights;
+}
+
+void bench_shape(const Stream& stream, const BenchShape& shape, const Options& options) {
+  const auto gate_up = make_weights(
+      stream, shape.num_experts, 2 * shape.intermediate_size, shape.hidden_size, options);
+  const auto down =
+      make_weights(stream, shape.num_experts, shape.hidden_size, shape.intermediate_size, options);
+  int64_t expert_size = 0;
+  for (const LinearWeight* weight : {&gate_up[0], &down[0]}) {
+    expert_size += moves(weight->data, weight->scales).bytes;
+  }
   const ExpertWeights experts{gate_up, down, {}, {}, {}};
   const GatedActivation activation{shape.kind};
   uint32_t state = 7;
