@@ -18,8 +18,12 @@ Result<MoeBlockOptions> read_experts(const ModelConfig& config) {
                                   {.num_experts = {"num_local_experts", "num_experts"},
                                    .top_k = {"num_experts_per_tok", "experts_per_token"},
                                    .intermediate_size = "intermediate_size"}));
+  const ConfigReader reader = config.extension();
   ASSIGN_OR_RETURN(const double limit,
-                   config.extension().get_double("swiglu_limit", 0, kMaxSwiGluLimit, kSwiGluLimit));
+                   reader.get_double("swiglu_limit", 0, kMaxSwiGluLimit, kSwiGluLimit));
+  if (limit == 0) {
+    return reader.wrong("swiglu_limit", *reader.find("swiglu_limit"), "a number over 0");
+  }
   MoeBlockOptions moe;
   moe.router_name = "router";
   moe.router.num_experts = sizes.num_experts;
