@@ -11,9 +11,6 @@
 namespace atom {
 namespace {
 
-constexpr int64_t kMaxSharedExperts = 64;
-constexpr double kMaxScale = 1e6;
-
 struct Defaults {
   const char* scoring;
   const char* top_k_method;
@@ -59,7 +56,7 @@ Result<MoeBlockOptions> read_experts(const ModelConfig& config, const Defaults& 
                    reader.get_int("n_shared_experts", 0, kMaxSharedExperts, 0));
   ASSIGN_OR_RETURN(const bool normalizes, reader.get_bool("norm_topk_prob", defaults.normalizes));
   ASSIGN_OR_RETURN(const double scale,
-                   reader.get_double("routed_scaling_factor", 0, kMaxScale, 1.0));
+                   reader.get_double("routed_scaling_factor", 0, kMaxRoutedScale, 1.0));
   MoeBlockOptions moe;
   moe.router.num_experts = sizes.num_experts;
   moe.router.routing = {.top_k = sizes.top_k,
