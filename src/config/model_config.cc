@@ -70,22 +70,25 @@ Status read_sizes(const ConfigReader& reader,
   }
   config->num_key_value_heads = static_cast<int32_t>(kv_heads);
 
-  if (!reader.has("head_dim") && defaults.head_dim == 0 &&
+  if (!reader.has(defaults.head_dim_key) && defaults.head_dim == 0 &&
       config->hidden_size % config->num_attention_heads != 0) {
     return invalid_argument(
-        "{}: 'hidden_size' {} is no multiple of 'num_attention_heads' {}, and there is no "
-        "'head_dim'",
+        "{}: 'hidden_size' {} is no multiple of 'num_attention_heads' {}, and there is no '{}'",
         kConfigFile,
         config->hidden_size,
-        config->num_attention_heads);
+        config->num_attention_heads,
+        defaults.head_dim_key);
   }
   const int64_t default_head_dim =
       defaults.head_dim > 0 ? defaults.head_dim : config->hidden_size / config->num_attention_heads;
   ASSIGN_OR_RETURN(const int64_t head_dim,
-                   reader.get_int("head_dim", 2, kMaxHeadDim, default_head_dim));
+                   reader.get_int(defaults.head_dim_key, 2, kMaxHeadDim, default_head_dim));
   if (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim) {
-    return invalid_argument(
-        "{}: 'head_dim' is {}; expected an even integer in [2, {}]", kConfigFile, head_dim, kMaxHeadDim);
+    return invalid_argument("{}: '{}' is {}; expected an even integer in [2, {}]",
+                            kConfigFile,
+                            defaults.head_dim_key,
+                            head_dim,
+                            kMaxHeadDim);
   }
   config->head_dim = static_cast<int32_t>(head_dim);
 

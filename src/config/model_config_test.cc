@@ -100,6 +100,12 @@ TEST(ModelConfig, DefaultsOfTheArchitectureFillMissingAndNullKeys) {
   json = with("head_dim", 30);
   json["hidden_size"] = 65;
   EXPECT_EQ(parse(json).head_dim, 30);
+
+  // What is rotated may have a key of its own.
+  json["qk_rope_head_dim"] = 12;
+  defaults.head_dim_key = "qk_rope_head_dim";
+  EXPECT_EQ(parse(json, defaults).head_dim, 12);
+  EXPECT_EQ(parse(json, defaults).rope.rotary_dim, 12);
 }
 
 TEST(ModelConfig, NamesMissingFields) {

@@ -10,9 +10,6 @@
 namespace atom {
 namespace {
 
-constexpr int64_t kMaxSharedExperts = 64;
-constexpr double kMaxScale = 1e6;
-
 Result<MoeBlockOptions> read_experts(const ModelConfig& config) {
   const ConfigReader reader = config.extension();
   ASSIGN_OR_RETURN(const MoeSizes sizes,
@@ -24,7 +21,7 @@ Result<MoeBlockOptions> read_experts(const ModelConfig& config) {
                    reader.get_int("n_shared_experts", 0, kMaxSharedExperts, 1));
   ASSIGN_OR_RETURN(const bool normalizes, reader.get_bool("norm_topk_prob", true));
   ASSIGN_OR_RETURN(const double scale,
-                   reader.get_double("routed_scaling_factor", 0, kMaxScale, 1.0));
+                   reader.get_double("routed_scaling_factor", 0, kMaxRoutedScale, 1.0));
   MoeBlockOptions moe;
   moe.router.num_experts = sizes.num_experts;
   moe.router.has_selection_bias = true;

@@ -5,6 +5,8 @@
 namespace atom {
 
 // One factory per file of this folder.
+Result<std::unique_ptr<CausalLM>> make_deepseek_v2(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_deepseek_v3(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_gpt_oss(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_llama(BuildContext& build);
@@ -23,7 +25,14 @@ constexpr ModelConfigDefaults kQwenHybrid = {.requires_intermediate_size = false
                                              .max_position_embeddings = 32768,
                                              .partial_rotary_factor = 0.25};
 
+// What DeepSeek's releases have in common: the rotated part of a head is the one that tables cover.
+constexpr ModelConfigDefaults kDeepseekDefaults = {.requires_intermediate_size = false,
+                                                   .head_dim_key = "qk_rope_head_dim",
+                                                   .max_position_embeddings = 4096};
+
 const Architecture kArchitectures[] = {
+    {"DeepseekV2ForCausalLM", kDeepseekDefaults, make_deepseek_v2},
+    {"DeepseekV3ForCausalLM", kDeepseekDefaults, make_deepseek_v3},
     {"Glm4MoeForCausalLM",
      {.requires_intermediate_size = false,
       .num_key_value_heads = 8,

@@ -9,7 +9,10 @@
 
 namespace atom {
 
+// Beyond any that makes sense.
 inline constexpr int64_t kMaxExpertWidth = int64_t{1} << 20;
+inline constexpr int64_t kMaxSharedExperts = 64;
+inline constexpr double kMaxRoutedScale = 1e6;
 
 // How a family spells them; of several spellings the first that a file has counts.
 struct MoeKeys {

@@ -1,0 +1,147 @@
+#include "layers/attention/mla_attention.h"
+
+#include <cmath>
+
+#include "layers/linear/linear_base.h"
+#include "layers/quant/pack_parameter.h"
+#include "ops/head_linear/head_linear.h"
+#include "ops/kv_cache_write/kv_cache_write.h"
+#include "ops/mla_attention/mla_attention.h"
+#include "tensor/device_arena.h"
+#include "tensor/dispatch.h"
+
+namespace atom {
+namespace {
+
+// Of the size of the keys before they were compressed, whatever is multiplied here. YaRN sharpens
+// the softmax by the square of its factor for all dimensions (DeepSeek-V3's inference/model.py).
+float softmax_scale(const RopeConfig& rope, const MlaSizes& sizes) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(sizes.qk_dim()));
+  if (rope.type == RopeType::kDefault || rope.mscale_all_dim == 0 || rope.factor <= 1) {
+    return static_cast<float>(scale);
+  }
+  const double mscale = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1.0;
+  return static_cast<float>(scale * mscale * mscale);
+}
+
+int64_t local_heads(const BuildContext& build, const MlaSizes& sizes) {
+  return sizes.num_heads / tensor_parallel_part(build).world;
+}
+
+// Of a matrix on the CPU.
+Tensor transposed(const Tensor& matrix) {
+  const Tensor result = Tensor::empty({matrix.size(1), matrix.size(0)}, matrix.dtype());
+  const int64_t num_rows = matrix.size(0), num_columns = matrix.size(1);
+  dispatch_float(matrix.dtype(), [&]<typename T>(TypeTag<T>) {
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const T* from = matrix.data<T>() + row * matrix.stride(0);
+      T* to = result.data<T>() + row;
+      for (int64_t column = 0; column < num_columns; ++column) to[column * num_rows] = from[column];
+    }
+  });
+  return result;
+}
+
+}  // namespace
+
+LatentProjections::LatentProjections(BuildContext& build, const MlaSizes& sizes)
+    : sizes_(sizes),
+      weight_(build.dtype,
+              Shape{sizes.num_heads * (sizes.nope_dim + sizes.value_dim), sizes.rank},
+              0,
+              tensor_parallel_part(build)) {
+  const QuantScheme scheme = build.config.quantization.scheme_of(build.module_name);
+  if (scheme.is_quantized()) {
+    build.fail(
+        unimplemented("config.json: {} is quantized ({}), which latent attention does not "
+                      "multiply by",
+                      build.module_name,
+                      scheme.to_string()));
+  }
+  weight_.keep_on_host();
+  register_parameter("weight", &weight_);
+  const ops::WeightLayout layout = ops::preferred_weight_layout(build.device);
+  const auto num_heads = static_cast<size_t>(local_heads(build, sizes));
+  of_queries_.assign(num_heads,
+                     ops::linear_weight_meta(sizes.rank, sizes.nope_dim, build.dtype, layout));
+  of_values_.assign(num_heads,
+                    ops::linear_weight_meta(sizes.value_dim, sizes.rank, build.dtype, layout));
+}
+
+Status LatentProjections::finish_load(const Stream& stream) {
+  const int64_t head_rows = sizes_.nope_dim + sizes_.value_dim;
+  const auto pack = [&](const Tensor& rows) {
+    return pack_consumed_rows(stream, resident_copy(stream, rows));
+  };
+  for (size_t head = 0; head < of_queries_.size(); ++head) {
+    const Tensor rows = weight_.data().narrow(0, static_cast<int64_t>(head) * head_rows, head_rows);
+    of_queries_[head] = pack(transposed(rows.narrow(0, 0, sizes_.nope_dim)));
+    of_values_[head] = pack(rows.narrow(0, sizes_.nope_dim, sizes_.value_dim));
+  }
+  weight_.release();
+  return {};
+}
+
+int64_t LatentProjections::resident_bytes() const {
+  int64_t bytes = 0;
+  for (const ops::LinearWeight& weight : of_queries_) bytes += weight.data.num_bytes();
+  for (const ops::LinearWeight& weight : of_values_) bytes += weight.data.num_bytes();
+  return bytes;
+}
+
+MlaAttention::MlaAttention(BuildContext& build,
+                           const RotaryEmbedding& rotary,
+                           const MlaSizes& sizes)
+    : rotary_(rotary),
+      sizes_(sizes),
+      num_heads_(local_heads(build, sizes)),
+      scale_(softmax_scale(build.config.rope, sizes)),
+      cache_(build.add_cache({{{"latent", {sizes.row_size()}, build.kv_cache_dtype}}})),
+      kv_b_proj_(ModuleScope(build, "kv_b_proj"), sizes) {
+  register_module("kv_b_proj", &kv_b_proj_);
+}
+
+Tensor MlaAttention::forward(const Tensor& q,
+                             const Tensor& kv,
+                             const Tensor& indices,
+                             const ForwardContext& context) const {
+  const Stream& stream = context.stream;
+  Workspace& workspace = context.workspace;
+  const int64_t num_tokens = q.size(0);
+  const Tensor q_rope = q.view({num_tokens, num_heads_, sizes_.qk_dim()})
+                            .narrow(2, sizes_.nope_dim, sizes_.rope_dim);  // [T, NH, rope_dim]
+  const Tensor rows = kv.view({num_tokens, 1, sizes_.row_size()});
+  const Tensor k_rope = rows.narrow(2, sizes_.rank, sizes_.rope_dim);  // [T, 1, rope_dim]
+  ops::rotary_embedding(
+      stream,
+      context.positions,
+      rotary_.table(),
+      q_rope,
+      k_rope,
+      sizes_.interleaved ? ops::RotaryStyle::kInterleaved : ops::RotaryStyle::kNeoX);
+  const Tensor& cache = context.cache(cache_)[0];
+  const Shape plane = {cache.size(0), cache.size(1), 1, sizes_.row_size()};
+  ops::kv_cache_write(
+      stream, rows, Tensor(), context.batch.slot_mapping, cache.view(plane), Tensor());
+
+  const Tensor out = workspace.tensor({num_tokens, num_heads_ * sizes_.value_dim}, q.dtype());
+  const Workspace::Scope scope(workspace);
+  const Shape latents = {num_tokens, num_heads_ * sizes_.rank};
+  const Shape heads = {num_tokens, num_heads_, sizes_.rank};
+  const Tensor q_latent = workspace.tensor(latents, q.dtype());
+  ops::head_linear(stream, q, kv_b_proj_.of_queries(), q_latent, workspace);
+  const Tensor attended = workspace.tensor(latents, q.dtype());
+  ops::MlaAttentionParams params;
+  params.q_latent = q_latent.view(heads);
+  params.q_rope = q_rope;
+  params.cache = cache;
+  params.batch = context.batch;
+  params.indices = indices;
+  params.scale = scale_;
+  params.out = attended.view(heads);
+  ops::mla_attention(stream, params);
+  ops::head_linear(stream, attended, kv_b_proj_.of_values(), out, workspace);
+  return out;
+}
+
+}  // namespace atom

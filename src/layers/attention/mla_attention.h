@@ -1,0 +1,73 @@
+// Multi-head latent attention over a paged cache of latents (DeepSeek V2 and later), absorbed: a
+// token's keys and values of all heads are one row [latent | rotated key], and each head's
+// projections of latents, the rows of kv_b_proj, are applied to its query and to its result.
+//
+// A step of any mixture goes this way, so that a token's bits do not depend on how its prompt was
+// cut. Expanding the keys and values of long chunks would take fewer operations.
+#pragma once
+
+#include <vector>
+
+#include "layers/rotary_embedding.h"
+#include "nn/build_context.h"
+#include "nn/forward_context.h"
+#include "nn/module.h"
+#include "ops/linear/linear.h"
+
+namespace atom {
+
+struct MlaSizes {
+  int64_t num_heads = 0;    // all ranks together
+  int64_t rank = 0;         // of a latent
+  int64_t nope_dim = 0;     // of a head's query and key, what is not rotated ...
+  int64_t rope_dim = 0;     // ... and what is
+  int64_t value_dim = 0;    // of a head
+  bool interleaved = true;  // the rotation's pairs are (x[2i], x[2i + 1])
+
+  int64_t qk_dim() const { return nope_dim + rope_dim; }
+  int64_t row_size() const { return rank + rope_dim; }
+};
+
+// "kv_b_proj" of this rank's heads: W_UK [nope_dim, rank], then W_UV [value_dim, rank] of each.
+// Kept for each head as it multiplies: W_UK transposed.
+class LatentProjections : public Module {
+ public:
+  LatentProjections(BuildContext& build, const MlaSizes& sizes);
+
+  Status finish_load(const Stream& stream) override;
+  int64_t resident_bytes() const override;
+
+  const std::vector<ops::LinearWeight>& of_queries() const { return of_queries_; }
+  const std::vector<ops::LinearWeight>& of_values() const { return of_values_; }
+
+ private:
+  MlaSizes sizes_;
+  Parameter weight_;                           // on the CPU, empty after finish_load
+  std::vector<ops::LinearWeight> of_queries_;  // by head: [rank, nope_dim]
+  std::vector<ops::LinearWeight> of_values_;   // by head: [value_dim, rank]
+};
+
+class MlaAttention : public Module {
+ public:
+  // Registers the layer's cache with `build`. `rotary` outlives this.
+  MlaAttention(BuildContext& build, const RotaryEmbedding& rotary, const MlaSizes& sizes);
+
+  // q [num_tokens, num_heads * qk_dim], of each head what is not rotated first, is rotated in
+  // place. kv [num_tokens, row_size]: the normalized latent, then the key to be rotated in place.
+  // `indices` [num_tokens, top_k] int32 or undefined: the positions that each token attends to
+  // (ops/mla_attention). -> workspace tensor [num_tokens, num_heads * value_dim].
+  Tensor forward(const Tensor& q,
+                 const Tensor& kv,
+                 const Tensor& indices,
+                 const ForwardContext& context) const;
+
+ private:
+  const RotaryEmbedding& rotary_;
+  MlaSizes sizes_;
+  int64_t num_heads_;  // of this rank
+  float scale_;
+  CacheHandle cache_;  // "latent", [row_size]
+  LatentProjections kv_b_proj_;
+};
+
+}  // namespace atom

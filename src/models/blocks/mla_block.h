@@ -1,0 +1,50 @@
+// The attention block of DeepSeek V2 and later: queries, straight from the input or through a
+// latent of their own, one latent row for the keys and values of all heads, latent attention,
+// output projection.
+#pragma once
+
+#include <memory>
+
+#include "layers/attention/mla_attention.h"
+#include "layers/linear/merged_column_parallel_linear.h"
+#include "layers/linear/replicated_linear.h"
+#include "layers/linear/row_parallel_linear.h"
+#include "layers/rms_norm.h"
+#include "models/blocks/sub_layer.h"
+#include "nn/build_context.h"
+
+namespace atom {
+
+struct MlaOptions {
+  MlaSizes sizes;
+  int64_t q_lora_rank = 0;  // 0: queries come straight from the input, by "q_proj"
+  bool has_bias = false;    // of q_a_proj, kv_a_proj_with_mqa and o_proj
+};
+
+// What config.json says of it.
+Result<MlaOptions> read_mla_options(const ModelConfig& config);
+
+class MlaBlock : public TokenMixer {
+ public:
+  // `rotary` outlives this.
+  MlaBlock(BuildContext& build, const RotaryEmbedding& rotary, const MlaOptions& options);
+
+  ActivationFormat wanted() const override;
+  void forward(const Activation& x,
+               const Tensor& out,
+               const ForwardContext& context) const override;
+
+ private:
+  Tensor queries(const Activation& x, const ForwardContext& context) const;
+
+  int64_t rank_;
+  std::unique_ptr<ReplicatedLinear> q_a_proj_;  // null with q_lora_rank 0
+  std::unique_ptr<RMSNorm> q_a_layernorm_;      // null together with it
+  MergedColumnParallelLinear q_b_proj_;         // "q_proj" with q_lora_rank 0
+  ReplicatedLinear kv_a_proj_;
+  RMSNorm kv_a_layernorm_;
+  MlaAttention attention_;
+  RowParallelLinear o_proj_;
+};
+
+}  // namespace atom
