@@ -35,7 +35,7 @@ Result<SparseLayers> read_sparse_layers(const ModelConfig& config) {
   return sparse;
 }
 
-Result<MoeBlockOptions> read_experts(const ModelConfig& config) {
+Result<MoeBlockOptions> read_qwen3_moe_experts(const ModelConfig& config) {
   ASSIGN_OR_RETURN(const MoeSizes sizes,
                    read_moe_sizes(config,
                                   {.num_experts = {"num_experts", "num_local_experts"},
@@ -57,7 +57,7 @@ Result<std::unique_ptr<CausalLM>> make_qwen3_moe(BuildContext& build) {
   RETURN_IF_ERROR(require_silu(config));
   RETURN_IF_ERROR(require_no_query_scaling(config));
   ASSIGN_OR_RETURN(const SparseLayers sparse, read_sparse_layers(config));
-  ASSIGN_OR_RETURN(const MoeBlockOptions moe, read_experts(config));
+  ASSIGN_OR_RETURN(const MoeBlockOptions moe, read_qwen3_moe_experts(config));
   const LayerFactory make_layer =
       [sparse, moe](BuildContext& layers, const RotaryEmbedding& rotary, int layer) -> LayerParts {
     GqaOptions attention = gqa_options(layers.config, layer);
