@@ -10,7 +10,7 @@
 namespace atom {
 namespace {
 
-Result<MoeBlockOptions> read_experts(const ModelConfig& config) {
+Result<MoeBlockOptions> read_glm4_moe_experts(const ModelConfig& config) {
   const ConfigReader reader = config.extension();
   ASSIGN_OR_RETURN(const MoeSizes sizes,
                    read_moe_sizes(config,
@@ -44,7 +44,7 @@ Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build) {
   const ModelConfig& config = build.config;
   RETURN_IF_ERROR(require_silu(config));
   RETURN_IF_ERROR(require_no_query_scaling(config));
-  ASSIGN_OR_RETURN(const MoeBlockOptions moe, read_experts(config));
+  ASSIGN_OR_RETURN(const MoeBlockOptions moe, read_glm4_moe_experts(config));
   const ConfigReader reader = config.extension();
   ASSIGN_OR_RETURN(const int64_t num_dense,
                    reader.get_int("first_k_dense_replace", 0, config.num_hidden_layers, 1));

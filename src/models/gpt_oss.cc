@@ -12,7 +12,7 @@ namespace {
 constexpr double kSwiGluLimit = 7.0;
 constexpr double kMaxSwiGluLimit = 1e6;
 
-Result<MoeBlockOptions> read_experts(const ModelConfig& config) {
+Result<MoeBlockOptions> read_gpt_oss_experts(const ModelConfig& config) {
   ASSIGN_OR_RETURN(const MoeSizes sizes,
                    read_moe_sizes(config,
                                   {.num_experts = {"num_local_experts", "num_experts"},
@@ -45,7 +45,7 @@ Result<std::unique_ptr<CausalLM>> make_gpt_oss(BuildContext& build) {
   const ModelConfig& config = build.config;
   RETURN_IF_ERROR(require_silu(config));
   RETURN_IF_ERROR(require_no_query_scaling(config));
-  ASSIGN_OR_RETURN(const MoeBlockOptions moe, read_experts(config));
+  ASSIGN_OR_RETURN(const MoeBlockOptions moe, read_gpt_oss_experts(config));
   ASSIGN_OR_RETURN(const bool has_bias, config.extension().get_bool("attention_bias", true));
   const LayerFactory make_layer = [moe, has_bias](BuildContext& layers,
                                                   const RotaryEmbedding& rotary,

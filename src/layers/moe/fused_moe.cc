@@ -8,7 +8,7 @@ namespace atom {
 namespace {
 
 // The sizes from which slices follow.
-struct Sizes {
+struct ExpertSizes {
   int64_t num_experts;
   int64_t num_shared;
   int64_t hidden;
@@ -19,7 +19,7 @@ struct Sizes {
   int64_t num_slots() const { return num_experts + num_shared; }
 };
 
-Sizes sizes_of(const BuildContext& build, const FusedMoEOptions& options) {
+ExpertSizes expert_sizes(const BuildContext& build, const FusedMoEOptions& options) {
   const ShardPart part = tensor_parallel_part(build);
   CHECK(options.intermediate_size % part.world == 0);
   const int64_t local = options.intermediate_size / part.world;
@@ -32,19 +32,19 @@ Sizes sizes_of(const BuildContext& build, const FusedMoEOptions& options) {
 }
 
 // Rows [first_row, first_row + local) of slot `slot` from rows of a matrix [.., H].
-BoxCopy row_copy(const Sizes& sizes, int64_t source_row, int64_t slot, int64_t first_row) {
+BoxCopy row_copy(const ExpertSizes& sizes, int64_t source_row, int64_t slot, int64_t first_row) {
   return {{{source_row, 0}, {sizes.local, sizes.hidden}},
           {{slot, first_row, 0}, {1, sizes.local, sizes.hidden}}};
 }
 
 // The matrix of slot `slot` from columns of a matrix [H, ..].
-BoxCopy column_copy(const Sizes& sizes, int64_t source_column, int64_t slot) {
+BoxCopy column_copy(const ExpertSizes& sizes, int64_t source_column, int64_t slot) {
   return {{{0, source_column}, {sizes.hidden, sizes.local}},
           {{slot, 0, 0}, {1, sizes.hidden, sizes.local}}};
 }
 
 // A half of gate_up, expert by expert: "gate" is rows [0, local) of a slot, "up" what follows.
-void append_half(const Sizes& sizes,
+void append_half(const ExpertSizes& sizes,
                  const std::string& half,
                  int64_t first_row,
                  std::vector<ParameterSlice>* slices) {
@@ -62,7 +62,7 @@ void append_half(const Sizes& sizes,
   slices->push_back(std::move(shared));
 }
 
-std::vector<ParameterSlice> down_slices(const Sizes& sizes) {
+std::vector<ParameterSlice> down_slices(const ExpertSizes& sizes) {
   std::vector<ParameterSlice> slices;
   for (int64_t e = 0; e < sizes.num_experts; ++e) {
     slices.push_back({std::to_string(e) + ".down",
@@ -79,7 +79,7 @@ std::vector<ParameterSlice> down_slices(const Sizes& sizes) {
 }
 
 // All experts in one tensor, cut along `dim` as gate and up are: two halves, or pairs.
-ParameterSlice fused_gate_up(const Sizes& sizes, Shape shape, int dim, bool is_interleaved) {
+ParameterSlice fused_gate_up(const ExpertSizes& sizes, Shape shape, int dim, bool is_interleaved) {
   ParameterSlice slice = {"", std::move(shape), {}};
   const int num_runs = is_interleaved ? 1 : 2;
   const int64_t size = is_interleaved ? 2 * sizes.local : sizes.local;
@@ -94,7 +94,7 @@ ParameterSlice fused_gate_up(const Sizes& sizes, Shape shape, int dim, bool is_i
 }
 
 // Likewise of down_proj.
-ParameterSlice fused_down(const Sizes& sizes, Shape shape, int dim) {
+ParameterSlice fused_down(const ExpertSizes& sizes, Shape shape, int dim) {
   ParameterSlice slice = {"", std::move(shape), {}};
   BoxCopy box = {whole(slice.source_shape), whole(slice.source_shape)};
   box.source.begin[dim] = sizes.first;
@@ -104,7 +104,7 @@ ParameterSlice fused_down(const Sizes& sizes, Shape shape, int dim) {
 }
 
 ExpertStackLayout gate_up_layout(const BuildContext& build, const FusedMoEOptions& options) {
-  const Sizes sizes = sizes_of(build, options);
+  const ExpertSizes sizes = expert_sizes(build, options);
   const int64_t experts = sizes.num_experts;
   const bool is_interleaved = options.activation.is_interleaved;
   ExpertStackLayout layout;
@@ -128,7 +128,7 @@ ExpertStackLayout gate_up_layout(const BuildContext& build, const FusedMoEOption
 }
 
 ExpertStackLayout down_layout(const BuildContext& build, const FusedMoEOptions& options) {
-  const Sizes sizes = sizes_of(build, options);
+  const ExpertSizes sizes = expert_sizes(build, options);
   const int64_t experts = sizes.num_experts;
   ExpertStackLayout layout;
   layout.shape = {sizes.num_slots(), sizes.hidden, sizes.local};
