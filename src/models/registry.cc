@@ -10,9 +10,18 @@ Result<std::unique_ptr<CausalLM>> make_gpt_oss(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_llama(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_mixtral(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_qwen3(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_qwen3_5(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_qwen3_5_moe(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_qwen3_moe(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_qwen3_next(BuildContext& build);
 
 namespace {
+
+constexpr ModelConfigDefaults kQwenHybrid = {.requires_intermediate_size = false,
+                                             .head_dim = 256,
+                                             .num_key_value_heads = 2,
+                                             .max_position_embeddings = 32768,
+                                             .partial_rotary_factor = 0.25};
 
 const Architecture kArchitectures[] = {
     {"Glm4MoeForCausalLM",
@@ -45,6 +54,8 @@ const Architecture kArchitectures[] = {
       .sliding_window_rule = SlidingWindowRule::kUseSlidingWindow,
       .sliding_window = 4096},
      make_qwen3},
+    {"Qwen3_5ForConditionalGeneration", kQwenHybrid, make_qwen3_5},
+    {"Qwen3_5MoeForConditionalGeneration", kQwenHybrid, make_qwen3_5_moe},
     {"Qwen3MoeForCausalLM",
      {.requires_intermediate_size = false,
       .num_key_value_heads = 4,
@@ -52,6 +63,7 @@ const Architecture kArchitectures[] = {
       .sliding_window_rule = SlidingWindowRule::kUseForAllLayers,
       .sliding_window = 4096},
      make_qwen3_moe},
+    {"Qwen3NextForCausalLM", kQwenHybrid, make_qwen3_next},
 };
 
 }  // namespace

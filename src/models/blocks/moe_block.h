@@ -1,9 +1,12 @@
-// A mixture of experts as feed-forward: a router chooses some of many experts for each token.
+// A mixture of experts as feed-forward: a router chooses some of many experts for each token, and a
+// gated one may stand beside them that every token has.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "layers/moe/fused_moe.h"
+#include "models/blocks/gated_shared_expert.h"
 #include "models/blocks/sub_layer.h"
 #include "nn/build_context.h"
 
@@ -13,6 +16,7 @@ struct MoeBlockOptions {
   std::string router_name = "gate";  // in the checkpoint
   MoeRouterOptions router;
   FusedMoEOptions experts;
+  int64_t gated_shared_size = 0;  // width of "shared_expert"; 0: there is none
 };
 
 class MoeBlock : public FeedForward {
@@ -27,6 +31,7 @@ class MoeBlock : public FeedForward {
  private:
   MoeRouter router_;
   FusedMoE experts_;
+  std::unique_ptr<GatedSharedExpert> shared_;  // null without
 };
 
 }  // namespace atom

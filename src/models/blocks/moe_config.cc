@@ -5,8 +5,6 @@
 namespace atom {
 namespace {
 
-constexpr int64_t kMaxExpertWidth = int64_t{1} << 20;
-
 const char* present_key(const ConfigReader& reader, const std::vector<const char*>& keys) {
   const auto found = std::ranges::find_if(keys, [&](const char* key) { return reader.has(key); });
   return found != keys.end() ? *found : keys.front();

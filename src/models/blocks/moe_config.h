@@ -9,6 +9,8 @@
 
 namespace atom {
 
+inline constexpr int64_t kMaxExpertWidth = int64_t{1} << 20;
+
 // How a family spells them; of several spellings the first that a file has counts.
 struct MoeKeys {
   std::vector<const char*> num_experts;
