@@ -94,11 +94,11 @@ class BadConfigTest : public ::testing::TestWithParam<std::string> {
     return build_model(resolved).status();
   }
 
-  // Changes `key` where the file has it: in the object itself or that of the text model.
+  // Changes `key` where it counts: in the object of the text model or, if that has none, outside.
   template <typename Change>
   bool change(const std::string& key, Json& config, Change&& change) const {
     for (Json* object :
-         {&config, config.contains("text_config") ? &config["text_config"] : nullptr}) {
+         {config.contains("text_config") ? &config["text_config"] : nullptr, &config}) {
       if (object == nullptr || !object->contains(key)) continue;
       change(*object);
       return true;

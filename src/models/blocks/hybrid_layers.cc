@@ -14,14 +14,12 @@ constexpr int64_t kMaxKernelSize = 8;  // of the causal convolution
 // A list wins; without one every interval-th layer attends to all tokens.
 Status read_layer_types(const ModelConfig& config, HybridConfig* hybrid) {
   const ConfigReader reader = config.extension();
+  ASSIGN_OR_RETURN(const int64_t interval,
+                   reader.get_int("full_attention_interval", 1, INT32_MAX, 4));
   hybrid->layer_types = config.layer_types;
-  if (!reader.has("layer_types")) {
-    ASSIGN_OR_RETURN(const int64_t interval,
-                     reader.get_int("full_attention_interval", 1, config.num_hidden_layers, 4));
-    for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-      hybrid->layer_types[i] =
-          (i + 1) % interval == 0 ? LayerType::kFullAttention : LayerType::kLinearAttention;
-    }
+  for (int64_t i = 0; i < config.num_hidden_layers && !reader.has("layer_types"); ++i) {
+    hybrid->layer_types[i] =
+        (i + 1) % interval == 0 ? LayerType::kFullAttention : LayerType::kLinearAttention;
   }
   for (const LayerType type : hybrid->layer_types) {
     if (type == LayerType::kSlidingAttention) {
