@@ -33,7 +33,7 @@ enum class SlidingWindowRule {
 struct ModelConfigDefaults {
   // False for models of experts only, whose files need not have it; then it is 0.
   bool requires_intermediate_size = true;
-  int32_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  int32_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   // The key of the part of a head that is rotated, where that is not all of "head_dim".
   const char* head_dim_key = "head_dim";
   int32_t num_key_value_heads = 0;  // 0: num_attention_heads

@@ -65,7 +65,8 @@ Result<HttpReply> HubApi::ask(const HttpRequest& request,
     const Clock::time_point due = Clock::now() + *delay;
     while (Clock::now() < due) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - Clock::now());
-      client_->poll(static_cast<int>(std::clamp<int64_t>(left.count() + 1, 1, kApiPollMilliseconds)));
+      client_->poll(
+          static_cast<int>(std::clamp<int64_t>(left.count() + 1, 1, kApiPollMilliseconds)));
       if (!keep_going_()) return Status(StatusCode::kAborted, "stopped");
     }
   }

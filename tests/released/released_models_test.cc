@@ -24,13 +24,19 @@ namespace {
 constexpr size_t kMaxFileSize = size_t{1} << 20;
 
 constexpr const char* kHead =
-    R"(# Released models
-
-What models take at their released sizes: weights as a GPU stores them with rope tables, the KV cache for each token of context, and the recurrent state of a request. `tests/released` computes it from each model's `config.json` (in `tests/released/configs`) without any weight, by the code that `atom plan` plans memory with: `ATOM_WRITE_DOCS=1 build/release/tests/released/released_models_test` writes this file. "As released" is the format of the checkpoint; a dash is a format that the model is not computed in.
-
-| model | architecture | as released | weights | in bfloat16 | with `--quantization fp8` | KV per token, bfloat16 | FP8 | state per request |
-| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-)";
+    "# Released models\n"
+    "\n"
+    "What models take at their released sizes: weights as a GPU stores them with rope "
+    "tables, the KV cache for each token of context, and the recurrent state of a "
+    "request. `tests/released` computes it from each model's `config.json` (in "
+    "`tests/released/configs`) without any weight, by the code that `atom plan` plans "
+    "memory with: `ATOM_WRITE_DOCS=1 build/release/tests/released/released_models_test` "
+    "writes this file. \"As released\" is the format of the checkpoint; a dash is a "
+    "format that the model is not computed in.\n"
+    "\n"
+    "| model | architecture | as released | weights | in bfloat16 | with "
+    "`--quantization fp8` | KV per token, bfloat16 | FP8 | state per request |\n"
+    "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
 
 std::string text_of(const std::string& path) {
   const Result<std::string> text = read_file(path, kMaxFileSize);
