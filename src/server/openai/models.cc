@@ -7,7 +7,7 @@
 namespace atom::server {
 namespace {
 
-constexpr std::string_view kAnswerSchemas = R"json(
+constexpr std::string_view kModelsAnswerSchemas = R"json(
 "Model": {
   "type": "object",
   "required": ["id", "object", "created", "owned_by"],
@@ -58,7 +58,7 @@ void list_models(ServerContext* context, const ExchangePtr& exchange) {
 }
 
 void retrieve_model(ServerContext* context, const ExchangePtr& exchange) {
-  const std::string name = exchange->request().path.substr(kModelPath.size());
+  const std::string name(route_path(*context, exchange->request()).substr(kModelPath.size()));
   if (!check_model(*context, name, exchange)) return;
   std::string body;
   append_model(*context, name, &body);
@@ -71,7 +71,7 @@ constinit const Endpoint kListModels{list_models,
                                      {.id = "list_models",
                                       .summary = "The models served.",
                                       .answer = "ModelList",
-                                      .answer_schemas = kAnswerSchemas}};
+                                      .answer_schemas = kModelsAnswerSchemas}};
 constinit const Endpoint kRetrieveModel{
     retrieve_model, {.id = "get_model", .summary = "One model served.", .answer = "Model"}};
 

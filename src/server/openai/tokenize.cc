@@ -10,7 +10,7 @@
 namespace atom::server {
 namespace {
 
-constexpr std::string_view kAnswerSchemas = R"json(
+constexpr std::string_view kTokenizeAnswerSchemas = R"json(
 "Tokens": {
   "type": "object",
   "required": ["count", "max_model_len", "tokens", "token_strs"],
@@ -40,7 +40,8 @@ Result<std::vector<int32_t>> token_ids(const ServerContext& context,
 }
 
 void tokenize(ServerContext* context, const ExchangePtr& exchange) {
-  const Parsed<TokenizeRequest> parsed = parse_tokenize_request(exchange->request().body);
+  const Parsed<TokenizeRequest> parsed =
+      parse_tokenize_request(exchange->request().body, BodyReader(context).context());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
   const auto& request = std::get<TokenizeRequest>(parsed);
   if (!check_model(*context, request.model, exchange)) return;
@@ -76,6 +77,6 @@ constinit const Endpoint kTokenize{tokenize,
                                     .request = "TokenizeRequest",
                                     .add_request = add_tokenize_schemas,
                                     .answer = "Tokens",
-                                    .answer_schemas = kAnswerSchemas}};
+                                    .answer_schemas = kTokenizeAnswerSchemas}};
 
 }  // namespace atom::server
