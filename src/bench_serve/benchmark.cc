@@ -177,7 +177,7 @@ Status Benchmark::fit_lengths() {
            random.output_len.usual_max() + kContextSlack;
   };
   if (makes_prompts() && model_.max_len > 0 && total() > model_.max_len) {
-    // What the user chose stays: the server will say what it thinks of it.
+    // What the user chose stays.
     if (!options_.output_len) {
       random.output_len =
           LengthDistribution::fixed(std::clamp(model_.max_len / 8, 1, kDefaultOutputLen));
@@ -186,7 +186,9 @@ Status Benchmark::fit_lengths() {
     if (!options_.input_len && room > 0 && room < input_len) {
       random.input_len = LengthDistribution::fixed(static_cast<int32_t>(room));
     }
-    note(fmt::format("lengths fitted into the context of {} tokens: {} in, {} out",
+    const bool fits = total() - kContextSlack <= model_.max_len;
+    note(fmt::format("lengths {} the context of {} tokens: {} in, {} out",
+                     fits ? "fitted into" : "are beyond",
                      model_.max_len,
                      random.input_len.to_string(),
                      random.output_len.to_string()));

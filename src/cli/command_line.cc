@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "cli/config_file.h"
 #include "config/suggest.h"
 
 namespace atom::cli {
@@ -108,7 +109,19 @@ class Normalizer {
     }
     options_.push_back(option.names[0]);
     options_.push_back(*std::move(value));
+    while (option.takes_list && has_argument(args) && *i + 1 < args.size() &&
+           !args[*i + 1].starts_with('-')) {
+      options_.push_back(option.names[0]);
+      options_.push_back(args[++*i]);
+    }
     return {};
+  }
+
+  // Else the word behind a list may be the command's own argument.
+  bool has_argument(std::span<const std::string> args) const {
+    return !positionals_.empty() || std::ranges::any_of(args, [](const std::string& arg) {
+      return arg == "--model" || arg == "-m" || arg.starts_with("--model=");
+    });
   }
 
   const Command& command_;
@@ -120,8 +133,9 @@ class Normalizer {
 }  // namespace
 
 Result<ParsedArguments> parse_arguments(const Command& command, std::span<const std::string> args) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> expanded, expand_config_files(args));
   Normalizer normalizer(command);
-  RETURN_IF_ERROR(normalizer.run(args));
+  RETURN_IF_ERROR(normalizer.run(expanded));
   ParsedArguments parsed;
   if (normalizer.help()) {
     parsed.help = true;

@@ -1,7 +1,9 @@
 #include "cli/engine_flags.h"
 
+#include <iterator>
 #include <utility>
 
+#include "cli/foreign_options.h"
 #include "config/flags.h"
 
 namespace atom::cli {
@@ -22,6 +24,10 @@ std::vector<Option> engine_flags(uint32_t command, EngineConfig* config) {
     option.negatable = flag.is_bool;
     option.set = [config, &flag](const std::string& value) { return flag.set(config, value); };
     options.push_back(std::move(option));
+  }
+  for (std::vector<Option> more : {translated_options(command, config), foreign_options(command)}) {
+    options.insert(
+        options.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   }
   return options;
 }

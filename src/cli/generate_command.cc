@@ -49,6 +49,10 @@ class GenerateRun {
       : options_(options), engine_(std::move(engine)) {}
 
   int run(const std::vector<PromptEntry>& entries) {
+    const int32_t max_model_len = engine_->config().max_model_len();
+    if (Status status = options_.sampling.check_length(max_model_len); !status.ok()) {
+      return fail(status);
+    }
     sampling_ = options_.sampling.apply(engine_->default_sampling(), engine_->generation_config());
     if (options_.chat) {
       Result<ChatPrompt> chat = ChatPrompt::create(engine_.get(), options_.chat_template_kwargs);

@@ -26,6 +26,8 @@ struct Option {
   std::string help;
   bool negatable = false;   // --no-<name> sets "false"
   bool repeatable = false;  // else the last one counts
+  // Repeatable, and takes several values behind one another where the command has its argument.
+  bool takes_list = false;
 
   // Parses, checks the range and stores. An error names the option, the value and what is expected.
   std::function<Status(const std::string& value)> set;

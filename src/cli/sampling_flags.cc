@@ -192,6 +192,17 @@ SamplingParams SamplingFlags::apply(SamplingParams params,
   return params;
 }
 
+Status SamplingFlags::check_length(int32_t max_model_len) const {
+  SamplingParams params;
+  params.max_tokens = 0;
+  params = apply(params, GenerationConfig());
+  if (params.max_tokens < max_model_len) return {};
+  return invalid_argument(
+      "--max-tokens is {}, and the model's limit is {} tokens, prompt and answer together",
+      params.max_tokens,
+      max_model_len);
+}
+
 bool SamplingFlags::asks_for_logprobs() const {
   const SamplingParams params = apply(SamplingParams(), GenerationConfig());
   return params.logprobs || params.prompt_logprobs;

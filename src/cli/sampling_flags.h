@@ -22,6 +22,8 @@ class SamplingFlags {
   SamplingParams apply(SamplingParams defaults, const GenerationConfig& generation_config) const;
 
   bool asks_for_logprobs() const;
+  // An error when a limit was given that no prompt's answer can reach.
+  Status check_length(int32_t max_model_len) const;
 
  private:
   using Edit = std::function<void(SamplingParams*)>;

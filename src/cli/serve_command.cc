@@ -114,7 +114,9 @@ int run_serve(ServeOptions* options, std::vector<std::string> arguments) {
     const LetInterruptsThrough guard{SIGINT, SIGTERM};
     CoreLaunch launch;
     launch.child_process = true;
-    return start_engine(options->config, launch);
+    return start_engine(options->config, launch, [&](const ModelSourceConfig& model) {
+      return server::Server::check(model, *server_options);
+    });
   }();
   if (!engine.ok()) return fail(engine.status());
   Result<std::unique_ptr<server::Server>> server =

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/env.h"
+#include "base/log.h"
 #include "server/api_key.h"
 
 namespace atom::cli {
@@ -50,6 +51,13 @@ std::vector<server::ApiKey> keys_of(const std::vector<std::string>& secrets,
   return keys;
 }
 
+// "/a/b", or nothing for the root.
+Result<std::string> normalized_root(std::string path) {
+  while (path.ends_with('/')) path.pop_back();
+  if (path.empty() || path.starts_with('/')) return path;
+  return invalid_argument("--root-path is '{}'; expected a path that begins with /", path);
+}
+
 void add_address_options(ServeFlags* flags, std::vector<Option>* options) {
   std::vector<Option>& list = *options;
   list.push_back(text_option("--host",
@@ -60,7 +68,14 @@ void add_address_options(ServeFlags* flags, std::vector<Option>* options) {
   list.back().default_value = flags->options.http.host;
   list.push_back(int_option(
       "--port", kServer, 0, 65535, "Port to listen on; 0 takes any free one.", &flags->port));
-  list.back().names.push_back("--server-port");
+  Option server_port = int_option("--server-port",
+                                  kServer,
+                                  0,
+                                  65535,
+                                  "Another name of --port, and counts if both are given.",
+                                  &flags->server_port);
+  server_port.default_value.clear();
+  list.push_back(std::move(server_port));
   list.push_back(text_option("--uds",
                              kServer,
                              "PATH",
@@ -71,6 +86,22 @@ void add_address_options(ServeFlags* flags, std::vector<Option>* options) {
                              "What clients call the model; may be given several times. Without "
                              "it, the name of the checkpoint's folder.",
                              &flags->served_model_names));
+  list.back().takes_list = true;
+  list.push_back(text_option("--root-path",
+                             kServer,
+                             "PATH",
+                             "Where a proxy has this server: requests may come with the path in "
+                             "front of theirs.",
+                             &flags->root_path));
+  list.push_back(switch_option("--strict-fields",
+                               kServer,
+                               "Refuse requests with fields that are not known; else these are "
+                               "not read, counted in /metrics and each named once in the log.",
+                               &flags->options.strict_fields));
+  list.push_back(switch_option("--enable-force-include-usage",
+                               kServer,
+                               "End every stream with the usage, as if include_usage were set.",
+                               &flags->options.force_include_usage));
   list.push_back(int_option("--shutdown-timeout",
                             kServer,
                             0,
@@ -154,6 +185,12 @@ void add_model_options(ServeFlags* flags, std::vector<Option>* options) {
 
 void add_limits_options(ServeFlags* flags, std::vector<Option>* options) {
   std::vector<Option>& list = *options;
+  list.push_back(int_option("--max-logprobs",
+                            kLimits,
+                            0,
+                            SamplingParams::kMaxLogprobs,
+                            "Most log-probabilities per token that a request may ask for.",
+                            &flags->max_logprobs));
   list.push_back(int_option("--num-workers",
                             kLimits,
                             0,
@@ -192,6 +229,7 @@ void add_limits_options(ServeFlags* flags, std::vector<Option>* options) {
                             kMaxSeconds,
                             "Seconds that a connection may stay open between requests.",
                             &flags->idle_timeout));
+  list.back().names.push_back("--timeout-keep-alive");
   list.push_back(int_option("--write-timeout",
                             kLimits,
                             1,
@@ -220,7 +258,12 @@ std::vector<Option> ServeFlags::make_options() {
 Result<server::ServerOptions> ServeFlags::to_options(const std::string& model) const {
   using std::chrono::seconds;
   server::ServerOptions result = options;
-  result.http.port = static_cast<uint16_t>(port);
+  result.http.port = static_cast<uint16_t>(server_port == kNoPort ? port : server_port);
+  if (server_port != kNoPort && port != kDefaultPort) {
+    log::warning("--server-port counts, not --port: the engine has no port of its own");
+  }
+  result.max_logprobs = max_logprobs;
+  ASSIGN_OR_RETURN(result.root_path, normalized_root(root_path));
   result.served_model_names = served_model_names;
   if (served_model_names.empty()) result.served_model_names = {default_name(model)};
   result.api_keys = keys_of(api_keys, "option");

@@ -12,14 +12,20 @@ namespace atom::cli {
 
 // As given; to_options() makes of it what the server takes.
 struct ServeFlags {
+  static constexpr int32_t kDefaultPort = 8000;
+  static constexpr int32_t kNoPort = -1;
+
   server::ServerOptions options;
-  int32_t port = 8000;
+  int32_t port = kDefaultPort;
+  int32_t server_port = kNoPort;  // over `port`
   std::vector<std::string> served_model_names;
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::vector<std::string> allowed_origins;
   bool no_cors = false;
   std::vector<std::string> allowed_hosts;
+  std::string root_path;
+  int32_t max_logprobs = SamplingParams::kMaxLogprobs;
   int32_t shutdown_timeout = 30;  // seconds
   int32_t max_body_mib = 32;
   int32_t max_buffered_mib = 512;

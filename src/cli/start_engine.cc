@@ -41,12 +41,16 @@ Status apply_log_flags(const EngineConfig& config) {
   return {};
 }
 
-Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config, CoreLaunch launch) {
+Result<std::unique_ptr<LLMEngine>> start_engine(
+    const EngineConfig& config,
+    CoreLaunch launch,
+    const std::function<Status(const ModelSourceConfig&)>& check) {
   RETURN_IF_ERROR(apply_log_flags(config));
   EngineConfig fetched = config;
   const bool needs_weights = config.model.load_dummy == DummyWeights::kNone;
   RETURN_IF_ERROR(fetch_checkpoint(
       needs_weights ? hub::FileSet::kAll : hub::FileSet::kWithoutWeights, &fetched.model));
+  if (check) RETURN_IF_ERROR(check(fetched.model));
   std::optional<ProgressBar> bar;
   std::optional<LoadingStage> stage;
   uint64_t shown = 0;

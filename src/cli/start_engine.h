@@ -1,6 +1,7 @@
 // What the commands that run a model do first.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +21,11 @@ Status refuse_arguments(const std::vector<std::string>& arguments);
 // --log-level, else ATOM_LOG_LEVEL, else warnings; --log-format, else ATOM_LOG_FORMAT, else text.
 Status apply_log_flags(const EngineConfig& config);
 
-// A model of the hub is downloaded first. With progress bars on a terminal.
-Result<std::unique_ptr<LLMEngine>> start_engine(const EngineConfig& config, CoreLaunch launch = {});
+// A model of the hub is downloaded first, and `check` told of the folder before anything is loaded
+// from it. With progress bars on a terminal.
+Result<std::unique_ptr<LLMEngine>> start_engine(
+    const EngineConfig& config,
+    CoreLaunch launch = {},
+    const std::function<Status(const ModelSourceConfig&)>& check = nullptr);
 
 }  // namespace atom::cli

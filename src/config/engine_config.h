@@ -31,6 +31,8 @@ struct ModelSourceConfig {
   std::string revision;   // of a model of the hub; empty: the one in its name, else main
   std::string tokenizer;  // folder or file; empty: the model's folder
   std::string chat_template;
+  std::string generation_config = "auto";  // of the checkpoint; "vllm": neutral; else a folder
+  std::string override_generation_config;  // JSON object laid over it, or empty
   bool skip_tokenizer_init = false;
   std::optional<DType> dtype;  // none: the checkpoint's
   QuantizationChoice quantization = QuantizationChoice::kAuto;

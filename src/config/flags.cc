@@ -95,19 +95,19 @@ BoolKind bool_kind() {
 }
 
 struct StringKind {
-  static constexpr size_t kMaxBytes = 4096;
+  size_t max_bytes = 4096;
   std::string value_name() const { return "TEXT"; }
   std::string range() const { return ""; }
-  std::string expected() const { return fmt::format("at most {} bytes", kMaxBytes); }
+  std::string expected() const { return fmt::format("at most {} bytes", max_bytes); }
   std::optional<std::string> parse(std::string_view text) const {
-    if (text.size() > kMaxBytes) return std::nullopt;
+    if (text.size() > max_bytes) return std::nullopt;
     return std::string(text);
   }
   std::string format(const std::string& value) const { return value; }
 };
 
-StringKind string_kind() {
-  return {};
+StringKind string_kind(size_t max_bytes = 4096) {
+  return {max_bytes};
 }
 
 // One of a few names, each standing for a value of the field.
@@ -141,7 +141,9 @@ ChoiceKind<std::optional<DType>> dtype_kind() {
   return {{{"auto", std::nullopt},
            {"bfloat16", DType::kBFloat16},
            {"float16", DType::kFloat16},
-           {"float32", DType::kFloat32}},
+           {"float32", DType::kFloat32},
+           {"half", DType::kFloat16},
+           {"float", DType::kFloat32}},
           ""};
 }
 

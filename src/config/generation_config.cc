@@ -1,5 +1,8 @@
 #include "config/generation_config.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cfloat>
 #include <nlohmann/json.hpp>
 
@@ -88,6 +91,67 @@ Result<GenerationConfig> load_generation_config(const std::string& folder, int64
   limits.max_bytes = size_t{4} << 20;
   ASSIGN_OR_RETURN(const Json json, read_json_file(path, limits));
   return parse_generation_config(json, vocab_size);
+}
+
+namespace {
+
+// The six defaults; null ones of `from` change nothing.
+void lay_over(const GenerationConfig& from, GenerationConfig* config) {
+  if (from.temperature) config->temperature = from.temperature;
+  if (from.top_k) config->top_k = from.top_k;
+  if (from.top_p) config->top_p = from.top_p;
+  if (from.min_p) config->min_p = from.min_p;
+  if (from.repetition_penalty) config->repetition_penalty = from.repetition_penalty;
+  if (from.max_new_tokens) config->max_new_tokens = from.max_new_tokens;
+}
+
+Result<GenerationConfig> parse_override(const std::string& text, int64_t vocab_size) {
+  constexpr const char* kFlag = "--override-generation-config";
+  constexpr std::string_view kKeys[] = {
+      "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens"};
+  ASSIGN_OR_RETURN(const Json json, parse_json(text, kFlag));
+  if (!json.is_object()) return invalid_argument("{}: expected a JSON object", kFlag);
+  for (auto entry = json.begin(); entry != json.end(); ++entry) {
+    if (std::ranges::find(kKeys, entry.key()) != std::end(kKeys)) continue;
+    return invalid_argument(
+        "{}: unknown key '{}'; expected one of {}", kFlag, entry.key(), fmt::join(kKeys, ", "));
+  }
+  Result<GenerationConfig> config = parse_generation_config(json, vocab_size);
+  if (!config.ok()) return config.status().with_context(kFlag);
+  return config;
+}
+
+}  // namespace
+
+Result<GenerationConfig> load_generation_config(const ModelSourceConfig& source,
+                                                int64_t vocab_size) {
+  ASSIGN_OR_RETURN(GenerationConfig config, load_generation_config(source.model, vocab_size));
+  if (source.generation_config != "auto") {
+    GenerationConfig defaults;
+    if (source.generation_config != "vllm") {
+      const std::string path = source.generation_config + "/" + kGenerationFile;
+      if (!file_exists(path)) {
+        return invalid_argument(
+            "--generation-config is '{}'; expected auto, vllm or a folder with {}",
+            source.generation_config,
+            kGenerationFile);
+      }
+      ASSIGN_OR_RETURN(defaults, load_generation_config(source.generation_config, vocab_size));
+    }
+    config.temperature = defaults.temperature;
+    config.top_k = defaults.top_k;
+    config.top_p = defaults.top_p;
+    config.min_p = defaults.min_p;
+    config.repetition_penalty = defaults.repetition_penalty;
+    config.max_new_tokens = defaults.max_new_tokens;
+    config.do_sample = defaults.do_sample;
+  }
+  if (!source.override_generation_config.empty()) {
+    ASSIGN_OR_RETURN(const GenerationConfig over,
+                     parse_override(source.override_generation_config, vocab_size));
+    lay_over(over, &config);
+  }
+  return config;
 }
 
 }  // namespace atom

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "config/engine_config.h"
 #include "config/sampling_params.h"
 
 namespace atom {
@@ -34,5 +35,9 @@ struct GenerationConfig {
 Result<GenerationConfig> parse_generation_config(const Json& json, int64_t vocab_size);
 // Nothing set when the folder has no such file.
 Result<GenerationConfig> load_generation_config(const std::string& folder, int64_t vocab_size);
+// As --generation-config and --override-generation-config say. Which tokens begin and end a text
+// is always what the checkpoint's own file says.
+Result<GenerationConfig> load_generation_config(const ModelSourceConfig& source,
+                                                int64_t vocab_size);
 
 }  // namespace atom

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace atom {
@@ -58,6 +60,57 @@ TEST(GenerationConfig, RefusesValuesOutOfRange) {
     const auto config = parse_generation_config(Json::parse(text), 100);
     ASSERT_FALSE(config.ok()) << text;
     EXPECT_THAT(config.status().message(), HasSubstr("generation_config.json: ")) << text;
+  }
+}
+
+// A folder with a generation_config.json.
+std::string folder_with(const std::string& json) {
+  const std::string folder =
+      testing::TempDir() + "generation_config_" + std::to_string(json.size());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/generation_config.json") << json;
+  return folder;
+}
+
+TEST(GenerationConfig, TheCommandLineChoosesTheDefaults) {
+  ModelSourceConfig source;
+  source.model = folder_with(R"({"temperature": 0.6, "top_k": 20, "eos_token_id": [7]})");
+  GenerationConfig config = load_generation_config(source, 100).value();
+  EXPECT_EQ(config.temperature, 0.6f);
+  EXPECT_EQ(config.top_k, 20);
+
+  source.override_generation_config = R"({"temperature": 0.25, "max_new_tokens": 9})";
+  config = load_generation_config(source, 100).value();
+  EXPECT_EQ(config.temperature, 0.25f);
+  EXPECT_EQ(config.top_k, 20);
+  EXPECT_EQ(config.max_new_tokens, 9);
+
+  source.override_generation_config.clear();
+  source.generation_config = "vllm";
+  config = load_generation_config(source, 100).value();
+  EXPECT_FALSE(config.temperature);
+  EXPECT_FALSE(config.top_k);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{7});
+
+  source.generation_config = folder_with(R"({"top_p": 0.5})");
+  config = load_generation_config(source, 100).value();
+  EXPECT_EQ(config.top_p, 0.5f);
+  EXPECT_FALSE(config.temperature);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{7});
+}
+
+TEST(GenerationConfig, WrongChoicesNameTheOption) {
+  ModelSourceConfig source;
+  source.model = folder_with("{}");
+  source.generation_config = "/nonexistent";
+  EXPECT_THAT(load_generation_config(source, 100).status().message(),
+              HasSubstr("--generation-config is '/nonexistent'"));
+  source.generation_config = "auto";
+  for (const char* text : {R"({"temprature": 1})", R"({"temperature": -1})", "[]", "{"}) {
+    source.override_generation_config = text;
+    EXPECT_THAT(load_generation_config(source, 100).status().message(),
+                HasSubstr("--override-generation-config"))
+        << text;
   }
 }
 

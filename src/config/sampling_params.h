@@ -20,6 +20,7 @@ struct SamplingParams {
   // The work a request may ask for per generated token stays bounded.
   static constexpr size_t kMaxStopStrings = 64;
   static constexpr size_t kMaxStopTokenIds = 256;
+  static constexpr size_t kMaxAllowedTokenIds = 65536;
   static constexpr size_t kMaxKeptTokenIds = 1024;
   static constexpr size_t kMaxLogitBias = 1024;
   static constexpr float kMinRepetitionPenalty = 1e-6f;  // logits divided by less overflow

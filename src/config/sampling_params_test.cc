@@ -136,8 +136,8 @@ TEST(SamplingParams, LogprobsAndSalt) {
   params.prompt_logprobs = SamplingParams::kMaxLogprobs + 1;
   EXPECT_THAT(params.validate(kVocabSize).message(), HasSubstr("prompt_logprobs is 65"));
   params.prompt_logprobs.reset();
-  params.cache_salt = std::string(1025, 's');
-  EXPECT_THAT(params.validate(kVocabSize).message(), HasSubstr("cache_salt has 1025 bytes"));
+  params.cache_salt = std::string(1089, 's');
+  EXPECT_THAT(params.validate(kVocabSize).message(), HasSubstr("cache_salt has 1089 bytes"));
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ Status IntegerRange::check(const char* field, const std::optional<int32_t>& valu
 }
 
 Status Text::check(const char* field, const std::string& value, int64_t) const {
-  const size_t max_bytes = max_characters * kMaxBytesPerCharacter;
+  const size_t max_bytes = max_characters * kMaxBytesPerCharacter + kMaxOwnBytes;
   if (value.size() <= max_bytes) return {};
   return invalid_argument("{} has {} bytes; expected at most {}", field, value.size(), max_bytes);
 }

@@ -53,6 +53,8 @@ struct AnySeed {
 
 // Characters are what requests count, of at most four bytes each.
 struct Text {
+  static constexpr size_t kMaxOwnBytes = 64;  // that the program may add
+
   size_t max_characters;
   Status check(const char* field, const std::string& value, int64_t vocab_size) const;
 };

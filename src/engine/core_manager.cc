@@ -23,6 +23,8 @@ constexpr std::chrono::seconds kReachableLimit{10};
 constexpr milliseconds kLastWordPatience{50};
 // Silence after which a process is looked at.
 constexpr milliseconds kSuspicious = 2 * CoreWatch::kHeartbeat;
+// Of which the log is told: on a busy machine a process may not run for some tenths of a second.
+constexpr milliseconds kToldSilence{1000};
 
 double to_seconds(CoreWatch::Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -349,16 +351,20 @@ std::optional<CoreManager::Ending> CoreManager::judge() {
   switch (verdict) {
     case CoreWatch::Verdict::kFine:
       if (up_ && state == EngineState::kUnresponsive) {
-        log::warning("the engine (process {}) speaks again", child_->pid());
+        if (std::exchange(told_silence_, false)) {
+          log::warning("the engine (process {}) speaks again", child_->pid());
+        }
         set_state(EngineState::kReady, "");
       }
       break;
     case CoreWatch::Verdict::kSilent:
       if (up_ && state == EngineState::kReady) {
+        set_state(EngineState::kUnresponsive, "the engine does not respond");
+      }
+      if (up_ && watch_->silence() >= kToldSilence && !std::exchange(told_silence_, true)) {
         log::warning("the engine (process {}) has been silent for {} ms",
                      child_->pid(),
                      std::chrono::duration_cast<milliseconds>(watch_->silence()).count());
-        set_state(EngineState::kUnresponsive, "the engine does not respond");
       }
       break;
     case CoreWatch::Verdict::kHung:

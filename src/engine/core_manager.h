@@ -129,6 +129,7 @@ class CoreManager {
   uint64_t num_lives_ = 0;
   uint64_t num_malformed_ = 0;          // messages
   bool was_ready_ = false;              // at any time
+  bool told_silence_ = false;           // the log has been told that the core is silent
   bool up_ = false;                     // this core is, and on_ready was told
   std::optional<CoreReady> announced_;  // it says that it is ready
   CoreWatch::Clock::time_point announced_at_;

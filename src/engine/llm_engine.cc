@@ -70,7 +70,7 @@ Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& config,
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(source.model));
   ASSIGN_OR_RETURN(ResolvedConfig resolved, resolve(config, model));
   ASSIGN_OR_RETURN(GenerationConfig generation_config,
-                   load_generation_config(source.model, model.vocab_size));
+                   load_generation_config(source, model.vocab_size));
   std::shared_ptr<const Tokenizer> tokenizer;
   if (!source.skip_tokenizer_init) {
     ASSIGN_OR_RETURN(tokenizer,
@@ -139,6 +139,9 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
     output.prompt_token_ids = std::get<std::vector<int32_t>>(prompt);
   }
   RETURN_IF_ERROR(check(output.prompt_token_ids, sampling));
+  if (const uint64_t epoch = cache_epoch_; epoch > 0) {
+    sampling.cache_salt += fmt::format("\n{}", epoch);
+  }
   const RequestId id = next_request_id_.fetch_add(1);
   output.id = id;
   const uint64_t seed = sampling.seed ? *sampling.seed : draw_seed();

@@ -64,6 +64,9 @@ class LLMEngine {
   Status start_profile(ProfileCallback callback);
   Status stop_profile(ProfileCallback callback);
 
+  // Later requests share no cached prompt with earlier ones; running ones go on.
+  void reset_prefix_cache() { cache_epoch_.fetch_add(1); }
+
   // Serves all prompts together and returns their outputs in order. A bad request gets an error in
   // its own output's status. `sampling`: one for all, or one per prompt. `on_finished` is told the
   // number of finished requests, on the engine's output thread.
@@ -105,6 +108,7 @@ class LLMEngine {
   const ResolvedConfig config_;
   const GenerationConfig generation_config_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
+  std::atomic<uint64_t> cache_epoch_{0};  // of prompts that may share their cache
   OutputProcessor outputs_;
   ProfileControl profile_;
   std::atomic<uint64_t> next_request_id_{1};

@@ -49,6 +49,25 @@ Status does_not_fit(const MemoryPlan& plan, const ResolvedConfig& config, int64_
       remedies(plan, config));
 }
 
+// The size of the cache that the user chose is the limit, not memory.
+Status cache_too_small(const MemoryPlan& plan,
+                       const ResolvedConfig& config,
+                       int64_t needed_blocks) {
+  const CacheConfig& cache = config.engine.cache;
+  const std::string chosen = cache.num_blocks > 0
+                                 ? fmt::format("--num-blocks {}", cache.num_blocks)
+                                 : "--kv-cache-memory " + human_bytes(cache.kv_cache_memory);
+  return resource_exhausted(
+      "{} is too little: it gives {} blocks of {} tokens, and one sequence of {} tokens needs {} "
+      "({}). Raise it, or lower --max-model-len",
+      chosen,
+      plan.num_blocks,
+      plan.block_size,
+      config.max_model_len(),
+      needed_blocks,
+      human_bytes(needed_blocks * plan.kv_bytes_per_block));
+}
+
 // What is free on the device, and the part of it that the user allows.
 Status add_free_memory(const CacheConfig& cache, MemoryPlan* plan) {
   double utilization = cache.cpu_memory_utilization;
@@ -135,6 +154,10 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
 
   divide_memory(config, &plan);
   const int64_t blocks_per_sequence = num_blocks_for(config.max_model_len(), plan.block_size);
+  const bool is_chosen = cache.num_blocks > 0 || cache.kv_cache_memory > 0;
+  if (is_chosen && plan.num_blocks < blocks_per_sequence) {
+    return cache_too_small(plan, config, blocks_per_sequence);
+  }
   if (plan.num_blocks < blocks_per_sequence || plan.total() > plan.available) {
     return does_not_fit(plan, config, std::max<int64_t>(plan.num_blocks, blocks_per_sequence));
   }

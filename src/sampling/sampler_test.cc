@@ -438,5 +438,34 @@ TEST(Sampler, DryRunAndEmptyBatch) {
   Sampler().sample(Stream(&pool), Tensor::empty({0, 8}, DType::kFloat32), {}, {});
 }
 
+TEST(Sampler, OnlyAllowedTokensCome) {
+  const std::vector<float> row = random_row(100, 1, 3);
+  SamplingParams params = seeded(1);
+  params.allowed_token_ids = {5, 17, 60};
+  params.temperature = 5;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    params.seed = seed;
+    const int32_t id = sample_one(row, params);
+    EXPECT_TRUE(id == 5 || id == 17 || id == 60) << id;
+  }
+  params.temperature = 0;
+  const int32_t best =
+      row[5] > row[17] ? (row[5] > row[60] ? 5 : 60) : (row[17] > row[60] ? 17 : 60);
+  EXPECT_EQ(sample_one(row, params), best);
+}
+
+TEST(Sampler, EndTokensMayNotComeFirstAmongAllowedOnes) {
+  const std::vector<float> row = {1, 2, 3, 4};
+  SamplingParams params = seeded(1);
+  params.temperature = 0;
+  params.allowed_token_ids = {1, 2};
+  params.stop_token_ids = {2};
+  params.min_tokens = 1;
+  const SamplingState state(params, {}, {}, 4);
+  EXPECT_EQ(sample({row}, {{&state}})[0].token_id, 1);
+  params.min_tokens = 0;
+  EXPECT_EQ(sample_one(row, params), 2);
+}
+
 }  // namespace
 }  // namespace atom

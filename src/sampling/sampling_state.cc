@@ -12,19 +12,37 @@ SamplingState::SamplingState(const SamplingParams& params,
   CHECK(vocab_size > 0);
   CHECK(params.seed.has_value());
   std::erase_if(params_.logit_bias, [&](const auto& bias) { return !in_vocabulary(bias.first); });
-  if (params_.min_tokens > 0) {
-    end_token_ids_ = params_.stop_token_ids;
-    if (!params_.ignore_eos) {
-      end_token_ids_.insert(end_token_ids_.end(), eos_token_ids.begin(), eos_token_ids.end());
-    }
-    std::erase_if(end_token_ids_, [&](int32_t id) { return !in_vocabulary(id); });
-  }
+  forbid_all_but_allowed();
+  if (params_.min_tokens > 0) forbid_ends(eos_token_ids);
   // Presence and frequency concern generated tokens only.
   if (params_.repetition_penalty != 1.0f) {
     for (int32_t id : prompt_token_ids) {
       if (in_vocabulary(id)) seen(id);
     }
   }
+}
+
+void SamplingState::forbid_all_but_allowed() {
+  if (params_.allowed_token_ids.empty()) return;
+  std::vector<bool> is_allowed(static_cast<size_t>(vocab_size_));
+  for (const int32_t id : params_.allowed_token_ids) {
+    if (in_vocabulary(id)) is_allowed[static_cast<size_t>(id)] = true;
+  }
+  for (int32_t id = 0; id < vocab_size_; ++id) {
+    if (!is_allowed[static_cast<size_t>(id)]) forbidden_.push_back(id);
+  }
+}
+
+void SamplingState::forbid_ends(std::span<const int32_t> eos_token_ids) {
+  forbidden_at_first_ = params_.stop_token_ids;
+  if (!params_.ignore_eos) {
+    forbidden_at_first_.insert(
+        forbidden_at_first_.end(), eos_token_ids.begin(), eos_token_ids.end());
+  }
+  std::erase_if(forbidden_at_first_, [&](int32_t id) {
+    return !in_vocabulary(id) || std::ranges::binary_search(forbidden_, id);
+  });
+  forbidden_at_first_.insert(forbidden_at_first_.end(), forbidden_.begin(), forbidden_.end());
 }
 
 void SamplingState::append(int32_t token_id) {

@@ -30,14 +30,14 @@ class SamplingState {
   // The position that addresses the next token's noise.
   uint32_t num_generated() const { return num_generated_; }
 
-  // Tokens that may not come next: the end tokens until min_tokens were generated.
+  // Tokens that may not come next: those that are not allowed, and the end tokens until min_tokens
+  // were generated.
   std::span<const int32_t> forbidden_token_ids() const {
     return forbidden_token_ids(num_generated_);
   }
   // Tokens that may not be the generated token at `position`.
   std::span<const int32_t> forbidden_token_ids(uint32_t position) const {
-    if (int64_t{position} >= params_.min_tokens) return {};
-    return end_token_ids_;
+    return int64_t{position} < params_.min_tokens ? forbidden_at_first_ : forbidden_;
   }
 
   struct SeenToken {
@@ -50,11 +50,14 @@ class SamplingState {
  private:
   bool in_vocabulary(int32_t token_id) const { return token_id >= 0 && token_id < vocab_size_; }
   SeenToken& seen(int32_t token_id);
+  void forbid_all_but_allowed();
+  void forbid_ends(std::span<const int32_t> eos_token_ids);
 
   SamplingParams params_;
   int64_t vocab_size_;
   uint32_t num_generated_ = 0;
-  std::vector<int32_t> end_token_ids_;  // empty when min_tokens is 0
+  std::vector<int32_t> forbidden_;           // ascending
+  std::vector<int32_t> forbidden_at_first_;  // until min_tokens: these, and what ends a sequence
   std::vector<SeenToken> seen_;
   std::unordered_map<int32_t, uint32_t> seen_index_;  // token id -> index into seen_
 };

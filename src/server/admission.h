@@ -19,6 +19,7 @@ class Admission {
   }
   void leave(int64_t num_sequences) { current_.fetch_sub(num_sequences); }
 
+  int64_t current() const { return current_.load(std::memory_order_relaxed); }
   int64_t limit() const { return limit_; }
   bool is_full() const { return current_.load(std::memory_order_relaxed) >= limit_; }
 

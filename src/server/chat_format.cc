@@ -30,6 +30,25 @@ Result<SharedJson> parse_kwargs(const std::string& text) {
   return std::make_shared<const OrderedJson>(std::move(kwargs));
 }
 
+// What a format is made of, besides the engine.
+struct Parts {
+  ChatTemplate plain;
+  ChatTemplate tool;
+  SharedJson kwargs;
+  std::unique_ptr<OutputFormat> output_format;
+};
+
+Result<Parts> load_parts(const ModelSourceConfig& model, const ServerOptions& options) {
+  std::string text;
+  std::string tool_text;
+  ASSIGN_OR_RETURN(ChatTemplate plain, load_template(model, /*with_tools=*/false, &text));
+  ASSIGN_OR_RETURN(ChatTemplate tool, load_template(model, /*with_tools=*/true, &tool_text));
+  ASSIGN_OR_RETURN(SharedJson kwargs, parse_kwargs(options.default_chat_template_kwargs));
+  ASSIGN_OR_RETURN(std::unique_ptr<OutputFormat> format,
+                   make_output_format(options.output_format, tool_text));
+  return Parts{std::move(plain), std::move(tool), std::move(kwargs), std::move(format)};
+}
+
 // The text of the last message, which an answer is to continue.
 Result<std::string> final_text(const OrderedJson& messages) {
   const OrderedJson content = messages.back().value("content", OrderedJson());
@@ -71,15 +90,19 @@ Result<std::unique_ptr<const ChatFormat>> ChatFormat::create(const LLMEngine& en
                                                              const ServerOptions& options) {
   const ModelSourceConfig& model = engine.config().engine.model;
   if (engine.tokenizer() == nullptr) return not_found("--skip-tokenizer-init leaves no tokenizer");
-  std::string text;
-  std::string tool_text;
-  ASSIGN_OR_RETURN(ChatTemplate plain, load_template(model, /*with_tools=*/false, &text));
-  ASSIGN_OR_RETURN(ChatTemplate tool, load_template(model, /*with_tools=*/true, &tool_text));
-  ASSIGN_OR_RETURN(SharedJson kwargs, parse_kwargs(options.default_chat_template_kwargs));
-  ASSIGN_OR_RETURN(std::unique_ptr<OutputFormat> format,
-                   make_output_format(options.output_format, tool_text));
-  return std::unique_ptr<const ChatFormat>(new ChatFormat(
-      engine, std::move(plain), std::move(tool), std::move(kwargs), std::move(format)));
+  ASSIGN_OR_RETURN(Parts parts, load_parts(model, options));
+  return std::unique_ptr<const ChatFormat>(new ChatFormat(engine,
+                                                          std::move(parts.plain),
+                                                          std::move(parts.tool),
+                                                          std::move(parts.kwargs),
+                                                          std::move(parts.output_format)));
+}
+
+Status ChatFormat::check(const ModelSourceConfig& model, const ServerOptions& options) {
+  RETURN_IF_ERROR(make_output_format(options.output_format, /*chat_template=*/"").status());
+  if (model.skip_tokenizer_init) return {};
+  const Status status = load_parts(model, options).status();
+  return status.code() == StatusCode::kNotFound ? Status() : status;
 }
 
 std::vector<int32_t> ChatFormat::kept_special_token_ids(bool with_tools) const {

@@ -19,6 +19,8 @@ namespace atom::server {
 
 class ChatFormat {
  public:
+  // What create() would say of templates, parsers and variables, without an engine.
+  static Status check(const ModelSourceConfig& model, const ServerOptions& options);
   // kNotFound when the model has no chat template and none was given.
   static Result<std::unique_ptr<const ChatFormat>> create(const LLMEngine& engine,
                                                           const ServerOptions& options);

@@ -3,15 +3,22 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "config/context_length.h"
+#include "server/anthropic/messages_format.h"
 #include "tokenizer/text_model.h"
 
 namespace atom::server {
 namespace {
 
 constexpr int kRetryAfterQueueFull = 1;  // seconds
+
+// Whose clients read errors of another shape.
+bool is_messages_path(std::string_view path) {
+  return path.ends_with("/v1/messages") || path.ends_with("/v1/messages/count_tokens");
+}
 
 }  // namespace
 
@@ -22,8 +29,19 @@ bool ServerContext::serves(std::string_view model) const {
   return false;
 }
 
+std::string_view route_path(const ServerContext& context, const HttpRequest& request) {
+  std::string_view path = request.path;
+  const std::string& root = context.options.root_path;
+  const bool is_below = !root.empty() && path.starts_with(root) && path.size() > root.size() &&
+                        path[root.size()] == '/';
+  if (is_below) path.remove_prefix(root.size());
+  return path;
+}
+
 void respond_error(const ExchangePtr& exchange, const ApiError& error) {
-  exchange->respond(error_response(error));
+  HttpResponse response = error_response(error);
+  if (is_messages_path(exchange->request().path)) response.body = messages_error_json(error);
+  exchange->respond(std::move(response));
 }
 
 void respond_error(const ExchangePtr& exchange, const Status& status) {
@@ -63,6 +81,7 @@ bool check_chat_template(const ServerContext& context,
 bool tokenize_prompt(const ServerContext& context,
                      const std::string& text,
                      bool add_special_tokens,
+                     const GenerationRequest& request,
                      const char* prompt_field,
                      std::vector<int32_t>* ids,
                      const ExchangePtr& exchange) {
@@ -71,8 +90,10 @@ bool tokenize_prompt(const ServerContext& context,
     respond_error(exchange, invalid_argument("a text prompt needs a tokenizer, which is left out"));
     return false;
   }
-  const auto limit = static_cast<size_t>(context.engine.config().max_model_len());
-  const bool is_too_long = text.size() > tokenizer->max_text_bytes(limit);
+  const auto limit = request.truncate_prompt_tokens
+                         ? SIZE_MAX
+                         : static_cast<size_t>(context.engine.config().max_model_len());
+  const bool is_too_long = limit < SIZE_MAX && text.size() > tokenizer->max_text_bytes(limit);
   Status status = resource_exhausted("too long");
   if (!is_too_long) {
     Result<std::vector<int32_t>> encoded = tokenizer->encode(
@@ -98,26 +119,42 @@ bool tokenize_prompt(const ServerContext& context,
   return false;
 }
 
+void truncate_prompt(const ServerContext& context,
+                     const GenerationRequest& request,
+                     std::vector<int32_t>* token_ids) {
+  if (!request.truncate_prompt_tokens) return;
+  int64_t limit = *request.truncate_prompt_tokens;
+  if (limit < 0) {
+    const int32_t max_tokens = request.has_max_tokens ? request.sampling.max_tokens : 1;
+    limit = std::max<int64_t>(0, context.engine.config().max_model_len() - max_tokens);
+  }
+  const auto size = static_cast<int64_t>(token_ids->size());
+  if (size > limit) token_ids->erase(token_ids->begin(), token_ids->end() - limit);
+}
+
 bool check_length(const ServerContext& context,
                   size_t num_prompt_tokens,
-                  std::optional<int32_t> max_tokens,
+                  const GenerationRequest& request,
                   const char* prompt_field,
                   const ExchangePtr& exchange) {
   const int64_t limit = context.engine.config().max_model_len();
   const auto prompt = static_cast<int64_t>(num_prompt_tokens);
-  const Status status = check_context_length(prompt, max_tokens.value_or(1), limit);
-  if (status.ok() && prompt + max_tokens.value_or(1) <= limit) return true;
-  ApiError error = to_api_error(
-      status.ok()
-          ? invalid_argument(
-                "max_tokens is {}, and a prompt of {} tokens leaves room for {} of the model's {}",
-                *max_tokens,
-                prompt,
-                limit - prompt,
-                limit)
-          : status);
+  const int32_t max_tokens = request.has_max_tokens ? request.sampling.max_tokens : 1;
+  if (prompt + max_tokens <= limit) return true;
+  const Status too_long = check_context_length(prompt, max_tokens, limit);
+  ApiError error = to_api_error(too_long);
+  error.param = prompt_field;
+  if (too_long.ok()) {
+    error = to_api_error(
+        invalid_argument("{} is {}, and a prompt of {} tokens leaves room for {} of the model's {}",
+                         request.max_tokens_field,
+                         max_tokens,
+                         prompt,
+                         limit - prompt,
+                         limit));
+    error.param = request.max_tokens_field;
+  }
   error.code = "context_length_exceeded";
-  error.param = status.ok() ? "max_tokens" : prompt_field;
   respond_error(exchange, error);
   return false;
 }

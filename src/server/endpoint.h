@@ -9,6 +9,7 @@
 #include "server/observed_exchange.h"
 #include "server/openai/api_error.h"
 #include "server/openai/openapi.h"
+#include "server/openai/requests.h"
 #include "server/server_context.h"
 
 namespace atom::server {
@@ -24,8 +25,13 @@ struct Endpoint {
 
 extern const Endpoint kCompletions;
 extern const Endpoint kChatCompletions;
+extern const Endpoint kRenderChat;
+extern const Endpoint kResponses;
+extern const Endpoint kMessages;
+extern const Endpoint kCountTokens;
 extern const Endpoint kTokenize;
 extern const Endpoint kDetokenize;
+extern const Endpoint kTokenizerInfo;
 extern const Endpoint kListModels;
 extern const Endpoint kRetrieveModel;
 extern const Endpoint kStartProfile;
@@ -33,11 +39,17 @@ extern const Endpoint kStopProfile;
 extern const Endpoint kLivez;
 extern const Endpoint kReadyz;
 extern const Endpoint kHealth;
+extern const Endpoint kPing;
+extern const Endpoint kPingPost;
+extern const Endpoint kLoad;
+extern const Endpoint kResetPrefixCache;
 extern const Endpoint kVersion;
 extern const Endpoint kMetrics;
 extern const Endpoint kOpenApi;
 
 // What several of them do.
+// The request's path without --root-path.
+std::string_view route_path(const ServerContext& context, const HttpRequest& request);
 
 void respond_error(const ExchangePtr& exchange, const ApiError& error);
 void respond_error(const ExchangePtr& exchange, const Status& status);
@@ -52,19 +64,24 @@ bool check_chat_template(const ServerContext& context,
                          const std::string& chat_template,
                          const ExchangePtr& exchange);
 // Answers and returns false when the text cannot be tokenized: 400, before all of it is looked at,
-// when it is too long to leave room for an answer. `prompt_field`: where it came from.
+// when it is too long to leave room for an answer and the request does not cut it.
+// `prompt_field`: where it came from.
 bool tokenize_prompt(const ServerContext& context,
                      const std::string& text,
                      bool add_special_tokens,
+                     const GenerationRequest& request,
                      const char* prompt_field,
                      std::vector<int32_t>* ids,
                      const ExchangePtr& exchange);
+// Cuts the beginning of a prompt off as far as the request's truncate_prompt_tokens says.
+void truncate_prompt(const ServerContext& context,
+                     const GenerationRequest& request,
+                     std::vector<int32_t>* token_ids);
 // Answers 400 and returns false when prompt and answer do not fit max_model_len together.
-// `max_tokens`: as asked for, none if the context decides. `prompt_field`: where the prompt came
-// from.
+// `prompt_field`: where the prompt came from.
 bool check_length(const ServerContext& context,
                   size_t num_prompt_tokens,
-                  std::optional<int32_t> max_tokens,
+                  const GenerationRequest& request,
                   const char* prompt_field,
                   const ExchangePtr& exchange);
 // Answers 429 and returns false when so many sequences more are too many, for the server or for the

@@ -46,6 +46,14 @@ ApiError unavailable_error(std::string code, std::string message) {
   return error;
 }
 
+// Anthropic's clients send their key in a header of its own.
+std::string authorization(const HttpRequest& request) {
+  const std::string_view given = request.header("Authorization");
+  const std::string_view key = request.header("x-api-key");
+  if (!given.empty() || key.empty()) return std::string(given);
+  return fmt::format("Bearer {}", key);
+}
+
 std::string lowered(std::string_view text) {
   std::string result(text);
   std::ranges::transform(
@@ -122,9 +130,10 @@ Router::Router(ServerContext* context)
 
 Router::Match Router::find(const HttpRequest& request) const {
   const EngineConfig& config = context_->engine.config().engine;
+  const std::string_view path = route_path(*context_, request);
   Match match;
   for (const Route& route : routes()) {
-    if (!matches(route.path, request.path) || !exists(route, config)) continue;
+    if (!matches(route.path, path) || !exists(route, config)) continue;
     if (route.method == effective_method(request)) match.route = &route;
     if (!match.allowed.empty()) match.allowed += ", ";
     match.allowed += route.method;
@@ -162,7 +171,7 @@ std::optional<ApiError> Router::judge_key(const Route& route,
   if (caller == nullptr) {
     return refusal(401,
                    "invalid_api_key",
-                   request.header("Authorization").empty()
+                   authorization(request).empty()
                        ? "no API key: send the header 'Authorization: Bearer KEY'"
                        : "the API key is not one of this server's");
   }
@@ -199,13 +208,13 @@ std::optional<ApiError> Router::judge(const Route& route,
 bool Router::accepts_body(const HttpRequest& head) const {
   const Route* route = find(head).route;
   if (route == nullptr || head.method != "POST") return false;
-  return !judge(*route, head, context_->keys.find(head.header("Authorization")).get());
+  return !judge(*route, head, context_->keys.find(authorization(head)).get());
 }
 
 void Router::handle(std::shared_ptr<HttpExchange> inner) const {
   const HttpRequest& request = inner->request();
   const Match match = find(request);
-  const CallerPtr caller = context_->keys.find(request.header("Authorization"));
+  const CallerPtr caller = context_->keys.find(authorization(request));
   const char* pattern = match.route != nullptr ? match.route->path : "other";
   const auto observe = [context = context_, pattern, caller](
                            const HttpRequest& observed, const ObservedExchange::Outcome& outcome) {

@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <ctime>
@@ -7,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/http/listening_sockets.h"
 #include "server/memory_trimmer.h"
 #include "server/router.h"
 #include "server/server_context.h"
@@ -40,12 +43,16 @@ ServerMetricsOptions metrics_options(const LLMEngine& engine, const ServerOption
   return result;
 }
 
-OpenApiOptions openapi_options(const LLMEngine& engine, bool needs_api_key) {
+OpenApiOptions openapi_options(const LLMEngine& engine,
+                               const ServerOptions& options,
+                               bool needs_api_key) {
   OpenApiOptions result;
   result.version = ATOM_VERSION;
   result.defaults = engine.default_sampling();
   result.vocab_size = engine.config().model.vocab_size;
   result.needs_api_key = needs_api_key;
+  result.strict_fields = options.strict_fields;
+  result.root_path = options.root_path;
   return result;
 }
 
@@ -58,6 +65,20 @@ Result<std::vector<ApiKey>> read_keys(const ServerOptions& options) {
   return keys;
 }
 
+// The program's version and a hash (FNV-1a) of the options that decide which tokens come.
+std::string system_fingerprint(const ResolvedConfig& config) {
+  const EngineConfig& engine = config.engine;
+  const std::string text = fmt::format("{} {} {} {} {}",
+                                       engine.model.model,
+                                       dtype_name(config.dtype),
+                                       static_cast<int>(engine.model.quantization),
+                                       config.model.vocab_size,
+                                       engine.parallel.tensor_parallel_size);
+  uint32_t hash = 2166136261u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return fmt::format("fp_atom_{}_{:08x}", ATOM_VERSION, hash);
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -68,23 +89,25 @@ struct Server::Impl {
        std::string why_no_chat)
       : engine(std::move(the_engine)),
         num_worker_threads(num_workers(options.num_workers)),
-        context{
-            *engine,
-            std::move(options),
-            std::move(chat),
-            std::move(why_no_chat),
-            static_cast<int64_t>(std::time(nullptr)),
-            openapi_document(openapi_options(*engine, !all_keys.empty()), engine->config().engine),
-            ApiKeys(all_keys, context.options.cache_salt_per_key),
-            Admission(admission_limit(*engine)),
-            ServerMetrics(metrics_options(*engine, context.options)),
-            [this] {
-              const HttpServer* server = listening;
-              return server == nullptr ? 0 : server->stats().num_connections;
-            },
-            {false},
-            WorkerPool(1, kMaxQueuedStatus),
-            WorkerPool(num_worker_threads, kMaxQueuedWork)},
+        context{*engine,
+                std::move(options),
+                std::move(chat),
+                std::move(why_no_chat),
+                static_cast<int64_t>(std::time(nullptr)),
+                openapi_document(openapi_options(*engine, context.options, !all_keys.empty()),
+                                 engine->config().engine),
+                system_fingerprint(engine->config()),
+                ApiKeys(all_keys, context.options.cache_salt_per_key),
+                Admission(admission_limit(*engine)),
+                ServerMetrics(metrics_options(*engine, context.options)),
+                {},
+                [this] {
+                  const HttpServer* server = listening;
+                  return server == nullptr ? 0 : server->stats().num_connections;
+                },
+                {false},
+                WorkerPool(1, kMaxQueuedStatus),
+                WorkerPool(num_worker_threads, kMaxQueuedWork)},
         router(&context) {}
 
   std::unique_ptr<LLMEngine> engine;
@@ -108,6 +131,15 @@ Server::~Server() {
   impl_->trimmer.reset();
   impl_->http.reset();
   impl_->engine.reset();
+}
+
+// The sockets are closed again: while the model loads, clients are better refused than kept
+// waiting.
+Status Server::check(const ModelSourceConfig& model, const ServerOptions& options) {
+  RETURN_IF_ERROR(ChatFormat::check(model, options));
+  const HttpServerOptions& http = options.http;
+  return http.unix_socket.empty() ? ListeningSockets::open_tcp(http.host, http.port).status()
+                                  : ListeningSockets::open_unix(http.unix_socket).status();
 }
 
 Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<LLMEngine> engine,

@@ -13,6 +13,9 @@ namespace atom::server {
 
 class Server {
  public:
+  // What start() would say of the options, before an engine is loaded: names of parsers, the chat
+  // template, an address that cannot be listened on.
+  static Status check(const ModelSourceConfig& model, const ServerOptions& options);
   // Serves when this returns.
   static Result<std::unique_ptr<Server>> start(std::unique_ptr<LLMEngine> engine,
                                                ServerOptions options);

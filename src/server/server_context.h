@@ -10,6 +10,7 @@
 #include "engine/llm_engine.h"
 #include "server/admission.h"
 #include "server/api_keys.h"
+#include "server/body_reader.h"
 #include "server/chat_format.h"
 #include "server/metrics/server_metrics.h"
 #include "server/server_options.h"
@@ -22,11 +23,13 @@ struct ServerContext {
   const ServerOptions options;
   const std::unique_ptr<const ChatFormat> chat;  // null without tokenizer or chat template
   const std::string why_no_chat;
-  const int64_t created;               // Unix time of the start
-  const std::string openapi_document;  // JSON
+  const int64_t created;                 // Unix time of the start
+  const std::string openapi_document;    // JSON
+  const std::string system_fingerprint;  // of what makes the answers
   ApiKeys keys;
   Admission admission;
   ServerMetrics metrics;
+  UnknownFieldLog unknown_fields;
   std::function<size_t()> num_connections;  // of HTTP, open now
   std::atomic<bool> draining{false};
   WorkerPool status_worker;  // last: their threads use what is above

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/sampling_params.h"
 #include "server/api_key.h"
 #include "server/http/http_server.h"
 #include "server/parsers/output_parser.h"
@@ -22,6 +23,10 @@ struct ServerOptions {
   // Names that clients may call the server by, beside addresses, "localhost" and http.host; "*" is
   // any. Empty: any, unless it listens on a loopback address, where others come from a web page.
   std::vector<std::string> allowed_hosts;
+  std::string root_path;             // "/a": that a proxy may leave in front of paths; or empty
+  bool force_include_usage = false;  // in every stream
+  bool strict_fields = false;        // refuse fields of requests that are not known
+  int32_t max_logprobs = SamplingParams::kMaxLogprobs;  // per token that a request may ask for
   OutputFormatChoice output_format;
   std::string default_chat_template_kwargs;            // JSON object, or empty
   bool trust_request_chat_template = false;            // else chat_template of a request is refused

@@ -1,4 +1,5 @@
-// GET /livez, /readyz (also as /health), /version, /metrics, /openapi.json
+// GET /livez, /readyz (also as /health and /ping), /load, /version, /openapi.json,
+// POST /reset_prefix_cache
 #include <chrono>
 #include <utility>
 
@@ -16,7 +17,22 @@ constexpr std::string_view kVersionSchema = R"json(
 }
 )json";
 
-constexpr int kRetryAfter = 1;  // seconds
+constexpr std::string_view kLoadSchema = R"json(
+"Load": {
+  "type": "object",
+  "required": ["server_load"],
+  "properties": {"server_load": {"type": "integer", "minimum": 0}}
+}
+)json";
+constexpr std::string_view kResetSchema = R"json(
+"CacheReset": {
+  "type": "object",
+  "required": ["status"],
+  "properties": {"status": {"const": "reset"}}
+}
+)json";
+
+constexpr int kRetryAfterNotReady = 1;  // seconds
 // Without one of them coming to an end while others wait.
 constexpr std::chrono::seconds kMaxWorkersStuck{5};
 
@@ -47,8 +63,21 @@ void readyz(ServerContext* context, const ExchangePtr& exchange) {
   if (error.code.empty()) return respond_json(exchange, "{\"status\":\"ready\"}");
   error.http_status = 503;
   error.type = "service_unavailable";
-  error.retry_after = kRetryAfter;
+  error.retry_after = kRetryAfterNotReady;
   respond_error(exchange, error);
+}
+
+// Answers that are being made, as vLLM names it.
+void load(ServerContext* context, const ExchangePtr& exchange) {
+  std::string body = "{\"server_load\":";
+  append_json_integer(&body, context->admission.current());
+  body.push_back('}');
+  respond_json(exchange, std::move(body));
+}
+
+void reset_prefix_cache(ServerContext* context, const ExchangePtr& exchange) {
+  context->engine.reset_prefix_cache();
+  respond_json(exchange, "{\"status\":\"reset\"}");
 }
 
 void version(ServerContext*, const ExchangePtr& exchange) {
@@ -67,6 +96,19 @@ constinit const Endpoint kReadyz{
     readyz, {.id = "get_readiness", .summary = "200 while requests are taken."}};
 constinit const Endpoint kHealth{readyz,
                                  {.id = "get_health", .summary = "200 while the engine works."}};
+constinit const Endpoint kPing{readyz, {.id = "ping", .summary = "As /health."}};
+constinit const Endpoint kPingPost{readyz, {.id = "post_ping", .summary = "As /health."}};
+constinit const Endpoint kLoad{load,
+                               {.id = "get_load",
+                                .summary = "Sequences that run or wait.",
+                                .answer = "Load",
+                                .answer_schemas = kLoadSchema}};
+constinit const Endpoint kResetPrefixCache{
+    reset_prefix_cache,
+    {.id = "reset_prefix_cache",
+     .summary = "Let later requests share no cached prompt with earlier ones.",
+     .answer = "CacheReset",
+     .answer_schemas = kResetSchema}};
 constinit const Endpoint kVersion{version,
                                   {.id = "get_version",
                                    .summary = "The program's version.",

@@ -240,11 +240,12 @@ class OpenAIPackage(unittest.TestCase):
             (dict(messages=question("tar " * 3000), max_tokens=None), openai.BadRequestError,
              "context_length_exceeded", "messages", "512"),
             (dict(messages=[]), openai.BadRequestError, None, "messages", ""),
-            (dict(extra_body={"temprature": 1}), openai.BadRequestError, "unknown_field",
-             "temprature", "temperature"),
+            (dict(extra_body={"regex": "a*"}), openai.BadRequestError, "unsupported_field",
+             "regex", "constrained decoding"),
             (dict(response_format={"type": "json_object"}), openai.BadRequestError, None,
              "response_format", ""),
-            (dict(logit_bias={"999999": 1}), openai.BadRequestError, None, None, "999999"),
+            (dict(logit_bias={"999999": 1}), openai.BadRequestError, "invalid_value",
+             "logit_bias.999999", "999999"),
         ]
         for arguments, kind, code, param, words in cases:
             with self.subTest(param=param, words=words), self.assertRaises(kind) as caught:
@@ -255,6 +256,31 @@ class OpenAIPackage(unittest.TestCase):
                 self.assertEqual(body["code"], code)
             if param is not None:
                 self.assertIn(param, body["param"] or "")
+
+    def test_second_turn_of_own_answers(self):
+        ask = question(SHORT["question"])
+        with self.client.chat.completions.stream(model=NAME, messages=ask, temperature=0,
+                                                 max_tokens=160) as stream:
+            streamed = stream.get_final_completion().choices[0].message
+        plain = self.chat(messages=ask).choices[0].message
+        for message in (streamed, streamed.model_dump(), plain):
+            answer = self.chat(messages=[*ask, message, *question("zip")], max_tokens=4)
+            self.assertEqual(answer.usage.completion_tokens, 4)
+
+    def test_responses(self):
+        ask = {"model": NAME, "input": SHORT["question"], "temperature": 0}
+        answer = self.client.responses.create(**ask, max_output_tokens=160)
+        self.assertEqual(answer.status, "completed")
+        self.assertEqual(answer.output_text, SHORT["text"])
+        with self.client.responses.stream(**ask, max_output_tokens=160) as stream:
+            pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
+            final = stream.get_final_response()
+        self.assertEqual("".join(pieces), SHORT["text"])
+        self.assertEqual(final.output_text, SHORT["text"])
+        again = self.client.responses.create(
+            model=NAME, max_output_tokens=4,
+            input=[*question(SHORT["question"]), *answer.output, *question("zip")])
+        self.assertEqual(again.usage.output_tokens, 4)
 
     def test_wrong_key(self):
         wrong = openai.OpenAI(base_url=self.server.url + "/v1", api_key="no", max_retries=0)

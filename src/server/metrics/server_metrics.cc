@@ -302,6 +302,10 @@ void ServerMetrics::render_http(const EngineSample& engine, ExpositionWriter* ou
               MetricType::kCounter,
               "Clients that went away before their answer was complete.");
   out->sample("", disconnects_.value());
+  out->family("atom:unknown_fields_total",
+              MetricType::kCounter,
+              "Fields of requests that are not known and were not read.");
+  out->sample("", unknown_fields_.value());
   out->family("atom:requests_rejected_total",
               MetricType::kCounter,
               "Requests refused before they reached the engine, by reason.");

@@ -89,6 +89,8 @@ class ServerMetrics {
   // counted as "other".
   void count_http(std::string_view method, std::string_view endpoint, int status, double seconds);
   void count_rejected(RejectReason reason);
+  // Fields of bodies that nobody knows.
+  void count_unknown_fields(uint64_t count) { unknown_fields_.add(count); }
   // A client went away before its answer was complete.
   void count_disconnect() { disconnects_.add(); }
 
@@ -115,6 +117,7 @@ class ServerMetrics {
   Counter finished_[4];  // by reason, from kStop
   Counter rejected_[kNumRejectReasons];
   Counter disconnects_;
+  Counter unknown_fields_;
   Histogram time_to_first_token_;
   Histogram inter_token_latency_;
   Histogram time_per_output_token_;

@@ -1,15 +1,34 @@
 #include "server/openai/answer_format.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/json_text.h"
 
 namespace atom::server {
 
+namespace {
+
+// `later` continues `whole`.
+void join(OutputDelta* whole, OutputDelta later) {
+  whole->reasoning += later.reasoning;
+  whole->content += later.content;
+  for (ToolCallDelta& piece : later.tool_calls) {
+    if (!whole->tool_calls.empty() && whole->tool_calls.back().index == piece.index) {
+      whole->tool_calls.back().arguments += piece.arguments;
+    } else {
+      whole->tool_calls.push_back(std::move(piece));
+    }
+  }
+}
+
+}  // namespace
+
 std::string answer_head(const std::string& id,
                         const char* object,
                         int64_t created,
-                        const std::string& model) {
+                        const std::string& model,
+                        const std::string& fingerprint) {
   std::string head = "{\"id\":";
   append_json_string(&head, id);
   head += ",\"object\":\"";
@@ -18,11 +37,15 @@ std::string answer_head(const std::string& id,
   append_json_integer(&head, created);
   head += ",\"model\":";
   append_json_string(&head, model);
+  head += ",\"system_fingerprint\":";
+  append_json_string(&head, fingerprint);
   head += ",\"choices\":[";
   return head;
 }
 
-void append_usage(std::string* out, const Usage& usage) {
+void append_usage(std::string* out,
+                  const Usage& usage,
+                  std::optional<int64_t> num_reasoning_tokens) {
   *out += "{\"prompt_tokens\":";
   append_json_integer(out, usage.prompt_tokens);
   *out += ",\"completion_tokens\":";
@@ -32,6 +55,11 @@ void append_usage(std::string* out, const Usage& usage) {
   if (usage.cached_tokens) {
     *out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
     append_json_integer(out, *usage.cached_tokens);
+    out->push_back('}');
+  }
+  if (num_reasoning_tokens) {
+    *out += ",\"completion_tokens_details\":{\"reasoning_tokens\":";
+    append_json_integer(out, *num_reasoning_tokens);
     out->push_back('}');
   }
   out->push_back('}');
@@ -61,6 +89,36 @@ ChoiceNews all_of(const CompletionOutput& answer) {
   news.stop_string = answer.stop_string;
   news.stop_token_id = answer.stop_token_id;
   return news;
+}
+
+std::unique_ptr<OutputParser> make_answer_parser(const OutputFormat& output_format,
+                                                 std::string_view prompt_text,
+                                                 const ChatCompletionRequest& request,
+                                                 uint64_t id_seed) {
+  constexpr size_t kPromptTail = 512;  // bytes: more than any template puts behind a turn
+  if (prompt_text.size() > kPromptTail) prompt_text.remove_prefix(prompt_text.size() - kPromptTail);
+  return output_format.make_parser(prompt_text, request.usable_tools(), id_seed);
+}
+
+OutputDelta parse_news(OutputParser& parser,
+                       const ChatCompletionRequest& request,
+                       const ChoiceNews& news) {
+  OutputDelta delta = parser.feed(news.text);
+  if (news.finish_reason != FinishReason::kNone) join(&delta, parser.finish());
+  if (!request.include_reasoning) delta.reasoning.clear();
+  if (!request.parallel_tool_calls) {
+    std::erase_if(delta.tool_calls, [](const ToolCallDelta& call) { return call.index > 0; });
+  }
+  return delta;
+}
+
+void AnswerFormat::append_end(std::string* out) {
+  *out += "data: [DONE]\n\n";
+}
+
+void AnswerFormat::append_error(const ApiError& error, std::string* out) {
+  *out += "data: " + error_json(error) + "\n\n";
+  append_end(out);
 }
 
 }  // namespace atom::server

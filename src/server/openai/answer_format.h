@@ -3,13 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/token_logprobs.h"
 #include "engine/request_output.h"
+#include "server/openai/api_error.h"
+#include "server/openai/requests.h"
+#include "server/parsers/output_parser.h"
 
 namespace atom::server {
 
@@ -49,23 +54,41 @@ class AnswerFormat {
                              std::string* out) = 0;
   // The event with the usage and no choice.
   virtual void append_usage_event(const Usage& usage, std::string* out) = 0;
+  // What ends a stream: after the last news and the usage, and in place of them when the answer
+  // fails.
+  virtual void append_end(std::string* out);
+  virtual void append_error(const ApiError& error, std::string* out);
   // The whole response. One output per prompt, each with the answers of this prompt.
   virtual std::string body(std::span<const RequestOutput> outputs, const Usage& usage) = 0;
 };
 
 // What both kinds write alike.
 
-// {"id":...,"object":...,"created":...,"model":...,"choices":[
+// {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":...,"choices":[
 std::string answer_head(const std::string& id,
                         const char* object,
                         int64_t created,
-                        const std::string& model);
-void append_usage(std::string* out, const Usage& usage);
+                        const std::string& model,
+                        const std::string& fingerprint);
+// `num_reasoning_tokens`: among those of the answer; none where answers have no reasoning.
+void append_usage(std::string* out,
+                  const Usage& usage,
+                  std::optional<int64_t> num_reasoning_tokens = {});
 // "stop_reason": the stop string or the request's own stop token that ended the answer, else null.
 void append_stop_reason(std::string* out,
                         const std::string& stop_string,
                         std::optional<int32_t> stop_token_id,
                         std::span<const int32_t> stop_token_ids);
 ChoiceNews all_of(const CompletionOutput& answer);
+
+// The parser of one answer to a conversation whose prompt is `prompt_text`.
+std::unique_ptr<OutputParser> make_answer_parser(const OutputFormat& output_format,
+                                                 std::string_view prompt_text,
+                                                 const ChatCompletionRequest& request,
+                                                 uint64_t id_seed);
+// The news as the model's format has it, less what the request does not want.
+OutputDelta parse_news(OutputParser& parser,
+                       const ChatCompletionRequest& request,
+                       const ChoiceNews& news);
 
 }  // namespace atom::server

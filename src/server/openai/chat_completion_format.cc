@@ -10,8 +10,6 @@
 namespace atom::server {
 namespace {
 
-constexpr size_t kPromptTail = 512;  // characters: more than any template puts behind a turn
-
 // Objects of "tool_calls". Pieces of one call carry its index; whole calls do not.
 void append_tool_calls(const std::vector<ToolCallDelta>& calls, bool as_pieces, std::string* out) {
   out->push_back('[');
@@ -42,50 +40,39 @@ void append_tool_calls(const std::vector<ToolCallDelta>& calls, bool as_pieces, 
   out->push_back(']');
 }
 
-// `later` continues `whole`.
-void join(OutputDelta* whole, OutputDelta later) {
-  whole->reasoning += later.reasoning;
-  whole->content += later.content;
-  for (ToolCallDelta& piece : later.tool_calls) {
-    if (!whole->tool_calls.empty() && whole->tool_calls.back().index == piece.index) {
-      whole->tool_calls.back().arguments += piece.arguments;
-    } else {
-      whole->tool_calls.push_back(std::move(piece));
-    }
-  }
-}
-
 }  // namespace
 
 ChatCompletionFormat::ChatCompletionFormat(const std::string& id,
                                            int64_t created,
-                                           const std::string& model,
-                                           ChatCompletionRequest request,
-                                           std::string_view prompt_text,
-                                           std::vector<int32_t> prompt_token_ids,
+                                           const std::string& fingerprint,
+                                           PreparedChat chat,
                                            const OutputFormat& output_format,
-                                           const Tokenizer* tokenizer,
                                            uint64_t id_seed)
-    : request_(std::move(request)),
-      chunk_head_(answer_head(id, "chat.completion.chunk", created, model)),
-      head_(answer_head(id, "chat.completion", created, model)),
-      prompt_token_ids_(std::move(prompt_token_ids)),
-      tokenizer_(tokenizer) {
-  if (prompt_text.size() > kPromptTail) prompt_text.remove_prefix(prompt_text.size() - kPromptTail);
+    : request_(std::move(chat.request)),
+      chunk_head_(answer_head(id, "chat.completion.chunk", created, chat.model, fingerprint)),
+      head_(answer_head(id, "chat.completion", created, chat.model, fingerprint)),
+      prompt_token_ids_(std::move(chat.prompt.token_ids)),
+      tokenizer_(std::move(chat.tokenizer)) {
   for (int32_t i = 0; i < request_.sampling.n; ++i) {
-    choices_.emplace_back().parser =
-        output_format.make_parser(prompt_text, request_.usable_tools(), id_seed + i);
+    const auto make_parser = [&] {
+      return make_answer_parser(output_format, chat.prompt.text, request_, id_seed + i);
+    };
+    Choice& choice = choices_.emplace_back();
+    choice.parser = make_parser();
+    choice.reasoning =
+        std::make_unique<ReasoningCounter>(tokenizer_, request_.sampling, make_parser());
   }
 }
 
 OutputDelta ChatCompletionFormat::parse(Choice& choice, const ChoiceNews& news) const {
-  OutputDelta delta = choice.parser->feed(news.text);
-  if (news.finish_reason != FinishReason::kNone) join(&delta, choice.parser->finish());
-  if (!request_.include_reasoning) delta.reasoning.clear();
-  if (!request_.parallel_tool_calls) {
-    std::erase_if(delta.tool_calls, [](const ToolCallDelta& call) { return call.index > 0; });
-  }
-  return delta;
+  choice.reasoning->add(news.token_ids);
+  return parse_news(*choice.parser, request_, news);
+}
+
+int64_t ChatCompletionFormat::num_reasoning_tokens() const {
+  int64_t count = 0;
+  for (const Choice& choice : choices_) count += choice.reasoning->count();
+  return count;
 }
 
 std::string ChatCompletionFormat::echoed_text() const {
@@ -128,7 +115,7 @@ void ChatCompletionFormat::append_events(int32_t index,
   }
   if (usage != nullptr) {
     *out += ",\"usage\":";
-    append_usage(out, *usage);
+    append_usage(out, *usage, num_reasoning_tokens());
   }
   *out += "}\n\n";
 }
@@ -157,7 +144,8 @@ void ChatCompletionFormat::append_logprobs(const ChoiceNews& news, std::string* 
     return;
   }
   *out += "{\"content\":[";
-  append_chat_logprobs(news.logprobs, *tokenizer_, out);
+  append_chat_logprobs(
+      news.logprobs, TokenSpelling(tokenizer_.get(), request_.return_tokens_as_token_ids), out);
   *out += "]}";
 }
 
@@ -176,7 +164,7 @@ void ChatCompletionFormat::append_finish(const Choice& choice,
 
 void ChatCompletionFormat::append_usage_event(const Usage& usage, std::string* out) {
   *out += "data: " + chunk_head_ + "],\"usage\":";
-  append_usage(out, usage);
+  append_usage(out, usage, num_reasoning_tokens());
   *out += "}\n\n";
 }
 
@@ -219,10 +207,10 @@ std::string ChatCompletionFormat::body(std::span<const RequestOutput> outputs, c
     out.push_back('}');
   }
   out += "],\"usage\":";
-  append_usage(&out, usage);
+  append_usage(&out, usage, num_reasoning_tokens());
   if (request_.sampling.prompt_logprobs) {
     out += ",\"prompt_logprobs\":";
-    append_prompt_logprobs(output.prompt_logprobs, *tokenizer_, &out);
+    append_prompt_logprobs(output.prompt_logprobs, tokenizer_.get(), &out);
   }
   if (request_.return_token_ids) {
     out += ",\"prompt_token_ids\":";

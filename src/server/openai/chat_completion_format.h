@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "server/openai/answer_format.h"
+#include "server/openai/chat_generation.h"
+#include "server/openai/reasoning_counter.h"
 #include "server/openai/requests.h"
 #include "server/parsers/output_parser.h"
 #include "tokenizer/tokenizer.h"
@@ -14,16 +16,12 @@ namespace atom::server {
 
 class ChatCompletionFormat final : public AnswerFormat {
  public:
-  // One prompt. `prompt_text` is the rendered conversation. Format and tokenizer outlive the
-  // object.
+  // The format outlives the object.
   ChatCompletionFormat(const std::string& id,
                        int64_t created,
-                       const std::string& model,
-                       ChatCompletionRequest request,
-                       std::string_view prompt_text,
-                       std::vector<int32_t> prompt_token_ids,
+                       const std::string& fingerprint,
+                       PreparedChat chat,
                        const OutputFormat& output_format,
-                       const Tokenizer* tokenizer,
                        uint64_t id_seed);
 
   void append_events(int32_t choice,
@@ -36,6 +34,7 @@ class ChatCompletionFormat final : public AnswerFormat {
  private:
   struct Choice {
     std::unique_ptr<OutputParser> parser;
+    std::unique_ptr<ReasoningCounter> reasoning;
     bool has_begun = false;
   };
 
@@ -45,12 +44,13 @@ class ChatCompletionFormat final : public AnswerFormat {
   void append_logprobs(const ChoiceNews& news, std::string* out) const;
   void append_finish(const Choice& choice, const ChoiceNews& news, std::string* out) const;
   std::string echoed_text() const;
+  int64_t num_reasoning_tokens() const;
 
   const ChatCompletionRequest request_;
   const std::string chunk_head_;
   const std::string head_;
   const std::vector<int32_t> prompt_token_ids_;
-  const Tokenizer* tokenizer_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<Choice> choices_;
 };
 

@@ -3,9 +3,8 @@
 #include <functional>
 #include <utility>
 
-#include "server/endpoint.h"
 #include "server/openai/chat_completion_format.h"
-#include "server/openai/generation.h"
+#include "server/openai/chat_generation.h"
 #include "server/openai/parse_requests.h"
 #include "server/openai/request_tables.h"
 
@@ -76,6 +75,7 @@ constexpr std::string_view kChatCompletionsAnswerSchemas = R"json(
   "properties": {
     "id": {"type": "string"},
     "object": {"const": "chat.completion"},
+    "system_fingerprint": {"type": "string"},
     "created": {"type": "integer"},
     "model": {"type": "string"},
     "choices": {"type": "array", "items": {"$ref": "#/components/schemas/ChatChoice"}},
@@ -87,48 +87,22 @@ constexpr std::string_view kChatCompletionsAnswerSchemas = R"json(
 )json";
 
 void chat_completions(ServerContext* context, const ExchangePtr& exchange) {
-  GenerationPlan plan;
-  if (!admit(context, 1, &plan.ticket, exchange)) return;
-  Parsed<ChatCompletionRequest> parsed =
-      parse_chat_completion_request(exchange->request().body, context->engine.default_sampling());
+  Places ticket;
+  if (!admit(context, 1, &ticket, exchange)) return;
+  Parsed<ChatCompletionRequest> parsed = parse_chat_completion_request(
+      exchange->request().body, context->engine.default_sampling(), BodyReader(context).context());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
   auto& request = std::get<ChatCompletionRequest>(parsed);
-  if (!check_model(*context, request.model, exchange)) return;
-  if (!check_chat_template(*context, request.chat_template, exchange)) return;
-  if (context->chat == nullptr) {
-    return respond_error(exchange, unimplemented("no chat: {}", context->why_no_chat));
-  }
-  if (!admit(context, request.sampling.n, &plan.ticket, exchange)) return;
-  // The template writes the special tokens itself, unless the request says otherwise.
-  const Result<std::string> text = context->chat->render(request, exchange->gone());
-  if (!text.ok()) return respond_error(exchange, to_request_error(text.status()));
-  std::vector<int32_t> ids;
-  if (!tokenize_prompt(*context, *text, request.add_special_tokens, "messages", &ids, exchange)) {
-    return;
-  }
-  const std::optional<int32_t> max_tokens =
-      request.has_max_tokens ? std::optional(request.sampling.max_tokens) : std::nullopt;
-  if (!check_length(*context, ids.size(), max_tokens, "messages", exchange)) return;
-
-  const OutputFormat& output_format = context->chat->output_format();
-  plan.sampling = request.sampling;
-  plan.sampling.kept_special_token_ids =
-      context->chat->kept_special_token_ids(request.usable_tools() != nullptr);
-  plan.stream = request.stream;
-  plan.stream_options = request.stream_options;
-  plan.prompts.push_back(ids);
   const std::string id = answer_id("chatcmpl", *exchange, request.request_id);
-  const std::string model = request.model.empty() ? context->model_name() : request.model;
-  plan.format = std::make_unique<ChatCompletionFormat>(id,
-                                                       std::time(nullptr),
-                                                       model,
-                                                       std::move(request),
-                                                       *text,
-                                                       std::move(ids),
-                                                       output_format,
-                                                       context->engine.tokenizer().get(),
-                                                       std::hash<std::string>()(id));
-  Generation::start(context, exchange, std::move(plan));
+  const auto make_format = [&](PreparedChat chat, const OutputFormat& output_format) {
+    return std::make_unique<ChatCompletionFormat>(id,
+                                                  std::time(nullptr),
+                                                  context->system_fingerprint,
+                                                  std::move(chat),
+                                                  output_format,
+                                                  std::hash<std::string>()(id));
+  };
+  start_chat(context, std::move(ticket), std::move(request), make_format, exchange);
 }
 
 }  // namespace

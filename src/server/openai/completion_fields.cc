@@ -17,7 +17,8 @@ const FieldTable& stream_options_table() {
           "continuous_usage_stats",
           BoolKind(),
           [](auto& options) -> auto& { return options.continuous_usage_stats; },
-          "Send the usage so far in every event."),
+          "Send the usage so far in every event, with include_usage."),
+      hint_field("include_obfuscation", "events are not padded."),
   });
   return table;
 }

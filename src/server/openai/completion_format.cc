@@ -34,13 +34,15 @@ std::vector<const CompletionOutput*> ranked(const RequestOutput& output, bool by
 CompletionFormat::CompletionFormat(const std::string& id,
                                    int64_t created,
                                    const std::string& model,
+                                   const std::string& fingerprint,
                                    CompletionRequest request,
                                    std::vector<CompletionPrompt> prompts,
                                    const Tokenizer* tokenizer)
     : request_(std::move(request)),
       prompts_(std::move(prompts)),
-      head_(answer_head(id, "text_completion", created, model)),
+      head_(answer_head(id, "text_completion", created, model, fingerprint)),
       tokenizer_(tokenizer),
+      spelling_(tokenizer, request_.return_tokens_as_token_ids),
       choices_(prompts_.size() * request_.sampling.n) {}
 
 void CompletionFormat::append_events(int32_t choice,
@@ -113,7 +115,7 @@ void CompletionFormat::append_choice(int32_t index, const ChoiceNews& news, std:
     // The same for all answers to a prompt: with the first.
     *out += ",\"prompt_logprobs\":";
     if (index % request_.sampling.n == 0) {
-      append_prompt_logprobs(news.prompt_logprobs, *tokenizer_, out);
+      append_prompt_logprobs(news.prompt_logprobs, tokenizer_, out);
     } else {
       *out += "null";
     }
@@ -133,16 +135,17 @@ void CompletionFormat::append_logprobs(Choice& choice,
                                        const CompletionPrompt& prompt,
                                        const ChoiceNews& news,
                                        std::string* out) const {
+  const auto append = [&](int32_t token_id, const TokenLogprobs& entries) {
+    const std::string text = spelling_.text(token_id, request_.sampling.skip_special_tokens);
+    choice.logprobs.append(token_id, text, entries, spelling_);
+  };
   if (request_.echo) {
     for (size_t i = 0; i < prompt.token_ids.size(); ++i) {
       const bool known = i > 0 && i - 1 < news.prompt_logprobs.size();
-      choice.logprobs.append(
-          prompt.token_ids[i], known ? news.prompt_logprobs[i - 1] : TokenLogprobs(), *tokenizer_);
+      append(prompt.token_ids[i], known ? news.prompt_logprobs[i - 1] : TokenLogprobs());
     }
   }
-  for (size_t i = 0; i < news.logprobs.size(); ++i) {
-    choice.logprobs.append(news.token_ids[i], news.logprobs[i], *tokenizer_);
-  }
+  for (size_t i = 0; i < news.logprobs.size(); ++i) append(news.token_ids[i], news.logprobs[i]);
   choice.logprobs.flush(out);
 }
 

@@ -22,6 +22,7 @@ class CompletionFormat final : public AnswerFormat {
   CompletionFormat(const std::string& id,
                    int64_t created,
                    const std::string& model,
+                   const std::string& fingerprint,
                    CompletionRequest request,
                    std::vector<CompletionPrompt> prompts,
                    const Tokenizer* tokenizer);
@@ -50,6 +51,7 @@ class CompletionFormat final : public AnswerFormat {
   const std::vector<CompletionPrompt> prompts_;
   const std::string head_;
   const Tokenizer* tokenizer_;
+  const TokenSpelling spelling_;
   std::vector<Choice> choices_;
 };
 

@@ -41,6 +41,7 @@ constexpr std::string_view kCompletionsAnswerSchemas = R"json(
   "type": "object",
   "required": ["id", "object", "created", "model", "choices", "usage"],
   "properties": {
+    "system_fingerprint": {"type": "string"},
     "id": {"type": "string"},
     "object": {"const": "text_completion"},
     "created": {"type": "integer"},
@@ -57,13 +58,23 @@ bool prepare(const ServerContext& context,
              const PromptInput& input,
              CompletionPrompt* prompt,
              const ExchangePtr& exchange) {
-  if (const auto* text = std::get_if<std::string>(&input)) {
-    prompt->text = *text;
-    return tokenize_prompt(
-        context, *text, request.add_special_tokens, "prompt", &prompt->token_ids, exchange);
+  const auto* text = std::get_if<std::string>(&input);
+  if (text == nullptr) {
+    prompt->token_ids = std::get<std::vector<int32_t>>(input);
+  } else if (!tokenize_prompt(context,
+                              *text,
+                              request.add_special_tokens,
+                              request,
+                              "prompt",
+                              &prompt->token_ids,
+                              exchange)) {
+    return false;
   }
-  prompt->token_ids = std::get<std::vector<int32_t>>(input);
-  if (request.echo && context.engine.tokenizer() != nullptr) {
+  const size_t num_tokens = prompt->token_ids.size();
+  truncate_prompt(context, request, &prompt->token_ids);
+  if (text != nullptr && prompt->token_ids.size() == num_tokens) {
+    prompt->text = *text;
+  } else if (request.echo && context.engine.tokenizer() != nullptr) {
     prompt->text =
         context.engine.tokenizer()->decode(prompt->token_ids, request.sampling.skip_special_tokens);
   }
@@ -83,15 +94,6 @@ SamplingParams engine_sampling(const CompletionRequest& request) {
   return sampling;
 }
 
-bool check_tokenizer(const ServerContext& context,
-                     const CompletionRequest& request,
-                     const ExchangePtr& exchange) {
-  const bool needs = request.logprobs || request.sampling.prompt_logprobs;
-  if (!needs || context.engine.tokenizer() != nullptr) return true;
-  respond_error(exchange, unimplemented("logprobs need a tokenizer, and the server runs without"));
-  return false;
-}
-
 // The best answers are known only when all are complete.
 bool check_best_of(const CompletionRequest& request, const ExchangePtr& exchange) {
   if (!request.stream || request.best_of.value_or(0) <= request.sampling.n) return true;
@@ -106,23 +108,20 @@ bool check_best_of(const CompletionRequest& request, const ExchangePtr& exchange
 void completions(ServerContext* context, const ExchangePtr& exchange) {
   GenerationPlan plan;
   if (!admit(context, 1, &plan.ticket, exchange)) return;
-  Parsed<CompletionRequest> parsed =
-      parse_completion_request(exchange->request().body, context->engine.default_sampling());
+  Parsed<CompletionRequest> parsed = parse_completion_request(
+      exchange->request().body, context->engine.default_sampling(), BodyReader(context).context());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
   auto& request = std::get<CompletionRequest>(parsed);
   if (!check_model(*context, request.model, exchange)) return;
-  if (!check_tokenizer(*context, request, exchange)) return;
   if (!check_best_of(request, exchange)) return;
   plan.sampling = engine_sampling(request);
   const auto num_prompts = static_cast<int64_t>(request.prompts.size());
   if (!admit(context, num_prompts * plan.sampling.n, &plan.ticket, exchange)) return;
   std::vector<CompletionPrompt> prompts;
-  const std::optional<int32_t> max_tokens =
-      request.has_max_tokens ? std::optional(plan.sampling.max_tokens) : std::nullopt;
   for (const PromptInput& input : request.prompts) {
     CompletionPrompt prompt;
     if (!prepare(*context, request, input, &prompt, exchange)) return;
-    if (!check_length(*context, prompt.token_ids.size(), max_tokens, "prompt", exchange)) return;
+    if (!check_length(*context, prompt.token_ids.size(), request, "prompt", exchange)) return;
     plan.prompts.push_back(prompt.token_ids);
     prompts.push_back(std::move(prompt));
   }
@@ -133,6 +132,7 @@ void completions(ServerContext* context, const ExchangePtr& exchange) {
   plan.format = std::make_unique<CompletionFormat>(id,
                                                    std::time(nullptr),
                                                    model,
+                                                   context->system_fingerprint,
                                                    std::move(request),
                                                    std::move(prompts),
                                                    context->engine.tokenizer().get());

@@ -18,21 +18,14 @@ constexpr std::string_view kDetokenizeAnswerSchemas = R"json(
 )json";
 
 void detokenize(ServerContext* context, const ExchangePtr& exchange) {
-  const Parsed<DetokenizeRequest> parsed = parse_detokenize_request(exchange->request().body);
+  const Parsed<DetokenizeRequest> parsed =
+      parse_detokenize_request(exchange->request().body, BodyReader(context).context());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
   const auto& request = std::get<DetokenizeRequest>(parsed);
   if (!check_model(*context, request.model, exchange)) return;
   const Tokenizer* tokenizer = context->engine.tokenizer().get();
   if (tokenizer == nullptr) {
     return respond_error(exchange, unimplemented("the server runs without a tokenizer"));
-  }
-  const int64_t vocab_size = context->engine.config().model.vocab_size;
-  for (size_t i = 0; i < request.tokens.size(); ++i) {
-    const int32_t id = request.tokens[i];
-    if (id >= 0 && id < vocab_size) continue;
-    return respond_error(
-        exchange,
-        invalid_argument("tokens[{}] is id {}, outside the vocabulary [0, {})", i, id, vocab_size));
   }
   std::string body = "{\"prompt\":";
   append_json_string(&body, tokenizer->decode(request.tokens, /*skip_special_tokens=*/false));

@@ -34,6 +34,21 @@ std::string FieldPath::text() const {
   return text + printable(name, kMaxPathBytes);
 }
 
+std::string FieldPath::pattern() const {
+  if (parent == nullptr) return "";
+  std::string text = parent->pattern();
+  if (name.data() == nullptr) return text + "[]";
+  if (!text.empty()) text += '.';
+  return text + printable(name, kMaxPathBytes);
+}
+
+const BodyContext& FieldPath::body() const {
+  static const BodyContext neutral;
+  const FieldPath* root = this;
+  while (root->parent != nullptr) root = root->parent;
+  return root->context == nullptr ? neutral : *root->context;
+}
+
 std::string show(const OrderedJson& value) {
   switch (value.type()) {
     case OrderedJson::value_t::string:

@@ -2,23 +2,44 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
+#include "config/sampling_params.h"
 #include "server/openai/api_error.h"
 
 namespace atom::server {
 
-// A chain of stack frames, made into text only for an error. `name` and `parent` are borrowed.
+// Fields of a body that no table knows. They are not read.
+struct UnknownFields {
+  static constexpr size_t kMaxNames = 32;
+  std::vector<std::string> names;  // "messages[].parsed", each once
+  size_t count = 0;                // of all, repeats included
+};
+
+// What reading a body takes besides its tables.
+struct BodyContext {
+  UnknownFields* unknown = nullptr;  // collects them; null: they are refused
+  int64_t vocab_size = 0;            // bounds token ids; 0: any int32
+  int32_t max_logprobs = SamplingParams::kMaxLogprobs;
+};
+
+// A chain of stack frames, made into text only for an error. `name`, `parent` and `context` are
+// borrowed.
 struct FieldPath {
   const FieldPath* parent = nullptr;
-  std::string_view name;  // no data: the item `index` of the parent's list
+  std::string_view name = {};  // no data: the item `index` of the parent's list
   size_t index = 0;
+  const BodyContext* context = nullptr;  // of the body's own path; null: the neutral one
 
   FieldPath field(std::string_view field_name) const { return {this, field_name, 0}; }
   FieldPath item(size_t item_index) const { return {this, {}, item_index}; }
-  std::string text() const;  // "messages[2].content"; empty for the body
+  std::string text() const;     // "messages[2].content"; empty for the body
+  std::string pattern() const;  // "messages[].content"
+  const BodyContext& body() const;
 };
 
 // The codes of errors about fields.

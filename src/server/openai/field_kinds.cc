@@ -75,7 +75,9 @@ bool TokenIdKind::read(OrderedJson& value,
                        int32_t* out,
                        ApiError* error) const {
   int64_t id = 0;
-  if (!read_integer(value, path, 0, INT32_MAX, &id, error)) return false;
+  const int64_t vocab_size = path.body().vocab_size;
+  const int64_t max_id = vocab_size > 0 ? vocab_size - 1 : INT32_MAX;
+  if (!read_integer(value, path, 0, max_id, &id, error)) return false;
   if (out != nullptr) *out = static_cast<int32_t>(id);
   return true;
 }
@@ -173,6 +175,14 @@ bool EnumKind::read(OrderedJson& value,
 void EnumKind::describe(const OpenApiOptions&, OrderedJson* schema) const {
   (*schema)["type"] = "string";
   (*schema)["enum"] = names;
+}
+
+bool ObjectKind::read(OrderedJson& value, const FieldPath& path, InPlace*, ApiError* error) const {
+  return value.is_object() || fail_type(error, path, value, expected());
+}
+
+void ObjectKind::describe(const OpenApiOptions&, OrderedJson* schema) const {
+  (*schema)["type"] = "object";
 }
 
 bool is_list(const OrderedJson& value, size_t min_items, size_t max_items) {

@@ -57,7 +57,7 @@ struct IntKind {
   }
 };
 
-// The schema knows the vocabulary, the parser does not: the engine refuses what is outside.
+// In the vocabulary, as far as the body's context knows it.
 struct TokenIdKind {
   using Value = int32_t;
   std::string expected() const { return "a token id"; }
@@ -161,5 +161,13 @@ struct TableKind {
   }
 };
 struct InPlace {};
+
+// Any object, which stays in the JSON.
+struct ObjectKind {
+  using Value = InPlace;
+  std::string expected() const { return "an object"; }
+  bool read(OrderedJson& value, const FieldPath& path, InPlace* out, ApiError* error) const;
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
+};
 
 }  // namespace atom::server

@@ -11,6 +11,7 @@
 #define REQUIRED_FIELD(name, kind, member, description) \
   FIELD(name, kind, member, description)                \
   fields.back().is_required = true;
+#define HINT(name, reason) fields.push_back(hint_field(name, reason));
 #define UNSUPPORTED(name, neutral, reason) \
   fields.push_back(unsupported_field(name, neutral, reason));
 #define SAMPLING_FIELD(type, name, initial, rule, takers, help)     \

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bitset>
 #include <nlohmann/json.hpp>
 
@@ -74,11 +75,17 @@ bool FieldTable::read(OrderedJson& object,
                       ApiError* error) const {
   if (!object.is_object()) return fail_type(error, path, object, "an object");
   std::bitset<kMaxFields> seen;
+  bool has_unread = false;
   for (auto member = object.begin(); member != object.end(); ++member) {
     const FieldPath member_path = path.field(member.key());
     const auto found = index_.find(member.key());
-    if (found == index_.end()) return fail_unknown(member_path, error);
+    if (found == index_.end()) {
+      if (!take_unknown(member_path, error)) return false;
+      has_unread = true;
+      continue;
+    }
     const FieldSpec& field = fields_[found->second];
+    has_unread = has_unread || field.is_hint;
     if (member->is_null() && !field.is_required) continue;
     seen.set(found->second);
     if (!field.read(*member, member_path, target, error)) return false;
@@ -91,10 +98,35 @@ bool FieldTable::read(OrderedJson& object,
                 kMissingField,
                 fmt::format("{} is missing; expected {}", missing.text(), fields_[i].expected));
   }
+  if (has_unread && target == nullptr) remove_unread(&object);
   return true;
 }
 
-bool FieldTable::fail_unknown(const FieldPath& path, ApiError* error) const {
+bool FieldTable::is_read(const std::string& name) const {
+  const auto found = index_.find(name);
+  return found != index_.end() && !fields_[found->second].is_hint;
+}
+
+// In one pass: erasing one by one would take quadratic time.
+void FieldTable::remove_unread(OrderedJson* object) const {
+  using Members = std::vector<std::pair<const std::string, OrderedJson>>;
+  OrderedJson::object_t read;
+  for (auto& [name, value] : object->get_ref<OrderedJson::object_t&>()) {
+    if (is_read(name)) static_cast<Members&>(read).emplace_back(name, std::move(value));
+  }
+  *object = std::move(read);
+}
+
+bool FieldTable::take_unknown(const FieldPath& path, ApiError* error) const {
+  if (UnknownFields* unknown = path.body().unknown) {
+    ++unknown->count;
+    std::string name = path.pattern();
+    if (unknown->names.size() < UnknownFields::kMaxNames &&
+        std::ranges::find(unknown->names, name) == unknown->names.end()) {
+      unknown->names.push_back(std::move(name));
+    }
+    return true;
+  }
   std::vector<std::string> names;
   for (const FieldSpec& field : fields_) names.push_back(field.name);
   const std::string nearest = nearest_name(path.name, names);
@@ -115,14 +147,14 @@ void FieldTable::describe(const OpenApiOptions& options, OrderedJson* schema) co
     field.describe(options, &property);
     if (field.is_required) {
       required_names.push_back(field.name);
-    } else {
+    } else if (!field.is_hint) {
       make_nullable(&property);
     }
     if (!field.description.empty()) property["description"] = field.description;
     properties[field.name] = std::move(property);
   }
   if (!required_names.empty()) (*schema)["required"] = std::move(required_names);
-  (*schema)["additionalProperties"] = false;
+  if (options.strict_fields) (*schema)["additionalProperties"] = false;
 }
 
 void describe_default(bool value, OrderedJson* schema) {
@@ -136,6 +168,17 @@ void describe_default(int32_t value, OrderedJson* schema) {
 void describe_default(float value, OrderedJson* schema) {
   // As people write it: 0.95, not the 0.949999988079071 of the nearest float.
   (*schema)["default"] = OrderedJson::parse(fmt::format("{}", value), nullptr, false);
+}
+
+FieldSpec hint_field(const char* name, const char* reason) {
+  FieldSpec spec;
+  spec.name = name;
+  spec.is_hint = true;
+  spec.expected = "anything";
+  spec.description = std::string("Taken and not heeded: ") + reason;
+  spec.read = [](OrderedJson&, const FieldPath&, void*, ApiError*) { return true; };
+  spec.describe = [](const OpenApiOptions&, OrderedJson*) {};
+  return spec;
 }
 
 FieldSpec unsupported_field(const char* name, const char* neutral, const char* reason) {

@@ -20,6 +20,7 @@ namespace atom::server {
 struct FieldSpec {
   std::string name;
   bool is_required = false;
+  bool is_hint = false;  // whatever it holds changes no answer and is not read
   std::string expected;  // "an integer in [1, 128]"
   std::string description;
   // Checks `value` and moves it into the target; without a target it is only checked and stays.
@@ -32,14 +33,17 @@ class FieldTable {
   // At most 128 fields.
   explicit FieldTable(std::vector<FieldSpec> fields);
 
-  // Every member of `object` must be in the table, every required field in `object`. null is
-  // skipped where the field is not required. `target` is what the fields were made for.
+  // Every required field must be in `object`. null is skipped where the field is not required.
+  // Members that the table does not have are refused or collected, as the body's context says.
+  // `target` is what the fields were made for; without one, what was not read is taken out.
   bool read(OrderedJson& object, const FieldPath& path, void* target, ApiError* error) const;
   void describe(const OpenApiOptions& options, OrderedJson* schema) const;
   const std::vector<FieldSpec>& fields() const { return fields_; }
 
  private:
-  bool fail_unknown(const FieldPath& path, ApiError* error) const;
+  bool is_read(const std::string& name) const;
+  bool take_unknown(const FieldPath& path, ApiError* error) const;
+  void remove_unread(OrderedJson* object) const;
 
   std::vector<FieldSpec> fields_;
   std::unordered_map<std::string_view, size_t> index_;
@@ -94,6 +98,8 @@ inline FieldSpec required(FieldSpec spec) {
   return spec;
 }
 
+// A field that says nothing about the answer: any value is taken.
+FieldSpec hint_field(const char* name, const char* reason);
 // A field that OpenAI or vLLM have and atom has not: only `neutral` (a JSON list of the values that
 // change nothing) and null are taken.
 FieldSpec unsupported_field(const char* name, const char* neutral, const char* reason);

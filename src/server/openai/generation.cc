@@ -5,12 +5,12 @@
 #include <numeric>
 #include <utility>
 
+#include "server/endpoint.h"
 #include "server/openai/api_error.h"
 
 namespace atom::server {
 namespace {
 
-constexpr std::string_view kDone = "data: [DONE]\n\n";
 // An answer that is not streamed is held whole; a larger one is refused, or ends with an error.
 constexpr size_t kMaxAnswerBytes = 64 << 20;
 // Of JSON, about: {"12345":{"logprob":-12.345678,"rank":12,"decoded_token":" token"}}.
@@ -80,7 +80,7 @@ void Generation::start(ServerContext* context,
   if (status.ok()) status = generation->submit_all();
   if (!status.ok()) {
     generation->cancel();
-    generation->exchange_->respond(error_response(to_api_error(status)));
+    respond_error(generation->exchange_, status);
     return;
   }
   if (!generation->stream_) return;
@@ -264,16 +264,16 @@ Generation::State Generation::take(std::string* out) {
     is_complete = num_finished_ == prompts_.size();
     usage_now = usage();
   }
-  const Usage* shown = stream_options_.continuous_usage_stats ? &usage_now : nullptr;
+  const bool shows_usage = includes_usage() && stream_options_.continuous_usage_stats;
+  const Usage* shown = shows_usage ? &usage_now : nullptr;
   for (const Ready& one : ready) format_->append_events(one.choice, one.news, shown, out);
   if (!failure.ok()) {
-    *out += "data: " + error_json(to_api_error(failure)) + "\n\n";
-    *out += kDone;
+    format_->append_error(to_api_error(failure), out);
     return State::kEnd;
   }
   if (!is_complete) return State::kMore;
-  if (stream_options_.include_usage) format_->append_usage_event(usage_now, out);
-  *out += kDone;
+  if (includes_usage()) format_->append_usage_event(usage_now, out);
+  format_->append_end(out);
   return State::kEnd;
 }
 
@@ -305,7 +305,7 @@ void Generation::respond() {
     usage_now = usage();
   }
   if (!failure.ok()) {
-    exchange_->respond(error_response(to_api_error(failure)));
+    respond_error(exchange_, failure);
     return;
   }
   try {
@@ -315,6 +315,10 @@ void Generation::respond() {
   } catch (const std::bad_alloc&) {
     exchange_->fail(error_response(to_api_error(unavailable("out of memory"))));
   }
+}
+
+bool Generation::includes_usage() const {
+  return stream_options_.include_usage || context_->options.force_include_usage;
 }
 
 Usage Generation::usage() const {

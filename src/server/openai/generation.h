@@ -67,6 +67,7 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
   void fail(const Status& status);
   void respond();
   Usage usage() const;
+  bool includes_usage() const;  // at the end of the stream
 
   ServerContext* const context_;
   const std::shared_ptr<ObservedExchange> exchange_;

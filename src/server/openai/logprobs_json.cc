@@ -1,23 +1,23 @@
 #include "server/openai/logprobs_json.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <set>
 
+#include "base/utf8.h"
 #include "server/json_text.h"
 
 namespace atom::server {
 namespace {
 
-int64_t num_characters(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
-}
-
 void append_separator(std::string* array) {
   if (!array->empty()) array->push_back(',');
 }
 
-void append_token_entry(const TokenLogprob& entry, const Tokenizer& tokenizer, std::string* out) {
-  const std::string bytes = tokenizer.token_bytes(entry.token_id);
+void append_token_entry(const TokenLogprob& entry,
+                        const TokenSpelling& spelling,
+                        std::string* out) {
+  const std::string bytes = spelling.name(entry.token_id);
   *out += "{\"token\":";
   append_json_string(out, bytes);
   *out += ",\"logprob\":";
@@ -32,15 +32,40 @@ void append_token_entry(const TokenLogprob& entry, const Tokenizer& tokenizer, s
 
 }  // namespace
 
+std::string TokenSpelling::name(int32_t token_id) const {
+  return by_id_ ? fmt::format("token_id:{}", token_id) : tokenizer_->token_bytes(token_id);
+}
+
+std::string TokenSpelling::text(int32_t token_id, bool skips_special_tokens) const {
+  if (tokenizer_ == nullptr || (skips_special_tokens && tokenizer_->is_special(token_id)))
+    return {};
+  return tokenizer_->token_bytes(token_id);
+}
+
+int64_t CharacterCounter::add(std::string_view piece) {
+  int64_t begin = count_;
+  std::string bytes = pending_;
+  bytes += piece;
+  size_t position = 0;
+  while (position < bytes.size()) {
+    const Utf8Prefix prefix = inspect_utf8(std::string_view(bytes).substr(position, 4));
+    if (prefix.kind == Utf8Prefix::Kind::kIncomplete) break;
+    position += prefix.length;
+    ++count_;
+    if (position <= pending_.size()) begin = count_;
+  }
+  pending_ = bytes.substr(position);
+  return begin;
+}
+
 void CompletionLogprobs::append(int32_t token_id,
+                                std::string_view text,
                                 const TokenLogprobs& entries,
-                                const Tokenizer& tokenizer) {
-  const std::string text = tokenizer.token_bytes(token_id);
+                                const TokenSpelling& spelling) {
   append_separator(&text_offset);
-  append_json_integer(&text_offset, offset);
-  offset += num_characters(text);
+  append_json_integer(&text_offset, characters.add(text));
   append_separator(&tokens);
-  append_json_string(&tokens, text);
+  append_json_string(&tokens, spelling.name(token_id));
   append_separator(&token_logprobs);
   append_separator(&top_logprobs);
   if (entries.empty()) {
@@ -54,11 +79,11 @@ void CompletionLogprobs::append(int32_t token_id,
   top_logprobs.push_back('{');
   std::set<std::string> seen;
   const auto add = [&](const TokenLogprob& entry) {
-    std::string spelling;
-    append_json_string(&spelling, tokenizer.token_bytes(entry.token_id));
-    if (!seen.insert(spelling).second) return;
+    std::string name;
+    append_json_string(&name, spelling.name(entry.token_id));
+    if (!seen.insert(name).second) return;
     if (seen.size() > 1) top_logprobs.push_back(',');
-    top_logprobs += spelling;
+    top_logprobs += name;
     top_logprobs.push_back(':');
     append_json_logprob(&top_logprobs, entry.logprob);
   };
@@ -76,16 +101,16 @@ void CompletionLogprobs::flush(std::string* out) {
 }
 
 void append_chat_logprobs(std::span<const TokenLogprobs> tokens,
-                          const Tokenizer& tokenizer,
+                          const TokenSpelling& spelling,
                           std::string* out) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const TokenLogprobs& entries = tokens[i];
     if (i > 0) out->push_back(',');
-    append_token_entry(entries.front(), tokenizer, out);
+    append_token_entry(entries.front(), spelling, out);
     *out += ",\"top_logprobs\":[";
     for (size_t j = 1; j < entries.size(); ++j) {
       if (j > 1) out->push_back(',');
-      append_token_entry(entries[j], tokenizer, out);
+      append_token_entry(entries[j], spelling, out);
       out->push_back('}');
     }
     *out += "]}";
@@ -93,7 +118,7 @@ void append_chat_logprobs(std::span<const TokenLogprobs> tokens,
 }
 
 void append_prompt_logprobs(std::span<const TokenLogprobs> tokens,
-                            const Tokenizer& tokenizer,
+                            const Tokenizer* tokenizer,
                             std::string* out) {
   *out += "[null";
   for (const TokenLogprobs& entries : tokens) {
@@ -109,7 +134,11 @@ void append_prompt_logprobs(std::span<const TokenLogprobs> tokens,
       *out += ",\"rank\":";
       append_json_integer(out, entry.rank);
       *out += ",\"decoded_token\":";
-      append_json_string(out, tokenizer.token_bytes(entry.token_id));
+      if (tokenizer == nullptr) {
+        *out += "null";
+      } else {
+        append_json_string(out, tokenizer->token_bytes(entry.token_id));
+      }
       out->push_back('}');
     }
     out->push_back('}');

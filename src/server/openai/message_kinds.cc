@@ -28,6 +28,7 @@ const FieldTable& text_part_table() {
   static const FieldTable table({
       required(check_field("type", EnumKind{{"text"}}, "")),
       required(check_field("text", StringKind(), "")),
+      hint_field("cache_control", "prompts that begin alike share their cache."),
   });
   return table;
 }
@@ -140,7 +141,7 @@ const FieldTable& assistant_table() {
       check_field("reasoning_content", StringKind(), "Another name of reasoning."),
       check_field("refusal", StringKind(), ""),
       check_field("name", kName, ""),
-      unsupported_field("annotations", "[[]]", "annotations are not supported"),
+      hint_field("annotations", "they say where a text is from."),
       unsupported_field("audio", "[]", kTextOnly),
       unsupported_field("function_call", "[]", "it was replaced by tool_calls"),
   });
@@ -157,23 +158,44 @@ const FieldTable& tool_table() {
   return table;
 }
 
-const EnumKind& roles() {
-  static const EnumKind kind{{"system", "developer", "user", "assistant", "tool"},
-                             {{"function", "answers to calls have the role 'tool'"}}};
-  return kind;
+// Any other role, for templates that know it.
+struct OtherRoleKind {
+  using Value = InPlace;
+  static constexpr StringKind kText{.min_length = 1, .max_length = 64};
+
+  std::string expected() const {
+    return "'system', 'developer', 'user', 'assistant', 'tool' or another role of the template";
+  }
+  bool read(OrderedJson& value, const FieldPath& path, InPlace*, ApiError* error) const {
+    return kText.read(value, path, nullptr, error);
+  }
+  void describe(const OpenApiOptions& options, OrderedJson* schema) const {
+    kText.describe(options, schema);
+    (*schema)["not"]["enum"] = {"system", "developer", "user", "assistant", "tool"};
+  }
+};
+
+const FieldTable& other_table() {
+  static const FieldTable table({
+      required(check_field("role", OtherRoleKind(), "")),
+      check_field("content", ContentKind(), ""),
+      check_field("name", kName, ""),
+      check_field("tool_call_id", kName, ""),
+  });
+  return table;
 }
 
 const FieldTable& table_of_role(std::string_view role) {
   if (role == "user") return user_table();
   if (role == "assistant") return assistant_table();
-  return role == "tool" ? tool_table() : system_table();
+  if (role == "system" || role == "developer") return system_table();
+  return role == "tool" ? tool_table() : other_table();
 }
 
 // Templates ask whether a field is there. A null content may mean something to them.
 void remove_unread_fields(OrderedJson* message) {
   for (auto field = message->begin(); field != message->end();) {
-    const bool is_unread =
-        (field->is_null() && field.key() != "content") || field.key() == "annotations";
+    const bool is_unread = field->is_null() && field.key() != "content";
     field = is_unread ? message->erase(field) : std::next(field);
   }
 }
@@ -184,12 +206,13 @@ bool check_message(OrderedJson& message, const FieldPath& path, ApiError* error)
   }
   const auto role = message.find("role");
   if (role == message.end()) {
-    return fail(error,
-                path.field("role"),
-                kMissingField,
-                fmt::format("{}.role is missing; expected {}", path.text(), roles().expected()));
+    return fail(
+        error,
+        path.field("role"),
+        kMissingField,
+        fmt::format("{}.role is missing; expected {}", path.text(), OtherRoleKind().expected()));
   }
-  if (!roles().read(*role, path.field("role"), nullptr, error)) return false;
+  if (!OtherRoleKind().read(*role, path.field("role"), nullptr, error)) return false;
   const FieldTable& table = table_of_role(role->get_ref<const std::string&>());
   if (!table.read(message, path, nullptr, error)) return false;
   remove_unread_fields(&message);
@@ -221,6 +244,7 @@ const FieldTable& tool_definition_table() {
   static const FieldTable table({
       required(check_field("type", types, "")),
       required(check_field("function", TableKind<InPlace>{&function_table()}, "")),
+      hint_field("cache_control", "prompts that begin alike share their cache."),
   });
   return table;
 }
@@ -285,6 +309,7 @@ void describe_message_components(const OpenApiOptions& options, OrderedJson* sch
       {"UserMessage", &user_table()},
       {"AssistantMessage", &assistant_table()},
       {"ToolMessage", &tool_table()},
+      {"OtherMessage", &other_table()},
   };
   OrderedJson alternatives = OrderedJson::array();
   for (const auto& [name, table] : messages) {

@@ -58,7 +58,7 @@ void list_models(ServerContext* context, const ExchangePtr& exchange) {
 }
 
 void retrieve_model(ServerContext* context, const ExchangePtr& exchange) {
-  const std::string name = exchange->request().path.substr(kModelPath.size());
+  const std::string name(route_path(*context, exchange->request()).substr(kModelPath.size()));
   if (!check_model(*context, name, exchange)) return;
   std::string body;
   append_model(*context, name, &body);

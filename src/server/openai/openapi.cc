@@ -104,6 +104,7 @@ std::string openapi_json(const OpenApiOptions& options, std::span<const ApiRoute
   document["info"] = {{"title", "atom"},
                       {"version", options.version},
                       {"description", "An inference server with the API of OpenAI and vLLM."}};
+  if (!options.root_path.empty()) document["servers"].push_back({{"url", options.root_path}});
   const OrderedJson errors = error_responses();
   for (const ApiRoute& route : routes) {
     document["paths"][std::string(route.path)][lower_case(route.method)] =

@@ -18,7 +18,9 @@ struct OpenApiOptions {
   std::string version;      // of the program
   SamplingParams defaults;  // as the parsers get them
   int64_t vocab_size = 0;   // bounds token ids; 0: any int32
+  std::string root_path;    // in front of all paths; or empty
   bool needs_api_key = false;
+  bool strict_fields = false;  // bodies have no fields besides
 };
 
 // What the document says of an endpoint. All texts are static.

@@ -40,6 +40,11 @@ const std::string_view kCommonSchemas = R"json(
       "type": ["object", "null"],
       "required": ["cached_tokens"],
       "properties": {"cached_tokens": {"type": "integer", "minimum": 0}}
+    },
+    "completion_tokens_details": {
+      "type": ["object", "null"],
+      "required": ["reasoning_tokens"],
+      "properties": {"reasoning_tokens": {"type": "integer", "minimum": 0}}
     }
   }
 },

@@ -40,6 +40,7 @@ OrderedJson document(int64_t vocab_size = 0) {
   options.version = "1.2.3";
   options.defaults.top_p = 0.95f;
   options.vocab_size = vocab_size;
+  options.strict_fields = true;
   return OrderedJson::parse(openapi_json(options, kRoutes));
 }
 
@@ -122,6 +123,14 @@ TEST(OpenApi, EveryFieldOfTheTablesIsThereWithItsRangeDefaultAndDescription) {
   EXPECT_EQ(schemas["CompletionRequest"]["required"].dump(), R"(["prompt"])");
 }
 
+TEST(OpenApi, OtherFieldsAreAllowedUnlessFieldsAreStrict) {
+  const OrderedJson json = OrderedJson::parse(openapi_json(OpenApiOptions(), kRoutes));
+  for (const char* name : {"CompletionRequest", "UserMessage", "Tool"}) {
+    EXPECT_FALSE(json["components"]["schemas"][name].contains("additionalProperties")) << name;
+    EXPECT_EQ(document()["components"]["schemas"][name]["additionalProperties"], false) << name;
+  }
+}
+
 TEST(OpenApi, ThePatternOfTokenIdsIsExact) {
   for (const int64_t max : {int64_t{0},
                             int64_t{7},
@@ -194,11 +203,13 @@ TEST(OpenApi, AgreesWithTheParserOfChatCompletions) {
 }
 
 TEST(OpenApi, AgreesWithTheParserOfTokenize) {
-  expect_agreement("TokenizeRequest", parse_tokenize_request);
+  expect_agreement("TokenizeRequest",
+                   [](const std::string& body) { return parse_tokenize_request(body); });
 }
 
 TEST(OpenApi, AgreesWithTheParserOfDetokenize) {
-  expect_agreement("DetokenizeRequest", parse_detokenize_request);
+  expect_agreement("DetokenizeRequest",
+                   [](const std::string& body) { return parse_detokenize_request(body); });
 }
 
 }  // namespace

@@ -234,6 +234,9 @@ const std::vector<FieldCase>& generation_cases() {
       {"priority", {"-2147483648", "2147483647"}, {"\"high\""}, {"2147483648"}},
       {"cache_salt", {"\"x\""}, {"1"}, {"\"\""}},
       {"return_token_ids", {"true"}, {"1"}, {}},
+      {"return_tokens_as_token_ids", {"true", "false"}, {"1"}, {}},
+      {"truncate_prompt_tokens", {"-1", "0", "5"}, {"\"5\"", "true"}, {"-2"}},
+      {"allowed_token_ids", {"[]", "[0, 5]"}, {"1", "[null]"}, {"[-1]"}},
       {"request_id", {"\"a-Z_0.9:\""}, {"1"}, {"\"\"", "\"a b\"", R"("a\n")", "\"\u00e9\""}},
       {"user", {"\"someone\""}, {"1", "{}"}, {}},
       {"response_format", {R"({"type": "text"})"}, {"\"text\"", R"({"type": 1})"}, {}},
@@ -345,7 +348,6 @@ struct UnsupportedCase {
 const std::vector<UnsupportedCase>& unsupported_generation_cases() {
   static const std::vector<UnsupportedCase> cases = {
       {"spaces_between_special_tokens", {"true"}, {"false", "1"}},
-      {"truncate_prompt_tokens", {}, {"5", "-1"}},
       {"length_penalty", {"1", "1.0"}, {"0.5", "true"}},
       {"use_beam_search", {"false"}, {"true", "0"}},
       {"early_stopping", {"false"}, {"true"}},
@@ -357,14 +359,16 @@ const std::vector<UnsupportedCase>& unsupported_generation_cases() {
       {"guided_decoding_backend", {}, {"\"auto\""}},
       {"guided_whitespace_pattern", {}, {"\"\""}},
       {"structural_tag", {}, {"\"\""}},
-      {"allowed_token_ids", {"[]"}, {"[1]"}},
       {"bad_words", {"[]"}, {"[\"x\"]"}},
       {"logits_processors", {"[]"}, {"[\"x\"]"}},
-      {"return_tokens_as_token_ids", {"false"}, {"true"}},
       {"mm_processor_kwargs", {}, {"{}"}},
       {"kv_transfer_params", {}, {"{}"}},
       {"vllm_xargs", {"{}"}, {R"({"a": 1})"}},
       {"response_format", {}, {R"({"type": "json_object"})"}},
+      {"repetition_detection", {}, {"{}"}},
+      {"grammar", {"\"\""}, {"\"root ::= x\""}},
+      {"typical_p", {"1", "1.0"}, {"0.5"}},
+      {"return_hidden_states", {"false"}, {"true"}},
   };
   return cases;
 }
@@ -393,16 +397,11 @@ TEST(ParseRequests, RefusesByNameWhatIsNotSupported) {
                     completion,
                     completion_error);
   check_unsupported(
-      {{"store", {"false"}, {"true"}},
-       {"service_tier", {"\"auto\"", "\"default\""}, {"\"flex\""}},
-       {"verbosity", {"\"medium\""}, {"\"low\""}},
-       {"modalities", {"[\"text\"]"}, {"[\"audio\"]", "[]"}},
+      {{"modalities", {"[\"text\"]"}, {"[\"audio\"]", "[]"}},
        {"audio", {}, {"{}"}},
-       {"prediction", {}, {"{}"}},
        {"web_search_options", {}, {"{}"}},
        {"functions", {}, {"[]"}},
        {"function_call", {"\"none\""}, {"\"auto\"", "{}"}},
-       {"prompt_cache_retention", {"\"in_memory\""}, {"\"24h\""}},
        {"tool_choice", {}, {"\"required\"", R"({"type": "function", "function": {"name": "f"}})"}}},
       chat,
       chat_error);
@@ -421,6 +420,33 @@ TEST(ParseRequests, RefusesUnknownFieldsWithTheNearestName) {
   EXPECT_EQ(chat_error(R"("": 1)").code, kUnknownField);
   EXPECT_EQ(completion_error(R"("stream": true, "stream_options": {"include_usages": true})").param,
             "stream_options.include_usages");
+}
+
+TEST(ParseRequests, TakesHintsWhateverTheyHold) {
+  for (const char* hint : {R"("store": true)",
+                           R"("service_tier": "flex")",
+                           R"("verbosity": "low")",
+                           R"("moderation": {"model": "x"})",
+                           R"("prompt_cache_options": {})",
+                           R"("prompt_cache_retention": "24h")",
+                           R"("stream": true, "stream_options": {"include_obfuscation": false})"}) {
+    completion(hint);
+    chat(hint);
+  }
+  chat(R"("prediction": {"type": "content", "content": "x"})");
+}
+
+TEST(ParseRequests, SaysByWhichNameALimitCame) {
+  EXPECT_STREQ(chat(R"("max_completion_tokens": 7, "max_tokens": 5)").max_tokens_field,
+               "max_completion_tokens");
+  EXPECT_STREQ(chat(R"("max_tokens": 5)").max_tokens_field, "max_tokens");
+}
+
+TEST(ParseRequests, TakesOtherRoles) {
+  EXPECT_EQ(conversation(R"([{"role": "function", "name": "f", "content": "7"},
+                             {"role": "critic", "content": null}])")
+                .messages->dump(),
+            R"([{"role":"function","name":"f","content":"7"},{"role":"critic","content":null}])");
 }
 
 TEST(ParseRequests, ChecksTheRulesBetweenFields) {
@@ -521,11 +547,7 @@ TEST(ParseRequests, RefusesMessagesWithThePathOfTheFault) {
       {"[1]", "messages[0]", kInvalidType, "messages[0] is 1; expected {\"role\""},
       {R"([{"content": "x"}])", "messages[0].role", kMissingField, "'system', 'developer', 'user'"},
       {R"([{"role": 1}])", "messages[0].role", kInvalidType, "is 1"},
-      {R"([{"role": "bot", "content": "x"}])", "messages[0].role", kInvalidValue, "'bot'"},
-      {R"([{"role": "function", "content": "x"}])",
-       "messages[0].role",
-       kUnsupportedField,
-       "'tool'"},
+      {R"([{"role": "", "content": "x"}])", "messages[0].role", kInvalidValue, "1 to 64"},
       {R"([{"role": "user"}])", "messages[0].content", kMissingField, "a string or a list of 1"},
       {R"([{"role": "user", "content": null}])", "messages[0].content", kInvalidType, "null"},
       {R"([{"role": "user", "content": 1}])", "messages[0].content", kInvalidType, "is 1"},
@@ -584,10 +606,6 @@ TEST(ParseRequests, RefusesMessagesWithThePathOfTheFault) {
        "messages[0].audio",
        kUnsupportedField,
        "text only"},
-      {R"([{"role": "assistant", "content": "x", "annotations": [1]}])",
-       "messages[0].annotations",
-       kUnsupportedField,
-       "annotations"},
   };
   for (const Case& test : cases) {
     const ApiError error = conversation_error(test.messages);

@@ -132,6 +132,16 @@ bool LogitBiasKind::read(OrderedJson& value,
                               path.text(),
                               expected()));
     }
+    const int64_t vocab_size = path.body().vocab_size;
+    if (vocab_size > 0 && id >= vocab_size) {
+      return fail(error,
+                  entry_path,
+                  kInvalidValue,
+                  fmt::format("{} is for token id {}; expected ids in [0, {}]",
+                              entry_path.text(),
+                              id,
+                              vocab_size - 1));
+    }
     if (!bias.read(*entry, entry_path, &value_to_add, error)) return false;
     if (out != nullptr) out->emplace_back(id, value_to_add);
   }

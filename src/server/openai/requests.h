@@ -28,14 +28,17 @@ struct StreamOptions {
 
 // What completions and chat completions have in common.
 struct GenerationRequest {
-  std::string model;            // empty: the server's first
-  SamplingParams sampling;      // n, temperature, ..., logprobs, priority, cache_salt
+  std::string model;        // empty: the server's first
+  SamplingParams sampling;  // n, temperature, ..., logprobs, priority, cache_salt
+  const char* max_tokens_field = "max_tokens";  // by which name the limit came
   bool has_max_tokens = false;  // else sampling.max_tokens is to be what the context allows
   bool stream = false;
   StreamOptions stream_options;
   bool return_token_ids = false;
-  std::string request_id;  // vLLM's request_id; empty: the HTTP request's
-  std::string user;        // the client's name for its user, for logs only; may be empty
+  bool return_tokens_as_token_ids = false;        // logprobs name tokens "token_id:N"
+  std::optional<int32_t> truncate_prompt_tokens;  // the last of them; -1: what the context takes
+  std::string request_id;                         // vLLM's request_id; empty: the HTTP request's
+  std::string user;  // the client's name for its user, for logs only; may be empty
   std::vector<std::pair<std::string, std::string>> metadata;  // the client's notes
 };
 

@@ -40,7 +40,8 @@ Result<std::vector<int32_t>> token_ids(const ServerContext& context,
 }
 
 void tokenize(ServerContext* context, const ExchangePtr& exchange) {
-  const Parsed<TokenizeRequest> parsed = parse_tokenize_request(exchange->request().body);
+  const Parsed<TokenizeRequest> parsed =
+      parse_tokenize_request(exchange->request().body, BodyReader(context).context());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
   const auto& request = std::get<TokenizeRequest>(parsed);
   if (!check_model(*context, request.model, exchange)) return;

@@ -64,6 +64,10 @@ Result<NamedTemplates> collect(const std::string& folder) {
   return templates;
 }
 
+bool is_template_text(const std::string& text) {
+  return text.find("{{") != std::string::npos || text.find("{%") != std::string::npos;
+}
+
 }  // namespace
 
 Result<ChatTemplateSource> find_chat_template(const std::string& folder, bool with_tools) {
@@ -89,6 +93,11 @@ Result<ChatTemplateSource> load_chat_template(const std::string& folder,
     Result<ChatTemplateSource> found = find_chat_template(folder, with_tools);
     if (found.ok() || found.status().code() != StatusCode::kNotFound) return found;
     return not_found("{}; give one with --chat-template", found.status().message());
+  }
+  if (!file_exists(override_path)) {
+    if (is_template_text(override_path))
+      return ChatTemplateSource{override_path, "--chat-template"};
+    return invalid_argument("--chat-template: there is no file {}", override_path);
   }
   ASSIGN_OR_RETURN(std::string text,
                    read_file(override_path, ChatTemplateLimits().max_template_size));

@@ -17,7 +17,8 @@ struct ChatTemplateSource {
 // "tool_use" is taken for requests with tools, else "default". kNotFound when there is none.
 Result<ChatTemplateSource> find_chat_template(const std::string& folder, bool with_tools);
 
-// The template in the file `override_path` if one is given, else that of the folder.
+// The template in the file `override_path` if one is given, or that this is itself; else that of
+// the folder.
 Result<ChatTemplateSource> load_chat_template(const std::string& folder,
                                               const std::string& override_path,
                                               bool with_tools);
