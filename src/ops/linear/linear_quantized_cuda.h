@@ -13,8 +13,8 @@ struct PackedValues {
   const void* data;
   int64_t stride;  // from row to row, in elements of storage: bytes of two values with 4 bits
   bool is_quantized;
-  Element element;  // of floats
-  QuantDType dtype;    // of codes
+  Element element;   // of floats
+  QuantDType dtype;  // of codes
 };
 
 // One call, weight row-major; see LinearWeight.
