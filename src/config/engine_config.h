@@ -20,8 +20,10 @@ enum class DummyWeights {
 };
 
 enum class QuantizationChoice {
-  kAuto,  // as the checkpoint is
-  kFp8,   // FP8 weights and activations, made at load when the checkpoint is not quantised
+  kAuto,   // as the checkpoint is
+  kFp8,    // weights and activations quantized at load when the checkpoint is not quantized
+  kInt8,   // likewise
+  kMxFp4,  // likewise
 };
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
@@ -36,6 +38,7 @@ struct ModelSourceConfig {
   bool skip_tokenizer_init = false;
   std::optional<DType> dtype;  // none: the checkpoint's
   QuantizationChoice quantization = QuantizationChoice::kAuto;
+  std::string online_quant_config;  // JSON, by layers; empty: none
   // Where the device multiplies FP8 weights by wider activations: round these to FP8 all the same.
   bool emulate_quantized_activations = true;
   int32_t max_model_len = 0;  // tokens; 0: the model's limit

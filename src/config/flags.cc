@@ -158,7 +158,11 @@ ChoiceKind<std::optional<DType>> kv_cache_dtype_kind() {
 }
 
 ChoiceKind<QuantizationChoice> quantization_kind() {
-  return {{{"auto", QuantizationChoice::kAuto}, {"fp8", QuantizationChoice::kFp8}}, ""};
+  return {{{"auto", QuantizationChoice::kAuto},
+           {"fp8", QuantizationChoice::kFp8},
+           {"int8", QuantizationChoice::kInt8},
+           {"mxfp4", QuantizationChoice::kMxFp4}},
+          ""};
 }
 
 ChoiceKind<DummyWeights> dummy_weights_kind() {

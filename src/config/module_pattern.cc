@@ -84,4 +84,21 @@ bool ModulePattern::matches(std::string_view module) const {
   return names_part_of(text_, module);
 }
 
+std::vector<ModulePattern> every_linear() {
+  return {ModulePattern::parse(std::string(kLinearClass)).value()};
+}
+
+std::vector<ModulePattern> never_quantized() {
+  std::vector<ModulePattern> patterns;
+  for (const char* name : {"lm_head",
+                           "mlp.gate",
+                           "mlp.router",
+                           "block_sparse_moe.gate",
+                           "mlp.shared_expert_gate",
+                           "eh_proj"}) {
+    patterns.push_back(ModulePattern::parse(name).value());
+  }
+  return patterns;
+}
+
 }  // namespace atom

@@ -1,10 +1,11 @@
-// One entry of a list of modules in a quantisation config: which layers it means. The tools that
+// One entry of a list of modules in a quantization config: which layers it means. The tools that
 // write such lists match them by different rules; this one follows all of them that are in use.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -27,5 +28,11 @@ class ModulePattern {
   std::string text_;
   std::shared_ptr<const Expression> expression_;  // null unless "re:"
 };
+
+std::vector<ModulePattern> every_linear();
+
+// Linears that a list of exceptions may leave out, because nobody quantizes them: the head, and
+// those that choose experts or scale them.
+std::vector<ModulePattern> never_quantized();
 
 }  // namespace atom

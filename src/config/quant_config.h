@@ -54,7 +54,4 @@ struct QuantConfig {
 // with is kUnimplemented and named; one that nobody knows is kInvalidArgument.
 Result<QuantConfig> parse_quant_config(const Json& json);
 
-// Every linear layer of an unquantized checkpoint quantized to FP8 when it is loaded.
-QuantConfig online_fp8_config();
-
 }  // namespace atom

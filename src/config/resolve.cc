@@ -5,6 +5,7 @@
 
 #include "base/cpu_info.h"
 #include "base/env.h"
+#include "config/online_quant_config.h"
 
 namespace atom {
 namespace {
@@ -101,12 +102,31 @@ Result<DType> resolve_kv_cache_dtype(const EngineConfig& engine,
 
 Result<QuantConfig> resolve_quantization(const EngineConfig& engine, const ModelConfig& model) {
   const QuantConfig& own = model.quantization;
-  if (engine.model.quantization == QuantizationChoice::kAuto) return own;
-  if (!own.is_quantized()) return online_fp8_config();
-  if (own.method == "fp8") return own;
-  return invalid_argument(
-      "--quantization fp8: the checkpoint is quantised already, by method '{}'; expected auto",
-      own.method);
+  const QuantizationChoice choice = engine.model.quantization;
+  const std::string& by_layers = engine.model.online_quant_config;
+  if (choice == QuantizationChoice::kAuto && by_layers.empty()) return own;
+  if (choice != QuantizationChoice::kAuto && !by_layers.empty()) {
+    return invalid_argument(
+        "--quantization and --online-quant-config exclude each other: the latter names the format "
+        "of all layers as 'global_quant_config'");
+  }
+  if (own.is_quantized()) {
+    if (choice == QuantizationChoice::kFp8 && own.method == "fp8") return own;
+    return invalid_argument(
+        "{}: the checkpoint is quantized already, by method '{}'; expected auto",
+        by_layers.empty() ? "--quantization" : "--online-quant-config",
+        own.method);
+  }
+  switch (choice) {
+    case QuantizationChoice::kFp8:
+      return online_quant_config(OnlineQuantization::kFp8);
+    case QuantizationChoice::kInt8:
+      return online_quant_config(OnlineQuantization::kInt8);
+    case QuantizationChoice::kMxFp4:
+      return online_quant_config(OnlineQuantization::kMxFp4);
+    default:
+      return parse_online_quant_config(by_layers);
+  }
 }
 
 int32_t resolve_num_threads(const EngineConfig& engine) {

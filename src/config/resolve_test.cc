@@ -141,11 +141,21 @@ TEST(Resolve, QuantizationOfAnUnquantisedCheckpoint) {
   const QuantScheme scheme = resolved(engine).model.quantization.scheme_of("model.layers.0.o_proj");
   EXPECT_EQ(scheme, (QuantScheme{QuantType::kPerToken, QuantType::kPerToken, false, true}));
   ModelConfig quantised = model();
+  engine.model.quantization = QuantizationChoice::kMxFp4;
+  EXPECT_EQ(resolved(engine).model.quantization.scheme_of("model.layers.0.o_proj").weight_dtype,
+            QuantDType::kFloat4E2M1);
+  engine.model.online_quant_config = R"({"global_quant_config": "int8"})";
+  EXPECT_THAT(resolve(engine, model()).status().message(), HasSubstr("exclude each other"));
+  engine.model.quantization = QuantizationChoice::kAuto;
+  EXPECT_EQ(resolved(engine).model.quantization.scheme_of("model.layers.0.o_proj").weight_dtype,
+            QuantDType::kInt8);
+  engine.model.online_quant_config.clear();
+  engine.model.quantization = QuantizationChoice::kFp8;
   quantised.quantization.method = "fp8";
   EXPECT_TRUE(resolved(engine, quantised).model.quantization.groups.empty());
   quantised.quantization.method = "compressed-tensors";
   EXPECT_THAT(resolve(engine, quantised).status().message(),
-              HasSubstr("quantised already, by method 'compressed-tensors'"));
+              HasSubstr("quantized already, by method 'compressed-tensors'"));
 }
 
 }  // namespace

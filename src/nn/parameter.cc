@@ -1,6 +1,7 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "tensor/device_arena.h"
@@ -21,6 +22,18 @@ Tensor view_of(const Tensor& tensor, const Box& box) {
     part = part.narrow(dim, box.begin[dim], box.size[dim]);
   }
   return part;
+}
+
+// Whether the dimensions over 1 are the same: scales of rows are [N] or [N, 1].
+bool same_but_for_ones(const Shape& a, const Shape& b) {
+  const auto over_one = [](const Shape& shape) {
+    std::vector<int64_t> sizes;
+    std::copy_if(shape.begin(), shape.end(), std::back_inserter(sizes), [](int64_t size) {
+      return size != 1;
+    });
+    return sizes;
+  };
+  return a == b || over_one(a) == over_one(b);
 }
 
 }  // namespace
@@ -107,7 +120,7 @@ Result<int> Parameter::claim(const Shape& source_shape,
   if (found == index_of_.end()) return unknown_slice(slice_id);
   const std::string shard = slice_id.empty() ? "" : fmt::format("shard '{}': ", slice_id);
   Entry& entry = slices_[found->second];
-  if (!(source_shape == entry.slice.source_shape)) {
+  if (!same_but_for_ones(source_shape, entry.slice.source_shape)) {
     return invalid_argument("{}found shape {}, expected {}",
                             shard,
                             source_shape.to_string(),
@@ -130,10 +143,12 @@ Result<int> Parameter::claim(const Shape& source_shape,
 
 std::vector<Parameter::Placement> Parameter::place(const Tensor& source, int slice) const {
   const ParameterSlice& placed = slices_[slice].slice;
-  CHECK(source.shape() == placed.source_shape);
+  CHECK(same_but_for_ones(source.shape(), placed.source_shape));
+  const bool has_own_shape = source.shape() == placed.source_shape;
+  const Tensor whole_source = has_own_shape ? source : source.view(placed.source_shape);
   std::vector<Placement> placements;
   for (const BoxCopy& box : placed.boxes) {
-    const Tensor from = view_of(source, box.source);
+    const Tensor from = view_of(whole_source, box.source);
     Tensor to = view_of(data_, box.target);
     if (!(to.shape() == from.shape())) to = to.view(from.shape());
     placements.push_back({from, to, encoder_, box.target.begin[0]});

@@ -84,7 +84,8 @@ class Parameter {
   Status load(const Tensor& source, std::string_view slice_id = {});
 
   // The two halves of load(), for loaders that check everything before they copy in pieces.
-  // claim() checks and marks the slice loaded, and returns its index.
+  // claim() checks and marks the slice loaded, and returns its index. Dimensions of 1 more or fewer
+  // than expected are no difference.
   Result<int> claim(const Shape& source_shape, DType source_dtype, std::string_view slice_id);
   bool is_of_this_rank(int slice) const { return slices_[slice].slice.of_this_rank(); }
   // A part of `source` that this rank keeps and where it goes: equal shapes.

@@ -109,6 +109,9 @@ std::string describe(const IgnoreRule& rule) {
 
 // Names in circulation of the scales of weights, activations and KV caches, and ours.
 constexpr std::pair<const char*, const char*> kScaleNames[] = {
+    {".weight_packed", ".weight"},
+    {"_proj_blocks", "_proj.weight"},
+    {"_proj_scales", "_proj.weight_scale"},
     {".weight_scale_inv", ".weight_scale"},
     {".activation_scale", ".input_scale"},
     {".k_proj.k_scale", ".k_scale"},
@@ -120,8 +123,13 @@ constexpr std::pair<const char*, const char*> kScaleNames[] = {
     {".attn.k_scale", ".k_scale"},
     {".attn.v_scale", ".v_scale"}};
 
-// Of a KV cache that is not quantised, and of products that never are.
-constexpr const char* kUnusedScales[] = {".k_scale",
+// Of a KV cache that is not quantized, and of products that never are; what files say beside the
+// values: shapes, and the zero points of symmetric formats, which are 0.
+constexpr const char* kUnusedScales[] = {".weight_shape",
+                                         ".input_scale",
+                                         ".weight_zero_point",
+                                         ".input_zero_point",
+                                         ".k_scale",
                                          ".v_scale",
                                          ".kv_scale",
                                          ".q_scale",

@@ -63,15 +63,23 @@ int compare_logits(const GoldenPrompt& prompt,
   return num_compared;
 }
 
+// Of activations.
+bool has_group_scales(const ModelConfig& config) {
+  const std::vector<QuantConfig::Group>& groups = config.quantization.groups;
+  return !groups.empty() && groups.front().scheme.activations == QuantType::kPer1x128;
+}
+
 class GoldenModel {
  public:
   // `routes`: its layers choose experts.
   GoldenModel(const GoldenCase& golden,
               const std::string& folder,
               const Arithmetic& arithmetic,
+              const ModelConfig& config,
               bool routes)
       : golden_(golden),
         arithmetic_(arithmetic),
+        has_group_scales_(has_group_scales(config)),
         choices_may_flip_(routes && arithmetic.dtype != DType::kFloat32) {
     EngineConfig engine;
     engine.model.dtype = arithmetic.dtype;
@@ -113,6 +121,12 @@ class GoldenModel {
     if (arithmetic_.kv_cache_dtype == DType::kFloat8E4M3) return kFloat8CacheBound;
     if (arithmetic_.dtype != DType::kFloat32) return prompt.bf16_bound();
     if (!arithmetic_.quantised_activations) return kFloat32Bound;
+    if (has_group_scales_) {
+      const double unquantized =
+          relative_error(prompt.logits.values, prompt.logits_act_quant.values);
+      return prompt.ids.size() > kNumDecidedTokensOfGroups ? kFlippedGroupsShare * unquantized
+                                                           : kActQuantBound;
+    }
     return prompt.ids.size() > kNumDecidedTokens ? kFlippedCodesBound : kActQuantBound;
   }
 
@@ -167,6 +181,7 @@ class GoldenModel {
 
   const GoldenCase& golden_;
   const Arithmetic arithmetic_;
+  const bool has_group_scales_;
   const bool choices_may_flip_;
   std::unique_ptr<GoldenRunner> runner_;
 };
@@ -194,7 +209,7 @@ TEST_P(GoldenModels, LogitsAndGreedyTokens) {
   }
   for (const Arithmetic& arithmetic : ways) {
     SCOPED_TRACE(arithmetic.to_string());
-    GoldenModel model(*golden, folder.path(), arithmetic, routes);
+    GoldenModel model(*golden, folder.path(), arithmetic, *config, routes);
     if (model.ok()) model.check_all();
   }
 }

@@ -23,25 +23,28 @@ struct ExpertStackLayout {
   std::vector<ParameterSlice> bias;
 };
 
+// How the matrices are stored and packed.
+class ExpertMatrices : public Module {
+ public:
+  // By expert; on a device slices of one tensor.
+  virtual std::span<const ops::LinearWeight> weights() const = 0;
+};
+
 class ExpertStack : public Module {
  public:
-  ExpertStack(const BuildContext& build, const ExpertStackLayout& layout);
+  // `build` names the module as the checkpoint's rules of packing do ("...experts.gate_up_proj"),
+  // so that the quantization of its parts is found. One that experts cannot have fails the
+  // construction of the model.
+  ExpertStack(BuildContext& build, const ExpertStackLayout& layout);
 
-  Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
 
-  std::span<const ops::LinearWeight> weights() const { return weights_; }
+  std::span<const ops::LinearWeight> weights() const { return matrices_->weights(); }
   Tensor bias() const { return bias_ == nullptr ? Tensor() : bias_->data(); }
 
  private:
-  Tensor rows_of(const Stream& stream, int64_t expert) const;
-
-  int64_t out_features_;
-  int64_t in_features_;
-  bool is_transposed_;
-  Parameter weight_;                        // the stack as the checkpoint has it; then empty
-  std::unique_ptr<Parameter> bias_;         // [num_experts, out_features]; null without
-  std::vector<ops::LinearWeight> weights_;  // by expert; on a device slices of one tensor
+  std::unique_ptr<ExpertMatrices> matrices_;
+  std::unique_ptr<Parameter> bias_;  // [num_experts, out_features]; null without
 };
 
 }  // namespace atom

@@ -152,15 +152,8 @@ ExpertStackLayout down_layout(const BuildContext& build, const FusedMoEOptions& 
 
 FusedMoE::FusedMoE(BuildContext& build, const FusedMoEOptions& options)
     : activation_(options.activation),
-      gate_up_proj_(build, gate_up_layout(build, options)),
-      down_proj_(build, down_layout(build, options)) {
-  const QuantScheme scheme = build.config.quantization.scheme_of(
-      source_module(build.packed_modules_mapping, build.module_name + ".gate_up_proj", "0.gate"));
-  if (scheme.is_quantized()) {
-    build.fail(unimplemented("config.json: {}: quantized experts ({}) are not supported",
-                             build.module_name,
-                             scheme.to_string()));
-  }
+      gate_up_proj_(ModuleScope(build, "gate_up_proj"), gate_up_layout(build, options)),
+      down_proj_(ModuleScope(build, "down_proj"), down_layout(build, options)) {
   // Slots with biases would need those of the shared experts, which no checkpoint has.
   CHECK((!options.has_bias || options.num_shared == 0));
   // The sum over ranks needs a Communicator; configurations with more than one rank are refused.

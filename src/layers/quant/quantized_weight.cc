@@ -1,49 +1,18 @@
 #include "layers/quant/quantized_weight.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "layers/quant/make_weight.h"
 #include "layers/quant/pack_parameter.h"
+#include "layers/quant/quantized_storage.h"
 #include "ops/quantize/quantize.h"
 #include "tensor/device_arena.h"
 
 namespace atom {
 namespace {
 
-constexpr int64_t kBlockRows = 128;
-
-// How checkpoints store the values of a format.
-struct Storage {
-  QuantDType dtype;
-  QuantType granularity;
-  DType stored;
-  int64_t values;  // in one stored element
-};
-
-// A quantization that differs in how it is stored is one row here.
-constexpr Storage kStorages[] = {
-    {QuantDType::kFloat8E4M3, QuantType::kPerTensor, DType::kFloat8E4M3, 1},
-    {QuantDType::kFloat8E4M3, QuantType::kPerToken, DType::kFloat8E4M3, 1},
-    {QuantDType::kFloat8E4M3, QuantType::kPer128x128, DType::kFloat8E4M3, 1},
-    {QuantDType::kInt8, QuantType::kPerTensor, DType::kInt8, 1},
-    {QuantDType::kInt8, QuantType::kPerToken, DType::kInt8, 1},
-    {QuantDType::kFloat4E2M1, QuantType::kPer1x32, DType::kUInt8, 2},
-    {QuantDType::kInt4, QuantType::kPer1x32, DType::kInt32, 8},
-    {QuantDType::kInt4, QuantType::kPer1x128, DType::kInt32, 8},
-};
-
-const Storage* find_storage(const QuantScheme& scheme) {
-  for (const Storage& storage : kStorages) {
-    if (storage.dtype == scheme.weight_dtype && storage.granularity == scheme.weights) {
-      return &storage;
-    }
-  }
-  return nullptr;
-}
-
-const Storage& storage_of(const QuantScheme& scheme) {
-  const Storage* storage = find_storage(scheme);
+const QuantizedStorage& storage_of(const QuantScheme& scheme) {
+  const QuantizedStorage* storage = find_storage(scheme);
   CHECK((storage != nullptr));
   return *storage;
 }
@@ -56,20 +25,10 @@ int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// Rows of blocks that share a scale here: all of a block where parts begin with one.
-int64_t shared_rows(const LinearPartition& partition) {
-  int64_t row = 0, shared = kBlockRows;
-  for (const RowSlice& slice : partition.out_slices) {
-    while (row % shared != 0) shared /= 2;
-    row += slice.rows_of_rank();
-  }
-  return shared >= kPackedRowMultiple ? shared : 1;
-}
-
-ops::QuantFormat format_of(const QuantScheme& scheme, const LinearPartition& partition) {
-  ops::QuantFormat format = {scheme.weight_dtype, scheme.weights, 1};
-  if (scheme.weights == QuantType::kPer128x128) format.scale_rows = shared_rows(partition);
-  return format;
+std::vector<int64_t> part_rows(const LinearPartition& partition) {
+  std::vector<int64_t> rows;
+  for (const RowSlice& slice : partition.out_slices) rows.push_back(slice.rows_of_rank());
+  return rows;
 }
 
 // `values` of a row in each element.
@@ -112,33 +71,12 @@ std::unique_ptr<Parameter> make_scales(const QuantScheme& scheme,
   }
   if (scheme.weights == QuantType::kPer128x128) {
     for (RowSlice& slice : partition.out_slices) {
-      slice.rows = ceil_div(slice.rows, kBlockRows);
-      for (RowRun& run : slice.runs) run = {run.begin / kBlockRows, run.count / kBlockRows};
+      slice.rows = ceil_div(slice.rows, kQuantBlockRows);
+      for (RowRun& run : slice.runs)
+        run = {run.begin / kQuantBlockRows, run.count / kQuantBlockRows};
     }
   }
   return rows_parameter(format.scale_dtype(), partition);
-}
-
-// 0 is the scale of a group of zeros.
-bool are_scales(const Tensor& scales, bool of_groups) {
-  if (scales.dtype() == DType::kUInt8) {
-    const uint8_t* data = scales.data<uint8_t>();
-    return std::find(data, data + scales.num_elements(), 0xff) == data + scales.num_elements();
-  }
-  const float* data = scales.data<float>();
-  return std::all_of(data, data + scales.num_elements(), [of_groups](float scale) {
-    return std::isfinite(scale) && (scale > 0 || (of_groups && scale == 0));
-  });
-}
-
-// The bytes of words, little-endian: [rows, words] int32 -> [rows, 4 * words].
-Tensor as_bytes(const Tensor& words) {
-  if (words.dtype() != DType::kInt32) return words;
-  return Tensor(words.raw_data(),
-                DType::kUInt8,
-                {words.size(0), words.size(1) * 4},
-                std::make_shared<const Tensor>(words),
-                words.device());
 }
 
 }  // namespace
@@ -146,7 +84,7 @@ Tensor as_bytes(const Tensor& words) {
 Status check_quantized_weight(const QuantScheme& scheme,
                               const LinearPartition& partition,
                               const std::string& name) {
-  const Storage* storage = find_storage(scheme);
+  const QuantizedStorage* storage = find_storage(scheme);
   if (storage == nullptr) {
     return unimplemented("{}: {} are not supported", name, scheme.to_string());
   }
@@ -163,9 +101,9 @@ Status check_quantized_weight(const QuantScheme& scheme,
   for (const RowSlice& slice : partition.out_slices) {
     const bool has_whole_blocks =
         slice.runs.empty()
-            ? slice.part.world == 1 || slice.rows_of_rank() % kBlockRows == 0
+            ? slice.part.world == 1 || slice.rows_of_rank() % kQuantBlockRows == 0
             : std::all_of(slice.runs.begin(), slice.runs.end(), [](const RowRun& run) {
-                return run.begin % kBlockRows == 0 && run.count % kBlockRows == 0;
+                return run.begin % kQuantBlockRows == 0 && run.count % kQuantBlockRows == 0;
               });
     if (has_whole_blocks) continue;
     return unimplemented(
@@ -173,7 +111,7 @@ Status check_quantized_weight(const QuantScheme& scheme,
         name,
         slice.rows,
         slice.part.world,
-        kBlockRows);
+        kQuantBlockRows);
   }
   return {};
 }
@@ -190,7 +128,7 @@ QuantizedWeight::QuantizedWeight(const BuildContext& build,
                              build.emulate_quantized_activations),
       // Rows of codes of two values are shorter than those that come.
       encodes_(scheme.online && !build.device.is_cpu() && storage_of(scheme).values == 1),
-      format_(format_of(scheme, partition)),
+      format_(packed_format(scheme, part_rows(partition))),
       weight_(quantizes_on_host()
                   ? make_weight(build.dtype, partition)
                   : make_weight(storage_of(scheme).stored,
@@ -314,28 +252,13 @@ void QuantizedWeight::place_input_scales(const Stream& stream) {
   merge_parts();
 }
 
-// Of the blocks that the part's rows lie in, by runs of format_.scale_rows rows.
-Tensor QuantizedWeight::block_scales(const Part& part) const {
-  const Tensor& loaded = weight_scale_->data();
-  const int64_t groups = loaded.size(1);
-  const Tensor scales =
-      Tensor::empty({ceil_div(part.num_rows, format_.scale_rows), groups}, DType::kFloat32);
-  float* out = scales.data<float>();
-  int64_t first_block = 0;
-  for (const RowSlice& slice : partition_.out_slices) {
-    for (int64_t row = 0; row < slice.rows_of_rank(); row += format_.scale_rows, out += groups) {
-      const int64_t block = first_block + row / kBlockRows;
-      std::copy_n(loaded.data<float>() + block * groups, groups, out);
-    }
-    first_block += ceil_div(slice.rows_of_rank(), kBlockRows);
-  }
-  return scales;
-}
-
 // As pack_scales() takes them.
 Tensor QuantizedWeight::scales_of(const Part& part) const {
   const Tensor& loaded = weight_scale_->data();
-  if (scheme_.weights == QuantType::kPer128x128) return block_scales(part);
+  if (scheme_.weights == QuantType::kPer128x128) {
+    // Activations of blocks are never static: there is one part.
+    return scales_of_blocks(loaded, part_rows(partition_), format_.scale_rows);
+  }
   if (format_.group_size() > 0) return loaded.narrow(0, part.first_row, part.num_rows);
   if (scheme_.weights == QuantType::kPerToken) {
     return loaded.narrow(0, part.first_row, part.num_rows).view({part.num_rows});

@@ -67,7 +67,6 @@ class QuantizedWeight : public Module, private RowEncoder {
   void place_part(const Stream& stream, Part& part);
   void quantize_part(const Stream& stream, Part& part);
   Tensor scales_of(const Part& part) const;
-  Tensor block_scales(const Part& part) const;
 
   const std::string name_;
   const Device device_;

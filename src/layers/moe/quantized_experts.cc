@@ -1,0 +1,229 @@
+#include "layers/moe/quantized_experts.h"
+
+#include <algorithm>
+#include <set>
+
+#include "layers/quant/pack_parameter.h"
+#include "layers/quant/quantized_storage.h"
+#include "ops/quantize/quantize.h"
+#include "tensor/device_arena.h"
+
+namespace atom {
+namespace {
+
+// Rows and columns of a matrix that are one in what is stored of it.
+struct Unit {
+  int64_t rows;
+  int64_t columns;
+};
+
+int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+Shape in_units(Shape shape, const Unit& unit) {
+  const int rank = shape.rank();
+  shape[rank - 2] = ceil_div(shape[rank - 2], unit.rows);
+  shape[rank - 1] = ceil_div(shape[rank - 1], unit.columns);
+  return shape;
+}
+
+// Parts begin with a unit of their own.
+Box in_units(const Box& box, const Unit& unit) {
+  return {in_units(box.begin, unit), in_units(box.size, unit)};
+}
+
+std::vector<ParameterSlice> in_units(std::vector<ParameterSlice> slices, const Unit& unit) {
+  for (ParameterSlice& slice : slices) {
+    slice.source_shape = in_units(slice.source_shape, unit);
+    for (BoxCopy& box : slice.boxes) {
+      box = {in_units(box.source, unit), in_units(box.target, unit)};
+    }
+  }
+  return slices;
+}
+
+// The sizes of the runs of rows that come from tensors of their own.
+std::vector<int64_t> part_rows_of(const ExpertStackLayout& layout) {
+  std::set<int64_t> begins;
+  for (const ParameterSlice& slice : layout.alternatives.front()) {
+    for (const BoxCopy& box : slice.boxes) begins.insert(box.target.begin[1]);
+  }
+  begins.insert(layout.shape[1]);
+  std::vector<int64_t> rows;
+  for (auto begin = begins.begin(); std::next(begin) != begins.end(); ++begin) {
+    rows.push_back(*std::next(begin) - *begin);
+  }
+  return rows;
+}
+
+Unit scale_unit(const QuantScheme& scheme, const ExpertStackLayout& layout) {
+  const int64_t in_features = layout.shape[2];
+  switch (scheme.weights) {
+    case QuantType::kPerTensor:
+      return {part_rows_of(layout).front(), in_features};
+    case QuantType::kPer128x128:
+      return {kQuantBlockRows, kQuantBlockRows};
+    case QuantType::kPerToken:
+      return {1, in_features};
+    default:
+      return {1, ops::QuantFormat{scheme.weight_dtype, scheme.weights, 1}.group_size()};
+  }
+}
+
+Unit code_unit(const QuantScheme& scheme) {
+  return {1, find_storage(scheme)->values};
+}
+
+// [E, N, ...] of the slices' targets.
+Shape stack_shape(const ExpertStackLayout& layout, const Unit& unit) {
+  Shape shape = in_units(layout.shape, unit);
+  shape[1] = 0;
+  for (const int64_t rows : part_rows_of(layout)) shape[1] += ceil_div(rows, unit.rows);
+  return shape;
+}
+
+// A whole [E, N, K / 2] in its order, of a tensor [E, N, K / 32, 16].
+std::vector<ParameterSlice> split_into_groups(std::vector<ParameterSlice> slices) {
+  constexpr int64_t kGroupBytes = 16;
+  for (ParameterSlice& slice : slices) {
+    const Shape& shape = slice.source_shape;
+    const Shape split = {shape[0], shape[1], shape[2] / kGroupBytes, kGroupBytes};
+    slice.source_shape = split;
+    for (BoxCopy& box : slice.boxes) box.source = whole(split);
+  }
+  return slices;
+}
+
+Parameter make_stack(DType dtype,
+                     const ExpertStackLayout& layout,
+                     const Unit& unit,
+                     bool in_rows_of_groups) {
+  std::vector<ParameterSlice> slices = in_units(layout.alternatives.front(), unit);
+  if (in_rows_of_groups) slices = split_into_groups(std::move(slices));
+  return Parameter(dtype, stack_shape(layout, unit), std::move(slices));
+}
+
+bool is_multiple(const Box& box, const Unit& unit) {
+  const int rank = box.begin.rank();
+  return box.begin[rank - 2] % unit.rows == 0 && box.begin[rank - 1] % unit.columns == 0;
+}
+
+}  // namespace
+
+Status check_quantized_experts(const QuantScheme& scheme,
+                               const ExpertStackLayout& layout,
+                               const std::string& name) {
+  const QuantizedStorage* storage = find_storage(scheme);
+  if (storage == nullptr || scheme.online) {
+    return unimplemented("{}: experts with {} are not supported", name, scheme.to_string());
+  }
+  if (layout.is_transposed) {
+    return unimplemented("{}: quantized experts stored as [inputs, outputs] are not supported",
+                         name);
+  }
+  const Unit unit = scale_unit(scheme, layout);
+  if (storage->values > 1 && layout.shape[2] % unit.columns != 0) {
+    return unimplemented("{}: {} inputs do not divide into groups of {} that share a scale",
+                         name,
+                         layout.shape[2],
+                         unit.columns);
+  }
+  for (const ParameterSlice& slice : layout.alternatives.front()) {
+    for (const BoxCopy& box : slice.boxes) {
+      if (is_multiple(box.source, unit)) continue;
+      return unimplemented(
+          "{}: the rows of '{}' do not divide into blocks that share a scale", name, slice.id);
+    }
+  }
+  return {};
+}
+
+QuantizedExperts::QuantizedExperts(const BuildContext& build,
+                                   const QuantScheme& scheme,
+                                   const ExpertStackLayout& layout,
+                                   bool in_rows_of_groups)
+    : name_(build.module_name),
+      device_(build.device),
+      scheme_(scheme),
+      part_rows_(part_rows_of(layout)),
+      format_(packed_format(scheme, part_rows_)),
+      weight_(
+          make_stack(find_storage(scheme)->stored, layout, code_unit(scheme), in_rows_of_groups)),
+      weight_scale_(make_stack(format_.scale_dtype(), layout, scale_unit(scheme, layout), false)) {
+  register_parameter("weight", &weight_);
+  register_parameter("weight_scale", &weight_scale_);
+  weight_scale_.keep_on_host();
+  ops::QuantFormat format = format_;
+  if (format.granularity == QuantType::kPerTensor) format.granularity = QuantType::kPerToken;
+  for (int64_t expert = 0; expert < layout.shape[0]; ++expert) {
+    weights_.push_back(ops::quantized_weight_meta(
+        layout.shape[1], layout.shape[2], format, ops::preferred_weight_layout(build.device)));
+  }
+}
+
+int64_t QuantizedExperts::resident_bytes() const {
+  int64_t bytes = 0;
+  for (const ops::LinearWeight& weight : weights_) {
+    bytes += weight.data.num_bytes() + weight.scales.num_bytes();
+  }
+  return bytes;
+}
+
+Status QuantizedExperts::check_loaded(const Stream& stream) const {
+  if (!are_scales(weight_scale_.data(), format_.group_size() > 0)) {
+    return invalid_argument("{}.weight_scale: a scale is no positive number", name_);
+  }
+  const Tensor& codes = weight_.data();
+  const Shape rows = {codes.size(0) * codes.size(1), codes.size(2)};
+  if (codes.dtype() == DType::kFloat8E4M3 && ops::holds_nan(stream, codes.view(rows))) {
+    return invalid_argument("{}.weight: an element is NaN", name_);
+  }
+  return {};
+}
+
+// As ops::pack_scales() takes them.
+Tensor QuantizedExperts::scales_of(int64_t expert) const {
+  const Tensor& all = weight_scale_.data();
+  const Tensor scales = all.narrow(0, expert, 1).view({all.size(1), all.size(2)});
+  if (scheme_.weights == QuantType::kPer128x128) {
+    return scales_of_blocks(scales, part_rows_, format_.scale_rows);
+  }
+  if (scheme_.weights == QuantType::kPerToken) return scales.view({scales.size(0)});
+  if (scheme_.weights != QuantType::kPerTensor) return scales;
+  int64_t num_rows = 0;
+  for (const int64_t rows : part_rows_) num_rows += rows;
+  const Tensor of_rows = Tensor::empty({num_rows}, DType::kFloat32);
+  float* out = of_rows.data<float>();
+  const float* in = scales.data<float>();
+  for (const int64_t rows : part_rows_) out = std::fill_n(out, rows, *in++);
+  return of_rows;
+}
+
+void QuantizedExperts::pack_expert(const Stream& stream, int64_t expert) {
+  ops::LinearWeight& weight = weights_[expert];
+  const Tensor& all = weight_.data();
+  const Tensor codes = as_bytes(all.narrow(0, expert, 1).view({all.size(1), all.size(2)}));
+  if (!device_.is_cpu()) {
+    weight.data = codes;
+    weight.scales = resident_copy(stream, scales_of(expert));
+    return;
+  }
+  weight.data = Tensor::empty(weight.data.shape(), weight.data.dtype());
+  weight.scales = Tensor::zeros(weight.scales.shape(), weight.scales.dtype());
+  consume_in_pieces(codes, [&](const Tensor& piece, int64_t first) {
+    ops::pack_rows(stream, piece, first, weight);
+  });
+  ops::pack_scales(scales_of(expert), 0, weight);
+}
+
+Status QuantizedExperts::finish_load(const Stream& stream) {
+  RETURN_IF_ERROR(check_loaded(stream));
+  for (size_t expert = 0; expert < weights_.size(); ++expert) {
+    pack_expert(stream, static_cast<int64_t>(expert));
+  }
+  weight_.release();
+  return {};
+}
+
+}  // namespace atom
