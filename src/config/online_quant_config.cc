@@ -8,7 +8,7 @@
 namespace atom {
 namespace {
 
-constexpr size_t kMaxLayers = 4096;
+constexpr size_t kMaxOnlineLayers = 4096;
 
 struct NamedFormat {
   std::string_view name;
@@ -20,7 +20,7 @@ constexpr NamedFormat kFormats[] = {{"ptpc_fp8", OnlineQuantization::kFp8},
                                     {"int8", OnlineQuantization::kInt8},
                                     {"mxfp4", OnlineQuantization::kMxFp4}};
 
-QuantScheme scheme_of(OnlineQuantization quantization) {
+QuantScheme online_scheme(OnlineQuantization quantization) {
   QuantScheme scheme;
   scheme.online = true;
   scheme.weights = QuantType::kPerToken;
@@ -44,7 +44,7 @@ std::string_view name_of(OnlineQuantization quantization) {
 Result<QuantScheme> parse_format(const ConfigReader& reader, std::string_view key) {
   ASSIGN_OR_RETURN(const std::string name, reader.get_string(key, ""));
   for (const NamedFormat& format : kFormats) {
-    if (name == format.name) return scheme_of(format.quantization);
+    if (name == format.name) return online_scheme(format.quantization);
   }
   return unimplemented(
       "{}: '{}' is '{}'; supported are ptpc_fp8, fp8, int8 and mxfp4", reader.where(), key, name);
@@ -53,9 +53,9 @@ Result<QuantScheme> parse_format(const ConfigReader& reader, std::string_view ke
 Status parse_layers(const ConfigReader& reader, QuantConfig* config) {
   ASSIGN_OR_RETURN(const Json* layers, reader.get_object("layer_quant_config"));
   if (layers == nullptr) return {};
-  if (layers->size() > kMaxLayers) {
+  if (layers->size() > kMaxOnlineLayers) {
     return invalid_argument(
-        "{}: 'layer_quant_config' has more than {} entries", reader.where(), kMaxLayers);
+        "{}: 'layer_quant_config' has more than {} entries", reader.where(), kMaxOnlineLayers);
   }
   const ConfigReader layer_reader(*layers, reader.where() + ".layer_quant_config");
   for (const auto& [text, unused] : layers->items()) {
@@ -71,7 +71,7 @@ Status parse_layers(const ConfigReader& reader, QuantConfig* config) {
 QuantConfig online_quant_config(OnlineQuantization quantization) {
   QuantConfig config;
   config.method = name_of(quantization);
-  config.groups.push_back({every_linear(), scheme_of(quantization)});
+  config.groups.push_back({every_linear(), online_scheme(quantization)});
   config.ignored = never_quantized();
   return config;
 }

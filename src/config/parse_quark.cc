@@ -7,8 +7,8 @@
 namespace atom {
 namespace {
 
-constexpr size_t kMaxLayers = 100'000;
-constexpr const char* kSupported =
+constexpr size_t kMaxQuarkLayers = 100'000;
+constexpr const char* kSupportedByQuark =
     "supported are fp8_e4m3 weights (per_tensor, per_channel, or per_block of 128 x 128), fp4 "
     "weights per_group of 32 with e8m0 scales, and int8 weights (per_tensor, per_channel)";
 
@@ -39,29 +39,35 @@ Result<TensorSpec> read_spec(const ConfigReader& reader) {
   ASSIGN_OR_RETURN(const bool is_symmetric, reader.get_bool("symmetric", true));
   ASSIGN_OR_RETURN(const std::string scales, reader.get_string("scale_format", ""));
   if (!is_symmetric) {
-    return unimplemented(
-        "{}: zero points ('symmetric' false) are not supported; {}", reader.where(), kSupported);
+    return unimplemented("{}: zero points ('symmetric' false) are not supported; {}",
+                         reader.where(),
+                         kSupportedByQuark);
   }
   if (spec.dtype == "fp4" && scales != "e8m0") {
     return unimplemented("{}: fp4 with 'scale_format' '{}' is not supported; {}",
                          reader.where(),
                          scales,
-                         kSupported);
+                         kSupportedByQuark);
   }
   return spec;
 }
 
 Status unsupported(const ConfigReader& reader, const char* what, const TensorSpec& spec) {
-  return unimplemented(
-      "{}: {} of {} are not supported; {}", reader.where(), what, spec.to_string(), kSupported);
+  return unimplemented("{}: {} of {} are not supported; {}",
+                       reader.where(),
+                       what,
+                       spec.to_string(),
+                       kSupportedByQuark);
 }
 
 // The object under `key`; null when missing. Two quantizations on top of each other are a list.
 Result<const Json*> spec_json(const ConfigReader& reader, std::string_view key) {
   const Json* json = reader.find(key);
   if (json != nullptr && json->is_array()) {
-    return unimplemented(
-        "{}: '{}' in two levels (a list) is not supported; {}", reader.where(), key, kSupported);
+    return unimplemented("{}: '{}' in two levels (a list) is not supported; {}",
+                         reader.where(),
+                         key,
+                         kSupportedByQuark);
   }
   return reader.get_object(key);
 }
@@ -166,9 +172,9 @@ Status read_layers(const ConfigReader& reader, QuantConfig* config) {
   }
   ASSIGN_OR_RETURN(const Json* layers, reader.get_object("layer_quant_config"));
   if (layers == nullptr) return {};
-  if (layers->size() > kMaxLayers) {
+  if (layers->size() > kMaxQuarkLayers) {
     return invalid_argument(
-        "{}: 'layer_quant_config' has more than {} entries", reader.where(), kMaxLayers);
+        "{}: 'layer_quant_config' has more than {} entries", reader.where(), kMaxQuarkLayers);
   }
   for (const auto& [text, json] : layers->items()) {
     const std::string where = fmt::format("{}.layer_quant_config.{}", reader.where(), text);

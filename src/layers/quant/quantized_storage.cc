@@ -9,14 +9,14 @@
 namespace atom {
 namespace {
 
-struct Row {
+struct StorageRow {
   QuantDType dtype;
   QuantType granularity;
   QuantizedStorage storage;
 };
 
 // A quantization that differs in how it is stored is one row here.
-constexpr Row kRows[] = {
+constexpr StorageRow kStorageRows[] = {
     {QuantDType::kFloat8E4M3, QuantType::kPerTensor, {DType::kFloat8E4M3, 1}},
     {QuantDType::kFloat8E4M3, QuantType::kPerToken, {DType::kFloat8E4M3, 1}},
     {QuantDType::kFloat8E4M3, QuantType::kPer128x128, {DType::kFloat8E4M3, 1}},
@@ -39,7 +39,7 @@ int64_t shared_rows(std::span<const int64_t> part_rows) {
 }  // namespace
 
 const QuantizedStorage* find_storage(const QuantScheme& scheme) {
-  for (const Row& row : kRows) {
+  for (const StorageRow& row : kStorageRows) {
     if (row.dtype == scheme.weight_dtype && row.granularity == scheme.weights) return &row.storage;
   }
   return nullptr;
