@@ -154,7 +154,7 @@ Result<StoredTensor> generate(const std::string& name, const Json& description, 
   return tensor;
 }
 
-Status write_file(const std::string& path, const std::string& content) {
+Status write_checkpoint_file(const std::string& path, const std::string& content) {
   std::ofstream file(path, std::ios::binary);
   file.write(content.data(), static_cast<std::streamsize>(content.size()));
   file.close();
@@ -182,7 +182,7 @@ Status write_safetensors(const std::string& path, const std::vector<StoredTensor
   header.resize((header.size() + 7) / 8 * 8, ' ');
   std::string file;
   append(file, static_cast<uint64_t>(header.size()));
-  return write_file(path, file + header + data);
+  return write_checkpoint_file(path, file + header + data);
 }
 
 Status write_sharded(const std::string& folder,
@@ -208,7 +208,7 @@ Status write_sharded(const std::string& folder,
       "{{\n \"metadata\": {{\n  \"total_size\": {}\n }},\n \"weight_map\": {{{}\n }}\n}}",
       total_size,
       weight_map);
-  return write_file(folder + "/model.safetensors.index.json", index);
+  return write_checkpoint_file(folder + "/model.safetensors.index.json", index);
 }
 
 }  // namespace
@@ -217,7 +217,7 @@ Status materialise_checkpoint(const std::string& case_folder, const std::string&
   const std::string description_path = case_folder + "/checkpoint.json";
   ASSIGN_OR_RETURN(const Json description, read_json_file(description_path));
   ASSIGN_OR_RETURN(const std::string config, read_file(case_folder + "/config.json", 1 << 20));
-  RETURN_IF_ERROR(write_file(out_folder + "/config.json", config));
+  RETURN_IF_ERROR(write_checkpoint_file(out_folder + "/config.json", config));
   try {
     const uint64_t seed = description.at("seed");
     const size_t num_shards = description.at("shards");
