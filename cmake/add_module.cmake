@@ -11,8 +11,8 @@
 # executable of its own.
 # Most of what a source file costs the compiler are the headers that it shares with its neighbors:
 # several files of a folder are compiled as one unit (ATOM_UNITY), so that names in their anonymous
-# namespaces have to differ. Files named by ALONE, and those with flags of their own (the kernels of
-# an instruction set), are compiled by themselves.
+# namespaces have to differ. Files named by ALONE, the host files of a GPU's kernels, and those with
+# flags of their own (the kernels of an instruction set) are compiled by themselves.
 function(compile_in_batches target)
   if(ATOM_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ATOM_UNITY})
@@ -36,7 +36,7 @@ function(add_module name)
     add_library(${target} STATIC ${M_SOURCES})
     target_include_directories(${target} PUBLIC "${CMAKE_SOURCE_DIR}/src")
     target_link_libraries(${target} PUBLIC ${M_DEPS} ${M_LIBS})
-    compile_in_batches(${target} ${M_ALONE})
+    compile_in_batches(${target} ${M_ALONE} ${M_CUDA_SOURCES})
     foreach(source IN LISTS M_SOURCES)
       if(source MATCHES "_avx2\\.cc$")
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ATOM_AVX2_FLAGS}")
