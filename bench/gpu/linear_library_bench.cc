@@ -344,10 +344,14 @@ void show_quant_times(Operands& operands, const Roofs& roofs) {
               .values = values.data<uint8_t>(),
               .scales = is_static ? nullptr : scales.data<float>(),
               .static_scale = is_static ? one.data<float>() : nullptr,
+              .exponents = nullptr,
               .x_stride = size,
               .values_stride = size,
               .size = size,
               .element = Element::kBFloat16,
+              .dtype = QuantDType::kFloat8E4M3,
+              .group_size = size,
+              .rounds_exponents = false,
           };
           constexpr int kRepeats = 10;
           const double us = time_graph(
