@@ -148,6 +148,8 @@ QuantizeArgs quant_args(const Buffer& x, const Buffer& codes, const Buffer& scal
   args.scales = scales.data<float>();
   args.x_stride = args.values_stride = args.size = size;
   args.element = Element::kBFloat16;
+  args.dtype = QuantDType::kFloat8E4M3;
+  args.group_size = size;
   return args;
 }
 
