@@ -12,12 +12,37 @@
 # Most of what a source file costs the compiler are the headers that it shares with its neighbors:
 # several files of a folder are compiled as one unit (ATOM_UNITY), so that names in their anonymous
 # namespaces have to differ. Files named by ALONE, the host files of a GPU's kernels, and those with
-# flags of their own (the kernels of an instruction set) are compiled by themselves.
+# flags of their own (the kernels of an instruction set) are compiled by themselves. A unit names its
+# files from src/ on, unlike those of CMake, so that checkouts share a compiler cache.
 function(compile_in_batches target)
-  if(ATOM_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ATOM_UNITY})
-    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  get_target_property(sources ${target} SOURCES)
+  set(alone ${sources})
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_avx(2|512)\\.cc$")
+  list(REMOVE_ITEM sources "" ${ARGN})
+  list(LENGTH sources num_sources)
+  if(ATOM_UNITY LESS 2 OR num_sources LESS 2)
+    return()
   endif()
+  list(REMOVE_ITEM alone ${sources})
+  set(units)
+  while(sources)
+    list(SUBLIST sources 0 ${ATOM_UNITY} batch)
+    list(REMOVE_ITEM sources ${batch})
+    set(includes "")
+    foreach(source IN LISTS batch)
+      cmake_path(ABSOLUTE_PATH source)
+      file(RELATIVE_PATH source "${CMAKE_SOURCE_DIR}/src" "${source}")
+      string(APPEND includes "#include \"${source}\"\n")
+    endforeach()
+    list(LENGTH units number)
+    set(unit "${CMAKE_CURRENT_BINARY_DIR}/units/${target}_${number}.cc")
+    file(CONFIGURE OUTPUT "${unit}" CONTENT "${includes}" @ONLY)
+    list(APPEND units "${unit}")
+  endwhile()
+  list(APPEND alone ${units})
+  set_target_properties(${target} PROPERTIES SOURCES "${alone}")
+  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/src")
 endfunction()
 
 function(add_module name)

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "server/openai/openapi.h"
 #include "server/openai/parse_requests.h"
 
 namespace atom::server {
@@ -45,18 +44,12 @@ std::string completion_of_ids(int num_ids) {
 }
 const std::string kTokenIds = completion_of_ids(4096);
 
-void openapi(benchmark::State& state) {
-  const OpenApiOptions options;
-  for (auto _ : state) benchmark::DoNotOptimize(openapi_json(options));
-}
-
 BENCHMARK_CAPTURE(json_only, completion, kCompletion);
 BENCHMARK_CAPTURE(completion, small, kCompletion);
 BENCHMARK_CAPTURE(json_only, chat, kChat);
 BENCHMARK_CAPTURE(chat_completion, small, kChat);
 BENCHMARK_CAPTURE(json_only, token_ids, kTokenIds);
 BENCHMARK_CAPTURE(completion, token_ids, kTokenIds);
-BENCHMARK(openapi);
 
 }  // namespace
 }  // namespace atom::server
