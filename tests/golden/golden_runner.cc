@@ -8,6 +8,7 @@
 #include "runner/choose_device.h"
 #include "runner/layer_storage.h"
 #include "runner/model_source.h"
+#include "tests/golden/host_tensor.h"
 
 namespace atom {
 namespace {
@@ -24,12 +25,19 @@ DeviceChoice test_device() {
                                                                  : DeviceChoice::kCpu;
 }
 
-Tensor host_copy(const Stream& stream, const Tensor& tensor) {
-  if (tensor.device().is_cpu()) return tensor;
-  const Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
-  stream.queue().copy(copy.raw_data(), tensor.raw_data(), tensor.num_bytes());
-  stream.queue().synchronize();
-  return copy;
+std::vector<ChoiceReplay::Token> tokens_of(const SchedulerOutput& step,
+                                           const std::vector<RunnerSequence*>& sequences) {
+  std::vector<ChoiceReplay::Token> tokens;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const RunnerSequence& sequence = *sequences[s];
+    const std::span<const int32_t> prompt =
+        std::span(sequence.token_ids).first(static_cast<size_t>(sequence.num_prompt_tokens));
+    const ScheduledSequence& scheduled = step.scheduled[s];
+    for (int32_t i = 0; i < scheduled.num_new_tokens; ++i) {
+      tokens.push_back({prompt, scheduled.num_computed_tokens + i});
+    }
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -118,6 +126,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     sequences.push_back(&sequence);
   }
 
+  if (choices_ != nullptr) choices_->begin_step(tokens_of(step, sequences));
   Workspace workspace(stream_, kWorkspaceSize);
   const StepInputs inputs = input_builder.build(step, sequences);
   const ForwardContext context{.stream = stream_,
@@ -126,7 +135,8 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
                                .positions = inputs.positions,
                                .batch = inputs.batch,
                                .storage = storage_,
-                               .state_slots = inputs.state_slots};
+                               .state_slots = inputs.state_slots,
+                               .observer = choices_};
   copy_states(stream_, storage_, step.state_restores);
   const Tensor hidden = model_->forward(context);
   copy_states(stream_, storage_, step.state_saves);

@@ -26,7 +26,7 @@ struct GoldenPrompt {
   std::vector<int32_t> ids;
   std::vector<int32_t> positions;  // those that `logits` has a row for, ascending
   Matrix logits;                   // [num_positions, vocab_size]
-  // The same with the input of every quantised linear quantised too; empty where there is none.
+  // The same with the input of every quantized linear quantized too; empty where there is none.
   Matrix logits_act_quant;
   std::vector<int32_t> greedy;        // the greedy continuation
   std::vector<float> greedy_margins;  // best minus second-best logit at each step of it
@@ -45,7 +45,7 @@ struct GoldenCase {
 };
 
 inline constexpr double kFloat32Bound = 1e-4;
-// Of float32 with quantised activations.
+// Of float32 with quantized activations.
 inline constexpr double kActQuantBound = 5e-3;
 // The same for prompts of more than kNumDecidedTokens. Among so many values some lie within
 // float32's noise of the boundary of two codes, and one that falls to the other side changes all
@@ -65,13 +65,8 @@ inline constexpr double kFlippedGroupsShare = 0.75;
 // Of a KV cache in FP8, for which there is no golden value: each key and value is off by up to
 // 2^-4.
 inline constexpr double kFloat8CacheBound = 0.1;
-// Of a prompt in bfloat16 whose model chooses experts, as a whole: between scores closer than
-// bfloat16 can tell a choice falls the other way, and the token's logits are those of another
-// expert. What the bounds above say holds for the better half of the positions then. In the cases
-// here such tokens stand alone among positions that are 0.01 off: in mixtral position 2 of prompt 1
-// (0.19 off), where two logits are 1 % of their spread apart; in glm4-moe position 148 of prompt 2
-// (0.89 off), where two scores are 0.001 apart.
-inline constexpr double kFlippedChoicesBound = 0.5;
+// Of the choices of experts and positions in bfloat16, the part that may differ from float32's.
+inline constexpr double kNearTiesShare = 0.05;
 // At a step whose margin is below this, another greedy token is no error.
 inline constexpr float kDecidedMargin = 1e-3f;
 

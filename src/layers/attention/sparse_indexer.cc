@@ -1,5 +1,6 @@
 #include "layers/attention/sparse_indexer.h"
 
+#include "nn/forward_observer.h"
 #include "ops/indexer_norm_rope_cache/indexer_norm_rope_cache.h"
 #include "ops/indexer_top_k/indexer_top_k.h"
 
@@ -43,6 +44,7 @@ Tensor SparseIndexer::select(const Tensor& q,
       options_.has_relu ? ops::IndexerActivation::kRelu : ops::IndexerActivation::kIdentity;
   params.indices = indices;
   ops::indexer_top_k(context.stream, params, context.workspace);
+  if (context.observer != nullptr) context.observer->on_positions(context.stream, indices);
   return indices;
 }
 

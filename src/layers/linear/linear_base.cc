@@ -1,6 +1,15 @@
 #include "layers/linear/linear_base.h"
 
+#include "nn/forward_observer.h"
+
 namespace atom {
+namespace {
+
+void tell_observer(const Activation& x, const ForwardContext& context) {
+  if (context.observer != nullptr) context.observer->on_linear(context.stream, x.rows, x.codes);
+}
+
+}  // namespace
 
 LinearBase::LinearBase(BuildContext& build, const LinearPartition& partition, bool has_bias)
     : dtype_(build.dtype),
@@ -16,6 +25,7 @@ LinearBase::LinearBase(BuildContext& build, const LinearPartition& partition, bo
 void LinearBase::forward(const Activation& x,
                          const Tensor& y,
                          const ForwardContext& context) const {
+  tell_observer(x, context);
   method_->apply(context.stream, x, bias(), y, context.workspace);
 }
 
@@ -32,6 +42,7 @@ Activation LinearBase::forward_silu_and_mul(const Activation& x,
   const Activation y =
       format.has_codes() ? Activation({}, make_codes(format, x.num_rows(), size, context.workspace))
                          : Activation(context.workspace.tensor({x.num_rows(), size}, dtype_));
+  tell_observer(x, context);
   method_->apply_silu_and_mul(context.stream, x, bias(), y, dtype_, context.workspace);
   return y;
 }

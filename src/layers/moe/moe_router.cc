@@ -1,6 +1,7 @@
 #include "layers/moe/moe_router.h"
 
 #include "layers/quant/pack_parameter.h"
+#include "nn/forward_observer.h"
 #include "ops/moe_route/moe_route.h"
 
 namespace atom {
@@ -47,6 +48,9 @@ MoeRouter::Choice MoeRouter::forward(const Tensor& x, const ForwardContext& cont
   ops::linear(context.stream, x, packed_, data_of(bias_), logits, workspace);
   ops::moe_route(
       context.stream, logits, data_of(selection_bias_), routing_, choice.ids, choice.weights);
+  if (context.observer != nullptr) {
+    context.observer->on_experts(context.stream, logits, routing_, choice.ids, choice.weights);
+  }
   return choice;
 }
 
