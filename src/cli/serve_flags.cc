@@ -93,6 +93,7 @@ void add_address_options(ServeFlags* flags, std::vector<Option>* options) {
                              "Where a proxy has this server: requests may come with the path in "
                              "front of theirs.",
                              &flags->root_path));
+  list.push_back(switch_option("--no-ui", kServer, "Serve no page at /.", &flags->no_ui));
   list.push_back(switch_option("--strict-fields",
                                kServer,
                                "Refuse requests with fields that are not known; else these are "
@@ -264,6 +265,7 @@ Result<server::ServerOptions> ServeFlags::to_options(const std::string& model) c
   }
   result.max_logprobs = max_logprobs;
   ASSIGN_OR_RETURN(result.root_path, normalized_root(root_path));
+  result.serves_page = !no_ui;
   result.served_model_names = served_model_names;
   if (served_model_names.empty()) result.served_model_names = {default_name(model)};
   result.api_keys = keys_of(api_keys, "option");

@@ -24,6 +24,7 @@ struct ServeFlags {
   std::vector<std::string> allowed_origins;
   bool no_cors = false;
   std::vector<std::string> allowed_hosts;
+  bool no_ui = false;
   std::string root_path;
   int32_t max_logprobs = SamplingParams::kMaxLogprobs;
   int32_t shutdown_timeout = 30;  // seconds

@@ -32,8 +32,10 @@ bool ServerContext::serves(std::string_view model) const {
 std::string_view route_path(const ServerContext& context, const HttpRequest& request) {
   std::string_view path = request.path;
   const std::string& root = context.options.root_path;
-  const bool is_below = !root.empty() && path.starts_with(root) && path.size() > root.size() &&
-                        path[root.size()] == '/';
+  if (root.empty()) return path;
+  if (path == root) return "/";
+  const bool is_below =
+      path.starts_with(root) && path.size() > root.size() && path[root.size()] == '/';
   if (is_below) path.remove_prefix(root.size());
   return path;
 }

@@ -11,6 +11,7 @@
 #include "config/suggest.h"
 #include "server/observed_exchange.h"
 #include "server/request_work.h"
+#include "server/ui/page.h"
 
 namespace atom::server {
 namespace {
@@ -132,11 +133,13 @@ Router::Match Router::find(const HttpRequest& request) const {
   const EngineConfig& config = context_->engine.config().engine;
   const std::string_view path = route_path(*context_, request);
   Match match;
-  for (const Route& route : routes()) {
-    if (!matches(route.path, path) || !exists(route, config)) continue;
-    if (route.method == effective_method(request)) match.route = &route;
-    if (!match.allowed.empty()) match.allowed += ", ";
-    match.allowed += route.method;
+  for (const std::span<const Route> table : {routes(), page_routes(context_->options)}) {
+    for (const Route& route : table) {
+      if (!matches(route.path, path) || !exists(route, config)) continue;
+      if (route.method == effective_method(request)) match.route = &route;
+      if (!match.allowed.empty()) match.allowed += ", ";
+      match.allowed += route.method;
+    }
   }
   return match;
 }

@@ -24,6 +24,7 @@ struct ServerOptions {
   // any. Empty: any, unless it listens on a loopback address, where others come from a web page.
   std::vector<std::string> allowed_hosts;
   std::string root_path;             // "/a": that a proxy may leave in front of paths; or empty
+  bool serves_page = true;           // at /
   bool force_include_usage = false;  // in every stream
   bool strict_fields = false;        // refuse fields of requests that are not known
   int32_t max_logprobs = SamplingParams::kMaxLogprobs;  // per token that a request may ask for
