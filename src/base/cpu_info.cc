@@ -23,7 +23,7 @@ CpuIsa detect_isa() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vnni") &&
-                      __builtin_cpu_supports("avx512bf16");
+                      __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
   return avx512 ? CpuIsa::kAvx512 : CpuIsa::kAvx2;
 }
 

@@ -9,7 +9,7 @@ namespace atom {
 enum class CpuIsa {
   kScalar,  // x86-64-v2
   kAvx2,    // AVX2, FMA, F16C
-  kAvx512,  // AVX-512 F/BW/DQ/VL with BF16 and VNNI
+  kAvx512,  // AVX-512 F/BW/DQ/VL with BF16, VBMI and VNNI
 };
 
 const char* cpu_isa_name(CpuIsa isa);

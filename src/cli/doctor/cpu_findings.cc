@@ -96,7 +96,7 @@ Finding judge_kernels(const CpuFacts& facts) {
     finding.advice = "without AVX2 and FMA only the plain kernels run, which are many times slower";
   } else if (facts.isa == CpuIsa::kAvx2 && has_flag(facts, "avx512f")) {
     finding.severity = Severity::kNote;
-    finding.advice = "this AVX-512 lacks BF16 or VNNI, so the AVX2 kernels are used";
+    finding.advice = "this AVX-512 lacks BF16, VBMI or VNNI, so the AVX2 kernels are used";
   } else if (has_flag(facts, "amx_bf16")) {
     finding.value += " (no kernel uses AMX)";
   }
@@ -135,6 +135,7 @@ Findings judge_cpu(const CpuFacts& facts) {
                            "avx512f",
                            "avx512bw",
                            "avx512vl",
+                           "avx512vbmi",
                            "avx512_vnni",
                            "avx512_bf16",
                            "avx512_fp16",

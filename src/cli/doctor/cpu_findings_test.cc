@@ -10,7 +10,7 @@ namespace {
 CpuFacts good_cpu_facts() {
   CpuFacts facts;
   facts.model = "Some CPU";
-  facts.flags = "fpu avx avx2 fma avx512f avx512_bf16 avx512_vnni";
+  facts.flags = "fpu avx avx2 fma avx512f avx512vbmi avx512_bf16 avx512_vnni";
   facts.num_online = 8;
   facts.num_admitted = 8;
   facts.num_usable_cores = 4;
@@ -26,7 +26,7 @@ TEST(CpuFindings, AGoodMachineIsOk) {
     EXPECT_TRUE(finding.advice.empty()) << finding.name;
   }
   EXPECT_EQ(find(findings, "instruction sets").value,
-            "avx avx2 fma avx512f avx512_vnni avx512_bf16");
+            "avx avx2 fma avx512f avx512vbmi avx512_vnni avx512_bf16");
   EXPECT_EQ(find(findings, "kernels").value, "avx512");
 }
 

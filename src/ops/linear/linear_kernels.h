@@ -65,6 +65,13 @@ struct KernelTable {
   float unit = 1.0f;
   // multiply() adds 32-bit integers in the place of floats.
   bool integer_sums = false;
+
+  // For many rows: a table with the same sums, bit by bit, and the same size of packed activations,
+  // which multiplies what expand() made of the panel. One step becomes expanded_steps of its own.
+  // Null: there is none.
+  const KernelTable* expanded = nullptr;
+  int expanded_steps = 1;
+  void (*expand)(const void* panel, int64_t steps, void* out) = nullptr;
 };
 
 // y[r][c] = sums[r][c] + bias[c] for c < columns, rounded once; bias may be null.

@@ -4,25 +4,7 @@
 namespace atom::ops::linear_kernels {
 namespace {
 
-struct BFloat16Step {
-  static constexpr int kValues = 1;
-  static constexpr int64_t kWeightVectorSize = 64;
-  template <int>
-  static inline __m512i load(const char* weight) {
-    return _mm512_loadu_si512(weight);
-  }
-  static inline __m512 add(__m512 sum, __m512i weight, __m512i x) {
-    return add_bfloat16_pairs(sum, weight, x);
-  }
-};
-
-struct Float32Step {
-  static constexpr int kValues = 1;
-  static constexpr int64_t kWeightVectorSize = 64;
-  template <int>
-  static inline __m512i load(const char* weight) {
-    return _mm512_loadu_si512(weight);
-  }
+struct Float32Step : WholeStep {
   static inline __m512 add(__m512 sum, __m512i weight, __m512i x) {
     return add_float32(sum, weight, x);
   }
@@ -30,11 +12,14 @@ struct Float32Step {
 
 struct Float16Step {
   static constexpr int kValues = 1;
-  static constexpr int64_t kWeightVectorSize = 32;
+  static constexpr int64_t kStepSize = 32 * kVectors;
+  static constexpr bool kInterleaves = false;
   template <int>
-  static inline __m512i load(const char* weight) {
-    return _mm512_castps_si512(
-        _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight))));
+  static inline void load(const char* weight, __m512i (&w)[kVectors]) {
+    for (int v = 0; v < kVectors; ++v) {
+      const auto* half = reinterpret_cast<const __m256i*>(weight + v * 32);
+      w[v] = _mm512_castps_si512(_mm512_cvtph_ps(_mm256_loadu_si256(half)));
+    }
   }
   static inline __m512 add(__m512 sum, __m512i weight, __m512i x) {
     return add_float32(sum, weight, x);
@@ -101,11 +86,11 @@ constexpr KernelTable plain_table(int64_t step_size,
 }  // namespace
 
 const KernelTable kAvx512BFloat16 =
-    plain_table(kVectors * BFloat16Step::kWeightVectorSize, pack_bfloat16, multiply<BFloat16Step>);
-const KernelTable kAvx512Float16 = plain_table(
-    kVectors * Float16Step::kWeightVectorSize, pack_floats<ReadFloat16, 1>, multiply<Float16Step>);
+    plain_table(BFloat16Step::kStepSize, pack_bfloat16, multiply<BFloat16Step>);
+const KernelTable kAvx512Float16 =
+    plain_table(Float16Step::kStepSize, pack_floats<ReadFloat16, 1>, multiply<Float16Step>);
 const KernelTable kAvx512Float32 =
-    plain_table(kVectors * Float32Step::kWeightVectorSize, pack_float32, multiply<Float32Step>);
+    plain_table(Float32Step::kStepSize, pack_float32, multiply<Float32Step>);
 
 const StoreTable kAvx512Stores = {
     store_rows<StoreFloat32>, store_rows<StoreFloat16>, store_rows<StoreBFloat16>};

@@ -3,8 +3,9 @@
 // multiply-adds. Everything has internal linkage, so that nothing of it is merged into code for
 // lesser processors.
 //
-// A Step says how a weight is expanded and multiplied: load<i>() makes the i-th vector of 16
-// columns of a step, of kValues, which meets the i-th 4-byte value of the activations.
+// A Step says how a weight is expanded and multiplied: load<i>() makes of a step, of kStepSize
+// bytes, the vectors that meet the i-th 4-byte value of the activations, of kValues. A vector is 16
+// columns, in ascending order unless kInterleaves says otherwise.
 #pragma once
 
 // gcc 12 takes the undefined registers that its own intrinsics start from for a mistake.
@@ -36,14 +37,37 @@ inline __m512 add_bfloat16_pairs(__m512 sum, __m512i weight, __m512i x) {
   return _mm512_dpbf16_ps(sum, (__m512bh)weight, (__m512bh)x);
 }
 
+// Of two vectors, of which one holds the even quarters of 32 columns and the other the odd ones.
+inline void order_columns(__m512& first, __m512& second) {
+  const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+  const __m512 evens = first;
+  first = _mm512_permutex2var_ps(evens, low, second);
+  second = _mm512_permutex2var_ps(evens, high, second);
+}
+
+// The inverse.
+inline void interleave_columns(__m512& first, __m512& second) {
+  const __m512i evens = _mm512_setr_epi32(0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+  const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(4));
+  const __m512 low = first;
+  first = _mm512_permutex2var_ps(low, evens, second);
+  second = _mm512_permutex2var_ps(low, odds, second);
+}
+
+template <typename Step>
+inline __attribute__((always_inline)) void order_columns(__m512 (&vectors)[kVectors]) {
+  if constexpr (Step::kInterleaves) {
+    for (int v = 0; v < kVectors; v += 2) order_columns(vectors[v], vectors[v + 1]);
+  }
+}
+
 template <typename Step, int kValue, int kRows>
 inline __attribute__((always_inline)) void one_value(const char* weight,
                                                      const int32_t* x,
                                                      __m512 (&sums)[kRows][kVectors]) {
   __m512i w[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    w[v] = Step::template load<kValue>(weight + v * Step::kWeightVectorSize);
-  }
+  Step::template load<kValue>(weight, w);
   for (int r = 0; r < kRows; ++r) {
     const __m512i broadcast = _mm512_set1_epi32(x[r * Step::kValues + kValue]);
     for (int v = 0; v < kVectors; ++v) sums[r][v] = Step::add(sums[r][v], w[v], broadcast);
@@ -82,7 +106,7 @@ inline __attribute__((always_inline)) void add_steps(Cursor& at,
                                                      int64_t steps,
                                                      const Prefetch& prefetch,
                                                      __m512 (&sums)[kRows][kVectors]) {
-  constexpr int64_t kWeightStepSize = kVectors * Step::kWeightVectorSize;
+  constexpr int64_t kWeightStepSize = Step::kStepSize;
   int64_t step = 0;
   for (; step + kStepUnroll <= steps; step += kStepUnroll) {
     prefetch_share(prefetch, at.ahead);
@@ -108,9 +132,13 @@ void multiply_rows(Cursor at, int64_t steps, float* sums_memory, const Prefetch&
     for (int v = 0; v < kVectors; ++v) {
       sums[r][v] = _mm512_loadu_ps(sums_memory + r * kPanelColumns + v * 16);
     }
+    if constexpr (Step::kInterleaves) {
+      for (int v = 0; v < kVectors; v += 2) interleave_columns(sums[r][v], sums[r][v + 1]);
+    }
   }
   add_steps<Step, kRows>(at, steps, prefetch, sums);
   for (int r = 0; r < kRows; ++r) {
+    order_columns<Step>(sums[r]);
     for (int v = 0; v < kVectors; ++v) {
       _mm512_storeu_ps(sums_memory + r * kPanelColumns + v * 16, sums[r][v]);
     }
@@ -152,6 +180,7 @@ void multiply_rows_in_groups(Cursor at,
       for (int v = 0; v < kVectors; ++v) sums[r][v] = _mm512_setzero_ps();
     }
     add_steps<Step, kRows>(at, left < groups.steps ? left : groups.steps, prefetch, sums);
+    for (int r = 0; r < kRows; ++r) order_columns<Step>(sums[r]);
     for (int v = 0; v < kVectors; ++v) {
       const __m512 scale = group_scales(groups, scales, v);
       for (int r = 0; r < kRows; ++r) {
@@ -213,6 +242,46 @@ void multiply_in_groups(int rows,
                     prefetch,
                     groups);
 }
+
+// Steps of a panel as the vectors that load() makes of them, columns ascending.
+template <typename Step, int kValue = 0>
+inline __attribute__((always_inline)) void expand_step(const char* weight, float* out) {
+  __m512i loaded[kVectors];
+  Step::template load<kValue>(weight, loaded);
+  __m512 vectors[kVectors];
+  for (int v = 0; v < kVectors; ++v) vectors[v] = _mm512_castsi512_ps(loaded[v]);
+  order_columns<Step>(vectors);
+  for (int v = 0; v < kVectors; ++v) _mm512_store_ps(out + v * 16, vectors[v]);
+  if constexpr (kValue + 1 < Step::kValues) {
+    expand_step<Step, kValue + 1>(weight, out + kPanelColumns);
+  }
+}
+
+template <typename Step>
+void expand_steps(const void* panel, int64_t steps, void* out) {
+  const char* weight = static_cast<const char*>(panel);
+  float* to = static_cast<float*>(out);
+  for (int64_t step = 0; step < steps; ++step) {
+    expand_step<Step>(weight + step * Step::kStepSize, to + step * Step::kValues * kPanelColumns);
+  }
+}
+
+// What lies in memory as it is multiplied, 16 columns a vector.
+struct WholeStep {
+  static constexpr int kValues = 1;
+  static constexpr int64_t kStepSize = 64 * kVectors;
+  static constexpr bool kInterleaves = false;
+  template <int>
+  static inline void load(const char* weight, __m512i (&w)[kVectors]) {
+    for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(weight + v * 64);
+  }
+};
+
+struct BFloat16Step : WholeStep {
+  static inline __m512 add(__m512 sum, __m512i weight, __m512i x) {
+    return add_bfloat16_pairs(sum, weight, x);
+  }
+};
 
 // Words of `num_rows` rows side by side, every `stride` words; they are 1, 2 or 4 rows.
 inline void interleave_words(

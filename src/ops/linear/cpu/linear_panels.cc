@@ -32,6 +32,8 @@ constexpr int64_t kMaxBlockTiles = 32;
 constexpr int64_t kMaxBlockRows = kMaxBlockTiles * kMaxTileRows;
 // Of a panel: it and the next one fit a second-level cache of 512 KiB with room to spare.
 constexpr int64_t kChunkSize = 128 << 10;
+// Rows from which on expanding a panel in memory costs less than in the registers of every tile.
+constexpr int64_t kMinExpandedRows = kMaxTileRows + 1;
 // Multiply-adds below which waking the pool costs more than it gives.
 constexpr int64_t kMinParallelWork = 1 << 16;
 
@@ -65,7 +67,12 @@ bool has_group_scales(const LinearCall& call) {
   return call.x_scales.defined() && call.x_scales.rank() == 2;
 }
 
-// One call among those that share a region.
+const KernelTable& multiplier_for(const KernelTable& kernels, int64_t num_rows) {
+  const bool expands = kernels.expanded != nullptr && num_rows >= kMinExpandedRows;
+  return expands ? *kernels.expanded : kernels;
+}
+
+// One call among those that share a region. Steps are those of `kernels`.
 struct Plan {
   Plan(const KernelTable& k,
        const StoreTable& stores,
@@ -73,10 +80,11 @@ struct Plan {
        char* packed,
        float* expanded_scales,
        const Plan* before = nullptr)
-      : kernels(k),
+      : source(k),
+        kernels(multiplier_for(k, c.x.size(0))),
         call(c),
-        num_steps(c.weight.data.size(1)),
-        panel_size(num_steps * k.weight_step_size),
+        source_steps(expands() ? k.expanded_steps : 1),
+        num_steps(c.weight.data.size(1) * source_steps),
         num_panels(c.weight.data.size(0)),
         tiles{c.x.size(0), ceil_div(c.x.size(0), kMaxTileRows)},
         blocks{tiles.parts, ceil_div(tiles.parts, kMaxBlockTiles)},
@@ -88,15 +96,23 @@ struct Plan {
         first_unit(before == nullptr ? 0 : before->last_unit),
         last_unit(first_unit + num_panels * blocks.parts) {}
 
-  const char* panel(int64_t index) const {
-    return static_cast<const char*>(call.weight.data.raw_data()) + index * panel_size;
+  bool expands() const { return &kernels != &source; }
+  // Bytes of `steps` steps of a panel as it is stored.
+  int64_t packed_size(int64_t steps) const {
+    return steps / source_steps * source.weight_step_size;
+  }
+  // Where step `step` of a panel is stored.
+  const char* packed_steps(int64_t panel, int64_t step) const {
+    return static_cast<const char*>(call.weight.data.raw_data()) + panel * packed_size(num_steps) +
+           packed_size(step);
   }
   char* packed_row(int64_t row) const { return packed_x + row * num_steps * kernels.x_step_size; }
 
-  const KernelTable& kernels;
+  const KernelTable& source;   // of the weight as it is stored
+  const KernelTable& kernels;  // what multiplies
   const LinearCall& call;
+  const int64_t source_steps;  // steps to one of `source`
   const int64_t num_steps;
-  const int64_t panel_size;
   const int64_t num_panels;
   const EvenSplit tiles;   // rows of x
   const EvenSplit blocks;  // tiles
@@ -144,7 +160,7 @@ Prefetch stream_ahead(int rows, int unroll_lines, const char* weight) {
 // Of `panel` from `step` on, for rows from `row` on.
 GroupScales group_scales(const Plan& plan, int64_t panel, int64_t step, int64_t row) {
   const LinearWeight& weight = plan.call.weight;
-  const int64_t steps = weight.group_size / panel_step_size(weight);
+  const int64_t steps = weight.group_size / panel_step_size(weight) * plan.source_steps;
   const int64_t groups = num_groups(weight), group = step / steps;
   const auto* data = static_cast<const char*>(weight.scales.raw_data());
   GroupScales scales = {};
@@ -167,40 +183,61 @@ GroupScales group_scales(const Plan& plan, int64_t panel, int64_t step, int64_t 
   return scales;
 }
 
-void multiply_block(const Plan& plan, int64_t panel, int64_t block, float* sums) {
+// What every tile of a block multiplies before the next steps come.
+struct Chunk {
+  int64_t panel, first_step, num_steps;
+  const char* weight;  // as the kernels read it
+  Prefetch prefetch;   // of the first tile; those of the others follow
+};
+
+void multiply_chunk(const Plan& plan, const Chunk& chunk, int64_t block, float* sums) {
   const KernelTable& kernels = plan.kernels;
-  const int64_t tile_begin = plan.blocks.begin(block);
-  const int64_t num_tiles = plan.blocks.begin(block + 1) - tile_begin;
-  const int64_t first_row = plan.tiles.begin(tile_begin);
-  const bool streaming = num_tiles == 1 && plan.tiles.total <= kernels.max_streaming_rows;
-  const int64_t chunk_steps = streaming ? plan.num_steps : kChunkSize / kernels.weight_step_size;
-  const int unroll_lines = static_cast<int>(kStepUnroll * kernels.weight_step_size / kCacheLine);
-  const int share_lines = static_cast<int>(ceil_div(unroll_lines, num_tiles));
-  std::fill_n(sums,
-              plan.tiles.begin(tile_begin + num_tiles) * kPanelColumns - first_row * kPanelColumns,
-              0.0f);
+  const int64_t tile_begin = plan.blocks.begin(block), tile_end = plan.blocks.begin(block + 1);
+  Prefetch prefetch = chunk.prefetch;
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    const int64_t row = plan.tiles.begin(tile);
+    const int rows = static_cast<int>(plan.tiles.begin(tile + 1) - row);
+    const char* packed_x = plan.packed_row(row) + chunk.first_step * rows * kernels.x_step_size;
+    if (plan.call.weight.has_groups()) {
+      const GroupScales scales = group_scales(plan, chunk.panel, chunk.first_step, row);
+      kernels.multiply_in_groups(
+          rows, chunk.weight, packed_x, chunk.num_steps, sums, prefetch, scales);
+    } else {
+      kernels.multiply(rows, chunk.weight, packed_x, chunk.num_steps, sums, prefetch);
+    }
+    sums += rows * kPanelColumns;
+    prefetch.from = static_cast<const char*>(prefetch.from) +
+                    prefetch.lines * (chunk.num_steps / kStepUnroll) * kCacheLine;
+  }
+}
+
+// A panel in one go, by a tile that is alone.
+void stream_panel(const Plan& plan, int64_t panel, int64_t block, float* sums) {
+  const char* weight = plan.packed_steps(panel, 0);
+  const int lines = static_cast<int>(kStepUnroll * plan.kernels.weight_step_size / kCacheLine);
+  const int rows = static_cast<int>(plan.tiles.total);
+  const Prefetch prefetch = stream_ahead(rows, lines, weight);
+  multiply_chunk(plan, {panel, 0, plan.num_steps, weight, prefetch}, block, sums);
+}
+
+void multiply_block(const Plan& plan, int64_t panel, int64_t block, float* sums) {
+  alignas(64) char expanded[kChunkSize];
+  const int64_t num_tiles = plan.blocks.begin(block + 1) - plan.blocks.begin(block);
+  const int64_t chunk_steps = kChunkSize / plan.kernels.weight_step_size;
+  const int64_t unroll_size = kStepUnroll * plan.source.weight_step_size / plan.source_steps;
+  const int share_lines = static_cast<int>(ceil_div(unroll_size / kCacheLine, num_tiles));
   for (int64_t step = 0; step < plan.num_steps; step += chunk_steps) {
     const int64_t steps = std::min(chunk_steps, plan.num_steps - step);
-    const char* weight = plan.panel(panel) + step * kernels.weight_step_size;
+    const char* weight = plan.packed_steps(panel, step);
     const bool last_chunk = step + steps == plan.num_steps;
     const char* next = last_chunk && block + 1 < plan.blocks.parts
-                           ? plan.panel(panel)
-                           : weight + steps * kernels.weight_step_size;
-    for (int64_t i = 0; i < num_tiles; ++i) {
-      const int64_t row = plan.tiles.begin(tile_begin + i);
-      const int rows = static_cast<int>(plan.tiles.begin(tile_begin + i + 1) - row);
-      const Prefetch share = {
-          next + i * share_lines * (steps / kStepUnroll) * kCacheLine, share_lines, false};
-      const char* packed_x = plan.packed_row(row) + step * rows * kernels.x_step_size;
-      float* tile_sums = sums + (row - first_row) * kPanelColumns;
-      const Prefetch prefetch = streaming ? stream_ahead(rows, unroll_lines, weight) : share;
-      if (plan.call.weight.has_groups()) {
-        const GroupScales scales = group_scales(plan, panel, step, row);
-        kernels.multiply_in_groups(rows, weight, packed_x, steps, tile_sums, prefetch, scales);
-      } else {
-        kernels.multiply(rows, weight, packed_x, steps, tile_sums, prefetch);
-      }
+                           ? plan.packed_steps(panel, 0)
+                           : weight + plan.packed_size(steps);
+    if (plan.expands()) {
+      plan.source.expand(weight, steps / plan.source_steps, expanded);
+      weight = expanded;
     }
+    multiply_chunk(plan, {panel, step, steps, weight, {next, share_lines, false}}, block, sums);
   }
 }
 
@@ -250,11 +287,16 @@ void run_unit(const Plan& plan, int64_t unit) {
   alignas(64) float sums[kMaxBlockRows * kPanelColumns];
   const int64_t panel = unit / plan.blocks.parts;
   const int64_t block = unit % plan.blocks.parts;
-  multiply_block(plan, panel, block, sums);
-
-  const Tensor& y = plan.call.y;
   const int64_t row_begin = plan.tiles.begin(plan.blocks.begin(block));
   const int64_t row_end = plan.tiles.begin(plan.blocks.begin(block + 1));
+  std::fill_n(sums, (row_end - row_begin) * kPanelColumns, 0.0f);
+  if (plan.tiles.parts == 1 && plan.tiles.total <= plan.kernels.max_streaming_rows) {
+    stream_panel(plan, panel, block, sums);
+  } else {
+    multiply_block(plan, panel, block, sums);
+  }
+
+  const Tensor& y = plan.call.y;
   const int64_t column = panel * kPanelColumns;
   const int columns =
       static_cast<int>(std::min<int64_t>(kPanelColumns, plan.call.weight.out_features - column));
