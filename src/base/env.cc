@@ -47,6 +47,13 @@ std::string user_cache_folder(const std::string& home) {
   return cache.empty() && !home.empty() ? home + "/.cache" : cache;
 }
 
+// Atom's own in $XDG_STATE_HOME, else in ~/.local/state; empty when there is no home folder.
+std::string user_state_folder(const std::string& home) {
+  const std::string state = expand_home(get_string("XDG_STATE_HOME"), home);
+  if (!state.empty()) return state + "/atom";
+  return home.empty() ? "" : home + "/.local/state/atom";
+}
+
 void read_hub(Env* env) {
   const auto first = [](std::initializer_list<const char*> names) {
     for (const char* name : names) {
@@ -100,6 +107,8 @@ Env read_env() {
   env.runtime_folder = get_string("XDG_RUNTIME_DIR");
   const std::string cache = user_cache_folder(get_string("HOME"));
   if (!cache.empty()) env.cache_folder = cache + "/atom";
+  env.state_folder = user_state_folder(get_string("HOME"));
+  env.terminal = get_string("TERM");
   read_hub(&env);
   return env;
 }

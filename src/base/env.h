@@ -41,6 +41,11 @@ struct Env {
   // $XDG_CACHE_HOME/atom, else ~/.cache/atom: what is kept between runs; empty: there is no home
   // folder.
   std::string cache_folder;
+  // $XDG_STATE_HOME/atom, else ~/.local/state/atom: what a user did, for the next start; empty:
+  // there is no home folder.
+  std::string state_folder;
+  // TERM: the kind of terminal; empty when unset.
+  std::string terminal;
 
   // The model hub, with the names and defaults that huggingface_hub gives them.
   // HF_ENDPOINT: URL of the hub; empty: the public one.

@@ -192,14 +192,19 @@ SamplingParams SamplingFlags::apply(SamplingParams params,
   return params;
 }
 
-Status SamplingFlags::check_length(int32_t max_model_len) const {
+std::optional<int32_t> SamplingFlags::given_max_tokens() const {
   SamplingParams params;
   params.max_tokens = 0;
   params = apply(params, GenerationConfig());
-  if (params.max_tokens < max_model_len) return {};
+  return params.max_tokens == 0 ? std::nullopt : std::optional(params.max_tokens);
+}
+
+Status SamplingFlags::check_length(int32_t max_model_len) const {
+  const int32_t max_tokens = given_max_tokens().value_or(0);
+  if (max_tokens < max_model_len) return {};
   return invalid_argument(
       "--max-tokens is {}, and the model's limit is {} tokens, prompt and answer together",
-      params.max_tokens,
+      max_tokens,
       max_model_len);
 }
 
