@@ -136,6 +136,15 @@ class ChatTerminal(unittest.TestCase):
         second.press("Down", "Down")
         second.wait_for_end("you> draft")
 
+    def test_lines_typed_ahead_are_sent(self):
+        terminal = self.chat("--max-tokens", "300", "--ignore-eos")
+        terminal.type("tar")
+        terminal.press("Enter")
+        terminal.wait("atom> ")
+        terminal.type("/clear")
+        terminal.press("Enter")
+        terminal.wait("The conversation is forgotten.")
+
     def test_no_history(self):
         terminal = self.chat("--no-history")
         terminal.type("/clear")

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 
@@ -42,6 +43,7 @@ class LineReader::Terminal {
     std::optional<RawTerminal> raw(std::in_place, STDIN_FILENO, STDERR_FILENO);
     LineDisplay display(prompt, prompt_width);
     editor_.start();
+    take_typed_ahead();
     for (;;) {
       show(&display, editor_.cursor());
       switch (edit()) {
@@ -105,12 +107,19 @@ class LineReader::Terminal {
     }
   }
 
+  // What was typed while nothing was read: until now the terminal has made \n of the Enter key.
+  void take_typed_ahead() {
+    pollfd source = {STDIN_FILENO, POLLIN, 0};
+    if (::poll(&source, 1, 0) > 0) read_bytes(/*is_typed_ahead=*/true);
+  }
+
   // False when the terminal is gone.
-  bool read_bytes() {
+  bool read_bytes(bool is_typed_ahead = false) {
     char chunk[4096];
     const ssize_t size = ::read(STDIN_FILENO, chunk, sizeof chunk);
     if (size < 0 && errno == EINTR) return true;
     if (size <= 0) return false;
+    if (is_typed_ahead) std::replace(chunk, chunk + size, '\n', '\r');
     decoder_.feed(std::string_view(chunk, static_cast<size_t>(size)));
     return true;
   }
