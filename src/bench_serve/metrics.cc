@@ -140,7 +140,7 @@ Metrics compute_metrics(const LoadResult& run, const MetricOptions& options) {
     if (options.goodput.any()) metrics.request_goodput = rate(num_good);
     metrics.client_cpu = rate(run.cpu_seconds);
   }
-  // Of less than a second the seconds from the start tell less than the whole.
+  // A run's last second may not be whole: what came then counts as if nothing followed.
   metrics.max_output_tokens_per_s =
       std::max(peak_token_rate(run.records, run.duration), metrics.output_throughput);
   metrics.max_concurrent_requests = peak_concurrency(run.records);
