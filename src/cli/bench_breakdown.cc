@@ -59,7 +59,7 @@ class StepMaker {
       for (int32_t b = 0; b < num_blocks; ++b) {
         scheduled.new_block_ids.push_back(i * num_blocks + b);
       }
-      scheduled.samples = true;
+      scheduled.num_sampled = 1;
       step.num_tokens += scheduled.num_new_tokens;
       running_.push_back(added.id);
     }

@@ -21,7 +21,7 @@ std::vector<HeadRow> select_head_rows(const SchedulerOutput& step,
       }
     }
     row += scheduled.num_new_tokens;
-    if (scheduled.samples) sampled.push_back({s, row - 1});
+    if (scheduled.samples()) sampled.push_back({s, row - 1});
   }
   rows.insert(rows.end(), sampled.begin(), sampled.end());
   return rows;

@@ -155,7 +155,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     for (int32_t i = 0; i < scheduled.num_new_tokens; ++i, row += vocab_size) {
       result.logits[scheduled.num_computed_tokens + i].assign(row, row + vocab_size);
     }
-    if (!scheduled.samples) continue;
+    if (!scheduled.samples()) continue;
     const int32_t token = argmax(std::span(row - vocab_size, vocab_size));
     answer.token_ids.push_back(token);
     result.output.push_back(token);
