@@ -38,9 +38,10 @@ TEST(InputBuilder, DraftsStandBehindTheTokens) {
   decode.state_index = 1;
   RunnerSequence prefill = make_sequence({30, 31, 32}, {1});
   SchedulerOutput step;
-  step.scheduled.push_back(
-      {.id = 1, .num_computed_tokens = 3, .num_new_tokens = 3, .num_sampled = 3});
-  step.scheduled.push_back({.id = 2, .num_new_tokens = 2, .reset_block_table = true});
+  ScheduledSequence& decoded = step.scheduled.emplace_back();
+  decoded.num_computed_tokens = 3;
+  decoded.num_new_tokens = decoded.num_sampled = 3;
+  step.scheduled.emplace_back().num_new_tokens = 2;
   RunnerSequence* sequences[] = {&decode, &prefill};
   const StepInputs inputs = builder.build(step, sequences);
   EXPECT_EQ(values(inputs.token_ids), (std::vector<int32_t>{13, 20, 21, 30, 31}));
