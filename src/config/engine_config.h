@@ -26,6 +26,14 @@ enum class QuantizationChoice {
   kMxFp4,  // likewise
 };
 
+// Who guesses the tokens that the next step verifies.
+enum class SpeculativeMethod {
+  kOff,
+  kNgram,   // prompt and answer themselves, where they repeat
+  kMtp,     // the checkpoint's layers for multi-token prediction
+  kEagle3,  // a draft model of its own, on hidden states of the target
+};
+
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 struct ModelSourceConfig {
@@ -70,6 +78,20 @@ struct SchedulerOptions {
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
 };
 
+// Speculative decoding: it changes the speed of answers, not their text.
+struct SpeculativeOptions {
+  SpeculativeMethod method = SpeculativeMethod::kOff;
+  int32_t num_tokens = 1;   // drafts per sequence and step
+  std::string draft_model;  // folder of the checkpoint of kEagle3
+  std::string json;  // an object with all of it, as vLLM has it; empty: the other fields count
+  // With more sequences running nobody drafts; 0: resolve() chooses.
+  int32_t disable_by_batch_size = 0;
+  // Of kNgram: tokens that must repeat.
+  int32_t prompt_lookup_min = 2;
+  int32_t prompt_lookup_max = 4;
+  double forced_acceptance = -1;  // drafts accepted per step, whatever is sampled; -1: as sampled
+};
+
 struct ParallelConfig {
   int32_t tensor_parallel_size = 1;
   int32_t pipeline_parallel_size = 1;
@@ -99,6 +121,7 @@ struct EngineConfig {
   ModelSourceConfig model;
   CacheConfig cache;
   SchedulerOptions scheduler;
+  SpeculativeOptions speculative;
   ParallelConfig parallel;
   DeviceConfig device;
   SupervisionConfig supervision;

@@ -180,6 +180,14 @@ ChoiceKind<SchedulingPolicy> policy_kind() {
           ""};
 }
 
+ChoiceKind<SpeculativeMethod> speculative_method_kind() {
+  return {{{"off", SpeculativeMethod::kOff},
+           {"ngram", SpeculativeMethod::kNgram},
+           {"mtp", SpeculativeMethod::kMtp},
+           {"eagle3", SpeculativeMethod::kEagle3}},
+          ""};
+}
+
 ChoiceKind<DeviceChoice> device_kind() {
   return {
       {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},

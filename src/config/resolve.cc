@@ -6,6 +6,7 @@
 #include "base/cpu_info.h"
 #include "base/env.h"
 #include "config/online_quant_config.h"
+#include "config/speculative_config.h"
 
 namespace atom {
 namespace {
@@ -159,6 +160,8 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   ASSIGN_OR_RETURN(resolved.kv_cache_dtype, resolve_kv_cache_dtype(engine, model, resolved.dtype));
   ASSIGN_OR_RETURN(const int32_t max_model_len, resolve_max_model_len(engine, model));
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
+  ASSIGN_OR_RETURN(resolved.speculative, resolve_speculative(engine.speculative));
+  set_speculation(resolved.speculative, &resolved.scheduler);
   resolved.num_threads = resolve_num_threads(engine);
   return resolved;
 }

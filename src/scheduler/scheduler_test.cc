@@ -120,14 +120,14 @@ TEST(SchedulerStepTest, DecodesGoFirstAndPrefillsTakeTheRest) {
   EXPECT_FALSE(output.scheduled[0].reset_block_table);
   EXPECT_EQ(output.scheduled[1].num_new_tokens, 15);
   EXPECT_TRUE(output.scheduled[1].reset_block_table);
-  EXPECT_FALSE(output.scheduled[1].samples);
+  EXPECT_FALSE(output.scheduled[1].samples());
   EXPECT_EQ(scheduler.postprocess(output, answer_to(output)).size(), 1u);
 
   output = scheduler.schedule();
   EXPECT_EQ(ids_of(output), (Ids{1, 2, 3}));
   EXPECT_EQ(output.scheduled[1].num_computed_tokens, 15);
   EXPECT_EQ(output.scheduled[1].num_new_tokens, 5);
-  EXPECT_TRUE(output.scheduled[1].samples);
+  EXPECT_TRUE(output.scheduled[1].samples());
   EXPECT_EQ(output.num_tokens, 8);
 }
 
@@ -249,7 +249,7 @@ TEST(SchedulerStopTest, MaxTokensZeroScoresThePrompt) {
     const SchedulerOutput output = scheduler.schedule();
     ASSERT_EQ(output.scheduled.size(), 1u);
     const ScheduledSequence& scheduled = output.scheduled[0];
-    EXPECT_FALSE(scheduled.samples);
+    EXPECT_FALSE(scheduled.samples());
     ModelRunnerOutput answer = answer_to(output);
     for (int32_t i = 1; i <= scheduled.num_new_tokens; ++i) {
       const int32_t position = scheduled.num_computed_tokens + i;
@@ -334,7 +334,7 @@ TEST(SchedulerLagTest, SchedulesAheadOfUnknownTokens) {
   EXPECT_FALSE(scheduler.can_schedule());
   ASSERT_EQ(decode.scheduled.size(), 1u);
   EXPECT_EQ(decode.scheduled[0].num_computed_tokens, 3);
-  EXPECT_TRUE(decode.scheduled[0].samples);
+  EXPECT_TRUE(decode.scheduled[0].samples());
   EXPECT_EQ(decode.step, prefill.step + 1);
   EXPECT_EQ(scheduler.postprocess(prefill, answer_to(prefill))[0].token_ids.size(), 1u);
   EXPECT_TRUE(scheduler.can_schedule());

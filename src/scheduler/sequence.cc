@@ -53,6 +53,7 @@ bool Sequence::advance(int32_t num_new_tokens) {
 void Sequence::preempt() {
   CHECK(state_ == SequenceState::kRunning);
   num_computed_tokens_ = 0;
+  num_drafts = 0;
   state_ = SequenceState::kPreempted;
 }
 
@@ -64,6 +65,13 @@ void Sequence::complete_step() {
 void Sequence::append_token(int32_t token_id) {
   CHECK(num_pending_tokens_ > 0);
   --num_pending_tokens_;
+  token_ids_.push_back(token_id);
+}
+
+void Sequence::append_behind_draft(int32_t token_id) {
+  CHECK(num_pending_tokens_ == 0);
+  CHECK(num_steps_in_flight_ == 0);
+  ++num_computed_tokens_;
   token_ids_.push_back(token_id);
 }
 
