@@ -92,10 +92,20 @@ struct SpeculativeOptions {
   double forced_acceptance = -1;  // drafts accepted per step, whatever is sampled; -1: as sampled
 };
 
+// Which data-parallel rank a request goes to.
+enum class DataParallelBalance {
+  kLeastRequests,  // that has fewest unfinished requests
+  kLeastTokens,    // whose unfinished requests have fewest tokens, of prompts and answers
+  kRoundRobin,
+};
+
 struct ParallelConfig {
   int32_t tensor_parallel_size = 1;
   int32_t pipeline_parallel_size = 1;
   int32_t data_parallel_size = 1;
+  DataParallelBalance data_parallel_balance = DataParallelBalance::kLeastRequests;
+  // Whole experts are spread over the tensor-parallel ranks, instead of a part of each.
+  bool enable_expert_parallel = false;
 };
 
 struct DeviceConfig {

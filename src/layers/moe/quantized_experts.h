@@ -40,8 +40,8 @@ class QuantizedExperts : public ExpertMatrices {
   const QuantScheme scheme_;
   const std::vector<int64_t> part_rows_;  // of a matrix, each with scales of its own
   const ops::QuantFormat format_;
-  Parameter weight_;                        // [E, N, stored elements of a row]
-  Parameter weight_scale_;                  // [E, units of rows, units of columns]
+  Parameter weight_;        // [E, N, stored elements of a row], or [E, N, groups, 16] as it comes
+  Parameter weight_scale_;  // [E, units of rows, units of columns]
   std::vector<ops::LinearWeight> weights_;  // by expert
 };
 
