@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "layers/linear/linear_base.h"
+#include "nn/forward_observer.h"
 #include "ops/fused_moe/fused_moe.h"
 
 namespace atom {
@@ -170,7 +171,10 @@ void FusedMoE::forward(const Tensor& x,
                                       .down = down_proj_.weights(),
                                       .gate_up_bias = gate_up_proj_.bias(),
                                       .down_bias = down_proj_.bias(),
-                                      .places = {}};
+                                      .places = {},
+                                      .gate_up_input = gate_up_proj_.input(),
+                                      .down_input = down_proj_.input()};
+  if (context.observer != nullptr) context.observer->on_linear(context.stream, x, {});
   ops::fused_moe(
       context.stream, x, choice.ids, choice.weights, experts, activation_, y, context.workspace);
 }
