@@ -25,16 +25,16 @@ DeviceChoice test_device() {
                                                                  : DeviceChoice::kCpu;
 }
 
-std::vector<ChoiceReplay::Token> tokens_of(const SchedulerOutput& step,
+std::vector<StepObserver::Token> tokens_of(const SchedulerOutput& step,
                                            const std::vector<RunnerSequence*>& sequences) {
-  std::vector<ChoiceReplay::Token> tokens;
+  std::vector<StepObserver::Token> tokens;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const RunnerSequence& sequence = *sequences[s];
     const std::span<const int32_t> prompt =
         std::span(sequence.token_ids).first(static_cast<size_t>(sequence.num_prompt_tokens));
     const ScheduledSequence& scheduled = step.scheduled[s];
     for (int32_t i = 0; i < scheduled.num_new_tokens; ++i) {
-      tokens.push_back({prompt, scheduled.num_computed_tokens + i});
+      tokens.push_back({scheduled.id, prompt, scheduled.num_computed_tokens + i});
     }
   }
   return tokens;
@@ -111,8 +111,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     SamplingState state(added.sampling, added.prompt_token_ids, {}, config_.model.vocab_size);
     sequences_.emplace(added.id, RunnerSequence{added.prompt_token_ids, length, {}, -1, state});
   }
-  ModelRunnerOutput output;
-  output.step = step.step;
+  ModelRunnerOutput output{step.step, {}};
   if (step.scheduled.empty()) return output;
   std::vector<RunnerSequence*> sequences;
   for (const ScheduledSequence& scheduled : step.scheduled) {
@@ -126,7 +125,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     sequences.push_back(&sequence);
   }
 
-  if (choices_ != nullptr) choices_->begin_step(tokens_of(step, sequences));
+  if (observer_ != nullptr) observer_->begin_step(tokens_of(step, sequences));
   Workspace workspace(stream_, kWorkspaceSize);
   const StepInputs inputs = input_builder.build(step, sequences);
   const ForwardContext context{.stream = stream_,
@@ -136,13 +135,13 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
                                .batch = inputs.batch,
                                .storage = storage_,
                                .state_slots = inputs.state_slots,
-                               .observer = choices_};
+                               .observer = observer_};
   copy_states(stream_, storage_, step.state_restores);
   const Tensor hidden = model_->forward(context);
   copy_states(stream_, storage_, step.state_saves);
   const int64_t vocab_size = config_.model.vocab_size;
-  const Shape logits_shape = {hidden.size(0), vocab_size};
-  const Tensor computed = Tensor::empty(logits_shape, DType::kFloat32, stream_.device());
+  const Tensor computed =
+      Tensor::empty({hidden.size(0), vocab_size}, DType::kFloat32, stream_.device());
   model_->compute_logits(hidden, computed, context);
   const Tensor logits = host_copy(stream_, computed);
 

@@ -14,7 +14,7 @@
 #include "models/causal_lm.h"
 #include "runner/input_builder.h"
 #include "scheduler/scheduler.h"
-#include "tests/golden/choice_replay.h"
+#include "tests/golden/step_observer.h"
 
 namespace atom {
 
@@ -50,9 +50,8 @@ class GoldenRunner {
                                 const Schedule& schedule,
                                 int32_t max_tokens);
 
-  // Of the runs that follow: records what layers choose, or replaces it. May be null; outlives
-  // them.
-  void set_choices(ChoiceReplay* choices) { choices_ = choices; }
+  // Of the runs that follow. May be null; outlives them.
+  void set_observer(StepObserver* observer) { observer_ = observer; }
 
   // The model keeps recurrent states.
   bool has_states() const { return storage_spec_.has_states(); }
@@ -76,7 +75,7 @@ class GoldenRunner {
   LayerStorage storage_;
   std::map<SequenceId, RunnerSequence> sequences_;
   SchedulerStats stats_;
-  ChoiceReplay* choices_ = nullptr;
+  StepObserver* observer_ = nullptr;
 };
 
 }  // namespace atom
