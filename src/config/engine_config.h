@@ -70,10 +70,20 @@ struct SchedulerOptions {
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
 };
 
+// Which data-parallel rank a request goes to.
+enum class DataParallelBalance {
+  kLeastRequests,  // that has fewest unfinished requests
+  kLeastTokens,    // whose unfinished requests have fewest tokens, of prompts and answers
+  kRoundRobin,
+};
+
 struct ParallelConfig {
   int32_t tensor_parallel_size = 1;
   int32_t pipeline_parallel_size = 1;
   int32_t data_parallel_size = 1;
+  DataParallelBalance data_parallel_balance = DataParallelBalance::kLeastRequests;
+  // Whole experts are spread over the tensor-parallel ranks, instead of a part of each.
+  bool enable_expert_parallel = false;
 };
 
 struct DeviceConfig {

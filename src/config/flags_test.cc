@@ -63,6 +63,8 @@ TEST(Flags, StoresValues) {
   EXPECT_EQ(flag("load-dummy").implicit_value, "random");
   EXPECT_TRUE(flag("load-dummy").set(&config, "zero").ok());
   EXPECT_EQ(config.model.load_dummy, DummyWeights::kZero);
+  EXPECT_TRUE(flag("dp-load-balance").set(&config, "least_tokens").ok());
+  EXPECT_EQ(config.parallel.data_parallel_balance, DataParallelBalance::kLeastTokens);
   EXPECT_TRUE(flag("scheduling-policy").set(&config, "prefill-first").ok());
   EXPECT_EQ(config.scheduler.policy, SchedulingPolicy::kPrefillFirst);
   EXPECT_TRUE(flag("seed").set(&config, "18446744073709551615").ok());

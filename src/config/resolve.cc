@@ -129,10 +129,12 @@ Result<QuantConfig> resolve_quantization(const EngineConfig& engine, const Model
   }
 }
 
+// Of one copy of the model: what there is, is shared out.
 int32_t resolve_num_threads(const EngineConfig& engine) {
-  if (engine.device.num_threads > 0) return engine.device.num_threads;
-  if (env().num_threads > 0) return env().num_threads;
-  return num_usable_cores();
+  int32_t num_threads = num_usable_cores();
+  if (env().num_threads > 0) num_threads = env().num_threads;
+  if (engine.device.num_threads > 0) num_threads = engine.device.num_threads;
+  return std::max(1, num_threads / engine.parallel.data_parallel_size);
 }
 
 }  // namespace
@@ -147,9 +149,7 @@ int32_t max_supported_model_len(const ModelConfig& model) {
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
   const ParallelConfig& parallel = engine.parallel;
-  RETURN_IF_ERROR(check_one("tensor-parallel-size", parallel.tensor_parallel_size));
   RETURN_IF_ERROR(check_one("pipeline-parallel-size", parallel.pipeline_parallel_size));
-  RETURN_IF_ERROR(check_one("data-parallel-size", parallel.data_parallel_size));
 
   ResolvedConfig resolved;
   resolved.engine = engine;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -117,22 +118,31 @@ class GoldenModel {
               const std::string& folder,
               const Arithmetic& arithmetic,
               const ModelConfig& config,
-              ChoiceReplay* choices)
+              ChoiceReplay* choices,
+              const ParallelConfig& parallel = {})
       : golden_(golden), arithmetic_(arithmetic), choices_(choices) {
     EngineConfig engine;
     engine.model.dtype = arithmetic.dtype;
     engine.model.emulate_quantized_activations = arithmetic.quantized_activations;
     engine.cache.dtype = arithmetic.kv_cache_dtype;
+    engine.parallel = parallel;
     Result<std::unique_ptr<GoldenRunner>> runner = GoldenRunner::create(folder, engine);
     if (runner.ok()) {
       runner_ = std::move(*runner);
     } else {
-      ADD_FAILURE() << runner.status().message();
+      status_ = runner.status();
     }
     if (arithmetic.quantized_activations) codes_.emplace(folder, config);
   }
 
-  bool ok() const { return runner_ != nullptr; }
+  // Why there is no model to check.
+  const Status& status() const { return status_; }
+
+  // What differs between one rank and several.
+  void check_ranks() {
+    check("in a batch", {});
+    check("in a batch of chunks", {.max_num_batched_tokens = 20});
+  }
 
   void check_all() {
     runner_->set_observer(codes_ ? codes_->recorder() : static_cast<StepObserver*>(choices_));
@@ -230,37 +240,96 @@ class GoldenModel {
   const Arithmetic arithmetic_;
   ChoiceReplay* const choices_;
   std::optional<CodesReplay> codes_;  // of quantized activations
+  Status status_;
   std::unique_ptr<GoldenRunner> runner_;
 };
 
 class GoldenModels : public testing::TestWithParam<std::string> {};
 
+// A case whose architecture and configuration this build computes, as a checkpoint in a folder.
+class WrittenCase {
+ public:
+  explicit WrittenCase(const std::string& case_folder) : golden_(load_golden_case(case_folder)) {
+    if (golden_.ok()) written_ = materialise_checkpoint(case_folder, folder_.path());
+    if (written_.ok()) config_ = load_model_config(folder_.path());
+  }
+
+  // Why it is skipped.
+  std::string missing() const {
+    if (!find_architecture(golden_->architecture).ok()) {
+      return golden_->architecture + " is not registered";
+    }
+    return config_.status().code() == StatusCode::kUnimplemented ? config_.status().message() : "";
+  }
+  Status status() const {
+    return !golden_.ok() ? golden_.status() : !written_.ok() ? written_ : config_.status();
+  }
+
+  const GoldenCase& golden() const { return *golden_; }
+  const ModelConfig& config() const { return *config_; }
+  std::string path() const { return folder_.path(); }
+  bool routes() const { return config_->extension().has("num_experts_per_tok"); }
+
+ private:
+  TemporaryFolder folder_;
+  Result<GoldenCase> golden_;
+  Status written_;
+  Result<ModelConfig> config_ = not_found("no checkpoint");
+};
+
 TEST_P(GoldenModels, LogitsAndGreedyTokens) {
-  const Result<GoldenCase> golden = load_golden_case(GetParam());
-  ASSERT_TRUE(golden.ok()) << golden.status().message();
-  if (!find_architecture(golden->architecture).ok()) {
-    GTEST_SKIP() << golden->architecture << " is not registered";
-  }
-  const TemporaryFolder folder;
-  const Status written = materialise_checkpoint(GetParam(), folder.path());
-  ASSERT_TRUE(written.ok()) << written.message();
-  const Result<ModelConfig> config = load_model_config(folder.path());
-  if (config.status().code() == StatusCode::kUnimplemented) {
-    GTEST_SKIP() << config.status().message();
-  }
+  const WrittenCase written(GetParam());
+  if (!written.missing().empty()) GTEST_SKIP() << written.missing();
+  ASSERT_TRUE(written.status().ok()) << written.status().message();
   ChoiceReplay choices;
   std::vector<Arithmetic> ways = {
       {DType::kFloat32}, {DType::kBFloat16}, {DType::kBFloat16, false, DType::kFloat8E4M3}};
-  if (quantizes_activations(*config) && ReferenceDecoder::supports(*config)) {
+  if (quantizes_activations(written.config()) && ReferenceDecoder::supports(written.config())) {
     ways.push_back({DType::kFloat32, true});
   }
   for (const Arithmetic& arithmetic : ways) {
     SCOPED_TRACE(arithmetic.to_string());
-    GoldenModel model(*golden, folder.path(), arithmetic, *config, &choices);
-    if (model.ok()) model.check_all();
+    GoldenModel model(written.golden(), written.path(), arithmetic, written.config(), &choices);
+    ASSERT_TRUE(model.status().ok()) << model.status().message();
+    model.check_all();
     choices.start_replay();
   }
   EXPECT_LE(choices.share_of_replaced(), kNearTiesShare);
+}
+
+// Under 2 and 4 ranks (ATOM_TEST_TP: under so many), experts in parts and spread. What cannot be
+// split is refused before weights are loaded, and only that.
+TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
+  const WrittenCase written(GetParam());
+  if (!written.missing().empty()) GTEST_SKIP() << written.missing();
+  ASSERT_TRUE(written.status().ok()) << written.status().message();
+  const char* asked = std::getenv("ATOM_TEST_TP");
+  const std::vector<int> sizes =
+      asked != nullptr ? std::vector<int>{std::atoi(asked)} : std::vector<int>{2, 4};
+  for (const int size : sizes) {
+    for (const bool spreads_experts : {false, true}) {
+      if (spreads_experts && !written.routes()) continue;
+      SCOPED_TRACE(fmt::format("{} ranks{}", size, spreads_experts ? ", experts spread" : ""));
+      ParallelConfig parallel;
+      parallel.tensor_parallel_size = size;
+      parallel.enable_expert_parallel = spreads_experts;
+      GoldenModel model(written.golden(),
+                        written.path(),
+                        {DType::kFloat32},
+                        written.config(),
+                        /*choices=*/nullptr,
+                        parallel);
+      if (model.status().ok()) {
+        model.check_ranks();
+      } else {
+        const std::string& why = model.status().message();
+        EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented) << why;
+        EXPECT_TRUE(why.find("evenly") != std::string::npos ||
+                    why.find("that share a scale") != std::string::npos)
+            << why;
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases,

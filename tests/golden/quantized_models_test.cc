@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "models/registry.h"
 #include "tests/golden/choice_replay.h"
 #include "tests/golden/golden_parameter.h"
 #include "tests/golden/golden_runner.h"

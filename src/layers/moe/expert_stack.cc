@@ -1,7 +1,9 @@
 #include "layers/moe/expert_stack.h"
 
 #include <string>
+#include <utility>
 
+#include "base/check.h"
 #include "layers/moe/float_experts.h"
 #include "layers/moe/quantized_experts.h"
 #include "layers/quant/quantized_storage.h"
@@ -9,10 +11,24 @@
 namespace atom {
 namespace {
 
+Shape transposed(Shape shape) {
+  std::swap(shape[1], shape[2]);
+  return shape;
+}
+
+Box transposed(const Box& box) {
+  return {transposed(box.begin), transposed(box.size)};
+}
+
 // The same of one tensor [num_experts, out_features, in_features] of all experts.
 ExpertStackLayout as_rows(ExpertStackLayout layout) {
-  layout.is_transposed = false;
-  layout.alternatives = {{{"", layout.shape, {{whole(layout.shape), whole(layout.shape)}}}}};
+  CHECK(layout.alternatives.back().front().id.empty());
+  ParameterSlice slice = layout.alternatives.back().front();
+  if (std::exchange(layout.is_transposed, false)) {
+    slice.source_shape = transposed(slice.source_shape);
+    for (BoxCopy& box : slice.boxes) box = {transposed(box.source), transposed(box.target)};
+  }
+  layout.alternatives = {{std::move(slice)}};
   return layout;
 }
 
@@ -51,6 +67,12 @@ std::unique_ptr<ExpertMatrices> make_matrices(BuildContext& build,
   } else if (status.ok() && scheme->is_quantized()) {
     // Codes are stored by rows of outputs, whatever floats are.
     const bool is_mxfp4 = build.config.quantization.method == "mxfp4";
+    const bool is_one_tensor = layout.alternatives.back().front().id.empty();
+    if (is_mxfp4 && !is_one_tensor) {
+      build.fail(unimplemented("{}: experts in MXFP4 beside shared ones are not supported",
+                               build.module_name));
+      return std::make_unique<FloatExperts>(build, QuantScheme(), layout);
+    }
     const ExpertStackLayout rows = is_mxfp4 ? as_rows(layout) : layout;
     status = check_quantized_experts(*scheme, rows, build.module_name);
     if (status.ok()) return std::make_unique<QuantizedExperts>(build, *scheme, rows, is_mxfp4);

@@ -42,7 +42,7 @@ class QuantizedExperts : public ExpertMatrices {
   const std::vector<int64_t> part_rows_;  // of a matrix, each with scales of its own
   const ops::QuantFormat format_;
   ops::CodeFormat input_;
-  Parameter weight_;        // [E, N, stored elements of a row]
+  Parameter weight_;        // [E, N, stored elements of a row], or [E, N, groups, 16] as it comes
   Parameter weight_scale_;  // [E, units of rows, units of columns]
   // [E, parts, 1] float32, of which the largest is that of all; null unless activations have static
   // scales.
