@@ -28,16 +28,16 @@ DeviceChoice test_device() {
                                                                  : DeviceChoice::kCpu;
 }
 
-std::vector<ChoiceReplay::Token> tokens_of(const SchedulerOutput& step,
+std::vector<StepObserver::Token> tokens_of(const SchedulerOutput& step,
                                            const std::vector<RunnerSequence*>& sequences) {
-  std::vector<ChoiceReplay::Token> tokens;
+  std::vector<StepObserver::Token> tokens;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const RunnerSequence& sequence = *sequences[s];
     const std::span<const int32_t> prompt =
         std::span(sequence.token_ids).first(static_cast<size_t>(sequence.num_prompt_tokens));
     const ScheduledSequence& scheduled = step.scheduled[s];
     for (int32_t i = 0; i < scheduled.num_new_tokens; ++i) {
-      tokens.push_back({prompt, scheduled.num_computed_tokens + i});
+      tokens.push_back({scheduled.id, prompt, scheduled.num_computed_tokens + i});
     }
   }
   return tokens;
@@ -131,7 +131,7 @@ Tensor GoldenRunner::compute_logits(Rank& rank,
                                .batch = inputs.batch,
                                .storage = rank.storage,
                                .state_slots = inputs.state_slots,
-                               .observer = choices_};
+                               .observer = observer_};
   copy_states(stream, rank.storage, step.state_restores);
   const Tensor hidden = rank.model->forward(context);
   copy_states(stream, rank.storage, step.state_saves);
@@ -142,8 +142,8 @@ Tensor GoldenRunner::compute_logits(Rank& rank,
 }
 
 Tensor GoldenRunner::compute_logits(const SchedulerOutput& step, const StepInputs& inputs) {
-  // One thread sees choices.
-  CHECK((choices_ == nullptr || ranks_.size() == 1));
+  // One thread is observed.
+  CHECK((observer_ == nullptr || ranks_.size() == 1));
   std::vector<Tensor> logits(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t rank = 1; rank < ranks_.size(); ++rank) {
@@ -170,8 +170,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
         RunnerSequence{
             .token_ids = added.prompt_token_ids, .num_prompt_tokens = length, .sampling = state});
   }
-  ModelRunnerOutput output;
-  output.step = step.step;
+  ModelRunnerOutput output{step.step, {}};
   if (step.scheduled.empty()) return output;
   std::vector<RunnerSequence*> sequences;
   for (const ScheduledSequence& scheduled : step.scheduled) {
@@ -185,7 +184,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     sequences.push_back(&sequence);
   }
 
-  if (choices_ != nullptr) choices_->begin_step(tokens_of(step, sequences));
+  if (observer_ != nullptr) observer_->begin_step(tokens_of(step, sequences));
   const Tensor logits = compute_logits(step, input_builder.build(step, sequences));
   const int64_t vocab_size = config_.model.vocab_size;
   const float* row = logits.data<float>();
