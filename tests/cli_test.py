@@ -577,8 +577,25 @@ class BenchServe(CommandTest):
         self.assertGreater(report["p99_ttft_ms"], 0)
         self.assertIn("<svg", page)
 
+    def test_results_are_named_as_vllm_names_them(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeServer)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        common = ["bench", "serve", "--backend=vllm", "--trust-remote-code", "--base-url",
+                  f"http://127.0.0.1:{server.server_port}", "--num-prompts=8", "--input-len=20",
+                  "--output-len=6", "--save-result"]
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.expect(atom(*common, "--result-dir", folder, "--result-filename=a.json"),
+                                 0)
+            self.assertIn("--trust-remote-code has no effect", result.stderr)
+            self.expect(atom(*common, f"--result-dir={folder}"), 0)
+            names = sorted(path.name for path in pathlib.Path(folder).iterdir())
+            self.assertEqual(names[0], "a.json")
+            self.assertRegex(names[1], r"^atom-\d{8}-\d{6}\.json$")
+        server.shutdown()
+        server.server_close()
+
     def test_wrong_options(self):
-        for args in (("--request-rate", "0"), ("--dataset", "sharegpt"), ("--goodput", "foo:1"),
+        for args in (("--request-rate", "0"), ("--backend", "x"), ("--dataset", "sharegpt"), ("--goodput", "foo:1"),
                      ("--burst-size", "3"), ("--endpoint", "x"), ("--input-len", "0"),
                      ("--metric-percentiles", "101"), ("--percentile-metrics", "x"),
                      ("--num-prompts", "0"), ("--range-ratio", "1"), ("--dataset-path", "x"),

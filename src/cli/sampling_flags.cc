@@ -126,6 +126,21 @@ void SamplingFlags::bind(const TokenIdList&,
   };
 }
 
+void SamplingFlags::bind(const TokenSequences&,
+                         std::vector<std::vector<int32_t>> SamplingParams::*member,
+                         Option* option) {
+  option->value_name = "IDS";
+  option->repeatable = true;
+  option->set = [this, member, self = *option](const std::string& text) -> Status {
+    Result<std::vector<int32_t>> parsed = parse_token_ids(text);
+    if (!parsed.ok()) return parsed.status().with_context(self.names[0]);
+    edits_.push_back([member, added = *std::move(parsed)](SamplingParams* params) {
+      (params->*member).push_back(added);
+    });
+    return {};
+  };
+}
+
 void SamplingFlags::bind(const TokenBiases& rule,
                          LogitBias SamplingParams::*member,
                          Option* option) {

@@ -40,6 +40,9 @@ class SamplingFlags {
   void bind(const Text& rule, std::string SamplingParams::*member, Option* option);
   void bind(const TextList& rule, std::vector<std::string> SamplingParams::*member, Option* option);
   void bind(const TokenIdList&, std::vector<int32_t> SamplingParams::*member, Option* option);
+  void bind(const TokenSequences&,
+            std::vector<std::vector<int32_t>> SamplingParams::*member,
+            Option* option);
   void bind(const TokenBiases& rule, LogitBias SamplingParams::*member, Option* option);
 
   std::vector<Edit> edits_;

@@ -74,7 +74,8 @@ struct SchedulerOptions {
   int32_t max_num_batched_tokens = 0;  // 0: chosen by resolve()
   int32_t max_num_waiting = 4096;
   bool enable_chunked_prefill = true;
-  bool async_scheduling = true;  // schedule a step while the one before it runs
+  int32_t long_prefill_token_threshold = 0;  // of one prompt in one step; 0: no limit
+  bool async_scheduling = true;              // schedule a step while the one before it runs
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
 };
 

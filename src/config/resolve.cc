@@ -48,6 +48,16 @@ Result<int32_t> resolve_checkpoint_interval(const CacheConfig& cache) {
       rounded);
 }
 
+Status check_prefill_threshold(const SchedulerOptions& options) {
+  const bool splits =
+      options.enable_chunked_prefill && options.policy != SchedulingPolicy::kPrefillFirst;
+  if (options.long_prefill_token_threshold == 0 || splits) return {};
+  return invalid_argument(
+      "--long-prefill-token-threshold {} needs prompts that are split over steps: chunked prefill, "
+      "and another --scheduling-policy than prefill-first",
+      options.long_prefill_token_threshold);
+}
+
 Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t max_model_len) {
   const SchedulerOptions& options = engine.scheduler;
   SchedulerConfig config;
@@ -59,6 +69,8 @@ Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t ma
   config.enable_prefix_caching = engine.cache.enable_prefix_caching;
   ASSIGN_OR_RETURN(config.state_checkpoint_interval, resolve_checkpoint_interval(engine.cache));
   config.enable_chunked_prefill = options.enable_chunked_prefill;
+  config.long_prefill_token_threshold = options.long_prefill_token_threshold;
+  RETURN_IF_ERROR(check_prefill_threshold(options));
   config.policy = options.policy;
   config.max_steps_in_flight = options.async_scheduling ? 2 : 1;
 
