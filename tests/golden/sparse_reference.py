@@ -321,7 +321,7 @@ def main(arguments):
     check(model, golden)
     if arguments[0] == "write":
         recompute(model, golden)
-            write_tensors(folder / "golden.safetensors", golden)
+        write_tensors(folder / "golden.safetensors", golden)
 
 
 if __name__ == "__main__":
