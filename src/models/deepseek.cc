@@ -6,6 +6,7 @@
 #include "models/blocks/mla_block.h"
 #include "models/blocks/moe_block.h"
 #include "models/blocks/moe_config.h"
+#include "models/blocks/mtp_head.h"
 #include "models/blocks/requirements.h"
 
 namespace atom {
@@ -71,8 +72,8 @@ Result<MoeBlockOptions> read_experts(const ModelConfig& config, const Defaults& 
   return moe;
 }
 
-Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Defaults& defaults) {
-  const ModelConfig& config = build.config;
+// Layer `layer`, those for multi-token prediction being numbered behind the model's.
+Result<LayerFactory> read_layers(const ModelConfig& config, const Defaults& defaults) {
   RETURN_IF_ERROR(require_silu(config));
   RETURN_IF_ERROR(require_no_query_scaling(config));
   ASSIGN_OR_RETURN(const MlaOptions attention, read_mla_options(config));
@@ -94,6 +95,12 @@ Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Defau
                         : make_sub_layer<GatedMLP>(
                               layers, "mlp", layers.config.intermediate_size, /*has_bias=*/false)};
   };
+  return make_layer;
+}
+
+Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Defaults& defaults) {
+  const ModelConfig& config = build.config;
+  ASSIGN_OR_RETURN(const LayerFactory make_layer, read_layers(config, defaults));
   WeightMapping mapping = base_weight_mapping(config);
   mapping.packed_modules_mapping = {{"gate_proj", "gate_up_proj", "gate"},
                                     {"up_proj", "gate_up_proj", "up"}};
@@ -110,6 +117,21 @@ Result<std::unique_ptr<CausalLM>> make_deepseek_v2(BuildContext& build) {
 
 Result<std::unique_ptr<CausalLM>> make_deepseek_v3(BuildContext& build) {
   return make_deepseek(build, kV3);
+}
+
+Result<std::unique_ptr<DraftModel>> make_deepseek_mtp(BuildContext& build, const CausalLM& target) {
+  const ModelConfig& config = build.config;
+  ASSIGN_OR_RETURN(const int64_t num_layers,
+                   read_num_mtp_layers(config, "num_nextn_predict_layers", 0));
+  ASSIGN_OR_RETURN(const LayerFactory make_layer, read_layers(config, kV3));
+  const int first = config.num_hidden_layers;
+  return std::unique_ptr<DraftModel>(std::make_unique<MtpHead>(
+      build,
+      target,
+      mtp_behind_layers(
+          config, num_layers, [=](BuildContext& layers, const RotaryEmbedding& rotary, int layer) {
+            return make_layer(layers, rotary, first + layer);
+          })));
 }
 
 }  // namespace atom

@@ -59,7 +59,7 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   ASSIGN_OR_RETURN(BuiltModel built, build_model(runner->config_, device));
   runner->model_ = std::move(built.model);
   runner->storage_spec_ = std::move(built.storage);
-  RETURN_IF_ERROR(load_weights(runner->config_, runner->stream_, *runner->model_, nullptr));
+  RETURN_IF_ERROR(load_weights(runner->config_, runner->stream_, *runner->model_, nullptr, nullptr));
   return runner;
 }
 
