@@ -96,8 +96,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   const SpeculativeMethod method = config.speculative.method;
-  if (method == SpeculativeMethod::kMtp || method == SpeculativeMethod::kEagle3) {
-    return unimplemented("--method {}: not supported yet; expected ngram or off", name_of(method));
+  if (method == SpeculativeMethod::kEagle3) {
+    return unimplemented("--method {}: not supported yet; expected mtp, ngram or off",
+                         name_of(method));
   }
   if (!device.is_cpu() && method != SpeculativeMethod::kOff) {
     return unimplemented(
