@@ -74,7 +74,8 @@ struct SchedulerOptions {
   int32_t max_num_batched_tokens = 0;  // 0: chosen by resolve()
   int32_t max_num_waiting = 4096;
   bool enable_chunked_prefill = true;
-  bool async_scheduling = true;  // schedule a step while the one before it runs
+  int32_t long_prefill_token_threshold = 0;  // of one prompt in one step; 0: no limit
+  bool async_scheduling = true;              // schedule a step while the one before it runs
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
 };
 
@@ -92,10 +93,20 @@ struct SpeculativeOptions {
   double forced_acceptance = -1;  // drafts accepted per step, whatever is sampled; -1: as sampled
 };
 
+// Which data-parallel rank a request goes to.
+enum class DataParallelBalance {
+  kLeastRequests,  // that has fewest unfinished requests
+  kLeastTokens,    // whose unfinished requests have fewest tokens, of prompts and answers
+  kRoundRobin,
+};
+
 struct ParallelConfig {
   int32_t tensor_parallel_size = 1;
   int32_t pipeline_parallel_size = 1;
   int32_t data_parallel_size = 1;
+  DataParallelBalance data_parallel_balance = DataParallelBalance::kLeastRequests;
+  // Whole experts are spread over the tensor-parallel ranks, instead of a part of each.
+  bool enable_expert_parallel = false;
 };
 
 struct DeviceConfig {

@@ -48,6 +48,16 @@ Result<int32_t> resolve_checkpoint_interval(const CacheConfig& cache) {
       rounded);
 }
 
+Status check_prefill_threshold(const SchedulerOptions& options) {
+  const bool splits =
+      options.enable_chunked_prefill && options.policy != SchedulingPolicy::kPrefillFirst;
+  if (options.long_prefill_token_threshold == 0 || splits) return {};
+  return invalid_argument(
+      "--long-prefill-token-threshold {} needs prompts that are split over steps: chunked prefill, "
+      "and another --scheduling-policy than prefill-first",
+      options.long_prefill_token_threshold);
+}
+
 Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t max_model_len) {
   const SchedulerOptions& options = engine.scheduler;
   SchedulerConfig config;
@@ -59,6 +69,8 @@ Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t ma
   config.enable_prefix_caching = engine.cache.enable_prefix_caching;
   ASSIGN_OR_RETURN(config.state_checkpoint_interval, resolve_checkpoint_interval(engine.cache));
   config.enable_chunked_prefill = options.enable_chunked_prefill;
+  config.long_prefill_token_threshold = options.long_prefill_token_threshold;
+  RETURN_IF_ERROR(check_prefill_threshold(options));
   config.policy = options.policy;
   config.max_steps_in_flight = options.async_scheduling ? 2 : 1;
 
@@ -130,10 +142,12 @@ Result<QuantConfig> resolve_quantization(const EngineConfig& engine, const Model
   }
 }
 
+// Of one copy of the model: what there is, is shared out.
 int32_t resolve_num_threads(const EngineConfig& engine) {
-  if (engine.device.num_threads > 0) return engine.device.num_threads;
-  if (env().num_threads > 0) return env().num_threads;
-  return num_usable_cores();
+  int32_t num_threads = num_usable_cores();
+  if (env().num_threads > 0) num_threads = env().num_threads;
+  if (engine.device.num_threads > 0) num_threads = engine.device.num_threads;
+  return std::max(1, num_threads / engine.parallel.data_parallel_size);
 }
 
 }  // namespace
@@ -148,9 +162,7 @@ int32_t max_supported_model_len(const ModelConfig& model) {
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
   const ParallelConfig& parallel = engine.parallel;
-  RETURN_IF_ERROR(check_one("tensor-parallel-size", parallel.tensor_parallel_size));
   RETURN_IF_ERROR(check_one("pipeline-parallel-size", parallel.pipeline_parallel_size));
-  RETURN_IF_ERROR(check_one("data-parallel-size", parallel.data_parallel_size));
 
   ResolvedConfig resolved;
   resolved.engine = engine;

@@ -31,6 +31,8 @@ struct SchedulerConfig {
   int32_t num_state_slots = 0;
   // Tokens, a multiple of block_size: where prefix caching saves checkpoints. 0: nowhere.
   int32_t state_checkpoint_interval = 0;
+  // Of one prompt in one step, where prompts are split; 0: as many as the step takes.
+  int32_t long_prefill_token_threshold = 0;
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;

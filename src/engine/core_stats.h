@@ -39,6 +39,15 @@ struct CoreStats {
 #undef COUNTER
 #undef GAUGE
   }
+
+  // Those of another core at the same time.
+  void add(const CoreStats& other) {
+#define COUNTER(name, family, parts, help) name += other.name;
+#define GAUGE(name, family, help) name += other.name;
+#include "engine/core_stats.def"
+#undef COUNTER
+#undef GAUGE
+  }
 };
 
 }  // namespace atom

@@ -157,19 +157,25 @@ std::vector<SequenceId> OutputProcessor::unfinished_sequences(RequestId id) cons
   return ids;
 }
 
-void OutputProcessor::fail_all(const Status& status) {
+void OutputProcessor::fail(std::span<const SequenceId> ids, const Status& status) {
   StepOutput step;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, place] : places_) {
-      RequestDelta& delta = step.deltas.emplace_back();
-      delta.id = id;
-      delta.finish_reason = FinishReason::kError;
-      delta.error_code = status.code();
-      delta.error = status.message();
-    }
+  for (const SequenceId id : ids) {
+    RequestDelta& delta = step.deltas.emplace_back();
+    delta.id = id;
+    delta.finish_reason = FinishReason::kError;
+    delta.error_code = status.code();
+    delta.error = status.message();
   }
   (void)process(step);
+}
+
+void OutputProcessor::fail_all(const Status& status) {
+  std::vector<SequenceId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, place] : places_) ids.push_back(id);
+  }
+  fail(ids, status);
 }
 
 }  // namespace atom

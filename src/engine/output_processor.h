@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -37,6 +38,8 @@ class OutputProcessor {
 
   // What the cores must abort to end this request; empty when it has finished.
   std::vector<SequenceId> unfinished_sequences(RequestId id) const;
+  // The requests that have one of these sequences end with this error.
+  void fail(std::span<const SequenceId> ids, const Status& status);
   // Every unfinished request ends with this error.
   void fail_all(const Status& status);
 

@@ -71,6 +71,19 @@ void take_verified(std::span<SampledToken> tokens,
   if (!sequence.state_slots.empty()) sequence.state_index = tokens.size() - 1;
 }
 
+// The least that any rank has room for: all of them keep the same blocks and slots.
+Status agree_on_memory(const ParallelContext& parallel, ThreadPool* pool, MemoryPlan* plan) {
+  if (parallel.tensor_parallel_size == 1) return {};
+  const Tensor counts = Tensor::empty({2}, DType::kInt32);
+  int32_t* values = counts.data<int32_t>();
+  values[0] = plan->num_blocks;
+  values[1] = plan->num_state_slots;
+  parallel.all_reduce(Stream(pool), counts, ReduceOp::kMin);
+  plan->num_blocks = values[0];
+  plan->num_state_slots = values[1];
+  return parallel.tensor_parallel->status();
+}
+
 }  // namespace
 
 ModelRunner::ModelRunner(const ResolvedConfig& config,
@@ -92,7 +105,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     const ResolvedConfig& config,
     int64_t num_sampled_ids,
     const std::function<void(const StartProgress&)>& progress,
-    SpanRecorder* recorder) {
+    SpanRecorder* recorder,
+    const ParallelContext& parallel) {
+  if (parallel.tensor_parallel_size != config.engine.parallel.tensor_parallel_size) {
+    return unimplemented("--tensor-parallel-size {}: this command computes with one rank",
+                         config.engine.parallel.tensor_parallel_size);
+  }
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   const SpeculativeMethod method = config.speculative.method;
@@ -105,8 +123,14 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
         "--method {}: drafts are verified on the CPU only so far; expected off, or --device cpu",
         name_of(method));
   }
-  ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device));
-  ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, built));
+  if (method == SpeculativeMethod::kMtp && parallel.tensor_parallel_size > 1) {
+    return unimplemented(
+        "--method mtp: draft layers are not split over ranks yet; expected ngram, off, or "
+        "--tensor-parallel-size 1");
+  }
+  ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device, parallel));
+  ASSIGN_OR_RETURN(MemoryPlan plan, plan_memory(config, built));
+  RETURN_IF_ERROR(agree_on_memory(parallel, runner->pool_.get(), &plan));
   runner->plan_ = plan;
   runner->model_ = std::move(built.model);
   runner->draft_ = std::move(built.draft);

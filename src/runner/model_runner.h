@@ -56,11 +56,14 @@ class ModelRunner {
   // records decode steps. `progress` may be null.
   // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head).
   // `recorder`, which may be null, is told of steps while it is on, and outlives the runner.
+  // `parallel`: which of the configuration's ranks it is. All ranks are created at once, each on a
+  // thread of its own, and take the same steps; their communicator outlives them.
   static Result<std::unique_ptr<ModelRunner>> create(
       const ResolvedConfig& config,
       int64_t num_sampled_ids,
       const std::function<void(const StartProgress&)>& progress,
-      SpanRecorder* recorder = nullptr);
+      SpanRecorder* recorder = nullptr,
+      const ParallelContext& parallel = {});
   // Waits for the device.
   ~ModelRunner();
 

@@ -267,6 +267,9 @@ bool Scheduler::try_admit(Sequence& sequence) {
 
 int32_t Scheduler::chunk_of(const Sequence& sequence, int32_t num_tokens) const {
   if (!splits_prefills_) return num_tokens;
+  if (config_.long_prefill_token_threshold > 0) {
+    num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
+  }
   return memory_.up_to_checkpoint(sequence.num_computed_tokens(), num_tokens);
 }
 

@@ -168,6 +168,40 @@ TEST(SchedulerStepTest, AWholePrefillWaitsForABudgetThatHoldsIt) {
   EXPECT_EQ(output.scheduled[0].num_new_tokens, 16);
 }
 
+TEST(SchedulerStepTest, LongPromptsProgressSideBySide) {
+  SchedulerConfig config = small_config();
+  config.long_prefill_token_threshold = 5;
+  Scheduler scheduler(config, {kEosToken});
+  ASSERT_TRUE(scheduler.add(1, prompt_of(12, 100), ask_for(3)).ok());
+  ASSERT_TRUE(scheduler.add(2, prompt_of(6, 200), ask_for(3)).ok());
+  ASSERT_TRUE(scheduler.add(3, prompt_of(4, 300), ask_for(3)).ok());
+  std::vector<std::vector<int32_t>> steps;
+  for (int i = 0; i < 3; ++i) {
+    const SchedulerOutput output = scheduler.schedule();
+    std::map<SequenceId, int32_t> tokens;
+    for (const ScheduledSequence& entry : output.scheduled) tokens[entry.id] = entry.num_new_tokens;
+    steps.push_back({tokens[1], tokens[2], tokens[3]});
+    scheduler.postprocess(output, answer_to(output));
+  }
+  EXPECT_EQ(steps, (std::vector<std::vector<int32_t>>{{5, 5, 4}, {5, 1, 1}, {2, 1, 1}}));
+}
+
+TEST(SchedulerStepTest, NothingIsScheduledBehindATokenThatHasToBeKnown) {
+  SchedulerConfig config = small_config();
+  config.max_steps_in_flight = 2;
+  Scheduler scheduler(config, {kEosToken});
+  SamplingParams sampling = ask_for(9);
+  sampling.bad_word_ids = {{5, 6}};
+  ASSERT_TRUE(scheduler.add(1, prompt_of(3, 100), sampling).ok());
+  ASSERT_TRUE(scheduler.add(2, prompt_of(3, 200), ask_for(9)).ok());
+  const SchedulerOutput first = scheduler.schedule();
+  EXPECT_EQ(ids_of(first), (Ids{1, 2}));
+  const SchedulerOutput ahead = scheduler.schedule();
+  EXPECT_EQ(ids_of(ahead), (Ids{2}));
+  scheduler.postprocess(first, answer_to(first));
+  EXPECT_EQ(ids_of(scheduler.schedule()), (Ids{1, 2}));
+}
+
 TEST(SchedulerStepTest, PrefillFirstDoesNotMix) {
   SchedulerConfig config = small_config();
   config.policy = SchedulingPolicy::kPrefillFirst;

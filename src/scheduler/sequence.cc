@@ -27,6 +27,7 @@ Sequence::Sequence(SequenceId id,
 }
 
 int32_t Sequence::num_schedulable_tokens() const {
+  if (num_pending_tokens_ > 0 && sampling_.needs_known_tokens()) return 0;
   const int32_t num_outputs = num_tokens() - num_prompt_tokens_;
   if (sampling_.max_tokens > 0 && num_outputs >= sampling_.max_tokens) return 0;
   return num_tokens() - num_computed_tokens_;

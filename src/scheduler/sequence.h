@@ -79,7 +79,8 @@ class Sequence {
   int32_t num_computed_tokens() const { return num_computed_tokens_; }
   int32_t num_steps_in_flight() const { return num_steps_in_flight_; }
 
-  // Tokens the next step may compute; 0 when the last token is already under way.
+  // Tokens the next step may compute; 0 when the last token is already under way, or when what may
+  // follow it depends on its value, which is not known yet.
   int32_t num_schedulable_tokens() const;
   bool next_is_decode() const { return sampling_.max_tokens > 0 && num_schedulable_tokens() == 1; }
 
