@@ -7,8 +7,8 @@ namespace atom {
 // One factory per file of this folder.
 Result<std::unique_ptr<CausalLM>> make_deepseek_v2(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_deepseek_v3(BuildContext& build);
-Result<std::unique_ptr<CausalLM>> make_deepseek_v32(BuildContext& build);
 Result<std::unique_ptr<DraftModel>> make_deepseek_mtp(BuildContext& build, const CausalLM& target);
+Result<std::unique_ptr<CausalLM>> make_deepseek_v32(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build);
 Result<std::unique_ptr<DraftModel>> make_glm4_moe_mtp(BuildContext& build, const CausalLM& target);
 Result<std::unique_ptr<CausalLM>> make_glm_moe_dsa(BuildContext& build);
