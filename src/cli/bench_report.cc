@@ -185,7 +185,7 @@ OrderedJson roofs_json(const ops::Roofs& roofs) {
           {"fp8_flops", roofs.fp8_flops}};
 }
 
-std::string bench_table(const BenchReport& report) {
+static std::string figures_table(const BenchReport& report) {
   const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
   Table table({{"run", Table::Align::kLeft},
                right("batch"),
@@ -217,7 +217,11 @@ std::string bench_table(const BenchReport& report) {
                      report.model.architecture,
                      types_text(report.types),
                      report.machine) +
-         roofs_text(report.roofs) + "\n" + table.to_string() + kLegend;
+         roofs_text(report.roofs) + "\n" + table.to_string();
+}
+
+std::string bench_table(const BenchReport& report) {
+  return figures_table(report) + kLegend;
 }
 
 OrderedJson bench_json(const BenchReport& report) {
