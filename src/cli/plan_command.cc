@@ -39,7 +39,8 @@ Result<PlannedEngine> plan_engine(EngineConfig engine) {
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
-  ASSIGN_OR_RETURN(const BuiltModel built, build_model(config, device));
+  ASSIGN_OR_RETURN(const BuiltModel built,
+                   build_model(config, device, parallel_context(config, /*rank=*/0)));
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, built));
   return PlannedEngine{std::move(config), plan};
 }
@@ -96,7 +97,10 @@ std::string plan_table(const PlannedEngine& engine) {
                              human_bytes(plan.budget),
                              human_bytes(plan.available),
                              plan.device.to_string())});
-  return table.to_string();
+  const int32_t num_ranks = plan.num_ranks;
+  if (num_ranks == 1) return table.to_string();
+  return table.to_string() +
+         fmt::format("Each of {} ranks takes that; this is the first.\n", num_ranks);
 }
 
 // All sizes in bytes.
@@ -104,6 +108,7 @@ OrderedJson plan_json(const PlannedEngine& engine) {
   const MemoryPlan& plan = engine.plan;
   return {{"architecture", engine.config.model.architecture},
           {"device", plan.device.to_string()},
+          {"num_ranks", plan.num_ranks},
           {"dtype", dtype_name(engine.config.dtype)},
           {"quantization", engine.config.model.quantization.to_string()},
           {"kv_cache_dtype", dtype_name(engine.config.kv_cache_dtype)},

@@ -110,7 +110,7 @@ StringKind string_kind(size_t max_bytes = 4096) {
   return {max_bytes};
 }
 
-// One of a few names, each standing for a value of the field.
+// One of a few names, each standing for a value of the field; underscores stand for dashes.
 template <typename T>
 struct ChoiceKind {
   std::vector<std::pair<std::string, T>> choices;
@@ -124,8 +124,9 @@ struct ChoiceKind {
   std::string range() const { return ""; }
   std::string expected() const { return "one of " + value_name(); }
   std::optional<T> parse(std::string_view text) const {
+    const auto is_same = [](char a, char b) { return a == b || (a == '-' && b == '_'); };
     for (const auto& [name, value] : choices) {
-      if (name == text) return std::optional<T>(std::in_place, value);
+      if (std::ranges::equal(name, text, is_same)) return std::optional<T>(std::in_place, value);
     }
     return std::nullopt;
   }
@@ -152,6 +153,7 @@ ChoiceKind<std::optional<DType>> kv_cache_dtype_kind() {
            {"fp8", DType::kFloat8E4M3},
            {"fp8_e4m3", DType::kFloat8E4M3},
            {"bfloat16", DType::kBFloat16},
+           {"bf16", DType::kBFloat16},
            {"float16", DType::kFloat16},
            {"float32", DType::kFloat32}},
           ""};
@@ -169,7 +171,8 @@ ChoiceKind<DummyWeights> dummy_weights_kind() {
   return {{{"none", DummyWeights::kNone},
            {"empty", DummyWeights::kEmpty},
            {"zero", DummyWeights::kZero},
-           {"random", DummyWeights::kRandom}},
+           {"random", DummyWeights::kRandom},
+           {"xavier", DummyWeights::kRandom}},
           "random"};
 }
 
@@ -177,6 +180,21 @@ ChoiceKind<SchedulingPolicy> policy_kind() {
   return {{{"fcfs", SchedulingPolicy::kFcfs},
            {"priority", SchedulingPolicy::kPriority},
            {"prefill-first", SchedulingPolicy::kPrefillFirst}},
+          ""};
+}
+
+ChoiceKind<SpeculativeMethod> speculative_method_kind() {
+  return {{{"off", SpeculativeMethod::kOff},
+           {"ngram", SpeculativeMethod::kNgram},
+           {"mtp", SpeculativeMethod::kMtp},
+           {"eagle3", SpeculativeMethod::kEagle3}},
+           ""};
+}
+
+ChoiceKind<DataParallelBalance> balance_kind() {
+  return {{{"least-requests", DataParallelBalance::kLeastRequests},
+           {"least-tokens", DataParallelBalance::kLeastTokens},
+           {"round-robin", DataParallelBalance::kRoundRobin}},
           ""};
 }
 

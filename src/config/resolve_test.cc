@@ -107,16 +107,21 @@ TEST(Resolve, BudgetHoldsEveryDecodeAndWholePromptsWithoutChunks) {
   EXPECT_THAT(resolve(whole, model()).status().message(), HasSubstr("longest sequence, 4096"));
 }
 
-TEST(Resolve, OneDeviceOnly) {
-  for (int32_t ParallelConfig::*field : {&ParallelConfig::tensor_parallel_size,
-                                         &ParallelConfig::pipeline_parallel_size,
-                                         &ParallelConfig::data_parallel_size}) {
-    EngineConfig engine;
-    engine.parallel.*field = 2;
-    const auto result = resolve(engine, model());
-    EXPECT_EQ(result.status().code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(result.status().message(), HasSubstr("-size 2: more than one device"));
-  }
+TEST(Resolve, OneStageOnly) {
+  EngineConfig engine;
+  engine.parallel.pipeline_parallel_size = 2;
+  const auto result = resolve(engine, model());
+  EXPECT_EQ(result.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(result.status().message(), HasSubstr("-size 2: more than one device"));
+}
+
+TEST(Resolve, CopiesShareTheThreads) {
+  EngineConfig engine;
+  engine.device.num_threads = 7;
+  engine.parallel.data_parallel_size = 2;
+  EXPECT_EQ(resolved(engine).num_threads, 3);
+  engine.parallel.data_parallel_size = 8;
+  EXPECT_EQ(resolved(engine).num_threads, 1);
 }
 
 TEST(Resolve, KVCacheDType) {

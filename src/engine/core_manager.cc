@@ -216,7 +216,7 @@ CoreManager::Ending CoreManager::run_core() {
   }
   if (child_) {
     child_->wait_for_good();
-    log::info("the engine's process {} has ended ({})", child_->pid(), child_->how_it_ended());
+    log::info("{}: process {} has ended ({})", launch_.name, child_->pid(), child_->how_it_ended());
     child_.reset();
   }
   return ending.value_or(Ending{});
@@ -230,6 +230,9 @@ Status CoreManager::launch_core(const EngineCoreEndpoints& endpoints) {
   }
   CoreArguments arguments{endpoints, num_sampled_ids_, ChildProcess::kLifeline, config_.engine};
   arguments.config.log_level = log::level_name(log::level());
+  // Beside other copies, less memory is free than when all of them began.
+  const bool has_others = config_.engine.parallel.data_parallel_size > 1;
+  if (has_others && num_blocks_ > 0) arguments.config.cache.num_blocks = num_blocks_;
   std::vector<std::string> argv = format_core_arguments(arguments);
   argv.insert(argv.begin(), "atom");
   const std::string executable = launch_.executable.empty() ? kThisProgram : launch_.executable;
@@ -239,7 +242,7 @@ Status CoreManager::launch_core(const EngineCoreEndpoints& endpoints) {
     const std::lock_guard lock(health_mutex_);
     health_.pid = child_->pid();
   }
-  log::info("the engine's process is {}", child_->pid());
+  log::info("{}: the process is {}", launch_.name, child_->pid());
   return {};
 }
 
@@ -331,10 +334,11 @@ void CoreManager::announce_when_reachable() {
   if (handlers_.on_ready) handlers_.on_ready(*announced_);
   set_state(EngineState::kReady, "");
   if (was_ready_) {
-    log::warning("the engine serves again");
+    log::warning("{} serves again", launch_.name);
     return;
   }
   was_ready_ = true;
+  num_blocks_ = announced_->num_blocks;
   const std::lock_guard lock(health_mutex_);
   first_start_ = Status();
   started_changed_.notify_all();
@@ -391,15 +395,15 @@ void CoreManager::note_progress() {
 void CoreManager::go_down(const Ending& ending) {
   set_reachable(false);
   if (!was_ready_) return;  // nobody has sent it anything
-  log::error("the engine {}", ending.how);
-  std::string reason = "the engine " + ending.how;
+  std::string reason = launch_.name + " " + ending.how;
+  log::error("{}", reason);
   Status lost;
   Status refusal;
   if (!launch_.child_process) {
     lost = refusal = ending.failure.value_or(unavailable("{}", reason));
   } else if (restart_delay_ = restarts_.died(); restart_delay_) {
     lost = unavailable("{} and is being restarted; the request was lost", reason);
-    refusal = unavailable("the engine is restarting");
+    refusal = unavailable("{} is restarting", launch_.name);
   } else {
     reason += fmt::format(" and is not started again: {} restarts in a row served nothing",
                           config_.engine.supervision.max_restarts);

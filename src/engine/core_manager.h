@@ -33,6 +33,7 @@ struct CoreLaunch {
   // What to run as the child, with the arguments of engine/core_arguments.h; empty: this program,
   // which has to be atom then.
   std::string executable;
+  std::string name = "the engine";  // in the log and in errors
 };
 
 // All are called on the manager's thread, and none is called any more once the manager is
@@ -129,6 +130,7 @@ class CoreManager {
   uint64_t num_lives_ = 0;
   uint64_t num_malformed_ = 0;          // messages
   bool was_ready_ = false;              // at any time
+  int32_t num_blocks_ = 0;              // of the first life that was ready
   bool told_silence_ = false;           // the log has been told that the core is silent
   bool up_ = false;                     // this core is, and on_ready was told
   std::optional<CoreReady> announced_;  // it says that it is ready

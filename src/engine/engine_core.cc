@@ -54,8 +54,8 @@ bool EngineCore::serve(const ResolvedConfig& config,
     send_frame(responses, encode(CoreResponse(CoreLoading{stage, start.done, start.total})));
   };
   Profiler profiler(config);
-  Result<std::unique_ptr<ModelRunner>> runner =
-      ModelRunner::create(config, num_sampled_ids, progress, profiler.recorder());
+  Result<std::unique_ptr<RunnerGroup>> runner =
+      RunnerGroup::create(config, num_sampled_ids, progress, profiler.recorder());
   if (!runner.ok()) {
     report_failure(context, endpoints, runner.status());
     return false;
@@ -68,13 +68,14 @@ bool EngineCore::serve(const ResolvedConfig& config,
                   std::move(responses),
                   endpoints.heartbeat);
   core.send(ready_message(plan));
-  core.loop();
-  return true;
+  const Status status = core.loop();
+  if (!status.ok()) report_failure(context, endpoints, status);
+  return status.ok();
 }
 
 EngineCore::EngineCore(const ResolvedConfig& config,
                        Profiler* profiler,
-                       std::unique_ptr<ModelRunner> runner,
+                       std::unique_ptr<RunnerGroup> runner,
                        zmq::socket_t requests,
                        zmq::socket_t responses,
                        std::chrono::milliseconds heartbeat)
@@ -86,20 +87,22 @@ EngineCore::EngineCore(const ResolvedConfig& config,
       responses_(std::move(responses)),
       heartbeat_(heartbeat) {}
 
-void EngineCore::loop() {
+Status EngineCore::loop() {
   while (!stopping_) {
     receive_requests();
     submit_steps();
-    if (runner_.num_in_flight() > 0) collect_step();
+    if (runner_->num_in_flight() > 0) collect_step();
+    RETURN_IF_ERROR(runner_->status());
     send_outbox();
     send_profile_if_written();
     send_heartbeat_if_due();
   }
+  return {};
 }
 
 void EngineCore::receive_requests() {
   std::chrono::milliseconds timeout{0};
-  if (runner_.num_in_flight() == 0 && !scheduler_.has_work()) {
+  if (runner_->num_in_flight() == 0 && !scheduler_.has_work()) {
     was_idle_ = true;
     timeout = std::chrono::ceil<std::chrono::milliseconds>(heartbeat_due_ - Clock::now());
     if (profiler_.is_writing()) timeout = std::min(timeout, kWritingPoll);
@@ -176,8 +179,21 @@ void EngineCore::submit_steps() {
       Queueing& queueing = queueing_[sequence.id];
       if (queueing.duration.count() == 0) queueing.duration = Clock::now() - queueing.arrival;
     }
-    runner_.submit(std::move(step));
+    note_drafting(step);
+    runner_->submit(std::move(step));
   }
+}
+
+void EngineCore::note_drafting(const SchedulerOutput& step) {
+  const int32_t most = config_.scheduler.speculative_disable_by_batch_size;
+  if (config_.scheduler.num_speculative_tokens == 0 || step.wants_drafts || noted_large_batch_) {
+    return;
+  }
+  noted_large_batch_ = true;
+  log::info(
+      "more than {} requests run: nothing is drafted meanwhile "
+      "(--speculative-disable-by-batch-size)",
+      most);
 }
 
 RequestDelta& EngineCore::add_delta(SequenceId id, FinishReason finish_reason) {
@@ -191,9 +207,9 @@ RequestDelta& EngineCore::add_delta(SequenceId id, FinishReason finish_reason) {
   return delta;
 }
 
-void EngineCore::note_times(const RunnerThread::Completed& completed) {
+void EngineCore::note_times(const RunnerGroup::Completed& completed) {
   ++counted_.num_steps;
-  if (completed.step.scheduled.empty()) return;
+  if (completed.step->scheduled.empty()) return;
   counted_.execute_ns += static_cast<uint64_t>(completed.collected.duration.count());
   if (!std::exchange(was_idle_, false)) {
     counted_.device_wait_ns += static_cast<uint64_t>(completed.collected.wait.count());
@@ -201,12 +217,14 @@ void EngineCore::note_times(const RunnerThread::Completed& completed) {
 }
 
 void EngineCore::collect_step() {
-  std::optional<RunnerThread::Completed> completed = runner_.wait_until(heartbeat_due_);
-  for (; !completed; completed = runner_.wait_until(heartbeat_due_)) send_heartbeat_if_due();
+  std::optional<RunnerGroup::Completed> completed = runner_->wait_until(heartbeat_due_);
+  for (; !completed; completed = runner_->wait_until(heartbeat_due_)) send_heartbeat_if_due();
+  // What ranks that cannot go on have computed is not told.
+  if (!runner_->status().ok()) return;
   const SpanScope span(profiler_.recorder(), kTrack, "postprocess");
   note_times(*completed);
   for (SequenceUpdate& update :
-       scheduler_.postprocess(completed->step, std::move(completed->collected.output))) {
+       scheduler_.postprocess(*completed->step, std::move(completed->collected.output))) {
     RequestDelta& delta = add_delta(update.id, update.finish_reason);
     delta.token_ids = std::move(update.token_ids);
     delta.logprobs = std::move(update.logprobs);
@@ -220,7 +238,8 @@ void EngineCore::collect_step() {
 void EngineCore::send_heartbeat_if_due() {
   ++num_ticks_;
   if (Clock::now() < heartbeat_due_) return;
-  send(CoreHeartbeat{num_ticks_, counted_.num_steps, runner_.num_in_flight(), runner_.progress()});
+  send(
+      CoreHeartbeat{num_ticks_, counted_.num_steps, runner_->num_in_flight(), runner_->progress()});
 }
 
 void EngineCore::send(const CoreResponse& response) {
@@ -239,9 +258,15 @@ CoreStats EngineCore::stats() const {
   stats.num_free_state_slots = scheduler.num_free_state_slots;
   stats.num_state_checkpoints = scheduler.num_state_checkpoints;
   stats.num_preemptions = static_cast<uint64_t>(scheduler.num_preemptions);
+  stats.num_verifications = static_cast<uint64_t>(scheduler.num_verifications);
+  stats.num_draft_tokens = static_cast<uint64_t>(scheduler.num_draft_tokens);
+  stats.num_accepted_tokens = static_cast<uint64_t>(scheduler.num_accepted_tokens);
+  for (size_t i = 0; i < scheduler.num_accepted_at.size(); ++i) {
+    stats.*CoreStats::kAcceptedAt[i] = static_cast<uint64_t>(scheduler.num_accepted_at[i]);
+  }
   stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
-  stats.num_device_allocations = static_cast<uint64_t>(runner_.num_device_allocations());
+  stats.num_device_allocations = static_cast<uint64_t>(runner_->num_device_allocations());
   return stats;
 }
 

@@ -14,7 +14,7 @@
 #include "config/resolve.h"
 #include "engine/messages.h"
 #include "engine/profiler.h"
-#include "engine/runner_thread.h"
+#include "engine/runner_group.h"
 #include "scheduler/scheduler.h"
 
 namespace atom {
@@ -41,7 +41,7 @@ class EngineCore {
                              const Status& status);
 
  private:
-  using Clock = RunnerThread::Clock;
+  using Clock = RunnerGroup::Clock;
 
   struct Queueing {
     Clock::time_point arrival;
@@ -50,12 +50,13 @@ class EngineCore {
 
   EngineCore(const ResolvedConfig& config,
              Profiler* profiler,
-             std::unique_ptr<ModelRunner> runner,
+             std::unique_ptr<RunnerGroup> runner,
              zmq::socket_t requests,
              zmq::socket_t responses,
              std::chrono::milliseconds heartbeat);
 
-  void loop();
+  // Serves until Shutdown, which is ok, or until the ranks cannot go on.
+  Status loop();
   // Takes every message that has arrived; waits for one, or for the time of a heartbeat, when there
   // is nothing else to do.
   void receive_requests();
@@ -63,10 +64,12 @@ class EngineCore {
   void control_profile(ProfileAction action);
   void send_profile_if_written();
   void submit_steps();
+  // Says once that the batch is too large for drafts.
+  void note_drafting(const SchedulerOutput& step);
   // Of a request that is known to the scheduler; an unfinished one stays known.
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
-  void note_times(const RunnerThread::Completed& completed);
+  void note_times(const RunnerGroup::Completed& completed);
   void send_outbox();
   void send_heartbeat_if_due();
   void send(const CoreResponse& response);
@@ -75,7 +78,7 @@ class EngineCore {
   const ResolvedConfig config_;
   Profiler& profiler_;
   Scheduler scheduler_;
-  RunnerThread runner_;
+  std::unique_ptr<RunnerGroup> runner_;
   zmq::socket_t requests_;
   zmq::socket_t responses_;
   StepOutput outbox_;                                  // deltas not sent yet
@@ -83,6 +86,7 @@ class EngineCore {
   const std::chrono::milliseconds heartbeat_;
   Clock::time_point heartbeat_due_;
   bool stopping_ = false;
+  bool noted_large_batch_ = false;
   uint64_t num_ticks_ = 0;
   CoreStats counted_;     // what this object counts; stats() adds what others do
   bool was_idle_ = true;  // since the last step

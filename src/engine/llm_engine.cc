@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <thread>
 
 #include "config/context_length.h"
 #include "models/registry.h"
@@ -41,6 +42,34 @@ class Batch {
   size_t num_finished_ = 0;
 };
 
+// As LLMEngine::health() says.
+EngineHealth health_of_all(const std::vector<EngineHealth>& cores) {
+  EngineHealth all = cores.front();
+  if (cores.size() == 1) return all;
+  const auto find = [&](EngineState state) {
+    return std::ranges::find(cores, state, &EngineHealth::state);
+  };
+  for (const EngineState state : {EngineState::kStopping,
+                                  EngineState::kLoading,
+                                  EngineState::kReady,
+                                  EngineState::kUnresponsive,
+                                  EngineState::kRestarting}) {
+    if (const auto found = find(state); found != cores.end()) {
+      all = *found;
+      break;
+    }
+  }
+  all.reason.clear();
+  all.num_restarts = all.num_unresponsive = 0;
+  for (const EngineHealth& core : cores) {
+    if (!core.reason.empty()) all.reason += (all.reason.empty() ? "" : "; ") + core.reason;
+    all.num_restarts += core.num_restarts;
+    all.num_unresponsive += core.num_unresponsive;
+    all.last_progress = std::min(all.last_progress, core.last_progress);
+  }
+  return all;
+}
+
 }  // namespace
 
 LLMEngine::LLMEngine(ResolvedConfig config,
@@ -50,12 +79,16 @@ LLMEngine::LLMEngine(ResolvedConfig config,
       generation_config_(std::move(generation_config)),
       tokenizer_(std::move(tokenizer)),
       outputs_(tokenizer_),
-      seeds_(config_.engine.model.seed) {}
+      router_(config_.engine.parallel.data_parallel_size,
+              config_.engine.parallel.data_parallel_balance),
+      seeds_(config_.engine.model.seed),
+      facts_(config_.engine.parallel.data_parallel_size),
+      managers_(config_.engine.parallel.data_parallel_size) {}
 
 LLMEngine::~LLMEngine() = default;
 
 void LLMEngine::stop(const Status& why) {
-  manager_->stop();
+  for (const auto& manager : managers_) manager->stop();
   {
     const std::lock_guard lock(submit_mutex_);
     refusal_ = why;
@@ -79,22 +112,58 @@ Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& config,
   const int64_t sampled_ids = num_sampled_ids(model, tokenizer.get());
   std::unique_ptr<LLMEngine> engine(
       new LLMEngine(std::move(resolved), std::move(generation_config), std::move(tokenizer)));
-  CoreHandlers handlers;
-  handlers.on_loading = std::move(options.on_loading);
-  handlers.on_ready = [e = engine.get()](const CoreReady& ready) { e->on_ready(ready); };
-  handlers.on_step = [e = engine.get()](const StepOutput& step) { e->on_step(step); };
-  handlers.on_profile = [e = engine.get()](const CoreProfile& profile) {
-    e->profile_.on_answer(profile);
-  };
-  handlers.on_down = [e = engine.get()](const Status& lost, const Status& refusal) {
-    e->on_down(lost, refusal);
-  };
-  handlers.on_health = std::move(options.on_health);
-  ASSIGN_OR_RETURN(
-      engine->manager_,
-      CoreManager::start(
-          engine->config_, sampled_ids, std::move(options.launch), std::move(handlers)));
+  RETURN_IF_ERROR(engine->start_cores(sampled_ids, options));
   return engine;
+}
+
+Status LLMEngine::start_cores(int64_t num_sampled_ids, const LLMEngineOptions& options) {
+  const size_t num_cores = managers_.size();
+  std::vector<Status> statuses(num_cores);
+  const auto start = [&](size_t core) {
+    CoreLaunch launch = options.launch;
+    if (num_cores > 1) launch.name = fmt::format("copy {} of the engine", core);
+    Result<std::unique_ptr<CoreManager>> manager = CoreManager::start(
+        config_, num_sampled_ids, std::move(launch), handlers_of(static_cast<int>(core), options));
+    statuses[core] = manager.status();
+    if (manager.ok()) managers_[core] = std::move(manager).value();
+  };
+  std::vector<std::thread> threads;
+  for (size_t core = 1; core < num_cores; ++core) threads.emplace_back(start, core);
+  start(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& status : statuses) RETURN_IF_ERROR(status);
+  return {};
+}
+
+CoreHandlers LLMEngine::handlers_of(int core, const LLMEngineOptions& options) {
+  CoreHandlers handlers;
+  if (core == 0) handlers.on_loading = options.on_loading;
+  handlers.on_ready = [this, core](const CoreReady& ready) { on_ready(core, ready); };
+  handlers.on_step = [this, core](const StepOutput& step) { on_step(core, step); };
+  handlers.on_profile = [this](const CoreProfile& profile) {
+    const std::lock_guard output_lock(output_mutex_);
+    profile_.on_answer(profile);
+  };
+  handlers.on_down = [this, core](const Status& lost, const Status& refusal) {
+    on_down(core, lost, refusal);
+  };
+  handlers.on_health = [this, core, tell = options.on_health](const EngineHealth& health) {
+    const std::lock_guard output_lock(output_mutex_);
+    std::vector<EngineHealth> healths;
+    {
+      const std::lock_guard lock(mutex_);
+      facts_[core].health = health;
+      for (const CoreFacts& facts : facts_) healths.push_back(facts.health);
+    }
+    if (tell) tell(health_of_all(healths));
+  };
+  return handlers;
+}
+
+EngineHealth LLMEngine::health() const {
+  std::vector<EngineHealth> healths;
+  for (const auto& manager : managers_) healths.push_back(manager->health());
+  return health_of_all(healths);
 }
 
 Status LLMEngine::check(const std::vector<int32_t>& prompt_token_ids,
@@ -103,6 +172,9 @@ Status LLMEngine::check(const std::vector<int32_t>& prompt_token_ids,
   RETURN_IF_ERROR(sampling.validate(vocab_size));
   if (tokenizer_ == nullptr && !sampling.stop.empty()) {
     return invalid_argument("stop strings need a tokenizer, and skip_tokenizer_init is set");
+  }
+  if (tokenizer_ == nullptr && !sampling.bad_words.empty()) {
+    return invalid_argument("bad_words need a tokenizer, and skip_tokenizer_init is set");
   }
   if (prompt_token_ids.empty()) return invalid_argument("the prompt is empty");
   for (size_t i = 0; i < prompt_token_ids.size(); ++i) {
@@ -129,6 +201,23 @@ Result<std::vector<int32_t>> LLMEngine::tokenize(const std::string& text,
   return tokenizer_->encode(text, add_special_tokens);
 }
 
+std::vector<std::vector<int32_t>> LLMEngine::tokens_of_words(
+    const std::vector<std::string>& words) const {
+  std::vector<std::vector<int32_t>> sequences;
+  for (const std::string& word : words) {
+    const size_t begin = std::min(word.find_first_not_of(' '), word.size());
+    // At the beginning of a text and behind a space, words mostly have different tokens.
+    for (const char* space : {"", " "}) {
+      Result<std::vector<int32_t>> ids =
+          tokenizer_->encode(space + word.substr(begin), /*add_special_tokens=*/false);
+      if (ids.ok() && !ids->empty()) sequences.push_back(*std::move(ids));
+    }
+  }
+  std::ranges::sort(sequences);
+  sequences.erase(std::unique(sequences.begin(), sequences.end()), sequences.end());
+  return sequences;
+}
+
 Result<RequestId> LLMEngine::submit(const Prompt& prompt,
                                     SamplingParams sampling,
                                     OutputCallback callback) {
@@ -139,6 +228,8 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
     output.prompt_token_ids = std::get<std::vector<int32_t>>(prompt);
   }
   RETURN_IF_ERROR(check(output.prompt_token_ids, sampling));
+  sampling.bad_word_ids = tokens_of_words(sampling.bad_words);
+  sampling.bad_words.clear();
   if (const uint64_t epoch = cache_epoch_; epoch > 0) {
     sampling.cache_salt += fmt::format("\n{}", epoch);
   }
@@ -157,14 +248,29 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
   }
   const std::lock_guard lock(submit_mutex_);
   RETURN_IF_ERROR(refusal_);
+  const auto num_prompt_tokens = static_cast<int64_t>(output.prompt_token_ids.size());
+  const std::vector<SequenceId> ids = sequence_ids;
   outputs_.add(std::move(output), sampling, std::move(sequence_ids), std::move(callback));
-  for (AddRequest& message : messages) manager_->send(std::move(message));
+  CoreManager& manager = *managers_[router_.route(ids, num_prompt_tokens)];
+  for (AddRequest& message : messages) manager.send(std::move(message));
   return id;
 }
 
 void LLMEngine::abort(RequestId id) {
-  std::vector<SequenceId> ids = outputs_.unfinished_sequences(id);
-  if (!ids.empty()) manager_->send(AbortRequests{std::move(ids)});
+  send_abort(outputs_.unfinished_sequences(id));
+}
+
+void LLMEngine::send_abort(std::span<const SequenceId> ids) {
+  std::vector<AbortRequests> aborts(managers_.size());
+  {
+    const std::lock_guard lock(submit_mutex_);
+    for (const SequenceId id : ids) {
+      if (const std::optional<int> core = router_.core_of(id)) aborts[*core].ids.push_back(id);
+    }
+  }
+  for (size_t core = 0; core < aborts.size(); ++core) {
+    if (!aborts[core].ids.empty()) managers_[core]->send(std::move(aborts[core]));
+  }
 }
 
 Status LLMEngine::start_profile(ProfileCallback callback) {
@@ -179,42 +285,56 @@ Status LLMEngine::control_profile(ProfileAction action, ProfileCallback callback
   const std::lock_guard lock(submit_mutex_);
   RETURN_IF_ERROR(refusal_);
   RETURN_IF_ERROR(profile_.begin(action, std::move(callback)));
-  manager_->send(ControlProfile{action});
+  managers_.front()->send(ControlProfile{action});
   return {};
 }
 
-void LLMEngine::on_ready(const CoreReady& ready) {
+void LLMEngine::on_ready(int core, const CoreReady& ready) {
   {
     const std::lock_guard lock(mutex_);
-    ready_ = ready;
-    stats_.num_blocks = stats_.num_free_blocks = ready.num_blocks;
+    CoreFacts& facts = facts_[core];
+    facts.ready = ready;
+    facts.stats.num_blocks = facts.stats.num_free_blocks = ready.num_blocks;
   }
   const std::lock_guard lock(submit_mutex_);
+  router_.set_up(core);
   refusal_ = Status();
 }
 
-void LLMEngine::on_step(const StepOutput& step) {
+void LLMEngine::on_step(int core, const StepOutput& step) {
   {
     const std::lock_guard lock(mutex_);
-    stats_ = step.stats;
+    facts_[core].stats = step.stats;
   }
-  std::vector<SequenceId> stopped = outputs_.process(step);
-  if (!stopped.empty()) manager_->send(AbortRequests{std::move(stopped)});
-}
-
-void LLMEngine::on_down(const Status& lost, const Status& refusal) {
   {
     const std::lock_guard lock(submit_mutex_);
-    refusal_ = refusal;
+    router_.note(step);
+  }
+  std::vector<SequenceId> stopped;
+  {
+    const std::lock_guard lock(output_mutex_);
+    stopped = outputs_.process(step);
+  }
+  if (!stopped.empty()) managers_[core]->send(AbortRequests{std::move(stopped)});
+}
+
+void LLMEngine::on_down(int core, const Status& lost, const Status& refusal) {
+  std::vector<SequenceId> ids;
+  {
+    const std::lock_guard lock(submit_mutex_);
+    ids = router_.set_down(core);
+    if (!router_.is_any_up()) refusal_ = refusal;
   }
   {
     const std::lock_guard lock(mutex_);
-    earlier_stats_.add_counters(stats_);
-    stats_ = {};
-    stats_.num_blocks = stats_.num_free_blocks = ready_.num_blocks;
+    CoreFacts& facts = facts_[core];
+    facts.earlier.add_counters(facts.stats);
+    facts.stats = {};
+    facts.stats.num_blocks = facts.stats.num_free_blocks = facts.ready.num_blocks;
   }
-  outputs_.fail_all(lost);
-  profile_.lose(lost);
+  const std::lock_guard lock(output_mutex_);
+  outputs_.fail(ids, lost);
+  if (core == 0) profile_.lose(lost);
 }
 
 std::vector<RequestOutput> LLMEngine::generate(std::span<const Prompt> prompts,
@@ -252,14 +372,17 @@ SamplingParams LLMEngine::default_sampling() const {
 
 CoreReady LLMEngine::memory() const {
   const std::lock_guard lock(mutex_);
-  return ready_;
+  return facts_.front().ready;
 }
 
 CoreStats LLMEngine::stats() const {
   const std::lock_guard lock(mutex_);
-  CoreStats stats = stats_;
-  stats.add_counters(earlier_stats_);
-  return stats;
+  CoreStats all;
+  for (const CoreFacts& facts : facts_) {
+    all.add(facts.stats);
+    all.add_counters(facts.earlier);
+  }
+  return all;
 }
 
 }  // namespace atom

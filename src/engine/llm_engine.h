@@ -24,6 +24,7 @@
 #include "engine/output_processor.h"
 #include "engine/profile_control.h"
 #include "engine/request_output.h"
+#include "engine/request_router.h"
 #include "tokenizer/tokenizer.h"
 
 namespace atom {
@@ -34,7 +35,7 @@ struct LLMEngineOptions {
   CoreLaunch launch;
   // Told of every change of health().state, from the first kReady to the last kStopping.
   std::function<void(const EngineHealth&)> on_health;
-  // Both run on the engine's output thread and must return quickly.
+  // Both run on an output thread of the engine, one at a time, and must return quickly.
 };
 
 class LLMEngine {
@@ -49,18 +50,19 @@ class LLMEngine {
   // which runs the callbacks.
   void stop(const Status& why);
 
-  // Checks the request and queues it. `callback` runs on the engine's output thread and must return
-  // quickly; the last call has output.finished. An error means that nothing was queued, and that
-  // `callback` is never called. kUnavailable, from here or as the status of an output: the engine's
-  // process died and is started again, see health().
+  // Checks the request and queues it. `callback` runs on an output thread of the engine (there is
+  // one for each copy of the model, of which one at a time calls back) and must return quickly; the
+  // last call has output.finished. An error means that nothing was queued, and that `callback` is
+  // never called. kUnavailable, from here or as the status of an output: the engine's process died
+  // and is started again, see health().
   Result<RequestId> submit(const Prompt& prompt, SamplingParams sampling, OutputCallback callback);
   // The request ends with FinishReason::kAbort within a step. Unknown or finished ids are ignored.
   void abort(RequestId id);
 
-  // Records what the core and its runner do, and writes it to a file of profile_dir, which has to
-  // be set. `callback` runs on the engine's output thread once the profile has begun, or once its
-  // file is written. An error means that nothing was asked for, and that `callback` is never
-  // called: kInvalidArgument when one is recorded already, or none.
+  // Records what the core (of several the first) and its runner do, and writes it to a file of
+  // profile_dir, which has to be set. `callback` runs on the engine's output thread once the
+  // profile has begun, or once its file is written. An error means that nothing was asked for, and
+  // that `callback` is never called: kInvalidArgument when one is recorded already, or none.
   Status start_profile(ProfileCallback callback);
   Status stop_profile(ProfileCallback callback);
 
@@ -85,12 +87,13 @@ class LLMEngine {
 
   const ResolvedConfig& config() const { return config_; }
   const GenerationConfig& generation_config() const { return generation_config_; }
-  CoreReady memory() const;
+  CoreReady memory() const;  // of one core
   // Null under skip_tokenizer_init.
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
-  // Counters go on over restarts.
+  // Of all cores together; counters go on over restarts.
   CoreStats stats() const;
-  EngineHealth health() const { return manager_->health(); }
+  // Of several cores: ready while one is. The reason names those that are not.
+  EngineHealth health() const;
 
  private:
   LLMEngine(ResolvedConfig config,
@@ -98,12 +101,25 @@ class LLMEngine {
             std::shared_ptr<const Tokenizer> tokenizer);
 
   Status check(const std::vector<int32_t>& prompt_token_ids, const SamplingParams& sampling) const;
+  std::vector<std::vector<int32_t>> tokens_of_words(const std::vector<std::string>& words) const;
   uint64_t draw_seed();
   Status control_profile(ProfileAction action, ProfileCallback callback);
-  // Of the manager's thread.
-  void on_ready(const CoreReady& ready);
-  void on_step(const StepOutput& step);
-  void on_down(const Status& lost, const Status& refusal);
+  // Starts all cores at once and waits for them.
+  Status start_cores(int64_t num_sampled_ids, const LLMEngineOptions& options);
+  CoreHandlers handlers_of(int core, const LLMEngineOptions& options);
+  void send_abort(std::span<const SequenceId> ids);
+  // Of the thread of the core's manager.
+  void on_ready(int core, const CoreReady& ready);
+  void on_step(int core, const StepOutput& step);
+  void on_down(int core, const Status& lost, const Status& refusal);
+
+  // What is known of a core.
+  struct CoreFacts {
+    CoreReady ready;
+    CoreStats stats;    // of this life
+    CoreStats earlier;  // sums of counters of those before
+    EngineHealth health;
+  };
 
   const ResolvedConfig config_;
   const GenerationConfig generation_config_;
@@ -116,13 +132,15 @@ class LLMEngine {
   // Held while a request is added and sent: either it is in time for on_down() to end it, or it is
   // refused. No callback runs under it.
   std::mutex submit_mutex_;
-  Status refusal_;  // guarded by submit_mutex_; of requests while there is no core
+  Status refusal_;        // guarded by submit_mutex_; of requests while there is no core
+  RequestRouter router_;  // guarded by submit_mutex_
+  // Held while callbacks run. It may be held when submit_mutex_ is taken, not the other way round.
+  std::mutex output_mutex_;
   mutable std::mutex mutex_;
-  std::mt19937_64 seeds_;                 // guarded by mutex_
-  CoreReady ready_;                       // guarded by mutex_
-  CoreStats stats_;                       // guarded by mutex_; of this life of the core
-  CoreStats earlier_stats_;               // guarded by mutex_; sums of counters of those before
-  std::unique_ptr<CoreManager> manager_;  // last: its threads use what is above
+  std::mt19937_64 seeds_;         // guarded by mutex_
+  std::vector<CoreFacts> facts_;  // guarded by mutex_; by core
+  // By core; last: their threads use what is above.
+  std::vector<std::unique_ptr<CoreManager>> managers_;
 };
 
 }  // namespace atom

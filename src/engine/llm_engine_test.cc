@@ -73,6 +73,72 @@ TEST(LLMEngine, AnswersFromTheDemoModel) {
   EXPECT_GT(output.metrics.first_token, output.metrics.arrival);
 }
 
+struct Ranks {
+  int tensor_parallel_size;
+  int data_parallel_size;
+};
+
+TEST(LLMEngine, RanksAndCopiesAnswerAsOneDoes) {
+  EngineConfig config = demo_config();
+  config.model.dtype = DType::kFloat32;
+  std::vector<SamplingParams> sampling;
+  for (uint64_t i = 0; i < 12; ++i) sampling.push_back(i % 2 == 0 ? greedy(16) : random(i, 16));
+  sampling[3].n = 2;
+  const std::vector<RequestOutput> expected = make_engine(config)->generate(prompts(12), sampling);
+  for (const auto& [tensor, data] : {Ranks{2, 1}, Ranks{4, 1}, Ranks{1, 3}, Ranks{2, 2}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {} copies", tensor, data));
+    config.parallel.tensor_parallel_size = tensor;
+    config.parallel.data_parallel_size = data;
+    const auto engine = make_engine(config);
+    const std::vector<RequestOutput> ours = engine->generate(prompts(12), sampling);
+    for (size_t i = 0; i < ours.size(); ++i) {
+      ASSERT_TRUE(ours[i].status.ok()) << ours[i].status.message();
+      for (size_t k = 0; k < expected[i].outputs.size(); ++k) {
+        EXPECT_EQ(tokens(ours[i], k), tokens(expected[i], k)) << i;
+      }
+    }
+    EXPECT_EQ(engine->stats().num_running, 0);
+    EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+    EXPECT_EQ(engine->stats().num_blocks, int64_t{data} * engine->memory().num_blocks);
+  }
+}
+
+TEST(LLMEngine, RanksThatCannotShareALayerAreRefused) {
+  EngineConfig config = demo_config();
+  config.parallel.tensor_parallel_size = 5;
+  const Status refused = LLMEngine::create(config).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(
+      refused.message().find("--tensor-parallel-size 5: model.layers.0.self_attn.qkv_proj has"),
+      std::string::npos)
+      << refused.message();
+}
+
+// Callbacks of several copies come from several threads, one at a time, and requests are aborted
+// where they run.
+TEST(LLMEngine, CopiesAbortAndCallBackOneAtATime) {
+  EngineConfig config = demo_config();
+  config.parallel.data_parallel_size = 2;
+  config.parallel.data_parallel_balance = DataParallelBalance::kRoundRobin;
+  const auto engine = make_engine(config);
+  std::atomic<int> num_inside{0}, num_finished{0}, num_aborted{0};
+  std::vector<RequestId> ids;
+  for (uint64_t i = 0; i < 10; ++i) {
+    const auto callback = [&](const RequestOutput& output, const RequestUpdate&) {
+      EXPECT_EQ(++num_inside, 1);
+      if (output.finished) {
+        num_aborted += output.outputs[0].finish_reason == FinishReason::kAbort ? 1 : 0;
+        ++num_finished;
+      }
+      --num_inside;
+    };
+    ids.push_back(engine->submit(chat("tar"), random(i, i < 4 ? 480 : 20), callback).value());
+  }
+  for (size_t i = 0; i < 4; ++i) engine->abort(ids[i]);
+  while (num_finished < 10) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(num_aborted, 4);
+}
+
 TEST(LLMEngine, OneBadRequestLeavesTheOthersUnchanged) {
   const auto engine = make_engine();
   const RequestOutput alone = engine->generate({chat("tar")}, greedy(16))[0];
@@ -139,6 +205,34 @@ TEST(LLMEngine, StopStringsEndAcrossTokenBorders) {
   sampling.include_stop_str_in_output = true;
   const RequestOutput included = engine->generate({chat("tar")}, sampling)[0];
   EXPECT_EQ(included.outputs[0].text, whole.substr(0, whole.find("chiving uti") + 11));
+}
+
+TEST(LLMEngine, BadWordsDoNotCome) {
+  const auto engine = make_engine();
+  SamplingParams params = greedy(24);
+  const std::string free = engine->generate({chat("tar")}, params)[0].outputs[0].text;
+  ASSERT_NE(free.find("Archiving utility"), std::string::npos) << free;
+  params.bad_words = {"utility", "Archiving"};
+  const RequestOutput output = engine->generate({chat("tar")}, params)[0];
+  ASSERT_TRUE(output.status.ok());
+  EXPECT_EQ(output.outputs[0].text.find("utility"), std::string::npos) << output.outputs[0].text;
+  EXPECT_EQ(output.outputs[0].text.find("Archiving"), std::string::npos) << output.outputs[0].text;
+  EXPECT_FALSE(output.outputs[0].text.empty());
+}
+
+TEST(LLMEngine, ThinkingEndsWhenItsBudgetIsUsedUp) {
+  const auto engine = make_engine();
+  SamplingParams params = greedy(12);
+  const std::vector<int32_t> free = tokens(engine->generate({chat("tar")}, params)[0]);
+  params.max_thinking_tokens = 5;
+  params.starts_thinking = true;
+  params.thinking_closing_ids = engine->tokenize("</think>", false).value();
+  const std::vector<int32_t> limited = tokens(engine->generate({chat("tar")}, params)[0]);
+  std::vector<int32_t> expected(free.begin(), free.begin() + 5);
+  expected.insert(
+      expected.end(), params.thinking_closing_ids.begin(), params.thinking_closing_ids.end());
+  ASSERT_GE(limited.size(), expected.size());
+  EXPECT_EQ(std::vector<int32_t>(limited.begin(), limited.begin() + expected.size()), expected);
 }
 
 TEST(LLMEngine, StreamedTextAddsUpToTheWhole) {

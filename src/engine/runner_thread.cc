@@ -4,25 +4,29 @@
 
 namespace atom {
 
-RunnerThread::RunnerThread(std::unique_ptr<ModelRunner> runner)
-    : runner_(std::move(runner)), thread_([this] { loop(); }) {}
+RunnerThread::RunnerThread(std::unique_ptr<ModelRunner> runner, bool answers)
+    : runner_(std::move(runner)), answers_(answers), thread_([this] { loop(); }) {}
 
 RunnerThread::~RunnerThread() {
+  stop();
+}
+
+void RunnerThread::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   submitted_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
-void RunnerThread::submit(SchedulerOutput step) {
+void RunnerThread::submit(std::shared_ptr<const SchedulerOutput> step) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(step));
   }
   submitted_.notify_one();
-  ++num_in_flight_;
+  if (answers_) ++num_in_flight_;
 }
 
 std::optional<RunnerThread::Completed> RunnerThread::wait_until(Clock::time_point deadline) {
@@ -37,19 +41,20 @@ std::optional<RunnerThread::Completed> RunnerThread::wait_until(Clock::time_poin
   return completed;
 }
 
-std::optional<SchedulerOutput> RunnerThread::next_step() {
+std::shared_ptr<const SchedulerOutput> RunnerThread::next_step() {
   std::unique_lock lock(mutex_);
   if (!runner_->has_steps()) {
     submitted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
   }
-  if (stopping_ || queue_.empty() || !runner_->can_submit()) return std::nullopt;
-  SchedulerOutput step = std::move(queue_.front());
+  if (stopping_ || queue_.empty() || !runner_->can_submit()) return nullptr;
+  std::shared_ptr<const SchedulerOutput> step = std::move(queue_.front());
   queue_.pop_front();
   return step;
 }
 
-void RunnerThread::collect(SchedulerOutput step) {
+void RunnerThread::collect(std::shared_ptr<const SchedulerOutput> step) {
   ModelRunner::Collected collected = runner_->collect();
+  if (!answers_) return;
   {
     const std::lock_guard lock(mutex_);
     done_.push_back({std::move(step), std::move(collected)});
@@ -58,19 +63,20 @@ void RunnerThread::collect(SchedulerOutput step) {
 }
 
 void RunnerThread::loop() {
-  std::deque<SchedulerOutput> running;
+  std::deque<std::shared_ptr<const SchedulerOutput>> running;
   for (;;) {
-    std::optional<SchedulerOutput> step = next_step();
-    if (step) {
+    std::shared_ptr<const SchedulerOutput> step = next_step();
+    const bool has_step = step != nullptr;
+    if (has_step) {
       runner_->submit(*step);
-      running.push_back(std::move(*step));
+      running.push_back(std::move(step));
     } else if (running.empty()) {
       return;
     }
     if (runner_->is_done()) {
       collect(std::move(running.front()));
       running.pop_front();
-    } else if (!step) {
+    } else if (!has_step) {
       std::this_thread::yield();
     }
   }

@@ -18,21 +18,24 @@ namespace atom {
 
 class RunnerThread {
  public:
-  explicit RunnerThread(std::unique_ptr<ModelRunner> runner);
+  // A runner that does not answer only computes: nothing comes from it to be waited for.
+  explicit RunnerThread(std::unique_ptr<ModelRunner> runner, bool answers = true);
   // Ends after the steps that are running; steps still queued are dropped.
   ~RunnerThread();
+  // The same before the object goes.
+  void stop();
 
-  void submit(SchedulerOutput step);
+  void submit(std::shared_ptr<const SchedulerOutput> step);
 
   using Clock = std::chrono::steady_clock;
   struct Completed {
-    SchedulerOutput step;
+    std::shared_ptr<const SchedulerOutput> step;
     ModelRunner::Collected collected;
   };
   // The oldest submitted step that was not collected yet, if it is done before `deadline`.
   std::optional<Completed> wait_until(Clock::time_point deadline);
 
-  // Steps submitted and not collected.
+  // Steps submitted and not collected; none of a runner that does not answer.
   size_t num_in_flight() const { return num_in_flight_; }
   // See ModelRunner.
   uint64_t progress() const { return runner_->progress(); }
@@ -40,20 +43,21 @@ class RunnerThread {
 
  private:
   void loop();
-  // The next step if the runner takes it now; waits for one when nothing runs. None: stopping, or
+  // The next step if the runner takes it now; waits for one when nothing runs. Null: stopping, or
   // there is nothing to submit yet.
-  std::optional<SchedulerOutput> next_step();
-  void collect(SchedulerOutput step);
+  std::shared_ptr<const SchedulerOutput> next_step();
+  void collect(std::shared_ptr<const SchedulerOutput> step);
 
   std::unique_ptr<ModelRunner> runner_;
+  const bool answers_;
   size_t num_in_flight_ = 0;  // of the submitting thread
 
   std::mutex mutex_;
   std::condition_variable submitted_;
   std::condition_variable completed_;
-  std::deque<SchedulerOutput> queue_;  // guarded by mutex_
-  std::deque<Completed> done_;         // guarded by mutex_
-  bool stopping_ = false;              // guarded by mutex_
+  std::deque<std::shared_ptr<const SchedulerOutput>> queue_;  // guarded by mutex_
+  std::deque<Completed> done_;                                // guarded by mutex_
+  bool stopping_ = false;                                     // guarded by mutex_
   std::thread thread_;
 };
 

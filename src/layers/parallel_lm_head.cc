@@ -1,16 +1,46 @@
 #include "layers/parallel_lm_head.h"
 
+#include <cstring>
+
 #include "layers/quant/pack_parameter.h"
 
 namespace atom {
 
-ParallelLMHead::ParallelLMHead(const BuildContext& build, const VocabParallelEmbedding* tied)
-    : tied_(tied) {
+namespace {
+
+// parts [world, rows, largest] of all ranks -> logits [rows, vocab_size].
+void place_side_by_side(const Stream& stream, const Tensor& parts, const Tensor& logits) {
+  if (stream.is_dry_run()) return;
+  const int64_t world = parts.size(0), num_rows = parts.size(1), largest = parts.size(2);
+  constexpr int64_t kSize = sizeof(float);
+  for (int64_t rank = 0; rank < world; ++rank) {
+    const VocabPart part = vocab_part(logits.size(1), rank, world);
+    const char* from =
+        static_cast<const char*>(parts.raw_data()) + rank * num_rows * largest * kSize;
+    char* to = static_cast<char*>(logits.raw_data()) + part.first * kSize;
+    const int64_t to_stride = logits.stride(0) * kSize;
+    if (!stream.device().is_cpu()) {
+      stream.queue().copy_rows(to, to_stride, from, largest * kSize, part.count * kSize, num_rows);
+      continue;
+    }
+    stream.pool().parallel_for(num_rows, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        std::memcpy(to + row * to_stride, from + row * largest * kSize, part.count * kSize);
+      }
+    });
+  }
+}
+
+}  // namespace
+
+ParallelLMHead::ParallelLMHead(BuildContext& build, const VocabParallelEmbedding* tied)
+    : tied_(tied), part_(vocab_part(build)), parallel_(build.parallel) {
   if (tied_ != nullptr) return;
-  const Shape shape = {build.config.vocab_size, build.config.hidden_size};
-  weight_ = std::make_unique<Parameter>(build.dtype, shape);
-  packed_ = ops::linear_weight_meta(
-      shape[0], shape[1], build.dtype, ops::preferred_weight_layout(build.device));
+  weight_.reset(new Parameter(make_vocab_weight(build, part_)));
+  packed_ = ops::linear_weight_meta(part_.count,
+                                    build.config.hidden_size,
+                                    build.dtype,
+                                    ops::preferred_weight_layout(build.device));
   register_parameter("weight", weight_.get());
 }
 
@@ -24,11 +54,25 @@ int64_t ParallelLMHead::resident_bytes() const {
   return tied_ != nullptr ? 0 : packed_.data.num_bytes();
 }
 
+void ParallelLMHead::multiply(const Tensor& hidden,
+                              const Tensor& logits,
+                              const ForwardContext& context) const {
+  const ops::LinearWeight& weight = tied_ != nullptr ? tied_->packed_weight() : packed_;
+  ops::linear(context.stream, hidden, weight, Tensor(), logits, context.workspace);
+}
+
 void ParallelLMHead::forward(const Tensor& hidden,
                              const Tensor& logits,
                              const ForwardContext& context) const {
-  const ops::LinearWeight& weight = tied_ != nullptr ? tied_->packed_weight() : packed_;
-  ops::linear(context.stream, hidden, weight, Tensor(), logits, context.workspace);
+  if (part_.is_whole()) return multiply(hidden, logits, context);
+  const Workspace::Scope scope(context.workspace);
+  const int64_t num_rows = hidden.size(0);
+  const Tensor parts = context.workspace.tensor(
+      {parallel_.tensor_parallel_size, num_rows, part_.largest}, DType::kFloat32);
+  const Tensor own = parts.narrow(0, parallel_.tensor_parallel_rank, 1);
+  multiply(hidden, own.view({num_rows, part_.largest}).narrow(1, 0, part_.count), context);
+  parallel_.all_gather(context.stream, own, parts);
+  place_side_by_side(context.stream, parts, logits);
 }
 
 }  // namespace atom

@@ -1,4 +1,5 @@
-// The output head: hidden states to logits over the vocabulary.
+// The output head: hidden states to logits over the vocabulary. Ranks have a part of it each and
+// gather what they computed: all of them have all logits, the same bits.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@ class ParallelLMHead : public Module {
  public:
   // With a weight of its own, or with the embedding's when `tied` is not null. `tied` outlives
   // this.
-  ParallelLMHead(const BuildContext& build, const VocabParallelEmbedding* tied);
+  ParallelLMHead(BuildContext& build, const VocabParallelEmbedding* tied);
 
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
@@ -20,8 +21,12 @@ class ParallelLMHead : public Module {
   void forward(const Tensor& hidden, const Tensor& logits, const ForwardContext& context) const;
 
  private:
+  void multiply(const Tensor& hidden, const Tensor& logits, const ForwardContext& context) const;
+
   const VocabParallelEmbedding* tied_;
-  std::unique_ptr<Parameter> weight_;  // [vocab_size, hidden_size], empty after finish_load
+  VocabPart part_;
+  ParallelContext parallel_;
+  std::unique_ptr<Parameter> weight_;  // [part.count, hidden_size], empty after finish_load
   ops::LinearWeight packed_;
 };
 

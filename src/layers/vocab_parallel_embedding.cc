@@ -2,12 +2,15 @@
 
 #include "layers/quant/pack_parameter.h"
 #include "ops/embedding/embedding.h"
+#include "ops/linear/gather_rows.h"
 
 namespace atom {
 
-VocabParallelEmbedding::VocabParallelEmbedding(const BuildContext& build, bool tied_to_head)
-    : tied_to_head_(tied_to_head),
-      weight_(build.dtype, Shape{build.config.vocab_size, build.config.hidden_size}) {
+VocabParallelEmbedding::VocabParallelEmbedding(BuildContext& build, bool tied_to_head)
+    : part_(vocab_part(build)),
+      parallel_(build.parallel),
+      tied_to_head_(tied_to_head),
+      weight_(make_vocab_weight(build, part_)) {
   register_parameter("weight", &weight_);
   if (tied_to_head_) {
     packed_ = ops::linear_weight_meta(weight_.shape()[0],
@@ -30,11 +33,17 @@ int64_t VocabParallelEmbedding::resident_bytes() const {
 void VocabParallelEmbedding::forward(const Tensor& token_ids,
                                      const Tensor& out,
                                      const ForwardContext& context) const {
-  if (tied_to_head_) {
-    ops::gather_rows(context.stream, token_ids, packed_, out);
-  } else {
-    ops::embedding(context.stream, token_ids, weight_.data(), out);
+  const Stream& stream = context.stream;
+  if (part_.is_whole()) {
+    return tied_to_head_ ? ops::gather_rows(stream, token_ids, packed_, out)
+                         : ops::embedding(stream, token_ids, weight_.data(), out);
   }
+  if (tied_to_head_) {
+    ops::gather_rows_of_part(stream, token_ids, packed_, part_.first, out);
+  } else {
+    ops::embedding_of_part(stream, token_ids, weight_.data(), part_.first, out);
+  }
+  parallel_.all_reduce(stream, out);
 }
 
 }  // namespace atom

@@ -25,7 +25,10 @@ struct ForwardContext {
   // The state slot of each sequence of the step, -1 of padding and in models without states. A
   // sequence has a history, which its slot holds, exactly if seq_lens[i] > query_start[i + 1] -
   // query_start[i]; without one its states begin as zero, whatever the slot holds.
-  Tensor state_slots = {};              // [num_seqs] int32
+  Tensor state_slots = {};  // [num_seqs] int32
+  // Defined where steps verify drafts: the slot that gets the state behind a token, -1 for none;
+  // see ops::StateBatch.
+  Tensor token_state_slots = {};        // [num_tokens] int32
   ForwardObserver* observer = nullptr;  // of comparisons; null when serving
 
   std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }

@@ -30,6 +30,7 @@ std::string remedies(const MemoryPlan& plan, const ResolvedConfig& config) {
 Status does_not_fit(const MemoryPlan& plan, const ResolvedConfig& config, int64_t needed_blocks) {
   const int64_t needed = plan.fixed() + plan.states() + needed_blocks * plan.kv_bytes_per_block;
   std::string free = human_bytes(plan.available) + " free";
+  if (plan.num_ranks > 1) free += fmt::format(" for each of {} ranks", plan.num_ranks);
   if (!plan.device.is_cpu()) {
     free += fmt::format(" (the GPU has {}, and {} are taken)",
                         human_bytes(plan.device_total),
@@ -68,11 +69,13 @@ Status cache_too_small(const MemoryPlan& plan,
       human_bytes(needed_blocks * plan.kv_bytes_per_block));
 }
 
-// What is free on the device, and the part of it that the user allows.
-Status add_free_memory(const CacheConfig& cache, MemoryPlan* plan) {
+// What is free on the device, shared out among so many on the CPU, and the part of it that the user
+// allows.
+Status add_free_memory(const ResolvedConfig& config, int32_t num_sharing, MemoryPlan* plan) {
+  const CacheConfig& cache = config.engine.cache;
   double utilization = cache.cpu_memory_utilization;
   if (plan->device.is_cpu()) {
-    plan->available = available_memory();
+    plan->available = available_memory() / num_sharing;
   } else {
     ASSIGN_OR_RETURN(const DeviceRuntime* runtime, device_runtime(plan->device.type));
     const DeviceRuntime::Memory memory = runtime->memory();
@@ -115,8 +118,10 @@ void divide_memory(const ResolvedConfig& config, MemoryPlan* plan) {
   const int64_t longest = num_blocks_for(config.max_model_len(), plan->block_size);
   if (slot_bytes > 0) {
     const int64_t for_states = std::min(memory / 2, memory - longest * block_bytes);
+    const int64_t of_one = scheduler.num_slots_per_sequence();
     plan->num_state_slots = static_cast<int32_t>(
-        std::clamp<int64_t>(for_states / slot_bytes, 1, scheduler.max_num_seqs));
+        of_one *
+        std::clamp<int64_t>(for_states / (of_one * slot_bytes), 1, scheduler.max_num_seqs));
   }
   if (scheduler.num_blocks > 0) {
     plan->num_blocks = scheduler.num_blocks;
@@ -138,6 +143,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   const SchedulerConfig& scheduler = config.scheduler;
   MemoryPlan plan;
   plan.device = built.device;
+  plan.num_ranks = built.parallel.tensor_parallel_size * config.engine.parallel.data_parallel_size;
   plan.block_size = scheduler.block_size;
   plan.weights = built.model->resident_bytes();
   plan.workspace = measure_workspace(config, built);
@@ -150,7 +156,10 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.padding = padding_of(built);
   plan.kv_bytes_per_block = built.storage.bytes_per_token() * plan.block_size;
   plan.state_bytes_per_slot = built.storage.bytes_per_slot();
-  RETURN_IF_ERROR(add_free_memory(cache, &plan));
+  // Copies with a cache of known size take what they need, also one that comes back beside others.
+  const int32_t num_sharing =
+      cache.num_blocks > 0 ? built.parallel.tensor_parallel_size : plan.num_ranks;
+  RETURN_IF_ERROR(add_free_memory(config, num_sharing, &plan));
 
   divide_memory(config, &plan);
   const int64_t blocks_per_sequence = num_blocks_for(config.max_model_len(), plan.block_size);

@@ -1,5 +1,5 @@
-// What an engine will hold in memory, computed from configuration alone: nothing is allocated or
-// read. Printed by `atom plan`, checked before loading, and allocated as planned.
+// What a rank of an engine will hold in memory, computed from configuration alone: nothing is
+// allocated or read. Printed by `atom plan`, checked before loading, and allocated as planned.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct MemoryPlan {
   int64_t state_bytes_per_slot = 0;
   int32_t num_state_slots = 0;  // of running sequences, and of checkpoints
   int64_t padding = 0;          // on a device: between tensors, and counters of kernels
-  int64_t available = 0;        // memory free now
+  int32_t num_ranks = 1;        // of all copies: they share what is free, each with its own of this
+  int64_t available = 0;        // memory free now, this rank's share
   int64_t device_total = 0;     // of an accelerator, used or free; 0 on the CPU
   int64_t budget = 0;           // what the utilization allows of it
   Device device;

@@ -10,9 +10,23 @@
 
 namespace atom {
 
-Result<BuiltModel> build_model(const ResolvedConfig& config, Device device) {
+ParallelContext parallel_context(const ResolvedConfig& config,
+                                 int rank,
+                                 Communicator* communicator) {
+  const ParallelConfig& parallel = config.engine.parallel;
+  const bool is_one = parallel.tensor_parallel_size == 1;
+  return {.tensor_parallel_rank = rank,
+          .tensor_parallel_size = parallel.tensor_parallel_size,
+          .expert_parallel = parallel.enable_expert_parallel && !is_one,
+          .tensor_parallel = communicator};
+}
+
+Result<BuiltModel> build_model(const ResolvedConfig& config,
+                               Device device,
+                               const ParallelContext& parallel) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
   BuildContext build{config.model, config.dtype, config.max_model_len(), device};
+  build.parallel = parallel;
   build.kv_cache_dtype = config.kv_cache_dtype;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
   build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
@@ -20,7 +34,7 @@ Result<BuiltModel> build_model(const ResolvedConfig& config, Device device) {
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion};
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
   RETURN_IF_ERROR(build.status);
-  return BuiltModel{device, std::move(model), std::move(build.storage)};
+  return BuiltModel{device, parallel, std::move(model), std::move(build.storage)};
 }
 
 Status load_weights(const ResolvedConfig& config,

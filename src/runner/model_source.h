@@ -16,12 +16,21 @@ using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 struct BuiltModel {
   Device device;
+  ParallelContext parallel;         // the rank that it is built for
   std::unique_ptr<CausalLM> model;  // its parameters have shapes, no memory
   StorageSpec storage;              // what its layers keep between steps
 };
 
-// `config` outlives the model.
-Result<BuiltModel> build_model(const ResolvedConfig& config, Device device = {});
+// Rank `rank` of those that `config` asks for. Without a communicator, which outlives what is
+// built, it is planned and not computed with.
+ParallelContext parallel_context(const ResolvedConfig& config,
+                                 int rank,
+                                 Communicator* communicator = nullptr);
+
+// The part of the model that a rank has; without one the whole. `config` outlives the model.
+Result<BuiltModel> build_model(const ResolvedConfig& config,
+                               Device device = {},
+                               const ParallelContext& parallel = {});
 
 // Allocates the parameters and fills them from the checkpoint, or with dummy weights.
 Status load_weights(const ResolvedConfig& config,

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
+#include <thread>
 
+#include "comm/local/local_group.h"
 #include "models/registry.h"
 #include "runner/choose_device.h"
 #include "runner/layer_storage.h"
@@ -25,16 +28,16 @@ DeviceChoice test_device() {
                                                                  : DeviceChoice::kCpu;
 }
 
-std::vector<ChoiceReplay::Token> tokens_of(const SchedulerOutput& step,
+std::vector<StepObserver::Token> tokens_of(const SchedulerOutput& step,
                                            const std::vector<RunnerSequence*>& sequences) {
-  std::vector<ChoiceReplay::Token> tokens;
+  std::vector<StepObserver::Token> tokens;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const RunnerSequence& sequence = *sequences[s];
     const std::span<const int32_t> prompt =
         std::span(sequence.token_ids).first(static_cast<size_t>(sequence.num_prompt_tokens));
     const ScheduledSequence& scheduled = step.scheduled[s];
     for (int32_t i = 0; i < scheduled.num_new_tokens; ++i) {
-      tokens.push_back({prompt, scheduled.num_computed_tokens + i});
+      tokens.push_back({scheduled.id, prompt, scheduled.num_computed_tokens + i});
     }
   }
   return tokens;
@@ -50,17 +53,27 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   std::unique_ptr<GoldenRunner> runner(new GoldenRunner(std::move(config)));
+  const int world = runner->config_.engine.parallel.tensor_parallel_size;
+  runner->communicators_ = make_local_group(world, std::chrono::seconds(60));
+  for (int rank = 0; rank < world; ++rank) RETURN_IF_ERROR(runner->build_rank(rank));
+  return runner;
+}
+
+Status GoldenRunner::build_rank(int rank) {
+  const int world = static_cast<int>(communicators_.size());
+  Rank& built_rank = *ranks_.emplace_back(std::make_unique<Rank>(world > 1 ? 1 : 2));
   ASSIGN_OR_RETURN(const Device device, choose_device(test_device()));
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
-    runner->queue_ = runtime->create_queue();
-    runner->stream_ = Stream(&runner->pool_, runner->queue_.get());
+    built_rank.queue = runtime->create_queue();
+    built_rank.stream = Stream(&built_rank.pool, built_rank.queue.get());
   }
-  ASSIGN_OR_RETURN(BuiltModel built, build_model(runner->config_, device));
-  runner->model_ = std::move(built.model);
-  runner->storage_spec_ = std::move(built.storage);
-  RETURN_IF_ERROR(load_weights(runner->config_, runner->stream_, *runner->model_, nullptr));
-  return runner;
+  ASSIGN_OR_RETURN(
+      BuiltModel built,
+      build_model(config_, device, parallel_context(config_, rank, communicators_[rank].get())));
+  built_rank.model = std::move(built.model);
+  built_rank.storage_spec = std::move(built.storage);
+  return load_weights(config_, built_rank.stream, *built_rank.model, nullptr);
 }
 
 std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests,
@@ -71,13 +84,17 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   config.max_num_seqs = schedule.max_num_seqs;
   config.num_blocks = schedule.num_blocks;
   config.block_size = schedule.block_size;
-  config.num_state_slots = storage_spec_.has_states() ? schedule.num_state_slots : 0;
+  config.num_state_slots = has_states() ? schedule.num_state_slots : 0;
   config.state_checkpoint_interval = schedule.block_size;
   config.enable_prefix_caching = schedule.enable_prefix_caching;
   Scheduler scheduler(config, {});
-  InputBuilder input_builder(config, stream_);
-  storage_ = make_layer_storage(
-      stream_, storage_spec_, {schedule.num_blocks, schedule.block_size, config.num_state_slots});
+  InputBuilder input_builder(config, ranks_.front()->stream);
+  for (const auto& rank : ranks_) {
+    rank->storage =
+        make_layer_storage(rank->stream,
+                           rank->storage_spec,
+                           {schedule.num_blocks, schedule.block_size, config.num_state_slots});
+  }
   sequences_.clear();
 
   std::vector<GoldenResult> results(requests.size());
@@ -102,6 +119,45 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   return results;
 }
 
+Tensor GoldenRunner::compute_logits(Rank& rank,
+                                    const SchedulerOutput& step,
+                                    const StepInputs& inputs) const {
+  const Stream& stream = rank.stream;
+  Workspace workspace(stream, kWorkspaceSize);
+  const ForwardContext context{.stream = stream,
+                               .workspace = workspace,
+                               .token_ids = inputs.token_ids,
+                               .positions = inputs.positions,
+                               .batch = inputs.batch,
+                               .storage = rank.storage,
+                               .state_slots = inputs.state_slots,
+                               .observer = observer_};
+  copy_states(stream, rank.storage, step.state_restores);
+  const Tensor hidden = rank.model->forward(context);
+  copy_states(stream, rank.storage, step.state_saves);
+  const Shape shape = {hidden.size(0), config_.model.vocab_size};
+  const Tensor logits = Tensor::empty(shape, DType::kFloat32, stream.device());
+  rank.model->compute_logits(hidden, logits, context);
+  return host_copy(stream, logits);
+}
+
+Tensor GoldenRunner::compute_logits(const SchedulerOutput& step, const StepInputs& inputs) {
+  // One thread is observed.
+  CHECK((observer_ == nullptr || ranks_.size() == 1));
+  std::vector<Tensor> logits(ranks_.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 1; rank < ranks_.size(); ++rank) {
+    threads.emplace_back([&, rank] { logits[rank] = compute_logits(*ranks_[rank], step, inputs); });
+  }
+  logits[0] = compute_logits(*ranks_[0], step, inputs);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(communicators_.front()->status().ok());
+  for (const Tensor& other : logits) {
+    CHECK(std::memcmp(other.raw_data(), logits[0].raw_data(), logits[0].num_bytes()) == 0);
+  }
+  return logits[0];
+}
+
 ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
                                         InputBuilder& input_builder,
                                         std::vector<GoldenResult>& results) {
@@ -109,43 +165,28 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
   for (const NewSequence& added : step.new_sequences) {
     const auto length = static_cast<int32_t>(added.prompt_token_ids.size());
     SamplingState state(added.sampling, added.prompt_token_ids, {}, config_.model.vocab_size);
-    sequences_.emplace(added.id, RunnerSequence{added.prompt_token_ids, length, {}, -1, state});
+    sequences_.emplace(
+        added.id,
+        RunnerSequence{
+            .token_ids = added.prompt_token_ids, .num_prompt_tokens = length, .sampling = state});
   }
-  ModelRunnerOutput output;
-  output.step = step.step;
+  ModelRunnerOutput output{step.step, {}};
   if (step.scheduled.empty()) return output;
   std::vector<RunnerSequence*> sequences;
   for (const ScheduledSequence& scheduled : step.scheduled) {
     RunnerSequence& sequence = sequences_.at(scheduled.id);
     if (scheduled.reset_block_table) {
       sequence.block_ids.clear();
-      sequence.state_slot = scheduled.state_slot;
+      sequence.state_slots = scheduled.state_slots;
     }
     sequence.block_ids.insert(
         sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
     sequences.push_back(&sequence);
   }
 
-  if (choices_ != nullptr) choices_->begin_step(tokens_of(step, sequences));
-  Workspace workspace(stream_, kWorkspaceSize);
-  const StepInputs inputs = input_builder.build(step, sequences);
-  const ForwardContext context{.stream = stream_,
-                               .workspace = workspace,
-                               .token_ids = inputs.token_ids,
-                               .positions = inputs.positions,
-                               .batch = inputs.batch,
-                               .storage = storage_,
-                               .state_slots = inputs.state_slots,
-                               .observer = choices_};
-  copy_states(stream_, storage_, step.state_restores);
-  const Tensor hidden = model_->forward(context);
-  copy_states(stream_, storage_, step.state_saves);
+  if (observer_ != nullptr) observer_->begin_step(tokens_of(step, sequences));
+  const Tensor logits = compute_logits(step, input_builder.build(step, sequences));
   const int64_t vocab_size = config_.model.vocab_size;
-  const Shape logits_shape = {hidden.size(0), vocab_size};
-  const Tensor computed = Tensor::empty(logits_shape, DType::kFloat32, stream_.device());
-  model_->compute_logits(hidden, computed, context);
-  const Tensor logits = host_copy(stream_, computed);
-
   const float* row = logits.data<float>();
   for (size_t s = 0; s < sequences.size(); ++s) {
     const ScheduledSequence& scheduled = step.scheduled[s];
@@ -155,7 +196,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     for (int32_t i = 0; i < scheduled.num_new_tokens; ++i, row += vocab_size) {
       result.logits[scheduled.num_computed_tokens + i].assign(row, row + vocab_size);
     }
-    if (!scheduled.samples) continue;
+    if (!scheduled.samples()) continue;
     const int32_t token = argmax(std::span(row - vocab_size, vocab_size));
     answer.token_ids.push_back(token);
     result.output.push_back(token);

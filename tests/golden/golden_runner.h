@@ -1,6 +1,6 @@
 // Executes a Scheduler's steps like a ModelRunner, but computes the logits of every token and keeps
 // them, so that tests can compare any position under any schedule. ATOM_TEST_DEVICE=cuda runs them
-// on the GPU.
+// on the GPU. The ranks that the flags ask for are threads; all have to compute the same logits.
 #pragma once
 
 #include <map>
@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/communicator.h"
 #include "config/resolve.h"
 #include "models/causal_lm.h"
 #include "runner/input_builder.h"
 #include "scheduler/scheduler.h"
-#include "tests/golden/choice_replay.h"
+#include "tests/golden/step_observer.h"
 
 namespace atom {
 
@@ -50,33 +51,44 @@ class GoldenRunner {
                                 const Schedule& schedule,
                                 int32_t max_tokens);
 
-  // Of the runs that follow: records what layers choose, or replaces it. May be null; outlives
-  // them.
-  void set_choices(ChoiceReplay* choices) { choices_ = choices; }
+  // Of the runs that follow. May be null; outlives them.
+  void set_observer(StepObserver* observer) { observer_ = observer; }
 
   // The model keeps recurrent states.
-  bool has_states() const { return storage_spec_.has_states(); }
+  bool has_states() const { return ranks_.front()->storage_spec.has_states(); }
 
   // Of the last run.
   const SchedulerStats& stats() const { return stats_; }
 
  private:
+  struct Rank {
+    explicit Rank(int num_threads) : pool(num_threads) {}
+
+    ThreadPool pool;
+    std::unique_ptr<DeviceQueue> queue;  // null on the CPU
+    Stream stream{&pool};
+    std::unique_ptr<CausalLM> model;
+    StorageSpec storage_spec;
+    LayerStorage storage;
+  };
+
   explicit GoldenRunner(ResolvedConfig config);
+
+  Status build_rank(int rank);
+  Tensor compute_logits(Rank& rank, const SchedulerOutput& step, const StepInputs& inputs) const;
+  // Of all ranks, which are compared.
+  Tensor compute_logits(const SchedulerOutput& step, const StepInputs& inputs);
 
   ModelRunnerOutput execute(const SchedulerOutput& step,
                             InputBuilder& input_builder,
                             std::vector<GoldenResult>& results);
 
   ResolvedConfig config_;
-  ThreadPool pool_{2};
-  std::unique_ptr<DeviceQueue> queue_;  // null on the CPU
-  Stream stream_{&pool_};
-  std::unique_ptr<CausalLM> model_;
-  StorageSpec storage_spec_;
-  LayerStorage storage_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<SequenceId, RunnerSequence> sequences_;
   SchedulerStats stats_;
-  ChoiceReplay* choices_ = nullptr;
+  StepObserver* observer_ = nullptr;
 };
 
 }  // namespace atom

@@ -226,6 +226,51 @@ TEST(EngineProcess, KilledUnderLoadThirtyTimes) {
               worst_restart);
 }
 
+// Copies of the model, of two ranks each: one that is killed loses its own requests alone, the
+// others serve on, and it comes back beside them.
+TEST(EngineProcess, ACopyThatDiesIsReplacedWhileTheOthersServe) {
+  constexpr size_t kCopies = 3;
+  EngineConfig config = demo_config();
+  config.device.num_threads = 0;
+  config.parallel.tensor_parallel_size = 2;
+  config.parallel.data_parallel_size = kCopies;
+  config.parallel.data_parallel_balance = DataParallelBalance::kRoundRobin;
+  const auto engine = make_engine(config, in_child());
+  EXPECT_EQ(engine->stats().num_blocks, int64_t{kCopies} * 1024);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(children().size(), kCopies);
+    std::vector<std::shared_ptr<Tracked>> requests;
+    for (size_t i = 0; i < 2 * kCopies; ++i) {
+      requests.push_back(std::make_shared<Tracked>());
+      ASSERT_TRUE(submit(engine.get(), requests.back(), random(i, 200)).ok());
+    }
+    for (const auto& request : requests) {
+      ASSERT_TRUE(eventually([&] { return request->num_tokens > 0; }));
+    }
+    const pid_t pid = children()[round];
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    ASSERT_TRUE(eventually([&] { return !engine->health().reason.empty(); }));
+    EXPECT_TRUE(is_ready(*engine));
+    const auto another = std::make_shared<Tracked>();
+    ASSERT_TRUE(submit(engine.get(), another, random(7, 5)).ok());
+    size_t num_lost = 0;
+    for (const auto& request : requests) {
+      ASSERT_TRUE(eventually([&] { return request->num_final == 1; }));
+      if (request->status.ok()) continue;
+      ++num_lost;
+      EXPECT_THAT(request->status.message(),
+                  HasSubstr("of the engine died (signal 9: Killed) and is being restarted"));
+    }
+    EXPECT_EQ(num_lost, 2u);
+    ASSERT_TRUE(eventually([&] { return another->num_final == 1; }));
+    EXPECT_TRUE(another->status.ok()) << another->status.message();
+    ASSERT_TRUE(eventually([&] { return engine->health().reason.empty(); }));
+    EXPECT_FALSE(process_exists(pid));
+    EXPECT_EQ(engine->health().num_restarts, static_cast<uint64_t>(round + 1));
+  }
+  EXPECT_EQ(engine->stats().num_free_blocks, int64_t{kCopies} * 1024);
+}
+
 TEST(EngineProcess, AStoppedProcessIsSeenAndForgiven) {
   const auto engine = make_engine(demo_config(), in_child());
   double worst_notice = 0;

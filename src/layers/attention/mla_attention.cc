@@ -24,7 +24,8 @@ float softmax_scale(const RopeConfig& rope, const MlaSizes& sizes) {
   return static_cast<float>(scale * mscale * mscale);
 }
 
-int64_t local_heads(const BuildContext& build, const MlaSizes& sizes) {
+int64_t local_heads(BuildContext& build, const MlaSizes& sizes) {
+  require_even_split(build, sizes.num_heads, "attention heads");
   return sizes.num_heads / tensor_parallel_part(build).world;
 }
 

@@ -11,10 +11,14 @@ void tell_observer(const Activation& x, const ForwardContext& context) {
 
 }  // namespace
 
-LinearBase::LinearBase(BuildContext& build, const LinearPartition& partition, bool has_bias)
+LinearBase::LinearBase(BuildContext& build,
+                       const LinearPartition& partition,
+                       bool has_bias,
+                       bool adds_bias)
     : dtype_(build.dtype),
       local_out_features_(partition.local_out_features()),
-      method_(make_linear_method(build, partition)) {
+      method_(make_linear_method(build, partition)),
+      adds_bias_(has_bias && adds_bias) {
   register_module("", method_.get());
   if (has_bias) {
     bias_ = std::make_unique<Parameter>(build.dtype, partition.out_slices, Shape{});
@@ -49,6 +53,20 @@ Activation LinearBase::forward_silu_and_mul(const Activation& x,
 
 ShardPart tensor_parallel_part(const BuildContext& build) {
   return {build.parallel.tensor_parallel_rank, build.parallel.tensor_parallel_size};
+}
+
+void require_even_split(BuildContext& build, int64_t count, std::string_view what) {
+  const int32_t size = build.parallel.tensor_parallel_size;
+  if (count % size == 0) return;
+  build.fail(
+      unimplemented("--tensor-parallel-size {}: {} has {} {}, which {} ranks cannot share "
+                    "evenly",
+                    size,
+                    build.module_name,
+                    count,
+                    what,
+                    size));
+  build.parallel = {};
 }
 
 }  // namespace atom

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "layers/activation.h"
 #include "layers/linear/linear_partition.h"
@@ -32,18 +33,27 @@ class LinearBase : public Module {
   int64_t local_out_features() const { return local_out_features_; }
 
  protected:
-  LinearBase(BuildContext& build, const LinearPartition& partition, bool has_bias);
+  // `adds_bias`: this rank is one of those that add it; all of them load it.
+  LinearBase(BuildContext& build,
+             const LinearPartition& partition,
+             bool has_bias,
+             bool adds_bias = true);
 
  private:
-  Tensor bias() const { return bias_ == nullptr ? Tensor() : bias_->data(); }
+  Tensor bias() const { return adds_bias_ ? bias_->data() : Tensor(); }
 
   DType dtype_;
   int64_t local_out_features_;
   std::unique_ptr<LinearMethod> method_;
   std::unique_ptr<Parameter> bias_;  // [local_out_features]; null without
+  bool adds_bias_;                   // there is one, and this rank adds it
 };
 
 // This rank's part of a dimension that tensor parallelism splits evenly.
 ShardPart tensor_parallel_part(const BuildContext& build);
+
+// The construction of the model fails when tensor parallelism cannot split `count` of `what`
+// ("attention heads") evenly. What is built after that, and never used, is for one rank.
+void require_even_split(BuildContext& build, int64_t count, std::string_view what);
 
 }  // namespace atom

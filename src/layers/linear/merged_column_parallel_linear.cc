@@ -3,9 +3,10 @@
 namespace atom {
 namespace {
 
-LinearPartition make_partition(const BuildContext& build,
+LinearPartition make_partition(BuildContext& build,
                                int64_t in_features,
                                const std::vector<std::pair<std::string, int64_t>>& outputs) {
+  for (const auto& output : outputs) require_even_split(build, output.second, "outputs");
   LinearPartition partition;
   partition.in_features = in_features;
   for (const auto& [id, rows] : outputs) {

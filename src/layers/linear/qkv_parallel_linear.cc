@@ -5,18 +5,37 @@
 namespace atom {
 namespace {
 
-// With fewer KV heads than ranks each head is held by several ranks (specs: kv head r / (t / NKV)).
+// With fewer KV heads than ranks neighbors hold the same: rank r has head r / (ranks / heads).
 ShardPart kv_part(const BuildContext& build, int64_t num_kv_heads) {
   const int size = build.parallel.tensor_parallel_size;
   const int world = static_cast<int>(std::min<int64_t>(size, num_kv_heads));
   return {build.parallel.tensor_parallel_rank / (size / world), world};
 }
 
-LinearPartition make_partition(const BuildContext& build,
+// Ranks that a number of KV heads is split among; the others repeat them.
+void require_kv_split(BuildContext& build, int64_t num_kv_heads) {
+  const int64_t size = build.parallel.tensor_parallel_size;
+  if (num_kv_heads >= size) return require_even_split(build, num_kv_heads, "key-value heads");
+  if (size % num_kv_heads == 0) return;
+  build.fail(
+      unimplemented("--tensor-parallel-size {}: {} has {} key-value heads, of which {} ranks "
+                    "cannot have one each "
+                    "evenly",
+                    size,
+                    build.module_name,
+                    num_kv_heads,
+                    size));
+  build.parallel = {};
+}
+
+LinearPartition make_partition(BuildContext& build,
                                int64_t in_features,
+                               int64_t num_heads,
                                int64_t q_rows,
                                int64_t num_kv_heads,
                                int64_t head_dim) {
+  require_even_split(build, num_heads, "attention heads");
+  require_kv_split(build, num_kv_heads);
   const ShardPart kv = kv_part(build, num_kv_heads);
   const int64_t kv_rows = num_kv_heads * head_dim;
   LinearPartition partition;
@@ -38,6 +57,7 @@ QKVParallelLinear::QKVParallelLinear(BuildContext& build,
     : LinearBase(build,
                  make_partition(build,
                                 in_features,
+                                num_heads,
                                 num_heads * head_dim * (has_gate ? 2 : 1),
                                 num_kv_heads,
                                 head_dim),

@@ -1,15 +1,29 @@
 #include "layers/linear/row_parallel_linear.h"
 
 namespace atom {
+namespace {
 
-RowParallelLinear::RowParallelLinear(BuildContext& build,
-                                     int64_t in_features,
-                                     int64_t out_features,
-                                     bool has_bias)
-    : LinearBase(
-          build, {{{"", out_features, {}}}, in_features, tensor_parallel_part(build)}, has_bias) {
-  // The sum over ranks needs a Communicator; configurations with more than one rank are refused.
-  CHECK(build.parallel.tensor_parallel_size == 1);
+LinearPartition make_row_partition(BuildContext& build, int64_t in_features, int64_t out_features) {
+  require_even_split(build, in_features, "inputs");
+  return {{{"", out_features, {}}}, in_features, tensor_parallel_part(build)};
+}
+
+}  // namespace
+
+RowParallelLinear::RowParallelLinear(
+    BuildContext& build, int64_t in_features, int64_t out_features, bool has_bias, bool reduces)
+    : LinearBase(build,
+                 make_row_partition(build, in_features, out_features),
+                 has_bias,
+                 build.parallel.is_first()),
+      parallel_(build.parallel),
+      reduces_(reduces) {}
+
+void RowParallelLinear::forward(const Activation& x,
+                                const Tensor& y,
+                                const ForwardContext& context) const {
+  LinearBase::forward(x, y, context);
+  if (reduces_) parallel_.all_reduce(context.stream, y);
 }
 
 }  // namespace atom

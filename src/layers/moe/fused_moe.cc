@@ -1,29 +1,67 @@
 #include "layers/moe/fused_moe.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "base/check.h"
 #include "layers/linear/linear_base.h"
+#include "nn/forward_observer.h"
 #include "ops/fused_moe/fused_moe.h"
+#include "tensor/device_arena.h"
 
 namespace atom {
 namespace {
 
 // The sizes from which slices follow.
 struct ExpertSizes {
-  int64_t num_experts;
+  int64_t num_experts;   // all ranks together
+  int64_t first_expert;  // of this rank ...
+  int64_t num_local;     // ... and how many it has
   int64_t num_shared;
   int64_t hidden;
   int64_t full;   // intermediate size of one expert
   int64_t local;  // this rank's part of it
   int64_t first;  // where that begins
 
-  int64_t num_slots() const { return num_experts + num_shared; }
+  int64_t num_slots() const { return num_local + num_shared; }
+  bool has(int64_t expert) const {
+    return expert >= first_expert && expert < first_expert + num_local;
+  }
 };
 
-ExpertSizes expert_sizes(const BuildContext& build, const FusedMoEOptions& options) {
-  const ShardPart part = tensor_parallel_part(build);
-  CHECK(options.intermediate_size % part.world == 0);
+bool spreads_experts(const BuildContext& build) {
+  return build.parallel.expert_parallel && build.parallel.tensor_parallel_size > 1;
+}
+
+ExpertMap expert_map(const BuildContext& build, const FusedMoEOptions& options) {
+  const ShardPart part = spreads_experts(build) ? tensor_parallel_part(build) : ShardPart();
+  return determine_expert_map(part.world, part.rank, options.num_experts);
+}
+
+void require_expert_split(BuildContext& build, const FusedMoEOptions& options) {
+  const int32_t world = build.parallel.tensor_parallel_size;
+  if (!spreads_experts(build)) {
+    return require_even_split(build, options.intermediate_size, "inputs of an expert");
+  }
+  if (options.num_experts >= world) return;
+  build.fail(
+      unimplemented("--enable-expert-parallel: {} has {} experts, less than one for each of "
+                    "{} ranks",
+                    build.module_name,
+                    options.num_experts,
+                    world));
+  build.parallel = {};
+}
+
+ExpertSizes expert_sizes(BuildContext& build, const FusedMoEOptions& options) {
+  require_expert_split(build, options);
+  const ShardPart part = spreads_experts(build) ? ShardPart() : tensor_parallel_part(build);
+  const ExpertMap map = expert_map(build, options);
   const int64_t local = options.intermediate_size / part.world;
   return {options.num_experts,
+          map.first,
+          map.count,
           options.num_shared,
           build.config.hidden_size,
           options.intermediate_size,
@@ -49,15 +87,17 @@ void append_half(const ExpertSizes& sizes,
                  int64_t first_row,
                  std::vector<ParameterSlice>* slices) {
   for (int64_t e = 0; e < sizes.num_experts; ++e) {
-    slices->push_back({std::to_string(e) + "." + half,
-                       {sizes.full, sizes.hidden},
-                       {row_copy(sizes, sizes.first, e, first_row)}});
+    ParameterSlice slice = {std::to_string(e) + "." + half, {sizes.full, sizes.hidden}, {}};
+    if (sizes.has(e)) {
+      slice.boxes = {row_copy(sizes, sizes.first, e - sizes.first_expert, first_row)};
+    }
+    slices->push_back(std::move(slice));
   }
   if (sizes.num_shared == 0) return;
   ParameterSlice shared = {"shared." + half, {sizes.num_shared * sizes.full, sizes.hidden}, {}};
   for (int64_t i = 0; i < sizes.num_shared; ++i) {
     shared.boxes.push_back(
-        row_copy(sizes, i * sizes.full + sizes.first, sizes.num_experts + i, first_row));
+        row_copy(sizes, i * sizes.full + sizes.first, sizes.num_local + i, first_row));
   }
   slices->push_back(std::move(shared));
 }
@@ -65,17 +105,25 @@ void append_half(const ExpertSizes& sizes,
 std::vector<ParameterSlice> down_slices(const ExpertSizes& sizes) {
   std::vector<ParameterSlice> slices;
   for (int64_t e = 0; e < sizes.num_experts; ++e) {
-    slices.push_back({std::to_string(e) + ".down",
-                      {sizes.hidden, sizes.full},
-                      {column_copy(sizes, sizes.first, e)}});
+    ParameterSlice slice = {std::to_string(e) + ".down", {sizes.hidden, sizes.full}, {}};
+    if (sizes.has(e)) slice.boxes = {column_copy(sizes, sizes.first, e - sizes.first_expert)};
+    slices.push_back(std::move(slice));
   }
   if (sizes.num_shared == 0) return slices;
   ParameterSlice shared = {"shared.down", {sizes.hidden, sizes.num_shared * sizes.full}, {}};
   for (int64_t i = 0; i < sizes.num_shared; ++i) {
-    shared.boxes.push_back(column_copy(sizes, i * sizes.full + sizes.first, sizes.num_experts + i));
+    shared.boxes.push_back(column_copy(sizes, i * sizes.full + sizes.first, sizes.num_local + i));
   }
   slices.push_back(std::move(shared));
   return slices;
+}
+
+// Of one tensor of all experts those of this rank, with all that follows.
+BoxCopy local_experts(const ExpertSizes& sizes, const Shape& shape) {
+  BoxCopy box = {whole(shape), whole(shape)};
+  box.source.begin[0] = sizes.first_expert;
+  box.source.size[0] = box.target.size[0] = sizes.num_local;
+  return box;
 }
 
 // All experts in one tensor, cut along `dim` as gate and up are: two halves, or pairs.
@@ -84,7 +132,7 @@ ParameterSlice fused_gate_up(const ExpertSizes& sizes, Shape shape, int dim, boo
   const int num_runs = is_interleaved ? 1 : 2;
   const int64_t size = is_interleaved ? 2 * sizes.local : sizes.local;
   for (int run = 0; run < num_runs; ++run) {
-    BoxCopy box = {whole(slice.source_shape), whole(slice.source_shape)};
+    BoxCopy box = local_experts(sizes, slice.source_shape);
     box.source.begin[dim] = is_interleaved ? 2 * sizes.first : run * sizes.full + sizes.first;
     box.target.begin[dim] = run * size;
     box.source.size[dim] = box.target.size[dim] = size;
@@ -96,14 +144,14 @@ ParameterSlice fused_gate_up(const ExpertSizes& sizes, Shape shape, int dim, boo
 // Likewise of down_proj.
 ParameterSlice fused_down(const ExpertSizes& sizes, Shape shape, int dim) {
   ParameterSlice slice = {"", std::move(shape), {}};
-  BoxCopy box = {whole(slice.source_shape), whole(slice.source_shape)};
+  BoxCopy box = local_experts(sizes, slice.source_shape);
   box.source.begin[dim] = sizes.first;
   box.source.size[dim] = box.target.size[dim] = sizes.local;
   slice.boxes.push_back(std::move(box));
   return slice;
 }
 
-ExpertStackLayout gate_up_layout(const BuildContext& build, const FusedMoEOptions& options) {
+ExpertStackLayout gate_up_layout(BuildContext& build, const FusedMoEOptions& options) {
   const ExpertSizes sizes = expert_sizes(build, options);
   const int64_t experts = sizes.num_experts;
   const bool is_interleaved = options.activation.is_interleaved;
@@ -127,7 +175,7 @@ ExpertStackLayout gate_up_layout(const BuildContext& build, const FusedMoEOption
   return layout;
 }
 
-ExpertStackLayout down_layout(const BuildContext& build, const FusedMoEOptions& options) {
+ExpertStackLayout down_layout(BuildContext& build, const FusedMoEOptions& options) {
   const ExpertSizes sizes = expert_sizes(build, options);
   const int64_t experts = sizes.num_experts;
   ExpertStackLayout layout;
@@ -143,23 +191,47 @@ ExpertStackLayout down_layout(const BuildContext& build, const FusedMoEOptions& 
   }
   if (options.has_bias) {
     const Shape shape = {experts, sizes.hidden};
-    layout.bias = {{"", shape, {{whole(shape), whole(shape)}}}};
+    layout.bias = {{"", shape, {local_experts(sizes, shape)}}};
   }
   return layout;
+}
+
+// Undefined where every rank has all experts.
+Tensor places_meta(const BuildContext& build, const FusedMoEOptions& options) {
+  if (!spreads_experts(build)) return {};
+  return Tensor::meta({options.num_experts + options.num_shared}, DType::kInt32);
 }
 
 }  // namespace
 
 FusedMoE::FusedMoE(BuildContext& build, const FusedMoEOptions& options)
     : activation_(options.activation),
+      adds_down_bias_(spreads_experts(build) || build.parallel.is_first()),
+      places_(places_meta(build, options)),
       gate_up_proj_(ModuleScope(build, "gate_up_proj"), gate_up_layout(build, options)),
       down_proj_(ModuleScope(build, "down_proj"), down_layout(build, options)) {
   // Slots with biases would need those of the shared experts, which no checkpoint has.
   CHECK((!options.has_bias || options.num_shared == 0));
-  // The sum over ranks needs a Communicator; configurations with more than one rank are refused.
-  CHECK(build.parallel.tensor_parallel_size == 1);
+  if (places_.defined()) map_ = expert_map(build, options);
   register_module("gate_up_proj", &gate_up_proj_);
   register_module("down_proj", &down_proj_);
+}
+
+Status FusedMoE::finish_load(const Stream& stream) {
+  if (places_.defined()) {
+    std::vector<int32_t> places = map_.places;
+    for (int64_t slot = map_.count; std::ssize(places) < places_.size(0); ++slot) {
+      places.push_back(static_cast<int32_t>(slot));
+    }
+    const Tensor host = Tensor::empty(places_.shape(), DType::kInt32);
+    std::ranges::copy(places, host.data<int32_t>());
+    places_ = resident_copy(stream, host);
+  }
+  return Module::finish_load(stream);
+}
+
+int64_t FusedMoE::resident_bytes() const {
+  return Module::resident_bytes() + (places_.defined() ? places_.num_bytes() : 0);
 }
 
 void FusedMoE::forward(const Tensor& x,
@@ -169,8 +241,11 @@ void FusedMoE::forward(const Tensor& x,
   const ops::ExpertWeights experts = {.gate_up = gate_up_proj_.weights(),
                                       .down = down_proj_.weights(),
                                       .gate_up_bias = gate_up_proj_.bias(),
-                                      .down_bias = down_proj_.bias(),
-                                      .places = {}};
+                                      .down_bias = adds_down_bias_ ? down_proj_.bias() : Tensor(),
+                                      .places = places_,
+                                      .gate_up_input = gate_up_proj_.input(),
+                                      .down_input = down_proj_.input()};
+  if (context.observer != nullptr) context.observer->on_linear(context.stream, x, {});
   ops::fused_moe(
       context.stream, x, choice.ids, choice.weights, experts, activation_, y, context.workspace);
 }

@@ -8,10 +8,15 @@
 //   "shared.gate", "shared.up" [num_shared I, H] and "shared.down" [H, num_shared I],
 //   or "" of all experts together: [E, 2 I, H] and [E, H, I].
 // map_experts() sends the names of a family there.
+//
+// Of several ranks each has a part of every expert's intermediate dimension or, in expert-parallel
+// groups, some experts whole. Shared experts then are on all ranks, which take turns with tokens
+// (MoeRouting::shared_rank).
 #pragma once
 
 #include <string>
 
+#include "layers/moe/expert_map.h"
 #include "layers/moe/expert_stack.h"
 #include "layers/moe/moe_router.h"
 #include "nn/weight_mapping.h"
@@ -33,7 +38,10 @@ class FusedMoE : public Module {
  public:
   FusedMoE(BuildContext& build, const FusedMoEOptions& options);
 
-  // x, y [num_tokens, hidden_size], not the same memory.
+  Status finish_load(const Stream& stream) override;
+  int64_t resident_bytes() const override;
+
+  // x, y [num_tokens, hidden_size], not the same memory. y is this rank's part of the sum.
   void forward(const Tensor& x,
                const MoeRouter::Choice& choice,
                const Tensor& y,
@@ -41,6 +49,9 @@ class FusedMoE : public Module {
 
  private:
   ops::GatedActivation activation_;
+  bool adds_down_bias_;  // once for all ranks that have a part of an expert
+  ExpertMap map_;        // where experts are spread
+  Tensor places_;        // ops::ExpertWeights' of it; meta until finish_load
   ExpertStack gate_up_proj_;
   ExpertStack down_proj_;
 };

@@ -21,6 +21,11 @@ MoeRouter::MoeRouter(const BuildContext& build, const MoeRouterOptions& options)
                                       build.dtype,
                                       ops::preferred_weight_layout(build.device))) {
   register_parameter("weight", &weight_);
+  const ParallelContext& parallel = build.parallel;
+  if (parallel.expert_parallel) {
+    routing_.shared_rank = parallel.tensor_parallel_rank;
+    routing_.shared_world = parallel.tensor_parallel_size;
+  }
   const auto add_bias = [&](const char* name, std::unique_ptr<Parameter>* bias) {
     *bias = std::make_unique<Parameter>(DType::kFloat32, Shape{options.num_experts});
     register_parameter(name, bias->get());

@@ -83,16 +83,30 @@ Shape stack_shape(const ExpertStackLayout& layout, const Unit& unit) {
   return shape;
 }
 
-// A whole [E, N, K / 2] in its order, of a tensor [E, N, K / 32, 16].
+constexpr int64_t kGroupBytes = 16;
+
+// [E, N, K / 2] bytes as [E, N, K / 32, 16]. Boxes are of whole groups.
+Shape split_size(const Shape& size) {
+  return {size[0], size[1], size[2] / kGroupBytes, kGroupBytes};
+}
+
+Box split_box(const Box& box) {
+  const Shape& begin = box.begin;
+  return {{begin[0], begin[1], begin[2] / kGroupBytes, 0}, split_size(box.size)};
+}
+
 std::vector<ParameterSlice> split_into_groups(std::vector<ParameterSlice> slices) {
-  constexpr int64_t kGroupBytes = 16;
   for (ParameterSlice& slice : slices) {
-    const Shape& shape = slice.source_shape;
-    const Shape split = {shape[0], shape[1], shape[2] / kGroupBytes, kGroupBytes};
-    slice.source_shape = split;
-    for (BoxCopy& box : slice.boxes) box.source = whole(split);
+    slice.source_shape = split_size(slice.source_shape);
+    for (BoxCopy& box : slice.boxes) box = {split_box(box.source), split_box(box.target)};
   }
   return slices;
+}
+
+// The rows of one expert, [rows, columns], of a stack with or without a dimension for groups.
+Tensor rows_of_expert(const Tensor& stack, int64_t expert) {
+  const int64_t num_columns = stack.num_elements() / (stack.size(0) * stack.size(1));
+  return stack.narrow(0, expert, 1).view({stack.size(1), num_columns});
 }
 
 Parameter make_stack(DType dtype,
@@ -100,8 +114,12 @@ Parameter make_stack(DType dtype,
                      const Unit& unit,
                      bool in_rows_of_groups) {
   std::vector<ParameterSlice> slices = in_units(layout.alternatives.front(), unit);
-  if (in_rows_of_groups) slices = split_into_groups(std::move(slices));
-  return Parameter(dtype, stack_shape(layout, unit), std::move(slices));
+  Shape shape = stack_shape(layout, unit);
+  if (in_rows_of_groups) {
+    slices = split_into_groups(std::move(slices));
+    shape = split_size(shape);
+  }
+  return Parameter(dtype, shape, std::move(slices));
 }
 
 bool is_multiple(const Box& box, const Unit& unit) {
@@ -148,12 +166,21 @@ QuantizedExperts::QuantizedExperts(const BuildContext& build,
       scheme_(scheme),
       part_rows_(part_rows_of(layout)),
       format_(packed_format(scheme, part_rows_)),
+      input_(expert_input(build, scheme)),
       weight_(
           make_stack(find_storage(scheme)->stored, layout, code_unit(scheme), in_rows_of_groups)),
       weight_scale_(make_stack(format_.scale_dtype(), layout, scale_unit(scheme, layout), false)) {
   register_parameter("weight", &weight_);
   register_parameter("weight_scale", &weight_scale_);
   weight_scale_.keep_on_host();
+  if (scheme.static_activations) {
+    const Unit unit = {part_rows_.front(), layout.shape[2]};
+    // A parameter does not move.
+    input_scale_.reset(new Parameter(make_stack(DType::kFloat32, layout, unit, false)));
+    input_scale_->keep_on_host();
+    register_parameter("input_scale", input_scale_.get());
+    if (input_.is_quantized()) input_.static_scale = Tensor::meta({1}, DType::kFloat32);
+  }
   ops::QuantFormat format = format_;
   if (format.granularity == QuantType::kPerTensor) format.granularity = QuantType::kPerToken;
   for (int64_t expert = 0; expert < layout.shape[0]; ++expert) {
@@ -167,12 +194,16 @@ int64_t QuantizedExperts::resident_bytes() const {
   for (const ops::LinearWeight& weight : weights_) {
     bytes += weight.data.num_bytes() + weight.scales.num_bytes();
   }
+  if (input_.static_scale.defined()) bytes += input_.static_scale.num_bytes();
   return bytes;
 }
 
 Status QuantizedExperts::check_loaded(const Stream& stream) const {
   if (!are_scales(weight_scale_.data(), format_.group_size() > 0)) {
     return invalid_argument("{}.weight_scale: a scale is no positive number", name_);
+  }
+  if (input_scale_ != nullptr && !are_scales(input_scale_->data(), false)) {
+    return invalid_argument("{}.input_scale: a scale is no positive number", name_);
   }
   const Tensor& codes = weight_.data();
   const Shape rows = {codes.size(0) * codes.size(1), codes.size(2)};
@@ -184,8 +215,7 @@ Status QuantizedExperts::check_loaded(const Stream& stream) const {
 
 // As ops::pack_scales() takes them.
 Tensor QuantizedExperts::scales_of(int64_t expert) const {
-  const Tensor& all = weight_scale_.data();
-  const Tensor scales = all.narrow(0, expert, 1).view({all.size(1), all.size(2)});
+  const Tensor scales = rows_of_expert(weight_scale_.data(), expert);
   if (scheme_.weights == QuantType::kPer128x128) {
     return scales_of_blocks(scales, part_rows_, format_.scale_rows);
   }
@@ -202,8 +232,7 @@ Tensor QuantizedExperts::scales_of(int64_t expert) const {
 
 void QuantizedExperts::pack_expert(const Stream& stream, int64_t expert) {
   ops::LinearWeight& weight = weights_[expert];
-  const Tensor& all = weight_.data();
-  const Tensor codes = as_bytes(all.narrow(0, expert, 1).view({all.size(1), all.size(2)}));
+  const Tensor codes = as_bytes(rows_of_expert(weight_.data(), expert));
   if (!device_.is_cpu()) {
     weight.data = codes;
     weight.scales = resident_copy(stream, scales_of(expert));
@@ -219,6 +248,12 @@ void QuantizedExperts::pack_expert(const Stream& stream, int64_t expert) {
 
 Status QuantizedExperts::finish_load(const Stream& stream) {
   RETURN_IF_ERROR(check_loaded(stream));
+  if (input_.static_scale.defined()) {
+    const Tensor& scales = input_scale_->data();
+    const float* begin = scales.data<float>();
+    input_.static_scale = Tensor::empty({1}, DType::kFloat32);
+    *input_.static_scale.data<float>() = *std::max_element(begin, begin + scales.num_elements());
+  }
   for (size_t expert = 0; expert < weights_.size(); ++expert) {
     pack_expert(stream, static_cast<int64_t>(expert));
   }

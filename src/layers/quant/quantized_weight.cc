@@ -299,26 +299,13 @@ void QuantizedWeight::place_part(const Stream& stream, Part& part) {
 
 // Rows of floats on the host, piece by piece.
 void QuantizedWeight::quantize_part(const Stream& stream, Part& part) {
-  const Stream host(&stream.pool());
-  const int64_t in_features = partition_.local_in_features();
-  const ops::LinearWeight packed =
-      ops::make_quantized_weight(part.num_rows, in_features, format_of_parts(), part.weight.layout);
-  const int64_t width = in_features / (packed.dtype() == DType::kUInt8 ? 2 : 1);
-  const Tensor rows = weight_.data().narrow(0, part.first_row, part.num_rows);
-  consume_in_pieces(rows, [&](const Tensor& piece, int64_t first) {
-    const int64_t count = piece.size(0);
-    const Tensor values = Tensor::empty({count, width}, packed.dtype());
-    const Shape scale_shape =
-        packed.has_groups() ? Shape{count, in_features / packed.group_size} : Shape{count};
-    const Tensor scales = Tensor::empty(scale_shape, packed.scales.dtype());
-    ops::quantize(host, piece, {values, scales, scheme_.weights}, E8M0Rounding::kEven);
-    ops::pack_rows(host, values, first, packed);
-    ops::pack_scales(scales, first, packed);
-  });
-  part.weight = packed;
+  part.weight = quantize_consumed_rows(Stream(&stream.pool()),
+                                       weight_.data().narrow(0, part.first_row, part.num_rows),
+                                       format_of_parts(),
+                                       part.weight.layout);
   if (device_.is_cpu()) return;
-  part.weight.data = resident_copy(stream, packed.data);
-  part.weight.scales = resident_copy(stream, packed.scales);
+  part.weight.data = resident_copy(stream, part.weight.data);
+  part.weight.scales = resident_copy(stream, part.weight.scales);
 }
 
 Status QuantizedWeight::finish_load(const Stream& stream) {

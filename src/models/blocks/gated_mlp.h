@@ -10,7 +10,8 @@ namespace atom {
 
 class GatedMLP : public FeedForward {
  public:
-  GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias);
+  // `reduces`: as of RowParallelLinear.
+  GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias, bool reduces = true);
 
   ActivationFormat wanted() const override { return gate_up_proj_.wanted(); }
   void forward(const Activation& x,

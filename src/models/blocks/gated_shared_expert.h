@@ -11,7 +11,7 @@ class GatedSharedExpert : public Module {
  public:
   GatedSharedExpert(BuildContext& build, int64_t intermediate_size);
 
-  // out [num_tokens, hidden_size] += sigmoid(gate x) * expert(x).
+  // out [num_tokens, hidden_size] += sigmoid(gate x) * this rank's part of expert(x).
   void add_to(const Tensor& out, const Activation& x, const ForwardContext& context) const;
 
  private:

@@ -46,8 +46,10 @@ Status read_delta_net(const ConfigReader& reader, int world, GatedDeltaNetSizes*
         sizes->num_k_heads);
   }
   if (sizes->num_k_heads % world != 0) {
-    return invalid_argument(
-        "{}: 'linear_num_key_heads' {} cannot be split among {} tensor-parallel ranks",
+    return unimplemented(
+        "--tensor-parallel-size {}: {} has 'linear_num_key_heads' {}, which {} ranks cannot share "
+        "evenly",
+        world,
         reader.where(),
         sizes->num_k_heads,
         world);

@@ -3,7 +3,8 @@
 namespace atom {
 
 MoeBlock::MoeBlock(BuildContext& build, const MoeBlockOptions& options)
-    : router_(ModuleScope(build, options.router_name), options.router),
+    : parallel_(build.parallel),
+      router_(ModuleScope(build, options.router_name), options.router),
       experts_(ModuleScope(build, "experts"), options.experts) {
   register_module(options.router_name, &router_);
   register_module("experts", &experts_);
@@ -17,6 +18,7 @@ void MoeBlock::forward(const Activation& x,
                        const ForwardContext& context) const {
   experts_.forward(x.rows, router_.forward(x.rows, context), out, context);
   if (shared_ != nullptr) shared_->add_to(out, x, context);
+  parallel_.all_reduce(context.stream, out);
 }
 
 }  // namespace atom

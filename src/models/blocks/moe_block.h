@@ -29,6 +29,7 @@ class MoeBlock : public FeedForward {
                const ForwardContext& context) const override;
 
  private:
+  ParallelContext parallel_;
   MoeRouter router_;
   FusedMoE experts_;
   std::unique_ptr<GatedSharedExpert> shared_;  // null without

@@ -12,4 +12,12 @@ void embedding(const Stream& stream,
                const Tensor& table,  // [vocab_size, hidden_size] any dtype
                const Tensor& out);   // [num_tokens, hidden_size] the same dtype
 
+// Of a table that holds a part of the vocabulary, from id `first_id` on: out[t] = table[ids[t] -
+// first_id], and zeros for ids that it does not hold, negative ones among them.
+void embedding_of_part(const Stream& stream,
+                       const Tensor& ids,
+                       const Tensor& table,  // [rows, hidden_size]
+                       int64_t first_id,
+                       const Tensor& out);
+
 }  // namespace atom::ops

@@ -15,9 +15,11 @@ struct EmbeddingArgs {
   int64_t row_size;
   int64_t table_stride;
   int64_t out_stride;
+  int64_t first_id;  // the table's first row is that of this id
+  bool is_part;      // ids without a row give zeros
 };
 
-// On a GPU's queue (DeviceQueue::handle()). An id outside the table ends the process.
+// On a GPU's queue (DeviceQueue::handle()). An id outside a whole table ends the process.
 void embedding_cuda(const EmbeddingArgs& args, void* queue);
 
 }  // namespace atom::ops

@@ -50,6 +50,29 @@ TEST(Embedding, EveryVariantCopiesTheRowsOfItsIds) {
   }
 }
 
+TEST(Embedding, APartOfATableGivesZerosForTheIdsOfOthers) {
+  ThreadPool pool(2);
+  const Tensor table = Tensor::zeros({3, 4}, DType::kFloat32);
+  for (int64_t i = 0; i < 12; ++i) table.data<float>()[i] = static_cast<float>(i + 1);
+  const Tensor ids = Tensor::zeros({6}, DType::kInt32);
+  const int32_t values[] = {10, 12, 9, 13, -1, 11};
+  std::copy(values, values + 6, ids.data<int32_t>());
+  const float expected[] = {1, 9, 0, 0, 0, 5};  // of each row's first element
+  for (const char* variant : kAllVariants) {
+    SCOPED_TRACE(variant);
+    const Tensor out = Tensor::empty({6, 4}, DType::kFloat32);
+    std::fill_n(out.data<float>(), 24, -1.0f);
+    const bool ran = run_variant(variant, pool, {ids, table, out}, [&](const Placed& at) {
+      return embedding_by(variant, at.stream(), at(ids), at(table), at(out), 10);
+    });
+    if (!ran) continue;
+    for (int64_t t = 0; t < 6; ++t) {
+      EXPECT_EQ(out.data<float>()[4 * t], expected[t]) << t;
+      EXPECT_EQ(out.data<float>()[4 * t + 3], expected[t] == 0 ? 0 : expected[t] + 3) << t;
+    }
+  }
+}
+
 TEST(Embedding, DryRunTouchesNothing) {
   embedding(Stream::dry_run(),
             Tensor::meta({3}, DType::kInt32),

@@ -1,6 +1,7 @@
 // Inside embedding: calls by a variant of one's choice, for tests.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "tensor/stream.h"
@@ -13,6 +14,7 @@ bool embedding_by(std::string_view variant,
                   const Stream& stream,
                   const Tensor& ids,
                   const Tensor& table,
-                  const Tensor& out);
+                  const Tensor& out,
+                  std::optional<int64_t> first_id = {});  // embedding_of_part()
 
 }  // namespace atom::ops

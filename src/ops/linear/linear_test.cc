@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "ops/linear/gather_rows.h"
 #include "ops/linear/linear_variants.h"
 #include "ops/linear/run_claims.h"
 #include "ops/test_tensors.h"
@@ -486,6 +487,25 @@ TEST(LinearWeight, GatherRowsReturnsTheRowsGiven) {
         const Tensor whole(out.raw_data(), dtype, {5, in_features + 2});
         EXPECT_TRUE(std::isnan(value_at(whole, 0, in_features)));
       }
+    }
+  }
+}
+
+TEST(LinearWeight, GatherRowsOfAPartGivesZerosForOtherIds) {
+  ThreadPool pool(2);
+  for (DType dtype : kDTypes) {
+    const Tensor rows = random_matrix(70, 6, dtype, 0, 1);
+    const Tensor ids = Tensor::empty({5}, DType::kInt32);
+    const int32_t wanted[] = {100, 99, 169, 170, -1};
+    std::memcpy(ids.raw_data(), wanted, sizeof(wanted));
+    const Tensor zero = Tensor::zeros({1, 6}, dtype);
+    for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
+      const LinearWeight weight = pack_linear_weight(Stream(&pool), rows, layout);
+      const Tensor out = make_matrix(5, 6, dtype, 0);
+      gather_rows_of_part(Stream(&pool), ids, weight, 100, out);
+      EXPECT_EQ(row_bytes(out, 0), row_bytes(rows, 0));
+      EXPECT_EQ(row_bytes(out, 2), row_bytes(rows, 69));
+      for (const int t : {1, 3, 4}) EXPECT_EQ(row_bytes(out, t), row_bytes(zero, 0)) << t;
     }
   }
 }

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/cpu_info.h"
 #include "ops/embedding/embedding.h"
+#include "ops/linear/gather_rows.h"
 #include "ops/linear/linear_variants.h"
 #include "tensor/dispatch.h"
 #include "tensor/tensor_check.h"
@@ -409,27 +411,38 @@ WeightRow weight_row(const LinearWeight& weight, int64_t row) {
   return {panel + row % kPanelColumns * step_size, kPanelColumns * step_size, step_size};
 }
 
-void gather_rows(const Stream& stream,
-                 const Tensor& ids,
-                 const LinearWeight& weight,
-                 const Tensor& out) {
+namespace {
+
+// Rows that the weight does not hold are zeros where it is a part, else our own mistake.
+void gather(const Stream& stream,
+            const Tensor& ids,
+            const LinearWeight& weight,
+            std::optional<int64_t> first_id,
+            const Tensor& out) {
   TensorCheck check("gather_rows");
   check.tensor("ids", ids, {"T"}, DType::kInt32);
   check.tensor("out", out, {"T", "K"}, weight.dtype());
   CHECK(check.size("K") == weight.in_features);
-  if (weight.layout == WeightLayout::kRowMajor) return embedding(stream, ids, weight.data, out);
+  if (weight.layout == WeightLayout::kRowMajor) {
+    return first_id ? embedding_of_part(stream, ids, weight.data, *first_id, out)
+                    : embedding(stream, ids, weight.data, out);
+  }
   if (stream.is_dry_run()) return;
   const int64_t element_size = dtype_size(weight.dtype());
   const int64_t row_size = weight.in_features * element_size;
   const char* data = static_cast<const char*>(weight.data.raw_data());
   stream.pool().parallel_for(ids.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const int32_t id = ids.data<int32_t>()[t];
+      char* to = static_cast<char*>(out.raw_data()) + t * out.stride(0) * element_size;
+      const int64_t id = ids.data<int32_t>()[t] - first_id.value_or(0);
+      if (first_id && (id < 0 || id >= weight.out_features)) {
+        std::memset(to, 0, row_size);
+        continue;
+      }
       CHECK(id >= 0);
       CHECK(id < weight.out_features);
       const WeightRow at = weight_row(weight, id);
       const char* from = data + at.begin * element_size;
-      char* to = static_cast<char*>(out.raw_data()) + t * out.stride(0) * element_size;
       if (has_short_steps(weight.dtype())) {
         read_column<uint16_t>(from, row_size, to);
       } else {
@@ -437,6 +450,23 @@ void gather_rows(const Stream& stream,
       }
     }
   });
+}
+
+}  // namespace
+
+void gather_rows(const Stream& stream,
+                 const Tensor& ids,
+                 const LinearWeight& weight,
+                 const Tensor& out) {
+  gather(stream, ids, weight, {}, out);
+}
+
+void gather_rows_of_part(const Stream& stream,
+                         const Tensor& ids,
+                         const LinearWeight& weight,
+                         int64_t first_id,
+                         const Tensor& out) {
+  gather(stream, ids, weight, first_id, out);
 }
 
 }  // namespace atom::ops

@@ -13,6 +13,8 @@ namespace {
 void check_routing(const MoeRouting& routing, int64_t num_experts) {
   CHECK(num_experts <= kMaxRoutedExperts);
   CHECK(routing.num_shared >= 0);
+  CHECK(routing.shared_rank >= 0);
+  CHECK(routing.shared_rank < routing.shared_world);
   CHECK(routing.num_groups >= 1);
   CHECK(routing.num_groups <= kMaxRoutedGroups);
   CHECK(num_experts % routing.num_groups == 0);

@@ -31,7 +31,8 @@ class Router {
     }
     finish(weights);
     for (int64_t i = 0; i < routing_.num_shared; ++i) {
-      ids[routing_.top_k + i] = static_cast<int32_t>(args_.num_experts + i);
+      const int64_t id = routing_.has_shared(token) ? args_.num_experts + i : -1;
+      ids[routing_.top_k + i] = static_cast<int32_t>(id);
       weights[routing_.top_k + i] = routing_.shared_weight;
     }
   }

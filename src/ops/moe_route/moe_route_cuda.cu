@@ -85,7 +85,8 @@ class TokenRouter {
       weights[i] = weight / divisor * args_.routing.scale;
     }
     for (int i = lane(); i < num_shared; i += kWarpSize) {
-      ids[k + i] = static_cast<int32_t>(args_.num_experts) + i;
+      ids[k + i] =
+          args_.routing.has_shared(token_) ? static_cast<int32_t>(args_.num_experts) + i : -1;
       weights[k + i] = args_.routing.shared_weight;
     }
   }

@@ -159,6 +159,22 @@ TEST(MoeRoute, MatchesASortInDouble) {
   }
 }
 
+TEST(MoeRoute, RanksTakeTurnsWithTheSharedExperts) {
+  MoeRouting routing{kSoftmax, 2};
+  routing.num_shared = 2;
+  routing.shared_rank = 1;
+  routing.shared_world = 3;
+  for (const char* variant : kAllVariants) {
+    const Call call = make_call(random_tensor({7, 16}, DType::kFloat32, 1), Tensor(), routing);
+    if (!run(variant, call, routing)) continue;
+    for (int32_t t = 0; t < 7; ++t) {
+      const int32_t* ids = call.ids.data<int32_t>() + t * 4;
+      EXPECT_EQ(ids[2], t % 3 == 1 ? 16 : -1) << variant << ", token " << t;
+      EXPECT_EQ(ids[3], t % 3 == 1 ? 17 : -1) << variant << ", token " << t;
+    }
+  }
+}
+
 TEST(MoeRoute, TheLowestOfEqualExpertsAndGroupsIsFirst) {
   const MoeRouting plain{kSoftmax, 4};
   const MoeRouting grouped{kSigmoid, 3, 4, 2, GroupScore::kTwoLargest, true};

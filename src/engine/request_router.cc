@@ -1,0 +1,89 @@
+#include "engine/request_router.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace atom {
+
+RequestRouter::RequestRouter(int num_cores, DataParallelBalance balance)
+    : balance_(balance), cores_(num_cores), last_choice_(num_cores - 1) {
+  CHECK(num_cores >= 1);
+}
+
+bool RequestRouter::is_any_up() const {
+  return std::ranges::any_of(cores_, [](const Core& core) { return core.is_up; });
+}
+
+void RequestRouter::set_up(int core) {
+  cores_[core].is_up = true;
+}
+
+std::vector<SequenceId> RequestRouter::set_down(int core) {
+  std::vector<SequenceId> lost;
+  for (const auto& [id, place] : places_) {
+    if (place.core == core) lost.push_back(id);
+  }
+  for (const SequenceId id : lost) places_.erase(id);
+  cores_[core] = {};
+  return lost;
+}
+
+int64_t RequestRouter::load(const Core& core) const {
+  switch (balance_) {
+    case DataParallelBalance::kLeastRequests:
+      return core.num_sequences;
+    case DataParallelBalance::kLeastTokens:
+      return core.num_tokens;
+    case DataParallelBalance::kRoundRobin:
+      return 0;
+  }
+  return 0;
+}
+
+int RequestRouter::choose() const {
+  const int size = static_cast<int>(cores_.size());
+  int best = -1;
+  for (int i = 1; i <= size; ++i) {
+    const int core = (last_choice_ + i) % size;
+    if (!cores_[core].is_up) continue;
+    if (best < 0 || load(cores_[core]) < load(cores_[best])) best = core;
+  }
+  CHECK(best >= 0);
+  return best;
+}
+
+int RequestRouter::route(std::span<const SequenceId> ids, int64_t num_tokens) {
+  last_choice_ = choose();
+  Core& core = cores_[last_choice_];
+  for (const SequenceId id : ids) {
+    places_[id] = {last_choice_, num_tokens};
+    ++core.num_sequences;
+    core.num_tokens += num_tokens;
+  }
+  return last_choice_;
+}
+
+void RequestRouter::note(const StepOutput& step) {
+  for (const RequestDelta& delta : step.deltas) {
+    const auto found = places_.find(delta.id);
+    if (found == places_.end()) continue;
+    Place& place = found->second;
+    Core& core = cores_[place.core];
+    const auto num_new = static_cast<int64_t>(delta.token_ids.size());
+    place.num_tokens += num_new;
+    core.num_tokens += num_new;
+    if (delta.finish_reason == FinishReason::kNone) continue;
+    --core.num_sequences;
+    core.num_tokens -= place.num_tokens;
+    places_.erase(found);
+  }
+}
+
+std::optional<int> RequestRouter::core_of(SequenceId id) const {
+  const auto found = places_.find(id);
+  if (found == places_.end()) return std::nullopt;
+  return found->second.core;
+}
+
+}  // namespace atom
