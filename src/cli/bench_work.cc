@@ -36,6 +36,24 @@ void count_experts(const ModelConfig& config, const Parameter& weight, ModelWork
   work->num_shared = weight.shape()[0] - work->num_experts;
 }
 
+// Of experts: a matrix [experts, outputs, inputs] that loading quantizes is stored as that makes
+// it.
+int64_t stored_bytes(const ModelConfig& config, const NamedParameter& named) {
+  const Shape& shape = named.parameter->shape();
+  const std::string module = named.name.substr(0, named.name.rfind('.'));
+  const QuantScheme scheme = config.quantization.scheme_of(module);
+  if (shape.rank() != 3 || !scheme.online) return named.parameter->num_bytes();
+  const int64_t size = shape.num_elements();
+  switch (scheme.weights) {
+    case QuantType::kPer1x32:  // FP4 with scales of a byte
+      return size / 2 + size / 32;
+    case QuantType::kPer128x128:
+      return size + size / (128 * 128) * 4;
+    default:  // a float for each row at most
+      return size + shape[0] * shape[1] * 4;
+  }
+}
+
 void count_parameters(const ModelConfig& config, const BuiltModel& built, ModelWork* work) {
   for (const NamedParameter& named : built.model->named_parameters()) {
     const std::string_view name = named.name;
@@ -47,7 +65,7 @@ void count_parameters(const ModelConfig& config, const BuiltModel& built, ModelW
       continue;
     }
     if (contains(name, ".experts.")) {
-      work->expert_bytes += parameter.num_bytes();
+      work->expert_bytes += stored_bytes(config, named);
       if (is_matrix) work->expert_size += num_values(parameter);
       if (is_matrix) count_experts(config, parameter, work);
     } else if (is_matrix && !contains(name, "lm_head")) {
