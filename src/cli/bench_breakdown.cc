@@ -55,11 +55,11 @@ class StepMaker {
       scheduled.num_new_tokens = is_prefill ? shape.input_len : 1;
       scheduled.num_computed_tokens = shape.input_len - scheduled.num_new_tokens;
       scheduled.reset_block_table = true;
-      if (plan_.num_state_slots > 0) scheduled.state_slot = i;
+      if (plan_.num_state_slots > 0) scheduled.state_slots = {i};
       for (int32_t b = 0; b < num_blocks; ++b) {
         scheduled.new_block_ids.push_back(i * num_blocks + b);
       }
-      scheduled.samples = true;
+      scheduled.num_sampled = 1;
       step.num_tokens += scheduled.num_new_tokens;
       running_.push_back(added.id);
     }

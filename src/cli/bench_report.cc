@@ -136,6 +136,17 @@ OrderedJson measurement_json(const BenchReport& report, const BenchMeasurement& 
   return json;
 }
 
+constexpr const char* kLegend =
+    "\n"
+    "first token    until an answer's first token, mean of the batch\n"
+    "prefill tok/s  tokens of the prompts, until all of them have their first token\n"
+    "ms/token       a step that gives each sequence its next token\n"
+    "output tok/s   of all sequences, prefill included\n"
+    "overhead/step  of a step, what the engine takes beside the model\n"
+    "decode/bound   least time for a step by the machine's bandwidth and peak, of the time taken\n"
+    "prefill/peak   least time for the prompts by the machine's peak, of the time taken\n"
+    "All are medians over the repeats; - where a figure has no meaning.\n";
+
 }  // namespace
 
 std::string types_text(const WorkTypes& types) {
@@ -206,7 +217,7 @@ std::string bench_table(const BenchReport& report) {
                      report.model.architecture,
                      types_text(report.types),
                      report.machine) +
-         roofs_text(report.roofs) + "\n" + table.to_string();
+         roofs_text(report.roofs) + "\n" + table.to_string() + kLegend;
 }
 
 OrderedJson bench_json(const BenchReport& report) {

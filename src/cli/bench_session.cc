@@ -118,7 +118,7 @@ double roof_seconds(Device device) {
 }
 
 std::string machine_text(Device device, int32_t num_threads) {
-  if (device.is_cpu()) return fmt::format("{} threads", num_threads);
+  if (device.is_cpu()) return fmt::format("{} thread{}", num_threads, num_threads == 1 ? "" : "s");
   const Result<DeviceRuntime*> runtime = device_runtime(device.type);
   const Result<std::string> library = ops::gemm_library();
   return fmt::format("{}, {}",

@@ -183,6 +183,14 @@ ChoiceKind<SchedulingPolicy> policy_kind() {
           ""};
 }
 
+ChoiceKind<SpeculativeMethod> speculative_method_kind() {
+  return {{{"off", SpeculativeMethod::kOff},
+           {"ngram", SpeculativeMethod::kNgram},
+           {"mtp", SpeculativeMethod::kMtp},
+           {"eagle3", SpeculativeMethod::kEagle3}},
+           ""};
+}
+
 ChoiceKind<DataParallelBalance> balance_kind() {
   return {{{"least-requests", DataParallelBalance::kLeastRequests},
            {"least-tokens", DataParallelBalance::kLeastTokens},

@@ -197,6 +197,15 @@ Tensor embed_and_score(LayerRank& rank, bool tied) {
   for (int64_t i = 0; i < vocab_size; ++i) ids.data<int32_t>()[i] = static_cast<int32_t>(i);
   const Tensor rows = rank.workspace.tensor({vocab_size, kWidth}, DType::kFloat32);
   embedding.forward(ids, rows, rank.context);
+  // The same into a part of wider rows, as the layers of drafts have it.
+  const Tensor wide = Tensor::zeros({vocab_size, 2 * kWidth}, DType::kFloat32);
+  embedding.forward(ids, wide.narrow(1, kWidth, kWidth), rank.context);
+  for (int64_t row = 0; row < vocab_size; ++row) {
+    const float* values = wide.data<float>() + row * 2 * kWidth;
+    EXPECT_EQ(values[kWidth - 1], 0);
+    EXPECT_TRUE(
+        std::equal(values + kWidth, values + 2 * kWidth, rows.data<float>() + row * kWidth));
+  }
   const Tensor logits = rank.workspace.tensor({vocab_size, vocab_size}, DType::kFloat32);
   head.forward(rows, logits, rank.context);
   return logits;

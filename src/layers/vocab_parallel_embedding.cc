@@ -6,6 +6,23 @@
 
 namespace atom {
 
+namespace {
+
+// from [rows, size] -> to likewise, of another stride.
+void copy_strided(const Stream& stream, const Tensor& from, const Tensor& to) {
+  if (stream.is_dry_run()) return;
+  if (stream.device().is_cpu()) return copy_convert(from, to);
+  const int64_t element_size = dtype_size(from.dtype());
+  stream.queue().copy_rows(to.raw_data(),
+                           to.stride(0) * element_size,
+                           from.raw_data(),
+                           from.stride(0) * element_size,
+                           from.size(1) * element_size,
+                           from.size(0));
+}
+
+}  // namespace
+
 VocabParallelEmbedding::VocabParallelEmbedding(BuildContext& build, bool tied_to_head)
     : part_(vocab_part(build)),
       parallel_(build.parallel),
@@ -38,12 +55,17 @@ void VocabParallelEmbedding::forward(const Tensor& token_ids,
     return tied_to_head_ ? ops::gather_rows(stream, token_ids, packed_, out)
                          : ops::embedding(stream, token_ids, weight_.data(), out);
   }
+  // Ranks add up contiguous rows.
+  const Workspace::Scope scope(context.workspace);
+  const bool is_in_place = out.is_contiguous();
+  const Tensor rows = is_in_place ? out : context.workspace.tensor(out.shape(), out.dtype());
   if (tied_to_head_) {
-    ops::gather_rows_of_part(stream, token_ids, packed_, part_.first, out);
+    ops::gather_rows_of_part(stream, token_ids, packed_, part_.first, rows);
   } else {
-    ops::embedding_of_part(stream, token_ids, weight_.data(), part_.first, out);
+    ops::embedding_of_part(stream, token_ids, weight_.data(), part_.first, rows);
   }
-  parallel_.all_reduce(stream, out);
+  parallel_.all_reduce(stream, rows);
+  if (!is_in_place) copy_strided(stream, rows, out);
 }
 
 }  // namespace atom

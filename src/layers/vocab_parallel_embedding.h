@@ -19,7 +19,7 @@ class VocabParallelEmbedding : public Module {
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
 
-  // token_ids [num_tokens] int32 -> out [num_tokens, hidden_size], contiguous.
+  // token_ids [num_tokens] int32 -> out [num_tokens, hidden_size], row stride allowed.
   void forward(const Tensor& token_ids, const Tensor& out, const ForwardContext& context) const;
 
   // The head's weight; only when tied. Its rows are those of part().

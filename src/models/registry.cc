@@ -7,7 +7,9 @@ namespace atom {
 // One factory per file of this folder.
 Result<std::unique_ptr<CausalLM>> make_deepseek_v2(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_deepseek_v3(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_deepseek_v32(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build);
+Result<std::unique_ptr<CausalLM>> make_glm_moe_dsa(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_gpt_oss(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_llama(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_mixtral(BuildContext& build);
@@ -30,8 +32,14 @@ constexpr ModelConfigDefaults kDeepseekDefaults = {.requires_intermediate_size =
                                                    .head_dim_key = "qk_rope_head_dim",
                                                    .max_position_embeddings = 4096};
 
+constexpr ModelConfigDefaults kGlm5Defaults = {.requires_intermediate_size = false,
+                                               .head_dim_key = "qk_rope_head_dim",
+                                               .max_position_embeddings = 202752,
+                                               .rms_norm_eps = 1e-5};
+
 const Architecture kArchitectures[] = {
     {"DeepseekV2ForCausalLM", kDeepseekDefaults, make_deepseek_v2},
+    {"DeepseekV32ForCausalLM", kDeepseekDefaults, make_deepseek_v32},
     {"DeepseekV3ForCausalLM", kDeepseekDefaults, make_deepseek_v3},
     {"Glm4MoeForCausalLM",
      {.requires_intermediate_size = false,
@@ -40,6 +48,7 @@ const Architecture kArchitectures[] = {
       .rms_norm_eps = 1e-5,
       .partial_rotary_factor = 0.5},
      make_glm4_moe},
+    {"GlmMoeDsaForCausalLM", kGlm5Defaults, make_glm_moe_dsa},
     {"GptOssForCausalLM",
      {.head_dim = 64,
       .num_key_value_heads = 8,

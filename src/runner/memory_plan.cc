@@ -118,8 +118,10 @@ void divide_memory(const ResolvedConfig& config, MemoryPlan* plan) {
   const int64_t longest = num_blocks_for(config.max_model_len(), plan->block_size);
   if (slot_bytes > 0) {
     const int64_t for_states = std::min(memory / 2, memory - longest * block_bytes);
+    const int64_t of_one = scheduler.num_slots_per_sequence();
     plan->num_state_slots = static_cast<int32_t>(
-        std::clamp<int64_t>(for_states / slot_bytes, 1, scheduler.max_num_seqs));
+        of_one *
+        std::clamp<int64_t>(for_states / (of_one * slot_bytes), 1, scheduler.max_num_seqs));
   }
   if (scheduler.num_blocks > 0) {
     plan->num_blocks = scheduler.num_blocks;

@@ -247,7 +247,7 @@ void expect_answers(const std::vector<Request>& requests,
   }
 }
 
-void check(const EngineConfig& config, DeviceChoice reference_device, double tolerance) {
+SchedulerStats check(const EngineConfig& config, DeviceChoice reference_device, double tolerance) {
   std::mt19937 random(7);
   const std::vector<Request> requests = random_requests(kNumRequests, random);
   const std::vector<Answer> expected = answers_alone(requests, config, reference_device);
@@ -260,6 +260,7 @@ void check(const EngineConfig& config, DeviceChoice reference_device, double tol
   if (test_device() == DeviceChoice::kCuda) {
     EXPECT_GT(engine.num_overlapped(), kMinSteps / 2);
   }
+  return engine.stats();
 }
 
 EngineConfig crowded(DType dtype) {
@@ -281,6 +282,21 @@ TEST(ModelRunner, TheSameWithoutRecordedSteps) {
   check(config, DeviceChoice::kCpu, 2e-3);
 }
 
+EngineConfig drafting(EngineConfig config) {
+  config.speculative.method = SpeculativeMethod::kNgram;
+  config.speculative.num_tokens = 3;
+  config.speculative.prompt_lookup_min = 1;
+  return config;
+}
+
+TEST(ModelRunner, DraftsChangeNoAnswer) {
+  const EngineConfig config = drafting(crowded(DType::kFloat32));
+  const SchedulerStats stats = check(config, DeviceChoice::kCpu, 2e-3);
+  EXPECT_GT(stats.num_draft_tokens, 200);
+  EXPECT_GT(stats.num_accepted_tokens, 20);
+  EXPECT_LT(stats.num_accepted_tokens, stats.num_draft_tokens);
+}
+
 // A model with recurrent states: slots, checkpoints 16 tokens apart, preemption.
 class ModelRunnerStates : public testing::Test {
  protected:
@@ -296,7 +312,8 @@ class ModelRunnerStates : public testing::Test {
   SchedulerStats run() {
     constexpr IdRange kIds{.first = 20, .count = 360};  // of a vocabulary of 384
     std::mt19937 random(7);
-    const std::vector<Request> requests = random_requests(kNumRequests / 2, random, kIds);
+    std::vector<Request> requests = random_requests(kNumRequests / 2, random, kIds);
+    for (Request& request : requests) request.sampling.allowed_token_ids = allowed_;
     const std::vector<Answer> expected = answers_alone(requests, config_, DeviceChoice::kCpu);
     Engine engine(config_, test_device());
     num_slots_ = engine.memory_plan().num_state_slots;
@@ -307,6 +324,7 @@ class ModelRunnerStates : public testing::Test {
 
   TemporaryFolder checkpoint_;
   EngineConfig config_;
+  std::vector<int32_t> allowed_;
   int32_t num_slots_ = 0;
 };
 
@@ -316,6 +334,19 @@ TEST_F(ModelRunnerStates, RandomBatchesGiveWhatEachRequestGetsAlone) {
   EXPECT_GT(stats.num_prefix_hit_tokens, 0);
   EXPECT_GT(stats.num_preemptions, 0);
   EXPECT_GT(stats.num_state_checkpoints, 0);
+  EXPECT_EQ(stats.num_free_state_slots, num_slots_);
+}
+
+// A slot for each token that a step may verify.
+TEST_F(ModelRunnerStates, DraftsChangeNoAnswer) {
+  config_ = drafting(config_);
+  allowed_ = {30, 31};  // so that answers repeat
+  const SchedulerStats stats = run();
+  EXPECT_EQ(num_slots_, 12 * 4 + 24);
+  EXPECT_GT(stats.num_draft_tokens, 200);
+  EXPECT_GT(stats.num_accepted_tokens, 20);
+  EXPECT_GT(stats.num_prefix_hit_tokens, 0);
+  EXPECT_GT(stats.num_preemptions, 0);
   EXPECT_EQ(stats.num_free_state_slots, num_slots_);
 }
 

@@ -37,7 +37,10 @@ int64_t measure_step(const ResolvedConfig& config,
                                .positions = int32_meta({num_tokens}),
                                .batch = batch,
                                .storage = storage,
-                               .state_slots = int32_meta({num_seqs})};
+                               .state_slots = int32_meta({num_seqs}),
+                               .token_state_slots = config.scheduler.num_speculative_tokens > 0
+                                                        ? int32_meta({num_tokens})
+                                                        : Tensor()};
   const Tensor hidden = model.forward(context);
   const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());
   const Tensor logits = workspace.tensor({num_rows, config.model.vocab_size}, DType::kFloat32);

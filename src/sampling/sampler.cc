@@ -27,6 +27,8 @@ int32_t choose_token(const LogitsRow& row, const SamplingState& state, RowScratc
   return static_cast<int32_t>(token_id);
 }
 
+}  // namespace
+
 void sample_row(const SamplingRow& request, float* logits, RowScratch& scratch, SampledToken& out) {
   const SamplingState& state = *request.state;
   const int64_t vocab_size = state.vocab_size();
@@ -57,8 +59,6 @@ void sample_row(const SamplingRow& request, float* logits, RowScratch& scratch, 
   }
   out.token_id = token_id;
 }
-
-}  // namespace
 
 void Sampler::sample(const Stream& stream,
                      const Tensor& logits,

@@ -165,7 +165,10 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
   for (const NewSequence& added : step.new_sequences) {
     const auto length = static_cast<int32_t>(added.prompt_token_ids.size());
     SamplingState state(added.sampling, added.prompt_token_ids, {}, config_.model.vocab_size);
-    sequences_.emplace(added.id, RunnerSequence{added.prompt_token_ids, length, {}, -1, state});
+    sequences_.emplace(
+        added.id,
+        RunnerSequence{
+            .token_ids = added.prompt_token_ids, .num_prompt_tokens = length, .sampling = state});
   }
   ModelRunnerOutput output{step.step, {}};
   if (step.scheduled.empty()) return output;
@@ -174,7 +177,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     RunnerSequence& sequence = sequences_.at(scheduled.id);
     if (scheduled.reset_block_table) {
       sequence.block_ids.clear();
-      sequence.state_slot = scheduled.state_slot;
+      sequence.state_slots = scheduled.state_slots;
     }
     sequence.block_ids.insert(
         sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
@@ -193,7 +196,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     for (int32_t i = 0; i < scheduled.num_new_tokens; ++i, row += vocab_size) {
       result.logits[scheduled.num_computed_tokens + i].assign(row, row + vocab_size);
     }
-    if (!scheduled.samples) continue;
+    if (!scheduled.samples()) continue;
     const int32_t token = argmax(std::span(row - vocab_size, vocab_size));
     answer.token_ids.push_back(token);
     result.output.push_back(token);

@@ -156,6 +156,10 @@ TEST(ReleasedModels, HaveTheirNumbersOfParameters) {
       {"Qwen3-Next-80B-A3B", 80, 1},
       {"gpt-oss-20b", 20.91, 0.01},
       {"gpt-oss-120b", 116.83, 0.01},
+      {"DeepSeek-V2-Lite", 15.7, 0.1},
+      {"DeepSeek-V2", 236, 1},
+      {"DeepSeek-V3", 671, 1},
+      {"GLM-5", 744, 1},
   };
   for (const Published& published : kPublished) {
     const ReleasedModel model(std::string(ATOM_RELEASED_CONFIGS "/") + published.name + ".json");

@@ -139,9 +139,8 @@ QuantizedWeight::QuantizedWeight(const BuildContext& build,
 
 void QuantizedWeight::register_parameters() {
   register_parameter("weight", &weight_);
-  if (quantizes_on_host()) {
-    weight_.keep_on_host();
-  } else {
+  if (quantizes_on_host() || device_.is_cpu()) weight_.keep_on_host();
+  if (!quantizes_on_host()) {
     weight_scale_ = make_scales(scheme_, format_, partition_);
     register_parameter("weight_scale", weight_scale_.get());
     if (encodes_) {
@@ -170,6 +169,12 @@ ops::QuantFormat QuantizedWeight::format_of_parts() const {
     format.granularity = QuantType::kPerToken;
   }
   return format;
+}
+
+void QuantizedWeight::release() {
+  parts_.clear();
+  weight_.release();
+  if (weight_scale_ != nullptr) weight_scale_->release();
 }
 
 void QuantizedWeight::encode(const Stream& stream, const Tensor& rows, int64_t first_row) {

@@ -60,6 +60,7 @@ void DecoderLayer::forward(ResidualStream& residual, const ForwardContext& conte
 DecoderModel::DecoderModel(BuildContext& build, const DecoderSpec& spec)
     : hidden_size_(build.config.hidden_size),
       dtype_(build.dtype),
+      num_selected_(spec.num_selected),
       rotary_(build),
       embed_tokens_(build, build.config.tie_word_embeddings),
       norm_(build, build.config.hidden_size, spec.norm_weight) {
@@ -81,7 +82,12 @@ Tensor DecoderModel::forward(const ForwardContext& context) const {
   residual.update = context.workspace.tensor(shape, dtype_);
   residual.sum = context.workspace.tensor(shape, dtype_);
   embed_tokens_.forward(context.token_ids, residual.sum, context);
-  for (const auto& layer : layers_) layer->forward(residual, context);
+  ForwardContext of_layers = context;
+  if (num_selected_ > 0) {
+    const Shape selected = {context.num_tokens(), num_selected_};
+    of_layers.selected = context.workspace.tensor(selected, DType::kInt32);
+  }
+  for (const auto& layer : layers_) layer->forward(residual, of_layers);
   return normalize(norm_, residual, {}, context).rows;
 }
 

@@ -45,6 +45,9 @@ struct DecoderSpec {
   LayerFactory make_layer;
   WeightMapping weight_mapping;
   NormWeight norm_weight = NormWeight::kModelDtype;  // of the layers' norms and the final one
+  // The positions that a query attends to, where layers share what one of them has selected
+  // (ForwardContext::selected); 0: none does.
+  int64_t num_selected = 0;
 };
 
 // The mapping of models whose projections q, k, v and gate, up are multiplied as one.
@@ -84,6 +87,7 @@ class DecoderModel : public Module {
  private:
   int64_t hidden_size_;
   DType dtype_;
+  int64_t num_selected_;
   RotaryEmbedding rotary_;
   VocabParallelEmbedding embed_tokens_;
   std::vector<std::unique_ptr<DecoderLayer>> layers_;
