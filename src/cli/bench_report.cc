@@ -1,6 +1,7 @@
 #include "cli/bench_report.h"
 
 #include <fmt/format.h>
+#include <numeric>
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -100,6 +101,9 @@ OrderedJson sample_json(const BenchSample& sample) {
           {"model_per_step", figures.model_per_step},
           {"engine_overhead_per_step", figures.overhead_per_step},
           {"device_idle_share", figures.idle_share},
+          {"num_verifications", figures.num_verifications},
+          {"num_draft_tokens", figures.num_draft_tokens},
+          {"num_accepted_per_position", figures.num_accepted_at},
           {"roofs", roofs_json(sample.roofs)}};
 }
 
@@ -185,6 +189,36 @@ OrderedJson roofs_json(const ops::Roofs& roofs) {
           {"fp8_flops", roofs.fp8_flops}};
 }
 
+namespace {
+
+// What became of the drafts, over all samples; "" where nothing was drafted.
+std::string drafts_text(const BenchMeasurement& measurement) {
+  uint64_t verifications = 0, drafts = 0;
+  std::vector<uint64_t> accepted(kMaxSpeculativeTokens);
+  for (const BenchSample& sample : measurement.samples) {
+    verifications += sample.figures.num_verifications;
+    drafts += sample.figures.num_draft_tokens;
+    for (size_t i = 0; i < sample.figures.num_accepted_at.size(); ++i) {
+      accepted[i] += sample.figures.num_accepted_at[i];
+    }
+  }
+  if (verifications == 0) return "";
+  const auto of_steps = [&](uint64_t count) {
+    return static_cast<double>(count) / static_cast<double>(verifications);
+  };
+  const uint64_t total = std::accumulate(accepted.begin(), accepted.end(), uint64_t{0});
+  std::string text = fmt::format("drafts of {}: {} verified, {:.2f} tokens per step, accepted",
+                                 measurement.name,
+                                 drafts,
+                                 1 + of_steps(total));
+  for (size_t i = 0; i < accepted.size() && (i == 0 || accepted[i] > 0); ++i) {
+    text += fmt::format(" {:.1f} %", of_steps(accepted[i]) * 100);
+  }
+  return text + " by place\n";
+}
+
+}  // namespace
+
 std::string bench_table(const BenchReport& report) {
   const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
   Table table({{"run", Table::Align::kLeft},
@@ -213,11 +247,15 @@ std::string bench_table(const BenchReport& report) {
                    percent(summary.decode_share),
                    percent(summary.prefill_share)});
   }
+  std::string drafts;
+  for (const BenchMeasurement& measurement : report.measurements) {
+    drafts += drafts_text(measurement);
+  }
   return fmt::format("{} in {}, {}\n",
                      report.model.architecture,
                      types_text(report.types),
                      report.machine) +
-         roofs_text(report.roofs) + "\n" + table.to_string() + kLegend;
+         roofs_text(report.roofs) + "\n" + table.to_string() + drafts + kLegend;
 }
 
 OrderedJson bench_json(const BenchReport& report) {

@@ -48,6 +48,11 @@ void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigu
   figures->model_per_step = execute * 1e-9 / steps;
   figures->overhead_per_step = wait * 1e-9 / steps;
   figures->idle_share = wait * 1e-9 / figures->duration;
+  figures->num_verifications = after.num_verifications - before.num_verifications;
+  figures->num_draft_tokens = after.num_draft_tokens - before.num_draft_tokens;
+  for (const auto counter : CoreStats::kAcceptedAt) {
+    figures->num_accepted_at.push_back(after.*counter - before.*counter);
+  }
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 // GlmMoeDsaForCausalLM (GLM-5): latent attention; after some dense layers, experts chosen by
 // groups, and shared experts. V2 scores experts by softmax, the others by sigmoids and a correction
 // bias. In V3.2 and GLM-5 an indexer selects the tokens that a query attends to.
+#include <algorithm>
+
 #include "models/blocks/decoder.h"
 #include "models/blocks/deepseek_experts.h"
 #include "models/blocks/gated_mlp.h"
 #include "models/blocks/indexer_config.h"
 #include "models/blocks/mla_block.h"
+#include "models/blocks/mtp_head.h"
 #include "models/blocks/requirements.h"
 
 namespace atom {
@@ -33,8 +36,13 @@ WeightMapping deepseek_weight_mapping(const ModelConfig& config) {
   return mapping;
 }
 
-Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Family& family) {
-  const ModelConfig& config = build.config;
+struct Layers {
+  LayerFactory make;
+  int64_t num_selected = 0;  // DecoderSpec::num_selected
+};
+
+// Layers for multi-token prediction are numbered behind the model's, and are like its last one.
+Result<Layers> read_layers(const ModelConfig& config, const Family& family) {
   RETURN_IF_ERROR(require_silu(config));
   RETURN_IF_ERROR(require_no_query_scaling(config));
   ASSIGN_OR_RETURN(const MlaOptions attention, read_mla_options(config));
@@ -44,17 +52,24 @@ Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Famil
     const bool interleaved = family.indexer == IndexerRotation::kInterleaved;
     ASSIGN_OR_RETURN(indexers, read_indexer_config(config, attention, interleaved));
   }
-  const LayerFactory make_layer =
-      [=](BuildContext& layers, const RotaryEmbedding& rotary, int layer) -> LayerParts {
-    const MlaOptions options = indexers.with_indexer(attention, layer);
+  const int last = config.num_hidden_layers - 1;
+  Layers result;
+  result.make = [=](BuildContext& layers, const RotaryEmbedding& rotary, int layer) -> LayerParts {
+    const MlaOptions options = indexers.with_indexer(attention, std::min(layer, last));
     return {make_sub_layer<MlaBlock>(layers, "self_attn", rotary, options),
-            experts.has_experts[layer]
+            experts.has_experts[std::min(layer, last)]
                 ? make_sub_layer<MoeBlock>(layers, "mlp", experts.block)
                 : make_sub_layer<GatedMLP>(
                       layers, "mlp", layers.config.intermediate_size, /*has_bias=*/false)};
   };
-  DecoderSpec spec = {make_layer, deepseek_weight_mapping(config)};
-  if (indexers.has_shared()) spec.num_selected = indexers.options.top_k;
+  if (indexers.has_shared()) result.num_selected = indexers.options.top_k;
+  return result;
+}
+
+Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Family& family) {
+  ASSIGN_OR_RETURN(const Layers layers, read_layers(build.config, family));
+  DecoderSpec spec = {layers.make, deepseek_weight_mapping(build.config)};
+  spec.num_selected = layers.num_selected;
   return std::unique_ptr<CausalLM>(std::make_unique<DecoderForCausalLM>(build, spec));
 }
 
@@ -74,6 +89,21 @@ Result<std::unique_ptr<CausalLM>> make_deepseek_v32(BuildContext& build) {
 
 Result<std::unique_ptr<CausalLM>> make_glm_moe_dsa(BuildContext& build) {
   return make_deepseek(build, kGlm5);
+}
+
+Result<std::unique_ptr<DraftModel>> make_deepseek_mtp(BuildContext& build, const CausalLM& target) {
+  const ModelConfig& config = build.config;
+  ASSIGN_OR_RETURN(const int64_t num_layers,
+                   read_num_mtp_layers(config, "num_nextn_predict_layers", 0));
+  ASSIGN_OR_RETURN(const Layers layers, read_layers(config, kV3));
+  const int first = config.num_hidden_layers;
+  return std::unique_ptr<DraftModel>(std::make_unique<MtpHead>(
+      build,
+      target,
+      mtp_behind_layers(
+          config, num_layers, [=](BuildContext& draft, const RotaryEmbedding& rotary, int layer) {
+            return layers.make(draft, rotary, first + layer);
+          })));
 }
 
 }  // namespace atom

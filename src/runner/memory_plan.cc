@@ -91,8 +91,10 @@ Status add_free_memory(const ResolvedConfig& config, int32_t num_sharing, Memory
 int64_t padding_of(const BuiltModel& built) {
   if (built.device.is_cpu()) return 0;
   constexpr size_t kOtherTensors = 64;  // rope tables, workspace, step inputs
-  const size_t num_tensors = built.model->named_parameters().size() + built.storage.caches.size() +
-                             built.storage.states.size() + kOtherTensors;
+  const size_t num_of_draft = built.draft == nullptr ? 0 : built.draft->named_parameters().size();
+  const size_t num_tensors = built.model->named_parameters().size() + num_of_draft +
+                             built.storage.caches.size() + built.storage.states.size() +
+                             kOtherTensors;
   return static_cast<int64_t>(num_tensors) * DeviceArena::kAlignment +
          Workspace::kNumCounters * int64_t{sizeof(int32_t)};
 }
@@ -146,6 +148,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.num_ranks = built.parallel.tensor_parallel_size * config.engine.parallel.data_parallel_size;
   plan.block_size = scheduler.block_size;
   plan.weights = built.model->resident_bytes();
+  if (built.draft != nullptr) plan.weights += built.draft->resident_bytes();
   plan.workspace = measure_workspace(config, built);
   plan.step_inputs = InputBuilder::num_bytes(scheduler);
   if (!built.device.is_cpu()) {

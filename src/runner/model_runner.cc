@@ -114,19 +114,26 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   const SpeculativeMethod method = config.speculative.method;
-  if (method == SpeculativeMethod::kMtp || method == SpeculativeMethod::kEagle3) {
-    return unimplemented("--method {}: not supported yet; expected ngram or off", name_of(method));
+  if (method == SpeculativeMethod::kEagle3) {
+    return unimplemented("--method {}: not supported yet; expected mtp, ngram or off",
+                         name_of(method));
   }
   if (!device.is_cpu() && method != SpeculativeMethod::kOff) {
     return unimplemented(
         "--method {}: drafts are verified on the CPU only so far; expected off, or --device cpu",
         name_of(method));
   }
+  if (method == SpeculativeMethod::kMtp && parallel.tensor_parallel_size > 1) {
+    return unimplemented(
+        "--method mtp: draft layers are not split over ranks yet; expected ngram, off, or "
+        "--tensor-parallel-size 1");
+  }
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device, parallel));
   ASSIGN_OR_RETURN(MemoryPlan plan, plan_memory(config, built));
   RETURN_IF_ERROR(agree_on_memory(parallel, runner->pool_.get(), &plan));
   runner->plan_ = plan;
   runner->model_ = std::move(built.model);
+  runner->draft_ = std::move(built.draft);
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     RETURN_IF_ERROR(runner->reserve(*runtime));
@@ -138,13 +145,15 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   const auto on_weights = [&](uint64_t done, uint64_t total) {
     if (progress) progress({StartProgress::Stage::kWeights, done, total});
   };
-  RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, on_weights));
+  RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, runner->draft_.get(), on_weights));
   runner->storage_ = make_layer_storage(stream, built.storage, plan.storage_size());
   runner->workspace_ = Workspace(stream, plan.workspace);
   runner->input_builder_.emplace(config.scheduler, stream);
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
-  if (method != SpeculativeMethod::kOff) runner->drafter_.emplace(config);
+  if (method != SpeculativeMethod::kOff) {
+    runner->drafter_.emplace(config, runner->draft_.get(), num_sampled_ids);
+  }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   return runner;
 }
@@ -365,7 +374,10 @@ void ModelRunner::forward(const SchedulerOutput& step,
     sample_rows(step, part, logits_of(part, hidden, context), flight);
     begin += part.size();
   }
-  if (drafter_) drafter_->propose(step, sequences_.scheduled(), &flight.output);
+  if (drafter_) {
+    const HostRange drafting(recorder_, "draft");
+    drafter_->propose(step, sequences_.scheduled(), hidden, context, &flight.output);
+  }
 }
 
 Tensor ModelRunner::logits_of(std::span<const HeadRow> rows,

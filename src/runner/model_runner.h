@@ -152,6 +152,7 @@ class ModelRunner {
   OperatorTrace trace_;
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
+  std::unique_ptr<DraftModel> draft_;  // null without
   MemoryPlan plan_;
   LayerStorage storage_;
   Workspace workspace_;

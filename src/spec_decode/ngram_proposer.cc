@@ -12,6 +12,7 @@ NgramProposer::NgramProposer(int32_t min_length, int32_t max_length)
 
 std::vector<int32_t> NgramProposer::propose(std::span<const int32_t> token_ids,
                                             int32_t count) const {
+  if (count == 0) return {};
   const int64_t size = std::ssize(token_ids);
   int64_t best_length = min_length_ - 1;
   int64_t best_end = 0;  // behind the repetition

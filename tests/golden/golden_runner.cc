@@ -73,7 +73,7 @@ Status GoldenRunner::build_rank(int rank) {
       build_model(config_, device, parallel_context(config_, rank, communicators_[rank].get())));
   built_rank.model = std::move(built.model);
   built_rank.storage_spec = std::move(built.storage);
-  return load_weights(config_, built_rank.stream, *built_rank.model, nullptr);
+  return load_weights(config_, built_rank.stream, *built_rank.model, nullptr, nullptr);
 }
 
 std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests,

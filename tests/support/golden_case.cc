@@ -30,6 +30,10 @@ GoldenPrompt load_prompt(const TensorFile& file, const std::string& prefix) {
   if (file.contains(prefix + "logits_act_quant")) {
     prompt.logits_act_quant = matrix_of(file, prefix + "logits_act_quant");
   }
+  if (file.contains(prefix + "mtp_logits")) {
+    prompt.mtp_positions = file.values<int32_t>(prefix + "mtp_positions", "I32");
+    prompt.mtp_logits = file.matrix(prefix + "mtp_logits");
+  }
   prompt.greedy = file.values<int32_t>(prefix + "greedy", "I32");
   prompt.greedy_margins = file.values<float>(prefix + "greedy_margins", "F32");
   for (int layer = 0;; ++layer) {

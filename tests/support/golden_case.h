@@ -28,6 +28,10 @@ struct GoldenPrompt {
   Matrix logits;                   // [num_positions, vocab_size]
   // The same with the input of every quantized linear quantized too; empty where there is none.
   Matrix logits_act_quant;
+  // Of the layers for multi-token prediction, empty where there are none: a row each for
+  // `mtp_positions`, made of the hidden state of that position and the token behind it.
+  std::vector<int32_t> mtp_positions;
+  Matrix mtp_logits;
   std::vector<int32_t> greedy;        // the greedy continuation
   std::vector<float> greedy_margins;  // best minus second-best logit at each step of it
   std::vector<Matrix> hidden;         // prompt 0 only: [0] embedding ... [L] after the final norm
