@@ -63,10 +63,6 @@ TEST(Flags, StoresValues) {
   EXPECT_EQ(flag("load-dummy").implicit_value, "random");
   EXPECT_TRUE(flag("load-dummy").set(&config, "zero").ok());
   EXPECT_EQ(config.model.load_dummy, DummyWeights::kZero);
-  EXPECT_TRUE(flag("load-dummy").set(&config, "xavier").ok());
-  EXPECT_EQ(config.model.load_dummy, DummyWeights::kRandom);
-  EXPECT_TRUE(flag("kv-cache-dtype").set(&config, "bf16").ok());
-  EXPECT_EQ(config.cache.dtype, DType::kBFloat16);
   EXPECT_TRUE(flag("dp-load-balance").set(&config, "least_tokens").ok());
   EXPECT_EQ(config.parallel.data_parallel_balance, DataParallelBalance::kLeastTokens);
   EXPECT_TRUE(flag("load-dummy").set(&config, "xavier").ok());
