@@ -209,6 +209,16 @@ class Api(unittest.TestCase):
         self.assertEqual(self.post("/v1/messages", {**ask, "model": "x"}, 404)["error"]["type"],
                          "not_found_error")
 
+    def test_errors_are_described_as_they_are(self):
+        document = self.get("/openapi.json")
+        for path, schema in (("/v1/messages", "MessagesError"), ("/v1/chat/completions", "Error")):
+            response = document["paths"][path]["post"]["responses"]["400"]["$ref"].split("/")[-1]
+            self.assertEqual(response, schema + "400")
+            content = document["components"]["responses"][response]["content"]
+            name = content["application/json"]["schema"]["$ref"].split("/")[-1]
+            self.assertEqual(name, schema)
+            self.assertIn(name, document["components"]["schemas"])
+
     def test_responses(self):
         ask = {"input": "What is tar?", "max_output_tokens": 12, "temperature": 0}
         whole = self.post("/v1/responses", ask)

@@ -10,6 +10,18 @@ namespace atom::server {
 namespace {
 
 constexpr std::string_view kMessageSchema = R"json(
+"MessagesError": {
+  "type": "object",
+  "required": ["type", "error"],
+  "properties": {
+    "type": {"const": "error"},
+    "error": {
+      "type": "object",
+      "required": ["type", "message"],
+      "properties": {"type": {"type": "string"}, "message": {"type": "string"}}
+    }
+  }
+},
 "Message": {
   "type": "object",
   "required": ["id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"],
@@ -38,6 +50,7 @@ constexpr std::string_view kMessageSchema = R"json(
   }
 }
 )json";
+constexpr char kErrorName[] = "MessagesError";
 constexpr std::string_view kTokenCountSchema = R"json(
 "TokenCount": {
   "type": "object",
@@ -85,13 +98,15 @@ constinit const Endpoint kMessages{messages,
                                     .add_request = add_messages_schemas,
                                     .answer = "Message",
                                     .answer_schemas = kMessageSchema,
-                                    .streams = true}};
+                                    .streams = true,
+                                    .error = kErrorName}};
 constinit const Endpoint kCountTokens{count_tokens,
                                       {.id = "count_message_tokens",
                                        .summary = "The tokens that a conversation's prompt has.",
                                        .request = "CountTokensRequest",
                                        .add_request = add_count_tokens_schemas,
                                        .answer = "TokenCount",
-                                       .answer_schemas = kTokenCountSchema}};
+                                       .answer_schemas = kTokenCountSchema,
+                                       .error = kErrorName}};
 
 }  // namespace atom::server

@@ -10,6 +10,8 @@
 namespace atom::server {
 namespace {
 
+constexpr size_t kStatusDigits = 3;
+
 OrderedJson reference(std::string_view schema) {
   OrderedJson json;
   json["$ref"] = fmt::format("#/components/schemas/{}", schema);
@@ -36,19 +38,24 @@ OrderedJson schemas(const OpenApiOptions& options, std::span<const ApiRoute> rou
   return all;
 }
 
-OrderedJson error_responses() {
+// Of the errors with one schema, as "<schema><status>".
+void add_error_responses(const char* schema, OrderedJson* all) {
   const OrderedJson descriptions = parse_constant(kErrorResponses);
-  OrderedJson responses = OrderedJson::object();
   for (auto status = descriptions.begin(); status != descriptions.end(); ++status) {
-    OrderedJson& response = responses["Error" + status.key()];
+    OrderedJson& response = (*all)[schema + status.key()];
     response["description"] = *status;
     if (status.key() == "429" || status.key() == "503") {
       response["headers"]["Retry-After"] = {{"description", "Seconds to wait."},
                                             {"schema", {{"type", "integer"}}}};
     }
-    response["content"]["application/json"]["schema"] = reference("Error");
+    response["content"]["application/json"]["schema"] = reference(schema);
   }
-  return responses;
+}
+
+OrderedJson error_responses(std::span<const ApiRoute> routes) {
+  OrderedJson all = OrderedJson::object();
+  for (const ApiRoute& route : routes) add_error_responses(route.operation->error, &all);
+  return all;
 }
 
 std::string lower_case(std::string_view method) {
@@ -85,8 +92,11 @@ OrderedJson describe_operation(const ApiRoute& route, const OrderedJson& errors)
   if (operation.streams) {
     success["content"]["text/event-stream"]["schema"] = reference("ServerSentEvent");
   }
+  const std::string_view schema = operation.error;
   for (auto error = errors.begin(); error != errors.end(); ++error) {
-    json["responses"][error.key().substr(std::string_view("Error").size())]["$ref"] =
+    const std::string_view name = error.key();
+    if (name.size() != schema.size() + kStatusDigits || !name.starts_with(schema)) continue;
+    json["responses"][error.key().substr(schema.size())]["$ref"] =
         "#/components/responses/" + error.key();
   }
   return json;
@@ -105,7 +115,7 @@ std::string openapi_json(const OpenApiOptions& options, std::span<const ApiRoute
                       {"version", options.version},
                       {"description", "An inference server with the API of OpenAI and vLLM."}};
   if (!options.root_path.empty()) document["servers"].push_back({{"url", options.root_path}});
-  const OrderedJson errors = error_responses();
+  const OrderedJson errors = error_responses(routes);
   for (const ApiRoute& route : routes) {
     document["paths"][std::string(route.path)][lower_case(route.method)] =
         describe_operation(route, errors);

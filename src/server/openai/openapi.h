@@ -35,7 +35,8 @@ struct ApiOperation {
   // The members of a JSON object that defines it and those that only it refers to.
   std::string_view answer_schemas = {};
   const char* content_type = "application/json";
-  bool streams = false;  // the answer may be server-sent events
+  bool streams = false;         // the answer may be server-sent events
+  const char* error = "Error";  // name of the schema of its errors
 };
 
 struct ApiRoute {
