@@ -36,16 +36,16 @@ double median_of(const BenchMeasurement& measurement,
 
 double decode_share(const BenchReport& report, const BatchShape& shape, const BenchSample& sample) {
   const int64_t context = shape.input_len + shape.output_len / 2;
-  const StepWork work = decode_work(report.model, report.types, shape.batch, context);
-  return least_seconds(work, sample.roofs, report.types.dtype) / sample.figures.decode_step;
+  const StepWork work = decode_work(report.work, shape.batch, context);
+  return least_seconds(work, sample.roofs, report.work.dtype) / sample.figures.decode_step;
 }
 
 // 0 where the peak was not measured.
 double prefill_share(const BenchReport& report,
                      const BatchShape& shape,
                      const BenchSample& sample) {
-  const StepWork work = prefill_work(report.model, report.types, shape.batch, shape.input_len);
-  return least_compute_seconds(work, sample.roofs, report.types.dtype) /
+  const StepWork work = prefill_work(report.work, shape.batch, shape.input_len);
+  return least_compute_seconds(work, sample.roofs, report.work.dtype) /
          sample.figures.last_first_token;
 }
 
@@ -132,9 +132,8 @@ OrderedJson measurement_json(const BenchReport& report, const BenchMeasurement& 
       {"device_idle_share", summary.idle},
       {"decode_share_of_bound", optional_json(summary.decode_share)},
       {"prefill_share_of_peak", optional_json(summary.prefill_share)},
-      {"decode_work", work_json(decode_work(report.model, report.types, shape.batch, context))},
-      {"prefill_work",
-       work_json(prefill_work(report.model, report.types, shape.batch, shape.input_len))}};
+      {"decode_work", work_json(decode_work(report.work, shape.batch, context))},
+      {"prefill_work", work_json(prefill_work(report.work, shape.batch, shape.input_len))}};
   OrderedJson& samples = json["samples"] = OrderedJson::array();
   for (const BenchSample& sample : measurement.samples) samples.push_back(sample_json(sample));
   return json;
@@ -152,15 +151,6 @@ constexpr const char* kLegend =
     "All are medians over the repeats; - where a figure has no meaning.\n";
 
 }  // namespace
-
-std::string types_text(const WorkTypes& types) {
-  std::string text = dtype_name(types.dtype);
-  if (types.linears != types.dtype) {
-    text += fmt::format(", linear layers {}", dtype_name(types.linears));
-  }
-  if (types.kv_cache != types.dtype) text += fmt::format(", cache {}", dtype_name(types.kv_cache));
-  return text;
-}
 
 std::string roofs_text(std::span<const ops::Roofs> measured) {
   const auto middle = [&](double ops::Roofs::*figure) {
@@ -251,20 +241,16 @@ std::string bench_table(const BenchReport& report) {
   for (const BenchMeasurement& measurement : report.measurements) {
     drafts += drafts_text(measurement);
   }
-  return fmt::format("{} in {}, {}\n",
-                     report.model.architecture,
-                     types_text(report.types),
-                     report.machine) +
+  return fmt::format("{} in {}, {}\n", report.architecture, report.work.types, report.machine) +
          roofs_text(report.roofs) + "\n" + table.to_string() + drafts + kLegend;
 }
 
 OrderedJson bench_json(const BenchReport& report) {
   OrderedJson json = {{"mode", report.mode},
                       {"checkpoint", report.checkpoint},
-                      {"architecture", report.model.architecture},
-                      {"dtype", dtype_name(report.types.dtype)},
-                      {"linear_dtype", dtype_name(report.types.linears)},
-                      {"kv_cache_dtype", dtype_name(report.types.kv_cache)},
+                      {"architecture", report.architecture},
+                      {"dtype", dtype_name(report.work.dtype)},
+                      {"types", report.work.types},
                       {"machine", report.machine},
                       {"num_threads", report.num_threads}};
   OrderedJson& roofs = json["roofs"] = OrderedJson::array();

@@ -36,7 +36,7 @@ void RejectionSampler::sample(const Stream& stream,
   };
   if (sequences.size() == 1) return run(0, scratch_[0]);
   std::atomic<size_t> next{0};
-  pool.run([&](int worker) {
+  pool.share([&](int worker) {
     for (size_t i = next++; i < sequences.size(); i = next++) run(i, scratch_[worker]);
   });
 }

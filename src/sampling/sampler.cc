@@ -105,7 +105,7 @@ void Sampler::for_each_row(const Stream& stream,
   }
   if (num_rows == 1) return body(0, scratch_[0]);
   std::atomic<int64_t> next{0};
-  pool.run([&](int worker) {
+  pool.share([&](int worker) {
     for (int64_t row = next++; row < num_rows; row = next++) body(row, scratch_[worker]);
   });
 }

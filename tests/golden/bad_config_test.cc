@@ -179,6 +179,15 @@ TEST_P(BadConfigTest, NonsenseIsRefusedByItsKey) {
   EXPECT_GT(num_refused, 40);
 }
 
+TEST_P(BadConfigTest, TheCompressedIndexerOfHybridsIsRefused) {
+  for (const char* key : {"indexer_budget", "indexer_compress_ratio"}) {
+    Json config = folder_->config();
+    const auto add = [&](Json& object) { object[key] = 2048; };
+    if (!change("linear_num_value_heads", config, add)) GTEST_SKIP() << "no hybrid";
+    expect_refused(config, key, "given");
+  }
+}
+
 std::string case_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param.substr(info.param.rfind('/') + 1);
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';

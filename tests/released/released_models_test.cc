@@ -32,11 +32,15 @@ constexpr const char* kHead =
     "`tests/released/configs`) without any weight, by the code that `atom plan` plans "
     "memory with: `ATOM_WRITE_DOCS=1 build/release/tests/released/released_models_test` "
     "writes this file. \"As released\" is the format of the checkpoint; a dash is a "
-    "format that the model is not computed in.\n"
+    "format that the model is not computed in, or a number of ranks that it cannot be split "
+    "over. \"Of 8\" is what each of 8 GPUs takes with `--tensor-parallel-size 8`.\n"
     "\n"
-    "| model | architecture | as released | weights | in bfloat16 | with "
-    "`--quantization fp8` | KV per token, bfloat16 | FP8 | state per request |\n"
-    "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+    "| model | architecture | as released | weights | of 8 | in bfloat16 | of 8 | with "
+    "`--quantization fp8` | of 8 | KV per token, bfloat16 | of 8 | FP8 | state per request | of 8 "
+    "|\n"
+    "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | "
+    "---: "
+    "|\n";
 
 std::string text_of(const std::string& path) {
   const Result<std::string> text = read_file(path, kMaxFileSize);
@@ -62,16 +66,19 @@ class ReleasedModel {
   explicit ReleasedModel(const std::filesystem::path& file)
       : name_(file.stem().string()), config_(Json::parse(text_of(file.string()))) {}
 
-  // Of the model as its engine options and this change of config.json make it.
+  // Of the model as its engine options and this change of config.json make it; with several ranks
+  // of each.
   template <typename Change>
-  Result<Sizes> sizes(EngineConfig engine, Change&& change) const {
+  Result<Sizes> sizes(EngineConfig engine, Change&& change, int num_ranks = 1) const {
     Json config = config_;
     change(config);
     std::ofstream(folder_.file("config.json")) << config.dump();
     engine.model.model = folder_.path();
     ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder_.path()));
     ASSIGN_OR_RETURN(const ResolvedConfig resolved, resolve(engine, model));
-    ASSIGN_OR_RETURN(const BuiltModel built, build_model(resolved, Device{DeviceType::kCuda}));
+    const ParallelContext parallel = {.tensor_parallel_size = num_ranks};
+    ASSIGN_OR_RETURN(const BuiltModel built,
+                     build_model(resolved, Device{DeviceType::kCuda}, parallel));
     const QuantConfig& quantization = resolved.model.quantization;
     return Sizes{
         quantization.is_quantized() ? quantization.to_string() : dtype_name(resolved.dtype),
@@ -89,23 +96,34 @@ class ReleasedModel {
     const Result<Sizes> released = sizes(plain, unchanged);
     EXPECT_TRUE(released.ok()) << name_ << ": " << released.status().message();
     if (!released.ok()) return "";
-    const Result<Sizes> bfloat16 = sizes(plain, unquantized);
+    constexpr int kRanks = 8;
+    const Result<Sizes> of_rank = sizes(plain, unchanged, kRanks);
     const Result<Sizes> small_cache = sizes(float8_cache, unchanged);
-    return fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+    return fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
                        name_,
                        config_.at("architectures").at(0).get<std::string>(),
                        released->format,
                        human_bytes(released->weights),
-                       weights_of(bfloat16),
+                       weights_of(of_rank),
+                       weights_of(sizes(plain, unquantized)),
+                       weights_of(sizes(plain, unquantized, kRanks)),
                        weights_of(sizes(float8, unquantized)),
+                       weights_of(sizes(float8, unquantized, kRanks)),
                        human_bytes(released->kv_per_token),
+                       of_rank.ok() ? human_bytes(of_rank->kv_per_token) : "–",
                        small_cache.ok() ? human_bytes(small_cache->kv_per_token) : "–",
-                       released->state > 0 ? human_bytes(released->state) : "none");
+                       state_of(released),
+                       state_of(of_rank));
   }
 
  private:
   static std::string weights_of(const Result<Sizes>& sizes) {
     return sizes.ok() ? human_bytes(sizes->weights) : "–";
+  }
+
+  static std::string state_of(const Result<Sizes>& sizes) {
+    if (!sizes.ok()) return "–";
+    return sizes->state > 0 ? human_bytes(sizes->state) : "none";
   }
 
   const std::string name_;

@@ -61,14 +61,16 @@ Status read_delta_net(const ConfigReader& reader, int world, GatedDeltaNetSizes*
 // Present when index_topk is over 0.
 Status read_qsa(const ModelConfig& config, std::optional<QsaOptions>* qsa) {
   const ConfigReader reader = config.extension();
+  for (const char* key : {"indexer_budget", "indexer_compress_ratio"}) {
+    if (!reader.has(key)) continue;
+    return unimplemented(
+        "{}: '{}' asks for the compressed kind of sparse attention, which is not "
+        "supported; 'index_topk' names the other",
+        reader.where(),
+        key);
+  }
   ASSIGN_OR_RETURN(const int64_t top_k, reader.get_int("index_topk", 0, 1 << 20, 0));
   if (top_k == 0) return {};
-  if (reader.has("indexer_budget") || reader.has("indexer_compress_ratio")) {
-    return unimplemented(
-        "{}: 'index_topk' and 'indexer_budget' name two kinds of sparse attention; the compressed "
-        "one is not supported",
-        reader.where());
-  }
   QsaOptions options;
   options.top_k = top_k;
   ASSIGN_OR_RETURN(
