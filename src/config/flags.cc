@@ -188,7 +188,7 @@ ChoiceKind<SpeculativeMethod> speculative_method_kind() {
            {"ngram", SpeculativeMethod::kNgram},
            {"mtp", SpeculativeMethod::kMtp},
            {"eagle3", SpeculativeMethod::kEagle3}},
-           ""};
+          ""};
 }
 
 ChoiceKind<DataParallelBalance> balance_kind() {

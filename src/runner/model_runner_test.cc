@@ -1,6 +1,6 @@
 // A runner under random schedules against one that computes each request alone. ATOM_TEST_DEVICE
 // =cuda runs the first on the GPU, where steps overlap; the second always computes on the CPU.
-#include "runner/engine_test_support.h"
+#include "runner/runner_harness_test.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // into chunks and preempted, against each request alone without drafts.
 #include <gtest/gtest.h>
 
-#include "runner/engine_test_support.h"
+#include "runner/runner_harness_test.h"
 #include "tests/support/synthetic_checkpoint.h"
 
 namespace atom {
