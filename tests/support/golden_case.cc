@@ -32,7 +32,7 @@ GoldenPrompt load_prompt(const TensorFile& file, const std::string& prefix) {
   }
   if (file.contains(prefix + "mtp_logits")) {
     prompt.mtp_positions = file.values<int32_t>(prefix + "mtp_positions", "I32");
-    prompt.mtp_logits = file.matrix(prefix + "mtp_logits");
+    prompt.mtp_logits = matrix_of(file, prefix + "mtp_logits");
   }
   prompt.greedy = file.values<int32_t>(prefix + "greedy", "I32");
   prompt.greedy_margins = file.values<float>(prefix + "greedy_margins", "F32");
