@@ -19,6 +19,8 @@ constexpr float kHalfWidth = 0.02f * 1.7320508f;
 // Scales of quantised tensors are made up as this, near which real ones are: never zero, and E4M3
 // values by it come near the other weights.
 constexpr float kScale = 0.05f;
+// Those of FP4 are exponents, by which its values come near the other weights: 2^-7.
+constexpr uint8_t kScaleExponent = 120;
 
 bool is_scale(std::string_view name) {
   return name.ends_with("_scale");
@@ -80,6 +82,14 @@ void fill_random(const Tensor& tensor, const RandomFill& fill, const Stream& str
   stream.queue().fill_random(tensor.raw_data(), tensor.dtype(), tensor.num_elements(), fill);
 }
 
+void fill_scales(const Tensor& tensor, const Stream& stream) {
+  if (tensor.dtype() != DType::kUInt8) {
+    return fill_random(tensor, {.key = 0, .center = kScale, .half_width = 0}, stream);
+  }
+  CHECK(tensor.device().is_cpu());
+  std::memset(tensor.raw_data(), kScaleExponent, tensor.num_bytes());
+}
+
 void fill_random(const Tensor& tensor, std::string_view name, uint64_t seed, const Stream& stream) {
   if (tensor.dtype() == DType::kInt32 || tensor.dtype() == DType::kInt64) {
     return fill_zero(stream, tensor);
@@ -98,7 +108,7 @@ Status load_dummy(Module* model, DummyWeights kind, uint64_t seed, const Stream&
     // Memory may hold codes of FP8 that are no number.
     const bool must_be_numbers = tensor.dtype() == DType::kFloat8E4M3;
     if (is_scale(named.name)) {
-      fill_random(tensor, {.key = 0, .center = kScale, .half_width = 0}, stream);
+      fill_scales(tensor, stream);
     } else if (kind == DummyWeights::kRandom) {
       fill_random(tensor, named.name, seed, stream);
     } else if (kind == DummyWeights::kZero || must_be_numbers) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tensor/float4.h"
+
 namespace atom {
 namespace {
 
@@ -17,6 +19,7 @@ class Model : public Module {
     register_parameter("norm.weight", &norm);
     register_parameter("quantized", &quantized);
     register_parameter("scales", &scales);
+    register_parameter("proj.weight_scale", &exponents);
   }
   Status finish_load(const Stream&) override {
     finished = true;
@@ -27,6 +30,7 @@ class Model : public Module {
   Parameter norm;
   Parameter quantized{DType::kInt8, {1000}};
   Parameter scales{DType::kFloat8E4M3, {4096}};
+  Parameter exponents{DType::kUInt8, {100, 32}};
   bool finished = false;
 };
 
@@ -84,6 +88,18 @@ TEST(LoadDummy, RandomWeightsAreSmallAndNormsAroundOne) {
   EXPECT_NEAR(norm.deviation, 0.02, 2e-3);
   const uint8_t* scales = static_cast<const uint8_t*>(model.scales.data().raw_data());
   for (int i = 0; i < 4096; ++i) EXPECT_NE(scales[i] & 0x7f, 0x7f);
+}
+
+TEST(LoadDummy, ScalesOfFourBitsAreOrdinaryPowersOfTwo) {
+  ThreadPool pool(1);
+  for (const DummyWeights kind : {DummyWeights::kRandom, DummyWeights::kZero}) {
+    Model model(DType::kBFloat16);
+    ASSERT_TRUE(load_dummy(&model, kind, 1, Stream(&pool)).ok());
+    const uint8_t* exponents = model.exponents.data().data<uint8_t>();
+    for (int64_t i = 0; i < model.exponents.shape().num_elements(); ++i) {
+      ASSERT_EQ(e8m0_to_float(exponents[i]), 0x1p-7f);
+    }
+  }
 }
 
 TEST(LoadDummy, ZeroAndEmpty) {
