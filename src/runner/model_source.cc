@@ -10,17 +10,6 @@
 
 namespace atom {
 
-ParallelContext parallel_context(const ResolvedConfig& config,
-                                 int rank,
-                                 Communicator* communicator) {
-  const ParallelConfig& parallel = config.engine.parallel;
-  const bool is_one = parallel.tensor_parallel_size == 1;
-  return {.tensor_parallel_rank = rank,
-          .tensor_parallel_size = parallel.tensor_parallel_size,
-          .expert_parallel = parallel.enable_expert_parallel && !is_one,
-          .tensor_parallel = communicator};
-}
-
 Result<BuiltModel> build_model(const ResolvedConfig& config,
                                Device device,
                                const ParallelContext& parallel) {
