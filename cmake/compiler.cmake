@@ -11,6 +11,8 @@ add_compile_options(
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # CHECK(a == b) takes the comparison apart with an operator<<, on purpose.
   add_compile_options(-Wno-overloaded-shift-op-parentheses)
+  # What base/thread_annotations.h says of mutexes and what they guard.
+  add_compile_options(-Wthread-safety)
 endif()
 if(ATOM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # A class of a .cc file may have members of its anonymous namespace; gcc takes the file for a header

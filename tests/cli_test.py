@@ -179,6 +179,13 @@ class Generate(CommandTest):
         result = self.expect(atom("generate", MODEL, "tar " * 40, "--max-model-len", "16"), 1)
         self.assertIn("limit is 16 tokens", result.stderr)
 
+    def test_answer_over_the_limit(self):
+        for prompt in (["tar zip tar"], ["tar", "--chat"], ["tar zip tar", "zip", "--json"]):
+            result = self.expect(
+                atom("generate", MODEL, *prompt, "--max-tokens", "31", "--max-model-len", "32"), 1)
+            self.assertRegex(result.stdout + result.stderr, r"--max-tokens is 31, and a prompt of "
+                             r"\d+ tokens leaves room for \d+ of the model's 32")
+
     def test_prompts_from_lines_and_standard_input(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write("tar\n\ncurl\n")
@@ -285,7 +292,7 @@ class Terminal:
     def __init__(self, *args):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.environ["NO_COLOR"] = "1"
+            os.environ.update(NO_COLOR="1", TERM="xterm")
             os.execv(ATOM, [ATOM, *args])
         self.text = ""
 
@@ -325,22 +332,24 @@ class Terminal:
 
 class ChatOnATerminal(CommandTest):
     def test_ctrl_c_stops_the_answer_and_not_the_program(self):
-        terminal = Terminal("chat", MODEL, "--ignore-eos", "--max-tokens", "1900")
+        terminal = Terminal("chat", MODEL, "--no-history", "--ignore-eos", "--max-tokens", "1900")
         here = terminal.read_until("you> ")
-        terminal.type("tar\n")
+        terminal.type("tar\r")
         here = terminal.read_until("atom> `tar`", here)
         terminal.type("\x03")
         here = terminal.read_until("you> ", here)
         generated = re.search(r"generated: (\d+), ", terminal.text)
         self.assertLess(int(generated[1]), 1900)
-        terminal.type("/clear\n")
-        here = terminal.read_until("you> ", here)
+        terminal.type("/clear\r")
+        here = terminal.read_until("forgotten", here)
+        terminal.read_until("you> ", here)
         terminal.type("\x04")
         self.assertEqual(terminal.exit_code(), 0)
 
     def test_ctrl_c_at_the_prompt_leaves(self):
-        terminal = Terminal("chat", MODEL)
+        terminal = Terminal("chat", MODEL, "--no-history")
         terminal.read_until("you> ")
+        terminal.type("tar\x03")
         terminal.type("\x03")
         self.assertEqual(terminal.exit_code(), 0)
 
@@ -568,8 +577,25 @@ class BenchServe(CommandTest):
         self.assertGreater(report["p99_ttft_ms"], 0)
         self.assertIn("<svg", page)
 
+    def test_results_are_named_as_vllm_names_them(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeServer)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        common = ["bench", "serve", "--backend=vllm", "--trust-remote-code", "--base-url",
+                  f"http://127.0.0.1:{server.server_port}", "--num-prompts=8", "--input-len=20",
+                  "--output-len=6", "--save-result"]
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.expect(atom(*common, "--result-dir", folder, "--result-filename=a.json"),
+                                 0)
+            self.assertIn("--trust-remote-code has no effect", result.stderr)
+            self.expect(atom(*common, f"--result-dir={folder}"), 0)
+            names = sorted(path.name for path in pathlib.Path(folder).iterdir())
+            self.assertEqual(names[0], "a.json")
+            self.assertRegex(names[1], r"^atom-\d{8}-\d{6}\.json$")
+        server.shutdown()
+        server.server_close()
+
     def test_wrong_options(self):
-        for args in (("--request-rate", "0"), ("--dataset", "sharegpt"), ("--goodput", "foo:1"),
+        for args in (("--request-rate", "0"), ("--backend", "x"), ("--dataset", "sharegpt"), ("--goodput", "foo:1"),
                      ("--burst-size", "3"), ("--endpoint", "x"), ("--input-len", "0"),
                      ("--metric-percentiles", "101"), ("--percentile-metrics", "x"),
                      ("--num-prompts", "0"), ("--range-ratio", "1"), ("--dataset-path", "x"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Configures a preset when it is not yet configured and builds targets in it, showing a counter on a
-# terminal. Everything the build prints goes to build/<preset>.log; its end is shown on failure.
+# Configures a preset when it is not yet configured and builds targets in it, showing how far it is and
+# about how long it still takes: on a terminal all the time, else twice a minute. Everything the build prints goes to build/<preset>.log; its end is shown on failure.
 # usage: tools/build.sh PRESET [TARGET...]
 set -euo pipefail
 case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
@@ -22,12 +22,31 @@ fail() {
   exit 1
 }
 
+# Steps that are done, of how many -> what to show of it. What is left is taken to be like what is
+# done; until a twentieth is, that says little.
+progress_line() {
+  local done=$1 total=$2 elapsed=$3 left=""
+  if ((elapsed >= 5 && done * 20 >= total)); then
+    local seconds=$((elapsed * (total - done) / done))
+    if ((seconds >= 90)); then
+      left=", about $(((seconds + 30) / 60)) minutes left"
+    else
+      left=", about $seconds seconds left"
+    fi
+  fi
+  printf 'building atom (%s): step %s of %s%s' "$preset" "$done" "$total" "$left"
+}
+
 show_progress() {
-  local line
+  local line shown=0
   while IFS= read -r line; do
     printf '%s\n' "$line"
-    if [[ -t 2 && $line =~ ^\[([0-9]+/[0-9]+)\] ]]; then
-      printf '\rbuilding atom (%s) %s ' "$preset" "${BASH_REMATCH[1]}" >&2
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    if [ -t 2 ]; then
+      printf '\r\033[K%s ' "$(progress_line "${BASH_REMATCH[@]:1:2}" "$SECONDS")" >&2
+    elif ((SECONDS >= shown + 30)); then
+      shown=$SECONDS
+      echo "$(progress_line "${BASH_REMATCH[@]:1:2}" "$SECONDS")" >&2
     fi
   done
   if [ -t 2 ]; then printf '\r\033[K' >&2; fi
@@ -36,7 +55,8 @@ show_progress() {
 if [ ! -f "$folder/build.ninja" ]; then
   echo "configuring atom ($preset)" >&2
   cmake --preset "$preset" >"$log" 2>&1 || fail "configuring"
-  echo "building atom ($preset), log in $log" >&2
+  echo "building atom ($preset) with $(nproc) cores, log in $log" >&2
 fi
+SECONDS=0
 # ninja runs cmake again by itself when a CMake file changed.
 ninja -C "$folder" "$@" 2>&1 | show_progress >"$log" || fail "building"

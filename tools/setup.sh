@@ -16,7 +16,7 @@ build_packages=(
 )
 # clang builds the fuzz targets. The format is judged by one version of clang-format, because
 # versions disagree; both distributions have this one.
-test_packages=(clang clang-format-14 python3 python3-venv)
+test_packages=(clang clang-format-14 python3 python3-venv tmux)
 # The server's tests drive it with OpenAI's packages for Python and Node. A node that was installed
 # in another way brings its own npm.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages+=(nodejs npm)

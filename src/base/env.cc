@@ -1,5 +1,7 @@
 #include "base/env.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -47,6 +49,13 @@ std::string user_cache_folder(const std::string& home) {
   return cache.empty() && !home.empty() ? home + "/.cache" : cache;
 }
 
+// Atom's own in $XDG_STATE_HOME, else in ~/.local/state; empty when there is no home folder.
+std::string user_state_folder(const std::string& home) {
+  const std::string state = expand_home(get_string("XDG_STATE_HOME"), home);
+  if (!state.empty()) return state + "/atom";
+  return home.empty() ? "" : home + "/.local/state/atom";
+}
+
 void read_hub(Env* env) {
   const auto first = [](std::initializer_list<const char*> names) {
     for (const char* name : names) {
@@ -79,6 +88,26 @@ int get_int(const char* name, int min, int max) {
   return 0;
 }
 
+struct ForeignVariable {
+  const char* name;
+  const char* reason;
+};
+
+constexpr ForeignVariable kForeign[] = {
+#define FOREIGN_ENV(name, reason) {name, reason},
+#include "base/foreign_env.def"
+#undef FOREIGN_ENV
+};
+
+std::vector<std::string> foreign_notes() {
+  std::vector<std::string> notes;
+  for (const auto& [name, reason] : kForeign) {
+    if (!get_string(name).empty())
+      notes.push_back(fmt::format("{} has no effect: {}", name, reason));
+  }
+  return notes;
+}
+
 Env read_env() {
   Env env;
   env.disable_mmap = get_bool("ATOM_DISABLE_MMAP");
@@ -91,6 +120,8 @@ Env read_env() {
   env.cublaslt = get_string("ATOM_CUBLASLT");
   env.qk_norm_rope_cache_fusion =
       get_bool("ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION", /*default_value=*/true);
+  env.enforce_eager = get_bool("ATOM_ENFORCE_EAGER");
+  env.notes = foreign_notes();
   env.num_threads = get_int("ATOM_NUM_THREADS", 1, 1024);
   env.log_level = get_string("ATOM_LOG_LEVEL");
   env.log_format = get_string("ATOM_LOG_FORMAT");
@@ -100,6 +131,8 @@ Env read_env() {
   env.runtime_folder = get_string("XDG_RUNTIME_DIR");
   const std::string cache = user_cache_folder(get_string("HOME"));
   if (!cache.empty()) env.cache_folder = cache + "/atom";
+  env.state_folder = user_state_folder(get_string("HOME"));
+  env.terminal = get_string("TERM");
   read_hub(&env);
   return env;
 }

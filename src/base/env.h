@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace atom {
 
@@ -23,6 +24,8 @@ struct Env {
   // ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION=0: on a GPU, norms of queries and keys, rotary
   // embedding and writing the KV cache by a kernel each instead of one for all.
   bool qk_norm_rope_cache_fusion = true;
+  // ATOM_ENFORCE_EAGER=1: as --enforce-eager.
+  bool enforce_eager = false;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.
   int num_threads = 0;
   // ATOM_LOG_LEVEL: debug, info, warning, error or off.
@@ -41,6 +44,11 @@ struct Env {
   // $XDG_CACHE_HOME/atom, else ~/.cache/atom: what is kept between runs; empty: there is no home
   // folder.
   std::string cache_folder;
+  // $XDG_STATE_HOME/atom, else ~/.local/state/atom: what a user did, for the next start; empty:
+  // there is no home folder.
+  std::string state_folder;
+  // TERM: the kind of terminal; empty when unset.
+  std::string terminal;
 
   // The model hub, with the names and defaults that huggingface_hub gives them.
   // HF_ENDPOINT: URL of the hub; empty: the public one.
@@ -54,6 +62,9 @@ struct Env {
   std::string hf_hub_cache;
   // HF_HUB_OFFLINE=1, or TRANSFORMERS_OFFLINE=1: use the cache only.
   bool hf_hub_offline = false;
+
+  // Why nothing comes of variables that are set and that other systems act on; for the log.
+  std::vector<std::string> notes;
 };
 
 const Env& env();

@@ -1,14 +1,15 @@
 // The thread pool that CPU kernels run on. One per device; sized once; no oversubscription. The
 // caller takes part as worker 0, so a pool of n runs n - 1 threads. Workers spin for a short while
 // between regions, because a decode step is hundreds of them, and sleep when the engine is idle.
+//
+// Where others compete for the cores, a region does not wait for workers that have not come to it,
+// and for a while fewer are asked to come (ThreadLimit).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <type_traits>
-#include <vector>
 
 namespace atom {
 
@@ -24,13 +25,28 @@ class ThreadPool {
   // Grows with every region and parallel_for, so that another thread can tell slow from stuck.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
+  // Threads that take part in a region now, the caller among them: fewer than num_threads() while
+  // others compete for the cores. For how to split work; read by the thread that starts regions.
+  int num_active() const;
+
   // Calls task(worker) once per worker in [0, num_threads) and returns when all have returned.
   // One region at a time: calls come from one thread, and a task never starts another region.
   template <typename Task>
   void run(Task&& task) {
     using T = std::remove_reference_t<Task>;
     run_erased([](void* t, int worker) { (*static_cast<T*>(t))(worker); },
-               const_cast<std::remove_const_t<T>*>(&task));
+               const_cast<std::remove_const_t<T>*>(&task),
+               true);
+  }
+
+  // The same for tasks that claim pieces of common work until there are none: once task(0) has
+  // returned, workers that have not begun never will, and the others are waited for.
+  template <typename Task>
+  void share(Task&& task) {
+    using T = std::remove_reference_t<Task>;
+    run_erased([](void* t, int worker) { (*static_cast<T*>(t))(worker); },
+               const_cast<std::remove_const_t<T>*>(&task),
+               false);
   }
 
   // Calls body(begin, end) over disjoint chunks that cover [0, n). A chunk is `grain` items, the
@@ -44,7 +60,7 @@ class ThreadPool {
       return;
     }
     std::atomic<int64_t> next{0};
-    run([&](int) {
+    share([&](int) {
       for (;;) {
         const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
         if (begin >= n) return;
@@ -55,21 +71,14 @@ class ThreadPool {
 
  private:
   using ErasedTask = void (*)(void*, int);
-  void run_erased(ErasedTask task, void* argument);
+  struct Team;  // the threads and what they share
+
+  void run_erased(ErasedTask task, void* argument, bool by_all);
   // Written by the one thread that calls.
   void count_progress() { progress_.store(progress() + 1, std::memory_order_relaxed); }
-  void worker_loop(int worker);
 
   const int num_threads_;
-  std::vector<std::thread> threads_;
-
-  ErasedTask task_ = nullptr;
-  void* argument_ = nullptr;
-  // Counts regions started; workers wait for it to change. Own cache lines: both are contended.
-  alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<int> num_running_{0};
-  alignas(64) std::atomic<int> num_sleeping_{0};
-  std::atomic<bool> stopping_{false};
+  std::unique_ptr<Team> team_;  // null of one thread
   std::atomic<uint64_t> progress_{0};
 };
 

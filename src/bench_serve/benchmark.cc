@@ -186,12 +186,20 @@ Status Benchmark::fit_lengths() {
     if (!options_.input_len && room > 0 && room < input_len) {
       random.input_len = LengthDistribution::fixed(static_cast<int32_t>(room));
     }
-    const bool fits = total() - kContextSlack <= model_.max_len;
-    note(fmt::format("lengths {} the context of {} tokens: {} in, {} out",
-                     fits ? "fitted into" : "are beyond",
-                     model_.max_len,
-                     random.input_len.to_string(),
-                     random.output_len.to_string()));
+    if (total() - kContextSlack > model_.max_len) {
+      return invalid_argument(
+          "{} tokens in and {} out are beyond the model's context of {}; lower --input-len, "
+          "--output-len or --prefix-len",
+          int64_t{random.prefix_len} + random.input_len.usual_max(),
+          random.output_len.usual_max(),
+          model_.max_len);
+    }
+    if (!options_.input_len || !options_.output_len) {
+      note(fmt::format("lengths fitted into the context of {} tokens: {} in, {} out",
+                       model_.max_len,
+                       random.input_len.to_string(),
+                       random.output_len.to_string()));
+    }
   }
   ASSIGN_OR_RETURN(random.input_len, random.input_len.spread(options_.input_range_ratio));
   ASSIGN_OR_RETURN(random.output_len, random.output_len.spread(options_.output_range_ratio));

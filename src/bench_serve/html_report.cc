@@ -18,6 +18,7 @@ constexpr size_t kNumBins = 240;          // of plots over time
 constexpr size_t kNumQuantiles = 400;     // points of a distribution
 constexpr size_t kMaxTimelineRows = 400;  // more requests are thinned out
 constexpr size_t kMaxErrors = 20;
+constexpr double kMedian = 50;  // the percentile that has a column of that name
 
 constexpr const char* kStyle = R"(<style>
 :root { color-scheme: light dark; --page: #f7f7f5; --card: #ffffff; --ink: #1c1c1a;
@@ -34,7 +35,8 @@ p { color: var(--soft); margin: 2px 0; overflow-wrap: anywhere; }
   padding: 12px 14px; }
 .tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 12px; }
+.plots { display: grid; gap: 12px;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
 .card { overflow-x: auto; } svg { display: block; width: 100%; height: auto; }
 .title { font: 600 14px system-ui, sans-serif; fill: var(--ink); }
 .tick { font: 11px system-ui, sans-serif; fill: var(--soft); }
@@ -47,6 +49,11 @@ p { color: var(--soft); margin: 2px 0; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--rule); }
 th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 500; }
+.label { paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
+.wide { min-width: 720px; }
+@media (max-width: 600px) { body { padding: 10px; } .plots .tick { font-size: 15px; }
+  .plots .legend { font-size: 14px; } .plots .title { font-size: 18px; }
+  th, td { padding: 4px 6px; } }
 tr:last-child td { border-bottom: 0; } td.text { text-align: left; overflow-wrap: anywhere; }
 </style>
 )";
@@ -184,16 +191,25 @@ std::string concurrency_plot(const BenchmarkReport& report) {
   return svg_plot(plot, series);
 }
 
+// Seconds: 1, 2 or 5 times a power of ten, so that a run has at most some hundred. Bins of less
+// than 50 ms would show single steps of the server.
+double bin_width(double duration) {
+  const double least = std::max(duration / (kNumBins / 2.0), 0.05);
+  const double power = std::pow(10, std::floor(std::log10(least)));
+  for (const double digit : {1.0, 2.0, 5.0}) {
+    if (digit * power >= least * 0.999) return std::min(digit * power, duration);
+  }
+  return std::min(10 * power, duration);
+}
+
 std::string throughput_plot(const BenchmarkReport& report) {
   const double duration = std::max(report.metrics.duration, 1e-6);
-  // Bins of less than 50 ms would show single steps of the server.
-  const double num_bins = std::clamp(std::floor(duration / 0.05), 1.0, kNumBins / 2.0);
-  const double width = duration / num_bins;
-  std::vector<double> bins(static_cast<size_t>(num_bins));
+  const double width = bin_width(duration);
+  std::vector<double> bins(static_cast<size_t>(std::max(std::floor(duration / width), 1.0)));
   for (const RequestRecord& record : report.run.records) {
     visit_tokens(record, [&](double time, double tokens) {
       const auto bin = static_cast<size_t>(std::max(time, 0.0) / width);
-      bins[std::min(bin, bins.size() - 1)] += tokens / width;
+      if (bin < bins.size()) bins[bin] += tokens / width;
     });
   }
   PlotSeries series{"", {}, true};
@@ -237,7 +253,7 @@ void add_times(const BenchmarkReport& report, Page* page) {
   page->add_raw("<h2>Times in milliseconds</h2>\n<div class=\"card\"><table><tr><th></th>");
   for (const char* name : {"mean", "median", "std"}) page->add("<th>{}</th>", name);
   for (const double percent : report.options.metrics.percentiles) {
-    page->add("<th>{}</th>", percentile_name(percent));
+    if (percent != kMedian) page->add("<th>{}</th>", percentile_name(percent));
   }
   page->add_raw("<th>max</th></tr>\n");
   const auto add_row = [&](const std::string& name, const Summary& summary) {
@@ -246,7 +262,9 @@ void add_times(const BenchmarkReport& report, Page* page) {
               summary.mean,
               summary.median,
               summary.std);
-    for (const auto& [percent, value] : summary.percentiles) page->add("<td>{:.2f}</td>", value);
+    for (const auto& [percent, value] : summary.percentiles) {
+      if (percent != kMedian) page->add("<td>{:.2f}</td>", value);
+    }
     page->add("<td>{:.2f}</td></tr>\n", summary.max);
   };
   for (const MetricName& metric : metric_names()) {

@@ -140,7 +140,9 @@ Metrics compute_metrics(const LoadResult& run, const MetricOptions& options) {
     if (options.goodput.any()) metrics.request_goodput = rate(num_good);
     metrics.client_cpu = rate(run.cpu_seconds);
   }
-  metrics.max_output_tokens_per_s = peak_token_rate(run.records, run.duration);
+  // A run's last second may not be whole: what came then counts as if nothing followed.
+  metrics.max_output_tokens_per_s =
+      std::max(peak_token_rate(run.records, run.duration), metrics.output_throughput);
   metrics.max_concurrent_requests = peak_concurrency(run.records);
   metrics.ttft = summarize(&ttfts, options.percentiles);
   metrics.tpot = summarize(&tpots, options.percentiles);

@@ -43,7 +43,7 @@ struct Metrics {
   bool output_is_counted = false;  // for lack of usage, events stand for tokens somewhere
   double request_throughput = 0, output_throughput = 0, total_token_throughput = 0;
   std::optional<double> request_goodput;
-  double max_output_tokens_per_s = 0;  // in a whole second of the run
+  double max_output_tokens_per_s = 0;  // in a second of the run, or over all of it if that is more
   size_t max_concurrent_requests = 0;
   Summary ttft, tpot, itl, e2el;
   Summary queue_time;     // waited for the limit of concurrency

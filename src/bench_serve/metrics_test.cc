@@ -75,6 +75,15 @@ TEST(Summary, OfKnownValues) {
   EXPECT_NEAR(summary.percentiles[0].second, 7.994, 1e-9);
 }
 
+TEST(Metrics, ThePeakOfAShortRunIsNoLessThanItsAverage) {
+  LoadResult run;
+  run.duration = 0.5;
+  run.records = {record(0, 0.1, {0.1f, 0.1f, 0.1f}, 0.5)};
+  const Metrics metrics = compute_metrics(run, MetricOptions{});
+  EXPECT_DOUBLE_EQ(metrics.output_throughput, 8);
+  EXPECT_DOUBLE_EQ(metrics.max_output_tokens_per_s, 8);
+}
+
 TEST(Metrics, OfKnownRequests) {
   const Metrics metrics = sample_report().metrics;
   EXPECT_EQ(metrics.completed, 3u);

@@ -51,7 +51,8 @@ class Canvas {
   }
 
   void open(const std::string& title) {
-    add("<svg viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{}\">",
+    add("<svg{} viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{}\">",
+        width_ > kWidth ? " class=\"wide\"" : "",
         width_,
         height_,
         html_escape(title));
@@ -136,6 +137,31 @@ void draw_series(const Plot& plot, const PlotSeries& series, size_t index, Canva
   canvas->add("<path class=\"line c{}\" d=\"{}\"/>", index, path);
 }
 
+// The labels come last, so that no line crosses them.
+void draw_marks(const Plot& plot, Canvas* canvas) {
+  std::string labels;
+  for (size_t i = 0; i < plot.marks.size(); ++i) {
+    const PlotMark& mark = plot.marks[i];
+    if (mark.x > plot.x_max) continue;
+    const double x = canvas->x(mark.x);
+    // Labels at different heights, so that close marks can be told apart.
+    const double y = kHeight - kBottom - 58 + 18 * static_cast<double>(i);
+    const bool is_right = x > kWidth * 0.7;
+    canvas->add("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:g}\" y2=\"{2:g}\"/>",
+                x,
+                kTop,
+                kHeight - kBottom);
+    fmt::format_to(
+        std::back_inserter(labels),
+        "<text class=\"tick label\" text-anchor=\"{}\" x=\"{:.1f}\" y=\"{:g}\">{}</text>",
+        is_right ? "end" : "start",
+        is_right ? x - 4 : x + 4,
+        y,
+        html_escape(mark.label));
+  }
+  canvas->add("{}", labels);
+}
+
 }  // namespace
 
 std::string html_escape(std::string_view text) {
@@ -171,28 +197,12 @@ std::string svg_plot(const Plot& plot, std::span<const PlotSeries> series) {
   canvas.y_axis(plot.y_label);
   canvas.x_axis(plot.x_label);
   for (size_t i = 0; i < series.size(); ++i) draw_series(plot, series[i], i, &canvas);
-  for (size_t i = 0; i < plot.marks.size(); ++i) {
-    const PlotMark& mark = plot.marks[i];
-    if (mark.x > plot.x_max) continue;
-    const double x = canvas.x(mark.x);
-    // Labels at different heights, so that close marks can be told apart.
-    const double y = kHeight - kBottom - 50 + 14 * static_cast<double>(i);
-    const bool is_right = x > kWidth * 0.7;
-    canvas.add("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:g}\" y2=\"{2:g}\"/>",
-               x,
-               kTop,
-               kHeight - kBottom);
-    canvas.add("<text class=\"tick\" text-anchor=\"{}\" x=\"{:.1f}\" y=\"{:g}\">{}</text>",
-               is_right ? "end" : "start",
-               is_right ? x - 4 : x + 4,
-               y,
-               html_escape(mark.label));
-  }
+  draw_marks(plot, &canvas);
   double legend = kWidth - kRight;
   for (size_t i = series.size(); i-- > 0;) {
     if (series[i].name.empty()) continue;
-    legend -= 6 * static_cast<double>(series[i].name.size());  // about as wide as it will be
-    canvas.add("<text class=\"tick\" x=\"{:.1f}\" y=\"16\">{}</text>",
+    legend -= 8 * static_cast<double>(series[i].name.size());  // about as wide as it will be
+    canvas.add("<text class=\"tick legend\" x=\"{:.1f}\" y=\"16\">{}</text>",
                legend,
                html_escape(series[i].name));
     canvas.add(

@@ -55,11 +55,11 @@ class StepMaker {
       scheduled.num_new_tokens = is_prefill ? shape.input_len : 1;
       scheduled.num_computed_tokens = shape.input_len - scheduled.num_new_tokens;
       scheduled.reset_block_table = true;
-      if (plan_.num_state_slots > 0) scheduled.state_slot = i;
+      if (plan_.num_state_slots > 0) scheduled.state_slots = {i};
       for (int32_t b = 0; b < num_blocks; ++b) {
         scheduled.new_block_ids.push_back(i * num_blocks + b);
       }
-      scheduled.samples = true;
+      scheduled.num_sampled = 1;
       step.num_tokens += scheduled.num_new_tokens;
       running_.push_back(added.id);
     }
@@ -110,14 +110,13 @@ void name_linears(const ModelConfig& model,
 }
 
 // Only the device knows how much of the cache attention reads.
-void add_attention_work(const ResolvedConfig& config,
-                        const WorkTypes& types,
+void add_attention_work(const ModelWork& model,
                         const BatchShape& shape,
                         bool is_prefill,
                         std::vector<OperatorRun>* runs) {
   const auto of_step = is_prefill ? prefill_work : decode_work;
-  const StepWork work = of_step(config.model, types, shape.batch, shape.input_len);
-  const int64_t layers = config.model.num_hidden_layers;
+  const StepWork work = of_step(model, shape.batch, shape.input_len);
+  const auto layers = static_cast<int64_t>(model.windows.size());
   for (OperatorRun& run : *runs) {
     if (run.op != "attention") continue;
     run.work.bytes += work.kv_bytes / layers;
@@ -142,7 +141,7 @@ EngineConfig fitted(EngineConfig engine, const std::vector<BatchShape>& shapes) 
 StepBreakdown measure_step(const BatchShape& shape,
                            int32_t num_iters,
                            const ResolvedConfig& config,
-                           const WorkTypes& types,
+                           const ModelWork& work,
                            StepMaker* maker,
                            ModelRunner* runner) {
   const bool is_prefill = shape.output_len == 1;
@@ -165,7 +164,7 @@ StepBreakdown measure_step(const BatchShape& shape,
   }
   const int64_t num_rows = is_prefill ? int64_t{shape.batch} * shape.input_len : shape.batch;
   name_linears(config.model, num_rows, shape.batch, &breakdown.runs);
-  add_attention_work(config, types, shape, is_prefill, &breakdown.runs);
+  add_attention_work(work, shape, is_prefill, &breakdown.runs);
   breakdown.seconds = total_seconds(breakdown.runs);
   breakdown.operators = total_operators(breakdown.runs);
   return breakdown;
@@ -217,17 +216,18 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(queue, open_measured_queue(device));
   }
-  const WorkTypes types = work_types(config, device);
+  ASSIGN_OR_RETURN(const BuiltModel built, build_model(config, device));
+  const ModelWork work = count_work(config, built);
   BreakdownReport report;
-  report.model = fmt::format("{} in {}", config.model.architecture, types_text(types));
+  report.model = fmt::format("{} in {}", config.model.architecture, work.types);
   report.machine = machine_text(device, config.num_threads);
-  report.dtype = types.dtype;
+  report.dtype = work.dtype;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
                    ModelRunner::create(config, config.model.vocab_size, nullptr));
   StepMaker maker(config, runner->memory_plan());
   for (const BatchShape& shape : shapes) {
     RETURN_IF_ERROR(maker.check(shape));
-    report.steps.push_back(measure_step(shape, num_iters, config, types, &maker, runner.get()));
+    report.steps.push_back(measure_step(shape, num_iters, config, work, &maker, runner.get()));
   }
   ThreadPool pool(config.num_threads);
   const Stream stream = queue ? Stream(&pool, queue.get()) : Stream(&pool);

@@ -119,8 +119,9 @@ Result<BenchReport> measure(const BenchOptions& options,
   BenchReport report;
   report.mode = options.mode;
   report.checkpoint = options.config.model.model;
-  report.model = session->config().model;
-  report.types = work_types(session->config(), session->device());
+  report.architecture = session->config().model.architecture;
+  ASSIGN_OR_RETURN(const BuiltModel built, build_model(session->config(), session->device()));
+  report.work = count_work(session->config(), built);
   report.machine = machine_text(session->device(), session->config().num_threads);
   report.num_threads = session->config().num_threads;
   uint64_t num_requests = 0;

@@ -1,6 +1,7 @@
 #include "cli/bench_report.h"
 
 #include <fmt/format.h>
+#include <numeric>
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -35,16 +36,16 @@ double median_of(const BenchMeasurement& measurement,
 
 double decode_share(const BenchReport& report, const BatchShape& shape, const BenchSample& sample) {
   const int64_t context = shape.input_len + shape.output_len / 2;
-  const StepWork work = decode_work(report.model, report.types, shape.batch, context);
-  return least_seconds(work, sample.roofs, report.types.dtype) / sample.figures.decode_step;
+  const StepWork work = decode_work(report.work, shape.batch, context);
+  return least_seconds(work, sample.roofs, report.work.dtype) / sample.figures.decode_step;
 }
 
 // 0 where the peak was not measured.
 double prefill_share(const BenchReport& report,
                      const BatchShape& shape,
                      const BenchSample& sample) {
-  const StepWork work = prefill_work(report.model, report.types, shape.batch, shape.input_len);
-  return least_compute_seconds(work, sample.roofs, report.types.dtype) /
+  const StepWork work = prefill_work(report.work, shape.batch, shape.input_len);
+  return least_compute_seconds(work, sample.roofs, report.work.dtype) /
          sample.figures.last_first_token;
 }
 
@@ -100,6 +101,9 @@ OrderedJson sample_json(const BenchSample& sample) {
           {"model_per_step", figures.model_per_step},
           {"engine_overhead_per_step", figures.overhead_per_step},
           {"device_idle_share", figures.idle_share},
+          {"num_verifications", figures.num_verifications},
+          {"num_draft_tokens", figures.num_draft_tokens},
+          {"num_accepted_per_position", figures.num_accepted_at},
           {"roofs", roofs_json(sample.roofs)}};
 }
 
@@ -128,24 +132,25 @@ OrderedJson measurement_json(const BenchReport& report, const BenchMeasurement& 
       {"device_idle_share", summary.idle},
       {"decode_share_of_bound", optional_json(summary.decode_share)},
       {"prefill_share_of_peak", optional_json(summary.prefill_share)},
-      {"decode_work", work_json(decode_work(report.model, report.types, shape.batch, context))},
-      {"prefill_work",
-       work_json(prefill_work(report.model, report.types, shape.batch, shape.input_len))}};
+      {"decode_work", work_json(decode_work(report.work, shape.batch, context))},
+      {"prefill_work", work_json(prefill_work(report.work, shape.batch, shape.input_len))}};
   OrderedJson& samples = json["samples"] = OrderedJson::array();
   for (const BenchSample& sample : measurement.samples) samples.push_back(sample_json(sample));
   return json;
 }
 
-}  // namespace
+constexpr const char* kLegend =
+    "\n"
+    "first token    until an answer's first token, mean of the batch\n"
+    "prefill tok/s  tokens of the prompts, until all of them have their first token\n"
+    "ms/token       a step that gives each sequence its next token\n"
+    "output tok/s   of all sequences, prefill included\n"
+    "overhead/step  of a step, what the engine takes beside the model\n"
+    "decode/bound   least time for a step by the machine's bandwidth and peak, of the time taken\n"
+    "prefill/peak   least time for the prompts by the machine's peak, of the time taken\n"
+    "All are medians over the repeats; - where a figure has no meaning.\n";
 
-std::string types_text(const WorkTypes& types) {
-  std::string text = dtype_name(types.dtype);
-  if (types.linears != types.dtype) {
-    text += fmt::format(", linear layers {}", dtype_name(types.linears));
-  }
-  if (types.kv_cache != types.dtype) text += fmt::format(", cache {}", dtype_name(types.kv_cache));
-  return text;
-}
+}  // namespace
 
 std::string roofs_text(std::span<const ops::Roofs> measured) {
   const auto middle = [&](double ops::Roofs::*figure) {
@@ -173,6 +178,36 @@ OrderedJson roofs_json(const ops::Roofs& roofs) {
           {"f32_flops", roofs.f32_flops},
           {"fp8_flops", roofs.fp8_flops}};
 }
+
+namespace {
+
+// What became of the drafts, over all samples; "" where nothing was drafted.
+std::string drafts_text(const BenchMeasurement& measurement) {
+  uint64_t verifications = 0, drafts = 0;
+  std::vector<uint64_t> accepted(kMaxSpeculativeTokens);
+  for (const BenchSample& sample : measurement.samples) {
+    verifications += sample.figures.num_verifications;
+    drafts += sample.figures.num_draft_tokens;
+    for (size_t i = 0; i < sample.figures.num_accepted_at.size(); ++i) {
+      accepted[i] += sample.figures.num_accepted_at[i];
+    }
+  }
+  if (verifications == 0) return "";
+  const auto of_steps = [&](uint64_t count) {
+    return static_cast<double>(count) / static_cast<double>(verifications);
+  };
+  const uint64_t total = std::accumulate(accepted.begin(), accepted.end(), uint64_t{0});
+  std::string text = fmt::format("drafts of {}: {} verified, {:.2f} tokens per step, accepted",
+                                 measurement.name,
+                                 drafts,
+                                 1 + of_steps(total));
+  for (size_t i = 0; i < accepted.size() && (i == 0 || accepted[i] > 0); ++i) {
+    text += fmt::format(" {:.1f} %", of_steps(accepted[i]) * 100);
+  }
+  return text + " by place\n";
+}
+
+}  // namespace
 
 std::string bench_table(const BenchReport& report) {
   const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
@@ -202,20 +237,20 @@ std::string bench_table(const BenchReport& report) {
                    percent(summary.decode_share),
                    percent(summary.prefill_share)});
   }
-  return fmt::format("{} in {}, {}\n",
-                     report.model.architecture,
-                     types_text(report.types),
-                     report.machine) +
-         roofs_text(report.roofs) + "\n" + table.to_string();
+  std::string drafts;
+  for (const BenchMeasurement& measurement : report.measurements) {
+    drafts += drafts_text(measurement);
+  }
+  return fmt::format("{} in {}, {}\n", report.architecture, report.work.types, report.machine) +
+         roofs_text(report.roofs) + "\n" + table.to_string() + drafts + kLegend;
 }
 
 OrderedJson bench_json(const BenchReport& report) {
   OrderedJson json = {{"mode", report.mode},
                       {"checkpoint", report.checkpoint},
-                      {"architecture", report.model.architecture},
-                      {"dtype", dtype_name(report.types.dtype)},
-                      {"linear_dtype", dtype_name(report.types.linears)},
-                      {"kv_cache_dtype", dtype_name(report.types.kv_cache)},
+                      {"architecture", report.architecture},
+                      {"dtype", dtype_name(report.work.dtype)},
+                      {"types", report.work.types},
                       {"machine", report.machine},
                       {"num_threads", report.num_threads}};
   OrderedJson& roofs = json["roofs"] = OrderedJson::array();

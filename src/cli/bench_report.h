@@ -28,16 +28,14 @@ struct BenchMeasurement {
 struct BenchReport {
   std::string mode;
   std::string checkpoint;
-  ModelConfig model;
-  WorkTypes types;
+  std::string architecture;
+  ModelWork work;
   std::string machine;
   int32_t num_threads = 0;
   std::vector<ops::Roofs> roofs;  // all, in the order they were measured
   std::vector<BenchMeasurement> measurements;
 };
 
-// "bfloat16, linear layers float8_e4m3"
-std::string types_text(const WorkTypes& types);
 // One line of medians.
 std::string roofs_text(std::span<const ops::Roofs> measured);
 OrderedJson roofs_json(const ops::Roofs& roofs);

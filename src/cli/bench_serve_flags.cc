@@ -1,13 +1,16 @@
 #include "cli/bench_serve_flags.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <string_view>
 #include <utility>
 
 #include "base/env.h"
+#include "base/log.h"
 #include "bench_serve/metric_names.h"
 #include "cli/parse_values.h"
 
@@ -21,6 +24,7 @@ constexpr const char* kLoad = "Load";
 constexpr const char* kRequests = "Requests";
 constexpr const char* kResults = "Results";
 constexpr int32_t kMaxRequests = 1 << 22;
+constexpr const char* kNamedLater = "auto";  // --save-result without a file
 
 Status wrong_value(std::string_view name, std::string_view text, std::string_view expected) {
   return invalid_argument("{} is '{}'; expected {}", name, text.substr(0, 100), expected);
@@ -201,6 +205,13 @@ Status set_endpoint(const std::string& text, BenchmarkOptions* benchmark) {
   return {};
 }
 
+Status set_backend(const std::string& text, BenchmarkOptions* benchmark) {
+  if (text == "openai-chat") return set_endpoint("chat", benchmark);
+  // --endpoint beside it says more.
+  if (text == "openai" || text == "vllm" || text == "sglang") return {};
+  return wrong_value("--backend", text, "one of openai, vllm, sglang, openai-chat");
+}
+
 void add_server_options(BenchServeFlags* flags, std::vector<Option>* options) {
   BenchmarkOptions* benchmark = &flags->benchmark;
   Option url = with_setter("--base-url",
@@ -226,6 +237,22 @@ void add_server_options(BenchServeFlags* flags, std::vector<Option>* options) {
                   "Where requests go; a path with \"chat\" in it takes messages.",
                   [=](const std::string& text) { return set_endpoint(text, benchmark); });
   options->push_back(with_default(std::move(endpoint), "completions"));
+  options->push_back(with_setter(
+      "--backend",
+      kServer,
+      "openai|vllm|sglang|openai-chat",
+      "vLLM's name for the protocol: openai-chat is --endpoint chat, the others completions.",
+      [=](const std::string& text) { return set_backend(text, benchmark); }));
+  options->push_back(with_setter("--trust-remote-code",
+                                 kServer,
+                                 "",
+                                 "No effect: no code of a model is ever run.",
+                                 [](const std::string&) -> Status {
+                                   log::warning(
+                                       "--trust-remote-code has no effect: no code of a model is "
+                                       "ever run");
+                                   return {};
+                                 }));
   options->push_back(text_option("--model",
                                  kServer,
                                  "NAME",
@@ -468,12 +495,21 @@ void add_result_options(BenchServeFlags* flags, std::vector<Option>* options) {
         return set_percentiles(text, &benchmark->metrics.percentiles);
       });
   options->push_back(with_default(std::move(percentiles), "50,90,95,99"));
-  options->push_back(with_name(text_option("--save-result",
-                                           kResults,
-                                           "FILE",
-                                           "File for all figures as JSON, under vLLM's names.",
-                                           &flags->save_result),
-                               "--result-filename"));
+  Option save = text_option("--save-result",
+                            kResults,
+                            "FILE",
+                            "File for all figures as JSON, under vLLM's names; without FILE it is "
+                            "named by --result-filename, or after model and time.",
+                            &flags->save_result);
+  save.implicit_value = kNamedLater;
+  options->push_back(std::move(save));
+  options->push_back(
+      text_option("--result-filename", kResults, "FILE", "The same.", &flags->result_filename));
+  options->push_back(text_option("--result-dir",
+                                 kResults,
+                                 "FOLDER",
+                                 "Where that file goes if its name is no path from the root.",
+                                 &flags->result_dir));
   options->push_back(switch_option(
       "--save-detailed", kResults, "The JSON gets every request too.", &flags->json.detailed));
   options->push_back(text_option("--html",
@@ -486,6 +522,21 @@ void add_result_options(BenchServeFlags* flags, std::vector<Option>* options) {
   options->push_back(with_name(
       switch_option("--no-progress", kResults, "No line of progress.", &flags->no_progress),
       "--disable-tqdm"));
+}
+
+// Where the result goes, of what the three options say.
+void name_result_file(BenchServeFlags* flags) {
+  std::string& file = flags->save_result;
+  if (file.empty() || file == kNamedLater) {
+    const bool wants_file = !file.empty();
+    file = flags->result_filename;
+    if (file.empty() && wants_file) {
+      file = fmt::format("atom-{:%Y%m%d-%H%M%S}.json", fmt::gmtime(std::time(nullptr)));
+    }
+  }
+  if (!file.empty() && !file.starts_with('/') && !flags->result_dir.empty()) {
+    file = flags->result_dir + "/" + file;
+  }
 }
 
 Status check_arrivals(BenchServeFlags* flags) {
@@ -550,6 +601,7 @@ Status finish_bench_serve_flags(const std::vector<std::string>& arguments, Bench
     return invalid_argument("--host and --base-url both name the server; set one");
   }
   if (benchmark.api_key.empty()) benchmark.api_key = env().openai_api_key;
+  name_result_file(flags);
   const bool needs_file =
       benchmark.dataset == Dataset::kShareGpt || benchmark.dataset == Dataset::kCustom;
   const char* dataset = dataset_name(benchmark.dataset);

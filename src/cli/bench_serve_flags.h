@@ -19,7 +19,9 @@ struct BenchServeFlags {
   bool has_base_url = false;
   std::string arrival = "poisson";
   std::string save_result;  // file
-  std::string html;         // file
+  std::string result_filename;
+  std::string result_dir;
+  std::string html;  // file
   bool no_progress = false;
 };
 

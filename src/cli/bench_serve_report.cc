@@ -18,6 +18,7 @@ using namespace atom::bench_serve;  // NOLINT: nearly every type here is its
 constexpr double kLateMs = 1;        // at p99
 constexpr double kBusyClient = 0.8;  // share of a core
 constexpr size_t kMaxErrors = 5;     // different messages shown
+constexpr double kMedian = 50;       // the percentile that has a column of that name
 
 std::string totals_table(const BenchmarkReport& report) {
   const Metrics& metrics = report.metrics;
@@ -56,13 +57,15 @@ std::string times_table(const BenchmarkReport& report, const std::vector<std::st
   for (const char* name : {"mean", "median", "std"})
     columns.push_back({name, Table::Align::kRight});
   for (const double percent : report.options.metrics.percentiles) {
-    columns.push_back({percentile_name(percent), Table::Align::kRight});
+    if (percent != kMedian) columns.push_back({percentile_name(percent), Table::Align::kRight});
   }
   Table table(columns);
   const auto add = [&](const std::string& name, const Summary& summary) {
     std::vector<std::string> cells = {name};
     std::vector<double> values = {summary.mean, summary.median, summary.std};
-    for (const auto& [percent, value] : summary.percentiles) values.push_back(value);
+    for (const auto& [percent, value] : summary.percentiles) {
+      if (percent != kMedian) values.push_back(value);
+    }
     for (const double value : values) {
       cells.push_back(summary.count == 0 ? "-" : fmt::format("{:.2f}", value));
     }

@@ -48,6 +48,11 @@ void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigu
   figures->model_per_step = execute * 1e-9 / steps;
   figures->overhead_per_step = wait * 1e-9 / steps;
   figures->idle_share = wait * 1e-9 / figures->duration;
+  figures->num_verifications = after.num_verifications - before.num_verifications;
+  figures->num_draft_tokens = after.num_draft_tokens - before.num_draft_tokens;
+  for (const auto counter : CoreStats::kAcceptedAt) {
+    figures->num_accepted_at.push_back(after.*counter - before.*counter);
+  }
 }
 
 }  // namespace
@@ -118,7 +123,7 @@ double roof_seconds(Device device) {
 }
 
 std::string machine_text(Device device, int32_t num_threads) {
-  if (device.is_cpu()) return fmt::format("{} threads", num_threads);
+  if (device.is_cpu()) return fmt::format("{} thread{}", num_threads, num_threads == 1 ? "" : "s");
   const Result<DeviceRuntime*> runtime = device_runtime(device.type);
   const Result<std::string> library = ops::gemm_library();
   return fmt::format("{}, {}",

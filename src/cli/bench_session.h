@@ -28,6 +28,10 @@ struct BatchFigures {
   double idle_share = 0;         // of the duration, in which the device waited
   double model_per_step = 0;     // time of the model, per step
   uint64_t num_steps = 0;
+  uint64_t num_verifications = 0;  // of a request's drafts by a step
+  uint64_t num_draft_tokens = 0;   // that were verified
+  // [i]: verifications that accepted more than i drafts
+  std::vector<uint64_t> num_accepted_at = {};
 };
 
 class BenchSession {

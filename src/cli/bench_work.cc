@@ -1,51 +1,89 @@
 #include "cli/bench_work.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string_view>
 
 namespace atom::cli {
 namespace {
 
-// Elements of the weights that one token is multiplied with in a layer.
-int64_t layer_matrix_size(const ModelConfig& config) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t attention = hidden * (2 * config.q_size() + 2 * config.kv_size());
-  const int64_t feed_forward = 3 * hidden * config.intermediate_size;
-  return attention + feed_forward;
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != text.npos;
 }
 
-// Elements of biases and norms of a layer. Norms of single heads (QK norm) are head_dim each, and
-// not every architecture has them: too little to ask for.
-int64_t layer_vector_size(const ModelConfig& config) {
-  int64_t size = 2 * int64_t{config.hidden_size};
-  if (config.qkv_bias) size += config.q_size() + 2 * config.kv_size();
-  if (config.o_proj_bias) size += config.hidden_size;
-  if (config.mlp_bias) size += 2 * int64_t{config.intermediate_size} + config.hidden_size;
-  return size;
+// The first of a file's spellings, or 0.
+int64_t config_number(const ModelConfig& config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto found = config.raw->find(key);
+    if (found != config.raw->end() && found->is_number_integer()) return found->get<int64_t>();
+  }
+  return 0;
 }
 
-int64_t head_size(const ModelConfig& config) {
-  return int64_t{config.hidden_size} * config.vocab_size;
+// Elements that a parameter stands for: codes of 4 bits are two to a byte.
+int64_t num_values(const Parameter& parameter) {
+  return parameter.shape().num_elements() * (parameter.dtype() == DType::kUInt8 ? 2 : 1);
 }
 
-int64_t weight_bytes(const ModelConfig& config, const WorkTypes& types, int64_t num_tokens) {
-  const int64_t matrices = config.num_hidden_layers * layer_matrix_size(config);
-  const int64_t vectors = config.num_hidden_layers * layer_vector_size(config);
-  const int64_t embedding_rows = num_tokens * config.hidden_size;
-  const int64_t final_norm = config.hidden_size;
-  return matrices * dtype_size(types.linears) +
-         (vectors + embedding_rows + final_norm + head_size(config)) * dtype_size(types.dtype);
+void count_experts(const ModelConfig& config, const Parameter& weight, ModelWork* work) {
+  work->num_experts =
+      config_number(config, {"num_local_experts", "num_experts", "n_routed_experts"});
+  work->top_k = config_number(config, {"num_experts_per_tok", "experts_per_token"});
+  work->num_shared = weight.shape()[0] - work->num_experts;
 }
 
-int64_t kv_bytes_per_token(const ModelConfig& config, const WorkTypes& types) {
-  return 2 * config.kv_size() * dtype_size(types.kv_cache);
+void count_parameters(const ModelConfig& config, const BuiltModel& built, ModelWork* work) {
+  for (const NamedParameter& named : built.model->named_parameters()) {
+    const std::string_view name = named.name;
+    const Parameter& parameter = *named.parameter;
+    const bool is_matrix = name.ends_with("weight") && parameter.shape().rank() >= 2;
+    if (contains(name, "embed_tokens")) {
+      work->embedding_row_bytes = parameter.num_bytes() / parameter.shape()[0];
+      if (!config.tie_word_embeddings) work->weight_bytes -= parameter.num_bytes();
+      continue;
+    }
+    if (contains(name, ".experts.")) {
+      work->expert_bytes += parameter.num_bytes();
+      if (is_matrix) work->expert_size += num_values(parameter);
+      if (is_matrix) count_experts(config, parameter, work);
+    } else if (is_matrix && !contains(name, "lm_head")) {
+      work->matrix_size += num_values(parameter);
+    }
+  }
+  work->weight_bytes -= work->expert_bytes;
+}
+
+void count_layers(const ModelConfig& config, const BuiltModel& built, ModelWork* work) {
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (config.layer_types[layer] == LayerType::kLinearAttention) continue;
+    work->windows.push_back(config.layer_sliding_window(layer));
+  }
+  const auto num_layers = static_cast<int64_t>(work->windows.size());
+  work->kv_bytes = num_layers == 0 ? 0 : built.storage.bytes_per_token() / num_layers;
+  work->q_size = config.q_size();
+  work->state_bytes = built.storage.bytes_per_slot();
+}
+
+std::string types_text(const ResolvedConfig& config) {
+  std::string text = dtype_name(config.dtype);
+  const QuantConfig& quantization = config.model.quantization;
+  if (quantization.is_quantized())
+    text += fmt::format(", linear layers {}", quantization.to_string());
+  if (config.kv_cache_dtype != config.dtype) {
+    text += fmt::format(", cache {}", dtype_name(config.kv_cache_dtype));
+  }
+  return text;
 }
 
 // Query-key pairs of one head, summed over the layers, for the queries that have [first, last]
 // tokens before them, themselves included.
-int64_t attended_pairs(const ModelConfig& config, int64_t first, int64_t last) {
+int64_t attended_pairs(const ModelWork& model, int64_t first, int64_t last) {
   int64_t pairs = 0;
-  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const int64_t window = config.layer_sliding_window(layer);
+  for (const int64_t window : model.windows) {
     const int64_t full_until = window == 0 ? last : std::min(last, window);
     if (full_until >= first) pairs += (first + full_until) * (full_until - first + 1) / 2;
     pairs += window * std::max<int64_t>(0, last - std::max(full_until, first - 1));
@@ -54,51 +92,75 @@ int64_t attended_pairs(const ModelConfig& config, int64_t first, int64_t last) {
 }
 
 // Scores and their weighted sum: two multiply-adds per element of a head.
-int64_t attention_flops(const ModelConfig& config, int64_t pairs) {
-  return 4 * config.q_size() * pairs;
+int64_t attention_flops(const ModelWork& model, int64_t pairs) {
+  return 4 * model.q_size * pairs;
+}
+
+// Of all experts' weights, what `num_tokens` tokens read.
+double read_share(const ModelWork& model, int64_t num_tokens) {
+  const auto experts = static_cast<double>(model.num_experts);
+  const double left_out = std::pow(1 - static_cast<double>(model.top_k) / experts, num_tokens);
+  return (experts * (1 - left_out) + static_cast<double>(model.num_shared)) /
+         (experts + static_cast<double>(model.num_shared));
+}
+
+int64_t weight_bytes(const ModelWork& model, int64_t num_tokens) {
+  int64_t bytes = model.weight_bytes + num_tokens * model.embedding_row_bytes;
+  if (model.num_experts > 0) {
+    bytes += std::llround(static_cast<double>(model.expert_bytes) * read_share(model, num_tokens));
+  }
+  return bytes;
+}
+
+// Of one token, without the head.
+int64_t matrix_flops(const ModelWork& model) {
+  int64_t size = model.matrix_size;
+  const int64_t slots = model.num_experts + model.num_shared;
+  if (slots > 0) size += model.expert_size / slots * (model.top_k + model.num_shared);
+  return 2 * size;
 }
 
 }  // namespace
 
-WorkTypes work_types(const ResolvedConfig& config, Device device) {
-  const QuantScheme scheme = config.model.quantization.groups.empty()
-                                 ? QuantScheme()
-                                 : config.model.quantization.groups.front().scheme;
-  return {config.dtype,
-          scheme.is_quantized() ? DType::kFloat8E4M3 : config.dtype,
-          config.kv_cache_dtype,
-          !device.is_cpu() && scheme.activations != QuantType::kNo};
-}
-
-StepWork decode_work(const ModelConfig& config,
-                     const WorkTypes& types,
-                     int64_t batch,
-                     int64_t context_len) {
-  const int64_t pairs = attended_pairs(config, context_len, context_len);
-  const int64_t matrix_flops = 2 * batch * config.num_hidden_layers * layer_matrix_size(config);
-  StepWork work;
-  work.weight_bytes = weight_bytes(config, types, batch);
-  // One of the tokens attended to is written by the step itself.
-  work.kv_bytes = batch * kv_bytes_per_token(config, types) * pairs;
-  work.attention_flops = batch * attention_flops(config, pairs);
-  work.flops = matrix_flops + 2 * batch * head_size(config) + work.attention_flops;
-  work.fp8_flops = types.multiplies_fp8 ? matrix_flops : 0;
+ModelWork count_work(const ResolvedConfig& config, const BuiltModel& built) {
+  const QuantConfig& quantization = config.model.quantization;
+  ModelWork work;
+  work.dtype = config.dtype;
+  work.types = types_text(config);
+  work.head_size = int64_t{config.model.hidden_size} * config.model.vocab_size;
+  work.multiplies_fp8 = !built.device.is_cpu() && !quantization.groups.empty() &&
+                        quantization.groups.front().scheme.activations != QuantType::kNo;
+  // Without the tables of rotations, of which a step reads a few rows.
+  const int64_t rope_bytes =
+      int64_t{config.max_model_len()} * config.model.rope.rotary_dim * sizeof(float);
+  work.weight_bytes = built.model->resident_bytes() - rope_bytes;
+  count_parameters(config.model, built, &work);
+  count_layers(config.model, built, &work);
   return work;
 }
 
-StepWork prefill_work(const ModelConfig& config,
-                      const WorkTypes& types,
-                      int64_t batch,
-                      int64_t prompt_len) {
-  const int64_t num_tokens = batch * prompt_len;
-  const int64_t matrix_flops =
-      2 * num_tokens * config.num_hidden_layers * layer_matrix_size(config);
+StepWork decode_work(const ModelWork& model, int64_t batch, int64_t context_len) {
+  const int64_t pairs = attended_pairs(model, context_len, context_len);
   StepWork work;
-  work.weight_bytes = weight_bytes(config, types, num_tokens);
-  work.kv_bytes = num_tokens * config.num_hidden_layers * kv_bytes_per_token(config, types);
-  work.attention_flops = batch * attention_flops(config, attended_pairs(config, 1, prompt_len));
-  work.flops = matrix_flops + 2 * batch * head_size(config) + work.attention_flops;
-  work.fp8_flops = types.multiplies_fp8 ? matrix_flops : 0;
+  work.weight_bytes = weight_bytes(model, batch);
+  // One of the tokens attended to is written by the step itself.
+  work.kv_bytes = batch * (model.kv_bytes * pairs + 2 * model.state_bytes);
+  work.attention_flops = batch * attention_flops(model, pairs);
+  work.flops = batch * (matrix_flops(model) + 2 * model.head_size) + work.attention_flops;
+  work.fp8_flops = model.multiplies_fp8 ? batch * matrix_flops(model) : 0;
+  return work;
+}
+
+StepWork prefill_work(const ModelWork& model, int64_t batch, int64_t prompt_len) {
+  const int64_t num_tokens = batch * prompt_len;
+  const auto num_layers = static_cast<int64_t>(model.windows.size());
+  StepWork work;
+  work.weight_bytes = weight_bytes(model, num_tokens);
+  work.kv_bytes = num_tokens * num_layers * model.kv_bytes + batch * model.state_bytes;
+  work.attention_flops = batch * attention_flops(model, attended_pairs(model, 1, prompt_len));
+  work.flops =
+      num_tokens * matrix_flops(model) + 2 * batch * model.head_size + work.attention_flops;
+  work.fp8_flops = model.multiplies_fp8 ? num_tokens * matrix_flops(model) : 0;
   return work;
 }
 

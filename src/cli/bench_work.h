@@ -1,31 +1,52 @@
-// What a step of a dense model has to do at least, counted from its configuration: the bytes that
-// must be read and the floating point operations. Measured times are judged against these.
+// What a step of a model has to do at least: the bytes that must be read, as they are stored, and
+// the floating point operations. Measured times are judged against these.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "config/resolve.h"
 #include "ops/roofs/roofs.h"
+#include "runner/model_source.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 
 namespace atom::cli {
 
-// What a model is stored and computed in.
-struct WorkTypes {
-  DType dtype = DType::kFloat32;    // of activations, embedding, norms and head
-  DType linears = DType::kFloat32;  // of the weights of linear layers, as they are stored
-  DType kv_cache = DType::kFloat32;
-  bool multiplies_fp8 = false;  // linear layers multiply in FP8
+// What steps of any size follow from, counted from the configuration and the layers that it makes.
+struct ModelWork {
+  DType dtype = DType::kFloat32;  // of activations
+  std::string types;              // in words: of activations, linear layers and cache
+  // Bytes that every step reads, those of experts and looked up embeddings apart.
+  int64_t weight_bytes = 0;
+  int64_t embedding_row_bytes = 0;
+  // Elements of the matrices that each token is multiplied with, without experts, and that each
+  // token with logits is multiplied with.
+  int64_t matrix_size = 0;
+  int64_t head_size = 0;
+  bool multiplies_fp8 = false;  // all but the head
 
-  static WorkTypes all(DType dtype) { return {dtype, dtype, dtype, false}; }
+  // Of all layers: experts that tokens choose among, and those that each has.
+  int64_t expert_bytes = 0;
+  int64_t expert_size = 0;
+  int64_t num_experts = 0;
+  int64_t num_shared = 0;
+  int64_t top_k = 0;
+
+  std::vector<int64_t> windows;  // of each layer with attention; 0: none
+  int64_t kv_bytes = 0;          // keys and values of a token in one of these layers
+  int64_t q_size = 0;            // elements of a token's queries
+  int64_t state_bytes = 0;       // of a sequence, in layers without
 };
 
-WorkTypes work_types(const ResolvedConfig& config, Device device);
+ModelWork count_work(const ResolvedConfig& config, const BuiltModel& built);
 
 struct StepWork {
-  int64_t weight_bytes = 0;     // each weight once; of the embedding only the rows looked up
-  int64_t kv_bytes = 0;         // keys and values read and written
+  // Each weight once; of the embedding only the rows looked up, and of experts as many as tokens
+  // choose on the average that choose evenly and independently.
+  int64_t weight_bytes = 0;
+  int64_t kv_bytes = 0;         // keys, values and states read and written
   int64_t flops = 0;            // a multiply-add is two
   int64_t fp8_flops = 0;        // how many of them are FP8
   int64_t attention_flops = 0;  // how many of them are attention's
@@ -34,16 +55,10 @@ struct StepWork {
 };
 
 // One new token for each of `batch` sequences, which then have `context_len` tokens.
-StepWork decode_work(const ModelConfig& config,
-                     const WorkTypes& types,
-                     int64_t batch,
-                     int64_t context_len);
+StepWork decode_work(const ModelWork& model, int64_t batch, int64_t context_len);
 
 // `batch` whole prompts of `prompt_len` tokens, of which the last row of each gets logits.
-StepWork prefill_work(const ModelConfig& config,
-                      const WorkTypes& types,
-                      int64_t batch,
-                      int64_t prompt_len);
+StepWork prefill_work(const ModelWork& model, int64_t batch, int64_t prompt_len);
 
 // Seconds that the arithmetic takes at least; 0 where that roof was not measured.
 double least_compute_seconds(const StepWork& work, const ops::Roofs& roofs, DType dtype);

@@ -1,77 +1,87 @@
 #include "cli/bench_work.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "models/registry.h"
+#include "runner/model_source.h"
 
 namespace atom::cli {
 namespace {
 
-// Small enough to count by hand.
-ModelConfig tiny_config() {
-  ModelConfig config;
-  config.vocab_size = 100;
-  config.hidden_size = 8;
-  config.intermediate_size = 16;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 4;
-  config.layer_types = {LayerType::kFullAttention, LayerType::kFullAttention};
-  return config;
+// Two layers with eight heads of keys and values in them.
+ModelWork tiny_work() {
+  ModelWork work;
+  work.weight_bytes = 1000;
+  work.embedding_row_bytes = 16;
+  work.matrix_size = 400;
+  work.head_size = 80;
+  work.windows = {0, 0};
+  work.kv_bytes = 32;
+  work.q_size = 16;
+  return work;
 }
-
-// Of a layer: q and o 8x16, k and v 8x8, gate, up and down 8x16.
-constexpr int64_t kLayerMatrices = 2 * 128 + 2 * 64 + 3 * 128;
 
 TEST(BenchWork, DecodeReadsEveryWeightOnce) {
-  const StepWork work = decode_work(tiny_config(), WorkTypes::all(DType::kBFloat16), 3, 10);
-  const int64_t norms = 2 * 2 * 8 + 8;
-  EXPECT_EQ(work.weight_bytes, 2 * (2 * kLayerMatrices + norms + 800 + 3 * 8));
-  // K and V of 10 tokens, 8 elements of 2 bytes, in 2 layers, for 3 sequences.
-  EXPECT_EQ(work.kv_bytes, 3 * 2 * 10 * 2 * 8 * 2);
-  // 4 heads of 4: scores and sums of 10 tokens in 2 layers.
-  EXPECT_EQ(work.flops, 3 * (2 * (2 * kLayerMatrices + 800) + 4 * 16 * 10 * 2));
-}
-
-TEST(BenchWork, BytesFollowTheDtypeAndFlopsDoNot) {
-  const StepWork half = decode_work(tiny_config(), WorkTypes::all(DType::kFloat16), 1, 5);
-  const StepWork full = decode_work(tiny_config(), WorkTypes::all(DType::kFloat32), 1, 5);
-  EXPECT_EQ(full.bytes(), 2 * half.bytes());
-  EXPECT_EQ(full.flops, half.flops);
+  const StepWork work = decode_work(tiny_work(), 3, 10);
+  EXPECT_EQ(work.weight_bytes, 1000 + 3 * 16);
+  EXPECT_EQ(work.kv_bytes, 3 * 2 * 10 * 32);
+  // Scores and sums of 10 tokens in 2 layers.
+  EXPECT_EQ(work.flops, 3 * (2 * (400 + 80) + 4 * 16 * 10 * 2));
+  EXPECT_EQ(work.fp8_flops, 0);
 }
 
 TEST(BenchWork, PrefillComputesTheHeadForTheLastRowOnly) {
-  const StepWork work = prefill_work(tiny_config(), WorkTypes::all(DType::kBFloat16), 2, 6);
+  const StepWork work = prefill_work(tiny_work(), 2, 6);
   // 1 + 2 + ... + 6 pairs per head and layer.
-  EXPECT_EQ(work.flops, 2 * 12 * 2 * kLayerMatrices + 2 * 2 * 800 + 2 * 4 * 16 * 21 * 2);
+  EXPECT_EQ(work.flops, 2 * 12 * 400 + 2 * 2 * 80 + 2 * 4 * 16 * 21 * 2);
 }
 
 TEST(BenchWork, PrefillIsTheSumOfItsDecodes) {
-  ModelConfig config = tiny_config();
-  config.layer_types[1] = LayerType::kSlidingAttention;
-  config.sliding_window = 3;
-  const int64_t head_flops = 2 * 800;
+  ModelWork model = tiny_work();
+  model.windows[1] = 3;
+  const int64_t head_flops = 2 * 80;
   int64_t flops = 0;
   for (int64_t context = 1; context <= 6; ++context) {
-    flops += decode_work(config, WorkTypes::all(DType::kBFloat16), 1, context).flops - head_flops;
+    flops += decode_work(model, 1, context).flops - head_flops;
   }
-  EXPECT_EQ(prefill_work(config, WorkTypes::all(DType::kBFloat16), 1, 6).flops, flops + head_flops);
+  EXPECT_EQ(prefill_work(model, 1, 6).flops, flops + head_flops);
 }
 
 TEST(BenchWork, SlidingLayersReadTheirWindow) {
-  ModelConfig config = tiny_config();
-  config.layer_types[1] = LayerType::kSlidingAttention;
-  config.sliding_window = 3;
-  const StepWork work = decode_work(config, WorkTypes::all(DType::kBFloat16), 1, 10);
-  EXPECT_EQ(work.kv_bytes, (10 + 3) * 2 * 8 * 2);
+  ModelWork model = tiny_work();
+  model.windows[1] = 3;
+  EXPECT_EQ(decode_work(model, 1, 10).kv_bytes, (10 + 3) * 32);
 }
 
-TEST(BenchWork, BiasesAreRead) {
-  ModelConfig config = tiny_config();
-  const int64_t without = decode_work(config, WorkTypes::all(DType::kBFloat16), 1, 1).weight_bytes;
-  config.qkv_bias = config.o_proj_bias = config.mlp_bias = true;
-  const int64_t biases = 16 + 2 * 8 + 8 + 2 * 16 + 8;
-  EXPECT_EQ(decode_work(config, WorkTypes::all(DType::kBFloat16), 1, 1).weight_bytes - without,
-            2 * 2 * biases);
+TEST(BenchWork, StatesAreReadAndWritten) {
+  ModelWork model = tiny_work();
+  model.windows.clear();
+  model.state_bytes = 500;
+  EXPECT_EQ(decode_work(model, 3, 10).kv_bytes, 3 * 2 * 500);
+  EXPECT_EQ(prefill_work(model, 3, 10).kv_bytes, 3 * 500);
+}
+
+TEST(BenchWork, ATokenReadsItsExpertsAndManyReadAll) {
+  ModelWork model = tiny_work();
+  model.num_experts = 8;
+  model.top_k = 2;
+  model.expert_bytes = 8 * 100;
+  model.expert_size = 8 * 50;
+  EXPECT_EQ(decode_work(model, 1, 1).weight_bytes, 1000 + 16 + 2 * 100);
+  // Of two tokens, the second finds a quarter of its experts read.
+  EXPECT_EQ(decode_work(model, 2, 1).weight_bytes, 1000 + 2 * 16 + 350);
+  EXPECT_EQ(prefill_work(model, 1, 1000).weight_bytes, 1000 + 1000 * 16 + 800);
+  EXPECT_EQ(prefill_work(model, 1, 1).flops - prefill_work(tiny_work(), 1, 1).flops, 2 * 2 * 50);
+  // Two more slots that every token has.
+  model.num_shared = 2;
+  model.expert_bytes = 10 * 100;
+  model.expert_size = 10 * 50;
+  EXPECT_EQ(decode_work(model, 1, 1).weight_bytes, 1000 + 16 + 4 * 100);
+  EXPECT_EQ(prefill_work(model, 1, 1).flops - prefill_work(tiny_work(), 1, 1).flops, 2 * 4 * 50);
 }
 
 TEST(BenchWork, TheSlowerRoofBounds) {
@@ -89,31 +99,98 @@ TEST(BenchWork, TheSlowerRoofBounds) {
   EXPECT_DOUBLE_EQ(least_seconds(work, roofs, DType::kBFloat16), 2);
 }
 
-TEST(BenchWork, QuantisedLinearsAreReadAndMultipliedInFp8) {
-  const WorkTypes bf16 = WorkTypes::all(DType::kBFloat16);
-  WorkTypes fp8 = bf16;
-  fp8.linears = DType::kFloat8E4M3;
+TEST(BenchWork, Fp8IsItsOwnRoof) {
+  ModelWork fp8 = tiny_work();
   fp8.multiplies_fp8 = true;
-  const StepWork plain = decode_work(tiny_config(), bf16, 3, 10);
-  const StepWork quantised = decode_work(tiny_config(), fp8, 3, 10);
-  EXPECT_EQ(plain.weight_bytes - quantised.weight_bytes, 2 * kLayerMatrices);
-  EXPECT_EQ(plain.kv_bytes, quantised.kv_bytes);
-  EXPECT_EQ(plain.flops, quantised.flops);
-  EXPECT_EQ(quantised.fp8_flops, 3 * 2 * 2 * kLayerMatrices);
-  EXPECT_EQ(plain.fp8_flops, 0);
-
-  WorkTypes fp8_cache = bf16;
-  fp8_cache.kv_cache = DType::kFloat8E4M3;
-  EXPECT_EQ(decode_work(tiny_config(), fp8_cache, 3, 10).kv_bytes * 2, plain.kv_bytes);
-
+  const StepWork plain = decode_work(tiny_work(), 3, 10), quantized = decode_work(fp8, 3, 10);
+  EXPECT_EQ(plain.flops, quantized.flops);
+  EXPECT_EQ(quantized.fp8_flops, 3 * 2 * 400);
   ops::Roofs roofs;
   roofs.read_bandwidth = 1e9;
   roofs.bf16_flops = 1;
   roofs.fp8_flops = 2;
-  const auto multiplied = static_cast<double>(quantised.fp8_flops);
   EXPECT_DOUBLE_EQ(least_compute_seconds(plain, roofs, DType::kBFloat16) -
-                       least_compute_seconds(quantised, roofs, DType::kBFloat16),
-                   multiplied / 2);
+                       least_compute_seconds(quantized, roofs, DType::kBFloat16),
+                   static_cast<double>(quantized.fp8_flops) / 2);
+}
+
+// Of the layers that a configuration makes, of sizes that panels do not pad.
+class BuiltWork : public testing::Test {
+ protected:
+  static ModelWork work_of(const char* architecture,
+                           const char* more,
+                           QuantizationChoice online = QuantizationChoice::kAuto) {
+    const std::string text = fmt::format(
+        R"({{"architectures": ["{}"], "vocab_size": 128, "hidden_size": 64,
+             "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 64,
+             "torch_dtype": "bfloat16" {}}})",
+        architecture,
+        more);
+    const std::string folder = testing::TempDir() + "/bench_work_test";
+    std::filesystem::create_directories(folder);
+    EXPECT_TRUE(write_file(folder + "/config.json", text).ok());
+    EngineConfig engine;
+    engine.model.model = folder;
+    engine.model.dtype = DType::kBFloat16;
+    engine.model.quantization = online;
+    const Result<ModelConfig> model = load_model_config(folder);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    const Result<ResolvedConfig> config = resolve(engine, *model);
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    const Result<BuiltModel> built = build_model(*config);
+    EXPECT_TRUE(built.ok()) << built.status().message();
+    return count_work(*config, *built);
+  }
+
+  // Of a layer: q 64x128, k and v 64x64, o 128x64.
+  static constexpr int64_t kAttention = 2 * 64 * 128 + 2 * 64 * 64;
+  static constexpr int64_t kMlp = 3 * 64 * 128;
+  static constexpr int64_t kHead = 64 * 128;
+  // Two of each layer and the last.
+  static constexpr int64_t kNorms = 5 * 64;
+};
+
+TEST_F(BuiltWork, Dense) {
+  const ModelWork work = work_of("LlamaForCausalLM", R"(, "tie_word_embeddings": false)");
+  EXPECT_EQ(work.matrix_size, 2 * (kAttention + kMlp));
+  EXPECT_EQ(work.head_size, kHead);
+  EXPECT_EQ(work.weight_bytes, 2 * (work.matrix_size + kHead + kNorms));
+  EXPECT_EQ(work.embedding_row_bytes, 2 * 64);
+  EXPECT_EQ(work.kv_bytes, 2 * 2 * 64);
+  EXPECT_EQ(work.windows, (std::vector<int64_t>{0, 0}));
+}
+
+TEST_F(BuiltWork, TiedEmbeddingsAreReadAsTheHead) {
+  const ModelWork tied = work_of("LlamaForCausalLM", R"(, "tie_word_embeddings": true)");
+  const ModelWork apart = work_of("LlamaForCausalLM", R"(, "tie_word_embeddings": false)");
+  EXPECT_EQ(tied.weight_bytes, apart.weight_bytes);
+  EXPECT_EQ(tied.matrix_size, apart.matrix_size);
+}
+
+TEST_F(BuiltWork, QuantizedWeightsAreReadAsTheyAreStored) {
+  const ModelWork plain = work_of("LlamaForCausalLM", "");
+  for (const auto& [online, bytes_of_64] :
+       {std::pair(QuantizationChoice::kFp8, 64), std::pair(QuantizationChoice::kMxFp4, 34)}) {
+    const ModelWork work = work_of("LlamaForCausalLM", "", online);
+    EXPECT_EQ(work.matrix_size, plain.matrix_size) << bytes_of_64;
+    const int64_t matrices = work.matrix_size / 64 * bytes_of_64;
+    const int64_t scales = work.weight_bytes - matrices - 2 * (kHead + kNorms);
+    // A float for each row of FP8 at most.
+    EXPECT_GE(scales, 0) << bytes_of_64;
+    EXPECT_LE(scales, 4 * 2 * (128 + 2 * 64 + 64 + 2 * 128 + 64)) << bytes_of_64;
+  }
+}
+
+TEST_F(BuiltWork, Experts) {
+  const ModelWork work =
+      work_of("MixtralForCausalLM", R"(, "num_local_experts": 4, "num_experts_per_tok": 2)");
+  EXPECT_EQ(work.num_experts, 4);
+  EXPECT_EQ(work.num_shared, 0);
+  EXPECT_EQ(work.top_k, 2);
+  EXPECT_EQ(work.expert_size, 2 * 4 * kMlp);
+  EXPECT_EQ(work.expert_bytes, 2 * work.expert_size);
+  EXPECT_EQ(work.matrix_size, 2 * (kAttention + 4 * 64));  // and the router
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/env.h"
 #include "cli/chat_loop.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
@@ -16,9 +17,9 @@ namespace atom::cli {
 namespace {
 
 constexpr const char* kChatDescription =
-    "Talks to a model. Ctrl-C stops an answer; at the prompt, Ctrl-C, Ctrl-D or /exit leaves. "
-    "/help "
-    "lists what else can be typed. Standard input that is no terminal is read as one message per "
+    "Talks to a model. Ctrl-C stops an answer; at the prompt it clears what is typed, and Ctrl-C, "
+    "Ctrl-D or /exit leave. /help lists what else can be typed. Standard input that is no terminal "
+    "is read as one message per "
     "line.";
 
 struct ChatOptions {
@@ -26,7 +27,14 @@ struct ChatOptions {
   SamplingFlags sampling;
   std::string system;
   std::string chat_template_kwargs;
+  bool no_history = false;
 };
+
+// Of what is typed; empty: it is not kept.
+std::string history_file(const ChatOptions& options) {
+  if (options.no_history || env().state_folder.empty()) return "";
+  return env().state_folder + "/chat_history";
+}
 
 int run_chat(ChatOptions* options, std::vector<std::string> arguments) {
   if (Status status = take_checkpoint(&arguments, &options->config); !status.ok()) {
@@ -46,6 +54,7 @@ int run_chat(ChatOptions* options, std::vector<std::string> arguments) {
       *std::move(chat),
       options->sampling.apply((*engine)->default_sampling(), (*engine)->generation_config()),
       options->system,
+      history_file(*options),
       &interrupts);
   return loop.run();
 }
@@ -65,7 +74,11 @@ Command make_chat_command() {
                   "Conversation",
                   "JSON",
                   "Object with further variables of the chat template.",
-                  &options->chat_template_kwargs)};
+                  &options->chat_template_kwargs),
+      switch_option("--no-history",
+                    "Conversation",
+                    "Do not keep what is typed for the next start (docs/environment.md).",
+                    &options->no_history)};
   for (Option& option : options->sampling.options(/*for_generate=*/false)) {
     command.options.push_back(std::move(option));
   }

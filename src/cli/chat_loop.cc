@@ -18,12 +18,16 @@ namespace {
 // How long Ctrl-C may go unnoticed while nothing is generated.
 constexpr std::chrono::milliseconds kInterruptLatency{50};
 
+constexpr int kPromptWidth = 5;  // columns of "you> "
+
 constexpr const char* kHelp =
     "/clear         forget the conversation\n"
     "/system TEXT   set the system message, and forget the conversation; without TEXT, remove it\n"
     "/help          this list\n"
     "/exit          leave, as Ctrl-D does\n"
-    "Ctrl-C stops an answer. A line that begins with a space is never a command.\n";
+    "Ctrl-C stops an answer; at the prompt it clears what is typed, and leaves when nothing is.\n"
+    "Alt-Enter, Ctrl-J, or a \\ before Enter begin a new line. The arrow keys bring back what was\n"
+    "typed before. A line that begins with a space is never a command.\n";
 
 }  // namespace
 
@@ -31,13 +35,14 @@ ChatLoop::ChatLoop(LLMEngine* engine,
                    ChatPrompt prompt,
                    SamplingParams sampling,
                    std::string system,
+                   const std::string& history,
                    Interrupts* interrupts)
     : engine_(engine),
       prompt_(std::move(prompt)),
       sampling_(std::move(sampling)),
       system_(std::move(system)),
       interrupts_(interrupts),
-      reader_(interrupts),
+      reader_(interrupts, history),
       interactive_(is_terminal(stdin)),
       style_(Style::for_stream(stderr)) {
   restart();
@@ -51,14 +56,11 @@ void ChatLoop::restart() {
 int ChatLoop::run() {
   if (interactive_) note("Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.");
   for (;;) {
-    if (interactive_) fmt::print(stderr, "{} ", style_.green(style_.bold("you>")));
     std::string line;
-    const LineReader::Outcome outcome = reader_.read_line(&line);
-    if (outcome != LineReader::Outcome::kLine) {
-      if (interactive_) fmt::print(stderr, "\n");
-      return exit_code_;
-    }
-    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    const std::string prompt = style_.green(style_.bold("you>")) + " ";
+    const LineReader::Outcome outcome = reader_.read_line(prompt, kPromptWidth, &line);
+    if (outcome != LineReader::Outcome::kLine) return exit_code_;
+    if (line.find_first_not_of(" \t\n") == std::string::npos) continue;
     const Next next = line[0] == '/' ? obey(line) : answer(line);
     if (next == Next::kLeave) return exit_code_;
   }

@@ -15,11 +15,13 @@ namespace atom::cli {
 
 class ChatLoop {
  public:
-  // `engine` and `interrupts` outlive the loop. `system` may be empty.
+  // `engine` and `interrupts` outlive the loop. `system` may be empty, and `history`, the file of
+  // what was typed.
   ChatLoop(LLMEngine* engine,
            ChatPrompt prompt,
            SamplingParams sampling,
            std::string system,
+           const std::string& history,
            Interrupts* interrupts);
 
   // Until the input ends; returns the exit code.

@@ -55,6 +55,11 @@ bool is_choice(const Option& option, std::string_view text) {
   return !text.empty() && choices.find("|" + std::string(text) + "|") != std::string::npos;
 }
 
+// Whether `text` is the value of an option that needs none.
+bool is_its_value(const Option& option, std::string_view text) {
+  return is_choice(option, text) || (option.value_name == "FILE" && !text.starts_with('-'));
+}
+
 // Splits arguments into what CLI11 reads without guessing, the first name of each option followed
 // by its value, and the rest. CLI11 knows no names such as -tp, and takes "[1,2]" apart.
 class Normalizer {
@@ -99,7 +104,7 @@ class Normalizer {
       if (value) return invalid_argument("{} takes no value, and got '{}'", name, *value);
       value = match->negated ? "false" : "true";
     } else if (!value && !option.implicit_value.empty()) {
-      const bool next_is_value = *i + 1 < args.size() && is_choice(option, args[*i + 1]);
+      const bool next_is_value = *i + 1 < args.size() && is_its_value(option, args[*i + 1]);
       value = next_is_value ? args[++*i] : option.implicit_value;
     } else if (!value) {
       if (*i + 1 >= args.size()) {

@@ -8,7 +8,7 @@ namespace atom::cli {
 
 ExitDeadline::~ExitDeadline() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     done_ = true;
   }
   changed_.notify_one();
@@ -17,7 +17,7 @@ ExitDeadline::~ExitDeadline() {
 
 void ExitDeadline::set(Clock::time_point time, int exit_code) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (time_ && *time_ <= time) return;
     time_ = time;
     exit_code_ = exit_code;
@@ -27,8 +27,8 @@ void ExitDeadline::set(Clock::time_point time, int exit_code) {
 }
 
 void ExitDeadline::run() {
-  std::unique_lock lock(mutex_);
-  while (!done_ && Clock::now() < *time_) changed_.wait_until(lock, *time_);
+  MutexLock lock(&mutex_);
+  while (!done_ && Clock::now() < *time_) changed_.wait_until(&lock, *time_);
   if (done_) return;
   log::warning("stopped without waiting for work that did not end");
   std::_Exit(exit_code_);

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace atom::cli {
 
@@ -26,11 +26,11 @@ class ExitDeadline {
  private:
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Clock::time_point> time_;  // guarded by mutex_
-  int exit_code_ = 0;                      // guarded by mutex_
-  bool done_ = false;                      // guarded by mutex_
+  Mutex mutex_;
+  Condition changed_;
+  std::optional<Clock::time_point> time_ GUARDED_BY(mutex_);
+  int exit_code_ GUARDED_BY(mutex_) = 0;
+  bool done_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -115,6 +115,15 @@ std::vector<Option> translated_options(uint32_t command, EngineConfig* config) {
     return {};
   };
   options.push_back(std::move(mode));
+  Option format = translated("--load-format",
+                             "auto|safetensors|hf|dummy",
+                             "dummy is --load-dummy, the others are how weights are read anyway.");
+  format.set = [config](const std::string& value) -> Status {
+    RETURN_IF_ERROR(check_choice("--load-format", value, "auto|safetensors|hf|dummy"));
+    config->model.load_dummy = value == "dummy" ? DummyWeights::kRandom : DummyWeights::kNone;
+    return {};
+  };
+  options.push_back(std::move(format));
   Option profiler =
       translated("--torch-profiler-dir", "FOLDER", "The same as --profile-dir; Perfetto's format.");
   profiler.set = [config](const std::string& value) -> Status {

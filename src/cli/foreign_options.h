@@ -14,8 +14,8 @@ namespace atom::cli {
 // Of `command`, one of kCommand...
 std::vector<Option> foreign_options(uint32_t command);
 
-// Options whose values become those of flags: --enforce-eager, --level, --cudagraph-mode and
-// --torch-profiler-dir. They set `config`, which outlives them.
+// Options whose values become those of flags: --enforce-eager, --level, --cudagraph-mode,
+// --load-format and --torch-profiler-dir. They set `config`, which outlives them.
 std::vector<Option> translated_options(uint32_t command, EngineConfig* config);
 
 }  // namespace atom::cli

@@ -70,8 +70,16 @@ class GenerateRun {
 
  private:
   PromptEntry prepare(const PromptEntry& entry) const {
-    if (!chat_ || !entry.ok()) return entry;
-    const auto* text = std::get_if<std::string>(&*entry);
+    if (!entry.ok()) return entry;
+    ASSIGN_OR_RETURN(Prompt prompt, render(*entry));
+    RETURN_IF_ERROR(check_room(prompt));
+    return prompt;
+  }
+
+  // The prompt as the model gets it.
+  Result<Prompt> render(const Prompt& entry) const {
+    if (!chat_) return entry;
+    const auto* text = std::get_if<std::string>(&entry);
     if (text == nullptr)
       return invalid_argument("--chat takes texts, and this prompt is token ids");
     std::vector<ChatMessage> messages;
@@ -79,6 +87,29 @@ class GenerateRun {
     messages.push_back({"user", *text});
     ASSIGN_OR_RETURN(std::vector<int32_t> ids, chat_->render(messages));
     return Prompt(std::move(ids));
+  }
+
+  // As the server says it; a prompt that is too long by itself is the engine's to refuse.
+  Status check_room(const Prompt& prompt) const {
+    const std::optional<int32_t> max_tokens = options_.sampling.given_max_tokens();
+    if (!max_tokens) return {};
+    size_t size = 0;
+    if (const auto* text = std::get_if<std::string>(&prompt)) {
+      ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                       engine_->tokenize(*text, /*add_special_tokens=*/true));
+      size = ids.size();
+    } else {
+      size = std::get<std::vector<int32_t>>(prompt).size();
+    }
+    const int64_t limit = engine_->config().max_model_len();
+    const int64_t room = limit - static_cast<int64_t>(size);
+    if (room <= 0 || *max_tokens <= room) return {};
+    return invalid_argument(
+        "--max-tokens is {}, and a prompt of {} tokens leaves room for {} of the model's {}",
+        *max_tokens,
+        size,
+        room,
+        limit);
   }
 
   // What to print of an answer, or of a piece of one.

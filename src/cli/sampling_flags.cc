@@ -126,6 +126,21 @@ void SamplingFlags::bind(const TokenIdList&,
   };
 }
 
+void SamplingFlags::bind(const TokenSequences&,
+                         std::vector<std::vector<int32_t>> SamplingParams::*member,
+                         Option* option) {
+  option->value_name = "IDS";
+  option->repeatable = true;
+  option->set = [this, member, self = *option](const std::string& text) -> Status {
+    Result<std::vector<int32_t>> parsed = parse_token_ids(text);
+    if (!parsed.ok()) return parsed.status().with_context(self.names[0]);
+    edits_.push_back([member, added = *std::move(parsed)](SamplingParams* params) {
+      (params->*member).push_back(added);
+    });
+    return {};
+  };
+}
+
 void SamplingFlags::bind(const TokenBiases& rule,
                          LogitBias SamplingParams::*member,
                          Option* option) {
@@ -192,14 +207,19 @@ SamplingParams SamplingFlags::apply(SamplingParams params,
   return params;
 }
 
-Status SamplingFlags::check_length(int32_t max_model_len) const {
+std::optional<int32_t> SamplingFlags::given_max_tokens() const {
   SamplingParams params;
   params.max_tokens = 0;
   params = apply(params, GenerationConfig());
-  if (params.max_tokens < max_model_len) return {};
+  return params.max_tokens == 0 ? std::nullopt : std::optional(params.max_tokens);
+}
+
+Status SamplingFlags::check_length(int32_t max_model_len) const {
+  const int32_t max_tokens = given_max_tokens().value_or(0);
+  if (max_tokens < max_model_len) return {};
   return invalid_argument(
       "--max-tokens is {}, and the model's limit is {} tokens, prompt and answer together",
-      params.max_tokens,
+      max_tokens,
       max_model_len);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "cli/option.h"
@@ -22,6 +23,8 @@ class SamplingFlags {
   SamplingParams apply(SamplingParams defaults, const GenerationConfig& generation_config) const;
 
   bool asks_for_logprobs() const;
+  // --max-tokens, if it was given and is not 0.
+  std::optional<int32_t> given_max_tokens() const;
   // An error when a limit was given that no prompt's answer can reach.
   Status check_length(int32_t max_model_len) const;
 
@@ -37,6 +40,9 @@ class SamplingFlags {
   void bind(const Text& rule, std::string SamplingParams::*member, Option* option);
   void bind(const TextList& rule, std::vector<std::string> SamplingParams::*member, Option* option);
   void bind(const TokenIdList&, std::vector<int32_t> SamplingParams::*member, Option* option);
+  void bind(const TokenSequences&,
+            std::vector<std::vector<int32_t>> SamplingParams::*member,
+            Option* option);
   void bind(const TokenBiases& rule, LogitBias SamplingParams::*member, Option* option);
 
   std::vector<Edit> edits_;

@@ -184,6 +184,17 @@ void add_model_options(ServeFlags* flags, std::vector<Option>* options) {
                                &flags->options.trust_request_chat_template));
 }
 
+void add_store_options(ServeFlags* flags, std::vector<Option>* options) {
+  options->push_back(int_option(
+      "--max-stored-responses",
+      kLimits,
+      0,
+      1 << 20,
+      "Conversations of /v1/responses kept for previous_response_id, in MiB; the longest "
+      "unused go first, and 0 keeps none.",
+      &flags->max_stored_mib));
+}
+
 void add_limits_options(ServeFlags* flags, std::vector<Option>* options) {
   std::vector<Option>& list = *options;
   list.push_back(int_option("--max-logprobs",
@@ -253,6 +264,7 @@ std::vector<Option> ServeFlags::make_options() {
   add_access_options(this, &list);
   add_model_options(this, &list);
   add_limits_options(this, &list);
+  add_store_options(this, &list);
   return list;
 }
 
@@ -286,6 +298,7 @@ Result<server::ServerOptions> ServeFlags::to_options(const std::string& model) c
   result.shutdown_timeout = seconds(shutdown_timeout);
   result.http.max_body_size = static_cast<size_t>(max_body_mib) << 20;
   result.http.max_buffered_bytes = static_cast<size_t>(max_buffered_mib) << 20;
+  result.max_stored_bytes = static_cast<size_t>(max_stored_mib) << 20;
   result.http.max_connections = static_cast<size_t>(max_connections);
   result.http.header_timeout = seconds(header_timeout);
   result.http.body_timeout = seconds(body_timeout);

@@ -30,6 +30,7 @@ struct ServeFlags {
   int32_t shutdown_timeout = 30;  // seconds
   int32_t max_body_mib = 32;
   int32_t max_buffered_mib = 512;
+  int32_t max_stored_mib = 0;
   int32_t max_connections = 65536;
   int32_t header_timeout = 10;       // seconds
   int32_t body_timeout = 60;         // seconds

@@ -46,7 +46,12 @@ Result<std::unique_ptr<LLMEngine>> start_engine(
     CoreLaunch launch,
     const std::function<Status(const ModelSourceConfig&)>& check) {
   RETURN_IF_ERROR(apply_log_flags(config));
+  for (const std::string& line : env().notes) log::warning("{}", line);
   EngineConfig fetched = config;
+  if (env().enforce_eager) {
+    log::warning("ATOM_ENFORCE_EAGER is set: the same as --enforce-eager");
+    fetched.device.enable_graphs = false;
+  }
   const bool needs_weights = config.model.load_dummy == DummyWeights::kNone;
   RETURN_IF_ERROR(fetch_checkpoint(
       needs_weights ? hub::FileSet::kAll : hub::FileSet::kWithoutWeights, &fetched.model));

@@ -15,4 +15,10 @@ int terminal_width(std::FILE* stream) {
   return size.ws_col;
 }
 
+int terminal_height(std::FILE* stream) {
+  winsize size{};
+  if (::ioctl(::fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_row == 0) return 24;
+  return size.ws_row;
+}
+
 }  // namespace atom::cli

@@ -153,6 +153,7 @@ ChoiceKind<std::optional<DType>> kv_cache_dtype_kind() {
            {"fp8", DType::kFloat8E4M3},
            {"fp8_e4m3", DType::kFloat8E4M3},
            {"bfloat16", DType::kBFloat16},
+           {"bf16", DType::kBFloat16},
            {"float16", DType::kFloat16},
            {"float32", DType::kFloat32}},
           ""};
@@ -170,7 +171,8 @@ ChoiceKind<DummyWeights> dummy_weights_kind() {
   return {{{"none", DummyWeights::kNone},
            {"empty", DummyWeights::kEmpty},
            {"zero", DummyWeights::kZero},
-           {"random", DummyWeights::kRandom}},
+           {"random", DummyWeights::kRandom},
+           {"xavier", DummyWeights::kRandom}},
           "random"};
 }
 
@@ -179,6 +181,14 @@ ChoiceKind<SchedulingPolicy> policy_kind() {
            {"priority", SchedulingPolicy::kPriority},
            {"prefill-first", SchedulingPolicy::kPrefillFirst}},
           ""};
+}
+
+ChoiceKind<SpeculativeMethod> speculative_method_kind() {
+  return {{{"off", SpeculativeMethod::kOff},
+           {"ngram", SpeculativeMethod::kNgram},
+           {"mtp", SpeculativeMethod::kMtp},
+           {"eagle3", SpeculativeMethod::kEagle3}},
+           ""};
 }
 
 ChoiceKind<DataParallelBalance> balance_kind() {

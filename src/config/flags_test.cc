@@ -65,6 +65,10 @@ TEST(Flags, StoresValues) {
   EXPECT_EQ(config.model.load_dummy, DummyWeights::kZero);
   EXPECT_TRUE(flag("dp-load-balance").set(&config, "least_tokens").ok());
   EXPECT_EQ(config.parallel.data_parallel_balance, DataParallelBalance::kLeastTokens);
+  EXPECT_TRUE(flag("load-dummy").set(&config, "xavier").ok());
+  EXPECT_EQ(config.model.load_dummy, DummyWeights::kRandom);
+  EXPECT_TRUE(flag("kv-cache-dtype").set(&config, "bf16").ok());
+  EXPECT_EQ(config.cache.dtype, DType::kBFloat16);
   EXPECT_TRUE(flag("scheduling-policy").set(&config, "prefill-first").ok());
   EXPECT_EQ(config.scheduler.policy, SchedulingPolicy::kPrefillFirst);
   EXPECT_TRUE(flag("seed").set(&config, "18446744073709551615").ok());
@@ -78,7 +82,7 @@ TEST(Flags, RefusesBadValuesByName) {
   EXPECT_EQ(flag("block-size").set(&config, "0").message(),
             "--block-size is '0'; expected an integer in [1, 1024]");
   EXPECT_EQ(flag("load-dummy").set(&config, "fancy").message(),
-            "--load-dummy is 'fancy'; expected one of none|empty|zero|random");
+            "--load-dummy is 'fancy'; expected one of none|empty|zero|random|xavier");
   for (const char* value : {"", " 1", "1 ", "1.5", "abc", "0x10", "99999999999", "-1", "+1"}) {
     EXPECT_FALSE(flag("max-num-seqs").set(&config, value).ok()) << value;
   }

@@ -34,6 +34,13 @@ QuantScheme online_scheme(OnlineQuantization quantization) {
   return scheme;
 }
 
+// What latent attention multiplies by head, and in no other way, stays as it is as well.
+std::vector<ModulePattern> never_quantized_online() {
+  std::vector<ModulePattern> patterns = never_quantized();
+  patterns.push_back(ModulePattern::parse("self_attn.kv_b_proj").value());
+  return patterns;
+}
+
 std::string_view name_of(OnlineQuantization quantization) {
   for (const NamedFormat& format : kFormats) {
     if (format.quantization == quantization && format.name != "ptpc_fp8") return format.name;
@@ -72,7 +79,7 @@ QuantConfig online_quant_config(OnlineQuantization quantization) {
   QuantConfig config;
   config.method = name_of(quantization);
   config.groups.push_back({every_linear(), online_scheme(quantization)});
-  config.ignored = never_quantized();
+  config.ignored = never_quantized_online();
   return config;
 }
 
@@ -92,7 +99,7 @@ Result<QuantConfig> parse_online_quant_config(const std::string& text) {
   const ConfigReader reader(json, kWhere);
   QuantConfig config;
   config.method = "online";
-  config.ignored = never_quantized();
+  config.ignored = never_quantized_online();
   ASSIGN_OR_RETURN(const std::vector<ModulePattern> excluded,
                    read_module_patterns(reader, "exclude_layer"));
   config.ignored.insert(config.ignored.end(), excluded.begin(), excluded.end());

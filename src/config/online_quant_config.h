@@ -14,7 +14,8 @@ enum class OnlineQuantization {
   kMxFp4,  // weights and activations in FP4, a power of two for each 32 values
 };
 
-// Every linear layer alike but those that are never quantized (the head, routers).
+// Every linear layer alike but those that are never quantized (the head, routers, and the up
+// projection of latent attention).
 QuantConfig online_quant_config(OnlineQuantization quantization);
 
 // From JSON: {"global_quant_config": format, "layer_quant_config": {pattern: format},

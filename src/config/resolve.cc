@@ -6,6 +6,7 @@
 #include "base/cpu_info.h"
 #include "base/env.h"
 #include "config/online_quant_config.h"
+#include "config/speculative_config.h"
 
 namespace atom {
 namespace {
@@ -41,6 +42,16 @@ Result<int32_t> resolve_checkpoint_interval(const CacheConfig& cache) {
       rounded);
 }
 
+Status check_prefill_threshold(const SchedulerOptions& options) {
+  const bool splits =
+      options.enable_chunked_prefill && options.policy != SchedulingPolicy::kPrefillFirst;
+  if (options.long_prefill_token_threshold == 0 || splits) return {};
+  return invalid_argument(
+      "--long-prefill-token-threshold {} needs prompts that are split over steps: chunked prefill, "
+      "and another --scheduling-policy than prefill-first",
+      options.long_prefill_token_threshold);
+}
+
 Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t max_model_len) {
   const SchedulerOptions& options = engine.scheduler;
   SchedulerConfig config;
@@ -52,6 +63,8 @@ Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t ma
   config.enable_prefix_caching = engine.cache.enable_prefix_caching;
   ASSIGN_OR_RETURN(config.state_checkpoint_interval, resolve_checkpoint_interval(engine.cache));
   config.enable_chunked_prefill = options.enable_chunked_prefill;
+  config.long_prefill_token_threshold = options.long_prefill_token_threshold;
+  RETURN_IF_ERROR(check_prefill_threshold(options));
   config.policy = options.policy;
   config.max_steps_in_flight = options.async_scheduling ? 2 : 1;
 
@@ -150,6 +163,8 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   ASSIGN_OR_RETURN(resolved.kv_cache_dtype, resolve_kv_cache_dtype(engine, model, resolved.dtype));
   ASSIGN_OR_RETURN(const int32_t max_model_len, resolve_max_model_len(engine, model));
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
+  ASSIGN_OR_RETURN(resolved.speculative, resolve_speculative(engine.speculative));
+  set_speculation(resolved.speculative, &resolved.scheduler);
   resolved.num_threads = resolve_num_threads(engine);
   return resolved;
 }

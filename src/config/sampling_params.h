@@ -23,6 +23,9 @@ struct SamplingParams {
   static constexpr size_t kMaxAllowedTokenIds = 65536;
   static constexpr size_t kMaxKeptTokenIds = 1024;
   static constexpr size_t kMaxLogitBias = 1024;
+  static constexpr size_t kMaxBadWords = 256;
+  static constexpr size_t kMaxBadWordTokens = 1100;      // of 256 characters and a space
+  static constexpr size_t kMaxThinkingMark = 64;         // tokens
   static constexpr float kMinRepetitionPenalty = 1e-6f;  // logits divided by less overflow
 
 #define SAMPLING_FIELD(type, name, initial, rule, takers, help) type name = initial;
@@ -34,6 +37,10 @@ struct SamplingParams {
 
   bool is_greedy() const {
     return temperature == 0.0f;
+  }
+  // Which tokens may come next depends on the values of all before.
+  bool needs_known_tokens() const {
+    return !bad_word_ids.empty() || max_thinking_tokens.has_value();
   }
   bool has_penalties() const {
     return presence_penalty != 0.0f || frequency_penalty != 0.0f || repetition_penalty != 1.0f;

@@ -71,6 +71,17 @@ Status TokenIdList::check(const char* field,
   return {};
 }
 
+Status TokenSequences::check(const char* field,
+                             const std::vector<std::vector<int32_t>>& sequences,
+                             int64_t vocab_size) const {
+  RETURN_IF_ERROR(check_count(field, sequences.size(), max_count));
+  for (const std::vector<int32_t>& ids : sequences) {
+    if (ids.empty()) return invalid_argument("{} contains an empty sequence", field);
+    RETURN_IF_ERROR(TokenIdList{max_length}.check(field, ids, vocab_size));
+  }
+  return {};
+}
+
 Status TokenBiases::check(const char* field, const LogitBias& biases, int64_t vocab_size) const {
   RETURN_IF_ERROR(check_count(field, biases.size(), max_count));
   for (const auto& [id, bias] : biases) {

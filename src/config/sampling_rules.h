@@ -71,6 +71,15 @@ struct TokenIdList {
   Status check(const char* field, const std::vector<int32_t>& ids, int64_t vocab_size) const;
 };
 
+// None is empty.
+struct TokenSequences {
+  size_t max_count;
+  size_t max_length;
+  Status check(const char* field,
+               const std::vector<std::vector<int32_t>>& sequences,
+               int64_t vocab_size) const;
+};
+
 struct TokenBiases {
   size_t max_count;
   float max_bias;  // [-max_bias, max_bias]

@@ -10,6 +10,9 @@ constexpr int64_t num_blocks_for(int64_t num_tokens, int64_t block_size) {
   return (num_tokens + block_size - 1) / block_size;
 }
 
+// Drafts behind a sampled token that one step verifies, at most.
+inline constexpr int32_t kMaxSpeculativeTokens = 16;
+
 enum class SchedulingPolicy {
   kFcfs,          // mixed steps: decodes first, then prefill chunks in order of arrival
   kPriority,      // the same, waiting requests ordered by priority, then arrival
@@ -23,15 +26,25 @@ struct SchedulerConfig {
   int32_t max_num_waiting = 4096;         // beyond max_num_seqs: more are refused
   int32_t num_blocks = 0;                 // KV blocks of the pool
   int32_t block_size = 16;                // tokens per KV block
-  // Of recurrent states: one for each running sequence, the rest keeps checkpoints. 0: the model
-  // has no states.
+  // Of recurrent states: 1 + num_speculative_tokens for each running sequence, the rest keeps
+  // checkpoints. 0: the model has no states.
   int32_t num_state_slots = 0;
   // Tokens, a multiple of block_size: where prefix caching saves checkpoints. 0: nowhere.
   int32_t state_checkpoint_interval = 0;
+  // Of one prompt in one step, where prompts are split; 0: as many as the step takes.
+  int32_t long_prefill_token_threshold = 0;
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
-  int32_t max_steps_in_flight = 2;  // 2 = schedule step n+1 while step n runs
+  int32_t max_steps_in_flight = 2;     // 2 = schedule step n+1 while step n runs; 1 with drafts
+  int32_t num_speculative_tokens = 0;  // drafts per sequence and step, at most
+  // Positions behind a step's tokens that proposing drafts writes to the cache, where there is
+  // room.
+  int32_t num_lookahead_tokens = 0;
+  // With more sequences running nobody drafts. 0: however many.
+  int32_t speculative_disable_by_batch_size = 0;
+
+  int32_t num_slots_per_sequence() const { return 1 + num_speculative_tokens; }
 };
 
 }  // namespace atom

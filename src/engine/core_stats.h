@@ -13,6 +13,24 @@ struct CoreStats {
 #undef COUNTER
 #undef GAUGE
 
+  // Draft tokens accepted at each place behind a sampled token.
+  static constexpr uint64_t CoreStats::*kAcceptedAt[] = {&CoreStats::num_accepted_at_0,
+                                                         &CoreStats::num_accepted_at_1,
+                                                         &CoreStats::num_accepted_at_2,
+                                                         &CoreStats::num_accepted_at_3,
+                                                         &CoreStats::num_accepted_at_4,
+                                                         &CoreStats::num_accepted_at_5,
+                                                         &CoreStats::num_accepted_at_6,
+                                                         &CoreStats::num_accepted_at_7,
+                                                         &CoreStats::num_accepted_at_8,
+                                                         &CoreStats::num_accepted_at_9,
+                                                         &CoreStats::num_accepted_at_10,
+                                                         &CoreStats::num_accepted_at_11,
+                                                         &CoreStats::num_accepted_at_12,
+                                                         &CoreStats::num_accepted_at_13,
+                                                         &CoreStats::num_accepted_at_14,
+                                                         &CoreStats::num_accepted_at_15};
+
   // Counters of an earlier life of the core; gauges stay as they are.
   void add_counters(const CoreStats& earlier) {
 #define COUNTER(name, family, parts, help) name += earlier.name;

@@ -179,8 +179,21 @@ void EngineCore::submit_steps() {
       Queueing& queueing = queueing_[sequence.id];
       if (queueing.duration.count() == 0) queueing.duration = Clock::now() - queueing.arrival;
     }
+    note_drafting(step);
     runner_->submit(std::move(step));
   }
+}
+
+void EngineCore::note_drafting(const SchedulerOutput& step) {
+  const int32_t most = config_.scheduler.speculative_disable_by_batch_size;
+  if (config_.scheduler.num_speculative_tokens == 0 || step.wants_drafts || noted_large_batch_) {
+    return;
+  }
+  noted_large_batch_ = true;
+  log::info(
+      "more than {} requests run: nothing is drafted meanwhile "
+      "(--speculative-disable-by-batch-size)",
+      most);
 }
 
 RequestDelta& EngineCore::add_delta(SequenceId id, FinishReason finish_reason) {
@@ -249,6 +262,12 @@ CoreStats EngineCore::stats() const {
   stats.num_free_state_slots = scheduler.num_free_state_slots;
   stats.num_state_checkpoints = scheduler.num_state_checkpoints;
   stats.num_preemptions = static_cast<uint64_t>(scheduler.num_preemptions);
+  stats.num_verifications = static_cast<uint64_t>(scheduler.num_verifications);
+  stats.num_draft_tokens = static_cast<uint64_t>(scheduler.num_draft_tokens);
+  stats.num_accepted_tokens = static_cast<uint64_t>(scheduler.num_accepted_tokens);
+  for (size_t i = 0; i < scheduler.num_accepted_at.size(); ++i) {
+    stats.*CoreStats::kAcceptedAt[i] = static_cast<uint64_t>(scheduler.num_accepted_at[i]);
+  }
   stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
   stats.num_device_allocations = static_cast<uint64_t>(runner_->num_device_allocations());

@@ -64,6 +64,8 @@ class EngineCore {
   void control_profile(ProfileAction action);
   void send_profile_if_written();
   void submit_steps();
+  // Says once that the batch is too large for drafts.
+  void note_drafting(const SchedulerOutput& step);
   // Of a request that is known to the scheduler; an unfinished one stays known.
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
@@ -84,6 +86,7 @@ class EngineCore {
   const std::chrono::milliseconds heartbeat_;
   Clock::time_point heartbeat_due_;
   bool stopping_ = false;
+  bool noted_large_batch_ = false;
   uint64_t num_ticks_ = 0;
   CoreStats counted_;     // what this object counts; stats() adds what others do
   bool was_idle_ = true;  // since the last step

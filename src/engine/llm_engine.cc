@@ -173,6 +173,9 @@ Status LLMEngine::check(const std::vector<int32_t>& prompt_token_ids,
   if (tokenizer_ == nullptr && !sampling.stop.empty()) {
     return invalid_argument("stop strings need a tokenizer, and skip_tokenizer_init is set");
   }
+  if (tokenizer_ == nullptr && !sampling.bad_words.empty()) {
+    return invalid_argument("bad_words need a tokenizer, and skip_tokenizer_init is set");
+  }
   if (prompt_token_ids.empty()) return invalid_argument("the prompt is empty");
   for (size_t i = 0; i < prompt_token_ids.size(); ++i) {
     if (prompt_token_ids[i] >= 0 && prompt_token_ids[i] < vocab_size) continue;
@@ -198,6 +201,23 @@ Result<std::vector<int32_t>> LLMEngine::tokenize(const std::string& text,
   return tokenizer_->encode(text, add_special_tokens);
 }
 
+std::vector<std::vector<int32_t>> LLMEngine::tokens_of_words(
+    const std::vector<std::string>& words) const {
+  std::vector<std::vector<int32_t>> sequences;
+  for (const std::string& word : words) {
+    const size_t begin = std::min(word.find_first_not_of(' '), word.size());
+    // At the beginning of a text and behind a space, words mostly have different tokens.
+    for (const char* space : {"", " "}) {
+      Result<std::vector<int32_t>> ids =
+          tokenizer_->encode(space + word.substr(begin), /*add_special_tokens=*/false);
+      if (ids.ok() && !ids->empty()) sequences.push_back(*std::move(ids));
+    }
+  }
+  std::ranges::sort(sequences);
+  sequences.erase(std::unique(sequences.begin(), sequences.end()), sequences.end());
+  return sequences;
+}
+
 Result<RequestId> LLMEngine::submit(const Prompt& prompt,
                                     SamplingParams sampling,
                                     OutputCallback callback) {
@@ -208,6 +228,8 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
     output.prompt_token_ids = std::get<std::vector<int32_t>>(prompt);
   }
   RETURN_IF_ERROR(check(output.prompt_token_ids, sampling));
+  sampling.bad_word_ids = tokens_of_words(sampling.bad_words);
+  sampling.bad_words.clear();
   if (const uint64_t epoch = cache_epoch_; epoch > 0) {
     sampling.cache_salt += fmt::format("\n{}", epoch);
   }

@@ -101,6 +101,7 @@ class LLMEngine {
             std::shared_ptr<const Tokenizer> tokenizer);
 
   Status check(const std::vector<int32_t>& prompt_token_ids, const SamplingParams& sampling) const;
+  std::vector<std::vector<int32_t>> tokens_of_words(const std::vector<std::string>& words) const;
   uint64_t draw_seed();
   Status control_profile(ProfileAction action, ProfileCallback callback);
   // Starts all cores at once and waits for them.

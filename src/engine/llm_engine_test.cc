@@ -210,6 +210,34 @@ TEST(LLMEngine, StopStringsEndAcrossTokenBorders) {
   EXPECT_EQ(included.outputs[0].text, whole.substr(0, whole.find("chiving uti") + 11));
 }
 
+TEST(LLMEngine, BadWordsDoNotCome) {
+  const auto engine = make_engine();
+  SamplingParams params = greedy(24);
+  const std::string free = engine->generate({chat("tar")}, params)[0].outputs[0].text;
+  ASSERT_NE(free.find("Archiving utility"), std::string::npos) << free;
+  params.bad_words = {"utility", "Archiving"};
+  const RequestOutput output = engine->generate({chat("tar")}, params)[0];
+  ASSERT_TRUE(output.status.ok());
+  EXPECT_EQ(output.outputs[0].text.find("utility"), std::string::npos) << output.outputs[0].text;
+  EXPECT_EQ(output.outputs[0].text.find("Archiving"), std::string::npos) << output.outputs[0].text;
+  EXPECT_FALSE(output.outputs[0].text.empty());
+}
+
+TEST(LLMEngine, ThinkingEndsWhenItsBudgetIsUsedUp) {
+  const auto engine = make_engine();
+  SamplingParams params = greedy(12);
+  const std::vector<int32_t> free = tokens(engine->generate({chat("tar")}, params)[0]);
+  params.max_thinking_tokens = 5;
+  params.starts_thinking = true;
+  params.thinking_closing_ids = engine->tokenize("</think>", false).value();
+  const std::vector<int32_t> limited = tokens(engine->generate({chat("tar")}, params)[0]);
+  std::vector<int32_t> expected(free.begin(), free.begin() + 5);
+  expected.insert(
+      expected.end(), params.thinking_closing_ids.begin(), params.thinking_closing_ids.end());
+  ASSERT_GE(limited.size(), expected.size());
+  EXPECT_EQ(std::vector<int32_t>(limited.begin(), limited.begin() + expected.size()), expected);
+}
+
 TEST(LLMEngine, StreamedTextAddsUpToTheWhole) {
   const auto engine = make_engine();
   std::string streamed;

@@ -37,6 +37,10 @@ void write_field(WireWriter& out, const std::vector<std::string>& texts) {
 void write_field(WireWriter& out, const std::vector<int32_t>& ids) {
   out.write_span(std::span<const int32_t>(ids));
 }
+void write_field(WireWriter& out, const std::vector<std::vector<int32_t>>& sequences) {
+  out.write_count(sequences.size());
+  for (const std::vector<int32_t>& ids : sequences) write_field(out, ids);
+}
 void write_field(WireWriter& out, const LogitBias& biases) {
   out.write_count(biases.size());
   for (const auto& [token_id, bias] : biases) {
@@ -66,6 +70,12 @@ void read_field(WireReader& in, std::vector<std::string>* texts) {
 }
 void read_field(WireReader& in, std::vector<int32_t>* ids) {
   *ids = in.read_vector<int32_t>(kMaxTokens);
+}
+void read_field(WireReader& in, std::vector<std::vector<int32_t>>* sequences) {
+  const size_t count = in.read_count(kMaxStrings, sizeof(uint32_t));
+  for (size_t i = 0; i < count && in.ok(); ++i) {
+    sequences->push_back(in.read_vector<int32_t>(kMaxTokens));
+  }
 }
 void read_field(WireReader& in, LogitBias* biases) {
   const size_t count = in.read_count(kMaxTokens, sizeof(int32_t) + sizeof(float));

@@ -17,6 +17,9 @@ AddRequest full_request() {
   add.sampling.stop = {"a", "\xc3\xa9"};
   add.sampling.stop_token_ids = {9};
   add.sampling.kept_special_token_ids = {6, 7};
+  add.sampling.bad_word_ids = {{1}, {2, 3}};
+  add.sampling.max_thinking_tokens = 12;
+  add.sampling.thinking_end_ids = {4, 5};
   add.sampling.logprobs = 3;
   add.sampling.cache_salt = "tenant";
   return add;
@@ -49,6 +52,9 @@ TEST(Messages, RequestsSurviveTheWire) {
   EXPECT_EQ(add.sampling.seed, std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(add.sampling.stop[1], "\xc3\xa9");
   EXPECT_EQ(add.sampling.kept_special_token_ids, (std::vector<int32_t>{6, 7}));
+  EXPECT_EQ(add.sampling.bad_word_ids, (std::vector<std::vector<int32_t>>{{1}, {2, 3}}));
+  EXPECT_EQ(add.sampling.max_thinking_tokens, 12);
+  EXPECT_EQ(add.sampling.thinking_end_ids, (std::vector<int32_t>{4, 5}));
   EXPECT_EQ(add.sampling.prompt_logprobs, std::nullopt);
   EXPECT_EQ(add.sampling.cache_salt, "tenant");
   EXPECT_EQ(encode(CoreRequest(add)), bytes);

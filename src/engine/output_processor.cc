@@ -78,7 +78,6 @@ bool OutputProcessor::apply(Request& request,
                             RequestUpdate* update) {
   RequestOutput& output = request.output;
   CompletionOutput& answer = output.outputs[index];
-  update->token_ids = delta.token_ids;
   if (output.metrics.first_token == 0 && !delta.token_ids.empty()) {
     output.metrics.first_token = update->time;
   }
@@ -86,8 +85,6 @@ bool OutputProcessor::apply(Request& request,
   if (output.metrics.scheduled == 0 && delta.queue_ns > 0) {
     output.metrics.scheduled = output.metrics.arrival + static_cast<double>(delta.queue_ns) * 1e-9;
   }
-  answer.token_ids.insert(answer.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
-  answer.logprobs.insert(answer.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
   output.prompt_logprobs.insert(
       output.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
   answer.finish_reason = delta.finish_reason;
@@ -95,30 +92,42 @@ bool OutputProcessor::apply(Request& request,
   if (delta.finish_reason == FinishReason::kError) {
     output.status = Status(delta.error_code, delta.error);
   }
-  const bool stopped = append_text(request, index, delta, &update->text);
+  size_t num_tokens = delta.token_ids.size();
+  const bool stopped = append_text(request, index, delta, &num_tokens, &update->text);
   answer.text += update->text;
+  update->token_ids.assign(delta.token_ids.begin(), delta.token_ids.begin() + num_tokens);
+  answer.token_ids.insert(
+      answer.token_ids.end(), update->token_ids.begin(), update->token_ids.end());
+  answer.logprobs.insert(answer.logprobs.end(),
+                         delta.logprobs.begin(),
+                         delta.logprobs.begin() + std::min(num_tokens, delta.logprobs.size()));
   return stopped;
 }
 
 bool OutputProcessor::append_text(Request& request,
                                   size_t index,
                                   const RequestDelta& delta,
+                                  size_t* num_tokens,
                                   std::string* text) {
   Answer& answer = request.answers[index];
   CompletionOutput& output = request.output.outputs[index];
   if (answer.detokenizer == nullptr) return false;
-  std::string fresh;
-  for (size_t i = 0; i < delta.token_ids.size(); ++i) {
-    const bool ends = delta.stop_token_id && i + 1 == delta.token_ids.size();
-    // The token that ends an answer is no part of its text.
-    if (ends && !request.sampling.include_stop_str_in_output) break;
-    fresh += answer.detokenizer->append(delta.token_ids[i]);
-  }
   const bool finished = output.finish_reason != FinishReason::kNone;
-  if (finished) fresh += answer.detokenizer->finish();
-  StopStringMatcher::Output matched = answer.stops->feed(fresh);
-  *text = std::move(matched.text);
-  if (matched.found) {
+  const size_t count = delta.token_ids.size();
+  // Token by token: what comes behind a stop string is no part of the answer. A delta without a
+  // token may finish an answer, too.
+  for (size_t i = 0; i < std::max<size_t>(count, 1); ++i) {
+    const bool is_last = i + 1 >= count;
+    // The token that ends an answer is no part of its text.
+    const bool is_silent =
+        is_last && delta.stop_token_id && !request.sampling.include_stop_str_in_output;
+    std::string fresh;
+    if (i < count && !is_silent) fresh = answer.detokenizer->append(delta.token_ids[i]);
+    if (is_last && finished) fresh += answer.detokenizer->finish();
+    StopStringMatcher::Output matched = answer.stops->feed(fresh);
+    *text += matched.text;
+    if (!matched.found) continue;
+    *num_tokens = std::min(i + 1, count);
     output.stop_string = request.sampling.stop[matched.stop_index];
     output.stop_token_id.reset();
     output.finish_reason = FinishReason::kStop;

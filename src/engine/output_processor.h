@@ -64,7 +64,12 @@ class OutputProcessor {
   Place find(SequenceId id) const;  // an empty place when it has finished
   // Applies one delta, at update->time; true when a stop string ended the answer.
   bool apply(Request& request, size_t index, const RequestDelta& delta, RequestUpdate* update);
-  bool append_text(Request& request, size_t index, const RequestDelta& delta, std::string* text);
+  // `num_tokens` is lowered to those up to a stop string.
+  bool append_text(Request& request,
+                   size_t index,
+                   const RequestDelta& delta,
+                   size_t* num_tokens,
+                   std::string* text);
   void finish_answer(Request& request, const RequestUpdate& update);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;

@@ -1,6 +1,6 @@
 #include "layers/activation.h"
 
-#include "base/check.h"
+#include "ops/quantize/quantize.h"
 
 namespace atom {
 
@@ -24,16 +24,8 @@ ops::QuantizedRows make_codes(const ActivationFormat& format,
                               int64_t num_rows,
                               int64_t size,
                               Workspace& workspace) {
-  CHECK(format.has_codes());
-  const bool has_four_bits = format.code_dtype == DType::kUInt8;
-  const Tensor values =
-      workspace.tensor({num_rows, has_four_bits ? size / 2 : size}, format.code_dtype);
-  if (format.static_scale.defined()) return {values, format.static_scale, format.codes, true};
-  Shape shape = {num_rows};
-  if (format.codes == QuantType::kPer1x128) shape = {num_rows, (size + 127) / 128};
-  if (format.codes == QuantType::kPer1x32) shape = {num_rows, size / 32};
-  const DType dtype = has_four_bits ? DType::kUInt8 : DType::kFloat32;
-  return {values, workspace.tensor(shape, dtype), format.codes, false};
+  return ops::quantized_rows(
+      {format.codes, format.code_dtype, format.static_scale}, num_rows, size, workspace);
 }
 
 }  // namespace atom

@@ -242,7 +242,7 @@ Status copy_file(const CheckpointFile& file,
     }
   }
   std::atomic<size_t> next{0};
-  options.stream->pool().run([&](int worker) {
+  options.stream->pool().share([&](int worker) {
     for (size_t i = next++; i < chunks.size(); i = next++) {
       const Chunk& chunk = chunks[i];
       if (chunk.encoder != nullptr) {

@@ -29,9 +29,9 @@ class CausalLM : public Module {
   virtual const WeightMapping& weight_mapping() const = 0;
 
   // For a draft model, which may multiply by the same weights. They live as long as this.
-  // Null where the rank's stage has none.
-  virtual const VocabParallelEmbedding* embed_tokens() const = 0;
-  virtual const ParallelLMHead* lm_head() const = 0;
+  // Of a model that is not split into stages.
+  virtual const VocabParallelEmbedding& embed_tokens() const = 0;
+  virtual const ParallelLMHead& lm_head() const = 0;
 };
 
 }  // namespace atom

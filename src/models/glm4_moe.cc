@@ -1,10 +1,13 @@
 // Glm4MoeForCausalLM (GLM-4.5, 4.6, 4.7): grouped-query attention with partial rotation; after some
 // dense layers, experts chosen by sigmoid scores and a correction bias, and shared experts.
+#include <algorithm>
+
 #include "models/blocks/decoder.h"
 #include "models/blocks/gated_mlp.h"
 #include "models/blocks/gqa_attention.h"
 #include "models/blocks/moe_block.h"
 #include "models/blocks/moe_config.h"
+#include "models/blocks/mtp_head.h"
 #include "models/blocks/requirements.h"
 
 namespace atom {
@@ -38,10 +41,8 @@ Result<MoeBlockOptions> read_glm4_moe_experts(const ModelConfig& config) {
   return moe;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build) {
-  const ModelConfig& config = build.config;
+// Layer `layer`, those for multi-token prediction being numbered behind the model's.
+Result<LayerFactory> read_glm4_moe_layers(const ModelConfig& config) {
   RETURN_IF_ERROR(require_silu(config));
   RETURN_IF_ERROR(require_no_query_scaling(config));
   ASSIGN_OR_RETURN(const MoeBlockOptions moe, read_glm4_moe_experts(config));
@@ -53,7 +54,8 @@ Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build) {
   const LayerFactory make_layer = [moe, num_dense, qk_norm](BuildContext& layers,
                                                             const RotaryEmbedding& rotary,
                                                             int layer) -> LayerParts {
-    GqaOptions attention = gqa_options(layers.config, layer);
+    const int last = layers.config.num_hidden_layers - 1;
+    GqaOptions attention = gqa_options(layers.config, std::min(layer, last));
     attention.qk_norm = qk_norm;
     attention.o_proj_bias = false;  // whatever attention_bias says
     return {make_sub_layer<GqaAttention>(layers, "self_attn", rotary, attention),
@@ -62,10 +64,33 @@ Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build) {
                       layers, "mlp", layers.config.intermediate_size, /*has_bias=*/false)
                 : make_sub_layer<MoeBlock>(layers, "mlp", moe)};
   };
+  return make_layer;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build) {
+  const ModelConfig& config = build.config;
+  ASSIGN_OR_RETURN(const LayerFactory make_layer, read_glm4_moe_layers(config));
   WeightMapping mapping = decoder_weight_mapping(config);
   map_experts({.shared = "shared_experts"}, &mapping);
   return std::unique_ptr<CausalLM>(
       std::make_unique<DecoderForCausalLM>(build, DecoderSpec{make_layer, mapping}));
+}
+
+Result<std::unique_ptr<DraftModel>> make_glm4_moe_mtp(BuildContext& build, const CausalLM& target) {
+  const ModelConfig& config = build.config;
+  ASSIGN_OR_RETURN(const int64_t num_layers,
+                   read_num_mtp_layers(config, "num_nextn_predict_layers", 1));
+  ASSIGN_OR_RETURN(const LayerFactory make_layer, read_glm4_moe_layers(config));
+  const int first = config.num_hidden_layers;
+  return std::unique_ptr<DraftModel>(std::make_unique<MtpHead>(
+      build,
+      target,
+      mtp_behind_layers(
+          config, num_layers, [=](BuildContext& layers, const RotaryEmbedding& rotary, int layer) {
+            return make_layer(layers, rotary, first + layer);
+          })));
 }
 
 }  // namespace atom

@@ -43,4 +43,20 @@ Result<std::unique_ptr<CausalLM>> make_qwen3_5_moe(BuildContext& build) {
   return make_text_model(build, moe);
 }
 
+Result<std::unique_ptr<DraftModel>> make_qwen3_5_mtp(BuildContext& build, const CausalLM& target) {
+  return make_hybrid_mtp(build, target, "mtp_num_hidden_layers", [](BuildContext& layers) {
+    return make_qwen_feed_forward(layers, QwenMoe{}, 0);
+  });
+}
+
+Result<std::unique_ptr<DraftModel>> make_qwen3_5_moe_mtp(BuildContext& build,
+                                                         const CausalLM& target) {
+  ASSIGN_OR_RETURN(
+      const QwenMoe moe,
+      read_qwen_moe(build.config, {.has_shared_expert = true, .norm_topk_prob = true}));
+  return make_hybrid_mtp(build, target, "mtp_num_hidden_layers", [&](BuildContext& layers) {
+    return make_sub_layer<MoeBlock>(layers, "mlp", moe.experts);
+  });
+}
+
 }  // namespace atom

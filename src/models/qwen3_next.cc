@@ -22,4 +22,12 @@ Result<std::unique_ptr<CausalLM>> make_qwen3_next(BuildContext& build) {
       build, DecoderSpec{make_layer, mapping, NormWeight::kZeroCentered}));
 }
 
+Result<std::unique_ptr<DraftModel>> make_qwen3_next_mtp(BuildContext& build,
+                                                        const CausalLM& target) {
+  ASSIGN_OR_RETURN(const QwenMoe moe, read_qwen_moe(build.config, {.has_shared_expert = true}));
+  return make_hybrid_mtp(build, target, "num_nextn_predict_layers", [&](BuildContext& layers) {
+    return make_sub_layer<MoeBlock>(layers, "mlp", moe.experts);
+  });
+}
+
 }  // namespace atom

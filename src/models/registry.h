@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "config/model_config.h"
 #include "models/causal_lm.h"
+#include "models/draft_model.h"
 
 namespace atom {
 
@@ -17,9 +18,18 @@ struct Architecture {
   ModelConfigDefaults defaults;
   // An error when the configuration asks for something the architecture's code does not do.
   Result<std::unique_ptr<CausalLM>> (*create)(BuildContext& build);
+  // The layers for multi-token prediction that its checkpoints bring; null: they bring none. In the
+  // target's BuildContext, after it; the target outlives them.
+  Result<std::unique_ptr<DraftModel>> (*create_mtp)(BuildContext& build,
+                                                    const CausalLM& target) = nullptr;
 };
 
 std::span<const Architecture> architectures();
+
+// The draft layers of the architecture's checkpoints. An error when there are none.
+Result<std::unique_ptr<DraftModel>> create_mtp(const Architecture& architecture,
+                                               BuildContext& build,
+                                               const CausalLM& target);
 
 // An unknown name is an error that lists the known ones.
 Result<const Architecture*> find_architecture(std::string_view name);

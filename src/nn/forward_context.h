@@ -25,8 +25,14 @@ struct ForwardContext {
   // The state slot of each sequence of the step, -1 of padding and in models without states. A
   // sequence has a history, which its slot holds, exactly if seq_lens[i] > query_start[i + 1] -
   // query_start[i]; without one its states begin as zero, whatever the slot holds.
-  Tensor state_slots = {};              // [num_seqs] int32
+  Tensor state_slots = {};  // [num_seqs] int32
+  // Defined where steps verify drafts: the slot that gets the state behind a token, -1 for none;
+  // see ops::StateBatch.
+  Tensor token_state_slots = {};        // [num_tokens] int32
   ForwardObserver* observer = nullptr;  // of comparisons; null when serving
+  // Of models whose layers share what an indexer selects: written by a layer that has one, read by
+  // those after it. As ops/indexer_top_k has it.
+  Tensor selected = {};  // [num_tokens, top_k] int32
 
   std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }
   std::span<const Tensor> state(StateHandle handle) const { return storage.state(handle); }

@@ -16,6 +16,12 @@ struct StateBatch {
   // [num_sequences] int32, no slot twice. -1: a row of padding, of which nothing is read or
   // written but its output, which is 0.
   Tensor state_slots;
+  // Undefined: the state behind a sequence's last token goes to its state_slots. Else [num_tokens]
+  // int32: the slot that gets the state behind the token, -1 for none. Of a sequence with a slot
+  // that is the last token or all of them, each into a slot of its own; any of these may be the one
+  // in which the sequence began, which otherwise stays as it is. Where all are kept they are
+  // computed one after the other, so that each state is the one of a step that ends there.
+  Tensor token_slots = {};
 };
 
 // What kernels take, after a check of the tensors; on the CPU, when `stream` is no dry run, also of

@@ -9,6 +9,7 @@ struct StateBatchArgs {
   const int32_t* query_start;
   const int32_t* seq_lens;
   const int32_t* state_slots;
+  const int32_t* token_slots;  // null: the state ends where it began
   int64_t num_sequences;
   int64_t num_tokens;
   int64_t num_slots;

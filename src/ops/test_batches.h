@@ -28,6 +28,19 @@ inline StateBatch state_batch_of(const std::vector<int32_t>& new_tokens,
   return {int32_tensor(starts), int32_tensor(lengths), int32_tensor(slots)};
 }
 
+// The batch's tensors, and the batch with them elsewhere: for run_variant().
+inline void append_tensors(const StateBatch& batch, std::vector<Tensor>* tensors) {
+  tensors->insert(tensors->end(), {batch.query_start, batch.seq_lens, batch.state_slots});
+  if (batch.token_slots.defined()) tensors->push_back(batch.token_slots);
+}
+template <typename Placed>
+StateBatch placed_batch(const StateBatch& batch, const Placed& at) {
+  return {at(batch.query_start),
+          at(batch.seq_lens),
+          at(batch.state_slots),
+          batch.token_slots.defined() ? at(batch.token_slots) : Tensor()};
+}
+
 // The same sequences in blocks of their own, the last sequence's first, of which each begins with
 // its last. Tables end with -1.
 inline PagedBatch paged_batch_of(const std::vector<int32_t>& new_tokens,

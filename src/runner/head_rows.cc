@@ -21,7 +21,7 @@ std::vector<HeadRow> select_head_rows(const SchedulerOutput& step,
       }
     }
     row += scheduled.num_new_tokens;
-    if (scheduled.samples) sampled.push_back({s, row - 1});
+    for (int32_t i = scheduled.num_sampled; i > 0; --i) sampled.push_back({s, row - i});
   }
   rows.insert(rows.end(), sampled.begin(), sampled.end());
   return rows;

@@ -16,8 +16,8 @@ struct HeadRow {
   int32_t scored_token = -1;  // the prompt token that this row predicts; -1: sample from the row
 };
 
-// First the rows that score tokens of prompts, then those that sample. `sequences` in the order of
-// `step.scheduled`.
+// First the rows that score tokens of prompts, then those that sample, of a sequence one after the
+// other. `sequences` in the order of `step.scheduled`.
 std::vector<HeadRow> select_head_rows(const SchedulerOutput& step,
                                       std::span<RunnerSequence* const> sequences);
 

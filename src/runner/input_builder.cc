@@ -33,6 +33,7 @@ InputBuilder::Layout InputBuilder::make_layout(int64_t num_tokens,
   layout.shapes[kTokenIds] = {num_tokens};
   layout.shapes[kPositions] = {num_tokens};
   layout.shapes[kSlotMapping] = {num_tokens};
+  layout.shapes[kTokenStateSlots] = {num_tokens};
   layout.shapes[kQueryStart] = {num_seqs + 1};
   layout.shapes[kSeqLens] = {num_seqs};
   layout.shapes[kSettledLens] = {num_seqs};
@@ -47,6 +48,7 @@ InputBuilder::Layout InputBuilder::make_layout(int64_t num_tokens,
 
 InputBuilder::InputBuilder(const SchedulerConfig& config, const Stream& stream)
     : block_size_(config.block_size),
+      verifies_drafts_(config.num_speculative_tokens > 0),
       max_blocks_(blocks_per_sequence(config)),
       buffer_(stream, num_bytes(config) / int64_t{sizeof(int32_t)}, kMaxDeviceSteps) {}
 
@@ -67,19 +69,25 @@ void InputBuilder::fill(const SchedulerOutput& step,
     const ScheduledSequence& scheduled = step.scheduled[s];
     const RunnerSequence& sequence = *sequences[s];
     const int32_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
-    CHECK(static_cast<size_t>(end) <= sequence.token_ids.size());
+    CHECK(static_cast<size_t>(end) <= sequence.token_ids.size() + scheduled.num_drafts());
+    CHECK(static_cast<size_t>(scheduled.num_drafts()) <= sequence.drafts.size());
+    // Behind the last token that is certain, and behind each draft, there is a state to go on with.
+    const int32_t first_kept = end - 1 - scheduled.num_drafts();
     CHECK(end <= static_cast<int32_t>(sequence.block_ids.size()) * block_size_);
     for (int32_t position = scheduled.num_computed_tokens; position < end; ++position, ++row) {
-      host(kTokenIds)[row] = sequence.token_ids[position];
+      host(kTokenIds)[row] = sequence.token_at(position);
       host(kPositions)[row] = position;
       host(kSlotMapping)[row] =
           sequence.block_ids[position / block_size_] * block_size_ + position % block_size_;
+      host(kTokenStateSlots)[row] = sequence.state_slots.empty() || position < first_kept
+                                        ? -1
+                                        : sequence.state_slots[position - first_kept];
     }
     host(kQueryStart)[s + 1] = row;
     host(kSeqLens)[s] = end;
     // What a sequence that starts finds cached another one may be writing in this very step.
     host(kSettledLens)[s] = scheduled.reset_block_table ? 0 : scheduled.num_computed_tokens;
-    host(kStateSlots)[s] = sequence.state_slot;
+    host(kStateSlots)[s] = sequence.state_slot();
     std::copy(sequence.block_ids.begin(),
               sequence.block_ids.end(),
               host(kBlockTables) + static_cast<int64_t>(s) * table_width);
@@ -101,7 +109,8 @@ StepInputs InputBuilder::views(const Layout& layout,
                     .slot_mapping = view(kSlotMapping),
                     .min_queries = min_queries,
                     .max_queries = max_queries},
-          .state_slots = view(kStateSlots)};
+          .state_slots = view(kStateSlots),
+          .token_state_slots = verifies_drafts_ ? view(kTokenStateSlots) : Tensor()};
 }
 
 StepInputs InputBuilder::build(const SchedulerOutput& step,
@@ -139,6 +148,7 @@ StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
     host(kTokenIds)[row] = 0;
     host(kPositions)[row] = 0;
     host(kSlotMapping)[row] = -1;
+    host(kTokenStateSlots)[row] = -1;
     host(kQueryStart)[row + 1] = static_cast<int32_t>(row) + 1;
     host(kSeqLens)[row] = 0;
     host(kSettledLens)[row] = 0;

@@ -22,6 +22,8 @@ struct StepInputs {
   Tensor positions;  // [num_tokens] int32
   ops::PagedBatch batch;
   Tensor state_slots;  // [num_seqs] int32; -1: none
+  // [num_tokens] int32 where steps verify drafts, see ForwardContext; else undefined.
+  Tensor token_state_slots = {};
 };
 
 class InputBuilder {
@@ -49,6 +51,7 @@ class InputBuilder {
     kTokenIds,
     kPositions,
     kSlotMapping,
+    kTokenStateSlots,
     kQueryStart,
     kSeqLens,
     kSettledLens,
@@ -68,6 +71,7 @@ class InputBuilder {
   StepInputs views(const Layout& layout, int64_t min_queries, int64_t max_queries) const;
 
   int32_t block_size_;
+  bool verifies_drafts_;
   int64_t max_blocks_;  // per sequence
   HostMirror buffer_;
 };

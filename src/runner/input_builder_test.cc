@@ -15,7 +15,41 @@ RunnerSequence make_sequence(std::vector<int32_t> token_ids, std::vector<int32_t
   params.seed = 0;
   const auto length = static_cast<int32_t>(token_ids.size());
   SamplingState state(params, token_ids, {}, 100);
-  return {std::move(token_ids), length, std::move(block_ids), 5, state};
+  return {.token_ids = std::move(token_ids),
+          .num_prompt_tokens = length,
+          .block_ids = std::move(block_ids),
+          .state_slots = {5, 6, 7},
+          .sampling = state};
+}
+
+// Two drafts behind the last token; the state is where the step before accepted one.
+TEST(InputBuilder, DraftsStandBehindTheTokens) {
+  SchedulerConfig config;
+  config.block_size = 4;
+  config.max_model_len = 16;
+  config.max_num_seqs = 2;
+  config.max_num_batched_tokens = 8;
+  config.num_speculative_tokens = 2;
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  InputBuilder builder(config, stream);
+  RunnerSequence decode = make_sequence({10, 11, 12, 13}, {2, 0});
+  decode.drafts = {20, 21};
+  decode.state_index = 1;
+  RunnerSequence prefill = make_sequence({30, 31, 32}, {1});
+  SchedulerOutput step;
+  ScheduledSequence& decoded = step.scheduled.emplace_back();
+  decoded.num_computed_tokens = 3;
+  decoded.num_new_tokens = decoded.num_sampled = 3;
+  step.scheduled.emplace_back().num_new_tokens = 2;
+  RunnerSequence* sequences[] = {&decode, &prefill};
+  const StepInputs inputs = builder.build(step, sequences);
+  EXPECT_EQ(values(inputs.token_ids), (std::vector<int32_t>{13, 20, 21, 30, 31}));
+  EXPECT_EQ(values(inputs.positions), (std::vector<int32_t>{3, 4, 5, 0, 1}));
+  EXPECT_EQ(values(inputs.batch.slot_mapping), (std::vector<int32_t>{11, 0, 1, 4, 5}));
+  EXPECT_EQ(values(inputs.batch.seq_lens), (std::vector<int32_t>{6, 2}));
+  EXPECT_EQ(values(inputs.state_slots), (std::vector<int32_t>{6, 5}));
+  EXPECT_EQ(values(inputs.token_state_slots), (std::vector<int32_t>{5, 6, 7, -1, 5}));
 }
 
 // The example of ops/attention/paged_batch.h: a decode at position 9 and a chunk of positions 4

@@ -95,8 +95,10 @@ Status add_free_memory(const ResolvedConfig& config, int32_t num_sharing, Memory
 int64_t padding_of(const BuiltModel& built) {
   if (built.device.is_cpu()) return 0;
   constexpr size_t kOtherTensors = 64;  // rope tables, workspace, step inputs
-  const size_t num_tensors = built.model->named_parameters().size() + built.storage.caches.size() +
-                             built.storage.states.size() + kOtherTensors;
+  const size_t num_of_draft = built.draft == nullptr ? 0 : built.draft->named_parameters().size();
+  const size_t num_tensors = built.model->named_parameters().size() + num_of_draft +
+                             built.storage.caches.size() + built.storage.states.size() +
+                             kOtherTensors;
   return static_cast<int64_t>(num_tensors) * DeviceArena::kAlignment +
          Workspace::kNumCounters * int64_t{sizeof(int32_t)};
 }
@@ -122,8 +124,10 @@ void divide_memory(const ResolvedConfig& config, MemoryPlan* plan) {
   const int64_t longest = num_blocks_for(config.max_model_len(), plan->block_size);
   if (slot_bytes > 0) {
     const int64_t for_states = std::min(memory / 2, memory - longest * block_bytes);
+    const int64_t of_one = scheduler.num_slots_per_sequence();
     plan->num_state_slots = static_cast<int32_t>(
-        std::clamp<int64_t>(for_states / slot_bytes, 1, scheduler.max_num_seqs));
+        of_one *
+        std::clamp<int64_t>(for_states / (of_one * slot_bytes), 1, scheduler.max_num_seqs));
   }
   if (scheduler.num_blocks > 0) {
     plan->num_blocks = scheduler.num_blocks;
@@ -148,6 +152,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.num_ranks = ranks_of_copy(built.parallel) * config.engine.parallel.data_parallel_size;
   plan.block_size = scheduler.block_size;
   plan.weights = built.model->resident_bytes();
+  if (built.draft != nullptr) plan.weights += built.draft->resident_bytes();
   plan.workspace = measure_workspace(config, built);
   plan.step_inputs = InputBuilder::num_bytes(scheduler);
   if (!built.device.is_cpu()) {

@@ -143,7 +143,7 @@ void check_workspace(EngineConfig engine) {
       for (int32_t b = 0; b < 5; ++b) {
         scheduled.new_block_ids.push_back(static_cast<int32_t>(i) * 5 + b);
       }
-      scheduled.samples = true;
+      scheduled.num_sampled = 1;
     }
     runner->submit(step);
     const ModelRunnerOutput output = runner->collect().output;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "config/speculative_config.h"
 #include "ops/embedding/embedding.h"
 #include "ops/pending_tokens/pending_tokens.h"
 #include "runner/choose_device.h"
@@ -40,6 +41,36 @@ std::vector<DeviceSamplingRow> sampling_rows(const SchedulerOutput& step,
   return sampling;
 }
 
+// The end of a part of the sampled rows from `begin` on: at most `max_rows`, and all of a sequence.
+size_t end_of_part(std::span<const HeadRow> rows, size_t begin, size_t max_rows) {
+  size_t end = std::min(begin + max_rows, rows.size());
+  while (end < rows.size() && rows[end].sequence == rows[end - 1].sequence) --end;
+  CHECK(end > begin);
+  return end;
+}
+
+// Gives a sequence what was sampled for it on the CPU.
+void take_verified(std::span<SampledToken> tokens,
+                   RunnerSequence& sequence,
+                   SequenceOutput& result) {
+  for (SampledToken& token : tokens) {
+    if (token.status.ok()) {
+      result.token_ids.push_back(token.token_id);
+      if (sequence.sampling.params().logprobs) {
+        result.logprobs.push_back(std::move(token.logprobs));
+      }
+    } else {
+      result.error = token.status.message();
+      // A step already ordered for this sequence needs some token to go on with.
+      token.token_id = 0;
+      sequence.sampling.append(0);
+    }
+    sequence.token_ids.push_back(token.token_id);
+  }
+  sequence.drafts.clear();
+  if (!sequence.state_slots.empty()) sequence.state_index = tokens.size() - 1;
+}
+
 }  // namespace
 
 ModelRunner::ModelRunner(const ResolvedConfig& config,
@@ -50,6 +81,7 @@ ModelRunner::ModelRunner(const ResolvedConfig& config,
       recorder_(recorder),
       pool_(std::make_unique<ThreadPool>(config.num_threads)),
       stream_(pool_.get()),
+      rejection_sampler_(config.speculative.forced_acceptance),
       sequences_(config.model.eos_token_ids, num_sampled_ids) {}
 
 ModelRunner::~ModelRunner() {
@@ -73,11 +105,27 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   }
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
+  const SpeculativeMethod method = config.speculative.method;
+  if (method == SpeculativeMethod::kEagle3) {
+    return unimplemented("--method {}: not supported yet; expected mtp, ngram or off",
+                         name_of(method));
+  }
+  if (!device.is_cpu() && method != SpeculativeMethod::kOff) {
+    return unimplemented(
+        "--method {}: drafts are verified on the CPU only so far; expected off, or --device cpu",
+        name_of(method));
+  }
+  if (method == SpeculativeMethod::kMtp && parallel.tensor_parallel_size > 1) {
+    return unimplemented(
+        "--method mtp: draft layers are not split over ranks yet; expected ngram, off, or "
+        "--tensor-parallel-size 1");
+  }
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device, parallel));
   ASSIGN_OR_RETURN(MemoryPlan plan, plan_memory(config, built));
   RETURN_IF_ERROR(agree_on_memory(parallel, runner->pool_.get(), &plan));
   runner->plan_ = plan;
   runner->model_ = std::move(built.model);
+  runner->draft_ = std::move(built.draft);
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     RETURN_IF_ERROR(runner->reserve(*runtime));
@@ -89,12 +137,15 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   const auto on_weights = [&](uint64_t done, uint64_t total) {
     if (progress) progress({StartProgress::Stage::kWeights, done, total});
   };
-  RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, on_weights));
+  RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, runner->draft_.get(), on_weights));
   runner->storage_ = make_layer_storage(stream, built.storage, plan.storage_size());
   runner->workspace_ = Workspace(stream, plan.workspace);
   runner->input_builder_.emplace(config.scheduler, stream);
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
+  if (method != SpeculativeMethod::kOff) {
+    runner->drafter_.emplace(config, runner->draft_.get(), num_sampled_ids);
+  }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   return runner;
 }
@@ -236,7 +287,8 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs) {
           .positions = inputs.positions,
           .batch = inputs.batch,
           .storage = storage_,
-          .state_slots = inputs.state_slots};
+          .state_slots = inputs.state_slots,
+          .token_state_slots = inputs.token_state_slots};
 }
 
 void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
@@ -250,7 +302,7 @@ void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
 
 const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
                                                  std::span<const HeadRow> rows) const {
-  if (rows.size() != step.scheduled.size()) return nullptr;
+  if (queue_ == nullptr || rows.size() != step.scheduled.size()) return nullptr;
   for (size_t s = 0; s < rows.size(); ++s) {
     if (step.scheduled[s].num_new_tokens != 1 || rows[s].scored_token >= 0) return nullptr;
   }
@@ -260,7 +312,8 @@ const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
 void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   const std::span<RunnerSequence* const> sequences = sequences_.scheduled();
   const std::vector<HeadRow> rows = select_head_rows(step, sequences);
-  const std::vector<DeviceSamplingRow> sampling = sampling_rows(step, rows, sequences, flight);
+  std::vector<DeviceSamplingRow> sampling;
+  if (device_sampler_) sampling = sampling_rows(step, rows, sequences, flight);
   const DecodeGraphs::Graph* graph = recorded(step, rows);
   const SamplingKind kind = DeviceSampler::kind_of(sampling);
   copy_states(stream_, storage_, step.state_restores);
@@ -307,10 +360,15 @@ void ModelRunner::forward(const SchedulerOutput& step,
     if (kind == SamplingKind::kLargest) return device_sampler_->choose(kind, logits, workspace_);
     return device_sampler_->send_and_choose(sampling, logits, workspace_);
   }
-  for (size_t begin = num_scored; begin < rows.size(); begin += max_rows) {
+  for (size_t begin = num_scored; begin < rows.size();) {
     const Workspace::Scope scope(workspace_);
-    const auto part = rows.subspan(begin, std::min(max_rows, rows.size() - begin));
-    sample_rows(begin - num_scored, logits_of(part, hidden, context), flight);
+    const auto part = rows.subspan(begin, end_of_part(rows, begin, max_rows) - begin);
+    sample_rows(step, part, logits_of(part, hidden, context), flight);
+    begin += part.size();
+  }
+  if (drafter_) {
+    const HostRange drafting(recorder_, "draft");
+    drafter_->propose(step, sequences_.scheduled(), hidden, context, &flight.output);
   }
 }
 
@@ -328,15 +386,28 @@ Tensor ModelRunner::logits_of(std::span<const HeadRow> rows,
   return logits;
 }
 
-void ModelRunner::sample_rows(size_t first, const Tensor& logits, StepInFlight& flight) {
+void ModelRunner::sample_rows(const SchedulerOutput& step,
+                              std::span<const HeadRow> rows,
+                              const Tensor& logits,
+                              StepInFlight& flight) {
   const HostRange range(recorder_, "sample");
   trace_.begin("sample", "host", {});
-  const auto rows = std::span(flight.rows).subspan(first, static_cast<size_t>(logits.size(0)));
-  std::vector<SamplingRow> requests;
-  for (const SampledRow& row : rows) requests.push_back({&sequences_.find(row.id)->sampling});
-  std::vector<SampledToken> sampled(rows.size());
-  sampler_.sample(stream_, logits, requests, sampled);
-  accept(rows, sampled, &flight.output);
+  std::vector<size_t> sampled;  // indices of sequences
+  std::vector<DraftedSequence> drafted;
+  for (size_t i = 0; i < rows.size(); i += step.scheduled[rows[i].sequence].num_sampled) {
+    const size_t index = rows[i].sequence;
+    RunnerSequence& sequence = *sequences_.scheduled()[index];
+    const std::span drafts = sequence.drafts;
+    sampled.push_back(index);
+    drafted.push_back({&sequence.sampling,
+                       drafts.first(static_cast<size_t>(step.scheduled[index].num_drafts()))});
+  }
+  std::vector<std::vector<SampledToken>> tokens(drafted.size());
+  rejection_sampler_.sample(stream_, logits, drafted, tokens);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    RunnerSequence& sequence = *sequences_.scheduled()[sampled[i]];
+    take_verified(tokens[i], sequence, flight.output.sequences[sampled[i]]);
+  }
 }
 
 void ModelRunner::accept(std::span<const SampledRow> rows,

@@ -23,6 +23,7 @@
 #include "models/causal_lm.h"
 #include "runner/decode_graphs.h"
 #include "runner/device_sampler.h"
+#include "runner/drafter.h"
 #include "runner/head_rows.h"
 #include "runner/host_mirror.h"
 #include "runner/input_builder.h"
@@ -30,6 +31,7 @@
 #include "runner/model_source.h"
 #include "runner/sequence_table.h"
 #include "runner/step_in_flight.h"
+#include "sampling/rejection_sampler.h"
 #include "sampling/sampler.h"
 #include "scheduler/scheduler_output.h"
 #include "tensor/device_arena.h"
@@ -130,9 +132,12 @@ class ModelRunner {
                    const Tensor& hidden,
                    const ForwardContext& context);
   void score_rows(std::span<const HeadRow> rows, const Tensor& logits, StepInFlight& flight);
-  // On the CPU: samples rows of the step from `first` on.
-  void sample_rows(size_t first, const Tensor& logits, StepInFlight& flight);
-  // Gives sampled tokens to their sequences and to the output.
+  // On the CPU: samples these rows of the step, all of a sequence, and verifies its drafts.
+  void sample_rows(const SchedulerOutput& step,
+                   std::span<const HeadRow> rows,
+                   const Tensor& logits,
+                   StepInFlight& flight);
+  // Gives tokens that a device has sampled to their sequences and to the output.
   void accept(std::span<const SampledRow> rows,
               std::span<SampledToken> tokens,
               ModelRunnerOutput* output);
@@ -147,13 +152,16 @@ class ModelRunner {
   OperatorTrace trace_;
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
+  std::unique_ptr<DraftModel> draft_;  // null without
   MemoryPlan plan_;
   LayerStorage storage_;
   Workspace workspace_;
   std::optional<InputBuilder> input_builder_;
   std::optional<HostMirror> row_ids_;  // rows of hidden states that get logits
   int64_t max_rows_ = 0;
-  Sampler sampler_;
+  Sampler sampler_;  // of scored rows
+  RejectionSampler rejection_sampler_;
+  std::optional<Drafter> drafter_;
   std::optional<DeviceSampler> device_sampler_;
   DecodeGraphs graphs_;
   std::array<StepEvents, kMaxDeviceSteps + 1> events_;  // of the steps in flight and the one before

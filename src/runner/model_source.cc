@@ -10,6 +10,19 @@
 
 namespace atom {
 
+namespace {
+
+// Of one checkpoint.
+class ModelWithDraft : public Module {
+ public:
+  ModelWithDraft(CausalLM& model, DraftModel* draft) {
+    register_module("", &model);
+    if (draft != nullptr) register_module("", draft);
+  }
+};
+
+}  // namespace
+
 Result<BuiltModel> build_model(const ResolvedConfig& config,
                                Device device,
                                const ParallelContext& parallel) {
@@ -23,16 +36,28 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion};
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
   RETURN_IF_ERROR(build.status);
-  return BuiltModel{device, parallel, std::move(model), std::move(build.storage)};
+  std::unique_ptr<DraftModel> draft;
+  if (config.speculative.method == SpeculativeMethod::kMtp) {
+    if (parallel.pipeline_parallel_size > 1) {
+      return unimplemented(
+          "--method mtp: not supported with --pipeline-parallel-size {}; expected ngram or off",
+          parallel.pipeline_parallel_size);
+    }
+    ASSIGN_OR_RETURN(draft, create_mtp(*architecture, build, *model));
+    RETURN_IF_ERROR(build.status);
+  }
+  return BuiltModel{device, parallel, std::move(model), std::move(draft), std::move(build.storage)};
 }
 
 Status load_weights(const ResolvedConfig& config,
                     const Stream& stream,
                     CausalLM& model,
+                    DraftModel* draft,
                     const LoadProgress& progress) {
   const ModelSourceConfig& source = config.engine.model;
+  ModelWithDraft loaded(model, draft);
   if (source.load_dummy != DummyWeights::kNone) {
-    return load_dummy(&model, source.load_dummy, source.seed, stream);
+    return load_dummy(&loaded, source.load_dummy, source.seed, stream);
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source.model));
   LoadOptions options;
@@ -40,7 +65,7 @@ Status load_weights(const ResolvedConfig& config,
   options.use_mmap = !env().disable_mmap;
   options.progress = progress;
   ASSIGN_OR_RETURN(const LoadReport report,
-                   load_model(&model, checkpoint, model.weight_mapping(), options));
+                   load_model(&loaded, checkpoint, model.weight_mapping(), options));
   log::info("loaded {} in {:.2f} s, {:.1f} GB/s",
             human_bytes(static_cast<int64_t>(report.account.loaded_bytes)),
             report.seconds,

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "config/resolve.h"
 #include "models/causal_lm.h"
+#include "models/draft_model.h"
 #include "tensor/stream.h"
 
 namespace atom {
@@ -18,7 +19,9 @@ struct BuiltModel {
   Device device;
   ParallelContext parallel;         // the rank that it is built for
   std::unique_ptr<CausalLM> model;  // its parameters have shapes, no memory
-  StorageSpec storage;              // what its layers keep between steps
+  // What drafts for it, likewise; null where nothing does that has weights.
+  std::unique_ptr<DraftModel> draft;
+  StorageSpec storage;  // what its layers keep between steps
 };
 
 // The part of the model that a rank has; without one the whole. `config` outlives the model.
@@ -26,10 +29,12 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
                                Device device = {},
                                const ParallelContext& parallel = {});
 
-// Allocates the parameters and fills them from the checkpoint, or with dummy weights.
+// Allocates the parameters of a model and of its draft model, which may be null, and fills them
+// from the checkpoint, or with dummy weights.
 Status load_weights(const ResolvedConfig& config,
                     const Stream& stream,
                     CausalLM& model,
+                    DraftModel* draft,
                     const LoadProgress& progress);
 
 }  // namespace atom

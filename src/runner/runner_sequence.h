@@ -13,14 +13,22 @@ struct RunnerSequence {
   // chose, which the device knows and the host does not yet (ops/pending_tokens).
   std::vector<int32_t> token_ids;
   int32_t num_prompt_tokens = 0;
-  std::vector<int32_t> block_ids;
-  int32_t state_slot = -1;  // -1: none
-  SamplingState sampling;   // of the tokens whose values are known
+  std::vector<int32_t> block_ids = {};
+  std::vector<int32_t> state_slots = {};  // none in a model without states
+  size_t state_index = 0;                 // which of them holds the state
+  SamplingState sampling;                 // of the tokens whose values are known
+  std::vector<int32_t> drafts = {};       // of what follows token_ids
 
   // The position of the next token among the generated ones.
   uint32_t num_generated() const {
     return static_cast<uint32_t>(token_ids.size()) - static_cast<uint32_t>(num_prompt_tokens);
   }
+  // Of the tokens, then of the drafts.
+  int32_t token_at(int32_t position) const {
+    const auto num_drafted = position - static_cast<int32_t>(token_ids.size());
+    return num_drafted < 0 ? token_ids[position] : drafts[num_drafted];
+  }
+  int32_t state_slot() const { return state_slots.empty() ? -1 : state_slots[state_index]; }
   // The row of the step before that chose the last token; -1: its value is known.
   int32_t pending_row() const { return token_ids.back() < 0 ? ~token_ids.back() : -1; }
 };

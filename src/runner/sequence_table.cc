@@ -13,11 +13,10 @@ void SequenceTable::update(const SchedulerOutput& step) {
   for (const SequenceId id : step.finished) sequences_.erase(id);
   for (const NewSequence& added : step.new_sequences) {
     RunnerSequence sequence{
-        added.prompt_token_ids,
-        static_cast<int32_t>(added.prompt_token_ids.size()),
-        {},
-        -1,
-        SamplingState(added.sampling, added.prompt_token_ids, eos_token_ids_, num_sampled_ids_)};
+        .token_ids = added.prompt_token_ids,
+        .num_prompt_tokens = static_cast<int32_t>(added.prompt_token_ids.size()),
+        .sampling = SamplingState(
+            added.sampling, added.prompt_token_ids, eos_token_ids_, num_sampled_ids_)};
     CHECK(sequences_.emplace(added.id, std::move(sequence)).second);
   }
   scheduled_.clear();
@@ -26,7 +25,8 @@ void SequenceTable::update(const SchedulerOutput& step) {
     CHECK(sequence != nullptr);
     if (scheduled.reset_block_table) {
       sequence->block_ids.clear();
-      sequence->state_slot = scheduled.state_slot;
+      sequence->state_slots = scheduled.state_slots;
+      sequence->state_index = 0;
     }
     sequence->block_ids.insert(
         sequence->block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());

@@ -4,6 +4,7 @@
 
 #include "ops/argmax/argmax.h"
 #include "runner/layer_storage.h"
+#include "spec_decode/eagle_proposer.h"
 
 namespace atom {
 namespace {
@@ -37,11 +38,19 @@ int64_t measure_step(const ResolvedConfig& config,
                                .positions = int32_meta({num_tokens}),
                                .batch = batch,
                                .storage = storage,
-                               .state_slots = int32_meta({num_seqs})};
+                               .state_slots = int32_meta({num_seqs}),
+                               .token_state_slots = config.scheduler.num_speculative_tokens > 0
+                                                        ? int32_meta({num_tokens})
+                                                        : Tensor()};
   const Tensor hidden = model.forward(context);
   const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());
   const Tensor logits = workspace.tensor({num_rows, config.model.vocab_size}, DType::kFloat32);
   model.compute_logits(rows, logits, context);
+  if (built.draft != nullptr) {
+    const EagleProposer proposer(
+        *built.draft, hidden.size(1), config.scheduler.block_size, config.model.vocab_size);
+    proposer.measure(hidden, num_seqs, context);
+  }
   if (!built.device.is_cpu()) {
     const Tensor ids = Tensor::meta({num_rows}, DType::kInt32);
     ops::argmax(stream, logits, config.model.vocab_size, ids, workspace);

@@ -13,7 +13,7 @@ Span::Clock::duration to_duration(double seconds) {
 
 const char* step_kind(const SchedulerOutput& step) {
   const auto is_decode = [](const ScheduledSequence& scheduled) {
-    return scheduled.num_new_tokens == 1 && scheduled.num_computed_tokens > 0 && scheduled.samples;
+    return scheduled.is_decode() && scheduled.num_computed_tokens > 0;
   };
   const auto num_decodes = std::ranges::count_if(step.scheduled, is_decode);
   if (num_decodes == 0) return "prefill";

@@ -31,8 +31,10 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
     for (size_t i = 0; i < block_ids.size(); ++i) {
       block_ids[i] = static_cast<int32_t>(i) % plan_.num_blocks;
     }
-    sequences.push_back(
-        {token_ids, length, block_ids, -1, SamplingState(greedy, token_ids, {}, num_sampled_ids_)});
+    sequences.push_back({.token_ids = token_ids,
+                         .num_prompt_tokens = length,
+                         .block_ids = block_ids,
+                         .sampling = SamplingState(greedy, token_ids, {}, num_sampled_ids_)});
     ScheduledSequence& scheduled = step.scheduled.emplace_back();
     scheduled.num_new_tokens = length;
     left -= length;

@@ -36,12 +36,19 @@ void apply_penalties(const SamplingState& state, float* logits) {
 
 bool has_logit_edits(const SamplingState& state, TokenBitmask allowed) {
   return allowed != nullptr || !state.forbidden_token_ids().empty() ||
-         !state.params().logit_bias.empty() || !state.seen_tokens().empty();
+         !state.completing_token_ids().empty() ||
+         state.forced_token() != ThinkingBudget::kAnyToken || !state.params().logit_bias.empty() ||
+         !state.seen_tokens().empty();
 }
 
 void edit_logits(const SamplingState& state, TokenBitmask allowed, float* logits) {
+  if (const int32_t forced = state.forced_token(); forced != ThinkingBudget::kAnyToken) {
+    logits[forced] = kForcedLogit;
+    return;
+  }
   if (allowed != nullptr) mask_to_allowed(allowed, state.vocab_size(), logits);
   for (int32_t id : state.forbidden_token_ids()) logits[id] = kMasked;
+  for (int32_t id : state.completing_token_ids()) logits[id] = kMasked;
   for (const auto& [id, bias] : state.params().logit_bias) logits[id] += bias;
   apply_penalties(state, logits);
 }

@@ -3,10 +3,13 @@
 // and formulas follow vLLM:
 //   allowed tokens   others become -inf
 //   min_tokens       end tokens become -inf
+//   bad_words        tokens that would complete one become -inf
 //   logit_bias       x += bias
 //   repetition       x = x > 0 ? x / penalty : x * penalty    tokens of prompt and answer
 //   frequency        x -= penalty * count                     tokens of the answer
 //   presence         x -= penalty                             tokens of the answer
+// A token that has to come (the end of reasoning that has used up its budget) becomes kForcedLogit
+// instead of all that.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +21,9 @@ namespace atom {
 // Bit id % 32 of word id / 32 is set when the token may come; ceil(vocab_size / 32) words. Null
 // allows every token.
 using TokenBitmask = const uint32_t*;
+
+// Beyond any logit, and finite after every penalty and temperature.
+constexpr float kForcedLogit = 1e20f;
 
 bool has_logit_edits(const SamplingState& state, TokenBitmask allowed);
 

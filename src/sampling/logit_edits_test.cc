@@ -93,6 +93,36 @@ TEST(LogitEdits, MinTokensForbidsEndTokensUntilThen) {
   EXPECT_EQ(logits, (std::vector<float>{0, 0, 0, -kInfinity, 0}));
 }
 
+TEST(LogitEdits, BadWordsAreMaskedWhereTheyWouldBeWhole) {
+  SamplingParams params = seeded();
+  params.bad_word_ids = {{1}, {2, 3}};
+  params.logit_bias = {{3, 50.0f}};
+  SamplingState state(params, {}, {}, 5);
+  std::vector<float> logits(5, 0.0f);
+  edit_logits(state, nullptr, logits.data());
+  EXPECT_EQ(logits, (std::vector<float>{0, -kInfinity, 0, 50, 0}));
+  state.append(2);
+  logits.assign(5, 0.0f);
+  edit_logits(state, nullptr, logits.data());
+  EXPECT_EQ(logits, (std::vector<float>{0, -kInfinity, 0, -kInfinity, 0}));
+}
+
+TEST(LogitEdits, AForcedTokenIsTheLargestWhateverElseIsSaidOfIt) {
+  SamplingParams params = seeded();
+  params.max_thinking_tokens = 0;
+  params.starts_thinking = true;
+  params.thinking_closing_ids = {2};
+  params.bad_word_ids = {{2}};
+  params.logit_bias = {{2, -100.0f}, {3, 100.0f}};
+  params.repetition_penalty = 100;
+  const std::vector<int32_t> prompt = {2};
+  SamplingState state(params, prompt, {}, 4);
+  std::vector<float> logits = {1, 2, -30, 3};
+  EXPECT_TRUE(has_logit_edits(state, nullptr));
+  edit_logits(state, nullptr, logits.data());
+  EXPECT_EQ(logits, (std::vector<float>{1, 2, kForcedLogit, 3}));
+}
+
 TEST(LogitEdits, BiasIsAddedAndDoesNotUnmask) {
   SamplingParams params = seeded();
   params.logit_bias = {{0, 2.5f}, {2, -100.0f}, {3, 100.0f}, {700, 1.0f}, {-1, 1.0f}};

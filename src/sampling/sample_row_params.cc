@@ -19,8 +19,13 @@ bool has_pending_edit(const DeviceSamplingRow& row) {
   return row.pending_row >= 0 && row.state->params().has_penalties();
 }
 
+bool has_forced_token(const DeviceSamplingRow& row) {
+  return row.state->forced_token() != ThinkingBudget::kAnyToken;
+}
+
 bool has_edits(const DeviceSamplingRow& row) {
   return has_pending_edit(row) || !row.state->forbidden_token_ids(row.position).empty() ||
+         !row.state->completing_token_ids().empty() || has_forced_token(row) ||
          !row.state->params().logit_bias.empty() || !row.state->seen_tokens().empty();
 }
 
@@ -32,6 +37,9 @@ bool by_token(const LogitEdit& a, const LogitEdit& b) {
 void append_masks(const DeviceSamplingRow& row, std::vector<LogitEdit>* edits) {
   const size_t begin = edits->size();
   for (const int32_t id : row.state->forbidden_token_ids(row.position)) {
+    edits->push_back({.token_id = id, .bias = kMasked});
+  }
+  for (const int32_t id : row.state->completing_token_ids()) {
     edits->push_back({.token_id = id, .bias = kMasked});
   }
   for (const auto& [id, bias] : row.state->params().logit_bias) {
@@ -93,7 +101,9 @@ SampleRowParams sample_row_params(const DeviceSamplingRow& row, std::vector<Logi
   result.num_logprobs = params.logprobs.value_or(-1);
   const size_t first = edits->size();
   result.first_edit = static_cast<int32_t>(first);
-  if (has_edits(row)) {
+  if (has_forced_token(row)) {
+    edits->push_back({.token_id = row.state->forced_token(), .bias = kForcedLogit});
+  } else if (has_edits(row)) {
     append_masks(row, edits);
     append_penalties(row, first, edits);
     if (has_pending_edit(row)) edits->push_back({.token_id = ~row.pending_row});

@@ -86,6 +86,30 @@ TEST(SampleRowParams, EditsAreThoseOfTheHost) {
   }
 }
 
+TEST(SampleRowParams, EditsOfWordsAndThoughtsAreThoseOfTheHost) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 500; ++round) {
+    SamplingParams params = random_params(random);
+    const auto token = [&] { return static_cast<int32_t>(random() % 4); };
+    params.bad_word_ids = {{token()}, {token(), token()}, {token(), token(), token()}};
+    if (round % 3 == 0) params.max_thinking_tokens = static_cast<int32_t>(random() % 6);
+    params.starts_thinking = true;
+    params.thinking_end_ids = {9};
+    params.thinking_closing_ids = {9, token()};
+    SamplingState state(params, {}, std::vector<int32_t>{7}, kVocab);
+    const int num_known = static_cast<int>(random() % 8);
+    for (int i = 0; i < num_known; ++i) state.append(token());
+    std::vector<float> expected(kVocab), got(kVocab);
+    for (float& x : expected) x = static_cast<float>(random() % 1000) / 100 - 5;
+    got = expected;
+    edit_logits(state, nullptr, expected.data());
+    std::vector<LogitEdit> edits;
+    const SampleRowParams result = sample_row_params({&state, state.num_generated(), -1}, &edits);
+    apply(result, edits, -1, got);
+    ASSERT_EQ(std::memcmp(got.data(), expected.data(), kVocab * sizeof(float)), 0) << round;
+  }
+}
+
 TEST(SampleRowParams, LargestLogitIsEnoughOnlyWithoutWishes) {
   const auto takes = [](auto&& change) {
     SamplingParams params;

@@ -27,6 +27,8 @@ int32_t choose_token(const LogitsRow& row, const SamplingState& state, RowScratc
   return static_cast<int32_t>(token_id);
 }
 
+}  // namespace
+
 void sample_row(const SamplingRow& request, float* logits, RowScratch& scratch, SampledToken& out) {
   const SamplingState& state = *request.state;
   const int64_t vocab_size = state.vocab_size();
@@ -57,8 +59,6 @@ void sample_row(const SamplingRow& request, float* logits, RowScratch& scratch, 
   }
   out.token_id = token_id;
 }
-
-}  // namespace
 
 void Sampler::sample(const Stream& stream,
                      const Tensor& logits,
@@ -105,7 +105,7 @@ void Sampler::for_each_row(const Stream& stream,
   }
   if (num_rows == 1) return body(0, scratch_[0]);
   std::atomic<int64_t> next{0};
-  pool.run([&](int worker) {
+  pool.share([&](int worker) {
     for (int64_t row = next++; row < num_rows; row = next++) body(row, scratch_[worker]);
   });
 }

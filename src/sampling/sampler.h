@@ -36,6 +36,9 @@ struct SampledToken {
   TokenLogprobs logprobs;  // when asked for: the chosen token, then the best
 };
 
+// logits: [vocab], may be changed. The scratch is one thread's.
+void sample_row(const SamplingRow& row, float* logits, RowScratch& scratch, SampledToken& out);
+
 // A prompt token to be scored by the logits of the position before it.
 struct ScoredToken {
   int32_t token_id = 0;  // in [0, vocab_size)

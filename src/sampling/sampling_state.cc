@@ -1,6 +1,8 @@
 #include "sampling/sampling_state.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace atom {
 
@@ -8,11 +10,15 @@ SamplingState::SamplingState(const SamplingParams& params,
                              std::span<const int32_t> prompt_token_ids,
                              std::span<const int32_t> eos_token_ids,
                              int64_t vocab_size)
-    : params_(params), vocab_size_(vocab_size) {
+    : params_(params),
+      vocab_size_(vocab_size),
+      bad_words_(params.bad_word_ids, vocab_size),
+      thinking_(params) {
   CHECK(vocab_size > 0);
   CHECK(params.seed.has_value());
   std::erase_if(params_.logit_bias, [&](const auto& bias) { return !in_vocabulary(bias.first); });
   forbid_all_but_allowed();
+  forbid(bad_words_.always());
   if (params_.min_tokens > 0) forbid_ends(eos_token_ids);
   // Presence and frequency concern generated tokens only.
   if (params_.repetition_penalty != 1.0f) {
@@ -33,6 +39,12 @@ void SamplingState::forbid_all_but_allowed() {
   }
 }
 
+void SamplingState::forbid(std::span<const int32_t> token_ids) {
+  std::vector<int32_t> all;
+  std::ranges::set_union(forbidden_, token_ids, std::back_inserter(all));
+  forbidden_ = std::move(all);
+}
+
 void SamplingState::forbid_ends(std::span<const int32_t> eos_token_ids) {
   forbidden_at_first_ = params_.stop_token_ids;
   if (!params_.ignore_eos) {
@@ -47,6 +59,8 @@ void SamplingState::forbid_ends(std::span<const int32_t> eos_token_ids) {
 
 void SamplingState::append(int32_t token_id) {
   ++num_generated_;
+  bad_words_.append(token_id);
+  thinking_.append(token_id);
   if (params_.has_penalties() && in_vocabulary(token_id)) ++seen(token_id).num_generated;
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "config/sampling_params.h"
+#include "sampling/bad_words.h"
+#include "sampling/thinking_budget.h"
 
 namespace atom {
 
@@ -30,8 +32,8 @@ class SamplingState {
   // The position that addresses the next token's noise.
   uint32_t num_generated() const { return num_generated_; }
 
-  // Tokens that may not come next: those that are not allowed, and the end tokens until min_tokens
-  // were generated.
+  // Tokens that may not come next: those that are not allowed, bad words of one token, and the end
+  // tokens until min_tokens were generated.
   std::span<const int32_t> forbidden_token_ids() const {
     return forbidden_token_ids(num_generated_);
   }
@@ -39,6 +41,11 @@ class SamplingState {
   std::span<const int32_t> forbidden_token_ids(uint32_t position) const {
     return int64_t{position} < params_.min_tokens ? forbidden_at_first_ : forbidden_;
   }
+
+  // Tokens that would complete a word that may not come.
+  std::span<const int32_t> completing_token_ids() const { return bad_words_.completing(); }
+  // The token that has to come next whatever else is said of it, or ThinkingBudget::kAnyToken.
+  int32_t forced_token() const { return thinking_.forced_token(); }
 
   struct SeenToken {
     int32_t token_id;
@@ -50,12 +57,15 @@ class SamplingState {
  private:
   bool in_vocabulary(int32_t token_id) const { return token_id >= 0 && token_id < vocab_size_; }
   SeenToken& seen(int32_t token_id);
+  void forbid(std::span<const int32_t> token_ids);
   void forbid_all_but_allowed();
   void forbid_ends(std::span<const int32_t> eos_token_ids);
 
   SamplingParams params_;
   int64_t vocab_size_;
   uint32_t num_generated_ = 0;
+  BadWords bad_words_;
+  ThinkingBudget thinking_;
   std::vector<int32_t> forbidden_;           // ascending
   std::vector<int32_t> forbidden_at_first_;  // until min_tokens: these, and what ends a sequence
   std::vector<SeenToken> seen_;

@@ -18,6 +18,10 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   CHECK(config.max_num_batched_tokens > 0);
   CHECK(config.max_steps_in_flight > 0);
   CHECK(config.num_state_slots >= 0);
+  CHECK(config.num_speculative_tokens >= 0);
+  CHECK(config.num_speculative_tokens <= kMaxSpeculativeTokens);
+  // How far a step with drafts gets is not known before it is done.
+  if (config.num_speculative_tokens > 0) CHECK(config.max_steps_in_flight == 1);
   return config;
 }
 
@@ -129,6 +133,7 @@ SchedulerOutput Scheduler::schedule() {
   if (output.empty()) return {};
   output.step = next_step_++;
   output.num_tokens = config_.max_num_batched_tokens - step_.budget;
+  output.wants_drafts = may_draft();
   std::vector<Sequence*>& sequences = in_flight_[output.step % in_flight_.size()];
   sequences.assign(step_.decodes.begin(), step_.decodes.end());
   sequences.insert(sequences.end(), step_.prefills.begin(), step_.prefills.end());
@@ -147,12 +152,14 @@ void Scheduler::announce_finished(SchedulerOutput& output) {
 
 void Scheduler::schedule_running(Phase phase) {
   // The decodes' share of the budget is set aside before any prefill takes from it.
-  int32_t num_decodes = 0;
-  if (phase != Phase::kPrefill) {
-    num_decodes = static_cast<int32_t>(std::ranges::count_if(
-        running_, [](const Sequence* sequence) { return sequence->next_is_decode(); }));
+  int32_t num_decodes = 0, num_drafts = 0;
+  for (const Sequence* sequence : running_) {
+    if (phase == Phase::kPrefill || !sequence->next_is_decode()) continue;
+    ++num_decodes;
+    num_drafts += num_usable_drafts(*sequence);
   }
-  int32_t prefill_budget = std::max(0, step_.budget - num_decodes);
+  step_.draft_budget = std::min(num_drafts, std::max(0, step_.budget - num_decodes) / 2);
+  int32_t prefill_budget = std::max(0, step_.budget - num_decodes - step_.draft_budget);
   // By rank, so that whoever is preempted has no part in this step yet.
   for (size_t i = 0; i < running_.size() && step_.budget > 0; ++i) {
     Sequence& sequence = *running_[i];
@@ -166,8 +173,30 @@ void Scheduler::schedule_running(Phase phase) {
     }
     if (!make_room(sequence, sequence.num_computed_tokens() + num_tokens)) break;
     if (!is_decode) prefill_budget -= num_tokens;
-    commit(sequence, num_tokens, /*starts=*/false);
+    commit(sequence, num_tokens, is_decode ? num_fitting_drafts(sequence) : 0, /*starts=*/false);
   }
+}
+
+bool Scheduler::may_draft() const {
+  const int32_t most = config_.speculative_disable_by_batch_size;
+  return config_.num_speculative_tokens > 0 && (most == 0 || std::ssize(running_) <= most);
+}
+
+int32_t Scheduler::num_usable_drafts(const Sequence& sequence) const {
+  if (sequence.num_drafts == 0 || !may_draft()) return 0;
+  // A step samples one token more than it verifies.
+  const int32_t num_left = sequence.sampling().max_tokens - sequence.num_output_tokens();
+  return std::max(0,
+                  std::min({sequence.num_drafts,
+                            num_left - 1,
+                            memory_.before_checkpoint(sequence.num_computed_tokens() + 1)}));
+}
+
+int32_t Scheduler::num_fitting_drafts(const Sequence& sequence) const {
+  int32_t num_drafts = std::min(num_usable_drafts(sequence), step_.draft_budget);
+  const int32_t end = sequence.num_computed_tokens() + 1;
+  while (num_drafts > 0 && !memory_.can_append(sequence, end + num_drafts)) --num_drafts;
+  return num_drafts;
 }
 
 bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
@@ -186,7 +215,7 @@ void Scheduler::preempt_last() {
   memory_.free(victim);
   victim.preempt();
   waiting_.insert(&victim);
-  ++num_preemptions_;
+  ++counted_.num_preemptions;
   step_.preempted = true;
 }
 
@@ -232,16 +261,22 @@ bool Scheduler::try_admit(Sequence& sequence) {
   waiting_.erase(waiting_.begin());
   running_.insert(std::ranges::upper_bound(running_, &sequence, waiting_.key_comp()), &sequence);
   sequence.start(num_hits);
-  commit(sequence, chunk_of(sequence, std::min(num_missing, step_.budget)), /*starts=*/true);
+  commit(sequence, chunk_of(sequence, std::min(num_missing, step_.budget)), 0, /*starts=*/true);
   return true;
 }
 
 int32_t Scheduler::chunk_of(const Sequence& sequence, int32_t num_tokens) const {
   if (!splits_prefills_) return num_tokens;
+  if (config_.long_prefill_token_threshold > 0) {
+    num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
+  }
   return memory_.up_to_checkpoint(sequence.num_computed_tokens(), num_tokens);
 }
 
-void Scheduler::commit(Sequence& sequence, int32_t num_new_tokens, bool starts) {
+void Scheduler::commit(Sequence& sequence,
+                       int32_t num_new_tokens,
+                       int32_t num_drafts,
+                       bool starts) {
   if (!sequence.known_to_runner) {
     const auto prompt = sequence.prompt_token_ids();
     step_.output.new_sequences.push_back({.id = sequence.id(),
@@ -252,21 +287,35 @@ void Scheduler::commit(Sequence& sequence, int32_t num_new_tokens, bool starts) 
   ScheduledSequence entry;
   entry.id = sequence.id();
   entry.num_computed_tokens = sequence.num_computed_tokens();
-  entry.num_new_tokens = num_new_tokens;
+  entry.num_new_tokens = num_new_tokens + num_drafts;
   if (starts) memory_.start(sequence, entry, step_.output);
-  memory_.append(sequence, entry.num_computed_tokens + num_new_tokens, entry);
-  entry.samples = sequence.advance(num_new_tokens);
+  memory_.append(sequence, entry.num_computed_tokens + entry.num_new_tokens, entry);
+  entry.num_sampled = sequence.advance(num_new_tokens) ? 1 + num_drafts : 0;
+  sequence.num_drafts = 0;
+  if (entry.samples()) reserve_lookahead(sequence, entry);
   memory_.save_checkpoint(sequence, step_.output);
   memory_.register_known(sequence);
-  step_.budget -= num_new_tokens;
+  step_.budget -= entry.num_new_tokens;
+  step_.draft_budget -= num_drafts;
 
-  if (num_new_tokens == 1 && entry.samples) {
+  if (entry.is_decode()) {
     if (step_.output.scheduled.empty()) step_.output.scheduled.reserve(running_.size());
     step_.output.scheduled.push_back(std::move(entry));
     step_.decodes.push_back(&sequence);
   } else {
     step_.prefill_entries.push_back(std::move(entry));
     step_.prefills.push_back(&sequence);
+  }
+}
+
+void Scheduler::reserve_lookahead(Sequence& sequence, ScheduledSequence& entry) {
+  if (config_.num_lookahead_tokens == 0 || !may_draft()) return;
+  const int32_t end = entry.num_computed_tokens + entry.num_new_tokens;
+  // Nothing is drafted beyond max_tokens, nor for the place of the last token.
+  const int32_t most = sequence.num_prompt_tokens() + sequence.sampling().max_tokens - 1;
+  const int32_t wanted = std::min(end + config_.num_lookahead_tokens, most);
+  if (wanted > end && memory_.can_append(sequence, wanted)) {
+    memory_.append(sequence, wanted, entry);
   }
 }
 
@@ -300,14 +349,14 @@ void Scheduler::apply(Sequence& sequence,
                       SequenceOutput answer,
                       std::vector<SequenceUpdate>& updates) {
   const bool failed = !answer.error.empty();
-  CHECK(answer.token_ids.size() == (scheduled.samples && !failed ? 1u : 0u));
+  CHECK(answer.token_ids.size() <= static_cast<size_t>(failed ? 0 : scheduled.num_sampled));
+  CHECK(answer.token_ids.empty() == (failed || !scheduled.samples()));
   const int32_t end_token = scheduled.num_computed_tokens + scheduled.num_new_tokens;
   FinishReason reason = FinishReason::kNone;
   if (failed) {
     reason = FinishReason::kError;
-  } else if (scheduled.samples) {
-    sequence.append_token(answer.token_ids[0]);
-    reason = sequence.check_finish();
+  } else if (scheduled.samples()) {
+    reason = take_tokens(sequence, scheduled, answer);
     if (sequence.state() == SequenceState::kRunning) memory_.register_known(sequence);
   } else if (sequence.sampling().max_tokens == 0 && end_token == sequence.num_prompt_tokens()) {
     reason = FinishReason::kLength;
@@ -333,6 +382,34 @@ void Scheduler::apply(Sequence& sequence,
                      .error = std::move(answer.error),
                      .num_cached_prompt_tokens = sequence.num_cached_prompt_tokens});
   // `end` queued its id, so the sequence outlives this.
+}
+
+FinishReason Scheduler::take_tokens(Sequence& sequence,
+                                    const ScheduledSequence& scheduled,
+                                    SequenceOutput& answer) {
+  std::vector<int32_t>& tokens = answer.token_ids;
+  if (scheduled.num_drafts() > 0) {
+    count_verification(scheduled.num_drafts(), static_cast<int32_t>(tokens.size()) - 1);
+  }
+  CHECK(answer.num_drafts <= config_.num_speculative_tokens);
+  sequence.num_drafts = answer.num_drafts;
+  sequence.append_token(tokens[0]);
+  FinishReason reason = sequence.check_finish();
+  size_t num_taken = 1;
+  for (; num_taken < tokens.size() && reason == FinishReason::kNone; ++num_taken) {
+    sequence.append_behind_draft(tokens[num_taken]);
+    reason = sequence.check_finish();
+  }
+  tokens.resize(num_taken);
+  if (!answer.logprobs.empty()) answer.logprobs.resize(num_taken);
+  return reason;
+}
+
+void Scheduler::count_verification(int32_t num_drafts, int32_t num_accepted) {
+  ++counted_.num_verifications;
+  counted_.num_draft_tokens += num_drafts;
+  counted_.num_accepted_tokens += num_accepted;
+  for (int32_t i = 0; i < num_accepted; ++i) ++counted_.num_accepted_at[i];
 }
 
 void Scheduler::end(Sequence& sequence, FinishReason reason) {
@@ -371,18 +448,19 @@ std::vector<SequenceId> Scheduler::reset() {
 SchedulerStats Scheduler::stats() const {
   const BlockManager& blocks = memory_.blocks();
   const StateSlots& slots = memory_.slots();
-  return {.num_waiting = static_cast<int32_t>(waiting_.size()),
-          .num_running = static_cast<int32_t>(running_.size()),
-          .num_blocks = blocks.num_blocks(),
-          .num_free_blocks = blocks.num_free(),
-          .num_cached_blocks = blocks.num_cached(),
-          .num_state_slots = slots.num_slots(),
-          .num_free_state_slots = slots.num_available(),
-          .num_state_checkpoints = slots.num_checkpoints(),
-          .num_prefix_query_tokens = blocks.num_query_tokens(),
-          .num_prefix_hit_tokens = blocks.num_hit_tokens(),
-          .num_preemptions = num_preemptions_,
-          .num_steps = next_step_};
+  SchedulerStats stats = counted_;
+  stats.num_waiting = static_cast<int32_t>(waiting_.size());
+  stats.num_running = static_cast<int32_t>(running_.size());
+  stats.num_blocks = blocks.num_blocks();
+  stats.num_free_blocks = blocks.num_free();
+  stats.num_cached_blocks = blocks.num_cached();
+  stats.num_state_slots = slots.num_slots();
+  stats.num_free_state_slots = slots.num_available();
+  stats.num_state_checkpoints = slots.num_checkpoints();
+  stats.num_prefix_query_tokens = blocks.num_query_tokens();
+  stats.num_prefix_hit_tokens = blocks.num_hit_tokens();
+  stats.num_steps = next_step_;
+  return stats;
 }
 
 const Sequence* Scheduler::find(SequenceId id) const {

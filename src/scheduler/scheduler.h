@@ -18,9 +18,15 @@
 //  - Copies of states are part of their step: see SequenceMemory.
 //  - Length limits are known ahead: no step is scheduled past max_tokens. Other stops are found
 //    when the token is known.
+//  - With drafts there is one step in flight: how far it gets is known when it is done.
 //  - When a step fails, nothing on the device can be believed: reset() drops everything.
 //
 // A model with recurrent states needs a slot for each running sequence; those that find none wait.
+//
+// Drafts. A sequence whose runner has drafts for it computes them behind its last token, as many as
+// max_tokens can use. They are guests: they take up to half of the budget that decodes leave, and
+// free blocks, but preempt nobody. They count as tokens only when the answer has accepted them, so
+// nothing of a rejected one is ever registered; its place is written again.
 //
 // Order. Sequences are ranked by arrival, under kPriority by (priority, arrival). The highest ranks
 // are admitted and served first; when blocks run out the lowest ranked running sequence is
@@ -35,6 +41,7 @@
 // budget of a step.
 #pragma once
 
+#include <array>
 #include <climits>
 #include <cstdint>
 #include <memory>
@@ -78,6 +85,11 @@ struct SchedulerStats {
   int64_t num_prefix_hit_tokens = 0;
   int64_t num_preemptions = 0;
   uint64_t num_steps = 0;
+  int64_t num_verifications = 0;    // of a sequence's drafts by a step
+  int64_t num_draft_tokens = 0;     // that were verified
+  int64_t num_accepted_tokens = 0;  // of them
+  // [i]: verifications that accepted more than i drafts
+  std::array<int64_t, kMaxSpeculativeTokens> num_accepted_at = {};
 };
 
 class Scheduler {
@@ -132,7 +144,8 @@ class Scheduler {
     std::vector<Sequence*> decodes;
     std::vector<Sequence*> prefills;
     std::vector<ScheduledSequence> prefill_entries;
-    int32_t budget = 0;  // tokens left
+    int32_t budget = 0;        // tokens left
+    int32_t draft_budget = 0;  // of these, for drafts
     bool preempted = false;
   };
 
@@ -153,10 +166,23 @@ class Scheduler {
   bool try_admit(Sequence& sequence);
   // Of the next `num_tokens` of a prefill, what one step computes.
   int32_t chunk_of(const Sequence& sequence, int32_t num_tokens) const;
+  // The running sequences are few enough for drafts.
+  bool may_draft() const;
+  // Drafts that the next step of a sequence can use.
+  int32_t num_usable_drafts(const Sequence& sequence) const;
+  // Of these, those for which the step has tokens and the pool blocks.
+  int32_t num_fitting_drafts(const Sequence& sequence) const;
   bool make_room(Sequence& sequence, int32_t num_tokens);
   void preempt_last();
-  void commit(Sequence& sequence, int32_t num_new_tokens, bool starts);
+  void commit(Sequence& sequence, int32_t num_new_tokens, int32_t num_drafts, bool starts);
+  // Where drafting for it writes.
+  void reserve_lookahead(Sequence& sequence, ScheduledSequence& entry);
 
+  // Gives the sequence what was sampled for it, up to a token that ends it; drops the rest.
+  FinishReason take_tokens(Sequence& sequence,
+                           const ScheduledSequence& scheduled,
+                           SequenceOutput& answer);
+  void count_verification(int32_t num_drafts, int32_t num_accepted);
   void apply(Sequence& sequence,
              const ScheduledSequence& scheduled,
              SequenceOutput answer,
@@ -179,7 +205,7 @@ class Scheduler {
   int32_t num_steps_in_flight_ = 0;
   uint64_t next_step_ = 0;
   uint64_t next_arrival_ = 0;
-  int64_t num_preemptions_ = 0;
+  SchedulerStats counted_;  // preemptions and drafts
 };
 
 }  // namespace atom

@@ -41,7 +41,7 @@ ModelRunnerOutput answer_to(const SchedulerOutput& output) {
   for (const ScheduledSequence& scheduled : output.scheduled) {
     SequenceOutput& sequence = answer.sequences.emplace_back();
     sequence.id = scheduled.id;
-    if (scheduled.samples) sequence.token_ids = {100};
+    if (scheduled.samples()) sequence.token_ids = {100};
   }
   return answer;
 }

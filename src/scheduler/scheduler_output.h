@@ -24,16 +24,25 @@ struct NewSequence {
 
 // A sequence's part of a step: its tokens [num_computed_tokens, num_computed_tokens +
 // num_new_tokens). Tokens beyond the prompt are the ones the runner itself sampled; the scheduler
-// may not have seen the last of them yet.
+// may not have seen the last of them yet. The last ones may be drafts that the runner proposed:
+// guesses of what it would sample, which this step verifies.
 struct ScheduledSequence {
   SequenceId id = 0;
   int32_t num_computed_tokens = 0;     // tokens whose KV is in the cache before this step
   int32_t num_new_tokens = 0;          // >= 1
   bool reset_block_table = false;      // true at first scheduling and after preemption
   std::vector<int32_t> new_block_ids;  // appended to the block table (after the reset, if any)
-  // With reset_block_table: the slot of its states from now on; -1 for a model without states.
-  int32_t state_slot = -1;
-  bool samples = false;  // the last token's logits choose the next token
+  // With reset_block_table: the slots of its states from now on, 1 + num_speculative_tokens of
+  // them, its state being in the first; none for a model without states.
+  std::vector<int32_t> state_slots;
+  // The logits of so many of its last tokens are sampled. 0: none, else all but the first of these
+  // tokens are drafts. What is sampled behind a draft counts only if the draft was sampled, too.
+  int32_t num_sampled = 0;
+
+  bool samples() const { return num_sampled > 0; }
+  int32_t num_drafts() const { return num_sampled > 1 ? num_sampled - 1 : 0; }
+  // It computes the one token that has not been, and drafts behind it.
+  bool is_decode() const { return samples() && num_new_tokens == num_sampled; }
 };
 
 // Copies the states in one slot into another.
@@ -45,20 +54,24 @@ struct StateCopy {
 struct SchedulerOutput {
   uint64_t step = 0;
   std::vector<NewSequence> new_sequences;
-  // Decodes (num_new_tokens == 1 and samples) first, then prefill chunks.
+  // Decodes (is_decode()) first, then prefill chunks.
   std::vector<ScheduledSequence> scheduled;
   // In this order: the restores, one after the other, then the step, then the saves.
   std::vector<StateCopy> state_restores;
   std::vector<StateCopy> state_saves;
   std::vector<SequenceId> finished;  // never scheduled again: drop their state before this step
   int32_t num_tokens = 0;            // sum of num_new_tokens
+  bool wants_drafts = false;         // for the next step, of sequences that sample
 
   bool empty() const { return scheduled.empty() && finished.empty(); }
 };
 
 struct SequenceOutput {
   SequenceId id = 0;
-  std::vector<int32_t> token_ids;       // sampled by this step; empty for an unfinished prefill
+  // Sampled by this step, up to num_sampled: accepted drafts, then the token behind the last of
+  // them. Empty for an unfinished prefill.
+  std::vector<int32_t> token_ids;
+  int32_t num_drafts = 0;               // that the runner proposes for the sequence's next step
   std::vector<TokenLogprobs> logprobs;  // one per token when asked for, else empty
   // Of the prompt tokens whose logits this step computed, in order; the prompt's first token has
   // none. Empty unless asked for.

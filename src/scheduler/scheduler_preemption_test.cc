@@ -48,7 +48,7 @@ TEST_F(SchedulerPreemptionTest, TheLastInGoesOutAndComesBackWithItsTokens) {
   EXPECT_TRUE(resumed.reset_block_table);
   EXPECT_EQ(resumed.num_computed_tokens, 8);  // its own blocks, still cached, one token sampled
   EXPECT_EQ(resumed.num_new_tokens, 1);
-  EXPECT_TRUE(resumed.samples);
+  EXPECT_TRUE(resumed.samples());
   EXPECT_EQ(resumed.new_block_ids.size(), 3u);
   // A resumption is no new request to the prefix cache.
   EXPECT_EQ(scheduler.stats().num_prefix_query_tokens, 14);

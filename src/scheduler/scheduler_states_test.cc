@@ -33,14 +33,14 @@ TEST(SchedulerStates, EveryRunningSequenceHasASlotOfItsOwn) {
   ASSERT_TRUE(scheduler.add(1, prompt_of(3), ask_for(4)).ok());
   ASSERT_TRUE(scheduler.add(2, prompt_of(3, 2000), ask_for(4)).ok());
   const SchedulerOutput output = scheduler.schedule();
-  const int32_t first = entry_of(output, 1).state_slot;
-  const int32_t second = entry_of(output, 2).state_slot;
+  const int32_t first = entry_of(output, 1).state_slots.at(0);
+  const int32_t second = entry_of(output, 2).state_slots.at(0);
   EXPECT_GE(first, 0);
   EXPECT_GE(second, 0);
   EXPECT_NE(first, second);
   scheduler.postprocess(output, answer_to(output));
   // Named once.
-  EXPECT_EQ(scheduler.schedule().scheduled[0].state_slot, -1);
+  EXPECT_EQ(scheduler.schedule().scheduled[0].state_slots, std::vector<int32_t>());
 }
 
 TEST(SchedulerStates, RequestsWaitForASlotAndNothingIsLost) {
@@ -71,8 +71,8 @@ TEST(SchedulerStates, APrefillStopsWhereACheckpointIsSaved) {
   SchedulerOutput output = scheduler.schedule();
   EXPECT_EQ(output.scheduled[0].num_new_tokens, 8);
   ASSERT_EQ(output.state_saves.size(), 1u);
-  EXPECT_EQ(output.state_saves[0].from, output.scheduled[0].state_slot);
-  EXPECT_NE(output.state_saves[0].to, output.scheduled[0].state_slot);
+  EXPECT_EQ(output.state_saves[0].from, output.scheduled[0].state_slots.at(0));
+  EXPECT_NE(output.state_saves[0].to, output.scheduled[0].state_slots.at(0));
   scheduler.postprocess(output, answer_to(output));
   output = scheduler.schedule();
   EXPECT_EQ(output.scheduled[0].num_new_tokens, 3);
@@ -107,7 +107,7 @@ TEST(SchedulerStates, APrefixIsTakenUpToItsLastCheckpoint) {
   EXPECT_EQ(entry.new_block_ids.size(), 4u);
   ASSERT_EQ(output.state_restores.size(), 1u);
   EXPECT_EQ(output.state_restores[0].from, first.state_saves[0].to);
-  EXPECT_EQ(output.state_restores[0].to, entry.state_slot);
+  EXPECT_EQ(output.state_restores[0].to, entry.state_slots.at(0));
   EXPECT_EQ(scheduler.stats().num_prefix_hit_tokens, 8);
 }
 
@@ -137,7 +137,7 @@ TEST(SchedulerStates, TheOnlySlotLeftIsContinuedInPlace) {
   ASSERT_TRUE(scheduler.add(3, prompt_of(9), ask_for(1)).ok());
   const SchedulerOutput output = scheduler.schedule();
   EXPECT_EQ(entry_of(output, 3).num_computed_tokens, 8);
-  EXPECT_EQ(entry_of(output, 3).state_slot, first.state_saves[0].to);
+  EXPECT_EQ(entry_of(output, 3).state_slots.at(0), first.state_saves[0].to);
   EXPECT_TRUE(output.state_restores.empty());
 }
 
@@ -152,7 +152,7 @@ TEST(SchedulerStates, PreemptionFreesTheSlot) {
   for (int i = 0; i < 60 && scheduler.stats().num_preemptions == 0; ++i) run_step(scheduler);
   ASSERT_EQ(scheduler.stats().num_preemptions, 1);
   EXPECT_EQ(scheduler.stats().num_free_state_slots, 1);
-  EXPECT_EQ(scheduler.find(2)->recurrent.slot, -1);
+  EXPECT_EQ(scheduler.find(2)->recurrent.slots, std::vector<int32_t>());
   finish_all(scheduler);
   EXPECT_EQ(scheduler.stats().num_free_state_slots, 2);
 }

@@ -120,14 +120,14 @@ TEST(SchedulerStepTest, DecodesGoFirstAndPrefillsTakeTheRest) {
   EXPECT_FALSE(output.scheduled[0].reset_block_table);
   EXPECT_EQ(output.scheduled[1].num_new_tokens, 15);
   EXPECT_TRUE(output.scheduled[1].reset_block_table);
-  EXPECT_FALSE(output.scheduled[1].samples);
+  EXPECT_FALSE(output.scheduled[1].samples());
   EXPECT_EQ(scheduler.postprocess(output, answer_to(output)).size(), 1u);
 
   output = scheduler.schedule();
   EXPECT_EQ(ids_of(output), (Ids{1, 2, 3}));
   EXPECT_EQ(output.scheduled[1].num_computed_tokens, 15);
   EXPECT_EQ(output.scheduled[1].num_new_tokens, 5);
-  EXPECT_TRUE(output.scheduled[1].samples);
+  EXPECT_TRUE(output.scheduled[1].samples());
   EXPECT_EQ(output.num_tokens, 8);
 }
 
@@ -166,6 +166,40 @@ TEST(SchedulerStepTest, AWholePrefillWaitsForABudgetThatHoldsIt) {
   const SchedulerOutput output = scheduler.schedule();
   EXPECT_EQ(ids_of(output), (Ids{2}));
   EXPECT_EQ(output.scheduled[0].num_new_tokens, 16);
+}
+
+TEST(SchedulerStepTest, LongPromptsProgressSideBySide) {
+  SchedulerConfig config = small_config();
+  config.long_prefill_token_threshold = 5;
+  Scheduler scheduler(config, {kEosToken});
+  ASSERT_TRUE(scheduler.add(1, prompt_of(12, 100), ask_for(3)).ok());
+  ASSERT_TRUE(scheduler.add(2, prompt_of(6, 200), ask_for(3)).ok());
+  ASSERT_TRUE(scheduler.add(3, prompt_of(4, 300), ask_for(3)).ok());
+  std::vector<std::vector<int32_t>> steps;
+  for (int i = 0; i < 3; ++i) {
+    const SchedulerOutput output = scheduler.schedule();
+    std::map<SequenceId, int32_t> tokens;
+    for (const ScheduledSequence& entry : output.scheduled) tokens[entry.id] = entry.num_new_tokens;
+    steps.push_back({tokens[1], tokens[2], tokens[3]});
+    scheduler.postprocess(output, answer_to(output));
+  }
+  EXPECT_EQ(steps, (std::vector<std::vector<int32_t>>{{5, 5, 4}, {5, 1, 1}, {2, 1, 1}}));
+}
+
+TEST(SchedulerStepTest, NothingIsScheduledBehindATokenThatHasToBeKnown) {
+  SchedulerConfig config = small_config();
+  config.max_steps_in_flight = 2;
+  Scheduler scheduler(config, {kEosToken});
+  SamplingParams sampling = ask_for(9);
+  sampling.bad_word_ids = {{5, 6}};
+  ASSERT_TRUE(scheduler.add(1, prompt_of(3, 100), sampling).ok());
+  ASSERT_TRUE(scheduler.add(2, prompt_of(3, 200), ask_for(9)).ok());
+  const SchedulerOutput first = scheduler.schedule();
+  EXPECT_EQ(ids_of(first), (Ids{1, 2}));
+  const SchedulerOutput ahead = scheduler.schedule();
+  EXPECT_EQ(ids_of(ahead), (Ids{2}));
+  scheduler.postprocess(first, answer_to(first));
+  EXPECT_EQ(ids_of(scheduler.schedule()), (Ids{1, 2}));
 }
 
 TEST(SchedulerStepTest, PrefillFirstDoesNotMix) {
@@ -249,7 +283,7 @@ TEST(SchedulerStopTest, MaxTokensZeroScoresThePrompt) {
     const SchedulerOutput output = scheduler.schedule();
     ASSERT_EQ(output.scheduled.size(), 1u);
     const ScheduledSequence& scheduled = output.scheduled[0];
-    EXPECT_FALSE(scheduled.samples);
+    EXPECT_FALSE(scheduled.samples());
     ModelRunnerOutput answer = answer_to(output);
     for (int32_t i = 1; i <= scheduled.num_new_tokens; ++i) {
       const int32_t position = scheduled.num_computed_tokens + i;
@@ -334,7 +368,7 @@ TEST(SchedulerLagTest, SchedulesAheadOfUnknownTokens) {
   EXPECT_FALSE(scheduler.can_schedule());
   ASSERT_EQ(decode.scheduled.size(), 1u);
   EXPECT_EQ(decode.scheduled[0].num_computed_tokens, 3);
-  EXPECT_TRUE(decode.scheduled[0].samples);
+  EXPECT_TRUE(decode.scheduled[0].samples());
   EXPECT_EQ(decode.step, prefill.step + 1);
   EXPECT_EQ(scheduler.postprocess(prefill, answer_to(prefill))[0].token_ids.size(), 1u);
   EXPECT_TRUE(scheduler.can_schedule());

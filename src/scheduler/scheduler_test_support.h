@@ -47,7 +47,7 @@ inline ModelRunnerOutput answer_to(const SchedulerOutput& output,
   for (const ScheduledSequence& scheduled : output.scheduled) {
     SequenceOutput& sequence = answer.sequences.emplace_back();
     sequence.id = scheduled.id;
-    if (!scheduled.samples) continue;
+    if (!scheduled.samples()) continue;
     const auto found = tokens.find(scheduled.id);
     sequence.token_ids = {found == tokens.end() ? kPlainToken : found->second};
   }

@@ -50,6 +50,8 @@ struct Totals {
   int64_t num_saves = 0;     // of checkpoints
   int64_t num_restores = 0;  // likewise
   int64_t num_waits = 0;     // steps after which somebody waited while no slot was free
+  int64_t num_verified = 0;  // drafts
+  int64_t num_accepted = 0;  // of them
 };
 
 struct Request {
@@ -66,11 +68,12 @@ class Episode {
   Episode(SchedulingPolicy policy,
           int32_t max_steps_in_flight,
           bool has_states,
+          bool drafts,
           uint64_t seed,
           Totals& totals)
       : random_(seed),
         totals_(totals),
-        config_(random_config(policy, max_steps_in_flight, has_states)),
+        config_(random_config(policy, max_steps_in_flight, has_states, drafts)),
         scheduler_(config_, kEos),
         runner_(std::make_unique<SimulatedRunner>(config_, kEos, kVocab)),
         add_percent_(between(1, 60)),
@@ -104,6 +107,8 @@ class Episode {
       expect(runner_->num_sequences() == 0, "the runner was not told of a finished sequence");
     }
     const SchedulerStats stats = scheduler_.stats();
+    totals_.num_verified += stats.num_draft_tokens;
+    totals_.num_accepted += stats.num_accepted_tokens;
     totals_.num_steps += steps_;
     totals_.num_hit_tokens += stats.num_prefix_hit_tokens;
     totals_.num_preemptions += stats.num_preemptions;
@@ -114,7 +119,7 @@ class Episode {
   std::string describe() const {
     return fmt::format(
         "block_size {} num_blocks {} max_num_seqs {} budget {} max_model_len {} chunked {} caching "
-        "{} slots {} interval {}",
+        "{} slots {} interval {} drafts {} lookahead {} up to {}",
         config_.block_size,
         config_.num_blocks,
         config_.max_num_seqs,
@@ -123,7 +128,10 @@ class Episode {
         config_.enable_chunked_prefill,
         config_.enable_prefix_caching,
         config_.num_state_slots,
-        config_.state_checkpoint_interval);
+        config_.state_checkpoint_interval,
+        config_.num_speculative_tokens,
+        config_.num_lookahead_tokens,
+        config_.speculative_disable_by_batch_size);
   }
 
  private:
@@ -142,7 +150,8 @@ class Episode {
 
   SchedulerConfig random_config(SchedulingPolicy policy,
                                 int32_t max_steps_in_flight,
-                                bool has_states) {
+                                bool has_states,
+                                bool drafts) {
     constexpr int32_t kBlockSizes[] = {1, 2, 3, 4, 8, 16};
     SchedulerConfig config;
     config.block_size = kBlockSizes[between(0, 5)];
@@ -158,8 +167,14 @@ class Episode {
     config.enable_chunked_prefill = percent(65);
     config.policy = policy;
     config.max_steps_in_flight = max_steps_in_flight;
+    if (drafts) {
+      config.num_speculative_tokens = percent(10) ? kMaxSpeculativeTokens : between(1, 5);
+      config.num_lookahead_tokens = percent(50) ? 0 : config.num_speculative_tokens - 1;
+      config.speculative_disable_by_batch_size = percent(70) ? 0 : between(1, config.max_num_seqs);
+    }
     if (has_states) {
-      config.num_state_slots = percent(30) ? between(1, 4) : config.max_num_seqs + between(1, 24);
+      const int32_t num_slots = percent(30) ? between(1, 4) : config.max_num_seqs + between(1, 24);
+      config.num_state_slots = num_slots * config.num_slots_per_sequence();
       config.state_checkpoint_interval = percent(90) ? between(1, 4) * config.block_size : 0;
     }
     return config;
@@ -366,13 +381,17 @@ class Episode {
       if (sequence->state() == SequenceState::kFinished) continue;
       num_running += sequence->state() == SequenceState::kRunning;
       for (const int32_t block_id : sequence->block_table.block_ids) ++references_[block_id];
-      if (sequence->recurrent.slot >= 0) slots.push_back(sequence->recurrent.slot);
+      slots.insert(slots.end(), sequence->recurrent.slots.begin(), sequence->recurrent.slots.end());
+      expect(sequence->block_table.num_registered * config_.block_size <=
+                 std::min(sequence->num_known_tokens(), sequence->num_computed_tokens()),
+             "registered what is not known",
+             id);
       for (const PendingCheckpoint& pending : sequence->recurrent.checkpoints) {
         slots.push_back(pending.slot);
         ++num_pending;
       }
     }
-    check_slots(slots, num_running + num_pending);
+    check_slots(slots, num_running * config_.num_slots_per_sequence() + num_pending);
     const BlockManager& manager = scheduler_.block_manager();
     int32_t num_referenced = 0;
     for (int32_t block_id = 0; block_id < config_.num_blocks; ++block_id) {
@@ -395,7 +414,8 @@ class Episode {
            "slots leaked");
     std::ranges::sort(slots);
     expect(std::ranges::adjacent_find(slots) == slots.end(), "a slot with two sequences");
-    totals_.num_waits += memory.slots().num_available() == 0 && scheduler_.stats().num_waiting > 0;
+    totals_.num_waits += memory.slots().num_available() < config_.num_slots_per_sequence() &&
+                         scheduler_.stats().num_waiting > 0;
   }
 
   void check_deadlines(bool draining) {
@@ -424,18 +444,18 @@ class Episode {
   std::string error_;
 };
 
-// Policy, steps in flight, whether the model has states.
-using Case = std::tuple<SchedulingPolicy, int32_t, bool>;
+// Policy, steps in flight, whether the model has states, whether there are drafts.
+using Case = std::tuple<SchedulingPolicy, int32_t, bool, bool>;
 
 class SchedulerTraceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
-  const auto [policy, max_steps_in_flight, has_states] = GetParam();
-  const int64_t wanted = num_steps_wanted(has_states);
+  const auto [policy, max_steps_in_flight, has_states, drafts] = GetParam();
+  const int64_t wanted = num_steps_wanted(has_states || drafts);
   Totals totals;
   for (uint64_t episode = 0; totals.num_steps < wanted; ++episode) {
     const uint64_t seed = episode * 1000 + static_cast<uint64_t>(policy) * 10 + max_steps_in_flight;
-    Episode run(policy, max_steps_in_flight, has_states, seed, totals);
+    Episode run(policy, max_steps_in_flight, has_states, drafts, seed, totals);
     run.run();
     ASSERT_EQ(run.error(), "") << "seed " << seed << ", " << run.describe();
   }
@@ -444,7 +464,7 @@ TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
       "tokens, "
       "{} preemptions, {} shared blocks seen, {} resets, {} checkpoints saved, {} restored, {} "
       "waits "
-      "for a slot\n",
+      "for a slot, {} of {} drafts accepted\n",
       totals.num_steps,
       totals.num_requests,
       totals.num_refused,
@@ -457,7 +477,9 @@ TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
       totals.num_resets,
       totals.num_saves,
       totals.num_restores,
-      totals.num_waits);
+      totals.num_waits,
+      totals.num_accepted,
+      totals.num_verified);
   // The trace went where the trouble is.
   // Of a prefix only what has a checkpoint is hit.
   const int64_t at_least = has_states ? wanted / 200 : wanted / 20;
@@ -467,27 +489,37 @@ TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
   EXPECT_EQ(totals.num_restores > wanted / 1000, has_states);
   EXPECT_EQ(totals.num_saves > wanted / 100, has_states);
   EXPECT_EQ(totals.num_waits > wanted / 100, has_states);
+  EXPECT_EQ(totals.num_verified > wanted / 4, drafts);
+  EXPECT_EQ(totals.num_accepted > wanted / 10, drafts);
   EXPECT_GT(totals.num_stopped, wanted / 200);
   EXPECT_GT(totals.num_length, wanted / 200);
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   constexpr const char* kPolicies[] = {"Fcfs", "Priority", "PrefillFirst"};
-  const auto [policy, max_steps_in_flight, has_states] = info.param;
-  return fmt::format("{}Lag{}{}",
+  const auto [policy, max_steps_in_flight, has_states, drafts] = info.param;
+  return fmt::format("{}Lag{}{}{}",
                      kPolicies[static_cast<int>(policy)],
                      max_steps_in_flight,
-                     has_states ? "WithStates" : "");
+                     has_states ? "WithStates" : "",
+                     drafts ? "WithDrafts" : "");
 }
+
+const auto kAllPolicies = testing::Values(
+    SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority, SchedulingPolicy::kPrefillFirst);
 
 INSTANTIATE_TEST_SUITE_P(All,
                          SchedulerTraceTest,
-                         testing::Combine(testing::Values(SchedulingPolicy::kFcfs,
-                                                          SchedulingPolicy::kPriority,
-                                                          SchedulingPolicy::kPrefillFirst),
+                         testing::Combine(kAllPolicies,
                                           testing::Values(1, 2, 3),
-                                          testing::Bool()),
+                                          testing::Bool(),
+                                          testing::Values(false)),
                          case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Drafts,
+    SchedulerTraceTest,
+    testing::Combine(kAllPolicies, testing::Values(1), testing::Bool(), testing::Values(true)),
+    case_name);
 
 }  // namespace
 }  // namespace atom

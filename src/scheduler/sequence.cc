@@ -27,6 +27,7 @@ Sequence::Sequence(SequenceId id,
 }
 
 int32_t Sequence::num_schedulable_tokens() const {
+  if (num_pending_tokens_ > 0 && sampling_.needs_known_tokens()) return 0;
   const int32_t num_outputs = num_tokens() - num_prompt_tokens_;
   if (sampling_.max_tokens > 0 && num_outputs >= sampling_.max_tokens) return 0;
   return num_tokens() - num_computed_tokens_;
@@ -53,6 +54,7 @@ bool Sequence::advance(int32_t num_new_tokens) {
 void Sequence::preempt() {
   CHECK(state_ == SequenceState::kRunning);
   num_computed_tokens_ = 0;
+  num_drafts = 0;
   state_ = SequenceState::kPreempted;
 }
 
@@ -64,6 +66,13 @@ void Sequence::complete_step() {
 void Sequence::append_token(int32_t token_id) {
   CHECK(num_pending_tokens_ > 0);
   --num_pending_tokens_;
+  token_ids_.push_back(token_id);
+}
+
+void Sequence::append_behind_draft(int32_t token_id) {
+  CHECK(num_pending_tokens_ == 0);
+  CHECK(num_steps_in_flight_ == 0);
+  ++num_computed_tokens_;
   token_ids_.push_back(token_id);
 }
 

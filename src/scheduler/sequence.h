@@ -4,7 +4,7 @@
 // The Scheduler runs ahead of the device, so there are two ends. Known tokens are the prompt and
 // the sampled tokens whose values have come back. Pending tokens are sampled by steps in flight:
 // they have a position and may be scheduled, but no value here yet. num_computed_tokens() counts
-// what is scheduled, whether or not the step has run.
+// what is scheduled, whether or not the step has run; drafts only once they are accepted.
 //   num_tokens() == num_known_tokens() + num_pending_tokens() >= num_computed_tokens()
 //
 // Owned by the thread that runs the Scheduler.
@@ -46,7 +46,8 @@ struct PendingCheckpoint {
 
 // A sequence's state slots; written by the SequenceMemory only.
 struct RecurrentState {
-  int32_t slot = -1;  // -1: none, as all sequences of a model without states
+  // None in a model without states. The state is in the first wherever a step ends without drafts.
+  std::vector<int32_t> slots;
   std::vector<PendingCheckpoint> checkpoints;
 };
 
@@ -78,7 +79,8 @@ class Sequence {
   int32_t num_computed_tokens() const { return num_computed_tokens_; }
   int32_t num_steps_in_flight() const { return num_steps_in_flight_; }
 
-  // Tokens the next step may compute; 0 when the last token is already under way.
+  // Tokens the next step may compute; 0 when the last token is already under way, or when what may
+  // follow it depends on its value, which is not known yet.
   int32_t num_schedulable_tokens() const;
   bool next_is_decode() const { return sampling_.max_tokens > 0 && num_schedulable_tokens() == 1; }
 
@@ -92,6 +94,8 @@ class Sequence {
   void complete_step();
   // The value of the oldest pending token.
   void append_token(int32_t token_id);
+  // Behind it: the value of a token whose place before it is a draft's, which was accepted.
+  void append_behind_draft(int32_t token_id);
   // What the last known token, an output token, means for the sequence.
   FinishReason check_finish() const;
   void finish(FinishReason reason);
@@ -105,6 +109,7 @@ class Sequence {
   RecurrentState recurrent;
   int32_t num_cached_prompt_tokens = 0;  // taken from the prefix cache at the first scheduling
   int32_t num_scored_prompt_tokens = 0;  // prompt tokens whose logprobs were passed on
+  int32_t num_drafts = 0;                // that the runner has of what follows the known tokens
   bool known_to_runner = false;
 
  private:

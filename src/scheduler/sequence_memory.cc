@@ -1,6 +1,7 @@
 #include "scheduler/sequence_memory.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/check.h"
 
@@ -11,6 +12,7 @@ SequenceMemory::SequenceMemory(const SchedulerConfig& config)
       checkpoint_interval_(config.num_state_slots > 0 && config.enable_prefix_caching
                                ? config.state_checkpoint_interval
                                : 0),
+      num_slots_per_sequence_(config.num_slots_per_sequence()),
       blocks_(config),
       slots_(config.num_state_slots) {
   CHECK(checkpoint_interval_ >= 0);
@@ -33,7 +35,7 @@ int32_t SequenceMemory::acquire_prefix(Sequence& sequence) {
 bool SequenceMemory::can_start(const Sequence& sequence,
                                int32_t num_tokens,
                                int32_t num_reserved) const {
-  if (has_states() && slots_.num_available() == 0) return false;
+  if (has_states() && slots_.num_available() < num_slots_per_sequence_) return false;
   return blocks_.can_append(sequence, num_tokens, num_reserved);
 }
 
@@ -43,11 +45,12 @@ void SequenceMemory::start(Sequence& sequence, ScheduledSequence& entry, Schedul
   if (!has_states()) return;
   const ContentId prefix = sequence.block_table.content;
   const int32_t checkpoint = prefix == kRootContent ? -1 : slots_.use_checkpoint(prefix);
-  // When the checkpoint is the only slot left, the sequence goes on in it.
-  sequence.recurrent.slot = slots_.take();
-  entry.state_slot = sequence.recurrent.slot;
-  if (checkpoint >= 0 && checkpoint != entry.state_slot) {
-    output.state_restores.push_back({.from = checkpoint, .to = entry.state_slot});
+  // When no other slots are left, the sequence goes on in the checkpoint's.
+  std::vector<int32_t>& slots = sequence.recurrent.slots;
+  for (int32_t i = 0; i < num_slots_per_sequence_; ++i) slots.push_back(slots_.take());
+  entry.state_slots = slots;
+  if (checkpoint >= 0 && checkpoint != slots[0]) {
+    output.state_restores.push_back({.from = checkpoint, .to = slots[0]});
   }
 }
 
@@ -56,12 +59,18 @@ int32_t SequenceMemory::up_to_checkpoint(int32_t num_computed, int32_t num_token
   return std::min(num_tokens, checkpoint_interval_ - num_computed % checkpoint_interval_);
 }
 
+int32_t SequenceMemory::before_checkpoint(int32_t num_computed) const {
+  if (checkpoint_interval_ == 0) return INT32_MAX;
+  if (num_computed % checkpoint_interval_ == 0) return 0;
+  return checkpoint_interval_ - num_computed % checkpoint_interval_ - 1;
+}
+
 void SequenceMemory::save_checkpoint(Sequence& sequence, SchedulerOutput& output) {
   const int32_t num_tokens = sequence.num_computed_tokens();
   if (checkpoint_interval_ == 0 || num_tokens % checkpoint_interval_ != 0) return;
   if (slots_.num_available() == 0) return;
   const int32_t slot = slots_.take();
-  output.state_saves.push_back({.from = sequence.recurrent.slot, .to = slot});
+  output.state_saves.push_back({.from = sequence.recurrent.slots[0], .to = slot});
   sequence.recurrent.checkpoints.push_back({.slot = slot, .num_tokens = num_tokens});
 }
 
@@ -82,7 +91,7 @@ void SequenceMemory::free(Sequence& sequence) {
   blocks_.free(sequence);
   for (const PendingCheckpoint& pending : sequence.recurrent.checkpoints)
     slots_.release(pending.slot);
-  if (sequence.recurrent.slot >= 0) slots_.release(sequence.recurrent.slot);
+  for (const int32_t slot : sequence.recurrent.slots) slots_.release(slot);
   sequence.recurrent = {};
 }
 

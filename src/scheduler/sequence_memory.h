@@ -1,6 +1,7 @@
 // What a sequence holds on the device while it runs: KV blocks, and for a model with recurrent
-// states a state slot. Admission, growth and freeing go through here, so that a sequence has all it
-// needs or nothing.
+// states a state slot, and one more for each draft that a step may verify: such a step leaves the
+// state behind each of its tokens. Admission, growth and freeing go through here, so that a
+// sequence has all it needs or nothing.
 //
 // A prefix that is found cached saves its computation only where everything is there: the blocks,
 // and for a model with states a checkpoint behind the last of them. Checkpoints are saved at
@@ -54,6 +55,9 @@ class SequenceMemory {
   // How many of `num_tokens` behind the first `num_computed` a step computes, so that it ends where
   // a checkpoint is to be saved.
   int32_t up_to_checkpoint(int32_t num_computed, int32_t num_tokens) const;
+  // How many drafts a step may verify that has computed `num_computed` tokens with certainty: the
+  // state where a checkpoint belongs is one that a step without drafts leaves.
+  int32_t before_checkpoint(int32_t num_computed) const;
   // Orders a checkpoint where the scheduled tokens end, if one belongs there and there is a slot.
   void save_checkpoint(Sequence& sequence, SchedulerOutput& output);
 
@@ -83,6 +87,7 @@ class SequenceMemory {
 
   const int32_t block_size_;
   const int32_t checkpoint_interval_;  // tokens; 0: none are saved
+  const int32_t num_slots_per_sequence_;
   BlockManager blocks_;
   StateSlots slots_;
   std::vector<SavedCheckpoint> saved_;  // of known content, not to be used before the next step

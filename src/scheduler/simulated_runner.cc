@@ -60,7 +60,20 @@ SimulatedRunner::SimulatedRunner(const SchedulerConfig& config,
                        config.policy != SchedulingPolicy::kPrefillFirst),
       blocks_(config.num_blocks),
       slots_(static_cast<size_t>(config.num_blocks) * config.block_size),
-      states_(config.num_state_slots) {}
+      states_(config.num_state_slots),
+      draws_(static_cast<uint64_t>(config.num_blocks) * 131 + config.max_model_len) {
+  percent_right_ = 30 + draw() % 71;
+}
+
+uint64_t SimulatedRunner::draw() {
+  return simulated_model::extend(draws_++, 0);
+}
+
+uint64_t SimulatedRunner::hash_at(const SequenceState& state, int32_t position) {
+  const auto index = static_cast<size_t>(position);
+  const size_t num_known = state.prefix_hashes.size();
+  return index < num_known ? state.prefix_hashes[index] : state.drafted_hashes[index - num_known];
+}
 
 template <typename... Args>
 void SimulatedRunner::expect(bool condition, const char* what, Args... values) {
@@ -89,6 +102,7 @@ ModelRunnerOutput SimulatedRunner::execute(const SchedulerOutput& output) {
   started_ = true;
   expect(output.step == next_step_, "steps out of order", output.step);
   expect(!output.empty(), "an empty step was executed");
+  wants_drafts_ = output.wants_drafts;
   for (const SequenceId id : output.finished) {
     expect(sequences_.erase(id) == 1, "finished a sequence that is not there", id);
   }
@@ -132,9 +146,8 @@ void SimulatedRunner::check_step(const SchedulerOutput& output) {
   bool admits = false;
   for (const ScheduledSequence& scheduled : output.scheduled) {
     num_tokens += scheduled.num_new_tokens;
-    const bool is_decode = scheduled.num_new_tokens == 1 && scheduled.samples;
-    expect(!(is_decode && prefills_begun), "a decode behind a prefill", scheduled.id);
-    prefills_begun |= !is_decode;
+    expect(!(scheduled.is_decode() && prefills_begun), "a decode behind a prefill", scheduled.id);
+    prefills_begun |= !scheduled.is_decode();
     admits |= scheduled.reset_block_table;
     const auto found = sequences_.find(scheduled.id);
     expect(found != sequences_.end(), "scheduled a sequence that is not there", scheduled.id);
@@ -157,14 +170,18 @@ void SimulatedRunner::check_step(const SchedulerOutput& output) {
 
 void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceState& state) {
   const int32_t begin = scheduled.num_computed_tokens;
-  const int32_t end = begin + scheduled.num_new_tokens;
+  const int32_t num_drafts = scheduled.num_drafts();
+  const int32_t last = begin + scheduled.num_new_tokens;
+  const int32_t end = last - num_drafts;
   const auto num_tokens = static_cast<int32_t>(state.token_ids.size());
   const int32_t num_outputs = num_tokens - state.num_prompt_tokens;
+  expect(num_drafts <= std::ssize(state.drafts), "drafts that nobody made", scheduled.id);
+  expect(num_drafts == 0 || scheduled.is_decode(), "drafts behind a prefill", scheduled.id);
   expect(scheduled.num_new_tokens >= 1, "no tokens scheduled for", scheduled.id);
   expect(end <= num_tokens, "scheduled past the last token of", scheduled.id);
   const bool scores_only = state.sampling.max_tokens == 0;
-  expect(scheduled.samples == (end == num_tokens && !scores_only), "wrong samples", scheduled.id);
-  expect(!scheduled.samples || num_outputs < state.sampling.max_tokens,
+  expect(scheduled.samples() == (end == num_tokens && !scores_only), "wrong samples", scheduled.id);
+  expect(!scheduled.samples() || num_outputs + num_drafts < state.sampling.max_tokens,
          "scheduled past max_tokens",
          scheduled.id);
   size_t num_shared = state.block_ids.size();
@@ -172,6 +189,7 @@ void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceS
     expect(begin % config_.block_size == 0, "a hit that is no whole block", scheduled.id, begin);
     expect(config_.enable_prefix_caching || begin == 0, "a hit without a cache", scheduled.id);
     state.block_ids.clear();
+    state.num_reserved = 0;
     num_shared = begin / config_.block_size;
     expect(num_shared <= scheduled.new_block_ids.size(), "hits without blocks", scheduled.id);
     // The one prefill that may be split where prefills are not is longer than a step.
@@ -184,8 +202,14 @@ void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceS
   }
   state.block_ids.insert(
       state.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
-  const auto num_needed = static_cast<size_t>(num_blocks_for(end, config_.block_size));
-  expect(state.block_ids.size() == num_needed, "wrong number of blocks", scheduled.id);
+  const int32_t most =
+      std::max(end, state.num_prompt_tokens + std::max(0, state.sampling.max_tokens - 1));
+  const int32_t lookahead = scheduled.samples() ? config_.num_lookahead_tokens : 0;
+  state.num_reserved = std::max(state.num_reserved, std::min(most, last + lookahead));
+  expect(std::ssize(state.block_ids) >= num_blocks_for(last, config_.block_size) &&
+             std::ssize(state.block_ids) <= num_blocks_for(state.num_reserved, config_.block_size),
+         "wrong number of blocks",
+         scheduled.id);
   for (size_t i = num_shared; i < state.block_ids.size(); ++i) {
     const int32_t block_id = state.block_ids[i];
     expect(block_id >= 0 && block_id < config_.num_blocks, "no such block", block_id);
@@ -198,23 +222,29 @@ void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceS
 void SimulatedRunner::take_slot(const ScheduledSequence& scheduled, SequenceState& state) {
   const bool has_states = config_.num_state_slots > 0;
   const bool gets_slot = has_states && scheduled.reset_block_table;
-  expect((scheduled.state_slot >= 0) == gets_slot, "a slot at the wrong time", scheduled.id);
+  expect(std::ssize(scheduled.state_slots) == (gets_slot ? config_.num_slots_per_sequence() : 0),
+         "slots at the wrong time",
+         scheduled.id);
   if (!gets_slot) return;
-  expect(scheduled.state_slot < config_.num_state_slots, "no such slot", scheduled.state_slot);
+  for (const int32_t slot : scheduled.state_slots) {
+    expect(slot >= 0 && slot < config_.num_state_slots, "no such slot", slot);
+  }
   const int32_t interval = config_.state_checkpoint_interval;
   const int32_t begin = scheduled.num_computed_tokens;
   expect(begin == 0 || (interval > 0 && begin % interval == 0),
          "a hit without a checkpoint",
          scheduled.id,
          begin);
-  state.state_slot = scheduled.state_slot;
+  state.state_slots = scheduled.state_slots;
+  state.state_index = 0;
 }
 
 void SimulatedRunner::check_copies(const SchedulerOutput& output) {
   std::unordered_map<int32_t, const ScheduledSequence*> users;
   for (const ScheduledSequence& scheduled : output.scheduled) {
-    const int32_t slot = sequences_.at(scheduled.id).state_slot;
-    expect(slot < 0 || users.emplace(slot, &scheduled).second, "a slot with two users", slot);
+    for (const int32_t slot : sequences_.at(scheduled.id).state_slots) {
+      expect(users.emplace(slot, &scheduled).second, "a slot with two users", slot);
+    }
   }
   for (const auto& [from, to] : output.state_restores) {
     const auto user = users.find(to);
@@ -229,6 +259,7 @@ void SimulatedRunner::check_copies(const SchedulerOutput& output) {
     expect(user != users.end(), "saved a slot that does not compute", from);
     expect(to >= 0 && to < config_.num_state_slots && !users.contains(to), "saved to", to);
     if (!error_.empty()) return;
+    expect(user->second->num_drafts() == 0, "saved with drafts", from);
     const int32_t end = user->second->num_computed_tokens + user->second->num_new_tokens;
     expect(end % config_.state_checkpoint_interval == 0, "saved at", end);
   }
@@ -238,19 +269,26 @@ void SimulatedRunner::copy_states(const std::vector<StateCopy>& copies) {
   for (const auto& [from, to] : copies) states_[to] = states_[from];
 }
 
-void SimulatedRunner::advance_state(const ScheduledSequence& scheduled,
-                                    const SequenceState& state) {
-  if (state.state_slot < 0) return;
+void SimulatedRunner::advance_state(const ScheduledSequence& scheduled, SequenceState& state) {
+  if (state.state_slots.empty()) return;
   const int32_t begin = scheduled.num_computed_tokens;
-  uint64_t& value = states_[state.state_slot];
+  uint64_t value = states_[state.state_slots[state.state_index]];
   if (begin == 0) {
     value = simulated_model::start(state.sampling.cache_salt);
   } else {
-    expect(value == state.prefix_hashes[begin - 1], "wrong state at", scheduled.id, begin);
+    expect(value == hash_at(state, begin - 1), "wrong state at", scheduled.id, begin);
   }
-  for (int32_t position = begin; position < begin + scheduled.num_new_tokens; ++position) {
-    value = simulated_model::extend(value, state.token_ids[position]);
+  // The state behind each of the tokens that count only if they were sampled has a slot.
+  const int32_t end = begin + scheduled.num_new_tokens;
+  const int32_t first_kept = end - 1 - scheduled.num_drafts();
+  for (int32_t position = begin; position < end; ++position) {
+    const auto num_known = static_cast<int32_t>(state.token_ids.size());
+    value = simulated_model::extend(
+        value,
+        position < num_known ? state.token_ids[position] : state.drafts[position - num_known]);
+    if (position >= first_kept) states_[state.state_slots[position - first_kept]] = value;
   }
+  state.state_index = 0;
 }
 
 void SimulatedRunner::write(const ScheduledSequence& scheduled, const SequenceState& state) {
@@ -260,14 +298,14 @@ void SimulatedRunner::write(const ScheduledSequence& scheduled, const SequenceSt
     expect(block.owner == scheduled.id, "wrote another's block", scheduled.id, block.owner);
     expect(block.num_written == position % config_.block_size, "wrote twice", scheduled.id);
     ++block.num_written;
-    slot(state, position) = state.prefix_hashes[position];
+    slot(state, position) = hash_at(state, position);
   }
 }
 
 void SimulatedRunner::check_reads(const ScheduledSequence& scheduled, const SequenceState& state) {
   const int32_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
   for (int32_t position = 0; position < end; ++position) {
-    if (slot(state, position) != state.prefix_hashes[position]) {
+    if (slot(state, position) != hash_at(state, position)) {
       expect(false, "wrong KV at sequence, position", scheduled.id, position);
       return;
     }
@@ -285,19 +323,64 @@ SequenceOutput SimulatedRunner::answer(const ScheduledSequence& scheduled, Seque
           {{.token_id = state.token_ids[i], .logprob = -static_cast<float>(i), .rank = 1}});
     }
   }
-  if (!scheduled.samples) return output;
-  const int32_t token_id = simulated_model::next_token(
-      slot(state, end - 1),
-      state.sampling,
-      eos_token_ids_,
-      static_cast<int32_t>(state.token_ids.size()) - state.num_prompt_tokens,
-      vocab_size_);
-  push_token(state, token_id);
-  output.token_ids = {token_id};
-  if (state.sampling.logprobs.has_value()) {
-    output.logprobs.push_back({{.token_id = token_id, .logprob = -1, .rank = 1}});
+  if (!scheduled.samples()) return output;
+  const std::vector<int32_t> drafts = std::exchange(state.drafts, {});
+  for (int32_t i = 0; i < scheduled.num_sampled; ++i) {
+    const auto num_tokens = static_cast<int32_t>(state.token_ids.size());
+    push_token(state, sample(state, num_tokens - 1, num_tokens - state.num_prompt_tokens));
+    output.token_ids.push_back(state.token_ids.back());
+    if (i == scheduled.num_drafts() || drafts[i] != output.token_ids.back()) break;
   }
+  if (state.sampling.logprobs.has_value()) {
+    for (const int32_t token_id : output.token_ids) {
+      output.logprobs.push_back({{.token_id = token_id, .logprob = -1, .rank = 1}});
+    }
+  }
+  if (!state.state_slots.empty()) state.state_index = output.token_ids.size() - 1;
+  state.next_token = static_cast<int32_t>(state.token_ids.size()) - 1;
+  forget_rejected(scheduled, state);
+  if (wants_drafts_) propose(state);
+  output.num_drafts = static_cast<int32_t>(state.drafts.size());
   return output;
+}
+
+int32_t SimulatedRunner::sample(const SequenceState& state, int32_t position, int32_t num_outputs) {
+  return simulated_model::next_token(
+      slot(state, position), state.sampling, eos_token_ids_, num_outputs, vocab_size_);
+}
+
+// Their places are written again.
+void SimulatedRunner::forget_rejected(const ScheduledSequence& scheduled, SequenceState& state) {
+  const int32_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
+  for (int32_t position = state.next_token; position < end; ++position) {
+    --blocks_[state.block_ids[position / config_.block_size]].num_written;
+  }
+}
+
+void SimulatedRunner::propose(SequenceState& state) {
+  const auto num_known = static_cast<int32_t>(state.token_ids.size());
+  const int32_t num_outputs = num_known - state.num_prompt_tokens;
+  const auto num_drafts = static_cast<int32_t>(draw() % (config_.num_speculative_tokens + 1));
+  state.drafted_hashes.clear();
+  uint64_t hash = state.prefix_hashes.back();
+  for (int32_t i = 0; i < num_drafts; ++i) {
+    int32_t token_id = simulated_model::next_token(
+        hash, state.sampling, eos_token_ids_, num_outputs + i, vocab_size_);
+    if (draw() % 100 >= percent_right_) token_id = static_cast<int32_t>(draw() % vocab_size_);
+    hash = simulated_model::extend(hash, token_id);
+    state.drafts.push_back(token_id);
+    state.drafted_hashes.push_back(hash);
+  }
+  const auto num_positions = static_cast<int32_t>(state.block_ids.size()) * config_.block_size;
+  for (int32_t i = 0; i < config_.num_lookahead_tokens; ++i) {
+    const int32_t position = num_known - 1 + i;
+    if (position >= num_positions) break;
+    const int32_t block_id = state.block_ids[position / config_.block_size];
+    expect(blocks_[block_id].num_written <= position % config_.block_size,
+           "drafted over what is written",
+           position);
+    slot(state, position) = ~hash;
+  }
 }
 
 }  // namespace atom

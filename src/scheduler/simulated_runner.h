@@ -6,6 +6,9 @@
 //
 // The state of a sequence is the same hash, kept in its slot and extended token by token, so a
 // wrong restore or save, or a slot with two users, reads as a wrong hash too.
+//
+// With speculation it proposes drafts of which each is right with a chance drawn per runner, and
+// writes over the positions behind the last token, as drafting does.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +55,12 @@ class SimulatedRunner {
     std::vector<int32_t> token_ids;
     std::vector<uint64_t> prefix_hashes;  // of token_ids[0..i]
     std::vector<int32_t> block_ids;
-    int32_t state_slot = -1;
-    int32_t next_token = 0;  // first token not computed
+    std::vector<int32_t> state_slots;
+    size_t state_index = 0;                // which of them holds the state
+    std::vector<int32_t> drafts;           // of what follows token_ids
+    std::vector<uint64_t> drafted_hashes;  // of the tokens up to drafts[i]
+    int32_t num_reserved = 0;              // tokens that the blocks may have been asked for
+    int32_t next_token = 0;                // first token not computed
     bool in_prefill = true;
     uint64_t last_step = UINT64_MAX;
   };
@@ -70,11 +77,18 @@ class SimulatedRunner {
   void apply_blocks(const ScheduledSequence& scheduled, SequenceState& state);
   void take_slot(const ScheduledSequence& scheduled, SequenceState& state);
   void copy_states(const std::vector<StateCopy>& copies);
-  void advance_state(const ScheduledSequence& scheduled, const SequenceState& state);
+  void advance_state(const ScheduledSequence& scheduled, SequenceState& state);
   void check_copies(const SchedulerOutput& output);
   void write(const ScheduledSequence& scheduled, const SequenceState& state);
   void check_reads(const ScheduledSequence& scheduled, const SequenceState& state);
   SequenceOutput answer(const ScheduledSequence& scheduled, SequenceState& state);
+  // Behind the token at `position`, which precedes output `num_outputs`.
+  int32_t sample(const SequenceState& state, int32_t position, int32_t num_outputs);
+  void forget_rejected(const ScheduledSequence& scheduled, SequenceState& state);
+  void propose(SequenceState& state);
+  uint64_t draw();
+  // Of the tokens up to `position`, which may be a draft's.
+  static uint64_t hash_at(const SequenceState& state, int32_t position);
   uint64_t& slot(const SequenceState& state, int32_t position);
 
   const SchedulerConfig config_;
@@ -88,6 +102,9 @@ class SimulatedRunner {
   std::vector<uint64_t> states_;  // [num_state_slots]
   uint64_t next_step_ = 0;
   bool started_ = false;
+  bool wants_drafts_ = false;
+  uint64_t draws_ = 0;
+  uint64_t percent_right_ = 0;  // of the drafts
   std::string error_;
 };
 

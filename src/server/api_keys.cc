@@ -49,12 +49,12 @@ void ApiKeys::set(const std::vector<ApiKey>& keys) {
     fresh->protects_metrics |=
         key.scopes != ApiKey::kAllScopes && (key.scopes & metrics_alone) != 0;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   table_ = fresh;
 }
 
 std::shared_ptr<const ApiKeys::Table> ApiKeys::table() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return table_;
 }
 

@@ -5,11 +5,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/caller.h"
 
 namespace atom::server {
@@ -43,8 +43,8 @@ class ApiKeys {
 
   const bool salts_;
   const CallerPtr anonymous_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Table> table_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::shared_ptr<const Table> table_ GUARDED_BY(mutex_);
 };
 
 }  // namespace atom::server

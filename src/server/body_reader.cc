@@ -19,6 +19,7 @@ BodyReader::BodyReader(ServerContext* server) : server_(server) {
   if (!server->options.strict_fields) context_.unknown = &unknown_;
   context_.vocab_size = server->engine.config().model.vocab_size;
   context_.max_logprobs = server->options.max_logprobs;
+  context_.keeps_responses = server->responses.is_on();
 }
 
 BodyReader::~BodyReader() {

@@ -23,7 +23,7 @@ int KeyUsage::Rate::wait(int64_t per_minute) const {
 
 int KeyUsage::try_request(const ApiKey& key, Clock::time_point now) {
   if (key.requests_per_minute == 0 && key.tokens_per_minute == 0) return 0;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   int wait = 0;
   if (key.requests_per_minute > 0) {
     requests_.refill(key.requests_per_minute, now);
@@ -39,7 +39,7 @@ int KeyUsage::try_request(const ApiKey& key, Clock::time_point now) {
 
 void KeyUsage::spend_tokens(const ApiKey& key, int64_t num_tokens, Clock::time_point now) {
   if (key.tokens_per_minute == 0) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   tokens_.refill(key.tokens_per_minute, now);
   tokens_.left -= static_cast<double>(num_tokens);
 }

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "server/admission.h"
 #include "server/api_key.h"
 
@@ -35,9 +35,9 @@ class KeyUsage {
   };
 
   Admission places_{std::numeric_limits<int64_t>::max()};
-  std::mutex mutex_;
-  Rate requests_;  // guarded by mutex_, as below
-  Rate tokens_;
+  Mutex mutex_;
+  Rate requests_ GUARDED_BY(mutex_);
+  Rate tokens_ GUARDED_BY(mutex_);
 };
 
 class Caller {

@@ -105,6 +105,24 @@ Status ChatFormat::check(const ModelSourceConfig& model, const ServerOptions& op
   return status.code() == StatusCode::kNotFound ? Status() : status;
 }
 
+bool ChatFormat::limit_thinking(int32_t max_tokens,
+                                std::string_view prompt,
+                                SamplingParams* sampling) const {
+  const std::optional<ThinkingMarks> marks = output_format_->thinking_marks();
+  if (!marks) return false;
+  const auto ids_of = [&](const std::string& text) {
+    return engine_.tokenizer()->encode(text, /*add_special_tokens=*/false).value();
+  };
+  sampling->max_thinking_tokens = max_tokens;
+  sampling->thinking_begin_ids = ids_of(marks->begin);
+  sampling->thinking_end_ids = ids_of(marks->end);
+  sampling->thinking_closing_ids = ids_of(marks->closing);
+  const std::string_view trimmed = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
+  sampling->starts_thinking =
+      trimmed.ends_with(marks->begin) || (marks->comes_first && !trimmed.ends_with(marks->end));
+  return true;
+}
+
 std::vector<int32_t> ChatFormat::kept_special_token_ids(bool with_tools) const {
   const Tokenizer& tokenizer = *engine_.tokenizer();
   std::vector<int32_t> ids;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -31,6 +32,9 @@ class ChatFormat {
   Result<std::string> render(const TokenizeRequest& request, const std::atomic<bool>& gone) const;
 
   const OutputFormat& output_format() const { return *output_format_; }
+  // Sets what `sampling` says of thinking, for a budget of so many tokens behind `prompt`. False
+  // where reasoning is not told apart.
+  bool limit_thinking(int32_t max_tokens, std::string_view prompt, SamplingParams* sampling) const;
   // The special tokens that the format needs in an answer's text, as ids of this model.
   std::vector<int32_t> kept_special_token_ids(bool with_tools) const;
 

@@ -24,7 +24,7 @@ MemoryTrimmer::MemoryTrimmer(std::function<size_t()> freed)
 
 MemoryTrimmer::~MemoryTrimmer() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
@@ -35,8 +35,12 @@ void MemoryTrimmer::run() {
   pthread_setname_np(pthread_self(), "atom-trim");
   size_t at_last_trim = 0;
   size_t before = 0;
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kInterval, [this] { return stopping_; })) {
+  MutexLock lock(&mutex_);
+  for (;;) {
+    const auto end = std::chrono::steady_clock::now() + kInterval;
+    while (!stopping_ && changed_.wait_until(&lock, end) == std::cv_status::no_timeout) {
+    }
+    if (stopping_) return;
     const size_t now = freed_();
     const bool is_quiet = now - before < kWorthTrimming;  // else more is being freed right now
     before = now;

@@ -2,11 +2,11 @@
 // arenas have once had. One thread, which looks once a second.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace atom::server {
 
@@ -22,9 +22,9 @@ class MemoryTrimmer {
   void run();
 
   const std::function<size_t()> freed_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  Condition changed_;
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

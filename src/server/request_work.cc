@@ -20,7 +20,7 @@ HttpResponse out_of_memory() {
 }  // namespace
 
 ExchangePtr RequestWork::take() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return std::exchange(exchange_, nullptr);
 }
 

@@ -2,8 +2,7 @@
 // gone; and when memory runs out in it, the request fails and nothing else.
 #pragma once
 
-#include <mutex>
-
+#include "base/mutex.h"
 #include "server/endpoint.h"
 
 namespace atom::server {
@@ -23,8 +22,8 @@ class RequestWork {
 
   ServerContext* const context_;
   const Endpoint* const endpoint_;
-  std::mutex mutex_;
-  ExchangePtr exchange_;  // guarded by mutex_; null once it runs or is dropped
+  Mutex mutex_;
+  ExchangePtr exchange_ GUARDED_BY(mutex_);  // null once it runs or is dropped
 };
 
 }  // namespace atom::server

@@ -52,6 +52,7 @@ OpenApiOptions openapi_options(const LLMEngine& engine,
   result.vocab_size = engine.config().model.vocab_size;
   result.needs_api_key = needs_api_key;
   result.strict_fields = options.strict_fields;
+  result.keeps_responses = options.max_stored_bytes > 0;
   result.root_path = options.root_path;
   return result;
 }
@@ -101,6 +102,7 @@ struct Server::Impl {
                 Admission(admission_limit(*engine)),
                 ServerMetrics(metrics_options(*engine, context.options)),
                 {},
+                ResponseStore(context.options.max_stored_bytes),
                 [this] {
                   const HttpServer* server = listening;
                   return server == nullptr ? 0 : server->stats().num_connections;

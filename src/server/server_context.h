@@ -13,6 +13,7 @@
 #include "server/body_reader.h"
 #include "server/chat_format.h"
 #include "server/metrics/server_metrics.h"
+#include "server/response_store.h"
 #include "server/server_options.h"
 #include "server/worker_pool.h"
 
@@ -30,6 +31,7 @@ struct ServerContext {
   Admission admission;
   ServerMetrics metrics;
   UnknownFieldLog unknown_fields;
+  ResponseStore responses;
   std::function<size_t()> num_connections;  // of HTTP, open now
   std::atomic<bool> draining{false};
   WorkerPool status_worker;  // last: their threads use what is above

@@ -29,10 +29,11 @@ struct ServerOptions {
   bool strict_fields = false;        // refuse fields of requests that are not known
   int32_t max_logprobs = SamplingParams::kMaxLogprobs;  // per token that a request may ask for
   OutputFormatChoice output_format;
-  std::string default_chat_template_kwargs;            // JSON object, or empty
-  bool trust_request_chat_template = false;            // else chat_template of a request is refused
-  int num_workers = 0;                                 // threads that parse and tokenise; 0 chooses
-  size_t max_stream_buffer = 8 << 20;                  // bytes held for a client that reads slowly
+  std::string default_chat_template_kwargs;  // JSON object, or empty
+  bool trust_request_chat_template = false;  // else chat_template of a request is refused
+  int num_workers = 0;                       // threads that parse and tokenise; 0 chooses
+  size_t max_stored_bytes = 0;         // of conversations that may be continued by an answer's id
+  size_t max_stream_buffer = 8 << 20;  // bytes held for a client that reads slowly
   std::chrono::milliseconds shutdown_timeout{30'000};  // for running answers after SIGTERM
 };
 

@@ -10,7 +10,7 @@ WorkerPool::WorkerPool(int num_threads, size_t max_queued) : max_queued_(max_que
 
 void WorkerPool::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
@@ -25,7 +25,7 @@ void WorkerPool::add(std::function<void()> work) {
 
 bool WorkerPool::try_post(std::function<void()> work) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (stopping_ || queue_.size() >= max_queued_) return false;
     add(std::move(work));
   }
@@ -35,7 +35,7 @@ bool WorkerPool::try_post(std::function<void()> work) {
 
 void WorkerPool::post(std::function<void()> work) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (stopping_) return;
     add(std::move(work));
   }
@@ -43,14 +43,14 @@ void WorkerPool::post(std::function<void()> work) {
 }
 
 WorkerPool::Clock::duration WorkerPool::stuck_for() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return queue_.empty() ? Clock::duration::zero() : Clock::now() - progress_;
 }
 
 void WorkerPool::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    while (!stopping_ && queue_.empty()) changed_.wait(&lock);
     if (queue_.empty()) return;
     std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();

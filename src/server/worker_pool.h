@@ -3,13 +3,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace atom::server {
 
@@ -34,14 +34,14 @@ class WorkerPool {
   void stop();
 
  private:
-  void add(std::function<void()> work);  // under mutex_
+  void add(std::function<void()> work) REQUIRES(mutex_);
   void run();
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;  // guarded by mutex_
-  Clock::time_point progress_;               // guarded by mutex_; work ended, or began to wait
-  bool stopping_ = false;                    // guarded by mutex_
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<std::function<void()>> queue_ GUARDED_BY(mutex_);
+  Clock::time_point progress_ GUARDED_BY(mutex_);  // work ended, or began to wait
+  bool stopping_ GUARDED_BY(mutex_) = false;
   const size_t max_queued_;
   std::vector<std::thread> threads_;
 };

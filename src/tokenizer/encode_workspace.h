@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/text_model.h"
@@ -24,7 +24,7 @@ class WorkspacePool {
  public:
   std::unique_ptr<EncodeWorkspace> take() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (!idle_.empty()) {
         auto workspace = std::move(idle_.back());
         idle_.pop_back();
@@ -45,7 +45,7 @@ class WorkspacePool {
     }
     release_if_large(&workspace->segments);
     release_if_large(&workspace->normalized_segments);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (idle_.size() < kMaxIdleWorkspaces) idle_.push_back(std::move(workspace));
   }
 
@@ -62,8 +62,8 @@ class WorkspacePool {
     }
   }
 
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<EncodeWorkspace>> idle_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<std::unique_ptr<EncodeWorkspace>> idle_ GUARDED_BY(mutex_);
 };
 
 }  // namespace atom

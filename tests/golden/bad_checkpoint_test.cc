@@ -52,7 +52,7 @@ class Folder {
     if (!account.complete()) {
       ThreadPool pool(1);
       const BuiltModel again = build();
-      const Status loaded = load_weights(config_, Stream(&pool), *again.model, nullptr);
+      const Status loaded = load_weights(config_, Stream(&pool), *again.model, nullptr, nullptr);
       EXPECT_EQ(loaded.message(), account.status().message());
     }
     return account;

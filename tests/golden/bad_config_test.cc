@@ -15,6 +15,19 @@ namespace {
 constexpr const char* kNeeded[] = {
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"};
 
+// Of some architectures.
+struct Needed {
+  const char* architecture;
+  std::vector<const char*> keys;
+};
+
+const Needed kNeededBy[] = {
+    {"DeepseekV2ForCausalLM",
+     {"kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "moe_intermediate_size"}},
+    {"DeepseekV32ForCausalLM", {"q_lora_rank", "index_topk", "index_n_heads", "index_head_dim"}},
+    {"GlmMoeDsaForCausalLM", {"q_lora_rank", "index_topk", "index_n_heads", "index_head_dim"}},
+};
+
 struct Nonsense {
   const char* key;
   const char* values;  // a list in JSON
@@ -66,6 +79,12 @@ constexpr Nonsense kNonsense[] = {
     {"qk_rope_head_dim", R"([-1, 63, "x"])"},
     {"v_head_dim", R"([0, -1, "x"])"},
     {"index_topk", R"([-1, "x"])"},
+    {"indexer_rope_interleave", R"([7, "yes"])"},
+    {"indexer_types", R"(["full", ["full"], [7, 7, 7, 7, 7], ["full", "F", "F", "F", "half"],
+                          ["shared", "full", "full", "full", "full"]])"},
+    {"index_topk_freq", R"([0, -1, "x"])"},
+    {"index_skip_topk_offset", R"([0, -1, "x"])"},
+    {"mlp_layer_types", R"(["dense", ["dense"], [1, 2, 3], ["dense", "sparse", "few"]])"},
     {"index_n_heads", R"([0, -1, "x"])"},
     {"index_head_dim", R"([0, -1, "x"])"},
     {"full_attention_interval", R"([0, -1, "x"])"},
@@ -127,6 +146,20 @@ TEST_P(BadConfigTest, AMissingKeyIsNamed) {
     Json config = folder_->config();
     ASSERT_TRUE(change(key, config, [&](Json& object) { object.erase(key); })) << key;
     expect_refused(config, key, "missing");
+  }
+}
+
+TEST_P(BadConfigTest, AKeyThatItsArchitectureNeedsIsNamed) {
+  for (const Needed& needed : kNeededBy) {
+    if (folder_->config()["architectures"][0] != needed.architecture) continue;
+    for (const char* key : needed.keys) {
+      Json config = folder_->config();
+      ASSERT_TRUE(change(key, config, [&](Json& object) { object.erase(key); })) << key;
+      expect_refused(config, key, "missing");
+      config = folder_->config();
+      change(key, config, [&](Json& object) { object[key] = 0; });
+      expect_refused(config, key, "0");
+    }
   }
 }
 

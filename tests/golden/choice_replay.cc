@@ -27,10 +27,9 @@ void ChoiceReplay::begin_step(std::vector<Token> tokens) {
 }
 
 ChoiceReplay::ChoicesOfToken* ChoiceReplay::choices_of(const Token& token) {
-  const size_t length = token.prompt.size();
-  if (static_cast<size_t>(token.position) >= length) return nullptr;
+  if (!token.is_of_prompt()) return nullptr;
   ChoicesOfPrompt& prompt = prompts_[{token.prompt.begin(), token.prompt.end()}];
-  prompt.resize(length);
+  prompt.resize(token.prompt.size());
   return &prompt[token.position];
 }
 

@@ -10,23 +10,16 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "nn/forward_observer.h"
+#include "tests/golden/step_observer.h"
 
 namespace atom {
 
-class ChoiceReplay : public ForwardObserver {
+class ChoiceReplay : public StepObserver {
  public:
-  // One row of a step.
-  struct Token {
-    std::span<const int32_t> prompt;
-    int32_t position;
-  };
-
   // From here on choices are replaced.
   void start_replay() { is_replaying_ = true; }
 
-  // The tokens of the step whose choices follow.
-  void begin_step(std::vector<Token> tokens);
+  void begin_step(std::vector<Token> tokens) override;
 
   void on_experts(const Stream& stream,
                   const Tensor& logits,
@@ -34,7 +27,6 @@ class ChoiceReplay : public ForwardObserver {
                   const Tensor& ids,
                   const Tensor& weights) override;
   void on_positions(const Stream& stream, const Tensor& indices) override;
-  void on_linear(const Stream&, const Tensor&, const ops::QuantizedRows&) override {}
 
   // The part of all replayed experts or positions that the model had not chosen by itself; 0 of a
   // model that chooses nothing.

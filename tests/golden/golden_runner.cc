@@ -27,16 +27,16 @@ DeviceChoice test_device() {
                                                                  : DeviceChoice::kCpu;
 }
 
-std::vector<ChoiceReplay::Token> tokens_of(const SchedulerOutput& step,
+std::vector<StepObserver::Token> tokens_of(const SchedulerOutput& step,
                                            const std::vector<RunnerSequence*>& sequences) {
-  std::vector<ChoiceReplay::Token> tokens;
+  std::vector<StepObserver::Token> tokens;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const RunnerSequence& sequence = *sequences[s];
     const std::span<const int32_t> prompt =
         std::span(sequence.token_ids).first(static_cast<size_t>(sequence.num_prompt_tokens));
     const ScheduledSequence& scheduled = step.scheduled[s];
     for (int32_t i = 0; i < scheduled.num_new_tokens; ++i) {
-      tokens.push_back({prompt, scheduled.num_computed_tokens + i});
+      tokens.push_back({scheduled.id, prompt, scheduled.num_computed_tokens + i});
     }
   }
   return tokens;
@@ -72,7 +72,7 @@ Status GoldenRunner::build_rank(int rank) {
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config_, device, local_ranks_->context(rank)));
   built_rank.model = std::move(built.model);
   built_rank.storage_spec = std::move(built.storage);
-  return load_weights(config_, built_rank.stream, *built_rank.model, nullptr);
+  return load_weights(config_, built_rank.stream, *built_rank.model, nullptr, nullptr);
 }
 
 std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests,
@@ -130,7 +130,7 @@ Tensor GoldenRunner::compute_logits(Rank& rank,
                                .batch = inputs.batch,
                                .storage = rank.storage,
                                .state_slots = inputs.state_slots,
-                               .observer = choices_};
+                               .observer = observer_};
   copy_states(stream, rank.storage, step.state_restores);
   const Tensor hidden = rank.model->forward(context);
   copy_states(stream, rank.storage, step.state_saves);
@@ -141,8 +141,8 @@ Tensor GoldenRunner::compute_logits(Rank& rank,
 }
 
 Tensor GoldenRunner::compute_logits(const SchedulerOutput& step, const StepInputs& inputs) {
-  // One thread sees choices.
-  CHECK((choices_ == nullptr || ranks_.size() == 1));
+  // One thread is observed.
+  CHECK((observer_ == nullptr || ranks_.size() == 1));
   std::vector<Tensor> logits(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t rank = 1; rank < ranks_.size(); ++rank) {
@@ -164,24 +164,26 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
   for (const NewSequence& added : step.new_sequences) {
     const auto length = static_cast<int32_t>(added.prompt_token_ids.size());
     SamplingState state(added.sampling, added.prompt_token_ids, {}, config_.model.vocab_size);
-    sequences_.emplace(added.id, RunnerSequence{added.prompt_token_ids, length, {}, -1, state});
+    sequences_.emplace(
+        added.id,
+        RunnerSequence{
+            .token_ids = added.prompt_token_ids, .num_prompt_tokens = length, .sampling = state});
   }
-  ModelRunnerOutput output;
-  output.step = step.step;
+  ModelRunnerOutput output{step.step, {}};
   if (step.scheduled.empty()) return output;
   std::vector<RunnerSequence*> sequences;
   for (const ScheduledSequence& scheduled : step.scheduled) {
     RunnerSequence& sequence = sequences_.at(scheduled.id);
     if (scheduled.reset_block_table) {
       sequence.block_ids.clear();
-      sequence.state_slot = scheduled.state_slot;
+      sequence.state_slots = scheduled.state_slots;
     }
     sequence.block_ids.insert(
         sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
     sequences.push_back(&sequence);
   }
 
-  if (choices_ != nullptr) choices_->begin_step(tokens_of(step, sequences));
+  if (observer_ != nullptr) observer_->begin_step(tokens_of(step, sequences));
   const Tensor logits = compute_logits(step, input_builder.build(step, sequences));
   const int64_t vocab_size = config_.model.vocab_size;
   const float* row = logits.data<float>();
@@ -193,7 +195,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     for (int32_t i = 0; i < scheduled.num_new_tokens; ++i, row += vocab_size) {
       result.logits[scheduled.num_computed_tokens + i].assign(row, row + vocab_size);
     }
-    if (!scheduled.samples) continue;
+    if (!scheduled.samples()) continue;
     const int32_t token = argmax(std::span(row - vocab_size, vocab_size));
     answer.token_ids.push_back(token);
     result.output.push_back(token);

@@ -15,7 +15,7 @@
 #include "runner/input_builder.h"
 #include "runner/local_ranks.h"
 #include "scheduler/scheduler.h"
-#include "tests/golden/choice_replay.h"
+#include "tests/golden/step_observer.h"
 
 namespace atom {
 
@@ -51,9 +51,8 @@ class GoldenRunner {
                                 const Schedule& schedule,
                                 int32_t max_tokens);
 
-  // Of the runs that follow: records what layers choose, or replaces it. May be null; outlives
-  // them.
-  void set_choices(ChoiceReplay* choices) { choices_ = choices; }
+  // Of the runs that follow. May be null; outlives them.
+  void set_observer(StepObserver* observer) { observer_ = observer; }
 
   // The model keeps recurrent states.
   bool has_states() const { return ranks_.front()->storage_spec.has_states(); }
@@ -89,7 +88,7 @@ class GoldenRunner {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<SequenceId, RunnerSequence> sequences_;
   SchedulerStats stats_;
-  ChoiceReplay* choices_ = nullptr;
+  StepObserver* observer_ = nullptr;
 };
 
 }  // namespace atom

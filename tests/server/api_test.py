@@ -123,6 +123,15 @@ class Api(unittest.TestCase):
                            temperature=1.5, seed=1)
         self.assertLessEqual(set(answer["choices"][0]["token_ids"]), {100, 200})
 
+    def test_bad_words(self):
+        free = self.chat(max_tokens=24)["choices"][0]["message"]["content"]
+        word = next(word for word in free.split() if word.isalpha() and len(word) > 3)
+        answer = self.chat(max_tokens=24, bad_words=[word])["choices"][0]["message"]["content"]
+        self.assertNotIn(word, answer)
+        self.assertTrue(answer)
+        _, _, error = self.server.post("/v1/completions", {"prompt": "x", "bad_words": [""]})
+        self.assertEqual(error["error"]["param"], "bad_words[0]")
+
     def test_truncated_prompts(self):
         ids = list(range(100, 140))
         answer = self.post("/v1/completions", {
@@ -251,6 +260,98 @@ class Tools(unittest.TestCase):
             self.assertEqual(chat["usage"]["completion_tokens_details"]["reasoning_tokens"], 12)
 
 
+    def test_thoughts_end_when_their_budget_is_used_up(self):
+        with self.serve("<think>\n") as server:
+            ask = {"max_tokens": 24, "temperature": 0, "messages": ASK}
+            free = self.message(server, ask)
+            self.assertFalse(free["content"], free)
+            for name in ("max_thinking_tokens", "thinking_token_budget"):
+                short = self.message(server, {**ask, name: 5})
+                self.assertTrue(free["reasoning"].startswith(short["reasoning"].rstrip()), short)
+                self.assertLess(len(short["reasoning"]), len(free["reasoning"]))
+                self.assertTrue(short["content"], short)
+            self.assertEqual(self.message(server, {**ask, "max_thinking_tokens": 0})["reasoning"],
+                             None)
+            self.assertEqual(self.message(server, {**ask, "thinking_token_budget": -1}), free)
+            streamed = server.events("/v1/chat/completions", {**ask, "max_thinking_tokens": 5})
+            parts = [event["choices"][0]["delta"] for event in streamed if event["choices"]]
+            self.assertEqual("".join(part.get("content") or "" for part in parts),
+                             short["content"])
+            _, _, whole = server.post("/v1/messages", {
+                **ask, "thinking": {"type": "enabled", "budget_tokens": 5}})
+            self.assertEqual([block["type"] for block in whole["content"]], ["thinking", "text"])
+            self.assertEqual(whole["content"][1]["text"], short["content"])
+
+    def message(self, server, ask):
+        status, _, answer = server.post("/v1/chat/completions", ask)
+        self.assertEqual(status, 200, answer)
+        return answer["choices"][0]["message"]
+
+    def test_without_known_thoughts_a_budget_is_refused(self):
+        with ServerProcess(ATOM, MODEL) as server:
+            status, _, answer = server.post("/v1/chat/completions", {
+                "messages": ASK, "max_thinking_tokens": 5})
+            self.assertEqual((status, answer["error"]["param"]), (400, "max_thinking_tokens"))
+            # Anthropic's clients send one to every model.
+            status, _, answer = server.post("/v1/messages", {
+                "messages": ASK, "max_tokens": 4,
+                "thinking": {"type": "enabled", "budget_tokens": 1024}})
+            self.assertEqual(status, 200, answer)
+
+
+class StoredResponses(unittest.TestCase):
+    def test_a_conversation_goes_on_by_its_id(self):
+        flags = ["--dtype", "float32", "--max-stored-responses", 1, "--max-model-len", 512]
+        with ServerProcess(ATOM, MODEL, *flags, "--api-key", "one", "--api-key", "two") as server:
+            def ask(key="one", status=200, **fields):
+                got, _, answer = server.post(
+                    "/v1/responses", {"max_output_tokens": 8, "temperature": 0, **fields},
+                    {"Authorization": f"Bearer {key}"})
+                self.assertEqual(got, status, answer)
+                return answer
+
+            first = ask(input="What is tar?", instructions="Be brief.")
+            self.assertTrue(first["store"])
+            second = ask(input="And zip?", previous_response_id=first["id"])
+            self.assertEqual(second["previous_response_id"], first["id"])
+            whole = ask(input=[{"role": "user", "content": "What is tar?"}, *first["output"],
+                               {"role": "user", "content": "And zip?"}], store=False)
+            self.assertEqual(second["usage"]["input_tokens"], whole["usage"]["input_tokens"])
+            self.assertEqual(second["output"][0]["content"], whole["output"][0]["content"])
+            third = ask(input="And gzip?", previous_response_id=second["id"])
+            self.assertGreater(third["usage"]["input_tokens"], second["usage"]["input_tokens"])
+            # Not kept, another key's, and unknown.
+            for key, id in (("one", whole["id"]), ("two", first["id"]), ("one", "resp_x")):
+                error = ask(key, 404, input="x", previous_response_id=id)["error"]
+                self.assertEqual((error["param"], error["code"]),
+                                 ("previous_response_id", "previous_response_not_found"))
+
+    def test_streamed_answers_are_kept(self):
+        with ServerProcess(ATOM, MODEL, "--max-stored-responses", 1) as server:
+            ask = {"max_output_tokens": 8, "temperature": 0}
+            events = named_events(server, "/v1/responses", {**ask, "input": "tar"})
+            id = events[-1][1]["response"]["id"]
+            status, _, answer = server.post(
+                "/v1/responses", {**ask, "input": "zip", "previous_response_id": id})
+            self.assertEqual(status, 200, answer)
+
+    def test_the_store_is_bounded(self):
+        flags = ["--max-stored-responses", 1, "--max-model-len", 2048]
+        with ServerProcess(ATOM, MODEL, *flags) as server:
+            text = "tar " * 1500
+            ids = []
+            for _ in range(220):
+                status, _, answer = server.post(
+                    "/v1/responses", {"input": text, "max_output_tokens": 1})
+                self.assertEqual(status, 200, answer)
+                ids.append(answer["id"])
+            follow = {"input": "x", "max_output_tokens": 1}
+            for id, status in ((ids[0], 404), (ids[-1], 200)):
+                got, _, answer = server.post(
+                    "/v1/responses", {**follow, "previous_response_id": id})
+                self.assertEqual(got, status, answer)
+
+
 class Strict(unittest.TestCase):
     def test_strict_fields_refuses_unknown_ones(self):
         with ServerProcess(ATOM, MODEL, "--strict-fields", "--served_model_name", "a", "b") as server:
@@ -310,6 +411,19 @@ class CommandLine(unittest.TestCase):
                 texts = {server.post("/v1/completions", body)[2]["choices"][0]["text"]
                          for _ in range(3)}
                 self.assertEqual(len(texts), 1)
+
+    def test_variables_of_other_systems_are_told_of(self):
+        variables = {"ATOM_ENFORCE_EAGER": "1", "VLLM_QSA_DECODE_ATTN_BACKEND": "triton"}
+        with ServerProcess(ATOM, MODEL, "--load-format", "dummy", "--long-prefill-token-threshold",
+                           16, env=variables) as server:
+            self.assertIn("ATOM_ENFORCE_EAGER is set: the same as --enforce-eager", server.output())
+            self.assertIn("VLLM_QSA_DECODE_ATTN_BACKEND has no effect", server.output())
+            self.assertEqual(server.post("/v1/completions", {"prompt": "tar " * 60})[0], 200)
+        self.assertIn("expected one of auto|safetensors|hf|dummy",
+                      self.expect_usage_error("--load-format", "gguf"))
+        self.assertIn("--long-prefill-token-threshold 16 needs prompts that are split",
+                      self.expect_usage_error("--long-prefill-token-threshold", "16",
+                                              "--scheduling-policy", "prefill-first"))
 
 
 if __name__ == "__main__":

@@ -4,83 +4,42 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
 #include "base/json.h"
+#include "tests/support/tensor_file.h"
 
 namespace atom {
 namespace {
 
-constexpr size_t kMaxFileSize = size_t{256} << 20;
+Matrix matrix_of(const TensorFile& file, const std::string& name) {
+  const std::vector<int64_t>& shape = file.shape(name);
+  CHECK(shape.size() == 2u);
+  Matrix matrix{shape[0], shape[1], file.values<float>(name, "F32")};
+  CHECK(static_cast<int64_t>(matrix.values.size()) == shape[0] * shape[1]);
+  return matrix;
+}
 
-// golden.safetensors, trusted to be well formed: it is the project's own data. What is read does
-// not go through the loader, which these values test.
-class GoldenFile {
- public:
-  static Result<GoldenFile> open(const std::string& path) {
-    GoldenFile file;
-    ASSIGN_OR_RETURN(file.content_, read_file(path, kMaxFileSize));
-    uint64_t header_size = 0;
-    if (file.content_.size() < sizeof(header_size)) return invalid_argument("{}: too short", path);
-    std::memcpy(&header_size, file.content_.data(), sizeof(header_size));
-    if (header_size > file.content_.size() - sizeof(header_size)) {
-      return invalid_argument("{}: header ends after the file", path);
-    }
-    file.data_ = sizeof(header_size) + header_size;
-    const std::string_view text(file.content_.data() + sizeof(header_size), header_size);
-    ASSIGN_OR_RETURN(file.header_, parse_json(text, path));
-    return file;
-  }
-
-  bool contains(const std::string& name) const { return header_.contains(name); }
-
-  std::vector<int64_t> shape(const std::string& name) const { return header_.at(name).at("shape"); }
-
-  template <typename T>
-  std::vector<T> values(const std::string& name, const char* dtype) const {
-    const Json& tensor = header_.at(name);
-    CHECK(tensor.at("dtype").get<std::string>() == dtype);
-    const size_t begin = tensor.at("data_offsets").at(0);
-    const size_t end = tensor.at("data_offsets").at(1);
-    CHECK(begin <= end);
-    CHECK(end <= content_.size() - data_);
-    std::vector<T> values((end - begin) / sizeof(T));
-    std::memcpy(values.data(), content_.data() + data_ + begin, values.size() * sizeof(T));
-    return values;
-  }
-
-  Matrix matrix(const std::string& name) const {
-    const std::vector<int64_t> extents = shape(name);
-    CHECK(extents.size() == 2u);
-    Matrix matrix{extents[0], extents[1], values<float>(name, "F32")};
-    CHECK(static_cast<int64_t>(matrix.values.size()) == extents[0] * extents[1]);
-    return matrix;
-  }
-
- private:
-  std::string content_;
-  size_t data_ = 0;  // where the tensors begin
-  Json header_;
-};
-
-GoldenPrompt load_prompt(const GoldenFile& file, const std::string& prefix) {
+GoldenPrompt load_prompt(const TensorFile& file, const std::string& prefix) {
   GoldenPrompt prompt;
   prompt.ids = file.values<int32_t>(prefix + "ids", "I32");
   prompt.positions = file.values<int32_t>(prefix + "positions", "I32");
-  prompt.logits = file.matrix(prefix + "logits");
+  prompt.logits = matrix_of(file, prefix + "logits");
   if (file.contains(prefix + "logits_act_quant")) {
-    prompt.logits_act_quant = file.matrix(prefix + "logits_act_quant");
+    prompt.logits_act_quant = matrix_of(file, prefix + "logits_act_quant");
+  }
+  if (file.contains(prefix + "mtp_logits")) {
+    prompt.mtp_positions = file.values<int32_t>(prefix + "mtp_positions", "I32");
+    prompt.mtp_logits = file.matrix(prefix + "mtp_logits");
   }
   prompt.greedy = file.values<int32_t>(prefix + "greedy", "I32");
   prompt.greedy_margins = file.values<float>(prefix + "greedy_margins", "F32");
   for (int layer = 0;; ++layer) {
     const std::string name = fmt::format("{}hidden.{}", prefix, layer);
     if (!file.contains(name)) break;
-    prompt.hidden.push_back(file.matrix(name));
+    prompt.hidden.push_back(matrix_of(file, name));
   }
   return prompt;
 }
@@ -93,7 +52,7 @@ double GoldenPrompt::bf16_bound() const {
 
 Result<GoldenCase> load_golden_case(const std::string& case_folder) {
   ASSIGN_OR_RETURN(const Json description, read_json_file(case_folder + "/golden.json"));
-  ASSIGN_OR_RETURN(const GoldenFile file, GoldenFile::open(case_folder + "/golden.safetensors"));
+  ASSIGN_OR_RETURN(const TensorFile file, TensorFile::open(case_folder + "/golden.safetensors"));
   GoldenCase golden;
   golden.folder = case_folder;
   golden.name = std::filesystem::path(case_folder).filename().string();

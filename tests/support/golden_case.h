@@ -28,6 +28,10 @@ struct GoldenPrompt {
   Matrix logits;                   // [num_positions, vocab_size]
   // The same with the input of every quantized linear quantized too; empty where there is none.
   Matrix logits_act_quant;
+  // Of the layers for multi-token prediction, empty where there are none: a row each for
+  // `mtp_positions`, made of the hidden state of that position and the token behind it.
+  std::vector<int32_t> mtp_positions;
+  Matrix mtp_logits;
   std::vector<int32_t> greedy;        // the greedy continuation
   std::vector<float> greedy_margins;  // best minus second-best logit at each step of it
   std::vector<Matrix> hidden;         // prompt 0 only: [0] embedding ... [L] after the final norm
@@ -47,21 +51,10 @@ struct GoldenCase {
 inline constexpr double kFloat32Bound = 1e-4;
 // Of float32 with quantized activations.
 inline constexpr double kActQuantBound = 5e-3;
-// The same for prompts of more than kNumDecidedTokens. Among so many values some lie within
-// float32's noise of the boundary of two codes, and one that falls to the other side changes all
-// that depends on it by FP8's precision. In llama-ct-fp8-channel a computation in numpy by the same
-// formulas (a float32 scale of largest / 448, by which values are divided) is 4e-7 off in the short
-// prompts and 0.031 in the long one, of which 0.001 is left when four values, all within 1.2e-6 of
-// a boundary, are put on its other side. The other formulas in use are no nearer: times 448 /
-// largest it is 0.056, and with scales rounded to bfloat16 over 0.08 everywhere.
-inline constexpr double kFlippedCodesBound = 0.06;
-inline constexpr size_t kNumDecidedTokens = 64;
-// With a scale for each 128 activations there are more codes on a boundary: in qwen3-fp8-block the
-// first 5 tokens of the prompt of 33 are 6e-7 off, its sixth and all after it 0.02, and 0.04 or
-// 0.06 when RMSNorm adds in another order. Such prompts are still to be nearer to the quantized
-// logits than the unquantized ones are, which are 0.08 to 0.12 off.
-inline constexpr size_t kNumDecidedTokensOfGroups = 5;
-inline constexpr double kFlippedGroupsShare = 0.75;
+// That is for prompts of at most so many tokens: among more values some lie within float32's noise
+// of the boundary of two codes, and one that falls to the other side moves all that depends on it
+// by the precision of its format.
+inline constexpr size_t kNumDecidedTokens = 5;
 // Of a KV cache in FP8, for which there is no golden value: each key and value is off by up to
 // 2^-4.
 inline constexpr double kFloat8CacheBound = 0.1;

@@ -5,6 +5,7 @@
 
 #include "layers/attention/sparse_indexer.h"
 #include "layers/linear/replicated_linear.h"
+#include "ops/linear/linear.h"
 
 namespace atom {
 
@@ -21,11 +22,14 @@ class DsaIndexer : public Module {
   DsaIndexer(BuildContext& build, const RotaryEmbedding& rotary, const DsaOptions& options);
 
   // The forms in which it reads the layer's input, and the latent, fastest.
-  ActivationFormat wanted() const { return unite(wk_.wanted(), weights_proj_.wanted()); }
+  ActivationFormat wanted() const { return unite(wk_.wanted(), {}); }
   ActivationFormat wanted_latent() const { return wq_b_.wanted(); }
 
-  // x [num_tokens, hidden_size], q_latent [num_tokens, q_lora_rank] -> workspace tensor
-  // [num_tokens, top_k] int32.
+  Status finish_load(const Stream& stream) override;
+  int64_t resident_bytes() const override;
+
+  // x [num_tokens, hidden_size], q_latent [num_tokens, q_lora_rank] -> [num_tokens, top_k] int32
+  // (SparseIndexer).
   Tensor forward(const Activation& x,
                  const Activation& q_latent,
                  const ForwardContext& context) const;
@@ -33,7 +37,9 @@ class DsaIndexer : public Module {
  private:
   ReplicatedLinear wq_b_;
   ReplicatedLinear wk_;
-  ReplicatedLinear weights_proj_;
+  // The heads' weights are never quantized, and float32 when they are applied.
+  Parameter weights_proj_;  // [num_heads, hidden_size], empty after finish_load
+  ops::LinearWeight packed_weights_proj_;
   Parameter k_norm_weight_;  // [head_dim] float32
   Parameter k_norm_bias_;    // [head_dim] float32
   SparseIndexer indexer_;

@@ -75,8 +75,10 @@ Tensor GatedDeltaNet::forward(const Tensor& qkv,
                               const Tensor& a,
                               const ForwardContext& context) const {
   const std::span<const Tensor> states = context.state(states_);
-  const ops::StateBatch batch = {
-      context.batch.query_start, context.batch.seq_lens, context.state_slots};
+  const ops::StateBatch batch = {context.batch.query_start,
+                                 context.batch.seq_lens,
+                                 context.state_slots,
+                                 context.token_state_slots};
   const int64_t num_tokens = qkv.size(0);
   const Tensor out = context.workspace.tensor({num_tokens, sizes_.value_dim()}, qkv.dtype());
   {

@@ -43,24 +43,45 @@ Tensor transposed(const Tensor& matrix) {
   return result;
 }
 
+// The transpose of a weight [out_features, size], expanded: [size, out_features] of `dtype`.
+Tensor product_with_identity(const Stream& host,
+                             const ops::LinearWeight& weight,
+                             int64_t size,
+                             DType dtype) {
+  const Tensor identity = Tensor::zeros({size, size}, dtype);
+  dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
+    for (int64_t i = 0; i < size; ++i) identity.data<T>()[i * size + i] = from_float<T>(1.0f);
+  });
+  const Tensor product = Tensor::empty({size, weight.out_features}, dtype);
+  Workspace measuring;
+  ops::linear(Stream::dry_run(host.device()), identity, weight, Tensor(), product, measuring);
+  Workspace scratch(measuring.peak_size());
+  ops::linear(host, identity, weight, Tensor(), product, scratch);
+  return product;
+}
+
 }  // namespace
 
 LatentProjections::LatentProjections(BuildContext& build, const MlaSizes& sizes)
-    : sizes_(sizes),
-      weight_(build.dtype,
-              Shape{sizes.num_heads * (sizes.nope_dim + sizes.value_dim), sizes.rank},
-              0,
-              tensor_parallel_part(build)) {
+    : sizes_(sizes), dtype_(build.dtype) {
+  const ShardPart part = tensor_parallel_part(build);
+  const int64_t num_rows = sizes.num_heads * (sizes.nope_dim + sizes.value_dim);
   const QuantScheme scheme = build.config.quantization.scheme_of(build.module_name);
-  if (scheme.is_quantized()) {
-    build.fail(
-        unimplemented("config.json: {} is quantized ({}), which latent attention does not "
-                      "multiply by",
-                      build.module_name,
-                      scheme.to_string()));
+  // What loading would quantize would be expanded again.
+  if (scheme.is_quantized() && !scheme.online) {
+    const LinearPartition partition = {{{"", num_rows, part}}, sizes.rank, {}};
+    const Status status = check_quantized_weight(scheme, partition, build.module_name);
+    if (!status.ok()) build.fail(status);
+    if (!status.ok()) return;
+    BuildContext host = build;
+    host.device = {};
+    quantized_ = std::make_unique<QuantizedWeight>(host, scheme, partition);
+    register_module("", quantized_.get());
+  } else {
+    weight_ = std::make_unique<Parameter>(build.dtype, Shape{num_rows, sizes.rank}, 0, part);
+    weight_->keep_on_host();
+    register_parameter("weight", weight_.get());
   }
-  weight_.keep_on_host();
-  register_parameter("weight", &weight_);
   const ops::WeightLayout layout = ops::preferred_weight_layout(build.device);
   const auto num_heads = static_cast<size_t>(local_heads(build, sizes));
   of_queries_.assign(num_heads,
@@ -69,17 +90,28 @@ LatentProjections::LatentProjections(BuildContext& build, const MlaSizes& sizes)
                     ops::linear_weight_meta(sizes.value_dim, sizes.rank, build.dtype, layout));
 }
 
+// [heads of this rank * (nope_dim + value_dim), rank] on the CPU.
+Tensor LatentProjections::loaded_rows(const Stream& stream) const {
+  if (weight_ != nullptr) return weight_->data();
+  return transposed(
+      product_with_identity(stream, quantized_->parts().front().weight, sizes_.rank, dtype_));
+}
+
 Status LatentProjections::finish_load(const Stream& stream) {
   const int64_t head_rows = sizes_.nope_dim + sizes_.value_dim;
+  const Stream host(&stream.pool());
+  if (quantized_ != nullptr) RETURN_IF_ERROR(quantized_->finish_load(host));
+  const Tensor loaded = loaded_rows(host);
   const auto pack = [&](const Tensor& rows) {
     return pack_consumed_rows(stream, resident_copy(stream, rows));
   };
   for (size_t head = 0; head < of_queries_.size(); ++head) {
-    const Tensor rows = weight_.data().narrow(0, static_cast<int64_t>(head) * head_rows, head_rows);
+    const Tensor rows = loaded.narrow(0, static_cast<int64_t>(head) * head_rows, head_rows);
     of_queries_[head] = pack(transposed(rows.narrow(0, 0, sizes_.nope_dim)));
     of_values_[head] = pack(rows.narrow(0, sizes_.nope_dim, sizes_.value_dim));
   }
-  weight_.release();
+  if (weight_ != nullptr) weight_->release();
+  if (quantized_ != nullptr) quantized_->release();
   return {};
 }
 

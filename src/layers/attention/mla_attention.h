@@ -6,8 +6,10 @@
 // cut. Expanding the keys and values of long chunks would take fewer operations.
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "layers/quant/quantized_weight.h"
 #include "layers/rotary_embedding.h"
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
@@ -29,7 +31,8 @@ struct MlaSizes {
 };
 
 // "kv_b_proj" of this rank's heads: W_UK [nope_dim, rank], then W_UV [value_dim, rank] of each.
-// Kept for each head as it multiplies: W_UK transposed.
+// Kept for each head as it multiplies, W_UK transposed, in the model's dtype: of a quantized weight
+// each value is rounded to that once, when it is loaded.
 class LatentProjections : public Module {
  public:
   LatentProjections(BuildContext& build, const MlaSizes& sizes);
@@ -41,8 +44,13 @@ class LatentProjections : public Module {
   const std::vector<ops::LinearWeight>& of_values() const { return of_values_; }
 
  private:
+  Tensor loaded_rows(const Stream& stream) const;
+
   MlaSizes sizes_;
-  Parameter weight_;                           // on the CPU, empty after finish_load
+  DType dtype_;
+  // One of the two, on the CPU, empty after finish_load.
+  std::unique_ptr<Parameter> weight_;
+  std::unique_ptr<QuantizedWeight> quantized_;
   std::vector<ops::LinearWeight> of_queries_;  // by head: [rank, nope_dim]
   std::vector<ops::LinearWeight> of_values_;   // by head: [value_dim, rank]
 };

@@ -18,7 +18,9 @@ Tensor SparseIndexer::select(const Tensor& q,
                              const Tensor& weights,
                              const SparseIndexerNorms& norms,
                              const ForwardContext& context) const {
-  const Tensor indices = context.workspace.tensor({q.size(0), options_.top_k}, DType::kInt32);
+  const Tensor indices = context.selected.defined()
+                             ? context.selected
+                             : context.workspace.tensor({q.size(0), options_.top_k}, DType::kInt32);
   const Tensor& key_cache = context.cache(cache_)[0];
   ops::IndexerNormRopeCacheParams prepare;
   prepare.q = q;

@@ -33,8 +33,9 @@ class SparseIndexer {
                 const SparseIndexerOptions& options);
 
   // q [num_tokens, num_heads * head_dim], in place; k [num_tokens, head_dim]; weights [num_tokens,
-  // num_heads], of the model's dtype or float32; row strides are allowed. -> workspace tensor
-  // [num_tokens, top_k] int32: positions in each token's sequence, ascending, then -1.
+  // num_heads], of the model's dtype or float32; row strides are allowed. -> [num_tokens, top_k]
+  // int32: positions in each token's sequence, ascending, then -1; context.selected if that is
+  // defined, else in the workspace.
   Tensor select(const Tensor& q,
                 const Tensor& k,
                 const Tensor& weights,

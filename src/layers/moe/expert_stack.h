@@ -7,9 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "config/quant_config.h"
 #include "nn/build_context.h"
 #include "nn/module.h"
 #include "ops/linear/linear.h"
+#include "ops/quantize/quantized_rows.h"
 
 namespace atom {
 
@@ -28,7 +30,13 @@ class ExpertMatrices : public Module {
  public:
   // By expert; on a device slices of one tensor.
   virtual std::span<const ops::LinearWeight> weights() const = 0;
+  // How what they multiply is quantized before.
+  virtual ops::CodeFormat input() const { return {}; }
 };
+
+// As the scheme says, with the scales of the rows themselves, unless activations are to stay in the
+// model's dtype. On a device those of experts always do: no kernel there reads codes.
+ops::CodeFormat expert_input(const BuildContext& build, const QuantScheme& scheme);
 
 class ExpertStack : public Module {
  public:
@@ -40,6 +48,7 @@ class ExpertStack : public Module {
   int64_t resident_bytes() const override;
 
   std::span<const ops::LinearWeight> weights() const { return matrices_->weights(); }
+  ops::CodeFormat input() const { return matrices_->input(); }
   Tensor bias() const { return bias_ == nullptr ? Tensor() : bias_->data(); }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "layers/linear/linear_base.h"
+#include "nn/forward_observer.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "tensor/device_arena.h"
 
@@ -241,7 +242,10 @@ void FusedMoE::forward(const Tensor& x,
                                       .down = down_proj_.weights(),
                                       .gate_up_bias = gate_up_proj_.bias(),
                                       .down_bias = adds_down_bias_ ? down_proj_.bias() : Tensor(),
-                                      .places = places_};
+                                      .places = places_,
+                                      .gate_up_input = gate_up_proj_.input(),
+                                      .down_input = down_proj_.input()};
+  if (context.observer != nullptr) context.observer->on_linear(context.stream, x, {});
   ops::fused_moe(
       context.stream, x, choice.ids, choice.weights, experts, activation_, y, context.workspace);
 }

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
+#include "ops/quantize/quantize.h"
 #include "ops/test_tensors.h"
+#include "tensor/float8.h"
 
 namespace atom {
 namespace {
@@ -42,6 +45,15 @@ Tensor generated(const Shape& shape, const std::function<float(int64_t, int64_t,
   return tensor;
 }
 
+double relative_distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
 // One layer's experts, loaded in the ways in which checkpoints store them.
 class FusedMoELayer : public testing::Test {
  protected:
@@ -62,6 +74,34 @@ class FusedMoELayer : public testing::Test {
     for (const NamedParameter& named : parameters) EXPECT_TRUE(named.parameter->is_loaded());
     EXPECT_TRUE(experts->finish_load(stream_).ok());
     EXPECT_EQ(experts->resident_bytes(), planned);
+    return experts;
+  }
+
+  // A checkpoint of codes for rows.
+  std::unique_ptr<FusedMoE> make_stored(QuantDType dtype) {
+    FusedMoEOptions options;
+    options.num_experts = kExperts;
+    options.intermediate_size = kSize;
+    auto experts = std::make_unique<FusedMoE>(build_, options);
+    experts->allocate_parameters(stream_);
+    const std::vector<NamedParameter> parameters = experts->named_parameters();
+    const auto put_codes = [&](size_t weight, const Tensor& rows, const std::string& slice) {
+      const ops::CodeFormat format = {
+          QuantType::kPerToken, dtype == QuantDType::kInt8 ? DType::kInt8 : DType::kFloat8E4M3};
+      Workspace memory(1 << 16);
+      const ops::QuantizedRows codes =
+          ops::quantized_rows(format, rows.size(0), rows.size(1), memory);
+      ops::quantize(stream_, rows, codes);
+      put(*parameters[weight].parameter, codes.values, slice);
+      put(*parameters[weight + 1].parameter, codes.scales.view({rows.size(0), 1}), slice);
+    };
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const std::string id = std::to_string(e);
+      put_codes(0, gate_.matrix(e), id + ".gate");
+      put_codes(0, up_.matrix(e), id + ".up");
+      put_codes(2, down_.matrix(e), id + ".down");
+    }
+    EXPECT_TRUE(experts->finish_load(stream_).ok());
     return experts;
   }
 
@@ -169,6 +209,78 @@ TEST_F(FusedMoELayer, SharedExpertsAreMoreSlots) {
         "shared.down");
   });
   EXPECT_EQ(outputs(*shared, kShared), outputs(*all, kShared));
+}
+
+// Of each row by itself: what quantize() gives is what a checkpoint would have stored.
+TEST_F(FusedMoELayer, QuantizedWhileLoadingIsQuantizedBefore) {
+  for (const QuantDType dtype : {QuantDType::kFloat8E4M3, QuantDType::kInt8}) {
+    QuantScheme scheme = {QuantType::kPerToken, QuantType::kPerToken};
+    scheme.weight_dtype = scheme.activation_dtype = dtype;
+    const auto with_scheme = [&](bool online, bool quantizes_activations) {
+      scheme.online = online;
+      config_.quantization.groups = {{every_linear(), scheme}};
+      build_.emulate_quantized_activations = quantizes_activations;
+    };
+    with_scheme(true, true);
+    const auto online = make({}, expert_by_expert(kExperts));
+    with_scheme(true, false);
+    const auto wide = make({}, expert_by_expert(kExperts));
+    config_.quantization.groups.clear();
+    const auto plain = make({}, expert_by_expert(kExperts));
+    with_scheme(false, true);
+    const auto stored = make_stored(dtype);
+    EXPECT_EQ(outputs(*online), outputs(*stored));
+    // Codes of 8 bits for weights alone are nearer to the floats than with codes for activations.
+    const double of_weights = relative_distance(outputs(*wide), outputs(*plain));
+    const double of_both = relative_distance(outputs(*online), outputs(*plain));
+    EXPECT_GT(of_weights, 1e-4);
+    EXPECT_GT(of_both, 1.1 * of_weights);
+    EXPECT_LT(of_both, 0.06);
+  }
+}
+
+TEST_F(FusedMoELayer, GroupsThatDoNotDivideAreRefusedWhileLoading) {
+  QuantScheme scheme = {QuantType::kPer1x32, QuantType::kPer1x32, false, true};
+  scheme.weight_dtype = scheme.activation_dtype = QuantDType::kFloat4E2M1;
+  config_.quantization.groups = {{every_linear(), scheme}};
+  FusedMoEOptions options;
+  options.num_experts = kExperts;
+  options.intermediate_size = kSize;
+  const FusedMoE experts(build_, options);
+  EXPECT_EQ(build_.status.message(),
+            "down_proj: 24 inputs do not divide into groups of 32 that share a scale");
+}
+
+// The largest of the experts' scales is that of the layer.
+TEST_F(FusedMoELayer, GivenScalesOfActivationsAreOneForALayer) {
+  QuantScheme scheme = {QuantType::kPerTensor, QuantType::kPerTensor, true};
+  const auto with_scales = [&](float first, float others) {
+    config_.quantization.groups = {{every_linear(), scheme}};
+    FusedMoEOptions options;
+    options.num_experts = kExperts;
+    options.intermediate_size = kSize;
+    auto experts = std::make_unique<FusedMoE>(build_, options);
+    experts->allocate_parameters(stream_);
+    for (const NamedParameter& named : experts->named_parameters()) {
+      Parameter& parameter = *named.parameter;
+      for (int64_t i = 0; i < parameter.data().num_elements(); ++i) {
+        if (named.name.ends_with(".weight")) {
+          parameter.data().data<Float8E4M3>()[i] =
+              from_float<Float8E4M3>(static_cast<float>(i % 7 - 3));
+        } else {
+          const bool is_input = named.name.ends_with("input_scale");
+          parameter.data().data<float>()[i] = !is_input ? 0.01f : i == 0 ? first : others;
+        }
+      }
+      parameter.mark_loaded();
+    }
+    EXPECT_TRUE(experts->finish_load(stream_).ok());
+    return outputs(*experts);
+  };
+  EXPECT_EQ(with_scales(0.02f, 0.01f), with_scales(0.02f, 0.02f));
+  EXPECT_NE(with_scales(0.02f, 0.01f), with_scales(0.01f, 0.01f));
+  build_.emulate_quantized_activations = false;
+  EXPECT_EQ(with_scales(0.02f, 0.01f), with_scales(0.01f, 0.01f));
 }
 
 TEST_F(FusedMoELayer, AnEmptySlotOfASharedExpertIsMissing) {

@@ -166,12 +166,21 @@ QuantizedExperts::QuantizedExperts(const BuildContext& build,
       scheme_(scheme),
       part_rows_(part_rows_of(layout)),
       format_(packed_format(scheme, part_rows_)),
+      input_(expert_input(build, scheme)),
       weight_(
           make_stack(find_storage(scheme)->stored, layout, code_unit(scheme), in_rows_of_groups)),
       weight_scale_(make_stack(format_.scale_dtype(), layout, scale_unit(scheme, layout), false)) {
   register_parameter("weight", &weight_);
   register_parameter("weight_scale", &weight_scale_);
   weight_scale_.keep_on_host();
+  if (scheme.static_activations) {
+    const Unit unit = {part_rows_.front(), layout.shape[2]};
+    // A parameter does not move.
+    input_scale_.reset(new Parameter(make_stack(DType::kFloat32, layout, unit, false)));
+    input_scale_->keep_on_host();
+    register_parameter("input_scale", input_scale_.get());
+    if (input_.is_quantized()) input_.static_scale = Tensor::meta({1}, DType::kFloat32);
+  }
   ops::QuantFormat format = format_;
   if (format.granularity == QuantType::kPerTensor) format.granularity = QuantType::kPerToken;
   for (int64_t expert = 0; expert < layout.shape[0]; ++expert) {
@@ -185,12 +194,16 @@ int64_t QuantizedExperts::resident_bytes() const {
   for (const ops::LinearWeight& weight : weights_) {
     bytes += weight.data.num_bytes() + weight.scales.num_bytes();
   }
+  if (input_.static_scale.defined()) bytes += input_.static_scale.num_bytes();
   return bytes;
 }
 
 Status QuantizedExperts::check_loaded(const Stream& stream) const {
   if (!are_scales(weight_scale_.data(), format_.group_size() > 0)) {
     return invalid_argument("{}.weight_scale: a scale is no positive number", name_);
+  }
+  if (input_scale_ != nullptr && !are_scales(input_scale_->data(), false)) {
+    return invalid_argument("{}.input_scale: a scale is no positive number", name_);
   }
   const Tensor& codes = weight_.data();
   const Shape rows = {codes.size(0) * codes.size(1), codes.size(2)};
@@ -235,6 +248,12 @@ void QuantizedExperts::pack_expert(const Stream& stream, int64_t expert) {
 
 Status QuantizedExperts::finish_load(const Stream& stream) {
   RETURN_IF_ERROR(check_loaded(stream));
+  if (input_.static_scale.defined()) {
+    const Tensor& scales = input_scale_->data();
+    const float* begin = scales.data<float>();
+    input_.static_scale = Tensor::empty({1}, DType::kFloat32);
+    *input_.static_scale.data<float>() = *std::max_element(begin, begin + scales.num_elements());
+  }
   for (size_t expert = 0; expert < weights_.size(); ++expert) {
     pack_expert(stream, static_cast<int64_t>(expert));
   }

@@ -29,6 +29,7 @@ class QuantizedExperts : public ExpertMatrices {
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
   std::span<const ops::LinearWeight> weights() const override { return weights_; }
+  ops::CodeFormat input() const override { return input_; }
 
  private:
   Status check_loaded(const Stream& stream) const;
@@ -40,8 +41,12 @@ class QuantizedExperts : public ExpertMatrices {
   const QuantScheme scheme_;
   const std::vector<int64_t> part_rows_;  // of a matrix, each with scales of its own
   const ops::QuantFormat format_;
+  ops::CodeFormat input_;
   Parameter weight_;        // [E, N, stored elements of a row], or [E, N, groups, 16] as it comes
   Parameter weight_scale_;  // [E, units of rows, units of columns]
+  // [E, parts, 1] float32, of which the largest is that of all; null unless activations have static
+  // scales.
+  std::unique_ptr<Parameter> input_scale_;
   std::vector<ops::LinearWeight> weights_;  // by expert
 };
 

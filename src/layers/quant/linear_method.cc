@@ -76,7 +76,8 @@ void LinearMethod::apply_silu_and_mul(const Stream& stream,
                                       DType dtype,
                                       Workspace& workspace) const {
   const Workspace::Scope scope(workspace);
-  const int64_t size = (y.has_codes() ? y.codes.values : y.rows).size(1);
+  const Tensor& out = y.has_codes() ? y.codes.values : y.rows;
+  const int64_t size = out.size(1) * (out.dtype() == DType::kUInt8 ? 2 : 1);
   const Tensor product = workspace.tensor({x.num_rows(), 2 * size}, dtype);
   apply(stream, x, bias, product, workspace);
   if (y.has_codes()) {

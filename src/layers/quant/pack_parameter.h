@@ -20,6 +20,14 @@ ops::LinearWeight pack_parameter(const Stream& stream, Parameter* weight);
 // lost, on a device they become the weight.
 ops::LinearWeight pack_consumed_rows(const Stream& stream, const Tensor& rows);
 
+// Quantizes contiguous `rows` [out_features, in_features] of floats in the way of online
+// quantization, a scale for each row or for each of its groups. All is on the CPU, where the
+// content of `rows` is lost.
+ops::LinearWeight quantize_consumed_rows(const Stream& host,
+                                         const Tensor& rows,
+                                         const ops::QuantFormat& format,
+                                         ops::WeightLayout layout);
+
 // Calls visit(part, first row) for pieces of `rows` that are whole panels of every packed layout,
 // and gives the memory of each back: their content is lost.
 template <typename Visit>

@@ -1,24 +1,10 @@
 #include "layers/quant/quantized_linear.h"
 
+#include "layers/quant/quantized_storage.h"
 #include "ops/linear_silu_and_mul/linear_silu_and_mul.h"
 #include "ops/quantize/quantize.h"
 
 namespace atom {
-namespace {
-
-DType code_dtype(QuantDType dtype) {
-  switch (dtype) {
-    case QuantDType::kFloat8E4M3:
-      return DType::kFloat8E4M3;
-    case QuantDType::kInt8:
-      return DType::kInt8;
-    default:
-      return DType::kUInt8;
-  }
-}
-
-}  // namespace
-
 QuantizedLinearMethod::QuantizedLinearMethod(const BuildContext& build,
                                              const QuantScheme& scheme,
                                              const LinearPartition& partition)

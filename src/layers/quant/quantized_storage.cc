@@ -45,6 +45,17 @@ const QuantizedStorage* find_storage(const QuantScheme& scheme) {
   return nullptr;
 }
 
+DType code_dtype(QuantDType dtype) {
+  switch (dtype) {
+    case QuantDType::kFloat8E4M3:
+      return DType::kFloat8E4M3;
+    case QuantDType::kInt8:
+      return DType::kInt8;
+    default:
+      return DType::kUInt8;
+  }
+}
+
 ops::QuantFormat packed_format(const QuantScheme& scheme, std::span<const int64_t> part_rows) {
   ops::QuantFormat format = {scheme.weight_dtype, scheme.weights, 1};
   if (scheme.weights == QuantType::kPer128x128) format.scale_rows = shared_rows(part_rows);

@@ -20,6 +20,9 @@ struct QuantizedStorage {
 // Null when weights of this scheme cannot be computed with.
 const QuantizedStorage* find_storage(const QuantScheme& scheme);
 
+// Of the codes of activations: FP4 are bytes of two.
+DType code_dtype(QuantDType dtype);
+
 // How a matrix is packed whose rows are parts of these sizes, one after the other: rows of a block
 // share a scale here, all of them where every part begins with one.
 ops::QuantFormat packed_format(const QuantScheme& scheme, std::span<const int64_t> part_rows);

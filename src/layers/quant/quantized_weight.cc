@@ -139,9 +139,8 @@ QuantizedWeight::QuantizedWeight(const BuildContext& build,
 
 void QuantizedWeight::register_parameters() {
   register_parameter("weight", &weight_);
-  if (quantizes_on_host()) {
-    weight_.keep_on_host();
-  } else {
+  if (quantizes_on_host() || device_.is_cpu()) weight_.keep_on_host();
+  if (!quantizes_on_host()) {
     weight_scale_ = make_scales(scheme_, format_, partition_);
     register_parameter("weight_scale", weight_scale_.get());
     if (encodes_) {
@@ -170,6 +169,12 @@ ops::QuantFormat QuantizedWeight::format_of_parts() const {
     format.granularity = QuantType::kPerToken;
   }
   return format;
+}
+
+void QuantizedWeight::release() {
+  parts_.clear();
+  weight_.release();
+  if (weight_scale_ != nullptr) weight_scale_->release();
 }
 
 void QuantizedWeight::encode(const Stream& stream, const Tensor& rows, int64_t first_row) {
@@ -299,26 +304,13 @@ void QuantizedWeight::place_part(const Stream& stream, Part& part) {
 
 // Rows of floats on the host, piece by piece.
 void QuantizedWeight::quantize_part(const Stream& stream, Part& part) {
-  const Stream host(&stream.pool());
-  const int64_t in_features = partition_.local_in_features();
-  const ops::LinearWeight packed =
-      ops::make_quantized_weight(part.num_rows, in_features, format_of_parts(), part.weight.layout);
-  const int64_t width = in_features / (packed.dtype() == DType::kUInt8 ? 2 : 1);
-  const Tensor rows = weight_.data().narrow(0, part.first_row, part.num_rows);
-  consume_in_pieces(rows, [&](const Tensor& piece, int64_t first) {
-    const int64_t count = piece.size(0);
-    const Tensor values = Tensor::empty({count, width}, packed.dtype());
-    const Shape scale_shape =
-        packed.has_groups() ? Shape{count, in_features / packed.group_size} : Shape{count};
-    const Tensor scales = Tensor::empty(scale_shape, packed.scales.dtype());
-    ops::quantize(host, piece, {values, scales, scheme_.weights}, E8M0Rounding::kEven);
-    ops::pack_rows(host, values, first, packed);
-    ops::pack_scales(scales, first, packed);
-  });
-  part.weight = packed;
+  part.weight = quantize_consumed_rows(Stream(&stream.pool()),
+                                       weight_.data().narrow(0, part.first_row, part.num_rows),
+                                       format_of_parts(),
+                                       part.weight.layout);
   if (device_.is_cpu()) return;
-  part.weight.data = resident_copy(stream, packed.data);
-  part.weight.scales = resident_copy(stream, packed.scales);
+  part.weight.data = resident_copy(stream, part.weight.data);
+  part.weight.scales = resident_copy(stream, part.weight.scales);
 }
 
 Status QuantizedWeight::finish_load(const Stream& stream) {

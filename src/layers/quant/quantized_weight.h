@@ -42,6 +42,8 @@ class QuantizedWeight : public Module, private RowEncoder {
   // An error when the checkpoint holds NaN, or a scale that is no positive number.
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
+  // Gives the memory back; parts() is empty then.
+  void release();
 
   // In row order; meta until finish_load. One, unless there are several static scales.
   const std::vector<Part>& parts() const { return parts_; }

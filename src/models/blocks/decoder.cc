@@ -62,6 +62,7 @@ DecoderModel::DecoderModel(BuildContext& build, const DecoderSpec& spec)
       parallel_(build.parallel),
       hidden_size_(build.config.hidden_size),
       dtype_(build.dtype),
+      num_selected_(spec.num_selected),
       rotary_(build) {
   register_module("rotary", &rotary_);
   const bool is_tied = build.config.tie_word_embeddings;
@@ -86,17 +87,24 @@ Tensor DecoderModel::forward(const ForwardContext& context) const {
   ResidualStream residual;
   residual.update = context.workspace.tensor(shape, dtype_);
   residual.sum = context.workspace.tensor(shape, dtype_);
+  ForwardContext of_layers = context;
+  if (num_selected_ > 0) {
+    const Shape selected = {context.num_tokens(), num_selected_};
+    of_layers.selected = context.workspace.tensor(selected, DType::kInt32);
+  }
   if (stage_.is_first) {
     embed_tokens_->forward(context.token_ids, residual.sum, context);
   } else {
     parallel_.receive_from_previous(context.stream, residual.sum);
     parallel_.receive_from_previous(context.stream, residual.update);
+    if (num_selected_ > 0) parallel_.receive_from_previous(context.stream, of_layers.selected);
     residual.is_pending = true;
   }
-  for (const auto& layer : layers_) layer->forward(residual, context);
+  for (const auto& layer : layers_) layer->forward(residual, of_layers);
   if (stage_.is_last) return normalize(*norm_, residual, {}, context).rows;
   parallel_.send_to_next(context.stream, residual.sum);
   parallel_.send_to_next(context.stream, residual.update);
+  if (num_selected_ > 0) parallel_.send_to_next(context.stream, of_layers.selected);
   return residual.sum;
 }
 

@@ -46,6 +46,9 @@ struct DecoderSpec {
   LayerFactory make_layer;
   WeightMapping weight_mapping;
   NormWeight norm_weight = NormWeight::kModelDtype;  // of the layers' norms and the final one
+  // The positions that a query attends to, where layers share what one of them has selected
+  // (ForwardContext::selected); 0: none does.
+  int64_t num_selected = 0;
 };
 
 // The mapping of models whose projections q, k, v and gate, up are multiplied as one.
@@ -91,6 +94,7 @@ class DecoderModel : public Module {
   ParallelContext parallel_;
   int64_t hidden_size_;
   DType dtype_;
+  int64_t num_selected_;
   RotaryEmbedding rotary_;
   std::unique_ptr<VocabParallelEmbedding> embed_tokens_;  // null where the stage has none
   std::vector<std::unique_ptr<DecoderLayer>> layers_;
@@ -106,8 +110,14 @@ class DecoderForCausalLM : public CausalLM {
                       const Tensor& logits,
                       const ForwardContext& context) const override;
   const WeightMapping& weight_mapping() const override { return weight_mapping_; }
-  const VocabParallelEmbedding* embed_tokens() const override { return model_.embed_tokens(); }
-  const ParallelLMHead* lm_head() const override { return lm_head_.get(); }
+  const VocabParallelEmbedding& embed_tokens() const override {
+    CHECK(model_.embed_tokens() != nullptr);
+    return *model_.embed_tokens();
+  }
+  const ParallelLMHead& lm_head() const override {
+    CHECK(lm_head_ != nullptr);
+    return *lm_head_;
+  }
 
  private:
   ParallelContext parallel_;

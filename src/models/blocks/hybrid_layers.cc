@@ -2,6 +2,7 @@
 
 #include "models/blocks/gqa_attention.h"
 #include "models/blocks/linear_attention.h"
+#include "models/blocks/mtp_head.h"
 #include "models/blocks/requirements.h"
 
 namespace atom {
@@ -99,6 +100,15 @@ Status read_qsa(const ModelConfig& config, std::optional<QsaOptions>* qsa) {
   return {};
 }
 
+GqaOptions full_attention(const ModelConfig& config, const HybridConfig& hybrid) {
+  GqaOptions options = gqa_options(config, 0);
+  options.sliding_window = 0;
+  options.qk_norm = true;
+  options.qk_norm_weight = NormWeight::kZeroCentered;
+  options.output_gate = hybrid.output_gate;
+  return options;
+}
+
 }  // namespace
 
 Result<HybridConfig> read_hybrid_config(const BuildContext& build) {
@@ -125,12 +135,32 @@ NamedSubLayer make_hybrid_mixer(BuildContext& build,
   if (hybrid.layer_types[layer] == LayerType::kLinearAttention) {
     return make_sub_layer<LinearAttention>(build, "linear_attn", hybrid.delta_net, rows);
   }
-  GqaOptions options = gqa_options(build.config, layer);
-  options.qk_norm = true;
-  options.qk_norm_weight = NormWeight::kZeroCentered;
-  options.output_gate = hybrid.output_gate;
+  GqaOptions options = full_attention(build.config, hybrid);
   options.qsa = hybrid.qsa;
   return make_sub_layer<GqaAttention>(build, "self_attn", rotary, options);
+}
+
+Result<std::unique_ptr<DraftModel>> make_hybrid_mtp(BuildContext& build,
+                                                    const CausalLM& target,
+                                                    const char* layers_key,
+                                                    FeedForwardFactory make_feed_forward) {
+  const ConfigReader reader = build.config.extension();
+  ASSIGN_OR_RETURN(const HybridConfig hybrid, read_hybrid_config(build));
+  ASSIGN_OR_RETURN(const int64_t num_layers, read_num_mtp_layers(build.config, layers_key, 1));
+  if (num_layers != 1) return reader.wrong(layers_key, *reader.find(layers_key), "1");
+  ASSIGN_OR_RETURN(const bool dedicated, reader.get_bool("mtp_use_dedicated_embeddings", false));
+  if (dedicated) {
+    return reader.wrong(
+        "mtp_use_dedicated_embeddings", *reader.find("mtp_use_dedicated_embeddings"), "false");
+  }
+  const GqaOptions attention = full_attention(build.config, hybrid);
+  const LayerFactory make_layer =
+      [&](BuildContext& layers, const RotaryEmbedding& rotary, int) -> LayerParts {
+    return {make_sub_layer<GqaAttention>(layers, "self_attn", rotary, attention),
+            make_feed_forward(layers)};
+  };
+  return std::unique_ptr<DraftModel>(
+      std::make_unique<MtpHead>(build, target, mtp_beside_model(make_layer)));
 }
 
 WeightMapping hybrid_weight_mapping(const ModelConfig& config) {

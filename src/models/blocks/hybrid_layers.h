@@ -10,6 +10,7 @@
 #include "layers/attention/qsa_indexer.h"
 #include "layers/linear/delta_net_linear.h"
 #include "models/blocks/decoder.h"
+#include "models/draft_model.h"
 
 namespace atom {
 
@@ -29,6 +30,14 @@ NamedSubLayer make_hybrid_mixer(BuildContext& build,
                                 const HybridConfig& hybrid,
                                 int layer,
                                 DeltaNetRows rows);
+
+// The layer for multi-token prediction of hybrids: full attention without an indexer, and this
+// feed-forward. An error when the configuration has none, or gives it an embedding of its own.
+using FeedForwardFactory = std::function<NamedSubLayer(BuildContext& build)>;
+Result<std::unique_ptr<DraftModel>> make_hybrid_mtp(BuildContext& build,
+                                                    const CausalLM& target,
+                                                    const char* layers_key,
+                                                    FeedForwardFactory make_feed_forward);
 
 // decoder_weight_mapping() and the projections of linear attention; tensors of a draft model are
 // ignored.

@@ -22,6 +22,20 @@ std::unique_ptr<RMSNorm> make_q_a_layernorm(const BuildContext& build, const Mla
   return std::make_unique<RMSNorm>(build, options.q_lora_rank);
 }
 
+std::unique_ptr<DsaIndexer> make_indexer(BuildContext& build,
+                                         const RotaryEmbedding& rotary,
+                                         const MlaOptions& options) {
+  if (!options.indexer) return nullptr;
+  CHECK(options.q_lora_rank > 0);
+  const ModuleScope scope(build, "indexer");
+  return std::make_unique<DsaIndexer>(build, rotary, *options.indexer);
+}
+
+// Of the query latent's norm.
+ActivationFormat latent_format(const ActivationFormat& queries, const DsaIndexer* indexer) {
+  return indexer == nullptr ? queries : unite(queries, indexer->wanted_latent());
+}
+
 }  // namespace
 
 Result<MlaOptions> read_mla_options(const ModelConfig& config) {
@@ -42,6 +56,8 @@ Result<MlaOptions> read_mla_options(const ModelConfig& config) {
   ASSIGN_OR_RETURN(sizes.interleaved, reader.get_bool("rope_interleave", true));
   ASSIGN_OR_RETURN(options.q_lora_rank, reader.get_int("q_lora_rank", 0, kMaxRank, 0));
   options.has_bias = config.o_proj_bias;
+  // Where a file has it, it is the part that is rotated.
+  RETURN_IF_ERROR(reader.get_int("head_dim", sizes.rope_dim, sizes.rope_dim, 0).status());
   if (config.rope.rotary_dim != sizes.rope_dim) {
     return invalid_argument(
         "config.json: the rotation covers {} elements, 'qk_rope_head_dim' is {}; expected the same",
@@ -53,8 +69,10 @@ Result<MlaOptions> read_mla_options(const ModelConfig& config) {
 
 MlaBlock::MlaBlock(BuildContext& build, const RotaryEmbedding& rotary, const MlaOptions& options)
     : rank_(options.sizes.rank),
+      shares_selection_(options.shares_selection),
       q_a_proj_(make_q_a_proj(build, options)),
       q_a_layernorm_(make_q_a_layernorm(build, options)),
+      indexer_(make_indexer(build, rotary, options)),
       q_b_proj_(ModuleScope(build, q_name(options)),
                 q_a_proj_ == nullptr ? build.config.hidden_size : options.q_lora_rank,
                 {{"", options.sizes.num_heads * options.sizes.qk_dim()}},
@@ -73,6 +91,7 @@ MlaBlock::MlaBlock(BuildContext& build, const RotaryEmbedding& rotary, const Mla
     register_module("q_a_proj", q_a_proj_.get());
     register_module("q_a_layernorm", q_a_layernorm_.get());
   }
+  if (indexer_ != nullptr) register_module("indexer", indexer_.get());
   register_module(q_name(options), &q_b_proj_);
   register_module("kv_a_proj_with_mqa", &kv_a_proj_);
   register_module("kv_a_layernorm", &kv_a_layernorm_);
@@ -81,23 +100,31 @@ MlaBlock::MlaBlock(BuildContext& build, const RotaryEmbedding& rotary, const Mla
 }
 
 ActivationFormat MlaBlock::wanted() const {
-  return unite(q_a_proj_ == nullptr ? q_b_proj_.wanted() : q_a_proj_->wanted(),
-               kv_a_proj_.wanted());
+  const ActivationFormat format =
+      unite(q_a_proj_ == nullptr ? q_b_proj_.wanted() : q_a_proj_->wanted(), kv_a_proj_.wanted());
+  return indexer_ == nullptr ? format : unite(format, indexer_->wanted());
 }
 
-Tensor MlaBlock::queries(const Activation& x, const ForwardContext& context) const {
-  if (q_a_proj_ == nullptr) return q_b_proj_.forward(x, context);
-  const Tensor latent = q_a_proj_->forward(x, context);
-  return q_b_proj_.forward(q_a_layernorm_->forward(latent, q_b_proj_.wanted(), context), context);
+Tensor MlaBlock::selected(const Activation& x,
+                          const Activation& latent,
+                          const ForwardContext& context) const {
+  if (indexer_ != nullptr) return indexer_->forward(x, latent, context);
+  return shares_selection_ ? context.selected : Tensor();
 }
 
 void MlaBlock::forward(const Activation& x,
                        const Tensor& out,
                        const ForwardContext& context) const {
-  const Tensor q = queries(x, context);
+  Activation latent = x;
+  if (q_a_proj_ != nullptr) {
+    const ActivationFormat format = latent_format(q_b_proj_.wanted(), indexer_.get());
+    latent = q_a_layernorm_->forward(q_a_proj_->forward(x, context), format, context);
+  }
+  const Tensor q = q_b_proj_.forward(latent, context);
+  const Tensor indices = selected(x, latent, context);
   const Tensor kv = kv_a_proj_.forward(x, context);
   kv_a_layernorm_.forward(kv.narrow(1, 0, rank_), context);
-  o_proj_.forward(attention_.forward(q, kv, Tensor(), context), out, context);
+  o_proj_.forward(attention_.forward(q, kv, indices, context), out, context);
 }
 
 }  // namespace atom

@@ -1,10 +1,12 @@
 // The attention block of DeepSeek V2 and later: queries, straight from the input or through a
 // latent of their own, one latent row for the keys and values of all heads, latent attention,
-// output projection.
+// to all earlier tokens or to those that an indexer selects, output projection.
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "layers/attention/dsa_indexer.h"
 #include "layers/attention/mla_attention.h"
 #include "layers/linear/merged_column_parallel_linear.h"
 #include "layers/linear/replicated_linear.h"
@@ -19,6 +21,10 @@ struct MlaOptions {
   MlaSizes sizes;
   int64_t q_lora_rank = 0;  // 0: queries come straight from the input, by "q_proj"
   bool has_bias = false;    // of q_a_proj, kv_a_proj_with_mqa and o_proj
+  // With q_lora_rank only. Without, a query attends to what the last layer before that has one
+  // selected, or to all earlier tokens.
+  std::optional<DsaOptions> indexer;
+  bool shares_selection = false;
 };
 
 // What config.json says of it.
@@ -35,11 +41,15 @@ class MlaBlock : public TokenMixer {
                const ForwardContext& context) const override;
 
  private:
-  Tensor queries(const Activation& x, const ForwardContext& context) const;
+  Tensor selected(const Activation& x,
+                  const Activation& latent,
+                  const ForwardContext& context) const;
 
   int64_t rank_;
+  bool shares_selection_;
   std::unique_ptr<ReplicatedLinear> q_a_proj_;  // null with q_lora_rank 0
   std::unique_ptr<RMSNorm> q_a_layernorm_;      // null together with it
+  std::unique_ptr<DsaIndexer> indexer_;         // null without
   MergedColumnParallelLinear q_b_proj_;         // "q_proj" with q_lora_rank 0
   ReplicatedLinear kv_a_proj_;
   RMSNorm kv_a_layernorm_;

@@ -19,7 +19,12 @@ void convolve_channel(const CausalConv1dArgs& args, int64_t sequence, int64_t ch
     for (int64_t t = 0; t < num_queries; ++t) out[t * args.out_stride] = T{};
     return;
   }
-  T* state = static_cast<T*>(args.state) + slot * history * args.num_channels + channel;
+  const auto keep = [&](int64_t at, const T* window) {
+    T* kept = static_cast<T*>(args.state) + at * history * args.num_channels + channel;
+    for (int64_t j = 0; j < history; ++j) kept[j * args.num_channels] = window[j];
+  };
+  const int32_t* token_slots = args.batch.token_slots;
+  const T* state = static_cast<const T*>(args.state) + slot * history * args.num_channels + channel;
   T window[kConvMaxKernelSize] = {};
   for (int64_t j = 0; j < history && has_history; ++j) window[j] = state[j * args.num_channels];
   for (int64_t t = 0; t < num_queries; ++t) {
@@ -30,8 +35,9 @@ void convolve_channel(const CausalConv1dArgs& args, int64_t sequence, int64_t ch
     }
     out[t * args.out_stride] = from_float<T>(sum / (1.0f + std::exp(-sum)));
     for (int64_t j = 0; j < history; ++j) window[j] = window[j + 1];
+    if (token_slots != nullptr && token_slots[start + t] >= 0) keep(token_slots[start + t], window);
   }
-  for (int64_t j = 0; j < history; ++j) state[j * args.num_channels] = window[j];
+  if (token_slots == nullptr) keep(slot, window);
 }
 
 }  // namespace

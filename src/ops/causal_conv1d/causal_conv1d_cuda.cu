@@ -78,10 +78,22 @@ __global__ void keep_inputs_kernel(CausalConv1dArgs args) {
   if (channel >= args.num_channels) return;
   const Channel<T> at(args, blockIdx.y, channel);
   if (at.slot < 0 || at.num_queries == 0) return;
-  // Ascending: a row comes from one behind it, which is still the old one then.
-  for (int64_t j = 0; j < at.history; ++j) {
-    at.state[j * at.state_stride] = at.input(at.num_queries - at.history + j);
-  }
+  // The slot in which the sequence began may be one that a token's inputs go to.
+  T before[kConvMaxKernelSize - 1];
+  for (int64_t j = 0; j < at.history; ++j) before[j] = at.input(j - at.history);
+  const auto keep_behind = [&](int64_t token, int64_t slot) {
+    if (slot >= args.batch.num_slots) gpu_trap();
+    T* kept = static_cast<T*>(args.state) + slot * at.history * args.num_channels + channel;
+    for (int64_t j = 0; j < at.history; ++j) {
+      const int64_t t = token + 1 - at.history + j;
+      kept[j * at.state_stride] = t >= 0 ? at.input(t) : before[at.history + t];
+    }
+  };
+  const int32_t* kept = args.batch.token_slots;
+  if (kept == nullptr) return keep_behind(at.num_queries - 1, at.slot);
+  int64_t first = at.num_queries;
+  while (first > 0 && kept[at.start + first - 1] >= 0) --first;
+  for (int64_t t = first; t < at.num_queries; ++t) keep_behind(t, kept[at.start + t]);
 }
 
 }  // namespace

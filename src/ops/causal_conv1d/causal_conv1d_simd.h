@@ -36,6 +36,49 @@ void convolve_row(const CausalConv1dArgs& args,
   Simd::store(out + whole, rest, silu<Simd>(sum));
 }
 
+// The task's channels of the oldest input in a slot.
+template <typename T>
+static inline T* conv_state_in(const CausalConv1dArgs& args,
+                               const CausalConv1dTask& task,
+                               int64_t slot) {
+  const int64_t history = args.kernel_size - 1;
+  return static_cast<T*>(args.state) + slot * history * args.num_channels + task.first_channel;
+}
+
+// The same where tokens leave the last inputs in slots, one of which may be `slot`.
+template <typename Simd, typename T>
+void convolve_and_keep(const CausalConv1dArgs& args,
+                       const CausalConv1dTask& task,
+                       int64_t start,
+                       int64_t num_queries,
+                       int64_t slot) {
+  const int64_t history = args.kernel_size - 1;
+  const uint64_t row_size = task.num_channels * sizeof(T);
+  const bool has_history = args.batch.seq_lens[task.sequence] > num_queries;
+  const T* x = static_cast<const T*>(args.x) + start * args.x_stride + task.first_channel;
+  T* out = static_cast<T*>(args.out) + start * args.out_stride + task.first_channel;
+  T before[(kConvMaxKernelSize - 1) * kConvTaskChannels];
+  const T* rows[kConvMaxKernelSize];
+  for (int64_t j = 0; j < history; ++j) {
+    T* row = before + j * kConvTaskChannels;
+    rows[j] = row;
+    if (has_history) {
+      memcpy(row, conv_state_in<T>(args, task, slot) + j * args.num_channels, row_size);
+    } else {
+      memset(row, 0, row_size);
+    }
+  }
+  for (int64_t t = 0; t < num_queries; ++t) {
+    rows[history] = x + t * args.x_stride;
+    convolve_row<Simd>(args, task, rows, out + t * args.out_stride);
+    for (int64_t j = 0; j < history; ++j) rows[j] = rows[j + 1];
+    const int64_t kept = args.batch.token_slots[start + t];
+    for (int64_t j = 0; j < history && kept >= 0; ++j) {
+      memcpy(conv_state_in<T>(args, task, kept) + j * args.num_channels, rows[j], row_size);
+    }
+  }
+}
+
 template <typename Simd, typename T>
 void convolve(const CausalConv1dArgs& args, const CausalConv1dTask& task) {
   const int64_t start = args.batch.query_start[task.sequence];
@@ -50,7 +93,10 @@ void convolve(const CausalConv1dArgs& args, const CausalConv1dTask& task) {
     for (int64_t t = 0; t < num_queries; ++t) memset(out + t * args.out_stride, 0, row_size);
     return;
   }
-  T* state = static_cast<T*>(args.state) + slot * history * args.num_channels + task.first_channel;
+  if (args.batch.token_slots != nullptr) {
+    return convolve_and_keep<Simd, T>(args, task, start, num_queries, slot);
+  }
+  T* state = conv_state_in<T>(args, task, slot);
   const T zeros[kConvTaskChannels] = {};
   const T* rows[kConvMaxKernelSize];
   for (int64_t j = 0; j < history; ++j) {

@@ -13,26 +13,17 @@ namespace atom::ops {
 namespace {
 
 bool run(const char* variant, ThreadPool& pool, const CausalConv1dParams& params) {
-  const StateBatch& batch = params.batch;
-  return run_variant(
-      variant,
-      pool,
-      {params.x,
-       params.weight,
-       params.state,
-       batch.query_start,
-       batch.seq_lens,
-       batch.state_slots,
-       params.out},
-      [&](const Placed& at) {
-        CausalConv1dParams placed = params;
-        placed.x = at(params.x);
-        placed.weight = at(params.weight);
-        placed.state = at(params.state);
-        placed.batch = {at(batch.query_start), at(batch.seq_lens), at(batch.state_slots)};
-        placed.out = at(params.out);
-        return causal_conv1d_by(variant, at.stream(), placed);
-      });
+  std::vector<Tensor> tensors = {params.x, params.weight, params.state, params.out};
+  append_tensors(params.batch, &tensors);
+  return run_variant(variant, pool, tensors, [&](const Placed& at) {
+    CausalConv1dParams placed = params;
+    placed.x = at(params.x);
+    placed.weight = at(params.weight);
+    placed.state = at(params.state);
+    placed.batch = placed_batch(params.batch, at);
+    placed.out = at(params.out);
+    return causal_conv1d_by(variant, at.stream(), placed);
+  });
 }
 
 // Of one sequence, x [num_tokens][num_channels] after `history`, in double.
@@ -161,6 +152,44 @@ TEST(CausalConv1d, StepsOfAnyLengthGiveWhatOneStepGives) {
       run_steps(step, out);
       EXPECT_EQ(values_of(out), values_of(whole)) << variant << ", steps of " << step;
     }
+  }
+}
+
+// Tokens that each leave their state in a slot, the first slot being where the sequence began.
+TEST(CausalConv1d, KeepsTheStateBehindEachToken) {
+  constexpr int64_t kChannels = 600, kKernel = 4;
+  ThreadPool pool(1);
+  const Tensor weight = random_tensor({kKernel, kChannels}, DType::kFloat32, 1);
+  const Tensor x = random_tensor({5, kChannels}, DType::kBFloat16, 2);
+  for (const char* variant : kAllVariants) {
+    const Tensor state = random_tensor({7, kKernel - 1, kChannels}, DType::kBFloat16, 3);
+    const Tensor alone = copy_of(state);
+    // The second sequence keeps its last state alone, and not where it began.
+    StateBatch batch = state_batch_of({3, 2}, {9, 4});
+    batch.state_slots = int32_tensor({5, 1});
+    batch.token_slots = int32_tensor({6, 5, 2, -1, 3});
+    const Tensor out = Tensor::zeros({5, kChannels}, DType::kBFloat16);
+    if (!run(variant, pool, {x, weight, state, batch, out})) continue;
+    for (const int32_t slot : {0, 1, 4}) {
+      EXPECT_EQ(values_of(state.narrow(0, slot, 1)), values_of(alone.narrow(0, slot, 1)));
+    }
+    const Tensor expected = Tensor::zeros({5, kChannels}, DType::kBFloat16);
+    StateBatch step = state_batch_of({1}, {9});
+    step.state_slots = int32_tensor({5});
+    for (int64_t t = 0; t < 5; ++t) {
+      if (t == 3) {
+        step = state_batch_of({1}, {4});
+        step.state_slots = int32_tensor({1});
+      }
+      run(variant, pool, {x.narrow(0, t, 1), weight, alone, step, expected.narrow(0, t, 1)});
+      const int32_t kept = batch.token_slots.data<int32_t>()[t];
+      if (kept < 0) continue;
+      const int32_t at = step.state_slots.data<int32_t>()[0];
+      // Slot 5 is taken by the token behind before it is looked at.
+      EXPECT_EQ(values_of(state.narrow(0, kept, 1)), values_of(alone.narrow(0, at, 1)))
+          << variant << ", token " << t;
+    }
+    EXPECT_EQ(values_of(out), values_of(expected)) << variant;
   }
 }
 

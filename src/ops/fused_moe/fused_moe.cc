@@ -16,12 +16,16 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
 }
 
 #ifdef ATOM_CUDA
+bool takes_floats(const FusedMoeCall& call) {
+  return !call.experts.gate_up_input.is_quantized() && !call.experts.down_input.is_quantized();
+}
+
 // Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
 constexpr char kStream[] = "stream", kWgmma[] = "wgmma";
 
 template <const char* name, bool (*fits)(const FusedMoeCall&)>
 bool fits_if_forced(const FusedMoeCall& call) {
-  return forced_variant("fused_moe") == name && fits(call);
+  return forced_variant("fused_moe") == name && takes_floats(call) && fits(call);
 }
 #endif
 
@@ -38,7 +42,7 @@ constexpr FusedMoeVariant kVariants[] = {
      fits_if_forced<kStream, fits_fused_moe_stream>,
      fused_moe_stream,
      DeviceType::kCuda},
-    {"cuda", CpuIsa::kScalar, nullptr, fused_moe_generic, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, takes_floats, fused_moe_generic, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, grouped_by<activate_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, grouped_by<activate_avx2>},
@@ -85,6 +89,8 @@ void check_call(const FusedMoeCall& call) {
     CHECK(gate_up.dtype() == experts.gate_up[0].dtype());
     CHECK(down.dtype() == experts.down[0].dtype());
     CHECK(gate_up.layout == down.layout);
+    CHECK((gate_up.is_quantized() || !experts.gate_up_input.is_quantized()));
+    CHECK((down.is_quantized() || !experts.down_input.is_quantized()));
   }
 }
 

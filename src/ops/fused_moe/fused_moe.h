@@ -4,7 +4,8 @@
 //   y[t] = sum over j of weights[t, j] * (W_down a + b_down),  a = activation(W_gate_up x[t] + b)
 //
 // of expert ids[t, j]. Sums are float32; `a` is rounded once to x's dtype, y once to its own. The
-// choices of a token are added in their order. On the CPU a token's result is bit-identical in
+// choices of a token are added in their order. On the CPU x and `a` may be quantized before they
+// are multiplied, as quantize() does it. On the CPU a token's result is bit-identical in
 // every batch, whatever the number of threads, and an expert's matrices are read once for all of
 // its tokens (of 8192 choices; more are taken in turns). On a GPU the kernels for Hopper ("stream"
 // for decode, "wgmma" for prefill) have not been run on a card yet: they compute where
@@ -16,6 +17,7 @@
 
 #include "ops/fused_moe/gated_activation.h"
 #include "ops/linear/linear.h"
+#include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 #include "tensor/workspace.h"
@@ -32,6 +34,9 @@ struct ExpertWeights {
   // [number of ids] int32: where an expert stands among these, or -1 when another rank has it.
   // Undefined: an id is the place itself.
   Tensor places;
+  // Of x and of `a`, where weights are quantized.
+  CodeFormat gate_up_input = {};
+  CodeFormat down_input = {};
 };
 
 // Choices of experts that are not here add nothing: ids without a place, negative, or beyond.

@@ -2,6 +2,7 @@
 
 #include "ops/fused_moe/fused_moe_variants.h"
 #include "ops/linear/linear_variants.h"
+#include "ops/quantize/quantize.h"
 #include "tensor/dispatch.h"
 #include "tensor/element_of.h"
 
@@ -10,11 +11,17 @@ namespace {
 
 void multiply(const Stream& stream,
               const Tensor& x,
+              const CodeFormat& input,
               const LinearWeight& weight,
               const Tensor& bias,
               const Tensor& y,
               Workspace& scratch) {
-  linear_reference(stream, {x, weight, bias, y}, scratch);
+  if (!input.is_quantized()) return linear_reference(stream, {x, weight, bias, y}, scratch);
+  const Workspace::Scope scope(scratch);
+  const QuantizedRows codes = quantized_rows(input, 1, weight.in_features, scratch);
+  if (stream.is_dry_run()) return;
+  quantize(stream, x, codes);
+  linear_reference(stream, {codes.values, weight, bias, y, codes.scales}, scratch);
 }
 
 }  // namespace
@@ -27,7 +34,11 @@ void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspa
   const Tensor activated = scratch.tensor({1, size}, call.x.dtype());
   const Tensor result = scratch.tensor({1, hidden_size}, DType::kFloat32);
   const Tensor total = scratch.tensor({1, hidden_size}, DType::kFloat32);
-  if (stream.is_dry_run()) return;
+  if (stream.is_dry_run()) {
+    multiply(stream, call.x, experts.gate_up_input, experts.gate_up[0], {}, sums, scratch);
+    multiply(stream, activated, experts.down_input, experts.down[0], {}, result, scratch);
+    return;
+  }
   for (int64_t t = 0; t < call.num_tokens(); ++t) {
     std::fill_n(total.data<float>(), hidden_size, 0.0f);
     for (int64_t j = 0; j < call.top_k(); ++j) {
@@ -37,7 +48,7 @@ void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspa
       const Tensor x = call.x.narrow(0, t, 1);
       const Tensor gate_up_bias = expert_bias(experts.gate_up_bias, e);
       const Tensor down_bias = expert_bias(experts.down_bias, e);
-      multiply(stream, x, experts.gate_up[e], gate_up_bias, sums, scratch);
+      multiply(stream, x, experts.gate_up_input, experts.gate_up[e], gate_up_bias, sums, scratch);
       activate_reference({.sums = sums.data<float>(),
                           .out = activated.raw_data(),
                           .size = size,
@@ -45,7 +56,7 @@ void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspa
                           .activation = call.activation},
                          0,
                          1);
-      multiply(stream, activated, experts.down[e], down_bias, result, scratch);
+      multiply(stream, activated, experts.down_input, experts.down[e], down_bias, result, scratch);
       const float weight = call.weights.data<float>()[choice];
       for (int64_t i = 0; i < hidden_size; ++i) {
         total.data<float>()[i] += weight * result.data<float>()[i];

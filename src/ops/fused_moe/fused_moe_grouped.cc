@@ -7,6 +7,7 @@
 
 #include "ops/fused_moe/fused_moe_variants.h"
 #include "ops/linear/linear_variants.h"
+#include "ops/quantize/quantize.h"
 #include "tensor/dispatch.h"
 #include "tensor/element_of.h"
 
@@ -29,6 +30,36 @@ struct Group {
   int64_t begin, end;
   int64_t num_rows() const { return end - begin; }
 };
+
+// What a matrix multiplies: rows of floats, or of codes with their scales.
+struct Factor {
+  Tensor values;
+  Tensor scales;           // undefined of floats; [1] for all rows or a row for each
+  bool is_static = false;  // one scale, given before
+
+  Factor(const Tensor& floats) : values(floats) {}  // NOLINT: every tensor is one
+  Factor(const QuantizedRows& codes)                // NOLINT: likewise
+      : values(codes.values), scales(codes.scales), is_static(codes.is_static) {}
+
+  bool has_scales_of_rows() const { return scales.defined() && !is_static; }
+  Factor rows(int64_t begin, int64_t count) const {
+    Factor part = *this;
+    part.values = values.narrow(0, begin, count);
+    if (has_scales_of_rows()) part.scales = scales.narrow(0, begin, count);
+    return part;
+  }
+};
+
+// Rows of floats into the beginning of `out`, whose codes have that format; floats as they are.
+Factor quantized(const Stream& stream,
+                 const Tensor& floats,
+                 const CodeFormat& format,
+                 const Factor& out) {
+  if (!format.is_quantized()) return floats;
+  Factor part = out.rows(0, floats.size(0));
+  quantize(stream, floats, {part.values, part.scales, format.granularity, part.is_static});
+  return part;
+}
 
 // The choices of some tokens in the order of their experts, and of their tokens within one.
 class GroupedChoices {
@@ -53,13 +84,13 @@ class GroupedChoices {
       const int32_t expert = place_of(call.experts, ids[i]);
       if (expert < 0) continue;
       rows_[i] = next[expert]++;
-      tokens_[rows_[i]] = first_token + i / top_k_;
+      tokens_[rows_[i]] = i / top_k_;
     }
   }
 
   int64_t num_rows() const { return num_rows_; }
   const std::vector<Group>& groups() const { return groups_; }
-  // Of the call, by row.
+  // Of these tokens, by row.
   int64_t token(int64_t row) const { return tokens_[row]; }
   // Whether a group's tokens follow each other.
   bool is_run(const Group& group) const {
@@ -78,16 +109,34 @@ class GroupedChoices {
 
 // What lies between the steps, a row per choice.
 struct Buffers {
-  Tensor x;     // of tokens, where an expert's are not a run
-  Tensor sums;  // of gate and up
+  Factor tokens;  // a row per token; used where they are quantized
+  Factor x;       // of tokens, where an expert's are not a run
+  Tensor sums;    // of gate and up
   Tensor activated;
-  Tensor results;  // of the experts
+  Factor down_input;  // used where that is quantized
+  Tensor results;     // of the experts
 
-  Buffers(const FusedMoeCall& call, int64_t num_rows, Workspace& scratch)
-      : x(scratch.tensor({num_rows, call.hidden_size()}, call.x.dtype())),
+  Buffers(const FusedMoeCall& call, int64_t num_tokens, Workspace& scratch)
+      : Buffers(call, num_tokens, num_tokens * call.top_k(), scratch) {}
+
+ private:
+  Buffers(const FusedMoeCall& call, int64_t num_tokens, int64_t num_rows, Workspace& scratch)
+      : tokens(codes(call.experts.gate_up_input, num_tokens, call.hidden_size(), scratch)),
+        x(call.experts.gate_up_input.is_quantized()
+              ? codes(call.experts.gate_up_input, num_rows, call.hidden_size(), scratch)
+              : scratch.tensor({num_rows, call.hidden_size()}, call.x.dtype())),
         sums(scratch.tensor({num_rows, 2 * call.intermediate_size()}, DType::kFloat32)),
         activated(scratch.tensor({num_rows, call.intermediate_size()}, call.x.dtype())),
+        down_input(codes(call.experts.down_input, num_rows, call.intermediate_size(), scratch)),
         results(scratch.tensor({num_rows, call.hidden_size()}, DType::kFloat32)) {}
+
+  static Factor codes(const CodeFormat& format,
+                      int64_t num_rows,
+                      int64_t size,
+                      Workspace& scratch) {
+    if (!format.is_quantized()) return Tensor();
+    return quantized_rows(format, num_rows, size, scratch);
+  }
 };
 
 // One matrix of every group's expert, and what it multiplies.
@@ -98,7 +147,7 @@ class GroupProducts {
     operands_.reserve(num_groups);
   }
 
-  void add(const Group& group, const Tensor& x, const Tensor& y) {
+  void add(const Group& group, const Factor& x, const Tensor& y) {
     operands_.push_back({x,
                          expert_bias(biases_, group.expert),
                          y.narrow(0, group.begin, group.num_rows()),
@@ -108,13 +157,16 @@ class GroupProducts {
   void run(const Stream& stream, Workspace& scratch) const {
     std::vector<LinearCall> calls;
     calls.reserve(operands_.size());
-    for (const Operands& o : operands_) calls.push_back({o.x, weights_[o.expert], o.bias, o.y});
+    for (const Operands& o : operands_) {
+      calls.push_back({o.x.values, weights_[o.expert], o.bias, o.y, o.x.scales});
+    }
     linear_many(stream, calls, scratch);
   }
 
  private:
   struct Operands {
-    Tensor x, bias, y;
+    Factor x;
+    Tensor bias, y;
     int64_t expert;
   };
 
@@ -123,25 +175,34 @@ class GroupProducts {
   std::vector<Operands> operands_;
 };
 
-void gather_tokens(const Stream& stream,
-                   const FusedMoeCall& call,
-                   const GroupedChoices& choices,
-                   const Tensor& out) {
-  const int64_t element_size = dtype_size(out.dtype());
-  const int64_t row_size = out.size(1) * element_size;
-  const int64_t stride = call.x.stride(0) * element_size;
-  const auto* from = static_cast<const char*>(call.x.raw_data());
-  auto* to = static_cast<char*>(out.raw_data());
+// Rows of `from` in the order of the choices, but where an expert's tokens are a run.
+void gather_rows_of(const Stream& stream,
+                    const Tensor& from,
+                    const GroupedChoices& choices,
+                    const Tensor& to) {
+  const int64_t element_size = dtype_size(to.dtype());
+  const int64_t row_size = to.num_bytes() / to.size(0);
+  const int64_t stride = from.stride(0) * element_size;
+  const auto* source = static_cast<const char*>(from.raw_data());
+  auto* target = static_cast<char*>(to.raw_data());
   const auto& groups = choices.groups();
   stream.pool().parallel_for(
       static_cast<int64_t>(groups.size()), 1, [&](int64_t begin, int64_t end) {
         for (int64_t g = begin; g < end; ++g) {
           if (choices.is_run(groups[g])) continue;
           for (int64_t row = groups[g].begin; row < groups[g].end; ++row) {
-            std::memcpy(to + row * row_size, from + choices.token(row) * stride, row_size);
+            std::memcpy(target + row * row_size, source + choices.token(row) * stride, row_size);
           }
         }
       });
+}
+
+void gather_tokens(const Stream& stream,
+                   const Factor& tokens,
+                   const GroupedChoices& choices,
+                   const Factor& out) {
+  gather_rows_of(stream, tokens.values, choices, out.values);
+  if (tokens.has_scales_of_rows()) gather_rows_of(stream, tokens.scales, choices, out.scales);
 }
 
 // y of a token from its choices' results, in their order.
@@ -180,15 +241,14 @@ void run_tokens(ActivateKernel* activate,
   const ExpertWeights& experts = call.experts;
   const auto& groups = choices.groups();
   if (!groups.empty()) {
-    gather_tokens(stream, call, choices, buffers.x);
+    const Factor tokens = quantized(
+        stream, call.x.narrow(0, first_token, num_tokens), experts.gate_up_input, buffers.tokens);
+    gather_tokens(stream, tokens, choices, buffers.x);
     GroupProducts gate_up(experts.gate_up, experts.gate_up_bias, groups.size());
-    GroupProducts down(experts.down, experts.down_bias, groups.size());
     for (const Group& group : groups) {
       const bool is_run = choices.is_run(group);
-      const Tensor& x = is_run ? call.x : buffers.x;
       const int64_t begin = is_run ? choices.token(group.begin) : group.begin;
-      gate_up.add(group, x.narrow(0, begin, group.num_rows()), buffers.sums);
-      down.add(group, buffers.activated.narrow(0, group.begin, group.num_rows()), buffers.results);
+      gate_up.add(group, (is_run ? tokens : buffers.x).rows(begin, group.num_rows()), buffers.sums);
     }
     gate_up.run(stream, scratch);
     const ActivateArgs args{.sums = buffers.sums.data<float>(),
@@ -199,6 +259,14 @@ void run_tokens(ActivateKernel* activate,
     stream.pool().parallel_for(choices.num_rows(),
                                rows_per_task(args.size),
                                [&](int64_t begin, int64_t end) { activate(args, begin, end); });
+    const Factor activated = quantized(stream,
+                                       buffers.activated.narrow(0, 0, choices.num_rows()),
+                                       experts.down_input,
+                                       buffers.down_input);
+    GroupProducts down(experts.down, experts.down_bias, groups.size());
+    for (const Group& group : groups) {
+      down.add(group, activated.rows(group.begin, group.num_rows()), buffers.results);
+    }
     down.run(stream, scratch);
   }
   stream.pool().parallel_for(num_tokens,
@@ -222,7 +290,8 @@ void measure(const Stream& stream,
   gate_up.add(all, buffers.x, buffers.sums);
   gate_up.run(stream, scratch);
   GroupProducts down(call.experts.down, call.experts.down_bias, 1);
-  down.add(all, buffers.activated, buffers.results);
+  const bool is_quantized = call.experts.down_input.is_quantized();
+  down.add(all, is_quantized ? buffers.down_input : Factor(buffers.activated), buffers.results);
   down.run(stream, scratch);
 }
 
@@ -237,7 +306,7 @@ void fused_moe_grouped(ActivateKernel* activate,
   const int64_t most_tokens =
       std::min(num_tokens, std::max<int64_t>(1, kMaxChoices / call.top_k()));
   const int64_t most_rows = most_tokens * call.top_k();
-  const Buffers buffers(call, most_rows, scratch);
+  const Buffers buffers(call, most_tokens, scratch);
   if (stream.is_dry_run()) return measure(stream, call, most_rows, buffers, scratch);
   for (int64_t first = 0; first < num_tokens; first += most_tokens) {
     const int64_t count = std::min(most_tokens, num_tokens - first);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "ops/fused_moe/moe_test_layer.h"
@@ -88,6 +89,72 @@ TEST(FusedMoe, WeightsInEveryFormat) {
         if (HasFatalFailure()) return;
       }
     }
+  }
+}
+
+// Both inputs in codes. Only in float32: `a` is rounded to x's dtype first, which moves codes.
+TEST(FusedMoe, QuantizedInputs) {
+  struct Formats {
+    QuantFormat format;
+    CodeFormat input;
+  };
+  constexpr QuantDType kFloat8 = QuantDType::kFloat8E4M3, kFloat4 = QuantDType::kFloat4E2M1;
+  const Formats cases[] = {
+      {{kFloat8, QuantType::kPerToken, 1}, {QuantType::kPerToken, DType::kFloat8E4M3}},
+      {{kFloat8, QuantType::kPer128x128, 128}, {QuantType::kPer1x128, DType::kFloat8E4M3}},
+      {{QuantDType::kInt8, QuantType::kPerToken, 1}, {QuantType::kPerToken, DType::kInt8}},
+      {{kFloat4, QuantType::kPer1x32, 1}, {QuantType::kPer1x32, DType::kUInt8}},
+  };
+  ThreadPool pool(2);
+  for (const Formats& c : cases) {
+    const Layer layer({19, 3, 6, 256, 128}, {.format = c.format, .input = c.input});
+    const Expected expected = expected_of(layer);
+    Layer wide = layer;
+    wide.options.input = {};
+    double difference = 0, norm = 0;
+    for (const FusedMoeVariant& variant : variants_here()) {
+      const Tensor y = run(variant, pool, layer);
+      expect_matches(expected, y, std::string(variant.name) + " " + name_of(c.format));
+      expect_same_bits(run(variant, pool, layer, 3, 2), y.narrow(0, 3, 2), name_of(c.format));
+      if (HasFatalFailure()) return;
+      const std::vector<double> quantized = values_of(y),
+                                plain = values_of(run(variant, pool, wide));
+      for (size_t i = 0; i < plain.size(); ++i) {
+        difference += (quantized[i] - plain[i]) * (quantized[i] - plain[i]);
+        norm += plain[i] * plain[i];
+      }
+    }
+    // Far over what is allowed above: the inputs were quantized.
+    EXPECT_GT(std::sqrt(difference / norm), 5e-3) << name_of(c.format);
+  }
+}
+
+TEST(FusedMoe, AGivenScaleIsThatOfEveryRow) {
+  ThreadPool pool(2);
+  Layer layer({7, 2, 4, 64, 64}, {.format = QuantFormat{}});
+  const Tensor scale = Tensor::zeros({1}, DType::kFloat32);
+  scale.data<float>()[0] = 1 / 64.0f;
+  layer.options.input = {QuantType::kPerTensor, DType::kFloat8E4M3, scale};
+  // Codes hold these values as they are.
+  for (int64_t t = 0; t < 7; ++t) {
+    float* row = layer.x.data<float>() + t * layer.x.stride(0);
+    for (int64_t k = 0; k < 64; ++k) row[k] = static_cast<float>((t * 64 + k) % 9 - 4) / 4;
+  }
+  ExpertWeights experts = layer.experts(), wide = layer.experts();
+  experts.down_input = {};
+  wide.gate_up_input = wide.down_input = {};
+  for (const FusedMoeVariant& variant : variants_here()) {
+    std::vector<Tensor> results;
+    for (const ExpertWeights& weights : {experts, wide}) {
+      const Tensor y = Tensor::zeros({7, 64}, DType::kFloat32);
+      const FusedMoeCall call{
+          layer.x, layer.ids, layer.weights, weights, layer.options.activation, y};
+      Workspace scratch(1 << 22);
+      variant.launch(Stream(&pool), call, scratch);
+      results.push_back(y);
+    }
+    const std::vector<double> got = values_of(results[0]), expected = values_of(results[1]);
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-5) << variant.name;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/quantize/quantize_in_double.h"
 #include "tensor/float4.h"
 #include "tensor/float8.h"
 
@@ -98,25 +99,33 @@ StoredRows quantized_rows(
   return stored;
 }
 
-// matrix * x + bias, and the sum of the products' magnitudes.
+// What a matrix multiplies, quantized or not, and where float32 may have another code.
+RowInDouble input_of(const CodeFormat& format, const std::vector<double>& x) {
+  if (!format.is_quantized()) return {x, std::vector<double>(x.size(), 0.0), {}};
+  const QuantDType dtype = format.dtype == DType::kInt8    ? QuantDType::kInt8
+                           : format.dtype == DType::kUInt8 ? QuantDType::kFloat4E2M1
+                                                           : QuantDType::kFloat8E4M3;
+  return quantize_in_double(x, format.granularity, dtype, 0, 1e-5);
+}
+
+// matrix * x + bias, and the sum of the products' magnitudes. `doubt`: what other codes would add.
 struct Product {
-  std::vector<double> values, magnitudes;
+  std::vector<double> values, magnitudes, doubt;
 };
-Product multiply(const Tensor& matrix,
-                 const std::vector<double>& x,
-                 const Tensor& biases,
-                 int64_t expert) {
+Product multiply(const Tensor& matrix, const RowInDouble& x, const Tensor& biases, int64_t expert) {
   Product product;
   const int64_t columns = matrix.size(1);
   const std::vector<double> bias =
       biases.defined() ? values_of(expert_bias(biases, expert)) : std::vector<double>();
   for (int64_t n = 0; n < matrix.size(0); ++n) {
-    double sum = 0, magnitude = 0;
+    double sum = 0, magnitude = 0, doubt = 0;
     for (int64_t k = 0; k < columns; ++k) {
-      const double term = double{matrix.data<float>()[n * columns + k]} * x[k];
-      sum += term;
-      magnitude += std::abs(term);
+      const double weight = matrix.data<float>()[n * columns + k];
+      sum += weight * x.values[k];
+      magnitude += std::abs(weight * x.values[k]);
+      doubt += std::abs(weight * x.doubt[k]);
     }
+    product.doubt.push_back(doubt);
     if (!bias.empty()) sum += bias[n];
     product.values.push_back(sum);
     product.magnitudes.push_back(magnitude + std::abs(sum));
@@ -201,7 +210,7 @@ Expected expected_of(const Layer& layer) {
       expert /= 2;
     }
     const int64_t t = choice / s.top_k;
-    const std::vector<double> x = values_of(layer.x.narrow(0, t, 1));
+    const RowInDouble x = input_of(layer.options.input, values_of(layer.x.narrow(0, t, 1)));
     const Product gate_up =
         multiply(layer.gate_up_rows[expert].values, x, layer.gate_up_bias, expert);
     std::vector<double> a;
@@ -210,12 +219,13 @@ Expected expected_of(const Layer& layer) {
       const int64_t up = interleaved ? 2 * i + 1 : s.intermediate_size + i;
       a.push_back(activated(layer.options.activation, gate_up.values[gate], gate_up.values[up]));
     }
-    const Product result = multiply(layer.down_rows[expert].values, a, layer.down_bias, expert);
+    const Product result = multiply(
+        layer.down_rows[expert].values, input_of(layer.options.input, a), layer.down_bias, expert);
     const double weight = layer.weights.data<float>()[choice];
     for (int64_t i = 0; i < s.hidden_size; ++i) {
       expected.y[t * s.hidden_size + i] += weight * result.values[i];
       expected.allowed[t * s.hidden_size + i] +=
-          std::abs(weight) * result.magnitudes[i] * (1.02 * rounding + 2e-5);
+          std::abs(weight) * (result.magnitudes[i] * (1.02 * rounding + 2e-5) + result.doubt[i]);
     }
   }
   return expected;

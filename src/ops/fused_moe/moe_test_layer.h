@@ -22,6 +22,7 @@ struct Options {
   std::optional<QuantFormat> format = {};  // else weights of dtype
   std::optional<DType> y_dtype = {};       // else dtype
   GatedActivation activation = {};
+  CodeFormat input = {};  // of both matrices, whose scales are the tokens' own
   bool has_bias = false;
   // Of the ids the experts with an odd one are elsewhere; then some ids are no expert's.
   bool is_part = false;
@@ -44,7 +45,9 @@ struct Layer {
 
   Layer(const Sizes& sizes, const Options& options);
 
-  ExpertWeights experts() const { return {gate_up, down, gate_up_bias, down_bias, places}; }
+  ExpertWeights experts() const {
+    return {gate_up, down, gate_up_bias, down_bias, places, options.input, options.input};
+  }
 
  private:
   void add_weight(int64_t rows,

@@ -64,9 +64,21 @@ void advance_all(const GatedDeltaRuleArgs& args, int64_t sequence, int64_t head)
     return;
   }
   const int64_t state_size = args.head_k_dim * args.head_v_dim;
-  float* state = args.state + (slot * args.num_v_heads + head) * state_size;
-  if (args.batch.seq_lens[sequence] == end - begin) std::fill_n(state, state_size, 0.0f);
-  for (int64_t token = begin; token < end; ++token) advance<T>(args, token, head, state);
+  const auto state_in = [&](int64_t at) {
+    return args.state + (at * args.num_v_heads + head) * state_size;
+  };
+  std::vector<float> state(state_size, 0.0f);
+  if (args.batch.seq_lens[sequence] > end - begin) {
+    std::copy_n(state_in(slot), state_size, state.data());
+  }
+  const int32_t* kept = args.batch.token_slots;
+  for (int64_t token = begin; token < end; ++token) {
+    advance<T>(args, token, head, state.data());
+    if (kept != nullptr && kept[token] >= 0) {
+      std::copy_n(state.data(), state_size, state_in(kept[token]));
+    }
+  }
+  if (kept == nullptr) std::copy_n(state.data(), state_size, state_in(slot));
 }
 
 }  // namespace

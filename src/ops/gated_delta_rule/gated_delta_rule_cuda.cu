@@ -63,7 +63,17 @@ __global__ void gated_delta_rule_kernel(GatedDeltaRuleArgs args) {
     }
     return;
   }
-  float* state = args.state + (slot * args.num_v_heads + head) * dk * dv + column;
+  const int32_t* kept = args.batch.token_slots;
+  const auto state_in = [&](int64_t at) {
+    if (at >= args.batch.num_slots) gpu_trap();
+    return args.state + (at * args.num_v_heads + head) * dk * dv + column;
+  };
+  const auto keep_in = [&](float* state) {
+    for (int64_t d = group; d < dk && has_column; d += kGroups) {
+      state[d * dv] = tile[d * kColumns + lane];
+    }
+  };
+  const float* state = state_in(slot);
   const bool has_history = args.batch.seq_lens[sequence] > end - begin;
   for (int64_t d = group; d < dk; d += kGroups) {
     tile[d * kColumns + lane] = has_history && has_column ? state[d * dv] : 0.0f;
@@ -102,10 +112,9 @@ __global__ void gated_delta_rule_kernel(GatedDeltaRuleArgs args) {
     if (group == 0 && has_column) {
       out[token * args.out_stride] = device::from_float<T>(over_groups(scratch.result, lane));
     }
+    if (kept != nullptr && kept[token] >= 0) keep_in(state_in(kept[token]));
   }
-  for (int64_t d = group; d < dk && has_column; d += kGroups) {
-    state[d * dv] = tile[d * kColumns + lane];
-  }
+  if (kept == nullptr) keep_in(state_in(slot));
 }
 
 }  // namespace

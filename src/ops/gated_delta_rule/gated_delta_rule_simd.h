@@ -9,6 +9,35 @@
 
 namespace atom::ops {
 
+// The states of the task's heads in a slot.
+static inline float* states_in(const GatedDeltaRuleArgs& args,
+                               const GatedDeltaRuleTask& task,
+                               int64_t slot) {
+  const int64_t state_size = args.head_k_dim * args.head_v_dim;
+  return args.state + (slot * args.num_v_heads + task.first_v_head) * state_size;
+}
+
+// Tokens of which each leaves its state in a slot.
+template <typename Simd, typename T>
+void advance_and_keep(const GatedDeltaRuleArgs& args,
+                      const GatedDeltaRuleTask& task,
+                      int64_t begin,
+                      int64_t end,
+                      const float* from) {
+  const int64_t state_size = args.head_k_dim * args.head_v_dim;
+  const int64_t key_head = task.first_v_head / (args.num_v_heads / args.num_k_heads);
+  DeltaChunk chunk;
+  for (int64_t token = begin; token < end; ++token) {
+    float* to = states_in(args, task, args.batch.token_slots[token]);
+    normalize_tokens<Simd, T>(args, token, 1, key_head, chunk);
+    for (int64_t i = 0; i < task.num_v_heads; ++i) {
+      const int64_t at = i * state_size;
+      advance_one_by_one<Simd, T>(args, token, 1, task.first_v_head + i, from + at, to + at, chunk);
+    }
+    from = to;
+  }
+}
+
 template <typename Simd, typename T>
 void advance_tokens(const GatedDeltaRuleArgs& args,
                     const GatedDeltaRuleTask& task,
@@ -16,10 +45,18 @@ void advance_tokens(const GatedDeltaRuleArgs& args,
                     int64_t end,
                     int64_t slot) {
   const int64_t state_size = args.head_k_dim * args.head_v_dim;
+  const uint64_t num_bytes = task.num_v_heads * state_size * sizeof(float);
   const int64_t key_head = task.first_v_head / (args.num_v_heads / args.num_k_heads);
-  float* states = args.state + (slot * args.num_v_heads + task.first_v_head) * state_size;
-  if (args.batch.seq_lens[task.sequence] == end - begin) {
-    memset(states, 0, task.num_v_heads * state_size * sizeof(float));
+  const int32_t* kept = args.batch.token_slots;
+  const bool has_history = args.batch.seq_lens[task.sequence] > end - begin;
+  if (kept != nullptr && has_history && kept[begin] >= 0) {
+    return advance_and_keep<Simd, T>(args, task, begin, end, states_in(args, task, slot));
+  }
+  float* states = states_in(args, task, kept == nullptr ? slot : kept[end - 1]);
+  if (!has_history) {
+    memset(states, 0, num_bytes);
+  } else if (states != states_in(args, task, slot)) {
+    memcpy(states, states_in(args, task, slot), num_bytes);
   }
   DeltaChunk chunk;
   for (int64_t first = begin; first < end; first += kDeltaChunk) {
@@ -34,7 +71,7 @@ void advance_tokens(const GatedDeltaRuleArgs& args,
       float* state = states + i * state_size;
       const int64_t head = task.first_v_head + i;
       if (few) {
-        advance_one_by_one<Simd, T>(args, first, count, head, state, chunk);
+        advance_one_by_one<Simd, T>(args, first, count, head, state, state, chunk);
       } else {
         advance_by_chunk<Simd, T>(args, first, count, head, state, chunk);
       }

@@ -47,17 +47,9 @@ GatedDeltaRuleParams random_call(const Sizes& sizes, const StateBatch& batch, DT
 }
 
 bool run(const char* variant, ThreadPool& pool, const GatedDeltaRuleParams& params) {
-  const StateBatch& batch = params.batch;
-  const std::vector<Tensor> tensors = {params.qkv,
-                                       params.a,
-                                       params.b,
-                                       params.a_log,
-                                       params.dt_bias,
-                                       params.state,
-                                       batch.query_start,
-                                       batch.seq_lens,
-                                       batch.state_slots,
-                                       params.out};
+  std::vector<Tensor> tensors = {
+      params.qkv, params.a, params.b, params.a_log, params.dt_bias, params.state, params.out};
+  append_tensors(params.batch, &tensors);
   return run_variant(variant, pool, tensors, [&](const Placed& at) {
     GatedDeltaRuleParams placed = params;
     placed.qkv = at(params.qkv);
@@ -66,7 +58,7 @@ bool run(const char* variant, ThreadPool& pool, const GatedDeltaRuleParams& para
     placed.a_log = at(params.a_log);
     placed.dt_bias = at(params.dt_bias);
     placed.state = at(params.state);
-    placed.batch = {at(batch.query_start), at(batch.seq_lens), at(batch.state_slots)};
+    placed.batch = placed_batch(params.batch, at);
     placed.out = at(params.out);
     return gated_delta_rule_by(variant, at.stream(), placed);
   });
@@ -228,6 +220,62 @@ TEST(GatedDeltaRule, ANewSequenceIgnoresWhatItsSlotHolds) {
                   std::numeric_limits<float>::quiet_NaN());
       if (!run(variant, pool, params)) continue;
       expect_result(params, expected, variant);
+    }
+  }
+}
+
+// Tokens that each leave their state in a slot: exactly what steps of one token leave.
+TEST(GatedDeltaRule, KeepsTheStateBehindEachToken) {
+  constexpr Sizes kSizes{2, 4, 64, 32};
+  constexpr int32_t kTokens = 10;  // enough for a chunk, were they not kept
+  ThreadPool pool(1);
+  for (const char* variant : kAllVariants) {
+    GatedDeltaRuleParams params =
+        random_call(kSizes, state_batch_of({kTokens}, {9}), DType::kBFloat16);
+    params.state = random_tensor({kTokens + 2, 4, 64, 32}, DType::kFloat32, 4);
+    params.batch.state_slots = int32_tensor({3});
+    std::vector<int32_t> kept;  // the slot in which the sequence began comes fourth
+    for (int32_t t = 0; t < kTokens; ++t) kept.push_back(t);
+    params.batch.token_slots = int32_tensor(kept);
+    GatedDeltaRuleParams alone = params;
+    alone.state = copy_of(params.state);
+    alone.out = Tensor::zeros(params.out.shape(), params.out.dtype());
+    if (!run(variant, pool, params)) continue;
+    for (int32_t t = 0; t < kTokens; ++t) {
+      GatedDeltaRuleParams step = alone;
+      step.qkv = alone.qkv.narrow(0, t, 1);
+      step.a = alone.a.narrow(0, t, 1);
+      step.b = alone.b.narrow(0, t, 1);
+      step.out = alone.out.narrow(0, t, 1);
+      step.batch = state_batch_of({1}, {9 + t});
+      step.batch.state_slots = int32_tensor({3});
+      run(variant, pool, step);
+      EXPECT_EQ(values_of(params.state.narrow(0, t, 1)), values_of(alone.state.narrow(0, 3, 1)))
+          << variant << ", token " << t;
+    }
+    EXPECT_EQ(values_of(params.out), values_of(alone.out)) << variant;
+  }
+}
+
+TEST(GatedDeltaRule, LeavesTheLastStateInAnotherSlot) {
+  constexpr Sizes kSizes{1, 2, 32, 32};
+  ThreadPool pool(1);
+  for (const char* variant : kAllVariants) {
+    for (const int32_t num_old : {0, 7}) {
+      GatedDeltaRuleParams params =
+          random_call(kSizes, state_batch_of({20}, {num_old}), DType::kFloat32);
+      GatedDeltaRuleParams other = params;
+      other.state = copy_of(params.state);
+      other.out = Tensor::zeros(params.out.shape(), params.out.dtype());
+      std::vector<int32_t> kept(20, -1);
+      kept.back() = 2;
+      other.batch.token_slots = int32_tensor(kept);
+      const Tensor before = copy_of(params.state);
+      if (!run(variant, pool, params)) continue;
+      run(variant, pool, other);
+      EXPECT_EQ(values_of(other.out), values_of(params.out)) << variant;
+      EXPECT_EQ(values_of(other.state.narrow(0, 2, 1)), values_of(params.state.narrow(0, 1, 1)));
+      EXPECT_EQ(values_of(other.state.narrow(0, 1, 1)), values_of(before.narrow(0, 1, 1)));
     }
   }
 }

@@ -6,19 +6,21 @@
 namespace atom::ops {
 
 // Few tokens of one value head, kV vectors of columns, which do not depend on the others. The
-// result is exp(g) S^T q + (k.q) u, so that S is read once for both products.
+// result is exp(g) S^T q + (k.q) u, so that S is read once for both products. The state begins in
+// `from` and ends in `to`, which may be the same.
 template <typename Simd, typename T, int kV>
 void advance_columns(const GatedDeltaRuleArgs& args,
                      int64_t first,
                      int64_t count,
                      int64_t head,
                      int64_t column,
-                     float* state,
+                     const float* from,
+                     float* to,
                      const DeltaChunk& chunk) {
   using Float = typename Simd::Float;
   constexpr int kWidth = Simd::kWidth;
   const int64_t dk = args.head_k_dim, dv = args.head_v_dim;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i, from = to) {
     const float* q = chunk.q + i * dk;
     const float* k = chunk.k + i * dk;
     const Float decay = Simd::set(chunk.decay[i]), beta = Simd::set(chunk.beta[i]);
@@ -29,7 +31,7 @@ void advance_columns(const GatedDeltaRuleArgs& args,
       const Float key = Simd::set(k[d]), query = Simd::set(q[d]);
 #pragma GCC unroll 4
       for (int v = 0; v < kV; ++v) {
-        const Float s = Simd::load(state + d * dv + column + v * kWidth);
+        const Float s = Simd::load(from + d * dv + column + v * kWidth);
         known[v] = Simd::fma(key, s, known[v]);
         result[v] = Simd::fma(query, s, result[v]);
       }
@@ -47,8 +49,8 @@ void advance_columns(const GatedDeltaRuleArgs& args,
       const Float key = Simd::set(k[d]);
 #pragma GCC unroll 4
       for (int v = 0; v < kV; ++v) {
-        float* s = state + d * dv + column + v * kWidth;
-        Simd::store(s, Simd::fma(key, update[v], Simd::mul(decay, Simd::load(s))));
+        const int64_t at = d * dv + column + v * kWidth;
+        Simd::store(to + at, Simd::fma(key, update[v], Simd::mul(decay, Simd::load(from + at))));
       }
     }
   }
@@ -60,7 +62,8 @@ void advance_one_by_one(const GatedDeltaRuleArgs& args,
                         int64_t first,
                         int64_t count,
                         int64_t head,
-                        float* state,
+                        const float* from,
+                        float* to,
                         DeltaChunk& chunk) {
   using Float = typename Simd::Float;
   constexpr int kWidth = Simd::kWidth;
@@ -78,10 +81,10 @@ void advance_one_by_one(const GatedDeltaRuleArgs& args,
   }
   int64_t column = 0;
   for (; column + 4 * kWidth <= args.head_v_dim; column += 4 * kWidth) {
-    advance_columns<Simd, T, 4>(args, first, count, head, column, state, chunk);
+    advance_columns<Simd, T, 4>(args, first, count, head, column, from, to, chunk);
   }
   for (; column < args.head_v_dim; column += kWidth) {
-    advance_columns<Simd, T, 1>(args, first, count, head, column, state, chunk);
+    advance_columns<Simd, T, 1>(args, first, count, head, column, from, to, chunk);
   }
 }
 

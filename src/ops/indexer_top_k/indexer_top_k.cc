@@ -41,7 +41,7 @@ void on_pool(const Stream& stream, const IndexerTopKArgs& args, Workspace& scrat
   const Tensor scores = scratch.tensor({num_threads, max_keys(args)}, DType::kFloat32);
   if (stream.is_dry_run()) return;
   std::atomic<int64_t> left{args.batch.num_tokens};
-  stream.pool().run([&](int worker) {
+  stream.pool().share([&](int worker) {
     if (worker >= num_threads) return;
     // From the last on: they see the most, and the last to finish shall be short.
     for (int64_t token; (token = left.fetch_sub(1, std::memory_order_relaxed) - 1) >= 0;) {

@@ -175,6 +175,21 @@ void quantize(const Stream& stream,
   variant.launch(stream, args, x.size(0));
 }
 
+QuantizedRows quantized_rows(const CodeFormat& format,
+                             int64_t num_rows,
+                             int64_t size,
+                             Workspace& workspace) {
+  CHECK(format.is_quantized());
+  const bool has_four_bits = format.dtype == DType::kUInt8;
+  const Tensor values = workspace.tensor({num_rows, has_four_bits ? size / 2 : size}, format.dtype);
+  if (format.static_scale.defined()) return {values, format.static_scale, format.granularity, true};
+  Shape shape = {num_rows};
+  if (format.granularity == QuantType::kPer1x128) shape = {num_rows, (size + 127) / 128};
+  if (format.granularity == QuantType::kPer1x32) shape = {num_rows, size / 32};
+  const DType dtype = has_four_bits ? DType::kUInt8 : DType::kFloat32;
+  return {values, workspace.tensor(shape, dtype), format.granularity, false};
+}
+
 bool holds_nan(const Stream& stream, const Tensor& codes) {
   TensorCheck("holds_nan").contiguous("codes", codes, {"N", "K"}, DType::kFloat8E4M3);
 #ifdef ATOM_CUDA

@@ -15,6 +15,7 @@
 #include "tensor/float4.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
+#include "tensor/workspace.h"
 
 namespace atom::ops {
 
@@ -22,6 +23,12 @@ void quantize(const Stream& stream,
               const Tensor& x,  // [T, K] float32, float16 or bfloat16; row stride allowed
               const QuantizedRows& out,
               E8M0Rounding rounding = E8M0Rounding::kUp);
+
+// Where rows [num_rows, size] are quantized to: workspace tensors, except for a static scale.
+QuantizedRows quantized_rows(const CodeFormat& format,
+                             int64_t num_rows,
+                             int64_t size,
+                             Workspace& workspace);
 
 // Whether a code is NaN. Waits for the answer on a device: for loading.
 bool holds_nan(const Stream& stream,

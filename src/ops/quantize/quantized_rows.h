@@ -19,4 +19,13 @@ struct QuantizedRows {
   bool defined() const { return values.defined(); }
 };
 
+// How rows are quantized before a matrix multiplies them.
+struct CodeFormat {
+  QuantType granularity = QuantType::kNo;  // kNo: they are not
+  DType dtype = DType::kFloat8E4M3;        // kInt8; kUInt8: FP4
+  Tensor static_scale = {};  // [1] float32, given before; undefined: made with the codes
+
+  bool is_quantized() const { return granularity != QuantType::kNo; }
+};
+
 }  // namespace atom::ops

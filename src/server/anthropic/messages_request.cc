@@ -18,6 +18,7 @@ struct ToolChoiceFields {
 
 struct ThinkingFields {
   std::string type;
+  std::optional<int32_t> budget_tokens;
 };
 
 struct MetadataFields {
@@ -64,7 +65,10 @@ const FieldTable& thinking_fields_table() {
     using Target = ThinkingFields;
     std::vector<FieldSpec> fields;
     REQUIRED_FIELD("type", (EnumKind{{"enabled", "disabled", "adaptive"}}), type, "")
-    HINT("budget_tokens", "the model ends its thoughts itself.")
+    FIELD("budget_tokens",
+          (IntKind<int32_t>{0}),
+          budget_tokens,
+          "Tokens of thoughts, after which they are ended, where the model's thoughts are known.")
     HINT("display", "thoughts are always returned.")
     return fields;
   }());
@@ -178,6 +182,8 @@ Parsed<ChatCompletionRequest> parse(const FieldTable& table,
   request.user = std::move(fields.metadata.user_id);
   request.stream = fields.stream;
   request.stream_options.include_usage = true;
+  if (fields.thinking.type == "enabled")
+    request.max_thinking_tokens = fields.thinking.budget_tokens;
   request.has_max_tokens = fields.max_tokens > 0;
   if (request.has_max_tokens) request.sampling.max_tokens = fields.max_tokens;
   return request;

@@ -7,7 +7,7 @@
 namespace atom::server {
 
 bool ReadyQueue::push(std::shared_ptr<Exchange> exchange) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (wake_ == nullptr) return false;
   ready_.push_back(std::move(exchange));
   if (woken_) return true;
@@ -17,7 +17,7 @@ bool ReadyQueue::push(std::shared_ptr<Exchange> exchange) {
 }
 
 void ReadyQueue::take(std::vector<std::shared_ptr<Exchange>>* batch) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   woken_ = false;
   ready_.swap(*batch);
 }
@@ -25,7 +25,7 @@ void ReadyQueue::take(std::vector<std::shared_ptr<Exchange>>* batch) {
 void ReadyQueue::close() {
   std::vector<std::shared_ptr<Exchange>> dropped;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     wake_ = nullptr;
     ready_.swap(dropped);
   }
@@ -39,7 +39,7 @@ void Exchange::set_answer(HttpResponse response,
                           std::shared_ptr<BodyStream> body,
                           bool is_failure) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (is_failure ? answered_ : failed_) return;
     CHECK(!answered_);
     answered_ = true;
@@ -68,13 +68,13 @@ void Exchange::notify() {
   if (queued_.exchange(true) || queue_->push(shared_from_this())) return;
   // The server is gone. A callback that holds this exchange would keep both alive.
   std::function<void()> dropped;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   dropped.swap(disconnect_callback_);
 }
 
 void Exchange::on_disconnect(std::function<void()> callback) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (state_ == State::kComplete) return;
     disconnect_callback_ = std::move(callback);
     if (state_ == State::kOpen) return;
@@ -83,14 +83,14 @@ void Exchange::on_disconnect(std::function<void()> callback) {
 }
 
 std::optional<Answer> Exchange::take_answer() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return std::exchange(answer_, std::nullopt);
 }
 
 void Exchange::complete() {
   std::function<void()> dropped;  // what it holds is destroyed outside the lock
   connection_ = nullptr;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   state_ = State::kComplete;
   dropped.swap(disconnect_callback_);
 }
@@ -99,7 +99,7 @@ void Exchange::disconnect() {
   connection_ = nullptr;
   std::optional<Answer> dropped;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     state_ = State::kDisconnected;
     gone_ = true;
     dropped.swap(answer_);
@@ -110,7 +110,7 @@ void Exchange::disconnect() {
 void Exchange::run_late_callback() {
   std::function<void()> callback;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (state_ != State::kDisconnected) return;
     callback.swap(disconnect_callback_);
   }

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/http/http_exchange.h"
 
 namespace atom::server {
@@ -30,11 +30,11 @@ class ReadyQueue {
   void close();
 
  private:
-  std::mutex mutex_;
-  void (*wake_)(void*);  // null once closed
-  void* context_;
-  bool woken_ = false;
-  std::vector<std::shared_ptr<Exchange>> ready_;
+  Mutex mutex_;
+  void (*wake_)(void*) GUARDED_BY(mutex_);  // null once closed
+  void* context_ GUARDED_BY(mutex_);
+  bool woken_ GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<Exchange>> ready_ GUARDED_BY(mutex_);
 };
 
 // What the handler answered.
@@ -81,12 +81,12 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
   std::atomic<bool> queued_{false};
   std::atomic<bool> gone_{false};
 
-  std::mutex mutex_;  // guards what follows
-  State state_ = State::kOpen;
-  bool answered_ = false;
-  bool failed_ = false;
-  std::optional<Answer> answer_;
-  std::function<void()> disconnect_callback_;
+  Mutex mutex_;
+  State state_ GUARDED_BY(mutex_) = State::kOpen;
+  bool answered_ GUARDED_BY(mutex_) = false;
+  bool failed_ GUARDED_BY(mutex_) = false;
+  std::optional<Answer> answer_ GUARDED_BY(mutex_);
+  std::function<void()> disconnect_callback_ GUARDED_BY(mutex_);
 };
 
 }  // namespace atom::server

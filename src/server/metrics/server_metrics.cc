@@ -234,6 +234,16 @@ void ServerMetrics::render_engine(const EngineSample& engine,
 #include "engine/core_stats.def"
 #undef COUNTER
 #undef GAUGE
+  both->family("spec_decode_num_accepted_tokens_per_pos_total",
+               MetricType::kCounter,
+               "Draft tokens that were accepted, by their place behind a sampled token.",
+               [&] {
+                 int position = 0;
+                 for (const auto counter : CoreStats::kAcceptedAt) {
+                   out->sample(with_label(labels_, "position", std::to_string(position++)),
+                               engine.core.*counter);
+                 }
+               });
   const int64_t used_blocks = engine.core.num_blocks - engine.core.num_free_blocks;
   both->gauge("kv_cache_usage_perc",
               "Part of the KV cache in use; 1 is all of it.",

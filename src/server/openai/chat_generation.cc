@@ -1,6 +1,10 @@
 #include "server/openai/chat_generation.h"
 
+#include <fmt/format.h>
+
 #include <utility>
+
+#include "server/openai/field_error.h"
 
 namespace atom::server {
 
@@ -34,6 +38,27 @@ bool render_chat(ServerContext* context, PreparedChat* chat, const ExchangePtr& 
   return true;
 }
 
+namespace {
+
+bool limit_thinking(ServerContext* context, PreparedChat* chat, const ExchangePtr& exchange) {
+  ChatCompletionRequest& request = chat->request;
+  if (!request.max_thinking_tokens) return true;
+  const bool is_limited = context->chat->limit_thinking(
+      *request.max_thinking_tokens, chat->prompt.text, &request.sampling);
+  if (is_limited || request.max_thinking_field == nullptr) return true;
+  ApiError error;
+  fail(
+      &error,
+      FieldPath().field(request.max_thinking_field),
+      kUnsupportedField,
+      fmt::format("{}: reasoning is not told apart in this model's answers, see --reasoning-parser",
+                  request.max_thinking_field));
+  respond_error(exchange, error);
+  return false;
+}
+
+}  // namespace
+
 void start_chat(ServerContext* context,
                 Places ticket,
                 ChatCompletionRequest request,
@@ -47,6 +72,7 @@ void start_chat(ServerContext* context,
   if (!render_chat(context, &chat, exchange)) return;
   const size_t num_tokens = chat.prompt.token_ids.size();
   if (!check_length(*context, num_tokens, chat.request, "messages", exchange)) return;
+  if (!limit_thinking(context, &chat, exchange)) return;
   chat.request.sampling.kept_special_token_ids =
       context->chat->kept_special_token_ids(chat.request.usable_tools() != nullptr);
   plan.sampling = chat.request.sampling;

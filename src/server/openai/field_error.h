@@ -25,6 +25,7 @@ struct BodyContext {
   UnknownFields* unknown = nullptr;  // collects them; null: they are refused
   int64_t vocab_size = 0;            // bounds token ids; 0: any int32
   int32_t max_logprobs = SamplingParams::kMaxLogprobs;
+  bool keeps_responses = false;  // of /v1/responses, for later requests to continue
 };
 
 // A chain of stack frames, made into text only for an error. `name`, `parent` and `context` are

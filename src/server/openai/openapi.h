@@ -20,7 +20,8 @@ struct OpenApiOptions {
   int64_t vocab_size = 0;   // bounds token ids; 0: any int32
   std::string root_path;    // in front of all paths; or empty
   bool needs_api_key = false;
-  bool strict_fields = false;  // bodies have no fields besides
+  bool strict_fields = false;    // bodies have no fields besides
+  bool keeps_responses = false;  // see BodyContext
 };
 
 // What the document says of an endpoint. All texts are static.

@@ -109,6 +109,14 @@ void add_reasoning_effort(ChatCompletionFields* fields) {
   fields->chat_template_kwargs = std::make_shared<const OrderedJson>(std::move(arguments));
 }
 
+void settle_thinking(ChatCompletionFields* fields) {
+  fields->max_thinking_field = "max_thinking_tokens";
+  if (!fields->thinking_token_budget) return;
+  fields->max_thinking_field = "thinking_token_budget";
+  fields->max_thinking_tokens = fields->thinking_token_budget;
+  if (*fields->thinking_token_budget < 0) fields->max_thinking_tokens.reset();
+}
+
 bool read_chat_completion(std::string_view text,
                           const FieldPath& root,
                           ChatCompletionFields* fields,
@@ -134,6 +142,7 @@ bool read_chat_completion(std::string_view text,
   }
   if (!fields->safety_identifier.empty()) fields->user = fields->safety_identifier;
   add_reasoning_effort(fields);
+  settle_thinking(fields);
   return finish_generation(*fields, root.body(), fields, error);
 }
 

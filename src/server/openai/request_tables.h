@@ -25,6 +25,7 @@ struct ChatCompletionFields : ChatCompletionRequest, GenerationExtras {
   std::optional<int32_t> max_completion_tokens;
   std::optional<bool> wants_generation_prompt;
   std::string reasoning_effort;
+  std::optional<int32_t> thinking_token_budget;  // -1: no limit
   std::string safety_identifier;
   std::string ignored_text;
 };

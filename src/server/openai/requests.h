@@ -67,9 +67,11 @@ struct ChatCompletionRequest : GenerationRequest {
   bool continue_final_message = false;  // then add_generation_prompt is false
   bool add_special_tokens = false;
   bool include_reasoning = true;
-  std::string chat_template;        // instead of the model's; empty: the model's
-  SharedJson chat_template_kwargs;  // object, reasoning_effort included; null: none
-  SharedJson documents;             // array of objects; null: none
+  std::optional<int32_t> max_thinking_tokens;
+  const char* max_thinking_field = nullptr;  // by which name it came; null: only a wish
+  std::string chat_template;                 // instead of the model's; empty: the model's
+  SharedJson chat_template_kwargs;           // object, reasoning_effort included; null: none
+  SharedJson documents;                      // array of objects; null: none
 
   // What the template shows and the parser takes calls of; null: none.
   const OrderedJson* usable_tools() const {

@@ -154,6 +154,10 @@ const FieldTable& response_tool_table() {
 
 }  // namespace
 
+void append_items(const OrderedJson& items, OrderedJson* messages) {
+  for (const OrderedJson& item : items) append_item(item, messages);
+}
+
 std::string ResponseInputKind::expected() const {
   return fmt::format("a string or a list of 1 to {} items", kMaxItems);
 }

@@ -15,6 +15,9 @@ struct ResponseInputKind {
   void describe(const OpenApiOptions& options, OrderedJson* schema) const;
 };
 
+// Appends what an answer's items say, as the messages of chat completions.
+void append_items(const OrderedJson& items, OrderedJson* messages);
+
 // {"type": "function", "name", "description", "parameters", "strict"}
 struct ResponseToolsKind {
   using Value = SharedJson;  // as given

@@ -1,8 +1,13 @@
 // POST /v1/responses
+#include <fmt/format.h>
+
 #include <ctime>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "server/openai/chat_generation.h"
+#include "server/openai/response_items.h"
 #include "server/openai/responses_format.h"
 #include "server/openai/responses_request.h"
 
@@ -37,6 +42,40 @@ constexpr std::string_view kResponsesAnswerSchemas = R"json(
 }
 )json";
 
+// Answers 404 and returns false when the conversation that the request continues is not there.
+bool find_earlier(ServerContext* context, ResponsesRequest* request, const ExchangePtr& exchange) {
+  if (request->previous_response_id.empty()) return true;
+  const std::optional<std::string> earlier =
+      context->responses.get(request->previous_response_id, *exchange->caller());
+  if (!earlier) {
+    respond_error(exchange,
+                  ApiError{.http_status = 404,
+                           .message = fmt::format("there is no response '{}': it is unknown or "
+                                                  "was dropped, send the conversation",
+                                                  request->previous_response_id),
+                           .param = "previous_response_id",
+                           .code = "previous_response_not_found"});
+    return false;
+  }
+  continue_conversation(OrderedJson::parse(*earlier), request);
+  return true;
+}
+
+// Puts the conversation into the store with its answer.
+ResponsesFormat::Keep keep_as(ServerContext* context,
+                              const std::string& id,
+                              const ResponsesRequest& request,
+                              const ExchangePtr& exchange) {
+  if (!request.store) return nullptr;
+  return
+      [context, id, input = request.input, caller = exchange->caller()](const OrderedJson& items) {
+        OrderedJson messages = *input;
+        append_items(items, &messages);
+        context->responses.put(
+            id, *caller, messages.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+      };
+}
+
 void responses(ServerContext* context, const ExchangePtr& exchange) {
   Places ticket;
   if (!admit(context, 1, &ticket, exchange)) return;
@@ -44,11 +83,17 @@ void responses(ServerContext* context, const ExchangePtr& exchange) {
       exchange->request().body, context->engine.default_sampling(), BodyReader(context).context());
   if (const auto* error = std::get_if<ApiError>(&parsed)) return respond_error(exchange, *error);
   auto& request = std::get<ResponsesRequest>(parsed);
+  if (!find_earlier(context, &request, exchange)) return;
   ChatCompletionRequest chat_request = std::move(request.chat);
   const std::string id = "resp_" + exchange->request().id;
+  auto keep = keep_as(context, id, request, exchange);
   const auto make_format = [&](PreparedChat chat, const OutputFormat& output_format) {
-    return std::make_unique<ResponsesFormat>(
-        id, std::time(nullptr), std::move(request), std::move(chat), output_format);
+    return std::make_unique<ResponsesFormat>(id,
+                                             std::time(nullptr),
+                                             std::move(request),
+                                             std::move(chat),
+                                             output_format,
+                                             std::move(keep));
   };
   start_chat(context, std::move(ticket), std::move(chat_request), make_format, exchange);
 }

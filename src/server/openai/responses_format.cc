@@ -167,10 +167,12 @@ ResponsesFormat::ResponsesFormat(const std::string& id,
                                  int64_t created,
                                  ResponsesRequest echo,
                                  PreparedChat chat,
-                                 const OutputFormat& output_format)
+                                 const OutputFormat& output_format,
+                                 Keep keep)
     : id_(id),
       created_(created),
       echo_(std::move(echo)),
+      keep_(std::move(keep)),
       model_(std::move(chat.model)),
       request_(std::move(chat.request)),
       parser_(make_answer_parser(
@@ -198,9 +200,9 @@ OrderedJson ResponsesFormat::response(const char* status, const Usage* usage) co
                       {"model", model_},
                       {"output", items_->json()},
                       {"parallel_tool_calls", request_.parallel_tool_calls},
-                      {"previous_response_id", nullptr},
+                      {"previous_response_id", text_or_null(echo_.previous_response_id)},
                       {"reasoning", {{"effort", text_or_null(echo_.effort)}, {"summary", nullptr}}},
-                      {"store", false},
+                      {"store", echo_.store},
                       {"temperature", sampling.temperature},
                       {"text", {{"format", {{"type", "text"}}}}},
                       {"tool_choice", request_.tool_choice == ToolChoice::kNone ? "none" : "auto"},
@@ -248,6 +250,7 @@ void ResponsesFormat::append_events(int32_t,
 }
 
 void ResponsesFormat::append_usage_event(const Usage& usage, std::string* out) {
+  if (keep_) keep_(items_->json());
   append_event(
       {{"type", fmt::format("response.{}", status())}, {"response", response(status(), &usage)}},
       out);
@@ -266,6 +269,7 @@ std::string ResponsesFormat::body(std::span<const RequestOutput> outputs, const 
   items_->add(parse_news(*parser_, request_, news), drop);
   is_cut_ = news.finish_reason == FinishReason::kLength;
   items_->finish(status(), drop);
+  if (keep_) keep_(items_->json());
   return dump(response(status(), &usage));
 }
 

@@ -2,6 +2,7 @@
 // build it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,12 +16,17 @@ namespace atom::server {
 
 class ResponsesFormat final : public AnswerFormat {
  public:
-  // `id`: "resp_...". `echo`: the request less its conversation. The output format outlives this.
+  // Told of the items of a complete answer.
+  using Keep = std::function<void(const OrderedJson& items)>;
+
+  // `id`: "resp_...". `echo`: the request less its conversation. `keep`: may be null. The output
+  // format outlives this.
   ResponsesFormat(const std::string& id,
                   int64_t created,
                   ResponsesRequest echo,
                   PreparedChat chat,
-                  const OutputFormat& output_format);
+                  const OutputFormat& output_format,
+                  Keep keep);
   ~ResponsesFormat() override;
 
   void append_events(int32_t choice,
@@ -43,6 +49,7 @@ class ResponsesFormat final : public AnswerFormat {
   const std::string id_;
   const int64_t created_;
   const ResponsesRequest echo_;
+  const Keep keep_;
   const std::string model_;
   const ChatCompletionRequest request_;
   const std::unique_ptr<OutputParser> parser_;

@@ -36,6 +36,8 @@ struct ResponsesFields {
   std::string user;
   std::string safety_identifier;
   StreamOptions stream_options;
+  std::optional<bool> store;
+  std::string previous_response_id;
 };
 
 const FieldTable& reasoning_table() {
@@ -78,8 +80,25 @@ const FieldTable& response_text_table() {
   return table;
 }
 
-const FieldTable& responses_table() {
-  static const FieldTable table([] {
+void add_storage_fields(bool keeps_responses, std::vector<FieldSpec>* all) {
+  using Target = ResponsesFields;
+  std::vector<FieldSpec>& fields = *all;
+  if (keeps_responses) {
+    FIELD("store", BoolKind(), store, "Keep the conversation for previous_response_id.")
+    FIELD("previous_response_id",
+          (StringKind{.min_length = 1, .max_length = 256}),
+          previous_response_id,
+          "An earlier answer's id: its conversation, less its instructions, stands in front.")
+    return;
+  }
+  UNSUPPORTED("store", "[false]", "answers are not stored, see --max-stored-responses")
+  UNSUPPORTED("previous_response_id",
+              "[]",
+              "answers are not stored, see --max-stored-responses: send the conversation")
+}
+
+const FieldTable& responses_table(bool keeps_responses) {
+  const auto make_fields = [](bool keeps) {
     using Target = ResponsesFields;
     std::vector<FieldSpec> fields;
     FIELD("model",
@@ -121,16 +140,17 @@ const FieldTable& responses_table() {
     HINT("service_tier", "there is one tier.")
     HINT("max_tool_calls", "the server calls no tools itself.")
     HINT("include", "what there is is always included.")
-    UNSUPPORTED("store", "[false]", "answers are not stored")
-    UNSUPPORTED("previous_response_id", "[]", "answers are not stored: send the conversation")
+    add_storage_fields(keeps, &fields);
     UNSUPPORTED("conversation", "[]", "conversations are not stored: send the conversation")
-    UNSUPPORTED("background", "[false]", "answers are not stored")
+    UNSUPPORTED("background", "[false]", "answers are for who waits for them")
     UNSUPPORTED("prompt", "[]", "there are no stored prompts")
     UNSUPPORTED("truncation", "[\"disabled\"]", "conversations are not cut")
     UNSUPPORTED("top_logprobs", "[0]", "see /v1/chat/completions")
     return fields;
-  }());
-  return table;
+  };
+  static const FieldTable plain(make_fields(false));
+  static const FieldTable storing(make_fields(true));
+  return keeps_responses ? storing : plain;
 }
 
 SharedJson with_instructions(const std::string& instructions, SharedJson messages) {
@@ -144,7 +164,7 @@ SharedJson with_instructions(const std::string& instructions, SharedJson message
 ChatCompletionRequest chat_request(ResponsesFields* fields) {
   ChatCompletionRequest chat;
   chat.model = std::move(fields->model);
-  chat.messages = with_instructions(fields->instructions, std::move(fields->input));
+  chat.messages = with_instructions(fields->instructions, fields->input);
   if (fields->tools != nullptr) chat.tools = chat_tools_of(*fields->tools);
   chat.tool_choice = fields->tool_choice;
   chat.parallel_tool_calls = fields->parallel_tool_calls;
@@ -173,7 +193,8 @@ Parsed<ResponsesRequest> parse_responses_request(std::string_view text,
   ResponsesFields fields;
   fields.sampling = defaults;
   if (!parse_body(text, &body, &error)) return error;
-  if (!responses_table().read(body, {.context = &context}, &fields, &error)) return error;
+  if (!responses_table(context.keeps_responses).read(body, {.context = &context}, &fields, &error))
+    return error;
   ResponsesRequest request;
   request.instructions = fields.instructions;
   request.effort = fields.reasoning.effort;
@@ -182,12 +203,21 @@ Parsed<ResponsesRequest> parse_responses_request(std::string_view text,
   for (const auto& [key, value] : fields.metadata) metadata[key] = value;
   request.metadata = std::make_shared<const OrderedJson>(std::move(metadata));
   request.chat = chat_request(&fields);
+  request.input = std::move(fields.input);
+  request.previous_response_id = std::move(fields.previous_response_id);
+  request.store = context.keeps_responses && fields.store.value_or(true);
   return request;
+}
+
+void continue_conversation(OrderedJson earlier, ResponsesRequest* request) {
+  for (const OrderedJson& message : *request->input) earlier.push_back(message);
+  request->input = std::make_shared<const OrderedJson>(std::move(earlier));
+  request->chat.messages = with_instructions(request->instructions, request->input);
 }
 
 void add_responses_schemas(const OpenApiOptions& options, OrderedJson* schemas) {
   OrderedJson& schema = (*schemas)["ResponsesRequest"] = OrderedJson::object();
-  responses_table().describe(options, &schema);
+  responses_table(options.keeps_responses).describe(options, &schema);
 }
 
 }  // namespace atom::server

@@ -17,7 +17,14 @@ struct ResponsesRequest {
   std::string effort;
   SharedJson tools;     // as given; null: none
   SharedJson metadata;  // object; null: none
+  // What the next request may go on with: the conversation without the instructions.
+  SharedJson input;
+  std::string previous_response_id;  // whose conversation stands in front of it; empty: none
+  bool store = false;                // the conversation and its answer are kept
 };
+
+// Puts the messages of an earlier conversation in front of the request's.
+void continue_conversation(OrderedJson earlier, ResponsesRequest* request);
 
 Parsed<ResponsesRequest> parse_responses_request(std::string_view body,
                                                  const SamplingParams& defaults,

@@ -27,6 +27,9 @@ inline TextListKind field_kind(const TextList& list) {
 inline ListKind<TokenIdKind> field_kind(const TokenIdList& list) {
   return {{}, "token ids", 0, list.max_count};
 }
+inline ListKind<ListKind<TokenIdKind>> field_kind(const TokenSequences& sequences) {
+  return {{{}, "token ids", 1, sequences.max_length}, "lists of token ids", 0, sequences.max_count};
+}
 inline LogitBiasKind field_kind(const TokenBiases& biases) {
   return {biases.max_count, {-biases.max_bias, biases.max_bias}};
 }

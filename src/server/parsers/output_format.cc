@@ -114,13 +114,14 @@ const ToolSyntax* find_tools(std::string_view name) {
 }
 
 constexpr ReasoningSyntax kThink = {"<think>", "</think>"};
+constexpr ReasoningSyntax kThinkFirst = {"<think>", "</think>", /*comes_first=*/true};
 constexpr ReasoningSyntax kMistralThink = {"[THINK]", "[/THINK]"};
 
 struct Name {
   std::string_view name;
   std::string_view format;
 };
-// vLLM's names for them.
+// vLLM's names for them, then SGLang's where these differ.
 constexpr Name kToolNames[] = {
     {"hermes", "hermes"},
     {"qwen3_coder", "qwen3_coder"},
@@ -138,18 +139,34 @@ constexpr Name kToolNames[] = {
     {"llama4_json", "llama3_json"},
     {"harmony", kHarmony},
     {"gpt_oss", kHarmony},
+    {"gpt-oss", kHarmony},
+    {"qwen", "hermes"},
+    {"qwen25", "hermes"},
+    {"glm", "glm45"},
+    {"deepseekv3", "deepseek_v3"},
+    {"deepseekv31", "deepseek_v31"},
+    {"deepseekv32", "deepseek_v32"},
+    {"llama3", "llama3_json"},
 };
 constexpr std::string_view kThinkName = "think";
+constexpr std::string_view kThinkFirstName = "think_first";
+constexpr std::string_view kMistralName = "mistral";
 constexpr Name kReasoningNames[] = {
     {"qwen3", kThinkName},
-    {"deepseek_r1", kThinkName},
+    {"deepseek_r1", kThinkFirstName},
     {"deepseek_v3", kThinkName},
+    {"deepseek_v31", kThinkName},
+    {"deepseek_v32", kThinkName},
     {"glm45", kThinkName},
     {"kimi_k2", kThinkName},
-    {"mistral", "mistral"},
+    {"mistral", kMistralName},
     {"openai_gptoss", kHarmony},
     {"harmony", kHarmony},
     {"gpt_oss", kHarmony},
+    {"gpt-oss", kHarmony},
+    {"qwen3-thinking", kThinkFirstName},
+    {"deepseek-r1", kThinkFirstName},
+    {"deepseek-v3", kThinkName},
 };
 
 template <size_t size>
@@ -198,7 +215,7 @@ std::string_view detect_tools(std::string_view chat_template) {
 
 std::string_view detect_reasoning(std::string_view chat_template) {
   if (detect_tools(chat_template) == kHarmony) return kHarmony;
-  if (has(chat_template, kMistralThink.open)) return "mistral";
+  if (has(chat_template, kMistralThink.open)) return kMistralName;
   if (has(chat_template, kThink.open) || has(chat_template, kThink.close)) return kThinkName;
   return kNone;
 }
@@ -222,6 +239,11 @@ class TaggedFormat : public OutputFormat {
     }
     return kept;
   }
+  std::optional<ThinkingMarks> thinking_marks() const override {
+    if (syntax_.reasoning == nullptr) return std::nullopt;
+    const auto& [open, close, comes_first] = *syntax_.reasoning;
+    return ThinkingMarks{std::string(open), std::string(close), std::string(close), comes_first};
+  }
   std::unique_ptr<OutputParser> make_parser(std::string_view prompt_tail,
                                             const OrderedJson* tools,
                                             uint64_t id_seed) const override {
@@ -241,6 +263,13 @@ class HarmonyFormat : public OutputFormat {
   std::string_view name() const override { return kHarmony; }
   std::vector<std::string> kept_special_tokens(bool) const override {
     return HarmonyParser::marker_tokens();
+  }
+  std::optional<ThinkingMarks> thinking_marks() const override {
+    if (!with_reasoning_) return std::nullopt;
+    return ThinkingMarks{"<|channel|>analysis<|message|>",
+                         "<|end|>",
+                         "<|end|><|start|>assistant<|channel|>final<|message|>",
+                         /*comes_first=*/false};
   }
   std::unique_ptr<OutputParser> make_parser(std::string_view prompt_tail,
                                             const OrderedJson* tools,
@@ -269,6 +298,7 @@ class PlainFormat : public OutputFormat {
  public:
   std::string_view name() const override { return "plain"; }
   std::vector<std::string> kept_special_tokens(bool) const override { return {}; }
+  std::optional<ThinkingMarks> thinking_marks() const override { return std::nullopt; }
   std::unique_ptr<OutputParser> make_parser(std::string_view,
                                             const OrderedJson*,
                                             uint64_t) const override {
@@ -309,9 +339,10 @@ Result<std::unique_ptr<OutputFormat>> make_output_format(const OutputFormatChoic
   if (tools == kNone && reasoning == kNone) {
     return std::unique_ptr<OutputFormat>(new PlainFormat());
   }
-  const ReasoningSyntax* syntax = reasoning == kNone        ? nullptr
-                                  : reasoning == kThinkName ? &kThink
-                                                            : &kMistralThink;
+  const ReasoningSyntax* syntax = reasoning == kNone             ? nullptr
+                                  : reasoning == kThinkName      ? &kThink
+                                  : reasoning == kThinkFirstName ? &kThinkFirst
+                                                                 : &kMistralThink;
   return std::unique_ptr<OutputFormat>(
       new TaggedFormat(tools == kNone ? reasoning : tools, find_tools(tools), syntax));
 }

@@ -50,6 +50,42 @@ TEST(OutputFormat, Names) {
   EXPECT_EQ(name_of({"none", "auto"}, "<tool_call><think>"), "think");
 }
 
+// The names by which recipes of other servers choose the parsers of the families served here.
+TEST(OutputFormat, NamesOfOtherServers) {
+  const std::pair<const char*, const char*> tools[] = {
+      {"qwen25", "hermes"},
+      {"qwen3_xml", "qwen3_coder"},
+      {"glm46", "glm45"},
+      {"glm47", "glm45"},
+      {"deepseekv3", "deepseek_v3"},
+      {"deepseekv31", "deepseek_v31"},
+      {"deepseekv32", "deepseek_v32"},
+      {"llama3", "llama3_json"},
+      {"llama4_json", "llama3_json"},
+      {"openai", "harmony"},
+      {"gpt-oss", "harmony"},
+  };
+  for (const auto& [name, format] : tools) EXPECT_EQ(name_of({name, "none"}), format);
+  for (const char* name :
+       {"qwen3", "deepseek_v3", "deepseek_v31", "deepseek_v32", "glm45", "kimi_k2"}) {
+    EXPECT_EQ(name_of({"none", name}), "think") << name;
+  }
+  for (const char* name : {"deepseek_r1", "deepseek-r1", "qwen3-thinking"}) {
+    EXPECT_EQ(name_of({"none", name}), "think_first") << name;
+  }
+  EXPECT_EQ(name_of({"none", "mistral"}), "mistral");
+}
+
+TEST(OutputFormat, MarksOfThoughts) {
+  EXPECT_FALSE(format_named("hermes", "none")->thinking_marks().has_value());
+  EXPECT_EQ(format_named("hermes", "qwen3")->thinking_marks()->begin, "<think>");
+  EXPECT_FALSE(format_named("hermes", "qwen3")->thinking_marks()->comes_first);
+  EXPECT_TRUE(format_named("none", "deepseek_r1")->thinking_marks()->comes_first);
+  EXPECT_EQ(format_named("mistral", "mistral")->thinking_marks()->closing, "[/THINK]");
+  EXPECT_EQ(format_named("openai", "openai_gptoss")->thinking_marks()->end, "<|end|>");
+  EXPECT_FALSE(format_named("openai", "none")->thinking_marks().has_value());
+}
+
 TEST(OutputFormat, KeptSpecialTokens) {
   using Tokens = std::set<std::string>;
   const auto kept = [](const char* tools, const char* reasoning, bool with_tools) {
@@ -96,10 +132,12 @@ TEST(OutputFormat, Errors) {
       name_of({"hermess", "auto"}),
       "there is no tool call parser 'hermess'; it can be auto, none, hermes, qwen3_coder, "
       "glm45, deepseek_v3, deepseek_v31, deepseek_v32, llama3_json, mistral, kimi_k2, openai, "
-      "qwen3_xml, glm46, glm47, llama4_json, harmony, gpt_oss");
+      "qwen3_xml, glm46, glm47, llama4_json, harmony, gpt_oss, gpt-oss, qwen, qwen25, glm, "
+      "deepseekv3, deepseekv31, deepseekv32, llama3");
   EXPECT_EQ(name_of({"auto", "x"}),
             "there is no reasoning parser 'x'; it can be auto, none, qwen3, deepseek_r1, "
-            "deepseek_v3, glm45, kimi_k2, mistral, openai_gptoss, harmony, gpt_oss");
+            "deepseek_v3, deepseek_v31, deepseek_v32, glm45, kimi_k2, mistral, openai_gptoss, "
+            "harmony, gpt_oss, gpt-oss, qwen3-thinking, deepseek-r1, deepseek-v3");
   EXPECT_EQ(name_of({"hermes", "openai_gptoss"}),
             "tool call parser 'hermes' and reasoning parser 'openai_gptoss' do not go together: "
             "only one is harmony");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,14 @@ class OutputParser {
   virtual bool has_tool_calls() const = 0;
 };
 
+// The texts around a model's reasoning.
+struct ThinkingMarks {
+  std::string begin;
+  std::string end;      // as the model writes it
+  std::string closing;  // what leads from within the reasoning to the answer
+  bool comes_first;     // an answer begins with reasoning even where nothing says so
+};
+
 // How the answers of one model are parsed; made once per server, const and thread-safe.
 class OutputFormat {
  public:
@@ -54,6 +63,8 @@ class OutputFormat {
   // they do not come out as text unless what they mark does not parse. A request that skips special
   // tokens skips all others. Texts that are no special tokens of the model may be among them.
   virtual std::vector<std::string> kept_special_tokens(bool with_tools) const = 0;
+  // None where reasoning is not told apart.
+  virtual std::optional<ThinkingMarks> thinking_marks() const = 0;
   // `prompt_tail`: the end of the rendered prompt, which may have opened the reasoning. `tools`:
   // the request's tools, null without; without them nothing is taken for a tool call. `id_seed`
   // makes the ids of the calls.

@@ -71,6 +71,15 @@ TEST(OutputParser, Reasoning) {
   opened.check({"cut", "cut", ""});
   opened.check({"</think>4", "", "4"});
 
+  const Family first("none", "deepseek_r1", "<｜Assistant｜>");
+  first.check({"why\n</think>\n\nbecause", "why", "because"});
+  first.check({"\n<think>\nwhy</think>because", "why", "because"});
+  first.check({" <th", "<th", ""});
+  first.check({"</think>4", "", "4"});
+  first.check({"", "", ""});
+  const Family answers("none", "deepseek_r1", "<think>\n\n</think>\n\n");
+  answers.check({"4 </think>", "", "4 </think>"});
+
   const Family closed("none", "qwen3", "<think>\n\n</think>\n\n");
   closed.check({"\n4 <think>", "", "4 <think>"});
 

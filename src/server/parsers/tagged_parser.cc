@@ -142,7 +142,7 @@ size_t TaggedParser::read_start(std::string_view text, bool final) {
   if (used == text.size()) return used;
   const std::string_view rest = text.substr(used);
   if (syntax_.reasoning != nullptr) {
-    const auto& [open, close] = *syntax_.reasoning;
+    const auto& [open, close, comes_first] = *syntax_.reasoning;
     if (rest.starts_with(open)) {
       state_ = State::kReasoning;
       return used + open.size();
@@ -153,6 +153,11 @@ size_t TaggedParser::read_start(std::string_view text, bool final) {
       return used + close.size();
     }
     if (!final && (open.starts_with(rest) || close.starts_with(rest))) return used;
+    if (comes_first) {
+      space_.clear();
+      state_ = State::kReasoning;
+      return used;
+    }
   }
   if (with_tools_ && syntax_.tools->bare_object && rest[0] == '{') {
     begin_calls({});

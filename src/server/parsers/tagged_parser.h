@@ -30,6 +30,9 @@ struct ToolSyntax {
 struct ReasoningSyntax {
   std::string_view open;
   std::string_view close;
+  // An answer begins with reasoning unless the prompt has closed it: of models that leave the
+  // opening mark out.
+  bool comes_first = false;
 };
 
 // The markers of one family in every situation; made once, const and thread-safe.

@@ -338,7 +338,7 @@ void run_plans(const Stream& stream, Plans plans, int64_t num_rows) {
   const int64_t num_tiles = plans.back().last_tile, num_units = plans.back().last_unit;
   ThreadPool& pool = stream.pool();
   const int64_t work = num_rows * weight.out_features * weight.in_features;
-  const bool is_serial = pool.num_threads() == 1 || work < kMinParallelWork;
+  const bool is_serial = pool.num_active() == 1 || work < kMinParallelWork;
   if (is_serial || num_rows * weight.in_features < kMinParallelWork) {
     pack_tiles(plans, 0, num_tiles);
   } else {
@@ -349,8 +349,8 @@ void run_plans(const Stream& stream, Plans plans, int64_t num_rows) {
     for (int64_t unit = 0; unit < num_units; ++unit) run_unit(plans, unit);
     return;
   }
-  RunClaims claims(num_units, pool.num_threads());
-  pool.run([&](int worker) {
+  RunClaims claims(num_units, pool.num_active());
+  pool.share([&](int worker) {
     for (int64_t unit = claims.claim(worker); unit >= 0; unit = claims.claim(worker)) {
       run_unit(plans, unit);
     }

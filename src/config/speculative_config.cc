@@ -1,0 +1,130 @@
+#include "config/speculative_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "config/config_reader.h"
+
+namespace atom {
+namespace {
+
+constexpr const char* kWhere = "--speculative-config";
+// Beyond it verifying drafts takes the time that fewer steps save.
+constexpr int32_t kDefaultLargestBatch = 16;
+constexpr int32_t kLongestLookup = 64;
+
+constexpr const char* kKeys[] = {"method",
+                                 "model",
+                                 "num_speculative_tokens",
+                                 "prompt_lookup_min",
+                                 "prompt_lookup_max",
+                                 "disable_by_batch_size",
+                                 "speculative_disable_by_batch_size"};
+
+Result<SpeculativeMethod> parse_method(const ConfigReader& reader) {
+  ASSIGN_OR_RETURN(const std::string name, reader.get_string("method", ""));
+  if (name == "ngram") return SpeculativeMethod::kNgram;
+  if (name == "eagle3") return SpeculativeMethod::kEagle3;
+  // vLLM also has a name for each family.
+  if (name == "mtp" || name.ends_with("_mtp")) return SpeculativeMethod::kMtp;
+  return invalid_argument(
+      "{}: 'method' is \"{}\"; expected \"mtp\", \"eagle3\" or \"ngram\"", kWhere, name);
+}
+
+Result<SpeculativeOptions> parse(const SpeculativeOptions& options) {
+  if (options.method != SpeculativeMethod::kOff || options.num_tokens != 1 ||
+      !options.draft_model.empty()) {
+    return invalid_argument(
+        "{} and --method, --num-speculative-tokens or --draft-model exclude each other: the object "
+        "has them all",
+        kWhere);
+  }
+  ASSIGN_OR_RETURN(const Json json, parse_json(options.json, kWhere));
+  if (!json.is_object()) return invalid_argument("{}: expected a JSON object", kWhere);
+  for (const auto& [key, unused] : json.items()) {
+    if (std::ranges::find(kKeys, key) != std::end(kKeys)) continue;
+    return invalid_argument(
+        "{}: unknown key '{}'; expected method, model, num_speculative_tokens, prompt_lookup_min, "
+        "prompt_lookup_max or disable_by_batch_size",
+        kWhere,
+        key);
+  }
+  const ConfigReader reader(json, kWhere);
+  SpeculativeOptions parsed = options;
+  parsed.json.clear();
+  ASSIGN_OR_RETURN(parsed.method, parse_method(reader));
+  ASSIGN_OR_RETURN(parsed.num_tokens,
+                   reader.get_int("num_speculative_tokens", 1, kMaxSpeculativeTokens, 1));
+  ASSIGN_OR_RETURN(parsed.draft_model, reader.get_string("model", ""));
+  // One of the two alone stands for both.
+  const char* other = reader.has("prompt_lookup_max") ? "prompt_lookup_max" : "prompt_lookup_min";
+  if (reader.has(other)) {
+    ASSIGN_OR_RETURN(const int64_t length, reader.get_int(other, 1, kLongestLookup, 1));
+    ASSIGN_OR_RETURN(parsed.prompt_lookup_min,
+                     reader.get_int("prompt_lookup_min", 1, kLongestLookup, length));
+    ASSIGN_OR_RETURN(parsed.prompt_lookup_max,
+                     reader.get_int("prompt_lookup_max", 1, kLongestLookup, length));
+  }
+  for (const char* key : {"disable_by_batch_size", "speculative_disable_by_batch_size"}) {
+    ASSIGN_OR_RETURN(parsed.disable_by_batch_size,
+                     reader.get_int(key, 1, 65536, parsed.disable_by_batch_size));
+  }
+  return parsed;
+}
+
+}  // namespace
+
+const char* name_of(SpeculativeMethod method) {
+  switch (method) {
+    case SpeculativeMethod::kOff:
+      return "off";
+    case SpeculativeMethod::kNgram:
+      return "ngram";
+    case SpeculativeMethod::kMtp:
+      return "mtp";
+    case SpeculativeMethod::kEagle3:
+      return "eagle3";
+  }
+  return "";
+}
+
+Result<SpeculativeOptions> resolve_speculative(const SpeculativeOptions& options) {
+  SpeculativeOptions resolved = options;
+  if (!options.json.empty()) {
+    ASSIGN_OR_RETURN(resolved, parse(options));
+  }
+  const bool is_eagle = resolved.method == SpeculativeMethod::kEagle3;
+  if (resolved.method == SpeculativeMethod::kOff &&
+      (resolved.num_tokens != 1 || resolved.disable_by_batch_size != 0)) {
+    return invalid_argument(
+        "--num-speculative-tokens and --speculative-disable-by-batch-size need a --method: mtp, "
+        "eagle3 or ngram");
+  }
+  if (is_eagle && resolved.draft_model.empty()) {
+    return invalid_argument(
+        "--method eagle3 needs --draft-model, the folder of the draft model's checkpoint");
+  }
+  if (!is_eagle && !resolved.draft_model.empty()) {
+    return invalid_argument("--draft-model {}: only --method eagle3 takes a draft model",
+                            resolved.draft_model);
+  }
+  if (resolved.prompt_lookup_min > resolved.prompt_lookup_max) {
+    return invalid_argument("--prompt-lookup-min {} is more than --prompt-lookup-max {}",
+                            resolved.prompt_lookup_min,
+                            resolved.prompt_lookup_max);
+  }
+  if (resolved.disable_by_batch_size == 0) resolved.disable_by_batch_size = kDefaultLargestBatch;
+  return resolved;
+}
+
+void set_speculation(const SpeculativeOptions& options, SchedulerConfig* scheduler) {
+  if (options.method == SpeculativeMethod::kOff) return;
+  scheduler->num_speculative_tokens = options.num_tokens;
+  // The first draft comes from the place of the last token, each further one from the next.
+  scheduler->num_lookahead_tokens =
+      options.method == SpeculativeMethod::kNgram ? 0 : options.num_tokens - 1;
+  scheduler->speculative_disable_by_batch_size = options.disable_by_batch_size;
+  scheduler->max_steps_in_flight = 1;
+}
+
+}  // namespace atom

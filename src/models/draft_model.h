@@ -1,0 +1,38 @@
+// A head that guesses the tokens behind the next one, as EagleProposer sees it: a few layers that
+// go on from the target's hidden states. Row i stands for position p of a sequence: it gets the
+// hidden state of p and the token at p + 1, keeps its keys and values under p, and its logits are
+// about the token at p + 2. Multiplies by weights of its target, which outlives it.
+#pragma once
+
+#include <cstdint>
+
+#include "nn/forward_context.h"
+#include "nn/module.h"
+
+namespace atom {
+
+class DraftModel : public Module {
+ public:
+  // Layers that have caches of their own. The draft behind `i` others is made by layer i, and by
+  // the last one again where there is none.
+  virtual int num_layers() const = 0;
+
+  // context.token_ids are the tokens behind the rows' positions. Row t's hidden state is row
+  // `hidden_rows`[t] of `hidden`: of the target for the first draft, else of the draft before.
+  // -> workspace tensor [num_tokens, hidden_size], for compute_logits() and the draft behind.
+  virtual Tensor forward(const Tensor& hidden,       // [*, hidden_size]
+                         const Tensor& hidden_rows,  // [num_tokens] int32
+                         int layer,
+                         const ForwardContext& context) const = 0;
+
+  // hidden [num_rows, hidden_size] of forward() -> logits [num_rows, num_ids()] float32.
+  virtual void compute_logits(const Tensor& hidden,
+                              const Tensor& logits,
+                              const ForwardContext& context) const = 0;
+
+  // Ids that it chooses among, and the target's token that one of them means.
+  virtual int64_t num_ids() const = 0;
+  virtual int32_t target_token(int32_t id) const = 0;
+};
+
+}  // namespace atom

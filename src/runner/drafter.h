@@ -1,0 +1,35 @@
+// Proposes drafts for the next step of the sequences that a step sampled, by the method that was
+// chosen, and leaves them with the sequences (RunnerSequence::drafts). On the CPU. One thread.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "config/resolve.h"
+#include "runner/runner_sequence.h"
+#include "scheduler/scheduler_output.h"
+#include "spec_decode/eagle_proposer.h"
+#include "spec_decode/ngram_proposer.h"
+
+namespace atom {
+
+class Drafter {
+ public:
+  // `model` is null where the method needs none, and outlives this.
+  Drafter(const ResolvedConfig& config, const DraftModel* model, int64_t num_sampled_ids);
+
+  // After the step's tokens were given to `sequences`, which are in the order of `step.scheduled`
+  // and of `output`. hidden [num_tokens, hidden_size]: of the step, whose context is `context`.
+  void propose(const SchedulerOutput& step,
+               std::span<RunnerSequence* const> sequences,
+               const Tensor& hidden,
+               const ForwardContext& context,
+               ModelRunnerOutput* output) const;
+
+ private:
+  const int32_t num_tokens_;
+  const NgramProposer ngram_;
+  std::optional<EagleProposer> eagle_;
+};
+
+}  // namespace atom

@@ -1,0 +1,247 @@
+// Test support: a runner under random requests as an engine core couples it with a scheduler, and
+// what each request gets when nothing else runs. ATOM_TEST_DEVICE=cuda runs it on the GPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "models/registry.h"
+#include "runner/model_runner.h"
+#include "scheduler/scheduler.h"
+#include "tests/support/test_folders.h"
+
+namespace atom {
+
+using std::chrono::nanoseconds;
+
+inline constexpr int32_t kMaxModelLen = 256;
+
+inline DeviceChoice test_device() {
+  const char* device = std::getenv("ATOM_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "cuda" ? DeviceChoice::kCuda
+                                                                 : DeviceChoice::kCpu;
+}
+
+struct Request {
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  bool aborts = false;  // once it has a token
+};
+
+// Token ids that prompts are made of.
+struct IdRange {
+  int32_t first = 100;
+  int32_t count = 4000;
+
+  int32_t draw(std::mt19937& random) const {
+    return first + static_cast<int32_t>(random() % static_cast<uint32_t>(count));
+  }
+};
+
+struct Answer {
+  std::vector<int32_t> token_ids;
+  std::vector<TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;
+  std::string error;
+  bool finished = false;
+};
+
+// Scheduler and runner, as an engine core couples them.
+class Engine {
+ public:
+  Engine(const EngineConfig& engine, DeviceChoice device, SpanRecorder* recorder = nullptr) {
+    EngineConfig config = engine;
+    if (config.model.model.empty()) config.model.model = demo_model_folder();
+    config.model.max_model_len = kMaxModelLen;
+    config.device.device = device;
+    const ModelConfig model = load_model_config(config.model.model).value();
+    const ResolvedConfig resolved = resolve(config, model).value();
+    runner_ = ModelRunner::create(resolved, model.vocab_size, nullptr, recorder).value();
+    SchedulerConfig scheduler = resolved.scheduler;
+    scheduler.num_blocks = runner_->memory_plan().num_blocks;
+    scheduler.num_state_slots = runner_->memory_plan().num_state_slots;
+    scheduler_ = std::make_unique<Scheduler>(scheduler, model.eos_token_ids);
+    num_allocations_ = runner_->num_device_allocations();
+  }
+
+  // `due` says how many requests have arrived by a step.
+  std::vector<Answer> run(const std::vector<Request>& requests,
+                          const std::function<size_t(uint64_t step)>& due) {
+    answers_.assign(requests.size(), {});
+    size_t num_added = 0;
+    while (num_added < requests.size() || scheduler_->has_work()) {
+      for (; num_added < std::min(requests.size(), due(num_steps_)); ++num_added) {
+        const Request& request = requests[num_added];
+        CHECK(scheduler_->add(first_id_ + num_added, request.prompt, request.sampling).ok());
+      }
+      submit();
+      if (steps_.empty()) {
+        ++num_steps_;
+      } else {
+        collect(requests);
+      }
+    }
+    first_id_ += requests.size();
+    EXPECT_EQ(runner_->num_device_allocations(), num_allocations_);
+    return std::move(answers_);
+  }
+
+  uint64_t num_steps() const { return num_steps_; }
+  uint64_t num_overlapped() const { return num_overlapped_; }
+  SchedulerStats stats() const { return scheduler_->stats(); }
+  const MemoryPlan& memory_plan() const { return runner_->memory_plan(); }
+  // Of the steps that executed something.
+  const std::vector<nanoseconds>& durations() const { return durations_; }
+  const std::vector<nanoseconds>& waits() const { return waits_; }
+
+ private:
+  void submit() {
+    while (scheduler_->can_schedule() && runner_->can_submit()) {
+      SchedulerOutput step = scheduler_->schedule();
+      if (step.empty()) return;
+      num_overlapped_ += runner_->has_steps() ? 1 : 0;
+      runner_->submit(step);
+      steps_.push_back(std::move(step));
+    }
+  }
+
+  void collect(const std::vector<Request>& requests) {
+    ModelRunner::Collected collected = runner_->collect();
+    if (!steps_.front().scheduled.empty()) {
+      durations_.push_back(collected.duration);
+      waits_.push_back(collected.wait);
+    }
+    for (SequenceUpdate& update :
+         scheduler_->postprocess(steps_.front(), std::move(collected.output))) {
+      Answer& answer = answers_[update.id - first_id_];
+      append(answer.token_ids, update.token_ids);
+      append(answer.logprobs, update.logprobs);
+      append(answer.prompt_logprobs, update.prompt_logprobs);
+      answer.error += update.error;
+      answer.finished = update.finish_reason != FinishReason::kNone;
+      const Request& request = requests[update.id - first_id_];
+      if (request.aborts && !answer.finished && !answer.token_ids.empty()) {
+        scheduler_->abort(update.id);
+      }
+    }
+    steps_.pop_front();
+    ++num_steps_;
+  }
+
+  template <typename T>
+  static void append(std::vector<T>& to, const std::vector<T>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
+
+  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::deque<SchedulerOutput> steps_;
+  std::vector<nanoseconds> durations_, waits_;
+  std::vector<Answer> answers_;
+  SequenceId first_id_ = 1;
+  uint64_t num_steps_ = 0;
+  uint64_t num_overlapped_ = 0;
+  int64_t num_allocations_ = 0;
+};
+
+inline SamplingParams random_sampling(std::mt19937& random) {
+  SamplingParams params;
+  params.seed = random();
+  params.max_tokens = 1 + static_cast<int32_t>(random() % 64);
+  params.temperature = random() % 2 == 0 ? 0.0f : 0.9f;
+  if (random() % 4 == 0) params.top_k = 20;
+  if (random() % 4 == 0) params.top_p = 0.9f;
+  if (random() % 4 == 0) params.min_p = 0.02f;
+  if (random() % 3 == 0) params.repetition_penalty = 1.3f;
+  if (random() % 3 == 0) params.frequency_penalty = 0.5f;
+  if (random() % 4 == 0) params.logit_bias = {{20, 4.0f}, {15, -100.0f}};
+  if (random() % 4 == 0) params.min_tokens = std::min(params.max_tokens, 10);
+  params.ignore_eos = random() % 2 == 0;
+  if (random() % 3 == 0) params.logprobs = static_cast<int32_t>(random() % 6);
+  if (random() % 8 == 0) params.prompt_logprobs = 2;
+  return params;
+}
+
+// Prompts that share beginnings, so that later ones find blocks of earlier ones.
+inline std::vector<Request> random_requests(size_t count, std::mt19937& random, IdRange ids = {}) {
+  std::vector<std::vector<int32_t>> stems(4, std::vector<int32_t>(100));
+  for (std::vector<int32_t>& stem : stems) {
+    for (int32_t& id : stem) id = ids.draw(random);
+  }
+  std::vector<Request> requests(count);
+  for (Request& request : requests) {
+    const std::vector<int32_t>& stem = stems[random() % stems.size()];
+    request.prompt.assign(stem.begin(), stem.begin() + static_cast<int>(1 + random() % 99));
+    request.prompt.push_back(ids.draw(random));
+    request.sampling = random_sampling(random);
+    request.aborts = random() % 10 == 0;
+  }
+  return requests;
+}
+
+inline void expect_same(const std::vector<TokenLogprobs>& expected,
+                        const std::vector<TokenLogprobs>& got,
+                        size_t count,
+                        double tolerance) {
+  ASSERT_GE(got.size(), count);
+  for (size_t i = 0; i < count; ++i) {
+    ASSERT_EQ(got[i].size(), expected[i].size());
+    for (size_t k = 0; k < got[i].size(); ++k) {
+      EXPECT_NEAR(got[i][k].logprob, expected[i][k].logprob, tolerance);
+    }
+  }
+}
+
+// What each request gets when nothing else runs and nothing is remembered.
+inline std::vector<Answer> answers_alone(const std::vector<Request>& requests,
+                                         const EngineConfig& config,
+                                         DeviceChoice device) {
+  EngineConfig alone;
+  alone.model = config.model;
+  alone.cache.dtype = config.cache.dtype;
+  alone.device = config.device;
+  alone.scheduler.max_num_seqs = 1;
+  alone.cache.enable_prefix_caching = false;
+  return Engine(alone, device).run(requests, [](uint64_t) { return SIZE_MAX; });
+}
+
+// `tolerance`: of log-probabilities.
+inline void expect_answers(const std::vector<Request>& requests,
+                           const std::vector<Answer>& expected,
+                           const std::vector<Answer>& got,
+                           double tolerance) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(fmt::format("request {}", i));
+    ASSERT_EQ(got[i].error, "");
+    const size_t count = got[i].token_ids.size();
+    if (requests[i].aborts) {
+      ASSERT_GE(count, 1u);
+      ASSERT_LE(count, static_cast<size_t>(requests[i].sampling.max_tokens));
+    }
+    const size_t common = std::min(count, expected[i].token_ids.size());
+    if (!requests[i].aborts) {
+      EXPECT_EQ(count, expected[i].token_ids.size());
+    }
+    const std::span ours = std::span(got[i].token_ids).first(common);
+    const std::span theirs = std::span(expected[i].token_ids).first(common);
+    EXPECT_TRUE(std::ranges::equal(ours, theirs))
+        << fmt::format("{}\n{}", fmt::join(ours, " "), fmt::join(theirs, " "));
+    if (requests[i].sampling.logprobs) {
+      expect_same(expected[i].logprobs, got[i].logprobs, common, tolerance);
+    }
+    if (requests[i].sampling.prompt_logprobs) {
+      const size_t num_scored = requests[i].prompt.size() - 1;
+      expect_same(expected[i].prompt_logprobs, got[i].prompt_logprobs, num_scored, tolerance);
+    }
+  }
+}
+
+}  // namespace atom

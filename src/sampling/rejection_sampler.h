@@ -1,0 +1,51 @@
+// Verifies drafts without changing what is sampled: the target samples each position with that
+// position's own noise, history and limits, as it would without drafts, and a draft is accepted
+// while it equals what was sampled. What comes out is therefore the text that comes out without
+// drafts, token by token, at any temperature and under any filter; its distribution is the target's
+// because it is made by the target's sampler alone. A sequence without drafts is sampled likewise.
+// Sequences are spread over the stream's pool. One call at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sampling/sampler.h"
+
+namespace atom {
+
+struct DraftedSequence {
+  SamplingState* state = nullptr;  // is given what is sampled
+  std::span<const int32_t> drafts;
+  // Of a grammar, say: one for each draft's place and one for the place behind; empty allows every
+  // token everywhere. The mask of a place supposes the drafts before it.
+  std::span<const TokenBitmask> allowed = {};
+};
+
+class RejectionSampler {
+ public:
+  // forced_acceptance: for benchmarks, so many drafts of each sequence are accepted on average,
+  // whatever is sampled; below 0: none is forced.
+  explicit RejectionSampler(double forced_acceptance = -1);
+
+  // logits: [sum of 1 + drafts of the sequences, vocab] float32, may be changed. out, one per
+  // sequence: the accepted drafts, then the token behind the last of them. An error stands for the
+  // token that could not be chosen, and comes last.
+  void sample(const Stream& stream,
+              const Tensor& logits,
+              std::span<const DraftedSequence> sequences,
+              std::span<std::vector<SampledToken>> out);
+
+ private:
+  void sample_one(const DraftedSequence& sequence,
+                  float* logits,
+                  int64_t stride,
+                  RowScratch& scratch,
+                  std::vector<SampledToken>& out) const;
+  int32_t num_forced(const SamplingState& state) const;
+
+  const double forced_acceptance_;
+  std::vector<RowScratch> scratch_;  // one per worker
+};
+
+}  // namespace atom

@@ -1,0 +1,227 @@
+#include "spec_decode/eagle_proposer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "ops/argmax/argmax.h"
+#include "ops/embedding/embedding.h"
+
+namespace atom {
+namespace {
+
+// Rows of logits computed at once.
+constexpr size_t kMaxLogitsRows = 64;
+// Elements that the ends of a pass's arrays take in the workspace beyond their own, at most.
+constexpr int64_t kAlignment = 1024;
+
+Tensor int32_tensor_of(std::span<const int32_t> values, Workspace& workspace) {
+  const Tensor tensor = workspace.tensor({std::ssize(values)}, DType::kInt32);
+  std::ranges::copy(values, tensor.data<int32_t>());
+  return tensor;
+}
+
+// [num_seqs, longest]; -1 behind a sequence's blocks.
+Tensor block_tables_of(std::span<const std::span<const int32_t>> tables, Workspace& workspace) {
+  size_t width = 1;
+  for (const auto& blocks : tables) width = std::max(width, blocks.size());
+  const auto columns = static_cast<int64_t>(width);
+  const Tensor tensor = workspace.tensor({std::ssize(tables), columns}, DType::kInt32);
+  int32_t* row = tensor.data<int32_t>();
+  std::fill_n(row, tensor.num_elements(), -1);
+  for (const auto& blocks : tables) {
+    std::ranges::copy(blocks, row);
+    row += columns;
+  }
+  return tensor;
+}
+
+}  // namespace
+
+EagleProposer::EagleProposer(const DraftModel& model,
+                             int64_t hidden_size,
+                             int32_t block_size,
+                             int64_t num_sampled_ids)
+    : model_(model),
+      hidden_size_(hidden_size),
+      block_size_(block_size),
+      num_sampled_ids_(num_sampled_ids) {}
+
+void EagleProposer::add_rows(const DraftRequest& request,
+                             int32_t first_position,
+                             int32_t num_rows,
+                             Pass& pass) const {
+  for (int32_t position = first_position; position < first_position + num_rows; ++position) {
+    pass.positions.push_back(position);
+    pass.slots.push_back(request.block_ids[position / block_size_] * block_size_ +
+                         position % block_size_);
+  }
+  pass.query_start.push_back(pass.query_start.back() + num_rows);
+  pass.seq_lens.push_back(first_position + num_rows);
+  pass.block_ids.push_back(request.block_ids);
+}
+
+Tensor EagleProposer::run(const Pass& pass,
+                          const Tensor& hidden,
+                          int layer,
+                          const ForwardContext& step) const {
+  Workspace& workspace = step.workspace;
+  int64_t min_queries = INT64_MAX, max_queries = 0;
+  for (size_t s = 0; s + 1 < pass.query_start.size(); ++s) {
+    const int64_t queries = pass.query_start[s + 1] - pass.query_start[s];
+    min_queries = std::min(min_queries, queries);
+    max_queries = std::max(max_queries, queries);
+  }
+  const ForwardContext context{
+      .stream = step.stream,
+      .workspace = workspace,
+      .token_ids = int32_tensor_of(pass.token_ids, workspace),
+      .positions = int32_tensor_of(pass.positions, workspace),
+      .batch = {.block_tables = block_tables_of(pass.block_ids, workspace),
+                .query_start = int32_tensor_of(pass.query_start, workspace),
+                .seq_lens = int32_tensor_of(pass.seq_lens, workspace),
+                .settled_lens = int32_tensor_of(pass.settled_lens, workspace),
+                .slot_mapping = int32_tensor_of(pass.slots, workspace),
+                .min_queries = min_queries,
+                .max_queries = max_queries},
+      .storage = step.storage};
+  return model_.forward(hidden, int32_tensor_of(pass.hidden_rows, workspace), layer, context);
+}
+
+void EagleProposer::take_drafts(const Tensor& hidden,
+                                std::span<const int32_t> rows,
+                                Round& round,
+                                const ForwardContext& step) const {
+  for (size_t begin = 0; begin < rows.size(); begin += kMaxLogitsRows) {
+    const Workspace::Scope scope(step.workspace);
+    const size_t count = std::min(kMaxLogitsRows, rows.size() - begin);
+    const auto num_rows = static_cast<int64_t>(count);
+    const Tensor ids = int32_tensor_of(rows.subspan(begin, count), step.workspace);
+    const Tensor selected = round.feedback.narrow(0, static_cast<int64_t>(begin), num_rows);
+    ops::embedding(step.stream, ids, hidden, selected);
+    const Tensor logits = step.workspace.tensor({num_rows, model_.num_ids()}, DType::kFloat32);
+    model_.compute_logits(selected, logits, step);
+    const Tensor best = step.workspace.tensor({num_rows}, DType::kInt32);
+    const int64_t num_choices = std::min(num_sampled_ids_, model_.num_ids());
+    ops::argmax(step.stream, logits, num_choices, best, step.workspace);
+    for (size_t i = 0; i < count; ++i) {
+      // A row without a best token drafts some token all the same: it is only a guess.
+      const int32_t id = std::max(0, best.data<int32_t>()[i]);
+      round.drafts[round.active[begin + i]].push_back(model_.target_token(id));
+    }
+  }
+}
+
+EagleProposer::Round EagleProposer::begin(std::span<const DraftRequest> requests,
+                                          const Tensor& hidden,
+                                          const ForwardContext& step) const {
+  Round round{.requests = requests, .wanted = {}, .drafts = {}, .active = {}, .feedback = {}};
+  round.drafts.resize(requests.size());
+  round.feedback = step.workspace.tensor({std::ssize(requests), hidden_size_}, hidden.dtype());
+  for (const DraftRequest& request : requests) {
+    const auto num_places = static_cast<int32_t>(request.block_ids.size()) * block_size_;
+    const int32_t num_behind = num_places - request.first_position - request.num_rows;
+    round.wanted.push_back(std::min(request.num_drafts, model_.num_layers() + num_behind));
+  }
+  return round;
+}
+
+EagleProposer::Pass EagleProposer::all_rows(const Round& round,
+                                            int layer,
+                                            std::vector<int32_t>* last_rows) const {
+  Pass pass;
+  for (size_t s = 0; s < round.requests.size(); ++s) {
+    const DraftRequest& request = round.requests[s];
+    const auto num_known = static_cast<int32_t>(request.token_ids.size());
+    const std::vector<int32_t>& drafts = round.drafts[s];
+    for (int32_t i = 0; i < request.num_rows; ++i) {
+      const int32_t place = request.first_position + i + 1 + layer;
+      const int32_t drafted = place - num_known;
+      // Some token where none is known: the row is there for those behind it.
+      pass.token_ids.push_back(drafted < 0                    ? request.token_ids[place]
+                               : drafted < std::ssize(drafts) ? drafts[drafted]
+                                                              : 0);
+      const auto row = static_cast<int32_t>(pass.hidden_rows.size());
+      pass.hidden_rows.push_back(layer == 0 ? request.first_row + i : row);
+    }
+    add_rows(request, request.first_position, request.num_rows, pass);
+    pass.settled_lens.push_back(request.num_settled);
+    last_rows->push_back(pass.query_start.back() - 1);
+  }
+  return pass;
+}
+
+EagleProposer::Pass EagleProposer::next_rows(Round& round, int32_t draft) const {
+  Pass pass;
+  const std::vector<size_t> before = std::exchange(round.active, {});
+  for (size_t fed = 0; fed < before.size(); ++fed) {
+    const size_t s = before[fed];
+    if (round.wanted[s] <= draft) continue;
+    const DraftRequest& request = round.requests[s];
+    const int32_t position =
+        request.first_position + request.num_rows + draft - model_.num_layers();
+    round.active.push_back(s);
+    pass.token_ids.push_back(round.drafts[s].back());
+    pass.hidden_rows.push_back(static_cast<int32_t>(fed));
+    add_rows(request, position, 1, pass);
+    pass.settled_lens.push_back(position);
+  }
+  return pass;
+}
+
+std::vector<std::vector<int32_t>> EagleProposer::propose(std::span<const DraftRequest> requests,
+                                                         const Tensor& hidden,
+                                                         const ForwardContext& step) const {
+  const Workspace::Scope scope(step.workspace);
+  Round round = begin(requests, hidden, step);
+  const int num_layers = model_.num_layers();
+  {
+    const Workspace::Scope states(step.workspace);
+    Tensor state = hidden;
+    for (int layer = 0; layer < num_layers; ++layer) {
+      std::vector<int32_t> last_rows, rows;
+      state = run(all_rows(round, layer, &last_rows), state, layer, step);
+      round.active.clear();
+      for (size_t s = 0; s < requests.size(); ++s) {
+        if (round.wanted[s] <= layer) continue;
+        round.active.push_back(s);
+        rows.push_back(last_rows[s]);
+      }
+      take_drafts(state, rows, round, step);
+    }
+  }
+  for (int32_t draft = num_layers; !round.active.empty(); ++draft) {
+    const Workspace::Scope states(step.workspace);
+    const Pass pass = next_rows(round, draft);
+    if (round.active.empty()) break;
+    std::vector<int32_t> rows(round.active.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    take_drafts(run(pass, round.feedback, num_layers - 1, step), rows, round, step);
+  }
+  return std::move(round.drafts);
+}
+
+void EagleProposer::measure(const Tensor& hidden,
+                            int64_t num_seqs,
+                            const ForwardContext& step) const {
+  Workspace& workspace = step.workspace;
+  const Workspace::Scope scope(workspace);
+  const Tensor feedback = workspace.tensor({num_seqs, hidden_size_}, hidden.dtype());
+  (void)workspace.tensor({kAlignment + 5 * step.num_tokens() + 4 * (num_seqs + 1) +
+                          step.batch.block_tables.num_elements()},
+                         DType::kInt32);
+  Tensor state = hidden;
+  const Tensor hidden_rows = workspace.tensor({step.num_tokens()}, DType::kInt32);
+  for (int layer = 0; layer < model_.num_layers(); ++layer) {
+    state = model_.forward(state, hidden_rows, layer, step);
+  }
+  const int64_t num_rows = std::min<int64_t>(num_seqs, kMaxLogitsRows);
+  const Tensor rows = workspace.tensor({num_rows}, DType::kInt32);
+  const Tensor selected = feedback.narrow(0, 0, num_rows);
+  ops::embedding(step.stream, rows, state, selected);
+  const Tensor logits = workspace.tensor({num_rows, model_.num_ids()}, DType::kFloat32);
+  model_.compute_logits(selected, logits, step);
+  ops::argmax(step.stream, logits, model_.num_ids(), rows, workspace);
+}
+
+}  // namespace atom

@@ -1,0 +1,95 @@
+// Drafts by a head on the target's hidden states (MTP layers, EAGLE-3). After a step of the target
+// the head computes all its rows, each with the token behind it, so that its cache has no holes and
+// follows the target's; the row of a sequence's last token gives the first draft. Each further one
+// takes a pass of one row per sequence, which feeds on the draft before and on its hidden state.
+// Drafts are the head's best tokens.
+//
+// What such a pass writes to the cache is behind the sequence's tokens, in blocks that it holds;
+// the next step writes there again. On the CPU. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/draft_model.h"
+#include "nn/forward_context.h"
+
+namespace atom {
+
+// A sequence's part of the target's step, without rejected rows.
+struct DraftRequest {
+  std::span<const int32_t> token_ids;  // all that are known, those of this step included
+  std::span<const int32_t> block_ids;
+  int32_t first_position = 0;
+  int32_t num_rows = 0;     // >= 1
+  int32_t first_row = 0;    // of the target's hidden states
+  int32_t num_settled = 0;  // as ops::PagedBatch has it
+  int32_t num_drafts = 0;   // at most; fewer where its blocks end
+};
+
+class EagleProposer {
+ public:
+  // `model` outlives this. Ids at and above `num_sampled_ids` are never drafted.
+  EagleProposer(const DraftModel& model,
+                int64_t hidden_size,
+                int32_t block_size,
+                int64_t num_sampled_ids);
+
+  // hidden [num_rows of the step, *]: of the target. `step` is the context of its step, of which
+  // the stream, the workspace and the storage are used. Drafts of each request.
+  std::vector<std::vector<int32_t>> propose(std::span<const DraftRequest> requests,
+                                            const Tensor& hidden,
+                                            const ForwardContext& step) const;
+
+  // On a dry run: takes from the workspace what propose() takes after such a step.
+  void measure(const Tensor& hidden, int64_t num_seqs, const ForwardContext& step) const;
+
+ private:
+  // Rows of one pass: of each sequence consecutive ones.
+  struct Pass {
+    std::vector<int32_t> token_ids;
+    std::vector<int32_t> positions;
+    std::vector<int32_t> slots;
+    std::vector<int32_t> hidden_rows;
+    std::vector<int32_t> query_start = {0};
+    std::vector<int32_t> seq_lens;
+    std::vector<int32_t> settled_lens;
+    std::vector<std::span<const int32_t>> block_ids;
+  };
+
+  // What propose() has so far.
+  struct Round {
+    std::span<const DraftRequest> requests;
+    std::vector<int32_t> wanted;  // drafts of each request
+    std::vector<std::vector<int32_t>> drafts;
+    std::vector<size_t> active;  // requests that got the last draft
+    Tensor feedback;             // [num_requests, hidden_size]: the rows that it came from
+  };
+
+  Round begin(std::span<const DraftRequest> requests,
+              const Tensor& hidden,
+              const ForwardContext& step) const;
+  // All rows of the step for `layer`, whose tokens are `layer` places further on than the first
+  // layer's; last_rows: where each request's last one is.
+  Pass all_rows(const Round& round, int layer, std::vector<int32_t>* last_rows) const;
+  // One row for each request that wants draft number `draft`, which become the active ones.
+  Pass next_rows(Round& round, int32_t draft) const;
+  void add_rows(const DraftRequest& request,
+                int32_t first_position,
+                int32_t num_rows,
+                Pass& pass) const;
+  Tensor run(const Pass& pass, const Tensor& hidden, int layer, const ForwardContext& step) const;
+  // Gives each active request a draft from its row of `hidden`, which is kept as feedback.
+  void take_drafts(const Tensor& hidden,
+                   std::span<const int32_t> rows,
+                   Round& round,
+                   const ForwardContext& step) const;
+
+  const DraftModel& model_;
+  const int64_t hidden_size_;
+  const int32_t block_size_;
+  const int64_t num_sampled_ids_;
+};
+
+}  // namespace atom
