@@ -13,6 +13,7 @@
 #include "config/flags.h"
 #include "models/registry.h"
 #include "runner/choose_device.h"
+#include "runner/local_ranks.h"
 #include "runner/memory_plan.h"
 #include "runner/model_source.h"
 
@@ -40,7 +41,7 @@ Result<PlannedEngine> plan_engine(EngineConfig engine) {
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   ASSIGN_OR_RETURN(const BuiltModel built,
-                   build_model(config, device, parallel_context(config, /*rank=*/0)));
+                   build_model(config, device, parallel_context(engine.parallel, /*rank=*/0)));
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, built));
   return PlannedEngine{std::move(config), plan};
 }

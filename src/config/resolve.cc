@@ -15,12 +15,6 @@ namespace {
 // chunks do not wait long.
 constexpr int32_t kDefaultBatchedTokens = 2048;
 
-Status check_one(const char* flag, int32_t value) {
-  if (value == 1) return {};
-  return unimplemented(
-      "--{} {}: more than one device is not supported yet; expected 1", flag, value);
-}
-
 Result<int32_t> resolve_max_model_len(const EngineConfig& engine, const ModelConfig& model) {
   const int32_t limit = max_supported_model_len(model);
   const int32_t asked = engine.model.max_model_len;
@@ -161,9 +155,6 @@ int32_t max_supported_model_len(const ModelConfig& model) {
 }
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
-  const ParallelConfig& parallel = engine.parallel;
-  RETURN_IF_ERROR(check_one("pipeline-parallel-size", parallel.pipeline_parallel_size));
-
   ResolvedConfig resolved;
   resolved.engine = engine;
   resolved.model = model;

@@ -107,14 +107,6 @@ TEST(Resolve, BudgetHoldsEveryDecodeAndWholePromptsWithoutChunks) {
   EXPECT_THAT(resolve(whole, model()).status().message(), HasSubstr("longest sequence, 4096"));
 }
 
-TEST(Resolve, OneStageOnly) {
-  EngineConfig engine;
-  engine.parallel.pipeline_parallel_size = 2;
-  const auto result = resolve(engine, model());
-  EXPECT_EQ(result.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(result.status().message(), HasSubstr("-size 2: more than one device"));
-}
-
 TEST(Resolve, CopiesShareTheThreads) {
   EngineConfig engine;
   engine.device.num_threads = 7;

@@ -218,7 +218,11 @@ void EngineCore::note_times(const RunnerGroup::Completed& completed) {
 
 void EngineCore::collect_step() {
   std::optional<RunnerGroup::Completed> completed = runner_->wait_until(heartbeat_due_);
-  for (; !completed; completed = runner_->wait_until(heartbeat_due_)) send_heartbeat_if_due();
+  for (; !completed; completed = runner_->wait_until(heartbeat_due_)) {
+    // A group that fails ends the others, too, and with them this step.
+    (void)runner_->status();
+    send_heartbeat_if_due();
+  }
   // What ranks that cannot go on have computed is not told.
   if (!runner_->status().ok()) return;
   const SpanScope span(profiler_.recorder(), kTrack, "postprocess");

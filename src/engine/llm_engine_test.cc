@@ -76,6 +76,7 @@ TEST(LLMEngine, AnswersFromTheDemoModel) {
 struct Ranks {
   int tensor_parallel_size;
   int data_parallel_size;
+  int pipeline_parallel_size = 1;
 };
 
 TEST(LLMEngine, RanksAndCopiesAnswerAsOneDoes) {
@@ -85,8 +86,10 @@ TEST(LLMEngine, RanksAndCopiesAnswerAsOneDoes) {
   for (uint64_t i = 0; i < 12; ++i) sampling.push_back(i % 2 == 0 ? greedy(16) : random(i, 16));
   sampling[3].n = 2;
   const std::vector<RequestOutput> expected = make_engine(config)->generate(prompts(12), sampling);
-  for (const auto& [tensor, data] : {Ranks{2, 1}, Ranks{4, 1}, Ranks{1, 3}, Ranks{2, 2}}) {
-    SCOPED_TRACE(fmt::format("{} ranks, {} copies", tensor, data));
+  for (const auto& [tensor, data, stages] :
+       {Ranks{2, 1}, Ranks{4, 1}, Ranks{1, 3}, Ranks{2, 2}, Ranks{1, 1, 3}, Ranks{2, 1, 2}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {} copies, {} stages", tensor, data, stages));
+    config.parallel.pipeline_parallel_size = stages;
     config.parallel.tensor_parallel_size = tensor;
     config.parallel.data_parallel_size = data;
     const auto engine = make_engine(config);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <thread>
 
-#include "comm/local/local_group.h"
 #include "runner/choose_device.h"
 
 namespace atom {
@@ -22,16 +21,20 @@ std::chrono::milliseconds patience(const ResolvedConfig& config) {
       static_cast<int64_t>(config.engine.supervision.step_timeout * 1000));
 }
 
-Status check_devices(const ResolvedConfig& config, int world) {
-  const int32_t num_copies = config.engine.parallel.data_parallel_size;
-  if (world == 1 && num_copies == 1) return {};
+Status check_devices(const ResolvedConfig& config) {
+  const ParallelConfig& parallel = config.engine.parallel;
+  if (parallel.tensor_parallel_size == 1 && parallel.pipeline_parallel_size == 1 &&
+      parallel.data_parallel_size == 1) {
+    return {};
+  }
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   if (device.is_cpu()) return {};
   return unimplemented(
-      "--tensor-parallel-size {} and --data-parallel-size {}: several GPUs are not supported yet; "
-      "take --device cpu",
-      world,
-      num_copies);
+      "--tensor-parallel-size {}, --pipeline-parallel-size {} and --data-parallel-size {}: several "
+      "GPUs are not supported yet; take --device cpu",
+      parallel.tensor_parallel_size,
+      parallel.pipeline_parallel_size,
+      parallel.data_parallel_size);
 }
 
 }  // namespace
@@ -41,25 +44,25 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     int64_t num_sampled_ids,
     const std::function<void(const StartProgress&)>& progress,
     SpanRecorder* recorder) {
-  const int world = config.engine.parallel.tensor_parallel_size;
-  RETURN_IF_ERROR(check_devices(config, world));
+  RETURN_IF_ERROR(check_devices(config));
   std::unique_ptr<RunnerGroup> group(new RunnerGroup());
-  if (world > 1) group->communicators_ = make_local_group(world, patience(config));
+  group->local_ranks_ = std::make_unique<LocalRanks>(config.engine.parallel, patience(config));
+  LocalRanks& ranks = *group->local_ranks_;
+  const int world = ranks.size();
   std::vector<std::unique_ptr<ModelRunner>> runners(world);
   std::vector<Status> statuses(world);
   const auto create_rank = [&](int rank) {
-    Communicator* communicator = world > 1 ? group->communicators_[rank].get() : nullptr;
     Result<std::unique_ptr<ModelRunner>> runner =
         ModelRunner::create(config_of_rank(config, rank, world),
                             num_sampled_ids,
                             rank == 0 ? progress : nullptr,
                             rank == 0 ? recorder : nullptr,
-                            parallel_context(config, rank, communicator));
+                            ranks.context(rank));
     statuses[rank] = runner.status();
     if (runner.ok()) {
       runners[rank] = std::move(runner).value();
-    } else if (communicator != nullptr) {
-      communicator->fail(runner.status());
+    } else {
+      ranks.fail(runner.status());
     }
   };
   std::vector<std::thread> threads;
@@ -79,7 +82,7 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
 
 RunnerGroup::~RunnerGroup() {
   // A rank may have taken a step that another one drops.
-  if (!communicators_.empty()) communicators_.front()->fail(unavailable("the engine is stopping"));
+  local_ranks_->fail(unavailable("the engine is stopping"));
   for (const auto& rank : ranks_) rank->stop();
 }
 
@@ -102,10 +105,6 @@ int64_t RunnerGroup::num_device_allocations() const {
   int64_t count = 0;
   for (const auto& rank : ranks_) count += rank->num_device_allocations();
   return count;
-}
-
-Status RunnerGroup::status() const {
-  return communicators_.empty() ? Status() : communicators_.front()->status();
 }
 
 }  // namespace atom

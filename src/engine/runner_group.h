@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "comm/communicator.h"
 #include "engine/runner_thread.h"
+#include "runner/local_ranks.h"
 
 namespace atom {
 
@@ -41,13 +41,13 @@ class RunnerGroup {
   int64_t num_device_allocations() const;
 
   // Why the ranks cannot go on together.
-  Status status() const;
+  Status status() const { return local_ranks_->status(); }
 
  private:
   RunnerGroup() = default;
 
   MemoryPlan plan_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;  // none for one rank
+  std::unique_ptr<LocalRanks> local_ranks_;
   std::vector<std::unique_ptr<RunnerThread>> ranks_;
 };
 

@@ -17,10 +17,11 @@ class VocabParallelEmbedding;
 
 class CausalLM : public Module {
  public:
-  // -> workspace tensor [num_tokens, hidden_size] after the final norm.
+  // -> workspace tensor [num_tokens, hidden_size] after the final norm; without content on a rank
+  // of a stage before the last.
   virtual Tensor forward(const ForwardContext& context) const = 0;
 
-  // hidden [num_rows, hidden_size] -> logits [num_rows, vocab_size] float32.
+  // hidden [num_rows, hidden_size] -> logits [num_rows, vocab_size] float32, on all ranks the same.
   virtual void compute_logits(const Tensor& hidden,
                               const Tensor& logits,
                               const ForwardContext& context) const = 0;
@@ -28,6 +29,7 @@ class CausalLM : public Module {
   virtual const WeightMapping& weight_mapping() const = 0;
 
   // For a draft model, which may multiply by the same weights. They live as long as this.
+  // Of a model that is not split into stages.
   virtual const VocabParallelEmbedding& embed_tokens() const = 0;
   virtual const ParallelLMHead& lm_head() const = 0;
 };

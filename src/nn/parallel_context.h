@@ -13,14 +13,27 @@ struct ParallelContext {
   int32_t tensor_parallel_size = 1;
   // Experts are spread over the tensor-parallel ranks, each whole on one of them.
   bool expert_parallel = false;
-  // Of the tensor-parallel ranks; null for one rank, and in plans, which compute nothing.
+  int32_t pipeline_parallel_rank = 0;  // stage
+  int32_t pipeline_parallel_size = 1;
+  // Of the ranks that share layers, and of those that have the same part of each stage; null for
+  // one rank, and in plans, which compute nothing.
   Communicator* tensor_parallel = nullptr;
+  Communicator* pipeline_parallel = nullptr;
 
-  bool is_first() const { return tensor_parallel_rank == 0; }
+  bool is_first() const { return tensor_parallel_rank == 0; }  // of those that share layers
 
   // As Communicator's, among the tensor-parallel ranks.
   void all_reduce(const Stream& stream, const Tensor& x, ReduceOp op = ReduceOp::kSum) const;
   void all_gather(const Stream& stream, const Tensor& part, const Tensor& whole) const;
+
+  // Between the stages of the pipeline.
+  void send_to_next(const Stream& stream, const Tensor& x) const;
+  void receive_from_previous(const Stream& stream, const Tensor& x) const;
+  void broadcast_from_last(const Stream& stream, const Tensor& x) const;
+
+  // Among all ranks.
+  void reduce_over_all(const Stream& stream, const Tensor& x, ReduceOp op) const;
+  Status status() const;
 };
 
 }  // namespace atom

@@ -69,6 +69,10 @@ Status cache_too_small(const MemoryPlan& plan,
       human_bytes(needed_blocks * plan.kv_bytes_per_block));
 }
 
+int32_t ranks_of_copy(const ParallelContext& parallel) {
+  return parallel.tensor_parallel_size * parallel.pipeline_parallel_size;
+}
+
 // What is free on the device, shared out among so many on the CPU, and the part of it that the user
 // allows.
 Status add_free_memory(const ResolvedConfig& config, int32_t num_sharing, MemoryPlan* plan) {
@@ -145,7 +149,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   const SchedulerConfig& scheduler = config.scheduler;
   MemoryPlan plan;
   plan.device = built.device;
-  plan.num_ranks = built.parallel.tensor_parallel_size * config.engine.parallel.data_parallel_size;
+  plan.num_ranks = ranks_of_copy(built.parallel) * config.engine.parallel.data_parallel_size;
   plan.block_size = scheduler.block_size;
   plan.weights = built.model->resident_bytes();
   if (built.draft != nullptr) plan.weights += built.draft->resident_bytes();
@@ -160,8 +164,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.kv_bytes_per_block = built.storage.bytes_per_token() * plan.block_size;
   plan.state_bytes_per_slot = built.storage.bytes_per_slot();
   // Copies with a cache of known size take what they need, also one that comes back beside others.
-  const int32_t num_sharing =
-      cache.num_blocks > 0 ? built.parallel.tensor_parallel_size : plan.num_ranks;
+  const int32_t num_sharing = cache.num_blocks > 0 ? ranks_of_copy(built.parallel) : plan.num_ranks;
   RETURN_IF_ERROR(add_free_memory(config, num_sharing, &plan));
 
   divide_memory(config, &plan);
@@ -174,6 +177,17 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
     return does_not_fit(plan, config, std::max<int64_t>(plan.num_blocks, blocks_per_sequence));
   }
   return plan;
+}
+
+Status agree_on_memory(const ParallelContext& parallel, ThreadPool* pool, MemoryPlan* plan) {
+  const Tensor counts = Tensor::empty({2}, DType::kInt32);
+  int32_t* values = counts.data<int32_t>();
+  values[0] = plan->num_blocks;
+  values[1] = plan->num_state_slots;
+  parallel.reduce_over_all(Stream(pool), counts, ReduceOp::kMin);
+  plan->num_blocks = values[0];
+  plan->num_state_slots = values[1];
+  return parallel.status();
 }
 
 }  // namespace atom

@@ -40,4 +40,8 @@ struct MemoryPlan {
 // the flags that would help.
 Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& built);
 
+// By all ranks at once: the least that any of them has room for, since all keep the same blocks and
+// slots.
+Status agree_on_memory(const ParallelContext& parallel, ThreadPool* pool, MemoryPlan* plan);
+
 }  // namespace atom

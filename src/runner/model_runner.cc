@@ -71,19 +71,6 @@ void take_verified(std::span<SampledToken> tokens,
   if (!sequence.state_slots.empty()) sequence.state_index = tokens.size() - 1;
 }
 
-// The least that any rank has room for: all of them keep the same blocks and slots.
-Status agree_on_memory(const ParallelContext& parallel, ThreadPool* pool, MemoryPlan* plan) {
-  if (parallel.tensor_parallel_size == 1) return {};
-  const Tensor counts = Tensor::empty({2}, DType::kInt32);
-  int32_t* values = counts.data<int32_t>();
-  values[0] = plan->num_blocks;
-  values[1] = plan->num_state_slots;
-  parallel.all_reduce(Stream(pool), counts, ReduceOp::kMin);
-  plan->num_blocks = values[0];
-  plan->num_state_slots = values[1];
-  return parallel.tensor_parallel->status();
-}
-
 }  // namespace
 
 ModelRunner::ModelRunner(const ResolvedConfig& config,
@@ -107,9 +94,14 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     const std::function<void(const StartProgress&)>& progress,
     SpanRecorder* recorder,
     const ParallelContext& parallel) {
-  if (parallel.tensor_parallel_size != config.engine.parallel.tensor_parallel_size) {
-    return unimplemented("--tensor-parallel-size {}: this command computes with one rank",
-                         config.engine.parallel.tensor_parallel_size);
+  const ParallelConfig& asked = config.engine.parallel;
+  if (parallel.tensor_parallel_size != asked.tensor_parallel_size ||
+      parallel.pipeline_parallel_size != asked.pipeline_parallel_size) {
+    return unimplemented(
+        "--tensor-parallel-size {} and --pipeline-parallel-size {}: this command computes with one "
+        "rank",
+        asked.tensor_parallel_size,
+        asked.pipeline_parallel_size);
   }
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));

@@ -23,17 +23,6 @@ class ModelWithDraft : public Module {
 
 }  // namespace
 
-ParallelContext parallel_context(const ResolvedConfig& config,
-                                 int rank,
-                                 Communicator* communicator) {
-  const ParallelConfig& parallel = config.engine.parallel;
-  const bool is_one = parallel.tensor_parallel_size == 1;
-  return {.tensor_parallel_rank = rank,
-          .tensor_parallel_size = parallel.tensor_parallel_size,
-          .expert_parallel = parallel.enable_expert_parallel && !is_one,
-          .tensor_parallel = communicator};
-}
-
 Result<BuiltModel> build_model(const ResolvedConfig& config,
                                Device device,
                                const ParallelContext& parallel) {
@@ -49,6 +38,11 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   RETURN_IF_ERROR(build.status);
   std::unique_ptr<DraftModel> draft;
   if (config.speculative.method == SpeculativeMethod::kMtp) {
+    if (parallel.pipeline_parallel_size > 1) {
+      return unimplemented(
+          "--method mtp: not supported with --pipeline-parallel-size {}; expected ngram or off",
+          parallel.pipeline_parallel_size);
+    }
     ASSIGN_OR_RETURN(draft, create_mtp(*architecture, build, *model));
     RETURN_IF_ERROR(build.status);
   }

@@ -24,12 +24,6 @@ struct BuiltModel {
   StorageSpec storage;  // what its layers keep between steps
 };
 
-// Rank `rank` of those that `config` asks for. Without a communicator, which outlives what is
-// built, it is planned and not computed with.
-ParallelContext parallel_context(const ResolvedConfig& config,
-                                 int rank,
-                                 Communicator* communicator = nullptr);
-
 // The part of the model that a rank has; without one the whole. `config` outlives the model.
 Result<BuiltModel> build_model(const ResolvedConfig& config,
                                Device device = {},

@@ -310,37 +310,42 @@ TEST_P(GoldenModels, LogitsAndGreedyTokens) {
   EXPECT_LE(choices.share_of_replaced(), kNearTiesShare);
 }
 
-// Under 2 and 4 ranks (ATOM_TEST_TP: under so many), experts in parts and spread. What cannot be
-// split is refused before weights are loaded, and only that.
+// Layers split among 2 and 4 ranks (ATOM_TEST_TP: so many), experts in parts and spread, and in two
+// stages. What cannot be split is refused before weights are loaded, and only that.
 TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
   const WrittenCase written(GetParam());
   if (!written.missing().empty()) GTEST_SKIP() << written.missing();
   ASSERT_TRUE(written.status().ok()) << written.status().message();
   const char* asked = std::getenv("ATOM_TEST_TP");
-  const std::vector<int> sizes =
-      asked != nullptr ? std::vector<int>{std::atoi(asked)} : std::vector<int>{2, 4};
-  for (const int size : sizes) {
-    for (const bool spreads_experts : {false, true}) {
-      if (spreads_experts && !written.routes()) continue;
-      SCOPED_TRACE(fmt::format("{} ranks{}", size, spreads_experts ? ", experts spread" : ""));
-      ParallelConfig parallel;
-      parallel.tensor_parallel_size = size;
-      parallel.enable_expert_parallel = spreads_experts;
-      GoldenModel model(written.golden(),
-                        written.path(),
-                        {DType::kFloat32},
-                        written.config(),
-                        /*choices=*/nullptr,
-                        parallel);
-      if (model.status().ok()) {
-        model.check_ranks();
-      } else {
-        const std::string& why = model.status().message();
-        EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented) << why;
-        EXPECT_TRUE(why.find("evenly") != std::string::npos ||
-                    why.find("that share a scale") != std::string::npos)
-            << why;
-      }
+  const int few = asked == nullptr ? 2 : std::atoi(asked), many = asked == nullptr ? 4 : few;
+  const ParallelConfig ways[] = {
+      {.tensor_parallel_size = few},
+      {.tensor_parallel_size = many},
+      {.tensor_parallel_size = few, .enable_expert_parallel = true},
+      {.tensor_parallel_size = many, .enable_expert_parallel = true},
+      {.pipeline_parallel_size = 2},
+      {.tensor_parallel_size = few, .pipeline_parallel_size = 2},
+  };
+  for (const ParallelConfig& parallel : ways) {
+    if (parallel.enable_expert_parallel && !written.routes()) continue;
+    SCOPED_TRACE(fmt::format("{} ranks of {} stages{}",
+                             parallel.tensor_parallel_size,
+                             parallel.pipeline_parallel_size,
+                             parallel.enable_expert_parallel ? ", experts spread" : ""));
+    GoldenModel model(written.golden(),
+                      written.path(),
+                      {DType::kFloat32},
+                      written.config(),
+                      /*choices=*/nullptr,
+                      parallel);
+    if (model.status().ok()) {
+      model.check_ranks();
+    } else {
+      const std::string& why = model.status().message();
+      EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented) << why;
+      EXPECT_TRUE(why.find("evenly") != std::string::npos ||
+                  why.find("that share a scale") != std::string::npos)
+          << why;
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <thread>
 
-#include "comm/local/local_group.h"
 #include "models/registry.h"
 #include "runner/choose_device.h"
 #include "runner/layer_storage.h"
@@ -53,14 +52,16 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   std::unique_ptr<GoldenRunner> runner(new GoldenRunner(std::move(config)));
-  const int world = runner->config_.engine.parallel.tensor_parallel_size;
-  runner->communicators_ = make_local_group(world, std::chrono::seconds(60));
-  for (int rank = 0; rank < world; ++rank) RETURN_IF_ERROR(runner->build_rank(rank));
+  runner->local_ranks_ =
+      std::make_unique<LocalRanks>(runner->config_.engine.parallel, std::chrono::seconds(60));
+  for (int rank = 0; rank < runner->local_ranks_->size(); ++rank) {
+    RETURN_IF_ERROR(runner->build_rank(rank));
+  }
   return runner;
 }
 
 Status GoldenRunner::build_rank(int rank) {
-  const int world = static_cast<int>(communicators_.size());
+  const int world = local_ranks_->size();
   Rank& built_rank = *ranks_.emplace_back(std::make_unique<Rank>(world > 1 ? 1 : 2));
   ASSIGN_OR_RETURN(const Device device, choose_device(test_device()));
   if (!device.is_cpu()) {
@@ -68,9 +69,7 @@ Status GoldenRunner::build_rank(int rank) {
     built_rank.queue = runtime->create_queue();
     built_rank.stream = Stream(&built_rank.pool, built_rank.queue.get());
   }
-  ASSIGN_OR_RETURN(
-      BuiltModel built,
-      build_model(config_, device, parallel_context(config_, rank, communicators_[rank].get())));
+  ASSIGN_OR_RETURN(BuiltModel built, build_model(config_, device, local_ranks_->context(rank)));
   built_rank.model = std::move(built.model);
   built_rank.storage_spec = std::move(built.storage);
   return load_weights(config_, built_rank.stream, *built_rank.model, nullptr, nullptr);
@@ -151,7 +150,7 @@ Tensor GoldenRunner::compute_logits(const SchedulerOutput& step, const StepInput
   }
   logits[0] = compute_logits(*ranks_[0], step, inputs);
   for (std::thread& thread : threads) thread.join();
-  CHECK(communicators_.front()->status().ok());
+  CHECK(local_ranks_->status().ok());
   for (const Tensor& other : logits) {
     CHECK(std::memcmp(other.raw_data(), logits[0].raw_data(), logits[0].num_bytes()) == 0);
   }

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/communicator.h"
 #include "config/resolve.h"
 #include "models/causal_lm.h"
 #include "runner/input_builder.h"
+#include "runner/local_ranks.h"
 #include "scheduler/scheduler.h"
 #include "tests/golden/step_observer.h"
 
@@ -84,7 +84,7 @@ class GoldenRunner {
                             std::vector<GoldenResult>& results);
 
   ResolvedConfig config_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::unique_ptr<LocalRanks> local_ranks_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<SequenceId, RunnerSequence> sequences_;
   SchedulerStats stats_;

@@ -58,22 +58,28 @@ void DecoderLayer::forward(ResidualStream& residual, const ForwardContext& conte
 }
 
 DecoderModel::DecoderModel(BuildContext& build, const DecoderSpec& spec)
-    : hidden_size_(build.config.hidden_size),
+    : stage_(pipeline_stage(build)),
+      parallel_(build.parallel),
+      hidden_size_(build.config.hidden_size),
       dtype_(build.dtype),
       num_selected_(spec.num_selected),
-      rotary_(build),
-      embed_tokens_(build, build.config.tie_word_embeddings),
-      norm_(build, build.config.hidden_size, spec.norm_weight) {
+      rotary_(build) {
   register_module("rotary", &rotary_);
-  register_module("embed_tokens", &embed_tokens_);
-  for (int layer = 0; layer < build.config.num_hidden_layers; ++layer) {
+  const bool is_tied = build.config.tie_word_embeddings;
+  if (stage_.is_first || (stage_.is_last && is_tied)) {
+    embed_tokens_ = std::make_unique<VocabParallelEmbedding>(build, is_tied);
+    register_module("embed_tokens", embed_tokens_.get());
+  }
+  for (int layer = stage_.first_layer; layer < stage_.end_layer; ++layer) {
     const std::string name = "layers." + std::to_string(layer);
     const ModuleScope scope(build, name);
     layers_.push_back(std::make_unique<DecoderLayer>(
         build, spec.make_layer(build, rotary_, layer), spec.norm_weight));
     register_module(name, layers_.back().get());
   }
-  register_module("norm", &norm_);
+  if (!stage_.is_last) return;
+  norm_ = std::make_unique<RMSNorm>(build, build.config.hidden_size, spec.norm_weight);
+  register_module("norm", norm_.get());
 }
 
 Tensor DecoderModel::forward(const ForwardContext& context) const {
@@ -81,22 +87,43 @@ Tensor DecoderModel::forward(const ForwardContext& context) const {
   ResidualStream residual;
   residual.update = context.workspace.tensor(shape, dtype_);
   residual.sum = context.workspace.tensor(shape, dtype_);
-  embed_tokens_.forward(context.token_ids, residual.sum, context);
   ForwardContext of_layers = context;
   if (num_selected_ > 0) {
     const Shape selected = {context.num_tokens(), num_selected_};
     of_layers.selected = context.workspace.tensor(selected, DType::kInt32);
   }
+  if (stage_.is_first) {
+    embed_tokens_->forward(context.token_ids, residual.sum, context);
+  } else {
+    parallel_.receive_from_previous(context.stream, residual.sum);
+    parallel_.receive_from_previous(context.stream, residual.update);
+    if (num_selected_ > 0) parallel_.receive_from_previous(context.stream, of_layers.selected);
+    residual.is_pending = true;
+  }
   for (const auto& layer : layers_) layer->forward(residual, of_layers);
-  return normalize(norm_, residual, {}, context).rows;
+  if (stage_.is_last) return normalize(*norm_, residual, {}, context).rows;
+  parallel_.send_to_next(context.stream, residual.sum);
+  parallel_.send_to_next(context.stream, residual.update);
+  if (num_selected_ > 0) parallel_.send_to_next(context.stream, of_layers.selected);
+  return residual.sum;
 }
 
 DecoderForCausalLM::DecoderForCausalLM(BuildContext& build, const DecoderSpec& spec)
-    : model_(ModuleScope(with_names_of(spec.weight_mapping, build), "model"), spec),
-      lm_head_(build, build.config.tie_word_embeddings ? &model_.embed_tokens() : nullptr),
-      weight_mapping_(spec.weight_mapping) {
+    : parallel_(build.parallel),
+      model_(ModuleScope(with_names_of(spec.weight_mapping, build), "model"), spec),
+      weight_mapping_(mapping_of_stage(spec.weight_mapping, model_.stage(), build.config)) {
   register_module("model", &model_);
-  register_module("lm_head", &lm_head_);
+  if (!model_.stage().is_last) return;
+  lm_head_ = std::make_unique<ParallelLMHead>(
+      build, build.config.tie_word_embeddings ? model_.embed_tokens() : nullptr);
+  register_module("lm_head", lm_head_.get());
+}
+
+void DecoderForCausalLM::compute_logits(const Tensor& hidden,
+                                        const Tensor& logits,
+                                        const ForwardContext& context) const {
+  if (lm_head_ != nullptr) lm_head_->forward(hidden, logits, context);
+  parallel_.broadcast_from_last(context.stream, logits);
 }
 
 }  // namespace atom

@@ -14,6 +14,7 @@
 #include "layers/rms_norm.h"
 #include "layers/rotary_embedding.h"
 #include "layers/vocab_parallel_embedding.h"
+#include "models/blocks/pipeline_stage.h"
 #include "models/blocks/sub_layer.h"
 #include "models/causal_lm.h"
 
@@ -36,7 +37,7 @@ struct LayerParts {
   NamedSubLayer feed_forward;
 };
 
-// Makes the parts of layer `layer`. Called once for each layer, in order.
+// Makes the parts of layer `layer`. Called once for each layer of the rank's stage, in order.
 using LayerFactory =
     std::function<LayerParts(BuildContext& build, const RotaryEmbedding& rotary, int layer)>;
 
@@ -74,24 +75,30 @@ class DecoderLayer : public Module {
   NamedSubLayer feed_forward_;
 };
 
-// "model.*" of the checkpoint.
+// "model.*" of the checkpoint: of several stages, that of this rank. The residual stream goes from
+// stage to stage, as its two tensors.
 class DecoderModel : public Module {
  public:
   DecoderModel(BuildContext& build, const DecoderSpec& spec);
 
-  // -> workspace tensor [num_tokens, hidden_size] after the final norm.
+  // -> workspace tensor [num_tokens, hidden_size] after the final norm, without content before the
+  // last stage.
   Tensor forward(const ForwardContext& context) const;
 
-  const VocabParallelEmbedding& embed_tokens() const { return embed_tokens_; }
+  // Of the first stage, and of the last when the head is tied to it.
+  const VocabParallelEmbedding* embed_tokens() const { return embed_tokens_.get(); }
+  const PipelineStage& stage() const { return stage_; }
 
  private:
+  PipelineStage stage_;
+  ParallelContext parallel_;
   int64_t hidden_size_;
   DType dtype_;
   int64_t num_selected_;
   RotaryEmbedding rotary_;
-  VocabParallelEmbedding embed_tokens_;
+  std::unique_ptr<VocabParallelEmbedding> embed_tokens_;  // null where the stage has none
   std::vector<std::unique_ptr<DecoderLayer>> layers_;
-  RMSNorm norm_;
+  std::unique_ptr<RMSNorm> norm_;  // null before the last stage
 };
 
 class DecoderForCausalLM : public CausalLM {
@@ -101,16 +108,21 @@ class DecoderForCausalLM : public CausalLM {
   Tensor forward(const ForwardContext& context) const override { return model_.forward(context); }
   void compute_logits(const Tensor& hidden,
                       const Tensor& logits,
-                      const ForwardContext& context) const override {
-    lm_head_.forward(hidden, logits, context);
-  }
+                      const ForwardContext& context) const override;
   const WeightMapping& weight_mapping() const override { return weight_mapping_; }
-  const VocabParallelEmbedding& embed_tokens() const override { return model_.embed_tokens(); }
-  const ParallelLMHead& lm_head() const override { return lm_head_; }
+  const VocabParallelEmbedding& embed_tokens() const override {
+    CHECK(model_.embed_tokens() != nullptr);
+    return *model_.embed_tokens();
+  }
+  const ParallelLMHead& lm_head() const override {
+    CHECK(lm_head_ != nullptr);
+    return *lm_head_;
+  }
 
  private:
+  ParallelContext parallel_;
   DecoderModel model_;
-  ParallelLMHead lm_head_;
+  std::unique_ptr<ParallelLMHead> lm_head_;  // null before the last stage
   WeightMapping weight_mapping_;
 };
 

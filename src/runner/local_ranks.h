@@ -1,0 +1,38 @@
+// The ranks of an engine that are threads of one process on the CPU, and their groups: the ranks of
+// a stage share each layer, and the ranks of the same number in each stage are a pipeline. They
+// fail together.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "config/engine_config.h"
+#include "nn/parallel_context.h"
+
+namespace atom {
+
+class LocalRanks {
+ public:
+  // `timeout`: what an operation waits for other ranks at most.
+  LocalRanks(const ParallelConfig& parallel, std::chrono::milliseconds timeout);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  // What rank `rank` builds and computes with, as long as this lives.
+  const ParallelContext& context(int rank) const { return ranks_[rank]; }
+
+  // Why they cannot go on together: the first reason. From any thread.
+  Status status();
+  // Ends all operations of all ranks. From any thread.
+  void fail(const Status& reason);
+
+ private:
+  std::vector<std::unique_ptr<Communicator>> communicators_;  // none for one rank
+  std::vector<ParallelContext> ranks_;
+};
+
+// Rank `rank` of those that `parallel` asks for, without communicators: for plans.
+ParallelContext parallel_context(const ParallelConfig& parallel, int rank);
+
+}  // namespace atom
