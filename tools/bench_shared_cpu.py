@@ -64,7 +64,9 @@ def measure(options, loops_per_core):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="tools/bench_shared_cpu.py", description=__doc__.split("\n\n")[0]
+    )
     parser.add_argument("--atom", action="append", help="default build/release/atom")
     parser.add_argument("--model", default="models/tldr-8m")
     parser.add_argument("--tokens", type=int, default=400)

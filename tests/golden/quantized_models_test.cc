@@ -161,6 +161,8 @@ TEST_P(QuantizedModels, QuantizedWhileLoading) {
       !config->extension().has("num_experts_per_tok")) {
     GTEST_SKIP() << "no floats of experts";
   }
+  // A query of sparse attention averages what quantization changes over fewer tokens.
+  const double sparse = config->extension().has("index_topk") ? 1.25 : 1;
   ChoiceReplay choices;
   for (const OnlineWay& way : kOnlineWays) {
     EngineConfig engine;
@@ -180,7 +182,7 @@ TEST_P(QuantizedModels, QuantizedWhileLoading) {
       const GoldenPrompt& prompt = golden->prompts[k];
       std::vector<std::vector<float>> logits;
       for (const auto& [position, row] : results[k].logits) logits.push_back(row);
-      EXPECT_LE(golden_error(prompt, logits, prompt.logits), way.bound);
+      EXPECT_LE(golden_error(prompt, logits, prompt.logits), sparse * way.bound);
     }
     choices.start_replay();
   }

@@ -70,8 +70,8 @@ const tests = {
                          OpenAI.NotFoundError);
     await assert.rejects(client.chat.completions.create(ask('tar', {temperature: 1e9})),
                          OpenAI.BadRequestError);
-    await assert.rejects(client.chat.completions.create(ask('tar', {temprature: 1})),
-                         /temperature/);
+    // A field that nobody knows is served.
+    await client.chat.completions.create(ask('tar', {temprature: 1, max_tokens: 2}));
     const stranger = new OpenAI({baseURL, apiKey: 'wrong', maxRetries: 0});
     await assert.rejects(stranger.models.list(), OpenAI.AuthenticationError);
   },
