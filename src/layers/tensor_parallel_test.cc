@@ -63,7 +63,10 @@ Tensor on_ranks(int world,
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
       LayerRank one(config,
-                    {rank, world, expert_parallel, world > 1 ? group[rank].get() : nullptr});
+                    {.tensor_parallel_rank = rank,
+                     .tensor_parallel_size = world,
+                     .expert_parallel = expert_parallel,
+                     .tensor_parallel = world > 1 ? group[rank].get() : nullptr});
       const Tensor result = compute(one);
       EXPECT_TRUE(one.build.status.ok()) << one.build.status.message();
       results[rank] = Tensor::empty(result.shape(), result.dtype());
