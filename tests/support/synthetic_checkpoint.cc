@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,18 +11,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "tensor/numeric.h"
+#include "tests/support/stored_tensor.h"
 
 namespace atom {
 namespace {
 
 constexpr uint64_t kMaxElements = uint64_t{1} << 28;
-
-struct StoredTensor {
-  std::string name;
-  std::string dtype;           // as a safetensors header spells it
-  std::vector<int64_t> shape;  // empty for a scalar
-  std::string bytes;           // little-endian, row-major
-};
 
 uint64_t fnv1a64(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -46,13 +38,6 @@ class SplitMix64 {
  private:
   uint64_t state_;
 };
-
-template <typename T>
-void append(std::string& bytes, T value) {
-  char raw[sizeof(T)];
-  std::memcpy(raw, &value, sizeof(T));
-  bytes.append(raw, sizeof(T));
-}
 
 // A generator of real numbers and the dtype that they are rounded to.
 struct RealGenerator {
@@ -79,9 +64,9 @@ Result<std::string> real_bytes(const RealGenerator& generator,
   for (uint64_t i = 0; i < num_elements; ++i) {
     const float value = static_cast<float>(generator.value(random.next()));
     if (dtype == "F32") {
-      append(bytes, value);
+      append_value(bytes, value);
     } else {
-      append(bytes, from_float<BFloat16>(value));
+      append_value(bytes, from_float<BFloat16>(value));
     }
   }
   return bytes;
@@ -106,7 +91,7 @@ Result<std::string> code_bytes(const std::string& kind,
     } else if (kind != "byte") {
       return invalid_argument("unknown generator '{}'", kind);
     }
-    append(bytes, static_cast<uint8_t>(code));
+    append_value(bytes, static_cast<uint8_t>(code));
   }
   return bytes;
 }
@@ -154,37 +139,6 @@ Result<StoredTensor> generate(const std::string& name, const Json& description, 
   return tensor;
 }
 
-Status write_checkpoint_file(const std::string& path, const std::string& content) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(content.data(), static_cast<std::streamsize>(content.size()));
-  file.close();
-  if (!file) return invalid_argument("{}: cannot write", path);
-  return {};
-}
-
-Status write_safetensors(const std::string& path, const std::vector<StoredTensor>& tensors) {
-  std::string header = R"({"__metadata__": {"format": "pt"})";
-  std::string data;
-  for (const StoredTensor& tensor : tensors) {
-    std::string shape;
-    for (const int64_t extent : tensor.shape) {
-      shape += fmt::format("{}{}", shape.empty() ? "" : ", ", extent);
-    }
-    header += fmt::format(R"(, "{}": {{"dtype": "{}", "shape": [{}], "data_offsets": [{}, {}]}})",
-                          tensor.name,
-                          tensor.dtype,
-                          shape,
-                          data.size(),
-                          data.size() + tensor.bytes.size());
-    data += tensor.bytes;
-  }
-  header += "}";
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-  std::string file;
-  append(file, static_cast<uint64_t>(header.size()));
-  return write_checkpoint_file(path, file + header + data);
-}
-
 Status write_sharded(const std::string& folder,
                      const std::vector<StoredTensor>& tensors,
                      size_t num_shards) {
@@ -208,7 +162,7 @@ Status write_sharded(const std::string& folder,
       "{{\n \"metadata\": {{\n  \"total_size\": {}\n }},\n \"weight_map\": {{{}\n }}\n}}",
       total_size,
       weight_map);
-  return write_checkpoint_file(folder + "/model.safetensors.index.json", index);
+  return write_text(folder + "/model.safetensors.index.json", index);
 }
 
 }  // namespace
@@ -217,7 +171,7 @@ Status materialise_checkpoint(const std::string& case_folder, const std::string&
   const std::string description_path = case_folder + "/checkpoint.json";
   ASSIGN_OR_RETURN(const Json description, read_json_file(description_path));
   ASSIGN_OR_RETURN(const std::string config, read_file(case_folder + "/config.json", 1 << 20));
-  RETURN_IF_ERROR(write_checkpoint_file(out_folder + "/config.json", config));
+  RETURN_IF_ERROR(write_text(out_folder + "/config.json", config));
   try {
     const uint64_t seed = description.at("seed");
     const size_t num_shards = description.at("shards");

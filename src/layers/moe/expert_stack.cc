@@ -67,12 +67,6 @@ std::unique_ptr<ExpertMatrices> make_matrices(BuildContext& build,
   } else if (status.ok() && scheme->is_quantized()) {
     // Codes are stored by rows of outputs, whatever floats are.
     const bool is_mxfp4 = build.config.quantization.method == "mxfp4";
-    const bool is_one_tensor = layout.alternatives.back().front().id.empty();
-    if (is_mxfp4 && !is_one_tensor) {
-      build.fail(unimplemented("{}: experts in MXFP4 beside shared ones are not supported",
-                               build.module_name));
-      return std::make_unique<FloatExperts>(build, QuantScheme(), layout);
-    }
     const ExpertStackLayout rows = is_mxfp4 ? as_rows(layout) : layout;
     status = check_quantized_experts(*scheme, rows, build.module_name);
     if (status.ok()) return std::make_unique<QuantizedExperts>(build, *scheme, rows, is_mxfp4);

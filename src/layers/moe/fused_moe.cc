@@ -256,6 +256,12 @@ void map_experts(const ExpertNames& names, WeightMapping* mapping) {
   };
   constexpr const char* kGateUp = "experts.gate_up_proj";
   constexpr const char* kDown = "experts.down_proj";
+  // Before those of one expert, as whose "{e}" their slices would read: source_module().
+  if (!names.shared.empty()) {
+    add(names.shared + "." + names.gate, kGateUp, "shared.gate");
+    add(names.shared + "." + names.up, kGateUp, "shared.up");
+    add(names.shared + "." + names.down, kDown, "shared.down");
+  }
   add("experts.{e}." + names.gate, kGateUp, "{e}.gate");
   add("experts.{e}." + names.up, kGateUp, "{e}.up");
   add("experts.{e}." + names.down, kDown, "{e}.down");
@@ -263,10 +269,6 @@ void map_experts(const ExpertNames& names, WeightMapping* mapping) {
     add(stack + "$", (stack + ".weight").c_str(), "");
     add(stack + "_bias$", (stack + ".bias").c_str(), "");
   }
-  if (names.shared.empty()) return;
-  add(names.shared + "." + names.gate, kGateUp, "shared.gate");
-  add(names.shared + "." + names.up, kGateUp, "shared.up");
-  add(names.shared + "." + names.down, kDown, "shared.down");
 }
 
 }  // namespace atom

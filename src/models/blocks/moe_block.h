@@ -1,11 +1,13 @@
-// A mixture of experts as feed-forward: a router chooses some of many experts for each token, and a
-// gated one may stand beside them that every token has.
+// A mixture of experts as feed-forward: a router chooses some of many experts for each token, and
+// shared ones may stand beside them that every token has: slots of the same stacks; apart, where
+// the checkpoint quantizes them otherwise than the routed ones; or one with a gate.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "layers/moe/fused_moe.h"
+#include "models/blocks/gated_mlp.h"
 #include "models/blocks/gated_shared_expert.h"
 #include "models/blocks/sub_layer.h"
 #include "nn/build_context.h"
@@ -29,10 +31,14 @@ class MoeBlock : public FeedForward {
                const ForwardContext& context) const override;
 
  private:
-  ParallelContext parallel_;
+  void add_shared(const Activation& x, const Tensor& out, const ForwardContext& context) const;
+
+  const ParallelContext parallel_;
+  const bool has_shared_apart_;
   MoeRouter router_;
   FusedMoE experts_;
-  std::unique_ptr<GatedSharedExpert> shared_;  // null without
+  std::unique_ptr<GatedMLP> shared_experts_;         // all in one; null unless they are apart
+  std::unique_ptr<GatedSharedExpert> gated_shared_;  // null without
 };
 
 }  // namespace atom
