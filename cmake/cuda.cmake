@@ -7,6 +7,8 @@ endif()
 set(ATOM_CUDA_SM90_ARCHITECTURES "90a-real")
 
 enable_language(CUDA)
+# With a space: ccache then makes these paths relative too, so that one cache serves every checkout.
+set(CMAKE_INCLUDE_SYSTEM_FLAG_CUDA "-isystem ")
 # CMake before 3.26 does not know that nvcc does C++20.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
