@@ -16,10 +16,9 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
 }
 
 #ifdef ATOM_CUDA
-// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
-constexpr char kStream[] = "stream", kWgmma[] = "wgmma", kFloat8[] = "wgmma-float8",
-               kFloat4[] = "wgmma-float4";
+constexpr char kFloat8[] = "wgmma-float8";
 
+// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
 template <const char* name, bool (*fits)(const FusedMoeCall&)>
 bool fits_if_forced(const FusedMoeCall& call) {
   return forced_variant("fused_moe") == name && fits(call);
@@ -37,9 +36,9 @@ bool takes_codes(const FusedMoeCall& call) {
 
 constexpr FusedMoeVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {kWgmma,
+    {"wgmma",
      CpuIsa::kScalar,
-     fits_if_forced<kWgmma, fits_fused_moe_wgmma>,
+     fits_fused_moe_wgmma,
      fused_moe_wgmma,
      DeviceType::kCuda,
      kMixesRows},
@@ -49,17 +48,7 @@ constexpr FusedMoeVariant kVariants[] = {
      fused_moe_float8,
      DeviceType::kCuda,
      kMixesRows},
-    {kFloat4,
-     CpuIsa::kScalar,
-     fits_if_forced<kFloat4, fits_fused_moe_float4>,
-     fused_moe_float4,
-     DeviceType::kCuda,
-     kMixesRows},
-    {kStream,
-     CpuIsa::kScalar,
-     fits_if_forced<kStream, fits_fused_moe_stream>,
-     fused_moe_stream,
-     DeviceType::kCuda},
+    {"stream", CpuIsa::kScalar, fits_fused_moe_stream, fused_moe_stream, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, fused_moe_generic, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, grouped_by<activate_avx512>},

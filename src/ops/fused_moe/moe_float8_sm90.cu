@@ -53,12 +53,11 @@ using moe8::RowScales;
 
 // What the scales of a matrix of more than one row are of; nothing: of something else.
 std::optional<RowScales> scales_of(const ExpertMatrices& matrices, int num_rows, int num_columns) {
-  if (matrices.scales == nullptr) return {};
   if (matrices.scale_rows == moe8::kBlockRows && matrices.scale_columns == kMoeCodeGroup) {
     return RowScales::kBlocks;
   }
   if (matrices.scale_columns != num_columns) return {};
-  if (matrices.scale_rows == 1) return RowScales::kEach;
+  if (matrices.scale_rows == 1 && num_rows > 1) return RowScales::kEach;
   return matrices.scale_rows == num_rows ? std::optional(RowScales::kAll) : std::nullopt;
 }
 

@@ -41,6 +41,7 @@ class Multiplier {
     const float* rows[2];
     const float* halves[2];
     RowScales kind;
+    bool has_halves;  // scales of them
 
     __device__ Scales at(int chunk) const {
       Scales scales;
@@ -48,7 +49,7 @@ class Multiplier {
       for (int i = 0; i < 2; ++i) {
         scales.rows[i] = gpu_load_from_l2(rows[i] + chunk);
         scales.halves[i] = 1.0f;
-        if (kind != RowScales::kEach) {
+        if (has_halves) {
           scales.halves[i] = halves[i][kind == RowScales::kBlocks ? chunk : 0];
         }
       }
@@ -60,6 +61,7 @@ class Multiplier {
   __device__ ScalePlaces places_of(const MoeTile& tile, int row) const {
     ScalePlaces places;
     places.kind = args_.scales;
+    places.has_halves = places.kind != RowScales::kEach && args_.own.scales != nullptr;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int own = min(row + threadIdx.x % kWarpSize / 4 + 8 * i, tile.end_row - 1);
