@@ -17,7 +17,6 @@ constexpr int kMaxStages = 24;
 constexpr int kExponentBuffers = 2;
 constexpr int kBarriersSize = 512;
 constexpr int kPairRows = 8;  // gates, and then as many ups, of what the matrix units take at once
-constexpr int kScaleBlock = 128;  // rows and columns of a block of scales
 // Of a warp: outputs of 16 tokens, or of 8, on their way.
 constexpr int kGatedRowStride = 32 + 16, kRowStride = 64 + 16;
 constexpr int kOutputSize = 16 * kGatedRowStride;
@@ -37,7 +36,6 @@ struct MoeRowsArgs {
   int row_exponents;  // bytes
   int num_stages;
   int exponents_size;  // of a tile, in shared memory
-  bool in_blocks;      // scales of FP8 are of 128 x 128 values
 
   __device__ const FusedMoeGpuScratch& tiles() const { return scratch.shared; }
 };
@@ -52,7 +50,7 @@ constexpr int kMatrixSize = kTileRows<W>* Chunk<W>::kRowSize;
 template <typename W>
 constexpr int kPanels = Chunk<W>::kColumns * 2 / kPanelSize;
 template <typename W, int kTokens>
-constexpr int kStageSize = kMatrixSize<W> + kTokens * kPanels<W> * kPanelSize;
+constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 
 // Tokens of the largest tile. Float4's sums of so many fill registers; of the others there are
 // kernels for many tokens.
