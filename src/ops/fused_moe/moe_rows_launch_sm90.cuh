@@ -9,7 +9,7 @@
 
 namespace atom::ops::device::rows {
 
-constexpr int kMostSharedSize = 227 << 10;
+constexpr int kSharedSize = 227 << 10, kHalfSharedSize = 113 << 10;
 
 template <typename W>
 bool encode_x(
@@ -51,6 +51,7 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
                          const MoeRowsScratch& scratch,
                          gpuStream_t stream) {
   auto* kernel = &moe_rows<W, kTokens, kGated>;
+  constexpr int kMostSharedSize = kIsSmall<W, kTokens> ? kHalfSharedSize : kSharedSize;
   static const gpuError_t prepared =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedSize);
   if (prepared != cudaSuccess) return prepared;

@@ -151,9 +151,30 @@ class Multiplier {
   int matrix_offsets_[kBlocks][2], exponent_offsets_[kBlocks][2];  // of this lane's bytes
 };
 
+// By a warp, of which one lane copies.
 template <typename W, int kTokens, bool kGated>
-__global__ void __launch_bounds__(kNumThreads, 1)
+__device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& shared) {
+  Copier<W, kTokens, kGated> copier(args, shared);
+  const bool copies = is_elected();
+  bool has_waited = kGated;
+  for_tiles(
+      args,
+      [&](const MoeTile& tile) {
+        if (!has_waited) {
+          if (copies) copier.begin(tile);
+          wait_for_previous_grid();
+          has_waited = true;
+        }
+        if (copies) copier.run(tile);
+      },
+      kTokens);
+  if (!has_waited) wait_for_previous_grid();
+}
+
+template <typename W, int kTokens, bool kGated>
+__global__ void __launch_bounds__(kNumThreads, kIsSmall<W, kTokens> ? 2 : 1)
     moe_rows(const __grid_constant__ MoeRowsArgs args) {
+  constexpr bool kMovesRegisters = !kIsSmall<W, kTokens>;
   // All together they have 504 for each thread of a warpgroup.
   constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
   extern __shared__ __align__(1024) uint8_t memory[];
@@ -163,23 +184,20 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     prefetch_map(&args.matrices);
     shared.init_barriers();
   }
-  allow_next_grid();
   __syncthreads();
-  wait_for_previous_grid();
+  // The order of choices is of the kernel before the first of the two, whose blocks have waited for
+  // it before the second may start. That one's sums need what its copies wait for.
+  if (kGated) wait_for_previous_grid();
+  allow_next_grid();
   if (threadIdx.x >= kNumConsumers) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-    if (threadIdx.x / kWarpSize == kConsumerWarps) {
-      Copier<W, kTokens, kGated> copier(args, shared);
-      const bool copies = is_elected();
-      for_tiles(
-          args,
-          [&](const MoeTile& tile) {
-            if (copies) copier.run(tile);
-          },
-          kTokens);
+    if constexpr (kMovesRegisters) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     }
+    if (threadIdx.x / kWarpSize == kConsumerWarps) copy_tiles<W, kTokens, kGated>(args, shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    if constexpr (kMovesRegisters) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    }
     Multiplier<W, kTokens, kGated> multiplier(args, shared);
     for_tiles(
         args, [&](const MoeTile& tile) { multiplier.run(tile); }, kTokens);

@@ -63,6 +63,11 @@ constexpr int exponents_size(int num_columns) {
 }
 constexpr int kMostExponents = 32 << 10;
 
+// Whether two blocks share a multiprocessor, so that the second matrix's copies begin while the
+// first one is multiplied: where few registers do.
+template <typename W, int kTokens>
+constexpr bool kIsSmall = !Chunk<W>::kFromRegisters && kTokens <= 32;
+
 // Bytes of shared memory besides stages.
 __host__ __device__ inline int fixed_size(int exponents_size) {
   return kBarriersSize + kConsumerWarps * kOutputSize + kExponentBuffers * exponents_size;
@@ -158,13 +163,25 @@ class Copier {
   __device__ Copier(const MoeRowsArgs& args, const Shared<W, kTokens>& shared)
       : args_(args), shared_(shared), keep_(keep_policy()) {}
 
+  // What fits the stages of the first tile's matrix, before x is there.
+  __device__ void begin(const MoeTile& tile) {
+    num_begun_ = min(args_.num_stages, args_.num_chunks);
+    for (int chunk = 0; chunk < num_begun_; ++chunk) {
+      const uint32_t full = shared_.full(chunk);
+      arrive_expecting(full, kStageSize<W, kTokens>);
+      copy_matrix(tile, chunk, chunk, full);
+    }
+  }
+
   __device__ void run(const MoeTile& tile) {
     if (args_.exponents_size > 0) copy_exponents(tile);
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
       const uint32_t full = shared_.full(stage_.index);
-      wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
-      arrive_expecting(full, kStageSize<W, kTokens>);
-      copy_matrix(tile, chunk, full);
+      if (chunk >= num_begun_) {
+        wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+        arrive_expecting(full, kStageSize<W, kTokens>);
+        copy_matrix(tile, chunk, stage_.index, full);
+      }
 #pragma unroll
       for (int panel = 0; panel < kPanels<W>; ++panel) {
         copy_box(shared_.x(stage_.index, panel),
@@ -176,12 +193,13 @@ class Copier {
       }
       stage_.advance(args_.num_stages);
     }
+    num_begun_ = 0;
   }
 
  private:
-  __device__ void copy_matrix(const MoeTile& tile, int chunk, uint32_t full) const {
+  __device__ void copy_matrix(const MoeTile& tile, int chunk, int stage, uint32_t full) const {
     const int first = tile.expert * args_.num_rows;
-    const uint32_t matrix = shared_.matrix(stage_.index);
+    const uint32_t matrix = shared_.matrix(stage);
     constexpr int kElementSize = Chunk<W>::kFromRegisters ? 1 : 2;
     const int column = chunk * Chunk<W>::kRowSize / kElementSize;
     // From shared memory the matrix units take gates and ups by turns, which registers put right.
@@ -227,6 +245,7 @@ class Copier {
   const Shared<W, kTokens>& shared_;
   const uint64_t keep_;
   StageCursor stage_, buffer_;
+  int num_begun_ = 0;  // of the first tile's chunks
 };
 
 }  // namespace atom::ops::device::rows
