@@ -16,9 +16,9 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
 }
 
 #ifdef ATOM_CUDA
-constexpr char kFloat8[] = "wgmma-float8", kRows[] = "rows";
+// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for it by name.
+constexpr char kRows[] = "rows";
 
-// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
 template <const char* name, bool (*fits)(const FusedMoeCall&)>
 bool fits_if_forced(const FusedMoeCall& call) {
   return forced_variant("fused_moe") == name && fits(call);
@@ -42,10 +42,11 @@ constexpr FusedMoeVariant kVariants[] = {
      fused_moe_wgmma,
      DeviceType::kCuda,
      kMixesRows},
-    {kFloat8,
+    {"wgmma-float8", CpuIsa::kScalar, takes_codes, fused_moe_float8, DeviceType::kCuda, kMixesRows},
+    {"rows-float4",
      CpuIsa::kScalar,
-     fits_if_forced<kFloat8, takes_codes>,
-     fused_moe_float8,
+     fits_fused_moe_many_float4,
+     fused_moe_rows,
      DeviceType::kCuda,
      kMixesRows},
     {kRows,
