@@ -258,9 +258,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
               format_.format == ExpertFormat::kFloat4) &&
              fits_moe_rows(call);
     case MoeKernel::kMany:
-      return count > kMaxStreamTokens && (format_.format == ExpertFormat::kAsX
-                                              ? fits_moe_wgmma(call)
-                                              : fits_moe_float8(call));
+      return count > kMaxStreamTokens &&
+             (format_.format == ExpertFormat::kAsX ? fits_moe_wgmma(call) : fits_moe_float8(call));
   }
   return false;
 }

@@ -9,7 +9,8 @@
 // for many tokens and experts in FP8, where ExpertWeights says FP8, with a scale for each 128. On
 // the CPU a token's result is bit-identical in every batch, whatever the number of threads, and an
 // expert's matrices are read once for all of its tokens (of 8192 choices; more are taken in turns).
-// On a Hopper GPU the kernels for more than 64 tokens round each expert's result before it is added.
+// On a Hopper GPU the kernels for more than 64 tokens round each expert's result before it is
+// added.
 #pragma once
 
 #include <cstdint>
