@@ -1,6 +1,7 @@
 // The host side of the linear for few rows on Hopper (skinny/skinny_sm90.cuh).
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "ops/linear/linear_host_sm90.h"
 #include "ops/linear/skinny/launch.h"
@@ -66,7 +67,14 @@ device::SkinnyLayout layout_of(const device::SkinnyArgs& args) {
   layout.rows = std::max(end_of_sums, end_of_stages);
   layout.rows_size = 2 * tile_rows * float_size;
   layout.x_scales = layout.rows + 2 * layout.rows_size;
-  layout.barriers = layout.x_scales + args.x_rows * float_size;
+  layout.groups = layout.x_scales + args.x_rows * float_size;
+  if (args.x_group_scales != nullptr) {
+    // A row's scales, which threads side by side store, lie in different banks.
+    layout.groups_stride = static_cast<int>(std::bit_ceil(static_cast<unsigned>(args.x_rows))) + 2;
+  }
+  const int num_chunks = divide_up(args.num_chunks, 1 << args.log_splits);
+  layout.barriers =
+      layout.groups + num_chunks * args.num_panels * layout.groups_stride * float_size;
   layout.size = std::max(layout.barriers + (2 * args.num_stages + 1) * kBarrierSize,
                          end_of_stages + overread(args) * kPanelSize);
   return layout;
@@ -82,8 +90,15 @@ bool plan(const LinearGpuCall& p,
       (tuning.num_panels != 1 && tuning.num_panels != 2 && tuning.num_panels != 4)) {
     return false;
   }
+  constexpr int kManyGroupedRows = 32;  // whose sums leave registers for the scales of two panels
+  if (p.has_groups() && p.num_rows > kManyGroupedRows && tuning.num_panels > 2) return false;
   const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
   args->params = p;
+  if (p.has_groups()) {
+    args->x_group_scales = std::exchange(args->params.x_scale, nullptr);
+    args->weight_group_scales = std::exchange(args->params.weight_scale, nullptr);
+    args->num_groups = p.num_groups();
+  }
   args->half_rows = tuning.tile_rows / 2;
   args->half_stride = gated ? p.out_features / 2 : args->half_rows;
   args->x_rows = divide_up(p.num_rows, 8) * 8;
@@ -139,7 +154,10 @@ bool supports_linear_skinny(const LinearGpuCall& p) {
   const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
   const bool wide_y = p.y_element == Element::kFloat32;
   const int64_t element_size = bytes_of(p.weight_element);
-  return p.x_element == p.weight_element && p.weight_element != Element::kFloat32 &&
+  const bool takes_groups =
+      !p.has_groups() || (float8 && p.group_size == kLinearGroupSize && p.scale_rows >= 1 &&
+                          p.x_scale != nullptr && p.weight_scale != nullptr);
+  return p.x_element == p.weight_element && p.weight_element != Element::kFloat32 && takes_groups &&
          !(wide_y && (float8 || p.epilogue != LinearEpilogue::kStore)) && p.num_rows >= 1 &&
          p.num_rows <= kMaxSkinnyRows && p.out_features >= 1 &&
          (!gated || p.out_features % 2 == 0) && p.in_features >= 1 &&
@@ -168,7 +186,8 @@ gpuError_t launch_linear_skinny(const LinearGpuCall& p,
   }
   switch (p.weight_element) {
     case Element::kFloat8E4M3:
-      return device::launch_skinny_float8(args, stream);
+      return p.has_groups() ? device::launch_skinny_groups(args, stream)
+                            : device::launch_skinny_float8(args, stream);
     case Element::kFloat16:
       return device::launch_skinny_float16(args, stream);
     default:
