@@ -36,9 +36,9 @@ constexpr LinearCase kCases[] = {
 };
 
 constexpr LinearSkinnyTuning kSkinnyTunings[] = {
-    {16, 1, 2}, {48, 1, 1}, {64, 2, 2}, {64, 2, 4}, {96, 2, 4}, {112, 1, 2}, {128, 2, 1}};
+    {16, 1, 2}, {48, 1, 4}, {64, 2, 2}, {64, 2, 4}, {96, 2, 4}, {112, 1, 2}, {128, 2, 2}};
 constexpr LinearBlocksTuning kBlocksTunings[] = {
-    {256, 128, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1}};
+    {256, 128, 2}, {256, 128, 2, false}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1}};
 
 // Of one kernel and case.
 class Check {

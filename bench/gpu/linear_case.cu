@@ -34,7 +34,8 @@ ExactSum sum_products(const float* a, const float* b, size_t size, bool float8) 
   return {value, magnitude * 4e-6 + of_largest * largest};
 }
 
-// The same, with factors of both sides for every 128 products.
+// The same, with factors of both sides for every 128 products. Tensor cores add these up alone, 32
+// at a time: what they have so far counts where they cut off.
 ExactSum sum_groups(const std::vector<float>& a,
                     const std::vector<float>& b,
                     const float* a_scales,
@@ -44,7 +45,16 @@ ExactSum sum_groups(const std::vector<float>& a,
     const size_t size = std::min<size_t>(kLinearGroupSize, a.size() - begin);
     const size_t group = begin / kLinearGroupSize;
     const double scale = static_cast<double>(a_scales[group]) * b_scales[group];
-    const ExactSum part = sum_products(&a[begin], &b[begin], size, true);
+    constexpr size_t kStep = 32;
+    const double of_sum = 0x1p-13 * std::sqrt(size);
+    ExactSum part;
+    for (size_t i = 0; i < size; i += kStep) {
+      const size_t count = std::min(kStep, size - i);
+      const ExactSum step = sum_products(&a[begin + i], &b[begin + i], count, true);
+      part.bound = std::max(part.bound, of_sum * std::fabs(part.value));
+      part.bound = std::max(part.bound, of_sum / (0x1p-13 * std::sqrt(count)) * step.bound);
+      part.value += step.value;
+    }
     sum.value += part.value * scale;
     sum.bound += part.bound * scale;
   }

@@ -1,5 +1,6 @@
 // Inside the linear in FP8 with scales of groups on Hopper: the kernel. Of a block's three
-// warpgroups the first copies x and the weight to a ring of stages, by a thread each; the others
+// warpgroups the last copies x and the weight to a ring of stages, by a thread each, and their
+// scales, by two warps; the others
 // multiply the halves of a tile's rows: while one scales and adds what a group's products gave, the
 // matrix units work for the other.
 #pragma once
@@ -16,15 +17,14 @@ class Multiplier {
         shared_(shared),
         finisher_(args, shared),
         warp_(threadIdx.x / kWarpSize),
-        lane_(threadIdx.x % kWarpSize) {}
+        lane_(threadIdx.x % kWarpSize) {
+    if (warp_ / 4 == 1) give_turn(0);
+  }
 
   __device__ __forceinline__ void run(int row_tile, int column_tile) {
-    constexpr int kWarpgroupRows = S::kMatrices * kMatrixRows;
-    const int local_row = warp_ / 4 * kWarpgroupRows;
-    const int first_row = row_tile * S::kRows + local_row;
+    const int first_row = row_tile * S::kRows + warp_ / 4 * kWarpgroupRows;
     if (first_row >= args_.params.num_rows) return skip();
-    find_scales(first_row + warp_ % 4 * kWarpRows, column_tile);
-    multiply(local_row);
+    multiply();
 #pragma unroll
     for (int m = 0; m < S::kMatrices; ++m) {
       const int row = first_row + m * kMatrixRows + warp_ % 4 * kWarpRows;
@@ -37,67 +37,43 @@ class Multiplier {
   }
 
  private:
+  static constexpr int kFirstTurn = 2;           // the first warpgroup's barrier
+  static constexpr int kWarpgroupRows = S::kMatrices * kMatrixRows;
   static constexpr int kSums = S::kColumns / 2;  // of a thread, in one matrix
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;
 
-  // Of one group: of a thread's two rows of each matrix, and of the halves of the tile's columns.
+  // Of one group and matrix: of a thread's two rows, times those of the halves of the columns.
   struct Scales {
-    float x[S::kMatrices][2];
-    float weight[2];
+    float upper[2], lower[2];
   };
 
-  // Where they begin; of rows that do not exist those of others. `row`: the warp's first.
-  __device__ void find_scales(int row, int column_tile) {
-    const LinearGpuCall& p = args_.params;
-#pragma unroll
-    for (int m = 0; m < S::kMatrices; ++m) {
-#pragma unroll
-      for (int lower = 0; lower < 2; ++lower) {
-        const int own = row + m * kMatrixRows + lower * 8 + lane_ / 4;
-        x_scales_[m][lower] = min(own, p.num_rows - 1) * args_.num_groups;
-      }
-    }
-    const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int feature = column_tile * (gated ? S::kHalfColumns : S::kColumns) +
-                          half * args_.weight_stride;
-      weight_scales_[half] = min(feature, p.out_features - 1) / p.scale_rows * args_.num_groups;
-    }
+  __device__ Scales load_scales(int matrix) const {
+    const float* const scales = shared_.scales(stage_.index);
+    const int row = warp_ / 4 * kWarpgroupRows + matrix * kMatrixRows + warp_ % 4 * kWarpRows;
+    const float upper = scales[row + lane_ / 4], lower = scales[row + lane_ / 4 + 8];
+    const float first = scales[S::kRows], second = scales[S::kRows + 1];
+    return {{upper * first, upper * second}, {lower * first, lower * second}};
   }
 
-  __device__ Scales load_scales(int group) const {
-    const LinearGpuCall& p = args_.params;
-    Scales scales;
-#pragma unroll
-    for (int m = 0; m < S::kMatrices; ++m) {
-      scales.x[m][0] = __ldcg(p.x_scale + x_scales_[m][0] + group);
-      scales.x[m][1] = __ldcg(p.x_scale + x_scales_[m][1] + group);
-    }
-    scales.weight[0] = __ldg(p.weight_scale + weight_scales_[0] + group);
-    scales.weight[1] = __ldg(p.weight_scale + weight_scales_[1] + group);
-    return scales;
-  }
-
-  // The warpgroup's rows of a tile, from `local_row` of it on.
-  __device__ __forceinline__ void multiply(int local_row) {
+  __device__ __forceinline__ void multiply() {
 #pragma unroll
     for (int m = 0; m < S::kMatrices; ++m) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums_[m][i] = 0;
     }
-    Scales next = load_scales(0);
 #pragma unroll 1
     for (int group = 0; group < args_.num_groups; ++group) {
-      const Scales scales = next;
-      next = load_scales(min(group + 1, args_.num_groups - 1));
-      const uint64_t a = matrix_at(shared_.x(stage_.index) + local_row * kPanelSize);
+      const uint64_t a =
+          matrix_at(shared_.x(stage_.index) + warp_ / 4 * kWarpgroupRows * kPanelSize);
       const uint64_t b = matrix_at(shared_.weight(stage_.index));
       wait_for(shared_.full(stage_.index), stage_.parity);
 #pragma unroll
       for (int m = 0; m < S::kMatrices; ++m) {
         float products[kSums];
-        multiply_group(products, a + matrix_offset(m * kMatrixRows * kPanelSize), b);
+        begin_group(products, a + matrix_offset(m * kMatrixRows * kPanelSize), b);
+        const Scales scales = load_scales(m);
+        wait_for_products<0>();
+        pin(products);
         if (m == S::kMatrices - 1) release();
         add_scaled(m, products, scales);
       }
@@ -105,7 +81,8 @@ class Multiplier {
     }
   }
 
-  static __device__ __forceinline__ void multiply_group(float (&products)[kSums], uint64_t a, uint64_t b) {
+  __device__ __forceinline__ void begin_group(float (&products)[kSums], uint64_t a, uint64_t b) const {
+    wait_for_turn();
     begin_products();
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
@@ -113,17 +90,16 @@ class Multiplier {
       multiply_float8<S::kColumns>(products, a + offset, b + offset, i > 0);
     }
     commit_products();
-    wait_for_products<0>();
-    pin(products);
+    pass_turn();
   }
 
-  __device__ __forceinline__ void add_scaled(int m, const float (&products)[kSums], const Scales& scales) {
-const float first[2] = {scales.x[m][0] * scales.weight[0], scales.x[m][1] * scales.weight[0]};
-    const float second[2] = {scales.x[m][0] * scales.weight[1], scales.x[m][1] * scales.weight[1]};
+  __device__ __forceinline__ void add_scaled(int m,
+                                             const float (&products)[kSums],
+                                             const Scales& scales) {
 #pragma unroll
     for (int i = 0; i < kSums; ++i) {
-      const int lower = i / 2 % 2;
-      const float scale = i < kSums / 2 ? first[lower] : second[lower];
+      const int half = i < kSums / 2 ? 0 : 1;
+      const float scale = i / 2 % 2 == 0 ? scales.upper[half] : scales.lower[half];
       sums_[m][i] = fmaf(products[i], scale, sums_[m][i]);
     }
   }
@@ -132,8 +108,27 @@ const float first[2] = {scales.x[m][0] * scales.weight[0], scales.x[m][1] * scal
   __device__ void skip() {
     for (int group = 0; group < args_.num_groups; ++group) {
       wait_for(shared_.full(stage_.index), stage_.parity);
+      for (int m = 0; m < S::kMatrices; ++m) {
+        wait_for_turn();
+        pass_turn();
+      }
       release();
       stage_.advance(S::kNumStages);
+    }
+  }
+
+  // Products of one warpgroup begin after those of the other one: so that one scales while the
+  // matrix units work for the other, and not both at a time.
+  __device__ void wait_for_turn() const {
+    if constexpr (S::kTakesTurns) {
+      asm volatile("bar.sync %0, %1;" ::"r"(kFirstTurn + warp_ / 4), "n"(kNumConsumers) : "memory");
+    }
+  }
+  __device__ void pass_turn() const { give_turn(1 - warp_ / 4); }
+  static __device__ void give_turn(int warpgroup) {
+    if constexpr (S::kTakesTurns) {
+      asm volatile("bar.arrive %0, %1;" ::"r"(kFirstTurn + warpgroup), "n"(kNumConsumers)
+                   : "memory");
     }
   }
 
@@ -152,14 +147,13 @@ const float first[2] = {scales.x[m][0] * scales.weight[0], scales.x[m][1] * scal
   const Finisher<S> finisher_;
   const int warp_, lane_;
   StageCursor stage_;
-  int x_scales_[S::kMatrices][2], weight_scales_[2];
   float sums_[S::kMatrices][kSums];
 };
 
 template <typename S>
 __device__ void init_barriers(const Shared<S>& shared) {
   for (int i = 0; i < S::kNumStages; ++i) {
-    init_barrier(shared.full(i), 1);
+    init_barrier(shared.full(i), 1 + kScaleWarps);
     init_barrier(shared.empty(i), S::kClusterSize * kConsumerWarps);
   }
   publish_barriers();
@@ -180,7 +174,7 @@ template <typename S>
 __global__ void __launch_bounds__(kNumThreads, 1)
     blocks_linear(const __grid_constant__ BlocksArgs args) {
   // All together they have 504 for each thread of a warpgroup.
-  constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared<S> shared(memory);
   if (threadIdx.x == 0) {
@@ -197,6 +191,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     const int warp = threadIdx.x / kWarpSize - kConsumerWarps;
     if (warp == 0 && is_elected()) copy_weight<S>(args, shared);
     if (warp == 1 && is_elected()) copy_x<S>(args, shared);
+    if (warp >= 2) ScaleCopier<S>(args, shared).run();
     __syncwarp();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));

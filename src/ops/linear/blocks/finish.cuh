@@ -46,33 +46,34 @@ class Finisher {
   __device__ __forceinline__ void store(const float (&sums)[S::kColumns / 2], int row, int column_tile) const {
     constexpr int kOutputs = kGated ? S::kHalfColumns : S::kColumns;
     const int first = column_tile * kOutputs;
-    // The rows before have left.
-    if (lane_ == 0) wait_for_stores<true>();
-    __syncwarp();
-#pragma unroll
-    for (int block = 0; block < kOutputs / 8; block += 2) {
-      uint32_t matrices[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        matrices[i] = outputs<T, kGated>(sums, block + i / 2, i % 2, first);
-      }
-      store_matrices(address_of(block), matrices);
-    }
-    fence_before_copies();
-    __syncwarp();
-    if (lane_ != 0) return;
 #pragma unroll
     for (int column = 0; column < kOutputs; column += kBoxColumns) {
-      store_box(&args_.y, rows_ + column / kBoxColumns * kBoxSize, first + column, row);
+      // The box before has left.
+      if (lane_ == 0) wait_for_stores<true>();
+      __syncwarp();
+#pragma unroll
+      for (int block = column / 8; block < (column + kBoxColumns) / 8; block += 2) {
+        uint32_t matrices[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          matrices[i] = outputs<T, kGated>(sums, block + i / 2, i % 2, first);
+        }
+        store_matrices(address_of(block - column / 8), matrices);
+      }
+      fence_before_copies();
+      __syncwarp();
+      if (lane_ == 0) {
+        store_box(&args_.y, rows_, first + column, row);
+        commit_stores();
+      }
     }
-    commit_stores();
   }
 
   // Where this lane's row of one of four matrices of eight rows and columns goes: the upper and the
   // lower rows of a block of columns, then those of the next one.
   __device__ uint32_t address_of(int block) const {
     const int row = lane_ % 16, column = block + lane_ / 16;
-    return rows_ + column / 8 * kBoxSize + row * kPanelSize + ((column ^ row) & 7) * kVectorSize;
+    return rows_ + row * kPanelSize + ((column ^ row) & 7) * kVectorSize;
   }
 
   // Two adjacent outputs, in the thread's upper or lower row of a block of eight columns.

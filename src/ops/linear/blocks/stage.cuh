@@ -19,22 +19,26 @@ constexpr int kBoxColumns = 64;                   // of y that leave at once, 12
 constexpr int kBoxSize = kWarpRows * kPanelSize;  // of a warp's rows of y
 constexpr int kMaxSharedSize = 227 << 10;
 constexpr int kBarrierSize = 8;
+constexpr int kScaleWarps = 2, kScaleThreads = kScaleWarps * kWarpSize;  // that copy scales
 
 // kMatrices: of 64 rows of x that a warpgroup multiplies. kClusterSize: row tiles that share the
-// copies of the weight.
-template <int kMatricesOf, int kColumnsOf, int kClusterSizeOf>
+// copies of the weight. kTakesTurns: the warpgroups at the matrix units.
+template <int kMatricesOf, int kColumnsOf, int kClusterSizeOf, bool kTakesTurnsOf>
 struct Shape {
+  static constexpr bool kTakesTurns = kTakesTurnsOf;
   static constexpr int kMatrices = kMatricesOf, kColumns = kColumnsOf;
   static constexpr int kClusterSize = kClusterSizeOf;
   static constexpr int kRows = 2 * kMatrices * kMatrixRows;
   static constexpr int kXSize = kRows * kPanelSize;
   static constexpr int kHalfColumns = kColumns / 2, kHalfSize = kHalfColumns * kPanelSize;
   static constexpr int kStageSize = kXSize + 2 * kHalfSize;
-  static constexpr int kBoxes = kColumns / kBoxColumns;
-  static constexpr int kOutSize = kConsumerWarps * kBoxes * kBoxSize;
-  static constexpr int kNumStages = (kMaxSharedSize - kOutSize - 256) / kStageSize;
+  static constexpr int kScalesSize = (kRows + 4) * int{sizeof(float)};  // of the halves of columns
+  static constexpr int kOutSize = kConsumerWarps * kBoxSize;
+  static constexpr int kNumStages =
+      (kMaxSharedSize - kOutSize) / (kStageSize + kScalesSize + 2 * kBarrierSize);
   static constexpr int kOutOffset = kNumStages * kStageSize;
-  static constexpr int kBarriersOffset = kOutOffset + kOutSize;
+  static constexpr int kScalesOffset = kOutOffset + kOutSize;
+  static constexpr int kBarriersOffset = kScalesOffset + kNumStages * kScalesSize;
   static constexpr int kSharedSize = kBarriersOffset + 2 * kNumStages * kBarrierSize;
   static_assert(kNumStages >= 2 && kSharedSize <= kMaxSharedSize);
 };
@@ -43,13 +47,18 @@ struct Shape {
 template <typename S>
 class Shared {
  public:
-  __device__ explicit Shared(const uint8_t* memory) : base_(shared_address(memory)) {}
+  __device__ explicit Shared(uint8_t* memory)
+      : memory_(memory), base_(shared_address(memory)) {}
 
   __device__ uint32_t x(int stage) const { return base_ + stage * S::kStageSize; }
   __device__ uint32_t weight(int stage) const { return x(stage) + S::kXSize; }
   // A warp's rows of y.
   __device__ uint32_t rows(int warp) const {
-    return base_ + S::kOutOffset + warp * S::kBoxes * kBoxSize;
+    return base_ + S::kOutOffset + warp * kBoxSize;
+  }
+  // Of a stage's group: of the rows of x, then of the halves of the columns.
+  __device__ float* scales(int stage) const {
+    return reinterpret_cast<float*>(memory_ + S::kScalesOffset + stage * S::kScalesSize);
   }
   __device__ uint32_t full(int stage) const {
     return base_ + S::kBarriersOffset + stage * kBarrierSize;
@@ -57,6 +66,7 @@ class Shared {
   __device__ uint32_t empty(int stage) const { return full(S::kNumStages + stage); }
 
  private:
+  uint8_t* const memory_;
   const uint32_t base_;
 };
 
@@ -73,6 +83,66 @@ __device__ void for_tiles(const BlocksArgs& args, Visit&& visit) {
     visit((first_row + local % num_rows) * S::kClusterSize + rank, local / num_rows);
   }
 }
+
+// By two warps: the scales of a tile's groups.
+template <typename S>
+class ScaleCopier {
+ public:
+  __device__ ScaleCopier(const BlocksArgs& args, const Shared<S>& shared)
+      : args_(args), shared_(shared), thread_(threadIdx.x % kScaleThreads) {}
+
+  __device__ void run() {
+    wait_for_previous_grid();
+    for_tiles<S>(args_, [&](int row_tile, int column_tile) { copy(row_tile, column_tile); });
+  }
+
+ private:
+  static constexpr int kRows = S::kRows / kScaleThreads;  // of a thread
+
+  // What is loaded while the stage before is waited for.
+  struct Scales {
+    float x[kRows], weight;
+  };
+
+  // Of rows that do not exist those of others.
+  __device__ void copy(int row_tile, int column_tile) {
+    const LinearGpuCall& p = args_.params;
+    const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
+    const int first_row = row_tile * S::kRows + thread_;
+    const int feature = column_tile * (gated ? S::kHalfColumns : S::kColumns) +
+                        thread_ % 2 * args_.weight_stride;
+    const float* weight =
+        p.weight_scale + min(feature, p.out_features - 1) / p.scale_rows * args_.num_groups;
+    const auto load = [&](int group) {
+      Scales scales;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const int row = min(first_row + i * kScaleThreads, p.num_rows - 1);
+        scales.x[i] = __ldcg(p.x_scale + row * args_.num_groups + group);
+      }
+      scales.weight = __ldg(weight + group);
+      return scales;
+    };
+    Scales next = load(0);
+    for (int group = 0; group < args_.num_groups; ++group) {
+      const Scales scales = next;
+      next = load(min(group + 1, args_.num_groups - 1));
+      wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+      float* const target = shared_.scales(stage_.index);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) target[thread_ + i * kScaleThreads] = scales.x[i];
+      if (thread_ < 2) target[S::kRows + thread_] = scales.weight;
+      __syncwarp();
+      if (thread_ % kWarpSize == 0) arrive(shared_.full(stage_.index));
+      stage_.advance(S::kNumStages);
+    }
+  }
+
+  const BlocksArgs& args_;
+  const Shared<S>& shared_;
+  const int thread_;
+  StageCursor stage_;
+};
 
 // By one thread: the rows of x.
 template <typename S>

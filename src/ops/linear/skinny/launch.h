@@ -19,6 +19,12 @@ struct SkinnyLayout {
   int barriers, size;
 };
 
+// With groups, by the rows of x that an instruction takes: panels of a stage, for which there are
+// registers to unroll.
+constexpr int skinny_group_panels(int columns) {
+  return columns > 16 ? 2 : 4;
+}
+
 struct SkinnyArgs {
   // Of [panels, rows, panel] where panels are whole, else of [1, rows, row]. A box has the rows of
   // a tile (with SiLU of half a tile), or x_rows, and box_panels panels.

@@ -80,6 +80,13 @@ device::SkinnyLayout layout_of(const device::SkinnyArgs& args) {
   return layout;
 }
 
+// With groups the 16 rows of a warp share a scale.
+bool goes_with_groups(const LinearGpuCall& p, const LinearSkinnyTuning& tuning) {
+  const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
+  return tuning.num_panels == device::skinny_group_panels(p.num_rows) &&
+         (!gated || tuning.tile_rows % (2 * kTileUnit) == 0);
+}
+
 // False for a tuning that does not go with the shape.
 bool plan(const LinearGpuCall& p,
           const LinearSkinnyTuning& tuning,
@@ -90,8 +97,7 @@ bool plan(const LinearGpuCall& p,
       (tuning.num_panels != 1 && tuning.num_panels != 2 && tuning.num_panels != 4)) {
     return false;
   }
-  constexpr int kManyGroupedRows = 32;  // whose sums leave registers for the scales of two panels
-  if (p.has_groups() && p.num_rows > kManyGroupedRows && tuning.num_panels > 2) return false;
+  if (p.has_groups() && !goes_with_groups(p, tuning)) return false;
   const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
   args->params = p;
   if (p.has_groups()) {
@@ -146,6 +152,11 @@ LinearSkinnyTuning linear_skinny_tuning(const LinearGpuCall& p, int num_multipro
   tuning.num_panels = p.num_rows <= 16 || few_copies ? 4 : 2;
   const int panel_size = (tuning.tile_rows + divide_up(p.num_rows, 8) * 8) * kPanelSize;
   while (tuning.num_panels * panel_size > kMaxStageSize) tuning.num_panels /= 2;
+  if (p.has_groups()) {
+    tuning.num_panels = device::skinny_group_panels(p.num_rows);
+    const int unit = p.epilogue == LinearEpilogue::kSiluAndMul ? 2 * kTileUnit : kTileUnit;
+    tuning.tile_rows = divide_up(tuning.tile_rows, unit) * unit;
+  }
   return tuning;
 }
 
@@ -155,8 +166,10 @@ bool supports_linear_skinny(const LinearGpuCall& p) {
   const bool wide_y = p.y_element == Element::kFloat32;
   const int64_t element_size = bytes_of(p.weight_element);
   const bool takes_groups =
-      !p.has_groups() || (float8 && p.group_size == kLinearGroupSize && p.scale_rows >= 1 &&
-                          p.x_scale != nullptr && p.weight_scale != nullptr);
+      !p.has_groups() ||
+      (float8 && p.group_size == kLinearGroupSize && p.scale_rows % kTileUnit == 0 &&
+       (!gated || p.out_features / 2 % kTileUnit == 0) && p.x_scale != nullptr &&
+       p.weight_scale != nullptr);
   return p.x_element == p.weight_element && p.weight_element != Element::kFloat32 && takes_groups &&
          !(wide_y && (float8 || p.epilogue != LinearEpilogue::kStore)) && p.num_rows >= 1 &&
          p.num_rows <= kMaxSkinnyRows && p.out_features >= 1 &&

@@ -25,6 +25,9 @@ __device__ void consume(const SkinnyArgs& args, const SkinnyWork& work, const Sh
   const Units units(args, shared);
   Scales scales;
   StageCursor stage;
+  const auto release = [&](int index) {
+    if (lane == 0) arrive(shared.empty(index));
+  };
   if (work.num_splits > 1) wait_for_cluster_start();
   for (int i = 0; i < work.num_tiles; ++i) {
     const int tile = work.first_tile + i * work.tile_step;
@@ -40,8 +43,7 @@ __device__ void consume(const SkinnyArgs& args, const SkinnyWork& work, const Sh
     for (int chunk = work.first_chunk; chunk < work.end_chunk; ++chunk) {
       if (!kTakesTurns || stage.index % kWarpgroups == warpgroup) {
         wait_for(shared.full(stage.index), stage.parity);
-        sums.add(shared.stage(stage.index), chunk);
-        if (lane == 0) arrive(shared.empty(stage.index));
+        sums.add(shared.stage(stage.index), stage.index, chunk, release);
       }
       stage.advance(args.num_stages);
     }

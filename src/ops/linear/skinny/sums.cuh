@@ -29,14 +29,16 @@ class Sums {
   // Once, after the kernel before has ended.
   __device__ void share_scales() const {}
 
-  // Adds the products of a stage.
-  __device__ void add(uint32_t stage, int) {
+  // Adds the products of a stage, of that index in the ring: release(index) when it is read no more.
+  template <typename Release>
+  __device__ void add(uint32_t stage, int index, int, Release&& release) {
     const uint64_t a = matrix_at(stage + half_offset_), b = matrix_at(stage + plan_.x);
     if constexpr (kIsFloat8) {
       add_parts(a, b);
     } else {
       add_chained(a, b);
     }
+    release(index);
   }
 
   // The sums of one of a thread's two weight rows with two rows of x, of the `group`th eight.
