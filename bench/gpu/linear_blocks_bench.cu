@@ -79,8 +79,8 @@ class Check {
 };
 
 int check_skinny(const LinearCase& c) {
-  const int64_t shapes[][2] = {{32, 64}, {130, 192}, {1000, 1536}, {2008, 1104}, {6144, 4096},
-                               {19200, 512}, {384, 7168}};
+  const int64_t shapes[][2] = {
+      {32, 64}, {130, 192}, {1000, 1536}, {2008, 1104}, {6144, 4096}, {19200, 512}, {384, 7168}};
   Check check;
   for (const auto& shape : shapes) {
     const bool large = shape[0] * shape[1] > (4 << 20);
@@ -97,8 +97,8 @@ int check_skinny(const LinearCase& c) {
 }
 
 int check_blocks(const LinearCase& c) {
-  const int64_t shapes[][2] = {{64, 64}, {200, 192}, {1152, 1552}, {2176, 1088}, {640, 7168},
-                               {6144, 4096}};
+  const int64_t shapes[][2] = {
+      {64, 64}, {200, 192}, {1152, 1552}, {2176, 1088}, {640, 7168}, {6144, 4096}};
   Check check;
   int failed = 0;
   for (const auto& shape : shapes) {
@@ -275,9 +275,7 @@ void time_prefill(const Layer& layer, int64_t rows, const LibraryGemm& library) 
       const gpuError_t error = launch_linear_blocks(linear.call(0), tuning, nullptr);
       if (error == ATOM_GPU(ErrorInvalidValue)) continue;
       us[i].push_back(time_launches(
-          [&](gpuStream_t s) {
-            ATOM_BENCH_CHECK(launch_linear_blocks(linear.call(0), tuning, s));
-          },
+          [&](gpuStream_t s) { ATOM_BENCH_CHECK(launch_linear_blocks(linear.call(0), tuning, s)); },
           kRuns));
     }
   }

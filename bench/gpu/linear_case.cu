@@ -138,7 +138,8 @@ LinearGpuCall LinearOperands::params(int64_t first_row, int64_t num_rows) const 
   p.weight = weight_.data();
   if (c.weight == kF8) p.weight_scale = weight_scale_.data<float>();
   const bool has_row_scales = c.scale_per_row || c.scale_rows > 0;
-  if (c.x == kF8) p.x_scale = x_scale_.data<float>(has_row_scales ? first_row * num_groups() * 4 : 0);
+  if (c.x == kF8)
+    p.x_scale = x_scale_.data<float>(has_row_scales ? first_row * num_groups() * 4 : 0);
   if (c.scale_rows > 0) {
     p.group_size = kLinearGroupSize;
     p.scale_rows = c.scale_rows;

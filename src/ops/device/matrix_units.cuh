@@ -179,12 +179,12 @@ __device__ inline void copy_box_to_all(uint32_t target,
 // A box of a map with two dimensions from shared memory, what of it exists there. The writes to
 // shared memory are published to the copy engine before.
 __device__ inline void store_box(const CUtensorMap* map, uint32_t source, int column, int row) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
-                   map),
-               "r"(source),
-               "r"(column),
-               "r"(row)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(source),
+      "r"(column),
+      "r"(row)
+      : "memory");
 }
 
 // Ends this thread's current group of such stores.

@@ -112,8 +112,8 @@ void linear_skinny(const Stream& stream, const LinearCall& call, Workspace&) {
 
 bool fits_linear_blocks(const LinearCall& call) {
   static const bool hopper = on_hopper();
-  return hopper && call.x.size(0) <= INT32_MAX &&
-         call.weight.layout == WeightLayout::kRowMajor && supports_linear_blocks(gpu_call(call));
+  return hopper && call.x.size(0) <= INT32_MAX && call.weight.layout == WeightLayout::kRowMajor &&
+         supports_linear_blocks(gpu_call(call));
 }
 
 void linear_blocks(const Stream& stream, const LinearCall& call, Workspace&) {

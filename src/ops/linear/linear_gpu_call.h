@@ -23,16 +23,16 @@ constexpr int32_t kLinearGroupSize = 128;
 // x and weight: bfloat16 or float16 both; or an FP8 weight with x of bfloat16, float16 (the weight
 // is expanded, no scale of x) or FP8, that with FP8 also with scales of groups.
 struct LinearGpuCall {
-  const void* x = nullptr;              // [num_rows, in_features]
-  const void* weight = nullptr;         // [out_features, in_features], contiguous
+  const void* x = nullptr;       // [num_rows, in_features]
+  const void* weight = nullptr;  // [out_features, in_features], contiguous
   // FP8 x: [num_rows], or [1] of a per-tensor scale; with groups [num_rows, num_groups()].
   const float* x_scale = nullptr;
   // FP8 weight: [out_features], or [1]; with groups [ceil(out_features / scale_rows),
   // num_groups()].
   const float* weight_scale = nullptr;
-  const void* bias = nullptr;           // [out_features]; may be null
-  void* y = nullptr;                    // [num_rows, out_features], or out_features / 2 with SiLU
-  int64_t x_stride = 0;                 // elements from row to row
+  const void* bias = nullptr;  // [out_features]; may be null
+  void* y = nullptr;           // [num_rows, out_features], or out_features / 2 with SiLU
+  int64_t x_stride = 0;        // elements from row to row
   int64_t y_stride = 0;
   int32_t num_rows = 0;
   int32_t out_features = 0;

@@ -396,11 +396,8 @@ TEST(LinearQuantized, Float8InBlocksMatchesDoubleOnTheGpu) {
   std::map<std::string, int> num_runs;
   for (const QuantFormat& format : {kFloat8Block, kFloat8HalfBlock, kFloat8Group}) {
     for (const GpuShape& shape : kGpuShapes) {
-      const Weight weight = make_weight(Stream(&pool),
-                                        format,
-                                        shape.out_features,
-                                        shape.in_features,
-                                        WeightLayout::kRowMajor);
+      const Weight weight = make_weight(
+          Stream(&pool), format, shape.out_features, shape.in_features, WeightLayout::kRowMajor);
       const Rows rows =
           make_rows(DType::kFloat8E4M3, XScales::kGroup, shape.rows, shape.in_features, 128);
       for (const DType y_dtype : kFloatDTypes) {

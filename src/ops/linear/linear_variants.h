@@ -43,12 +43,13 @@ void linear_reference(const Stream& stream, const LinearCall& call, Workspace& s
 bool fits_linear_stream(const LinearCall& call);
 void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
-// The same by the matrix units, for more rows and for FP8 on both sides, also with scales of groups.
+// The same by the matrix units, for more rows and for FP8 on both sides, also with scales of
+// groups.
 bool fits_linear_skinny(const LinearCall& call);
 void linear_skinny(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
-// Both factors in FP8 with scales of groups on a Hopper GPU: many rows, and any number where a row's
-// result is to be its own.
+// Both factors in FP8 with scales of groups on a Hopper GPU: many rows, and any number where a
+// row's result is to be its own.
 bool fits_linear_blocks(const LinearCall& call);
 void linear_blocks(const Stream& stream, const LinearCall& call, Workspace& scratch);
 

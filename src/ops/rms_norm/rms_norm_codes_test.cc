@@ -18,7 +18,17 @@ struct Case {
   int64_t num_tokens, size;
 };
 
-const Case kCases[] = {{1, 1}, {3, 7}, {5, 64}, {2, 200}, {33, 2048}, {7, 4096}, {3, 12296}, {2, 128}, {9, 1536}, {4, 7168}, {2, 16512}};
+const Case kCases[] = {{1, 1},
+                       {3, 7},
+                       {5, 64},
+                       {2, 200},
+                       {33, 2048},
+                       {7, 4096},
+                       {3, 12296},
+                       {2, 128},
+                       {9, 1536},
+                       {4, 7168},
+                       {2, 16512}};
 
 std::vector<double> values_of_codes(const Tensor& codes) {
   std::vector<double> values;

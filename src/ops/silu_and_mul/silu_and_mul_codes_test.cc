@@ -78,8 +78,7 @@ TEST(SiluAndMulCodes, EveryVariantGivesTheCodesOfTheTwoOperators) {
                                 expected = make_rows(num_tokens, size, granularity);
             if (!run(variant, pool, gate_up, got)) continue;
             run_apart(variant, pool, gate_up, expected);
-            const std::string what =
-                std::string(variant) + " " + gate_up.to_string() + " " +
+            const std::string what = std::string(variant) + " " + gate_up.to_string() + " " +
                                      quant_type_name(granularity);
             EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values)))
                 << what;
@@ -96,7 +95,8 @@ TEST(SiluAndMulCodes, RowsComeBesideCodes) {
   for (const char* variant : kAllVariants) {
     for (const int64_t size : {7, 768}) {
       const Tensor gate_up = random_tensor({5, 2 * size}, DType::kBFloat16, 1, 6.0f);
-      const QuantizedRows got = make_rows(5, size, QuantType::kPerToken), expected = make_rows(5, size, QuantType::kPerToken);
+      const QuantizedRows got = make_rows(5, size, QuantType::kPerToken),
+                          expected = make_rows(5, size, QuantType::kPerToken);
       const Tensor out = Tensor::zeros({5, size + 8}, DType::kBFloat16).narrow(1, 0, size);
       const Tensor expected_out = Tensor::zeros({5, size}, DType::kBFloat16);
       if (!run(variant, pool, gate_up, got, out)) continue;

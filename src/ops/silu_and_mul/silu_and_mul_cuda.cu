@@ -69,8 +69,8 @@ __device__ void store_codes(const Target& target,
   });
 }
 
-// A part of one row per block; nothing depends on the rest of the row, but on that of a group, which
-// neighbouring lanes have.
+// A part of one row per block; nothing depends on the rest of the row, but on that of a group,
+// which neighbouring lanes have.
 template <typename T>
 __global__ void __launch_bounds__(kMaxThreads)
     map_vectors(const Source<T> source, const Target target, int64_t size) {
@@ -257,9 +257,10 @@ gpuError_t launch_element(Element element, Launch&& launch_as) {
 }  // namespace
 
 bool supports_silu_and_mul_gpu(const SiluAndMulLaunch& p) {
-  const bool has_whole_groups = p.scales != nullptr && p.group_size == kQuantGroupSize &&
-                                p.size % kQuantGroupSize == 0;
-  return p.element != Element::kFloat8E4M3 && p.size >= 1 && (p.group_size == 0 || has_whole_groups);
+  const bool has_whole_groups =
+      p.scales != nullptr && p.group_size == kQuantGroupSize && p.size % kQuantGroupSize == 0;
+  return p.element != Element::kFloat8E4M3 && p.size >= 1 &&
+         (p.group_size == 0 || has_whole_groups);
 }
 
 gpuError_t launch_silu_and_mul(const SiluAndMulLaunch& p, gpuStream_t stream) {

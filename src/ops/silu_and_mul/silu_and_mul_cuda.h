@@ -23,7 +23,7 @@ struct SiluAndMulLaunch {
   int64_t out_stride = 0;
   int64_t num_tokens = 0;
   int64_t size = 0;
-  int32_t group_size = 0;  // of elements that share one of `scales`: 128, or 0: a row
+  int32_t group_size = 0;                // of elements that share one of `scales`: 128, or 0: a row
   Element element = Element::kBFloat16;  // of gate_up
   bool overlaps_previous = true;
 };

@@ -9,7 +9,7 @@
 namespace atom::ops {
 namespace {
 
-constexpr int kWeightUnit = 64;   // weight rows of half a tile, which have one scale
+constexpr int kWeightUnit = 64;                 // weight rows of half a tile, which have one scale
 constexpr int kBoxColumns = 64, kBoxRows = 16;  // of y
 // Rows of x whose columns are gone through together: they stay in the second-level cache.
 constexpr int kGroupRows = 2048;
@@ -90,9 +90,9 @@ LinearBlocksTuning linear_blocks_tuning(const LinearGpuCall& p, int num_multipro
 }
 
 bool supports_linear_blocks(const LinearGpuCall& p) {
-  const bool has_elements =
-      p.weight_element == Element::kFloat8E4M3 && p.x_element == Element::kFloat8E4M3 &&
-      (p.y_element == Element::kBFloat16 || p.y_element == Element::kFloat16);
+  const bool has_elements = p.weight_element == Element::kFloat8E4M3 &&
+                            p.x_element == Element::kFloat8E4M3 &&
+                            (p.y_element == Element::kBFloat16 || p.y_element == Element::kFloat16);
   const bool has_groups = p.group_size == kLinearGroupSize && p.scale_rows % kWeightUnit == 0 &&
                           p.scale_rows > 0 && p.x_scale != nullptr && p.weight_scale != nullptr;
   const bool is_stored =
@@ -130,13 +130,8 @@ gpuError_t launch_linear_blocks(const LinearGpuCall& p,
   args.group_rows = std::max(1, kGroupRows / (used.tile_rows * used.cluster_size));
   args.num_clusters = steps.num_clusters;
   args.num_groups = p.num_groups();
-  if (!encode_map(&args.x,
-                  p.x_element,
-                  p.x,
-                  p.num_rows,
-                  p.in_features,
-                  p.x_stride,
-                  used.tile_rows) ||
+  if (!encode_map(
+          &args.x, p.x_element, p.x, p.num_rows, p.in_features, p.x_stride, used.tile_rows) ||
       !encode_map(&args.weight,
                   p.weight_element,
                   p.weight,
@@ -144,8 +139,7 @@ gpuError_t launch_linear_blocks(const LinearGpuCall& p,
                   p.in_features,
                   p.in_features,
                   half_columns) ||
-      !encode_map(
-          &args.y, p.y_element, p.y, p.num_rows, width_of(p), p.y_stride, kBoxRows)) {
+      !encode_map(&args.y, p.y_element, p.y, p.num_rows, width_of(p), p.y_stride, kBoxRows)) {
     return cudaErrorNotSupported;
   }
   return tile->launch(args, stream);

@@ -37,7 +37,7 @@ class Multiplier {
   }
 
  private:
-  static constexpr int kFirstTurn = 2;           // the first warpgroup's barrier
+  static constexpr int kFirstTurn = 2;  // the first warpgroup's barrier
   static constexpr int kWarpgroupRows = S::kMatrices * kMatrixRows;
   static constexpr int kSums = S::kColumns / 2;  // of a thread, in one matrix
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;
@@ -81,7 +81,9 @@ class Multiplier {
     }
   }
 
-  __device__ __forceinline__ void begin_group(float (&products)[kSums], uint64_t a, uint64_t b) const {
+  __device__ __forceinline__ void begin_group(float (&products)[kSums],
+                                              uint64_t a,
+                                              uint64_t b) const {
     wait_for_turn();
     begin_products();
 #pragma unroll
@@ -124,7 +126,9 @@ class Multiplier {
       asm volatile("bar.sync %0, %1;" ::"r"(kFirstTurn + warp_ / 4), "n"(kNumConsumers) : "memory");
     }
   }
-  __device__ void pass_turn() const { give_turn(1 - warp_ / 4); }
+  __device__ void pass_turn() const {
+    give_turn(1 - warp_ / 4);
+  }
   static __device__ void give_turn(int warpgroup) {
     if constexpr (S::kTakesTurns) {
       asm volatile("bar.arrive %0, %1;" ::"r"(kFirstTurn + warpgroup), "n"(kNumConsumers)

@@ -19,7 +19,9 @@ class Finisher {
         is_gated_(args.params.epilogue == LinearEpilogue::kSiluAndMul) {}
 
   // `row`: the warp's first.
-  __device__ __forceinline__ void store(const float (&sums)[S::kColumns / 2], int row, int column_tile) const {
+  __device__ __forceinline__ void store(const float (&sums)[S::kColumns / 2],
+                                        int row,
+                                        int column_tile) const {
     if (args_.params.y_element == Element::kFloat16) {
       store_as<Half>(sums, row, column_tile);
     } else {
@@ -34,7 +36,9 @@ class Finisher {
   static constexpr int kHalfSums = S::kColumns / 4;  // of a thread, from a gate's to its up's
 
   template <typename T>
-  __device__ __forceinline__ void store_as(const float (&sums)[S::kColumns / 2], int row, int column_tile) const {
+  __device__ __forceinline__ void store_as(const float (&sums)[S::kColumns / 2],
+                                           int row,
+                                           int column_tile) const {
     if (is_gated_) {
       if constexpr (S::kHalfColumns >= kBoxColumns) return store<T, true>(sums, row, column_tile);
     } else {
@@ -43,7 +47,9 @@ class Finisher {
   }
 
   template <typename T, bool kGated>
-  __device__ __forceinline__ void store(const float (&sums)[S::kColumns / 2], int row, int column_tile) const {
+  __device__ __forceinline__ void store(const float (&sums)[S::kColumns / 2],
+                                        int row,
+                                        int column_tile) const {
     constexpr int kOutputs = kGated ? S::kHalfColumns : S::kColumns;
     const int first = column_tile * kOutputs;
 #pragma unroll
@@ -78,16 +84,13 @@ class Finisher {
 
   // Two adjacent outputs, in the thread's upper or lower row of a block of eight columns.
   template <typename T, bool kGated>
-  __device__ __forceinline__ uint32_t outputs(const float (&sums)[S::kColumns / 2],
-                              int block,
-                              int lower,
-                              int first) const {
+  __device__ __forceinline__ uint32_t
+  outputs(const float (&sums)[S::kColumns / 2], int block, int lower, int first) const {
     const int i = 4 * block + 2 * lower, column = first + block * 8 + lane_ % 4 * 2;
     float2 values = with_bias(sums[i], sums[i + 1], column);
     if constexpr (kGated) {
       const int up = i + kHalfSums;
-      const float2 ups =
-          with_bias(sums[up], sums[up + 1], args_.params.out_features / 2 + column);
+      const float2 ups = with_bias(sums[up], sums[up + 1], args_.params.out_features / 2 + column);
       values.x = silu_product(round_to<T>(values.x), round_to<T>(ups.x));
       values.y = silu_product(round_to<T>(values.y), round_to<T>(ups.y));
     }

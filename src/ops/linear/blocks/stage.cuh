@@ -47,15 +47,12 @@ struct Shape {
 template <typename S>
 class Shared {
  public:
-  __device__ explicit Shared(uint8_t* memory)
-      : memory_(memory), base_(shared_address(memory)) {}
+  __device__ explicit Shared(uint8_t* memory) : memory_(memory), base_(shared_address(memory)) {}
 
   __device__ uint32_t x(int stage) const { return base_ + stage * S::kStageSize; }
   __device__ uint32_t weight(int stage) const { return x(stage) + S::kXSize; }
   // A warp's rows of y.
-  __device__ uint32_t rows(int warp) const {
-    return base_ + S::kOutOffset + warp * kBoxSize;
-  }
+  __device__ uint32_t rows(int warp) const { return base_ + S::kOutOffset + warp * kBoxSize; }
   // Of a stage's group: of the rows of x, then of the halves of the columns.
   __device__ float* scales(int stage) const {
     return reinterpret_cast<float*>(memory_ + S::kScalesOffset + stage * S::kScalesSize);
@@ -109,8 +106,8 @@ class ScaleCopier {
     const LinearGpuCall& p = args_.params;
     const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
     const int first_row = row_tile * S::kRows + thread_;
-    const int feature = column_tile * (gated ? S::kHalfColumns : S::kColumns) +
-                        thread_ % 2 * args_.weight_stride;
+    const int feature =
+        column_tile * (gated ? S::kHalfColumns : S::kColumns) + thread_ % 2 * args_.weight_stride;
     const float* weight =
         p.weight_scale + min(feature, p.out_features - 1) / p.scale_rows * args_.num_groups;
     const auto load = [&](int group) {
@@ -155,12 +152,8 @@ __device__ void copy_x(const BlocksArgs& args, const Shared<S>& shared) {
       const uint32_t full = shared.full(stage.index);
       wait_for(shared.empty(stage.index), stage.parity ^ 1);
       arrive_expecting(full, S::kStageSize);
-      copy_box(shared.x(stage.index),
-               &args.x,
-               group * kPanelSize,
-               row_tile * S::kRows,
-               full,
-               policy);
+      copy_box(
+          shared.x(stage.index), &args.x, group * kPanelSize, row_tile * S::kRows, full, policy);
       stage.advance(S::kNumStages);
     }
   });
@@ -190,12 +183,8 @@ __device__ void copy_weight(const BlocksArgs& args, const Shared<S>& shared) {
                         policy);
       } else {
         copy_box(target, &args.weight, column, row, full, policy);
-        copy_box(target + S::kHalfSize,
-                 &args.weight,
-                 column,
-                 row + args.weight_stride,
-                 full,
-                 policy);
+        copy_box(
+            target + S::kHalfSize, &args.weight, column, row + args.weight_stride, full, policy);
       }
       stage.advance(S::kNumStages);
     }

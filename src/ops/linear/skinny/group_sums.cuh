@@ -23,8 +23,7 @@ class Sums<GroupedFloat8, kColumns> {
         half_offset_(half * StagePlan(args).half),
         x_offset_(StagePlan(args).x),
         x_stride_(shared.groups_stride() * int{sizeof(float)}),
-        x_scales_(shared_address(shared.group_scales()) +
-                  threadIdx.x % 4 * 2 * int{sizeof(float)}),
+        x_scales_(shared_address(shared.group_scales()) + threadIdx.x % 4 * 2 * int{sizeof(float)}),
         a_panel_(matrix_offset(StagePlan(args).half_panel)),
         b_panel_(matrix_offset(StagePlan(args).x_panel)) {}
 
@@ -84,7 +83,8 @@ class Sums<GroupedFloat8, kColumns> {
       if (i < kAhead - 1) continue;
       const int done = i - (kAhead - 1);
       float2 scales[kColumns / 8];
-      load_factors(scales, x_scales, __shfl_sync(0xffffffffu, scales_, panel + done - first_panel_));
+      load_factors(
+          scales, x_scales, __shfl_sync(0xffffffffu, scales_, panel + done - first_panel_));
       x_scales += x_stride_;
       wait_for_products(min(kAhead, kPanels - done) - 1);
       pin(parts[done % kAhead]);

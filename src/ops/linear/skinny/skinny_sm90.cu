@@ -165,11 +165,10 @@ bool supports_linear_skinny(const LinearGpuCall& p) {
   const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
   const bool wide_y = p.y_element == Element::kFloat32;
   const int64_t element_size = bytes_of(p.weight_element);
-  const bool takes_groups =
-      !p.has_groups() ||
-      (float8 && p.group_size == kLinearGroupSize && p.scale_rows % kTileUnit == 0 &&
-       (!gated || p.out_features / 2 % kTileUnit == 0) && p.x_scale != nullptr &&
-       p.weight_scale != nullptr);
+  const bool takes_groups = !p.has_groups() || (float8 && p.group_size == kLinearGroupSize &&
+                                                p.scale_rows % kTileUnit == 0 &&
+                                                (!gated || p.out_features / 2 % kTileUnit == 0) &&
+                                                p.x_scale != nullptr && p.weight_scale != nullptr);
   return p.x_element == p.weight_element && p.weight_element != Element::kFloat32 && takes_groups &&
          !(wide_y && (float8 || p.epilogue != LinearEpilogue::kStore)) && p.num_rows >= 1 &&
          p.num_rows <= kMaxSkinnyRows && p.out_features >= 1 &&

@@ -29,7 +29,8 @@ class Sums {
   // Once, after the kernel before has ended.
   __device__ void share_scales() const {}
 
-  // Adds the products of a stage, of that index in the ring: release(index) when it is read no more.
+  // Adds the products of a stage, of that index in the ring: release(index) when it is read no
+  // more.
   template <typename Release>
   __device__ void add(uint32_t stage, int index, int, Release&& release) {
     const uint64_t a = matrix_at(stage + half_offset_), b = matrix_at(stage + plan_.x);
