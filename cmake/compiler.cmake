@@ -30,6 +30,16 @@ if(ATOM_SANITIZE)
   add_link_options(-fsanitize=${ATOM_SANITIZE})
 endif()
 
+# What makes a fault in memory harder to use, where it was measured to cost nothing
+# (README.md). Not with sanitizers, which check more, and not unoptimized, where glibc's checks
+# do nothing.
+option(ATOM_HARDEN "Stack protector, checked libc calls, full RELRO" ON)
+if(ATOM_HARDEN AND NOT ATOM_SANITIZE AND CMAKE_BUILD_TYPE MATCHES "^Rel")
+  add_compile_options(
+    "$<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3;-fstack-protector-strong;-fstack-clash-protection>")
+  add_link_options(LINKER:-z,relro,-z,now)
+endif()
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")

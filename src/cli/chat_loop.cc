@@ -140,6 +140,8 @@ bool ChatLoop::stream(const Prompt& prompt, RequestOutput* output) {
       return false;
     }
   }
+  // One that came when the answer had ended by itself is no wish to leave.
+  interrupts_->take();
   *output = request.output();
   if (!write_out("\n")) return false;
   if (output->status.ok() && is_terminal(stderr)) note(usage_line(*output));

@@ -23,6 +23,7 @@ namespace {
 // A longer line is cut into several: input without line ends must not fill the memory.
 constexpr size_t kMaxLine = size_t{16} << 20;
 constexpr int kEscapeDelay = 50;  // milliseconds after which nothing more of a key's bytes comes
+constexpr char kEndOfInput = '\x04';  // Ctrl-D
 constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 
 bool can_edit() {
@@ -40,38 +41,12 @@ class LineReader::Terminal {
       : interrupts_(interrupts), editor_(history) {}
 
   Outcome read(const std::string& prompt, int prompt_width, std::string* line) {
-    std::optional<RawTerminal> raw(std::in_place, STDIN_FILENO, STDERR_FILENO);
+    begin();
     LineDisplay display(prompt, prompt_width);
     editor_.start();
-    take_typed_ahead();
-    for (;;) {
-      show(&display, editor_.cursor());
-      switch (edit()) {
-        case LineEditor::Action::kNothing:
-          break;
-        case LineEditor::Action::kAccept:
-          *line = editor_.text();
-          leave(&display);
-          return Outcome::kLine;
-        case LineEditor::Action::kEnd:
-          leave(&display);
-          return Outcome::kEnd;
-        case LineEditor::Action::kLeave:
-          leave(&display);
-          return Outcome::kInterrupted;
-        case LineEditor::Action::kClearScreen:
-          write(kClearScreen);
-          display.start();
-          break;
-        case LineEditor::Action::kSuspend:
-          leave(&display);
-          raw.reset();
-          ::kill(0, SIGTSTP);  // goes on here when the shell says so
-          raw.emplace(STDIN_FILENO, STDERR_FILENO);
-          display.start();
-          break;
-      }
-    }
+    const Outcome outcome = read(&display, line);
+    raw_->let_signals();
+    return outcome;
   }
 
  private:
@@ -81,6 +56,44 @@ class LineReader::Terminal {
   void show(LineDisplay* display, size_t cursor) {
     write(display->show(editor_.text(), cursor, {terminal_width(stderr), terminal_height(stderr)}));
   }
+  // The terminal stays raw from the first prompt on: what is typed between two prompts would
+  // otherwise be cut into lines by the terminal, which makes a NUL of Ctrl-D.
+  void begin() {
+    if (!raw_) raw_.emplace(STDIN_FILENO, STDERR_FILENO);
+    if (raw_->take_keys()) take_typed_ahead();
+  }
+
+  Outcome read(LineDisplay* display, std::string* line) {
+    for (;;) {
+      show(display, editor_.cursor());
+      switch (edit()) {
+        case LineEditor::Action::kNothing:
+          break;
+        case LineEditor::Action::kAccept:
+          *line = editor_.text();
+          leave(display);
+          return Outcome::kLine;
+        case LineEditor::Action::kEnd:
+          leave(display);
+          return Outcome::kEnd;
+        case LineEditor::Action::kLeave:
+          leave(display);
+          return Outcome::kInterrupted;
+        case LineEditor::Action::kClearScreen:
+          write(kClearScreen);
+          display->start();
+          break;
+        case LineEditor::Action::kSuspend:
+          leave(display);
+          raw_.reset();
+          ::kill(0, SIGTSTP);  // goes on here when the shell says so
+          begin();
+          display->start();
+          break;
+      }
+    }
+  }
+
   // What comes next begins below the text.
   void leave(LineDisplay* display) {
     show(display, editor_.text().size());
@@ -101,13 +114,14 @@ class LineReader::Terminal {
       const int ready = ::poll(sources, 2, decoder_.is_waiting() ? kEscapeDelay : -1);
       if (ready < 0 && errno != EINTR) return LineEditor::Action::kEnd;
       if (ready == 0) decoder_.give_up();
-      // Ctrl-C is a key here: this one was sent by another program.
-      if (interrupts_->take()) return LineEditor::Action::kLeave;
+      // Sent by another program, or by Ctrl-C when the prompt was not there yet.
+      if (interrupts_->take()) return editor_.press({Key::kControl, "c"});
       if (ready > 0 && !read_bytes()) return LineEditor::Action::kEnd;
     }
   }
 
-  // What was typed while nothing was read: until now the terminal has made \n of the Enter key.
+  // What was typed while the terminal edited lines: it has made \n of the Enter key and NUL of
+  // Ctrl-D.
   void take_typed_ahead() {
     pollfd source = {STDIN_FILENO, POLLIN, 0};
     if (::poll(&source, 1, 0) > 0) read_bytes(/*is_typed_ahead=*/true);
@@ -119,12 +133,16 @@ class LineReader::Terminal {
     const ssize_t size = ::read(STDIN_FILENO, chunk, sizeof chunk);
     if (size < 0 && errno == EINTR) return true;
     if (size <= 0) return false;
-    if (is_typed_ahead) std::replace(chunk, chunk + size, '\n', '\r');
+    if (is_typed_ahead) {
+      std::replace(chunk, chunk + size, '\n', '\r');
+      std::replace(chunk, chunk + size, '\0', kEndOfInput);
+    }
     decoder_.feed(std::string_view(chunk, static_cast<size_t>(size)));
     return true;
   }
 
   Interrupts* const interrupts_;
+  std::optional<RawTerminal> raw_;  // from the first prompt on
   LineEditor editor_;
   KeyDecoder decoder_;
 };

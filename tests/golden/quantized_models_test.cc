@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "models/registry.h"
@@ -85,6 +86,9 @@ class QuantizedModels : public testing::TestWithParam<std::string> {};
 // prompts that happens to exact ties alone: of models without experts, whose inputs are all seen,
 // it takes them as the engine has them.
 TEST_P(QuantizedModels, TheReferenceIsTheSame) {
+  if (std::getenv("ATOM_TEST_DEVICE") != nullptr) {
+    GTEST_SKIP() << "a device adds in another order and decides exact ties otherwise";
+  }
   const Result<GoldenCase> golden = load_golden_case(GetParam());
   ASSERT_TRUE(golden.ok()) << golden.status().message();
   const TemporaryFolder folder;

@@ -1,5 +1,5 @@
-// A terminal that gives its keys to the program as they are pressed, Ctrl-C and Ctrl-Z included,
-// and marks what is pasted; as it was before when the object goes.
+// A terminal that gives its keys to the program as they are pressed and does not show them; as it
+// was before when the object goes.
 #pragma once
 
 #include <termios.h>
@@ -15,11 +15,19 @@ class RawTerminal {
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
 
+  // Every key is input, Ctrl-C and Ctrl-Z included, and what is pasted is marked. True when the
+  // terminal has edited lines by itself until now: what was typed then has its line ends.
+  bool take_keys();
+  // Ctrl-C and Ctrl-Z are signals again; other keys wait, unchanged, to be read.
+  void let_signals();
+
  private:
+  bool set(tcflag_t signals);
+
   const int input_;
   const int output_;
   termios before_{};
-  bool is_changed_ = false;
+  bool is_terminal_ = false;
 };
 
 // All of it, unless the terminal is gone.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "layers/moe/resident_slices.h"
 #include "layers/quant/pack_parameter.h"
 #include "layers/quant/quantized_storage.h"
-#include "tensor/device_arena.h"
 
 namespace atom {
 namespace {
@@ -44,24 +44,6 @@ ops::LinearWeight meta_weight(const BuildContext& build,
   const ops::WeightLayout layout = ops::preferred_weight_layout(build.device);
   return scheme.is_quantized() ? ops::quantized_weight_meta(shape[1], shape[2], format, layout)
                                : ops::linear_weight_meta(shape[1], shape[2], build.dtype, layout);
-}
-
-// Equal parts of one tensor, in the order of `parts`, on the stream's device.
-std::vector<Tensor> stacked(const Stream& stream, const std::vector<Tensor>& parts) {
-  const Shape& shape = parts.front().shape();
-  const auto count = static_cast<int64_t>(parts.size());
-  const int64_t size = parts.front().num_bytes();
-  const Tensor all = Tensor::empty({count * shape[0], parts.front().num_elements() / shape[0]},
-                                   parts.front().dtype());
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(static_cast<char*>(all.raw_data()) + i * size, parts[i].raw_data(), size);
-  }
-  const Tensor resident = resident_copy(stream, all);
-  std::vector<Tensor> slices;
-  for (int64_t i = 0; i < count; ++i) {
-    slices.push_back(resident.narrow(0, i * shape[0], shape[0]).view(shape));
-  }
-  return slices;
 }
 
 }  // namespace
@@ -136,8 +118,8 @@ void FloatExperts::quantize(const Stream& stream) {
   }
   if (stream.device().is_cpu()) return;
   // Kernels of a device read slices of one tensor.
-  codes = stacked(stream, codes);
-  scales = stacked(stream, scales);
+  codes = resident_slices(stream, codes);
+  scales = resident_slices(stream, scales);
   for (size_t expert = 0; expert < weights_.size(); ++expert) {
     weights_[expert].data = codes[expert];
     weights_[expert].scales = scales[expert];

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
+#include "layers/moe/resident_slices.h"
 #include "layers/quant/pack_parameter.h"
 #include "layers/quant/quantized_storage.h"
 #include "ops/quantize/quantize.h"
-#include "tensor/device_arena.h"
 
 namespace atom {
 namespace {
@@ -233,17 +233,24 @@ Tensor QuantizedExperts::scales_of(int64_t expert) const {
 void QuantizedExperts::pack_expert(const Stream& stream, int64_t expert) {
   ops::LinearWeight& weight = weights_[expert];
   const Tensor codes = as_bytes(rows_of_expert(weight_.data(), expert));
-  if (!device_.is_cpu()) {
-    weight.data = codes;
-    weight.scales = resident_copy(stream, scales_of(expert));
-    return;
-  }
   weight.data = Tensor::empty(weight.data.shape(), weight.data.dtype());
   weight.scales = Tensor::zeros(weight.scales.shape(), weight.scales.dtype());
   consume_in_pieces(codes, [&](const Tensor& piece, int64_t first) {
     ops::pack_rows(stream, piece, first, weight);
   });
   ops::pack_scales(scales_of(expert), 0, weight);
+}
+
+// The codes are where they were loaded to.
+void QuantizedExperts::place_on_device(const Stream& stream) {
+  const auto count = static_cast<int64_t>(weights_.size());
+  std::vector<Tensor> scales;
+  for (int64_t expert = 0; expert < count; ++expert) scales.push_back(scales_of(expert));
+  scales = resident_slices(stream, scales);
+  for (int64_t expert = 0; expert < count; ++expert) {
+    weights_[expert].data = as_bytes(rows_of_expert(weight_.data(), expert));
+    weights_[expert].scales = scales[expert];
+  }
 }
 
 Status QuantizedExperts::finish_load(const Stream& stream) {
@@ -254,8 +261,12 @@ Status QuantizedExperts::finish_load(const Stream& stream) {
     input_.static_scale = Tensor::empty({1}, DType::kFloat32);
     *input_.static_scale.data<float>() = *std::max_element(begin, begin + scales.num_elements());
   }
-  for (size_t expert = 0; expert < weights_.size(); ++expert) {
-    pack_expert(stream, static_cast<int64_t>(expert));
+  if (device_.is_cpu()) {
+    for (size_t expert = 0; expert < weights_.size(); ++expert) {
+      pack_expert(stream, static_cast<int64_t>(expert));
+    }
+  } else {
+    place_on_device(stream);
   }
   weight_.release();
   return {};

@@ -35,6 +35,7 @@ class QuantizedExperts : public ExpertMatrices {
   Status check_loaded(const Stream& stream) const;
   Tensor scales_of(int64_t expert) const;
   void pack_expert(const Stream& stream, int64_t expert);
+  void place_on_device(const Stream& stream);
 
   const std::string name_;
   const Device device_;

@@ -165,15 +165,16 @@ Result<std::unique_ptr<DraftModel>> make_hybrid_mtp(BuildContext& build,
       std::make_unique<MtpHead>(build, target, mtp_beside_model(make_layer)));
 }
 
-WeightMapping hybrid_weight_mapping(const ModelConfig& config) {
+WeightMapping hybrid_weight_mapping(const ModelConfig& config, DeltaNetRows rows) {
   WeightMapping mapping = decoder_weight_mapping(config);
+  mapping.ignores.push_back({IgnoreRule::Match::kPrefix, "mtp."});
+  if (rows == DeltaNetRows::kGroups) return mapping;
   for (const PackedModule& packed : {PackedModule{"in_proj_qkv", "in_proj_qkvz", "qkv"},
                                      PackedModule{"in_proj_z", "in_proj_qkvz", "z"},
                                      PackedModule{"in_proj_b", "in_proj_ba", "b"},
                                      PackedModule{"in_proj_a", "in_proj_ba", "a"}}) {
     mapping.packed_modules_mapping.push_back(packed);
   }
-  mapping.ignores.push_back({IgnoreRule::Match::kPrefix, "mtp."});
   return mapping;
 }
 

@@ -39,8 +39,8 @@ Result<std::unique_ptr<DraftModel>> make_hybrid_mtp(BuildContext& build,
                                                     const char* layers_key,
                                                     FeedForwardFactory make_feed_forward);
 
-// decoder_weight_mapping() and the projections of linear attention; tensors of a draft model are
-// ignored.
-WeightMapping hybrid_weight_mapping(const ModelConfig& config);
+// decoder_weight_mapping() and the projections of linear attention as `rows` says that a checkpoint
+// has them; tensors of a draft model are ignored.
+WeightMapping hybrid_weight_mapping(const ModelConfig& config, DeltaNetRows rows);
 
 }  // namespace atom

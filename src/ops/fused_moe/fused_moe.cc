@@ -20,26 +20,23 @@ bool takes_floats(const FusedMoeCall& call) {
   return !call.experts.gate_up_input.is_quantized() && !call.experts.down_input.is_quantized();
 }
 
-// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
-constexpr char kStream[] = "stream", kWgmma[] = "wgmma";
-
-template <const char* name, bool (*fits)(const FusedMoeCall&)>
-bool fits_if_forced(const FusedMoeCall& call) {
-  return forced_variant("fused_moe") == name && takes_floats(call) && fits(call);
+template <bool (*fits)(const FusedMoeCall&)>
+bool with_floats(const FusedMoeCall& call) {
+  return takes_floats(call) && fits(call);
 }
 #endif
 
 constexpr FusedMoeVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {kWgmma,
+    {"wgmma",
      CpuIsa::kScalar,
-     fits_if_forced<kWgmma, fits_fused_moe_wgmma>,
+     with_floats<fits_fused_moe_wgmma>,
      fused_moe_wgmma,
      DeviceType::kCuda,
      kMixesRows},
-    {kStream,
+    {"stream",
      CpuIsa::kScalar,
-     fits_if_forced<kStream, fits_fused_moe_stream>,
+     with_floats<fits_fused_moe_stream>,
      fused_moe_stream,
      DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, takes_floats, fused_moe_generic, DeviceType::kCuda},

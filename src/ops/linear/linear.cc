@@ -178,6 +178,10 @@ void launch_quantized(const Stream& stream, const LinearCall& call, Workspace&) 
       stream.queue().handle());
 }
 
+bool has_codes(const LinearCall& call) {
+  return call.weight.is_quantized();
+}
+
 template <bool (*fits)(const LinearCall&)>
 bool unpacked(const LinearCall& call) {
   return is_unpacked(call) && fits(call);
@@ -223,7 +227,7 @@ constexpr LinearVariant kVariants[] = {
     {"ordered", CpuIsa::kScalar, unpacked<fits_linear_ordered>, linear_ordered, DeviceType::kCuda},
     {"fixed", CpuIsa::kScalar, unpacked<fits_linear_fixed>, linear_fixed, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, is_unpacked, launch_cuda, DeviceType::kCuda},
-    {"quantized", CpuIsa::kScalar, nullptr, launch_quantized, DeviceType::kCuda},
+    {"quantized", CpuIsa::kScalar, has_codes, launch_quantized, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, in_panels, launch_avx512},
     {"avx2", CpuIsa::kAvx2, in_panels, launch_avx2},
