@@ -143,6 +143,9 @@ struct Place {
     column = split * kColumns;
     first_rank = static_cast<int>(head - key_head * heads_per_key) * kSplits;
   }
+  __device__ float* state_in(const GatedDeltaRuleArgs& args, int64_t slot) const {
+    return args.state + (slot * args.num_v_heads + head) * kDim * kDim + column;
+  }
 };
 
 // The sum of the squares of a token's results, by one warp, to all blocks of the value head.
@@ -156,8 +159,8 @@ __device__ void share_squares(int token, const Place<kColumns>& place, Shared<kC
     sum += device::reduce_lanes(x * x, device::kWarpSize, device::Sum{});
   }
   if (lane >= Place<kColumns>::kSplits) return;
-  const auto own = static_cast<uint32_t>(
-      __cvta_generic_to_shared(&shared.squares[token][place.split]));
+  const auto own =
+      static_cast<uint32_t>(__cvta_generic_to_shared(&shared.squares[token][place.split]));
   const uint32_t target = device::address_in(place.first_rank + lane, own);
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(target), "f"(sum) : "memory");
 }
@@ -192,6 +195,41 @@ __device__ void store_normalized(const GatedDeltaNetArgs& args,
   }
 }
 
+template <typename T, int kColumns>
+__device__ void store_zeros(const GatedDeltaRuleArgs& rule,
+                            const Sequence& sequence,
+                            const Place<kColumns>& place) {
+  T* out = static_cast<T*>(rule.out) + place.head * kDim + place.column;
+  for (int i = threadIdx.x; i < sequence.count * kColumns; i += kRecurrentThreads) {
+    out[(sequence.begin + i / kColumns) * rule.out_stride + i % kColumns] =
+        device::from_float<T>(0.0f);
+  }
+}
+
+// The rule's results, rounded, are in shared memory behind the next barrier.
+template <typename T, int kColumns>
+__device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
+                               const Sequence& sequence,
+                               const Place<kColumns>& place,
+                               StateTile<kColumns>& tile,
+                               RecurrentShared<kColumns>& shared) {
+  const int warp = threadIdx.x / device::kWarpSize;
+  if (warp < sequence.count) {
+    find_factors<T, kColumns>(rule, sequence.begin + warp, place.head, warp, shared);
+  }
+  __syncthreads();
+  for (int token = 0; token < sequence.count; ++token) {
+    tile.advance(token, shared);
+    const int64_t slot = sequence.slot_behind(token);
+    if (slot >= 0) tile.store(place.state_in(rule, slot));
+  }
+  if (threadIdx.x >= kColumns) return;
+  for (int token = 0; token < sequence.count; ++token) {
+    float& result = shared.out[token][threadIdx.x];
+    result = device::round_to<T>(result);
+  }
+}
+
 // grid: parts of value heads, sequences; clusters of the blocks of a key head.
 template <typename T, int kColumns>
 __global__ void __launch_bounds__(kRecurrentThreads, 2)
@@ -202,61 +240,37 @@ __global__ void __launch_bounds__(kRecurrentThreads, 2)
   const Place<kColumns> place(rule);
   // What sequences there are is the step's input, and their states are those of steps before.
   const Sequence sequence(rule.batch, blockIdx.y);
-  const auto state_in = [&](int64_t slot) {
-    return rule.state + (slot * rule.num_v_heads + place.head) * kDim * kDim + place.column;
-  };
-  if (sequence.count == 0) return;
-  if (sequence.slot < 0) {
+  if (sequence.count == 0 || sequence.slot < 0) {
     device::wait_for_previous_grid();
-    T* out = static_cast<T*>(rule.out) + place.head * kDim + place.column;
-    for (int i = threadIdx.x; i < sequence.count * kColumns; i += kRecurrentThreads) {
-      out[(sequence.begin + i / kColumns) * rule.out_stride + i % kColumns] =
-          device::from_float<T>(0.0f);
-    }
-    return;
+    return store_zeros<T, kColumns>(rule, sequence, place);
   }
   device::arrive_at_cluster();
   StateTile<kColumns> tile;
   if (sequence.has_history) {
-    tile.load(state_in(sequence.slot));
+    tile.load(place.state_in(rule, sequence.slot));
   } else {
     tile.clear();
   }
-  const int thread = threadIdx.x, d = thread % kDim, warp = thread / device::kWarpSize;
+  const int thread = threadIdx.x, d = thread % kDim;
   const bool is_key = thread >= kDim, has_value = thread < kColumns;
-  const int64_t key_channel = (is_key ? rule.num_k_heads + place.key_head : place.key_head) * kDim;
+  const int64_t key_head = is_key ? rule.num_k_heads + place.key_head : place.key_head;
   const int64_t value_channel = (2 * rule.num_k_heads + place.head) * kDim + place.column;
-  Channel<T> key(args, sequence, key_channel + d);
+  Channel<T> key(args, sequence, key_head * kDim + d);
   Channel<T> value(args, sequence, value_channel + thread % kColumns);
   key.load_history(sequence);
   value.load_history(sequence);
   device::wait_for_previous_grid();
 
-  key.convolve(sequence.count, [&](int token, float y) {
-    (is_key ? shared.rule.k : shared.rule.q)[token][d] = y;
-  });
+  key.convolve(sequence.count,
+               [&](int token, float y) { (is_key ? shared.rule.k : shared.rule.q)[token][d] = y; });
   if (has_value) {
-    value.convolve(sequence.count,
-                   [&](int token, float y) { shared.rule.v[token][thread] = y; });
+    value.convolve(sequence.count, [&](int token, float y) { shared.rule.v[token][thread] = y; });
   }
   __syncthreads();
-  if (warp < sequence.count) {
-    find_factors<T, kColumns>(rule, sequence.begin + warp, place.head, warp, shared.rule);
-  }
-  __syncthreads();
-  for (int token = 0; token < sequence.count; ++token) {
-    tile.advance(token, shared.rule);
-    const int64_t slot = sequence.slot_behind(token);
-    if (slot >= 0) tile.store(state_in(slot));
-  }
-  if (has_value) {
-    for (int token = 0; token < sequence.count; ++token) {
-      float& result = shared.rule.out[token][thread];
-      result = device::round_to<T>(result);
-    }
-  }
+  advance_tokens<T>(rule, sequence, place, tile, shared.rule);
   __syncthreads();
   device::wait_for_cluster_start();
+  const int warp = thread / device::kWarpSize;
   if (warp < sequence.count) share_squares(warp, place, shared);
   synchronize_cluster();
   if (has_value) value.keep(sequence);
@@ -268,15 +282,15 @@ template <typename T, int kColumns>
 void launch(const GatedDeltaNetArgs& args, gpuStream_t stream) {
   constexpr unsigned kSplits = kDim / kColumns;
   const GatedDeltaRuleArgs& rule = args.rule;
-  (void)gpu_launch({.grid = dim3(static_cast<unsigned>(rule.num_v_heads) * kSplits,
-                                 static_cast<unsigned>(rule.batch.num_sequences)),
-                    .block = dim3(kRecurrentThreads),
-                    .stream = stream,
-                    .overlaps_previous = true,
-                    .cluster_size =
-                        static_cast<unsigned>(rule.num_v_heads / rule.num_k_heads) * kSplits},
-                   gated_delta_net_kernel<T, kColumns>,
-                   args);
+  (void)gpu_launch(
+      {.grid = dim3(static_cast<unsigned>(rule.num_v_heads) * kSplits,
+                    static_cast<unsigned>(rule.batch.num_sequences)),
+       .block = dim3(kRecurrentThreads),
+       .stream = stream,
+       .overlaps_previous = true,
+       .cluster_size = static_cast<unsigned>(rule.num_v_heads / rule.num_k_heads) * kSplits},
+      gated_delta_net_kernel<T, kColumns>,
+      args);
   check_gpu_launch("gated_delta_net");
 }
 
@@ -308,8 +322,7 @@ int device_attribute(cudaDeviceAttr attribute) {
 
 bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args) {
   const GatedDeltaRuleArgs& rule = args.rule;
-  const bool element =
-      rule.element == Element::kFloat16 || rule.element == Element::kBFloat16;
+  const bool element = rule.element == Element::kFloat16 || rule.element == Element::kBFloat16;
   return element && rule.head_k_dim == kDim && rule.head_v_dim == kDim &&
          args.conv_kernel_size == kHistory + 1 && rule.batch.max_queries > 0 &&
          rule.batch.max_queries <= kMaxTokens &&

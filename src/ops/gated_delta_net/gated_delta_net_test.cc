@@ -164,8 +164,7 @@ TEST(GatedDeltaNet, RunsOnTheCpu) {
 }
 
 TEST(GatedDeltaNetDeathTest, RefusesOtherShapes) {
-  GatedDeltaNetParams params =
-      random_call({1, 2, 32}, state_batch_of({3}, {0}), DType::kFloat32);
+  GatedDeltaNetParams params = random_call({1, 2, 32}, state_batch_of({3}, {0}), DType::kFloat32);
   params.z = params.z.narrow(1, 0, 32);
   ThreadPool pool(1);
   Workspace scratch;

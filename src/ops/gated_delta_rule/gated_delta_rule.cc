@@ -63,7 +63,9 @@ void on_sm90(const Stream& stream, const GatedDeltaRuleArgs& args, Workspace& sc
   const Tensor records = scratch.tensor({size}, DType::kUInt8);
   if (stream.is_dry_run()) return;
   recurrent_cuda(args, kDeltaChunkMinTokens, stream.queue().handle());
-  if (has_chunks(args)) chunked_sm90(args, records.raw_data(), stream.queue().handle());
+  if (!has_chunks(args)) return;
+  const bool launched = chunked_sm90(args, records.raw_data(), stream.queue().handle());
+  CHECK(launched);
 }
 #endif
 

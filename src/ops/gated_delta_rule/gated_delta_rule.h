@@ -36,8 +36,6 @@ struct GatedDeltaRuleParams {
 };
 
 // float32, float16 or bfloat16; num_v_heads is a multiple of num_k_heads.
-void gated_delta_rule(const Stream& stream,
-                      const GatedDeltaRuleParams& params,
-                      Workspace& scratch);
+void gated_delta_rule(const Stream& stream, const GatedDeltaRuleParams& params, Workspace& scratch);
 
 }  // namespace atom::ops

@@ -59,8 +59,8 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
   const int64_t key_head = head / (rule.num_v_heads / rule.num_k_heads);
   const int query_column = static_cast<int>(key_head) * kHeadDim;
   const int key_column = query_column + static_cast<int>(rule.num_k_heads) * kHeadDim;
-  const int value_column = static_cast<int>(2 * rule.num_k_heads + head) * kHeadDim +
-                           half * kAdvanceColumns;
+  const int value_column =
+      static_cast<int>(2 * rule.num_k_heads + head) * kHeadDim + half * kAdvanceColumns;
   const ChunkRecord* record = args.records + sequence.first_chunk * rule.num_v_heads + head;
   const uint64_t policy = device::keep_policy();
   device::StageCursor stage;
@@ -72,8 +72,12 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
     const int row = static_cast<int>(sequence.begin) + chunk * kChunk;
     arrive_expecting(barrier, kStageBytes);
     for (int i = 0; i < 2; ++i) {
-      device::copy_box(device::shared_address(target.keys[i]), &args.rows, key_column + i * 64, row,
-                       barrier, policy);
+      device::copy_box(device::shared_address(target.keys[i]),
+                       &args.rows,
+                       key_column + i * 64,
+                       row,
+                       barrier,
+                       policy);
     }
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
@@ -82,11 +86,15 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
         "r"(static_cast<int>(sizeof(ChunkRecord))),
         "r"(barrier)
         : "memory");
-    device::copy_box(device::shared_address(target.values), &args.rows, value_column, row, barrier,
-                     policy);
+    device::copy_box(
+        device::shared_address(target.values), &args.rows, value_column, row, barrier, policy);
     for (int i = 0; i < 2; ++i) {
-      device::copy_box(device::shared_address(target.queries[i]), &args.rows, query_column + i * 64,
-                       row, barrier, policy);
+      device::copy_box(device::shared_address(target.queries[i]),
+                       &args.rows,
+                       query_column + i * 64,
+                       row,
+                       barrier,
+                       policy);
     }
     stage.advance(kStages);
   }
@@ -129,9 +137,7 @@ class Advance {
   static __device__ __forceinline__ int warp() { return threadIdx.x / 32; }
 
   // Element i of the state: its row, of keys, and its column of the block's.
-  static __device__ __forceinline__ int row_of(int i) {
-    return i / 4 * 8 + lane() % 4 * 2 + i % 2;
-  }
+  static __device__ __forceinline__ int row_of(int i) { return i / 4 * 8 + lane() % 4 * 2 + i % 2; }
   static __device__ __forceinline__ int column_of(int i) {
     return warp() * 16 + lane() / 4 + i / 2 % 2 * 8;
   }
@@ -313,8 +319,8 @@ class Advance {
     }
   }
 
-  // In a tile of values, the lane's row of the four matrices of 16 tokens: of columns g, then g + 8,
-  // then the same of eight tokens further on.
+  // In a tile of values, the lane's row of the four matrices of 16 tokens: of columns g, then g +
+  // 8, then the same of eight tokens further on.
   static __device__ __forceinline__ int value_offset(int step) {
     const int token = step * 16 + lane() / 16 * 8 + lane() % 8;
     return tile_offset(token, (warp() * 2 + lane() / 8 % 2) * 16);

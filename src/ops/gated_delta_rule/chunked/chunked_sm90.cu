@@ -109,6 +109,11 @@ bool is_aligned(const void* data, int64_t stride) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
 }
 
+ChunkRecord* records_in(const void* workspace) {
+  constexpr uintptr_t kMask = alignof(ChunkRecord) - 1;
+  return reinterpret_cast<ChunkRecord*>((reinterpret_cast<uintptr_t>(workspace) + kMask) & ~kMask);
+}
+
 template <typename Kernel>
 bool allow_shared(Kernel* kernel, int size) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, size) ==
@@ -130,36 +135,41 @@ int64_t chunked_sm90_workspace_size(const GatedDeltaRuleArgs& args) {
          int64_t{alignof(ChunkRecord)};
 }
 
-void chunked_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
-  const auto stream = static_cast<gpuStream_t>(queue);
-  const uintptr_t mask = alignof(ChunkRecord) - 1;
-  auto* records =
-      reinterpret_cast<ChunkRecord*>((reinterpret_cast<uintptr_t>(workspace) + mask) & ~mask);
-  AdvanceArgs advance = {.rule = args, .records = records, .rows = {}};
-  if (!encode_rows(args, &advance.rows) ||
-      !allow_shared(prepare_chunks_kernel, sizeof(PrepareShared)) ||
-      !allow_shared(advance_chunks_kernel, kAdvanceSharedBytes)) {
-    check_gpu_launch("gated_delta_rule");
-    return;
+void prepare_chunks_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
+  if (allow_shared(prepare_chunks_kernel, sizeof(PrepareShared))) {
+    (void)device::launch(prepare_chunks_kernel,
+                         dim3(static_cast<unsigned>(args.num_k_heads * blocks_per_key(args)),
+                              static_cast<unsigned>(max_chunks(args.batch))),
+                         dim3(kPrepareThreads),
+                         sizeof(PrepareShared),
+                         static_cast<gpuStream_t>(queue),
+                         true,
+                         args,
+                         records_in(workspace));
   }
-  (void)device::launch(prepare_chunks_kernel,
-                       dim3(static_cast<unsigned>(args.num_k_heads * blocks_per_key(args)),
-                            static_cast<unsigned>(max_chunks(args.batch))),
-                       dim3(kPrepareThreads),
-                       sizeof(PrepareShared),
-                       stream,
-                       true,
-                       args,
-                       records);
-  (void)device::launch(advance_chunks_kernel,
-                       dim3(static_cast<unsigned>(2 * args.num_v_heads),
-                            static_cast<unsigned>(args.batch.num_sequences)),
-                       dim3(kAdvanceThreads),
-                       kAdvanceSharedBytes,
-                       stream,
-                       true,
-                       advance);
   check_gpu_launch("gated_delta_rule");
+}
+
+bool advance_chunks_sm90(const GatedDeltaRuleArgs& args, const void* workspace, void* queue) {
+  AdvanceArgs advance = {.rule = args, .records = records_in(workspace), .rows = {}};
+  if (!encode_rows(args, &advance.rows)) return false;
+  if (allow_shared(advance_chunks_kernel, kAdvanceSharedBytes)) {
+    (void)device::launch(advance_chunks_kernel,
+                         dim3(static_cast<unsigned>(2 * args.num_v_heads),
+                              static_cast<unsigned>(args.batch.num_sequences)),
+                         dim3(kAdvanceThreads),
+                         kAdvanceSharedBytes,
+                         static_cast<gpuStream_t>(queue),
+                         true,
+                         advance);
+  }
+  check_gpu_launch("gated_delta_rule");
+  return true;
+}
+
+bool chunked_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
+  prepare_chunks_sm90(args, workspace, queue);
+  return advance_chunks_sm90(args, workspace, queue);
 }
 
 }  // namespace atom::ops

@@ -29,8 +29,8 @@ struct ChunkFactors {
   float unused[31];
 };
 
-// A matrix [kChunk, kChunk] of bfloat16 as a product reads it from shared memory: rows of 128 bytes,
-// swizzled.
+// A matrix [kChunk, kChunk] of bfloat16 as a product reads it from shared memory: rows of 128
+// bytes, swizzled.
 constexpr int kTileRowBytes = 128;
 constexpr int kTileBytes = kChunk * kTileRowBytes;
 

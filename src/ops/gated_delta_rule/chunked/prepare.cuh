@@ -184,8 +184,8 @@ class Preparation {
                  (shared_.gamma_rest[h][i] - shared_.gamma_rest[h][j]));
   }
 
-  // Calls visit(row, column, index) for the pairs of columns that a thread has of a product: elements
-  // index and index + 1.
+  // Calls visit(row, column, index) for the pairs of columns that a thread has of a product:
+  // elements index and index + 1.
   template <typename Visit>
   __device__ void for_pairs(const Visit& visit) const {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -207,9 +207,9 @@ class Preparation {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int j = column + i;
-        value[i] = j < row ? scale * shared_.key_factor[j] * kk[index + i] *
-                                 decay_between(h, row, j)
-                           : 0.0f;
+        value[i] = j < row
+                       ? scale * shared_.key_factor[j] * kk[index + i] * decay_between(h, row, j)
+                       : 0.0f;
       }
       *reinterpret_cast<float2*>(&shared_.m[h][row][column]) = {value[0], value[1]};
     });
@@ -287,8 +287,10 @@ class Preparation {
 
   __device__ void write(int h, ChunkRecord* record) const {
     constexpr int kParts = kTileRowBytes / 16;
-    const uint8_t* tiles[] = {
-        shared_.inverse[h][0], shared_.inverse[h][1], shared_.products[h][0], shared_.products[h][1]};
+    const uint8_t* tiles[] = {shared_.inverse[h][0],
+                              shared_.inverse[h][1],
+                              shared_.products[h][0],
+                              shared_.products[h][1]};
     uint8_t* const targets[] = {
         record->inverse[0], record->inverse[1], record->products[0], record->products[1]};
 #pragma unroll

@@ -39,13 +39,13 @@ __device__ inline void load_matrices_transposed(uint32_t (&m)[4], uint32_t addre
                : "memory");
 }
 __device__ inline void store_matrices_transposed(uint32_t address, const uint32_t (&m)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   address),
-               "r"(m[0]),
-               "r"(m[1]),
-               "r"(m[2]),
-               "r"(m[3])
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+      "r"(m[0]),
+      "r"(m[1]),
+      "r"(m[2]),
+      "r"(m[3])
+      : "memory");
 }
 
 // d[16, 8] += a[16, 16] b[16, 8]
@@ -57,11 +57,12 @@ __device__ inline void multiply_add(float* d, const uint32_t (&a)[4], uint32_t b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// ---- products of a warpgroup, whose left factor is in its registers ------------------------------
+// ---- products of a warpgroup, whose left factor is in its registers
+// ------------------------------
 
 // The low word of the descriptor of a matrix of rows of 128 bytes, swizzled, at a multiple of 1024
-// bytes; `panel_bytes` from 64 columns to the next where rows are along the product's columns. Adding
-// bytes_of_matrix(n) moves it by n bytes.
+// bytes; `panel_bytes` from 64 columns to the next where rows are along the product's columns.
+// Adding bytes_of_matrix(n) moves it by n bytes.
 __host__ __device__ constexpr uint32_t bytes_of_matrix(uint32_t bytes) {
   return bytes >> 4;
 }
@@ -80,23 +81,23 @@ __device__ inline uint32_t shared_matrix(uint32_t address, uint32_t panel_bytes 
 #define ATOM_N16 ATOM_N8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define ATOM_N24 ATOM_N16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define ATOM_N32 ATOM_N24 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define ATOM_N64                                                                      \
-  ATOM_N32                                                                            \
+#define ATOM_N64                                                                       \
+  ATOM_N32                                                                             \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-#define ATOM_PRODUCT(columns, names, outputs, a0, a1, a2, a3, low, high, add, transposed) \
-  asm volatile("{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, " add                       \
-               ", 0;\nmov.b64 b, {" low ", " high                                          \
-               "};\nwgmma.mma_async.sync.aligned.m64n" columns "k16.f32.bf16.bf16 {" names \
-               "}, {" a0 ", " a1 ", " a2 ", " a3 "}, b, p, 1, 1, " transposed ";\n}"       \
-               : outputs                                                                   \
-               : "r"(a[0]),                                                                \
-                 "r"(a[1]),                                                                \
-                 "r"(a[2]),                                                                \
-                 "r"(a[3]),                                                                \
-                 "r"(b),                                                                   \
-                 "n"(kHighWord),                                                           \
+#define ATOM_PRODUCT(columns, names, outputs, a0, a1, a2, a3, low, high, add, transposed)     \
+  asm volatile("{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, " add ", 0;\nmov.b64 b, {" low \
+               ", " high "};\nwgmma.mma_async.sync.aligned.m64n" columns                      \
+               "k16.f32.bf16.bf16 {" names "}, {" a0 ", " a1 ", " a2 ", " a3                  \
+               "}, b, p, 1, 1, " transposed ";\n}"                                            \
+               : outputs                                                                      \
+               : "r"(a[0]),                                                                   \
+                 "r"(a[1]),                                                                   \
+                 "r"(a[2]),                                                                   \
+                 "r"(a[3]),                                                                   \
+                 "r"(b),                                                                      \
+                 "n"(kHighWord),                                                              \
                  "r"(static_cast<int>(accumulate)))
 
 // Eight rows are 1024 bytes apart from the next; 128-byte swizzle.
@@ -110,20 +111,20 @@ __device__ __forceinline__ void product(float (&d)[kCount],
                                         bool accumulate) {
   static_assert(kFirst + kColumns / 2 <= kCount);
   if constexpr (kColumns == 32) {
-    ATOM_PRODUCT("32", ATOM_N16, ATOM_D16(d, kFirst), "%16", "%17", "%18", "%19", "%20", "%21",
-                 "%22", "0");
+    ATOM_PRODUCT(
+        "32", ATOM_N16, ATOM_D16(d, kFirst), "%16", "%17", "%18", "%19", "%20", "%21", "%22", "0");
   } else {
     static_assert(kColumns == 64);
-    ATOM_PRODUCT("64", ATOM_N32, ATOM_D32(d, kFirst), "%32", "%33", "%34", "%35", "%36", "%37",
-                 "%38", "0");
+    ATOM_PRODUCT(
+        "64", ATOM_N32, ATOM_D32(d, kFirst), "%32", "%33", "%34", "%35", "%36", "%37", "%38", "0");
   }
 }
 
 // d[64, 128] += a[64, 16] b[16, 128], rows of b along d's columns.
 __device__ __forceinline__ void product_by_rows(float (&d)[64], const uint32_t* a, uint32_t b) {
   constexpr bool accumulate = true;
-  ATOM_PRODUCT("128", ATOM_N64, ATOM_D64(d, 0), "%64", "%65", "%66", "%67", "%68", "%69", "%70",
-               "1");
+  ATOM_PRODUCT(
+      "128", ATOM_N64, ATOM_D64(d, 0), "%64", "%65", "%66", "%67", "%68", "%69", "%70", "1");
 }
 
 #undef ATOM_D8

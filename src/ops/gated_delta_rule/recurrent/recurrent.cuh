@@ -56,9 +56,8 @@ __device__ inline void find_factors(const GatedDeltaRuleArgs& args,
   const float kk = device::reduce_lanes(dot(k, k), device::kWarpSize, device::Sum{});
   const float qk = device::reduce_lanes(dot(q, k), device::kWarpSize, device::Sum{});
   if (lane != 0) return;
-  const float a =
-      device::to_float(static_cast<const T*>(args.a)[token * args.a_stride + head]) +
-      args.dt_bias[head];
+  const float a = device::to_float(static_cast<const T*>(args.a)[token * args.a_stride + head]) +
+                  args.dt_bias[head];
   const float b = device::to_float(static_cast<const T*>(args.b)[token * args.b_stride + head]);
   TokenFactors& factors = shared.factors[place];
   factors.decay = expf(-expf(args.a_log[head]) * (a > 20.0f ? a : log1pf(expf(a))));
