@@ -79,7 +79,8 @@ std::unique_ptr<ExpertMatrices> make_matrices(BuildContext& build,
 }  // namespace
 
 ops::CodeFormat expert_input(const BuildContext& build, const QuantScheme& scheme) {
-  if (!build.emulate_quantized_activations || !build.device.is_cpu()) return {};
+  if (!build.emulate_quantized_activations) return {};
+  if (!build.device.is_cpu() && scheme.activation_dtype != QuantDType::kFloat8E4M3) return {};
   return {scheme.activations, code_dtype(scheme.activation_dtype)};
 }
 
