@@ -7,7 +7,8 @@ set -uo pipefail
 
 usage() {
   cat <<'MESSAGE'
-usage: tools/bench_gpu.sh [--atom FILE] [--out FOLDER] [--model FOLDER] [--rounds N] [SECTION...]
+usage: tools/bench_gpu.sh [--atom FILE] [--out FOLDER] [--model FOLDER] [--rounds N]
+                          [--batches B,...] [SECTION...]
 
   --atom FILE     executable built with cmake --preset cuda (default build/cuda/atom)
   --benches FOLDER  where the kernels' benchmarks are (default: the folder of --atom; they are built
@@ -16,6 +17,8 @@ usage: tools/bench_gpu.sh [--atom FILE] [--out FOLDER] [--model FOLDER] [--round
                   build/bench-gpu)
   --model FOLDER  config.json and tokenizer of another shape; without it Llama-3.1-8B's is written
   --rounds N      times that everything up to 64 requests is measured; the best counts (default 2)
+  --batches B,... numbers of requests of decode sections and mixtures of experts, and prefill for
+                  the prefill of 8192 tokens (default 1,8,32,64,256,prefill)
 
 Sections that run without a choice, in order:
   machine         atom doctor, nvidia-smi
@@ -37,6 +40,11 @@ Sections that run only when they are named:
   deterministic   what --deterministic costs a decode step at 1, 32 and 256 requests
   flashinfer      FlashInfer's attention and ours, where attention_flashinfer_bench is built
                   (tools/setup.sh --flashinfer, then cmake --preset cuda -DATOM_FLASHINFER=ON)
+  qwen3-30b-a3b, qwen3-30b-a3b-fp8, gpt-oss-20b, gpt-oss-120b, qwen3-next-80b-fp8, deepseek-v3-6
+                  what decode measures, of a mixture of experts' shape with random weights, whose
+                  routers spread tokens about evenly (tools/write_shape.py)
+  throughput-SHAPE  what throughput measures, of one of these
+  breakdown-SHAPE   time and share of the roof of each operator of one of these
   serve-256       512 requests of 1024 + 1024 tokens over HTTP, 256 at a time, against offline
 MESSAGE
 }
@@ -47,14 +55,19 @@ benches=
 out=$root/build/bench-gpu
 model=
 rounds=2
+batches=1,8,32,64,256,prefill
 sections=()
+mixtures=$("$root/tools/write_shape.py" --list | tr '\n' ' ')
+is_mixture() {
+  [[ " $mixtures " == *" $1 "* ]]
+}
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help)
       usage
       exit 0
       ;;
-    --atom | --benches | --out | --model | --rounds)
+    --atom | --benches | --out | --model | --rounds | --batches)
       if [ $# -lt 2 ]; then
         echo "bench_gpu: $1 needs a value" >&2
         exit 2
@@ -65,6 +78,7 @@ while [ $# -gt 0 ]; do
         --out) out=$2 ;;
         --model) model=$2 ;;
         --rounds) rounds=$2 ;;
+        --batches) batches=$2 ;;
       esac
       shift 2
       ;;
@@ -75,9 +89,14 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     *)
-      echo "bench_gpu: unknown argument '$1'" >&2
-      usage >&2
-      exit 2
+      kind=${1#throughput-}
+      if ! is_mixture "${kind#breakdown-}"; then
+        echo "bench_gpu: unknown argument '$1'" >&2
+        usage >&2
+        exit 2
+      fi
+      sections+=("$1")
+      shift
       ;;
   esac
 done
@@ -130,25 +149,51 @@ limited() {
 engine=(--device cuda --dtype bfloat16 --load-dummy random --max-num-batched-tokens 8192)
 precision() {
   case "$1" in
+    *-a3b* | *-80b*) ;;  # as the shape says
     *-fp8-kv) echo "--quantization fp8 --kv-cache-dtype fp8" ;;
     *-fp8) echo "--quantization fp8" ;;
   esac
 }
 
+has_batch() {
+  [[ ",$batches," == *",$1,"* ]]
+}
+
 run_decode() {
-  # A first prefill that does not count: the first of anything loads kernels.
-  local shapes=1x8192x1 name=$1 round
+  local shapes='' name=$1 batch round
   for ((round = 0; round < rounds; ++round)); do
-    shapes+=,1x8192x1,1x1024x129,8x1024x129,32x1024x129,64x1024x129
+    ! has_batch prefill || shapes+=,1x8192x1
+    for batch in 1 8 32 64; do
+      ! has_batch $batch || shapes+=,${batch}x1024x129
+    done
   done
+  # A first prefill that does not count: the first of anything loads kernels.
   # shellcheck disable=SC2046
-  limited 60 "$name" "$atom" bench latency "$model" "${engine[@]}" $(precision "$name") \
-    --max-model-len 8208 --difference --warmup 0 --num-iters 1 --shapes "$shapes" \
-    --max-num-seqs 64 --output-json "$out/$name.json"
+  [ -z "$shapes" ] || limited 60 "$name" "$atom" bench latency "$model" "${engine[@]}" \
+    $(precision "$name") --max-model-len 8208 --difference --warmup 0 --num-iters 1 \
+    --shapes "1x8192x1$shapes" --max-num-seqs 64 --output-json "$out/$name.json"
   # shellcheck disable=SC2046
-  limited 90 "$name-256" "$atom" bench latency "$model" "${engine[@]}" $(precision "$name") \
-    --max-model-len 2048 --difference --warmup 0 --num-iters 1 --shapes 8x1024x1,256x1024x129 \
-    --max-num-seqs 256 --output-json "$out/$name-256.json"
+  ! has_batch 256 || limited 90 "$name-256" "$atom" bench latency "$model" "${engine[@]}" \
+    $(precision "$name") --max-model-len 2048 --difference --warmup 0 --num-iters 1 \
+    --shapes 8x1024x1,256x1024x129 --max-num-seqs 256 --output-json "$out/$name-256.json"
+}
+
+# run_mixture SECTION: of another model than the other sections.
+run_mixture() {
+  local section=$1 model shape=${1#throughput-}
+  shape=${shape#breakdown-}
+  model=$out/$shape
+  "$root/tools/write_shape.py" "$shape" "$model"
+  cp "$root"/models/tldr-8m/{tokenizer.json,tokenizer_config.json,chat_template.jinja} "$model/"
+  case "$section" in
+    throughput-*) run_throughput "$section" ;;
+    breakdown-*)
+      limited 60 "$section" "$atom" bench breakdown "$model" "${engine[@]}" --num-iters 3 \
+        --shapes 1x1024x2,8x1024x2,64x1024x2,256x1024x2,1x8192x1 --max-model-len 8208 \
+        --output-json "$out/$section.json" --output-trace "$out/trace-$shape.json"
+      ;;
+    *) run_decode "decode-$section" ;;
+  esac
 }
 
 run_throughput() {
@@ -356,9 +401,16 @@ for section in "${sections[@]}"; do
       limited 20 machine bash -c "'$atom' doctor; nvidia-smi"
       "$atom" doctor --json >"$out/machine.json" 2>/dev/null
       ;;
-    decode*) run_decode "$section" ;;
-    throughput*) run_throughput "$section" ;;
-    *) "run_${section//-/_}" ;;
+    decode | decode-fp8*) run_decode "$section" ;;
+    throughput | throughput-fp8*) run_throughput "$section" ;;
+    *)
+      kind=${section#throughput-}
+      if is_mixture "${kind#breakdown-}"; then
+        run_mixture "$section"
+      else
+        "run_${section//-/_}"
+      fi
+      ;;
   esac
 done
 python3 "$root/tools/bench_gpu_table.py" "$out"

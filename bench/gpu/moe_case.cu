@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <thread>
 
 namespace atom::bench {
 namespace {
@@ -53,6 +54,26 @@ class ElementValues {
   std::vector<double> values_;
 };
 
+// To the nearest value of E4M3.
+double as_float8(double x) {
+  if (x == 0) return 0;
+  const int exponent = std::max(std::ilogb(x), -6);
+  const double step = std::ldexp(1.0, exponent - 3);
+  return std::clamp(std::nearbyint(x / step) * step, -448.0, 448.0);
+}
+
+// As codes by a scale of each 128, and back.
+std::vector<double> as_codes(std::vector<double> x) {
+  for (size_t first = 0; first < x.size(); first += kMoeCodeGroup) {
+    const size_t end = std::min(first + kMoeCodeGroup, x.size());
+    double largest = 0;
+    for (size_t i = first; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
+    const double scale = static_cast<float>(largest) / 448.0f;
+    for (size_t i = first; largest > 0 && i < end; ++i) x[i] = as_float8(x[i] / scale) * scale;
+  }
+  return x;
+}
+
 template <typename T>
 std::vector<T> download(const void* data, int64_t count) {
   std::vector<T> host(count);
@@ -77,8 +98,16 @@ MoeLayers::MoeLayers(const MoeShape& shape,
       y_(x_.size()),
       ids_(int64_t{num_layers} * most_tokens * shape.top_k * 4),
       weights_(ids_.size()),
-      activated_(int64_t{most_tokens} * shape.top_k * shape.intermediate_size * 2),
-      results_(int64_t{most_tokens} * shape.top_k * shape.hidden_size * 4) {
+      activated_(int64_t{most_tokens} * shape.top_k * padded_moe_columns(shape.intermediate_size) *
+                 2),
+      results_(int64_t{most_tokens} * shape.top_k * shape.hidden_size * 4),
+      choices_(ids_.size()),
+      begins_(2 * (kMaxGpuExperts + 1) * 4),
+      rows_of_x_(int64_t{most_tokens} * shape.top_k * padded_moe_columns(shape.hidden_size) * 2),
+      scales_(
+          int64_t{most_tokens} * shape.top_k *
+          (padded_moe_columns(shape.hidden_size) + padded_moe_columns(shape.intermediate_size)) /
+          kMoeCodeGroup * 4) {
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
   choose();
 }
@@ -90,12 +119,22 @@ int64_t MoeLayers::exponents_size(const Matrix& matrix) const {
 }
 
 std::unique_ptr<Buffer> MoeLayers::make_exponents(const Matrix& matrix) const {
+  // Every layer has the same ones, because making them takes long.
   std::mt19937 random(9);
-  std::vector<uint8_t> exponents(num_layers_ * shape_.num_experts * exponents_size(matrix));
-  // Of factors of 2^-10 to 2^-7.
-  for (uint8_t& exponent : exponents) exponent = static_cast<uint8_t>(117 + random() % 4);
-  auto buffer = std::make_unique<Buffer>(static_cast<int64_t>(exponents.size()));
-  buffer->upload(exponents);
+  std::vector<uint8_t> exponents(shape_.num_experts * exponents_size(matrix));
+  // Of factors of 2^-10 to 2^-7, four of a random number.
+  for (size_t i = 0; i < exponents.size(); i += 4) {
+    uint32_t bits = random();
+    for (size_t j = i; j < std::min(i + 4, exponents.size()); ++j, bits >>= 8) {
+      exponents[j] = static_cast<uint8_t>(117 + bits % 4);
+    }
+  }
+  const auto size = static_cast<int64_t>(exponents.size());
+  auto buffer = std::make_unique<Buffer>(num_layers_ * size);
+  for (int layer = 0; layer < num_layers_; ++layer) {
+    ATOM_BENCH_CHECK(ATOM_GPU(Memcpy)(
+        buffer->data(layer * size), exponents.data(), size, ATOM_GPU(MemcpyHostToDevice)));
+  }
   return buffer;
 }
 
@@ -202,6 +241,47 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
   return scratch;
 }
 
+bool MoeLayers::fits_many(int layer, int count) const {
+  const FusedMoeGpuCall call = this->call(layer, 0, count);
+  switch (format_.format) {
+    case ExpertFormat::kAsX:
+      return fits_moe_wgmma(call);
+    case ExpertFormat::kFloat8:
+      return fits_moe_float8(call);
+    case ExpertFormat::kFloat4:
+      return fits_moe_float4(call);
+    default:
+      return false;
+  }
+}
+
+gpuError_t MoeLayers::launch_many(int layer, int first, int count, gpuStream_t stream) const {
+  const FusedMoeGpuCall call = this->call(layer, first, count);
+  FusedMoeGpuScratch shared = scratch();
+  shared.choices = choices_.data<int32_t>();
+  shared.row_begins = begins_.data<int32_t>();
+  shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
+  float* x_scales = scales_.data<float>();
+  float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
+                                           padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;
+  switch (format_.format) {
+    case ExpertFormat::kAsX:
+      return launch_moe_wgmma(call, {shared, rows_of_x_.data(), results_.data()}, stream);
+    case ExpertFormat::kFloat8:
+      return launch_moe_float8(
+          call,
+          {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
+          stream);
+    default:
+      return launch_moe_float4(call, {shared, rows_of_x_.data(), results_.data()}, stream);
+  }
+}
+
+int64_t MoeLayers::layer_size(const MoeShape& shape, const MoeFormat& format) {
+  return int64_t{shape.num_experts} * shape.hidden_size * shape.intermediate_size * 3 *
+         bits_of(format.format) / 8;
+}
+
 int64_t MoeLayers::num_active(int layer, int count) const {
   const auto begin = host_ids_.begin() + int64_t{layer} * most_tokens_ * shape_.top_k;
   return static_cast<int64_t>(
@@ -241,6 +321,8 @@ std::vector<double> MoeLayers::multiply(const Matrix& matrix,
   if (matrix.bias) {
     bias = download<uint16_t>(matrix.bias->data(index * matrix.rows * 2), matrix.rows);
   }
+  std::vector<double> powers;
+  for (int i = 0; i < 256; ++i) powers.push_back(std::ldexp(1.0, i - 127));
   std::vector<double> y;
   magnitudes.clear();
   for (int row = 0; row < matrix.rows; ++row) {
@@ -251,7 +333,7 @@ std::vector<double> MoeLayers::multiply(const Matrix& matrix,
         value *= scales[row / layout.scale_rows * layout.scales_across + k / layout.scale_columns];
       }
       if (!exponents.empty()) {
-        value *= std::ldexp(1.0, exponents[(int64_t{row} * matrix.columns + k) / 32] - 127);
+        value *= powers[exponents[(int64_t{row} * matrix.columns + k) / 32]];
       }
       sum += value * x[k];
       magnitude += std::abs(value * x[k]);
@@ -263,38 +345,57 @@ std::vector<double> MoeLayers::multiply(const Matrix& matrix,
   return y;
 }
 
-MoeLayers::Expected MoeLayers::expected(int layer, int token) const {
-  const int size = shape_.intermediate_size;
+MoeLayers::Expected MoeLayers::expected(int layer, int token, bool codes) const {
   const auto bits =
       download<uint16_t>(x_.data(int64_t{token} * shape_.hidden_size * 2), shape_.hidden_size);
-  std::vector<double> x, magnitudes;
+  std::vector<double> x;
   for (int i = 0; i < shape_.hidden_size; ++i) {
     x.push_back(element_value(Element::kBFloat16, bits.data(), i));
   }
+  if (codes) x = as_codes(x);
+  std::vector<Expected> results(shape_.top_k);
+  std::vector<std::thread> threads;
+  for (int j = 0; j < shape_.top_k; ++j) {
+    const int64_t choice = (int64_t{layer} * most_tokens_ + token) * shape_.top_k + j;
+    threads.emplace_back(
+        [&, j, choice] { results[j] = result_of(layer, host_ids_[choice], x, codes); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // Roundings of the activated values are independent: their sum is a tenth of the worst. Of codes
+  // some are the next ones, a sixteenth away, because sums differ.
+  const double share = (codes ? 0.5 : 0.1) * 0x1p-8;
   Expected expected{std::vector<double>(shape_.hidden_size, 0.0),
                     std::vector<double>(shape_.hidden_size, 1e-6)};
   for (int j = 0; j < shape_.top_k; ++j) {
-    const int64_t choice = (int64_t{layer} * most_tokens_ + token) * shape_.top_k + j;
-    const auto gate_up = multiply(gate_up_, layer, host_ids_[choice], x, magnitudes);
-    std::vector<double> a;
-    for (int i = 0; i < size; ++i) {
-      const bool interleaved = shape_.activation.is_interleaved;
-      a.push_back(activated(shape_.activation,
-                            gate_up[interleaved ? 2 * i : i],
-                            gate_up[interleaved ? 2 * i + 1 : size + i]));
-    }
-    const auto result = multiply(down_, layer, host_ids_[choice], a, magnitudes);
-    const double weight = host_weights_[choice];
+    const double weight = host_weights_[(int64_t{layer} * most_tokens_ + token) * shape_.top_k + j];
     for (int i = 0; i < shape_.hidden_size; ++i) {
-      expected.y[i] += weight * result[i];
-      // Roundings of the activated values are independent: their sum is a tenth of the worst.
-      expected.allowed[i] += weight * magnitudes[i] * 0.1 * 0x1p-8;
+      expected.y[i] += weight * results[j].y[i];
+      expected.allowed[i] += weight * results[j].allowed[i] * share;
     }
   }
   for (int i = 0; i < shape_.hidden_size; ++i) {
     expected.allowed[i] += 1.02 * 0x1p-8 * std::abs(expected.y[i]);
   }
   return expected;
+}
+
+MoeLayers::Expected MoeLayers::result_of(int layer,
+                                         int expert,
+                                         const std::vector<double>& x,
+                                         bool codes) const {
+  const int size = shape_.intermediate_size;
+  Expected result;
+  const auto gate_up = multiply(gate_up_, layer, expert, x, result.allowed);
+  std::vector<double> a;
+  for (int i = 0; i < size; ++i) {
+    const bool interleaved = shape_.activation.is_interleaved;
+    a.push_back(activated(shape_.activation,
+                          gate_up[interleaved ? 2 * i : i],
+                          gate_up[interleaved ? 2 * i + 1 : size + i]));
+  }
+  if (codes) a = as_codes(a);
+  result.y = multiply(down_, layer, expert, a, result.allowed);
+  return result;
 }
 
 std::vector<uint16_t> MoeLayers::result(int count) const {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "harness.h"
-#include "ops/fused_moe/fused_moe_gpu.h"
+#include "ops/fused_moe/moe_float4.h"
+#include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_wgmma.h"
 
 namespace atom::bench {
 
@@ -38,15 +40,22 @@ class MoeLayers {
   // Tokens [first, first + count) by a layer's experts.
   ops::FusedMoeGpuCall call(int layer, int first, int count) const;
   ops::FusedMoeGpuScratch scratch() const;
+  // By the kernels for many tokens of the format.
+  bool fits_many(int layer, int count) const;
+  gpuError_t launch_many(int layer, int first, int count, gpuStream_t stream) const;
   // Bytes of the matrices that the call's tokens have chosen, in all layers.
   int64_t active_size(int count) const;
   int64_t num_active(int layer, int count) const;
 
-  // Of a token by a layer's experts, in double, and what rounding may change of each.
+  // Bytes of the matrices of a layer's experts.
+  static int64_t layer_size(const MoeShape& shape, const MoeFormat& format);
+
+  // Of a token by a layer's experts, in double, and what rounding may change of each. With `codes`
+  // x and what is between the matrices are codes of FP8, each 128 by a scale of their own.
   struct Expected {
     std::vector<double> y, allowed;
   };
-  Expected expected(int layer, int token) const;
+  Expected expected(int layer, int token, bool codes) const;
   // y of tokens, as last computed.
   std::vector<uint16_t> result(int count) const;
 
@@ -63,6 +72,8 @@ class MoeLayers {
   Matrix make_matrix(int rows, int columns, uint64_t seed) const;
   ops::ExpertMatrices matrices(const Matrix& matrix, int layer) const;
   void choose();
+  // Of an expert, without the choice's weight; `allowed` are the magnitudes of the products.
+  Expected result_of(int layer, int expert, const std::vector<double>& x, bool codes) const;
   std::vector<double> multiply(const Matrix& matrix,
                                int layer,
                                int expert,
@@ -74,6 +85,8 @@ class MoeLayers {
   const int num_layers_, most_tokens_;
   Matrix gate_up_, down_;
   Buffer x_, y_, ids_, weights_, activated_, results_;
+  // Of the kernels for many tokens.
+  Buffer choices_, begins_, rows_of_x_, scales_;
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;
 };

@@ -23,7 +23,7 @@ Result<std::unique_ptr<CausalLM>> make_text_model(BuildContext& build, const Qwe
             make_qwen_feed_forward(layers, moe, layer)};
   };
   WeightMapping mapping = hybrid_weight_mapping(build.config, DeltaNetRows::kSections);
-  map_experts({}, &mapping);
+  map_experts({.shared = "shared_expert"}, &mapping);
   return std::unique_ptr<CausalLM>(std::make_unique<DecoderForCausalLM>(
       build, DecoderSpec{make_layer, mapping, NormWeight::kZeroCentered}));
 }

@@ -17,7 +17,7 @@ Result<std::unique_ptr<CausalLM>> make_qwen3_next(BuildContext& build) {
             make_qwen_feed_forward(layers, moe, layer)};
   };
   WeightMapping mapping = hybrid_weight_mapping(build.config, DeltaNetRows::kGroups);
-  map_experts({}, &mapping);
+  map_experts({.shared = "shared_expert"}, &mapping);
   return std::unique_ptr<CausalLM>(std::make_unique<DecoderForCausalLM>(
       build, DecoderSpec{make_layer, mapping, NormWeight::kZeroCentered}));
 }

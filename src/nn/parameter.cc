@@ -60,13 +60,17 @@ Parameter::Parameter(DType dtype, const Shape& shape, std::vector<ParameterSlice
 
 void Parameter::add_alternative(std::vector<ParameterSlice> slices) {
   CHECK(!slices.empty());
+  CHECK(num_alternatives_ < 32);
+  const uint32_t way = 1u << num_alternatives_;
   int64_t num_elements = 0;
   for (ParameterSlice& slice : slices) {
     check_slice(slice, shape());
     for (const BoxCopy& box : slice.boxes) num_elements += box.target.size.num_elements();
-    const auto index = static_cast<int>(slices_.size());
-    CHECK(index_of_.emplace(slice.id, index).second);
-    slices_.push_back({std::move(slice), num_alternatives_});
+    const auto [place, is_new] = index_of_.emplace(slice.id, static_cast<int>(slices_.size()));
+    if (is_new) slices_.push_back({std::move(slice)});
+    uint32_t& ways = slices_[place->second].ways;
+    CHECK((ways & way) == 0u);
+    ways |= way;
   }
   CHECK(num_elements == shape().num_elements());
   ++num_alternatives_;
@@ -93,15 +97,16 @@ void Parameter::release() {
   data_ = Tensor::meta(data_.shape(), dtype_);
 }
 
-int Parameter::alternative() const {
-  return chosen_.value_or(0);
+bool Parameter::is_expected(const Entry& entry) const {
+  const uint32_t first = ways_ & (~ways_ + 1);
+  return (entry.ways & first) != 0;
 }
 
 Status Parameter::unknown_slice(std::string_view slice_id) const {
   constexpr size_t kMaxNamed = 8;
   std::vector<std::string> expected;
   for (const Entry& entry : slices_) {
-    if (entry.alternative != alternative()) continue;
+    if (!is_expected(entry)) continue;
     const std::string& id = entry.slice.id;
     expected.push_back(id.empty() ? "the whole tensor" : "'" + id + "'");
   }
@@ -133,11 +138,11 @@ Result<int> Parameter::claim(const Shape& source_shape,
                             dtype_name(source_dtype),
                             dtype_name(dtype_));
   }
-  if (entry.alternative != chosen_.value_or(entry.alternative)) {
+  if ((entry.ways & ways_) == 0) {
     return invalid_argument("{}the checkpoint stores the same values in other tensors too", shard);
   }
   if (std::exchange(entry.claimed, true)) return invalid_argument("{}loaded twice", shard);
-  chosen_ = entry.alternative;
+  ways_ &= entry.ways;
   return found->second;
 }
 
@@ -170,7 +175,7 @@ std::vector<std::string> Parameter::missing_slices() const {
   std::vector<std::string> missing;
   if (default_ || computed_) return missing;
   for (const Entry& entry : slices_) {
-    if (entry.alternative == alternative() && !entry.claimed) missing.push_back(entry.slice.id);
+    if (is_expected(entry) && !entry.claimed) missing.push_back(entry.slice.id);
   }
   return missing;
 }

@@ -52,7 +52,8 @@ class Parameter {
   Parameter& operator=(const Parameter&) = delete;
 
   // Another way in which checkpoints store the whole parameter, with ids of its own: all experts in
-  // one tensor. Slices of one way fill it, the first tensor decides which.
+  // one tensor. Slices of one way fill it; which one, the first tensor decides that is not of
+  // several: a slice of an earlier way's id is that one.
   void add_alternative(std::vector<ParameterSlice> slices);
 
   // float32 only: a checkpoint need not have it, every element is `value` then.
@@ -107,18 +108,18 @@ class Parameter {
  private:
   struct Entry {
     ParameterSlice slice;
-    int alternative = 0;
+    uint32_t ways = 0;  // the alternatives that it is of, as bits
     bool claimed = false;
   };
 
-  // The alternative that is being loaded; before the first tensor, the first.
-  int alternative() const;
+  // It is of the first alternative that the tensors so far may be of.
+  bool is_expected(const Entry& entry) const;
   Status unknown_slice(std::string_view slice_id) const;
 
   DType dtype_;
-  std::vector<Entry> slices_;  // by alternative
+  std::vector<Entry> slices_;
   std::map<std::string, int, std::less<>> index_of_;
-  std::optional<int> chosen_;  // alternative
+  uint32_t ways_ = ~0u;  // the alternatives that all tensors so far may be of, as bits
   int num_alternatives_ = 0;
   std::optional<float> default_;
   bool on_host_ = false;

@@ -56,7 +56,7 @@ void ChoiceReplay::route(const Tensor& logits,
                          ops::MoeRouting routing,
                          const Tensor& ids,
                          const Tensor& weights) {
-  const Tensor bias = Tensor::zeros({logits.size(1)}, DType::kFloat32);
+  const Tensor bias = Tensor::zeros({logits.size(1) - routing.num_gates()}, DType::kFloat32);
   for (int64_t i = 0; i < routing.top_k; ++i) {
     bias.data<float>()[ids.data<int32_t>()[i]] = kForced;
   }

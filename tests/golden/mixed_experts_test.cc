@@ -150,12 +150,6 @@ const Mixture kMixtures[] = {
      encode_fp8},
 };
 
-std::string bytes_of(const std::vector<float>& values) {
-  std::string bytes;
-  for (const float value : values) append_value(bytes, value);
-  return bytes;
-}
-
 // A small DeepSeek V3 routed as Kimi-K2 is, twice: with codes, and with what they stand for.
 class MixedExperts : public testing::TestWithParam<Mixture> {
  protected:

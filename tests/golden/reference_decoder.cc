@@ -294,9 +294,10 @@ std::vector<std::vector<float>> ReferenceDecoder::logits(std::span<const int32_t
 }
 
 Result<std::vector<std::vector<float>>> ReferenceDecoder::logits(std::span<const int32_t> ids,
-                                                                 const LinearInputs& inputs) {
+                                                                 const LinearInputs& inputs,
+                                                                 QuantizedInputs quantized) {
   CHECK(inputs.size() == ids.size());
-  quantized_ = QuantizedInputs::kAll;
+  quantized_ = quantized;
   replayed_ = &inputs;
   std::vector<std::vector<float>> logits;
   for (const Row& row : run(ids)) logits.emplace_back(row.begin(), row.end());

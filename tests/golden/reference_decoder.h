@@ -37,10 +37,11 @@ class ReferenceDecoder {
 
   // [num_tokens][vocab_size], quantizing by itself.
   std::vector<std::vector<float>> logits(std::span<const int32_t> ids, QuantizedInputs quantized);
-  // Given what a model with all inputs quantized has read. An error says which value was none that
-  // it could have read.
+  // Given what a model with so many of its inputs quantized has read. An error says which value was
+  // none that it could have read.
   Result<std::vector<std::vector<float>>> logits(std::span<const int32_t> ids,
-                                                 const LinearInputs& inputs);
+                                                 const LinearInputs& inputs,
+                                                 QuantizedInputs quantized = QuantizedInputs::kAll);
 
  private:
   using Row = std::vector<double>;

@@ -25,6 +25,12 @@ void append_value(std::string& bytes, T value) {
   bytes.append(raw, sizeof(T));
 }
 
+inline std::string bytes_of(const std::vector<float>& values) {
+  std::string bytes;
+  for (const float value : values) append_value(bytes, value);
+  return bytes;
+}
+
 Status write_text(const std::string& path, const std::string& content);
 
 Status write_safetensors(const std::string& path, const std::vector<StoredTensor>& tensors);

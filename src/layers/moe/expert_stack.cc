@@ -23,6 +23,7 @@ Box transposed(const Box& box) {
 // The same of one tensor [num_experts, out_features, in_features] of all experts.
 ExpertStackLayout as_rows(ExpertStackLayout layout) {
   CHECK(layout.alternatives.back().front().id.empty());
+  CHECK((layout.alternatives.back().size() == 1));
   ParameterSlice slice = layout.alternatives.back().front();
   if (std::exchange(layout.is_transposed, false)) {
     slice.source_shape = transposed(slice.source_shape);
@@ -78,7 +79,8 @@ std::unique_ptr<ExpertMatrices> make_matrices(BuildContext& build,
 }  // namespace
 
 ops::CodeFormat expert_input(const BuildContext& build, const QuantScheme& scheme) {
-  if (!build.emulate_quantized_activations || !build.device.is_cpu()) return {};
+  if (!build.emulate_quantized_activations) return {};
+  if (!build.device.is_cpu() && scheme.activation_dtype != QuantDType::kFloat8E4M3) return {};
   return {scheme.activations, code_dtype(scheme.activation_dtype)};
 }
 

@@ -81,6 +81,29 @@ BoxCopy column_copy(const ExpertSizes& sizes, int64_t source_column, int64_t slo
           {{slot, 0, 0}, {1, sizes.hidden, sizes.local}}};
 }
 
+// Of the shared experts a half of gate_up, which begins at row `first_row` of a slot.
+void append_shared_half(const ExpertSizes& sizes,
+                        const std::string& half,
+                        int64_t first_row,
+                        std::vector<ParameterSlice>* slices) {
+  if (sizes.num_shared == 0) return;
+  ParameterSlice shared = {"shared." + half, {sizes.num_shared * sizes.full, sizes.hidden}, {}};
+  for (int64_t i = 0; i < sizes.num_shared; ++i) {
+    shared.boxes.push_back(
+        row_copy(sizes, i * sizes.full + sizes.first, sizes.num_local + i, first_row));
+  }
+  slices->push_back(std::move(shared));
+}
+
+void append_shared_down(const ExpertSizes& sizes, std::vector<ParameterSlice>* slices) {
+  if (sizes.num_shared == 0) return;
+  ParameterSlice shared = {"shared.down", {sizes.hidden, sizes.num_shared * sizes.full}, {}};
+  for (int64_t i = 0; i < sizes.num_shared; ++i) {
+    shared.boxes.push_back(column_copy(sizes, i * sizes.full + sizes.first, sizes.num_local + i));
+  }
+  slices->push_back(std::move(shared));
+}
+
 // A half of gate_up, expert by expert: "gate" is rows [0, local) of a slot, "up" what follows.
 void append_half(const ExpertSizes& sizes,
                  const std::string& half,
@@ -93,13 +116,7 @@ void append_half(const ExpertSizes& sizes,
     }
     slices->push_back(std::move(slice));
   }
-  if (sizes.num_shared == 0) return;
-  ParameterSlice shared = {"shared." + half, {sizes.num_shared * sizes.full, sizes.hidden}, {}};
-  for (int64_t i = 0; i < sizes.num_shared; ++i) {
-    shared.boxes.push_back(
-        row_copy(sizes, i * sizes.full + sizes.first, sizes.num_local + i, first_row));
-  }
-  slices->push_back(std::move(shared));
+  append_shared_half(sizes, half, first_row, slices);
 }
 
 std::vector<ParameterSlice> down_slices(const ExpertSizes& sizes) {
@@ -109,12 +126,7 @@ std::vector<ParameterSlice> down_slices(const ExpertSizes& sizes) {
     if (sizes.has(e)) slice.boxes = {column_copy(sizes, sizes.first, e - sizes.first_expert)};
     slices.push_back(std::move(slice));
   }
-  if (sizes.num_shared == 0) return slices;
-  ParameterSlice shared = {"shared.down", {sizes.hidden, sizes.num_shared * sizes.full}, {}};
-  for (int64_t i = 0; i < sizes.num_shared; ++i) {
-    shared.boxes.push_back(column_copy(sizes, i * sizes.full + sizes.first, sizes.num_local + i));
-  }
-  slices.push_back(std::move(shared));
+  append_shared_down(sizes, &slices);
   return slices;
 }
 
@@ -165,9 +177,11 @@ ExpertStackLayout gate_up_layout(BuildContext& build, const FusedMoEOptions& opt
   if (options.is_transposed) {
     layout.alternatives = {
         {fused_gate_up(sizes, {experts, sizes.hidden, 2 * sizes.full}, 2, is_interleaved)}};
-  } else if (sizes.num_shared == 0) {
+  } else {
     layout.alternatives.push_back(
         {fused_gate_up(sizes, {experts, 2 * sizes.full, sizes.hidden}, 1, is_interleaved)});
+    append_shared_half(sizes, "gate", 0, &layout.alternatives.back());
+    append_shared_half(sizes, "up", sizes.local, &layout.alternatives.back());
   }
   if (options.has_bias) {
     layout.bias = {fused_gate_up(sizes, {experts, 2 * sizes.full}, 1, is_interleaved)};
@@ -185,9 +199,8 @@ ExpertStackLayout down_layout(BuildContext& build, const FusedMoEOptions& option
     layout.alternatives = {{fused_down(sizes, {experts, sizes.full, sizes.hidden}, 1)}};
   } else {
     layout.alternatives = {down_slices(sizes)};
-    if (sizes.num_shared == 0) {
-      layout.alternatives.push_back({fused_down(sizes, {experts, sizes.hidden, sizes.full}, 2)});
-    }
+    layout.alternatives.push_back({fused_down(sizes, {experts, sizes.hidden, sizes.full}, 2)});
+    append_shared_down(sizes, &layout.alternatives.back());
   }
   if (options.has_bias) {
     const Shape shape = {experts, sizes.hidden};

@@ -11,12 +11,32 @@ Tensor data_of(const std::unique_ptr<Parameter>& parameter) {
   return parameter == nullptr ? Tensor() : parameter->data();
 }
 
+// Of the router's weight in a checkpoint, which begin at row `first` here.
+ParameterSlice rows_of(const char* id, int64_t first, int64_t num_rows, int64_t hidden_size) {
+  const Shape size = {num_rows, hidden_size};
+  return {id, size, {{{{0, 0}, size}, {{first, 0}, size}}}};
+}
+
+std::vector<ParameterSlice> weight_slices(const MoeRouterOptions& options, int64_t hidden_size) {
+  std::vector<ParameterSlice> slices = {rows_of("", 0, options.num_experts, hidden_size)};
+  if (const int64_t gates = options.routing.num_gates(); gates > 0) {
+    slices.push_back(rows_of(MoeRouter::kSharedGate, options.num_experts, gates, hidden_size));
+  }
+  return slices;
+}
+
+Shape weight_shape(const MoeRouterOptions& options, int64_t hidden_size) {
+  return {options.num_experts + options.routing.num_gates(), hidden_size};
+}
+
 }  // namespace
 
 MoeRouter::MoeRouter(const BuildContext& build, const MoeRouterOptions& options)
     : routing_(options.routing),
-      weight_(build.dtype, Shape{options.num_experts, build.config.hidden_size}),
-      packed_(ops::linear_weight_meta(options.num_experts,
+      weight_(build.dtype,
+              weight_shape(options, build.config.hidden_size),
+              weight_slices(options, build.config.hidden_size)),
+      packed_(ops::linear_weight_meta(weight_.shape()[0],
                                       build.config.hidden_size,
                                       build.dtype,
                                       ops::preferred_weight_layout(build.device))) {

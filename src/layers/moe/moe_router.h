@@ -18,10 +18,13 @@ struct MoeRouterOptions {
   ops::MoeRouting routing;
   bool has_bias = false;
   bool has_selection_bias = false;  // "e_score_correction_bias", which counts for the choice alone
+  // With routing.gates_shared the gates of shared experts are slice kSharedGate of the weight.
 };
 
 class MoeRouter : public Module {
  public:
+  static constexpr const char* kSharedGate = "shared";
+
   MoeRouter(const BuildContext& build, const MoeRouterOptions& options);
 
   Status finish_load(const Stream& stream) override;
@@ -36,7 +39,7 @@ class MoeRouter : public Module {
 
  private:
   ops::MoeRouting routing_;
-  Parameter weight_;  // [num_experts, hidden_size], empty after finish_load
+  Parameter weight_;  // [num_experts + num_gates(), hidden_size], empty after finish_load
   ops::LinearWeight packed_;
   std::unique_ptr<Parameter> bias_;            // [num_experts] float32; null without
   std::unique_ptr<Parameter> selection_bias_;  // [num_experts] float32; null without

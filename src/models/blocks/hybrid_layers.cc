@@ -1,5 +1,6 @@
 #include "models/blocks/hybrid_layers.h"
 
+#include "layers/moe/moe_router.h"
 #include "models/blocks/gqa_attention.h"
 #include "models/blocks/linear_attention.h"
 #include "models/blocks/mtp_head.h"
@@ -168,6 +169,7 @@ Result<std::unique_ptr<DraftModel>> make_hybrid_mtp(BuildContext& build,
 WeightMapping hybrid_weight_mapping(const ModelConfig& config, DeltaNetRows rows) {
   WeightMapping mapping = decoder_weight_mapping(config);
   mapping.ignores.push_back({IgnoreRule::Match::kPrefix, "mtp."});
+  mapping.packed_modules_mapping.push_back({"shared_expert_gate", "gate", MoeRouter::kSharedGate});
   if (rows == DeltaNetRows::kGroups) return mapping;
   for (const PackedModule& packed : {PackedModule{"in_proj_qkv", "in_proj_qkvz", "qkv"},
                                      PackedModule{"in_proj_z", "in_proj_qkvz", "z"},

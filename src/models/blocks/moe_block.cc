@@ -5,41 +5,58 @@
 namespace atom {
 namespace {
 
-bool has_shared_apart(BuildContext& build, const MoeBlockOptions& options) {
-  return options.experts.num_shared > 0 && !are_shared_experts_alike(ModuleScope(build, "experts"));
+bool has_gate(const MoeBlockOptions& options) {
+  return options.gated_shared_size > 0;
 }
 
-MoeRouterOptions router_options(MoeRouterOptions options, bool has_shared_apart) {
-  if (has_shared_apart) options.routing.num_shared = 0;
-  return options;
+int64_t num_shared(const MoeBlockOptions& options) {
+  return has_gate(options) ? 1 : options.experts.num_shared;
 }
 
-FusedMoEOptions stack_options(FusedMoEOptions options, bool has_shared_apart) {
-  if (has_shared_apart) options.num_shared = 0;
-  return options;
+bool are_slots(BuildContext& build, const MoeBlockOptions& options) {
+  if (num_shared(options) == 0) return false;
+  const bool fits =
+      !has_gate(options) || options.gated_shared_size == options.experts.intermediate_size;
+  return fits && are_shared_experts_alike(ModuleScope(build, "experts"));
+}
+
+MoeRouterOptions router_options(MoeRouterOptions router,
+                                const MoeBlockOptions& options,
+                                bool are_slots) {
+  router.routing.num_shared = are_slots ? num_shared(options) : 0;
+  router.routing.gates_shared = are_slots && has_gate(options);
+  return router;
+}
+
+FusedMoEOptions stack_options(FusedMoEOptions experts,
+                              const MoeBlockOptions& options,
+                              bool are_slots) {
+  experts.num_shared = are_slots ? num_shared(options) : 0;
+  return experts;
 }
 
 }  // namespace
 
 MoeBlock::MoeBlock(BuildContext& build, const MoeBlockOptions& options)
     : parallel_(build.parallel),
-      has_shared_apart_(has_shared_apart(build, options)),
+      has_slots_(are_slots(build, options)),
       router_(ModuleScope(build, options.router_name),
-              router_options(options.router, has_shared_apart_)),
-      experts_(ModuleScope(build, "experts"), stack_options(options.experts, has_shared_apart_)) {
+              router_options(options.router, options, has_slots_)),
+      experts_(ModuleScope(build, "experts"), stack_options(options.experts, options, has_slots_)) {
   register_module(options.router_name, &router_);
   register_module("experts", &experts_);
-  if (has_shared_apart_) {
-    shared_experts_ =
-        std::make_unique<GatedMLP>(ModuleScope(build, "shared_experts"),
-                                   options.experts.num_shared * options.experts.intermediate_size,
-                                   /*has_bias=*/false,
-                                   /*reduces=*/false);
-    register_module("shared_experts", shared_experts_.get());
+  if (has_slots_ || num_shared(options) == 0) return;
+  if (has_gate(options)) {
+    gated_shared_ = std::make_unique<GatedSharedExpert>(build, options.gated_shared_size);
+    register_module("", gated_shared_.get());
+    return;
   }
-  if (options.gated_shared_size == 0) return;
-  gated_shared_ = std::make_unique<GatedSharedExpert>(build, options.gated_shared_size);
-  register_module("", gated_shared_.get());
+  shared_experts_ =
+      std::make_unique<GatedMLP>(ModuleScope(build, "shared_experts"),
+                                 options.experts.num_shared * options.experts.intermediate_size,
+                                 /*has_bias=*/false,
+                                 /*reduces=*/false);
+  register_module("shared_experts", shared_experts_.get());
 }
 
 void MoeBlock::add_shared(const Activation& x,

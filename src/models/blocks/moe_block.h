@@ -1,6 +1,7 @@
 // A mixture of experts as feed-forward: a router chooses some of many experts for each token, and
-// shared ones may stand beside them that every token has: slots of the same stacks; apart, where
-// the checkpoint quantizes them otherwise than the routed ones; or one with a gate.
+// shared ones may stand beside them that every token has, one with a gate or several without: slots
+// of the same stacks; apart, where the checkpoint quantizes them otherwise than the routed ones or
+// they have another width.
 #pragma once
 
 #include <memory>
@@ -34,7 +35,7 @@ class MoeBlock : public FeedForward {
   void add_shared(const Activation& x, const Tensor& out, const ForwardContext& context) const;
 
   const ParallelContext parallel_;
-  const bool has_shared_apart_;
+  const bool has_slots_;  // of shared experts
   MoeRouter router_;
   FusedMoE experts_;
   std::unique_ptr<GatedMLP> shared_experts_;         // all in one; null unless they are apart

@@ -1,4 +1,4 @@
-// Copies of contiguous bytes from global to shared memory by the copy engine (Hopper).
+// Copies of contiguous bytes between global and shared memory by the copy engine (Hopper).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,27 @@ __device__ inline void copy_bulk(
 // Between accesses of shared memory by threads and copies to it that come after a barrier.
 __device__ inline void fence_before_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The other way; this thread's copies are counted in groups.
+__device__ inline void store_bulk(void* target, uint32_t source, int num_bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target),
+               "r"(source),
+               "r"(num_bytes)
+               : "memory");
+}
+
+__device__ inline void commit_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns when shared memory may be written again.
+__device__ inline void wait_for_reads_of_stores() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+__device__ inline void wait_for_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 }  // namespace atom::ops::device

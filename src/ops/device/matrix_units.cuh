@@ -187,21 +187,6 @@ __device__ inline void store_box(const CUtensorMap* map, uint32_t source, int co
       : "memory");
 }
 
-// Ends this thread's current group of such stores.
-__device__ inline void commit_stores() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Returns when all groups of this thread are stored, or have at least left shared memory.
-template <bool kLeft>
-__device__ inline void wait_for_stores() {
-  if constexpr (kLeft) {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-  } else {
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-  }
-}
-
 // ---- matrix units ------------------------------------------------------------------------------
 
 // The descriptor of a matrix of rows of 128 bytes, 128-byte swizzled, at a multiple of 1024 bytes:

@@ -16,33 +16,40 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
 }
 
 #ifdef ATOM_CUDA
-bool takes_floats(const FusedMoeCall& call) {
-  return !call.experts.gate_up_input.is_quantized() && !call.experts.down_input.is_quantized();
-}
+constexpr char kFloat8[] = "wgmma-float8";
 
 // Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
-constexpr char kStream[] = "stream", kWgmma[] = "wgmma";
-
 template <const char* name, bool (*fits)(const FusedMoeCall&)>
 bool fits_if_forced(const FusedMoeCall& call) {
-  return forced_variant("fused_moe") == name && takes_floats(call) && fits(call);
+  return forced_variant("fused_moe") == name && fits(call);
+}
+
+// Elsewhere on a GPU x is never quantized, which is as exact as the call asks for, or more.
+bool takes_codes(const FusedMoeCall& call) {
+  const auto is_float8 = [](const CodeFormat& input) {
+    return input.is_quantized() && input.dtype == DType::kFloat8E4M3;
+  };
+  return is_float8(call.experts.gate_up_input) && is_float8(call.experts.down_input) &&
+         fits_fused_moe_float8(call);
 }
 #endif
 
 constexpr FusedMoeVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {kWgmma,
+    {"wgmma",
      CpuIsa::kScalar,
-     fits_if_forced<kWgmma, fits_fused_moe_wgmma>,
+     fits_fused_moe_wgmma,
      fused_moe_wgmma,
      DeviceType::kCuda,
      kMixesRows},
-    {kStream,
+    {kFloat8,
      CpuIsa::kScalar,
-     fits_if_forced<kStream, fits_fused_moe_stream>,
-     fused_moe_stream,
-     DeviceType::kCuda},
-    {"cuda", CpuIsa::kScalar, takes_floats, fused_moe_generic, DeviceType::kCuda},
+     fits_if_forced<kFloat8, takes_codes>,
+     fused_moe_float8,
+     DeviceType::kCuda,
+     kMixesRows},
+    {"stream", CpuIsa::kScalar, fits_fused_moe_stream, fused_moe_stream, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, fused_moe_generic, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, grouped_by<activate_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, grouped_by<activate_avx2>},

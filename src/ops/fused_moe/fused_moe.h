@@ -4,12 +4,15 @@
 //   y[t] = sum over j of weights[t, j] * (W_down a + b_down),  a = activation(W_gate_up x[t] + b)
 //
 // of expert ids[t, j]. Sums are float32; `a` is rounded once to x's dtype, y once to its own. The
-// choices of a token are added in their order. On the CPU x and `a` may be quantized before they
-// are multiplied, as quantize() does it. On the CPU a token's result is bit-identical in
-// every batch, whatever the number of threads, and an expert's matrices are read once for all of
-// its tokens (of 8192 choices; more are taken in turns). On a GPU the kernels for Hopper ("stream"
-// for decode, "wgmma" for prefill) have not been run on a card yet: they compute where
-// ATOM_OP_VARIANT names them, plain kernels elsewhere.
+// choices of a token are added in their order. x and `a` may be quantized before they are
+// multiplied, as quantize() does it: on the CPU as ExpertWeights says, on a GPU only by the kernel
+// for many tokens and experts in FP8, where ExpertWeights says FP8, with a scale for each 128. On
+// the CPU a token's result is bit-identical in every batch, whatever the number of threads, and an
+// expert's matrices are read once for all of its tokens (of 8192 choices; more are taken in turns).
+// On a GPU the kernels for Hopper ("stream" for up to 64 tokens, "wgmma", "wgmma-float8" and
+// "wgmma-float4" for more) have not been run on a card yet: they compute where ATOM_OP_VARIANT
+// names them, plain kernels elsewhere. Those for more tokens round each expert's result before it
+// is added.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "ops/device/dispatch.cuh"
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "ops/fused_moe/moe_device.cuh"
 #include "ops/fused_moe/moe_groups.cuh"
@@ -16,6 +17,7 @@ using namespace device;
 
 constexpr int kTile = 16;  // rows and columns of a block's outputs
 constexpr int kSortWarps = 16;
+constexpr int kSortChoices = 8;  // of a lane at a time
 constexpr int kThreads = 256;
 
 // tile_begins[e] = the tiles of rows before expert e.
@@ -35,7 +37,9 @@ __device__ void count_tiles(const int* row_begins,
 __global__ void sort_choices(FusedMoeGpuCall call, FusedMoeGpuScratch scratch, int tile_rows) {
   extern __shared__ uint32_t counts[];
   __shared__ int begins[kMaxGpuExperts + 1];
-  ChoiceSorter<kSortWarps> sorter(call, counts, begins);
+  allow_next_grid();
+  wait_for_previous_grid();
+  ChoiceSorter<kSortWarps, kSortChoices> sorter(call, counts, begins);
   sorter.for_rows([&](int row, int choice) { scratch.choices[row] = choice; });
   for (int e = threadIdx.x; e <= call.num_experts; e += blockDim.x) {
     scratch.row_begins[e] = begins[e];
@@ -183,19 +187,27 @@ void launch_product(const FusedMoeGpuCall& call,
 
 }  // namespace
 
-void sort_moe_choices(const FusedMoeGpuCall& call,
-                      const FusedMoeGpuScratch& scratch,
-                      int tile_rows,
-                      gpuStream_t stream) {
+gpuError_t sort_moe_choices(const FusedMoeGpuCall& call,
+                            const FusedMoeGpuScratch& scratch,
+                            int tile_rows,
+                            gpuStream_t stream) {
   const size_t counts_size =
-      ChoiceSorter<kSortWarps>::counts_size(call.num_experts) * sizeof(uint32_t);
-  sort_choices<<<1, kSortWarps * kWarpSize, counts_size, stream>>>(call, scratch, tile_rows);
+      ChoiceSorter<kSortWarps, kSortChoices>::counts_size(call.num_experts) * sizeof(uint32_t);
+  return launch(sort_choices,
+                dim3(1),
+                dim3(kSortWarps * kWarpSize),
+                counts_size,
+                stream,
+                true,
+                call,
+                scratch,
+                tile_rows);
 }
 
 void fused_moe_cuda(const FusedMoeGpuCall& call, const FusedMoeGpuScratch& scratch, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
   const int num_choices = call.num_tokens * call.top_k;
-  sort_moe_choices(call, scratch, kTile, stream);
+  (void)sort_moe_choices(call, scratch, kTile, stream);
   dispatch_element(call.element, [&]<typename X>(ElementTag<X>) {
     launch_product<X>(call,
                       scratch,

@@ -4,6 +4,8 @@
 #include "base/check.h"
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "ops/fused_moe/fused_moe_variants.h"
+#include "ops/fused_moe/moe_float4.h"
+#include "ops/fused_moe/moe_float8.h"
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_wgmma.h"
 #include "tensor/gpu_check.h"
@@ -67,7 +69,9 @@ void add_scales(const LinearWeight& weight, ExpertMatrices* matrices) {
 ExpertMatrices matrices_of(std::span<const LinearWeight> weights, const Tensor& bias) {
   const LinearWeight& first = weights.front();
   CHECK((first.layout == WeightLayout::kRowMajor));
-  for (size_t e = 0; e < weights.size(); ++e) {
+  // While a step is planned weights have a shape alone.
+  const bool has_data = first.data.raw_data() != nullptr;
+  for (size_t e = 0; has_data && e < weights.size(); ++e) {
     CHECK(is_slice(weights[e].data, first.data, e, first.data.num_bytes()));
     if (!first.scales.defined()) continue;
     CHECK(is_slice(weights[e].scales, first.scales, e, first.scales.num_bytes()));
@@ -169,34 +173,103 @@ void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace&
   }
 }
 
-bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
+namespace {
+
+using FitsCall = bool(const FusedMoeGpuCall&);
+
+bool fits_many_tokens(const FusedMoeCall& call, FitsCall* fits) {
   return call.num_tokens() > kMaxStreamTokens && is_row_major(call) &&
-         fits_moe_wgmma(gpu_call(call, 0, wgmma_tokens(call)));
+         fits(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
+// Of the kernels for many tokens, which take so many at a time.
+struct ManyTokens {
+  Workspace& workspace;
+  int64_t most_tokens, most_rows;
+
+  ManyTokens(const FusedMoeCall& call, Workspace& memory)
+      : workspace(memory), most_tokens(wgmma_tokens(call)), most_rows(most_tokens * call.top_k()) {}
+
+  template <typename T = void>
+  T* tensor(int64_t rows, int64_t columns, DType dtype) const {
+    return static_cast<T*>(workspace.tensor({rows, columns}, dtype).raw_data());
+  }
+
+  // With `activated` of so many columns.
+  FusedMoeGpuScratch shared(const FusedMoeCall& call, int64_t columns, DType dtype) const {
+    FusedMoeGpuScratch scratch{};
+    scratch.choices = tensor<int32_t>(1, most_rows, DType::kInt32);
+    scratch.row_begins = tensor<int32_t>(1, call.num_experts() + 1, DType::kInt32);
+    scratch.tile_begins = tensor<int32_t>(1, call.num_experts() + 1, DType::kInt32);
+    scratch.activated = tensor(most_rows, columns, dtype);
+    return scratch;
+  }
+
+  template <typename Scratch>
+  void launch(const Stream& stream,
+              const FusedMoeCall& call,
+              const Scratch& scratch,
+              gpuError_t (*kernels)(const FusedMoeGpuCall&, const Scratch&, gpuStream_t)) const {
+    if (stream.is_dry_run()) return;
+    for (int64_t first = 0; first < call.num_tokens(); first += most_tokens) {
+      const int64_t count = std::min(most_tokens, call.num_tokens() - first);
+      GPU_CHECK(kernels(gpu_call(call, first, count),
+                        scratch,
+                        static_cast<gpuStream_t>(stream.queue().handle())));
+    }
+  }
+};
+
+}  // namespace
+
+bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
+  return fits_many_tokens(call, fits_moe_wgmma);
 }
 
 void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
-  const int64_t most_tokens = wgmma_tokens(call), num_tokens = call.num_tokens();
-  const int64_t most_rows = most_tokens * call.top_k(), num_experts = call.num_experts();
+  const ManyTokens many(call, workspace);
   const DType dtype = call.x.dtype();
-  const auto ints = [&](int64_t n) {
-    return static_cast<int32_t*>(workspace.tensor({n}, DType::kInt32).raw_data());
-  };
   MoeWgmmaScratch scratch{};
-  scratch.shared.choices = ints(most_rows);
-  scratch.shared.row_begins = ints(num_experts + 1);
-  scratch.shared.tile_begins = ints(num_experts + 1);
-  scratch.shared.activated =
-      workspace.tensor({most_rows, call.intermediate_size()}, dtype).raw_data();
+  scratch.shared = many.shared(call, call.intermediate_size(), dtype);
   // The gathered x is not needed any more when there are results.
-  scratch.x = workspace.tensor({most_rows, call.hidden_size()}, dtype).raw_data();
+  scratch.x = many.tensor(many.most_rows, call.hidden_size(), dtype);
   scratch.results = scratch.x;
-  if (stream.is_dry_run()) return;
-  for (int64_t first = 0; first < num_tokens; first += most_tokens) {
-    const int64_t count = std::min(most_tokens, num_tokens - first);
-    GPU_CHECK(launch_moe_wgmma(
-        gpu_call(call, first, count), scratch, static_cast<gpuStream_t>(stream.queue().handle())));
-  }
+  many.launch(stream, call, scratch, launch_moe_wgmma);
+}
+
+bool fits_fused_moe_float8(const FusedMoeCall& call) {
+  return fits_many_tokens(call, fits_moe_float8);
+}
+
+void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
+  const auto groups = [](int64_t columns) { return (columns + kMoeCodeGroup - 1) / kMoeCodeGroup; };
+  MoeFloat8Scratch scratch{};
+  scratch.shared = many.shared(call, size, DType::kUInt8);
+  scratch.x = many.tensor<uint8_t>(many.most_rows, hidden_size, DType::kUInt8);
+  scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
+  scratch.activated_scales = many.tensor<float>(many.most_rows, groups(size), DType::kFloat32);
+  scratch.results = many.tensor(many.most_rows, hidden_size, call.x.dtype());
+  many.launch(stream, call, scratch, launch_moe_float8);
+}
+
+bool fits_fused_moe_float4(const FusedMoeCall& call) {
+  return fits_many_tokens(call, fits_moe_float4);
+}
+
+void fused_moe_float4(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  const DType dtype = call.x.dtype();
+  MoeFloat4Scratch scratch{};
+  scratch.shared = many.shared(call, padded_moe_columns(call.intermediate_size()), dtype);
+  scratch.x = many.tensor(many.most_rows, padded_moe_columns(call.hidden_size()), dtype);
+  // The gathered x is not needed any more when there are results.
+  scratch.results = scratch.x;
+  many.launch(stream, call, scratch, launch_moe_float4);
 }
 
 }  // namespace atom::ops

@@ -76,7 +76,9 @@ bool run_on_gpu(const FusedMoeVariant& variant,
                                 down_there,
                                 place(layer.gate_up_bias),
                                 place(layer.down_bias),
-                                place(layer.places)};
+                                place(layer.places),
+                                layer.options.input,
+                                layer.options.input};
     const Tensor x = at(layer.x), ids = at(layer.ids), weights = at(layer.weights), out = at(y);
     const FusedMoeCall call{x, ids, weights, experts, layer.options.activation, out};
     if (!runs(variant, at.stream().device().type, call)) return false;
@@ -102,17 +104,56 @@ struct Case {
   std::optional<QuantFormat> format;
 };
 
-// Variants that must be asked for are when ATOM_OP_VARIANT names them.
-TEST(FusedMoe, EveryVariantMatchesDoubleArithmeticOnTheGpu) {
-  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+std::vector<Case> cases_of_floats() {
   std::vector<Case> cases;
   for (const std::span<const Sizes> some : {std::span(kSizes), std::span(kGpuSizes)}) {
     for (const Sizes& sizes : some) cases.push_back({sizes, {}});
   }
+  return cases;
+}
+
+std::vector<Case> cases_of_formats() {
+  std::vector<Case> cases;
   for (const QuantFormat& format : kFormats) {
     cases.push_back({{8, 4, 8, 512, 256}, format});
     cases.push_back({{70, 2, 5, 128, 384}, format});
+    // Tiles of few, of more and of many rows, whose last ones are not full.
+    cases.push_back({{130, 4, 32, 384, 256}, format});
+    cases.push_back({{180, 4, 20, 384, 128}, format});
+    cases.push_back({{160, 3, 4, 384, 384}, format});
   }
+  // Groups of 32 columns that are no whole chunks of 128.
+  cases.push_back({{70, 2, 3, 320, 192}, kFormats[3]});
+  cases.push_back({{300, 2, 3, 576, 320}, kFormats[3]});
+  return cases;
+}
+
+bool reads_codes(const FusedMoeVariant& variant) {
+  return variant.name == std::string_view("wgmma-float8");
+}
+
+// How many variants that read codes, or those that do not, took the case.
+int check_variants(const Case& c, const Options& options, bool codes) {
+  const Layer layer(c.sizes, options);
+  const Expected expected = expected_of(layer);
+  const StackedWeights gate_up(layer.gate_up, layer.gate_up_rows);
+  const StackedWeights down(layer.down, layer.down_rows);
+  int num_runs = 0;
+  for (const FusedMoeVariant& variant : fused_moe_variants()) {
+    if (variant.device == DeviceType::kCpu || reads_codes(variant) != codes) continue;
+    const Tensor y = Tensor::zeros({c.sizes.num_tokens, c.sizes.hidden_size}, options.dtype);
+    if (!run_on_gpu(variant, layer, gate_up, down, y)) continue;
+    ++num_runs;
+    expect_matches(expected, y, std::string(variant.name) + " " + layer.x.to_string());
+  }
+  return num_runs;
+}
+
+// Variants that must be asked for are when ATOM_OP_VARIANT names them.
+TEST(FusedMoe, EveryVariantMatchesDoubleArithmeticOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  std::vector<Case> cases = cases_of_floats();
+  for (const Case& c : cases_of_formats()) cases.push_back(c);
   uint64_t seed = 1;
   int num_runs = 0;
   for (const Case& c : cases) {
@@ -121,21 +162,52 @@ TEST(FusedMoe, EveryVariantMatchesDoubleArithmeticOnTheGpu) {
       options.seed = seed;
       options.has_bias = seed % 3 != 0;
       options.is_part = seed % 2 == 0 && c.sizes.num_experts > 1;
-      const Layer layer(c.sizes, options);
-      const Expected expected = expected_of(layer);
-      const StackedWeights gate_up(layer.gate_up, layer.gate_up_rows);
-      const StackedWeights down(layer.down, layer.down_rows);
-      for (const FusedMoeVariant& variant : fused_moe_variants()) {
-        if (variant.device == DeviceType::kCpu) continue;
-        const Tensor y = Tensor::zeros({c.sizes.num_tokens, c.sizes.hidden_size}, dtype);
-        if (!run_on_gpu(variant, layer, gate_up, down, y)) continue;
-        ++num_runs;
-        expect_matches(expected, y, std::string(variant.name) + " " + layer.x.to_string());
-        if (HasFatalFailure()) return;
-      }
+      num_runs += check_variants(c, options, false);
+      if (HasFatalFailure()) return;
     }
   }
   EXPECT_GE(num_runs, static_cast<int>(cases.size()) * 3);
+}
+
+// The kernel that quantizes x and what is between the matrices, in all that it takes.
+TEST(FusedMoe, CodesOfFloat8MatchDoubleArithmeticOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  uint64_t seed = 1;
+  for (const Case& c : cases_of_formats()) {
+    for (const GatedActivation& activation : {kActivations[0], kActivations[5]}) {
+      if (c.format->dtype != QuantDType::kFloat8E4M3) continue;
+      Options options{.dtype = DType::kBFloat16, .format = c.format, .activation = activation};
+      options.input = {QuantType::kPer1x128};
+      // The matrix units cut products off.
+      options.doubt = 1e-3;
+      options.seed = ++seed;
+      options.is_part = seed % 2 == 0;
+      const int num_runs = check_variants(c, options, true);
+      if (HasFatalFailure()) return;
+      if (forced_variant("fused_moe") == "wgmma-float8") {
+        EXPECT_EQ(num_runs, c.sizes.num_tokens > 64 ? 1 : 0);
+      }
+    }
+  }
+}
+
+// The kernels for many tokens of the other formats, in all that they take.
+TEST(FusedMoe, KernelsForManyTokensMatchDoubleArithmeticOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  uint64_t seed = 1;
+  std::vector<Case> cases = cases_of_formats();
+  for (const Sizes& sizes : kGpuSizes) cases.push_back({sizes, {}});
+  for (const Case& c : cases) {
+    for (const int activation : {0, 1, 4, 5}) {
+      Options options{
+          .dtype = DType::kBFloat16, .format = c.format, .activation = kActivations[activation]};
+      options.seed = ++seed;
+      options.has_bias = seed % 3 != 0;
+      options.is_part = seed % 2 == 0;
+      check_variants(c, options, false);
+      if (HasFatalFailure()) return;
+    }
+  }
 }
 
 }  // namespace

@@ -52,6 +52,15 @@ void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace&
 bool fits_fused_moe_wgmma(const FusedMoeCall& call);
 void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same of experts in FP8. x and what is between the matrices are quantized too, each 128
+// columns by a scale of their own: for calls that say that they may be.
+bool fits_fused_moe_float8(const FusedMoeCall& call);
+void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
+// The same of experts in MXFP4.
+bool fits_fused_moe_float4(const FusedMoeCall& call);
+void fused_moe_float4(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.
 int32_t place_of(const ExpertWeights& experts, int32_t id);
 // The bias of one expert, undefined where there is none.

@@ -7,6 +7,11 @@
 
 namespace atom::ops::device {
 
+// 16 bytes that a grid before this one wrote.
+__device__ inline uint4 load_bits_from_l2(const void* source) {
+  return gpu_load_from_l2(static_cast<const uint4*>(source));
+}
+
 // Where the expert of a choice stands, or -1.
 __device__ inline int place_of(const FusedMoeGpuCall& call, int choice) {
   const int id = gpu_load_from_l2(call.ids + choice);
@@ -58,10 +63,23 @@ __device__ inline float float4_at(
   return ldexpf((code & 8) != 0 ? -value : value, exponent - 127);
 }
 
+__device__ inline float silu_of(float x) {
+  return x / (1.0f + __expf(-x));
+}
+
+// Of kClampedSwiGlu. Comparisons keep a NaN.
+__device__ inline float clamped_swiglu(const GatedActivation& activation, float gate, float up) {
+  const float limit = activation.limit;
+  if (gate > limit) gate = limit;
+  if (up > limit) up = limit;
+  if (up < -limit) up = -limit;
+  return gate / (1.0f + __expf(-activation.alpha * gate)) * (up + 1.0f);
+}
+
 __device__ inline float activated(const GatedActivation& activation, float gate, float up) {
   switch (activation.kind) {
     case GatedActivationKind::kSilu:
-      return gate / (1.0f + __expf(-gate)) * up;
+      return silu_of(gate) * up;
     case GatedActivationKind::kGelu:
       return 0.5f * gate * (1.0f + erff(gate * 0.707106781f)) * up;
     case GatedActivationKind::kGeluTanh: {
@@ -69,14 +87,9 @@ __device__ inline float activated(const GatedActivation& activation, float gate,
       return 0.5f * gate * (1.0f + tanhf(inner)) * up;
     }
     case GatedActivationKind::kClampedSwiGlu:
-      break;
+      return clamped_swiglu(activation, gate, up);
   }
-  // Comparisons keep a NaN.
-  const float limit = activation.limit;
-  if (gate > limit) gate = limit;
-  if (up > limit) up = limit;
-  if (up < -limit) up = -limit;
-  return gate / (1.0f + __expf(-activation.alpha * gate)) * (up + 1.0f);
+  return 0.0f;
 }
 
 }  // namespace atom::ops::device

@@ -33,8 +33,8 @@ __device__ inline void add_up(int* sums, int n) {
   if (lane == 0) sums[0] = 0;
 }
 
-// kWarps warps, all threads of a block.
-template <int kWarps>
+// kWarps warps, all threads of a block. A lane loads the experts of kAtOnce choices at a time.
+template <int kWarps, int kAtOnce>
 class ChoiceSorter {
  public:
   // uint32 of shared memory.
@@ -48,7 +48,7 @@ class ChoiceSorter {
     const int per_warp = (num_choices + kWarps * kWarpSize - 1) / (kWarps * kWarpSize) * kWarpSize;
     begin_ = min(num_choices, warp() * per_warp);
     end_ = min(num_choices, begin_ + per_warp);
-    first_place_ = begin_ + lane() < end_ ? place_of(call, begin_ + lane()) : -1;
+    load_places(begin_);
     for (int e = lane(); e < num_experts; e += kWarpSize) counts_[e] = 0;
     __syncwarp();
     visit([](int, int, uint32_t) {});
@@ -84,19 +84,33 @@ class ChoiceSorter {
   // take(choice, expert, the expert's count so far), and counts.
   template <typename Take>
   __device__ void visit(Take&& take) {
-    for (int first = begin_; first < end_; first += kWarpSize) {
-      const int choice = first + lane();
-      int place = first_place_;
-      if (first > begin_) place = choice < end_ ? place_of(call_, choice) : -1;
-      const uint32_t peers = lanes_with(place + 1, num_keys_);
-      const uint32_t before = peers & ((1u << lane()) - 1);
-      const uint32_t count = place < 0 ? 0 : counts_[place];
-      __syncwarp();
-      if (place >= 0) {
-        take(choice, place, count + __popc(before));
-        if (before == 0) counts_[place] = count + __popc(peers);
+    for (int first = begin_; first < end_; first += kAtOnce * kWarpSize) {
+      if (first != loaded_) load_places(first);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int choice = first + i * kWarpSize + lane();
+        if (choice - lane() >= end_) break;
+        const int place = places_[i];
+        const uint32_t peers = lanes_with(place + 1, num_keys_);
+        const uint32_t before = peers & ((1u << lane()) - 1);
+        const uint32_t count = place < 0 ? 0 : counts_[place];
+        __syncwarp();
+        if (place >= 0) {
+          take(choice, place, count + __popc(before));
+          if (before == 0) counts_[place] = count + __popc(peers);
+        }
+        __syncwarp();
       }
-      __syncwarp();
+    }
+  }
+
+  // Of choices from `first` on.
+  __device__ void load_places(int first) {
+    loaded_ = first;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int choice = first + i * kWarpSize + lane();
+      places_[i] = choice < end_ ? place_of(call_, choice) : -1;
     }
   }
 
@@ -104,7 +118,8 @@ class ChoiceSorter {
   uint32_t* const counts_;  // of this warp
   const int num_keys_;
   int begin_, end_;  // the warp's choices
-  int first_place_;  // of the first of this lane
+  int loaded_;       // the first of those whose places this is
+  int places_[kAtOnce];
 };
 
 }  // namespace atom::ops::device

@@ -35,14 +35,14 @@ __device__ inline uint16_t* choices_of(const MoeStreamArgs& args, uint8_t* share
 // Fills both, by all threads; returns the number of groups.
 template <int kTokens>
 __device__ int make_groups(const MoeStreamArgs& args, uint8_t* shared) {
+  using Sorter = ChoiceSorter<kStreamWarps, kMaxStreamChoices / (kStreamWarps * kWarpSize) + 1>;
   const int num_experts = args.call.num_experts;
   // In the ring, before anything is copied to it.
   auto* counts = reinterpret_cast<uint32_t*>(shared + args.ring);
-  int* begins =
-      reinterpret_cast<int*>(counts + ChoiceSorter<kStreamWarps>::counts_size(num_experts));
+  int* begins = reinterpret_cast<int*>(counts + Sorter::counts_size(num_experts));
   int* group_begins = begins + num_experts + 1;
   uint16_t* choices = choices_of(args, shared);
-  ChoiceSorter<kStreamWarps> sorter(args.call, counts, begins);
+  Sorter sorter(args.call, counts, begins);
   sorter.for_rows([&](int row, int choice) { choices[row] = static_cast<uint16_t>(choice); });
   for (int e = threadIdx.x; e < num_experts; e += kStreamThreads) {
     group_begins[e + 1] = (begins[e + 1] - begins[e] + kTokens - 1) / kTokens;

@@ -100,12 +100,12 @@ StoredRows quantized_rows(
 }
 
 // What a matrix multiplies, quantized or not, and where float32 may have another code.
-RowInDouble input_of(const CodeFormat& format, const std::vector<double>& x) {
+RowInDouble input_of(const CodeFormat& format, const std::vector<double>& x, double doubt = 1e-5) {
   if (!format.is_quantized()) return {x, std::vector<double>(x.size(), 0.0), {}};
   const QuantDType dtype = format.dtype == DType::kInt8    ? QuantDType::kInt8
                            : format.dtype == DType::kUInt8 ? QuantDType::kFloat4E2M1
                                                            : QuantDType::kFloat8E4M3;
-  return quantize_in_double(x, format.granularity, dtype, 0, 1e-5);
+  return quantize_in_double(x, format.granularity, dtype, 0, doubt);
 }
 
 // matrix * x + bias, and the sum of the products' magnitudes. `doubt`: what other codes would add.
@@ -219,8 +219,10 @@ Expected expected_of(const Layer& layer) {
       const int64_t up = interleaved ? 2 * i + 1 : s.intermediate_size + i;
       a.push_back(activated(layer.options.activation, gate_up.values[gate], gate_up.values[up]));
     }
-    const Product result = multiply(
-        layer.down_rows[expert].values, input_of(layer.options.input, a), layer.down_bias, expert);
+    const Product result = multiply(layer.down_rows[expert].values,
+                                    input_of(layer.options.input, a, layer.options.doubt),
+                                    layer.down_bias,
+                                    expert);
     const double weight = layer.weights.data<float>()[choice];
     for (int64_t i = 0; i < s.hidden_size; ++i) {
       expected.y[t * s.hidden_size + i] += weight * result.values[i];

@@ -23,6 +23,9 @@ struct Options {
   std::optional<DType> y_dtype = {};       // else dtype
   GatedActivation activation = {};
   CodeFormat input = {};  // of both matrices, whose scales are the tokens' own
+  // How far what is between the matrices may be from what it is in double, of which it may have
+  // another code.
+  double doubt = 1e-5;
   bool has_bias = false;
   // Of the ids the experts with an odd one are elsewhere; then some ids are no expert's.
   bool is_part = false;

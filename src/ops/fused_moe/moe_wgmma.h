@@ -23,9 +23,13 @@ gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
                             gpuStream_t stream);
 
 // choices, row_begins and tile_begins, of tiles of so many rows.
-void sort_moe_choices(const FusedMoeGpuCall& call,
-                      const FusedMoeGpuScratch& scratch,
-                      int tile_rows,
-                      gpuStream_t stream);
+gpuError_t sort_moe_choices(const FusedMoeGpuCall& call,
+                            const FusedMoeGpuScratch& scratch,
+                            int tile_rows,
+                            gpuStream_t stream);
+
+// y from the weighted `results` [choices, hidden_size] in bfloat16, of which rows are whole vectors
+// of 16 bytes.
+gpuError_t add_moe_results(const FusedMoeGpuCall& call, const void* results, gpuStream_t stream);
 
 }  // namespace atom::ops

@@ -21,13 +21,15 @@ int divide_up(int a, int b) {
 
 __global__ void gather_rows(const __grid_constant__ FusedMoeGpuCall call, MoeWgmmaScratch scratch) {
   const int row = blockIdx.x;
-  if (row >= scratch.shared.row_begins[call.num_experts]) return;
+  allow_next_grid();
+  wait_for_previous_grid();
+  if (row >= gpu_load_from_l2(scratch.shared.row_begins + call.num_experts)) return;
   const auto* source = static_cast<const BFloat16*>(call.x) +
-                       scratch.shared.choices[row] / call.top_k * call.x_stride;
+                       gpu_load_from_l2(scratch.shared.choices + row) / call.top_k * call.x_stride;
   auto* target = static_cast<BFloat16*>(scratch.x) + int64_t{row} * call.hidden_size;
   for (int i = threadIdx.x * kVectorElements; i < call.hidden_size;
        i += kRowThreads * kVectorElements) {
-    store_bits(target + i, load_bits(source + i));
+    store_bits(target + i, load_bits_from_l2(source + i));
   }
 }
 
@@ -35,6 +37,8 @@ __global__ void gather_rows(const __grid_constant__ FusedMoeGpuCall call, MoeWgm
 template <typename Y>
 __global__ void add_results(const __grid_constant__ FusedMoeGpuCall call, const void* results) {
   const int token = blockIdx.x;
+  allow_next_grid();
+  wait_for_previous_grid();
   for (int i = threadIdx.x * kVectorElements; i < call.hidden_size;
        i += kRowThreads * kVectorElements) {
     float total[kVectorElements] = {};
@@ -42,9 +46,9 @@ __global__ void add_results(const __grid_constant__ FusedMoeGpuCall call, const 
       const int choice = token * call.top_k + j;
       if (place_of(call, choice) < 0) continue;
       float values[kVectorElements];
-      to_floats<BFloat16>(
-          load_bits(static_cast<const BFloat16*>(results) + int64_t{choice} * call.hidden_size + i),
-          values);
+      to_floats<BFloat16>(load_bits_from_l2(static_cast<const BFloat16*>(results) +
+                                            int64_t{choice} * call.hidden_size + i),
+                          values);
 #pragma unroll
       for (int v = 0; v < kVectorElements; ++v) total[v] += values[v];
     }
@@ -105,8 +109,8 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                   moe::kTileColumns / 2)) {
     return cudaErrorNotSupported;
   }
-  kernel<<<num_blocks, moe::kNumThreads, moe::kSharedSize, stream>>>(args);
-  return cudaGetLastError();
+  return launch(
+      kernel, dim3(num_blocks), dim3(moe::kNumThreads), moe::kSharedSize, stream, true, args);
 }
 
 }  // namespace
@@ -128,15 +132,29 @@ gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
     error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
   }
   if (error != cudaSuccess) return error;
-  sort_moe_choices(call, scratch.shared, kMoeTileRows, stream);
-  gather_rows<<<call.num_tokens * call.top_k, kRowThreads, 0, stream>>>(call, scratch);
-  error = launch_matrices<true>(call, scratch, num_blocks, stream);
+  error = sort_moe_choices(call, scratch.shared, kMoeTileRows, stream);
+  if (error == cudaSuccess) {
+    error = launch(gather_rows,
+                   dim3(call.num_tokens * call.top_k),
+                   dim3(kRowThreads),
+                   0,
+                   stream,
+                   true,
+                   call,
+                   scratch);
+  }
+  if (error == cudaSuccess) error = launch_matrices<true>(call, scratch, num_blocks, stream);
   if (error == cudaSuccess) error = launch_matrices<false>(call, scratch, num_blocks, stream);
-  if (error != cudaSuccess) return error;
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
+}
+
+gpuError_t add_moe_results(const FusedMoeGpuCall& call, const void* results, gpuStream_t stream) {
+  gpuError_t error = cudaSuccess;
   dispatch_element(call.y_element, [&]<typename Y>(ElementTag<Y>) {
-    add_results<Y><<<call.num_tokens, kRowThreads, 0, stream>>>(call, scratch.results);
+    error = launch(
+        add_results<Y>, dim3(call.num_tokens), dim3(kRowThreads), 0, stream, true, call, results);
   });
-  return cudaGetLastError();
+  return error;
 }
 
 }  // namespace atom::ops

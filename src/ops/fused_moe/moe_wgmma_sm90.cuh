@@ -121,7 +121,9 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     }
     publish_barriers();
   }
+  allow_next_grid();
   __syncthreads();
+  wait_for_previous_grid();
   if (threadIdx.x >= kNumConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     if (threadIdx.x / kWarpSize == kConsumerWarps && is_elected()) {

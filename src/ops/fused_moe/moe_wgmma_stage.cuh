@@ -1,13 +1,10 @@
-// Inside fused_moe for many tokens on Hopper: shared memory, the order of tiles, and the thread
-// that copies rows of x and of the matrices to the stages.
+// Inside fused_moe for many tokens on Hopper: shared memory, and the thread that copies rows of x
+// and of the matrices to the stages.
 #pragma once
 
 #include <cuda.h>
 
-#include "ops/device/async_copy.cuh"
-#include "ops/device/matrix_units.cuh"
-#include "ops/fused_moe/moe_device.cuh"
-#include "ops/fused_moe/moe_wgmma.h"
+#include "ops/fused_moe/moe_tiles.cuh"
 
 namespace atom::ops::device::moe {
 
@@ -40,36 +37,9 @@ struct MoeWgmmaArgs {
   int num_outputs;     // of a row: those, or half of them
   int num_column_tiles;
   int num_chunks;  // of 128 bytes of k
-};
 
-// A tile of an expert's rows by some of its matrix's.
-struct MoeTile {
-  int expert, column_tile;
-  int first_row, end_row;  // in the order of experts: the tile's first, the expert's end
+  __device__ const FusedMoeGpuScratch& tiles() const { return scratch.shared; }
 };
-
-// visit(tile) for all tiles of the block. The tiles of an expert's rows that meet the same rows of
-// its matrix follow each other.
-template <typename Visit>
-__device__ void for_tiles(const MoeWgmmaArgs& args, Visit&& visit) {
-  const int32_t* tile_begins = args.scratch.shared.tile_begins;
-  const int32_t* row_begins = args.scratch.shared.row_begins;
-  const int num_experts = args.call.num_experts;
-  const int num_tiles = gpu_load_from_l2(tile_begins + num_experts) * args.num_column_tiles;
-  int expert = 0, begin = 0, end = 0;
-  for (int i = blockIdx.x; i < num_tiles; i += gridDim.x) {
-    while (i >= end * args.num_column_tiles) {
-      begin = end;
-      end = gpu_load_from_l2(tile_begins + ++expert);
-    }
-    const int local = i - begin * args.num_column_tiles, num_row_tiles = end - begin;
-    const int row_tile = local % num_row_tiles;
-    visit(MoeTile{.expert = expert - 1,
-                  .column_tile = local / num_row_tiles,
-                  .first_row = gpu_load_from_l2(row_begins + expert - 1) + row_tile * kMoeTileRows,
-                  .end_row = gpu_load_from_l2(row_begins + expert)});
-  }
-}
 
 class Shared {
  public:
@@ -110,15 +80,6 @@ __device__ void copy_tiles(const MoeWgmmaArgs& args, const Shared& shared) {
       stage.advance(kNumStages);
     }
   });
-}
-
-__device__ inline void store_matrices(uint32_t address, const uint32_t (&matrices)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "r"(matrices[0]),
-               "r"(matrices[1]),
-               "r"(matrices[2]),
-               "r"(matrices[3])
-               : "memory");
 }
 
 }  // namespace atom::ops::device::moe

@@ -32,19 +32,23 @@ MoeRouteArgs checked_args(const Tensor& logits,
                           const Tensor& weights) {
   const std::string num_choices = std::to_string(routing.top_k + routing.num_shared);
   TensorCheck check("moe_route");
-  check.tensor("logits", logits, {"T", "E"}, DType::kFloat32)
+  check.tensor("logits", logits, {"T", "E+gates"}, DType::kFloat32)
       .contiguous("ids", ids, {"T", num_choices.c_str()}, DType::kInt32)
       .contiguous("weights", weights, {"T", num_choices.c_str()}, DType::kFloat32);
   const bool has_bias = selection_bias.defined();
-  if (has_bias) check.contiguous("selection_bias", selection_bias, {"E"}, DType::kFloat32);
-  check_routing(routing, logits.size(1));
+  const int64_t num_experts = logits.size(1) - routing.num_gates();
+  const std::string experts = std::to_string(num_experts);
+  if (has_bias) {
+    check.contiguous("selection_bias", selection_bias, {experts.c_str()}, DType::kFloat32);
+  }
+  check_routing(routing, num_experts);
   return {
       .logits = static_cast<const float*>(logits.raw_data()),
       .selection_bias = has_bias ? static_cast<const float*>(selection_bias.raw_data()) : nullptr,
       .ids = static_cast<int32_t*>(ids.raw_data()),
       .weights = static_cast<float*>(weights.raw_data()),
       .num_tokens = logits.size(0),
-      .num_experts = logits.size(1),
+      .num_experts = num_experts,
       .row_stride = logits.stride(0),
       .routing = routing,
   };

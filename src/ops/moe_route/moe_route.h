@@ -17,7 +17,7 @@
 namespace atom::ops {
 
 void moe_route(const Stream& stream,
-               const Tensor& logits,          // [T, E] float32, row stride allowed
+               const Tensor& logits,          // [T, E + num_gates()] float32, row stride allowed
                const Tensor& selection_bias,  // [E] float32, or undefined
                const MoeRouting& routing,
                const Tensor& ids,       // [T, top_k + num_shared] int32

@@ -33,7 +33,8 @@ class Router {
     for (int64_t i = 0; i < routing_.num_shared; ++i) {
       const int64_t id = routing_.has_shared(token) ? args_.num_experts + i : -1;
       ids[routing_.top_k + i] = static_cast<int32_t>(id);
-      weights[routing_.top_k + i] = routing_.shared_weight;
+      weights[routing_.top_k + i] =
+          routing_.gates_shared ? sigmoid(logits[args_.num_experts + i]) : routing_.shared_weight;
     }
   }
 
@@ -41,12 +42,14 @@ class Router {
   // Of one that cannot be chosen (again).
   static constexpr float kTaken = NAN;
 
+  static float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
   void score(const float* logits) {
     const int64_t n = args_.num_experts;
     std::copy_n(logits, n, scores_.begin());
     if (routing_.scores == RouterScores::kSoftmax) soften(scores_.data(), n);
     if (routing_.scores == RouterScores::kSigmoid) {
-      for (float& score : scores_) score = 1.0f / (1.0f + std::exp(-score));
+      for (float& score : scores_) score = sigmoid(score);
     }
     const bool by_logit =
         routing_.scores != RouterScores::kSigmoid && args_.selection_bias == nullptr;

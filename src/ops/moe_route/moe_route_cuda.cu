@@ -87,11 +87,18 @@ class TokenRouter {
     for (int i = lane(); i < num_shared; i += kWarpSize) {
       ids[k + i] =
           args_.routing.has_shared(token_) ? static_cast<int32_t>(args_.num_experts) + i : -1;
-      weights[k + i] = args_.routing.shared_weight;
+      weights[k + i] = shared_weight(i);
     }
   }
 
  private:
+  __device__ float shared_weight(int i) const {
+    if (!args_.routing.gates_shared) return args_.routing.shared_weight;
+    return sigmoid(args_.logits[token_ * args_.row_stride + args_.num_experts + i]);
+  }
+  static __device__ float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+  }
   static __device__ int lane() {
     return threadIdx.x % kWarpSize;
   }
@@ -113,7 +120,7 @@ class TokenRouter {
     if (kind == RouterScores::kSoftmax) soften();
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      if (kind == RouterScores::kSigmoid) scores_[i] = 1.0f / (1.0f + expf(-scores_[i]));
+      if (kind == RouterScores::kSigmoid) scores_[i] = sigmoid(scores_[i]);
       if (!by_logit) {
         const float added = bias != nullptr && exists(i) ? bias[expert(i)] : 0.0f;
         choices_[i] = ordered_bits(scores_[i] + added);

@@ -25,12 +25,15 @@ struct MoeRouting {
   // Experts that every token has, as the last ids and with this weight.
   int64_t num_shared = 0;
   float shared_weight = 1.0f;
+  // Instead of it: the sigmoid of a logit for each of them, which follow those of the experts.
+  bool gates_shared = false;
   // Ranks that all have these experts take turns: token t has them on rank t % shared_world alone,
   // elsewhere its ids are -1.
   int32_t shared_rank = 0;
   int32_t shared_world = 1;
 
   constexpr bool has_shared(int64_t token) const { return token % shared_world == shared_rank; }
+  constexpr int64_t num_gates() const { return gates_shared ? num_shared : 0; }
 };
 
 // Of a GPU's registers and shared memory.

@@ -18,9 +18,11 @@ struct Routed {
 };
 
 // By sorting, in double. `row` has the logits of one token.
-Routed expected_route(const std::vector<double>& row,
+Routed expected_route(std::vector<double> row,
                       const std::vector<double>& bias,
                       const MoeRouting& routing) {
+  const std::vector<double> gates(row.end() - routing.num_gates(), row.end());
+  row.resize(row.size() - gates.size());
   const auto num_experts = static_cast<int32_t>(row.size());
   std::vector<double> scores = row;
   if (routing.scores == RouterScores::kSigmoid) {
@@ -66,7 +68,8 @@ Routed expected_route(const std::vector<double>& row,
   }
   for (int64_t i = 0; i < routing.num_shared; ++i) {
     routed.ids.push_back(num_experts + static_cast<int32_t>(i));
-    routed.weights.push_back(routing.shared_weight);
+    routed.weights.push_back(routing.gates_shared ? 1 / (1 + std::exp(-gates[i]))
+                                                  : routing.shared_weight);
   }
   return routed;
 }
@@ -119,6 +122,12 @@ const Case kCases[] = {
     {384, true, {kSigmoid, 8, 1, 1, GroupScore::kTwoLargest, true, 2.827f}},
     {160, true, {kSigmoid, 8, 1, 1, GroupScore::kLargest, true, 2.5f, 1, 0.4f}},
     {512, false, {kSoftmax, 10, 1, 1, GroupScore::kLargest, true}},
+    {512,
+     false,
+     {.scores = kSoftmax, .top_k = 10, .normalizes = true, .num_shared = 1, .gates_shared = true}},
+    {32,
+     true,
+     {.scores = kSigmoid, .top_k = 3, .scale = 2.0f, .num_shared = 2, .gates_shared = true}},
     {1000, true, {kSigmoid, 32, 4, 2, GroupScore::kTwoLargest, false}},
     {1024, false, {kSoftmax, 1}},
     {4, true, {kSigmoid, 2, 4, 2, GroupScore::kTwoLargest, true}},
@@ -130,9 +139,10 @@ TEST(MoeRoute, MatchesASortInDouble) {
   for (const char* variant : kAllVariants) {
     for (const Case& c : kCases) {
       for (const int64_t num_tokens : {1, 3, 70}) {
+        const int64_t num_logits = c.num_experts + c.routing.num_gates();
         const Tensor wide =
-            random_tensor({num_tokens, c.num_experts + 3}, DType::kFloat32, c.num_experts, 4.0f);
-        const Tensor logits = wide.narrow(1, 2, c.num_experts);
+            random_tensor({num_tokens, num_logits + 3}, DType::kFloat32, c.num_experts, 4.0f);
+        const Tensor logits = wide.narrow(1, 2, num_logits);
         // Biases large enough that most choices are theirs, and choices may be negative.
         const Tensor bias =
             c.has_bias ? random_tensor({c.num_experts}, DType::kFloat32, 5, 1.0f) : Tensor();
@@ -141,8 +151,8 @@ TEST(MoeRoute, MatchesASortInDouble) {
         const std::vector<double> all = values_of(logits);
         const std::vector<double> biases = c.has_bias ? values_of(bias) : std::vector<double>();
         for (int64_t t = 0; t < num_tokens; ++t) {
-          const std::vector<double> row(all.begin() + t * c.num_experts,
-                                        all.begin() + (t + 1) * c.num_experts);
+          const std::vector<double> row(all.begin() + t * num_logits,
+                                        all.begin() + (t + 1) * num_logits);
           const Routed expected = expected_route(row, biases, c.routing);
           for (size_t i = 0; i < expected.ids.size(); ++i) {
             const size_t at = t * expected.ids.size() + i;

@@ -30,7 +30,7 @@ class Finisher {
   }
 
   // Returns when all is stored.
-  __device__ void wait() const { wait_for_stores<false>(); }
+  __device__ void wait() const { wait_for_stores(); }
 
  private:
   static constexpr int kHalfSums = S::kColumns / 4;  // of a thread, from a gate's to its up's
@@ -55,7 +55,7 @@ class Finisher {
 #pragma unroll
     for (int column = 0; column < kOutputs; column += kBoxColumns) {
       // The box before has left.
-      if (lane_ == 0) wait_for_stores<true>();
+      if (lane_ == 0) wait_for_reads_of_stores();
       __syncwarp();
 #pragma unroll
       for (int block = column / 8; block < (column + kBoxColumns) / 8; block += 2) {

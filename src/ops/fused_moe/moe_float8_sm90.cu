@@ -1,0 +1,157 @@
+// The launches of fused_moe for many tokens by experts in FP8.
+#include <optional>
+
+#include "ops/device/tensor_map.cuh"
+#include "ops/fused_moe/moe_float8_sm90.cuh"
+#include "ops/quantize/quantize_device.cuh"
+
+namespace atom::ops {
+namespace {
+
+using namespace device;
+
+constexpr int kQuantizeWarps = 4;                             // rows of a block
+constexpr int kGroupLanes = kMoeCodeGroup * 2 / kVectorSize;  // lanes with a vector of a group
+
+int divide_up(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+// Rows of x in the order of experts, a warp each.
+__global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
+    quantize_rows(const __grid_constant__ FusedMoeGpuCall call, MoeFloat8Scratch scratch) {
+  constexpr int kLength = kVectorSize / 2, kColumns = kWarpSize * kLength;
+  allow_next_grid();
+  wait_for_previous_grid();
+  const int row = blockIdx.x * kQuantizeWarps + threadIdx.x / kWarpSize;
+  if (row >= gpu_load_from_l2(scratch.shared.row_begins + call.num_experts)) return;
+  const int lane = threadIdx.x % kWarpSize, size = call.hidden_size;
+  const int num_groups = (size + kMoeCodeGroup - 1) / kMoeCodeGroup;
+  const auto* x = static_cast<const BFloat16*>(call.x) +
+                  gpu_load_from_l2(scratch.shared.choices + row) / call.top_k * call.x_stride;
+  for (int first = 0; first < size; first += kColumns) {
+    const int column = first + lane * kLength;
+    const uint4 vectors[1] = {column < size ? load_bits_from_l2(x + column) : uint4{}};
+    LargestMagnitude<BFloat16> largest;
+    largest.see(vectors[0]);
+    const float scale = scale_of_largest(reduce_lanes(largest.value(), kGroupLanes, Largest()));
+    if (column >= size) continue;
+    quantize_vectors<BFloat16, true>(vectors, scale, [&](int, const Pack<Float8, kLength>& codes) {
+      *reinterpret_cast<Pack<Float8, kLength>*>(scratch.x + int64_t{row} * size + column) = codes;
+    });
+    if (lane % kGroupLanes == 0) {
+      scratch.x_scales[int64_t{row} * num_groups + column / kMoeCodeGroup] = scale;
+    }
+  }
+}
+
+bool is_aligned(const void* data, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0 && bytes % kVectorSize == 0;
+}
+
+using moe8::RowScales;
+
+// What the scales of a matrix of more than one row are of; nothing: of something else.
+std::optional<RowScales> scales_of(const ExpertMatrices& matrices, int num_rows, int num_columns) {
+  if (matrices.scale_rows == moe8::kBlockRows && matrices.scale_columns == kMoeCodeGroup) {
+    return RowScales::kBlocks;
+  }
+  if (matrices.scale_columns != num_columns) return {};
+  if (matrices.scale_rows == 1 && num_rows > 1) return RowScales::kEach;
+  return matrices.scale_rows == num_rows ? std::optional(RowScales::kAll) : std::nullopt;
+}
+
+// Of one tensor with all experts' matrices.
+bool fits_matrices(const ExpertMatrices& matrices, int num_rows, int num_columns) {
+  return is_aligned(matrices.data, num_columns) &&
+         matrices.expert_stride == int64_t{num_rows} * num_columns && matrices.bias == nullptr &&
+         scales_of(matrices, num_rows, num_columns);
+}
+
+bool encode_map(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
+  const TensorMapShape<2> shape = {
+      {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
+      {static_cast<cuuint64_t>(num_columns)},
+      {static_cast<cuuint32_t>(moe8::kPanelSize), static_cast<cuuint32_t>(kMoeTileRows)}};
+  static_assert(kMoeTileRows == moe8::kTileColumns / 2);
+  return encode_tensor_map(map,
+                           CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                           data,
+                           shape,
+                           CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+}
+
+template <bool kGated>
+gpuError_t launch_matrices(const FusedMoeGpuCall& call,
+                           const MoeFloat8Scratch& scratch,
+                           int num_blocks,
+                           gpuStream_t stream) {
+  constexpr int kSharedSize = moe8::Shared<kGated>::kSize;
+  auto* kernel = &moe8::moe_float8<kGated>;
+  static const gpuError_t prepared =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
+  if (prepared != cudaSuccess) return prepared;
+  const int num_columns = kGated ? call.hidden_size : call.intermediate_size;
+  moe8::MoeFloat8Args args{};
+  args.call = call;
+  args.scratch = scratch;
+  args.own = kGated ? call.gate_up : call.down;
+  args.x_scales = kGated ? scratch.x_scales : scratch.activated_scales;
+  args.num_rows = kGated ? 2 * call.intermediate_size : call.hidden_size;
+  args.num_outputs = kGated ? call.intermediate_size : call.hidden_size;
+  args.num_column_tiles =
+      divide_up(args.num_outputs, kGated ? moe8::kTileColumns / 2 : moe8::kTileColumns);
+  args.num_chunks = divide_up(num_columns, moe8::kPanelSize);
+  args.scales = *scales_of(args.own, args.num_rows, num_columns);
+  const void* x = kGated ? scratch.x : scratch.shared.activated;
+  if (!encode_map(&args.x, x, int64_t{call.num_tokens} * call.top_k, num_columns) ||
+      !encode_map(
+          &args.matrices, args.own.data, int64_t{call.num_experts} * args.num_rows, num_columns)) {
+    return cudaErrorNotSupported;
+  }
+  return launch(kernel, dim3(num_blocks), dim3(moe8::kNumThreads), kSharedSize, stream, true, args);
+}
+
+}  // namespace
+
+bool fits_moe_float8(const FusedMoeGpuCall& call) {
+  const int size = call.intermediate_size;
+  // Halves of a tile's columns have one scale each.
+  const bool is_whole = scales_of(call.gate_up, 2 * size, call.hidden_size) != RowScales::kBlocks ||
+                        size % moe8::kBlockRows == 0;
+  const GatedActivation& activation = call.activation;
+  const bool is_known =
+      !activation.is_interleaved && (activation.kind == GatedActivationKind::kSilu ||
+                                     activation.kind == GatedActivationKind::kClampedSwiGlu);
+  return call.element == Element::kBFloat16 && call.format == ExpertFormat::kFloat8 && is_whole &&
+         is_known && is_aligned(call.x, call.x_stride * 2) && call.num_experts <= kMaxGpuExperts &&
+         fits_matrices(call.gate_up, 2 * size, call.hidden_size) &&
+         fits_matrices(call.down, call.hidden_size, size);
+}
+
+gpuError_t launch_moe_float8(const FusedMoeGpuCall& call,
+                             const MoeFloat8Scratch& scratch,
+                             gpuStream_t stream) {
+  int gpu = 0, num_blocks = 0;
+  gpuError_t error = cudaGetDevice(&gpu);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
+  }
+  if (error == cudaSuccess) error = sort_moe_choices(call, scratch.shared, kMoeTileRows, stream);
+  if (error == cudaSuccess) {
+    error = launch(quantize_rows,
+                   dim3(divide_up(call.num_tokens * call.top_k, kQuantizeWarps)),
+                   dim3(kQuantizeWarps * kWarpSize),
+                   0,
+                   stream,
+                   true,
+                   call,
+                   scratch);
+  }
+  if (error == cudaSuccess) error = launch_matrices<true>(call, scratch, num_blocks, stream);
+  if (error == cudaSuccess) error = launch_matrices<false>(call, scratch, num_blocks, stream);
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Writes the config.json of a released mixture of experts to FOLDER, for measurements with made-up
+weights (atom bench ... --load-dummy random). DeepSeek-V3 has six of its layers, three of them
+dense.
+usage: tools/write_shape.py NAME FOLDER
+       tools/write_shape.py --list"""
+
+import json
+import pathlib
+import sys
+
+FP8_BLOCKS = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+              "weight_block_size": [128, 128]}
+
+QWEN3_30B = {
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 151936,
+    "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+    "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+    "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,
+    "decoder_sparse_step": 1, "mlp_only_layers": [], "max_position_embeddings": 40960,
+    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "hidden_act": "silu",
+    "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16",
+    "bos_token_id": 151643, "eos_token_id": 151645,
+}
+
+QWEN3_NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "vocab_size": 151936,
+    "hidden_size": 2048, "intermediate_size": 5120, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512, "num_hidden_layers": 48, "full_attention_interval": 4,
+    "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+    "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+    "num_experts": 512, "num_experts_per_tok": 10, "norm_topk_prob": True,
+    "decoder_sparse_step": 1, "mlp_only_layers": [], "max_position_embeddings": 262144,
+    "rms_norm_eps": 1e-06, "rope_theta": 10000000, "hidden_act": "silu",
+    "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16",
+    "bos_token_id": 151643, "eos_token_id": 151645,
+}
+
+DEEPSEEK_V3 = {
+    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+    "vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432,
+    "moe_intermediate_size": 2048, "num_hidden_layers": 6, "first_k_dense_replace": 3,
+    "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 8,
+    "topk_group": 4, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+    "norm_topk_prob": True, "routed_scaling_factor": 2.5, "moe_layer_freq": 1,
+    "max_position_embeddings": 163840, "rms_norm_eps": 1e-06, "rope_theta": 10000,
+    "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                     "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096},
+    "hidden_act": "silu", "tie_word_embeddings": False, "attention_bias": False,
+    "torch_dtype": "bfloat16", "bos_token_id": 0, "eos_token_id": 1,
+    "quantization_config": FP8_BLOCKS,
+}
+
+
+def gpt_oss(num_layers, num_experts):
+    return {
+        "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "vocab_size": 201088,
+        "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": num_layers,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+        "num_local_experts": num_experts, "num_experts_per_tok": 4, "experts_per_token": 4,
+        "sliding_window": 128,
+        "layer_types": ["full_attention" if layer % 2 else "sliding_attention"
+                        for layer in range(num_layers)],
+        "swiglu_limit": 7.0, "attention_bias": True, "max_position_embeddings": 131072,
+        "initial_context_length": 4096, "rms_norm_eps": 1e-05, "rope_theta": 150000,
+        "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "original_max_position_embeddings": 4096, "truncate": False},
+        "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+        "bos_token_id": 199998, "eos_token_id": 200002,
+        "quantization_config": {
+            "quant_method": "mxfp4",
+            "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                       "model.embed_tokens", "lm_head"]},
+    }
+
+
+def next_in_blocks():
+    layers = [f"model.layers.{layer}." for layer in range(QWEN3_NEXT["num_hidden_layers"])]
+    kept = [layer + name for layer in layers
+            for name in ("linear_attn.in_proj_ba", "linear_attn.conv1d", "mlp.gate",
+                         "mlp.shared_expert_gate")]
+    return FP8_BLOCKS | {"modules_to_not_convert": ["lm_head", "model.embed_tokens"] + kept}
+
+
+SHAPES = {
+    "qwen3-30b-a3b": QWEN3_30B,
+    "qwen3-30b-a3b-fp8": QWEN3_30B | {"quantization_config": FP8_BLOCKS},
+    "gpt-oss-20b": gpt_oss(24, 32),
+    "gpt-oss-120b": gpt_oss(36, 128),
+    "qwen3-next-80b-fp8": QWEN3_NEXT | {"quantization_config": next_in_blocks()},
+    "deepseek-v3-6": DEEPSEEK_V3,
+}
+
+
+def main():
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(SHAPES))
+        return
+    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[2])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(SHAPES[sys.argv[1]], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
