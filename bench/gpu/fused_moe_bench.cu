@@ -1,18 +1,15 @@
-// Checks and times the experts of a mixture of experts: the kernels for the few tokens of a decode
-// step, up to 64, and those for more.
+// Checks and times the experts of a mixture of experts by all kernels that take them.
 //
 // usage: fused_moe_gpu_bench [check|time] [SHAPE|FORMAT|TOKENS ...]
 //
 // Names of shapes, of formats and numbers of tokens limit each what is run. Checks compare tokens
-// with sums in double, and those of the few with themselves alone and in another run. Timings run
+// with sums in double, and with themselves alone and in another run. Timings run
 // the experts of several layers in one captured graph, in percent of the read bandwidth measured in
 // the same run, of what the tokens' choices make them read.
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "moe_case.h"
-#include "ops/fused_moe/moe_stream.h"
 
 namespace atom::bench {
 namespace {
@@ -77,55 +74,42 @@ void for_cases(const Selection& selection, Visit&& visit) {
   }
 }
 
-bool is_many(int count) {
-  return count > kMaxStreamTokens;
-}
+constexpr MoeKernel kKernels[] = {MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kMany};
 
-bool has_codes(const MoeFormat& format) {
-  return format.format == ExpertFormat::kFloat8;
+bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
+  return kernel == MoeKernel::kMany && format.format == ExpertFormat::kFloat8;
 }
 
 // ---- checks ------------------------------------------------------------------------------------
 
-void run(const MoeLayers& layers, int layer, int first, int count, gpuStream_t stream = nullptr) {
-  const FusedMoeGpuCall call = layers.call(layer, first, count);
-  const bool fits = is_many(count) ? layers.fits_many(layer, count) : fits_moe_stream(call);
-  if (!fits) {
-    std::printf("moe %s %s does not fit\n", layers.shape().name, layers.format().name);
-    std::exit(1);
-  }
-  ATOM_BENCH_CHECK(is_many(count) ? layers.launch_many(layer, first, count, stream)
-                                  : launch_moe_stream(call, layers.scratch(), true, stream));
+std::vector<uint16_t> results_of(const MoeLayers& layers, MoeKernel kernel, int count) {
+  ATOM_BENCH_CHECK(layers.launch(kernel, 0, 0, count, nullptr));
+  return layers.result(count);
 }
 
-void compare(const MoeLayers& layers,
-             const std::vector<uint16_t>& y,
-             int token,
-             bool codes,
-             Verdict& verdict) {
-  const auto expected = layers.expected(0, token, codes);
-  const int64_t size = layers.shape().hidden_size;
-  for (int64_t i = 0; i < size; ++i) {
-    const double got = element_value(Element::kBFloat16, y.data(), token * size + i);
-    verdict.see(got, expected.y[i], expected.allowed[i]);
-  }
-}
-
-int check_few(const MoeShape& shape, const MoeFormat& format) {
-  constexpr int kMostTokens = 64;
-  const MoeLayers layers(shape, format, 1, kMostTokens);
+// By tiles of all sizes, some of which are not full. Results of the same tokens are the same in
+// another run, and of a kernel of which a row depends on itself alone with other tokens.
+int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<int>& counts) {
   Verdict verdict;
   bool repeats = true, is_its_own = true;
-  run(layers, 0, 0, kMostTokens);
-  const auto all = layers.result(kMostTokens);
-  for (const int token : {0, kMostTokens - 1}) compare(layers, all, token, false, verdict);
-  for (const int count : {64, 1, 2, 5, 8, 9, 16, 31, 63}) {
-    run(layers, 0, 0, count);
-    const auto some = layers.result(count);
-    const bool same = std::memcmp(some.data(), all.data(), some.size() * 2) == 0;
-    (count == kMostTokens ? repeats : is_its_own) &= same;
+  std::vector<uint16_t> first;
+  for (const int count : counts) {
+    if (!layers.fits(kernel, count)) continue;
+    const auto y = results_of(layers, kernel, count);
+    const auto expected =
+        layers.expected(0, count - 1, reads_codes(kernel, layers.format()));
+    const int64_t size = layers.shape().hidden_size;
+    for (int64_t i = 0; i < size; ++i) {
+      const double got = element_value(Element::kBFloat16, y.data(), (count - 1) * size + i);
+      verdict.see(got, expected.y[i], expected.allowed[i]);
+    }
+    repeats &= results_of(layers, kernel, count) == y;
+    if (first.empty()) first.assign(y.begin(), y.begin() + size);
+    is_its_own &= std::equal(first.begin(), first.end(), y.begin());
   }
-  const std::string what = std::string("moe few ") + shape.name + " " + format.name;
+  if (first.empty()) return 0;
+  const std::string what = std::string("moe ") + name_of(kernel) + " " + layers.shape().name +
+                           " " + layers.format().name;
   const int failed = verdict.print(what.c_str());
   if (!repeats) std::printf("%s does not repeat: FAIL\n", what.c_str());
   if (!is_its_own) std::printf("%s depends on other tokens: FAIL\n", what.c_str());
@@ -133,30 +117,14 @@ int check_few(const MoeShape& shape, const MoeFormat& format) {
   return failed + (repeats ? 0 : 1) + (is_its_own ? 0 : 1);
 }
 
-// By tiles of all sizes, some of which are not full.
-int check_many(const MoeShape& shape, const MoeFormat& format) {
+int check(const MoeShape& shape, const MoeFormat& format) {
   const int per_token = std::max(1, shape.num_experts / shape.top_k);
-  const int counts[] = {65, 24 * per_token, 200 * per_token};
-  const MoeLayers layers(shape, format, 1, counts[2]);
-  if (!layers.fits_many(0, counts[0])) return 0;
+  const std::vector<int> counts = {
+      1, 2, 5, 8, 9, 16, 31, 64, 65, 24 * per_token, 40 * per_token, 200 * per_token};
+  const MoeLayers layers(
+      shape, format, 1, *std::max_element(counts.begin(), counts.end()));
   int failed = 0;
-  for (const int count : counts) {
-    Verdict verdict;
-    run(layers, 0, 0, count);
-    const auto y = layers.result(count);
-    compare(layers, y, count - 1, has_codes(format), verdict);
-    bool repeats = true;
-    for (int i = 0; i < 2; ++i) {
-      run(layers, 0, 0, count);
-      repeats &= layers.result(count) == y;
-    }
-    const std::string what =
-        std::string("moe many ") + shape.name + " " + format.name + " M=" + std::to_string(count);
-    failed += verdict.print(what.c_str());
-    if (!repeats) std::printf("%s does not repeat: FAIL\n", what.c_str());
-    failed += repeats ? 0 : 1;
-    std::fflush(stdout);
-  }
+  for (const MoeKernel kernel : kKernels) failed += check_kernel(layers, kernel, counts);
   return failed;
 }
 
@@ -176,37 +144,25 @@ double time_layers(const MoeLayers& layers, Run&& run_layer) {
 
 void time_tokens(const MoeLayers& layers, int count, const Roofs& roofs) {
   const MoeShape& shape = layers.shape();
-  const double us = time_layers(
-      layers, [&](int layer, gpuStream_t stream) { run(layers, layer, 0, count, stream); });
   const double bytes = static_cast<double>(layers.active_size(count)) / layers.num_layers();
-  const auto percent = [&](double share, double time) {
-    return 100 * share * bytes / (time * 1e-6) / roofs.read;
-  };
   const auto active = static_cast<double>(layers.num_active(0, count));
-  std::printf("moe %-13s %-11s M=%-5d %8.1f us %5.1f %% of reads",
+  std::printf("moe %-13s %-9s M=%-5d %.0f x %.1f:",
               shape.name,
               layers.format().name,
               count,
-              us,
-              percent(1, us));
-  if (is_many(count)) {
+              active,
+              count * shape.top_k / active);
+  for (const MoeKernel kernel : kKernels) {
+    if (!layers.fits(kernel, count)) continue;
+    const double us = time_layers(layers, [&](int layer, gpuStream_t stream) {
+      ATOM_BENCH_CHECK(layers.launch(kernel, layer, 0, count, stream));
+    });
+    std::printf(" %s %.1f us %.1f %%", name_of(kernel), us, 100 * bytes / (us * 1e-6) / roofs.read);
+    if (count < 1024) continue;
     const double flops = 6.0 * count * shape.top_k * shape.hidden_size * shape.intermediate_size;
-    std::printf(", %6.1f TFLOP/s", flops / us * 1e-6);
-  } else {
-    const auto time_matrix = [&](bool is_gate_up) {
-      return time_layers(layers, [&](int layer, gpuStream_t stream) {
-        ATOM_BENCH_CHECK(launch_moe_stream_matrix(
-            layers.call(layer, 0, count), layers.scratch(), is_gate_up, true, stream));
-      });
-    };
-    const double gate_up_us = time_matrix(true), down_us = time_matrix(false);
-    std::printf(" (gate_up %.1f us %.0f %%, down %.1f us %.0f %%)",
-                gate_up_us,
-                percent(2.0 / 3, gate_up_us),
-                down_us,
-                percent(1.0 / 3, down_us));
+    std::printf(" %.0f TFLOP/s", flops / us * 1e-6);
   }
-  std::printf(", %.0f experts of %.2f tokens\n", active, count * shape.top_k / active);
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -216,13 +172,11 @@ void time_case(const MoeShape& shape,
                const Roofs& roofs) {
   // As many layers as no cache holds anything of, for few tokens too.
   constexpr int64_t kMostLayers = 8, kMostBytes = int64_t{40} << 30;
-  const auto num_layers = static_cast<int>(
-      std::clamp<int64_t>(kMostBytes / MoeLayers::layer_size(shape, format), 1, kMostLayers));
+  const auto num_layers = static_cast<int>(std::clamp<int64_t>(
+      kMostBytes / MoeLayers::layer_size(shape, format), 1, kMostLayers));
   const MoeLayers layers(
       shape, format, num_layers, *std::max_element(counts.begin(), counts.end()));
-  for (const int count : counts) {
-    if (!is_many(count) || layers.fits_many(0, count)) time_tokens(layers, count, roofs);
-  }
+  for (const int count : counts) time_tokens(layers, count, roofs);
 }
 
 }  // namespace
@@ -245,7 +199,7 @@ int main(int argc, char** argv) {
   int failed = 0;
   if (mode != "time") {
     for_cases(selection, [&](const MoeShape& shape, const MoeFormat& format) {
-      failed += check_few(shape, format) + check_many(shape, format);
+      failed += check(shape, format);
     });
     std::printf("fused_moe_gpu_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
   }

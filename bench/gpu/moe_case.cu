@@ -5,6 +5,8 @@
 #include <set>
 #include <thread>
 
+#include "ops/fused_moe/moe_stream.h"
+
 namespace atom::bench {
 namespace {
 
@@ -241,40 +243,49 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
   return scratch;
 }
 
-bool MoeLayers::fits_many(int layer, int count) const {
-  const FusedMoeGpuCall call = this->call(layer, 0, count);
-  switch (format_.format) {
-    case ExpertFormat::kAsX:
-      return fits_moe_wgmma(call);
-    case ExpertFormat::kFloat8:
-      return fits_moe_float8(call);
-    case ExpertFormat::kFloat4:
-      return fits_moe_float4(call);
-    default:
-      return false;
-  }
+const char* name_of(MoeKernel kernel) {
+  constexpr const char* kNames[] = {"stream", "rows", "many"};
+  return kNames[static_cast<int>(kernel)];
 }
 
-gpuError_t MoeLayers::launch_many(int layer, int first, int count, gpuStream_t stream) const {
+bool MoeLayers::fits(MoeKernel kernel, int count) const {
+  const FusedMoeGpuCall call = this->call(0, 0, count);
+  switch (kernel) {
+    case MoeKernel::kStream:
+      return fits_moe_stream(call);
+    case MoeKernel::kRows:
+      return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
+              format_.format == ExpertFormat::kFloat4) &&
+             fits_moe_rows(call);
+    case MoeKernel::kMany:
+      return count > kMaxStreamTokens && (format_.format == ExpertFormat::kAsX
+                                              ? fits_moe_wgmma(call)
+                                              : fits_moe_float8(call));
+  }
+  return false;
+}
+
+gpuError_t MoeLayers::launch(
+    MoeKernel kernel, int layer, int first, int count, gpuStream_t stream) const {
   const FusedMoeGpuCall call = this->call(layer, first, count);
   FusedMoeGpuScratch shared = scratch();
   shared.choices = choices_.data<int32_t>();
   shared.row_begins = begins_.data<int32_t>();
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
+  if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
+  if (kernel == MoeKernel::kRows) {
+    return launch_moe_rows(call, {shared, rows_of_x_.data(), results_.data()}, stream);
+  }
+  if (format_.format == ExpertFormat::kAsX) {
+    return launch_moe_wgmma(call, {shared, rows_of_x_.data(), results_.data()}, stream);
+  }
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
                                            padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;
-  switch (format_.format) {
-    case ExpertFormat::kAsX:
-      return launch_moe_wgmma(call, {shared, rows_of_x_.data(), results_.data()}, stream);
-    case ExpertFormat::kFloat8:
-      return launch_moe_float8(
-          call,
-          {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
-          stream);
-    default:
-      return launch_moe_float4(call, {shared, rows_of_x_.data(), results_.data()}, stream);
-  }
+  return launch_moe_float8(
+      call,
+      {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
+      stream);
 }
 
 int64_t MoeLayers::layer_size(const MoeShape& shape, const MoeFormat& format) {

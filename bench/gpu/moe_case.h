@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "harness.h"
-#include "ops/fused_moe/moe_float4.h"
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_wgmma.h"
 
 namespace atom::bench {
@@ -28,6 +28,9 @@ struct MoeFormat {
   MoeScales scales;
 };
 
+enum class MoeKernel { kStream, kRows, kMany /* bfloat16 and FP8 */ };
+const char* name_of(MoeKernel kernel);
+
 class MoeLayers {
  public:
   // Choices of `most_tokens` tokens, of every layer its own, spread evenly over the experts.
@@ -40,9 +43,9 @@ class MoeLayers {
   // Tokens [first, first + count) by a layer's experts.
   ops::FusedMoeGpuCall call(int layer, int first, int count) const;
   ops::FusedMoeGpuScratch scratch() const;
-  // By the kernels for many tokens of the format.
-  bool fits_many(int layer, int count) const;
-  gpuError_t launch_many(int layer, int first, int count, gpuStream_t stream) const;
+  // Whether a kernel takes so many tokens, or is made for them.
+  bool fits(MoeKernel kernel, int count) const;
+  gpuError_t launch(MoeKernel kernel, int layer, int first, int count, gpuStream_t stream) const;
   // Bytes of the matrices that the call's tokens have chosen, in all layers.
   int64_t active_size(int count) const;
   int64_t num_active(int layer, int count) const;

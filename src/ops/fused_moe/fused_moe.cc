@@ -16,7 +16,7 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
 }
 
 #ifdef ATOM_CUDA
-constexpr char kFloat8[] = "wgmma-float8";
+constexpr char kFloat8[] = "wgmma-float8", kRows[] = "rows";
 
 // Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
 template <const char* name, bool (*fits)(const FusedMoeCall&)>
@@ -48,6 +48,11 @@ constexpr FusedMoeVariant kVariants[] = {
      fused_moe_float8,
      DeviceType::kCuda,
      kMixesRows},
+    {kRows,
+     CpuIsa::kScalar,
+     fits_if_forced<kRows, fits_fused_moe_rows>,
+     fused_moe_rows,
+     DeviceType::kCuda},
     {"stream", CpuIsa::kScalar, fits_fused_moe_stream, fused_moe_stream, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, fused_moe_generic, DeviceType::kCuda},
 #endif

@@ -4,8 +4,8 @@
 #include "base/check.h"
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "ops/fused_moe/fused_moe_variants.h"
-#include "ops/fused_moe/moe_float4.h"
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_wgmma.h"
 #include "tensor/gpu_check.h"
@@ -256,20 +256,20 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
   many.launch(stream, call, scratch, launch_moe_float8);
 }
 
-bool fits_fused_moe_float4(const FusedMoeCall& call) {
-  return fits_many_tokens(call, fits_moe_float4);
+bool fits_fused_moe_rows(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
-void fused_moe_float4(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const DType dtype = call.x.dtype();
-  MoeFloat4Scratch scratch{};
+  MoeRowsScratch scratch{};
   scratch.shared = many.shared(call, padded_moe_columns(call.intermediate_size()), dtype);
   scratch.x = many.tensor(many.most_rows, padded_moe_columns(call.hidden_size()), dtype);
   // The gathered x is not needed any more when there are results.
   scratch.results = scratch.x;
-  many.launch(stream, call, scratch, launch_moe_float4);
+  many.launch(stream, call, scratch, launch_moe_rows);
 }
 
 }  // namespace atom::ops

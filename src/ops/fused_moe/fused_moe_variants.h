@@ -57,9 +57,10 @@ void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& 
 bool fits_fused_moe_float8(const FusedMoeCall& call);
 void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// The same of experts in MXFP4.
-bool fits_fused_moe_float4(const FusedMoeCall& call);
-void fused_moe_float4(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+// On a Hopper GPU: any number of tokens, made for up to some dozens for each expert; of MXFP4 for
+// more too. Each expert's result of a token is rounded before it is added.
+bool fits_fused_moe_rows(const FusedMoeCall& call);
+void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.
 int32_t place_of(const ExpertWeights& experts, int32_t id);

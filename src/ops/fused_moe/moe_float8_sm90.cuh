@@ -157,9 +157,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
   wait_for_previous_grid();
   if (threadIdx.x >= kNumConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-    if (threadIdx.x / kWarpSize == kConsumerWarps && is_elected()) {
-      copy_tiles<kGated>(args, shared);
-    }
+    if (threadIdx.x / kWarpSize == kConsumerWarps) copy_tiles<kGated>(args, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     Multiplier<kGated> multiplier(args, shared);

@@ -76,12 +76,14 @@ class Shared {
   const uint32_t base_;
 };
 
-// By one thread.
+// By a warp, of which one lane copies.
 template <bool kGated>
 __device__ void copy_tiles(const MoeFloat8Args& args, const Shared<kGated>& shared) {
   const uint64_t policy = keep_policy();
+  const bool copies = is_elected();
   StageCursor stage;
   for_tiles(args, [&](const MoeTile& tile) {
+    if (!copies) return;
     const int first = tile.expert * args.num_rows;
     for (int chunk = 0; chunk < args.num_chunks; ++chunk) {
       const uint32_t full = shared.full(stage.index);

@@ -16,27 +16,69 @@ struct MoeTile {
   int first_row, end_row;  // in the order of experts: the tile's first, the expert's end
 };
 
-// visit(tile) for all tiles of the block. The tiles of an expert's rows that meet the same rows of
-// its matrix follow each other. Tiles have `tile_rows` rows, as those of args.tiles() have.
+// Tiles in the order in which blocks take them. The tiles of an expert's rows that meet the same
+// rows of its matrix follow each other. By whole warps, whose lanes have the begins of 32 experts.
+class TileList {
+ public:
+  // Tiles have `tile_rows` rows, as those of `tiles` have.
+  __device__ TileList(const FusedMoeGpuScratch& tiles,
+                      int num_experts,
+                      int num_column_tiles,
+                      int tile_rows)
+      : tiles_(tiles),
+        num_experts_(num_experts),
+        num_column_tiles_(num_column_tiles),
+        tile_rows_(tile_rows),
+        size_(gpu_load_from_l2(tiles.tile_begins + num_experts) * num_column_tiles) {
+    load();
+  }
+
+  __device__ int size() const { return size_; }
+
+  // Of ascending places.
+  __device__ MoeTile at(int place) {
+    int count = num_ended(place);
+    while (count == kWarpSize) {
+      before_ = gpu_shuffle(tile_end_, kWarpSize - 1);
+      first_expert_ += kWarpSize;
+      load();
+      count = num_ended(place);
+    }
+    const int end = gpu_shuffle(tile_end_, count);
+    const int last_end = gpu_shuffle(tile_end_, max(count - 1, 0));
+    const int begin = count > 0 ? last_end : before_;
+    const int local = place - begin * num_column_tiles_, num_row_tiles = end - begin;
+    const int first_row = gpu_shuffle(row_begin_, count);
+    return {.expert = first_expert_ + count,
+            .column_tile = local / num_row_tiles,
+            .first_row = first_row + local % num_row_tiles * tile_rows_,
+            .end_row = gpu_shuffle(row_end_, count)};
+  }
+
+ private:
+  // Of the experts at hand, those all of whose tiles are before a place.
+  __device__ int num_ended(int place) const {
+    return __popc(gpu_lanes_where(tile_end_ * num_column_tiles_ <= place));
+  }
+
+  __device__ void load() {
+    const int expert = first_expert_ + threadIdx.x % kWarpSize;
+    tile_end_ = gpu_load_from_l2(tiles_.tile_begins + min(expert + 1, num_experts_));
+    row_begin_ = gpu_load_from_l2(tiles_.row_begins + min(expert, num_experts_));
+    row_end_ = gpu_load_from_l2(tiles_.row_begins + min(expert + 1, num_experts_));
+  }
+
+  const FusedMoeGpuScratch& tiles_;
+  const int num_experts_, num_column_tiles_, tile_rows_, size_;
+  int first_expert_ = 0, before_ = 0;  // the expert of the first lane, and the tiles before it
+  int tile_end_, row_begin_, row_end_;
+};
+
+// visit(tile) for all tiles of the block, by whole warps.
 template <typename Args, typename Visit>
 __device__ void for_tiles(const Args& args, Visit&& visit, int tile_rows = kMoeTileRows) {
-  const int32_t* tile_begins = args.tiles().tile_begins;
-  const int32_t* row_begins = args.tiles().row_begins;
-  const int num_experts = args.call.num_experts;
-  const int num_tiles = gpu_load_from_l2(tile_begins + num_experts) * args.num_column_tiles;
-  int expert = 0, begin = 0, end = 0;
-  for (int i = blockIdx.x; i < num_tiles; i += gridDim.x) {
-    while (i >= end * args.num_column_tiles) {
-      begin = end;
-      end = gpu_load_from_l2(tile_begins + ++expert);
-    }
-    const int local = i - begin * args.num_column_tiles, num_row_tiles = end - begin;
-    const int row_tile = local % num_row_tiles;
-    visit(MoeTile{.expert = expert - 1,
-                  .column_tile = local / num_row_tiles,
-                  .first_row = gpu_load_from_l2(row_begins + expert - 1) + row_tile * tile_rows,
-                  .end_row = gpu_load_from_l2(row_begins + expert)});
-  }
+  TileList list(args.tiles(), args.call.num_experts, args.num_column_tiles, tile_rows);
+  for (int i = blockIdx.x; i < list.size(); i += gridDim.x) visit(list.at(i));
 }
 
 // store_matrices() of transposed ones.

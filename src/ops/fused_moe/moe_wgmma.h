@@ -16,7 +16,7 @@ struct MoeWgmmaScratch {
 
 constexpr int kMoeTileRows = 128;
 
-// bfloat16 throughout, with whole vectors of 16 bytes in a row.
+// bfloat16 throughout, with whole vectors of 16 bytes in a row; silu or the clamped activation.
 bool fits_moe_wgmma(const FusedMoeGpuCall& call);
 gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
                             const MoeWgmmaScratch& scratch,

@@ -86,9 +86,8 @@ class Finisher {
         for (int b = 0; b < 2; ++b) {
           const int place = 4 * (2 * i + b) + 2 * half;
           const int output = first_output + i * 8 + b * 4 + lane_ % 4;
-          values[b] = activated(args_.call.activation,
-                                sums[place] + bias(2 * output),
-                                sums[place + 1] + bias(2 * output + 1));
+          values[b] = activated_of(sums[place] + bias(2 * output),
+                                   sums[place + 1] + bias(2 * output + 1));
         }
         pairs_[half][i] = paired(values[0], values[1]);
       }
@@ -99,8 +98,7 @@ class Finisher {
         float values[2];
 #pragma unroll
         for (int b = 0; b < 2; ++b) {
-          values[b] = activated(
-              args_.call.activation,
+          values[b] = activated_of(
               sums[4 * i + 2 * half + b] + bias(output + b),
               sums[4 * (i + kPairs) + 2 * half + b] + bias(args_.num_rows / 2 + output + b));
         }
@@ -118,10 +116,22 @@ class Finisher {
                  : bits_of_pair<BFloat16>(high_first, high_second);
   }
 
+  // Few instructions, of which every value has its own: a tile's would not stay in the cache.
+  __device__ float activated_of(float gate, float up) const {
+    const GatedActivation& activation = args_.call.activation;
+    return activation.kind == GatedActivationKind::kClampedSwiGlu
+               ? clamped_swiglu(activation, gate, up)
+               : silu_of(gate) * up;
+  }
+
   // Of a row of the matrix; of one that does not exist another one's.
   __device__ float bias(int row) const {
     if (args_.own.bias == nullptr) return 0.0f;
-    return bias_at(args_.own, tile_.expert, min(row, args_.num_rows - 1), args_.num_rows);
+    const int64_t place =
+        int64_t{tile_.expert} * args_.num_rows + min(row, args_.num_rows - 1);
+    return args_.own.bias_element == Element::kFloat32
+               ? static_cast<const float*>(args_.own.bias)[place]
+               : to_float(static_cast<const BFloat16*>(args_.own.bias)[place]);
   }
 
   __device__ void store_rows(int first_row) const {

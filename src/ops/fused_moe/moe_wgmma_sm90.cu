@@ -117,7 +117,9 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
 
 bool fits_moe_wgmma(const FusedMoeGpuCall& call) {
   const int size = call.intermediate_size;
-  return call.element == Element::kBFloat16 && call.format == ExpertFormat::kAsX &&
+  const bool is_known = call.activation.kind == GatedActivationKind::kSilu ||
+                        call.activation.kind == GatedActivationKind::kClampedSwiGlu;
+  return is_known && call.element == Element::kBFloat16 && call.format == ExpertFormat::kAsX &&
          is_aligned(call.x, call.x_stride) && call.num_experts <= kMaxGpuExperts &&
          fits_matrices(call.gate_up, 2 * size, call.hidden_size) &&
          fits_matrices(call.down, call.hidden_size, size);

@@ -58,15 +58,17 @@ class Shared {
   const uint32_t base_;
 };
 
-// By one thread.
+// By a warp, of which one lane copies.
 template <bool kGated>
 __device__ void copy_tiles(const MoeWgmmaArgs& args, const Shared& shared) {
   const uint64_t policy = keep_policy();
   const bool halves_apart = kGated && !args.call.activation.is_interleaved;
   const int step = halves_apart ? kTileColumns / 2 : kTileColumns;
   const int to_second = halves_apart ? args.num_rows / 2 : kTileColumns / 2;
+  const bool copies = is_elected();
   StageCursor stage;
   for_tiles(args, [&](const MoeTile& tile) {
+    if (!copies) return;
     const int row = tile.expert * args.num_rows + tile.column_tile * step;
     for (int chunk = 0; chunk < args.num_chunks; ++chunk) {
       const uint32_t full = shared.full(stage.index);

@@ -1,0 +1,52 @@
+// Inside fused_moe by rows of matrices on Hopper: what the kernel has of each format.
+#pragma once
+
+#include "ops/fused_moe/moe_rows.h"
+#include "ops/fused_moe/moe_stream_format.cuh"
+
+namespace atom::ops::device::rows {
+
+// A chunk is what a stage has of k. With registers a lane has 16 adjacent bytes of a row's 64 of a
+// chunk, of which it makes its part of what each product of 16 columns takes: two pairs of columns.
+// So place p of a chunk of x is column column_at(p): product p / 16, pair p / 8 % 2 of lane
+// p / 2 % 4.
+template <typename W>
+struct Chunk;
+
+template <>
+struct Chunk<BFloat16> {
+  static constexpr int kColumns = 64;
+  static constexpr int kRowSize = 128;  // bytes of a matrix's row
+  static constexpr bool kFromRegisters = false;
+  static constexpr int kBlocks = 1;  // of 64 rows of a warpgroup
+
+  static __host__ __device__ constexpr int column_at(int place) { return place; }
+};
+
+template <>
+struct Chunk<Float8> {
+  static constexpr int kColumns = 64;
+  static constexpr int kRowSize = 64;
+  static constexpr bool kFromRegisters = true;
+  static constexpr int kBlocks = 1;
+
+  static __host__ __device__ constexpr int column_at(int place) {
+    return place / 2 % 4 * 16 + place / 16 * 4 + place / 8 % 2 * 2 + place % 2;
+  }
+};
+
+// RowFormat<Float4> makes pairs of columns that are 4 apart.
+template <>
+struct Chunk<Float4> {
+  static constexpr int kColumns = 128;
+  static constexpr int kRowSize = 64;
+  static constexpr bool kFromRegisters = true;
+  static constexpr int kBlocks = 2;
+
+  static __host__ __device__ constexpr int column_at(int place) {
+    const int product = place / 16, pair = product % 2 * 2 + place / 8 % 2;
+    return place / 2 % 4 * 32 + product / 2 * 8 + pair + place % 2 * 4;
+  }
+};
+
+}  // namespace atom::ops::device::rows

@@ -1,0 +1,22 @@
+// Inside fused_moe by rows of matrices on Hopper: the launches that the file of each weight type
+// defines, of both matrices with tiles of so many tokens.
+#pragma once
+
+#include "ops/fused_moe/moe_rows.h"
+
+namespace atom::ops {
+
+gpuError_t launch_moe_rows_bfloat16(const FusedMoeGpuCall& call,
+                                    const MoeRowsScratch& scratch,
+                                    int num_tokens,
+                                    gpuStream_t stream);
+gpuError_t launch_moe_rows_float8(const FusedMoeGpuCall& call,
+                                  const MoeRowsScratch& scratch,
+                                  int num_tokens,
+                                  gpuStream_t stream);
+gpuError_t launch_moe_rows_float4(const FusedMoeGpuCall& call,
+                                  const MoeRowsScratch& scratch,
+                                  int num_tokens,
+                                  gpuStream_t stream);
+
+}  // namespace atom::ops

@@ -1,0 +1,237 @@
+// The launches of fused_moe by rows of matrices: choices and x in the order of experts, and both
+// matrices.
+#include <algorithm>
+
+#include "ops/device/tensor_map.cuh"
+#include "ops/fused_moe/moe_groups.cuh"
+#include "ops/fused_moe/moe_rows_launch_sm90.h"
+#include "ops/fused_moe/moe_rows_stage.cuh"
+
+namespace atom::ops {
+namespace {
+
+using namespace device;
+
+constexpr int kThreads = 128;
+constexpr int kPieceColumns = 32;  // of four places of x that a thread writes
+constexpr int kFewChoices = 1024;
+
+// A row of x with its columns in the order in which products take them; zeros behind its end. By a
+// block.
+template <typename W>
+__device__ void copy_in_order(const FusedMoeGpuCall& call,
+                              const MoeRowsScratch& scratch,
+                              int choice,
+                              int row) {
+  constexpr int kLanes = 4, kColumns = rows::Chunk<W>::kColumns;
+  constexpr int kPieces = kColumns / kPieceColumns;
+  const auto* x =
+      static_cast<const BFloat16*>(call.x) + int64_t{choice / call.top_k} * call.x_stride;
+  const int width = (call.hidden_size + kColumns - 1) / kColumns * kColumns;
+  auto* target = static_cast<BFloat16*>(scratch.x) + int64_t{row} * width;
+  for (int piece = threadIdx.x; piece < width / kPieceColumns; piece += kThreads) {
+    const int chunk = piece / kPieces * kColumns, part = piece % kPieces;
+    uint4 vectors[kLanes];
+#pragma unroll
+    for (int t = 0; t < kLanes; ++t) {
+      constexpr bool kInOrder = !rows::Chunk<W>::kFromRegisters;
+      const int column = kInOrder ? piece * kPieceColumns + t * 8
+                                  : chunk + t * (kColumns / kLanes) + part * 8;
+      vectors[t] = column < call.hidden_size ? load_bits_from_l2(x + column) : uint4{};
+      if constexpr (RowFormat<W>::kHasExponents) vectors[t] = RowFormat<W>::paired(vectors[t]);
+    }
+    BFloat16* places = target + piece * kPieceColumns;
+    if constexpr (rows::Chunk<W>::kFromRegisters) {
+      store_bits(places, {vectors[0].x, vectors[1].x, vectors[2].x, vectors[3].x});
+      store_bits(places + 8, {vectors[0].y, vectors[1].y, vectors[2].y, vectors[3].y});
+      store_bits(places + 16, {vectors[0].z, vectors[1].z, vectors[2].z, vectors[3].z});
+      store_bits(places + 24, {vectors[0].w, vectors[1].w, vectors[2].w, vectors[3].w});
+    } else {
+#pragma unroll
+      for (int t = 0; t < kLanes; ++t) store_bits(places + t * 8, vectors[t]);
+    }
+  }
+}
+
+template <typename W>
+__global__ void __launch_bounds__(kThreads)
+    gather_rows_in_order(const __grid_constant__ FusedMoeGpuCall call, MoeRowsScratch scratch) {
+  const int row = blockIdx.x;
+  allow_next_grid();
+  wait_for_previous_grid();
+  if (row >= gpu_load_from_l2(scratch.shared.row_begins + call.num_experts)) return;
+  copy_in_order<W>(call, scratch, gpu_load_from_l2(scratch.shared.choices + row), row);
+}
+
+// row_begins and tile_begins, by a block.
+__device__ void count_rows(const FusedMoeGpuCall& call,
+                           const MoeRowsScratch& scratch,
+                           int tile_rows) {
+  __shared__ int row_begins[kMaxGpuExperts + 1], tile_begins[kMaxGpuExperts + 1];
+  for (int e = threadIdx.x; e <= call.num_experts; e += kThreads) row_begins[e] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < call.num_tokens * call.top_k; i += kThreads) {
+    const int place = place_of(call, i);
+    if (place >= 0) atomicAdd(&row_begins[place + 1], 1);
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < call.num_experts; e += kThreads) {
+    tile_begins[e + 1] = (row_begins[e + 1] + tile_rows - 1) / tile_rows;
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarpSize) add_up(row_begins, call.num_experts);
+  if (threadIdx.x / kWarpSize == 1) add_up(tile_begins, call.num_experts);
+  __syncthreads();
+  for (int e = threadIdx.x; e <= call.num_experts; e += kThreads) {
+    scratch.shared.row_begins[e] = row_begins[e];
+    scratch.shared.tile_begins[e] = tile_begins[e];
+  }
+}
+
+// Sorts few choices and gathers x in one launch: every block finds the row of one choice among all,
+// and one more counts them.
+template <typename W>
+__global__ void __launch_bounds__(kThreads)
+    arrange_rows(const __grid_constant__ FusedMoeGpuCall call,
+                 MoeRowsScratch scratch,
+                 int tile_rows) {
+  __shared__ int warp_counts[kThreads / kWarpSize];
+  const int num_choices = call.num_tokens * call.top_k, choice = blockIdx.x;
+  allow_next_grid();
+  wait_for_previous_grid();
+  if (choice == num_choices) return count_rows(call, scratch, tile_rows);
+  const int own = place_of(call, choice);
+  if (own < 0) return;
+  int count = 0;
+  for (int i = threadIdx.x; i < num_choices; i += kThreads) {
+    const int place = place_of(call, i);
+    count += place >= 0 && (place < own || (place == own && i < choice)) ? 1 : 0;
+  }
+  count = reduce_lanes(count, kWarpSize, Sum());
+  if (threadIdx.x % kWarpSize == 0) warp_counts[threadIdx.x / kWarpSize] = count;
+  __syncthreads();
+  int row = 0;
+  for (const int some : warp_counts) row += some;
+  if (threadIdx.x == 0) scratch.shared.choices[row] = choice;
+  copy_in_order<W>(call, scratch, choice, row);
+}
+
+template <typename W>
+gpuError_t arrange(const FusedMoeGpuCall& call,
+                   const MoeRowsScratch& scratch,
+                   int tile_rows,
+                   gpuStream_t stream) {
+  const int num_choices = call.num_tokens * call.top_k;
+  if (num_choices <= kFewChoices) {
+    return launch(arrange_rows<W>,
+                  dim3(num_choices + 1),
+                  dim3(kThreads),
+                  0,
+                  stream,
+                  true,
+                  call,
+                  scratch,
+                  tile_rows);
+  }
+  const gpuError_t error = sort_moe_choices(call, scratch.shared, tile_rows, stream);
+  if (error != cudaSuccess) return error;
+  return launch(gather_rows_in_order<W>,
+                dim3(num_choices),
+                dim3(kThreads),
+                0,
+                stream,
+                true,
+                call,
+                scratch);
+}
+
+bool is_aligned(const void* data, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0 && bytes % kVectorSize == 0;
+}
+
+int row_size_of(ExpertFormat format, int num_columns) {
+  return format == ExpertFormat::kAsX      ? num_columns * 2
+         : format == ExpertFormat::kFloat8 ? num_columns
+                                           : num_columns / 2;
+}
+
+bool is_in_blocks(const ExpertMatrices& matrices) {
+  return matrices.scale_rows == rows::kScaleBlock && matrices.scale_columns == rows::kScaleBlock;
+}
+
+// Of one tensor with all experts' matrices.
+bool fits_matrices(const ExpertMatrices& matrices,
+                   int num_rows,
+                   int num_columns,
+                   ExpertFormat format) {
+  const int row_size = row_size_of(format, num_columns);
+  if (!is_aligned(matrices.data, row_size) ||
+      matrices.expert_stride != int64_t{num_rows} * row_size) {
+    return false;
+  }
+  switch (format) {
+    case ExpertFormat::kAsX:
+      return true;
+    case ExpertFormat::kFloat8:
+      return is_in_blocks(matrices) || matrices.scales_across <= 1;
+    case ExpertFormat::kFloat4:
+      return num_columns % (2 * kExponentColumns) == 0 && num_rows % 16 == 0 &&
+             is_aligned(matrices.exponents, matrices.exponent_stride) &&
+             rows::exponents_size(num_columns) <= rows::kMostExponents;
+    default:
+      return false;
+  }
+}
+
+template <typename W>
+gpuError_t launch_all(const FusedMoeGpuCall& call,
+                      const MoeRowsScratch& scratch,
+                      gpuError_t (*launch_matrices)(const FusedMoeGpuCall&,
+                                                    const MoeRowsScratch&,
+                                                    int num_tokens,
+                                                    gpuStream_t),
+                      gpuStream_t stream) {
+  // Tiles that most experts' rows fit, while a matrix is read once.
+  const int rows = call.num_tokens * call.top_k / call.num_experts;
+  const int most = rows::kMostTokens<W>;
+  const int wanted = rows <= 4 ? 8 : rows <= 10 ? 16 : rows <= 22 ? 32 : rows <= 48 ? 64 : 128;
+  // No expert has more than one row of a token.
+  const int enough = call.num_tokens <= 8 ? 8 : call.num_tokens <= 16 ? 16 : most;
+  const int num_tokens = std::min({most, wanted, enough});
+  gpuError_t error = arrange<W>(call, scratch, num_tokens, stream);
+  if (error == cudaSuccess) error = launch_matrices(call, scratch, num_tokens, stream);
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
+}
+
+}  // namespace
+
+bool fits_moe_rows(const FusedMoeGpuCall& call) {
+  const int size = call.intermediate_size;
+  const GatedActivation& activation = call.activation;
+  const bool is_known = activation.kind == GatedActivationKind::kSilu ||
+                        activation.kind == GatedActivationKind::kClampedSwiGlu;
+  // Gates and ups of a tile have one scale each. From shared memory they are taken by turns.
+  const bool is_whole = call.format != ExpertFormat::kFloat8 || !is_in_blocks(call.gate_up) ||
+                        (size % 64 == 0 && !activation.is_interleaved);
+  const bool can_take_turns = call.format != ExpertFormat::kAsX || !activation.is_interleaved;
+  return call.element == Element::kBFloat16 && is_known && is_whole && can_take_turns &&
+         is_aligned(call.x, call.x_stride * 2) && is_aligned(nullptr, call.hidden_size * 2) &&
+         call.num_experts <= kMaxGpuExperts &&
+         fits_matrices(call.gate_up, 2 * size, call.hidden_size, call.format) &&
+         fits_matrices(call.down, call.hidden_size, size, call.format);
+}
+
+gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,
+                           const MoeRowsScratch& scratch,
+                           gpuStream_t stream) {
+  switch (call.format) {
+    case ExpertFormat::kAsX:
+      return launch_all<BFloat16>(call, scratch, launch_moe_rows_bfloat16, stream);
+    case ExpertFormat::kFloat8:
+      return launch_all<Float8>(call, scratch, launch_moe_rows_float8, stream);
+    default:
+      return launch_all<Float4>(call, scratch, launch_moe_rows_float4, stream);
+  }
+}
+
+}  // namespace atom::ops

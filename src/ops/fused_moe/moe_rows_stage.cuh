@@ -1,0 +1,234 @@
+// Inside fused_moe by rows of matrices on Hopper: shared memory, the rows that a lane has of a
+// tile, and the thread that copies.
+#pragma once
+
+#include <cuda.h>
+
+#include "ops/fused_moe/moe_rows_format.cuh"
+#include "ops/fused_moe/moe_tiles.cuh"
+
+namespace atom::ops::device::rows {
+
+constexpr int kPanelSize = 128;  // bytes of a row of x in a copy
+constexpr int kWarpgroupSize = 128;
+constexpr int kNumConsumers = 2 * kWarpgroupSize, kNumThreads = kNumConsumers + kWarpgroupSize;
+constexpr int kConsumerWarps = kNumConsumers / kWarpSize;
+constexpr int kMaxStages = 24;
+constexpr int kExponentBuffers = 2;
+constexpr int kBarriersSize = 512;
+constexpr int kPairRows = 8;  // gates, and then as many ups, of what the matrix units take at once
+constexpr int kScaleBlock = 128;  // rows and columns of a block of scales
+// Of a warp: outputs of 16 tokens, or of 8, on their way.
+constexpr int kGatedRowStride = 32 + 16, kRowStride = 64 + 16;
+constexpr int kOutputSize = 16 * kGatedRowStride;
+static_assert(8 * kRowStride <= kOutputSize);
+
+struct MoeRowsArgs {
+  CUtensorMap x;         // [rows, padded columns], boxes of 128 bytes of a tile's tokens
+  CUtensorMap matrices;  // [all experts' rows, columns], boxes of a chunk of some rows
+  FusedMoeGpuCall call;
+  MoeRowsScratch scratch;
+  ExpertMatrices own;  // the same matrices
+  int num_rows;        // of a matrix
+  int num_outputs;     // of a row: those, or half of them
+  int activated_width;
+  int num_column_tiles;
+  int num_chunks;
+  int row_exponents;  // bytes
+  int num_stages;
+  int exponents_size;  // of a tile, in shared memory
+  bool in_blocks;      // scales of FP8 are of 128 x 128 values
+
+  __device__ const FusedMoeGpuScratch& tiles() const { return scratch.shared; }
+};
+
+// Of a matrix; with the activation half of them gates and the others their ups.
+template <typename W>
+constexpr int kTileRows = 128 * Chunk<W>::kBlocks;
+template <typename W>
+constexpr int kHalfRows = kTileRows<W> / 2;
+template <typename W>
+constexpr int kMatrixSize = kTileRows<W>* Chunk<W>::kRowSize;
+template <typename W>
+constexpr int kPanels = Chunk<W>::kColumns * 2 / kPanelSize;
+template <typename W, int kTokens>
+constexpr int kStageSize = kMatrixSize<W> + kTokens * kPanels<W> * kPanelSize;
+
+// Tokens of the largest tile. Float4's sums of so many fill registers; of the others there are
+// kernels for many tokens.
+template <typename W>
+constexpr int kMostTokens = RowFormat<W>::kHasExponents ? 128 : 64;
+
+// Of a tile in MXFP4. Lanes read four of the last chunk, of which a row may have two.
+constexpr int exponents_size(int num_columns) {
+  return (kTileRows<Float4> * (num_columns / kExponentColumns) + 16 + 127) / 128 * 128;
+}
+constexpr int kMostExponents = 32 << 10;
+
+// Bytes of shared memory besides stages.
+__host__ __device__ inline int fixed_size(int exponents_size) {
+  return kBarriersSize + kConsumerWarps * kOutputSize + kExponentBuffers * exponents_size;
+}
+
+// Stages come first, because what is swizzled has to lie at multiples of 1024 bytes.
+template <typename W, int kTokens>
+class Shared {
+ public:
+  __device__ Shared(const MoeRowsArgs& args, uint8_t* memory)
+      : base_(shared_address(memory)),
+        num_stages_(args.num_stages),
+        exponents_size_(args.exponents_size),
+        rest_(base_ + args.num_stages * kStageSize<W, kTokens>) {}
+
+  __device__ uint32_t matrix(int stage) const { return base_ + stage * kStageSize<W, kTokens>; }
+  __device__ uint32_t x(int stage, int panel) const {
+    return matrix(stage) + kMatrixSize<W> + panel * kTokens * kPanelSize;
+  }
+  __device__ uint32_t full(int stage) const { return rest_ + 8 * stage; }
+  __device__ uint32_t empty(int stage) const { return full(kMaxStages + stage); }
+  __device__ uint32_t exponents_full(int buffer) const { return full(2 * kMaxStages + buffer); }
+  __device__ uint32_t exponents_empty(int buffer) const {
+    return exponents_full(kExponentBuffers + buffer);
+  }
+  __device__ uint32_t output(int warp) const { return rest_ + kBarriersSize + warp * kOutputSize; }
+  __device__ uint32_t exponents(int buffer) const {
+    return output(kConsumerWarps) + buffer * exponents_size_;
+  }
+
+  // By one thread, before a barrier of the block.
+  __device__ void init_barriers() const {
+    for (int i = 0; i < num_stages_; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), kConsumerWarps);
+    }
+    for (int i = 0; i < kExponentBuffers; ++i) {
+      init_barrier(exponents_full(i), 1);
+      init_barrier(exponents_empty(i), kConsumerWarps);
+    }
+    publish_barriers();
+  }
+
+ private:
+  static_assert(8 * 2 * (kMaxStages + kExponentBuffers) <= kBarriersSize);
+  const uint32_t base_;
+  const int num_stages_, exponents_size_;
+  const uint32_t rest_;
+};
+
+// The first row of the matrix that half of a tile has.
+template <typename W, bool kGated>
+__device__ inline int first_row_of(const MoeRowsArgs& args, int column_tile, int half) {
+  if (kGated && !args.call.activation.is_interleaved) {
+    return half * args.call.intermediate_size + column_tile * kHalfRows<W>;
+  }
+  return column_tile * kTileRows<W> + half * kHalfRows<W>;
+}
+
+// Of a lane's products of 64 rows: of row g of its warp's 16 and of row g + 8. With the activation
+// these are a gate and its up.
+template <typename W, bool kGated>
+struct LaneRows {
+  static constexpr int kBlocks = Chunk<W>::kBlocks;
+  int row[kBlocks][2];  // of the tile's, by halves
+  int output[kBlocks];  // with the activation, of the tile's
+
+  // Of the consumers' warps.
+  static __device__ LaneRows of(bool is_interleaved) {
+    const int warp = threadIdx.x / kWarpSize, g = threadIdx.x % kWarpSize / 4;
+    LaneRows rows;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int first = warp * kBlocks + b;
+      rows.output[b] = Chunk<W>::column_at(first * 8 + g);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if constexpr (kGated) {
+          rows.row[b][i] =
+              is_interleaved ? 2 * rows.output[b] + i : rows.output[b] + i * kHalfRows<W>;
+        } else {
+          rows.row[b][i] = first * 16 + i * 8 + g;
+        }
+      }
+    }
+    return rows;
+  }
+};
+
+template <typename W, int kTokens, bool kGated>
+class Copier {
+ public:
+  __device__ Copier(const MoeRowsArgs& args, const Shared<W, kTokens>& shared)
+      : args_(args), shared_(shared), keep_(keep_policy()) {}
+
+  __device__ void run(const MoeTile& tile) {
+    if (args_.exponents_size > 0) copy_exponents(tile);
+    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
+      const uint32_t full = shared_.full(stage_.index);
+      wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+      arrive_expecting(full, kStageSize<W, kTokens>);
+      copy_matrix(tile, chunk, full);
+#pragma unroll
+      for (int panel = 0; panel < kPanels<W>; ++panel) {
+        copy_box(shared_.x(stage_.index, panel),
+                 &args_.x,
+                 (chunk * kPanels<W> + panel) * (kPanelSize / 2),
+                 tile.first_row,
+                 full,
+                 keep_);
+      }
+      stage_.advance(args_.num_stages);
+    }
+  }
+
+ private:
+  __device__ void copy_matrix(const MoeTile& tile, int chunk, uint32_t full) const {
+    const int first = tile.expert * args_.num_rows;
+    const uint32_t matrix = shared_.matrix(stage_.index);
+    constexpr int kElementSize = Chunk<W>::kFromRegisters ? 1 : 2;
+    const int column = chunk * Chunk<W>::kRowSize / kElementSize;
+    // From shared memory the matrix units take gates and ups by turns, which registers put right.
+    constexpr bool kByTurns = kGated && !Chunk<W>::kFromRegisters;
+    constexpr int kRows = kByTurns ? kPairRows : kHalfRows<W>;
+#pragma unroll 1
+    for (int i = 0; i < kHalfRows<W> / kRows; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        copy_box(matrix + (2 * i + half) * kRows * Chunk<W>::kRowSize,
+                 &args_.matrices,
+                 column,
+                 first + first_row_of<W, kGated>(args_, tile.column_tile, half) + i * kRows,
+                 full,
+                 keep_);
+      }
+    }
+  }
+
+  __device__ void copy_exponents(const MoeTile& tile) {
+    const uint32_t full = shared_.exponents_full(buffer_.index);
+    wait_for(shared_.exponents_empty(buffer_.index), buffer_.parity ^ 1);
+    int sizes[2];
+    for (int half = 0; half < 2; ++half) {
+      const int rows = args_.num_rows - first_row_of<W, kGated>(args_, tile.column_tile, half);
+      sizes[half] = max(0, min(kHalfRows<W>, rows)) * args_.row_exponents;
+    }
+    arrive_expecting(full, sizes[0] + sizes[1]);
+    for (int half = 0; half < 2; ++half) {
+      if (sizes[half] == 0) continue;
+      const int row = first_row_of<W, kGated>(args_, tile.column_tile, half);
+      copy_bulk(shared_.exponents(buffer_.index) + half * kHalfRows<W> * args_.row_exponents,
+                args_.own.exponents + tile.expert * args_.own.exponent_stride +
+                    int64_t{row} * args_.row_exponents,
+                sizes[half],
+                full,
+                keep_);
+    }
+    buffer_.advance(kExponentBuffers);
+  }
+
+  const MoeRowsArgs& args_;
+  const Shared<W, kTokens>& shared_;
+  const uint64_t keep_;
+  StageCursor stage_, buffer_;
+};
+
+}  // namespace atom::ops::device::rows
