@@ -67,7 +67,7 @@ struct FusedMoeGpuScratch {
   float* results;        // [choices, hidden_size]
 };
 
-constexpr int kMaxGpuExperts = 512;
+constexpr int kMaxGpuExperts = 576;  // 512 and shared ones
 
 // On a GPU's queue (DeviceQueue::handle()).
 void fused_moe_cuda(const FusedMoeGpuCall& call, const FusedMoeGpuScratch& scratch, void* queue);
