@@ -24,6 +24,7 @@
 #include "runner/decode_graphs.h"
 #include "runner/device_sampler.h"
 #include "runner/drafter.h"
+#include "runner/grammar_masks.h"
 #include "runner/head_rows.h"
 #include "runner/host_mirror.h"
 #include "runner/input_builder.h"
@@ -161,6 +162,7 @@ class ModelRunner {
   int64_t max_rows_ = 0;
   Sampler sampler_;  // of scored rows
   RejectionSampler rejection_sampler_;
+  GrammarMasks grammar_masks_;
   std::optional<Drafter> drafter_;
   std::optional<DeviceSampler> device_sampler_;
   DecodeGraphs graphs_;
