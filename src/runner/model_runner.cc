@@ -51,11 +51,17 @@ size_t end_of_part(std::span<const HeadRow> rows, size_t begin, size_t max_rows)
   return end;
 }
 
+// The sequence's grammar takes a token that was sampled.
+Status follow_grammar(RunnerSequence& sequence, int32_t token_id) {
+  return sequence.grammar ? sequence.grammar->accept(token_id) : Status();
+}
+
 // Gives a sequence what was sampled for it on the CPU.
 void take_verified(std::span<SampledToken> tokens,
                    RunnerSequence& sequence,
                    SequenceOutput& result) {
   for (SampledToken& token : tokens) {
+    if (token.status.ok()) token.status = follow_grammar(sequence, token.token_id);
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
       if (sequence.sampling.params().logprobs) {
@@ -469,19 +475,25 @@ void ModelRunner::sample_rows(const SchedulerOutput& step,
   trace_.begin("sample", "host", {});
   std::vector<size_t> sampled;  // indices of sequences
   std::vector<DraftedSequence> drafted;
+  std::vector<GrammarMasks::Sequence> constrained;
   for (size_t i = 0; i < rows.size(); i += step.scheduled[rows[i].sequence].num_sampled) {
     const size_t index = rows[i].sequence;
     RunnerSequence& sequence = *sequences_.scheduled()[index];
-    const std::span drafts = sequence.drafts;
+    const auto num_drafts = static_cast<size_t>(step.scheduled[index].num_drafts());
+    const auto drafts = std::span<const int32_t>(sequence.drafts).first(num_drafts);
     sampled.push_back(index);
-    drafted.push_back({&sequence.sampling,
-                       drafts.first(static_cast<size_t>(step.scheduled[index].num_drafts()))});
+    drafted.push_back({&sequence.sampling, drafts});
+    constrained.push_back({sequence.grammar ? &*sequence.grammar : nullptr, drafts});
   }
+  grammar_masks_.fill(stream_.pool(), constrained);
+  for (size_t i = 0; i < drafted.size(); ++i) drafted[i].allowed = grammar_masks_.allowed(i);
   std::vector<std::vector<SampledToken>> tokens(drafted.size());
   rejection_sampler_.sample(stream_, logits, drafted, tokens);
   for (size_t i = 0; i < tokens.size(); ++i) {
     RunnerSequence& sequence = *sequences_.scheduled()[sampled[i]];
-    take_verified(tokens[i], sequence, flight.output.sequences[sampled[i]]);
+    SequenceOutput& result = flight.output.sequences[sampled[i]];
+    if (!grammar_masks_.status(i).ok()) result.error = grammar_masks_.status(i).message();
+    take_verified(tokens[i], sequence, result);
   }
 }
 

@@ -26,6 +26,7 @@
 #include "runner/decode_graphs.h"
 #include "runner/device_sampler.h"
 #include "runner/drafter.h"
+#include "runner/grammar_masks.h"
 #include "runner/head_rows.h"
 #include "runner/input_builder.h"
 #include "runner/memory_plan.h"
@@ -185,6 +186,7 @@ class ModelRunner {
   int64_t max_rows_ = 0;
   Sampler sampler_;  // of scored rows
   RejectionSampler rejection_sampler_;
+  GrammarMasks grammar_masks_;
   std::optional<Drafter> drafter_;
   Tensor draft_states_;  // on a device with a draft model: what recorded steps leave to it
   std::optional<DeviceSampler> device_sampler_;
