@@ -1,7 +1,7 @@
 // Checks and times the GPU kernels of a Gated DeltaNet layer between its projections, with the
 // heads of Qwen3-Next (16 of keys, 32 of values, 128 x 128) in bfloat16.
 //
-// usage: gated_delta_rule_gpu_bench [check|time]
+// usage: gated_delta_rule_gpu_bench [check|time|ways]
 //
 // Checks compare the chunked kernels with the recurrent one, which goes token by token in float32,
 // on the same inputs; the operators' tests compare both with the CPU. Timings of decodes are in
@@ -260,6 +260,48 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
   });
 }
 
+// The ways that a decode can be cut, and the forms of the products.
+void time_ways() {
+  const Roofs roofs = measure_roofs();
+  for (const int64_t batch : {1, 2, 4, 8, 16, 64, 256}) {
+    const int64_t bytes = 2 * batch * kStateBytes;
+    const int sets = std::max(2, sets_beyond_caches(bytes));
+    const Layer layer(batch, 1, sets);
+    for (const int splits : {1, 2, 4}) {
+      char what[64];
+      std::snprintf(what, sizeof what, "layer, %ld in %d", static_cast<long>(batch), splits);
+      report(what,
+             time_call([&](gpuStream_t stream,
+                           int set) { gated_delta_net_sm90(layer.net(set), stream, splits); },
+                       false,
+                       sets),
+             bytes,
+             false,
+             roofs);
+      std::snprintf(what, sizeof what, "recurrence, %ld in %d", static_cast<long>(batch), splits);
+      report(what,
+             time_call([&](gpuStream_t stream,
+                           int set) { recurrent_cuda(layer.rule(set), 0, stream, splits); },
+                       false,
+                       sets),
+             bytes,
+             false,
+             roofs);
+    }
+  }
+  const Layer layer(1, 8192);
+  const Buffer workspace(chunked_sm90_workspace_size(layer.rule()));
+  prepare_chunks_sm90(layer.rule(), workspace.data(), nullptr);
+  for (const int mode : {0, 1, 2, 3}) {
+    const double us = time_call(
+        [&](gpuStream_t stream, int) {
+          if (!advance_chunks_sm90(layer.rule(), workspace.data(), stream, mode)) std::exit(1);
+        },
+        true);
+    std::printf("advance %d: %.2f us\n", mode, us);
+  }
+}
+
 void time() {
   const Roofs roofs = measure_roofs();
   for (const int64_t batch : {1, 8, 32, 64, 256}) time_decode(batch, 1, roofs);
@@ -276,5 +318,6 @@ int main(int argc, char** argv) {
   const std::string_view part = argc > 1 ? argv[1] : "";
   const int failures = part.empty() || part == "check" ? atom::bench::check() : 0;
   if (part.empty() || part == "time") atom::bench::time();
+  if (part == "ways") atom::bench::time_ways();
   return failures == 0 ? 0 : 1;
 }

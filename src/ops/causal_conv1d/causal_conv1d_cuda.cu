@@ -42,11 +42,29 @@ int64_t max_chunks(const StateBatchArgs& batch) {
   return batch.num_tokens / kTokensPerChunk + batch.num_sequences;
 }
 
+// kCount neighboring channels of a row as they are in memory: a vector, of which the bits keep
+// fewer registers than its elements, or one element.
+template <typename T, int kCount>
+struct Packed {
+  static_assert(kCount == device::Vector<T>::kLength);
+  using Row = uint4;
+  static __device__ void unpack(const Row& row, float (&x)[kCount]) {
+    device::to_floats<T>(row, x);
+  }
+  static __device__ Row pack(const float (&x)[kCount]) { return device::bits_of<T>(x); }
+};
+template <typename T>
+struct Packed<T, 1> {
+  using Row = T;
+  static __device__ void unpack(const Row& row, float (&x)[1]) { x[0] = device::to_float(row); }
+  static __device__ Row pack(const float (&x)[1]) { return device::from_float<T>(x[0]); }
+};
+
 // kCount neighboring channels of a sequence.
 template <typename T, int kCount>
 class Channels {
  public:
-  using Row = device::Pack<T, kCount>;
+  using Row = typename Packed<T, kCount>::Row;
 
   __device__ Channels(const CausalConv1dArgs& args, const Chunk& chunk, int64_t channel)
       : args_(args),
@@ -54,13 +72,12 @@ class Channels {
         x_(static_cast<const T*>(args.x) + chunk.start * args.x_stride + channel),
         state_(static_cast<T*>(args.state) + channel) {}
 
+  __device__ Row new_input(int64_t t) const { return load(x_ + t * args_.x_stride); }
+
   // Input t of this step; negative ones are the state's.
   __device__ Row input(int64_t t) const {
-    if (t >= 0) return load(x_ + t * args_.x_stride);
-    Row zeros;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) zeros.element[i] = device::from_float<T>(0.0f);
-    return chunk_.has_history ? load(row(chunk_.slot, history() + t)) : zeros;
+    if (t >= 0) return new_input(t);
+    return chunk_.has_history ? load(row(chunk_.slot, history() + t)) : zeros();
   }
 
   // All states that the step leaves, from inputs that no other block writes. The slot in which the
@@ -83,12 +100,12 @@ class Channels {
   }
 
  private:
-  static __device__ Row load(const T* from) {
-    return *reinterpret_cast<const Row*>(from);
+  static __device__ Row zeros() {
+    const float x[kCount] = {};
+    return Packed<T, kCount>::pack(x);
   }
-  __device__ int64_t history() const {
-    return args_.kernel_size - 1;
-  }
+  static __device__ Row load(const T* from) { return *reinterpret_cast<const Row*>(from); }
+  __device__ int64_t history() const { return args_.kernel_size - 1; }
   __device__ T* row(int64_t slot, int64_t j) const {
     return state_ + (slot * history() + j) * args_.num_channels;
   }
@@ -101,11 +118,10 @@ class Channels {
 
 template <typename T, int kCount>
 __device__ void store_zeros(const CausalConv1dArgs& args, const Chunk& chunk, T* out) {
-  device::Pack<T, kCount> zeros;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) zeros.element[i] = device::from_float<T>(0.0f);
   for (int64_t t = chunk.first; t < chunk.end; ++t) {
-    *reinterpret_cast<device::Pack<T, kCount>*>(out + t * args.out_stride) = zeros;
+    for (int i = 0; i < kCount; ++i) {
+      out[t * args.out_stride + i] = device::from_float<T>(0.0f);
+    }
   }
 }
 
@@ -129,10 +145,30 @@ __device__ void load_weights(const CausalConv1dArgs& args,
   }
 }
 
+// A token's outputs. window[j] is the input that weight j multiplies; the last one's is new.
+template <int kCount, int kMost>
+__device__ void convolve(const float (&weight)[kMost][kCount],
+                         int size,
+                         const float (&added)[kCount],
+                         float (&window)[kMost][kCount],
+                         float (&result)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kMost; ++j) {
+      if (j >= size) break;
+      window[j][i] = j + 1 < size ? window[j + 1 < kMost ? j + 1 : j][i] : added[i];
+      sum = fmaf(weight[j][i], window[j][i], sum);
+    }
+    result[i] = sum / (1.0f + expf(-sum));
+  }
+}
+
 // grid: groups of channels, chunks of tokens. A thread for kCount channels, whose last inputs it
 // keeps; kKernelSize is 0 where the compiler does not know it.
 template <typename T, int kCount, int kKernelSize>
-__global__ void ATOM_LAUNCH_BOUNDS(kThreads, 4) convolve_kernel(CausalConv1dArgs args) {
+__global__ void ATOM_LAUNCH_BOUNDS(kThreads, 3) convolve_kernel(CausalConv1dArgs args) {
   constexpr int kMost = kKernelSize > 0 ? kKernelSize : kConvMaxKernelSize;
   const int size = kKernelSize > 0 ? kKernelSize : static_cast<int>(args.kernel_size);
   const int64_t channel = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount;
@@ -145,31 +181,29 @@ __global__ void ATOM_LAUNCH_BOUNDS(kThreads, 4) convolve_kernel(CausalConv1dArgs
   const Channels<T, kCount> channels(args, chunk, channel);
   float weight[kMost][kCount];
   load_weights(args, channel, weight);
-  // window[j] is the input that weight j multiplies; the last one's is new.
-  device::Pack<T, kCount> window[kMost];
+  using Values = Packed<T, kCount>;
+  float window[kMost][kCount];
 #pragma unroll
-  for (int j = 0; j + 1 < kMost; ++j) {
-    if (j + 1 < size) window[j + 1] = channels.input(chunk.first - size + 1 + j);
+  for (int j = 1; j < kMost; ++j) {
+    if (j < size) Values::unpack(channels.input(chunk.first - size + j), window[j]);
   }
-#pragma unroll 4
-  for (int64_t t = chunk.first; t < chunk.end; ++t) {
-    const device::Pack<T, kCount> added = channels.input(t);
+  // A group of rows is on its way together.
+  constexpr int kGroup = 8;
+  for (int64_t first = chunk.first; first < chunk.end; first += kGroup) {
+    typename Values::Row rows[kGroup];
 #pragma unroll
-    for (int j = 0; j < kMost; ++j) {
-      if (j + 1 < size) window[j] = window[j + 1 < kMost ? j + 1 : j];
-      if (j + 1 == size) window[j] = added;
+    for (int i = 0; i < kGroup; ++i) {
+      rows[i] = channels.new_input(min(first + i, chunk.end - 1));
     }
-    device::Pack<T, kCount> result;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j < kMost; ++j) {
-        if (j < size) sum = fmaf(weight[j][i], device::to_float(window[j].element[i]), sum);
-      }
-      result.element[i] = device::from_float<T>(sum / (1.0f + expf(-sum)));
+    for (int i = 0; i < kGroup; ++i) {
+      if (first + i >= chunk.end) break;
+      float added[kCount], result[kCount];
+      Values::unpack(rows[i], added);
+      convolve(weight, size, added, window, result);
+      *reinterpret_cast<typename Values::Row*>(out + (first + i) * args.out_stride) =
+          Values::pack(result);
     }
-    *reinterpret_cast<device::Pack<T, kCount>*>(out + t * args.out_stride) = result;
   }
   // The block that reads the state is the one that replaces it.
   if (chunk.first == 0) channels.keep();

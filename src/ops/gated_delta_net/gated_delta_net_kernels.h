@@ -26,7 +26,8 @@ struct GatedDeltaNetArgs {
 // no sequence with more than kDeltaNetMaxTokens.
 bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args);
 
-// On a GPU's queue. A slot outside the pool or a longer sequence ends the process.
-void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue);
+// On a GPU's queue. A slot outside the pool or a longer sequence ends the process. `splits`: as of
+// recurrent_cuda().
+void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits = 0);
 
 }  // namespace atom::ops

@@ -28,15 +28,15 @@ struct Shared {
 
 // A sequence's tokens of this step, and where its states are.
 struct Sequence {
-  int64_t begin;
+  int begin;
   int count;
-  int64_t slot;
+  int slot;
   bool has_history;
   const int32_t* kept;  // by token, or null
 
   __device__ Sequence(const StateBatchArgs& batch, int64_t index)
       : begin(batch.query_start[index]),
-        count(static_cast<int>(batch.query_start[index + 1] - begin)),
+        count(batch.query_start[index + 1] - begin),
         slot(batch.state_slots[index]),
         has_history(batch.seq_lens[index] > count),
         kept(batch.token_slots == nullptr ? nullptr : batch.token_slots + begin) {
@@ -46,7 +46,7 @@ struct Sequence {
     }
   }
   // Where the state behind a token goes, or -1.
-  __device__ int64_t slot_behind(int token) const {
+  __device__ int slot_behind(int token) const {
     if (kept != nullptr) return kept[token];
     return token == count - 1 ? slot : -1;
   }
@@ -56,38 +56,31 @@ struct Sequence {
 template <typename T>
 class Channel {
  public:
-  __device__ Channel(const GatedDeltaNetArgs& args, const Sequence& sequence, int64_t channel)
-      : x_(static_cast<const T*>(args.rule.qkv) + sequence.begin * args.rule.qkv_stride + channel),
-        x_stride_(args.rule.qkv_stride),
-        state_(static_cast<T*>(args.conv_state) + channel),
-        num_channels_(num_channels(args)) {
+  __device__ Channel(const GatedDeltaNetArgs& args, int channel) : args_(args), channel_(channel) {
 #pragma unroll
-    for (int j = 0; j <= kHistory; ++j) weight_[j] = args.conv_weight[j * num_channels_ + channel];
-  }
-
-  static __device__ int64_t num_channels(const GatedDeltaNetArgs& args) {
-    return (2 * args.rule.num_k_heads + args.rule.num_v_heads) * kDim;
+    for (int j = 0; j <= kHistory; ++j)
+      weight_[j] = args.conv_weight[j * num_channels() + channel_];
   }
 
   // The inputs before the step's.
   __device__ void load_history(const Sequence& sequence) {
-    const T* from = state_ + sequence.slot * kHistory * num_channels_;
+    const T* from = row_behind(sequence.slot);
 #pragma unroll
     for (int j = 0; j < kHistory; ++j) {
-      before_[j] = sequence.has_history ? from[j * num_channels_] : device::from_float<T>(0.0f);
+      before_[j] = sequence.has_history ? from[j * num_channels()] : device::from_float<T>(0.0f);
     }
   }
 
   // Calls put(token, value).
   template <typename Put>
-  __device__ void convolve(int count, const Put& put) const {
+  __device__ void convolve(const Sequence& sequence, const Put& put) const {
     float window[kHistory + 1];
 #pragma unroll
     for (int j = 0; j < kHistory; ++j) window[j + 1] = device::to_float(before_[j]);
-    for (int token = 0; token < count; ++token) {
+    for (int token = 0; token < sequence.count; ++token) {
 #pragma unroll
       for (int j = 0; j < kHistory; ++j) window[j] = window[j + 1];
-      window[kHistory] = device::to_float(x_[token * x_stride_]);
+      window[kHistory] = device::to_float(input(sequence, token));
       float sum = 0;
 #pragma unroll
       for (int j = 0; j <= kHistory; ++j) sum = fmaf(weight_[j], window[j], sum);
@@ -98,30 +91,39 @@ class Channel {
   // After all blocks have their history.
   __device__ void keep(const Sequence& sequence) {
     for (int token = 0; token < sequence.count; ++token) {
-      const int64_t slot = sequence.slot_behind(token);
+      const int slot = sequence.slot_behind(token);
       if (slot < 0) continue;
-      T* to = state_ + slot * kHistory * num_channels_;
+      T* to = row_behind(slot);
 #pragma unroll
       for (int j = 0; j < kHistory; ++j) {
         const int from = token + 1 - kHistory + j;
         T value = before_[kHistory - 1];
         if (from >= 0) {
-          value = x_[from * x_stride_];
+          value = input(sequence, from);
         } else if (from == -3) {
           value = before_[0];
         } else if (from == -2) {
           value = before_[1];
         }
-        to[j * num_channels_] = value;
+        to[j * num_channels()] = value;
       }
     }
   }
 
  private:
-  const T* x_;
-  int64_t x_stride_;
-  T* state_;
-  int64_t num_channels_;
+  __device__ int64_t num_channels() const {
+    return (2 * args_.rule.num_k_heads + args_.rule.num_v_heads) * kDim;
+  }
+  __device__ T input(const Sequence& sequence, int token) const {
+    const int64_t row = int64_t{sequence.begin} + token;
+    return static_cast<const T*>(args_.rule.qkv)[row * args_.rule.qkv_stride + channel_];
+  }
+  __device__ T* row_behind(int64_t slot) const {
+    return static_cast<T*>(args_.conv_state) + slot * kHistory * num_channels() + channel_;
+  }
+
+  const GatedDeltaNetArgs& args_;
+  int channel_;
   float weight_[kHistory + 1];
   T before_[kHistory];
 };
@@ -130,18 +132,19 @@ class Channel {
 template <int kColumns>
 struct Place {
   static constexpr int kSplits = kDim / kColumns;
-  int64_t head, key_head;
+  int head, key_head;
   int column;
   int split;
   int first_rank;  // of the value head's blocks in the cluster
 
   __device__ explicit Place(const GatedDeltaRuleArgs& args) {
-    const int64_t heads_per_key = args.num_v_heads / args.num_k_heads;
-    head = blockIdx.x / kSplits;
+    const int heads_per_key =
+        static_cast<int>(args.num_v_heads) / static_cast<int>(args.num_k_heads);
+    head = static_cast<int>(blockIdx.x) / kSplits;
     key_head = head / heads_per_key;
-    split = blockIdx.x % kSplits;
+    split = static_cast<int>(blockIdx.x) % kSplits;
     column = split * kColumns;
-    first_rank = static_cast<int>(head - key_head * heads_per_key) * kSplits;
+    first_rank = (head - key_head * heads_per_key) * kSplits;
   }
   __device__ float* state_in(const GatedDeltaRuleArgs& args, int64_t slot) const {
     return args.state + (slot * args.num_v_heads + head) * kDim * kDim + column;
@@ -179,11 +182,11 @@ __device__ void store_normalized(const GatedDeltaNetArgs& args,
                                  const Place<kColumns>& place,
                                  const Shared<kColumns>& shared) {
   const int own = threadIdx.x % kColumns;
-  const int64_t column = place.head * kDim + place.column + own;
+  const int column = place.head * kDim + place.column + own;
   const float weight = args.norm_weight[place.column + own];
   constexpr int kTokensAtOnce = kRecurrentThreads / kColumns;
   for (int token = threadIdx.x / kColumns; token < sequence.count; token += kTokensAtOnce) {
-    const int64_t row = sequence.begin + token;
+    const int64_t row = int64_t{sequence.begin} + token;
     const float z = device::to_float(static_cast<const T*>(args.z)[row * args.z_stride + column]);
     float squares = 0;
 #pragma unroll
@@ -201,7 +204,7 @@ __device__ void store_zeros(const GatedDeltaRuleArgs& rule,
                             const Place<kColumns>& place) {
   T* out = static_cast<T*>(rule.out) + place.head * kDim + place.column;
   for (int i = threadIdx.x; i < sequence.count * kColumns; i += kRecurrentThreads) {
-    out[(sequence.begin + i / kColumns) * rule.out_stride + i % kColumns] =
+    out[(int64_t{sequence.begin} + i / kColumns) * rule.out_stride + i % kColumns] =
         device::from_float<T>(0.0f);
   }
 }
@@ -220,7 +223,7 @@ __device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
   __syncthreads();
   for (int token = 0; token < sequence.count; ++token) {
     tile.advance(token, shared);
-    const int64_t slot = sequence.slot_behind(token);
+    const int slot = sequence.slot_behind(token);
     if (slot >= 0) tile.store(place.state_in(rule, slot));
   }
   if (threadIdx.x >= kColumns) return;
@@ -232,7 +235,7 @@ __device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
 
 // grid: parts of value heads, sequences; clusters of the blocks of a key head.
 template <typename T, int kColumns>
-__global__ void __launch_bounds__(kRecurrentThreads, 2)
+__global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
     gated_delta_net_kernel(const __grid_constant__ GatedDeltaNetArgs args) {
   __shared__ __align__(16) Shared<kColumns> shared;
   device::allow_next_grid();
@@ -253,18 +256,19 @@ __global__ void __launch_bounds__(kRecurrentThreads, 2)
   }
   const int thread = threadIdx.x, d = thread % kDim;
   const bool is_key = thread >= kDim, has_value = thread < kColumns;
-  const int64_t key_head = is_key ? rule.num_k_heads + place.key_head : place.key_head;
-  const int64_t value_channel = (2 * rule.num_k_heads + place.head) * kDim + place.column;
-  Channel<T> key(args, sequence, key_head * kDim + d);
-  Channel<T> value(args, sequence, value_channel + thread % kColumns);
+  const int num_k_heads = static_cast<int>(rule.num_k_heads);
+  const int key_head = is_key ? num_k_heads + place.key_head : place.key_head;
+  const int value_channel = (2 * num_k_heads + place.head) * kDim + place.column;
+  Channel<T> key(args, key_head * kDim + d);
+  Channel<T> value(args, value_channel + thread % kColumns);
   key.load_history(sequence);
   value.load_history(sequence);
   device::wait_for_previous_grid();
 
-  key.convolve(sequence.count,
+  key.convolve(sequence,
                [&](int token, float y) { (is_key ? shared.rule.k : shared.rule.q)[token][d] = y; });
   if (has_value) {
-    value.convolve(sequence.count, [&](int token, float y) { shared.rule.v[token][thread] = y; });
+    value.convolve(sequence, [&](int token, float y) { shared.rule.v[token][thread] = y; });
   }
   __syncthreads();
   advance_tokens<T>(rule, sequence, place, tile, shared.rule);
@@ -295,10 +299,11 @@ void launch(const GatedDeltaNetArgs& args, gpuStream_t stream) {
 }
 
 template <typename T>
-void launch_for(const GatedDeltaNetArgs& args, gpuStream_t stream) {
+void launch_for(const GatedDeltaNetArgs& args, gpuStream_t stream, int splits) {
   const GatedDeltaRuleArgs& rule = args.rule;
   const int64_t max_splits = kMaxCluster / (rule.num_v_heads / rule.num_k_heads);
-  switch (recurrent_splits(rule.num_v_heads * rule.batch.num_sequences, max_splits)) {
+  switch (splits > 0 ? splits
+                     : recurrent_splits(rule.num_v_heads * rule.batch.num_sequences, max_splits)) {
     case 1:
       return launch<T, 128>(args, stream);
     case 2:
@@ -331,10 +336,11 @@ bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args) {
          device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
-void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue) {
+void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits) {
   const auto stream = static_cast<gpuStream_t>(queue);
-  if (args.rule.element == Element::kBFloat16) return launch_for<gpu_bfloat16>(args, stream);
-  launch_for<__half>(args, stream);
+  if (args.rule.element == Element::kBFloat16)
+    return launch_for<gpu_bfloat16>(args, stream, splits);
+  launch_for<__half>(args, stream, splits);
 }
 
 }  // namespace atom::ops

@@ -33,8 +33,8 @@ struct AdvanceArgs {
 
 struct alignas(1024) AdvanceStage {
   ChunkRecord record;
-  alignas(1024) uint8_t keys[2][kTileBytes];  // by halves of the head
-  uint8_t queries[2][kTileBytes];
+  // By halves of the head: keys, then queries, so that one product has both.
+  alignas(1024) uint8_t rows[2][2][kTileBytes];
   uint8_t values[kTileBytes];  // then the results
 };
 constexpr int kAdvanceSharedBytes = kStages * sizeof(AdvanceStage) + 1024;
@@ -72,7 +72,7 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
     const int row = static_cast<int>(sequence.begin) + chunk * kChunk;
     arrive_expecting(barrier, kStageBytes);
     for (int i = 0; i < 2; ++i) {
-      device::copy_box(device::shared_address(target.keys[i]),
+      device::copy_box(device::shared_address(target.rows[i][0]),
                        &args.rows,
                        key_column + i * 64,
                        row,
@@ -89,7 +89,7 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
     device::copy_box(
         device::shared_address(target.values), &args.rows, value_column, row, barrier, policy);
     for (int i = 0; i < 2; ++i) {
-      device::copy_box(device::shared_address(target.queries[i]),
+      device::copy_box(device::shared_address(target.rows[i][1]),
                        &args.rows,
                        query_column + i * 64,
                        row,
@@ -101,6 +101,7 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
 }
 
 // The warpgroup that computes.
+template <bool kMerged, bool kFull>
 class Advance {
  public:
   __device__ __forceinline__ Advance(const AdvanceArgs& args,
@@ -161,7 +162,7 @@ class Advance {
     const int64_t left = sequence_.num_tokens - int64_t{chunk} * kChunk;
     if (left >= kChunk) return;
     const auto first = static_cast<int>(left) * kTileRowBytes;
-    const uint32_t tiles = device::shared_address(stage.keys);  // queries and values follow
+    const uint32_t tiles = device::shared_address(stage.rows);  // values follow
     for (int i = threadIdx.x * 16; i < 5 * kTileBytes; i += kGroupThreads * 16) {
       if (i % kTileBytes < first) continue;
       asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(tiles + i), "r"(0) : "memory");
@@ -182,40 +183,51 @@ class Advance {
                                             float (&state)[kHeadDim / 2]) {
     const ChunkFactors& factors = stage.record.factors;
     const float decay = factors.decay;
-    float known[kChunk / 2], out[kChunk / 2], written[kChunk / 2];
+    float both[kChunk];  // K S, then Q S and the results, transposed
+    float written[kChunk / 2];
     uint32_t high[kHeadDim / 16][4], low[kHeadDim / 16][4];
     cut(state, high, low);
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) state[i] *= decay;
     begin_products();
-    multiply_rows(known, high, low, stage.keys[0]);
+    if constexpr (kMerged) {
+      multiply_rows<2 * kChunk, 0>(both, high, low, stage.rows[0][0]);
+    } else {
+      multiply_rows<kChunk, 0>(both, high, low, stage.rows[0][0]);
+      commit_products();
+      multiply_rows<kChunk, kChunk / 2>(both, high, low, stage.rows[0][1]);
+    }
     commit_products();
-    multiply_rows(out, high, low, stage.queries[0]);
-    commit_products();
-    wait_for_products<1>();
-    pin(known);
+    if constexpr (kMerged) {
+      wait_for_products<0>();
+    } else {
+      wait_for_products<1>();
+    }
+    pin(both);
     uint32_t written_high[kChunk / 16][4], written_low[kChunk / 16][4];
-    cut_differences(stage, known, written_high, written_low);
-    wait_for_products<0>();
-    pin(out);
+    cut_differences(stage, both, written_high, written_low);
+    if constexpr (!kMerged) {
+      wait_for_products<0>();
+      pin(both);
+    }
     begin_products();
-    multiply_triangle(written, written_high, written_low, stage.record.inverse, false);
+    multiply_triangle<0>(written, written_high, written_low, stage.record.inverse, false);
     commit_products();
-    scale_columns(out, factors.query);
+    scale_results(both, factors.query);
     wait_for_products<0>();
     pin(written);
     cut(written, written_high, written_low);
     begin_products();
-    multiply_triangle(out, written_high, written_low, stage.record.products, true);
+    multiply_triangle<kChunk / 2>(both, written_high, written_low, stage.record.products, true);
     commit_products();
     uint32_t parts[3][kChunk / 16][4];
     cut_updates(factors, written, parts);
     begin_products();
-    update_state(state, parts, stage.keys[0]);
+    update_state(state, parts, stage.rows[0][0]);
     commit_products();
     wait_for_products<1>();
-    pin(out);
-    store_out(chunk, stage, out);
+    pin(both);
+    store_out(chunk, stage, both);
     wait_for_products<0>();
     pin(state);
   }
@@ -233,7 +245,7 @@ class Advance {
 
   // X^T = (V - known) beta: a result's columns are tokens.
   __device__ __forceinline__ void cut_differences(const AdvanceStage& stage,
-                                                  const float (&known)[kChunk / 2],
+                                                  const float (&known)[kChunk],
                                                   uint32_t (&high)[kChunk / 16][4],
                                                   uint32_t (&low)[kChunk / 16][4]) const {
     const ChunkFactors& factors = stage.record.factors;
@@ -268,49 +280,59 @@ class Advance {
     }
   }
 
-  // d = S^T times keys or queries.
-  static __device__ __forceinline__ void multiply_rows(float (&d)[kChunk / 2],
+  // d = S^T times rows of keys or queries.
+  template <int kColumns, int kFirst>
+  static __device__ __forceinline__ void multiply_rows(float (&d)[kChunk],
                                                        const uint32_t (&high)[kHeadDim / 16][4],
                                                        const uint32_t (&low)[kHeadDim / 16][4],
                                                        const uint8_t* rows) {
     const uint32_t matrix = shared_matrix(device::shared_address(rows));
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
-      const uint32_t b = matrix + bytes_of_matrix(k / 4 * kTileBytes + k % 4 * 32);
-      product<kChunk, 0>(d, high[k], b, k > 0);
-      product<kChunk, 0>(d, low[k], b, true);
+      const uint32_t b = matrix + bytes_of_matrix(k / 4 * 2 * kTileBytes + k % 4 * 32);
+      product<kColumns, kFirst>(d, high[k], b, k > 0);
+      product<kColumns, kFirst>(d, low[k], b, true);
     }
   }
 
-  // d (+)= a times the transpose of a lower triangular matrix, both sums of two; by halves of the
-  // columns, of which the first has nothing of the matrix's last ones.
-  static __device__ __forceinline__ void multiply_triangle(float (&d)[kChunk / 2],
+  // d (+)= a times the transpose of a lower triangular matrix, both sums of two, into elements from
+  // kAt on; by halves of the columns, of which the first has nothing of the matrix's last ones.
+  template <int kAt, int kCount>
+  static __device__ __forceinline__ void multiply_triangle(float (&d)[kCount],
                                                            const uint32_t (&high)[kChunk / 16][4],
                                                            const uint32_t (&low)[kChunk / 16][4],
                                                            const uint8_t (&matrix)[2][kTileBytes],
                                                            bool accumulate) {
-    constexpr int kColumns = kChunk / 2;
     const uint32_t first = shared_matrix(device::shared_address(matrix[0]));
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
-      const uint32_t rest = first + bytes_of_matrix(kTileBytes), at = bytes_of_matrix(step * 32);
-      const uint32_t below = bytes_of_matrix(kColumns * kTileRowBytes);
+      const uint32_t at = first + bytes_of_matrix(step * 32);
       const bool adds = accumulate || step > 0;
-      if (step < 2) {
-        product<kColumns, 0>(d, high[step], first + at, adds);
-        product<kColumns, 0>(d, low[step], first + at, true);
-        product<kColumns, 0>(d, high[step], rest + at, true);
+      if constexpr (kFull) {
+        multiply_columns<kChunk, kAt>(d, high[step], low[step], at, adds);
+      } else {
+        constexpr int kColumns = kChunk / 2;
+        if (step < 2) multiply_columns<kColumns, kAt>(d, high[step], low[step], at, adds);
+        const uint32_t below = at + bytes_of_matrix(kColumns * kTileRowBytes);
+        multiply_columns<kColumns, kAt + kColumns / 2>(d, high[step], low[step], below, adds);
       }
-      product<kColumns, kColumns / 2>(d, high[step], first + below + at, adds);
-      product<kColumns, kColumns / 2>(d, low[step], first + below + at, true);
-      product<kColumns, kColumns / 2>(d, high[step], rest + below + at, true);
     }
+  }
+  template <int kColumns, int kAt, int kCount>
+  static __device__ __forceinline__ void multiply_columns(float (&d)[kCount],
+                                                          const uint32_t (&high)[4],
+                                                          const uint32_t (&low)[4],
+                                                          uint32_t matrix,
+                                                          bool accumulate) {
+    product<kColumns, kAt>(d, high, matrix, accumulate);
+    product<kColumns, kAt>(d, low, matrix, true);
+    product<kColumns, kAt>(d, high, matrix + bytes_of_matrix(kTileBytes), true);
   }
 
   static __device__ __forceinline__ void update_state(float (&state)[kHeadDim / 2],
                                                       const uint32_t (&parts)[3][kChunk / 16][4],
                                                       const uint8_t* keys) {
-    const uint32_t matrix = shared_matrix(device::shared_address(keys), kTileBytes);
+    const uint32_t matrix = shared_matrix(device::shared_address(keys), 2 * kTileBytes);
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
       const uint32_t b = matrix + bytes_of_matrix(step * 16 * kTileRowBytes);
@@ -326,28 +348,29 @@ class Advance {
     return tile_offset(token, (warp() * 2 + lane() / 8 % 2) * 16);
   }
 
-  static __device__ __forceinline__ void scale_columns(float (&out)[kChunk / 2],
+  static __device__ __forceinline__ void scale_results(float (&both)[kChunk],
                                                        const float (&factors)[kChunk]) {
     const int c = lane() % 4;
 #pragma unroll
     for (int i = 0; i < kChunk / 4; ++i) {
       const float2 scale = *reinterpret_cast<const float2*>(factors + i / 2 * 8 + c * 2);
-      out[i * 2] *= scale.x;
-      out[i * 2 + 1] *= scale.y;
+      both[kChunk / 2 + i * 2] *= scale.x;
+      both[kChunk / 2 + i * 2 + 1] *= scale.y;
     }
   }
 
   // By way of where the chunk's values were.
   __device__ __forceinline__ void store_out(int chunk,
                                             AdvanceStage& stage,
-                                            const float (&out)[kChunk / 2]) {
+                                            const float (&both)[kChunk]) {
     const uint32_t values = device::shared_address(stage.values);
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
       uint32_t bits[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        bits[i] = pair_of(out[step * 8 + i * 2], out[step * 8 + i * 2 + 1]);
+        const int at = kChunk / 2 + step * 8 + i * 2;
+        bits[i] = pair_of(both[at], both[at + 1]);
       }
       store_matrices_transposed(values + value_offset(step), bits);
     }

@@ -61,10 +61,7 @@ class Preparation {
     __syncthreads();
     find_gates(head, num_heads);
     __syncthreads();
-    for (int h = 0; h < num_heads; ++h) {
-      store_m(kk, h);
-      store_products(qk, h);
-    }
+    for (int h = 0; h < num_heads; ++h) weigh(kk, qk, h);
     __syncthreads();
     float column[kChunk];
     invert(num_heads, column);
@@ -178,41 +175,59 @@ class Preparation {
     if (token == 0) factors.decay = exp2f(static_cast<float>(last));
   }
 
-  // exp(gamma_i - gamma_j)
-  __device__ float decay_between(int h, int i, int j) const {
-    return exp2f((shared_.gamma[h][i] - shared_.gamma[h][j]) +
-                 (shared_.gamma_rest[h][i] - shared_.gamma_rest[h][j]));
-  }
-
-  // Calls visit(row, column, index) for the pairs of columns that a thread has of a product:
-  // elements index and index + 1.
-  template <typename Visit>
-  __device__ void for_pairs(const Visit& visit) const {
+  // -M, zero from the diagonal on, and P, as the sum of two; of both what lies above the diagonal
+  // blocks is zero, or is not read.
+  __device__ void weigh(const float (&kk)[kChunk / 2], const float (&qk)[kChunk / 2], int h) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
-    for (int tile = 0; tile < kChunk / 8; ++tile) {
+    for (int half = 0; half < 2; ++half) {
+      const Row row(shared_, h, warp * 16 + lane / 4 + half * 8);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        visit(warp * 16 + lane / 4 + half * 8, tile * 8 + lane % 4 * 2, tile * 4 + half * 2);
+      for (int tile = 0; tile < kChunk / 8; ++tile) {
+        const int column = tile * 8 + lane % 4 * 2, at = tile_offset(row.index, column * 2);
+        uint32_t high = 0, low = 0;
+        if (tile / 2 <= warp) {
+          const int index = tile * 4 + half * 2;
+          const float2 weight = weights_of(row, h, column);
+          *reinterpret_cast<float2*>(&shared_.m[h][row.index][column]) = {
+              column < row.index ? row.minus_beta * weight.x * kk[index] : 0.0f,
+              column + 1 < row.index ? row.minus_beta * weight.y * kk[index + 1] : 0.0f};
+          split(column <= row.index ? row.query_factor * weight.x * qk[index] : 0.0f,
+                column < row.index ? row.query_factor * weight.y * qk[index + 1] : 0.0f,
+                high,
+                low);
+        }
+        *reinterpret_cast<uint32_t*>(shared_.products[h][0] + at) = high;
+        *reinterpret_cast<uint32_t*>(shared_.products[h][1] + at) = low;
       }
     }
   }
 
-  // -M, zero from the diagonal on.
-  __device__ void store_m(const float (&kk)[kChunk / 2], int h) {
-    for_pairs([&](int row, int column, int index) {
-      if (column / 16 > row / 16) return;  // is not read
-      const float scale = -shared_.factors[h].beta[row] * shared_.key_factor[row];
-      float value[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int j = column + i;
-        value[i] = j < row
-                       ? scale * shared_.key_factor[j] * kk[index + i] * decay_between(h, row, j)
-                       : 0.0f;
-      }
-      *reinterpret_cast<float2*>(&shared_.m[h][row][column]) = {value[0], value[1]};
-    });
+  struct Row {
+    int index;
+    float gamma, gamma_rest, minus_beta, query_factor;
+
+    __device__ Row(const PrepareShared& shared, int h, int row)
+        : index(row),
+          gamma(shared.gamma[h][row]),
+          gamma_rest(shared.gamma_rest[h][row]),
+          minus_beta(-shared.factors[h].beta[row] * shared.key_factor[row]),
+          query_factor(shared.query_factor[row]) {}
+  };
+
+  // exp(gamma_i - gamma_j) r_j of two columns j.
+  __device__ float2 weights_of(const Row& row, int h, int column) const {
+    const float2 gamma = *reinterpret_cast<const float2*>(shared_.gamma[h] + column);
+    const float2 rest = *reinterpret_cast<const float2*>(shared_.gamma_rest[h] + column);
+    const float2 factor = *reinterpret_cast<const float2*>(shared_.key_factor + column);
+    return {exp2_fast((row.gamma - gamma.x) + (row.gamma_rest - rest.x)) * factor.x,
+            exp2_fast((row.gamma - gamma.y) + (row.gamma_rest - rest.y)) * factor.y};
+  }
+
+  static __device__ float exp2_fast(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
   }
 
   // Column j of (I + M)^-1 by thread j of the value head's 64, from top to bottom. Those of a warp
@@ -252,25 +267,6 @@ class Preparation {
       }
       column[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     }
-  }
-
-  // P, as the sum of two.
-  __device__ void store_products(const float (&qk)[kChunk / 2], int h) {
-    for_pairs([&](int row, int column, int index) {
-      float value[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int j = column + i;
-        value[i] = j <= row ? shared_.query_factor[row] * shared_.key_factor[j] * qk[index + i] *
-                                  decay_between(h, row, j)
-                            : 0.0f;
-      }
-      uint32_t high, low;
-      split(value[0], value[1], high, low);
-      const int at = tile_offset(row, column * 2);
-      *reinterpret_cast<uint32_t*>(shared_.products[h][0] + at) = high;
-      *reinterpret_cast<uint32_t*>(shared_.products[h][1] + at) = low;
-    });
   }
 
   __device__ void store_inverse(const float (&column)[kChunk]) {

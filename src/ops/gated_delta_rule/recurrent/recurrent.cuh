@@ -16,6 +16,10 @@ namespace atom::ops::delta_device {
 constexpr int kDim = 128;  // of a head
 constexpr int kRecurrentThreads = 256;
 constexpr int kRecurrentWarps = kRecurrentThreads / device::kWarpSize;
+// Blocks of a multiprocessor, by the registers that a tile takes.
+constexpr int recurrent_blocks(int columns) {
+  return columns == 128 ? 2 : 3;
+}
 // Tokens whose inputs are prepared together, each by a warp.
 constexpr int kTokenBatch = kRecurrentWarps;
 

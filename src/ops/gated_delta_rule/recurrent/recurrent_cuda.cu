@@ -32,7 +32,7 @@ __device__ void load_tokens(const GatedDeltaRuleArgs& args,
 
 // grid: parts of value heads, sequences.
 template <typename T, int kColumns>
-__global__ void ATOM_LAUNCH_BOUNDS(kRecurrentThreads, 2)
+__global__ void ATOM_LAUNCH_BOUNDS(kRecurrentThreads, recurrent_blocks(kColumns))
     recurrent_kernel(GatedDeltaRuleArgs args, int64_t max_tokens) {
   constexpr int kSplits = kDim / kColumns;
   __shared__ __align__(16) RecurrentShared<kColumns> shared;
@@ -115,10 +115,11 @@ int recurrent_splits(int64_t num_heads, int64_t max_splits) {
   return splits;
 }
 
-void recurrent_cuda(const GatedDeltaRuleArgs& args, int64_t max_tokens, void* queue) {
+void recurrent_cuda(const GatedDeltaRuleArgs& args, int64_t max_tokens, void* queue, int splits) {
   const auto stream = static_cast<gpuStream_t>(queue);
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
-    switch (recurrent_splits(args.num_v_heads * args.batch.num_sequences, 4)) {
+    switch (splits > 0 ? splits
+                       : recurrent_splits(args.num_v_heads * args.batch.num_sequences, 4)) {
       case 1:
         return launch<T, 128>(args, max_tokens, stream);
       case 2:
