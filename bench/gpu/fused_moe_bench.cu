@@ -96,8 +96,7 @@ int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<in
   for (const int count : counts) {
     if (!layers.fits(kernel, count)) continue;
     const auto y = results_of(layers, kernel, count);
-    const auto expected =
-        layers.expected(0, count - 1, reads_codes(kernel, layers.format()));
+    const auto expected = layers.expected(0, count - 1, reads_codes(kernel, layers.format()));
     const int64_t size = layers.shape().hidden_size;
     for (int64_t i = 0; i < size; ++i) {
       const double got = element_value(Element::kBFloat16, y.data(), (count - 1) * size + i);
@@ -108,8 +107,8 @@ int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<in
     is_its_own &= std::equal(first.begin(), first.end(), y.begin());
   }
   if (first.empty()) return 0;
-  const std::string what = std::string("moe ") + name_of(kernel) + " " + layers.shape().name +
-                           " " + layers.format().name;
+  const std::string what = std::string("moe ") + name_of(kernel) + " " + layers.shape().name + " " +
+                           layers.format().name;
   const int failed = verdict.print(what.c_str());
   if (!repeats) std::printf("%s does not repeat: FAIL\n", what.c_str());
   if (!is_its_own) std::printf("%s depends on other tokens: FAIL\n", what.c_str());
@@ -121,8 +120,7 @@ int check(const MoeShape& shape, const MoeFormat& format) {
   const int per_token = std::max(1, shape.num_experts / shape.top_k);
   const std::vector<int> counts = {
       1, 2, 5, 8, 9, 16, 31, 64, 65, 24 * per_token, 40 * per_token, 200 * per_token};
-  const MoeLayers layers(
-      shape, format, 1, *std::max_element(counts.begin(), counts.end()));
+  const MoeLayers layers(shape, format, 1, *std::max_element(counts.begin(), counts.end()));
   int failed = 0;
   for (const MoeKernel kernel : kKernels) failed += check_kernel(layers, kernel, counts);
   return failed;
@@ -172,8 +170,8 @@ void time_case(const MoeShape& shape,
                const Roofs& roofs) {
   // As many layers as no cache holds anything of, for few tokens too.
   constexpr int64_t kMostLayers = 8, kMostBytes = int64_t{40} << 30;
-  const auto num_layers = static_cast<int>(std::clamp<int64_t>(
-      kMostBytes / MoeLayers::layer_size(shape, format), 1, kMostLayers));
+  const auto num_layers = static_cast<int>(
+      std::clamp<int64_t>(kMostBytes / MoeLayers::layer_size(shape, format), 1, kMostLayers));
   const MoeLayers layers(
       shape, format, num_layers, *std::max_element(counts.begin(), counts.end()));
   for (const int count : counts) time_tokens(layers, count, roofs);

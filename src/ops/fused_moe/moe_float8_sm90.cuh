@@ -140,7 +140,7 @@ template <bool kGated>
 __global__ void __launch_bounds__(kNumThreads, 1)
     moe_float8(const __grid_constant__ MoeFloat8Args args) {
   // All together they have 504 for each thread of a warpgroup.
-  constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared<kGated> shared(memory);
   if (threadIdx.x == 0) {

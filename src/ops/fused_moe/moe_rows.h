@@ -1,7 +1,6 @@
 // Inside fused_moe: from one token to some dozens for each expert, on Hopper. The matrix units take
 // rows of a matrix as their first operand, 64 of a warpgroup, and tokens as the second, 8 to 128 of
-// an expert. Rows in 16 bits come from shared memory; FP8 and MXFP4 are expanded to bfloat16 in
-// registers.
+// an expert. Rows in 16 bits come from shared memory; MXFP4 is expanded to bfloat16 in registers.
 #pragma once
 
 #include "ops/fused_moe/fused_moe_gpu.h"
@@ -23,7 +22,7 @@ constexpr int64_t padded_moe_columns(int64_t columns) {
   return (columns + kLargestChunk - 1) / kLargestChunk * kLargestChunk;
 }
 
-// bfloat16, and matrices in that, in FP8 or in MXFP4.
+// bfloat16, and matrices in that or in MXFP4.
 bool fits_moe_rows(const FusedMoeGpuCall& call);
 gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,
                            const MoeRowsScratch& scratch,

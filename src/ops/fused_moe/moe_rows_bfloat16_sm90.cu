@@ -3,9 +3,9 @@
 namespace atom::ops {
 
 gpuError_t launch_moe_rows_bfloat16(const FusedMoeGpuCall& call,
-                              const MoeRowsScratch& scratch,
-                              int num_tokens,
-                              gpuStream_t stream) {
+                                    const MoeRowsScratch& scratch,
+                                    int num_tokens,
+                                    gpuStream_t stream) {
   return device::rows::launch_with<device::BFloat16>(num_tokens, call, scratch, stream);
 }
 

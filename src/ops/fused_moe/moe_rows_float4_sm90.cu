@@ -3,9 +3,9 @@
 namespace atom::ops {
 
 gpuError_t launch_moe_rows_float4(const FusedMoeGpuCall& call,
-                              const MoeRowsScratch& scratch,
-                              int num_tokens,
-                              gpuStream_t stream) {
+                                  const MoeRowsScratch& scratch,
+                                  int num_tokens,
+                                  gpuStream_t stream) {
   return device::rows::launch_with<device::Float4>(num_tokens, call, scratch, stream);
 }
 

@@ -23,18 +23,6 @@ struct Chunk<BFloat16> {
   static __host__ __device__ constexpr int column_at(int place) { return place; }
 };
 
-template <>
-struct Chunk<Float8> {
-  static constexpr int kColumns = 64;
-  static constexpr int kRowSize = 64;
-  static constexpr bool kFromRegisters = true;
-  static constexpr int kBlocks = 1;
-
-  static __host__ __device__ constexpr int column_at(int place) {
-    return place / 2 % 4 * 16 + place / 16 * 4 + place / 8 % 2 * 2 + place % 2;
-  }
-};
-
 // RowFormat<Float4> makes pairs of columns that are 4 apart.
 template <>
 struct Chunk<Float4> {

@@ -9,7 +9,7 @@
 
 namespace atom::ops::device::rows {
 
-constexpr int kMostSharedSize = 227 << 10;
+constexpr int kSharedSize = 227 << 10, kHalfSharedSize = 113 << 10;
 
 template <typename W>
 bool encode_x(
@@ -29,9 +29,7 @@ bool encode_x(
 template <typename W, bool kGated>
 bool encode_matrices(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
   constexpr bool kRegisters = Chunk<W>::kFromRegisters;
-  const int row_size = std::is_same_v<W, BFloat16> ? num_columns * 2
-                       : std::is_same_v<W, Float8> ? num_columns
-                                                   : num_columns / 2;
+  const int row_size = kRegisters ? num_columns / 2 : num_columns * 2;
   const int element_size = kRegisters ? 1 : 2;
   const int box_rows = kGated && !kRegisters ? kPairRows : kHalfRows<W>;
   const TensorMapShape<2> shape = {
@@ -53,6 +51,7 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
                          const MoeRowsScratch& scratch,
                          gpuStream_t stream) {
   auto* kernel = &moe_rows<W, kTokens, kGated>;
+  constexpr int kMostSharedSize = kIsSmall<W, kTokens> ? kHalfSharedSize : kSharedSize;
   static const gpuError_t prepared =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedSize);
   if (prepared != cudaSuccess) return prepared;
@@ -76,8 +75,6 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   const int outputs_of_tile = kGated ? kHalfRows<W> : kTileRows<W>;
   args.num_column_tiles = (args.num_outputs + outputs_of_tile - 1) / outputs_of_tile;
   args.num_chunks = in_chunks(num_columns);
-  args.in_blocks =
-      args.own.scale_rows == kScaleBlock && args.own.scale_columns == kScaleBlock;
   if constexpr (RowFormat<W>::kHasExponents) {
     args.row_exponents = num_columns / kExponentColumns;
     args.exponents_size = exponents_size(num_columns);
@@ -91,10 +88,8 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
                    int64_t{call.num_tokens} * call.top_k,
                    int64_t{args.num_chunks} * Chunk<W>::kColumns,
                    kTokens) ||
-      !encode_matrices<W, kGated>(&args.matrices,
-                                  args.own.data,
-                                  int64_t{call.num_experts} * args.num_rows,
-                                  num_columns)) {
+      !encode_matrices<W, kGated>(
+          &args.matrices, args.own.data, int64_t{call.num_experts} * args.num_rows, num_columns)) {
     return cudaErrorNotSupported;
   }
   return launch(kernel,

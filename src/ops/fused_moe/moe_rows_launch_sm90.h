@@ -10,10 +10,6 @@ gpuError_t launch_moe_rows_bfloat16(const FusedMoeGpuCall& call,
                                     const MoeRowsScratch& scratch,
                                     int num_tokens,
                                     gpuStream_t stream);
-gpuError_t launch_moe_rows_float8(const FusedMoeGpuCall& call,
-                                  const MoeRowsScratch& scratch,
-                                  int num_tokens,
-                                  gpuStream_t stream);
 gpuError_t launch_moe_rows_float4(const FusedMoeGpuCall& call,
                                   const MoeRowsScratch& scratch,
                                   int num_tokens,

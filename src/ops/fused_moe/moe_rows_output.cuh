@@ -77,13 +77,9 @@ class Output {
 
   // Of a row of the tile's.
   __device__ Affine affine(int row_of_tile) const {
-    const int first =
-        first_row_of<W, kGated>(args_, tile_.column_tile, row_of_tile / kHalfRows<W>);
+    const int first = first_row_of<W, kGated>(args_, tile_.column_tile, row_of_tile / kHalfRows<W>);
     const int row = min(first + row_of_tile % kHalfRows<W>, args_.num_rows - 1);
     Affine affine{kUnit, 0};
-    if constexpr (std::is_same_v<W, Float8>) {
-      if (!args_.in_blocks) affine.factor = scale_at(args_.own, tile_.expert, row, 0);
-    }
     if (args_.own.bias != nullptr) {
       affine.bias = bias_at(args_.own, tile_.expert, row, args_.num_rows);
     }
@@ -107,11 +103,10 @@ class Output {
     for (int b = 0; b < kBlocks; ++b) {
       gates[b] = affine(rows.row[b][0]);
       ups[b] = affine(rows.row[b][1]);
-      exists[b] =
-          tile_.column_tile * kHalfRows<W> + rows.output[b] < args_.call.intermediate_size;
+      exists[b] = tile_.column_tile * kHalfRows<W> + rows.output[b] < args_.call.intermediate_size;
     }
-    auto* out = static_cast<BFloat16*>(args_.tiles().activated) +
-                tile_.column_tile * kHalfRows<W> + warp * kBlocks * 8;
+    auto* out = static_cast<BFloat16*>(args_.tiles().activated) + tile_.column_tile * kHalfRows<W> +
+                warp * kBlocks * 8;
     // Places without a column meet zeros of the matrix, and have to be numbers.
     const auto value = [&](int b, int i) {
       const float result = activated_of(gates[b](sums[b][i]), ups[b](sums[b][i + 2]));
@@ -177,9 +172,8 @@ class Output {
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
           const int b = m / 2, i = first / 2 + m % 2 * 2;
-          matrices[m] =
-              bits_of_pair<BFloat16>(weights[0] * affines[b][m % 2](sums[b][i]),
-                                     weights[1] * affines[b][m % 2](sums[b][i + 1]));
+          matrices[m] = bits_of_pair<BFloat16>(weights[0] * affines[b][m % 2](sums[b][i]),
+                                               weights[1] * affines[b][m % 2](sums[b][i + 1]));
         }
         store_transposed(target, matrices);
         __syncwarp();

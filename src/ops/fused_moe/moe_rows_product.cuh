@@ -23,11 +23,11 @@ namespace atom::ops::device::rows {
   "%62, %63"
 
 // `a`: its names, `b_name` and `keeps_name`: where they stand behind the sums.
-#define ATOM_PRODUCT(columns, names, a, b_name, keeps_name, options, inputs, ...)               \
-  asm volatile("{\n.reg .pred keeps;\nsetp.ne.b32 keeps, " keeps_name                           \
-               ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns "k16.f32.bf16.bf16 {" names    \
-               "}, " a ", " b_name ", keeps, 1, 1, " options ";\n}"                             \
-               : __VA_ARGS__                                                                    \
+#define ATOM_PRODUCT(columns, names, a, b_name, keeps_name, options, inputs, ...)            \
+  asm volatile("{\n.reg .pred keeps;\nsetp.ne.b32 keeps, " keeps_name                        \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns "k16.f32.bf16.bf16 {" names \
+               "}, " a ", " b_name ", keeps, 1, 1, " options ";\n}"                          \
+               : __VA_ARGS__                                                                 \
                : inputs, "l"(b), "r"(static_cast<int>(keeps)))
 #define ATOM_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 
@@ -42,14 +42,25 @@ __device__ inline void multiply(float (&d)[kColumns / 2],
   if constexpr (kColumns == 8) {
     ATOM_PRODUCT("8", ATOM_NAMES4, "{%4, %5, %6, %7}", "%8", "%9", "0", ATOM_REGISTERS, ATOM_D4(0));
   } else if constexpr (kColumns == 16) {
-    ATOM_PRODUCT("16", ATOM_NAMES8, "{%8, %9, %10, %11}", "%12", "%13", "0", ATOM_REGISTERS, ATOM_D8(0));
+    ATOM_PRODUCT(
+        "16", ATOM_NAMES8, "{%8, %9, %10, %11}", "%12", "%13", "0", ATOM_REGISTERS, ATOM_D8(0));
   } else if constexpr (kColumns == 32) {
-    ATOM_PRODUCT("32", ATOM_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "0", ATOM_REGISTERS, ATOM_D16(0));
+    ATOM_PRODUCT(
+        "32", ATOM_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "0", ATOM_REGISTERS, ATOM_D16(0));
   } else if constexpr (kColumns == 64) {
-    ATOM_PRODUCT("64", ATOM_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "0", ATOM_REGISTERS, ATOM_D32(0));
+    ATOM_PRODUCT(
+        "64", ATOM_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "0", ATOM_REGISTERS, ATOM_D32(0));
   } else {
     static_assert(kColumns == 128);
-    ATOM_PRODUCT("128", ATOM_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", "0", ATOM_REGISTERS, ATOM_D32(0), ATOM_D32(32));
+    ATOM_PRODUCT("128",
+                 ATOM_NAMES64,
+                 "{%64, %65, %66, %67}",
+                 "%68",
+                 "%69",
+                 "0",
+                 ATOM_REGISTERS,
+                 ATOM_D32(0),
+                 ATOM_D32(32));
   }
 }
 
@@ -66,7 +77,8 @@ __device__ inline void multiply(float (&d)[kColumns / 2], uint64_t a, uint64_t b
     ATOM_PRODUCT("64", ATOM_NAMES32, "%32", "%33", "%34", "0, 0", "l"(a), ATOM_D32(0));
   } else {
     static_assert(kColumns == 128);
-    ATOM_PRODUCT("128", ATOM_NAMES64, "%64", "%65", "%66", "0, 0", "l"(a), ATOM_D32(0), ATOM_D32(32));
+    ATOM_PRODUCT(
+        "128", ATOM_NAMES64, "%64", "%65", "%66", "0, 0", "l"(a), ATOM_D32(0), ATOM_D32(32));
   }
 }
 

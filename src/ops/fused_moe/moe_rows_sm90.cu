@@ -35,8 +35,8 @@ __device__ void copy_in_order(const FusedMoeGpuCall& call,
 #pragma unroll
     for (int t = 0; t < kLanes; ++t) {
       constexpr bool kInOrder = !rows::Chunk<W>::kFromRegisters;
-      const int column = kInOrder ? piece * kPieceColumns + t * 8
-                                  : chunk + t * (kColumns / kLanes) + part * 8;
+      const int column =
+          kInOrder ? piece * kPieceColumns + t * 8 : chunk + t * (kColumns / kLanes) + part * 8;
       vectors[t] = column < call.hidden_size ? load_bits_from_l2(x + column) : uint4{};
       if constexpr (RowFormat<W>::kHasExponents) vectors[t] = RowFormat<W>::paired(vectors[t]);
     }
@@ -135,28 +135,12 @@ gpuError_t arrange(const FusedMoeGpuCall& call,
   }
   const gpuError_t error = sort_moe_choices(call, scratch.shared, tile_rows, stream);
   if (error != cudaSuccess) return error;
-  return launch(gather_rows_in_order<W>,
-                dim3(num_choices),
-                dim3(kThreads),
-                0,
-                stream,
-                true,
-                call,
-                scratch);
+  return launch(
+      gather_rows_in_order<W>, dim3(num_choices), dim3(kThreads), 0, stream, true, call, scratch);
 }
 
 bool is_aligned(const void* data, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0 && bytes % kVectorSize == 0;
-}
-
-int row_size_of(ExpertFormat format, int num_columns) {
-  return format == ExpertFormat::kAsX      ? num_columns * 2
-         : format == ExpertFormat::kFloat8 ? num_columns
-                                           : num_columns / 2;
-}
-
-bool is_in_blocks(const ExpertMatrices& matrices) {
-  return matrices.scale_rows == rows::kScaleBlock && matrices.scale_columns == rows::kScaleBlock;
 }
 
 // Of one tensor with all experts' matrices.
@@ -164,7 +148,7 @@ bool fits_matrices(const ExpertMatrices& matrices,
                    int num_rows,
                    int num_columns,
                    ExpertFormat format) {
-  const int row_size = row_size_of(format, num_columns);
+  const int row_size = format == ExpertFormat::kAsX ? num_columns * 2 : num_columns / 2;
   if (!is_aligned(matrices.data, row_size) ||
       matrices.expert_stride != int64_t{num_rows} * row_size) {
     return false;
@@ -172,8 +156,6 @@ bool fits_matrices(const ExpertMatrices& matrices,
   switch (format) {
     case ExpertFormat::kAsX:
       return true;
-    case ExpertFormat::kFloat8:
-      return is_in_blocks(matrices) || matrices.scales_across <= 1;
     case ExpertFormat::kFloat4:
       return num_columns % (2 * kExponentColumns) == 0 && num_rows % 16 == 0 &&
              is_aligned(matrices.exponents, matrices.exponent_stride) &&
@@ -210,11 +192,9 @@ bool fits_moe_rows(const FusedMoeGpuCall& call) {
   const GatedActivation& activation = call.activation;
   const bool is_known = activation.kind == GatedActivationKind::kSilu ||
                         activation.kind == GatedActivationKind::kClampedSwiGlu;
-  // Gates and ups of a tile have one scale each. From shared memory they are taken by turns.
-  const bool is_whole = call.format != ExpertFormat::kFloat8 || !is_in_blocks(call.gate_up) ||
-                        (size % 64 == 0 && !activation.is_interleaved);
+  // From shared memory gates and ups are taken by turns.
   const bool can_take_turns = call.format != ExpertFormat::kAsX || !activation.is_interleaved;
-  return call.element == Element::kBFloat16 && is_known && is_whole && can_take_turns &&
+  return call.element == Element::kBFloat16 && is_known && can_take_turns &&
          is_aligned(call.x, call.x_stride * 2) && is_aligned(nullptr, call.hidden_size * 2) &&
          call.num_experts <= kMaxGpuExperts &&
          fits_matrices(call.gate_up, 2 * size, call.hidden_size, call.format) &&
@@ -227,8 +207,6 @@ gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,
   switch (call.format) {
     case ExpertFormat::kAsX:
       return launch_all<BFloat16>(call, scratch, launch_moe_rows_bfloat16, stream);
-    case ExpertFormat::kFloat8:
-      return launch_all<Float8>(call, scratch, launch_moe_rows_float8, stream);
     default:
       return launch_all<Float4>(call, scratch, launch_moe_rows_float4, stream);
   }

@@ -12,7 +12,6 @@
 
 namespace atom::ops::device::rows {
 
-// Of a stage's products of 64 rows, which follow each other.
 template <typename W, int kTokens, bool kGated>
 class Multiplier {
  public:
@@ -34,14 +33,10 @@ class Multiplier {
     output_.begin(tile);
     float sums[kBlocks][kTokens / 2];
     if constexpr (kHasExponents) wait_for(shared_.exponents_full(buffer_.index), buffer_.parity);
-    if constexpr (std::is_same_v<W, Float8>) {
-      if (args_.in_blocks) {
-        add_blocks(tile, sums[0]);
-      } else {
-        add_chunks(sums);
-      }
+    if constexpr (Chunk<W>::kFromRegisters) {
+      add_expanded(sums);
     } else {
-      add_chunks(sums);
+      add_stored(sums);
     }
     if constexpr (kHasExponents) {
       release(shared_.exponents_empty(buffer_.index));
@@ -55,137 +50,75 @@ class Multiplier {
   static constexpr int kBlocks = Chunk<W>::kBlocks;
   static constexpr int kProducts = Chunk<W>::kColumns / 16;
   static constexpr bool kHasExponents = Format::kHasExponents;
-  // Products that are under way while the next ones' rows are expanded.
-  static constexpr int kBuffers = 2;
-  using Codes = uint32_t[kProducts][4];
 
-  __device__ void add_chunks(float (&sums)[kBlocks][kTokens / 2]) {
-    Codes codes[kBuffers];
+  // From registers, which a product has until it is done.
+  __device__ void add_expanded(float (&sums)[kBlocks][kTokens / 2]) {
+    uint32_t codes[kBlocks][kProducts][4];
     int previous = 0;
-    for (int chunk = 0; chunk < args_.num_chunks; chunk += kBuffers / kBlocks) {
+    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
+      wait_for(shared_.full(stage_.index), stage_.parity);
 #pragma unroll
-      for (int i = 0; i < kBuffers; ++i) {
-        // Of one or of both blocks of a chunk.
-        const int own = chunk + i / kBlocks, b = i % kBlocks;
-        if (kBlocks == 1 && own >= args_.num_chunks) break;
-        if (b == 0) wait_for(shared_.full(stage_.index), stage_.parity);
-        multiply_chunk(own, b, own > 0 || b > 0, own > 0, codes[i], sums[b], previous);
-        if (b + 1 < kBlocks) continue;
-        previous = stage_.index;
-        stage_.advance(args_.num_stages);
+      for (int b = 0; b < kBlocks; ++b) {
+        if (chunk > 0) {
+          wait_for_products<kBlocks - 1>();
+          if (b == kBlocks - 1) release(shared_.empty(previous));
+        }
+        expand(b, chunk, codes[b]);
+        begin_products();
+#pragma unroll
+        for (int p = 0; p < kProducts; ++p) {
+          multiply<kTokens>(sums[b], codes[b][p], x_of(p), chunk > 0 || p > 0);
+        }
+        commit_products();
       }
+      previous = stage_.index;
+      stage_.advance(args_.num_stages);
     }
+    finish_products(sums, previous);
+  }
+
+  // From shared memory.
+  __device__ void add_stored(float (&sums)[kBlocks][kTokens / 2]) {
+    static_assert(kBlocks == 1);
+    int previous = 0;
+    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
+      wait_for(shared_.full(stage_.index), stage_.parity);
+      const uint64_t matrix = matrix_at(shared_.matrix(stage_.index) +
+                                        threadIdx.x / kWarpgroupSize * kMatrixSize<W> / 2);
+      begin_products();
+#pragma unroll
+      for (int p = 0; p < kProducts; ++p) {
+        multiply<kTokens>(sums[0],
+                          matrix + matrix_offset(p * (Chunk<W>::kRowSize / kProducts)),
+                          x_of(p),
+                          chunk > 0 || p > 0);
+      }
+      commit_products();
+      if (chunk > 0) {
+        wait_for_products<1>();
+        release(shared_.empty(previous));
+      }
+      previous = stage_.index;
+      stage_.advance(args_.num_stages);
+    }
+    finish_products(sums, previous);
+  }
+
+  __device__ uint64_t x_of(int product) const {
+    constexpr int kPerPanel = kProducts / kPanels<W>;
+    return matrix_at(shared_.x(stage_.index, product / kPerPanel)) +
+           matrix_offset(product % kPerPanel * (kPanelSize / kPerPanel));
+  }
+
+  __device__ void finish_products(float (&sums)[kBlocks][kTokens / 2], int last_stage) const {
     wait_for_products<0>();
 #pragma unroll
     for (float(&block)[kTokens / 2] : sums) pin(block);
-    release(shared_.empty(previous));
-  }
-
-  // One after the other; `follows`: another product of this tile is before it.
-  __device__ void multiply_chunk(int chunk,
-                                 int b,
-                                 bool follows,
-                                 bool keeps,
-                                 Codes& codes,
-                                 float (&sums)[kTokens / 2],
-                                 int previous) {
-    if constexpr (Chunk<W>::kFromRegisters) {
-      // The product before the last one had these registers.
-      if (follows) wait_for_products<1>();
-      if (kBlocks == 2 && b == 1 && keeps) release(shared_.empty(previous));
-      expand(b, chunk, codes);
-    }
-    begin_products();
-#pragma unroll
-    for (int p = 0; p < kProducts; ++p) {
-      constexpr int kPerPanel = kProducts / kPanels<W>;
-      const uint64_t x = matrix_at(shared_.x(stage_.index, p / kPerPanel)) +
-                         matrix_offset(p % kPerPanel * (kPanelSize / kPerPanel));
-      if constexpr (Chunk<W>::kFromRegisters) {
-        multiply<kTokens>(sums, codes[p], x, keeps || p > 0);
-      } else {
-        const uint64_t matrix = matrix_at(shared_.matrix(stage_.index) +
-                                          threadIdx.x / kWarpgroupSize * kMatrixSize<W> / 2) +
-                                matrix_offset(p * (Chunk<W>::kRowSize / kProducts));
-        multiply<kTokens>(sums, matrix, x, keeps || p > 0);
-      }
-    }
-    commit_products();
-    if (kBlocks == 1 && keeps) {
-      wait_for_products<1>();
-      release(shared_.empty(previous));
-    }
-  }
-
-  // Sums of two chunks, which share scales, one after the other in places that take turns.
-  __device__ void add_blocks(const MoeTile& tile, float (&sums)[kTokens / 2]) {
-    float parts[2][kTokens / 2];
-    Codes codes[kBuffers];
-#pragma unroll
-    for (float& sum : sums) sum = 0;
-    int previous = 0;
-    const int num_blocks = (args_.num_chunks + 1) / 2;
-    const float* scales[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int half = kGated ? i : threadIdx.x / kWarpgroupSize;
-      const int row =
-          min(first_row_of<W, kGated>(args_, tile.column_tile, half), args_.num_rows - 1);
-      scales[i] = args_.own.scales + tile.expert * args_.own.scale_stride +
-                  row / kScaleBlock * args_.own.scales_across;
-    }
-    float before[2] = {};  // scales of the block before
-    for (int first = 0; first < num_blocks; first += 2) {
-#pragma unroll
-      for (int turn = 0; turn < 2; ++turn) {
-        const int block = first + turn;
-        if (block >= num_blocks) break;
-        const float own[2] = {scales[0][block], scales[1][block]};
-#pragma unroll
-        for (int i = 0; i < kBuffers; ++i) {
-          const int chunk = 2 * block + i;
-          if (chunk >= args_.num_chunks) break;
-          wait_for(shared_.full(stage_.index), stage_.parity);
-          expand(0, chunk, codes[i]);
-          begin_products();
-#pragma unroll
-          for (int p = 0; p < kProducts; ++p) {
-            const uint64_t x = matrix_at(shared_.x(stage_.index, 0)) +
-                               matrix_offset(p * (kPanelSize / kProducts));
-            multiply<kTokens>(parts[turn], codes[i][p], x, i > 0 || p > 0);
-          }
-          commit_products();
-          if (chunk > 0) {
-            wait_for_products<1>();
-            release(shared_.empty(previous));
-            if (i == 0) add_scaled(parts[1 - turn], before, sums);
-          }
-          previous = stage_.index;
-          stage_.advance(args_.num_stages);
-        }
-        before[0] = own[0];
-        before[1] = own[1];
-      }
-    }
-    wait_for_products<0>();
-    release(shared_.empty(previous));
-    if (num_blocks % 2 == 1) {
-      add_scaled(parts[0], before, sums);
-    } else {
-      add_scaled(parts[1], before, sums);
-    }
-  }
-
-  static __device__ void add_scaled(float (&part)[kTokens / 2],
-                                    const float (&scales)[2],
-                                    float (&sums)[kTokens / 2]) {
-    pin(part);
-#pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i) sums[i] += scales[i / 2 % 2] * part[i];
+    release(shared_.empty(last_stage));
   }
 
   // Of a product: [16 columns][as the product takes them].
-  __device__ void expand(int b, int chunk, Codes& codes) const {
+  __device__ void expand(int b, int chunk, uint32_t (&codes)[kProducts][4]) const {
     const uint32_t matrix = shared_.matrix(stage_.index);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -196,7 +129,6 @@ class Multiplier {
             shared_.exponents(buffer_.index) + chunk * (Chunk<W>::kColumns / kExponentColumns);
         factors = Format::factors(load_shared_byte(exponents + exponent_offsets_[b][i]));
       }
-      // 16 bytes are pairs for four or eight products.
 #pragma unroll
       for (int v = 0; v < Format::kXVectors; ++v) {
         uint32_t pairs[4];
@@ -219,11 +151,32 @@ class Multiplier {
   int matrix_offsets_[kBlocks][2], exponent_offsets_[kBlocks][2];  // of this lane's bytes
 };
 
+// By a warp, of which one lane copies.
 template <typename W, int kTokens, bool kGated>
-__global__ void __launch_bounds__(kNumThreads, 1)
+__device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& shared) {
+  Copier<W, kTokens, kGated> copier(args, shared);
+  const bool copies = is_elected();
+  bool has_waited = kGated;
+  for_tiles(
+      args,
+      [&](const MoeTile& tile) {
+        if (!has_waited) {
+          if (copies) copier.begin(tile);
+          wait_for_previous_grid();
+          has_waited = true;
+        }
+        if (copies) copier.run(tile);
+      },
+      kTokens);
+  if (!has_waited) wait_for_previous_grid();
+}
+
+template <typename W, int kTokens, bool kGated>
+__global__ void __launch_bounds__(kNumThreads, kIsSmall<W, kTokens> ? 2 : 1)
     moe_rows(const __grid_constant__ MoeRowsArgs args) {
+  constexpr bool kMovesRegisters = !kIsSmall<W, kTokens>;
   // All together they have 504 for each thread of a warpgroup.
-  constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared<W, kTokens> shared(args, memory);
   if (threadIdx.x == 0) {
@@ -231,25 +184,23 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     prefetch_map(&args.matrices);
     shared.init_barriers();
   }
-  allow_next_grid();
   __syncthreads();
-  wait_for_previous_grid();
+  // The order of choices is of the kernel before the first of the two, whose blocks have waited for
+  // it before the second may start. That one's sums need what its copies wait for.
+  if (kGated) wait_for_previous_grid();
+  allow_next_grid();
   if (threadIdx.x >= kNumConsumers) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-    if (threadIdx.x / kWarpSize == kConsumerWarps) {
-      Copier<W, kTokens, kGated> copier(args, shared);
-      const bool copies = is_elected();
-      for_tiles(
-          args,
-          [&](const MoeTile& tile) {
-            if (copies) copier.run(tile);
-          },
-          kTokens);
+    if constexpr (kMovesRegisters) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     }
+    if (threadIdx.x / kWarpSize == kConsumerWarps) copy_tiles<W, kTokens, kGated>(args, shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    if constexpr (kMovesRegisters) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    }
     Multiplier<W, kTokens, kGated> multiplier(args, shared);
-    for_tiles(args, [&](const MoeTile& tile) { multiplier.run(tile); }, kTokens);
+    for_tiles(
+        args, [&](const MoeTile& tile) { multiplier.run(tile); }, kTokens);
   }
 }
 

@@ -17,7 +17,6 @@ constexpr int kMaxStages = 24;
 constexpr int kExponentBuffers = 2;
 constexpr int kBarriersSize = 512;
 constexpr int kPairRows = 8;  // gates, and then as many ups, of what the matrix units take at once
-constexpr int kScaleBlock = 128;  // rows and columns of a block of scales
 // Of a warp: outputs of 16 tokens, or of 8, on their way.
 constexpr int kGatedRowStride = 32 + 16, kRowStride = 64 + 16;
 constexpr int kOutputSize = 16 * kGatedRowStride;
@@ -37,7 +36,6 @@ struct MoeRowsArgs {
   int row_exponents;  // bytes
   int num_stages;
   int exponents_size;  // of a tile, in shared memory
-  bool in_blocks;      // scales of FP8 are of 128 x 128 values
 
   __device__ const FusedMoeGpuScratch& tiles() const { return scratch.shared; }
 };
@@ -52,7 +50,7 @@ constexpr int kMatrixSize = kTileRows<W>* Chunk<W>::kRowSize;
 template <typename W>
 constexpr int kPanels = Chunk<W>::kColumns * 2 / kPanelSize;
 template <typename W, int kTokens>
-constexpr int kStageSize = kMatrixSize<W> + kTokens * kPanels<W> * kPanelSize;
+constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 
 // Tokens of the largest tile. Float4's sums of so many fill registers; of the others there are
 // kernels for many tokens.
@@ -64,6 +62,11 @@ constexpr int exponents_size(int num_columns) {
   return (kTileRows<Float4> * (num_columns / kExponentColumns) + 16 + 127) / 128 * 128;
 }
 constexpr int kMostExponents = 32 << 10;
+
+// Whether two blocks share a multiprocessor, so that the second matrix's copies begin while the
+// first one is multiplied: where few registers do.
+template <typename W, int kTokens>
+constexpr bool kIsSmall = !Chunk<W>::kFromRegisters && kTokens <= 32;
 
 // Bytes of shared memory besides stages.
 __host__ __device__ inline int fixed_size(int exponents_size) {
@@ -160,13 +163,25 @@ class Copier {
   __device__ Copier(const MoeRowsArgs& args, const Shared<W, kTokens>& shared)
       : args_(args), shared_(shared), keep_(keep_policy()) {}
 
+  // What fits the stages of the first tile's matrix, before x is there.
+  __device__ void begin(const MoeTile& tile) {
+    num_begun_ = min(args_.num_stages, args_.num_chunks);
+    for (int chunk = 0; chunk < num_begun_; ++chunk) {
+      const uint32_t full = shared_.full(chunk);
+      arrive_expecting(full, kStageSize<W, kTokens>);
+      copy_matrix(tile, chunk, chunk, full);
+    }
+  }
+
   __device__ void run(const MoeTile& tile) {
     if (args_.exponents_size > 0) copy_exponents(tile);
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
       const uint32_t full = shared_.full(stage_.index);
-      wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
-      arrive_expecting(full, kStageSize<W, kTokens>);
-      copy_matrix(tile, chunk, full);
+      if (chunk >= num_begun_) {
+        wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+        arrive_expecting(full, kStageSize<W, kTokens>);
+        copy_matrix(tile, chunk, stage_.index, full);
+      }
 #pragma unroll
       for (int panel = 0; panel < kPanels<W>; ++panel) {
         copy_box(shared_.x(stage_.index, panel),
@@ -178,12 +193,13 @@ class Copier {
       }
       stage_.advance(args_.num_stages);
     }
+    num_begun_ = 0;
   }
 
  private:
-  __device__ void copy_matrix(const MoeTile& tile, int chunk, uint32_t full) const {
+  __device__ void copy_matrix(const MoeTile& tile, int chunk, int stage, uint32_t full) const {
     const int first = tile.expert * args_.num_rows;
-    const uint32_t matrix = shared_.matrix(stage_.index);
+    const uint32_t matrix = shared_.matrix(stage);
     constexpr int kElementSize = Chunk<W>::kFromRegisters ? 1 : 2;
     const int column = chunk * Chunk<W>::kRowSize / kElementSize;
     // From shared memory the matrix units take gates and ups by turns, which registers put right.
@@ -229,6 +245,7 @@ class Copier {
   const Shared<W, kTokens>& shared_;
   const uint64_t keep_;
   StageCursor stage_, buffer_;
+  int num_begun_ = 0;  // of the first tile's chunks
 };
 
 }  // namespace atom::ops::device::rows

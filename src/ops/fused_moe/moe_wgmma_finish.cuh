@@ -7,9 +7,10 @@
 
 namespace atom::ops::device::moe {
 
-// Of a warp: 16 rows of a tile. take() makes outputs of the sums, and finish_slice() of all slices
-// in turn stores them, which the products of the next tile hide.
-template <bool kGated>
+// Of a warp: 16 rows of a tile. kPlain: silu of gates that are before all ups, and no biases; what
+// else there is would be too many instructions for their cache. take() makes outputs of the sums,
+// and finish_slice() of all slices in turn stores them, which the products of the next tile hide.
+template <bool kGated, bool kPlain>
 class Finisher {
  public:
   static constexpr int kSlices = 4;  // two of eight rows, two of the other ones
@@ -75,7 +76,7 @@ class Finisher {
         const float second = sums[4 * i + 2 * half + 1] + bias(output + 1);
         pairs_[half][i] = bits_of_pair<BFloat16>(weight * first, weight * second);
       }
-    } else if (args_.call.activation.is_interleaved) {
+    } else if (!kPlain && args_.call.activation.is_interleaved) {
       // Column pairs are a gate and its up: blocks i and i + 1 of eight columns become one of four
       // outputs each, so that a quad's lanes have outputs t and t + 4 of eight; lanes exchange them
       // for pairs.
@@ -86,8 +87,8 @@ class Finisher {
         for (int b = 0; b < 2; ++b) {
           const int place = 4 * (2 * i + b) + 2 * half;
           const int output = first_output + i * 8 + b * 4 + lane_ % 4;
-          values[b] = activated_of(sums[place] + bias(2 * output),
-                                   sums[place + 1] + bias(2 * output + 1));
+          values[b] =
+              activated_of(sums[place] + bias(2 * output), sums[place + 1] + bias(2 * output + 1));
         }
         pairs_[half][i] = paired(values[0], values[1]);
       }
@@ -116,19 +117,17 @@ class Finisher {
                  : bits_of_pair<BFloat16>(high_first, high_second);
   }
 
-  // Few instructions, of which every value has its own: a tile's would not stay in the cache.
   __device__ float activated_of(float gate, float up) const {
     const GatedActivation& activation = args_.call.activation;
-    return activation.kind == GatedActivationKind::kClampedSwiGlu
+    return !kPlain && activation.kind == GatedActivationKind::kClampedSwiGlu
                ? clamped_swiglu(activation, gate, up)
                : silu_of(gate) * up;
   }
 
   // Of a row of the matrix; of one that does not exist another one's.
   __device__ float bias(int row) const {
-    if (args_.own.bias == nullptr) return 0.0f;
-    const int64_t place =
-        int64_t{tile_.expert} * args_.num_rows + min(row, args_.num_rows - 1);
+    if (kPlain || args_.own.bias == nullptr) return 0.0f;
+    const int64_t place = int64_t{tile_.expert} * args_.num_rows + min(row, args_.num_rows - 1);
     return args_.own.bias_element == Element::kFloat32
                ? static_cast<const float*>(args_.own.bias)[place]
                : to_float(static_cast<const BFloat16*>(args_.own.bias)[place]);

@@ -81,12 +81,12 @@ bool encode_map(CUtensorMap* map, const void* data, int64_t num_rows, int num_co
                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
-template <bool kGated>
+template <bool kGated, bool kPlain>
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                            const MoeWgmmaScratch& scratch,
                            int num_blocks,
                            gpuStream_t stream) {
-  auto* kernel = &moe::moe_wgmma<kGated>;
+  auto* kernel = &moe::moe_wgmma<kGated, kPlain>;
   static const gpuError_t prepared =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, moe::kSharedSize);
   if (prepared != cudaSuccess) return prepared;
@@ -145,8 +145,16 @@ gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
                    call,
                    scratch);
   }
-  if (error == cudaSuccess) error = launch_matrices<true>(call, scratch, num_blocks, stream);
-  if (error == cudaSuccess) error = launch_matrices<false>(call, scratch, num_blocks, stream);
+  const bool is_plain = call.activation.kind == GatedActivationKind::kSilu &&
+                        !call.activation.is_interleaved && call.gate_up.bias == nullptr &&
+                        call.down.bias == nullptr;
+  const auto launch_matrix = [&](auto plain, auto general) {
+    if (error == cudaSuccess) {
+      error = (is_plain ? plain : general)(call, scratch, num_blocks, stream);
+    }
+  };
+  launch_matrix(launch_matrices<true, true>, launch_matrices<true, false>);
+  launch_matrix(launch_matrices<false, true>, launch_matrices<false, false>);
   return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 

@@ -9,7 +9,7 @@
 
 namespace atom::ops::device::moe {
 
-template <bool kGated>
+template <bool kGated, bool kPlain>
 class Multiplier {
  public:
   __device__ Multiplier(const MoeWgmmaArgs& args, const Shared& shared)
@@ -34,7 +34,7 @@ class Multiplier {
   }
 
  private:
-  static constexpr int kSlices = Finisher<kGated>::kSlices;
+  static constexpr int kSlices = Finisher<kGated, kPlain>::kSlices;
   static constexpr int kSums = kTileColumns / 2;  // of a thread
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;
 
@@ -97,7 +97,7 @@ class Multiplier {
 
   const MoeWgmmaArgs& args_;
   const Shared& shared_;
-  Finisher<kGated> finisher_;
+  Finisher<kGated, kPlain> finisher_;
   const int warp_, x_offset_;
   StageCursor stage_;
   int previous_ = 0;
@@ -105,11 +105,11 @@ class Multiplier {
   float sums_[kSums];
 };
 
-template <bool kGated>
+template <bool kGated, bool kPlain>
 __global__ void __launch_bounds__(kNumThreads, 1)
     moe_wgmma(const __grid_constant__ MoeWgmmaArgs args) {
   // All together they have 504 for each thread of a warpgroup.
-  constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared shared(memory);
   if (threadIdx.x == 0) {
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     if (threadIdx.x / kWarpSize == kConsumerWarps) copy_tiles<kGated>(args, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Multiplier<kGated> multiplier(args, shared);
+    Multiplier<kGated, kPlain> multiplier(args, shared);
     for_tiles(args, [&](const MoeTile& tile) { multiplier.run(tile); });
     multiplier.finish();
   }
