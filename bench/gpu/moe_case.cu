@@ -107,7 +107,10 @@ MoeLayers::MoeLayers(const MoeShape& shape,
       scales_(
           int64_t{most_tokens} * shape.top_k *
           (padded_moe_columns(shape.hidden_size) + padded_moe_columns(shape.intermediate_size)) /
-          kMoeCodeGroup * 4) {
+          kMoeCodeGroup * 4),
+      skinny_ints_(int64_t{kMaxMoeSkinnyGroups + num_skinny_rows()} * 4),
+      skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
+      skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4) {
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
   choose();
 }
@@ -275,6 +278,30 @@ gpuError_t MoeLayers::launch_many(int layer, int first, int count, gpuStream_t s
     default:
       return launch_moe_float4(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
+}
+
+int MoeLayers::num_skinny_rows() const {
+  return num_moe_skinny_rows(
+      std::min(most_tokens_, kMaxMoeSkinnyTokens), shape_.top_k, shape_.num_experts);
+}
+
+bool MoeLayers::fits_skinny(int layer, int count) const {
+  return fits_moe_skinny(call(layer, 0, count));
+}
+
+gpuError_t MoeLayers::launch_skinny(int layer, int first, int count, gpuStream_t stream) const {
+  const int64_t num_rows = num_moe_skinny_rows(count, shape_.top_k, shape_.num_experts);
+  return launch_moe_skinny(call(layer, first, count),
+                           {.choices = skinny_ints_.data<int32_t>(kMaxMoeSkinnyGroups * 4),
+                            .ready = skinny_ints_.data<int32_t>(),
+                            .x = skinny_codes_.data<uint8_t>(),
+                            .activated = skinny_codes_.data<uint8_t>(num_rows * shape_.hidden_size),
+                            .x_scales = skinny_scales_.data<float>(),
+                            .activated_scales = skinny_scales_.data<float>(
+                                num_rows * shape_.hidden_size / kMoeSkinnyGroup * 4),
+                            .results = results_.data<float>(),
+                            .num_rows = static_cast<int>(num_rows)},
+                           stream);
 }
 
 int64_t MoeLayers::layer_size(const MoeShape& shape, const MoeFormat& format) {

@@ -9,6 +9,7 @@
 #include "harness.h"
 #include "ops/fused_moe/moe_float4.h"
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_wgmma.h"
 
 namespace atom::bench {
@@ -43,6 +44,9 @@ class MoeLayers {
   // By the kernels for many tokens of the format.
   bool fits_many(int layer, int count) const;
   gpuError_t launch_many(int layer, int first, int count, gpuStream_t stream) const;
+  // By the kernels for few tokens and experts in FP8.
+  bool fits_skinny(int layer, int count) const;
+  gpuError_t launch_skinny(int layer, int first, int count, gpuStream_t stream) const;
   // Bytes of the matrices that the call's tokens have chosen, in all layers.
   int64_t active_size(int count) const;
   int64_t num_active(int layer, int count) const;
@@ -87,6 +91,8 @@ class MoeLayers {
   Buffer x_, y_, ids_, weights_, activated_, results_;
   // Of the kernels for many tokens.
   Buffer choices_, begins_, rows_of_x_, scales_;
+  int num_skinny_rows() const;
+  Buffer skinny_ints_, skinny_codes_, skinny_scales_;
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;
 };

@@ -1,0 +1,43 @@
+// Inside fused_moe: few tokens by experts in FP8 on Hopper. Both matrices are multiplied by one
+// kernel, whose blocks take tiles of the first and then of the second from one list, so that the
+// copies of the second's tiles are under way while the last of the first are multiplied.
+#pragma once
+
+#include "ops/fused_moe/fused_moe_gpu.h"
+#include "tensor/gpu_api.h"
+
+namespace atom::ops {
+
+constexpr int kMaxMoeSkinnyTokens = 64;
+constexpr int kMaxMoeSkinnyChoices = 1024;
+constexpr int kMoeSkinnyGroup = 128;  // columns of x that share a scale
+
+// A group is an expert with up to so many of its tokens.
+constexpr int kMaxMoeSkinnyColumns = 32;
+constexpr int kMaxMoeSkinnyGroups = kMaxGpuExperts + kMaxMoeSkinnyChoices / kMaxMoeSkinnyColumns;
+
+// What lies between the kernels. Rows are in the order of experts, those of one expert in the order
+// of tokens; an expert's begin at a multiple of four.
+struct MoeSkinnyScratch {
+  int32_t* choices;                    // [rows]: token * top_k + j
+  int32_t* ready;                      // [kMaxMoeSkinnyGroups]: tiles activated
+  uint8_t *x, *activated;              // [rows, hidden_size], [rows, intermediate_size] codes
+  float *x_scales, *activated_scales;  // [columns / 128, rows]
+  float* results;                      // [choices, hidden_size], weighted
+  int num_rows;
+};
+
+// `num_rows` for so many tokens.
+int num_moe_skinny_rows(int num_tokens, int top_k, int num_experts);
+
+// x in bfloat16, matrices in FP8 with a scale for each row or for each 128 x 128 values, sizes that
+// are multiples of 128.
+bool fits_moe_skinny(const FusedMoeGpuCall& call);
+
+// May start before the kernel before it ends. The three kernels' blocks must all fit the card at
+// once: nothing else that waits for other kernels runs there meanwhile.
+gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
+                             const MoeSkinnyScratch& scratch,
+                             gpuStream_t stream);
+
+}  // namespace atom::ops
