@@ -92,7 +92,7 @@ class MoeLayers {
   // Of the kernels for many tokens.
   Buffer choices_, begins_, rows_of_x_, scales_;
   int num_skinny_rows() const;
-  Buffer skinny_ints_, skinny_codes_, skinny_scales_;
+  Buffer skinny_counters_, skinny_codes_, skinny_scales_;
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;
 };
