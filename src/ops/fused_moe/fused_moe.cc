@@ -25,12 +25,12 @@ bool fits_if_forced(const FusedMoeCall& call) {
 }
 
 // Elsewhere on a GPU x is never quantized, which is as exact as the call asks for, or more.
+template <bool (*fits)(const FusedMoeCall&)>
 bool takes_codes(const FusedMoeCall& call) {
   const auto is_float8 = [](const CodeFormat& input) {
     return input.is_quantized() && input.dtype == DType::kFloat8E4M3;
   };
-  return is_float8(call.experts.gate_up_input) && is_float8(call.experts.down_input) &&
-         fits_fused_moe_float8(call);
+  return is_float8(call.experts.gate_up_input) && is_float8(call.experts.down_input) && fits(call);
 }
 #endif
 
@@ -44,10 +44,15 @@ constexpr FusedMoeVariant kVariants[] = {
      kMixesRows},
     {kFloat8,
      CpuIsa::kScalar,
-     fits_if_forced<kFloat8, takes_codes>,
+     fits_if_forced<kFloat8, takes_codes<fits_fused_moe_float8>>,
      fused_moe_float8,
      DeviceType::kCuda,
      kMixesRows},
+    {"skinny",
+     CpuIsa::kScalar,
+     takes_codes<fits_fused_moe_skinny>,
+     fused_moe_skinny,
+     DeviceType::kCuda},
     {kRows,
      CpuIsa::kScalar,
      fits_if_forced<kRows, fits_fused_moe_rows>,
