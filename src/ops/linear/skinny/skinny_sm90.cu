@@ -80,11 +80,16 @@ device::SkinnyLayout layout_of(const device::SkinnyArgs& args) {
   return layout;
 }
 
-// With groups the 16 rows of a warp share a scale.
+// With groups the 16 rows of a warp share a scale, and so begin at multiples of 16 in each half of
+// a tile that warpgroups, or gate and up, have of their own.
+int grouped_tile_unit(const LinearGpuCall& p, int tile_rows) {
+  const bool in_halves = p.epilogue == LinearEpilogue::kSiluAndMul || tile_rows > kMatrixRows;
+  return in_halves ? 2 * kTileUnit : kTileUnit;
+}
+
 bool goes_with_groups(const LinearGpuCall& p, const LinearSkinnyTuning& tuning) {
-  const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
   return tuning.num_panels == device::skinny_group_panels(p.num_rows) &&
-         (!gated || tuning.tile_rows % (2 * kTileUnit) == 0);
+         tuning.tile_rows % grouped_tile_unit(p, tuning.tile_rows) == 0;
 }
 
 // False for a tuning that does not go with the shape.
@@ -154,7 +159,7 @@ LinearSkinnyTuning linear_skinny_tuning(const LinearGpuCall& p, int num_multipro
   while (tuning.num_panels * panel_size > kMaxStageSize) tuning.num_panels /= 2;
   if (p.has_groups()) {
     tuning.num_panels = device::skinny_group_panels(p.num_rows);
-    const int unit = p.epilogue == LinearEpilogue::kSiluAndMul ? 2 * kTileUnit : kTileUnit;
+    const int unit = grouped_tile_unit(p, tuning.tile_rows);
     tuning.tile_rows = divide_up(tuning.tile_rows, unit) * unit;
   }
   return tuning;
