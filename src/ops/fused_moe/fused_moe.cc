@@ -16,7 +16,7 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
 }
 
 #ifdef ATOM_CUDA
-constexpr char kFloat8[] = "wgmma-float8", kRows[] = "rows";
+constexpr char kRows[] = "rows";
 
 // Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
 template <const char* name, bool (*fits)(const FusedMoeCall&)>
@@ -42,9 +42,9 @@ constexpr FusedMoeVariant kVariants[] = {
      fused_moe_wgmma,
      DeviceType::kCuda,
      kMixesRows},
-    {kFloat8,
+    {"wgmma-float8",
      CpuIsa::kScalar,
-     fits_if_forced<kFloat8, takes_codes<fits_fused_moe_float8>>,
+     takes_codes<fits_fused_moe_float8>,
      fused_moe_float8,
      DeviceType::kCuda,
      kMixesRows},
