@@ -17,6 +17,17 @@ find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h REQUIRED)
 add_library(PkgConfig::sentencepiece INTERFACE IMPORTED GLOBAL)
 target_link_libraries(PkgConfig::sentencepiece INTERFACE "${SENTENCEPIECE_LIBRARY}")
 target_include_directories(PkgConfig::sentencepiece INTERFACE "${SENTENCEPIECE_INCLUDE_DIR}")
+# Built by tools/setup.sh from its source package; no distribution has it. Always static.
+set(XGRAMMAR_ROOT "${CMAKE_SOURCE_DIR}/.cache/xgrammar" CACHE PATH "Where XGrammar was built")
+if(NOT EXISTS "${XGRAMMAR_ROOT}/lib/libxgrammar.a")
+  message(FATAL_ERROR "XGrammar is not in ${XGRAMMAR_ROOT}: run tools/setup.sh")
+endif()
+add_library(XGrammar::xgrammar STATIC IMPORTED GLOBAL)
+set_target_properties(
+  XGrammar::xgrammar PROPERTIES
+  IMPORTED_LOCATION "${XGRAMMAR_ROOT}/lib/libxgrammar.a"
+  INTERFACE_INCLUDE_DIRECTORIES "${XGRAMMAR_ROOT}/include")
+target_link_libraries(XGrammar::xgrammar INTERFACE Threads::Threads)
 if(ATOM_PORTABLE)
   include(portable)
 endif()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing to build atom (and, with --tests, to test it) on Debian 12 or Ubuntu 24.04.
-# Does nothing at all, not even `apt-get update`, when every package is there.
+# Does nothing at all, not even `apt-get update`, when every package is there. XGrammar, which is no
+# package of these, is built into .cache/xgrammar.
 # With --cuda it also fetches cuBLASLt's headers, into .cache/cuda, where the CUDA toolkit came
 # without them; with --flashinfer the headers of FlashInfer, which a benchmark compares atom's
 # attention with (-DATOM_FLASHINFER=ON), into .cache/flashinfer.
@@ -13,10 +14,11 @@ build_packages=(
   nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libzmq3-dev cppzmq-dev libxxhash-dev
   libutf8proc-dev libpcre2-dev libsentencepiece-dev libgtest-dev libgmock-dev libbenchmark-dev
   libboost-dev libssl-dev libcurl4-openssl-dev
+  patch python3 python3-venv
 )
 # clang builds the fuzz targets. The format is judged by one version of clang-format, because
 # versions disagree; both distributions have this one.
-test_packages=(clang clang-format-14 python3 python3-venv tmux)
+test_packages=(clang clang-format-14 tmux)
 # The server's tests drive it with OpenAI's packages for Python and Node. A node that was installed
 # in another way brings its own npm.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages+=(nodejs npm)
@@ -43,12 +45,12 @@ done
 
 packages=("${build_packages[@]}")
 $with_tests && packages+=("${test_packages[@]}")
-if $with_cuda || $with_flashinfer; then packages+=(python3 python3-venv); fi
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   cat >&2 <<MESSAGE
 setup: this system has no apt, so atom cannot install what it needs. Install what these Debian
-packages hold, then build with cmake --preset release && cmake --build --preset release:
+packages hold, then run tools/setup_xgrammar.sh and build with cmake --preset release &&
+cmake --build --preset release:
   ${packages[*]}
 MESSAGE
   exit 1
@@ -94,6 +96,7 @@ cd "$(dirname "$0")/.."
 
 mapfile -t missing < <(missing_of "${packages[@]}")
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
+tools/setup_xgrammar.sh
 
 # fetch_from_wheel REQUIREMENT FOLDER PATTERN...: extracts the files of a wheel that match, in the
 # order of the patterns, without installing it or what it depends on.

@@ -15,7 +15,11 @@ using ops::AttentionArgs;
 }  // namespace
 
 double AttentionBatchShape::bytes() const {
-  const double tokens = std::accumulate(seq_lens.begin(), seq_lens.end(), 0.0);
+  double tokens = 0;
+  for (const int32_t len : seq_lens) {
+    const int32_t visible = sliding_window > 0 ? sliding_window + num_queries - 1 : len;
+    tokens += std::min(len, visible);
+  }
   return 2 * tokens * num_kv_heads * head_dim * (fp8 ? 1 : 2);
 }
 
@@ -53,6 +57,9 @@ AttentionBatch::AttentionBatch(const AttentionBatchShape& shape, int num_copies)
   }
   starts_ = upload(starts);
   lens_ = upload(shape.seq_lens);
+  if (shape.has_sinks) {
+    sinks_ = upload(std::vector<float>(shape.num_heads, 0.5f));
+  }
   set_params(shape, width, num_blocks);
 }
 
@@ -93,6 +100,8 @@ void AttentionBatch::set_params(const AttentionBatchShape& shape, int width, int
   params_.num_kv_heads = shape.num_kv_heads;
   params_.head_dim = shape.head_dim;
   params_.max_seq_len = width * shape.block_size;
+  params_.sliding_window = shape.sliding_window;
+  params_.sinks = static_cast<const float*>(sinks_.get());
   params_.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   params_.k_scale = params_.v_scale = 1;
   params_.element = Element::kBFloat16;
@@ -107,7 +116,11 @@ AttentionArgs AttentionBatch::params(int i) const {
 }
 
 int copies_beyond_caches(const AttentionBatchShape& shape) {
-  return std::clamp(static_cast<int>(400 / (shape.bytes() / (1 << 20))), 1, 64);
+  constexpr double kMiB = 1 << 20, kMostMiB = 16 << 10;
+  AttentionBatchShape whole = shape;
+  whole.sliding_window = 0;
+  const double copies = std::min(400 / (shape.bytes() / kMiB), kMostMiB / (whole.bytes() / kMiB));
+  return std::clamp(static_cast<int>(copies), 1, 64);
 }
 
 }  // namespace atom::bench

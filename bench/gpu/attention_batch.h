@@ -16,10 +16,12 @@ struct AttentionBatchShape {
   int num_heads = 32;
   int num_kv_heads = 8;
   int block_size = 16;
-  bool fp8 = false;     // the cache
-  int table_width = 0;  // 0: as wide as the longest sequence needs
+  bool fp8 = false;        // the cache
+  int table_width = 0;     // 0: as wide as the longest sequence needs
+  int sliding_window = 0;  // 0: none
+  bool has_sinks = false;
 
-  // Of keys and values that one launch reads.
+  // Of keys and values that one launch has to read.
   double bytes() const;
 };
 
@@ -41,7 +43,7 @@ class AttentionBatch {
 
   int num_copies_;
   ops::AttentionArgs params_;
-  DeviceBuffer k_, v_, q_, out_, tables_, starts_, lens_;
+  DeviceBuffer k_, v_, q_, out_, tables_, starts_, lens_, sinks_;
 };
 
 // As many copies of a batch as no cache holds.

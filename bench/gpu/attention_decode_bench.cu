@@ -1,4 +1,5 @@
-// Checks and times decode attention. usage: attention_decode_bench [check|time|few|ways]
+// Checks and times decode attention. usage: attention_decode_bench
+// [check|time|few|ways|models]
 #include <cstdio>
 #include <functional>
 #include <iterator>
@@ -154,15 +155,42 @@ void run_more(bool fp8, const Run& run) {
   run("64 x 4096 1 kv group 16", batch);
 }
 
+// The full layers of Qwen3-Next, and both kinds of gpt-oss.
+void run_models(bool fp8, const Run& run) {
+  for (const int count : {1, 8, 64}) {
+    for (const int length : {1024, 16384}) {
+      const std::string size = std::to_string(count) + " x " + std::to_string(length);
+      Batch batch = equal_sequences(count, length, fp8);
+      batch.head_dim = 256;
+      batch.num_heads = 16;
+      batch.num_kv_heads = 2;
+      run(size + " 16/2 d256", batch);
+      batch.head_dim = 64;
+      batch.num_heads = 64;
+      batch.num_kv_heads = 8;
+      batch.has_sinks = true;
+      run(size + " sinks d64", batch);
+      batch.sliding_window = 128;
+      run(size + " window d64", batch);
+    }
+  }
+}
+
 }  // namespace
 
 void time_decode(DecodeTimes times) {
   const double copy_rate = measure_roofs().copy;
-  const int num_ways = times == DecodeTimes::kWays ? std::size(kWays) : 3;
+  const int num_ways = times == DecodeTimes::kWays     ? std::size(kWays)
+                       : times == DecodeTimes::kModels ? 1
+                                                       : 3;
   for (const bool fp8 : {false, true}) {
     const auto run = [&](const std::string& name, const Batch& batch) {
       time_batch(name, batch, num_ways, copy_rate);
     };
+    if (times == DecodeTimes::kModels) {
+      run_models(fp8, run);
+      continue;
+    }
     run_few(fp8, run);
     if (times == DecodeTimes::kAll) {
       run_more(fp8, run);
@@ -183,6 +211,8 @@ int main(int argc, char** argv) {
     atom::bench::time_decode(DecodeTimes::kAll);
   } else if (part == "few") {
     atom::bench::time_decode(DecodeTimes::kFew);
+  } else if (part == "models") {
+    atom::bench::time_decode(DecodeTimes::kModels);
   } else if (part == "ways") {
     atom::bench::time_decode(DecodeTimes::kWays);
   }

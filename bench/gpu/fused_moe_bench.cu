@@ -38,6 +38,9 @@ const ShapeFormats kShapes[] = {
     {{"mixtral-8x7b", 8, 2, 4096, 14336, {Kind::kSilu, false}, false}, {"bf16", "fp8-channel"}},
     {{"qwen3-next", 512, 10, 2048, 512, {Kind::kSilu, false}, false}, {"fp8-block"}},
     {{"deepseek-v3", 256, 8, 7168, 2048, {Kind::kSilu, false}, false}, {"fp8-block"}},
+    // Many of the tokens choose the same experts.
+    {{"crowded", 8, 6, 1152, 384, {Kind::kClampedSwiGlu, false, 1.702f, 7}, false},
+     {"fp8-block", "fp8-channel"}},
 };
 
 // What the command line asks for.
@@ -74,10 +77,12 @@ void for_cases(const Selection& selection, Visit&& visit) {
   }
 }
 
-constexpr MoeKernel kKernels[] = {MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kMany};
+constexpr MoeKernel kKernels[] = {
+    MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  return kernel == MoeKernel::kMany && format.format == ExpertFormat::kFloat8;
+  return (kernel == MoeKernel::kMany || kernel == MoeKernel::kSkinny) &&
+         format.format == ExpertFormat::kFloat8;
 }
 
 // ---- checks ------------------------------------------------------------------------------------

@@ -7,6 +7,12 @@
 
 namespace atom::bench {
 
+namespace {
+
+constexpr uint64_t kScratchSize = 32 << 20;
+
+}  // namespace
+
 struct LibraryGemm::Library {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtMatmulDescCreate) create_description;
@@ -18,11 +24,50 @@ struct LibraryGemm::Library {
   decltype(&cublasLtMatmul) multiply;
   cublasLtHandle_t handle;
   std::unique_ptr<Buffer> scratch;
+
+  bool run(cublasLtMatmulDesc_t description,
+           cudaDataType_t type,
+           const void* x,
+           const void* weight,
+           void* y,
+           int64_t rows,
+           int64_t out_features,
+           int64_t in_features,
+           int64_t x_stride,
+           gpuStream_t stream) const {
+    cublasLtMatrixLayout_t a, b, c;
+    create_layout(&a, type, in_features, out_features, in_features);
+    create_layout(&b, type, in_features, rows, x_stride);
+    create_layout(&c, CUDA_R_16BF, out_features, rows, out_features);
+    cublasLtMatmulPreference_t preference;
+    create_preference(&preference);
+    set_preference(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kScratchSize, sizeof kScratchSize);
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    choose(handle, description, a, b, c, c, preference, 1, &result, &found);
+    if (found == 0) return false;
+    const float one = 1, zero = 0;
+    return multiply(handle,
+                    description,
+                    &one,
+                    weight,
+                    a,
+                    x,
+                    b,
+                    &zero,
+                    y,
+                    c,
+                    y,
+                    c,
+                    &result.algo,
+                    scratch->data(),
+                    kScratchSize,
+                    stream) == CUBLAS_STATUS_SUCCESS;
+  }
 };
 
 namespace {
-
-constexpr uint64_t kScratchSize = 32 << 20;
 
 template <typename Function>
 void find(void* library, const char* name, Function* function) {
@@ -75,35 +120,40 @@ bool LibraryGemm::multiply(Element element,
     lt.set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scale, sizeof scale);
     lt.set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale, sizeof scale);
   }
-  cublasLtMatrixLayout_t a, b, c;
-  lt.create_layout(&a, type, in_features, out_features, in_features);
-  lt.create_layout(&b, type, in_features, rows, x_stride);
-  lt.create_layout(&c, CUDA_R_16BF, out_features, rows, out_features);
-  cublasLtMatmulPreference_t preference;
-  lt.create_preference(&preference);
-  lt.set_preference(
-      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kScratchSize, sizeof kScratchSize);
-  cublasLtMatmulHeuristicResult_t result;
-  int found = 0;
-  lt.choose(lt.handle, description, a, b, c, c, preference, 1, &result, &found);
-  if (found == 0) return false;
-  const float one = 1, zero = 0;
-  return lt.multiply(lt.handle,
-                     description,
-                     &one,
-                     weight,
-                     a,
-                     x,
-                     b,
-                     &zero,
-                     y,
-                     c,
-                     y,
-                     c,
-                     &result.algo,
-                     lt.scratch->data(),
-                     kScratchSize,
-                     stream) == CUBLAS_STATUS_SUCCESS;
+  return library_->run(
+      description, type, x, weight, y, rows, out_features, in_features, x_stride, stream);
+}
+
+bool LibraryGemm::multiply_blocks(const void* x,
+                                  const float* x_scales,
+                                  const void* weight,
+                                  const float* weight_scales,
+                                  void* y,
+                                  int64_t rows,
+                                  int64_t out_features,
+                                  int64_t in_features,
+                                  gpuStream_t stream) const {
+  const Library& lt = *library_;
+  cublasLtMatmulDesc_t description;
+  lt.create_description(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  lt.set(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+  const int32_t of_weight = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  const int32_t of_x = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+  lt.set(description, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &of_weight, sizeof of_weight);
+  lt.set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &of_x, sizeof of_x);
+  lt.set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &weight_scales, sizeof weight_scales);
+  lt.set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x_scales, sizeof x_scales);
+  return library_->run(description,
+                       CUDA_R_8F_E4M3,
+                       x,
+                       weight,
+                       y,
+                       rows,
+                       out_features,
+                       in_features,
+                       in_features,
+                       stream);
 }
 
 }  // namespace atom::bench

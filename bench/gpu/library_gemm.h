@@ -29,6 +29,18 @@ class LibraryGemm {
                 int64_t x_stride,
                 gpuStream_t stream) const;
 
+  // The same in FP8 with scales of groups of 128 of x, rows of them `rows` rounded up to 4 apart,
+  // and of blocks of 128 x 128 of the weight. False when the library has no algorithm.
+  bool multiply_blocks(const void* x,
+                       const float* x_scales,
+                       const void* weight,
+                       const float* weight_scales,
+                       void* y,
+                       int64_t rows,
+                       int64_t out_features,
+                       int64_t in_features,
+                       gpuStream_t stream) const;
+
  private:
   struct Library;
   std::unique_ptr<Library> library_;

@@ -21,17 +21,44 @@ struct ExactSum {
   double value = 0, bound = 0;
 };
 
-ExactSum sum_products(const std::vector<float>& a, const std::vector<float>& b, bool float8) {
+ExactSum sum_products(const float* a, const float* b, size_t size, bool float8) {
   // Tensor cores cut FP8 products off 13 bits below the largest.
-  const double of_largest = float8 ? 0x1p-13 * std::sqrt(a.size()) : 0;
+  const double of_largest = float8 ? 0x1p-13 * std::sqrt(size) : 0;
   double value = 0, magnitude = 0, largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
+  for (size_t i = 0; i < size; ++i) {
     const double product = static_cast<double>(a[i]) * b[i];
     value += product;
     magnitude += std::fabs(product);
     largest = std::max(largest, std::fabs(product));
   }
   return {value, magnitude * 4e-6 + of_largest * largest};
+}
+
+// The same, with factors of both sides for every 128 products. Tensor cores add these up alone, 32
+// at a time: what they have so far counts where they cut off.
+ExactSum sum_groups(const std::vector<float>& a,
+                    const std::vector<float>& b,
+                    const float* a_scales,
+                    const float* b_scales) {
+  ExactSum sum;
+  for (size_t begin = 0; begin < a.size(); begin += kLinearGroupSize) {
+    const size_t size = std::min<size_t>(kLinearGroupSize, a.size() - begin);
+    const size_t group = begin / kLinearGroupSize;
+    const double scale = static_cast<double>(a_scales[group]) * b_scales[group];
+    constexpr size_t kStep = 32;
+    const double of_sum = 0x1p-13 * std::sqrt(size);
+    ExactSum part;
+    for (size_t i = 0; i < size; i += kStep) {
+      const size_t count = std::min(kStep, size - i);
+      const ExactSum step = sum_products(&a[begin + i], &b[begin + i], count, true);
+      part.bound = std::max(part.bound, of_sum * std::fabs(part.value));
+      part.bound = std::max(part.bound, of_sum / (0x1p-13 * std::sqrt(count)) * step.bound);
+      part.value += step.value;
+    }
+    sum.value += part.value * scale;
+    sum.bound += part.bound * scale;
+  }
+  return sum;
 }
 
 template <typename Bits>
@@ -72,8 +99,9 @@ LinearOperands::LinearOperands(const LinearCase& c,
       weight_((n_ + kRowsBehind) * k_ * bytes_of(c.weight)),
       x_((rows + kRowsBehind) * k_ * bytes_of(c.x)),
       bias_(n_ * 4),
-      weight_scale_(n_ * 4),
-      x_scale_(rows * 4),
+      weight_scale_((c.scale_rows > 0 ? (n_ + c.scale_rows - 1) / c.scale_rows : n_) *
+                    num_groups() * 4),
+      x_scale_(rows * num_groups() * 4),
       y_(rows * n_ * 4),
       residual_(rows * n_ * 2) {
   weight_.fill_bytes(0xff);
@@ -81,9 +109,9 @@ LinearOperands::LinearOperands(const LinearCase& c,
   fill_random(weight_.data(), c.weight, n_ * k_, c.weight == kF8 ? 448.0f : 1.0f, 11 + n_);
   fill_random(x_.data(), c.x, rows * k_, c.x == kF8 ? 448.0f : 1.0f, 12 + k_);
   fill_random(bias_.data(), kF32, n_, 1.0f, 13);
-  std::vector<float> scale(n_), row_scale(rows);
-  for (int64_t i = 0; i < n_; ++i) scale[i] = (1.0f + 0.01f * (i % 37)) / 448;
-  for (int64_t i = 0; i < rows; ++i) row_scale[i] = (1.0f + 0.1f * (i % 7)) / 448;
+  std::vector<float> scale(weight_scale_.size() / 4), row_scale(x_scale_.size() / 4);
+  for (size_t i = 0; i < scale.size(); ++i) scale[i] = (1.0f + 0.01f * (i % 37)) / 448;
+  for (size_t i = 0; i < row_scale.size(); ++i) row_scale[i] = (1.0f + 0.1f * (i % 7)) / 448;
   weight_scale_.upload(scale);
   x_scale_.upload(row_scale);
   if (c.epilogue != LinearEpilogue::kAddResidual) return;
@@ -98,13 +126,24 @@ LinearOperands::LinearOperands(const LinearCase& c,
   residual_.upload(residual);
 }
 
+// Scales of a row.
+int64_t LinearOperands::num_groups() const {
+  return case_.scale_rows > 0 ? (k_ + kLinearGroupSize - 1) / kLinearGroupSize : 1;
+}
+
 LinearGpuCall LinearOperands::params(int64_t first_row, int64_t num_rows) const {
   const LinearCase& c = case_;
   LinearGpuCall p;
   p.x = x_.data(first_row * k_ * bytes_of(c.x));
   p.weight = weight_.data();
   if (c.weight == kF8) p.weight_scale = weight_scale_.data<float>();
-  if (c.x == kF8) p.x_scale = x_scale_.data<float>(c.scale_per_row ? first_row * 4 : 0);
+  const bool has_row_scales = c.scale_per_row || c.scale_rows > 0;
+  if (c.x == kF8)
+    p.x_scale = x_scale_.data<float>(has_row_scales ? first_row * num_groups() * 4 : 0);
+  if (c.scale_rows > 0) {
+    p.group_size = kLinearGroupSize;
+    p.scale_rows = c.scale_rows;
+  }
   p.weight_scale_per_row = p.x_scale_per_row = c.scale_per_row;
   if (c.bias) p.bias = bias_.data();
   p.bias_element = kF32;
@@ -151,7 +190,14 @@ void LinearOperands::compute_expected() {
     for (int64_t r = 0; r < num_rows; ++r) {
       const int64_t row = r * (rows_ - 1) / std::max<int64_t>(num_rows - 1, 1);
       const auto sum_of = [&](const std::vector<float>& values, int64_t of_feature) {
-        ExactSum sum = sum_products(values, x_rows[r], c.x == kF8);
+        if (c.scale_rows > 0) {
+          const ExactSum sum = sum_groups(values,
+                                          x_rows[r],
+                                          &weight_scale[of_feature / c.scale_rows * num_groups()],
+                                          &x_scale[row * num_groups()]);
+          return ExactSum{sum.value + (c.bias ? bias[of_feature] : 0.0f), sum.bound + 1e-30};
+        }
+        const ExactSum sum = sum_products(values.data(), x_rows[r].data(), k_, c.x == kF8);
         double scale = 1;
         if (c.weight == kF8) scale *= weight_scale[c.scale_per_row ? of_feature : 0];
         if (c.x == kF8) scale *= x_scale[c.scale_per_row ? row : 0];

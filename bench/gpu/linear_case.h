@@ -14,6 +14,7 @@ struct LinearCase {
   ops::LinearEpilogue epilogue;
   bool bias;
   bool scale_per_row;
+  int32_t scale_rows = 0;  // FP8: not 0 with scales of groups, in the weight of so many rows
 };
 
 // What lies behind the last row of x and of the weight is NaN.
@@ -39,6 +40,7 @@ class LinearOperands {
     int64_t index;  // in y
     double value, allowed;
   };
+  int64_t num_groups() const;
   void compute_expected();
 
   LinearCase case_;

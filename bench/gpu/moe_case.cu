@@ -109,7 +109,11 @@ MoeLayers::MoeLayers(const MoeShape& shape,
       scales_(
           int64_t{most_tokens} * shape.top_k *
           (padded_moe_columns(shape.hidden_size) + padded_moe_columns(shape.intermediate_size)) /
-          kMoeCodeGroup * 4) {
+          kMoeCodeGroup * 4),
+      skinny_counters_(sizeof(MoeSkinnyCounters)),
+      skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
+      skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4) {
+  skinny_counters_.fill_bytes(0);
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
   choose();
 }
@@ -244,7 +248,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 }
 
 const char* name_of(MoeKernel kernel) {
-  constexpr const char* kNames[] = {"stream", "rows", "many"};
+  constexpr const char* kNames[] = {"stream", "rows", "skinny", "many"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -257,6 +261,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
               format_.format == ExpertFormat::kFloat4) &&
              fits_moe_rows(call);
+    case MoeKernel::kSkinny:
+      return fits_moe_skinny(call);
     case MoeKernel::kMany:
       return count > kMaxStreamTokens &&
              (format_.format == ExpertFormat::kAsX ? fits_moe_wgmma(call) : fits_moe_float8(call));
@@ -272,6 +278,7 @@ gpuError_t MoeLayers::launch(
   shared.row_begins = begins_.data<int32_t>();
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
   if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
+  if (kernel == MoeKernel::kSkinny) return launch_skinny(call, stream);
   if (kernel == MoeKernel::kRows) {
     return launch_moe_rows(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
@@ -285,6 +292,25 @@ gpuError_t MoeLayers::launch(
       call,
       {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
       stream);
+}
+
+int MoeLayers::num_skinny_rows() const {
+  return num_moe_skinny_rows(
+      std::min(most_tokens_, kMaxMoeSkinnyTokens), shape_.top_k, shape_.num_experts);
+}
+
+gpuError_t MoeLayers::launch_skinny(const FusedMoeGpuCall& call, gpuStream_t stream) const {
+  const int64_t num_rows = num_moe_skinny_rows(call.num_tokens, shape_.top_k, shape_.num_experts);
+  return launch_moe_skinny(call,
+                           {.counters = skinny_counters_.data<MoeSkinnyCounters>(),
+                            .x = skinny_codes_.data<uint8_t>(),
+                            .activated = skinny_codes_.data<uint8_t>(num_rows * shape_.hidden_size),
+                            .x_scales = skinny_scales_.data<float>(),
+                            .activated_scales = skinny_scales_.data<float>(
+                                num_rows * shape_.hidden_size / kMoeSkinnyGroup * 4),
+                            .results = results_.data<float>(),
+                            .num_rows = static_cast<int>(num_rows)},
+                           stream);
 }
 
 int64_t MoeLayers::layer_size(const MoeShape& shape, const MoeFormat& format) {

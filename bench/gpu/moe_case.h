@@ -9,6 +9,7 @@
 #include "harness.h"
 #include "ops/fused_moe/moe_float8.h"
 #include "ops/fused_moe/moe_rows.h"
+#include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_wgmma.h"
 
 namespace atom::bench {
@@ -28,7 +29,7 @@ struct MoeFormat {
   MoeScales scales;
 };
 
-enum class MoeKernel { kStream, kRows, kMany /* bfloat16 and FP8 */ };
+enum class MoeKernel { kStream, kRows, kSkinny, kMany /* bfloat16 and FP8 */ };
 const char* name_of(MoeKernel kernel);
 
 class MoeLayers {
@@ -90,6 +91,10 @@ class MoeLayers {
   Buffer x_, y_, ids_, weights_, activated_, results_;
   // Of the kernels for many tokens.
   Buffer choices_, begins_, rows_of_x_, scales_;
+  // Of the one for few tokens in FP8.
+  int num_skinny_rows() const;
+  gpuError_t launch_skinny(const ops::FusedMoeGpuCall& call, gpuStream_t stream) const;
+  Buffer skinny_counters_, skinny_codes_, skinny_scales_;
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;
 };

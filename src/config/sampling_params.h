@@ -24,8 +24,9 @@ struct SamplingParams {
   static constexpr size_t kMaxKeptTokenIds = 1024;
   static constexpr size_t kMaxLogitBias = 1024;
   static constexpr size_t kMaxBadWords = 256;
-  static constexpr size_t kMaxBadWordTokens = 1100;      // of 256 characters and a space
-  static constexpr size_t kMaxThinkingMark = 64;         // tokens
+  static constexpr size_t kMaxBadWordTokens = 1100;  // of 256 characters and a space
+  static constexpr size_t kMaxThinkingMark = 64;     // tokens
+  static constexpr size_t kMaxStructuralTag = 512 << 10;
   static constexpr float kMinRepetitionPenalty = 1e-6f;  // logits divided by less overflow
 
 #define SAMPLING_FIELD(type, name, initial, rule, takers, help) type name = initial;

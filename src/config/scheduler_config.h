@@ -1,6 +1,7 @@
 // What the Scheduler and the BlockManager need to know; resolved, no "auto" left.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace atom {
@@ -44,6 +45,11 @@ struct SchedulerConfig {
   // With more sequences running nobody drafts. 0: however many.
   int32_t speculative_disable_by_batch_size = 0;
 
+  // The most sequences that run while drafts are verified.
+  int32_t largest_drafting_batch() const {
+    const int32_t most = speculative_disable_by_batch_size;
+    return most == 0 ? max_num_seqs : std::min(most, max_num_seqs);
+  }
   int32_t num_slots_per_sequence() const { return 1 + num_speculative_tokens; }
 };
 

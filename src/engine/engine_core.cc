@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "engine/zmq_frames.h"
+#include "tokenizer/tokenizer.h"
 
 namespace atom {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 constexpr int kLastWordLinger = 1000;  // milliseconds
 // How often an idle core looks whether a profile is written.
 constexpr std::chrono::milliseconds kWritingPoll{5};
+// How often it looks whether a grammar is compiled.
+constexpr std::chrono::milliseconds kCompilingPoll{1};
 constexpr const char* kTrack = "engine core";  // of a profile
 
 CoreReady ready_message(const MemoryPlan& plan) {
@@ -22,6 +25,17 @@ CoreReady ready_message(const MemoryPlan& plan) {
   ready.num_blocks = plan.num_blocks;
   ready.block_size = plan.block_size;
   return ready;
+}
+
+// Reads the checkpoint's tokenizer again, in this process, when the first grammar comes.
+CompileQueue::MakeCompiler make_compiler(const ResolvedConfig& config, int64_t num_sampled_ids) {
+  const ModelSourceConfig& source = config.engine.model;
+  return [folder = source.tokenizer.empty() ? source.model : source.tokenizer,
+          ends = config.model.eos_token_ids,
+          num_sampled_ids]() -> Result<std::unique_ptr<GrammarCompiler>> {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::load(folder));
+    return GrammarCompiler::create(*tokenizer, num_sampled_ids, ends);
+  };
 }
 
 ResolvedConfig with_memory(ResolvedConfig config, const MemoryPlan& plan) {
@@ -62,6 +76,7 @@ bool EngineCore::serve(const ResolvedConfig& config,
   }
   const MemoryPlan plan = (*runner)->memory_plan();
   EngineCore core(with_memory(config, plan),
+                  num_sampled_ids,
                   &profiler,
                   std::move(*runner),
                   std::move(requests),
@@ -74,6 +89,7 @@ bool EngineCore::serve(const ResolvedConfig& config,
 }
 
 EngineCore::EngineCore(const ResolvedConfig& config,
+                       int64_t num_sampled_ids,
                        Profiler* profiler,
                        std::unique_ptr<RunnerGroup> runner,
                        zmq::socket_t requests,
@@ -85,11 +101,13 @@ EngineCore::EngineCore(const ResolvedConfig& config,
       runner_(std::move(runner)),
       requests_(std::move(requests)),
       responses_(std::move(responses)),
+      compile_queue_(make_compiler(config, num_sampled_ids), {}),
       heartbeat_(heartbeat) {}
 
 Status EngineCore::loop() {
   while (!stopping_) {
     receive_requests();
+    admit_compiled();
     submit_steps();
     if (runner_->num_in_flight() > 0) collect_step();
     RETURN_IF_ERROR(runner_->status());
@@ -106,6 +124,7 @@ void EngineCore::receive_requests() {
     was_idle_ = true;
     timeout = std::chrono::ceil<std::chrono::milliseconds>(heartbeat_due_ - Clock::now());
     if (profiler_.is_writing()) timeout = std::min(timeout, kWritingPoll);
+    if (compile_queue_.is_busy()) timeout = std::min(timeout, kCompilingPoll);
   }
   while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, timeout)) {
     Result<CoreRequest> request = decode_core_request(*frame);
@@ -128,32 +147,72 @@ void EngineCore::send_outbox() {
 
 void EngineCore::handle(CoreRequest request) {
   if (auto* add = std::get_if<AddRequest>(&request)) {
-    Status status = add->sampling.validate(config_.model.vocab_size);
-    if (status.ok() && !add->sampling.seed) {
-      status = internal_error("a request came without a seed");
-    }
-    if (status.ok()) {
-      status = scheduler_.add(add->id, std::move(add->prompt_token_ids), std::move(add->sampling));
-    }
-    if (status.ok()) {
-      queueing_[add->id].arrival = Clock::now();
-      return;
-    }
-    RequestDelta& delta = outbox_.deltas.emplace_back();
-    delta.id = add->id;
-    delta.finish_reason = FinishReason::kError;
-    delta.error_code = status.code();
-    delta.error = status.message();
-  } else if (auto* abort = std::get_if<AbortRequests>(&request)) {
-    for (const SequenceId id : abort->ids) {
-      if (!scheduler_.abort(id)) continue;
-      add_delta(id, FinishReason::kAbort);
-    }
+    take(std::move(*add));
+  } else if (auto* aborted = std::get_if<AbortRequests>(&request)) {
+    for (const SequenceId id : aborted->ids) abort(id);
   } else if (const auto* profile = std::get_if<ControlProfile>(&request)) {
     control_profile(profile->action);
   } else {
     stopping_ = true;
   }
+}
+
+void EngineCore::take(AddRequest add) {
+  Status status = add.sampling.validate(config_.model.vocab_size);
+  if (status.ok() && !add.sampling.seed) {
+    status = internal_error("a request came without a seed");
+  }
+  if (status.ok() && queueing_.contains(add.id)) {
+    status = invalid_argument("request id {} is in use; ids of live requests are distinct", add.id);
+  }
+  const auto max_waiting = static_cast<size_t>(config_.scheduler.max_num_seqs) +
+                           static_cast<size_t>(config_.scheduler.max_num_waiting);
+  if (status.ok() && compiling_.size() >= max_waiting) {
+    status = resource_exhausted("{} requests wait for their grammars: try again later",
+                                compiling_.size());
+  }
+  if (!status.ok()) return refuse(add.id, status);
+  queueing_[add.id].arrival = Clock::now();
+  if (add.sampling.structural_tag.empty()) return admit(std::move(add), {nullptr});
+  compile_queue_.submit(add.id, std::move(add.sampling.structural_tag));
+  add.sampling.structural_tag.clear();
+  compiling_.emplace(add.id, std::move(add));
+}
+
+void EngineCore::admit_compiled() {
+  if (!compile_queue_.is_busy()) return;
+  for (CompileQueue::Done& done : compile_queue_.take_done()) {
+    const auto waiting = compiling_.find(done.id);
+    if (waiting == compiling_.end()) continue;  // aborted meanwhile
+    AddRequest add = std::move(waiting->second);
+    compiling_.erase(waiting);
+    admit(std::move(add), std::move(done.grammar));
+  }
+}
+
+void EngineCore::admit(AddRequest add, Result<std::shared_ptr<const CompiledGrammar>> grammar) {
+  Status status = grammar.status();
+  if (status.ok()) {
+    status = scheduler_.add(add.id,
+                            std::move(add.prompt_token_ids),
+                            std::move(add.sampling),
+                            std::move(grammar).value());
+  }
+  if (status.ok()) return;
+  queueing_.erase(add.id);
+  refuse(add.id, status);
+}
+
+void EngineCore::refuse(SequenceId id, const Status& status) {
+  RequestDelta& delta = outbox_.deltas.emplace_back();
+  delta.id = id;
+  delta.finish_reason = FinishReason::kError;
+  delta.error_code = status.code();
+  delta.error = status.message();
+}
+
+void EngineCore::abort(SequenceId id) {
+  if (compiling_.erase(id) > 0 || scheduler_.abort(id)) add_delta(id, FinishReason::kAbort);
 }
 
 void EngineCore::control_profile(ProfileAction action) {

@@ -16,6 +16,7 @@
 #include "engine/profiler.h"
 #include "engine/runner_group.h"
 #include "scheduler/scheduler.h"
+#include "structured_output/compile_queue.h"
 
 namespace atom {
 
@@ -49,6 +50,7 @@ class EngineCore {
   };
 
   EngineCore(const ResolvedConfig& config,
+             int64_t num_sampled_ids,
              Profiler* profiler,
              std::unique_ptr<RunnerGroup> runner,
              zmq::socket_t requests,
@@ -61,6 +63,13 @@ class EngineCore {
   // is nothing else to do.
   void receive_requests();
   void handle(CoreRequest request);
+  // Checks a request; one with a structural tag waits for its grammar then.
+  void take(AddRequest add);
+  // Schedules a request or answers why not.
+  void admit(AddRequest add, Result<std::shared_ptr<const CompiledGrammar>> grammar);
+  void refuse(SequenceId id, const Status& status);
+  void abort(SequenceId id);
+  void admit_compiled();
   void control_profile(ProfileAction action);
   void send_profile_if_written();
   void submit_steps();
@@ -83,6 +92,8 @@ class EngineCore {
   zmq::socket_t responses_;
   StepOutput outbox_;                                  // deltas not sent yet
   std::unordered_map<SequenceId, Queueing> queueing_;  // of unfinished requests
+  CompileQueue compile_queue_;
+  std::unordered_map<SequenceId, AddRequest> compiling_;  // requests that wait for their grammar
   const std::chrono::milliseconds heartbeat_;
   Clock::time_point heartbeat_due_;
   bool stopping_ = false;

@@ -176,6 +176,9 @@ Status LLMEngine::check(const std::vector<int32_t>& prompt_token_ids,
   if (tokenizer_ == nullptr && !sampling.bad_words.empty()) {
     return invalid_argument("bad_words need a tokenizer, and skip_tokenizer_init is set");
   }
+  if (tokenizer_ == nullptr && !sampling.structural_tag.empty()) {
+    return invalid_argument("structured output needs a tokenizer, and skip_tokenizer_init is set");
+  }
   if (prompt_token_ids.empty()) return invalid_argument("the prompt is empty");
   for (size_t i = 0; i < prompt_token_ids.size(); ++i) {
     if (prompt_token_ids[i] >= 0 && prompt_token_ids[i] < vocab_size) continue;

@@ -3,25 +3,9 @@
 #include "layers/quant/pack_parameter.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/gather_rows.h"
+#include "tensor/copy_rows.h"
 
 namespace atom {
-
-namespace {
-
-// from [rows, size] -> to likewise, of another stride.
-void copy_strided(const Stream& stream, const Tensor& from, const Tensor& to) {
-  if (stream.is_dry_run()) return;
-  if (stream.device().is_cpu()) return copy_convert(from, to);
-  const int64_t element_size = dtype_size(from.dtype());
-  stream.queue().copy_rows(to.raw_data(),
-                           to.stride(0) * element_size,
-                           from.raw_data(),
-                           from.stride(0) * element_size,
-                           from.size(1) * element_size,
-                           from.size(0));
-}
-
-}  // namespace
 
 VocabParallelEmbedding::VocabParallelEmbedding(BuildContext& build, bool tied_to_head)
     : part_(vocab_part(build)),
@@ -65,7 +49,7 @@ void VocabParallelEmbedding::forward(const Tensor& token_ids,
     ops::embedding_of_part(stream, token_ids, weight_.data(), part_.first, rows);
   }
   parallel_.all_reduce(stream, rows);
-  if (!is_in_place) copy_strided(stream, rows, out);
+  if (!is_in_place) copy_rows(stream, rows, out);
 }
 
 }  // namespace atom

@@ -34,17 +34,21 @@ WeightMapping deepseek_weight_mapping(const ModelConfig& config) {
   return mapping;
 }
 
+// Of no layer where the family has none.
+Result<IndexerConfig> read_indexers(const ModelConfig& config,
+                                    const MlaOptions& attention,
+                                    const Family& family) {
+  if (family.indexer == IndexerRotation::kNoIndexer) return IndexerConfig{};
+  return read_indexer_config(config, attention, family.indexer == IndexerRotation::kInterleaved);
+}
+
 Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Family& family) {
   const ModelConfig& config = build.config;
   RETURN_IF_ERROR(require_silu(config));
   RETURN_IF_ERROR(require_no_query_scaling(config));
   ASSIGN_OR_RETURN(const MlaOptions attention, read_mla_options(config));
   ASSIGN_OR_RETURN(const DeepseekExperts experts, read_deepseek_experts(config, family.choice));
-  IndexerConfig indexers;
-  if (family.indexer != IndexerRotation::kNoIndexer) {
-    const bool interleaved = family.indexer == IndexerRotation::kInterleaved;
-    ASSIGN_OR_RETURN(indexers, read_indexer_config(config, attention, interleaved));
-  }
+  ASSIGN_OR_RETURN(const IndexerConfig indexers, read_indexers(config, attention, family));
   const LayerFactory make_layer =
       [=](BuildContext& layers, const RotaryEmbedding& rotary, int layer) -> LayerParts {
     const MlaOptions options = indexers.with_indexer(attention, layer);
@@ -59,23 +63,18 @@ Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Famil
   return std::unique_ptr<CausalLM>(std::make_unique<DecoderForCausalLM>(build, spec));
 }
 
-}  // namespace
-
-Result<std::unique_ptr<CausalLM>> make_deepseek_v2(BuildContext& build) {
-  return make_deepseek(build, kV2);
-}
-
-Result<std::unique_ptr<CausalLM>> make_deepseek_v3(BuildContext& build) {
-  return make_deepseek(build, kV3);
-}
-
-// Its layers have experts like the model's last ones.
-Result<std::unique_ptr<DraftModel>> make_deepseek_mtp(BuildContext& build, const CausalLM& target) {
+// Its layers have experts like the model's last ones, and where layers select what they attend to
+// an indexer of their own, also for the drafts behind the first.
+Result<std::unique_ptr<DraftModel>> make_mtp(BuildContext& build,
+                                             const CausalLM& target,
+                                             const Family& family) {
   const ModelConfig& config = build.config;
   ASSIGN_OR_RETURN(const int64_t num_layers,
                    read_num_mtp_layers(config, "num_nextn_predict_layers", 0));
-  ASSIGN_OR_RETURN(const MlaOptions attention, read_mla_options(config));
-  ASSIGN_OR_RETURN(const DeepseekExperts experts, read_deepseek_experts(config, kV3.choice));
+  ASSIGN_OR_RETURN(MlaOptions attention, read_mla_options(config));
+  ASSIGN_OR_RETURN(const DeepseekExperts experts, read_deepseek_experts(config, family.choice));
+  ASSIGN_OR_RETURN(const IndexerConfig indexers, read_indexers(config, attention, family));
+  if (!indexers.has_indexer.empty()) attention.indexer = indexers.options;
   const bool has_experts = experts.has_experts.back();
   const LayerFactory make_layer =
       [=](BuildContext& layers, const RotaryEmbedding& rotary, int) -> LayerParts {
@@ -88,12 +87,37 @@ Result<std::unique_ptr<DraftModel>> make_deepseek_mtp(BuildContext& build, const
       std::make_unique<MtpHead>(build, target, mtp_behind_layers(config, num_layers, make_layer)));
 }
 
+}  // namespace
+
+Result<std::unique_ptr<CausalLM>> make_deepseek_v2(BuildContext& build) {
+  return make_deepseek(build, kV2);
+}
+
+Result<std::unique_ptr<CausalLM>> make_deepseek_v3(BuildContext& build) {
+  return make_deepseek(build, kV3);
+}
+
+Result<std::unique_ptr<DraftModel>> make_deepseek_v3_mtp(BuildContext& build,
+                                                         const CausalLM& target) {
+  return make_mtp(build, target, kV3);
+}
+
 Result<std::unique_ptr<CausalLM>> make_deepseek_v32(BuildContext& build) {
   return make_deepseek(build, kV32);
 }
 
+Result<std::unique_ptr<DraftModel>> make_deepseek_v32_mtp(BuildContext& build,
+                                                          const CausalLM& target) {
+  return make_mtp(build, target, kV32);
+}
+
 Result<std::unique_ptr<CausalLM>> make_glm_moe_dsa(BuildContext& build) {
   return make_deepseek(build, kGlm5);
+}
+
+Result<std::unique_ptr<DraftModel>> make_glm_moe_dsa_mtp(BuildContext& build,
+                                                         const CausalLM& target) {
+  return make_mtp(build, target, kGlm5);
 }
 
 }  // namespace atom

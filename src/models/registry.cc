@@ -7,11 +7,16 @@ namespace atom {
 // One factory per file of this folder.
 Result<std::unique_ptr<CausalLM>> make_deepseek_v2(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_deepseek_v3(BuildContext& build);
-Result<std::unique_ptr<DraftModel>> make_deepseek_mtp(BuildContext& build, const CausalLM& target);
+Result<std::unique_ptr<DraftModel>> make_deepseek_v3_mtp(BuildContext& build,
+                                                         const CausalLM& target);
 Result<std::unique_ptr<CausalLM>> make_deepseek_v32(BuildContext& build);
+Result<std::unique_ptr<DraftModel>> make_deepseek_v32_mtp(BuildContext& build,
+                                                          const CausalLM& target);
 Result<std::unique_ptr<CausalLM>> make_glm4_moe(BuildContext& build);
 Result<std::unique_ptr<DraftModel>> make_glm4_moe_mtp(BuildContext& build, const CausalLM& target);
 Result<std::unique_ptr<CausalLM>> make_glm_moe_dsa(BuildContext& build);
+Result<std::unique_ptr<DraftModel>> make_glm_moe_dsa_mtp(BuildContext& build,
+                                                         const CausalLM& target);
 Result<std::unique_ptr<CausalLM>> make_gpt_oss(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_llama(BuildContext& build);
 Result<std::unique_ptr<CausalLM>> make_mixtral(BuildContext& build);
@@ -46,8 +51,8 @@ constexpr ModelConfigDefaults kGlm5Defaults = {.requires_intermediate_size = fal
 
 const Architecture kArchitectures[] = {
     {"DeepseekV2ForCausalLM", kDeepseekDefaults, make_deepseek_v2},
-    {"DeepseekV32ForCausalLM", kDeepseekDefaults, make_deepseek_v32},
-    {"DeepseekV3ForCausalLM", kDeepseekDefaults, make_deepseek_v3, make_deepseek_mtp},
+    {"DeepseekV32ForCausalLM", kDeepseekDefaults, make_deepseek_v32, make_deepseek_v32_mtp},
+    {"DeepseekV3ForCausalLM", kDeepseekDefaults, make_deepseek_v3, make_deepseek_v3_mtp},
     {"Glm4MoeForCausalLM",
      {.requires_intermediate_size = false,
       .num_key_value_heads = 8,
@@ -56,7 +61,7 @@ const Architecture kArchitectures[] = {
       .partial_rotary_factor = 0.5},
      make_glm4_moe,
      make_glm4_moe_mtp},
-    {"GlmMoeDsaForCausalLM", kGlm5Defaults, make_glm_moe_dsa},
+    {"GlmMoeDsaForCausalLM", kGlm5Defaults, make_glm_moe_dsa, make_glm_moe_dsa_mtp},
     {"GptOssForCausalLM",
      {.head_dim = 64,
       .num_key_value_heads = 8,

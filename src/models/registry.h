@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "config/model_config.h"
+#include "models/blocks/eagle3_config.h"
 #include "models/causal_lm.h"
 #include "models/draft_model.h"
 
@@ -30,6 +31,12 @@ std::span<const Architecture> architectures();
 Result<std::unique_ptr<DraftModel>> create_mtp(const Architecture& architecture,
                                                BuildContext& build,
                                                const CausalLM& target);
+
+// An EAGLE-3 head for a target that was built with config.aux_layers. In the target's BuildContext,
+// after it; the target outlives it.
+Result<std::unique_ptr<DraftModel>> create_eagle3(BuildContext& build,
+                                                  const CausalLM& target,
+                                                  const Eagle3Config& config);
 
 // An unknown name is an error that lists the known ones.
 Result<const Architecture*> find_architecture(std::string_view name);

@@ -54,6 +54,9 @@ struct BuildContext {
   // The model's, by which the parts of merged modules have names in the checkpoint.
   std::vector<PackedModule> packed_modules_mapping = {};
 
+  // Layers of the model, ascending, whose input a draft model reads: ForwardContext::aux_hidden.
+  std::vector<int> aux_layers = {};
+
   // The first thing found wrong while layers were built: constructors have no result.
   Status status = {};
   void fail(Status error) {

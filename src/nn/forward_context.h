@@ -34,6 +34,10 @@ struct ForwardContext {
   // those after it. As ops/indexer_top_k has it.
   Tensor selected = {};  // [num_tokens, top_k] int32
 
+  // Where a draft model reads inputs of the model's layers (BuildContext::aux_layers): the residual
+  // stream that enters each of them, num_tokens rows of one behind those of the other.
+  Tensor aux_hidden = {};  // [aux layers * num_tokens, hidden_size]
+
   std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }
   std::span<const Tensor> state(StateHandle handle) const { return storage.state(handle); }
   int64_t num_tokens() const { return token_ids.size(0); }

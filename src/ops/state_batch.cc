@@ -10,6 +10,7 @@ void check_values(const StateBatchArgs& args) {
     const int64_t num_queries = args.query_start[sequence + 1] - args.query_start[sequence];
     const int64_t slot = args.state_slots[sequence];
     CHECK(num_queries >= 0);
+    CHECK((args.max_queries == 0 || num_queries <= args.max_queries));
     CHECK((slot == -1 || num_queries <= args.seq_lens[sequence]));
     CHECK(slot >= -1);
     CHECK(slot < args.num_slots);
@@ -48,6 +49,7 @@ StateBatchArgs checked_state_batch(TensorCheck& check,
       .num_sequences = check.size("S"),
       .num_tokens = num_tokens,
       .num_slots = num_slots,
+      .max_queries = batch.max_queries,
   };
   if (!stream.is_dry_run() && stream.device().type == DeviceType::kCpu) check_values(args);
   return args;

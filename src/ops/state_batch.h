@@ -22,6 +22,7 @@ struct StateBatch {
   // in which the sequence began, which otherwise stays as it is. Where all are kept they are
   // computed one after the other, so that each state is the one of a step that ends there.
   Tensor token_slots = {};
+  int64_t max_queries = 0;  // the most tokens of a sequence; 0 when it is not known
 };
 
 // What kernels take, after a check of the tensors; on the CPU, when `stream` is no dry run, also of

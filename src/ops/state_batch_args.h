@@ -13,6 +13,7 @@ struct StateBatchArgs {
   int64_t num_sequences;
   int64_t num_tokens;
   int64_t num_slots;
+  int64_t max_queries;  // of a sequence; 0: not known
 };
 
 }  // namespace atom::ops

@@ -38,7 +38,8 @@ StateBatch placed_batch(const StateBatch& batch, const Placed& at) {
   return {at(batch.query_start),
           at(batch.seq_lens),
           at(batch.state_slots),
-          batch.token_slots.defined() ? at(batch.token_slots) : Tensor()};
+          batch.token_slots.defined() ? at(batch.token_slots) : Tensor(),
+          batch.max_queries};
 }
 
 // The same sequences in blocks of their own, the last sequence's first, of which each begins with

@@ -27,7 +27,9 @@ inline DeviceRuntime* test_gpu() {
 inline std::vector<const char*> all_variants() {
   std::vector<const char*> names = {"reference", "avx2", "avx512"};
   if (test_gpu() != nullptr)
-    names.insert(names.end(), {"cuda", "mma", "sm90", "fixed", "stream", "cublaslt"});
+    names.insert(
+        names.end(),
+        {"cuda", "mma", "sm90", "fixed", "stream", "cublaslt", "vector", "groups", "group_vector"});
   return names;
 }
 inline const std::vector<const char*> kAllVariants = all_variants();

@@ -1,7 +1,5 @@
 #include "runner/decode_graphs.h"
 
-#include <algorithm>
-
 namespace atom {
 
 std::vector<int64_t> DecodeGraphs::batch_sizes(int64_t max_batch) {
@@ -18,17 +16,27 @@ std::vector<int64_t> DecodeGraphs::batch_sizes(int64_t max_batch) {
   return sizes;
 }
 
+std::vector<DecodeShape> DecodeGraphs::shapes(const SchedulerConfig& config) {
+  std::vector<DecodeShape> shapes;
+  for (const int64_t batch : batch_sizes(config.max_num_seqs)) shapes.push_back({batch, 1});
+  if (config.num_speculative_tokens == 0) return shapes;
+  const int64_t queries = 1 + config.num_speculative_tokens;
+  for (const int64_t batch : batch_sizes(config.largest_drafting_batch())) {
+    if (batch * queries <= config.max_num_batched_tokens) shapes.push_back({batch, queries});
+  }
+  return shapes;
+}
+
 Status DecodeGraphs::record(const Stream& stream,
-                            int64_t max_batch,
+                            const std::vector<DecodeShape>& shapes,
                             const Prepare& prepare,
                             const Run& run,
                             const Progress& progress) {
   DeviceQueue& queue = stream.queue();
-  const std::vector<int64_t> sizes = batch_sizes(max_batch);
-  for (const int64_t batch : sizes) {
+  for (const DecodeShape& shape : shapes) {
     Graph& graph = graphs_.emplace_back();
-    graph.batch = batch;
-    const StepInputs inputs = prepare(batch);
+    graph.shape = shape;
+    const StepInputs inputs = prepare(shape);
     for (size_t kind = 0; kind < kNumSamplingKinds; ++kind) {
       // Once for real: kernels are loaded and algorithms chosen at first use.
       run(inputs, static_cast<SamplingKind>(kind));
@@ -40,7 +48,7 @@ Status DecodeGraphs::record(const Stream& stream,
         return internal_error(
             "a decode step of {} sequences could not be recorded: {}; --enable-graphs=false runs "
             "every step without recording",
-            batch,
+            shape.batch,
             recorded.status().message());
       }
       graph.of_kind[kind] = std::move(*recorded);
@@ -50,12 +58,13 @@ Status DecodeGraphs::record(const Stream& stream,
   return {};
 }
 
-const DecodeGraphs::Graph* DecodeGraphs::find(int64_t batch) const {
-  const auto found = std::lower_bound(
-      graphs_.begin(), graphs_.end(), batch, [](const Graph& graph, int64_t wanted) {
-        return graph.batch < wanted;
-      });
-  return found == graphs_.end() ? nullptr : &*found;
+const DecodeGraphs::Graph* DecodeGraphs::find(int64_t batch, int64_t queries) const {
+  const Graph* best = nullptr;
+  for (const Graph& graph : graphs_) {
+    if (graph.shape.batch < batch || graph.shape.queries < queries) continue;
+    if (best == nullptr || graph.shape.num_tokens() < best->shape.num_tokens()) best = &graph;
+  }
+  return best;
 }
 
 }  // namespace atom

@@ -1,4 +1,4 @@
-// Decode steps of common batch sizes, recorded once when the engine starts and replayed: one launch
+// Decode steps of common sizes, recorded once when the engine starts and replayed: one launch
 // instead of hundreds. All share the runner's workspace as their memory. One thread.
 #pragma once
 
@@ -18,37 +18,41 @@ namespace atom {
 class DecodeGraphs {
  public:
   struct Graph {
-    int64_t batch = 0;
+    DecodeShape shape;
     std::array<std::unique_ptr<DeviceGraph>, kNumSamplingKinds> of_kind;
 
     // Enqueues the step, tokens chosen.
     void launch(SamplingKind kind) const { of_kind[static_cast<size_t>(kind)]->launch(); }
   };
 
-  // Sends the inputs of a step of `batch` rows of padding; their addresses depend on `batch` only.
-  using Prepare = std::function<StepInputs(int64_t batch)>;
+  // Sends the inputs of a step of padding; their addresses depend on `shape` only.
+  using Prepare = std::function<StepInputs(const DecodeShape& shape)>;
   // Enqueues a step.
   using Run = std::function<void(const StepInputs& inputs, SamplingKind kind)>;
-  // Told of each batch size that is recorded.
+  // Told of each step that is recorded.
   using Progress = std::function<void()>;
 
-  // Records every size up to `max_batch` that batches are rounded up to. An error when the device's
-  // runtime does not record a step, which says how to go on without.
+  // Records a step of each shape; those of equal queries in order of their batch. An error when the
+  // device's runtime does not record a step, which says how to go on without.
   Status record(const Stream& stream,
-                int64_t max_batch,
+                const std::vector<DecodeShape>& shapes,
                 const Prepare& prepare,
                 const Run& run,
                 const Progress& progress);
 
-  // The smallest recorded step of at least `batch` rows, or null.
-  const Graph* find(int64_t batch) const;
+  // The smallest recorded step of at least `batch` sequences, of which none has more than `queries`
+  // tokens, or null.
+  const Graph* find(int64_t batch, int64_t queries) const;
   size_t size() const { return graphs_.size(); }
 
+  // What there is to record: single tokens for batches of all sizes, and steps that verify drafts
+  // for those up to config.largest_drafting_batch(), as far as a step has room.
+  static std::vector<DecodeShape> shapes(const SchedulerConfig& config);
   // 1, 2, 4, 8, 16, then every 8 to 256 and every 16 from there, `max_batch` last.
   static std::vector<int64_t> batch_sizes(int64_t max_batch);
 
  private:
-  std::vector<Graph> graphs_;  // ascending
+  std::vector<Graph> graphs_;  // of equal queries ascending
 };
 
 }  // namespace atom

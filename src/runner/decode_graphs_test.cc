@@ -25,7 +25,7 @@ TEST(DecodeGraphs, SizesGrowAndEndWithTheLargestBatch) {
 }
 
 TEST(DecodeGraphs, NothingIsFoundBeforeAnythingIsRecorded) {
-  EXPECT_EQ(DecodeGraphs().find(1), nullptr);
+  EXPECT_EQ(DecodeGraphs().find(1, 1), nullptr);
 }
 
 TEST(DecodeGraphs, AStepThatCannotBeRecordedIsAnErrorThatSaysHowToGoOn) {
@@ -42,8 +42,8 @@ TEST(DecodeGraphs, AStepThatCannotBeRecordedIsAnErrorThatSaysHowToGoOn) {
     } catch (const std::bad_alloc&) {
     }
   };
-  const auto prepare = [](int64_t) { return StepInputs(); };
-  const auto record = [&] { return DecodeGraphs().record(stream, 1, prepare, run, [] {}); };
+  const auto prepare = [](const DecodeShape&) { return StepInputs(); };
+  const auto record = [&] { return DecodeGraphs().record(stream, {{1, 1}}, prepare, run, [] {}); };
   const Status status = record();
   EXPECT_EQ(status.code(), StatusCode::kInternal);
   EXPECT_THAT(status.message(),

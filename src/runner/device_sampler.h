@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "runner/host_mirror.h"
 #include "sampling/sample_row_params.h"
 #include "sampling/sampler.h"
+#include "tensor/host_mirror.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 #include "tensor/workspace.h"

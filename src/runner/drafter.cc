@@ -41,18 +41,21 @@ DraftRequest request_of(const ScheduledSequence& scheduled,
 
 }  // namespace
 
-Drafter::Drafter(const ResolvedConfig& config, const DraftModel* model, int64_t num_sampled_ids)
+Drafter::Drafter(const ResolvedConfig& config,
+                 const DraftModel* model,
+                 int64_t num_sampled_ids,
+                 const Stream& stream)
     : num_tokens_(config.speculative.num_tokens),
       ngram_(config.speculative.prompt_lookup_min, config.speculative.prompt_lookup_max) {
   if (model == nullptr) return;
-  eagle_.emplace(*model, config.model.hidden_size, config.scheduler.block_size, num_sampled_ids);
+  eagle_.emplace(*model, config.scheduler, num_sampled_ids, stream);
 }
 
 void Drafter::propose(const SchedulerOutput& step,
                       std::span<RunnerSequence* const> sequences,
                       const Tensor& hidden,
                       const ForwardContext& context,
-                      ModelRunnerOutput* output) const {
+                      ModelRunnerOutput* output) {
   std::vector<DraftRequest> requests;
   std::vector<std::vector<int32_t>> drafts;
   int32_t row = 0;

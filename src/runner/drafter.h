@@ -1,5 +1,5 @@
 // Proposes drafts for the next step of the sequences that a step sampled, by the method that was
-// chosen, and leaves them with the sequences (RunnerSequence::drafts). On the CPU. One thread.
+// chosen, and leaves them with the sequences (RunnerSequence::drafts). One thread.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,11 @@ namespace atom {
 
 class Drafter {
  public:
-  // `model` is null where the method needs none, and outlives this.
-  Drafter(const ResolvedConfig& config, const DraftModel* model, int64_t num_sampled_ids);
+  // `model` is null where the method needs none, and outlives this, as `stream` does.
+  Drafter(const ResolvedConfig& config,
+          const DraftModel* model,
+          int64_t num_sampled_ids,
+          const Stream& stream);
 
   // After the step's tokens were given to `sequences`, which are in the order of `step.scheduled`
   // and of `output`. hidden [num_tokens, hidden_size]: of the step, whose context is `context`.
@@ -24,7 +27,7 @@ class Drafter {
                std::span<RunnerSequence* const> sequences,
                const Tensor& hidden,
                const ForwardContext& context,
-               ModelRunnerOutput* output) const;
+               ModelRunnerOutput* output);
 
  private:
   const int32_t num_tokens_;

@@ -53,8 +53,10 @@ InputBuilder::InputBuilder(const SchedulerConfig& config, const Stream& stream)
       buffer_(stream, num_bytes(config) / int64_t{sizeof(int32_t)}, kMaxDeviceSteps) {}
 
 int64_t InputBuilder::num_bytes(const SchedulerConfig& config) {
+  // Padded steps that verify drafts have one sequence more.
+  const int32_t num_seqs = config.max_num_seqs + (config.num_speculative_tokens > 0 ? 1 : 0);
   const Layout largest =
-      make_layout(config.max_num_batched_tokens, config.max_num_seqs, blocks_per_sequence(config));
+      make_layout(config.max_num_batched_tokens, num_seqs, blocks_per_sequence(config));
   return largest.end * static_cast<int64_t>(sizeof(int32_t));
 }
 
@@ -134,26 +136,36 @@ StepInputs InputBuilder::build(const SchedulerOutput& step,
   return views(layout, min_queries, max_queries);
 }
 
+void InputBuilder::pad(const DecodeShape& shape, int64_t num_seqs, const Layout& layout) {
+  const auto host = [&](Array array) { return buffer_.host() + layout.begins[array]; };
+  const auto num_tokens = static_cast<int32_t>(shape.num_tokens());
+  int32_t row = host(kQueryStart)[num_seqs];
+  CHECK(row <= num_tokens);
+  for (int32_t padding = row; padding < num_tokens; ++padding) {
+    host(kTokenIds)[padding] = 0;
+    host(kPositions)[padding] = 0;
+    host(kSlotMapping)[padding] = -1;
+    host(kTokenStateSlots)[padding] = -1;
+  }
+  for (int64_t s = num_seqs; s < shape.num_seqs(); ++s) {
+    row = s + 1 == shape.num_seqs() ? num_tokens : row + 1;
+    host(kQueryStart)[s + 1] = row;
+    host(kSeqLens)[s] = 0;
+    host(kSettledLens)[s] = 0;
+    host(kStateSlots)[s] = -1;
+  }
+}
+
 StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
                                        std::span<RunnerSequence* const> sequences,
-                                       int64_t batch) {
+                                       const DecodeShape& shape) {
   const auto num_seqs = static_cast<int64_t>(sequences.size());
-  const Layout layout = make_layout(batch, batch, max_blocks_);
-  CHECK(num_seqs <= batch);
+  const Layout layout = make_layout(shape.num_tokens(), shape.num_seqs(), max_blocks_);
+  CHECK(num_seqs <= shape.batch);
   CHECK(layout.end <= buffer_.size());
   buffer_.rotate();
   fill(step, sequences, layout);
-  const auto host = [&](Array array) { return buffer_.host() + layout.begins[array]; };
-  for (int64_t row = num_seqs; row < batch; ++row) {
-    host(kTokenIds)[row] = 0;
-    host(kPositions)[row] = 0;
-    host(kSlotMapping)[row] = -1;
-    host(kTokenStateSlots)[row] = -1;
-    host(kQueryStart)[row + 1] = static_cast<int32_t>(row) + 1;
-    host(kSeqLens)[row] = 0;
-    host(kSettledLens)[row] = 0;
-    host(kStateSlots)[row] = -1;
-  }
+  pad(shape, num_seqs, layout);
   // Columns behind a sequence's own blocks are never read; of few it takes less time to send them
   // too than to begin another copy.
   constexpr int64_t kFewElements = 8192;
@@ -164,7 +176,7 @@ StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
     buffer_.send(0, tables);
     buffer_.send_columns(tables, num_seqs, max_blocks_, largest_table(sequences));
   }
-  return views(layout, 1, 1);
+  return views(layout, 1, shape.queries);
 }
 
 }  // namespace atom

@@ -11,9 +11,9 @@
 
 #include "config/scheduler_config.h"
 #include "nn/forward_context.h"
-#include "runner/host_mirror.h"
 #include "runner/runner_sequence.h"
 #include "scheduler/scheduler_output.h"
+#include "tensor/host_mirror.h"
 
 namespace atom {
 
@@ -24,6 +24,16 @@ struct StepInputs {
   Tensor state_slots;  // [num_seqs] int32; -1: none
   // [num_tokens] int32 where steps verify drafts, see ForwardContext; else undefined.
   Tensor token_state_slots = {};
+};
+
+// A padded decode step: `batch` sequences of at most `queries` tokens each.
+struct DecodeShape {
+  int64_t batch = 0;
+  int64_t queries = 1;
+
+  int64_t num_tokens() const { return batch * queries; }
+  // One more takes up the padding of sequences with fewer tokens.
+  int64_t num_seqs() const { return queries == 1 ? batch : batch + 1; }
 };
 
 class InputBuilder {
@@ -37,12 +47,12 @@ class InputBuilder {
   // `sequences` in the order of `step.scheduled`, their tokens and block tables up to date.
   StepInputs build(const SchedulerOutput& step, std::span<RunnerSequence* const> sequences);
 
-  // For a step of at most `batch` decodes: tensors of `batch` sequences with a token each, whose
-  // shapes and addresses depend on `batch` only. Rows of padding have token 0, slots -1 and a
-  // sequence of length 0.
+  // For a step of decodes that fits `shape`: tensors whose shapes and addresses depend on `shape`
+  // only. Rows of padding stand behind the others and have token 0, slots -1 and sequences of
+  // length 0: each that is left over has one, and the last one the rest.
   StepInputs build_decodes(const SchedulerOutput& step,
                            std::span<RunnerSequence* const> sequences,
-                           int64_t batch);
+                           const DecodeShape& shape);
 
  private:
   // The arrays of a step in the order in which they lie in the buffer. The block tables come last,
@@ -68,6 +78,8 @@ class InputBuilder {
   void fill(const SchedulerOutput& step,
             std::span<RunnerSequence* const> sequences,
             const Layout& layout);
+  // Behind those of `num_seqs` sequences.
+  void pad(const DecodeShape& shape, int64_t num_seqs, const Layout& layout);
   StepInputs views(const Layout& layout, int64_t min_queries, int64_t max_queries) const;
 
   int32_t block_size_;

@@ -102,7 +102,7 @@ TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
   step.scheduled[0].num_new_tokens = 1;
   RunnerSequence* const sequences[] = {&decode};
 
-  const StepInputs inputs = builder.build_decodes(step, sequences, 3);
+  const StepInputs inputs = builder.build_decodes(step, sequences, {.batch = 3, .queries = 1});
   EXPECT_EQ(values(inputs.token_ids), (std::vector<int32_t>{90, 0, 0}));
   EXPECT_EQ(values(inputs.positions), (std::vector<int32_t>{9, 0, 0}));
   EXPECT_EQ(values(inputs.batch.query_start), (std::vector<int32_t>{0, 1, 2, 3}));

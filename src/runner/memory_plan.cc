@@ -6,8 +6,10 @@
 #include "base/human.h"
 #include "base/memory_info.h"
 #include "runner/device_sampler.h"
+#include "runner/draft_rows.h"
 #include "runner/input_builder.h"
 #include "runner/step_dry_run.h"
+#include "spec_decode/eagle_proposer.h"
 #include "tensor/device_arena.h"
 #include "tensor/workspace.h"
 
@@ -155,10 +157,15 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   if (built.draft != nullptr) plan.weights += built.draft->resident_bytes();
   plan.workspace = measure_workspace(config, built);
   plan.step_inputs = InputBuilder::num_bytes(scheduler);
+  if (built.draft != nullptr) plan.step_inputs += EagleProposer::num_bytes(scheduler);
   if (!built.device.is_cpu()) {
     const int64_t max_rows = max_logits_rows(scheduler, built.device);
     plan.step_inputs += max_rows * int64_t{sizeof(int32_t)};  // those that get logits
     plan.step_inputs += DeviceSampler::num_bytes(max_rows, config.model.vocab_size);
+    if (built.draft != nullptr) {
+      plan.step_inputs +=
+          draft_states_shape(config, *built.draft).num_elements() * dtype_size(config.dtype);
+    }
   }
   plan.padding = padding_of(built);
   plan.kv_bytes_per_block = built.storage.bytes_per_token() * plan.block_size;

@@ -8,9 +8,11 @@
 #include "ops/embedding/embedding.h"
 #include "ops/pending_tokens/pending_tokens.h"
 #include "runner/choose_device.h"
+#include "runner/draft_rows.h"
 #include "runner/layer_storage.h"
 #include "runner/step_dry_run.h"
 #include "runner/step_profile.h"
+#include "tensor/copy_rows.h"
 
 namespace atom {
 namespace {
@@ -49,11 +51,17 @@ size_t end_of_part(std::span<const HeadRow> rows, size_t begin, size_t max_rows)
   return end;
 }
 
+// The sequence's grammar takes a token that was sampled.
+Status follow_grammar(RunnerSequence& sequence, int32_t token_id) {
+  return sequence.grammar ? sequence.grammar->accept(token_id) : Status();
+}
+
 // Gives a sequence what was sampled for it on the CPU.
 void take_verified(std::span<SampledToken> tokens,
                    RunnerSequence& sequence,
                    SequenceOutput& result) {
   for (SampledToken& token : tokens) {
+    if (token.status.ok()) token.status = follow_grammar(sequence, token.token_id);
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
       if (sequence.sampling.params().logprobs) {
@@ -106,20 +114,6 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   const SpeculativeMethod method = config.speculative.method;
-  if (method == SpeculativeMethod::kEagle3) {
-    return unimplemented("--method {}: not supported yet; expected mtp, ngram or off",
-                         name_of(method));
-  }
-  if (!device.is_cpu() && method != SpeculativeMethod::kOff) {
-    return unimplemented(
-        "--method {}: drafts are verified on the CPU only so far; expected off, or --device cpu",
-        name_of(method));
-  }
-  if (method == SpeculativeMethod::kMtp && parallel.tensor_parallel_size > 1) {
-    return unimplemented(
-        "--method mtp: draft layers are not split over ranks yet; expected ngram, off, or "
-        "--tensor-parallel-size 1");
-  }
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device, parallel));
   ASSIGN_OR_RETURN(MemoryPlan plan, plan_memory(config, built));
   RETURN_IF_ERROR(agree_on_memory(parallel, runner->pool_.get(), &plan));
@@ -144,7 +138,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
   if (method != SpeculativeMethod::kOff) {
-    runner->drafter_.emplace(config, runner->draft_.get(), num_sampled_ids);
+    runner->drafter_.emplace(config, runner->draft_.get(), num_sampled_ids, stream);
   }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   return runner;
@@ -162,7 +156,10 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   device_sampler_.emplace(stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
   const DeviceConfig& options = config_.engine.device;
-  const size_t num_sizes = DecodeGraphs::batch_sizes(config_.scheduler.max_num_seqs).size();
+  if (draft_ != nullptr) {
+    draft_states_ = resident_tensor(stream_, draft_states_shape(config_, *draft_), config_.dtype);
+  }
+  const size_t num_sizes = DecodeGraphs::shapes(config_.scheduler).size();
   const size_t num_tuned = options.enable_tuning ? num_sizes + 1 : 0;  // and a prefill
   const size_t total = num_tuned + (options.enable_graphs ? num_sizes : 0);
   size_t done = 0;
@@ -174,19 +171,19 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
 }
 
 Status ModelRunner::record_graphs(const std::function<void()>& advance) {
-  const auto prepare = [&](int64_t batch) {
-    CHECK(device_sampler_->send_rows({}, batch));
-    return input_builder_->build_decodes({}, {}, batch);
+  const auto prepare = [&](const DecodeShape& shape) {
+    CHECK(device_sampler_->send_rows({}, shape.num_tokens()));
+    return input_builder_->build_decodes({}, {}, shape);
   };
   const auto run_step = [&](const StepInputs& inputs, SamplingKind kind) {
     const Workspace::Scope scope(workspace_);
     decode(inputs, kind);
   };
   const Clock::time_point begin = Clock::now();
-  RETURN_IF_ERROR(
-      graphs_.record(stream_, config_.scheduler.max_num_seqs, prepare, run_step, advance));
+  const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_.scheduler);
+  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, advance));
   const std::chrono::duration<double> took = Clock::now() - begin;
-  log::info("recorded decode steps of {} batch sizes in {:.2f} s", graphs_.size(), took.count());
+  log::info("recorded decode steps of {} sizes in {:.2f} s", graphs_.size(), took.count());
   return {};
 }
 
@@ -277,23 +274,36 @@ void ModelRunner::note_operators(OperatorTrace::Noted noted, Clock::time_point b
   recorder_->add(operator_spans(trace_.measured(std::move(noted)), begin));
 }
 
-ForwardContext ModelRunner::context_of(const StepInputs& inputs) {
+ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& aux_hidden) {
   if (device_sampler_) {
     ops::fill_pending_tokens(stream_, device_sampler_->token_ids(), inputs.token_ids);
   }
-  return {.stream = stream_,
-          .workspace = workspace_,
-          .token_ids = inputs.token_ids,
-          .positions = inputs.positions,
-          .batch = inputs.batch,
-          .storage = storage_,
-          .state_slots = inputs.state_slots,
-          .token_state_slots = inputs.token_state_slots};
+  ForwardContext context{.stream = stream_,
+                         .workspace = workspace_,
+                         .token_ids = inputs.token_ids,
+                         .positions = inputs.positions,
+                         .batch = inputs.batch,
+                         .storage = storage_,
+                         .state_slots = inputs.state_slots,
+                         .token_state_slots = inputs.token_state_slots,
+                         .aux_hidden = aux_hidden};
+  if (!aux_hidden.defined()) {
+    context.aux_hidden = aux_hidden_of(config_, draft_.get(), context.num_tokens(), workspace_);
+  }
+  return context;
+}
+
+Tensor ModelRunner::kept_states(int64_t num_tokens) const {
+  if (!draft_states_.defined()) return {};
+  return draft_states_.narrow(0, 0, num_tokens * num_states_of(*draft_));
 }
 
 void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
-  const ForwardContext context = context_of(inputs);
+  const Tensor kept = kept_states(inputs.token_ids.size(0));
+  const bool keeps_aux = draft_ != nullptr && !draft_->aux_layers().empty();
+  const ForwardContext context = context_of(inputs, keeps_aux ? kept : Tensor());
   const Tensor hidden = model_->forward(context);
+  if (kept.defined() && !keeps_aux) copy_rows(stream_, hidden, kept);
   const Tensor logits =
       workspace_.tensor({hidden.size(0), config_.model.vocab_size}, DType::kFloat32);
   model_->compute_logits(hidden, logits, context);
@@ -302,37 +312,67 @@ void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
 
 const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
                                                  std::span<const HeadRow> rows) const {
-  if (queue_ == nullptr || rows.size() != step.scheduled.size()) return nullptr;
-  for (size_t s = 0; s < rows.size(); ++s) {
-    if (step.scheduled[s].num_new_tokens != 1 || rows[s].scored_token >= 0) return nullptr;
+  if (queue_ == nullptr || std::ssize(rows) != step.num_tokens) return nullptr;
+  int64_t queries = 1;
+  for (const ScheduledSequence& scheduled : step.scheduled) {
+    if (!scheduled.is_decode()) return nullptr;
+    queries = std::max<int64_t>(queries, scheduled.num_new_tokens);
   }
-  return graphs_.find(static_cast<int64_t>(rows.size()));
+  if (count_scored(rows) > 0) return nullptr;
+  return graphs_.find(std::ssize(step.scheduled), queries);
+}
+
+bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
+                         const SchedulerOutput& step,
+                         std::span<const DeviceSamplingRow> sampling,
+                         StepInFlight& flight) {
+  const SamplingKind kind = DeviceSampler::kind_of(sampling);
+  const int64_t num_tokens = graph.shape.num_tokens();
+  if (kind != SamplingKind::kLargest && !device_sampler_->send_rows(sampling, num_tokens)) {
+    return false;
+  }
+  const StepInputs inputs = [&] {
+    const HostRange range(recorder_, "build inputs");
+    return input_builder_->build_decodes(step, sequences_.scheduled(), graph.shape);
+  }();
+  {
+    const HostRange range(recorder_, "execute recorded step");
+    flight.events->begin->mark();
+    graph.launch(kind);
+  }
+  if (!drafter_) return true;
+  const ForwardContext context{.stream = stream_,
+                               .workspace = workspace_,
+                               .token_ids = inputs.token_ids,
+                               .positions = inputs.positions,
+                               .batch = inputs.batch,
+                               .storage = storage_};
+  verify(step, sampling, flight);
+  propose(step, kept_states(num_tokens), context, flight);
+  return true;
 }
 
 void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   const std::span<RunnerSequence* const> sequences = sequences_.scheduled();
   const std::vector<HeadRow> rows = select_head_rows(step, sequences);
   std::vector<DeviceSamplingRow> sampling;
-  if (device_sampler_) sampling = sampling_rows(step, rows, sequences, flight);
+  SupposedStates supposed;
+  if (device_sampler_ && drafter_) {
+    sampling = rows_behind_drafts(step, sequences, &supposed);
+  } else if (device_sampler_) {
+    sampling = sampling_rows(step, rows, sequences, flight);
+  }
   const DecodeGraphs::Graph* graph = recorded(step, rows);
-  const SamplingKind kind = DeviceSampler::kind_of(sampling);
   copy_states(stream_, storage_, step.state_restores);
-  if (graph != nullptr &&
-      (kind == SamplingKind::kLargest || device_sampler_->send_rows(sampling, graph->batch))) {
-    {
-      const HostRange range(recorder_, "build inputs");
-      input_builder_->build_decodes(step, sequences, graph->batch);
-    }
-    const HostRange range(recorder_, "execute recorded step");
-    flight.events->begin->mark();
-    graph->launch(kind);
-  } else {
+  if (graph == nullptr || !replay(*graph, step, sampling, flight)) {
     if (flight.profiled) trace_.start();
     forward(step, rows, sampling, flight);
     if (flight.profiled) flight.profiled->operators = trace_.end();
   }
   copy_states(stream_, storage_, step.state_saves);
-  if (device_sampler_ && !sampling.empty()) flight.tokens = device_sampler_->fetch(sampling);
+  if (device_sampler_ && !drafter_ && !sampling.empty()) {
+    flight.tokens = device_sampler_->fetch(sampling);
+  }
 }
 
 void ModelRunner::forward(const SchedulerOutput& step,
@@ -354,22 +394,63 @@ void ModelRunner::forward(const SchedulerOutput& step,
     const auto part = rows.subspan(begin, std::min(max_rows, num_scored - begin));
     score_rows(part, logits_of(part, hidden, context), flight);
   }
-  if (device_sampler_ && !sampling.empty()) {
-    const Tensor logits = logits_of(rows.subspan(num_scored), hidden, context);
-    const SamplingKind kind = DeviceSampler::kind_of(sampling);
-    if (kind == SamplingKind::kLargest) return device_sampler_->choose(kind, logits, workspace_);
-    return device_sampler_->send_and_choose(sampling, logits, workspace_);
+  if (device_sampler_) {
+    choose(rows.subspan(num_scored), sampling, hidden, context);
+    if (drafter_) verify(step, sampling, flight);
+  } else {
+    for (size_t begin = num_scored; begin < rows.size();) {
+      const Workspace::Scope scope(workspace_);
+      const auto part = rows.subspan(begin, end_of_part(rows, begin, max_rows) - begin);
+      sample_rows(step, part, logits_of(part, hidden, context), flight);
+      begin += part.size();
+    }
   }
-  for (size_t begin = num_scored; begin < rows.size();) {
-    const Workspace::Scope scope(workspace_);
-    const auto part = rows.subspan(begin, end_of_part(rows, begin, max_rows) - begin);
-    sample_rows(step, part, logits_of(part, hidden, context), flight);
-    begin += part.size();
+  const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+  if (drafter_) propose(step, states, context, flight);
+}
+
+void ModelRunner::choose(std::span<const HeadRow> rows,
+                         std::span<const DeviceSamplingRow> sampling,
+                         const Tensor& hidden,
+                         const ForwardContext& context) {
+  if (rows.empty()) return;
+  const Workspace::Scope scope(workspace_);
+  const Tensor logits = logits_of(rows, hidden, context);
+  const SamplingKind kind = DeviceSampler::kind_of(sampling);
+  if (kind == SamplingKind::kLargest) return device_sampler_->choose(kind, logits, workspace_);
+  device_sampler_->send_and_choose(sampling, logits, workspace_);
+}
+
+void ModelRunner::verify(const SchedulerOutput& step,
+                         std::span<const DeviceSamplingRow> sampling,
+                         StepInFlight& flight) {
+  if (sampling.empty()) return;
+  const HostRange range(recorder_, "verify");
+  const FetchedTokens fetched = device_sampler_->fetch(sampling);
+  queue_->synchronize();
+  int64_t row = 0;
+  std::vector<SampledToken> tokens;
+  for (size_t s = 0; s < step.scheduled.size(); ++s) {
+    const int32_t num_sampled = step.scheduled[s].num_sampled;
+    if (num_sampled == 0) continue;
+    RunnerSequence& sequence = *sequences_.scheduled()[s];
+    std::vector<SampledToken> sampled;
+    for (int32_t i = 0; i < num_sampled; ++i) {
+      sampled.push_back(fetched.token(row++, sequence.sampling.params()));
+    }
+    const auto num_drafts = static_cast<size_t>(step.scheduled[s].num_drafts());
+    const std::span drafts = std::span(sequence.drafts).first(num_drafts);
+    rejection_sampler_.accept({&sequence.sampling, drafts}, sampled, tokens);
+    take_verified(tokens, sequence, flight.output.sequences[s]);
   }
-  if (drafter_) {
-    const HostRange drafting(recorder_, "draft");
-    drafter_->propose(step, sequences_.scheduled(), hidden, context, &flight.output);
-  }
+}
+
+void ModelRunner::propose(const SchedulerOutput& step,
+                          const Tensor& states,
+                          const ForwardContext& context,
+                          StepInFlight& flight) {
+  const HostRange range(recorder_, "draft");
+  drafter_->propose(step, sequences_.scheduled(), states, context, &flight.output);
 }
 
 Tensor ModelRunner::logits_of(std::span<const HeadRow> rows,
@@ -394,19 +475,25 @@ void ModelRunner::sample_rows(const SchedulerOutput& step,
   trace_.begin("sample", "host", {});
   std::vector<size_t> sampled;  // indices of sequences
   std::vector<DraftedSequence> drafted;
+  std::vector<GrammarMasks::Sequence> constrained;
   for (size_t i = 0; i < rows.size(); i += step.scheduled[rows[i].sequence].num_sampled) {
     const size_t index = rows[i].sequence;
     RunnerSequence& sequence = *sequences_.scheduled()[index];
-    const std::span drafts = sequence.drafts;
+    const auto num_drafts = static_cast<size_t>(step.scheduled[index].num_drafts());
+    const auto drafts = std::span<const int32_t>(sequence.drafts).first(num_drafts);
     sampled.push_back(index);
-    drafted.push_back({&sequence.sampling,
-                       drafts.first(static_cast<size_t>(step.scheduled[index].num_drafts()))});
+    drafted.push_back({&sequence.sampling, drafts});
+    constrained.push_back({sequence.grammar ? &*sequence.grammar : nullptr, drafts});
   }
+  grammar_masks_.fill(stream_.pool(), constrained);
+  for (size_t i = 0; i < drafted.size(); ++i) drafted[i].allowed = grammar_masks_.allowed(i);
   std::vector<std::vector<SampledToken>> tokens(drafted.size());
   rejection_sampler_.sample(stream_, logits, drafted, tokens);
   for (size_t i = 0; i < tokens.size(); ++i) {
     RunnerSequence& sequence = *sequences_.scheduled()[sampled[i]];
-    take_verified(tokens[i], sequence, flight.output.sequences[sampled[i]]);
+    SequenceOutput& result = flight.output.sequences[sampled[i]];
+    if (!grammar_masks_.status(i).ok()) result.error = grammar_masks_.status(i).message();
+    take_verified(tokens[i], sequence, result);
   }
 }
 

@@ -3,7 +3,9 @@
 //
 // On a device submit() only enqueues: a step takes the tokens that the one before it chose from
 // where they are, and may be submitted before the host knows them. So the device always has the
-// next step before it ends one. On the CPU submit() computes.
+// next step before it ends one. On the CPU submit() computes. With drafts it does on a device, too:
+// how many are right, which the host finds out, decides what the draft model computes, and what the
+// scheduler orders next.
 //
 // create() may run on any thread; the rest always on the one that owns the runner, unless it says
 // otherwise.
@@ -24,8 +26,8 @@
 #include "runner/decode_graphs.h"
 #include "runner/device_sampler.h"
 #include "runner/drafter.h"
+#include "runner/grammar_masks.h"
 #include "runner/head_rows.h"
-#include "runner/host_mirror.h"
 #include "runner/input_builder.h"
 #include "runner/memory_plan.h"
 #include "runner/model_source.h"
@@ -35,6 +37,7 @@
 #include "sampling/sampler.h"
 #include "scheduler/scheduler_output.h"
 #include "tensor/device_arena.h"
+#include "tensor/host_mirror.h"
 #include "tensor/operator_trace.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
@@ -115,13 +118,21 @@ class ModelRunner {
   // The recorded step that does what `step` asks, or null.
   const DecodeGraphs::Graph* recorded(const SchedulerOutput& step,
                                       std::span<const HeadRow> rows) const;
-  // On a device tokens that only it knows are filled in.
-  ForwardContext context_of(const StepInputs& inputs);
+  // On a device tokens that only it knows are filled in. `aux_hidden`: see ForwardContext.
+  ForwardContext context_of(const StepInputs& inputs, const Tensor& aux_hidden = {});
+  // Of a recorded step: rows of `draft_states_` for the states that a draft model reads, undefined
+  // without one.
+  Tensor kept_states(int64_t num_tokens) const;
 
   void run(const SchedulerOutput& step, StepInFlight& flight);
   // `flight` has ended now: tells the recorder of its work on the device.
   void note_device_step(StepInFlight& flight);
   void note_operators(OperatorTrace::Noted noted, Clock::time_point begin);
+  // Replays it. False when the step is more than it holds.
+  bool replay(const DecodeGraphs::Graph& graph,
+              const SchedulerOutput& step,
+              std::span<const DeviceSamplingRow> sampling,
+              StepInFlight& flight);
   // Any step, operator by operator.
   void forward(const SchedulerOutput& step,
                std::span<const HeadRow> rows,
@@ -131,12 +142,26 @@ class ModelRunner {
   Tensor logits_of(std::span<const HeadRow> rows,
                    const Tensor& hidden,
                    const ForwardContext& context);
+  // On a device: enqueues the choice of the step's sampled rows.
+  void choose(std::span<const HeadRow> rows,
+              std::span<const DeviceSamplingRow> sampling,
+              const Tensor& hidden,
+              const ForwardContext& context);
   void score_rows(std::span<const HeadRow> rows, const Tensor& logits, StepInFlight& flight);
   // On the CPU: samples these rows of the step, all of a sequence, and verifies its drafts.
   void sample_rows(const SchedulerOutput& step,
                    std::span<const HeadRow> rows,
                    const Tensor& logits,
                    StepInFlight& flight);
+  // With drafts on a device, whose rows have been sampled: waits for them and verifies, and
+  // proposes with the step's states.
+  void verify(const SchedulerOutput& step,
+              std::span<const DeviceSamplingRow> sampling,
+              StepInFlight& flight);
+  void propose(const SchedulerOutput& step,
+               const Tensor& states,
+               const ForwardContext& context,
+               StepInFlight& flight);
   // Gives tokens that a device has sampled to their sequences and to the output.
   void accept(std::span<const SampledRow> rows,
               std::span<SampledToken> tokens,
@@ -161,7 +186,9 @@ class ModelRunner {
   int64_t max_rows_ = 0;
   Sampler sampler_;  // of scored rows
   RejectionSampler rejection_sampler_;
+  GrammarMasks grammar_masks_;
   std::optional<Drafter> drafter_;
+  Tensor draft_states_;  // on a device with a draft model: what recorded steps leave to it
   std::optional<DeviceSampler> device_sampler_;
   DecodeGraphs graphs_;
   std::array<StepEvents, kMaxDeviceSteps + 1> events_;  // of the steps in flight and the one before

@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/human.h"
 #include "base/log.h"
+#include "config/speculative_config.h"
 #include "loader/checkpoint.h"
 #include "loader/load_dummy.h"
 #include "loader/load_model.h"
@@ -21,6 +22,59 @@ class ModelWithDraft : public Module {
   }
 };
 
+// The head of --draft-model, as its folder says. Made-up weights need no files.
+Result<Eagle3Config> open_eagle3(const ResolvedConfig& config) {
+  const std::string& folder = config.speculative.draft_model;
+  ASSIGN_OR_RETURN(Eagle3Config eagle3, load_eagle3_config(folder, config.model));
+  if (config.engine.model.load_dummy != DummyWeights::kNone) {
+    eagle3.has_embedding = eagle3.model.hidden_size != config.model.hidden_size;
+    return eagle3;
+  }
+  const Result<Checkpoint> checkpoint = Checkpoint::open(folder);
+  if (!checkpoint.ok()) return checkpoint.status().with_context("--draft-model");
+  eagle3.has_embedding = checkpoint->find("embed_tokens.weight") != nullptr;
+  eagle3.has_token_map = checkpoint->find("d2t") != nullptr;
+  if (!eagle3.has_token_map && eagle3.draft_vocab_size < config.model.vocab_size) {
+    return invalid_argument(
+        "--draft-model {}: missing d2t, which says what the {} ids of the head mean among the "
+        "model's {} tokens",
+        folder,
+        eagle3.draft_vocab_size,
+        config.model.vocab_size);
+  }
+  if (checkpoint->find("layers.0.hidden_norm.weight") != nullptr) eagle3.first_layer = "layers.0";
+  return eagle3;
+}
+
+Status refuse_stages(const ResolvedConfig& config, const ParallelContext& parallel) {
+  const SpeculativeMethod method = config.speculative.method;
+  const bool has_layers = method == SpeculativeMethod::kMtp || method == SpeculativeMethod::kEagle3;
+  if (!has_layers || parallel.pipeline_parallel_size == 1) return {};
+  return unimplemented(
+      "--method {}: not supported with --pipeline-parallel-size {}; expected ngram "
+      "or off",
+      name_of(method),
+      parallel.pipeline_parallel_size);
+}
+
+Status load_from(const std::string& folder,
+                 Module* module,
+                 const WeightMapping& mapping,
+                 const Stream& stream,
+                 const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
+  LoadOptions options;
+  options.stream = &stream;
+  options.use_mmap = !env().disable_mmap;
+  options.progress = progress;
+  ASSIGN_OR_RETURN(const LoadReport report, load_model(module, checkpoint, mapping, options));
+  log::info("loaded {} in {:.2f} s, {:.1f} GB/s",
+            human_bytes(static_cast<int64_t>(report.account.loaded_bytes)),
+            report.seconds,
+            static_cast<double>(report.account.loaded_bytes) * 1e-9 / report.seconds);
+  return {};
+}
+
 }  // namespace
 
 Result<BuiltModel> build_model(const ResolvedConfig& config,
@@ -34,17 +88,20 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
                    .silu_and_mul_quant = env().fused_silu_mul_quant,
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion};
+  RETURN_IF_ERROR(refuse_stages(config, parallel));
+  Eagle3Config eagle3;
+  if (config.speculative.method == SpeculativeMethod::kEagle3) {
+    ASSIGN_OR_RETURN(eagle3, open_eagle3(config));
+    build.aux_layers = eagle3.aux_layers;
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
   RETURN_IF_ERROR(build.status);
   std::unique_ptr<DraftModel> draft;
   if (config.speculative.method == SpeculativeMethod::kMtp) {
-    if (parallel.pipeline_parallel_size > 1) {
-      return unimplemented(
-          "--method mtp: not supported with --pipeline-parallel-size {}; expected ngram or off",
-          parallel.pipeline_parallel_size);
-    }
     ASSIGN_OR_RETURN(draft, create_mtp(*architecture, build, *model));
     RETURN_IF_ERROR(build.status);
+  } else if (config.speculative.method == SpeculativeMethod::kEagle3) {
+    ASSIGN_OR_RETURN(draft, create_eagle3(build, *model, eagle3));
   }
   return BuiltModel{device, parallel, std::move(model), std::move(draft), std::move(build.storage)};
 }
@@ -55,22 +112,21 @@ Status load_weights(const ResolvedConfig& config,
                     DraftModel* draft,
                     const LoadProgress& progress) {
   const ModelSourceConfig& source = config.engine.model;
-  ModelWithDraft loaded(model, draft);
+  const bool has_own_files = draft != nullptr && draft->weight_mapping() != nullptr;
+  ModelWithDraft loaded(model, has_own_files ? nullptr : draft);
   if (source.load_dummy != DummyWeights::kNone) {
+    if (has_own_files) {
+      RETURN_IF_ERROR(load_dummy(draft, source.load_dummy, source.seed, stream));
+    }
     return load_dummy(&loaded, source.load_dummy, source.seed, stream);
   }
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source.model));
-  LoadOptions options;
-  options.stream = &stream;
-  options.use_mmap = !env().disable_mmap;
-  options.progress = progress;
-  ASSIGN_OR_RETURN(const LoadReport report,
-                   load_model(&loaded, checkpoint, model.weight_mapping(), options));
-  log::info("loaded {} in {:.2f} s, {:.1f} GB/s",
-            human_bytes(static_cast<int64_t>(report.account.loaded_bytes)),
-            report.seconds,
-            static_cast<double>(report.account.loaded_bytes) * 1e-9 / report.seconds);
-  return {};
+  if (has_own_files) {
+    // First: what is wrong with the smaller one is said before the larger one is read.
+    const std::string& folder = config.speculative.draft_model;
+    RETURN_IF_ERROR(load_from(folder, draft, *draft->weight_mapping(), stream, nullptr)
+                        .with_context("--draft-model " + folder));
+  }
+  return load_from(source.model, &loaded, model.weight_mapping(), stream, progress);
 }
 
 }  // namespace atom

@@ -11,9 +11,11 @@
 #include <memory>
 #include <random>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "models/registry.h"
+#include "runner/local_ranks.h"
 #include "runner/model_runner.h"
 #include "scheduler/scheduler.h"
 #include "tests/support/test_folders.h"
@@ -64,7 +66,14 @@ class Engine {
     config.device.device = device;
     const ModelConfig model = load_model_config(config.model.model).value();
     const ResolvedConfig resolved = resolve(config, model).value();
-    runner_ = ModelRunner::create(resolved, model.vocab_size, nullptr, recorder).value();
+    ranks_ = std::make_unique<LocalRanks>(config.parallel, std::chrono::seconds(60));
+    others_.resize(static_cast<size_t>(ranks_->size()) - 1);
+    const auto create = [&](int rank, SpanRecorder* told) {
+      const ParallelContext& context = ranks_->context(rank);
+      return ModelRunner::create(resolved, model.vocab_size, nullptr, told, context).value();
+    };
+    on_other_ranks([&](size_t i) { others_[i] = create(static_cast<int>(i) + 1, nullptr); },
+                   [&] { runner_ = create(0, recorder); });
     SchedulerConfig scheduler = resolved.scheduler;
     scheduler.num_blocks = runner_->memory_plan().num_blocks;
     scheduler.num_state_slots = runner_->memory_plan().num_state_slots;
@@ -108,9 +117,23 @@ class Engine {
       SchedulerOutput step = scheduler_->schedule();
       if (step.empty()) return;
       num_overlapped_ += runner_->has_steps() ? 1 : 0;
-      runner_->submit(step);
+      on_other_ranks(
+          [&](size_t i) {
+            others_[i]->submit(step);
+            (void)others_[i]->collect();
+          },
+          [&] { runner_->submit(step); });
       steps_.push_back(std::move(step));
     }
+  }
+
+  // Each on a thread of its own, since they wait for each other.
+  void on_other_ranks(const std::function<void(size_t i)>& run,
+                      const std::function<void()>& on_first) {
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < others_.size(); ++i) threads.emplace_back(run, i);
+    on_first();
+    for (std::thread& thread : threads) thread.join();
   }
 
   void collect(const std::vector<Request>& requests) {
@@ -141,7 +164,9 @@ class Engine {
     to.insert(to.end(), from.begin(), from.end());
   }
 
+  std::unique_ptr<LocalRanks> ranks_;
   std::unique_ptr<ModelRunner> runner_;
+  std::vector<std::unique_ptr<ModelRunner>> others_;  // of the ranks behind the first
   std::unique_ptr<Scheduler> scheduler_;
   std::deque<SchedulerOutput> steps_;
   std::vector<nanoseconds> durations_, waits_;
@@ -208,6 +233,7 @@ inline std::vector<Answer> answers_alone(const std::vector<Request>& requests,
   alone.model = config.model;
   alone.cache.dtype = config.cache.dtype;
   alone.device = config.device;
+  alone.parallel = config.parallel;
   alone.scheduler.max_num_seqs = 1;
   alone.cache.enable_prefix_caching = false;
   return Engine(alone, device).run(requests, [](uint64_t) { return SIZE_MAX; });

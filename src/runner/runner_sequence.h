@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sampling/sampling_state.h"
+#include "structured_output/grammar_state.h"
 
 namespace atom {
 
@@ -14,10 +16,11 @@ struct RunnerSequence {
   std::vector<int32_t> token_ids;
   int32_t num_prompt_tokens = 0;
   std::vector<int32_t> block_ids = {};
-  std::vector<int32_t> state_slots = {};  // none in a model without states
-  size_t state_index = 0;                 // which of them holds the state
-  SamplingState sampling;                 // of the tokens whose values are known
-  std::vector<int32_t> drafts = {};       // of what follows token_ids
+  std::vector<int32_t> state_slots = {};     // none in a model without states
+  size_t state_index = 0;                    // which of them holds the state
+  SamplingState sampling;                    // of the tokens whose values are known
+  std::optional<GrammarState> grammar = {};  // of the tokens whose values are known
+  std::vector<int32_t> drafts = {};          // of what follows token_ids
 
   // The position of the next token among the generated ones.
   uint32_t num_generated() const {

@@ -17,6 +17,16 @@ void SequenceTable::update(const SchedulerOutput& step) {
         .num_prompt_tokens = static_cast<int32_t>(added.prompt_token_ids.size()),
         .sampling = SamplingState(
             added.sampling, added.prompt_token_ids, eos_token_ids_, num_sampled_ids_)};
+    if (added.grammar != nullptr) {
+      const SamplingParams& sampling = added.sampling;
+      ReasoningMarks marks;
+      if (sampling.thinks_before_tag) {
+        marks = {.begin = sampling.thinking_begin_ids,
+                 .end = sampling.thinking_end_ids,
+                 .has_begun = sampling.starts_thinking};
+      }
+      sequence.grammar.emplace(added.grammar, std::move(marks));
+    }
     CHECK(sequences_.emplace(added.id, std::move(sequence)).second);
   }
   scheduled_.clear();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/argmax/argmax.h"
+#include "runner/draft_rows.h"
 #include "runner/layer_storage.h"
 #include "spec_decode/eagle_proposer.h"
 
@@ -32,24 +33,24 @@ int64_t measure_step(const ResolvedConfig& config,
                               .seq_lens = int32_meta({num_seqs}),
                               .settled_lens = int32_meta({num_seqs}),
                               .slot_mapping = int32_meta({num_tokens})};
-  const ForwardContext context{.stream = stream,
-                               .workspace = workspace,
-                               .token_ids = int32_meta({num_tokens}),
-                               .positions = int32_meta({num_tokens}),
-                               .batch = batch,
-                               .storage = storage,
-                               .state_slots = int32_meta({num_seqs}),
-                               .token_state_slots = config.scheduler.num_speculative_tokens > 0
-                                                        ? int32_meta({num_tokens})
-                                                        : Tensor()};
+  const ForwardContext context{
+      .stream = stream,
+      .workspace = workspace,
+      .token_ids = int32_meta({num_tokens}),
+      .positions = int32_meta({num_tokens}),
+      .batch = batch,
+      .storage = storage,
+      .state_slots = int32_meta({num_seqs}),
+      .token_state_slots =
+          config.scheduler.num_speculative_tokens > 0 ? int32_meta({num_tokens}) : Tensor(),
+      .aux_hidden = aux_hidden_of(config, built.draft.get(), num_tokens, workspace)};
   const Tensor hidden = model.forward(context);
   const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());
   const Tensor logits = workspace.tensor({num_rows, config.model.vocab_size}, DType::kFloat32);
   model.compute_logits(rows, logits, context);
   if (built.draft != nullptr) {
-    const EagleProposer proposer(
-        *built.draft, hidden.size(1), config.scheduler.block_size, config.model.vocab_size);
-    proposer.measure(hidden, num_seqs, context);
+    const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+    EagleProposer::measure(*built.draft, states, num_seqs, context);
   }
   if (!built.device.is_cpu()) {
     const Tensor ids = Tensor::meta({num_rows}, DType::kInt32);
@@ -62,8 +63,10 @@ int64_t measure_step(const ResolvedConfig& config,
 
 int64_t max_logits_rows(const SchedulerConfig& config, Device device) {
   // On a GPU reading the head's weight once for all sequences counts for more than the memory.
-  const int64_t rows =
-      device.is_cpu() ? kMaxLogitsRows : std::max<int64_t>(kMaxLogitsRows, config.max_num_seqs);
+  const int64_t drafts = int64_t{config.num_speculative_tokens} * config.largest_drafting_batch();
+  const int64_t rows = device.is_cpu()
+                           ? kMaxLogitsRows
+                           : std::max<int64_t>(kMaxLogitsRows, config.max_num_seqs + drafts);
   return std::min<int64_t>(config.max_num_batched_tokens, rows);
 }
 
@@ -78,8 +81,11 @@ int64_t measure_workspace(const ResolvedConfig& config, const BuiltModel& built)
   // Kernels may take more scratch for a small step than for a large one: every small size, then
   // powers of two, then the largest.
   int64_t num_tokens = 1;
+  // Padded steps that verify drafts have one sequence more.
+  const int64_t max_seqs =
+      config.scheduler.max_num_seqs + (config.scheduler.num_speculative_tokens > 0 ? 1 : 0);
   while (true) {
-    const int64_t num_seqs = std::min<int64_t>(num_tokens, config.scheduler.max_num_seqs);
+    const int64_t num_seqs = std::min(num_tokens, max_seqs);
     const int64_t num_rows = std::min(num_tokens, max_rows);
     for (const int64_t seqs : {int64_t{1}, num_seqs}) {
       peak = std::max(peak, measure_step(config, built, storage, num_tokens, seqs, num_rows));

@@ -48,10 +48,10 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
 void ModelRunner::tune_linears(const std::function<void()>& advance) {
   const auto begin = std::chrono::steady_clock::now();
   ops::GemmTuner tuner(stream_, env().cache_folder, kMaxTuningSeconds);
-  for (const int64_t batch : DecodeGraphs::batch_sizes(config_.scheduler.max_num_seqs)) {
+  for (const DecodeShape& shape : DecodeGraphs::shapes(config_.scheduler)) {
     tuner.tune([&] {
       const Workspace::Scope scope(workspace_);
-      decode(input_builder_->build_decodes({}, {}, batch), SamplingKind::kLargest);
+      decode(input_builder_->build_decodes({}, {}, shape), SamplingKind::kLargest);
     });
     advance();
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 namespace atom {
 namespace {
@@ -32,7 +33,24 @@ void apply_penalties(const SamplingState& state, float* logits) {
   }
 }
 
+// Whether a token may come that is none of `forbidden`.
+bool leaves_any(TokenBitmask allowed, std::span<const int32_t> forbidden, int64_t vocab_size) {
+  std::vector<uint32_t> words(allowed, allowed + (vocab_size + 31) / 32);
+  if (vocab_size % 32 != 0) words.back() &= (1u << (vocab_size % 32)) - 1;
+  for (const int32_t id : forbidden) words[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
+  return std::ranges::any_of(words, [](uint32_t word) { return word != 0; });
+}
+
 }  // namespace
+
+std::span<const int32_t> forbidden_token_ids(const SamplingState& state,
+                                             TokenBitmask allowed,
+                                             uint32_t position) {
+  const std::span<const int32_t> forbidden = state.forbidden_token_ids(position);
+  const std::span<const int32_t> always = state.forbidden_token_ids(UINT32_MAX);
+  if (allowed == nullptr || forbidden.size() == always.size()) return forbidden;
+  return leaves_any(allowed, forbidden, state.vocab_size()) ? forbidden : always;
+}
 
 bool has_logit_edits(const SamplingState& state, TokenBitmask allowed) {
   return allowed != nullptr || !state.forbidden_token_ids().empty() ||
@@ -47,7 +65,9 @@ void edit_logits(const SamplingState& state, TokenBitmask allowed, float* logits
     return;
   }
   if (allowed != nullptr) mask_to_allowed(allowed, state.vocab_size(), logits);
-  for (int32_t id : state.forbidden_token_ids()) logits[id] = kMasked;
+  for (int32_t id : forbidden_token_ids(state, allowed, state.num_generated())) {
+    logits[id] = kMasked;
+  }
   for (int32_t id : state.completing_token_ids()) logits[id] = kMasked;
   for (const auto& [id, bias] : state.params().logit_bias) logits[id] += bias;
   apply_penalties(state, logits);

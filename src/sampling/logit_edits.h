@@ -2,7 +2,7 @@
 // penalties. They are sparse, so a row costs what its sequence has seen, not the vocabulary. Order
 // and formulas follow vLLM:
 //   allowed tokens   others become -inf
-//   min_tokens       end tokens become -inf
+//   min_tokens       end tokens become -inf, but where the allowed tokens leave nothing else
 //   bad_words        tokens that would complete one become -inf
 //   logit_bias       x += bias
 //   repetition       x = x > 0 ? x / penalty : x * penalty    tokens of prompt and answer
@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "sampling/sampling_state.h"
 
@@ -24,6 +25,11 @@ using TokenBitmask = const uint32_t*;
 
 // Beyond any logit, and finite after every penalty and temperature.
 constexpr float kForcedLogit = 1e20f;
+
+// The tokens that may not come at `position`, by the state and by which tokens are allowed.
+std::span<const int32_t> forbidden_token_ids(const SamplingState& state,
+                                             TokenBitmask allowed,
+                                             uint32_t position);
 
 bool has_logit_edits(const SamplingState& state, TokenBitmask allowed);
 

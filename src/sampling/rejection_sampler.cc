@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <utility>
 
 #include "sampling/philox.h"
 #include "tensor/tensor_check.h"
@@ -41,25 +42,41 @@ void RejectionSampler::sample(const Stream& stream,
   });
 }
 
-void RejectionSampler::sample_one(const DraftedSequence& sequence,
-                                  float* logits,
-                                  int64_t stride,
-                                  RowScratch& scratch,
-                                  std::vector<SampledToken>& out) const {
+template <typename Sample>
+void RejectionSampler::verify(const DraftedSequence& sequence,
+                              std::vector<SampledToken>& out,
+                              const Sample& sample) const {
   SamplingState& state = *sequence.state;
   const auto num_drafts = std::ssize(sequence.drafts);
   const int32_t forced = forced_acceptance_ < 0 ? 0 : num_forced(state);
   out.clear();
   for (int64_t row = 0; row <= num_drafts; ++row) {
-    const TokenBitmask allowed = sequence.allowed.empty() ? nullptr : sequence.allowed[row];
     SampledToken& token = out.emplace_back();
-    sample_row({&state, allowed}, logits + row * stride, scratch, token);
+    sample(row, token);
     if (!token.status.ok()) return;
     if (row < std::min<int64_t>(forced, num_drafts)) token.token_id = sequence.drafts[row];
     state.append(token.token_id);
     if (row == num_drafts || (forced_acceptance_ >= 0 && row >= forced)) return;
     if (token.token_id != sequence.drafts[row]) return;
   }
+}
+
+void RejectionSampler::sample_one(const DraftedSequence& sequence,
+                                  float* logits,
+                                  int64_t stride,
+                                  RowScratch& scratch,
+                                  std::vector<SampledToken>& out) const {
+  verify(sequence, out, [&](int64_t row, SampledToken& token) {
+    const TokenBitmask allowed = sequence.allowed.empty() ? nullptr : sequence.allowed[row];
+    sample_row({sequence.state, allowed}, logits + row * stride, scratch, token);
+  });
+}
+
+void RejectionSampler::accept(const DraftedSequence& sequence,
+                              std::span<SampledToken> sampled,
+                              std::vector<SampledToken>& out) const {
+  CHECK(sampled.size() == sequence.drafts.size() + 1);
+  verify(sequence, out, [&](int64_t row, SampledToken& token) { token = std::move(sampled[row]); });
 }
 
 int32_t RejectionSampler::num_forced(const SamplingState& state) const {

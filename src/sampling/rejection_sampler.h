@@ -36,7 +36,18 @@ class RejectionSampler {
               std::span<const DraftedSequence> sequences,
               std::span<std::vector<SampledToken>> out);
 
+  // The same of rows that were sampled elsewhere, each as behind the drafts before it. sampled,
+  // out: 1 + drafts of the sequence; up to as many.
+  void accept(const DraftedSequence& sequence,
+              std::span<SampledToken> sampled,
+              std::vector<SampledToken>& out) const;
+
  private:
+  // Row by row, until a draft is not what the row gives. sample(row, token) fills in the token.
+  template <typename Sample>
+  void verify(const DraftedSequence& sequence,
+              std::vector<SampledToken>& out,
+              const Sample& sample) const;
   void sample_one(const DraftedSequence& sequence,
                   float* logits,
                   int64_t stride,

@@ -75,7 +75,8 @@ Status Scheduler::check_request(const std::vector<int32_t>& prompt_token_ids,
 
 Status Scheduler::add(SequenceId id,
                       std::vector<int32_t> prompt_token_ids,
-                      SamplingParams sampling) {
+                      SamplingParams sampling,
+                      std::shared_ptr<const CompiledGrammar> grammar) {
   RETURN_IF_ERROR(check_request(prompt_token_ids, sampling));
   if (sequences_.contains(id)) {
     return invalid_argument("request id {} is in use; ids of live requests are distinct", id);
@@ -93,6 +94,7 @@ Status Scheduler::add(SequenceId id,
   sampling.max_tokens = std::min(sampling.max_tokens, config_.max_model_len - num_prompt);
   auto sequence = std::make_unique<Sequence>(
       id, next_arrival_++, std::move(prompt_token_ids), std::move(sampling), eos_token_ids_);
+  sequence->grammar = std::move(grammar);
   waiting_.insert(sequence.get());
   sequences_.emplace(id, std::move(sequence));
   return {};
@@ -281,7 +283,8 @@ void Scheduler::commit(Sequence& sequence,
     const auto prompt = sequence.prompt_token_ids();
     step_.output.new_sequences.push_back({.id = sequence.id(),
                                           .prompt_token_ids = {prompt.begin(), prompt.end()},
-                                          .sampling = sequence.sampling()});
+                                          .sampling = sequence.sampling(),
+                                          .grammar = sequence.grammar});
     sequence.known_to_runner = true;
   }
   ScheduledSequence entry;

@@ -98,8 +98,12 @@ class Scheduler {
   Scheduler(const SchedulerConfig& config, std::vector<int32_t> eos_token_ids);
 
   // Queues a request. `sampling` is validated and its seed set. max_tokens is clipped to what
-  // max_model_len leaves. An id may come again only when the earlier use of it is over.
-  Status add(SequenceId id, std::vector<int32_t> prompt_token_ids, SamplingParams sampling);
+  // max_model_len leaves. An id may come again only when the earlier use of it is over. `grammar`
+  // is passed on to the runner.
+  Status add(SequenceId id,
+             std::vector<int32_t> prompt_token_ids,
+             SamplingParams sampling,
+             std::shared_ptr<const CompiledGrammar> grammar = nullptr);
 
   // Ends a sequence; no update of it follows. False: it is unknown or has finished.
   bool abort(SequenceId id);

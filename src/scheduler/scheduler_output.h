@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,16 @@
 
 namespace atom {
 
+class CompiledGrammar;  // structured_output/; nothing here looks into it
+
 using SequenceId = uint64_t;
 
 // First appearance of a sequence: everything a runner must know of it.
 struct NewSequence {
   SequenceId id = 0;
   std::vector<int32_t> prompt_token_ids;
-  SamplingParams sampling;  // seed always set
+  SamplingParams sampling;                              // seed always set
+  std::shared_ptr<const CompiledGrammar> grammar = {};  // that its answer follows; null: none
 };
 
 // A sequence's part of a step: its tokens [num_computed_tokens, num_computed_tokens +

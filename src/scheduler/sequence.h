@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -105,6 +106,7 @@ class Sequence {
   // The token that ended the sequence; only with kStop.
   std::optional<int32_t> stop_token_id() const;
 
+  std::shared_ptr<const CompiledGrammar> grammar;  // for the runner
   BlockTable block_table;
   RecurrentState recurrent;
   int32_t num_cached_prompt_tokens = 0;  // taken from the prefix cache at the first scheduling

@@ -6,6 +6,10 @@
 
 #include "base/file.h"
 #include "base/find_text.h"
+#include "server/answer_rules.h"
+#include "server/openai/field_error.h"
+#include "server/parsers/answer_grammar.h"
+#include "structured_output/structural_tag.h"
 #include "tokenizer/chat_template/find_chat_template.h"
 #include "tokenizer/chat_template/prepare_messages.h"
 
@@ -73,6 +77,45 @@ Status cut_behind(const std::string& final, std::string* text) {
   return {};
 }
 
+bool fail_choice(std::string message, ApiError* error) {
+  return fail(error, FieldPath().field("tool_choice"), kInvalidValue, std::move(message));
+}
+
+// The tools that a grammar has to know, and whether the answer has to call one.
+bool read_callable_tools(const ChatCompletionRequest& request,
+                         AnswerGrammarRequest* asked,
+                         ApiError* error) {
+  const ToolChoice& choice = request.tool_choice;
+  const OrderedJson* tools = request.usable_tools();
+  if (tools == nullptr) {
+    return !choice.is_forced() || fail_choice("tool_choice: there are no tools to call", error);
+  }
+  bool is_any_strict = false;
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const OrderedJson& function = (*tools)[i]["function"];
+    CallableTool tool;
+    tool.name = function["name"].get<std::string>();
+    if (function.contains("parameters") && !function["parameters"].is_null()) {
+      tool.parameters = std::make_shared<const OrderedJson>(function["parameters"]);
+    }
+    tool.where = fmt::format("tools[{}].function.parameters", i);
+    tool.strict = function.value("strict", OrderedJson()) == true;
+    is_any_strict = is_any_strict || tool.strict;
+    if (choice == ToolChoice::kNamed && tool.name != choice.name) continue;
+    asked->tools.push_back(std::move(tool));
+  }
+  if (asked->tools.empty()) {
+    return fail_choice(
+        fmt::format("tool_choice: '{}' is not among the tools", printable(choice.name, 80)), error);
+  }
+  if (choice.is_forced()) {
+    asked->calls = AnswerGrammarRequest::Calls::kForced;
+  } else if (!asked->syntax.empty() && (is_any_strict || asked->content != nullptr)) {
+    asked->calls = AnswerGrammarRequest::Calls::kAllowed;
+  }
+  return true;
+}
+
 }  // namespace
 
 ChatFormat::ChatFormat(const LLMEngine& engine,
@@ -105,15 +148,12 @@ Status ChatFormat::check(const ModelSourceConfig& model, const ServerOptions& op
   return status.code() == StatusCode::kNotFound ? Status() : status;
 }
 
-bool ChatFormat::limit_thinking(int32_t max_tokens,
-                                std::string_view prompt,
-                                SamplingParams* sampling) const {
+bool ChatFormat::mark_thinking(std::string_view prompt, SamplingParams* sampling) const {
   const std::optional<ThinkingMarks> marks = output_format_->thinking_marks();
   if (!marks) return false;
   const auto ids_of = [&](const std::string& text) {
     return engine_.tokenizer()->encode(text, /*add_special_tokens=*/false).value();
   };
-  sampling->max_thinking_tokens = max_tokens;
   sampling->thinking_begin_ids = ids_of(marks->begin);
   sampling->thinking_end_ids = ids_of(marks->end);
   sampling->thinking_closing_ids = ids_of(marks->closing);
@@ -121,6 +161,57 @@ bool ChatFormat::limit_thinking(int32_t max_tokens,
   sampling->starts_thinking =
       trimmed.ends_with(marks->begin) || (marks->comes_first && !trimmed.ends_with(marks->end));
   return true;
+}
+
+bool ChatFormat::limit_thinking(int32_t max_tokens,
+                                std::string_view prompt,
+                                SamplingParams* sampling) const {
+  if (!mark_thinking(prompt, sampling)) return false;
+  sampling->max_thinking_tokens = max_tokens;
+  return true;
+}
+
+bool ChatFormat::constrain(const ChatCompletionRequest& request,
+                           std::string_view prompt,
+                           SamplingParams* sampling,
+                           ApiError* error) const {
+  AnswerGrammarRequest asked;
+  std::optional<OrderedJson> content;
+  if (!read_answer_rules(request.rules, &content, error)) return false;
+  if (content) asked.content = std::make_shared<const OrderedJson>(*std::move(content));
+  asked.syntax = output_format_->tool_syntax();
+  asked.parallel = request.parallel_tool_calls;
+  if (!read_callable_tools(request, &asked, error)) return false;
+  if (asked.content == nullptr && asked.calls == AnswerGrammarRequest::Calls::kNone) return true;
+  const Tokenizer& tokenizer = *engine_.tokenizer();
+  for (const std::string& text : output_format_->kept_special_tokens(/*with_tools=*/true)) {
+    const std::optional<int32_t> id = tokenizer.token_to_id(text);
+    if (id && tokenizer.is_special(*id)) asked.special_tokens.emplace_back(text, *id);
+  }
+  Result<OrderedJson> format = answer_grammar(asked);
+  if (!format.ok()) {
+    *error = rule_error(format.status());
+    return false;
+  }
+  OrderedJson whole = std::move(format).value();
+  // Harmony's reasoning is part of its grammar.
+  if (asked.syntax != "harmony" && mark_thinking(prompt, sampling)) {
+    const ThinkingMarks marks = *output_format_->thinking_marks();
+    // Several tokens might be others where the model writes the mark: then it is looked for as
+    // text.
+    sampling->thinks_before_tag = sampling->thinking_end_ids.size() == 1;
+    if (!sampling->thinks_before_tag) {
+      const std::string begin = sampling->starts_thinking ? "" : marks.begin;
+      whole = behind_reasoning(begin, marks.end, std::move(whole));
+    }
+  }
+  Result<std::string> tag = structural_tag_text(std::move(whole), "the answer's form");
+  if (tag.ok()) {
+    sampling->structural_tag = std::move(tag).value();
+    return true;
+  }
+  *error = rule_error(tag.status());
+  return false;
 }
 
 std::vector<int32_t> ChatFormat::kept_special_token_ids(bool with_tools) const {

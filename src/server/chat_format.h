@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "engine/llm_engine.h"
+#include "server/openai/api_error.h"
 #include "server/openai/requests.h"
 #include "server/parsers/output_parser.h"
 #include "server/server_options.h"
@@ -32,6 +33,12 @@ class ChatFormat {
   Result<std::string> render(const TokenizeRequest& request, const std::atomic<bool>& gone) const;
 
   const OutputFormat& output_format() const { return *output_format_; }
+  // Sets sampling.structural_tag to what the request asks of its answer behind `prompt`, if it asks
+  // for anything. False: it asks for what cannot be, and `error` says so.
+  bool constrain(const ChatCompletionRequest& request,
+                 std::string_view prompt,
+                 SamplingParams* sampling,
+                 ApiError* error) const;
   // Sets what `sampling` says of thinking, for a budget of so many tokens behind `prompt`. False
   // where reasoning is not told apart.
   bool limit_thinking(int32_t max_tokens, std::string_view prompt, SamplingParams* sampling) const;
@@ -56,6 +63,8 @@ class ChatFormat {
              SharedJson default_kwargs,
              std::unique_ptr<OutputFormat> output_format);
   Result<std::string> render(const Conversation& conversation, const std::atomic<bool>& gone) const;
+  // Sets the marks of thinking and whether `prompt` ends within it. False as limit_thinking().
+  bool mark_thinking(std::string_view prompt, SamplingParams* sampling) const;
   Result<std::string> render_whole(const Conversation& conversation,
                                    const std::atomic<bool>& gone) const;
 

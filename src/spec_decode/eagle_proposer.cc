@@ -12,40 +12,72 @@ namespace {
 
 // Rows of logits computed at once.
 constexpr size_t kMaxLogitsRows = 64;
-// Elements that the ends of a pass's arrays take in the workspace beyond their own, at most.
-constexpr int64_t kAlignment = 1024;
+// Arrays of a pass begin at multiples of this, in elements: 64 bytes.
+constexpr int64_t kAlignment = 16;
+constexpr int64_t kNumArrays = 8;
 
-Tensor int32_tensor_of(std::span<const int32_t> values, Workspace& workspace) {
-  const Tensor tensor = workspace.tensor({std::ssize(values)}, DType::kInt32);
-  std::ranges::copy(values, tensor.data<int32_t>());
-  return tensor;
-}
+// The arrays of a pass, one behind the other in a buffer, sent at once.
+class PassArrays {
+ public:
+  explicit PassArrays(HostMirror& buffer) : buffer_(buffer) { buffer_.rotate(); }
 
-// [num_seqs, longest]; -1 behind a sequence's blocks.
-Tensor block_tables_of(std::span<const std::span<const int32_t>> tables, Workspace& workspace) {
-  size_t width = 1;
-  for (const auto& blocks : tables) width = std::max(width, blocks.size());
-  const auto columns = static_cast<int64_t>(width);
-  const Tensor tensor = workspace.tensor({std::ssize(tables), columns}, DType::kInt32);
-  int32_t* row = tensor.data<int32_t>();
-  std::fill_n(row, tensor.num_elements(), -1);
-  for (const auto& blocks : tables) {
-    std::ranges::copy(blocks, row);
-    row += columns;
+  Tensor add(std::span<const int32_t> values) {
+    std::ranges::copy(values, buffer_.host() + end_);
+    return take({std::ssize(values)});
   }
-  return tensor;
+
+  // [num_seqs, longest]; -1 behind a sequence's blocks.
+  Tensor add_tables(std::span<const std::span<const int32_t>> tables) {
+    size_t width = 1;
+    for (const auto& blocks : tables) width = std::max(width, blocks.size());
+    const auto columns = static_cast<int64_t>(width);
+    int32_t* row = buffer_.host() + end_;
+    std::fill_n(row, std::ssize(tables) * columns, -1);
+    for (const auto& blocks : tables) {
+      std::ranges::copy(blocks, row);
+      row += columns;
+    }
+    return take({std::ssize(tables), columns});
+  }
+
+  void send() const { buffer_.send(0, end_); }
+
+ private:
+  Tensor take(const Shape& shape) {
+    const int64_t begin = end_;
+    end_ += (shape.num_elements() + kAlignment - 1) / kAlignment * kAlignment;
+    CHECK(end_ <= buffer_.size());
+    return buffer_.view(begin, shape);
+  }
+
+  HostMirror& buffer_;
+  int64_t end_ = 0;
+};
+
+int64_t num_pass_elements(const SchedulerConfig& config) {
+  const int64_t table_width = num_blocks_for(config.max_model_len, config.block_size);
+  return 4 * int64_t{config.max_num_batched_tokens} + 3 * (config.max_num_seqs + 1) +
+         config.max_num_seqs * table_width + kNumArrays * kAlignment;
 }
 
 }  // namespace
 
 EagleProposer::EagleProposer(const DraftModel& model,
-                             int64_t hidden_size,
-                             int32_t block_size,
-                             int64_t num_sampled_ids)
+                             const SchedulerConfig& config,
+                             int64_t num_sampled_ids,
+                             const Stream& stream)
     : model_(model),
-      hidden_size_(hidden_size),
-      block_size_(block_size),
-      num_sampled_ids_(num_sampled_ids) {}
+      block_size_(config.block_size),
+      num_sampled_ids_(num_sampled_ids),
+      stream_(stream),
+      // A pass of each layer may be on its way before a draft is waited for.
+      inputs_(stream, num_pass_elements(config), model.num_layers() + 1),
+      rows_(stream, kMaxLogitsRows),
+      best_(stream, kMaxLogitsRows) {}
+
+int64_t EagleProposer::num_bytes(const SchedulerConfig& config) {
+  return (num_pass_elements(config) + 2 * int64_t{kMaxLogitsRows}) * int64_t{sizeof(int32_t)};
+}
 
 void EagleProposer::add_rows(const DraftRequest& request,
                              int32_t first_position,
@@ -63,50 +95,60 @@ void EagleProposer::add_rows(const DraftRequest& request,
 
 Tensor EagleProposer::run(const Pass& pass,
                           const Tensor& hidden,
-                          int layer,
-                          const ForwardContext& step) const {
-  Workspace& workspace = step.workspace;
+                          int draft,
+                          const ForwardContext& step) {
   int64_t min_queries = INT64_MAX, max_queries = 0;
   for (size_t s = 0; s + 1 < pass.query_start.size(); ++s) {
     const int64_t queries = pass.query_start[s + 1] - pass.query_start[s];
     min_queries = std::min(min_queries, queries);
     max_queries = std::max(max_queries, queries);
   }
-  const ForwardContext context{
-      .stream = step.stream,
-      .workspace = workspace,
-      .token_ids = int32_tensor_of(pass.token_ids, workspace),
-      .positions = int32_tensor_of(pass.positions, workspace),
-      .batch = {.block_tables = block_tables_of(pass.block_ids, workspace),
-                .query_start = int32_tensor_of(pass.query_start, workspace),
-                .seq_lens = int32_tensor_of(pass.seq_lens, workspace),
-                .settled_lens = int32_tensor_of(pass.settled_lens, workspace),
-                .slot_mapping = int32_tensor_of(pass.slots, workspace),
-                .min_queries = min_queries,
-                .max_queries = max_queries},
-      .storage = step.storage};
-  return model_.forward(hidden, int32_tensor_of(pass.hidden_rows, workspace), layer, context);
+  PassArrays arrays(inputs_);
+  const ForwardContext context{.stream = stream_,
+                               .workspace = step.workspace,
+                               .token_ids = arrays.add(pass.token_ids),
+                               .positions = arrays.add(pass.positions),
+                               .batch = {.block_tables = arrays.add_tables(pass.block_ids),
+                                         .query_start = arrays.add(pass.query_start),
+                                         .seq_lens = arrays.add(pass.seq_lens),
+                                         .settled_lens = arrays.add(pass.settled_lens),
+                                         .slot_mapping = arrays.add(pass.slots),
+                                         .min_queries = min_queries,
+                                         .max_queries = max_queries},
+                               .storage = step.storage};
+  const Tensor hidden_rows = arrays.add(pass.hidden_rows);
+  arrays.send();
+  return model_.forward(hidden, hidden_rows, draft, context);
+}
+
+std::span<const int32_t> EagleProposer::fetch_best(const Tensor& logits,
+                                                   const ForwardContext& step) {
+  const int64_t num_rows = logits.size(0);
+  const int64_t num_choices = std::min(num_sampled_ids_, model_.num_ids());
+  ops::argmax(stream_, logits, num_choices, best_.view(0, {num_rows}), step.workspace);
+  best_.fetch(0, num_rows);
+  if (!stream_.device().is_cpu()) stream_.queue().synchronize();
+  return {best_.host(), static_cast<size_t>(num_rows)};
 }
 
 void EagleProposer::take_drafts(const Tensor& hidden,
                                 std::span<const int32_t> rows,
                                 Round& round,
-                                const ForwardContext& step) const {
+                                const ForwardContext& step) {
   for (size_t begin = 0; begin < rows.size(); begin += kMaxLogitsRows) {
     const Workspace::Scope scope(step.workspace);
     const size_t count = std::min(kMaxLogitsRows, rows.size() - begin);
     const auto num_rows = static_cast<int64_t>(count);
-    const Tensor ids = int32_tensor_of(rows.subspan(begin, count), step.workspace);
+    std::ranges::copy(rows.subspan(begin, count), rows_.host());
+    rows_.send(0, num_rows);
     const Tensor selected = round.feedback.narrow(0, static_cast<int64_t>(begin), num_rows);
-    ops::embedding(step.stream, ids, hidden, selected);
+    ops::embedding(stream_, rows_.view(0, {num_rows}), hidden, selected);
     const Tensor logits = step.workspace.tensor({num_rows, model_.num_ids()}, DType::kFloat32);
     model_.compute_logits(selected, logits, step);
-    const Tensor best = step.workspace.tensor({num_rows}, DType::kInt32);
-    const int64_t num_choices = std::min(num_sampled_ids_, model_.num_ids());
-    ops::argmax(step.stream, logits, num_choices, best, step.workspace);
+    const std::span<const int32_t> best = fetch_best(logits, step);
     for (size_t i = 0; i < count; ++i) {
       // A row without a best token drafts some token all the same: it is only a guess.
-      const int32_t id = std::max(0, best.data<int32_t>()[i]);
+      const int32_t id = std::max(0, best[i]);
       round.drafts[round.active[begin + i]].push_back(model_.target_token(id));
     }
   }
@@ -117,7 +159,8 @@ EagleProposer::Round EagleProposer::begin(std::span<const DraftRequest> requests
                                           const ForwardContext& step) const {
   Round round{.requests = requests, .wanted = {}, .drafts = {}, .active = {}, .feedback = {}};
   round.drafts.resize(requests.size());
-  round.feedback = step.workspace.tensor({std::ssize(requests), hidden_size_}, hidden.dtype());
+  round.feedback =
+      step.workspace.tensor({std::ssize(requests), model_.hidden_size()}, hidden.dtype());
   for (const DraftRequest& request : requests) {
     const auto num_places = static_cast<int32_t>(request.block_ids.size()) * block_size_;
     const int32_t num_behind = num_places - request.first_position - request.num_rows;
@@ -171,7 +214,7 @@ EagleProposer::Pass EagleProposer::next_rows(Round& round, int32_t draft) const 
 
 std::vector<std::vector<int32_t>> EagleProposer::propose(std::span<const DraftRequest> requests,
                                                          const Tensor& hidden,
-                                                         const ForwardContext& step) const {
+                                                         const ForwardContext& step) {
   const Workspace::Scope scope(step.workspace);
   Round round = begin(requests, hidden, step);
   const int num_layers = model_.num_layers();
@@ -196,32 +239,30 @@ std::vector<std::vector<int32_t>> EagleProposer::propose(std::span<const DraftRe
     if (round.active.empty()) break;
     std::vector<int32_t> rows(round.active.size());
     std::iota(rows.begin(), rows.end(), 0);
-    take_drafts(run(pass, round.feedback, num_layers - 1, step), rows, round, step);
+    take_drafts(run(pass, round.feedback, draft, step), rows, round, step);
   }
   return std::move(round.drafts);
 }
 
-void EagleProposer::measure(const Tensor& hidden,
+void EagleProposer::measure(const DraftModel& model,
+                            const Tensor& hidden,
                             int64_t num_seqs,
-                            const ForwardContext& step) const {
+                            const ForwardContext& step) {
   Workspace& workspace = step.workspace;
   const Workspace::Scope scope(workspace);
-  const Tensor feedback = workspace.tensor({num_seqs, hidden_size_}, hidden.dtype());
-  (void)workspace.tensor({kAlignment + 5 * step.num_tokens() + 4 * (num_seqs + 1) +
-                          step.batch.block_tables.num_elements()},
-                         DType::kInt32);
+  const Tensor feedback = workspace.tensor({num_seqs, model.hidden_size()}, hidden.dtype());
   Tensor state = hidden;
-  const Tensor hidden_rows = workspace.tensor({step.num_tokens()}, DType::kInt32);
-  for (int layer = 0; layer < model_.num_layers(); ++layer) {
-    state = model_.forward(state, hidden_rows, layer, step);
+  const Tensor hidden_rows = Tensor::meta({step.num_tokens()}, DType::kInt32);
+  for (int draft = 0; draft < model.num_layers(); ++draft) {
+    state = model.forward(state, hidden_rows, draft, step);
   }
   const int64_t num_rows = std::min<int64_t>(num_seqs, kMaxLogitsRows);
-  const Tensor rows = workspace.tensor({num_rows}, DType::kInt32);
+  const Tensor rows = Tensor::meta({num_rows}, DType::kInt32);
   const Tensor selected = feedback.narrow(0, 0, num_rows);
   ops::embedding(step.stream, rows, state, selected);
-  const Tensor logits = workspace.tensor({num_rows, model_.num_ids()}, DType::kFloat32);
-  model_.compute_logits(selected, logits, step);
-  ops::argmax(step.stream, logits, model_.num_ids(), rows, workspace);
+  const Tensor logits = workspace.tensor({num_rows, model.num_ids()}, DType::kFloat32);
+  model.compute_logits(selected, logits, step);
+  ops::argmax(step.stream, logits, model.num_ids(), rows, workspace);
 }
 
 }  // namespace atom

@@ -5,15 +5,21 @@
 // Drafts are the head's best tokens.
 //
 // What such a pass writes to the cache is behind the sequence's tokens, in blocks that it holds;
-// the next step writes there again. On the CPU. One thread.
+// the next step writes there again.
+//
+// On a device a pass is enqueued operator by operator, and its drafts are fetched before the next
+// is built: the host waits once for each draft, some 20 us beside the milliseconds of a step. One
+// thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "config/scheduler_config.h"
 #include "models/draft_model.h"
 #include "nn/forward_context.h"
+#include "tensor/host_mirror.h"
 
 namespace atom {
 
@@ -30,20 +36,27 @@ struct DraftRequest {
 
 class EagleProposer {
  public:
-  // `model` outlives this. Ids at and above `num_sampled_ids` are never drafted.
+  // `model` and `stream` outlive this. Ids at and above `num_sampled_ids` are never drafted.
   EagleProposer(const DraftModel& model,
-                int64_t hidden_size,
-                int32_t block_size,
-                int64_t num_sampled_ids);
+                const SchedulerConfig& config,
+                int64_t num_sampled_ids,
+                const Stream& stream);
 
-  // hidden [num_rows of the step, *]: of the target. `step` is the context of its step, of which
-  // the stream, the workspace and the storage are used. Drafts of each request.
+  // Bytes of its buffers.
+  static int64_t num_bytes(const SchedulerConfig& config);
+
+  // hidden: the target's, of a step, as DraftModel::forward() reads it for the first draft. `step`
+  // is the context of that step, of which the workspace and the storage are used. Drafts of each
+  // request.
   std::vector<std::vector<int32_t>> propose(std::span<const DraftRequest> requests,
                                             const Tensor& hidden,
-                                            const ForwardContext& step) const;
+                                            const ForwardContext& step);
 
   // On a dry run: takes from the workspace what propose() takes after such a step.
-  void measure(const Tensor& hidden, int64_t num_seqs, const ForwardContext& step) const;
+  static void measure(const DraftModel& model,
+                      const Tensor& hidden,
+                      int64_t num_seqs,
+                      const ForwardContext& step);
 
  private:
   // Rows of one pass: of each sequence consecutive ones.
@@ -79,17 +92,23 @@ class EagleProposer {
                 int32_t first_position,
                 int32_t num_rows,
                 Pass& pass) const;
-  Tensor run(const Pass& pass, const Tensor& hidden, int layer, const ForwardContext& step) const;
+  // For draft number `draft`, see DraftModel::forward().
+  Tensor run(const Pass& pass, const Tensor& hidden, int draft, const ForwardContext& step);
   // Gives each active request a draft from its row of `hidden`, which is kept as feedback.
   void take_drafts(const Tensor& hidden,
                    std::span<const int32_t> rows,
                    Round& round,
-                   const ForwardContext& step) const;
+                   const ForwardContext& step);
+  // The tokens that a step's rows of logits choose, on the host.
+  std::span<const int32_t> fetch_best(const Tensor& logits, const ForwardContext& step);
 
   const DraftModel& model_;
-  const int64_t hidden_size_;
   const int32_t block_size_;
   const int64_t num_sampled_ids_;
+  const Stream& stream_;
+  HostMirror inputs_;  // of a pass
+  HostMirror rows_;    // [kMaxLogitsRows]: that get logits
+  HostMirror best_;    // [kMaxLogitsRows]: what they choose
 };
 
 }  // namespace atom

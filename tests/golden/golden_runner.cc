@@ -1,9 +1,7 @@
 #include "tests/golden/golden_runner.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <thread>
 
 #include "models/registry.h"
@@ -11,6 +9,7 @@
 #include "runner/layer_storage.h"
 #include "runner/model_source.h"
 #include "tests/golden/host_tensor.h"
+#include "tests/golden/test_device.h"
 
 namespace atom {
 namespace {
@@ -19,12 +18,6 @@ constexpr int64_t kWorkspaceSize = int64_t{256} << 20;
 
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
-DeviceChoice test_device() {
-  const char* device = std::getenv("ATOM_TEST_DEVICE");
-  return device != nullptr && std::string_view(device) == "cuda" ? DeviceChoice::kCuda
-                                                                 : DeviceChoice::kCpu;
 }
 
 std::vector<StepObserver::Token> tokens_of(const SchedulerOutput& step,
@@ -63,7 +56,7 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
 Status GoldenRunner::build_rank(int rank) {
   const int world = local_ranks_->size();
   Rank& built_rank = *ranks_.emplace_back(std::make_unique<Rank>(world > 1 ? 1 : 2));
-  ASSIGN_OR_RETURN(const Device device, choose_device(test_device()));
+  ASSIGN_OR_RETURN(const Device device, choose_device(golden_device()));
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     built_rank.queue = runtime->create_queue();

@@ -156,19 +156,37 @@ def count(by_depth, output):
     return counts
 
 
+def walk(by_depth, output):
+    """[1 + depth]: steps that verify drafts, each behind what the one before accepted, and those
+    that accept the draft of a depth. A step samples one token more than it verifies."""
+    counts = np.zeros(1 + NUM_DRAFTS, int)
+    place = 0
+    while place + 2 < len(output):
+        counts[0] += 1
+        accepted = 0
+        while (accepted < min(NUM_DRAFTS, len(output) - 2 - place)
+               and by_depth[accepted][place] == output[place + 1 + accepted]):
+            accepted += 1
+            counts[accepted] += 1
+        place += accepted + 1
+    return counts
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     reference = Reference(folder)
     golden = json.loads((folder / "golden_text.json").read_text())
     print("golden  ", golden["acceptance_float32"])
     for name in ("rows", "proposer"):
-        counts = np.zeros((NUM_DRAFTS, 2), int)
+        counts, steps = np.zeros((NUM_DRAFTS, 2), int), np.zeros(1 + NUM_DRAFTS, int)
         for question in golden["float32"]:
             ids = np.array(question["prompt_ids"] + question["output_ids"])
             first_row = len(question["prompt_ids"]) - 1
             by_depth = getattr(reference, "drafts_of_" + name)(ids, first_row)
             counts += count(by_depth, question["output_ids"])
+            steps += walk(by_depth, question["output_ids"])
         print(f"{name:8}", [f"{right}/{places} = {right / places:.4f}" for right, places in counts])
+        print("in steps", [f"{right}/{steps[0]} = {right / steps[0]:.4f}" for right in steps[1:]])
 
 
 if __name__ == "__main__":

@@ -228,6 +228,7 @@ class OpenAIPackage(unittest.TestCase):
     def test_tools_are_taken(self):
         answer = self.chat(tools=[TOOL], tool_choice="auto", max_tokens=5)
         self.assertEqual(answer.usage.completion_tokens, 5)
+        # The server of this test understands no calls.
         with self.assertRaisesRegex(openai.BadRequestError, "tool_choice"):
             self.chat(tools=[TOOL], tool_choice="required")
 
@@ -240,10 +241,11 @@ class OpenAIPackage(unittest.TestCase):
             (dict(messages=question("tar " * 3000), max_tokens=None), openai.BadRequestError,
              "context_length_exceeded", "messages", "512"),
             (dict(messages=[]), openai.BadRequestError, None, "messages", ""),
-            (dict(extra_body={"regex": "a*"}), openai.BadRequestError, "unsupported_field",
-             "regex", "constrained decoding"),
-            (dict(response_format={"type": "json_object"}), openai.BadRequestError, None,
-             "response_format", ""),
+            (dict(extra_body={"regex": "a("}), openai.BadRequestError, "invalid_value",
+             "regex", "regex: "),
+            (dict(response_format={"type": "json_schema", "json_schema": {
+                "name": "x", "schema": {"not": {}}}}), openai.BadRequestError, "unsupported_field",
+             "response_format.json_schema.schema.not", "not supported"),
             (dict(logit_bias={"999999": 1}), openai.BadRequestError, "invalid_value",
              "logit_bias.999999", "999999"),
         ]

@@ -96,12 +96,20 @@ Result<std::string> code_bytes(const std::string& kind,
   return bytes;
 }
 
+std::string multiples_of(int64_t step, uint64_t num_elements) {
+  std::string bytes;
+  for (uint64_t i = 0; i < num_elements; ++i) append_value(bytes, static_cast<int64_t>(i) * step);
+  return bytes;
+}
+
 Result<std::string> header_dtype(const std::string& name) {
   static const std::map<std::string, std::string> names = {{"bfloat16", "BF16"},
                                                            {"float32", "F32"},
                                                            {"float8_e4m3fn", "F8_E4M3"},
                                                            {"int8", "I8"},
-                                                           {"uint8", "U8"}};
+                                                           {"uint8", "U8"},
+                                                           {"bool", "BOOL"},
+                                                           {"int64", "I64"}};
   const auto found = names.find(name);
   if (found == names.end()) return invalid_argument("unknown dtype '{}'", name);
   return found->second;
@@ -131,6 +139,9 @@ Result<StoredTensor> generate(const std::string& name, const Json& description, 
     const double low = generator.at("low");
     const RealGenerator real{false, low, generator.at("high").get<double>() - low};
     bytes = real_bytes(real, tensor.dtype, random, num_elements);
+  } else if (kind == "multiples") {
+    if (tensor.dtype != "I64") return invalid_argument("{}: multiples are int64", name);
+    bytes = multiples_of(generator.at("step"), num_elements);
   } else {
     bytes = code_bytes(kind, generator.value("base", 0), random, num_elements);
   }

@@ -9,6 +9,7 @@
 //   int8     the low byte, -128 becoming -127
 //   byte     the low byte
 //   e8m0     base - (x & 1)
+//   multiples  i * step, in int64
 //
 // normal and uniform are computed in double, then rounded to float32, then to the stored dtype.
 #pragma once

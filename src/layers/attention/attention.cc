@@ -56,9 +56,7 @@ void Attention::prepare_and_store(const Tensor& q,
   const std::span<const Tensor> cache = context.cache(cache_);
   const Tensor& slots = context.batch.slot_mapping;
   const auto& [rotary, q_norm, k_norm] = preparation;
-  // The one operator's norms multiply by weights of the model's dtype.
-  const bool has_its_weights = q_norm == nullptr || q_norm->weight().dtype() == q.dtype();
-  if (!prepares_in_one_ || !has_its_weights) {
+  if (!prepares_in_one_) {
     if (q_norm != nullptr) {
       q_norm->forward(q, context);
       k_norm->forward(k, context);

@@ -1,9 +1,7 @@
 #include "layers/attention/gated_delta_net.h"
 
 #include "layers/linear/linear_base.h"
-#include "ops/causal_conv1d/causal_conv1d.h"
-#include "ops/gated_delta_rule/gated_delta_rule.h"
-#include "ops/rms_norm_gated/rms_norm_gated.h"
+#include "ops/gated_delta_net/gated_delta_net.h"
 #include "tensor/device_arena.h"
 
 namespace atom {
@@ -75,28 +73,28 @@ Tensor GatedDeltaNet::forward(const Tensor& qkv,
                               const Tensor& a,
                               const ForwardContext& context) const {
   const std::span<const Tensor> states = context.state(states_);
-  const ops::StateBatch batch = {context.batch.query_start,
-                                 context.batch.seq_lens,
-                                 context.state_slots,
-                                 context.token_state_slots};
   const int64_t num_tokens = qkv.size(0);
   const Tensor out = context.workspace.tensor({num_tokens, sizes_.value_dim()}, qkv.dtype());
-  {
-    const Workspace::Scope scope(context.workspace);
-    const Tensor convolved = context.workspace.tensor({num_tokens, sizes_.conv_dim()}, qkv.dtype());
-    ops::causal_conv1d(context.stream, {qkv, conv_columns_, states[0], batch, convolved});
-    ops::gated_delta_rule(context.stream,
-                          {convolved,
-                           sizes_.num_k_heads,
-                           a,
-                           b,
-                           a_log_.data(),
-                           dt_bias_.data(),
-                           states[1],
-                           batch,
-                           out});
-  }
-  ops::rms_norm_gated(context.stream, out, z, norm_weight_.data(), eps_, out);
+  ops::gated_delta_net(context.stream,
+                       {.qkv = qkv,
+                        .num_k_heads = sizes_.num_k_heads,
+                        .a = a,
+                        .b = b,
+                        .z = z,
+                        .conv_weight = conv_columns_,
+                        .a_log = a_log_.data(),
+                        .dt_bias = dt_bias_.data(),
+                        .norm_weight = norm_weight_.data(),
+                        .eps = eps_,
+                        .conv_state = states[0],
+                        .state = states[1],
+                        .batch = {context.batch.query_start,
+                                  context.batch.seq_lens,
+                                  context.state_slots,
+                                  context.token_state_slots,
+                                  context.batch.max_queries},
+                        .out = out},
+                       context.workspace);
   return out;
 }
 

@@ -172,7 +172,7 @@ Tensor MlaAttention::forward(const Tensor& q,
   params.indices = indices;
   params.scale = scale_;
   params.out = attended.view(heads);
-  ops::mla_attention(stream, params);
+  ops::mla_attention(stream, params, workspace);
   ops::head_linear(stream, attended, kv_b_proj_.of_values(), out, workspace);
   return out;
 }

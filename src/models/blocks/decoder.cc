@@ -1,5 +1,10 @@
 #include "models/blocks/decoder.h"
 
+#include <algorithm>
+
+#include "ops/add/add.h"
+#include "tensor/copy_rows.h"
+
 namespace atom {
 namespace {
 
@@ -59,6 +64,7 @@ void DecoderLayer::forward(ResidualStream& residual, const ForwardContext& conte
 
 DecoderModel::DecoderModel(BuildContext& build, const DecoderSpec& spec)
     : stage_(pipeline_stage(build)),
+      aux_layers_(build.aux_layers),
       parallel_(build.parallel),
       hidden_size_(build.config.hidden_size),
       dtype_(build.dtype),
@@ -82,6 +88,19 @@ DecoderModel::DecoderModel(BuildContext& build, const DecoderSpec& spec)
   register_module("norm", norm_.get());
 }
 
+// The stream goes on as it is: what is pending stays so, and the layers compute the same bits.
+void DecoderModel::keep_aux(int layer,
+                            const ResidualStream& residual,
+                            const ForwardContext& context) const {
+  const auto found = std::ranges::find(aux_layers_, layer);
+  if (found == aux_layers_.end()) return;
+  const int64_t num_tokens = context.num_tokens();
+  const Tensor kept =
+      context.aux_hidden.narrow(0, (found - aux_layers_.begin()) * num_tokens, num_tokens);
+  copy_rows(context.stream, residual.sum, kept);
+  if (residual.is_pending) ops::add(context.stream, residual.update, kept);
+}
+
 Tensor DecoderModel::forward(const ForwardContext& context) const {
   const Shape shape = {context.num_tokens(), hidden_size_};
   ResidualStream residual;
@@ -100,7 +119,11 @@ Tensor DecoderModel::forward(const ForwardContext& context) const {
     if (num_selected_ > 0) parallel_.receive_from_previous(context.stream, of_layers.selected);
     residual.is_pending = true;
   }
-  for (const auto& layer : layers_) layer->forward(residual, of_layers);
+  int index = stage_.first_layer;
+  for (const auto& layer : layers_) {
+    keep_aux(index++, residual, context);
+    layer->forward(residual, of_layers);
+  }
   if (stage_.is_last) return normalize(*norm_, residual, {}, context).rows;
   parallel_.send_to_next(context.stream, residual.sum);
   parallel_.send_to_next(context.stream, residual.update);

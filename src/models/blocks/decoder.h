@@ -82,7 +82,7 @@ class DecoderModel : public Module {
   DecoderModel(BuildContext& build, const DecoderSpec& spec);
 
   // -> workspace tensor [num_tokens, hidden_size] after the final norm, without content before the
-  // last stage.
+  // last stage. Fills context.aux_hidden.
   Tensor forward(const ForwardContext& context) const;
 
   // Of the first stage, and of the last when the head is tied to it.
@@ -90,7 +90,10 @@ class DecoderModel : public Module {
   const PipelineStage& stage() const { return stage_; }
 
  private:
+  void keep_aux(int layer, const ResidualStream& residual, const ForwardContext& context) const;
+
   PipelineStage stage_;
+  std::vector<int> aux_layers_;
   ParallelContext parallel_;
   int64_t hidden_size_;
   DType dtype_;

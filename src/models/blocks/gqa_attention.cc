@@ -29,7 +29,7 @@ GqaAttention::GqaAttention(BuildContext& build,
                            const GqaOptions& options)
     : rotary_(rotary),
       qkv_proj_(ModuleScope(build, "qkv_proj"),
-                build.config.hidden_size,
+                options.input_size > 0 ? options.input_size : build.config.hidden_size,
                 build.config.num_attention_heads,
                 build.config.num_key_value_heads,
                 build.config.head_dim,

@@ -22,6 +22,7 @@ struct GqaOptions {
   bool qkv_bias = false;
   bool o_proj_bias = false;
   int64_t sliding_window = 0;          // 0: every earlier token
+  int64_t input_size = 0;              // 0: hidden_size
   bool output_gate = false;            // by q_proj, behind each head's query
   std::optional<QsaOptions> qsa = {};  // none: a token attends to all that it sees
 };

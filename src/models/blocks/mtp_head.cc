@@ -1,5 +1,7 @@
 #include "models/blocks/mtp_head.h"
 
+#include <algorithm>
+
 #include "ops/embedding/embedding.h"
 
 namespace atom {
@@ -87,9 +89,9 @@ MtpHead::MtpHead(BuildContext& build, const CausalLM& target, const MtpSpec& spe
 
 Tensor MtpHead::forward(const Tensor& hidden,
                         const Tensor& hidden_rows,
-                        int layer_index,
+                        int draft,
                         const ForwardContext& context) const {
-  const Layer& layer = *layers_[layer_index];
+  const Layer& layer = *layers_[std::min(draft, num_layers() - 1)];
   const int64_t num_tokens = context.num_tokens();
   const Tensor pair = context.workspace.tensor({num_tokens, 2 * hidden_size_}, dtype_);
   const Tensor embedded = pair.narrow(1, 0, hidden_size_);

@@ -42,10 +42,13 @@ class MtpHead : public DraftModel {
  public:
   MtpHead(BuildContext& build, const CausalLM& target, const MtpSpec& spec);
 
+  const WeightMapping* weight_mapping() const override { return nullptr; }
   int num_layers() const override { return static_cast<int>(layers_.size()); }
+  int64_t hidden_size() const override { return hidden_size_; }
+  std::span<const int> aux_layers() const override { return {}; }
   Tensor forward(const Tensor& hidden,
                  const Tensor& hidden_rows,
-                 int layer,
+                 int draft,
                  const ForwardContext& context) const override;
   void compute_logits(const Tensor& hidden,
                       const Tensor& logits,

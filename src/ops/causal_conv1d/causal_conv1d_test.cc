@@ -54,11 +54,13 @@ double tolerance(DType dtype) {
 struct Case {
   std::vector<int32_t> new_tokens, old_tokens;
   int64_t num_channels, kernel_size;
+  int64_t first_channel = 4;  // of the packed rows
 };
 
 const Case kCases[] = {
     {{1}, {0}, 1, 4},
     {{1, 5, 1, 2, 3, 100, 0}, {7, 0, 1, 2, 3, 0, 4}, 1024, 4},
+    {{1, 5, 1, 2, 3, 100, 0}, {7, 0, 1, 2, 3, 0, 4}, 1024, 4, 8},
     {{3, 70}, {0, 9}, 515, 4},
     {{2, 1, 9}, {2, 0, 8}, 40, 2},
     {{2, 1, 9}, {2, 0, 8}, 40, 8},
@@ -75,7 +77,7 @@ void check_case(const char* variant, const Case& c, DType dtype) {
   // Slots hold what other sequences left there.
   const Tensor state = random_tensor({num_sequences + 2, history, channels}, dtype, 2, 9.0f);
   const Tensor packed = random_tensor({num_tokens, channels + 8}, dtype, 3, 3.0f);
-  const Tensor x = packed.narrow(1, 4, channels);
+  const Tensor x = packed.narrow(1, c.first_channel, channels);
   std::vector<double> expected, expected_state = values_of(state);
   int64_t token = 0;
   for (int64_t s = 0; s < num_sequences; ++s) {

@@ -176,6 +176,17 @@ __device__ inline void copy_box_to_all(uint32_t target,
       : "memory");
 }
 
+// A box of a map with two dimensions from shared memory, what of it exists there. The writes to
+// shared memory are published to the copy engine before.
+__device__ inline void store_box(const CUtensorMap* map, uint32_t source, int column, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(source),
+      "r"(column),
+      "r"(row)
+      : "memory");
+}
+
 // ---- matrix units ------------------------------------------------------------------------------
 
 // The descriptor of a matrix of rows of 128 bytes, 128-byte swizzled, at a multiple of 1024 bytes:
@@ -215,6 +226,17 @@ __device__ inline void wait_for_products(int pending) {
     default:
       return wait_for_products<3>();
   }
+}
+
+// Four matrices of eight rows of 16 bytes from the registers of a warp, lane i with the address of
+// row i % 8 of matrix i / 8.
+__device__ inline void store_matrices(uint32_t address, const uint32_t (&matrices)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(matrices[0]),
+               "r"(matrices[1]),
+               "r"(matrices[2]),
+               "r"(matrices[3])
+               : "memory");
 }
 
 // Keeps uses of the registers on their side of a wait.

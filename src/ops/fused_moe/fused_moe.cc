@@ -25,12 +25,12 @@ bool fits_if_forced(const FusedMoeCall& call) {
 }
 
 // Elsewhere on a GPU x is never quantized, which is as exact as the call asks for, or more.
+template <bool (*fits)(const FusedMoeCall&)>
 bool takes_codes(const FusedMoeCall& call) {
   const auto is_float8 = [](const CodeFormat& input) {
     return input.is_quantized() && input.dtype == DType::kFloat8E4M3;
   };
-  return is_float8(call.experts.gate_up_input) && is_float8(call.experts.down_input) &&
-         fits_fused_moe_float8(call);
+  return is_float8(call.experts.gate_up_input) && is_float8(call.experts.down_input) && fits(call);
 }
 #endif
 
@@ -42,13 +42,23 @@ constexpr FusedMoeVariant kVariants[] = {
      fused_moe_wgmma,
      DeviceType::kCuda,
      kMixesRows},
-    {"wgmma-float8", CpuIsa::kScalar, takes_codes, fused_moe_float8, DeviceType::kCuda, kMixesRows},
+    {"wgmma-float8",
+     CpuIsa::kScalar,
+     takes_codes<fits_fused_moe_float8>,
+     fused_moe_float8,
+     DeviceType::kCuda,
+     kMixesRows},
     {"rows-float4",
      CpuIsa::kScalar,
      fits_fused_moe_many_float4,
      fused_moe_rows,
      DeviceType::kCuda,
      kMixesRows},
+    {"skinny",
+     CpuIsa::kScalar,
+     takes_codes<fits_fused_moe_skinny>,
+     fused_moe_skinny,
+     DeviceType::kCuda},
     {kRows,
      CpuIsa::kScalar,
      fits_if_forced<kRows, fits_fused_moe_rows>,

@@ -6,6 +6,7 @@
 #include "ops/fused_moe/fused_moe_variants.h"
 #include "ops/fused_moe/moe_float8.h"
 #include "ops/fused_moe/moe_rows.h"
+#include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_wgmma.h"
 #include "tensor/gpu_check.h"
@@ -119,6 +120,10 @@ int64_t stream_tokens(const FusedMoeCall& call) {
   return std::min<int64_t>(call.num_tokens(), kMaxStreamTokens);
 }
 
+int64_t skinny_tokens(const FusedMoeCall& call) {
+  return std::min<int64_t>(call.num_tokens(), kMaxMoeSkinnyTokens);
+}
+
 int64_t wgmma_tokens(const FusedMoeCall& call) {
   return std::min(call.num_tokens(), std::max<int64_t>(1, kMaxChoices / call.top_k()));
 }
@@ -170,6 +175,41 @@ void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace&
                                 scratch,
                                 true,
                                 static_cast<gpuStream_t>(stream.queue().handle())));
+  }
+}
+
+bool fits_fused_moe_skinny(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_skinny(gpu_call(call, 0, skinny_tokens(call)));
+}
+
+static_assert(sizeof(MoeSkinnyCounters) <= Workspace::kNumCounters * sizeof(int32_t));
+
+void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const int64_t most_tokens = skinny_tokens(call), num_tokens = call.num_tokens();
+  const int num_rows = num_moe_skinny_rows(static_cast<int>(most_tokens),
+                                           static_cast<int>(call.top_k()),
+                                           static_cast<int>(call.num_experts()));
+  const auto codes = [&](int64_t columns) {
+    return workspace.tensor({num_rows, columns}, DType::kUInt8).data<uint8_t>();
+  };
+  const auto scales = [&](int64_t columns) {
+    return workspace.tensor({columns / kMoeSkinnyGroup, num_rows}, DType::kFloat32).data<float>();
+  };
+  const MoeSkinnyScratch scratch = {
+      .counters = static_cast<MoeSkinnyCounters*>(workspace.counters().raw_data()),
+      .x = codes(call.hidden_size()),
+      .activated = codes(call.intermediate_size()),
+      .x_scales = scales(call.hidden_size()),
+      .activated_scales = scales(call.intermediate_size()),
+      .results = workspace.tensor({most_tokens * call.top_k(), call.hidden_size()}, DType::kFloat32)
+                     .data<float>(),
+      .num_rows = num_rows};
+  if (stream.is_dry_run()) return;
+  for (int64_t first = 0; first < num_tokens; first += most_tokens) {
+    const int64_t count = std::min(most_tokens, num_tokens - first);
+    GPU_CHECK(launch_moe_skinny(
+        gpu_call(call, first, count), scratch, static_cast<gpuStream_t>(stream.queue().handle())));
   }
 }
 

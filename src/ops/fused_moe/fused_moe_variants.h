@@ -48,6 +48,11 @@ void fused_moe_generic(const Stream& stream, const FusedMoeCall& call, Workspace
 bool fits_fused_moe_stream(const FusedMoeCall& call);
 void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// On a Hopper GPU: the same for experts in FP8 by the matrix units, of x and what is between the
+// matrices in codes by a scale for each 128.
+bool fits_fused_moe_skinny(const FusedMoeCall& call);
+void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // On a Hopper GPU: many tokens. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_wgmma(const FusedMoeCall& call);
 void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);

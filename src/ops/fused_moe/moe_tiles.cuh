@@ -81,16 +81,7 @@ __device__ void for_tiles(const Args& args, Visit&& visit, int tile_rows = kMoeT
   for (int i = blockIdx.x; i < list.size(); i += gridDim.x) visit(list.at(i));
 }
 
-__device__ inline void store_matrices(uint32_t address, const uint32_t (&matrices)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "r"(matrices[0]),
-               "r"(matrices[1]),
-               "r"(matrices[2]),
-               "r"(matrices[3])
-               : "memory");
-}
-
-// The same of transposed ones.
+// store_matrices() of transposed ones.
 __device__ inline void store_transposed(uint32_t address, const uint32_t (&matrices)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),

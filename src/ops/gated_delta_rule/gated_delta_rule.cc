@@ -1,7 +1,9 @@
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 
+#include "ops/gated_delta_rule/chunked/chunked_sm90.h"
 #include "ops/gated_delta_rule/gated_delta_rule_kernels.h"
 #include "ops/gated_delta_rule/gated_delta_rule_variants.h"
+#include "ops/gated_delta_rule/recurrent/recurrent_cuda.h"
 #include "ops/variant.h"
 #include "tensor/element_of.h"
 #include "tensor/tensor_check.h"
@@ -17,7 +19,7 @@ int64_t v_heads_per_task(const GatedDeltaRuleArgs& args, int64_t num_threads) {
 }
 
 template <GatedDeltaRuleKernel* kernel>
-void on_pool(const Stream& stream, const GatedDeltaRuleArgs& args) {
+void on_pool(const Stream& stream, const GatedDeltaRuleArgs& args, Workspace&) {
   const int64_t heads = v_heads_per_task(args, stream.pool().num_threads());
   const int64_t tasks = args.num_v_heads / heads;
   stream.pool().parallel_for(args.batch.num_sequences * tasks, 1, [&](int64_t begin, int64_t end) {
@@ -38,15 +40,40 @@ bool fits_cuda(const GatedDeltaRuleArgs& args) {
   return args.head_k_dim <= kDeltaMaxHeadDim;
 }
 
-void on_queue(const Stream& stream, const GatedDeltaRuleArgs& args) {
-  if (args.batch.num_tokens > 0) gated_delta_rule_cuda(args, stream.queue().handle());
+// One token after the other.
+void on_queue(const Stream& stream, const GatedDeltaRuleArgs& args, Workspace&) {
+  if (stream.is_dry_run() || args.batch.num_tokens == 0) return;
+  if (fits_recurrent_cuda(args)) {
+    recurrent_cuda(args, /*max_tokens=*/0, stream.queue().handle());
+  } else {
+    gated_delta_rule_cuda(args, stream.queue().handle());
+  }
+}
+
+bool has_chunks(const GatedDeltaRuleArgs& args) {
+  const int64_t most = args.batch.max_queries;
+  return most == 0 || most >= kDeltaChunkMinTokens;
+}
+
+// Long sequences by chunks.
+void on_sm90(const Stream& stream, const GatedDeltaRuleArgs& args, Workspace& scratch) {
+  if (args.batch.num_tokens == 0) return;
+  const Workspace::Scope scope(scratch);
+  const int64_t size = has_chunks(args) ? chunked_sm90_workspace_size(args) : 0;
+  const Tensor records = scratch.tensor({size}, DType::kUInt8);
+  if (stream.is_dry_run()) return;
+  recurrent_cuda(args, kDeltaChunkMinTokens, stream.queue().handle());
+  if (!has_chunks(args)) return;
+  const bool launched = chunked_sm90(args, records.raw_data(), stream.queue().handle());
+  CHECK(launched);
 }
 #endif
 
-using Launch = void(const Stream&, const GatedDeltaRuleArgs&);
+using Launch = void(const Stream&, const GatedDeltaRuleArgs&, Workspace& scratch);
 
 constexpr Variant<GatedDeltaRuleArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
+    {"sm90", CpuIsa::kScalar, fits_chunked_sm90, on_sm90, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, fits_cuda, on_queue, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, fits_vectors, on_pool<gated_delta_rule_avx512>},
@@ -106,21 +133,24 @@ OperatorWork work_of(const GatedDeltaRuleParams& params) {
 
 }  // namespace
 
-void gated_delta_rule(const Stream& stream, const GatedDeltaRuleParams& params) {
+void gated_delta_rule(const Stream& stream,
+                      const GatedDeltaRuleParams& params,
+                      Workspace& scratch) {
   const GatedDeltaRuleArgs args = checked_args(stream, params);
-  if (stream.is_dry_run()) return;
+  if (stream.is_dry_run() && stream.device().type == DeviceType::kCpu) return;
   const auto& variant =
       pick_variant("gated_delta_rule", kVariants, stream, args, [&] { return work_of(params); });
-  variant.launch(stream, args);
+  variant.launch(stream, args, scratch);
 }
 
 bool gated_delta_rule_by(std::string_view variant_name,
                          const Stream& stream,
-                         const GatedDeltaRuleParams& params) {
+                         const GatedDeltaRuleParams& params,
+                         Workspace& scratch) {
   const GatedDeltaRuleArgs args = checked_args(stream, params);
   const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
-  variant->launch(stream, args);
+  variant->launch(stream, args, scratch);
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include "ops/state_batch.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
+#include "tensor/workspace.h"
 
 namespace atom::ops {
 
@@ -35,6 +36,6 @@ struct GatedDeltaRuleParams {
 };
 
 // float32, float16 or bfloat16; num_v_heads is a multiple of num_k_heads.
-void gated_delta_rule(const Stream& stream, const GatedDeltaRuleParams& params);
+void gated_delta_rule(const Stream& stream, const GatedDeltaRuleParams& params, Workspace& scratch);
 
 }  // namespace atom::ops

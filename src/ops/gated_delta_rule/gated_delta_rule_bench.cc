@@ -40,8 +40,9 @@ GatedDeltaRuleParams call_of(int64_t num_sequences, int64_t tokens_each) {
 bool run(benchmark::State& state, const char* variant, const GatedDeltaRuleParams& params) {
   ThreadPool pool(1);
   const Stream stream(&pool);
+  Workspace scratch;
   for (auto _ : state) {
-    if (gated_delta_rule_by(variant, stream, params)) continue;
+    if (gated_delta_rule_by(variant, stream, params, scratch)) continue;
     state.SkipWithError("cannot run here");
     return false;
   }

@@ -60,7 +60,13 @@ bool run(const char* variant, ThreadPool& pool, const GatedDeltaRuleParams& para
     placed.state = at(params.state);
     placed.batch = placed_batch(params.batch, at);
     placed.out = at(params.out);
-    return gated_delta_rule_by(variant, at.stream(), placed);
+    const Stream dry_run = Stream::dry_run(at.stream().device());
+    Workspace measuring;
+    if (is_gpu_variant(variant) && !gated_delta_rule_by(variant, dry_run, placed, measuring)) {
+      return false;
+    }
+    Workspace scratch(at.stream(), measuring.peak_size());
+    return gated_delta_rule_by(variant, at.stream(), placed, scratch);
   });
 }
 
@@ -318,10 +324,11 @@ TEST(GatedDeltaRuleDeathTest, RefusesOtherShapes) {
   GatedDeltaRuleParams params =
       random_call({1, 2, 32, 32}, state_batch_of({3}, {0}), DType::kFloat32);
   params.num_k_heads = 2;
-  EXPECT_DEATH(gated_delta_rule(Stream(&pool), params), "QKV");
+  Workspace scratch;
+  EXPECT_DEATH(gated_delta_rule(Stream(&pool), params, scratch), "QKV");
   params.num_k_heads = 1;
   params.dt_bias = Tensor::zeros({3}, DType::kFloat32);
-  EXPECT_DEATH(gated_delta_rule(Stream(&pool), params), "\\[gated_delta_rule\\] dt_bias");
+  EXPECT_DEATH(gated_delta_rule(Stream(&pool), params, scratch), "\\[gated_delta_rule\\] dt_bias");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace atom::ops {
 // False, with nothing done, when the variant cannot run this call here.
 bool gated_delta_rule_by(std::string_view variant,
                          const Stream& stream,
-                         const GatedDeltaRuleParams& params);
+                         const GatedDeltaRuleParams& params,
+                         Workspace& scratch);
 
 }  // namespace atom::ops

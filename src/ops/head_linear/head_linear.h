@@ -1,5 +1,5 @@
-// A projection of its own for every head of a packed row: y[t, h] = W_h x[t, h]. Each element is
-// what ops::linear gives.
+// A projection of its own for every head of a packed row: y[t, h] = W_h x[t, h]. On the CPU each
+// element is what ops::linear gives; on a GPU a row's elements do not depend on the other rows.
 #pragma once
 
 #include <span>

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
+#include "ops/head_linear/head_linear_variants.h"
 #include "ops/test_tensors.h"
 
 namespace atom::ops {
@@ -39,6 +42,56 @@ TEST(HeadLinear, EveryHeadHasItsProjection) {
       head_linear(stream, x, weights, y, scratch);
       const double tolerance = dtype == DType::kFloat32 ? 1e-5 : 1.01 * half_ulp(dtype);
       expect_close(y, expected, tolerance, 1e-6, dtype_name(dtype));
+    }
+  }
+}
+
+// On a GPU, in which weights stay row-major: by every variant, and a token's bits are its own.
+TEST(HeadLinear, EveryVariantOfAGpuHasThem) {
+  ThreadPool pool(2);
+  struct Case {
+    int64_t heads, in, out, in_pitch, out_pitch;
+  };
+  constexpr Case kCases[] = {
+      {3, 128, 512, 192, 512}, {5, 512, 128, 512, 136}, {2, 192, 64, 256, 64}, {3, 24, 70, 29, 71}};
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (const Case& c : kCases) {
+      const Tensor matrices = random_tensor({c.heads * c.out, c.in}, dtype, 10);
+      for (const int64_t num_rows : {1, 8, 20, 50, 150}) {
+        const Tensor x = random_tensor({num_rows, c.heads * c.in_pitch}, dtype, 1);
+        const Tensor y = random_tensor({num_rows, c.heads * c.out_pitch}, dtype, 2);
+        std::vector<double> expected = values_of(y);
+        const std::vector<double> rows = values_of(x), w = values_of(matrices);
+        for (int64_t i = 0; i < num_rows * c.heads; ++i) {
+          const double* part = rows.data() + i * c.in_pitch;
+          for (int64_t n = 0; n < c.out; ++n) {
+            const double* row = w.data() + (i % c.heads * c.out + n) * c.in;
+            expected[i * c.out_pitch + n] = std::inner_product(row, row + c.in, part, 0.0);
+          }
+        }
+        for (const char* variant : {"sm90", "linear"}) {
+          if (test_gpu() == nullptr) continue;
+          const Tensor got = copy_of(y);
+          const bool ran = run_variant(variant, pool, {matrices, x, got}, [&](const Placed& at) {
+            std::vector<LinearWeight> weights;
+            for (int64_t head = 0; head < c.heads; ++head) {
+              LinearWeight weight;
+              weight.data = at(matrices).narrow(0, head * c.out, c.out);
+              weight.out_features = c.out;
+              weight.in_features = c.in;
+              weights.push_back(weight);
+            }
+            Workspace measuring;
+            const Stream dry_run = Stream::dry_run(at.stream().device());
+            if (!head_linear_by(variant, dry_run, at(x), weights, at(got), measuring)) return false;
+            Workspace scratch(at.stream(), measuring.peak_size());
+            return head_linear_by(variant, at.stream(), at(x), weights, at(got), scratch);
+          });
+          if (!ran) continue;
+          const std::string what = std::string(variant) + " " + x.to_string();
+          expect_close(got, expected, 1.01 * half_ulp(dtype), 2e-5, what);
+        }
+      }
     }
   }
 }

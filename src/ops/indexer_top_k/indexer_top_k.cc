@@ -5,6 +5,7 @@
 
 #include "ops/indexer_top_k/indexer_top_k_kernels.h"
 #include "ops/indexer_top_k/indexer_top_k_variants.h"
+#include "ops/indexer_top_k/sm90/indexer_sm90.h"
 #include "ops/paged_batch_rows.h"
 #include "ops/variant.h"
 #include "tensor/element_of.h"
@@ -56,6 +57,9 @@ bool fits_vectors(const IndexerTopKArgs& args) {
 }
 
 #ifdef ATOM_CUDA
+using SelectRows = decltype(indexer_top_k_cuda);
+
+template <SelectRows* select_rows>
 void on_queue(const Stream& stream, const IndexerTopKArgs& args, Workspace& scratch) {
   // Rows of scores at a time, so that they take no more than this, but one row at least.
   constexpr int64_t kMostScores = 64 << 20;
@@ -65,13 +69,17 @@ void on_queue(const Stream& stream, const IndexerTopKArgs& args, Workspace& scra
   const Tensor scores = scratch.tensor({rows, max_keys(args)}, DType::kFloat32);
   if (stream.is_dry_run()) return;
   for (int64_t begin = 0; begin < num_tokens; begin += rows) {
-    indexer_top_k_cuda(args,
-                       begin,
-                       std::min(begin + rows, num_tokens),
-                       scores.data<float>(),
-                       max_keys(args),
-                       stream.queue().handle());
+    select_rows(args,
+                begin,
+                std::min(begin + rows, num_tokens),
+                scores.data<float>(),
+                max_keys(args),
+                stream.queue().handle());
   }
+}
+
+bool fits_sm90(const IndexerTopKArgs& args) {
+  return supports_indexer_top_k_sm90(args, max_keys(args));
 }
 #endif
 
@@ -79,7 +87,8 @@ using Launch = void(const Stream&, const IndexerTopKArgs&, Workspace&);
 
 constexpr Variant<IndexerTopKArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cuda", CpuIsa::kScalar, nullptr, on_queue, DeviceType::kCuda},
+    {"sm90", CpuIsa::kScalar, fits_sm90, on_queue<indexer_top_k_sm90>, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<indexer_top_k_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, fits_vectors, on_pool<indexer_scores_avx512>},
     {"avx2", CpuIsa::kAvx2, fits_vectors, on_pool<indexer_scores_avx2>},

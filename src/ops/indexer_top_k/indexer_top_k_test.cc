@@ -30,6 +30,7 @@ const Case kCases[] = {
     {{70, 1, 0, 1, 9}, {0, 64, 5, 100, 30}, 4, 128, 1, 32, kIdentity},
     {{40, 2}, {0, 131}, 64, 128, 16, 33, kRelu},
     {{1, 3}, {600, 0}, 11, 64, 64, 512, kRelu},
+    {{1, 2}, {2999, 700}, 11, 128, 64, 512, kRelu},
 };
 
 IndexerTopKParams random_call(const Case& c, DType dtype, DType weight_dtype) {

@@ -1,6 +1,7 @@
 // The variants of linear that are kernels of ours for Hopper.
 #include <algorithm>
 
+#include "ops/linear/blocks/blocks_cuda.h"
 #include "ops/linear/linear_gpu_call.h"
 #include "ops/linear/linear_variants.h"
 #include "ops/linear/ordered/ordered_sm90.h"
@@ -44,6 +45,10 @@ LinearGpuCall gpu_call(const LinearCall& call) {
     params.bias = call.bias.raw_data();
     params.bias_element = stored_element_of(call.bias.dtype());
   }
+  if (call.weight.has_groups()) {
+    params.group_size = static_cast<int32_t>(call.weight.group_size);
+    params.scale_rows = static_cast<int32_t>(call.weight.scale_rows);
+  }
   if (call.is_gated) params.epilogue = LinearEpilogue::kSiluAndMul;
   return params;
 }
@@ -73,7 +78,7 @@ int64_t max_stream_rows(const LinearCall& call) {
 
 int64_t max_skinny_rows(const LinearCall& call) {
   constexpr int64_t kManyFeatures = 32768;
-  if (call.weight.dtype() != DType::kFloat8E4M3) return 64;
+  if (call.weight.dtype() != DType::kFloat8E4M3 || call.weight.has_groups()) return 64;
   const bool needs_pass = is_per_row(call.x_scales) || is_per_row(call.weight.scales);
   return needs_pass && call.weight.out_features <= kManyFeatures ? 64 : 32;
 }
@@ -102,6 +107,18 @@ bool fits_linear_skinny(const LinearCall& call) {
 void linear_skinny(const Stream& stream, const LinearCall& call, Workspace&) {
   if (stream.is_dry_run()) return;
   GPU_CHECK(launch_linear_skinny(
+      gpu_call(call), nullptr, static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+bool fits_linear_blocks(const LinearCall& call) {
+  static const bool hopper = on_hopper();
+  return hopper && call.x.size(0) <= INT32_MAX && call.weight.layout == WeightLayout::kRowMajor &&
+         supports_linear_blocks(gpu_call(call));
+}
+
+void linear_blocks(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_linear_blocks(
       gpu_call(call), nullptr, static_cast<gpuStream_t>(stream.queue().handle())));
 }
 

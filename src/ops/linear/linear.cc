@@ -186,6 +186,16 @@ template <bool (*fits)(const LinearCall&)>
 bool unpacked(const LinearCall& call) {
   return is_unpacked(call) && fits(call);
 }
+
+template <bool (*fits)(const LinearCall&)>
+bool in_groups(const LinearCall& call) {
+  return is_float8_in_groups(call) && fits(call);
+}
+
+template <bool (*fits)(const LinearCall&)>
+bool unpacked_or_in_groups(const LinearCall& call) {
+  return unpacked<fits>(call) || in_groups<fits>(call);
+}
 #endif
 
 bool in_panels(const LinearCall& call) {
@@ -202,10 +212,11 @@ constexpr LinearVariant kVariants[] = {
      kMixesRows},
     {"skinny",
      CpuIsa::kScalar,
-     unpacked<fits_linear_skinny>,
+     unpacked_or_in_groups<fits_linear_skinny>,
      linear_skinny,
      DeviceType::kCuda,
      kMixesRows},
+    {"blocks", CpuIsa::kScalar, in_groups<fits_linear_blocks>, linear_blocks, DeviceType::kCuda},
     {"cublaslt",
      CpuIsa::kScalar,
      unpacked<fits_cublaslt>,
@@ -300,6 +311,13 @@ void check_linear_call(const char* name, const LinearCall& call, DType dtype) {
 bool is_unpacked(const LinearCall& call) {
   const DType dtype = call.weight.dtype();
   return dtype != DType::kInt8 && dtype != DType::kUInt8 && !call.weight.has_groups();
+}
+
+bool is_float8_in_groups(const LinearCall& call) {
+  constexpr int64_t kGroupSize = 128;
+  return call.weight.dtype() == DType::kFloat8E4M3 && call.weight.group_size == kGroupSize &&
+         call.x.dtype() == DType::kFloat8E4M3 && call.x_scales.defined() &&
+         call.x_scales.rank() == 2;
 }
 
 OperatorWork linear_work(const LinearCall& call) {

@@ -18,16 +18,21 @@ enum class LinearEpilogue : uint8_t {
   kSiluAndMul,
 };
 
+constexpr int32_t kLinearGroupSize = 128;
+
 // x and weight: bfloat16 or float16 both; or an FP8 weight with x of bfloat16, float16 (the weight
-// is expanded, no scale of x) or FP8.
+// is expanded, no scale of x) or FP8, that with FP8 also with scales of groups.
 struct LinearGpuCall {
-  const void* x = nullptr;              // [num_rows, in_features]
-  const void* weight = nullptr;         // [out_features, in_features], contiguous
-  const float* x_scale = nullptr;       // FP8 x: [num_rows], or [1] of a per-tensor scale
-  const float* weight_scale = nullptr;  // FP8 weight: [out_features], or [1]
-  const void* bias = nullptr;           // [out_features]; may be null
-  void* y = nullptr;                    // [num_rows, out_features], or out_features / 2 with SiLU
-  int64_t x_stride = 0;                 // elements from row to row
+  const void* x = nullptr;       // [num_rows, in_features]
+  const void* weight = nullptr;  // [out_features, in_features], contiguous
+  // FP8 x: [num_rows], or [1] of a per-tensor scale; with groups [num_rows, num_groups()].
+  const float* x_scale = nullptr;
+  // FP8 weight: [out_features], or [1]; with groups [ceil(out_features / scale_rows),
+  // num_groups()].
+  const float* weight_scale = nullptr;
+  const void* bias = nullptr;  // [out_features]; may be null
+  void* y = nullptr;           // [num_rows, out_features], or out_features / 2 with SiLU
+  int64_t x_stride = 0;        // elements from row to row
   int64_t y_stride = 0;
   int32_t num_rows = 0;
   int32_t out_features = 0;
@@ -39,9 +44,14 @@ struct LinearGpuCall {
   LinearEpilogue epilogue = LinearEpilogue::kStore;
   bool x_scale_per_row = false;
   bool weight_scale_per_row = false;
+  int32_t group_size = 0;  // values of a row that share a scale, kLinearGroupSize; 0: all
+  int32_t scale_rows = 1;  // with groups: weight rows that share one
   // The weight and the bias are not written by the kernel before, so their transfer may start
   // before it has ended (ops/device/programmatic_launch.cuh).
   bool overlaps_previous = true;
+
+  constexpr bool has_groups() const { return group_size > 0; }
+  constexpr int32_t num_groups() const { return (in_features + group_size - 1) / group_size; }
 };
 
 }  // namespace atom::ops

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_variants.h"
@@ -310,6 +311,146 @@ TEST(LinearQuantized, EveryRepresentableValueComesBack) {
           }
         }
       }
+    }
+  }
+}
+
+// ---- on a GPU ----------------------------------------------------------------------------------
+
+bool run_on_gpu(const LinearVariant& variant,
+                const Rows& rows,
+                const LinearWeight& weight,
+                const Tensor& bias,
+                const Tensor& y) {
+  ThreadPool pool(1);
+  const std::vector<Tensor> tensors = {rows.x, rows.scales, weight.data, weight.scales, bias, y};
+  return run_variant(variant.name, pool, tensors, [&](const Placed& at) {
+    const auto place = [&](const Tensor& tensor) { return tensor.defined() ? at(tensor) : tensor; };
+    LinearWeight placed = weight;
+    placed.data = at(weight.data);
+    placed.scales = at(weight.scales);
+    const Tensor x = at(rows.x), bias_there = place(bias), y_there = at(y);
+    const LinearCall call{x, placed, bias_there, y_there, place(rows.scales)};
+    if (!runs(variant, at.stream().device().type, call)) return false;
+    Workspace measuring;
+    variant.launch(Stream::dry_run(at.stream().device()), call, measuring);
+    Workspace scratch(at.stream(), measuring.peak_size());
+    variant.launch(at.stream(), call, scratch);
+    at.stream().queue().synchronize();
+    return true;
+  });
+}
+
+// Within one rounding to y's dtype, the error bound of float32 sums, and for each product of FP8
+// tensor cores, which cut off 13 bits below the largest, that of the largest or of a group's sum.
+void expect_matches_double(const Rows& rows,
+                           const Weight& weight,
+                           const Tensor& bias,
+                           const Tensor& y,
+                           bool by_tensor_cores,
+                           const std::string& what) {
+  const int64_t n = y.size(1), in_features = weight.packed.in_features;
+  const std::vector<double> got = values_of(y), biases = values_of(bias);
+  for (int64_t t = 0; t < y.size(0); ++t) {
+    for (int64_t column = 0; column < n; ++column) {
+      double sum = 0, magnitude = 0, largest = 0, of_group = 0;
+      for (int64_t k = 0; k < in_features; ++k) {
+        const double product =
+            rows.values[t * in_features + k] * weight.values[column * in_features + k];
+        if (k % 128 == 0) of_group = 0;
+        sum += product;
+        of_group += product;
+        magnitude += std::abs(product);
+        largest = std::max({largest, std::abs(product), std::abs(of_group)});
+      }
+      const double exact = sum + biases[column];
+      const double of_largest = by_tensor_cores ? 0x1p-13 * std::sqrt(in_features) * largest : 0;
+      const double tolerance =
+          half_ulp(y.dtype()) * std::abs(exact) * 1.01 + 4e-6 * magnitude + of_largest + 1e-6;
+      ASSERT_NEAR(got[t * n + column], exact, tolerance) << what << " at " << t << ", " << column;
+    }
+  }
+}
+
+struct GpuShape {
+  int64_t rows, out_features, in_features;
+};
+
+// Parts of tiles and of groups, and sizes whose rows are not aligned for copies.
+constexpr GpuShape kGpuShapes[] = {{1, 128, 128},
+                                   {1, 200, 1536},
+                                   {3, 64, 320},
+                                   {7, 136, 131},
+                                   {8, 392, 2048},
+                                   {16, 264, 400},
+                                   {33, 1000, 256},
+                                   {64, 520, 1024},
+                                   {65, 136, 528},
+                                   {128, 328, 384},
+                                   {300, 200, 640},
+                                   {513, 72, 272}};
+
+TEST(LinearQuantized, Float8InBlocksMatchesDoubleOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(2);
+  std::map<std::string, int> num_runs;
+  for (const QuantFormat& format : {kFloat8Block, kFloat8HalfBlock, kFloat8Group}) {
+    for (const GpuShape& shape : kGpuShapes) {
+      const Weight weight = make_weight(
+          Stream(&pool), format, shape.out_features, shape.in_features, WeightLayout::kRowMajor);
+      const Rows rows =
+          make_rows(DType::kFloat8E4M3, XScales::kGroup, shape.rows, shape.in_features, 128);
+      for (const DType y_dtype : kFloatDTypes) {
+        const Tensor bias = random_tensor({shape.out_features}, y_dtype, 5);
+        for (const LinearVariant& variant : linear_variants()) {
+          if (variant.device == DeviceType::kCpu) continue;
+          const Tensor y = Tensor::zeros({shape.rows, shape.out_features + 8}, y_dtype)
+                               .narrow(1, 0, shape.out_features);
+          if (!run_on_gpu(variant, rows, weight.packed, bias, y)) continue;
+          ++num_runs[variant.name];
+          expect_matches_double(rows,
+                                weight,
+                                bias,
+                                y,
+                                std::string(variant.name) != "quantized",
+                                fmt::format("{}, {}, y {} [{}, {}] x {} rows",
+                                            variant.name,
+                                            name_of(format),
+                                            dtype_name(y_dtype),
+                                            shape.out_features,
+                                            shape.in_features,
+                                            shape.rows));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  for (const auto& [name, count] : num_runs) RecordProperty(name, count);
+  EXPECT_GT(num_runs["quantized"], 0);
+  EXPECT_GT(num_runs["skinny"], 0) << "no Hopper GPU?";
+  EXPECT_GT(num_runs["blocks"], 0) << "no Hopper GPU?";
+}
+
+// Whatever tile its number of rows makes the kernel choose.
+TEST(LinearQuantized, ARowOfBlocksHasItsOwnBitsInEveryBatchOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(2);
+  const Weight weight =
+      make_weight(Stream(&pool), kFloat8Block, 1000, 1040, WeightLayout::kRowMajor);
+  const Rows rows = make_rows(DType::kFloat8E4M3, XScales::kGroup, 1100, 1040, 128);
+  const Tensor bias = random_tensor({1000}, DType::kBFloat16, 5);
+  for (const LinearVariant& variant : linear_variants()) {
+    if (variant.device == DeviceType::kCpu || variant.row_order == RowOrder::kMixed) continue;
+    const Tensor all = Tensor::zeros({1100, 1000}, DType::kBFloat16);
+    if (!run_on_gpu(variant, rows, weight.packed, bias, all)) continue;
+    for (const auto& [first, count] : {std::pair{0, 1}, {77, 5}, {130, 64}, {500, 129}, {3, 700}}) {
+      Rows part = rows;
+      part.x = rows.x.narrow(0, first, count);
+      part.scales = rows.scales.narrow(0, first, count);
+      const Tensor y = Tensor::zeros({count, 1000}, DType::kBFloat16);
+      ASSERT_TRUE(run_on_gpu(variant, part, weight.packed, bias, y));
+      EXPECT_EQ(std::memcmp(y.raw_data(), all.narrow(0, first, count).raw_data(), y.num_bytes()), 0)
+          << variant.name << ", rows from " << first;
     }
   }
 }

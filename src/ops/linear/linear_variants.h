@@ -31,6 +31,8 @@ std::span<const LinearVariant> linear_variants();
 void check_linear_call(const char* name, const LinearCall& call, DType dtype);
 // Whether the weight is plain, or in FP8 with scales of finished sums.
 bool is_unpacked(const LinearCall& call);
+// Whether both factors are in FP8 with scales of groups of 128 values of k.
+bool is_float8_in_groups(const LinearCall& call);
 // What a call moves and computes.
 OperatorWork linear_work(const LinearCall& call);
 
@@ -41,9 +43,15 @@ void linear_reference(const Stream& stream, const LinearCall& call, Workspace& s
 bool fits_linear_stream(const LinearCall& call);
 void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
-// The same by the matrix units, for more rows and for FP8 on both sides.
+// The same by the matrix units, for more rows and for FP8 on both sides, also with scales of
+// groups.
 bool fits_linear_skinny(const LinearCall& call);
 void linear_skinny(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
+// Both factors in FP8 with scales of groups on a Hopper GPU: many rows, and any number where a
+// row's result is to be its own.
+bool fits_linear_blocks(const LinearCall& call);
+void linear_blocks(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
 // Many rows on a Hopper GPU, without a library.
 bool fits_linear_wgmma(const LinearCall& call);

@@ -30,6 +30,16 @@ template <bool (*fits)(const LinearCall&)>
 bool fits_unforced(const LinearCall& call) {
   return forced_variant("linear").empty() && is_unpacked(call) && fits(call);
 }
+
+template <bool (*fits)(const LinearCall&)>
+bool fits_in_groups(const LinearCall& call) {
+  return forced_variant("linear").empty() && is_float8_in_groups(call) && fits(call);
+}
+
+template <bool (*fits)(const LinearCall&)>
+bool fits_either(const LinearCall& call) {
+  return fits_unforced<fits>(call) || fits_in_groups<fits>(call);
+}
 #endif
 
 constexpr LinearVariant kVariants[] = {
@@ -42,10 +52,15 @@ constexpr LinearVariant kVariants[] = {
      kMixesRows},
     {"skinny",
      CpuIsa::kScalar,
-     fits_unforced<fits_linear_skinny>,
+     fits_either<fits_linear_skinny>,
      linear_skinny,
      DeviceType::kCuda,
      kMixesRows},
+    {"blocks",
+     CpuIsa::kScalar,
+     fits_in_groups<fits_linear_blocks>,
+     linear_blocks,
+     DeviceType::kCuda},
     {"wgmma",
      CpuIsa::kScalar,
      fits_unforced<fits_linear_wgmma>,

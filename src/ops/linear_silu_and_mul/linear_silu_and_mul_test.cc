@@ -213,6 +213,22 @@ Float8Operands make_float8_operands(const Case& c) {
   return of;
 }
 
+// Scales of groups of 128 values of k: of each row of x, and of blocks of 128 rows of the weight.
+Float8Operands make_float8_operands_in_blocks(const Case& c) {
+  Float8Operands of = make_float8_operands(c);
+  const int64_t groups = (c.in_features + 127) / 128;
+  const auto scales = [&](int64_t rows, float first) {
+    const Tensor tensor = Tensor::empty({rows, groups}, DType::kFloat32);
+    for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+      tensor.data<float>()[i] = i % 3 == 0 ? first : 0.5f;
+    }
+    return tensor;
+  };
+  of.x_scales = scales(c.rows, 0.25f);
+  of.row_scales = scales((2 * c.size + 127) / 128, 2.0f);
+  return of;
+}
+
 bool takes_one_kernel(const Stream& stream, const LinearCall& call) {
   for (const LinearVariant& variant : linear_silu_and_mul_variants()) {
     if (!runs(variant, stream.device().type, call)) continue;
@@ -222,11 +238,14 @@ bool takes_one_kernel(const Stream& stream, const LinearCall& call) {
 }
 
 // Whether one kernel did it.
-bool expect_the_same_float8_bits(const Stream& stream, const Case& c, DType dtype) {
-  const Float8Operands of = make_float8_operands(c);
+bool expect_the_same_float8_bits(const Stream& stream,
+                                 const Case& c,
+                                 DType dtype,
+                                 const Float8Operands& of) {
   const Tensor x = resident_copy(stream, of.x), x_scales = resident_copy(stream, of.x_scales);
   LinearWeight weight = weight_on(stream, of.rows);
   weight.scales = resident_copy(stream, of.row_scales);
+  if (of.row_scales.rank() == 2) weight.group_size = weight.scale_rows = 128;
   const auto make = [&](int64_t width) {
     return Tensor::empty({c.rows, width}, dtype, stream.device());
   };
@@ -250,7 +269,8 @@ TEST(LinearSiluAndMul, InFloat8IsWhatTheTwoOperatorsGive) {
   const Stream stream(&pool);
   for (const Case& c : kCases) {
     if (c.bias) continue;
-    EXPECT_FALSE(expect_the_same_float8_bits(stream, c, DType::kBFloat16));
+    const Float8Operands of = make_float8_operands(c);
+    EXPECT_FALSE(expect_the_same_float8_bits(stream, c, DType::kBFloat16, of));
   }
 }
 
@@ -262,7 +282,40 @@ TEST(LinearSiluAndMul, InFloat8IsWhatTheTwoOperatorsGiveOnAGpu) {
   int num_in_one = 0;
   for (const Case& c : kCases) {
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-      if (!c.bias) num_in_one += expect_the_same_float8_bits(stream, c, dtype) ? 1 : 0;
+      if (c.bias) continue;
+      num_in_one += expect_the_same_float8_bits(stream, c, dtype, make_float8_operands(c)) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(num_in_one, 0);
+}
+
+constexpr Case kBlockCases[] = {{1, 128, 256, false},
+                                {5, 24, 144, false},
+                                {8, 192, 400, false},
+                                {33, 320, 1024, false},
+                                {64, 256, 512, false},
+                                {70, 64, 128, false},
+                                {300, 192, 640, false}};
+
+TEST(LinearSiluAndMul, InFloat8WithScalesOfBlocksIsWhatTheTwoOperatorsGive) {
+  ThreadPool pool(2);
+  const Stream stream(&pool);
+  for (const Case& c : kBlockCases) {
+    const Float8Operands of = make_float8_operands_in_blocks(c);
+    EXPECT_FALSE(expect_the_same_float8_bits(stream, c, DType::kBFloat16, of));
+  }
+}
+
+TEST(LinearSiluAndMul, InFloat8WithScalesOfBlocksIsWhatTheTwoOperatorsGiveOnAGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(2);
+  const auto queue = test_gpu()->create_queue();
+  const Stream stream(&pool, queue.get());
+  int num_in_one = 0;
+  for (const Case& c : kBlockCases) {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      const Float8Operands of = make_float8_operands_in_blocks(c);
+      num_in_one += expect_the_same_float8_bits(stream, c, dtype, of) ? 1 : 0;
     }
   }
   EXPECT_GT(num_in_one, 0);

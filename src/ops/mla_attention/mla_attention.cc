@@ -4,6 +4,7 @@
 
 #include "ops/mla_attention/mla_attention_kernels.h"
 #include "ops/mla_attention/mla_attention_variants.h"
+#include "ops/mla_attention/sm90/mla_sm90.h"
 #include "ops/paged_batch_rows.h"
 #include "ops/variant.h"
 #include "tensor/element_of.h"
@@ -64,7 +65,8 @@ void check_indices(const MlaAttentionArgs& args, int64_t token, const PagedRow& 
 // A task is a token and some of its heads. Those of a token late in its sequence cost the most, so
 // chunks are small.
 template <MlaAttentionKernel* kernel>
-void on_pool(const Stream& stream, const MlaAttentionArgs& args) {
+void on_pool(const Stream& stream, const MlaAttentionArgs& args, Workspace&) {
+  if (stream.is_dry_run()) return;
   const int64_t tasks_per_token = (args.num_heads + kMlaTaskHeads - 1) / kMlaTaskHeads;
   stream.pool().parallel_for(
       args.batch.num_tokens * tasks_per_token, 1, [&](int64_t begin, int64_t end) {
@@ -87,15 +89,29 @@ bool fits_cuda(const MlaAttentionArgs& args) {
   return args.width <= kMlaMaxWidth;
 }
 
-void on_queue(const Stream& stream, const MlaAttentionArgs& args) {
-  if (args.batch.num_tokens > 0) mla_attention_cuda(args, stream.queue().handle());
+void on_queue(const Stream& stream, const MlaAttentionArgs& args, Workspace&) {
+  if (stream.is_dry_run() || args.batch.num_tokens == 0) return;
+  mla_attention_cuda(args, stream.queue().handle());
+}
+
+void on_hopper(const Stream& stream, const MlaAttentionArgs& args, Workspace& scratch) {
+  const auto size = static_cast<int64_t>(mla_attention_sm90_workspace_size(args));
+  const Tensor workspace = scratch.tensor({size}, DType::kUInt8);
+  if (stream.is_dry_run() || args.batch.num_tokens == 0) return;
+  mla_attention_sm90(args, workspace.raw_data(), stream.queue().handle());
 }
 #endif
 
-using Launch = void(const Stream&, const MlaAttentionArgs&);
+using Launch = void(const Stream&, const MlaAttentionArgs&, Workspace&);
 
 constexpr Variant<MlaAttentionArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
+    {"sm90",
+     CpuIsa::kScalar,
+     supports_mla_attention_sm90,
+     on_hopper,
+     DeviceType::kCuda,
+     kMixesRows},
     {"cuda", CpuIsa::kScalar, fits_cuda, on_queue, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, fits_vectors, on_pool<mla_attention_avx512>},
@@ -105,23 +121,25 @@ constexpr Variant<MlaAttentionArgs, Launch> kVariants[] = {
 
 }  // namespace
 
-void mla_attention(const Stream& stream, const MlaAttentionParams& params) {
+void mla_attention(const Stream& stream, const MlaAttentionParams& params, Workspace& scratch) {
   const MlaAttentionArgs args = checked_args(stream, params);
-  if (stream.is_dry_run()) return;
+  const Workspace::Scope scope(scratch);
   const auto& variant = pick_variant("mla_attention", kVariants, stream, args, [&] {
     // How much of the cache is read is known to the device alone.
     return moves(params.q_latent, params.q_rope, params.indices, params.out);
   });
-  variant.launch(stream, args);
+  variant.launch(stream, args, scratch);
 }
 
 bool mla_attention_by(std::string_view variant_name,
                       const Stream& stream,
-                      const MlaAttentionParams& params) {
+                      const MlaAttentionParams& params,
+                      Workspace& scratch) {
   const MlaAttentionArgs args = checked_args(stream, params);
+  const Workspace::Scope scope(scratch);
   const auto* variant = named_variant(kVariants, variant_name, stream.device().type, args);
   if (variant == nullptr) return false;
-  variant->launch(stream, args);
+  variant->launch(stream, args, scratch);
   return true;
 }
 

@@ -8,12 +8,15 @@
 // attention over the expanded keys W_UK c_i, k_i and values W_UV c_i gives (DeepSeek-V2, 2.1.2).
 //
 // Float32 with one rounding. A query's result depends bit for bit only on its two vectors, its
-// position or indices, and the rows it sees. A query without keys has 0.
+// position or indices, and the rows it sees. A query without keys has 0. On a GPU, the variant for
+// Hopper rounds the weights exp(s_i - m) too, to bfloat16, and where it cuts the keys of a query
+// follows from the batch.
 #pragma once
 
 #include "ops/attention/paged_batch.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
+#include "tensor/workspace.h"
 
 namespace atom::ops {
 
@@ -30,6 +33,6 @@ struct MlaAttentionParams {
 };
 
 // float32, float16 or bfloat16. The tokens' own rows are in the cache already.
-void mla_attention(const Stream& stream, const MlaAttentionParams& params);
+void mla_attention(const Stream& stream, const MlaAttentionParams& params, Workspace& scratch);
 
 }  // namespace atom::ops

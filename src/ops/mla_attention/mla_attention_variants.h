@@ -10,6 +10,7 @@ namespace atom::ops {
 // False, with nothing done, when the variant cannot run this call here.
 bool mla_attention_by(std::string_view variant,
                       const Stream& stream,
-                      const MlaAttentionParams& params);
+                      const MlaAttentionParams& params,
+                      Workspace& scratch);
 
 }  // namespace atom::ops

@@ -28,8 +28,10 @@ void check_tensors(const QkNormRopeCacheParams& params) {
       .contiguous("v_cache", params.v_cache, {"num_blocks", "block_size", "NKV", "D"}, cache_dtype);
   CHECK(params.q_weight.defined() == params.k_weight.defined());
   if (params.q_weight.defined()) {
-    check.contiguous("q_weight", params.q_weight, {"D"}, dtype)
-        .contiguous("k_weight", params.k_weight, {"D"}, dtype);
+    const bool is_float = params.q_weight.dtype() == DType::kFloat32;
+    const DType weight_dtype = is_float ? DType::kFloat32 : dtype;
+    check.contiguous("q_weight", params.q_weight, {"D"}, weight_dtype)
+        .contiguous("k_weight", params.k_weight, {"D"}, weight_dtype);
   }
   CHECK(check.size("rotary_dim") % 2 == 0);
   CHECK(check.size("rotary_dim") <= check.size("D"));
@@ -56,6 +58,7 @@ QkNormRopeCacheArgs checked_args(const QkNormRopeCacheParams& params) {
       .element = element_of(params.q.dtype()),
       .interleaved = params.style == RotaryStyle::kInterleaved,
       .float8_cache = params.k_cache.dtype() == DType::kFloat8E4M3,
+      .float_weights = params.q_weight.defined() && params.q_weight.dtype() == DType::kFloat32,
   };
 }
 

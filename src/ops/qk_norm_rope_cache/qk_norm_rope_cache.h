@@ -16,8 +16,8 @@ struct QkNormRopeCacheParams {
       q;  // [num_tokens, num_heads, head_dim], in place; like k and v a slice of packed qkv or not
   Tensor k;         // [num_tokens, num_kv_heads, head_dim] q's dtype; unspecified afterwards
   Tensor v;         // like k, left as it is
-  Tensor q_weight;  // [head_dim] q's dtype; undefined: no norm
-  Tensor k_weight;  // [head_dim], undefined together with q_weight
+  Tensor q_weight;  // [head_dim] q's dtype or float32, as rms_norm takes it; undefined: no norm
+  Tensor k_weight;  // like q_weight
   float eps = 0;
   Tensor positions;  // [num_tokens] int32, below max_position
   Tensor cos_sin;    // [max_position, rotary_dim] float32: cosines, then sines

@@ -12,13 +12,29 @@ using namespace device;
 constexpr int kNumThreads = 128;
 constexpr int kLength = 8;  // elements of a head per lane
 
-// As ops/rms_norm does it: of the weight's type in between.
+__device__ inline void load_floats(const float* source, float (&target)[kLength]) {
+#pragma unroll
+  for (int i = 0; i < kLength; i += 4) {
+    *reinterpret_cast<float4*>(target + i) = *reinterpret_cast<const float4*>(source + i);
+  }
+}
+
+// As ops/rms_norm does it: rounded before a weight of type T, too, but not before one in float32.
 template <typename T>
-__device__ uint4
-normalise(const uint4& bits, const uint4& weight_bits, int head_dim, int lanes, float eps) {
+__device__ uint4 normalise(const uint4& bits,
+                           const void* weights,  // of the head
+                           bool float_weights,
+                           int lane,
+                           int head_dim,
+                           int lanes,
+                           float eps) {
   float value[kLength], weight[kLength];
   to_floats<T>(bits, value);
-  to_floats<T>(weight_bits, weight);
+  if (float_weights) {
+    load_floats(static_cast<const float*>(weights) + lane * kLength, weight);
+  } else {
+    to_floats<T>(load_bits(static_cast<const T*>(weights) + lane * kLength), weight);
+  }
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kLength; ++i) sum = fmaf(value[i], value[i], sum);
@@ -26,17 +42,10 @@ normalise(const uint4& bits, const uint4& weight_bits, int head_dim, int lanes, 
   const float scale = 1.0f / sqrtf(sum / static_cast<float>(head_dim) + eps);
 #pragma unroll
   for (int i = 0; i < kLength; ++i) value[i] *= scale;
-  round_all<T>(value);
+  if (!float_weights) round_all<T>(value);
 #pragma unroll
   for (int i = 0; i < kLength; ++i) value[i] *= weight[i];
   return bits_of<T>(value);
-}
-
-__device__ inline void load_floats(const float* source, float (&target)[kLength]) {
-#pragma unroll
-  for (int i = 0; i < kLength; i += 4) {
-    *reinterpret_cast<float4*>(target + i) = *reinterpret_cast<const float4*>(source + i);
-  }
 }
 
 // Of the elements of one lane, which has the elements of a head from lane * kLength on. The
@@ -294,9 +303,13 @@ __global__ void ATOM_LAUNCH_BOUNDS(kNumThreads, kHeads == 1 ? 8 : 6)
     const uint4 bits = packed[i];
     uint4 rotated = bits;
     if (args.weights[0] != nullptr) {
-      const auto* weights = static_cast<const T*>(args.weights[kind == 0 ? 0 : 1]);
-      rotated =
-          normalise<T>(rotated, load_bits(weights + lane * kLength), head_dim, lanes, args.eps);
+      rotated = normalise<T>(rotated,
+                             args.weights[kind == 0 ? 0 : 1],
+                             args.float_weights,
+                             lane,
+                             head_dim,
+                             lanes,
+                             args.eps);
     }
     rotated = args.interleaved ? rotation.rotate_interleaved<T>(rotated)
                                : rotation.rotate_neox<T>(rotated);
@@ -334,7 +347,7 @@ gpuError_t launch_typed(const QkNormRopeCacheArgs& args, gpuStream_t stream) {
   // angles are loaded once for several heads.
   constexpr int64_t kManyTokens = 512;
   const bool many = args.num_tokens >= kManyTokens;
-  if (!args.interleaved && args.rotary_dim == args.head_dim) {
+  if (!args.interleaved && args.rotary_dim == args.head_dim && !args.float_weights) {
     constexpr int kMany = 3;
     return launch_heads(many ? &whole_heads_kernel<T, kMany> : &whole_heads_kernel<T, 1>,
                         args.head_dim / (2 * kLength),

@@ -35,6 +35,7 @@ struct QkNormRopeCacheArgs {
   Element element;
   bool interleaved;
   bool float8_cache;
+  bool float_weights;  // float32, and a norm is rounded once
 };
 
 // 16-bit types in rows of whole 16 bytes; head_dim a power of two from 8 to 256; rotary_dim a

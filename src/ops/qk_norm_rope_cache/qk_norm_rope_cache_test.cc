@@ -17,6 +17,7 @@ struct Case {
   bool has_norm = true;
   bool float8_cache = false;
   RotaryStyle style = RotaryStyle::kNeoX;
+  bool float_weights = false;
 };
 
 const Case kCases[] = {
@@ -32,11 +33,14 @@ const Case kCases[] = {
     {4, 2, 1, 24, 16},
     {4, 2, 1, 72, 36, false, true},
     {3, 2, 1, 16, 16},
+    {5, 16, 2, 256, 64, true, false, RotaryStyle::kNeoX, true},
+    {6, 4, 1, 128, 128, true, true, RotaryStyle::kNeoX, true},
     // More tokens than a GPU has one head per thread for.
     {520, 7, 2, 128, 128},
     {530, 6, 2, 64, 64, false, true},
     {515, 5, 1, 64, 32, true, true},
     {512, 3, 1, 32, 32, true, false, RotaryStyle::kInterleaved},
+    {513, 5, 1, 256, 64, true, false, RotaryStyle::kNeoX, true},
 };
 
 QkNormRopeCacheParams make_params(const Case& c, DType dtype) {
@@ -48,8 +52,9 @@ QkNormRopeCacheParams make_params(const Case& c, DType dtype) {
   params.k = qkv.narrow(1, c.num_heads, c.num_kv_heads);
   params.v = qkv.narrow(1, c.num_heads + c.num_kv_heads, c.num_kv_heads);
   if (c.has_norm) {
-    params.q_weight = random_tensor({c.head_dim}, dtype, 2, 2.0f);
-    params.k_weight = random_tensor({c.head_dim}, dtype, 3, 2.0f);
+    const DType weight_dtype = c.float_weights ? DType::kFloat32 : dtype;
+    params.q_weight = random_tensor({c.head_dim}, weight_dtype, 2, 2.0f);
+    params.k_weight = random_tensor({c.head_dim}, weight_dtype, 3, 2.0f);
   }
   params.eps = 1e-5f;
   params.positions = Tensor::zeros({c.num_tokens}, DType::kInt32);
@@ -85,7 +90,9 @@ std::vector<double> expected_head(const QkNormRopeCacheParams& params,
     for (const double value : head) sum += value * value;
     const double scale = 1 / std::sqrt(sum / static_cast<double>(size) + params.eps);
     for (int64_t i = 0; i < size; ++i) {
-      head[i] = rounded(weights[i] * rounded(head[i] * scale, dtype), dtype);
+      const double y = head[i] * scale;
+      const bool rounds_once = weight.dtype() == DType::kFloat32;
+      head[i] = rounded(weights[i] * (rounds_once ? y : rounded(y, dtype)), dtype);
     }
   }
   const float* row = params.cos_sin.data<float>() + position * 2 * half;

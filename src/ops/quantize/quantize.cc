@@ -16,6 +16,8 @@ namespace {
 // A few microseconds of work, several times what a parallel region costs.
 constexpr int64_t kElementsPerTask = 16384;
 
+constexpr int64_t kGroupSize = 128;
+
 using Launch = void(const Stream&, const QuantizeArgs&, int64_t num_rows);
 
 template <QuantizeKernel* kernel>
@@ -45,6 +47,11 @@ constexpr Variant<QuantizeArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"vector", CpuIsa::kScalar, fits_vector, on_queue<quantize_vector_cuda>, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, is_plain_float8, on_queue<quantize_cuda>, DeviceType::kCuda},
+    {"group_vector",
+     CpuIsa::kScalar,
+     fits_quantize_group_vector,
+     on_queue<quantize_group_vector_cuda>,
+     DeviceType::kCuda},
     {"groups", CpuIsa::kScalar, nullptr, on_queue<quantize_groups_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, on_pool<quantize_avx512>},
@@ -86,7 +93,7 @@ int64_t group_size_of(const QuantizedRows& out, QuantDType dtype, int64_t size) 
   }
   if (out.granularity == QuantType::kPer1x128) {
     CHECK((dtype == QuantDType::kFloat8E4M3));
-    return 128;
+    return kGroupSize;
   }
   CHECK((out.granularity == (out.is_static ? QuantType::kPerTensor : QuantType::kPerToken)));
   return size;
@@ -159,9 +166,9 @@ bool quantizes_with_its_producer(const Stream& stream,
                                  const Tensor& out,
                                  const QuantizedRows& codes) {
   if (stream.device().is_cpu()) return true;
-  const bool is_plain_float8 =
-      codes.values.dtype() == DType::kFloat8E4M3 && codes.granularity != QuantType::kPer1x128;
-  return !out.defined() && is_plain_float8;
+  const bool has_groups = codes.granularity == QuantType::kPer1x128;
+  const bool has_whole_groups = !has_groups || codes.values.size(1) % kGroupSize == 0;
+  return !out.defined() && codes.values.dtype() == DType::kFloat8E4M3 && has_whole_groups;
 }
 
 void quantize(const Stream& stream,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ops/device/elements.cuh"
+#include "ops/device/reductions.cuh"
 
 namespace atom::ops {
 
@@ -114,6 +115,57 @@ __device__ inline void quantize_vectors(const uint4 (&vectors)[kCount],
 __device__ inline device::Float8 float8_code(float x, float scale) {
   const uint8_t sign = __float_as_uint(x) >> 24 & 0x80u;
   return {static_cast<uint8_t>(device::from_float<device::Float8>(x / scale).bits | sign)};
+}
+
+constexpr int kQuantGroupSize = 128;
+
+// Groups of 128 elements, each in as many neighbouring lanes of a warp as it has vectors: calls
+// store_scale(v, scale) in the first lane of vector v's group, then store(v, codes). All lanes of
+// the warp take part.
+template <typename T, int kCount, typename StoreScale, typename Store>
+__device__ inline void quantize_groups(const uint4 (&vectors)[kCount],
+                                       StoreScale&& store_scale,
+                                       Store&& store) {
+  constexpr int kLanes = kQuantGroupSize / device::Vector<T>::kLength;
+#pragma unroll
+  for (int v = 0; v < kCount; ++v) {
+    device::LargestMagnitude<T> largest;
+    largest.see(vectors[v]);
+    const float scale =
+        scale_of_largest(device::reduce_lanes(largest.value(), kLanes, device::Largest()));
+    if (threadIdx.x % kLanes == 0) store_scale(v, scale);
+    const uint4 one[1] = {vectors[v]};
+    quantize_vectors<T, true>(one, scale, [&](int, const auto& codes) { store(v, codes); });
+  }
+}
+
+// The groups of a row of `size` elements, value_of(i) each, by the warps of a block.
+template <typename ValueOf>
+__device__ inline void quantize_groups_of_row(int64_t size,
+                                              float* scales,
+                                              device::Float8* codes,
+                                              ValueOf&& value_of) {
+  constexpr int kValues = kQuantGroupSize / device::kWarpSize;
+  const int warp = threadIdx.x / device::kWarpSize, lane = threadIdx.x % device::kWarpSize;
+  const int num_warps = blockDim.x / device::kWarpSize;
+  for (int64_t begin = int64_t{warp} * kQuantGroupSize; begin < size;
+       begin += int64_t{num_warps} * kQuantGroupSize) {
+    float values[kValues], largest = 0;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const int64_t k = begin + i * device::kWarpSize + lane;
+      values[i] = k < size ? value_of(k) : 0;
+      largest = fmaxf(largest, fabsf(values[i]));  // drops NaN
+    }
+    const float scale =
+        scale_of_largest(device::reduce_lanes(largest, device::kWarpSize, device::Largest()));
+    if (lane == 0) scales[begin / kQuantGroupSize] = scale;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const int64_t k = begin + i * device::kWarpSize + lane;
+      if (k < size) codes[k] = float8_code(values[i], scale);
+    }
+  }
 }
 
 }  // namespace atom::ops

@@ -26,10 +26,10 @@ struct QuantizeArgs {
   constexpr int64_t num_groups() const {
     return group_size > 0 ? (size + group_size - 1) / group_size : 1;
   }
+  constexpr bool is_float8() const { return dtype == QuantDType::kFloat8E4M3; }
+  constexpr bool has_whole_groups() const { return group_size > 0 && size % group_size == 0; }
   // FP8 with one scale for a row or all.
-  constexpr bool is_plain_float8() const {
-    return dtype == QuantDType::kFloat8E4M3 && group_size == size;
-  }
+  constexpr bool is_plain_float8() const { return is_float8() && group_size == size; }
 };
 
 // The call of one row.
@@ -57,6 +57,8 @@ QuantizeGpuKernel quantize_cuda;         // plain FP8
 QuantizeGpuKernel quantize_groups_cuda;  // every format
 QuantizeGpuKernel quantize_vector_cuda;  // plain FP8, 16 bytes at a time
 bool fits_quantize_vector(const QuantizeArgs& args);
+QuantizeGpuKernel quantize_group_vector_cuda;  // FP8 in groups of 128, 16 bytes at a time
+bool fits_quantize_group_vector(const QuantizeArgs& args);
 
 // Sets *found, which starts as 0, when one of the codes is NaN: vectors of 16, on an address that
 // is a multiple of 16.

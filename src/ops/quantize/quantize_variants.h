@@ -23,7 +23,8 @@ bool quantize_by(std::string_view variant,
 QuantizeArgs checked_codes(TensorCheck& check, DType dtype, const QuantizedRows& out);
 
 // Whether operators that compute rows have a kernel that leaves these codes: every format on the
-// CPU, with or without the rows `out`; on a GPU either the rows or codes in FP8 without groups.
+// CPU, with or without the rows `out`; on a GPU either the rows or codes in FP8, without groups or
+// in whole groups.
 bool quantizes_with_its_producer(const Stream& stream,
                                  const Tensor& out,
                                  const QuantizedRows& codes);

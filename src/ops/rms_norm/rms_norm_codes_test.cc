@@ -18,7 +18,17 @@ struct Case {
   int64_t num_tokens, size;
 };
 
-const Case kCases[] = {{1, 1}, {3, 7}, {5, 64}, {2, 200}, {33, 2048}, {7, 4096}, {3, 12296}};
+const Case kCases[] = {{1, 1},
+                       {3, 7},
+                       {5, 64},
+                       {2, 200},
+                       {33, 2048},
+                       {7, 4096},
+                       {3, 12296},
+                       {2, 128},
+                       {9, 1536},
+                       {4, 7168},
+                       {2, 16512}};
 
 std::vector<double> values_of_codes(const Tensor& codes) {
   std::vector<double> values;
@@ -43,12 +53,18 @@ struct Inputs {
   }
 };
 
-QuantizedRows make_rows(const Case& c, bool is_static) {
+constexpr QuantType kGranularities[] = {
+    QuantType::kPerToken, QuantType::kPerTensor, QuantType::kPer1x128};
+
+QuantizedRows make_rows(const Case& c, QuantType granularity) {
   const Tensor values =
       Tensor::zeros({c.num_tokens, c.size + 16}, DType::kFloat8E4M3).narrow(1, 0, c.size);
-  const Tensor scales = Tensor::zeros({is_static ? 1 : c.num_tokens}, DType::kFloat32);
+  const bool is_static = granularity == QuantType::kPerTensor;
+  Shape shape = {is_static ? 1 : c.num_tokens};
+  if (granularity == QuantType::kPer1x128) shape = {c.num_tokens, (c.size + 127) / 128};
+  const Tensor scales = Tensor::zeros(shape, DType::kFloat32);
   if (is_static) scales.data<float>()[0] = 0.0171f;
-  return {values, scales, is_static ? QuantType::kPerTensor : QuantType::kPerToken, is_static};
+  return {values, scales, granularity, is_static};
 }
 
 bool run(const char* variant,
@@ -82,16 +98,16 @@ void run_apart(const char* variant, ThreadPool& pool, const Inputs& in, const Qu
 }
 
 void expect_codes_of_the_two_operators(
-    const Case& c, DType dtype, DType weight_dtype, bool adds, bool is_static) {
+    const Case& c, DType dtype, DType weight_dtype, bool adds, QuantType granularity) {
   ThreadPool pool(2);
   for (const char* variant : kAllVariants) {
     const Inputs fused(c, dtype, weight_dtype, adds, 3.0f);
     const Inputs apart(c, dtype, weight_dtype, adds, 3.0f);
-    const QuantizedRows got = make_rows(c, is_static), expected = make_rows(c, is_static);
+    const QuantizedRows got = make_rows(c, granularity), expected = make_rows(c, granularity);
     if (!run(variant, pool, fused, got)) continue;
     run_apart(variant, pool, apart, expected);
     const std::string what = std::string(variant) + " " + fused.x.to_string() +
-                             (adds ? " +residual" : "") + (is_static ? " static" : "");
+                             (adds ? " +residual " : " ") + quant_type_name(granularity);
     EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values))) << what;
     EXPECT_TRUE(equal(values_of(got.scales), values_of(expected.scales))) << what;
     EXPECT_TRUE(!adds || equal(values_of(fused.residual), values_of(apart.residual))) << what;
@@ -103,8 +119,8 @@ TEST(RmsNormCodes, EveryVariantGivesTheCodesOfTheTwoOperators) {
     for (const DType weight_dtype : {dtype, DType::kFloat32}) {
       for (const Case& c : kCases) {
         for (const bool adds : {false, true}) {
-          for (const bool is_static : {false, true}) {
-            expect_codes_of_the_two_operators(c, dtype, weight_dtype, adds, is_static);
+          for (const QuantType granularity : kGranularities) {
+            expect_codes_of_the_two_operators(c, dtype, weight_dtype, adds, granularity);
           }
         }
       }
@@ -118,7 +134,8 @@ TEST(RmsNormCodes, RowsComeBesideCodes) {
     for (const Case& c : kCases) {
       const Inputs both(c, DType::kBFloat16, DType::kBFloat16, true, 3.0f);
       const Inputs apart(c, DType::kBFloat16, DType::kBFloat16, true, 3.0f);
-      const QuantizedRows got = make_rows(c, false), expected = make_rows(c, false);
+      const QuantizedRows got = make_rows(c, QuantType::kPerToken),
+                          expected = make_rows(c, QuantType::kPerToken);
       const Tensor rows = Tensor::zeros({c.num_tokens, c.size + 8}, DType::kBFloat16);
       const Tensor out = rows.narrow(1, 0, c.size);
       const Tensor expected_out = Tensor::zeros({c.num_tokens, c.size}, DType::kBFloat16);
@@ -146,7 +163,11 @@ TEST(RmsNormCodes, RowsComeBesideCodes) {
 TEST(RmsNormCodes, ManyRowsHaveTheCodesOfTheTwoOperators) {
   for (const int64_t size : {1288, 9000}) {
     expect_codes_of_the_two_operators(
-        {1030, size}, DType::kBFloat16, DType::kBFloat16, true, false);
+        {1030, size}, DType::kBFloat16, DType::kBFloat16, true, QuantType::kPerToken);
+  }
+  for (const int64_t size : {1536, 7168}) {
+    expect_codes_of_the_two_operators(
+        {1030, size}, DType::kBFloat16, DType::kBFloat16, true, QuantType::kPer1x128);
   }
 }
 
@@ -155,7 +176,7 @@ TEST(RmsNormCodes, RowsOfZerosHaveTheScaleOne) {
   const Case c = {2, 512};
   for (const char* variant : kAllVariants) {
     const Inputs in(c, DType::kBFloat16, DType::kBFloat16, false, 0.0f);
-    const QuantizedRows got = make_rows(c, false);
+    const QuantizedRows got = make_rows(c, QuantType::kPerToken);
     if (!run(variant, pool, in, got)) continue;
     for (const double scale : values_of(got.scales)) EXPECT_EQ(scale, 1.0) << variant;
     for (const double value : values_of_codes(got.values)) EXPECT_EQ(value, 0.0) << variant;
@@ -166,7 +187,7 @@ TEST(RmsNormCodes, PublicCallPicksAVariantAndDryRunDoesNothing) {
   ThreadPool pool(1);
   const Case c = {3, 256};
   const Inputs in(c, DType::kBFloat16, DType::kBFloat16, true, 2.0f);
-  const QuantizedRows got = make_rows(c, false);
+  const QuantizedRows got = make_rows(c, QuantType::kPerToken);
   Workspace scratch(1 << 16);
   add_rms_norm(Stream::dry_run(), in.x, in.residual, in.weight, kEps, Tensor(), got, scratch);
   for (const double value : values_of_codes(got.values)) ASSERT_EQ(value, 0.0);

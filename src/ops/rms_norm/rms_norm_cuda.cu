@@ -152,7 +152,9 @@ class RowNorm {
     for (int v = 0; v < kVectors; ++v) {
       value_[v] = normalised<T, W>(value_[v], scale, kWeightFirst ? weight_[v] : weight_at(v));
     }
-    if (p_.scales != nullptr) {
+    if (p_.group_size > 0) {
+      store_groups(offset);
+    } else if (p_.scales != nullptr) {
       LargestMagnitude<T> largest;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) largest.see(value_[v]);
@@ -192,6 +194,20 @@ class RowNorm {
       if (!team_.has(v)) return;
       *reinterpret_cast<Pack<Float8, kLength>*>(out + team_.first_of(v)) = codes;
     });
+  }
+
+  __device__ void store_groups(int64_t offset) const {
+    float* scales = p_.scales + row_ * (p_.size / kQuantGroupSize);
+    Float8* out = static_cast<Float8*>(p_.out) + offset;
+    quantize_groups<T>(
+        value_,
+        [&](int v, float scale) {
+          if (team_.has(v)) scales[team_.first_of(v) / kQuantGroupSize] = scale;
+        },
+        [&](int v, const Pack<Float8, kLength>& codes) {
+          if (!team_.has(v)) return;
+          *reinterpret_cast<Pack<Float8, kLength>*>(out + team_.first_of(v)) = codes;
+        });
   }
 
   const RmsNormLaunch p_;
@@ -251,6 +267,13 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
   const auto value_of = [&](int64_t i) {
     return normalised<T, W>(to_float(source[i]), scale, to_float(weight[i]));
   };
+  if (p.group_size > 0) {
+    quantize_groups_of_row(p.size,
+                           p.scales + row * (p.size / kQuantGroupSize),
+                           static_cast<Float8*>(p.out) + offset,
+                           value_of);
+    return;
+  }
   float code_scale = 1;
   if (p.scales != nullptr) {
     float largest = 0;
@@ -344,6 +367,8 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
 
 bool supports_rms_norm_gpu(const RmsNormLaunch& p) {
   if (p.element == Element::kFloat8E4M3 || p.size < 1) return false;
+  const bool has_whole_groups = p.group_size == kQuantGroupSize && p.size % kQuantGroupSize == 0;
+  if (p.group_size > 0 && (!has_whole_groups || p.scales == nullptr)) return false;
   return p.residual == nullptr || p.num_heads == 1;
 }
 

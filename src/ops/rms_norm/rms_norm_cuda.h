@@ -1,7 +1,8 @@
 // RMSNorm on a GPU, alone, after the residual addition, and with an FP8 result.
 //
 // The FP8 result is that of ops::rms_norm, rounded to x's type as there, and then quantised as
-// ops/quantize/quantize.h says, with a given scale or with each row's own.
+// ops/quantize/quantize.h says, with a given scale, with each row's own or with those of groups of
+// 128, of which rows have whole ones.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct RmsNormLaunch {
   const void* weight = nullptr;  // [size] of x's type, or float32 with rounds_once
   void* out = nullptr;           // like x, or FP8; may be x itself when of its type
   // One of them makes the result FP8.
-  float* scales = nullptr;              // [num_tokens * num_heads], written
+  float* scales = nullptr;              // [num_tokens * num_heads], or of groups, written
   const float* static_scale = nullptr;  // [1]
   int64_t x_strides[2] = {};            // elements from token to token and from head to head
   int64_t out_strides[2] = {};
@@ -26,6 +27,7 @@ struct RmsNormLaunch {
   int64_t num_tokens = 0;
   int64_t num_heads = 1;
   int64_t size = 0;
+  int32_t group_size = 0;  // of elements that share one of `scales`: 128, or 0: a row
   float eps = 0;
   Element element = Element::kBFloat16;  // of x and residual
   bool rounds_once = false;              // a float32 weight with 16-bit x

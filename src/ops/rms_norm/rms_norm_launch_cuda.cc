@@ -32,6 +32,8 @@ void rms_norm_cuda(const RmsNormCall& call, int64_t num_rows, void* queue) {
     launch.out_strides[0] = call.codes.values_stride;
     launch.scales = call.codes.scales;
     launch.static_scale = call.codes.static_scale;
+    const bool has_groups = call.codes.group_size < call.codes.size;
+    launch.group_size = has_groups ? static_cast<int32_t>(call.codes.group_size) : 0;
   }
   GPU_CHECK(launch_rms_norm(launch, static_cast<gpuStream_t>(queue)));
 }

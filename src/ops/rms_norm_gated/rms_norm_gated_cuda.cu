@@ -1,4 +1,5 @@
 #include "ops/device/dispatch.cuh"
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
 #include "ops/rms_norm_gated/rms_norm_gated_kernels.h"
 #include "tensor/gpu_launch.h"
@@ -34,13 +35,84 @@ __global__ void rms_norm_gated_kernel(RmsNormGatedArgs args, int64_t num_rows) {
   }
 }
 
+// A vector of a row to each of `lanes` lanes: a power of two, of which a warp has some.
+template <typename T>
+__global__ void rms_norm_gated_vector_kernel(RmsNormGatedArgs args, int64_t num_rows, int lanes) {
+  constexpr int kLength = device::Vector<T>::kLength;
+  device::allow_next_grid();
+  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t row = index / lanes;
+  // Lanes without a row go along, for the sums.
+  const int64_t read = row < num_rows ? row : num_rows - 1;
+  const int64_t token = read / args.num_heads, head = read % args.num_heads;
+  const int64_t own = index % lanes * kLength, first = head * args.size + own;
+  float weight[kLength];
+#pragma unroll
+  for (int i = 0; i < kLength; i += 4) {
+    const float4 loaded = *reinterpret_cast<const float4*>(args.weight + own + i);
+    weight[i] = loaded.x;
+    weight[i + 1] = loaded.y;
+    weight[i + 2] = loaded.z;
+    weight[i + 3] = loaded.w;
+  }
+  device::wait_for_previous_grid();
+  float x[kLength], z[kLength];
+  device::to_floats<T>(
+      device::load_bits(static_cast<const T*>(args.x) + token * args.x_stride + first), x);
+  device::to_floats<T>(
+      device::load_bits(static_cast<const T*>(args.gate) + token * args.gate_stride + first), z);
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < kLength; ++i) squares = fmaf(x[i], x[i], squares);
+  squares = device::reduce_lanes(squares, lanes, device::Sum{});
+  const float scale = 1.0f / sqrtf(squares / static_cast<float>(args.size) + args.eps);
+#pragma unroll
+  for (int i = 0; i < kLength; ++i) {
+    x[i] = x[i] * scale * weight[i] * (z[i] / (1.0f + expf(-z[i])));
+  }
+  if (row >= num_rows) return;
+  device::store_bits(static_cast<T*>(args.out) + token * args.out_stride + first,
+                     device::bits_of<T>(x));
+}
+
+bool is_aligned(const void* data, int64_t stride, int64_t length) {
+  return reinterpret_cast<uintptr_t>(data) % device::kVectorSize == 0 && stride % length == 0;
+}
+
+// How many lanes a row of vectors takes; 0 where vectors do not fit.
+int lanes_of(const RmsNormGatedArgs& args, int64_t length) {
+  const int64_t lanes = args.size / length;
+  const bool fits = args.size % length == 0 && lanes <= device::kWarpSize &&
+                    (lanes & (lanes - 1)) == 0 && lanes > 0 &&
+                    is_aligned(args.x, args.x_stride, length) &&
+                    is_aligned(args.gate, args.gate_stride, length) &&
+                    is_aligned(args.out, args.out_stride, length) && is_aligned(args.weight, 0, 1);
+  return fits ? static_cast<int>(lanes) : 0;
+}
+
 }  // namespace
 
 void rms_norm_gated_cuda(const RmsNormGatedArgs& args, int64_t num_rows, void* queue) {
-  const unsigned blocks = static_cast<unsigned>((num_rows + kRowsPerBlock - 1) / kRowsPerBlock);
+  const auto stream = static_cast<gpuStream_t>(queue);
+  const auto blocks_of = [](int64_t rows, int64_t rows_per_block) {
+    return static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block);
+  };
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
-    rms_norm_gated_kernel<T>
-        <<<blocks, kThreads, 0, static_cast<gpuStream_t>(queue)>>>(args, num_rows);
+    const int lanes = lanes_of(args, device::Vector<T>::kLength);
+    if (lanes > 0) {
+      (void)device::launch(rms_norm_gated_vector_kernel<T>,
+                           dim3(blocks_of(num_rows, kThreads / lanes)),
+                           dim3(kThreads),
+                           0,
+                           stream,
+                           true,
+                           args,
+                           num_rows,
+                           lanes);
+    } else {
+      rms_norm_gated_kernel<T>
+          <<<blocks_of(num_rows, kRowsPerBlock), kThreads, 0, stream>>>(args, num_rows);
+    }
   });
   check_gpu_launch("rms_norm_gated");
 }

@@ -41,7 +41,8 @@ using Launch = void(const Stream&, const SiluAndMulCall&, int64_t num_rows);
 
 #ifdef ATOM_CUDA
 bool gives_one_result(const SiluAndMulCall& call) {
-  return !call.quantizes() || call.product.out == nullptr;
+  return !call.quantizes() ||
+         (call.product.out == nullptr && call.codes.is_float8() && call.codes.has_whole_groups());
 }
 #endif
 

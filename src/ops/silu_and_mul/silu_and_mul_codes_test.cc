@@ -25,12 +25,18 @@ bool equal(const std::vector<double>& a, const std::vector<double>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-QuantizedRows make_rows(int64_t num_tokens, int64_t size, bool is_static) {
+constexpr QuantType kGranularities[] = {
+    QuantType::kPerToken, QuantType::kPerTensor, QuantType::kPer1x128};
+
+QuantizedRows make_rows(int64_t num_tokens, int64_t size, QuantType granularity) {
   const Tensor values =
       Tensor::zeros({num_tokens, size + 16}, DType::kFloat8E4M3).narrow(1, 0, size);
-  const Tensor scales = Tensor::zeros({is_static ? 1 : num_tokens}, DType::kFloat32);
+  const bool is_static = granularity == QuantType::kPerTensor;
+  Shape shape = {is_static ? 1 : num_tokens};
+  if (granularity == QuantType::kPer1x128) shape = {num_tokens, (size + 127) / 128};
+  const Tensor scales = Tensor::zeros(shape, DType::kFloat32);
   if (is_static) scales.data<float>()[0] = 0.0171f;
-  return {values, scales, is_static ? QuantType::kPerTensor : QuantType::kPerToken, is_static};
+  return {values, scales, granularity, is_static};
 }
 
 bool run(const char* variant,
@@ -65,15 +71,15 @@ TEST(SiluAndMulCodes, EveryVariantGivesTheCodesOfTheTwoOperators) {
     for (const DType dtype : kFloatDTypes) {
       for (const int64_t num_tokens : {1, 5, 40}) {
         for (const int64_t size : {1, 7, 64, 768, 3072, 33000}) {
-          for (const bool is_static : {false, true}) {
+          for (const QuantType granularity : kGranularities) {
             const Tensor gate_up =
                 random_tensor({num_tokens, 2 * size + 8}, dtype, 1, 6.0f).narrow(1, 8, 2 * size);
-            const QuantizedRows got = make_rows(num_tokens, size, is_static),
-                                expected = make_rows(num_tokens, size, is_static);
+            const QuantizedRows got = make_rows(num_tokens, size, granularity),
+                                expected = make_rows(num_tokens, size, granularity);
             if (!run(variant, pool, gate_up, got)) continue;
             run_apart(variant, pool, gate_up, expected);
-            const std::string what =
-                std::string(variant) + " " + gate_up.to_string() + (is_static ? " static" : "");
+            const std::string what = std::string(variant) + " " + gate_up.to_string() + " " +
+                                     quant_type_name(granularity);
             EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values)))
                 << what;
             EXPECT_TRUE(equal(values_of(got.scales), values_of(expected.scales))) << what;
@@ -89,7 +95,8 @@ TEST(SiluAndMulCodes, RowsComeBesideCodes) {
   for (const char* variant : kAllVariants) {
     for (const int64_t size : {7, 768}) {
       const Tensor gate_up = random_tensor({5, 2 * size}, DType::kBFloat16, 1, 6.0f);
-      const QuantizedRows got = make_rows(5, size, false), expected = make_rows(5, size, false);
+      const QuantizedRows got = make_rows(5, size, QuantType::kPerToken),
+                          expected = make_rows(5, size, QuantType::kPerToken);
       const Tensor out = Tensor::zeros({5, size + 8}, DType::kBFloat16).narrow(1, 0, size);
       const Tensor expected_out = Tensor::zeros({5, size}, DType::kBFloat16);
       if (!run(variant, pool, gate_up, got, out)) continue;
@@ -106,7 +113,7 @@ TEST(SiluAndMulCodes, RowsComeBesideCodes) {
 TEST(SiluAndMulCodes, PublicCallPicksAVariantAndDryRunDoesNothing) {
   ThreadPool pool(1);
   const Tensor gate_up = random_tensor({2, 512}, DType::kBFloat16, 1, 3.0f);
-  const QuantizedRows got = make_rows(2, 256, false);
+  const QuantizedRows got = make_rows(2, 256, QuantType::kPerToken);
   Workspace scratch(1 << 16);
   silu_and_mul(Stream::dry_run(), gate_up, Tensor(), got, scratch);
   for (const double value : values_of_codes(got.values)) ASSERT_EQ(value, 0.0);

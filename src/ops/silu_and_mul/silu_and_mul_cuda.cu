@@ -44,8 +44,9 @@ struct Source {
 struct Target {
   void* out;
   int64_t stride;
-  float* scales;
+  float* scales;  // of rows or, with groups, [rows, size / 128]
   const float* static_scale;
+  bool has_groups;
 
   __host__ __device__ bool is_float8() const {
     return scales != nullptr || static_scale != nullptr;
@@ -68,7 +69,8 @@ __device__ void store_codes(const Target& target,
   });
 }
 
-// A part of one row per block; nothing depends on the rest of the row.
+// A part of one row per block; nothing depends on the rest of the row, but on that of a group,
+// which neighbouring lanes have.
 template <typename T>
 __global__ void __launch_bounds__(kMaxThreads)
     map_vectors(const Source<T> source, const Target target, int64_t size) {
@@ -77,11 +79,23 @@ __global__ void __launch_bounds__(kMaxThreads)
   wait_for_previous_grid();
   const int64_t row = blockIdx.y;
   const int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLength;
-  if (first >= size) return;
-  const uint4 gates = load_bits(source.gates(row, first));
-  const uint4 ups = load_bits(source.gates(row, first) + size);
+  const bool exists = first < size;
+  if (!exists && !target.has_groups) return;
+  const uint4 gates = exists ? load_bits(source.gates(row, first)) : uint4{};
+  const uint4 ups = exists ? load_bits(source.gates(row, first) + size) : uint4{};
   const uint4 products[1] = {source.products(gates, ups)};
-  if (target.is_float8()) {
+  if (target.has_groups) {
+    float* scales = target.scales + row * (size / kQuantGroupSize);
+    Float8* out = static_cast<Float8*>(target.out) + row * target.stride;
+    quantize_groups<T>(
+        products,
+        [&](int, float scale) {
+          if (exists) scales[first / kQuantGroupSize] = scale;
+        },
+        [&](int, const Pack<Float8, kLength>& codes) {
+          if (exists) *reinterpret_cast<Pack<Float8, kLength>*>(out + first) = codes;
+        });
+  } else if (target.is_float8()) {
     store_codes<T, false>(target, row, products, *target.static_scale, first, 0, size);
   } else {
     store_bits(static_cast<T*>(target.out) + row * target.stride + first, products[0]);
@@ -126,6 +140,13 @@ __global__ void __launch_bounds__(kMaxThreads)
   allow_next_grid();
   wait_for_previous_grid();
   const int64_t row = blockIdx.x;
+  if (target.has_groups) {
+    quantize_groups_of_row(size,
+                           target.scales + row * (size / kQuantGroupSize),
+                           static_cast<Float8*>(target.out) + row * target.stride,
+                           [&](int64_t i) { return source.load_one(row, i); });
+    return;
+  }
   float scale = 1.0f;
   if (target.scales != nullptr) {
     float largest = 0;
@@ -180,7 +201,7 @@ gpuError_t launch_map(const Source<T>& source,
     return std::min<int64_t>(kMaxThreads, (threads + kWarpSize - 1) / kWarpSize * kWarpSize);
   };
   const int64_t vectors = size / Vector<T>::kLength;
-  const bool reduces = target.scales != nullptr;
+  const bool reduces = target.scales != nullptr && !target.has_groups;
   if (!is_vector_aligned(source, target, size) ||
       vectors > (reduces ? 4 * kMaxRowThreads : int64_t{1} << 30)) {
     return start(&map_any<T>, dim3(static_cast<unsigned>(num_tokens)), whole_warps(size));
@@ -205,6 +226,7 @@ gpuError_t launch_map(const Source<T>& source,
     part_source.gate_up += begin * source.stride;
     part_target.out = static_cast<char*>(target.out) +
                       begin * target.stride * (target.is_float8() ? 1 : int64_t{sizeof(T)});
+    if (target.has_groups) part_target.scales += begin * (size / kQuantGroupSize);
     const gpuError_t error =
         launch(&map_vectors<T>,
                dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(rows)),
@@ -235,13 +257,16 @@ gpuError_t launch_element(Element element, Launch&& launch_as) {
 }  // namespace
 
 bool supports_silu_and_mul_gpu(const SiluAndMulLaunch& p) {
-  return p.element != Element::kFloat8E4M3 && p.size >= 1;
+  const bool has_whole_groups =
+      p.scales != nullptr && p.group_size == kQuantGroupSize && p.size % kQuantGroupSize == 0;
+  return p.element != Element::kFloat8E4M3 && p.size >= 1 &&
+         (p.group_size == 0 || has_whole_groups);
 }
 
 gpuError_t launch_silu_and_mul(const SiluAndMulLaunch& p, gpuStream_t stream) {
   if (!supports_silu_and_mul_gpu(p)) return ATOM_GPU(ErrorInvalidValue);
   if (p.num_tokens == 0) return ATOM_GPU(Success);
-  const Target target{p.out, p.out_stride, p.scales, p.static_scale};
+  const Target target{p.out, p.out_stride, p.scales, p.static_scale, p.group_size > 0};
   return launch_element(p.element, [&](auto element) {
     using T = decltype(element);
     const Source<T> source{static_cast<const T*>(p.gate_up), p.gate_up_stride, p.size};

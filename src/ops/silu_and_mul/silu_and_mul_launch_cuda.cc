@@ -25,6 +25,8 @@ void silu_and_mul_cuda(const SiluAndMulCall& call, int64_t num_rows, void* queue
     launch.out_stride = call.codes.values_stride;
     launch.scales = call.codes.scales;
     launch.static_scale = call.codes.static_scale;
+    const bool has_groups = call.codes.group_size < call.codes.size;
+    launch.group_size = has_groups ? static_cast<int32_t>(call.codes.group_size) : 0;
   }
   GPU_CHECK(launch_silu_and_mul(launch, static_cast<gpuStream_t>(queue)));
 }

@@ -242,7 +242,7 @@ const FieldTable& client_tool_table() {
       required(check_field("name", kToolName, "")),
       check_field("description", StringKind(), ""),
       required(check_field("input_schema", ObjectKind(), "The JSON Schema of the arguments.")),
-      check_field("strict", BoolKind(), "Taken as a wish: answers are not constrained."),
+      check_field("strict", BoolKind(), "Calls of this tool follow its schema."),
       hint_field("cache_control", kSharedCache),
       hint_field("eager_input_streaming", "arguments are streamed as they come."),
       hint_field("input_examples", "they are not shown to the model."),
@@ -330,6 +330,7 @@ bool ClientToolsKind::read(OrderedJson& value,
     OrderedJson function = {{"name", std::move(tool["name"])}};
     if (tool.contains("description")) function["description"] = std::move(tool["description"]);
     function["parameters"] = std::move(tool["input_schema"]);
+    if (tool.contains("strict") && tool["strict"] == true) function["strict"] = true;
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   if (out != nullptr && !tools.empty()) {

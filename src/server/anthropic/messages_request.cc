@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/anthropic/message_blocks.h"
+#include "server/openai/answer_rule_kinds.h"
 #include "server/openai/field_rows.h"
 #include "server/openai/parse_body.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 struct ToolChoiceFields {
   std::string type;
+  std::string name;
   bool disable_parallel_tool_use = false;
 };
 
@@ -27,6 +29,7 @@ struct MetadataFields {
 
 struct OutputFields {
   std::string effort;
+  SharedJson format;
 };
 
 struct MessagesFields {
@@ -38,6 +41,7 @@ struct MessagesFields {
   ThinkingFields thinking;
   MetadataFields metadata;
   OutputFields output;
+  SharedJson output_format;
   SamplingParams sampling;
   int32_t max_tokens = 0;
   bool stream = false;
@@ -45,16 +49,15 @@ struct MessagesFields {
 
 const FieldTable& tool_choice_fields_table() {
   static const FieldTable table([] {
-    constexpr char kReason[] = "forcing a call needs constrained decoding, which is not supported";
     using Target = ToolChoiceFields;
-    static const EnumKind types{{"auto", "none"}, {{"any", kReason}, {"tool", kReason}}};
+    static const EnumKind types{{"auto", "none", "any", "tool"}};
     std::vector<FieldSpec> fields;
     REQUIRED_FIELD("type", types, type, "")
     FIELD("disable_parallel_tool_use",
           BoolKind(),
           disable_parallel_tool_use,
           "Return the first call only.")
-    UNSUPPORTED("name", "[]", kReason)
+    FIELD("name", StringKind{.max_length = 256}, name, "The tool to call, with type 'tool'.")
     return fields;
   }());
   return table;
@@ -93,7 +96,7 @@ const FieldTable& output_fields_table() {
           (EnumKind{{"low", "medium", "high", "xhigh", "max"}}),
           effort,
           "Given to the chat template as reasoning_effort.")
-    UNSUPPORTED("format", "[]", "constrained decoding is not supported")
+    FIELD("format", OutputFormatKind(), format, "The form of the answer.")
     return fields;
   }());
   return table;
@@ -161,6 +164,13 @@ SharedJson template_arguments(const MessagesFields& fields) {
   return arguments.empty() ? nullptr : std::make_shared<const OrderedJson>(std::move(arguments));
 }
 
+ToolChoice tool_choice(const ToolChoiceFields& fields) {
+  if (fields.type == "none") return ToolChoice::kNone;
+  if (fields.type == "any") return ToolChoice::kRequired;
+  if (fields.type == "tool") return {ToolChoice::kNamed, fields.name};
+  return ToolChoice::kAuto;
+}
+
 Parsed<ChatCompletionRequest> parse(const FieldTable& table,
                                     std::string_view text,
                                     const SamplingParams& defaults,
@@ -176,7 +186,9 @@ Parsed<ChatCompletionRequest> parse(const FieldTable& table,
   request.model = std::move(fields.model);
   request.messages = with_system(fields.system, std::move(fields.messages));
   request.tools = std::move(fields.tools);
-  request.tool_choice = fields.choice.type == "none" ? ToolChoice::kNone : ToolChoice::kAuto;
+  request.tool_choice = tool_choice(fields.choice);
+  request.rules.output_format =
+      fields.output_format != nullptr ? fields.output_format : fields.output.format;
   request.parallel_tool_calls = !fields.choice.disable_parallel_tool_use;
   request.sampling = std::move(fields.sampling);
   request.user = std::move(fields.metadata.user_id);

@@ -97,13 +97,29 @@ TEST(MessagesRequest, RefusesWithThePathOfTheFault) {
   refused(R"("max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "tool_use"}]}])",
           "messages[0].content[0].type",
           kInvalidValue);
-  refused(ask + R"(, "max_tokens": 5, "tool_choice": {"type": "any"})",
+  refused(ask + R"(, "max_tokens": 5, "tool_choice": {"type": "required"})",
           "tool_choice.type",
-          kUnsupportedField);
+          kInvalidValue);
   refused(ask + R"(, "max_tokens": 5, "tools": [{"type": "web_search_20250305", "name": "w"}])",
           "tools[0].type",
           kUnsupportedField);
   EXPECT_EQ(error_of(R"({"max_tokens": 5, "messages": "x", "y": 1})").code, kInvalidType);
+}
+
+TEST(MessagesRequest, FormsOfAnswers) {
+  const std::string ask = R"({"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], )";
+  const auto parsed = [&](const std::string& members) {
+    return std::get<ChatCompletionRequest>(parse_messages_request(ask + members + "}", {}, {}));
+  };
+  EXPECT_TRUE(parsed(R"("tool_choice": {"type": "any"})").tool_choice == ToolChoice::kRequired);
+  const ChatCompletionRequest named = parsed(R"("tool_choice": {"type": "tool", "name": "f"})");
+  EXPECT_TRUE(named.tool_choice == ToolChoice::kNamed);
+  EXPECT_EQ(named.tool_choice.name, "f");
+  const std::string format = R"({"type": "json_schema", "schema": {"type": "null"}})";
+  for (const std::string& members :
+       {"\"output_format\": " + format, "\"output_config\": {\"format\": " + format + "}"}) {
+    ASSERT_NE(parsed(members).rules.output_format, nullptr) << members;
+  }
 }
 
 TEST(MessagesRequest, CountsTokensWithoutALimitOfTheAnswer) {

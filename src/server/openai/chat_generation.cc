@@ -73,6 +73,10 @@ void start_chat(ServerContext* context,
   const size_t num_tokens = chat.prompt.token_ids.size();
   if (!check_length(*context, num_tokens, chat.request, "messages", exchange)) return;
   if (!limit_thinking(context, &chat, exchange)) return;
+  ApiError error;
+  if (!context->chat->constrain(chat.request, chat.prompt.text, &chat.request.sampling, &error)) {
+    return respond_error(exchange, error);
+  }
   chat.request.sampling.kept_special_token_ids =
       context->chat->kept_special_token_ids(chat.request.usable_tools() != nullptr);
   plan.sampling = chat.request.sampling;

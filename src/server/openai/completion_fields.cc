@@ -23,17 +23,6 @@ const FieldTable& stream_options_table() {
   return table;
 }
 
-const FieldTable& response_format_table() {
-  constexpr char kReason[] = "constrained decoding is not supported";
-  static const EnumKind types{
-      {"text"}, {{"json_object", kReason}, {"json_schema", kReason}, {"structural_tag", kReason}}};
-  static const FieldTable table({
-      required(check_field("type", types, "")),
-      unsupported_field("json_schema", "[]", kReason),
-  });
-  return table;
-}
-
 const FieldTable& completion_table() {
   static const FieldTable table([] {
     using Target = CompletionFields;

@@ -2,6 +2,7 @@
 #include <ctime>
 #include <utility>
 
+#include "server/answer_rules.h"
 #include "server/endpoint.h"
 #include "server/openai/completion_format.h"
 #include "server/openai/generation.h"
@@ -115,6 +116,10 @@ void completions(ServerContext* context, const ExchangePtr& exchange) {
   if (!check_model(*context, request.model, exchange)) return;
   if (!check_best_of(request, exchange)) return;
   plan.sampling = engine_sampling(request);
+  ApiError rules_error;
+  if (!constrain_completion(request.rules, &plan.sampling, &rules_error)) {
+    return respond_error(exchange, rules_error);
+  }
   const auto num_prompts = static_cast<int64_t>(request.prompts.size());
   if (!admit(context, num_prompts * plan.sampling.n, &plan.ticket, exchange)) return;
   std::vector<CompletionPrompt> prompts;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/sampling_params.h"
+#include "server/openai/answer_rule_kinds.h"
 #include "server/openai/sampling_kinds.h"
 
 #define FIELD(name, kind, member, description) \

@@ -234,7 +234,7 @@ const FieldTable& function_table() {
       required(check_field("name", kFunctionName, "")),
       check_field("description", StringKind(), ""),
       check_field("parameters", SchemaObjectKind(), "The JSON Schema of the arguments."),
-      check_field("strict", BoolKind(), "Taken as a wish: answers are not constrained."),
+      check_field("strict", BoolKind(), "Calls of this tool follow its schema."),
   });
   return table;
 }

@@ -204,45 +204,6 @@ void MetadataKind::describe(const OpenApiOptions& options, OrderedJson* schema) 
   (*schema)["additionalProperties"] = schema_of(kMetadataValue, options);
 }
 
-namespace {
-
-constexpr char kNeedsConstrainedDecoding[] =
-    "forcing a call needs constrained decoding, which is not supported";
-
-const EnumKind& tool_choice_names() {
-  static const EnumKind kind{{"none", "auto"}, {{"required", kNeedsConstrainedDecoding}}};
-  return kind;
-}
-
-}  // namespace
-
-std::string ToolChoiceKind::expected() const {
-  return tool_choice_names().expected();
-}
-
-bool ToolChoiceKind::read(OrderedJson& value,
-                          const FieldPath& path,
-                          ToolChoice* out,
-                          ApiError* error) const {
-  if (value.is_object()) {
-    return fail(error,
-                path,
-                kUnsupportedField,
-                fmt::format("{} is an object; expected {}: {}",
-                            path.text(),
-                            expected(),
-                            kNeedsConstrainedDecoding));
-  }
-  std::string name;
-  if (!tool_choice_names().read(value, path, &name, error)) return false;
-  if (out != nullptr) *out = name == "none" ? ToolChoice::kNone : ToolChoice::kAuto;
-  return true;
-}
-
-void ToolChoiceKind::describe(const OpenApiOptions& options, OrderedJson* schema) const {
-  tool_choice_names().describe(options, schema);
-}
-
 std::string TemplateArgumentsKind::expected() const {
   return "an object";
 }

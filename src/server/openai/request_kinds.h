@@ -60,13 +60,6 @@ struct MetadataKind {
   void describe(const OpenApiOptions& options, OrderedJson* schema) const;
 };
 
-struct ToolChoiceKind {
-  using Value = ToolChoice;
-  std::string expected() const;
-  bool read(OrderedJson& value, const FieldPath& path, ToolChoice* out, ApiError* error) const;
-  void describe(const OpenApiOptions& options, OrderedJson* schema) const;
-};
-
 // Variables of the chat template: any but those that have fields of their own.
 struct TemplateArgumentsKind {
   using Value = SharedJson;

@@ -11,12 +11,9 @@
 
 namespace atom::server {
 
-struct Ignored {};
-
 struct GenerationExtras {
   std::optional<int32_t> max_tokens;
   std::optional<StreamOptions> given_stream_options;
-  Ignored ignored;
 };
 
 struct CompletionFields : CompletionRequest, GenerationExtras {};
@@ -51,7 +48,6 @@ inline constexpr int32_t kDefaultCompletionTokens = 16;
 
 // Parts of the two generation tables.
 const FieldTable& stream_options_table();
-const FieldTable& response_format_table();
 
 // Rules between fields (add_rules): of all generation, and of what renders a conversation.
 inline constexpr std::string_view kGenerationRules = R"([

@@ -26,6 +26,24 @@ struct StreamOptions {
   bool continuous_usage_stats = false;  // usage in every event
 };
 
+// What a client asks of the form of an answer, by the field that it came in and as it was written;
+// answer_rules.h knows what it means. Null or empty: not given.
+struct AnswerRules {
+  SharedJson response_format;     // object
+  SharedJson text_format;         // the same of the Responses API
+  SharedJson output_format;       // the same of Anthropic's API
+  SharedJson structured_outputs;  // vLLM's
+  SharedJson guided_json;         // vLLM's older fields
+  std::string guided_regex;
+  std::vector<std::string> guided_choice;
+  std::string guided_grammar;
+  SharedJson json_schema;  // of other servers
+  std::string regex;
+  std::string ebnf;
+  std::string grammar;
+  SharedJson structural_tag;
+};
+
 // What completions and chat completions have in common.
 struct GenerationRequest {
   std::string model;        // empty: the server's first
@@ -34,6 +52,7 @@ struct GenerationRequest {
   bool has_max_tokens = false;  // else sampling.max_tokens is to be what the context allows
   bool stream = false;
   StreamOptions stream_options;
+  AnswerRules rules;
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;        // logprobs name tokens "token_id:N"
   std::optional<int32_t> truncate_prompt_tokens;  // the last of them; -1: what the context takes
@@ -50,15 +69,24 @@ struct CompletionRequest : GenerationRequest {
   bool add_special_tokens = true;
 };
 
-// "none", "auto": as the template and the parser do. Naming a function or "required" needs
-// constrained decoding and is refused.
-enum class ToolChoice { kNone, kAuto };
+// kRequired: the answer is calls, kNamed: of one tool. Else as the template and the parser do.
+struct ToolChoice {
+  enum Kind { kNone, kAuto, kRequired, kNamed };
+
+  ToolChoice(Kind choice = kAuto, std::string tool = {})  // NOLINT: implicit by design
+      : kind(choice), name(std::move(tool)) {}
+  bool operator==(Kind other) const { return kind == other; }
+  bool is_forced() const { return kind == kRequired || kind == kNamed; }
+
+  Kind kind;
+  std::string name;  // of kNamed
+};
 
 struct ChatCompletionRequest : GenerationRequest {
   SharedJson messages;  // array of at least one, checked: roles, contents, tool calls. No field but
                         // content is null, parts are {"type": "text", "text"}
   SharedJson tools;     // array, checked; null or at least one
-  ToolChoice tool_choice = ToolChoice::kAuto;
+  ToolChoice tool_choice;
   bool parallel_tool_calls = true;  // false: only the first call is returned
   bool logprobs = false;            // then sampling.logprobs is top_logprobs
   int32_t top_logprobs = 0;

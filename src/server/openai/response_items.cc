@@ -146,7 +146,7 @@ const FieldTable& response_tool_table() {
       required(check_field("name", kToolFunctionName, "")),
       check_field("description", StringKind(), ""),
       check_field("parameters", ObjectKind(), "The JSON Schema of the arguments."),
-      check_field("strict", BoolKind(), "Taken as a wish: answers are not constrained."),
+      check_field("strict", BoolKind(), "Calls of this tool follow its schema."),
       hint_field("defer_loading", "all tools are shown to the model."),
   });
   return table;
@@ -252,6 +252,7 @@ SharedJson chat_tools_of(const OrderedJson& tools) {
     for (const char* name : {"description", "parameters"}) {
       if (tool.contains(name) && !tool[name].is_null()) function[name] = tool[name];
     }
+    if (tool.contains("strict") && tool["strict"] == true) function["strict"] = true;
     chat_tools.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return std::make_shared<const OrderedJson>(std::move(chat_tools));

@@ -6,8 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/openai/answer_rule_kinds.h"
+
 namespace atom::server {
 namespace {
+
+OrderedJson text_format_of(const AnswerRules& rules) {
+  return rules.text_format != nullptr ? *rules.text_format : OrderedJson{{"type", "text"}};
+}
 
 using Emit = std::function<void(OrderedJson event)>;
 
@@ -204,8 +210,8 @@ OrderedJson ResponsesFormat::response(const char* status, const Usage* usage) co
                       {"reasoning", {{"effort", text_or_null(echo_.effort)}, {"summary", nullptr}}},
                       {"store", echo_.store},
                       {"temperature", sampling.temperature},
-                      {"text", {{"format", {{"type", "text"}}}}},
-                      {"tool_choice", request_.tool_choice == ToolChoice::kNone ? "none" : "auto"},
+                      {"text", {{"format", text_format_of(request_.rules)}}},
+                      {"tool_choice", tool_choice_json(request_.tool_choice)},
                       {"tools", OrderedJson::array()},
                       {"top_p", sampling.top_p},
                       {"truncation", "disabled"},

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/openai/answer_rule_kinds.h"
 #include "server/openai/field_rows.h"
 #include "server/openai/parse_body.h"
 #include "server/openai/request_tables.h"
@@ -17,7 +18,7 @@ struct ReasoningFields {
 };
 
 struct ResponseTextFields {
-  InPlace format;
+  SharedJson format;
 };
 
 struct ResponsesFields {
@@ -25,7 +26,7 @@ struct ResponsesFields {
   SharedJson input;
   std::string instructions;
   SharedJson tools;
-  ToolChoice tool_choice = ToolChoice::kAuto;
+  ToolChoice tool_choice;
   bool parallel_tool_calls = true;
   ReasoningFields reasoning;
   ResponseTextFields text;
@@ -55,25 +56,11 @@ const FieldTable& reasoning_table() {
   return table;
 }
 
-const FieldTable& text_format_table() {
-  static const FieldTable table([] {
-    constexpr char kReason[] = "constrained decoding is not supported";
-    static const EnumKind types{{"text"}, {{"json_object", kReason}, {"json_schema", kReason}}};
-    std::vector<FieldSpec> fields;
-    fields.push_back(required(check_field("type", types, "")));
-    for (const char* name : {"name", "schema", "strict", "description"}) {
-      UNSUPPORTED(name, "[]", kReason)
-    }
-    return fields;
-  }());
-  return table;
-}
-
 const FieldTable& response_text_table() {
   static const FieldTable table([] {
     using Target = ResponseTextFields;
     std::vector<FieldSpec> fields;
-    FIELD("format", TableKind<InPlace>{&text_format_table()}, format, "Only plain text.")
+    FIELD("format", ResponseTextFormatKind(), format, "The form of the answer.")
     HINT("verbosity", "the model has no such setting.")
     return fields;
   }());
@@ -108,7 +95,10 @@ const FieldTable& responses_table(bool keeps_responses) {
     REQUIRED_FIELD("input", ResponseInputKind(), input, "The conversation so far, or a text.")
     FIELD("instructions", StringKind(), instructions, "What stands in front of the conversation.")
     FIELD("tools", ResponseToolsKind(), tools, "What the model may call.")
-    FIELD("tool_choice", ToolChoiceKind(), tool_choice, "Whether tools are shown to the model.")
+    FIELD("tool_choice",
+          ToolChoiceKind{.is_flat = true},
+          tool_choice,
+          "Which tools the answer calls.")
     FIELD("parallel_tool_calls",
           BoolKind(),
           parallel_tool_calls,
@@ -169,6 +159,7 @@ ChatCompletionRequest chat_request(ResponsesFields* fields) {
   chat.tool_choice = fields->tool_choice;
   chat.parallel_tool_calls = fields->parallel_tool_calls;
   chat.sampling = fields->sampling;
+  chat.rules.text_format = fields->text.format;
   chat.stream = fields->stream;
   chat.stream_options.include_usage = true;
   chat.max_tokens_field = "max_output_tokens";

@@ -61,8 +61,9 @@ TEST(ResponsesRequest, ItemsAreMessages) {
       {"role": "assistant", "content": "done"},
       {"role": "user", "content": "more"}])")
                 .dump());
-  EXPECT_EQ(request.chat.tools->dump(),
-            R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
+  EXPECT_EQ(
+      request.chat.tools->dump(),
+      R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"},"strict":true}}])");
   EXPECT_EQ(request.chat.chat_template_kwargs->dump(), R"({"reasoning_effort":"low"})");
   EXPECT_EQ(request.chat.sampling.max_tokens, 7);
   EXPECT_STREQ(request.chat.max_tokens_field, "max_output_tokens");
@@ -79,8 +80,9 @@ TEST(ResponsesRequest, RefusesByNameWhatIsNotSupported) {
   refused(R"("store": true)", "store", kUnsupportedField);
   refused(R"("previous_response_id": "resp_1")", "previous_response_id", kUnsupportedField);
   refused(R"("background": true)", "background", kUnsupportedField);
-  refused(R"("tool_choice": "required")", "tool_choice", kUnsupportedField);
-  refused(R"("text": {"format": {"type": "json_schema"}})", "text.format.type", kUnsupportedField);
+  refused(R"("tool_choice": "any")", "tool_choice", kInvalidValue);
+  refused(R"("tool_choice": {"type": "function"})", "tool_choice.name", kMissingField);
+  refused(R"("text": {"format": {"type": "xml"}})", "text.format.type", kInvalidValue);
   refused(R"("tools": [{"type": "web_search"}])", "tools[0].type", kUnsupportedField);
   refused(R"("max_output_tokens": 0)", "max_output_tokens", kInvalidValue);
   EXPECT_EQ(error_of("{}").param, "input");

@@ -239,6 +239,9 @@ class TaggedFormat : public OutputFormat {
     }
     return kept;
   }
+  std::string_view tool_syntax() const override {
+    return syntax_.tools == nullptr ? std::string_view() : syntax_.tools->name;
+  }
   std::optional<ThinkingMarks> thinking_marks() const override {
     if (syntax_.reasoning == nullptr) return std::nullopt;
     const auto& [open, close, comes_first] = *syntax_.reasoning;
@@ -264,6 +267,7 @@ class HarmonyFormat : public OutputFormat {
   std::vector<std::string> kept_special_tokens(bool) const override {
     return HarmonyParser::marker_tokens();
   }
+  std::string_view tool_syntax() const override { return kHarmony; }
   std::optional<ThinkingMarks> thinking_marks() const override {
     if (!with_reasoning_) return std::nullopt;
     return ThinkingMarks{"<|channel|>analysis<|message|>",
@@ -298,6 +302,7 @@ class PlainFormat : public OutputFormat {
  public:
   std::string_view name() const override { return "plain"; }
   std::vector<std::string> kept_special_tokens(bool) const override { return {}; }
+  std::string_view tool_syntax() const override { return {}; }
   std::optional<ThinkingMarks> thinking_marks() const override { return std::nullopt; }
   std::unique_ptr<OutputParser> make_parser(std::string_view,
                                             const OrderedJson*,

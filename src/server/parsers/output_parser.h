@@ -63,6 +63,9 @@ class OutputFormat {
   // they do not come out as text unless what they mark does not parse. A request that skips special
   // tokens skips all others. Texts that are no special tokens of the model may be among them.
   virtual std::vector<std::string> kept_special_tokens(bool with_tools) const = 0;
+  // The name of the way in which tool calls are written (answer_grammar.h), empty where none are
+  // understood.
+  virtual std::string_view tool_syntax() const = 0;
   // None where reasoning is not told apart.
   virtual std::optional<ThinkingMarks> thinking_marks() const = 0;
   // `prompt_tail`: the end of the rendered prompt, which may have opened the reasoning. `tools`:

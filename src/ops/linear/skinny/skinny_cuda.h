@@ -18,14 +18,16 @@ constexpr int kMaxSkinnyRows = 64;
 struct LinearSkinnyTuning {
   int tile_rows = 64;  // weight rows that are multiplied at a time: a multiple of 16, to 128
   int num_splits = 1;  // of k, the blocks of a cluster: 1 or 2, with no more tiles than clusters
-  int num_panels = 2;  // of 128 bytes of k that a stage of the pipeline holds: 1, 2 or 4
+  int num_panels = 2;  // of 128 bytes of k that a stage of the pipeline holds: 1, 2 or 4; with
+                       // groups 4 up to 16 rows, then 2
 };
 
 // What measured best.
 LinearSkinnyTuning linear_skinny_tuning(const LinearGpuCall& params, int num_multiprocessors);
 
 // Compute capability 9.0. x and weight of one type: bfloat16, float16, or FP8 with y of 2 bytes.
-// in_features and x_stride are multiples of 16 bytes.
+// in_features and x_stride are multiples of 16 bytes. With groups, scale_rows and, with SiLU, the
+// gate rows are multiples of 16.
 bool supports_linear_skinny(const LinearGpuCall& params);
 // `tuning`: null for what measured best.
 gpuError_t launch_linear_skinny(const LinearGpuCall& params,

@@ -1,6 +1,7 @@
 // The host side of the linear for few rows on Hopper (skinny/skinny_sm90.cuh).
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "ops/linear/linear_host_sm90.h"
 #include "ops/linear/skinny/launch.h"
@@ -66,10 +67,29 @@ device::SkinnyLayout layout_of(const device::SkinnyArgs& args) {
   layout.rows = std::max(end_of_sums, end_of_stages);
   layout.rows_size = 2 * tile_rows * float_size;
   layout.x_scales = layout.rows + 2 * layout.rows_size;
-  layout.barriers = layout.x_scales + args.x_rows * float_size;
+  layout.groups = layout.x_scales + args.x_rows * float_size;
+  if (args.x_group_scales != nullptr) {
+    // A row's scales, which threads side by side store, lie in different banks.
+    layout.groups_stride = static_cast<int>(std::bit_ceil(static_cast<unsigned>(args.x_rows))) + 2;
+  }
+  const int num_chunks = divide_up(args.num_chunks, 1 << args.log_splits);
+  layout.barriers =
+      layout.groups + num_chunks * args.num_panels * layout.groups_stride * float_size;
   layout.size = std::max(layout.barriers + (2 * args.num_stages + 1) * kBarrierSize,
                          end_of_stages + overread(args) * kPanelSize);
   return layout;
+}
+
+// With groups the 16 rows of a warp share a scale, and so begin at multiples of 16 in each half of
+// a tile that warpgroups, or gate and up, have of their own.
+int grouped_tile_unit(const LinearGpuCall& p, int tile_rows) {
+  const bool in_halves = p.epilogue == LinearEpilogue::kSiluAndMul || tile_rows > kMatrixRows;
+  return in_halves ? 2 * kTileUnit : kTileUnit;
+}
+
+bool goes_with_groups(const LinearGpuCall& p, const LinearSkinnyTuning& tuning) {
+  return tuning.num_panels == device::skinny_group_panels(p.num_rows) &&
+         tuning.tile_rows % grouped_tile_unit(p, tuning.tile_rows) == 0;
 }
 
 // False for a tuning that does not go with the shape.
@@ -82,8 +102,14 @@ bool plan(const LinearGpuCall& p,
       (tuning.num_panels != 1 && tuning.num_panels != 2 && tuning.num_panels != 4)) {
     return false;
   }
+  if (p.has_groups() && !goes_with_groups(p, tuning)) return false;
   const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
   args->params = p;
+  if (p.has_groups()) {
+    args->x_group_scales = std::exchange(args->params.x_scale, nullptr);
+    args->weight_group_scales = std::exchange(args->params.weight_scale, nullptr);
+    args->num_groups = p.num_groups();
+  }
   args->half_rows = tuning.tile_rows / 2;
   args->half_stride = gated ? p.out_features / 2 : args->half_rows;
   args->x_rows = divide_up(p.num_rows, 8) * 8;
@@ -131,6 +157,11 @@ LinearSkinnyTuning linear_skinny_tuning(const LinearGpuCall& p, int num_multipro
   tuning.num_panels = p.num_rows <= 16 || few_copies ? 4 : 2;
   const int panel_size = (tuning.tile_rows + divide_up(p.num_rows, 8) * 8) * kPanelSize;
   while (tuning.num_panels * panel_size > kMaxStageSize) tuning.num_panels /= 2;
+  if (p.has_groups()) {
+    tuning.num_panels = device::skinny_group_panels(p.num_rows);
+    const int unit = grouped_tile_unit(p, tuning.tile_rows);
+    tuning.tile_rows = divide_up(tuning.tile_rows, unit) * unit;
+  }
   return tuning;
 }
 
@@ -139,7 +170,11 @@ bool supports_linear_skinny(const LinearGpuCall& p) {
   const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
   const bool wide_y = p.y_element == Element::kFloat32;
   const int64_t element_size = bytes_of(p.weight_element);
-  return p.x_element == p.weight_element && p.weight_element != Element::kFloat32 &&
+  const bool takes_groups = !p.has_groups() || (float8 && p.group_size == kLinearGroupSize &&
+                                                p.scale_rows % kTileUnit == 0 &&
+                                                (!gated || p.out_features / 2 % kTileUnit == 0) &&
+                                                p.x_scale != nullptr && p.weight_scale != nullptr);
+  return p.x_element == p.weight_element && p.weight_element != Element::kFloat32 && takes_groups &&
          !(wide_y && (float8 || p.epilogue != LinearEpilogue::kStore)) && p.num_rows >= 1 &&
          p.num_rows <= kMaxSkinnyRows && p.out_features >= 1 &&
          (!gated || p.out_features % 2 == 0) && p.in_features >= 1 &&
@@ -168,7 +203,8 @@ gpuError_t launch_linear_skinny(const LinearGpuCall& p,
   }
   switch (p.weight_element) {
     case Element::kFloat8E4M3:
-      return device::launch_skinny_float8(args, stream);
+      return p.has_groups() ? device::launch_skinny_groups(args, stream)
+                            : device::launch_skinny_float8(args, stream);
     case Element::kFloat16:
       return device::launch_skinny_float16(args, stream);
     default:

@@ -12,6 +12,7 @@
 
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/linear/skinny/finish.cuh"
+#include "ops/linear/skinny/group_sums.cuh"
 
 namespace atom::ops::device {
 
@@ -19,26 +20,30 @@ namespace atom::ops::device {
 template <typename T, int kColumns, bool kTakesTurns>
 __device__ void consume(const SkinnyArgs& args, const SkinnyWork& work, const Shared& shared) {
   const int lane = threadIdx.x % kWarpSize, warpgroup = threadIdx.x / kWarpgroupSize;
-  Sums<T, kColumns> sums(args, kTakesTurns ? 0 : warpgroup);
+  Sums<T, kColumns> sums(args, work, shared, kTakesTurns ? 0 : warpgroup);
   const Sender<kTakesTurns> sender(args, work, shared);
   const Units units(args, shared);
   Scales scales;
   StageCursor stage;
+  const auto release = [&](int index) {
+    if (lane == 0) arrive(shared.empty(index));
+  };
   if (work.num_splits > 1) wait_for_cluster_start();
   for (int i = 0; i < work.num_tiles; ++i) {
     const int tile = work.first_tile + i * work.tile_step;
     float* const row_scales = shared.row_scales(i & 1);
     scales.load_rows(args, tile);
+    const bool has_first = !kTakesTurns || stage.index % kWarpgroups == warpgroup;
+    sums.begin(tile, work.first_chunk + (has_first ? 0 : 1));
     if (i == 0) {
       wait_for_previous_grid();
       scales.load_x(args);
+      sums.share_scales();
     }
-    sums.clear();
     for (int chunk = work.first_chunk; chunk < work.end_chunk; ++chunk) {
       if (!kTakesTurns || stage.index % kWarpgroups == warpgroup) {
         wait_for(shared.full(stage.index), stage.parity);
-        sums.add(shared.stage(stage.index));
-        if (lane == 0) arrive(shared.empty(stage.index));
+        sums.add(shared.stage(stage.index), stage.index, chunk, release);
       }
       stage.advance(args.num_stages);
     }

@@ -41,6 +41,11 @@ class Shared {
   __device__ float* x_scales() const {
     return reinterpret_cast<float*>(memory_ + layout_.x_scales);
   }
+  // With groups: [panels of this block, groups_stride() of rows of x]
+  __device__ float* group_scales() const {
+    return reinterpret_cast<float*>(memory_ + layout_.groups);
+  }
+  __device__ int groups_stride() const { return layout_.groups_stride; }
   __device__ int stage_size() const { return layout_.stage_size; }
 
  private:

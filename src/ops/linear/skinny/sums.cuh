@@ -10,14 +10,15 @@ namespace atom::ops::device {
 template <typename T, int kColumns>
 class Sums {
  public:
-  __device__ Sums(const SkinnyArgs& args, int half)
+  __device__ Sums(const SkinnyArgs& args, const SkinnyWork&, const Shared&, int half)
       : num_panels_(args.num_panels),
         plan_(args),
         half_offset_(half * plan_.half),
         a_panel_(matrix_offset(plan_.half_panel)),
         b_panel_(matrix_offset(plan_.x_panel)) {}
 
-  __device__ void clear() {
+  // Before the kernel before has ended.
+  __device__ void begin(int, int) {
 #pragma unroll
     for (int c = 0; c < kChains; ++c) {
 #pragma unroll
@@ -25,14 +26,20 @@ class Sums {
     }
   }
 
-  // Adds the products of a stage.
-  __device__ void add(uint32_t stage) {
+  // Once, after the kernel before has ended.
+  __device__ void share_scales() const {}
+
+  // Adds the products of a stage, of that index in the ring: release(index) when it is read no
+  // more.
+  template <typename Release>
+  __device__ void add(uint32_t stage, int index, int, Release&& release) {
     const uint64_t a = matrix_at(stage + half_offset_), b = matrix_at(stage + plan_.x);
     if constexpr (kIsFloat8) {
       add_parts(a, b);
     } else {
       add_chained(a, b);
     }
+    release(index);
   }
 
   // The sums of one of a thread's two weight rows with two rows of x, of the `group`th eight.

@@ -6,15 +6,6 @@
 
 namespace atom::ops::device::wgmma {
 
-__device__ inline void store_matrices(uint32_t address, const uint32_t (&matrices)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "r"(matrices[0]),
-               "r"(matrices[1]),
-               "r"(matrices[2]),
-               "r"(matrices[3])
-               : "memory");
-}
-
 template <typename T>
 __device__ inline float2 floats_of(uint32_t pair) {
   if constexpr (std::is_same_v<T, Half>) {

@@ -1,4 +1,4 @@
-#include "runner/host_mirror.h"
+#include "tensor/host_mirror.h"
 
 #include "tensor/device_arena.h"
 #include "tensor/pinned_tensor.h"

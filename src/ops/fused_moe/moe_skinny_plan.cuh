@@ -1,0 +1,146 @@
+// Inside fused_moe for few tokens by experts in FP8 on Hopper: which experts have which tokens. A
+// token has an expert once, and so an expert's tokens are a set of bits.
+#pragma once
+
+#include "ops/fused_moe/moe_device.cuh"
+#include "ops/fused_moe/moe_skinny.h"
+
+namespace atom::ops::device::moe_skinny {
+
+constexpr int kThreads = 320;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kRowUnit = 4;
+
+constexpr int kMaxRows = kMaxMoeSkinnyChoices + (kRowUnit - 1) * kMaxGpuExperts;
+
+struct PlanMemory {
+  uint32_t tokens[kMaxGpuExperts][2];
+  uint16_t first_rows[kMaxGpuExperts];
+  uint16_t choices[kMaxRows];                // of each row: token * top_k + j
+  int32_t num_choices[kMaxMoeSkinnyTokens];  // of a token, whose experts are here
+  uint32_t totals[kWarps];
+};
+
+// The rows and the groups before an expert's, or of all.
+struct PlanSizes {
+  int rows, groups;
+};
+
+// The row of a token's choice of an expert, when the plan is made.
+__device__ inline int row_of(const PlanMemory& memory, int expert, int token) {
+  const uint32_t below = (1u << token % kWarpSize) - 1;
+  const uint32_t(&tokens)[2] = memory.tokens[expert];
+  const int before =
+      token < kWarpSize ? __popc(tokens[0] & below) : __popc(tokens[0]) + __popc(tokens[1] & below);
+  return memory.first_rows[expert] + before;
+}
+
+class Plan {
+ public:
+  // By all threads of the block, as its other functions; `columns` are a group's at most.
+  __device__ Plan(const FusedMoeGpuCall& call, PlanMemory& memory, int columns)
+      : call_(call), memory_(memory), columns_(columns) {
+    const int num_choices = call.num_tokens * call.top_k;
+#pragma unroll
+    for (int i = 0; i < kChoices; ++i) {
+      const int choice = threadIdx.x + i * kThreads;
+      places_[i] = choice < num_choices ? place_of(call, choice) : -1;
+    }
+  }
+
+  // visit(expert, number of its tokens, sizes before it) for each expert that has tokens, by one
+  // thread. Then the plan is made. Returns the sizes of all.
+  template <typename Visit>
+  __device__ PlanSizes for_experts(Visit&& visit) const {
+    find_tokens();
+    int counts[kExperts];
+    uint32_t sizes[kExperts], before = 0;
+#pragma unroll
+    for (int i = 0; i < kExperts; ++i) {
+      const int expert = kExperts * threadIdx.x + i;
+      counts[i] = 0;
+      if (expert < call_.num_experts) {
+        counts[i] = __popc(memory_.tokens[expert][0]) + __popc(memory_.tokens[expert][1]);
+      }
+      const int rows = (counts[i] + kRowUnit - 1) / kRowUnit * kRowUnit;
+      sizes[i] = rows | (counts[i] + columns_ - 1) / columns_ << kGroupShift;
+      before += sizes[i];
+    }
+    const uint32_t all = add_up(before);
+#pragma unroll
+    for (int i = 0; i < kExperts; ++i) {
+      const int expert = kExperts * threadIdx.x + i;
+      if (counts[i] > 0) {
+        memory_.first_rows[expert] = static_cast<uint16_t>(unpacked(before).rows);
+        visit(expert, counts[i], unpacked(before));
+      }
+      before += sizes[i];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kChoices; ++i) {
+      const int choice = threadIdx.x + i * kThreads;
+      if (places_[i] < 0) continue;
+      const int row = row_of(memory_, places_[i], choice / call_.top_k);
+      memory_.choices[row] = static_cast<uint16_t>(choice);
+    }
+    __syncthreads();
+    return unpacked(all);
+  }
+
+ private:
+  static constexpr int kChoices = (kMaxMoeSkinnyChoices + kThreads - 1) / kThreads;  // of a thread
+  static constexpr int kExperts = (kMaxGpuExperts + kThreads - 1) / kThreads;
+  static constexpr int kGroupShift = 16;
+  static_assert(kMaxMoeSkinnyTokens == 2 * kWarpSize);
+  static_assert(kRowUnit * kMaxMoeSkinnyChoices < 1 << kGroupShift);
+
+  static __device__ PlanSizes unpacked(uint32_t sizes) {
+    return {static_cast<int>(sizes & ((1u << kGroupShift) - 1)),
+            static_cast<int>(sizes >> kGroupShift)};
+  }
+
+  __device__ void find_tokens() const {
+    for (int e = threadIdx.x; e < call_.num_experts; e += kThreads) {
+      memory_.tokens[e][0] = memory_.tokens[e][1] = 0;
+    }
+    if (threadIdx.x < kMaxMoeSkinnyTokens) memory_.num_choices[threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kChoices; ++i) {
+      if (places_[i] < 0) continue;
+      const int token = static_cast<int>(threadIdx.x + i * kThreads) / call_.top_k;
+      atomicOr(&memory_.tokens[places_[i]][token / kWarpSize], 1u << token % kWarpSize);
+      atomicAdd(&memory_.num_choices[token], 1);
+    }
+    __syncthreads();
+  }
+
+  // `value` becomes the sum of those of the threads before; returns that of all.
+  __device__ uint32_t add_up(uint32_t& value) const {
+    const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+    const uint32_t own = value;
+#pragma unroll
+    for (int distance = 1; distance < kWarpSize; distance *= 2) {
+      const uint32_t other = __shfl_up_sync(0xffffffffu, value, distance);
+      if (lane >= distance) value += other;
+    }
+    if (lane == kWarpSize - 1) memory_.totals[warp] = value;
+    __syncthreads();
+    value -= own;
+    uint32_t all = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      if (w == warp) value += all;
+      all += memory_.totals[w];
+    }
+    return all;
+  }
+
+  const FusedMoeGpuCall& call_;
+  PlanMemory& memory_;
+  const int columns_;
+  int places_[kChoices];
+};
+
+}  // namespace atom::ops::device::moe_skinny

@@ -1,0 +1,129 @@
+// The launches of fused_moe for few tokens by experts in FP8.
+#include <algorithm>
+
+#include "ops/device/tensor_map.cuh"
+#include "ops/fused_moe/moe_skinny_sm90.cuh"
+
+namespace atom::ops {
+namespace {
+
+using namespace device;
+using namespace device::moe_skinny;
+
+int divide_up(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+bool is_aligned(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0;
+}
+
+bool has_blocks(const ExpertMatrices& matrices) {
+  return matrices.scale_rows == kHalfRows && matrices.scale_columns == kPanelSize;
+}
+
+// Of one tensor with all experts' matrices.
+bool fits_matrices(const ExpertMatrices& matrices, int num_rows, int num_columns) {
+  const bool of_rows = matrices.scale_columns == num_columns &&
+                       (matrices.scale_rows == 1 || matrices.scale_rows == num_rows);
+  return is_aligned(matrices.data) && num_columns % kPanelSize == 0 &&
+         num_columns <= kMaxMoeSkinnySize && num_rows % kHalfRows == 0 &&
+         matrices.expert_stride == int64_t{num_rows} * num_columns && matrices.bias == nullptr &&
+         matrices.exponents == nullptr && (has_blocks(matrices) || of_rows);
+}
+
+bool encode_map(
+    CUtensorMap* map, const void* data, int64_t num_rows, int num_columns, int box_rows) {
+  const TensorMapShape<2> shape = {
+      {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
+      {static_cast<cuuint64_t>(num_columns)},
+      {static_cast<cuuint32_t>(kPanelSize), static_cast<cuuint32_t>(box_rows)}};
+  return encode_tensor_map(map,
+                           CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                           data,
+                           shape,
+                           CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+}
+
+bool prepare_matrix(MatrixArgs* args,
+                    const FusedMoeGpuCall& call,
+                    const MoeSkinnyScratch& scratch,
+                    bool is_gate_up,
+                    int columns) {
+  const int num_columns = is_gate_up ? call.hidden_size : call.intermediate_size;
+  args->own = is_gate_up ? call.gate_up : call.down;
+  args->x_scales = is_gate_up ? scratch.x_scales : scratch.activated_scales;
+  args->num_rows = is_gate_up ? 2 * call.intermediate_size : call.hidden_size;
+  args->half_stride = is_gate_up ? call.intermediate_size : kHalfRows;
+  args->tile_stride = is_gate_up ? kHalfRows : 2 * kHalfRows;
+  args->num_tiles = divide_up(args->num_rows, 2 * kHalfRows);
+  args->num_panels = num_columns / kPanelSize;
+  args->has_blocks = has_blocks(args->own);
+  return encode_map(&args->matrices,
+                    args->own.data,
+                    int64_t{call.num_experts} * args->num_rows,
+                    num_columns,
+                    kHalfRows) &&
+         encode_map(&args->x,
+                    is_gate_up ? scratch.x : scratch.activated,
+                    scratch.num_rows,
+                    num_columns,
+                    columns);
+}
+
+template <int kColumns>
+gpuError_t launch_matrices(const FusedMoeGpuCall& call,
+                           const MoeSkinnyScratch& scratch,
+                           int num_blocks,
+                           gpuStream_t stream) {
+  constexpr int kSize = Shared<kColumns>::kSize;
+  auto* const kernel = &moe_skinny_matrices<kColumns>;
+  const gpuError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSize);
+  if (error != cudaSuccess) return error;
+  MoeSkinnyArgs args{};
+  args.call = call;
+  args.scratch = scratch;
+  if (!prepare_matrix(&args.matrices[0], call, scratch, true, kColumns) ||
+      !prepare_matrix(&args.matrices[1], call, scratch, false, kColumns)) {
+    return cudaErrorNotSupported;
+  }
+  return launch(kernel, dim3(num_blocks), dim3(kThreads), kSize, stream, true, args);
+}
+
+}  // namespace
+
+int num_moe_skinny_rows(int num_tokens, int top_k, int num_experts) {
+  const int num_choices = num_tokens * top_k;
+  const int most = num_choices + (kRowUnit - 1) * std::min(num_choices, num_experts);
+  // Copies of the last rows go on past them.
+  return divide_up(most, kRowUnit) * kRowUnit + kMaxMoeSkinnyColumns;
+}
+
+bool fits_moe_skinny(const FusedMoeGpuCall& call) {
+  return call.element == Element::kBFloat16 && call.format == ExpertFormat::kFloat8 &&
+         !call.activation.is_interleaved && call.num_tokens <= kMaxMoeSkinnyTokens &&
+         call.num_tokens * call.top_k <= kMaxMoeSkinnyChoices &&
+         call.num_experts <= kMaxGpuExperts && call.intermediate_size % kHalfRows == 0 &&
+         is_aligned(call.x) && call.x_stride * 2 % kVectorSize == 0 &&
+         fits_matrices(call.gate_up, 2 * call.intermediate_size, call.hidden_size) &&
+         fits_matrices(call.down, call.hidden_size, call.intermediate_size) &&
+         call.hidden_size <= kMaxMoeSkinnySize;
+}
+
+gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
+                             const MoeSkinnyScratch& scratch,
+                             gpuStream_t stream) {
+  int gpu = 0, num_blocks = 0;
+  gpuError_t error = cudaGetDevice(&gpu);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
+  }
+  if (error != cudaSuccess) return error;
+  if (call.num_tokens <= 8) return launch_matrices<8>(call, scratch, num_blocks, stream);
+  if (call.num_tokens <= 16) return launch_matrices<16>(call, scratch, num_blocks, stream);
+  return launch_matrices<32>(call, scratch, num_blocks, stream);
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,239 @@
+// Inside fused_moe for few tokens by experts in FP8 on Hopper: shared memory, the list of tiles,
+// and the threads that copy matrices and rows of x to the stages.
+//
+// A stage has 128 of k of a tile's 256 rows of a matrix, and of a group's rows of x with their
+// scales. Of the first matrix a tile is 128 gates and their ups.
+#pragma once
+
+#include <cuda.h>
+
+#include "ops/device/async_copy.cuh"
+#include "ops/device/bulk_copy.cuh"
+#include "ops/device/matrix_units.cuh"
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/fused_moe/moe_skinny_plan.cuh"
+
+namespace atom::ops::device::moe_skinny {
+
+constexpr int kPanelSize = 128;  // bytes of k, as many codes
+constexpr int kHalfRows = 128;   // of a tile
+constexpr int kHalfSize = kHalfRows * kPanelSize;
+constexpr int kWarpgroupWarps = 4, kConsumerWarps = 8;
+constexpr int kNumConsumers = kConsumerWarps * kWarpSize;
+constexpr int kMatrixWarp = kConsumerWarps, kXWarp = kConsumerWarps + 1;
+static_assert((kXWarp + 1) * kWarpSize == kThreads);
+
+// One of the two matrices, of all experts.
+struct MatrixArgs {
+  // In boxes of 128 bytes of half a tile's rows, and of a group's rows.
+  CUtensorMap matrices, x;
+  ExpertMatrices own;
+  const float* x_scales;  // [num_panels, scratch.num_rows]
+  int num_rows;           // of an expert
+  int half_stride;        // rows of the matrix from a tile's first half to its second
+  int tile_stride;        // and from tile to tile
+  int num_tiles;
+  int num_panels;
+  bool has_blocks;  // scales of 128 x 128, else of rows
+};
+
+struct MoeSkinnyArgs {
+  MatrixArgs matrices[2];
+  FusedMoeGpuCall call;
+  MoeSkinnyScratch scratch;
+};
+
+struct TokenGroup {
+  uint16_t expert, first_row, num_rows;
+};
+
+// Shared memory: stages, scales of their rows of x, then the rest.
+template <int kColumns>
+class Shared {
+ public:
+  static constexpr int kXSize = kColumns * kPanelSize;
+  static constexpr int kScalesSize = kColumns * int{sizeof(float)};
+  static constexpr int kStageSize = 2 * kHalfSize + kXSize;
+  // A row of codes that are on their way out, padded so that rows begin in different banks.
+  static constexpr int kCodesStride = kPanelSize + kVectorSize;
+
+ private:
+  static constexpr int kBarrierSize = 8;
+  static constexpr int kMaxSize = 222 << 10;
+  static constexpr int kCodesSize = kColumns * kCodesStride;
+  static constexpr int kLargestSize = kConsumerWarps * kScalesSize;
+  static constexpr int kLastSize = kColumns * int{sizeof(int)};
+  static constexpr int kGroupsSize = kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
+  static constexpr int kRestSize =
+      kCodesSize + kLargestSize + int{sizeof(PlanMemory)} + kLastSize + kGroupsSize;
+
+ public:
+  static constexpr int kNumStages =
+      (kMaxSize - kRestSize) / (kStageSize + kScalesSize + 2 * kBarrierSize);
+  static_assert(kNumStages >= 4 && kStageSize % 1024 == 0 && kScalesSize % kVectorSize == 0);
+
+ private:
+  static constexpr int kScales = kNumStages * kStageSize;
+  static constexpr int kCodes = kScales + kNumStages * kScalesSize;
+  static constexpr int kLargest = kCodes + kCodesSize;
+  static constexpr int kBarriers = kLargest + kLargestSize;
+  static constexpr int kPlan = kBarriers + 2 * kNumStages * kBarrierSize;
+  static constexpr int kLast = kPlan + int{sizeof(PlanMemory)};
+  static constexpr int kGroups = kLast + kLastSize;
+
+ public:
+  static constexpr int kSize = kGroups + kGroupsSize;
+  static_assert(kSize <= kMaxSize);
+
+  __device__ explicit Shared(uint8_t* memory) : memory_(memory), base_(shared_address(memory)) {}
+
+  __device__ uint32_t matrix(int stage) const { return base_ + stage * kStageSize; }
+  __device__ uint32_t x(int stage) const { return matrix(stage) + 2 * kHalfSize; }
+  __device__ uint32_t scales(int stage) const { return base_ + kScales + stage * kScalesSize; }
+  // Arrivals: of both copying threads, and of the warps that multiply.
+  __device__ uint32_t full(int stage) const { return base_ + kBarriers + stage * kBarrierSize; }
+  __device__ uint32_t empty(int stage) const { return full(kNumStages + stage); }
+  // [kColumns, kCodesStride]
+  __device__ uint8_t* codes() const { return memory_ + kCodes; }
+  // [kConsumerWarps, kColumns]
+  __device__ float* largest() const { return reinterpret_cast<float*>(memory_ + kLargest); }
+  __device__ TokenGroup* groups() const { return reinterpret_cast<TokenGroup*>(memory_ + kGroups); }
+  __device__ PlanMemory& plan() const { return *reinterpret_cast<PlanMemory*>(memory_ + kPlan); }
+  // [kColumns]: whether a token's results are all there
+  __device__ int* last() const { return reinterpret_cast<int*>(memory_ + kLast); }
+
+ private:
+  uint8_t* const memory_;
+  const uint32_t base_;
+};
+
+// Fills the list of groups, by all threads; returns their number.
+template <int kColumns>
+__device__ int make_groups(const FusedMoeGpuCall& call, const Shared<kColumns>& shared) {
+  const Plan plan(call, shared.plan(), kColumns);
+  TokenGroup* const groups = shared.groups();
+  const PlanSizes all = plan.for_experts([&](int expert, int count, PlanSizes before) {
+    TokenGroup* group = groups + before.groups;
+    for (int i = 0; i < count; i += kColumns) {
+      *group++ = {static_cast<uint16_t>(expert),
+                  static_cast<uint16_t>(before.rows + i),
+                  static_cast<uint16_t>(min(kColumns, count - i))};
+    }
+  });
+  return all.groups;
+}
+
+// A tile of a matrix and the tokens that it meets.
+struct Item {
+  int matrix;  // 0: gates and ups, 1: down
+  int group, tile;
+};
+
+// visit(item) for those of the block. Blocks take items in turns, first those of the first matrix,
+// group by group; so those that are waited for are under way.
+template <typename Visit>
+__device__ inline void for_items(const MoeSkinnyArgs& args, int num_groups, Visit&& visit) {
+  const int first_tiles = args.matrices[0].num_tiles, second_tiles = args.matrices[1].num_tiles;
+  const int num_first = num_groups * first_tiles;
+  const int num_all = num_first + num_groups * second_tiles;
+  for (int i = blockIdx.x; i < num_all; i += gridDim.x) {
+    const bool is_first = i < num_first;
+    const int local = is_first ? i : i - num_first;
+    const int num_tiles = is_first ? first_tiles : second_tiles, group = local / num_tiles;
+    visit(Item{is_first ? 0 : 1, group, local - group * num_tiles});
+  }
+}
+
+// By one thread.
+template <int kColumns>
+__device__ void copy_matrices(const MoeSkinnyArgs& args,
+                              const Shared<kColumns>& shared,
+                              int num_groups) {
+  const uint64_t policy = read_once_policy();
+  StageCursor stage;
+  for_items(args, num_groups, [&](const Item& item) {
+    const MatrixArgs& matrix = args.matrices[item.matrix];
+    const int row =
+        shared.groups()[item.group].expert * matrix.num_rows + item.tile * matrix.tile_stride;
+    for (int panel = 0; panel < matrix.num_panels; ++panel) {
+      const uint32_t full = shared.full(stage.index), target = shared.matrix(stage.index);
+      wait_for(shared.empty(stage.index), stage.parity ^ 1);
+      arrive_expecting(full, 2 * kHalfSize);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        copy_box(target + half * kHalfSize,
+                 &matrix.matrices,
+                 panel * kPanelSize,
+                 row + half * matrix.half_stride,
+                 full,
+                 policy);
+      }
+      stage.advance(Shared<kColumns>::kNumStages);
+    }
+  });
+}
+
+// Counts, by one thread, after a barrier of those that have stored. Who counts last may read what
+// the others have stored.
+__device__ inline int count_at(int32_t* counter) {
+  int32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
+
+// Returns when `count` others have counted there and all that they stored before is visible, also
+// to the copy engine. Of `num_waiting` that wait the last one makes both counters zeros.
+__device__ inline void wait_for_count(int32_t* counter,
+                                      int count,
+                                      int32_t* passed,
+                                      int num_waiting) {
+  int32_t seen = 0;
+  do {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  } while (seen < count);
+  asm volatile("fence.proxy.async;" ::: "memory");
+  if (count_at(passed) < num_waiting - 1) return;
+  *counter = 0;
+  *passed = 0;
+}
+
+// What this thread has stored and copy engines are to read.
+__device__ inline void publish_to_copies() {
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// By another thread.
+template <int kColumns>
+__device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared, int num_groups) {
+  const uint64_t policy = keep_policy();
+  MoeSkinnyCounters& counters = *args.scratch.counters;
+  StageCursor stage;
+  wait_for_count(&counters.rows, gridDim.x, &counters.rows_passed, gridDim.x);
+  for_items(args, num_groups, [&](const Item& item) {
+    const MatrixArgs& matrix = args.matrices[item.matrix];
+    const int row = shared.groups()[item.group].first_row;
+    if (item.matrix == 1) {
+      wait_for_count(&counters.ready[item.group],
+                     args.matrices[0].num_tiles,
+                     &counters.passed[item.group],
+                     matrix.num_tiles);
+    }
+    for (int panel = 0; panel < matrix.num_panels; ++panel) {
+      const uint32_t full = shared.full(stage.index);
+      wait_for(shared.empty(stage.index), stage.parity ^ 1);
+      arrive_expecting(full, Shared<kColumns>::kXSize + Shared<kColumns>::kScalesSize);
+      copy_box(shared.x(stage.index), &matrix.x, panel * kPanelSize, row, full, policy);
+      copy_bulk(shared.scales(stage.index),
+                matrix.x_scales + int64_t{panel} * args.scratch.num_rows + row,
+                Shared<kColumns>::kScalesSize,
+                full,
+                policy);
+      stage.advance(Shared<kColumns>::kNumStages);
+    }
+  });
+}
+
+}  // namespace atom::ops::device::moe_skinny

@@ -1,0 +1,150 @@
+#include "ops/gated_delta_net/gated_delta_net.h"
+
+#include "ops/causal_conv1d/causal_conv1d.h"
+#include "ops/gated_delta_net/gated_delta_net_kernels.h"
+#include "ops/gated_delta_net/gated_delta_net_variants.h"
+#include "ops/gated_delta_rule/gated_delta_rule.h"
+#include "ops/rms_norm_gated/rms_norm_gated.h"
+#include "ops/variant.h"
+#include "tensor/element_of.h"
+#include "tensor/tensor_check.h"
+
+namespace atom::ops {
+namespace {
+
+struct Call {
+  const GatedDeltaNetParams& params;
+  GatedDeltaNetArgs args;
+};
+
+using Launch = void(const Stream&, const Call&, Workspace& scratch);
+
+void one_after_the_other(const Stream& stream, const Call& call, Workspace& scratch) {
+  const GatedDeltaNetParams& params = call.params;
+  {
+    const Workspace::Scope scope(scratch);
+    const Tensor convolved = scratch.tensor(params.qkv.shape(), params.qkv.dtype());
+    causal_conv1d(stream,
+                  {params.qkv, params.conv_weight, params.conv_state, params.batch, convolved});
+    gated_delta_rule(stream,
+                     {convolved,
+                      params.num_k_heads,
+                      params.a,
+                      params.b,
+                      params.a_log,
+                      params.dt_bias,
+                      params.state,
+                      params.batch,
+                      params.out},
+                     scratch);
+  }
+  rms_norm_gated(stream, params.out, params.z, params.norm_weight, params.eps, params.out);
+}
+
+#ifdef ATOM_CUDA
+bool fits_sm90(const Call& call) {
+  return fits_gated_delta_net_sm90(call.args);
+}
+
+void on_sm90(const Stream& stream, const Call& call, Workspace&) {
+  gated_delta_net_sm90(call.args, stream.queue().handle());
+}
+#endif
+
+constexpr Variant<Call, Launch> kVariants[] = {
+#ifdef ATOM_CUDA
+    // The squares of a row are added in another order than by the operator of its own.
+    {"sm90", CpuIsa::kScalar, fits_sm90, on_sm90, DeviceType::kCuda, kMixesRows},
+    {"composed", CpuIsa::kScalar, nullptr, one_after_the_other, DeviceType::kCuda},
+#endif
+    {"composed", CpuIsa::kScalar, nullptr, one_after_the_other},
+};
+
+// Sizes that the operators of the composed variant find as well.
+GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& params) {
+  const DType dtype = params.qkv.dtype();
+  TensorCheck check("gated_delta_net");
+  check.tensor("qkv", params.qkv, {"T", "C"}, dtype)
+      .tensor("a", params.a, {"T", "NV"}, dtype)
+      .tensor("b", params.b, {"T", "NV"}, dtype)
+      .tensor("z", params.z, {"T", "NV*DV"}, dtype)
+      .contiguous("conv_weight", params.conv_weight, {"W", "C"}, DType::kFloat32)
+      .contiguous("a_log", params.a_log, {"NV"}, DType::kFloat32)
+      .contiguous("dt_bias", params.dt_bias, {"NV"}, DType::kFloat32)
+      .contiguous("norm_weight", params.norm_weight, {"DV"}, DType::kFloat32)
+      .contiguous("conv_state", params.conv_state, {"slots", "W-1", "C"}, dtype)
+      .contiguous("state", params.state, {"slots", "NV", "DK", "DV"}, DType::kFloat32)
+      .tensor("out", params.out, {"T", "NV*DV"}, dtype);
+  CHECK(params.num_k_heads > 0);
+  CHECK(check.size("NV") % params.num_k_heads == 0);
+  CHECK(check.size("NV*DV") == check.size("NV") * check.size("DV"));
+  CHECK(check.size("C") == 2 * params.num_k_heads * check.size("DK") + check.size("NV*DV"));
+  CHECK(check.size("W-1") == check.size("W") - 1);
+  return {
+      .rule = {.qkv = params.qkv.raw_data(),
+               .a = params.a.raw_data(),
+               .b = params.b.raw_data(),
+               .a_log = static_cast<const float*>(params.a_log.raw_data()),
+               .dt_bias = static_cast<const float*>(params.dt_bias.raw_data()),
+               .state = static_cast<float*>(params.state.raw_data()),
+               .out = params.out.raw_data(),
+               .batch = checked_state_batch(
+                   check, stream, params.batch, check.size("T"), check.size("slots")),
+               .qkv_stride = params.qkv.stride(0),
+               .out_stride = params.out.stride(0),
+               .a_stride = params.a.stride(0),
+               .b_stride = params.b.stride(0),
+               .num_k_heads = params.num_k_heads,
+               .num_v_heads = check.size("NV"),
+               .head_k_dim = check.size("DK"),
+               .head_v_dim = check.size("DV"),
+               .element = element_of(dtype)},
+      .conv_weight = static_cast<const float*>(params.conv_weight.raw_data()),
+      .conv_state = params.conv_state.raw_data(),
+      .z = params.z.raw_data(),
+      .norm_weight = static_cast<const float*>(params.norm_weight.raw_data()),
+      .z_stride = params.z.stride(0),
+      .conv_kernel_size = check.size("W"),
+      .eps = params.eps,
+  };
+}
+
+OperatorWork work_of(const GatedDeltaNetParams& params) {
+  OperatorWork work = moves(params.qkv, params.a, params.b, params.z, params.out);
+  const int64_t num_sequences = params.batch.seq_lens.size(0);
+  const int64_t state_size = params.state.num_elements() / params.state.size(0);
+  const int64_t conv_bytes = params.conv_state.num_bytes() / params.conv_state.size(0);
+  work.bytes += params.conv_weight.num_bytes() +
+                2 * num_sequences * (state_size * int64_t{sizeof(float)} + conv_bytes);
+  // S^T k, k u^T and S^T q.
+  work.flops = 2 * 3 * params.qkv.size(0) * state_size;
+  return work;
+}
+
+}  // namespace
+
+void gated_delta_net(const Stream& stream, const GatedDeltaNetParams& params, Workspace& scratch) {
+  const Call call = {params, checked_args(stream, params)};
+  // What is composed needs scratch memory and traces itself.
+  if (stream.is_dry_run()) return one_after_the_other(stream, call, scratch);
+  if (params.qkv.size(0) == 0) return;
+  const Variant<Call, Launch>& picked = pick_variant(
+      "gated_delta_net", kVariants, stream.device().type, call, stream.has_fixed_rows());
+  if (picked.launch == one_after_the_other) return one_after_the_other(stream, call, scratch);
+  const auto& variant =
+      pick_variant("gated_delta_net", kVariants, stream, call, [&] { return work_of(params); });
+  variant.launch(stream, call, scratch);
+}
+
+bool gated_delta_net_by(std::string_view variant_name,
+                        const Stream& stream,
+                        const GatedDeltaNetParams& params,
+                        Workspace& scratch) {
+  const Call call = {params, checked_args(stream, params)};
+  const auto* variant = named_variant(kVariants, variant_name, stream.device().type, call);
+  if (variant == nullptr) return false;
+  variant->launch(stream, call, scratch);
+  return true;
+}
+
+}  // namespace atom::ops

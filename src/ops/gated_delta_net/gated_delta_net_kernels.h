@@ -1,0 +1,33 @@
+// Inside gated_delta_net: what its kernel takes.
+#pragma once
+
+#include <stdint.h>
+
+#include "ops/gated_delta_rule/gated_delta_rule_kernels.h"
+
+namespace atom::ops {
+
+// Of a sequence that the kernel can take: a step's token and the drafts that it verifies.
+constexpr int kDeltaNetMaxTokens = 8;
+
+// One call. rule.qkv is the convolution's input, rule.out the norm's output.
+struct GatedDeltaNetArgs {
+  GatedDeltaRuleArgs rule;
+  const float* conv_weight;
+  void* conv_state;
+  const void* z;
+  const float* norm_weight;
+  int64_t z_stride;
+  int64_t conv_kernel_size;
+  float eps;
+};
+
+// Compute capability 9.0, 16-bit elements, heads of 128 x 128, a convolution over four tokens and
+// no sequence with more than kDeltaNetMaxTokens.
+bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args);
+
+// On a GPU's queue. A slot outside the pool or a longer sequence ends the process. `splits`: as of
+// recurrent_cuda().
+void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits = 0);
+
+}  // namespace atom::ops

@@ -1,0 +1,346 @@
+// A step of few tokens a sequence by one kernel. A block has some columns of one value head's
+// state; the blocks of a key head are a cluster, because they all convolve its queries and keys,
+// whose last inputs one of them then replaces, and because a value head's norm is over all its
+// columns.
+#include "ops/device/matrix_units.cuh"
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/gated_delta_net/gated_delta_net_kernels.h"
+#include "ops/gated_delta_rule/recurrent/recurrent.cuh"
+#include "ops/gated_delta_rule/recurrent/recurrent_cuda.h"
+#include "tensor/gpu_launch.h"
+
+namespace atom::ops {
+namespace {
+
+using namespace delta_device;
+
+constexpr int kHistory = 3;  // inputs before a token's own that its convolution takes
+constexpr int kMaxTokens = kDeltaNetMaxTokens;
+constexpr int kMaxSplits = 4;
+constexpr int kMaxCluster = 8;
+static_assert(kMaxTokens <= kTokenBatch);
+
+template <int kColumns>
+struct Shared {
+  RecurrentShared<kColumns> rule;
+  float squares[kMaxTokens][kMaxSplits];  // of the result, from each block of the value head
+};
+
+// A sequence's tokens of this step, and where its states are.
+struct Sequence {
+  int begin;
+  int count;
+  int slot;
+  bool has_history;
+  const int32_t* kept;  // by token, or null
+
+  __device__ Sequence(const StateBatchArgs& batch, int64_t index)
+      : begin(batch.query_start[index]),
+        count(batch.query_start[index + 1] - begin),
+        slot(batch.state_slots[index]),
+        has_history(batch.seq_lens[index] > count),
+        kept(batch.token_slots == nullptr ? nullptr : batch.token_slots + begin) {
+    if (count > kMaxTokens || slot >= batch.num_slots) gpu_trap();
+    for (int i = 0; kept != nullptr && i < count; ++i) {
+      if (kept[i] >= batch.num_slots) gpu_trap();
+    }
+  }
+  // Where the state behind a token goes, or -1.
+  __device__ int slot_behind(int token) const {
+    if (kept != nullptr) return kept[token];
+    return token == count - 1 ? slot : -1;
+  }
+};
+
+// One channel of the convolution.
+template <typename T>
+class Channel {
+ public:
+  __device__ Channel(const GatedDeltaNetArgs& args, int channel) : args_(args), channel_(channel) {
+#pragma unroll
+    for (int j = 0; j <= kHistory; ++j)
+      weight_[j] = args.conv_weight[j * num_channels() + channel_];
+  }
+
+  // The inputs before the step's.
+  __device__ void load_history(const Sequence& sequence) {
+    const T* from = row_behind(sequence.slot);
+#pragma unroll
+    for (int j = 0; j < kHistory; ++j) {
+      before_[j] = sequence.has_history ? from[j * num_channels()] : device::from_float<T>(0.0f);
+    }
+  }
+
+  // Calls put(token, value).
+  template <typename Put>
+  __device__ void convolve(const Sequence& sequence, const Put& put) const {
+    float window[kHistory + 1];
+#pragma unroll
+    for (int j = 0; j < kHistory; ++j) window[j + 1] = device::to_float(before_[j]);
+    for (int token = 0; token < sequence.count; ++token) {
+#pragma unroll
+      for (int j = 0; j < kHistory; ++j) window[j] = window[j + 1];
+      window[kHistory] = device::to_float(input(sequence, token));
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j <= kHistory; ++j) sum = fmaf(weight_[j], window[j], sum);
+      put(token, device::round_to<T>(sum / (1.0f + expf(-sum))));
+    }
+  }
+
+  // After all blocks have their history.
+  __device__ void keep(const Sequence& sequence) {
+    for (int token = 0; token < sequence.count; ++token) {
+      const int slot = sequence.slot_behind(token);
+      if (slot < 0) continue;
+      T* to = row_behind(slot);
+#pragma unroll
+      for (int j = 0; j < kHistory; ++j) {
+        const int from = token + 1 - kHistory + j;
+        T value = before_[kHistory - 1];
+        if (from >= 0) {
+          value = input(sequence, from);
+        } else if (from == -3) {
+          value = before_[0];
+        } else if (from == -2) {
+          value = before_[1];
+        }
+        to[j * num_channels()] = value;
+      }
+    }
+  }
+
+ private:
+  __device__ int64_t num_channels() const {
+    return (2 * args_.rule.num_k_heads + args_.rule.num_v_heads) * kDim;
+  }
+  __device__ T input(const Sequence& sequence, int token) const {
+    const int64_t row = int64_t{sequence.begin} + token;
+    return static_cast<const T*>(args_.rule.qkv)[row * args_.rule.qkv_stride + channel_];
+  }
+  __device__ T* row_behind(int64_t slot) const {
+    return static_cast<T*>(args_.conv_state) + slot * kHistory * num_channels() + channel_;
+  }
+
+  const GatedDeltaNetArgs& args_;
+  int channel_;
+  float weight_[kHistory + 1];
+  T before_[kHistory];
+};
+
+// Where a block stands.
+template <int kColumns>
+struct Place {
+  static constexpr int kSplits = kDim / kColumns;
+  int head, key_head;
+  int column;
+  int split;
+  int first_rank;  // of the value head's blocks in the cluster
+
+  __device__ explicit Place(const GatedDeltaRuleArgs& args) {
+    const int heads_per_key =
+        static_cast<int>(args.num_v_heads) / static_cast<int>(args.num_k_heads);
+    head = static_cast<int>(blockIdx.x) / kSplits;
+    key_head = head / heads_per_key;
+    split = static_cast<int>(blockIdx.x) % kSplits;
+    column = split * kColumns;
+    first_rank = (head - key_head * heads_per_key) * kSplits;
+  }
+  __device__ float* state_in(const GatedDeltaRuleArgs& args, int64_t slot) const {
+    return args.state + (slot * args.num_v_heads + head) * kDim * kDim + column;
+  }
+};
+
+// The sum of the squares of a token's results, by one warp, to all blocks of the value head.
+template <int kColumns>
+__device__ void share_squares(int token, const Place<kColumns>& place, Shared<kColumns>& shared) {
+  const int lane = threadIdx.x % device::kWarpSize;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kColumns; i += device::kWarpSize) {
+    const float x = shared.rule.out[token][i + lane];
+    sum += device::reduce_lanes(x * x, device::kWarpSize, device::Sum{});
+  }
+  if (lane >= Place<kColumns>::kSplits) return;
+  const auto own =
+      static_cast<uint32_t>(__cvta_generic_to_shared(&shared.squares[token][place.split]));
+  const uint32_t target = device::address_in(place.first_rank + lane, own);
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(target), "f"(sum) : "memory");
+}
+
+__device__ void synchronize_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// out = norm of the results, gated.
+template <typename T, int kColumns>
+__device__ void store_normalized(const GatedDeltaNetArgs& args,
+                                 const Sequence& sequence,
+                                 const Place<kColumns>& place,
+                                 const Shared<kColumns>& shared) {
+  const int own = threadIdx.x % kColumns;
+  const int column = place.head * kDim + place.column + own;
+  const float weight = args.norm_weight[place.column + own];
+  constexpr int kTokensAtOnce = kRecurrentThreads / kColumns;
+  for (int token = threadIdx.x / kColumns; token < sequence.count; token += kTokensAtOnce) {
+    const int64_t row = int64_t{sequence.begin} + token;
+    const float z = device::to_float(static_cast<const T*>(args.z)[row * args.z_stride + column]);
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < Place<kColumns>::kSplits; ++i) squares += shared.squares[token][i];
+    const float scale = 1.0f / sqrtf(squares / static_cast<float>(kDim) + args.eps);
+    const float y = shared.rule.out[token][own] * scale * weight;
+    static_cast<T*>(args.rule.out)[row * args.rule.out_stride + column] =
+        device::from_float<T>(y * (z / (1.0f + expf(-z))));
+  }
+}
+
+template <typename T, int kColumns>
+__device__ void store_zeros(const GatedDeltaRuleArgs& rule,
+                            const Sequence& sequence,
+                            const Place<kColumns>& place) {
+  T* out = static_cast<T*>(rule.out) + place.head * kDim + place.column;
+  for (int i = threadIdx.x; i < sequence.count * kColumns; i += kRecurrentThreads) {
+    out[(int64_t{sequence.begin} + i / kColumns) * rule.out_stride + i % kColumns] =
+        device::from_float<T>(0.0f);
+  }
+}
+
+// The rule's results, rounded, are in shared memory behind the next barrier.
+template <typename T, int kColumns>
+__device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
+                               const Sequence& sequence,
+                               const Place<kColumns>& place,
+                               StateTile<kColumns>& tile,
+                               RecurrentShared<kColumns>& shared) {
+  const int warp = threadIdx.x / device::kWarpSize;
+  if (warp < sequence.count) {
+    find_factors<T, kColumns>(rule, sequence.begin + warp, place.head, warp, shared);
+  }
+  __syncthreads();
+  for (int token = 0; token < sequence.count; ++token) {
+    tile.advance(token, shared);
+    const int slot = sequence.slot_behind(token);
+    if (slot >= 0) tile.store(place.state_in(rule, slot));
+  }
+  if (threadIdx.x >= kColumns) return;
+  for (int token = 0; token < sequence.count; ++token) {
+    float& result = shared.out[token][threadIdx.x];
+    result = device::round_to<T>(result);
+  }
+}
+
+// grid: parts of value heads, sequences; clusters of the blocks of a key head.
+template <typename T, int kColumns>
+__global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
+    gated_delta_net_kernel(const __grid_constant__ GatedDeltaNetArgs args) {
+  __shared__ __align__(16) Shared<kColumns> shared;
+  device::allow_next_grid();
+  const GatedDeltaRuleArgs& rule = args.rule;
+  const Place<kColumns> place(rule);
+  // What sequences there are is the step's input, and their states are those of steps before.
+  const Sequence sequence(rule.batch, blockIdx.y);
+  if (sequence.count == 0 || sequence.slot < 0) {
+    device::wait_for_previous_grid();
+    return store_zeros<T, kColumns>(rule, sequence, place);
+  }
+  device::arrive_at_cluster();
+  StateTile<kColumns> tile;
+  if (sequence.has_history) {
+    tile.load(place.state_in(rule, sequence.slot));
+  } else {
+    tile.clear();
+  }
+  const int thread = threadIdx.x, d = thread % kDim;
+  const bool is_key = thread >= kDim, has_value = thread < kColumns;
+  const int num_k_heads = static_cast<int>(rule.num_k_heads);
+  const int key_head = is_key ? num_k_heads + place.key_head : place.key_head;
+  const int value_channel = (2 * num_k_heads + place.head) * kDim + place.column;
+  Channel<T> key(args, key_head * kDim + d);
+  Channel<T> value(args, value_channel + thread % kColumns);
+  key.load_history(sequence);
+  value.load_history(sequence);
+  device::wait_for_previous_grid();
+
+  key.convolve(sequence,
+               [&](int token, float y) { (is_key ? shared.rule.k : shared.rule.q)[token][d] = y; });
+  if (has_value) {
+    value.convolve(sequence, [&](int token, float y) { shared.rule.v[token][thread] = y; });
+  }
+  __syncthreads();
+  advance_tokens<T>(rule, sequence, place, tile, shared.rule);
+  __syncthreads();
+  device::wait_for_cluster_start();
+  const int warp = thread / device::kWarpSize;
+  if (warp < sequence.count) share_squares(warp, place, shared);
+  synchronize_cluster();
+  if (has_value) value.keep(sequence);
+  if (device::cluster_rank() == 0) key.keep(sequence);
+  store_normalized<T, kColumns>(args, sequence, place, shared);
+}
+
+template <typename T, int kColumns>
+void launch(const GatedDeltaNetArgs& args, gpuStream_t stream) {
+  constexpr unsigned kSplits = kDim / kColumns;
+  const GatedDeltaRuleArgs& rule = args.rule;
+  (void)gpu_launch(
+      {.grid = dim3(static_cast<unsigned>(rule.num_v_heads) * kSplits,
+                    static_cast<unsigned>(rule.batch.num_sequences)),
+       .block = dim3(kRecurrentThreads),
+       .stream = stream,
+       .overlaps_previous = true,
+       .cluster_size = static_cast<unsigned>(rule.num_v_heads / rule.num_k_heads) * kSplits},
+      gated_delta_net_kernel<T, kColumns>,
+      args);
+  check_gpu_launch("gated_delta_net");
+}
+
+template <typename T>
+void launch_for(const GatedDeltaNetArgs& args, gpuStream_t stream, int splits) {
+  const GatedDeltaRuleArgs& rule = args.rule;
+  const int64_t max_splits = kMaxCluster / (rule.num_v_heads / rule.num_k_heads);
+  switch (splits > 0 ? splits
+                     : recurrent_splits(rule.num_v_heads * rule.batch.num_sequences, max_splits)) {
+    case 1:
+      return launch<T, 128>(args, stream);
+    case 2:
+      return launch<T, 64>(args, stream);
+    default:
+      return launch<T, 32>(args, stream);
+  }
+}
+
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  int value = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess) {
+    return 0;
+  }
+  return value;
+}
+
+}  // namespace
+
+bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args) {
+  const GatedDeltaRuleArgs& rule = args.rule;
+  const bool element = rule.element == Element::kFloat16 || rule.element == Element::kBFloat16;
+  return element && rule.head_k_dim == kDim && rule.head_v_dim == kDim &&
+         args.conv_kernel_size == kHistory + 1 && rule.batch.max_queries > 0 &&
+         rule.batch.max_queries <= kMaxTokens &&
+         rule.num_v_heads / rule.num_k_heads <= kMaxCluster &&
+         device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+         device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits) {
+  const auto stream = static_cast<gpuStream_t>(queue);
+  if (args.rule.element == Element::kBFloat16)
+    return launch_for<gpu_bfloat16>(args, stream, splits);
+  launch_for<__half>(args, stream, splits);
+}
+
+}  // namespace atom::ops

@@ -1,0 +1,175 @@
+#include "ops/gated_delta_net/gated_delta_net.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/gated_delta_net/gated_delta_net_variants.h"
+#include "ops/test_batches.h"
+#include "ops/test_tensors.h"
+
+namespace atom::ops {
+namespace {
+
+struct Sizes {
+  int64_t num_k_heads, num_v_heads, head_dim;
+
+  int64_t value_dim() const { return num_v_heads * head_dim; }
+  int64_t num_channels() const { return 2 * num_k_heads * head_dim + value_dim(); }
+};
+
+GatedDeltaNetParams random_call(const Sizes& sizes, const StateBatch& batch, DType dtype) {
+  const int64_t num_sequences = batch.seq_lens.size(0);
+  const int64_t num_tokens = batch.query_start.data<int32_t>()[num_sequences];
+  const int64_t num_slots =
+      num_sequences + 2 + (batch.token_slots.defined() ? batch.token_slots.size(0) : 0);
+  const int64_t channels = sizes.num_channels(), heads = sizes.num_v_heads;
+  GatedDeltaNetParams params;
+  const Tensor qkvz = random_tensor({num_tokens, channels + sizes.value_dim()}, dtype, 1, 2.0f);
+  params.qkv = qkvz.narrow(1, 0, channels);
+  params.z = qkvz.narrow(1, channels, sizes.value_dim());
+  params.num_k_heads = sizes.num_k_heads;
+  const Tensor ba = random_tensor({num_tokens, 2 * heads}, dtype, 2, 3.0f);
+  params.b = ba.narrow(1, 0, heads);
+  params.a = ba.narrow(1, heads, heads);
+  params.conv_weight = random_tensor({4, channels}, DType::kFloat32, 3);
+  params.a_log = Tensor::zeros({heads}, DType::kFloat32);
+  for (int64_t head = 0; head < heads; ++head) {
+    params.a_log.data<float>()[head] = 2.0f - 2.0f * static_cast<float>(head);
+  }
+  params.dt_bias = random_tensor({heads}, DType::kFloat32, 4);
+  params.norm_weight = random_tensor({sizes.head_dim}, DType::kFloat32, 5, 2.0f);
+  params.eps = 1e-6f;
+  params.conv_state = random_tensor({num_slots, 3, channels}, dtype, 6, 2.0f);
+  params.state =
+      random_tensor({num_slots, heads, sizes.head_dim, sizes.head_dim}, DType::kFloat32, 7);
+  params.batch = batch;
+  params.out = random_tensor({num_tokens, sizes.value_dim()}, dtype, 8);
+  return params;
+}
+
+// On the GPU for its variants, else on the CPU.
+bool run(const char* variant, bool on_gpu, const GatedDeltaNetParams& params) {
+  ThreadPool pool(2);
+  std::vector<Tensor> tensors = {params.qkv,
+                                 params.a,
+                                 params.b,
+                                 params.z,
+                                 params.conv_weight,
+                                 params.a_log,
+                                 params.dt_bias,
+                                 params.norm_weight,
+                                 params.conv_state,
+                                 params.state,
+                                 params.out};
+  append_tensors(params.batch, &tensors);
+  Placed at(on_gpu, pool, tensors);
+  GatedDeltaNetParams placed = params;
+  placed.qkv = at(params.qkv);
+  placed.a = at(params.a);
+  placed.b = at(params.b);
+  placed.z = at(params.z);
+  placed.conv_weight = at(params.conv_weight);
+  placed.a_log = at(params.a_log);
+  placed.dt_bias = at(params.dt_bias);
+  placed.norm_weight = at(params.norm_weight);
+  placed.conv_state = at(params.conv_state);
+  placed.state = at(params.state);
+  placed.out = at(params.out);
+  placed.batch = placed_batch(params.batch, at);
+  Workspace measuring;
+  gated_delta_net(Stream::dry_run(at.stream().device()), placed, measuring);
+  Workspace scratch(at.stream(), measuring.peak_size());
+  const bool ran = gated_delta_net_by(variant, at.stream(), placed, scratch);
+  at.finish();
+  return ran;
+}
+
+GatedDeltaNetParams copied(const GatedDeltaNetParams& params) {
+  GatedDeltaNetParams copy = params;
+  copy.conv_state = copy_of(params.conv_state);
+  copy.state = copy_of(params.state);
+  copy.out = copy_of(params.out);
+  return copy;
+}
+
+// One by one on the CPU, which their own tests cover.
+void expect_composed(const char* variant, const GatedDeltaNetParams& params) {
+  GatedDeltaNetParams expected = copied(params);
+  ASSERT_TRUE(run("composed", false, expected));
+  const std::string what = std::string(variant) + " " + params.qkv.to_string();
+  GatedDeltaNetParams got = copied(params);
+  if (!run(variant, true, got)) return;
+  // Any of three roundings may go the other way, that of the rule's result by a whole unit.
+  expect_close(got.out, values_of(expected.out), 3.1 * half_ulp(got.out.dtype()), 2e-3, what);
+  EXPECT_EQ(values_of(got.conv_state), values_of(expected.conv_state)) << what;
+  // A convolution's output that is rounded the other way.
+  expect_close(got.state, values_of(expected.state), 1e-5, 4 * half_ulp(got.out.dtype()), what);
+}
+
+struct Case {
+  Sizes sizes;
+  std::vector<int32_t> new_tokens, old_tokens;
+};
+
+const Case kCases[] = {
+    {{1, 1, 128}, {1}, {0}},
+    {{2, 4, 128}, {1, 1, 1}, {3, 0, 9}},
+    {{1, 3, 128}, {2, 0, 8, 1}, {1, 4, 0, 2}},
+    {{4, 8, 128}, std::vector<int32_t>(40, 1), std::vector<int32_t>(40, 5)},
+    {{2, 16, 128}, {1, 3}, {7, 7}},
+    {{2, 4, 128}, {70, 1, 9}, {0, 5, 200}},
+    {{2, 4, 32}, {1, 2}, {4, 0}},
+};
+
+TEST(GatedDeltaNet, IsItsOperatorsOneAfterTheOther) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+    for (const Case& c : kCases) {
+      StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
+      batch.max_queries = *std::max_element(c.new_tokens.begin(), c.new_tokens.end());
+      const GatedDeltaNetParams params = random_call(c.sizes, batch, dtype);
+      for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+    }
+  }
+}
+
+// Tokens that each leave their states in a slot, of which one is where the sequence began.
+TEST(GatedDeltaNet, KeepsTheStatesBehindEachToken) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
+  StateBatch batch = state_batch_of({4, 2, 1}, {9, 0, 3});
+  batch.state_slots = int32_tensor({5, 1, 8});
+  batch.token_slots = int32_tensor({6, 5, 2, 0, -1, 3, 7});
+  batch.max_queries = 4;
+  const GatedDeltaNetParams params = random_call({2, 4, 128}, batch, DType::kBFloat16);
+  for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+}
+
+TEST(GatedDeltaNet, APaddedRowGivesZeroAndLeavesTheStates) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
+  StateBatch batch = state_batch_of({1, 1}, {4, 0});
+  batch.state_slots = int32_tensor({1, -1});
+  batch.seq_lens = int32_tensor({5, 0});
+  batch.max_queries = 1;
+  const GatedDeltaNetParams params = random_call({1, 2, 128}, batch, DType::kBFloat16);
+  for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+}
+
+TEST(GatedDeltaNet, RunsOnTheCpu) {
+  const GatedDeltaNetParams params =
+      random_call({2, 4, 32}, state_batch_of({1, 9}, {3, 0}), DType::kFloat32);
+  ASSERT_TRUE(run("composed", false, params));
+  double squares = 0;
+  for (const double value : values_of(params.out)) squares += value * value;
+  EXPECT_TRUE(std::isfinite(squares));
+  EXPECT_FALSE(run("no such variant", false, params));
+}
+
+TEST(GatedDeltaNetDeathTest, RefusesOtherShapes) {
+  GatedDeltaNetParams params = random_call({1, 2, 32}, state_batch_of({3}, {0}), DType::kFloat32);
+  params.z = params.z.narrow(1, 0, 32);
+  ThreadPool pool(1);
+  Workspace scratch;
+  EXPECT_DEATH(gated_delta_net(Stream(&pool), params, scratch), "\\[gated_delta_net\\] .*NV\\*DV");
+}
+
+}  // namespace
+}  // namespace atom::ops

@@ -1,0 +1,467 @@
+// Inside latent attention for Hopper: the two warpgroups that compute.
+//
+// Tiles come in pairs. Each warpgroup scores one of them and adds up half of the latent's columns
+// over both, so that while one takes a softmax the matrix units work for the other (the schedule of
+// FlashMLA's decode kernel, DeepSeek 2025): warpgroup 0 weighs tile 0 first, warpgroup 1 tile 1
+// against what came out as the rows' bases; then they exchange weights.
+#pragma once
+
+#include "ops/mla_attention/sm90/items.cuh"
+
+namespace atom::ops::mla_device {
+
+using attention_device::begin_products;
+using attention_device::bytes_of_matrix;
+using attention_device::commit_products;
+using attention_device::exp2_fast;
+using attention_device::named_barrier_arrive;
+using attention_device::named_barrier_wait;
+using attention_device::pin;
+using attention_device::shared_matrix;
+using attention_device::wait_for_products;
+
+// Thread (w, g, c) = (warp, lane / 4, lane % 4) has rows 16w + g and 16w + g + 8, and columns 2c
+// and 2c + 1 of each 8.
+template <int kGroup>
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(const Work& work, const Buffers& buffers)
+      : work_(work),
+        buffers_(buffers),
+        row_(threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4),
+        scale_log2_(work.params.scale * attention_device::kLog2E) {}
+
+  __device__ __forceinline__ void run(const Share& share) {
+    ItemWalk walk(work_, share);
+    Item item;
+    while (walk.next(item)) {
+      begin(item);
+      const bool has_tiles = item.first_tile < item.last_tile;
+      if (has_tiles) {
+        device::wait_for(buffers_.queries_full(), queries_parity_);
+        queries_parity_ ^= 1;
+        device::fence_before_copies();
+      }
+      for (int tile = item.first_tile; tile < item.last_tile; tile += 2) {
+        const bool has_second = tile + 1 < item.last_tile;
+        const bool is_last = tile + 2 >= item.last_tile;
+        if constexpr (kGroup == 0) {
+          add_pair_as_first(item, tile, has_second, is_last);
+        } else {
+          add_pair_as_second(item, tile, has_second, is_last);
+        }
+        parity0_ ^= 1;
+        if (has_second) parity1_ ^= 1;
+      }
+      finish(item);
+    }
+  }
+
+ private:
+  // Panels of the latent that this warpgroup adds up.
+  static constexpr int kFirstPanel = kGroup * kHalfPanels;
+
+  __device__ __forceinline__ void begin(const Item& item) {
+#pragma unroll
+    for (int i = 0; i < 128; ++i) out_[i] = 0;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      base_[j] = -INFINITY;
+      sum_[j] = 0;
+      const int row = min(row_ + j * 8, item.num_rows - 1);
+      const int query = (item.first_row + row) / work_.num_heads();
+      limit_[j] = work_.has_indices() ? item.num_keys : item.first_position + query + 1;
+    }
+  }
+
+  // ---- warpgroup 0 -----------------------------------------------------------------------------
+
+  __device__ __forceinline__ void add_pair_as_first(const Item& item,
+                                                    int tile,
+                                                    bool has_second,
+                                                    bool is_last) {
+    const int num_named = count_named(item, tile);
+    score<kLeft0, kRight0>(0, parity0_);
+    if (is_last) release(buffers_.queries_empty());
+    mask(item, tile, num_named);
+    float correction[2];
+    raise_bases(correction);
+    if (has_second) {
+      put_bases(0);
+      named_barrier_arrive<2 * kWarpgroup>(kBase0Barrier);
+    }
+    weigh(correction);
+    if (!has_second) {
+      put_bases(0);
+      give_weights(0, kWeights0Barrier);
+    }
+    if (is_any(correction)) rescale(correction);
+    begin_products();
+    multiply_own(0);
+    commit_products();
+    if (has_second) {
+      named_barrier_wait<2 * kWarpgroup>(kWeights1Barrier);
+      device::fence_before_copies();
+      take_bases(1, correction);
+      if (is_any(correction)) {
+        wait_for_products<0>();
+        pin(out_);
+        rescale(correction);
+        rescale_weights(correction);
+        sum_[0] *= correction[0];
+        sum_[1] *= correction[1];
+      }
+      give_weights(0, kWeights0Barrier);
+      begin_products();
+      multiply_given(1);
+      commit_products();
+      wait_for_products<1>();
+      release(buffers_.empty(kLeft0));
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kLeft1));
+    } else {
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kLeft0));
+    }
+  }
+
+  // ---- warpgroup 1 -----------------------------------------------------------------------------
+
+  __device__ __forceinline__ void add_pair_as_second(const Item& item,
+                                                     int tile,
+                                                     bool has_second,
+                                                     bool is_last) {
+    float correction[2];
+    if (!has_second) {
+      release(buffers_.queries_empty());
+      named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
+      device::fence_before_copies();
+      take_bases(0, correction);
+      sum_[0] *= correction[0];
+      sum_[1] *= correction[1];
+      if (is_any(correction)) rescale(correction);
+      begin_products();
+      multiply_given(0);
+      commit_products();
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kRight0));
+      return;
+    }
+    const int num_named = count_named(item, tile + 1);
+    score<kRight1, kLeft1>(1, parity1_);
+    if (is_last) release(buffers_.queries_empty());
+    mask(item, tile + 1, num_named);
+    named_barrier_wait<2 * kWarpgroup>(kBase0Barrier);
+    float raised[2];
+    take_bases(0, correction);
+    raise_bases(raised);
+    correction[0] *= raised[0];
+    correction[1] *= raised[1];
+    put_bases(1);
+    weigh(correction);
+    give_weights(1, kWeights1Barrier);
+    if (is_any(correction)) rescale(correction);
+    begin_products();
+    multiply_own(1);
+    commit_products();
+    named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
+    device::fence_before_copies();
+    begin_products();
+    multiply_given(0);
+    commit_products();
+    wait_for_products<1>();
+    release(buffers_.empty(kRight1));
+    wait_for_products<0>();
+    pin(out_);
+    release(buffers_.empty(kRight0));
+  }
+
+  // ---- products --------------------------------------------------------------------------------
+
+  template <int kPanel, int kCount>
+  __device__ __forceinline__ void score_panels(uint32_t queries, uint32_t keys, bool accumulate) {
+#pragma unroll
+    for (int k = 0; k < kCount * 4; ++k) {
+      const uint32_t offset =
+          bytes_of_matrix((kPanel + k / 4) * kPanelBytes + k % 4 * 32);
+      attention_device::product_of_shared<gpu_bfloat16, kKeys, kEightRowsBytes, kEightRowsBytes>(
+          scores_, queries + offset, keys + offset, accumulate || k > 0);
+    }
+  }
+
+  template <int kGroupOfTile>
+  __device__ __forceinline__ void score_group(uint32_t queries, uint32_t keys, bool accumulate) {
+    if constexpr (kGroupOfTile == kLeft0 || kGroupOfTile == kLeft1) {
+      score_panels<0, kHalfPanels>(queries, keys, accumulate);
+      score_panels<kRopePanel, 1>(queries, keys, true);
+    } else {
+      score_panels<kHalfPanels, kHalfPanels>(queries, keys, accumulate);
+    }
+  }
+
+  template <int kFirst, int kSecond>
+  __device__ __forceinline__ void score(int tile, uint32_t parity) {
+    const uint32_t queries = shared_matrix(buffers_.queries(), 0);
+    const uint32_t keys = shared_matrix(buffers_.tile(tile), 0);
+    device::wait_for(buffers_.full(kFirst), parity);
+    device::fence_before_copies();
+    begin_products();
+    score_group<kFirst>(queries, keys, false);
+    device::wait_for(buffers_.full(kSecond), parity);
+    device::fence_before_copies();
+    begin_products();
+    score_group<kSecond>(queries, keys, true);
+    commit_products();
+    wait_for_products<0>();
+    pin(scores_);
+  }
+
+  __device__ __forceinline__ uint32_t values(int tile) const {
+    return shared_matrix(buffers_.tile(tile) + kFirstPanel * kPanelBytes, kPanelBytes);
+  }
+
+  // Latents by the weights in registers.
+  __device__ __forceinline__ void multiply_own(int tile) {
+    const uint32_t latents = values(tile);
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k) {
+      attention_device::product_of_registers<gpu_bfloat16, 256, kEightRowsBytes>(
+          out_, weights_ + k * 4, latents + bytes_of_matrix(k * 2 * kEightRowsBytes), true);
+    }
+  }
+
+  // By the other warpgroup's.
+  __device__ __forceinline__ void multiply_given(int tile) {
+    const uint32_t latents = values(tile);
+    const uint32_t weights = shared_matrix(buffers_.weights(tile), 0);
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k) {
+      product_of_shared_weights(
+          out_, weights + bytes_of_matrix(k * 32), latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
+    }
+  }
+
+  __device__ __forceinline__ void release(uint32_t barrier) const {
+    if ((threadIdx.x & 31) == 0) device::arrive(barrier);
+  }
+
+  // ---- softmax ---------------------------------------------------------------------------------
+
+  // How many of a tile's keys `indices` names, the first ones; without, all.
+  __device__ __forceinline__ int count_named(const Item& item, int tile) const {
+    if (!work_.has_indices()) return kKeys;
+    const int32_t* indices = work_.params.indices + item.first_token * work_.params.top_k;
+    const int key = tile * kKeys + static_cast<int>(threadIdx.x % 32);
+    const bool low = key < item.num_keys && indices[key] >= 0;
+    const bool high = key + 32 < item.num_keys && indices[key + 32] >= 0;
+    return __popc(__ballot_sync(kAllLanes, low)) + __popc(__ballot_sync(kAllLanes, high));
+  }
+
+  __device__ __forceinline__ void mask(const Item& item, int tile, int num_named) {
+    const int first_key = tile * kKeys;
+    const bool all = work_.has_indices() ? num_named == kKeys : first_key + kKeys <= item.sure_keys;
+    if (all) return;
+    const int c = threadIdx.x & 3;
+    // Of this thread's columns.
+    const int limits[2] = {min(limit_[0] - first_key, num_named) - c * 2,
+                           min(limit_[1] - first_key, num_named) - c * 2};
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) {
+      const int key = i / 4 * 8 + (i & 1);
+      scores_[i] = key < limits[(i & 2) / 2] ? scores_[i] : -INFINITY;
+    }
+  }
+
+  // The base of a row, at first its largest score, follows only a score that is larger by kSlack,
+  // so that hardly any tile corrects what was added before.
+  __device__ __forceinline__ void raise_bases(float (&correction)[2]) {
+    constexpr float kSlack = 8;  // weights reach 2^kSlack
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float tops[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+      for (int i = j * 2; i < kKeys / 2; i += 4) {
+        float& top = tops[i / 4 % 2];
+        top = fmaxf(top, fmaxf(scores_[i], scores_[i + 1]));
+      }
+      float top = fmaxf(tops[0], tops[1]);
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2)) * scale_log2_;
+      const bool grows = top > base_[j] + kSlack;
+      correction[j] = grows ? exp2_fast(base_[j] - top) : 1.f;
+      base_[j] = grows ? top : base_[j];
+    }
+  }
+
+  __device__ __forceinline__ void put_bases(int tile) const {
+    if ((threadIdx.x & 3) != 0) return;
+    buffers_.bases(tile)[row_] = base_[0];
+    buffers_.bases(tile)[row_ + 8] = base_[1];
+  }
+
+  __device__ __forceinline__ void take_bases(int tile, float (&correction)[2]) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float base = buffers_.bases(tile)[row_ + j * 8];
+      correction[j] = base == base_[j] ? 1.f : exp2_fast(base_[j] - base);
+      base_[j] = base;
+    }
+  }
+
+  // Scores become weights 2^(score - base), of which each thread sums its own keys'.
+  __device__ __forceinline__ void weigh(const float (&correction)[2]) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float shift = base_[j] == -INFINITY ? 0.f : -base_[j];
+      float totals[2] = {0, 0};
+#pragma unroll
+      for (int i = j * 2; i < kKeys / 2; i += 4) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          float& score = scores_[i + k];
+          score = exp2_fast(fmaf(score, scale_log2_, shift));
+          totals[k] += score;
+        }
+      }
+      sum_[j] = sum_[j] * correction[j] + (totals[0] + totals[1]);
+    }
+    // The layout of the scores is that of a product's left operand.
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i) {
+      weights_[i] = attention_device::pack<gpu_bfloat16>(scores_[i * 2], scores_[i * 2 + 1]);
+    }
+  }
+
+  __device__ __forceinline__ bool is_any(const float (&correction)[2]) const {
+    return __any_sync(kAllLanes, correction[0] != 1.f || correction[1] != 1.f);
+  }
+
+  __device__ __forceinline__ void rescale(const float (&correction)[2]) {
+#pragma unroll
+    for (int i = 0; i < 128; ++i) out_[i] *= correction[(i & 2) / 2];
+  }
+
+  __device__ __forceinline__ void rescale_weights(const float (&correction)[2]) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i) {
+      const float factor = correction[i & 1];
+      weights_[i] =
+          attention_device::pack<gpu_bfloat16>(__uint_as_float(weights_[i] << 16) * factor,
+                                               __uint_as_float(weights_[i] & 0xffff0000u) * factor);
+    }
+  }
+
+  __device__ __forceinline__ void give_weights(int tile, int barrier) const {
+    const int c = threadIdx.x & 3;
+    const uint32_t target = buffers_.weights(tile) + c * 4;
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i) {
+      asm volatile("st.shared.u32 [%0], %1;" ::"r"(target + panel_offset(row_ + i % 2 * 8, i / 2)),
+                   "r"(weights_[i])
+                   : "memory");
+    }
+    device::fence_before_copies();
+    named_barrier_arrive<2 * kWarpgroup>(barrier);
+  }
+
+  // ---- results ---------------------------------------------------------------------------------
+
+  __device__ __forceinline__ void finish(const Item& item) {
+    float total[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float sum = sum_[j];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      if ((threadIdx.x & 3) == 0) buffers_.sums(sums_parity_, kGroup)[row_ + j * 8] = sum;
+    }
+    named_barrier_wait<2 * kWarpgroup>(kSumsBarrier);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      total[j] = buffers_.sums(sums_parity_, 0)[row_ + j * 8] +
+                 buffers_.sums(sums_parity_, 1)[row_ + j * 8];
+    }
+    sums_parity_ ^= 1;
+    if (item.place < 0) {
+      store_whole(item, total);
+    } else {
+      store_part(item, total);
+    }
+  }
+
+  // Of 32 columns, thread c collects the 8 from 8c on.
+  __device__ __forceinline__ void store_whole(const Item& item, const float (&total)[2]) const {
+    const MlaAttentionArgs& params = work_.params;
+    const int c = threadIdx.x & 3;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int row = row_ + j * 8;
+      const bool exists = row < item.num_rows;
+      const float factor = total[j] == 0 ? 0.f : 1.f / total[j];
+      const int64_t token = item.token_of(work_, row), head = item.head_of(work_, row);
+      gpu_bfloat16* target = static_cast<gpu_bfloat16*>(params.out) +
+                             token * params.out_strides[0] + head * params.out_strides[1] +
+                             kFirstPanel * kPanelColumns + c * 8;
+#pragma unroll
+      for (int n = 0; n < 32; n += 4) {
+        uint32_t own[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          own[i] = attention_device::pack<gpu_bfloat16>(out_[(n + i) * 4 + j * 2] * factor,
+                                                        out_[(n + i) * 4 + j * 2 + 1] * factor);
+        }
+        const uint4 bits = transpose_of_four(own, c);
+        if (exists) *reinterpret_cast<uint4*>(target + n * 8) = bits;
+      }
+    }
+  }
+
+  // Element i of thread c of four becomes element c of thread i.
+  static __device__ __forceinline__ uint4 transpose_of_four(uint32_t (&m)[4], int c) {
+    const bool odd = c & 1, high = c & 2;
+    uint32_t received = __shfl_xor_sync(kAllLanes, odd ? m[0] : m[1], 1);
+    (odd ? m[0] : m[1]) = received;
+    received = __shfl_xor_sync(kAllLanes, odd ? m[2] : m[3], 1);
+    (odd ? m[2] : m[3]) = received;
+    received = __shfl_xor_sync(kAllLanes, high ? m[0] : m[2], 2);
+    (high ? m[0] : m[2]) = received;
+    received = __shfl_xor_sync(kAllLanes, high ? m[1] : m[3], 2);
+    (high ? m[1] : m[3]) = received;
+    return {m[0], m[1], m[2], m[3]};
+  }
+
+  __device__ __forceinline__ void store_part(const Item& item, const float (&total)[2]) const {
+    const int c = threadIdx.x & 3;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int64_t row = int64_t{item.place} * kRows + row_ + j * 8;
+      if (row_ + j * 8 >= item.num_rows) continue;
+      if (kGroup == 0 && c == 0) work_.partial_softmax[row] = {base_[j], total[j]};
+      float* target = work_.partial_out + row * kRank + kFirstPanel * kPanelColumns + c * 2;
+#pragma unroll
+      for (int n = 0; n < 32; ++n) {
+        *reinterpret_cast<float2*>(target + n * 8) = {out_[n * 4 + j * 2], out_[n * 4 + j * 2 + 1]};
+      }
+    }
+  }
+
+  const Work& work_;
+  const Buffers& buffers_;
+  const int row_;
+  const float scale_log2_;
+  float out_[128];
+  float scores_[kKeys / 2];
+  uint32_t weights_[kKeys / 4];
+  float base_[2];
+  float sum_[2];
+  int limit_[2];
+  uint32_t queries_parity_ = 0;
+  uint32_t parity0_ = 0;
+  uint32_t parity1_ = 0;
+  int sums_parity_ = 0;
+};
+
+}  // namespace atom::ops::mla_device

@@ -1,0 +1,156 @@
+// Persistent blocks of a warpgroup that loads and two that compute, with a pair of tiles of 64 keys
+// in shared memory: a tile is the keys and the values at once.
+#include "ops/mla_attention/sm90/mla_sm90.h"
+
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/mla_attention/sm90/consumer.cuh"
+#include "ops/mla_attention/sm90/join.cuh"
+#include "ops/mla_attention/sm90/producer.cuh"
+#include "tensor/gpu_launch.h"
+
+namespace atom::ops {
+namespace {
+
+using namespace mla_device;
+
+template <bool kFloat8>
+__global__ void __launch_bounds__(kThreads, 1)
+    mla_attention_sm90_kernel(const __grid_constant__ Work work) {
+  // All together they have 504 for each thread of a warpgroup.
+  constexpr int kProducerRegisters = kFloat8 ? 88 : 72;
+  constexpr int kConsumerRegisters = kFloat8 ? 208 : 216;
+  extern __shared__ __align__(1024) char shared[];
+  const Buffers buffers = {shared, device::shared_address(shared)};
+  if (threadIdx.x == 0) init_barriers(buffers);
+  device::wait_for_previous_grid();
+  Share share = {};
+  if (work.is_split) share = find_share(work, reinterpret_cast<int*>(shared));
+  __syncthreads();
+  if (threadIdx.x < kWarpgroup) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+    Producer<kFloat8>(work, buffers).run(share);
+  } else if (threadIdx.x < 2 * kWarpgroup) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    Consumer<0>(work, buffers).run(share);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    Consumer<1>(work, buffers).run(share);
+  }
+}
+
+// grid: places of items, slices of their rows.
+__global__ void __launch_bounds__(kJoinThreads) mla_attention_join_kernel(
+    const __grid_constant__ Work work) {
+  __shared__ JoinMemory memory;
+  device::wait_for_previous_grid();
+  int item_index = 0;
+  const int unit_index = unit_of_place(work, blockIdx.x, item_index);
+  if (unit_index < 0) return;
+  const Unit unit = measure_unit(work, unit_index);
+  if (item_index >= unit.num_items()) return;
+  const JoinedItem item = find_parts(work, unit_index, unit, item_index);
+  if (item.num_parts == 1) return;
+  const int num_rows = min(kRows, unit.num_rows - item_index * kRows);
+  for (int row = blockIdx.y; row < num_rows; row += gridDim.y) {
+    __syncthreads();
+    join_row(work, unit, item, item_index, row, memory);
+  }
+}
+
+// 0 without a device.
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  int value = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess) {
+    return 0;
+  }
+  return value;
+}
+
+int num_blocks(const MlaSm90Tuning& tuning) {
+  const int blocks = tuning.max_blocks > 0 ? tuning.max_blocks
+                                           : device_attribute(cudaDevAttrMultiProcessorCount);
+  return blocks < kMostParts ? blocks : kMostParts;
+}
+
+// So many items are even enough as they are.
+bool is_split(const MlaAttentionArgs& args, int blocks) {
+  return num_places(args) <= 6 * blocks;
+}
+
+int64_t num_parts(int blocks) {
+  return int64_t{2} * blocks * kRows;
+}
+
+bool is_aligned(const void* data, const int64_t (&strides)[2]) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && strides[0] % 8 == 0 && strides[1] % 8 == 0;
+}
+
+// What is refused here the last error says.
+template <bool kFloat8>
+void launch_kernel(const Work& work, int blocks, bool overlaps, gpuStream_t stream) {
+  const auto kernel = mla_attention_sm90_kernel<kFloat8>;
+  (void)cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
+  (void)device::launch(
+      kernel, dim3(blocks), dim3(kThreads), Shared::kBytes, stream, overlaps, work);
+}
+
+void launch_join(const Work& work, gpuStream_t stream) {
+  constexpr int kMostGrid = 4096;
+  int slices = kRows;
+  while (slices > 8 && slices * work.num_places > kMostGrid) slices /= 2;
+  (void)device::launch(mla_attention_join_kernel,
+                       dim3(work.num_places, slices),
+                       dim3(kJoinThreads),
+                       0,
+                       stream,
+                       true,
+                       work);
+}
+
+}  // namespace
+
+bool supports_mla_attention_sm90(const MlaAttentionArgs& args) {
+  return args.element == Element::kBFloat16 && args.rank == kRank && args.width == kWidth &&
+         args.scale > 0 && is_aligned(args.q_latent, args.q_latent_strides) &&
+         is_aligned(args.q_rope, args.q_rope_strides) && is_aligned(args.out, args.out_strides) &&
+         reinterpret_cast<uintptr_t>(args.cache) % 16 == 0 &&
+         device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+         device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+size_t mla_attention_sm90_workspace_size(const MlaAttentionArgs& args,
+                                         const MlaSm90Tuning& tuning) {
+  return num_parts(num_blocks(tuning)) * (kRank * sizeof(float) + sizeof(float2)) +
+         (1 + num_units(args)) * sizeof(int32_t);
+}
+
+void mla_attention_sm90(const MlaAttentionArgs& args,
+                        void* workspace,
+                        void* queue,
+                        const MlaSm90Tuning& tuning) {
+  if (args.batch.num_tokens == 0) return;
+  const auto stream = static_cast<gpuStream_t>(queue);
+  const int blocks = num_blocks(tuning);
+  Work work = {};
+  work.params = args;
+  work.is_split = is_split(args, blocks);
+  work.min_share = tuning.min_share;
+  work.num_places = num_places(args);
+  if (work.is_split) {
+    work.partial_out = static_cast<float*>(workspace);
+    work.partial_softmax = reinterpret_cast<float2*>(work.partial_out + num_parts(blocks) * kRank);
+    work.line = reinterpret_cast<int32_t*>(work.partial_softmax + num_parts(blocks));
+  }
+  if (args.float8_cache) {
+    launch_kernel<true>(work, blocks, tuning.overlaps_previous, stream);
+  } else {
+    launch_kernel<false>(work, blocks, tuning.overlaps_previous, stream);
+  }
+  if (work.is_split) launch_join(work, stream);
+  check_gpu_launch("mla_attention");
+}
+
+}  // namespace atom::ops

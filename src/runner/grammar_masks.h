@@ -1,0 +1,47 @@
+// The tokens that a step's grammars allow, as masks for whoever samples. One thread; its work is
+// spread over the pool.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "sampling/logit_edits.h"
+#include "structured_output/grammar_state.h"
+
+namespace atom {
+
+class GrammarMasks {
+ public:
+  // A sequence that samples: behind its known tokens, and behind each of `drafts`.
+  struct Sequence {
+    GrammarState* grammar = nullptr;  // null: every token may come
+    std::span<const int32_t> drafts;
+  };
+
+  // Replaces what was there.
+  void fill(ThreadPool& pool, std::span<const Sequence> sequences);
+
+  // Of the sequence `index`: one mask for each draft's place and one behind, null where every token
+  // may come. Empty without a grammar.
+  std::span<const TokenBitmask> allowed(size_t index) const;
+  // Why the masks of this sequence could not be filled: it cannot go on.
+  const Status& status(size_t index) const { return entries_[index].status; }
+
+ private:
+  struct Entry {
+    size_t first_mask = 0;
+    size_t num_masks = 0;
+    size_t first_word = 0;
+    size_t num_words = 0;
+    Status status;
+  };
+
+  std::vector<Entry> entries_;
+  std::vector<TokenBitmask> allowed_;
+  std::vector<uint32_t> words_;
+};
+
+}  // namespace atom

@@ -1,0 +1,195 @@
+#include "server/openai/answer_rule_kinds.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/openai/field_table.h"
+
+namespace atom::server {
+namespace {
+
+const EnumKind& format_types() {
+  static const EnumKind kind{{"text", "json_object", "json_schema", "structural_tag"}};
+  return kind;
+}
+
+// What stands beside a schema and changes nothing.
+void add_schema_notes(std::vector<FieldSpec>* fields) {
+  fields->push_back(check_field("name", StringKind{.max_length = 256}, "The schema's name."));
+  fields->push_back(check_field("description", StringKind(), "What the schema is for."));
+  fields->push_back(check_field("strict", BoolKind(), "Schemas are always followed."));
+}
+
+const FieldTable& json_schema_table() {
+  static const FieldTable table([] {
+    std::vector<FieldSpec> fields;
+    fields.push_back(check_field("schema", SchemaKind(), "What the answer follows."));
+    add_schema_notes(&fields);
+    return fields;
+  }());
+  return table;
+}
+
+void add_structural_tag(std::vector<FieldSpec>* fields) {
+  fields->push_back(check_field("format", ObjectKind(), "Of a structural tag."));
+  fields->push_back(check_field(
+      "structures", ListKind<ObjectKind>{ObjectKind(), "objects"}, "Of an older structural tag."));
+  fields->push_back(check_field(
+      "triggers", ListKind<StringKind>{StringKind(), "strings"}, "Of an older structural tag."));
+}
+
+}  // namespace
+
+AnswerRuleKind ResponseFormatKind() {
+  static const FieldTable table([] {
+    std::vector<FieldSpec> fields;
+    fields.push_back(required(check_field("type", format_types(), "")));
+    fields.push_back(
+        check_field("json_schema", TableKind<InPlace>{&json_schema_table()}, "Of this type."));
+    add_structural_tag(&fields);
+    return fields;
+  }());
+  return AnswerRuleKind(table);
+}
+
+AnswerRuleKind ResponseTextFormatKind() {
+  static const FieldTable table([] {
+    std::vector<FieldSpec> fields;
+    fields.push_back(
+        required(check_field("type", EnumKind{{"text", "json_object", "json_schema"}}, "")));
+    fields.push_back(check_field("schema", SchemaKind(), "What the answer follows."));
+    add_schema_notes(&fields);
+    return fields;
+  }());
+  return AnswerRuleKind(table);
+}
+
+AnswerRuleKind OutputFormatKind() {
+  static const FieldTable table([] {
+    std::vector<FieldSpec> fields;
+    fields.push_back(required(check_field("type", EnumKind{{"json_schema"}}, "")));
+    fields.push_back(check_field("schema", SchemaKind(), "What the answer follows."));
+    return fields;
+  }());
+  return AnswerRuleKind(table);
+}
+
+AnswerRuleKind StructuredOutputsKind() {
+  static const FieldTable table([] {
+    std::vector<FieldSpec> fields;
+    fields.push_back(check_field("json", SchemaKind(), "A schema that the answer follows."));
+    fields.push_back(check_field("regex", pattern_kind(), "An expression that it matches."));
+    fields.push_back(check_field("choice", choices_kind(), "The texts that it can be."));
+    fields.push_back(check_field("grammar", grammar_kind(), "An EBNF grammar that it follows."));
+    fields.push_back(check_field("json_object", BoolKind(), "It is a JSON object."));
+    fields.push_back(check_field("structural_tag", SchemaKind(), "XGrammar's structural tag."));
+    fields.push_back(hint_field("disable_fallback", "there is nothing to fall back to."));
+    fields.push_back(hint_field("disable_any_whitespace", "white space is free up to a limit."));
+    fields.push_back(
+        hint_field("disable_additional_properties", "those not named are not allowed anyway."));
+    fields.push_back(
+        unsupported_field("whitespace_pattern", "[]", "white space is free up to a limit"));
+    return fields;
+  }());
+  return AnswerRuleKind(table);
+}
+
+bool AnswerRuleKind::read(OrderedJson& value,
+                          const FieldPath& path,
+                          SharedJson* out,
+                          ApiError* error) const {
+  if (!table_->read(value, path, nullptr, error)) return false;
+  if (out != nullptr) *out = std::make_shared<const OrderedJson>(std::move(value));
+  return true;
+}
+
+void AnswerRuleKind::describe(const OpenApiOptions& options, OrderedJson* schema) const {
+  table_->describe(options, schema);
+}
+
+bool SchemaKind::read(OrderedJson& value,
+                      const FieldPath& path,
+                      SharedJson* out,
+                      ApiError* error) const {
+  if (!value.is_object() && !value.is_string()) return fail_type(error, path, value, expected());
+  if (out != nullptr) *out = std::make_shared<const OrderedJson>(std::move(value));
+  return true;
+}
+
+void SchemaKind::describe(const OpenApiOptions&, OrderedJson* schema) const {
+  (*schema)["anyOf"] = {{{"type", "object"}}, {{"type", "string"}}};
+}
+
+namespace {
+
+const EnumKind& tool_choice_names() {
+  static const EnumKind kind{{"none", "auto", "required"}};
+  return kind;
+}
+
+const FieldTable& function_name_table() {
+  static const FieldTable table(
+      {required(check_field("name", StringKind{.min_length = 1, .max_length = 256}, ""))});
+  return table;
+}
+
+const FieldTable& named_tool_table(bool is_flat) {
+  static const EnumKind types{{"function"}};
+  static const FieldTable flat(
+      {required(check_field("type", types, "")),
+       required(check_field("name", StringKind{.min_length = 1, .max_length = 256}, ""))});
+  static const FieldTable nested(
+      {required(check_field("type", types, "")),
+       required(check_field("function", TableKind<InPlace>{&function_name_table()}, ""))});
+  return is_flat ? flat : nested;
+}
+
+}  // namespace
+
+std::string ToolChoiceKind::expected() const {
+  return tool_choice_names().expected() + ", or the function to call";
+}
+
+bool ToolChoiceKind::read(OrderedJson& value,
+                          const FieldPath& path,
+                          ToolChoice* out,
+                          ApiError* error) const {
+  if (value.is_object()) {
+    if (!named_tool_table(is_flat).read(value, path, nullptr, error)) return false;
+    const OrderedJson& function = is_flat ? value : value["function"];
+    if (out != nullptr) *out = {ToolChoice::kNamed, function["name"].get<std::string>()};
+    return true;
+  }
+  if (!value.is_string()) return fail_type(error, path, value, expected());
+  std::string name;
+  if (!tool_choice_names().read(value, path, &name, error)) return false;
+  if (out == nullptr) return true;
+  *out = name == "none"   ? ToolChoice::kNone
+         : name == "auto" ? ToolChoice::kAuto
+                          : ToolChoice::kRequired;
+  return true;
+}
+
+void ToolChoiceKind::describe(const OpenApiOptions& options, OrderedJson* schema) const {
+  OrderedJson names;
+  OrderedJson named;
+  tool_choice_names().describe(options, &names);
+  named_tool_table(is_flat).describe(options, &named);
+  (*schema)["anyOf"] = {std::move(names), std::move(named)};
+}
+
+OrderedJson tool_choice_json(const ToolChoice& choice) {
+  switch (choice.kind) {
+    case ToolChoice::kNone:
+      return "none";
+    case ToolChoice::kAuto:
+      return "auto";
+    case ToolChoice::kRequired:
+      return "required";
+    case ToolChoice::kNamed:
+      break;
+  }
+  return {{"type", "function"}, {"name", choice.name}};
+}
+
+}  // namespace atom::server

@@ -1,0 +1,16 @@
+// Whether XGrammar can read a text of one of its languages, which limits its size first. An error
+// is kInvalidArgument or kUnimplemented and begins with `where`. Any thread.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace atom {
+
+Status check_regex(const std::string& pattern, const std::string& where);
+Status check_ebnf(const std::string& grammar, const std::string& where);
+// Of any size.
+Status check_structural_tag(const std::string& text, const std::string& where);
+
+}  // namespace atom
