@@ -1,6 +1,7 @@
 // Checks and times latent attention for Hopper.
 //
-// usage: mla_attention_bench [check [CASE]|time]
+// usage: mla_attention_bench [check [CASE]|time [WORDS]]
+// WORDS: only of shapes whose names have them.
 //
 // Checks compare single rows with sums in double, and all rows with the plain kernel. Timings are
 // medians of recorded chains of calls, whose caches take turns; rates are those of the operations
@@ -95,8 +96,12 @@ int check(const MlaShape& shape) {
 
 std::vector<MlaShape> checked_shapes() {
   std::vector<MlaShape> shapes;
-  const auto add = [&](const char* name, int heads, int block_size, int top_k,
-                       std::vector<int> queries, std::vector<int> lens) {
+  const auto add = [&](const char* name,
+                       int heads,
+                       int block_size,
+                       int top_k,
+                       std::vector<int> queries,
+                       std::vector<int> lens) {
     MlaShape shape;
     shape.name = name;
     shape.num_heads = heads;
@@ -145,9 +150,13 @@ void time_shape(const MlaShape& shape, const Roofs& roofs, const ops::MlaSm90Tun
   std::fflush(stdout);
 }
 
-void time_all() {
+void time_all(const std::string& words) {
   const Roofs roofs = measure_roofs();
+  const auto is_wanted = [&](const MlaShape& shape) {
+    return shape.name.find(words) != std::string::npos;
+  };
   const auto both = [&](MlaShape shape, int heads, int top_k = 0) {
+    if (!is_wanted(shape)) return;
     shape.num_heads = heads;
     shape.top_k = top_k;
     time_shape(shape, roofs);
@@ -167,10 +176,10 @@ void time_all() {
   both(equal_sequences("64 x 2048 of 16k, 64 heads", 64, 1, 16384), 64, 2048);
   both(equal_sequences("1 x 2048 of 128k, 128 heads", 1, 1, 131072), 128, 2048);
   MlaShape prompt = equal_sequences("prompt of 8k, 128 heads", 1, 8192, 8192);
-  time_shape(prompt, roofs);
+  if (is_wanted(prompt)) time_shape(prompt, roofs);
   prompt = equal_sequences("prompt of 8k, 16 heads", 1, 8192, 8192);
   prompt.num_heads = 16;
-  time_shape(prompt, roofs);
+  if (is_wanted(prompt)) time_shape(prompt, roofs);
 }
 
 }  // namespace
@@ -188,6 +197,6 @@ int main(int argc, char** argv) {
     }
     std::printf("mla_attention_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
   }
-  if (mode != "check") time_all();
+  if (mode != "check") time_all(argc > 2 ? argv[2] : "");
   return failed == 0 ? 0 : 1;
 }

@@ -198,16 +198,15 @@ std::vector<double> MlaProblem::expected(int64_t token, int head) const {
   const int row_size = kWidth * (shape_.float8 ? 1 : 2);
   const auto fetch = [](const void* from, int64_t size) {
     std::vector<uint8_t> bytes(size);
-    ATOM_BENCH_CHECK(
-        ATOM_GPU(Memcpy)(bytes.data(), from, size, ATOM_GPU(MemcpyDeviceToHost)));
+    ATOM_BENCH_CHECK(ATOM_GPU(Memcpy)(bytes.data(), from, size, ATOM_GPU(MemcpyDeviceToHost)));
     return bytes;
   };
-  const auto latent = fetch(
-      static_cast<const uint16_t*>(call.q_latent) + (token * shape_.num_heads + head) * kRank,
-      kRank * 2);
-  const auto rope = fetch(static_cast<const uint16_t*>(call.q_rope) +
-                              (token * shape_.num_heads + head) * kRopeStride,
-                          kRope * 2);
+  const auto latent =
+      fetch(static_cast<const uint16_t*>(call.q_latent) + (token * shape_.num_heads + head) * kRank,
+            kRank * 2);
+  const auto rope = fetch(
+      static_cast<const uint16_t*>(call.q_rope) + (token * shape_.num_heads + head) * kRopeStride,
+      kRope * 2);
   std::vector<double> q(kWidth), sums(kRank, 0.0), scores;
   for (int d = 0; d < kWidth; ++d) {
     q[d] = d < kRank ? element_value(Element::kBFloat16, latent.data(), d)
@@ -222,8 +221,7 @@ std::vector<double> MlaProblem::expected(int64_t token, int head) const {
     }
     const int64_t block = tables_[s * max_blocks_ + at / shape_.block_size];
     const int64_t slot = block * shape_.block_size + at % shape_.block_size;
-    const auto bytes =
-        fetch(static_cast<const uint8_t*>(call.cache) + slot * row_size, row_size);
+    const auto bytes = fetch(static_cast<const uint8_t*>(call.cache) + slot * row_size, row_size);
     std::vector<double> key(kWidth);
     for (int d = 0; d < kWidth; ++d) key[d] = element_value(element, bytes.data(), d);
     scores.push_back(std::inner_product(q.begin(), q.end(), key.begin(), 0.0) * call.scale);

@@ -192,11 +192,8 @@ TEST(MlaAttention, ReadsACacheInFloat8) {
     for (const char* variant : kAllVariants) {
       if (!run(variant, pool, params)) continue;
       const std::string what = std::string(variant) + " " + params.q_latent.to_string();
-      expect_close(params.out,
-                   expected,
-                   tolerance(DType::kBFloat16),
-                   absolute_tolerance(variant),
-                   what);
+      expect_close(
+          params.out, expected, tolerance(DType::kBFloat16), absolute_tolerance(variant), what);
     }
   }
 }

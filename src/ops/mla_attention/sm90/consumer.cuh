@@ -185,8 +185,7 @@ class Consumer {
   __device__ __forceinline__ void score_panels(uint32_t queries, uint32_t keys, bool accumulate) {
 #pragma unroll
     for (int k = 0; k < kCount * 4; ++k) {
-      const uint32_t offset =
-          bytes_of_matrix((kPanel + k / 4) * kPanelBytes + k % 4 * 32);
+      const uint32_t offset = bytes_of_matrix((kPanel + k / 4) * kPanelBytes + k % 4 * 32);
       attention_device::product_of_shared<gpu_bfloat16, kKeys, kEightRowsBytes, kEightRowsBytes>(
           scores_, queries + offset, keys + offset, accumulate || k > 0);
     }
@@ -239,8 +238,9 @@ class Consumer {
     const uint32_t weights = shared_matrix(buffers_.weights(tile), 0);
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      product_of_shared_weights(
-          out_, weights + bytes_of_matrix(k * 32), latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
+      product_of_shared_weights(out_,
+                                weights + bytes_of_matrix(k * 32),
+                                latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
     }
   }
 

@@ -8,8 +8,8 @@
 #pragma once
 
 #include "ops/device/paged_row.cuh"
-#include "ops/mla_attention/sm90/tile.cuh"
 #include "ops/mla_attention/mla_attention_kernels.h"
+#include "ops/mla_attention/sm90/tile.cuh"
 
 namespace atom::ops::mla_device {
 
@@ -70,8 +70,7 @@ __device__ inline Unit measure_unit(const Work& work, int index) {
   }
   unit.first_token = batch.query_start[index];
   const bool is_sequence = index < batch.num_sequences;
-  const int end =
-      is_sequence ? batch.query_start[index + 1] : static_cast<int>(batch.num_tokens);
+  const int end = is_sequence ? batch.query_start[index + 1] : static_cast<int>(batch.num_tokens);
   const int num_keys = is_sequence ? batch.seq_lens[index] : 0;
   const int num_queries = end > unit.first_token ? end - unit.first_token : 0;
   unit.num_rows = num_queries * work.num_heads();
@@ -93,15 +92,15 @@ __device__ inline Unit load_unit(const Work& work, int index) {
 
 struct Item {
   const int32_t* block_table;
-  int first_token;     // of the unit
+  int first_token;  // of the unit
   int first_position;
-  int first_row;       // among the unit's
-  int num_rows;        // at most kRows
-  int num_keys;        // that its last row sees
-  int sure_keys;       // that all its rows see
+  int first_row;  // among the unit's
+  int num_rows;   // at most kRows
+  int num_keys;   // that its last row sees
+  int sure_keys;  // that all its rows see
   int first_tile;
-  int last_tile;       // behind
-  int place;           // of a partial result; -1: it is whole
+  int last_tile;  // behind
+  int place;      // of a partial result; -1: it is whole
 
   // Of row `row`.
   __device__ int token_of(const Work& work, int row) const {
@@ -113,7 +112,8 @@ struct Item {
 };
 
 // Tiles [first, last) of the unit's item.
-__device__ inline Item make_item(const Work& work, const Unit& unit, int index, int first, int last) {
+__device__ inline Item make_item(
+    const Work& work, const Unit& unit, int index, int first, int last) {
   Item item;
   item.block_table = unit.block_table;
   item.first_token = unit.first_token;

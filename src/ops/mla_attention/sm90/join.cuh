@@ -27,7 +27,10 @@ struct JoinedItem {
   }
 };
 
-__device__ inline JoinedItem find_parts(const Work& work, int unit_index, const Unit& unit, int item) {
+__device__ inline JoinedItem find_parts(const Work& work,
+                                        int unit_index,
+                                        const Unit& unit,
+                                        int item) {
   const int share = work.line[0];
   const int begin = work.line[1 + unit_index] + item * unit.item_length() + kItemCost;
   const int first = begin / share;
@@ -72,8 +75,7 @@ __device__ inline float4 sum_parts(const Work& work,
   float4 sum = {0, 0, 0, 0};
 #pragma unroll 8
   for (int part = team; part < item.num_parts; part += kJoinTeams) {
-    const float4 value =
-        *reinterpret_cast<const float4*>(out + item.place(part) * (kRows * kRank));
+    const float4 value = *reinterpret_cast<const float4*>(out + item.place(part) * (kRows * kRank));
     const float factor = factors[part];
     sum.x = fmaf(value.x, factor, sum.x);
     sum.y = fmaf(value.y, factor, sum.y);

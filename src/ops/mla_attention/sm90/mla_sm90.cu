@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // grid: places of items, slices of their rows.
-__global__ void __launch_bounds__(kJoinThreads) mla_attention_join_kernel(
-    const __grid_constant__ Work work) {
+__global__ void __launch_bounds__(kJoinThreads)
+    mla_attention_join_kernel(const __grid_constant__ Work work) {
   __shared__ JoinMemory memory;
   device::wait_for_previous_grid();
   int item_index = 0;
@@ -69,8 +69,8 @@ int device_attribute(cudaDeviceAttr attribute) {
 }
 
 int num_blocks(const MlaSm90Tuning& tuning) {
-  const int blocks = tuning.max_blocks > 0 ? tuning.max_blocks
-                                           : device_attribute(cudaDevAttrMultiProcessorCount);
+  const int blocks =
+      tuning.max_blocks > 0 ? tuning.max_blocks : device_attribute(cudaDevAttrMultiProcessorCount);
   return blocks < kMostParts ? blocks : kMostParts;
 }
 
@@ -91,8 +91,7 @@ bool is_aligned(const void* data, const int64_t (&strides)[2]) {
 template <bool kFloat8>
 void launch_kernel(const Work& work, int blocks, bool overlaps, gpuStream_t stream) {
   const auto kernel = mla_attention_sm90_kernel<kFloat8>;
-  (void)cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
+  (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
   (void)device::launch(
       kernel, dim3(blocks), dim3(kThreads), Shared::kBytes, stream, overlaps, work);
 }

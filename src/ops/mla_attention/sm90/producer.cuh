@@ -121,8 +121,7 @@ class Producer {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
         if (!has_panel<kGroup>(panel)) continue;
-        attention_device::copy_async(
-            target + panel * kPanelBytes, source + panel * 128, slot >= 0);
+        attention_device::copy_async(target + panel * kPanelBytes, source + panel * 128, slot >= 0);
       }
     }
   }
@@ -180,8 +179,7 @@ class Producer {
       codes[pass] = load_codes(source, slot >= 0);
     }
     device::wait_for(buffers_.empty(kGroup), parity ^ 1);
-    const uint32_t panel =
-        tile + ((kHasLeft ? 0 : kHalfPanels) + part / 4) * kPanelBytes;
+    const uint32_t panel = tile + ((kHasLeft ? 0 : kHalfPanels) + part / 4) * kPanelBytes;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       // Here registers are free for the rest.

@@ -38,9 +38,9 @@ struct Shared {
   static constexpr int kTiles = kQueries + kTileBytes;
   static constexpr int kWeights0 = kTiles + 2 * kTileBytes;
   static constexpr int kWeights1 = kTiles + kTileBytes + kRopePanel * kPanelBytes;
-  static constexpr int kBases = kWeights0 + kPanelBytes;            // [2 tiles][kRows] float
-  static constexpr int kSums = kBases + 2 * kRows * 4;              // [2][2 warpgroups][kRows] float
-  static constexpr int kSlots = kSums + 4 * kRows * 4;              // [2][2 tiles][kKeys] int32
+  static constexpr int kBases = kWeights0 + kPanelBytes;  // [2 tiles][kRows] float
+  static constexpr int kSums = kBases + 2 * kRows * 4;    // [2][2 warpgroups][kRows] float
+  static constexpr int kSlots = kSums + 4 * kRows * 4;    // [2][2 tiles][kKeys] int32
   static constexpr int kBarriers = kSlots + 4 * kKeys * 4;
   static constexpr int kNumBarriers = 2 * kNumGroups + 2;
   static constexpr int kBytes = kBarriers + kNumBarriers * 8;
