@@ -175,28 +175,49 @@ __device__ void synchronize_cluster() {
           : "memory");
 }
 
-// out = norm of the results, gated.
+// The norm of the results, and their gates. Each thread has one column, and of several tokens every
+// so many.
 template <typename T, int kColumns>
-__device__ void store_normalized(const GatedDeltaNetArgs& args,
-                                 const Sequence& sequence,
-                                 const Place<kColumns>& place,
-                                 const Shared<kColumns>& shared) {
-  const int own = threadIdx.x % kColumns;
-  const int column = place.head * kDim + place.column + own;
-  const float weight = args.norm_weight[place.column + own];
-  constexpr int kTokensAtOnce = kRecurrentThreads / kColumns;
-  for (int token = threadIdx.x / kColumns; token < sequence.count; token += kTokensAtOnce) {
-    const int64_t row = int64_t{sequence.begin} + token;
-    const float z = device::to_float(static_cast<const T*>(args.z)[row * args.z_stride + column]);
-    float squares = 0;
-#pragma unroll
-    for (int i = 0; i < Place<kColumns>::kSplits; ++i) squares += shared.squares[token][i];
-    const float scale = 1.0f / sqrtf(squares / static_cast<float>(kDim) + args.eps);
-    const float y = shared.rule.out[token][own] * scale * weight;
-    static_cast<T*>(args.rule.out)[row * args.rule.out_stride + column] =
-        device::from_float<T>(y * (z / (1.0f + expf(-z))));
+class GatedNorm {
+ public:
+  __device__ GatedNorm(const GatedDeltaNetArgs& args, const Place<kColumns>& place)
+      : args_(args),
+        own_(threadIdx.x % kColumns),
+        first_(threadIdx.x / kColumns),
+        column_(place.head * kDim + place.column + own_),
+        weight_(args.norm_weight[place.column + own_]) {}
+
+  // The first gate, long before it is used.
+  __device__ void load(const Sequence& sequence) {
+    if (first_ < sequence.count) gate_ = gate(sequence, first_);
   }
-}
+
+  __device__ void store(const Sequence& sequence, const Shared<kColumns>& shared) const {
+    constexpr int kTokensAtOnce = kRecurrentThreads / kColumns;
+    for (int token = first_; token < sequence.count; token += kTokensAtOnce) {
+      const float z = device::to_float(token == first_ ? gate_ : gate(sequence, token));
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < Place<kColumns>::kSplits; ++i) squares += shared.squares[token][i];
+      const float scale = 1.0f / sqrtf(squares / static_cast<float>(kDim) + args_.eps);
+      const float y = shared.rule.out[token][own_] * scale * weight_;
+      const int64_t row = int64_t{sequence.begin} + token;
+      static_cast<T*>(args_.rule.out)[row * args_.rule.out_stride + column_] =
+          device::from_float<T>(y * (z / (1.0f + expf(-z))));
+    }
+  }
+
+ private:
+  __device__ T gate(const Sequence& sequence, int token) const {
+    const int64_t row = int64_t{sequence.begin} + token;
+    return static_cast<const T*>(args_.z)[row * args_.z_stride + column_];
+  }
+
+  const GatedDeltaNetArgs& args_;
+  const int own_, first_, column_;
+  const float weight_;
+  T gate_ = {};
+};
 
 template <typename T, int kColumns>
 __device__ void store_zeros(const GatedDeltaRuleArgs& rule,
@@ -214,12 +235,11 @@ template <typename T, int kColumns>
 __device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
                                const Sequence& sequence,
                                const Place<kColumns>& place,
+                               const GateInputs& gates,
                                StateTile<kColumns>& tile,
                                RecurrentShared<kColumns>& shared) {
   const int warp = threadIdx.x / device::kWarpSize;
-  if (warp < sequence.count) {
-    find_factors<T, kColumns>(rule, sequence.begin + warp, place.head, warp, shared);
-  }
+  if (warp < sequence.count) find_factors(gates, warp, shared);
   __syncthreads();
   for (int token = 0; token < sequence.count; ++token) {
     tile.advance(token, shared);
@@ -263,7 +283,12 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
   Channel<T> value(args, value_channel + thread % kColumns);
   key.load_history(sequence);
   value.load_history(sequence);
+  GateInputs gates(rule, place.head);
+  GatedNorm<T, kColumns> norm(args, place);
   device::wait_for_previous_grid();
+  const int warp = thread / device::kWarpSize;
+  if (warp < sequence.count) gates.load<T>(rule, sequence.begin + warp, place.head);
+  norm.load(sequence);
 
   key.convolve(sequence,
                [&](int token, float y) { (is_key ? shared.rule.k : shared.rule.q)[token][d] = y; });
@@ -271,15 +296,14 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
     value.convolve(sequence, [&](int token, float y) { shared.rule.v[token][thread] = y; });
   }
   __syncthreads();
-  advance_tokens<T>(rule, sequence, place, tile, shared.rule);
+  advance_tokens<T>(rule, sequence, place, gates, tile, shared.rule);
   __syncthreads();
   device::wait_for_cluster_start();
-  const int warp = thread / device::kWarpSize;
   if (warp < sequence.count) share_squares(warp, place, shared);
   synchronize_cluster();
   if (has_value) value.keep(sequence);
   if (device::cluster_rank() == 0) key.keep(sequence);
-  store_normalized<T, kColumns>(args, sequence, place, shared);
+  norm.store(sequence, shared);
 }
 
 template <typename T, int kColumns>

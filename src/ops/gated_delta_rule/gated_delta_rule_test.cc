@@ -213,6 +213,32 @@ TEST(GatedDeltaRule, ASequenceDoesNotDependOnTheOthers) {
   }
 }
 
+// Rows of a chunk behind a sequence's last token are the next one's.
+TEST(GatedDeltaRule, NothingOfASequenceReachesTheOneBefore) {
+  constexpr Sizes kSizes{2, 4, 128, 128};
+  constexpr int32_t kFirst = 70;
+  ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    const GatedDeltaRuleParams params =
+        random_call(kSizes, state_batch_of({kFirst, 66}, {3, 0}), DType::kBFloat16);
+    GatedDeltaRuleParams spoilt = params;
+    spoilt.qkv = copy_of(params.qkv);
+    spoilt.state = copy_of(params.state);
+    spoilt.out = copy_of(params.out);
+    const int64_t width = spoilt.qkv.size(1);
+    std::fill_n(spoilt.qkv.data<BFloat16>() + kFirst * width,
+                66 * width,
+                from_float<BFloat16>(std::numeric_limits<float>::quiet_NaN()));
+    if (!run(variant, pool, params)) continue;
+    run(variant, pool, spoilt);
+    EXPECT_EQ(values_of(spoilt.out.narrow(0, 0, kFirst)),
+              values_of(params.out.narrow(0, 0, kFirst)))
+        << variant;
+    EXPECT_EQ(values_of(spoilt.state.narrow(0, 2, 1)), values_of(params.state.narrow(0, 2, 1)))
+        << variant;
+  }
+}
+
 TEST(GatedDeltaRule, ANewSequenceIgnoresWhatItsSlotHolds) {
   constexpr Sizes kSizes{1, 2, 32, 32};
   ThreadPool pool(1);

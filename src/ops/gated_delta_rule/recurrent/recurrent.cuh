@@ -43,11 +43,24 @@ struct RecurrentShared {
   TokenFactors factors[kTokenBatch];
 };
 
+// What a token's gates are made of, loaded long before it is used.
+struct GateInputs {
+  float a, b;           // of the token
+  float rate, dt_bias;  // of the value head
+
+  __device__ GateInputs(const GatedDeltaRuleArgs& args, int64_t head)
+      : a(0), b(0), rate(expf(args.a_log[head])), dt_bias(args.dt_bias[head]) {}
+
+  template <typename T>
+  __device__ void load(const GatedDeltaRuleArgs& args, int64_t token, int64_t head) {
+    a = device::to_float(static_cast<const T*>(args.a)[token * args.a_stride + head]);
+    b = device::to_float(static_cast<const T*>(args.b)[token * args.b_stride + head]);
+  }
+};
+
 // The gates of a token and the norms of its query and key, which are in shared memory: by one warp.
-template <typename T, int kColumns>
-__device__ inline void find_factors(const GatedDeltaRuleArgs& args,
-                                    int64_t token,
-                                    int64_t head,
+template <int kColumns>
+__device__ inline void find_factors(const GateInputs& gates,
                                     int place,
                                     RecurrentShared<kColumns>& shared) {
   const int lane = threadIdx.x % device::kWarpSize;
@@ -60,12 +73,10 @@ __device__ inline void find_factors(const GatedDeltaRuleArgs& args,
   const float kk = device::reduce_lanes(dot(k, k), device::kWarpSize, device::Sum{});
   const float qk = device::reduce_lanes(dot(q, k), device::kWarpSize, device::Sum{});
   if (lane != 0) return;
-  const float a = device::to_float(static_cast<const T*>(args.a)[token * args.a_stride + head]) +
-                  args.dt_bias[head];
-  const float b = device::to_float(static_cast<const T*>(args.b)[token * args.b_stride + head]);
+  const float a = gates.a + gates.dt_bias;
   TokenFactors& factors = shared.factors[place];
-  factors.decay = expf(-expf(args.a_log[head]) * (a > 20.0f ? a : log1pf(expf(a))));
-  factors.beta = 1.0f / (1.0f + expf(-b));
+  factors.decay = expf(-gates.rate * (a > 20.0f ? a : log1pf(expf(a))));
+  factors.beta = 1.0f / (1.0f + expf(-gates.b));
   factors.k_factor = 1.0f / sqrtf(kk + 1e-6f);
   factors.q_factor = 1.0f / (sqrtf(qq + 1e-6f) * sqrtf(static_cast<float>(kDim)));
   factors.qk = qk * factors.k_factor * factors.q_factor;

@@ -65,13 +65,15 @@ __global__ void ATOM_LAUNCH_BOUNDS(kRecurrentThreads, recurrent_blocks(kColumns)
   } else {
     tile.clear();
   }
+  GateInputs gates(args, head);
   for (int64_t first = begin; first < end; first += kTokenBatch) {
     const int count = static_cast<int>(min(end - first, int64_t{kTokenBatch}));
     if (first > begin) __syncthreads();  // the last token's key has been read
+    const int place = threadIdx.x / device::kWarpSize;
+    if (place < count) gates.load<T>(args, first + place, head);
     load_tokens<T, kColumns>(args, first, count, head, column, shared);
     __syncthreads();
-    const int place = threadIdx.x / device::kWarpSize;
-    if (place < count) find_factors<T, kColumns>(args, first + place, head, place, shared);
+    if (place < count) find_factors(gates, place, shared);
     __syncthreads();
     for (int i = 0; i < count; ++i) {
       tile.advance(i, shared);
