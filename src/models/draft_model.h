@@ -43,9 +43,11 @@ class DraftModel : public Module {
                               const Tensor& logits,
                               const ForwardContext& context) const = 0;
 
-  // Ids that it chooses among, and the target's token that one of them means.
+  // Ids that it chooses among.
   virtual int64_t num_ids() const = 0;
-  virtual int32_t target_token(int32_t id) const = 0;
+  // [num_ids(), 1] int32, where the model is: the target's token that each id means. Undefined: an
+  // id is a token.
+  virtual Tensor token_table() const = 0;
 };
 
 }  // namespace atom

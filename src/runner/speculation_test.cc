@@ -1,7 +1,7 @@
 // Answers with drafts are those without: random requests in a crowd that shares prefixes, is cut
 // into chunks and preempted, against each request alone without drafts on the same device.
 // ATOM_TEST_DEVICE=cuda is the GPU, where the rows of a step have a fixed order of sums.
-// ATOM_TEST_SPECULATION_REQUESTS: requests of each case, 16 unless set.
+// ATOM_TEST_SPECULATION_REQUESTS: requests of each case, at least 16.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -18,7 +18,7 @@ constexpr IdRange kGoldenIds{.first = 20, .count = 360};  // of a vocabulary of 
 
 size_t num_requests() {
   const char* text = std::getenv("ATOM_TEST_SPECULATION_REQUESTS");
-  return text == nullptr ? 16 : std::stoul(text);
+  return text == nullptr ? 16 : std::max<size_t>(16, std::stoul(text));
 }
 
 EngineConfig crowded_with_drafts(SpeculativeMethod method, int32_t num_tokens) {

@@ -6,12 +6,13 @@
 
 #include "ops/argmax/argmax.h"
 #include "ops/embedding/embedding.h"
+#include "ops/pending_tokens/pending_tokens.h"
 
 namespace atom {
 namespace {
 
 // Rows of logits computed at once.
-constexpr size_t kMaxLogitsRows = 64;
+constexpr int64_t kMaxLogitsRows = 64;
 // Arrays of a pass begin at multiples of this, in elements: 64 bytes.
 constexpr int64_t kAlignment = 16;
 constexpr int64_t kNumArrays = 8;
@@ -60,6 +61,15 @@ int64_t num_pass_elements(const SchedulerConfig& config) {
          config.max_num_seqs * table_width + kNumArrays * kAlignment;
 }
 
+int64_t max_drafts(const SchedulerConfig& config) {
+  return int64_t{config.max_num_seqs} * config.num_speculative_tokens;
+}
+
+// Passes that are enqueued before the host waits.
+int max_passes(const DraftModel& model, const SchedulerConfig& config) {
+  return std::max(model.num_layers(), config.num_speculative_tokens);
+}
+
 }  // namespace
 
 EagleProposer::EagleProposer(const DraftModel& model,
@@ -70,13 +80,13 @@ EagleProposer::EagleProposer(const DraftModel& model,
       block_size_(config.block_size),
       num_sampled_ids_(num_sampled_ids),
       stream_(stream),
-      // A pass of each layer may be on its way before a draft is waited for.
-      inputs_(stream, num_pass_elements(config), model.num_layers() + 1),
-      rows_(stream, kMaxLogitsRows),
-      best_(stream, kMaxLogitsRows) {}
+      inputs_(stream, num_pass_elements(config), max_passes(model, config)),
+      rows_(stream, config.max_num_seqs, max_passes(model, config)),
+      drafts_(stream, max_drafts(config)) {}
 
 int64_t EagleProposer::num_bytes(const SchedulerConfig& config) {
-  return (num_pass_elements(config) + 2 * int64_t{kMaxLogitsRows}) * int64_t{sizeof(int32_t)};
+  return (num_pass_elements(config) + config.max_num_seqs + max_drafts(config)) *
+         int64_t{sizeof(int32_t)};
 }
 
 void EagleProposer::add_rows(const DraftRequest& request,
@@ -118,38 +128,49 @@ Tensor EagleProposer::run(const Pass& pass,
                                .storage = step.storage};
   const Tensor hidden_rows = arrays.add(pass.hidden_rows);
   arrays.send();
+  if (draft > 0) {
+    ops::fill_pending_tokens(stream_, drafts_.view(0, {drafts_.size()}), context.token_ids);
+  }
   return model_.forward(hidden, hidden_rows, draft, context);
-}
-
-std::span<const int32_t> EagleProposer::fetch_best(const Tensor& logits,
-                                                   const ForwardContext& step) {
-  const int64_t num_rows = logits.size(0);
-  const int64_t num_choices = std::min(num_sampled_ids_, model_.num_ids());
-  ops::argmax(stream_, logits, num_choices, best_.view(0, {num_rows}), step.workspace);
-  best_.fetch(0, num_rows);
-  if (!stream_.device().is_cpu()) stream_.queue().synchronize();
-  return {best_.host(), static_cast<size_t>(num_rows)};
 }
 
 void EagleProposer::take_drafts(const Tensor& hidden,
                                 std::span<const int32_t> rows,
                                 Round& round,
                                 const ForwardContext& step) {
-  for (size_t begin = 0; begin < rows.size(); begin += kMaxLogitsRows) {
+  rows_.rotate();
+  std::ranges::copy(rows, rows_.host());
+  rows_.send(0, std::ssize(rows));
+  for (const size_t request : round.active) {
+    round.places[request].push_back(round.num_places++);
+  }
+  const int64_t num_rows = std::ssize(rows), first_place = round.num_places - num_rows;
+  const int64_t num_choices = std::min(num_sampled_ids_, model_.num_ids());
+  for (int64_t begin = 0; begin < num_rows; begin += kMaxLogitsRows) {
     const Workspace::Scope scope(step.workspace);
-    const size_t count = std::min(kMaxLogitsRows, rows.size() - begin);
-    const auto num_rows = static_cast<int64_t>(count);
-    std::ranges::copy(rows.subspan(begin, count), rows_.host());
-    rows_.send(0, num_rows);
-    const Tensor selected = round.feedback.narrow(0, static_cast<int64_t>(begin), num_rows);
-    ops::embedding(stream_, rows_.view(0, {num_rows}), hidden, selected);
-    const Tensor logits = step.workspace.tensor({num_rows, model_.num_ids()}, DType::kFloat32);
+    const int64_t count = std::min(kMaxLogitsRows, num_rows - begin);
+    const Tensor selected = round.feedback.narrow(0, begin, count);
+    ops::embedding(stream_, rows_.view(begin, {count}), hidden, selected);
+    const Tensor logits = step.workspace.tensor({count, model_.num_ids()}, DType::kFloat32);
     model_.compute_logits(selected, logits, step);
-    const std::span<const int32_t> best = fetch_best(logits, step);
-    for (size_t i = 0; i < count; ++i) {
+    const Tensor drafts = drafts_.view(first_place + begin, {count});
+    if (!model_.token_table().defined()) {
+      ops::argmax(stream_, logits, num_choices, drafts, step.workspace);
+      continue;
+    }
+    const Tensor ids = step.workspace.tensor({count}, DType::kInt32);
+    ops::argmax(stream_, logits, num_choices, ids, step.workspace);
+    ops::embedding_of_part(stream_, ids, model_.token_table(), 0, drafts.view({count, 1}));
+  }
+}
+
+void EagleProposer::fetch_drafts(Round& round) {
+  drafts_.fetch(0, round.num_places);
+  if (!stream_.device().is_cpu()) stream_.queue().synchronize();
+  for (size_t s = 0; s < round.places.size(); ++s) {
+    for (const int32_t place : round.places[s]) {
       // A row without a best token drafts some token all the same: it is only a guess.
-      const int32_t id = std::max(0, best[i]);
-      round.drafts[round.active[begin + i]].push_back(model_.target_token(id));
+      round.drafts[s].push_back(std::max(0, drafts_.host()[place]));
     }
   }
 }
@@ -157,7 +178,9 @@ void EagleProposer::take_drafts(const Tensor& hidden,
 EagleProposer::Round EagleProposer::begin(std::span<const DraftRequest> requests,
                                           const Tensor& hidden,
                                           const ForwardContext& step) const {
-  Round round{.requests = requests, .wanted = {}, .drafts = {}, .active = {}, .feedback = {}};
+  Round round;
+  round.requests = requests;
+  round.places.resize(requests.size());
   round.drafts.resize(requests.size());
   round.feedback =
       step.workspace.tensor({std::ssize(requests), model_.hidden_size()}, hidden.dtype());
@@ -176,13 +199,13 @@ EagleProposer::Pass EagleProposer::all_rows(const Round& round,
   for (size_t s = 0; s < round.requests.size(); ++s) {
     const DraftRequest& request = round.requests[s];
     const auto num_known = static_cast<int32_t>(request.token_ids.size());
-    const std::vector<int32_t>& drafts = round.drafts[s];
+    const std::vector<int32_t>& places = round.places[s];
     for (int32_t i = 0; i < request.num_rows; ++i) {
       const int32_t place = request.first_position + i + 1 + layer;
       const int32_t drafted = place - num_known;
       // Some token where none is known: the row is there for those behind it.
       pass.token_ids.push_back(drafted < 0                    ? request.token_ids[place]
-                               : drafted < std::ssize(drafts) ? drafts[drafted]
+                               : drafted < std::ssize(places) ? ~places[drafted]
                                                               : 0);
       const auto row = static_cast<int32_t>(pass.hidden_rows.size());
       pass.hidden_rows.push_back(layer == 0 ? request.first_row + i : row);
@@ -204,7 +227,7 @@ EagleProposer::Pass EagleProposer::next_rows(Round& round, int32_t draft) const 
     const int32_t position =
         request.first_position + request.num_rows + draft - model_.num_layers();
     round.active.push_back(s);
-    pass.token_ids.push_back(round.drafts[s].back());
+    pass.token_ids.push_back(~round.places[s].back());
     pass.hidden_rows.push_back(static_cast<int32_t>(fed));
     add_rows(request, position, 1, pass);
     pass.settled_lens.push_back(position);
@@ -241,6 +264,7 @@ std::vector<std::vector<int32_t>> EagleProposer::propose(std::span<const DraftRe
     std::iota(rows.begin(), rows.end(), 0);
     take_drafts(run(pass, round.feedback, draft, step), rows, round, step);
   }
+  if (round.num_places > 0) fetch_drafts(round);
   return std::move(round.drafts);
 }
 
@@ -256,8 +280,8 @@ void EagleProposer::measure(const DraftModel& model,
   for (int draft = 0; draft < model.num_layers(); ++draft) {
     state = model.forward(state, hidden_rows, draft, step);
   }
-  const int64_t num_rows = std::min<int64_t>(num_seqs, kMaxLogitsRows);
-  const Tensor rows = Tensor::meta({num_rows}, DType::kInt32);
+  const int64_t num_rows = std::min(num_seqs, kMaxLogitsRows);
+  const Tensor rows = workspace.tensor({num_rows}, DType::kInt32);
   const Tensor selected = feedback.narrow(0, 0, num_rows);
   ops::embedding(step.stream, rows, state, selected);
   const Tensor logits = workspace.tensor({num_rows, model.num_ids()}, DType::kFloat32);

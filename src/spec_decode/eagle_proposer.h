@@ -7,9 +7,8 @@
 // What such a pass writes to the cache is behind the sequence's tokens, in blocks that it holds;
 // the next step writes there again.
 //
-// On a device a pass is enqueued operator by operator, and its drafts are fetched before the next
-// is built: the host waits once for each draft, some 20 us beside the milliseconds of a step. One
-// thread.
+// On a device passes are enqueued operator by operator, each with the drafts of the one before as
+// they stand there; the host waits once, for all drafts. One thread.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +74,10 @@ class EagleProposer {
   struct Round {
     std::span<const DraftRequest> requests;
     std::vector<int32_t> wanted;  // drafts of each request
+    // Of each request, where `drafts_` has them; then what they are.
+    std::vector<std::vector<int32_t>> places;
     std::vector<std::vector<int32_t>> drafts;
+    int32_t num_places = 0;
     std::vector<size_t> active;  // requests that got the last draft
     Tensor feedback;             // [num_requests, hidden_size]: the rows that it came from
   };
@@ -94,21 +96,21 @@ class EagleProposer {
                 Pass& pass) const;
   // For draft number `draft`, see DraftModel::forward().
   Tensor run(const Pass& pass, const Tensor& hidden, int draft, const ForwardContext& step);
-  // Gives each active request a draft from its row of `hidden`, which is kept as feedback.
+  // Makes a draft for each active request of its row of `hidden`, which is kept as feedback.
   void take_drafts(const Tensor& hidden,
                    std::span<const int32_t> rows,
                    Round& round,
                    const ForwardContext& step);
-  // The tokens that a step's rows of logits choose, on the host.
-  std::span<const int32_t> fetch_best(const Tensor& logits, const ForwardContext& step);
+  // The drafts so far, from where passes have left them.
+  void fetch_drafts(Round& round);
 
   const DraftModel& model_;
   const int32_t block_size_;
   const int64_t num_sampled_ids_;
   const Stream& stream_;
   HostMirror inputs_;  // of a pass
-  HostMirror rows_;    // [kMaxLogitsRows]: that get logits
-  HostMirror best_;    // [kMaxLogitsRows]: what they choose
+  HostMirror rows_;    // that get logits
+  HostMirror drafts_;  // of all passes, in the order in which they were made
 };
 
 }  // namespace atom

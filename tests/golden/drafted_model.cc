@@ -140,7 +140,7 @@ std::vector<std::vector<int32_t>> DraftedModel::drafts_of_rows(
       for (int32_t row = 0; row < count; ++row) {
         const float* values = logits.data<float>() + row * logits.size(1);
         const float* best = std::max_element(values, values + logits.size(1));
-        next[row] = built_.draft->target_token(static_cast<int32_t>(best - values));
+        next[row] = static_cast<int32_t>(best - values);
       }
       drafts.push_back(next);
     }

@@ -26,7 +26,8 @@ class DraftedModel {
   Tensor draft_logits(const std::vector<int32_t>& token_ids);
 
   // [depth][row]: what each row of `token_ids` drafts when the layer computes all rows anew for
-  // each depth, every one from the state and the draft that it got itself at the depth before.
+  // each depth, every one from the state and the draft that it got itself at the depth before. Of
+  // models whose ids are tokens.
   std::vector<std::vector<int32_t>> drafts_of_rows(const std::vector<int32_t>& token_ids);
 
   // What is drafted behind `token_ids`, of which the target has not computed those from `begin` on.

@@ -8,6 +8,7 @@
 
 #include "tests/golden/drafted_model.h"
 #include "tests/support/golden_case.h"
+#include "tests/support/mtp_case.h"
 #include "tests/support/synthetic_checkpoint.h"
 #include "tests/support/test_folders.h"
 
@@ -36,6 +37,28 @@ TEST(MtpModels, LogitsAreTheGoldenOnes) {
     }
   }
   EXPECT_EQ(num_cases, 5);
+}
+
+// No oracle has a draft layer with an indexer. One that selects as many tokens as there are attends
+// to all, like DeepSeek-V3's of the same tensors.
+TEST(MtpModels, AnIndexerThatSelectsAllChangesNothing) {
+  constexpr size_t kNumTokens = 24;  // below "index_topk"
+  for (const char* name : {"deepseek-v32", "glm-moe-dsa-shared"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = golden_folder() + "/" + name;
+    std::vector<int32_t> ids = load_golden_case(folder).value().prompts.front().ids;
+    ids.resize(kNumTokens);
+    std::vector<float> logits[2];
+    for (const Indexers indexers : {Indexers::kKept, Indexers::kDropped}) {
+      const TemporaryFolder checkpoint;
+      ASSERT_TRUE(materialise_with_mtp(folder, checkpoint.path(), indexers).ok());
+      DraftedModel model(checkpoint.path());
+      const Tensor computed = model.draft_logits(ids);
+      const float* values = computed.data<float>();
+      logits[indexers == Indexers::kKept].assign(values, values + computed.num_elements());
+    }
+    EXPECT_LE(relative_error(logits[1], logits[0]), kFloat32Bound);
+  }
 }
 
 // How often the drafts of each depth are right, those before them too.

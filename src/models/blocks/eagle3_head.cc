@@ -2,6 +2,7 @@
 
 #include "ops/embedding/embedding.h"
 #include "tensor/copy_rows.h"
+#include "tensor/device_arena.h"
 
 namespace atom {
 namespace {
@@ -92,20 +93,21 @@ Status Eagle3Head::finish_load(const Stream& stream) {
   RETURN_IF_ERROR(Module::finish_load(stream));
   if (!token_map_) return {};
   const int64_t* offsets = token_map_->data().data<int64_t>();
+  const Tensor tokens = Tensor::empty({num_ids_, 1}, DType::kInt32);
   for (int64_t id = 0; id < num_ids_; ++id) {
-    if (id + offsets[id] >= 0 && id + offsets[id] < vocab_size_) continue;
-    return invalid_argument(
-        "--draft-model: 'd2t' makes token {} of id {}; expected one below {}, the vocabulary",
-        id + offsets[id],
-        id,
-        vocab_size_);
+    const int64_t token = id + offsets[id];
+    if (token < 0 || token >= vocab_size_) {
+      return invalid_argument(
+          "'d2t' makes token {} of id {}; expected one below {}, the vocabulary",
+          token,
+          id,
+          vocab_size_);
+    }
+    tokens.data<int32_t>()[id] = static_cast<int32_t>(token);
   }
+  token_table_ = resident_copy(stream, tokens);
+  token_map_->release();
   return {};
-}
-
-int32_t Eagle3Head::target_token(int32_t id) const {
-  const int64_t offset = token_map_ ? token_map_->data().data<int64_t>()[id] : 0;
-  return static_cast<int32_t>(id + offset);
 }
 
 Tensor Eagle3Head::project(const Tensor& hidden,

@@ -40,7 +40,7 @@ class Eagle3Head : public DraftModel {
                       const Tensor& logits,
                       const ForwardContext& context) const override;
   int64_t num_ids() const override { return num_ids_; }
-  int32_t target_token(int32_t id) const override;
+  Tensor token_table() const override { return token_table_; }
 
  private:
   // [num_tokens, hidden_size]: of the target's states, for the first draft.
@@ -74,6 +74,7 @@ class Eagle3Head : public DraftModel {
   RMSNorm norm_;
   ParallelLMHead lm_head_;
   std::optional<Parameter> token_map_;  // [num_ids] int64: added to an id; none: ids are tokens
+  Tensor token_table_;                  // the sums, from finish_load on
 };
 
 }  // namespace atom

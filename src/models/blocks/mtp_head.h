@@ -54,7 +54,7 @@ class MtpHead : public DraftModel {
                       const Tensor& logits,
                       const ForwardContext& context) const override;
   int64_t num_ids() const override { return vocab_size_; }
-  int32_t target_token(int32_t id) const override { return id; }
+  Tensor token_table() const override { return {}; }
 
  private:
   struct Layer {
