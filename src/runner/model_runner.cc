@@ -49,6 +49,11 @@ size_t end_of_part(std::span<const HeadRow> rows, size_t begin, size_t max_rows)
   return end;
 }
 
+bool has_grammar(std::span<RunnerSequence* const> sequences) {
+  return std::ranges::any_of(
+      sequences, [](const RunnerSequence* sequence) { return sequence->grammar.has_value(); });
+}
+
 // The sequence's grammar takes a token that was sampled.
 Status follow_grammar(RunnerSequence& sequence, int32_t token_id) {
   return sequence.grammar ? sequence.grammar->accept(token_id) : Status();
@@ -186,7 +191,7 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
   };
   const auto run_step = [&](const StepInputs& inputs, SamplingKind kind) {
     const Workspace::Scope scope(workspace_);
-    decode(inputs, kind);
+    return decode(inputs, kind);
   };
   const Clock::time_point begin = Clock::now();
   RETURN_IF_ERROR(
@@ -251,13 +256,7 @@ ModelRunner::Collected ModelRunner::collect() {
     if (last_events_ != nullptr) flight.wait = flight.events->begin->since(*last_events_->end);
     last_events_ = flight.events;
     if (flight.profiled) note_device_step(flight);
-    std::vector<SampledToken> tokens(flight.rows.size());
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const RunnerSequence* sequence = sequences_.find(flight.rows[i].id);
-      if (sequence == nullptr) continue;
-      tokens[i] = flight.tokens.token(static_cast<int64_t>(i), sequence->sampling.params());
-    }
-    accept(flight.rows, tokens, &flight.output);
+    settle(flight);
   }
   // A sequence that failed in either kind of rows has no token.
   for (SequenceOutput& result : flight.output.sequences) {
@@ -265,6 +264,17 @@ ModelRunner::Collected ModelRunner::collect() {
   }
   num_collected_.fetch_add(1);
   return {std::move(flight.output), flight.duration, flight.wait};
+}
+
+void ModelRunner::settle(StepInFlight& flight) {
+  if (std::exchange(flight.is_settled, true)) return;
+  std::vector<SampledToken> tokens(flight.rows.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const RunnerSequence* sequence = sequences_.find(flight.rows[i].id);
+    if (sequence == nullptr) continue;
+    tokens[i] = flight.tokens.token(static_cast<int64_t>(i), sequence->sampling.params());
+  }
+  accept(flight.rows, tokens, &flight.output);
 }
 
 void ModelRunner::note_device_step(StepInFlight& flight) {
@@ -297,13 +307,14 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs) {
           .token_state_slots = inputs.token_state_slots};
 }
 
-void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
+Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   const ForwardContext context = context_of(inputs);
   const Tensor hidden = model_->forward(context);
   const Tensor logits =
       workspace_.tensor({hidden.size(0), config_.model.vocab_size}, DType::kFloat32);
   model_->compute_logits(hidden, logits, context);
-  device_sampler_->choose(kind, logits, workspace_);
+  if (kind != SamplingKind::kLater) device_sampler_->choose(kind, logits, workspace_);
+  return logits;
 }
 
 const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
@@ -321,10 +332,11 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   std::vector<DeviceSamplingRow> sampling;
   if (device_sampler_) sampling = sampling_rows(step, rows, sequences, flight);
   const DecodeGraphs::Graph* graph = recorded(step, rows);
-  const SamplingKind kind = DeviceSampler::kind_of(sampling);
+  const bool is_masked = has_grammar(sequences);
+  const SamplingKind kind = is_masked ? SamplingKind::kLater : DeviceSampler::kind_of(sampling);
   copy_states(stream_, storage_, step.state_restores);
   if (graph != nullptr &&
-      (kind == SamplingKind::kLargest || device_sampler_->send_rows(sampling, graph->batch))) {
+      (kind != SamplingKind::kAny || device_sampler_->send_rows(sampling, graph->batch))) {
     {
       const HostRange range(recorder_, "build inputs");
       input_builder_->build_decodes(step, sequences, graph->batch);
@@ -332,6 +344,10 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
     const HostRange range(recorder_, "execute recorded step");
     flight.events->begin->mark();
     graph->launch(kind);
+    if (is_masked) {
+      const auto num_rows = static_cast<int64_t>(sampling.size());
+      choose_masked(sampling, graph->logits.narrow(0, 0, num_rows), flight);
+    }
   } else {
     if (flight.profiled) trace_.start();
     forward(step, rows, sampling, flight);
@@ -341,9 +357,38 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   if (device_sampler_ && !sampling.empty()) flight.tokens = device_sampler_->fetch(sampling);
 }
 
+void ModelRunner::choose_masked(std::span<DeviceSamplingRow> rows,
+                                const Tensor& logits,
+                                StepInFlight& flight) {
+  const HostRange range(recorder_, "masks");
+  // The last in flight is this step.
+  for (size_t i = 0; i + 1 < in_flight_.size(); ++i) {
+    if (in_flight_[i].events == nullptr) continue;
+    in_flight_[i].events->end->wait();
+    settle(in_flight_[i]);
+  }
+  std::vector<GrammarMasks::Sequence> constrained;
+  for (const SampledRow& row : flight.rows) {
+    RunnerSequence& sequence = *sequences_.find(row.id);
+    constrained.push_back({sequence.grammar ? &*sequence.grammar : nullptr, {}});
+  }
+  grammar_masks_.fill(stream_.pool(), constrained);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].pending_row = -1;
+    const std::span<const TokenBitmask> allowed = grammar_masks_.allowed(i);
+    if (!allowed.empty()) rows[i].allowed = allowed[0];
+    if (grammar_masks_.status(i).ok()) continue;
+    flight.output.sequences[flight.rows[i].output_index].error = grammar_masks_.status(i).message();
+  }
+  // Behind the logits, which a recorded step has left in memory that is given out again.
+  const Workspace::Scope scope(workspace_);
+  workspace_.skip_behind(logits);
+  device_sampler_->send_and_choose(rows, logits, workspace_);
+}
+
 void ModelRunner::forward(const SchedulerOutput& step,
                           std::span<const HeadRow> rows,
-                          std::span<const DeviceSamplingRow> sampling,
+                          std::span<DeviceSamplingRow> sampling,
                           StepInFlight& flight) {
   const StepInputs inputs = [&] {
     const HostRange range(recorder_, "build inputs");
@@ -362,6 +407,7 @@ void ModelRunner::forward(const SchedulerOutput& step,
   }
   if (device_sampler_ && !sampling.empty()) {
     const Tensor logits = logits_of(rows.subspan(num_scored), hidden, context);
+    if (has_grammar(sequences_.scheduled())) return choose_masked(sampling, logits, flight);
     const SamplingKind kind = DeviceSampler::kind_of(sampling);
     if (kind == SamplingKind::kLargest) return device_sampler_->choose(kind, logits, workspace_);
     return device_sampler_->send_and_choose(sampling, logits, workspace_);
@@ -430,6 +476,7 @@ void ModelRunner::accept(std::span<const SampledRow> rows,
     if (sequence == nullptr) continue;
     SampledToken& token = tokens[i];
     SequenceOutput& result = output->sequences[rows[i].output_index];
+    if (token.status.ok()) token.status = follow_grammar(*sequence, token.token_id);
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
       if (sequence->sampling.params().logprobs)

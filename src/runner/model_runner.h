@@ -111,8 +111,8 @@ class ModelRunner {
   void prefill_padding(int32_t num_tokens);
   Status prepare_device(const std::function<void(const StartProgress&)>& progress);
   Status record_graphs(const std::function<void()>& advance);
-  // A decode step whose inputs the builder has sent, tokens chosen.
-  void decode(const StepInputs& inputs, SamplingKind kind);
+  // A decode step whose inputs the builder has sent, tokens chosen but under kLater; its logits.
+  Tensor decode(const StepInputs& inputs, SamplingKind kind);
   // The recorded step that does what `step` asks, or null.
   const DecodeGraphs::Graph* recorded(const SchedulerOutput& step,
                                       std::span<const HeadRow> rows) const;
@@ -123,10 +123,15 @@ class ModelRunner {
   // `flight` has ended now: tells the recorder of its work on the device.
   void note_device_step(StepInFlight& flight);
   void note_operators(OperatorTrace::Noted noted, Clock::time_point begin);
+  // On a device: chooses tokens of rows that follow grammars. Waits for the steps before, whose
+  // tokens the grammars need; the device computes this one meanwhile.
+  void choose_masked(std::span<DeviceSamplingRow> rows, const Tensor& logits, StepInFlight& flight);
+  // Gives the tokens of a step that the device has done to their sequences, once.
+  void settle(StepInFlight& flight);
   // Any step, operator by operator.
   void forward(const SchedulerOutput& step,
                std::span<const HeadRow> rows,
-               std::span<const DeviceSamplingRow> sampling,
+               std::span<DeviceSamplingRow> sampling,
                StepInFlight& flight);
   // Logits of at most max_logits_rows() rows, all of one kind.
   Tensor logits_of(std::span<const HeadRow> rows,
