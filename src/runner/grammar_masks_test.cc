@@ -16,7 +16,7 @@
 namespace atom {
 namespace {
 
-constexpr size_t kNumRequests = 48;
+constexpr size_t kNumConstrained = 48;
 constexpr const char* kPatterns[] = {"[a-z ]{60}", "([0-9]{3},){8}[0-9]{3}", "(left|right){1,9}"};
 
 struct Constrained {
@@ -29,9 +29,9 @@ Constrained random_constrained(const Tokenizer& tokenizer) {
   const auto compiler = GrammarCompiler::create(tokenizer, tokenizer.vocab_size(), ends).value();
   std::mt19937 random(11);
   Constrained result;
-  result.requests = random_requests(kNumRequests, random);
-  result.patterns.resize(kNumRequests);
-  for (size_t i = 0; i < kNumRequests; ++i) {
+  result.requests = random_requests(kNumConstrained, random);
+  result.patterns.resize(kNumConstrained);
+  for (size_t i = 0; i < kNumConstrained; ++i) {
     if (i % 4 == 3) continue;
     Request& request = result.requests[i];
     const char* pattern = kPatterns[i % 4];
@@ -43,7 +43,7 @@ Constrained random_constrained(const Tokenizer& tokenizer) {
   return result;
 }
 
-void check(EngineConfig config) {
+void check_constrained(EngineConfig config) {
   const auto tokenizer = Tokenizer::load(demo_model_folder()).value();
   const Constrained constrained = random_constrained(*tokenizer);
   const std::vector<Request>& requests = constrained.requests;
@@ -66,7 +66,7 @@ void check(EngineConfig config) {
   EXPECT_GT(num_complete, 5u);
 }
 
-EngineConfig crowded() {
+EngineConfig crowded_pool() {
   EngineConfig config;
   config.model.dtype = DType::kFloat32;
   config.scheduler.max_num_seqs = 12;
@@ -76,22 +76,22 @@ EngineConfig crowded() {
 }
 
 TEST(GrammarMasks, RandomBatchesGiveWhatEachRequestGetsAlone) {
-  check(crowded());
+  check_constrained(crowded_pool());
 }
 
 TEST(GrammarMasks, TheSameWithoutRecordedSteps) {
-  EngineConfig config = crowded();
+  EngineConfig config = crowded_pool();
   config.device.enable_graphs = false;
-  check(config);
+  check_constrained(config);
 }
 
 TEST(GrammarMasks, TheSameWithDrafts) {
   if (test_device() == DeviceChoice::kCuda) GTEST_SKIP() << "drafts are verified on the CPU only";
-  EngineConfig config = crowded();
+  EngineConfig config = crowded_pool();
   config.speculative.method = SpeculativeMethod::kNgram;
   config.speculative.num_tokens = 3;
   config.speculative.prompt_lookup_min = 1;
-  check(config);
+  check_constrained(config);
 }
 
 }  // namespace
