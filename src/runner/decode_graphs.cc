@@ -42,7 +42,7 @@ Status DecodeGraphs::record(const Stream& stream,
       run(inputs, static_cast<SamplingKind>(kind));
       queue.synchronize();
       queue.begin_recording();
-      run(inputs, static_cast<SamplingKind>(kind));
+      Tensor logits = run(inputs, static_cast<SamplingKind>(kind));
       Result<std::unique_ptr<DeviceGraph>> recorded = queue.end_recording();
       if (!recorded.ok()) {
         return internal_error(
@@ -52,6 +52,7 @@ Status DecodeGraphs::record(const Stream& stream,
             recorded.status().message());
       }
       graph.of_kind[kind] = std::move(*recorded);
+      if (static_cast<SamplingKind>(kind) == SamplingKind::kLater) graph.logits = std::move(logits);
     }
     progress();
   }

@@ -20,15 +20,17 @@ class DecodeGraphs {
   struct Graph {
     DecodeShape shape;
     std::array<std::unique_ptr<DeviceGraph>, kNumSamplingKinds> of_kind;
+    // [batch, vocab] float32: where the step of kLater leaves them, until the next step.
+    Tensor logits;
 
-    // Enqueues the step, tokens chosen.
+    // Enqueues the step, tokens chosen but under kLater.
     void launch(SamplingKind kind) const { of_kind[static_cast<size_t>(kind)]->launch(); }
   };
 
   // Sends the inputs of a step of padding; their addresses depend on `shape` only.
   using Prepare = std::function<StepInputs(const DecodeShape& shape)>;
-  // Enqueues a step.
-  using Run = std::function<void(const StepInputs& inputs, SamplingKind kind)>;
+  // Enqueues a step; returns its logits.
+  using Run = std::function<Tensor(const StepInputs& inputs, SamplingKind kind)>;
   // Told of each step that is recorded.
   using Progress = std::function<void()>;
 

@@ -25,6 +25,10 @@ int64_t num_input_words(int64_t max_rows, int64_t vocab_size) {
   return max_rows * kParamsWords + num_edits * kEditWords;
 }
 
+int64_t num_mask_words(int64_t vocab_size) {
+  return (vocab_size + 31) / 32;
+}
+
 RowFault fault_of(int32_t token_id) {
   CHECK(token_id >= kTokenNoCandidate);
   return token_id == kTokenNotANumber ? RowFault::kNotANumber : RowFault::kNoCandidate;
@@ -61,11 +65,14 @@ DeviceSampler::DeviceSampler(const Stream& stream,
       inputs_(stream, num_input_words(max_rows, vocab_size), kMaxDeviceSteps),
       token_ids_(stream, max_rows, kMaxDeviceSteps),
       logprobs_(stream, max_rows * kRowLogprobWords, kMaxDeviceSteps),
+      mask_words_(num_mask_words(num_sampled_ids)),
+      masks_(stream, max_rows * mask_words_, kMaxDeviceSteps),
       host_logits_(pinned_tensor(
           stream.device(), {std::min(max_rows, kScoredRows), vocab_size}, DType::kFloat32)) {}
 
 int64_t DeviceSampler::num_bytes(int64_t max_rows, int64_t vocab_size) {
-  const int64_t words = num_input_words(max_rows, vocab_size) + max_rows * (1 + kRowLogprobWords);
+  const int64_t words = num_input_words(max_rows, vocab_size) +
+                        max_rows * (1 + kRowLogprobWords + num_mask_words(vocab_size));
   return words * int64_t{sizeof(int32_t)};
 }
 
@@ -80,7 +87,11 @@ bool DeviceSampler::send_rows(std::span<const DeviceSamplingRow> rows, int64_t n
   CHECK(num_padded <= max_rows_);
   params_.clear();
   edits_.clear();
-  for (const DeviceSamplingRow& row : rows) params_.push_back(sample_row_params(row, &edits_));
+  int32_t num_masks = 0;
+  for (const DeviceSamplingRow& row : rows) {
+    params_.push_back(sample_row_params(row, &edits_));
+    if (has_mask(row)) params_.back().mask = num_masks++;
+  }
   params_.resize(static_cast<size_t>(num_padded));
   const int64_t edits_begin = max_rows_ * kParamsWords;
   const int64_t edits_end = edits_begin + static_cast<int64_t>(edits_.size()) * kEditWords;
@@ -92,10 +103,23 @@ bool DeviceSampler::send_rows(std::span<const DeviceSamplingRow> rows, int64_t n
     std::memcpy(inputs_.host() + edits_begin, edits_.data(), edits_.size() * sizeof(LogitEdit));
     inputs_.send(edits_begin, edits_end);
   }
+  if (num_masks > 0) send_masks(rows);
   return true;
 }
 
+void DeviceSampler::send_masks(std::span<const DeviceSamplingRow> rows) {
+  masks_.rotate();
+  int64_t end = 0;
+  for (const DeviceSamplingRow& row : rows) {
+    if (!has_mask(row)) continue;
+    std::memcpy(masks_.host() + end, row.allowed, mask_words_ * sizeof(uint32_t));
+    end += mask_words_;
+  }
+  masks_.send(0, end);
+}
+
 void DeviceSampler::choose(SamplingKind kind, const Tensor& logits, Workspace& workspace) {
+  CHECK(kind != SamplingKind::kLater);
   if (kind == SamplingKind::kAny) {
     choose_sent(logits, 0, token_ids().data<int32_t>());
   } else {
@@ -107,15 +131,18 @@ void DeviceSampler::choose(SamplingKind kind, const Tensor& logits, Workspace& w
 void DeviceSampler::choose_sent(const Tensor& logits, int64_t first_row, int32_t* token_ids_out) {
   int32_t* words = inputs_.view(0, {inputs_.size()}).data<int32_t>();
   int32_t* logprobs = logprobs_.view(0, {logprobs_.size()}).data<int32_t>();
-  sample_rows({.logits = logits.data<float>(),
-               .rows = reinterpret_cast<const SampleRowParams*>(words),
-               .edits = reinterpret_cast<LogitEdit*>(words + max_rows_ * kParamsWords),
-               .previous_ids = token_ids().data<int32_t>(),
-               .token_ids = token_ids_out,
-               .logprobs = reinterpret_cast<TokenLogprob*>(logprobs + first_row * kRowLogprobWords),
-               .logits_stride = logits.stride(0),
-               .num_rows = logits.size(0)},
-              stream_->queue().handle());
+  sample_rows(
+      {.logits = logits.data<float>(),
+       .rows = reinterpret_cast<const SampleRowParams*>(words),
+       .edits = reinterpret_cast<LogitEdit*>(words + max_rows_ * kParamsWords),
+       .previous_ids = token_ids().data<int32_t>(),
+       .token_ids = token_ids_out,
+       .logprobs = reinterpret_cast<TokenLogprob*>(logprobs + first_row * kRowLogprobWords),
+       .masks = reinterpret_cast<const uint32_t*>(masks_.view(0, {masks_.size()}).data<int32_t>()),
+       .mask_words = mask_words_,
+       .logits_stride = logits.stride(0),
+       .num_rows = logits.size(0)},
+      stream_->queue().handle());
 }
 
 void DeviceSampler::send_and_choose(std::span<const DeviceSamplingRow> rows,

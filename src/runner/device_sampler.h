@@ -20,8 +20,9 @@ namespace atom {
 enum class SamplingKind {
   kLargest,  // every row takes its largest logit
   kAny,
+  kLater,  // not with the step: rows wait for masks of tokens that its beginning does not know
 };
-constexpr size_t kNumSamplingKinds = 2;
+constexpr size_t kNumSamplingKinds = 3;
 
 // What fetch() brings to the host: there when the queue has passed it, and good until
 // kMaxDeviceSteps more are fetched.
@@ -49,7 +50,8 @@ class DeviceSampler {
   // The tokens that the step before chose, in the order of its rows; always the same memory.
   Tensor token_ids() const { return token_ids_.view(0, {max_rows_}); }
 
-  // Sends what a step of kAny needs to know of its rows, with padding up to `num_padded` rows.
+  // Sends what a step of kAny needs to know of its rows, with padding up to `num_padded` rows, and
+  // the masks of those that have one.
   // False, and nothing is sent, when it is more than fits at once.
   bool send_rows(std::span<const DeviceSamplingRow> rows, int64_t num_padded);
 
@@ -71,6 +73,7 @@ class DeviceSampler {
              std::span<Result<TokenLogprobs>> out);
 
  private:
+  void send_masks(std::span<const DeviceSamplingRow> rows);
   // Of rows that were sent; first_row is the first of them among the step's.
   void choose_sent(const Tensor& logits, int64_t first_row, int32_t* token_ids);
 
@@ -82,7 +85,9 @@ class DeviceSampler {
   HostMirror inputs_;     // [max_rows] SampleRowParams, then LogitEdits
   HostMirror token_ids_;  // [max_rows]
   HostMirror logprobs_;   // [max_rows, 1 + kMaxRowLogprobs] TokenLogprob
-  Tensor host_logits_;    // [kScoredRows, vocab_size] float32, pinned
+  int64_t mask_words_;
+  HostMirror masks_;    // [max_rows, mask_words_]
+  Tensor host_logits_;  // [kScoredRows, vocab_size] float32, pinned
   std::vector<SampleRowParams> params_;
   std::vector<LogitEdit> edits_;
 };

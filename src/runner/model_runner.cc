@@ -51,6 +51,11 @@ size_t end_of_part(std::span<const HeadRow> rows, size_t begin, size_t max_rows)
   return end;
 }
 
+bool has_grammar(std::span<RunnerSequence* const> sequences) {
+  return std::ranges::any_of(
+      sequences, [](const RunnerSequence* sequence) { return sequence->grammar.has_value(); });
+}
+
 // The sequence's grammar takes a token that was sampled.
 Status follow_grammar(RunnerSequence& sequence, int32_t token_id) {
   return sequence.grammar ? sequence.grammar->accept(token_id) : Status();
@@ -177,7 +182,7 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
   };
   const auto run_step = [&](const StepInputs& inputs, SamplingKind kind) {
     const Workspace::Scope scope(workspace_);
-    decode(inputs, kind);
+    return decode(inputs, kind);
   };
   const Clock::time_point begin = Clock::now();
   const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_.scheduler);
@@ -242,13 +247,7 @@ ModelRunner::Collected ModelRunner::collect() {
     if (last_events_ != nullptr) flight.wait = flight.events->begin->since(*last_events_->end);
     last_events_ = flight.events;
     if (flight.profiled) note_device_step(flight);
-    std::vector<SampledToken> tokens(flight.rows.size());
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const RunnerSequence* sequence = sequences_.find(flight.rows[i].id);
-      if (sequence == nullptr) continue;
-      tokens[i] = flight.tokens.token(static_cast<int64_t>(i), sequence->sampling.params());
-    }
-    accept(flight.rows, tokens, &flight.output);
+    settle(flight);
   }
   // A sequence that failed in either kind of rows has no token.
   for (SequenceOutput& result : flight.output.sequences) {
@@ -256,6 +255,17 @@ ModelRunner::Collected ModelRunner::collect() {
   }
   num_collected_.fetch_add(1);
   return {std::move(flight.output), flight.duration, flight.wait};
+}
+
+void ModelRunner::settle(StepInFlight& flight) {
+  if (std::exchange(flight.is_settled, true)) return;
+  std::vector<SampledToken> tokens(flight.rows.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const RunnerSequence* sequence = sequences_.find(flight.rows[i].id);
+    if (sequence == nullptr) continue;
+    tokens[i] = flight.tokens.token(static_cast<int64_t>(i), sequence->sampling.params());
+  }
+  accept(flight.rows, tokens, &flight.output);
 }
 
 void ModelRunner::note_device_step(StepInFlight& flight) {
@@ -298,7 +308,7 @@ Tensor ModelRunner::kept_states(int64_t num_tokens) const {
   return draft_states_.narrow(0, 0, num_tokens * num_states_of(*draft_));
 }
 
-void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
+Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   const Tensor kept = kept_states(inputs.token_ids.size(0));
   const bool keeps_aux = draft_ != nullptr && !draft_->aux_layers().empty();
   const ForwardContext context = context_of(inputs, keeps_aux ? kept : Tensor());
@@ -307,7 +317,8 @@ void ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   const Tensor logits =
       workspace_.tensor({hidden.size(0), config_.model.vocab_size}, DType::kFloat32);
   model_->compute_logits(hidden, logits, context);
-  device_sampler_->choose(kind, logits, workspace_);
+  if (kind != SamplingKind::kLater) device_sampler_->choose(kind, logits, workspace_);
+  return logits;
 }
 
 const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
@@ -324,11 +335,12 @@ const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
 
 bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
                          const SchedulerOutput& step,
-                         std::span<const DeviceSamplingRow> sampling,
+                         std::span<DeviceSamplingRow> sampling,
                          StepInFlight& flight) {
-  const SamplingKind kind = DeviceSampler::kind_of(sampling);
+  const bool is_masked = has_grammar(sequences_.scheduled());
+  const SamplingKind kind = is_masked ? SamplingKind::kLater : DeviceSampler::kind_of(sampling);
   const int64_t num_tokens = graph.shape.num_tokens();
-  if (kind != SamplingKind::kLargest && !device_sampler_->send_rows(sampling, num_tokens)) {
+  if (kind == SamplingKind::kAny && !device_sampler_->send_rows(sampling, num_tokens)) {
     return false;
   }
   const StepInputs inputs = [&] {
@@ -339,6 +351,10 @@ bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
     const HostRange range(recorder_, "execute recorded step");
     flight.events->begin->mark();
     graph.launch(kind);
+  }
+  if (is_masked) {
+    const Tensor logits = graph.logits.narrow(0, 0, std::ssize(sampling));
+    choose_masked(step, sampling, logits, flight);
   }
   if (!drafter_) return true;
   const ForwardContext context{.stream = stream_,
@@ -375,9 +391,48 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   }
 }
 
+void ModelRunner::choose_masked(const SchedulerOutput& step,
+                                std::span<DeviceSamplingRow> rows,
+                                const Tensor& logits,
+                                StepInFlight& flight) {
+  const HostRange range(recorder_, "masks");
+  // The last in flight is this step.
+  for (size_t i = 0; i + 1 < in_flight_.size(); ++i) {
+    if (in_flight_[i].events == nullptr) continue;
+    in_flight_[i].events->end->wait();
+    settle(in_flight_[i]);
+  }
+  std::vector<GrammarMasks::Sequence> constrained;
+  std::vector<size_t> sampled;  // indices of sequences
+  for (size_t s = 0; s < step.scheduled.size(); ++s) {
+    if (step.scheduled[s].num_sampled == 0) continue;
+    RunnerSequence& sequence = *sequences_.scheduled()[s];
+    const auto num_drafts = static_cast<size_t>(step.scheduled[s].num_drafts());
+    const auto drafts = std::span<const int32_t>(sequence.drafts).first(num_drafts);
+    sampled.push_back(s);
+    constrained.push_back({sequence.grammar ? &*sequence.grammar : nullptr, drafts});
+  }
+  grammar_masks_.fill(stream_.pool(), constrained);
+  size_t row = 0;
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    const std::span<const TokenBitmask> allowed = grammar_masks_.allowed(i);
+    for (size_t place = 0; place <= constrained[i].drafts.size(); ++place, ++row) {
+      rows[row].pending_row = -1;
+      if (!allowed.empty()) rows[row].allowed = allowed[place];
+    }
+    if (grammar_masks_.status(i).ok()) continue;
+    flight.output.sequences[sampled[i]].error = grammar_masks_.status(i).message();
+  }
+  CHECK(row == rows.size());
+  // Behind the logits, which a recorded step has left in memory that is given out again.
+  const Workspace::Scope scope(workspace_);
+  workspace_.skip_behind(logits);
+  device_sampler_->send_and_choose(rows, logits, workspace_);
+}
+
 void ModelRunner::forward(const SchedulerOutput& step,
                           std::span<const HeadRow> rows,
-                          std::span<const DeviceSamplingRow> sampling,
+                          std::span<DeviceSamplingRow> sampling,
                           StepInFlight& flight) {
   const StepInputs inputs = [&] {
     const HostRange range(recorder_, "build inputs");
@@ -395,7 +450,7 @@ void ModelRunner::forward(const SchedulerOutput& step,
     score_rows(part, logits_of(part, hidden, context), flight);
   }
   if (device_sampler_) {
-    choose(rows.subspan(num_scored), sampling, hidden, context);
+    choose(step, rows.subspan(num_scored), sampling, hidden, context, flight);
     if (drafter_) verify(step, sampling, flight);
   } else {
     for (size_t begin = num_scored; begin < rows.size();) {
@@ -409,13 +464,16 @@ void ModelRunner::forward(const SchedulerOutput& step,
   if (drafter_) propose(step, states, context, flight);
 }
 
-void ModelRunner::choose(std::span<const HeadRow> rows,
-                         std::span<const DeviceSamplingRow> sampling,
+void ModelRunner::choose(const SchedulerOutput& step,
+                         std::span<const HeadRow> rows,
+                         std::span<DeviceSamplingRow> sampling,
                          const Tensor& hidden,
-                         const ForwardContext& context) {
+                         const ForwardContext& context,
+                         StepInFlight& flight) {
   if (rows.empty()) return;
   const Workspace::Scope scope(workspace_);
   const Tensor logits = logits_of(rows, hidden, context);
+  if (has_grammar(sequences_.scheduled())) return choose_masked(step, sampling, logits, flight);
   const SamplingKind kind = DeviceSampler::kind_of(sampling);
   if (kind == SamplingKind::kLargest) return device_sampler_->choose(kind, logits, workspace_);
   device_sampler_->send_and_choose(sampling, logits, workspace_);
@@ -505,6 +563,7 @@ void ModelRunner::accept(std::span<const SampledRow> rows,
     if (sequence == nullptr) continue;
     SampledToken& token = tokens[i];
     SequenceOutput& result = output->sequences[rows[i].output_index];
+    if (token.status.ok()) token.status = follow_grammar(*sequence, token.token_id);
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
       if (sequence->sampling.params().logprobs)

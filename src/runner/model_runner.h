@@ -113,8 +113,8 @@ class ModelRunner {
   void prefill_padding(int32_t num_tokens);
   Status prepare_device(const std::function<void(const StartProgress&)>& progress);
   Status record_graphs(const std::function<void()>& advance);
-  // A decode step whose inputs the builder has sent, tokens chosen.
-  void decode(const StepInputs& inputs, SamplingKind kind);
+  // A decode step whose inputs the builder has sent, tokens chosen but under kLater; its logits.
+  Tensor decode(const StepInputs& inputs, SamplingKind kind);
   // The recorded step that does what `step` asks, or null.
   const DecodeGraphs::Graph* recorded(const SchedulerOutput& step,
                                       std::span<const HeadRow> rows) const;
@@ -131,22 +131,32 @@ class ModelRunner {
   // Replays it. False when the step is more than it holds.
   bool replay(const DecodeGraphs::Graph& graph,
               const SchedulerOutput& step,
-              std::span<const DeviceSamplingRow> sampling,
+              std::span<DeviceSamplingRow> sampling,
               StepInFlight& flight);
+  // On a device: chooses tokens of rows that follow grammars. Waits for the steps before, whose
+  // tokens the grammars need; the device computes this one meanwhile.
+  void choose_masked(const SchedulerOutput& step,
+                     std::span<DeviceSamplingRow> rows,
+                     const Tensor& logits,
+                     StepInFlight& flight);
+  // Gives the tokens of a step that the device has done to their sequences, once.
+  void settle(StepInFlight& flight);
   // Any step, operator by operator.
   void forward(const SchedulerOutput& step,
                std::span<const HeadRow> rows,
-               std::span<const DeviceSamplingRow> sampling,
+               std::span<DeviceSamplingRow> sampling,
                StepInFlight& flight);
   // Logits of at most max_logits_rows() rows, all of one kind.
   Tensor logits_of(std::span<const HeadRow> rows,
                    const Tensor& hidden,
                    const ForwardContext& context);
   // On a device: enqueues the choice of the step's sampled rows.
-  void choose(std::span<const HeadRow> rows,
-              std::span<const DeviceSamplingRow> sampling,
+  void choose(const SchedulerOutput& step,
+              std::span<const HeadRow> rows,
+              std::span<DeviceSamplingRow> sampling,
               const Tensor& hidden,
-              const ForwardContext& context);
+              const ForwardContext& context,
+              StepInFlight& flight);
   void score_rows(std::span<const HeadRow> rows, const Tensor& logits, StepInFlight& flight);
   // On the CPU: samples these rows of the step, all of a sequence, and verifies its drafts.
   void sample_rows(const SchedulerOutput& step,

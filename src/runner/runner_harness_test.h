@@ -36,6 +36,7 @@ struct Request {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   bool aborts = false;  // once it has a token
+  std::shared_ptr<const CompiledGrammar> grammar = {};
 };
 
 // Token ids that prompts are made of.
@@ -89,7 +90,8 @@ class Engine {
     while (num_added < requests.size() || scheduler_->has_work()) {
       for (; num_added < std::min(requests.size(), due(num_steps_)); ++num_added) {
         const Request& request = requests[num_added];
-        CHECK(scheduler_->add(first_id_ + num_added, request.prompt, request.sampling).ok());
+        const SequenceId id = first_id_ + num_added;
+        CHECK(scheduler_->add(id, request.prompt, request.sampling, request.grammar).ok());
       }
       submit();
       if (steps_.empty()) {

@@ -39,6 +39,7 @@ struct StepInFlight {
   std::vector<SampledRow> rows;          // in the order in which they are sampled
   const StepEvents* events = nullptr;    // of a step that works on a device
   FetchedTokens tokens;                  // there when the events have passed
+  bool is_settled = false;               // they are with their sequences
   std::chrono::nanoseconds duration{0};  // ModelRunner::Collected's
   std::chrono::nanoseconds wait{0};
   std::optional<ProfiledStep> profiled;

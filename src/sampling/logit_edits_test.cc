@@ -52,6 +52,24 @@ TEST(LogitEdits, PenaltiesMatchAPlainComputation) {
   }
 }
 
+TEST(LogitEdits, MinTokensGivesWayWhereOnlyAnEndMayCome) {
+  SamplingParams params = seeded();
+  params.min_tokens = 5;
+  const std::vector<int32_t> eos = {3, 40};
+  const SamplingState state(params, {}, eos, 41);
+  const uint32_t only_ends[] = {1u << 3, 1u << (40 - 32)};
+  const uint32_t more[] = {1u << 3 | 1u << 7, 0};
+  std::vector<float> logits(41);
+  edit_logits(state, only_ends, logits.data());
+  EXPECT_EQ(logits[3], 0.0f);
+  EXPECT_EQ(logits[40], 0.0f);
+  EXPECT_EQ(logits[7], -kInfinity);
+  logits.assign(41, 0.0f);
+  edit_logits(state, more, logits.data());
+  EXPECT_EQ(logits[3], -kInfinity);
+  EXPECT_EQ(logits[7], 0.0f);
+}
+
 TEST(LogitEdits, PromptCountsForRepetitionOnly) {
   SamplingParams params = seeded();
   params.presence_penalty = 1.0f;

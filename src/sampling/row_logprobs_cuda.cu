@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kRowThreads) row_logprobs_kernel(const SampleR
   const int32_t chosen = args.token_ids[index];
   if (params.num_logprobs < 0 || params.vocab_size == 0 || chosen < 0) return;
   restore_row(args, params);
-  const RowView row{args.logits + index * args.logits_stride, params.vocab_size};
+  const RowView row{args.logits + index * args.logits_stride, params.vocab_size};  // unmasked
   const RowMax scanned = scan_row(row, scratch);
   if (fault_of(scanned) != 0) {
     if (threadIdx.x == 0) args.token_ids[index] = fault_of(scanned);

@@ -32,6 +32,21 @@ static_assert(sizeof(SelectScratch) <= kGpuMaxSharedSize);
 struct RowView {
   const float* logits;
   int32_t vocab_size;
+  const uint32_t* allowed = nullptr;  // as SampleRowsArgs::masks; null: every token may come
+
+  __device__ float at(int32_t id) const {
+    return allowed == nullptr || (allowed[id / 32] >> (id % 32) & 1u) != 0 ? logits[id]
+                                                                           : -kInfinity;
+  }
+  // What the mask leaves of tokens [first, first + 4), `first` being a multiple of 4.
+  __device__ float4 masked(float4 quad, int32_t first) const {
+    if (allowed == nullptr) return quad;
+    const uint32_t bits = allowed[first / 32] >> (first % 32);
+    return {(bits & 1u) != 0 ? quad.x : -kInfinity,
+            (bits & 2u) != 0 ? quad.y : -kInfinity,
+            (bits & 4u) != 0 ? quad.z : -kInfinity,
+            (bits & 8u) != 0 ? quad.w : -kInfinity};
+  }
 };
 
 // Tokens that take part: logit > logit, or equal and id <= token_id.
@@ -64,17 +79,18 @@ __device__ void for_each_token(const RowView& row, Body&& body) {
       for (int i = 0; i < kAhead; ++i) {
         const int32_t at = begin + i * kRowThreads;
         if (at < num_quads) {
-          body(4 * at, quad[i].x);
-          body(4 * at + 1, quad[i].y);
-          body(4 * at + 2, quad[i].z);
-          body(4 * at + 3, quad[i].w);
+          const float4 logits = row.masked(quad[i], 4 * at);
+          body(4 * at, logits.x);
+          body(4 * at + 1, logits.y);
+          body(4 * at + 2, logits.z);
+          body(4 * at + 3, logits.w);
         }
       }
     }
     first_single = num_quads * 4;
   }
   for (int32_t id = first_single + threadIdx.x; id < row.vocab_size; id += kRowThreads) {
-    body(id, row.logits[id]);
+    body(id, row.at(id));
   }
 }
 
@@ -183,7 +199,7 @@ __device__ inline int32_t nth_of_equals(const RowView& row,
   const int32_t end = min((bin + 1) * range, row.vocab_size);
   for (int32_t base = bin * range; base < end; base += kWarpSize) {
     const int32_t id = base + static_cast<int32_t>(threadIdx.x % kWarpSize);
-    const bool equal = id < end && ordered_bits(row.logits[id]) == ordered;
+    const bool equal = id < end && ordered_bits(row.at(id)) == ordered;
     const uint32_t mask = gpu_lanes_where(equal);
     const auto found = static_cast<unsigned long long>(__popc(mask));
     if (seen + found >= count) {

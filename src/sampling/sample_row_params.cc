@@ -23,8 +23,12 @@ bool has_forced_token(const DeviceSamplingRow& row) {
   return row.state->forced_token() != ThinkingBudget::kAnyToken;
 }
 
+std::span<const int32_t> forbidden_ids(const DeviceSamplingRow& row) {
+  return forbidden_token_ids(*row.state, row.allowed, row.position);
+}
+
 bool has_edits(const DeviceSamplingRow& row) {
-  return has_pending_edit(row) || !row.state->forbidden_token_ids(row.position).empty() ||
+  return has_pending_edit(row) || !forbidden_ids(row).empty() ||
          !row.state->completing_token_ids().empty() || has_forced_token(row) ||
          !row.state->params().logit_bias.empty() || !row.state->seen_tokens().empty();
 }
@@ -36,7 +40,7 @@ bool by_token(const LogitEdit& a, const LogitEdit& b) {
 // Forbidden and biased tokens, each once, in order of their ids.
 void append_masks(const DeviceSamplingRow& row, std::vector<LogitEdit>* edits) {
   const size_t begin = edits->size();
-  for (const int32_t id : row.state->forbidden_token_ids(row.position)) {
+  for (const int32_t id : forbidden_ids(row)) {
     edits->push_back({.token_id = id, .bias = kMasked});
   }
   for (const int32_t id : row.state->completing_token_ids()) {
@@ -79,9 +83,14 @@ void append_penalties(const DeviceSamplingRow& row,
 
 }  // namespace
 
+bool has_mask(const DeviceSamplingRow& row) {
+  return row.allowed != nullptr && !has_forced_token(row);
+}
+
 bool takes_largest_logit(const DeviceSamplingRow& row) {
   const SamplingParams& params = row.state->params();
-  return params.temperature < kGreedyTemperature && !params.logprobs && !has_edits(row);
+  return params.temperature < kGreedyTemperature && !params.logprobs && row.allowed == nullptr &&
+         !has_edits(row);
 }
 
 SampleRowParams sample_row_params(const DeviceSamplingRow& row, std::vector<LogitEdit>* edits) {

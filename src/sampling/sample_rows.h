@@ -49,7 +49,7 @@ struct SampleRowParams {
   int32_t first_edit = 0;  // of the step's edits
   int32_t num_edits = 0;
   int32_t num_logprobs = -1;  // besides the chosen token's; -1: none at all
-  int32_t padding = 0;
+  int32_t mask = -1;          // which of the masks says what tokens may come; -1: all may
 };
 
 struct SampleRowsArgs {
@@ -60,6 +60,10 @@ struct SampleRowsArgs {
   int32_t* token_ids;           // [num_rows]: the choice, or why there is none; 0 for padding
   // [num_rows, 1 + kMaxRowLogprobs]: of rows that ask for them; rank 0 where the row has no more.
   TokenLogprob* logprobs;
+  // [number of masks, mask_words]: bit id % 32 of word id / 32 is set when the token may come. Read
+  // only for rows that name one.
+  const uint32_t* masks;
+  int64_t mask_words;
   int64_t logits_stride;  // in elements
   int64_t num_rows;
 };

@@ -111,7 +111,7 @@ __device__ unsigned long long draw(const RowView& row,
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int32_t id = first + 16 * i;
-      const float logit = id < row.vocab_size ? row.logits[id] : -kInfinity;
+      const float logit = id < row.vocab_size ? row.at(id) : -kInfinity;
       const bool kept = id < row.vocab_size && cut.keeps(logit, id);
       score[i] = kept ? tempered(logit, max, params.inverse_temperature) : -kInfinity;
       any = any || score[i] + kMostNoise >= best;
@@ -141,7 +141,8 @@ __global__ void __launch_bounds__(kRowThreads) sample_rows_kernel(const SampleRo
     if (threadIdx.x == 0) token_id = 0;
     return;
   }
-  const RowView row{args.logits + blockIdx.x * args.logits_stride, params.vocab_size};
+  const uint32_t* mask = params.mask < 0 ? nullptr : args.masks + params.mask * args.mask_words;
+  const RowView row{args.logits + blockIdx.x * args.logits_stride, params.vocab_size, mask};
   const RowMax scanned = scan_row(row, scratch);
   if (fault_of(scanned) != 0) {
     if (threadIdx.x == 0) token_id = fault_of(scanned);

@@ -19,10 +19,14 @@ struct Step {
   int64_t vocab_size = 0;
   std::vector<SamplingState> complete;
   std::vector<SamplingState> lagging;
-  std::vector<int32_t> last_tokens;  // of each row
-  std::vector<float> logits;         // [num_rows, vocab_size]
+  std::vector<int32_t> last_tokens;          // of each row
+  std::vector<float> logits;                 // [num_rows, vocab_size]
+  std::vector<std::vector<uint32_t>> masks;  // of each row; empty: every token may come
 
   int64_t num_rows() const { return static_cast<int64_t>(complete.size()); }
+  TokenBitmask allowed(int64_t row) const {
+    return masks[row].empty() ? nullptr : masks[row].data();
+  }
   float* row(int64_t index) { return &logits[static_cast<size_t>(index * vocab_size)]; }
 };
 
@@ -65,7 +69,17 @@ void fill_logits(int row, float* logits, int64_t vocab_size, std::mt19937& rando
   if (row % 29 == 7) std::fill(logits, logits + vocab_size, -INFINITY);
 }
 
-Step random_step(int num_rows, int64_t vocab_size, uint32_t seed) {
+// From a few tokens to nearly all, an end token among them.
+std::vector<uint32_t> random_mask(int64_t vocab_size, int32_t end, std::mt19937& random) {
+  std::vector<uint32_t> mask(static_cast<size_t>(vocab_size + 31) / 32);
+  const uint32_t share = std::array{0u, 1u, 30u, 500u, 990u}[random() % 5];
+  for (int64_t id = 0; id < vocab_size; ++id) {
+    if (id == end || random() % 1000 < share) mask[id / 32] |= 1u << (id % 32);
+  }
+  return mask;
+}
+
+Step random_step(int num_rows, int64_t vocab_size, uint32_t seed, bool with_masks) {
   std::mt19937 random(seed);
   const auto any_token = [&] { return static_cast<int32_t>(random() % vocab_size); };
   Step step;
@@ -82,6 +96,8 @@ Step random_step(int num_rows, int64_t vocab_size, uint32_t seed) {
     step.lagging.push_back(step.complete.back());
     step.last_tokens.push_back(row % 3 == 0 ? any_token() : prompt[1]);
     step.complete.back().append(step.last_tokens.back());
+    step.masks.emplace_back();
+    if (with_masks && row % 3 != 2) step.masks.back() = random_mask(vocab_size, eos[0], random);
   }
   return step;
 }
@@ -91,7 +107,9 @@ std::vector<SampledToken> sample_on_cpu(const Step& step) {
   Tensor logits = Tensor::zeros({step.num_rows(), step.vocab_size}, DType::kFloat32);
   std::ranges::copy(step.logits, logits.data<float>());
   std::vector<SamplingRow> rows;
-  for (const SamplingState& state : step.complete) rows.push_back({&state});
+  for (int64_t row = 0; row < step.num_rows(); ++row) {
+    rows.push_back({&step.complete[row], step.allowed(row)});
+  }
   std::vector<SampledToken> result(rows.size());
   Sampler().sample(Stream(&pool), logits, rows, result);
   return result;
@@ -137,13 +155,20 @@ DeviceResult sample_on_device(const Step& step, bool known) {
   DeviceCopies copies(*ops::test_gpu());
   std::vector<SampleRowParams> rows;
   std::vector<LogitEdit> edits;
+  std::vector<uint32_t> masks;
+  int32_t num_masks = 0;
   for (int64_t row = 0; row < step.num_rows(); ++row) {
     const SamplingState& complete = step.complete[row];
     DeviceSamplingRow sampled{&complete, complete.num_generated(), -1};
     if (!known) sampled.state = &step.lagging[row];
     if (!known) sampled.pending_row = static_cast<int32_t>(row);
+    sampled.allowed = step.allowed(row);
     rows.push_back(sample_row_params(sampled, &edits));
+    if (!has_mask(sampled)) continue;
+    rows.back().mask = num_masks++;
+    masks.insert(masks.end(), step.masks[row].begin(), step.masks[row].end());
   }
+  masks.emplace_back();
   rows.emplace_back();
   edits.emplace_back();
   std::vector<float> logits = step.logits;
@@ -158,6 +183,8 @@ DeviceResult sample_on_device(const Step& step, bool known) {
   args.token_ids = copies.send(ids);
   args.previous_ids = args.token_ids;
   args.logprobs = copies.send(std::vector<TokenLogprob>(num_rows * (1 + kMaxRowLogprobs)));
+  args.masks = copies.send(masks);
+  args.mask_words = (step.vocab_size + 31) / 32;
   args.logits_stride = step.vocab_size;
   args.num_rows = num_rows;
   sample_rows(args, copies.queue().handle());
@@ -172,7 +199,7 @@ double border_gap(const Step& step, int64_t row) {
   if (params.top_p >= 1.0f || params.temperature < kGreedyTemperature) return 1;
   const auto begin = step.logits.begin() + row * step.vocab_size;
   std::vector<float> edited(begin, begin + step.vocab_size);
-  edit_logits(state, nullptr, edited.data());
+  edit_logits(state, step.allowed(row), edited.data());
   RowScratch scratch;
   const LogitsRow scanned = scan_row(edited.data(), step.vocab_size, scratch);
   if (scanned.fault != RowFault::kNone) return 1;
@@ -242,8 +269,12 @@ TEST(SampleRows, ChoosesWhatTheCpuChooses) {
   for (const auto& [num_rows, vocab_size] :
        {std::pair{300, 77}, {203, 1000}, {64, 32000}, {32, 128256}}) {
     for (const bool known : {true, false}) {
-      SCOPED_TRACE(fmt::format("{} rows of {}, {}", num_rows, vocab_size, known));
-      expect_same(random_step(num_rows, vocab_size, ++seed), known);
+      for (const bool masked : {false, true}) {
+        // A mask supposes all tokens before.
+        if (masked && !known) continue;
+        SCOPED_TRACE(fmt::format("{} rows of {}, {} {}", num_rows, vocab_size, known, masked));
+        expect_same(random_step(num_rows, vocab_size, ++seed, masked), known);
+      }
     }
   }
 }

@@ -19,6 +19,15 @@ Workspace::Workspace(const Stream& stream, int64_t capacity)
   fill_zero(stream, counters_);
 }
 
+void Workspace::skip_behind(const Tensor& tensor) {
+  if (measuring_) return;
+  const auto* end = static_cast<const uint8_t*>(tensor.raw_data()) + tensor.num_bytes();
+  const int64_t used = end - memory_.data<uint8_t>();
+  CHECK(used >= 0);
+  CHECK(used <= capacity_);
+  used_ = std::max(used_, used);
+}
+
 Tensor Workspace::tensor(const Shape& shape, DType dtype) {
   constexpr int64_t kAlignment = 64;
   const int64_t begin = (used_ + kAlignment - 1) / kAlignment * kAlignment;

@@ -22,6 +22,10 @@ class Workspace {
   // Uninitialised, 64-byte aligned; lives until the innermost open Scope closes.
   Tensor tensor(const Shape& shape, DType dtype);
 
+  // Takes what lies in front of the end of `tensor`, which a closed scope had: nothing is put over
+  // it until the innermost open Scope closes.
+  void skip_behind(const Tensor& tensor);
+
   // Of a device: counters by which blocks of a kernel find out who is the last, [kNumCounters]
   // int32 on top of the capacity. All are zero, and whoever counts leaves them so. Undefined in a
   // workspace that measures.

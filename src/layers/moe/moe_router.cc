@@ -29,6 +29,12 @@ Shape weight_shape(const MoeRouterOptions& options, int64_t hidden_size) {
   return {options.num_experts + options.routing.num_gates(), hidden_size};
 }
 
+// Of a row of logits in memory: matrix units of a device take rows that begin at multiples of this.
+int64_t row_size(const Tensor& x, int64_t num_logits) {
+  constexpr int64_t kAlignment = 8;
+  return x.device().is_cpu() ? num_logits : (num_logits + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 }  // namespace
 
 MoeRouter::MoeRouter(const BuildContext& build, const MoeRouterOptions& options)
@@ -69,7 +75,9 @@ MoeRouter::Choice MoeRouter::forward(const Tensor& x, const ForwardContext& cont
   const Choice choice = {workspace.tensor(shape, DType::kInt32),
                          workspace.tensor(shape, DType::kFloat32)};
   const Workspace::Scope scope(workspace);
-  const Tensor logits = workspace.tensor({x.size(0), packed_.out_features}, DType::kFloat32);
+  const int64_t num_logits = packed_.out_features;
+  const Tensor logits = workspace.tensor({x.size(0), row_size(x, num_logits)}, DType::kFloat32)
+                            .narrow(1, 0, num_logits);
   ops::linear(context.stream, x, packed_, data_of(bias_), logits, workspace);
   ops::moe_route(
       context.stream, logits, data_of(selection_bias_), routing_, choice.ids, choice.weights);

@@ -61,9 +61,9 @@ TEST(ResponsesRequest, ItemsAreMessages) {
       {"role": "assistant", "content": "done"},
       {"role": "user", "content": "more"}])")
                 .dump());
-  EXPECT_EQ(
-      request.chat.tools->dump(),
-      R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"},"strict":true}}])");
+  EXPECT_EQ(request.chat.tools->dump(),
+            R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"},)"
+            R"("strict":true}}])");
   EXPECT_EQ(request.chat.chat_template_kwargs->dump(), R"({"reasoning_effort":"low"})");
   EXPECT_EQ(request.chat.sampling.max_tokens, 7);
   EXPECT_STREQ(request.chat.max_tokens_field, "max_output_tokens");

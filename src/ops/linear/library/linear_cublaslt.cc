@@ -136,7 +136,9 @@ bool fits(const LinearCall& call, bool fixed_order) {
          is_aligned(call.x.raw_data(), call.x.stride(0), call.x.dtype()) &&
          is_aligned(call.y.raw_data(), call.y.stride(0), call.y.dtype()) &&
          is_aligned_vector(weight.scales) && is_aligned_vector(call.x_scales) &&
-         weight.out_features % 8 == 0 &&
+         // Of other widths it is used, and was tried, for sums in float32 alone.
+         (weight.out_features % 8 == 0 ||
+          (call.y.dtype() == DType::kFloat32 && !is_float8 && !fixed_order)) &&
          (!call.bias.defined() || (call.bias.dtype() == call.y.dtype() &&
                                    is_aligned(call.bias.raw_data(), 0, call.bias.dtype()))) &&
          // It takes all else that is aligned.
