@@ -388,7 +388,9 @@ constexpr GpuShape kGpuShapes[] = {{1, 128, 128},
                                    {65, 136, 528},
                                    {128, 328, 384},
                                    {300, 200, 640},
-                                   {513, 72, 272}};
+                                   {513, 72, 272},
+                                   {3, 10560, 256},
+                                   {40, 14784, 128}};
 
 TEST(LinearQuantized, Float8InBlocksMatchesDoubleOnTheGpu) {
   if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
