@@ -20,7 +20,6 @@ int64_t chunked_sm90_workspace_size(const GatedDeltaRuleArgs& args);
 void prepare_chunks_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue);
 [[nodiscard]] bool advance_chunks_sm90(const GatedDeltaRuleArgs& args,
                                        const void* workspace,
-                                       void* queue,
-                                       int mode = 3);
+                                       void* queue);
 
 }  // namespace atom::ops
