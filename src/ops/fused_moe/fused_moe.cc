@@ -16,14 +16,6 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
 }
 
 #ifdef ATOM_CUDA
-// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for it by name.
-constexpr char kRows[] = "rows";
-
-template <const char* name, bool (*fits)(const FusedMoeCall&)>
-bool fits_if_forced(const FusedMoeCall& call) {
-  return forced_variant("fused_moe") == name && fits(call);
-}
-
 // Elsewhere on a GPU x is never quantized, which is as exact as the call asks for, or more.
 template <bool (*fits)(const FusedMoeCall&)>
 bool takes_codes(const FusedMoeCall& call) {
@@ -48,22 +40,12 @@ constexpr FusedMoeVariant kVariants[] = {
      fused_moe_float8,
      DeviceType::kCuda,
      kMixesRows},
-    {"rows-float4",
-     CpuIsa::kScalar,
-     fits_fused_moe_many_float4,
-     fused_moe_rows,
-     DeviceType::kCuda,
-     kMixesRows},
     {"skinny",
      CpuIsa::kScalar,
      takes_codes<fits_fused_moe_skinny>,
      fused_moe_skinny,
      DeviceType::kCuda},
-    {kRows,
-     CpuIsa::kScalar,
-     fits_if_forced<kRows, fits_fused_moe_rows>,
-     fused_moe_rows,
-     DeviceType::kCuda},
+    {"rows", CpuIsa::kScalar, fits_fused_moe_rows, fused_moe_rows, DeviceType::kCuda},
     {"stream", CpuIsa::kScalar, fits_fused_moe_stream, fused_moe_stream, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, fused_moe_generic, DeviceType::kCuda},
 #endif

@@ -262,8 +262,12 @@ struct ManyTokens {
 
 }  // namespace
 
+// Fewer rows of an expert are faster by "rows".
 bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
-  return fits_many_tokens(call, fits_moe_wgmma);
+  constexpr int64_t kLeastRows = 32;
+  const int64_t num_choices = call.num_tokens() * call.top_k();
+  return (num_choices >= kLeastRows * call.num_experts() || !fits_fused_moe_rows(call)) &&
+         fits_many_tokens(call, fits_moe_wgmma);
 }
 
 void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
@@ -298,13 +302,6 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
-}
-
-bool fits_fused_moe_many_float4(const FusedMoeCall& call) {
-  const auto fits = [](const FusedMoeGpuCall& gpu_call) {
-    return gpu_call.format == ExpertFormat::kFloat4 && fits_moe_rows(gpu_call);
-  };
-  return fits_many_tokens(call, fits);
 }
 
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {

@@ -53,7 +53,8 @@ void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace&
 bool fits_fused_moe_skinny(const FusedMoeCall& call);
 void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// On a Hopper GPU: many tokens. Each expert's result of a token is rounded before it is added.
+// On a Hopper GPU: many tokens of each expert. Each expert's result of a token is rounded before it
+// is added.
 bool fits_fused_moe_wgmma(const FusedMoeCall& call);
 void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
@@ -65,7 +66,6 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
 // On a Hopper GPU: any number of tokens, made for up to some dozens for each expert; of MXFP4 for
 // more too. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_rows(const FusedMoeCall& call);
-bool fits_fused_moe_many_float4(const FusedMoeCall& call);  // more tokens than "stream" has at once
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.

@@ -55,11 +55,12 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   static const gpuError_t prepared =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedSize);
   if (prepared != cudaSuccess) return prepared;
+  // As many as there is room for: fewer may come to stand two by two on some multiprocessors.
   static const int num_blocks = [] {
     int gpu = 0, count = 0;
     (void)cudaGetDevice(&gpu);
     (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, gpu);
-    return count;
+    return kIsSmall<W, kTokens> ? 2 * count : count;
   }();
   const auto in_chunks = [](int columns) {
     return (columns + Chunk<W>::kColumns - 1) / Chunk<W>::kColumns;

@@ -78,7 +78,7 @@ bool encode_map(CUtensorMap* map, const void* data, int64_t num_rows, int num_co
                            data,
                            shape,
                            CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 template <bool kGated, bool kPlain>
