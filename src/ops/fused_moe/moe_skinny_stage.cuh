@@ -59,7 +59,7 @@ class Shared {
 
  private:
   static constexpr int kBarrierSize = 8;
-  static constexpr int kMaxSize = 222 << 10;
+  static constexpr int kMaxSize = 226 << 10;
   static constexpr int kCodesSize = kColumns * kCodesStride;
   static constexpr int kLargestSize = kConsumerWarps * kScalesSize;
   static constexpr int kLastSize = kColumns * int{sizeof(int)};
