@@ -54,15 +54,20 @@ inline RowInDouble quantize_in_double(std::span<const double> x,
   RowInDouble row;
   for (size_t begin = 0; begin < x.size(); begin += group) {
     const std::span<const double> part = x.subspan(begin, std::min(group, x.size() - begin));
-    double largest = 0;
-    for (const double value : part) largest = std::max(largest, std::abs(value));
+    double largest = 0, largest_error = 0;
+    for (size_t i = 0; i < part.size(); ++i) {
+      if (std::abs(part[i]) <= largest) continue;
+      largest = std::abs(part[i]);
+      largest_error = errors.empty() ? 0 : errors[begin + i] / largest;
+    }
     double scale = static_scale > 0 ? static_scale : largest > 0 ? largest / limit : 1;
     if (is_float4) scale = std::exp2(std::ceil(std::log2(scale)));
     row.scales.push_back(scale);
     for (const double value : part) {
       const double code = nearest_code(dtype, value / scale);
       const double error = errors.empty() ? 0 : errors[row.values.size()];
-      const double off = std::max(noise * std::max(std::abs(value), mean), error);
+      const double off = std::max(noise * std::max(std::abs(value), mean),
+                                  error + largest_error * std::abs(value));
       const double up = nearest_code(dtype, (value + off) / scale);
       const double down = nearest_code(dtype, (value - off) / scale);
       row.values.push_back(code * scale);
