@@ -7,15 +7,24 @@ namespace atom::ops::device::moe_skinny {
 
 // One output of a token: the sum of its results.
 __device__ inline void store_y(const FusedMoeGpuCall& call,
+                               const PlanMemory& plan,
                                const float* results,
                                int token,
                                int column) {
+  constexpr int kAtOnce = 8;
   const int first = token * call.top_k;
   float sum = 0;
-#pragma unroll 8
-  for (int j = 0; j < call.top_k; ++j) {
-    if (place_of(call, first + j) < 0) continue;
-    sum += gpu_load_from_l2(results + int64_t{first + j} * call.hidden_size + column);
+  for (int j = 0; j < call.top_k; j += kAtOnce) {
+    float values[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int choice = first + j + i;
+      const bool exists = j + i < call.top_k && plan.rows[choice] >= 0;
+      values[i] =
+          exists ? gpu_load_from_l2(results + int64_t{choice} * call.hidden_size + column) : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += values[i];
   }
   const int64_t index = token * call.y_stride + column;
   if (call.y_element == Element::kFloat32) {
@@ -207,7 +216,7 @@ class Output {
     if (column >= call.hidden_size) return;
     for (int i = 0; i < group_.num_rows; ++i) {
       const int token = shared_.last()[i];
-      if (token >= 0) store_y(call, args_.scratch.results, token, column);
+      if (token >= 0) store_y(call, shared_.plan(), args_.scratch.results, token, column);
     }
   }
   static_assert(kMoeSkinnyTile == kNumConsumers && kMaxMoeSkinnyColumns <= kWarpSize);

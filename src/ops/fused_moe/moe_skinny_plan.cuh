@@ -17,6 +17,7 @@ struct PlanMemory {
   uint32_t tokens[kMaxGpuExperts][2];
   uint16_t first_rows[kMaxGpuExperts];
   uint16_t choices[kMaxRows];                // of each row: token * top_k + j
+  int16_t rows[kMaxMoeSkinnyChoices];        // of each choice, or -1 when its expert is not here
   int32_t num_choices[kMaxMoeSkinnyTokens];  // of a token, whose experts are here
   uint32_t totals[kWarps];
 };
@@ -25,15 +26,6 @@ struct PlanMemory {
 struct PlanSizes {
   int rows, groups;
 };
-
-// The row of a token's choice of an expert, when the plan is made.
-__device__ inline int row_of(const PlanMemory& memory, int expert, int token) {
-  const uint32_t below = (1u << token % kWarpSize) - 1;
-  const uint32_t(&tokens)[2] = memory.tokens[expert];
-  const int before =
-      token < kWarpSize ? __popc(tokens[0] & below) : __popc(tokens[0]) + __popc(tokens[1] & below);
-  return memory.first_rows[expert] + before;
-}
 
 class Plan {
  public:
@@ -80,9 +72,10 @@ class Plan {
 #pragma unroll
     for (int i = 0; i < kChoices; ++i) {
       const int choice = threadIdx.x + i * kThreads;
-      if (places_[i] < 0) continue;
-      const int row = row_of(memory_, places_[i], choice / call_.top_k);
-      memory_.choices[row] = static_cast<uint16_t>(choice);
+      if (choice >= call_.num_tokens * call_.top_k) continue;
+      const int row = places_[i] < 0 ? -1 : row_of(places_[i], choice / call_.top_k);
+      memory_.rows[choice] = static_cast<int16_t>(row);
+      if (row >= 0) memory_.choices[row] = static_cast<uint16_t>(choice);
     }
     __syncthreads();
     return unpacked(all);
@@ -98,6 +91,14 @@ class Plan {
   static __device__ PlanSizes unpacked(uint32_t sizes) {
     return {static_cast<int>(sizes & ((1u << kGroupShift) - 1)),
             static_cast<int>(sizes >> kGroupShift)};
+  }
+
+  __device__ int row_of(int expert, int token) const {
+    const uint32_t below = (1u << token % kWarpSize) - 1;
+    const uint32_t(&tokens)[2] = memory_.tokens[expert];
+    const int before = token < kWarpSize ? __popc(tokens[0] & below)
+                                         : __popc(tokens[0]) + __popc(tokens[1] & below);
+    return memory_.first_rows[expert] + before;
   }
 
   __device__ void find_tokens() const {

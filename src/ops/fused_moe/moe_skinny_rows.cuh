@@ -10,7 +10,7 @@ namespace atom::ops::device::moe_skinny {
 // A token's row, as a thread has it.
 class RowCodes {
  public:
-  __device__ RowCodes(const FusedMoeGpuCall& call, int token) {
+  __device__ void load(const FusedMoeGpuCall& call, int token) {
     const BFloat16* const x = static_cast<const BFloat16*>(call.x) + token * call.x_stride;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -61,23 +61,24 @@ class RowCodes {
   float scales_[kCount];
 };
 
-// A block's tokens: their codes come to all rows that they have. Of those without experts here y
-// becomes zeros.
+// A block's tokens, the first of which `codes` has loaded: their codes come to all rows that they
+// have. Of those without experts here y becomes zeros.
 template <int kColumns>
-__device__ void make_rows(const MoeSkinnyArgs& args, const Shared<kColumns>& shared) {
+__device__ void make_rows(const MoeSkinnyArgs& args,
+                          const Shared<kColumns>& shared,
+                          RowCodes& codes) {
   const FusedMoeGpuCall& call = args.call;
   const PlanMemory& plan = shared.plan();
   for (int token = blockIdx.x; token < call.num_tokens; token += gridDim.x) {
-    RowCodes codes(call, token);
+    if (token != blockIdx.x) codes.load(call, token);
     codes.quantize();
     for (int j = 0; j < call.top_k; ++j) {
-      const int place = place_of(call, token * call.top_k + j);
-      if (place < 0) continue;
-      codes.store(call, args.scratch, row_of(plan, place, token));
+      const int row = plan.rows[token * call.top_k + j];
+      if (row >= 0) codes.store(call, args.scratch, row);
     }
     if (plan.num_choices[token] > 0) continue;
     for (int column = threadIdx.x; column < call.hidden_size; column += kNumConsumers) {
-      store_y(call, args.scratch.results, token, column);
+      store_y(call, plan, args.scratch.results, token, column);
     }
   }
   publish_to_copies();

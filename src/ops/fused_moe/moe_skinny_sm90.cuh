@@ -39,8 +39,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     publish_barriers();
   }
   wait_for_previous_grid();
-  const int num_groups = make_groups(args.call, shared);
   const int warp = threadIdx.x / kWarpSize;
+  RowCodes codes;
+  if (warp < kConsumerWarps && blockIdx.x < args.call.num_tokens) {
+    codes.load(args.call, blockIdx.x);
+  }
+  const int num_groups = make_groups(args.call, shared);
   if (warp == kMatrixWarp) {
     if (is_elected()) {
       copy_matrices(args, shared, num_groups);
@@ -49,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else if (warp == kXWarp) {
     if (is_elected()) copy_x(args, shared, num_groups);
   } else {
-    make_rows(args, shared);
+    make_rows(args, shared, codes);
     multiply_items(args, shared, num_groups);
   }
 }

@@ -59,7 +59,7 @@ class Shared {
 
  private:
   static constexpr int kBarrierSize = 8;
-  static constexpr int kMaxSize = 222 << 10;
+  static constexpr int kMaxSize = 226 << 10;
   static constexpr int kCodesSize = kColumns * kCodesStride;
   static constexpr int kLargestSize = kConsumerWarps * kScalesSize;
   static constexpr int kLastSize = kColumns * int{sizeof(int)};
@@ -185,16 +185,17 @@ __device__ inline int count_at(int32_t* counter) {
 }
 
 // Returns when `count` others have counted there and all that they stored before is visible, also
-// to the copy engine. Of `num_waiting` that wait the last one makes both counters zeros.
-__device__ inline void wait_for_count(int32_t* counter,
-                                      int count,
-                                      int32_t* passed,
-                                      int num_waiting) {
+// to the copy engine.
+__device__ inline void wait_for_count(const int32_t* counter, int count) {
   int32_t seen = 0;
   do {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   } while (seen < count);
   asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// After the wait. Of `num_waiting` that wait the last one makes both counters zeros.
+__device__ inline void end_wait(int32_t* counter, int32_t* passed, int num_waiting) {
   if (count_at(passed) < num_waiting - 1) return;
   *counter = 0;
   *passed = 0;
@@ -211,16 +212,12 @@ __device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared
   const uint64_t policy = keep_policy();
   MoeSkinnyCounters& counters = *args.scratch.counters;
   StageCursor stage;
-  wait_for_count(&counters.rows, gridDim.x, &counters.rows_passed, gridDim.x);
+  wait_for_count(&counters.rows, gridDim.x);
   for_items(args, num_groups, [&](const Item& item) {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     const int row = shared.groups()[item.group].first_row;
-    if (item.matrix == 1) {
-      wait_for_count(&counters.ready[item.group],
-                     args.matrices[0].num_tiles,
-                     &counters.passed[item.group],
-                     matrix.num_tiles);
-    }
+    int32_t* const ready = &counters.ready[item.group];
+    if (item.matrix == 1) wait_for_count(ready, args.matrices[0].num_tiles);
     for (int panel = 0; panel < matrix.num_panels; ++panel) {
       const uint32_t full = shared.full(stage.index);
       wait_for(shared.empty(stage.index), stage.parity ^ 1);
@@ -233,7 +230,9 @@ __device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared
                 policy);
       stage.advance(Shared<kColumns>::kNumStages);
     }
+    if (item.matrix == 1) end_wait(ready, &counters.passed[item.group], matrix.num_tiles);
   });
+  end_wait(&counters.rows, &counters.rows_passed, gridDim.x);
 }
 
 }  // namespace atom::ops::device::moe_skinny
