@@ -24,7 +24,7 @@ Option ratio_option(const char* name, const char* help, std::vector<double*> tar
         return {};
       });
   option.range = "[0, 1)";
-  option.default_value = "0";
+  option.default_value.assign(1, '0');
   return option;
 }
 
