@@ -260,7 +260,7 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
   });
 }
 
-// The ways that a decode can be cut.
+// The ways that a decode can be cut, and the forms of the products.
 void time_ways() {
   const Roofs roofs = measure_roofs();
   for (const int64_t batch : {1, 2, 4, 8, 16, 64, 256}) {
@@ -288,6 +288,17 @@ void time_ways() {
              false,
              roofs);
     }
+  }
+  const Layer layer(1, 8192);
+  const Buffer workspace(chunked_sm90_workspace_size(layer.rule()));
+  prepare_chunks_sm90(layer.rule(), workspace.data(), nullptr);
+  for (const int mode : {0, 1, 2, 3}) {
+    const double us = time_call(
+        [&](gpuStream_t stream, int) {
+          if (!advance_chunks_sm90(layer.rule(), workspace.data(), stream, mode)) std::exit(1);
+        },
+        true);
+    std::printf("advance %d: %.2f us\n", mode, us);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "ops/causal_conv1d/causal_conv1d_kernels.h"
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
-#include "ops/device/silu.cuh"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
@@ -147,7 +146,7 @@ __device__ void load_weights(const CausalConv1dArgs& args,
 }
 
 // A token's outputs. window[j] is the input that weight j multiplies; the last one's is new.
-template <typename T, int kCount, int kMost>
+template <int kCount, int kMost>
 __device__ void convolve(const float (&weight)[kMost][kCount],
                          int size,
                          const float (&added)[kCount],
@@ -162,7 +161,7 @@ __device__ void convolve(const float (&weight)[kMost][kCount],
       window[j][i] = j + 1 < size ? window[j + 1 < kMost ? j + 1 : j][i] : added[i];
       sum = fmaf(weight[j][i], window[j][i], sum);
     }
-    result[i] = device::silu<T>(sum);
+    result[i] = sum / (1.0f + expf(-sum));
   }
 }
 
@@ -201,7 +200,7 @@ __global__ void ATOM_LAUNCH_BOUNDS(kThreads, 3) convolve_kernel(CausalConv1dArgs
       if (first + i >= chunk.end) break;
       float added[kCount], result[kCount];
       Values::unpack(rows[i], added);
-      convolve<T>(weight, size, added, window, result);
+      convolve(weight, size, added, window, result);
       *reinterpret_cast<typename Values::Row*>(out + (first + i) * args.out_stride) =
           Values::pack(result);
     }

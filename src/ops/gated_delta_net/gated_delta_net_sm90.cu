@@ -4,7 +4,6 @@
 // columns.
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/programmatic_launch.cuh"
-#include "ops/device/silu.cuh"
 #include "ops/gated_delta_net/gated_delta_net_kernels.h"
 #include "ops/gated_delta_rule/recurrent/recurrent.cuh"
 #include "ops/gated_delta_rule/recurrent/recurrent_cuda.h"
@@ -85,7 +84,7 @@ class Channel {
       float sum = 0;
 #pragma unroll
       for (int j = 0; j <= kHistory; ++j) sum = fmaf(weight_[j], window[j], sum);
-      put(token, device::round_to<T>(device::silu<T>(sum)));
+      put(token, device::round_to<T>(sum / (1.0f + expf(-sum))));
     }
   }
 
@@ -204,7 +203,7 @@ class GatedNorm {
       const float y = shared.rule.out[token][own_] * scale * weight_;
       const int64_t row = int64_t{sequence.begin} + token;
       static_cast<T*>(args_.rule.out)[row * args_.rule.out_stride + column_] =
-          device::from_float<T>(y * device::silu<T>(z));
+          device::from_float<T>(y * (z / (1.0f + expf(-z))));
     }
   }
 

@@ -101,6 +101,7 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
 }
 
 // The warpgroup that computes.
+template <bool kMerged, bool kFull>
 class Advance {
  public:
   __device__ __forceinline__ Advance(const AdvanceArgs& args,
@@ -189,12 +190,26 @@ class Advance {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) state[i] *= decay;
     begin_products();
-    multiply_rows(both, high, low, stage.rows[0][0]);
+    if constexpr (kMerged) {
+      multiply_rows<2 * kChunk, 0>(both, high, low, stage.rows[0][0]);
+    } else {
+      multiply_rows<kChunk, 0>(both, high, low, stage.rows[0][0]);
+      commit_products();
+      multiply_rows<kChunk, kChunk / 2>(both, high, low, stage.rows[0][1]);
+    }
     commit_products();
-    wait_for_products<0>();
+    if constexpr (kMerged) {
+      wait_for_products<0>();
+    } else {
+      wait_for_products<1>();
+    }
     pin(both);
     uint32_t written_high[kChunk / 16][4], written_low[kChunk / 16][4];
     cut_differences(stage, both, written_high, written_low);
+    if constexpr (!kMerged) {
+      wait_for_products<0>();
+      pin(both);
+    }
     begin_products();
     multiply_triangle<0>(written, written_high, written_low, stage.record.inverse, false);
     commit_products();
@@ -265,7 +280,8 @@ class Advance {
     }
   }
 
-  // d = S^T times keys, then queries.
+  // d = S^T times rows of keys or queries.
+  template <int kColumns, int kFirst>
   static __device__ __forceinline__ void multiply_rows(float (&d)[kChunk],
                                                        const uint32_t (&high)[kHeadDim / 16][4],
                                                        const uint32_t (&low)[kHeadDim / 16][4],
@@ -274,8 +290,8 @@ class Advance {
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       const uint32_t b = matrix + bytes_of_matrix(k / 4 * 2 * kTileBytes + k % 4 * 32);
-      product<2 * kChunk, 0>(d, high[k], b, k > 0);
-      product<2 * kChunk, 0>(d, low[k], b, true);
+      product<kColumns, kFirst>(d, high[k], b, k > 0);
+      product<kColumns, kFirst>(d, low[k], b, true);
     }
   }
 
@@ -292,10 +308,14 @@ class Advance {
     for (int step = 0; step < kChunk / 16; ++step) {
       const uint32_t at = first + bytes_of_matrix(step * 32);
       const bool adds = accumulate || step > 0;
-      constexpr int kColumns = kChunk / 2;
-      if (step < 2) multiply_columns<kColumns, kAt>(d, high[step], low[step], at, adds);
-      const uint32_t below = at + bytes_of_matrix(kColumns * kTileRowBytes);
-      multiply_columns<kColumns, kAt + kColumns / 2>(d, high[step], low[step], below, adds);
+      if constexpr (kFull) {
+        multiply_columns<kChunk, kAt>(d, high[step], low[step], at, adds);
+      } else {
+        constexpr int kColumns = kChunk / 2;
+        if (step < 2) multiply_columns<kColumns, kAt>(d, high[step], low[step], at, adds);
+        const uint32_t below = at + bytes_of_matrix(kColumns * kTileRowBytes);
+        multiply_columns<kColumns, kAt + kColumns / 2>(d, high[step], low[step], below, adds);
+      }
     }
   }
   template <int kColumns, int kAt, int kCount>

@@ -43,6 +43,7 @@ __device__ int64_t last_slot(const StateBatchArgs& batch, int64_t index) {
 }
 
 // grid: halves of value heads, sequences.
+template <bool kMerged, bool kFull>
 __global__ void __launch_bounds__(kAdvanceThreads, 1)
     advance_chunks_kernel(const __grid_constant__ AdvanceArgs args) {
   extern __shared__ uint8_t shared[];
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kAdvanceThreads, 1)
       return rule.state + (slot * rule.num_v_heads + head) * kHeadDim * kHeadDim;
     };
     const bool has_history = rule.batch.seq_lens[index] > sequence.num_tokens;
-    Advance(args, sequence, head, half, buffers)
+    Advance<kMerged, kFull>(args, sequence, head, half, buffers)
         .run(has_history ? state_in(from) : nullptr, state_in(to));
   } else if (threadIdx.x == kGroupThreads) {
     load_chunks(args, sequence, head, half, buffers);
@@ -150,11 +151,18 @@ void prepare_chunks_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* 
   check_gpu_launch("gated_delta_rule");
 }
 
-bool advance_chunks_sm90(const GatedDeltaRuleArgs& args, const void* workspace, void* queue) {
+bool advance_chunks_sm90(const GatedDeltaRuleArgs& args,
+                         const void* workspace,
+                         void* queue,
+                         int mode) {
+  const auto kernel = mode == 0   ? advance_chunks_kernel<false, false>
+                      : mode == 1 ? advance_chunks_kernel<true, false>
+                      : mode == 2 ? advance_chunks_kernel<false, true>
+                                  : advance_chunks_kernel<true, true>;
   AdvanceArgs advance = {.rule = args, .records = records_in(workspace), .rows = {}};
   if (!encode_rows(args, &advance.rows)) return false;
-  if (allow_shared(advance_chunks_kernel, kAdvanceSharedBytes)) {
-    (void)device::launch(advance_chunks_kernel,
+  if (allow_shared(kernel, kAdvanceSharedBytes)) {
+    (void)device::launch(kernel,
                          dim3(static_cast<unsigned>(2 * args.num_v_heads),
                               static_cast<unsigned>(args.batch.num_sequences)),
                          dim3(kAdvanceThreads),

@@ -20,6 +20,7 @@ int64_t chunked_sm90_workspace_size(const GatedDeltaRuleArgs& args);
 void prepare_chunks_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue);
 [[nodiscard]] bool advance_chunks_sm90(const GatedDeltaRuleArgs& args,
                                        const void* workspace,
-                                       void* queue);
+                                       void* queue,
+                                       int mode = 3);
 
 }  // namespace atom::ops

@@ -113,10 +113,13 @@ __device__ __forceinline__ void product(float (&d)[kCount],
   if constexpr (kColumns == 32) {
     ATOM_PRODUCT(
         "32", ATOM_N16, ATOM_D16(d, kFirst), "%16", "%17", "%18", "%19", "%20", "%21", "%22", "0");
-  } else {
-    static_assert(kColumns == 128);
+  } else if constexpr (kColumns == 128) {
     ATOM_PRODUCT(
         "128", ATOM_N64, ATOM_D64(d, kFirst), "%64", "%65", "%66", "%67", "%68", "%69", "%70", "0");
+  } else {
+    static_assert(kColumns == 64);
+    ATOM_PRODUCT(
+        "64", ATOM_N32, ATOM_D32(d, kFirst), "%32", "%33", "%34", "%35", "%36", "%37", "%38", "0");
   }
 }
 
