@@ -29,8 +29,8 @@ void Workspace::skip_behind(const Tensor& tensor) {
 }
 
 Tensor Workspace::tensor(const Shape& shape, DType dtype) {
-  constexpr int64_t kAlignment = 64;
-  const int64_t begin = (used_ + kAlignment - 1) / kAlignment * kAlignment;
+  constexpr int64_t kTensorAlignment = 64;
+  const int64_t begin = (used_ + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
   used_ = begin + shape.num_elements() * dtype_size(dtype);
   peak_ = std::max(peak_, used_);
   if (measuring_) return Tensor::meta(shape, dtype);
