@@ -193,8 +193,8 @@ TEST(FusedMoe, CodesOfFloat8MatchDoubleArithmeticOnTheGpu) {
       if (c.format->dtype != QuantDType::kFloat8E4M3) continue;
       Options options{.dtype = DType::kBFloat16, .format = c.format, .activation = activation};
       options.input = {QuantType::kPer1x128};
-      // The matrix units cut each of 32 products off 13 bits below the largest.
-      options.doubt = 32 * 0x1p-13;
+      // The matrix units cut products off.
+      options.doubt = 1e-3;
       options.seed = ++seed;
       options.is_part = seed % 2 == 0;
       const int num_runs = check_variants(c, options, true);
