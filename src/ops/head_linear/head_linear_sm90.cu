@@ -5,7 +5,6 @@
 #include "ops/head_linear/head_linear_sm90.h"
 
 #include "ops/attention/device/mma.cuh"
-#include "ops/device/async_copy.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "tensor/gpu_launch.h"
 
@@ -43,57 +42,62 @@ __device__ inline void load_tokens(const HeadLinearArgs& args,
   attention_device::commit_copies();
 }
 
-// kTiles: of 8 tokens. kRowTiles: of 16 rows that a warp has. grid: slices of the weight's rows,
-// heads, tiles of tokens.
-template <typename T, int kTiles, int kRowTiles>
+// Steps of 32 elements of a warp's rows, 16 bytes of 64 in each thread.
+template <int kSteps, int kRowTiles>
+struct WeightPart {
+  uint4 rows[kSteps][kRowTiles][2];
+
+  __device__ void load(const char* source, int row_bytes, int first, int num_steps) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int step = min(first + s, num_steps - 1);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          rows[s][m][j] = __ldg(
+              reinterpret_cast<const uint4*>(source + (m * 16 + j * 8) * row_bytes + step * 64));
+        }
+      }
+    }
+  }
+};
+
+// kTiles: of 8 tokens. kRowTiles: of 16 rows that a warp has. kSteps: whose rows are on their way
+// together, the first of them before the kernel before has ended. grid: slices of the weight's
+// rows, heads, tiles of tokens.
+template <typename T, int kTiles, int kRowTiles, int kSteps>
 __global__ void __launch_bounds__(kThreads)
     head_linear_kernel(const __grid_constant__ HeadLinearArgs args) {
   constexpr int kTokens = kTiles * 8, kRowsOfBlock = kWarps * kRowTiles * 16;
   extern __shared__ __align__(16) char shared[];
   const int head = blockIdx.y;
   const int64_t first_token = int64_t{blockIdx.z} * kTokens;
-  const int row_bytes = args.in_features * 2;
-  const char* weight =
-      static_cast<const char*>(args.weights[head]) + int64_t{blockIdx.x} * kRowsOfBlock * row_bytes;
-  for (int i = threadIdx.x * 128; i < kRowsOfBlock * row_bytes; i += kThreads * 128) {
-    device::prefetch_to_l2(weight + i);
-  }
+  const int row_bytes = args.in_features * 2, num_steps = row_bytes / 64;
+  const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+  const char* rows = static_cast<const char*>(args.weights[head]) +
+                     (int64_t{blockIdx.x} * kRowsOfBlock + warp * kRowTiles * 16 + g) * row_bytes +
+                     c * 16;
+  WeightPart<kSteps, kRowTiles> w;
+  w.load(rows, row_bytes, 0, num_steps);
   device::wait_for_previous_grid();
   device::allow_next_grid();
   load_tokens<kTokens>(args, head, first_token, attention_device::shared_address(shared));
-
-  const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-  const char* rows = weight + (warp * kRowTiles * 16 + g) * row_bytes + c * 16;
   float sums[kRowTiles][kTiles][4] = {};
   attention_device::wait_for_copies<0>();
   __syncthreads();
-  // Several steps' rows are on their way together.
-  constexpr int kSteps = kTiles == 1 ? 4 : 2;
-  const int steps = row_bytes / 64;
-  for (int first = 0; first < steps; first += kSteps) {
-    uint4 w[kSteps][kRowTiles][2];
+  for (int first = 0; first < num_steps; first += kSteps) {
+    if (first > 0) w.load(rows, row_bytes, first, num_steps);
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      const int step = min(first + s, steps - 1);
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          w[s][m][j] = __ldg(
-              reinterpret_cast<const uint4*>(rows + (m * 16 + j * 8) * row_bytes + step * 64));
-        }
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      if (first + s >= steps) break;
+      if (first + s >= num_steps) break;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         const uint4 x = *reinterpret_cast<const uint4*>(
             shared + token_offset(n * 8 + g, c + (first + s) * 4, row_bytes));
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          const uint4 &low = w[s][m][0], &high = w[s][m][1];
+          const uint4 &low = w.rows[s][m][0], &high = w.rows[s][m][1];
           const uint32_t even[4] = {low.x, high.x, low.y, high.y};
           attention_device::multiply_add<T>(sums[m][n], even, x.x, x.y);
           const uint32_t odd[4] = {low.z, high.z, low.w, high.w};
@@ -121,9 +125,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename T, int kTiles, int kRowTiles>
+template <typename T, int kTiles, int kRowTiles, int kSteps>
 void launch_kernel(const HeadLinearArgs& args, gpuStream_t stream) {
-  const auto kernel = head_linear_kernel<T, kTiles, kRowTiles>;
+  const auto kernel = head_linear_kernel<T, kTiles, kRowTiles, kSteps>;
   const dim3 grid(args.out_features / (kWarps * kRowTiles * 16),
                   args.num_heads,
                   static_cast<unsigned>((args.num_tokens + kTiles * 8 - 1) / (kTiles * 8)));
@@ -134,16 +138,25 @@ void launch_kernel(const HeadLinearArgs& args, gpuStream_t stream) {
       kernel, grid, dim3(kThreads), kTiles * 8 * args.in_features * 2, stream, true, args);
 }
 
+template <typename T, int kSteps>
+void launch_few(const HeadLinearArgs& args, gpuStream_t stream) {
+  if (args.num_tokens <= 8) {
+    launch_kernel<T, 1, 1, kSteps>(args, stream);
+  } else if (args.num_tokens <= 32) {
+    launch_kernel<T, 4, 1, kSteps>(args, stream);
+  } else {
+    launch_kernel<T, 8, 1, kSteps>(args, stream);
+  }
+}
+
 template <typename T>
 void launch_for(const HeadLinearArgs& args, gpuStream_t stream) {
-  if (args.num_tokens <= 8) {
-    launch_kernel<T, 1, 1>(args, stream);
-  } else if (args.num_tokens <= 32) {
-    launch_kernel<T, 4, 1>(args, stream);
-  } else if (args.num_tokens <= 64 || args.out_features % 128 != 0) {
-    launch_kernel<T, 8, 1>(args, stream);
+  if (args.num_tokens > 64 && args.out_features % 128 == 0) {
+    launch_kernel<T, 8, 2, 2>(args, stream);
+  } else if (args.in_features % 512 == 0) {
+    launch_few<T, 16>(args, stream);
   } else {
-    launch_kernel<T, 8, 2>(args, stream);
+    launch_few<T, 4>(args, stream);
   }
 }
 

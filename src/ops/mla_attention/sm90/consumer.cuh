@@ -32,15 +32,14 @@ class Consumer {
         scale_log2_(work.params.scale * attention_device::kLog2E) {}
 
   __device__ __forceinline__ void run(const Share& share) {
-    ItemWalk walk(work_, share);
-    Item item;
-    while (walk.next(item)) {
+    ItemReader reader(work_, share, buffers_, 1 + kGroup, kItemBarrier + kGroup);
+    const Item& item = reader.item();
+    while (reader.next()) {
       begin(item);
       const bool has_tiles = item.first_tile < item.last_tile;
       if (has_tiles) {
         device::wait_for(buffers_.queries_full(), queries_parity_);
         queries_parity_ ^= 1;
-        device::fence_before_copies();
       }
       for (int tile = item.first_tile; tile < item.last_tile; tile += 2) {
         const bool has_second = tile + 1 < item.last_tile;
@@ -81,7 +80,7 @@ class Consumer {
                                                     bool has_second,
                                                     bool is_last) {
     const int num_named = count_named(item, tile);
-    score<kLeft0, kRight0>(0, parity0_);
+    score<kLeft0, kRight0>(parity0_);
     if (is_last) release(buffers_.queries_empty());
     mask(item, tile, num_named);
     float correction[2];
@@ -97,11 +96,10 @@ class Consumer {
     }
     if (is_any(correction)) rescale(correction);
     begin_products();
-    multiply_own(0);
+    multiply(0, weights_);
     commit_products();
     if (has_second) {
       named_barrier_wait<2 * kWarpgroup>(kWeights1Barrier);
-      device::fence_before_copies();
       take_bases(1, correction);
       if (is_any(correction)) {
         wait_for_products<0>();
@@ -112,8 +110,10 @@ class Consumer {
         sum_[1] *= correction[1];
       }
       give_weights(0, kWeights0Barrier);
+      uint32_t given[kKeys / 4];
+      take_weights(1, given);
       begin_products();
-      multiply_given(1);
+      multiply(1, given);
       commit_products();
       wait_for_products<1>();
       release(buffers_.empty(kLeft0));
@@ -137,13 +137,14 @@ class Consumer {
     if (!has_second) {
       release(buffers_.queries_empty());
       named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
-      device::fence_before_copies();
       take_bases(0, correction);
       sum_[0] *= correction[0];
       sum_[1] *= correction[1];
       if (is_any(correction)) rescale(correction);
+      uint32_t given[kKeys / 4];
+      take_weights(0, given);
       begin_products();
-      multiply_given(0);
+      multiply(0, given);
       commit_products();
       wait_for_products<0>();
       pin(out_);
@@ -151,7 +152,7 @@ class Consumer {
       return;
     }
     const int num_named = count_named(item, tile + 1);
-    score<kRight1, kLeft1>(1, parity1_);
+    score<kRight1, kLeft1>(parity1_);
     if (is_last) release(buffers_.queries_empty());
     mask(item, tile + 1, num_named);
     named_barrier_wait<2 * kWarpgroup>(kBase0Barrier);
@@ -165,12 +166,13 @@ class Consumer {
     give_weights(1, kWeights1Barrier);
     if (is_any(correction)) rescale(correction);
     begin_products();
-    multiply_own(1);
+    multiply(1, weights_);
     commit_products();
     named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
-    device::fence_before_copies();
+    uint32_t given[kKeys / 4];
+    take_weights(0, given);
     begin_products();
-    multiply_given(0);
+    multiply(0, given);
     commit_products();
     wait_for_products<1>();
     release(buffers_.empty(kRight1));
@@ -181,38 +183,25 @@ class Consumer {
 
   // ---- products --------------------------------------------------------------------------------
 
-  template <int kPanel, int kCount>
-  __device__ __forceinline__ void score_panels(uint32_t queries, uint32_t keys, bool accumulate) {
+  template <Group kPart>
+  __device__ __forceinline__ void score_part(uint32_t parity, bool accumulate) {
+    const uint32_t queries = shared_matrix(buffers_.queries(), 0);
+    const uint32_t keys = shared_matrix(buffers_.tile(tile_of(kPart)), 0);
+    device::wait_for(buffers_.full(kPart), parity);
+    begin_products();
 #pragma unroll
-    for (int k = 0; k < kCount * 4; ++k) {
-      const uint32_t offset = bytes_of_matrix((kPanel + k / 4) * kPanelBytes + k % 4 * 32);
+    for (int k = 0; k < num_panels(kPart) * 4; ++k) {
+      const uint32_t offset = bytes_of_matrix(panel_of(kPart, k / 4) * kPanelBytes + k % 4 * 32);
       attention_device::product_of_shared<gpu_bfloat16, kKeys, kEightRowsBytes, kEightRowsBytes>(
           scores_, queries + offset, keys + offset, accumulate || k > 0);
     }
   }
 
-  template <int kGroupOfTile>
-  __device__ __forceinline__ void score_group(uint32_t queries, uint32_t keys, bool accumulate) {
-    if constexpr (kGroupOfTile == kLeft0 || kGroupOfTile == kLeft1) {
-      score_panels<0, kHalfPanels>(queries, keys, accumulate);
-      score_panels<kRopePanel, 1>(queries, keys, true);
-    } else {
-      score_panels<kHalfPanels, kHalfPanels>(queries, keys, accumulate);
-    }
-  }
-
-  template <int kFirst, int kSecond>
-  __device__ __forceinline__ void score(int tile, uint32_t parity) {
-    const uint32_t queries = shared_matrix(buffers_.queries(), 0);
-    const uint32_t keys = shared_matrix(buffers_.tile(tile), 0);
-    device::wait_for(buffers_.full(kFirst), parity);
-    device::fence_before_copies();
-    begin_products();
-    score_group<kFirst>(queries, keys, false);
-    device::wait_for(buffers_.full(kSecond), parity);
-    device::fence_before_copies();
-    begin_products();
-    score_group<kSecond>(queries, keys, true);
+  // The part first that was free first.
+  template <Group kFirst, Group kSecond>
+  __device__ __forceinline__ void score(uint32_t parity) {
+    score_part<kFirst>(parity, false);
+    score_part<kSecond>(parity, true);
     commit_products();
     wait_for_products<0>();
     pin(scores_);
@@ -222,25 +211,27 @@ class Consumer {
     return shared_matrix(buffers_.tile(tile) + kFirstPanel * kPanelBytes, kPanelBytes);
   }
 
-  // Latents by the weights in registers.
-  __device__ __forceinline__ void multiply_own(int tile) {
+  // Latents by weights.
+  __device__ __forceinline__ void multiply(int tile, const uint32_t (&weights)[kKeys / 4]) {
     const uint32_t latents = values(tile);
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
       attention_device::product_of_registers<gpu_bfloat16, 256, kEightRowsBytes>(
-          out_, weights_ + k * 4, latents + bytes_of_matrix(k * 2 * kEightRowsBytes), true);
+          out_, weights + k * 4, latents + bytes_of_matrix(k * 2 * kEightRowsBytes), true);
     }
   }
 
-  // By the other warpgroup's.
-  __device__ __forceinline__ void multiply_given(int tile) {
-    const uint32_t latents = values(tile);
-    const uint32_t weights = shared_matrix(buffers_.weights(tile), 0);
+  // The other warpgroup's weights, as left operands.
+  __device__ __forceinline__ void take_weights(int tile, uint32_t (&weights)[kKeys / 4]) const {
+    const int lane = threadIdx.x & 31;
+    const int row = row_ - lane / 4 + lane % 16;
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      product_of_shared_weights(out_,
-                                weights + bytes_of_matrix(k * 32),
-                                latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
+      uint32_t part[4];
+      attention_device::load_matrices(
+          part, buffers_.weights(tile) + panel_offset(row, k * 2 + lane / 16));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) weights[k * 4 + i] = part[i];
     }
   }
 
@@ -363,7 +354,6 @@ class Consumer {
                    "r"(weights_[i])
                    : "memory");
     }
-    device::fence_before_copies();
     named_barrier_arrive<2 * kWarpgroup>(barrier);
   }
 

@@ -7,6 +7,8 @@
 // of keys and a fixed cost, and every block takes its share of that line.
 #pragma once
 
+#include <new>
+
 #include "ops/device/paged_row.cuh"
 #include "ops/mla_attention/mla_attention_kernels.h"
 #include "ops/mla_attention/sm90/tile.cuh"
@@ -135,28 +137,30 @@ __device__ inline Item make_item(
   return item;
 }
 
-// The unit that has place `place`, or -1: unit u's items are at u + query_start[u] * heads / 64.
+// Of a sequence's first item.
+__device__ inline int first_place_of(const Work& work, int unit) {
+  const int64_t rows = int64_t{work.params.batch.query_start[unit]} * work.num_heads();
+  return static_cast<int>(rows / kRows) + unit;
+}
+
+// The unit that may have an item at place `place`, and which; -1: none.
 __device__ inline int unit_of_place(const Work& work, int place, int& item) {
   if (work.has_indices()) {
     const int per_token = (work.num_heads() + kRows - 1) / kRows;
     item = place % per_token;
     return place / per_token;
   }
-  const auto first_place = [&](int unit) {
-    const int64_t rows = int64_t{work.params.batch.query_start[unit]} * work.num_heads();
-    return static_cast<int>(rows / kRows) + unit;
-  };
   int low = 0, high = num_units(work.params);  // the first unit that begins behind the place
   while (low < high) {
     const int middle = (low + high) / 2;
-    if (first_place(middle) <= place) {
+    if (first_place_of(work, middle) <= place) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
   if (low == 0) return -1;
-  item = place - first_place(low - 1);
+  item = place - first_place_of(work, low - 1);
   return low - 1;
 }
 
@@ -259,10 +263,11 @@ __device__ inline Part part_of(int begin, int num_tiles, int block, int share) {
           static_cast<int>(end < num_tiles ? end : num_tiles)};
 }
 
-// The items of this block, one after the other, for each of its threads alike.
+// The items of this block, one after the other.
 class ItemWalk {
  public:
-  __device__ ItemWalk(const Work& work, const Share& share) : work_(work), share_(share) {
+  __device__ ItemWalk(const Work& work, const Share& share)
+      : work_(work), share_begin_(share.begin), share_size_(share.size) {
     if (!work.is_split) {
       round_ = 0;
       return;
@@ -281,9 +286,9 @@ class ItemWalk {
 
  private:
   __device__ bool next_part(Item& item) {
-    const int end = share_.begin + share_.size;
+    const int end = share_begin_ + share_size_;
     while (unit_index_ < num_units(work_.params) && begin_ < end) {
-      const Part part = part_of(begin_, unit_.num_tiles, blockIdx.x, share_.size);
+      const Part part = part_of(begin_, unit_.num_tiles, blockIdx.x, share_size_);
       const bool has_part = part.first < part.last;
       if (has_part) {
         item = make_item(work_, unit_, item_, part.first, part.last);
@@ -328,12 +333,47 @@ class ItemWalk {
   }
 
   const Work& work_;
-  const Share& share_;
+  const int share_begin_;
+  const int share_size_;
   Unit unit_;
   int unit_index_;
   int item_;
   int begin_;  // of the item in the line
   int round_;
+};
+
+// The same for a warpgroup, whose first thread finds them. They are in shared memory, so that
+// nobody spends registers on them.
+class ItemReader {
+ public:
+  __device__ ItemReader(
+      const Work& work, const Share& share, const Buffers& buffers, int warpgroup, int barrier)
+      : memory_(*reinterpret_cast<Memory*>(buffers.memory + Shared::kItems +
+                                           warpgroup * Shared::kItemBytes)),
+        barrier_(barrier) {
+    static_assert(sizeof(Memory) <= Shared::kItemBytes);
+    if (is_first()) new (&memory_.walk) ItemWalk(work, share);
+  }
+
+  __device__ bool next() {
+    attention_device::named_barrier_wait<kWarpgroup>(barrier_);  // all are done with the last one
+    if (is_first() && !memory_.walk.next(memory_.item)) memory_.item.num_rows = 0;
+    attention_device::named_barrier_wait<kWarpgroup>(barrier_);
+    return memory_.item.num_rows > 0;
+  }
+
+  __device__ const Item& item() const { return memory_.item; }
+
+ private:
+  struct Memory {
+    ItemWalk walk;
+    Item item;
+  };
+
+  static __device__ bool is_first() { return threadIdx.x % kWarpgroup == 0; }
+
+  Memory& memory_;
+  const int barrier_;
 };
 
 }  // namespace atom::ops::mla_device

@@ -17,6 +17,25 @@ struct JoinMemory {
   float4 sums[kJoinTeamThreads];
 };
 
+// unit_of_place() by a warp, whose lanes look at all units together: their loads do not wait for
+// one another.
+__device__ inline int find_unit_of_place(const Work& work, int place, int& item) {
+  if (work.has_indices()) return unit_of_place(work, place, item);
+  int begun = 0, last_place = 0;  // units that begin at the place or before
+  for (int unit = threadIdx.x % 32; unit < num_units(work.params); unit += 32) {
+    const int first = first_place_of(work, unit);
+    if (first > place) continue;
+    ++begun;
+    last_place = first;
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    begun += __shfl_xor_sync(kAllLanes, begun, distance);
+    last_place = max(last_place, __shfl_xor_sync(kAllLanes, last_place, distance));
+  }
+  item = place - last_place;
+  return begun - 1;
+}
+
 // Parts of an item are at places 2 * first + 1, then 2 * (first + 1), 2 * (first + 2) ...
 struct JoinedItem {
   int first_block;

@@ -21,8 +21,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kConsumerRegisters = kFloat8 ? 208 : 216;
   extern __shared__ __align__(1024) char shared[];
   const Buffers buffers = {shared, device::shared_address(shared)};
-  if (threadIdx.x == 0) init_barriers(buffers);
+  if (threadIdx.x == 0) init_barriers(buffers, Producer<kFloat8>::kNumLoaders);
   device::wait_for_previous_grid();
+  device::allow_next_grid();
   Share share = {};
   if (work.is_split) share = find_share(work, reinterpret_cast<int*>(shared));
   __syncthreads();
@@ -43,8 +44,9 @@ __global__ void __launch_bounds__(kJoinThreads)
     mla_attention_join_kernel(const __grid_constant__ Work work) {
   __shared__ JoinMemory memory;
   device::wait_for_previous_grid();
+  device::allow_next_grid();
   int item_index = 0;
-  const int unit_index = unit_of_place(work, blockIdx.x, item_index);
+  const int unit_index = find_unit_of_place(work, blockIdx.x, item_index);
   if (unit_index < 0) return;
   const Unit unit = measure_unit(work, unit_index);
   if (item_index >= unit.num_items()) return;

@@ -15,6 +15,7 @@ constexpr int kKeys = 64;  // of a tile
 
 constexpr int kWarpgroup = 128;  // threads
 constexpr int kThreads = 3 * kWarpgroup;
+constexpr int kCopyThreads = 64;  // of the warpgroup that loads
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
 // A matrix of 64 rows lies as panels of 64 columns, 128 bytes a row, 128-byte swizzled.
@@ -26,12 +27,26 @@ constexpr int kRopePanel = 2 * kHalfPanels;
 constexpr int kPanels = kRopePanel + 1;
 constexpr int kTileBytes = kPanels * kPanelBytes;
 
-// A pair of tiles, each loaded in two groups of panels. The first group of a tile is used by one
-// warpgroup alone, which gives it back half a step earlier than the second:
+// A pair of tiles, each given back in two groups of panels. The first group of a tile is used by
+// one warpgroup alone, which gives it back half a step earlier than the second:
 //   tile 0: left half of the latent and the rotated part | right half
 //   tile 1: right half | left half and the rotated part
 // The weights of tile 0 have a place of their own; those of tile 1 take that of its rotated part.
 enum Group { kLeft0 = 0, kRight1 = 1, kRight0 = 2, kLeft1 = 3, kNumGroups = 4 };
+
+// Panels of a group in the order of their use.
+__host__ __device__ constexpr int tile_of(Group group) {
+  return group == kLeft0 || group == kRight0 ? 0 : 1;
+}
+__host__ __device__ constexpr bool is_left(Group group) {
+  return group == kLeft0 || group == kLeft1;
+}
+__host__ __device__ constexpr int num_panels(Group group) {
+  return is_left(group) ? kHalfPanels + 1 : kHalfPanels;
+}
+__host__ __device__ constexpr int panel_of(Group group, int i) {
+  return !is_left(group) ? kHalfPanels + i : i < kHalfPanels ? i : kRopePanel;
+}
 
 struct Shared {
   static constexpr int kQueries = 0;
@@ -42,8 +57,10 @@ struct Shared {
   static constexpr int kSums = kBases + 2 * kRows * 4;    // [2][2 warpgroups][kRows] float
   static constexpr int kSlots = kSums + 4 * kRows * 4;    // [2][2 tiles][kKeys] int32
   static constexpr int kBarriers = kSlots + 4 * kKeys * 4;
-  static constexpr int kNumBarriers = 2 * kNumGroups + 2;
-  static constexpr int kBytes = kBarriers + kNumBarriers * 8;
+  static constexpr int kNumBarriers = 3 * kNumGroups + 3;
+  static constexpr int kItems = kBarriers + kNumBarriers * 8;  // of each warpgroup
+  static constexpr int kItemBytes = 104;
+  static constexpr int kBytes = kItems + 3 * kItemBytes;
 };
 static_assert(Shared::kBytes <= 227 * 1024);
 
@@ -65,10 +82,14 @@ struct Buffers {
   __device__ int32_t* slots(int parity) const {
     return reinterpret_cast<int32_t*>(memory + Shared::kSlots) + parity * 2 * kKeys;
   }
-  __device__ uint32_t full(int group) const { return address + Shared::kBarriers + group * 8; }
-  __device__ uint32_t empty(int group) const { return full(kNumGroups + group); }
-  __device__ uint32_t queries_full() const { return full(2 * kNumGroups); }
-  __device__ uint32_t queries_empty() const { return full(2 * kNumGroups + 1); }
+  __device__ uint32_t barrier(int i) const { return address + Shared::kBarriers + i * 8; }
+  __device__ uint32_t full(int group) const { return barrier(group); }
+  __device__ uint32_t empty(int group) const { return barrier(kNumGroups + group); }
+  // Copies to the group have ended, of which the matrix units do not know yet.
+  __device__ uint32_t landed(int group) const { return barrier(2 * kNumGroups + 3 + group); }
+  __device__ uint32_t queries_landed() const { return barrier(2 * kNumGroups + 2); }
+  __device__ uint32_t queries_full() const { return barrier(2 * kNumGroups); }
+  __device__ uint32_t queries_empty() const { return barrier(2 * kNumGroups + 1); }
 };
 
 // Barriers of the hardware; 0 is that of the block.
@@ -78,14 +99,17 @@ enum NamedBarrier {
   kWeights1Barrier = 3,  // warpgroup 1 has written bases and weights
   kSumsBarrier = 4,
   kProducerBarrier = 5,
+  kItemBarrier = 6,  // + warpgroup that computes
 };
 
-__device__ inline void init_barriers(const Buffers& buffers) {
+__device__ inline void init_barriers(const Buffers& buffers, int num_loaders) {
   for (int group = 0; group < kNumGroups; ++group) {
-    device::init_barrier(buffers.full(group), kWarpgroup);
+    device::init_barrier(buffers.full(group), num_loaders);
+    device::init_barrier(buffers.landed(group), kCopyThreads);
     device::init_barrier(buffers.empty(group), kWarpgroup / 32);
   }
-  device::init_barrier(buffers.queries_full(), kWarpgroup);
+  device::init_barrier(buffers.queries_full(), num_loaders);
+  device::init_barrier(buffers.queries_landed(), kCopyThreads);
   device::init_barrier(buffers.queries_empty(), 2 * kWarpgroup / 32);
   device::publish_barriers();
 }
@@ -94,34 +118,5 @@ __device__ inline void init_barriers(const Buffers& buffers) {
 __device__ inline uint32_t panel_offset(int row, int chunk) {
   return row * 128 + ((chunk ^ (row & 7)) << 4);
 }
-
-#define ATOM_MLA_D8(d, i)                                                                     \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define ATOM_MLA_D32(d, i) \
-  ATOM_MLA_D8(d, i), ATOM_MLA_D8(d, i + 8), ATOM_MLA_D8(d, i + 16), ATOM_MLA_D8(d, i + 24)
-
-// d[64, 256] += a[64, 16] b[16, 256], a inner-contiguous and b outer-contiguous, both in panels.
-__device__ __forceinline__ void product_of_shared_weights(float (&d)[128], uint32_t a, uint32_t b) {
-  constexpr uint32_t kHighWord = attention_device::matrix_high_word(kEightRowsBytes);
-  asm volatile(
-      "{\n.reg .b64 a, b;\nmov.b64 a, {%128, %130};\nmov.b64 b, {%129, %130};\n"
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-      "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
-      "%126, %127"
-      "}, a, b, 1, 1, 1, 0, 1;\n}"
-      : ATOM_MLA_D32(d, 0), ATOM_MLA_D32(d, 32), ATOM_MLA_D32(d, 64), ATOM_MLA_D32(d, 96)
-      : "r"(a), "r"(b), "n"(kHighWord));
-}
-
-#undef ATOM_MLA_D8
-#undef ATOM_MLA_D32
 
 }  // namespace atom::ops::mla_device
