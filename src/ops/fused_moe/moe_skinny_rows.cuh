@@ -78,7 +78,7 @@ __device__ void make_rows(const MoeSkinnyArgs& args,
     }
     if (plan.num_choices[token] > 0) continue;
     for (int column = threadIdx.x; column < call.hidden_size; column += kNumConsumers) {
-      store_y(call, plan, args.scratch.results, token, column);
+      store_y(call, plan, args.scratch.results, {token, -1, -1, -1}, column);
     }
   }
   publish_to_copies();
