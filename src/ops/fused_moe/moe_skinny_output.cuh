@@ -35,10 +35,12 @@ __device__ inline void store_y(const FusedMoeGpuCall& call,
 }
 
 // Of a thread: what it needs besides the sums is loaded before they are known.
-template <int kColumns>
+template <int kColumns, bool kResident>
 class Output {
  public:
-  __device__ Output(const MoeSkinnyArgs& args, const Shared<kColumns>& shared, const Item& item)
+  __device__ Output(const MoeSkinnyArgs& args,
+                    const Shared<kColumns, kResident>& shared,
+                    const Item& item)
       : args_(args),
         shared_(shared),
         item_(item),
@@ -53,7 +55,7 @@ class Output {
     }
   }
 
-  __device__ void store(const TileSums<kColumns>& sums) const {
+  __device__ void store(const TileSums<kColumns, kResident>& sums) const {
     if (item_.matrix == 0) {
       store_activated(sums);
     } else {
@@ -69,6 +71,14 @@ class Output {
   __device__ int row_of_half(int lower) const { return warp_ * 16 + lower * 8 + lane_ / 4; }
   __device__ int column_of(int pair) const { return pair * 8 + lane_ % 4 * 2; }
 
+  // Of what is activated: the row of a column, or -1.
+  __device__ int row_of(int column) const {
+    if (!kResident) return column < group_.num_rows ? group_.first_row + column : -1;
+    const uint32_t tokens = shared_.plan().tokens[group_.expert][0];
+    if ((tokens >> column & 1) == 0) return -1;
+    return group_.first_row + __popc(tokens & ((1u << column) - 1));
+  }
+
   __device__ void load_row_scales(const MatrixArgs& matrix) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -82,14 +92,17 @@ class Output {
     }
   }
 
-  __device__ float2 scaled(const TileSums<kColumns>& sums, int half, int lower, int pair) const {
+  __device__ float2 scaled(const TileSums<kColumns, kResident>& sums,
+                           int half,
+                           int lower,
+                           int pair) const {
     const float2 sum = sums.at(half, lower, pair);
     const float scale = row_scales_[half][lower];
     return make_float2(sum.x * scale, sum.y * scale);
   }
 
   // Codes of a group's columns, all 128 of a token by one scale.
-  __device__ void store_activated(const TileSums<kColumns>& sums) const {
+  __device__ void store_activated(const TileSums<kColumns, kResident>& sums) const {
     const GatedActivation& activation = args_.call.activation;
     float2 values[kPairs][2];
 #pragma unroll
@@ -107,14 +120,16 @@ class Output {
     for (int pair = 0; pair < kPairs; ++pair) {
       const float2 scale = scales_of(pair);
       const float2 reciprocal = make_float2(1.0f / scale.x, 1.0f / scale.y);
-      uint8_t* const codes =
-          shared_.codes() + column_of(pair) * Shared<kColumns>::kCodesStride + row_of_half(0);
+      uint8_t* const codes = shared_.codes() +
+                             column_of(pair) * Shared<kColumns, kResident>::kCodesStride +
+                             row_of_half(0);
 #pragma unroll
       for (int lower = 0; lower < 2; ++lower) {
         const float2 value = values[pair][lower];
         const uint32_t both = float8_pair(value.x * reciprocal.x, value.y * reciprocal.y);
         codes[8 * lower] = static_cast<uint8_t>(both);
-        codes[8 * lower + Shared<kColumns>::kCodesStride] = static_cast<uint8_t>(both >> 8);
+        codes[8 * lower + Shared<kColumns, kResident>::kCodesStride] =
+            static_cast<uint8_t>(both >> 8);
       }
       if (warp_ == 0 && lane_ < 4) store_scales(column_of(pair), scale);
     }
@@ -157,24 +172,28 @@ class Output {
   }
 
   __device__ void store_scales(int column, float2 scale) const {
-    float* const target = args_.scratch.activated_scales +
-                          int64_t{item_.tile} * args_.scratch.num_rows + group_.first_row + column;
-    if (column < group_.num_rows) target[0] = scale.x;
-    if (column + 1 < group_.num_rows) target[1] = scale.y;
+    float* const target =
+        args_.scratch.activated_scales + int64_t{item_.tile} * args_.scratch.num_rows;
+    const int first = row_of(column), second = row_of(column + 1);
+    if (first >= 0) target[first] = scale.x;
+    if (second >= 0) target[second] = scale.y;
   }
 
   __device__ void store_codes() const {
     constexpr int kVectors = kPanelSize / kVectorSize;  // of a row
-    const int row = threadIdx.x / kVectors, vector = threadIdx.x % kVectors * kVectorSize;
-    if (row >= group_.num_rows) return;
-    uint8_t* const target = args_.scratch.activated +
-                            int64_t{group_.first_row + row} * args_.call.intermediate_size +
+    const int column = threadIdx.x / kVectors, vector = threadIdx.x % kVectors * kVectorSize;
+    const int row = row_of(column);
+    if (row < 0) return;
+    uint8_t* const target = args_.scratch.activated + int64_t{row} * args_.call.intermediate_size +
                             item_.tile * kPanelSize + vector;
-    store_bits(target, load_bits(shared_.codes() + row * Shared<kColumns>::kCodesStride + vector));
+    store_bits(
+        target,
+        load_bits(shared_.codes() + column * Shared<kColumns, kResident>::kCodesStride + vector));
   }
   static_assert(kColumns * kPanelSize / kVectorSize <= kNumConsumers);
+  static_assert(kColumns <= kWarpSize);
 
-  __device__ void store_results(const TileSums<kColumns>& sums) const {
+  __device__ void store_results(const TileSums<kColumns, kResident>& sums) const {
     const int num_rows = args_.call.hidden_size;
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
@@ -222,7 +241,7 @@ class Output {
   static_assert(kMoeSkinnyTile == kNumConsumers && kMaxMoeSkinnyColumns <= kWarpSize);
 
   const MoeSkinnyArgs& args_;
-  const Shared<kColumns>& shared_;
+  const Shared<kColumns, kResident>& shared_;
   const Item item_;
   const TokenGroup group_;
   const int warp_, lane_;

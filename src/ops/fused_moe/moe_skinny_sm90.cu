@@ -72,13 +72,13 @@ bool prepare_matrix(MatrixArgs* args,
                     columns);
 }
 
-template <int kColumns>
+template <int kColumns, bool kResident>
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                            const MoeSkinnyScratch& scratch,
                            int num_blocks,
                            gpuStream_t stream) {
-  constexpr int kSize = Shared<kColumns>::kSize;
-  auto* const kernel = &moe_skinny_matrices<kColumns>;
+  constexpr int kSize = Shared<kColumns, kResident>::kSize;
+  auto* const kernel = &moe_skinny_matrices<kColumns, kResident>;
   const gpuError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSize);
   if (error != cudaSuccess) return error;
@@ -121,9 +121,13 @@ gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
     error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
   }
   if (error != cudaSuccess) return error;
-  if (call.num_tokens <= 8) return launch_matrices<8>(call, scratch, num_blocks, stream);
-  if (call.num_tokens <= 16) return launch_matrices<16>(call, scratch, num_blocks, stream);
-  return launch_matrices<32>(call, scratch, num_blocks, stream);
+  if (call.num_tokens <= 8) {
+    return call.hidden_size <= kMaxResidentSize
+               ? launch_matrices<8, true>(call, scratch, num_blocks, stream)
+               : launch_matrices<8, false>(call, scratch, num_blocks, stream);
+  }
+  if (call.num_tokens <= 16) return launch_matrices<16, false>(call, scratch, num_blocks, stream);
+  return launch_matrices<32, false>(call, scratch, num_blocks, stream);
 }
 
 }  // namespace atom::ops

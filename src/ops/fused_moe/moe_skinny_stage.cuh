@@ -3,6 +3,9 @@
 //
 // A stage has 128 of k of a tile's 256 rows of a matrix, and of a group's rows of x with their
 // scales. Of the first matrix a tile is 128 gates and their ups.
+//
+// kResident: of the first matrix every block has codes of all rows of x for itself, a column for
+// each token, of which an expert's tiles use some; stages have no rows of x then.
 #pragma once
 
 #include <cuda.h>
@@ -47,8 +50,10 @@ struct TokenGroup {
   uint16_t expert, first_row, num_rows;
 };
 
-// Shared memory: stages, scales of their rows of x, then the rest.
-template <int kColumns>
+constexpr int kMaxResidentSize = 4096;  // of a row of x
+
+// Shared memory: stages, rows of x that stay, scales of both, then the rest.
+template <int kColumns, bool kResident>
 class Shared {
  public:
   static constexpr int kXSize = kColumns * kPanelSize;
@@ -64,8 +69,9 @@ class Shared {
   static constexpr int kLargestSize = kConsumerWarps * kScalesSize;
   static constexpr int kLastSize = kColumns * int{sizeof(int)};
   static constexpr int kGroupsSize = kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
-  static constexpr int kRestSize =
-      kCodesSize + kLargestSize + int{sizeof(PlanMemory)} + kLastSize + kGroupsSize;
+  static constexpr int kResidentPanels = kResident ? kMaxResidentSize / kPanelSize : 0;
+  static constexpr int kRestSize = kResidentPanels * (kXSize + kScalesSize) + kCodesSize +
+                                   kLargestSize + int{sizeof(PlanMemory)} + kLastSize + kGroupsSize;
 
  public:
   static constexpr int kNumStages =
@@ -73,8 +79,10 @@ class Shared {
   static_assert(kNumStages >= 4 && kStageSize % 1024 == 0 && kScalesSize % kVectorSize == 0);
 
  private:
-  static constexpr int kScales = kNumStages * kStageSize;
-  static constexpr int kCodes = kScales + kNumStages * kScalesSize;
+  static constexpr int kResidentX = kNumStages * kStageSize;
+  static constexpr int kScales = kResidentX + kResidentPanels * kXSize;
+  static constexpr int kResidentScales = kScales + kNumStages * kScalesSize;
+  static constexpr int kCodes = kResidentScales + kResidentPanels * kScalesSize;
   static constexpr int kLargest = kCodes + kCodesSize;
   static constexpr int kBarriers = kLargest + kLargestSize;
   static constexpr int kPlan = kBarriers + 2 * kNumStages * kBarrierSize;
@@ -90,6 +98,10 @@ class Shared {
   __device__ uint32_t matrix(int stage) const { return base_ + stage * kStageSize; }
   __device__ uint32_t x(int stage) const { return matrix(stage) + 2 * kHalfSize; }
   __device__ uint32_t scales(int stage) const { return base_ + kScales + stage * kScalesSize; }
+  __device__ uint32_t resident_x(int panel) const { return base_ + kResidentX + panel * kXSize; }
+  __device__ uint32_t resident_scales(int panel) const {
+    return base_ + kResidentScales + panel * kScalesSize;
+  }
   // Arrivals: of both copying threads, and of the warps that multiply.
   __device__ uint32_t full(int stage) const { return base_ + kBarriers + stage * kBarrierSize; }
   __device__ uint32_t empty(int stage) const { return full(kNumStages + stage); }
@@ -108,8 +120,8 @@ class Shared {
 };
 
 // Fills the list of groups, by all threads; returns their number.
-template <int kColumns>
-__device__ int make_groups(const FusedMoeGpuCall& call, const Shared<kColumns>& shared) {
+template <int kColumns, bool kResident>
+__device__ int make_groups(const FusedMoeGpuCall& call, const Shared<kColumns, kResident>& shared) {
   const Plan plan(call, shared.plan(), kColumns);
   TokenGroup* const groups = shared.groups();
   const PlanSizes all = plan.for_experts([&](int expert, int count, PlanSizes before) {
@@ -145,9 +157,9 @@ __device__ inline void for_items(const MoeSkinnyArgs& args, int num_groups, Visi
 }
 
 // By one thread.
-template <int kColumns>
+template <int kColumns, bool kResident>
 __device__ void copy_matrices(const MoeSkinnyArgs& args,
-                              const Shared<kColumns>& shared,
+                              const Shared<kColumns, kResident>& shared,
                               int num_groups) {
   const uint64_t policy = read_once_policy();
   StageCursor stage;
@@ -168,7 +180,7 @@ __device__ void copy_matrices(const MoeSkinnyArgs& args,
                  full,
                  policy);
       }
-      stage.advance(Shared<kColumns>::kNumStages);
+      stage.advance(Shared<kColumns, kResident>::kNumStages);
     }
   });
 }
@@ -207,12 +219,14 @@ __device__ inline void publish_to_copies() {
 }
 
 // By another thread.
-template <int kColumns>
-__device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared, int num_groups) {
+template <int kColumns, bool kResident>
+__device__ void copy_x(const MoeSkinnyArgs& args,
+                       const Shared<kColumns, kResident>& shared,
+                       int num_groups) {
   const uint64_t policy = keep_policy();
   MoeSkinnyCounters& counters = *args.scratch.counters;
   StageCursor stage;
-  wait_for_count(&counters.rows, gridDim.x);
+  if (!kResident) wait_for_count(&counters.rows, gridDim.x);
   for_items(args, num_groups, [&](const Item& item) {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     const int row = shared.groups()[item.group].first_row;
@@ -221,18 +235,24 @@ __device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared
     for (int panel = 0; panel < matrix.num_panels; ++panel) {
       const uint32_t full = shared.full(stage.index);
       wait_for(shared.empty(stage.index), stage.parity ^ 1);
-      arrive_expecting(full, Shared<kColumns>::kXSize + Shared<kColumns>::kScalesSize);
+      if (kResident && item.matrix == 0) {
+        arrive(full);
+        stage.advance(Shared<kColumns, kResident>::kNumStages);
+        continue;
+      }
+      arrive_expecting(
+          full, Shared<kColumns, kResident>::kXSize + Shared<kColumns, kResident>::kScalesSize);
       copy_box(shared.x(stage.index), &matrix.x, panel * kPanelSize, row, full, policy);
       copy_bulk(shared.scales(stage.index),
                 matrix.x_scales + int64_t{panel} * args.scratch.num_rows + row,
-                Shared<kColumns>::kScalesSize,
+                Shared<kColumns, kResident>::kScalesSize,
                 full,
                 policy);
-      stage.advance(Shared<kColumns>::kNumStages);
+      stage.advance(Shared<kColumns, kResident>::kNumStages);
     }
     if (item.matrix == 1) end_wait(ready, &counters.passed[item.group], matrix.num_tiles);
   });
-  end_wait(&counters.rows, &counters.rows_passed, gridDim.x);
+  if (!kResident) end_wait(&counters.rows, &counters.rows_passed, gridDim.x);
 }
 
 }  // namespace atom::ops::device::moe_skinny

@@ -41,13 +41,14 @@ class BlockScales {
 };
 
 // Of a warpgroup: of 64 rows of each half with kColumns rows of x.
-template <int kColumns>
+template <int kColumns, bool kResident>
 class TileSums {
  public:
   static constexpr int kSums = kColumns / 2;  // of a thread and a half
 
-  __device__ void add_panels(const Shared<kColumns>& shared,
+  __device__ void add_panels(const Shared<kColumns, kResident>& shared,
                              const BlockScales& scales,
+                             bool is_resident,
                              int num_panels,
                              StageCursor& stage) {
 #pragma unroll
@@ -56,18 +57,20 @@ class TileSums {
       const float first_scale = scales.at(0, panel), second_scale = scales.at(1, panel);
       wait_for(shared.full(stage.index), stage.parity);
       const uint64_t a = matrix_at(shared.matrix(stage.index) + warpgroup_offset());
-      const uint64_t b = matrix_at(shared.x(stage.index));
+      const uint64_t b = matrix_at(is_resident ? shared.resident_x(panel) : shared.x(stage.index));
+      const uint32_t x_scales =
+          is_resident ? shared.resident_scales(panel) : shared.scales(stage.index);
       float parts[2][kSums];
       begin_panel(parts[0], a, b);
       begin_panel(parts[1], a + matrix_offset(kHalfSize), b);
       wait_for_products<1>();
       pin(parts[0]);
-      add(0, parts[0], first_scale, shared.scales(stage.index));
+      add(0, parts[0], first_scale, x_scales);
       wait_for_products<0>();
       pin(parts[1]);
-      add(1, parts[1], second_scale, shared.scales(stage.index));
+      add(1, parts[1], second_scale, x_scales);
       release(shared, stage.index);
-      stage.advance(Shared<kColumns>::kNumStages);
+      stage.advance(Shared<kColumns, kResident>::kNumStages);
     }
   }
 
@@ -113,7 +116,7 @@ class TileSums {
     }
   }
 
-  static __device__ void release(const Shared<kColumns>& shared, int stage) {
+  static __device__ void release(const Shared<kColumns, kResident>& shared, int stage) {
     __syncwarp();
     if (threadIdx.x % kWarpSize == 0) arrive(shared.empty(stage));
   }
