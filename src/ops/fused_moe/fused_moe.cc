@@ -16,9 +16,9 @@ void grouped_by(const Stream& stream, const FusedMoeCall& call, Workspace& scrat
 }
 
 #ifdef ATOM_CUDA
+// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for it by name.
 constexpr char kRows[] = "rows";
 
-// Not yet run on a card, and so only where ATOM_OP_VARIANT asks for them by name.
 template <const char* name, bool (*fits)(const FusedMoeCall&)>
 bool fits_if_forced(const FusedMoeCall& call) {
   return forced_variant("fused_moe") == name && fits(call);
@@ -46,6 +46,12 @@ constexpr FusedMoeVariant kVariants[] = {
      CpuIsa::kScalar,
      takes_codes<fits_fused_moe_float8>,
      fused_moe_float8,
+     DeviceType::kCuda,
+     kMixesRows},
+    {"rows-float4",
+     CpuIsa::kScalar,
+     fits_fused_moe_many_float4,
+     fused_moe_rows,
      DeviceType::kCuda,
      kMixesRows},
     {"skinny",

@@ -9,11 +9,8 @@
 // experts in FP8 ("skinny" for up to 64 tokens, "wgmma-float8" for more), where ExpertWeights says
 // FP8, with a scale for each 128, and without biases and interleaved gates. On the CPU a token's
 // result is bit-identical in every batch, whatever the number of threads, and an expert's matrices
-// are read once for all of its tokens (of 8192 choices; more are taken in turns).
-// On a GPU the kernels for Hopper ("stream" for up to 64 tokens, "wgmma", "wgmma-float8" and
-// "wgmma-float4" for more) have not been run on a card yet: they compute where ATOM_OP_VARIANT
-// names them, plain kernels elsewhere. Those for more tokens round each expert's result before it
-// is added.
+// are read once for all of its tokens (of 8192 choices; more are taken in turns). On a Hopper GPU
+// the kernels for more than 64 tokens round each expert's result before it is added.
 #pragma once
 
 #include <cstdint>

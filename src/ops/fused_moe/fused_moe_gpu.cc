@@ -300,6 +300,13 @@ bool fits_fused_moe_rows(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
+bool fits_fused_moe_many_float4(const FusedMoeCall& call) {
+  const auto fits = [](const FusedMoeGpuCall& gpu_call) {
+    return gpu_call.format == ExpertFormat::kFloat4 && fits_moe_rows(gpu_call);
+  };
+  return fits_many_tokens(call, fits);
+}
+
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);

@@ -118,13 +118,13 @@ std::vector<Case> cases_of_formats() {
     cases.push_back({{8, 4, 8, 512, 256}, format});
     cases.push_back({{70, 2, 5, 128, 384}, format});
     // Tiles of few, of more and of many rows, whose last ones are not full.
-    cases.push_back({{130, 4, 32, 384, 256}, format});
-    cases.push_back({{180, 4, 20, 384, 128}, format});
-    cases.push_back({{160, 3, 4, 384, 384}, format});
+    cases.push_back({{70, 1, 32, 256, 128}, format});
+    cases.push_back({{70, 2, 8, 384, 256}, format});
+    cases.push_back({{70, 4, 5, 256, 128}, format});
   }
   // Groups of 32 columns that are no whole chunks of 128.
   cases.push_back({{70, 2, 3, 320, 192}, kFormats[3]});
-  cases.push_back({{300, 2, 3, 576, 320}, kFormats[3]});
+  cases.push_back({{70, 2, 2, 448, 320}, kFormats[3]});
   return cases;
 }
 
@@ -199,9 +199,7 @@ TEST(FusedMoe, CodesOfFloat8MatchDoubleArithmeticOnTheGpu) {
       options.is_part = seed % 2 == 0;
       const int num_runs = check_variants(c, options, true);
       if (HasFatalFailure()) return;
-      // "skinny" takes all of them.
-      const bool asks = forced_variant("fused_moe") == "wgmma-float8";
-      EXPECT_GE(num_runs, asks && c.sizes.num_tokens > 64 ? 2 : 1);
+      EXPECT_GE(num_runs, forced_variant("fused_moe").empty() && c.sizes.num_tokens > 64 ? 2 : 1);
     }
   }
 }
@@ -213,7 +211,8 @@ TEST(FusedMoe, KernelsForManyTokensMatchDoubleArithmeticOnTheGpu) {
   std::vector<Case> cases = cases_of_formats();
   for (const Sizes& sizes : kGpuSizes) cases.push_back({sizes, {}});
   for (const Case& c : cases) {
-    for (const int activation : {0, 1, 4, 5}) {
+    const bool is_odd = seed % 4 >= 2;
+    for (const int activation : {is_odd ? 1 : 0, is_odd ? 5 : 4}) {
       Options options{
           .dtype = DType::kBFloat16, .format = c.format, .activation = kActivations[activation]};
       options.seed = ++seed;

@@ -65,6 +65,7 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
 // On a Hopper GPU: any number of tokens, made for up to some dozens for each expert; of MXFP4 for
 // more too. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_rows(const FusedMoeCall& call);
+bool fits_fused_moe_many_float4(const FusedMoeCall& call);  // more tokens than "stream" has at once
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.

@@ -5,32 +5,44 @@
 
 namespace atom::ops::device::moe_skinny {
 
-// One output of a token: the sum of its results.
+constexpr int kTokensAtOnce = 4;
+
+// One output of tokens, of which negative ones are none: the sum of a token's results. Many loads
+// are under way at once.
 __device__ inline void store_y(const FusedMoeGpuCall& call,
                                const PlanMemory& plan,
                                const float* results,
-                               int token,
+                               const int (&tokens)[kTokensAtOnce],
                                int column) {
   constexpr int kAtOnce = 8;
-  const int first = token * call.top_k;
-  float sum = 0;
+  float sums[kTokensAtOnce] = {};
   for (int j = 0; j < call.top_k; j += kAtOnce) {
-    float values[kAtOnce];
+    float values[kTokensAtOnce][kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int choice = first + j + i;
-      const bool exists = j + i < call.top_k && plan.rows[choice] >= 0;
-      values[i] =
-          exists ? gpu_load_from_l2(results + int64_t{choice} * call.hidden_size + column) : 0;
+    for (int t = 0; t < kTokensAtOnce; ++t) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int choice = tokens[t] * call.top_k + j + i;
+        const bool exists = tokens[t] >= 0 && j + i < call.top_k && plan.rows[choice] >= 0;
+        const float* const result = results + int64_t{choice} * call.hidden_size + column;
+        values[t][i] = exists ? gpu_load_from_l2(result) : 0;
+      }
     }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) sum += values[i];
+    for (int t = 0; t < kTokensAtOnce; ++t) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sums[t] += values[t][i];
+    }
   }
-  const int64_t index = token * call.y_stride + column;
-  if (call.y_element == Element::kFloat32) {
-    static_cast<float*>(call.y)[index] = sum;
-  } else {
-    static_cast<BFloat16*>(call.y)[index] = from_float<BFloat16>(sum);
+#pragma unroll
+  for (int t = 0; t < kTokensAtOnce; ++t) {
+    if (tokens[t] < 0) continue;
+    const int64_t index = tokens[t] * call.y_stride + column;
+    if (call.y_element == Element::kFloat32) {
+      static_cast<float*>(call.y)[index] = sums[t];
+    } else {
+      static_cast<BFloat16*>(call.y)[index] = from_float<BFloat16>(sums[t]);
+    }
   }
 }
 
@@ -233,9 +245,15 @@ class Output {
     synchronize_first<kNumConsumers>();
     const int column = item_.tile * kMoeSkinnyTile + static_cast<int>(threadIdx.x);
     if (column >= call.hidden_size) return;
-    for (int i = 0; i < group_.num_rows; ++i) {
-      const int token = shared_.last()[i];
-      if (token >= 0) store_y(call, shared_.plan(), args_.scratch.results, token, column);
+    for (int i = 0; i < group_.num_rows; i += kTokensAtOnce) {
+      int tokens[kTokensAtOnce];
+      bool any = false;
+#pragma unroll
+      for (int t = 0; t < kTokensAtOnce; ++t) {
+        tokens[t] = i + t < group_.num_rows ? shared_.last()[i + t] : -1;
+        any |= tokens[t] >= 0;
+      }
+      if (any) store_y(call, shared_.plan(), args_.scratch.results, tokens, column);
     }
   }
   static_assert(kMoeSkinnyTile == kNumConsumers && kMaxMoeSkinnyColumns <= kWarpSize);

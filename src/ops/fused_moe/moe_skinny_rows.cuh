@@ -94,7 +94,7 @@ template <typename Shared>
 __device__ void clear_y(const MoeSkinnyArgs& args, const Shared& shared, int token) {
   if (shared.plan().num_choices[token] > 0) return;
   for (int column = threadIdx.x; column < args.call.hidden_size; column += kNumConsumers) {
-    store_y(args.call, shared.plan(), args.scratch.results, token, column);
+    store_y(args.call, shared.plan(), args.scratch.results, {token, -1, -1, -1}, column);
   }
 }
 
