@@ -64,7 +64,7 @@ __device__ inline float float4_at(
 }
 
 __device__ inline float silu_of(float x) {
-  return x / (1.0f + __expf(-x));
+  return __fdividef(x, 1.0f + __expf(-x));
 }
 
 // Of kClampedSwiGlu. Comparisons keep a NaN.
@@ -73,7 +73,7 @@ __device__ inline float clamped_swiglu(const GatedActivation& activation, float 
   if (gate > limit) gate = limit;
   if (up > limit) up = limit;
   if (up < -limit) up = -limit;
-  return gate / (1.0f + __expf(-activation.alpha * gate)) * (up + 1.0f);
+  return __fdividef(gate, 1.0f + __expf(-activation.alpha * gate)) * (up + 1.0f);
 }
 
 __device__ inline float activated(const GatedActivation& activation, float gate, float up) {

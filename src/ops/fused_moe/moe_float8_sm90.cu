@@ -29,18 +29,30 @@ __global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
   const int num_groups = (size + kMoeCodeGroup - 1) / kMoeCodeGroup;
   const auto* x = static_cast<const BFloat16*>(call.x) +
                   gpu_load_from_l2(scratch.shared.choices + row) / call.top_k * call.x_stride;
-  for (int first = 0; first < size; first += kColumns) {
-    const int column = first + lane * kLength;
-    const uint4 vectors[1] = {column < size ? load_bits_from_l2(x + column) : uint4{}};
-    LargestMagnitude<BFloat16> largest;
-    largest.see(vectors[0]);
-    const float scale = scale_of_largest(reduce_lanes(largest.value(), kGroupLanes, Largest()));
-    if (column >= size) continue;
-    quantize_vectors<BFloat16, true>(vectors, scale, [&](int, const Pack<Float8, kLength>& codes) {
-      *reinterpret_cast<Pack<Float8, kLength>*>(scratch.x + int64_t{row} * size + column) = codes;
-    });
-    if (lane % kGroupLanes == 0) {
-      scratch.x_scales[int64_t{row} * num_groups + column / kMoeCodeGroup] = scale;
+  // Several at once, because each takes as long as the way to memory.
+  constexpr int kAtOnce = 4;
+  for (int first = 0; first < size; first += kAtOnce * kColumns) {
+    uint4 vectors[kAtOnce][1];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int column = first + i * kColumns + lane * kLength;
+      vectors[i][0] = column < size ? load_bits_from_l2(x + column) : uint4{};
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int column = first + i * kColumns + lane * kLength;
+      LargestMagnitude<BFloat16> largest;
+      largest.see(vectors[i][0]);
+      const float scale = scale_of_largest(reduce_lanes(largest.value(), kGroupLanes, Largest()));
+      if (column >= size) continue;
+      quantize_vectors<BFloat16, true>(
+          vectors[i], scale, [&](int, const Pack<Float8, kLength>& codes) {
+            *reinterpret_cast<Pack<Float8, kLength>*>(scratch.x + int64_t{row} * size + column) =
+                codes;
+          });
+      if (lane % kGroupLanes == 0) {
+        scratch.x_scales[int64_t{row} * num_groups + column / kMoeCodeGroup] = scale;
+      }
     }
   }
 }

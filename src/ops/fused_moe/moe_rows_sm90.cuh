@@ -51,23 +51,23 @@ class Multiplier {
   static constexpr int kProducts = Chunk<W>::kColumns / 16;
   static constexpr bool kHasExponents = Format::kHasExponents;
 
-  // From registers, which a product has until it is done.
+  // From registers, which a product has until it is done: one while the next one's are filled,
+  // unless another block does something meanwhile.
   __device__ void add_expanded(float (&sums)[kBlocks][kTokens / 2]) {
-    uint32_t codes[kBlocks][kProducts][4];
+    constexpr int kBuffers = kIsSmall<W, kTokens> ? 1 : kBlocks;
+    uint32_t codes[kBuffers][kProducts][4];
     int previous = 0;
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
       wait_for(shared_.full(stage_.index), stage_.parity);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        if (chunk > 0) {
-          wait_for_products<kBlocks - 1>();
-          if (b == kBlocks - 1) release(shared_.empty(previous));
-        }
-        expand(b, chunk, codes[b]);
+        if (chunk > 0 || (kBuffers == 1 && b > 0)) wait_for_products<kBuffers - 1>();
+        if (chunk > 0 && b == kBuffers - 1) release(shared_.empty(previous));
+        expand(b, chunk, codes[b % kBuffers]);
         begin_products();
 #pragma unroll
         for (int p = 0; p < kProducts; ++p) {
-          multiply<kTokens>(sums[b], codes[b][p], x_of(p), chunk > 0 || p > 0);
+          multiply<kTokens>(sums[b], codes[b % kBuffers][p], x_of(p), chunk > 0 || p > 0);
         }
         commit_products();
       }
@@ -174,9 +174,10 @@ __device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& sh
 template <typename W, int kTokens, bool kGated>
 __global__ void __launch_bounds__(kNumThreads, kIsSmall<W, kTokens> ? 2 : 1)
     moe_rows(const __grid_constant__ MoeRowsArgs args) {
-  constexpr bool kMovesRegisters = !kIsSmall<W, kTokens>;
-  // All together they have 504 for each thread of a warpgroup.
-  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  constexpr bool kMovesRegisters = !kIsSmall<W, kTokens> || Chunk<W>::kFromRegisters;
+  // All together the warpgroups have 504 for each thread of one, or with two blocks 240.
+  constexpr int kProducerRegisters = kIsSmall<W, kTokens> ? 32 : 40;
+  constexpr int kConsumerRegisters = kIsSmall<W, kTokens> ? 104 : 232;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared<W, kTokens> shared(args, memory);
   if (threadIdx.x == 0) {

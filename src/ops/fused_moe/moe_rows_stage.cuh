@@ -63,10 +63,11 @@ constexpr int exponents_size(int num_columns) {
 }
 constexpr int kMostExponents = 32 << 10;
 
-// Whether two blocks share a multiprocessor, so that the second matrix's copies begin while the
-// first one is multiplied: where few registers do.
+// Whether two blocks share a multiprocessor, where few registers do: the second matrix's copies
+// then begin while the first one is multiplied, and one block expands codes while the other one's
+// products run.
 template <typename W, int kTokens>
-constexpr bool kIsSmall = !Chunk<W>::kFromRegisters && kTokens <= 32;
+constexpr bool kIsSmall = kTokens <= (Chunk<W>::kFromRegisters ? 8 : 32);
 
 // Bytes of shared memory besides stages.
 __host__ __device__ inline int fixed_size(int exponents_size) {

@@ -33,29 +33,43 @@ __global__ void gather_rows(const __grid_constant__ FusedMoeGpuCall call, MoeWgm
   }
 }
 
-// Results are weighted already.
+// Results are weighted already. A thread has a vector of a token's columns, and asks for eight
+// results of it at once.
 template <typename Y>
-__global__ void add_results(const __grid_constant__ FusedMoeGpuCall call, const void* results) {
+__global__ void __launch_bounds__(kRowThreads)
+    add_results(const __grid_constant__ FusedMoeGpuCall call, const void* results) {
+  constexpr int kAtOnce = 8;
   const int token = blockIdx.x;
+  const int column = (blockIdx.y * kRowThreads + threadIdx.x) * kVectorElements;
   allow_next_grid();
   wait_for_previous_grid();
-  for (int i = threadIdx.x * kVectorElements; i < call.hidden_size;
-       i += kRowThreads * kVectorElements) {
-    float total[kVectorElements] = {};
-    for (int j = 0; j < call.top_k; ++j) {
-      const int choice = token * call.top_k + j;
-      if (place_of(call, choice) < 0) continue;
-      float values[kVectorElements];
-      to_floats<BFloat16>(load_bits_from_l2(static_cast<const BFloat16*>(results) +
-                                            int64_t{choice} * call.hidden_size + i),
-                          values);
+  if (column >= call.hidden_size) return;
+  float total[kVectorElements] = {};
+  for (int first = 0; first < call.top_k; first += kAtOnce) {
+    bool exists[kAtOnce];
+    uint4 vectors[kAtOnce];
 #pragma unroll
-      for (int v = 0; v < kVectorElements; ++v) total[v] += values[v];
+    for (int j = 0; j < kAtOnce; ++j) {
+      exists[j] = first + j < call.top_k && place_of(call, token * call.top_k + first + j) >= 0;
     }
-    Y* y = static_cast<Y*>(call.y) + token * call.y_stride + i;
 #pragma unroll
-    for (int v = 0; v < kVectorElements; ++v) y[v] = from_float<Y>(total[v]);
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t choice = token * call.top_k + first + j;
+      vectors[j] = exists[j] ? load_bits_from_l2(static_cast<const BFloat16*>(results) +
+                                                 choice * call.hidden_size + column)
+                             : uint4{};
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      float values[kVectorElements];
+      to_floats<BFloat16>(vectors[j], values);
+#pragma unroll
+      for (int v = 0; v < kVectorElements; ++v) total[v] += exists[j] ? values[v] : 0.0f;
+    }
   }
+  Y* y = static_cast<Y*>(call.y) + token * call.y_stride + column;
+#pragma unroll
+  for (int v = 0; v < kVectorElements; ++v) y[v] = from_float<Y>(total[v]);
 }
 
 bool is_aligned(const void* data, int64_t elements) {
