@@ -1,11 +1,11 @@
 // Checks and times the experts of a mixture of experts by all kernels that take them.
 //
-// usage: fused_moe_gpu_bench [check|time] [SHAPE|FORMAT|TOKENS ...]
+// usage: fused_moe_gpu_bench [check|time] [SHAPE|FORMAT|KERNEL|TOKENS ...]
 //
-// Names of shapes, of formats and numbers of tokens limit each what is run. Checks compare tokens
-// with sums in double, and with themselves alone and in another run. Timings run
-// the experts of several layers in one captured graph, in percent of the read bandwidth measured in
-// the same run, of what the tokens' choices make them read.
+// Names of shapes, formats, kernels and numbers of tokens limit each what is run. Checks compare
+// tokens with sums in double, and with themselves alone and in another run. Timings run the experts
+// of several layers in one captured graph, in percent of the read bandwidth measured in the same
+// run, of what the tokens' choices make them read.
 #include <algorithm>
 #include <string>
 
@@ -43,6 +43,9 @@ const ShapeFormats kShapes[] = {
      {"fp8-block", "fp8-channel"}},
 };
 
+constexpr MoeKernel kAllKernels[] = {
+    MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
+
 // What the command line asks for.
 struct Selection {
   std::vector<std::string> names;
@@ -55,6 +58,15 @@ struct Selection {
     return !std::any_of(std::begin(kShapes), std::end(kShapes), [&](const ShapeFormats& some) {
       return has(some.shape.name);
     }) || has(shape.name);
+  }
+  // Those that are named, or all.
+  std::vector<MoeKernel> kernels() const {
+    std::vector<MoeKernel> kernels;
+    for (const MoeKernel kernel : kAllKernels) {
+      if (has(name_of(kernel))) kernels.push_back(kernel);
+    }
+    if (kernels.empty()) kernels.assign(std::begin(kAllKernels), std::end(kAllKernels));
+    return kernels;
   }
   bool takes(const ShapeFormats& shape, const MoeFormat& format) const {
     const bool any = std::any_of(std::begin(kFormats),
@@ -76,9 +88,6 @@ void for_cases(const Selection& selection, Visit&& visit) {
     }
   }
 }
-
-constexpr MoeKernel kKernels[] = {
-    MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
   return (kernel == MoeKernel::kMany || kernel == MoeKernel::kSkinny) &&
@@ -121,13 +130,15 @@ int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<in
   return failed + (repeats ? 0 : 1) + (is_its_own ? 0 : 1);
 }
 
-int check(const MoeShape& shape, const MoeFormat& format) {
+int check(const MoeShape& shape, const MoeFormat& format, const Selection& selection) {
   const int per_token = std::max(1, shape.num_experts / shape.top_k);
-  const std::vector<int> counts = {
-      1, 2, 5, 8, 9, 16, 31, 64, 65, 24 * per_token, 40 * per_token, 200 * per_token};
+  std::vector<int> counts = selection.counts;
+  if (counts.empty()) {
+    counts = {1, 2, 5, 8, 9, 16, 31, 64, 65, 24 * per_token, 40 * per_token, 200 * per_token};
+  }
   const MoeLayers layers(shape, format, 1, *std::max_element(counts.begin(), counts.end()));
   int failed = 0;
-  for (const MoeKernel kernel : kKernels) failed += check_kernel(layers, kernel, counts);
+  for (const MoeKernel kernel : selection.kernels()) failed += check_kernel(layers, kernel, counts);
   return failed;
 }
 
@@ -145,7 +156,10 @@ double time_layers(const MoeLayers& layers, Run&& run_layer) {
          layers.num_layers();
 }
 
-void time_tokens(const MoeLayers& layers, int count, const Roofs& roofs) {
+void time_tokens(const MoeLayers& layers,
+                 int count,
+                 const std::vector<MoeKernel>& kernels,
+                 const Roofs& roofs) {
   const MoeShape& shape = layers.shape();
   const double bytes = static_cast<double>(layers.active_size(count)) / layers.num_layers();
   const auto active = static_cast<double>(layers.num_active(0, count));
@@ -155,7 +169,7 @@ void time_tokens(const MoeLayers& layers, int count, const Roofs& roofs) {
               count,
               active,
               count * shape.top_k / active);
-  for (const MoeKernel kernel : kKernels) {
+  for (const MoeKernel kernel : kernels) {
     if (!layers.fits(kernel, count)) continue;
     const double us = time_layers(layers, [&](int layer, gpuStream_t stream) {
       ATOM_BENCH_CHECK(layers.launch(kernel, layer, 0, count, stream));
@@ -171,15 +185,17 @@ void time_tokens(const MoeLayers& layers, int count, const Roofs& roofs) {
 
 void time_case(const MoeShape& shape,
                const MoeFormat& format,
-               const std::vector<int>& counts,
+               const Selection& selection,
                const Roofs& roofs) {
+  std::vector<int> counts = selection.counts;
+  if (counts.empty()) counts = {1, 2, 4, 8, 16, 32, 64, 128, 256, 4096};
   // As many layers as no cache holds anything of, for few tokens too.
   constexpr int64_t kMostLayers = 8, kMostBytes = int64_t{40} << 30;
   const auto num_layers = static_cast<int>(
       std::clamp<int64_t>(kMostBytes / MoeLayers::layer_size(shape, format), 1, kMostLayers));
   const MoeLayers layers(
       shape, format, num_layers, *std::max_element(counts.begin(), counts.end()));
-  for (const int count : counts) time_tokens(layers, count, roofs);
+  for (const int count : counts) time_tokens(layers, count, selection.kernels(), roofs);
 }
 
 }  // namespace
@@ -198,18 +214,17 @@ int main(int argc, char** argv) {
       selection.names.emplace_back(argv[i]);
     }
   }
-  if (selection.counts.empty()) selection.counts = {1, 2, 4, 8, 16, 32, 64, 128, 256, 4096};
   int failed = 0;
   if (mode != "time") {
     for_cases(selection, [&](const MoeShape& shape, const MoeFormat& format) {
-      failed += check(shape, format);
+      failed += check(shape, format, selection);
     });
     std::printf("fused_moe_gpu_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
   }
   if (mode != "check") {
     const Roofs roofs = measure_roofs();
     for_cases(selection, [&](const MoeShape& shape, const MoeFormat& format) {
-      time_case(shape, format, selection.counts, roofs);
+      time_case(shape, format, selection, roofs);
     });
   }
   return failed == 0 ? 0 : 1;

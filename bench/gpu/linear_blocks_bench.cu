@@ -35,16 +35,10 @@ constexpr LinearCase kCases[] = {
     {"silu bias", kF8, kF8, kBF16, LinearEpilogue::kSiluAndMul, true, false, 64},
 };
 
-constexpr LinearSkinnyTuning kSkinnyTunings[] = {{16, 1, 2},
-                                                 {48, 1, 4},
-                                                 {80, 1, 4},
-                                                 {64, 2, 2},
-                                                 {64, 2, 4},
-                                                 {96, 2, 4},
-                                                 {112, 1, 2},
-                                                 {128, 2, 2}};
+constexpr LinearSkinnyTuning kSkinnyTunings[] = {
+    {16, 1, 2}, {48, 1, 4}, {64, 2, 2}, {64, 2, 4}, {96, 2, 4}, {112, 1, 2}, {128, 2, 2}};
 constexpr LinearBlocksTuning kBlocksTunings[] = {
-    {256, 128, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1}};
+    {256, 128, 2}, {256, 128, 2, false}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1}};
 
 // Of one kernel and case.
 class Check {

@@ -110,10 +110,9 @@ MoeLayers::MoeLayers(const MoeShape& shape,
           int64_t{most_tokens} * shape.top_k *
           (padded_moe_columns(shape.hidden_size) + padded_moe_columns(shape.intermediate_size)) /
           kMoeCodeGroup * 4),
-      skinny_counters_(sizeof(MoeSkinnyCounters)),
+      skinny_ints_((kMaxMoeSkinnyGroups + num_skinny_rows()) * 4),
       skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
       skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4) {
-  skinny_counters_.fill_bytes(0);
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
   choose();
 }
@@ -302,7 +301,8 @@ int MoeLayers::num_skinny_rows() const {
 gpuError_t MoeLayers::launch_skinny(const FusedMoeGpuCall& call, gpuStream_t stream) const {
   const int64_t num_rows = num_moe_skinny_rows(call.num_tokens, shape_.top_k, shape_.num_experts);
   return launch_moe_skinny(call,
-                           {.counters = skinny_counters_.data<MoeSkinnyCounters>(),
+                           {.choices = skinny_ints_.data<int32_t>(kMaxMoeSkinnyGroups * 4),
+                            .ready = skinny_ints_.data<int32_t>(),
                             .x = skinny_codes_.data<uint8_t>(),
                             .activated = skinny_codes_.data<uint8_t>(num_rows * shape_.hidden_size),
                             .x_scales = skinny_scales_.data<float>(),

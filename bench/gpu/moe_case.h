@@ -94,7 +94,7 @@ class MoeLayers {
   // Of the one for few tokens in FP8.
   int num_skinny_rows() const;
   gpuError_t launch_skinny(const ops::FusedMoeGpuCall& call, gpuStream_t stream) const;
-  Buffer skinny_counters_, skinny_codes_, skinny_scales_;
+  Buffer skinny_ints_, skinny_codes_, skinny_scales_;
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;
 };

@@ -75,6 +75,8 @@ void time_case(const Case& c, int num_rows, const Buffer& logits) {
                             ids.data<int32_t>(),
                             ids.data<int32_t>(),
                             logprobs.data<TokenLogprob>(),
+                            /*masks=*/nullptr,
+                            /*mask_words=*/0,
                             kVocabSize,
                             num_rows};
   const double us = time_graph([&](gpuStream_t stream) { sample_rows(args, stream); }, kRuns);

@@ -50,7 +50,7 @@ def seconds_per_token(atom, folder, batch, flags):
                    "--output-json", file.name, *flags]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         report = json.load(open(file.name))
-    measurement = report["measurements"][0]
+    measurement = report["results"][0]
     sample = measurement["samples"][0]
     verified = sample.get("num_verifications", 0)
     return (sample["decode_step"],

@@ -31,6 +31,56 @@ Result<Json> flatten(const Json& config) {
   return flat;
 }
 
+// Needs the number of query heads.
+Status read_kv_heads(const ConfigReader& reader,
+                     const ModelConfigDefaults& defaults,
+                     ModelConfig* config) {
+  const Json& json = *config->raw;
+  const int64_t default_kv_heads =
+      defaults.num_key_value_heads > 0 && !json.contains("num_key_value_heads")
+          ? defaults.num_key_value_heads
+          : config->num_attention_heads;
+  ASSIGN_OR_RETURN(const int64_t kv_heads,
+                   reader.get_int("num_key_value_heads", 1, kMaxHeads, default_kv_heads));
+  if (config->num_attention_heads % kv_heads != 0) {
+    return invalid_argument(
+        "{}: 'num_attention_heads' {} is no multiple of 'num_key_value_heads' {}",
+        kConfigFile,
+        config->num_attention_heads,
+        kv_heads);
+  }
+  config->num_key_value_heads = static_cast<int32_t>(kv_heads);
+  return {};
+}
+
+// Needs the width of the model and the number of query heads.
+Status read_head_dim(const ConfigReader& reader,
+                     const ModelConfigDefaults& defaults,
+                     ModelConfig* config) {
+  if (!reader.has(defaults.head_dim_key) && defaults.head_dim == 0 &&
+      config->hidden_size % config->num_attention_heads != 0) {
+    return invalid_argument(
+        "{}: 'hidden_size' {} is no multiple of 'num_attention_heads' {}, and there is no '{}'",
+        kConfigFile,
+        config->hidden_size,
+        config->num_attention_heads,
+        defaults.head_dim_key);
+  }
+  const int64_t default_head_dim =
+      defaults.head_dim > 0 ? defaults.head_dim : config->hidden_size / config->num_attention_heads;
+  ASSIGN_OR_RETURN(const int64_t head_dim,
+                   reader.get_int(defaults.head_dim_key, 2, kMaxHeadDim, default_head_dim));
+  if (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim) {
+    return invalid_argument("{}: '{}' is {}; expected an even integer in [2, {}]",
+                            kConfigFile,
+                            defaults.head_dim_key,
+                            head_dim,
+                            kMaxHeadDim);
+  }
+  config->head_dim = static_cast<int32_t>(head_dim);
+  return {};
+}
+
 Status read_sizes(const ConfigReader& reader,
                   const ModelConfigDefaults& defaults,
                   ModelConfig* config) {
@@ -53,45 +103,8 @@ Status read_sizes(const ConfigReader& reader,
       require("num_hidden_layers", kMaxLayers, "the number of layers", &config->num_hidden_layers));
   RETURN_IF_ERROR(require(
       "num_attention_heads", kMaxHeads, "the number of query heads", &config->num_attention_heads));
-
-  const Json& json = *config->raw;
-  const int64_t default_kv_heads =
-      defaults.num_key_value_heads > 0 && !json.contains("num_key_value_heads")
-          ? defaults.num_key_value_heads
-          : config->num_attention_heads;
-  ASSIGN_OR_RETURN(const int64_t kv_heads,
-                   reader.get_int("num_key_value_heads", 1, kMaxHeads, default_kv_heads));
-  if (config->num_attention_heads % kv_heads != 0) {
-    return invalid_argument(
-        "{}: 'num_attention_heads' {} is no multiple of 'num_key_value_heads' {}",
-        kConfigFile,
-        config->num_attention_heads,
-        kv_heads);
-  }
-  config->num_key_value_heads = static_cast<int32_t>(kv_heads);
-
-  if (!reader.has(defaults.head_dim_key) && defaults.head_dim == 0 &&
-      config->hidden_size % config->num_attention_heads != 0) {
-    return invalid_argument(
-        "{}: 'hidden_size' {} is no multiple of 'num_attention_heads' {}, and there is no '{}'",
-        kConfigFile,
-        config->hidden_size,
-        config->num_attention_heads,
-        defaults.head_dim_key);
-  }
-  const int64_t default_head_dim =
-      defaults.head_dim > 0 ? defaults.head_dim : config->hidden_size / config->num_attention_heads;
-  ASSIGN_OR_RETURN(const int64_t head_dim,
-                   reader.get_int(defaults.head_dim_key, 2, kMaxHeadDim, default_head_dim));
-  if (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim) {
-    return invalid_argument("{}: '{}' is {}; expected an even integer in [2, {}]",
-                            kConfigFile,
-                            defaults.head_dim_key,
-                            head_dim,
-                            kMaxHeadDim);
-  }
-  config->head_dim = static_cast<int32_t>(head_dim);
-
+  RETURN_IF_ERROR(read_kv_heads(reader, defaults, config));
+  RETURN_IF_ERROR(read_head_dim(reader, defaults, config));
   ASSIGN_OR_RETURN(
       const int64_t positions,
       reader.get_int(

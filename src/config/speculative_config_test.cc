@@ -58,7 +58,7 @@ TEST(SpeculativeConfig, RefusesWhatDoesNotFit) {
   options.method = SpeculativeMethod::kEagle3;
   EXPECT_NE(refusal(options).find("--draft-model"), std::string::npos);
   options.method = SpeculativeMethod::kMtp;
-  options.draft_model = "x";
+  options.draft_model = "/drafts";
   EXPECT_NE(refusal(options).find("only --method eagle3"), std::string::npos);
   options = {};
   options.num_tokens = 3;

@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kCoreIdentity = "core-0";
 constexpr const char* kThisProgram = "/proc/self/exe";
 // Until a core that says it is ready has been heard on its other socket, too.
 constexpr milliseconds kReachablePoll{1};
@@ -31,24 +30,6 @@ double to_seconds(CoreWatch::Clock::duration duration) {
 }
 
 }  // namespace
-
-const char* engine_state_name(EngineState state) {
-  switch (state) {
-    case EngineState::kLoading:
-      return "loading";
-    case EngineState::kReady:
-      return "ready";
-    case EngineState::kUnresponsive:
-      return "unresponsive";
-    case EngineState::kRestarting:
-      return "restarting";
-    case EngineState::kFailed:
-      return "failed";
-    case EngineState::kStopping:
-      return "stopping";
-  }
-  return "";
-}
 
 CoreManager::CoreManager(const ResolvedConfig& config,
                          int64_t num_sampled_ids,
@@ -74,8 +55,8 @@ Result<std::unique_ptr<CoreManager>> CoreManager::start(const ResolvedConfig& co
   manager->thread_ = std::thread([m = manager.get()] { m->run(); });
   Status status;
   {
-    std::unique_lock lock(manager->health_mutex_);
-    manager->started_changed_.wait(lock, [&] { return manager->first_start_.has_value(); });
+    MutexLock lock(&manager->health_mutex_);
+    while (!manager->first_start_.has_value()) manager->started_changed_.wait(&lock);
     status = *manager->first_start_;
   }
   RETURN_IF_ERROR(status);
@@ -93,28 +74,12 @@ void CoreManager::stop() {
 }
 
 EngineHealth CoreManager::health() const {
-  const std::lock_guard lock(health_mutex_);
+  const MutexLock lock(&health_mutex_);
   return health_;
 }
 
 void CoreManager::send(const CoreRequest& request) {
-  const std::vector<uint8_t> frame = encode(request);
-  {
-    const std::lock_guard lock(send_mutex_);
-    if (!reachable_ || send_frame_to(requests_, kCoreIdentity, frame)) return;
-    send_failed_ = true;
-  }
-  wake();
-}
-
-bool CoreManager::send_failed() {
-  const std::lock_guard lock(send_mutex_);
-  return send_failed_;
-}
-
-void CoreManager::set_reachable(bool reachable) {
-  const std::lock_guard lock(send_mutex_);
-  reachable_ = reachable;
+  if (!requests_.send(request)) wake();
 }
 
 void CoreManager::wake() {
@@ -141,7 +106,7 @@ void CoreManager::run() {
     const Ending ending = run_core();
     if (stopping_) break;
     if (!was_ready_) {
-      const std::lock_guard lock(health_mutex_);
+      const MutexLock lock(&health_mutex_);
       first_start_ =
           ending.failure.value_or(unavailable("the engine {} while it started", ending.how));
       started_changed_.notify_all();
@@ -149,7 +114,7 @@ void CoreManager::run() {
     }
     if (!restart_delay_) return;
     if (wait_for_stop(*restart_delay_)) break;
-    const std::lock_guard lock(health_mutex_);
+    const MutexLock lock(&health_mutex_);
     ++health_.num_restarts;
   }
   set_state(EngineState::kStopping, "the engine is stopping");
@@ -169,9 +134,7 @@ Result<EngineCoreEndpoints> CoreManager::bind_sockets(zmq::socket_t* responses) 
   if (launch_.child_process) endpoints.heartbeat = CoreWatch::kHeartbeat;
   try {
     *responses = atom::bind(context_, zmq::socket_type::pull, endpoints.responses);
-    const std::lock_guard lock(send_mutex_);
-    requests_ = atom::bind(context_, zmq::socket_type::router, endpoints.requests);
-    send_failed_ = false;
+    requests_.open(context_, endpoints.requests);
   } catch (const zmq::error_t& error) {
     return unavailable("cannot make the sockets {} and {}: {}",
                        endpoints.requests,
@@ -210,10 +173,7 @@ CoreManager::Ending CoreManager::run_core() {
   }
   // Not before the core's thread has read what was sent.
   if (core_thread_.joinable()) core_thread_.join();
-  {
-    const std::lock_guard lock(send_mutex_);
-    requests_.close();
-  }
+  requests_.close();
   if (child_) {
     child_->wait_for_good();
     log::info("{}: process {} has ended ({})", launch_.name, child_->pid(), child_->how_it_ended());
@@ -239,7 +199,7 @@ Status CoreManager::launch_core(const EngineCoreEndpoints& endpoints) {
   ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(executable, argv));
   child_.emplace(std::move(child));
   {
-    const std::lock_guard lock(health_mutex_);
+    const MutexLock lock(&health_mutex_);
     health_.pid = child_->pid();
   }
   log::info("{}: the process is {}", launch_.name, child_->pid());
@@ -261,7 +221,7 @@ std::optional<CoreManager::Ending> CoreManager::supervise(zmq::socket_t& respons
       return Ending{"did not connect to take requests", std::nullopt};
     }
     if (child_ && child_->wait(milliseconds(0))) return death();
-    if (send_failed()) return Ending{"could not be reached any more", std::nullopt};
+    if (requests_.has_failed()) return Ending{"could not be reached any more", std::nullopt};
     if (child_) {
       if (std::optional<Ending> ending = judge()) return ending;
     }
@@ -324,12 +284,7 @@ std::optional<CoreManager::Ending> CoreManager::handle(CoreResponse response) {
 }
 
 void CoreManager::announce_when_reachable() {
-  {
-    const std::lock_guard lock(send_mutex_);
-    // To abort nothing changes nothing; that it can be sent shows that the core has connected.
-    if (!send_frame_to(requests_, kCoreIdentity, encode(AbortRequests{}))) return;
-    reachable_ = true;
-  }
+  if (!requests_.reach()) return;
   up_ = true;
   if (handlers_.on_ready) handlers_.on_ready(*announced_);
   set_state(EngineState::kReady, "");
@@ -339,7 +294,7 @@ void CoreManager::announce_when_reachable() {
   }
   was_ready_ = true;
   num_blocks_ = announced_->num_blocks;
-  const std::lock_guard lock(health_mutex_);
+  const MutexLock lock(&health_mutex_);
   first_start_ = Status();
   started_changed_.notify_all();
 }
@@ -388,12 +343,12 @@ CoreManager::Ending CoreManager::death() const {
 }
 
 void CoreManager::note_progress() {
-  const std::lock_guard lock(health_mutex_);
+  const MutexLock lock(&health_mutex_);
   health_.last_progress = watch_->last_progress();
 }
 
 void CoreManager::go_down(const Ending& ending) {
-  set_reachable(false);
+  requests_.cut_off();
   if (!was_ready_) return;  // nobody has sent it anything
   std::string reason = launch_.name + " " + ending.how;
   log::error("{}", reason);
@@ -416,7 +371,7 @@ void CoreManager::go_down(const Ending& ending) {
 void CoreManager::stop_core() {
   set_state(EngineState::kStopping, "the engine is stopping");
   if (up_) send(Shutdown{});
-  set_reachable(false);
+  requests_.cut_off();
   if (!child_) return;
   const milliseconds patience(
       static_cast<int64_t>(config_.engine.supervision.shutdown_timeout * 1000));
@@ -428,7 +383,7 @@ void CoreManager::stop_core() {
 void CoreManager::set_state(EngineState state, const std::string& reason) {
   EngineHealth health;
   {
-    const std::lock_guard lock(health_mutex_);
+    const MutexLock lock(&health_mutex_);
     if (health_.state == state && health_.reason == reason) return;
     if (state == EngineState::kUnresponsive) ++health_.num_unresponsive;
     if (state == EngineState::kRestarting || state == EngineState::kFailed) health_.pid = 0;

@@ -8,18 +8,18 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <zmq.hpp>
 
 #include "base/child_process.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "config/resolve.h"
+#include "engine/core_socket.h"
 #include "engine/core_watch.h"
 #include "engine/engine_core.h"
 #include "engine/engine_health.h"
@@ -102,8 +102,6 @@ class CoreManager {
   void stop_core();
   // True when the manager is to stop.
   bool wait_for_stop(std::chrono::milliseconds timeout);
-  bool send_failed();
-  void set_reachable(bool reachable);
   void set_state(EngineState state, const std::string& reason);
   void wake();
 
@@ -115,16 +113,13 @@ class CoreManager {
   zmq::context_t context_;
   FileDescriptor wake_;  // an eventfd that ends the waiting of the manager's thread
 
-  std::mutex send_mutex_;
-  zmq::socket_t requests_;    // ROUTER; guarded by send_mutex_; no socket between two lives
-  bool reachable_ = false;    // guarded by send_mutex_; there is a core that takes requests
-  bool send_failed_ = false;  // guarded by send_mutex_; it could not be reached after all
+  CoreSocket requests_;
   std::atomic<bool> stopping_{false};
 
-  mutable std::mutex health_mutex_;
-  std::condition_variable started_changed_;
-  EngineHealth health_;                // guarded by health_mutex_
-  std::optional<Status> first_start_;  // guarded by health_mutex_; how it went
+  mutable Mutex health_mutex_;
+  Condition started_changed_;
+  EngineHealth health_ GUARDED_BY(health_mutex_);
+  std::optional<Status> first_start_ GUARDED_BY(health_mutex_);  // how it went
 
   // Of the manager's thread.
   uint64_t num_lives_ = 0;

@@ -42,7 +42,7 @@ void OutputProcessor::add(RequestOutput output,
     request->answers.push_back(std::move(answer));
     request->output.outputs.emplace_back().index = static_cast<int32_t>(i);
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   for (size_t i = 0; i < sequence_ids.size(); ++i) places_[sequence_ids[i]] = {request, i};
   requests_[request->output.id] = std::move(request);
 }
@@ -67,7 +67,7 @@ std::vector<SequenceId> OutputProcessor::process(const StepOutput& step) {
 }
 
 OutputProcessor::Place OutputProcessor::find(SequenceId id) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto found = places_.find(id);
   return found == places_.end() ? Place() : found->second;
 }
@@ -138,7 +138,7 @@ bool OutputProcessor::append_text(Request& request,
 }
 
 void OutputProcessor::finish_answer(Request& request, const RequestUpdate& update) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   places_.erase(request.answers[update.index].sequence_id);
   if (--request.num_unfinished > 0) return;
   request.output.finished = true;
@@ -148,7 +148,7 @@ void OutputProcessor::finish_answer(Request& request, const RequestUpdate& updat
 
 std::vector<SequenceId> OutputProcessor::unfinished_sequences(RequestId id) const {
   std::vector<SequenceId> ids;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto found = requests_.find(id);
   if (found == requests_.end()) return ids;
   for (const Answer& answer : found->second->answers) {
@@ -172,7 +172,7 @@ void OutputProcessor::fail(std::span<const SequenceId> ids, const Status& status
 void OutputProcessor::fail_all(const Status& status) {
   std::vector<SequenceId> ids;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     for (const auto& [id, place] : places_) ids.push_back(id);
   }
   fail(ids, status);

@@ -5,11 +5,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/messages.h"
 #include "engine/request_output.h"
 #include "tokenizer/detokenizer.h"
@@ -73,9 +73,10 @@ class OutputProcessor {
   void finish_answer(Request& request, const RequestUpdate& update);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
-  mutable std::mutex mutex_;                                          // of the two maps
-  std::unordered_map<SequenceId, Place> places_;                      // of unfinished answers
-  std::unordered_map<RequestId, std::shared_ptr<Request>> requests_;  // unfinished
+  mutable Mutex mutex_;
+  // Of what is unfinished.
+  std::unordered_map<SequenceId, Place> places_ GUARDED_BY(mutex_);
+  std::unordered_map<RequestId, std::shared_ptr<Request>> requests_ GUARDED_BY(mutex_);
 };
 
 }  // namespace atom

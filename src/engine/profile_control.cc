@@ -5,7 +5,7 @@
 namespace atom {
 
 Status ProfileControl::begin(ProfileAction action, ProfileCallback callback) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (callback_) return invalid_argument("a profile is being started or stopped");
   if (action == ProfileAction::kStop && !lost_.ok()) return std::exchange(lost_, Status());
   if (action == ProfileAction::kStart && is_on_) {
@@ -22,7 +22,7 @@ Status ProfileControl::begin(ProfileAction action, ProfileCallback callback) {
 void ProfileControl::on_answer(const CoreProfile& answer) {
   ProfileCallback callback;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     callback = std::exchange(callback_, nullptr);
     if (!callback) return;
     is_on_ = answer.action == ProfileAction::kStart && answer.code == StatusCode::kOk;
@@ -35,7 +35,7 @@ void ProfileControl::lose(const Status& why) {
   ProfileCallback callback;
   const Status lost = internal_error("the profile is lost: {}", why.message());
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     callback = std::exchange(callback_, nullptr);
     // Who waits for an answer is told now, anyone else when the profile is to end.
     if (is_on_ && !callback) lost_ = lost;

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/messages.h"
 
@@ -29,10 +29,10 @@ class ProfileControl {
   void lose(const Status& why);
 
  private:
-  std::mutex mutex_;
-  bool is_on_ = false;        // guarded by mutex_, like all that follows
-  ProfileCallback callback_;  // null unless an answer is awaited
-  Status lost_;               // ok unless a profile was lost that nobody has ended yet
+  Mutex mutex_;
+  bool is_on_ GUARDED_BY(mutex_) = false;
+  ProfileCallback callback_ GUARDED_BY(mutex_);  // null unless an answer is awaited
+  Status lost_ GUARDED_BY(mutex_);  // ok unless a profile was lost that nobody has ended yet
 };
 
 }  // namespace atom

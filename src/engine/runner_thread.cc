@@ -13,7 +13,7 @@ RunnerThread::~RunnerThread() {
 
 void RunnerThread::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
   submitted_.notify_one();
@@ -22,7 +22,7 @@ void RunnerThread::stop() {
 
 void RunnerThread::submit(std::shared_ptr<const SchedulerOutput> step) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     queue_.push_back(std::move(step));
   }
   submitted_.notify_one();
@@ -31,9 +31,10 @@ void RunnerThread::submit(std::shared_ptr<const SchedulerOutput> step) {
 
 std::optional<RunnerThread::Completed> RunnerThread::wait_until(Clock::time_point deadline) {
   CHECK(num_in_flight_ > size_t{0});
-  std::unique_lock lock(mutex_);
-  if (!completed_.wait_until(lock, deadline, [this] { return !done_.empty(); })) {
-    return std::nullopt;
+  MutexLock lock(&mutex_);
+  while (done_.empty()) {
+    if (completed_.wait_until(&lock, deadline) == std::cv_status::no_timeout) continue;
+    if (done_.empty()) return std::nullopt;
   }
   Completed completed = std::move(done_.front());
   done_.pop_front();
@@ -42,9 +43,9 @@ std::optional<RunnerThread::Completed> RunnerThread::wait_until(Clock::time_poin
 }
 
 std::shared_ptr<const SchedulerOutput> RunnerThread::next_step() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   if (!runner_->has_steps()) {
-    submitted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    while (!stopping_ && queue_.empty()) submitted_.wait(&lock);
   }
   if (stopping_ || queue_.empty() || !runner_->can_submit()) return nullptr;
   std::shared_ptr<const SchedulerOutput> step = std::move(queue_.front());
@@ -56,7 +57,7 @@ void RunnerThread::collect(std::shared_ptr<const SchedulerOutput> step) {
   ModelRunner::Collected collected = runner_->collect();
   if (!answers_) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     done_.push_back({std::move(step), std::move(collected)});
   }
   completed_.notify_one();

@@ -4,14 +4,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "base/mutex.h"
 #include "runner/model_runner.h"
 
 namespace atom {
@@ -52,12 +51,12 @@ class RunnerThread {
   const bool answers_;
   size_t num_in_flight_ = 0;  // of the submitting thread
 
-  std::mutex mutex_;
-  std::condition_variable submitted_;
-  std::condition_variable completed_;
-  std::deque<std::shared_ptr<const SchedulerOutput>> queue_;  // guarded by mutex_
-  std::deque<Completed> done_;                                // guarded by mutex_
-  bool stopping_ = false;                                     // guarded by mutex_
+  Mutex mutex_;
+  Condition submitted_;
+  Condition completed_;
+  std::deque<std::shared_ptr<const SchedulerOutput>> queue_ GUARDED_BY(mutex_);
+  std::deque<Completed> done_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -8,8 +8,6 @@
 namespace atom {
 namespace {
 
-using Ids = std::vector<SequenceId>;
-
 // Five blocks of four tokens; two prompts of seven tokens hold two blocks each. The first decode of
 // each still fits, then each wants a third block.
 class SchedulerPreemptionTest : public testing::Test {

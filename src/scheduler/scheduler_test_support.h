@@ -11,6 +11,8 @@
 
 namespace atom {
 
+using Ids = std::vector<SequenceId>;
+
 inline constexpr int32_t kEosToken = 2;
 inline constexpr int32_t kPlainToken = 100;
 
@@ -62,8 +64,8 @@ inline std::vector<SequenceUpdate> run_step(Scheduler& scheduler,
   return scheduler.postprocess(output, answer_to(output, tokens));
 }
 
-inline std::vector<SequenceId> ids_of(const SchedulerOutput& output) {
-  std::vector<SequenceId> ids;
+inline Ids ids_of(const SchedulerOutput& output) {
+  Ids ids;
   for (const ScheduledSequence& scheduled : output.scheduled) ids.push_back(scheduled.id);
   return ids;
 }

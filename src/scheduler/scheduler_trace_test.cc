@@ -9,7 +9,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <tuple>
@@ -17,6 +16,9 @@
 #include <vector>
 
 #include "scheduler/scheduler.h"
+#include "scheduler/scheduler_trace_random.h"
+#include "scheduler/scheduler_trace_totals.h"
+#include "scheduler/simulated_model.h"
 #include "scheduler/simulated_runner.h"
 
 namespace atom {
@@ -36,24 +38,6 @@ int64_t num_steps_wanted(bool has_states) {
   return has_states ? kDefaultSteps / 5 : kDefaultSteps;
 }
 
-struct Totals {
-  int64_t num_steps = 0;
-  int64_t num_requests = 0;
-  int64_t num_refused = 0;
-  int64_t num_aborted = 0;
-  int64_t num_stopped = 0;
-  int64_t num_length = 0;
-  int64_t num_hit_tokens = 0;
-  int64_t num_preemptions = 0;
-  int64_t num_shared_blocks = 0;
-  int64_t num_resets = 0;
-  int64_t num_saves = 0;     // of checkpoints
-  int64_t num_restores = 0;  // likewise
-  int64_t num_waits = 0;     // steps after which somebody waited while no slot was free
-  int64_t num_verified = 0;  // drafts
-  int64_t num_accepted = 0;  // of them
-};
-
 struct Request {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
@@ -65,22 +49,15 @@ struct Request {
 // One random configuration and the requests of one run.
 class Episode {
  public:
-  Episode(SchedulingPolicy policy,
-          int32_t max_steps_in_flight,
-          bool has_states,
-          bool drafts,
-          uint64_t seed,
-          Totals& totals)
+  Episode(const TraceCase& trace, uint64_t seed, TraceTotals& totals)
       : random_(seed),
         totals_(totals),
-        config_(random_config(policy, max_steps_in_flight, has_states, drafts)),
+        config_(random_.config(trace)),
         scheduler_(config_, kEos),
-        runner_(std::make_unique<SimulatedRunner>(config_, kEos, kVocab)),
-        add_percent_(between(1, 60)),
+        runner_(std::make_unique<SimulatedRunner>(config_, kEos, kTraceVocab)),
+        add_percent_(random_.between(1, 60)),
         references_(config_.num_blocks) {
-    for (auto& tokens : bases_) {
-      for (int i = 0; i < config_.max_model_len; ++i) tokens.push_back(between(0, kVocab - 1));
-    }
+    random_.make_beginnings(config_.max_model_len);
   }
 
   void run() {
@@ -135,76 +112,11 @@ class Episode {
   }
 
  private:
-  static constexpr int32_t kVocab = 24;
   inline static const std::vector<int32_t> kEos = {0, 7};
-
-  int32_t between(int32_t low, int32_t high) {
-    return std::uniform_int_distribution<int32_t>(low, high)(random_);
-  }
-  bool percent(int32_t chance) { return between(0, 99) < chance; }
 
   void expect(bool condition, const char* what, uint64_t value = 0) {
     if (condition || !error_.empty()) return;
     error_ = fmt::format("{} {} (at step {})", what, value, steps_);
-  }
-
-  SchedulerConfig random_config(SchedulingPolicy policy,
-                                int32_t max_steps_in_flight,
-                                bool has_states,
-                                bool drafts) {
-    constexpr int32_t kBlockSizes[] = {1, 2, 3, 4, 8, 16};
-    SchedulerConfig config;
-    config.block_size = kBlockSizes[between(0, 5)];
-    config.max_model_len = between(8, 64);
-    const auto whole =
-        static_cast<int32_t>(num_blocks_for(config.max_model_len, config.block_size));
-    config.num_blocks =
-        std::max(1, whole * (percent(60) ? between(100, 200) : between(50, 400)) / 100);
-    config.max_num_seqs = between(1, 12);
-    config.max_num_batched_tokens = percent(20) ? between(1, 8) : between(8, 80);
-    config.max_num_waiting = percent(50) ? between(1, 8) : 1000;
-    config.enable_prefix_caching = percent(85);
-    config.enable_chunked_prefill = percent(65);
-    config.policy = policy;
-    config.max_steps_in_flight = max_steps_in_flight;
-    if (drafts) {
-      config.num_speculative_tokens = percent(10) ? kMaxSpeculativeTokens : between(1, 5);
-      config.num_lookahead_tokens = percent(50) ? 0 : config.num_speculative_tokens - 1;
-      config.speculative_disable_by_batch_size = percent(70) ? 0 : between(1, config.max_num_seqs);
-    }
-    if (has_states) {
-      const int32_t num_slots = percent(30) ? between(1, 4) : config.max_num_seqs + between(1, 24);
-      config.num_state_slots = num_slots * config.num_slots_per_sequence();
-      config.state_checkpoint_interval = percent(90) ? between(1, 4) * config.block_size : 0;
-    }
-    return config;
-  }
-
-  std::vector<int32_t> random_prompt() {
-    if (percent(1)) return {};
-    const std::vector<int32_t>& base =
-        percent(30) && !past_.empty() ? past_ : bases_[between(0, 2)];
-    const int32_t num_shared = between(0, std::min<int32_t>(base.size(), config_.max_model_len));
-    std::vector<int32_t> prompt(base.begin(), base.begin() + num_shared);
-    const int32_t num_own = percent(40) ? 0 : between(0, 10);
-    for (int i = 0; i < num_own; ++i) prompt.push_back(between(0, kVocab - 1));
-    if (prompt.empty()) prompt.push_back(between(0, kVocab - 1));
-    return prompt;
-  }
-
-  SamplingParams random_sampling() {
-    constexpr const char* kSalts[] = {"", "", "a", "b"};
-    SamplingParams sampling;
-    sampling.seed = between(0, 3);
-    sampling.max_tokens = percent(5) ? 0 : percent(20) ? 1'000'000 : between(1, 24);
-    sampling.min_tokens = percent(30) ? between(0, 8) : 0;
-    sampling.ignore_eos = percent(50);
-    if (percent(30)) sampling.stop_token_ids = {between(0, kVocab - 1), between(0, kVocab - 1)};
-    if (percent(10)) sampling.prompt_logprobs = 0;
-    if (percent(10)) sampling.logprobs = 0;
-    sampling.priority = between(-2, 2);
-    sampling.cache_salt = kSalts[between(0, 3)];
-    return sampling;
   }
 
   int32_t clipped_max_tokens(const Request& request) const {
@@ -240,7 +152,7 @@ class Episode {
 
   void add_request() {
     Request request{
-        .prompt = random_prompt(), .sampling = random_sampling(), .answer = {}, .scored = {}};
+        .prompt = random_.prompt(), .sampling = random_.sampling(), .answer = {}, .scored = {}};
     const StatusCode expected = expected_code(request);
     const SequenceId id = next_id_++;
     const Status status = scheduler_.add(id, request.prompt, request.sampling);
@@ -262,7 +174,7 @@ class Episode {
   void abort_request() {
     if (requests_.empty()) return;
     auto victim = requests_.begin();
-    std::advance(victim, between(0, static_cast<int32_t>(requests_.size()) - 1));
+    std::advance(victim, random_.between(0, static_cast<int32_t>(requests_.size()) - 1));
     expect(scheduler_.abort(victim->first), "abort refused", victim->first);
     expect(!scheduler_.abort(victim->first), "aborted twice", victim->first);
     requests_.erase(victim);
@@ -276,7 +188,7 @@ class Episode {
     expect(scheduler_.reset() == expected, "reset lost a request");
     requests_.clear();
     in_flight_.clear();
-    runner_ = std::make_unique<SimulatedRunner>(config_, kEos, kVocab);
+    runner_ = std::make_unique<SimulatedRunner>(config_, kEos, kTraceVocab);
     ++totals_.num_resets;
     check_pool();
   }
@@ -284,11 +196,11 @@ class Episode {
   // Some arrivals, as many steps scheduled as may be, one answered.
   void turn(bool draining) {
     if (!draining) {
-      while (percent(add_percent_) && requests_.size() < 40) add_request();
-      if (percent(2)) abort_request();
-      if (between(0, 4999) == 0) fail_engine();
+      while (random_.percent(add_percent_) && requests_.size() < 40) add_request();
+      if (random_.percent(2)) abort_request();
+      if (random_.between(0, 4999) == 0) fail_engine();
     }
-    while (scheduler_.can_schedule() && !percent(10)) {
+    while (scheduler_.can_schedule() && !random_.percent(10)) {
       const bool had_work = scheduler_.has_work();
       SchedulerOutput output = scheduler_.schedule();
       check_pool();
@@ -332,8 +244,7 @@ class Episode {
            update.id);
     if (update.finish_reason == FinishReason::kNone) return;
     check_answer(update, request);
-    past_ = request.prompt;
-    past_.insert(past_.end(), request.answer.begin(), request.answer.end());
+    random_.remember(request.prompt, request.answer);
     requests_.erase(found);
   }
 
@@ -341,23 +252,8 @@ class Episode {
   void check_answer(const SequenceUpdate& update, const Request& request) {
     SamplingParams sampling = request.sampling;
     sampling.max_tokens = clipped_max_tokens(request);
-    uint64_t hash = simulated_model::start(sampling.cache_salt);
-    for (const int32_t token_id : request.prompt) hash = simulated_model::extend(hash, token_id);
-    std::vector<int32_t> answer;
-    FinishReason reason = FinishReason::kLength;
-    while (static_cast<int32_t>(answer.size()) < sampling.max_tokens) {
-      const auto num_outputs = static_cast<int32_t>(answer.size());
-      const int32_t token_id =
-          simulated_model::next_token(hash, sampling, kEos, num_outputs, kVocab);
-      answer.push_back(token_id);
-      hash = simulated_model::extend(hash, token_id);
-      const bool is_eos = !sampling.ignore_eos && (token_id == kEos[0] || token_id == kEos[1]);
-      if (num_outputs >= sampling.min_tokens &&
-          (is_eos || std::ranges::count(sampling.stop_token_ids, token_id) > 0)) {
-        reason = FinishReason::kStop;
-        break;
-      }
-    }
+    const auto [answer, reason] =
+        simulated_model::whole_answer(request.prompt, sampling, kEos, kTraceVocab);
     expect(request.answer == answer, "wrong answer of", update.id);
     expect(update.finish_reason == reason, "wrong finish reason of", update.id);
     expect(update.stop_token_id.has_value() == (reason == FinishReason::kStop), "stop token");
@@ -427,15 +323,13 @@ class Episode {
     }
   }
 
-  std::mt19937_64 random_;
-  Totals& totals_;
+  TraceRandom random_;
+  TraceTotals& totals_;
   const SchedulerConfig config_;
   Scheduler scheduler_;
   std::unique_ptr<SimulatedRunner> runner_;
   const int32_t add_percent_;
   std::vector<int32_t> references_;
-  std::vector<int32_t> bases_[3];  // prompts begin with part of one of these
-  std::vector<int32_t> past_;      // or of a finished conversation
   std::map<SequenceId, Request> requests_;
   std::deque<SchedulerOutput> in_flight_;
   SequenceId next_id_ = 1;
@@ -452,34 +346,14 @@ class SchedulerTraceTest : public testing::TestWithParam<Case> {};
 TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
   const auto [policy, max_steps_in_flight, has_states, drafts] = GetParam();
   const int64_t wanted = num_steps_wanted(has_states || drafts);
-  Totals totals;
+  TraceTotals totals;
   for (uint64_t episode = 0; totals.num_steps < wanted; ++episode) {
     const uint64_t seed = episode * 1000 + static_cast<uint64_t>(policy) * 10 + max_steps_in_flight;
-    Episode run(policy, max_steps_in_flight, has_states, drafts, seed, totals);
+    Episode run({policy, max_steps_in_flight, has_states, drafts}, seed, totals);
     run.run();
     ASSERT_EQ(run.error(), "") << "seed " << seed << ", " << run.describe();
   }
-  fmt::print(
-      "{} steps: {} requests, {} refused, {} aborted, {} stopped, {} at their length, {} hit "
-      "tokens, "
-      "{} preemptions, {} shared blocks seen, {} resets, {} checkpoints saved, {} restored, {} "
-      "waits "
-      "for a slot, {} of {} drafts accepted\n",
-      totals.num_steps,
-      totals.num_requests,
-      totals.num_refused,
-      totals.num_aborted,
-      totals.num_stopped,
-      totals.num_length,
-      totals.num_hit_tokens,
-      totals.num_preemptions,
-      totals.num_shared_blocks,
-      totals.num_resets,
-      totals.num_saves,
-      totals.num_restores,
-      totals.num_waits,
-      totals.num_accepted,
-      totals.num_verified);
+  fmt::print("{}\n", totals.to_string());
   // The trace went where the trouble is.
   // Of a prefix only what has a checkpoint is hit.
   const int64_t at_least = has_states ? wanted / 200 : wanted / 20;

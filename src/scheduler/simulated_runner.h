@@ -22,19 +22,6 @@
 
 namespace atom {
 
-namespace simulated_model {
-
-uint64_t start(const std::string& salt);
-uint64_t extend(uint64_t prefix_hash, int32_t token_id);
-// End tokens are the model's eos and the request's stop tokens; masked where they may not come yet.
-int32_t next_token(uint64_t prefix_hash,
-                   const SamplingParams& sampling,
-                   const std::vector<int32_t>& eos_token_ids,
-                   int32_t num_outputs,
-                   int32_t vocab_size);
-
-}  // namespace simulated_model
-
 class SimulatedRunner {
  public:
   SimulatedRunner(const SchedulerConfig& config,

@@ -6,7 +6,7 @@
 namespace atom::server {
 
 void UnknownFieldLog::tell(const UnknownFields& fields) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   for (const std::string& name : fields.names) {
     if (told_.size() >= kMaxNames || !told_.insert(name).second) continue;
     log::warning_with({{"field", name}},

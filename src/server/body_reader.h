@@ -2,10 +2,10 @@
 // nobody knows: each name is told once in the log, and all are counted. Thread-safe.
 #pragma once
 
-#include <mutex>
 #include <set>
 #include <string>
 
+#include "base/mutex.h"
 #include "server/openai/field_error.h"
 
 namespace atom::server {
@@ -21,8 +21,8 @@ class UnknownFieldLog {
   void tell(const UnknownFields& fields);
 
  private:
-  std::mutex mutex_;
-  std::set<std::string> told_;  // guarded by mutex_
+  Mutex mutex_;
+  std::set<std::string> told_ GUARDED_BY(mutex_);
 };
 
 // Of one body.

@@ -21,7 +21,7 @@ void ResponseStore::put(const std::string& id, const Caller& caller, std::string
   messages.shrink_to_fit();
   Entry entry{key_of(id, caller), caller.usage(), std::move(messages)};
   const size_t num_bytes = bytes_of(entry);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (num_bytes > max_bytes_) return;
   if (const auto found = by_key_.find(entry.key); found != by_key_.end()) drop(found->second);
   while (num_bytes > max_bytes_ - num_bytes_) drop(std::prev(entries_.end()));
@@ -37,7 +37,7 @@ void ResponseStore::drop(std::list<Entry>::iterator entry) {
 }
 
 std::optional<std::string> ResponseStore::get(const std::string& id, const Caller& caller) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto found = by_key_.find(key_of(id, caller));
   if (found == by_key_.end()) return std::nullopt;
   entries_.splice(entries_.begin(), entries_, found->second);
@@ -45,7 +45,7 @@ std::optional<std::string> ResponseStore::get(const std::string& id, const Calle
 }
 
 size_t ResponseStore::num_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return num_bytes_;
 }
 

@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "server/caller.h"
 
 namespace atom::server {
@@ -39,13 +39,13 @@ class ResponseStore {
 
   static std::string key_of(const std::string& id, const Caller& caller);
   static size_t bytes_of(const Entry& entry);
-  void drop(std::list<Entry>::iterator entry);
+  void drop(std::list<Entry>::iterator entry) REQUIRES(mutex_);
 
   const size_t max_bytes_;
-  mutable std::mutex mutex_;
-  std::list<Entry> entries_;  // guarded by mutex_, as all below; the last used first
-  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
-  size_t num_bytes_ = 0;
+  mutable Mutex mutex_;
+  std::list<Entry> entries_ GUARDED_BY(mutex_);  // the last used first
+  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_ GUARDED_BY(mutex_);
+  size_t num_bytes_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace atom::server

@@ -35,8 +35,8 @@ class ExpertMatrices : public Module {
 };
 
 // As the scheme says, with the scales of the rows themselves, unless activations are to stay in the
-// model's dtype. On a device those of experts do unless they are FP8, and even then where the
-// kernel that is the fastest for few tokens reads no codes; see ops::fused_moe().
+// model's dtype. On a device those of experts do unless they are FP8, and even then where their
+// shape has no kernel that reads codes; see ops::fused_moe().
 ops::CodeFormat expert_input(const BuildContext& build, const QuantScheme& scheme);
 
 class ExpertStack : public Module {

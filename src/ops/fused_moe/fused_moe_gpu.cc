@@ -182,8 +182,6 @@ bool fits_fused_moe_skinny(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_skinny(gpu_call(call, 0, skinny_tokens(call)));
 }
 
-static_assert(sizeof(MoeSkinnyCounters) <= Workspace::kNumCounters * sizeof(int32_t));
-
 void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
   const int64_t most_tokens = skinny_tokens(call), num_tokens = call.num_tokens();
@@ -197,7 +195,8 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
     return workspace.tensor({columns / kMoeSkinnyGroup, num_rows}, DType::kFloat32).data<float>();
   };
   const MoeSkinnyScratch scratch = {
-      .counters = static_cast<MoeSkinnyCounters*>(workspace.counters().raw_data()),
+      .choices = workspace.tensor({num_rows}, DType::kInt32).data<int32_t>(),
+      .ready = workspace.tensor({kMaxMoeSkinnyGroups}, DType::kInt32).data<int32_t>(),
       .x = codes(call.hidden_size()),
       .activated = codes(call.intermediate_size()),
       .x_scales = scales(call.hidden_size()),

@@ -5,26 +5,6 @@
 
 namespace atom::ops::device::moe_skinny {
 
-// One output of a token: the sum of its results.
-__device__ inline void store_y(const FusedMoeGpuCall& call,
-                               const float* results,
-                               int token,
-                               int column) {
-  const int first = token * call.top_k;
-  float sum = 0;
-#pragma unroll 8
-  for (int j = 0; j < call.top_k; ++j) {
-    if (place_of(call, first + j) < 0) continue;
-    sum += gpu_load_from_l2(results + int64_t{first + j} * call.hidden_size + column);
-  }
-  const int64_t index = token * call.y_stride + column;
-  if (call.y_element == Element::kFloat32) {
-    static_cast<float*>(call.y)[index] = sum;
-  } else {
-    static_cast<BFloat16*>(call.y)[index] = from_float<BFloat16>(sum);
-  }
-}
-
 // Of a thread: what it needs besides the sums is loaded before they are known.
 template <int kColumns>
 class Output {
@@ -39,7 +19,7 @@ class Output {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     if (!matrix.has_blocks) load_row_scales(matrix);
     if (item.matrix == 1 && lane_ < group_.num_rows) {
-      choice_ = shared.plan().choices[group_.first_row + lane_];
+      choice_ = gpu_load_from_l2(args.scratch.choices + group_.first_row + lane_);
       weight_ = gpu_load_from_l2(args.call.weights + choice_);
     }
   }
@@ -49,7 +29,6 @@ class Output {
       store_activated(sums);
     } else {
       store_results(sums);
-      add_results();
     }
   }
 
@@ -111,9 +90,13 @@ class Output {
     }
     synchronize_first<kNumConsumers>();
     store_codes();
-    publish_to_copies();
+    // Other blocks' copy engines read it.
+    asm volatile("fence.proxy.async;" ::: "memory");
     synchronize_first<kNumConsumers>();
-    if (threadIdx.x == 0) count_at(&args_.scratch.counters->ready[item_.group]);
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicAdd(args_.scratch.ready + item_.group, 1);
+    }
   }
 
   // Of this warp's rows.
@@ -189,28 +172,6 @@ class Output {
       }
     }
   }
-
-  // Where a token's last result has come, of this tile's columns, a block adds them up in the order
-  // of its choices.
-  __device__ void add_results() const {
-    const FusedMoeGpuCall& call = args_.call;
-    synchronize_first<kNumConsumers>();
-    if (threadIdx.x < group_.num_rows) {
-      const int token = choice_ / call.top_k;
-      int32_t* const counter = &args_.scratch.counters->results[token][item_.tile];
-      const bool is_last = count_at(counter) == shared_.plan().num_choices[token] - 1;
-      if (is_last) *counter = 0;
-      shared_.last()[threadIdx.x] = is_last ? token : -1;
-    }
-    synchronize_first<kNumConsumers>();
-    const int column = item_.tile * kMoeSkinnyTile + static_cast<int>(threadIdx.x);
-    if (column >= call.hidden_size) return;
-    for (int i = 0; i < group_.num_rows; ++i) {
-      const int token = shared_.last()[i];
-      if (token >= 0) store_y(call, args_.scratch.results, token, column);
-    }
-  }
-  static_assert(kMoeSkinnyTile == kNumConsumers && kMaxMoeSkinnyColumns <= kWarpSize);
 
   const MoeSkinnyArgs& args_;
   const Shared<kColumns>& shared_;

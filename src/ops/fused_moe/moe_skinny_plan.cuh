@@ -11,13 +11,8 @@ constexpr int kThreads = 320;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kRowUnit = 4;
 
-constexpr int kMaxRows = kMaxMoeSkinnyChoices + (kRowUnit - 1) * kMaxGpuExperts;
-
 struct PlanMemory {
   uint32_t tokens[kMaxGpuExperts][2];
-  uint16_t first_rows[kMaxGpuExperts];
-  uint16_t choices[kMaxRows];                // of each row: token * top_k + j
-  int32_t num_choices[kMaxMoeSkinnyTokens];  // of a token, whose experts are here
   uint32_t totals[kWarps];
 };
 
@@ -25,15 +20,6 @@ struct PlanMemory {
 struct PlanSizes {
   int rows, groups;
 };
-
-// The row of a token's choice of an expert, when the plan is made.
-__device__ inline int row_of(const PlanMemory& memory, int expert, int token) {
-  const uint32_t below = (1u << token % kWarpSize) - 1;
-  const uint32_t(&tokens)[2] = memory.tokens[expert];
-  const int before =
-      token < kWarpSize ? __popc(tokens[0] & below) : __popc(tokens[0]) + __popc(tokens[1] & below);
-  return memory.first_rows[expert] + before;
-}
 
 class Plan {
  public:
@@ -49,7 +35,7 @@ class Plan {
   }
 
   // visit(expert, number of its tokens, sizes before it) for each expert that has tokens, by one
-  // thread. Then the plan is made. Returns the sizes of all.
+  // thread. Returns the sizes of all.
   template <typename Visit>
   __device__ PlanSizes for_experts(Visit&& visit) const {
     find_tokens();
@@ -69,23 +55,18 @@ class Plan {
     const uint32_t all = add_up(before);
 #pragma unroll
     for (int i = 0; i < kExperts; ++i) {
-      const int expert = kExperts * threadIdx.x + i;
-      if (counts[i] > 0) {
-        memory_.first_rows[expert] = static_cast<uint16_t>(unpacked(before).rows);
-        visit(expert, counts[i], unpacked(before));
-      }
+      if (counts[i] > 0) visit(kExperts * threadIdx.x + i, counts[i], unpacked(before));
       before += sizes[i];
     }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kChoices; ++i) {
-      const int choice = threadIdx.x + i * kThreads;
-      if (places_[i] < 0) continue;
-      const int row = row_of(memory_, places_[i], choice / call_.top_k);
-      memory_.choices[row] = static_cast<uint16_t>(choice);
-    }
-    __syncthreads();
     return unpacked(all);
+  }
+
+  // After for_experts: how many of an expert's tokens come before one.
+  __device__ int tokens_before(int expert, int token) const {
+    const uint32_t below = (1u << token % kWarpSize) - 1;
+    const uint32_t(&tokens)[2] = memory_.tokens[expert];
+    return token < kWarpSize ? __popc(tokens[0] & below)
+                             : __popc(tokens[0]) + __popc(tokens[1] & below);
   }
 
  private:
@@ -104,14 +85,12 @@ class Plan {
     for (int e = threadIdx.x; e < call_.num_experts; e += kThreads) {
       memory_.tokens[e][0] = memory_.tokens[e][1] = 0;
     }
-    if (threadIdx.x < kMaxMoeSkinnyTokens) memory_.num_choices[threadIdx.x] = 0;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kChoices; ++i) {
       if (places_[i] < 0) continue;
       const int token = static_cast<int>(threadIdx.x + i * kThreads) / call_.top_k;
       atomicOr(&memory_.tokens[places_[i]][token / kWarpSize], 1u << token % kWarpSize);
-      atomicAdd(&memory_.num_choices[token], 1);
     }
     __syncthreads();
   }

@@ -3,6 +3,8 @@
 
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_skinny_sm90.cuh"
+#include "ops/fused_moe/moe_stream.h"
+#include "ops/quantize/quantize_device.cuh"
 
 namespace atom::ops {
 namespace {
@@ -10,8 +12,85 @@ namespace {
 using namespace device;
 using namespace device::moe_skinny;
 
+constexpr int kGroupLanes = kMoeSkinnyGroup * 2 / kVectorSize;  // lanes with a vector of a group
+constexpr int kLength = kVectorSize / 2, kWarpColumns = kWarpSize * kLength;
+constexpr int kMaxColumns = BlockScales::kMaxPanels * kPanelSize;
+
 int divide_up(int a, int b) {
   return (a + b - 1) / b;
+}
+
+// A token's row of x in codes, as a thread has it.
+struct RowCodes {
+  static constexpr int kCount = (kMaxColumns + kWarps * kWarpColumns - 1) / (kWarps * kWarpColumns);
+  Pack<Float8, kLength> codes[kCount];
+  float scales[kCount];
+
+  static __device__ int column(int i) {
+    return static_cast<int>(threadIdx.x) * kLength + i * kWarps * kWarpColumns;
+  }
+
+  __device__ RowCodes(const FusedMoeGpuCall& call, int token) {
+    const BFloat16* const x = static_cast<const BFloat16*>(call.x) + token * call.x_stride;
+    uint4 vectors[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      vectors[i] = uint4{};
+      if (column(i) < call.hidden_size) {
+        vectors[i] = gpu_load_from_l2(reinterpret_cast<const uint4*>(x + column(i)));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const uint4 own[1] = {vectors[i]};
+      LargestMagnitude<BFloat16> largest;
+      largest.see(own[0]);
+      scales[i] = scale_of_largest(reduce_lanes(largest.value(), kGroupLanes, Largest()));
+      quantize_vectors<BFloat16, true>(
+          own, scales[i], [&](int, const Pack<Float8, kLength>& pack) { codes[i] = pack; });
+    }
+  }
+
+  __device__ void store(const FusedMoeGpuCall& call, const MoeSkinnyScratch& scratch, int row) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (column(i) >= call.hidden_size) continue;
+      uint8_t* const target = scratch.x + int64_t{row} * call.hidden_size + column(i);
+      *reinterpret_cast<Pack<Float8, kLength>*>(target) = codes[i];
+      if (threadIdx.x % kGroupLanes != 0) continue;
+      scratch.x_scales[int64_t{column(i) / kMoeSkinnyGroup} * scratch.num_rows + row] = scales[i];
+    }
+  }
+};
+
+// A block has a token: its codes come to all rows that it has.
+__global__ void __launch_bounds__(kThreads)
+    prepare_rows(const __grid_constant__ FusedMoeGpuCall call, MoeSkinnyScratch scratch) {
+  __shared__ PlanMemory memory;
+  __shared__ uint16_t first_rows[kMaxGpuExperts];
+  const int token = blockIdx.x;
+  // The next kernel reads the choices before it waits.
+  wait_for_previous_grid();
+  allow_next_grid();
+  const Plan plan(call, memory, kMaxMoeSkinnyColumns);
+  RowCodes codes(call, token);
+  plan.for_experts([&](int expert, int, PlanSizes before) {
+    first_rows[expert] = static_cast<uint16_t>(before.rows);
+  });
+  __syncthreads();
+  for (int i = token * kThreads + threadIdx.x; i < kMaxMoeSkinnyGroups;
+       i += call.num_tokens * kThreads) {
+    scratch.ready[i] = 0;
+  }
+  for (int j = 0; j < call.top_k; ++j) {
+    const int choice = token * call.top_k + j, place = place_of(call, choice);
+    if (place < 0) continue;
+    const int row = first_rows[place] + plan.tokens_before(place, token);
+    if (threadIdx.x == 0) scratch.choices[row] = choice;
+    codes.store(call, scratch, row);
+  }
+  // The copy engine reads them.
+  asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 bool is_aligned(const void* data) {
@@ -26,10 +105,10 @@ bool has_blocks(const ExpertMatrices& matrices) {
 bool fits_matrices(const ExpertMatrices& matrices, int num_rows, int num_columns) {
   const bool of_rows = matrices.scale_columns == num_columns &&
                        (matrices.scale_rows == 1 || matrices.scale_rows == num_rows);
-  return is_aligned(matrices.data) && num_columns % kPanelSize == 0 &&
-         num_columns <= kMaxMoeSkinnySize && num_rows % kHalfRows == 0 &&
-         matrices.expert_stride == int64_t{num_rows} * num_columns && matrices.bias == nullptr &&
-         matrices.exponents == nullptr && (has_blocks(matrices) || of_rows);
+  return is_aligned(matrices.data) && num_columns % kPanelSize == 0 && num_columns <= kMaxColumns &&
+         num_rows % kHalfRows == 0 && matrices.expert_stride == int64_t{num_rows} * num_columns &&
+         matrices.bias == nullptr && matrices.exponents == nullptr &&
+         (has_blocks(matrices) || of_rows);
 }
 
 bool encode_map(
@@ -108,8 +187,7 @@ bool fits_moe_skinny(const FusedMoeGpuCall& call) {
          call.num_experts <= kMaxGpuExperts && call.intermediate_size % kHalfRows == 0 &&
          is_aligned(call.x) && call.x_stride * 2 % kVectorSize == 0 &&
          fits_matrices(call.gate_up, 2 * call.intermediate_size, call.hidden_size) &&
-         fits_matrices(call.down, call.hidden_size, call.intermediate_size) &&
-         call.hidden_size <= kMaxMoeSkinnySize;
+         fits_matrices(call.down, call.hidden_size, call.intermediate_size);
 }
 
 gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
@@ -120,10 +198,19 @@ gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
   }
+  if (error == cudaSuccess) {
+    error =
+        launch(prepare_rows, dim3(call.num_tokens), dim3(kThreads), 0, stream, true, call, scratch);
+  }
   if (error != cudaSuccess) return error;
-  if (call.num_tokens <= 8) return launch_matrices<8>(call, scratch, num_blocks, stream);
-  if (call.num_tokens <= 16) return launch_matrices<16>(call, scratch, num_blocks, stream);
-  return launch_matrices<32>(call, scratch, num_blocks, stream);
+  if (call.num_tokens <= 8) {
+    error = launch_matrices<8>(call, scratch, num_blocks, stream);
+  } else if (call.num_tokens <= 16) {
+    error = launch_matrices<16>(call, scratch, num_blocks, stream);
+  } else {
+    error = launch_matrices<32>(call, scratch, num_blocks, stream);
+  }
+  return error == cudaSuccess ? add_moe_stream_results(call, scratch.results, stream) : error;
 }
 
 }  // namespace atom::ops

@@ -1,9 +1,9 @@
 // Inside fused_moe for few tokens by experts in FP8 on Hopper: the kernel. Eight warps multiply,
 // the first four half of the rows of each half of a tile, and two threads copy: one the matrices,
-// which need nothing but the choices, the other what they are multiplied by, when it is there.
+// which need nothing of the kernel before but the choices, the other what they are multiplied by.
 #pragma once
 
-#include "ops/fused_moe/moe_skinny_rows.cuh"
+#include "ops/fused_moe/moe_skinny_output.cuh"
 
 namespace atom::ops::device::moe_skinny {
 
@@ -38,18 +38,22 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     publish_barriers();
   }
-  wait_for_previous_grid();
+  // The choices are of a kernel before the one before, whose blocks have all waited for it.
   const int num_groups = make_groups(args.call, shared);
   const int warp = threadIdx.x / kWarpSize;
   if (warp == kMatrixWarp) {
     if (is_elected()) {
       copy_matrices(args, shared, num_groups);
+      wait_for_previous_grid();
       allow_next_grid();
     }
   } else if (warp == kXWarp) {
-    if (is_elected()) copy_x(args, shared, num_groups);
+    if (is_elected()) {
+      wait_for_previous_grid();
+      copy_x(args, shared, num_groups);
+    }
   } else {
-    make_rows(args, shared);
+    wait_for_previous_grid();
     multiply_items(args, shared, num_groups);
   }
 }

@@ -59,13 +59,10 @@ class Shared {
 
  private:
   static constexpr int kBarrierSize = 8;
-  static constexpr int kMaxSize = 222 << 10;
-  static constexpr int kCodesSize = kColumns * kCodesStride;
-  static constexpr int kLargestSize = kConsumerWarps * kScalesSize;
-  static constexpr int kLastSize = kColumns * int{sizeof(int)};
-  static constexpr int kGroupsSize = kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
-  static constexpr int kRestSize =
-      kCodesSize + kLargestSize + int{sizeof(PlanMemory)} + kLastSize + kGroupsSize;
+  static constexpr int kMaxSize = 220 << 10;
+  static constexpr int kRestSize = kColumns * kCodesStride +
+                                   kConsumerWarps * kColumns * int{sizeof(float)} +
+                                   kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)} + 1024;
 
  public:
   static constexpr int kNumStages =
@@ -75,15 +72,13 @@ class Shared {
  private:
   static constexpr int kScales = kNumStages * kStageSize;
   static constexpr int kCodes = kScales + kNumStages * kScalesSize;
-  static constexpr int kLargest = kCodes + kCodesSize;
-  static constexpr int kBarriers = kLargest + kLargestSize;
-  static constexpr int kPlan = kBarriers + 2 * kNumStages * kBarrierSize;
-  static constexpr int kLast = kPlan + int{sizeof(PlanMemory)};
-  static constexpr int kGroups = kLast + kLastSize;
+  static constexpr int kLargest = kCodes + kColumns * kCodesStride;
+  static constexpr int kBarriers = kLargest + kConsumerWarps * kColumns * int{sizeof(float)};
+  static constexpr int kGroups = kBarriers + 2 * kNumStages * kBarrierSize;
 
  public:
-  static constexpr int kSize = kGroups + kGroupsSize;
-  static_assert(kSize <= kMaxSize);
+  static constexpr int kSize = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
+  static_assert(kSize <= kMaxSize && sizeof(PlanMemory) <= kStageSize);
 
   __device__ explicit Shared(uint8_t* memory) : memory_(memory), base_(shared_address(memory)) {}
 
@@ -98,9 +93,8 @@ class Shared {
   // [kConsumerWarps, kColumns]
   __device__ float* largest() const { return reinterpret_cast<float*>(memory_ + kLargest); }
   __device__ TokenGroup* groups() const { return reinterpret_cast<TokenGroup*>(memory_ + kGroups); }
-  __device__ PlanMemory& plan() const { return *reinterpret_cast<PlanMemory*>(memory_ + kPlan); }
-  // [kColumns]: whether a token's results are all there
-  __device__ int* last() const { return reinterpret_cast<int*>(memory_ + kLast); }
+  // Where stages are, before anything is copied.
+  __device__ PlanMemory& plan() const { return *reinterpret_cast<PlanMemory*>(memory_); }
 
  private:
   uint8_t* const memory_;
@@ -120,6 +114,8 @@ __device__ int make_groups(const FusedMoeGpuCall& call, const Shared<kColumns>& 
                   static_cast<uint16_t>(min(kColumns, count - i))};
     }
   });
+  fence_before_copies();
+  __syncthreads();
   return all.groups;
 }
 
@@ -144,7 +140,7 @@ __device__ inline void for_items(const MoeSkinnyArgs& args, int num_groups, Visi
   }
 }
 
-// By one thread.
+// By one thread, also before the kernel before has ended.
 template <int kColumns>
 __device__ void copy_matrices(const MoeSkinnyArgs& args,
                               const Shared<kColumns>& shared,
@@ -173,35 +169,14 @@ __device__ void copy_matrices(const MoeSkinnyArgs& args,
   });
 }
 
-// Counts, by one thread, after a barrier of those that have stored. Who counts last may read what
-// the others have stored.
-__device__ inline int count_at(int32_t* counter) {
-  int32_t before;
-  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-               : "=r"(before)
-               : "l"(counter)
-               : "memory");
-  return before;
-}
-
-// Returns when `count` others have counted there and all that they stored before is visible, also
-// to the copy engine. Of `num_waiting` that wait the last one makes both counters zeros.
-__device__ inline void wait_for_count(int32_t* counter,
-                                      int count,
-                                      int32_t* passed,
-                                      int num_waiting) {
-  int32_t seen = 0;
+// Returns when all tiles of the group are activated.
+__device__ inline void wait_for_group(const MoeSkinnyArgs& args, int group) {
+  const int32_t* const ready = args.scratch.ready + group;
+  int32_t count = 0;
   do {
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-  } while (seen < count);
-  asm volatile("fence.proxy.async;" ::: "memory");
-  if (count_at(passed) < num_waiting - 1) return;
-  *counter = 0;
-  *passed = 0;
-}
-
-// What this thread has stored and copy engines are to read.
-__device__ inline void publish_to_copies() {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(ready) : "memory");
+  } while (count < args.matrices[0].num_tiles);
+  // What is copied next was stored by other blocks' threads.
   asm volatile("fence.proxy.async;" ::: "memory");
 }
 
@@ -209,18 +184,11 @@ __device__ inline void publish_to_copies() {
 template <int kColumns>
 __device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared, int num_groups) {
   const uint64_t policy = keep_policy();
-  MoeSkinnyCounters& counters = *args.scratch.counters;
   StageCursor stage;
-  wait_for_count(&counters.rows, gridDim.x, &counters.rows_passed, gridDim.x);
   for_items(args, num_groups, [&](const Item& item) {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     const int row = shared.groups()[item.group].first_row;
-    if (item.matrix == 1) {
-      wait_for_count(&counters.ready[item.group],
-                     args.matrices[0].num_tiles,
-                     &counters.passed[item.group],
-                     matrix.num_tiles);
-    }
+    if (item.matrix == 1) wait_for_group(args, item.group);
     for (int panel = 0; panel < matrix.num_panels; ++panel) {
       const uint32_t full = shared.full(stage.index);
       wait_for(shared.empty(stage.index), stage.parity ^ 1);

@@ -28,4 +28,9 @@ gpuError_t launch_moe_stream(const FusedMoeGpuCall& call,
                              bool overlaps_previous,
                              gpuStream_t stream);
 
+// The sums of each token's weighted results [choices, hidden_size], in the order of its choices.
+gpuError_t add_moe_stream_results(const FusedMoeGpuCall& call,
+                                  const float* results,
+                                  gpuStream_t stream);
+
 }  // namespace atom::ops

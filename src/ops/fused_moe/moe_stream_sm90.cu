@@ -172,20 +172,19 @@ __global__ void __launch_bounds__(kCombineThreads)
   y[3] = from_float<Y>(total.w);
 }
 
-gpuError_t launch_combine(const FusedMoeGpuCall& call,
-                          const FusedMoeGpuScratch& scratch,
-                          gpuStream_t stream) {
+}  // namespace
+
+gpuError_t add_moe_stream_results(const FusedMoeGpuCall& call,
+                                  const float* results,
+                                  gpuStream_t stream) {
   constexpr int kBlockColumnsOfY = kCombineThreads * kCombineColumns;
   const dim3 grid((call.hidden_size + kBlockColumnsOfY - 1) / kBlockColumnsOfY, call.num_tokens);
   gpuError_t error = cudaSuccess;
   dispatch_element(call.y_element, [&]<typename Y>(ElementTag<Y>) {
-    error = launch(
-        combine_results<Y>, grid, dim3(kCombineThreads), 0, stream, true, call, scratch.results);
+    error = launch(combine_results<Y>, grid, dim3(kCombineThreads), 0, stream, true, call, results);
   });
   return error;
 }
-
-}  // namespace
 
 bool fits_moe_stream(const FusedMoeGpuCall& call) {
   const int hidden_size = call.hidden_size, size = call.intermediate_size;
@@ -230,7 +229,7 @@ gpuError_t launch_moe_stream(const FusedMoeGpuCall& call,
                              gpuStream_t stream) {
   gpuError_t error = launch_moe_stream_matrix(call, scratch, true, overlaps_previous, stream);
   if (error == cudaSuccess) error = launch_moe_stream_matrix(call, scratch, false, true, stream);
-  return error == cudaSuccess ? launch_combine(call, scratch, stream) : error;
+  return error == cudaSuccess ? add_moe_stream_results(call, scratch.results, stream) : error;
 }
 
 }  // namespace atom::ops

@@ -100,12 +100,16 @@ StoredRows quantized_rows(
 }
 
 // What a matrix multiplies, quantized or not, and where float32 may have another code.
-RowInDouble input_of(const CodeFormat& format, const std::vector<double>& x, double doubt = 1e-5) {
+// `errors` are those of x, which may be empty.
+RowInDouble input_of(const CodeFormat& format,
+                     const std::vector<double>& x,
+                     double noise = 1e-5,
+                     const std::vector<double>& errors = {}) {
   if (!format.is_quantized()) return {x, std::vector<double>(x.size(), 0.0), {}};
   const QuantDType dtype = format.dtype == DType::kInt8    ? QuantDType::kInt8
                            : format.dtype == DType::kUInt8 ? QuantDType::kFloat4E2M1
                                                            : QuantDType::kFloat8E4M3;
-  return quantize_in_double(x, format.granularity, dtype, 0, doubt);
+  return quantize_in_double(x, format.granularity, dtype, 0, noise, errors);
 }
 
 // matrix * x + bias, and the sum of the products' magnitudes. `doubt`: what other codes would add.
@@ -131,6 +135,20 @@ Product multiply(const Tensor& matrix, const RowInDouble& x, const Tensor& biase
     product.magnitudes.push_back(magnitude + std::abs(sum));
   }
   return product;
+}
+
+// How far the activation of a gate and an up may be from its value when these are by so much from
+// theirs.
+double activated_error(
+    const GatedActivation& activation, double gate, double up, double gate_error, double up_error) {
+  const double value = activated(activation, gate, up);
+  double error = 0;
+  for (const double by_gate : {-gate_error, gate_error}) {
+    for (const double by_up : {-up_error, up_error}) {
+      error = std::max(error, std::abs(activated(activation, gate + by_gate, up + by_up) - value));
+    }
+  }
+  return error;
 }
 
 }  // namespace
@@ -213,14 +231,18 @@ Expected expected_of(const Layer& layer) {
     const RowInDouble x = input_of(layer.options.input, values_of(layer.x.narrow(0, t, 1)));
     const Product gate_up =
         multiply(layer.gate_up_rows[expert].values, x, layer.gate_up_bias, expert);
-    std::vector<double> a;
+    // Another code of x may lead to another one of what is between.
+    std::vector<double> a, errors;
     for (int64_t i = 0; i < s.intermediate_size; ++i) {
       const int64_t gate = interleaved ? 2 * i : i;
       const int64_t up = interleaved ? 2 * i + 1 : s.intermediate_size + i;
-      a.push_back(activated(layer.options.activation, gate_up.values[gate], gate_up.values[up]));
+      const double gate_value = gate_up.values[gate], up_value = gate_up.values[up];
+      a.push_back(activated(layer.options.activation, gate_value, up_value));
+      errors.push_back(activated_error(
+          layer.options.activation, gate_value, up_value, gate_up.doubt[gate], gate_up.doubt[up]));
     }
     const Product result = multiply(layer.down_rows[expert].values,
-                                    input_of(layer.options.input, a, layer.options.doubt),
+                                    input_of(layer.options.input, a, layer.options.doubt, errors),
                                     layer.down_bias,
                                     expert);
     const double weight = layer.weights.data<float>()[choice];

@@ -35,12 +35,14 @@ struct RowInDouble {
 };
 
 // `noise`: by how much a value may be another in float32, relative to it or, if that is more, to
-// the row's root mean square. A `static_scale` of 0: the row's own.
+// the row's root mean square, or by `errors` of its values, which may be empty. A `static_scale` of
+// 0: the row's own.
 inline RowInDouble quantize_in_double(std::span<const double> x,
                                       QuantType granularity,
                                       QuantDType dtype,
                                       double static_scale = 0,
-                                      double noise = 1e-6) {
+                                      double noise = 1e-6,
+                                      std::span<const double> errors = {}) {
   const bool is_float4 = dtype == QuantDType::kFloat4E2M1;
   const double limit = dtype == QuantDType::kInt8 ? 127 : is_float4 ? 6 : 448;
   const size_t group = granularity == QuantType::kPer1x128  ? 128
@@ -52,14 +54,20 @@ inline RowInDouble quantize_in_double(std::span<const double> x,
   RowInDouble row;
   for (size_t begin = 0; begin < x.size(); begin += group) {
     const std::span<const double> part = x.subspan(begin, std::min(group, x.size() - begin));
-    double largest = 0;
-    for (const double value : part) largest = std::max(largest, std::abs(value));
+    double largest = 0, largest_error = 0;
+    for (size_t i = 0; i < part.size(); ++i) {
+      if (std::abs(part[i]) <= largest) continue;
+      largest = std::abs(part[i]);
+      largest_error = errors.empty() ? 0 : errors[begin + i] / largest;
+    }
     double scale = static_scale > 0 ? static_scale : largest > 0 ? largest / limit : 1;
     if (is_float4) scale = std::exp2(std::ceil(std::log2(scale)));
     row.scales.push_back(scale);
     for (const double value : part) {
       const double code = nearest_code(dtype, value / scale);
-      const double off = noise * std::max(std::abs(value), mean);
+      const double error = errors.empty() ? 0 : errors[row.values.size()];
+      const double off = std::max(noise * std::max(std::abs(value), mean),
+                                  error + largest_error * std::abs(value));
       const double up = nearest_code(dtype, (value + off) / scale);
       const double down = nearest_code(dtype, (value - off) / scale);
       row.values.push_back(code * scale);

@@ -27,13 +27,15 @@ const FieldTable& text_block_table() {
   return table;
 }
 
-// A text or a list of blocks of text.
-struct TextBlocksKind {
+// A string or a list of blocks.
+template <typename Block>
+struct StringOrBlocksKind {
   using Value = InPlace;
-  std::string expected() const { return "a string or a list of text blocks"; }
-  ListKind<TableKind<InPlace>> blocks() const {
-    return {{&text_block_table()}, "text blocks", 0, kMaxBlocks};
-  }
+  Block block;
+  const char* name;  // of the blocks
+
+  std::string expected() const { return fmt::format("a string or a list of {}", name); }
+  ListKind<Block> blocks() const { return {block, name, 0, kMaxBlocks}; }
   bool read(OrderedJson& value, const FieldPath& path, InPlace*, ApiError* error) const {
     if (value.is_string()) return true;
     if (!value.is_array()) return fail_type(error, path, value, expected());
@@ -46,11 +48,15 @@ struct TextBlocksKind {
   }
 };
 
+StringOrBlocksKind<TableKind<InPlace>> text_blocks() {
+  return {{&text_block_table()}, "text blocks"};
+}
+
 const FieldTable& tool_result_table() {
   static const FieldTable table({
       type_field("tool_result"),
       required(check_field("tool_use_id", kId, "The call that this answers.")),
-      check_field("content", TextBlocksKind(), ""),
+      check_field("content", text_blocks(), ""),
       check_field("is_error", BoolKind(), ""),
       hint_field("cache_control", kSharedCache),
   });
@@ -133,28 +139,14 @@ struct BlockKind {
   }
 };
 
-struct BlocksKind {
-  using Value = InPlace;
-  bool is_assistant = false;
-
-  std::string expected() const { return "a string or a list of blocks"; }
-  ListKind<BlockKind> blocks() const { return {{is_assistant}, "blocks", 0, kMaxBlocks}; }
-  bool read(OrderedJson& value, const FieldPath& path, InPlace*, ApiError* error) const {
-    if (value.is_string()) return true;
-    if (!value.is_array()) return fail_type(error, path, value, expected());
-    return blocks().read(value, path, nullptr, error);
-  }
-  void describe(const OpenApiOptions& options, OrderedJson* schema) const {
-    OrderedJson list = OrderedJson::object();
-    blocks().describe(options, &list);
-    (*schema)["anyOf"] = {{{"type", "string"}}, std::move(list)};
-  }
-};
+StringOrBlocksKind<BlockKind> blocks_of_role(bool is_assistant) {
+  return {{is_assistant}, "blocks"};
+}
 
 const FieldTable& user_message_table() {
   static const FieldTable table({
       required(check_field("role", EnumKind{{"user"}}, "")),
-      required(check_field("content", BlocksKind(), "")),
+      required(check_field("content", blocks_of_role(false), "")),
   });
   return table;
 }
@@ -162,7 +154,7 @@ const FieldTable& user_message_table() {
 const FieldTable& assistant_message_table() {
   static const FieldTable table({
       required(check_field("role", EnumKind{{"assistant"}}, "")),
-      required(check_field("content", BlocksKind{.is_assistant = true}, "")),
+      required(check_field("content", blocks_of_role(true), "")),
   });
   return table;
 }
@@ -258,13 +250,13 @@ bool SystemPromptKind::read(OrderedJson& value,
                             const FieldPath& path,
                             std::string* out,
                             ApiError* error) const {
-  if (!TextBlocksKind().read(value, path, nullptr, error)) return false;
+  if (!text_blocks().read(value, path, nullptr, error)) return false;
   if (out != nullptr) *out = joined_text(value);
   return true;
 }
 
 void SystemPromptKind::describe(const OpenApiOptions& options, OrderedJson* schema) const {
-  TextBlocksKind().describe(options, schema);
+  text_blocks().describe(options, schema);
 }
 
 std::string BlockMessagesKind::expected() const {

@@ -20,23 +20,10 @@ using boost::system::error_code;
 constexpr size_t kMaxHeldBack = 64 << 10;
 // Reads before other connections have their turn.
 constexpr int kMaxReads = 8;
-// A body up to this size is copied behind the head, beyond it is written from where it is.
-constexpr size_t kMaxCopiedBody = 4 << 10;
-// An idle connection keeps no buffer larger than this.
-constexpr size_t kMaxKeptBuffer = 1 << 10;
 constexpr std::chrono::seconds kLingerTime{3};
 constexpr size_t kMaxDiscarded = 64 << 20;
 // While it streams, none larger than this.
 constexpr size_t kMaxKeptPiece = 256 << 10;
-
-IoLoop::Clock::time_point after(std::chrono::milliseconds delay) {
-  return IoLoop::Clock::now() + delay;
-}
-
-void release(std::string* buffer, size_t kept_size) {
-  buffer->clear();
-  if (buffer->capacity() > kept_size) *buffer = std::string();
-}
 
 }  // namespace
 
@@ -59,9 +46,9 @@ void Connection::start(bool refused) {
   if (refused) return fail({503, "The server has as many connections as it can serve."});
   if (transport_.is_tls()) {
     phase_ = Phase::kHandshake;
-    set_time_limit(after(loop_->options().header_timeout));
+    set_time_limit(time_after(loop_->options().header_timeout));
   } else {
-    set_time_limit(after(loop_->options().idle_timeout));
+    set_time_limit(time_after(loop_->options().idle_timeout));
   }
   wait_readable();
 }
@@ -160,7 +147,7 @@ void Connection::shake_hands() {
   switch (transport_.handshake()) {
     case Transport::Outcome::kDone:
       phase_ = Phase::kReading;
-      set_time_limit(after(loop_->options().idle_timeout));
+      set_time_limit(time_after(loop_->options().idle_timeout));
       break;
     case Transport::Outcome::kWantsRead:
       wait_readable();
@@ -224,7 +211,7 @@ void Connection::process(std::string_view bytes) {
           RequestLimits{options.max_header_size, options.max_body_size}, loop_->body_budget());
       body_begun_ = false;
       body_refused_ = false;
-      set_time_limit(after(options.header_timeout));
+      set_time_limit(time_after(options.header_timeout));
     }
     bytes.remove_prefix(reader_->feed(bytes));
     switch (reader_->state()) {
@@ -260,7 +247,7 @@ void Connection::on_body_begins() {
     body_refused_ = true;
     return start_exchange(reader_->take_head());
   }
-  set_time_limit(after(loop_->options().body_timeout));
+  set_time_limit(time_after(loop_->options().body_timeout));
   if (!reader_->expects_continue()) return;
   head_.append("HTTP/1.1 100 Continue\r\n\r\n");
   if (!write_waiting_) flush();
@@ -287,111 +274,6 @@ void Connection::start_exchange(HttpRequest request) {
   pump();
 }
 
-// --- answers ---------------------------------------------------------------------------------
-
-void Connection::pump() {
-  if (phase_ != Phase::kAnswering || write_waiting_) return;
-  bool wrote = has_output();
-  if (wrote && flush() != Flush::kDone) return;
-  if (!answering_) {
-    std::optional<Answer> answer = exchange_->take_answer();
-    if (!answer) return;
-    begin_answer(std::move(*answer));
-  }
-  if (stream_ != nullptr) take_piece();
-  if (has_output()) {
-    if (flush() != Flush::kDone) return;
-    wrote = true;
-  }
-  if (stream_ == nullptr) return finish_response();
-  if (wrote) set_time_limit(after(loop_->options().keep_alive_interval));
-}
-
-void Connection::begin_answer(Answer answer) {
-  answering_ = true;
-  const bool has_body = !is_head_ && allows_body(answer.response.status);
-  if (answer.stream == nullptr) {
-    chunked_ = false;
-    append_head(answer.response, exchange_->request().id, BodyFraming::kLength);
-    if (!has_body) return;
-    if (answer.response.body.size() <= kMaxCopiedBody) {
-      head_.append(answer.response.body);
-    } else {
-      body_ = std::move(answer.response.body);
-    }
-    return;
-  }
-  chunked_ = is_http_1_1_;
-  if (!is_http_1_1_) keep_alive_ = false;  // the end of the connection ends the body
-  append_head(answer.response,
-              exchange_->request().id,
-              chunked_ ? BodyFraming::kChunked : BodyFraming::kUntilClose);
-  if (has_body) {
-    stream_ = std::move(answer.stream);
-  } else {
-    unwanted_body_ = true;
-  }
-}
-
-void Connection::append_head(const HttpResponse& response,
-                             std::string_view request_id,
-                             BodyFraming framing) {
-  if (loop_->is_draining()) keep_alive_ = false;
-  append_response_head(response,
-                       {.date = loop_->date(),
-                        .request_id = request_id,
-                        .framing = framing,
-                        .keep_alive = keep_alive_,
-                        .is_http_1_1 = is_http_1_1_},
-                       &head_);
-}
-
-void Connection::take_piece() {
-  body_.resize(chunked_ ? kChunkHeadSize : 0);
-  const BodyStream::State state = stream_->take(&body_);
-  body_written_ = chunked_ ? finish_chunk(state == BodyStream::State::kEnd, &body_) : 0;
-  if (state == BodyStream::State::kMore) return;
-  stream_.reset();
-  if (state == BodyStream::State::kBroken) {
-    broken_ = true;
-    keep_alive_ = false;
-  }
-}
-
-void Connection::send_keep_alive() {
-  set_time_limit(after(loop_->options().keep_alive_interval));
-  const std::string_view text = stream_->keep_alive();
-  if (text.empty()) return;
-  body_.assign(chunked_ ? kChunkHeadSize : 0, ' ');
-  body_.append(text);
-  body_written_ = chunked_ ? finish_chunk(false, &body_) : 0;
-  flush();
-}
-
-void Connection::finish_response() {
-  const std::shared_ptr<Exchange> exchange = std::exchange(exchange_, nullptr);
-  if (unwanted_body_) {
-    exchange->disconnect();
-  } else {
-    exchange->complete();
-  }
-  loop_->exchange_closed();
-  if (peer_ended_) return close();
-  if (!keep_alive_) {
-    // Without chunks the end of the connection would pass for the end of the body.
-    if (broken_ && !chunked_) {
-      transport_.set_reset_on_close();
-      return close();
-    }
-    return linger();
-  }
-  phase_ = Phase::kReading;
-  release(&head_, kMaxKeptBuffer);
-  release(&body_, kMaxKeptBuffer);
-  set_time_limit(after(loop_->options().idle_timeout));
-  if (!processing_) process_held_back();
-}
-
 // --- output and end --------------------------------------------------------------------------
 
 Connection::Flush Connection::flush() {
@@ -405,7 +287,7 @@ Connection::Flush Connection::flush() {
   switch (outcome) {
     case Transport::Outcome::kDone:
       head_.clear();
-      release(&body_, kMaxKeptPiece);
+      release_buffer(&body_, kMaxKeptPiece);
       head_written_ = 0;
       body_written_ = 0;
       output_blocked_ = false;
@@ -414,7 +296,7 @@ Connection::Flush Connection::flush() {
       // The first time or with progress; a spurious wake-up does not prolong the wait.
       const bool is_waiting = std::exchange(output_blocked_, true);
       if (phase_ != Phase::kReading && (written > 0 || !is_waiting)) {
-        set_time_limit(after(loop_->options().write_timeout));
+        set_time_limit(time_after(loop_->options().write_timeout));
       }
       wait_writable();
       return Flush::kBlocked;
@@ -442,7 +324,7 @@ void Connection::fail(RequestError error) {
   append_head(response, request_id, BodyFraming::kLength);
   head_.append(response.body);
   phase_ = Phase::kFlushing;
-  set_time_limit(after(loop_->options().write_timeout));
+  set_time_limit(time_after(loop_->options().write_timeout));
   if (!write_waiting_ && flush() == Flush::kDone) linger();
 }
 
@@ -451,10 +333,10 @@ void Connection::linger() {
   transport_.shutdown_write();
   phase_ = Phase::kLingering;
   held_back_ = {};
-  release(&head_, 0);
-  release(&body_, 0);
+  release_buffer(&head_, 0);
+  release_buffer(&body_, 0);
   read_paused_ = false;
-  set_time_limit(after(kLingerTime));
+  set_time_limit(time_after(kLingerTime));
   wait_readable();
 }
 

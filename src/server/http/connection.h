@@ -8,6 +8,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/basic_stream_descriptor.hpp>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,16 @@
 #include "server/http/transport.h"
 
 namespace atom::server {
+
+inline IoLoop::Clock::time_point time_after(std::chrono::milliseconds delay) {
+  return IoLoop::Clock::now() + delay;
+}
+
+// Empties a buffer, and frees one that is larger than what is kept for the next use.
+inline void release_buffer(std::string* buffer, size_t kept_size) {
+  buffer->clear();
+  if (buffer->capacity() > kept_size) *buffer = std::string();
+}
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:

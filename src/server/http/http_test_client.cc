@@ -1,6 +1,7 @@
 #include "server/http/http_test_client.h"
 
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <poll.h>
@@ -13,9 +14,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 
 namespace atom::server {
 namespace {
@@ -235,6 +238,17 @@ void TestClient::close() {
   ssl_.reset();
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
+}
+
+void expect_refusal(const TestResponse& response, int status) {
+  EXPECT_EQ(response.status, status);
+  EXPECT_EQ(response.header("content-type"), "application/json");
+  EXPECT_EQ(response.header("connection"), "close");
+  EXPECT_FALSE(response.header("x-request-id").empty());
+  const Result<Json> json = parse_json(response.body, "error");
+  ASSERT_TRUE(json.ok()) << response.body;
+  EXPECT_EQ((*json)["error"]["type"], "invalid_request_error");
+  EXPECT_TRUE((*json)["error"]["message"].is_string());
 }
 
 }  // namespace atom::server

@@ -70,4 +70,14 @@ class TestClient {
   std::unique_ptr<ssl_st, SslDeleter> ssl_;
 };
 
+// The end of a request line, and all the headers that a request needs.
+inline constexpr const char* kTestHost = " HTTP/1.1\r\nHost: test\r\n";
+
+inline std::string get_request(const std::string& path) {
+  return "GET " + path + kTestHost + "\r\n";
+}
+
+// An error of that status in JSON, after which the connection is closed.
+void expect_refusal(const TestResponse& response, int status);
+
 }  // namespace atom::server

@@ -165,7 +165,7 @@ void ServerMetrics::count_http(std::string_view method,
     method = kOther;
   }
   if (status < 100 || status > 599) status = 0;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   auto entry = endpoints_.find(endpoint);
   if (entry == endpoints_.end()) {
     const std::string_view name = endpoints_.size() < kMaxEndpoints ? endpoint : kOther;
@@ -323,7 +323,7 @@ void ServerMetrics::render_http(const EngineSample& engine, ExpositionWriter* ou
     out->sample(format_labels({{"reason", kRejectReasonNames[i]}}), rejected_[i].value());
   }
 
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   out->family("atom:http_requests_total", MetricType::kCounter, "Requests answered.");
   for (const auto& [endpoint, series] : endpoints_) {
     for (const auto& [key, count] : series.counts) {

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <tuple>
 
+#include "base/mutex.h"
 #include "engine/core_stats.h"
 #include "engine/request_output.h"
 #include "server/metrics/exposition.h"
@@ -131,8 +131,8 @@ class ServerMetrics {
   Histogram params_n_;
   Histogram params_max_tokens_;
 
-  mutable std::mutex mutex_;
-  std::map<std::string, HttpEndpoint, std::less<>> endpoints_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, HttpEndpoint, std::less<>> endpoints_ GUARDED_BY(mutex_);
 };
 
 }  // namespace atom::server

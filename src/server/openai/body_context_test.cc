@@ -6,32 +6,10 @@
 #include <set>
 
 #include "server/openai/parse_requests.h"
+#include "server/openai/parsed_request_test.h"
 
 namespace atom::server {
 namespace {
-
-template <typename T>
-T expect_parsed(Parsed<T> parsed, const std::string& body) {
-  if (const auto* error = std::get_if<ApiError>(&parsed)) {
-    ADD_FAILURE() << body << "\n" << error->message;
-    return {};
-  }
-  return std::get<T>(std::move(parsed));
-}
-
-template <typename T>
-ApiError expect_error(const Parsed<T>& parsed, const std::string& body) {
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
-  ADD_FAILURE() << "accepted: " << body;
-  return {};
-}
-
-std::string completion_body(const std::string& members) {
-  return fmt::format(R"({{"prompt": "tar", {}}})", members);
-}
-std::string chat_body(const std::string& members) {
-  return fmt::format(R"({{"messages": [{{"role": "user", "content": "hi"}}], {}}})", members);
-}
 
 // What a client's library puts beside what it was sent, in the second turn of a conversation.
 constexpr const char* kSecondTurn = R"({"messages": [

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/openai/field_error.h"
+#include "server/openai/parsed_request_test.h"
 
 namespace atom::server {
 namespace {
@@ -22,32 +23,6 @@ SamplingParams defaults() {
   sampling.top_k = 20;
   sampling.max_tokens = 512;
   return sampling;
-}
-
-template <typename T>
-T expect_parsed(Parsed<T> parsed, const std::string& body) {
-  if (const auto* error = std::get_if<ApiError>(&parsed)) {
-    ADD_FAILURE() << body << "\n" << error->message;
-    return {};
-  }
-  return std::get<T>(std::move(parsed));
-}
-
-template <typename T>
-ApiError expect_error(const Parsed<T>& parsed, const std::string& body) {
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
-  ADD_FAILURE() << "accepted: " << body;
-  return {};
-}
-
-// `members` added to a minimal body.
-std::string completion_body(const std::string& members) {
-  return fmt::format(R"({{"prompt": "tar"{}{}}})", members.empty() ? "" : ", ", members);
-}
-std::string chat_body(const std::string& members) {
-  return fmt::format(R"({{"messages": [{{"role": "user", "content": "hi"}}]{}{}}})",
-                     members.empty() ? "" : ", ",
-                     members);
 }
 
 CompletionRequest completion(const std::string& members) {

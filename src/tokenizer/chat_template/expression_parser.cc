@@ -1,88 +1,14 @@
 #include "tokenizer/chat_template/expression_parser.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <optional>
 
+#include "tokenizer/chat_template/expression_nodes.h"
 #include "tokenizer/chat_template/limits.h"
+#include "tokenizer/chat_template/number_literal.h"
 #include "tokenizer/chat_template/template_error.h"
 
 namespace atom::jinja {
-namespace {
-
-[[noreturn]] void fail_depth(int line) {
-  throw TemplateError(StatusCode::kResourceExhausted,
-                      fmt::format("the syntax is nested deeper than {} levels", kMaxSyntaxDepth),
-                      line);
-}
-
-template <typename Node>
-ExpressionPtr make(int line, Node node, std::initializer_list<const ExpressionPtr*> children = {}) {
-  auto expression = std::make_unique<Expression>();
-  expression->line = line;
-  for (const ExpressionPtr* child : children) {
-    if (*child) expression->height = std::max(expression->height, 1 + (*child)->height);
-  }
-  if (expression->height > kMaxSyntaxDepth) fail_depth(line);
-  expression->node = std::move(node);
-  return expression;
-}
-
-void raise_height(Expression* expression, const ExpressionPtr& child) {
-  expression->height = std::max(expression->height, 1 + child->height);
-  if (expression->height > kMaxSyntaxDepth) fail_depth(expression->line);
-}
-
-void raise_height(Expression* expression, const CallArguments& arguments) {
-  for (const ExpressionPtr& argument : arguments.positional) raise_height(expression, argument);
-  for (const auto& [name, argument] : arguments.named) raise_height(expression, argument);
-}
-
-Value parse_integer(const Token& token) {
-  std::string digits;
-  for (const char c : token.text) {
-    if (c != '_') digits += c;
-  }
-  int base = 10;
-  size_t start = 0;
-  if (digits.size() > 2 && digits[0] == '0' && (digits[1] < '0' || digits[1] > '9')) {
-    const char prefix = static_cast<char>(digits[1] | 0x20);
-    base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : 2;
-    start = 2;
-  }
-  int64_t value = 0;
-  const char* end = digits.data() + digits.size();
-  const auto parsed = std::from_chars(digits.data() + start, end, value, base);
-  if (parsed.ptr != end || parsed.ec != std::errc()) {
-    fail_at(token.line, "'{}' is not an integer of 64 bits", token.text);
-  }
-  return Value::integer(value);
-}
-
-Value parse_float(const Token& token) {
-  std::string digits;
-  for (const char c : token.text) {
-    if (c != '_') digits += c;
-  }
-  double value = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (parsed.ec == std::errc::result_out_of_range) value = std::strtod(digits.c_str(), nullptr);
-  return Value::real(value);
-}
-
-}  // namespace
-
-class ExpressionParser::DepthGuard {
- public:
-  explicit DepthGuard(ExpressionParser* parser) : parser_(*parser) {
-    if (++parser_.depth_ > kMaxSyntaxDepth) fail_depth(parser_.tokens_.line());
-  }
-  ~DepthGuard() { --parser_.depth_; }
-
- private:
-  ExpressionParser& parser_;
-};
 
 bool ExpressionParser::at_tuple_end() const {
   return tokens_.is(TokenType::kVariableEnd) || tokens_.is(TokenType::kBlockEnd) ||
@@ -93,7 +19,7 @@ ExpressionPtr ExpressionParser::parse_tuple(bool allow_condition) {
   const int line = tokens_.line();
   ExpressionPtr first = parse(allow_condition);
   if (!tokens_.is_operator(",")) return first;
-  ExpressionPtr tuple = make(line, ListDisplay{{}, true});
+  ExpressionPtr tuple = make_expression(line, ListDisplay{{}, true});
   auto& items = std::get<ListDisplay>(tuple->node).items;
   raise_height(tuple.get(), first);
   items.push_back(std::move(first));
@@ -105,7 +31,7 @@ ExpressionPtr ExpressionParser::parse_tuple(bool allow_condition) {
 }
 
 ExpressionPtr ExpressionParser::parse(bool allow_condition) {
-  const DepthGuard guard(this);
+  const DepthGuard guard(&depth_, tokens_.line());
   return allow_condition ? parse_condition() : parse_or();
 }
 
@@ -116,10 +42,11 @@ ExpressionPtr ExpressionParser::parse_condition() {
     ExpressionPtr condition = parse_or();
     ExpressionPtr otherwise;
     if (tokens_.skip_name("else")) {
-      const DepthGuard guard(this);
+      const DepthGuard guard(&depth_, tokens_.line());
       otherwise = parse_condition();
     }
-    ExpressionPtr conditional = make(line, Conditional{}, {&condition, &value, &otherwise});
+    ExpressionPtr conditional =
+        make_expression(line, Conditional{}, {&condition, &value, &otherwise});
     conditional->node = Conditional{std::move(condition), std::move(value), std::move(otherwise)};
     value = std::move(conditional);
   }
@@ -131,7 +58,7 @@ ExpressionPtr ExpressionParser::parse_or() {
   ExpressionPtr left = parse_and();
   while (tokens_.skip_name("or")) {
     ExpressionPtr right = parse_and();
-    ExpressionPtr joined = make(line, Logical{}, {&left, &right});
+    ExpressionPtr joined = make_expression(line, Logical{}, {&left, &right});
     joined->node = Logical{false, std::move(left), std::move(right)};
     left = std::move(joined);
   }
@@ -143,7 +70,7 @@ ExpressionPtr ExpressionParser::parse_and() {
   ExpressionPtr left = parse_not();
   while (tokens_.skip_name("and")) {
     ExpressionPtr right = parse_not();
-    ExpressionPtr joined = make(line, Logical{}, {&left, &right});
+    ExpressionPtr joined = make_expression(line, Logical{}, {&left, &right});
     joined->node = Logical{true, std::move(left), std::move(right)};
     left = std::move(joined);
   }
@@ -153,9 +80,9 @@ ExpressionPtr ExpressionParser::parse_and() {
 ExpressionPtr ExpressionParser::parse_not() {
   const int line = tokens_.line();
   if (!tokens_.skip_name("not")) return parse_comparison();
-  const DepthGuard guard(this);
+  const DepthGuard guard(&depth_, tokens_.line());
   ExpressionPtr operand = parse_not();
-  ExpressionPtr negated = make(line, Unary{}, {&operand});
+  ExpressionPtr negated = make_expression(line, Unary{}, {&operand});
   negated->node = Unary{UnaryOperator::kNot, std::move(operand)};
   return negated;
 }
@@ -194,7 +121,7 @@ ExpressionPtr ExpressionParser::parse_comparison() {
   if (chain.rest.empty()) return first;
   if (height >= kMaxSyntaxDepth) fail_depth(line);
   chain.first = std::move(first);
-  ExpressionPtr compared = make(line, std::move(chain));
+  ExpressionPtr compared = make_expression(line, std::move(chain));
   compared->height = height + 1;
   return compared;
 }
@@ -206,7 +133,7 @@ ExpressionPtr ExpressionParser::parse_sum() {
     const BinaryOperator op =
         tokens_.take().text == "+" ? BinaryOperator::kAdd : BinaryOperator::kSubtract;
     ExpressionPtr right = parse_concatenation();
-    ExpressionPtr joined = make(line, Binary{}, {&left, &right});
+    ExpressionPtr joined = make_expression(line, Binary{}, {&left, &right});
     joined->node = Binary{op, std::move(left), std::move(right)};
     left = std::move(joined);
   }
@@ -217,7 +144,7 @@ ExpressionPtr ExpressionParser::parse_concatenation() {
   const int line = tokens_.line();
   ExpressionPtr first = parse_product();
   if (!tokens_.is_operator("~")) return first;
-  ExpressionPtr joined = make(line, Concatenation{}, {&first});
+  ExpressionPtr joined = make_expression(line, Concatenation{}, {&first});
   auto& parts = std::get<Concatenation>(joined->node).parts;
   parts.push_back(std::move(first));
   while (tokens_.skip_operator("~")) {
@@ -242,7 +169,7 @@ ExpressionPtr ExpressionParser::parse_product() {
     if (found == std::end(kSymbols)) break;
     tokens_.take();
     ExpressionPtr right = parse_power();
-    ExpressionPtr joined = make(line, Binary{}, {&left, &right});
+    ExpressionPtr joined = make_expression(line, Binary{}, {&left, &right});
     joined->node = Binary{found->second, std::move(left), std::move(right)};
     left = std::move(joined);
   }
@@ -254,7 +181,7 @@ ExpressionPtr ExpressionParser::parse_power() {
   ExpressionPtr left = parse_unary(true);
   while (tokens_.skip_operator("**")) {
     ExpressionPtr right = parse_unary(true);
-    ExpressionPtr joined = make(line, Binary{}, {&left, &right});
+    ExpressionPtr joined = make_expression(line, Binary{}, {&left, &right});
     joined->node = Binary{BinaryOperator::kPower, std::move(left), std::move(right)};
     left = std::move(joined);
   }
@@ -262,14 +189,14 @@ ExpressionPtr ExpressionParser::parse_power() {
 }
 
 ExpressionPtr ExpressionParser::parse_unary(bool allow_filters) {
-  const DepthGuard guard(this);
+  const DepthGuard guard(&depth_, tokens_.line());
   const int line = tokens_.line();
   ExpressionPtr expression;
   if (tokens_.is_operator("-") || tokens_.is_operator("+")) {
     const UnaryOperator op =
         tokens_.take().text == "-" ? UnaryOperator::kNegate : UnaryOperator::kPlus;
     ExpressionPtr operand = parse_unary(false);
-    expression = make(line, Unary{}, {&operand});
+    expression = make_expression(line, Unary{}, {&operand});
     expression->node = Unary{op, std::move(operand)};
   } else {
     expression = parse_primary();
@@ -284,18 +211,20 @@ ExpressionPtr ExpressionParser::parse_primary() {
   switch (tokens_.current().type) {
     case TokenType::kName: {
       tokens_.take();
-      if (text == "true" || text == "True") return make(line, Literal{Value::boolean(true)});
-      if (text == "false" || text == "False") return make(line, Literal{Value::boolean(false)});
-      if (text == "none" || text == "None") return make(line, Literal{Value::none()});
+      if (text == "true" || text == "True")
+        return make_expression(line, Literal{Value::boolean(true)});
+      if (text == "false" || text == "False")
+        return make_expression(line, Literal{Value::boolean(false)});
+      if (text == "none" || text == "None") return make_expression(line, Literal{Value::none()});
       if (text == "loop") ++num_loop_reads_;
-      return make(line, Name{std::string(text)});
+      return make_expression(line, Name{std::string(text)});
     }
     case TokenType::kString:
       return parse_strings();
     case TokenType::kInteger:
-      return make(line, Literal{parse_integer(tokens_.take())});
+      return make_expression(line, Literal{integer_literal(tokens_.take())});
     case TokenType::kFloat:
-      return make(line, Literal{parse_float(tokens_.take())});
+      return make_expression(line, Literal{float_literal(tokens_.take())});
     case TokenType::kOperator:
       if (text == "(") return parse_parentheses();
       if (text == "[") return parse_list();
@@ -310,7 +239,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
 ExpressionPtr ExpressionParser::parse_parentheses() {
   const int line = tokens_.line();
   tokens_.expect_operator("(");
-  if (tokens_.skip_operator(")")) return make(line, ListDisplay{{}, true});
+  if (tokens_.skip_operator(")")) return make_expression(line, ListDisplay{{}, true});
   ExpressionPtr inner = parse_tuple(true);
   tokens_.expect_operator(")");
   return inner;
@@ -323,11 +252,11 @@ ExpressionPtr ExpressionParser::parse_strings() {
     const Token token = tokens_.take();
     text += unescape_literal(token.text, token.line);
   }
-  return make(line, Literal{Value::literal(std::move(text))});
+  return make_expression(line, Literal{Value::literal(std::move(text))});
 }
 
 ExpressionPtr ExpressionParser::parse_list() {
-  ExpressionPtr list = make(tokens_.line(), ListDisplay{{}, false});
+  ExpressionPtr list = make_expression(tokens_.line(), ListDisplay{{}, false});
   auto& items = std::get<ListDisplay>(list->node).items;
   tokens_.expect_operator("[");
   while (!tokens_.is_operator("]")) {
@@ -343,7 +272,7 @@ ExpressionPtr ExpressionParser::parse_list() {
 }
 
 ExpressionPtr ExpressionParser::parse_dict() {
-  ExpressionPtr dict = make(tokens_.line(), DictDisplay{});
+  ExpressionPtr dict = make_expression(tokens_.line(), DictDisplay{});
   auto& entries = std::get<DictDisplay>(dict->node).entries;
   tokens_.expect_operator("{");
   while (!tokens_.is_operator("}")) {
@@ -362,165 +291,8 @@ ExpressionPtr ExpressionParser::parse_dict() {
   return dict;
 }
 
-ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr object) {
-  while (true) {
-    if (tokens_.is_operator(".")) {
-      object = parse_dot(std::move(object));
-    } else if (tokens_.is_operator("[")) {
-      object = parse_subscript(std::move(object));
-    } else if (tokens_.is_operator("(")) {
-      const int line = tokens_.line();
-      CallArguments arguments = parse_arguments();
-      ExpressionPtr call = make(line, Call{}, {&object});
-      raise_height(call.get(), arguments);
-      call->node = Call{std::move(object), std::move(arguments)};
-      object = std::move(call);
-    } else {
-      return object;
-    }
-  }
-}
-
-ExpressionPtr ExpressionParser::parse_dot(ExpressionPtr object) {
-  const int line = tokens_.line();
-  tokens_.expect_operator(".");
-  if (tokens_.is(TokenType::kInteger)) {
-    ExpressionPtr key = make(line, Literal{parse_integer(tokens_.take())});
-    ExpressionPtr access = make(line, ItemAccess{}, {&object, &key});
-    access->node = ItemAccess{std::move(object), std::move(key)};
-    return access;
-  }
-  const Token name = tokens_.expect(TokenType::kName, "the name of an attribute behind '.'");
-  ExpressionPtr access = make(line, AttributeAccess{}, {&object});
-  access->node = AttributeAccess{std::move(object), std::string(name.text)};
-  return access;
-}
-
-ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr object) {
-  const int line = tokens_.line();
-  tokens_.expect_operator("[");
-  ExpressionPtr parts[3];
-  int num_colons = 0;
-  while (!tokens_.is_operator("]")) {
-    if (tokens_.skip_operator(":")) {
-      if (++num_colons > 2) fail_at(line, "a slice has at most two ':'");
-    } else if (parts[num_colons]) {
-      fail_at(line, "expected ':' or ']', found {}", tokens_.describe_current());
-    } else {
-      parts[num_colons] = parse();
-    }
-  }
-  tokens_.expect_operator("]");
-  if (num_colons > 0) {
-    ExpressionPtr slice = make(line, SliceAccess{}, {&object, &parts[0], &parts[1], &parts[2]});
-    slice->node = SliceAccess{
-        std::move(object), std::move(parts[0]), std::move(parts[1]), std::move(parts[2])};
-    return slice;
-  }
-  if (!parts[0]) fail_at(line, "expected an index between '[' and ']'");
-  ExpressionPtr access = make(line, ItemAccess{}, {&object, &parts[0]});
-  access->node = ItemAccess{std::move(object), std::move(parts[0])};
-  return access;
-}
-
-ExpressionPtr ExpressionParser::parse_filters_and_tests(ExpressionPtr input) {
-  while (true) {
-    if (tokens_.skip_operator("|")) {
-      input = parse_filter(std::move(input));
-    } else if (tokens_.skip_name("is")) {
-      input = parse_test(std::move(input));
-    } else if (tokens_.is_operator("(")) {
-      input = parse_postfix(std::move(input));
-    } else {
-      return input;
-    }
-  }
-}
-
-ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr input) {
-  while (tokens_.skip_operator("|")) input = parse_filter(std::move(input));
-  return input;
-}
-
-ExpressionPtr ExpressionParser::parse_filters_after_bar(ExpressionPtr input) {
-  return parse_filters(parse_filter(std::move(input)));
-}
-
 ExpressionPtr ExpressionParser::block_text(int line) {
-  return make(line, BlockText{});
-}
-
-std::string ExpressionParser::parse_dotted_name(std::string_view wanted) {
-  std::string name(tokens_.expect(TokenType::kName, wanted).text);
-  while (tokens_.skip_operator(".")) {
-    name += '.';
-    name += tokens_.expect(TokenType::kName, wanted).text;
-  }
-  return name;
-}
-
-ExpressionPtr ExpressionParser::parse_filter(ExpressionPtr input) {
-  const int line = tokens_.line();
-  std::string name = parse_dotted_name("the name of a filter behind '|'");
-  CallArguments arguments;
-  if (tokens_.is_operator("(")) arguments = parse_arguments();
-  ExpressionPtr filter = make(line, FilterCall{}, {&input});
-  raise_height(filter.get(), arguments);
-  filter->node = FilterCall{std::move(input), std::move(name), std::move(arguments)};
-  return filter;
-}
-
-ExpressionPtr ExpressionParser::parse_test(ExpressionPtr input) {
-  const int line = tokens_.line();
-  const bool is_negated = tokens_.skip_name("not");
-  std::string name = parse_dotted_name("the name of a test behind 'is'");
-  CallArguments arguments;
-  const bool begins_argument = tokens_.is(TokenType::kName) || tokens_.is(TokenType::kString) ||
-                               tokens_.is(TokenType::kInteger) || tokens_.is(TokenType::kFloat) ||
-                               tokens_.is_operator("[") || tokens_.is_operator("{");
-  const bool continues = tokens_.is_name("else") || tokens_.is_name("or") || tokens_.is_name("and");
-  if (tokens_.is_operator("(")) {
-    arguments = parse_arguments();
-  } else if (begins_argument && !continues) {
-    if (tokens_.is_name("is")) fail_at(line, "tests cannot be chained: use 'and'");
-    // `x is none if c`, `x is in y`: the keyword ends the test, an operand does not.
-    if (!tokens_.is_name("if") && !tokens_.is_name("not") && !tokens_.is_name("in")) {
-      const DepthGuard guard(this);
-      arguments.positional.push_back(parse_postfix(parse_primary()));
-    }
-  }
-  ExpressionPtr test = make(line, TestCall{}, {&input});
-  raise_height(test.get(), arguments);
-  test->node = TestCall{std::move(input), std::move(name), std::move(arguments), is_negated};
-  return test;
-}
-
-CallArguments ExpressionParser::parse_arguments() {
-  CallArguments arguments;
-  tokens_.expect_operator("(");
-  bool is_first = true;
-  while (!tokens_.is_operator(")")) {
-    if (!is_first) {
-      tokens_.expect_operator(",");
-      if (tokens_.is_operator(")")) break;
-    }
-    is_first = false;
-    const int line = tokens_.line();
-    if (tokens_.is_operator("*") || tokens_.is_operator("**")) {
-      fail_at(line, "'*' and '**' in a call are not supported: name the arguments");
-    }
-    const Token& next = tokens_.next();
-    if (tokens_.is(TokenType::kName) && next.type == TokenType::kOperator && next.text == "=") {
-      std::string name(tokens_.take().text);
-      tokens_.take();
-      arguments.named.emplace_back(std::move(name), parse());
-    } else {
-      if (!arguments.named.empty()) fail_at(line, "an unnamed argument stands behind a named one");
-      arguments.positional.push_back(parse());
-    }
-  }
-  tokens_.expect_operator(")");
-  return arguments;
+  return make_expression(line, BlockText{});
 }
 
 }  // namespace atom::jinja

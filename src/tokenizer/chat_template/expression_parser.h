@@ -27,8 +27,6 @@ class ExpressionParser {
   int num_loop_reads() const { return num_loop_reads_; }
 
  private:
-  class DepthGuard;
-
   ExpressionPtr parse_condition();
   ExpressionPtr parse_or();
   ExpressionPtr parse_and();

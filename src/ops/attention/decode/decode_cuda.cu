@@ -113,9 +113,7 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
       if (is_one_warp) {
         join_parts<T, kHeadDim, 4, 2>(args, item, team);
       } else {
-        // Those of long heads have fewer threads.
-        constexpr bool kIsLong = kHeadDim > 128;
-        join_parts<T, kHeadDim, kIsLong ? 4 : 1, kIsLong ? 4 : 8>(args, item, team);
+        join_parts<T, kHeadDim, 1, 8>(args, item, team);
       }
     }
     state.clear();

@@ -3,7 +3,7 @@
 namespace atom::ops::device {
 
 gpuError_t launch_blocks_128x128(const BlocksArgs& args, gpuStream_t stream) {
-  return blocks::launch_blocks<blocks::Shape<1, 128, 1>>(args, stream);
+  return blocks::launch_blocks<blocks::Shape<1, 128, 1, true>>(args, stream);
 }
 
 }  // namespace atom::ops::device

@@ -16,6 +16,7 @@ struct LinearBlocksTuning {
   int tile_rows = 256;     // of x: 256 or 128
   int tile_columns = 128;  // of the weight: 128, or with 128 rows and without SiLU 64
   int cluster_size = 2;    // row tiles that share the weight's copies: 2, or 1 with 128 rows
+  bool takes_turns = true;
 };
 
 // What takes least time for a shape.

@@ -17,13 +17,14 @@ constexpr int kGroupRows = 2048;
 struct Tile {
   LinearBlocksTuning tuning;
   gpuError_t (*launch)(const device::BlocksArgs&, gpuStream_t);
-  double cost;  // of a product, relative: as measured on an H200 with 4096 rows
+  double cost;  // of a product, relative
 };
 constexpr Tile kTiles[] = {
     {{256, 128, 2}, device::launch_blocks_256x128, 1.0},
-    {{128, 128, 2}, device::launch_blocks_128x128_pair, 1.2},
-    {{128, 128, 1}, device::launch_blocks_128x128, 1.19},
-    {{128, 64, 1}, device::launch_blocks_128x64, 1.9},
+    {{256, 128, 2, false}, device::launch_blocks_256x128_free, 1.01},
+    {{128, 128, 2}, device::launch_blocks_128x128_pair, 1.05},
+    {{128, 128, 1}, device::launch_blocks_128x128, 1.1},
+    {{128, 64, 1}, device::launch_blocks_128x64, 1.3},
 };
 
 bool is_gated(const LinearGpuCall& p) {
@@ -115,7 +116,7 @@ gpuError_t launch_linear_blocks(const LinearGpuCall& p,
       tuning != nullptr ? *tuning : linear_blocks_tuning(p, num_multiprocessors);
   const Tile* const tile = std::find_if(std::begin(kTiles), std::end(kTiles), [&](const Tile& t) {
     return t.tuning.tile_rows == used.tile_rows && t.tuning.tile_columns == used.tile_columns &&
-           t.tuning.cluster_size == used.cluster_size;
+           t.tuning.cluster_size == used.cluster_size && t.tuning.takes_turns == used.takes_turns;
   });
   if (tile == std::end(kTiles) || !takes(p, used)) return cudaErrorInvalidValue;
   const Steps steps(p, used, num_multiprocessors);

@@ -21,6 +21,7 @@ struct BlocksArgs {
 };
 
 gpuError_t launch_blocks_256x128(const BlocksArgs& args, gpuStream_t stream);  // in pairs
+gpuError_t launch_blocks_256x128_free(const BlocksArgs& args, gpuStream_t stream);
 gpuError_t launch_blocks_128x128_pair(const BlocksArgs& args, gpuStream_t stream);
 gpuError_t launch_blocks_128x128(const BlocksArgs& args, gpuStream_t stream);
 gpuError_t launch_blocks_128x64(const BlocksArgs& args, gpuStream_t stream);

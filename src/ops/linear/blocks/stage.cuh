@@ -22,9 +22,10 @@ constexpr int kBarrierSize = 8;
 constexpr int kScaleWarps = 2, kScaleThreads = kScaleWarps * kWarpSize;  // that copy scales
 
 // kMatrices: of 64 rows of x that a warpgroup multiplies. kClusterSize: row tiles that share the
-// copies of the weight.
-template <int kMatricesOf, int kColumnsOf, int kClusterSizeOf>
+// copies of the weight. kTakesTurns: the warpgroups at the matrix units.
+template <int kMatricesOf, int kColumnsOf, int kClusterSizeOf, bool kTakesTurnsOf>
 struct Shape {
+  static constexpr bool kTakesTurns = kTakesTurnsOf;
   static constexpr int kMatrices = kMatricesOf, kColumns = kColumnsOf;
   static constexpr int kClusterSize = kClusterSizeOf;
   static constexpr int kRows = 2 * kMatrices * kMatrixRows;

@@ -30,14 +30,11 @@ class Sums<GroupedFloat8, kColumns> {
   // Before the kernel before has ended. `chunk`: the first one that is to be added.
   __device__ void begin(int tile, int chunk) {
     const int warp = threadIdx.x / kWarpSize % kWarpgroupWarps;
+    const int row = scale_row(tile, half_ * args_.half_rows + warp * 16);
+    weight_scales_ = args_.weight_group_scales + row * args_.num_groups;
     first_panel_ = chunk * kPanels;
-#pragma unroll
-    for (int run = 0; run < kRuns; ++run) {
-      const int row = scale_row(tile, half_ * args_.half_rows + warp * 16 + run * 8);
-      weight_scales_[run] = args_.weight_group_scales + row * args_.num_groups;
-      scales_[run] = load_scales(run, first_panel_);
-      next_scales_[run] = load_scales(run, first_panel_ + kWarpSize);
-    }
+    scales_ = load_scales(first_panel_);
+    next_scales_ = load_scales(first_panel_ + kWarpSize);
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums_[i] = 0;
   }
@@ -75,11 +72,8 @@ class Sums<GroupedFloat8, kColumns> {
     const int panel = chunk * kPanels;
     if (panel >= first_panel_ + kWarpSize) {
       first_panel_ += kWarpSize;
-#pragma unroll
-      for (int run = 0; run < kRuns; ++run) {
-        scales_[run] = next_scales_[run];
-        next_scales_[run] = load_scales(run, first_panel_ + kWarpSize);
-      }
+      scales_ = next_scales_;
+      next_scales_ = load_scales(first_panel_ + kWarpSize);
     }
     uint32_t x_scales = x_scales_ + (panel - work_.first_chunk * kPanels) * x_stride_;
     float parts[kAhead][kSums];
@@ -88,13 +82,14 @@ class Sums<GroupedFloat8, kColumns> {
       if (i < kPanels) begin_panel(parts[i % kAhead], a + i * a_panel_, b + i * b_panel_);
       if (i < kAhead - 1) continue;
       const int done = i - (kAhead - 1);
-      float2 factors[kRuns][kColumns / 8];
-      load_factors(factors, x_scales, panel + done - first_panel_);
+      float2 scales[kColumns / 8];
+      load_factors(
+          scales, x_scales, __shfl_sync(0xffffffffu, scales_, panel + done - first_panel_));
       x_scales += x_stride_;
       wait_for_products(min(kAhead, kPanels - done) - 1);
       pin(parts[done % kAhead]);
       if (done == kPanels - 1) release(index);
-      add_scaled(parts[done % kAhead], factors);
+      add_scaled(parts[done % kAhead], scales);
     }
   }
 
@@ -108,7 +103,6 @@ class Sums<GroupedFloat8, kColumns> {
   static constexpr int kSums = kColumns / 2;  // of a thread, by one instruction
   static constexpr int kSteps = kPanelSize / kStepSize;
   static constexpr int kPanels = skinny_group_panels(kColumns);  // of a stage
-  static constexpr int kRuns = skinny_group_runs(kColumns);      // of the warp's rows
 
   // Which row of scales a row of the tile has; of one that does not exist another one.
   __device__ int scale_row(int tile, int row) const {
@@ -121,9 +115,9 @@ class Sums<GroupedFloat8, kColumns> {
   }
 
   // Of the weight: each lane has those of one of as many panels from `panel` on.
-  __device__ float load_scales(int run, int panel) const {
+  __device__ float load_scales(int panel) const {
     const int own = panel + threadIdx.x % kWarpSize;
-    return __ldg(weight_scales_[run] + min(own, args_.num_groups - 1));
+    return __ldg(weight_scales_ + min(own, args_.num_groups - 1));
   }
 
   static __device__ void begin_panel(float (&part)[kSums], uint64_t a, uint64_t b) {
@@ -136,32 +130,22 @@ class Sums<GroupedFloat8, kColumns> {
     commit_products();
   }
 
-  // Of the panel whose scale `lane` has: the scales of x times those of the weight.
-  __device__ void load_factors(float2 (&factors)[kRuns][kColumns / 8],
-                               uint32_t x_scales,
-                               int lane) const {
-    float of_weight[kRuns];
-#pragma unroll
-    for (int run = 0; run < kRuns; ++run) {
-      of_weight[run] = __shfl_sync(0xffffffffu, scales_[run], lane);
-    }
+  // Of a panel: the scales of x times that of the weight.
+  static __device__ void load_factors(float2 (&factors)[kColumns / 8],
+                                      uint32_t x_scales,
+                                      float weight_scale) {
 #pragma unroll
     for (int group = 0; group < kColumns / 8; ++group) {
       const float2 x = load_pair(x_scales + group * 8 * int{sizeof(float)});
-#pragma unroll
-      for (int run = 0; run < kRuns; ++run) {
-        factors[run][group] = make_float2(x.x * of_weight[run], x.y * of_weight[run]);
-      }
+      factors[group] = make_float2(x.x * weight_scale, x.y * weight_scale);
     }
   }
 
-  __device__ void add_scaled(const float (&part)[kSums],
-                             const float2 (&factors)[kRuns][kColumns / 8]) {
+  __device__ void add_scaled(const float (&part)[kSums], const float2 (&factors)[kColumns / 8]) {
 #pragma unroll
     for (int i = 0; i < kSums; i += 2) {
-      const float2 factor = factors[i / 2 % kRuns][i / 4];
-      sums_[i] = fmaf(part[i], factor.x, sums_[i]);
-      sums_[i + 1] = fmaf(part[i + 1], factor.y, sums_[i + 1]);
+      sums_[i] = fmaf(part[i], factors[i / 4].x, sums_[i]);
+      sums_[i + 1] = fmaf(part[i + 1], factors[i / 4].y, sums_[i + 1]);
     }
   }
 
@@ -177,9 +161,9 @@ class Sums<GroupedFloat8, kColumns> {
   const int half_, half_offset_, x_offset_, x_stride_;
   const uint32_t x_scales_;  // in shared memory: the first panel's, of this thread's first two rows
   const uint64_t a_panel_, b_panel_;
-  const float* weight_scales_[kRuns];
-  int first_panel_;  // whose scale the first lane has
-  float scales_[kRuns], next_scales_[kRuns];
+  const float* weight_scales_;  // of the warp's rows, which share them
+  int first_panel_;             // whose scale the first lane has
+  float scales_, next_scales_;
   float sums_[kSums];
 };
 

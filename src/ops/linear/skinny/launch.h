@@ -25,11 +25,6 @@ constexpr int skinny_group_panels(int columns) {
   return columns > 16 ? 2 : 4;
 }
 
-// And runs of a warp's 16 weight rows that have scales of their own.
-constexpr int skinny_group_runs(int columns) {
-  return columns > 32 ? 1 : 2;
-}
-
 struct SkinnyArgs {
   // Of [panels, rows, panel] where panels are whole, else of [1, rows, row]. A box has the rows of
   // a tile (with SiLU of half a tile), or x_rows, and box_panels panels.

@@ -80,10 +80,9 @@ device::SkinnyLayout layout_of(const device::SkinnyArgs& args) {
   return layout;
 }
 
-// With groups the 16 rows of a warp, or 8 of them, share a scale, and so begin at multiples of as
-// many in each half of a tile that warpgroups, or gate and up, have of their own.
+// With groups the 16 rows of a warp share a scale, and so begin at multiples of 16 in each half of
+// a tile that warpgroups, or gate and up, have of their own.
 int grouped_tile_unit(const LinearGpuCall& p, int tile_rows) {
-  if (device::skinny_group_runs(p.num_rows) > 1) return kTileUnit;
   const bool in_halves = p.epilogue == LinearEpilogue::kSiluAndMul || tile_rows > kMatrixRows;
   return in_halves ? 2 * kTileUnit : kTileUnit;
 }

@@ -1,0 +1,41 @@
+// Test support: minimal bodies, and requests or errors of what should have been one.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "server/openai/parse_requests.h"
+
+namespace atom::server {
+
+template <typename T>
+T expect_parsed(Parsed<T> parsed, const std::string& body) {
+  if (const auto* error = std::get_if<ApiError>(&parsed)) {
+    ADD_FAILURE() << body << "\n" << error->message;
+    return {};
+  }
+  return std::get<T>(std::move(parsed));
+}
+
+template <typename T>
+ApiError expect_error(const Parsed<T>& parsed, const std::string& body) {
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return *error;
+  ADD_FAILURE() << "accepted: " << body;
+  return {};
+}
+
+// `members` added to a minimal body.
+inline std::string completion_body(const std::string& members) {
+  return fmt::format(R"({{"prompt": "tar"{}{}}})", members.empty() ? "" : ", ", members);
+}
+inline std::string chat_body(const std::string& members) {
+  return fmt::format(R"({{"messages": [{{"role": "user", "content": "hi"}}]{}{}}})",
+                     members.empty() ? "" : ", ",
+                     members);
+}
+
+}  // namespace atom::server
