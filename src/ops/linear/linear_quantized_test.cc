@@ -429,6 +429,7 @@ TEST(LinearQuantized, Float8InBlocksMatchesDoubleOnTheGpu) {
   EXPECT_GT(num_runs["quantized"], 0);
   EXPECT_GT(num_runs["skinny"], 0) << "no Hopper GPU?";
   EXPECT_GT(num_runs["blocks"], 0) << "no Hopper GPU?";
+  EXPECT_GT(num_runs["cublaslt"], 0) << "cuBLASLt is missing, or takes none of the shapes";
 }
 
 // Whatever tile its number of rows makes the kernel choose.

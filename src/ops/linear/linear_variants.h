@@ -51,6 +51,7 @@ void linear_skinny(const Stream& stream, const LinearCall& call, Workspace& scra
 // Both factors in FP8 with scales of groups on a Hopper GPU: many rows, and any number where a
 // row's result is to be its own.
 bool fits_linear_blocks(const LinearCall& call);
+bool prefers_linear_blocks(const LinearCall& call);  // to the library
 void linear_blocks(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
 // Many rows on a Hopper GPU, without a library.

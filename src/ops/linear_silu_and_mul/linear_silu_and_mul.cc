@@ -58,7 +58,7 @@ constexpr LinearVariant kVariants[] = {
      kMixesRows},
     {"blocks",
      CpuIsa::kScalar,
-     fits_in_groups<fits_linear_blocks>,
+     fits_in_groups<prefers_linear_blocks>,
      linear_blocks,
      DeviceType::kCuda},
     {"wgmma",
