@@ -1,7 +1,9 @@
 #include "structured_output/grammar_check.h"
 
+#include <nlohmann/json.hpp>
 #include <variant>
 
+#include "base/json.h"
 #include "structured_output/pattern_limits.h"
 #include "structured_output/xgrammar_objects.h"
 
@@ -9,6 +11,8 @@ namespace atom {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 400;
+// Of more XGrammar makes rules, in which it escapes nothing.
+constexpr int64_t kMaxJsonRepetition = 128;
 
 template <typename Body>
 Status checked(const std::string& where, Body&& body) {
@@ -23,6 +27,19 @@ Status check_regex(const std::string& pattern, const std::string& where) {
   if (pattern.empty()) return invalid_argument("{}: expected a text that is not empty", where);
   RETURN_IF_ERROR(check_regex_size(pattern, where));
   return checked(where, [&] { (void)xgrammar::Grammar::FromRegex(pattern); });
+}
+
+Status check_json_pattern(const std::string& pattern, const std::string& where) {
+  RETURN_IF_ERROR(check_regex(pattern, where));
+  RETURN_IF_ERROR(check_repetitions(pattern, kMaxJsonRepetition, where));
+  const OrderedJson schema = {{"type", "string"}, {"pattern", pattern}};
+  bool is_escaped = false;
+  RETURN_IF_ERROR(checked(where, [&] {
+    const std::string rules = xgrammar::Grammar::FromJSONSchema(schema.dump()).ToString();
+    is_escaped = rules.find("json_string=true") != std::string::npos;
+  }));
+  if (is_escaped) return {};
+  return unimplemented("{}: this pattern is not supported in JSON", where);
 }
 
 Status check_ebnf(const std::string& grammar, const std::string& where) {

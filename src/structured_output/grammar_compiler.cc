@@ -1,19 +1,60 @@
 #include "structured_output/grammar_compiler.h"
 
+#include <list>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "structured_output/xgrammar_objects.h"
 #include "tokenizer/tokenizer.h"
 
 namespace atom {
 
+// XGrammar's own cache is off: it also shares rules between grammars, and then fails at patterns of
+// more than 128 repetitions. With several threads of its own, its exceptions would end the process.
 struct GrammarCompiler::Impl {
+  struct Entry {
+    std::string text;
+    std::shared_ptr<const CompiledGrammar> grammar;
+  };
+
   explicit Impl(const xgrammar::TokenizerInfo& tokenizer)
-      : compiler(tokenizer, /*max_threads=*/1, /*cache_enabled=*/true, int64_t{kCacheBytes}) {}
+      : compiler(tokenizer, /*max_threads=*/1, /*cache_enabled=*/false) {}
+
+  std::shared_ptr<const CompiledGrammar> find(const std::string& text);
+  void add(const std::string& text, const std::shared_ptr<const CompiledGrammar>& grammar);
 
   xgrammar::GrammarCompiler compiler;
+  Mutex mutex;
+  std::list<Entry> entries GUARDED_BY(mutex);  // the last used first
+  std::unordered_map<std::string_view, std::list<Entry>::iterator> index GUARDED_BY(mutex);
+  size_t num_bytes GUARDED_BY(mutex) = 0;
 };
+
+std::shared_ptr<const CompiledGrammar> GrammarCompiler::Impl::find(const std::string& text) {
+  const MutexLock lock(&mutex);
+  const auto found = index.find(text);
+  if (found == index.end()) return nullptr;
+  entries.splice(entries.begin(), entries, found->second);
+  return found->second->grammar;
+}
+
+void GrammarCompiler::Impl::add(const std::string& text,
+                                const std::shared_ptr<const CompiledGrammar>& grammar) {
+  const MutexLock lock(&mutex);
+  if (index.contains(text)) return;  // compiled by two threads at once
+  entries.push_front({text, grammar});
+  index.emplace(entries.front().text, entries.begin());
+  num_bytes += text.size() + grammar->num_bytes();
+  while (num_bytes > kCacheBytes && entries.size() > 1) {
+    const Entry& last = entries.back();
+    num_bytes -= last.text.size() + last.grammar->num_bytes();
+    index.erase(last.text);
+    entries.pop_back();
+  }
+}
 
 GrammarCompiler::GrammarCompiler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrammarCompiler::~GrammarCompiler() = default;
@@ -43,7 +84,8 @@ Result<std::unique_ptr<GrammarCompiler>> GrammarCompiler::create(
 
 Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
     const std::string& structural_tag) {
-  std::shared_ptr<const CompiledGrammar> compiled;
+  std::shared_ptr<const CompiledGrammar> compiled = impl_->find(structural_tag);
+  if (compiled != nullptr) return compiled;
   RETURN_IF_ERROR(guarded([&] {
     compiled = std::make_shared<const CompiledGrammar>(std::make_unique<CompiledGrammar::Impl>(
         CompiledGrammar::Impl{impl_->compiler.CompileStructuralTag(structural_tag)}));
@@ -53,6 +95,7 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
                               compiled->num_bytes() >> 20,
                               kMaxCompiledBytes >> 20);
   }
+  impl_->add(structural_tag, compiled);
   return compiled;
 }
 

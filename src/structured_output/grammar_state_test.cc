@@ -123,6 +123,18 @@ TEST_F(GrammarStateTest, RandomAnswersAreJson) {
   }
 }
 
+TEST_F(GrammarStateTest, PatternsOfManyRepetitionsCompileBesideOthers) {
+  for (const char* schema : {R"({"type": "string", "pattern": "^[a-z]{0,100}$"})",
+                             R"({"type": "string", "pattern": "^[ -p]{1,128}$"})",
+                             R"({"type": "string", "pattern": "^([ -p]{60}){3}$"})"}) {
+    const auto first = compile(json_schema_format(OrderedJson::parse(schema), "schema"));
+    ASSERT_NE(first, nullptr);
+    const std::string text = walk(first, 1);
+    EXPECT_TRUE(OrderedJson::accept(text)) << schema << ": " << text;
+    EXPECT_EQ(compile(json_schema_format(OrderedJson::parse(schema), "schema")), first);
+  }
+}
+
 TEST_F(GrammarStateTest, LengthsCountCharacters) {
   const auto grammar = compile(json_schema_format(
       OrderedJson::parse(R"({"type": "string", "minLength": 2, "maxLength": 3})"), "schema"));

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "structured_output/pattern_limits.h"
+#include "structured_output/grammar_check.h"
 #include "structured_output/schema_rules.h"
 
 namespace atom {
@@ -228,7 +228,7 @@ Result<OrderedJson> Preparer::string_of(const OrderedJson& schema, const std::st
     if (std::ranges::any_of(pattern, [](char c) { return c < ' ' || c > '~'; })) {
       return unimplemented("{}: only patterns of printable ASCII are supported", below);
     }
-    RETURN_IF_ERROR(check_regex_size(pattern, below));
+    RETURN_IF_ERROR(check_json_pattern(pattern, below));
     out["pattern"] = pattern;
   } else if (schema.contains("format")) {
     const std::string below = at(place, "format");

@@ -15,6 +15,9 @@ class PartCounter {
  public:
   PartCounter(std::string_view text, bool is_ebnf) : text_(text), is_ebnf_(is_ebnf) {}
 
+  // The largest number of a repetition; after count().
+  int64_t largest_repetition() const { return largest_repetition_; }
+
   // kTooMany stands for anything above the limit.
   int64_t count() {
     groups_.assign(1, 0);
@@ -75,6 +78,7 @@ class PartCounter {
       largest = std::max(largest, number);
     }
     ++at_;
+    largest_repetition_ = std::max(largest_repetition_, largest);
     const int64_t repeated = std::min(last_ * largest, kTooMany);
     groups_.back() = add(groups_.back() - std::min(last_, groups_.back()), repeated);
     last_ = repeated;
@@ -83,6 +87,7 @@ class PartCounter {
   const std::string_view text_;
   const bool is_ebnf_;
   size_t at_ = 0;
+  int64_t largest_repetition_ = 1;
   int64_t last_ = 0;             // parts of what a repetition would repeat
   std::vector<int64_t> groups_;  // parts so far of each open group
 };
@@ -100,6 +105,13 @@ Status check_size(std::string_view text, bool is_ebnf, size_t max_bytes, const s
 
 Status check_regex_size(std::string_view pattern, const std::string& where) {
   return check_size(pattern, /*is_ebnf=*/false, kMaxPatternBytes, where);
+}
+
+Status check_repetitions(std::string_view pattern, int64_t most, const std::string& where) {
+  PartCounter counter(pattern, /*is_ebnf=*/false);
+  (void)counter.count();
+  if (counter.largest_repetition() <= most) return {};
+  return unimplemented("{}: only repetitions of up to {} are supported in JSON", where, most);
 }
 
 Status check_ebnf_size(std::string_view grammar, const std::string& where) {

@@ -17,6 +17,8 @@ inline constexpr int64_t kMaxPatternParts = 8'192;
 
 // kInvalidArgument with `where` in front. What else is wrong with the text is not looked at.
 Status check_regex_size(std::string_view pattern, const std::string& where);
+// kUnimplemented when a counted repetition names a number above `most`.
+Status check_repetitions(std::string_view pattern, int64_t most, const std::string& where);
 Status check_ebnf_size(std::string_view grammar, const std::string& where);
 
 }  // namespace atom
