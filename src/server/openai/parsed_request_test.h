@@ -38,4 +38,43 @@ inline std::string chat_body(const std::string& members) {
                      members);
 }
 
+// What such bodies leave out.
+inline SamplingParams request_defaults() {
+  SamplingParams sampling;
+  sampling.temperature = 0.6f;
+  sampling.top_k = 20;
+  sampling.max_tokens = 512;
+  return sampling;
+}
+
+inline CompletionRequest parsed_completion(const std::string& members) {
+  const std::string body = completion_body(members);
+  return expect_parsed(parse_completion_request(body, request_defaults()), body);
+}
+
+inline ChatCompletionRequest parsed_chat(const std::string& members) {
+  const std::string body = chat_body(members);
+  return expect_parsed(parse_chat_completion_request(body, request_defaults()), body);
+}
+
+inline ChatCompletionRequest parsed_conversation(const std::string& messages) {
+  const std::string body = R"({"messages": )" + messages + "}";
+  return expect_parsed(parse_chat_completion_request(body, request_defaults()), body);
+}
+
+inline ApiError completion_error(const std::string& members) {
+  const std::string body = completion_body(members);
+  return expect_error(parse_completion_request(body, request_defaults()), body);
+}
+
+inline ApiError chat_error(const std::string& members) {
+  const std::string body = chat_body(members);
+  return expect_error(parse_chat_completion_request(body, request_defaults()), body);
+}
+
+inline ApiError conversation_error(const std::string& messages) {
+  const std::string body = R"({"messages": )" + messages + "}";
+  return expect_error(parse_chat_completion_request(body, request_defaults()), body);
+}
+
 }  // namespace atom::server
