@@ -86,7 +86,6 @@ TEST(GrammarMasks, TheSameWithoutRecordedSteps) {
 }
 
 TEST(GrammarMasks, TheSameWithDrafts) {
-  if (test_device() == DeviceChoice::kCuda) GTEST_SKIP() << "drafts are verified on the CPU only";
   EngineConfig config = crowded_pool();
   config.speculative.method = SpeculativeMethod::kNgram;
   config.speculative.num_tokens = 3;
