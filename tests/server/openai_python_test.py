@@ -228,9 +228,17 @@ class OpenAIPackage(unittest.TestCase):
     def test_tools_are_taken(self):
         answer = self.chat(tools=[TOOL], tool_choice="auto", max_tokens=5)
         self.assertEqual(answer.usage.completion_tokens, 5)
-        # The server of this test understands no calls.
-        with self.assertRaisesRegex(openai.BadRequestError, "tool_choice"):
-            self.chat(tools=[TOOL], tool_choice="required")
+        named = {"type": "function", "function": {"name": "lookup"}}
+        for choice in ("required", named):
+            answer = self.chat(tools=[TOOL], tool_choice=choice, max_tokens=400, temperature=1,
+                               seed=1)
+            self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
+            for call in answer.choices[0].message.tool_calls:
+                self.assertEqual(call.function.name, "lookup")
+                self.assertIsInstance(json.loads(call.function.arguments)["name"], str)
+        other = {"type": "function", "function": {"name": "other"}}
+        with self.assertRaisesRegex(openai.BadRequestError, "tool_choice: 'other'"):
+            self.chat(tools=[TOOL], tool_choice=other)
 
     def test_errors(self):
         cases = [
