@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/local/local_group.h"
+#include "comm/tcp/tcp_communicator.h"
 #include "tensor/numeric.h"
 
 namespace atom {
@@ -26,7 +27,7 @@ struct Transport {
   Ranks (*make)(int size, milliseconds timeout);
 };
 
-const Transport kTransports[] = {{"local", make_local_group}};
+const Transport kTransports[] = {{"local", make_local_group}, {"sockets", make_socket_group}};
 
 class CommunicatorContract : public testing::TestWithParam<Transport> {
  protected:
