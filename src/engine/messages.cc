@@ -1,6 +1,6 @@
 #include "engine/messages.h"
 
-#include "engine/wire.h"
+#include "base/wire.h"
 
 namespace atom {
 namespace {

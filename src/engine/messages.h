@@ -1,5 +1,5 @@
 // What crosses between the front end and an EngineCore. The same messages travel over inproc, ipc
-// and tcp; their encoding is fixed, capped and fuzzed (wire.h). Integers that come from outside are
+// and tcp; their encoding is fixed, capped and fuzzed (base/wire.h). Integers that come from outside are
 // checked again by the core: a message is not trusted because it decoded.
 #pragma once
 
