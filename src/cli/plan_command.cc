@@ -86,10 +86,13 @@ std::string plan_table(const PlannedEngine& engine) {
   if (plan.num_state_slots > 0) {
     table.add_row({"states",
                    human_bytes(plan.states()),
-                   fmt::format("{} a sequence, {} slots; checkpoints every {} tokens",
+                   fmt::format("{} a sequence, {} slots: {} of running sequences, {} ({}) of "
+                               "checkpoints for prefixes",
                                human_bytes(plan.state_bytes_per_slot),
                                plan.num_state_slots,
-                               engine.config.scheduler.state_checkpoint_interval)});
+                               plan.num_state_slots - plan.num_checkpoint_slots,
+                               plan.num_checkpoint_slots,
+                               human_bytes(plan.checkpoints()))});
   }
   table.add_separator();
   table.add_row({"total",
@@ -127,6 +130,7 @@ OrderedJson plan_json(const PlannedEngine& engine) {
           {"states", plan.states()},
           {"state_bytes_per_slot", plan.state_bytes_per_slot},
           {"num_state_slots", plan.num_state_slots},
+          {"num_checkpoint_slots", plan.num_checkpoint_slots},
           {"num_full_sequences", full_sequences(engine)},
           {"total", plan.total()},
           {"allowed", plan.budget},

@@ -32,6 +32,10 @@ struct SchedulerConfig {
   int32_t num_state_slots = 0;
   // Tokens, a multiple of block_size: where prefix caching saves checkpoints. 0: nowhere.
   int32_t state_checkpoint_interval = 0;
+  // Also every so many tokens of an answer, rounded up to blocks, each in place of the one before.
+  int32_t answer_checkpoint_interval = 64;
+  // And where a prompt, or what others share of it, ends, if it saves so many tokens.
+  int32_t min_checkpoint_tokens = 512;
   // Of one prompt in one step, where prompts are split; 0: as many as the step takes.
   int32_t long_prefill_token_threshold = 0;
   bool enable_prefix_caching = true;

@@ -140,7 +140,8 @@ void divide_memory(const ResolvedConfig& config, MemoryPlan* plan) {
         std::min({longest * scheduler.max_num_seqs, fitting, int64_t{INT32_MAX}}));
   }
   if (interval > 0) {
-    plan->num_state_slots += static_cast<int32_t>(plan->num_cached_tokens() / interval);
+    plan->num_checkpoint_slots = static_cast<int32_t>(plan->num_cached_tokens() / interval);
+    plan->num_state_slots += plan->num_checkpoint_slots;
   }
 }
 
@@ -187,13 +188,15 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
 }
 
 Status agree_on_memory(const ParallelContext& parallel, ThreadPool* pool, MemoryPlan* plan) {
-  const Tensor counts = Tensor::empty({2}, DType::kInt32);
+  const Tensor counts = Tensor::empty({3}, DType::kInt32);
   int32_t* values = counts.data<int32_t>();
   values[0] = plan->num_blocks;
   values[1] = plan->num_state_slots;
+  values[2] = plan->num_checkpoint_slots;
   parallel.reduce_over_all(Stream(pool), counts, ReduceOp::kMin);
   plan->num_blocks = values[0];
   plan->num_state_slots = values[1];
+  plan->num_checkpoint_slots = values[2];
   return parallel.status();
 }
 

@@ -272,7 +272,7 @@ int32_t Scheduler::chunk_of(const Sequence& sequence, int32_t num_tokens) const 
   if (config_.long_prefill_token_threshold > 0) {
     num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
   }
-  return memory_.up_to_checkpoint(sequence.num_computed_tokens(), num_tokens);
+  return memory_.up_to_checkpoint(sequence, num_tokens);
 }
 
 void Scheduler::commit(Sequence& sequence,
@@ -296,7 +296,7 @@ void Scheduler::commit(Sequence& sequence,
   entry.num_sampled = sequence.advance(num_new_tokens) ? 1 + num_drafts : 0;
   sequence.num_drafts = 0;
   if (entry.samples()) reserve_lookahead(sequence, entry);
-  memory_.save_checkpoint(sequence, step_.output);
+  memory_.save_checkpoint(sequence, entry, step_.output);
   memory_.register_known(sequence);
   step_.budget -= entry.num_new_tokens;
   step_.draft_budget -= num_drafts;

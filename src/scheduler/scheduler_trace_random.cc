@@ -28,6 +28,8 @@ SchedulerConfig TraceRandom::config(const TraceCase& trace) {
     const int32_t num_slots = percent(30) ? between(1, 4) : config.max_num_seqs + between(1, 24);
     config.num_state_slots = num_slots * config.num_slots_per_sequence();
     config.state_checkpoint_interval = percent(90) ? between(1, 4) * config.block_size : 0;
+    config.answer_checkpoint_interval = between(1, 3 * config.block_size);
+    config.min_checkpoint_tokens = percent(50) ? 512 : between(1, 3 * config.block_size);
   }
   return config;
 }

@@ -188,9 +188,8 @@ void SimulatedRunner::take_slot(const ScheduledSequence& scheduled, SequenceStat
   for (const int32_t slot : scheduled.state_slots) {
     expect(slot >= 0 && slot < config_.num_state_slots, "no such slot", slot);
   }
-  const int32_t interval = config_.state_checkpoint_interval;
   const int32_t begin = scheduled.num_computed_tokens;
-  expect(begin == 0 || (interval > 0 && begin % interval == 0),
+  expect(begin == 0 || config_.state_checkpoint_interval > 0,
          "a hit without a checkpoint",
          scheduled.id,
          begin);
@@ -220,7 +219,7 @@ void SimulatedRunner::check_copies(const SchedulerOutput& output) {
     if (!error_.empty()) return;
     expect(user->second->num_drafts() == 0, "saved with drafts", from);
     const int32_t end = user->second->num_computed_tokens + user->second->num_new_tokens;
-    expect(end % config_.state_checkpoint_interval == 0, "saved at", end);
+    expect(end % config_.block_size == 0, "saved at", end);
   }
 }
 
