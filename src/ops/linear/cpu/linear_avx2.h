@@ -55,7 +55,6 @@ inline __attribute__((always_inline)) void prefetch_share(const Prefetch& prefet
 struct Cursor {
   const char* weight;
   const float* x;
-  const char* ahead;
 };
 
 template <typename Step, int kRows, int kVectors>
@@ -63,10 +62,11 @@ inline __attribute__((always_inline)) void add_steps(Cursor& at,
                                                      int64_t steps,
                                                      const Prefetch& prefetch,
                                                      __m256 (&sums)[kRows][kVectors]) {
+  const char* ahead = static_cast<const char*>(prefetch.from);
   for (int64_t step = 0; step < steps; ++step) {
     if (step % kStepUnroll == 0) {
-      prefetch_share(prefetch, at.ahead);
-      at.ahead += prefetch.lines * 64;
+      prefetch_share(prefetch, ahead);
+      ahead += prefetch.lines * 64;
     }
     one_step<Step, kRows, kVectors>(at.weight, at.x, sums);
     at.weight += kPanelColumns / 8 * Step::kWeightVectorSize;
@@ -146,23 +146,44 @@ constexpr int vectors_of(int rows) {
   return rows == 1 ? 8 : rows == 2 ? 4 : 2;
 }
 
+// Splits what a multiplication prefetches among its passes over columns, line after line throughout:
+// memory waits while a pass prefetches nothing, and is slower where each prefetches its own columns.
+class PassPrefetch {
+ public:
+  PassPrefetch(const Prefetch& whole, int num_passes)
+      : whole_(whole), share_((whole.lines + num_passes - 1) / num_passes) {}
+
+  // Of a pass over `steps` steps; passes are numbered from 0 for each run of steps.
+  Prefetch next(int pass, int64_t steps) {
+    const int left = whole_.lines - pass * share_;
+    const int lines = left < 0 ? 0 : left < share_ ? left : share_;
+    const Prefetch prefetch = {from_, lines, whole_.into_l1};
+    from_ += (steps + kStepUnroll - 1) / kStepUnroll * lines * 64;
+    return prefetch;
+  }
+
+ private:
+  const Prefetch whole_;
+  const int share_;
+  const char* from_ = static_cast<const char*>(whole_.from);
+};
+
 template <typename Step, int kRows>
 void multiply_rows(Cursor at, int64_t steps, float* sums, const Prefetch& prefetch) {
   constexpr int kVectors = vectors_of(kRows);
   constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
   // So that what the first columns' pass reads is still in the first-level cache for the others'.
   constexpr int64_t kPassSteps = 64;
+  PassPrefetch passes(prefetch, 8 / kVectors);
   for (int64_t begin = 0; begin < steps; begin += kPassSteps) {
     const int64_t pass_steps = steps - begin < kPassSteps ? steps - begin : kPassSteps;
-    const char* ahead = at.ahead + begin / kStepUnroll * prefetch.lines * 64;
     for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
       multiply_columns<Step, kRows, kVectors>(
           {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
-           at.x + begin * kRows * Step::kValues,
-           ahead},
+           at.x + begin * kRows * Step::kValues},
           pass_steps,
           sums + column,
-          {ahead, column == 0 ? prefetch.lines : 0, prefetch.into_l1});
+          passes.next(column / (kVectors * 8), pass_steps));
     }
   }
 }
@@ -174,17 +195,16 @@ void multiply_rows_in_groups(
   constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
   const char* scales = static_cast<const char*>(groups.weight);
   const float* x_scales = groups.x;
+  PassPrefetch passes(prefetch, 8 / kVectors);
   for (int64_t begin = 0; begin < steps; begin += groups.steps) {
     const int64_t group_steps = steps - begin < groups.steps ? steps - begin : groups.steps;
-    const char* ahead = at.ahead + begin / kStepUnroll * prefetch.lines * 64;
     for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
       multiply_group<Step, kRows, kVectors>(
           {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
-           at.x + begin * kRows * Step::kValues,
-           ahead},
+           at.x + begin * kRows * Step::kValues},
           group_steps,
           sums + column,
-          {ahead, column == 0 ? prefetch.lines : 0, prefetch.into_l1},
+          passes.next(column / (kVectors * 8), group_steps),
           groups,
           scales,
           x_scales,
@@ -209,9 +229,7 @@ void multiply(int rows,
       multiply_rows<Step, 4>,
       multiply_rows<Step, 5>,
       multiply_rows<Step, 6>};
-  kByRows[rows - 1]({static_cast<const char*>(panel),
-                     static_cast<const float*>(packed_x),
-                     static_cast<const char*>(prefetch.from)},
+  kByRows[rows - 1]({static_cast<const char*>(panel), static_cast<const float*>(packed_x)},
                     steps,
                     sums,
                     prefetch);
@@ -232,9 +250,7 @@ void multiply_in_groups(int rows,
       multiply_rows_in_groups<Step, 4>,
       multiply_rows_in_groups<Step, 5>,
       multiply_rows_in_groups<Step, 6>};
-  kByRows[rows - 1]({static_cast<const char*>(panel),
-                     static_cast<const float*>(packed_x),
-                     static_cast<const char*>(prefetch.from)},
+  kByRows[rows - 1]({static_cast<const char*>(panel), static_cast<const float*>(packed_x)},
                     steps,
                     sums,
                     prefetch,
