@@ -43,8 +43,11 @@ const ShapeFormats kShapes[] = {
      {"fp8-block", "fp8-channel"}},
 };
 
-constexpr MoeKernel kAllKernels[] = {
-    MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
+constexpr MoeKernel kAllKernels[] = {MoeKernel::kStream,
+                                     MoeKernel::kRows,
+                                     MoeKernel::kRowsSplit,
+                                     MoeKernel::kSkinny,
+                                     MoeKernel::kMany};
 
 // What the command line asks for.
 struct Selection {

@@ -247,7 +247,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 }
 
 const char* name_of(MoeKernel kernel) {
-  constexpr const char* kNames[] = {"stream", "rows", "skinny", "many"};
+  constexpr const char* kNames[] = {"stream", "rows", "rows-split", "skinny", "many"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -260,6 +260,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
               format_.format == ExpertFormat::kFloat4) &&
              fits_moe_rows(call);
+    case MoeKernel::kRowsSplit:
+      return fits_moe_rows_split(call);
     case MoeKernel::kSkinny:
       return fits_moe_skinny(call);
     case MoeKernel::kMany:
@@ -278,8 +280,9 @@ gpuError_t MoeLayers::launch(
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
   if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
   if (kernel == MoeKernel::kSkinny) return launch_skinny(call, stream);
-  if (kernel == MoeKernel::kRows) {
-    return launch_moe_rows(call, {shared, rows_of_x_.data(), results_.data()}, stream);
+  if (kernel == MoeKernel::kRows || kernel == MoeKernel::kRowsSplit) {
+    auto* launch = kernel == MoeKernel::kRows ? launch_moe_rows : launch_moe_rows_split;
+    return launch(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
   if (format_.format == ExpertFormat::kAsX) {
     return launch_moe_wgmma(call, {shared, rows_of_x_.data(), results_.data()}, stream);

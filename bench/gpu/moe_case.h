@@ -29,7 +29,7 @@ struct MoeFormat {
   MoeScales scales;
 };
 
-enum class MoeKernel { kStream, kRows, kSkinny, kMany /* bfloat16 and FP8 */ };
+enum class MoeKernel { kStream, kRows, kRowsSplit, kSkinny, kMany /* bfloat16 and FP8 */ };
 const char* name_of(MoeKernel kernel);
 
 class MoeLayers {

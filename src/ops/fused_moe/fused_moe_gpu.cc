@@ -299,6 +299,10 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
   many.launch(stream, call, scratch, launch_moe_float8);
 }
 
+bool fits_fused_moe_rows_always(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
 bool fits_fused_moe_rows(const FusedMoeCall& call) {
   // In bfloat16 "stream" was faster in between: Qwen3-30B's layer on an H200 at 16, 32, 64 and 128
   // tokens takes 209, 370, 392 and 317 us by "rows", 259, 337 and 380 by "stream".
@@ -306,10 +310,21 @@ bool fits_fused_moe_rows(const FusedMoeCall& call) {
   const bool is_float = !call.experts.down[0].is_quantized();
   if (is_float && call.num_tokens() > kMostFew && call.num_tokens() <= kMaxStreamTokens)
     return false;
-  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
+  return fits_fused_moe_rows_always(call);
 }
 
-void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+bool fits_fused_moe_rows_split(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_rows_split(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
+namespace {
+
+using LaunchRows = gpuError_t(const FusedMoeGpuCall&, const MoeRowsScratch&, gpuStream_t);
+
+void run_rows(const Stream& stream,
+              const FusedMoeCall& call,
+              Workspace& workspace,
+              LaunchRows* launch) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const DType dtype = call.x.dtype();
@@ -318,7 +333,17 @@ void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& w
   scratch.x = many.tensor(many.most_rows, padded_moe_columns(call.hidden_size()), dtype);
   // The gathered x is not needed any more when there are results.
   scratch.results = scratch.x;
-  many.launch(stream, call, scratch, launch_moe_rows);
+  many.launch(stream, call, scratch, launch);
+}
+
+}  // namespace
+
+void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_rows(stream, call, workspace, launch_moe_rows);
+}
+
+void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_rows(stream, call, workspace, launch_moe_rows_split);
 }
 
 }  // namespace atom::ops

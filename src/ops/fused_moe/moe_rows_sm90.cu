@@ -159,27 +159,32 @@ bool fits_matrices(const ExpertMatrices& matrices,
     case ExpertFormat::kFloat4:
       return num_columns % (2 * kExponentColumns) == 0 && num_rows % 16 == 0 &&
              is_aligned(matrices.exponents, matrices.exponent_stride) &&
-             rows::exponents_size(num_columns) <= rows::kMostExponents;
+             rows::exponents_size<Float4>(num_columns) <= rows::kMostExponents;
     default:
       return false;
   }
 }
 
-template <typename W>
-gpuError_t launch_all(const FusedMoeGpuCall& call,
-                      const MoeRowsScratch& scratch,
-                      gpuError_t (*launch_matrices)(const FusedMoeGpuCall&,
-                                                    const MoeRowsScratch&,
-                                                    int num_tokens,
-                                                    gpuStream_t),
-                      gpuStream_t stream) {
-  // Tiles that most experts' rows fit, while a matrix is read once.
+using LaunchMatrices = gpuError_t(const FusedMoeGpuCall&,
+                                  const MoeRowsScratch&,
+                                  int num_tokens,
+                                  gpuStream_t);
+
+// Of a tile that most experts' rows fit, while a matrix is read once.
+int tile_tokens(const FusedMoeGpuCall& call, int most) {
   const int rows = call.num_tokens * call.top_k / call.num_experts;
-  const int most = rows::kMostTokens<W>;
   const int wanted = rows <= 4 ? 8 : rows <= 10 ? 16 : rows <= 22 ? 32 : rows <= 48 ? 64 : 128;
   // No expert has more than one row of a token.
   const int enough = call.num_tokens <= 8 ? 8 : call.num_tokens <= 16 ? 16 : most;
-  const int num_tokens = std::min({most, wanted, enough});
+  return std::min({most, wanted, enough});
+}
+
+template <typename W>
+gpuError_t launch_all(const FusedMoeGpuCall& call,
+                      const MoeRowsScratch& scratch,
+                      LaunchMatrices* launch_matrices,
+                      gpuStream_t stream) {
+  const int num_tokens = tile_tokens(call, rows::kMostTokens<W>);
   gpuError_t error = arrange<W>(call, scratch, num_tokens, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, num_tokens, stream);
   return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
@@ -199,6 +204,20 @@ bool fits_moe_rows(const FusedMoeGpuCall& call) {
          call.num_experts <= kMaxGpuExperts &&
          fits_matrices(call.gate_up, 2 * size, call.hidden_size, call.format) &&
          fits_matrices(call.down, call.hidden_size, size, call.format);
+}
+
+bool fits_moe_rows_split(const FusedMoeGpuCall& call) {
+  return call.format == ExpertFormat::kFloat4 && fits_moe_rows(call) &&
+         tile_tokens(call, rows::kMostTokens<Float4>) <= rows::kMostTokens<SplitFloat4>;
+}
+
+gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
+                                 const MoeRowsScratch& scratch,
+                                 gpuStream_t stream) {
+  const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
+  gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
+  if (error == cudaSuccess) error = launch_moe_rows_split_float4(call, scratch, num_tokens, stream);
+  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
 }
 
 gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,

@@ -31,5 +31,9 @@ gpuError_t sort_moe_choices(const FusedMoeGpuCall& call,
 // y from the weighted `results` [choices, hidden_size] in bfloat16, of which rows are whole vectors
 // of 16 bytes.
 gpuError_t add_moe_results(const FusedMoeGpuCall& call, const void* results, gpuStream_t stream);
+// The same, with several of a token's results asked for at a time.
+gpuError_t add_moe_results_at_once(const FusedMoeGpuCall& call,
+                                   const void* results,
+                                   gpuStream_t stream);
 
 }  // namespace atom::ops
