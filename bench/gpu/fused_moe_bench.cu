@@ -47,7 +47,7 @@ const ShapeFormats kShapes[] = {
 constexpr MoeKernel kServing[] = {
     MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
 // Run when they are named, or all by the word "candidates".
-constexpr MoeKernel kCandidates[] = {MoeKernel::kRowsSplit};
+constexpr MoeKernel kCandidates[] = {MoeKernel::kRowsSplit, MoeKernel::kWide};
 
 // What the command line asks for.
 struct Selection {

@@ -247,7 +247,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 }
 
 const char* name_of(MoeKernel kernel) {
-  constexpr const char* kNames[] = {"stream", "rows", "rows-split", "skinny", "many"};
+  constexpr const char* kNames[] = {"stream", "rows", "rows-split", "skinny", "many", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -267,6 +267,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
     case MoeKernel::kMany:
       return count > kMaxStreamTokens &&
              (format_.format == ExpertFormat::kAsX ? fits_moe_wgmma(call) : fits_moe_float8(call));
+    case MoeKernel::kWide:
+      return count > kMaxStreamTokens && fits_moe_wide(call);
   }
   return false;
 }
@@ -285,7 +287,8 @@ gpuError_t MoeLayers::launch(
     return launch(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
   if (format_.format == ExpertFormat::kAsX) {
-    return launch_moe_wgmma(call, {shared, rows_of_x_.data(), results_.data()}, stream);
+    auto* launch = kernel == MoeKernel::kWide ? launch_moe_wide : launch_moe_wgmma;
+    return launch(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *

@@ -28,6 +28,13 @@ bool takes_codes(const FusedMoeCall& call) {
 
 constexpr FusedMoeVariant kVariants[] = {
 #ifdef ATOM_CUDA
+    {"wide",
+     CpuIsa::kScalar,
+     fits_fused_moe_wide,
+     fused_moe_wide,
+     DeviceType::kCuda,
+     kMixesRows,
+     kCandidate},
     {"wgmma",
      CpuIsa::kScalar,
      fits_fused_moe_wgmma,

@@ -9,6 +9,7 @@
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_wgmma.h"
+#include "ops/fused_moe/moe_wide.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -261,15 +262,19 @@ struct ManyTokens {
 
 }  // namespace
 
+namespace {
+
 // Fewer rows of an expert are faster by "rows".
-bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
+bool has_many_rows(const FusedMoeCall& call) {
   constexpr int64_t kLeastRows = 32;
   const int64_t num_choices = call.num_tokens() * call.top_k();
-  return (num_choices >= kLeastRows * call.num_experts() || !fits_fused_moe_rows(call)) &&
-         fits_many_tokens(call, fits_moe_wgmma);
+  return num_choices >= kLeastRows * call.num_experts() || !fits_fused_moe_rows(call);
 }
 
-void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+void run_wgmma(const Stream& stream,
+               const FusedMoeCall& call,
+               Workspace& workspace,
+               gpuError_t (*launch)(const FusedMoeGpuCall&, const MoeWgmmaScratch&, gpuStream_t)) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const DType dtype = call.x.dtype();
@@ -278,7 +283,25 @@ void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& 
   // The gathered x is not needed any more when there are results.
   scratch.x = many.tensor(many.most_rows, call.hidden_size(), dtype);
   scratch.results = scratch.x;
-  many.launch(stream, call, scratch, launch_moe_wgmma);
+  many.launch(stream, call, scratch, launch);
+}
+
+}  // namespace
+
+bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
+  return has_many_rows(call) && fits_many_tokens(call, fits_moe_wgmma);
+}
+
+void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_wgmma(stream, call, workspace, launch_moe_wgmma);
+}
+
+bool fits_fused_moe_wide(const FusedMoeCall& call) {
+  return has_many_rows(call) && fits_many_tokens(call, fits_moe_wide);
+}
+
+void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_wgmma(stream, call, workspace, launch_moe_wide);
 }
 
 bool fits_fused_moe_float8(const FusedMoeCall& call) {

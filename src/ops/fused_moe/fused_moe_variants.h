@@ -58,6 +58,10 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
 bool fits_fused_moe_wgmma(const FusedMoeCall& call);
 void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same by tiles of as many tokens as there are, which two blocks share.
+bool fits_fused_moe_wide(const FusedMoeCall& call);
+void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // The same of experts in FP8. x and what is between the matrices are quantized too, each 128
 // columns by a scale of their own: for calls that say that they may be.
 bool fits_fused_moe_float8(const FusedMoeCall& call);

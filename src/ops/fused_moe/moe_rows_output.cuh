@@ -143,17 +143,17 @@ class Output {
         if (row >= tile_.end_row) continue;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          const BFloat16 result = from_float<BFloat16>(value(b, i / 2 * 4 + i % 2));
-          if constexpr (Chunk<W>::kSplits) {
-            const int place =
-                place_at<W>((warp * kBlocks + b) * 8 + g, tile_.column_tile % kTilesOfChunk);
-            chunk[int64_t{row} * args_.activated_width + place] = result;
-          } else {
-            out[int64_t{row} * args_.activated_width + b * 8 + g] = result;
-          }
+          BFloat16* const target = Chunk<W>::kSplits ? chunk + split_place(b, g) : out + b * 8 + g;
+          target[int64_t{row} * args_.activated_width] =
+              from_float<BFloat16>(value(b, i / 2 * 4 + i % 2));
         }
       }
     }
+  }
+
+  // Of row g of a block of rows, in its chunk.
+  __device__ int split_place(int block, int g) const {
+    return place_at<W>((row_warp<W>() * kBlocks + block) * 8 + g, tile_.column_tile % 2);
   }
 
   // A warp's outputs are side by side.

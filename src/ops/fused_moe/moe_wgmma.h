@@ -22,6 +22,11 @@ gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
                             const MoeWgmmaScratch& scratch,
                             gpuStream_t stream);
 
+// scratch.x, when choices are sorted.
+gpuError_t gather_moe_rows(const FusedMoeGpuCall& call,
+                           const MoeWgmmaScratch& scratch,
+                           gpuStream_t stream);
+
 // choices, row_begins and tile_begins, of tiles of so many rows.
 gpuError_t sort_moe_choices(const FusedMoeGpuCall& call,
                             const FusedMoeGpuScratch& scratch,
