@@ -47,7 +47,8 @@ const ShapeFormats kShapes[] = {
 constexpr MoeKernel kServing[] = {
     MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
 // Run when they are named, or all by the word "candidates".
-constexpr MoeKernel kCandidates[] = {MoeKernel::kRowsSplit, MoeKernel::kWide};
+constexpr MoeKernel kCandidates[] = {
+    MoeKernel::kRowsSplit, MoeKernel::kRowsEarly, MoeKernel::kWide};
 
 // What the command line asks for.
 struct Selection {

@@ -30,7 +30,15 @@ struct MoeFormat {
   MoeScales scales;
 };
 
-enum class MoeKernel { kStream, kRows, kRowsSplit, kSkinny, kMany /* bfloat16 and FP8 */, kWide };
+enum class MoeKernel {
+  kStream,
+  kRows,
+  kRowsSplit,
+  kRowsEarly,
+  kSkinny,
+  kMany /* bfloat16 and FP8 */,
+  kWide
+};
 const char* name_of(MoeKernel kernel);
 
 class MoeLayers {

@@ -25,6 +25,15 @@ struct RowFormat<SplitFloat4> : RowFormat<Float4> {
   }
 };
 
+// The same, and bfloat16, whose first matrix begins to be copied before choices are arranged.
+struct EarlyFloat4 {};
+struct EarlyBFloat16 {};
+
+template <>
+struct RowFormat<EarlyFloat4> : RowFormat<SplitFloat4> {};
+template <>
+struct RowFormat<EarlyBFloat16> : RowFormat<BFloat16> {};
+
 namespace rows {
 
 // A chunk is what a stage has of k. With registers a lane has 16 adjacent bytes of a row's 64 of a
@@ -40,7 +49,8 @@ struct Chunk<BFloat16> {
   static constexpr int kRowSize = 128;  // bytes of a matrix's row
   static constexpr bool kFromRegisters = false;
   static constexpr bool kSplits = false;  // chunks, not rows, between the warpgroups
-  static constexpr int kBlocks = 1;       // of 64 rows of a warpgroup
+  static constexpr bool kEarly = false;
+  static constexpr int kBlocks = 1;  // of 64 rows of a warpgroup
 
   static __host__ __device__ constexpr int column_at(int place) { return place; }
 };
@@ -52,6 +62,7 @@ struct Chunk<Float4> {
   static constexpr int kRowSize = 64;
   static constexpr bool kFromRegisters = true;
   static constexpr bool kSplits = false;
+  static constexpr bool kEarly = false;
   static constexpr int kBlocks = 2;
 
   static __host__ __device__ constexpr int column_at(int place) {
@@ -63,6 +74,15 @@ struct Chunk<Float4> {
 template <>
 struct Chunk<SplitFloat4> : Chunk<Float4> {
   static constexpr bool kSplits = true;
+};
+
+template <>
+struct Chunk<EarlyFloat4> : Chunk<SplitFloat4> {
+  static constexpr bool kEarly = true;
+};
+template <>
+struct Chunk<EarlyBFloat16> : Chunk<BFloat16> {
+  static constexpr bool kEarly = true;
 };
 
 // With the activation a tile of W has the outputs of a chunk of the second matrix, or a half of

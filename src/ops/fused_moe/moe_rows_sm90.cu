@@ -4,6 +4,7 @@
 
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_groups.cuh"
+#include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_stage.cuh"
 
@@ -97,8 +98,14 @@ __global__ void __launch_bounds__(kThreads)
                  int tile_rows) {
   __shared__ int warp_counts[kThreads / kWarpSize];
   const int num_choices = call.num_tokens * call.top_k, choice = blockIdx.x;
-  allow_next_grid();
-  wait_for_previous_grid();
+  if constexpr (rows::Chunk<W>::kEarly) {
+    // The next kernel reads the choices before it waits.
+    wait_for_previous_grid();
+    allow_next_grid();
+  } else {
+    allow_next_grid();
+    wait_for_previous_grid();
+  }
   if (choice == num_choices) return count_rows(call, scratch, tile_rows);
   const int own = place_of(call, choice);
   if (own < 0) return;
@@ -217,6 +224,24 @@ gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
   const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
   gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
   if (error == cudaSuccess) error = launch_moe_rows_split_float4(call, scratch, num_tokens, stream);
+  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+}
+
+bool fits_moe_rows_early(const FusedMoeGpuCall& call) {
+  return fits_moe_rows(call) && call.num_tokens <= rows::kMostTokens<EarlyFloat4> &&
+         call.num_tokens * call.top_k <= rows::kMaxEarlyChoices;
+}
+
+gpuError_t launch_moe_rows_early(const FusedMoeGpuCall& call,
+                                 const MoeRowsScratch& scratch,
+                                 gpuStream_t stream) {
+  const bool is_float = call.format == ExpertFormat::kAsX;
+  constexpr int kTokens = rows::kMostTokens<EarlyFloat4>;
+  auto* const arrange_tokens = is_float ? arrange<EarlyBFloat16> : arrange<EarlyFloat4>;
+  auto* const launch_matrices =
+      is_float ? launch_moe_rows_early_bfloat16 : launch_moe_rows_early_float4;
+  gpuError_t error = arrange_tokens(call, scratch, kTokens, stream);
+  if (error == cudaSuccess) error = launch_matrices(call, scratch, stream);
   return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
 }
 

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_output.cuh"
 #include "ops/fused_moe/moe_rows_product.cuh"
 #include "ops/fused_moe/moe_stream_math.cuh"
@@ -266,6 +267,12 @@ template <typename W, int kTokens, bool kGated>
 __device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& shared) {
   Copier<W, kTokens, kGated> copier(args, shared);
   const bool copies = is_elected();
+  if constexpr (kGated && Chunk<W>::kEarly) {
+    MoeTile first;
+    if (find_first_tile(args, first) && copies) copier.begin(first);
+    __syncwarp();
+    wait_for_previous_grid();
+  }
   bool has_waited = kGated;
   for_tiles(
       args,
@@ -297,8 +304,14 @@ __global__ void __launch_bounds__(kThreadsOf<W>, kIsSmall<W, kTokens> ? 2 : 1)
   __syncthreads();
   // The order of choices is of the kernel before the first of the two, whose blocks have waited for
   // it before the second may start. That one's sums need what its copies wait for.
-  if (kGated) wait_for_previous_grid();
-  allow_next_grid();
+  constexpr bool kEarly = kGated && Chunk<W>::kEarly;
+  if (kEarly) {
+    if (threadIdx.x < kNumConsumers) wait_for_previous_grid();
+    if (threadIdx.x < kNumConsumers) allow_next_grid();
+  } else {
+    if (kGated) wait_for_previous_grid();
+    allow_next_grid();
+  }
   if (threadIdx.x >= kNumConsumers) {
     if constexpr (kMovesRegisters) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));

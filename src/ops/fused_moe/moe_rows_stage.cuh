@@ -55,7 +55,8 @@ constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 // Tokens of the largest tile. Float4's sums of so many fill registers; of the others there are
 // kernels for many tokens.
 template <typename W>
-constexpr int kMostTokens = Chunk<W>::kSplits             ? 16
+constexpr int kMostTokens = Chunk<W>::kEarly              ? 8
+                            : Chunk<W>::kSplits           ? 16
                             : RowFormat<W>::kHasExponents ? 128
                                                           : 64;
 
