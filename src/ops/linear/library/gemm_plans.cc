@@ -99,6 +99,10 @@ class GemmPlans::Plan {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
     }
+    if (key.scales == GemmScales::kBlocks) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    }
     CUBLAS_CHECK(
         lt_.MatrixLayoutCreate(&weight_, type, key.in_features, key.out_features, key.in_features));
     CUBLAS_CHECK(lt_.MatrixLayoutCreate(&x_, type, key.in_features, key.num_rows, key.x_stride));

@@ -19,6 +19,9 @@ enum class GemmScales : uint8_t {
   kNone,
   kScalars,  // one of x, one of the weight
   kVectors,  // one for each row of x, one for each row of the weight
+  // Of groups of 128 of k: of x [groups, rows rounded up to kGemmScaleRows], of blocks of 128 rows
+  // of the weight [blocks, groups], of which there are a multiple of kGemmScaleRows.
+  kBlocks,
 };
 
 // What a plan depends on: everything but addresses. Strides are in elements.
@@ -63,6 +66,7 @@ struct GemmAlgorithm {
   cublasLtMatmulAlgo_t library = {};
 };
 
+constexpr int64_t kGemmScaleRows = 4;
 constexpr int64_t kGemmAlignment = 16;          // bytes, of every row and matrix
 constexpr int64_t kGemmScratchSize = 32 << 20;  // bytes: what NVIDIA recommends for Hopper
 constexpr int64_t kGemmScratchAlignment = 256;  // bytes
