@@ -72,6 +72,8 @@ class EngineCore {
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
   void note_times(const RunnerGroup::Completed& completed);
+  // Lets sequences whose grammars take long have a part in few steps: they slow others little.
+  void rest_slow_grammars(RunnerGroup::Completed* completed);
   void send_outbox();
   void send_heartbeat_if_due();
   void send(const CoreResponse& response);
@@ -92,8 +94,9 @@ class EngineCore {
   bool stopping_ = false;
   bool noted_large_batch_ = false;
   uint64_t num_ticks_ = 0;
-  CoreStats counted_;     // what this object counts; stats() adds what others do
-  bool was_idle_ = true;  // since the last step
+  CoreStats counted_;                       // what this object counts; stats() adds what others do
+  bool was_idle_ = true;                    // since the last step
+  std::chrono::nanoseconds usual_step_{0};  // how long steps take without slow grammars, about
 };
 
 }  // namespace atom

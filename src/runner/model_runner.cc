@@ -80,6 +80,7 @@ void take_verified(std::span<SampledToken> tokens,
     }
     sequence.token_ids.push_back(token.token_id);
   }
+  if (sequence.grammar) result.grammar_work = sequence.grammar->take_work();
   sequence.drafts.clear();
   if (!sequence.state_slots.empty()) sequence.state_index = tokens.size() - 1;
 }
@@ -564,6 +565,7 @@ void ModelRunner::accept(std::span<const SampledRow> rows,
     SampledToken& token = tokens[i];
     SequenceOutput& result = output->sequences[rows[i].output_index];
     if (token.status.ok()) token.status = follow_grammar(*sequence, token.token_id);
+    if (sequence->grammar) result.grammar_work = sequence->grammar->take_work();
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
       if (sequence->sampling.params().logprobs)

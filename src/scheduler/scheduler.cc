@@ -121,14 +121,9 @@ SchedulerOutput Scheduler::schedule() {
 
   memory_.begin_step();
   announce_finished(step_.output);
-  if (config_.policy == SchedulingPolicy::kPrefillFirst) {
-    schedule_running(Phase::kPrefill);
-    admit_waiting();
-    if (step_.decodes.empty() && step_.prefills.empty()) schedule_running(Phase::kDecode);
-  } else {
-    schedule_running(Phase::kMixed);
-    admit_waiting();
-  }
+  fill_step();
+  const bool is_idle = step_.decodes.empty() && step_.prefills.empty() && num_steps_in_flight_ == 0;
+  if (is_idle && end_rests()) fill_step();
 
   SchedulerOutput& output = step_.output;
   std::ranges::move(step_.prefill_entries, std::back_inserter(output.scheduled));
@@ -141,6 +136,26 @@ SchedulerOutput Scheduler::schedule() {
   sequences.insert(sequences.end(), step_.prefills.begin(), step_.prefills.end());
   ++num_steps_in_flight_;
   return std::move(output);
+}
+
+void Scheduler::fill_step() {
+  if (config_.policy == SchedulingPolicy::kPrefillFirst) {
+    schedule_running(Phase::kPrefill);
+    admit_waiting();
+    if (step_.decodes.empty() && step_.prefills.empty()) schedule_running(Phase::kDecode);
+  } else {
+    schedule_running(Phase::kMixed);
+    admit_waiting();
+  }
+}
+
+bool Scheduler::end_rests() {
+  bool some_did = false;
+  for (Sequence* sequence : running_) {
+    some_did = some_did || rests(*sequence);
+    sequence->rests_until = 0;
+  }
+  return some_did;
 }
 
 void Scheduler::announce_finished(SchedulerOutput& output) {
@@ -156,7 +171,7 @@ void Scheduler::schedule_running(Phase phase) {
   // The decodes' share of the budget is set aside before any prefill takes from it.
   int32_t num_decodes = 0, num_drafts = 0;
   for (const Sequence* sequence : running_) {
-    if (phase == Phase::kPrefill || !sequence->next_is_decode()) continue;
+    if (phase == Phase::kPrefill || !sequence->next_is_decode() || rests(*sequence)) continue;
     ++num_decodes;
     num_drafts += num_usable_drafts(*sequence);
   }
@@ -166,7 +181,7 @@ void Scheduler::schedule_running(Phase phase) {
   for (size_t i = 0; i < running_.size() && step_.budget > 0; ++i) {
     Sequence& sequence = *running_[i];
     int32_t num_tokens = sequence.num_schedulable_tokens();
-    if (num_tokens == 0) continue;
+    if (num_tokens == 0 || rests(sequence)) continue;
     const bool is_decode = sequence.next_is_decode();
     if (phase == (is_decode ? Phase::kPrefill : Phase::kDecode)) continue;
     if (!is_decode) {

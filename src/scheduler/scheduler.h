@@ -165,7 +165,12 @@ class Scheduler {
                        const SamplingParams& sampling) const;
 
   void announce_finished(SchedulerOutput& output);
+  // From the sequences that run and wait.
+  void fill_step();
   void schedule_running(Phase phase);
+  bool rests(const Sequence& sequence) const { return sequence.rests_until > next_step_; }
+  // Nobody rests any more. False: nobody did.
+  bool end_rests();
   void admit_waiting();
   bool try_admit(Sequence& sequence);
   // Of the next `num_tokens` of a prefill, what one step computes.

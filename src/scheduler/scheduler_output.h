@@ -82,6 +82,10 @@ struct SequenceOutput {
   std::vector<TokenLogprobs> prompt_logprobs;
   // Not empty: the sequence's logits admit no choice and it ends with this error.
   std::string error;
+  // States that its grammar's parser has looked at for these tokens (structured_output/).
+  int64_t grammar_work = 0;
+  // It has no part in so many of the next steps, as long as others have.
+  uint64_t num_steps_to_rest = 0;
 };
 
 struct ModelRunnerOutput {

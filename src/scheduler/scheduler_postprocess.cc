@@ -45,6 +45,7 @@ void Scheduler::apply(Sequence& sequence,
     reason = FinishReason::kError;
   } else if (scheduled.samples()) {
     reason = take_tokens(sequence, scheduled, answer);
+    sequence.rests_until = next_step_ + answer.num_steps_to_rest;
     if (sequence.state() == SequenceState::kRunning) memory_.register_known(sequence);
   } else if (sequence.sampling().max_tokens == 0 && end_token == sequence.num_prompt_tokens()) {
     reason = FinishReason::kLength;

@@ -117,6 +117,7 @@ class Sequence {
   int32_t num_scored_prompt_tokens = 0;  // prompt tokens whose logprobs were passed on
   int32_t num_drafts = 0;                // that the runner has of what follows the known tokens
   bool known_to_runner = false;
+  uint64_t rests_until = 0;  // a step
 
  private:
   const SequenceId id_;
