@@ -4,7 +4,8 @@
 // lesser processors.
 //
 // A Step says how a weight is expanded and multiplied: load<i>() makes 8 columns of the i-th of a
-// step's kValues, which meets the i-th 4-byte value of the activations.
+// step's kValues, which meets the i-th 4-byte value of the activations. Where all values of a step
+// are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16.
 #pragma once
 
 #include <immintrin.h>
@@ -29,14 +30,47 @@ inline __attribute__((always_inline)) void one_value(const char* weight,
   }
 }
 
+template <typename Step>
+concept LoadsPairs = requires(const char* weight, __m256i (&pairs)[Step::kValues / 2]) {
+  Step::load_pairs(weight, pairs);
+};
+
+inline __m256 first_of_pair(__m256i pair) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
+}
+
+inline __m256 second_of_pair(__m256i pair) {
+  return _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32(0xffff0000)));
+}
+
+template <typename Step, int kRows, int kVectors>
+inline __attribute__((always_inline)) void one_step_of_pairs(const char* weight,
+                                                             const float* x,
+                                                             __m256 (&sums)[kRows][kVectors]) {
+  for (int v = 0; v < kVectors; ++v) {
+    __m256i pairs[Step::kValues / 2];
+    Step::load_pairs(weight + v * Step::kWeightVectorSize, pairs);
+    for (int k = 0; k < Step::kValues; ++k) {
+      const __m256 w = k % 2 == 0 ? first_of_pair(pairs[k / 2]) : second_of_pair(pairs[k / 2]);
+      for (int r = 0; r < kRows; ++r) {
+        sums[r][v] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(x + r * Step::kValues + k), sums[r][v]);
+      }
+    }
+  }
+}
+
 // Values from kValue on.
 template <typename Step, int kRows, int kVectors, int kValue = 0>
 inline __attribute__((always_inline)) void one_step(const char* weight,
                                                     const float* x,
                                                     __m256 (&sums)[kRows][kVectors]) {
-  one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
-  if constexpr (kValue + 1 < Step::kValues) {
-    one_step<Step, kRows, kVectors, kValue + 1>(weight, x, sums);
+  if constexpr (LoadsPairs<Step>) {
+    one_step_of_pairs<Step, kRows, kVectors>(weight, x, sums);
+  } else {
+    one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
+    if constexpr (kValue + 1 < Step::kValues) {
+      one_step<Step, kRows, kVectors, kValue + 1>(weight, x, sums);
+    }
   }
 }
 
@@ -146,8 +180,8 @@ constexpr int vectors_of(int rows) {
   return rows == 1 ? 8 : rows == 2 ? 4 : 2;
 }
 
-// Splits what a multiplication prefetches among its passes over columns, line after line throughout:
-// memory waits while a pass prefetches nothing, and is slower where each prefetches its own columns.
+// Splits what a multiplication prefetches among its passes over columns, line after line: memory
+// waits while a pass prefetches nothing, and is slower where each prefetches its own columns.
 class PassPrefetch {
  public:
   PassPrefetch(const Prefetch& whole, int num_passes)
@@ -255,41 +289,6 @@ void multiply_in_groups(int rows,
                     sums,
                     prefetch,
                     groups);
-}
-
-struct ReadBFloat16 {
-  using Stored = uint16_t;
-  static inline float read(uint16_t value) {
-    const uint32_t bits = static_cast<uint32_t>(value) << 16;
-    float result;
-    memcpy(&result, &bits, sizeof(result));
-    return result;
-  }
-};
-
-struct ReadFloat16 {
-  using Stored = uint16_t;
-  static inline float read(uint16_t value) { return _cvtsh_ss(value); }
-};
-
-struct ReadFloat32 {
-  using Stored = float;
-  static inline float read(float value) { return value; }
-};
-
-// kValues floats a row and step, zero past in_features.
-template <typename Read, int kValues>
-void pack_x(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
-  for (int r = 0; r < rows; ++r) {
-    const typename Read::Stored* from = reinterpret_cast<const typename Read::Stored*>(
-        static_cast<const char*>(x) + r * row_stride);
-    float* to = static_cast<float*>(packed) + r * kValues;
-    int64_t k = 0;
-    for (; k < in_features; ++k) {
-      to[k / kValues * rows * kValues + k % kValues] = Read::read(from[k]);
-    }
-    for (; k % kValues != 0; ++k) to[k / kValues * rows * kValues + k % kValues] = 0.0f;
-  }
 }
 
 }  // namespace
