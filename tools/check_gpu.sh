@@ -105,7 +105,8 @@ job() {
 
 # What a log says first of why it failed.
 reason_in() {
-  grep -aE -m 1 'FAILED  |Failure|FAIL$|FAIL |CHECK|[Ee]rror|does not' "$1" | cut -c1-160
+  { grep -aE -m 1 'FAILED  |Failure|FAIL$|FAIL |CHECK|[Ee]rror|does not' "$1" || tail -n 1 "$1"; } |
+    cut -c1-160
 }
 
 run() {
