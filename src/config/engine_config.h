@@ -104,13 +104,19 @@ struct ParallelConfig {
   int32_t tensor_parallel_size = 1;
   int32_t pipeline_parallel_size = 1;
   int32_t data_parallel_size = 1;
+  // Ranks with the same weights that share the tokens of prompts.
+  int32_t prefill_context_parallel_size = 1;
   DataParallelBalance data_parallel_balance = DataParallelBalance::kLeastRequests;
   // Whole experts are spread over the tensor-parallel ranks, instead of a part of each.
   bool enable_expert_parallel = false;
+  // Ranks of one stage, and of one copy of the model.
+  int32_t ranks_of_stage() const { return tensor_parallel_size * prefill_context_parallel_size; }
+  int32_t ranks_of_copy() const { return ranks_of_stage() * pipeline_parallel_size; }
 };
 
 struct DeviceConfig {
   DeviceChoice device = DeviceChoice::kAuto;
+  int64_t assumed_memory = 0;  // of plans: bytes free for each rank; 0: what is
   // Record the decode step of common batch sizes at start and replay it.
   bool enable_graphs = true;
   // A request's tokens do not depend on its batch, nor on how its prompt was split or cached.

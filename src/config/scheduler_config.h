@@ -41,7 +41,11 @@ struct SchedulerConfig {
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
-  int32_t max_steps_in_flight = 2;     // 2 = schedule step n+1 while step n runs; 1 with drafts
+  // 2 = schedule step n+1 while step n runs; 1 with drafts and one stage
+  int32_t max_steps_in_flight = 2;
+  // Of the pipeline. With several, steps in flight are of disjoint sequences, so that each stage
+  // has one of its own.
+  int32_t num_stages = 1;
   int32_t num_speculative_tokens = 0;  // drafts per sequence and step, at most
   // Positions behind a step's tokens that proposing drafts writes to the cache, where there is
   // room.

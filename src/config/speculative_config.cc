@@ -124,7 +124,8 @@ void set_speculation(const SpeculativeOptions& options, SchedulerConfig* schedul
   scheduler->num_lookahead_tokens =
       options.method == SpeculativeMethod::kNgram ? 0 : options.num_tokens - 1;
   scheduler->speculative_disable_by_batch_size = options.disable_by_batch_size;
-  scheduler->max_steps_in_flight = 1;
+  // Of a pipeline, steps in flight never depend on each other's tokens.
+  if (scheduler->num_stages == 1) scheduler->max_steps_in_flight = 1;
 }
 
 }  // namespace atom

@@ -23,17 +23,15 @@ std::chrono::milliseconds patience(const ResolvedConfig& config) {
 
 Status check_devices(const ResolvedConfig& config) {
   const ParallelConfig& parallel = config.engine.parallel;
-  if (parallel.tensor_parallel_size == 1 && parallel.pipeline_parallel_size == 1 &&
-      parallel.data_parallel_size == 1) {
-    return {};
-  }
+  if (parallel.ranks_of_copy() == 1 && parallel.data_parallel_size == 1) return {};
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   if (device.is_cpu()) return {};
   return unimplemented(
-      "--tensor-parallel-size {}, --pipeline-parallel-size {} and --data-parallel-size {}: several "
-      "GPUs are not supported yet; take --device cpu",
+      "--tensor-parallel-size {}, --pipeline-parallel-size {}, --prefill-context-parallel-size {} "
+      "and --data-parallel-size {}: several GPUs are not supported yet; take --device cpu",
       parallel.tensor_parallel_size,
       parallel.pipeline_parallel_size,
+      parallel.prefill_context_parallel_size,
       parallel.data_parallel_size);
 }
 
@@ -49,6 +47,7 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
   group->local_ranks_ = std::make_unique<LocalRanks>(config.engine.parallel, patience(config));
   LocalRanks& ranks = *group->local_ranks_;
   const int world = ranks.size();
+  group->answering_ = world - config.engine.parallel.ranks_of_stage();
   std::vector<std::unique_ptr<ModelRunner>> runners(world);
   std::vector<Status> statuses(world);
   const auto create_rank = [&](int rank) {
@@ -74,7 +73,7 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
   for (const Status& status : statuses) RETURN_IF_ERROR(status);
   group->plan_ = runners.front()->memory_plan();
   for (int rank = 0; rank < world; ++rank) {
-    const bool answers = rank == 0;
+    const bool answers = rank == group->answering_;
     group->ranks_.push_back(std::make_unique<RunnerThread>(std::move(runners[rank]), answers));
   }
   return group;
@@ -92,7 +91,7 @@ void RunnerGroup::submit(SchedulerOutput step) {
 }
 
 std::optional<RunnerGroup::Completed> RunnerGroup::wait_until(Clock::time_point deadline) {
-  return ranks_.front()->wait_until(deadline);
+  return ranks_[answering_]->wait_until(deadline);
 }
 
 uint64_t RunnerGroup::progress() const {

@@ -1,6 +1,8 @@
 // The runners of one engine core: one for each rank, on a thread of its own. All take the same
-// steps, by reference; the first answers. Ranks compute the same choices from the same logits, so
-// nothing but collectives passes between them.
+// steps, by reference; the first of the last stage answers. Ranks of that stage compute the same
+// choices from the same logits, and stages before it are told by later steps what was chosen, so
+// nothing but collectives and hidden states pass between them. A stage goes on with the next step
+// as soon as it has handed one on.
 //
 // Where one rank cannot go on the others do not wait for it: status() says why from then on, and
 // what steps still give is without meaning.
@@ -35,7 +37,7 @@ class RunnerGroup {
   void submit(SchedulerOutput step);
   // See RunnerThread.
   std::optional<Completed> wait_until(Clock::time_point deadline);
-  size_t num_in_flight() const { return ranks_.front()->num_in_flight(); }
+  size_t num_in_flight() const { return ranks_[answering_]->num_in_flight(); }
   // Of all ranks together.
   uint64_t progress() const;
   int64_t num_device_allocations() const;
@@ -48,6 +50,7 @@ class RunnerGroup {
 
   MemoryPlan plan_;
   std::unique_ptr<LocalRanks> local_ranks_;
+  int answering_ = 0;
   std::vector<std::unique_ptr<RunnerThread>> ranks_;
 };
 

@@ -1,6 +1,6 @@
-// The ranks of an engine that are threads of one process on the CPU, and their groups: the ranks of
-// a stage share each layer, and the ranks of the same number in each stage are a pipeline. They
-// fail together.
+// The ranks of an engine that are threads of one process on the CPU, and their groups: consecutive
+// ranks share each layer, ranks of the same part of it share the tokens of prompts, and the ranks
+// of the same number in each stage are a pipeline. They fail together.
 #pragma once
 
 #include <chrono>

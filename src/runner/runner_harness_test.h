@@ -69,12 +69,18 @@ class Engine {
     const ResolvedConfig resolved = resolve(config, model).value();
     ranks_ = std::make_unique<LocalRanks>(config.parallel, std::chrono::seconds(60));
     others_.resize(static_cast<size_t>(ranks_->size()) - 1);
+    // The first of the last stage answers.
+    const int answering = ranks_->size() - config.parallel.ranks_of_stage();
     const auto create = [&](int rank, SpanRecorder* told) {
       const ParallelContext& context = ranks_->context(rank);
       return ModelRunner::create(resolved, model.vocab_size, nullptr, told, context).value();
     };
-    on_other_ranks([&](size_t i) { others_[i] = create(static_cast<int>(i) + 1, nullptr); },
-                   [&] { runner_ = create(0, recorder); });
+    on_other_ranks(
+        [&](size_t i) {
+          const int rank = static_cast<int>(i);
+          others_[i] = create(rank < answering ? rank : rank + 1, nullptr);
+        },
+        [&] { runner_ = create(answering, recorder); });
     SchedulerConfig scheduler = resolved.scheduler;
     scheduler.num_blocks = runner_->memory_plan().num_blocks;
     scheduler.num_state_slots = runner_->memory_plan().num_state_slots;
@@ -118,13 +124,15 @@ class Engine {
     while (scheduler_->can_schedule() && runner_->can_submit()) {
       SchedulerOutput step = scheduler_->schedule();
       if (step.empty()) return;
-      num_overlapped_ += runner_->has_steps() ? 1 : 0;
+      num_overlapped_ += steps_.empty() ? 0 : 1;
       on_other_ranks(
           [&](size_t i) {
             others_[i]->submit(step);
             (void)others_[i]->collect();
           },
           [&] { runner_->submit(step); });
+      // Several ranks, on the CPU, have computed it now; the scheduler hears of it in its time.
+      if (!others_.empty()) collected_.push_back(runner_->collect());
       steps_.push_back(std::move(step));
     }
   }
@@ -139,7 +147,7 @@ class Engine {
   }
 
   void collect(const std::vector<Request>& requests) {
-    ModelRunner::Collected collected = runner_->collect();
+    ModelRunner::Collected collected = next_collected();
     if (!steps_.front().scheduled.empty()) {
       durations_.push_back(collected.duration);
       waits_.push_back(collected.wait);
@@ -161,16 +169,24 @@ class Engine {
     ++num_steps_;
   }
 
+  ModelRunner::Collected next_collected() {
+    if (collected_.empty()) return runner_->collect();
+    ModelRunner::Collected collected = std::move(collected_.front());
+    collected_.pop_front();
+    return collected;
+  }
+
   template <typename T>
   static void append(std::vector<T>& to, const std::vector<T>& from) {
     to.insert(to.end(), from.begin(), from.end());
   }
 
   std::unique_ptr<LocalRanks> ranks_;
-  std::unique_ptr<ModelRunner> runner_;
-  std::vector<std::unique_ptr<ModelRunner>> others_;  // of the ranks behind the first
+  std::unique_ptr<ModelRunner> runner_;               // of the rank that answers
+  std::vector<std::unique_ptr<ModelRunner>> others_;  // of the other ranks
   std::unique_ptr<Scheduler> scheduler_;
   std::deque<SchedulerOutput> steps_;
+  std::deque<ModelRunner::Collected> collected_;  // of several ranks: of the first of `steps_`
   std::vector<nanoseconds> durations_, waits_;
   std::vector<Answer> answers_;
   SequenceId first_id_ = 1;

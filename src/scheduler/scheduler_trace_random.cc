@@ -1,8 +1,20 @@
 #include "scheduler/scheduler_trace_random.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace atom {
+
+std::string trace_name(const TraceCase& trace) {
+  constexpr const char* kPolicies[] = {"Fcfs", "Priority", "PrefillFirst"};
+  return fmt::format("{}{}{}{}{}",
+                     kPolicies[static_cast<int>(trace.policy)],
+                     trace.is_pipeline ? "Stages" : "Lag",
+                     trace.max_steps_in_flight,
+                     trace.has_states ? "WithStates" : "",
+                     trace.drafts ? "WithDrafts" : "");
+}
 
 SchedulerConfig TraceRandom::config(const TraceCase& trace) {
   constexpr int32_t kBlockSizes[] = {1, 2, 3, 4, 8, 16};
@@ -19,6 +31,7 @@ SchedulerConfig TraceRandom::config(const TraceCase& trace) {
   config.enable_chunked_prefill = percent(65);
   config.policy = trace.policy;
   config.max_steps_in_flight = trace.max_steps_in_flight;
+  if (trace.is_pipeline) config.num_stages = trace.max_steps_in_flight;
   if (trace.drafts) {
     config.num_speculative_tokens = percent(10) ? kMaxSpeculativeTokens : between(1, 5);
     config.num_lookahead_tokens = percent(50) ? 0 : config.num_speculative_tokens - 1;

@@ -116,6 +116,8 @@ class Sequence {
   int32_t num_cached_prompt_tokens = 0;  // taken from the prefix cache at the first scheduling
   int32_t num_scored_prompt_tokens = 0;  // prompt tokens whose logprobs were passed on
   int32_t num_drafts = 0;                // that the runner has of what follows the known tokens
+  std::vector<int32_t> draft_ids;        // of a pipeline: these
+  int32_t num_told_tokens;               // of a pipeline: known to all of its stages
   bool known_to_runner = false;
   uint64_t rests_until = 0;  // a step
 
