@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "config/nodes_config.h"
 #include "config/scheduler_config.h"
 #include "tensor/dtype.h"
 
@@ -140,6 +141,7 @@ struct EngineConfig {
   SchedulerOptions scheduler;
   SpeculativeOptions speculative;
   ParallelConfig parallel;
+  NodesConfig nodes;
   DeviceConfig device;
   SupervisionConfig supervision;
   std::string profile_dir;  // folder for profiles of steps; empty: none can be made

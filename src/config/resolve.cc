@@ -156,6 +156,7 @@ int32_t max_supported_model_len(const ModelConfig& model) {
 }
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
+  RETURN_IF_ERROR(check_nodes(engine));
   ResolvedConfig resolved;
   resolved.engine = engine;
   resolved.model = model;

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <thread>
 
+#include "engine/node_mesh.h"
 #include "runner/choose_device.h"
+#include "runner/node_ranks.h"
 
 namespace atom {
 namespace {
@@ -41,13 +43,24 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     const ResolvedConfig& config,
     int64_t num_sampled_ids,
     const std::function<void(const StartProgress&)>& progress,
-    SpanRecorder* recorder) {
+    SpanRecorder* recorder,
+    const std::function<bool()>& go_on) {
   RETURN_IF_ERROR(check_devices(config));
   std::unique_ptr<RunnerGroup> group(new RunnerGroup());
-  group->local_ranks_ = std::make_unique<LocalRanks>(config.engine.parallel, patience(config));
+  if (config.engine.nodes.num_nodes > 1) {
+    ASSIGN_OR_RETURN(const MeshOptions mesh, node_mesh(config, num_sampled_ids, go_on));
+    ASSIGN_OR_RETURN(std::unique_ptr<NodeRanks> ranks,
+                     NodeRanks::form(config.engine, patience(config), mesh));
+    group->channel_ = std::make_unique<StepChannel>(&ranks->nodes());
+    group->local_ranks_ = std::move(ranks);
+  } else {
+    group->local_ranks_ = std::make_unique<LocalRanks>(config.engine.parallel, patience(config));
+  }
   LocalRanks& ranks = *group->local_ranks_;
   const int world = ranks.size();
-  group->answering_ = world - config.engine.parallel.ranks_of_stage();
+  // A node's ranks begin with those of the last stage that it has.
+  const bool is_spread = config.engine.nodes.num_nodes > 1;
+  group->answering_ = is_spread ? 0 : world - config.engine.parallel.ranks_of_stage();
   std::vector<std::unique_ptr<ModelRunner>> runners(world);
   std::vector<Status> statuses(world);
   const auto create_rank = [&](int rank) {
@@ -71,9 +84,12 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
   // The first that failed has told all others why.
   RETURN_IF_ERROR(group->status());
   for (const Status& status : statuses) RETURN_IF_ERROR(status);
+  // What a node has still to load the first step should not have to wait for.
+  if (group->channel_ != nullptr) group->channel_->meet();
+  RETURN_IF_ERROR(group->status());
   group->plan_ = runners.front()->memory_plan();
   for (int rank = 0; rank < world; ++rank) {
-    const bool answers = rank == group->answering_;
+    const bool answers = rank == group->answering_ && config.engine.nodes.is_head();
     group->ranks_.push_back(std::make_unique<RunnerThread>(std::move(runners[rank]), answers));
   }
   return group;
@@ -87,7 +103,25 @@ RunnerGroup::~RunnerGroup() {
 
 void RunnerGroup::submit(SchedulerOutput step) {
   const auto shared = std::make_shared<const SchedulerOutput>(std::move(step));
+  if (channel_ != nullptr) channel_->send(*shared);
   for (const auto& rank : ranks_) rank->submit(shared);
+}
+
+void RunnerGroup::end() {
+  if (channel_ != nullptr) local_ranks_->fail(Status(StatusCode::kAborted, "the head has ended"));
+}
+
+Status RunnerGroup::follow(const std::function<Status(SchedulerOutput*)>& add_grammars) {
+  while (std::optional<SchedulerOutput> step = channel_->receive()) {
+    if (const Status added = add_grammars(&*step); !added.ok()) {
+      fail(added);
+      break;
+    }
+    const auto shared = std::make_shared<const SchedulerOutput>(std::move(*step));
+    for (const auto& rank : ranks_) rank->submit(shared);
+    RETURN_IF_ERROR(status());
+  }
+  return status();
 }
 
 std::optional<RunnerGroup::Completed> RunnerGroup::wait_until(Clock::time_point deadline) {

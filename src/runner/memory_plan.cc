@@ -77,8 +77,8 @@ int32_t ranks_of_copy(const ParallelContext& parallel) {
          parallel.pipeline_parallel_size;
 }
 
-// What is free on the device, shared out among so many on the CPU, and the part of it that the user
-// allows.
+// What is free on the device, shared out on the CPU among so many on all nodes, and the part of it
+// that the user allows.
 Status add_free_memory(const ResolvedConfig& config, int32_t num_sharing, MemoryPlan* plan) {
   const CacheConfig& cache = config.engine.cache;
   double utilization = cache.cpu_memory_utilization;
@@ -86,7 +86,7 @@ Status add_free_memory(const ResolvedConfig& config, int32_t num_sharing, Memory
     plan->available = plan->device_total = config.engine.device.assumed_memory;
     utilization = cache.gpu_memory_utilization;
   } else if (plan->device.is_cpu()) {
-    plan->available = available_memory() / num_sharing;
+    plan->available = available_memory() / std::max(1, num_sharing / config.engine.nodes.num_nodes);
   } else {
     ASSIGN_OR_RETURN(const DeviceRuntime* runtime, device_runtime(plan->device.type));
     const DeviceRuntime::Memory memory = runtime->memory();

@@ -36,7 +36,7 @@ std::string watch_message(StatusCode code, std::string_view text) {
 GroupWatch::GroupWatch(int rank, std::vector<FileDescriptor> sockets)
     : rank_(rank), failed_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   CHECK(failed_.valid());
-  for (FileDescriptor& socket : sockets) peers_.push_back({std::move(socket), {}, {}});
+  for (FileDescriptor& socket : sockets) peers_.push_back({std::move(socket), {}, {}, false});
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -97,6 +97,7 @@ void GroupWatch::hear(int number) {
                             count == 0 ? "the connection was closed" : ::strerror(errno)));
   }
   peer.silence = {};
+  peer.was_heard = true;
   peer.received.append(bytes, static_cast<size_t>(count));
   while (parse(number)) {
   }
@@ -129,7 +130,7 @@ void GroupWatch::count_silence(Clock::duration passed) {
     Peer& peer = peers_[number];
     if (!peer.socket.valid()) continue;
     peer.silence += passed;
-    if (peer.silence < kSilence) continue;
+    if (peer.silence < (peer.was_heard ? kSilence : kFirstSilence)) continue;
     fail(unavailable("rank {} of {} is lost: nothing was heard of it for {} ms",
                      number,
                      size(),

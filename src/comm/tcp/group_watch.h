@@ -23,6 +23,8 @@ class GroupWatch {
  public:
   static constexpr std::chrono::milliseconds kBeat{200};
   static constexpr std::chrono::milliseconds kSilence{3000};
+  // Until the first of it: a rank may still be connecting to others.
+  static constexpr std::chrono::milliseconds kFirstSilence{20'000};
 
   // sockets[i] leads to rank i; none at `rank`.
   GroupWatch(int rank, std::vector<FileDescriptor> sockets);
@@ -44,6 +46,7 @@ class GroupWatch {
     FileDescriptor socket;
     std::string received;  // of a message that has not come whole
     Clock::duration silence{0};
+    bool was_heard = false;
   };
 
   int size() const { return static_cast<int>(peers_.size()); }

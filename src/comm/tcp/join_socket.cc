@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 namespace atom {
 namespace {
@@ -116,6 +117,12 @@ int JoinPatience::next_wait() const {
 void prepare_socket(const FileDescriptor& socket) {
   const int one = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  // Who waits for the others is not to wait for a machine that is gone.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+  for (const auto& [option, value] :
+       {std::pair(TCP_KEEPIDLE, 2), {TCP_KEEPINTVL, 1}, {TCP_KEEPCNT, 3}}) {
+    ::setsockopt(socket.get(), IPPROTO_TCP, option, &value, sizeof(value));
+  }
 }
 
 Result<FileDescriptor> listen_on(const std::string& host, uint16_t port) {

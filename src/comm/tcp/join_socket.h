@@ -33,7 +33,8 @@ Result<FileDescriptor> listen_on(const std::string& host, uint16_t port);
 Result<Roster::Member> local_address(const FileDescriptor& socket);
 Result<Roster::Member> peer_address(const FileDescriptor& socket);
 
-// One try. Nonblocking and without Nagle's delay, as all sockets of this header.
+// One try. Nonblocking, without Nagle's delay, and ended by the kernel 5 s after the other machine
+// is gone, as all sockets of this header.
 Result<FileDescriptor> connect_once(const std::string& host,
                                     uint16_t port,
                                     const JoinPatience& patience);

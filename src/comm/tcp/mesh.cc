@@ -52,17 +52,17 @@ std::vector<Wire> list_wires(const std::vector<MeshGroup>& groups) {
 class MeshMaker {
  public:
   MeshMaker(const MeshOptions& options, const std::vector<MeshGroup>& groups)
-      : options_(options), groups_(groups), wires_(list_wires(groups)), peers_(groups.size()) {
-    for (size_t i = 0; i < groups.size(); ++i) {
-      peers_[i].resize(groups[i].processes.size());
-      for (std::vector<TcpPeer>& ends : peers_[i]) ends.resize(groups[i].processes.size());
-    }
-  }
+      : options_(options), groups_(groups), wires_(list_wires(groups)), peers_(groups.size()) {}
 
   Result<MeshRanks> make() {
     RETURN_IF_ERROR(check());
-    RETURN_IF_ERROR(options_.process == 0 ? gather() : join());
-    RETURN_IF_ERROR(wire_up());
+    const JoinPatience until = patience(options_.patience);
+    for (;;) {
+      const Status status = come_together(until);
+      if (status.ok()) break;
+      if (status.code() != StatusCode::kUnavailable || until.next_wait() <= 0) return status;
+      log::warning("nodes did not come together: {}", status.message());
+    }
     MeshRanks ranks(groups_.size());
     for (size_t group = 0; group < groups_.size(); ++group) {
       for (size_t rank = 0; rank < groups_[group].processes.size(); ++rank) {
@@ -77,6 +77,19 @@ class MeshMaker {
   }
 
  private:
+  Status come_together(const JoinPatience& until) {
+    members_.clear();
+    door_.reset();
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      const size_t size = groups_[group].processes.size();
+      peers_[group].clear();
+      peers_[group].resize(size);
+      for (std::vector<TcpPeer>& ends : peers_[group]) ends.resize(size);
+    }
+    RETURN_IF_ERROR(options_.process == 0 ? gather(until) : join(until));
+    return wire_up();
+  }
+
   struct Member {
     std::optional<JoinDoor::Visitor> visitor;  // none for the head itself
     Roster::Member address;
@@ -98,13 +111,14 @@ class MeshMaker {
 
   // ---- the head ----
 
-  Status gather() {
-    ASSIGN_OR_RETURN(FileDescriptor listener, listen_on(options_.address, options_.port));
+  Status gather(const JoinPatience& until) {
+    Result<FileDescriptor> listening = listen_on(options_.address, options_.port);
+    if (!listening.ok()) return invalid_argument("{}", listening.status().message());
+    FileDescriptor listener = std::move(listening).value();
     ASSIGN_OR_RETURN(const Roster::Member here, local_address(listener));
     if (options_.on_listening) options_.on_listening(here.port);
     door_.emplace(std::move(listener), options_.secret);
     members_.resize(options_.num_processes);
-    const JoinPatience until = patience(options_.patience);
     while (num_missing() > 0) {
       std::vector<int> sockets;
       for (const Member& member : members_) {
@@ -189,8 +203,7 @@ class MeshMaker {
 
   // ---- the others ----
 
-  Status join() {
-    const JoinPatience until = patience(options_.patience);
+  Status join(const JoinPatience& until) {
     for (;;) {
       const Status status = try_to_join(until);
       if (status.ok() || status.code() == StatusCode::kInvalidArgument) return status;

@@ -64,6 +64,7 @@ TEST(TcpCommunicator, NonsenseEndsTheGroupAndNothingElse) {
 // Nothing says that it is gone: that is what a cut cable and a stopped process look like.
 TEST(TcpCommunicator, ARankThatFallsSilentIsLostInFiveSeconds) {
   Ends ends = make_ends();
+  ASSERT_EQ(::send(ends.theirs.watch.get(), "\0\0\0", 4, 0), 4);  // a beat, the last one
   const auto rank = first_of_two(std::move(ends.ours));
   const auto begin = std::chrono::steady_clock::now();
   ThreadPool pool(1);
