@@ -86,7 +86,7 @@ struct SpeculativeOptions {
   int32_t num_tokens = 1;   // drafts per sequence and step
   std::string draft_model;  // folder of the checkpoint of kEagle3
   std::string json;  // an object with all of it, as vLLM has it; empty: the other fields count
-  // With more sequences running nobody drafts; 0: resolve() chooses.
+  // With more sequences running nobody drafts; 0: by the device.
   int32_t disable_by_batch_size = 0;
   // Of kNgram: tokens that must repeat.
   int32_t prompt_lookup_min = 2;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "config/speculative_config.h"
 #include "engine/zmq_frames.h"
 #include "tokenizer/tokenizer.h"
 
@@ -49,9 +50,11 @@ CompileQueue::MakeCompiler make_compiler(const ResolvedConfig& config, int64_t n
   };
 }
 
+// What follows from the device and its memory.
 ResolvedConfig with_memory(ResolvedConfig config, const MemoryPlan& plan) {
   config.scheduler.num_blocks = plan.num_blocks;
   config.scheduler.num_state_slots = plan.num_state_slots;
+  set_drafting_batch(config.speculative, plan.device.is_cpu(), &config.scheduler);
   return config;
 }
 
