@@ -96,6 +96,7 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
 }
 
 RunnerGroup::~RunnerGroup() {
+  if (local_ranks_ == nullptr) return;  // the nodes did not come together
   // A rank may have taken a step that another one drops.
   local_ranks_->fail(unavailable("the engine is stopping"));
   for (const auto& rank : ranks_) rank->stop();

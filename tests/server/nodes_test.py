@@ -18,6 +18,7 @@ import tempfile
 import time
 import unittest
 
+import server_process
 from server_process import ServerProcess
 from stream_client import stream_text
 
@@ -34,6 +35,7 @@ CASES = golden_cases(MODEL, "float32")
 # What is asked is 5 s; sanitizer builds and busy machines are given more.
 NOTICED = 5 * float(os.environ.get("ATOM_TEST_SLOWNESS", "1"))
 SKIPPED = 77  # for ctest
+server_process.START_TIMEOUT = 90  # a head whose workers fail waits for others
 
 
 class Network:
