@@ -66,7 +66,8 @@ Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t ma
   config.long_prefill_token_threshold = options.long_prefill_token_threshold;
   RETURN_IF_ERROR(check_prefill_threshold(options));
   config.policy = options.policy;
-  config.max_steps_in_flight = options.async_scheduling ? 2 : 1;
+  config.num_stages = engine.parallel.pipeline_parallel_size;
+  config.max_steps_in_flight = options.async_scheduling ? std::max(2, config.num_stages) : 1;
 
   // Every decode needs a token of the budget, and without chunks a prompt is one step.
   const int32_t least = options.enable_chunked_prefill
@@ -155,6 +156,7 @@ int32_t max_supported_model_len(const ModelConfig& model) {
 }
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
+  RETURN_IF_ERROR(check_nodes(engine));
   ResolvedConfig resolved;
   resolved.engine = engine;
   resolved.model = model;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "config/speculative_config.h"
 #include "engine/zmq_frames.h"
 #include "tokenizer/tokenizer.h"
 
@@ -18,6 +19,8 @@ constexpr int kLastWordLinger = 1000;  // milliseconds
 constexpr std::chrono::milliseconds kWritingPoll{5};
 // How often it looks whether a grammar is compiled.
 constexpr std::chrono::milliseconds kCompilingPoll{1};
+// How often it says that it still waits for other nodes.
+constexpr std::chrono::milliseconds kWaitingBeat{50};
 constexpr const char* kTrack = "engine core";  // of a profile
 // What a grammar's parser takes for a state, about.
 constexpr std::chrono::nanoseconds kParserState{20};
@@ -47,9 +50,11 @@ CompileQueue::MakeCompiler make_compiler(const ResolvedConfig& config, int64_t n
   };
 }
 
+// What follows from the device and its memory.
 ResolvedConfig with_memory(ResolvedConfig config, const MemoryPlan& plan) {
   config.scheduler.num_blocks = plan.num_blocks;
   config.scheduler.num_state_slots = plan.num_state_slots;
+  set_drafting_batch(config.speculative, plan.device.is_cpu(), &config.scheduler);
   return config;
 }
 
@@ -76,9 +81,17 @@ bool EngineCore::serve(const ResolvedConfig& config,
     const LoadingStage stage = has_weights ? LoadingStage::kGraphs : LoadingStage::kWeights;
     send_frame(responses, encode(CoreResponse(CoreLoading{stage, start.done, start.total})));
   };
+  // Who waits for other nodes lives, though nothing is loaded yet.
+  Clock::time_point told;
+  const auto waits = [&] {
+    if (Clock::now() - told < kWaitingBeat) return true;
+    told = Clock::now();
+    send_frame(responses, encode(CoreResponse(CoreHeartbeat{})));
+    return true;
+  };
   Profiler profiler(config);
   Result<std::unique_ptr<RunnerGroup>> runner =
-      RunnerGroup::create(config, num_sampled_ids, progress, profiler.recorder());
+      RunnerGroup::create(config, num_sampled_ids, progress, profiler.recorder(), waits);
   if (!runner.ok()) {
     report_failure(context, endpoints, runner.status());
     return false;
@@ -93,7 +106,11 @@ bool EngineCore::serve(const ResolvedConfig& config,
                   endpoints.heartbeat);
   core.send(ready_message(plan));
   const Status status = core.loop();
-  if (!status.ok()) report_failure(context, endpoints, status);
+  if (!status.ok()) {
+    report_failure(context, endpoints, status);
+  } else {
+    core.runner_->end();
+  }
   return status.ok();
 }
 
@@ -183,8 +200,9 @@ void EngineCore::take(AddRequest add) {
   if (!status.ok()) return refuse(add.id, status);
   queueing_[add.id].arrival = Clock::now();
   if (add.sampling.structural_tag.empty()) return admit(std::move(add), {nullptr});
-  compile_queue_.submit(add.id, std::move(add.sampling.structural_tag));
-  add.sampling.structural_tag.clear();
+  compile_queue_.submit(add.id, add.sampling.structural_tag);
+  // Other nodes compile it themselves.
+  if (config_.engine.nodes.num_nodes == 1) add.sampling.structural_tag.clear();
   compiling_.emplace(add.id, std::move(add));
 }
 

@@ -12,6 +12,7 @@
 #include <zmq.hpp>
 
 #include "config/resolve.h"
+#include "engine/core_endpoints.h"
 #include "engine/messages.h"
 #include "engine/profiler.h"
 #include "engine/runner_group.h"
@@ -19,14 +20,6 @@
 #include "structured_output/compile_queue.h"
 
 namespace atom {
-
-struct EngineCoreEndpoints {
-  std::string requests;   // ROUTER of the front end
-  std::string responses;  // PULL of the front end
-  std::string identity;   // this core's name towards the ROUTER
-  // How often the core speaks even when it has nothing to say.
-  std::chrono::milliseconds heartbeat{1000};
-};
 
 class EngineCore {
  public:

@@ -14,6 +14,7 @@
 namespace atom {
 
 class ForwardObserver;
+struct ContextSplit;
 
 struct ForwardContext {
   const Stream& stream;
@@ -37,6 +38,9 @@ struct ForwardContext {
   // Where a draft model reads inputs of the model's layers (BuildContext::aux_layers): the residual
   // stream that enters each of them, num_tokens rows of one behind those of the other.
   Tensor aux_hidden = {};  // [aux layers * num_tokens, hidden_size]
+
+  // Where other ranks compute some of the step's rows (nn/context_split.h); null: none does.
+  const ContextSplit* split = nullptr;
 
   std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }
   std::span<const Tensor> state(StateHandle handle) const { return storage.state(handle); }

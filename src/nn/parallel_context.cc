@@ -21,20 +21,16 @@ void ParallelContext::receive_from_previous(const Stream& stream, const Tensor& 
   if (!stream.is_dry_run()) pipeline_parallel->receive(stream, x, pipeline_parallel_rank - 1);
 }
 
-void ParallelContext::broadcast_from_last(const Stream& stream, const Tensor& x) const {
-  if (pipeline_parallel_size > 1 && !stream.is_dry_run()) {
-    pipeline_parallel->broadcast(stream, x, pipeline_parallel_size - 1);
-  }
-}
-
 void ParallelContext::reduce_over_all(const Stream& stream, const Tensor& x, ReduceOp op) const {
   if (tensor_parallel != nullptr) tensor_parallel->all_reduce(stream, x, op);
   if (pipeline_parallel != nullptr) pipeline_parallel->all_reduce(stream, x, op);
+  if (context_parallel != nullptr) context_parallel->all_reduce(stream, x, op);
 }
 
 Status ParallelContext::status() const {
   if (tensor_parallel != nullptr) RETURN_IF_ERROR(tensor_parallel->status());
-  return pipeline_parallel == nullptr ? Status() : pipeline_parallel->status();
+  if (pipeline_parallel != nullptr) RETURN_IF_ERROR(pipeline_parallel->status());
+  return context_parallel == nullptr ? Status() : context_parallel->status();
 }
 
 }  // namespace atom

@@ -1,6 +1,6 @@
-// The ranks of an engine that are threads of one process on the CPU, and their groups: the ranks of
-// a stage share each layer, and the ranks of the same number in each stage are a pipeline. They
-// fail together.
+// The ranks of an engine that are threads of one process on the CPU, and their groups: consecutive
+// ranks share each layer, ranks of the same part of it share the tokens of prompts, and the ranks
+// of the same number in each stage are a pipeline. They fail together.
 #pragma once
 
 #include <chrono>
@@ -17,6 +17,7 @@ class LocalRanks {
  public:
   // `timeout`: what an operation waits for other ranks at most.
   LocalRanks(const ParallelConfig& parallel, std::chrono::milliseconds timeout);
+  virtual ~LocalRanks() = default;
 
   int size() const { return static_cast<int>(ranks_.size()); }
   // What rank `rank` builds and computes with, as long as this lives.
@@ -27,7 +28,9 @@ class LocalRanks {
   // Ends all operations of all ranks. From any thread.
   void fail(const Status& reason);
 
- private:
+ protected:
+  LocalRanks() = default;
+
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none for one rank
   std::vector<ParallelContext> ranks_;
 };

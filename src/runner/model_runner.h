@@ -60,7 +60,7 @@ class ModelRunner {
   // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head).
   // `recorder`, which may be null, is told of steps while it is on, and outlives the runner.
   // `parallel`: which of the configuration's ranks it is. All ranks are created at once, each on a
-  // thread of its own, and take the same steps; their communicator outlives them.
+  // thread of its own, and take the same steps; their communicators outlive them.
   static Result<std::unique_ptr<ModelRunner>> create(
       const ResolvedConfig& config,
       int64_t num_sampled_ids,
@@ -95,15 +95,19 @@ class ModelRunner {
     std::chrono::nanoseconds duration{0};  // of its execution
     std::chrono::nanoseconds wait{0};      // from the end of the one before to its begin
   };
-  // The answer to the oldest submitted step; waits for it. A sequence whose logits admit no choice
-  // gets an error in its output; nothing else fails. A sequence that has finished since the step
-  // was submitted has an output without content.
+  // The answer to the oldest submitted step; waits for it. Of a pipeline only the last stage has an
+  // answer with content. A sequence whose logits admit no choice gets an error in its output;
+  // nothing else fails. A sequence that has finished since the step was submitted has an output
+  // without content.
   Collected collect();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids, SpanRecorder* recorder);
+  ModelRunner(const ResolvedConfig& config,
+              int64_t num_sampled_ids,
+              SpanRecorder* recorder,
+              const ParallelContext& parallel);
 
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve(DeviceRuntime& runtime);
@@ -180,6 +184,7 @@ class ModelRunner {
   const ResolvedConfig config_;
   const int64_t num_sampled_ids_;
   SpanRecorder* const recorder_;
+  const ParallelContext parallel_;
   std::unique_ptr<ThreadPool> pool_;
   DeviceRuntime* runtime_ = nullptr;  // null on the CPU, like all of a device
   std::unique_ptr<DeviceQueue> queue_;
@@ -188,6 +193,7 @@ class ModelRunner {
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
   std::unique_ptr<DraftModel> draft_;  // null without
+  int64_t num_aux_layers_ = 0;         // BuiltModel's
   MemoryPlan plan_;
   LayerStorage storage_;
   Workspace workspace_;

@@ -82,6 +82,10 @@ FinishReason Scheduler::take_tokens(Sequence& sequence,
   }
   CHECK(answer.num_drafts <= config_.num_speculative_tokens);
   sequence.num_drafts = answer.num_drafts;
+  if (config_.num_stages > 1) {
+    CHECK(std::ssize(answer.draft_ids) == answer.num_drafts);
+    sequence.draft_ids = std::move(answer.draft_ids);
+  }
   sequence.append_token(tokens[0]);
   FinishReason reason = sequence.check_finish();
   size_t num_taken = 1;

@@ -6,6 +6,7 @@
 
 #include "models/registry.h"
 #include "runner/choose_device.h"
+#include "runner/context_rows.h"
 #include "runner/layer_storage.h"
 #include "runner/model_source.h"
 #include "tests/golden/host_tensor.h"
@@ -80,8 +81,11 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   config.state_checkpoint_interval = schedule.block_size;
   config.enable_prefix_caching = schedule.enable_prefix_caching;
   Scheduler scheduler(config, {});
-  InputBuilder input_builder(config, ranks_.front()->stream);
+  block_size_ = schedule.block_size;
+  const ParallelConfig& parallel = config_.engine.parallel;
   for (const auto& rank : ranks_) {
+    rank->input_builder.emplace(limits_of_parts(config, parallel.prefill_context_parallel_size),
+                                rank->stream);
     rank->storage =
         make_layer_storage(rank->stream,
                            rank->storage_spec,
@@ -103,7 +107,7 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
     }
     while (scheduler.has_work()) {
       const SchedulerOutput step = scheduler.schedule();
-      ModelRunnerOutput output = execute(step, input_builder, results);
+      ModelRunnerOutput output = execute(step, results);
       scheduler.postprocess(step, std::move(output));
     }
   }
@@ -111,9 +115,13 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   return results;
 }
 
-Tensor GoldenRunner::compute_logits(Rank& rank,
+Tensor GoldenRunner::compute_logits(size_t index,
                                     const SchedulerOutput& step,
-                                    const StepInputs& inputs) const {
+                                    std::span<RunnerSequence* const> sequences) const {
+  Rank& rank = *ranks_[index];
+  const ParallelContext& parallel = local_ranks_->context(static_cast<int>(index));
+  const ContextRows own(step, sequences, block_size_, parallel);
+  const StepInputs inputs = rank.input_builder->build(own.step(), own.sequences());
   const Stream& stream = rank.stream;
   Workspace workspace(stream, kWorkspaceSize);
   const ForwardContext context{.stream = stream,
@@ -123,35 +131,41 @@ Tensor GoldenRunner::compute_logits(Rank& rank,
                                .batch = inputs.batch,
                                .storage = rank.storage,
                                .state_slots = inputs.state_slots,
-                               .observer = observer_};
+                               .observer = observer_,
+                               .split = own.split()};
   copy_states(stream, rank.storage, step.state_restores);
-  const Tensor hidden = rank.model->forward(context);
+  Tensor hidden = rank.model->forward(context);
   copy_states(stream, rank.storage, step.state_saves);
+  if (!parallel.samples()) return {};
+  hidden = own.whole(hidden, 1, context);
   const Shape shape = {hidden.size(0), config_.model.vocab_size};
   const Tensor logits = Tensor::empty(shape, DType::kFloat32, stream.device());
   rank.model->compute_logits(hidden, logits, context);
   return host_copy(stream, logits);
 }
 
-Tensor GoldenRunner::compute_logits(const SchedulerOutput& step, const StepInputs& inputs) {
+Tensor GoldenRunner::compute_logits(const SchedulerOutput& step,
+                                    std::span<RunnerSequence* const> sequences) {
   // One thread is observed.
   CHECK((observer_ == nullptr || ranks_.size() == 1));
   std::vector<Tensor> logits(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t rank = 1; rank < ranks_.size(); ++rank) {
-    threads.emplace_back([&, rank] { logits[rank] = compute_logits(*ranks_[rank], step, inputs); });
+    threads.emplace_back([&, rank] { logits[rank] = compute_logits(rank, step, sequences); });
   }
-  logits[0] = compute_logits(*ranks_[0], step, inputs);
+  logits[0] = compute_logits(0, step, sequences);
   for (std::thread& thread : threads) thread.join();
   CHECK(local_ranks_->status().ok());
-  for (const Tensor& other : logits) {
-    CHECK(std::memcmp(other.raw_data(), logits[0].raw_data(), logits[0].num_bytes()) == 0);
+  // Only those of the last stage have any.
+  const Tensor& result = logits.back();
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!local_ranks_->context(static_cast<int>(rank)).samples()) continue;
+    CHECK(std::memcmp(logits[rank].raw_data(), result.raw_data(), result.num_bytes()) == 0);
   }
-  return logits[0];
+  return result;
 }
 
 ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
-                                        InputBuilder& input_builder,
                                         std::vector<GoldenResult>& results) {
   for (const SequenceId id : step.finished) sequences_.erase(id);
   for (const NewSequence& added : step.new_sequences) {
@@ -177,7 +191,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
   }
 
   if (observer_ != nullptr) observer_->begin_step(tokens_of(step, sequences));
-  const Tensor logits = compute_logits(step, input_builder.build(step, sequences));
+  const Tensor logits = compute_logits(step, sequences);
   const int64_t vocab_size = config_.model.vocab_size;
   const float* row = logits.data<float>();
   for (size_t s = 0; s < sequences.size(); ++s) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,23 +71,25 @@ class GoldenRunner {
     std::unique_ptr<CausalLM> model;
     StorageSpec storage_spec;
     LayerStorage storage;
+    std::optional<InputBuilder> input_builder;
   };
 
   explicit GoldenRunner(ResolvedConfig config);
 
   Status build_rank(int rank);
-  Tensor compute_logits(Rank& rank, const SchedulerOutput& step, const StepInputs& inputs) const;
+  Tensor compute_logits(size_t rank,
+                        const SchedulerOutput& step,
+                        std::span<RunnerSequence* const> sequences) const;
   // Of all ranks, which are compared.
-  Tensor compute_logits(const SchedulerOutput& step, const StepInputs& inputs);
+  Tensor compute_logits(const SchedulerOutput& step, std::span<RunnerSequence* const> sequences);
 
-  ModelRunnerOutput execute(const SchedulerOutput& step,
-                            InputBuilder& input_builder,
-                            std::vector<GoldenResult>& results);
+  ModelRunnerOutput execute(const SchedulerOutput& step, std::vector<GoldenResult>& results);
 
   ResolvedConfig config_;
   std::unique_ptr<LocalRanks> local_ranks_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<SequenceId, RunnerSequence> sequences_;
+  int32_t block_size_ = 0;  // of the run
   SchedulerStats stats_;
   StepObserver* observer_ = nullptr;
 };
