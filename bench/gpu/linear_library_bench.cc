@@ -49,9 +49,7 @@ class Operands {
  public:
   Operands() {
     std::vector<float> scales(kMaxFeatures);
-    for (size_t i = 0; i < scales.size(); ++i) {
-      scales[i] = 0.01f + 0.001f * static_cast<float>(i % 13);
-    }
+    for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f + 0.001f * float(i % 13);
     x_scales_.upload(scales);
     std::reverse(scales.begin(), scales.end());
     weight_scales_.upload(scales);
@@ -277,6 +275,7 @@ constexpr Way kWays[] = {
 };
 
 void show_times(const Way& way, Operands& operands, const Roofs& roofs) {
+  operands.fill(way.dtype);
   for (const Layer& layer : kLayers) {
     const bool is_head = std::strcmp(layer.name, "lm_head") == 0;
     if (is_head && way.dtype != DType::kBFloat16) continue;  // never quantised
@@ -387,10 +386,7 @@ int run(const std::vector<std::string>& parts) {
   if (wanted("accuracy")) show_accuracy(operands);
   if (wanted("quant")) show_quant_times(operands, roofs);
   if (wanted("table")) {
-    for (const Way& way : kWays) {
-      operands.fill(way.dtype);
-      show_times(way, operands, roofs);
-    }
+    for (const Way& way : kWays) show_times(way, operands, roofs);
   }
   return 0;
 }
