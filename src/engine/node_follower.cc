@@ -105,17 +105,20 @@ Status NodeFollower::run_once(bool* joined) {
   return status;
 }
 
+Status NodeFollower::has_stopped() const {
+  return unavailable("node {} has stopped", config_.engine.nodes.node_rank);
+}
+
 void NodeFollower::publish(RunnerGroup* group) {
   const MutexLock lock(&mutex_);
   group_ = group;
-  if (group != nullptr && stopping_) group->fail(unavailable("the node is stopping"));
+  if (group != nullptr && stopping_) group->fail(has_stopped());
 }
 
 void NodeFollower::stop() {
   stopping_ = true;
   const MutexLock lock(&mutex_);
-  if (group_ != nullptr)
-    group_->fail(unavailable("node {} has stopped", config_.engine.nodes.node_rank));
+  if (group_ != nullptr) group_->fail(has_stopped());
 }
 
 }  // namespace atom

@@ -30,6 +30,7 @@ class NodeFollower {
   // From joining the head to the end of that group. `joined`: it got so far.
   Status run_once(bool* joined);
   void publish(RunnerGroup* group);
+  Status has_stopped() const;
 
   const ResolvedConfig config_;
   const int64_t num_sampled_ids_;
