@@ -425,6 +425,35 @@ class Processes(AttackTest):
             self.assert_serves(server)
             self.assertEqual(server.stop(), 0)
 
+    def test_connections_leave_descriptors_to_the_engine(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        command = pathlib.Path(folder.name) / "atom"
+        for limit, serves in ((24, False), (32, True)):
+            with self.subTest(limit):
+                command.write_text(f'#!/bin/sh\nulimit -n {limit}\nexec "{ATOM}" "$@"\n')
+                command.chmod(0o700)
+                if not serves:
+                    with self.assertRaisesRegex(RuntimeError, "open files"):
+                        ServerProcess(command, MODEL)
+                    continue
+                server = ServerProcess(command, MODEL)
+                self.addCleanup(server.stop)
+                held = [socket.create_connection((server.host, server.port)) for _ in range(100)]
+                engine, = server.engine_pids()
+                os.kill(engine, signal.SIGKILL)
+                wait_until(lambda: "serves again" in server.output(), 20 * SLOWNESS)
+                for connection in held:
+                    connection.close()
+                wait_until(lambda: self.is_ready(server), 20 * SLOWNESS)
+                self.assert_serves(server)
+
+    def is_ready(self, server):
+        try:
+            return server.request("GET", "/readyz")[0] == 200
+        except OSError:
+            return False
+
     def test_the_engine_knows_no_secrets(self):
         server = self.serve(env={"HF_TOKEN": "hush", "ATOM_API_KEY": "hush"})
         engine, = server.engine_pids()

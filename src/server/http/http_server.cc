@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <deque>
+#include <filesystem>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -31,8 +32,22 @@ using Clock = IoLoop::Clock;
 constexpr int kMaxAccepts = 256;  // at a time, before connections have their turn
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::chrono::seconds kLogInterval{1};
-// Descriptors left to the rest of the process.
+// Descriptors left to the rest of the process, among them those of an engine that is started again.
 constexpr size_t kReservedDescriptors = 64;
+// With fewer, the rest has three quarters of those that are free.
+constexpr size_t kFewDescriptors = 4 * kReservedDescriptors / 3;
+constexpr size_t kMaxRefused = 512;
+
+size_t count_open_descriptors() {
+  size_t count = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
+       !error && entry != end;
+       entry.increment(error)) {
+    ++count;
+  }
+  return count;
+}
 
 // Raises the limit of descriptors as far as allowed; how many connections it has room for.
 size_t raise_descriptor_limit() {
@@ -43,8 +58,20 @@ size_t raise_descriptor_limit() {
     raised.rlim_cur = limit.rlim_max;
     if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   }
-  const size_t number = limit.rlim_cur;
-  return number > 2 * kReservedDescriptors ? number - kReservedDescriptors : number / 2;
+  const size_t num_open = count_open_descriptors();
+  const size_t num_free = limit.rlim_cur > num_open ? limit.rlim_cur - num_open : 0;
+  return num_free > kFewDescriptors ? num_free - kReservedDescriptors : num_free / 4;
+}
+
+// Of the room a fifth is for those that are told that there is none.
+Result<ConnectionLimits> limit_connections(size_t most) {
+  const size_t room = raise_descriptor_limit();
+  const size_t num_refused = std::min(room / 5, kMaxRefused);
+  if (room == 0) {
+    return resource_exhausted(
+        "the limit of open files leaves no room for connections: raise it (ulimit -n)");
+  }
+  return ConnectionLimits{.served = std::min(most, room - num_refused), .refused = num_refused};
 }
 
 // A socket that listens; waits for connections, and pauses when there is no room for more.
@@ -115,14 +142,14 @@ class Acceptor {
 class HttpServerImpl final : public HttpServer {
  public:
   HttpServerImpl(const HttpServerOptions& options,
-                 size_t max_connections,
+                 ConnectionLimits limits,
                  Handler handler,
                  Screen screen,
                  SslContext tls,
                  ListeningSockets sockets)
       : options_(options),
         sockets_(std::move(sockets)),
-        loop_(options, max_connections, std::move(handler), std::move(screen), std::move(tls)) {
+        loop_(options, limits, std::move(handler), std::move(screen), std::move(tls)) {
     for (const int fd : sockets_.release_descriptors()) acceptors_.emplace_back(&loop_, fd);
     thread_ = std::thread([this] { serve(); });
   }
@@ -193,13 +220,13 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions& o
     }
     ASSIGN_OR_RETURN(tls, make_tls_context(options.tls_certificate_file, options.tls_key_file));
   }
-  const size_t max_connections = std::min(options.max_connections, raise_descriptor_limit());
+  ASSIGN_OR_RETURN(const ConnectionLimits limits, limit_connections(options.max_connections));
   Result<ListeningSockets> sockets = options.unix_socket.empty()
                                          ? ListeningSockets::open_tcp(options.host, options.port)
                                          : ListeningSockets::open_unix(options.unix_socket);
   if (!sockets.ok()) return sockets.status();
   return std::unique_ptr<HttpServer>(std::make_unique<HttpServerImpl>(options,
-                                                                      max_connections,
+                                                                      limits,
                                                                       std::move(handler),
                                                                       std::move(screen),
                                                                       std::move(tls),

@@ -20,8 +20,6 @@ using std::chrono::milliseconds;
 // Deadlines are looked at this often: a timeout may be late by as much.
 constexpr milliseconds kMaxTick{250};
 constexpr milliseconds kMinTick{5};
-// Beyond max_connections this many are told so; others are closed without a word.
-constexpr size_t kMaxRefusing = 512;
 
 milliseconds choose_tick(const HttpServerOptions& options) {
   const milliseconds shortest = std::min({options.header_timeout,
@@ -35,12 +33,12 @@ milliseconds choose_tick(const HttpServerOptions& options) {
 }  // namespace
 
 IoLoop::IoLoop(HttpServerOptions options,
-               size_t max_connections,
+               ConnectionLimits limits,
                HttpServer::Handler handler,
                HttpServer::Screen screen,
                SslContext tls)
     : options_(std::move(options)),
-      max_connections_(max_connections),
+      limits_(limits),
       handler_(std::move(handler)),
       screen_(std::move(screen)),
       tls_(std::move(tls)),
@@ -120,10 +118,10 @@ void IoLoop::tick() {
 }
 
 void IoLoop::add(int fd, std::string peer) {
-  const bool refused = slots_.size() - num_refusing_ >= max_connections_;
+  const bool refused = slots_.size() - num_refusing_ >= limits_.served;
   (refused ? num_refused_ : num_accepted_).fetch_add(1, std::memory_order_relaxed);
   // Inside TLS the answer would have to wait for a handshake.
-  if (refused && (num_refusing_ >= kMaxRefusing || tls_ != nullptr)) {
+  if (refused && (num_refusing_ >= limits_.refused || tls_ != nullptr)) {
     ::close(fd);
     return;
   }

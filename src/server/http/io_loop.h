@@ -21,15 +21,22 @@
 
 namespace atom::server {
 
+// How many connections there are at a time at most: those whose requests are answered, and those
+// beyond that are told that there is no room. Others are closed without a word.
+struct ConnectionLimits {
+  size_t served = 0;
+  size_t refused = 0;
+};
+
 class IoLoop {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::time_point kNever = Clock::time_point::max();
   static constexpr size_t kScratchSize = 64 << 10;
 
-  // `max_connections` is the option or what the limit of descriptors leaves. `tls` may be null.
+  // `limits`: the option's or what the limit of descriptors leaves. `tls` may be null.
   IoLoop(HttpServerOptions options,
-         size_t max_connections,
+         ConnectionLimits limits,
          HttpServer::Handler handler,
          HttpServer::Screen screen,
          SslContext tls);
@@ -79,7 +86,7 @@ class IoLoop {
   void tick();
 
   const HttpServerOptions options_;
-  const size_t max_connections_;
+  const ConnectionLimits limits_;
   const HttpServer::Handler handler_;
   const HttpServer::Screen screen_;
   std::shared_ptr<ssl_ctx_st> tls_;  // those that connections have hold it as well
