@@ -44,11 +44,26 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     int64_t num_sampled_ids,
     const std::function<void(const StartProgress&)>& progress,
     SpanRecorder* recorder) {
-  RETURN_IF_ERROR(check_devices(config));
+  auto ranks = std::make_shared<LocalRanks>(config.engine.parallel, patience(config));
+  return create_copy(config, num_sampled_ids, progress, recorder, std::move(ranks), /*copy=*/0);
+}
+
+Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create_copy(
+    const ResolvedConfig& config,
+    int64_t num_sampled_ids,
+    const std::function<void(const StartProgress&)>& progress,
+    SpanRecorder* recorder,
+    std::shared_ptr<LocalRanks> shared_ranks,
+    int copy) {
+  LocalRanks& ranks = *shared_ranks;
+  if (const Status status = check_devices(config); !status.ok()) {
+    ranks.fail(status);
+    return status;
+  }
   std::unique_ptr<RunnerGroup> group(new RunnerGroup());
-  group->local_ranks_ = std::make_unique<LocalRanks>(config.engine.parallel, patience(config));
-  LocalRanks& ranks = *group->local_ranks_;
-  const int world = ranks.size();
+  group->local_ranks_ = std::move(shared_ranks);
+  const int world = ranks.size() / ranks.num_copies();
+  const int first = copy * world;
   std::vector<std::unique_ptr<ModelRunner>> runners(world);
   std::vector<Status> statuses(world);
   const auto create_rank = [&](int rank) {
@@ -57,7 +72,7 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
                             num_sampled_ids,
                             rank == 0 ? progress : nullptr,
                             rank == 0 ? recorder : nullptr,
-                            ranks.context(rank));
+                            ranks.context(first + rank));
     statuses[rank] = runner.status();
     if (runner.ok()) {
       runners[rank] = std::move(runner).value();

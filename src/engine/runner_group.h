@@ -26,6 +26,15 @@ class RunnerGroup {
       int64_t num_sampled_ids,
       const std::function<void(const StartProgress&)>& progress,
       SpanRecorder* recorder);
+  // The same for copy `copy` of those that share experts, whose ranks are all in `ranks`. All
+  // copies at once, each on a thread of its own.
+  static Result<std::unique_ptr<RunnerGroup>> create_copy(
+      const ResolvedConfig& config,
+      int64_t num_sampled_ids,
+      const std::function<void(const StartProgress&)>& progress,
+      SpanRecorder* recorder,
+      std::shared_ptr<LocalRanks> ranks,
+      int copy);
   // Ends after the steps that are running, with several ranks in the middle of them.
   ~RunnerGroup();
 
@@ -47,7 +56,7 @@ class RunnerGroup {
   RunnerGroup() = default;
 
   MemoryPlan plan_;
-  std::unique_ptr<LocalRanks> local_ranks_;
+  std::shared_ptr<LocalRanks> local_ranks_;  // of all copies that share experts
   std::vector<std::unique_ptr<RunnerThread>> ranks_;
 };
 

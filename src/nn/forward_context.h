@@ -38,6 +38,11 @@ struct ForwardContext {
   // stream that enters each of them, num_tokens rows of one behind those of the other.
   Tensor aux_hidden = {};  // [aux layers * num_tokens, hidden_size]
 
+  // ParallelContext::exchange_token_counts() of this pass.
+  std::span<const int32_t> tokens_of_ranks = {};
+  // The pass has no token that counts: it is there for others, who need the experts of this rank.
+  bool is_dummy = false;
+
   std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }
   std::span<const Tensor> state(StateHandle handle) const { return storage.state(handle); }
   int64_t num_tokens() const { return token_ids.size(0); }

@@ -1,46 +1,62 @@
 #include "runner/local_ranks.h"
 
+#include <map>
+#include <tuple>
+
 #include "comm/local/local_group.h"
 
 namespace atom {
 
-ParallelContext parallel_context(const ParallelConfig& parallel, int rank) {
+ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool share_experts) {
   const int32_t tensor_size = parallel.tensor_parallel_size;
+  const int32_t num_stages = parallel.pipeline_parallel_size;
   ParallelContext context;
   context.tensor_parallel_rank = rank % tensor_size;
   context.tensor_parallel_size = tensor_size;
-  context.pipeline_parallel_rank = rank / tensor_size;
-  context.pipeline_parallel_size = parallel.pipeline_parallel_size;
-  context.expert_parallel = parallel.enable_expert_parallel && tensor_size > 1;
+  context.pipeline_parallel_rank = rank / tensor_size % num_stages;
+  context.pipeline_parallel_size = num_stages;
+  if (share_experts) {
+    context.data_parallel_rank = rank / (tensor_size * num_stages);
+    context.data_parallel_size = parallel.data_parallel_size;
+    context.dispatch = parallel.expert_dispatch;
+  }
+  context.expert_parallel = parallel.enable_expert_parallel && context.expert_size() > 1;
   return context;
 }
 
-LocalRanks::LocalRanks(const ParallelConfig& parallel, std::chrono::milliseconds timeout) {
-  const int tensor_size = parallel.tensor_parallel_size;
-  const int num_stages = parallel.pipeline_parallel_size;
-  for (int rank = 0; rank < tensor_size * num_stages; ++rank) {
-    ranks_.push_back(parallel_context(parallel, rank));
+LocalRanks::LocalRanks(const ParallelConfig& parallel,
+                       std::chrono::milliseconds timeout,
+                       bool share_experts) {
+  num_copies_ = share_experts ? parallel.data_parallel_size : 1;
+  const int num_ranks =
+      parallel.tensor_parallel_size * parallel.pipeline_parallel_size * num_copies_;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ranks_.push_back(parallel_context(parallel, rank, share_experts));
   }
-  // `members`: ranks of one group, in order.
-  const auto make_group = [&](const std::vector<int>& members,
-                              Communicator* ParallelContext::*member) {
-    if (members.size() == 1) return;
-    auto group = make_local_group(static_cast<int>(members.size()), timeout);
-    for (size_t i = 0; i < members.size(); ++i) {
-      ranks_[members[i]].*member = group[i].get();
-      communicators_.push_back(std::move(group[i]));
+  // Ranks that agree in the places other than theirs in the group.
+  const auto key_of = [](const ParallelContext& rank, Communicator* ParallelContext::*group) {
+    const bool over_tensor = group != &ParallelContext::pipeline_parallel;
+    const bool over_stages = group == &ParallelContext::pipeline_parallel;
+    const bool over_copies = group == &ParallelContext::experts;
+    return std::tuple(over_tensor ? -1 : rank.tensor_parallel_rank,
+                      over_stages ? -1 : rank.pipeline_parallel_rank,
+                      over_copies ? -1 : rank.data_parallel_rank);
+  };
+  const auto make_groups = [&](Communicator* ParallelContext::*group) {
+    std::map<std::tuple<int32_t, int32_t, int32_t>, std::vector<ParallelContext*>> groups;
+    for (ParallelContext& rank : ranks_) groups[key_of(rank, group)].push_back(&rank);
+    for (const auto& [key, members] : groups) {
+      if (members.size() == 1) continue;
+      auto communicators = make_local_group(static_cast<int>(members.size()), timeout);
+      for (size_t i = 0; i < members.size(); ++i) {
+        members[i]->*group = communicators[i].get();
+        communicators_.push_back(std::move(communicators[i]));
+      }
     }
   };
-  for (int stage = 0; stage < num_stages; ++stage) {
-    std::vector<int> members;
-    for (int i = 0; i < tensor_size; ++i) members.push_back(stage * tensor_size + i);
-    make_group(members, &ParallelContext::tensor_parallel);
-  }
-  for (int i = 0; i < tensor_size; ++i) {
-    std::vector<int> members;
-    for (int stage = 0; stage < num_stages; ++stage) members.push_back(stage * tensor_size + i);
-    make_group(members, &ParallelContext::pipeline_parallel);
-  }
+  make_groups(&ParallelContext::tensor_parallel);
+  make_groups(&ParallelContext::pipeline_parallel);
+  if (share_experts) make_groups(&ParallelContext::experts);
 }
 
 Status LocalRanks::status() {

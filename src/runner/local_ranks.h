@@ -1,6 +1,7 @@
 // The ranks of an engine that are threads of one process on the CPU, and their groups: the ranks of
-// a stage share each layer, and the ranks of the same number in each stage are a pipeline. They
-// fail together.
+// a stage share each layer, and the ranks of the same number in each stage are a pipeline. Copies
+// of the model that share their experts are there together, one's ranks behind the other's, and the
+// ranks of the same stage of all of them have the experts. All fail together.
 #pragma once
 
 #include <chrono>
@@ -16,9 +17,12 @@ namespace atom {
 class LocalRanks {
  public:
   // `timeout`: what an operation waits for other ranks at most.
-  LocalRanks(const ParallelConfig& parallel, std::chrono::milliseconds timeout);
+  LocalRanks(const ParallelConfig& parallel,
+             std::chrono::milliseconds timeout,
+             bool share_experts = false);
 
   int size() const { return static_cast<int>(ranks_.size()); }
+  int num_copies() const { return num_copies_; }  // that share experts; 1: none does
   // What rank `rank` builds and computes with, as long as this lives.
   const ParallelContext& context(int rank) const { return ranks_[rank]; }
 
@@ -30,9 +34,10 @@ class LocalRanks {
  private:
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none for one rank
   std::vector<ParallelContext> ranks_;
+  int num_copies_ = 1;
 };
 
 // Rank `rank` of those that `parallel` asks for, without communicators: for plans.
-ParallelContext parallel_context(const ParallelConfig& parallel, int rank);
+ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool share_experts);
 
 }  // namespace atom

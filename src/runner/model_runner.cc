@@ -88,8 +88,10 @@ void take_verified(std::span<SampledToken> tokens,
 
 ModelRunner::ModelRunner(const ResolvedConfig& config,
                          int64_t num_sampled_ids,
-                         SpanRecorder* recorder)
+                         SpanRecorder* recorder,
+                         const ParallelContext& parallel)
     : config_(config),
+      parallel_(parallel),
       num_sampled_ids_(num_sampled_ids),
       recorder_(recorder),
       pool_(std::make_unique<ThreadPool>(config.num_threads)),
@@ -116,7 +118,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
         asked.tensor_parallel_size,
         asked.pipeline_parallel_size);
   }
-  std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder));
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder, parallel));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   const SpeculativeMethod method = config.speculative.method;
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device, parallel));
@@ -143,7 +145,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
   if (method != SpeculativeMethod::kOff) {
-    runner->drafter_.emplace(config, runner->draft_.get(), num_sampled_ids, stream);
+    runner->drafter_.emplace(config, parallel, runner->draft_.get(), num_sampled_ids, stream);
   }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   return runner;
@@ -204,6 +206,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   CHECK(can_submit());
   sequences_.update(step);
   StepInFlight& flight = in_flight_.emplace_back(new_flight(step));
+  if (step.is_dummy) return run_dummy();
   if (step.scheduled.empty()) return;
   const char* kind = step_kind(step);
   const SpanArguments arguments = step_arguments(step);
@@ -228,6 +231,17 @@ void ModelRunner::submit(const SchedulerOutput& step) {
       note_operators(std::move(noted), first);
     }
   }
+}
+
+void ModelRunner::run_dummy() {
+  CHECK(parallel_.copies_share_experts());
+  const Workspace::Scope scope(workspace_);
+  ForwardContext context = context_of(input_builder_->build_dummy());
+  context.is_dummy = true;
+  const Tensor hidden = model_->forward(context);
+  if (draft_ == nullptr) return;
+  const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+  drafter_->propose_nothing(states, context);
 }
 
 bool ModelRunner::is_done() const {
@@ -288,6 +302,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
   if (device_sampler_) {
     ops::fill_pending_tokens(stream_, device_sampler_->token_ids(), inputs.token_ids);
   }
+  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, workspace_, inputs.token_ids.size(0));
   ForwardContext context{.stream = stream_,
                          .workspace = workspace_,
                          .token_ids = inputs.token_ids,
@@ -296,7 +311,8 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
                          .storage = storage_,
                          .state_slots = inputs.state_slots,
                          .token_state_slots = inputs.token_state_slots,
-                         .aux_hidden = aux_hidden};
+                         .aux_hidden = aux_hidden,
+                         .tokens_of_ranks = tokens_of_ranks_};
   if (!aux_hidden.defined()) {
     context.aux_hidden = aux_hidden_of(config_, draft_.get(), context.num_tokens(), workspace_);
   }

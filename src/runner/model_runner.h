@@ -103,7 +103,10 @@ class ModelRunner {
  private:
   using Clock = std::chrono::steady_clock;
 
-  ModelRunner(const ResolvedConfig& config, int64_t num_sampled_ids, SpanRecorder* recorder);
+  ModelRunner(const ResolvedConfig& config,
+              int64_t num_sampled_ids,
+              SpanRecorder* recorder,
+              const ParallelContext& parallel);
 
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve(DeviceRuntime& runtime);
@@ -125,6 +128,8 @@ class ModelRunner {
   Tensor kept_states(int64_t num_tokens) const;
 
   void run(const SchedulerOutput& step, StepInFlight& flight);
+  // All passes of a step, with a token that counts nowhere.
+  void run_dummy();
   // `flight` has ended now: tells the recorder of its work on the device.
   void note_device_step(StepInFlight& flight);
   void note_operators(OperatorTrace::Noted noted, Clock::time_point begin);
@@ -178,6 +183,8 @@ class ModelRunner {
               ModelRunnerOutput* output);
 
   const ResolvedConfig config_;
+  const ParallelContext parallel_;
+  std::vector<int32_t> tokens_of_ranks_;  // of the pass that is computed
   const int64_t num_sampled_ids_;
   SpanRecorder* const recorder_;
   std::unique_ptr<ThreadPool> pool_;

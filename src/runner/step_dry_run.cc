@@ -33,6 +33,8 @@ int64_t measure_step(const ResolvedConfig& config,
                               .seq_lens = int32_meta({num_seqs}),
                               .settled_lens = int32_meta({num_seqs}),
                               .slot_mapping = int32_meta({num_tokens})};
+  const std::vector<int32_t> tokens_of_ranks =
+      built.parallel.exchange_token_counts(stream, workspace, num_tokens);
   const ForwardContext context{
       .stream = stream,
       .workspace = workspace,
@@ -43,7 +45,8 @@ int64_t measure_step(const ResolvedConfig& config,
       .state_slots = int32_meta({num_seqs}),
       .token_state_slots =
           config.scheduler.num_speculative_tokens > 0 ? int32_meta({num_tokens}) : Tensor(),
-      .aux_hidden = aux_hidden_of(config, built.draft.get(), num_tokens, workspace)};
+      .aux_hidden = aux_hidden_of(config, built.draft.get(), num_tokens, workspace),
+      .tokens_of_ranks = tokens_of_ranks};
   const Tensor hidden = model.forward(context);
   const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());
   const Tensor logits = workspace.tensor({num_rows, config.model.vocab_size}, DType::kFloat32);

@@ -147,6 +147,8 @@ class GoldenModel {
     check("in a batch of chunks", {.max_num_batched_tokens = 20});
   }
 
+  void check_copies() { check("in a batch of chunks", {.max_num_batched_tokens = 20}); }
+
   void check_all() {
     runner_->set_observer(codes_ ? codes_->recorder() : static_cast<StepObserver*>(choices_));
     check("in one piece, alone", {.max_num_seqs = 1});
@@ -313,6 +315,50 @@ TEST_P(GoldenModels, LogitsAndGreedyTokens) {
   EXPECT_LE(choices.share_of_replaced(), kNearTiesShare);
 }
 
+// What cannot be split is refused before weights are loaded, and only that.
+void expect_ranks(GoldenModel& model, void (GoldenModel::*check)()) {
+  if (model.status().ok()) return (model.*check)();
+  const std::string& why = model.status().message();
+  EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented) << why;
+  EXPECT_TRUE(why.find("evenly") != std::string::npos ||
+              why.find("that share a scale") != std::string::npos)
+      << why;
+}
+
+// Copies that share their experts: each with half of the prompts, one idle while the other works,
+// by every way in which tokens come to experts.
+TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
+  const WrittenCase written(GetParam());
+  if (!written.missing().empty()) GTEST_SKIP() << written.missing();
+  ASSERT_TRUE(written.status().ok()) << written.status().message();
+  if (!written.routes()) GTEST_SKIP() << "no experts";
+  using Dispatch = ExpertDispatch;
+  const auto copies = [](int tensor, int stages, int data, bool experts, Dispatch dispatch) {
+    return ParallelConfig{.tensor_parallel_size = tensor,
+                          .pipeline_parallel_size = stages,
+                          .data_parallel_size = data,
+                          .enable_expert_parallel = experts,
+                          .enable_dp_attention = !experts,
+                          .expert_dispatch = dispatch};
+  };
+  std::vector<ParallelConfig> ways = {copies(1, 1, 2, true, Dispatch::kGather),
+                                      copies(2, 1, 2, true, Dispatch::kAllToAll),
+                                      copies(1, 2, 2, true, Dispatch::kAllToAll),
+                                      copies(1, 1, 2, false, Dispatch::kGather)};
+  ways.push_back(copies(2, 1, 2, true, Dispatch::kAllToAll));
+  ways.back().enable_dp_attention = true;
+  for (const ParallelConfig& parallel : ways) {
+    SCOPED_TRACE(&parallel - ways.data());
+    GoldenModel model(written.golden(),
+                      written.path(),
+                      {DType::kFloat32},
+                      written.config(),
+                      /*choices=*/nullptr,
+                      parallel);
+    expect_ranks(model, &GoldenModel::check_copies);
+  }
+}
+
 // Layers split among 2 and 4 ranks (ATOM_TEST_TP: so many), experts in parts and spread, and in two
 // stages. What cannot be split is refused before weights are loaded, and only that.
 TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
@@ -341,15 +387,7 @@ TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
                       written.config(),
                       /*choices=*/nullptr,
                       parallel);
-    if (model.status().ok()) {
-      model.check_ranks();
-    } else {
-      const std::string& why = model.status().message();
-      EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented) << why;
-      EXPECT_TRUE(why.find("evenly") != std::string::npos ||
-                  why.find("that share a scale") != std::string::npos)
-          << why;
-    }
+    expect_ranks(model, &GoldenModel::check_ranks);
   }
 }
 

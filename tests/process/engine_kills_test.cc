@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "tests/process/engine_harness_test.h"
+#include "tests/support/synthetic_checkpoint.h"
 
 namespace atom {
 namespace {
@@ -131,6 +133,62 @@ TEST(EngineProcess, ACopyThatDiesIsReplacedWhileTheOthersServe) {
     EXPECT_EQ(engine->health().num_restarts, static_cast<uint64_t>(round + 1));
   }
   EXPECT_EQ(engine->stats().num_free_blocks, int64_t{kCopies} * 1024);
+}
+
+// Copies that share experts, whose ranks are threads of one process: killed at any moment of their
+// steps under load it is noticed, all of them come back together, and nothing is left behind.
+// ATOM_TEST_KILLS says how often, for longer runs.
+TEST(EngineProcess, CopiesThatShareExpertsComeBackTogether) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/qwen3-moe", folder.path()).ok());
+  EngineConfig config = demo_config();
+  config.model.model = folder.path();
+  config.model.skip_tokenizer_init = true;
+  config.cache.num_blocks = 256;
+  config.parallel.data_parallel_size = 2;
+  config.parallel.enable_expert_parallel = true;
+  config.supervision.max_restarts = 1000;
+  const Clock::time_point begin = Clock::now();
+  const auto engine = make_engine(config, in_child());
+  const double load_time = milliseconds_since(begin);
+  const char* asked = std::getenv("ATOM_TEST_KILLS");
+  const int num_kills = asked == nullptr ? 6 : std::atoi(asked);
+  std::mt19937 choose(5);
+  double worst_notice = 0, worst_restart = 0;
+  for (int round = 0; round < num_kills; ++round) {
+    const auto requests = submit_many(engine.get(), 12, 400);
+    const size_t watched = choose() % requests.size();
+    ASSERT_TRUE(eventually([&] { return requests[watched]->num_tokens > 0; }));
+    std::this_thread::sleep_for(std::chrono::microseconds(choose() % 20000));
+    const pid_t pid = engine->health().pid;
+    const Clock::time_point killed = Clock::now();
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    for (const auto& request : requests) {
+      ASSERT_TRUE(eventually([&] { return request->num_final > 0; }));
+      if (request->status.ok()) continue;  // it had ended just before
+      EXPECT_EQ(request->status.code(), StatusCode::kUnavailable);
+      worst_notice = std::max(worst_notice, milliseconds_between(killed, request->finished));
+    }
+    ASSERT_TRUE(eventually([&] { return is_ready(*engine) && engine->health().pid != pid; }));
+    const auto again = submit_many(engine.get(), 4, 3);
+    for (const auto& request : again) {
+      ASSERT_TRUE(eventually([&] { return request->num_final > 0; }));
+      EXPECT_TRUE(request->status.ok()) << request->status.message();
+    }
+    worst_restart = std::max(worst_restart, milliseconds_since(killed));
+    EXPECT_EQ(engine->health().num_restarts, static_cast<uint64_t>(round + 1));
+    EXPECT_EQ(engine->stats().num_free_blocks, int64_t{2} * 256);
+    EXPECT_EQ(engine->stats().num_running, 0);
+    for (const auto& request : requests) EXPECT_EQ(request->num_final, 1);
+  }
+  EXPECT_LE(worst_notice, 1000.0 * kTimeScale);
+  EXPECT_LE(worst_restart, 5000.0 * kTimeScale + load_time);
+  std::printf(
+      "load %.0f ms; worst of %d kills: noticed after %.1f ms, answered again after %.0f ms\n",
+      load_time,
+      num_kills,
+      worst_notice,
+      worst_restart);
 }
 
 TEST(EngineProcess, AStoppedProcessIsSeenAndForgiven) {
