@@ -119,7 +119,7 @@ TEST(Resolve, CopiesShareTheThreads) {
 }
 
 TEST(Resolve, CopiesShareExpertsWhereThereAreSome) {
-  const ModelConfig sparse = load_model_config(golden_folder() + "/qwen3-moe").value();
+  const ModelConfig sparse = load_model_config(golden_folder() + "/qwen3-moe", {}).value();
   EngineConfig engine;
   engine.parallel.tensor_parallel_size = 2;
   engine.parallel.data_parallel_size = 3;

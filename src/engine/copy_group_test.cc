@@ -20,6 +20,7 @@ EngineConfig config_of(const std::string& folder) {
   config.model.dtype = DType::kFloat32;
   config.model.max_model_len = 256;
   config.cache.num_blocks = 64;
+  config.cache.state_checkpoint_interval = 16;
   config.device.device = DeviceChoice::kCpu;
   config.device.num_threads = 1;
   return config;
