@@ -6,8 +6,8 @@ usage() {
   cat <<'MESSAGE'
 usage: ./test.sh [--preset NAME] [--fuzz-seconds N]
 
-Installs the packages that the tests need, then runs the structure checks (format, layers, sizes),
-builds everything, runs the fuzz targets and runs every test.
+Installs the packages that the tests need, then runs the structure checks (format, layers, sizes,
+threads), builds everything, runs the fuzz targets and runs every test.
 
   --preset NAME      build preset to test: cuda (default where nvcc 13.0 or newer is), release
                      (default elsewhere), debug, asan or tsan
@@ -79,6 +79,7 @@ tools/setup_clients.sh || exit 1
 check format tools/check_format.sh
 check layers tools/check_layers.py
 check sizes tools/check_sizes.py
+check threads tools/check_threads.sh
 
 echo "== build ($preset)"
 tools/build.sh "$preset" || exit 1

@@ -134,6 +134,18 @@ class Units(unittest.TestCase):
         # The server alone is told to stop; else the engine dies under its answers.
         self.assertIn("KillMode=mixed", text)
 
+    def test_kubernetes(self):
+        text = (DEPLOY / "kubernetes" / "atom-nodes.yaml").read_text()
+        command = re.search(r"exec atom (\w+) ((?:.*\n)*?) +env:", text)
+        used = set(re.findall(r"--[a-z][a-z-]+", command[2]))
+        self.assertIn("--node-rank", used)
+        self.assertLessEqual(used, self.options(command[1]))
+        # As many pods as nodes, which all start at once, and the port that the head listens at.
+        self.assertEqual(re.search(r"replicas: (\d+)", text)[1],
+                         re.search(r"--nnodes (\d+)", command[2])[1])
+        self.assertIn("podManagementPolicy: Parallel", text)
+        self.assertIn("containerPort: " + re.search(r"--master-port (\d+)", command[2])[1], text)
+
     def test_docker(self):
         text = (DEPLOY / "docker" / "Dockerfile").read_text()
         command = json.loads(re.search(r"^CMD (\[.*\])$", text, re.MULTILINE)[1])

@@ -33,6 +33,7 @@ run_check() {
     layers) "$tools/check_layers.py" "$scratch/tree" ;;
     sizes) "$tools/check_sizes.py" "$scratch/tree" ;;
     format) "$tools/check_format.sh" "$scratch/tree/src" ;;
+    threads) "$tools/check_threads.sh" "$scratch/tree" ;;
     hip) "$tools/check_hip.sh" --arch gfx90a "$scratch/tree" ;;
   esac
 }
@@ -144,6 +145,20 @@ if command -v clang-format-14 >/dev/null; then
   expect_pass format "a good tree"
   echo 'int  odd( ) ;' >>src/base/low.h
   expect_fail format "a file that is not formatted" 'low.h:3'
+fi
+
+if command -v clang++ >/dev/null; then
+  fresh_tree
+  cp "$tools"/../src/base/{mutex,thread_annotations}.h src/base
+  printf '#pragma once\n#include "base/mutex.h"\nclass C {\n  void f();\n  atom::Mutex m;\n%s\n};\n' \
+    '  int x GUARDED_BY(m) = 0;' >src/base/low.h
+  printf '#include "base/low.h"\n\nvoid C::f() {\n  atom::MutexLock lock(&m);\n  ++x;\n}\n' \
+    >src/base/low.cc
+  expect_pass threads "a member that is touched under its mutex"
+  sed -i '/MutexLock/d' src/base/low.cc
+  expect_fail threads "a member that is touched without its mutex" "requires holding mutex 'm'"
+  sed -i 's/++x;/static std::mutex n;/' src/base/low.cc
+  expect_fail threads "a mutex of the standard library" 'src/base/low.cc:4:.*std::mutex n'
 fi
 
 # A compiler of some HIP version that refuses sources with the word BROKEN.

@@ -8,7 +8,7 @@ set -uo pipefail
 usage() {
   cat <<'MESSAGE'
 usage: tools/bench_gpu.sh [--atom FILE] [--out FOLDER] [--model FOLDER] [--rounds N]
-                          [--batches B,...] [SECTION...]
+                          [--batches B,...] [--candidate OPERATOR=VARIANT]... [SECTION...]
 
   --atom FILE     executable built with cmake --preset cuda (default build/cuda/atom)
   --benches FOLDER  where the kernels' benchmarks are (default: the folder of --atom; they are built
@@ -19,6 +19,8 @@ usage: tools/bench_gpu.sh [--atom FILE] [--out FOLDER] [--model FOLDER] [--round
   --rounds N      times that everything up to 64 requests is measured; the best counts (default 2)
   --batches B,... numbers of requests of decode sections and mixtures of experts, and prefill for
                   the prefill of 8192 tokens (default 1,8,32,64,256,prefill)
+  --candidate O=V a kernel that runs what it can in every section, although it does not serve yet
+                  (tables of operators mark such with kCandidate; ATOM_OP_VARIANT=O=+V)
 
 Sections that run without a choice, in order:
   machine         atom doctor, nvidia-smi
@@ -38,6 +40,8 @@ Sections that run only when they are named:
   fusions         decode and prefill with each fused kernel and without it
   tuning          start, decode and prefill with and without measuring cuBLASLt's algorithms
   deterministic   what --deterministic costs a decode step at 1, 32 and 256 requests
+  experts         kernels of mixtures of experts from 1 to 4096 tokens, candidates beside those that
+                  serve, and linears in FP8 by blocks beside cuBLASLt's, in percent of the roofs
   flashinfer      FlashInfer's attention and ours, where attention_flashinfer_bench is built
                   (tools/setup.sh --flashinfer, then cmake --preset cuda -DATOM_FLASHINFER=ON)
   qwen3-30b-a3b, qwen3-30b-a3b-fp8, gpt-oss-20b, gpt-oss-120b, qwen3-next-80b-fp8, deepseek-v3-6
@@ -67,7 +71,7 @@ while [ $# -gt 0 ]; do
       usage
       exit 0
       ;;
-    --atom | --benches | --out | --model | --rounds | --batches)
+    --atom | --benches | --out | --model | --rounds | --batches | --candidate)
       if [ $# -lt 2 ]; then
         echo "bench_gpu: $1 needs a value" >&2
         exit 2
@@ -79,12 +83,13 @@ while [ $# -gt 0 ]; do
         --model) model=$2 ;;
         --rounds) rounds=$2 ;;
         --batches) batches=$2 ;;
+        --candidate) export ATOM_OP_VARIANT=${ATOM_OP_VARIANT:+$ATOM_OP_VARIANT,}${2%%=*}=+${2#*=} ;;
       esac
       shift 2
       ;;
     machine | decode | decode-fp8 | decode-fp8-kv | breakdown | kernels | serve | \
       throughput | throughput-fp8 | throughput-fp8-kv | \
-      load | fusions | tuning | deterministic | flashinfer | serve-256)
+      load | fusions | tuning | deterministic | experts | flashinfer | serve-256)
       sections+=("$1")
       shift
       ;;
@@ -237,6 +242,17 @@ run_kernels() {
   kernel_bench linear_wgmma_bench time
   kernel_bench norm_activation_bench
   kernel_bench rope_quant_bench
+}
+
+run_experts() {
+  local bench
+  bench=$(find_bench fused_moe_gpu_bench)
+  if [ -z "$bench" ]; then
+    kernel_bench fused_moe_gpu_bench
+  else
+    limited 180 fused_moe_gpu_bench "$bench" time candidates
+  fi
+  kernel_bench linear_blocks_bench prefill
 }
 
 run_flashinfer() {

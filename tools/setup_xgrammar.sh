@@ -8,7 +8,7 @@ case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 version=0.2.8
 hash=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
 # Of what is built how: another library is built when it changes.
-build=1
+build=2
 
 cd "$(dirname "$0")/.."
 root=$PWD/.cache/xgrammar

@@ -103,19 +103,22 @@ AttentionProblem::AttentionProblem(const AttentionCase& shape, uint32_t seed) : 
   device_pair_ = DeviceBuffer(2 * sizeof(int32_t));
 }
 
+static std::vector<int32_t> shuffled_blocks(int count, std::mt19937& random) {
+  std::vector<int32_t> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  return order;
+}
+
 void AttentionProblem::make_caches(uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   const int bs = shape_.block_size;
   max_blocks_ = std::max(shape_.table_width, (max_seq_len_ + bs - 1) / bs + 1);
   int needed = 0;
-  for (int seq_len : seq_lens_) {
-    needed += (seq_len + bs - 1) / bs;
-  }
+  for (int seq_len : seq_lens_) needed += (seq_len + bs - 1) / bs;
   num_blocks_ = needed + 3;
-  std::vector<int32_t> order(num_blocks_);
-  std::iota(order.begin(), order.end(), 0);
-  std::shuffle(order.begin(), order.end(), random);
+  const std::vector<int32_t> order = shuffled_blocks(num_blocks_, random);
   const int64_t slot_size = int64_t{shape_.num_kv_heads} * shape_.head_dim;
   const auto size = static_cast<int>(bytes_of(shape_.kv_element));
   std::vector<uint8_t> caches[2];

@@ -186,6 +186,37 @@ std::vector<SequenceShape> random_sequences(uint32_t seed, int count, int max_le
   return sequences;
 }
 
+// Long contexts, wide groups, and FP8 in many blocks.
+void add_special_cases(std::vector<AttentionCase>* cases) {
+  AttentionCase shape;
+  shape.name = "long";
+  shape.num_heads = 4;
+  shape.num_kv_heads = 1;
+  shape.sinks = true;
+  shape.sequences = {{1, 30001}, {1, 9000}, {150, 4000}, {1, 0}, {129, 129}, {128, 128}, {1, 1}};
+  cases->push_back(shape);
+  shape.name = "long window 5000 block 128";
+  shape.sliding_window = 5000;
+  shape.block_size = 128;
+  cases->push_back(shape);
+  shape.name = "group 1";
+  shape.sliding_window = 0;
+  shape.block_size = 16;
+  shape.num_kv_heads = 4;
+  shape.sequences = random_sequences(9, 10, 600, false);
+  cases->push_back(shape);
+  shape.name = "fp8 in many blocks";
+  shape.kv_element = Element::kFloat8E4M3;
+  shape.sequences = {{300, 3000}, {1, 2500}, {2, 700}, {200, 1000}, {1, 0}, {40, 40}, {150, 4100}};
+  cases->push_back(shape);
+  shape.kv_element = Element::kBFloat16;
+  shape.name = "group 40";
+  shape.num_heads = 40;
+  shape.num_kv_heads = 1;
+  shape.sequences = random_sequences(10, 6, 300, false);
+  cases->push_back(shape);
+}
+
 std::vector<AttentionCase> make_cases() {
   constexpr Element kHalf = Element::kFloat16;
   constexpr Element kBf16 = Element::kBFloat16;
@@ -220,33 +251,7 @@ std::vector<AttentionCase> make_cases() {
       }
     }
   }
-  AttentionCase shape;
-  shape.name = "long";
-  shape.num_heads = 4;
-  shape.num_kv_heads = 1;
-  shape.sinks = true;
-  shape.sequences = {{1, 30001}, {1, 9000}, {150, 4000}, {1, 0}, {129, 129}, {128, 128}, {1, 1}};
-  cases.push_back(shape);
-  shape.name = "long window 5000 block 128";
-  shape.sliding_window = 5000;
-  shape.block_size = 128;
-  cases.push_back(shape);
-  shape.name = "group 1";
-  shape.sliding_window = 0;
-  shape.block_size = 16;
-  shape.num_kv_heads = 4;
-  shape.sequences = random_sequences(9, 10, 600, false);
-  cases.push_back(shape);
-  shape.name = "fp8 in many blocks";
-  shape.kv_element = kFp8;
-  shape.sequences = {{300, 3000}, {1, 2500}, {2, 700}, {200, 1000}, {1, 0}, {40, 40}, {150, 4100}};
-  cases.push_back(shape);
-  shape.kv_element = kBf16;
-  shape.name = "group 40";
-  shape.num_heads = 40;
-  shape.num_kv_heads = 1;
-  shape.sequences = random_sequences(10, 6, 300, false);
-  cases.push_back(shape);
+  add_special_cases(&cases);
   std::stable_partition(
       cases.begin(), cases.end(), [](const AttentionCase& a) { return a.kv_element == a.element; });
   return cases;

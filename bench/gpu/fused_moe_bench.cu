@@ -2,7 +2,8 @@
 //
 // usage: fused_moe_gpu_bench [check|time] [SHAPE|FORMAT|KERNEL|TOKENS ...]
 //
-// Names of shapes, formats, kernels and numbers of tokens limit each what is run. Checks compare
+// Names of shapes, formats, kernels and numbers of tokens limit each what is run; kernels that do
+// not serve are run when they are named, all of them by "candidates". Checks compare
 // tokens with sums in double, and with themselves alone and in another run. Timings run the experts
 // of several layers in one captured graph, in percent of the read bandwidth measured in the same
 // run, of what the tokens' choices make them read.
@@ -43,8 +44,11 @@ const ShapeFormats kShapes[] = {
      {"fp8-block", "fp8-channel"}},
 };
 
-constexpr MoeKernel kAllKernels[] = {
+constexpr MoeKernel kServing[] = {
     MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
+// Run when they are named, or all by the word "candidates".
+constexpr MoeKernel kCandidates[] = {
+    MoeKernel::kRowsSplit, MoeKernel::kRowsEarly, MoeKernel::kWide};
 
 // What the command line asks for.
 struct Selection {
@@ -59,13 +63,19 @@ struct Selection {
       return has(some.shape.name);
     }) || has(shape.name);
   }
-  // Those that are named, or all.
+  // Those that are named, or all that serve.
   std::vector<MoeKernel> kernels() const {
     std::vector<MoeKernel> kernels;
-    for (const MoeKernel kernel : kAllKernels) {
+    for (const MoeKernel kernel : kServing) {
       if (has(name_of(kernel))) kernels.push_back(kernel);
     }
-    if (kernels.empty()) kernels.assign(std::begin(kAllKernels), std::end(kAllKernels));
+    for (const MoeKernel kernel : kCandidates) {
+      if (has(name_of(kernel))) kernels.push_back(kernel);
+    }
+    if (kernels.empty()) kernels.assign(std::begin(kServing), std::end(kServing));
+    if (has("candidates")) {
+      kernels.insert(kernels.end(), std::begin(kCandidates), std::end(kCandidates));
+    }
     return kernels;
   }
   bool takes(const ShapeFormats& shape, const MoeFormat& format) const {

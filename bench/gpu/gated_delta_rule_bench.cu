@@ -245,6 +245,9 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
   print("convolution", 2 * layer.qkv.size(), [&](gpuStream_t stream) {
     causal_conv1d_cuda(layer.convolution(convolved.data()), stream);
   });
+  print("convolution, brief", 2 * layer.qkv.size(), [&](gpuStream_t stream) {
+    causal_conv1d_brief_cuda(layer.convolution(convolved.data()), stream);
+  });
   const int64_t records = workspace.size(), keys = layer.qkv.size() / 2;
   print("chunks, before states", records + keys, [&](gpuStream_t stream) {
     prepare_chunks_sm90(layer.rule(), workspace.data(), stream);

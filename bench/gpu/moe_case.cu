@@ -247,7 +247,8 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 }
 
 const char* name_of(MoeKernel kernel) {
-  constexpr const char* kNames[] = {"stream", "rows", "skinny", "many"};
+  constexpr const char* kNames[] = {
+      "stream", "rows", "rows-split", "rows-early", "skinny", "many", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -260,11 +261,17 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
               format_.format == ExpertFormat::kFloat4) &&
              fits_moe_rows(call);
+    case MoeKernel::kRowsSplit:
+      return fits_moe_rows_split(call);
+    case MoeKernel::kRowsEarly:
+      return fits_moe_rows_early(call);
     case MoeKernel::kSkinny:
       return fits_moe_skinny(call);
     case MoeKernel::kMany:
       return count > kMaxStreamTokens &&
              (format_.format == ExpertFormat::kAsX ? fits_moe_wgmma(call) : fits_moe_float8(call));
+    case MoeKernel::kWide:
+      return count > kMaxStreamTokens && fits_moe_wide(call);
   }
   return false;
 }
@@ -278,11 +285,13 @@ gpuError_t MoeLayers::launch(
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
   if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
   if (kernel == MoeKernel::kSkinny) return launch_skinny(call, stream);
-  if (kernel == MoeKernel::kRows) {
-    return launch_moe_rows(call, {shared, rows_of_x_.data(), results_.data()}, stream);
-  }
+  const MoeRowsScratch of_rows = {shared, rows_of_x_.data(), results_.data()};
+  if (kernel == MoeKernel::kRows) return launch_moe_rows(call, of_rows, stream);
+  if (kernel == MoeKernel::kRowsSplit) return launch_moe_rows_split(call, of_rows, stream);
+  if (kernel == MoeKernel::kRowsEarly) return launch_moe_rows_early(call, of_rows, stream);
   if (format_.format == ExpertFormat::kAsX) {
-    return launch_moe_wgmma(call, {shared, rows_of_x_.data(), results_.data()}, stream);
+    auto* launch = kernel == MoeKernel::kWide ? launch_moe_wide : launch_moe_wgmma;
+    return launch(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *

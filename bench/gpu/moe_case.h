@@ -11,6 +11,7 @@
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_wgmma.h"
+#include "ops/fused_moe/moe_wide.h"
 
 namespace atom::bench {
 
@@ -29,7 +30,15 @@ struct MoeFormat {
   MoeScales scales;
 };
 
-enum class MoeKernel { kStream, kRows, kSkinny, kMany /* bfloat16 and FP8 */ };
+enum class MoeKernel {
+  kStream,
+  kRows,
+  kRowsSplit,
+  kRowsEarly,
+  kSkinny,
+  kMany /* bfloat16 and FP8 */,
+  kWide
+};
 const char* name_of(MoeKernel kernel);
 
 class MoeLayers {

@@ -79,6 +79,18 @@ class RopeCall {
   QkNormRopeCacheArgs args = {};
 };
 
+// `cos_sin`: a row of cosines, then of sines.
+std::vector<double> rotated_row(const std::vector<double>& value, const float* cos_sin) {
+  const size_t half = value.size() / 2;
+  std::vector<double> result(value.size());
+  for (size_t i = 0; i < half; ++i) {
+    const double c = cos_sin[i], s = cos_sin[half + i];
+    result[i] = value[i] * c - value[half + i] * s;
+    result[half + i] = value[half + i] * c + value[i] * s;
+  }
+  return result;
+}
+
 int check_rope(int64_t tokens, bool float8, bool norm) {
   const int64_t dim = RopeCall::kDim, kv_heads = RopeCall::kKvHeads;
   const int64_t rotated = RopeCall::kHeads + kv_heads;
@@ -92,7 +104,7 @@ int check_rope(int64_t tokens, bool float8, bool norm) {
     for (int64_t head = 0; head < rotated + kv_heads; ++head) {
       const int64_t place = t * RopeCall::kRow + head * dim;
       const bool is_key = head >= RopeCall::kHeads && head < rotated;
-      std::vector<double> value(dim), result(dim);
+      std::vector<double> value(dim);
       double squares = 0;
       for (int64_t i = 0; i < dim; ++i) {
         value[i] = element_value(kBF16, before.data(), place + i);
@@ -106,15 +118,9 @@ int check_rope(int64_t tokens, bool float8, bool norm) {
         }
       }
       double size = 0;  // of a pair, which bounds what a rounding of either can change
-      for (int64_t i = 0; i < dim; ++i) {
-        size = std::max(size, std::fabs(value[i]));
-        const double c = cos_sin[t * dim + i % (dim / 2)];
-        const double s = cos_sin[t * dim + dim / 2 + i % (dim / 2)];
-        const double other = value[(i + dim / 2) % dim];
-        result[i] = head >= rotated ? value[i]
-                    : i < dim / 2   ? value[i] * c - other * s
-                                    : value[i] * c + other * s;
-      }
+      for (const double x : value) size = std::max(size, std::fabs(x));
+      const std::vector<double> result =
+          head >= rotated ? value : rotated_row(value, cos_sin.data() + t * dim);
       const double unit = size * (norm ? 0x1p-6 : 0x1p-7) + 1e-6;
       for (int64_t i = 0; i < dim; ++i) {
         if (head < RopeCall::kHeads) {

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Serves for a long time at a part of the server's capacity and watches what it holds on to.
 
-usage: bench/serving/soak.py ATOM CHECKPOINT [--minutes 60] [--load 0.8] [--settle-minutes 10]
+usage: bench/serving/soak.py ATOM CHECKPOINT [--minutes 60] [--load 0.8 | --rate R]
+                              [--settle-minutes 10] [--schemas]
 
-Measures the capacity, then sends requests of mixed lengths at that part of it, and fails when the
-resident memory of server or engine grows by more than 1 MiB after the settling time, or a file
-descriptor is left open.
+Measures the capacity, then sends requests of mixed lengths at that part of it, or R a second where
+others use the machine, too. Fails when the resident memory of server or engine grows by more than
+1 MiB after the settling time, or a file descriptor is left open. --schemas: beside them one answer a
+second has to follow one of some schemas, which are compiled once.
 """
 import argparse
 import json
@@ -14,9 +16,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "server"))
+import answer_cases  # noqa: E402
+from answer_checks import follows  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
 INTERVAL = 10  # seconds between two looks
@@ -54,6 +59,8 @@ def main():
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--settle-minutes", type=float, default=10)
     parser.add_argument("--load", type=float, default=0.8)
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--schemas", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, \
             ServerProcess(arguments.atom, arguments.checkpoint, "--max-model-len", 512,
@@ -61,12 +68,40 @@ def main():
         sys.exit(soak(arguments, server, folder))
 
 
+class SchemaClient(threading.Thread):
+    """One answer a second that has to follow a schema."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.right, self.wrong = server, 0, 0
+
+    def run(self):
+        schemas = list(answer_cases.schemas())[::10]
+        while True:
+            for schema in schemas:
+                begin = time.monotonic()
+                try:
+                    status, _, answer = self.server.post("/v1/chat/completions", {
+                        "messages": [{"role": "user", "content": "What is tar?"}],
+                        "temperature": 1.5, "max_tokens": 400, "json_schema": schema})
+                    choice = answer["choices"][0] if status == 200 else {}
+                    right = choice["finish_reason"] == "length" or follows(
+                        json.loads(choice["message"]["content"]), schema)
+                except (OSError, KeyError, ValueError):
+                    right = False
+                self.right += right
+                self.wrong += not right
+                time.sleep(max(0, 1 - (time.monotonic() - begin)))
+
+
 def soak(arguments, server, folder):
-    rate = capacity(arguments, server, folder) * arguments.load
+    rate = arguments.rate or capacity(arguments, server, folder) * arguments.load
     number = int(rate * arguments.minutes * 60)
     result = pathlib.Path(folder) / "soak.json"
-    print(f"{rate:.1f} requests/s, {arguments.load:.0%} of the capacity, for "
-          f"{arguments.minutes:g} minutes", flush=True)
+    print(f"{rate:.1f} requests/s for {arguments.minutes:g} minutes", flush=True)
+    structured = SchemaClient(server)
+    if arguments.schemas:
+        structured.start()
     load = subprocess.Popen(bench(arguments, server, "--num-prompts", number, "--request-rate",
                                   rate, "--save-result", result), stdout=subprocess.DEVNULL)
     processes = {"server": server.process.pid, "engine": server.engine_pids()[0]}
@@ -88,8 +123,10 @@ def soak(arguments, server, folder):
     figures = json.loads(result.read_text())
     print(f"{figures['completed']} requests completed, {figures['failed']} failed, "
           f"{figures['output_throughput']:.0f} tok/s", flush=True)
+    if arguments.schemas:
+        print(f"{structured.right} answers followed their schema, {structured.wrong} did not")
     time.sleep(2)  # the connections of the load generator close
-    failed = figures["failed"] > 0 or load.returncode not in (0, 130)
+    failed = figures["failed"] > 0 or structured.wrong > 0 or load.returncode not in (0, 130)
     for name, pid in processes.items():
         settled = [entry for entry in samples[name] if entry[0] >= arguments.settle_minutes]
         growth = max(size for _, size, _ in settled) - settled[0][1]

@@ -3,8 +3,8 @@
 
 Weights are made up, so the text is: a draft model's guesses would all be wrong. Drafts count as
 accepted as often as --forced-acceptance says: for mtp 1.47 of 3 on average, as the trained layer of
-a small model has it (src/runner/speculation_test.cc), for ngram as the repetitive text that comes
-out has it: with tied weights greedy answers repeat themselves.
+a small model has it (src/runner/speculation_test.cc), for ngram 2 of 4. There all weights are zero,
+so that the same token comes again and again and the text has something to look up.
 
 usage: measure.py ATOM [--batches 1,4,16] [--rounds 3] [--shapes ngram,mtp]
 """
@@ -35,16 +35,17 @@ DENSE_MTP = {
     "eos_token_id": 2}
 
 SHAPES = {
-    "ngram": (QWEN3_1_7B, ["--method", "ngram", "--num-speculative-tokens", "4"]),
-    "mtp": (DENSE_MTP, ["--method", "mtp", "--num-speculative-tokens", "3",
-                        "--forced-acceptance", "1.47"]),
+    "ngram": (QWEN3_1_7B, "zero", ["--method", "ngram", "--num-speculative-tokens", "4",
+                                   "--forced-acceptance", "2"]),
+    "mtp": (DENSE_MTP, "random", ["--method", "mtp", "--num-speculative-tokens", "3",
+                                  "--forced-acceptance", "1.47"]),
 }
 
 
-def seconds_per_token(atom, folder, batch, flags):
+def seconds_per_token(atom, folder, weights, batch, flags):
     """Of each sequence, and the tokens that a verifying step gave it."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [atom, "bench", "latency", folder, "--load-dummy", "random", "--dtype",
+        command = [atom, "bench", "latency", folder, "--load-dummy", weights, "--dtype",
                    "bfloat16", "--device", "cpu", "--shapes", f"{batch}x32x97", "--difference",
                    "--num-iters", "1", "--warmup", "1", "--max-num-batched-tokens", "2048",
                    "--output-json", file.name, *flags]
@@ -65,16 +66,16 @@ def main():
     parser.add_argument("--shapes", default="ngram,mtp")
     options = parser.parse_args()
     for name in options.shapes.split(","):
-        config, flags = SHAPES[name]
+        config, weights, flags = SHAPES[name]
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
             for batch in map(int, options.batches.split(",")):
                 largest = ["--speculative-disable-by-batch-size", str(batch)]
                 pairs = []
                 for _ in range(options.rounds):
-                    without, _ = seconds_per_token(options.atom, folder, batch, [])
+                    without, _ = seconds_per_token(options.atom, folder, weights, batch, [])
                     with_drafts, tokens = seconds_per_token(
-                        options.atom, folder, batch, flags + largest)
+                        options.atom, folder, weights, batch, flags + largest)
                     pairs.append((without / with_drafts, without, with_drafts, tokens))
                 gain = statistics.median(pair[0] for pair in pairs)
                 _, without, with_drafts, tokens = sorted(pairs)[len(pairs) // 2]

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/json_text.h"
 
 namespace atom {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr size_t kUsualEventSize = 192;  // bytes
 
 std::string quoted(const std::string& text) {
-  return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return json_text(OrderedJson(text));
 }
 
 double microseconds(Span::Clock::duration duration) {

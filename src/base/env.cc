@@ -108,6 +108,21 @@ std::vector<std::string> foreign_notes() {
   return notes;
 }
 
+// CUDA's driver reads which cards it may use from its own variable; AMD's name stands for that.
+void share_visible_devices(std::vector<std::string>* notes) {
+  const std::string devices = get_string("HIP_VISIBLE_DEVICES");
+  if (devices.empty()) return;
+  const char* cuda = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (cuda == nullptr) {
+    ::setenv("CUDA_VISIBLE_DEVICES", devices.c_str(), 1);
+    notes->push_back(
+        fmt::format("HIP_VISIBLE_DEVICES={} stands for CUDA_VISIBLE_DEVICES", devices));
+  } else if (devices != cuda) {
+    notes->push_back(fmt::format(
+        "HIP_VISIBLE_DEVICES={} has no effect: CUDA_VISIBLE_DEVICES is {}", devices, cuda));
+  }
+}
+
 Env read_env() {
   Env env;
   env.disable_mmap = get_bool("ATOM_DISABLE_MMAP");
@@ -122,6 +137,7 @@ Env read_env() {
       get_bool("ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION", /*default_value=*/true);
   env.enforce_eager = get_bool("ATOM_ENFORCE_EAGER");
   env.notes = foreign_notes();
+  share_visible_devices(&env.notes);
   env.num_threads = get_int("ATOM_NUM_THREADS", 1, 1024);
   env.dp_size = get_string("ATOM_DP_SIZE");
   env.dp_rank = get_string("ATOM_DP_RANK");

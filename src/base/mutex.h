@@ -13,6 +13,7 @@ namespace atom {
 class ATOM_CAPABILITY("mutex") Mutex {
  public:
   void lock() ATOM_ACQUIRE() { mutex_.lock(); }
+  bool try_lock() ATOM_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void unlock() ATOM_RELEASE() { mutex_.unlock(); }
 
  private:
@@ -24,6 +25,8 @@ class ATOM_CAPABILITY("mutex") Mutex {
 class ATOM_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex* mutex) ATOM_ACQUIRE(mutex) : lock_(mutex->mutex_) {}
+  // Of a mutex that try_lock() has taken.
+  MutexLock(Mutex* mutex, std::adopt_lock_t taken) REQUIRES(mutex) : lock_(mutex->mutex_, taken) {}
   ~MutexLock() ATOM_RELEASE() {}
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;

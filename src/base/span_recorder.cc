@@ -5,14 +5,14 @@
 namespace atom {
 
 void SpanRecorder::start() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   recording_ = {};
   recording_.begin = Span::Clock::now();
   on_ = true;
 }
 
 void SpanRecorder::add(std::span<const Span> spans) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!on_) return;
   for (const Span& span : spans) {
     if (span.begin < recording_.begin) continue;
@@ -25,7 +25,7 @@ void SpanRecorder::add(std::span<const Span> spans) {
 }
 
 SpanRecording SpanRecorder::stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   on_ = false;
   return std::exchange(recording_, {});
 }

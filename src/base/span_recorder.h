@@ -6,10 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace atom {
 
@@ -53,8 +54,8 @@ class SpanRecorder {
  private:
   const size_t max_spans_;
   std::atomic<bool> on_{false};
-  std::mutex mutex_;
-  SpanRecording recording_;  // guarded by mutex_
+  Mutex mutex_;
+  SpanRecording recording_ GUARDED_BY(mutex_);
 };
 
 // Notes the time until it is destroyed. `recorder` may be null.

@@ -21,3 +21,4 @@
 #define ATOM_SCOPED_CAPABILITY ATOM_ANNOTATE(scoped_lockable)
 #define ATOM_ACQUIRE(...) ATOM_ANNOTATE(acquire_capability(__VA_ARGS__))
 #define ATOM_RELEASE(...) ATOM_ANNOTATE(release_capability(__VA_ARGS__))
+#define ATOM_TRY_ACQUIRE(...) ATOM_ANNOTATE(try_acquire_capability(__VA_ARGS__))

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/mutex.h"
 #include "bench_serve/testing/scripted_server.h"
 
 namespace atom::bench_serve {
@@ -17,20 +17,26 @@ class Recorder {
   ScriptedServer::Script around(ScriptedServer::Script script) {
     return [this, script](const ScriptedRequest& request, ScriptedClient* client) {
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(&mutex_);
         if (request.method == "POST") bodies_.push_back(*parse_json(request.body, "body"));
         heads_ += request.head;
       }
       script(request, client);
     };
   }
-  const std::vector<Json>& bodies() const { return bodies_; }
-  const std::string& heads() const { return heads_; }
+  std::vector<Json> bodies() const {
+    const MutexLock lock(&mutex_);
+    return bodies_;
+  }
+  std::string heads() const {
+    const MutexLock lock(&mutex_);
+    return heads_;
+  }
 
  private:
-  std::mutex mutex_;
-  std::vector<Json> bodies_;
-  std::string heads_;
+  mutable Mutex mutex_;
+  std::vector<Json> bodies_ GUARDED_BY(mutex_);
+  std::string heads_ GUARDED_BY(mutex_);
 };
 
 BenchmarkOptions options_for(const ScriptedServer& server, size_t num_prompts) {
@@ -58,7 +64,7 @@ TEST(Benchmark, JustAServerIsEnough) {
   EXPECT_EQ(report->metrics.completed, 4u);
   EXPECT_EQ(report->metrics.total_output, 12);
   EXPECT_DOUBLE_EQ(*report->metrics.request_goodput, report->metrics.request_throughput);
-  const Json& last = recorder.bodies().back();
+  const Json last = recorder.bodies().back();
   EXPECT_EQ(last["model"], "scripted");
   EXPECT_EQ(last["max_tokens"], 128);
   EXPECT_EQ(last["ignore_eos"], true);
@@ -84,7 +90,7 @@ TEST(Benchmark, TakesTokenIdsFromTokenizeAndFitsTheContext) {
       }));
   const auto report = run(options_for(server, 2));
   ASSERT_TRUE(report.ok()) << report.status().message();
-  const Json& last = recorder.bodies().back();
+  const Json last = recorder.bodies().back();
   EXPECT_EQ(last["max_tokens"], 64);
   EXPECT_EQ(last["prompt"].size(), 512u - 64 - 64);
   for (const Json& id : last["prompt"]) EXPECT_TRUE(id >= 100 && id < 200);

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace atom::bench_serve {
 
 Result<BodyWriter> BodyWriter::create(const BodyOptions& options) {
@@ -39,7 +41,7 @@ Result<std::string> BodyWriter::write(const Prompt& prompt) const {
   } else {
     body["prompt"] = prompt.text;
   }
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(body);
 }
 
 }  // namespace atom::bench_serve

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_text.h"
 #include "bench_serve/http_fetch.h"
 #include "bench_serve/length_distribution.h"
 #include "bench_serve/random.h"
@@ -90,7 +91,7 @@ Result<std::vector<int32_t>> ServerProbe::token_ids(const std::string& model) co
   const Json bodies[] = {{{"model", model}, {"prompt", text}, {"add_special_tokens", false}},
                          {{"content", text}}};
   for (const Json& body : bodies) {
-    const Result<Json> reply = fetch_json("POST", "/tokenize", body.dump());
+    const Result<Json> reply = fetch_json("POST", "/tokenize", json_text(body));
     if (is_interrupt(reply.status())) return reply.status();
     if (!reply.ok() || !reply->is_object() || !reply->contains("tokens")) continue;
     std::vector<int32_t> ids;

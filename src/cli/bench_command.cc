@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/fetch_checkpoint.h"
+#include "cli/follow_head.h"
 #include "cli/json_output.h"
 #include "cli/parse_values.h"
 #include "cli/profile_run.h"
@@ -190,6 +191,7 @@ int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
   }
   std::vector<BenchMeasurement> measurements = measurements_for(*options);
   fit_config(measurements, &config);
+  if (!config.nodes.is_head()) return follow_head(config);
   const Result<std::unique_ptr<BenchSession>> session = BenchSession::create(config);
   if (!session.ok()) return fail(session.status());
   const Result<BenchReport> report = measure(*options, std::move(measurements), session->get());

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "bench_serve/benchmark.h"
 #include "bench_serve/html_report.h"
 #include "bench_serve/result_json.h"
@@ -29,7 +30,7 @@ constexpr const char* kBenchServeDescription =
 Status write_files(const bench_serve::BenchmarkReport& report, const BenchServeFlags& flags) {
   if (!flags.save_result.empty()) {
     const OrderedJson json = bench_serve::result_json(report, flags.json);
-    const std::string text = json.dump(2, ' ', false, OrderedJson::error_handler_t::replace);
+    const std::string text = json_text(json, 2);
     RETURN_IF_ERROR(write_file(flags.save_result, text + "\n"));
   }
   if (flags.html.empty()) return {};

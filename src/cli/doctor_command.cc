@@ -10,6 +10,7 @@
 #include "base/human.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/doctor/collectives.h"
 #include "cli/doctor/cpu_findings.h"
 #include "cli/doctor/gpu_findings.h"
 #include "cli/doctor/memory_findings.h"
@@ -32,9 +33,12 @@ constexpr const char* kDoctorDescription =
     "and changes nothing. Exit code 1 when something keeps atom from serving.";
 
 constexpr double kRoofSeconds = 1;
+constexpr int32_t kMostRanks = 8;  // unless more are asked for
 
 struct DoctorOptions {
   bool measure = false;
+  bool collectives = false;
+  int32_t num_ranks = 0;  // of the collectives; 0: one for each core, up to kMostRanks
   bool json = false;
   int32_t port = 8000;
 };
@@ -114,7 +118,35 @@ std::string report_text(const Findings& findings, const Style& style) {
                             count(findings, Severity::kNote));
 }
 
-OrderedJson report_json(const Findings& findings, const std::optional<ops::Roofs>& roofs) {
+// Measured collectives; none where they were not asked for.
+struct Collectives {
+  int32_t num_ranks = 0;
+  std::vector<CollectiveTime> times;
+};
+
+Result<Collectives> measure_collectives(const DoctorOptions& options) {
+  if (!options.collectives) return Collectives{};
+  const int32_t num_ranks = options.num_ranks > 0
+                                ? options.num_ranks
+                                : std::clamp<int32_t>(num_usable_cores(), 2, kMostRanks);
+  ASSIGN_OR_RETURN(std::vector<CollectiveTime> times, doctor::measure_local_collectives(num_ranks));
+  return Collectives{num_ranks, std::move(times)};
+}
+
+OrderedJson collectives_json(const Collectives& collectives) {
+  OrderedJson list = OrderedJson::array();
+  for (const CollectiveTime& time : collectives.times) {
+    list.push_back({{"collective", collective_name(time.collective)},
+                    {"bytes", time.bytes},
+                    {"seconds", time.seconds},
+                    {"bus_bandwidth", time.bus_bandwidth(collectives.num_ranks)}});
+  }
+  return {{"transport", "local"}, {"num_ranks", collectives.num_ranks}, {"times", std::move(list)}};
+}
+
+OrderedJson report_json(const Findings& findings,
+                        const std::optional<ops::Roofs>& roofs,
+                        const Collectives& collectives) {
   OrderedJson list = OrderedJson::array();
   for (const Finding& finding : findings) {
     OrderedJson entry = {{"section", finding.section},
@@ -132,6 +164,7 @@ OrderedJson report_json(const Findings& findings, const std::optional<ops::Roofs
                         {"bf16_flops", roofs->bf16_flops},
                         {"f32_flops", roofs->f32_flops}};
   }
+  if (!collectives.times.empty()) json["collectives"] = collectives_json(collectives);
   return json;
 }
 
@@ -147,8 +180,17 @@ int run_doctor(const DoctorOptions& options, const std::vector<std::string>& arg
     const Findings measured = roof_findings(*roofs);
     findings.insert(findings.end(), measured.begin(), measured.end());
   }
-  const std::string text = options.json ? to_line(report_json(findings, roofs))
-                                        : report_text(findings, Style::for_stream(stdout));
+  const Result<Collectives> collectives = measure_collectives(options);
+  if (!collectives.ok()) return fail(collectives.status());
+  std::string text;
+  if (options.json) {
+    text = to_line(report_json(findings, roofs, *collectives));
+  } else {
+    text = report_text(findings, Style::for_stream(stdout));
+    if (options.collectives) {
+      text += doctor::collectives_table(collectives->times, collectives->num_ranks);
+    }
+  }
   if (!write_out(text)) return end_of_output();
   return count(findings, Severity::kProblem) == 0 ? kExitOk : kExitError;
 }
@@ -166,6 +208,17 @@ Command make_doctor_command() {
                     "Output",
                     "Also measure memory bandwidth and arithmetic; takes some seconds.",
                     &options->measure),
+      switch_option("--collectives",
+                    "Output",
+                    "Also measure all-reduce, all-gather and all-to-all of ranks as threads, over "
+                    "sizes.",
+                    &options->collectives),
+      int_option("--collective-ranks",
+                 "Output",
+                 0,
+                 64,
+                 "Ranks of --collectives; 0: one for each core, 2 to 8.",
+                 &options->num_ranks),
       switch_option("--json", "Output", "One JSON object.", &options->json),
       int_option("--port",
                  "Output",

@@ -10,6 +10,7 @@
 #include "cli/chat_prompt.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/follow_head.h"
 #include "cli/json_output.h"
 #include "cli/profile_run.h"
 #include "cli/progress_bar.h"
@@ -197,6 +198,7 @@ int run_generate(GenerateOptions* options, std::vector<std::string> arguments) {
     return usage(
         invalid_argument("--system, --chat-template and --chat-template-kwargs need --chat"));
   }
+  if (!config.nodes.is_head()) return follow_head(config);
   const Result<std::vector<PromptEntry>> prompts =
       read_prompts(arguments, options->prompts_file, config.model.skip_tokenizer_init);
   if (!prompts.ok()) return fail(prompts.status());

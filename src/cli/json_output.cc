@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "engine/messages.h"
 
 namespace atom::cli {
@@ -63,7 +64,7 @@ OrderedJson metrics_json(const RequestOutput& output) {
 }  // namespace
 
 std::string to_line(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return json_text(json) + "\n";
 }
 
 OrderedJson request_json(size_t index, const RequestOutput& output, const Tokenizer* tokenizer) {

@@ -9,6 +9,7 @@
 #include "cli/fetch_checkpoint.h"
 #include "cli/json_output.h"
 #include "cli/report.h"
+#include "cli/simulate/simulation.h"
 #include "cli/start_engine.h"
 #include "cli/table.h"
 #include "config/dp_environment.h"
@@ -29,6 +30,8 @@ constexpr const char* kPlanDescription =
 struct PlanOptions {
   EngineConfig config;
   bool json = false;
+  bool simulate = false;
+  simulate::Question question;
 };
 
 struct PlannedEngine {
@@ -36,12 +39,16 @@ struct PlannedEngine {
   MemoryPlan plan;
 };
 
-Result<PlannedEngine> plan_engine(EngineConfig engine) {
+Result<ResolvedConfig> resolve_asked(EngineConfig engine) {
   RETURN_IF_ERROR(apply_log_flags(engine));
   RETURN_IF_ERROR(apply_dp_environment(env(), &engine));
   RETURN_IF_ERROR(fetch_checkpoint(hub::FileSet::kWithoutWeights, &engine.model));
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
-  ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
+  return resolve(engine, model);
+}
+
+Result<PlannedEngine> plan_engine(const EngineConfig& engine) {
+  ASSIGN_OR_RETURN(ResolvedConfig config, resolve_asked(engine));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   ASSIGN_OR_RETURN(const BuiltModel built,
                    build_model(config,
@@ -93,18 +100,23 @@ std::string plan_table(const PlannedEngine& engine) {
   if (plan.num_state_slots > 0) {
     table.add_row({"states",
                    human_bytes(plan.states()),
-                   fmt::format("{} a sequence, {} slots; checkpoints every {} tokens",
+                   fmt::format("{} a sequence, {} slots: {} of running sequences, {} ({}) of "
+                               "checkpoints for prefixes",
                                human_bytes(plan.state_bytes_per_slot),
                                plan.num_state_slots,
-                               engine.config.scheduler.state_checkpoint_interval)});
+                               plan.num_state_slots - plan.num_checkpoint_slots,
+                               plan.num_checkpoint_slots,
+                               human_bytes(plan.checkpoints()))});
   }
   table.add_separator();
   table.add_row({"total",
                  human_bytes(plan.total()),
-                 fmt::format("of {} allowed, {} free on {}",
+                 fmt::format("of {} allowed, {} {}",
                              human_bytes(plan.budget),
                              human_bytes(plan.available),
-                             plan.device.to_string())});
+                             engine.config.engine.device.assumed_memory > 0
+                                 ? "assumed"
+                                 : "free on " + plan.device.to_string())});
   const int32_t num_ranks = plan.num_ranks;
   if (num_ranks == 1) return table.to_string();
   return table.to_string() +
@@ -134,10 +146,27 @@ OrderedJson plan_json(const PlannedEngine& engine) {
           {"states", plan.states()},
           {"state_bytes_per_slot", plan.state_bytes_per_slot},
           {"num_state_slots", plan.num_state_slots},
+          {"num_checkpoint_slots", plan.num_checkpoint_slots},
           {"num_full_sequences", full_sequences(engine)},
           {"total", plan.total()},
           {"allowed", plan.budget},
           {"available", plan.available}};
+}
+
+int run_simulation(const PlanOptions& options) {
+  const ParallelConfig& parallel = options.config.parallel;
+  if (parallel.ranks_of_copy() > 1 || parallel.data_parallel_size > 1) {
+    return fail_usage("plan",
+                      invalid_argument("--simulate computes layouts of its own: no parallel flags "
+                                       "beside it; --simulate-inputs has gpus_per_node"));
+  }
+  const Result<ResolvedConfig> config = resolve_asked(options.config);
+  if (!config.ok()) return fail(config.status());
+  const Result<simulate::Simulation> simulation = simulate::simulate(*config, options.question);
+  if (!simulation.ok()) return fail(simulation.status());
+  const std::string text = options.json ? to_line(simulate::simulation_json(*simulation))
+                                        : simulate::simulation_text(*simulation);
+  return write_out(text) ? kExitOk : end_of_output();
 }
 
 int run_plan(PlanOptions* options, std::vector<std::string> arguments) {
@@ -147,6 +176,7 @@ int run_plan(PlanOptions* options, std::vector<std::string> arguments) {
   if (!arguments.empty()) {
     return fail_usage("plan", invalid_argument("unexpected argument '{}'", arguments.front()));
   }
+  if (options->simulate) return run_simulation(*options);
   const Result<PlannedEngine> engine = plan_engine(options->config);
   if (!engine.ok()) return fail(engine.status());
   const std::string text = options->json ? to_line(plan_json(*engine)) : plan_table(*engine);
@@ -163,7 +193,29 @@ Command make_plan_command() {
   command.summary = "the exact memory plan, before anything is loaded";
   command.description = kPlanDescription;
   command.options = {
-      switch_option("--json", "Output", "One JSON object, sizes in bytes.", &options->json)};
+      switch_option("--json", "Output", "One JSON object, sizes in bytes.", &options->json),
+      switch_option("--simulate",
+                    "Simulation",
+                    "Instead: the expected time of a decode step on a node of GPUs and on up to "
+                    "64, with every assumption.",
+                    &options->simulate),
+      int_option("--simulate-sequences",
+                 "Simulation",
+                 1,
+                 65536,
+                 "Sequences for each GPU.",
+                 &options->question.sequences_per_gpu),
+      int_option("--simulate-context",
+                 "Simulation",
+                 1,
+                 1 << 24,
+                 "Tokens of context of each sequence.",
+                 &options->question.context),
+      text_option("--simulate-inputs",
+                  "Simulation",
+                  "JSON",
+                  "Other figures than the assumed ones, by the names that --simulate prints.",
+                  &options->question.inputs)};
   for (Option& option : engine_flags(kCommandPlan, &options->config)) {
     command.options.push_back(std::move(option));
   }

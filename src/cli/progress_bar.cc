@@ -60,10 +60,10 @@ void ProgressBar::advance(uint64_t amount) {
   done_.fetch_add(amount, std::memory_order_relaxed);
   if (!visible_) return;
   // Whoever finds the line being drawn leaves it: the next call shows its part.
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || finished_) return;
+  if (!mutex_.try_lock()) return;
+  const MutexLock lock(&mutex_, std::adopt_lock);
   const Clock::time_point now = Clock::now();
-  if (now < next_draw_) return;
+  if (finished_ || now < next_draw_) return;
   next_draw_ = now + kRedrawInterval;
   draw(now);
 }
@@ -80,7 +80,7 @@ void ProgressBar::draw(Clock::time_point now) {
 }
 
 void ProgressBar::finish() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (finished_) return;
   finished_ = true;
   if (!visible_) return;

@@ -6,8 +6,9 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <mutex>
 #include <string>
+
+#include "base/mutex.h"
 
 namespace atom::cli {
 
@@ -42,7 +43,7 @@ class ProgressBar {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void draw(Clock::time_point now);  // with mutex_ held
+  void draw(Clock::time_point now) REQUIRES(mutex_);
 
   const std::string label_;
   const uint64_t total_;
@@ -51,9 +52,9 @@ class ProgressBar {
   const bool visible_;
   const Clock::time_point start_;
   std::atomic<uint64_t> done_{0};
-  std::mutex mutex_;
-  Clock::time_point next_draw_;  // guarded by mutex_
-  bool finished_ = false;        // guarded by mutex_
+  Mutex mutex_;
+  Clock::time_point next_draw_ GUARDED_BY(mutex_);
+  bool finished_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace atom::cli

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_text.h"
 #include "cli/parse_values.h"
 
 namespace atom::cli {
@@ -34,7 +35,7 @@ Result<std::vector<int32_t>> to_token_ids(const Json& json) {
     // Ids outside 32 bits are outside every vocabulary as well.
     if (!entry.is_number_integer() || entry.get<int64_t>() != int32_t(entry.get<int64_t>())) {
       return invalid_argument("\"prompt_token_ids\" holds {}; expected integers",
-                              entry.dump().substr(0, 40));
+                              json_text(entry).substr(0, 40));
     }
     ids.push_back(entry.get<int32_t>());
   }

@@ -9,7 +9,7 @@ Result<std::unique_ptr<RequestStream>> RequestStream::start(LLMEngine* engine,
                                                             const SamplingParams& sampling) {
   auto state = std::make_shared<State>();
   const auto on_output = [state](const RequestOutput& output, const RequestUpdate& update) {
-    const std::lock_guard lock(state->mutex);
+    const MutexLock lock(&state->mutex);
     Piece& pending = state->pending;
     if (update.index == 0) {
       pending.text += update.text;
@@ -33,12 +33,19 @@ RequestStream::~RequestStream() {
 }
 
 RequestStream::Piece RequestStream::next(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(state_->mutex);
+  MutexLock lock(&state_->mutex);
   Piece& pending = state_->pending;
-  state_->changed.wait_for(
-      lock, timeout, [&] { return pending.finished || !pending.token_ids.empty(); });
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (!pending.finished && pending.token_ids.empty()) {
+    if (state_->changed.wait_until(&lock, end) == std::cv_status::timeout) break;
+  }
   finished_ = pending.finished;
   return std::exchange(pending, Piece{});
+}
+
+const RequestOutput& RequestStream::output() const {
+  const MutexLock lock(&state_->mutex);
+  return state_->output;  // constant from then on
 }
 
 }  // namespace atom::cli

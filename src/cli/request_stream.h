@@ -3,12 +3,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "engine/llm_engine.h"
 
 namespace atom::cli {
@@ -35,15 +34,15 @@ class RequestStream {
   void abort() { engine_->abort(id_); }
 
   // Once finished.
-  const RequestOutput& output() const { return state_->output; }
+  const RequestOutput& output() const;
 
  private:
   // Shared with the callback, which may outlive the stream.
   struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    Piece pending;
-    RequestOutput output;
+    Mutex mutex;
+    Condition changed;
+    Piece pending GUARDED_BY(mutex);
+    RequestOutput output GUARDED_BY(mutex);
   };
 
   RequestStream(LLMEngine* engine, std::shared_ptr<State> state)

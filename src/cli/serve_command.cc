@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_deadline.h"
+#include "cli/follow_head.h"
 #include "cli/interrupts.h"
 #include "cli/report.h"
 #include "cli/serve_flags.h"
@@ -101,6 +102,7 @@ int run_serve(ServeOptions* options, std::vector<std::string> arguments) {
   }
   Result<server::ServerOptions> server_options = options->flags.to_options(given);
   if (!server_options.ok()) return fail_usage("serve", server_options.status());
+  if (!options->config.nodes.is_head()) return follow_head(options->config);
   if (options->config.log_level.empty() && env().log_level.empty()) {
     options->config.log_level = "info";
   }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace atom {
 namespace {
 
@@ -11,7 +13,7 @@ std::string describe(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "an array";
   constexpr size_t kMaxLength = 60;
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = json_text(value);
   if (text.size() > kMaxLength) text = text.substr(0, kMaxLength) + "...";
   return value.is_string() ? "the string " + text : text;
 }

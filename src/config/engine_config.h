@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "config/nodes_config.h"
 #include "config/scheduler_config.h"
 #include "tensor/dtype.h"
 
@@ -85,7 +86,7 @@ struct SpeculativeOptions {
   int32_t num_tokens = 1;   // drafts per sequence and step
   std::string draft_model;  // folder of the checkpoint of kEagle3
   std::string json;  // an object with all of it, as vLLM has it; empty: the other fields count
-  // With more sequences running nobody drafts; 0: resolve() chooses.
+  // With more sequences running nobody drafts; 0: by the device.
   int32_t disable_by_batch_size = 0;
   // Of kNgram: tokens that must repeat.
   int32_t prompt_lookup_min = 2;
@@ -114,6 +115,8 @@ struct ParallelConfig {
   int32_t tensor_parallel_size = 1;
   int32_t pipeline_parallel_size = 1;
   int32_t data_parallel_size = 1;
+  // Ranks with the same weights that share the tokens of prompts.
+  int32_t prefill_context_parallel_size = 1;
   DataParallelBalance data_parallel_balance = DataParallelBalance::kLeastRequests;
   // Whole experts are spread over the ranks of all copies, instead of a part of each over those of
   // a copy.
@@ -121,10 +124,15 @@ struct ParallelConfig {
   // Each rank is a copy of its own but for the experts, which are spread over all.
   bool enable_dp_attention = false;
   ExpertDispatch expert_dispatch = ExpertDispatch::kAuto;
+
+  // Ranks of one stage, and of one copy of the model.
+  int32_t ranks_of_stage() const { return tensor_parallel_size * prefill_context_parallel_size; }
+  int32_t ranks_of_copy() const { return ranks_of_stage() * pipeline_parallel_size; }
 };
 
 struct DeviceConfig {
   DeviceChoice device = DeviceChoice::kAuto;
+  int64_t assumed_memory = 0;  // of plans: bytes free for each rank; 0: what is
   // Record the decode step of common batch sizes at start and replay it.
   bool enable_graphs = true;
   // A request's tokens do not depend on its batch, nor on how its prompt was split or cached.
@@ -148,6 +156,7 @@ struct EngineConfig {
   SchedulerOptions scheduler;
   SpeculativeOptions speculative;
   ParallelConfig parallel;
+  NodesConfig nodes;
   DeviceConfig device;
   SupervisionConfig supervision;
   std::string profile_dir;  // folder for profiles of steps; empty: none can be made

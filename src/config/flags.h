@@ -24,6 +24,8 @@ constexpr uint32_t kCommandInspect = 1u << 5;
 constexpr uint32_t kCommandPull = 1u << 6;
 constexpr uint32_t kCommandEngines =
     kCommandServe | kCommandChat | kCommandGenerate | kCommandBench;
+// That compute with ranks on several machines.
+constexpr uint32_t kCommandOfNodes = kCommandServe | kCommandGenerate | kCommandBench;
 // That take a checkpoint.
 constexpr uint32_t kCommandAll = kCommandEngines | kCommandPlan | kCommandInspect;
 

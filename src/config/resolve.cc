@@ -66,7 +66,8 @@ Result<SchedulerConfig> resolve_scheduler(const EngineConfig& engine, int32_t ma
   config.long_prefill_token_threshold = options.long_prefill_token_threshold;
   RETURN_IF_ERROR(check_prefill_threshold(options));
   config.policy = options.policy;
-  config.max_steps_in_flight = options.async_scheduling ? 2 : 1;
+  config.num_stages = engine.parallel.pipeline_parallel_size;
+  config.max_steps_in_flight = options.async_scheduling ? std::max(2, config.num_stages) : 1;
 
   // Every decode needs a token of the budget, and without chunks a prompt is one step.
   const int32_t least = options.enable_chunked_prefill
@@ -164,8 +165,18 @@ Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
   resolved->copies_share_experts =
       parallel.data_parallel_size > 1 &&
       (parallel.enable_expert_parallel || parallel.enable_dp_attention) && has_experts(model);
+  if (!resolved->copies_share_experts) return {};
+  if (parallel.prefill_context_parallel_size > 1) {
+    return unimplemented(
+        "--prefill-context-parallel-size {}: not with copies that share their experts",
+        parallel.prefill_context_parallel_size);
+  }
+  if (resolved->engine.nodes.num_nodes > 1) {
+    return unimplemented("--nnodes {}: not with copies that share their experts",
+                         resolved->engine.nodes.num_nodes);
+  }
   // An answer of the step before decides what a copy does in the next, which all begin together.
-  if (resolved->copies_share_experts) resolved->scheduler.max_steps_in_flight = 1;
+  resolved->scheduler.max_steps_in_flight = 1;
   return {};
 }
 
@@ -188,6 +199,7 @@ int32_t max_supported_model_len(const ModelConfig& model) {
 }
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
+  RETURN_IF_ERROR(check_nodes(engine));
   ResolvedConfig resolved;
   resolved.engine = engine;
   resolved.model = model;

@@ -18,7 +18,7 @@ struct ResolvedConfig {
   DType kv_cache_dtype = DType::kFloat32;  // dtype, or FP8
   // num_blocks is 0 unless --num-blocks is given: the memory plan decides.
   SchedulerConfig scheduler;
-  SpeculativeOptions speculative;  // json empty, disable_by_batch_size chosen
+  SpeculativeOptions speculative;  // json empty
   int32_t num_threads = 1;         // of one of the copies that data parallelism has
   // They share their experts: they are one engine core, whose copies step together.
   bool copies_share_experts = false;

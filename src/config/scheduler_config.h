@@ -32,12 +32,20 @@ struct SchedulerConfig {
   int32_t num_state_slots = 0;
   // Tokens, a multiple of block_size: where prefix caching saves checkpoints. 0: nowhere.
   int32_t state_checkpoint_interval = 0;
+  // Also every so many tokens of an answer, rounded up to blocks, each in place of the one before.
+  int32_t answer_checkpoint_interval = 64;
+  // And where a prompt, or what others share of it, ends, if it saves so many tokens.
+  int32_t min_checkpoint_tokens = 512;
   // Of one prompt in one step, where prompts are split; 0: as many as the step takes.
   int32_t long_prefill_token_threshold = 0;
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
-  int32_t max_steps_in_flight = 2;     // 2 = schedule step n+1 while step n runs; 1 with drafts
+  // 2 = schedule step n+1 while step n runs; 1 with drafts and one stage
+  int32_t max_steps_in_flight = 2;
+  // Of the pipeline. With several, steps in flight are of disjoint sequences, so that each stage
+  // has one of its own.
+  int32_t num_stages = 1;
   int32_t num_speculative_tokens = 0;  // drafts per sequence and step, at most
   // Positions behind a step's tokens that proposing drafts writes to the cache, where there is
   // room.

@@ -7,10 +7,14 @@
 
 namespace atom {
 
-// Reads `json`, chooses what is left open and refuses what does not fit together.
+// Reads `json` and refuses what does not fit together.
 Result<SpeculativeOptions> resolve_speculative(const SpeculativeOptions& options);
 
+// While the device is not known, the largest drafting batch is a GPU's, which is above a CPU's.
 void set_speculation(const SpeculativeOptions& options, SchedulerConfig* scheduler);
+
+// The largest batch that drafts, chosen or the device's.
+void set_drafting_batch(const SpeculativeOptions& options, bool is_cpu, SchedulerConfig* scheduler);
 
 // "mtp", as the flag has it.
 const char* name_of(SpeculativeMethod method);

@@ -46,6 +46,22 @@ TEST(SpeculativeConfig, ReadsVllmsObject) {
   EXPECT_EQ(resolve_speculative(options).value().draft_model, "/drafts");
 }
 
+TEST(SpeculativeConfig, TheDeviceChoosesTheLargestBatchThatNobodyChose) {
+  const auto largest = [](int32_t chosen, bool is_cpu) {
+    SpeculativeOptions options;
+    options.method = SpeculativeMethod::kNgram;
+    options.disable_by_batch_size = chosen;
+    SchedulerConfig scheduler;
+    set_speculation(resolve_speculative(options).value(), &scheduler);
+    set_drafting_batch(options, is_cpu, &scheduler);
+    return scheduler.speculative_disable_by_batch_size;
+  };
+  EXPECT_EQ(largest(0, true), 3);
+  EXPECT_EQ(largest(0, false), 16);
+  EXPECT_EQ(largest(40, true), 40);
+  EXPECT_EQ(largest(40, false), 40);
+}
+
 TEST(SpeculativeConfig, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal(R"({"method": "mtp", "num_speculative_tokens": 17})").find("17"),
             std::string::npos);

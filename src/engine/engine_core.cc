@@ -4,10 +4,14 @@
 #include <utility>
 
 #include "base/log.h"
+#include "config/speculative_config.h"
 #include "engine/zmq_frames.h"
 #include "tokenizer/tokenizer.h"
 
 namespace atom {
+
+using std::chrono::nanoseconds;
+
 namespace {
 
 constexpr int kLastWordLinger = 1000;  // milliseconds
@@ -18,7 +22,15 @@ constexpr std::chrono::milliseconds kCompilingPoll{1};
 // What an idle copy lets others wait at most that find something to do without having been asked: a
 // grammar that is compiled.
 constexpr std::chrono::milliseconds kIdleExchange{20};
+// How often it says that it still waits for other nodes.
+constexpr std::chrono::milliseconds kWaitingBeat{50};
 constexpr const char* kTrack = "engine core";  // of a profile
+// What a grammar's parser takes for a state, about.
+constexpr std::chrono::nanoseconds kParserState{20};
+// A sequence whose grammar takes longer for a token rests for so many times as long.
+constexpr std::chrono::microseconds kSlowGrammar{1'000};
+constexpr int64_t kRestShare = 20;
+constexpr int64_t kMaxRestSteps = 1'000;
 
 CoreReady ready_message(const MemoryPlan& plan) {
   CoreReady ready;
@@ -41,9 +53,11 @@ CompileQueue::MakeCompiler make_compiler(const ResolvedConfig& config, int64_t n
   };
 }
 
+// What follows from the device and its memory.
 ResolvedConfig with_memory(ResolvedConfig config, const MemoryPlan& plan) {
   config.scheduler.num_blocks = plan.num_blocks;
   config.scheduler.num_state_slots = plan.num_state_slots;
+  set_drafting_batch(config.speculative, plan.device.is_cpu(), &config.scheduler);
   return config;
 }
 
@@ -71,10 +85,18 @@ bool EngineCore::serve(const ResolvedConfig& config,
     const LoadingStage stage = has_weights ? LoadingStage::kGraphs : LoadingStage::kWeights;
     send_frame(responses, encode(CoreResponse(CoreLoading{stage, start.done, start.total})));
   };
+  // Who waits for other nodes lives, though nothing is loaded yet.
+  Clock::time_point told;
+  const auto waits = [&] {
+    if (Clock::now() - told < kWaitingBeat) return true;
+    told = Clock::now();
+    send_frame(responses, encode(CoreResponse(CoreHeartbeat{})));
+    return true;
+  };
   Profiler profiler(config);
   Result<std::unique_ptr<RunnerGroup>> runner =
       place == nullptr
-          ? RunnerGroup::create(config, num_sampled_ids, progress, profiler.recorder())
+          ? RunnerGroup::create(config, num_sampled_ids, progress, profiler.recorder(), waits)
           : RunnerGroup::create_copy(
                 config, num_sampled_ids, progress, profiler.recorder(), place->ranks, place->copy);
   if (!runner.ok()) {
@@ -92,7 +114,11 @@ bool EngineCore::serve(const ResolvedConfig& config,
                   endpoints.heartbeat);
   core.send(ready_message(plan));
   const Status status = core.loop();
-  if (!status.ok()) report_failure(context, endpoints, status);
+  if (!status.ok()) {
+    report_failure(context, endpoints, status);
+  } else {
+    core.runner_->end();
+  }
   return status.ok();
 }
 
@@ -194,8 +220,9 @@ void EngineCore::take(AddRequest add) {
   if (!status.ok()) return refuse(add.id, status);
   queueing_[add.id].arrival = Clock::now();
   if (add.sampling.structural_tag.empty()) return admit(std::move(add), {nullptr});
-  compile_queue_.submit(add.id, std::move(add.sampling.structural_tag));
-  add.sampling.structural_tag.clear();
+  compile_queue_.submit(add.id, add.sampling.structural_tag);
+  // Other nodes compile it themselves.
+  if (config_.engine.nodes.num_nodes == 1) add.sampling.structural_tag.clear();
   compiling_.emplace(add.id, std::move(add));
 }
 
@@ -331,6 +358,24 @@ void EngineCore::note_times(const RunnerGroup::Completed& completed) {
   }
 }
 
+void EngineCore::rest_slow_grammars(RunnerGroup::Completed* completed) {
+  std::vector<SequenceOutput>& sequences = completed->collected.output.sequences;
+  if (sequences.empty()) return;
+  int64_t most_work = 0;
+  for (const SequenceOutput& sequence : sequences) {
+    most_work = std::max(most_work, sequence.grammar_work);
+  }
+  const nanoseconds step = completed->collected.duration;
+  const nanoseconds without = std::max(step - kParserState * most_work, step / 8);
+  usual_step_ += (without - usual_step_) / 8;
+  for (SequenceOutput& sequence : sequences) {
+    const nanoseconds duration = kParserState * sequence.grammar_work;
+    if (duration < kSlowGrammar) continue;
+    const int64_t num_steps = kRestShare * duration / std::max(usual_step_, nanoseconds(1));
+    sequence.num_steps_to_rest = static_cast<uint64_t>(std::min(num_steps, kMaxRestSteps));
+  }
+}
+
 void EngineCore::collect_step() {
   std::optional<RunnerGroup::Completed> completed = runner_->wait_until(heartbeat_due_);
   for (; !completed; completed = runner_->wait_until(heartbeat_due_)) {
@@ -343,6 +388,7 @@ void EngineCore::collect_step() {
   const SpanScope span(profiler_.recorder(), kTrack, "postprocess");
   note_times(*completed);
   if (completed->step->empty()) return;  // a dummy, of which the scheduler knows nothing
+  rest_slow_grammars(&*completed);
   for (SequenceUpdate& update :
        scheduler_.postprocess(*completed->step, std::move(completed->collected.output))) {
     RequestDelta& delta = add_delta(update.id, update.finish_reason);

@@ -12,6 +12,7 @@
 #include <zmq.hpp>
 
 #include "config/resolve.h"
+#include "engine/core_endpoints.h"
 #include "engine/lockstep.h"
 #include "engine/messages.h"
 #include "engine/profiler.h"
@@ -20,14 +21,6 @@
 #include "structured_output/compile_queue.h"
 
 namespace atom {
-
-struct EngineCoreEndpoints {
-  std::string requests;   // ROUTER of the front end
-  std::string responses;  // PULL of the front end
-  std::string identity;   // this core's name towards the ROUTER
-  // How often the core speaks even when it has nothing to say.
-  std::chrono::milliseconds heartbeat{1000};
-};
 
 // The place of a core among copies that share their experts.
 struct CopyPlace {
@@ -94,6 +87,8 @@ class EngineCore {
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
   void note_times(const RunnerGroup::Completed& completed);
+  // Lets sequences whose grammars take long have a part in few steps: they slow others little.
+  void rest_slow_grammars(RunnerGroup::Completed* completed);
   void send_outbox();
   void send_heartbeat_if_due();
   void send(const CoreResponse& response);
@@ -119,8 +114,9 @@ class EngineCore {
   bool stopping_ = false;
   bool noted_large_batch_ = false;
   uint64_t num_ticks_ = 0;
-  CoreStats counted_;     // what this object counts; stats() adds what others do
-  bool was_idle_ = true;  // since the last step
+  CoreStats counted_;                       // what this object counts; stats() adds what others do
+  bool was_idle_ = true;                    // since the last step
+  std::chrono::nanoseconds usual_step_{0};  // how long steps take without slow grammars, about
 };
 
 }  // namespace atom

@@ -1,12 +1,13 @@
 #include "engine/llm_engine.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <thread>
 
 #include "base/env.h"
+#include "base/mutex.h"
 #include "config/context_length.h"
 #include "config/dp_environment.h"
+#include "engine/core_manager.h"
 #include "models/registry.h"
 
 namespace atom {
@@ -21,27 +22,28 @@ int64_t num_sampled_ids(const ModelConfig& model, const Tokenizer* tokenizer) {
 // Collects the outputs of generate() and wakes it when all are there.
 class Batch {
  public:
-  explicit Batch(size_t size) : outputs(size) {}
+  explicit Batch(size_t size) : outputs_(size) {}
 
   void finish(size_t index, RequestOutput output, const std::function<void(size_t)>& on_finished) {
-    const std::lock_guard lock(mutex_);
-    outputs[index] = std::move(output);
+    const MutexLock lock(&mutex_);
+    outputs_[index] = std::move(output);
     ++num_finished_;
     if (on_finished) on_finished(num_finished_);
     all_finished_.notify_one();
   }
 
-  void wait() {
-    std::unique_lock lock(mutex_);
-    all_finished_.wait(lock, [this] { return num_finished_ == outputs.size(); });
+  // Once; waits for all of them.
+  std::vector<RequestOutput> take() {
+    MutexLock lock(&mutex_);
+    while (num_finished_ != outputs_.size()) all_finished_.wait(&lock);
+    return std::move(outputs_);
   }
 
-  std::vector<RequestOutput> outputs;
-
  private:
-  std::mutex mutex_;
-  std::condition_variable all_finished_;
-  size_t num_finished_ = 0;
+  Mutex mutex_;
+  Condition all_finished_;
+  std::vector<RequestOutput> outputs_ GUARDED_BY(mutex_);
+  size_t num_finished_ GUARDED_BY(mutex_) = 0;
 };
 
 // As LLMEngine::health() says.
@@ -91,7 +93,7 @@ LLMEngine::~LLMEngine() = default;
 void LLMEngine::stop(const Status& why) {
   for (const auto& manager : managers_) manager->stop();
   {
-    const std::lock_guard lock(submit_mutex_);
+    const MutexLock lock(&submit_mutex_);
     refusal_ = why;
   }
   outputs_.fail_all(why);
@@ -144,17 +146,17 @@ CoreHandlers LLMEngine::handlers_of(int core, const LLMEngineOptions& options) {
   handlers.on_ready = [this, core](const CoreReady& ready) { on_ready(core, ready); };
   handlers.on_step = [this, core](const StepOutput& step) { on_step(core, step); };
   handlers.on_profile = [this](const CoreProfile& profile) {
-    const std::lock_guard output_lock(output_mutex_);
+    const MutexLock output_lock(&output_mutex_);
     profile_.on_answer(profile);
   };
   handlers.on_down = [this, core](const Status& lost, const Status& refusal) {
     on_down(core, lost, refusal);
   };
   handlers.on_health = [this, core, tell = options.on_health](const EngineHealth& health) {
-    const std::lock_guard output_lock(output_mutex_);
+    const MutexLock output_lock(&output_mutex_);
     std::vector<EngineHealth> healths;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       facts_[core].health = health;
       for (const CoreFacts& facts : facts_) healths.push_back(facts.health);
     }
@@ -195,7 +197,7 @@ Status LLMEngine::check(const std::vector<int32_t>& prompt_token_ids,
 }
 
 uint64_t LLMEngine::draw_seed() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return seeds_();
 }
 
@@ -252,7 +254,7 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
     if (i > 0) messages[i].sampling.prompt_logprobs.reset();
     sequence_ids.push_back(messages[i].id);
   }
-  const std::lock_guard lock(submit_mutex_);
+  const MutexLock lock(&submit_mutex_);
   RETURN_IF_ERROR(refusal_);
   const auto num_prompt_tokens = static_cast<int64_t>(output.prompt_token_ids.size());
   const std::vector<SequenceId> ids = sequence_ids;
@@ -273,7 +275,7 @@ void LLMEngine::abort(RequestId id) {
 void LLMEngine::send_abort(std::span<const SequenceId> ids) {
   std::vector<AbortRequests> aborts(managers_.size());
   {
-    const std::lock_guard lock(submit_mutex_);
+    const MutexLock lock(&submit_mutex_);
     for (const SequenceId id : ids) {
       if (const std::optional<int> core = router_.core_of(id)) aborts[*core].ids.push_back(id);
     }
@@ -292,7 +294,7 @@ Status LLMEngine::stop_profile(ProfileCallback callback) {
 }
 
 Status LLMEngine::control_profile(ProfileAction action, ProfileCallback callback) {
-  const std::lock_guard lock(submit_mutex_);
+  const MutexLock lock(&submit_mutex_);
   RETURN_IF_ERROR(refusal_);
   RETURN_IF_ERROR(profile_.begin(action, std::move(callback)));
   managers_.front()->send(ControlProfile{action});
@@ -301,28 +303,28 @@ Status LLMEngine::control_profile(ProfileAction action, ProfileCallback callback
 
 void LLMEngine::on_ready(int core, const CoreReady& ready) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     CoreFacts& facts = facts_[core];
     facts.ready = ready;
     facts.stats.num_blocks = facts.stats.num_free_blocks = ready.num_blocks;
   }
-  const std::lock_guard lock(submit_mutex_);
+  const MutexLock lock(&submit_mutex_);
   router_.set_up(core);
   refusal_ = Status();
 }
 
 void LLMEngine::on_step(int core, const StepOutput& step) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     facts_[core].stats = step.stats;
   }
   {
-    const std::lock_guard lock(submit_mutex_);
+    const MutexLock lock(&submit_mutex_);
     router_.note(step);
   }
   std::vector<SequenceId> stopped;
   {
-    const std::lock_guard lock(output_mutex_);
+    const MutexLock lock(&output_mutex_);
     stopped = outputs_.process(step);
   }
   if (!stopped.empty()) managers_[core]->send(AbortRequests{std::move(stopped)});
@@ -331,18 +333,18 @@ void LLMEngine::on_step(int core, const StepOutput& step) {
 void LLMEngine::on_down(int core, const Status& lost, const Status& refusal) {
   std::vector<SequenceId> ids;
   {
-    const std::lock_guard lock(submit_mutex_);
+    const MutexLock lock(&submit_mutex_);
     ids = router_.set_down(core);
     if (!router_.is_any_up()) refusal_ = refusal;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     CoreFacts& facts = facts_[core];
     facts.earlier.add_counters(facts.stats);
     facts.stats = {};
     facts.stats.num_blocks = facts.stats.num_free_blocks = facts.ready.num_blocks;
   }
-  const std::lock_guard lock(output_mutex_);
+  const MutexLock lock(&output_mutex_);
   outputs_.fail(ids, lost);
   if (core == 0) profile_.lose(lost);
 }
@@ -364,8 +366,7 @@ std::vector<RequestOutput> LLMEngine::generate(std::span<const Prompt> prompts,
     refused.status = id.status();
     batch.finish(i, std::move(refused), on_finished);
   }
-  batch.wait();
-  return std::move(batch.outputs);
+  return batch.take();
 }
 
 std::vector<RequestOutput> LLMEngine::generate(std::initializer_list<Prompt> prompts,
@@ -381,12 +382,12 @@ SamplingParams LLMEngine::default_sampling() const {
 }
 
 CoreReady LLMEngine::memory() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return facts_.front().ready;
 }
 
 CoreStats LLMEngine::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   CoreStats all;
   for (const CoreFacts& facts : facts_) {
     all.add(facts.stats);

@@ -12,15 +12,15 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "config/generation_config.h"
 #include "config/resolve.h"
-#include "engine/core_manager.h"
+#include "engine/core_launch.h"
 #include "engine/output_processor.h"
 #include "engine/profile_control.h"
 #include "engine/request_output.h"
@@ -28,6 +28,8 @@
 #include "tokenizer/tokenizer.h"
 
 namespace atom {
+
+class CoreManager;
 
 struct LLMEngineOptions {
   // Told the bytes of weights in place and in all, until create() returns.
@@ -131,14 +133,14 @@ class LLMEngine {
   std::atomic<SequenceId> next_sequence_id_{1};
   // Held while a request is added and sent: either it is in time for on_down() to end it, or it is
   // refused. No callback runs under it.
-  std::mutex submit_mutex_;
-  Status refusal_;        // guarded by submit_mutex_; of requests while there is no core
-  RequestRouter router_;  // guarded by submit_mutex_
+  Mutex submit_mutex_;
+  Status refusal_ GUARDED_BY(submit_mutex_);  // of requests while there is no core
+  RequestRouter router_ GUARDED_BY(submit_mutex_);
   // Held while callbacks run. It may be held when submit_mutex_ is taken, not the other way round.
-  std::mutex output_mutex_;
-  mutable std::mutex mutex_;
-  std::mt19937_64 seeds_;         // guarded by mutex_
-  std::vector<CoreFacts> facts_;  // guarded by mutex_; by core
+  Mutex output_mutex_;
+  mutable Mutex mutex_;
+  std::mt19937_64 seeds_ GUARDED_BY(mutex_);
+  std::vector<CoreFacts> facts_ GUARDED_BY(mutex_);  // by core
   // By core; last: their threads use what is above.
   std::vector<std::unique_ptr<CoreManager>> managers_;
 };

@@ -1,6 +1,6 @@
 #include "engine/messages.h"
 
-#include "engine/wire.h"
+#include "base/wire.h"
 
 namespace atom {
 namespace {
@@ -184,6 +184,46 @@ CoreProfile read_profile(WireReader& in) {
   return profile;
 }
 
+void write(WireWriter& out, const NewSequence& sequence) {
+  out.write(sequence.id);
+  out.write_span(std::span<const int32_t>(sequence.prompt_token_ids));
+  write(out, sequence.sampling);
+}
+
+NewSequence read_new_sequence(WireReader& in) {
+  NewSequence sequence;
+  sequence.id = in.read<uint64_t>();
+  sequence.prompt_token_ids = in.read_vector<int32_t>(kMaxTokens);
+  sequence.sampling = read_sampling(in);
+  return sequence;
+}
+
+void write(WireWriter& out, const ScheduledSequence& sequence) {
+  out.write(sequence.id);
+  out.write(sequence.num_computed_tokens);
+  out.write(sequence.num_new_tokens);
+  out.write(static_cast<uint8_t>(sequence.reset_block_table));
+  out.write_span(std::span<const int32_t>(sequence.new_block_ids));
+  out.write_span(std::span<const int32_t>(sequence.state_slots));
+  out.write(sequence.num_sampled);
+  out.write_span(std::span<const int32_t>(sequence.told_token_ids));
+  out.write_span(std::span<const int32_t>(sequence.told_drafts));
+}
+
+ScheduledSequence read_scheduled_sequence(WireReader& in) {
+  ScheduledSequence sequence;
+  sequence.id = in.read<uint64_t>();
+  sequence.num_computed_tokens = in.read<int32_t>();
+  sequence.num_new_tokens = in.read<int32_t>();
+  sequence.reset_block_table = in.read_bool();
+  sequence.new_block_ids = in.read_vector<int32_t>(kMaxTokens);
+  sequence.state_slots = in.read_vector<int32_t>(kMaxTokens);
+  sequence.num_sampled = in.read<int32_t>();
+  sequence.told_token_ids = in.read_vector<int32_t>(kMaxTokens);
+  sequence.told_drafts = in.read_vector<int32_t>(kMaxTokens);
+  return sequence;
+}
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -313,6 +353,42 @@ Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes) {
     return invalid_argument("malformed response message of {} bytes", bytes.size());
   }
   return response;
+}
+
+std::vector<uint8_t> encode(const SchedulerOutput& step) {
+  WireWriter out;
+  out.write(step.step);
+  out.write_count(step.new_sequences.size());
+  for (const NewSequence& sequence : step.new_sequences) write(out, sequence);
+  out.write_count(step.scheduled.size());
+  for (const ScheduledSequence& sequence : step.scheduled) write(out, sequence);
+  out.write_span(std::span<const StateCopy>(step.state_restores));
+  out.write_span(std::span<const StateCopy>(step.state_saves));
+  out.write_span(std::span<const SequenceId>(step.finished));
+  out.write(step.num_tokens);
+  out.write(static_cast<uint8_t>(step.wants_drafts));
+  return out.take();
+}
+
+Result<SchedulerOutput> decode_scheduler_output(std::span<const uint8_t> bytes) {
+  WireReader in(bytes);
+  SchedulerOutput step;
+  step.step = in.read<uint64_t>();
+  const size_t num_new = in.read_count(kMaxRequests, sizeof(uint64_t));
+  for (size_t i = 0; i < num_new && in.ok(); ++i) {
+    step.new_sequences.push_back(read_new_sequence(in));
+  }
+  const size_t num_scheduled = in.read_count(kMaxRequests, sizeof(uint64_t));
+  for (size_t i = 0; i < num_scheduled && in.ok(); ++i) {
+    step.scheduled.push_back(read_scheduled_sequence(in));
+  }
+  step.state_restores = in.read_vector<StateCopy>(kMaxRequests);
+  step.state_saves = in.read_vector<StateCopy>(kMaxRequests);
+  step.finished = in.read_vector<SequenceId>(kMaxRequests);
+  step.num_tokens = in.read<int32_t>();
+  step.wants_drafts = in.read_bool();
+  if (!in.finished()) return invalid_argument("a malformed step of another node");
+  return step;
 }
 
 }  // namespace atom

@@ -1,6 +1,7 @@
-// What crosses between the front end and an EngineCore. The same messages travel over inproc, ipc
-// and tcp; their encoding is fixed, capped and fuzzed (wire.h). Integers that come from outside are
-// checked again by the core: a message is not trusted because it decoded.
+// What crosses between the front end and an EngineCore, and between the nodes of one. The same
+// messages travel over inproc, ipc and tcp; their encoding is fixed, capped and fuzzed
+// (base/wire.h). Integers that come from outside are checked again by the core: a message is not
+// trusted because it decoded.
 #pragma once
 
 #include <cstdint>
@@ -110,7 +111,11 @@ using CoreResponse =
 
 std::vector<uint8_t> encode(const CoreRequest& request);
 std::vector<uint8_t> encode(const CoreResponse& response);
+// A step, as other nodes of the engine get it; compiled grammars are left out, a request's
+// structural_tag says what they were made of.
+std::vector<uint8_t> encode(const SchedulerOutput& step);
 Result<CoreRequest> decode_core_request(std::span<const uint8_t> bytes);
 Result<CoreResponse> decode_core_response(std::span<const uint8_t> bytes);
+Result<SchedulerOutput> decode_scheduler_output(std::span<const uint8_t> bytes);
 
 }  // namespace atom

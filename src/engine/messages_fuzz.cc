@@ -11,5 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (request.ok() && atom::encode(*request) != original) std::abort();
   const atom::Result<atom::CoreResponse> response = atom::decode_core_response(bytes);
   if (response.ok() && atom::encode(*response) != original) std::abort();
+  const atom::Result<atom::SchedulerOutput> step = atom::decode_scheduler_output(bytes);
+  if (step.ok() && atom::encode(*step) != original) std::abort();
   return 0;
 }

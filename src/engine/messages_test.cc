@@ -129,5 +129,51 @@ TEST(Messages, TrailingBytesAndHugeCountsAreRefused) {
   EXPECT_FALSE(decode_core_response(bytes).ok());
 }
 
+SchedulerOutput full_scheduler_output() {
+  SchedulerOutput step;
+  step.step = 9;
+  NewSequence& added = step.new_sequences.emplace_back();
+  added.id = 4;
+  added.prompt_token_ids = {1, 2, 3};
+  added.sampling = full_request().sampling;
+  added.sampling.structural_tag = "{}";
+  ScheduledSequence& scheduled = step.scheduled.emplace_back();
+  scheduled.id = 4;
+  scheduled.num_computed_tokens = 1;
+  scheduled.num_new_tokens = 2;
+  scheduled.reset_block_table = true;
+  scheduled.new_block_ids = {7, 8};
+  scheduled.state_slots = {5};
+  scheduled.num_sampled = 1;
+  scheduled.told_token_ids = {11, 12};
+  scheduled.told_drafts = {13};
+  step.state_restores = {{1, 2}};
+  step.state_saves = {{3, 4}, {5, 6}};
+  step.finished = {2};
+  step.num_tokens = 2;
+  step.wants_drafts = true;
+  return step;
+}
+
+TEST(Messages, StepsSurviveTheWireToOtherNodes) {
+  const std::vector<uint8_t> bytes = encode(full_scheduler_output());
+  const Result<SchedulerOutput> step = decode_scheduler_output(bytes);
+  ASSERT_TRUE(step.ok());
+  EXPECT_EQ(step->step, 9u);
+  EXPECT_EQ(step->new_sequences[0].prompt_token_ids, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(step->new_sequences[0].sampling.structural_tag, "{}");
+  EXPECT_TRUE(step->scheduled[0].reset_block_table);
+  EXPECT_EQ(step->scheduled[0].new_block_ids, (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(step->scheduled[0].told_token_ids, (std::vector<int32_t>{11, 12}));
+  EXPECT_EQ(step->scheduled[0].told_drafts, (std::vector<int32_t>{13}));
+  EXPECT_EQ(step->state_saves[1].to, 6);
+  EXPECT_EQ(step->finished, (std::vector<SequenceId>{2}));
+  EXPECT_TRUE(step->wants_drafts);
+  EXPECT_EQ(encode(*step), bytes);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(decode_scheduler_output(std::span(bytes).first(size)).ok()) << size;
+  }
+}
+
 }  // namespace
 }  // namespace atom

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "tokenizer/detokenizer.h"
+#include "tokenizer/stop_checker.h"
 
 namespace atom {
 namespace {

@@ -13,10 +13,12 @@
 #include "engine/messages.h"
 #include "engine/request_output.h"
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/stop_checker.h"
 #include "tokenizer/tokenizer.h"
 
 namespace atom {
+
+class IncrementalDetokenizer;
+class StopStringMatcher;
 
 // Called for every step that brought something for the request, last with output.finished true.
 using OutputCallback =

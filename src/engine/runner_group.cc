@@ -4,7 +4,9 @@
 #include <chrono>
 #include <thread>
 
+#include "engine/node_mesh.h"
 #include "runner/choose_device.h"
+#include "runner/node_ranks.h"
 
 namespace atom {
 namespace {
@@ -23,17 +25,15 @@ std::chrono::milliseconds patience(const ResolvedConfig& config) {
 
 Status check_devices(const ResolvedConfig& config) {
   const ParallelConfig& parallel = config.engine.parallel;
-  if (parallel.tensor_parallel_size == 1 && parallel.pipeline_parallel_size == 1 &&
-      parallel.data_parallel_size == 1) {
-    return {};
-  }
+  if (parallel.ranks_of_copy() == 1 && parallel.data_parallel_size == 1) return {};
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   if (device.is_cpu()) return {};
   return unimplemented(
-      "--tensor-parallel-size {}, --pipeline-parallel-size {} and --data-parallel-size {}: several "
-      "GPUs are not supported yet; take --device cpu",
+      "--tensor-parallel-size {}, --pipeline-parallel-size {}, --prefill-context-parallel-size {} "
+      "and --data-parallel-size {}: several GPUs are not supported yet; take --device cpu",
       parallel.tensor_parallel_size,
       parallel.pipeline_parallel_size,
+      parallel.prefill_context_parallel_size,
       parallel.data_parallel_size);
 }
 
@@ -43,9 +43,23 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     const ResolvedConfig& config,
     int64_t num_sampled_ids,
     const std::function<void(const StartProgress&)>& progress,
-    SpanRecorder* recorder) {
-  auto ranks = std::make_shared<LocalRanks>(config.engine.parallel, patience(config));
-  return create_copy(config, num_sampled_ids, progress, recorder, std::move(ranks), /*copy=*/0);
+    SpanRecorder* recorder,
+    const std::function<bool()>& go_on) {
+  RETURN_IF_ERROR(check_devices(config));
+  std::unique_ptr<RunnerGroup> group(new RunnerGroup());
+  // A node's ranks begin with those of the last stage that it has.
+  if (config.engine.nodes.num_nodes > 1) {
+    ASSIGN_OR_RETURN(const MeshOptions mesh, node_mesh(config, num_sampled_ids, go_on));
+    ASSIGN_OR_RETURN(std::unique_ptr<NodeRanks> ranks,
+                     NodeRanks::form(config.engine, patience(config), mesh));
+    group->channel_ = std::make_unique<StepChannel>(&ranks->nodes());
+    group->local_ranks_ = std::move(ranks);
+  } else {
+    group->local_ranks_ = std::make_shared<LocalRanks>(config.engine.parallel, patience(config));
+    group->answering_ = group->local_ranks_->size() - config.engine.parallel.ranks_of_stage();
+  }
+  RETURN_IF_ERROR(group->start(config, num_sampled_ids, progress, recorder, /*copy=*/0));
+  return group;
 }
 
 Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create_copy(
@@ -53,15 +67,27 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create_copy(
     int64_t num_sampled_ids,
     const std::function<void(const StartProgress&)>& progress,
     SpanRecorder* recorder,
-    std::shared_ptr<LocalRanks> shared_ranks,
+    std::shared_ptr<LocalRanks> ranks,
     int copy) {
-  LocalRanks& ranks = *shared_ranks;
-  if (const Status status = check_devices(config); !status.ok()) {
-    ranks.fail(status);
+  std::unique_ptr<RunnerGroup> group(new RunnerGroup());
+  group->local_ranks_ = std::move(ranks);
+  group->answering_ =
+      config.engine.parallel.ranks_of_copy() - config.engine.parallel.ranks_of_stage();
+  Status status = check_devices(config);
+  if (status.ok()) status = group->start(config, num_sampled_ids, progress, recorder, copy);
+  if (!status.ok()) {
+    group->fail(status);
     return status;
   }
-  std::unique_ptr<RunnerGroup> group(new RunnerGroup());
-  group->local_ranks_ = std::move(shared_ranks);
+  return group;
+}
+
+Status RunnerGroup::start(const ResolvedConfig& config,
+                          int64_t num_sampled_ids,
+                          const std::function<void(const StartProgress&)>& progress,
+                          SpanRecorder* recorder,
+                          int copy) {
+  LocalRanks& ranks = *local_ranks_;
   const int world = ranks.size() / ranks.num_copies();
   const int first = copy * world;
   std::vector<std::unique_ptr<ModelRunner>> runners(world);
@@ -85,17 +111,21 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create_copy(
   create_rank(0);
   for (std::thread& thread : threads) thread.join();
   // The first that failed has told all others why.
-  RETURN_IF_ERROR(group->status());
-  for (const Status& status : statuses) RETURN_IF_ERROR(status);
-  group->plan_ = runners.front()->memory_plan();
+  RETURN_IF_ERROR(status());
+  for (const Status& of_rank : statuses) RETURN_IF_ERROR(of_rank);
+  // What a node has still to load the first step should not have to wait for.
+  if (channel_ != nullptr) channel_->meet();
+  RETURN_IF_ERROR(status());
+  plan_ = runners.front()->memory_plan();
   for (int rank = 0; rank < world; ++rank) {
-    const bool answers = rank == 0;
-    group->ranks_.push_back(std::make_unique<RunnerThread>(std::move(runners[rank]), answers));
+    const bool answers = rank == answering_ && config.engine.nodes.is_head();
+    ranks_.push_back(std::make_unique<RunnerThread>(std::move(runners[rank]), answers));
   }
-  return group;
+  return {};
 }
 
 RunnerGroup::~RunnerGroup() {
+  if (local_ranks_ == nullptr) return;  // the nodes did not come together
   // A rank may have taken a step that another one drops.
   local_ranks_->fail(unavailable("the engine is stopping"));
   for (const auto& rank : ranks_) rank->stop();
@@ -103,11 +133,29 @@ RunnerGroup::~RunnerGroup() {
 
 void RunnerGroup::submit(SchedulerOutput step) {
   const auto shared = std::make_shared<const SchedulerOutput>(std::move(step));
+  if (channel_ != nullptr) channel_->send(*shared);
   for (const auto& rank : ranks_) rank->submit(shared);
 }
 
+void RunnerGroup::end() {
+  if (channel_ != nullptr) local_ranks_->fail(Status(StatusCode::kAborted, "the head has ended"));
+}
+
+Status RunnerGroup::follow(const std::function<Status(SchedulerOutput*)>& add_grammars) {
+  while (std::optional<SchedulerOutput> step = channel_->receive()) {
+    if (const Status added = add_grammars(&*step); !added.ok()) {
+      fail(added);
+      break;
+    }
+    const auto shared = std::make_shared<const SchedulerOutput>(std::move(*step));
+    for (const auto& rank : ranks_) rank->submit(shared);
+    RETURN_IF_ERROR(status());
+  }
+  return status();
+}
+
 std::optional<RunnerGroup::Completed> RunnerGroup::wait_until(Clock::time_point deadline) {
-  return ranks_.front()->wait_until(deadline);
+  return ranks_[answering_]->wait_until(deadline);
 }
 
 uint64_t RunnerGroup::progress() const {

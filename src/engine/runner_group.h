@@ -1,15 +1,22 @@
 // The runners of one engine core: one for each rank, on a thread of its own. All take the same
-// steps, by reference; the first answers. Ranks compute the same choices from the same logits, so
-// nothing but collectives passes between them.
+// steps, by reference; the first of the last stage answers. Ranks of that stage compute the same
+// choices from the same logits, and stages before it are told by later steps what was chosen, so
+// nothing but collectives and hidden states pass between them. A stage goes on with the next step
+// as soon as it has handed one on.
+//
+// Ranks may be spread over nodes (config/nodes_config.h): then each node has such a group of its
+// own ranks, and that of the head sends the others its steps.
 //
 // Where one rank cannot go on the others do not wait for it: status() says why from then on, and
 // what steps still give is without meaning.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "engine/runner_thread.h"
+#include "engine/step_channel.h"
 #include "runner/local_ranks.h"
 
 namespace atom {
@@ -20,12 +27,14 @@ class RunnerGroup {
   using Completed = RunnerThread::Completed;
 
   // As ModelRunner::create(), of all ranks at once; progress is that of the first. `recorder`,
-  // which may be null, is told of the first rank's steps.
+  // which may be null, is told of the first rank's steps. Other nodes are waited for as long as
+  // `go_on`, asked several times a second, says so; null: for ever.
   static Result<std::unique_ptr<RunnerGroup>> create(
       const ResolvedConfig& config,
       int64_t num_sampled_ids,
       const std::function<void(const StartProgress&)>& progress,
-      SpanRecorder* recorder);
+      SpanRecorder* recorder,
+      const std::function<bool()>& go_on = nullptr);
   // The same for copy `copy` of those that share experts, whose ranks are all in `ranks`. All
   // copies at once, each on a thread of its own.
   static Result<std::unique_ptr<RunnerGroup>> create_copy(
@@ -42,9 +51,16 @@ class RunnerGroup {
   const MemoryPlan& memory_plan() const { return plan_; }
 
   void submit(SchedulerOutput step);
+  // Of the head: the engine ends for good, so other nodes need not wait for another.
+  void end();
+  // Of another node: takes the head's steps until the group fails, and says why. `add_grammars`
+  // completes a step by what does not travel.
+  Status follow(const std::function<Status(SchedulerOutput*)>& add_grammars);
+  // Ends that, and the group. From any thread.
+  void fail(const Status& reason) { local_ranks_->fail(reason); }
   // See RunnerThread.
   std::optional<Completed> wait_until(Clock::time_point deadline);
-  size_t num_in_flight() const { return ranks_.front()->num_in_flight(); }
+  size_t num_in_flight() const { return ranks_[answering_]->num_in_flight(); }
   // Of all ranks together.
   uint64_t progress() const;
   int64_t num_device_allocations() const;
@@ -55,8 +71,17 @@ class RunnerGroup {
  private:
   RunnerGroup() = default;
 
+  // Makes the runners of the ranks of one copy, and their threads.
+  Status start(const ResolvedConfig& config,
+               int64_t num_sampled_ids,
+               const std::function<void(const StartProgress&)>& progress,
+               SpanRecorder* recorder,
+               int copy);
+
   MemoryPlan plan_;
   std::shared_ptr<LocalRanks> local_ranks_;  // of all copies that share experts
+  std::unique_ptr<StepChannel> channel_;     // between nodes; null for one
+  int answering_ = 0;
   std::vector<std::unique_ptr<RunnerThread>> ranks_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <new>
 #include <set>
 #include <span>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/mutex.h"
 #include "loader/model_memory.h"
 #include "loader/weight_copier.h"
 
@@ -192,7 +192,7 @@ class Progress {
 
   void add(uint64_t bytes) {
     if (!options_.progress) return;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     done_ += bytes;
     options_.progress(done_, total_);
   }
@@ -200,8 +200,8 @@ class Progress {
  private:
   const LoadOptions& options_;
   const uint64_t total_;
-  std::mutex mutex_;
-  uint64_t done_ = 0;
+  Mutex mutex_;
+  uint64_t done_ GUARDED_BY(mutex_) = 0;
 };
 
 uint64_t bytes_to_copy(std::span<const Assignment> assignments) {

@@ -21,7 +21,8 @@ class CausalLM : public Module {
   // of a stage before the last.
   virtual Tensor forward(const ForwardContext& context) const = 0;
 
-  // hidden [num_rows, hidden_size] -> logits [num_rows, vocab_size] float32, on all ranks the same.
+  // hidden [num_rows, hidden_size] -> logits [num_rows, vocab_size] float32, on all ranks of the
+  // last stage the same. Nothing on others.
   virtual void compute_logits(const Tensor& hidden,
                               const Tensor& logits,
                               const ForwardContext& context) const = 0;
@@ -29,7 +30,7 @@ class CausalLM : public Module {
   virtual const WeightMapping& weight_mapping() const = 0;
 
   // For a draft model, which may multiply by the same weights. They live as long as this.
-  // Of a model that is not split into stages.
+  // Of a pipeline's last stage, which has an embedding if BuildContext::last_stage_embeds.
   virtual const VocabParallelEmbedding& embed_tokens() const = 0;
   virtual const ParallelLMHead& lm_head() const = 0;
 };

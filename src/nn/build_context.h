@@ -56,6 +56,8 @@ struct BuildContext {
 
   // Layers of the model, ascending, whose input a draft model reads: ForwardContext::aux_hidden.
   std::vector<int> aux_layers = {};
+  // A draft model, which is on the last stage of a pipeline, reads the model's embedding.
+  bool last_stage_embeds = false;
 
   // The first thing found wrong while layers were built: constructors have no result.
   Status status = {};

@@ -14,6 +14,7 @@
 namespace atom {
 
 class ForwardObserver;
+struct ContextSplit;
 
 struct ForwardContext {
   const Stream& stream;
@@ -42,6 +43,8 @@ struct ForwardContext {
   std::span<const int32_t> tokens_of_ranks = {};
   // The pass has no token that counts: it is there for others, who need the experts of this rank.
   bool is_dummy = false;
+  // Where other ranks compute some of the step's rows (nn/context_split.h); null: none does.
+  const ContextSplit* split = nullptr;
 
   std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }
   std::span<const Tensor> state(StateHandle handle) const { return storage.state(handle); }

@@ -23,12 +23,6 @@ void ParallelContext::receive_from_previous(const Stream& stream, const Tensor& 
   if (!stream.is_dry_run()) pipeline_parallel->receive(stream, x, pipeline_parallel_rank - 1);
 }
 
-void ParallelContext::broadcast_from_last(const Stream& stream, const Tensor& x) const {
-  if (pipeline_parallel_size > 1 && !stream.is_dry_run()) {
-    pipeline_parallel->broadcast(stream, x, pipeline_parallel_size - 1);
-  }
-}
-
 std::vector<int32_t> ParallelContext::exchange_token_counts(const Stream& stream,
                                                             Workspace& workspace,
                                                             int64_t num_tokens) const {
@@ -50,12 +44,14 @@ std::vector<int32_t> ParallelContext::exchange_token_counts(const Stream& stream
 void ParallelContext::reduce_over_all(const Stream& stream, const Tensor& x, ReduceOp op) const {
   if (tensor_parallel != nullptr) tensor_parallel->all_reduce(stream, x, op);
   if (pipeline_parallel != nullptr) pipeline_parallel->all_reduce(stream, x, op);
+  if (context_parallel != nullptr) context_parallel->all_reduce(stream, x, op);
   if (experts != nullptr) experts->all_reduce(stream, x, op);
 }
 
 Status ParallelContext::status() const {
   if (tensor_parallel != nullptr) RETURN_IF_ERROR(tensor_parallel->status());
   if (pipeline_parallel != nullptr) RETURN_IF_ERROR(pipeline_parallel->status());
+  if (context_parallel != nullptr) RETURN_IF_ERROR(context_parallel->status());
   return experts == nullptr ? Status() : experts->status();
 }
 

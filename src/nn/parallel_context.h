@@ -18,10 +18,14 @@ struct ParallelContext {
   bool expert_parallel = false;
   int32_t pipeline_parallel_rank = 0;  // stage
   int32_t pipeline_parallel_size = 1;
-  // Of the ranks that share layers, and of those that have the same part of each stage; null for
-  // one rank, and in plans, which compute nothing.
+  // Ranks with the same weights that share the tokens of prompts.
+  int32_t context_parallel_rank = 0;
+  int32_t context_parallel_size = 1;
+  // Of the ranks that share layers, of those that have the same part of each stage, and of those
+  // that have the same weights; null for one rank, and in plans, which compute nothing.
   Communicator* tensor_parallel = nullptr;
   Communicator* pipeline_parallel = nullptr;
+  Communicator* context_parallel = nullptr;
   // Of copies of the model that share their experts, and so step together; see `experts`.
   int32_t data_parallel_rank = 0;
   int32_t data_parallel_size = 1;
@@ -30,6 +34,8 @@ struct ParallelContext {
   Communicator* experts = nullptr;
 
   bool is_first() const { return tensor_parallel_rank == 0; }  // of those that share layers
+  // Of the last stage, which computes logits and chooses tokens.
+  bool samples() const { return pipeline_parallel_rank + 1 == pipeline_parallel_size; }
 
   // Of the ranks that share experts: those of a copy, or of several.
   int32_t expert_rank() const {
@@ -50,7 +56,6 @@ struct ParallelContext {
   // Between the stages of the pipeline.
   void send_to_next(const Stream& stream, const Tensor& x) const;
   void receive_from_previous(const Stream& stream, const Tensor& x) const;
-  void broadcast_from_last(const Stream& stream, const Tensor& x) const;
 
   // Among all ranks.
   void reduce_over_all(const Stream& stream, const Tensor& x, ReduceOp op) const;

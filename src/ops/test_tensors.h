@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/variant.h"
 #include "tensor/device_runtime.h"
 #include "tensor/dispatch.h"
 #include "tensor/stream.h"
@@ -23,13 +24,18 @@ inline DeviceRuntime* test_gpu() {
   return runtime.ok() ? *runtime : nullptr;
 }
 
-// Of the GPU's only where there is one.
+// Of the GPU's only where there is one; with candidates that ATOM_OP_VARIANT names.
 inline std::vector<const char*> all_variants() {
+  static const std::vector<std::string> named = named_variants();
   std::vector<const char*> names = {"reference", "avx2", "avx512"};
   if (test_gpu() != nullptr)
     names.insert(
         names.end(),
         {"cuda", "mma", "sm90", "fixed", "stream", "cublaslt", "vector", "groups", "group_vector"});
+  for (const std::string& name : named) {
+    const bool is_known = std::find(names.begin(), names.end(), name) != names.end();
+    if (!is_known && test_gpu() != nullptr) names.push_back(name.c_str());
+  }
   return names;
 }
 inline const std::vector<const char*> kAllVariants = all_variants();

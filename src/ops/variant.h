@@ -1,11 +1,13 @@
 // The ordered table of an operator's implementations. The first variant of the stream's device that
 // supports a call runs it; the CPU's reference, which supports everything, stands last.
-// ATOM_OP_VARIANT="linear=reference" forces one, for tests and measurements.
+// ATOM_OP_VARIANT="linear=reference" forces one, for tests and measurements; "linear=+reference"
+// prefers it, so that others run what it does not support.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/cpu_info.h"
 #include "tensor/device.h"
@@ -21,6 +23,12 @@ namespace atom::ops {
 enum class RowOrder { kFixed, kMixed };
 constexpr RowOrder kMixesRows = RowOrder::kMixed;
 
+// A candidate is a variant that has not been checked and timed on hardware as much as those that
+// serve: its row stands in the table like theirs, before those that it may replace, but it runs
+// only what ATOM_OP_VARIANT asks for by its name. What has proved itself loses the mark.
+enum class Standing { kServes, kCandidate };
+constexpr Standing kCandidate = Standing::kCandidate;
+
 template <typename Desc, typename Launch>
 struct Variant {
   const char* name;
@@ -29,16 +37,24 @@ struct Variant {
   Launch* launch;
   DeviceType device = DeviceType::kCpu;
   RowOrder row_order = RowOrder::kFixed;
+  Standing standing = Standing::kServes;
 };
 
-// The variant that ATOM_OP_VARIANT names for `op`, or "" when it names none.
+// The variant that ATOM_OP_VARIANT forces for `op`, or "" when it forces none.
 std::string_view forced_variant(std::string_view op);
+// Whether it prefers a variant of `op`, and this one.
+bool has_preferred_variant(std::string_view op);
+bool is_preferred_variant(std::string_view op, std::string_view name);
+// The names that it has, of any operator.
+std::vector<std::string> named_variants();
+bool is_named_variant(std::string_view name);
 
 [[noreturn]] void no_such_variant(std::string_view op, std::string_view wanted);
 
 template <typename Desc, typename Launch>
 bool runs(const Variant<Desc, Launch>& variant, DeviceType device, const Desc& desc) {
   return variant.device == device && variant.isa <= cpu_isa() &&
+         (variant.standing == Standing::kServes || is_named_variant(variant.name)) &&
          (variant.supports == nullptr || variant.supports(desc));
 }
 
@@ -62,12 +78,25 @@ const Variant<Desc, Launch>& pick_variant(std::string_view op,
                                           DeviceType device,
                                           const Desc& desc,
                                           bool fixed_rows = false) {
-  const std::string_view wanted = forced_variant(op);
-  for (const Variant<Desc, Launch>& variant : table) {
-    if (fixed_rows && variant.row_order == RowOrder::kMixed) continue;
-    if ((wanted.empty() || wanted == variant.name) && runs(variant, device, desc)) return variant;
+  const auto find = [&](const auto& accepts) -> const Variant<Desc, Launch>* {
+    for (const Variant<Desc, Launch>& variant : table) {
+      if (fixed_rows && variant.row_order == RowOrder::kMixed) continue;
+      if (accepts(variant) && runs(variant, device, desc)) return &variant;
+    }
+    return nullptr;
+  };
+  const Variant<Desc, Launch>* found = nullptr;
+  if (has_preferred_variant(op)) {
+    found = find([&](const auto& variant) { return is_preferred_variant(op, variant.name); });
   }
-  no_such_variant(op, wanted);
+  const std::string_view wanted = forced_variant(op);
+  if (found == nullptr) {
+    found = find([&](const auto& variant) {
+      return wanted.empty() ? variant.standing == Standing::kServes : wanted == variant.name;
+    });
+  }
+  if (found == nullptr) no_such_variant(op, wanted);
+  return *found;
 }
 
 // What to launch; while it lives it is a range of the operator's name.

@@ -46,12 +46,11 @@ Shape draft_states_shape(const ResolvedConfig& config, const DraftModel& draft) 
 }
 
 Tensor aux_hidden_of(const ResolvedConfig& config,
-                     const DraftModel* draft,
+                     int64_t num_aux_layers,
                      int64_t num_tokens,
                      Workspace& workspace) {
-  if (draft == nullptr || draft->aux_layers().empty()) return {};
-  return workspace.tensor({num_tokens * num_states_of(*draft), config.model.hidden_size},
-                          config.dtype);
+  if (num_aux_layers == 0) return {};
+  return workspace.tensor({num_tokens * num_aux_layers, config.model.hidden_size}, config.dtype);
 }
 
 }  // namespace atom

@@ -30,9 +30,9 @@ int64_t num_states_of(const DraftModel& draft);
 // Of the target's states for the largest recorded step.
 Shape draft_states_shape(const ResolvedConfig& config, const DraftModel& draft);
 
-// See ForwardContext; undefined where no draft model reads it. `draft` may be null.
+// ForwardContext::aux_hidden for a draft model that reads so many layers' inputs; undefined for 0.
 Tensor aux_hidden_of(const ResolvedConfig& config,
-                     const DraftModel* draft,
+                     int64_t num_aux_layers,
                      int64_t num_tokens,
                      Workspace& workspace);
 

@@ -73,6 +73,7 @@ void Drafter::propose(const SchedulerOutput& step,
   if (eagle_) drafts = eagle_->propose(requests, hidden, context);
   for (size_t i = 0; i < sequences.size(); ++i) {
     output->sequences[i].num_drafts = static_cast<int32_t>(drafts[i].size());
+    output->sequences[i].draft_ids = drafts[i];
     sequences[i]->drafts = std::move(drafts[i]);
   }
 }

@@ -93,5 +93,12 @@ TEST(GrammarMasks, TheSameWithDrafts) {
   check_constrained(config);
 }
 
+TEST(GrammarMasks, TheSameOnRanks) {
+  if (test_device() == DeviceChoice::kCuda) GTEST_SKIP() << "ranks compute on the CPU alone";
+  EngineConfig config = crowded_pool();
+  config.parallel.tensor_parallel_size = 2;
+  check_constrained(config);
+}
+
 }  // namespace
 }  // namespace atom

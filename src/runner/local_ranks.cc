@@ -1,7 +1,7 @@
 #include "runner/local_ranks.h"
 
+#include <array>
 #include <map>
-#include <tuple>
 
 #include "comm/local/local_group.h"
 
@@ -13,10 +13,12 @@ ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool 
   ParallelContext context;
   context.tensor_parallel_rank = rank % tensor_size;
   context.tensor_parallel_size = tensor_size;
-  context.pipeline_parallel_rank = rank / tensor_size % num_stages;
+  context.context_parallel_rank = rank / tensor_size % parallel.prefill_context_parallel_size;
+  context.context_parallel_size = parallel.prefill_context_parallel_size;
+  context.pipeline_parallel_rank = rank / parallel.ranks_of_stage() % num_stages;
   context.pipeline_parallel_size = num_stages;
   if (share_experts) {
-    context.data_parallel_rank = rank / (tensor_size * num_stages);
+    context.data_parallel_rank = rank / parallel.ranks_of_copy();
     context.data_parallel_size = parallel.data_parallel_size;
     context.dispatch = parallel.expert_dispatch;
   }
@@ -28,22 +30,23 @@ LocalRanks::LocalRanks(const ParallelConfig& parallel,
                        std::chrono::milliseconds timeout,
                        bool share_experts) {
   num_copies_ = share_experts ? parallel.data_parallel_size : 1;
-  const int num_ranks =
-      parallel.tensor_parallel_size * parallel.pipeline_parallel_size * num_copies_;
+  const int num_ranks = parallel.ranks_of_copy() * num_copies_;
   for (int rank = 0; rank < num_ranks; ++rank) {
     ranks_.push_back(parallel_context(parallel, rank, share_experts));
   }
   // Ranks that agree in the places other than theirs in the group.
-  const auto key_of = [](const ParallelContext& rank, Communicator* ParallelContext::*group) {
-    const bool over_tensor = group != &ParallelContext::pipeline_parallel;
-    const bool over_stages = group == &ParallelContext::pipeline_parallel;
-    const bool over_copies = group == &ParallelContext::experts;
-    return std::tuple(over_tensor ? -1 : rank.tensor_parallel_rank,
-                      over_stages ? -1 : rank.pipeline_parallel_rank,
-                      over_copies ? -1 : rank.data_parallel_rank);
+  using Group = Communicator* ParallelContext::*;
+  const auto key_of = [](const ParallelContext& rank, Group group) {
+    const bool shares_experts = group == &ParallelContext::experts;
+    const bool over_tensor = shares_experts || group == &ParallelContext::tensor_parallel;
+    return std::array{
+        over_tensor ? -1 : rank.tensor_parallel_rank,
+        group == &ParallelContext::context_parallel ? -1 : rank.context_parallel_rank,
+        group == &ParallelContext::pipeline_parallel ? -1 : rank.pipeline_parallel_rank,
+        shares_experts ? -1 : rank.data_parallel_rank};
   };
-  const auto make_groups = [&](Communicator* ParallelContext::*group) {
-    std::map<std::tuple<int32_t, int32_t, int32_t>, std::vector<ParallelContext*>> groups;
+  const auto make_groups = [&](Group group) {
+    std::map<std::array<int32_t, 4>, std::vector<ParallelContext*>> groups;
     for (ParallelContext& rank : ranks_) groups[key_of(rank, group)].push_back(&rank);
     for (const auto& [key, members] : groups) {
       if (members.size() == 1) continue;
@@ -55,6 +58,7 @@ LocalRanks::LocalRanks(const ParallelConfig& parallel,
     }
   };
   make_groups(&ParallelContext::tensor_parallel);
+  make_groups(&ParallelContext::context_parallel);
   make_groups(&ParallelContext::pipeline_parallel);
   if (share_experts) make_groups(&ParallelContext::experts);
 }

@@ -1,7 +1,8 @@
-// The ranks of an engine that are threads of one process on the CPU, and their groups: the ranks of
-// a stage share each layer, and the ranks of the same number in each stage are a pipeline. Copies
-// of the model that share their experts are there together, one's ranks behind the other's, and the
-// ranks of the same stage of all of them have the experts. All fail together.
+// The ranks of an engine that are threads of one process on the CPU, and their groups: consecutive
+// ranks share each layer, ranks of the same part of it share the tokens of prompts, and the ranks
+// of the same number in each stage are a pipeline. Copies of the model that share their experts are
+// there together, one's ranks behind the other's, and the ranks of the same stage of all of them
+// have the experts. All fail together.
 #pragma once
 
 #include <chrono>
@@ -20,6 +21,7 @@ class LocalRanks {
   LocalRanks(const ParallelConfig& parallel,
              std::chrono::milliseconds timeout,
              bool share_experts = false);
+  virtual ~LocalRanks() = default;
 
   int size() const { return static_cast<int>(ranks_.size()); }
   int num_copies() const { return num_copies_; }  // that share experts; 1: none does
@@ -31,13 +33,17 @@ class LocalRanks {
   // Ends all operations of all ranks. From any thread.
   void fail(const Status& reason);
 
- private:
+ protected:
+  LocalRanks() = default;
+
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none for one rank
   std::vector<ParallelContext> ranks_;
   int num_copies_ = 1;
 };
 
 // Rank `rank` of those that `parallel` asks for, without communicators: for plans.
-ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool share_experts);
+ParallelContext parallel_context(const ParallelConfig& parallel,
+                                 int rank,
+                                 bool share_experts = false);
 
 }  // namespace atom

@@ -5,6 +5,7 @@
 
 #include "base/human.h"
 #include "base/memory_info.h"
+#include "runner/context_rows.h"
 #include "runner/device_sampler.h"
 #include "runner/draft_rows.h"
 #include "runner/input_builder.h"
@@ -72,16 +73,20 @@ Status cache_too_small(const MemoryPlan& plan,
 }
 
 int32_t ranks_of_copy(const ParallelContext& parallel) {
-  return parallel.tensor_parallel_size * parallel.pipeline_parallel_size;
+  return parallel.tensor_parallel_size * parallel.context_parallel_size *
+         parallel.pipeline_parallel_size;
 }
 
-// What is free on the device, shared out among so many on the CPU, and the part of it that the user
-// allows.
+// What is free on the device, shared out on the CPU among so many on all nodes, and the part of it
+// that the user allows.
 Status add_free_memory(const ResolvedConfig& config, int32_t num_sharing, MemoryPlan* plan) {
   const CacheConfig& cache = config.engine.cache;
   double utilization = cache.cpu_memory_utilization;
-  if (plan->device.is_cpu()) {
-    plan->available = available_memory() / num_sharing;
+  if (config.engine.device.assumed_memory > 0) {
+    plan->available = plan->device_total = config.engine.device.assumed_memory;
+    utilization = cache.gpu_memory_utilization;
+  } else if (plan->device.is_cpu()) {
+    plan->available = available_memory() / std::max(1, num_sharing / config.engine.nodes.num_nodes);
   } else {
     ASSIGN_OR_RETURN(const DeviceRuntime* runtime, device_runtime(plan->device.type));
     const DeviceRuntime::Memory memory = runtime->memory();
@@ -140,7 +145,8 @@ void divide_memory(const ResolvedConfig& config, MemoryPlan* plan) {
         std::min({longest * scheduler.max_num_seqs, fitting, int64_t{INT32_MAX}}));
   }
   if (interval > 0) {
-    plan->num_state_slots += static_cast<int32_t>(plan->num_cached_tokens() / interval);
+    plan->num_checkpoint_slots = static_cast<int32_t>(plan->num_cached_tokens() / interval);
+    plan->num_state_slots += plan->num_checkpoint_slots;
   }
 }
 
@@ -156,7 +162,8 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.weights = built.model->resident_bytes();
   if (built.draft != nullptr) plan.weights += built.draft->resident_bytes();
   plan.workspace = measure_workspace(config, built);
-  plan.step_inputs = InputBuilder::num_bytes(scheduler);
+  plan.step_inputs =
+      InputBuilder::num_bytes(limits_of_parts(scheduler, built.parallel.context_parallel_size));
   if (built.draft != nullptr) plan.step_inputs += EagleProposer::num_bytes(scheduler);
   if (!built.device.is_cpu()) {
     const int64_t max_rows = max_logits_rows(scheduler, built.device);
@@ -187,13 +194,15 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
 }
 
 Status agree_on_memory(const ParallelContext& parallel, ThreadPool* pool, MemoryPlan* plan) {
-  const Tensor counts = Tensor::empty({2}, DType::kInt32);
+  const Tensor counts = Tensor::empty({3}, DType::kInt32);
   int32_t* values = counts.data<int32_t>();
   values[0] = plan->num_blocks;
   values[1] = plan->num_state_slots;
+  values[2] = plan->num_checkpoint_slots;
   parallel.reduce_over_all(Stream(pool), counts, ReduceOp::kMin);
   plan->num_blocks = values[0];
   plan->num_state_slots = values[1];
+  plan->num_checkpoint_slots = values[2];
   return parallel.status();
 }
 

@@ -20,16 +20,18 @@ struct MemoryPlan {
   int32_t num_blocks = 0;
   int32_t block_size = 0;  // tokens
   int64_t state_bytes_per_slot = 0;
-  int32_t num_state_slots = 0;  // of running sequences, and of checkpoints
-  int64_t padding = 0;          // on a device: between tensors, and counters of kernels
-  int32_t num_ranks = 1;        // of all copies: they share what is free, each with its own of this
-  int64_t available = 0;        // memory free now, this rank's share
-  int64_t device_total = 0;     // of an accelerator, used or free; 0 on the CPU
-  int64_t budget = 0;           // what the utilization allows of it
+  int32_t num_state_slots = 0;       // of running sequences, and of checkpoints
+  int32_t num_checkpoint_slots = 0;  // of these
+  int64_t padding = 0;               // on a device: between tensors, and counters of kernels
+  int32_t num_ranks = 1;     // of all copies: they share what is free, each with its own of this
+  int64_t available = 0;     // memory free now, this rank's share
+  int64_t device_total = 0;  // of an accelerator, used or free; 0 on the CPU
+  int64_t budget = 0;        // what the utilization allows of it
   Device device;
 
   int64_t kv_cache() const { return kv_bytes_per_block * num_blocks; }
   int64_t states() const { return state_bytes_per_slot * num_state_slots; }
+  int64_t checkpoints() const { return state_bytes_per_slot * num_checkpoint_slots; }
   int64_t fixed() const { return weights + workspace + step_inputs + padding; }
   int64_t total() const { return fixed() + kv_cache() + states(); }
   StorageSize storage_size() const { return {num_blocks, block_size, num_state_slots}; }

@@ -81,6 +81,8 @@ TEST(MemoryPlan, DividesMemoryAmongBlocksAndStateSlots) {
   EXPECT_EQ(plan.state_bytes_per_slot, kSlot);
   // One for each sequence, and one for each 1024 tokens of the cache.
   EXPECT_EQ(plan.num_state_slots, 8 + plan.num_cached_tokens() / 1024);
+  EXPECT_EQ(plan.num_checkpoint_slots, plan.num_cached_tokens() / 1024);
+  EXPECT_EQ(plan.checkpoints(), plan.num_checkpoint_slots * plan.state_bytes_per_slot);
   EXPECT_LE(plan.kv_cache() + plan.states(), engine.cache.kv_cache_memory);
   EXPECT_GT(plan.kv_cache() + plan.states() + kSlot + 2 * plan.kv_bytes_per_block,
             engine.cache.kv_cache_memory);

@@ -8,6 +8,7 @@
 #include "ops/embedding/embedding.h"
 #include "ops/pending_tokens/pending_tokens.h"
 #include "runner/choose_device.h"
+#include "runner/context_rows.h"
 #include "runner/draft_rows.h"
 #include "runner/layer_storage.h"
 #include "runner/step_dry_run.h"
@@ -80,6 +81,7 @@ void take_verified(std::span<SampledToken> tokens,
     }
     sequence.token_ids.push_back(token.token_id);
   }
+  if (sequence.grammar) result.grammar_work = sequence.grammar->take_work();
   sequence.drafts.clear();
   if (!sequence.state_slots.empty()) sequence.state_index = tokens.size() - 1;
 }
@@ -91,13 +93,13 @@ ModelRunner::ModelRunner(const ResolvedConfig& config,
                          SpanRecorder* recorder,
                          const ParallelContext& parallel)
     : config_(config),
-      parallel_(parallel),
       num_sampled_ids_(num_sampled_ids),
       recorder_(recorder),
+      parallel_(parallel),
       pool_(std::make_unique<ThreadPool>(config.num_threads)),
       stream_(pool_.get()),
       rejection_sampler_(config.speculative.forced_acceptance),
-      sequences_(config.model.eos_token_ids, num_sampled_ids) {}
+      sequences_(config.model.eos_token_ids, num_sampled_ids, parallel.samples()) {}
 
 ModelRunner::~ModelRunner() {
   if (queue_ != nullptr) queue_->synchronize();
@@ -111,12 +113,14 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
     const ParallelContext& parallel) {
   const ParallelConfig& asked = config.engine.parallel;
   if (parallel.tensor_parallel_size != asked.tensor_parallel_size ||
-      parallel.pipeline_parallel_size != asked.pipeline_parallel_size) {
+      parallel.pipeline_parallel_size != asked.pipeline_parallel_size ||
+      parallel.context_parallel_size != asked.prefill_context_parallel_size) {
     return unimplemented(
-        "--tensor-parallel-size {} and --pipeline-parallel-size {}: this command computes with one "
-        "rank",
+        "--tensor-parallel-size {}, --pipeline-parallel-size {} and "
+        "--prefill-context-parallel-size {}: this command computes with one rank",
         asked.tensor_parallel_size,
-        asked.pipeline_parallel_size);
+        asked.pipeline_parallel_size,
+        asked.prefill_context_parallel_size);
   }
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder, parallel));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
@@ -127,6 +131,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->plan_ = plan;
   runner->model_ = std::move(built.model);
   runner->draft_ = std::move(built.draft);
+  runner->num_aux_layers_ = built.num_aux_layers;
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
     RETURN_IF_ERROR(runner->reserve(*runtime));
@@ -141,10 +146,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   RETURN_IF_ERROR(load_weights(config, stream, *runner->model_, runner->draft_.get(), on_weights));
   runner->storage_ = make_layer_storage(stream, built.storage, plan.storage_size());
   runner->workspace_ = Workspace(stream, plan.workspace);
-  runner->input_builder_.emplace(config.scheduler, stream);
+  runner->input_builder_.emplace(limits_of_parts(config.scheduler, parallel.context_parallel_size),
+                                 stream);
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
-  if (method != SpeculativeMethod::kOff) {
+  if (method != SpeculativeMethod::kOff && parallel.samples()) {
     runner->drafter_.emplace(config, parallel, runner->draft_.get(), num_sampled_ids, stream);
   }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
@@ -239,7 +245,7 @@ void ModelRunner::run_dummy() {
   ForwardContext context = context_of(input_builder_->build_dummy());
   context.is_dummy = true;
   const Tensor hidden = model_->forward(context);
-  if (draft_ == nullptr) return;
+  if (!drafter_ || draft_ == nullptr) return;
   const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
   drafter_->propose_nothing(states, context);
 }
@@ -314,7 +320,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
                          .aux_hidden = aux_hidden,
                          .tokens_of_ranks = tokens_of_ranks_};
   if (!aux_hidden.defined()) {
-    context.aux_hidden = aux_hidden_of(config_, draft_.get(), context.num_tokens(), workspace_);
+    context.aux_hidden = aux_hidden_of(config_, num_aux_layers_, context.num_tokens(), workspace_);
   }
   return context;
 }
@@ -386,7 +392,8 @@ bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
 
 void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   const std::span<RunnerSequence* const> sequences = sequences_.scheduled();
-  const std::vector<HeadRow> rows = select_head_rows(step, sequences);
+  std::vector<HeadRow> rows;
+  if (parallel_.samples()) rows = select_head_rows(step, sequences);
   std::vector<DeviceSamplingRow> sampling;
   SupposedStates supposed;
   if (device_sampler_ && drafter_) {
@@ -450,14 +457,19 @@ void ModelRunner::forward(const SchedulerOutput& step,
                           std::span<const HeadRow> rows,
                           std::span<DeviceSamplingRow> sampling,
                           StepInFlight& flight) {
+  const ContextRows own(step, sequences_.scheduled(), config_.scheduler.block_size, parallel_);
   const StepInputs inputs = [&] {
     const HostRange range(recorder_, "build inputs");
-    return input_builder_->build(step, sequences_.scheduled());
+    return input_builder_->build(own.step(), own.sequences());
   }();
   const HostRange range(recorder_, "execute");
   if (flight.events != nullptr) flight.events->begin->mark();
-  const ForwardContext context = context_of(inputs);
-  const Tensor hidden = model_->forward(context);
+  ForwardContext context = context_of(inputs);
+  context.split = own.split();
+  Tensor hidden = model_->forward(context);
+  if (!parallel_.samples()) return;
+  hidden = own.whole(hidden, 1, context);
+  context.aux_hidden = own.whole(context.aux_hidden, num_aux_layers_, context);
   const size_t num_scored = count_scored(rows);
   const auto max_rows = static_cast<size_t>(max_rows_);
   for (size_t begin = 0; begin < num_scored; begin += max_rows) {
@@ -580,6 +592,7 @@ void ModelRunner::accept(std::span<const SampledRow> rows,
     SampledToken& token = tokens[i];
     SequenceOutput& result = output->sequences[rows[i].output_index];
     if (token.status.ok()) token.status = follow_grammar(*sequence, token.token_id);
+    if (sequence->grammar) result.grammar_work = sequence->grammar->take_work();
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
       if (sequence->sampling.params().logprobs)

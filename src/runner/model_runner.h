@@ -60,7 +60,7 @@ class ModelRunner {
   // `num_sampled_ids`: ids at and above are never sampled (rows of padding in the head).
   // `recorder`, which may be null, is told of steps while it is on, and outlives the runner.
   // `parallel`: which of the configuration's ranks it is. All ranks are created at once, each on a
-  // thread of its own, and take the same steps; their communicator outlives them.
+  // thread of its own, and take the same steps; their communicators outlive them.
   static Result<std::unique_ptr<ModelRunner>> create(
       const ResolvedConfig& config,
       int64_t num_sampled_ids,
@@ -95,9 +95,10 @@ class ModelRunner {
     std::chrono::nanoseconds duration{0};  // of its execution
     std::chrono::nanoseconds wait{0};      // from the end of the one before to its begin
   };
-  // The answer to the oldest submitted step; waits for it. A sequence whose logits admit no choice
-  // gets an error in its output; nothing else fails. A sequence that has finished since the step
-  // was submitted has an output without content.
+  // The answer to the oldest submitted step; waits for it. Of a pipeline only the last stage has an
+  // answer with content. A sequence whose logits admit no choice gets an error in its output;
+  // nothing else fails. A sequence that has finished since the step was submitted has an output
+  // without content.
   Collected collect();
 
  private:
@@ -183,10 +184,10 @@ class ModelRunner {
               ModelRunnerOutput* output);
 
   const ResolvedConfig config_;
-  const ParallelContext parallel_;
   std::vector<int32_t> tokens_of_ranks_;  // of the pass that is computed
   const int64_t num_sampled_ids_;
   SpanRecorder* const recorder_;
+  const ParallelContext parallel_;
   std::unique_ptr<ThreadPool> pool_;
   DeviceRuntime* runtime_ = nullptr;  // null on the CPU, like all of a device
   std::unique_ptr<DeviceQueue> queue_;
@@ -195,6 +196,7 @@ class ModelRunner {
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
   std::unique_ptr<DraftModel> draft_;  // null without
+  int64_t num_aux_layers_ = 0;         // BuiltModel's
   MemoryPlan plan_;
   LayerStorage storage_;
   Workspace workspace_;

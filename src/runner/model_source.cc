@@ -46,15 +46,13 @@ Result<Eagle3Config> open_eagle3(const ResolvedConfig& config) {
   return eagle3;
 }
 
-Status refuse_stages(const ResolvedConfig& config, const ParallelContext& parallel) {
-  const SpeculativeMethod method = config.speculative.method;
-  const bool has_layers = method == SpeculativeMethod::kMtp || method == SpeculativeMethod::kEagle3;
-  if (!has_layers || parallel.pipeline_parallel_size == 1) return {};
+// A state has seen all tokens before: a rank cannot begin in the middle of a prompt.
+Status check_states(const StorageSpec& storage, const ParallelContext& parallel) {
+  if (parallel.context_parallel_size == 1 || !storage.has_states()) return {};
   return unimplemented(
-      "--method {}: not supported with --pipeline-parallel-size {}; expected ngram "
-      "or off",
-      name_of(method),
-      parallel.pipeline_parallel_size);
+      "--prefill-context-parallel-size {}: not supported with layers of recurrent states (Gated "
+      "DeltaNet), which compute a prompt's tokens one after the other; expected 1",
+      parallel.context_parallel_size);
 }
 
 Status load_from(const std::string& folder,
@@ -88,22 +86,30 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
                    .silu_and_mul_quant = env().fused_silu_mul_quant,
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion};
-  RETURN_IF_ERROR(refuse_stages(config, parallel));
   Eagle3Config eagle3;
+  build.last_stage_embeds = config.speculative.method == SpeculativeMethod::kMtp;
   if (config.speculative.method == SpeculativeMethod::kEagle3) {
     ASSIGN_OR_RETURN(eagle3, open_eagle3(config));
     build.aux_layers = eagle3.aux_layers;
+    build.last_stage_embeds = !eagle3.has_embedding;
   }
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
   RETURN_IF_ERROR(build.status);
+  RETURN_IF_ERROR(check_states(build.storage, parallel));
   std::unique_ptr<DraftModel> draft;
-  if (config.speculative.method == SpeculativeMethod::kMtp) {
+  // The last stage has the hidden states that drafts are made of, and chooses the tokens.
+  if (config.speculative.method == SpeculativeMethod::kMtp && parallel.samples()) {
     ASSIGN_OR_RETURN(draft, create_mtp(*architecture, build, *model));
     RETURN_IF_ERROR(build.status);
-  } else if (config.speculative.method == SpeculativeMethod::kEagle3) {
+  } else if (config.speculative.method == SpeculativeMethod::kEagle3 && parallel.samples()) {
     ASSIGN_OR_RETURN(draft, create_eagle3(build, *model, eagle3));
   }
-  return BuiltModel{device, parallel, std::move(model), std::move(draft), std::move(build.storage)};
+  return BuiltModel{.device = device,
+                    .parallel = parallel,
+                    .model = std::move(model),
+                    .draft = std::move(draft),
+                    .storage = std::move(build.storage),
+                    .num_aux_layers = std::ssize(build.aux_layers)};
 }
 
 Status load_weights(const ResolvedConfig& config,

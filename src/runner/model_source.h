@@ -22,6 +22,8 @@ struct BuiltModel {
   // What drafts for it, likewise; null where nothing does that has weights.
   std::unique_ptr<DraftModel> draft;
   StorageSpec storage;  // what its layers keep between steps
+  // Whose input a draft model reads, of whichever stage it and they are.
+  int64_t num_aux_layers = 0;
 };
 
 // The part of the model that a rank has; without one the whole. `config` outlives the model.

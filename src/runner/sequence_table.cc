@@ -5,9 +5,25 @@
 #include "base/check.h"
 
 namespace atom {
+namespace {
 
-SequenceTable::SequenceTable(std::vector<int32_t> eos_token_ids, int64_t num_sampled_ids)
-    : eos_token_ids_(std::move(eos_token_ids)), num_sampled_ids_(num_sampled_ids) {}
+// What the last stage of the pipeline has sampled of it, by the one step since it was told, and has
+// drafted.
+void take_told(const ScheduledSequence& scheduled, RunnerSequence* sequence) {
+  const std::vector<int32_t>& told = scheduled.told_token_ids;
+  sequence->token_ids.insert(sequence->token_ids.end(), told.begin(), told.end());
+  sequence->drafts = scheduled.told_drafts;
+  if (!told.empty() && !sequence->state_slots.empty()) sequence->state_index = told.size() - 1;
+}
+
+}  // namespace
+
+SequenceTable::SequenceTable(std::vector<int32_t> eos_token_ids,
+                             int64_t num_sampled_ids,
+                             bool samples)
+    : eos_token_ids_(std::move(eos_token_ids)),
+      num_sampled_ids_(num_sampled_ids),
+      samples_(samples) {}
 
 void SequenceTable::update(const SchedulerOutput& step) {
   for (const SequenceId id : step.finished) sequences_.erase(id);
@@ -33,6 +49,7 @@ void SequenceTable::update(const SchedulerOutput& step) {
   for (const ScheduledSequence& scheduled : step.scheduled) {
     RunnerSequence* sequence = find(scheduled.id);
     CHECK(sequence != nullptr);
+    if (!samples_) take_told(scheduled, sequence);
     if (scheduled.reset_block_table) {
       sequence->block_ids.clear();
       sequence->state_slots = scheduled.state_slots;

@@ -14,8 +14,9 @@ namespace atom {
 
 class SequenceTable {
  public:
-  // See SamplingState.
-  SequenceTable(std::vector<int32_t> eos_token_ids, int64_t num_sampled_ids);
+  // See SamplingState. `samples`: the runner knows by itself what was sampled and drafted; else
+  // steps tell it.
+  SequenceTable(std::vector<int32_t> eos_token_ids, int64_t num_sampled_ids, bool samples);
 
   // Takes the changes that come with a step.
   void update(const SchedulerOutput& step);
@@ -29,6 +30,7 @@ class SequenceTable {
  private:
   std::vector<int32_t> eos_token_ids_;
   int64_t num_sampled_ids_;
+  bool samples_;
   std::unordered_map<SequenceId, RunnerSequence> sequences_;
   std::vector<RunnerSequence*> scheduled_;
 };

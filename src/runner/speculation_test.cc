@@ -201,22 +201,32 @@ TEST(SpeculationRanks, DraftsChangeNoAnswer) {
   struct Case {
     const char* golden;
     SpeculativeMethod method;
-    int32_t tensor, pipeline;
+    int32_t tensor, pipeline, context = 1;
   };
   int64_t num_accepted = 0;
   for (const Case& tested : {Case{"deepseek-v3", SpeculativeMethod::kMtp, 2, 1},
                              Case{"qwen3-next", SpeculativeMethod::kMtp, 2, 1},
                              Case{"llama", SpeculativeMethod::kEagle3, 2, 1},
                              Case{"qwen3", SpeculativeMethod::kNgram, 2, 1},
-                             Case{"qwen3-next", SpeculativeMethod::kNgram, 1, 2}}) {
-    SCOPED_TRACE(fmt::format("{} {} {}", tested.golden, tested.tensor, tested.pipeline));
+                             Case{"qwen3-next", SpeculativeMethod::kNgram, 1, 2},
+                             Case{"qwen3-next", SpeculativeMethod::kMtp, 1, 2},
+                             Case{"deepseek-v32", SpeculativeMethod::kMtp, 1, 2, 2},
+                             Case{"deepseek-v3", SpeculativeMethod::kMtp, 2, 2},
+                             Case{"llama", SpeculativeMethod::kEagle3, 1, 2},
+                             Case{"llama", SpeculativeMethod::kEagle3, 2, 2}}) {
+    SCOPED_TRACE(
+        fmt::format("{} {} {} {}", tested.golden, tested.tensor, tested.pipeline, tested.context));
     const TemporaryFolder target, head;
     const std::string folder = golden_folder() + "/" + tested.golden;
-    ASSERT_TRUE(materialise_checkpoint(folder, target.path()).ok());
+    const bool lacks_layer = folder.ends_with("v32");
+    const Status made = lacks_layer ? materialise_with_mtp(folder, target.path())
+                                    : materialise_checkpoint(folder, target.path());
+    ASSERT_TRUE(made.ok()) << made.message();
     EngineConfig config = crowded_with_drafts(tested.method, 2);
     config.model.model = target.path();
     config.parallel.tensor_parallel_size = tested.tensor;
     config.parallel.pipeline_parallel_size = tested.pipeline;
+    config.parallel.prefill_context_parallel_size = tested.context;
     config.device.num_threads = tested.tensor * tested.pipeline;
     if (tested.method == SpeculativeMethod::kEagle3) {
       ASSERT_NO_FATAL_FAILURE(write_head_of_few_ids(tested.golden, head.path()));

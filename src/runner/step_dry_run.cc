@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/argmax/argmax.h"
+#include "runner/context_rows.h"
 #include "runner/draft_rows.h"
 #include "runner/layer_storage.h"
 #include "spec_decode/eagle_proposer.h"
@@ -35,6 +36,9 @@ int64_t measure_step(const ResolvedConfig& config,
                               .slot_mapping = int32_meta({num_tokens})};
   const std::vector<int32_t> tokens_of_ranks =
       built.parallel.exchange_token_counts(stream, workspace, num_tokens);
+  const int32_t context_size = built.parallel.context_parallel_size;
+  ContextSplit split;
+  split.slots = int32_meta({context_size, max_own_rows(num_tokens, num_seqs, context_size)});
   const ForwardContext context{
       .stream = stream,
       .workspace = workspace,
@@ -45,9 +49,15 @@ int64_t measure_step(const ResolvedConfig& config,
       .state_slots = int32_meta({num_seqs}),
       .token_state_slots =
           config.scheduler.num_speculative_tokens > 0 ? int32_meta({num_tokens}) : Tensor(),
-      .aux_hidden = aux_hidden_of(config, built.draft.get(), num_tokens, workspace),
-      .tokens_of_ranks = tokens_of_ranks};
+      .aux_hidden = aux_hidden_of(config, built.num_aux_layers, num_tokens, workspace),
+      .tokens_of_ranks = tokens_of_ranks,
+      .split = context_size > 1 ? &split : nullptr};
   const Tensor hidden = model.forward(context);
+  // All rows of the step, see ContextRows::whole().
+  if (context_size > 1) workspace.tensor(hidden.shape(), hidden.dtype());
+  if (context_size > 1 && context.aux_hidden.defined()) {
+    workspace.tensor(context.aux_hidden.shape(), context.aux_hidden.dtype());
+  }
   const Tensor rows = workspace.tensor({num_rows, hidden.size(1)}, hidden.dtype());
   const Tensor logits = workspace.tensor({num_rows, config.model.vocab_size}, DType::kFloat32);
   model.compute_logits(rows, logits, context);

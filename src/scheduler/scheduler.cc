@@ -20,8 +20,11 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   CHECK(config.num_state_slots >= 0);
   CHECK(config.num_speculative_tokens >= 0);
   CHECK(config.num_speculative_tokens <= kMaxSpeculativeTokens);
+  CHECK(config.num_stages > 0);
   // How far a step with drafts gets is not known before it is done.
-  if (config.num_speculative_tokens > 0) CHECK(config.max_steps_in_flight == 1);
+  if (config.num_speculative_tokens > 0) {
+    CHECK((config.max_steps_in_flight == 1 || config.num_stages > 1));
+  }
   return config;
 }
 
@@ -121,14 +124,9 @@ SchedulerOutput Scheduler::schedule() {
 
   memory_.begin_step();
   announce_finished(step_.output);
-  if (config_.policy == SchedulingPolicy::kPrefillFirst) {
-    schedule_running(Phase::kPrefill);
-    admit_waiting();
-    if (step_.decodes.empty() && step_.prefills.empty()) schedule_running(Phase::kDecode);
-  } else {
-    schedule_running(Phase::kMixed);
-    admit_waiting();
-  }
+  fill_step();
+  const bool is_idle = step_.decodes.empty() && step_.prefills.empty() && num_steps_in_flight_ == 0;
+  if (is_idle && end_rests()) fill_step();
 
   SchedulerOutput& output = step_.output;
   std::ranges::move(step_.prefill_entries, std::back_inserter(output.scheduled));
@@ -160,6 +158,26 @@ StepForecast Scheduler::forecast() const {
   return forecast;
 }
 
+void Scheduler::fill_step() {
+  if (config_.policy == SchedulingPolicy::kPrefillFirst) {
+    schedule_running(Phase::kPrefill);
+    admit_waiting();
+    if (step_.decodes.empty() && step_.prefills.empty()) schedule_running(Phase::kDecode);
+  } else {
+    schedule_running(Phase::kMixed);
+    admit_waiting();
+  }
+}
+
+bool Scheduler::end_rests() {
+  bool some_did = false;
+  for (Sequence* sequence : running_) {
+    some_did = some_did || rests(*sequence);
+    sequence->rests_until = 0;
+  }
+  return some_did;
+}
+
 void Scheduler::announce_finished(SchedulerOutput& output) {
   output.finished = std::exchange(finished_ids_, {});
   for (const SequenceId id : output.finished) {
@@ -169,11 +187,33 @@ void Scheduler::announce_finished(SchedulerOutput& output) {
   }
 }
 
+int32_t Scheduler::num_schedulable_tokens(const Sequence& sequence) const {
+  if (rests(sequence)) return 0;
+  if (config_.num_stages > 1 && sequence.num_pending_tokens() > 0) return 0;
+  return sequence.num_schedulable_tokens();
+}
+
+bool Scheduler::next_is_decode(const Sequence& sequence) const {
+  return sequence.next_is_decode() && num_schedulable_tokens(sequence) > 0;
+}
+
+int32_t Scheduler::max_decodes() const {
+  if (config_.num_stages == 1) return INT32_MAX;
+  const auto decodes = [](const Sequence* sequence) {
+    return sequence->num_pending_tokens() > 0 || sequence->next_is_decode();
+  };
+  const auto count = static_cast<int32_t>(std::ranges::count_if(running_, decodes));
+  const int32_t num_steps = std::min(config_.num_stages, config_.max_steps_in_flight);
+  return (count + num_steps - 1) / num_steps;
+}
+
 void Scheduler::schedule_running(Phase phase) {
   // The decodes' share of the budget is set aside before any prefill takes from it.
+  const int32_t max_num_decodes = max_decodes();
   int32_t num_decodes = 0, num_drafts = 0;
   for (const Sequence* sequence : running_) {
-    if (phase == Phase::kPrefill || !sequence->next_is_decode()) continue;
+    if (phase == Phase::kPrefill || !next_is_decode(*sequence)) continue;
+    if (num_decodes == max_num_decodes) break;
     ++num_decodes;
     num_drafts += num_usable_drafts(*sequence);
   }
@@ -182,10 +222,11 @@ void Scheduler::schedule_running(Phase phase) {
   // By rank, so that whoever is preempted has no part in this step yet.
   for (size_t i = 0; i < running_.size() && step_.budget > 0; ++i) {
     Sequence& sequence = *running_[i];
-    int32_t num_tokens = sequence.num_schedulable_tokens();
+    int32_t num_tokens = num_schedulable_tokens(sequence);
     if (num_tokens == 0) continue;
-    const bool is_decode = sequence.next_is_decode();
+    const bool is_decode = next_is_decode(sequence);
     if (phase == (is_decode ? Phase::kPrefill : Phase::kDecode)) continue;
+    if (is_decode && std::ssize(step_.decodes) >= max_num_decodes) continue;
     if (!is_decode) {
       num_tokens = chunk_of(sequence, std::min(num_tokens, prefill_budget));
       if (num_tokens == 0) continue;
@@ -289,7 +330,7 @@ int32_t Scheduler::chunk_of(const Sequence& sequence, int32_t num_tokens) const 
   if (config_.long_prefill_token_threshold > 0) {
     num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
   }
-  return memory_.up_to_checkpoint(sequence.num_computed_tokens(), num_tokens);
+  return memory_.up_to_checkpoint(sequence, num_tokens);
 }
 
 void Scheduler::commit(Sequence& sequence,
@@ -311,9 +352,10 @@ void Scheduler::commit(Sequence& sequence,
   if (starts) memory_.start(sequence, entry, step_.output);
   memory_.append(sequence, entry.num_computed_tokens + entry.num_new_tokens, entry);
   entry.num_sampled = sequence.advance(num_new_tokens) ? 1 + num_drafts : 0;
+  if (config_.num_stages > 1) tell_stages(sequence, entry);
   sequence.num_drafts = 0;
   if (entry.samples()) reserve_lookahead(sequence, entry);
-  memory_.save_checkpoint(sequence, step_.output);
+  memory_.save_checkpoint(sequence, entry, step_.output);
   memory_.register_known(sequence);
   step_.budget -= entry.num_new_tokens;
   step_.draft_budget -= num_drafts;
@@ -326,6 +368,14 @@ void Scheduler::commit(Sequence& sequence,
     step_.prefill_entries.push_back(std::move(entry));
     step_.prefills.push_back(&sequence);
   }
+}
+
+void Scheduler::tell_stages(Sequence& sequence, ScheduledSequence& entry) const {
+  const auto known = sequence.token_ids().subspan(static_cast<size_t>(sequence.num_told_tokens));
+  entry.told_token_ids.assign(known.begin(), known.end());
+  sequence.num_told_tokens = sequence.num_known_tokens();
+  const auto first = sequence.draft_ids.begin();
+  entry.told_drafts.assign(first, first + entry.num_drafts());
 }
 
 void Scheduler::reserve_lookahead(Sequence& sequence, ScheduledSequence& entry) {

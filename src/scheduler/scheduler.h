@@ -19,6 +19,9 @@
 //  - Length limits are known ahead: no step is scheduled past max_tokens. Other stops are found
 //    when the token is known.
 //  - With drafts there is one step in flight: how far it gets is known when it is done.
+//  - In a pipeline, whose first stage cannot know what the last one has not sampled yet, a sequence
+//    that samples waits for its token. Other sequences go on: running ones are shared out among as
+//    many steps as there are stages, so that every stage has a step. With drafts likewise.
 //  - When a step fails, nothing on the device can be believed: reset() drops everything.
 //
 // A model with recurrent states needs a slot for each running sequence; those that find none wait.
@@ -173,9 +176,19 @@ class Scheduler {
                        const SamplingParams& sampling) const;
 
   void announce_finished(SchedulerOutput& output);
+  // From the sequences that run and wait.
+  void fill_step();
   void schedule_running(Phase phase);
+  bool rests(const Sequence& sequence) const { return sequence.rests_until > next_step_; }
+  // Nobody rests any more. False: nobody did.
+  bool end_rests();
   void admit_waiting();
   bool try_admit(Sequence& sequence);
+  // Tokens that the next step may compute of it.
+  int32_t num_schedulable_tokens(const Sequence& sequence) const;
+  bool next_is_decode(const Sequence& sequence) const;
+  // Decodes of one step at most.
+  int32_t max_decodes() const;
   // Of the next `num_tokens` of a prefill, what one step computes.
   int32_t chunk_of(const Sequence& sequence, int32_t num_tokens) const;
   // The running sequences are few enough for drafts.
@@ -187,6 +200,8 @@ class Scheduler {
   bool make_room(Sequence& sequence, int32_t num_tokens);
   void preempt_last();
   void commit(Sequence& sequence, int32_t num_new_tokens, int32_t num_drafts, bool starts);
+  // Of a pipeline: what the stages before the last have to know of it.
+  void tell_stages(Sequence& sequence, ScheduledSequence& entry) const;
   // Where drafting for it writes.
   void reserve_lookahead(Sequence& sequence, ScheduledSequence& entry);
 

@@ -186,6 +186,45 @@ TEST(SchedulerLagTest, NothingIsScheduledPastMaxTokens) {
             FinishReason::kLength);
 }
 
+// Answers the step; sequence 1 has to rest for so many steps then.
+void answer_with_rest(Scheduler* scheduler, const SchedulerOutput& output, uint64_t num_steps) {
+  ModelRunnerOutput answer = answer_to(output);
+  for (SequenceOutput& sequence : answer.sequences) {
+    if (sequence.id == 1) sequence.num_steps_to_rest = num_steps;
+  }
+  scheduler->postprocess(output, std::move(answer));
+}
+
+TEST(SchedulerRestTest, ASequenceRestsAsLongAsOthersGoOn) {
+  for (const SchedulingPolicy policy : {SchedulingPolicy::kFcfs, SchedulingPolicy::kPrefillFirst}) {
+    SchedulerConfig config = small_config();
+    config.policy = policy;
+    Scheduler scheduler(config, {kEosToken});
+    ASSERT_TRUE(scheduler.add(1, prompt_of(3, 100), ask_for(20)).ok());
+    ASSERT_TRUE(scheduler.add(2, prompt_of(3, 200), ask_for(7)).ok());
+    answer_with_rest(&scheduler, scheduler.schedule(), 3);
+    std::vector<Ids> steps;
+    for (int i = 0; i < 10; ++i) {
+      const SchedulerOutput output = scheduler.schedule();
+      steps.push_back(ids_of(output));
+      answer_with_rest(&scheduler, output, 3);
+    }
+    // Sequence 2 has its last token after six steps; alone nobody rests.
+    EXPECT_EQ(steps, (std::vector<Ids>{{2}, {2}, {2}, {1, 2}, {2}, {2}, {1}, {1}, {1}, {1}}));
+    EXPECT_EQ(scheduler.stats().num_running, 1);
+  }
+}
+
+TEST(SchedulerRestTest, ASequenceThatRestsCanBeAborted) {
+  Scheduler scheduler(small_config(), {kEosToken});
+  ASSERT_TRUE(scheduler.add(1, prompt_of(3, 100), ask_for(20)).ok());
+  ASSERT_TRUE(scheduler.add(2, prompt_of(3, 200), ask_for(20)).ok());
+  answer_with_rest(&scheduler, scheduler.schedule(), 1'000);
+  EXPECT_EQ(ids_of(scheduler.schedule()), (Ids{2}));
+  EXPECT_TRUE(scheduler.abort(1));
+  EXPECT_EQ(scheduler.stats().num_running, 1);
+}
+
 TEST(SchedulerStopTest, ASequenceTheRunnerCannotSampleEndsAlone) {
   SchedulerConfig config = small_config();
   config.max_steps_in_flight = 2;

@@ -42,6 +42,10 @@ struct ScheduledSequence {
   // The logits of so many of its last tokens are sampled. 0: none, else all but the first of these
   // tokens are drafts. What is sampled behind a draft counts only if the draft was sampled, too.
   int32_t num_sampled = 0;
+  // Of a pipeline, whose last stage alone samples and drafts; the others learn from here what it
+  // has sampled since they were last told, and the drafts of this step.
+  std::vector<int32_t> told_token_ids = {};
+  std::vector<int32_t> told_drafts = {};
 
   bool samples() const { return num_sampled > 0; }
   int32_t num_drafts() const { return num_sampled > 1 ? num_sampled - 1 : 0; }
@@ -79,12 +83,17 @@ struct SequenceOutput {
   // them. Empty for an unfinished prefill.
   std::vector<int32_t> token_ids;
   int32_t num_drafts = 0;               // that the runner proposes for the sequence's next step
+  std::vector<int32_t> draft_ids = {};  // these drafts; read only where there are several stages
   std::vector<TokenLogprobs> logprobs;  // one per token when asked for, else empty
   // Of the prompt tokens whose logits this step computed, in order; the prompt's first token has
   // none. Empty unless asked for.
   std::vector<TokenLogprobs> prompt_logprobs;
   // Not empty: the sequence's logits admit no choice and it ends with this error.
   std::string error;
+  // States that its grammar's parser has looked at for these tokens (structured_output/).
+  int64_t grammar_work = 0;
+  // It has no part in so many of the next steps, as long as others have.
+  uint64_t num_steps_to_rest = 0;
 };
 
 struct ModelRunnerOutput {

@@ -45,6 +45,7 @@ void Scheduler::apply(Sequence& sequence,
     reason = FinishReason::kError;
   } else if (scheduled.samples()) {
     reason = take_tokens(sequence, scheduled, answer);
+    sequence.rests_until = next_step_ + answer.num_steps_to_rest;
     if (sequence.state() == SequenceState::kRunning) memory_.register_known(sequence);
   } else if (sequence.sampling().max_tokens == 0 && end_token == sequence.num_prompt_tokens()) {
     reason = FinishReason::kLength;
@@ -81,6 +82,10 @@ FinishReason Scheduler::take_tokens(Sequence& sequence,
   }
   CHECK(answer.num_drafts <= config_.num_speculative_tokens);
   sequence.num_drafts = answer.num_drafts;
+  if (config_.num_stages > 1) {
+    CHECK(std::ssize(answer.draft_ids) == answer.num_drafts);
+    sequence.draft_ids = std::move(answer.draft_ids);
+  }
   sequence.append_token(tokens[0]);
   FinishReason reason = sequence.check_finish();
   size_t num_taken = 1;

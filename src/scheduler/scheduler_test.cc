@@ -200,6 +200,30 @@ TEST(SchedulerStepTest, NothingIsScheduledBehindATokenThatHasToBeKnown) {
   EXPECT_EQ(ids_of(scheduler.schedule()), (Ids{1, 2}));
 }
 
+TEST(SchedulerStepTest, StagesOfAPipelineHaveOtherSequences) {
+  SchedulerConfig config = small_config();
+  config.num_stages = config.max_steps_in_flight = 2;
+  Scheduler scheduler(config, {kEosToken});
+  for (const SequenceId id : {1, 2, 3, 4}) {
+    ASSERT_TRUE(scheduler.add(id, prompt_of(3, 100 * static_cast<int32_t>(id)), ask_for(9)).ok());
+  }
+  SchedulerOutput older = scheduler.schedule();
+  EXPECT_EQ(ids_of(older), (Ids{1, 2, 3, 4}));
+  EXPECT_TRUE(scheduler.schedule().empty());
+  scheduler.postprocess(older, answer_to(older));
+  older = scheduler.schedule();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ids_of(older), (Ids{1, 2}));
+    EXPECT_EQ(older.scheduled[0].told_token_ids, std::vector<int32_t>{kPlainToken});
+    const SchedulerOutput newer = scheduler.schedule();
+    EXPECT_EQ(ids_of(newer), (Ids{3, 4}));
+    EXPECT_FALSE(scheduler.can_schedule());
+    scheduler.postprocess(older, answer_to(older));
+    older = scheduler.schedule();
+    scheduler.postprocess(newer, answer_to(newer));
+  }
+}
+
 TEST(SchedulerStepTest, PrefillFirstDoesNotMix) {
   SchedulerConfig config = small_config();
   config.policy = SchedulingPolicy::kPrefillFirst;

@@ -1,8 +1,20 @@
 #include "scheduler/scheduler_trace_random.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace atom {
+
+std::string trace_name(const TraceCase& trace) {
+  constexpr const char* kPolicies[] = {"Fcfs", "Priority", "PrefillFirst"};
+  return fmt::format("{}{}{}{}{}",
+                     kPolicies[static_cast<int>(trace.policy)],
+                     trace.is_pipeline ? "Stages" : "Lag",
+                     trace.max_steps_in_flight,
+                     trace.has_states ? "WithStates" : "",
+                     trace.drafts ? "WithDrafts" : "");
+}
 
 SchedulerConfig TraceRandom::config(const TraceCase& trace) {
   constexpr int32_t kBlockSizes[] = {1, 2, 3, 4, 8, 16};
@@ -19,6 +31,7 @@ SchedulerConfig TraceRandom::config(const TraceCase& trace) {
   config.enable_chunked_prefill = percent(65);
   config.policy = trace.policy;
   config.max_steps_in_flight = trace.max_steps_in_flight;
+  if (trace.is_pipeline) config.num_stages = trace.max_steps_in_flight;
   if (trace.drafts) {
     config.num_speculative_tokens = percent(10) ? kMaxSpeculativeTokens : between(1, 5);
     config.num_lookahead_tokens = percent(50) ? 0 : config.num_speculative_tokens - 1;
@@ -28,6 +41,8 @@ SchedulerConfig TraceRandom::config(const TraceCase& trace) {
     const int32_t num_slots = percent(30) ? between(1, 4) : config.max_num_seqs + between(1, 24);
     config.num_state_slots = num_slots * config.num_slots_per_sequence();
     config.state_checkpoint_interval = percent(90) ? between(1, 4) * config.block_size : 0;
+    config.answer_checkpoint_interval = between(1, 3 * config.block_size);
+    config.min_checkpoint_tokens = percent(50) ? 512 : between(1, 3 * config.block_size);
   }
   return config;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "config/sampling_params.h"
@@ -17,7 +18,11 @@ struct TraceCase {
   int32_t max_steps_in_flight;
   bool has_states;  // the model has
   bool drafts;
+  bool is_pipeline;  // of as many stages as there are steps in flight
 };
+
+// For the name of a test.
+std::string trace_name(const TraceCase& trace);
 
 // A function of the seed and of the calls so far.
 class TraceRandom {

@@ -338,25 +338,26 @@ class Episode {
   std::string error_;
 };
 
-// Policy, steps in flight, whether the model has states, whether there are drafts.
-using Case = std::tuple<SchedulingPolicy, int32_t, bool, bool>;
+// Policy, steps in flight, whether the model has states, whether there are drafts, and whether the
+// steps are in stages of a pipeline.
+using Case = std::tuple<SchedulingPolicy, int32_t, bool, bool, bool>;
 
 class SchedulerTraceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
-  const auto [policy, max_steps_in_flight, has_states, drafts] = GetParam();
+  const auto [policy, max_steps_in_flight, has_states, drafts, is_pipeline] = GetParam();
   const int64_t wanted = num_steps_wanted(has_states || drafts);
   TraceTotals totals;
   for (uint64_t episode = 0; totals.num_steps < wanted; ++episode) {
     const uint64_t seed = episode * 1000 + static_cast<uint64_t>(policy) * 10 + max_steps_in_flight;
-    Episode run({policy, max_steps_in_flight, has_states, drafts}, seed, totals);
+    Episode run({policy, max_steps_in_flight, has_states, drafts, is_pipeline}, seed, totals);
     run.run();
     ASSERT_EQ(run.error(), "") << "seed " << seed << ", " << run.describe();
   }
   fmt::print("{}\n", totals.to_string());
   // The trace went where the trouble is.
   // Of a prefix only what has a checkpoint is hit.
-  const int64_t at_least = has_states ? wanted / 200 : wanted / 20;
+  const int64_t at_least = has_states ? wanted / (is_pipeline ? 500 : 200) : wanted / 20;
   EXPECT_GT(totals.num_hit_tokens, at_least);
   EXPECT_GT(totals.num_shared_blocks, at_least);
   EXPECT_GT(totals.num_preemptions, wanted / 500);
@@ -370,30 +371,29 @@ TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  constexpr const char* kPolicies[] = {"Fcfs", "Priority", "PrefillFirst"};
-  const auto [policy, max_steps_in_flight, has_states, drafts] = info.param;
-  return fmt::format("{}Lag{}{}{}",
-                     kPolicies[static_cast<int>(policy)],
-                     max_steps_in_flight,
-                     has_states ? "WithStates" : "",
-                     drafts ? "WithDrafts" : "");
+  return trace_name(std::make_from_tuple<TraceCase>(info.param));
 }
 
 const auto kAllPolicies = testing::Values(
     SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority, SchedulingPolicy::kPrefillFirst);
 
-INSTANTIATE_TEST_SUITE_P(All,
-                         SchedulerTraceTest,
-                         testing::Combine(kAllPolicies,
-                                          testing::Values(1, 2, 3),
-                                          testing::Bool(),
-                                          testing::Values(false)),
-                         case_name);
+auto cases(const auto& lags, const auto& has_states, const auto& drafts, bool is_pipeline) {
+  return testing::Combine(kAllPolicies, lags, has_states, drafts, testing::Values(is_pipeline));
+}
+
 INSTANTIATE_TEST_SUITE_P(
-    Drafts,
+    All,
     SchedulerTraceTest,
-    testing::Combine(kAllPolicies, testing::Values(1), testing::Bool(), testing::Values(true)),
+    cases(testing::Values(1, 2, 3), testing::Bool(), testing::Values(false), false),
     case_name);
+INSTANTIATE_TEST_SUITE_P(Drafts,
+                         SchedulerTraceTest,
+                         cases(testing::Values(1), testing::Bool(), testing::Values(true), false),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Pipeline,
+                         SchedulerTraceTest,
+                         cases(testing::Values(2, 3), testing::Values(true), testing::Bool(), true),
+                         case_name);
 
 }  // namespace
 }  // namespace atom

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "config/sampling_params.h"
+#include "scheduler/checkpoint_places.h"
 #include "scheduler/prefix_cache.h"
 #include "scheduler/scheduler_output.h"
 
@@ -42,7 +43,8 @@ struct BlockTable {
 // A checkpoint that a step saves of a sequence, whose last tokens may not be known yet.
 struct PendingCheckpoint {
   int32_t slot = 0;
-  int32_t num_tokens = 0;  // behind which it is the state
+  int32_t num_tokens = 0;   // behind which it is the state
+  bool is_passing = false;  // goes when the sequence saves the next
 };
 
 // A sequence's state slots; written by the SequenceMemory only.
@@ -50,6 +52,8 @@ struct RecurrentState {
   // None in a model without states. The state is in the first wherever a step ends without drafts.
   std::vector<int32_t> slots;
   std::vector<PendingCheckpoint> checkpoints;
+  CheckpointPlaces::OfPrompt places;
+  ContentId passing = kRootContent;  // whose checkpoint goes when the next is saved
 };
 
 class Sequence {
@@ -112,7 +116,10 @@ class Sequence {
   int32_t num_cached_prompt_tokens = 0;  // taken from the prefix cache at the first scheduling
   int32_t num_scored_prompt_tokens = 0;  // prompt tokens whose logprobs were passed on
   int32_t num_drafts = 0;                // that the runner has of what follows the known tokens
+  std::vector<int32_t> draft_ids;        // of a pipeline: these
+  int32_t num_told_tokens;               // of a pipeline: known to all of its stages
   bool known_to_runner = false;
+  uint64_t rests_until = 0;  // a step
 
  private:
   const SequenceId id_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "base/check.h"
 
@@ -9,18 +10,16 @@ namespace atom {
 
 SequenceMemory::SequenceMemory(const SchedulerConfig& config)
     : block_size_(config.block_size),
-      checkpoint_interval_(config.num_state_slots > 0 && config.enable_prefix_caching
-                               ? config.state_checkpoint_interval
-                               : 0),
+      places_(config),
       num_slots_per_sequence_(config.num_slots_per_sequence()),
       blocks_(config),
-      slots_(config.num_state_slots) {
-  CHECK(checkpoint_interval_ >= 0);
-  CHECK(checkpoint_interval_ % block_size_ == 0);
-}
+      slots_(config.num_state_slots) {}
 
 void SequenceMemory::begin_step() {
-  for (const SavedCheckpoint& saved : saved_) slots_.keep(saved.slot, saved.content);
+  for (const SavedCheckpoint& saved : saved_) {
+    slots_.keep(saved.slot, saved.content);
+    if (saved.replaced != kRootContent) slots_.drop(saved.replaced);
+  }
   saved_.clear();
 }
 
@@ -29,7 +28,11 @@ int32_t SequenceMemory::acquire_prefix(Sequence& sequence) {
   const std::vector<ContentId> contents = blocks_.find_prefix(sequence);
   size_t num_blocks = contents.size();
   while (num_blocks > 0 && !slots_.has_checkpoint(contents[num_blocks - 1])) --num_blocks;
-  return blocks_.acquire_prefix(sequence, static_cast<int32_t>(num_blocks));
+  const int32_t num_covered = blocks_.acquire_prefix(sequence, static_cast<int32_t>(num_blocks));
+  const auto num_cached = static_cast<int32_t>(contents.size()) * block_size_;
+  sequence.recurrent.places =
+      places_.of_prompt(sequence.num_known_tokens(), num_cached, num_covered);
+  return num_covered;
 }
 
 bool SequenceMemory::can_start(const Sequence& sequence,
@@ -54,24 +57,40 @@ void SequenceMemory::start(Sequence& sequence, ScheduledSequence& entry, Schedul
   }
 }
 
-int32_t SequenceMemory::up_to_checkpoint(int32_t num_computed, int32_t num_tokens) const {
-  if (checkpoint_interval_ == 0 || slots_.num_available() == 0) return num_tokens;
-  return std::min(num_tokens, checkpoint_interval_ - num_computed % checkpoint_interval_);
+int32_t SequenceMemory::up_to_checkpoint(const Sequence& sequence, int32_t num_tokens) const {
+  if (slots_.num_available() == 0) return num_tokens;
+  const int32_t num_computed = sequence.num_computed_tokens();
+  const int32_t next = places_.next_in_prompt(sequence.recurrent.places, num_computed);
+  return std::min(num_tokens, next - num_computed);
 }
 
 int32_t SequenceMemory::before_checkpoint(int32_t num_computed) const {
-  if (checkpoint_interval_ == 0) return INT32_MAX;
-  if (num_computed % checkpoint_interval_ == 0) return 0;
-  return checkpoint_interval_ - num_computed % checkpoint_interval_ - 1;
+  const int32_t next = places_.next_in_answer(num_computed - 1);
+  return next == INT32_MAX ? next : std::max(0, next - num_computed - 1);
 }
 
-void SequenceMemory::save_checkpoint(Sequence& sequence, SchedulerOutput& output) {
-  const int32_t num_tokens = sequence.num_computed_tokens();
-  if (checkpoint_interval_ == 0 || num_tokens % checkpoint_interval_ != 0) return;
+// A sequence's checkpoints on the way are worth keeping where those of all that run fit.
+bool SequenceMemory::has_room_for_passing() const {
+  const int32_t num_taken = slots_.num_slots() - slots_.num_available();
+  return slots_.num_available() >= num_taken / num_slots_per_sequence_;
+}
+
+void SequenceMemory::save_checkpoint(Sequence& sequence,
+                                     const ScheduledSequence& entry,
+                                     SchedulerOutput& output) {
   if (slots_.num_available() == 0) return;
+  const int32_t num_tokens = sequence.num_computed_tokens();
+  const bool in_answer = entry.is_decode();
+  const int32_t next = in_answer
+                           ? places_.next_in_answer(num_tokens - 1)
+                           : places_.next_in_prompt(sequence.recurrent.places, num_tokens - 1);
+  if (next != num_tokens) return;
+  const bool is_passing = in_answer && places_.is_passing(num_tokens);
+  if (is_passing && !has_room_for_passing()) return;
   const int32_t slot = slots_.take();
   output.state_saves.push_back({.from = sequence.recurrent.slots[0], .to = slot});
-  sequence.recurrent.checkpoints.push_back({.slot = slot, .num_tokens = num_tokens});
+  sequence.recurrent.checkpoints.push_back(
+      {.slot = slot, .num_tokens = num_tokens, .is_passing = is_passing});
 }
 
 void SequenceMemory::register_known(Sequence& sequence) {
@@ -82,7 +101,11 @@ void SequenceMemory::register_known(Sequence& sequence) {
   while (!checkpoints.empty() && checkpoints.front().num_tokens <= num_registered) {
     // Tokens become known one by one, so no block behind the checkpoint is registered yet.
     CHECK(checkpoints.front().num_tokens == num_registered);
-    saved_.push_back({checkpoints.front().slot, sequence.block_table.content});
+    const PendingCheckpoint& saved = checkpoints.front();
+    const ContentId content = sequence.block_table.content;
+    saved_.push_back(
+        {saved.slot, content, std::exchange(sequence.recurrent.passing, kRootContent)});
+    if (saved.is_passing) sequence.recurrent.passing = content;
     checkpoints.erase(checkpoints.begin());
   }
 }

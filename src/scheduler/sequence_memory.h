@@ -4,9 +4,9 @@
 // sequence has all it needs or nothing.
 //
 // A prefix that is found cached saves its computation only where everything is there: the blocks,
-// and for a model with states a checkpoint behind the last of them. Checkpoints are saved at
-// multiples of state_checkpoint_interval: the step that computes up to there ends with a copy of
-// the sequence's slot into another one. It is known under the content of the last block, once all
+// and for a model with states a checkpoint behind the last of them. Where checkpoints are saved is
+// the business of CheckpointPlaces: the step that computes up to there ends with a copy of the
+// sequence's slot into another one. It is known under the content of the last block, once all
 // tokens of that are known, from the step after on; so whoever starts from it restores what an
 // earlier step saved.
 //
@@ -21,6 +21,7 @@
 
 #include "config/scheduler_config.h"
 #include "scheduler/block_manager.h"
+#include "scheduler/checkpoint_places.h"
 #include "scheduler/scheduler_output.h"
 #include "scheduler/sequence.h"
 #include "scheduler/state_slots.h"
@@ -52,14 +53,15 @@ class SequenceMemory {
     blocks_.append(sequence, num_tokens, entry.new_block_ids);
   }
 
-  // How many of `num_tokens` behind the first `num_computed` a step computes, so that it ends where
-  // a checkpoint is to be saved.
-  int32_t up_to_checkpoint(int32_t num_computed, int32_t num_tokens) const;
+  // How many of the next `num_tokens` of a prefill a step computes, so that it ends where a
+  // checkpoint is to be saved.
+  int32_t up_to_checkpoint(const Sequence& sequence, int32_t num_tokens) const;
   // How many drafts a step may verify that has computed `num_computed` tokens with certainty: the
   // state where a checkpoint belongs is one that a step without drafts leaves.
   int32_t before_checkpoint(int32_t num_computed) const;
-  // Orders a checkpoint where the scheduled tokens end, if one belongs there and there is a slot.
-  void save_checkpoint(Sequence& sequence, SchedulerOutput& output);
+  // Orders a checkpoint where the tokens that `entry` schedules end, if one belongs there and there
+  // is a slot.
+  void save_checkpoint(Sequence& sequence, const ScheduledSequence& entry, SchedulerOutput& output);
 
   // Registers what is both scheduled and known in the prefix cache.
   void register_known(Sequence& sequence);
@@ -81,12 +83,14 @@ class SequenceMemory {
   struct SavedCheckpoint {
     int32_t slot = 0;
     ContentId content = kRootContent;
+    ContentId replaced = kRootContent;  // whose checkpoint goes then
   };
 
   bool has_states() const { return slots_.num_slots() > 0; }
+  bool has_room_for_passing() const;
 
   const int32_t block_size_;
-  const int32_t checkpoint_interval_;  // tokens; 0: none are saved
+  const CheckpointPlaces places_;
   const int32_t num_slots_per_sequence_;
   BlockManager blocks_;
   StateSlots slots_;

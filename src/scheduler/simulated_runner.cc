@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "scheduler/simulated_model.h"
@@ -71,12 +72,14 @@ ModelRunnerOutput SimulatedRunner::execute(const SchedulerOutput& output) {
     state.sampling = added.sampling;
     state.num_prompt_tokens = static_cast<int32_t>(added.prompt_token_ids.size());
     for (const int32_t token_id : added.prompt_token_ids) push_token(state, token_id);
+    state.num_told = state.token_ids.size();
   }
   check_step(output);
   if (!error_.empty()) return result;
 
   // Phase by phase over all sequences, as one layer does: writes before reads.
   for (const ScheduledSequence& scheduled : output.scheduled) {
+    check_told(scheduled, sequences_.at(scheduled.id));
     apply_blocks(scheduled, sequences_.at(scheduled.id));
     take_slot(scheduled, sequences_.at(scheduled.id));
   }
@@ -125,6 +128,22 @@ void SimulatedRunner::check_step(const SchedulerOutput& output) {
            "prefill and decode mixed",
            scheduled.id);
   }
+}
+
+void SimulatedRunner::check_told(const ScheduledSequence& scheduled, SequenceState& state) {
+  const std::vector<int32_t>& told = scheduled.told_token_ids;
+  if (config_.num_stages == 1) {
+    expect(told.empty() && scheduled.told_drafts.empty(), "told without stages", scheduled.id);
+    return;
+  }
+  const auto missing = std::span(state.token_ids).subspan(state.num_told);
+  expect(std::ranges::equal(told, missing), "not told what was sampled", scheduled.id);
+  state.num_told = state.token_ids.size();
+  const auto num_drafts = static_cast<size_t>(scheduled.num_drafts());
+  expect(num_drafts <= state.drafts.size() &&
+             std::ranges::equal(scheduled.told_drafts, std::span(state.drafts).first(num_drafts)),
+         "not told the drafts",
+         scheduled.id);
 }
 
 void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceState& state) {
@@ -188,9 +207,8 @@ void SimulatedRunner::take_slot(const ScheduledSequence& scheduled, SequenceStat
   for (const int32_t slot : scheduled.state_slots) {
     expect(slot >= 0 && slot < config_.num_state_slots, "no such slot", slot);
   }
-  const int32_t interval = config_.state_checkpoint_interval;
   const int32_t begin = scheduled.num_computed_tokens;
-  expect(begin == 0 || (interval > 0 && begin % interval == 0),
+  expect(begin == 0 || config_.state_checkpoint_interval > 0,
          "a hit without a checkpoint",
          scheduled.id,
          begin);
@@ -220,7 +238,7 @@ void SimulatedRunner::check_copies(const SchedulerOutput& output) {
     if (!error_.empty()) return;
     expect(user->second->num_drafts() == 0, "saved with drafts", from);
     const int32_t end = user->second->num_computed_tokens + user->second->num_new_tokens;
-    expect(end % config_.state_checkpoint_interval == 0, "saved at", end);
+    expect(end % config_.block_size == 0, "saved at", end);
   }
 }
 
@@ -300,6 +318,7 @@ SequenceOutput SimulatedRunner::answer(const ScheduledSequence& scheduled, Seque
   forget_rejected(scheduled, state);
   if (wants_drafts_) propose(state);
   output.num_drafts = static_cast<int32_t>(state.drafts.size());
+  output.draft_ids = state.drafts;
   return output;
 }
 

@@ -7,6 +7,8 @@
 // The state of a sequence is the same hash, kept in its slot and extended token by token, so a
 // wrong restore or save, or a slot with two users, reads as a wrong hash too.
 //
+// Of a pipeline it is told, before it computes a token, what it has sampled, and the drafts.
+//
 // With speculation it proposes drafts of which each is right with a chance drawn per runner, and
 // writes over the positions behind the last token, as drafting does.
 #pragma once
@@ -39,6 +41,7 @@ class SimulatedRunner {
   struct SequenceState {
     SamplingParams sampling;
     int32_t num_prompt_tokens = 0;
+    size_t num_told = 0;  // tokens that the first stage of a pipeline knows
     std::vector<int32_t> token_ids;
     std::vector<uint64_t> prefix_hashes;  // of token_ids[0..i]
     std::vector<int32_t> block_ids;
@@ -61,6 +64,7 @@ class SimulatedRunner {
 
   void push_token(SequenceState& state, int32_t token_id);
   void check_step(const SchedulerOutput& output);
+  void check_told(const ScheduledSequence& scheduled, SequenceState& state);
   void apply_blocks(const ScheduledSequence& scheduled, SequenceState& state);
   void take_slot(const ScheduledSequence& scheduled, SequenceState& state);
   void copy_states(const std::vector<StateCopy>& copies);

@@ -34,6 +34,14 @@ void StateSlots::keep(int32_t slot, ContentId content) {
   checkpoints_.emplace(content, std::prev(by_last_use_.end()));
 }
 
+void StateSlots::drop(ContentId content) {
+  const auto found = checkpoints_.find(content);
+  if (found == checkpoints_.end()) return;
+  unused_.push_back(found->second->slot);
+  by_last_use_.erase(found->second);
+  checkpoints_.erase(found);
+}
+
 int32_t StateSlots::use_checkpoint(ContentId content) {
   const auto found = checkpoints_.find(content);
   CHECK((found != checkpoints_.end()));

@@ -31,6 +31,8 @@ class StateSlots {
   void release(int32_t slot);
   // A taken slot keeps the checkpoint of `content`; it is unused again when another does so.
   void keep(int32_t slot, ContentId content);
+  // The slot of a checkpoint of `content`, if there is one, is unused again.
+  void drop(ContentId content);
 
   bool has_checkpoint(ContentId content) const { return checkpoints_.contains(content); }
   // The slot of a checkpoint that is there, which becomes the most recently used.

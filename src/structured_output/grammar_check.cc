@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "base/json.h"
+#include "base/json_text.h"
 #include "structured_output/pattern_limits.h"
 #include "structured_output/xgrammar_objects.h"
 
@@ -35,7 +36,7 @@ Status check_json_pattern(const std::string& pattern, const std::string& where) 
   const OrderedJson schema = {{"type", "string"}, {"pattern", pattern}};
   bool is_escaped = false;
   RETURN_IF_ERROR(checked(where, [&] {
-    const std::string rules = xgrammar::Grammar::FromJSONSchema(schema.dump()).ToString();
+    const std::string rules = xgrammar::Grammar::FromJSONSchema(json_text(schema)).ToString();
     is_escaped = rules.find("json_string=true") != std::string::npos;
   }));
   if (is_escaped) return {};

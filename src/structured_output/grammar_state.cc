@@ -1,6 +1,7 @@
 #include "structured_output/grammar_state.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -53,6 +54,23 @@ bool GrammarState::is_terminated() const {
 void GrammarState::allow_only_ends(std::span<uint32_t> words) const {
   std::ranges::fill(words, 0u);
   for (const int32_t id : end_token_ids_) set_bit(words, id);
+}
+
+// Calls `body`, which uses the matcher, for so much work at most.
+template <typename Body>
+Status GrammarState::parse(int64_t most, Body&& body) {
+  RETURN_IF_ERROR(failure_);
+  int64_t& work_left = xgrammar::ParserWorkLeft();
+  work_left = most;
+  failure_ = guarded(body);
+  const int64_t left = std::exchange(work_left, std::numeric_limits<int64_t>::max());
+  work_ += most - left;
+  if (left < 0) {
+    failure_ = resource_exhausted(
+        "the form of the answer leaves too many ways to go on; expected one with fewer repetitions "
+        "within repetitions and fewer alternatives that begin alike");
+  }
+  return failure_;
 }
 
 // Null: every token may come.
@@ -113,24 +131,27 @@ Status GrammarState::fill_masks(std::span<const int32_t> drafts,
   const Phase phase = phase_;
   const std::vector<int32_t> tail = tail_;
   int num_matcher_tokens = 0;
-  const Status status = guarded([&] {
+  const Status status = parse(kMaxMaskWork, [&] {
     for (size_t i = 0; i < allowed.size(); ++i) {
       allowed[i] = fill_mask(words.subspan(i * num_words_, num_words_));
       if (i == drafts.size() || !advance(drafts[i], &num_matcher_tokens).ok()) break;
     }
   });
-  const Status restored = guarded([&] {
-    if (num_matcher_tokens > 0) matcher_->matcher.Rollback(num_matcher_tokens);
-  });
   phase_ = phase;
   tail_ = tail;
-  return status.ok() ? restored : status;
+  RETURN_IF_ERROR(status);
+  return parse(kMaxMaskWork, [&] {
+    if (num_matcher_tokens > 0) matcher_->matcher.Rollback(num_matcher_tokens);
+  });
 }
 
 Status GrammarState::accept(int32_t token_id) {
   int num_matcher_tokens = 0;
   Status status;
-  RETURN_IF_ERROR(guarded([&] { status = advance(token_id, &num_matcher_tokens); }));
+  const int64_t work = work_;
+  RETURN_IF_ERROR(
+      parse(token_work_left_, [&] { status = advance(token_id, &num_matcher_tokens); }));
+  token_work_left_ -= work_ - work;
   return status;
 }
 

@@ -224,6 +224,46 @@ TEST_F(GrammarStateTest, AnAnswerMayBeginWithReasoning) {
   EXPECT_TRUE(allows(next_mask(&answers).data(), kEnd));
 }
 
+// Every text can be read in as many ways as there are trees over it.
+constexpr const char* kAmbiguous = R"(root ::= s
+s ::= s s | [a-z] | [a-z] s | "")";
+
+TEST_F(GrammarStateTest, WorkIsCountedAlikeWhoeverDoesIt) {
+  const auto grammar = compile(regex_format("([a-z ]|[0-9]){200}", "regex"));
+  GrammarState first(grammar, {});
+  GrammarState second(grammar, {});
+  std::vector<uint32_t> words(first.num_mask_words());
+  const uint32_t* allowed[1];
+  for (const int32_t id : ids_of("tar and zip")) {
+    for (GrammarState* state : {&first, &second}) {
+      ASSERT_TRUE(state->fill_masks({}, words, allowed).ok());
+      ASSERT_TRUE(state->accept(id).ok());
+    }
+    const int64_t work = first.take_work();
+    EXPECT_GT(work, 0);
+    EXPECT_EQ(work, second.take_work());
+    EXPECT_EQ(first.take_work(), 0);
+  }
+}
+
+TEST_F(GrammarStateTest, AnAmbiguousGrammarEndsAtItsLimit) {
+  GrammarState state(compile(ebnf_format(kAmbiguous, "ebnf")), {});
+  std::vector<uint32_t> words(state.num_mask_words());
+  const uint32_t* allowed[1];
+  const int32_t id = ids_of("a")[0];
+  Status status;
+  for (int num_tokens = 0; status.ok() && num_tokens < 10'000; ++num_tokens) {
+    status = state.fill_masks({}, words, allowed);
+    EXPECT_LE(state.take_work(), 2 * GrammarState::kMaxMaskWork);
+    if (status.ok()) status = state.accept(id);
+    EXPECT_LE(state.take_work(), 2 * GrammarState::kMaxTokenWork);
+  }
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  // It is over then.
+  EXPECT_EQ(state.accept(id).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(state.fill_masks({}, words, allowed).code(), StatusCode::kResourceExhausted);
+}
+
 TEST_F(GrammarStateTest, SpecialTokensAreNoText) {
   const auto grammar = compile(regex_format("[^q]*", "regex"));
   GrammarState state(grammar, {});

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "structured_output/grammar_check.h"
 #include "structured_output/json_schema.h"
 #include "structured_output/pattern_limits.h"
@@ -139,7 +140,7 @@ Result<OrderedJson> structural_tag_format(const OrderedJson& tag, const std::str
 
 Result<std::string> structural_tag_text(OrderedJson format, const std::string& where) {
   const OrderedJson tag = {{"type", "structural_tag"}, {"format", std::move(format)}};
-  std::string text = tag.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  std::string text = json_text(tag);
   if (text.size() > kMaxStructuralTagBytes) {
     return invalid_argument("{}: it has {} KiB; expected at most {}",
                             where,

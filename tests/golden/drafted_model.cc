@@ -76,7 +76,7 @@ void DraftedModel::forward(const std::vector<int32_t>& token_ids,
   RunnerSequence* sequences[] = {&sequence};
   const StepInputs inputs = builder_->build(step, sequences);
   Workspace workspace(stream_, int64_t{256} << 20);
-  const Tensor aux = aux_hidden_of(config_, built_.draft.get(), end - begin, workspace);
+  const Tensor aux = aux_hidden_of(config_, built_.num_aux_layers, end - begin, workspace);
   const ForwardContext context{.stream = stream_,
                                .workspace = workspace,
                                .token_ids = inputs.token_ids,

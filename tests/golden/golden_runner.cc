@@ -6,6 +6,7 @@
 
 #include "models/registry.h"
 #include "runner/choose_device.h"
+#include "runner/context_rows.h"
 #include "runner/layer_storage.h"
 #include "runner/model_source.h"
 #include "tests/golden/host_tensor.h"
@@ -82,9 +83,13 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   config.enable_prefix_caching = schedule.enable_prefix_caching;
   copies_.clear();
   for (size_t copy = 0; copy < num_copies(); ++copy) {
-    copies_.push_back(std::make_unique<Copy>(config, ranks_.front()->stream));
+    copies_.push_back(std::make_unique<Copy>(config));
   }
+  block_size_ = schedule.block_size;
+  const ParallelConfig& parallel = config_.engine.parallel;
   for (const auto& rank : ranks_) {
+    rank->input_builder.emplace(limits_of_parts(config, parallel.prefill_context_parallel_size),
+                                rank->stream);
     rank->storage =
         make_layer_storage(rank->stream,
                            rank->storage_spec,
@@ -125,26 +130,34 @@ void GoldenRunner::step_together(std::vector<GoldenResult>& results) {
   }
 }
 
-Tensor GoldenRunner::compute_logits(Rank& rank, int index, const Copy& copy) const {
-  const bool shares_experts = num_copies() > 1;
-  if (copy.step.scheduled.empty() && !shares_experts) return {};
+Tensor GoldenRunner::compute_logits(size_t index, const Copy& copy) const {
+  const bool is_dummy = copy.step.scheduled.empty();
+  if (is_dummy && num_copies() == 1) return {};
+  Rank& rank = *ranks_[index];
+  const ParallelContext& parallel = local_ranks_->context(static_cast<int>(index));
+  const ContextRows own(copy.step, copy.scheduled, block_size_, parallel);
+  const StepInputs inputs = is_dummy ? rank.input_builder->build_dummy()
+                                     : rank.input_builder->build(own.step(), own.sequences());
   const Stream& stream = rank.stream;
   Workspace workspace(stream, kWorkspaceSize);
-  const std::vector<int32_t> tokens_of_ranks = local_ranks_->context(index).exchange_token_counts(
-      stream, workspace, copy.inputs.token_ids.size(0));
+  const std::vector<int32_t> tokens_of_ranks =
+      parallel.exchange_token_counts(stream, workspace, inputs.token_ids.size(0));
   const ForwardContext context{.stream = stream,
                                .workspace = workspace,
-                               .token_ids = copy.inputs.token_ids,
-                               .positions = copy.inputs.positions,
-                               .batch = copy.inputs.batch,
+                               .token_ids = inputs.token_ids,
+                               .positions = inputs.positions,
+                               .batch = inputs.batch,
                                .storage = rank.storage,
-                               .state_slots = copy.inputs.state_slots,
+                               .state_slots = inputs.state_slots,
                                .observer = observer_,
                                .tokens_of_ranks = tokens_of_ranks,
-                               .is_dummy = copy.step.scheduled.empty()};
+                               .is_dummy = is_dummy,
+                               .split = own.split()};
   copy_states(stream, rank.storage, copy.step.state_restores);
-  const Tensor hidden = rank.model->forward(context);
+  Tensor hidden = rank.model->forward(context);
   copy_states(stream, rank.storage, copy.step.state_saves);
+  if (!parallel.samples()) return {};
+  hidden = own.whole(hidden, 1, context);
   const Shape shape = {hidden.size(0), config_.model.vocab_size};
   const Tensor logits = Tensor::empty(shape, DType::kFloat32, stream.device());
   rank.model->compute_logits(hidden, logits, context);
@@ -156,7 +169,7 @@ std::vector<Tensor> GoldenRunner::compute_logits() {
   CHECK((observer_ == nullptr || ranks_.size() == 1));
   std::vector<Tensor> logits(ranks_.size());
   const auto compute = [&](size_t rank) {
-    logits[rank] = compute_logits(*ranks_[rank], static_cast<int>(rank), *copies_[copy_of(rank)]);
+    logits[rank] = compute_logits(rank, *copies_[copy_of(rank)]);
   };
   std::vector<std::thread> threads;
   for (size_t rank = 1; rank < ranks_.size(); ++rank) threads.emplace_back(compute, rank);
@@ -165,9 +178,10 @@ std::vector<Tensor> GoldenRunner::compute_logits() {
   CHECK(local_ranks_->status().ok());
   std::vector<Tensor> of_copies(copies_.size());
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    // Only those of the last stage have any.
+    if (!logits[rank].defined()) continue;
     Tensor& first = of_copies[copy_of(rank)];
     if (!first.defined()) first = logits[rank];
-    if (!first.defined()) continue;
     CHECK(std::memcmp(logits[rank].raw_data(), first.raw_data(), first.num_bytes()) == 0);
   }
   return of_copies;
@@ -186,10 +200,6 @@ void GoldenRunner::prepare(Copy& copy) {
         RunnerSequence{
             .token_ids = added.prompt_token_ids, .num_prompt_tokens = length, .sampling = state});
   }
-  if (step.scheduled.empty()) {
-    copy.inputs = copy.input_builder.build_dummy();
-    return;
-  }
   for (const ScheduledSequence& scheduled : step.scheduled) {
     RunnerSequence& sequence = copy.sequences.at(scheduled.id);
     if (scheduled.reset_block_table) {
@@ -200,8 +210,9 @@ void GoldenRunner::prepare(Copy& copy) {
         sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
     copy.scheduled.push_back(&sequence);
   }
-  if (observer_ != nullptr) observer_->begin_step(tokens_of(step, copy.scheduled));
-  copy.inputs = copy.input_builder.build(step, copy.scheduled);
+  if (observer_ != nullptr && !copy.scheduled.empty()) {
+    observer_->begin_step(tokens_of(step, copy.scheduled));
+  }
 }
 
 ModelRunnerOutput GoldenRunner::take(Copy& copy,

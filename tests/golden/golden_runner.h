@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,27 +76,25 @@ class GoldenRunner {
     std::unique_ptr<CausalLM> model;
     StorageSpec storage_spec;
     LayerStorage storage;
+    std::optional<InputBuilder> input_builder;
   };
 
   // One of the copies of the model, with ranks of its own.
   struct Copy {
-    Copy(const SchedulerConfig& config, const Stream& stream)
-        : scheduler(config, {}), input_builder(config, stream) {}
+    explicit Copy(const SchedulerConfig& config) : scheduler(config, {}) {}
 
     Scheduler scheduler;
-    InputBuilder input_builder;
     std::map<SequenceId, RunnerSequence> sequences;
     // Of the step that is computed.
     SchedulerOutput step;
     std::vector<RunnerSequence*> scheduled;
-    StepInputs inputs;
   };
 
   explicit GoldenRunner(ResolvedConfig config);
 
   Status build_rank(int rank);
   size_t copy_of(size_t rank) const;
-  Tensor compute_logits(Rank& rank, int index, const Copy& copy) const;
+  Tensor compute_logits(size_t rank, const Copy& copy) const;
   // Of each copy; those of its ranks are compared.
   std::vector<Tensor> compute_logits();
 
@@ -107,6 +106,7 @@ class GoldenRunner {
   std::unique_ptr<LocalRanks> local_ranks_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::unique_ptr<Copy>> copies_;
+  int32_t block_size_ = 0;  // of the run
   SchedulerStats stats_;
   StepObserver* observer_ = nullptr;
 };

@@ -230,6 +230,19 @@ class Content(Case):
             for other in others:
                 self.assertRegex(other.result(), "^[a-z]{40}$")
 
+    def test_a_grammar_that_takes_too_long_ends_its_own_request(self):
+        ambiguous = 'root ::= s\ns ::= s s | [a-z] | [a-z] s | ""'
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            others = [pool.submit(self.answer, i, guided_regex="[a-z]{40}", seed=i)
+                      for i in range(6)]
+            body = {"messages": ASK, "ebnf": ambiguous, "ignore_eos": True, "max_tokens": 900,
+                    "bad_words": ["<|im_end|>"], "temperature": 1.5, "seed": 1}
+            status, _, answer = self.server.post("/v1/chat/completions", body)
+            self.assertEqual(status, 500, answer)
+            self.assertIn("too many ways to go on", answer["error"]["message"])
+            for other in others:
+                self.assertRegex(other.result(), "^[a-z]{40}$")
+
     def test_refused(self):
         def json_schema(schema):
             return {"response_format": {"type": "json_schema", "json_schema": {
@@ -351,6 +364,24 @@ class Drafts(Content):
 
     test_refused = test_completions = test_responses_and_messages = None
     test_other_names_of_schemas = test_nested_grammars = None
+
+
+class Ranks(Content):
+    """The same where two ranks share each layer."""
+    flags = ("-tp", 2)
+
+    test_refused = test_completions = test_responses_and_messages = test_json_objects = None
+    test_other_names_of_schemas = test_nested_grammars = test_schemas = test_grammars = None
+
+
+class Stages(Ranks):
+    """The same where each of two ranks has half of the layers."""
+    flags = ("-pp", 2)
+
+
+class Copies(Ranks):
+    """The same where requests go to two copies, each of which compiles for itself."""
+    flags = ("-dp", 2)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ ScriptedServer::~ScriptedServer() {
   acceptor_.join();
   std::vector<std::thread> threads;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     for (const int fd : open_fds_) shutdown(fd, SHUT_RDWR);
     threads.swap(threads_);
   }
@@ -162,7 +162,7 @@ void ScriptedServer::accept_connections() {
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const size_t connection = num_connections_++;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     open_fds_.push_back(fd);
     threads_.emplace_back([this, fd, connection] { serve(fd, connection); });
   }
@@ -184,7 +184,7 @@ void ScriptedServer::serve(int fd, size_t connection) {
     SSL_shutdown(client.tls_);
     SSL_free(client.tls_);
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   std::erase(open_fds_, fd);
   ::close(fd);
 }

@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 struct ssl_ctx_st;
 struct ssl_st;
@@ -84,9 +85,9 @@ class ScriptedServer {
   std::atomic<bool> stopping_{false};
   std::atomic<size_t> num_requests_{0};
   std::atomic<size_t> num_connections_{0};
-  std::mutex mutex_;
-  std::vector<int> open_fds_;         // guarded by mutex_
-  std::vector<std::thread> threads_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<int> open_fds_ GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_ GUARDED_BY(mutex_);
   std::thread acceptor_;
 };
 

@@ -1,14 +1,13 @@
 #include "comm/local/local_group.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "comm/local/meeting.h"
 #include "comm/reduce.h"
 
@@ -68,7 +67,7 @@ class LocalGroup {
 
   void post(int from, int to, Message message) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       mail_[from * size() + to].push_back(std::move(message));
     }
     arrived_.notify_all();
@@ -76,11 +75,12 @@ class LocalGroup {
 
   // None when the group has failed.
   std::optional<Message> take(int from, int to) {
+    const auto end = std::chrono::steady_clock::now() + timeout_;
+    MutexLock lock(&mutex_);
     std::deque<Message>& box = mail_[from * size() + to];
-    std::unique_lock lock(mutex_);
-    const bool came =
-        arrived_.wait_for(lock, timeout_, [&] { return !box.empty() || !failure_.ok(); });
-    if (!came) {
+    while (box.empty() && failure_.ok()) {
+      if (arrived_.wait_until(&lock, end) == std::cv_status::no_timeout) continue;
+      if (!box.empty() || !failure_.ok()) break;
       lock.unlock();
       fail(lost("rank " + std::to_string(from), to));
       return std::nullopt;
@@ -92,14 +92,14 @@ class LocalGroup {
   }
 
   Status status() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return failure_;
   }
 
   void fail(Status reason) {
     CHECK(!reason.ok());
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (failure_.ok()) failure_ = std::move(reason);
     }
     meeting_.cancel();
@@ -117,10 +117,10 @@ class LocalGroup {
   const std::chrono::milliseconds timeout_;
   Meeting meeting_;
   std::vector<Seat> seats_;  // written by their ranks before a meeting, read by others after it
-  mutable std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::vector<std::deque<Message>> mail_;  // [from, to]; guarded by mutex_
-  Status failure_;                         // guarded by mutex_
+  mutable Mutex mutex_;
+  Condition arrived_;
+  std::vector<std::deque<Message>> mail_ GUARDED_BY(mutex_);  // [from, to]
+  Status failure_ GUARDED_BY(mutex_);
 };
 
 const char* at(const void* data, int64_t offset) {

@@ -22,7 +22,7 @@ bool Meeting::meet(std::chrono::milliseconds timeout) {
   num_arrived_.store(0, std::memory_order_relaxed);
   num_rounds_.store(round + 1, std::memory_order_seq_cst);
   if (num_sleeping_.load(std::memory_order_seq_cst) > 0) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     ended_.notify_all();
   }
   return true;
@@ -37,9 +37,13 @@ bool Meeting::wait_for(uint32_t round, std::chrono::milliseconds timeout) {
     if (has_ended()) return num_rounds_.load() != round;
     i < kMeetingPauses ? _mm_pause() : std::this_thread::yield();
   }
-  std::unique_lock lock(mutex_);
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  MutexLock lock(&mutex_);
   num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
-  const bool ended = ended_.wait_for(lock, timeout, has_ended);
+  bool ended = has_ended();
+  for (bool in_time = true; !ended && in_time; ended = has_ended()) {
+    in_time = ended_.wait_until(&lock, end) == std::cv_status::no_timeout;
+  }
   num_sleeping_.fetch_sub(1, std::memory_order_relaxed);
   if (ended) return num_rounds_.load() != round;
   lock.unlock();
@@ -49,7 +53,7 @@ bool Meeting::wait_for(uint32_t round, std::chrono::milliseconds timeout) {
 }
 
 void Meeting::cancel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   is_cancelled_.store(true, std::memory_order_release);
   ended_.notify_all();
 }

@@ -3,9 +3,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace atom {
 
@@ -29,8 +29,9 @@ class Meeting {
   alignas(64) std::atomic<uint32_t> num_rounds_{0};
   alignas(64) std::atomic<int> num_sleeping_{0};
   std::atomic<bool> is_cancelled_{false};
-  std::mutex mutex_;
-  std::condition_variable ended_;
+  // Guards nothing: held by who ends a round, so that who is about to sleep is not missed.
+  Mutex mutex_;
+  Condition ended_;
 };
 
 }  // namespace atom

@@ -76,12 +76,12 @@ int TestHub::num_requests() const {
 }
 
 void TestHub::intercept(Interceptor interceptor) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   interceptor_ = std::move(interceptor);
 }
 
 std::optional<TestResponse> TestHub::intercepted(const TestRequest& request) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return interceptor_ ? interceptor_(request) : std::nullopt;
 }
 

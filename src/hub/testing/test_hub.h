@@ -4,10 +4,10 @@
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/mutex.h"
 #include "hub/testing/test_server.h"
 
 namespace atom::hub {
@@ -53,8 +53,8 @@ class TestHub {
   const std::string commit_ = "0123456789abcdef0123456789abcdef01234567";
   std::atomic<bool> names_only_{false};
   std::atomic<bool> no_ranges_{false};
-  std::mutex mutex_;
-  Interceptor interceptor_;  // guarded by mutex_
+  Mutex mutex_;
+  Interceptor interceptor_ GUARDED_BY(mutex_);
   TestServer content_server_;
   TestServer hub_;
 };

@@ -78,11 +78,13 @@ TestServer::~TestServer() {
   ::shutdown(listener_, SHUT_RDWR);
   accept_thread_.join();
   ::close(listener_);
+  std::vector<std::thread> threads;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     for (const int connection : connections_) ::shutdown(connection, SHUT_RDWR);
+    threads.swap(connection_threads_);
   }
-  for (std::thread& thread : connection_threads_) thread.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 std::string TestServer::url() const {
@@ -90,12 +92,12 @@ std::string TestServer::url() const {
 }
 
 std::vector<TestRequest> TestServer::requests() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return requests_;
 }
 
 void TestServer::forget_requests() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   requests_.clear();
 }
 
@@ -103,7 +105,7 @@ void TestServer::accept_loop() {
   while (!stopping_) {
     const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) continue;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     connections_.push_back(connection);
     connection_threads_.emplace_back([this, connection] { serve(connection); });
   }
@@ -113,12 +115,12 @@ void TestServer::serve(int connection) {
   std::string buffer;
   while (const std::optional<TestRequest> request = receive(connection, &buffer)) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       requests_.push_back(*request);
     }
     if (!answer(connection, *request)) break;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   connections_.erase(std::find(connections_.begin(), connections_.end(), connection));
   ::close(connection);
 }

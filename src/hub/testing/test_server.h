@@ -4,10 +4,11 @@
 #include <atomic>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace atom::hub {
 
@@ -52,10 +53,10 @@ class TestServer {
   int listener_ = -1;
   int port_ = 0;
   std::atomic<bool> stopping_{false};
-  mutable std::mutex mutex_;
-  std::vector<TestRequest> requests_;            // guarded by mutex_
-  std::vector<int> connections_;                 // guarded by mutex_; open ones
-  std::vector<std::thread> connection_threads_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<TestRequest> requests_ GUARDED_BY(mutex_);
+  std::vector<int> connections_ GUARDED_BY(mutex_);  // open ones
+  std::vector<std::thread> connection_threads_ GUARDED_BY(mutex_);
   std::thread accept_thread_;
 };
 

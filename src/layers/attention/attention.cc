@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "nn/context_split.h"
 #include "ops/attention/attention.h"
 #include "ops/kv_cache_write/kv_cache_write.h"
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache.h"
@@ -38,6 +39,7 @@ Tensor Attention::forward(const Tensor& q,
                           const ForwardContext& context,
                           const AttentionExtras& extras) const {
   prepare_and_store(q, k, v, preparation, context);
+  share_rows(context, cache_);
   const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
   if (extras.indices.defined()) {
     attend_to(extras.indices, q, out, context);

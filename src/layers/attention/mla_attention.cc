@@ -4,6 +4,7 @@
 
 #include "layers/linear/linear_base.h"
 #include "layers/quant/pack_parameter.h"
+#include "nn/context_split.h"
 #include "ops/head_linear/head_linear.h"
 #include "ops/kv_cache_write/kv_cache_write.h"
 #include "ops/mla_attention/mla_attention.h"
@@ -156,6 +157,7 @@ Tensor MlaAttention::forward(const Tensor& q,
   const Shape plane = {cache.size(0), cache.size(1), 1, sizes_.row_size()};
   ops::kv_cache_write(
       stream, rows, Tensor(), context.batch.slot_mapping, cache.view(plane), Tensor());
+  share_rows(context, cache_);
 
   const Tensor out = workspace.tensor({num_tokens, num_heads_ * sizes_.value_dim}, q.dtype());
   const Workspace::Scope scope(workspace);

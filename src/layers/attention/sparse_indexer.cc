@@ -1,5 +1,6 @@
 #include "layers/attention/sparse_indexer.h"
 
+#include "nn/context_split.h"
 #include "nn/forward_observer.h"
 #include "ops/indexer_norm_rope_cache/indexer_norm_rope_cache.h"
 #include "ops/indexer_top_k/indexer_top_k.h"
@@ -35,6 +36,7 @@ Tensor SparseIndexer::select(const Tensor& q,
   prepare.slot_mapping = context.batch.slot_mapping;
   prepare.key_cache = key_cache;
   ops::indexer_norm_rope_cache(context.stream, prepare);
+  share_rows(context, cache_);
 
   ops::IndexerTopKParams params;
   params.q = q;

@@ -72,7 +72,7 @@ DecoderModel::DecoderModel(BuildContext& build, const DecoderSpec& spec)
       rotary_(build) {
   register_module("rotary", &rotary_);
   const bool is_tied = build.config.tie_word_embeddings;
-  if (stage_.is_first || (stage_.is_last && is_tied)) {
+  if (stage_.is_first || (stage_.is_last && (is_tied || build.last_stage_embeds))) {
     embed_tokens_ = std::make_unique<VocabParallelEmbedding>(build, is_tied);
     register_module("embed_tokens", embed_tokens_.get());
   }
@@ -101,6 +101,12 @@ void DecoderModel::keep_aux(int layer,
   if (residual.is_pending) ops::add(context.stream, residual.update, kept);
 }
 
+Tensor DecoderModel::aux_before(int layer, const ForwardContext& context) const {
+  const auto count = std::ranges::lower_bound(aux_layers_, layer) - aux_layers_.begin();
+  if (count == 0) return {};
+  return context.aux_hidden.narrow(0, 0, count * context.num_tokens());
+}
+
 Tensor DecoderModel::forward(const ForwardContext& context) const {
   const Shape shape = {context.num_tokens(), hidden_size_};
   ResidualStream residual;
@@ -117,6 +123,8 @@ Tensor DecoderModel::forward(const ForwardContext& context) const {
     parallel_.receive_from_previous(context.stream, residual.sum);
     parallel_.receive_from_previous(context.stream, residual.update);
     if (num_selected_ > 0) parallel_.receive_from_previous(context.stream, of_layers.selected);
+    const Tensor aux = aux_before(stage_.first_layer, context);
+    if (aux.defined()) parallel_.receive_from_previous(context.stream, aux);
     residual.is_pending = true;
   }
   int index = stage_.first_layer;
@@ -128,12 +136,13 @@ Tensor DecoderModel::forward(const ForwardContext& context) const {
   parallel_.send_to_next(context.stream, residual.sum);
   parallel_.send_to_next(context.stream, residual.update);
   if (num_selected_ > 0) parallel_.send_to_next(context.stream, of_layers.selected);
+  const Tensor aux = aux_before(stage_.end_layer, context);
+  if (aux.defined()) parallel_.send_to_next(context.stream, aux);
   return residual.sum;
 }
 
 DecoderForCausalLM::DecoderForCausalLM(BuildContext& build, const DecoderSpec& spec)
-    : parallel_(build.parallel),
-      model_(ModuleScope(with_names_of(spec.weight_mapping, build), "model"), spec),
+    : model_(ModuleScope(with_names_of(spec.weight_mapping, build), "model"), spec),
       weight_mapping_(mapping_of_stage(spec.weight_mapping, model_.stage(), build.config)) {
   register_module("model", &model_);
   if (!model_.stage().is_last) return;
@@ -146,7 +155,6 @@ void DecoderForCausalLM::compute_logits(const Tensor& hidden,
                                         const Tensor& logits,
                                         const ForwardContext& context) const {
   if (lm_head_ != nullptr) lm_head_->forward(hidden, logits, context);
-  parallel_.broadcast_from_last(context.stream, logits);
 }
 
 }  // namespace atom

@@ -76,7 +76,8 @@ class DecoderLayer : public Module {
 };
 
 // "model.*" of the checkpoint: of several stages, that of this rank. The residual stream goes from
-// stage to stage, as its two tensors.
+// stage to stage, as its two tensors, and with it what later layers and a draft model read of
+// earlier ones.
 class DecoderModel : public Module {
  public:
   DecoderModel(BuildContext& build, const DecoderSpec& spec);
@@ -85,11 +86,13 @@ class DecoderModel : public Module {
   // last stage. Fills context.aux_hidden.
   Tensor forward(const ForwardContext& context) const;
 
-  // Of the first stage, and of the last when the head is tied to it.
+  // Of the first stage, and of the last when the head is tied to it or a draft model reads it.
   const VocabParallelEmbedding* embed_tokens() const { return embed_tokens_.get(); }
   const PipelineStage& stage() const { return stage_; }
 
  private:
+  // Of ForwardContext::aux_hidden, what layers before `layer` have left there; undefined: nothing.
+  Tensor aux_before(int layer, const ForwardContext& context) const;
   void keep_aux(int layer, const ResidualStream& residual, const ForwardContext& context) const;
 
   PipelineStage stage_;
@@ -123,7 +126,6 @@ class DecoderForCausalLM : public CausalLM {
   }
 
  private:
-  ParallelContext parallel_;
   DecoderModel model_;
   std::unique_ptr<ParallelLMHead> lm_head_;  // null before the last stage
   WeightMapping weight_mapping_;

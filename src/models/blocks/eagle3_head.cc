@@ -61,15 +61,7 @@ Eagle3Head::Eagle3Head(BuildContext& build,
     embed_tokens_ = std::make_unique<VocabParallelEmbedding>(build, /*tied_to_head=*/false);
     register_module("embed_tokens", embed_tokens_.get());
   }
-  const auto num_states = static_cast<int64_t>(aux_layers_.size());
-  if (config.norm_before_fc) {
-    input_norm_ = std::make_unique<RMSNorm>(build, num_states * target_hidden_size_);
-    register_module("input_norm", input_norm_.get());
-  }
-  for (int64_t i = 0; i < num_states && config.norms_each_state; ++i) {
-    fc_norms_.push_back(std::make_unique<RMSNorm>(build, target_hidden_size_));
-    register_module("fc_norm." + std::to_string(i), fc_norms_.back().get());
-  }
+  make_state_norms(build, config);
   register_module("fc", &fc_);
   register_module(config.first_layer + ".input_layernorm", &input_layernorm_);
   register_module(config.first_layer + ".hidden_norm", &hidden_norm_);
@@ -87,6 +79,18 @@ Eagle3Head::Eagle3Head(BuildContext& build,
   token_map_.emplace(DType::kInt64, Shape{num_ids_});
   token_map_->keep_on_host();
   register_parameter("d2t", &*token_map_);
+}
+
+void Eagle3Head::make_state_norms(BuildContext& build, const Eagle3Config& config) {
+  const auto num_states = static_cast<int64_t>(aux_layers_.size());
+  if (config.norm_before_fc) {
+    input_norm_ = std::make_unique<RMSNorm>(build, num_states * target_hidden_size_);
+    register_module("input_norm", input_norm_.get());
+  }
+  for (int64_t i = 0; i < num_states && config.norms_each_state; ++i) {
+    fc_norms_.push_back(std::make_unique<RMSNorm>(build, target_hidden_size_));
+    register_module("fc_norm." + std::to_string(i), fc_norms_.back().get());
+  }
 }
 
 Status Eagle3Head::finish_load(const Stream& stream) {

@@ -43,6 +43,8 @@ class Eagle3Head : public DraftModel {
   Tensor token_table() const override { return token_table_; }
 
  private:
+  // What the target's states pass before they are projected.
+  void make_state_norms(BuildContext& build, const Eagle3Config& config);
   // [num_tokens, hidden_size]: of the target's states, for the first draft.
   Tensor project(const Tensor& hidden,
                  const Tensor& hidden_rows,

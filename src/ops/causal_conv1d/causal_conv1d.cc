@@ -31,8 +31,13 @@ void on_pool(const Stream& stream, const CausalConv1dArgs& args) {
 }
 
 #ifdef ATOM_CUDA
+template <decltype(causal_conv1d_cuda)* convolve>
 void on_queue(const Stream& stream, const CausalConv1dArgs& args) {
-  if (args.batch.num_tokens > 0) causal_conv1d_cuda(args, stream.queue().handle());
+  if (args.batch.num_tokens > 0) convolve(args, stream.queue().handle());
+}
+
+bool has_short_elements(const CausalConv1dArgs& args) {
+  return args.element != Element::kFloat32;
 }
 #endif
 
@@ -40,7 +45,14 @@ using Launch = void(const Stream&, const CausalConv1dArgs&);
 
 constexpr Variant<CausalConv1dArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cuda", CpuIsa::kScalar, nullptr, on_queue, DeviceType::kCuda},
+    {"brief",
+     CpuIsa::kScalar,
+     has_short_elements,
+     on_queue<causal_conv1d_brief_cuda>,
+     DeviceType::kCuda,
+     RowOrder::kFixed,
+     kCandidate},
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue<causal_conv1d_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, on_pool<causal_conv1d_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, on_pool<causal_conv1d_avx2>},

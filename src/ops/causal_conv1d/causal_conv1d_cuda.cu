@@ -1,6 +1,7 @@
 #include "ops/causal_conv1d/causal_conv1d_kernels.h"
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
+#include "ops/device/silu.cuh"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
@@ -146,7 +147,7 @@ __device__ void load_weights(const CausalConv1dArgs& args,
 }
 
 // A token's outputs. window[j] is the input that weight j multiplies; the last one's is new.
-template <int kCount, int kMost>
+template <device::Silu kSilu, int kCount, int kMost>
 __device__ void convolve(const float (&weight)[kMost][kCount],
                          int size,
                          const float (&added)[kCount],
@@ -161,13 +162,13 @@ __device__ void convolve(const float (&weight)[kMost][kCount],
       window[j][i] = j + 1 < size ? window[j + 1 < kMost ? j + 1 : j][i] : added[i];
       sum = fmaf(weight[j][i], window[j][i], sum);
     }
-    result[i] = sum / (1.0f + expf(-sum));
+    result[i] = device::silu<kSilu>(sum);
   }
 }
 
 // grid: groups of channels, chunks of tokens. A thread for kCount channels, whose last inputs it
 // keeps; kKernelSize is 0 where the compiler does not know it.
-template <typename T, int kCount, int kKernelSize>
+template <typename T, int kCount, int kKernelSize, device::Silu kSilu>
 __global__ void ATOM_LAUNCH_BOUNDS(kThreads, 3) convolve_kernel(CausalConv1dArgs args) {
   constexpr int kMost = kKernelSize > 0 ? kKernelSize : kConvMaxKernelSize;
   const int size = kKernelSize > 0 ? kKernelSize : static_cast<int>(args.kernel_size);
@@ -200,7 +201,7 @@ __global__ void ATOM_LAUNCH_BOUNDS(kThreads, 3) convolve_kernel(CausalConv1dArgs
       if (first + i >= chunk.end) break;
       float added[kCount], result[kCount];
       Values::unpack(rows[i], added);
-      convolve(weight, size, added, window, result);
+      convolve<kSilu>(weight, size, added, window, result);
       *reinterpret_cast<typename Values::Row*>(out + (first + i) * args.out_stride) =
           Values::pack(result);
     }
@@ -221,10 +222,10 @@ bool fits_vectors(const CausalConv1dArgs& args, int64_t count, int64_t size) {
          is_aligned(args.state, 0, count, size) && is_aligned(args.weight, 0, 4, sizeof(float));
 }
 
-template <typename T, int kCount, int kKernelSize>
+template <typename T, int kCount, int kKernelSize, device::Silu kSilu>
 void launch(const CausalConv1dArgs& args, gpuStream_t stream) {
   const int64_t threads = args.num_channels / kCount;
-  (void)device::launch(convolve_kernel<T, kCount, kKernelSize>,
+  (void)device::launch(convolve_kernel<T, kCount, kKernelSize, kSilu>,
                        dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads),
                             static_cast<unsigned>(max_chunks(args.batch))),
                        dim3(kThreads),
@@ -234,19 +235,28 @@ void launch(const CausalConv1dArgs& args, gpuStream_t stream) {
                        args);
 }
 
-}  // namespace
-
-void causal_conv1d_cuda(const CausalConv1dArgs& args, void* queue) {
+template <device::Silu kSilu>
+void launch_for(const CausalConv1dArgs& args, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     constexpr int kCount = device::Vector<T>::kLength;
     if (fits_vectors(args, kCount, sizeof(T))) {
-      launch<T, kCount, 4>(args, stream);
+      launch<T, kCount, 4, kSilu>(args, stream);
     } else {
-      launch<T, 1, 0>(args, stream);
+      launch<T, 1, 0, kSilu>(args, stream);
     }
   });
   check_gpu_launch("causal_conv1d");
+}
+
+}  // namespace
+
+void causal_conv1d_cuda(const CausalConv1dArgs& args, void* queue) {
+  launch_for<device::Silu::kExact>(args, queue);
+}
+
+void causal_conv1d_brief_cuda(const CausalConv1dArgs& args, void* queue) {
+  launch_for<device::Silu::kBrief>(args, queue);
 }
 
 }  // namespace atom::ops

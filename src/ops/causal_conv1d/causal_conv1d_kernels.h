@@ -42,5 +42,7 @@ CausalConv1dKernel causal_conv1d_avx512;
 
 // On a GPU's queue (DeviceQueue::handle()). A slot outside the pool ends the process.
 void causal_conv1d_cuda(const CausalConv1dArgs& args, void* queue);
+// With device::Silu::kBrief, for elements of 16 bits.
+void causal_conv1d_brief_cuda(const CausalConv1dArgs& args, void* queue);
 
 }  // namespace atom::ops

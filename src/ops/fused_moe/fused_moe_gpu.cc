@@ -9,6 +9,7 @@
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_wgmma.h"
+#include "ops/fused_moe/moe_wide.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -261,15 +262,19 @@ struct ManyTokens {
 
 }  // namespace
 
+namespace {
+
 // Fewer rows of an expert are faster by "rows".
-bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
+bool has_many_rows(const FusedMoeCall& call) {
   constexpr int64_t kLeastRows = 32;
   const int64_t num_choices = call.num_tokens() * call.top_k();
-  return (num_choices >= kLeastRows * call.num_experts() || !fits_fused_moe_rows(call)) &&
-         fits_many_tokens(call, fits_moe_wgmma);
+  return num_choices >= kLeastRows * call.num_experts() || !fits_fused_moe_rows(call);
 }
 
-void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+void run_wgmma(const Stream& stream,
+               const FusedMoeCall& call,
+               Workspace& workspace,
+               gpuError_t (*launch)(const FusedMoeGpuCall&, const MoeWgmmaScratch&, gpuStream_t)) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const DType dtype = call.x.dtype();
@@ -278,7 +283,25 @@ void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& 
   // The gathered x is not needed any more when there are results.
   scratch.x = many.tensor(many.most_rows, call.hidden_size(), dtype);
   scratch.results = scratch.x;
-  many.launch(stream, call, scratch, launch_moe_wgmma);
+  many.launch(stream, call, scratch, launch);
+}
+
+}  // namespace
+
+bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
+  return has_many_rows(call) && fits_many_tokens(call, fits_moe_wgmma);
+}
+
+void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_wgmma(stream, call, workspace, launch_moe_wgmma);
+}
+
+bool fits_fused_moe_wide(const FusedMoeCall& call) {
+  return has_many_rows(call) && fits_many_tokens(call, fits_moe_wide);
+}
+
+void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_wgmma(stream, call, workspace, launch_moe_wide);
 }
 
 bool fits_fused_moe_float8(const FusedMoeCall& call) {
@@ -299,6 +322,10 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
   many.launch(stream, call, scratch, launch_moe_float8);
 }
 
+bool fits_fused_moe_rows_always(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
 bool fits_fused_moe_rows(const FusedMoeCall& call) {
   // In bfloat16 "stream" was faster in between: Qwen3-30B's layer on an H200 at 16, 32, 64 and 128
   // tokens takes 209, 370, 392 and 317 us by "rows", 259, 337 and 380 by "stream".
@@ -306,10 +333,25 @@ bool fits_fused_moe_rows(const FusedMoeCall& call) {
   const bool is_float = !call.experts.down[0].is_quantized();
   if (is_float && call.num_tokens() > kMostFew && call.num_tokens() <= kMaxStreamTokens)
     return false;
-  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
+  return fits_fused_moe_rows_always(call);
 }
 
-void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+bool fits_fused_moe_rows_early(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_rows_early(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
+bool fits_fused_moe_rows_split(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_rows_split(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
+namespace {
+
+using LaunchRows = gpuError_t(const FusedMoeGpuCall&, const MoeRowsScratch&, gpuStream_t);
+
+void run_rows(const Stream& stream,
+              const FusedMoeCall& call,
+              Workspace& workspace,
+              LaunchRows* launch) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const DType dtype = call.x.dtype();
@@ -318,7 +360,21 @@ void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& w
   scratch.x = many.tensor(many.most_rows, padded_moe_columns(call.hidden_size()), dtype);
   // The gathered x is not needed any more when there are results.
   scratch.results = scratch.x;
-  many.launch(stream, call, scratch, launch_moe_rows);
+  many.launch(stream, call, scratch, launch);
+}
+
+}  // namespace
+
+void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_rows(stream, call, workspace, launch_moe_rows);
+}
+
+void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_rows(stream, call, workspace, launch_moe_rows_early);
+}
+
+void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_rows(stream, call, workspace, launch_moe_rows_split);
 }
 
 }  // namespace atom::ops

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
+#include <string>
 
 #include "ops/fused_moe/moe_test_layer.h"
 
@@ -143,7 +145,8 @@ bool reads_codes(const FusedMoeVariant& variant) {
          variant.name == std::string_view("skinny");
 }
 
-// How many variants that read codes, or those that do not, took the case.
+// How many variants that read codes, or those that do not, took the case. The test's properties say
+// how many each took.
 int check_variants(const Case& c, const Options& options, bool codes) {
   const Layer layer(c.sizes, options);
   const Expected expected = expected_of(layer);
@@ -155,6 +158,8 @@ int check_variants(const Case& c, const Options& options, bool codes) {
     const Tensor y = Tensor::zeros({c.sizes.num_tokens, c.sizes.hidden_size}, options.dtype);
     if (!run_on_gpu(variant, layer, gate_up, down, y)) continue;
     ++num_runs;
+    static std::map<std::string, int> runs_of;
+    ::testing::Test::RecordProperty(variant.name, ++runs_of[variant.name]);
     expect_matches(expected, y, std::string(variant.name) + " " + layer.x.to_string());
   }
   return num_runs;

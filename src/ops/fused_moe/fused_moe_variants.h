@@ -58,6 +58,10 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
 bool fits_fused_moe_wgmma(const FusedMoeCall& call);
 void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same by tiles of as many tokens as there are, which two blocks share.
+bool fits_fused_moe_wide(const FusedMoeCall& call);
+void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // The same of experts in FP8. x and what is between the matrices are quantized too, each 128
 // columns by a scale of their own: for calls that say that they may be.
 bool fits_fused_moe_float8(const FusedMoeCall& call);
@@ -66,7 +70,17 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
 // On a Hopper GPU: any number of tokens, made for up to some dozens for each expert; of MXFP4 for
 // more too. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_rows(const FusedMoeCall& call);
+bool fits_fused_moe_rows_always(const FusedMoeCall& call);  // where others are preferred, too
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
+// The same for few tokens of an expert in MXFP4, with smaller tiles: sums are added in another
+// order than for more tokens.
+bool fits_fused_moe_rows_split(const FusedMoeCall& call);
+void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
+// The same for up to eight tokens, in bfloat16 too, with copies that begin earlier.
+bool fits_fused_moe_rows_early(const FusedMoeCall& call);
+void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.
 int32_t place_of(const ExpertWeights& experts, int32_t id);

@@ -74,28 +74,29 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   args.num_outputs = kGated ? call.intermediate_size : call.hidden_size;
   args.activated_width = in_chunks(call.intermediate_size) * Chunk<W>::kColumns;
   const int outputs_of_tile = kGated ? kHalfRows<W> : kTileRows<W>;
-  args.num_column_tiles = (args.num_outputs + outputs_of_tile - 1) / outputs_of_tile;
+  // All of the last chunk's places are written, also where two tiles share it.
+  const int outputs = kGated ? args.activated_width : args.num_outputs;
+  args.num_column_tiles = (outputs + outputs_of_tile - 1) / outputs_of_tile;
   args.num_chunks = in_chunks(num_columns);
+  const int64_t width = int64_t{args.num_chunks} * Chunk<W>::kColumns;  // of x
+  // One for each warpgroup, if need be with columns that are not there.
+  if (Chunk<W>::kSplits) args.num_chunks += args.num_chunks % 2;
   if constexpr (RowFormat<W>::kHasExponents) {
     args.row_exponents = num_columns / kExponentColumns;
-    args.exponents_size = exponents_size(num_columns);
+    args.exponents_size = exponents_size<W>(num_columns);
   }
   constexpr int kStage = kStageSize<W, kTokens>;
-  const int fixed = fixed_size(args.exponents_size);
+  const int fixed = fixed_size<W, kTokens>(args.exponents_size);
   args.num_stages = std::min(kMaxStages, (kMostSharedSize - fixed) / kStage);
   const void* x = kGated ? scratch.x : scratch.shared.activated;
-  if (!encode_x<W>(&args.x,
-                   x,
-                   int64_t{call.num_tokens} * call.top_k,
-                   int64_t{args.num_chunks} * Chunk<W>::kColumns,
-                   kTokens) ||
+  if (!encode_x<W>(&args.x, x, int64_t{call.num_tokens} * call.top_k, width, kTokens) ||
       !encode_matrices<W, kGated>(
           &args.matrices, args.own.data, int64_t{call.num_experts} * args.num_rows, num_columns)) {
     return cudaErrorNotSupported;
   }
   return launch(kernel,
                 dim3(num_blocks),
-                dim3(kNumThreads),
+                dim3(kThreadsOf<W>),
                 args.num_stages * kStage + fixed,
                 stream,
                 true,
@@ -121,13 +122,15 @@ gpuError_t launch_with(int num_tokens,
     case 16:
       return launch_both<W, 16>(call, scratch, stream);
     case 32:
-      return launch_both<W, 32>(call, scratch, stream);
+      if constexpr (kMostTokens<W> >= 32) return launch_both<W, 32>(call, scratch, stream);
+      break;
     case 64:
-      return launch_both<W, 64>(call, scratch, stream);
+      if constexpr (kMostTokens<W> >= 64) return launch_both<W, 64>(call, scratch, stream);
+      break;
     default:
       if constexpr (kMostTokens<W> >= 128) return launch_both<W, 128>(call, scratch, stream);
-      return cudaErrorInvalidValue;
   }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace atom::ops::device::rows

@@ -67,7 +67,7 @@ class Output {
  private:
   using Rows = LaneRows<W, kGated>;
   static constexpr float kUnit = RowFormat<W>::kUnit;
-  static constexpr bool kGathers = kBlocks == 2 && kTokens >= 16;
+  static constexpr bool kGathers = kBlocks == 2 && kTokens >= 16 && !Chunk<W>::kSplits;
 
   // What a sum is to be multiplied by, and what is added then.
   struct Affine {
@@ -95,7 +95,7 @@ class Output {
 
   // Outputs in the order of x: a warp's are side by side.
   __device__ void store_activated(const Sums& sums) const {
-    const int warp = threadIdx.x / kWarpSize, g = lane_ / 4;
+    const int warp = row_warp<W>(), g = lane_ / 4;
     const Rows rows = Rows::of(args_.call.activation.is_interleaved);
     Affine gates[kBlocks], ups[kBlocks];
     bool exists[kBlocks];
@@ -105,8 +105,10 @@ class Output {
       ups[b] = affine(rows.row[b][1]);
       exists[b] = tile_.column_tile * kHalfRows<W> + rows.output[b] < args_.call.intermediate_size;
     }
-    auto* out = static_cast<BFloat16*>(args_.tiles().activated) + tile_.column_tile * kHalfRows<W> +
-                warp * kBlocks * 8;
+    constexpr int kTilesOfChunk = Chunk<W>::kSplits ? 2 : 1;
+    auto* chunk = static_cast<BFloat16*>(args_.tiles().activated) +
+                  tile_.column_tile / kTilesOfChunk * kTilesOfChunk * kHalfRows<W>;
+    auto* out = chunk + warp * kBlocks * 8;
     // Places without a column meet zeros of the matrix, and have to be numbers.
     const auto value = [&](int b, int i) {
       const float result = activated_of(gates[b](sums[b][i]), ups[b](sums[b][i + 2]));
@@ -141,16 +143,22 @@ class Output {
         if (row >= tile_.end_row) continue;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          out[int64_t{row} * args_.activated_width + b * 8 + g] =
+          BFloat16* const target = Chunk<W>::kSplits ? chunk + split_place(b, g) : out + b * 8 + g;
+          target[int64_t{row} * args_.activated_width] =
               from_float<BFloat16>(value(b, i / 2 * 4 + i % 2));
         }
       }
     }
   }
 
+  // Of row g of a block of rows, in its chunk.
+  __device__ int split_place(int block, int g) const {
+    return place_at<W>((row_warp<W>() * kBlocks + block) * 8 + g, tile_.column_tile % 2);
+  }
+
   // A warp's outputs are side by side.
   __device__ void store_weighted(const Sums& sums) const {
-    const int warp = threadIdx.x / kWarpSize;
+    const int warp = row_warp<W>();
     const Rows rows = Rows::of(false);
     Affine affines[kBlocks][2];
 #pragma unroll

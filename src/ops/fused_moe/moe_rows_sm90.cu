@@ -4,6 +4,7 @@
 
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_groups.cuh"
+#include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_stage.cuh"
 
@@ -97,8 +98,14 @@ __global__ void __launch_bounds__(kThreads)
                  int tile_rows) {
   __shared__ int warp_counts[kThreads / kWarpSize];
   const int num_choices = call.num_tokens * call.top_k, choice = blockIdx.x;
-  allow_next_grid();
-  wait_for_previous_grid();
+  if constexpr (rows::Chunk<W>::kEarly) {
+    // The next kernel reads the choices before it waits.
+    wait_for_previous_grid();
+    allow_next_grid();
+  } else {
+    allow_next_grid();
+    wait_for_previous_grid();
+  }
   if (choice == num_choices) return count_rows(call, scratch, tile_rows);
   const int own = place_of(call, choice);
   if (own < 0) return;
@@ -159,27 +166,32 @@ bool fits_matrices(const ExpertMatrices& matrices,
     case ExpertFormat::kFloat4:
       return num_columns % (2 * kExponentColumns) == 0 && num_rows % 16 == 0 &&
              is_aligned(matrices.exponents, matrices.exponent_stride) &&
-             rows::exponents_size(num_columns) <= rows::kMostExponents;
+             rows::exponents_size<Float4>(num_columns) <= rows::kMostExponents;
     default:
       return false;
   }
 }
 
-template <typename W>
-gpuError_t launch_all(const FusedMoeGpuCall& call,
-                      const MoeRowsScratch& scratch,
-                      gpuError_t (*launch_matrices)(const FusedMoeGpuCall&,
-                                                    const MoeRowsScratch&,
-                                                    int num_tokens,
-                                                    gpuStream_t),
-                      gpuStream_t stream) {
-  // Tiles that most experts' rows fit, while a matrix is read once.
+using LaunchMatrices = gpuError_t(const FusedMoeGpuCall&,
+                                  const MoeRowsScratch&,
+                                  int num_tokens,
+                                  gpuStream_t);
+
+// Of a tile that most experts' rows fit, while a matrix is read once.
+int tile_tokens(const FusedMoeGpuCall& call, int most) {
   const int rows = call.num_tokens * call.top_k / call.num_experts;
-  const int most = rows::kMostTokens<W>;
   const int wanted = rows <= 4 ? 8 : rows <= 10 ? 16 : rows <= 22 ? 32 : rows <= 48 ? 64 : 128;
   // No expert has more than one row of a token.
   const int enough = call.num_tokens <= 8 ? 8 : call.num_tokens <= 16 ? 16 : most;
-  const int num_tokens = std::min({most, wanted, enough});
+  return std::min({most, wanted, enough});
+}
+
+template <typename W>
+gpuError_t launch_all(const FusedMoeGpuCall& call,
+                      const MoeRowsScratch& scratch,
+                      LaunchMatrices* launch_matrices,
+                      gpuStream_t stream) {
+  const int num_tokens = tile_tokens(call, rows::kMostTokens<W>);
   gpuError_t error = arrange<W>(call, scratch, num_tokens, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, num_tokens, stream);
   return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
@@ -199,6 +211,38 @@ bool fits_moe_rows(const FusedMoeGpuCall& call) {
          call.num_experts <= kMaxGpuExperts &&
          fits_matrices(call.gate_up, 2 * size, call.hidden_size, call.format) &&
          fits_matrices(call.down, call.hidden_size, size, call.format);
+}
+
+bool fits_moe_rows_split(const FusedMoeGpuCall& call) {
+  return call.format == ExpertFormat::kFloat4 && fits_moe_rows(call) &&
+         tile_tokens(call, rows::kMostTokens<Float4>) <= rows::kMostTokens<SplitFloat4>;
+}
+
+gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
+                                 const MoeRowsScratch& scratch,
+                                 gpuStream_t stream) {
+  const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
+  gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
+  if (error == cudaSuccess) error = launch_moe_rows_split_float4(call, scratch, num_tokens, stream);
+  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+}
+
+bool fits_moe_rows_early(const FusedMoeGpuCall& call) {
+  return fits_moe_rows(call) && call.num_tokens <= rows::kMostTokens<EarlyFloat4> &&
+         call.num_tokens * call.top_k <= rows::kMaxEarlyChoices;
+}
+
+gpuError_t launch_moe_rows_early(const FusedMoeGpuCall& call,
+                                 const MoeRowsScratch& scratch,
+                                 gpuStream_t stream) {
+  const bool is_float = call.format == ExpertFormat::kAsX;
+  constexpr int kTokens = rows::kMostTokens<EarlyFloat4>;
+  auto* const arrange_tokens = is_float ? arrange<EarlyBFloat16> : arrange<EarlyFloat4>;
+  auto* const launch_matrices =
+      is_float ? launch_moe_rows_early_bfloat16 : launch_moe_rows_early_float4;
+  gpuError_t error = arrange_tokens(call, scratch, kTokens, stream);
+  if (error == cudaSuccess) error = launch_matrices(call, scratch, stream);
+  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
 }
 
 gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,

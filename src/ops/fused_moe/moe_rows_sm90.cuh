@@ -1,11 +1,12 @@
 // Inside fused_moe by rows of matrices on Hopper: the kernel. Of a block's three warpgroups the
 // first copies a tile's tokens and rows of a matrix to a ring of stages, by one thread; the others
-// have half of the rows each, and expand some, where they are to be expanded, while the matrix
-// units multiply others.
+// have half of the rows each, or of the chunks, and expand some, where they are to be expanded,
+// while the matrix units multiply others.
 #pragma once
 
 #include <type_traits>
 
+#include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_output.cuh"
 #include "ops/fused_moe/moe_rows_product.cuh"
 #include "ops/fused_moe/moe_stream_math.cuh"
@@ -19,21 +20,33 @@ class Multiplier {
       : args_(args), shared_(shared), output_(args, shared.output(threadIdx.x / kWarpSize)) {
     const auto rows = LaneRows<W, kGated>::of(args.call.activation.is_interleaved);
     const int t = threadIdx.x % 4;
+    if (!is_first()) stage_.advance(args.num_stages);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         matrix_offsets_[b][i] = rows.row[b][i] * Chunk<W>::kRowSize + t * kVectorSize;
         exponent_offsets_[b][i] = rows.row[b][i] * args.row_exponents + t;
+        if constexpr (kSplits) {
+          keep_in_register(matrix_offsets_[b][i]);
+          if constexpr (kTokens <= 8) keep_in_register(exponent_offsets_[b][i]);
+        }
       }
+    }
+    if constexpr (kSplits) {
+      const int lane = threadIdx.x % kWarpSize;
+      x_offset_ = place_in_panel(lane % 8, lane / 8);
+      keep_in_register(x_offset_);
     }
   }
 
   __device__ void run(const MoeTile& tile) {
-    output_.begin(tile);
+    if (is_first()) output_.begin(tile);
     float sums[kBlocks][kTokens / 2];
     if constexpr (kHasExponents) wait_for(shared_.exponents_full(buffer_.index), buffer_.parity);
-    if constexpr (Chunk<W>::kFromRegisters) {
+    if constexpr (kSplits) {
+      add_own(sums);
+    } else if constexpr (Chunk<W>::kFromRegisters) {
       add_expanded(sums);
     } else {
       add_stored(sums);
@@ -42,7 +55,8 @@ class Multiplier {
       release(shared_.exponents_empty(buffer_.index));
       buffer_.advance(kExponentBuffers);
     }
-    output_.store(sums);
+    if constexpr (kSplits) join(sums);
+    if (is_first()) output_.store(sums);
   }
 
  private:
@@ -50,6 +64,101 @@ class Multiplier {
   static constexpr int kBlocks = Chunk<W>::kBlocks;
   static constexpr int kProducts = Chunk<W>::kColumns / 16;
   static constexpr bool kHasExponents = Format::kHasExponents;
+  static constexpr bool kSplits = Chunk<W>::kSplits;
+
+  // Of the warpgroups that share rows the one that has their results.
+  static __device__ bool is_first() {
+    return !kSplits || threadIdx.x < kWarpgroupSize;
+  }
+
+  // Of the chunks that are this warpgroup's, every other one of an even number. Each warp
+  // multiplies by itself, so that it expands a word of codes while the products of the one before
+  // run.
+  __device__ void add_own(float (&sums)[kBlocks][kTokens / 2]) {
+    constexpr int kEights = kTokens / 8;
+    float tiles[kBlocks][kEights][4] = {};
+    for (int chunk = 0; chunk < args_.num_chunks; chunk += 2) {
+      wait_for(shared_.full(stage_.index), stage_.parity);
+      uint4 bits[kBlocks][2];
+      uint32_t factors[kBlocks][2];
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) load_codes(b, i, chunk, bits[b][i], factors[b][i]);
+      }
+#pragma unroll
+      for (int v = 0; v < Format::kXVectors; ++v) {
+        uint32_t x[kEights][4];
+#pragma unroll
+        for (int n = 0; n < kEights; ++n) load_matrices(x_of_lane(v, n), x[n]);
+#pragma unroll
+        for (int b = 0; b < kBlocks; ++b) {
+          uint32_t codes[2][4];
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            uint32_t pairs[4];
+            Format::expand(bits[b][i], v, factors[b][i], pairs);
+#pragma unroll
+            for (int p = 0; p < 4; ++p) codes[p / 2][p % 2 * 2 + i] = pairs[p];
+          }
+#pragma unroll
+          for (int n = 0; n < kEights; ++n) {
+            multiply_tile(tiles[b][n], codes[0], x[n][0], x[n][1]);
+            multiply_tile(tiles[b][n], codes[1], x[n][2], x[n][3]);
+          }
+        }
+      }
+      release(shared_.empty(stage_.index));
+      stage_.advance(args_.num_stages);
+      stage_.advance(args_.num_stages);
+    }
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+      for (int i = 0; i < kTokens / 2; ++i) sums[b][i] = tiles[b][i / 4][i % 4];
+    }
+  }
+
+  // Of a row of this lane's, with the factors of its codes. Where a warpgroup has every other chunk
+  // `chunk` is the first one's.
+  __device__ void load_codes(int b, int i, int chunk, uint4& bits, uint32_t& factors) const {
+    const int own_chunk = chunk + (is_first() ? 0 : 1);
+    bits = load_shared(shared_.matrix(stage_.index) + matrix_offsets_[b][i]);
+    factors = Format::factors(
+        load_shared_byte(shared_.exponents(buffer_.index) + exponent_offsets_[b][i] +
+                         own_chunk * (Chunk<W>::kColumns / kExponentColumns)));
+  }
+
+  // Where this lane's row is of the eight tokens' four times 16 bytes that meet a word of codes.
+  __device__ uint32_t x_of_lane(int word, int eight) const {
+    return shared_.x(stage_.index, word / 2) + place_in_panel(eight * 8, 0) +
+           (x_offset_ ^ word % 2 * place_in_panel(0, 4));
+  }
+
+  // Adds the other warpgroup's sums to the first one's. The other one writes what follows to the
+  // other buffer, and after that the first one has come to the barrier again, and so has read.
+  __device__ void join(float (&sums)[kBlocks][kTokens / 2]) {
+    const uint32_t memory =
+        shared_.split_sums(join_buffer_) + threadIdx.x % kWarpgroupSize * sizeof(float);
+    join_buffer_ ^= 1;
+    const auto place = [&](int b, int i) {
+      return memory + (b * (kTokens / 2) + i) * kWarpgroupSize * static_cast<int>(sizeof(float));
+    };
+    if (!is_first()) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+        for (int i = 0; i < kTokens / 2; ++i) store_shared_float(place(b, i), sums[b][i]);
+      }
+    }
+    synchronize_first<kNumConsumers>();
+    if (!is_first()) return;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+      for (int i = 0; i < kTokens / 2; ++i) sums[b][i] += load_shared_float(place(b, i));
+    }
+  }
 
   // From registers, which a product has until it is done.
   __device__ void add_expanded(float (&sums)[kBlocks][kTokens / 2]) {
@@ -148,6 +257,8 @@ class Multiplier {
   const Shared<W, kTokens>& shared_;
   Output<W, kTokens, kGated> output_;
   StageCursor stage_, buffer_;
+  int join_buffer_ = 0;
+  int x_offset_ = 0;
   int matrix_offsets_[kBlocks][2], exponent_offsets_[kBlocks][2];  // of this lane's bytes
 };
 
@@ -156,6 +267,12 @@ template <typename W, int kTokens, bool kGated>
 __device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& shared) {
   Copier<W, kTokens, kGated> copier(args, shared);
   const bool copies = is_elected();
+  if constexpr (kGated && Chunk<W>::kEarly) {
+    MoeTile first;
+    if (find_first_tile(args, first) && copies) copier.begin(first);
+    __syncwarp();
+    wait_for_previous_grid();
+  }
   bool has_waited = kGated;
   for_tiles(
       args,
@@ -172,7 +289,7 @@ __device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& sh
 }
 
 template <typename W, int kTokens, bool kGated>
-__global__ void __launch_bounds__(kNumThreads, kIsSmall<W, kTokens> ? 2 : 1)
+__global__ void __launch_bounds__(kThreadsOf<W>, kIsSmall<W, kTokens> ? 2 : 1)
     moe_rows(const __grid_constant__ MoeRowsArgs args) {
   constexpr bool kMovesRegisters = !kIsSmall<W, kTokens>;
   // All together they have 504 for each thread of a warpgroup.
@@ -187,8 +304,14 @@ __global__ void __launch_bounds__(kNumThreads, kIsSmall<W, kTokens> ? 2 : 1)
   __syncthreads();
   // The order of choices is of the kernel before the first of the two, whose blocks have waited for
   // it before the second may start. That one's sums need what its copies wait for.
-  if (kGated) wait_for_previous_grid();
-  allow_next_grid();
+  constexpr bool kEarly = kGated && Chunk<W>::kEarly;
+  if (kEarly) {
+    if (threadIdx.x < kNumConsumers) wait_for_previous_grid();
+    if (threadIdx.x < kNumConsumers) allow_next_grid();
+  } else {
+    if (kGated) wait_for_previous_grid();
+    allow_next_grid();
+  }
   if (threadIdx.x >= kNumConsumers) {
     if constexpr (kMovesRegisters) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));

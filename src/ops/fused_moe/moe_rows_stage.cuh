@@ -42,7 +42,7 @@ struct MoeRowsArgs {
 
 // Of a matrix; with the activation half of them gates and the others their ups.
 template <typename W>
-constexpr int kTileRows = 128 * Chunk<W>::kBlocks;
+constexpr int kTileRows = (Chunk<W>::kSplits ? 64 : 128) * Chunk<W>::kBlocks;
 template <typename W>
 constexpr int kHalfRows = kTileRows<W> / 2;
 template <typename W>
@@ -55,22 +55,62 @@ constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 // Tokens of the largest tile. Float4's sums of so many fill registers; of the others there are
 // kernels for many tokens.
 template <typename W>
-constexpr int kMostTokens = RowFormat<W>::kHasExponents ? 128 : 64;
+constexpr int kMostTokens = Chunk<W>::kEarly              ? 8
+                            : Chunk<W>::kSplits           ? 16
+                            : RowFormat<W>::kHasExponents ? 128
+                                                          : 64;
 
 // Of a tile in MXFP4. Lanes read four of the last chunk, of which a row may have two.
+template <typename W>
 constexpr int exponents_size(int num_columns) {
-  return (kTileRows<Float4> * (num_columns / kExponentColumns) + 16 + 127) / 128 * 128;
+  return (kTileRows<W> * (num_columns / kExponentColumns) + 16 + 127) / 128 * 128;
 }
 constexpr int kMostExponents = 32 << 10;
 
 // Whether two blocks share a multiprocessor, so that the second matrix's copies begin while the
-// first one is multiplied: where few registers do.
+// first one is multiplied, and one expands codes while the other's products run: where few
+// registers do.
 template <typename W, int kTokens>
-constexpr bool kIsSmall = !Chunk<W>::kFromRegisters && kTokens <= 32;
+constexpr bool kIsSmall = Chunk<W>::kSplits || (!Chunk<W>::kFromRegisters && kTokens <= 32);
+
+// Without the warps of the first warpgroup that have nothing to do, where registers are short.
+template <typename W>
+constexpr int kThreadsOf = Chunk<W>::kSplits ? kNumConsumers + kWarpSize : kNumThreads;
+
+// Of one warpgroup on their way to the other one.
+template <typename W, int kTokens>
+constexpr int kSplitSumsSize =
+    Chunk<W>::kSplits ? kWarpgroupSize* Chunk<W>::kBlocks* kTokens / 2 * 4 : 0;
 
 // Bytes of shared memory besides stages.
+template <typename W, int kTokens>
 __host__ __device__ inline int fixed_size(int exponents_size) {
-  return kBarriersSize + kConsumerWarps * kOutputSize + kExponentBuffers * exponents_size;
+  return kBarriersSize + kConsumerWarps * kOutputSize + kExponentBuffers * exponents_size +
+         2 * kSplitSumsSize<W, kTokens>;
+}
+
+__device__ inline void store_shared_float(uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+__device__ inline float load_shared_float(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+
+// What the compiler would otherwise compute again at each use.
+__device__ inline void keep_in_register(int& value) {
+  asm volatile("" : "+r"(value));
+}
+
+// Four matrices of eight rows of 16 bytes to the registers of a warp, lane i with the address of
+// row i % 8 of matrix i / 8.
+__device__ inline void load_matrices(uint32_t address, uint32_t (&matrices)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(address)
+               : "memory");
 }
 
 // Stages come first, because what is swizzled has to lie at multiples of 1024 bytes.
@@ -97,12 +137,15 @@ class Shared {
   __device__ uint32_t exponents(int buffer) const {
     return output(kConsumerWarps) + buffer * exponents_size_;
   }
+  __device__ uint32_t split_sums(int buffer) const {
+    return exponents(kExponentBuffers) + buffer * kSplitSumsSize<W, kTokens>;
+  }
 
   // By one thread, before a barrier of the block.
   __device__ void init_barriers() const {
     for (int i = 0; i < num_stages_; ++i) {
       init_barrier(full(i), 1);
-      init_barrier(empty(i), kConsumerWarps);
+      init_barrier(empty(i), Chunk<W>::kSplits ? kConsumerWarps / 2 : kConsumerWarps);
     }
     for (int i = 0; i < kExponentBuffers; ++i) {
       init_barrier(exponents_full(i), 1);
@@ -127,6 +170,13 @@ __device__ inline int first_row_of(const MoeRowsArgs& args, int column_tile, int
   return column_tile * kTileRows<W> + half * kHalfRows<W>;
 }
 
+// Of the warps that have different rows.
+template <typename W>
+__device__ inline int row_warp() {
+  const int warp = threadIdx.x / kWarpSize;
+  return Chunk<W>::kSplits ? warp % (kConsumerWarps / 2) : warp;
+}
+
 // Of a lane's products of 64 rows: of row g of its warp's 16 and of row g + 8. With the activation
 // these are a gate and its up.
 template <typename W, bool kGated>
@@ -137,12 +187,12 @@ struct LaneRows {
 
   // Of the consumers' warps.
   static __device__ LaneRows of(bool is_interleaved) {
-    const int warp = threadIdx.x / kWarpSize, g = threadIdx.x % kWarpSize / 4;
+    const int warp = row_warp<W>(), g = threadIdx.x % kWarpSize / 4;
     LaneRows rows;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int first = warp * kBlocks + b;
-      rows.output[b] = Chunk<W>::column_at(first * 8 + g);
+      rows.output[b] = output_at<W>(first * 8 + g);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if constexpr (kGated) {

@@ -55,6 +55,11 @@ class TileList {
             .end_row = gpu_shuffle(row_end_, count)};
   }
 
+  // The first row of the expert whose tile at() gave last.
+  __device__ int row_begin_of(int expert) const {
+    return gpu_shuffle(row_begin_, expert - first_expert_);
+  }
+
  private:
   // Of the experts at hand, those all of whose tiles are before a place.
   __device__ int num_ended(int place) const {

@@ -135,16 +135,7 @@ gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
   }
   if (error != cudaSuccess) return error;
   error = sort_moe_choices(call, scratch.shared, kMoeTileRows, stream);
-  if (error == cudaSuccess) {
-    error = launch(gather_rows,
-                   dim3(call.num_tokens * call.top_k),
-                   dim3(kRowThreads),
-                   0,
-                   stream,
-                   true,
-                   call,
-                   scratch);
-  }
+  if (error == cudaSuccess) error = gather_moe_rows(call, scratch, stream);
   const bool is_plain = call.activation.kind == GatedActivationKind::kSilu &&
                         !call.activation.is_interleaved && call.gate_up.bias == nullptr &&
                         call.down.bias == nullptr;
@@ -156,6 +147,19 @@ gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
   launch_matrix(launch_matrices<true, true>, launch_matrices<true, false>);
   launch_matrix(launch_matrices<false, true>, launch_matrices<false, false>);
   return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
+}
+
+gpuError_t gather_moe_rows(const FusedMoeGpuCall& call,
+                           const MoeWgmmaScratch& scratch,
+                           gpuStream_t stream) {
+  return launch(gather_rows,
+                dim3(call.num_tokens * call.top_k),
+                dim3(kRowThreads),
+                0,
+                stream,
+                true,
+                call,
+                scratch);
 }
 
 gpuError_t add_moe_results(const FusedMoeGpuCall& call, const void* results, gpuStream_t stream) {

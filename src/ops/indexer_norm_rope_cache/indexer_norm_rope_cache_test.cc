@@ -54,6 +54,35 @@ const Case kCases[] = {
     {2, 300, 6, false, false, RotaryStyle::kNeoX},
 };
 
+struct Expected {
+  std::vector<double> q, cache;
+};
+
+Expected compute_expected(const IndexerNormRopeCacheParams& params,
+                          const Case& c,
+                          const std::vector<int32_t>& positions,
+                          const std::vector<int32_t>& slots) {
+  Expected expected{{}, values_of(params.key_cache)};
+  const auto values_or_none = [](const Tensor& tensor) {
+    return tensor.defined() ? values_of(tensor) : std::vector<double>();
+  };
+  for (int64_t token = 0; token < 4; ++token) {
+    const auto table = values_of(params.cos_sin.narrow(0, positions[token], 1));
+    for (int64_t head = 0; head < c.num_heads; ++head) {
+      auto x = values_of(params.q.narrow(0, token, 1).narrow(1, head * c.head_dim, c.head_dim));
+      normalize(x, values_or_none(params.q_weight), {});
+      rotate(x, table, c.style);
+      expected.q.insert(expected.q.end(), x.begin(), x.end());
+    }
+    auto x = values_of(params.k.narrow(0, token, 1));
+    normalize(x, values_of(params.k_weight), values_or_none(params.k_bias));
+    rotate(x, table, c.style);
+    if (slots[token] < 0) continue;
+    std::copy(x.begin(), x.end(), expected.cache.begin() + slots[token] * c.head_dim);
+  }
+  return expected;
+}
+
 void check_case(const char* variant, const Case& c, DType dtype) {
   ThreadPool pool(2);
   const std::vector<int32_t> positions = {3, 0, 49, 17}, slots = {7, -1, 0, 11};
@@ -72,25 +101,7 @@ void check_case(const char* variant, const Case& c, DType dtype) {
   params.slot_mapping = int32_tensor(slots);
   params.key_cache = random_tensor({3, 4, c.head_dim}, dtype, 6);
 
-  std::vector<double> expected_q, expected_cache = values_of(params.key_cache);
-  const auto values_or_none = [](const Tensor& tensor) {
-    return tensor.defined() ? values_of(tensor) : std::vector<double>();
-  };
-  for (int64_t token = 0; token < 4; ++token) {
-    const auto table = values_of(params.cos_sin.narrow(0, positions[token], 1));
-    for (int64_t head = 0; head < c.num_heads; ++head) {
-      auto x = values_of(params.q.narrow(0, token, 1).narrow(1, head * c.head_dim, c.head_dim));
-      normalize(x, values_or_none(params.q_weight), {});
-      rotate(x, table, c.style);
-      expected_q.insert(expected_q.end(), x.begin(), x.end());
-    }
-    auto x = values_of(params.k.narrow(0, token, 1));
-    normalize(x, values_of(params.k_weight), values_or_none(params.k_bias));
-    rotate(x, table, c.style);
-    if (slots[token] < 0) continue;
-    std::copy(x.begin(), x.end(), expected_cache.begin() + slots[token] * c.head_dim);
-  }
-
+  const Expected expected = compute_expected(params, c, positions, slots);
   const Tensor keys = copy_of(params.k);
   const std::vector<Tensor> tensors = {packed,
                                        params.q_weight,
@@ -118,8 +129,8 @@ void check_case(const char* variant, const Case& c, DType dtype) {
   if (!ran) return;
   const std::string what = std::string(variant) + " " + params.q.to_string();
   const double tolerance = dtype == DType::kFloat32 ? 2e-6 : 1.01 * half_ulp(dtype);
-  expect_close(params.q, expected_q, tolerance, 3e-6, what);
-  expect_close(params.key_cache, expected_cache, tolerance, 3e-6, what);
+  expect_close(params.q, expected.q, tolerance, 3e-6, what);
+  expect_close(params.key_cache, expected.cache, tolerance, 3e-6, what);
   EXPECT_EQ(values_of(params.k), values_of(keys)) << what;
 }
 

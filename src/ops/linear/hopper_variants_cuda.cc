@@ -116,6 +116,18 @@ bool fits_linear_blocks(const LinearCall& call) {
          supports_linear_blocks(gpu_call(call));
 }
 
+bool fits_library_blocks(const LinearCall& call) {
+  constexpr int64_t kFewRows = 64;  // which "skinny" has
+  static const bool hopper = on_hopper();
+  if (!hopper || call.x.size(0) <= kFewRows) return false;
+  if (!call.is_gated) return fits_cublaslt(call);
+  // What is not activated as it is summed up is stored and loaded once more.
+  constexpr int64_t kManyFlops = int64_t{500} << 30;
+  const Tensor product = Tensor::meta({call.x.size(0), call.weight.out_features}, call.y.dtype());
+  return linear_work(call).flops >= kManyFlops &&
+         fits_cublaslt({call.x, call.weight, call.bias, product, call.x_scales});
+}
+
 void linear_blocks(const Stream& stream, const LinearCall& call, Workspace&) {
   if (stream.is_dry_run()) return;
   GPU_CHECK(launch_linear_blocks(

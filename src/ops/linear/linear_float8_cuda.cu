@@ -83,6 +83,25 @@ __global__ void scale_sums_kernel(ScaledSums args) {
   }
 }
 
+// A tile of 32 x 32 by a block of 32 x 8 threads.
+constexpr int kTransposed = 32, kTransposedRows = 8;
+
+__global__ void transpose_scales_kernel(
+    const float* scales, float* transposed, int64_t num_rows, int64_t num_groups, int64_t stride) {
+  __shared__ float tile[kTransposed][kTransposed + 1];
+  const int64_t row = int64_t{blockIdx.x} * kTransposed, group = int64_t{blockIdx.y} * kTransposed;
+  for (int i = threadIdx.y; i < kTransposed; i += kTransposedRows) {
+    const bool exists = row + i < num_rows && group + threadIdx.x < num_groups;
+    tile[i][threadIdx.x] = exists ? scales[(row + i) * num_groups + group + threadIdx.x] : 0.0f;
+  }
+  __syncthreads();
+  for (int i = threadIdx.y; i < kTransposed; i += kTransposedRows) {
+    if (group + i < num_groups && row + threadIdx.x < num_rows) {
+      transposed[(group + i) * stride + row + threadIdx.x] = tile[threadIdx.x][i];
+    }
+  }
+}
+
 __global__ void repeat_scale_kernel(const float* scale, float* repeated, int64_t count) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < count) repeated[i] = scale == nullptr ? 1.0f : *scale;
@@ -104,6 +123,22 @@ void scale_sums_cuda(const ScaledSums& args, void* queue) {
     scale_sums_kernel<Y><<<grid, kThreads, 0, static_cast<gpuStream_t>(queue)>>>(args);
   });
   check_gpu_launch("scale_sums");
+}
+
+void transpose_scales_cuda(const float* scales,
+                           float* transposed,
+                           int64_t num_rows,
+                           int64_t num_groups,
+                           int64_t stride,
+                           void* queue) {
+  const dim3 grid(static_cast<unsigned>((num_rows + kTransposed - 1) / kTransposed),
+                  static_cast<unsigned>((num_groups + kTransposed - 1) / kTransposed));
+  transpose_scales_kernel<<<grid,
+                            dim3(kTransposed, kTransposedRows),
+                            0,
+                            static_cast<gpuStream_t>(queue)>>>(
+      scales, transposed, num_rows, num_groups, stride);
+  check_gpu_launch("transpose_scales");
 }
 
 void repeat_scale_cuda(const float* scale, float* repeated, int64_t count, void* queue) {

@@ -36,6 +36,14 @@ struct ScaledSums {
 };
 void scale_sums_cuda(const ScaledSums& args, void* queue);
 
+// transposed[group, row] = scales[row, group], `stride` from group to group.
+void transpose_scales_cuda(const float* scales,
+                           float* transposed,
+                           int64_t num_rows,
+                           int64_t num_groups,
+                           int64_t stride,
+                           void* queue);
+
 // repeated[0, count) = *scale, or 1 where scale is null.
 void repeat_scale_cuda(const float* scale, float* repeated, int64_t count, void* queue);
 

@@ -38,6 +38,8 @@ struct KernelTable {
   int64_t x_step_size = 0;
   // Rows up to which multiply() reads a panel once, in order.
   int max_streaming_rows = 0;
+  // Bytes that such a multiply() prefetches ahead into the second-level cache; 0: by its rows.
+  int stream_ahead = 0;
 
   // `rows` rows of activations, row_stride bytes apart, to [steps][rows] with zeros past k. Null:
   // weights do not meet such activations.

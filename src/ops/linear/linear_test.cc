@@ -5,66 +5,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <vector>
 
-#include "ops/linear/gather_rows.h"
+#include "ops/linear/linear_test_matrices.h"
 #include "ops/linear/linear_variants.h"
-#include "ops/linear/run_claims.h"
 #include "ops/test_tensors.h"
-#include "tensor/dispatch.h"
 
 namespace atom::ops {
 namespace {
-
-constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
-
-// A view [rows, columns] whose rows lie `gap` elements further apart than they must; the gaps hold
-// NaN, so that reading them shows.
-Tensor make_matrix(int64_t rows, int64_t columns, DType dtype, int64_t gap) {
-  Tensor storage = Tensor::empty({rows, columns + gap}, dtype);
-  dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
-    T* data = storage.data<T>();
-    for (int64_t i = 0; i < storage.num_elements(); ++i) data[i] = from_float<T>(NAN);
-  });
-  return storage.narrow(1, 0, columns);
-}
-
-Tensor random_matrix(int64_t rows, int64_t columns, DType dtype, int64_t gap, int seed) {
-  Tensor matrix = make_matrix(rows, columns, dtype, gap);
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
-    for (int64_t r = 0; r < rows; ++r) {
-      T* row = matrix.data<T>() + r * matrix.stride(0);
-      for (int64_t c = 0; c < columns; ++c) row[c] = from_float<T>(uniform(random));
-    }
-  });
-  return matrix;
-}
-
-Tensor random_vector(int64_t size, DType dtype, int seed) {
-  return random_matrix(1, size, dtype, 0, seed).view({size});
-}
-
-float value_at(const Tensor& matrix, int64_t row, int64_t column) {
-  float value = 0;
-  dispatch_float(matrix.dtype(), [&]<typename T>(TypeTag<T>) {
-    value = to_float(matrix.data<T>()[row * matrix.stride(0) + column]);
-  });
-  return value;
-}
-
-// Row by row, without gaps.
-std::vector<float> all_values(const Tensor& matrix) {
-  std::vector<float> values;
-  for (int64_t row = 0; row < matrix.size(0); ++row) {
-    for (int64_t column = 0; column < matrix.size(1); ++column) {
-      values.push_back(value_at(matrix, row, column));
-    }
-  }
-  return values;
-}
 
 float unit_roundoff(DType dtype) {
   if (dtype == DType::kBFloat16) return 0x1p-8f;
@@ -95,14 +43,6 @@ void expect_matches_double(const Tensor& x,
       ASSERT_NEAR(value_at(y, t, n), exact, tolerance) << what << " at " << t << ", " << n;
     }
   }
-}
-
-// Bytes of a row.
-std::vector<char> row_bytes(const Tensor& matrix, int64_t row) {
-  const int64_t element_size = dtype_size(matrix.dtype());
-  const char* begin =
-      static_cast<const char*>(matrix.raw_data()) + row * matrix.stride(0) * element_size;
-  return {begin, begin + matrix.size(1) * element_size};
 }
 
 // Of the CPU: whose rows have the same bits in every batch.
@@ -439,107 +379,6 @@ TEST(LinearDeathTest, WrongShapesAndDtypes) {
   EXPECT_DEATH(call({2, 6}, {3, 8}, f32, f32), "dimension 0");
   EXPECT_DEATH(call({2, 6}, {2, 8}, DType::kBFloat16, f32), "dtype");
   EXPECT_DEATH(call({2, 6}, {2, 8}, f32, DType::kFloat16), "dtype");
-}
-
-TEST(LinearWeight, PackedSizeIsWhatIsAllocated) {
-  ThreadPool pool(1);
-  for (DType dtype : kDTypes) {
-    for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
-      const LinearWeight weight =
-          pack_linear_weight(Stream(&pool), random_matrix(65, 7, dtype, 0, 1), layout);
-      EXPECT_EQ(weight.data.num_bytes(), packed_size(65, 7, dtype, layout));
-    }
-  }
-  EXPECT_EQ(packed_size(65, 7, DType::kBFloat16, WeightLayout::kPanels), 2 * 64 * 8 * 2);
-  EXPECT_EQ(packed_size(64, 7, DType::kFloat32, WeightLayout::kPanels), 64 * 7 * 4);
-  EXPECT_EQ(packed_size(65, 7, DType::kFloat16, WeightLayout::kRowMajor), 65 * 7 * 2);
-}
-
-TEST(LinearWeight, RowsPackedInPiecesEqualRowsPackedAtOnce) {
-  ThreadPool pool(2);
-  for (DType dtype : kDTypes) {
-    const Tensor rows = random_matrix(200, 77, dtype, 3, 1);
-    for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
-      const LinearWeight at_once = pack_linear_weight(Stream(&pool), rows, layout);
-      const LinearWeight pieces = make_linear_weight(200, 77, dtype, layout);
-      pack_rows(Stream(&pool), rows.narrow(0, 90, 110), 90, pieces);
-      pack_rows(Stream(&pool), rows.narrow(0, 0, 10), 0, pieces);
-      pack_rows(Stream(&pool), rows.narrow(0, 10, 80), 10, pieces);
-      EXPECT_EQ(
-          std::memcmp(at_once.data.raw_data(), pieces.data.raw_data(), pieces.data.num_bytes()), 0);
-    }
-  }
-}
-
-TEST(LinearWeight, GatherRowsReturnsTheRowsGiven) {
-  ThreadPool pool(2);
-  for (DType dtype : kDTypes) {
-    for (int64_t in_features : {1, 2, 33, 130}) {
-      const Tensor rows = random_matrix(131, in_features, dtype, 0, 1);
-      const Tensor ids = Tensor::empty({5}, DType::kInt32);
-      const int32_t wanted[] = {0, 130, 63, 64, 64};
-      std::memcpy(ids.raw_data(), wanted, sizeof(wanted));
-      for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
-        const LinearWeight weight = pack_linear_weight(Stream(&pool), rows, layout);
-        const Tensor out = make_matrix(5, in_features, dtype, 2);
-        gather_rows(Stream(&pool), ids, weight, out);
-        for (int t = 0; t < 5; ++t) EXPECT_EQ(row_bytes(out, t), row_bytes(rows, wanted[t]));
-        const Tensor whole(out.raw_data(), dtype, {5, in_features + 2});
-        EXPECT_TRUE(std::isnan(value_at(whole, 0, in_features)));
-      }
-    }
-  }
-}
-
-TEST(LinearWeight, GatherRowsOfAPartGivesZerosForOtherIds) {
-  ThreadPool pool(2);
-  for (DType dtype : kDTypes) {
-    const Tensor rows = random_matrix(70, 6, dtype, 0, 1);
-    const Tensor ids = Tensor::empty({5}, DType::kInt32);
-    const int32_t wanted[] = {100, 99, 169, 170, -1};
-    std::memcpy(ids.raw_data(), wanted, sizeof(wanted));
-    const Tensor zero = Tensor::zeros({1, 6}, dtype);
-    for (WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanels}) {
-      const LinearWeight weight = pack_linear_weight(Stream(&pool), rows, layout);
-      const Tensor out = make_matrix(5, 6, dtype, 0);
-      gather_rows_of_part(Stream(&pool), ids, weight, 100, out);
-      EXPECT_EQ(row_bytes(out, 0), row_bytes(rows, 0));
-      EXPECT_EQ(row_bytes(out, 2), row_bytes(rows, 69));
-      for (const int t : {1, 3, 4}) EXPECT_EQ(row_bytes(out, t), row_bytes(zero, 0)) << t;
-    }
-  }
-}
-
-TEST(LinearWeightDeathTest, IdsOutOfRange) {
-  ThreadPool pool(1);
-  const LinearWeight weight =
-      pack_linear_weight(Stream(&pool), random_matrix(8, 6, DType::kFloat32, 0, 1));
-  const Tensor out = Tensor::zeros({1, 6}, DType::kFloat32);
-  const Tensor ids = Tensor::zeros({1}, DType::kInt32);
-  ids.data<int32_t>()[0] = 8;
-  EXPECT_DEATH(gather_rows(Stream(&pool), ids, weight, out), "id");
-  ids.data<int32_t>()[0] = -1;
-  EXPECT_DEATH(gather_rows(Stream(&pool), ids, weight, out), "id");
-}
-
-TEST(RunClaims, EveryItemOnce) {
-  ThreadPool pool(3);
-  for (int64_t n : {0, 1, 2, 3, 1000}) {
-    std::vector<std::atomic<int>> counts(n);
-    RunClaims claims(n, pool.num_threads());
-    pool.run([&](int worker) {
-      for (int64_t i = claims.claim(worker); i >= 0; i = claims.claim(worker)) ++counts[i];
-    });
-    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(counts[i], 1) << i;
-  }
-}
-
-TEST(RunClaims, OneWorkerTakesAll) {
-  RunClaims claims(10, 4);
-  std::vector<bool> seen(10);
-  for (int i = 0; i < 10; ++i) seen[claims.claim(2)] = true;
-  EXPECT_EQ(claims.claim(2), -1);
-  EXPECT_EQ(seen, std::vector<bool>(10, true));
 }
 
 }  // namespace

@@ -52,6 +52,9 @@ void linear_skinny(const Stream& stream, const LinearCall& call, Workspace& scra
 // row's result is to be its own.
 bool fits_linear_blocks(const LinearCall& call);
 void linear_blocks(const Stream& stream, const LinearCall& call, Workspace& scratch);
+// Many rows of the same that cuBLASLt takes, or with an activation a library's product and then the
+// activation.
+bool fits_library_blocks(const LinearCall& call);
 
 // Many rows on a Hopper GPU, without a library.
 bool fits_linear_wgmma(const LinearCall& call);

@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+#include "server/openai/list_kind.h"
+
 namespace atom::server {
 namespace {
 
@@ -198,7 +201,7 @@ void append_user(const OrderedJson& content, OrderedJson* messages) {
 OrderedJson tool_call_of(const OrderedJson& block) {
   return {{"id", block["id"]},
           {"type", "function"},
-          {"function", {{"name", block["name"]}, {"arguments", block["input"].dump()}}}};
+          {"function", {{"name", block["name"]}, {"arguments", json_text(block["input"])}}}};
 }
 
 void append_assistant(const OrderedJson& content, OrderedJson* messages) {

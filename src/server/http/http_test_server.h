@@ -3,22 +3,21 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "server/http/http_server.h"
 #include "server/http/http_test_client.h"
 
 namespace atom::server {
 
 // Waits until `condition()`, looking often; false after ten seconds.
-template <typename Condition>
-bool eventually(Condition condition) {
+template <typename Predicate>
+bool eventually(Predicate condition) {
   for (int i = 0; i < 10'000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -30,7 +29,7 @@ bool eventually(Condition condition) {
 class TestStream final : public BodyStream {
  public:
   State take(std::string* out) override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     ++num_takes_;
     out->append(text_);
     text_.clear();
@@ -39,23 +38,23 @@ class TestStream final : public BodyStream {
   std::string_view keep_alive() const override { return ": ping\n\n"; }
 
   void append(std::string_view text) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     text_.append(text);
   }
   void end(State state = State::kEnd) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     state_ = state;
   }
   size_t num_takes() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return num_takes_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::string text_;
-  State state_ = State::kMore;
-  size_t num_takes_ = 0;
+  mutable Mutex mutex_;
+  std::string text_ GUARDED_BY(mutex_);
+  State state_ GUARDED_BY(mutex_) = State::kMore;
+  size_t num_takes_ GUARDED_BY(mutex_) = 0;
 };
 
 class TestServer {
@@ -78,9 +77,13 @@ class TestServer {
 
   // The next request to a path that is not answered at once; null when none comes.
   std::shared_ptr<HttpExchange> next_held() {
-    std::unique_lock lock(mutex_);
-    const auto has_one = [this] { return !held_.empty(); };
-    if (!arrived_.wait_for(lock, std::chrono::seconds(10), has_one)) return nullptr;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    MutexLock lock(&mutex_);
+    while (held_.empty()) {
+      if (arrived_.wait_until(&lock, end) == std::cv_status::timeout && held_.empty()) {
+        return nullptr;
+      }
+    }
     std::shared_ptr<HttpExchange> exchange = std::move(held_.front());
     held_.pop_front();
     return exchange;
@@ -107,15 +110,15 @@ class TestServer {
                                      {"X-Bad", "a\r\nX-Injected: 1"},
                                      {"Content-Length", "7"}}});
     } else {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       held_.push_back(std::move(exchange));
       arrived_.notify_one();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<std::shared_ptr<HttpExchange>> held_;
+  Mutex mutex_;
+  Condition arrived_;
+  std::deque<std::shared_ptr<HttpExchange>> held_ GUARDED_BY(mutex_);
   std::atomic<size_t> num_requests_{0};
   std::unique_ptr<HttpServer> server_;
 };

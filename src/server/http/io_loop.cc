@@ -169,7 +169,7 @@ void IoLoop::exchange_opened() {
 
 void IoLoop::exchange_closed() {
   if (num_exchanges_.fetch_sub(1) != 1) return;
-  std::lock_guard lock(idle_mutex_);
+  const MutexLock lock(&idle_mutex_);
   idle_.notify_all();
 }
 
@@ -183,8 +183,12 @@ HttpServerStats IoLoop::stats() const {
 }
 
 bool IoLoop::wait_until_idle(milliseconds timeout) {
-  std::unique_lock lock(idle_mutex_);
-  return idle_.wait_for(lock, timeout, [this] { return num_exchanges_.load() == 0; });
+  const auto end = Clock::now() + timeout;
+  MutexLock lock(&idle_mutex_);
+  while (num_exchanges_.load() != 0) {
+    if (idle_.wait_until(&lock, end) == std::cv_status::timeout) break;
+  }
+  return num_exchanges_.load() == 0;
 }
 
 }  // namespace atom::server

@@ -8,14 +8,13 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/http/exchange.h"
 #include "server/http/http_server.h"
 #include "server/http/transport.h"
@@ -103,8 +102,8 @@ class IoLoop {
   std::atomic<size_t> num_exchanges_{0};
   std::atomic<uint64_t> num_accepted_{0};
   std::atomic<uint64_t> num_refused_{0};
-  std::mutex idle_mutex_;
-  std::condition_variable idle_;
+  Mutex idle_mutex_;  // guards nothing: who waits for idle_ is not missed
+  Condition idle_;
 };
 
 }  // namespace atom::server

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/openai/field_table.h"
+#include "server/openai/list_kind.h"
 
 namespace atom::server {
 namespace {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/openai/field_kinds.h"
+#include "server/openai/list_kind.h"
 #include "server/openai/request_kinds.h"
 
 namespace atom::server {

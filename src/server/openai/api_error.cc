@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/json_text.h"
 #include "base/utf8.h"
 
 namespace atom::server {
@@ -94,7 +95,7 @@ std::string error_json(const ApiError& error) {
                               {"type", error.type},
                               {"param", text_or_null(error.param)},
                               {"code", text_or_null(error.code)}}}};
-  return body.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return json_text(body);
 }
 
 HttpResponse error_response(const ApiError& error) {

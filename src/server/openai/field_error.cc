@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace atom::server {
 namespace {
 
@@ -58,7 +60,7 @@ std::string show(const OrderedJson& value) {
     case OrderedJson::value_t::object:
       return fmt::format("an object of {}", value.size());
     default:
-      return value.dump();
+      return json_text(value);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_text.h"
 #include "config/suggest.h"
 
 namespace atom::server {
@@ -22,7 +23,7 @@ struct NeutralKind {
   std::string expected() const {
     std::string names = "null";
     for (size_t i = 0; i < values.size(); ++i) {
-      names += (i + 1 < values.size() ? ", " : " or ") + values[i].dump();
+      names += (i + 1 < values.size() ? ", " : " or ") + json_text(values[i]);
     }
     return names + ": " + reason;
   }
@@ -43,6 +44,13 @@ struct NeutralKind {
       (*schema)["enum"] = values;
     }
   }
+};
+
+// What is taken, whatever it holds.
+class UnreadField final : public FieldAccess {
+ public:
+  bool read(OrderedJson&, const FieldPath&, void*, ApiError*) const override { return true; }
+  void describe(const OpenApiOptions&, OrderedJson*) const override {}
 };
 
 void make_nullable(OrderedJson* schema) {
@@ -88,7 +96,7 @@ bool FieldTable::read(OrderedJson& object,
     has_unread = has_unread || field.is_hint;
     if (member->is_null() && !field.is_required) continue;
     seen.set(found->second);
-    if (!field.read(*member, member_path, target, error)) return false;
+    if (!field.access->read(*member, member_path, target, error)) return false;
   }
   for (size_t i = 0; i < fields_.size(); ++i) {
     if (!fields_[i].is_required || seen[i]) continue;
@@ -144,7 +152,7 @@ void FieldTable::describe(const OpenApiOptions& options, OrderedJson* schema) co
   OrderedJson required_names = OrderedJson::array();
   for (const FieldSpec& field : fields_) {
     OrderedJson property = OrderedJson::object();
-    field.describe(options, &property);
+    field.access->describe(options, &property);
     if (field.is_required) {
       required_names.push_back(field.name);
     } else if (!field.is_hint) {
@@ -167,23 +175,30 @@ void describe_default(int32_t value, OrderedJson* schema) {
 
 void describe_default(float value, OrderedJson* schema) {
   // As people write it: 0.95, not the 0.949999988079071 of the nearest float.
-  (*schema)["default"] = OrderedJson::parse(fmt::format("{}", value), nullptr, false);
+  (*schema)["default"] = json_literal(fmt::format("{}", value));
+}
+
+FieldSpec make_field(const char* name,
+                     std::string expected,
+                     const char* description,
+                     std::unique_ptr<const FieldAccess> access) {
+  return {.name = name,
+          .expected = std::move(expected),
+          .description = description,
+          .access = std::move(access)};
 }
 
 FieldSpec hint_field(const char* name, const char* reason) {
-  FieldSpec spec;
-  spec.name = name;
+  const std::string description = std::string("Taken and not heeded: ") + reason;
+  FieldSpec spec =
+      make_field(name, "anything", description.c_str(), std::make_unique<const UnreadField>());
   spec.is_hint = true;
-  spec.expected = "anything";
-  spec.description = std::string("Taken and not heeded: ") + reason;
-  spec.read = [](OrderedJson&, const FieldPath&, void*, ApiError*) { return true; };
-  spec.describe = [](const OpenApiOptions&, OrderedJson*) {};
   return spec;
 }
 
 FieldSpec unsupported_field(const char* name, const char* neutral, const char* reason) {
   NeutralKind kind;
-  const OrderedJson values = OrderedJson::parse(neutral, nullptr, false);
+  const OrderedJson values = json_literal(neutral);
   CHECK(values.is_array());
   kind.values.assign(values.begin(), values.end());
   kind.reason = reason;

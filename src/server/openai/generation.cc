@@ -111,7 +111,7 @@ Status Generation::submit_all() {
                                 }));
     bool cancelled = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       ids_.push_back(id);
       cancelled = cancelled_;
     }
@@ -138,7 +138,7 @@ void Generation::take_output(size_t prompt,
   bool is_too_slow = false;
   Status failure;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     observe(prompt, output, update);
     if (!output.status.ok() && failure_.ok()) failure_ = failure = output.status;
     if (stream_ && !cancelled_) {
@@ -253,7 +253,7 @@ Generation::State Generation::take(std::string* out) {
   bool is_complete = false;
   Usage usage_now;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     for (size_t i = 0; i < choices_.size(); ++i) {
       if (!choices_[i].has_news || choices_[i].is_held || choices_[i].news.is_empty()) continue;
       choices_[i].has_news = false;
@@ -280,7 +280,7 @@ Generation::State Generation::take(std::string* out) {
 void Generation::cancel() {
   std::vector<RequestId> ids;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     cancelled_ = true;
     ids = ids_;
   }
@@ -289,7 +289,7 @@ void Generation::cancel() {
 
 void Generation::fail(const Status& status) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = status;
     buffered_ = 0;
   }
@@ -298,10 +298,12 @@ void Generation::fail(const Status& status) {
 
 void Generation::respond() {
   Status failure;
+  std::vector<RequestOutput> outputs;
   Usage usage_now;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     failure = failure_;
+    outputs.swap(outputs_);
     usage_now = usage();
   }
   if (!failure.ok()) {
@@ -310,7 +312,7 @@ void Generation::respond() {
   }
   try {
     HttpResponse response;
-    response.body = format_->body(outputs_, usage_now);
+    response.body = format_->body(outputs, usage_now);
     exchange_->respond(std::move(response));
   } catch (const std::bad_alloc&) {
     exchange_->fail(error_response(to_api_error(unavailable("out of memory"))));

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/llm_engine.h"
 #include "server/observed_exchange.h"
 #include "server/openai/answer_format.h"
@@ -57,16 +57,18 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
   void on_output(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
   void take_output(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
   // Adds up what the answer will hold.
-  void count_bytes(const RequestUpdate& update, const CompletionOutput& answer);
-  void collect_news(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
-  void release_news(size_t prompt, const RequestOutput& output);
-  void observe(size_t prompt, const RequestOutput& output, const RequestUpdate& update);
-  void finish_prompt(size_t prompt, const RequestOutput& output);
+  void count_bytes(const RequestUpdate& update, const CompletionOutput& answer) REQUIRES(mutex_);
+  void collect_news(size_t prompt, const RequestOutput& output, const RequestUpdate& update)
+      REQUIRES(mutex_);
+  void release_news(size_t prompt, const RequestOutput& output) REQUIRES(mutex_);
+  void observe(size_t prompt, const RequestOutput& output, const RequestUpdate& update)
+      REQUIRES(mutex_);
+  void finish_prompt(size_t prompt, const RequestOutput& output) REQUIRES(mutex_);
   // Ends the engine's work; later outputs are dropped.
   void cancel();
   void fail(const Status& status);
   void respond();
-  Usage usage() const;
+  Usage usage() const REQUIRES(mutex_);
   bool includes_usage() const;  // at the end of the stream
 
   ServerContext* const context_;
@@ -77,19 +79,20 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
   const StreamOptions stream_options_;
   const std::unique_ptr<AnswerFormat> format_;  // of whoever writes: take(), or the last worker
 
-  std::mutex mutex_;
-  Places ticket_;               // guarded by mutex_, as all below
-  std::vector<RequestId> ids_;  // of the submitted prompts
-  std::vector<Choice> choices_;
-  std::vector<RequestOutput> outputs_;  // of finished prompts, when not streamed
-  std::vector<bool> prompt_computed_;   // its first token has come
-  std::vector<int64_t> num_generated_;  // tokens, by choice
-  std::vector<int64_t> num_cached_;     // prompt tokens, by prompt
-  size_t num_finished_ = 0;             // prompts
-  size_t buffered_ = 0;                 // bytes of news, about
-  size_t num_answer_bytes_ = 0;         // of an answer that is not streamed, about
-  bool cancelled_ = false;
-  Status failure_;
+  Mutex mutex_;
+  Places ticket_ GUARDED_BY(mutex_);
+  std::vector<RequestId> ids_ GUARDED_BY(mutex_);  // of the submitted prompts
+  std::vector<Choice> choices_ GUARDED_BY(mutex_);
+  // Of finished prompts, when not streamed.
+  std::vector<RequestOutput> outputs_ GUARDED_BY(mutex_);
+  std::vector<bool> prompt_computed_ GUARDED_BY(mutex_);   // its first token has come
+  std::vector<int64_t> num_generated_ GUARDED_BY(mutex_);  // tokens, by choice
+  std::vector<int64_t> num_cached_ GUARDED_BY(mutex_);     // prompt tokens, by prompt
+  size_t num_finished_ GUARDED_BY(mutex_) = 0;             // prompts
+  size_t buffered_ GUARDED_BY(mutex_) = 0;                 // bytes of news, about
+  size_t num_answer_bytes_ GUARDED_BY(mutex_) = 0;  // of an answer that is not streamed, about
+  bool cancelled_ GUARDED_BY(mutex_) = false;
+  Status failure_ GUARDED_BY(mutex_);
 };
 
 }  // namespace atom::server

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/check.h"
+#include "base/json_text.h"
 #include "server/openai/openapi_schemas.h"
 
 namespace atom::server {
@@ -18,14 +18,8 @@ OrderedJson reference(std::string_view schema) {
   return json;
 }
 
-OrderedJson parse_constant(std::string_view text) {
-  OrderedJson json = OrderedJson::parse(text, nullptr, false);
-  CHECK(!json.is_discarded());
-  return json;
-}
-
 void add_schemas(std::string_view members, OrderedJson* schemas) {
-  schemas->update(parse_constant(fmt::format("{{{}}}", members)));
+  schemas->update(json_literal(fmt::format("{{{}}}", members)));
 }
 
 OrderedJson schemas(const OpenApiOptions& options, std::span<const ApiRoute> routes) {
@@ -40,7 +34,7 @@ OrderedJson schemas(const OpenApiOptions& options, std::span<const ApiRoute> rou
 
 // Of the errors with one schema, as "<schema><status>".
 void add_error_responses(const char* schema, OrderedJson* all) {
-  const OrderedJson descriptions = parse_constant(kErrorResponses);
+  const OrderedJson descriptions = json_literal(kErrorResponses);
   for (auto status = descriptions.begin(); status != descriptions.end(); ++status) {
     OrderedJson& response = (*all)[schema + status.key()];
     response["description"] = *status;
@@ -105,7 +99,7 @@ OrderedJson describe_operation(const ApiRoute& route, const OrderedJson& errors)
 }  // namespace
 
 void add_rules(std::string_view rules, OrderedJson* schema) {
-  for (OrderedJson& rule : parse_constant(rules)) (*schema)["allOf"].push_back(std::move(rule));
+  for (OrderedJson& rule : json_literal(rules)) (*schema)["allOf"].push_back(std::move(rule));
 }
 
 std::string openapi_json(const OpenApiOptions& options, std::span<const ApiRoute> routes) {
@@ -126,7 +120,7 @@ std::string openapi_json(const OpenApiOptions& options, std::span<const ApiRoute
     document["components"]["securitySchemes"]["api_key"] = {{"type", "http"}, {"scheme", "bearer"}};
     document["security"] = OrderedJson::array({{{"api_key", OrderedJson::array()}}});
   }
-  return document.dump();
+  return json_text(document);
 }
 
 }  // namespace atom::server

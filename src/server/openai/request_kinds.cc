@@ -1,4 +1,5 @@
 #include "server/openai/request_kinds.h"
+#include "server/openai/list_kind.h"
 
 #include <algorithm>
 #include <array>

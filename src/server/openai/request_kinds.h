@@ -8,6 +8,7 @@
 
 #include "config/sampling_params.h"
 #include "server/openai/field_kinds.h"
+#include "server/openai/list_kind.h"
 
 namespace atom::server {
 

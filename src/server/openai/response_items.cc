@@ -1,4 +1,5 @@
 #include "server/openai/response_items.h"
+#include "server/openai/list_kind.h"
 
 #include <nlohmann/json.hpp>
 

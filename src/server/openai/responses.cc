@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/json_text.h"
 #include "server/openai/chat_generation.h"
 #include "server/openai/response_items.h"
 #include "server/openai/responses_format.h"
@@ -71,8 +72,7 @@ ResponsesFormat::Keep keep_as(ServerContext* context,
       [context, id, input = request.input, caller = exchange->caller()](const OrderedJson& items) {
         OrderedJson messages = *input;
         append_items(items, &messages);
-        context->responses.put(
-            id, *caller, messages.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+        context->responses.put(id, *caller, json_text(messages));
       };
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "server/openai/answer_rule_kinds.h"
 
 namespace atom::server {
@@ -25,7 +26,7 @@ OrderedJson text_part(const std::string& text) {
 }
 
 std::string dump(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return json_text(json);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/sampling_rules.h"
+#include "server/openai/list_kind.h"
 #include "server/openai/request_kinds.h"
 
 namespace atom::server {

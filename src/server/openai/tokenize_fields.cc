@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "server/openai/list_kind.h"
 #include "server/openai/message_kinds.h"
 #include "server/openai/request_kinds.h"
 #include "server/openai/request_tables.h"

@@ -111,6 +111,17 @@ OrderedJson either(OrderedJson elements) {
   return {{"type", "or"}, {"elements", std::move(elements)}};
 }
 
+// The parts by the first and the last of them, each a text or a token.
+OrderedJson tag_of(const OrderedJson& parts) {
+  const auto mark = [](const OrderedJson& part) {
+    return part["type"] == "token" ? part : part["value"];
+  };
+  return {{"type", "tag"},
+          {"begin", mark(parts.front())},
+          {"content", sequence(OrderedJson(parts.begin() + 1, parts.end() - 1))},
+          {"end", mark(parts.back())}};
+}
+
 class Builder {
  public:
   Builder(const AnswerGrammarRequest& request, const CallShape* shape)
@@ -125,7 +136,7 @@ class Builder {
   Result<OrderedJson> arguments_of(const CallableTool& tool) const;
   Result<OrderedJson> call_of(const CallableTool& tool) const;
   Result<OrderedJson> calls() const;
-  Result<OrderedJson> triggered_tag(const CallableTool& tool) const;
+  Result<OrderedJson> triggered_tags() const;
   Result<OrderedJson> triggered_calls() const;
   Result<OrderedJson> harmony() const;
 
@@ -196,41 +207,24 @@ Result<OrderedJson> Builder::calls() const {
   return sequence(std::move(elements));
 }
 
-// A section of one call, by its first and its last text or token.
-Result<OrderedJson> Builder::triggered_tag(const CallableTool& tool) const {
-  OrderedJson parts = OrderedJson::array();
-  append_literal(shape_->section_begin, &parts);
-  ASSIGN_OR_RETURN(const OrderedJson call, call_of(tool));
-  for (const OrderedJson& part : call["elements"]) {
-    const bool joins =
-        !parts.empty() && parts.back()["type"] == "const_string" && part["type"] == "const_string";
-    if (joins) {
-      parts.back()["value"] =
-          parts.back()["value"].get<std::string>() + part["value"].get<std::string>();
-    } else {
-      parts.push_back(part);
-    }
+// Where calls stand in sections: a section of them. Else a call of each tool.
+Result<OrderedJson> Builder::triggered_tags() const {
+  OrderedJson tags = OrderedJson::array();
+  if (!shape_->section_begin.empty()) {
+    ASSIGN_OR_RETURN(const OrderedJson section, calls());
+    tags.push_back(tag_of(section["elements"]));
+    return tags;
   }
-  OrderedJson tail = OrderedJson::array();
-  append_literal(shape_->section_end, &tail);
-  for (OrderedJson& part : tail) parts.push_back(std::move(part));
-  const auto mark = [](const OrderedJson& part) {
-    return part["type"] == "token" ? part : part["value"];
-  };
-  OrderedJson tag = {{"type", "tag"}, {"begin", mark(parts.front())}};
-  OrderedJson inner(parts.begin() + 1, parts.end() - 1);
-  tag["content"] = sequence(std::move(inner));
-  tag["end"] = mark(parts.back());
-  return tag;
+  for (const CallableTool& tool : request_.tools) {
+    ASSIGN_OR_RETURN(const OrderedJson call, call_of(tool));
+    tags.push_back(tag_of(call["elements"]));
+  }
+  return tags;
 }
 
 // Any text, and calls where it has the mark of one.
 Result<OrderedJson> Builder::triggered_calls() const {
-  OrderedJson tags = OrderedJson::array();
-  for (const CallableTool& tool : request_.tools) {
-    ASSIGN_OR_RETURN(OrderedJson tag, triggered_tag(tool));
-    tags.push_back(std::move(tag));
-  }
+  ASSIGN_OR_RETURN(OrderedJson tags, triggered_tags());
   const OrderedJson& begin = tags[0]["begin"];
   OrderedJson format;
   if (begin.is_object()) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/json_text.h"
 #include "tokenizer/chat_template/template_traits.h"
 
 namespace atom {
@@ -38,7 +39,7 @@ std::string double_invalid_backslashes(std::string_view text) {
 OrderedJson arguments_object(const OrderedJson& arguments) {
   if (arguments.is_object()) return arguments;
   if (arguments.is_null()) return OrderedJson::object();
-  if (!arguments.is_string()) return OrderedJson{{"_raw", arguments.dump()}};
+  if (!arguments.is_string()) return OrderedJson{{"_raw", json_text(arguments)}};
   const std::string& text = arguments.get_ref<const std::string&>();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return OrderedJson::object();
   for (const std::string& candidate : {text, double_invalid_backslashes(text)}) {
@@ -51,7 +52,7 @@ OrderedJson arguments_object(const OrderedJson& arguments) {
 
 OrderedJson arguments_text(const OrderedJson& arguments) {
   if (arguments.is_string()) return arguments;
-  return arguments.is_null() ? OrderedJson("{}") : OrderedJson(arguments.dump());
+  return arguments.is_null() ? OrderedJson("{}") : OrderedJson(json_text(arguments));
 }
 
 void prepare_tool_calls(const MessagePreparation& preparation, OrderedJson* message) {

@@ -66,7 +66,7 @@ class Consumer {
   // What a thread has of its two rows.
   struct Rows {
     float scores[Tile::kKeys / 2];
-    float out[kHeadDim / 2];
+    float out[Tile::kValueDim / 2];
     uint32_t weights[Tile::kKeys / 4];
     float base[2];
     float sum[2];
@@ -169,10 +169,10 @@ class Consumer {
     const uint32_t values = shared_matrix(buffers_.values(values_.stage), kPieceBytes);
 #pragma unroll
     for (int k = 0; k < Tile::kKeys / 16; ++k) {
-      product_of_registers<T, kHeadDim, Tile::kRowsBytes>(
+      product_of_registers<T, Tile::kValueDim, Tile::kValueRowsBytes>(
           rows.out,
           rows.weights + k * 4,
-          values + bytes_of_matrix(k * 2 * Tile::kRowsBytes),
+          values + bytes_of_matrix(k * 2 * Tile::kValueRowsBytes),
           rows.has_out || k > 0);
     }
   }
@@ -185,8 +185,8 @@ class Consumer {
       return;
     }
     const uint32_t values = buffers_.values(values_.stage);
-    for (int i = threadIdx.x % kGroupThreads; i < Tile::kBytes / 16; i += kGroupThreads) {
-      const int key = first + i / (Tile::kRowsBytes / 16) * 8 + i / (kPanelRowBytes / 16) % 8;
+    for (int i = threadIdx.x % kGroupThreads; i < Tile::kValueBytes / 16; i += kGroupThreads) {
+      const int key = first + i / (Tile::kValueRowsBytes / 16) * 8 + i / (kPanelRowBytes / 16) % 8;
       if (key < item.first_key || key >= item.seq_len) {
         asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(values + i * 16), "r"(0)
                      : "memory");
@@ -278,16 +278,16 @@ class Consumer {
     }
   }
 
-  static __device__ __forceinline__ void rescale(float (&out)[kHeadDim / 2],
+  static __device__ __forceinline__ void rescale(float (&out)[Tile::kValueDim / 2],
                                                  const float (&correction)[2]) {
 #pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) {
+    for (int i = 0; i < Tile::kValueDim / 2; ++i) {
       out[i] *= correction[(i & 2) / 2];
     }
   }
 
   __device__ __forceinline__ void store(const Rows& rows, const Item& item) const {
-    const float(&out)[kHeadDim / 2] = rows.out;
+    const float(&out)[Tile::kValueDim / 2] = rows.out;
     const float(&base)[2] = rows.base;
     const AttentionArgs& params = args_.params;
     const int lane = threadIdx.x & 31;
@@ -312,7 +312,7 @@ class Consumer {
       // Four threads have the pairs 0 .. 3 of each 8 elements; of 32 elements, thread c collects
       // the 8 from 8c on.
 #pragma unroll
-      for (int n = 0; n < kHeadDim / 8; n += 4) {
+      for (int n = 0; n < Tile::kValueDim / 8; n += 4) {
         uint32_t own[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {

@@ -70,14 +70,15 @@ inline bool encode_queries(const AttentionArgs& params, CUtensorMap* map) {
   return encode_map(map, params.element, params.q, shape);
 }
 
-// A box is `box_tokens` rows of one head: as they are with elements of 8 bits, with those of 16 in
-// the order of the consumers' tiles.
+// A box is `box_tokens` rows of one head, of `head` elements: as they are with elements of 8 bits,
+// with those of 16 in the order of the consumers' tiles.
 inline bool encode_cache(const AttentionArgs& params,
                          const void* cache,
+                         int64_t head,
                          int box_tokens,
                          CUtensorMap* map) {
   const int64_t slots = int64_t{params.num_blocks} * params.block_size;
-  const int64_t head = params.head_dim, slot = params.num_kv_heads * head;
+  const int64_t slot = params.num_kv_heads * head;
   const auto box = static_cast<cuuint32_t>(box_tokens);
   if (params.float8_cache) {
     const TensorMapShape<3> shape = {{size_of(head), size_of(params.num_kv_heads), size_of(slots)},
@@ -122,8 +123,8 @@ gpuError_t launch_prefill(void (*kernel)(PrefillArgs),
     return cudaSuccess;
   }
   if (!encode_queries(params, &args.queries) ||
-      !encode_cache(params, params.k_cache, args.box_tokens, &args.keys) ||
-      !encode_cache(params, params.v_cache, args.box_tokens, &args.values)) {
+      !encode_cache(params, params.k_cache, kHeadDim, args.box_tokens, &args.keys) ||
+      !encode_cache(params, params.v_cache, Tile::kValueDim, args.box_tokens, &args.values)) {
     return cudaErrorInvalidValue;
   }
   const gpuError_t error =

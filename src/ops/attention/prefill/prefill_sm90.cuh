@@ -40,7 +40,8 @@ struct Item {
   int last_tile;
 };
 
-// A tile of keys or values is expanded to 16-bit elements where the cache has 8-bit ones.
+// A tile of keys or values is expanded to 16-bit elements where the cache has 8-bit ones. Keys of
+// 192 elements have values of 128: those of latent attention that has been expanded.
 template <typename KV, int kHeadDim>
 struct PrefillTile {
   static constexpr bool kIs8Bit = std::is_same_v<KV, Float8E4m3>;
@@ -50,7 +51,11 @@ struct PrefillTile {
   static constexpr int kThreads = (kGroups + 1) * kGroupThreads;
   static constexpr int kConsumerWarps = kGroups * kGroupThreads / 32;
   static constexpr int kRows = kGroups * kGroupRows;
-  static constexpr int kKeys = kHeadDim > 128 ? 64 : 128;
+  static constexpr int kValueDim = kHeadDim == 192 ? 128 : kHeadDim;
+  // Each query head has its own keys then, which second-level caches hold while its queries follow
+  // one another.
+  static constexpr bool kHeadsApart = kValueDim != kHeadDim;
+  static constexpr int kKeys = kValueDim > 128 ? 64 : 128;
   static constexpr int kPanels = kHeadDim / kPanelElements;
   static constexpr int kQueryPanelBytes = kRows * kPanelRowBytes;
   static constexpr int kQueryBytes = kPanels * kQueryPanelBytes;
@@ -58,6 +63,8 @@ struct PrefillTile {
   // tokens with all their elements.
   static constexpr int kRowsBytes = kPanels * kPieceBytes;
   static constexpr int kBytes = kKeys / 8 * kRowsBytes;
+  static constexpr int kValueRowsBytes = kValueDim / kPanelElements * kPieceBytes;
+  static constexpr int kValueBytes = kKeys / 8 * kValueRowsBytes;
   // Tiles as they are in the cache, by rows.
   static constexpr int kRawStages = kIs8Bit ? (kHeadDim > 128 ? 2 : 3) : 0;
   static constexpr int kRawBytes = kKeys * kHeadDim;
@@ -65,8 +72,8 @@ struct PrefillTile {
   static constexpr int kKeyStages = kGroups == 3 ? 4 : 2;
   static constexpr int kValueStages = kGroups == 3 ? 4 : 2;
   // The base of shared memory is aligned by hand.
-  static constexpr int kSharedBytes =
-      1024 + kQueryBytes + (kKeyStages + kValueStages) * kBytes + kRawStages * kRawBytes;
+  static constexpr int kSharedBytes = 1024 + kQueryBytes + kKeyStages * kBytes +
+                                      kValueStages * kValueBytes + kRawStages * kRawBytes;
   // Items that are found ahead of their use. A block that takes them as late as it can leaves the
   // rest to others.
   static constexpr int kItems = kIs8Bit ? 4 : 1;
@@ -92,7 +99,9 @@ struct Buffers {
   __device__ uint32_t keys(int stage) const {
     return base + Tile::kQueryBytes + stage * Tile::kBytes;
   }
-  __device__ uint32_t values(int stage) const { return keys(Tile::kKeyStages + stage); }
+  __device__ uint32_t values(int stage) const {
+    return keys(Tile::kKeyStages) + stage * Tile::kValueBytes;
+  }
   __device__ uint32_t raw(int stage) const {
     return values(Tile::kValueStages) + stage * Tile::kRawBytes;
   }
@@ -171,20 +180,22 @@ class ItemFinder {
     return __shfl_sync(kAllLanes, number, 0);
   }
 
-  // Items are numbered sequence by sequence.
+  // Items are numbered sequence by sequence: all heads of a row block, or all row blocks of a head.
   __device__ Item find(int number) {
     const AttentionArgs& params = args_.params;
+    const int heads_together = Tile::kHeadsApart ? 1 : params.num_heads;
+    const int heads_apart = Tile::kHeadsApart ? params.num_heads : 1;
     const auto count = [&](int sequence) {
       const int num_queries = params.query_start[sequence + 1] - params.query_start[sequence];
       const bool skipped = num_queries < args_.min_queries || params.seq_lens[sequence] <= 0;
-      return skipped ? 0 : (num_queries + Tile::kRows - 1) / Tile::kRows;
+      return skipped ? 0 : (num_queries + Tile::kRows - 1) / Tile::kRows * heads_apart;
     };
-    const int row_block = number / params.num_heads;
+    const int row_block = number / heads_together;
     Item item;
     item.sequence = -1;
     if (!cursor_.find(row_block, params.num_sequences, count)) {
       // Every block takes one number too many; the last of them leaves the counter as it was.
-      const int last = cursor_.num_items() * params.num_heads + static_cast<int>(gridDim.x) - 1;
+      const int last = cursor_.num_items() * heads_together + static_cast<int>(gridDim.x) - 1;
       if (number == last && (threadIdx.x & 31) == 0) {
         *args_.counter = 0;
       }
@@ -195,9 +206,14 @@ class ItemFinder {
     const int num_queries = params.query_start[item.sequence + 1] - first_token;
     item.seq_len = params.seq_lens[item.sequence];
     const int num_blocks = (num_queries + Tile::kRows - 1) / Tile::kRows;
-    item.head = number - row_block * params.num_heads;
+    int block = cursor_.item_of_sequence;
+    item.head = number - row_block * heads_together;
+    if constexpr (Tile::kHeadsApart) {
+      item.head = block / num_blocks;
+      block -= item.head * num_blocks;
+    }
     // The last queries see most keys, so they come first.
-    const int first_query = (num_blocks - 1 - cursor_.item_of_sequence) * Tile::kRows;
+    const int first_query = (num_blocks - 1 - block) * Tile::kRows;
     item.first_token = first_token + first_query;
     item.num_queries = min(Tile::kRows, num_queries - first_query);
     item.position = item.seq_len - num_queries + first_query;

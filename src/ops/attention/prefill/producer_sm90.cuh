@@ -92,7 +92,7 @@ class Producer {
   __device__ void load_tile(int kv_head, int slot) {
     const int lane = threadIdx.x & 31;
     const int num_boxes = __popc(__ballot_sync(kAllLanes, slot >= 0));
-    const int box_bytes = args_.box_tokens * kHeadDim * 2;
+    const int box_bytes = args_.box_tokens * (kOfKeys ? kHeadDim : Tile::kValueDim) * 2;
     const int stage = ring_.stage;
     const uint32_t full = kOfKeys ? buffers_.keys_full(stage) : buffers_.values_full(stage);
     const uint32_t empty = kOfKeys ? buffers_.keys_empty(stage) : buffers_.values_empty(stage);

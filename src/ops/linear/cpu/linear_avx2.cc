@@ -1,5 +1,7 @@
 // Weights in floating point by AVX2, and how every product is stored.
 #include "ops/linear/cpu/linear_avx2.h"
+#include "ops/linear/cpu/expand_avx2.h"
+#include "ops/linear/cpu/pack_avx2.h"
 
 namespace atom::ops::linear_kernels {
 namespace {
@@ -11,8 +13,7 @@ struct BFloat16Step {
   template <int kHalf>
   static inline __m256 load(const char* weight) {
     const __m256i pair = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
-    if (kHalf == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
-    return _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32(0xffff0000)));
+    return kHalf == 0 ? first_of_pair(pair) : second_of_pair(pair);
   }
   static inline __m256 add(__m256 sum, __m256 weight, __m256 x) {
     return _mm256_fmadd_ps(weight, x, sum);
@@ -25,18 +26,6 @@ struct Float16Step {
   template <int kHalf>
   static inline __m256 load(const char* weight) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(weight)));
-  }
-  static inline __m256 add(__m256 sum, __m256 weight, __m256 x) {
-    return _mm256_fmadd_ps(weight, x, sum);
-  }
-};
-
-struct Float32Step {
-  static constexpr int kValues = 1;
-  static constexpr int64_t kWeightVectorSize = 32;
-  template <int kHalf>
-  static inline __m256 load(const char* weight) {
-    return _mm256_loadu_ps(reinterpret_cast<const float*>(weight));
   }
   static inline __m256 add(__m256 sum, __m256 weight, __m256 x) {
     return _mm256_fmadd_ps(weight, x, sum);
@@ -101,6 +90,7 @@ constexpr KernelTable plain_table(decltype(KernelTable::pack_x) pack) {
   return {.weight_step_size = kPanelColumns / 8 * Step::kWeightVectorSize,
           .x_step_size = 4 * Step::kValues,
           .max_streaming_rows = 1,
+          .stream_ahead = 2048,
           .pack_x = pack,
           .multiply = multiply<Step>};
 }

@@ -4,7 +4,8 @@
 // lesser processors.
 //
 // A Step says how a weight is expanded and multiplied: load<i>() makes 8 columns of the i-th of a
-// step's kValues, which meets the i-th 4-byte value of the activations.
+// step's kValues, which meets the i-th 4-byte value of the activations. Where all values of a step
+// are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16.
 #pragma once
 
 #include <immintrin.h>
@@ -29,14 +30,47 @@ inline __attribute__((always_inline)) void one_value(const char* weight,
   }
 }
 
+template <typename Step>
+concept LoadsPairs = requires(const char* weight, __m256i (&pairs)[Step::kValues / 2]) {
+  Step::load_pairs(weight, pairs);
+};
+
+inline __m256 first_of_pair(__m256i pair) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
+}
+
+inline __m256 second_of_pair(__m256i pair) {
+  return _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32(0xffff0000)));
+}
+
+template <typename Step, int kRows, int kVectors>
+inline __attribute__((always_inline)) void one_step_of_pairs(const char* weight,
+                                                             const float* x,
+                                                             __m256 (&sums)[kRows][kVectors]) {
+  for (int v = 0; v < kVectors; ++v) {
+    __m256i pairs[Step::kValues / 2];
+    Step::load_pairs(weight + v * Step::kWeightVectorSize, pairs);
+    for (int k = 0; k < Step::kValues; ++k) {
+      const __m256 w = k % 2 == 0 ? first_of_pair(pairs[k / 2]) : second_of_pair(pairs[k / 2]);
+      for (int r = 0; r < kRows; ++r) {
+        sums[r][v] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(x + r * Step::kValues + k), sums[r][v]);
+      }
+    }
+  }
+}
+
 // Values from kValue on.
 template <typename Step, int kRows, int kVectors, int kValue = 0>
 inline __attribute__((always_inline)) void one_step(const char* weight,
                                                     const float* x,
                                                     __m256 (&sums)[kRows][kVectors]) {
-  one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
-  if constexpr (kValue + 1 < Step::kValues) {
-    one_step<Step, kRows, kVectors, kValue + 1>(weight, x, sums);
+  if constexpr (LoadsPairs<Step>) {
+    one_step_of_pairs<Step, kRows, kVectors>(weight, x, sums);
+  } else {
+    one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
+    if constexpr (kValue + 1 < Step::kValues) {
+      one_step<Step, kRows, kVectors, kValue + 1>(weight, x, sums);
+    }
   }
 }
 
@@ -55,7 +89,6 @@ inline __attribute__((always_inline)) void prefetch_share(const Prefetch& prefet
 struct Cursor {
   const char* weight;
   const float* x;
-  const char* ahead;
 };
 
 template <typename Step, int kRows, int kVectors>
@@ -63,10 +96,11 @@ inline __attribute__((always_inline)) void add_steps(Cursor& at,
                                                      int64_t steps,
                                                      const Prefetch& prefetch,
                                                      __m256 (&sums)[kRows][kVectors]) {
+  const char* ahead = static_cast<const char*>(prefetch.from);
   for (int64_t step = 0; step < steps; ++step) {
     if (step % kStepUnroll == 0) {
-      prefetch_share(prefetch, at.ahead);
-      at.ahead += prefetch.lines * 64;
+      prefetch_share(prefetch, ahead);
+      ahead += prefetch.lines * 64;
     }
     one_step<Step, kRows, kVectors>(at.weight, at.x, sums);
     at.weight += kPanelColumns / 8 * Step::kWeightVectorSize;
@@ -146,23 +180,44 @@ constexpr int vectors_of(int rows) {
   return rows == 1 ? 8 : rows == 2 ? 4 : 2;
 }
 
+// Splits what a multiplication prefetches among its passes over columns, line after line: memory
+// waits while a pass prefetches nothing, and is slower where each prefetches its own columns.
+class PassPrefetch {
+ public:
+  PassPrefetch(const Prefetch& whole, int num_passes)
+      : whole_(whole), share_((whole.lines + num_passes - 1) / num_passes) {}
+
+  // Of a pass over `steps` steps; passes are numbered from 0 for each run of steps.
+  Prefetch next(int pass, int64_t steps) {
+    const int left = whole_.lines - pass * share_;
+    const int lines = left < 0 ? 0 : left < share_ ? left : share_;
+    const Prefetch prefetch = {from_, lines, whole_.into_l1};
+    from_ += (steps + kStepUnroll - 1) / kStepUnroll * lines * 64;
+    return prefetch;
+  }
+
+ private:
+  const Prefetch whole_;
+  const int share_;
+  const char* from_ = static_cast<const char*>(whole_.from);
+};
+
 template <typename Step, int kRows>
 void multiply_rows(Cursor at, int64_t steps, float* sums, const Prefetch& prefetch) {
   constexpr int kVectors = vectors_of(kRows);
   constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
   // So that what the first columns' pass reads is still in the first-level cache for the others'.
   constexpr int64_t kPassSteps = 64;
+  PassPrefetch passes(prefetch, 8 / kVectors);
   for (int64_t begin = 0; begin < steps; begin += kPassSteps) {
     const int64_t pass_steps = steps - begin < kPassSteps ? steps - begin : kPassSteps;
-    const char* ahead = at.ahead + begin / kStepUnroll * prefetch.lines * 64;
     for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
       multiply_columns<Step, kRows, kVectors>(
           {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
-           at.x + begin * kRows * Step::kValues,
-           ahead},
+           at.x + begin * kRows * Step::kValues},
           pass_steps,
           sums + column,
-          {ahead, column == 0 ? prefetch.lines : 0, prefetch.into_l1});
+          passes.next(column / (kVectors * 8), pass_steps));
     }
   }
 }
@@ -174,17 +229,16 @@ void multiply_rows_in_groups(
   constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
   const char* scales = static_cast<const char*>(groups.weight);
   const float* x_scales = groups.x;
+  PassPrefetch passes(prefetch, 8 / kVectors);
   for (int64_t begin = 0; begin < steps; begin += groups.steps) {
     const int64_t group_steps = steps - begin < groups.steps ? steps - begin : groups.steps;
-    const char* ahead = at.ahead + begin / kStepUnroll * prefetch.lines * 64;
     for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
       multiply_group<Step, kRows, kVectors>(
           {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
-           at.x + begin * kRows * Step::kValues,
-           ahead},
+           at.x + begin * kRows * Step::kValues},
           group_steps,
           sums + column,
-          {ahead, column == 0 ? prefetch.lines : 0, prefetch.into_l1},
+          passes.next(column / (kVectors * 8), group_steps),
           groups,
           scales,
           x_scales,
@@ -209,9 +263,7 @@ void multiply(int rows,
       multiply_rows<Step, 4>,
       multiply_rows<Step, 5>,
       multiply_rows<Step, 6>};
-  kByRows[rows - 1]({static_cast<const char*>(panel),
-                     static_cast<const float*>(packed_x),
-                     static_cast<const char*>(prefetch.from)},
+  kByRows[rows - 1]({static_cast<const char*>(panel), static_cast<const float*>(packed_x)},
                     steps,
                     sums,
                     prefetch);
@@ -232,48 +284,11 @@ void multiply_in_groups(int rows,
       multiply_rows_in_groups<Step, 4>,
       multiply_rows_in_groups<Step, 5>,
       multiply_rows_in_groups<Step, 6>};
-  kByRows[rows - 1]({static_cast<const char*>(panel),
-                     static_cast<const float*>(packed_x),
-                     static_cast<const char*>(prefetch.from)},
+  kByRows[rows - 1]({static_cast<const char*>(panel), static_cast<const float*>(packed_x)},
                     steps,
                     sums,
                     prefetch,
                     groups);
-}
-
-struct ReadBFloat16 {
-  using Stored = uint16_t;
-  static inline float read(uint16_t value) {
-    const uint32_t bits = static_cast<uint32_t>(value) << 16;
-    float result;
-    memcpy(&result, &bits, sizeof(result));
-    return result;
-  }
-};
-
-struct ReadFloat16 {
-  using Stored = uint16_t;
-  static inline float read(uint16_t value) { return _cvtsh_ss(value); }
-};
-
-struct ReadFloat32 {
-  using Stored = float;
-  static inline float read(float value) { return value; }
-};
-
-// kValues floats a row and step, zero past in_features.
-template <typename Read, int kValues>
-void pack_x(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
-  for (int r = 0; r < rows; ++r) {
-    const typename Read::Stored* from = reinterpret_cast<const typename Read::Stored*>(
-        static_cast<const char*>(x) + r * row_stride);
-    float* to = static_cast<float*>(packed) + r * kValues;
-    int64_t k = 0;
-    for (; k < in_features; ++k) {
-      to[k / kValues * rows * kValues + k % kValues] = Read::read(from[k]);
-    }
-    for (; k % kValues != 0; ++k) to[k / kValues * rows * kValues + k % kValues] = 0.0f;
-  }
 }
 
 }  // namespace

@@ -149,10 +149,13 @@ void pack_tile(const Plan& plan, int64_t tile) {
   expand_group_scales(plan, begin, plan.tiles.begin(tile + 1));
 }
 
-// What a tile that is alone prefetches of its own panel, as measured on Zen 4. The processor's own
-// prefetcher does best by itself where a core is about as fast as its memory: at 3 and 4 rows, and
-// at one where weights are expanded, which prefetches into the second-level cache can slow to half.
-Prefetch stream_ahead(const LinearWeight& weight, int rows, int unroll_lines, const char* from) {
+// What a tile that is alone prefetches of its own panel: where the kernels do not say, as measured
+// on Zen 4. The processor's own prefetcher does best by itself where a core is about as fast as its
+// memory: at 3 and 4 rows, and at one where weights are expanded, which others can slow to half.
+Prefetch stream_ahead(const Plan& plan, int rows, int unroll_lines, const char* from) {
+  const LinearWeight& weight = plan.call.weight;
+  const int ahead = plan.kernels.stream_ahead;
+  if (ahead > 0) return {from + ahead, unroll_lines, false};
   if (!weight.is_quantized() && rows <= 2) return {from + 2048, unroll_lines, false};
   const bool leaves_it = weight.is_quantized() ? rows == 1 : rows <= 4;
   if (leaves_it) return {from, 0, false};
@@ -218,7 +221,7 @@ void stream_panel(const Plan& plan, int64_t panel, int64_t block, float* sums) {
   const char* weight = plan.packed_steps(panel, 0);
   const int lines = static_cast<int>(kStepUnroll * plan.kernels.weight_step_size / kCacheLine);
   const int rows = static_cast<int>(plan.tiles.total);
-  const Prefetch prefetch = stream_ahead(plan.call.weight, rows, lines, weight);
+  const Prefetch prefetch = stream_ahead(plan, rows, lines, weight);
   multiply_chunk(plan, {panel, 0, plan.num_steps, weight, prefetch}, block, sums);
 }
 

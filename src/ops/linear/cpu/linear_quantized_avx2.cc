@@ -1,6 +1,8 @@
 // Quantized weights by AVX2, expanded in registers to float32, or INT8 to 16-bit integers for
 // activations in INT8.
+#include "ops/linear/cpu/expand_avx2.h"
 #include "ops/linear/cpu/linear_avx2.h"
+#include "ops/linear/cpu/pack_avx2.h"
 
 namespace atom::ops::linear_kernels {
 namespace {
@@ -55,34 +57,48 @@ struct Int8HalfStep {
   }
 };
 
-// The values of 4-bit codes, those whose upper bit is 0 and those where it is 1.
+// Of the values of 16 codes as bfloat16 one byte each, in both halves.
+inline __m256i table_of_bytes(uint64_t first, uint64_t second) {
+  return _mm256_setr_epi64x(static_cast<int64_t>(first),
+                            static_cast<int64_t>(second),
+                            static_cast<int64_t>(first),
+                            static_cast<int64_t>(second));
+}
+
+// +-0, 0.5, 1, 1.5, 2, 3, 4, 6.
 struct Float4Values {
-  static inline __m256 lower() { return _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6); }
-  static inline __m256 upper() { return _mm256_setr_ps(-0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6); }
+  static inline __m256i high() { return table_of_bytes(0x404040403f3f3f00, 0xc0c0c0c0bfbfbf80); }
+  static inline __m256i low() { return table_of_bytes(0xc0804000c0800000, 0xc0804000c0800000); }
 };
 
+// -8 to 7.
 struct Int4Values {
-  static inline __m256 lower() { return _mm256_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1); }
-  static inline __m256 upper() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
+  static inline __m256i high() { return table_of_bytes(0xbfc0c0c0c0c0c0c1, 0x4040404040403f00); }
+  static inline __m256i low() { return table_of_bytes(0x80004080a0c0e000, 0xe0c0a08040008000); }
 };
 
-// The kIndex-th of eight 4-bit codes of a column; those of even k are in the lower half of 4 bytes.
+// Eight 4-bit codes of a column in 4 bytes; those of even k are in the lower half.
 template <typename Values>
 struct FourBitStep {
   static constexpr int kValues = 8;
   static constexpr int64_t kWeightVectorSize = 32;
-  template <int kIndex>
-  static inline __m256 load(const char* weight) {
-    constexpr int kShift = 4 * (kIndex % 2 * 4 + kIndex / 2);
+
+  // Of 8 columns, as pairs of bfloat16 of k and k + 1, k ascending.
+  static inline void load_pairs(const char* weight, __m256i (&pairs)[4]) {
     const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
-    const __m256i index = _mm256_srli_epi32(codes, kShift);  // of which 3 bits count
-    const __m256 is_upper = _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28 - kShift));
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(Values::lower(), index),
-                            _mm256_permutevar8x32_ps(Values::upper(), index),
-                            is_upper);
+    const __m256i mask = _mm256_set1_epi8(15);
+    join(_mm256_and_si256(codes, mask), pairs[0], pairs[2]);
+    join(_mm256_and_si256(_mm256_srli_epi32(codes, 4), mask), pairs[1], pairs[3]);
   }
-  static inline __m256 add(__m256 sum, __m256 weight, __m256 x) {
-    return add_float32(sum, weight, x);
+
+ private:
+  // The pairs of the first and third and of the second and fourth of 4 codes in bytes.
+  static inline void join(__m256i codes, __m256i& evens, __m256i& odds) {
+    const __m256i high = _mm256_shuffle_epi8(Values::high(), codes);
+    const __m256i low = _mm256_shuffle_epi8(Values::low(), codes);
+    const __m256i is_high = _mm256_set1_epi16(-256);
+    evens = _mm256_blendv_epi8(low, _mm256_slli_epi16(high, 8), is_high);
+    odds = _mm256_blendv_epi8(_mm256_srli_epi16(low, 8), high, is_high);
   }
 };
 
@@ -105,54 +121,74 @@ void pack_int8(const void* x, int64_t row_stride, int rows, int64_t in_features,
 }
 
 // Codes of FP4, two in a byte and the first in its lower half.
+template <int kValues>
 void pack_float4(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
   static constexpr float kFloat4[] = {
       0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
   for (int r = 0; r < rows; ++r) {
     const uint8_t* from = static_cast<const uint8_t*>(x) + r * row_stride;
-    float* to = static_cast<float*>(packed) + r * 8;
+    float* to = static_cast<float*>(packed) + r * kValues;
     for (int64_t k = 0; k < in_features; ++k) {
-      to[k / 8 * rows * 8 + k % 8] = kFloat4[from[k / 2] >> (k % 2 * 4) & 15];
+      to[k / kValues * rows * kValues + k % kValues] = kFloat4[from[k / 2] >> (k % 2 * 4) & 15];
     }
   }
 }
 
 template <typename Step>
 constexpr KernelTable table_of(decltype(KernelTable::pack_x) pack,
-                               float unit = 1.0f,
-                               bool integer_sums = false) {
+                               const KernelTable* expanded = nullptr,
+                               float unit = 1.0f) {
   return {.weight_step_size = kPanelColumns / 8 * Step::kWeightVectorSize,
           .x_step_size = 4 * Step::kValues,
           .max_streaming_rows = 1,
+          .stream_ahead = 4096,
           .pack_x = pack,
           .multiply = multiply<Step>,
-          .multiply_in_groups = integer_sums ? nullptr : multiply_in_groups<Step>,
+          .multiply_in_groups = multiply_in_groups<Step>,
           .unit = unit,
-          .integer_sums = integer_sums};
+          .expanded = expanded,
+          .expanded_steps = Step::kValues,
+          .expand = expand_steps<Step>};
+}
+
+// Sums of INT8 are integers, and never in groups.
+constexpr KernelTable integer_table() {
+  KernelTable table = table_of<Int8Step>(pack_int8);
+  table.multiply_in_groups = nullptr;
+  table.integer_sums = true;
+  return table;
+}
+
+// Of weights that were expanded, by how the activations are packed that they meet.
+template <decltype(KernelTable::pack_x) kPack, int kUnit>
+constexpr KernelTable kExpandedFor = table_of<Float32Step>(kPack, nullptr, kUnit);
+
+template <typename Step, typename Read, int kUnit = 1>
+constexpr KernelTable table_for() {
+  return table_of<Step>(pack_x<Read, Step::kValues>, &kExpandedFor<pack_x<Read, 1>, kUnit>, kUnit);
 }
 
 template <typename Values>
 constexpr QuantizedTables four_bit_tables() {
   using Step = FourBitStep<Values>;
-  return {.float32 = table_of<Step>(pack_x<ReadFloat32, 8>),
-          .float16 = table_of<Step>(pack_x<ReadFloat16, 8>),
-          .bfloat16 = table_of<Step>(pack_x<ReadBFloat16, 8>),
-          .float8 = table_of<Step>(pack_x<ReadFloat8, 8>),
-          .float4 = table_of<Step>(pack_float4)};
+  return {.float32 = table_for<Step, ReadFloat32>(),
+          .float16 = table_for<Step, ReadFloat16>(),
+          .bfloat16 = table_for<Step, ReadBFloat16>(),
+          .float8 = table_for<Step, ReadFloat8>(),
+          .float4 = table_of<Step>(pack_float4<8>, &kExpandedFor<pack_float4<1>, 1>)};
 }
 
 }  // namespace
 
 // The steps give 2^-8 of the products.
-const QuantizedTables kAvx2Float8 = {
-    .float32 = table_of<Float8Step>(pack_x<ReadFloat32, 2>, 256.0f),
-    .float16 = table_of<Float8Step>(pack_x<ReadFloat16, 2>, 256.0f),
-    .bfloat16 = table_of<Float8Step>(pack_x<ReadBFloat16, 2>, 256.0f),
-    .float8 = table_of<Float8Step>(pack_x<ReadFloat8, 2>, 256.0f)};
-const QuantizedTables kAvx2Int8 = {.float32 = table_of<Int8HalfStep>(pack_x<ReadFloat32, 2>),
-                                   .float16 = table_of<Int8HalfStep>(pack_x<ReadFloat16, 2>),
-                                   .bfloat16 = table_of<Int8HalfStep>(pack_x<ReadBFloat16, 2>),
-                                   .int8 = table_of<Int8Step>(pack_int8, 1.0f, true)};
+const QuantizedTables kAvx2Float8 = {.float32 = table_for<Float8Step, ReadFloat32, 256>(),
+                                     .float16 = table_for<Float8Step, ReadFloat16, 256>(),
+                                     .bfloat16 = table_for<Float8Step, ReadBFloat16, 256>(),
+                                     .float8 = table_for<Float8Step, ReadFloat8, 256>()};
+const QuantizedTables kAvx2Int8 = {.float32 = table_for<Int8HalfStep, ReadFloat32>(),
+                                   .float16 = table_for<Int8HalfStep, ReadFloat16>(),
+                                   .bfloat16 = table_for<Int8HalfStep, ReadBFloat16>(),
+                                   .int8 = integer_table()};
 const QuantizedTables kAvx2Float4 = four_bit_tables<Float4Values>();
 const QuantizedTables kAvx2Int4 = four_bit_tables<Int4Values>();
 

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_text.h"
 
 namespace atom::ops {
 namespace {
@@ -79,7 +80,7 @@ Status write_algorithms(const std::string& path, const AlgorithmTable& table) {
                      {"card", table.card},
                      {"library", table.library},
                      {"algorithms", std::move(algorithms)}};
-  return replace_file(path, json.dump(1) + "\n");
+  return replace_file(path, json_text(json, 1) + "\n");
 }
 
 }  // namespace atom::ops

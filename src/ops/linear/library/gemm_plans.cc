@@ -99,6 +99,10 @@ class GemmPlans::Plan {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
     }
+    if (key.scales == GemmScales::kBlocks) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    }
     CUBLAS_CHECK(
         lt_.MatrixLayoutCreate(&weight_, type, key.in_features, key.out_features, key.in_features));
     CUBLAS_CHECK(lt_.MatrixLayoutCreate(&x_, type, key.in_features, key.num_rows, key.x_stride));
@@ -231,7 +235,7 @@ GemmPlans::Plan& GemmPlans::plan_of(const GemmKey& key) {
 }
 
 bool GemmPlans::supports(const GemmKey& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return plan_of(key).algorithm.has_value();
 }
 
@@ -239,7 +243,7 @@ void GemmPlans::multiply(const GemmKey& key,
                          const GemmOperands& operands,
                          void* scratch,
                          void* queue) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (is_noting_) note(key, operands, scratch);
   Plan& plan = plan_of(key);
   CHECK(plan.algorithm.has_value());
@@ -248,12 +252,12 @@ void GemmPlans::multiply(const GemmKey& key,
 }
 
 void GemmPlans::start_noting() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   is_noting_ = true;
 }
 
 std::vector<NotedCalls> GemmPlans::stop_noting() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   is_noting_ = false;
   return std::exchange(noted_, {});
 }
@@ -271,7 +275,7 @@ void GemmPlans::note(const GemmKey& key, const GemmOperands& operands, void* scr
 }
 
 std::vector<GemmAlgorithm> GemmPlans::candidates(const GemmKey& key, int max_count) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   std::vector<GemmAlgorithm> found = plan_of(key).algorithms(handle_, max_count);
   if (!key.fixed_order) return found;
   const std::optional<GemmAlgorithm>& common = plan_of(representative(key)).algorithm;
@@ -288,14 +292,14 @@ bool GemmPlans::try_algorithm(const GemmKey& key,
                               const GemmOperands& operands,
                               void* scratch,
                               void* queue) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return plan_of(key).run(
              handle_, algorithm, operands, scratch, static_cast<cudaStream_t>(queue)) ==
          CUBLAS_STATUS_SUCCESS;
 }
 
 void GemmPlans::choose(const GemmKey& key, const GemmAlgorithm& algorithm) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   chosen_[key] = algorithm;
   plan_of(key).algorithm = algorithm;
 }
@@ -305,12 +309,12 @@ bool GemmPlans::fits_ordered(const GemmKey& key, const GemmOperands& operands) {
 }
 
 void GemmPlans::admit_ordered(const GemmKey& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   with_ordered_.insert(representative(key));
 }
 
 bool GemmPlans::admits_ordered(const GemmKey& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return with_ordered_.contains(representative(key));
 }
 

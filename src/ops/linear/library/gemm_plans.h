@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "base/mutex.h"
 #include "ops/linear/library/cublaslt.h"
 #include "tensor/dtype.h"
 
@@ -19,6 +19,9 @@ enum class GemmScales : uint8_t {
   kNone,
   kScalars,  // one of x, one of the weight
   kVectors,  // one for each row of x, one for each row of the weight
+  // Of groups of 128 of k: of x [groups, rows rounded up to kGemmScaleRows], of blocks of 128 rows
+  // of the weight [blocks, groups], of which there are a multiple of kGemmScaleRows.
+  kBlocks,
 };
 
 // What a plan depends on: everything but addresses. Strides are in elements.
@@ -63,6 +66,7 @@ struct GemmAlgorithm {
   cublasLtMatmulAlgo_t library = {};
 };
 
+constexpr int64_t kGemmScaleRows = 4;
 constexpr int64_t kGemmAlignment = 16;          // bytes, of every row and matrix
 constexpr int64_t kGemmScratchSize = 32 << 20;  // bytes: what NVIDIA recommends for Hopper
 constexpr int64_t kGemmScratchAlignment = 256;  // bytes
@@ -114,17 +118,18 @@ class GemmPlans {
   class Plan;
 
   explicit GemmPlans(const CublasLt& lt);
-  Plan& plan_of(const GemmKey& key);
-  void note(const GemmKey& key, const GemmOperands& operands, void* scratch);
+  Plan& plan_of(const GemmKey& key) REQUIRES(mutex_);
+  void note(const GemmKey& key, const GemmOperands& operands, void* scratch) REQUIRES(mutex_);
 
   const CublasLt& lt_;
   cublasLtHandle_t handle_ = nullptr;
-  std::mutex mutex_;
-  std::unordered_map<GemmKey, std::unique_ptr<Plan>, GemmKeyHash> plans_;
-  std::unordered_map<GemmKey, GemmAlgorithm, GemmKeyHash> chosen_;
-  std::unordered_set<GemmKey, GemmKeyHash> with_ordered_;  // as representatives
-  bool is_noting_ = false;
-  std::vector<NotedCalls> noted_;
+  Mutex mutex_;
+  std::unordered_map<GemmKey, std::unique_ptr<Plan>, GemmKeyHash> plans_ GUARDED_BY(mutex_);
+  std::unordered_map<GemmKey, GemmAlgorithm, GemmKeyHash> chosen_ GUARDED_BY(mutex_);
+  // As representatives.
+  std::unordered_set<GemmKey, GemmKeyHash> with_ordered_ GUARDED_BY(mutex_);
+  bool is_noting_ GUARDED_BY(mutex_) = false;
+  std::vector<NotedCalls> noted_ GUARDED_BY(mutex_);
 };
 
 }  // namespace atom::ops

@@ -39,7 +39,8 @@ void* gemm_scratch(Workspace& scratch) {
 // of 114 us at 64 rows; the two meet at 256, 512, 128 and 512 rows.
 bool scales_sums(const LinearCall& call, bool fixed_order) {
   constexpr int64_t kFewElements = int64_t{1} << 21;  // of y
-  if (fixed_order || (!is_vector(call.x_scales) && !is_vector(call.weight.scales))) return false;
+  if (fixed_order || call.weight.has_groups()) return false;
+  if ((!is_vector(call.x_scales) && !is_vector(call.weight.scales))) return false;
   return call.x.size(0) * call.weight.out_features < kFewElements;
 }
 
@@ -58,6 +59,8 @@ GemmKey key_of(const LinearCall& call, bool fixed_order) {
     key.y_stride = key.out_features;
     key.y_dtype = DType::kFloat32;
     key.has_bias = false;
+  } else if (call.weight.has_groups()) {
+    key.scales = GemmScales::kBlocks;
   } else {
     // The library wants both or none to be vectors.
     key.scales = is_vector(call.x_scales) || is_vector(call.weight.scales) ? GemmScales::kVectors
@@ -76,6 +79,19 @@ const float* vector_of(const Stream& stream,
   auto* data = static_cast<float*>(repeated.raw_data());
   if (!stream.is_dry_run()) {
     repeat_scale_cuda(data_of(scales), data, count, stream.queue().handle());
+  }
+  return data;
+}
+
+// The scales of groups of x as the library reads them.
+const float* transposed_scales(const Stream& stream, const LinearCall& call, Workspace& scratch) {
+  const int64_t rows = call.x_scales.size(0), groups = call.x_scales.size(1);
+  const int64_t stride = (rows + kGemmScaleRows - 1) / kGemmScaleRows * kGemmScaleRows;
+  const Tensor transposed = scratch.tensor({groups, stride}, DType::kFloat32);
+  auto* data = static_cast<float*>(transposed.raw_data());
+  if (!stream.is_dry_run()) {
+    transpose_scales_cuda(
+        data_of(call.x_scales), data, rows, groups, stride, stream.queue().handle());
   }
   return data;
 }
@@ -125,11 +141,21 @@ void scale_sums(const Stream& stream,
 
 namespace {
 
+// Whether the library reads the scales, if they are of groups.
+bool takes_groups(const LinearCall& call, bool fixed_order) {
+  const LinearWeight& weight = call.weight;
+  constexpr int64_t kBlock = 128;
+  return !weight.has_groups() ||
+         (!fixed_order && is_float8_in_groups(call) && weight.scale_rows == kBlock &&
+          weight.scales.size(1) % kGemmScaleRows == 0 &&
+          is_aligned(weight.scales.raw_data(), 0, DType::kFloat32));
+}
+
 bool fits(const LinearCall& call, bool fixed_order) {
   const LinearWeight& weight = call.weight;
   const bool is_float8 = weight.dtype() == DType::kFloat8E4M3;
   return cublaslt().ok() && weight.layout == WeightLayout::kRowMajor &&
-         call.x.dtype() == weight.dtype() &&
+         takes_groups(call, fixed_order) && call.x.dtype() == weight.dtype() &&
          // Who wants float32 wants more than the sums of FP8 tensor cores.
          !(is_float8 && call.y.dtype() == DType::kFloat32) &&
          is_aligned(weight.data.raw_data(), weight.in_features, weight.dtype()) &&
@@ -161,6 +187,8 @@ void multiply(const Stream& stream, const LinearCall& call, bool fixed_order, Wo
   if (key.scales == GemmScales::kVectors) {
     operands.x_scales = vector_of(stream, call.x_scales, key.num_rows, scratch);
     operands.weight_scales = vector_of(stream, call.weight.scales, key.out_features, scratch);
+  } else if (key.scales == GemmScales::kBlocks) {
+    operands.x_scales = transposed_scales(stream, call, scratch);
   }
   if (stream.is_dry_run()) return;
   GemmPlans::shared().multiply(key, operands, memory, stream.queue().handle());

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ops/mla_attention/sm90/items.cuh"
+#include "ops/mla_attention/sm90/tile.cuh"
 
 namespace atom::ops::mla_device {
 

@@ -9,7 +9,7 @@
 
 #include "ops/device/paged_row.cuh"
 #include "ops/mla_attention/mla_attention_kernels.h"
-#include "ops/mla_attention/sm90/tile.cuh"
+#include "ops/mla_attention/sm90/sizes.cuh"
 
 namespace atom::ops::mla_device {
 

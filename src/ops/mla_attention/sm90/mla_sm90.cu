@@ -4,7 +4,7 @@
 
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/mla_attention/sm90/consumer.cuh"
-#include "ops/mla_attention/sm90/join.cuh"
+#include "ops/mla_attention/sm90/launch.cuh"
 #include "ops/mla_attention/sm90/producer.cuh"
 #include "tensor/gpu_launch.h"
 
@@ -57,32 +57,6 @@ __global__ void __launch_bounds__(kJoinThreads)
   }
 }
 
-// 0 without a device.
-int device_attribute(cudaDeviceAttr attribute) {
-  int device = 0;
-  int value = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess) {
-    return 0;
-  }
-  return value;
-}
-
-int num_blocks(const MlaSm90Tuning& tuning) {
-  const int blocks =
-      tuning.max_blocks > 0 ? tuning.max_blocks : device_attribute(cudaDevAttrMultiProcessorCount);
-  return blocks < kMostParts ? blocks : kMostParts;
-}
-
-// So many items are even enough as they are.
-bool is_split(const MlaAttentionArgs& args, int blocks) {
-  return num_places(args) <= 6 * blocks;
-}
-
-int64_t num_parts(int blocks) {
-  return int64_t{2} * blocks * kRows;
-}
-
 bool is_aligned(const void* data, const int64_t (&strides)[2]) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && strides[0] % 8 == 0 && strides[1] % 8 == 0;
 }
@@ -97,16 +71,8 @@ void launch_kernel(const Work& work, int blocks, bool overlaps, gpuStream_t stre
 }
 
 void launch_join(const Work& work, gpuStream_t stream) {
-  constexpr int kMostGrid = 4096;
-  int slices = kRows;
-  while (slices > 8 && slices * work.num_places > kMostGrid) slices /= 2;
-  (void)device::launch(mla_attention_join_kernel,
-                       dim3(work.num_places, slices),
-                       dim3(kJoinThreads),
-                       0,
-                       stream,
-                       true,
-                       work);
+  (void)device::launch(
+      mla_attention_join_kernel, grid_of_join(work), dim3(kJoinThreads), 0, stream, true, work);
 }
 
 }  // namespace
@@ -132,17 +98,8 @@ void mla_attention_sm90(const MlaAttentionArgs& args,
                         const MlaSm90Tuning& tuning) {
   if (args.batch.num_tokens == 0) return;
   const auto stream = static_cast<gpuStream_t>(queue);
+  const Work work = make_work(args, workspace, tuning);
   const int blocks = num_blocks(tuning);
-  Work work = {};
-  work.params = args;
-  work.is_split = is_split(args, blocks);
-  work.min_share = tuning.min_share;
-  work.num_places = num_places(args);
-  if (work.is_split) {
-    work.partial_out = static_cast<float*>(workspace);
-    work.partial_softmax = reinterpret_cast<float2*>(work.partial_out + num_parts(blocks) * kRank);
-    work.line = reinterpret_cast<int32_t*>(work.partial_softmax + num_parts(blocks));
-  }
   if (args.float8_cache) {
     launch_kernel<true>(work, blocks, tuning.overlaps_previous, stream);
   } else {

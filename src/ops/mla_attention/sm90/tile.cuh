@@ -1,30 +1,9 @@
-// Inside latent attention for Hopper: sizes, what lies where in shared memory, who waits for whom.
+// Inside latent attention for Hopper: what lies where in shared memory, who waits for whom.
 #pragma once
 
-#include "ops/attention/device/softmax.cuh"
-#include "ops/attention/device/wgmma.cuh"
-#include "ops/device/async_copy.cuh"
-#include "ops/device/bulk_copy.cuh"
+#include "ops/mla_attention/sm90/sizes.cuh"
 
 namespace atom::ops::mla_device {
-
-constexpr int kRank = 512;
-constexpr int kWidth = 576;
-constexpr int kRows = 64;  // of an item: query heads
-constexpr int kKeys = 64;  // of a tile
-
-constexpr int kWarpgroup = 128;  // threads
-constexpr int kThreads = 3 * kWarpgroup;
-constexpr uint32_t kAllLanes = 0xffffffffu;
-
-// A matrix of 64 rows lies as panels of 64 columns, 128 bytes a row, 128-byte swizzled.
-constexpr int kPanelColumns = 64;
-constexpr int kPanelBytes = 64 * 128;
-constexpr int kEightRowsBytes = 8 * 128;
-constexpr int kHalfPanels = kRank / kPanelColumns / 2;
-constexpr int kRopePanel = 2 * kHalfPanels;
-constexpr int kPanels = kRopePanel + 1;
-constexpr int kTileBytes = kPanels * kPanelBytes;
 
 // A pair of tiles, each loaded in two groups of panels. The first group of a tile is used by one
 // warpgroup alone, which gives it back half a step earlier than the second:
@@ -88,11 +67,6 @@ __device__ inline void init_barriers(const Buffers& buffers) {
   device::init_barrier(buffers.queries_full(), kWarpgroup);
   device::init_barrier(buffers.queries_empty(), 2 * kWarpgroup / 32);
   device::publish_barriers();
-}
-
-// Byte of a chunk of 16 bytes in a panel.
-__device__ inline uint32_t panel_offset(int row, int chunk) {
-  return row * 128 + ((chunk ^ (row & 7)) << 4);
 }
 
 #define ATOM_MLA_D8(d, i)                                                                     \

@@ -1,4 +1,4 @@
-// Fixed-schema binary encoding of the messages between the front end and the engine cores: little
+// Fixed-schema binary encoding of messages between threads, processes and machines: little
 // endian, no type tags, every count capped. A reader never trusts a length: it fails once and stays
 // failed, and allocates no more than the bytes it was given can hold.
 #pragma once

@@ -1,0 +1,105 @@
+#include "cli/simulate/step_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace atom::cli::simulate {
+namespace {
+
+// Round figures, so that each part can be computed by hand.
+Inputs round_inputs() {
+  Inputs inputs;
+  inputs.memory_bandwidth = 1e12;
+  inputs.flops = 1e15;
+  inputs.linear_efficiency = inputs.expert_efficiency = inputs.attention_efficiency = 0.5;
+  inputs.attention_flop_efficiency = inputs.expert_flop_efficiency = 0.5;
+  inputs.layer_seconds = 10e-6;
+  inputs.expert_seconds = 20e-6;
+  inputs.gpus_per_node = 2;
+  inputs.node_bandwidth = 100e9;
+  inputs.network_bandwidth = 10e9;
+  inputs.all_reduce_seconds = 5e-6;
+  inputs.node_exchange_seconds = 7e-6;
+  inputs.network_exchange_seconds = 30e-6;
+  inputs.dispatch_bytes = 1;
+  inputs.combine_bytes = 2;
+  return inputs;
+}
+
+RankModel dense_model() {
+  RankModel model;
+  model.num_layers = 10;
+  model.hidden_size = 1000;
+  model.dense_bytes = 1e9;
+  model.dense_weights = 1e9;
+  model.other_bytes = 1e8;
+  model.kv_bytes = 1000;
+  model.attention_flops = 1000;
+  return model;
+}
+
+TEST(StepModel, OneGpuReadsWeightsAndCache) {
+  const StepTime time = simulate_step(round_inputs(), dense_model(), {"", 1, 1, 1}, 4, 1000);
+  EXPECT_DOUBLE_EQ(time.linears, 2e-3);    // 1e9 / 5e11; 8e9 / 1e15 is less
+  EXPECT_DOUBLE_EQ(time.attention, 8e-6);  // 4e6 bytes / 5e11; 4e6 FLOPs are less
+  EXPECT_DOUBLE_EQ(time.launches, 1e-4);
+  EXPECT_EQ(time.experts, 0);
+  EXPECT_EQ(time.collectives, 0);
+  EXPECT_DOUBLE_EQ(time.memory_bytes, 1.104e9);
+  EXPECT_DOUBLE_EQ(time.total(), 2.108e-3);
+}
+
+TEST(StepModel, ManyRowsAreArithmetic) {
+  const StepTime time = simulate_step(round_inputs(), dense_model(), {"", 1, 1, 1}, 10'000, 1);
+  EXPECT_DOUBLE_EQ(time.linears, 2e-2);  // 2 * 1e9 * 1e4 / 1e15
+}
+
+TEST(StepModel, RanksThatShareLayersAddUp) {
+  const StepTime time = simulate_step(round_inputs(), dense_model(), {"", 2, 2, 1}, 4, 1000);
+  // All four rows on both: 8000 bytes, sent once over 100 GB/s; twice a layer.
+  EXPECT_NEAR(time.collectives, 10 * 2 * (5e-6 + 8e-8), 1e-12);
+  EXPECT_DOUBLE_EQ(time.attention, 8e-6);
+}
+
+RankModel expert_model() {
+  RankModel model = dense_model();
+  model.num_expert_layers = 10;
+  model.num_experts = 8;
+  model.experts_per_token = 2;
+  model.routed_bytes = 8e9;
+  model.routed_weights = 8e9;
+  return model;
+}
+
+TEST(StepModel, ExpertsThatRowsReachAreRead) {
+  const StepTime time = simulate_step(round_inputs(), expert_model(), {"", 1, 1, 1}, 4, 0);
+  // Eight pairs on eight experts: 1 - 1/e of 8e9 bytes at 5e11.
+  EXPECT_NEAR(time.experts, 16e-3 * (1 - std::exp(-1.0)), 1e-12);
+  EXPECT_DOUBLE_EQ(time.launches, 3e-4);
+}
+
+TEST(StepModel, ExpertsSpreadInANodeAreReachedByExchanges) {
+  // Two ranks of four rows each: eight pairs come to each one's four experts.
+  const StepTime time = simulate_step(round_inputs(), expert_model(), {"", 2, 1, 2}, 8, 0);
+  EXPECT_NEAR(time.experts, 8e-3 * (1 - std::exp(-2.0)), 1e-12);
+  // A row reaches the other rank with 1 - (1/2)^2: 3000 elements of 1 and of 2 bytes.
+  EXPECT_NEAR(time.collectives, 10 * (14e-6 + 9000 / 100e9), 1e-12);
+  EXPECT_DOUBLE_EQ(time.memory_bytes, 1.1e9 + 4e9);
+}
+
+TEST(StepModel, OverNodesTheNetworkIsTheSlowerLink) {
+  // Four ranks in two nodes: one other inside, two outside, each reached with 1 - (3/4)^2.
+  const StepTime time = simulate_step(round_inputs(), expert_model(), {"", 4, 1, 4}, 16, 0);
+  const double elements = 4 * (1 - 0.5625) * 1000;
+  EXPECT_NEAR(time.collectives, 10 * (60e-6 + 2 * elements * 3 / 10e9), 1e-12);
+}
+
+TEST(StepModel, MoreRanksThanExpertsHaveOneEach) {
+  const StepTime time = simulate_step(round_inputs(), expert_model(), {"", 16, 1, 16}, 16, 0);
+  // One row of two pairs for each rank, and 1e9 bytes of one expert's layers.
+  EXPECT_NEAR(time.experts, 2e-3 * (1 - std::exp(-2.0)), 1e-12);
+}
+
+}  // namespace
+}  // namespace atom::cli::simulate
