@@ -1,6 +1,6 @@
 // Checks and times latent attention for Hopper.
 //
-// usage: mla_attention_bench [relay] [check [CASE]|time [WORDS]]
+// usage: mla_attention_bench [check [CASE]|time [WORDS]] [relay]
 // relay: the candidate of that name. WORDS: only of shapes whose names have them.
 //
 // Checks compare single rows with sums in double, and all rows with the plain kernel. Timings are
@@ -192,10 +192,9 @@ void time_all(const std::string& words) {
 
 int main(int argc, char** argv) {
   using namespace atom::bench;
-  if (argc > 1 && std::string_view(argv[1]) == "relay") {
+  if (argc > 1 && std::string_view(argv[argc - 1]) == "relay") {
     attend = atom::ops::mla_attention_relay_sm90;
     --argc;
-    ++argv;
   }
   const std::string mode = argc > 1 ? argv[1] : "";
   const int only = argc > 2 ? std::atoi(argv[2]) : -1;

@@ -26,10 +26,11 @@ constexpr Family kV3 = {{"sigmoid", "noaux_tc", true}};
 constexpr Family kV32 = {kV3.choice, IndexerRotation::kHalves};
 constexpr Family kGlm5 = {kV3.choice, IndexerRotation::kInterleaved};
 
-WeightMapping deepseek_weight_mapping(const ModelConfig& config) {
+WeightMapping deepseek_weight_mapping(const ModelConfig& config, const MlaOptions& attention) {
   WeightMapping mapping = base_weight_mapping(config);
   mapping.packed_modules_mapping = {{"gate_proj", "gate_up_proj", "gate"},
                                     {"up_proj", "gate_up_proj", "up"}};
+  map_latents(attention, &mapping);
   map_experts({.shared = "shared_experts"}, &mapping);
   return mapping;
 }
@@ -58,7 +59,7 @@ Result<std::unique_ptr<CausalLM>> make_deepseek(BuildContext& build, const Famil
                 : make_sub_layer<GatedMLP>(
                       layers, "mlp", layers.config.intermediate_size, /*has_bias=*/false)};
   };
-  DecoderSpec spec = {make_layer, deepseek_weight_mapping(config)};
+  DecoderSpec spec = {make_layer, deepseek_weight_mapping(config, attention)};
   if (indexers.has_shared()) spec.num_selected = indexers.options.top_k;
   return std::unique_ptr<CausalLM>(std::make_unique<DecoderForCausalLM>(build, spec));
 }

@@ -135,7 +135,7 @@ MlaAttention::MlaAttention(BuildContext& build,
 }
 
 Tensor MlaAttention::forward(const Tensor& q,
-                             const Tensor& kv,
+                             const Tensor& rows,
                              const Tensor& indices,
                              const ForwardContext& context) const {
   const Stream& stream = context.stream;
@@ -143,8 +143,7 @@ Tensor MlaAttention::forward(const Tensor& q,
   const int64_t num_tokens = q.size(0);
   const Tensor q_rope = q.view({num_tokens, num_heads_, sizes_.qk_dim()})
                             .narrow(2, sizes_.nope_dim, sizes_.rope_dim);  // [T, NH, rope_dim]
-  const Tensor rows = kv.view({num_tokens, 1, sizes_.row_size()});
-  const Tensor k_rope = rows.narrow(2, sizes_.rank, sizes_.rope_dim);  // [T, 1, rope_dim]
+  const Tensor k_rope = rows.narrow(2, sizes_.rank, sizes_.rope_dim);      // [T, 1, rope_dim]
   ops::rotary_embedding(
       stream,
       context.positions,

@@ -61,11 +61,11 @@ class MlaAttention : public Module {
   MlaAttention(BuildContext& build, const RotaryEmbedding& rotary, const MlaSizes& sizes);
 
   // q [num_tokens, num_heads * qk_dim], of each head what is not rotated first, is rotated in
-  // place. kv [num_tokens, row_size]: the normalized latent, then the key to be rotated in place.
-  // `indices` [num_tokens, top_k] int32 or undefined: the positions that each token attends to
-  // (ops/mla_attention). -> workspace tensor [num_tokens, num_heads * value_dim].
+  // place. rows [num_tokens, 1, row_size]: the normalized latent, then the key to be rotated in
+  // place. `indices` [num_tokens, top_k] int32 or undefined: the positions that each token attends
+  // to (ops/mla_attention). -> workspace tensor [num_tokens, num_heads * value_dim].
   Tensor forward(const Tensor& q,
-                 const Tensor& kv,
+                 const Tensor& rows,
                  const Tensor& indices,
                  const ForwardContext& context) const;
 
