@@ -5,6 +5,7 @@ usage: tests/chat_terminal_test.py ATOM SOURCE_FOLDER TMUX [unittest arguments]
 """
 import os
 import pathlib
+import re
 import shlex
 import stat
 import subprocess
@@ -28,9 +29,12 @@ class Terminal:
     def __init__(self, state, *flags):
         Terminal.count += 1
         self.socket = f"atom-test-{os.getpid()}-{Terminal.count}"
-        command = shlex.join([
+        chat = shlex.join([
             "env", f"XDG_STATE_HOME={state}", "NO_COLOR=1", ATOM, "chat", str(MODEL),
             "--temperature", "0", *flags])
+        # A shell says how the chat ends, because tmux misses a child's end at times. It outlives a
+        # Ctrl-C that interrupts an answer.
+        command = shlex.join(["sh", "-c", f"trap : INT; {chat}; echo exit code: $?."])
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(COLUMNS), "-y", "30",
                   ";", "set", "-g", "remain-on-exit", "on", ";", "respawn-pane", "-k", command)
         self.wait("you>")
@@ -75,8 +79,8 @@ class Terminal:
         raise AssertionError(f"no {wanted!r} in:\n{self.screen()}")
 
     def exit_code(self):
-        self.wait("Pane is dead")
-        return int(self.tmux("display-message", "-p", "#{pane_dead_status}"))
+        said = re.compile(r"exit code: (\d+)\.")
+        return int(said.search(self.wait_until(said.search, "exit code"))[1])
 
     def cursor(self):
         return tuple(map(int, self.tmux("display-message", "-p", "#{cursor_x} #{cursor_y}").split()))
