@@ -1,7 +1,7 @@
 // Weights in floating point by AVX2, and how every product is stored.
 #include "ops/linear/cpu/linear_avx2.h"
 #include "ops/linear/cpu/expand_avx2.h"
-#include "ops/linear/cpu/pack_avx2.h"
+#include "ops/linear/cpu/pack_floats.h"
 
 namespace atom::ops::linear_kernels {
 namespace {
@@ -97,9 +97,9 @@ constexpr KernelTable plain_table(decltype(KernelTable::pack_x) pack) {
 
 }  // namespace
 
-const KernelTable kAvx2BFloat16 = plain_table<BFloat16Step>(pack_x<ReadBFloat16, 2>);
-const KernelTable kAvx2Float16 = plain_table<Float16Step>(pack_x<ReadFloat16, 1>);
-const KernelTable kAvx2Float32 = plain_table<Float32Step>(pack_x<ReadFloat32, 1>);
+const KernelTable kAvx2BFloat16 = plain_table<BFloat16Step>(pack_floats<ReadBFloat16, 2>);
+const KernelTable kAvx2Float16 = plain_table<Float16Step>(pack_floats<ReadFloat16, 1>);
+const KernelTable kAvx2Float32 = plain_table<Float32Step>(pack_floats<ReadFloat32, 1>);
 
 const StoreTable kAvx2Stores = {
     store_rows<StoreFloat32>, store_rows<StoreFloat16>, store_rows<StoreBFloat16>};

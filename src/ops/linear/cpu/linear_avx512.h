@@ -18,6 +18,7 @@
 #pragma GCC diagnostic pop
 #include <string.h>
 
+#include "ops/linear/cpu/pack_floats.h"
 #include "ops/linear/linear_kernels.h"
 
 #ifndef __clang__
@@ -334,41 +335,6 @@ inline void pack_words(
 inline void pack_bfloat16(
     const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
   pack_words(x, row_stride, rows, in_features * 2, packed);
-}
-
-struct ReadFloat32 {
-  using Stored = float;
-  static inline float read(float value) { return value; }
-};
-
-struct ReadFloat16 {
-  using Stored = uint16_t;
-  static inline float read(uint16_t value) { return _cvtsh_ss(value); }
-};
-
-struct ReadBFloat16 {
-  using Stored = uint16_t;
-  static inline float read(uint16_t value) {
-    const uint32_t bits = static_cast<uint32_t>(value) << 16;
-    float result;
-    memcpy(&result, &bits, sizeof(result));
-    return result;
-  }
-};
-
-// kValues floats a row and step, zero past in_features.
-template <typename Read, int kValues>
-void pack_floats(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
-  for (int r = 0; r < rows; ++r) {
-    const typename Read::Stored* from = reinterpret_cast<const typename Read::Stored*>(
-        static_cast<const char*>(x) + r * row_stride);
-    float* to = static_cast<float*>(packed) + r * kValues;
-    int64_t k = 0;
-    for (; k < in_features; ++k) {
-      to[k / kValues * rows * kValues + k % kValues] = Read::read(from[k]);
-    }
-    for (; k % kValues != 0; ++k) to[k / kValues * rows * kValues + k % kValues] = 0.0f;
-  }
 }
 
 }  // namespace

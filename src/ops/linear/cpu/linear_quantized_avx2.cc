@@ -2,7 +2,7 @@
 // activations in INT8.
 #include "ops/linear/cpu/expand_avx2.h"
 #include "ops/linear/cpu/linear_avx2.h"
-#include "ops/linear/cpu/pack_avx2.h"
+#include "ops/linear/cpu/pack_floats.h"
 
 namespace atom::ops::linear_kernels {
 namespace {
@@ -165,7 +165,8 @@ constexpr KernelTable kExpandedFor = table_of<Float32Step>(kPack, nullptr, kUnit
 
 template <typename Step, typename Read, int kUnit = 1>
 constexpr KernelTable table_for() {
-  return table_of<Step>(pack_x<Read, Step::kValues>, &kExpandedFor<pack_x<Read, 1>, kUnit>, kUnit);
+  return table_of<Step>(
+      pack_floats<Read, Step::kValues>, &kExpandedFor<pack_floats<Read, 1>, kUnit>, kUnit);
 }
 
 template <typename Values>

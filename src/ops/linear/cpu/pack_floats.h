@@ -1,5 +1,5 @@
-// Inside linear, for files compiled for AVX2: activations packed as float32. Everything has
-// internal linkage, as in linear_avx2.h.
+// Inside linear, for files compiled for AVX2 or AVX-512: activations packed as float32. Everything
+// has internal linkage, as in linear_avx2.h.
 #pragma once
 
 #include <immintrin.h>
@@ -32,7 +32,7 @@ struct ReadFloat32 {
 
 // kValues floats a row and step, zero past in_features.
 template <typename Read, int kValues>
-void pack_x(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
+void pack_floats(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
   for (int r = 0; r < rows; ++r) {
     const typename Read::Stored* from = reinterpret_cast<const typename Read::Stored*>(
         static_cast<const char*>(x) + r * row_stride);
