@@ -12,6 +12,7 @@
 #include "tests/golden/golden_parameter.h"
 #include "tests/golden/golden_runner.h"
 #include "tests/golden/reference_decoder.h"
+#include "tests/golden/test_device.h"
 #include "tests/support/golden_case.h"
 #include "tests/support/synthetic_checkpoint.h"
 #include "tests/support/test_folders.h"
@@ -316,6 +317,7 @@ TEST_P(GoldenModels, LogitsAndGreedyTokens) {
 // Layers split among 2 and 4 ranks (ATOM_TEST_TP: so many), experts in parts and spread, and in two
 // stages. What cannot be split is refused before weights are loaded, and only that.
 TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
+  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
   const WrittenCase written(GetParam());
   if (!written.missing().empty()) GTEST_SKIP() << written.missing();
   ASSERT_TRUE(written.status().ok()) << written.status().message();

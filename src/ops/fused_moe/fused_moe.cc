@@ -28,13 +28,7 @@ bool takes_codes(const FusedMoeCall& call) {
 
 constexpr FusedMoeVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {"wide",
-     CpuIsa::kScalar,
-     fits_fused_moe_wide,
-     fused_moe_wide,
-     DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
+    {"wide", CpuIsa::kScalar, fits_fused_moe_wide, fused_moe_wide, DeviceType::kCuda, kMixesRows},
     {"wgmma",
      CpuIsa::kScalar,
      fits_fused_moe_wgmma,
@@ -65,13 +59,6 @@ constexpr FusedMoeVariant kVariants[] = {
      fused_moe_rows_split,
      DeviceType::kCuda,
      kMixesRows,
-     kCandidate},
-    {"rows-always",
-     CpuIsa::kScalar,
-     fits_fused_moe_rows_always,
-     fused_moe_rows,
-     DeviceType::kCuda,
-     RowOrder::kFixed,
      kCandidate},
     {"rows", CpuIsa::kScalar, fits_fused_moe_rows, fused_moe_rows, DeviceType::kCuda},
     {"stream", CpuIsa::kScalar, fits_fused_moe_stream, fused_moe_stream, DeviceType::kCuda},

@@ -322,18 +322,8 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
   many.launch(stream, call, scratch, launch_moe_float8);
 }
 
-bool fits_fused_moe_rows_always(const FusedMoeCall& call) {
-  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
-}
-
 bool fits_fused_moe_rows(const FusedMoeCall& call) {
-  // In bfloat16 "stream" was faster in between: Qwen3-30B's layer on an H200 at 16, 32, 64 and 128
-  // tokens takes 209, 370, 392 and 317 us by "rows", 259, 337 and 380 by "stream".
-  constexpr int64_t kMostFew = 16;
-  const bool is_float = !call.experts.down[0].is_quantized();
-  if (is_float && call.num_tokens() > kMostFew && call.num_tokens() <= kMaxStreamTokens)
-    return false;
-  return fits_fused_moe_rows_always(call);
+  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
 bool fits_fused_moe_rows_early(const FusedMoeCall& call) {
