@@ -10,7 +10,7 @@ namespace atom {
 struct Env {
   // ATOM_DISABLE_MMAP=1: read checkpoint files instead of mapping them.
   bool disable_mmap = false;
-  // ATOM_CPU_ISA=scalar|avx2|avx512: the best instruction set that kernels may use.
+  // ATOM_CPU_ISA=scalar|avx2|avx512|amx: the best instruction set that kernels may use.
   std::string cpu_isa;
   // ATOM_OP_VARIANT="linear=avx2,attention=reference": forces a variant of an operator.
   std::string op_variant;

@@ -186,7 +186,7 @@ bool run(const char* variant,
   return false;
 }
 
-constexpr const char* kCpuVariants[] = {"reference", "avx2", "avx512"};
+constexpr const char* kCpuVariants[] = {"reference", "avx2", "avx512", "amx"};
 
 struct Case {
   QuantFormat format;
