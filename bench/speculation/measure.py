@@ -7,10 +7,13 @@ Weights are made up, so what they answer is no text. Shapes:
            (src/runner/speculation_test.cc).
   ngram    Qwen3-1.7B's, all weights zero, so that the same token comes again and again and there is
            something to look up; 2 of 4 drafts count as accepted.
+  edit     Qwen3-1.7B's with a real text that repeats: a source file of this tree, and the same with
+           two names changed as the answer. Drafts, four, are accepted where they are right about it
+           (--forced-text). One request.
   NAME     of tools/write_shape.py --list, with its draft layer: qwen3-next-80b-fp8, deepseek-v3-6.
            For a GPU; 2 of 3 drafts count as accepted.
 
-usage: measure.py ATOM [--device cpu|cuda] [--batches 1,4,16] [--rounds 3] [--shapes ngram,mtp]
+usage: measure.py ATOM [--device cpu|cuda] [--batches 1,4,16] [--rounds 3] [--shapes ngram,mtp,edit]
 """
 import argparse
 import importlib.util
@@ -46,7 +49,20 @@ def mtp(accepted):
     return ["--method", "mtp", "--num-speculative-tokens", "3", "--forced-acceptance", accepted]
 
 
+# Of the text that "edit" has, in tokens of models/tldr-8m: where the answer begins, and how many of
+# its tokens come.
+EDIT_LENGTHS = "590x200"
+
+
+def edit_text():
+    source = (ROOT / "src/spec_decode/ngram_proposer.cc").read_text()
+    edited = source.replace("best_length", "longest").replace("best_end", "behind")
+    return ("Please call best_length longest, and best_end behind:\n" + source +
+            "\nWith these names:\n" + edited)
+
+
 SHAPES = {
+    "edit": (QWEN3_1_7B, "random", ["--method", "ngram", "--num-speculative-tokens", "4"]),
     "ngram": (QWEN3_1_7B, "zero", ["--method", "ngram", "--num-speculative-tokens", "4",
                                    "--forced-acceptance", "2"]),
     "mtp": (DENSE_MTP, "random", mtp("1.47")),
@@ -60,20 +76,28 @@ def released_shapes():
     return {name: (config, "random", mtp("2")) for name, config in module.SHAPES.items()}
 
 
-def measure(options, folder, weights, flags):
-    """Of each batch: seconds per token of a sequence, tokens of a verifying step, idle share."""
-    on_cpu = options.device == "cpu"
-    lengths = "32x97" if on_cpu else "256x97"
-    batches = options.batches.split(",")
+def what_is_measured(name, options, batches, folder):
+    if name == "edit":
+        text = pathlib.Path(folder) / "text"
+        text.write_text(edit_text())
+        return ["--forced-text", text, "--tokenizer", ROOT / "models/tldr-8m", "--shapes",
+                f"1x8x2,1x{EDIT_LENGTHS}", "--max-model-len", "1024"]
+    lengths = "32x97" if options.device == "cpu" else "256x97"
     # A first run of the largest batch does not count: the first of anything loads kernels.
     shapes = [f"{batches[-1]}x{lengths.split('x')[0]}x2"]
     shapes += [f"{batch}x{lengths}" for batch in batches]
+    return ["--difference", "--shapes", ",".join(shapes), "--max-model-len", "512"]
+
+
+def measure(name, options, batches, folder, weights, flags):
+    """Of each batch: seconds per token of a sequence, tokens of a verifying step, idle share."""
+    on_cpu = options.device == "cpu"
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [options.atom, "bench", "latency", folder, "--load-dummy", weights, "--dtype",
-                   "bfloat16", "--device", options.device, "--shapes", ",".join(shapes),
-                   "--difference", "--num-iters", "1", "--warmup", "0", "--max-model-len", "512",
-                   "--max-num-batched-tokens", "2048" if on_cpu else "8192",
-                   "--max-num-seqs", batches[-1], "--output-json", file.name, *flags]
+                   "bfloat16", "--device", options.device, "--num-iters", "1",
+                   "--warmup", "0", "--max-num-batched-tokens", "2048" if on_cpu else "8192",
+                   "--max-num-seqs", batches[-1], "--output-json", file.name,
+                   *what_is_measured(name, options, batches, folder), *flags]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         results = json.load(open(file.name))["results"][1:]
     measured = {}
@@ -106,17 +130,16 @@ def main():
     parser.add_argument("--shapes", default="ngram,mtp")
     options = parser.parse_args()
     shapes = SHAPES | released_shapes()
-    largest = ["--speculative-disable-by-batch-size", options.batches.split(",")[-1]]
     for name in options.shapes.split(","):
         config, weights, flags = shapes[name]
+        batches = ["1"] if name == "edit" else options.batches.split(",")
+        drafting = flags + ["--speculative-disable-by-batch-size", batches[-1]]
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
-            rounds = []
-            for _ in range(options.rounds):
-                rounds.append((measure(options, folder, weights, []),
-                               measure(options, folder, weights, flags + largest)))
-            for batch in options.batches.split(","):
-                report(name, batch, [(off[batch], on[batch]) for off, on in rounds])
+            rounds = [[measure(name, options, batches, folder, weights, some)
+                       for some in ([], drafting)] for _ in range(options.rounds)]
+        for batch in batches:
+            report(name, batch, [(off[batch], on[batch]) for off, on in rounds])
 
 
 if __name__ == "__main__":
