@@ -53,7 +53,7 @@ MoeRouter::MoeRouter(const BuildContext& build, const MoeRouterOptions& options)
   weight_.add_rows_of_zeros(packed_.out_features - num_logits_);
   register_parameter("weight", &weight_);
   const ParallelContext& parallel = build.parallel;
-  if (parallel.expert_parallel) {
+  if (parallel.expert_parallel && !parallel.copies_share_experts()) {
     routing_.shared_rank = parallel.tensor_parallel_rank;
     routing_.shared_world = parallel.tensor_parallel_size;
   }
