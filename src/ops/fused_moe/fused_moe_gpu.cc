@@ -10,6 +10,7 @@
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_wgmma.h"
 #include "ops/fused_moe/moe_wide.h"
+#include "ops/fused_moe/moe_wide_float8.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -308,7 +309,14 @@ bool fits_fused_moe_float8(const FusedMoeCall& call) {
   return fits_many_tokens(call, fits_moe_float8);
 }
 
-void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+namespace {
+
+void run_float8(const Stream& stream,
+                const FusedMoeCall& call,
+                Workspace& workspace,
+                gpuError_t (*launch)(const FusedMoeGpuCall&,
+                                     const MoeFloat8Scratch&,
+                                     gpuStream_t)) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
@@ -319,7 +327,21 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
   scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
   scratch.activated_scales = many.tensor<float>(many.most_rows, groups(size), DType::kFloat32);
   scratch.results = many.tensor(many.most_rows, hidden_size, call.x.dtype());
-  many.launch(stream, call, scratch, launch_moe_float8);
+  many.launch(stream, call, scratch, launch);
+}
+
+}  // namespace
+
+void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_float8(stream, call, workspace, launch_moe_float8);
+}
+
+bool fits_fused_moe_wide_float8(const FusedMoeCall& call) {
+  return fits_many_tokens(call, fits_moe_wide_float8);
+}
+
+void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_float8(stream, call, workspace, launch_moe_wide_float8);
 }
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {
