@@ -28,7 +28,8 @@ struct GatedDeltaNetArgs {
 // no sequence with more than kDeltaNetMaxTokens; codes are FP8 in groups of 128.
 bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args);
 
-// On a GPU's queue. A slot outside the pool or a longer sequence ends the process. `splits`: as of
+// On a GPU's queue. A slot outside the pool or a longer sequence, unless it has no slot,
+// ends the process. `splits`: as of
 // recurrent_cuda().
 void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits = 0);
 

@@ -43,6 +43,7 @@ struct Sequence {
         slot(batch.state_slots[index]),
         has_history(batch.seq_lens[index] > count),
         kept(batch.token_slots == nullptr ? nullptr : batch.token_slots + begin) {
+    if (slot < 0) return;  // padding, of any number of rows
     if (count > kMaxTokens || slot >= batch.num_slots) gpu_trap();
     for (int i = 0; kept != nullptr && i < count; ++i) {
       if (kept[i] >= batch.num_slots) gpu_trap();

@@ -171,14 +171,17 @@ TEST(GatedDeltaNet, LeavesTheCodesOfItsRows) {
   }
 }
 
-TEST(GatedDeltaNet, APaddedRowGivesZeroAndLeavesTheStates) {
+// A step's last sequence has all rows that are left, more than a sequence that is there.
+TEST(GatedDeltaNet, PaddedRowsGiveZeroAndLeaveTheStates) {
   if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
-  StateBatch batch = state_batch_of({1, 1}, {4, 0});
-  batch.state_slots = int32_tensor({1, -1});
-  batch.seq_lens = int32_tensor({5, 0});
-  batch.max_queries = 1;
-  const GatedDeltaNetParams params = random_call({1, 2, 128}, batch, DType::kBFloat16);
-  for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+  for (const int32_t num_rows : {1, 9, 29}) {
+    StateBatch batch = state_batch_of({1, num_rows}, {4, 0});
+    batch.state_slots = int32_tensor({1, -1});
+    batch.seq_lens = int32_tensor({5, 0});
+    batch.max_queries = 4;
+    const GatedDeltaNetParams params = random_call({1, 2, 128}, batch, DType::kBFloat16);
+    for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+  }
 }
 
 TEST(GatedDeltaNet, RunsOnTheCpu) {
