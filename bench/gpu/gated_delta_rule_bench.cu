@@ -42,7 +42,8 @@ class Layer {
         norm_weight(kDim * 4),
         conv_state(num_slots * num_sets * (kWidth - 1) * kChannels * 2),
         state(num_slots * num_sets * kStateBytes),
-        indices((3 * num_sequences + 1 + num_tokens) * 4) {
+        indices((3 * num_sequences + 1 + num_tokens) * 4),
+        codes(num_tokens * (kValues + 4 * kHeads)) {
     fill_random(qkv.data(), Element::kBFloat16, num_tokens * kChannels, 1.0f, 1);
     fill_random(z.data(), Element::kBFloat16, num_tokens * kValues, 2.0f, 2);
     fill_random(ba.data(), Element::kBFloat16, num_tokens * 2 * kHeads, 3.0f, 3);
@@ -99,6 +100,21 @@ class Layer {
             .head_v_dim = kDim,
             .element = Element::kBFloat16};
   }
+  // A head is a group.
+  QuantizeArgs result_codes() const {
+    return {.values = codes.data<uint8_t>(),
+            .scales = codes.data<float>(num_tokens * kValues),
+            .values_stride = kValues,
+            .size = kValues,
+            .element = Element::kBFloat16,
+            .dtype = QuantDType::kFloat8E4M3,
+            .group_size = kDim};
+  }
+  GatedDeltaNetArgs net_to_codes(int set = 0) const {
+    GatedDeltaNetArgs args = net(set);
+    args.codes = result_codes();
+    return args;
+  }
   GatedDeltaNetArgs net(int set = 0) const {
     return {.rule = rule(set),
             .conv_weight = conv_weight.data<float>(),
@@ -136,7 +152,7 @@ class Layer {
   }
 
   int64_t num_tokens, num_slots;
-  Buffer qkv, z, ba, out, conv_weight, gates, norm_weight, conv_state, state, indices;
+  Buffer qkv, z, ba, out, conv_weight, gates, norm_weight, conv_state, state, indices, codes;
   StateBatchArgs batch;
 };
 
@@ -215,6 +231,11 @@ void time_decode(int64_t batch, int64_t tokens, const Roofs& roofs) {
                 false,
                 sets);
   report(what, layer_us, bytes, false, roofs);
+  const double codes_us = time_call(
+      [&](gpuStream_t stream, int set) { gated_delta_net_sm90(layer.net_to_codes(set), stream); },
+      false,
+      sets);
+  report("the same to codes", codes_us, bytes, false, roofs);
   std::snprintf(what,
                 sizeof what,
                 "recurrence alone, %ld x %ld tokens",
@@ -259,7 +280,11 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
     run_chunked(layer.rule(), workspace, stream);
   });
   print("gated norm", 3 * layer.out.size(), [&](gpuStream_t stream) {
-    rms_norm_gated_cuda(layer.norm(convolved.data()), layer.num_tokens * kHeads, stream);
+    rms_norm_gated_cuda({layer.norm(convolved.data()), {}}, layer.num_tokens * kHeads, stream);
+  });
+  print("gated norm to codes", 5 * layer.out.size() / 2, [&](gpuStream_t stream) {
+    rms_norm_gated_cuda(
+        {layer.norm(nullptr), layer.result_codes()}, layer.num_tokens * kHeads, stream);
   });
 }
 
