@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "ops/fused_moe/moe_test_layer.h"
 
@@ -137,12 +140,13 @@ constexpr Sizes kCrowdedSizes[] = {
     {64, 6, 8, 384, 256},
     {64, 2, 2, 128, 128},
     {12, 2, 300, 256, 384},
+    {200, 3, 40, 256, 128},
     {5, 2, 3, 4224, 128},
 };
 
 bool reads_codes(const FusedMoeVariant& variant) {
-  return variant.name == std::string_view("wgmma-float8") ||
-         variant.name == std::string_view("skinny");
+  constexpr std::string_view kNames[] = {"wgmma-float8", "wide-float8", "skinny", "skinny-more"};
+  return std::find(std::begin(kNames), std::end(kNames), variant.name) != std::end(kNames);
 }
 
 // How many variants that read codes, or those that do not, took the case. The test's properties say
