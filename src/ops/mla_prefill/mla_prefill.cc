@@ -52,13 +52,13 @@ struct Call {
 // ---- on a GPU ----
 
 #ifdef ATOM_CUDA
-
 LinearWeight rows_of(const LinearWeight& weight, int64_t first, int64_t count) {
   LinearWeight part = weight;
   part.data = weight.data.narrow(0, first, count);
   part.out_features = count;
   return part;
 }
+
 AttentionArgs attention_args(const Call& call,
                              int64_t first_head,
                              int64_t num_heads,
