@@ -255,8 +255,9 @@ using Launch = void(const Stream&, const Call&, Workspace&);
 constexpr Variant<MlaPrefillSizes, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"sm90", CpuIsa::kScalar, fits_sm90, on_sm90, DeviceType::kCuda, kMixesRows, kCandidate},
-    {"absorbed", CpuIsa::kScalar, nullptr, by_none, DeviceType::kCuda},
 #endif
+    // Plans for a GPU are also made where there are no kernels for one.
+    {"absorbed", CpuIsa::kScalar, nullptr, by_none, DeviceType::kCuda},
     // On the CPU a token's bits do not depend on how its prompt was cut.
     {"absorbed", CpuIsa::kScalar, nullptr, by_none},
     {"reference", CpuIsa::kScalar, nullptr, by_reference, DeviceType::kCpu, kMixesRows},
