@@ -9,9 +9,6 @@
 #include "tokenizer/tokenizer.h"
 
 namespace atom {
-
-using std::chrono::nanoseconds;
-
 namespace {
 
 constexpr int kLastWordLinger = 1000;  // milliseconds
@@ -25,12 +22,6 @@ constexpr std::chrono::milliseconds kIdleExchange{20};
 // How often it says that it still waits for other nodes.
 constexpr std::chrono::milliseconds kWaitingBeat{50};
 constexpr const char* kTrack = "engine core";  // of a profile
-// What a grammar's parser takes for a state, about.
-constexpr std::chrono::nanoseconds kParserState{20};
-// A sequence whose grammar takes longer for a token rests for so many times as long.
-constexpr std::chrono::microseconds kSlowGrammar{1'000};
-constexpr int64_t kRestShare = 20;
-constexpr int64_t kMaxRestSteps = 1'000;
 
 CoreReady ready_message(const MemoryPlan& plan) {
   CoreReady ready;
@@ -286,24 +277,6 @@ void EngineCore::note_times(const RunnerGroup::Completed& completed) {
   }
 }
 
-void EngineCore::rest_slow_grammars(RunnerGroup::Completed* completed) {
-  std::vector<SequenceOutput>& sequences = completed->collected.output.sequences;
-  if (sequences.empty()) return;
-  int64_t most_work = 0;
-  for (const SequenceOutput& sequence : sequences) {
-    most_work = std::max(most_work, sequence.grammar_work);
-  }
-  const nanoseconds step = completed->collected.duration;
-  const nanoseconds without = std::max(step - kParserState * most_work, step / 8);
-  usual_step_ += (without - usual_step_) / 8;
-  for (SequenceOutput& sequence : sequences) {
-    const nanoseconds duration = kParserState * sequence.grammar_work;
-    if (duration < kSlowGrammar) continue;
-    const int64_t num_steps = kRestShare * duration / std::max(usual_step_, nanoseconds(1));
-    sequence.num_steps_to_rest = static_cast<uint64_t>(std::min(num_steps, kMaxRestSteps));
-  }
-}
-
 void EngineCore::collect_step() {
   std::optional<RunnerGroup::Completed> completed = runner_->wait_until(heartbeat_due_);
   for (; !completed; completed = runner_->wait_until(heartbeat_due_)) {
@@ -316,7 +289,7 @@ void EngineCore::collect_step() {
   const SpanScope span(profiler_.recorder(), kTrack, "postprocess");
   note_times(*completed);
   if (completed->step->empty()) return;  // a dummy, of which the scheduler knows nothing
-  rest_slow_grammars(&*completed);
+  grammar_rests_.note(completed->collected.duration, completed->collected.output.sequences);
   for (SequenceUpdate& update :
        scheduler_.postprocess(*completed->step, std::move(completed->collected.output))) {
     RequestDelta& delta = add_delta(update.id, update.finish_reason);

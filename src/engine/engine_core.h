@@ -13,6 +13,7 @@
 
 #include "config/resolve.h"
 #include "engine/core_endpoints.h"
+#include "engine/grammar_rests.h"
 #include "engine/lockstep.h"
 #include "engine/messages.h"
 #include "engine/profiler.h"
@@ -87,8 +88,6 @@ class EngineCore {
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
   void note_times(const RunnerGroup::Completed& completed);
-  // Lets sequences whose grammars take long have a part in few steps: they slow others little.
-  void rest_slow_grammars(RunnerGroup::Completed* completed);
   void send_outbox();
   void send_heartbeat_if_due();
   void send(const CoreResponse& response);
@@ -114,9 +113,9 @@ class EngineCore {
   bool stopping_ = false;
   bool noted_large_batch_ = false;
   uint64_t num_ticks_ = 0;
-  CoreStats counted_;                       // what this object counts; stats() adds what others do
-  bool was_idle_ = true;                    // since the last step
-  std::chrono::nanoseconds usual_step_{0};  // how long steps take without slow grammars, about
+  CoreStats counted_;  // what this object counts; stats() adds what others do
+  GrammarRests grammar_rests_;
+  bool was_idle_ = true;  // since the last step
 };
 
 }  // namespace atom

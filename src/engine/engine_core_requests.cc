@@ -35,9 +35,12 @@ void EngineCore::take(AddRequest add) {
   if (!status.ok()) return refuse(add.id, status);
   queueing_[add.id].arrival = Clock::now();
   if (add.sampling.structural_tag.empty()) return admit(std::move(add), {nullptr});
-  compile_queue_.submit(add.id, add.sampling.structural_tag);
+  // One that is compiled does not wait: it starts with those that came together with it.
+  std::shared_ptr<const CompiledGrammar> grammar = compile_queue_.find(add.sampling.structural_tag);
+  if (grammar == nullptr) compile_queue_.submit(add.id, add.sampling.structural_tag);
   // Other nodes compile it themselves.
   if (config_.engine.nodes.num_nodes == 1) add.sampling.structural_tag.clear();
+  if (grammar != nullptr) return admit(std::move(add), std::move(grammar));
   compiling_.emplace(add.id, std::move(add));
 }
 
