@@ -130,9 +130,11 @@ std::vector<Case> cases_of_formats() {
   return cases;
 }
 
-// Experts with one token, with more than one instruction takes, with none, and rows of more than 32
-// scales.
+// One token in parts of rows, and as wide as experts of one are; experts with one token, with more
+// than one instruction takes, with none, and rows of more than 32 scales.
 constexpr Sizes kCrowdedSizes[] = {
+    {1, 5, 12, 2432, 384},
+    {1, 3, 4, 2176, 2048},
     {1, 8, 16, 256, 128},
     {64, 6, 8, 384, 256},
     {64, 2, 2, 128, 128},
@@ -141,8 +143,8 @@ constexpr Sizes kCrowdedSizes[] = {
 };
 
 bool reads_codes(const FusedMoeVariant& variant) {
-  return variant.name == std::string_view("wgmma-float8") ||
-         variant.name == std::string_view("skinny");
+  const std::string_view name = variant.name;
+  return name == "wgmma-float8" || name == "skinny" || name == "one";
 }
 
 // How many variants that read codes, or those that do not, took the case. The test's properties say
