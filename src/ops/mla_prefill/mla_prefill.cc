@@ -49,6 +49,9 @@ struct Call {
   }
 };
 
+// ---- on a GPU ----
+
+#ifdef ATOM_CUDA
 LinearWeight rows_of(const LinearWeight& weight, int64_t first, int64_t count) {
   LinearWeight part = weight;
   part.data = weight.data.narrow(0, first, count);
@@ -56,9 +59,6 @@ LinearWeight rows_of(const LinearWeight& weight, int64_t first, int64_t count) {
   return part;
 }
 
-// ---- on a GPU ----
-
-#ifdef ATOM_CUDA
 AttentionArgs attention_args(const Call& call,
                              int64_t first_head,
                              int64_t num_heads,
@@ -255,8 +255,9 @@ using Launch = void(const Stream&, const Call&, Workspace&);
 constexpr Variant<MlaPrefillSizes, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"sm90", CpuIsa::kScalar, fits_sm90, on_sm90, DeviceType::kCuda, kMixesRows, kCandidate},
-    {"absorbed", CpuIsa::kScalar, nullptr, by_none, DeviceType::kCuda},
 #endif
+    // Plans for a GPU are also made where there are no kernels for one.
+    {"absorbed", CpuIsa::kScalar, nullptr, by_none, DeviceType::kCuda},
     // On the CPU a token's bits do not depend on how its prompt was cut.
     {"absorbed", CpuIsa::kScalar, nullptr, by_none},
     {"reference", CpuIsa::kScalar, nullptr, by_reference, DeviceType::kCpu, kMixesRows},
