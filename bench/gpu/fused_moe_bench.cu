@@ -50,7 +50,7 @@ constexpr MoeKernel kServing[] = {
     MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
 // Run when they are named, or all by the word "candidates".
 constexpr MoeKernel kCandidates[] = {
-    MoeKernel::kRowsSplit, MoeKernel::kRowsEarly, MoeKernel::kWide};
+    MoeKernel::kOne, MoeKernel::kRowsSplit, MoeKernel::kRowsEarly, MoeKernel::kWide};
 
 // What the command line asks for.
 struct Selection {
@@ -123,7 +123,8 @@ int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<in
   for (const int count : counts) {
     if (!layers.fits(kernel, count)) continue;
     const auto y = results_of(layers, kernel, count);
-    const auto expected = layers.expected(0, count - 1, reads_codes(kernel, layers.format()));
+    const bool codes = kernel == MoeKernel::kOne || reads_codes(kernel, layers.format());
+    const auto expected = layers.expected(0, count - 1, codes);
     const int64_t size = layers.shape().hidden_size;
     for (int64_t i = 0; i < size; ++i) {
       const double got = element_value(Element::kBFloat16, y.data(), (count - 1) * size + i);

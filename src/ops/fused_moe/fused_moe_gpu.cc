@@ -5,6 +5,7 @@
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "ops/fused_moe/fused_moe_variants.h"
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_one.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
@@ -236,6 +237,20 @@ bool fits_fused_moe_skinny_more(const FusedMoeCall& call) {
 
 void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   run_skinny(stream, call, workspace, call.num_tokens());
+}
+
+bool fits_fused_moe_one(const FusedMoeCall& call) {
+  return call.num_tokens() == 1 && is_row_major(call) && fits_moe_one(gpu_call(call, 0, 1));
+}
+
+void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const Tensor activated =
+      workspace.tensor({call.top_k(), call.intermediate_size()}, DType::kFloat32);
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_moe_one(gpu_call(call, 0, 1),
+                           {activated.data<float>(), workspace.counters().data<int32_t>()},
+                           static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 namespace {

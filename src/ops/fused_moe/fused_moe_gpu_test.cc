@@ -133,9 +133,11 @@ std::vector<Case> cases_of_formats() {
   return cases;
 }
 
-// Experts with one token, with more than one instruction takes, with none, and rows of more than 32
-// scales.
+// One token in parts of rows, and as wide as experts of one are; experts with one token, with more
+// than one instruction takes, with none, and rows of more than 32 scales.
 constexpr Sizes kCrowdedSizes[] = {
+    {1, 5, 12, 2432, 384},
+    {1, 3, 4, 2176, 2048},
     {1, 8, 16, 256, 128},
     {64, 6, 8, 384, 256},
     {64, 2, 2, 128, 128},
@@ -145,7 +147,8 @@ constexpr Sizes kCrowdedSizes[] = {
 };
 
 bool reads_codes(const FusedMoeVariant& variant) {
-  constexpr std::string_view kNames[] = {"wgmma-float8", "wide-float8", "skinny", "skinny-more"};
+  constexpr std::string_view kNames[] = {
+      "wgmma-float8", "wide-float8", "skinny", "skinny-more", "one"};
   return std::find(std::begin(kNames), std::end(kNames), variant.name) != std::end(kNames);
 }
 

@@ -57,6 +57,10 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
 bool fits_fused_moe_skinny_more(const FusedMoeCall& call);
 void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same of one token, in one kernel: sums are added in another order than for more tokens.
+bool fits_fused_moe_one(const FusedMoeCall& call);
+void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // On a Hopper GPU: many tokens of each expert. Each expert's result of a token is rounded before it
 // is added.
 bool fits_fused_moe_wgmma(const FusedMoeCall& call);
