@@ -92,6 +92,7 @@ struct SpeculativeOptions {
   int32_t prompt_lookup_min = 2;
   int32_t prompt_lookup_max = 4;
   double forced_acceptance = -1;  // drafts accepted per step, whatever is sampled; -1: as sampled
+  double forced_acceptance_rate = -1;  // the same as a share of num_tokens
 };
 
 // Which data-parallel rank a request goes to.
@@ -120,6 +121,7 @@ struct DeviceConfig {
   int64_t assumed_memory = 0;  // of plans: bytes free for each rank; 0: what is
   // Record the decode step of common batch sizes at start and replay it.
   bool enable_graphs = true;
+  std::string recorded_batches;  // their sizes, "1,2,4" or "[1, 2, 4]"; empty: resolve() leaves it
   // A request's tokens do not depend on its batch, nor on how its prompt was split or cached.
   bool deterministic = false;
   // Measure the algorithms of the GPU's library at start and keep the fastest.

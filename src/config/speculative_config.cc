@@ -95,6 +95,14 @@ Result<SpeculativeOptions> resolve_speculative(const SpeculativeOptions& options
   if (!options.json.empty()) {
     ASSIGN_OR_RETURN(resolved, parse(options));
   }
+  if (resolved.forced_acceptance_rate >= 0) {
+    if (resolved.forced_acceptance >= 0) {
+      return invalid_argument(
+          "--forced-acceptance and --forced-acceptance-rate exclude each other: one is the other "
+          "times --num-speculative-tokens");
+    }
+    resolved.forced_acceptance = resolved.forced_acceptance_rate * resolved.num_tokens;
+  }
   const bool is_eagle = resolved.method == SpeculativeMethod::kEagle3;
   if (resolved.method == SpeculativeMethod::kOff &&
       (resolved.num_tokens != 1 || resolved.disable_by_batch_size != 0)) {
