@@ -14,18 +14,28 @@
 namespace atom {
 
 struct ResolvedConfig {
-  EngineConfig engine;                     // as asked for
+  EngineConfig engine;                     // as asked for, but for --enable-dp-attention
   ModelConfig model;                       // with the quantisation that is computed with
   DType dtype = DType::kFloat32;           // of activations, and of weights that are not quantised
   DType kv_cache_dtype = DType::kFloat32;  // dtype, or FP8
   // num_blocks is 0 unless --num-blocks is given: the memory plan decides.
   SchedulerConfig scheduler;
+<<<<<<< HEAD
   SpeculativeOptions speculative;  // json empty, forced_acceptance also where its rate was given
   // Ascending sizes of the batches whose steps a device records; nothing: DecodeGraphs chooses.
   std::optional<std::vector<int64_t>> recorded_batches;
   int32_t num_threads = 1;  // of one of the copies that data parallelism has
+=======
+  SpeculativeOptions speculative;  // json empty
+  int32_t num_threads = 1;         // of one of the copies that data parallelism has
+  // They share their experts: they are one engine core, whose copies step together.
+  bool copies_share_experts = false;
+>>>>>>> main
 
   int32_t max_model_len() const { return scheduler.max_model_len; }
+  int32_t num_cores() const {
+    return copies_share_experts ? 1 : engine.parallel.data_parallel_size;
+  }
 };
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model);

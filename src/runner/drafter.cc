@@ -42,6 +42,7 @@ DraftRequest request_of(const ScheduledSequence& scheduled,
 }  // namespace
 
 Drafter::Drafter(const ResolvedConfig& config,
+                 const ParallelContext& parallel,
                  const DraftModel* model,
                  int64_t num_sampled_ids,
                  const Stream& stream)
@@ -49,7 +50,7 @@ Drafter::Drafter(const ResolvedConfig& config,
       largest_batch_(config.scheduler.largest_drafting_batch()),
       ngram_(config.speculative.prompt_lookup_min, config.speculative.prompt_lookup_max) {
   if (model == nullptr) return;
-  eagle_.emplace(*model, config.scheduler, num_sampled_ids, stream);
+  eagle_.emplace(*model, config.scheduler, parallel, num_sampled_ids, stream);
 }
 
 Status Drafter::record(const DecodeShape& shape,
@@ -90,6 +91,10 @@ void Drafter::propose(const SchedulerOutput& step,
     output->sequences[i].draft_ids = drafts[i];
     sequences[i]->drafts = std::move(drafts[i]);
   }
+}
+
+void Drafter::propose_nothing(const Tensor& hidden, const ForwardContext& context) {
+  (void)eagle_->propose({}, hidden, context);
 }
 
 }  // namespace atom

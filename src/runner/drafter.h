@@ -18,6 +18,7 @@ class Drafter {
  public:
   // `model` is null where the method needs none, and outlives this, as `stream` does.
   Drafter(const ResolvedConfig& config,
+          const ParallelContext& parallel,
           const DraftModel* model,
           int64_t num_sampled_ids,
           const Stream& stream);
@@ -35,6 +36,9 @@ class Drafter {
                const ForwardContext& context,
                const DecodeShape* recorded,
                ModelRunnerOutput* output);
+
+  // After a step that is a dummy: the passes that its draft model owes to others. Needs a model.
+  void propose_nothing(const Tensor& hidden, const ForwardContext& context);
 
  private:
   const int32_t num_tokens_;

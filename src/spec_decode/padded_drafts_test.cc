@@ -143,6 +143,7 @@ class PaddedDraftsTest : public testing::TestWithParam<int> {
   }
 
   SchedulerConfig config_;
+  const ParallelContext parallel_;
   ThreadPool pool_{1};
   Stream stream_{&pool_};
   Workspace workspace_{1 << 20};
@@ -162,7 +163,7 @@ TEST_P(PaddedDraftsTest, DraftWhatPassesWithoutPaddingDraft) {
     const ForwardContext step = step_of(shape, crowd);
 
     const MixingModel expected(GetParam()), padded(GetParam());
-    EagleProposer proposer(expected, config_, kNumIds, stream_);
+    EagleProposer proposer(expected, config_, parallel_, kNumIds, stream_);
     const auto drafts = proposer.propose(crowd.requests, hidden_, step);
     HostMirror places(stream_, kMaxSeqs * config_.num_speculative_tokens);
     PaddedDrafts rounds(padded, config_, kNumIds, stream_, places);
@@ -186,7 +187,7 @@ TEST_P(PaddedDraftsTest, WithoutDraftsTheCacheFollows) {
   const PaddedDraftShape shape{5, 1, 0};
   const ForwardContext step = step_of(shape, crowd);
   const MixingModel expected(GetParam()), padded(GetParam());
-  EagleProposer(expected, config_, kNumIds, stream_).propose(crowd.requests, hidden_, step);
+  EagleProposer(expected, config_, parallel_, kNumIds, stream_).propose(crowd.requests, hidden_, step);
   HostMirror places(stream_, kMaxSeqs * config_.num_speculative_tokens);
   PaddedDrafts(padded, config_, kNumIds, stream_, places)
       .run(shape, crowd.requests, hidden_, step);
