@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/cpu_info.h"
 #include "base/env.h"
-#include "base/log.h"
-#include "base/parse_number.h"
 #include "config/online_quant_config.h"
+#include "config/recorded_batches.h"
 #include "config/speculative_config.h"
 
 namespace atom {
@@ -140,45 +138,6 @@ Result<QuantConfig> resolve_quantization(const EngineConfig& engine, const Model
   }
 }
 
-<<<<<<< HEAD
-using RecordedBatches = std::optional<std::vector<int64_t>>;
-
-Result<RecordedBatches> resolve_recorded_batches(const EngineConfig& engine) {
-  std::string_view text = engine.device.recorded_batches;
-  if (text.empty()) return RecordedBatches();
-  if (text.starts_with('[') && text.ends_with(']') && text.size() > 1) {
-    text = text.substr(1, text.size() - 2);
-  }
-  std::vector<int64_t> sizes;
-  int64_t num_left_out = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    std::string_view entry = text.substr(begin, end - begin);
-    entry.remove_prefix(std::min(entry.find_first_not_of(' '), entry.size()));
-    const std::optional<int32_t> size = parse_number<int32_t>(entry);
-    if (!size || *size < 1 || end + 1 == text.size()) {
-      return invalid_argument(
-          "--recorded-batch-sizes {}: expected numbers of at least 1 with commas between, such as "
-          "1,2,4 or [1,2,4]; [] records none",
-          engine.device.recorded_batches);
-    }
-    if (*size <= engine.scheduler.max_num_seqs) {
-      sizes.push_back(*size);
-    } else {
-      ++num_left_out;
-    }
-    begin = end + 1;
-  }
-  if (num_left_out > 0) {
-    log::info("--recorded-batch-sizes: {} sizes above --max-num-seqs {} are left out",
-              num_left_out,
-              engine.scheduler.max_num_seqs);
-  }
-  std::ranges::sort(sizes);
-  const auto repeated = std::ranges::unique(sizes);
-  sizes.erase(repeated.begin(), repeated.end());
-  return RecordedBatches(std::move(sizes));
-=======
 bool has_experts(const ModelConfig& model) {
   const ConfigReader reader = model.extension();
   constexpr const char* kKeys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
@@ -216,7 +175,6 @@ Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
   // An answer of the step before decides what a copy does in the next, which all begin together.
   resolved->scheduler.max_steps_in_flight = 1;
   return {};
->>>>>>> main
 }
 
 // Of one copy of the model: what there is, is shared out.
@@ -249,13 +207,11 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
   ASSIGN_OR_RETURN(resolved.speculative, resolve_speculative(engine.speculative));
   set_speculation(resolved.speculative, &resolved.scheduler);
-<<<<<<< HEAD
-  ASSIGN_OR_RETURN(resolved.recorded_batches, resolve_recorded_batches(engine));
-  resolved.num_threads = resolve_num_threads(engine);
-=======
+  ASSIGN_OR_RETURN(resolved.recorded_batches,
+                   resolve_recorded_batches(engine.device.recorded_batches,
+                                            resolved.scheduler.max_num_seqs));
   RETURN_IF_ERROR(resolve_parallel(model, &resolved));
   resolved.num_threads = resolve_num_threads(resolved.engine);
->>>>>>> main
   return resolved;
 }
 

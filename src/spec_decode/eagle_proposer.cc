@@ -53,8 +53,7 @@ EagleProposer::EagleProposer(const DraftModel& model,
 int64_t EagleProposer::num_bytes(const DraftModel& model,
                                  const SchedulerConfig& config,
                                  Device device) {
-  const int64_t num_elements =
-      num_pass_elements(config) + config.max_num_seqs + max_drafts(config);
+  const int64_t num_elements = num_pass_elements(config) + config.max_num_seqs + max_drafts(config);
   const int64_t of_padded = device.is_cpu() ? 0 : PaddedDrafts::num_bytes(model, config);
   return num_elements * int64_t{sizeof(int32_t)} + of_padded;
 }

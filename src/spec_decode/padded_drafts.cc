@@ -103,8 +103,8 @@ NextRows next_rows(const PaddedDraftShape& shape,
                    int32_t num_layers,
                    int32_t block_size) {
   const auto batch = static_cast<int32_t>(shape.batch);
-  NextRows rows{Values(batch, 0), Values(batch, 0), Values(batch, -1), Values(batch, 0),
-                Values(batch, 0)};
+  NextRows rows{
+      Values(batch, 0), Values(batch, 0), Values(batch, -1), Values(batch, 0), Values(batch, 0)};
   for (size_t s = 0; s < requests.size(); ++s) {
     const DraftRequest& request = requests[s];
     if (request.num_wanted(num_layers, block_size) <= draft) continue;

@@ -187,10 +187,10 @@ TEST_P(PaddedDraftsTest, WithoutDraftsTheCacheFollows) {
   const PaddedDraftShape shape{5, 1, 0};
   const ForwardContext step = step_of(shape, crowd);
   const MixingModel expected(GetParam()), padded(GetParam());
-  EagleProposer(expected, config_, parallel_, kNumIds, stream_).propose(crowd.requests, hidden_, step);
+  EagleProposer(expected, config_, parallel_, kNumIds, stream_)
+      .propose(crowd.requests, hidden_, step);
   HostMirror places(stream_, kMaxSeqs * config_.num_speculative_tokens);
-  PaddedDrafts(padded, config_, kNumIds, stream_, places)
-      .run(shape, crowd.requests, hidden_, step);
+  PaddedDrafts(padded, config_, kNumIds, stream_, places).run(shape, crowd.requests, hidden_, step);
   EXPECT_EQ(padded.cache(), expected.cache());
   EXPECT_FALSE(padded.cache()[0].empty());
 }
