@@ -68,7 +68,7 @@ TEST(SpeculativeConfig, TheDeviceChoosesTheLargestBatchThatNobodyChose) {
     return scheduler.speculative_disable_by_batch_size;
   };
   EXPECT_EQ(largest(0, true), 3);
-  EXPECT_EQ(largest(0, false), 16);
+  EXPECT_EQ(largest(0, false), 64);
   EXPECT_EQ(largest(40, true), 40);
   EXPECT_EQ(largest(40, false), 40);
 }
