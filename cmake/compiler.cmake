@@ -5,7 +5,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 # The baseline every file is built for; faster instruction sets live in files of their own
-# (`*_avx2.cc`, `*_avx512.cc`) that are picked when the program starts.
+# (`*_avx2.cc`, `*_avx512.cc`, `*_amx.cc`) that are picked when the program starts.
 add_compile_options(
   "$<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v2;-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Werror;-fno-math-errno;-ffp-contract=off>")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
@@ -21,6 +21,7 @@ if(ATOM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 set(ATOM_AVX2_FLAGS -march=x86-64-v3)
 set(ATOM_AVX512_FLAGS -march=x86-64-v4 -mavx512bf16 -mavx512vnni -mprefer-vector-width=512)
+set(ATOM_AMX_FLAGS ${ATOM_AVX2_FLAGS} -mamx-tile -mamx-bf16 -mamx-int8)
 
 if(ATOM_SANITIZE)
   add_compile_options(-fsanitize=${ATOM_SANITIZE} -fno-omit-frame-pointer

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the config.json of a released mixture of experts to FOLDER, for measurements with made-up
-weights (atom bench ... --load-dummy random). DeepSeek-V3 has six of its layers, three of them
-dense.
+"""Writes the config.json of a released model to FOLDER, for measurements with made-up weights
+(atom bench ... --load-dummy random). DeepSeek-V3 has six of its layers, three of them dense.
 usage: tools/write_shape.py NAME FOLDER
        tools/write_shape.py --list"""
 
@@ -11,6 +10,15 @@ import sys
 
 FP8_BLOCKS = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
               "weight_block_size": [128, 128]}
+
+QWEN3_1_7B = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936,
+    "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28,
+    "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+    "max_position_embeddings": 40960, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+    "hidden_act": "silu", "tie_word_embeddings": True, "attention_bias": False,
+    "torch_dtype": "bfloat16", "bos_token_id": 151643, "eos_token_id": 151645,
+}
 
 QWEN3_30B = {
     "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 151936,
@@ -41,6 +49,7 @@ DEEPSEEK_V3 = {
     "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
     "vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432,
     "moe_intermediate_size": 2048, "num_hidden_layers": 6, "first_k_dense_replace": 3,
+    "num_nextn_predict_layers": 1,
     "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536,
     "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
     "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 8,
@@ -86,6 +95,7 @@ def next_in_blocks():
 
 
 SHAPES = {
+    "qwen3-1.7b": QWEN3_1_7B,
     "qwen3-30b-a3b": QWEN3_30B,
     "qwen3-30b-a3b-fp8": QWEN3_30B | {"quantization_config": FP8_BLOCKS},
     "gpt-oss-20b": gpt_oss(24, 32),

@@ -1,6 +1,9 @@
 #include "base/cpu_info.h"
 
+#include <cpuid.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +17,18 @@
 namespace atom {
 namespace {
 
+// Tiles are there and the kernel keeps their 8 KiB for this process's threads, which it does where
+// it was asked to.
+bool admits_amx() {
+  constexpr unsigned kBFloat16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  constexpr unsigned kAll = kBFloat16 | kTile | kInt8;
+  unsigned a, b, c, d;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAll) != kAll) return false;
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 CpuIsa detect_isa() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
@@ -24,20 +39,21 @@ CpuIsa detect_isa() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vnni") &&
                       __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
-  return avx512 ? CpuIsa::kAvx512 : CpuIsa::kAvx2;
+  if (!avx512) return CpuIsa::kAvx2;
+  return admits_amx() ? CpuIsa::kAmx : CpuIsa::kAvx512;
 }
 
 CpuIsa admitted_isa() {
   const CpuIsa detected = detect_isa();
   const std::string& wanted = env().cpu_isa;
   if (wanted.empty()) return detected;
-  for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
+  for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAmx}) {
     if (wanted != cpu_isa_name(isa)) continue;
     if (isa <= detected) return isa;
     log::warning("ATOM_CPU_ISA={}: this processor has only {}", wanted, cpu_isa_name(detected));
     return detected;
   }
-  log::warning("ATOM_CPU_ISA='{}' is unknown: use scalar, avx2 or avx512", wanted);
+  log::warning("ATOM_CPU_ISA='{}' is unknown: use scalar, avx2, avx512 or amx", wanted);
   return detected;
 }
 
@@ -81,6 +97,8 @@ const char* cpu_isa_name(CpuIsa isa) {
       return "avx2";
     case CpuIsa::kAvx512:
       return "avx512";
+    case CpuIsa::kAmx:
+      return "amx";
   }
   return "unknown";
 }

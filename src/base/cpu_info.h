@@ -10,6 +10,7 @@ enum class CpuIsa {
   kScalar,  // x86-64-v2
   kAvx2,    // AVX2, FMA, F16C
   kAvx512,  // AVX-512 F/BW/DQ/VL with BF16, VBMI and VNNI
+  kAmx,     // tiles of bfloat16 and INT8, which the kernel has to admit
 };
 
 const char* cpu_isa_name(CpuIsa isa);

@@ -10,7 +10,7 @@ namespace atom {
 struct Env {
   // ATOM_DISABLE_MMAP=1: read checkpoint files instead of mapping them.
   bool disable_mmap = false;
-  // ATOM_CPU_ISA=scalar|avx2|avx512: the best instruction set that kernels may use.
+  // ATOM_CPU_ISA=scalar|avx2|avx512|amx: the best instruction set that kernels may use.
   std::string cpu_isa;
   // ATOM_OP_VARIANT="linear=avx2,attention=reference": forces a variant of an operator.
   std::string op_variant;
@@ -28,6 +28,13 @@ struct Env {
   bool enforce_eager = false;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.
   int num_threads = 0;
+  // ATOM_DP_SIZE, ATOM_DP_RANK, ATOM_DP_RANK_LOCAL, ATOM_DP_MASTER_IP and ATOM_DP_MASTER_PORT, as
+  // they stand: see config/dp_environment.h.
+  std::string dp_size;
+  std::string dp_rank;
+  std::string dp_rank_local;
+  std::string dp_master_ip;
+  std::string dp_master_port;
   // ATOM_LOG_LEVEL: debug, info, warning, error or off.
   std::string log_level;
   // ATOM_LOG_FORMAT: text or json.

@@ -97,8 +97,8 @@ Finding judge_kernels(const CpuFacts& facts) {
   } else if (facts.isa == CpuIsa::kAvx2 && has_flag(facts, "avx512f")) {
     finding.severity = Severity::kNote;
     finding.advice = "this AVX-512 lacks BF16, VBMI or VNNI, so the AVX2 kernels are used";
-  } else if (has_flag(facts, "amx_bf16")) {
-    finding.value += " (no kernel uses AMX)";
+  } else if (facts.isa < CpuIsa::kAmx && has_flag(facts, "amx_bf16")) {
+    finding.value += " (the system does not admit AMX)";
   }
   return finding;
 }

@@ -12,94 +12,6 @@
 namespace atom::ops {
 namespace {
 
-using linear_kernels::KernelTable;
-using linear_kernels::QuantizedTables;
-using linear_kernels::StoreTable;
-
-// Of one instruction set.
-struct Tables {
-  const KernelTable& bfloat16;
-  const KernelTable& float16;
-  const KernelTable& float32;
-  const QuantizedTables& float8;
-  const QuantizedTables& int8;
-  const QuantizedTables& float4;
-  const QuantizedTables& int4;
-  const StoreTable& stores;
-};
-
-const QuantizedTables& tables_for(const Tables& tables, QuantDType weight) {
-  switch (weight) {
-    case QuantDType::kFloat8E4M3:
-      return tables.float8;
-    case QuantDType::kInt8:
-      return tables.int8;
-    case QuantDType::kFloat4E2M1:
-      return tables.float4;
-    case QuantDType::kInt4:
-      return tables.int4;
-  }
-  return tables.float8;
-}
-
-const KernelTable& table_for(const QuantizedTables& tables, DType x) {
-  switch (x) {
-    case DType::kBFloat16:
-      return tables.bfloat16;
-    case DType::kFloat16:
-      return tables.float16;
-    case DType::kFloat8E4M3:
-      return tables.float8;
-    case DType::kInt8:
-      return tables.int8;
-    case DType::kUInt8:
-      return tables.float4;
-    default:
-      return tables.float32;
-  }
-}
-
-const KernelTable& table_for(const Tables& tables, const LinearCall& call) {
-  const DType x = call.x.dtype();
-  if (call.weight.is_quantized()) {
-    return table_for(tables_for(tables, call.weight.quant_dtype()), x);
-  }
-  if (x == DType::kBFloat16) return tables.bfloat16;
-  return x == DType::kFloat16 ? tables.float16 : tables.float32;
-}
-
-constexpr Tables kAvx512 = {linear_kernels::kAvx512BFloat16,
-                            linear_kernels::kAvx512Float16,
-                            linear_kernels::kAvx512Float32,
-                            linear_kernels::kAvx512Float8,
-                            linear_kernels::kAvx512Int8,
-                            linear_kernels::kAvx512Float4,
-                            linear_kernels::kAvx512Int4,
-                            linear_kernels::kAvx512Stores};
-constexpr Tables kAvx2 = {linear_kernels::kAvx2BFloat16,
-                          linear_kernels::kAvx2Float16,
-                          linear_kernels::kAvx2Float32,
-                          linear_kernels::kAvx2Float8,
-                          linear_kernels::kAvx2Int8,
-                          linear_kernels::kAvx2Float4,
-                          linear_kernels::kAvx2Int4,
-                          linear_kernels::kAvx2Stores};
-
-void launch_panels(const Tables& tables,
-                   const Stream& stream,
-                   std::span<const LinearCall> calls,
-                   Workspace& scratch) {
-  linear_panels(table_for(tables, calls.front()), tables.stores, stream, calls, scratch);
-}
-
-void launch_avx512(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  launch_panels(kAvx512, stream, {&call, 1}, scratch);
-}
-
-void launch_avx2(const Stream& stream, const LinearCall& call, Workspace& scratch) {
-  launch_panels(kAvx2, stream, {&call, 1}, scratch);
-}
-
 #ifdef ATOM_CUDA
 const float* scale_data(const Tensor& scales) {
   return scales.defined() ? static_cast<const float*>(scales.raw_data()) : nullptr;
@@ -202,6 +114,13 @@ bool in_panels(const LinearCall& call) {
   return call.weight.layout == WeightLayout::kPanels;
 }
 
+// Of any number of rows: in bfloat16 tiles add up in an order of their own.
+bool fits_tiles(const LinearCall& call) {
+  const DType dtype = call.weight.dtype();
+  return in_panels(call) && call.x.dtype() == dtype &&
+         (dtype == DType::kBFloat16 || dtype == DType::kInt8);
+}
+
 constexpr LinearVariant kVariants[] = {
 #ifdef ATOM_CUDA
     {"stream",
@@ -221,8 +140,7 @@ constexpr LinearVariant kVariants[] = {
      in_groups<fits_library_blocks>,
      linear_cublaslt,
      DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
+     kMixesRows},
     {"blocks", CpuIsa::kScalar, in_groups<fits_linear_blocks>, linear_blocks, DeviceType::kCuda},
     {"cublaslt",
      CpuIsa::kScalar,
@@ -247,8 +165,9 @@ constexpr LinearVariant kVariants[] = {
     {"cuda", CpuIsa::kScalar, is_unpacked, launch_cuda, DeviceType::kCuda},
     {"quantized", CpuIsa::kScalar, has_codes, launch_quantized, DeviceType::kCuda},
 #endif
-    {"avx512", CpuIsa::kAvx512, in_panels, launch_avx512},
-    {"avx2", CpuIsa::kAvx2, in_panels, launch_avx2},
+    {"amx", CpuIsa::kAmx, fits_tiles, linear_amx, DeviceType::kCpu, RowOrder::kFixed, kCandidate},
+    {"avx512", CpuIsa::kAvx512, in_panels, linear_avx512},
+    {"avx2", CpuIsa::kAvx2, in_panels, linear_avx2},
     {"reference", CpuIsa::kScalar, nullptr, linear_reference},
 };
 
@@ -338,10 +257,12 @@ OperatorWork linear_work(const LinearCall& call) {
 void linear_many(const Stream& stream, std::span<const LinearCall> calls, Workspace& scratch) {
   const LinearCall& first = calls.front();
   const LinearVariant& variant = pick_variant("linear", kVariants, stream.device().type, first);
-  if (variant.launch == launch_avx512) {
-    launch_panels(kAvx512, stream, calls, scratch);
-  } else if (variant.launch == launch_avx2) {
-    launch_panels(kAvx2, stream, calls, scratch);
+  if (variant.launch == linear_amx) {
+    linear_many_amx(stream, calls, scratch);
+  } else if (variant.launch == linear_avx512) {
+    linear_many_avx512(stream, calls, scratch);
+  } else if (variant.launch == linear_avx2) {
+    linear_many_avx2(stream, calls, scratch);
   } else {
     for (const LinearCall& call : calls) variant.launch(stream, call, scratch);
   }

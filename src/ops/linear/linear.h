@@ -3,10 +3,11 @@
 // single rows to prefill; elsewhere it stays row-major.
 //
 // On the CPU every output element is one float32 sum over ascending k, whatever the number of rows,
-// the row's position and the number of threads: a row's result is bit-identical in every batch. The
-// avx512 variant in bfloat16 follows vdpbf16ps, which flushes denormal factors and sums to zero. On
-// a GPU, where weights stay row-major, sums are float32 too, in an order that a variant may choose
-// by the shape.
+// the row's position and the number of threads: a row's result is bit-identical in every batch. In
+// bfloat16 the avx512 variant follows vdpbf16ps, which flushes denormal factors and sums to zero;
+// the amx variant does so too, and adds 32 values of k at a time, of which those of even k and of
+// odd k apart. On a GPU, where weights stay row-major, sums are float32 too, in an order that a
+// variant may choose by the shape.
 //
 // A quantized weight (FP8 E4M3, INT8, FP4 E2M1, INT4) stays packed. Values are exact in every
 // variant's arithmetic, except that a GPU's tensor cores, with both factors in FP8 and y of 2

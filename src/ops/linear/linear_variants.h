@@ -5,6 +5,7 @@
 
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_kernels.h"
+#include "ops/linear/tile_kernels.h"
 #include "ops/variant.h"
 
 namespace atom::ops {
@@ -93,6 +94,23 @@ void linear_panels(const linear_kernels::KernelTable& kernels,
                    const Stream& stream,
                    std::span<const LinearCall> calls,
                    Workspace& scratch);
+
+// The same by tiles of 16 rows, without quantization or with INT8 on both sides.
+void linear_tiles(const linear_kernels::TileKernels& kernels,
+                  const linear_kernels::StoreTable& stores,
+                  const Stream& stream,
+                  std::span<const LinearCall> calls,
+                  Workspace& scratch);
+
+// By the kernels of an instruction set; a call alone, or many as linear_many() has them.
+void linear_amx(const Stream& stream, const LinearCall& call, Workspace& scratch);
+void linear_avx512(const Stream& stream, const LinearCall& call, Workspace& scratch);
+void linear_avx2(const Stream& stream, const LinearCall& call, Workspace& scratch);
+void linear_many_amx(const Stream& stream, std::span<const LinearCall> calls, Workspace& scratch);
+void linear_many_avx512(const Stream& stream,
+                        std::span<const LinearCall> calls,
+                        Workspace& scratch);
+void linear_many_avx2(const Stream& stream, std::span<const LinearCall> calls, Workspace& scratch);
 
 // On the CPU: many calls, all with rows, of weights of one shape and format, in as few parallel
 // regions as one. Each result has the bits that linear() gives. What it takes of `scratch` follows

@@ -127,11 +127,14 @@ Roofs measure_cpu_roofs(const Stream& stream, double seconds_each) {
   const CpuIsa isa = cpu_isa();
   roofs.f32_flops = measure_flops(pool,
                                   seconds_each,
-                                  isa == CpuIsa::kAvx512 ? roofs_kernels::f32_flops_avx512
+                                  isa >= CpuIsa::kAvx512 ? roofs_kernels::f32_flops_avx512
                                   : isa == CpuIsa::kAvx2 ? roofs_kernels::f32_flops_avx2
                                                          : roofs_kernels::f32_flops_scalar);
-  roofs.bf16_flops = isa == CpuIsa::kAvx512
-                         ? measure_flops(pool, seconds_each, roofs_kernels::bf16_flops_avx512)
+  roofs.bf16_flops = isa >= CpuIsa::kAvx512
+                         ? measure_flops(pool,
+                                         seconds_each,
+                                         isa >= CpuIsa::kAmx ? roofs_kernels::bf16_flops_amx
+                                                             : roofs_kernels::bf16_flops_avx512)
                          : roofs.f32_flops;
   return roofs;
 }

@@ -16,6 +16,7 @@ uint64_t read_avx512(const char* data, int64_t size, int64_t ahead);
 uint64_t read_avx2(const char* data, int64_t size, int64_t ahead);
 uint64_t read_scalar(const char* data, int64_t size, int64_t ahead);
 
+int64_t bf16_flops_amx(int64_t iterations);
 int64_t bf16_flops_avx512(int64_t iterations);
 int64_t f32_flops_avx512(int64_t iterations);
 int64_t f32_flops_avx2(int64_t iterations);

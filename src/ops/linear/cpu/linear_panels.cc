@@ -6,13 +6,12 @@
 // the tiles prefetch the following chunk, a share each, so that memory is read while the core
 // multiplies.
 #include <algorithm>
-#include <bit>
 #include <span>
 #include <vector>
 
+#include "ops/linear/cpu/finish_panel.h"
 #include "ops/linear/linear_variants.h"
 #include "ops/linear/run_claims.h"
-#include "tensor/dispatch.h"
 #include "tensor/float4.h"
 
 namespace atom::ops {
@@ -24,7 +23,6 @@ using linear_kernels::kMaxTileRows;
 using linear_kernels::kPanelColumns;
 using linear_kernels::kStepUnroll;
 using linear_kernels::Prefetch;
-using linear_kernels::StoreRows;
 using linear_kernels::StoreTable;
 
 constexpr int64_t kCacheLine = 64;
@@ -48,17 +46,6 @@ struct EvenSplit {
   int64_t begin(int64_t part) const { return total * part / parts; }
 };
 
-StoreRows* store_for(const StoreTable& stores, DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return stores.float32;
-    case DType::kFloat16:
-      return stores.float16;
-    default:
-      return stores.bfloat16;
-  }
-}
-
 int64_t num_groups(const LinearWeight& weight) {
   return weight.has_groups() ? ceil_div(weight.in_features, weight.group_size) : 0;
 }
@@ -75,13 +62,14 @@ const KernelTable& multiplier_for(const KernelTable& kernels, int64_t num_rows) 
 // One call among those that share a region. Steps are those of `kernels`.
 struct Plan {
   Plan(const KernelTable& k,
-       const StoreTable& stores,
+       const StoreTable& s,
        const LinearCall& c,
        char* packed,
        float* expanded_scales,
        const Plan* before = nullptr)
       : source(k),
         kernels(multiplier_for(k, c.x.size(0))),
+        stores(s),
         call(c),
         source_steps(expands() ? k.expanded_steps : 1),
         num_steps(c.weight.data.size(1) * source_steps),
@@ -90,7 +78,6 @@ struct Plan {
         blocks{tiles.parts, ceil_div(tiles.parts, kMaxBlockTiles)},
         packed_x(packed),
         x_group_scales(expanded_scales),
-        store(store_for(stores, c.y.dtype())),
         first_tile(before == nullptr ? 0 : before->last_tile),
         last_tile(first_tile + tiles.parts),
         first_unit(before == nullptr ? 0 : before->last_unit),
@@ -110,6 +97,7 @@ struct Plan {
 
   const KernelTable& source;   // of the weight as it is stored
   const KernelTable& kernels;  // what multiplies
+  const StoreTable& stores;
   const LinearCall& call;
   const int64_t source_steps;  // steps to one of `source`
   const int64_t num_steps;
@@ -119,7 +107,6 @@ struct Plan {
   char* const packed_x;    // tile after tile
   // Of an x with scales of its own for each group: [num_rows, groups]; else null.
   float* const x_group_scales;
-  StoreRows* const store;
   // Of this call, among those of all calls.
   const int64_t first_tile, last_tile;
   const int64_t first_unit, last_unit;
@@ -246,48 +233,6 @@ void multiply_block(const Plan& plan, int64_t panel, int64_t block, float* sums)
   }
 }
 
-// The bias of a panel's columns as floats, or null.
-const float* panel_bias(const Tensor& bias, int64_t panel, int columns, float* out) {
-  if (!bias.defined()) return nullptr;
-  dispatch_float(bias.dtype(), [&]<typename B>(TypeTag<B>) {
-    const B* values = bias.data<B>() + panel * kPanelColumns;
-    for (int c = 0; c < columns; ++c) out[c] = to_float(values[c]);
-  });
-  return out;
-}
-
-// Value `index` of one for all or one each.
-float scale_at(const Tensor& scales, int64_t index) {
-  return scales.data<float>()[scales.num_elements() == 1 ? 0 : index];
-}
-
-// Sums of rows from `row_begin` on and columns from `column` on, by all that scales them whole.
-void scale_sums(const Plan& plan,
-                int64_t row_begin,
-                int64_t num_rows,
-                int64_t column,
-                int columns,
-                float* sums) {
-  const Tensor& x_scales = plan.call.x_scales;
-  const Tensor& weight_scales = plan.call.weight.scales;
-  float column_scales[kPanelColumns];
-  std::fill_n(column_scales, kPanelColumns, plan.kernels.unit);
-  if (weight_scales.defined() && !plan.call.weight.has_groups()) {
-    for (int c = 0; c < columns; ++c) column_scales[c] *= scale_at(weight_scales, column + c);
-  }
-  for (int64_t r = 0; r < num_rows; ++r, sums += kPanelColumns) {
-    if (plan.kernels.integer_sums) {
-      for (int c = 0; c < kPanelColumns; ++c) {
-        sums[c] = static_cast<float>(std::bit_cast<int32_t>(sums[c]));
-      }
-    }
-    for (int c = 0; c < kPanelColumns; ++c) sums[c] *= column_scales[c];
-    if (!x_scales.defined() || has_group_scales(plan.call)) continue;
-    const float x_scale = scale_at(x_scales, row_begin + r);
-    for (int c = 0; c < kPanelColumns; ++c) sums[c] *= x_scale;
-  }
-}
-
 void run_unit(const Plan& plan, int64_t unit) {
   alignas(64) float sums[kMaxBlockRows * kPanelColumns];
   const int64_t panel = unit / plan.blocks.parts;
@@ -301,21 +246,11 @@ void run_unit(const Plan& plan, int64_t unit) {
     multiply_block(plan, panel, block, sums);
   }
 
-  const Tensor& y = plan.call.y;
-  const int64_t column = panel * kPanelColumns;
-  const int columns =
-      static_cast<int>(std::min<int64_t>(kPanelColumns, plan.call.weight.out_features - column));
-  const int64_t element_size = dtype_size(y.dtype());
-  if (plan.call.weight.is_quantized()) {
-    scale_sums(plan, row_begin, row_end - row_begin, column, columns, sums);
-  }
-  float bias[kPanelColumns];
-  plan.store(sums,
-             static_cast<int>(row_end - row_begin),
-             columns,
-             panel_bias(plan.call.bias, panel, columns, bias),
-             static_cast<char*>(y.raw_data()) + (row_begin * y.stride(0) + column) * element_size,
-             y.stride(0) * element_size);
+  finish_panel(plan.call,
+               {plan.stores, plan.kernels.unit, plan.kernels.integer_sums},
+               panel,
+               {row_begin, row_end},
+               sums);
 }
 
 // In the order of their calls, of which none is without rows.
