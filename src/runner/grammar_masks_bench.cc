@@ -1,7 +1,7 @@
 // What the grammars of 64 sequences take in a step, by kind of grammar: the masks, filled by one
 // thread and by as many as the machine has, and the tokens that have come. Each step's token is
-// drawn from those that may come. $ATOM_BENCH_TOKENIZER: a folder with a tokenizer.json
-// (bench/serving/write_vocabulary.py makes one of 151,643 tokens); without it the demo model's.
+// drawn from those that may come. $ATOM_BENCH_TOKENIZER: a folder with a tokenizer (tokenizer.json,
+// or a released tiktoken.model); without it the demo model's.
 #include <benchmark/benchmark.h>
 
 #include <time.h>
