@@ -57,17 +57,15 @@ bool has_grammar(std::span<RunnerSequence* const> sequences) {
       sequences, [](const RunnerSequence* sequence) { return sequence->grammar.has_value(); });
 }
 
-// The sequence's grammar takes a token that was sampled.
-Status follow_grammar(RunnerSequence& sequence, int32_t token_id) {
-  return sequence.grammar ? sequence.grammar->accept(token_id) : Status();
+GrammarState* grammar_of(RunnerSequence& sequence) {
+  return sequence.grammar ? &*sequence.grammar : nullptr;
 }
 
-// Gives a sequence what was sampled for it on the CPU.
+// Gives a sequence what was sampled for it on the CPU, and its grammar has taken.
 void take_verified(std::span<SampledToken> tokens,
                    RunnerSequence& sequence,
                    SequenceOutput& result) {
   for (SampledToken& token : tokens) {
-    if (token.status.ok()) token.status = follow_grammar(sequence, token.token_id);
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
       if (sequence.sampling.params().logprobs) {
@@ -448,7 +446,7 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
     const auto num_drafts = static_cast<size_t>(step.scheduled[s].num_drafts());
     const auto drafts = std::span<const int32_t>(sequence.drafts).first(num_drafts);
     sampled.push_back(s);
-    constrained.push_back({sequence.grammar ? &*sequence.grammar : nullptr, drafts});
+    constrained.push_back({grammar_of(sequence), drafts});
   }
   grammar_masks_.fill(stream_.pool(), constrained);
   size_t row = 0;
@@ -542,6 +540,10 @@ void ModelRunner::verify(const SchedulerOutput& step,
     const auto num_drafts = static_cast<size_t>(step.scheduled[s].num_drafts());
     const std::span drafts = std::span(sequence.drafts).first(num_drafts);
     rejection_sampler_.accept({&sequence.sampling, drafts}, sampled, tokens);
+    if (sequence.grammar) {
+      const GrammarTokens taken{&*sequence.grammar, tokens};
+      accept_tokens(stream_.pool(), {&taken, 1});
+    }
     take_verified(tokens, sequence, flight.output.sequences[s]);
   }
 }
@@ -585,12 +587,17 @@ void ModelRunner::sample_rows(const SchedulerOutput& step,
     const auto drafts = std::span<const int32_t>(sequence.drafts).first(num_drafts);
     sampled.push_back(index);
     drafted.push_back({&sequence.sampling, drafts});
-    constrained.push_back({sequence.grammar ? &*sequence.grammar : nullptr, drafts});
+    constrained.push_back({grammar_of(sequence), drafts});
   }
   grammar_masks_.fill(stream_.pool(), constrained);
   for (size_t i = 0; i < drafted.size(); ++i) drafted[i].allowed = grammar_masks_.allowed(i);
   std::vector<std::vector<SampledToken>> tokens(drafted.size());
   rejection_sampler_.sample(stream_, logits, drafted, tokens);
+  std::vector<GrammarTokens> taken;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (constrained[i].grammar != nullptr) taken.push_back({constrained[i].grammar, tokens[i]});
+  }
+  accept_tokens(stream_.pool(), taken);
   for (size_t i = 0; i < tokens.size(); ++i) {
     RunnerSequence& sequence = *sequences_.scheduled()[sampled[i]];
     SequenceOutput& result = flight.output.sequences[sampled[i]];
@@ -602,12 +609,19 @@ void ModelRunner::sample_rows(const SchedulerOutput& step,
 void ModelRunner::accept(std::span<const SampledRow> rows,
                          std::span<SampledToken> tokens,
                          ModelRunnerOutput* output) {
+  std::vector<GrammarTokens> taken;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    RunnerSequence* sequence = sequences_.find(rows[i].id);
+    if (sequence != nullptr && sequence->grammar) {
+      taken.push_back({&*sequence->grammar, tokens.subspan(i, 1)});
+    }
+  }
+  accept_tokens(stream_.pool(), taken);
   for (size_t i = 0; i < rows.size(); ++i) {
     RunnerSequence* sequence = sequences_.find(rows[i].id);
     if (sequence == nullptr) continue;
     SampledToken& token = tokens[i];
     SequenceOutput& result = output->sequences[rows[i].output_index];
-    if (token.status.ok()) token.status = follow_grammar(*sequence, token.token_id);
     if (sequence->grammar) result.grammar_work = sequence->grammar->take_work();
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
