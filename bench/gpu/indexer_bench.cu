@@ -119,17 +119,26 @@ class IndexerProblem {
   std::unique_ptr<Buffer> tables_, starts_, lens_;
 };
 
-int check_indexer(int sequences, int queries, int keys, int heads) {
+// The one that serves, and the candidate.
+struct Kernel {
+  const char* name;
+  decltype(ops::indexer_top_k_sm90)* top_k;
+};
+constexpr Kernel kKernels[] = {{"sm90", ops::indexer_top_k_sm90},
+                               {"stream", ops::indexer_top_k_stream_sm90}};
+
+int check_indexer(const Kernel& kernel, int sequences, int queries, int keys, int heads) {
   IndexerProblem problem(sequences, queries, keys, heads, 1, true);
   const IndexerTopKArgs args = problem.args();
   const int64_t tokens = problem.num_tokens();
   problem.selected();
-  ops::indexer_top_k_sm90(args, 0, tokens, problem.scores(), problem.stride(), nullptr);
+  kernel.top_k(args, 0, tokens, problem.scores(), problem.stride(), nullptr);
   const auto got = problem.selected();
   ops::indexer_top_k_cuda(args, 0, tokens, problem.scores(), problem.stride(), nullptr);
   const auto expected = problem.selected();
   const bool same = got == expected;
-  std::printf("indexer %d x %d of %d, %d heads: %s\n",
+  std::printf("indexer %s %d x %d of %d, %d heads: %s\n",
+              kernel.name,
               sequences,
               queries,
               keys,
@@ -147,7 +156,8 @@ int check_indexer(int sequences, int queries, int keys, int heads) {
   return same ? 0 : 1;
 }
 
-void time_indexer(int sequences, int queries, int keys, int heads, const Roofs& roofs) {
+void time_kernel(
+    const Kernel& kernel, int sequences, int queries, int keys, int heads, const Roofs& roofs) {
   const int64_t bytes = int64_t{sequences} * keys * kKeySize * 2;
   const int sets = sets_beyond_caches(bytes);
   const IndexerProblem problem(sequences, queries, keys, heads, sets, false);
@@ -155,8 +165,7 @@ void time_indexer(int sequences, int queries, int keys, int heads, const Roofs& 
   const bool large = problem.flops() > 1e12;
   const double both = time_call(
       [&](gpuStream_t stream, int set) {
-        ops::indexer_top_k_sm90(
-            problem.args(set), 0, tokens, problem.scores(), problem.stride(), stream);
+        kernel.top_k(problem.args(set), 0, tokens, problem.scores(), problem.stride(), stream);
       },
       large,
       sets);
@@ -169,8 +178,9 @@ void time_indexer(int sequences, int queries, int keys, int heads, const Roofs& 
       sets);
   const double scores = both - select;
   std::printf(
-      "indexer %2d x %4d of %6d, %2d heads: %8.1f us; scores %8.1f us %5.1f %% of read %6.1f "
+      "indexer %-6s %2d x %4d of %6d, %2d heads: %8.1f us; scores %8.1f us %5.1f %% of read %6.1f "
       "TFLOP/s; top-k %7.1f us, %6.2f us a row\n",
+      kernel.name,
       sequences,
       queries,
       keys,
@@ -182,6 +192,12 @@ void time_indexer(int sequences, int queries, int keys, int heads, const Roofs& 
       select,
       select / tokens);
   std::fflush(stdout);
+}
+
+void time_indexer(int sequences, int queries, int keys, int heads, const Roofs& roofs) {
+  for (const Kernel& kernel : kKernels) {
+    time_kernel(kernel, sequences, queries, keys, heads, roofs);
+  }
 }
 
 void time_all() {
@@ -203,11 +219,13 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   int failed = 0;
   if (mode != "time") {
-    failed += check_indexer(1, 1, 131072, 64);
-    failed += check_indexer(3, 2, 5000, 32);
-    failed += check_indexer(1, 300, 4000, 64);
-    failed += check_indexer(70, 1, 2500, 16);
-    failed += check_indexer(2, 1, 2048, 64);
+    for (const Kernel& kernel : kKernels) {
+      failed += check_indexer(kernel, 1, 1, 131072, 64);
+      failed += check_indexer(kernel, 3, 2, 5000, 32);
+      failed += check_indexer(kernel, 1, 300, 4000, 64);
+      failed += check_indexer(kernel, 70, 1, 2500, 16);
+      failed += check_indexer(kernel, 2, 1, 2048, 64);
+    }
     std::printf("indexer_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
   }
   if (mode != "check") time_all();

@@ -1,7 +1,7 @@
 // Checks and times latent attention for Hopper.
 //
-// usage: mla_attention_bench [relay] [check [CASE]|time [WORDS]]
-// relay: the candidate of that name. WORDS: only of shapes whose names have them.
+// usage: mla_attention_bench [check [CASE]|time [WORDS]]
+// WORDS: only of shapes whose names have them.
 //
 // Checks compare single rows with sums in double, and all rows with the plain kernel. Timings are
 // medians of recorded chains of calls, whose caches take turns; rates are those of the operations
@@ -11,7 +11,6 @@
 #include <string_view>
 
 #include "mla_case.h"
-#include "ops/mla_attention/relay/mla_relay_sm90.h"
 #include "ops/mla_attention/sm90/mla_sm90.h"
 
 namespace atom::bench {
@@ -20,9 +19,6 @@ namespace {
 using ops::MlaAttentionArgs;
 
 constexpr int kRank = 512;
-
-// The kernel that is tried.
-decltype(ops::mla_attention_sm90)* attend = ops::mla_attention_sm90;
 
 class Runner {
  public:
@@ -36,7 +32,7 @@ class Runner {
     }
   }
   void run(const MlaAttentionArgs& args, gpuStream_t stream) const {
-    attend(args, workspace_.data(), stream, tuning_);
+    ops::mla_attention_sm90(args, workspace_.data(), stream, tuning_);
   }
 
  private:
@@ -192,11 +188,6 @@ void time_all(const std::string& words) {
 
 int main(int argc, char** argv) {
   using namespace atom::bench;
-  if (argc > 1 && std::string_view(argv[1]) == "relay") {
-    attend = atom::ops::mla_attention_relay_sm90;
-    --argc;
-    ++argv;
-  }
   const std::string mode = argc > 1 ? argv[1] : "";
   const int only = argc > 2 ? std::atoi(argv[2]) : -1;
   int failed = 0;

@@ -10,7 +10,8 @@ void check_values(const StateBatchArgs& args) {
     const int64_t num_queries = args.query_start[sequence + 1] - args.query_start[sequence];
     const int64_t slot = args.state_slots[sequence];
     CHECK(num_queries >= 0);
-    CHECK((args.max_queries == 0 || num_queries <= args.max_queries));
+    // What has no slot is padding, of any number of rows.
+    CHECK((slot == -1 || args.max_queries == 0 || num_queries <= args.max_queries));
     CHECK((slot == -1 || num_queries <= args.seq_lens[sequence]));
     CHECK(slot >= -1);
     CHECK(slot < args.num_slots);

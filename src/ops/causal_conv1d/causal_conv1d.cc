@@ -49,9 +49,7 @@ constexpr Variant<CausalConv1dArgs, Launch> kVariants[] = {
      CpuIsa::kScalar,
      has_short_elements,
      on_queue<causal_conv1d_brief_cuda>,
-     DeviceType::kCuda,
-     RowOrder::kFixed,
-     kCandidate},
+     DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<causal_conv1d_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, on_pool<causal_conv1d_avx512>},

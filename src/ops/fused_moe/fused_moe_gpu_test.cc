@@ -133,17 +133,17 @@ std::vector<Case> cases_of_formats() {
   return cases;
 }
 
-// One token in parts of rows, and as wide as experts of one are; experts with one token, with more
-// than one instruction takes, with none, and rows of more than 32 scales.
+// Experts with one token, with more than one instruction takes, with none, and rows of more than 32
+// scales; one token in parts of rows, and as wide as experts of one are.
 constexpr Sizes kCrowdedSizes[] = {
-    {1, 5, 12, 2432, 384},
-    {1, 3, 4, 2176, 2048},
     {1, 8, 16, 256, 128},
     {64, 6, 8, 384, 256},
     {64, 2, 2, 128, 128},
     {12, 2, 300, 256, 384},
     {200, 3, 40, 256, 128},
     {5, 2, 3, 4224, 128},
+    {1, 5, 12, 2432, 384},
+    {1, 3, 4, 2176, 2048},
 };
 
 bool reads_codes(const FusedMoeVariant& variant) {

@@ -8,6 +8,41 @@ namespace {
 using namespace device;
 using namespace device::moe_one;
 
+// By one warp.
+__device__ void copy_item(
+    const FusedMoeGpuCall& call, Shared& shared, const Item& item, int stage, uint64_t policy) {
+  const int lane = threadIdx.x % kWarpSize;
+  const uint32_t full = shared_address(&shared.full[stage]);
+  const int num_rows = kTileRows * item.num_choices;
+  if (lane == 0) arrive_expecting(full, num_rows * item.num_columns);
+  __syncwarp();
+  const ExpertMatrices& matrices = item.is_first_matrix ? call.gate_up : call.down;
+  const int64_t row_size = item.is_first_matrix ? call.hidden_size : call.intermediate_size;
+  for (int i = lane; i < num_rows; i += kWarpSize) {
+    const int part = i / kTileRows, row = i % kTileRows;
+    const uint8_t* const source =
+        static_cast<const uint8_t*>(matrices.data) +
+        shared.choices[item.choice + part].expert * matrices.expert_stride +
+        row_of(call, item, row) * row_size + item.column;
+    copy_bulk(shared_address(shared.stages[stage]) + row * kPitch + part * item.num_columns,
+              source,
+              item.num_columns,
+              full,
+              policy);
+  }
+}
+
+__device__ void copy_items(const FusedMoeGpuCall& call, Shared& shared) {
+  const Items items(call, shared.num_choices);
+  const uint64_t policy = read_once_policy();
+  StageCursor stage;
+  for (int i = 0; i < items.count(); ++i) {
+    wait_for(shared_address(&shared.empty[stage.index]), stage.parity ^ 1);
+    copy_item(call, shared, items.at(i), stage.index, policy);
+    stage.advance(kNumStages);
+  }
+}
+
 // d[16 rows, 8 columns] += a[16 rows, 32 codes] b[8 columns, 32 codes]^T.
 __device__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(

@@ -1,5 +1,5 @@
-// Inside fused_moe for one token on Hopper: what a block computes in which order, shared memory,
-// and the warp that copies matrices.
+// Inside fused_moe for one token on Hopper: what a block computes in which order, and shared
+// memory.
 //
 // An item is 16 rows of one stage. Of the first matrix they are 8 gates of an expert and their ups,
 // of up to 2048 columns; of the second one 16 rows of as many experts as fill 2048 columns. Each of
@@ -117,41 +117,6 @@ __device__ inline int row_of(const FusedMoeGpuCall& call, const Item& item, int 
   if (!item.is_first_matrix) return item.tile * kTileRows + row;
   const int gate = item.tile * kGateRows + row % kGateRows;
   return row < kGateRows ? gate : call.intermediate_size + gate;
-}
-
-// By one warp.
-__device__ inline void copy_item(
-    const FusedMoeGpuCall& call, Shared& shared, const Item& item, int stage, uint64_t policy) {
-  const int lane = threadIdx.x % kWarpSize;
-  const uint32_t full = shared_address(&shared.full[stage]);
-  const int num_rows = kTileRows * item.num_choices;
-  if (lane == 0) arrive_expecting(full, num_rows * item.num_columns);
-  __syncwarp();
-  const ExpertMatrices& matrices = item.is_first_matrix ? call.gate_up : call.down;
-  const int64_t row_size = item.is_first_matrix ? call.hidden_size : call.intermediate_size;
-  for (int i = lane; i < num_rows; i += kWarpSize) {
-    const int part = i / kTileRows, row = i % kTileRows;
-    const uint8_t* const source =
-        static_cast<const uint8_t*>(matrices.data) +
-        shared.choices[item.choice + part].expert * matrices.expert_stride +
-        row_of(call, item, row) * row_size + item.column;
-    copy_bulk(shared_address(shared.stages[stage]) + row * kPitch + part * item.num_columns,
-              source,
-              item.num_columns,
-              full,
-              policy);
-  }
-}
-
-__device__ inline void copy_items(const FusedMoeGpuCall& call, Shared& shared) {
-  const Items items(call, shared.num_choices);
-  const uint64_t policy = read_once_policy();
-  StageCursor stage;
-  for (int i = 0; i < items.count(); ++i) {
-    wait_for(shared_address(&shared.empty[stage.index]), stage.parity ^ 1);
-    copy_item(call, shared, items.at(i), stage.index, policy);
-    stage.advance(kNumStages);
-  }
 }
 
 }  // namespace atom::ops::device::moe_one

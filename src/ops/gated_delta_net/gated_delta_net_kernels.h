@@ -22,15 +22,17 @@ struct GatedDeltaNetArgs {
   int64_t conv_kernel_size;
   float eps;
   QuantizeArgs codes;  // in place of rule.out, unless they have no values
+  // One for each key head of a sequence, zeros, and so again behind the kernel: blocks of whole
+  // value heads need no cluster. Null: they are in clusters.
+  int32_t* counters;
 };
 
 // Compute capability 9.0, 16-bit elements, heads of 128 x 128, a convolution over four tokens and
 // no sequence with more than kDeltaNetMaxTokens; codes are FP8 in groups of 128.
 bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args);
 
-// On a GPU's queue. A slot outside the pool or a longer sequence, unless it has no slot,
-// ends the process. `splits`: as of
-// recurrent_cuda().
+// On a GPU's queue. A slot outside the pool or a longer sequence, unless it has no slot, ends the
+// process. `splits`: as of recurrent_cuda().
 void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits = 0);
 
 }  // namespace atom::ops

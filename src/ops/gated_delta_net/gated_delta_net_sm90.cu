@@ -1,11 +1,11 @@
 // A step of few tokens a sequence by one kernel. A block has some columns of one value head's
 // state; the blocks of a key head are a cluster, because they all convolve its queries and keys,
 // whose last inputs one of them then replaces, and because a value head's norm is over all its
-// columns.
+// columns. Blocks of whole value heads can do without: the last one of a key head that has read its
+// inputs replaces them.
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/programmatic_launch.cuh"
-#include "ops/gated_delta_net/gated_delta_net_kernels.h"
-#include "ops/gated_delta_rule/recurrent/recurrent.cuh"
+#include "ops/gated_delta_net/step_sm90.cuh"
 #include "ops/gated_delta_rule/recurrent/recurrent_cuda.h"
 #include "ops/quantize/quantize_device.cuh"
 #include "tensor/gpu_launch.h"
@@ -15,7 +15,6 @@ namespace {
 
 using namespace delta_device;
 
-constexpr int kHistory = 3;  // inputs before a token's own that its convolution takes
 constexpr int kMaxTokens = kDeltaNetMaxTokens;
 constexpr int kMaxSplits = 4;
 constexpr int kMaxCluster = 8;
@@ -27,109 +26,7 @@ struct Shared {
   // Of each block of the value head: the sum of the squares of its results, and the largest one
   // with its gate.
   float2 parts[kMaxTokens][kMaxSplits];
-};
-
-// A sequence's tokens of this step, and where its states are.
-struct Sequence {
-  int begin;
-  int count;
-  int slot;
-  bool has_history;
-  const int32_t* kept;  // by token, or null
-
-  __device__ Sequence(const StateBatchArgs& batch, int64_t index)
-      : begin(batch.query_start[index]),
-        count(batch.query_start[index + 1] - begin),
-        slot(batch.state_slots[index]),
-        has_history(batch.seq_lens[index] > count),
-        kept(batch.token_slots == nullptr ? nullptr : batch.token_slots + begin) {
-    if (slot < 0) return;  // padding, of any number of rows
-    if (count > kMaxTokens || slot >= batch.num_slots) gpu_trap();
-    for (int i = 0; kept != nullptr && i < count; ++i) {
-      if (kept[i] >= batch.num_slots) gpu_trap();
-    }
-  }
-  // Where the state behind a token goes, or -1.
-  __device__ int slot_behind(int token) const {
-    if (kept != nullptr) return kept[token];
-    return token == count - 1 ? slot : -1;
-  }
-};
-
-// One channel of the convolution.
-template <typename T>
-class Channel {
- public:
-  __device__ Channel(const GatedDeltaNetArgs& args, int channel) : args_(args), channel_(channel) {
-#pragma unroll
-    for (int j = 0; j <= kHistory; ++j)
-      weight_[j] = args.conv_weight[j * num_channels() + channel_];
-  }
-
-  // The inputs before the step's.
-  __device__ void load_history(const Sequence& sequence) {
-    const T* from = row_behind(sequence.slot);
-#pragma unroll
-    for (int j = 0; j < kHistory; ++j) {
-      before_[j] = sequence.has_history ? from[j * num_channels()] : device::from_float<T>(0.0f);
-    }
-  }
-
-  // Calls put(token, value).
-  template <typename Put>
-  __device__ void convolve(const Sequence& sequence, const Put& put) const {
-    float window[kHistory + 1];
-#pragma unroll
-    for (int j = 0; j < kHistory; ++j) window[j + 1] = device::to_float(before_[j]);
-    for (int token = 0; token < sequence.count; ++token) {
-#pragma unroll
-      for (int j = 0; j < kHistory; ++j) window[j] = window[j + 1];
-      window[kHistory] = device::to_float(input(sequence, token));
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j <= kHistory; ++j) sum = fmaf(weight_[j], window[j], sum);
-      put(token, device::round_to<T>(sum / (1.0f + expf(-sum))));
-    }
-  }
-
-  // After all blocks have their history.
-  __device__ void keep(const Sequence& sequence) {
-    for (int token = 0; token < sequence.count; ++token) {
-      const int slot = sequence.slot_behind(token);
-      if (slot < 0) continue;
-      T* to = row_behind(slot);
-#pragma unroll
-      for (int j = 0; j < kHistory; ++j) {
-        const int from = token + 1 - kHistory + j;
-        T value = before_[kHistory - 1];
-        if (from >= 0) {
-          value = input(sequence, from);
-        } else if (from == -3) {
-          value = before_[0];
-        } else if (from == -2) {
-          value = before_[1];
-        }
-        to[j * num_channels()] = value;
-      }
-    }
-  }
-
- private:
-  __device__ int64_t num_channels() const {
-    return (2 * args_.rule.num_k_heads + args_.rule.num_v_heads) * kDim;
-  }
-  __device__ T input(const Sequence& sequence, int token) const {
-    const int64_t row = int64_t{sequence.begin} + token;
-    return static_cast<const T*>(args_.rule.qkv)[row * args_.rule.qkv_stride + channel_];
-  }
-  __device__ T* row_behind(int64_t slot) const {
-    return static_cast<T*>(args_.conv_state) + slot * kHistory * num_channels() + channel_;
-  }
-
-  const GatedDeltaNetArgs& args_;
-  int channel_;
-  float weight_[kHistory + 1];
-  T before_[kHistory];
+  bool keeps_key;  // without a cluster
 };
 
 // Where a block stands.
@@ -155,9 +52,12 @@ struct Place {
   }
 };
 
+// Who replaces the last inputs of queries and keys, and how blocks know that all have read them.
+enum class Company { kCluster, kAlone };
+
 // What a token's norm is made of, by one warp, to all blocks of the value head. Results with their
 // gates are where the values were.
-template <int kColumns>
+template <Company kCompany, int kColumns>
 __device__ void share_parts(int token, const Place<kColumns>& place, Shared<kColumns>& shared) {
   const int lane = threadIdx.x % device::kWarpSize;
   float sum = 0, largest = 0;
@@ -169,6 +69,10 @@ __device__ void share_parts(int token, const Place<kColumns>& place, Shared<kCol
   }
   largest = device::reduce_lanes(largest, device::kWarpSize, device::Largest{});
   if (lane >= Place<kColumns>::kSplits) return;
+  if constexpr (kCompany == Company::kAlone) {
+    shared.parts[token][0] = make_float2(sum, largest);
+    return;
+  }
   const auto own =
       static_cast<uint32_t>(__cvta_generic_to_shared(&shared.parts[token][place.split]));
   const uint32_t target = device::address_in(place.first_rank + lane, own);
@@ -296,10 +200,23 @@ __device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
   }
 }
 
-// grid: parts of value heads, sequences; clusters of the blocks of a key head.
-template <typename T, int kColumns>
+// By one thread, after the block has read the inputs: whether it is the last one of its key head's.
+// That one leaves the counter as it was.
+__device__ bool is_last_reader(const GatedDeltaNetArgs& args, int key_head) {
+  const GatedDeltaRuleArgs& rule = args.rule;
+  int32_t* const counter = args.counters + int64_t{blockIdx.y} * rule.num_k_heads + key_head;
+  __threadfence();
+  const bool is_last = atomicAdd(counter, 1) + 1 == rule.num_v_heads / rule.num_k_heads;
+  if (is_last) *counter = 0;
+  return is_last;
+}
+
+// grid: parts of value heads, sequences; clusters of the blocks of a key head, or of none.
+template <typename T, int kColumns, Company kCompany>
 __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
     gated_delta_net_kernel(const __grid_constant__ GatedDeltaNetArgs args) {
+  constexpr bool kIsAlone = kCompany == Company::kAlone;
+  static_assert(!kIsAlone || kColumns == kDim);
   __shared__ __align__(16) Shared<kColumns> shared;
   device::allow_next_grid();
   const GatedDeltaRuleArgs& rule = args.rule;
@@ -310,7 +227,7 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
     device::wait_for_previous_grid();
     return store_zeros<T, kColumns>(args, sequence, place);
   }
-  device::arrive_at_cluster();
+  if constexpr (!kIsAlone) device::arrive_at_cluster();
   StateTile<kColumns> tile;
   if (sequence.has_history) {
     tile.load(place.state_in(rule, sequence.slot));
@@ -339,19 +256,24 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
     value.convolve(sequence, [&](int token, float y) { shared.rule.v[token][thread] = y; });
   }
   __syncthreads();
+  if (kIsAlone && thread == 0) shared.keeps_key = is_last_reader(args, place.key_head);
   advance_tokens<T>(rule, sequence, place, gates, tile, shared.rule);
   __syncthreads();
   norm.multiply(sequence, shared.rule);
   __syncthreads();
-  device::wait_for_cluster_start();
-  if (warp < sequence.count) share_parts(warp, place, shared);
-  synchronize_cluster();
+  if constexpr (!kIsAlone) device::wait_for_cluster_start();
+  if (warp < sequence.count) share_parts<kCompany>(warp, place, shared);
+  if constexpr (kIsAlone) {
+    __syncthreads();
+  } else {
+    synchronize_cluster();
+  }
   if (has_value) value.keep(sequence);
-  if (device::cluster_rank() == 0) key.keep(sequence);
+  if (kIsAlone ? shared.keeps_key : device::cluster_rank() == 0) key.keep(sequence);
   norm.store(sequence, shared);
 }
 
-template <typename T, int kColumns>
+template <typename T, int kColumns, Company kCompany = Company::kCluster>
 void launch(const GatedDeltaNetArgs& args, gpuStream_t stream) {
   constexpr unsigned kSplits = kDim / kColumns;
   const GatedDeltaRuleArgs& rule = args.rule;
@@ -361,8 +283,10 @@ void launch(const GatedDeltaNetArgs& args, gpuStream_t stream) {
        .block = dim3(kRecurrentThreads),
        .stream = stream,
        .overlaps_previous = true,
-       .cluster_size = static_cast<unsigned>(rule.num_v_heads / rule.num_k_heads) * kSplits},
-      gated_delta_net_kernel<T, kColumns>,
+       .cluster_size = kCompany == Company::kAlone
+                           ? 1
+                           : static_cast<unsigned>(rule.num_v_heads / rule.num_k_heads) * kSplits},
+      gated_delta_net_kernel<T, kColumns, kCompany>,
       args);
   check_gpu_launch("gated_delta_net");
 }
@@ -374,6 +298,7 @@ void launch_for(const GatedDeltaNetArgs& args, gpuStream_t stream, int splits) {
   switch (splits > 0 ? splits
                      : recurrent_splits(rule.num_v_heads * rule.batch.num_sequences, max_splits)) {
     case 1:
+      if (args.counters != nullptr) return launch<T, 128, Company::kAlone>(args, stream);
       return launch<T, 128>(args, stream);
     case 2:
       return launch<T, 64>(args, stream);

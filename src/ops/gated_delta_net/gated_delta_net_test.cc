@@ -116,11 +116,14 @@ struct Case {
   std::vector<int32_t> new_tokens, old_tokens;
 };
 
+const char* const kVariants[] = {"sm90", "alone", "composed"};  // those that are there
+
 const Case kCases[] = {
     {{1, 1, 128}, {1}, {0}},
     {{2, 4, 128}, {1, 1, 1}, {3, 0, 9}},
     {{1, 3, 128}, {2, 0, 8, 1}, {1, 4, 0, 2}},
     {{4, 8, 128}, std::vector<int32_t>(40, 1), std::vector<int32_t>(40, 5)},
+    {{4, 8, 128}, std::vector<int32_t>(33, 3), std::vector<int32_t>(33, 2)},
     {{2, 16, 128}, {1, 3}, {7, 7}},
     {{2, 4, 128}, {70, 1, 9}, {0, 5, 200}},
     {{2, 4, 32}, {1, 2}, {4, 0}},
@@ -133,7 +136,7 @@ TEST(GatedDeltaNet, IsItsOperatorsOneAfterTheOther) {
       StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
       batch.max_queries = *std::max_element(c.new_tokens.begin(), c.new_tokens.end());
       const GatedDeltaNetParams params = random_call(c.sizes, batch, dtype);
-      for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+      for (const char* variant : kVariants) expect_composed(variant, params);
     }
   }
 }
@@ -146,7 +149,7 @@ TEST(GatedDeltaNet, KeepsTheStatesBehindEachToken) {
   batch.token_slots = int32_tensor({6, 5, 2, 0, -1, 3, 7});
   batch.max_queries = 4;
   const GatedDeltaNetParams params = random_call({2, 4, 128}, batch, DType::kBFloat16);
-  for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+  for (const char* variant : kVariants) expect_composed(variant, params);
 }
 
 // Bit for bit those of the rows that the same variant gives.
@@ -157,7 +160,7 @@ TEST(GatedDeltaNet, LeavesTheCodesOfItsRows) {
     for (const Case& c : kCases) {
       StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
       batch.max_queries = *std::max_element(c.new_tokens.begin(), c.new_tokens.end());
-      for (const char* variant : {"sm90", "composed"}) {
+      for (const char* variant : kVariants) {
         GatedDeltaNetParams rows = random_call(c.sizes, batch, dtype), got = copied(rows);
         got.codes = spoiled_group_codes(rows.out.size(0), rows.out.size(1));
         const QuantizedRows expected = spoiled_group_codes(rows.out.size(0), rows.out.size(1));
@@ -180,7 +183,7 @@ TEST(GatedDeltaNet, PaddedRowsGiveZeroAndLeaveTheStates) {
     batch.seq_lens = int32_tensor({5, 0});
     batch.max_queries = 4;
     const GatedDeltaNetParams params = random_call({1, 2, 128}, batch, DType::kBFloat16);
-    for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+    for (const char* variant : kVariants) expect_composed(variant, params);
   }
 }
 

@@ -81,12 +81,23 @@ void on_queue(const Stream& stream, const IndexerTopKArgs& args, Workspace& scra
 bool fits_sm90(const IndexerTopKArgs& args) {
   return supports_indexer_top_k_sm90(args, max_keys(args));
 }
+
+bool fits_stream(const IndexerTopKArgs& args) {
+  return supports_indexer_top_k_stream_sm90(args, max_keys(args));
+}
 #endif
 
 using Launch = void(const Stream&, const IndexerTopKArgs&, Workspace&);
 
 constexpr Variant<IndexerTopKArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
+    {"stream",
+     CpuIsa::kScalar,
+     fits_stream,
+     on_queue<indexer_top_k_stream_sm90>,
+     DeviceType::kCuda,
+     kMixesRows,
+     kCandidate},
     {"sm90", CpuIsa::kScalar, fits_sm90, on_queue<indexer_top_k_sm90>, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<indexer_top_k_cuda>, DeviceType::kCuda},
 #endif

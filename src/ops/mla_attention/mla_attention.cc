@@ -4,7 +4,6 @@
 
 #include "ops/mla_attention/mla_attention_kernels.h"
 #include "ops/mla_attention/mla_attention_variants.h"
-#include "ops/mla_attention/relay/mla_relay_sm90.h"
 #include "ops/mla_attention/sm90/mla_sm90.h"
 #include "ops/paged_batch_rows.h"
 #include "ops/variant.h"
@@ -95,12 +94,11 @@ void on_queue(const Stream& stream, const MlaAttentionArgs& args, Workspace&) {
   mla_attention_cuda(args, stream.queue().handle());
 }
 
-template <decltype(mla_attention_sm90)* attend>
 void on_hopper(const Stream& stream, const MlaAttentionArgs& args, Workspace& scratch) {
   const auto size = static_cast<int64_t>(mla_attention_sm90_workspace_size(args));
   const Tensor workspace = scratch.tensor({size}, DType::kUInt8);
   if (stream.is_dry_run() || args.batch.num_tokens == 0) return;
-  attend(args, workspace.raw_data(), stream.queue().handle(), {});
+  mla_attention_sm90(args, workspace.raw_data(), stream.queue().handle());
 }
 #endif
 
@@ -108,17 +106,10 @@ using Launch = void(const Stream&, const MlaAttentionArgs&, Workspace&);
 
 constexpr Variant<MlaAttentionArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"relay",
-     CpuIsa::kScalar,
-     supports_mla_attention_sm90,
-     on_hopper<mla_attention_relay_sm90>,
-     DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
     {"sm90",
      CpuIsa::kScalar,
      supports_mla_attention_sm90,
-     on_hopper<mla_attention_sm90>,
+     on_hopper,
      DeviceType::kCuda,
      kMixesRows},
     {"cuda", CpuIsa::kScalar, fits_cuda, on_queue, DeviceType::kCuda},

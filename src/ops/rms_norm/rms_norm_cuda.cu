@@ -5,87 +5,19 @@
 #include "ops/device/reductions.cuh"
 #include "ops/quantize/quantize_device.cuh"
 #include "ops/rms_norm/rms_norm_cuda.h"
+#include "ops/rms_norm/rms_norm_team.cuh"
 
 namespace atom::ops {
 namespace {
 
 using namespace device;
+using namespace device::rms_norm;
 
 constexpr int kMaxThreads = 512;
-constexpr int kWarpsPerBlock = 4;  // of short rows, one each
 // Of many rows a block has this many times fewer threads, with as many times more of the row each:
 // what each thread does once for its row counts less, and fewer wait for each other.
 constexpr int kManyFold = 2;
 constexpr int kManyThreads = 896;  // of a multiprocessor, when each has few vectors
-
-// The value of an element before any quantisation, as ops::rms_norm rounds it.
-template <typename T, typename W>
-__device__ float normalised(float x, float scale, float weight) {
-  float y = x * scale;
-  if constexpr (sizeof(W) == sizeof(T)) y = round_to<T>(y);
-  return round_to<T>(weight * y);
-}
-
-// The same of a vector.
-template <typename T, typename W>
-__device__ uint4 normalised(const uint4& bits,
-                            float scale,
-                            const Pack<W, Vector<T>::kLength>& weight) {
-  constexpr int kLength = Vector<T>::kLength;
-  float y[kLength];
-  to_floats<T>(bits, y);
-#pragma unroll
-  for (int i = 0; i < kLength; ++i) y[i] *= scale;
-  if constexpr (sizeof(W) == 2) {
-    uint4 weight_bits;
-    memcpy(&weight_bits, &weight, sizeof weight);
-    return multiply_pairs<T>(bits_of<T>(y), weight_bits);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) y[i] *= weight.element[i];
-    return bits_of<T>(y);
-  }
-}
-
-// The threads of one row: one of a block's warps, or a block, which has kLanes threads unless that
-// is kAnyLanes. Vector v of lane l of n lanes holds the elements from (v * n + l) * kLength on.
-// Sums are those of kFold * n lanes.
-constexpr int kOneWarp = 0, kAnyLanes = -1;
-template <typename T, int kFold, int kLanes>
-struct Team {
-  static constexpr int kLength = Vector<T>::kLength;
-  static constexpr bool kBlock = kLanes != kOneWarp;
-  const int size;
-
-  __device__ int lane() const { return kBlock ? threadIdx.x : threadIdx.x % kWarpSize; }
-  __device__ int lanes() const {
-    return kLanes == kAnyLanes ? blockDim.x : kLanes == kOneWarp ? kWarpSize : kLanes;
-  }
-  __device__ int first_of(int v) const { return (v * lanes() + lane()) * kLength; }
-  __device__ bool has(int v) const { return first_of(v) < size; }
-  __device__ int64_t row() const {
-    return kBlock ? blockIdx.x : int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarpSize;
-  }
-  __device__ float sum(float (&values)[kFold], float* scratch) const {
-    return kBlock ? reduce_block(values, scratch, Sum())
-                  : reduce_lanes(values[0], kWarpSize, Sum());
-  }
-  __device__ float largest(float value, float* scratch) const {
-    return kBlock ? reduce_block(value, scratch, Largest())
-                  : reduce_lanes(value, kWarpSize, Largest());
-  }
-};
-
-template <typename T>
-__device__ uint4 sum_of(const uint4& x, const uint4& residual) {
-  constexpr int kLength = Vector<T>::kLength;
-  float sum[kLength], other[kLength];
-  to_floats<T>(x, sum);
-  to_floats<T>(residual, other);
-#pragma unroll
-  for (int i = 0; i < kLength; ++i) sum[i] += other[i];
-  return bits_of<T>(sum);
-}
 
 // A team's row, in registers: x, then what it gives.
 template <typename T, typename W, int kVectors, int kFold, int kLanes>

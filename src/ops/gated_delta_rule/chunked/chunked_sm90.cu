@@ -287,9 +287,13 @@ bool chunked_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) 
 }
 
 bool chunked_beside_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
-  // Half of the multiprocessors are the first kernel's.
-  const int64_t num_blocks = blocks_of_sequence(args) * args.batch.num_sequences;
-  if (2 * num_blocks > device_attribute(cudaDevAttrMultiProcessorCount)) {
+  // Half of the multiprocessors are the first kernel's. Side by side is faster from some 2400
+  // tokens on: on an H200 1024 take 79 us instead of 66, 8192 take 374 instead of 431.
+  constexpr int64_t kMinTokens = 4096;
+  const int64_t num_sequences = args.batch.num_sequences;
+  const int64_t num_blocks = blocks_of_sequence(args) * num_sequences;
+  if (args.batch.num_tokens < kMinTokens * num_sequences ||
+      2 * num_blocks > device_attribute(cudaDevAttrMultiProcessorCount)) {
     return chunked_sm90(args, workspace, queue);
   }
   const auto stream = static_cast<gpuStream_t>(queue);

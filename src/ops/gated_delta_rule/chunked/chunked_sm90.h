@@ -16,8 +16,9 @@ int64_t chunked_sm90_workspace_size(const GatedDeltaRuleArgs& args);
 // the description of the rows.
 [[nodiscard]] bool chunked_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue);
 
-// The same bits with both kernels side by side, where the sequences are few: the second one begins
-// when the first records are there. Tools that run kernels one after the other change no result.
+// The same bits with both kernels side by side, where sequences are few and long: the second one
+// begins when the first records are there. Tools that run kernels one after the other change no
+// result.
 [[nodiscard]] bool chunked_beside_sm90(const GatedDeltaRuleArgs& args,
                                        void* workspace,
                                        void* queue);

@@ -3,6 +3,7 @@
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/indexer_top_k/sm90/scores.cuh"
 #include "ops/indexer_top_k/sm90/select.cuh"
+#include "ops/indexer_top_k/sm90/stream_scores.h"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
@@ -34,13 +35,16 @@ void launch_scores(const ScoreArgs& args, dim3 grid, gpuStream_t stream) {
   }
 }
 
+// Whether sequences have so many tokens that keys are to be read once for several of them.
+bool has_chunks(const ScoreArgs& args) {
+  return args.num_tokens >= 8 * args.params.batch.num_sequences && args.num_tokens >= 64;
+}
+
 // As many blocks as run at once, and in steps of many tokens some of each sequence's together.
 void launch_all_scores(const ScoreArgs& all, gpuStream_t stream) {
   constexpr int kBlocksAtOnce = 3;
   ScoreArgs args = all;
-  const int64_t sequences = args.params.batch.num_sequences;
-  const bool has_chunks = args.num_tokens >= 8 * sequences && args.num_tokens >= 64;
-  args.tokens_per_block = has_chunks ? kMaxTokens : 1;
+  args.tokens_per_block = has_chunks(all) ? kMaxTokens : 1;
   const int groups = (args.num_tokens + args.tokens_per_block - 1) / args.tokens_per_block;
   const int64_t chunks = (args.score_stride + kBlockKeys - 1) / kBlockKeys;
   const int64_t wanted =
@@ -106,20 +110,46 @@ void indexer_select_sm90(const IndexerTopKArgs& args,
   check_gpu_launch("indexer_top_k");
 }
 
+namespace {
+
+ScoreArgs score_args(
+    const IndexerTopKArgs& args, int64_t begin, int64_t end, float* scores, int64_t score_stride) {
+  return {.params = args,
+          .first_token = static_cast<int>(begin),
+          .num_tokens = static_cast<int>(end - begin),
+          .tokens_per_block = 1,
+          .scores = scores,
+          .score_stride = score_stride};
+}
+
+}  // namespace
+
 void indexer_top_k_sm90(const IndexerTopKArgs& args,
                         int64_t begin,
                         int64_t end,
                         float* scores,
                         int64_t score_stride,
                         void* queue) {
-  const ScoreArgs score = {.params = args,
-                           .first_token = static_cast<int>(begin),
-                           .num_tokens = static_cast<int>(end - begin),
-                           .tokens_per_block = 1,
-                           .scores = scores,
-                           .score_stride = score_stride};
-  launch_all_scores(score, static_cast<gpuStream_t>(queue));
+  launch_all_scores(score_args(args, begin, end, scores, score_stride),
+                    static_cast<gpuStream_t>(queue));
   check_gpu_launch("indexer_top_k");
+  indexer_select_sm90(args, begin, end, scores, score_stride, queue);
+}
+
+bool supports_indexer_top_k_stream_sm90(const IndexerTopKArgs& args, int64_t max_keys) {
+  return supports_indexer_top_k_sm90(args, max_keys) && supports_indexer_stream_scores(args);
+}
+
+void indexer_top_k_stream_sm90(const IndexerTopKArgs& args,
+                               int64_t begin,
+                               int64_t end,
+                               float* scores,
+                               int64_t score_stride,
+                               void* queue) {
+  if (has_chunks(score_args(args, begin, end, scores, score_stride)) ||
+      !launch_indexer_stream_scores(args, begin, end, scores, score_stride, queue)) {
+    return indexer_top_k_sm90(args, begin, end, scores, score_stride, queue);
+  }
   indexer_select_sm90(args, begin, end, scores, score_stride, queue);
 }
 

@@ -18,6 +18,16 @@ void indexer_top_k_sm90(const IndexerTopKArgs& args,
                         int64_t score_stride,
                         void* queue);
 
+// The same with the scores of sm90/stream_scores.h, which are added up in another order, in steps
+// of few tokens of a sequence.
+bool supports_indexer_top_k_stream_sm90(const IndexerTopKArgs& args, int64_t max_keys);
+void indexer_top_k_stream_sm90(const IndexerTopKArgs& args,
+                               int64_t begin,
+                               int64_t end,
+                               float* scores,
+                               int64_t score_stride,
+                               void* queue);
+
 // Its second half alone.
 void indexer_select_sm90(const IndexerTopKArgs& args,
                          int64_t begin,
