@@ -1,5 +1,6 @@
 // From a checked call to the GPU kernels' one.
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 #include "ops/fused_moe/fused_moe_gpu.h"
@@ -226,12 +227,14 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
 }
 
 bool fits_fused_moe_skinny_more(const FusedMoeCall& call) {
-  // An expert that has more tokens than a group is read once more. Most have no more than that.
-  constexpr int64_t kMostRows = 20;
-  const int64_t num_tokens = call.num_tokens();
-  return num_tokens > kFewMoeSkinnyTokens && num_tokens <= kMaxMoeSkinnyTokens &&
-         num_tokens * call.top_k() <= kMostRows * call.num_experts() && is_row_major(call) &&
-         fits_moe_skinny(gpu_call(call, 0, num_tokens));
+  // An expert that has more tokens than a group is read once more. Most have no more than that. The
+  // largest call is one of those that plans of memory measure: powers of two, and a step's largest.
+  constexpr uint64_t kMostRows = 20;
+  const auto num_tokens = static_cast<uint64_t>(call.num_tokens());
+  const uint64_t wanted = kMostRows * call.num_experts() / call.top_k();
+  const uint64_t most = std::bit_floor(std::min<uint64_t>(wanted, kMaxMoeSkinnyTokens));
+  return num_tokens > kFewMoeSkinnyTokens && num_tokens <= most && is_row_major(call) &&
+         fits_moe_skinny(gpu_call(call, 0, call.num_tokens()));
 }
 
 void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
@@ -284,10 +287,6 @@ struct ManyTokens {
     }
   }
 };
-
-}  // namespace
-
-namespace {
 
 // Fewer rows of an expert are faster by "rows".
 bool has_many_rows(const FusedMoeCall& call) {
