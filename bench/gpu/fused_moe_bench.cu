@@ -46,11 +46,14 @@ const ShapeFormats kShapes[] = {
      {"fp8-block", "fp8-channel"}},
 };
 
-constexpr MoeKernel kServing[] = {
-    MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
+constexpr MoeKernel kServing[] = {MoeKernel::kStream,
+                                  MoeKernel::kRows,
+                                  MoeKernel::kRowsSplit,
+                                  MoeKernel::kRowsEarly,
+                                  MoeKernel::kSkinny,
+                                  MoeKernel::kWide};
 // Run when they are named, or all by the word "candidates".
-constexpr MoeKernel kCandidates[] = {
-    MoeKernel::kOne, MoeKernel::kRowsSplit, MoeKernel::kRowsEarly, MoeKernel::kWide};
+constexpr MoeKernel kCandidates[] = {MoeKernel::kOne, MoeKernel::kRowsPairs};
 
 // What the command line asks for.
 struct Selection {
@@ -102,8 +105,7 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  return (kernel == MoeKernel::kMany || kernel == MoeKernel::kWide ||
-          kernel == MoeKernel::kSkinny) &&
+  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny) &&
          format.format == ExpertFormat::kFloat8;
 }
 

@@ -14,8 +14,12 @@ gpuError_t launch_moe_rows_float4(const FusedMoeGpuCall& call,
                                   const MoeRowsScratch& scratch,
                                   int num_tokens,
                                   gpuStream_t stream);
-// MXFP4, tiles of up to 32 tokens.
+// MXFP4, tiles of up to 16 tokens.
 gpuError_t launch_moe_rows_split_float4(const FusedMoeGpuCall& call,
+                                        const MoeRowsScratch& scratch,
+                                        int num_tokens,
+                                        gpuStream_t stream);
+gpuError_t launch_moe_rows_pairs_float4(const FusedMoeGpuCall& call,
                                         const MoeRowsScratch& scratch,
                                         int num_tokens,
                                         gpuStream_t stream);
