@@ -33,23 +33,13 @@ __device__ void copy_item(
 }
 
 __device__ void copy_items(const FusedMoeGpuCall& call, Shared& shared) {
-  const Items items(call, shared.num_choices);
   const uint64_t policy = read_once_policy();
   StageCursor stage;
-  for (int i = 0; i < items.count(); ++i) {
+  for (Items items(call, shared.num_choices); !items.is_done(); items.advance()) {
     wait_for(shared_address(&shared.empty[stage.index]), stage.parity ^ 1);
-    copy_item(call, shared, items.at(i), stage.index, policy);
+    copy_item(call, shared, items.item(), stage.index, policy);
     stage.advance(kNumStages);
   }
-}
-
-// d[16 rows, 8 columns] += a[16 rows, 32 codes] b[8 columns, 32 codes]^T.
-__device__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // The scales of a warp's columns of an item, of a lane's rows; a choice's weight is in them.
@@ -64,28 +54,40 @@ class Consumer {
       : args_(args),
         call_(args.call),
         shared_(shared),
-        items_(call_, shared.num_choices),
         warp_(static_cast<int>(threadIdx.x) / kWarpSize),
-        lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
+        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
+        gate_up_(call_.gate_up),
+        down_(call_.down),
+        down_panels_(call_.intermediate_size / kPanel),
+        down_part_(warp_ / down_panels_),
+        down_panel_(warp_ - down_part_ * down_panels_) {}
 
   // All items, and between those of both matrices what `meet` does.
   template <typename Meet>
   __device__ void run(Meet&& meet) {
-    Scales next = items_.count() > 0 ? scales_of(items_.at(0)) : Scales();
+    Items items(call_, shared_.num_choices);
+    bool has_met = false;
+    Scales next = items.is_done() ? Scales() : scales_of(items.item());
 #pragma unroll 1
-    for (int i = 0; i <= items_.count(); ++i) {
-      if (i == items_.num_first()) meet();
-      if (i == items_.count()) return;
-      const Item item = items_.at(i);
+    for (;;) {
+      if (!has_met && !items.is_in_first_matrix()) {
+        finish_tiles(true);
+        meet();
+        has_met = true;
+      }
+      if (items.is_done()) break;
+      const Item item = items.item();
       const Scales scales = next;
-      if (i + 1 < items_.count()) next = scales_of(items_.at(i + 1));
+      items.advance();
+      if (!items.is_done()) next = scales_of(items.item());
       wait_for(shared_address(&shared_.full[stage_.index]), stage_.parity);
       add_product(item, scales);
       __syncwarp();
       if (lane_ == 0) arrive(shared_address(&shared_.empty[stage_.index]));
       stage_.advance(kNumStages);
-      if (item.is_last) finish(item);
+      if (item.is_last) keep_sums(item);
     }
+    finish_tiles(false);
   }
 
  private:
@@ -95,73 +97,108 @@ class Consumer {
     bool exists;
   };
   __device__ Part part_of(const Item& item) const {
-    const int panels = item.num_columns / kPanel, part = warp_ / panels;
-    return {
-        item.choice + part, item.column / kPanel + warp_ - part * panels, part < item.num_choices};
+    if (!item.is_first_matrix) {
+      return {item.choice + down_part_, down_panel_, down_part_ < item.num_choices};
+    }
+    const int panel = item.column / kPanel + warp_;
+    return {item.choice, panel, panel * kPanel < call_.hidden_size};
   }
 
   __device__ Scales scales_of(const Item& item) const {
     const Part part = part_of(item);
     if (!part.exists) return {};
-    const ExpertMatrices& matrices = item.is_first_matrix ? call_.gate_up : call_.down;
     const Choice choice = shared_.choices[part.choice];
-    const int column = matrices.scales_across > 1 ? part.panel : 0, row = lane_ / 4;
-    const float weight = item.is_first_matrix ? 1.0f : choice.weight;
-    const auto scale_of_row = [&](int r) {
-      return weight * scale_at(matrices, choice.expert, row_of(call_, item, r), column);
-    };
-    return {scale_of_row(row), scale_of_row(row + kGateRows)};
+    const int upper = row_of(call_, item, lane_ / 4);
+    const int lower = row_of(call_, item, lane_ / 4 + kGateRows);
+    if (item.is_first_matrix) {
+      return {gate_up_.at(choice.expert, upper, part.panel),
+              gate_up_.at(choice.expert, lower, part.panel)};
+    }
+    return {choice.weight * down_.at(choice.expert, upper, part.panel),
+            choice.weight * down_.at(choice.expert, lower, part.panel)};
   }
 
-  // Of 128 columns: a lane has 16 neighbouring bytes of each half of them, in whatever order of
-  // columns, which is the same for both factors. Of the eight columns of the product one is used.
+  // The other factor's 128 columns, which most items share. Of the eight columns of a product one
+  // is used.
+  __device__ void load_codes(int panel) {
+    if (panel == panel_) return;
+    panel_ = panel;
+    scale_ = shared_.scales[panel];
+    const uint32_t codes = shared_address(shared_.codes) + panel * kPanel + lane_ % 4 * kVectorSize;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4 loaded = load_shared(codes + half * (kPanel / 2));
+      const uint4 words = lane_ < 4 ? loaded : uint4{};
+      const uint32_t each[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        factor_[half * 4 + i][0] = as_halves(each[i]);
+        factor_[half * 4 + i][1] = as_halves(each[i] >> 16);
+      }
+    }
+  }
+
   __device__ void add_product(const Item& item, const Scales& scales) {
     const Part part = part_of(item);
     if (!part.exists) return;
-    const int row = lane_ / 4, place = lane_ % 4 * kVectorSize;
-    const int panel = item.is_first_matrix
-                          ? part.panel
-                          : part.choice * (call_.intermediate_size / kPanel) + part.panel;
-    const uint32_t upper =
-        shared_address(shared_.stages[stage_.index]) + row * kPitch + warp_ * kPanel + place;
-    const uint32_t codes = shared_address(shared_.codes) + panel * kPanel + place;
-    float product[4] = {};
+    load_codes(item.is_first_matrix ? part.panel : part.choice * down_panels_ + part.panel);
+    const uint32_t upper = shared_address(shared_.stages[stage_.index]) + lane_ / 4 * kPitch +
+                           warp_ * kPanel + lane_ % 4 * kVectorSize;
+    // Four sums, so that few products wait for others.
+    float products[4][4] = {};
 #pragma unroll
-    for (int half = 0; half < kPanel; half += kPanel / 2) {
-      const uint4 a = load_shared(upper + half);
-      const uint4 below = load_shared(upper + kGateRows * kPitch + half);
-      const uint4 loaded = load_shared(codes + half);
-      const uint4 b = lane_ < 4 ? loaded : uint4{};
-      multiply(product, {a.x, below.x, a.y, below.y}, {b.x, b.y});
-      multiply(product, {a.z, below.z, a.w, below.w}, {b.z, b.w});
+    for (int half = 0; half < 2; ++half) {
+      const uint4 a = load_shared(upper + half * (kPanel / 2));
+      const uint4 below = load_shared(upper + kGateRows * kPitch + half * (kPanel / 2));
+      multiply(products[0], a.x, below.x, factor_[half * 4]);
+      multiply(products[1], a.y, below.y, factor_[half * 4 + 1]);
+      multiply(products[2], a.z, below.z, factor_[half * 4 + 2]);
+      multiply(products[3], a.w, below.w, factor_[half * 4 + 3]);
     }
-    const float scale = shared_.scales[panel];
-    upper_ = fmaf(product[0], scales.upper * scale, upper_);
-    lower_ = fmaf(product[2], scales.lower * scale, lower_);
+    const auto sum_of = [&](int i) {
+      return products[0][i] + products[1][i] + (products[2][i] + products[3][i]);
+    };
+    upper_ = fmaf(sum_of(0), scales.upper * scale_, upper_);
+    lower_ = fmaf(sum_of(2), scales.lower * scale_, lower_);
   }
 
-  // Adds up what the warps have of a tile, by one of them after the other.
-  __device__ void finish(const Item& item) {
-    float(&sums)[kWarps][kTileRows] = shared_.sums[num_tiles_ % 2];
+  // What the warp has of a tile.
+  __device__ void keep_sums(const Item& item) {
+    float(&sums)[kTileRows] = shared_.sums[num_tiles_][warp_];
     if (lane_ % 4 == 0) {
-      sums[warp_][lane_ / 4] = upper_;
-      sums[warp_][kGateRows + lane_ / 4] = lower_;
+      sums[lane_ / 4] = upper_;
+      sums[kGateRows + lane_ / 4] = lower_;
+    }
+    if (threadIdx.x == 0) {
+      shared_.targets[num_tiles_] =
+          item.is_first_matrix ? item.choice * call_.intermediate_size + item.tile * kGateRows
+                               : item.tile * kTileRows;
     }
     upper_ = lower_ = 0;
+    if (++num_tiles_ == kSlots) finish_tiles(item.is_first_matrix);
+  }
+
+  // Adds up what the warps have of the tiles that wait, a tile by a warp.
+  __device__ void finish_tiles(bool is_first_matrix) {
     synchronize_first<kNumConsumers>();
-    if (num_tiles_++ % kWarps != warp_) return;
+    if (warp_ < num_tiles_) finish(is_first_matrix);
+    num_tiles_ = 0;
+    panel_ = -1;
+    synchronize_first<kNumConsumers>();
+  }
+
+  __device__ void finish(bool is_first_matrix) const {
     const int row = lane_ % kTileRows, first = lane_ / kTileRows * (kWarps / 2);
+    const int target = shared_.targets[warp_];
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps / 2; ++w) sum += sums[first + w][row];
+    for (int w = 0; w < kWarps / 2; ++w) sum += shared_.sums[warp_][first + w][row];
     sum += exchange(sum, kTileRows);
     const float up = exchange(sum, kGateRows);
-    if (item.is_first_matrix) {
-      if (lane_ >= kGateRows) return;
-      args_.scratch.activated[int64_t{item.choice} * call_.intermediate_size +
-                              item.tile * kGateRows + lane_] = activated(call_.activation, sum, up);
-    } else if (lane_ < kTileRows) {
-      store_result(item.tile * kTileRows + lane_, sum);
+    if (!is_first_matrix) {
+      if (lane_ < kTileRows) store_result(target + lane_, sum);
+    } else if (lane_ < kGateRows) {
+      args_.scratch.activated[target + lane_] = activated(call_.activation, sum, up);
     }
   }
 
@@ -176,11 +213,15 @@ class Consumer {
   const MoeOneArgs& args_;
   const FusedMoeGpuCall& call_;
   Shared& shared_;
-  const Items items_;
   const int warp_, lane_;
+  const ScaleRows gate_up_, down_;
+  const int down_panels_, down_part_, down_panel_;
   StageCursor stage_;
+  uint32_t factor_[kPanel / kTileRows][2];  // of the 128 columns `panel_`, with their scale
+  int panel_ = -1;
+  float scale_ = 0;
   float upper_ = 0, lower_ = 0;
-  int num_tiles_ = 0;
+  int num_tiles_ = 0;  // that wait
 };
 
 // `size` values as codes with a scale for each 128, by the warps that multiply; loads are kAhead

@@ -10,12 +10,11 @@
 #include "ops/device/bulk_copy.cuh"
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/programmatic_launch.cuh"
-#include "ops/fused_moe/moe_device.cuh"
 #include "ops/fused_moe/moe_one.h"
+#include "ops/fused_moe/moe_one_math.cuh"
 
 namespace atom::ops::device::moe_one {
 
-constexpr int kPanel = 128;  // columns that share a scale of codes
 constexpr int kTileRows = 16, kGateRows = 8;
 constexpr int kWarps = 16, kNumConsumers = kWarps * kWarpSize;
 constexpr int kThreads = kNumConsumers + kWarpSize;
@@ -36,11 +35,15 @@ struct Choice {
   float weight;
 };
 
+// Tiles whose sums wait for each other: warps go on to the next tile without a barrier.
+constexpr int kSlots = 6;
+
 struct Shared {
   uint8_t stages[kNumStages][kTileRows * kPitch];
   uint8_t codes[kMaxCodes];
   float scales[kMaxCodes / kPanel];
-  float sums[2][kWarps][kTileRows];
+  float sums[kSlots][kWarps][kTileRows];
+  int targets[kSlots];  // where a tile's results begin
   Choice choices[kMaxChoices];
   int num_choices;
   uint64_t full[kNumStages], empty[kNumStages];
@@ -56,60 +59,64 @@ struct Item {
   bool is_last;             // of the tile's
 };
 
-// Those of this block: of the first matrix, then of the second one, from the other end so that
-// blocks with more of one have not more of both.
+// A block's items one after the other: those of the first matrix, then of the second one, from the
+// other end so that blocks with more of one have not more of both. Nothing is divided.
 class Items {
  public:
   __device__ Items(const FusedMoeGpuCall& call, int num_choices)
       : hidden_size_(call.hidden_size),
         intermediate_size_(call.intermediate_size),
         num_choices_(num_choices),
-        gate_tiles_(call.intermediate_size / kGateRows),
-        gate_chunks_((call.hidden_size + kChunk - 1) / kChunk),
         at_once_(kChunk / call.intermediate_size),
-        down_chunks_(max(1, (num_choices + at_once_ - 1) / at_once_)),
-        num_first_(of_block(num_choices * gate_tiles_, blockIdx.x) * gate_chunks_),
-        num_second_(of_block(call.hidden_size / kTileRows, gridDim.x - 1 - blockIdx.x) *
-                    down_chunks_) {}
+        tile_(static_cast<int>(blockIdx.x)) {
+    find_choice();
+  }
 
-  __device__ int num_first() const { return num_first_; }
-  __device__ int count() const { return num_first_ + num_second_; }
+  __device__ bool is_done() const { return !is_first_ && tile_ >= hidden_size_ / kTileRows; }
+  __device__ bool is_in_first_matrix() const { return is_first_; }
 
-  __device__ Item at(int i) const {
-    Item item;
-    item.is_first_matrix = i < num_first_;
-    if (item.is_first_matrix) {
-      const int part = i / gate_chunks_, chunk = i - part * gate_chunks_;
-      const int unit = static_cast<int>(blockIdx.x + part * gridDim.x);
-      item.choice = unit / gate_tiles_;
-      item.num_choices = 1;
-      item.tile = unit - item.choice * gate_tiles_;
-      item.column = chunk * kChunk;
-      item.num_columns = min(kChunk, hidden_size_ - item.column);
-      item.is_last = chunk + 1 == gate_chunks_;
-      return item;
+  __device__ Item item() const {
+    if (is_first_) {
+      const int left = hidden_size_ - column_;
+      return {true, tile_, choice_, 1, column_, min(kChunk, left), left <= kChunk};
     }
-    const int local = i - num_first_, part = local / down_chunks_;
-    const int chunk = local - part * down_chunks_;
-    item.tile = static_cast<int>(gridDim.x - 1 - blockIdx.x + part * gridDim.x);
-    item.choice = chunk * at_once_;
-    item.num_choices = min(at_once_, num_choices_ - item.choice);
-    item.column = 0;
-    item.num_columns = intermediate_size_;
-    item.is_last = chunk + 1 == down_chunks_;
-    return item;
+    const int left = num_choices_ - choice_;
+    return {false, tile_, choice_, min(at_once_, left), 0, intermediate_size_, left <= at_once_};
+  }
+
+  __device__ void advance() {
+    const int grid = static_cast<int>(gridDim.x);
+    if (is_first_) {
+      column_ += kChunk;
+      if (column_ < hidden_size_) return;
+      column_ = 0;
+      tile_ += grid;
+      return find_choice();
+    }
+    choice_ += at_once_;
+    if (choice_ < num_choices_) return;
+    choice_ = 0;
+    tile_ += grid;
   }
 
  private:
-  static __device__ int of_block(int count, int first) {
-    const int grid = static_cast<int>(gridDim.x);
-    return first < count ? (count - first + grid - 1) / grid : 0;
+  // Of a tile that is counted from the current choice's first one on; behind the last choice's the
+  // second matrix begins.
+  __device__ void find_choice() {
+    const int gate_tiles = intermediate_size_ / kGateRows;
+    while (choice_ < num_choices_ && tile_ >= gate_tiles) {
+      tile_ -= gate_tiles;
+      ++choice_;
+    }
+    if (choice_ < num_choices_) return;
+    is_first_ = false;
+    choice_ = 0;
+    tile_ = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   }
 
-  const int hidden_size_, intermediate_size_, num_choices_;
-  const int gate_tiles_, gate_chunks_;
-  const int at_once_, down_chunks_;
-  const int num_first_, num_second_;
+  const int hidden_size_, intermediate_size_, num_choices_, at_once_;
+  bool is_first_ = true;
+  int tile_, choice_ = 0, column_ = 0;
 };
 
 // Of an item's row in its expert's matrix.
