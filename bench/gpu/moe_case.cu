@@ -247,7 +247,8 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 }
 
 const char* name_of(MoeKernel kernel) {
-  constexpr const char* kNames[] = {"stream", "rows", "rows-split", "rows-pairs", "rows-early", "skinny", "wide"};
+  constexpr const char* kNames[] = {
+      "stream", "rows", "rows-split", "rows-pairs", "rows-early", "skinny", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
