@@ -1,4 +1,5 @@
-// Inside moe_route on a GPU: choices as numbers that are larger for a better one.
+// Inside moe_route on a GPU: what a warp does with scores of its lanes, and choices as numbers that
+// are larger for a better one.
 #pragma once
 
 #include "ops/device/reductions.cuh"
@@ -50,5 +51,22 @@ struct TwoLargest {
     }
   }
 };
+
+// The softmax over all lanes' scores. -infinity: not there.
+template <int kPerLane>
+__device__ inline void soften(float (&scores)[kPerLane]) {
+  float largest = -INFINITY, sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) largest = fmaxf(largest, scores[i]);
+  largest = reduce_lanes(largest, kWarpSize, Largest{});
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    scores[i] = expf(scores[i] - largest);
+    sum += scores[i];
+  }
+  sum = reduce_lanes(sum, kWarpSize, Sum{});
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) scores[i] /= sum;
+}
 
 }  // namespace atom::ops::device

@@ -74,7 +74,7 @@ class TokenRouter {
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) choices_[i] = ordered_bits(scores_[i]);
     }
-    if (kind == RouterScores::kSoftmax) soften();
+    if (kind == RouterScores::kSoftmax) soften(scores_);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       if (kind == RouterScores::kSigmoid) scores_[i] = sigmoid(scores_[i]);
@@ -84,21 +84,6 @@ class TokenRouter {
       }
       if (!exists(i)) choices_[i] = kTaken;
     }
-  }
-
-  __device__ void soften() {
-    float largest = -INFINITY, sum = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) largest = fmaxf(largest, scores_[i]);
-    largest = reduce_lanes(largest, kWarpSize, Largest{});
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      scores_[i] = exists(i) ? expf(scores_[i] - largest) : 0.0f;
-      sum += scores_[i];
-    }
-    sum = reduce_lanes(sum, kWarpSize, Sum{});
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) scores_[i] /= sum;
   }
 
   // Lane g has group g.
