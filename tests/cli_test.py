@@ -414,6 +414,27 @@ class Bench(CommandTest):
             result = self.expect(atom("bench", MODEL, "--shapes", shapes), 2)
             self.assertIn("--shapes", result.stderr)
 
+    def test_forced_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, text = folder + "/result.json", pathlib.Path(folder) / "text"
+            command = ["bench", MODEL, "--forced-text", str(text), "--input-len", "40",
+                       "--output-len", "61", "--num-iters", "1", "--method", "ngram",
+                       "--num-speculative-tokens", "3", "--output-json", path]
+            # Drafts are right where the text repeats, though the model would say something else.
+            text.write_text("the fox saw the hen and ran. " * 40)
+            self.expect(atom(*command), 0)
+            sample = json.loads(pathlib.Path(path).read_text())["results"][0]["samples"][0]
+            self.assertEqual(sample["num_verifications"], 15)
+            self.assertEqual(sample["num_accepted_per_position"][:3], [15, 15, 15])
+            text.write_text(" ".join(map(str, range(500, 800))))
+            self.expect(atom(*command), 0)
+            sample = json.loads(pathlib.Path(path).read_text())["results"][0]["samples"][0]
+            self.assertLess(sum(sample["num_accepted_per_position"]), 30)
+            text.write_text("the fox")
+            self.assertIn("--forced-text", self.expect(atom(*command), 1).stderr)
+            result = self.expect(atom("bench", "breakdown", *command[1:]), 2)
+            self.assertIn("breakdown has no answers", result.stderr)
+
     def test_breakdown(self):
         with tempfile.TemporaryDirectory() as folder:
             path, trace = folder + "/result.json", folder + "/trace.json"

@@ -100,7 +100,8 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  return (kernel == MoeKernel::kMany || kernel == MoeKernel::kSkinny) &&
+  return (kernel == MoeKernel::kMany || kernel == MoeKernel::kWide ||
+          kernel == MoeKernel::kSkinny) &&
          format.format == ExpertFormat::kFloat8;
 }
 

@@ -42,7 +42,8 @@ class Layer {
         norm_weight(kDim * 4),
         conv_state(num_slots * num_sets * (kWidth - 1) * kChannels * 2),
         state(num_slots * num_sets * kStateBytes),
-        indices((3 * num_sequences + 1 + num_tokens) * 4) {
+        indices((3 * num_sequences + 1 + num_tokens) * 4),
+        codes(num_tokens * (kValues + 4 * kHeads)) {
     fill_random(qkv.data(), Element::kBFloat16, num_tokens * kChannels, 1.0f, 1);
     fill_random(z.data(), Element::kBFloat16, num_tokens * kValues, 2.0f, 2);
     fill_random(ba.data(), Element::kBFloat16, num_tokens * 2 * kHeads, 3.0f, 3);
@@ -99,6 +100,21 @@ class Layer {
             .head_v_dim = kDim,
             .element = Element::kBFloat16};
   }
+  // A head is a group.
+  QuantizeArgs result_codes() const {
+    return {.values = codes.data<uint8_t>(),
+            .scales = codes.data<float>(num_tokens * kValues),
+            .values_stride = kValues,
+            .size = kValues,
+            .element = Element::kBFloat16,
+            .dtype = QuantDType::kFloat8E4M3,
+            .group_size = kDim};
+  }
+  GatedDeltaNetArgs net_to_codes(int set = 0) const {
+    GatedDeltaNetArgs args = net(set);
+    args.codes = result_codes();
+    return args;
+  }
   GatedDeltaNetArgs net(int set = 0) const {
     return {.rule = rule(set),
             .conv_weight = conv_weight.data<float>(),
@@ -136,12 +152,17 @@ class Layer {
   }
 
   int64_t num_tokens, num_slots;
-  Buffer qkv, z, ba, out, conv_weight, gates, norm_weight, conv_state, state, indices;
+  Buffer qkv, z, ba, out, conv_weight, gates, norm_weight, conv_state, state, indices, codes;
   StateBatchArgs batch;
 };
 
-void run_chunked(const GatedDeltaRuleArgs& args, const Buffer& workspace, gpuStream_t stream) {
-  if (chunked_sm90(args, workspace.data(), stream)) return;
+using Chunked = bool(const GatedDeltaRuleArgs&, void* workspace, void* queue);
+
+void run_chunked(const GatedDeltaRuleArgs& args,
+                 const Buffer& workspace,
+                 gpuStream_t stream,
+                 Chunked* by = chunked_sm90) {
+  if (by(args, workspace.data(), stream)) return;
   std::printf("the rows have no tensor map\n");
   std::exit(1);
 }
@@ -192,8 +213,32 @@ int check_chunks(int64_t num_sequences, int64_t tokens_each) {
   return passed ? 0 : 1;
 }
 
+// Side by side the kernels give the same bits, again and again.
+int check_beside(int64_t num_sequences, int64_t tokens_each) {
+  constexpr int kTimes = 8;
+  std::vector<uint16_t> out[kTimes + 1];
+  std::vector<float> state[kTimes + 1];
+  for (int i = 0; i <= kTimes; ++i) {
+    const Layer layer(num_sequences, tokens_each);
+    Buffer workspace(chunked_sm90_workspace_size(layer.rule()));
+    workspace.fill_bytes(0xff);
+    run_chunked(layer.rule(), workspace, nullptr, i == 0 ? chunked_sm90 : chunked_beside_sm90);
+    out[i] = layer.out.download<uint16_t>();
+    state[i] = layer.state.download<float>();
+  }
+  bool passed = true;
+  for (int i = 1; i <= kTimes; ++i) passed &= out[i] == out[0] && state[i] == state[0];
+  std::printf("beside, %ld x %-6ld: %s\n",
+              static_cast<long>(num_sequences),
+              static_cast<long>(tokens_each),
+              passed ? "PASS" : "FAIL");
+  return passed ? 0 : 1;
+}
+
 int check() {
   int failures = 0;
+  for (const int64_t tokens : {8, 100, 3000, 8192}) failures += check_beside(1, tokens);
+  failures += check_beside(2, 300);
   for (const int64_t tokens : {8, 64, 100, 8192}) failures += check_chunks(1, tokens);
   failures += check_chunks(7, 300);
   return failures;
@@ -215,6 +260,11 @@ void time_decode(int64_t batch, int64_t tokens, const Roofs& roofs) {
                 false,
                 sets);
   report(what, layer_us, bytes, false, roofs);
+  const double codes_us = time_call(
+      [&](gpuStream_t stream, int set) { gated_delta_net_sm90(layer.net_to_codes(set), stream); },
+      false,
+      sets);
+  report("the same to codes", codes_us, bytes, false, roofs);
   std::snprintf(what,
                 sizeof what,
                 "recurrence alone, %ld x %ld tokens",
@@ -258,12 +308,19 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
   print("chunks", layer.qkv.size() + layer.out.size(), [&](gpuStream_t stream) {
     run_chunked(layer.rule(), workspace, stream);
   });
+  print("chunks, beside", layer.qkv.size() + layer.out.size(), [&](gpuStream_t stream) {
+    run_chunked(layer.rule(), workspace, stream, chunked_beside_sm90);
+  });
   print("gated norm", 3 * layer.out.size(), [&](gpuStream_t stream) {
-    rms_norm_gated_cuda(layer.norm(convolved.data()), layer.num_tokens * kHeads, stream);
+    rms_norm_gated_cuda({layer.norm(convolved.data()), {}}, layer.num_tokens * kHeads, stream);
+  });
+  print("gated norm to codes", 5 * layer.out.size() / 2, [&](gpuStream_t stream) {
+    rms_norm_gated_cuda(
+        {layer.norm(nullptr), layer.result_codes()}, layer.num_tokens * kHeads, stream);
   });
 }
 
-// The ways that a decode can be cut, and the forms of the products.
+// The ways that a decode can be cut.
 void time_ways() {
   const Roofs roofs = measure_roofs();
   for (const int64_t batch : {1, 2, 4, 8, 16, 64, 256}) {
@@ -291,17 +348,6 @@ void time_ways() {
              false,
              roofs);
     }
-  }
-  const Layer layer(1, 8192);
-  const Buffer workspace(chunked_sm90_workspace_size(layer.rule()));
-  prepare_chunks_sm90(layer.rule(), workspace.data(), nullptr);
-  for (const int mode : {0, 1, 2, 3}) {
-    const double us = time_call(
-        [&](gpuStream_t stream, int) {
-          if (!advance_chunks_sm90(layer.rule(), workspace.data(), stream, mode)) std::exit(1);
-        },
-        true);
-    std::printf("advance %d: %.2f us\n", mode, us);
   }
 }
 

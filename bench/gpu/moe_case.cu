@@ -271,7 +271,9 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return count > kMaxStreamTokens &&
              (format_.format == ExpertFormat::kAsX ? fits_moe_wgmma(call) : fits_moe_float8(call));
     case MoeKernel::kWide:
-      return count > kMaxStreamTokens && fits_moe_wide(call);
+      return count > kMaxStreamTokens &&
+             (format_.format == ExpertFormat::kAsX ? fits_moe_wide(call)
+                                                   : fits_moe_wide_float8(call));
   }
   return false;
 }
@@ -296,10 +298,10 @@ gpuError_t MoeLayers::launch(
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
                                            padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;
-  return launch_moe_float8(
-      call,
-      {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
-      stream);
+  auto* launch = kernel == MoeKernel::kWide ? launch_moe_wide_float8 : launch_moe_float8;
+  return launch(call,
+                {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
+                stream);
 }
 
 int MoeLayers::num_skinny_rows() const {

@@ -12,6 +12,7 @@
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_wgmma.h"
 #include "ops/fused_moe/moe_wide.h"
+#include "ops/fused_moe/moe_wide_float8.h"
 
 namespace atom::bench {
 
@@ -37,7 +38,7 @@ enum class MoeKernel {
   kRowsEarly,
   kSkinny,
   kMany /* bfloat16 and FP8 */,
-  kWide
+  kWide /* likewise */
 };
 const char* name_of(MoeKernel kernel);
 

@@ -45,7 +45,9 @@ def load(arguments, server, folder, streams, body):
     subprocess.run(
         [arguments.atom, "bench", "serve", "--base-url", server.url, "--no-progress", "--tokenizer",
          arguments.checkpoint, "--input-len", "16", "--output-len", str(arguments.output_len),
-         "--num-prompts", str(2 * streams), "--max-concurrency", str(streams),
+         # Of spread lengths: streams that all begin and end together would have a 99th percentile
+         # that tells in how many steps their prompts happened to be computed.
+         "--range-ratio", "0.5", "--num-prompts", str(8 * streams), "--max-concurrency", str(streams),
          "--extra-body", json.dumps({"ignore_eos": True, "temperature": 1, **body}),
          "--save-result", str(result)], check=True, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL)

@@ -1,19 +1,29 @@
 #!/usr/bin/env python3
-"""What drafts gain on the CPU: the time of a token with them and without, in turns.
+"""What drafts gain: the time of a token with them and without, in turns.
 
-Weights are made up, so the text is: a draft model's guesses would all be wrong. Drafts count as
-accepted as often as --forced-acceptance says: for mtp 1.47 of 3 on average, as the trained layer of
-a small model has it (src/runner/speculation_test.cc), for ngram 2 of 4. There all weights are zero,
-so that the same token comes again and again and the text has something to look up.
+Weights are made up, so what they answer is no text. Shapes:
+  mtp      12 dense layers with DeepSeek's attention and draft layer, on the CPU. Drafts count as
+           accepted 1.47 of 3 on average, as the trained layer of a small model has it
+           (src/runner/speculation_test.cc).
+  ngram    Qwen3-1.7B's, all weights zero, so that the same token comes again and again and there is
+           something to look up; 2 of 4 drafts count as accepted.
+  edit     Qwen3-1.7B's with a real text that repeats: a source file of this tree, and the same with
+           two names changed as the answer. Drafts, four, are accepted where they are right about it
+           (--forced-text). One request.
+  NAME     of tools/write_shape.py --list, with its draft layer: qwen3-next-80b-fp8, deepseek-v3-6.
+           For a GPU; 2 of 3 drafts count as accepted.
 
-usage: measure.py ATOM [--batches 1,4,16] [--rounds 3] [--shapes ngram,mtp]
+usage: measure.py ATOM [--device cpu|cuda] [--batches 1,4,16] [--rounds 3] [--shapes ngram,mtp,edit]
 """
 import argparse
+import importlib.util
 import json
 import pathlib
 import statistics
 import subprocess
 import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 QWEN3_1_7B = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936,
@@ -34,53 +44,102 @@ DENSE_MTP = {
     "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "bfloat16",
     "eos_token_id": 2}
 
+
+def mtp(accepted):
+    return ["--method", "mtp", "--num-speculative-tokens", "3", "--forced-acceptance", accepted]
+
+
+# Of the text that "edit" has, in tokens of models/tldr-8m: where the answer begins, and how many of
+# its tokens come.
+EDIT_LENGTHS = "590x200"
+
+
+def edit_text():
+    source = (ROOT / "src/spec_decode/ngram_proposer.cc").read_text()
+    edited = source.replace("best_length", "longest").replace("best_end", "behind")
+    return ("Please call best_length longest, and best_end behind:\n" + source +
+            "\nWith these names:\n" + edited)
+
+
 SHAPES = {
+    "edit": (QWEN3_1_7B, "random", ["--method", "ngram", "--num-speculative-tokens", "4"]),
     "ngram": (QWEN3_1_7B, "zero", ["--method", "ngram", "--num-speculative-tokens", "4",
                                    "--forced-acceptance", "2"]),
-    "mtp": (DENSE_MTP, "random", ["--method", "mtp", "--num-speculative-tokens", "3",
-                                  "--forced-acceptance", "1.47"]),
+    "mtp": (DENSE_MTP, "random", mtp("1.47")),
 }
 
 
-def seconds_per_token(atom, folder, weights, batch, flags):
-    """Of each sequence, and the tokens that a verifying step gave it."""
+def released_shapes():
+    spec = importlib.util.spec_from_file_location("write_shape", ROOT / "tools/write_shape.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {name: (config, "random", mtp("2")) for name, config in module.SHAPES.items()}
+
+
+def what_is_measured(name, options, batches, folder):
+    if name == "edit":
+        text = pathlib.Path(folder) / "text"
+        text.write_text(edit_text())
+        return ["--forced-text", text, "--tokenizer", ROOT / "models/tldr-8m", "--shapes",
+                f"1x8x2,1x{EDIT_LENGTHS}", "--max-model-len", "1024"]
+    lengths = "32x97" if options.device == "cpu" else "256x97"
+    # A first run of the largest batch does not count: the first of anything loads kernels.
+    shapes = [f"{batches[-1]}x{lengths.split('x')[0]}x2"]
+    shapes += [f"{batch}x{lengths}" for batch in batches]
+    return ["--difference", "--shapes", ",".join(shapes), "--max-model-len", "512"]
+
+
+def measure(name, options, batches, folder, weights, flags):
+    """Of each batch: seconds per token of a sequence, tokens of a verifying step, idle share."""
+    on_cpu = options.device == "cpu"
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [atom, "bench", "latency", folder, "--load-dummy", weights, "--dtype",
-                   "bfloat16", "--device", "cpu", "--shapes", f"{batch}x32x97", "--difference",
-                   "--num-iters", "1", "--warmup", "1", "--max-num-batched-tokens", "2048",
-                   "--output-json", file.name, *flags]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        report = json.load(open(file.name))
-    measurement = report["results"][0]
-    sample = measurement["samples"][0]
-    verified = sample.get("num_verifications", 0)
-    return (sample["decode_step"],
-            1 + sum(sample["num_accepted_per_position"]) / verified if verified else 1.0)
+        command = [options.atom, "bench", "latency", folder, "--load-dummy", weights, "--dtype",
+                   "bfloat16", "--device", options.device, "--num-iters", "1",
+                   "--warmup", "0", "--max-num-batched-tokens", "2048" if on_cpu else "8192",
+                   "--max-num-seqs", batches[-1], "--output-json", file.name,
+                   *what_is_measured(name, options, batches, folder), *flags]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        results = json.load(open(file.name))["results"][1:]
+    measured = {}
+    for batch, result in zip(batches, results, strict=True):
+        sample = result["samples"][0]
+        verified = sample.get("num_verifications", 0)
+        accepted = sum(sample["num_accepted_per_position"])
+        measured[batch] = (sample["decode_step"], 1 + accepted / verified if verified else 1.0,
+                           sample["device_idle_share"])
+    return measured
+
+
+def report(name, batch, pairs):
+    """`pairs`: of each round, without and with drafts."""
+    pairs = sorted(pairs, key=lambda pair: pair[0][0] / pair[1][0])
+    gain = statistics.median(off[0] / on[0] for off, on in pairs)
+    (without, _, _), (with_drafts, tokens, idle) = pairs[len(pairs) // 2]
+    print(f"{name} batch {batch}: {gain:.2f}x ({without * 1e3:.2f} ms per token without, "
+          f"{with_drafts * 1e3:.2f} with, {tokens:.2f} tokens per step, which takes "
+          f"{with_drafts * tokens / without:.2f} of one without; device idle {idle:.1%})",
+          flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("atom")
-    parser.add_argument("--batches", default="1,4,16")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--batches", default="1,4,16", help="in rising order")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", default="ngram,mtp")
     options = parser.parse_args()
+    shapes = SHAPES | released_shapes()
     for name in options.shapes.split(","):
-        config, weights, flags = SHAPES[name]
+        config, weights, flags = shapes[name]
+        batches = ["1"] if name == "edit" else options.batches.split(",")
+        drafting = flags + ["--speculative-disable-by-batch-size", batches[-1]]
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
-            for batch in map(int, options.batches.split(",")):
-                largest = ["--speculative-disable-by-batch-size", str(batch)]
-                pairs = []
-                for _ in range(options.rounds):
-                    without, _ = seconds_per_token(options.atom, folder, weights, batch, [])
-                    with_drafts, tokens = seconds_per_token(
-                        options.atom, folder, weights, batch, flags + largest)
-                    pairs.append((without / with_drafts, without, with_drafts, tokens))
-                gain = statistics.median(pair[0] for pair in pairs)
-                _, without, with_drafts, tokens = sorted(pairs)[len(pairs) // 2]
-                print(f"{name} batch {batch}: {gain:.2f}x ({without * 1e3:.1f} ms per token without, "
-                      f"{with_drafts * 1e3:.1f} with, {tokens:.2f} tokens per step)", flush=True)
+            rounds = [[measure(name, options, batches, folder, weights, some)
+                       for some in ([], drafting)] for _ in range(options.rounds)]
+        for batch in batches:
+            report(name, batch, [(off[batch], on[batch]) for off, on in rounds])
 
 
 if __name__ == "__main__":

@@ -139,6 +139,11 @@ Env read_env() {
   env.notes = foreign_notes();
   share_visible_devices(&env.notes);
   env.num_threads = get_int("ATOM_NUM_THREADS", 1, 1024);
+  env.dp_size = get_string("ATOM_DP_SIZE");
+  env.dp_rank = get_string("ATOM_DP_RANK");
+  env.dp_rank_local = get_string("ATOM_DP_RANK_LOCAL");
+  env.dp_master_ip = get_string("ATOM_DP_MASTER_IP");
+  env.dp_master_port = get_string("ATOM_DP_MASTER_PORT");
   env.log_level = get_string("ATOM_LOG_LEVEL");
   env.log_format = get_string("ATOM_LOG_FORMAT");
   env.api_key = get_string("ATOM_API_KEY");

@@ -28,6 +28,13 @@ struct Env {
   bool enforce_eager = false;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.
   int num_threads = 0;
+  // ATOM_DP_SIZE, ATOM_DP_RANK, ATOM_DP_RANK_LOCAL, ATOM_DP_MASTER_IP and ATOM_DP_MASTER_PORT, as
+  // they stand: see config/dp_environment.h.
+  std::string dp_size;
+  std::string dp_rank;
+  std::string dp_rank_local;
+  std::string dp_master_ip;
+  std::string dp_master_port;
   // ATOM_LOG_LEVEL: debug, info, warning, error or off.
   std::string log_level;
   // ATOM_LOG_FORMAT: text or json.

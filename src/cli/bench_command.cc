@@ -48,6 +48,7 @@ struct BenchOptions {
   int32_t batch_size = 1;
   std::vector<BatchShape> shapes;  // empty: batch_size, input_len and output_len
   bool difference = false;
+  std::string forced_text;
   int32_t num_prompts = 64;
   int32_t num_iters = 5;
   int32_t warmup = 1;
@@ -184,16 +185,24 @@ int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
   }
   if (Status status = refuse_arguments(arguments); !status.ok()) return fail_usage("bench", status);
   if (options->mode == "breakdown") {
+    if (!options->forced_text.empty()) {
+      return fail_usage("bench", invalid_argument("--forced-text: breakdown has no answers"));
+    }
     if (config.profile_dir.empty()) return run_breakdown(*options);
     return fail_usage("bench",
                       invalid_argument("breakdown has no engine to profile: --output-trace FILE "
                                        "writes its operators"));
   }
+  if (!options->forced_text.empty()) config.model.skip_tokenizer_init = false;
   std::vector<BenchMeasurement> measurements = measurements_for(*options);
   fit_config(measurements, &config);
   if (!config.nodes.is_head()) return follow_head(config);
   const Result<std::unique_ptr<BenchSession>> session = BenchSession::create(config);
   if (!session.ok()) return fail(session.status());
+  if (!options->forced_text.empty()) {
+    const Status taken = (*session)->take_text(options->forced_text);
+    if (!taken.ok()) return fail(taken);
+  }
   const Result<BenchReport> report = measure(*options, std::move(measurements), session->get());
   if (!report.ok()) return fail(report.status());
   if (!write_out(bench_table(*report))) return end_of_output();
@@ -290,6 +299,14 @@ Command make_bench_command() {
           "Take ms/token of latency from the difference to a run of the same prompts with "
           "answers of one token, instead of the gaps between tokens.",
           &options->difference),
+      text_option("--forced-text",
+                  "Measurement",
+                  "FILE",
+                  "Text that every request has instead of a made-up one: --input-len tokens of it "
+                  "are the prompt, and those behind are the answer, whatever the model says, so "
+                  "that drafts are right as often as they are about this text. Tokens are those of "
+                  "--tokenizer, or of CHECKPOINT.",
+                  &options->forced_text),
       count("--num-prompts", 1, "Requests that throughput runs.", &options->num_prompts),
       count("--num-iters", 1, "Times that everything is measured.", &options->num_iters),
       count("--warmup", 0, "Times that it is run before.", &options->warmup),

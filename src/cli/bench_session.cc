@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "base/file.h"
 #include "cli/start_engine.h"
 #include "ops/linear/library/gemm_library.h"
 #include "runner/choose_device.h"
@@ -14,6 +15,7 @@ namespace {
 // For each figure. A pass over a GPU's memory takes a fraction of a millisecond.
 constexpr double kCpuRoofSeconds = 0.15;
 constexpr double kGpuRoofSeconds = 0.03;
+constexpr size_t kMaxTextBytes = size_t{16} << 20;
 
 BatchFigures figures_of(const std::vector<RequestOutput>& outputs, int32_t output_len) {
   BatchFigures figures;
@@ -74,12 +76,28 @@ BenchSession::BenchSession(std::unique_ptr<LLMEngine> engine, std::unique_ptr<De
       stream_(queue_ ? Stream(&pool_, queue_.get()) : Stream(&pool_)),
       random_(engine_->config().engine.model.seed) {}
 
-std::vector<Prompt> BenchSession::random_prompts(const BatchShape& shape) {
+Status BenchSession::take_text(const std::string& path) {
+  CHECK(engine_->tokenizer() != nullptr);
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxTextBytes));
+  ASSIGN_OR_RETURN(text_, engine_->tokenizer()->encode(text, true));
+  const auto unknown =
+      std::ranges::find_if(text_, [&](int32_t id) { return id >= config().model.vocab_size; });
+  if (unknown != text_.end()) {
+    return invalid_argument("--forced-text {}: the tokenizer gives token {}, the model has {}",
+                            path,
+                            *unknown,
+                            config().model.vocab_size);
+  }
+  return {};
+}
+
+std::vector<Prompt> BenchSession::prompts_for(const BatchShape& shape) {
   std::uniform_int_distribution<int32_t> any_token(0, config().model.vocab_size - 1);
   std::vector<Prompt> prompts;
   for (int32_t i = 0; i < shape.batch; ++i) {
     std::vector<int32_t> ids(shape.input_len);
     for (int32_t& id : ids) id = any_token(random_);
+    if (!text_.empty()) std::copy_n(text_.begin(), shape.input_len, ids.begin());
     prompts.emplace_back(std::move(ids));
   }
   return prompts;
@@ -91,7 +109,19 @@ Result<BatchFigures> BenchSession::run(const BatchShape& shape,
   sampling.temperature = 0;
   sampling.ignore_eos = true;
   sampling.max_tokens = shape.output_len;
-  const std::vector<Prompt> prompts = random_prompts(shape);
+  if (!text_.empty()) {
+    const auto begin = text_.begin() + std::min<ptrdiff_t>(shape.input_len, std::ssize(text_));
+    if (text_.end() - begin < shape.output_len) {
+      return invalid_argument("--forced-text: the text has {} tokens, and {} are measured",
+                              text_.size(),
+                              int64_t{shape.input_len} + shape.output_len);
+    }
+    // The answer comes as what ends reasoning that may not begin.
+    sampling.max_thinking_tokens = 0;
+    sampling.starts_thinking = true;
+    sampling.thinking_closing_ids.assign(begin, begin + shape.output_len);
+  }
+  const std::vector<Prompt> prompts = prompts_for(shape);
   const CoreStats before = engine_->stats();
   const std::vector<RequestOutput> outputs =
       engine_->generate(prompts, std::span(&sampling, 1), on_finished);

@@ -44,8 +44,13 @@ class BenchSession {
   LLMEngine* engine() const { return engine_.get(); }
   Device device() const { return stream_.device(); }
 
-  // Random prompts, answers of exactly output_len tokens. `on_finished` as in
-  // LLMEngine::generate.
+  // From here on every request has the text of a file: its prompt is the first input_len tokens,
+  // its answer those behind, whatever the model says, so that drafts are right as often as they are
+  // about this text. Needs the engine's tokenizer.
+  Status take_text(const std::string& path);
+
+  // Random prompts, or those of take_text(), and answers of exactly output_len tokens.
+  // `on_finished` as in LLMEngine::generate. An error when the text has fewer tokens.
   Result<BatchFigures> run(const BatchShape& shape,
                            const std::function<void(size_t)>& on_finished = nullptr);
 
@@ -55,13 +60,14 @@ class BenchSession {
  private:
   BenchSession(std::unique_ptr<LLMEngine> engine, std::unique_ptr<DeviceQueue> queue);
 
-  std::vector<Prompt> random_prompts(const BatchShape& shape);
+  std::vector<Prompt> prompts_for(const BatchShape& shape);
 
   std::unique_ptr<LLMEngine> engine_;
   ThreadPool pool_;
   std::unique_ptr<DeviceQueue> queue_;  // null on the CPU
   Stream stream_;
   std::mt19937_64 random_;
+  std::vector<int32_t> text_;  // take_text()'s; empty: random prompts
 };
 
 // A queue of the GPU, on which roofs were measured once, which takes the memory for that.

@@ -8,8 +8,8 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/start_engine.h"
+#include "engine/copy_group.h"
 #include "engine/core_arguments.h"
-#include "engine/engine_core.h"
 #include "models/registry.h"
 
 namespace atom::cli {
@@ -27,8 +27,7 @@ int serve(const CoreArguments& arguments) {
   try {
     const Result<ResolvedConfig> config = resolve_config(arguments);
     if (config.ok()) {
-      const bool ok =
-          EngineCore::serve(*config, arguments.num_sampled_ids, context, arguments.endpoints);
+      const bool ok = serve_core(*config, arguments.num_sampled_ids, context, arguments.endpoints);
       return ok ? kExitOk : kExitError;
     }
     EngineCore::report_failure(context, arguments.endpoints, config.status());

@@ -2,6 +2,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/env.h"
 #include "base/human.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
@@ -11,6 +12,7 @@
 #include "cli/simulate/simulation.h"
 #include "cli/start_engine.h"
 #include "cli/table.h"
+#include "config/dp_environment.h"
 #include "config/flags.h"
 #include "models/registry.h"
 #include "runner/choose_device.h"
@@ -39,6 +41,7 @@ struct PlannedEngine {
 
 Result<ResolvedConfig> resolve_asked(EngineConfig engine) {
   RETURN_IF_ERROR(apply_log_flags(engine));
+  RETURN_IF_ERROR(apply_dp_environment(env(), &engine));
   RETURN_IF_ERROR(fetch_checkpoint(hub::FileSet::kWithoutWeights, &engine.model));
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
   return resolve(engine, model);
@@ -48,7 +51,11 @@ Result<PlannedEngine> plan_engine(const EngineConfig& engine) {
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve_asked(engine));
   ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
   ASSIGN_OR_RETURN(const BuiltModel built,
-                   build_model(config, device, parallel_context(engine.parallel, /*rank=*/0)));
+                   build_model(config,
+                               device,
+                               parallel_context(config.engine.parallel,
+                                                /*rank=*/0,
+                                                config.copies_share_experts)));
   ASSIGN_OR_RETURN(const MemoryPlan plan, plan_memory(config, built));
   return PlannedEngine{std::move(config), plan};
 }

@@ -101,6 +101,16 @@ enum class DataParallelBalance {
   kRoundRobin,
 };
 
+inline constexpr int32_t kMaxCopies = 64;
+
+// How tokens come to the experts that copies of the model share, and results back.
+enum class ExpertDispatch {
+  kAuto,
+  kGather,         // every rank sees all tokens; sums are scattered
+  kAllToAll,       // a token goes to the ranks that have its experts
+  kAllToAllFloat8  // likewise, in FP8 with a scale for each 128
+};
+
 struct ParallelConfig {
   int32_t tensor_parallel_size = 1;
   int32_t pipeline_parallel_size = 1;
@@ -108,8 +118,13 @@ struct ParallelConfig {
   // Ranks with the same weights that share the tokens of prompts.
   int32_t prefill_context_parallel_size = 1;
   DataParallelBalance data_parallel_balance = DataParallelBalance::kLeastRequests;
-  // Whole experts are spread over the tensor-parallel ranks, instead of a part of each.
+  // Whole experts are spread over the ranks of all copies, instead of a part of each over those of
+  // a copy.
   bool enable_expert_parallel = false;
+  // Each rank is a copy of its own but for the experts, which are spread over all.
+  bool enable_dp_attention = false;
+  ExpertDispatch expert_dispatch = ExpertDispatch::kAuto;
+
   // Ranks of one stage, and of one copy of the model.
   int32_t ranks_of_stage() const { return tensor_parallel_size * prefill_context_parallel_size; }
   int32_t ranks_of_copy() const { return ranks_of_stage() * pipeline_parallel_size; }

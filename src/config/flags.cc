@@ -191,6 +191,14 @@ ChoiceKind<SpeculativeMethod> speculative_method_kind() {
           ""};
 }
 
+ChoiceKind<ExpertDispatch> dispatch_kind() {
+  return {{{"auto", ExpertDispatch::kAuto},
+           {"gather", ExpertDispatch::kGather},
+           {"all-to-all", ExpertDispatch::kAllToAll},
+           {"all-to-all-fp8", ExpertDispatch::kAllToAllFloat8}},
+          ""};
+}
+
 ChoiceKind<DataParallelBalance> balance_kind() {
   return {{{"least-requests", DataParallelBalance::kLeastRequests},
            {"least-tokens", DataParallelBalance::kLeastTokens},

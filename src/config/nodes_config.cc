@@ -89,6 +89,12 @@ Status check_nodes(const EngineConfig& config) {
         nodes.num_nodes,
         parallel.prefill_context_parallel_size);
   }
+  if (parallel.enable_dp_attention) {
+    return unimplemented(
+        "--nnodes {} with --enable-dp-attention: every rank would be a copy of the model, and "
+        "copies are on one node",
+        nodes.num_nodes);
+  }
   if (parallel.data_parallel_size > 1) {
     return unimplemented(
         "--nnodes {} with --data-parallel-size {}: copies of the model are on one "

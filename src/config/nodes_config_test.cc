@@ -33,6 +33,9 @@ TEST(NodesConfig, RefusesWhatDoesNotGoTogether) {
   config = two_nodes();
   config.parallel.data_parallel_size = 2;
   EXPECT_NE(why_not(config).find("--data-parallel-size 2"), std::string::npos);
+  config = two_nodes();
+  config.parallel.enable_dp_attention = true;
+  EXPECT_NE(why_not(config).find("--nnodes 2 with --enable-dp-attention"), std::string::npos);
   config = EngineConfig();
   config.nodes.node_rank = 1;
   EXPECT_NE(why_not(config).find("--nnodes"), std::string::npos);

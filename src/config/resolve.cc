@@ -137,6 +137,45 @@ Result<QuantConfig> resolve_quantization(const EngineConfig& engine, const Model
   }
 }
 
+bool has_experts(const ModelConfig& model) {
+  const ConfigReader reader = model.extension();
+  constexpr const char* kKeys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+  return std::ranges::any_of(kKeys, [&](const char* key) {
+    const Result<int64_t> count = reader.get_int(key, 0, INT32_MAX, 0);
+    return count.ok() && *count > 0;
+  });
+}
+
+// Under --enable-dp-attention every rank is a copy of its own.
+Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
+  ParallelConfig& parallel = resolved->engine.parallel;
+  if (parallel.enable_dp_attention) {
+    const int64_t num_copies = int64_t{parallel.tensor_parallel_size} * parallel.data_parallel_size;
+    if (num_copies > kMaxCopies) {
+      return invalid_argument(
+          "--enable-dp-attention: {} ranks of {} copies would be {} copies; at most {}",
+          parallel.tensor_parallel_size,
+          parallel.data_parallel_size,
+          num_copies,
+          kMaxCopies);
+    }
+    parallel.data_parallel_size = static_cast<int32_t>(num_copies);
+    parallel.tensor_parallel_size = 1;
+  }
+  resolved->copies_share_experts =
+      parallel.data_parallel_size > 1 &&
+      (parallel.enable_expert_parallel || parallel.enable_dp_attention) && has_experts(model);
+  if (!resolved->copies_share_experts) return {};
+  if (parallel.prefill_context_parallel_size > 1) {
+    return unimplemented(
+        "--prefill-context-parallel-size {}: not with copies that share their experts",
+        parallel.prefill_context_parallel_size);
+  }
+  // An answer of the step before decides what a copy does in the next, which all begin together.
+  resolved->scheduler.max_steps_in_flight = 1;
+  return {};
+}
+
 // Of one copy of the model: what there is, is shared out.
 int32_t resolve_num_threads(const EngineConfig& engine) {
   int32_t num_threads = num_usable_cores();
@@ -167,7 +206,8 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
   ASSIGN_OR_RETURN(resolved.speculative, resolve_speculative(engine.speculative));
   set_speculation(resolved.speculative, &resolved.scheduler);
-  resolved.num_threads = resolve_num_threads(engine);
+  RETURN_IF_ERROR(resolve_parallel(model, &resolved));
+  resolved.num_threads = resolve_num_threads(resolved.engine);
   return resolved;
 }
 

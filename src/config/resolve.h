@@ -12,7 +12,7 @@
 namespace atom {
 
 struct ResolvedConfig {
-  EngineConfig engine;                     // as asked for
+  EngineConfig engine;                     // as asked for, but for --enable-dp-attention
   ModelConfig model;                       // with the quantisation that is computed with
   DType dtype = DType::kFloat32;           // of activations, and of weights that are not quantised
   DType kv_cache_dtype = DType::kFloat32;  // dtype, or FP8
@@ -20,8 +20,13 @@ struct ResolvedConfig {
   SchedulerConfig scheduler;
   SpeculativeOptions speculative;  // json empty
   int32_t num_threads = 1;         // of one of the copies that data parallelism has
+  // They share their experts: they are one engine core, whose copies step together.
+  bool copies_share_experts = false;
 
   int32_t max_model_len() const { return scheduler.max_model_len; }
+  int32_t num_cores() const {
+    return copies_share_experts ? 1 : engine.parallel.data_parallel_size;
+  }
 };
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/test_folders.h"
+
 namespace atom {
 namespace {
 
@@ -114,6 +116,34 @@ TEST(Resolve, CopiesShareTheThreads) {
   EXPECT_EQ(resolved(engine).num_threads, 3);
   engine.parallel.data_parallel_size = 8;
   EXPECT_EQ(resolved(engine).num_threads, 1);
+}
+
+TEST(Resolve, CopiesShareExpertsWhereThereAreSome) {
+  const ModelConfig sparse = load_model_config(golden_folder() + "/qwen3-moe", {}).value();
+  const ModelConfig dense = load_model_config(golden_folder() + "/qwen3", {}).value();
+  EngineConfig engine;
+  engine.parallel.tensor_parallel_size = 2;
+  engine.parallel.data_parallel_size = 3;
+  EXPECT_FALSE(resolved(engine, sparse).copies_share_experts);
+  EXPECT_EQ(resolved(engine, sparse).num_cores(), 3);
+  engine.parallel.enable_expert_parallel = true;
+  EXPECT_FALSE(resolved(engine, dense).copies_share_experts);
+  EXPECT_EQ(resolved(engine, dense).scheduler.max_steps_in_flight, 2);
+  ResolvedConfig config = resolved(engine, sparse);
+  EXPECT_TRUE(config.copies_share_experts);
+  EXPECT_EQ(config.num_cores(), 1);
+  EXPECT_EQ(config.scheduler.max_steps_in_flight, 1);
+
+  engine.parallel.enable_dp_attention = true;
+  // Once more of what came of it: a child process resolves what it is told.
+  for (int round = 0; round < 2; ++round, engine = config.engine) {
+    config = resolved(engine, sparse);
+    EXPECT_EQ(config.engine.parallel.tensor_parallel_size, 1);
+    EXPECT_EQ(config.engine.parallel.data_parallel_size, 6);
+    EXPECT_TRUE(config.copies_share_experts);
+  }
+  engine.parallel.tensor_parallel_size = 11;
+  EXPECT_THAT(resolve(engine, sparse).status().message(), HasSubstr("66 copies; at most 64"));
 }
 
 TEST(Resolve, KVCacheDType) {

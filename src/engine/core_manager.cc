@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "engine/copy_group.h"
 #include "engine/core_arguments.h"
 #include "engine/zmq_frames.h"
 
@@ -185,13 +186,13 @@ CoreManager::Ending CoreManager::run_core() {
 Status CoreManager::launch_core(const EngineCoreEndpoints& endpoints) {
   if (!launch_.child_process) {
     core_thread_ = std::thread(
-        [this, endpoints] { EngineCore::serve(config_, num_sampled_ids_, context_, endpoints); });
+        [this, endpoints] { serve_core(config_, num_sampled_ids_, context_, endpoints); });
     return {};
   }
   CoreArguments arguments{endpoints, num_sampled_ids_, ChildProcess::kLifeline, config_.engine};
   arguments.config.log_level = log::level_name(log::level());
   // Beside other copies, less memory is free than when all of them began.
-  const bool has_others = config_.engine.parallel.data_parallel_size > 1;
+  const bool has_others = config_.num_cores() > 1;
   if (has_others && num_blocks_ > 0) arguments.config.cache.num_blocks = num_blocks_;
   std::vector<std::string> argv = format_core_arguments(arguments);
   argv.insert(argv.begin(), "atom");

@@ -9,9 +9,6 @@
 #include "tokenizer/tokenizer.h"
 
 namespace atom {
-
-using std::chrono::nanoseconds;
-
 namespace {
 
 constexpr int kLastWordLinger = 1000;  // milliseconds
@@ -19,15 +16,12 @@ constexpr int kLastWordLinger = 1000;  // milliseconds
 constexpr std::chrono::milliseconds kWritingPoll{5};
 // How often it looks whether a grammar is compiled.
 constexpr std::chrono::milliseconds kCompilingPoll{1};
+// What an idle copy lets others wait at most that find something to do without having been asked: a
+// grammar that is compiled.
+constexpr std::chrono::milliseconds kIdleExchange{20};
 // How often it says that it still waits for other nodes.
 constexpr std::chrono::milliseconds kWaitingBeat{50};
 constexpr const char* kTrack = "engine core";  // of a profile
-// What a grammar's parser takes for a state, about.
-constexpr std::chrono::nanoseconds kParserState{20};
-// A sequence whose grammar takes longer for a token rests for so many times as long.
-constexpr std::chrono::microseconds kSlowGrammar{1'000};
-constexpr int64_t kRestShare = 20;
-constexpr int64_t kMaxRestSteps = 1'000;
 
 CoreReady ready_message(const MemoryPlan& plan) {
   CoreReady ready;
@@ -72,7 +66,8 @@ void EngineCore::report_failure(zmq::context_t& context,
 bool EngineCore::serve(const ResolvedConfig& config,
                        int64_t num_sampled_ids,
                        zmq::context_t& context,
-                       const EngineCoreEndpoints& endpoints) {
+                       const EngineCoreEndpoints& endpoints,
+                       const CopyPlace* place) {
   zmq::socket_t requests =
       connect(context, zmq::socket_type::dealer, endpoints.requests, endpoints.identity);
   zmq::socket_t responses = connect(context, zmq::socket_type::push, endpoints.responses);
@@ -91,7 +86,10 @@ bool EngineCore::serve(const ResolvedConfig& config,
   };
   Profiler profiler(config);
   Result<std::unique_ptr<RunnerGroup>> runner =
-      RunnerGroup::create(config, num_sampled_ids, progress, profiler.recorder(), waits);
+      place == nullptr
+          ? RunnerGroup::create(config, num_sampled_ids, progress, profiler.recorder(), waits)
+          : RunnerGroup::create_copy(
+                config, num_sampled_ids, progress, profiler.recorder(), place->ranks, place->copy);
   if (!runner.ok()) {
     report_failure(context, endpoints, runner.status());
     return false;
@@ -100,6 +98,7 @@ bool EngineCore::serve(const ResolvedConfig& config,
   EngineCore core(with_memory(config, plan),
                   num_sampled_ids,
                   &profiler,
+                  place,
                   std::move(*runner),
                   std::move(requests),
                   std::move(responses),
@@ -117,6 +116,7 @@ bool EngineCore::serve(const ResolvedConfig& config,
 EngineCore::EngineCore(const ResolvedConfig& config,
                        int64_t num_sampled_ids,
                        Profiler* profiler,
+                       const CopyPlace* place,
                        std::unique_ptr<RunnerGroup> runner,
                        zmq::socket_t requests,
                        zmq::socket_t responses,
@@ -128,13 +128,20 @@ EngineCore::EngineCore(const ResolvedConfig& config,
       requests_(std::move(requests)),
       responses_(std::move(responses)),
       compile_queue_(make_compiler(config, num_sampled_ids), {}),
-      heartbeat_(heartbeat) {}
+      heartbeat_(heartbeat) {
+  if (place != nullptr) lockstep_.emplace(place->lockstep);
+}
 
 Status EngineCore::loop() {
-  while (!stopping_) {
+  while (lockstep_ || !stopping_) {
     receive_requests();
     admit_compiled();
-    submit_steps();
+    if (lockstep_) {
+      ASSIGN_OR_RETURN(const bool goes_on, submit_together());
+      if (!goes_on) return {};
+    } else {
+      submit_steps();
+    }
     if (runner_->num_in_flight() > 0) collect_step();
     RETURN_IF_ERROR(runner_->status());
     send_outbox();
@@ -146,11 +153,14 @@ Status EngineCore::loop() {
 
 void EngineCore::receive_requests() {
   std::chrono::milliseconds timeout{0};
-  if (runner_->num_in_flight() == 0 && !scheduler_.has_work()) {
+  const bool has_work =
+      scheduler_.has_work() || others_work_ || num_exchanges_due_ > 0 || stopping_;
+  if (runner_->num_in_flight() == 0 && !has_work) {
     was_idle_ = true;
     timeout = std::chrono::ceil<std::chrono::milliseconds>(heartbeat_due_ - Clock::now());
     if (profiler_.is_writing()) timeout = std::min(timeout, kWritingPoll);
     if (compile_queue_.is_busy()) timeout = std::min(timeout, kCompilingPoll);
+    if (lockstep_) timeout = std::min(timeout, kIdleExchange);
   }
   while (std::optional<std::vector<uint8_t>> frame = receive_frame(requests_, timeout)) {
     Result<CoreRequest> request = decode_core_request(*frame);
@@ -171,77 +181,6 @@ void EngineCore::send_outbox() {
   outbox_ = {};
 }
 
-void EngineCore::handle(CoreRequest request) {
-  if (auto* add = std::get_if<AddRequest>(&request)) {
-    take(std::move(*add));
-  } else if (auto* aborted = std::get_if<AbortRequests>(&request)) {
-    for (const SequenceId id : aborted->ids) abort(id);
-  } else if (const auto* profile = std::get_if<ControlProfile>(&request)) {
-    control_profile(profile->action);
-  } else {
-    stopping_ = true;
-  }
-}
-
-void EngineCore::take(AddRequest add) {
-  Status status = add.sampling.validate(config_.model.vocab_size);
-  if (status.ok() && !add.sampling.seed) {
-    status = internal_error("a request came without a seed");
-  }
-  if (status.ok() && queueing_.contains(add.id)) {
-    status = invalid_argument("request id {} is in use; ids of live requests are distinct", add.id);
-  }
-  const auto max_waiting = static_cast<size_t>(config_.scheduler.max_num_seqs) +
-                           static_cast<size_t>(config_.scheduler.max_num_waiting);
-  if (status.ok() && compiling_.size() >= max_waiting) {
-    status = resource_exhausted("{} requests wait for their grammars: try again later",
-                                compiling_.size());
-  }
-  if (!status.ok()) return refuse(add.id, status);
-  queueing_[add.id].arrival = Clock::now();
-  if (add.sampling.structural_tag.empty()) return admit(std::move(add), {nullptr});
-  compile_queue_.submit(add.id, add.sampling.structural_tag);
-  // Other nodes compile it themselves.
-  if (config_.engine.nodes.num_nodes == 1) add.sampling.structural_tag.clear();
-  compiling_.emplace(add.id, std::move(add));
-}
-
-void EngineCore::admit_compiled() {
-  if (!compile_queue_.is_busy()) return;
-  for (CompileQueue::Done& done : compile_queue_.take_done()) {
-    const auto waiting = compiling_.find(done.id);
-    if (waiting == compiling_.end()) continue;  // aborted meanwhile
-    AddRequest add = std::move(waiting->second);
-    compiling_.erase(waiting);
-    admit(std::move(add), std::move(done.grammar));
-  }
-}
-
-void EngineCore::admit(AddRequest add, Result<std::shared_ptr<const CompiledGrammar>> grammar) {
-  Status status = grammar.status();
-  if (status.ok()) {
-    status = scheduler_.add(add.id,
-                            std::move(add.prompt_token_ids),
-                            std::move(add.sampling),
-                            std::move(grammar).value());
-  }
-  if (status.ok()) return;
-  queueing_.erase(add.id);
-  refuse(add.id, status);
-}
-
-void EngineCore::refuse(SequenceId id, const Status& status) {
-  RequestDelta& delta = outbox_.deltas.emplace_back();
-  delta.id = id;
-  delta.finish_reason = FinishReason::kError;
-  delta.error_code = status.code();
-  delta.error = status.message();
-}
-
-void EngineCore::abort(SequenceId id) {
-  if (compiling_.erase(id) > 0 || scheduler_.abort(id)) add_delta(id, FinishReason::kAbort);
-}
-
 void EngineCore::control_profile(ProfileAction action) {
   const bool starts = action == ProfileAction::kStart;
   const Status status = starts ? profiler_.start() : profiler_.stop();
@@ -254,20 +193,56 @@ void EngineCore::send_profile_if_written() {
   if (std::optional<CoreProfile> profile = profiler_.take_written()) send(*std::move(profile));
 }
 
+SchedulerOutput EngineCore::schedule() {
+  const SpanScope span(profiler_.recorder(), kTrack, "schedule");
+  SchedulerOutput step = scheduler_.schedule();
+  for (const NewSequence& sequence : step.new_sequences) {
+    Queueing& queueing = queueing_[sequence.id];
+    if (queueing.duration.count() == 0) queueing.duration = Clock::now() - queueing.arrival;
+  }
+  if (!step.empty()) note_drafting(step);
+  return step;
+}
+
 void EngineCore::submit_steps() {
   while (scheduler_.can_schedule()) {
-    SchedulerOutput step = [this] {
-      const SpanScope span(profiler_.recorder(), kTrack, "schedule");
-      return scheduler_.schedule();
-    }();
+    SchedulerOutput step = schedule();
     if (step.empty()) return;
-    for (const NewSequence& sequence : step.new_sequences) {
-      Queueing& queueing = queueing_[sequence.id];
-      if (queueing.duration.count() == 0) queueing.duration = Clock::now() - queueing.arrival;
-    }
-    note_drafting(step);
     runner_->submit(std::move(step));
   }
+}
+
+Result<StepSignals> EngineCore::agree(const StepSignals& own) {
+  const SpanScope span(profiler_.recorder(), kTrack, "agree");
+  lockstep_->start(own);
+  for (;;) {
+    std::optional<Result<StepSignals>> agreed = lockstep_->wait_until(heartbeat_due_);
+    if (agreed) return *std::move(agreed);
+    // A rank that fails ends the group, and with it this wait.
+    if (const Status status = runner_->status(); !status.ok()) lockstep_->fail(status);
+    send_heartbeat_if_due();
+  }
+}
+
+Result<bool> EngineCore::submit_together() {
+  // What is queued when the core is to end is dropped, as it is without other copies.
+  const bool has_work = scheduler_.has_work() && !stopping_;
+  const StepForecast forecast = has_work ? scheduler_.forecast() : StepForecast();
+  ASSIGN_OR_RETURN(const StepSignals agreed,
+                   agree({forecast.has_prefill, forecast.num_tokens, has_work, stopping_}));
+  others_work_ = agreed.has_unfinished != 0;
+  num_exchanges_due_ = std::max(0, num_exchanges_due_ - 1);
+  if (!others_work_) return agreed.shutdown == 0;
+  SchedulerOutput step;
+  if (has_work) step = schedule();
+  ++counted_.num_shared_steps;
+  counted_.num_shared_step_tokens += static_cast<uint64_t>(step.num_tokens);
+  counted_.num_largest_step_tokens += static_cast<uint64_t>(agreed.num_tokens);
+  counted_.num_shared_prefills += static_cast<uint64_t>(agreed.has_prefill);
+  step.is_dummy = step.scheduled.empty();
+  if (step.is_dummy) ++counted_.num_dummy_steps;
+  runner_->submit(std::move(step));
+  return true;
 }
 
 void EngineCore::note_drafting(const SchedulerOutput& step) {
@@ -302,24 +277,6 @@ void EngineCore::note_times(const RunnerGroup::Completed& completed) {
   }
 }
 
-void EngineCore::rest_slow_grammars(RunnerGroup::Completed* completed) {
-  std::vector<SequenceOutput>& sequences = completed->collected.output.sequences;
-  if (sequences.empty()) return;
-  int64_t most_work = 0;
-  for (const SequenceOutput& sequence : sequences) {
-    most_work = std::max(most_work, sequence.grammar_work);
-  }
-  const nanoseconds step = completed->collected.duration;
-  const nanoseconds without = std::max(step - kParserState * most_work, step / 8);
-  usual_step_ += (without - usual_step_) / 8;
-  for (SequenceOutput& sequence : sequences) {
-    const nanoseconds duration = kParserState * sequence.grammar_work;
-    if (duration < kSlowGrammar) continue;
-    const int64_t num_steps = kRestShare * duration / std::max(usual_step_, nanoseconds(1));
-    sequence.num_steps_to_rest = static_cast<uint64_t>(std::min(num_steps, kMaxRestSteps));
-  }
-}
-
 void EngineCore::collect_step() {
   std::optional<RunnerGroup::Completed> completed = runner_->wait_until(heartbeat_due_);
   for (; !completed; completed = runner_->wait_until(heartbeat_due_)) {
@@ -331,7 +288,8 @@ void EngineCore::collect_step() {
   if (!runner_->status().ok()) return;
   const SpanScope span(profiler_.recorder(), kTrack, "postprocess");
   note_times(*completed);
-  rest_slow_grammars(&*completed);
+  if (completed->step->empty()) return;  // a dummy, of which the scheduler knows nothing
+  grammar_rests_.note(completed->collected.duration, completed->collected.output.sequences);
   for (SequenceUpdate& update :
        scheduler_.postprocess(*completed->step, std::move(completed->collected.output))) {
     RequestDelta& delta = add_delta(update.id, update.finish_reason);

@@ -13,6 +13,8 @@
 
 #include "config/resolve.h"
 #include "engine/core_endpoints.h"
+#include "engine/grammar_rests.h"
+#include "engine/lockstep.h"
 #include "engine/messages.h"
 #include "engine/profiler.h"
 #include "engine/runner_group.h"
@@ -21,6 +23,13 @@
 
 namespace atom {
 
+// The place of a core among copies that share their experts.
+struct CopyPlace {
+  int copy = 0;
+  std::shared_ptr<LocalRanks> ranks;  // of all copies
+  Communicator* lockstep = nullptr;   // of the copies, a rank each; outlives the core
+};
+
 class EngineCore {
  public:
   // Loads the model, announces itself, then serves until Shutdown. Called on the core's own thread;
@@ -28,7 +37,8 @@ class EngineCore {
   static bool serve(const ResolvedConfig& config,
                     int64_t num_sampled_ids,
                     zmq::context_t& context,
-                    const EngineCoreEndpoints& endpoints);
+                    const EngineCoreEndpoints& endpoints,
+                    const CopyPlace* place = nullptr);
   // Reports a core that failed before it could serve.
   static void report_failure(zmq::context_t& context,
                              const EngineCoreEndpoints& endpoints,
@@ -45,6 +55,7 @@ class EngineCore {
   EngineCore(const ResolvedConfig& config,
              int64_t num_sampled_ids,
              Profiler* profiler,
+             const CopyPlace* place,
              std::unique_ptr<RunnerGroup> runner,
              zmq::socket_t requests,
              zmq::socket_t responses,
@@ -66,14 +77,17 @@ class EngineCore {
   void control_profile(ProfileAction action);
   void send_profile_if_written();
   void submit_steps();
+  // Of copies that share experts: a step, or a dummy where this one has nothing to compute, if any
+  // of them has. False: all end now.
+  Result<bool> submit_together();
+  Result<StepSignals> agree(const StepSignals& own);
+  SchedulerOutput schedule();
   // Says once that the batch is too large for drafts.
   void note_drafting(const SchedulerOutput& step);
   // Of a request that is known to the scheduler; an unfinished one stays known.
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
   void note_times(const RunnerGroup::Completed& completed);
-  // Lets sequences whose grammars take long have a part in few steps: they slow others little.
-  void rest_slow_grammars(RunnerGroup::Completed* completed);
   void send_outbox();
   void send_heartbeat_if_due();
   void send(const CoreResponse& response);
@@ -91,12 +105,17 @@ class EngineCore {
   std::unordered_map<SequenceId, AddRequest> compiling_;  // requests that wait for their grammar
   const std::chrono::milliseconds heartbeat_;
   Clock::time_point heartbeat_due_;
+  std::optional<Lockstep> lockstep_;  // of copies that share experts
+  bool others_work_ = false;          // some of them did in the last step
+  // Exchanges before this copy may sleep: a message was a call, and what it was for may have come
+  // to another copy after the exchange that is on its way had begun, but not after the next one.
+  int num_exchanges_due_ = 0;
   bool stopping_ = false;
   bool noted_large_batch_ = false;
   uint64_t num_ticks_ = 0;
-  CoreStats counted_;                       // what this object counts; stats() adds what others do
-  bool was_idle_ = true;                    // since the last step
-  std::chrono::nanoseconds usual_step_{0};  // how long steps take without slow grammars, about
+  CoreStats counted_;  // what this object counts; stats() adds what others do
+  GrammarRests grammar_rests_;
+  bool was_idle_ = true;  // since the last step
 };
 
 }  // namespace atom

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/env.h"
 #include "base/mutex.h"
 #include "config/context_length.h"
+#include "config/dp_environment.h"
 #include "engine/core_manager.h"
 #include "models/registry.h"
 
@@ -81,11 +83,10 @@ LLMEngine::LLMEngine(ResolvedConfig config,
       generation_config_(std::move(generation_config)),
       tokenizer_(std::move(tokenizer)),
       outputs_(tokenizer_),
-      router_(config_.engine.parallel.data_parallel_size,
-              config_.engine.parallel.data_parallel_balance),
+      router_(config_.num_cores(), config_.engine.parallel.data_parallel_balance),
       seeds_(config_.engine.model.seed),
-      facts_(config_.engine.parallel.data_parallel_size),
-      managers_(config_.engine.parallel.data_parallel_size) {}
+      facts_(config_.num_cores()),
+      managers_(config_.num_cores()) {}
 
 LLMEngine::~LLMEngine() = default;
 
@@ -99,8 +100,10 @@ void LLMEngine::stop(const Status& why) {
   profile_.lose(why);
 }
 
-Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& config,
+Result<std::unique_ptr<LLMEngine>> LLMEngine::create(const EngineConfig& asked,
                                                      LLMEngineOptions options) {
+  EngineConfig config = asked;
+  RETURN_IF_ERROR(apply_dp_environment(env(), &config));
   const ModelSourceConfig& source = config.model;
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(source.model));
   ASSIGN_OR_RETURN(ResolvedConfig resolved, resolve(config, model));
@@ -255,8 +258,12 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
   RETURN_IF_ERROR(refusal_);
   const auto num_prompt_tokens = static_cast<int64_t>(output.prompt_token_ids.size());
   const std::vector<SequenceId> ids = sequence_ids;
+  const bool seeks_prefix = config_.num_cores() > 1 && config_.scheduler.enable_prefix_caching;
+  const std::vector<uint64_t> prefix =
+      seeks_prefix ? prefix_hashes(output.prompt_token_ids, sampling.cache_salt)
+                   : std::vector<uint64_t>();
   outputs_.add(std::move(output), sampling, std::move(sequence_ids), std::move(callback));
-  CoreManager& manager = *managers_[router_.route(ids, num_prompt_tokens)];
+  CoreManager& manager = *managers_[router_.route(ids, num_prompt_tokens, prefix)];
   for (AddRequest& message : messages) manager.send(std::move(message));
   return id;
 }

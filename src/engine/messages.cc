@@ -367,6 +367,7 @@ std::vector<uint8_t> encode(const SchedulerOutput& step) {
   out.write_span(std::span<const SequenceId>(step.finished));
   out.write(step.num_tokens);
   out.write(static_cast<uint8_t>(step.wants_drafts));
+  out.write(static_cast<uint8_t>(step.is_dummy));
   return out.take();
 }
 
@@ -387,6 +388,7 @@ Result<SchedulerOutput> decode_scheduler_output(std::span<const uint8_t> bytes) 
   step.finished = in.read_vector<SequenceId>(kMaxRequests);
   step.num_tokens = in.read<int32_t>();
   step.wants_drafts = in.read_bool();
+  step.is_dummy = in.read_bool();
   if (!in.finished()) return invalid_argument("a malformed step of another node");
   return step;
 }

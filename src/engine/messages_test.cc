@@ -152,6 +152,7 @@ SchedulerOutput full_scheduler_output() {
   step.finished = {2};
   step.num_tokens = 2;
   step.wants_drafts = true;
+  step.is_dummy = true;
   return step;
 }
 
@@ -169,6 +170,7 @@ TEST(Messages, StepsSurviveTheWireToOtherNodes) {
   EXPECT_EQ(step->state_saves[1].to, 6);
   EXPECT_EQ(step->finished, (std::vector<SequenceId>{2}));
   EXPECT_TRUE(step->wants_drafts);
+  EXPECT_TRUE(step->is_dummy);
   EXPECT_EQ(encode(*step), bytes);
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_FALSE(decode_scheduler_output(std::span(bytes).first(size)).ok()) << size;

@@ -26,6 +26,7 @@ std::vector<SequenceId> RequestRouter::set_down(int core) {
   }
   for (const SequenceId id : lost) places_.erase(id);
   cores_[core] = {};
+  prefixes_.forget(core);
   return lost;
 }
 
@@ -53,15 +54,37 @@ int RequestRouter::choose() const {
   return best;
 }
 
-int RequestRouter::route(std::span<const SequenceId> ids, int64_t num_tokens) {
-  last_choice_ = choose();
-  Core& core = cores_[last_choice_];
+int RequestRouter::prefer(int best, std::span<const uint64_t> prefix) const {
+  if (balance_ == DataParallelBalance::kRoundRobin || prefix.empty()) return best;
+  int preferred = best;
+  int64_t most = prefixes_.num_cached_tokens(best, prefix);
+  for (int core = 0; core < std::ssize(cores_); ++core) {
+    if (!cores_[core].is_up) continue;
+    const int64_t num_saved = prefixes_.num_cached_tokens(core, prefix);
+    const bool by_tokens = balance_ == DataParallelBalance::kLeastTokens;
+    const int64_t slack = by_tokens ? num_saved : kPrefixSlack;
+    if (num_saved <= most || load(cores_[core]) - load(cores_[best]) > slack) continue;
+    most = num_saved;
+    preferred = core;
+  }
+  return preferred;
+}
+
+int RequestRouter::route(std::span<const SequenceId> ids,
+                         int64_t num_tokens,
+                         std::span<const uint64_t> prefix) {
+  const int best = choose();
+  const int chosen = prefer(best, prefix);
+  // The turns of idle cores go on only with those that were somebody's turn.
+  last_choice_ = chosen == best ? best : last_choice_;
+  prefixes_.note(chosen, prefix);
+  Core& core = cores_[chosen];
   for (const SequenceId id : ids) {
-    places_[id] = {last_choice_, num_tokens};
+    places_[id] = {chosen, num_tokens};
     ++core.num_sequences;
     core.num_tokens += num_tokens;
   }
-  return last_choice_;
+  return chosen;
 }
 
 void RequestRouter::note(const StepOutput& step) {

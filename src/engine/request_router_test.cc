@@ -30,6 +30,29 @@ class RequestRouterTest : public testing::Test {
   SequenceId next_id_ = 1;
 };
 
+TEST_F(RequestRouterTest, APromptGoesWhereItsBeginningIsUnlessThatHasMuchMoreToDo) {
+  const std::vector<uint64_t> prefix = prefix_hashes(std::vector<int32_t>(200, 5), "");
+  const auto route_prefix = [&](RequestRouter& router) {
+    const SequenceId id = next_id_++;
+    return router.route(std::span(&id, 1), 200, prefix);
+  };
+  RequestRouter router = make(2, DataParallelBalance::kLeastRequests);
+  EXPECT_EQ(route_prefix(router), 0);
+  for (int64_t i = 0; i < RequestRouter::kPrefixSlack; ++i) EXPECT_EQ(route_prefix(router), 0);
+  EXPECT_EQ(route_prefix(router), 1);  // 5 there, none here
+  EXPECT_EQ(route(router), 1);         // others go by load alone
+  (void)router.set_down(0);
+  router.set_up(0);
+  EXPECT_EQ(route_prefix(router), 1);  // which lost its cache, and had nothing to do
+
+  RequestRouter by_tokens = make(2, DataParallelBalance::kLeastTokens);
+  EXPECT_EQ(route_prefix(by_tokens), 0);
+  EXPECT_EQ(route_prefix(by_tokens), 1);  // 200 tokens to do there, 192 to save
+  RequestRouter in_turn = make(2, DataParallelBalance::kRoundRobin);
+  EXPECT_EQ(route_prefix(in_turn), 0);
+  EXPECT_EQ(route_prefix(in_turn), 1);
+}
+
 TEST_F(RequestRouterTest, RoundRobinTakesTurnsWhateverIsUnfinished) {
   RequestRouter router = make(3, DataParallelBalance::kRoundRobin);
   for (const int core : {0, 1, 2, 0, 1}) EXPECT_EQ(route(router), core);

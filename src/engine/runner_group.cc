@@ -47,6 +47,7 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     const std::function<bool()>& go_on) {
   RETURN_IF_ERROR(check_devices(config));
   std::unique_ptr<RunnerGroup> group(new RunnerGroup());
+  // A node's ranks begin with those of the last stage that it has.
   if (config.engine.nodes.num_nodes > 1) {
     ASSIGN_OR_RETURN(const MeshOptions mesh, node_mesh(config, num_sampled_ids, go_on));
     ASSIGN_OR_RETURN(std::unique_ptr<NodeRanks> ranks,
@@ -54,13 +55,41 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     group->channel_ = std::make_unique<StepChannel>(&ranks->nodes());
     group->local_ranks_ = std::move(ranks);
   } else {
-    group->local_ranks_ = std::make_unique<LocalRanks>(config.engine.parallel, patience(config));
+    group->local_ranks_ = std::make_shared<LocalRanks>(config.engine.parallel, patience(config));
+    group->answering_ = group->local_ranks_->size() - config.engine.parallel.ranks_of_stage();
   }
-  LocalRanks& ranks = *group->local_ranks_;
-  const int world = ranks.size();
-  // A node's ranks begin with those of the last stage that it has.
-  const bool is_spread = config.engine.nodes.num_nodes > 1;
-  group->answering_ = is_spread ? 0 : world - config.engine.parallel.ranks_of_stage();
+  RETURN_IF_ERROR(group->start(config, num_sampled_ids, progress, recorder, /*copy=*/0));
+  return group;
+}
+
+Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create_copy(
+    const ResolvedConfig& config,
+    int64_t num_sampled_ids,
+    const std::function<void(const StartProgress&)>& progress,
+    SpanRecorder* recorder,
+    std::shared_ptr<LocalRanks> ranks,
+    int copy) {
+  std::unique_ptr<RunnerGroup> group(new RunnerGroup());
+  group->local_ranks_ = std::move(ranks);
+  group->answering_ =
+      config.engine.parallel.ranks_of_copy() - config.engine.parallel.ranks_of_stage();
+  Status status = check_devices(config);
+  if (status.ok()) status = group->start(config, num_sampled_ids, progress, recorder, copy);
+  if (!status.ok()) {
+    group->fail(status);
+    return status;
+  }
+  return group;
+}
+
+Status RunnerGroup::start(const ResolvedConfig& config,
+                          int64_t num_sampled_ids,
+                          const std::function<void(const StartProgress&)>& progress,
+                          SpanRecorder* recorder,
+                          int copy) {
+  LocalRanks& ranks = *local_ranks_;
+  const int world = ranks.size() / ranks.num_copies();
+  const int first = copy * world;
   std::vector<std::unique_ptr<ModelRunner>> runners(world);
   std::vector<Status> statuses(world);
   const auto create_rank = [&](int rank) {
@@ -69,7 +98,7 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
                             num_sampled_ids,
                             rank == 0 ? progress : nullptr,
                             rank == 0 ? recorder : nullptr,
-                            ranks.context(rank));
+                            ranks.context(first + rank));
     statuses[rank] = runner.status();
     if (runner.ok()) {
       runners[rank] = std::move(runner).value();
@@ -82,17 +111,17 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
   create_rank(0);
   for (std::thread& thread : threads) thread.join();
   // The first that failed has told all others why.
-  RETURN_IF_ERROR(group->status());
-  for (const Status& status : statuses) RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(status());
+  for (const Status& of_rank : statuses) RETURN_IF_ERROR(of_rank);
   // What a node has still to load the first step should not have to wait for.
-  if (group->channel_ != nullptr) group->channel_->meet();
-  RETURN_IF_ERROR(group->status());
-  group->plan_ = runners.front()->memory_plan();
+  if (channel_ != nullptr) channel_->meet();
+  RETURN_IF_ERROR(status());
+  plan_ = runners.front()->memory_plan();
   for (int rank = 0; rank < world; ++rank) {
-    const bool answers = rank == group->answering_ && config.engine.nodes.is_head();
-    group->ranks_.push_back(std::make_unique<RunnerThread>(std::move(runners[rank]), answers));
+    const bool answers = rank == answering_ && config.engine.nodes.is_head();
+    ranks_.push_back(std::make_unique<RunnerThread>(std::move(runners[rank]), answers));
   }
-  return group;
+  return {};
 }
 
 RunnerGroup::~RunnerGroup() {

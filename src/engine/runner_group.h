@@ -35,6 +35,15 @@ class RunnerGroup {
       const std::function<void(const StartProgress&)>& progress,
       SpanRecorder* recorder,
       const std::function<bool()>& go_on = nullptr);
+  // The same for copy `copy` of those that share experts, whose ranks are all in `ranks`. All
+  // copies at once, each on a thread of its own.
+  static Result<std::unique_ptr<RunnerGroup>> create_copy(
+      const ResolvedConfig& config,
+      int64_t num_sampled_ids,
+      const std::function<void(const StartProgress&)>& progress,
+      SpanRecorder* recorder,
+      std::shared_ptr<LocalRanks> ranks,
+      int copy);
   // Ends after the steps that are running, with several ranks in the middle of them.
   ~RunnerGroup();
 
@@ -62,9 +71,16 @@ class RunnerGroup {
  private:
   RunnerGroup() = default;
 
+  // Makes the runners of the ranks of one copy, and their threads.
+  Status start(const ResolvedConfig& config,
+               int64_t num_sampled_ids,
+               const std::function<void(const StartProgress&)>& progress,
+               SpanRecorder* recorder,
+               int copy);
+
   MemoryPlan plan_;
-  std::unique_ptr<LocalRanks> local_ranks_;
-  std::unique_ptr<StepChannel> channel_;  // between nodes; null for one
+  std::shared_ptr<LocalRanks> local_ranks_;  // of all copies that share experts
+  std::unique_ptr<StepChannel> channel_;     // between nodes; null for one
   int answering_ = 0;
   std::vector<std::unique_ptr<RunnerThread>> ranks_;
 };

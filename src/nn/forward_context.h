@@ -39,6 +39,10 @@ struct ForwardContext {
   // stream that enters each of them, num_tokens rows of one behind those of the other.
   Tensor aux_hidden = {};  // [aux layers * num_tokens, hidden_size]
 
+  // ParallelContext::exchange_token_counts() of this pass.
+  std::span<const int32_t> tokens_of_ranks = {};
+  // The pass has no token that counts: it is there for others, who need the experts of this rank.
+  bool is_dummy = false;
   // Where other ranks compute some of the step's rows (nn/context_split.h); null: none does.
   const ContextSplit* split = nullptr;
 

@@ -1,5 +1,7 @@
 #include "nn/parallel_context.h"
 
+#include <algorithm>
+
 namespace atom {
 
 void ParallelContext::all_reduce(const Stream& stream, const Tensor& x, ReduceOp op) const {
@@ -21,16 +23,36 @@ void ParallelContext::receive_from_previous(const Stream& stream, const Tensor& 
   if (!stream.is_dry_run()) pipeline_parallel->receive(stream, x, pipeline_parallel_rank - 1);
 }
 
+std::vector<int32_t> ParallelContext::exchange_token_counts(const Stream& stream,
+                                                            Workspace& workspace,
+                                                            int64_t num_tokens) const {
+  if (!copies_share_experts()) return {};
+  const auto own = static_cast<int32_t>(num_tokens);
+  std::vector<int32_t> counts(expert_size(), own);
+  if (stream.is_dry_run()) return counts;
+  // In memory that stays: others may still read it when this rank has given up.
+  const Workspace::Scope scope(workspace);
+  const Tensor mine = workspace.tensor({1}, DType::kInt32);
+  const Tensor all = workspace.tensor({expert_size(), 1}, DType::kInt32);
+  *mine.data<int32_t>() = own;
+  experts->all_gather(stream, mine, all);
+  // Of a group that has failed no counts come, and no pass may get lost over that.
+  if (experts->status().ok()) std::copy_n(all.data<int32_t>(), counts.size(), counts.begin());
+  return counts;
+}
+
 void ParallelContext::reduce_over_all(const Stream& stream, const Tensor& x, ReduceOp op) const {
   if (tensor_parallel != nullptr) tensor_parallel->all_reduce(stream, x, op);
   if (pipeline_parallel != nullptr) pipeline_parallel->all_reduce(stream, x, op);
   if (context_parallel != nullptr) context_parallel->all_reduce(stream, x, op);
+  if (experts != nullptr) experts->all_reduce(stream, x, op);
 }
 
 Status ParallelContext::status() const {
   if (tensor_parallel != nullptr) RETURN_IF_ERROR(tensor_parallel->status());
   if (pipeline_parallel != nullptr) RETURN_IF_ERROR(pipeline_parallel->status());
-  return context_parallel == nullptr ? Status() : context_parallel->status();
+  if (context_parallel != nullptr) RETURN_IF_ERROR(context_parallel->status());
+  return experts == nullptr ? Status() : experts->status();
 }
 
 }  // namespace atom

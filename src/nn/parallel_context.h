@@ -3,15 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "comm/communicator.h"
+#include "config/engine_config.h"
+#include "tensor/workspace.h"
 
 namespace atom {
 
 struct ParallelContext {
   int32_t tensor_parallel_rank = 0;
   int32_t tensor_parallel_size = 1;
-  // Experts are spread over the tensor-parallel ranks, each whole on one of them.
+  // Experts are spread over the ranks that share them, each whole on one of them.
   bool expert_parallel = false;
   int32_t pipeline_parallel_rank = 0;  // stage
   int32_t pipeline_parallel_size = 1;
@@ -23,10 +26,28 @@ struct ParallelContext {
   Communicator* tensor_parallel = nullptr;
   Communicator* pipeline_parallel = nullptr;
   Communicator* context_parallel = nullptr;
+  // Of copies of the model that share their experts, and so step together; see `experts`.
+  int32_t data_parallel_rank = 0;
+  int32_t data_parallel_size = 1;
+  ExpertDispatch dispatch = ExpertDispatch::kAuto;
+  // Of all ranks of a stage, by expert_rank(), where copies share experts; else null.
+  Communicator* experts = nullptr;
 
   bool is_first() const { return tensor_parallel_rank == 0; }  // of those that share layers
   // Of the last stage, which computes logits and chooses tokens.
   bool samples() const { return pipeline_parallel_rank + 1 == pipeline_parallel_size; }
+
+  // Of the ranks that share experts: those of a copy, or of several.
+  int32_t expert_rank() const {
+    return data_parallel_rank * tensor_parallel_size + tensor_parallel_rank;
+  }
+  int32_t expert_size() const { return data_parallel_size * tensor_parallel_size; }
+  bool copies_share_experts() const { return data_parallel_size > 1; }
+  // By expert_rank(): how many tokens each rank's copy has in a forward pass, of which this one has
+  // `num_tokens`. Where copies share experts every pass begins so, on all of them; else empty.
+  std::vector<int32_t> exchange_token_counts(const Stream& stream,
+                                             Workspace& workspace,
+                                             int64_t num_tokens) const;
 
   // As Communicator's, among the tensor-parallel ranks.
   void all_reduce(const Stream& stream, const Tensor& x, ReduceOp op = ReduceOp::kSum) const;

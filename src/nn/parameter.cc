@@ -1,6 +1,7 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -76,6 +77,14 @@ void Parameter::add_alternative(std::vector<ParameterSlice> slices) {
   ++num_alternatives_;
 }
 
+void Parameter::add_rows_of_zeros(int64_t num_rows) {
+  CHECK(num_rows_of_zeros_ == 0);
+  Shape shape = data_.shape();
+  shape[0] += num_rows;
+  num_rows_of_zeros_ = num_rows;
+  data_ = Tensor::meta(shape, dtype_);
+}
+
 void Parameter::set_default(float value) {
   CHECK(dtype_ == DType::kFloat32);
   default_ = value;
@@ -85,12 +94,22 @@ void Parameter::allocate() {
   if (data_.has_data()) return;
   data_ = Tensor::empty(data_.shape(), dtype_);
   if (default_) std::fill_n(data_.data<float>(), data_.num_elements(), *default_);
+  if (const Tensor zeros = rows_of_zeros(); zeros.num_bytes() > 0) {
+    std::memset(zeros.raw_data(), 0, zeros.num_bytes());
+  }
 }
 
 void Parameter::allocate(const Stream& stream) {
   if (stream.device().is_cpu() || on_host_) return allocate();
   CHECK(!default_);
-  if (!data_.has_data()) data_ = resident_tensor(stream, data_.shape(), dtype_);
+  if (data_.has_data()) return;
+  data_ = resident_tensor(stream, data_.shape(), dtype_);
+  const Tensor zeros = rows_of_zeros();
+  stream.queue().fill_zero(zeros.raw_data(), zeros.num_bytes());
+}
+
+Tensor Parameter::rows_of_zeros() const {
+  return data_.narrow(0, data_.shape()[0] - num_rows_of_zeros_, num_rows_of_zeros_);
 }
 
 void Parameter::release() {

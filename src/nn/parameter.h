@@ -56,6 +56,10 @@ class Parameter {
   // several: a slice of an earlier way's id is that one.
   void add_alternative(std::vector<ParameterSlice> slices);
 
+  // Rows of zeros behind those of the slices, for kernels that take whole groups of rows. Once,
+  // after all alternatives.
+  void add_rows_of_zeros(int64_t num_rows);
+
   // float32 only: a checkpoint need not have it, every element is `value` then.
   void set_default(float value);
 
@@ -115,6 +119,7 @@ class Parameter {
   // It is of the first alternative that the tensors so far may be of.
   bool is_expected(const Entry& entry) const;
   Status unknown_slice(std::string_view slice_id) const;
+  Tensor rows_of_zeros() const;
 
   DType dtype_;
   std::vector<Entry> slices_;
@@ -125,6 +130,7 @@ class Parameter {
   bool on_host_ = false;
   bool computed_ = false;
   RowEncoder* encoder_ = nullptr;
+  int64_t num_rows_of_zeros_ = 0;  // the last ones of data_
   Tensor data_;
 };
 

@@ -56,7 +56,7 @@ PagedRow find_row(const PagedBatchArgs& args, int64_t token) {
   const int64_t sequence = std::upper_bound(args.query_start, end, token) - args.query_start - 1;
   if (sequence < 0 || sequence >= args.num_sequences) return {nullptr, -1};
   return {args.block_tables + sequence * args.block_table_stride,
-          args.seq_lens[sequence] - args.query_start[sequence + 1] + token};
+          std::max<int64_t>(args.seq_lens[sequence] - args.query_start[sequence + 1] + token, -1)};
 }
 
 }  // namespace atom::ops

@@ -18,7 +18,7 @@ PagedBatchArgs checked_paged_batch(TensorCheck& check,
                                    int64_t num_blocks,
                                    int64_t block_size);
 
-// On the CPU. Rows of no sequence are padding.
+// On the CPU. Rows of no sequence, and of sequences of length 0, are padding: their position is -1.
 PagedRow find_row(const PagedBatchArgs& args, int64_t token);
 
 }  // namespace atom::ops

@@ -42,13 +42,14 @@ DraftRequest request_of(const ScheduledSequence& scheduled,
 }  // namespace
 
 Drafter::Drafter(const ResolvedConfig& config,
+                 const ParallelContext& parallel,
                  const DraftModel* model,
                  int64_t num_sampled_ids,
                  const Stream& stream)
     : num_tokens_(config.speculative.num_tokens),
       ngram_(config.speculative.prompt_lookup_min, config.speculative.prompt_lookup_max) {
   if (model == nullptr) return;
-  eagle_.emplace(*model, config.scheduler, num_sampled_ids, stream);
+  eagle_.emplace(*model, config.scheduler, parallel, num_sampled_ids, stream);
 }
 
 void Drafter::propose(const SchedulerOutput& step,
@@ -75,6 +76,10 @@ void Drafter::propose(const SchedulerOutput& step,
     output->sequences[i].draft_ids = drafts[i];
     sequences[i]->drafts = std::move(drafts[i]);
   }
+}
+
+void Drafter::propose_nothing(const Tensor& hidden, const ForwardContext& context) {
+  (void)eagle_->propose({}, hidden, context);
 }
 
 }  // namespace atom

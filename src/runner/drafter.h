@@ -17,6 +17,7 @@ class Drafter {
  public:
   // `model` is null where the method needs none, and outlives this, as `stream` does.
   Drafter(const ResolvedConfig& config,
+          const ParallelContext& parallel,
           const DraftModel* model,
           int64_t num_sampled_ids,
           const Stream& stream);
@@ -28,6 +29,9 @@ class Drafter {
                const Tensor& hidden,
                const ForwardContext& context,
                ModelRunnerOutput* output);
+
+  // After a step that is a dummy: the passes that its draft model owes to others. Needs a model.
+  void propose_nothing(const Tensor& hidden, const ForwardContext& context);
 
  private:
   const int32_t num_tokens_;

@@ -47,6 +47,9 @@ class InputBuilder {
   // `sequences` in the order of `step.scheduled`, their tokens and block tables up to date.
   StepInputs build(const SchedulerOutput& step, std::span<RunnerSequence* const> sequences);
 
+  // For a pass that counts nowhere: one token of one sequence, without a slot for its key or state.
+  StepInputs build_dummy();
+
   // For a step of decodes that fits `shape`: tensors whose shapes and addresses depend on `shape`
   // only. Rows of padding stand behind the others and have token 0, slots -1 and sequences of
   // length 0: each that is left over has one, and the last one the rest.

@@ -1,55 +1,66 @@
 #include "runner/local_ranks.h"
 
+#include <array>
+#include <map>
+
 #include "comm/local/local_group.h"
 
 namespace atom {
 
-ParallelContext parallel_context(const ParallelConfig& parallel, int rank) {
+ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool share_experts) {
   const int32_t tensor_size = parallel.tensor_parallel_size;
+  const int32_t num_stages = parallel.pipeline_parallel_size;
   ParallelContext context;
   context.tensor_parallel_rank = rank % tensor_size;
   context.tensor_parallel_size = tensor_size;
   context.context_parallel_rank = rank / tensor_size % parallel.prefill_context_parallel_size;
   context.context_parallel_size = parallel.prefill_context_parallel_size;
-  context.pipeline_parallel_rank = rank / parallel.ranks_of_stage();
-  context.pipeline_parallel_size = parallel.pipeline_parallel_size;
-  context.expert_parallel = parallel.enable_expert_parallel && tensor_size > 1;
+  context.pipeline_parallel_rank = rank / parallel.ranks_of_stage() % num_stages;
+  context.pipeline_parallel_size = num_stages;
+  if (share_experts) {
+    context.data_parallel_rank = rank / parallel.ranks_of_copy();
+    context.data_parallel_size = parallel.data_parallel_size;
+    context.dispatch = parallel.expert_dispatch;
+  }
+  context.expert_parallel = parallel.enable_expert_parallel && context.expert_size() > 1;
   return context;
 }
 
-LocalRanks::LocalRanks(const ParallelConfig& parallel, std::chrono::milliseconds timeout) {
-  const int world = parallel.ranks_of_copy();
-  for (int rank = 0; rank < world; ++rank) {
-    ranks_.push_back(parallel_context(parallel, rank));
+LocalRanks::LocalRanks(const ParallelConfig& parallel,
+                       std::chrono::milliseconds timeout,
+                       bool share_experts) {
+  num_copies_ = share_experts ? parallel.data_parallel_size : 1;
+  const int num_ranks = parallel.ranks_of_copy() * num_copies_;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ranks_.push_back(parallel_context(parallel, rank, share_experts));
   }
-  // `size` ranks from `first` on, `stride` apart, are a group.
-  const auto make_group =
-      [&](int first, int size, int stride, Communicator* ParallelContext::*member) {
-        if (size == 1) return;
-        std::vector<int> members;
-        for (int i = 0; i < size; ++i) members.push_back(first + i * stride);
-        auto group = make_local_group(static_cast<int>(members.size()), timeout);
-        for (size_t i = 0; i < members.size(); ++i) {
-          ranks_[members[i]].*member = group[i].get();
-          communicators_.push_back(std::move(group[i]));
-        }
-      };
-  const int tensor_size = parallel.tensor_parallel_size;
-  const int context_size = parallel.prefill_context_parallel_size;
-  const int of_stage = parallel.ranks_of_stage();
-  for (int rank = 0; rank < world; ++rank) {
-    const ParallelContext& context = ranks_[rank];
-    if (context.tensor_parallel_rank == 0) {
-      make_group(rank, tensor_size, 1, &ParallelContext::tensor_parallel);
+  // Ranks that agree in the places other than theirs in the group.
+  using Group = Communicator* ParallelContext::*;
+  const auto key_of = [](const ParallelContext& rank, Group group) {
+    const bool shares_experts = group == &ParallelContext::experts;
+    const bool over_tensor = shares_experts || group == &ParallelContext::tensor_parallel;
+    return std::array{
+        over_tensor ? -1 : rank.tensor_parallel_rank,
+        group == &ParallelContext::context_parallel ? -1 : rank.context_parallel_rank,
+        group == &ParallelContext::pipeline_parallel ? -1 : rank.pipeline_parallel_rank,
+        shares_experts ? -1 : rank.data_parallel_rank};
+  };
+  const auto make_groups = [&](Group group) {
+    std::map<std::array<int32_t, 4>, std::vector<ParallelContext*>> groups;
+    for (ParallelContext& rank : ranks_) groups[key_of(rank, group)].push_back(&rank);
+    for (const auto& [key, members] : groups) {
+      if (members.size() == 1) continue;
+      auto communicators = make_local_group(static_cast<int>(members.size()), timeout);
+      for (size_t i = 0; i < members.size(); ++i) {
+        members[i]->*group = communicators[i].get();
+        communicators_.push_back(std::move(communicators[i]));
+      }
     }
-    if (context.context_parallel_rank == 0) {
-      make_group(rank, context_size, tensor_size, &ParallelContext::context_parallel);
-    }
-    if (context.pipeline_parallel_rank == 0) {
-      make_group(
-          rank, parallel.pipeline_parallel_size, of_stage, &ParallelContext::pipeline_parallel);
-    }
-  }
+  };
+  make_groups(&ParallelContext::tensor_parallel);
+  make_groups(&ParallelContext::context_parallel);
+  make_groups(&ParallelContext::pipeline_parallel);
+  if (share_experts) make_groups(&ParallelContext::experts);
 }
 
 Status LocalRanks::status() {

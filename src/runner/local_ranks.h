@@ -1,6 +1,8 @@
 // The ranks of an engine that are threads of one process on the CPU, and their groups: consecutive
 // ranks share each layer, ranks of the same part of it share the tokens of prompts, and the ranks
-// of the same number in each stage are a pipeline. They fail together.
+// of the same number in each stage are a pipeline. Copies of the model that share their experts are
+// there together, one's ranks behind the other's, and the ranks of the same stage of all of them
+// have the experts. All fail together.
 #pragma once
 
 #include <chrono>
@@ -16,10 +18,13 @@ namespace atom {
 class LocalRanks {
  public:
   // `timeout`: what an operation waits for other ranks at most.
-  LocalRanks(const ParallelConfig& parallel, std::chrono::milliseconds timeout);
+  LocalRanks(const ParallelConfig& parallel,
+             std::chrono::milliseconds timeout,
+             bool share_experts = false);
   virtual ~LocalRanks() = default;
 
   int size() const { return static_cast<int>(ranks_.size()); }
+  int num_copies() const { return num_copies_; }  // that share experts; 1: none does
   // What rank `rank` builds and computes with, as long as this lives.
   const ParallelContext& context(int rank) const { return ranks_[rank]; }
 
@@ -33,9 +38,12 @@ class LocalRanks {
 
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none for one rank
   std::vector<ParallelContext> ranks_;
+  int num_copies_ = 1;
 };
 
 // Rank `rank` of those that `parallel` asks for, without communicators: for plans.
-ParallelContext parallel_context(const ParallelConfig& parallel, int rank);
+ParallelContext parallel_context(const ParallelConfig& parallel,
+                                 int rank,
+                                 bool share_experts = false);
 
 }  // namespace atom

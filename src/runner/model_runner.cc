@@ -151,7 +151,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
   if (method != SpeculativeMethod::kOff && parallel.samples()) {
-    runner->drafter_.emplace(config, runner->draft_.get(), num_sampled_ids, stream);
+    runner->drafter_.emplace(config, parallel, runner->draft_.get(), num_sampled_ids, stream);
   }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   return runner;
@@ -212,6 +212,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   CHECK(can_submit());
   sequences_.update(step);
   StepInFlight& flight = in_flight_.emplace_back(new_flight(step));
+  if (step.is_dummy) return run_dummy();
   if (step.scheduled.empty()) return;
   const char* kind = step_kind(step);
   const SpanArguments arguments = step_arguments(step);
@@ -236,6 +237,17 @@ void ModelRunner::submit(const SchedulerOutput& step) {
       note_operators(std::move(noted), first);
     }
   }
+}
+
+void ModelRunner::run_dummy() {
+  CHECK(parallel_.copies_share_experts());
+  const Workspace::Scope scope(workspace_);
+  ForwardContext context = context_of(input_builder_->build_dummy());
+  context.is_dummy = true;
+  const Tensor hidden = model_->forward(context);
+  if (!drafter_ || draft_ == nullptr) return;
+  const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+  drafter_->propose_nothing(states, context);
 }
 
 bool ModelRunner::is_done() const {
@@ -296,6 +308,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
   if (device_sampler_) {
     ops::fill_pending_tokens(stream_, device_sampler_->token_ids(), inputs.token_ids);
   }
+  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, workspace_, inputs.token_ids.size(0));
   ForwardContext context{.stream = stream_,
                          .workspace = workspace_,
                          .token_ids = inputs.token_ids,
@@ -304,7 +317,8 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
                          .storage = storage_,
                          .state_slots = inputs.state_slots,
                          .token_state_slots = inputs.token_state_slots,
-                         .aux_hidden = aux_hidden};
+                         .aux_hidden = aux_hidden,
+                         .tokens_of_ranks = tokens_of_ranks_};
   if (!aux_hidden.defined()) {
     context.aux_hidden = aux_hidden_of(config_, num_aux_layers_, context.num_tokens(), workspace_);
   }

@@ -129,6 +129,8 @@ class ModelRunner {
   Tensor kept_states(int64_t num_tokens) const;
 
   void run(const SchedulerOutput& step, StepInFlight& flight);
+  // All passes of a step, with a token that counts nowhere.
+  void run_dummy();
   // `flight` has ended now: tells the recorder of its work on the device.
   void note_device_step(StepInFlight& flight);
   void note_operators(OperatorTrace::Noted noted, Clock::time_point begin);
@@ -182,6 +184,7 @@ class ModelRunner {
               ModelRunnerOutput* output);
 
   const ResolvedConfig config_;
+  std::vector<int32_t> tokens_of_ranks_;  // of the pass that is computed
   const int64_t num_sampled_ids_;
   SpanRecorder* const recorder_;
   const ParallelContext parallel_;

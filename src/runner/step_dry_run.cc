@@ -34,6 +34,8 @@ int64_t measure_step(const ResolvedConfig& config,
                               .seq_lens = int32_meta({num_seqs}),
                               .settled_lens = int32_meta({num_seqs}),
                               .slot_mapping = int32_meta({num_tokens})};
+  const std::vector<int32_t> tokens_of_ranks =
+      built.parallel.exchange_token_counts(stream, workspace, num_tokens);
   const int32_t context_size = built.parallel.context_parallel_size;
   ContextSplit split;
   split.slots = int32_meta({context_size, max_own_rows(num_tokens, num_seqs, context_size)});
@@ -48,6 +50,7 @@ int64_t measure_step(const ResolvedConfig& config,
       .token_state_slots =
           config.scheduler.num_speculative_tokens > 0 ? int32_meta({num_tokens}) : Tensor(),
       .aux_hidden = aux_hidden_of(config, built.num_aux_layers, num_tokens, workspace),
+      .tokens_of_ranks = tokens_of_ranks,
       .split = context_size > 1 ? &split : nullptr};
   const Tensor hidden = model.forward(context);
   // All rows of the step, see ContextRows::whole().

@@ -70,6 +70,9 @@ struct SchedulerOutput {
   std::vector<SequenceId> finished;  // never scheduled again: drop their state before this step
   int32_t num_tokens = 0;            // sum of num_new_tokens
   bool wants_drafts = false;         // for the next step, of sequences that sample
+  // Nothing is scheduled, and yet the runner computes: a token that counts nowhere, because others
+  // need the experts of this rank. Never set by a Scheduler.
+  bool is_dummy = false;
 
   bool empty() const { return scheduled.empty() && finished.empty(); }
 };

@@ -74,9 +74,12 @@ int max_passes(const DraftModel& model, const SchedulerConfig& config) {
 
 EagleProposer::EagleProposer(const DraftModel& model,
                              const SchedulerConfig& config,
+                             const ParallelContext& parallel,
                              int64_t num_sampled_ids,
                              const Stream& stream)
     : model_(model),
+      parallel_(parallel),
+      num_drafts_(config.num_speculative_tokens),
       block_size_(config.block_size),
       num_sampled_ids_(num_sampled_ids),
       stream_(stream),
@@ -103,6 +106,18 @@ void EagleProposer::add_rows(const DraftRequest& request,
   pass.block_ids.push_back(request.block_ids);
 }
 
+void EagleProposer::pad(Pass& pass) {
+  if (!pass.token_ids.empty()) return;
+  pass.token_ids = pass.positions = pass.hidden_rows = {0};
+  pass.slots = {-1};
+  pass.query_start = {0, 1};
+  pass.settled_lens = {0};
+  // It reads itself, in a place that it does not write: whatever is there.
+  static constexpr int32_t kAnyBlock[] = {0};
+  pass.seq_lens = {1};
+  pass.block_ids = {kAnyBlock};
+}
+
 Tensor EagleProposer::run(const Pass& pass,
                           const Tensor& hidden,
                           int draft,
@@ -114,20 +129,23 @@ Tensor EagleProposer::run(const Pass& pass,
     max_queries = std::max(max_queries, queries);
   }
   PassArrays arrays(inputs_);
-  const ForwardContext context{.stream = stream_,
-                               .workspace = step.workspace,
-                               .token_ids = arrays.add(pass.token_ids),
-                               .positions = arrays.add(pass.positions),
-                               .batch = {.block_tables = arrays.add_tables(pass.block_ids),
-                                         .query_start = arrays.add(pass.query_start),
-                                         .seq_lens = arrays.add(pass.seq_lens),
-                                         .settled_lens = arrays.add(pass.settled_lens),
-                                         .slot_mapping = arrays.add(pass.slots),
-                                         .min_queries = min_queries,
-                                         .max_queries = max_queries},
-                               .storage = step.storage};
+  ForwardContext context{.stream = stream_,
+                         .workspace = step.workspace,
+                         .token_ids = arrays.add(pass.token_ids),
+                         .positions = arrays.add(pass.positions),
+                         .batch = {.block_tables = arrays.add_tables(pass.block_ids),
+                                   .query_start = arrays.add(pass.query_start),
+                                   .seq_lens = arrays.add(pass.seq_lens),
+                                   .settled_lens = arrays.add(pass.settled_lens),
+                                   .slot_mapping = arrays.add(pass.slots),
+                                   .min_queries = min_queries,
+                                   .max_queries = max_queries},
+                         .storage = step.storage};
   const Tensor hidden_rows = arrays.add(pass.hidden_rows);
   arrays.send();
+  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, step.workspace, context.num_tokens());
+  context.tokens_of_ranks = tokens_of_ranks_;
+  context.is_dummy = pass.slots.front() < 0;
   if (draft > 0) {
     ops::fill_pending_tokens(stream_, drafts_.view(0, {drafts_.size()}), context.token_ids);
   }
@@ -182,8 +200,8 @@ EagleProposer::Round EagleProposer::begin(std::span<const DraftRequest> requests
   round.requests = requests;
   round.places.resize(requests.size());
   round.drafts.resize(requests.size());
-  round.feedback =
-      step.workspace.tensor({std::ssize(requests), model_.hidden_size()}, hidden.dtype());
+  const int64_t num_rows = std::max<int64_t>(1, std::ssize(requests));
+  round.feedback = step.workspace.tensor({num_rows, model_.hidden_size()}, hidden.dtype());
   for (const DraftRequest& request : requests) {
     const auto num_places = static_cast<int32_t>(request.block_ids.size()) * block_size_;
     const int32_t num_behind = num_places - request.first_position - request.num_rows;
@@ -246,7 +264,9 @@ std::vector<std::vector<int32_t>> EagleProposer::propose(std::span<const DraftRe
     Tensor state = hidden;
     for (int layer = 0; layer < num_layers; ++layer) {
       std::vector<int32_t> last_rows, rows;
-      state = run(all_rows(round, layer, &last_rows), state, layer, step);
+      Pass pass = all_rows(round, layer, &last_rows);
+      pad(pass);
+      state = run(pass, state, layer, step);
       round.active.clear();
       for (size_t s = 0; s < requests.size(); ++s) {
         if (round.wanted[s] <= layer) continue;
@@ -256,10 +276,13 @@ std::vector<std::vector<int32_t>> EagleProposer::propose(std::span<const DraftRe
       take_drafts(state, rows, round, step);
     }
   }
-  for (int32_t draft = num_layers; !round.active.empty(); ++draft) {
+  const bool steps_together = parallel_.copies_share_experts();
+  for (int32_t draft = num_layers; steps_together ? draft < num_drafts_ : !round.active.empty();
+       ++draft) {
     const Workspace::Scope states(step.workspace);
-    const Pass pass = next_rows(round, draft);
-    if (round.active.empty()) break;
+    Pass pass = next_rows(round, draft);
+    if (round.active.empty() && !steps_together) break;
+    pad(pass);
     std::vector<int32_t> rows(round.active.size());
     std::iota(rows.begin(), rows.end(), 0);
     take_drafts(run(pass, round.feedback, draft, step), rows, round, step);

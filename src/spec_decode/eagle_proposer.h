@@ -18,6 +18,7 @@
 #include "config/scheduler_config.h"
 #include "models/draft_model.h"
 #include "nn/forward_context.h"
+#include "nn/parallel_context.h"
 #include "tensor/host_mirror.h"
 
 namespace atom {
@@ -36,8 +37,11 @@ struct DraftRequest {
 class EagleProposer {
  public:
   // `model` and `stream` outlive this. Ids at and above `num_sampled_ids` are never drafted.
+  // Where copies share experts, which a draft model may have, too, every propose() has as many
+  // passes, one row that counts nowhere being what a pass has at least.
   EagleProposer(const DraftModel& model,
                 const SchedulerConfig& config,
+                const ParallelContext& parallel,
                 int64_t num_sampled_ids,
                 const Stream& stream);
 
@@ -94,6 +98,8 @@ class EagleProposer {
                 int32_t first_position,
                 int32_t num_rows,
                 Pass& pass) const;
+  // A row of no sequence, if the pass has none.
+  static void pad(Pass& pass);
   // For draft number `draft`, see DraftModel::forward().
   Tensor run(const Pass& pass, const Tensor& hidden, int draft, const ForwardContext& step);
   // Makes a draft for each active request of its row of `hidden`, which is kept as feedback.
@@ -105,12 +111,15 @@ class EagleProposer {
   void fetch_drafts(Round& round);
 
   const DraftModel& model_;
+  const ParallelContext parallel_;
+  const int32_t num_drafts_;  // of each sequence, at most
   const int32_t block_size_;
   const int64_t num_sampled_ids_;
   const Stream& stream_;
-  HostMirror inputs_;  // of a pass
-  HostMirror rows_;    // that get logits
-  HostMirror drafts_;  // of all passes, in the order in which they were made
+  HostMirror inputs_;                     // of a pass
+  HostMirror rows_;                       // that get logits
+  HostMirror drafts_;                     // of all passes, in the order in which they were made
+  std::vector<int32_t> tokens_of_ranks_;  // of the pass that is computed
 };
 
 }  // namespace atom

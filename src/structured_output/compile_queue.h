@@ -1,7 +1,7 @@
 // Compiles grammars on threads of its own, for a loop that must not wait. A grammar that takes
 // longer than the limit is given up: its requester is told, its thread ends when XGrammar returns,
-// and another one takes its place as long as not too many are lost in this way. One thread uses it;
-// it may go while threads still compile.
+// and another one takes its place as long as not too many are lost in this way. Requests for the
+// same grammar share one compilation. One thread uses it; it may go while threads still compile.
 #pragma once
 
 #include <chrono>
@@ -29,6 +29,9 @@ class CompileQueue {
   // `make_compiler` runs once, on a thread of the queue, when the first grammar comes.
   CompileQueue(MakeCompiler make_compiler, const Limits& limits);
   ~CompileQueue();
+
+  // A grammar that was compiled lately, else null. Does not wait.
+  std::shared_ptr<const CompiledGrammar> find(const std::string& structural_tag);
 
   // `id` names the grammar in what take_done() gives.
   void submit(uint64_t id, std::string structural_tag);

@@ -60,6 +60,45 @@ TEST(CompileQueue, AFailureOfTheCompilerIsEachGrammars) {
   }
 }
 
+// Also while the compiler is made; what was compiled is found at once then.
+TEST(CompileQueue, EqualGrammarsShareACompilation) {
+  const auto release = std::make_shared<std::atomic<bool>>(false);
+  const auto wait_then_make = [release] {
+    while (!*release) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return demo_compiler();
+  };
+  CompileQueue queue(wait_then_make, {});
+  for (uint64_t id = 0; id < 8; ++id) queue.submit(id, choice(id == 5 ? "b" : "a"));
+  EXPECT_EQ(queue.find(choice("a")), nullptr);
+  *release = true;
+  std::set<const CompiledGrammar*> grammars;
+  for (const CompileQueue::Done& done : wait_for(&queue)) {
+    grammars.insert(done.grammar.value().get());
+    const auto found = queue.find(choice(done.id == 5 ? "b" : "a"));
+    EXPECT_EQ(found, done.grammar.value());
+  }
+  EXPECT_EQ(grammars.size(), 2u);
+  EXPECT_EQ(queue.find(choice("c")), nullptr);
+}
+
+// Those who wait for a grammar that is given up are told with it: it takes one thread, not four.
+TEST(CompileQueue, EqualGrammarsAreGivenUpTogether) {
+  const auto release = std::make_shared<std::atomic<bool>>(false);
+  const auto block = [release]() -> Result<std::unique_ptr<GrammarCompiler>> {
+    while (!*release) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return not_found("released");
+  };
+  CompileQueue queue(
+      block, {.num_threads = 1, .num_lost_threads = 2, .time = std::chrono::milliseconds(20)});
+  for (uint64_t id = 0; id < 4; ++id) queue.submit(id, choice("a"));
+  const std::vector<CompileQueue::Done> all = wait_for(&queue);
+  EXPECT_EQ(all.size(), 4u);
+  for (const CompileQueue::Done& done : all) {
+    EXPECT_EQ(done.grammar.status().code(), StatusCode::kInvalidArgument);
+  }
+  *release = true;
+}
+
 // A thread that does not come back is given up, and others take its place.
 TEST(CompileQueue, SlowGrammarsAreGivenUp) {
   const auto release = std::make_shared<std::atomic<bool>>(false);
@@ -70,7 +109,7 @@ TEST(CompileQueue, SlowGrammarsAreGivenUp) {
   const CompileQueue::Limits limits{
       .num_threads = 1, .num_lost_threads = 2, .time = std::chrono::milliseconds(20)};
   CompileQueue queue(block, limits);
-  for (uint64_t id = 0; id < 4; ++id) queue.submit(id, choice("a"));
+  for (uint64_t id = 0; id < 4; ++id) queue.submit(id, choice(std::to_string(id)));
   int num_late = 0;
   int num_refused = 0;
   for (const CompileQueue::Done& done : wait_for(&queue)) {

@@ -82,6 +82,10 @@ Result<std::unique_ptr<GrammarCompiler>> GrammarCompiler::create(
   return std::unique_ptr<GrammarCompiler>(new GrammarCompiler(std::move(impl)));
 }
 
+std::shared_ptr<const CompiledGrammar> GrammarCompiler::find(const std::string& structural_tag) {
+  return impl_->find(structural_tag);
+}
+
 Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
     const std::string& structural_tag) {
   std::shared_ptr<const CompiledGrammar> compiled = impl_->find(structural_tag);

@@ -32,6 +32,9 @@ class GrammarCompiler {
   // result is too large.
   Result<std::shared_ptr<const CompiledGrammar>> compile(const std::string& structural_tag);
 
+  // What compile() gave, if it is still cached; else null. Does not wait for a compilation.
+  std::shared_ptr<const CompiledGrammar> find(const std::string& structural_tag);
+
  private:
   struct Impl;
   explicit GrammarCompiler(std::unique_ptr<Impl> impl);

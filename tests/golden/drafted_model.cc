@@ -153,7 +153,7 @@ std::vector<int32_t> DraftedModel::drafts_behind(const std::vector<int32_t>& tok
   std::vector<int32_t> drafts;
   const auto end = static_cast<int32_t>(token_ids.size()) - 1;
   forward(token_ids, begin, end, [&](const Tensor& states, const ForwardContext& context) {
-    EagleProposer proposer(*built_.draft, config_.scheduler, config_.model.vocab_size, stream_);
+    EagleProposer proposer(*built_.draft, config_.scheduler, {}, config_.model.vocab_size, stream_);
     DraftRequest request{.token_ids = token_ids, .block_ids = block_ids_};
     request.first_position = begin;
     request.num_rows = end - begin;

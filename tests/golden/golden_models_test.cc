@@ -7,13 +7,12 @@
 #include <map>
 #include <optional>
 
-#include "models/registry.h"
 #include "tests/golden/choice_replay.h"
 #include "tests/golden/golden_parameter.h"
 #include "tests/golden/golden_runner.h"
 #include "tests/golden/reference_decoder.h"
-#include "tests/support/golden_case.h"
-#include "tests/support/synthetic_checkpoint.h"
+#include "tests/golden/test_device.h"
+#include "tests/golden/written_case.h"
 #include "tests/support/test_folders.h"
 
 namespace atom {
@@ -147,6 +146,8 @@ class GoldenModel {
     check("in a batch of chunks", {.max_num_batched_tokens = 20});
   }
 
+  void check_copies() { check("in a batch of chunks", {.max_num_batched_tokens = 20}); }
+
   void check_all() {
     runner_->set_observer(codes_ ? codes_->recorder() : static_cast<StepObserver*>(choices_));
     check("in one piece, alone", {.max_num_seqs = 1});
@@ -262,37 +263,6 @@ class GoldenModel {
 
 class GoldenModels : public testing::TestWithParam<std::string> {};
 
-// A case whose architecture and configuration this build computes, as a checkpoint in a folder.
-class WrittenCase {
- public:
-  explicit WrittenCase(const std::string& case_folder) : golden_(load_golden_case(case_folder)) {
-    if (golden_.ok()) written_ = materialise_checkpoint(case_folder, folder_.path());
-    if (written_.ok()) config_ = load_model_config(folder_.path());
-  }
-
-  // Why it is skipped.
-  std::string missing() const {
-    if (!find_architecture(golden_->architecture).ok()) {
-      return golden_->architecture + " is not registered";
-    }
-    return config_.status().code() == StatusCode::kUnimplemented ? config_.status().message() : "";
-  }
-  Status status() const {
-    return !golden_.ok() ? golden_.status() : !written_.ok() ? written_ : config_.status();
-  }
-
-  const GoldenCase& golden() const { return *golden_; }
-  const ModelConfig& config() const { return *config_; }
-  std::string path() const { return folder_.path(); }
-  bool routes() const { return config_->extension().has("num_experts_per_tok"); }
-
- private:
-  TemporaryFolder folder_;
-  Result<GoldenCase> golden_;
-  Status written_;
-  Result<ModelConfig> config_ = not_found("no checkpoint");
-};
-
 TEST_P(GoldenModels, LogitsAndGreedyTokens) {
   const WrittenCase written(GetParam());
   if (!written.missing().empty()) GTEST_SKIP() << written.missing();
@@ -313,9 +283,57 @@ TEST_P(GoldenModels, LogitsAndGreedyTokens) {
   EXPECT_LE(choices.share_of_replaced(), kNearTiesShare);
 }
 
+// What cannot be split is refused before weights are loaded, and only that.
+void expect_ranks(GoldenModel& model, void (GoldenModel::*check)()) {
+  if (model.status().ok()) return (model.*check)();
+  const std::string& why = model.status().message();
+  EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented) << why;
+  // Only of ranks that share the tokens of prompts.
+  const bool has_states = why.find("layers of recurrent states") != std::string::npos;
+  EXPECT_TRUE(has_states || why.find("evenly") != std::string::npos ||
+              why.find("that share a scale") != std::string::npos)
+      << why;
+}
+
+// Copies that share their experts: each with half of the prompts, one idle while the other works,
+// by every way in which tokens come to experts.
+TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
+  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
+  const WrittenCase written(GetParam());
+  if (!written.missing().empty()) GTEST_SKIP() << written.missing();
+  ASSERT_TRUE(written.status().ok()) << written.status().message();
+  if (!written.routes()) GTEST_SKIP() << "no experts";
+  using Dispatch = ExpertDispatch;
+  const auto copies = [](int tensor, int stages, int data, bool experts, Dispatch dispatch) {
+    return ParallelConfig{.tensor_parallel_size = tensor,
+                          .pipeline_parallel_size = stages,
+                          .data_parallel_size = data,
+                          .enable_expert_parallel = experts,
+                          .enable_dp_attention = !experts,
+                          .expert_dispatch = dispatch};
+  };
+  std::vector<ParallelConfig> ways = {copies(1, 1, 2, true, Dispatch::kGather),
+                                      copies(2, 1, 2, true, Dispatch::kAllToAll),
+                                      copies(1, 2, 2, true, Dispatch::kAllToAll),
+                                      copies(1, 1, 2, false, Dispatch::kGather)};
+  ways.push_back(copies(2, 1, 2, true, Dispatch::kAllToAll));
+  ways.back().enable_dp_attention = true;
+  for (const ParallelConfig& parallel : ways) {
+    SCOPED_TRACE(&parallel - ways.data());
+    GoldenModel model(written.golden(),
+                      written.path(),
+                      {DType::kFloat32},
+                      written.config(),
+                      /*choices=*/nullptr,
+                      parallel);
+    expect_ranks(model, &GoldenModel::check_copies);
+  }
+}
+
 // Layers split among 2 and 4 ranks (ATOM_TEST_TP: so many), experts in parts and spread, and in two
 // stages. What cannot be split is refused before weights are loaded, and only that.
 TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
+  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
   const WrittenCase written(GetParam());
   if (!written.missing().empty()) GTEST_SKIP() << written.missing();
   ASSERT_TRUE(written.status().ok()) << written.status().message();
@@ -346,17 +364,7 @@ TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
                       written.config(),
                       /*choices=*/nullptr,
                       parallel);
-    if (model.status().ok()) {
-      model.check_ranks();
-    } else {
-      const std::string& why = model.status().message();
-      EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented) << why;
-      const bool has_states = parallel.prefill_context_parallel_size > 1 &&
-                              why.find("layers of recurrent states") != std::string::npos;
-      EXPECT_TRUE(has_states || why.find("evenly") != std::string::npos ||
-                  why.find("that share a scale") != std::string::npos)
-          << why;
-    }
+    expect_ranks(model, &GoldenModel::check_ranks);
   }
 }
 

@@ -46,8 +46,9 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   std::unique_ptr<GoldenRunner> runner(new GoldenRunner(std::move(config)));
-  runner->local_ranks_ =
-      std::make_unique<LocalRanks>(runner->config_.engine.parallel, std::chrono::seconds(60));
+  runner->local_ranks_ = std::make_unique<LocalRanks>(runner->config_.engine.parallel,
+                                                      std::chrono::seconds(60),
+                                                      runner->config_.copies_share_experts);
   for (int rank = 0; rank < runner->local_ranks_->size(); ++rank) {
     RETURN_IF_ERROR(runner->build_rank(rank));
   }
@@ -80,7 +81,10 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   config.num_state_slots = has_states() ? schedule.num_state_slots : 0;
   config.state_checkpoint_interval = schedule.block_size;
   config.enable_prefix_caching = schedule.enable_prefix_caching;
-  Scheduler scheduler(config, {});
+  copies_.clear();
+  for (size_t copy = 0; copy < num_copies(); ++copy) {
+    copies_.push_back(std::make_unique<Copy>(config));
+  }
   block_size_ = schedule.block_size;
   const ParallelConfig& parallel = config_.engine.parallel;
   for (const auto& rank : ranks_) {
@@ -91,7 +95,6 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
                            rank->storage_spec,
                            {schedule.num_blocks, schedule.block_size, config.num_state_slots});
   }
-  sequences_.clear();
 
   std::vector<GoldenResult> results(requests.size());
   SamplingParams sampling;
@@ -102,28 +105,43 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   for (int wave = 0; num_added < requests.size(); ++wave) {
     for (size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].wave != wave) continue;
-      CHECK(scheduler.add(i, requests[i].prompt, sampling).ok());
+      const size_t copy = requests[i].copy < 0 ? i % copies_.size() : size_t(requests[i].copy);
+      CHECK(copies_[copy]->scheduler.add(i, requests[i].prompt, sampling).ok());
       ++num_added;
     }
-    while (scheduler.has_work()) {
-      const SchedulerOutput step = scheduler.schedule();
-      ModelRunnerOutput output = execute(step, results);
-      scheduler.postprocess(step, std::move(output));
-    }
+    const auto has_work = [](const auto& copy) { return copy->scheduler.has_work(); };
+    while (std::ranges::any_of(copies_, has_work)) step_together(results);
   }
-  stats_ = scheduler.stats();
+  stats_ = copies_.front()->scheduler.stats();
   return results;
 }
 
-Tensor GoldenRunner::compute_logits(size_t index,
-                                    const SchedulerOutput& step,
-                                    std::span<RunnerSequence* const> sequences) const {
+size_t GoldenRunner::copy_of(size_t rank) const {
+  return rank * num_copies() / ranks_.size();
+}
+
+void GoldenRunner::step_together(std::vector<GoldenResult>& results) {
+  for (const auto& copy : copies_) prepare(*copy);
+  const std::vector<Tensor> logits = compute_logits();
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    Copy& copy = *copies_[i];
+    if (copy.step.empty()) continue;
+    copy.scheduler.postprocess(copy.step, take(copy, logits[i], results));
+  }
+}
+
+Tensor GoldenRunner::compute_logits(size_t index, const Copy& copy) const {
+  const bool is_dummy = copy.step.scheduled.empty();
+  if (is_dummy && num_copies() == 1) return {};
   Rank& rank = *ranks_[index];
   const ParallelContext& parallel = local_ranks_->context(static_cast<int>(index));
-  const ContextRows own(step, sequences, block_size_, parallel);
-  const StepInputs inputs = rank.input_builder->build(own.step(), own.sequences());
+  const ContextRows own(copy.step, copy.scheduled, block_size_, parallel);
+  const StepInputs inputs = is_dummy ? rank.input_builder->build_dummy()
+                                     : rank.input_builder->build(own.step(), own.sequences());
   const Stream& stream = rank.stream;
   Workspace workspace(stream, kWorkspaceSize);
+  const std::vector<int32_t> tokens_of_ranks =
+      parallel.exchange_token_counts(stream, workspace, inputs.token_ids.size(0));
   const ForwardContext context{.stream = stream,
                                .workspace = workspace,
                                .token_ids = inputs.token_ids,
@@ -132,10 +150,12 @@ Tensor GoldenRunner::compute_logits(size_t index,
                                .storage = rank.storage,
                                .state_slots = inputs.state_slots,
                                .observer = observer_,
+                               .tokens_of_ranks = tokens_of_ranks,
+                               .is_dummy = is_dummy,
                                .split = own.split()};
-  copy_states(stream, rank.storage, step.state_restores);
+  copy_states(stream, rank.storage, copy.step.state_restores);
   Tensor hidden = rank.model->forward(context);
-  copy_states(stream, rank.storage, step.state_saves);
+  copy_states(stream, rank.storage, copy.step.state_saves);
   if (!parallel.samples()) return {};
   hidden = own.whole(hidden, 1, context);
   const Shape shape = {hidden.size(0), config_.model.vocab_size};
@@ -144,58 +164,66 @@ Tensor GoldenRunner::compute_logits(size_t index,
   return host_copy(stream, logits);
 }
 
-Tensor GoldenRunner::compute_logits(const SchedulerOutput& step,
-                                    std::span<RunnerSequence* const> sequences) {
+std::vector<Tensor> GoldenRunner::compute_logits() {
   // One thread is observed.
   CHECK((observer_ == nullptr || ranks_.size() == 1));
   std::vector<Tensor> logits(ranks_.size());
+  const auto compute = [&](size_t rank) {
+    logits[rank] = compute_logits(rank, *copies_[copy_of(rank)]);
+  };
   std::vector<std::thread> threads;
-  for (size_t rank = 1; rank < ranks_.size(); ++rank) {
-    threads.emplace_back([&, rank] { logits[rank] = compute_logits(rank, step, sequences); });
-  }
-  logits[0] = compute_logits(0, step, sequences);
+  for (size_t rank = 1; rank < ranks_.size(); ++rank) threads.emplace_back(compute, rank);
+  compute(0);
   for (std::thread& thread : threads) thread.join();
   CHECK(local_ranks_->status().ok());
-  // Only those of the last stage have any.
-  const Tensor& result = logits.back();
+  std::vector<Tensor> of_copies(copies_.size());
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!local_ranks_->context(static_cast<int>(rank)).samples()) continue;
-    CHECK(std::memcmp(logits[rank].raw_data(), result.raw_data(), result.num_bytes()) == 0);
+    // Only those of the last stage have any.
+    if (!logits[rank].defined()) continue;
+    Tensor& first = of_copies[copy_of(rank)];
+    if (!first.defined()) first = logits[rank];
+    CHECK(std::memcmp(logits[rank].raw_data(), first.raw_data(), first.num_bytes()) == 0);
   }
-  return result;
+  return of_copies;
 }
 
-ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
-                                        std::vector<GoldenResult>& results) {
-  for (const SequenceId id : step.finished) sequences_.erase(id);
+void GoldenRunner::prepare(Copy& copy) {
+  copy.step = copy.scheduler.schedule();
+  copy.scheduled.clear();
+  const SchedulerOutput& step = copy.step;
+  for (const SequenceId id : step.finished) copy.sequences.erase(id);
   for (const NewSequence& added : step.new_sequences) {
     const auto length = static_cast<int32_t>(added.prompt_token_ids.size());
     SamplingState state(added.sampling, added.prompt_token_ids, {}, config_.model.vocab_size);
-    sequences_.emplace(
+    copy.sequences.emplace(
         added.id,
         RunnerSequence{
             .token_ids = added.prompt_token_ids, .num_prompt_tokens = length, .sampling = state});
   }
-  ModelRunnerOutput output{step.step, {}};
-  if (step.scheduled.empty()) return output;
-  std::vector<RunnerSequence*> sequences;
   for (const ScheduledSequence& scheduled : step.scheduled) {
-    RunnerSequence& sequence = sequences_.at(scheduled.id);
+    RunnerSequence& sequence = copy.sequences.at(scheduled.id);
     if (scheduled.reset_block_table) {
       sequence.block_ids.clear();
       sequence.state_slots = scheduled.state_slots;
     }
     sequence.block_ids.insert(
         sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
-    sequences.push_back(&sequence);
+    copy.scheduled.push_back(&sequence);
   }
+  if (observer_ != nullptr && !copy.scheduled.empty()) {
+    observer_->begin_step(tokens_of(step, copy.scheduled));
+  }
+}
 
-  if (observer_ != nullptr) observer_->begin_step(tokens_of(step, sequences));
-  const Tensor logits = compute_logits(step, sequences);
+ModelRunnerOutput GoldenRunner::take(Copy& copy,
+                                     const Tensor& logits,
+                                     std::vector<GoldenResult>& results) {
+  ModelRunnerOutput output{copy.step.step, {}};
+  if (copy.step.scheduled.empty()) return output;
   const int64_t vocab_size = config_.model.vocab_size;
   const float* row = logits.data<float>();
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    const ScheduledSequence& scheduled = step.scheduled[s];
+  for (size_t s = 0; s < copy.scheduled.size(); ++s) {
+    const ScheduledSequence& scheduled = copy.step.scheduled[s];
     GoldenResult& result = results[scheduled.id];
     SequenceOutput& answer = output.sequences.emplace_back();
     answer.id = scheduled.id;
@@ -206,7 +234,7 @@ ModelRunnerOutput GoldenRunner::execute(const SchedulerOutput& step,
     const int32_t token = argmax(std::span(row - vocab_size, vocab_size));
     answer.token_ids.push_back(token);
     result.output.push_back(token);
-    sequences[s]->token_ids.push_back(token);
+    copy.scheduled[s]->token_ids.push_back(token);
   }
   return output;
 }

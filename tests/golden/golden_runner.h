@@ -1,6 +1,8 @@
 // Executes a Scheduler's steps like a ModelRunner, but computes the logits of every token and keeps
 // them, so that tests can compare any position under any schedule. ATOM_TEST_DEVICE=cuda runs them
-// on the GPU. The ranks that the flags ask for are threads; all have to compute the same logits.
+// on the GPU. The ranks that the flags ask for are threads; all of a copy of the model have to
+// compute the same logits. Copies that share experts step together, with dummies where one has
+// nothing to do.
 #pragma once
 
 #include <map>
@@ -42,11 +44,13 @@ class GoldenRunner {
   static Result<std::unique_ptr<GoldenRunner>> create(const std::string& folder,
                                                       EngineConfig engine);
 
-  // Runs all prompts together to `max_tokens` greedy tokens each. The cache and the prefix cache
-  // live for one call; prompts of a later `wave` are added when all of the earlier have finished.
+  // Runs all prompts together to `max_tokens` greedy tokens each, the copies taking turns with
+  // them. The cache and the prefix cache live for one call; prompts of a later `wave` are added
+  // when all of the earlier have finished.
   struct Request {
     std::vector<int32_t> prompt;
     int wave = 0;
+    int copy = -1;  // that computes it; -1: its turn
   };
   std::vector<GoldenResult> run(const std::vector<Request>& requests,
                                 const Schedule& schedule,
@@ -58,8 +62,9 @@ class GoldenRunner {
   // The model keeps recurrent states.
   bool has_states() const { return ranks_.front()->storage_spec.has_states(); }
 
-  // Of the last run.
+  // Of the last run, of the first copy.
   const SchedulerStats& stats() const { return stats_; }
+  size_t num_copies() const { return static_cast<size_t>(local_ranks_->num_copies()); }
 
  private:
   struct Rank {
@@ -74,21 +79,33 @@ class GoldenRunner {
     std::optional<InputBuilder> input_builder;
   };
 
+  // One of the copies of the model, with ranks of its own.
+  struct Copy {
+    explicit Copy(const SchedulerConfig& config) : scheduler(config, {}) {}
+
+    Scheduler scheduler;
+    std::map<SequenceId, RunnerSequence> sequences;
+    // Of the step that is computed.
+    SchedulerOutput step;
+    std::vector<RunnerSequence*> scheduled;
+  };
+
   explicit GoldenRunner(ResolvedConfig config);
 
   Status build_rank(int rank);
-  Tensor compute_logits(size_t rank,
-                        const SchedulerOutput& step,
-                        std::span<RunnerSequence* const> sequences) const;
-  // Of all ranks, which are compared.
-  Tensor compute_logits(const SchedulerOutput& step, std::span<RunnerSequence* const> sequences);
+  size_t copy_of(size_t rank) const;
+  Tensor compute_logits(size_t rank, const Copy& copy) const;
+  // Of each copy; those of its ranks are compared.
+  std::vector<Tensor> compute_logits();
 
-  ModelRunnerOutput execute(const SchedulerOutput& step, std::vector<GoldenResult>& results);
+  void prepare(Copy& copy);
+  ModelRunnerOutput take(Copy& copy, const Tensor& logits, std::vector<GoldenResult>& results);
+  void step_together(std::vector<GoldenResult>& results);
 
   ResolvedConfig config_;
   std::unique_ptr<LocalRanks> local_ranks_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::map<SequenceId, RunnerSequence> sequences_;
+  std::vector<std::unique_ptr<Copy>> copies_;
   int32_t block_size_ = 0;  // of the run
   SchedulerStats stats_;
   StepObserver* observer_ = nullptr;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "tests/process/engine_harness_test.h"
+#include "tests/support/synthetic_checkpoint.h"
 
 namespace atom {
 namespace {
@@ -92,8 +94,32 @@ TEST(EngineProcess, KilledUnderLoadThirtyTimes) {
               worst_restart);
 }
 
-// Copies of the model, of two ranks each: one that is killed loses its own requests alone, the
-// others serve on, and it comes back beside them.
+// How often a test kills: ATOM_TEST_KILLS, for longer runs, or `usual`.
+int num_kills(int usual) {
+  const char* asked = std::getenv("ATOM_TEST_KILLS");
+  return asked == nullptr ? usual : std::atoi(asked);
+}
+
+struct Submitted {
+  std::vector<std::shared_ptr<Tracked>> requests;
+  std::vector<RequestId> ids;
+};
+
+// Requests that go on for long, each of which has been answered a first token.
+Submitted submit_and_begin(LLMEngine* engine, size_t count) {
+  Submitted submitted;
+  for (size_t i = 0; i < count; ++i) {
+    submitted.requests.push_back(std::make_shared<Tracked>());
+    submitted.ids.push_back(submit(engine, submitted.requests.back(), random(i, 500)).value());
+  }
+  for (const auto& request : submitted.requests) {
+    EXPECT_TRUE(eventually([&] { return request->num_tokens > 0; }));
+  }
+  return submitted;
+}
+
+// Copies of the model, of two ranks each: one that is killed, at any moment, loses its own requests
+// alone, the others serve on, and it comes back beside them.
 TEST(EngineProcess, ACopyThatDiesIsReplacedWhileTheOthersServe) {
   constexpr size_t kCopies = 3;
   EngineConfig config = demo_config();
@@ -101,36 +127,110 @@ TEST(EngineProcess, ACopyThatDiesIsReplacedWhileTheOthersServe) {
   config.parallel.tensor_parallel_size = 2;
   config.parallel.data_parallel_size = kCopies;
   config.parallel.data_parallel_balance = DataParallelBalance::kRoundRobin;
+  config.supervision.max_restarts = 1000;
+  const Clock::time_point begin = Clock::now();
   const auto engine = make_engine(config, in_child());
+  const double load_time = milliseconds_since(begin);
   EXPECT_EQ(engine->stats().num_blocks, int64_t{kCopies} * 1024);
-  for (int round = 0; round < 3; ++round) {
+  std::mt19937 choose(7);
+  double worst_notice = 0, worst_restart = 0;
+  const int num_rounds = num_kills(3);
+  for (int round = 0; round < num_rounds; ++round) {
     ASSERT_EQ(children().size(), kCopies);
-    const auto requests = submit_many(engine.get(), 2 * kCopies, 200);
-    for (const auto& request : requests) {
-      ASSERT_TRUE(eventually([&] { return request->num_tokens > 0; }));
-    }
-    const pid_t pid = children()[round];
+    const auto [requests, ids] = submit_and_begin(engine.get(), 2 * kCopies);
+    std::this_thread::sleep_for(std::chrono::microseconds(choose() % 5000));
+    const pid_t pid = children()[choose() % kCopies];
+    const Clock::time_point killed = Clock::now();
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
     ASSERT_TRUE(eventually([&] { return !engine->health().reason.empty(); }));
     EXPECT_TRUE(is_ready(*engine));
     const auto another = std::make_shared<Tracked>();
     ASSERT_TRUE(submit(engine.get(), another, random(7, 5)).ok());
+    ASSERT_TRUE(eventually([&] { return engine->health().reason.empty(); }));
+    worst_restart = std::max(worst_restart, milliseconds_since(killed));
     size_t num_lost = 0;
-    for (const auto& request : requests) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto& request = requests[i];
+      const int num_tokens = request->num_tokens;
+      ASSERT_TRUE(
+          eventually([&] { return request->num_tokens > num_tokens || request->num_final == 1; }));
+      engine->abort(ids[i]);
       ASSERT_TRUE(eventually([&] { return request->num_final == 1; }));
       if (request->status.ok()) continue;
       ++num_lost;
+      worst_notice = std::max(worst_notice, milliseconds_between(killed, request->finished));
       EXPECT_THAT(request->status.message(),
                   HasSubstr("of the engine died (signal 9: Killed) and is being restarted"));
     }
     EXPECT_EQ(num_lost, 2u);
     ASSERT_TRUE(eventually([&] { return another->num_final == 1; }));
     EXPECT_TRUE(another->status.ok()) << another->status.message();
-    ASSERT_TRUE(eventually([&] { return engine->health().reason.empty(); }));
     EXPECT_FALSE(process_exists(pid));
     EXPECT_EQ(engine->health().num_restarts, static_cast<uint64_t>(round + 1));
+    EXPECT_TRUE(
+        eventually([&] { return engine->stats().num_free_blocks == int64_t{kCopies} * 1024; }));
   }
-  EXPECT_EQ(engine->stats().num_free_blocks, int64_t{kCopies} * 1024);
+  EXPECT_LE(worst_notice, 1000.0 * kTimeScale);
+  EXPECT_LE(worst_restart, 5000.0 * kTimeScale + load_time);
+  std::printf("load %.0f ms; worst of %d kills: noticed after %.1f ms, ready after %.0f ms\n",
+              load_time,
+              num_rounds,
+              worst_notice,
+              worst_restart);
+}
+
+// Copies that share experts, whose ranks are threads of one process: killed at any moment of their
+// steps under load it is noticed, all of them come back together, and nothing is left behind.
+TEST(EngineProcess, CopiesThatShareExpertsComeBackTogether) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/qwen3-moe", folder.path()).ok());
+  EngineConfig config = demo_config();
+  config.model.model = folder.path();
+  config.model.skip_tokenizer_init = true;
+  config.cache.num_blocks = 256;
+  config.parallel.data_parallel_size = 2;
+  config.parallel.enable_expert_parallel = true;
+  config.supervision.max_restarts = 1000;
+  const Clock::time_point begin = Clock::now();
+  const auto engine = make_engine(config, in_child());
+  const double load_time = milliseconds_since(begin);
+  const int num_rounds = num_kills(6);
+  std::mt19937 choose(5);
+  double worst_notice = 0, worst_restart = 0;
+  for (int round = 0; round < num_rounds; ++round) {
+    const auto requests = submit_many(engine.get(), 12, 400);
+    const size_t watched = choose() % requests.size();
+    ASSERT_TRUE(eventually([&] { return requests[watched]->num_tokens > 0; }));
+    std::this_thread::sleep_for(std::chrono::microseconds(choose() % 20000));
+    const pid_t pid = engine->health().pid;
+    const Clock::time_point killed = Clock::now();
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    for (const auto& request : requests) {
+      ASSERT_TRUE(eventually([&] { return request->num_final > 0; }));
+      if (request->status.ok()) continue;  // it had ended just before
+      EXPECT_EQ(request->status.code(), StatusCode::kUnavailable);
+      worst_notice = std::max(worst_notice, milliseconds_between(killed, request->finished));
+    }
+    ASSERT_TRUE(eventually([&] { return is_ready(*engine) && engine->health().pid != pid; }));
+    const auto again = submit_many(engine.get(), 4, 3);
+    for (const auto& request : again) {
+      ASSERT_TRUE(eventually([&] { return request->num_final > 0; }));
+      EXPECT_TRUE(request->status.ok()) << request->status.message();
+    }
+    worst_restart = std::max(worst_restart, milliseconds_since(killed));
+    EXPECT_EQ(engine->health().num_restarts, static_cast<uint64_t>(round + 1));
+    EXPECT_EQ(engine->stats().num_free_blocks, int64_t{2} * 256);
+    EXPECT_EQ(engine->stats().num_running, 0);
+    for (const auto& request : requests) EXPECT_EQ(request->num_final, 1);
+  }
+  EXPECT_LE(worst_notice, 1000.0 * kTimeScale);
+  EXPECT_LE(worst_restart, 5000.0 * kTimeScale + load_time);
+  std::printf(
+      "load %.0f ms; worst of %d kills: noticed after %.1f ms, answered again after %.0f ms\n",
+      load_time,
+      num_rounds,
+      worst_notice,
+      worst_restart);
 }
 
 TEST(EngineProcess, AStoppedProcessIsSeenAndForgiven) {

@@ -17,7 +17,8 @@ Attention::Attention(BuildContext& build, const AttentionOptions& options)
             {"v", {options.num_kv_heads, options.head_dim}, build.kv_cache_dtype}}})),
       scale_(1.0f / std::sqrt(static_cast<float>(options.head_dim))),
       sliding_window_(options.sliding_window),
-      prepares_in_one_(!build.device.is_cpu() && build.fusions.qk_norm_rope_cache) {
+      prepares_in_one_(!build.device.is_cpu() && build.fusions.qk_norm_rope_cache),
+      gate_leaves_codes_(build.fusions.silu_and_mul_quant) {
   if (build.kv_cache_dtype == DType::kFloat8E4M3) {
     kv_scales_ = std::make_unique<KVScales>();
     register_module("", kv_scales_.get());
@@ -32,12 +33,12 @@ Attention::Attention(BuildContext& build, const AttentionOptions& options)
   }
 }
 
-Tensor Attention::forward(const Tensor& q,
-                          const Tensor& k,
-                          const Tensor& v,
-                          const QkPreparation& preparation,
-                          const ForwardContext& context,
-                          const AttentionExtras& extras) const {
+Activation Attention::forward(const Tensor& q,
+                              const Tensor& k,
+                              const Tensor& v,
+                              const QkPreparation& preparation,
+                              const ForwardContext& context,
+                              const AttentionExtras& extras) const {
   prepare_and_store(q, k, v, preparation, context);
   share_rows(context, cache_);
   const Tensor out = context.workspace.tensor(q.shape(), q.dtype());
@@ -46,8 +47,15 @@ Tensor Attention::forward(const Tensor& q,
   } else {
     attend(q, out, context);
   }
+  const int64_t num_tokens = q.size(0), size = q.size(1) * q.size(2);
+  const ActivationFormat& format = extras.format;
+  if (extras.gate.defined() && gate_leaves_codes_ && format.has_codes() && !format.rows) {
+    const ops::QuantizedRows codes = make_codes(format, num_tokens, size, context.workspace);
+    ops::sigmoid_gate(context.stream, out, extras.gate, out, codes);
+    return {Tensor(), codes};
+  }
   if (extras.gate.defined()) ops::sigmoid_gate(context.stream, out, extras.gate, out);
-  return out.view({q.size(0), q.size(1) * q.size(2)});
+  return out.view({num_tokens, size});
 }
 
 void Attention::prepare_and_store(const Tensor& q,

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "layers/activation.h"
 #include "layers/attention/kv_scales.h"
 #include "layers/rms_norm.h"
 #include "layers/rotary_embedding.h"
@@ -24,6 +25,8 @@ struct QkPreparation {
 struct AttentionExtras {
   Tensor indices;  // [num_tokens, top_k] int32: the positions that a token attends to, then -1
   Tensor gate;     // [num_tokens, num_heads, head_dim]: its sigmoid multiplies the output
+  // What is wanted of a gated output.
+  ActivationFormat format = {};
 };
 
 // Heads are those of this rank.
@@ -43,13 +46,14 @@ class Attention : public Module {
 
   // Prepares q and k, writes k and v into the cache, then attends. q [num_tokens, num_heads,
   // head_dim], in place, k and v [num_tokens, num_kv_heads, head_dim], k unspecified afterwards
-  // -> workspace tensor [num_tokens, num_heads * head_dim].
-  Tensor forward(const Tensor& q,
-                 const Tensor& k,
-                 const Tensor& v,
-                 const QkPreparation& preparation,
-                 const ForwardContext& context,
-                 const AttentionExtras& extras = {}) const;
+  // -> in the workspace, [num_tokens, num_heads * head_dim]: codes of a gated output when
+  // extras.format asks for them alone, else rows.
+  Activation forward(const Tensor& q,
+                     const Tensor& k,
+                     const Tensor& v,
+                     const QkPreparation& preparation,
+                     const ForwardContext& context,
+                     const AttentionExtras& extras = {}) const;
 
  private:
   void prepare_and_store(const Tensor& q,
@@ -69,7 +73,8 @@ class Attention : public Module {
   CacheHandle cache_;  // planes k and v, [num_kv_heads, head_dim] each
   float scale_;
   int64_t sliding_window_;
-  bool prepares_in_one_;                 // by one operator instead of one for each part
+  bool prepares_in_one_;  // by one operator instead of one for each part
+  bool gate_leaves_codes_;
   std::unique_ptr<KVScales> kv_scales_;  // null unless the cache is in FP8
   std::unique_ptr<Parameter> sinks_;     // [num_heads] float32; null without
 };

@@ -40,7 +40,8 @@ GatedDeltaNet::GatedDeltaNet(BuildContext& build, const GatedDeltaNetSizes& size
       dt_bias_(DType::kFloat32, Shape{sizes.num_v_heads}, 0, tensor_parallel_part(build)),
       norm_weight_(DType::kFloat32, Shape{sizes.head_v_dim}),
       conv_columns_(Tensor::meta({sizes_.conv_kernel_size, sizes_.conv_dim()}, DType::kFloat32)),
-      eps_(build.config.rms_norm_eps) {
+      eps_(build.config.rms_norm_eps),
+      leaves_codes_(build.fusions.rms_norm_quant) {
   conv_weight_.keep_on_host();
   register_parameter("conv1d.weight", &conv_weight_);
   register_parameter("A_log", &a_log_);
@@ -67,14 +68,19 @@ int64_t GatedDeltaNet::resident_bytes() const {
          norm_weight_.num_bytes();
 }
 
-Tensor GatedDeltaNet::forward(const Tensor& qkv,
-                              const Tensor& z,
-                              const Tensor& b,
-                              const Tensor& a,
-                              const ForwardContext& context) const {
+Activation GatedDeltaNet::forward(const Tensor& qkv,
+                                  const Tensor& z,
+                                  const Tensor& b,
+                                  const Tensor& a,
+                                  const ActivationFormat& format,
+                                  const ForwardContext& context) const {
   const std::span<const Tensor> states = context.state(states_);
   const int64_t num_tokens = qkv.size(0);
   const Tensor out = context.workspace.tensor({num_tokens, sizes_.value_dim()}, qkv.dtype());
+  const bool has_codes = leaves_codes_ && format.has_codes() && !format.rows;
+  const ops::QuantizedRows codes =
+      has_codes ? make_codes(format, num_tokens, sizes_.value_dim(), context.workspace)
+                : ops::QuantizedRows();
   ops::gated_delta_net(context.stream,
                        {.qkv = qkv,
                         .num_k_heads = sizes_.num_k_heads,
@@ -93,8 +99,10 @@ Tensor GatedDeltaNet::forward(const Tensor& qkv,
                                   context.state_slots,
                                   context.token_state_slots,
                                   context.batch.max_queries},
-                        .out = out},
+                        .out = out,
+                        .codes = codes},
                        context.workspace);
+  if (has_codes) return {Tensor(), codes};
   return out;
 }
 

@@ -6,6 +6,7 @@
 // ones.
 #pragma once
 
+#include "layers/activation.h"
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
@@ -38,12 +39,14 @@ class GatedDeltaNet : public Module {
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
 
-  // Of this rank; row strides are allowed. -> workspace tensor [num_tokens, value_dim].
-  Tensor forward(const Tensor& qkv,  // [num_tokens, conv_dim]: queries, keys, values
-                 const Tensor& z,    // [num_tokens, value_dim]
-                 const Tensor& b,    // [num_tokens, num_v_heads]
-                 const Tensor& a,    // [num_tokens, num_v_heads]
-                 const ForwardContext& context) const;
+  // Of this rank; row strides are allowed. -> in the workspace, [num_tokens, value_dim]: codes when
+  // `format` asks for them alone, else rows.
+  Activation forward(const Tensor& qkv,  // [num_tokens, conv_dim]: queries, keys, values
+                     const Tensor& z,    // [num_tokens, value_dim]
+                     const Tensor& b,    // [num_tokens, num_v_heads]
+                     const Tensor& a,    // [num_tokens, num_v_heads]
+                     const ActivationFormat& format,
+                     const ForwardContext& context) const;
 
  private:
   GatedDeltaNetSizes sizes_;  // of this rank
@@ -54,6 +57,7 @@ class GatedDeltaNet : public Module {
   Parameter norm_weight_;     // [head_v_dim] float32
   Tensor conv_columns_;       // [conv_kernel_size, conv_dim] float32; meta until finish_load
   float eps_;
+  bool leaves_codes_;
 };
 
 }  // namespace atom

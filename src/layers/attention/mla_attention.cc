@@ -44,6 +44,15 @@ Tensor transposed(const Tensor& matrix) {
   return result;
 }
 
+ops::MlaPrefillSizes prefill_sizes(BuildContext& build, const MlaSizes& sizes) {
+  return {.num_heads = local_heads(build, sizes),
+          .rank = sizes.rank,
+          .key_dim = sizes.qk_dim(),
+          .rope = sizes.rope_dim,
+          .value_dim = sizes.value_dim,
+          .dtype = build.dtype};
+}
+
 // The transpose of a weight [out_features, size], expanded: [size, out_features] of `dtype`.
 Tensor product_with_identity(const Stream& host,
                              const ops::LinearWeight& weight,
@@ -64,7 +73,9 @@ Tensor product_with_identity(const Stream& host,
 }  // namespace
 
 LatentProjections::LatentProjections(BuildContext& build, const MlaSizes& sizes)
-    : sizes_(sizes), dtype_(build.dtype) {
+    : sizes_(sizes),
+      dtype_(build.dtype),
+      expand_(!sizes.selects && ops::has_mla_prefill(build.device, prefill_sizes(build, sizes))) {
   const ShardPart part = tensor_parallel_part(build);
   const int64_t num_rows = sizes.num_heads * (sizes.nope_dim + sizes.value_dim);
   const QuantScheme scheme = build.config.quantization.scheme_of(build.module_name);
@@ -89,6 +100,12 @@ LatentProjections::LatentProjections(BuildContext& build, const MlaSizes& sizes)
                      ops::linear_weight_meta(sizes.rank, sizes.nope_dim, build.dtype, layout));
   of_values_.assign(num_heads,
                     ops::linear_weight_meta(sizes.value_dim, sizes.rank, build.dtype, layout));
+  if (!expand_) return;
+  const auto heads = static_cast<int64_t>(num_heads);
+  expanding_keys_ =
+      ops::linear_weight_meta(heads * sizes.qk_dim(), sizes.row_size(), build.dtype, layout);
+  expanding_values_ =
+      ops::linear_weight_meta(heads * sizes.value_dim, sizes.rank, build.dtype, layout);
 }
 
 // [heads of this rank * (nope_dim + value_dim), rank] on the CPU.
@@ -106,6 +123,7 @@ Status LatentProjections::finish_load(const Stream& stream) {
   const auto pack = [&](const Tensor& rows) {
     return pack_consumed_rows(stream, resident_copy(stream, rows));
   };
+  if (expand_) pack_expanding(stream, loaded);  // packing may take content away
   for (size_t head = 0; head < of_queries_.size(); ++head) {
     const Tensor rows = loaded.narrow(0, static_cast<int64_t>(head) * head_rows, head_rows);
     of_queries_[head] = pack(transposed(rows.narrow(0, 0, sizes_.nope_dim)));
@@ -116,8 +134,32 @@ Status LatentProjections::finish_load(const Stream& stream) {
   return {};
 }
 
+// Of keys W_UK over the latent and one over what is rotated already.
+void LatentProjections::pack_expanding(const Stream& stream, const Tensor& loaded) {
+  const int64_t num_heads = static_cast<int64_t>(of_queries_.size()), rank = sizes_.rank;
+  const int64_t head_rows = sizes_.nope_dim + sizes_.value_dim, width = sizes_.row_size();
+  const Tensor keys = Tensor::zeros({num_heads * sizes_.qk_dim(), width}, dtype_);
+  const Tensor values = Tensor::empty({num_heads * sizes_.value_dim, rank}, dtype_);
+  for (int64_t head = 0; head < num_heads; ++head) {
+    const Tensor rows = loaded.narrow(0, head * head_rows, head_rows);
+    const Tensor of_head = keys.narrow(0, head * sizes_.qk_dim(), sizes_.qk_dim());
+    copy_convert(rows.narrow(0, 0, sizes_.nope_dim),
+                 of_head.narrow(0, 0, sizes_.nope_dim).narrow(1, 0, rank));
+    dispatch_float(dtype_, [&]<typename T>(TypeTag<T>) {
+      for (int64_t i = 0; i < sizes_.rope_dim; ++i) {
+        of_head.data<T>()[(sizes_.nope_dim + i) * width + rank + i] = from_float<T>(1.0f);
+      }
+    });
+    copy_convert(rows.narrow(0, sizes_.nope_dim, sizes_.value_dim),
+                 values.narrow(0, head * sizes_.value_dim, sizes_.value_dim));
+  }
+  expanding_keys_ = pack_consumed_rows(stream, resident_copy(stream, keys));
+  expanding_values_ = pack_consumed_rows(stream, resident_copy(stream, values));
+}
+
 int64_t LatentProjections::resident_bytes() const {
-  int64_t bytes = 0;
+  int64_t bytes =
+      expand_ ? expanding_keys_.data.num_bytes() + expanding_values_.data.num_bytes() : 0;
   for (const ops::LinearWeight& weight : of_queries_) bytes += weight.data.num_bytes();
   for (const ops::LinearWeight& weight : of_values_) bytes += weight.data.num_bytes();
   return bytes;
@@ -160,6 +202,37 @@ Tensor MlaAttention::forward(const Tensor& q,
   share_rows(context, cache_);
 
   const Tensor out = workspace.tensor({num_tokens, num_heads_ * sizes_.value_dim}, q.dtype());
+  if (!attend_expanded(q, out, context)) attend_absorbed(q, indices, out, context);
+  return out;
+}
+
+bool MlaAttention::attend_expanded(const Tensor& q,
+                                   const Tensor& out,
+                                   const ForwardContext& context) const {
+  const Stream& stream = context.stream;
+  const Tensor& cache = context.cache(cache_)[0];
+  if (!kv_b_proj_.expand() || stream.has_fixed_rows()) return false;
+  const bool is_long = ops::prefers_mla_prefill(context.batch, cache.size(1));
+  if (!is_long && !stream.is_dry_run()) return false;
+  ops::MlaPrefillParams params;
+  params.q = q.view({q.size(0), num_heads_, sizes_.qk_dim()});
+  params.cache = cache;
+  params.batch = context.batch;
+  params.keys = kv_b_proj_.expanding_keys();
+  params.values = kv_b_proj_.expanding_values();
+  params.scale = scale_;
+  params.out = out.view({q.size(0), num_heads_, sizes_.value_dim});
+  ops::mla_prefill(stream, params, context.workspace);
+  return is_long;  // a dry run measures both ways
+}
+
+void MlaAttention::attend_absorbed(const Tensor& q,
+                                   const Tensor& indices,
+                                   const Tensor& out,
+                                   const ForwardContext& context) const {
+  const Stream& stream = context.stream;
+  Workspace& workspace = context.workspace;
+  const int64_t num_tokens = q.size(0);
   const Workspace::Scope scope(workspace);
   const Shape latents = {num_tokens, num_heads_ * sizes_.rank};
   const Shape heads = {num_tokens, num_heads_, sizes_.rank};
@@ -168,15 +241,15 @@ Tensor MlaAttention::forward(const Tensor& q,
   const Tensor attended = workspace.tensor(latents, q.dtype());
   ops::MlaAttentionParams params;
   params.q_latent = q_latent.view(heads);
-  params.q_rope = q_rope;
-  params.cache = cache;
+  params.q_rope =
+      q.view({num_tokens, num_heads_, sizes_.qk_dim()}).narrow(2, sizes_.nope_dim, sizes_.rope_dim);
+  params.cache = context.cache(cache_)[0];
   params.batch = context.batch;
   params.indices = indices;
   params.scale = scale_;
   params.out = attended.view(heads);
   ops::mla_attention(stream, params, workspace);
   ops::head_linear(stream, attended, kv_b_proj_.of_values(), out, workspace);
-  return out;
 }
 
 }  // namespace atom

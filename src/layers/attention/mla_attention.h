@@ -2,8 +2,8 @@
 // token's keys and values of all heads are one row [latent | rotated key], and each head's
 // projections of latents, the rows of kv_b_proj, are applied to its query and to its result.
 //
-// A step of any mixture goes this way, so that a token's bits do not depend on how its prompt was
-// cut. Expanding the keys and values of long chunks would take fewer operations.
+// On a GPU steps of nothing but long chunks go another way, where it is not asked that a token's
+// bits do not depend on how its prompt was cut: keys and values are expanded (ops/mla_prefill).
 #pragma once
 
 #include <memory>
@@ -15,6 +15,7 @@
 #include "nn/forward_context.h"
 #include "nn/module.h"
 #include "ops/linear/linear.h"
+#include "ops/mla_prefill/mla_prefill.h"
 
 namespace atom {
 
@@ -25,6 +26,7 @@ struct MlaSizes {
   int64_t rope_dim = 0;     // ... and what is
   int64_t value_dim = 0;    // of a head
   bool interleaved = true;  // the rotation's pairs are (x[2i], x[2i + 1])
+  bool selects = false;     // queries attend to positions that an indexer names
 
   int64_t qk_dim() const { return nope_dim + rope_dim; }
   int64_t row_size() const { return rank + rope_dim; }
@@ -43,8 +45,14 @@ class LatentProjections : public Module {
   const std::vector<ops::LinearWeight>& of_queries() const { return of_queries_; }
   const std::vector<ops::LinearWeight>& of_values() const { return of_values_; }
 
+  // As ops/mla_prefill takes them, where that runs.
+  bool expand() const { return expand_; }
+  const ops::LinearWeight& expanding_keys() const { return expanding_keys_; }
+  const ops::LinearWeight& expanding_values() const { return expanding_values_; }
+
  private:
   Tensor loaded_rows(const Stream& stream) const;
+  void pack_expanding(const Stream& stream, const Tensor& loaded);
 
   MlaSizes sizes_;
   DType dtype_;
@@ -53,6 +61,8 @@ class LatentProjections : public Module {
   std::unique_ptr<QuantizedWeight> quantized_;
   std::vector<ops::LinearWeight> of_queries_;  // by head: [rank, nope_dim]
   std::vector<ops::LinearWeight> of_values_;   // by head: [value_dim, rank]
+  bool expand_;
+  ops::LinearWeight expanding_keys_, expanding_values_;  // of all heads
 };
 
 class MlaAttention : public Module {
@@ -70,6 +80,14 @@ class MlaAttention : public Module {
                  const ForwardContext& context) const;
 
  private:
+  // Behind the rotation and the write to the cache.
+  void attend_absorbed(const Tensor& q,
+                       const Tensor& indices,
+                       const Tensor& out,
+                       const ForwardContext& context) const;
+  // False when the step does not go this way.
+  bool attend_expanded(const Tensor& q, const Tensor& out, const ForwardContext& context) const;
+
   const RotaryEmbedding& rotary_;
   MlaSizes sizes_;
   int64_t num_heads_;  // of this rank

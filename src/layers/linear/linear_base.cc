@@ -56,16 +56,22 @@ ShardPart tensor_parallel_part(const BuildContext& build) {
 }
 
 void require_even_split(BuildContext& build, int64_t count, std::string_view what) {
-  const int32_t size = build.parallel.tensor_parallel_size;
-  if (count % size == 0) return;
-  build.fail(
-      unimplemented("--tensor-parallel-size {}: {} has {} {}, which {} ranks cannot share "
-                    "evenly",
-                    size,
-                    build.module_name,
-                    count,
-                    what,
-                    size));
+  require_even_split(build, count, what, build.parallel.tensor_parallel_size);
+}
+
+void require_even_split(BuildContext& build,
+                        int64_t count,
+                        std::string_view what,
+                        int32_t num_ranks) {
+  if (count % num_ranks == 0) return;
+  build.fail(unimplemented(
+      "{} {}: {} has {} {}, which {} ranks cannot share evenly",
+      build.parallel.copies_share_experts() ? "--data-parallel-size" : "--tensor-parallel-size",
+      build.parallel.copies_share_experts() ? build.parallel.data_parallel_size : num_ranks,
+      build.module_name,
+      count,
+      what,
+      num_ranks));
   build.parallel = {};
 }
 

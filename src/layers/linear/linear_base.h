@@ -52,8 +52,13 @@ class LinearBase : public Module {
 // This rank's part of a dimension that tensor parallelism splits evenly.
 ShardPart tensor_parallel_part(const BuildContext& build);
 
-// The construction of the model fails when tensor parallelism cannot split `count` of `what`
-// ("attention heads") evenly. What is built after that, and never used, is for one rank.
+// The construction of the model fails when tensor parallelism, or so many ranks, cannot split
+// `count` of `what` ("attention heads") evenly. What is built after that, and never used, is for
+// one rank.
 void require_even_split(BuildContext& build, int64_t count, std::string_view what);
+void require_even_split(BuildContext& build,
+                        int64_t count,
+                        std::string_view what,
+                        int32_t num_ranks);
 
 }  // namespace atom

@@ -31,18 +31,23 @@ struct ExpertSizes {
 };
 
 bool spreads_experts(const BuildContext& build) {
-  return build.parallel.expert_parallel && build.parallel.tensor_parallel_size > 1;
+  return build.parallel.expert_parallel && build.parallel.expert_size() > 1;
+}
+
+// Among the ranks that share experts.
+ShardPart expert_part(const BuildContext& build) {
+  return {build.parallel.expert_rank(), build.parallel.expert_size()};
 }
 
 ExpertMap expert_map(const BuildContext& build, const FusedMoEOptions& options) {
-  const ShardPart part = spreads_experts(build) ? tensor_parallel_part(build) : ShardPart();
+  const ShardPart part = spreads_experts(build) ? expert_part(build) : ShardPart();
   return determine_expert_map(part.world, part.rank, options.num_experts);
 }
 
 void require_expert_split(BuildContext& build, const FusedMoEOptions& options) {
-  const int32_t world = build.parallel.tensor_parallel_size;
+  const int32_t world = build.parallel.expert_size();
   if (!spreads_experts(build)) {
-    return require_even_split(build, options.intermediate_size, "inputs of an expert");
+    return require_even_split(build, options.intermediate_size, "inputs of an expert", world);
   }
   if (options.num_experts >= world) return;
   build.fail(
@@ -56,7 +61,7 @@ void require_expert_split(BuildContext& build, const FusedMoEOptions& options) {
 
 ExpertSizes expert_sizes(BuildContext& build, const FusedMoEOptions& options) {
   require_expert_split(build, options);
-  const ShardPart part = spreads_experts(build) ? ShardPart() : tensor_parallel_part(build);
+  const ShardPart part = spreads_experts(build) ? ShardPart() : expert_part(build);
   const ExpertMap map = expert_map(build, options);
   const int64_t local = options.intermediate_size / part.world;
   return {options.num_experts,
@@ -219,7 +224,7 @@ Tensor places_meta(const BuildContext& build, const FusedMoEOptions& options) {
 
 FusedMoE::FusedMoE(BuildContext& build, const FusedMoEOptions& options)
     : activation_(options.activation),
-      adds_down_bias_(spreads_experts(build) || build.parallel.is_first()),
+      adds_down_bias_(spreads_experts(build) || build.parallel.expert_rank() == 0),
       places_(places_meta(build, options)),
       gate_up_proj_(ModuleScope(build, "gate_up_proj"), gate_up_layout(build, options)),
       down_proj_(ModuleScope(build, "down_proj"), down_layout(build, options)) {
@@ -245,6 +250,18 @@ Status FusedMoE::finish_load(const Stream& stream) {
 
 int64_t FusedMoE::resident_bytes() const {
   return Module::resident_bytes() + (places_.defined() ? places_.num_bytes() : 0);
+}
+
+ExpertOwners expert_owners(const BuildContext& build, const FusedMoEOptions& options) {
+  ExpertOwners owners;
+  owners.num_shared = options.num_shared;
+  if (!spreads_experts(build)) return owners;
+  const int world = build.parallel.expert_size();
+  for (int rank = 0; rank < world; ++rank) {
+    const ExpertMap map = determine_expert_map(world, rank, options.num_experts);
+    owners.rank_of.insert(owners.rank_of.end(), map.count, rank);
+  }
+  return owners;
 }
 
 void FusedMoE::forward(const Tensor& x,

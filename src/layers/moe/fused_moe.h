@@ -11,11 +11,12 @@
 //
 // Of several ranks each has a part of every expert's intermediate dimension or, in expert-parallel
 // groups, some experts whole. Shared experts then are on all ranks, which take turns with tokens
-// (MoeRouting::shared_rank).
+// (MoeRouting::shared_rank); where ranks have tokens of their own each has those of its tokens.
 #pragma once
 
 #include <string>
 
+#include "layers/moe/expert_exchange.h"
 #include "layers/moe/expert_map.h"
 #include "layers/moe/expert_stack.h"
 #include "layers/moe/moe_router.h"
@@ -55,6 +56,9 @@ class FusedMoE : public Module {
   ExpertStack gate_up_proj_;
   ExpertStack down_proj_;
 };
+
+// Where the experts of such a layer are.
+ExpertOwners expert_owners(const BuildContext& build, const FusedMoEOptions& options);
 
 // What a checkpoint calls the three matrices of expert {e}.
 struct ExpertNames {

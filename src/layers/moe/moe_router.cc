@@ -29,10 +29,12 @@ Shape weight_shape(const MoeRouterOptions& options, int64_t hidden_size) {
   return {options.num_experts + options.routing.num_gates(), hidden_size};
 }
 
-// Of a row of logits in memory: matrix units of a device take rows that begin at multiples of this.
-int64_t row_size(const Tensor& x, int64_t num_logits) {
+// To so many rows that a device's matrix units take them all: cuBLASLt's kernels for an odd number
+// of rows take ten times as long. A bias would have to be as wide.
+int64_t num_rows_of_zeros(const MoeRouterOptions& options, int64_t num_rows, Device device) {
   constexpr int64_t kAlignment = 8;
-  return x.device().is_cpu() ? num_logits : (num_logits + kAlignment - 1) / kAlignment * kAlignment;
+  if (device.is_cpu() || options.has_bias) return 0;
+  return (kAlignment - num_rows % kAlignment) % kAlignment;
 }
 
 }  // namespace
@@ -42,13 +44,16 @@ MoeRouter::MoeRouter(const BuildContext& build, const MoeRouterOptions& options)
       weight_(build.dtype,
               weight_shape(options, build.config.hidden_size),
               weight_slices(options, build.config.hidden_size)),
-      packed_(ops::linear_weight_meta(weight_.shape()[0],
-                                      build.config.hidden_size,
-                                      build.dtype,
-                                      ops::preferred_weight_layout(build.device))) {
+      num_logits_(weight_.shape()[0]),
+      packed_(ops::linear_weight_meta(
+          num_logits_ + num_rows_of_zeros(options, num_logits_, build.device),
+          build.config.hidden_size,
+          build.dtype,
+          ops::preferred_weight_layout(build.device))) {
+  weight_.add_rows_of_zeros(packed_.out_features - num_logits_);
   register_parameter("weight", &weight_);
   const ParallelContext& parallel = build.parallel;
-  if (parallel.expert_parallel) {
+  if (parallel.expert_parallel && !parallel.copies_share_experts()) {
     routing_.shared_rank = parallel.tensor_parallel_rank;
     routing_.shared_world = parallel.tensor_parallel_size;
   }
@@ -75,10 +80,9 @@ MoeRouter::Choice MoeRouter::forward(const Tensor& x, const ForwardContext& cont
   const Choice choice = {workspace.tensor(shape, DType::kInt32),
                          workspace.tensor(shape, DType::kFloat32)};
   const Workspace::Scope scope(workspace);
-  const int64_t num_logits = packed_.out_features;
-  const Tensor logits = workspace.tensor({x.size(0), row_size(x, num_logits)}, DType::kFloat32)
-                            .narrow(1, 0, num_logits);
-  ops::linear(context.stream, x, packed_, data_of(bias_), logits, workspace);
+  const Tensor products = workspace.tensor({x.size(0), packed_.out_features}, DType::kFloat32);
+  ops::linear(context.stream, x, packed_, data_of(bias_), products, workspace);
+  const Tensor logits = products.narrow(1, 0, num_logits_);
   ops::moe_route(
       context.stream, logits, data_of(selection_bias_), routing_, choice.ids, choice.weights);
   if (context.observer != nullptr) {

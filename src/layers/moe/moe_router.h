@@ -39,7 +39,8 @@ class MoeRouter : public Module {
 
  private:
   ops::MoeRouting routing_;
-  Parameter weight_;  // [num_experts + num_gates(), hidden_size], empty after finish_load
+  Parameter weight_;    // [num_logits_ and rows of zeros, hidden_size], empty after finish_load
+  int64_t num_logits_;  // num_experts + num_gates()
   ops::LinearWeight packed_;
   std::unique_ptr<Parameter> bias_;            // [num_experts] float32; null without
   std::unique_ptr<Parameter> selection_bias_;  // [num_experts] float32; null without

@@ -69,7 +69,8 @@ void GqaAttention::forward(const Activation& x,
   const auto [q, k, v, gate] = qkv_proj_.forward(x, context);
   const Tensor indices = indexer_ == nullptr ? Tensor() : indexer_->forward(x, context);
   const QkPreparation preparation = {rotary_, q_norm_.get(), k_norm_.get()};
-  const Tensor heads = attention_.forward(q, k, v, preparation, context, {indices, gate});
+  const Activation heads =
+      attention_.forward(q, k, v, preparation, context, {indices, gate, o_proj_.wanted()});
   o_proj_.forward(heads, out, context);
 }
 

@@ -23,7 +23,7 @@ void LinearAttention::forward(const Activation& x,
                               const ForwardContext& context) const {
   const auto [qkv, z] = in_proj_qkvz_.forward(x, context);
   const auto [b, a] = in_proj_ba_.forward(x, context);
-  out_proj_.forward(core_.forward(qkv, z, b, a, context), out, context);
+  out_proj_.forward(core_.forward(qkv, z, b, a, out_proj_.wanted(), context), out, context);
 }
 
 }  // namespace atom

@@ -31,6 +31,12 @@ std::unique_ptr<DsaIndexer> make_indexer(BuildContext& build,
   return std::make_unique<DsaIndexer>(build, rotary, *options.indexer);
 }
 
+MlaSizes attention_sizes(const MlaOptions& options) {
+  MlaSizes sizes = options.sizes;
+  sizes.selects = options.indexer.has_value() || options.shares_selection;
+  return sizes;
+}
+
 // Of the query latent's norm.
 ActivationFormat latent_format(const ActivationFormat& queries, const DsaIndexer* indexer) {
   return indexer == nullptr ? queries : unite(queries, indexer->wanted_latent());
@@ -82,7 +88,7 @@ MlaBlock::MlaBlock(BuildContext& build, const RotaryEmbedding& rotary, const Mla
                  options.sizes.row_size(),
                  options.has_bias),
       kv_a_layernorm_(build, rank_),
-      attention_(build, rotary, options.sizes),
+      attention_(build, rotary, attention_sizes(options)),
       o_proj_(ModuleScope(build, "o_proj"),
               options.sizes.num_heads * options.sizes.value_dim,
               build.config.hidden_size,

@@ -1,6 +1,7 @@
 #include "models/blocks/moe_block.h"
 
 #include "layers/moe/shared_experts.h"
+#include "tensor/fill.h"
 
 namespace atom {
 namespace {
@@ -42,7 +43,9 @@ MoeBlock::MoeBlock(BuildContext& build, const MoeBlockOptions& options)
       has_slots_(are_slots(build, options)),
       router_(ModuleScope(build, options.router_name),
               router_options(options.router, options, has_slots_)),
-      experts_(ModuleScope(build, "experts"), stack_options(options.experts, options, has_slots_)) {
+      experts_(ModuleScope(build, "experts"), stack_options(options.experts, options, has_slots_)),
+      exchange_(make_expert_exchange(
+          build, expert_owners(build, stack_options(options.experts, options, has_slots_)))) {
   register_module(options.router_name, &router_);
   register_module("experts", &experts_);
   if (has_slots_ || num_shared(options) == 0) return;
@@ -62,19 +65,36 @@ MoeBlock::MoeBlock(BuildContext& build, const MoeBlockOptions& options)
 void MoeBlock::add_shared(const Activation& x,
                           const Tensor& out,
                           const ForwardContext& context) const {
+  if (gated_shared_ != nullptr) gated_shared_->add_to(out, x, context);
+  if (shared_experts_ == nullptr) return;
   const Workspace::Scope scope(context.workspace);
   const Tensor added = context.workspace.tensor(out.shape(), out.dtype());
   shared_experts_->forward(x, added, context);
   add_shared_experts(added, out, context);
 }
 
+void MoeBlock::add_whole_shared(const Activation& x,
+                                const Tensor& out,
+                                const ForwardContext& context) const {
+  if (shared_experts_ == nullptr && gated_shared_ == nullptr) return;
+  if (parallel_.tensor_parallel_size == 1) return add_shared(x, out, context);
+  const Workspace::Scope scope(context.workspace);
+  const Tensor sum = context.workspace.tensor(out.shape(), out.dtype());
+  fill_zero(context.stream, sum);
+  add_shared(x, sum, context);
+  parallel_.all_reduce(context.stream, sum);
+  add_shared_experts(sum, out, context);
+}
+
 void MoeBlock::forward(const Activation& x,
                        const Tensor& out,
                        const ForwardContext& context) const {
-  experts_.forward(x.rows, router_.forward(x.rows, context), out, context);
-  if (shared_experts_ != nullptr) add_shared(x, out, context);
-  if (gated_shared_ != nullptr) gated_shared_->add_to(out, x, context);
-  parallel_.all_reduce(context.stream, out);
+  const MoeRouter::Choice choice = router_.forward(x.rows, context);
+  const ExpertRows rows = exchange_->prepare(x.rows, choice, out, context);
+  experts_.forward(rows.x, rows.choice, rows.y, context);
+  if (exchange_->adds_up_rows()) add_shared(x, rows.y, context);
+  exchange_->finalize(rows, out, context);
+  if (!exchange_->adds_up_rows()) add_whole_shared(x, out, context);
 }
 
 }  // namespace atom

@@ -32,12 +32,18 @@ class MoeBlock : public FeedForward {
                const ForwardContext& context) const override;
 
  private:
+  // What shared experts that are apart give; this rank's part of it.
   void add_shared(const Activation& x, const Tensor& out, const ForwardContext& context) const;
+  // All of it.
+  void add_whole_shared(const Activation& x,
+                        const Tensor& out,
+                        const ForwardContext& context) const;
 
   const ParallelContext parallel_;
   const bool has_slots_;  // of shared experts
   MoeRouter router_;
   FusedMoE experts_;
+  std::unique_ptr<ExpertExchange> exchange_;
   std::unique_ptr<GatedMLP> shared_experts_;         // all in one; null unless they are apart
   std::unique_ptr<GatedSharedExpert> gated_shared_;  // null without
 };

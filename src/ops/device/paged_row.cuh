@@ -6,7 +6,8 @@
 
 namespace atom::ops::device {
 
-// Rows of no sequence, and of sequences of length 0, are padding.
+// Rows of no sequence, and of sequences of length 0, are padding: their position is -1, also where
+// such a sequence has several rows.
 __device__ inline PagedRow find_row(const PagedBatchArgs& args, int64_t token) {
   int64_t low = 0, high = args.num_sequences;  // the first sequence that begins behind the token
   while (low < high) {
@@ -20,7 +21,7 @@ __device__ inline PagedRow find_row(const PagedBatchArgs& args, int64_t token) {
   const int64_t sequence = low - 1;
   if (sequence < 0 || token >= args.query_start[sequence + 1]) return {nullptr, -1};
   return {args.block_tables + sequence * args.block_table_stride,
-          args.seq_lens[sequence] - args.query_start[sequence + 1] + token};
+          max(args.seq_lens[sequence] - args.query_start[sequence + 1] + token, int64_t{-1})};
 }
 
 // Where a position of the row's sequence is in the cache, in slots.

@@ -10,6 +10,7 @@
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_wgmma.h"
 #include "ops/fused_moe/moe_wide.h"
+#include "ops/fused_moe/moe_wide_float8.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -308,7 +309,14 @@ bool fits_fused_moe_float8(const FusedMoeCall& call) {
   return fits_many_tokens(call, fits_moe_float8);
 }
 
-void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+namespace {
+
+void run_float8(const Stream& stream,
+                const FusedMoeCall& call,
+                Workspace& workspace,
+                gpuError_t (*launch)(const FusedMoeGpuCall&,
+                                     const MoeFloat8Scratch&,
+                                     gpuStream_t)) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
@@ -319,21 +327,25 @@ void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace&
   scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
   scratch.activated_scales = many.tensor<float>(many.most_rows, groups(size), DType::kFloat32);
   scratch.results = many.tensor(many.most_rows, hidden_size, call.x.dtype());
-  many.launch(stream, call, scratch, launch_moe_float8);
+  many.launch(stream, call, scratch, launch);
 }
 
-bool fits_fused_moe_rows_always(const FusedMoeCall& call) {
-  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
+}  // namespace
+
+void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_float8(stream, call, workspace, launch_moe_float8);
+}
+
+bool fits_fused_moe_wide_float8(const FusedMoeCall& call) {
+  return fits_many_tokens(call, fits_moe_wide_float8);
+}
+
+void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_float8(stream, call, workspace, launch_moe_wide_float8);
 }
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {
-  // In bfloat16 "stream" was faster in between: Qwen3-30B's layer on an H200 at 16, 32, 64 and 128
-  // tokens takes 209, 370, 392 and 317 us by "rows", 259, 337 and 380 by "stream".
-  constexpr int64_t kMostFew = 16;
-  const bool is_float = !call.experts.down[0].is_quantized();
-  if (is_float && call.num_tokens() > kMostFew && call.num_tokens() <= kMaxStreamTokens)
-    return false;
-  return fits_fused_moe_rows_always(call);
+  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
 bool fits_fused_moe_rows_early(const FusedMoeCall& call) {

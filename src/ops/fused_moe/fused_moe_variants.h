@@ -67,10 +67,13 @@ void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& s
 bool fits_fused_moe_float8(const FusedMoeCall& call);
 void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same by tiles of as many tokens as there are, two of which share what is read of a matrix.
+bool fits_fused_moe_wide_float8(const FusedMoeCall& call);
+void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // On a Hopper GPU: any number of tokens, made for up to some dozens for each expert; of MXFP4 for
 // more too. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_rows(const FusedMoeCall& call);
-bool fits_fused_moe_rows_always(const FusedMoeCall& call);  // where others are preferred, too
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // The same for few tokens of an expert in MXFP4, with smaller tiles: sums are added in another

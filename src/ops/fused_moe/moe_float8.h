@@ -3,6 +3,8 @@
 // matrix units multiply codes by codes.
 #pragma once
 
+#include <optional>
+
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "tensor/gpu_api.h"
 
@@ -14,10 +16,28 @@ struct MoeFloat8Scratch {
   // `choices`, `row_begins`, `tile_begins` of tiles of kMoeTileRows, and `activated` in codes.
   FusedMoeGpuScratch shared;
   uint8_t* x;               // [rows, hidden_size] codes
-  float* x_scales;          // [rows, ceil(hidden_size / 128)]
-  float* activated_scales;  // [rows, ceil(intermediate_size / 128)]
+  float* x_scales;          // [rows, ceil(hidden_size / 128)], or the groups' first
+  float* activated_scales;  // [rows, ceil(intermediate_size / 128)], or the groups' first
   void* results;            // [choices, hidden_size], weighted, of x's type
 };
+
+// From a row's scale to the next row's, and from a group's to the next group's.
+struct MoeScaleStrides {
+  int64_t row, group;
+};
+
+// What a scale of a matrix is of.
+enum class MoeRowScales : uint8_t { kBlocks /* of 128 x 128 */, kEach /* row */, kAll };
+// Of a matrix of more than one row; nothing: of something else.
+std::optional<MoeRowScales> moe_scales_of(const ExpertMatrices& matrices,
+                                          int num_rows,
+                                          int num_columns);
+
+// scratch.x and scratch.x_scales, when choices are sorted.
+gpuError_t quantize_moe_rows(const FusedMoeGpuCall& call,
+                             const MoeFloat8Scratch& scratch,
+                             const MoeScaleStrides& strides,
+                             gpuStream_t stream);
 
 // x in bfloat16, matrices in FP8 with a scale for each row or for each 128 x 128 values.
 bool fits_moe_float8(const FusedMoeGpuCall& call);

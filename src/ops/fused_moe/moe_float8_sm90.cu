@@ -1,6 +1,4 @@
 // The launches of fused_moe for many tokens by experts in FP8.
-#include <optional>
-
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_float8_sm90.cuh"
 #include "ops/quantize/quantize_device.cuh"
@@ -19,14 +17,15 @@ int divide_up(int a, int b) {
 
 // Rows of x in the order of experts, a warp each.
 __global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
-    quantize_rows(const __grid_constant__ FusedMoeGpuCall call, MoeFloat8Scratch scratch) {
+    quantize_rows(const __grid_constant__ FusedMoeGpuCall call,
+                  MoeFloat8Scratch scratch,
+                  MoeScaleStrides strides) {
   constexpr int kLength = kVectorSize / 2, kColumns = kWarpSize * kLength;
   allow_next_grid();
   wait_for_previous_grid();
   const int row = blockIdx.x * kQuantizeWarps + threadIdx.x / kWarpSize;
   if (row >= gpu_load_from_l2(scratch.shared.row_begins + call.num_experts)) return;
   const int lane = threadIdx.x % kWarpSize, size = call.hidden_size;
-  const int num_groups = (size + kMoeCodeGroup - 1) / kMoeCodeGroup;
   const auto* x = static_cast<const BFloat16*>(call.x) +
                   gpu_load_from_l2(scratch.shared.choices + row) / call.top_k * call.x_stride;
   for (int first = 0; first < size; first += kColumns) {
@@ -40,7 +39,7 @@ __global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
       *reinterpret_cast<Pack<Float8, kLength>*>(scratch.x + int64_t{row} * size + column) = codes;
     });
     if (lane % kGroupLanes == 0) {
-      scratch.x_scales[int64_t{row} * num_groups + column / kMoeCodeGroup] = scale;
+      scratch.x_scales[row * strides.row + column / kMoeCodeGroup * strides.group] = scale;
     }
   }
 }
@@ -49,23 +48,11 @@ bool is_aligned(const void* data, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0 && bytes % kVectorSize == 0;
 }
 
-using moe8::RowScales;
-
-// What the scales of a matrix of more than one row are of; nothing: of something else.
-std::optional<RowScales> scales_of(const ExpertMatrices& matrices, int num_rows, int num_columns) {
-  if (matrices.scale_rows == moe8::kBlockRows && matrices.scale_columns == kMoeCodeGroup) {
-    return RowScales::kBlocks;
-  }
-  if (matrices.scale_columns != num_columns) return {};
-  if (matrices.scale_rows == 1 && num_rows > 1) return RowScales::kEach;
-  return matrices.scale_rows == num_rows ? std::optional(RowScales::kAll) : std::nullopt;
-}
-
 // Of one tensor with all experts' matrices.
 bool fits_matrices(const ExpertMatrices& matrices, int num_rows, int num_columns) {
   return is_aligned(matrices.data, num_columns) &&
          matrices.expert_stride == int64_t{num_rows} * num_columns && matrices.bias == nullptr &&
-         scales_of(matrices, num_rows, num_columns);
+         moe_scales_of(matrices, num_rows, num_columns);
 }
 
 bool encode_map(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
@@ -103,7 +90,7 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
   args.num_column_tiles =
       divide_up(args.num_outputs, kGated ? moe8::kTileColumns / 2 : moe8::kTileColumns);
   args.num_chunks = divide_up(num_columns, moe8::kPanelSize);
-  args.scales = *scales_of(args.own, args.num_rows, num_columns);
+  args.scales = *moe_scales_of(args.own, args.num_rows, num_columns);
   const void* x = kGated ? scratch.x : scratch.shared.activated;
   if (!encode_map(&args.x, x, int64_t{call.num_tokens} * call.top_k, num_columns) ||
       !encode_map(
@@ -115,11 +102,23 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
 
 }  // namespace
 
+std::optional<MoeRowScales> moe_scales_of(const ExpertMatrices& matrices,
+                                          int num_rows,
+                                          int num_columns) {
+  if (matrices.scale_rows == moe8::kBlockRows && matrices.scale_columns == kMoeCodeGroup) {
+    return MoeRowScales::kBlocks;
+  }
+  if (matrices.scale_columns != num_columns) return {};
+  if (matrices.scale_rows == 1 && num_rows > 1) return MoeRowScales::kEach;
+  return matrices.scale_rows == num_rows ? std::optional(MoeRowScales::kAll) : std::nullopt;
+}
+
 bool fits_moe_float8(const FusedMoeGpuCall& call) {
   const int size = call.intermediate_size;
   // Halves of a tile's columns have one scale each.
-  const bool is_whole = scales_of(call.gate_up, 2 * size, call.hidden_size) != RowScales::kBlocks ||
-                        size % moe8::kBlockRows == 0;
+  const bool is_whole =
+      moe_scales_of(call.gate_up, 2 * size, call.hidden_size) != MoeRowScales::kBlocks ||
+      size % moe8::kBlockRows == 0;
   const GatedActivation& activation = call.activation;
   const bool is_known =
       !activation.is_interleaved && (activation.kind == GatedActivationKind::kSilu ||
@@ -139,19 +138,26 @@ gpuError_t launch_moe_float8(const FusedMoeGpuCall& call,
     error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
   }
   if (error == cudaSuccess) error = sort_moe_choices(call, scratch.shared, kMoeTileRows, stream);
-  if (error == cudaSuccess) {
-    error = launch(quantize_rows,
-                   dim3(divide_up(call.num_tokens * call.top_k, kQuantizeWarps)),
-                   dim3(kQuantizeWarps * kWarpSize),
-                   0,
-                   stream,
-                   true,
-                   call,
-                   scratch);
-  }
+  const MoeScaleStrides strides = {divide_up(call.hidden_size, kMoeCodeGroup), 1};
+  if (error == cudaSuccess) error = quantize_moe_rows(call, scratch, strides, stream);
   if (error == cudaSuccess) error = launch_matrices<true>(call, scratch, num_blocks, stream);
   if (error == cudaSuccess) error = launch_matrices<false>(call, scratch, num_blocks, stream);
   return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
+}
+
+gpuError_t quantize_moe_rows(const FusedMoeGpuCall& call,
+                             const MoeFloat8Scratch& scratch,
+                             const MoeScaleStrides& strides,
+                             gpuStream_t stream) {
+  return launch(quantize_rows,
+                dim3(divide_up(call.num_tokens * call.top_k, kQuantizeWarps)),
+                dim3(kQuantizeWarps * kWarpSize),
+                0,
+                stream,
+                true,
+                call,
+                scratch,
+                strides);
 }
 
 }  // namespace atom::ops

@@ -21,8 +21,7 @@ constexpr int kStageSize = kXSize + 2 * kHalfSize;
 constexpr int kBarrierSize = 8;
 constexpr int kWarpRows = 16;
 
-// What a scale of a matrix is of.
-enum class RowScales : uint8_t { kBlocks /* of 128 x 128 */, kEach /* row */, kAll };
+using RowScales = MoeRowScales;
 
 struct MoeFloat8Args {
   // In boxes of 128 bytes of a tile's rows, and of half a tile's rows of all experts' matrices.

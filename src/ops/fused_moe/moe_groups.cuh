@@ -1,5 +1,5 @@
-// Inside fused_moe on a GPU: choices sorted by expert, stably, by one block. Every warp counts a
-// run of the choices for itself, so that their order does not depend on who is first.
+// Inside fused_moe on a GPU: choices sorted by expert, stably, by one block or several. Every warp
+// counts a run of the choices for itself, so that their order does not depend on who is first.
 #pragma once
 
 #include "ops/fused_moe/moe_device.cuh"
@@ -33,6 +33,19 @@ __device__ inline void add_up(int* sums, int n) {
   if (lane == 0) sums[0] = 0;
 }
 
+// The block of several that sort together, and how many of an expert's choices all of them have and
+// those before this one: at(expert, own) after finish(), in which each has said how many it has.
+struct OneSortingBlock {
+  struct Counts {
+    uint32_t all, before;
+  };
+  __device__ int rank() const { return 0; }
+  __device__ int count() const { return 1; }
+  __device__ void tell(int, uint32_t) const {}
+  __device__ void finish() const {}
+  __device__ Counts at(int, uint32_t own) const { return {own, 0}; }
+};
+
 // kWarps warps, all threads of a block. A lane loads the experts of kAtOnce choices at a time.
 template <int kWarps, int kAtOnce>
 class ChoiceSorter {
@@ -42,11 +55,20 @@ class ChoiceSorter {
 
   // begins[e] = the rows before expert e, for e <= num_experts. `counts` is shared memory.
   __device__ ChoiceSorter(const FusedMoeGpuCall& call, uint32_t* counts, int* begins)
+      : ChoiceSorter(call, counts, begins, OneSortingBlock()) {}
+
+  // The same by all of `blocks`, in each of which rows are those of its own choices.
+  template <typename Blocks>
+  __device__ ChoiceSorter(const FusedMoeGpuCall& call,
+                          uint32_t* counts,
+                          int* begins,
+                          const Blocks& blocks)
       : call_(call), counts_(counts + warp() * call.num_experts), num_keys_(call.num_experts + 1) {
     const int num_experts = call.num_experts;
     const int num_choices = call.num_tokens * call.top_k;
-    const int per_warp = (num_choices + kWarps * kWarpSize - 1) / (kWarps * kWarpSize) * kWarpSize;
-    begin_ = min(num_choices, warp() * per_warp);
+    const int num_lanes = blocks.count() * kWarps * kWarpSize;
+    const int per_warp = (num_choices + num_lanes - 1) / num_lanes * kWarpSize;
+    begin_ = min(num_choices, (blocks.rank() * kWarps + warp()) * per_warp);
     end_ = min(num_choices, begin_ + per_warp);
     load_places(begin_);
     for (int e = lane(); e < num_experts; e += kWarpSize) counts_[e] = 0;
@@ -63,6 +85,13 @@ class ChoiceSorter {
         sum += own;
       }
       begins[e + 1] = static_cast<int>(sum);
+      blocks.tell(e, sum);
+    }
+    blocks.finish();
+    for (int e = threadIdx.x; e < num_experts; e += kWarps * kWarpSize) {
+      const auto [all, before] = blocks.at(e, begins[e + 1]);
+      begins[e + 1] = static_cast<int>(all);
+      for (int w = 0; before > 0 && w < kWarps; ++w) counts[w * num_experts + e] += before;
     }
     __syncthreads();
     if (warp() == 0) add_up(begins, num_experts);

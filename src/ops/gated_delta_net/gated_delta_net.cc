@@ -4,6 +4,7 @@
 #include "ops/gated_delta_net/gated_delta_net_kernels.h"
 #include "ops/gated_delta_net/gated_delta_net_variants.h"
 #include "ops/gated_delta_rule/gated_delta_rule.h"
+#include "ops/quantize/quantize_variants.h"
 #include "ops/rms_norm_gated/rms_norm_gated.h"
 #include "ops/variant.h"
 #include "tensor/element_of.h"
@@ -38,7 +39,13 @@ void one_after_the_other(const Stream& stream, const Call& call, Workspace& scra
                       params.out},
                      scratch);
   }
-  rms_norm_gated(stream, params.out, params.z, params.norm_weight, params.eps, params.out);
+  const Tensor& out = params.out;
+  if (params.codes.defined()) {
+    rms_norm_gated(
+        stream, out, params.z, params.norm_weight, params.eps, out, params.codes, scratch);
+  } else {
+    rms_norm_gated(stream, out, params.z, params.norm_weight, params.eps, out);
+  }
 }
 
 #ifdef ATOM_CUDA
@@ -59,6 +66,13 @@ constexpr Variant<Call, Launch> kVariants[] = {
 #endif
     {"composed", CpuIsa::kScalar, nullptr, one_after_the_other},
 };
+
+QuantizeArgs checked_result_codes(TensorCheck& check, const GatedDeltaNetParams& params) {
+  if (!params.codes.defined()) return {};
+  const QuantizeArgs codes = checked_codes(check, params.qkv.dtype(), params.codes);
+  CHECK(codes.size == params.out.size(1));
+  return codes;
+}
 
 // Sizes that the operators of the composed variant find as well.
 GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& params) {
@@ -106,11 +120,17 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
       .z_stride = params.z.stride(0),
       .conv_kernel_size = check.size("W"),
       .eps = params.eps,
+      .codes = checked_result_codes(check, params),
   };
 }
 
 OperatorWork work_of(const GatedDeltaNetParams& params) {
-  OperatorWork work = moves(params.qkv, params.a, params.b, params.z, params.out);
+  OperatorWork work = moves(params.qkv,
+                            params.a,
+                            params.b,
+                            params.z,
+                            params.codes.defined() ? params.codes.values : params.out,
+                            params.codes.scales);
   const int64_t num_sequences = params.batch.seq_lens.size(0);
   const int64_t state_size = params.state.num_elements() / params.state.size(0);
   const int64_t conv_bytes = params.conv_state.num_bytes() / params.conv_state.size(0);

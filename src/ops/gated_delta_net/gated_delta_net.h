@@ -3,6 +3,7 @@
 // each rounded as it is there. On a GPU steps of few tokens a sequence are one kernel.
 #pragma once
 
+#include "ops/quantize/quantized_rows.h"
 #include "ops/state_batch.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -29,6 +30,9 @@ struct GatedDeltaNetParams {
   Tensor state;       // [num_slots, num_v_heads, head_k_dim, head_v_dim] float32
   StateBatch batch;
   Tensor out;  // [num_tokens, num_v_heads * head_v_dim] qkv's dtype; neither qkv nor z
+  // When defined, the result's codes, bit for bit what ops::quantize gives of it, are all that is
+  // left: `out` holds anything afterwards.
+  QuantizedRows codes;
 };
 
 // float32, float16 or bfloat16; num_v_heads is a multiple of num_k_heads.

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "ops/gated_delta_rule/gated_delta_rule_kernels.h"
+#include "ops/quantize/quantize_kernels.h"
 
 namespace atom::ops {
 
@@ -20,13 +21,15 @@ struct GatedDeltaNetArgs {
   int64_t z_stride;
   int64_t conv_kernel_size;
   float eps;
+  QuantizeArgs codes;  // in place of rule.out, unless they have no values
 };
 
 // Compute capability 9.0, 16-bit elements, heads of 128 x 128, a convolution over four tokens and
-// no sequence with more than kDeltaNetMaxTokens.
+// no sequence with more than kDeltaNetMaxTokens; codes are FP8 in groups of 128.
 bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args);
 
-// On a GPU's queue. A slot outside the pool or a longer sequence ends the process. `splits`: as of
+// On a GPU's queue. A slot outside the pool or a longer sequence, unless it has no slot,
+// ends the process. `splits`: as of
 // recurrent_cuda().
 void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits = 0);
 

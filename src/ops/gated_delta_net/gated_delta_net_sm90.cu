@@ -7,6 +7,7 @@
 #include "ops/gated_delta_net/gated_delta_net_kernels.h"
 #include "ops/gated_delta_rule/recurrent/recurrent.cuh"
 #include "ops/gated_delta_rule/recurrent/recurrent_cuda.h"
+#include "ops/quantize/quantize_device.cuh"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
@@ -23,7 +24,9 @@ static_assert(kMaxTokens <= kTokenBatch);
 template <int kColumns>
 struct Shared {
   RecurrentShared<kColumns> rule;
-  float squares[kMaxTokens][kMaxSplits];  // of the result, from each block of the value head
+  // Of each block of the value head: the sum of the squares of its results, and the largest one
+  // with its gate.
+  float2 parts[kMaxTokens][kMaxSplits];
 };
 
 // A sequence's tokens of this step, and where its states are.
@@ -40,6 +43,7 @@ struct Sequence {
         slot(batch.state_slots[index]),
         has_history(batch.seq_lens[index] > count),
         kept(batch.token_slots == nullptr ? nullptr : batch.token_slots + begin) {
+    if (slot < 0) return;  // padding, of any number of rows
     if (count > kMaxTokens || slot >= batch.num_slots) gpu_trap();
     for (int i = 0; kept != nullptr && i < count; ++i) {
       if (kept[i] >= batch.num_slots) gpu_trap();
@@ -151,21 +155,25 @@ struct Place {
   }
 };
 
-// The sum of the squares of a token's results, by one warp, to all blocks of the value head.
+// What a token's norm is made of, by one warp, to all blocks of the value head. Results with their
+// gates are where the values were.
 template <int kColumns>
-__device__ void share_squares(int token, const Place<kColumns>& place, Shared<kColumns>& shared) {
+__device__ void share_parts(int token, const Place<kColumns>& place, Shared<kColumns>& shared) {
   const int lane = threadIdx.x % device::kWarpSize;
-  float sum = 0;
+  float sum = 0, largest = 0;
 #pragma unroll
   for (int i = 0; i < kColumns; i += device::kWarpSize) {
     const float x = shared.rule.out[token][i + lane];
     sum += device::reduce_lanes(x * x, device::kWarpSize, device::Sum{});
+    largest = fmaxf(largest, fabsf(shared.rule.v[token][i + lane]));
   }
+  largest = device::reduce_lanes(largest, device::kWarpSize, device::Largest{});
   if (lane >= Place<kColumns>::kSplits) return;
   const auto own =
-      static_cast<uint32_t>(__cvta_generic_to_shared(&shared.squares[token][place.split]));
+      static_cast<uint32_t>(__cvta_generic_to_shared(&shared.parts[token][place.split]));
   const uint32_t target = device::address_in(place.first_rank + lane, own);
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(target), "f"(sum) : "memory");
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(target), "f"(sum), "f"(largest)
+               : "memory");
 }
 
 __device__ void synchronize_cluster() {
@@ -182,6 +190,7 @@ class GatedNorm {
  public:
   __device__ GatedNorm(const GatedDeltaNetArgs& args, const Place<kColumns>& place)
       : args_(args),
+        place_(place),
         own_(threadIdx.x % kColumns),
         first_(threadIdx.x / kColumns),
         column_(place.head * kDim + place.column + own_),
@@ -192,41 +201,75 @@ class GatedNorm {
     if (first_ < sequence.count) gate_ = gate(sequence, first_);
   }
 
-  __device__ void store(const Sequence& sequence, const Shared<kColumns>& shared) const {
-    constexpr int kTokensAtOnce = kRecurrentThreads / kColumns;
+  // Multiplies the results by weights and gates and leaves them where the values were.
+  __device__ void multiply(const Sequence& sequence, RecurrentShared<kColumns>& shared) const {
     for (int token = first_; token < sequence.count; token += kTokensAtOnce) {
       const float z = device::to_float(token == first_ ? gate_ : gate(sequence, token));
-      float squares = 0;
+      shared.v[token][own_] = shared.out[token][own_] * (weight_ * (z / (1.0f + expf(-z))));
+    }
+  }
+
+  // The norm's factor is last, and no product or rounding changes an order: with it the largest
+  // magnitude is that of the largest one without.
+  __device__ void store(const Sequence& sequence, const Shared<kColumns>& shared) const {
+    for (int token = first_; token < sequence.count; token += kTokensAtOnce) {
+      float squares = 0, largest = 0;
 #pragma unroll
-      for (int i = 0; i < Place<kColumns>::kSplits; ++i) squares += shared.squares[token][i];
-      const float scale = 1.0f / sqrtf(squares / static_cast<float>(kDim) + args_.eps);
-      const float y = shared.rule.out[token][own_] * scale * weight_;
+      for (int i = 0; i < Place<kColumns>::kSplits; ++i) {
+        squares += shared.parts[token][i].x;
+        largest = fmaxf(largest, shared.parts[token][i].y);
+      }
+      const float factor = 1.0f / sqrtf(squares / static_cast<float>(kDim) + args_.eps);
+      const float y = shared.rule.v[token][own_] * factor;
       const int64_t row = int64_t{sequence.begin} + token;
-      static_cast<T*>(args_.rule.out)[row * args_.rule.out_stride + column_] =
-          device::from_float<T>(y * (z / (1.0f + expf(-z))));
+      if (args_.codes.values == nullptr) {
+        static_cast<T*>(args_.rule.out)[row * args_.rule.out_stride + column_] =
+            device::from_float<T>(y);
+      } else {
+        store_code(row, device::round_to<T>(y), device::round_to<T>(largest * factor));
+      }
     }
   }
 
  private:
+  static constexpr int kTokensAtOnce = kRecurrentThreads / kColumns;
+
   __device__ T gate(const Sequence& sequence, int token) const {
     const int64_t row = int64_t{sequence.begin} + token;
     return static_cast<const T*>(args_.z)[row * args_.z_stride + column_];
   }
 
+  // A value head is a group.
+  __device__ void store_code(int64_t row, float y, float largest) const {
+    const float scale = scale_of_largest(largest);
+    args_.codes.values[row * args_.codes.values_stride + column_] = float8_code(y, scale).bits;
+    if (own_ + place_.split == 0) {
+      args_.codes.scales[row * args_.rule.num_v_heads + place_.head] = scale;
+    }
+  }
+
   const GatedDeltaNetArgs& args_;
+  const Place<kColumns>& place_;
   const int own_, first_, column_;
   const float weight_;
   T gate_ = {};
 };
 
 template <typename T, int kColumns>
-__device__ void store_zeros(const GatedDeltaRuleArgs& rule,
+__device__ void store_zeros(const GatedDeltaNetArgs& args,
                             const Sequence& sequence,
                             const Place<kColumns>& place) {
-  T* out = static_cast<T*>(rule.out) + place.head * kDim + place.column;
+  const int first = place.head * kDim + place.column;
   for (int i = threadIdx.x; i < sequence.count * kColumns; i += kRecurrentThreads) {
-    out[(int64_t{sequence.begin} + i / kColumns) * rule.out_stride + i % kColumns] =
-        device::from_float<T>(0.0f);
+    const int64_t row = int64_t{sequence.begin} + i / kColumns;
+    const int column = first + i % kColumns;
+    if (args.codes.values == nullptr) {
+      static_cast<T*>(args.rule.out)[row * args.rule.out_stride + column] =
+          device::from_float<T>(0.0f);
+      continue;
+    }
+    args.codes.values[row * args.codes.values_stride + column] = 0;
+    if (column % kDim == 0) args.codes.scales[row * args.rule.num_v_heads + place.head] = 1;
   }
 }
 
@@ -265,7 +308,7 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
   const Sequence sequence(rule.batch, blockIdx.y);
   if (sequence.count == 0 || sequence.slot < 0) {
     device::wait_for_previous_grid();
-    return store_zeros<T, kColumns>(rule, sequence, place);
+    return store_zeros<T, kColumns>(args, sequence, place);
   }
   device::arrive_at_cluster();
   StateTile<kColumns> tile;
@@ -298,8 +341,10 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
   __syncthreads();
   advance_tokens<T>(rule, sequence, place, gates, tile, shared.rule);
   __syncthreads();
+  norm.multiply(sequence, shared.rule);
+  __syncthreads();
   device::wait_for_cluster_start();
-  if (warp < sequence.count) share_squares(warp, place, shared);
+  if (warp < sequence.count) share_parts(warp, place, shared);
   synchronize_cluster();
   if (has_value) value.keep(sequence);
   if (device::cluster_rank() == 0) key.keep(sequence);
@@ -347,6 +392,11 @@ int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
+bool fits_codes(const QuantizeArgs& codes) {
+  return codes.values == nullptr ||
+         (codes.is_float8() && codes.group_size == kDim && codes.scales != nullptr);
+}
+
 }  // namespace
 
 bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args) {
@@ -355,7 +405,7 @@ bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args) {
   return element && rule.head_k_dim == kDim && rule.head_v_dim == kDim &&
          args.conv_kernel_size == kHistory + 1 && rule.batch.max_queries > 0 &&
          rule.batch.max_queries <= kMaxTokens &&
-         rule.num_v_heads / rule.num_k_heads <= kMaxCluster &&
+         rule.num_v_heads / rule.num_k_heads <= kMaxCluster && fits_codes(args.codes) &&
          device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
          device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }

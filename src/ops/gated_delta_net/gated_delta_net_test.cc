@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ops/gated_delta_net/gated_delta_net_variants.h"
+#include "ops/quantize/quantize_variants.h"
+#include "ops/quantize/test_codes.h"
 #include "ops/test_batches.h"
 #include "ops/test_tensors.h"
 
@@ -59,7 +61,9 @@ bool run(const char* variant, bool on_gpu, const GatedDeltaNetParams& params) {
                                  params.norm_weight,
                                  params.conv_state,
                                  params.state,
-                                 params.out};
+                                 params.out,
+                                 params.codes.values,
+                                 params.codes.scales};
   append_tensors(params.batch, &tensors);
   Placed at(on_gpu, pool, tensors);
   GatedDeltaNetParams placed = params;
@@ -74,6 +78,8 @@ bool run(const char* variant, bool on_gpu, const GatedDeltaNetParams& params) {
   placed.conv_state = at(params.conv_state);
   placed.state = at(params.state);
   placed.out = at(params.out);
+  placed.codes.values = at(params.codes.values);
+  placed.codes.scales = at(params.codes.scales);
   placed.batch = placed_batch(params.batch, at);
   Workspace measuring;
   gated_delta_net(Stream::dry_run(at.stream().device()), placed, measuring);
@@ -143,14 +149,39 @@ TEST(GatedDeltaNet, KeepsTheStatesBehindEachToken) {
   for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
 }
 
-TEST(GatedDeltaNet, APaddedRowGivesZeroAndLeavesTheStates) {
+// Bit for bit those of the rows that the same variant gives.
+TEST(GatedDeltaNet, LeavesTheCodesOfItsRows) {
+  const bool has_gpu = test_gpu() != nullptr;
+  ThreadPool pool(2);
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat32}) {
+    for (const Case& c : kCases) {
+      StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
+      batch.max_queries = *std::max_element(c.new_tokens.begin(), c.new_tokens.end());
+      for (const char* variant : {"sm90", "composed"}) {
+        GatedDeltaNetParams rows = random_call(c.sizes, batch, dtype), got = copied(rows);
+        got.codes = spoiled_group_codes(rows.out.size(0), rows.out.size(1));
+        const QuantizedRows expected = spoiled_group_codes(rows.out.size(0), rows.out.size(1));
+        if (!run(variant, has_gpu, rows)) continue;
+        ASSERT_TRUE(run(variant, has_gpu, got));
+        ASSERT_TRUE(quantize_by("reference", Stream(&pool), rows.out, expected));
+        const std::string what = std::string(variant) + " " + rows.qkv.to_string();
+        EXPECT_TRUE(have_same_bits(got.codes, expected)) << what;
+      }
+    }
+  }
+}
+
+// A step's last sequence has all rows that are left, more than a sequence that is there.
+TEST(GatedDeltaNet, PaddedRowsGiveZeroAndLeaveTheStates) {
   if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
-  StateBatch batch = state_batch_of({1, 1}, {4, 0});
-  batch.state_slots = int32_tensor({1, -1});
-  batch.seq_lens = int32_tensor({5, 0});
-  batch.max_queries = 1;
-  const GatedDeltaNetParams params = random_call({1, 2, 128}, batch, DType::kBFloat16);
-  for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+  for (const int32_t num_rows : {1, 9, 29}) {
+    StateBatch batch = state_batch_of({1, num_rows}, {4, 0});
+    batch.state_slots = int32_tensor({1, -1});
+    batch.seq_lens = int32_tensor({5, 0});
+    batch.max_queries = 4;
+    const GatedDeltaNetParams params = random_call({1, 2, 128}, batch, DType::kBFloat16);
+    for (const char* variant : {"sm90", "composed"}) expect_composed(variant, params);
+  }
 }
 
 TEST(GatedDeltaNet, RunsOnTheCpu) {

@@ -56,6 +56,7 @@ bool has_chunks(const GatedDeltaRuleArgs& args) {
 }
 
 // Long sequences by chunks.
+template <decltype(chunked_sm90)* by_chunks>
 void on_sm90(const Stream& stream, const GatedDeltaRuleArgs& args, Workspace& scratch) {
   if (args.batch.num_tokens == 0) return;
   const Workspace::Scope scope(scratch);
@@ -64,7 +65,7 @@ void on_sm90(const Stream& stream, const GatedDeltaRuleArgs& args, Workspace& sc
   if (stream.is_dry_run()) return;
   recurrent_cuda(args, kDeltaChunkMinTokens, stream.queue().handle());
   if (!has_chunks(args)) return;
-  const bool launched = chunked_sm90(args, records.raw_data(), stream.queue().handle());
+  const bool launched = by_chunks(args, records.raw_data(), stream.queue().handle());
   CHECK(launched);
 }
 #endif
@@ -73,7 +74,14 @@ using Launch = void(const Stream&, const GatedDeltaRuleArgs&, Workspace& scratch
 
 constexpr Variant<GatedDeltaRuleArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"sm90", CpuIsa::kScalar, fits_chunked_sm90, on_sm90, DeviceType::kCuda},
+    {"beside",
+     CpuIsa::kScalar,
+     fits_chunked_sm90,
+     on_sm90<chunked_beside_sm90>,
+     DeviceType::kCuda,
+     RowOrder::kFixed,
+     kCandidate},
+    {"sm90", CpuIsa::kScalar, fits_chunked_sm90, on_sm90<chunked_sm90>, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, fits_cuda, on_queue, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, fits_vectors, on_pool<gated_delta_rule_avx512>},

@@ -198,6 +198,23 @@ TEST(MlaAttention, ReadsACacheInFloat8) {
   }
 }
 
+// Recorded steps have places for sequences that are not there, of several rows with drafts.
+TEST(MlaAttention, SequencesOfLengthZeroGiveZeroOnAGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no such steps";
+  ThreadPool pool(1);
+  for (const int64_t top_k : {0, 8}) {
+    const Case c{{3, 4}, {20, 0}, 16, 512, 64, 16, top_k};
+    for (const char* variant : {"sm90", "cuda"}) {
+      const MlaAttentionParams params = random_call(c, DType::kBFloat16);
+      params.batch.seq_lens.data<int32_t>()[1] = 0;
+      if (top_k > 0) std::fill_n(params.indices.narrow(0, 3, 4).data<int32_t>(), 4 * top_k, -1);
+      if (!run(variant, pool, params)) continue;
+      const Tensor padding = params.out.narrow(0, 3, 4);
+      EXPECT_EQ(values_of(padding), std::vector<double>(padding.num_elements(), 0.0)) << variant;
+    }
+  }
+}
+
 // Queries and results of the absorbed form, by a head's projections, against attention over keys
 // and values that are expanded for every head (all in double but the operator).
 TEST(MlaAttention, AbsorbedIsExpanded) {

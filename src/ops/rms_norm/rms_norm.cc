@@ -40,15 +40,14 @@ void on_queue(const Stream& stream, const RmsNormCall& call, int64_t num_rows) {
 using Launch = void(const Stream&, const RmsNormCall&, int64_t num_rows);
 
 #ifdef ATOM_CUDA
-bool gives_one_result(const RmsNormCall& call) {
-  return !call.quantizes() ||
-         (call.norm.out == nullptr && call.codes.is_float8() && call.codes.has_whole_groups());
+bool fits_cuda(const RmsNormCall& call) {
+  return !call.quantizes() || (call.codes.is_float8() && call.codes.has_whole_groups());
 }
 #endif
 
 constexpr Variant<RmsNormCall, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cuda", CpuIsa::kScalar, gives_one_result, on_queue<rms_norm_cuda>, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, fits_cuda, on_queue<rms_norm_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, nullptr, on_pool<rms_norm_avx512, quantize_avx512>},
     {"avx2", CpuIsa::kAvx2, nullptr, on_pool<rms_norm_avx2, quantize_avx2>},
@@ -142,7 +141,8 @@ void add_rms_norm(const Stream& stream,
                   const Tensor& out,
                   const QuantizedRows& codes,
                   Workspace& scratch) {
-  if (!codes.defined() || quantizes_with_its_producer(stream, out, codes)) {
+  // This operator's kernels leave rows beside codes.
+  if (!codes.defined() || quantizes_with_its_producer(stream, Tensor(), codes)) {
     return run("add_rms_norm", stream, {x, residual, weight, eps, out, codes});
   }
   const Workspace::Scope scope(scratch);

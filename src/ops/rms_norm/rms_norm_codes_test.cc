@@ -128,34 +128,41 @@ TEST(RmsNormCodes, EveryVariantGivesTheCodesOfTheTwoOperators) {
   }
 }
 
-TEST(RmsNormCodes, RowsComeBesideCodes) {
+void expect_rows_beside_codes(const char* variant, const Case& c, QuantType granularity) {
   ThreadPool pool(2);
+  const Inputs both(c, DType::kBFloat16, DType::kFloat32, true, 3.0f);
+  const Inputs apart(c, DType::kBFloat16, DType::kFloat32, true, 3.0f);
+  const QuantizedRows got = make_rows(c, granularity), expected = make_rows(c, granularity);
+  const Tensor rows = Tensor::zeros({c.num_tokens, c.size + 8}, DType::kBFloat16);
+  const Tensor out = rows.narrow(1, 0, c.size);
+  const Tensor expected_out = Tensor::zeros({c.num_tokens, c.size}, DType::kBFloat16);
+  if (!run(variant, pool, both, got, out)) return;
+  run_variant(
+      variant, pool, {apart.x, apart.residual, apart.weight, expected_out}, [&](const Placed& at) {
+        return rms_norm_by(variant,
+                           at.stream(),
+                           at(apart.x),
+                           at(apart.residual),
+                           at(apart.weight),
+                           kEps,
+                           at(expected_out));
+      });
+  quantize_by("reference", Stream(&pool), expected_out, expected);
+  const std::string what =
+      std::string(variant) + " " + both.x.to_string() + " " + quant_type_name(granularity);
+  EXPECT_TRUE(equal(values_of(out), values_of(expected_out))) << what;
+  EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values))) << what;
+  EXPECT_TRUE(equal(values_of(got.scales), values_of(expected.scales))) << what;
+}
+
+TEST(RmsNormCodes, RowsComeBesideCodes) {
   for (const char* variant : kAllVariants) {
     for (const Case& c : kCases) {
-      const Inputs both(c, DType::kBFloat16, DType::kBFloat16, true, 3.0f);
-      const Inputs apart(c, DType::kBFloat16, DType::kBFloat16, true, 3.0f);
-      const QuantizedRows got = make_rows(c, QuantType::kPerToken),
-                          expected = make_rows(c, QuantType::kPerToken);
-      const Tensor rows = Tensor::zeros({c.num_tokens, c.size + 8}, DType::kBFloat16);
-      const Tensor out = rows.narrow(1, 0, c.size);
-      const Tensor expected_out = Tensor::zeros({c.num_tokens, c.size}, DType::kBFloat16);
-      if (!run(variant, pool, both, got, out)) continue;
-      run_variant(variant,
-                  pool,
-                  {apart.x, apart.residual, apart.weight, expected_out},
-                  [&](const Placed& at) {
-                    return rms_norm_by(variant,
-                                       at.stream(),
-                                       at(apart.x),
-                                       at(apart.residual),
-                                       at(apart.weight),
-                                       kEps,
-                                       at(expected_out));
-                  });
-      quantize_by("reference", Stream(&pool), expected_out, expected);
-      EXPECT_TRUE(equal(values_of(out), values_of(expected_out))) << variant;
-      EXPECT_TRUE(equal(values_of_codes(got.values), values_of_codes(expected.values))) << variant;
+      for (const QuantType granularity : kGranularities) {
+        expect_rows_beside_codes(variant, c, granularity);
+      }
     }
+    expect_rows_beside_codes(variant, {1030, 2048}, QuantType::kPer1x128);
   }
 }
 

@@ -152,6 +152,7 @@ class RowNorm {
     for (int v = 0; v < kVectors; ++v) {
       value_[v] = normalised<T, W>(value_[v], scale, kWeightFirst ? weight_[v] : weight_at(v));
     }
+    if (p_.rows != nullptr) store_rows();
     if (p_.group_size > 0) {
       store_groups(offset);
     } else if (p_.scales != nullptr) {
@@ -185,6 +186,14 @@ class RowNorm {
   __device__ Weight weight_at(int v) const {
     if (!team_.has(v)) return {};
     return *reinterpret_cast<const Weight*>(static_cast<const W*>(p_.weight) + team_.first_of(v));
+  }
+
+  __device__ void store_rows() const {
+    T* rows = static_cast<T*>(p_.rows) + row_ * p_.rows_stride;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (team_.has(v)) store_bits(rows + team_.first_of(v), value_[v]);
+    }
   }
 
   template <bool kBounded>
@@ -237,6 +246,40 @@ __global__ void ATOM_LAUNCH_BOUNDS(most_threads(kLanes), least_blocks(kLanes, kV
   norm.normalise(scratch);
 }
 
+// The result of a block's row, value_of(i) each, in the format that the launch asks for.
+template <typename T, typename ValueOf>
+__device__ void store_any(const RmsNormLaunch& p,
+                          int64_t offset,
+                          const ValueOf& value_of,
+                          float (&scratch)[kWarpSize]) {
+  const int64_t row = blockIdx.x;
+  if (p.group_size > 0) {
+    quantize_groups_of_row(p.size,
+                           p.scales + row * (p.size / kQuantGroupSize),
+                           static_cast<Float8*>(p.out) + offset,
+                           value_of);
+    return;
+  }
+  float code_scale = 1;
+  if (p.scales != nullptr) {
+    float largest = 0;
+    for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
+      largest = fmaxf(largest, fabsf(value_of(i)));
+    }
+    code_scale = scale_of_largest(reduce_block(largest, scratch, Largest()));
+    if (threadIdx.x == 0) p.scales[row] = code_scale;
+  } else if (p.static_scale != nullptr) {
+    code_scale = *p.static_scale;
+  }
+  for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
+    if (p.is_float8()) {
+      static_cast<Float8*>(p.out)[offset + i] = float8_code(value_of(i), code_scale);
+    } else {
+      static_cast<T*>(p.out)[offset + i] = from_float<T>(value_of(i));
+    }
+  }
+}
+
 // Rows of any length and alignment: a block per row, which it reads again for each pass.
 template <typename T, typename W>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch p) {
@@ -267,31 +310,11 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
   const auto value_of = [&](int64_t i) {
     return normalised<T, W>(to_float(source[i]), scale, to_float(weight[i]));
   };
-  if (p.group_size > 0) {
-    quantize_groups_of_row(p.size,
-                           p.scales + row * (p.size / kQuantGroupSize),
-                           static_cast<Float8*>(p.out) + offset,
-                           value_of);
-    return;
-  }
-  float code_scale = 1;
-  if (p.scales != nullptr) {
-    float largest = 0;
-    for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
-      largest = fmaxf(largest, fabsf(value_of(i)));
-    }
-    code_scale = scale_of_largest(reduce_block(largest, scratch[1], Largest()));
-    if (threadIdx.x == 0) p.scales[row] = code_scale;
-  } else if (p.static_scale != nullptr) {
-    code_scale = *p.static_scale;
-  }
-  for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
-    if (p.is_float8()) {
-      static_cast<Float8*>(p.out)[offset + i] = float8_code(value_of(i), code_scale);
-    } else {
-      static_cast<T*>(p.out)[offset + i] = from_float<T>(value_of(i));
-    }
-  }
+  store_any<T>(p, offset, value_of, scratch[1]);
+  if (p.rows == nullptr) return;
+  __syncthreads();  // they may be x
+  T* rows = static_cast<T*>(p.rows) + row * p.rows_stride;
+  for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) rows[i] = from_float<T>(value_of(i));
 }
 
 bool is_vector_aligned(const RmsNormLaunch& p) {
@@ -302,8 +325,9 @@ bool is_vector_aligned(const RmsNormLaunch& p) {
   };
   return p.size % length == 0 && p.x_strides[0] % length == 0 && p.x_strides[1] % length == 0 &&
          p.out_strides[0] % length == 0 && p.out_strides[1] % length == 0 &&
-         p.residual_stride % length == 0 && aligned(p.x, kVectorSize) &&
-         aligned(p.residual, kVectorSize) && aligned(p.weight, kVectorSize) &&
+         p.residual_stride % length == 0 && p.rows_stride % length == 0 &&
+         aligned(p.x, kVectorSize) && aligned(p.residual, kVectorSize) &&
+         aligned(p.weight, kVectorSize) && aligned(p.rows, kVectorSize) &&
          aligned(p.out, length * out_size);
 }
 
@@ -369,7 +393,8 @@ bool supports_rms_norm_gpu(const RmsNormLaunch& p) {
   if (p.element == Element::kFloat8E4M3 || p.size < 1) return false;
   const bool has_whole_groups = p.group_size == kQuantGroupSize && p.size % kQuantGroupSize == 0;
   if (p.group_size > 0 && (!has_whole_groups || p.scales == nullptr)) return false;
-  return p.residual == nullptr || p.num_heads == 1;
+  if (p.rows != nullptr && !p.is_float8()) return false;
+  return (p.residual == nullptr && p.rows == nullptr) || p.num_heads == 1;
 }
 
 gpuError_t launch_rms_norm(const RmsNormLaunch& p, gpuStream_t stream) {

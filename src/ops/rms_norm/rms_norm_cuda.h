@@ -1,8 +1,8 @@
 // RMSNorm on a GPU, alone, after the residual addition, and with an FP8 result.
 //
-// The FP8 result is that of ops::rms_norm, rounded to x's type as there, and then quantised as
-// ops/quantize/quantize.h says, with a given scale, with each row's own or with those of groups of
-// 128, of which rows have whole ones.
+// The FP8 result, with or without the rows beside it, is that of ops::rms_norm, rounded to x's type
+// as there, and then quantised as ops/quantize/quantize.h says, with a given scale, with each row's
+// own or with those of groups of 128, of which rows have whole ones.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,13 @@ struct RmsNormLaunch {
   void* residual = nullptr;      // [num_tokens, size] with one head, or null; read and written
   const void* weight = nullptr;  // [size] of x's type, or float32 with rounds_once
   void* out = nullptr;           // like x, or FP8; may be x itself when of its type
+  void* rows = nullptr;          // beside an FP8 result: its rows in x's type, or null
   // One of them makes the result FP8.
   float* scales = nullptr;              // [num_tokens * num_heads], or of groups, written
   const float* static_scale = nullptr;  // [1]
   int64_t x_strides[2] = {};            // elements from token to token and from head to head
   int64_t out_strides[2] = {};
+  int64_t rows_stride = 0;  // with one head
   int64_t residual_stride = 0;
   int64_t num_tokens = 0;
   int64_t num_heads = 1;

@@ -39,7 +39,7 @@ struct RmsNormCall {
   bool quantizes() const { return codes.values != nullptr; }
 };
 
-// On a GPU's queue (DeviceQueue::handle()): rows or codes.
+// On a GPU's queue (DeviceQueue::handle()): rows, codes or both.
 using RmsNormGpuKernel = void(const RmsNormCall& call, int64_t num_rows, void* queue);
 
 RmsNormGpuKernel rms_norm_cuda;

@@ -28,6 +28,8 @@ RmsNormLaunch rms_norm_launch(const RmsNormArgs& args, int64_t num_rows) {
 void rms_norm_cuda(const RmsNormCall& call, int64_t num_rows, void* queue) {
   RmsNormLaunch launch = rms_norm_launch(call.norm, num_rows);
   if (call.quantizes()) {
+    launch.rows = call.norm.out;
+    launch.rows_stride = call.norm.out_strides[0];
     launch.out = call.codes.values;
     launch.out_strides[0] = call.codes.values_stride;
     launch.scales = call.codes.scales;

@@ -1,6 +1,7 @@
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
+#include "ops/quantize/quantize_device.cuh"
 #include "ops/rms_norm_gated/rms_norm_gated_kernels.h"
 #include "tensor/gpu_launch.h"
 
@@ -35,9 +36,21 @@ __global__ void rms_norm_gated_kernel(RmsNormGatedArgs args, int64_t num_rows) {
   }
 }
 
-// A vector of a row to each of `lanes` lanes: a power of two, of which a warp has some.
+// Where codes of a head's groups go.
+struct Codes {
+  uint8_t* values;
+  float* scales;
+  int64_t values_stride;
+  int64_t num_groups;  // of a token
+};
+
+// A vector of a row to each of `lanes` lanes: a power of two, of which a warp has some. Codes in
+// place of `out` where they have values.
 template <typename T>
-__global__ void rms_norm_gated_vector_kernel(RmsNormGatedArgs args, int64_t num_rows, int lanes) {
+__global__ void rms_norm_gated_vector_kernel(RmsNormGatedArgs args,
+                                             Codes codes,
+                                             int64_t num_rows,
+                                             int lanes) {
   constexpr int kLength = device::Vector<T>::kLength;
   device::allow_next_grid();
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -70,9 +83,23 @@ __global__ void rms_norm_gated_vector_kernel(RmsNormGatedArgs args, int64_t num_
   for (int i = 0; i < kLength; ++i) {
     x[i] = x[i] * scale * weight[i] * (z[i] / (1.0f + expf(-z[i])));
   }
-  if (row >= num_rows) return;
-  device::store_bits(static_cast<T*>(args.out) + token * args.out_stride + first,
-                     device::bits_of<T>(x));
+  const uint4 vectors[1] = {device::bits_of<T>(x)};
+  if (codes.values == nullptr) {
+    if (row >= num_rows) return;
+    device::store_bits(static_cast<T*>(args.out) + token * args.out_stride + first, vectors[0]);
+    return;
+  }
+  quantize_groups<T>(
+      vectors,
+      [&](int, float group_scale) {
+        if (row >= num_rows) return;
+        codes.scales[token * codes.num_groups + first / kQuantGroupSize] = group_scale;
+      },
+      [&](int, const device::Pack<device::Float8, kLength>& packed) {
+        uint8_t* values = codes.values + token * codes.values_stride + first;
+        if (row < num_rows)
+          *reinterpret_cast<device::Pack<device::Float8, kLength>*>(values) = packed;
+      });
 }
 
 bool is_aligned(const void* data, int64_t stride, int64_t length) {
@@ -92,7 +119,20 @@ int lanes_of(const RmsNormGatedArgs& args, int64_t length) {
 
 }  // namespace
 
-void rms_norm_gated_cuda(const RmsNormGatedArgs& args, int64_t num_rows, void* queue) {
+bool fits_rms_norm_gated_cuda(const RmsNormGatedCall& call) {
+  if (!call.quantizes()) return true;
+  const QuantizeArgs& codes = call.codes;
+  const int64_t length = device::kVectorSize / bytes_of(call.norm.element);
+  return codes.is_float8() && codes.group_size == kQuantGroupSize && codes.scales != nullptr &&
+         call.norm.size % kQuantGroupSize == 0 && lanes_of(call.norm, length) > 0 &&
+         codes.values_stride % length == 0 &&
+         reinterpret_cast<uintptr_t>(codes.values) % static_cast<uintptr_t>(length) == 0;
+}
+
+void rms_norm_gated_cuda(const RmsNormGatedCall& call, int64_t num_rows, void* queue) {
+  const RmsNormGatedArgs& args = call.norm;
+  const Codes codes = {
+      call.codes.values, call.codes.scales, call.codes.values_stride, call.codes.num_groups()};
   const auto stream = static_cast<gpuStream_t>(queue);
   const auto blocks_of = [](int64_t rows, int64_t rows_per_block) {
     return static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block);
@@ -107,6 +147,7 @@ void rms_norm_gated_cuda(const RmsNormGatedArgs& args, int64_t num_rows, void* q
                            stream,
                            true,
                            args,
+                           codes,
                            num_rows,
                            lanes);
     } else {

@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "ops/quantize/quantize_kernels.h"
 #include "tensor/element.h"
 
 namespace atom::ops {
@@ -28,7 +29,17 @@ RmsNormGatedKernel rms_norm_gated_reference;
 RmsNormGatedKernel rms_norm_gated_avx2;
 RmsNormGatedKernel rms_norm_gated_avx512;
 
-// On a GPU's queue (DeviceQueue::handle()).
-void rms_norm_gated_cuda(const RmsNormGatedArgs& args, int64_t num_rows, void* queue);
+// Its result goes to norm.out or, when `codes` has values, there alone.
+struct RmsNormGatedCall {
+  RmsNormGatedArgs norm;
+  QuantizeArgs codes;  // of tokens
+
+  bool quantizes() const { return codes.values != nullptr; }
+};
+
+// On a GPU's queue (DeviceQueue::handle()). The codes are FP8 in groups of 128 that begin with a
+// head, 16 bytes of x at a time.
+bool fits_rms_norm_gated_cuda(const RmsNormGatedCall& call);
+void rms_norm_gated_cuda(const RmsNormGatedCall& call, int64_t num_rows, void* queue);
 
 }  // namespace atom::ops

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/quantize/quantize_variants.h"
+#include "ops/quantize/test_codes.h"
 #include "ops/rms_norm_gated/rms_norm_gated_variants.h"
 #include "ops/test_tensors.h"
 
@@ -60,6 +62,64 @@ TEST(RmsNormGated, EveryVariantMatchesDoubleArithmetic) {
         EXPECT_EQ(values_of(x), values_of(out)) << "in place, " << what;
       }
     }
+  }
+}
+
+TEST(RmsNormGated, EveryVariantLeavesTheCodesOfItsRows) {
+  ThreadPool pool(2);
+  for (const char* variant : kAllVariants) {
+    for (const DType dtype : kFloatDTypes) {
+      for (const Case& c : {Case{1, 32, 128}, Case{131, 4, 128}, Case{9, 3, 256}, Case{2, 2, 64}}) {
+        const Shape shape = {c.num_tokens, c.num_heads * c.head_dim};
+        const Tensor x = random_tensor(shape, dtype, 1, 4.0f);
+        const Tensor gate = random_tensor(shape, dtype, 2, 4.0f);
+        const Tensor weight = random_tensor({c.head_dim}, DType::kFloat32, 3, 2.0f);
+        const QuantizedRows got = spoiled_group_codes(shape[0], shape[1]),
+                            expected = spoiled_group_codes(shape[0], shape[1]);
+        const Tensor rows = Tensor::zeros(shape, dtype);
+        const auto run = [&](const Tensor& to, const QuantizedRows& codes) {
+          return run_variant(variant,
+                             pool,
+                             {x, gate, weight, to, codes.values, codes.scales},
+                             [&](const Placed& at) {
+                               return rms_norm_gated_by(
+                                   variant,
+                                   at.stream(),
+                                   at(x),
+                                   at(gate),
+                                   at(weight),
+                                   kEps,
+                                   at(to),
+                                   {at(codes.values), at(codes.scales), codes.granularity});
+                             });
+        };
+        if (!run({}, got)) continue;
+        ASSERT_TRUE(run(rows, {}));
+        ASSERT_TRUE(quantize_by("reference", Stream(&pool), rows, expected));
+        const std::string what = std::string(variant) + " " + x.to_string();
+        EXPECT_TRUE(have_same_bits(got, expected)) << what;
+      }
+    }
+  }
+}
+
+// The public call takes two operators where no kernel leaves these codes.
+TEST(RmsNormGated, CodesComeInEveryFormat) {
+  ThreadPool pool(2);
+  const Shape shape = {5, 192};
+  const Tensor x = random_tensor(shape, DType::kBFloat16, 1, 4.0f);
+  const Tensor weight = random_tensor({96}, DType::kFloat32, 3, 2.0f);
+  const Tensor rows = Tensor::zeros(shape, DType::kBFloat16);
+  rms_norm_gated(Stream(&pool), x, x, weight, kEps, rows);
+  for (const CodeFormat& format : {CodeFormat{QuantType::kPerToken, DType::kInt8},
+                                   CodeFormat{QuantType::kPer1x128},
+                                   CodeFormat{QuantType::kPer1x32, DType::kUInt8}}) {
+    Workspace scratch(1 << 16);
+    const QuantizedRows got = quantized_rows(format, shape[0], shape[1], scratch);
+    const QuantizedRows expected = quantized_rows(format, shape[0], shape[1], scratch);
+    rms_norm_gated(Stream(&pool), x, x, weight, kEps, {}, got, scratch);
+    quantize(Stream(&pool), rows, expected);
+    EXPECT_TRUE(have_same_bits(got, expected));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
@@ -15,6 +16,7 @@ bool rms_norm_gated_by(std::string_view variant,
                        const Tensor& gate,
                        const Tensor& weight,
                        float eps,
-                       const Tensor& out);
+                       const Tensor& out,
+                       const QuantizedRows& codes = {});  // in place of out, which is undefined
 
 }  // namespace atom::ops

@@ -1,5 +1,6 @@
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
+#include "ops/quantize/quantize_device.cuh"
 #include "ops/sigmoid_gate/sigmoid_gate_kernels.h"
 #include "tensor/gpu_launch.h"
 
@@ -8,15 +9,18 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// kLength elements of a row.
+// kLength elements of a row's result.
 template <typename T, int kLength>
-__device__ void gate_elements(const SigmoidGateArgs& args, int64_t row, int64_t first) {
+__device__ device::Pack<T, kLength> gated_elements(const SigmoidGateArgs& args,
+                                                   int64_t row,
+                                                   int64_t first) {
   using Elements = device::Pack<T, kLength>;
   const int64_t token = row / args.num_heads, head = row % args.num_heads;
   const T* x = static_cast<const T*>(args.x) + token * args.x_strides[0] + head * args.x_strides[1];
   const T* gate =
       static_cast<const T*>(args.gate) + token * args.gate_strides[0] + head * args.gate_strides[1];
-  T* out = static_cast<T*>(args.out) + token * args.out_strides[0] + head * args.out_strides[1];
+  const T* out =
+      static_cast<const T*>(args.out) + token * args.out_strides[0] + head * args.out_strides[1];
   const auto values = *reinterpret_cast<const Elements*>(x + first);
   Elements gates, sums, result;
   if (!args.gate_per_row) gates = *reinterpret_cast<const Elements*>(gate + first);
@@ -29,7 +33,7 @@ __device__ void gate_elements(const SigmoidGateArgs& args, int64_t row, int64_t 
     result.element[i] =
         device::from_float<T>(args.adds ? device::to_float(sums.element[i]) + gated : gated);
   }
-  *reinterpret_cast<Elements*>(out + first) = result;
+  return result;
 }
 
 // A thread for each kLength elements of all rows.
@@ -39,7 +43,41 @@ __global__ void sigmoid_gate_kernel(SigmoidGateArgs args, int64_t num_rows) {
   device::wait_for_previous_grid();
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t per_row = args.size / kLength, row = index / per_row;
-  if (row < num_rows) gate_elements<T, kLength>(args, row, index % per_row * kLength);
+  if (row >= num_rows) return;
+  const int64_t first = index % per_row * kLength;
+  const auto result = gated_elements<T, kLength>(args, row, first);
+  const int64_t token = row / args.num_heads, head = row % args.num_heads;
+  T* out = static_cast<T*>(args.out) + token * args.out_strides[0] + head * args.out_strides[1];
+  *reinterpret_cast<device::Pack<T, kLength>*>(out + first) = result;
+}
+
+// The same, of codes in groups of 128.
+template <typename T>
+__global__ void sigmoid_gate_codes_kernel(SigmoidGateArgs args,
+                                          QuantizeArgs codes,
+                                          int64_t num_rows) {
+  constexpr int kLength = device::Vector<T>::kLength;
+  device::allow_next_grid();
+  device::wait_for_previous_grid();
+  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t per_row = args.size / kLength, row = index / per_row;
+  const bool exists = row < num_rows;
+  uint4 vectors[1] = {};
+  if (exists) {
+    const auto result = gated_elements<T, kLength>(args, row, index % per_row * kLength);
+    memcpy(&vectors[0], &result, sizeof result);
+  }
+  const int64_t token = row / args.num_heads;
+  const int64_t first = row % args.num_heads * args.size + index % per_row * kLength;
+  quantize_groups<T>(
+      vectors,
+      [&](int, float scale) {
+        if (exists) codes.scales[token * codes.num_groups() + first / kQuantGroupSize] = scale;
+      },
+      [&](int, const device::Pack<device::Float8, kLength>& packed) {
+        uint8_t* values = codes.values + token * codes.values_stride + first;
+        if (exists) *reinterpret_cast<device::Pack<device::Float8, kLength>*>(values) = packed;
+      });
 }
 
 bool is_aligned(const void* data, const int64_t (&strides)[2], int64_t length) {
@@ -53,11 +91,14 @@ bool fits_vectors(const SigmoidGateArgs& args, int64_t length) {
          (args.gate_per_row || is_aligned(args.gate, args.gate_strides, length));
 }
 
+unsigned blocks_of(int64_t threads) {
+  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+}
+
 template <typename T, int kLength>
 void launch(const SigmoidGateArgs& args, int64_t num_rows, gpuStream_t stream) {
-  const int64_t threads = num_rows * (args.size / kLength);
   (void)device::launch(sigmoid_gate_kernel<T, kLength>,
-                       dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads)),
+                       dim3(blocks_of(num_rows * (args.size / kLength))),
                        dim3(kThreads),
                        0,
                        stream,
@@ -66,13 +107,39 @@ void launch(const SigmoidGateArgs& args, int64_t num_rows, gpuStream_t stream) {
                        num_rows);
 }
 
+template <typename T>
+void launch_codes(const SigmoidGateCall& call, int64_t num_rows, gpuStream_t stream) {
+  (void)device::launch(sigmoid_gate_codes_kernel<T>,
+                       dim3(blocks_of(num_rows * (call.gate.size / device::Vector<T>::kLength))),
+                       dim3(kThreads),
+                       0,
+                       stream,
+                       true,
+                       call.gate,
+                       call.codes,
+                       num_rows);
+}
+
 }  // namespace
 
-void sigmoid_gate_cuda(const SigmoidGateArgs& args, int64_t num_rows, void* queue) {
+bool fits_sigmoid_gate_cuda(const SigmoidGateCall& call) {
+  if (!call.quantizes()) return true;
+  const QuantizeArgs& codes = call.codes;
+  const int64_t length = device::kVectorSize / bytes_of(call.gate.element);
+  return codes.is_float8() && codes.group_size == kQuantGroupSize && codes.scales != nullptr &&
+         call.gate.size % kQuantGroupSize == 0 && !call.gate.adds &&
+         fits_vectors(call.gate, length) && codes.values_stride % length == 0 &&
+         reinterpret_cast<uintptr_t>(codes.values) % static_cast<uintptr_t>(length) == 0;
+}
+
+void sigmoid_gate_cuda(const SigmoidGateCall& call, int64_t num_rows, void* queue) {
+  const SigmoidGateArgs& args = call.gate;
   const auto stream = static_cast<gpuStream_t>(queue);
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     constexpr int kLength = device::Vector<T>::kLength;
-    if (fits_vectors(args, kLength)) {
+    if (call.quantizes()) {
+      launch_codes<T>(call, num_rows, stream);
+    } else if (fits_vectors(args, kLength)) {
       launch<T, kLength>(args, num_rows, stream);
     } else {
       launch<T, 1>(args, num_rows, stream);

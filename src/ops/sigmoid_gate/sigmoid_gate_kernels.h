@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "ops/quantize/quantize_kernels.h"
 #include "tensor/element.h"
 
 namespace atom::ops {
@@ -28,7 +29,17 @@ SigmoidGateKernel sigmoid_gate_reference;
 SigmoidGateKernel sigmoid_gate_avx2;
 SigmoidGateKernel sigmoid_gate_avx512;
 
-// On a GPU's queue (DeviceQueue::handle()).
-void sigmoid_gate_cuda(const SigmoidGateArgs& args, int64_t num_rows, void* queue);
+// Its result goes to gate.out or, when `codes` has values, there alone.
+struct SigmoidGateCall {
+  SigmoidGateArgs gate;
+  QuantizeArgs codes;  // of tokens
+
+  bool quantizes() const { return codes.values != nullptr; }
+};
+
+// On a GPU's queue (DeviceQueue::handle()). The codes are FP8 in groups of 128 that begin with a
+// head, 16 bytes of x at a time.
+bool fits_sigmoid_gate_cuda(const SigmoidGateCall& call);
+void sigmoid_gate_cuda(const SigmoidGateCall& call, int64_t num_rows, void* queue);
 
 }  // namespace atom::ops

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/quantize/quantize_variants.h"
+#include "ops/quantize/test_codes.h"
 #include "ops/sigmoid_gate/sigmoid_gate_variants.h"
 #include "ops/test_tensors.h"
 
@@ -50,6 +52,48 @@ TEST(SigmoidGate, EveryVariantMatchesDoubleArithmetic) {
       for (const Case& c : kCases) {
         check_case(variant, c, dtype, false);
         check_case(variant, c, dtype, true);
+      }
+    }
+  }
+}
+
+void check_codes(const char* variant, const Case& c, DType dtype) {
+  ThreadPool pool(2);
+  const Shape heads = {c.num_tokens, c.num_heads, c.head_dim};
+  const Tensor packed = random_tensor({c.num_tokens, c.num_heads, 2 * c.head_dim}, dtype, 1, 6);
+  const Tensor x = random_tensor(heads, dtype, 2, 6);
+  const Tensor gate = packed.narrow(2, c.head_dim, c.gate_per_row ? 1 : c.head_dim);
+  const Tensor rows = Tensor::zeros(heads, dtype);
+  const int64_t size = c.num_heads * c.head_dim;
+  const QuantizedRows got = spoiled_group_codes(c.num_tokens, size),
+                      expected = spoiled_group_codes(c.num_tokens, size);
+  const auto run = [&](const Tensor& to, const QuantizedRows& out) {
+    return run_variant(
+        variant, pool, {packed, x, to, out.values, out.scales}, [&](const Placed& at) {
+          return sigmoid_gate_by(variant,
+                                 at.stream(),
+                                 at(x),
+                                 at(gate),
+                                 false,
+                                 at(to),
+                                 {at(out.values), at(out.scales), out.granularity});
+        });
+  };
+  if (!run({}, got)) return;
+  ASSERT_TRUE(run(rows, {}));
+  ASSERT_TRUE(quantize_by("reference", Stream(&pool), rows.view({c.num_tokens, size}), expected));
+  const std::string what = std::string(variant) + " " + x.to_string();
+  EXPECT_TRUE(have_same_bits(got, expected)) << what;
+}
+
+TEST(SigmoidGate, EveryVariantLeavesTheCodesOfItsRows) {
+  for (const char* variant : kAllVariants) {
+    for (const DType dtype : kFloatDTypes) {
+      for (const Case& c : {Case{1, 16, 256, false},
+                            Case{131, 3, 128, false},
+                            Case{5, 2, 128, true},
+                            Case{3, 2, 20, false}}) {
+        check_codes(variant, c, dtype);
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
@@ -14,6 +15,7 @@ bool sigmoid_gate_by(std::string_view variant,
                      const Tensor& x,
                      const Tensor& gate,
                      bool adds,
-                     const Tensor& out);
+                     const Tensor& out,
+                     const QuantizedRows& codes = {});  // in place of out, which is undefined
 
 }  // namespace atom::ops

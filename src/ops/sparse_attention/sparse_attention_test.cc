@@ -204,6 +204,20 @@ TEST(SparseAttention, ARowWithoutPositionsIsZero) {
   }
 }
 
+// Recorded steps have places for sequences that are not there, of several rows with drafts.
+TEST(SparseAttention, SequencesOfLengthZeroGiveZeroOnAGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no such steps";
+  const Case c{{3, 4}, {20, 0}, 4, 2, 32, 16, 4};
+  ThreadPool pool(1);
+  const SparseAttentionParams params = random_call(c, DType::kFloat32);
+  params.batch.seq_lens.data<int32_t>()[1] = 0;
+  const Tensor padding = params.out.narrow(0, 3, 4);
+  std::fill_n(params.indices.narrow(0, 3, 4).data<int32_t>(), 4 * c.top_k, -1);
+  std::fill_n(padding.data<float>(), padding.num_elements(), 5.0f);
+  ASSERT_TRUE(run("cuda", pool, params));
+  EXPECT_EQ(values_of(padding), std::vector<double>(padding.num_elements(), 0.0));
+}
+
 TEST(SparseAttentionDeathTest, RefusesPositionsThatTheQueryDoesNotSee) {
   const Case c{{1}, {5}, 2, 2, 32, 16, 4};
   ThreadPool pool(1);

@@ -29,6 +29,8 @@ struct AdvanceArgs {
   GatedDeltaRuleArgs rule;
   const ChunkRecord* records;  // [chunks, num_v_heads]
   CUtensorMap rows;            // of qkv: boxes of kChunk tokens and 64 channels
+  ChunkFlags flags;
+  int64_t blocks_of_place;  // that leave its records
 };
 
 struct alignas(1024) AdvanceStage {
@@ -49,6 +51,26 @@ struct AdvanceBuffers {
   __device__ uint32_t empty_at(int stage) const { return empty + stage * 8; }
 };
 
+// Whether the record at `flag` is there; what it holds may then be copied.
+__device__ inline bool is_ready(const uint32_t* flag) {
+  uint32_t value = 0;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  if (value == 0) return false;
+  asm volatile("fence.proxy.async;" ::: "memory");
+  return true;
+}
+
+// Of the sequence's first record of a value head; null where none is to be waited for.
+__device__ inline const uint32_t* flag_of_first(const AdvanceArgs& args,
+                                                const ChunkedSequence& sequence,
+                                                int64_t head) {
+  if (args.flags.ready == nullptr) return nullptr;
+  const int64_t heads_per_key = args.rule.num_v_heads / args.rule.num_k_heads;
+  const int64_t blocks_per_key = args.blocks_of_place / args.rule.num_k_heads;
+  const int64_t block = head / heads_per_key * blocks_per_key + head % heads_per_key / kHeadsAtOnce;
+  return args.flags.ready + sequence.first_chunk * args.blocks_of_place + block;
+}
+
 // One thread.
 __device__ inline void load_chunks(const AdvanceArgs& args,
                                    const ChunkedSequence& sequence,
@@ -62,10 +84,13 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
   const int value_column =
       static_cast<int>(2 * rule.num_k_heads + head) * kHeadDim + half * kAdvanceColumns;
   const ChunkRecord* record = args.records + sequence.first_chunk * rule.num_v_heads + head;
+  const uint32_t* ready = flag_of_first(args, sequence, head);
   const uint64_t policy = device::keep_policy();
   device::StageCursor stage;
   const int num_chunks = static_cast<int>(sequence.num_chunks());
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
+    while (ready != nullptr && !is_ready(ready + chunk * args.blocks_of_place)) {
+    }
     wait_for(buffers.empty_at(stage.index), stage.parity ^ 1);
     const uint32_t barrier = buffers.full_at(stage.index);
     const AdvanceStage& target = buffers.stages[stage.index];
@@ -101,7 +126,6 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
 }
 
 // The warpgroup that computes.
-template <bool kMerged, bool kFull>
 class Advance {
  public:
   __device__ __forceinline__ Advance(const AdvanceArgs& args,
@@ -190,26 +214,12 @@ class Advance {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) state[i] *= decay;
     begin_products();
-    if constexpr (kMerged) {
-      multiply_rows<2 * kChunk, 0>(both, high, low, stage.rows[0][0]);
-    } else {
-      multiply_rows<kChunk, 0>(both, high, low, stage.rows[0][0]);
-      commit_products();
-      multiply_rows<kChunk, kChunk / 2>(both, high, low, stage.rows[0][1]);
-    }
+    multiply_rows<2 * kChunk, 0>(both, high, low, stage.rows[0][0]);
     commit_products();
-    if constexpr (kMerged) {
-      wait_for_products<0>();
-    } else {
-      wait_for_products<1>();
-    }
+    wait_for_products<0>();
     pin(both);
     uint32_t written_high[kChunk / 16][4], written_low[kChunk / 16][4];
     cut_differences(stage, both, written_high, written_low);
-    if constexpr (!kMerged) {
-      wait_for_products<0>();
-      pin(both);
-    }
     begin_products();
     multiply_triangle<0>(written, written_high, written_low, stage.record.inverse, false);
     commit_products();
@@ -296,7 +306,7 @@ class Advance {
   }
 
   // d (+)= a times the transpose of a lower triangular matrix, both sums of two, into elements from
-  // kAt on; by halves of the columns, of which the first has nothing of the matrix's last ones.
+  // kAt on. What is above the diagonal is zero: leaving it out takes more products than it saves.
   template <int kAt, int kCount>
   static __device__ __forceinline__ void multiply_triangle(float (&d)[kCount],
                                                            const uint32_t (&high)[kChunk / 16][4],
@@ -308,25 +318,10 @@ class Advance {
     for (int step = 0; step < kChunk / 16; ++step) {
       const uint32_t at = first + bytes_of_matrix(step * 32);
       const bool adds = accumulate || step > 0;
-      if constexpr (kFull) {
-        multiply_columns<kChunk, kAt>(d, high[step], low[step], at, adds);
-      } else {
-        constexpr int kColumns = kChunk / 2;
-        if (step < 2) multiply_columns<kColumns, kAt>(d, high[step], low[step], at, adds);
-        const uint32_t below = at + bytes_of_matrix(kColumns * kTileRowBytes);
-        multiply_columns<kColumns, kAt + kColumns / 2>(d, high[step], low[step], below, adds);
-      }
+      product<kChunk, kAt>(d, high[step], at, adds);
+      product<kChunk, kAt>(d, low[step], at, true);
+      product<kChunk, kAt>(d, high[step], at + bytes_of_matrix(kTileBytes), true);
     }
-  }
-  template <int kColumns, int kAt, int kCount>
-  static __device__ __forceinline__ void multiply_columns(float (&d)[kCount],
-                                                          const uint32_t (&high)[4],
-                                                          const uint32_t (&low)[4],
-                                                          uint32_t matrix,
-                                                          bool accumulate) {
-    product<kColumns, kAt>(d, high, matrix, accumulate);
-    product<kColumns, kAt>(d, low, matrix, true);
-    product<kColumns, kAt>(d, high, matrix + bytes_of_matrix(kTileBytes), true);
   }
 
   static __device__ __forceinline__ void update_state(float (&state)[kHeadDim / 2],

@@ -16,11 +16,16 @@ int64_t chunked_sm90_workspace_size(const GatedDeltaRuleArgs& args);
 // the description of the rows.
 [[nodiscard]] bool chunked_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue);
 
+// The same bits with both kernels side by side, where the sequences are few: the second one begins
+// when the first records are there. Tools that run kernels one after the other change no result.
+[[nodiscard]] bool chunked_beside_sm90(const GatedDeltaRuleArgs& args,
+                                       void* workspace,
+                                       void* queue);
+
 // Its two kernels: what does not depend on states, into the workspace, and the rest.
 void prepare_chunks_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue);
 [[nodiscard]] bool advance_chunks_sm90(const GatedDeltaRuleArgs& args,
                                        const void* workspace,
-                                       void* queue,
-                                       int mode = 3);
+                                       void* queue);
 
 }  // namespace atom::ops

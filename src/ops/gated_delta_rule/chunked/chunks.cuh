@@ -18,6 +18,7 @@ namespace atom::ops::delta_device {
 
 constexpr int kChunk = kDeltaChunk;
 constexpr int kHeadDim = 128;
+constexpr int kHeadsAtOnce = 2;  // value heads of a key head, of which one block leaves the records
 
 // Of every token of a chunk; zero behind its last one.
 struct ChunkFactors {
@@ -45,6 +46,13 @@ struct alignas(128) ChunkRecord {
   ChunkFactors factors;
 };
 static_assert(sizeof(ChunkRecord) % 128 == 0);
+
+// Where both kernels run side by side: which records are there, and which blocks of the second one
+// did not see the first one begin. All are zero at first.
+struct ChunkFlags {
+  uint32_t* ready;  // [places of chunks, blocks of a place]; null: the kernels follow each other
+  uint32_t* left;   // [sequences, halves of value heads]
+};
 
 // The tokens of a sequence that the chunked kernels compute; none of one that is too short, or of
 // which every state is kept.

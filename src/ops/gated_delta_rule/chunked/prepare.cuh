@@ -10,7 +10,6 @@
 namespace atom::ops::delta_device {
 
 constexpr int kPrepareThreads = 128;
-constexpr int kHeadsAtOnce = 2;  // value heads of a key head, by a block
 constexpr int kMatrixStride = kChunk + 4;
 
 struct PrepareShared {

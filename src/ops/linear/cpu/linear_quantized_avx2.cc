@@ -165,8 +165,9 @@ constexpr KernelTable kExpandedFor = table_of<Float32Step>(kPack, nullptr, kUnit
 
 template <typename Step, typename Read, int kUnit = 1>
 constexpr KernelTable table_for() {
-  return table_of<Step>(
-      pack_floats<Read, Step::kValues>, &kExpandedFor<pack_floats<Read, 1>, kUnit>, kUnit);
+  return table_of<Step>(pack_floats<Read, Step::kValues>,
+                        &kExpandedFor<pack_floats<Read, 1, Step::kValues>, kUnit>,
+                        kUnit);
 }
 
 template <typename Values>

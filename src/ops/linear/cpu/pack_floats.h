@@ -30,8 +30,8 @@ struct ReadFloat32 {
   static inline float read(float value) { return value; }
 };
 
-// kValues floats a row and step, zero past in_features.
-template <typename Read, int kValues>
+// kValues floats a row and step, zero past in_features up to a multiple of kMultiple.
+template <typename Read, int kValues, int kMultiple = kValues>
 void pack_floats(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
   for (int r = 0; r < rows; ++r) {
     const typename Read::Stored* from = reinterpret_cast<const typename Read::Stored*>(
@@ -41,7 +41,7 @@ void pack_floats(const void* x, int64_t row_stride, int rows, int64_t in_feature
     for (; k < in_features; ++k) {
       to[k / kValues * rows * kValues + k % kValues] = Read::read(from[k]);
     }
-    for (; k % kValues != 0; ++k) to[k / kValues * rows * kValues + k % kValues] = 0.0f;
+    for (; k % kMultiple != 0; ++k) to[k / kValues * rows * kValues + k % kValues] = 0.0f;
   }
 }
 

@@ -1,0 +1,49 @@
+#include "layers/moe/expert_exchange.h"
+
+#include <utility>
+
+#include "layers/moe/all_to_all_exchange.h"
+#include "layers/moe/gather_exchange.h"
+
+namespace atom {
+namespace {
+
+// A copy's ranks have the same tokens: each computes what it has the experts, or the parts, for.
+class SummedExchange : public ExpertExchange {
+ public:
+  explicit SummedExchange(const ParallelContext& parallel) : parallel_(parallel) {}
+
+  ExpertRows prepare(const Tensor& x,
+                     const MoeRouter::Choice& choice,
+                     const Tensor& out,
+                     const ForwardContext& /*context*/) const override {
+    return {.x = x, .choice = choice, .y = out};
+  }
+  void finalize(const ExpertRows& rows,
+                const Tensor& out,
+                const ForwardContext& context) const override {
+    CHECK(rows.y.raw_data() == out.raw_data());
+    parallel_.all_reduce(context.stream, out);
+  }
+  bool adds_up_rows() const override { return true; }
+
+ private:
+  const ParallelContext parallel_;
+};
+
+}  // namespace
+
+std::unique_ptr<ExpertExchange> make_expert_exchange(const BuildContext& build,
+                                                     ExpertOwners owners) {
+  const ParallelContext& parallel = build.parallel;
+  if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>(parallel);
+  // Every rank has a part of each expert, and so needs all tokens.
+  if (owners.rank_of.empty() || parallel.dispatch == ExpertDispatch::kGather ||
+      parallel.dispatch == ExpertDispatch::kAuto) {
+    return std::make_unique<GatherExchange>(parallel, std::move(owners));
+  }
+  return std::make_unique<AllToAllExchange>(
+      parallel, std::move(owners), parallel.dispatch == ExpertDispatch::kAllToAllFloat8);
+}
+
+}  // namespace atom

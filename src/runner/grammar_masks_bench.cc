@@ -1,0 +1,114 @@
+// What the grammars of 64 sequences take in a step, by kind of grammar: the masks, filled by one
+// thread and by as many as the machine has, and the tokens that have come. Each step's token is
+// drawn from those that may come. $ATOM_BENCH_TOKENIZER: a folder with a tokenizer.json
+// (bench/serving/write_vocabulary.py makes one of 151,643 tokens); without it the demo model's.
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "base/check.h"
+
+#include "runner/grammar_masks.h"
+#include "structured_output/grammar_compiler.h"
+#include "structured_output/structural_tag.h"
+#include "tests/support/test_folders.h"
+#include "tokenizer/tokenizer.h"
+
+namespace atom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kNumSequences = 64;
+constexpr const char* kSchema = R"({"type": "array", "minItems": 300, "items": {
+    "type": "object", "required": ["name", "n", "ok", "tags"], "properties": {
+        "name": {"type": "string"}, "n": {"type": "integer"}, "ok": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"enum": ["a", "b", "c"]}}}}})";
+
+const Tokenizer& tokenizer() {
+  static const std::shared_ptr<const Tokenizer> loaded = [] {
+    const char* folder = std::getenv("ATOM_BENCH_TOKENIZER");
+    return Tokenizer::load(folder == nullptr ? demo_model_folder() : folder).value();
+  }();
+  return *loaded;
+}
+
+std::shared_ptr<const CompiledGrammar> compile(const OrderedJson& format) {
+  static const std::unique_ptr<GrammarCompiler> compiler = [] {
+    const int32_t ends[] = {tokenizer().vocab_size() - 1};
+    return GrammarCompiler::create(tokenizer(), tokenizer().vocab_size(), ends).value();
+  }();
+  return compiler->compile(structural_tag_text(format, "bench").value()).value();
+}
+
+// One of the tokens that may come, each as likely.
+int32_t draw(const GrammarMasks& masks, size_t index, std::mt19937& random) {
+  const uint32_t* words = masks.allowed(index)[0];
+  const int32_t vocab_size = tokenizer().vocab_size();
+  std::uniform_int_distribution<int32_t> any(0, vocab_size - 1);
+  for (int32_t id = any(random);; id = (id + 1) % vocab_size) {
+    if (words == nullptr || ((words[id / 32] >> (id % 32)) & 1) != 0) return id;
+  }
+}
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void run(benchmark::State& bench, const OrderedJson& format) {
+  const std::shared_ptr<const CompiledGrammar> grammar = compile(format);
+  ThreadPool pool(static_cast<int>(bench.range(0)));
+  std::mt19937 random(1);
+  std::vector<GrammarState> states;
+  std::vector<GrammarMasks::Sequence> sequences(kNumSequences);
+  GrammarMasks masks;
+  double accepting = 0;
+  size_t num_steps = 0;
+  for (auto _ : bench) {
+    // Answers of 200 tokens.
+    if (num_steps++ % 200 == 0) {
+      states.clear();
+      for (size_t i = 0; i < kNumSequences; ++i) states.emplace_back(grammar, ReasoningMarks());
+      for (size_t i = 0; i < kNumSequences; ++i) sequences[i].grammar = &states[i];
+    }
+    const Clock::time_point filling = Clock::now();
+    masks.fill(pool, sequences);
+    bench.SetIterationTime(seconds_since(filling));
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < kNumSequences; ++i) tokens.push_back(draw(masks, i, random));
+    const Clock::time_point begin = Clock::now();
+    for (size_t i = 0; i < kNumSequences; ++i) CHECK(states[i].accept(tokens[i]).ok());
+    accepting += seconds_since(begin);
+  }
+  bench.counters["accept_us"] =
+      benchmark::Counter(accepting * 1e6, benchmark::Counter::kAvgIterations);
+}
+
+void schema(benchmark::State& bench) {
+  run(bench, json_schema_format(OrderedJson::parse(kSchema), "schema").value());
+}
+
+void text_of_classes(benchmark::State& bench) {
+  run(bench, regex_format("[a-z ]{400}", "regex").value());
+}
+
+void alternatives(benchmark::State& bench) {
+  run(bench, regex_format("([a-z]|[0-9]| ){400}", "regex").value());
+}
+
+void threads(benchmark::internal::Benchmark* bench) {
+  bench->Arg(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
+  const auto all = static_cast<int64_t>(std::thread::hardware_concurrency());
+  if (all > 1) bench->Arg(all);
+}
+
+BENCHMARK(schema)->Apply(threads);
+BENCHMARK(text_of_classes)->Apply(threads);
+BENCHMARK(alternatives)->Apply(threads);
+
+}  // namespace
+}  // namespace atom
