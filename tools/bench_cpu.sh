@@ -16,8 +16,6 @@ usage: tools/bench_cpu.sh [--atom FILE] [--shape NAME] [--isa SET,...] [--rounds
   --rounds N      times that each set has its turn (default 1)
   --iters N       samples in a turn, of which medians are printed (default 2)
   --seconds N     after which a turn is ended (default 120)
-
-With amx the kernels of tiles run, also while they are marked as candidates.
 MESSAGE
 }
 
@@ -63,11 +61,9 @@ for ((round = 1; round <= rounds; ++round)); do
       echo "$isa: not here"
       continue
     fi
-    variant=
-    [[ $isa == amx ]] && variant=linear=+amx
     echo "== $isa, round $round"
     code=0
-    ATOM_CPU_ISA=$isa ATOM_OP_VARIANT=$variant timeout "$seconds" \
+    ATOM_CPU_ISA=$isa timeout "$seconds" \
       "$atom" bench roofline "$folder" --load-dummy random --max-model-len 2048 \
       --num-iters "$iters" >"$folder/table" 2>"$folder/log" || code=$?
     if [[ $code -ne 0 ]]; then
