@@ -207,9 +207,9 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
   ASSIGN_OR_RETURN(resolved.speculative, resolve_speculative(engine.speculative));
   set_speculation(resolved.speculative, &resolved.scheduler);
-  ASSIGN_OR_RETURN(resolved.recorded_batches,
-                   resolve_recorded_batches(engine.device.recorded_batches,
-                                            resolved.scheduler.max_num_seqs));
+  ASSIGN_OR_RETURN(
+      resolved.recorded_batches,
+      resolve_recorded_batches(engine.device.recorded_batches, resolved.scheduler.max_num_seqs));
   RETURN_IF_ERROR(resolve_parallel(model, &resolved));
   resolved.num_threads = resolve_num_threads(resolved.engine);
   return resolved;
