@@ -21,8 +21,8 @@ import time
 
 CONCURRENCY = 64
 # Name, tokens of an answer, requests of a round.
-LOADS = (("requests of one token", 1, 6000),
-         ("streamed tokens", 1024, 640))
+LOADS = (("requests of one token", 1, 20000),
+         ("streamed tokens", 1024, 1280))
 
 
 class FrontEnd:
