@@ -170,7 +170,7 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   if (draft_ != nullptr) {
     draft_states_ = resident_tensor(stream_, draft_states_shape(config_, *draft_), config_.dtype);
   }
-  const size_t num_sizes = DecodeGraphs::shapes(config_.scheduler).size();
+  const size_t num_sizes = DecodeGraphs::shapes(config_).size();
   const size_t num_tuned = options.enable_tuning ? num_sizes + 1 : 0;  // and a prefill
   const size_t total = num_tuned + (options.enable_graphs ? num_sizes : 0);
   size_t done = 0;
@@ -191,10 +191,22 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
     return decode(inputs, kind);
   };
   const Clock::time_point begin = Clock::now();
-  const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_.scheduler);
+  const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_);
   RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, advance));
+  RETURN_IF_ERROR(record_drafts(shapes));
   const std::chrono::duration<double> took = Clock::now() - begin;
   log::info("recorded decode steps of {} sizes in {:.2f} s", graphs_.size(), took.count());
+  return {};
+}
+
+Status ModelRunner::record_drafts(const std::vector<DecodeShape>& shapes) {
+  if (!drafter_ || draft_ == nullptr) return {};
+  for (const DecodeShape& shape : shapes) {
+    const Workspace::Scope scope(workspace_);
+    const StepInputs inputs = input_builder_->build_decodes({}, {}, shape);
+    const Tensor states = kept_states(shape.num_tokens());
+    RETURN_IF_ERROR(drafter_->record(shape, states, context_of_replayed(inputs)));
+  }
   return {};
 }
 
@@ -323,6 +335,15 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
   return context;
 }
 
+ForwardContext ModelRunner::context_of_replayed(const StepInputs& inputs) {
+  return {.stream = stream_,
+          .workspace = workspace_,
+          .token_ids = inputs.token_ids,
+          .positions = inputs.positions,
+          .batch = inputs.batch,
+          .storage = storage_};
+}
+
 Tensor ModelRunner::kept_states(int64_t num_tokens) const {
   if (!draft_states_.defined()) return {};
   return draft_states_.narrow(0, 0, num_tokens * num_states_of(*draft_));
@@ -377,14 +398,8 @@ bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
     choose_masked(step, sampling, logits, flight);
   }
   if (!drafter_) return true;
-  const ForwardContext context{.stream = stream_,
-                               .workspace = workspace_,
-                               .token_ids = inputs.token_ids,
-                               .positions = inputs.positions,
-                               .batch = inputs.batch,
-                               .storage = storage_};
   verify(step, sampling, flight);
-  propose(step, kept_states(num_tokens), context, flight);
+  propose(step, kept_states(num_tokens), context_of_replayed(inputs), &graph.shape, flight);
   return true;
 }
 
@@ -487,7 +502,7 @@ void ModelRunner::forward(const SchedulerOutput& step,
     }
   }
   const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
-  if (drafter_) propose(step, states, context, flight);
+  if (drafter_) propose(step, states, context, /*recorded=*/nullptr, flight);
 }
 
 void ModelRunner::choose(const SchedulerOutput& step,
@@ -536,9 +551,10 @@ void ModelRunner::verify(const SchedulerOutput& step,
 void ModelRunner::propose(const SchedulerOutput& step,
                           const Tensor& states,
                           const ForwardContext& context,
+                          const DecodeShape* recorded,
                           StepInFlight& flight) {
   const HostRange range(recorder_, "draft");
-  drafter_->propose(step, sequences_.scheduled(), states, context, &flight.output);
+  drafter_->propose(step, sequences_.scheduled(), states, context, recorded, &flight.output);
 }
 
 Tensor ModelRunner::logits_of(std::span<const HeadRow> rows,
