@@ -21,8 +21,8 @@ import time
 
 CONCURRENCY = 64
 # Name, tokens of an answer, requests of a round.
-LOADS = (("requests of one token", 1, 6000),
-         ("streamed tokens", 1024, 640))
+LOADS = (("requests of one token", 1, 20000),
+         ("streamed tokens", 1024, 1280))
 
 
 class FrontEnd:
@@ -95,8 +95,8 @@ def main():
             for title, index in (("a second", 0), ("user CPU us each", 1), ("CPU us each", 2)):
                 before, after = ([figures[build][index] for figures in rounds] for build in (0, 1))
                 ratio = statistics.median(new / old for new, old in zip(after, before))
-                print(f"{name}, {title}: {statistics.median(before):.1f} before, "
-                      f"{statistics.median(after):.1f} after, ratio {ratio:.3f} (medians of "
+                print(f"{name}, {title}: {statistics.median(before):.4g} before, "
+                      f"{statistics.median(after):.4g} after, ratio {ratio:.3f} (medians of "
                       f"{arguments.rounds})", flush=True)
     finally:
         for front_end in front_ends:

@@ -138,7 +138,8 @@ def long_answers(rng):
 def schemas(rng):
     nested = {"type": "string"}
     for _ in range(rng.choice([5, 60])):
-        nested = {"anyOf": [nested, {"type": "array", "items": nested}]} if rng.random() < 0.3 else {
+        doubled = rng.random() < 0.3 and len(json.dumps(nested)) < MIB
+        nested = {"anyOf": [nested, {"type": "array", "items": nested}]} if doubled else {
             "type": "object", "properties": {"a": nested}, "required": ["a"]}
     return http(COMPLETIONS, {"prompt": "x", "max_tokens": 16, "json_schema": rng.choice([
         nested, {"enum": [f"word {rng.random()}" for _ in range(20000)]}, {"$ref": "#"},
