@@ -90,7 +90,8 @@ class GoldenRanks(golden.GoldenChecks):
         self.check_cached(server, prompts)
 
     def check(self, case, flags):
-        flags = [*golden.FLAGS, *drafts(case), "--state-checkpoint-interval-tokens", 16, *flags]
+        flags = [*golden.FLAGS, *drafts(case), "--device", "cpu",
+                 "--state-checkpoint-interval-tokens", 16, *flags]
         with golden.written(case) as folder:
             if "--nnodes" in flags:
                 return self.check_nodes(folder, flags, golden.prompts_of(case))
