@@ -37,6 +37,8 @@ WAYS = {
     "tp2_dp2_experts": ["-tp", 2, "-dp", 2, SPREAD],
     "attention_experts_in_parts": ["-tp", 2, "--enable-dp-attention"],
     "attention_experts": ["-tp", 4, "--enable-dp-attention", SPREAD],
+    "moving_experts": ["-dp", 2, SPREAD, "--enable-eplb", "--eplb-config",
+                       '{"rebalance_interval": 5, "num_redundant_experts": 2}'],
     "nodes": ["-tp", 2, "--nnodes", 2],
     "nodes_pp2_tp2": ["-pp", 2, "-tp", 2, "--nnodes", 2],
 }
