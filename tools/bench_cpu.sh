@@ -55,6 +55,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 tools/write_shape.py "$shape" "$folder"
 
+failed=0
 for ((round = 1; round <= rounds; ++round)); do
   for isa in ${sets//,/ }; do
     kernels=$(ATOM_CPU_ISA=$isa "$atom" doctor 2>&1 || true)
@@ -65,9 +66,17 @@ for ((round = 1; round <= rounds; ++round)); do
     variant=
     [[ $isa == amx ]] && variant=linear=+amx
     echo "== $isa, round $round"
+    code=0
     ATOM_CPU_ISA=$isa ATOM_OP_VARIANT=$variant timeout "$seconds" \
       "$atom" bench roofline "$folder" --load-dummy random --max-model-len 2048 \
-      --num-iters "$iters" 2>"$folder/log" | grep -E '^(machine|run|decode [0-9]|prefill [0-9])' ||
-      tail -5 "$folder/log"
+      --num-iters "$iters" >"$folder/table" 2>"$folder/log" || code=$?
+    if [[ $code -ne 0 ]]; then
+      tail -5 "$folder/log" >&2
+      [[ $code -eq 124 ]] && echo "bench_cpu: $isa did not end within $seconds s" >&2
+      failed=1
+      continue
+    fi
+    grep -E '^(machine|run|decode [0-9]|prefill [0-9])' "$folder/table"
   done
 done
+exit $failed

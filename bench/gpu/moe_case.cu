@@ -112,7 +112,9 @@ MoeLayers::MoeLayers(const MoeShape& shape,
           kMoeCodeGroup * 4),
       skinny_ints_((kMaxMoeSkinnyGroups + num_skinny_rows()) * 4),
       skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
-      skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4) {
+      skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4),
+      counters_(2 * 4) {
+  counters_.fill_bytes(0);
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
   choose();
 }
@@ -248,7 +250,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 
 const char* name_of(MoeKernel kernel) {
   constexpr const char* kNames[] = {
-      "stream", "rows", "rows-split", "rows-early", "skinny", "many", "wide"};
+      "stream", "one", "rows", "rows-split", "rows-early", "skinny", "many", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -257,6 +259,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
   switch (kernel) {
     case MoeKernel::kStream:
       return fits_moe_stream(call);
+    case MoeKernel::kOne:
+      return fits_moe_one(call);
     case MoeKernel::kRows:
       return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
               format_.format == ExpertFormat::kFloat4) &&
@@ -286,6 +290,9 @@ gpuError_t MoeLayers::launch(
   shared.row_begins = begins_.data<int32_t>();
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
   if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
+  if (kernel == MoeKernel::kOne) {
+    return launch_moe_one(call, {results_.data<float>(), counters_.data<int32_t>()}, stream);
+  }
   if (kernel == MoeKernel::kSkinny) return launch_skinny(call, stream);
   const MoeRowsScratch of_rows = {shared, rows_of_x_.data(), results_.data()};
   if (kernel == MoeKernel::kRows) return launch_moe_rows(call, of_rows, stream);

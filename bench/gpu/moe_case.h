@@ -8,6 +8,7 @@
 
 #include "harness.h"
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_one.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_wgmma.h"
@@ -33,6 +34,7 @@ struct MoeFormat {
 
 enum class MoeKernel {
   kStream,
+  kOne,
   kRows,
   kRowsSplit,
   kRowsEarly,
@@ -105,6 +107,7 @@ class MoeLayers {
   int num_skinny_rows() const;
   gpuError_t launch_skinny(const ops::FusedMoeGpuCall& call, gpuStream_t stream) const;
   Buffer skinny_ints_, skinny_codes_, skinny_scales_;
+  Buffer counters_;  // zeros
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;
 };

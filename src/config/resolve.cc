@@ -6,6 +6,7 @@
 #include "base/cpu_info.h"
 #include "base/env.h"
 #include "config/online_quant_config.h"
+#include "config/recorded_batches.h"
 #include "config/speculative_config.h"
 
 namespace atom {
@@ -224,6 +225,9 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
   ASSIGN_OR_RETURN(resolved.speculative, resolve_speculative(engine.speculative));
   set_speculation(resolved.speculative, &resolved.scheduler);
+  ASSIGN_OR_RETURN(resolved.recorded_batches,
+                   resolve_recorded_batches(engine.device.recorded_batches,
+                                            resolved.scheduler.max_num_seqs));
   RETURN_IF_ERROR(resolve_parallel(model, &resolved));
   resolved.num_threads = resolve_num_threads(resolved.engine);
   return resolved;

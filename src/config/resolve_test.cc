@@ -54,6 +54,25 @@ TEST(Resolve, FlagsOverrule) {
   EXPECT_EQ(config.num_threads, 3);
 }
 
+TEST(Resolve, RecordedBatchesAreAListOfSizes) {
+  EngineConfig engine;
+  EXPECT_FALSE(resolved(engine).recorded_batches.has_value());
+  const auto sizes = [&](const char* text) {
+    engine.device.recorded_batches = text;
+    return resolved(engine).recorded_batches.value();
+  };
+  EXPECT_EQ(sizes("[4, 1,2,4]"), (std::vector<int64_t>{1, 2, 4}));
+  EXPECT_EQ(sizes("16"), (std::vector<int64_t>{16}));
+  EXPECT_EQ(sizes("8,65,2000000000"), (std::vector<int64_t>{8}));  // max_num_seqs is 64
+  EXPECT_TRUE(sizes("[]").empty());
+  for (const char* text :
+       {"1,", ",1", "0", "-1", "1,,2", "[1,2", "1]", "one", "1.5", "9999999999", "[", " "}) {
+    engine.device.recorded_batches = text;
+    EXPECT_THAT(resolve(engine, model()).status().message(), HasSubstr("--recorded-batch-sizes"))
+        << text;
+  }
+}
+
 TEST(Resolve, CheckpointsOfStatesAreWholeBlocksApart) {
   EngineConfig engine;
   EXPECT_EQ(resolved(engine).scheduler.state_checkpoint_interval, 8192);

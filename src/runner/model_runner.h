@@ -120,6 +120,8 @@ class ModelRunner {
   void prefill_padding(int32_t num_tokens);
   Status prepare_device(const std::function<void(const StartProgress&)>& progress);
   Status record_graphs(const std::function<void()>& advance);
+  // What a draft model does behind recorded steps.
+  Status record_drafts(const std::vector<DecodeShape>& shapes);
   // A decode step whose inputs the builder has sent, tokens chosen but under kLater; its logits.
   Tensor decode(const StepInputs& inputs, SamplingKind kind);
   // The recorded step that does what `step` asks, or null.
@@ -127,6 +129,8 @@ class ModelRunner {
                                       std::span<const HeadRow> rows) const;
   // On a device tokens that only it knows are filled in. `aux_hidden`: see ForwardContext.
   ForwardContext context_of(const StepInputs& inputs, const Tensor& aux_hidden = {});
+  // For a draft model behind a recorded step, whose inputs these are.
+  ForwardContext context_of_replayed(const StepInputs& inputs);
   // Of a recorded step: rows of `draft_states_` for the states that a draft model reads, undefined
   // without one.
   Tensor kept_states(int64_t num_tokens) const;
@@ -180,6 +184,7 @@ class ModelRunner {
   void propose(const SchedulerOutput& step,
                const Tensor& states,
                const ForwardContext& context,
+               const DecodeShape* recorded,
                StepInFlight& flight);
   // Gives tokens that a device has sampled to their sequences and to the output.
   void accept(std::span<const SampledRow> rows,

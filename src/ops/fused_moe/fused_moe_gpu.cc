@@ -5,6 +5,7 @@
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "ops/fused_moe/fused_moe_variants.h"
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_one.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
@@ -123,7 +124,7 @@ int64_t stream_tokens(const FusedMoeCall& call) {
 }
 
 int64_t skinny_tokens(const FusedMoeCall& call) {
-  return std::min<int64_t>(call.num_tokens(), kMaxMoeSkinnyTokens);
+  return std::min<int64_t>(call.num_tokens(), kFewMoeSkinnyTokens);
 }
 
 int64_t wgmma_tokens(const FusedMoeCall& call) {
@@ -184,9 +185,14 @@ bool fits_fused_moe_skinny(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_skinny(gpu_call(call, 0, skinny_tokens(call)));
 }
 
-void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+namespace {
+
+void run_skinny(const Stream& stream,
+                const FusedMoeCall& call,
+                Workspace& workspace,
+                int64_t most_tokens) {
   const Workspace::Scope scope(workspace);
-  const int64_t most_tokens = skinny_tokens(call), num_tokens = call.num_tokens();
+  const int64_t num_tokens = call.num_tokens();
   const int num_rows = num_moe_skinny_rows(static_cast<int>(most_tokens),
                                            static_cast<int>(call.top_k()),
                                            static_cast<int>(call.num_experts()));
@@ -212,6 +218,39 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
     GPU_CHECK(launch_moe_skinny(
         gpu_call(call, first, count), scratch, static_cast<gpuStream_t>(stream.queue().handle())));
   }
+}
+
+}  // namespace
+
+void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_skinny(stream, call, workspace, skinny_tokens(call));
+}
+
+bool fits_fused_moe_skinny_more(const FusedMoeCall& call) {
+  // An expert that has more tokens than a group is read once more. Most have no more than that.
+  constexpr int64_t kMostRows = 20;
+  const int64_t num_tokens = call.num_tokens();
+  return num_tokens > kFewMoeSkinnyTokens && num_tokens <= kMaxMoeSkinnyTokens &&
+         num_tokens * call.top_k() <= kMostRows * call.num_experts() && is_row_major(call) &&
+         fits_moe_skinny(gpu_call(call, 0, num_tokens));
+}
+
+void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_skinny(stream, call, workspace, call.num_tokens());
+}
+
+bool fits_fused_moe_one(const FusedMoeCall& call) {
+  return call.num_tokens() == 1 && is_row_major(call) && fits_moe_one(gpu_call(call, 0, 1));
+}
+
+void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const Tensor activated =
+      workspace.tensor({call.top_k(), call.intermediate_size()}, DType::kFloat32);
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_moe_one(gpu_call(call, 0, 1),
+                           {activated.data<float>(), workspace.counters().data<int32_t>()},
+                           static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 namespace {

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "ops/fused_moe/moe_test_layer.h"
 
@@ -130,19 +133,23 @@ std::vector<Case> cases_of_formats() {
   return cases;
 }
 
-// Experts with one token, with more than one instruction takes, with none, and rows of more than 32
-// scales.
+// One token in parts of rows, and as wide as experts of one are; experts with one token, with more
+// than one instruction takes, with none, and rows of more than 32 scales.
 constexpr Sizes kCrowdedSizes[] = {
+    {1, 5, 12, 2432, 384},
+    {1, 3, 4, 2176, 2048},
     {1, 8, 16, 256, 128},
     {64, 6, 8, 384, 256},
     {64, 2, 2, 128, 128},
     {12, 2, 300, 256, 384},
+    {200, 3, 40, 256, 128},
     {5, 2, 3, 4224, 128},
 };
 
 bool reads_codes(const FusedMoeVariant& variant) {
-  return variant.name == std::string_view("wgmma-float8") ||
-         variant.name == std::string_view("skinny");
+  constexpr std::string_view kNames[] = {
+      "wgmma-float8", "wide-float8", "skinny", "skinny-more", "one"};
+  return std::find(std::begin(kNames), std::end(kNames), variant.name) != std::end(kNames);
 }
 
 // How many variants that read codes, or those that do not, took the case. The test's properties say

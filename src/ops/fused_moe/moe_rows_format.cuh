@@ -25,12 +25,9 @@ struct RowFormat<SplitFloat4> : RowFormat<Float4> {
   }
 };
 
-// The same, and bfloat16, whose first matrix begins to be copied before choices are arranged.
-struct EarlyFloat4 {};
+// bfloat16 whose first matrix begins to be copied before choices are arranged.
 struct EarlyBFloat16 {};
 
-template <>
-struct RowFormat<EarlyFloat4> : RowFormat<SplitFloat4> {};
 template <>
 struct RowFormat<EarlyBFloat16> : RowFormat<BFloat16> {};
 
@@ -76,10 +73,6 @@ struct Chunk<SplitFloat4> : Chunk<Float4> {
   static constexpr bool kSplits = true;
 };
 
-template <>
-struct Chunk<EarlyFloat4> : Chunk<SplitFloat4> {
-  static constexpr bool kEarly = true;
-};
 template <>
 struct Chunk<EarlyBFloat16> : Chunk<BFloat16> {
   static constexpr bool kEarly = true;

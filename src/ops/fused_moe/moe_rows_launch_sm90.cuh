@@ -1,8 +1,6 @@
 // Inside fused_moe by rows of matrices on Hopper: the launches of one weight type.
 #pragma once
 
-#include <algorithm>
-
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_sm90.cuh"
@@ -87,7 +85,7 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   }
   constexpr int kStage = kStageSize<W, kTokens>;
   const int fixed = fixed_size<W, kTokens>(args.exponents_size);
-  args.num_stages = std::min(kMaxStages, (kMostSharedSize - fixed) / kStage);
+  args.num_stages = stages_in<W>(kMostSharedSize - fixed, kStage);
   const void* x = kGated ? scratch.x : scratch.shared.activated;
   if (!encode_x<W>(&args.x, x, int64_t{call.num_tokens} * call.top_k, width, kTokens) ||
       !encode_matrices<W, kGated>(

@@ -14,17 +14,14 @@ gpuError_t launch_moe_rows_float4(const FusedMoeGpuCall& call,
                                   const MoeRowsScratch& scratch,
                                   int num_tokens,
                                   gpuStream_t stream);
-// MXFP4, tiles of up to 16 tokens.
+// MXFP4, tiles of up to 32 tokens.
 gpuError_t launch_moe_rows_split_float4(const FusedMoeGpuCall& call,
                                         const MoeRowsScratch& scratch,
                                         int num_tokens,
                                         gpuStream_t stream);
-// bfloat16 and MXFP4, tiles of 8 tokens, of which there are no more.
+// bfloat16, tiles of 8 tokens, of which there are no more.
 gpuError_t launch_moe_rows_early_bfloat16(const FusedMoeGpuCall& call,
                                           const MoeRowsScratch& scratch,
                                           gpuStream_t stream);
-gpuError_t launch_moe_rows_early_float4(const FusedMoeGpuCall& call,
-                                        const MoeRowsScratch& scratch,
-                                        gpuStream_t stream);
 
 }  // namespace atom::ops

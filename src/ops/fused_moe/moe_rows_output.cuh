@@ -53,13 +53,14 @@ class Output {
 
   __device__ void begin(const MoeTile& tile) {
     tile_ = tile;
-    if constexpr (!kGated) tokens_.load(args_, tile);
+    if constexpr (!kGated && !kLoadsLate) tokens_.load(args_, tile);
   }
 
-  __device__ void store(const Sums& sums) const {
+  __device__ void store(const Sums& sums) {
     if constexpr (kGated) {
       store_activated(sums);
     } else {
+      if constexpr (kLoadsLate) tokens_.load(args_, tile_);
       store_weighted(sums);
     }
   }
@@ -67,6 +68,8 @@ class Output {
  private:
   using Rows = LaneRows<W, kGated>;
   static constexpr float kUnit = RowFormat<W>::kUnit;
+  // Where sums and codes leave no registers for them.
+  static constexpr bool kLoadsLate = Chunk<W>::kSplits && kTokens > 16;
   static constexpr bool kGathers = kBlocks == 2 && kTokens >= 16 && !Chunk<W>::kSplits;
 
   // What a sum is to be multiplied by, and what is added then.

@@ -228,20 +228,17 @@ gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
 }
 
 bool fits_moe_rows_early(const FusedMoeGpuCall& call) {
-  return fits_moe_rows(call) && call.num_tokens <= rows::kMostTokens<EarlyFloat4> &&
+  return call.format == ExpertFormat::kAsX && fits_moe_rows(call) &&
+         call.num_tokens <= rows::kMostTokens<EarlyBFloat16> &&
          call.num_tokens * call.top_k <= rows::kMaxEarlyChoices;
 }
 
 gpuError_t launch_moe_rows_early(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream) {
-  const bool is_float = call.format == ExpertFormat::kAsX;
-  constexpr int kTokens = rows::kMostTokens<EarlyFloat4>;
-  auto* const arrange_tokens = is_float ? arrange<EarlyBFloat16> : arrange<EarlyFloat4>;
-  auto* const launch_matrices =
-      is_float ? launch_moe_rows_early_bfloat16 : launch_moe_rows_early_float4;
-  gpuError_t error = arrange_tokens(call, scratch, kTokens, stream);
-  if (error == cudaSuccess) error = launch_matrices(call, scratch, stream);
+  gpuError_t error =
+      arrange<EarlyBFloat16>(call, scratch, rows::kMostTokens<EarlyBFloat16>, stream);
+  if (error == cudaSuccess) error = launch_moe_rows_early_bfloat16(call, scratch, stream);
   return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
 }
 

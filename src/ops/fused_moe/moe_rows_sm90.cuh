@@ -27,7 +27,7 @@ class Multiplier {
       for (int i = 0; i < 2; ++i) {
         matrix_offsets_[b][i] = rows.row[b][i] * Chunk<W>::kRowSize + t * kVectorSize;
         exponent_offsets_[b][i] = rows.row[b][i] * args.row_exponents + t;
-        if constexpr (kSplits) {
+        if constexpr (kSplits && kTokens <= 16) {
           keep_in_register(matrix_offsets_[b][i]);
           if constexpr (kTokens <= 8) keep_in_register(exponent_offsets_[b][i]);
         }

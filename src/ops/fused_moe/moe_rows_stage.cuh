@@ -56,7 +56,7 @@ constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 // kernels for many tokens.
 template <typename W>
 constexpr int kMostTokens = Chunk<W>::kEarly              ? 8
-                            : Chunk<W>::kSplits           ? 16
+                            : Chunk<W>::kSplits           ? 32
                             : RowFormat<W>::kHasExponents ? 128
                                                           : 64;
 
@@ -82,11 +82,24 @@ template <typename W, int kTokens>
 constexpr int kSplitSumsSize =
     Chunk<W>::kSplits ? kWarpgroupSize* Chunk<W>::kBlocks* kTokens / 2 * 4 : 0;
 
+// Of a warp, on their way to be stored by whole vectors.
+template <typename W>
+constexpr int kOutputSizeOf = Chunk<W>::kSplits ? 0 : kOutputSize;
+
 // Bytes of shared memory besides stages.
 template <typename W, int kTokens>
 __host__ __device__ inline int fixed_size(int exponents_size) {
-  return kBarriersSize + kConsumerWarps * kOutputSize + kExponentBuffers * exponents_size +
+  return kBarriersSize + kConsumerWarps * kOutputSizeOf<W> + kExponentBuffers * exponents_size +
          2 * kSplitSumsSize<W, kTokens>;
+}
+
+// As many stages as there is room for. Warpgroups that take chunks by turns need an even number:
+// then a stage is always the same one's. One that skipped a round of a stage could take the end of
+// the round before that for the end of its own, as both have the same parity.
+template <typename W>
+constexpr int stages_in(int room, int stage_size) {
+  const int most = room / stage_size < kMaxStages ? room / stage_size : kMaxStages;
+  return Chunk<W>::kSplits ? most / 2 * 2 : most;
 }
 
 __device__ inline void store_shared_float(uint32_t address, float value) {
@@ -133,7 +146,9 @@ class Shared {
   __device__ uint32_t exponents_empty(int buffer) const {
     return exponents_full(kExponentBuffers + buffer);
   }
-  __device__ uint32_t output(int warp) const { return rest_ + kBarriersSize + warp * kOutputSize; }
+  __device__ uint32_t output(int warp) const {
+    return rest_ + kBarriersSize + warp * kOutputSizeOf<W>;
+  }
   __device__ uint32_t exponents(int buffer) const {
     return output(kConsumerWarps) + buffer * exponents_size_;
   }

@@ -1,0 +1,26 @@
+// Inside fused_moe: one token by experts in FP8 on Hopper, in one kernel. Nothing but memory and
+// latency counts then: every multiprocessor streams its share of both matrices, which are 16 rows
+// at a time, and all wait for each other once, when what lies between the matrices is known.
+#pragma once
+
+#include "ops/fused_moe/fused_moe_gpu.h"
+#include "tensor/gpu_api.h"
+
+namespace atom::ops {
+
+struct MoeOneScratch {
+  float* activated;   // [top_k, intermediate_size]
+  int32_t* counters;  // two that are zero, and are so again behind the kernel
+};
+
+// A token, x in bfloat16, matrices in FP8 with a scale for each row or for each 128 x 128 values,
+// sizes that are multiples of 128.
+bool fits_moe_one(const FusedMoeGpuCall& call);
+
+// May start before the kernel before it ends. The kernel's blocks must all fit the card at once:
+// nothing else that waits for other kernels runs there meanwhile.
+gpuError_t launch_moe_one(const FusedMoeGpuCall& call,
+                          const MoeOneScratch& scratch,
+                          gpuStream_t stream);
+
+}  // namespace atom::ops
