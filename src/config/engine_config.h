@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "config/eplb_config.h"
 #include "config/nodes_config.h"
 #include "config/scheduler_config.h"
 #include "config/speculative_options.h"
@@ -103,6 +104,7 @@ struct ParallelConfig {
   // Each rank is a copy of its own but for the experts, which are spread over all.
   bool enable_dp_attention = false;
   ExpertDispatch expert_dispatch = ExpertDispatch::kAuto;
+  EplbConfig eplb = {};
 
   // Ranks of one stage, and of one copy of the model.
   int32_t ranks_of_stage() const { return tensor_parallel_size * prefill_context_parallel_size; }

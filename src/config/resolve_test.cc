@@ -165,6 +165,30 @@ TEST(Resolve, CopiesShareExpertsWhereThereAreSome) {
   EXPECT_THAT(resolve(engine, sparse).status().message(), HasSubstr("66 copies; at most 64"));
 }
 
+TEST(Resolve, ExpertsMoveBetweenRanksThatHaveThemWhole) {
+  const ModelConfig sparse = load_model_config(golden_folder() + "/qwen3-moe", {}).value();
+  const ModelConfig dense = load_model_config(golden_folder() + "/qwen3", {}).value();
+  EngineConfig engine;
+  engine.parallel.eplb.enabled = true;
+  engine.parallel.eplb.json = R"({"num_redundant_experts": 4, "rebalance_interval": 10})";
+  engine.parallel.tensor_parallel_size = 2;
+  EXPECT_THAT(resolve(engine, sparse).status().message(),
+              HasSubstr("--enable-eplb needs --enable-expert-parallel"));
+  engine.parallel.enable_expert_parallel = true;
+  EXPECT_THAT(resolve(engine, dense).status().message(), HasSubstr("has no experts"));
+  // Twice: a child process resolves what it is told.
+  for (int round = 0; round < 2; ++round) {
+    engine = resolved(engine, sparse).engine;
+    EXPECT_EQ(engine.parallel.eplb.num_redundant_experts, 4);
+    EXPECT_EQ(engine.parallel.eplb.load_window_size, 10);
+  }
+  engine.parallel.tensor_parallel_size = 1;
+  EXPECT_THAT(resolve(engine, sparse).status().message(), HasSubstr("needs several ranks"));
+  engine.parallel.eplb.enabled = false;
+  EXPECT_THAT(resolve(engine, sparse).status().message(),
+              HasSubstr("--eplb-config needs --enable-eplb"));
+}
+
 TEST(Resolve, KVCacheDType) {
   EngineConfig engine;
   EXPECT_EQ(resolved(engine).kv_cache_dtype, DType::kBFloat16);

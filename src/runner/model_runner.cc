@@ -151,6 +151,10 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   if (method != SpeculativeMethod::kOff && parallel.samples()) {
     runner->drafter_.emplace(config, parallel, runner->draft_.get(), num_sampled_ids, stream);
   }
+  if (parallel.moves_experts) {
+    runner->expert_balancer_ = std::make_unique<ExpertBalancer>(
+        config.engine.parallel.eplb, parallel, std::move(built.moving_experts), stream);
+  }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   return runner;
 }
@@ -214,6 +218,10 @@ int64_t ModelRunner::num_device_allocations() const {
   return runtime_ == nullptr ? 0 : runtime_->num_allocations();
 }
 
+ExpertBalancer::Figures ModelRunner::expert_figures() const {
+  return expert_balancer_ == nullptr ? ExpertBalancer::Figures() : expert_balancer_->figures();
+}
+
 bool ModelRunner::can_submit() const {
   return in_flight_.size() < (queue_ == nullptr ? 1 : kMaxDeviceSteps);
 }
@@ -237,6 +245,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   } else {
     const Clock::time_point begin = Clock::now();
     run(step, flight);
+    if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
     const Clock::time_point end = Clock::now();
     flight.duration = end - begin;
     if (last_end_) flight.wait = begin - *last_end_;
@@ -255,9 +264,11 @@ void ModelRunner::run_dummy() {
   ForwardContext context = context_of(input_builder_->build_dummy());
   context.is_dummy = true;
   const Tensor hidden = model_->forward(context);
-  if (!drafter_ || draft_ == nullptr) return;
-  const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
-  drafter_->propose_nothing(states, context);
+  if (drafter_ && draft_ != nullptr) {
+    const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+    drafter_->propose_nothing(states, context);
+  }
+  if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
 }
 
 bool ModelRunner::is_done() const {

@@ -22,6 +22,7 @@
 #include "base/span_recorder.h"
 #include "base/status.h"
 #include "config/resolve.h"
+#include "layers/moe/expert_balancer.h"
 #include "models/causal_lm.h"
 #include "runner/decode_graphs.h"
 #include "runner/device_sampler.h"
@@ -79,6 +80,8 @@ class ModelRunner {
   uint64_t progress() const { return pool_->progress() + num_collected_.load(); }
   // DeviceRuntime::num_allocations(); 0 on the CPU. From any thread.
   int64_t num_device_allocations() const;
+  // Of --enable-eplb. From any thread.
+  ExpertBalancer::Figures expert_figures() const;
 
   // Fewer steps are submitted and not collected than the device takes at once.
   bool can_submit() const;
@@ -212,6 +215,7 @@ class ModelRunner {
   RejectionSampler rejection_sampler_;
   GrammarMasks grammar_masks_;
   std::optional<Drafter> drafter_;
+  std::unique_ptr<ExpertBalancer> expert_balancer_;  // null unless experts may be moved
   Tensor draft_states_;  // on a device with a draft model: what recorded steps leave to it
   std::optional<DeviceSampler> device_sampler_;
   DecodeGraphs graphs_;
