@@ -1,10 +1,13 @@
-# add_module(<name> SOURCES a.cc ... [CUDA_SOURCES a.cu ...] [SOURCES_WITHOUT_CUDA a.cc ...]
+# add_module(<name> [COLD] SOURCES a.cc ... [CUDA_SOURCES a.cu ...] [SOURCES_WITHOUT_CUDA a.cc ...]
 #            [ALONE a.cc ...] [DEPS module ...] [LIBS target ...] [TESTS a_test.cc ...]
 #            [TEST_DEPS module ...] [BENCHES a_bench.cc ...] [FUZZERS a_fuzz.cc ...])
 #
 # CUDA_SOURCES (.cu, and .cc that include tensor/gpu_api.h) are compiled with ATOM_CUDA=ON only, and
 # the folder's rows of variants then name them; SOURCES_WITHOUT_CUDA otherwise. `_sm90.cu` files are
 # compiled for Hopper alone.
+#
+# COLD is for what runs once when a program starts, or waits for people and networks: it is compiled
+# with -O1, which takes a fifth to a third of its time off.
 #
 # One library `atom_<name>` per folder, with explicit sources. TESTS make one executable
 # `<name>_test`, registered with ctest under that name; every BENCHES and FUZZERS file makes an
@@ -46,7 +49,7 @@ function(compile_in_batches target)
 endfunction()
 
 function(add_module name)
-  cmake_parse_arguments(M "" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;ALONE;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
+  cmake_parse_arguments(M "COLD" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;ALONE;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
   set(target atom_${name})
   list(TRANSFORM M_DEPS PREPEND atom_)
   list(TRANSFORM M_TEST_DEPS PREPEND atom_)
@@ -62,6 +65,10 @@ function(add_module name)
     target_include_directories(${target} PUBLIC "${CMAKE_SOURCE_DIR}/src")
     target_link_libraries(${target} PUBLIC ${M_DEPS} ${M_LIBS})
     compile_in_batches(${target} ${M_ALONE} ${M_CUDA_SOURCES})
+    if(M_COLD)
+      target_compile_options(
+        ${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+    endif()
     foreach(source IN LISTS M_SOURCES)
       if(source MATCHES "_avx2\\.cc$")
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ATOM_AVX2_FLAGS}")

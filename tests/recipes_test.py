@@ -48,7 +48,7 @@ class Recipes(unittest.TestCase):
         self.assertTrue(0.95 < ratio < 1.05, plan.stdout)
 
     def test_every_page_is_listed(self):
-        listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "recipes/README.md").read_text()))
+        listed = set(re.findall(r"\]\(([\w.-]+\.md)\)", (ROOT / "recipes/README.md").read_text()))
         pages = {page.name for page in (ROOT / "recipes").glob("*.md")} - {"README.md"}
         self.assertEqual(listed, pages)
 

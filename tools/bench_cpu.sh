@@ -16,8 +16,6 @@ usage: tools/bench_cpu.sh [--atom FILE] [--shape NAME] [--isa SET,...] [--rounds
   --rounds N      times that each set has its turn (default 1)
   --iters N       samples in a turn, of which medians are printed (default 2)
   --seconds N     after which a turn is ended (default 120)
-
-With amx the kernels of tiles run, also while they are marked as candidates.
 MESSAGE
 }
 
@@ -55,6 +53,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 tools/write_shape.py "$shape" "$folder"
 
+failed=0
 for ((round = 1; round <= rounds; ++round)); do
   for isa in ${sets//,/ }; do
     kernels=$(ATOM_CPU_ISA=$isa "$atom" doctor 2>&1 || true)
@@ -62,12 +61,18 @@ for ((round = 1; round <= rounds; ++round)); do
       echo "$isa: not here"
       continue
     fi
-    variant=
-    [[ $isa == amx ]] && variant=linear=+amx
     echo "== $isa, round $round"
-    ATOM_CPU_ISA=$isa ATOM_OP_VARIANT=$variant timeout "$seconds" \
+    code=0
+    ATOM_CPU_ISA=$isa timeout "$seconds" \
       "$atom" bench roofline "$folder" --load-dummy random --max-model-len 2048 \
-      --num-iters "$iters" 2>"$folder/log" | grep -E '^(machine|run|decode [0-9]|prefill [0-9])' ||
-      tail -5 "$folder/log"
+      --num-iters "$iters" >"$folder/table" 2>"$folder/log" || code=$?
+    if [[ $code -ne 0 ]]; then
+      tail -5 "$folder/log" >&2
+      [[ $code -eq 124 ]] && echo "bench_cpu: $isa did not end within $seconds s" >&2
+      failed=1
+      continue
+    fi
+    grep -E '^(machine|run|decode [0-9]|prefill [0-9])' "$folder/table"
   done
 done
+exit $failed

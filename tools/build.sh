@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Configures a preset when it is not yet configured and builds targets in it, showing how far it is and
-# about how long it still takes: on a terminal all the time, else twice a minute. Everything the build prints goes to build/<preset>.log; its end is shown on failure.
+# Configures a preset when it is not yet configured and builds targets in it, showing how far it is
+# and about how long it still takes: on a terminal all the time, else twice a minute. Everything the
+# build prints goes to build/<preset>.log; its end is shown on failure.
 # usage: tools/build.sh PRESET [TARGET...]
 set -euo pipefail
 case "${1-}" in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac

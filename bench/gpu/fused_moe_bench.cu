@@ -1,12 +1,14 @@
 // Checks and times the experts of a mixture of experts by all kernels that take them.
 //
-// usage: fused_moe_gpu_bench [check|time] [SHAPE|FORMAT|KERNEL|TOKENS ...]
+// usage: fused_moe_gpu_bench [check|time|repeat] [SHAPE|FORMAT|KERNEL|TOKENS ...]
 //
 // Names of shapes, formats, kernels and numbers of tokens limit each what is run; kernels that do
 // not serve are run when they are named, all of them by "candidates". Checks compare
-// tokens with sums in double, and with themselves alone and in another run. Timings run the experts
-// of several layers in one captured graph, in percent of the read bandwidth measured in the same
-// run, of what the tokens' choices make them read.
+// tokens with sums in double, and with themselves alone and in another run. Repetitions, of layers
+// that no cache holds, one behind the other as a model has them, must all give the same: what
+// blocks that wait for each other get wrong is seldom and depends on how long memory takes. Timings
+// run the experts of several layers in one captured graph, in percent of the read bandwidth
+// measured in the same run, of what the tokens' choices make them read.
 #include <algorithm>
 #include <string>
 
@@ -44,11 +46,14 @@ const ShapeFormats kShapes[] = {
      {"fp8-block", "fp8-channel"}},
 };
 
-constexpr MoeKernel kServing[] = {
-    MoeKernel::kStream, MoeKernel::kRows, MoeKernel::kSkinny, MoeKernel::kMany};
+constexpr MoeKernel kServing[] = {MoeKernel::kStream,
+                                  MoeKernel::kRows,
+                                  MoeKernel::kRowsSplit,
+                                  MoeKernel::kRowsEarly,
+                                  MoeKernel::kSkinny,
+                                  MoeKernel::kWide};
 // Run when they are named, or all by the word "candidates".
-constexpr MoeKernel kCandidates[] = {
-    MoeKernel::kOne, MoeKernel::kRowsSplit, MoeKernel::kRowsEarly, MoeKernel::kWide};
+constexpr MoeKernel kCandidates[] = {MoeKernel::kOne, MoeKernel::kRowsPairs};
 
 // What the command line asks for.
 struct Selection {
@@ -100,8 +105,7 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  return (kernel == MoeKernel::kMany || kernel == MoeKernel::kWide ||
-          kernel == MoeKernel::kSkinny) &&
+  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny) &&
          format.format == ExpertFormat::kFloat8;
 }
 
@@ -154,6 +158,39 @@ int check(const MoeShape& shape, const MoeFormat& format, const Selection& selec
   return failed;
 }
 
+// ---- repetitions -------------------------------------------------------------------------------
+
+// How many of kRounds runs of all layers in a row left another result of the last one than the
+// first did.
+int repeat_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<int>& counts) {
+  constexpr int kRounds = 200;
+  int failed = 0;
+  for (const int count : counts) {
+    if (!layers.fits(kernel, count)) continue;
+    std::vector<uint16_t> first;
+    int num_others = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      for (int layer = 0; layer < layers.num_layers(); ++layer) {
+        ATOM_BENCH_CHECK(layers.launch(kernel, layer, 0, count, nullptr));
+      }
+      const auto y = layers.result(count);
+      if (round == 0) first = y;
+      num_others += y == first ? 0 : 1;
+    }
+    failed += num_others > 0 ? 1 : 0;
+    std::printf("moe %s %s %s M=%d: %d of %d runs differ%s\n",
+                name_of(kernel),
+                layers.shape().name,
+                layers.format().name,
+                count,
+                num_others,
+                kRounds,
+                num_others > 0 ? ": FAIL" : "");
+    std::fflush(stdout);
+  }
+  return failed;
+}
+
 // ---- timing ------------------------------------------------------------------------------------
 
 // Of every layer.
@@ -195,18 +232,33 @@ void time_tokens(const MoeLayers& layers,
   std::fflush(stdout);
 }
 
+// As many layers as no cache holds anything of, for few tokens too.
+MoeLayers uncached_layers(const MoeShape& shape,
+                          const MoeFormat& format,
+                          const std::vector<int>& counts) {
+  constexpr int64_t kMostLayers = 8, kMostBytes = int64_t{40} << 30;
+  const auto num_layers = static_cast<int>(
+      std::clamp<int64_t>(kMostBytes / MoeLayers::layer_size(shape, format), 1, kMostLayers));
+  return MoeLayers(shape, format, num_layers, *std::max_element(counts.begin(), counts.end()));
+}
+
+int repeat(const MoeShape& shape, const MoeFormat& format, const Selection& selection) {
+  std::vector<int> counts = selection.counts;
+  if (counts.empty()) counts = {1, 2, 8, 24, 40, 64, 80};
+  const MoeLayers layers = uncached_layers(shape, format, counts);
+  int failed = 0;
+  for (const MoeKernel kernel : selection.kernels())
+    failed += repeat_kernel(layers, kernel, counts);
+  return failed;
+}
+
 void time_case(const MoeShape& shape,
                const MoeFormat& format,
                const Selection& selection,
                const Roofs& roofs) {
   std::vector<int> counts = selection.counts;
   if (counts.empty()) counts = {1, 2, 4, 8, 16, 32, 64, 128, 256, 4096};
-  // As many layers as no cache holds anything of, for few tokens too.
-  constexpr int64_t kMostLayers = 8, kMostBytes = int64_t{40} << 30;
-  const auto num_layers = static_cast<int>(
-      std::clamp<int64_t>(kMostBytes / MoeLayers::layer_size(shape, format), 1, kMostLayers));
-  const MoeLayers layers(
-      shape, format, num_layers, *std::max_element(counts.begin(), counts.end()));
+  const MoeLayers layers = uncached_layers(shape, format, counts);
   for (const int count : counts) time_tokens(layers, count, selection.kernels(), roofs);
 }
 
@@ -216,7 +268,7 @@ void time_case(const MoeShape& shape,
 int main(int argc, char** argv) {
   using namespace atom::bench;
   const std::string mode = argc > 1 ? argv[1] : "";
-  const bool has_mode = mode == "check" || mode == "time";
+  const bool has_mode = mode == "check" || mode == "time" || mode == "repeat";
   Selection selection;
   for (int i = has_mode ? 2 : 1; i < argc; ++i) {
     const int count = std::atoi(argv[i]);
@@ -227,6 +279,12 @@ int main(int argc, char** argv) {
     }
   }
   int failed = 0;
+  if (mode == "repeat") {
+    for_cases(selection, [&](const MoeShape& shape, const MoeFormat& format) {
+      failed += repeat(shape, format, selection);
+    });
+    return failed == 0 ? 0 : 1;
+  }
   if (mode != "time") {
     for_cases(selection, [&](const MoeShape& shape, const MoeFormat& format) {
       failed += check(shape, format, selection);

@@ -250,7 +250,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 
 const char* name_of(MoeKernel kernel) {
   constexpr const char* kNames[] = {
-      "stream", "one", "rows", "rows-split", "rows-early", "skinny", "many", "wide"};
+      "stream", "one", "rows", "rows-split", "rows-pairs", "rows-early", "skinny", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -266,14 +266,12 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
               format_.format == ExpertFormat::kFloat4) &&
              fits_moe_rows(call);
     case MoeKernel::kRowsSplit:
+    case MoeKernel::kRowsPairs:
       return fits_moe_rows_split(call);
     case MoeKernel::kRowsEarly:
       return fits_moe_rows_early(call);
     case MoeKernel::kSkinny:
       return fits_moe_skinny(call);
-    case MoeKernel::kMany:
-      return count > kMaxStreamTokens &&
-             (format_.format == ExpertFormat::kAsX ? fits_moe_wgmma(call) : fits_moe_float8(call));
     case MoeKernel::kWide:
       return count > kMaxStreamTokens &&
              (format_.format == ExpertFormat::kAsX ? fits_moe_wide(call)
@@ -297,18 +295,18 @@ gpuError_t MoeLayers::launch(
   const MoeRowsScratch of_rows = {shared, rows_of_x_.data(), results_.data()};
   if (kernel == MoeKernel::kRows) return launch_moe_rows(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsSplit) return launch_moe_rows_split(call, of_rows, stream);
+  if (kernel == MoeKernel::kRowsPairs) return launch_moe_rows_pairs(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsEarly) return launch_moe_rows_early(call, of_rows, stream);
   if (format_.format == ExpertFormat::kAsX) {
-    auto* launch = kernel == MoeKernel::kWide ? launch_moe_wide : launch_moe_wgmma;
-    return launch(call, {shared, rows_of_x_.data(), results_.data()}, stream);
+    return launch_moe_wide(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
                                            padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;
-  auto* launch = kernel == MoeKernel::kWide ? launch_moe_wide_float8 : launch_moe_float8;
-  return launch(call,
-                {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
-                stream);
+  return launch_moe_wide_float8(
+      call,
+      {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
+      stream);
 }
 
 int MoeLayers::num_skinny_rows() const {

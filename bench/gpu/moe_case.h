@@ -8,10 +8,10 @@
 
 #include "harness.h"
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_many.h"
 #include "ops/fused_moe/moe_one.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
-#include "ops/fused_moe/moe_wgmma.h"
 #include "ops/fused_moe/moe_wide.h"
 #include "ops/fused_moe/moe_wide_float8.h"
 
@@ -37,10 +37,10 @@ enum class MoeKernel {
   kOne,
   kRows,
   kRowsSplit,
+  kRowsPairs,
   kRowsEarly,
   kSkinny,
-  kMany /* bfloat16 and FP8 */,
-  kWide /* likewise */
+  kWide /* bfloat16 and FP8 */
 };
 const char* name_of(MoeKernel kernel);
 

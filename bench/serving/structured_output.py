@@ -6,8 +6,11 @@ usage: bench/serving/structured_output.py ATOM CHECKPOINT [--rounds 5] [--output
 
 Prints the medians of the ratios, with a schema over without: throughput, the 99th percentile of the
 time between tokens, and the CPU time that server and engine take, which others on the machine disturb
-least. --slow: 63 streams without a schema beside one that has to follow an
-expression whose masks take long, over the 63 alone.
+least; and what the median time between tokens is longer, which is a step's critical path. --slow: 63
+streams without a schema beside one that has to follow an expression whose masks take long, over the
+63 alone.
+
+CHECKPOINT may be a config.json with a tokenizer, served with --extra-server-flags --load-dummy random.
 """
 import argparse
 import json
@@ -53,7 +56,8 @@ def load(arguments, server, folder, streams, body):
         stderr=subprocess.DEVNULL)
     figures = json.loads(result.read_text())
     assert figures["failed"] == 0, figures
-    return figures["output_throughput"], figures["p99_itl_ms"], cpu_seconds(server) - begin
+    return (figures["output_throughput"], figures["p99_itl_ms"], cpu_seconds(server) - begin,
+            figures["median_itl_ms"])
 
 
 class SlowNeighbor(threading.Thread):
@@ -74,7 +78,8 @@ class SlowNeighbor(threading.Thread):
 
 
 def compare(arguments, server, folder):
-    """(throughput, 99th percentile, CPU time) of each round: with over without."""
+    """(throughput, 99th percentile, CPU time) of each round: with over without; and how much longer
+    the median time between tokens is, in us."""
     ratios = []
     for i in range(arguments.rounds + 1):
         streams = STREAMS - 1 if arguments.slow else STREAMS
@@ -87,9 +92,11 @@ def compare(arguments, server, folder):
         else:
             other = load(arguments, server, folder, streams, {"json_schema": SCHEMA})
         if i > 0:  # the first round warms up and compiles
-            ratios.append([with_one / without for with_one, without in zip(other, plain)])
-            print(", ".join(f"{name} {rate:.0f} tok/s, {tail:.2f} ms, {cpu:.2f} s of CPU"
-                            for name, (rate, tail, cpu) in (("without", plain), ("with", other))),
+            ratios.append([*(with_one / without for with_one, without in zip(other[:3], plain)),
+                           (other[3] - plain[3]) * 1e3])
+            print(", ".join(
+                f"{name} {rate:.0f} tok/s, {median:.3f} and {tail:.2f} ms, {cpu:.2f} s of CPU"
+                for name, (rate, tail, cpu, median) in (("without", plain), ("with", other))),
                   flush=True)
     return ratios
 
@@ -106,9 +113,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder, \
             ServerProcess(arguments.atom, arguments.checkpoint, "--max-num-seqs", STREAMS,
                           *arguments.extra_server_flags) as server:
-        throughput, tail, cpu = map(statistics.median, zip(*compare(arguments, server, folder)))
+        throughput, tail, cpu, longer = map(
+            statistics.median, zip(*compare(arguments, server, folder)))
     print(f"throughput {throughput:.3f}, 99th percentile between tokens {tail:.2f}, CPU time "
-          f"{cpu:.3f}: medians of {arguments.rounds} ratios")
+          f"{cpu:.3f}, median between tokens {longer:+.0f} us: medians of {arguments.rounds} rounds")
 
 
 if __name__ == "__main__":

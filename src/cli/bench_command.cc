@@ -49,6 +49,7 @@ struct BenchOptions {
   std::vector<BatchShape> shapes;  // empty: batch_size, input_len and output_len
   bool difference = false;
   std::string forced_text;
+  double temperature = 0;
   int32_t num_prompts = 64;
   int32_t num_iters = 5;
   int32_t warmup = 1;
@@ -188,6 +189,9 @@ int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
     if (!options->forced_text.empty()) {
       return fail_usage("bench", invalid_argument("--forced-text: breakdown has no answers"));
     }
+    if (options->temperature != 0) {
+      return fail_usage("bench", invalid_argument("--temperature: breakdown has no answers"));
+    }
     if (config.profile_dir.empty()) return run_breakdown(*options);
     return fail_usage("bench",
                       invalid_argument("breakdown has no engine to profile: --output-trace FILE "
@@ -203,12 +207,34 @@ int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
     const Status taken = (*session)->take_text(options->forced_text);
     if (!taken.ok()) return fail(taken);
   }
+  (*session)->set_temperature(static_cast<float>(options->temperature));
   const Result<BenchReport> report = measure(*options, std::move(measurements), session->get());
   if (!report.ok()) return fail(report.status());
   if (!write_out(bench_table(*report))) return end_of_output();
   if (options->output_json.empty()) return kExitOk;
   const Status written = write_file(options->output_json, to_line(bench_json(*report)));
   return written.ok() ? kExitOk : fail(written);
+}
+
+Option temperature_option(double* target) {
+  Option option;
+  option.names = {"--temperature"};
+  option.group = "Measurement";
+  option.value_name = "NUMBER";
+  option.range = "[0, 100]";
+  option.default_value = "0";
+  option.help =
+      "Sampling temperature of answers. At 0 a model of made-up weights soon repeats a token, and "
+      "its routers send all requests to the same experts; at 1 experts are chosen about evenly.";
+  option.set = [target](const std::string& text) -> Status {
+    const std::optional<double> value = parse_number<double>(text);
+    if (!value || !(*value >= 0 && *value <= 100)) {
+      return invalid_argument("--temperature '{}': a number in [0, 100] is expected", text);
+    }
+    *target = *value;
+    return {};
+  };
+  return option;
 }
 
 // "8x1024x129,1x8192x1"
@@ -307,6 +333,7 @@ Command make_bench_command() {
                   "that drafts are right as often as they are about this text. Tokens are those of "
                   "--tokenizer, or of CHECKPOINT.",
                   &options->forced_text),
+      temperature_option(&options->temperature),
       count("--num-prompts", 1, "Requests that throughput runs.", &options->num_prompts),
       count("--num-iters", 1, "Times that everything is measured.", &options->num_iters),
       count("--warmup", 0, "Times that it is run before.", &options->warmup),

@@ -106,7 +106,7 @@ std::vector<Prompt> BenchSession::prompts_for(const BatchShape& shape) {
 Result<BatchFigures> BenchSession::run(const BatchShape& shape,
                                        const std::function<void(size_t)>& on_finished) {
   SamplingParams sampling;
-  sampling.temperature = 0;
+  sampling.temperature = temperature_;
   sampling.ignore_eos = true;
   sampling.max_tokens = shape.output_len;
   if (!text_.empty()) {

@@ -49,6 +49,10 @@ class BenchSession {
   // about this text. Needs the engine's tokenizer.
   Status take_text(const std::string& path);
 
+  // From here on answers are drawn at random; 0: of the likeliest tokens, which made-up weights
+  // soon repeat, so that a router sends every request to the same experts.
+  void set_temperature(float temperature) { temperature_ = temperature; }
+
   // Random prompts, or those of take_text(), and answers of exactly output_len tokens.
   // `on_finished` as in LLMEngine::generate. An error when the text has fewer tokens.
   Result<BatchFigures> run(const BatchShape& shape,
@@ -67,6 +71,7 @@ class BenchSession {
   std::unique_ptr<DeviceQueue> queue_;  // null on the CPU
   Stream stream_;
   std::mt19937_64 random_;
+  float temperature_ = 0;
   std::vector<int32_t> text_;  // take_text()'s; empty: random prompts
 };
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "config/eplb_config.h"
 #include "config/generation_config.h"
 #include "config/model_config.h"
 
@@ -26,6 +27,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CHECK(config->rope.theta > 1);
     CHECK(config->rms_norm_eps >= 0);
     for (int32_t id : config->eos_token_ids) CHECK(id < config->vocab_size);
+  }
+  EplbConfig eplb;
+  eplb.enabled = true;
+  eplb.json = text;
+  if (const Result<EplbConfig> read = resolve_eplb(eplb); read.ok()) {
+    CHECK(read->load_window_size >= 1);
+    CHECK(read->load_window_size <= read->rebalance_interval);
   }
   const Result<GenerationConfig> generation = parse_generation_config(*json, 1000);
   if (generation.ok()) {

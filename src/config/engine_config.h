@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "config/eplb_config.h"
 #include "config/nodes_config.h"
 #include "config/scheduler_config.h"
+#include "config/speculative_options.h"
 #include "tensor/dtype.h"
 
 namespace atom {
@@ -25,14 +27,6 @@ enum class QuantizationChoice {
   kFp8,    // weights and activations quantized at load when the checkpoint is not quantized
   kInt8,   // likewise
   kMxFp4,  // likewise
-};
-
-// Who guesses the tokens that the next step verifies.
-enum class SpeculativeMethod {
-  kOff,
-  kNgram,   // prompt and answer themselves, where they repeat
-  kMtp,     // the checkpoint's layers for multi-token prediction
-  kEagle3,  // a draft model of its own, on hidden states of the target
 };
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
@@ -80,20 +74,6 @@ struct SchedulerOptions {
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
 };
 
-// Speculative decoding: it changes the speed of answers, not their text.
-struct SpeculativeOptions {
-  SpeculativeMethod method = SpeculativeMethod::kOff;
-  int32_t num_tokens = 1;   // drafts per sequence and step
-  std::string draft_model;  // folder of the checkpoint of kEagle3
-  std::string json;  // an object with all of it, as vLLM has it; empty: the other fields count
-  // With more sequences running nobody drafts; 0: by the device.
-  int32_t disable_by_batch_size = 0;
-  // Of kNgram: tokens that must repeat.
-  int32_t prompt_lookup_min = 2;
-  int32_t prompt_lookup_max = 4;
-  double forced_acceptance = -1;  // drafts accepted per step, whatever is sampled; -1: as sampled
-};
-
 // Which data-parallel rank a request goes to.
 enum class DataParallelBalance {
   kLeastRequests,  // that has fewest unfinished requests
@@ -124,6 +104,7 @@ struct ParallelConfig {
   // Each rank is a copy of its own but for the experts, which are spread over all.
   bool enable_dp_attention = false;
   ExpertDispatch expert_dispatch = ExpertDispatch::kAuto;
+  EplbConfig eplb = {};
 
   // Ranks of one stage, and of one copy of the model.
   int32_t ranks_of_stage() const { return tensor_parallel_size * prefill_context_parallel_size; }
@@ -135,6 +116,7 @@ struct DeviceConfig {
   int64_t assumed_memory = 0;  // of plans: bytes free for each rank; 0: what is
   // Record the decode step of common batch sizes at start and replay it.
   bool enable_graphs = true;
+  std::string recorded_batches;  // their sizes, "1,2,4" or "[1, 2, 4]"; empty: resolve() leaves it
   // A request's tokens do not depend on its batch, nor on how its prompt was split or cached.
   bool deterministic = false;
   // Measure the algorithms of the GPU's library at start and keep the fastest.

@@ -6,6 +6,7 @@
 #include "base/cpu_info.h"
 #include "base/env.h"
 #include "config/online_quant_config.h"
+#include "config/recorded_batches.h"
 #include "config/speculative_config.h"
 
 namespace atom {
@@ -146,6 +147,23 @@ bool has_experts(const ModelConfig& model) {
   });
 }
 
+// Ranks that have the experts of a layer together, each some whole.
+Status resolve_moving_experts(const ModelConfig& model, ResolvedConfig* resolved) {
+  ParallelConfig& parallel = resolved->engine.parallel;
+  ASSIGN_OR_RETURN(parallel.eplb, resolve_eplb(parallel.eplb));
+  if (!parallel.eplb.enabled) return {};
+  if (!has_experts(model)) return invalid_argument("--enable-eplb: the model has no experts");
+  if (!parallel.enable_expert_parallel) {
+    return invalid_argument(
+        "--enable-eplb needs --enable-expert-parallel: without, every rank has a part of each "
+        "expert, and all have as much to do");
+  }
+  if (parallel.tensor_parallel_size * parallel.data_parallel_size > 1) return {};
+  return invalid_argument(
+      "--enable-eplb needs several ranks that share experts (--tensor-parallel-size, "
+      "--data-parallel-size)");
+}
+
 // Under --enable-dp-attention every rank is a copy of its own.
 Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
   ParallelConfig& parallel = resolved->engine.parallel;
@@ -165,6 +183,7 @@ Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
   resolved->copies_share_experts =
       parallel.data_parallel_size > 1 &&
       (parallel.enable_expert_parallel || parallel.enable_dp_attention) && has_experts(model);
+  RETURN_IF_ERROR(resolve_moving_experts(model, resolved));
   if (!resolved->copies_share_experts) return {};
   if (parallel.prefill_context_parallel_size > 1) {
     return unimplemented(
@@ -206,6 +225,9 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
   ASSIGN_OR_RETURN(resolved.speculative, resolve_speculative(engine.speculative));
   set_speculation(resolved.speculative, &resolved.scheduler);
+  ASSIGN_OR_RETURN(
+      resolved.recorded_batches,
+      resolve_recorded_batches(engine.device.recorded_batches, resolved.scheduler.max_num_seqs));
   RETURN_IF_ERROR(resolve_parallel(model, &resolved));
   resolved.num_threads = resolve_num_threads(resolved.engine);
   return resolved;

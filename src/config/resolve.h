@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "base/status.h"
 #include "config/engine_config.h"
@@ -18,8 +20,10 @@ struct ResolvedConfig {
   DType kv_cache_dtype = DType::kFloat32;  // dtype, or FP8
   // num_blocks is 0 unless --num-blocks is given: the memory plan decides.
   SchedulerConfig scheduler;
-  SpeculativeOptions speculative;  // json empty
-  int32_t num_threads = 1;         // of one of the copies that data parallelism has
+  SpeculativeOptions speculative;  // json empty, forced_acceptance also where its rate was given
+  // Ascending sizes of the batches whose steps a device records; nothing: DecodeGraphs chooses.
+  std::optional<std::vector<int64_t>> recorded_batches;
+  int32_t num_threads = 1;  // of one of the copies that data parallelism has
   // They share their experts: they are one engine core, whose copies step together.
   bool copies_share_experts = false;
 

@@ -54,6 +54,25 @@ TEST(Resolve, FlagsOverrule) {
   EXPECT_EQ(config.num_threads, 3);
 }
 
+TEST(Resolve, RecordedBatchesAreAListOfSizes) {
+  EngineConfig engine;
+  EXPECT_FALSE(resolved(engine).recorded_batches.has_value());
+  const auto sizes = [&](const char* text) {
+    engine.device.recorded_batches = text;
+    return resolved(engine).recorded_batches.value();
+  };
+  EXPECT_EQ(sizes("[4, 1,2,4]"), (std::vector<int64_t>{1, 2, 4}));
+  EXPECT_EQ(sizes("16"), (std::vector<int64_t>{16}));
+  EXPECT_EQ(sizes("8,65,2000000000"), (std::vector<int64_t>{8}));  // max_num_seqs is 64
+  EXPECT_TRUE(sizes("[]").empty());
+  for (const char* text :
+       {"1,", ",1", "0", "-1", "1,,2", "[1,2", "1]", "one", "1.5", "9999999999", "[", " "}) {
+    engine.device.recorded_batches = text;
+    EXPECT_THAT(resolve(engine, model()).status().message(), HasSubstr("--recorded-batch-sizes"))
+        << text;
+  }
+}
+
 TEST(Resolve, CheckpointsOfStatesAreWholeBlocksApart) {
   EngineConfig engine;
   EXPECT_EQ(resolved(engine).scheduler.state_checkpoint_interval, 8192);
@@ -144,6 +163,30 @@ TEST(Resolve, CopiesShareExpertsWhereThereAreSome) {
   }
   engine.parallel.tensor_parallel_size = 11;
   EXPECT_THAT(resolve(engine, sparse).status().message(), HasSubstr("66 copies; at most 64"));
+}
+
+TEST(Resolve, ExpertsMoveBetweenRanksThatHaveThemWhole) {
+  const ModelConfig sparse = load_model_config(golden_folder() + "/qwen3-moe", {}).value();
+  const ModelConfig dense = load_model_config(golden_folder() + "/qwen3", {}).value();
+  EngineConfig engine;
+  engine.parallel.eplb.enabled = true;
+  engine.parallel.eplb.json = R"({"num_redundant_experts": 4, "rebalance_interval": 10})";
+  engine.parallel.tensor_parallel_size = 2;
+  EXPECT_THAT(resolve(engine, sparse).status().message(),
+              HasSubstr("--enable-eplb needs --enable-expert-parallel"));
+  engine.parallel.enable_expert_parallel = true;
+  EXPECT_THAT(resolve(engine, dense).status().message(), HasSubstr("has no experts"));
+  // Twice: a child process resolves what it is told.
+  for (int round = 0; round < 2; ++round) {
+    engine = resolved(engine, sparse).engine;
+    EXPECT_EQ(engine.parallel.eplb.num_redundant_experts, 4);
+    EXPECT_EQ(engine.parallel.eplb.load_window_size, 10);
+  }
+  engine.parallel.tensor_parallel_size = 1;
+  EXPECT_THAT(resolve(engine, sparse).status().message(), HasSubstr("needs several ranks"));
+  engine.parallel.eplb.enabled = false;
+  EXPECT_THAT(resolve(engine, sparse).status().message(),
+              HasSubstr("--eplb-config needs --enable-eplb"));
 }
 
 TEST(Resolve, KVCacheDType) {

@@ -46,6 +46,17 @@ TEST(SpeculativeConfig, ReadsVllmsObject) {
   EXPECT_EQ(resolve_speculative(options).value().draft_model, "/drafts");
 }
 
+TEST(SpeculativeConfig, ForcedAcceptanceIsANumberOrAShareOfDrafts) {
+  SpeculativeOptions options;
+  options.method = SpeculativeMethod::kNgram;
+  options.num_tokens = 3;
+  EXPECT_LT(resolve_speculative(options).value().forced_acceptance, 0);
+  options.forced_acceptance_rate = 0.5;
+  EXPECT_EQ(resolve_speculative(options).value().forced_acceptance, 1.5);
+  options.forced_acceptance = 2;
+  EXPECT_NE(refusal(options).find("exclude each other"), std::string::npos);
+}
+
 TEST(SpeculativeConfig, TheDeviceChoosesTheLargestBatchThatNobodyChose) {
   const auto largest = [](int32_t chosen, bool is_cpu) {
     SpeculativeOptions options;
@@ -57,7 +68,7 @@ TEST(SpeculativeConfig, TheDeviceChoosesTheLargestBatchThatNobodyChose) {
     return scheduler.speculative_disable_by_batch_size;
   };
   EXPECT_EQ(largest(0, true), 3);
-  EXPECT_EQ(largest(0, false), 16);
+  EXPECT_EQ(largest(0, false), 64);
   EXPECT_EQ(largest(40, true), 40);
   EXPECT_EQ(largest(40, false), 40);
 }

@@ -67,6 +67,7 @@ struct Way {
   bool spreads_experts, separates_attention;
   SpeculativeMethod method = SpeculativeMethod::kOff;
   ExpertDispatch dispatch = ExpertDispatch::kGather;
+  bool moves_experts = false;
 };
 
 class CopyGroups : public testing::TestWithParam<Way> {
@@ -87,6 +88,10 @@ class CopyGroups : public testing::TestWithParam<Way> {
     config.parallel.enable_expert_parallel = way.spreads_experts;
     config.parallel.enable_dp_attention = way.separates_attention;
     config.parallel.expert_dispatch = way.dispatch;
+    if (way.moves_experts) {
+      config.parallel.eplb.enabled = true;
+      config.parallel.eplb.json = R"({"rebalance_interval": 5, "num_redundant_experts": 4})";
+    }
     return config;
   }
 
@@ -122,17 +127,23 @@ TEST_P(CopyGroups, AnswerAsOneEngineDoes) {
   if (GetParam().method != SpeculativeMethod::kOff) {
     EXPECT_GT(stats.num_draft_tokens, 0u);
   }
+  EXPECT_EQ(stats.num_expert_moves > 0, GetParam().moves_experts);
+  EXPECT_EQ(stats.num_expert_tokens > 0, GetParam().moves_experts);
+  EXPECT_LE(stats.num_expert_tokens, stats.num_largest_expert_tokens);
 }
 
 using Method = SpeculativeMethod;
 INSTANTIATE_TEST_SUITE_P(
     Ways,
     CopyGroups,
-    testing::Values(Way{"qwen3-moe", 1, 2, true, false},
-                    Way{"qwen3-moe", 2, 2, true, false, Method::kNgram, ExpertDispatch::kAllToAll},
-                    Way{"deepseek-v3", 1, 2, true, false, Method::kMtp, ExpertDispatch::kAllToAll},
-                    Way{"deepseek-v3", 2, 1, false, true, Method::kMtp},
-                    Way{"qwen3-next", 2, 2, true, true, Method::kOff, ExpertDispatch::kAllToAll}));
+    testing::Values(
+        Way{"qwen3-moe", 1, 2, true, false},
+        Way{"qwen3-moe", 2, 2, true, false, Method::kNgram, ExpertDispatch::kAllToAll},
+        Way{"deepseek-v3", 1, 2, true, false, Method::kMtp, ExpertDispatch::kAllToAll},
+        Way{"deepseek-v3", 2, 1, false, true, Method::kMtp},
+        Way{"deepseek-v3", 2, 2, true, false, Method::kMtp, ExpertDispatch::kAllToAll, true},
+        Way{"qwen3-moe", 2, 2, true, true, Method::kNgram, ExpertDispatch::kGather, true},
+        Way{"qwen3-next", 2, 2, true, true, Method::kOff, ExpertDispatch::kAllToAll}));
 
 // Requests that are aborted anywhere, beside others that go on.
 TEST(CopyGroup, AbortsHarmNobodyAndLeaveNothing) {

@@ -334,6 +334,10 @@ CoreStats EngineCore::stats() const {
   stats.prefix_cache_queries = static_cast<uint64_t>(scheduler.num_prefix_query_tokens);
   stats.prefix_cache_hits = static_cast<uint64_t>(scheduler.num_prefix_hit_tokens);
   stats.num_device_allocations = static_cast<uint64_t>(runner_->num_device_allocations());
+  const ExpertBalancer::Figures experts = runner_->expert_figures();
+  stats.num_expert_tokens = experts.num_tokens;
+  stats.num_largest_expert_tokens = experts.num_largest_tokens;
+  stats.num_expert_moves = experts.num_moves;
   return stats;
 }
 

@@ -263,7 +263,10 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
       seeks_prefix ? prefix_hashes(output.prompt_token_ids, sampling.cache_salt)
                    : std::vector<uint64_t>();
   outputs_.add(std::move(output), sampling, std::move(sequence_ids), std::move(callback));
-  CoreManager& manager = *managers_[router_.route(ids, num_prompt_tokens, prefix)];
+  CoreManager& manager = [&]() -> CoreManager& {
+    const MutexLock router_lock(&router_mutex_);
+    return *managers_[router_.route(ids, num_prompt_tokens, prefix)];
+  }();
   for (AddRequest& message : messages) manager.send(std::move(message));
   return id;
 }
@@ -275,7 +278,9 @@ void LLMEngine::abort(RequestId id) {
 void LLMEngine::send_abort(std::span<const SequenceId> ids) {
   std::vector<AbortRequests> aborts(managers_.size());
   {
+    // Behind the requests: an abort that comes before its request would be lost.
     const MutexLock lock(&submit_mutex_);
+    const MutexLock router_lock(&router_mutex_);
     for (const SequenceId id : ids) {
       if (const std::optional<int> core = router_.core_of(id)) aborts[*core].ids.push_back(id);
     }
@@ -309,6 +314,7 @@ void LLMEngine::on_ready(int core, const CoreReady& ready) {
     facts.stats.num_blocks = facts.stats.num_free_blocks = ready.num_blocks;
   }
   const MutexLock lock(&submit_mutex_);
+  const MutexLock router_lock(&router_mutex_);
   router_.set_up(core);
   refusal_ = Status();
 }
@@ -319,7 +325,7 @@ void LLMEngine::on_step(int core, const StepOutput& step) {
     facts_[core].stats = step.stats;
   }
   {
-    const MutexLock lock(&submit_mutex_);
+    const MutexLock lock(&router_mutex_);
     router_.note(step);
   }
   std::vector<SequenceId> stopped;
@@ -334,6 +340,7 @@ void LLMEngine::on_down(int core, const Status& lost, const Status& refusal) {
   std::vector<SequenceId> ids;
   {
     const MutexLock lock(&submit_mutex_);
+    const MutexLock router_lock(&router_mutex_);
     ids = router_.set_down(core);
     if (!router_.is_any_up()) refusal_ = refusal;
   }

@@ -135,7 +135,10 @@ class LLMEngine {
   // refused. No callback runs under it.
   Mutex submit_mutex_;
   Status refusal_ GUARDED_BY(submit_mutex_);  // of requests while there is no core
-  RequestRouter router_ GUARDED_BY(submit_mutex_);
+  // Apart, because every step asks the router: tokens do not wait for requests that are being sent.
+  // It may be taken while submit_mutex_ is held, not the other way round.
+  Mutex router_mutex_;
+  RequestRouter router_ GUARDED_BY(router_mutex_);
   // Held while callbacks run. It may be held when submit_mutex_ is taken, not the other way round.
   Mutex output_mutex_;
   mutable Mutex mutex_;

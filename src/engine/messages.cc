@@ -161,6 +161,7 @@ T read_plain(WireReader& in) {
 StepOutput read_step(WireReader& in) {
   StepOutput step;
   const size_t count = in.read_count(kMaxRequests, sizeof(uint64_t));
+  step.deltas.reserve(count);
   for (size_t i = 0; i < count && in.ok(); ++i) step.deltas.push_back(read_delta(in));
   step.stats = read_plain<CoreStats>(in);
   return step;

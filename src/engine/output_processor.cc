@@ -52,13 +52,14 @@ void OutputProcessor::add(RequestOutput output,
 std::vector<SequenceId> OutputProcessor::process(const StepOutput& step) {
   const double time = steady_seconds();
   std::vector<SequenceId> stopped;
+  RequestUpdate update;  // one for all, which keeps its memory
+  update.time = time;
   for (const RequestDelta& delta : step.deltas) {
     const Place place = find(delta.id);
     if (place.request == nullptr) continue;
     Request& request = *place.request;
-    RequestUpdate update;
+    update.text.clear();
     update.index = static_cast<int32_t>(place.index);
-    update.time = time;
     if (apply(request, place.index, delta, &update)) stopped.push_back(delta.id);
     if (request.output.outputs[place.index].finish_reason != FinishReason::kNone) {
       finish_answer(request, update);
@@ -87,8 +88,10 @@ bool OutputProcessor::apply(Request& request,
   if (output.metrics.scheduled == 0 && delta.queue_ns > 0) {
     output.metrics.scheduled = output.metrics.arrival + static_cast<double>(delta.queue_ns) * 1e-9;
   }
-  output.prompt_logprobs.insert(
-      output.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
+  if (!delta.prompt_logprobs.empty()) {
+    output.prompt_logprobs.insert(
+        output.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
+  }
   answer.finish_reason = delta.finish_reason;
   answer.stop_token_id = delta.stop_token_id;
   if (delta.finish_reason == FinishReason::kError) {
@@ -100,9 +103,11 @@ bool OutputProcessor::apply(Request& request,
   update->token_ids.assign(delta.token_ids.begin(), delta.token_ids.begin() + num_tokens);
   answer.token_ids.insert(
       answer.token_ids.end(), update->token_ids.begin(), update->token_ids.end());
-  answer.logprobs.insert(answer.logprobs.end(),
-                         delta.logprobs.begin(),
-                         delta.logprobs.begin() + std::min(num_tokens, delta.logprobs.size()));
+  if (!delta.logprobs.empty()) {
+    answer.logprobs.insert(answer.logprobs.end(),
+                           delta.logprobs.begin(),
+                           delta.logprobs.begin() + std::min(num_tokens, delta.logprobs.size()));
+  }
   return stopped;
 }
 

@@ -88,7 +88,10 @@ int RequestRouter::route(std::span<const SequenceId> ids,
 }
 
 void RequestRouter::note(const StepOutput& step) {
+  // Tokens are looked up only where they decide: this is the path of each of them.
+  const bool counts_tokens = cores_.size() > 1 && balance_ == DataParallelBalance::kLeastTokens;
   for (const RequestDelta& delta : step.deltas) {
+    if (!counts_tokens && delta.finish_reason == FinishReason::kNone) continue;
     const auto found = places_.find(delta.id);
     if (found == places_.end()) continue;
     Place& place = found->second;

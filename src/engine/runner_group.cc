@@ -170,4 +170,15 @@ int64_t RunnerGroup::num_device_allocations() const {
   return count;
 }
 
+ExpertBalancer::Figures RunnerGroup::expert_figures() const {
+  ExpertBalancer::Figures sum;
+  for (const auto& rank : ranks_) {
+    const ExpertBalancer::Figures figures = rank->expert_figures();
+    sum.num_tokens += figures.num_tokens;
+    sum.num_largest_tokens += figures.num_largest_tokens;
+    sum.num_moves += figures.num_moves;
+  }
+  return sum;
+}
+
 }  // namespace atom

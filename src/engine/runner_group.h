@@ -64,6 +64,7 @@ class RunnerGroup {
   // Of all ranks together.
   uint64_t progress() const;
   int64_t num_device_allocations() const;
+  ExpertBalancer::Figures expert_figures() const;
 
   // Why the ranks cannot go on together.
   Status status() const { return local_ranks_->status(); }

@@ -39,6 +39,7 @@ class RunnerThread {
   // See ModelRunner.
   uint64_t progress() const { return runner_->progress(); }
   int64_t num_device_allocations() const { return runner_->num_device_allocations(); }
+  ExpertBalancer::Figures expert_figures() const { return runner_->expert_figures(); }
 
  private:
   void loop();

@@ -17,6 +17,8 @@
 
 namespace atom {
 
+class FusedMoE;
+
 // Which operators are fused with their neighbors, where both orders compute the same.
 struct Fusions {
   bool rms_norm_quant = true;      // RMSNorm leaves its result quantized for layers that read codes
@@ -53,6 +55,9 @@ struct BuildContext {
   std::string module_name = {};
   // The model's, by which the parts of merged modules have names in the checkpoint.
   std::vector<PackedModule> packed_modules_mapping = {};
+
+  // Those built so far whose experts may be moved between ranks; they live as long as the model.
+  std::vector<FusedMoE*> moving_experts = {};
 
   // Layers of the model, ascending, whose input a draft model reads: ForwardContext::aux_hidden.
   std::vector<int> aux_layers = {};

@@ -30,6 +30,10 @@ struct ParallelContext {
   int32_t data_parallel_rank = 0;
   int32_t data_parallel_size = 1;
   ExpertDispatch dispatch = ExpertDispatch::kAuto;
+  // Of experts that are spread: they may change places. Each rank then has as many slots for them,
+  // all ranks together so many more than there are experts.
+  bool moves_experts = false;
+  int32_t num_redundant_experts = 0;
   // Of all ranks of a stage, by expert_rank(), where copies share experts; else null.
   Communicator* experts = nullptr;
 
@@ -43,6 +47,8 @@ struct ParallelContext {
   }
   int32_t expert_size() const { return data_parallel_size * tensor_parallel_size; }
   bool copies_share_experts() const { return data_parallel_size > 1; }
+  // The ranks that share experts, by expert_rank(); null for one, and in plans.
+  Communicator* expert_group() const { return copies_share_experts() ? experts : tensor_parallel; }
   // By expert_rank(): how many tokens each rank's copy has in a forward pass, of which this one has
   // `num_tokens`. Where copies share experts every pass begins so, on all of them; else empty.
   std::vector<int32_t> exchange_token_counts(const Stream& stream,

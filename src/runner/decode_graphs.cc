@@ -1,5 +1,7 @@
 #include "runner/decode_graphs.h"
 
+#include <algorithm>
+
 namespace atom {
 
 std::vector<int64_t> DecodeGraphs::batch_sizes(int64_t max_batch) {
@@ -16,13 +18,20 @@ std::vector<int64_t> DecodeGraphs::batch_sizes(int64_t max_batch) {
   return sizes;
 }
 
-std::vector<DecodeShape> DecodeGraphs::shapes(const SchedulerConfig& config) {
+std::vector<DecodeShape> DecodeGraphs::shapes(const ResolvedConfig& config) {
+  const SchedulerConfig& scheduler = config.scheduler;
+  const auto sizes_to = [&](int64_t max_batch) {
+    if (!config.recorded_batches) return batch_sizes(max_batch);
+    std::vector<int64_t> sizes = *config.recorded_batches;
+    std::erase_if(sizes, [&](int64_t size) { return size > max_batch; });
+    return sizes;
+  };
   std::vector<DecodeShape> shapes;
-  for (const int64_t batch : batch_sizes(config.max_num_seqs)) shapes.push_back({batch, 1});
-  if (config.num_speculative_tokens == 0) return shapes;
-  const int64_t queries = 1 + config.num_speculative_tokens;
-  for (const int64_t batch : batch_sizes(config.largest_drafting_batch())) {
-    if (batch * queries <= config.max_num_batched_tokens) shapes.push_back({batch, queries});
+  for (const int64_t batch : sizes_to(scheduler.max_num_seqs)) shapes.push_back({batch, 1});
+  if (scheduler.num_speculative_tokens == 0) return shapes;
+  const int64_t queries = 1 + scheduler.num_speculative_tokens;
+  for (const int64_t batch : sizes_to(scheduler.largest_drafting_batch())) {
+    if (batch * queries <= scheduler.max_num_batched_tokens) shapes.push_back({batch, queries});
   }
   return shapes;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/resolve.h"
 #include "runner/device_sampler.h"
 #include "runner/input_builder.h"
 #include "tensor/stream.h"
@@ -48,8 +49,9 @@ class DecodeGraphs {
   size_t size() const { return graphs_.size(); }
 
   // What there is to record: single tokens for batches of all sizes, and steps that verify drafts
-  // for those up to config.largest_drafting_batch(), as far as a step has room.
-  static std::vector<DecodeShape> shapes(const SchedulerConfig& config);
+  // for those up to scheduler.largest_drafting_batch(), as far as a step has room. The sizes are
+  // config.recorded_batches, where those were asked for.
+  static std::vector<DecodeShape> shapes(const ResolvedConfig& config);
   // 1, 2, 4, 8, 16, then every 8 to 256 and every 16 from there, `max_batch` last.
   static std::vector<int64_t> batch_sizes(int64_t max_batch);
 

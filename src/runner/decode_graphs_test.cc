@@ -24,6 +24,26 @@ TEST(DecodeGraphs, SizesGrowAndEndWithTheLargestBatch) {
   }
 }
 
+TEST(DecodeGraphs, SizesThatWereAskedForAreRecordedAlone) {
+  const auto batches = [](const ResolvedConfig& config, int64_t queries) {
+    std::vector<int64_t> found;
+    for (const DecodeShape& shape : DecodeGraphs::shapes(config)) {
+      if (shape.queries == queries) found.push_back(shape.batch);
+    }
+    return found;
+  };
+  ResolvedConfig config;
+  config.scheduler.max_num_seqs = 12;
+  EXPECT_EQ(batches(config, 1), (std::vector<int64_t>{1, 2, 4, 8, 12}));
+  config.recorded_batches = {{3, 10, 20}};
+  config.scheduler.num_speculative_tokens = 2;
+  config.scheduler.speculative_disable_by_batch_size = 5;
+  EXPECT_EQ(batches(config, 1), (std::vector<int64_t>{3, 10}));
+  EXPECT_EQ(batches(config, 3), (std::vector<int64_t>{3}));
+  config.recorded_batches.emplace();
+  EXPECT_TRUE(DecodeGraphs::shapes(config).empty());
+}
+
 TEST(DecodeGraphs, NothingIsFoundBeforeAnythingIsRecorded) {
   EXPECT_EQ(DecodeGraphs().find(1, 1), nullptr);
 }

@@ -39,7 +39,7 @@ int64_t num_states_of(const DraftModel& draft) {
 
 Shape draft_states_shape(const ResolvedConfig& config, const DraftModel& draft) {
   int64_t num_tokens = 0;
-  for (const DecodeShape& shape : DecodeGraphs::shapes(config.scheduler)) {
+  for (const DecodeShape& shape : DecodeGraphs::shapes(config)) {
     num_tokens = std::max(num_tokens, shape.num_tokens());
   }
   return {num_tokens * num_states_of(draft), config.model.hidden_size};

@@ -47,15 +47,25 @@ Drafter::Drafter(const ResolvedConfig& config,
                  int64_t num_sampled_ids,
                  const Stream& stream)
     : num_tokens_(config.speculative.num_tokens),
+      largest_batch_(config.scheduler.largest_drafting_batch()),
       ngram_(config.speculative.prompt_lookup_min, config.speculative.prompt_lookup_max) {
   if (model == nullptr) return;
   eagle_.emplace(*model, config.scheduler, parallel, num_sampled_ids, stream);
+}
+
+Status Drafter::record(const DecodeShape& shape,
+                       const Tensor& hidden,
+                       const ForwardContext& context) {
+  if (!eagle_) return {};
+  const int32_t num_drafts = shape.batch <= largest_batch_ ? num_tokens_ : 0;
+  return eagle_->record({shape.batch, shape.queries, num_drafts}, hidden, context);
 }
 
 void Drafter::propose(const SchedulerOutput& step,
                       std::span<RunnerSequence* const> sequences,
                       const Tensor& hidden,
                       const ForwardContext& context,
+                      const DecodeShape* recorded,
                       ModelRunnerOutput* output) {
   std::vector<DraftRequest> requests;
   std::vector<std::vector<int32_t>> drafts;
@@ -70,7 +80,12 @@ void Drafter::propose(const SchedulerOutput& step,
       drafts.push_back(ngram_.propose(sequences[i]->token_ids, count));
     }
   }
-  if (eagle_) drafts = eagle_->propose(requests, hidden, context);
+  if (eagle_) {
+    const PaddedDraftShape* shape =
+        recorded == nullptr ? nullptr : eagle_->recorded(recorded->batch, recorded->queries);
+    drafts = shape == nullptr ? eagle_->propose(requests, hidden, context)
+                              : eagle_->propose_recorded(*shape, requests, hidden, context);
+  }
   for (size_t i = 0; i < sequences.size(); ++i) {
     output->sequences[i].num_drafts = static_cast<int32_t>(drafts[i].size());
     output->sequences[i].draft_ids = drafts[i];

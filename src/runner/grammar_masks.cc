@@ -3,6 +3,22 @@
 #include <algorithm>
 
 namespace atom {
+namespace {
+
+// A sequence takes some microseconds: a few of them are not worth another thread.
+constexpr int64_t kAcceptGrain = 8;
+
+}  // namespace
+
+void accept_tokens(ThreadPool& pool, std::span<const GrammarTokens> sequences) {
+  pool.parallel_for(std::ssize(sequences), kAcceptGrain, [&](int64_t begin, int64_t end) {
+    for (const GrammarTokens& sequence : sequences.subspan(begin, end - begin)) {
+      for (SampledToken& token : sequence.tokens) {
+        if (token.status.ok()) token.status = sequence.grammar->accept(token.token_id);
+      }
+    }
+  });
+}
 
 void GrammarMasks::fill(ThreadPool& pool, std::span<const Sequence> sequences) {
   entries_.assign(sequences.size(), {});

@@ -1,5 +1,5 @@
-// The tokens that a step's grammars allow, as masks for whoever samples. One thread; its work is
-// spread over the pool.
+// The grammars of a step: the tokens that they allow, as masks for whoever samples, and what they
+// are told of those that were sampled. One thread; its work is spread over the pool.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,20 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "sampling/logit_edits.h"
+#include "sampling/sampler.h"
 #include "structured_output/grammar_state.h"
 
 namespace atom {
+
+// What was sampled for a sequence, in order, and who has to take it.
+struct GrammarTokens {
+  GrammarState* grammar;
+  std::span<SampledToken> tokens;
+};
+
+// Each grammar, none of them twice, takes its tokens; one that may not come gets an error as its
+// status.
+void accept_tokens(ThreadPool& pool, std::span<const GrammarTokens> sequences);
 
 class GrammarMasks {
  public:

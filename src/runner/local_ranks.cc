@@ -23,6 +23,8 @@ ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool 
     context.dispatch = parallel.expert_dispatch;
   }
   context.expert_parallel = parallel.enable_expert_parallel && context.expert_size() > 1;
+  context.moves_experts = context.expert_parallel && parallel.eplb.enabled;
+  if (context.moves_experts) context.num_redundant_experts = parallel.eplb.num_redundant_experts;
   return context;
 }
 

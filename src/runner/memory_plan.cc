@@ -164,7 +164,9 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.workspace = measure_workspace(config, built);
   plan.step_inputs =
       InputBuilder::num_bytes(limits_of_parts(scheduler, built.parallel.context_parallel_size));
-  if (built.draft != nullptr) plan.step_inputs += EagleProposer::num_bytes(scheduler);
+  if (built.draft != nullptr) {
+    plan.step_inputs += EagleProposer::num_bytes(*built.draft, scheduler, built.device);
+  }
   if (!built.device.is_cpu()) {
     const int64_t max_rows = max_logits_rows(scheduler, built.device);
     plan.step_inputs += max_rows * int64_t{sizeof(int32_t)};  // those that get logits

@@ -57,17 +57,15 @@ bool has_grammar(std::span<RunnerSequence* const> sequences) {
       sequences, [](const RunnerSequence* sequence) { return sequence->grammar.has_value(); });
 }
 
-// The sequence's grammar takes a token that was sampled.
-Status follow_grammar(RunnerSequence& sequence, int32_t token_id) {
-  return sequence.grammar ? sequence.grammar->accept(token_id) : Status();
+GrammarState* grammar_of(RunnerSequence& sequence) {
+  return sequence.grammar ? &*sequence.grammar : nullptr;
 }
 
-// Gives a sequence what was sampled for it on the CPU.
+// Gives a sequence what was sampled for it on the CPU, and its grammar has taken.
 void take_verified(std::span<SampledToken> tokens,
                    RunnerSequence& sequence,
                    SequenceOutput& result) {
   for (SampledToken& token : tokens) {
-    if (token.status.ok()) token.status = follow_grammar(sequence, token.token_id);
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);
       if (sequence.sampling.params().logprobs) {
@@ -153,6 +151,10 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   if (method != SpeculativeMethod::kOff && parallel.samples()) {
     runner->drafter_.emplace(config, parallel, runner->draft_.get(), num_sampled_ids, stream);
   }
+  if (parallel.moves_experts) {
+    runner->expert_balancer_ = std::make_unique<ExpertBalancer>(
+        config.engine.parallel.eplb, parallel, std::move(built.moving_experts), stream);
+  }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   return runner;
 }
@@ -172,7 +174,7 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   if (draft_ != nullptr) {
     draft_states_ = resident_tensor(stream_, draft_states_shape(config_, *draft_), config_.dtype);
   }
-  const size_t num_sizes = DecodeGraphs::shapes(config_.scheduler).size();
+  const size_t num_sizes = DecodeGraphs::shapes(config_).size();
   const size_t num_tuned = options.enable_tuning ? num_sizes + 1 : 0;  // and a prefill
   const size_t total = num_tuned + (options.enable_graphs ? num_sizes : 0);
   size_t done = 0;
@@ -193,15 +195,31 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
     return decode(inputs, kind);
   };
   const Clock::time_point begin = Clock::now();
-  const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_.scheduler);
+  const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_);
   RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, advance));
+  RETURN_IF_ERROR(record_drafts(shapes));
   const std::chrono::duration<double> took = Clock::now() - begin;
   log::info("recorded decode steps of {} sizes in {:.2f} s", graphs_.size(), took.count());
   return {};
 }
 
+Status ModelRunner::record_drafts(const std::vector<DecodeShape>& shapes) {
+  if (!drafter_ || draft_ == nullptr) return {};
+  for (const DecodeShape& shape : shapes) {
+    const Workspace::Scope scope(workspace_);
+    const StepInputs inputs = input_builder_->build_decodes({}, {}, shape);
+    const Tensor states = kept_states(shape.num_tokens());
+    RETURN_IF_ERROR(drafter_->record(shape, states, context_of_replayed(inputs)));
+  }
+  return {};
+}
+
 int64_t ModelRunner::num_device_allocations() const {
   return runtime_ == nullptr ? 0 : runtime_->num_allocations();
+}
+
+ExpertBalancer::Figures ModelRunner::expert_figures() const {
+  return expert_balancer_ == nullptr ? ExpertBalancer::Figures() : expert_balancer_->figures();
 }
 
 bool ModelRunner::can_submit() const {
@@ -227,6 +245,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   } else {
     const Clock::time_point begin = Clock::now();
     run(step, flight);
+    if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
     const Clock::time_point end = Clock::now();
     flight.duration = end - begin;
     if (last_end_) flight.wait = begin - *last_end_;
@@ -245,9 +264,11 @@ void ModelRunner::run_dummy() {
   ForwardContext context = context_of(input_builder_->build_dummy());
   context.is_dummy = true;
   const Tensor hidden = model_->forward(context);
-  if (!drafter_ || draft_ == nullptr) return;
-  const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
-  drafter_->propose_nothing(states, context);
+  if (drafter_ && draft_ != nullptr) {
+    const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+    drafter_->propose_nothing(states, context);
+  }
+  if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
 }
 
 bool ModelRunner::is_done() const {
@@ -325,6 +346,15 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
   return context;
 }
 
+ForwardContext ModelRunner::context_of_replayed(const StepInputs& inputs) {
+  return {.stream = stream_,
+          .workspace = workspace_,
+          .token_ids = inputs.token_ids,
+          .positions = inputs.positions,
+          .batch = inputs.batch,
+          .storage = storage_};
+}
+
 Tensor ModelRunner::kept_states(int64_t num_tokens) const {
   if (!draft_states_.defined()) return {};
   return draft_states_.narrow(0, 0, num_tokens * num_states_of(*draft_));
@@ -379,14 +409,8 @@ bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
     choose_masked(step, sampling, logits, flight);
   }
   if (!drafter_) return true;
-  const ForwardContext context{.stream = stream_,
-                               .workspace = workspace_,
-                               .token_ids = inputs.token_ids,
-                               .positions = inputs.positions,
-                               .batch = inputs.batch,
-                               .storage = storage_};
   verify(step, sampling, flight);
-  propose(step, kept_states(num_tokens), context, flight);
+  propose(step, kept_states(num_tokens), context_of_replayed(inputs), &graph.shape, flight);
   return true;
 }
 
@@ -433,7 +457,7 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
     const auto num_drafts = static_cast<size_t>(step.scheduled[s].num_drafts());
     const auto drafts = std::span<const int32_t>(sequence.drafts).first(num_drafts);
     sampled.push_back(s);
-    constrained.push_back({sequence.grammar ? &*sequence.grammar : nullptr, drafts});
+    constrained.push_back({grammar_of(sequence), drafts});
   }
   grammar_masks_.fill(stream_.pool(), constrained);
   size_t row = 0;
@@ -489,7 +513,7 @@ void ModelRunner::forward(const SchedulerOutput& step,
     }
   }
   const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
-  if (drafter_) propose(step, states, context, flight);
+  if (drafter_) propose(step, states, context, /*recorded=*/nullptr, flight);
 }
 
 void ModelRunner::choose(const SchedulerOutput& step,
@@ -527,6 +551,10 @@ void ModelRunner::verify(const SchedulerOutput& step,
     const auto num_drafts = static_cast<size_t>(step.scheduled[s].num_drafts());
     const std::span drafts = std::span(sequence.drafts).first(num_drafts);
     rejection_sampler_.accept({&sequence.sampling, drafts}, sampled, tokens);
+    if (sequence.grammar) {
+      const GrammarTokens taken{&*sequence.grammar, tokens};
+      accept_tokens(stream_.pool(), {&taken, 1});
+    }
     take_verified(tokens, sequence, flight.output.sequences[s]);
   }
 }
@@ -534,9 +562,10 @@ void ModelRunner::verify(const SchedulerOutput& step,
 void ModelRunner::propose(const SchedulerOutput& step,
                           const Tensor& states,
                           const ForwardContext& context,
+                          const DecodeShape* recorded,
                           StepInFlight& flight) {
   const HostRange range(recorder_, "draft");
-  drafter_->propose(step, sequences_.scheduled(), states, context, &flight.output);
+  drafter_->propose(step, sequences_.scheduled(), states, context, recorded, &flight.output);
 }
 
 Tensor ModelRunner::logits_of(std::span<const HeadRow> rows,
@@ -569,12 +598,17 @@ void ModelRunner::sample_rows(const SchedulerOutput& step,
     const auto drafts = std::span<const int32_t>(sequence.drafts).first(num_drafts);
     sampled.push_back(index);
     drafted.push_back({&sequence.sampling, drafts});
-    constrained.push_back({sequence.grammar ? &*sequence.grammar : nullptr, drafts});
+    constrained.push_back({grammar_of(sequence), drafts});
   }
   grammar_masks_.fill(stream_.pool(), constrained);
   for (size_t i = 0; i < drafted.size(); ++i) drafted[i].allowed = grammar_masks_.allowed(i);
   std::vector<std::vector<SampledToken>> tokens(drafted.size());
   rejection_sampler_.sample(stream_, logits, drafted, tokens);
+  std::vector<GrammarTokens> taken;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (constrained[i].grammar != nullptr) taken.push_back({constrained[i].grammar, tokens[i]});
+  }
+  accept_tokens(stream_.pool(), taken);
   for (size_t i = 0; i < tokens.size(); ++i) {
     RunnerSequence& sequence = *sequences_.scheduled()[sampled[i]];
     SequenceOutput& result = flight.output.sequences[sampled[i]];
@@ -586,12 +620,19 @@ void ModelRunner::sample_rows(const SchedulerOutput& step,
 void ModelRunner::accept(std::span<const SampledRow> rows,
                          std::span<SampledToken> tokens,
                          ModelRunnerOutput* output) {
+  std::vector<GrammarTokens> taken;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    RunnerSequence* sequence = sequences_.find(rows[i].id);
+    if (sequence != nullptr && sequence->grammar) {
+      taken.push_back({&*sequence->grammar, tokens.subspan(i, 1)});
+    }
+  }
+  accept_tokens(stream_.pool(), taken);
   for (size_t i = 0; i < rows.size(); ++i) {
     RunnerSequence* sequence = sequences_.find(rows[i].id);
     if (sequence == nullptr) continue;
     SampledToken& token = tokens[i];
     SequenceOutput& result = output->sequences[rows[i].output_index];
-    if (token.status.ok()) token.status = follow_grammar(*sequence, token.token_id);
     if (sequence->grammar) result.grammar_work = sequence->grammar->take_work();
     if (token.status.ok()) {
       result.token_ids.push_back(token.token_id);

@@ -22,6 +22,7 @@
 #include "base/span_recorder.h"
 #include "base/status.h"
 #include "config/resolve.h"
+#include "layers/moe/expert_balancer.h"
 #include "models/causal_lm.h"
 #include "runner/decode_graphs.h"
 #include "runner/device_sampler.h"
@@ -79,6 +80,8 @@ class ModelRunner {
   uint64_t progress() const { return pool_->progress() + num_collected_.load(); }
   // DeviceRuntime::num_allocations(); 0 on the CPU. From any thread.
   int64_t num_device_allocations() const;
+  // Of --enable-eplb. From any thread.
+  ExpertBalancer::Figures expert_figures() const;
 
   // Fewer steps are submitted and not collected than the device takes at once.
   bool can_submit() const;
@@ -117,6 +120,8 @@ class ModelRunner {
   void prefill_padding(int32_t num_tokens);
   Status prepare_device(const std::function<void(const StartProgress&)>& progress);
   Status record_graphs(const std::function<void()>& advance);
+  // What a draft model does behind recorded steps.
+  Status record_drafts(const std::vector<DecodeShape>& shapes);
   // A decode step whose inputs the builder has sent, tokens chosen but under kLater; its logits.
   Tensor decode(const StepInputs& inputs, SamplingKind kind);
   // The recorded step that does what `step` asks, or null.
@@ -124,6 +129,8 @@ class ModelRunner {
                                       std::span<const HeadRow> rows) const;
   // On a device tokens that only it knows are filled in. `aux_hidden`: see ForwardContext.
   ForwardContext context_of(const StepInputs& inputs, const Tensor& aux_hidden = {});
+  // For a draft model behind a recorded step, whose inputs these are.
+  ForwardContext context_of_replayed(const StepInputs& inputs);
   // Of a recorded step: rows of `draft_states_` for the states that a draft model reads, undefined
   // without one.
   Tensor kept_states(int64_t num_tokens) const;
@@ -177,6 +184,7 @@ class ModelRunner {
   void propose(const SchedulerOutput& step,
                const Tensor& states,
                const ForwardContext& context,
+               const DecodeShape* recorded,
                StepInFlight& flight);
   // Gives tokens that a device has sampled to their sequences and to the output.
   void accept(std::span<const SampledRow> rows,
@@ -207,6 +215,7 @@ class ModelRunner {
   RejectionSampler rejection_sampler_;
   GrammarMasks grammar_masks_;
   std::optional<Drafter> drafter_;
+  std::unique_ptr<ExpertBalancer> expert_balancer_;  // null unless experts may be moved
   Tensor draft_states_;  // on a device with a draft model: what recorded steps leave to it
   std::optional<DeviceSampler> device_sampler_;
   DecodeGraphs graphs_;

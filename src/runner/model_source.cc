@@ -109,7 +109,8 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
                     .model = std::move(model),
                     .draft = std::move(draft),
                     .storage = std::move(build.storage),
-                    .num_aux_layers = std::ssize(build.aux_layers)};
+                    .num_aux_layers = std::ssize(build.aux_layers),
+                    .moving_experts = std::move(build.moving_experts)};
 }
 
 Status load_weights(const ResolvedConfig& config,

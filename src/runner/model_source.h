@@ -24,6 +24,7 @@ struct BuiltModel {
   StorageSpec storage;  // what its layers keep between steps
   // Whose input a draft model reads, of whichever stage it and they are.
   int64_t num_aux_layers = 0;
+  std::vector<FusedMoE*> moving_experts;  // BuildContext's
 };
 
 // The part of the model that a rank has; without one the whole. `config` outlives the model.

@@ -48,7 +48,7 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
 void ModelRunner::tune_linears(const std::function<void()>& advance) {
   const auto begin = std::chrono::steady_clock::now();
   ops::GemmTuner tuner(stream_, env().cache_folder, kMaxTuningSeconds);
-  for (const DecodeShape& shape : DecodeGraphs::shapes(config_.scheduler)) {
+  for (const DecodeShape& shape : DecodeGraphs::shapes(config_)) {
     tuner.tune([&] {
       const Workspace::Scope scope(workspace_);
       decode(input_builder_->build_decodes({}, {}, shape), SamplingKind::kLargest);

@@ -187,14 +187,14 @@ void Scheduler::announce_finished(SchedulerOutput& output) {
   }
 }
 
-int32_t Scheduler::num_schedulable_tokens(const Sequence& sequence) const {
+int32_t Scheduler::num_tokens_for_step(const Sequence& sequence) const {
   if (rests(sequence)) return 0;
   if (config_.num_stages > 1 && sequence.num_pending_tokens() > 0) return 0;
   return sequence.num_schedulable_tokens();
 }
 
-bool Scheduler::next_is_decode(const Sequence& sequence) const {
-  return sequence.next_is_decode() && num_schedulable_tokens(sequence) > 0;
+bool Scheduler::decodes_in_step(const Sequence& sequence) const {
+  return sequence.next_is_decode() && num_tokens_for_step(sequence) > 0;
 }
 
 int32_t Scheduler::max_decodes() const {
@@ -212,7 +212,7 @@ void Scheduler::schedule_running(Phase phase) {
   const int32_t max_num_decodes = max_decodes();
   int32_t num_decodes = 0, num_drafts = 0;
   for (const Sequence* sequence : running_) {
-    if (phase == Phase::kPrefill || !next_is_decode(*sequence)) continue;
+    if (phase == Phase::kPrefill || !decodes_in_step(*sequence)) continue;
     if (num_decodes == max_num_decodes) break;
     ++num_decodes;
     num_drafts += num_usable_drafts(*sequence);
@@ -222,9 +222,9 @@ void Scheduler::schedule_running(Phase phase) {
   // By rank, so that whoever is preempted has no part in this step yet.
   for (size_t i = 0; i < running_.size() && step_.budget > 0; ++i) {
     Sequence& sequence = *running_[i];
-    int32_t num_tokens = num_schedulable_tokens(sequence);
+    int32_t num_tokens = num_tokens_for_step(sequence);
     if (num_tokens == 0) continue;
-    const bool is_decode = next_is_decode(sequence);
+    const bool is_decode = decodes_in_step(sequence);
     if (phase == (is_decode ? Phase::kPrefill : Phase::kDecode)) continue;
     if (is_decode && std::ssize(step_.decodes) >= max_num_decodes) continue;
     if (!is_decode) {

@@ -184,9 +184,10 @@ class Scheduler {
   bool end_rests();
   void admit_waiting();
   bool try_admit(Sequence& sequence);
-  // Tokens that the next step may compute of it.
-  int32_t num_schedulable_tokens(const Sequence& sequence) const;
-  bool next_is_decode(const Sequence& sequence) const;
+  // Of the sequence's schedulable tokens, those that the step made now may compute: none while it
+  // rests, or while a step of its own is in another stage of a pipeline.
+  int32_t num_tokens_for_step(const Sequence& sequence) const;
+  bool decodes_in_step(const Sequence& sequence) const;
   // Decodes of one step at most.
   int32_t max_decodes() const;
   // Of the next `num_tokens` of a prefill, what one step computes.

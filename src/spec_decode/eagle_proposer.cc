@@ -7,58 +7,18 @@
 #include "ops/argmax/argmax.h"
 #include "ops/embedding/embedding.h"
 #include "ops/pending_tokens/pending_tokens.h"
+#include "spec_decode/choose_drafts.h"
+#include "spec_decode/pass_arrays.h"
 
 namespace atom {
 namespace {
 
-// Rows of logits computed at once.
-constexpr int64_t kMaxLogitsRows = 64;
-// Arrays of a pass begin at multiples of this, in elements: 64 bytes.
-constexpr int64_t kAlignment = 16;
 constexpr int64_t kNumArrays = 8;
-
-// The arrays of a pass, one behind the other in a buffer, sent at once.
-class PassArrays {
- public:
-  explicit PassArrays(HostMirror& buffer) : buffer_(buffer) { buffer_.rotate(); }
-
-  Tensor add(std::span<const int32_t> values) {
-    std::ranges::copy(values, buffer_.host() + end_);
-    return take({std::ssize(values)});
-  }
-
-  // [num_seqs, longest]; -1 behind a sequence's blocks.
-  Tensor add_tables(std::span<const std::span<const int32_t>> tables) {
-    size_t width = 1;
-    for (const auto& blocks : tables) width = std::max(width, blocks.size());
-    const auto columns = static_cast<int64_t>(width);
-    int32_t* row = buffer_.host() + end_;
-    std::fill_n(row, std::ssize(tables) * columns, -1);
-    for (const auto& blocks : tables) {
-      std::ranges::copy(blocks, row);
-      row += columns;
-    }
-    return take({std::ssize(tables), columns});
-  }
-
-  void send() const { buffer_.send(0, end_); }
-
- private:
-  Tensor take(const Shape& shape) {
-    const int64_t begin = end_;
-    end_ += (shape.num_elements() + kAlignment - 1) / kAlignment * kAlignment;
-    CHECK(end_ <= buffer_.size());
-    return buffer_.view(begin, shape);
-  }
-
-  HostMirror& buffer_;
-  int64_t end_ = 0;
-};
 
 int64_t num_pass_elements(const SchedulerConfig& config) {
   const int64_t table_width = num_blocks_for(config.max_model_len, config.block_size);
   return 4 * int64_t{config.max_num_batched_tokens} + 3 * (config.max_num_seqs + 1) +
-         config.max_num_seqs * table_width + kNumArrays * kAlignment;
+         config.max_num_seqs * table_width + kNumArrays * PassArrays::kAlignment;
 }
 
 int64_t max_drafts(const SchedulerConfig& config) {
@@ -85,11 +45,17 @@ EagleProposer::EagleProposer(const DraftModel& model,
       stream_(stream),
       inputs_(stream, num_pass_elements(config), max_passes(model, config)),
       rows_(stream, config.max_num_seqs, max_passes(model, config)),
-      drafts_(stream, max_drafts(config)) {}
+      drafts_(stream, max_drafts(config)) {
+  if (stream.device().is_cpu() || parallel.copies_share_experts()) return;
+  padded_.emplace(model, config, num_sampled_ids, stream, drafts_);
+}
 
-int64_t EagleProposer::num_bytes(const SchedulerConfig& config) {
-  return (num_pass_elements(config) + config.max_num_seqs + max_drafts(config)) *
-         int64_t{sizeof(int32_t)};
+int64_t EagleProposer::num_bytes(const DraftModel& model,
+                                 const SchedulerConfig& config,
+                                 Device device) {
+  const int64_t num_elements = num_pass_elements(config) + config.max_num_seqs + max_drafts(config);
+  const int64_t of_padded = device.is_cpu() ? 0 : PaddedDrafts::num_bytes(model, config);
+  return num_elements * int64_t{sizeof(int32_t)} + of_padded;
 }
 
 void EagleProposer::add_rows(const DraftRequest& request,
@@ -98,8 +64,7 @@ void EagleProposer::add_rows(const DraftRequest& request,
                              Pass& pass) const {
   for (int32_t position = first_position; position < first_position + num_rows; ++position) {
     pass.positions.push_back(position);
-    pass.slots.push_back(request.block_ids[position / block_size_] * block_size_ +
-                         position % block_size_);
+    pass.slots.push_back(request.slot_of(position, block_size_));
   }
   pass.query_start.push_back(pass.query_start.back() + num_rows);
   pass.seq_lens.push_back(first_position + num_rows);
@@ -156,6 +121,7 @@ void EagleProposer::take_drafts(const Tensor& hidden,
                                 std::span<const int32_t> rows,
                                 Round& round,
                                 const ForwardContext& step) {
+  if (rows.empty()) return;
   rows_.rotate();
   std::ranges::copy(rows, rows_.host());
   rows_.send(0, std::ssize(rows));
@@ -163,23 +129,13 @@ void EagleProposer::take_drafts(const Tensor& hidden,
     round.places[request].push_back(round.num_places++);
   }
   const int64_t num_rows = std::ssize(rows), first_place = round.num_places - num_rows;
-  const int64_t num_choices = std::min(num_sampled_ids_, model_.num_ids());
-  for (int64_t begin = 0; begin < num_rows; begin += kMaxLogitsRows) {
-    const Workspace::Scope scope(step.workspace);
-    const int64_t count = std::min(kMaxLogitsRows, num_rows - begin);
-    const Tensor selected = round.feedback.narrow(0, begin, count);
-    ops::embedding(stream_, rows_.view(begin, {count}), hidden, selected);
-    const Tensor logits = step.workspace.tensor({count, model_.num_ids()}, DType::kFloat32);
-    model_.compute_logits(selected, logits, step);
-    const Tensor drafts = drafts_.view(first_place + begin, {count});
-    if (!model_.token_table().defined()) {
-      ops::argmax(stream_, logits, num_choices, drafts, step.workspace);
-      continue;
-    }
-    const Tensor ids = step.workspace.tensor({count}, DType::kInt32);
-    ops::argmax(stream_, logits, num_choices, ids, step.workspace);
-    ops::embedding_of_part(stream_, ids, model_.token_table(), 0, drafts.view({count, 1}));
-  }
+  choose_drafts(model_,
+                hidden,
+                rows_.view(0, {num_rows}),
+                round.feedback.narrow(0, 0, num_rows),
+                drafts_.view(first_place, {num_rows}),
+                num_sampled_ids_,
+                step);
 }
 
 void EagleProposer::fetch_drafts(Round& round) {
@@ -203,9 +159,7 @@ EagleProposer::Round EagleProposer::begin(std::span<const DraftRequest> requests
   const int64_t num_rows = std::max<int64_t>(1, std::ssize(requests));
   round.feedback = step.workspace.tensor({num_rows, model_.hidden_size()}, hidden.dtype());
   for (const DraftRequest& request : requests) {
-    const auto num_places = static_cast<int32_t>(request.block_ids.size()) * block_size_;
-    const int32_t num_behind = num_places - request.first_position - request.num_rows;
-    round.wanted.push_back(std::min(request.num_drafts, model_.num_layers() + num_behind));
+    round.wanted.push_back(request.num_wanted(model_.num_layers(), block_size_));
   }
   return round;
 }
@@ -291,6 +245,41 @@ std::vector<std::vector<int32_t>> EagleProposer::propose(std::span<const DraftRe
   return std::move(round.drafts);
 }
 
+const PaddedDraftShape* EagleProposer::recorded(int64_t batch, int64_t queries) const {
+  return padded_ ? padded_->find(batch, queries) : nullptr;
+}
+
+Status EagleProposer::record(const PaddedDraftShape& shape,
+                             const Tensor& hidden,
+                             const ForwardContext& step) {
+  return padded_ ? padded_->record(shape, hidden, step) : Status();
+}
+
+std::vector<std::vector<int32_t>> EagleProposer::propose_recorded(
+    const PaddedDraftShape& shape,
+    std::span<const DraftRequest> requests,
+    const Tensor& hidden,
+    const ForwardContext& step) {
+  Round round;
+  round.places.resize(requests.size());
+  round.drafts.resize(requests.size());
+  int32_t most = 0;
+  for (size_t s = 0; s < requests.size(); ++s) {
+    const int32_t wanted = requests[s].num_wanted(model_.num_layers(), block_size_);
+    most = std::max(most, wanted);
+    for (int32_t draft = 0; draft < wanted; ++draft) {
+      round.places[s].push_back(draft * static_cast<int32_t>(shape.batch) +
+                                static_cast<int32_t>(s));
+    }
+  }
+  const bool is_in_vain = most == 0 && shape.num_drafts > 0;
+  if (is_in_vain || most > shape.num_drafts) return propose(requests, hidden, step);
+  padded_->run(shape, requests, hidden, step);
+  round.num_places = most * static_cast<int32_t>(shape.batch);
+  if (round.num_places > 0) fetch_drafts(round);
+  return std::move(round.drafts);
+}
+
 void EagleProposer::measure(const DraftModel& model,
                             const Tensor& hidden,
                             int64_t num_seqs,
@@ -303,7 +292,7 @@ void EagleProposer::measure(const DraftModel& model,
   for (int draft = 0; draft < model.num_layers(); ++draft) {
     state = model.forward(state, hidden_rows, draft, step);
   }
-  const int64_t num_rows = std::min(num_seqs, kMaxLogitsRows);
+  const int64_t num_rows = std::min(num_seqs, kMaxDraftLogitsRows);
   const Tensor rows = workspace.tensor({num_rows}, DType::kInt32);
   const Tensor selected = feedback.narrow(0, 0, num_rows);
   ops::embedding(step.stream, rows, state, selected);

@@ -7,11 +7,13 @@
 // What such a pass writes to the cache is behind the sequence's tokens, in blocks that it holds;
 // the next step writes there again.
 //
-// On a device passes are enqueued operator by operator, each with the drafts of the one before as
-// they stand there; the host waits once, for all drafts. One thread.
+// On a device all passes are enqueued, each with the drafts of the one before as they stand there;
+// the host waits once, for all drafts. Behind a recorded step they are recorded, too, as one piece
+// (PaddedDrafts), else they are enqueued operator by operator. One thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,20 +21,11 @@
 #include "models/draft_model.h"
 #include "nn/forward_context.h"
 #include "nn/parallel_context.h"
+#include "spec_decode/draft_request.h"
+#include "spec_decode/padded_drafts.h"
 #include "tensor/host_mirror.h"
 
 namespace atom {
-
-// A sequence's part of the target's step, without rejected rows.
-struct DraftRequest {
-  std::span<const int32_t> token_ids;  // all that are known, those of this step included
-  std::span<const int32_t> block_ids;
-  int32_t first_position = 0;
-  int32_t num_rows = 0;     // >= 1
-  int32_t first_row = 0;    // of the target's hidden states
-  int32_t num_settled = 0;  // as ops::PagedBatch has it
-  int32_t num_drafts = 0;   // at most; fewer where its blocks end
-};
 
 class EagleProposer {
  public:
@@ -46,7 +39,7 @@ class EagleProposer {
                 const Stream& stream);
 
   // Bytes of its buffers.
-  static int64_t num_bytes(const SchedulerConfig& config);
+  static int64_t num_bytes(const DraftModel& model, const SchedulerConfig& config, Device device);
 
   // hidden: the target's, of a step, as DraftModel::forward() reads it for the first draft. `step`
   // is the context of that step, of which the workspace and the storage are used. Drafts of each
@@ -54,6 +47,15 @@ class EagleProposer {
   std::vector<std::vector<int32_t>> propose(std::span<const DraftRequest> requests,
                                             const Tensor& hidden,
                                             const ForwardContext& step);
+
+  // On a device: records what follows steps of such a shape, see PaddedDrafts; propose_recorded()
+  // is propose() behind one of them.
+  Status record(const PaddedDraftShape& shape, const Tensor& hidden, const ForwardContext& step);
+  const PaddedDraftShape* recorded(int64_t batch, int64_t queries) const;
+  std::vector<std::vector<int32_t>> propose_recorded(const PaddedDraftShape& shape,
+                                                     std::span<const DraftRequest> requests,
+                                                     const Tensor& hidden,
+                                                     const ForwardContext& step);
 
   // On a dry run: takes from the workspace what propose() takes after such a step.
   static void measure(const DraftModel& model,
@@ -120,6 +122,7 @@ class EagleProposer {
   HostMirror rows_;                       // that get logits
   HostMirror drafts_;                     // of all passes, in the order in which they were made
   std::vector<int32_t> tokens_of_ranks_;  // of the pass that is computed
+  std::optional<PaddedDrafts> padded_;    // on a device
 };
 
 }  // namespace atom

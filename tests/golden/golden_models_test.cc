@@ -148,6 +148,12 @@ class GoldenModel {
 
   void check_copies() { check("in a batch of chunks", {.max_num_batched_tokens = 20}); }
 
+  // Every few steps experts go to other ranks.
+  void check_moves() {
+    check_copies();
+    EXPECT_GT(runner_->num_expert_moves(), 0u);
+  }
+
   void check_all() {
     runner_->set_observer(codes_ ? codes_->recorder() : static_cast<StepObserver*>(choices_));
     check("in one piece, alone", {.max_num_seqs = 1});
@@ -284,7 +290,15 @@ TEST_P(GoldenModels, LogitsAndGreedyTokens) {
 }
 
 // What cannot be split is refused before weights are loaded, and only that.
-void expect_ranks(GoldenModel& model, void (GoldenModel::*check)()) {
+void expect_ranks(const WrittenCase& written,
+                  const ParallelConfig& parallel,
+                  void (GoldenModel::*check)()) {
+  GoldenModel model(written.golden(),
+                    written.path(),
+                    {DType::kFloat32},
+                    written.config(),
+                    /*choices=*/nullptr,
+                    parallel);
   if (model.status().ok()) return (model.*check)();
   const std::string& why = model.status().message();
   EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented) << why;
@@ -320,13 +334,28 @@ TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
   ways.back().enable_dp_attention = true;
   for (const ParallelConfig& parallel : ways) {
     SCOPED_TRACE(&parallel - ways.data());
-    GoldenModel model(written.golden(),
-                      written.path(),
-                      {DType::kFloat32},
-                      written.config(),
-                      /*choices=*/nullptr,
-                      parallel);
-    expect_ranks(model, &GoldenModel::check_copies);
+    expect_ranks(written, parallel, &GoldenModel::check_copies);
+  }
+}
+
+// Ranks that have experts whole, some of them twice, and exchange them while they compute.
+TEST_P(GoldenModels, ExpertsThatMoveComputeTheSame) {
+  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
+  const WrittenCase written(GetParam());
+  if (!written.missing().empty()) GTEST_SKIP() << written.missing();
+  ASSERT_TRUE(written.status().ok()) << written.status().message();
+  if (!written.routes()) GTEST_SKIP() << "no experts";
+  ParallelConfig moving = {.enable_expert_parallel = true};
+  moving.eplb.enabled = true;
+  moving.eplb.rebalance_interval = 5;
+  ParallelConfig of_copies = moving, of_one = moving;
+  of_copies.data_parallel_size = 2;
+  of_copies.expert_dispatch = ExpertDispatch::kAllToAll;
+  of_copies.eplb.num_redundant_experts = 2;
+  of_one.tensor_parallel_size = 2;
+  for (const ParallelConfig& parallel : {of_copies, of_one}) {
+    SCOPED_TRACE(parallel.data_parallel_size);
+    expect_ranks(written, parallel, &GoldenModel::check_moves);
   }
 }
 
@@ -358,13 +387,7 @@ TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
                              parallel.pipeline_parallel_size,
                              parallel.prefill_context_parallel_size,
                              parallel.enable_expert_parallel ? ", experts spread" : ""));
-    GoldenModel model(written.golden(),
-                      written.path(),
-                      {DType::kFloat32},
-                      written.config(),
-                      /*choices=*/nullptr,
-                      parallel);
-    expect_ranks(model, &GoldenModel::check_ranks);
+    expect_ranks(written, parallel, &GoldenModel::check_ranks);
   }
 }
 

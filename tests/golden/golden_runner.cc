@@ -52,6 +52,7 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   for (int rank = 0; rank < runner->local_ranks_->size(); ++rank) {
     RETURN_IF_ERROR(runner->build_rank(rank));
   }
+  if (runner->config_.engine.parallel.eplb.enabled) runner->balance_experts();
   return runner;
 }
 
@@ -67,7 +68,31 @@ Status GoldenRunner::build_rank(int rank) {
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config_, device, local_ranks_->context(rank)));
   built_rank.model = std::move(built.model);
   built_rank.storage_spec = std::move(built.storage);
+  built_rank.moving_experts = std::move(built.moving_experts);
   return load_weights(config_, built_rank.stream, *built_rank.model, nullptr, nullptr);
+}
+
+void GoldenRunner::balance_experts() {
+  std::vector<std::thread> threads;
+  for (size_t index = 0; index < ranks_.size(); ++index) {
+    threads.emplace_back([this, index] {
+      Rank& rank = *ranks_[index];
+      rank.expert_balancer =
+          std::make_unique<ExpertBalancer>(config_.engine.parallel.eplb,
+                                           local_ranks_->context(static_cast<int>(index)),
+                                           rank.moving_experts,
+                                           rank.stream);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+uint64_t GoldenRunner::num_expert_moves() const {
+  uint64_t count = 0;
+  for (const auto& rank : ranks_) {
+    if (rank->expert_balancer != nullptr) count += rank->expert_balancer->figures().num_moves;
+  }
+  return count;
 }
 
 std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests,
@@ -155,6 +180,7 @@ Tensor GoldenRunner::compute_logits(size_t index, const Copy& copy) const {
                                .split = own.split()};
   copy_states(stream, rank.storage, copy.step.state_restores);
   Tensor hidden = rank.model->forward(context);
+  if (rank.expert_balancer != nullptr) rank.expert_balancer->end_step(stream);
   copy_states(stream, rank.storage, copy.step.state_saves);
   if (!parallel.samples()) return {};
   hidden = own.whole(hidden, 1, context);

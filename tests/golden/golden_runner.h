@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "config/resolve.h"
+#include "layers/moe/expert_balancer.h"
 #include "models/causal_lm.h"
 #include "runner/input_builder.h"
 #include "runner/local_ranks.h"
@@ -65,6 +66,8 @@ class GoldenRunner {
   // Of the last run, of the first copy.
   const SchedulerStats& stats() const { return stats_; }
   size_t num_copies() const { return static_cast<size_t>(local_ranks_->num_copies()); }
+  // Between all ranks, since the beginning.
+  uint64_t num_expert_moves() const;
 
  private:
   struct Rank {
@@ -77,6 +80,8 @@ class GoldenRunner {
     StorageSpec storage_spec;
     LayerStorage storage;
     std::optional<InputBuilder> input_builder;
+    std::vector<FusedMoE*> moving_experts;
+    std::unique_ptr<ExpertBalancer> expert_balancer;  // null unless experts may be moved
   };
 
   // One of the copies of the model, with ranks of its own.
@@ -93,6 +98,7 @@ class GoldenRunner {
   explicit GoldenRunner(ResolvedConfig config);
 
   Status build_rank(int rank);
+  void balance_experts();
   size_t copy_of(size_t rank) const;
   Tensor compute_logits(size_t rank, const Copy& copy) const;
   // Of each copy; those of its ranks are compared.

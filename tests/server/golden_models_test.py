@@ -5,6 +5,7 @@ golden logits, the answers by the golden tokens. The cases have no tokenizer: pr
 usage: tests/server/golden_models_test.py ATOM SOURCE_FOLDER WRITE_CHECKPOINT [unittest arguments]
 """
 import concurrent.futures
+import contextlib
 import json
 import math
 import os
@@ -26,6 +27,10 @@ CASES = pathlib.Path(os.environ.get("ATOM_GOLDEN_DIR",
 FLOAT32_BOUND = 1e-4
 DECIDED_MARGIN = 1e-3
 NUM_LOGPROBS = 64  # the most that a request may ask for
+
+FLAGS = ["--dtype", "float32", "--skip-tokenizer-init", "--emulate-quantized-activations=false",
+         "--max-logprobs", NUM_LOGPROBS, "--kv-cache-memory", "64M",
+         "--max-num-batched-tokens", "64"]
 
 
 class GoldenFile:
@@ -62,6 +67,24 @@ class Prompt:
                 "prompt_logprobs": NUM_LOGPROBS}
 
 
+def all_cases():
+    return [case for case in sorted(CASES.iterdir()) if (case / "golden.json").exists()]
+
+
+def prompts_of(case):
+    golden = GoldenFile(case / "golden.safetensors")
+    count = len(json.loads((case / "golden.json").read_text())["prompts"])
+    return [Prompt(golden, k) for k in range(count)]
+
+
+@contextlib.contextmanager
+def written(case):
+    """The folder of the case's checkpoint, for a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([WRITE_CHECKPOINT, case, folder], check=True)
+        yield folder
+
+
 def log_normalizer(logits):
     largest = max(logits)
     return largest + math.log(sum(math.exp(logit - largest) for logit in logits))
@@ -80,7 +103,7 @@ def logprobs_by_position(prompt, body):
     return by_position
 
 
-class GoldenModels(unittest.TestCase):
+class GoldenChecks(unittest.TestCase):
     def check_logprobs(self, prompt, body):
         ours = logprobs_by_position(prompt, body)
         self.assertEqual(sorted(ours), list(range(len(prompt.ids))))
@@ -105,19 +128,10 @@ class GoldenModels(unittest.TestCase):
                 self.assertLessEqual(margin, DECIDED_MARGIN)
                 return
 
-    def check_case(self, case):
-        golden = GoldenFile(case / "golden.safetensors")
-        count = len(json.loads((case / "golden.json").read_text())["prompts"])
-        prompts = [Prompt(golden, k) for k in range(count)]
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([WRITE_CHECKPOINT, case, folder], check=True)
-            server = ServerProcess(ATOM, folder, "--dtype", "float32", "--skip-tokenizer-init",
-                                   "--emulate-quantized-activations=false",
-                                   "--max-logprobs", NUM_LOGPROBS, "--kv-cache-memory", "64M",
-                                   "--max-num-batched-tokens", "64")
-            with server, concurrent.futures.ThreadPoolExecutor(len(prompts)) as threads:
-                answers = list(threads.map(
-                    lambda prompt: server.post("/v1/completions", prompt.request()), prompts))
+    def check_all(self, server, prompts):
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as threads:
+            answers = list(threads.map(
+                lambda prompt: server.post("/v1/completions", prompt.request()), prompts))
         for k, (prompt, (status, _, body)) in enumerate(zip(prompts, answers)):
             with self.subTest(prompt=k):
                 self.assertEqual(status, 200, body)
@@ -125,14 +139,19 @@ class GoldenModels(unittest.TestCase):
                 self.check_answer(prompt, body)
 
 
+class GoldenModels(GoldenChecks):
+    def check_case(self, case):
+        with written(case) as folder, ServerProcess(ATOM, folder, *FLAGS) as server:
+            self.check_all(server, prompts_of(case))
+
+
 def add_case(case):
     name = "test_" + case.name.replace("-", "_").replace(".", "_")
     setattr(GoldenModels, name, lambda self: self.check_case(case))
 
 
-for golden_case in sorted(CASES.iterdir()):
-    if (golden_case / "golden.json").exists():
-        add_case(golden_case)
+for golden_case in all_cases():
+    add_case(golden_case)
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

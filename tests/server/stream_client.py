@@ -11,11 +11,12 @@ class Stream:
     """One streamed request on a connection of its own."""
 
     @classmethod
-    async def open(cls, server, path, body):
+    async def open(cls, server, path, body, key=None):
         self = cls()
         self.reader, self.writer = await asyncio.open_connection(server.host, server.port)
         data = json.dumps({**body, "stream": True}).encode()
-        self.writer.write(f"POST {path} HTTP/1.1\r\nHost: {server.host}\r\n"
+        authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+        self.writer.write(f"POST {path} HTTP/1.1\r\nHost: {server.host}\r\n{authorization}"
                           f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
         try:
             await self.writer.drain()
@@ -77,9 +78,9 @@ def text_of(events):
     return "".join(event["choices"][0]["text"] for event in events if event.get("choices"))
 
 
-async def stream_text(server, body):
+async def stream_text(server, body, key=None):
     """(text, error) of a streamed completion; error is the error event's object, or None."""
-    stream = await Stream.open(server, "/v1/completions", body)
+    stream = await Stream.open(server, "/v1/completions", body, key)
     try:
         if stream.status != 200:
             return "", (await stream.whole_body())["error"]

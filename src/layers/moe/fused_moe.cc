@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -17,16 +18,18 @@ namespace {
 struct ExpertSizes {
   int64_t num_experts;   // all ranks together
   int64_t first_expert;  // of this rank ...
-  int64_t num_local;     // ... and how many it has
+  int64_t num_local;     // ... and how many it has; behind the last one follows the first
   int64_t num_shared;
   int64_t hidden;
   int64_t full;   // intermediate size of one expert
   int64_t local;  // this rank's part of it
   int64_t first;  // where that begins
 
-  int64_t num_slots() const { return num_local + num_shared; }
-  bool has(int64_t expert) const {
-    return expert >= first_expert && expert < first_expert + num_local;
+  int64_t num_stacked() const { return num_local + num_shared; }
+  // Where an expert is loaded to; no place: another rank has it.
+  std::optional<int64_t> place_of(int64_t expert) const {
+    const int64_t place = (expert + num_experts - first_expert) % num_experts;
+    return place < num_local ? std::optional(place) : std::nullopt;
   }
 };
 
@@ -39,15 +42,41 @@ ShardPart expert_part(const BuildContext& build) {
   return {build.parallel.expert_rank(), build.parallel.expert_size()};
 }
 
+// Experts, or slots of them: the ids that exchanges and operators see, without shared ones.
+int64_t num_routed_ids(const BuildContext& build, const FusedMoEOptions& options) {
+  return options.num_experts + build.parallel.num_redundant_experts;
+}
+
 ExpertMap expert_map(const BuildContext& build, const FusedMoEOptions& options) {
   const ShardPart part = spreads_experts(build) ? expert_part(build) : ShardPart();
-  return determine_expert_map(part.world, part.rank, options.num_experts);
+  return determine_expert_map(part.world, part.rank, num_routed_ids(build, options));
+}
+
+Status check_slots(const BuildContext& build, const FusedMoEOptions& options) {
+  const int32_t world = build.parallel.expert_size();
+  const int64_t num_slots = num_routed_ids(build, options);
+  if (!build.device.is_cpu()) return unimplemented("--enable-eplb: not on a GPU yet");
+  if (num_slots % world == 0 && num_slots / world <= options.num_experts) return {};
+  return unimplemented(
+      "--enable-eplb: {} has {} experts and {} redundant ones, which {} ranks cannot share evenly, "
+      "each of them at most once",
+      build.module_name,
+      options.num_experts,
+      build.parallel.num_redundant_experts,
+      world);
 }
 
 void require_expert_split(BuildContext& build, const FusedMoEOptions& options) {
   const int32_t world = build.parallel.expert_size();
   if (!spreads_experts(build)) {
     return require_even_split(build, options.intermediate_size, "inputs of an expert", world);
+  }
+  if (build.parallel.moves_experts) {
+    const Status status = check_slots(build, options);
+    if (status.ok()) return;
+    build.fail(status);
+    build.parallel = {};
+    return;
   }
   if (options.num_experts >= world) return;
   build.fail(
@@ -59,13 +88,19 @@ void require_expert_split(BuildContext& build, const FusedMoEOptions& options) {
   build.parallel = {};
 }
 
-ExpertSizes expert_sizes(BuildContext& build, const FusedMoEOptions& options) {
+std::unique_ptr<ExpertSlots> make_slots(BuildContext& build, const FusedMoEOptions& options) {
   require_expert_split(build, options);
+  if (!build.parallel.moves_experts) return nullptr;
+  return std::make_unique<ExpertSlots>(build.parallel, options.num_experts);
+}
+
+ExpertSizes expert_sizes(const BuildContext& build, const FusedMoEOptions& options) {
   const ShardPart part = spreads_experts(build) ? ShardPart() : expert_part(build);
   const ExpertMap map = expert_map(build, options);
   const int64_t local = options.intermediate_size / part.world;
+  // Slots begin as first_placement() has them.
   return {options.num_experts,
-          map.first,
+          map.first % options.num_experts,
           map.count,
           options.num_shared,
           build.config.hidden_size,
@@ -116,8 +151,8 @@ void append_half(const ExpertSizes& sizes,
                  std::vector<ParameterSlice>* slices) {
   for (int64_t e = 0; e < sizes.num_experts; ++e) {
     ParameterSlice slice = {std::to_string(e) + "." + half, {sizes.full, sizes.hidden}, {}};
-    if (sizes.has(e)) {
-      slice.boxes = {row_copy(sizes, sizes.first, e - sizes.first_expert, first_row)};
+    if (const auto place = sizes.place_of(e)) {
+      slice.boxes = {row_copy(sizes, sizes.first, *place, first_row)};
     }
     slices->push_back(std::move(slice));
   }
@@ -128,19 +163,29 @@ std::vector<ParameterSlice> down_slices(const ExpertSizes& sizes) {
   std::vector<ParameterSlice> slices;
   for (int64_t e = 0; e < sizes.num_experts; ++e) {
     ParameterSlice slice = {std::to_string(e) + ".down", {sizes.hidden, sizes.full}, {}};
-    if (sizes.has(e)) slice.boxes = {column_copy(sizes, sizes.first, e - sizes.first_expert)};
+    if (const auto place = sizes.place_of(e)) {
+      slice.boxes = {column_copy(sizes, sizes.first, *place)};
+    }
     slices.push_back(std::move(slice));
   }
   append_shared_down(sizes, &slices);
   return slices;
 }
 
-// Of one tensor of all experts those of this rank, with all that follows.
-BoxCopy local_experts(const ExpertSizes& sizes, const Shape& shape) {
-  BoxCopy box = {whole(shape), whole(shape)};
-  box.source.begin[0] = sizes.first_expert;
-  box.source.size[0] = box.target.size[0] = sizes.num_local;
-  return box;
+// Of one tensor of all experts those of this rank, with all that follows: up to the last one, then
+// from the first on.
+std::vector<BoxCopy> local_experts(const ExpertSizes& sizes, const Shape& shape) {
+  std::vector<BoxCopy> boxes;
+  int64_t expert = sizes.first_expert;
+  for (int64_t place = 0; place < sizes.num_local; expert = 0) {
+    const int64_t count = std::min(sizes.num_local - place, sizes.num_experts - expert);
+    BoxCopy& box = boxes.emplace_back(BoxCopy{whole(shape), whole(shape)});
+    box.source.begin[0] = expert;
+    box.target.begin[0] = place;
+    box.source.size[0] = box.target.size[0] = count;
+    place += count;
+  }
+  return boxes;
 }
 
 // All experts in one tensor, cut along `dim` as gate and up are: two halves, or pairs.
@@ -149,11 +194,12 @@ ParameterSlice fused_gate_up(const ExpertSizes& sizes, Shape shape, int dim, boo
   const int num_runs = is_interleaved ? 1 : 2;
   const int64_t size = is_interleaved ? 2 * sizes.local : sizes.local;
   for (int run = 0; run < num_runs; ++run) {
-    BoxCopy box = local_experts(sizes, slice.source_shape);
-    box.source.begin[dim] = is_interleaved ? 2 * sizes.first : run * sizes.full + sizes.first;
-    box.target.begin[dim] = run * size;
-    box.source.size[dim] = box.target.size[dim] = size;
-    slice.boxes.push_back(std::move(box));
+    for (BoxCopy& box : local_experts(sizes, slice.source_shape)) {
+      box.source.begin[dim] = is_interleaved ? 2 * sizes.first : run * sizes.full + sizes.first;
+      box.target.begin[dim] = run * size;
+      box.source.size[dim] = box.target.size[dim] = size;
+      slice.boxes.push_back(std::move(box));
+    }
   }
   return slice;
 }
@@ -161,10 +207,11 @@ ParameterSlice fused_gate_up(const ExpertSizes& sizes, Shape shape, int dim, boo
 // Likewise of down_proj.
 ParameterSlice fused_down(const ExpertSizes& sizes, Shape shape, int dim) {
   ParameterSlice slice = {"", std::move(shape), {}};
-  BoxCopy box = local_experts(sizes, slice.source_shape);
-  box.source.begin[dim] = sizes.first;
-  box.source.size[dim] = box.target.size[dim] = sizes.local;
-  slice.boxes.push_back(std::move(box));
+  slice.boxes = local_experts(sizes, slice.source_shape);
+  for (BoxCopy& box : slice.boxes) {
+    box.source.begin[dim] = sizes.first;
+    box.source.size[dim] = box.target.size[dim] = sizes.local;
+  }
   return slice;
 }
 
@@ -173,7 +220,7 @@ ExpertStackLayout gate_up_layout(BuildContext& build, const FusedMoEOptions& opt
   const int64_t experts = sizes.num_experts;
   const bool is_interleaved = options.activation.is_interleaved;
   ExpertStackLayout layout;
-  layout.shape = {sizes.num_slots(), 2 * sizes.local, sizes.hidden};
+  layout.shape = {sizes.num_stacked(), 2 * sizes.local, sizes.hidden};
   layout.is_transposed = options.is_transposed;
   if (!is_interleaved) {
     append_half(sizes, "gate", 0, &layout.alternatives.emplace_back());
@@ -198,7 +245,7 @@ ExpertStackLayout down_layout(BuildContext& build, const FusedMoEOptions& option
   const ExpertSizes sizes = expert_sizes(build, options);
   const int64_t experts = sizes.num_experts;
   ExpertStackLayout layout;
-  layout.shape = {sizes.num_slots(), sizes.hidden, sizes.local};
+  layout.shape = {sizes.num_stacked(), sizes.hidden, sizes.local};
   layout.is_transposed = options.is_transposed;
   if (options.is_transposed) {
     layout.alternatives = {{fused_down(sizes, {experts, sizes.full, sizes.hidden}, 1)}};
@@ -209,7 +256,7 @@ ExpertStackLayout down_layout(BuildContext& build, const FusedMoEOptions& option
   }
   if (options.has_bias) {
     const Shape shape = {experts, sizes.hidden};
-    layout.bias = {{"", shape, {local_experts(sizes, shape)}}};
+    layout.bias = {{"", shape, local_experts(sizes, shape)}};
   }
   return layout;
 }
@@ -217,7 +264,7 @@ ExpertStackLayout down_layout(BuildContext& build, const FusedMoEOptions& option
 // Undefined where every rank has all experts.
 Tensor places_meta(const BuildContext& build, const FusedMoEOptions& options) {
   if (!spreads_experts(build)) return {};
-  return Tensor::meta({options.num_experts + options.num_shared}, DType::kInt32);
+  return Tensor::meta({num_routed_ids(build, options) + options.num_shared}, DType::kInt32);
 }
 
 }  // namespace
@@ -225,12 +272,14 @@ Tensor places_meta(const BuildContext& build, const FusedMoEOptions& options) {
 FusedMoE::FusedMoE(BuildContext& build, const FusedMoEOptions& options)
     : activation_(options.activation),
       adds_down_bias_(spreads_experts(build) || build.parallel.expert_rank() == 0),
+      slots_(make_slots(build, options)),
       places_(places_meta(build, options)),
       gate_up_proj_(ModuleScope(build, "gate_up_proj"), gate_up_layout(build, options)),
       down_proj_(ModuleScope(build, "down_proj"), down_layout(build, options)) {
   // Slots with biases would need those of the shared experts, which no checkpoint has.
   CHECK((!options.has_bias || options.num_shared == 0));
   if (places_.defined()) map_ = expert_map(build, options);
+  if (slots_ != nullptr) build.moving_experts.push_back(this);
   register_module("gate_up_proj", &gate_up_proj_);
   register_module("down_proj", &down_proj_);
 }
@@ -258,10 +307,33 @@ ExpertOwners expert_owners(const BuildContext& build, const FusedMoEOptions& opt
   if (!spreads_experts(build)) return owners;
   const int world = build.parallel.expert_size();
   for (int rank = 0; rank < world; ++rank) {
-    const ExpertMap map = determine_expert_map(world, rank, options.num_experts);
+    const ExpertMap map = determine_expert_map(world, rank, num_routed_ids(build, options));
     owners.rank_of.insert(owners.rank_of.end(), map.count, rank);
   }
   return owners;
+}
+
+void FusedMoE::choose_slots(const MoeRouter::Choice& choice, const ForwardContext& context) const {
+  if (slots_ != nullptr) slots_->choose(choice.ids, context);
+}
+
+std::vector<Tensor> FusedMoE::slot_tensors(int64_t slot) const {
+  std::vector<Tensor> tensors;
+  for (const ExpertStack* stack : {&gate_up_proj_, &down_proj_}) {
+    const ops::LinearWeight& weight = stack->weights()[slot];
+    tensors.push_back(weight.data);
+    if (weight.scales.defined()) tensors.push_back(weight.scales);
+    if (stack->bias().defined()) tensors.push_back(stack->bias().narrow(0, slot, 1));
+  }
+  return tensors;
+}
+
+std::vector<Tensor> FusedMoE::input_scales() const {
+  std::vector<Tensor> scales;
+  for (const ExpertStack* stack : {&gate_up_proj_, &down_proj_}) {
+    if (stack->input().static_scale.defined()) scales.push_back(stack->input().static_scale);
+  }
+  return scales;
 }
 
 void FusedMoE::forward(const Tensor& x,

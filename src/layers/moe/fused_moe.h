@@ -12,12 +12,18 @@
 // Of several ranks each has a part of every expert's intermediate dimension or, in expert-parallel
 // groups, some experts whole. Shared experts then are on all ranks, which take turns with tokens
 // (MoeRouting::shared_rank); where ranks have tokens of their own each has those of its tokens.
+//
+// Experts that may be moved (ParallelContext::moves_experts) stand in slots: choose_slots() makes
+// a router's choice of experts one of slots, which exchanges and forward() take for experts.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "layers/moe/expert_exchange.h"
 #include "layers/moe/expert_map.h"
+#include "layers/moe/expert_slots.h"
 #include "layers/moe/expert_stack.h"
 #include "layers/moe/moe_router.h"
 #include "nn/weight_mapping.h"
@@ -42,6 +48,15 @@ class FusedMoE : public Module {
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
 
+  // Where experts may be moved: choice.ids become those of slots, and count. Else nothing.
+  void choose_slots(const MoeRouter::Choice& choice, const ForwardContext& context) const;
+  ExpertSlots* slots() const { return slots_.get(); }  // null unless they may be moved
+  // All that slot `slot` of this rank has of its expert, in the same order for each: contiguous
+  // memory, which may be written between passes.
+  std::vector<Tensor> slot_tensors(int64_t slot) const;
+  // The scales that activations of all experts have, [1] float32 each; none without.
+  std::vector<Tensor> input_scales() const;
+
   // x, y [num_tokens, hidden_size], not the same memory. y is this rank's part of the sum.
   void forward(const Tensor& x,
                const MoeRouter::Choice& choice,
@@ -50,9 +65,10 @@ class FusedMoE : public Module {
 
  private:
   ops::GatedActivation activation_;
-  bool adds_down_bias_;  // once for all ranks that have a part of an expert
-  ExpertMap map_;        // where experts are spread
-  Tensor places_;        // ops::ExpertWeights' of it; meta until finish_load
+  bool adds_down_bias_;                 // once for all ranks that have a part of an expert
+  std::unique_ptr<ExpertSlots> slots_;  // null unless experts may be moved
+  ExpertMap map_;                       // where experts are spread
+  Tensor places_;                       // ops::ExpertWeights' of it; meta until finish_load
   ExpertStack gate_up_proj_;
   ExpertStack down_proj_;
 };

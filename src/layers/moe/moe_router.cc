@@ -2,7 +2,7 @@
 
 #include "layers/quant/pack_parameter.h"
 #include "nn/forward_observer.h"
-#include "ops/moe_route/moe_route.h"
+#include "ops/route_tokens/route_tokens.h"
 
 namespace atom {
 namespace {
@@ -81,11 +81,19 @@ MoeRouter::Choice MoeRouter::forward(const Tensor& x, const ForwardContext& cont
                          workspace.tensor(shape, DType::kFloat32)};
   const Workspace::Scope scope(workspace);
   const Tensor products = workspace.tensor({x.size(0), packed_.out_features}, DType::kFloat32);
-  ops::linear(context.stream, x, packed_, data_of(bias_), products, workspace);
-  const Tensor logits = products.narrow(1, 0, num_logits_);
-  ops::moe_route(
-      context.stream, logits, data_of(selection_bias_), routing_, choice.ids, choice.weights);
+  ops::route_tokens(context.stream,
+                    x,
+                    packed_,
+                    data_of(bias_),
+                    data_of(selection_bias_),
+                    routing_,
+                    num_logits_,
+                    products,
+                    choice.ids,
+                    choice.weights,
+                    workspace);
   if (context.observer != nullptr) {
+    const Tensor logits = products.narrow(1, 0, num_logits_);
     context.observer->on_experts(context.stream, logits, routing_, choice.ids, choice.weights);
   }
   return choice;

@@ -90,6 +90,7 @@ void MoeBlock::forward(const Activation& x,
                        const Tensor& out,
                        const ForwardContext& context) const {
   const MoeRouter::Choice choice = router_.forward(x.rows, context);
+  experts_.choose_slots(choice, context);
   const ExpertRows rows = exchange_->prepare(x.rows, choice, out, context);
   experts_.forward(rows.x, rows.choice, rows.y, context);
   if (exchange_->adds_up_rows()) add_shared(x, rows.y, context);

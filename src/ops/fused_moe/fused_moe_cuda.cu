@@ -7,7 +7,7 @@
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "ops/fused_moe/moe_device.cuh"
 #include "ops/fused_moe/moe_groups.cuh"
-#include "ops/fused_moe/moe_wgmma.h"
+#include "ops/fused_moe/moe_many.h"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {

@@ -1,15 +1,16 @@
 // From a checked call to the GPU kernels' one.
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "ops/fused_moe/fused_moe_variants.h"
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_many.h"
 #include "ops/fused_moe/moe_one.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
-#include "ops/fused_moe/moe_wgmma.h"
 #include "ops/fused_moe/moe_wide.h"
 #include "ops/fused_moe/moe_wide_float8.h"
 #include "tensor/gpu_check.h"
@@ -124,7 +125,7 @@ int64_t stream_tokens(const FusedMoeCall& call) {
 }
 
 int64_t skinny_tokens(const FusedMoeCall& call) {
-  return std::min<int64_t>(call.num_tokens(), kMaxMoeSkinnyTokens);
+  return std::min<int64_t>(call.num_tokens(), kFewMoeSkinnyTokens);
 }
 
 int64_t wgmma_tokens(const FusedMoeCall& call) {
@@ -185,9 +186,14 @@ bool fits_fused_moe_skinny(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_skinny(gpu_call(call, 0, skinny_tokens(call)));
 }
 
-void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+namespace {
+
+void run_skinny(const Stream& stream,
+                const FusedMoeCall& call,
+                Workspace& workspace,
+                int64_t most_tokens) {
   const Workspace::Scope scope(workspace);
-  const int64_t most_tokens = skinny_tokens(call), num_tokens = call.num_tokens();
+  const int64_t num_tokens = call.num_tokens();
   const int num_rows = num_moe_skinny_rows(static_cast<int>(most_tokens),
                                            static_cast<int>(call.top_k()),
                                            static_cast<int>(call.num_experts()));
@@ -213,6 +219,27 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
     GPU_CHECK(launch_moe_skinny(
         gpu_call(call, first, count), scratch, static_cast<gpuStream_t>(stream.queue().handle())));
   }
+}
+
+}  // namespace
+
+void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_skinny(stream, call, workspace, skinny_tokens(call));
+}
+
+bool fits_fused_moe_skinny_more(const FusedMoeCall& call) {
+  // An expert that has more tokens than a group is read once more. Most have no more than that. The
+  // largest call is one of those that plans of memory measure: powers of two, and a step's largest.
+  constexpr uint64_t kMostRows = 20;
+  const auto num_tokens = static_cast<uint64_t>(call.num_tokens());
+  const uint64_t wanted = kMostRows * call.num_experts() / call.top_k();
+  const uint64_t most = std::bit_floor(std::min<uint64_t>(wanted, kMaxMoeSkinnyTokens));
+  return num_tokens > kFewMoeSkinnyTokens && num_tokens <= most && is_row_major(call) &&
+         fits_moe_skinny(gpu_call(call, 0, call.num_tokens()));
+}
+
+void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_skinny(stream, call, workspace, call.num_tokens());
 }
 
 bool fits_fused_moe_one(const FusedMoeCall& call) {
@@ -276,10 +303,6 @@ struct ManyTokens {
   }
 };
 
-}  // namespace
-
-namespace {
-
 // Fewer rows of an expert are faster by "rows".
 bool has_many_rows(const FusedMoeCall& call) {
   constexpr int64_t kLeastRows = 32;
@@ -287,51 +310,29 @@ bool has_many_rows(const FusedMoeCall& call) {
   return num_choices >= kLeastRows * call.num_experts() || !fits_fused_moe_rows(call);
 }
 
-void run_wgmma(const Stream& stream,
-               const FusedMoeCall& call,
-               Workspace& workspace,
-               gpuError_t (*launch)(const FusedMoeGpuCall&, const MoeWgmmaScratch&, gpuStream_t)) {
-  const Workspace::Scope scope(workspace);
-  const ManyTokens many(call, workspace);
-  const DType dtype = call.x.dtype();
-  MoeWgmmaScratch scratch{};
-  scratch.shared = many.shared(call, call.intermediate_size(), dtype);
-  // The gathered x is not needed any more when there are results.
-  scratch.x = many.tensor(many.most_rows, call.hidden_size(), dtype);
-  scratch.results = scratch.x;
-  many.launch(stream, call, scratch, launch);
-}
-
 }  // namespace
-
-bool fits_fused_moe_wgmma(const FusedMoeCall& call) {
-  return has_many_rows(call) && fits_many_tokens(call, fits_moe_wgmma);
-}
-
-void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_wgmma(stream, call, workspace, launch_moe_wgmma);
-}
 
 bool fits_fused_moe_wide(const FusedMoeCall& call) {
   return has_many_rows(call) && fits_many_tokens(call, fits_moe_wide);
 }
 
 void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_wgmma(stream, call, workspace, launch_moe_wide);
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  const DType dtype = call.x.dtype();
+  MoeManyScratch scratch{};
+  scratch.shared = many.shared(call, call.intermediate_size(), dtype);
+  // The gathered x is not needed any more when there are results.
+  scratch.x = many.tensor(many.most_rows, call.hidden_size(), dtype);
+  scratch.results = scratch.x;
+  many.launch(stream, call, scratch, launch_moe_wide);
 }
 
-bool fits_fused_moe_float8(const FusedMoeCall& call) {
-  return fits_many_tokens(call, fits_moe_float8);
+bool fits_fused_moe_wide_float8(const FusedMoeCall& call) {
+  return fits_many_tokens(call, fits_moe_wide_float8);
 }
 
-namespace {
-
-void run_float8(const Stream& stream,
-                const FusedMoeCall& call,
-                Workspace& workspace,
-                gpuError_t (*launch)(const FusedMoeGpuCall&,
-                                     const MoeFloat8Scratch&,
-                                     gpuStream_t)) {
+void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
@@ -342,21 +343,7 @@ void run_float8(const Stream& stream,
   scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
   scratch.activated_scales = many.tensor<float>(many.most_rows, groups(size), DType::kFloat32);
   scratch.results = many.tensor(many.most_rows, hidden_size, call.x.dtype());
-  many.launch(stream, call, scratch, launch);
-}
-
-}  // namespace
-
-void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_float8(stream, call, workspace, launch_moe_float8);
-}
-
-bool fits_fused_moe_wide_float8(const FusedMoeCall& call) {
-  return fits_many_tokens(call, fits_moe_wide_float8);
-}
-
-void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_float8(stream, call, workspace, launch_moe_wide_float8);
+  many.launch(stream, call, scratch, launch_moe_wide_float8);
 }
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {
@@ -402,6 +389,10 @@ void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Worksp
 
 void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   run_rows(stream, call, workspace, launch_moe_rows_split);
+}
+
+void fused_moe_rows_pairs(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_rows(stream, call, workspace, launch_moe_rows_pairs);
 }
 
 }  // namespace atom::ops

@@ -53,25 +53,21 @@ void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace&
 bool fits_fused_moe_skinny(const FusedMoeCall& call);
 void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same of 65 to 256 tokens at once, where most experts have few of them.
+bool fits_fused_moe_skinny_more(const FusedMoeCall& call);
+void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // The same of one token, in one kernel: sums are added in another order than for more tokens.
 bool fits_fused_moe_one(const FusedMoeCall& call);
 void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// On a Hopper GPU: many tokens of each expert. Each expert's result of a token is rounded before it
-// is added.
-bool fits_fused_moe_wgmma(const FusedMoeCall& call);
-void fused_moe_wgmma(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
-
-// The same by tiles of as many tokens as there are, which two blocks share.
+// On a Hopper GPU: many tokens of each expert, by tiles of as many as there are, which two blocks
+// share. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_wide(const FusedMoeCall& call);
 void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // The same of experts in FP8. x and what is between the matrices are quantized too, each 128
 // columns by a scale of their own: for calls that say that they may be.
-bool fits_fused_moe_float8(const FusedMoeCall& call);
-void fused_moe_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
-
-// The same by tiles of as many tokens as there are, two of which share what is read of a matrix.
 bool fits_fused_moe_wide_float8(const FusedMoeCall& call);
 void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
@@ -85,7 +81,10 @@ void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& s
 bool fits_fused_moe_rows_split(const FusedMoeCall& call);
 void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// The same for up to eight tokens, in bfloat16 too, with copies that begin earlier.
+// The same with longer copies of a matrix's rows.
+void fused_moe_rows_pairs(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
+// The same for up to eight tokens in bfloat16, with copies that begin earlier.
 bool fits_fused_moe_rows_early(const FusedMoeCall& call);
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 

@@ -3,7 +3,7 @@
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/fused_moe/moe_device.cuh"
-#include "ops/fused_moe/moe_wgmma.h"
+#include "ops/fused_moe/moe_many.h"
 
 namespace atom::ops {
 namespace {

@@ -20,6 +20,16 @@ __device__ inline int place_of(const FusedMoeGpuCall& call, int choice) {
   return place < call.num_experts ? place : -1;
 }
 
+// The lanes whose key is this lane's.
+__device__ inline uint32_t lanes_with(int key, int num_keys) {
+  uint32_t same = 0xffffffffu;
+  for (int bit = 1; bit < num_keys; bit *= 2) {
+    const uint32_t set = gpu_lanes_where((key & bit) != 0);
+    same &= (key & bit) != 0 ? set : ~set;
+  }
+  return same;
+}
+
 __device__ inline float float_at(Element element, const void* data, int64_t index) {
   switch (element) {
     case Element::kFloat32:

@@ -1,6 +1,6 @@
-// Inside fused_moe: many tokens by experts in FP8 on Hopper. Rows of x are gathered by expert and
-// quantized, each 128 columns by a scale of their own, as what is between the matrices is; the
-// matrix units multiply codes by codes.
+// Inside fused_moe: many tokens by experts in FP8 on Hopper, before they are multiplied. Rows of x
+// are gathered by expert and quantized, each 128 columns by a scale of their own, as what is
+// between the matrices is.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace atom::ops {
 constexpr int kMoeCodeGroup = 128;  // columns of x that share a scale
 
 struct MoeFloat8Scratch {
-  // `choices`, `row_begins`, `tile_begins` of tiles of kMoeTileRows, and `activated` in codes.
+  // `choices`, `row_begins`, `tile_begins`, and `activated` in codes.
   FusedMoeGpuScratch shared;
   uint8_t* x;               // [rows, hidden_size] codes
   float* x_scales;          // [rows, ceil(hidden_size / 128)], or the groups' first
@@ -41,8 +41,5 @@ gpuError_t quantize_moe_rows(const FusedMoeGpuCall& call,
 
 // x in bfloat16, matrices in FP8 with a scale for each row or for each 128 x 128 values.
 bool fits_moe_float8(const FusedMoeGpuCall& call);
-gpuError_t launch_moe_float8(const FusedMoeGpuCall& call,
-                             const MoeFloat8Scratch& scratch,
-                             gpuStream_t stream);
 
 }  // namespace atom::ops

@@ -1,6 +1,7 @@
-// The launches of fused_moe for many tokens by experts in FP8.
-#include "ops/device/tensor_map.cuh"
-#include "ops/fused_moe/moe_float8_sm90.cuh"
+// Which calls of many tokens by experts in FP8 there are kernels for, and their x in codes.
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/fused_moe/moe_device.cuh"
+#include "ops/fused_moe/moe_float8.h"
 #include "ops/quantize/quantize_device.cuh"
 
 namespace atom::ops {
@@ -8,6 +9,7 @@ namespace {
 
 using namespace device;
 
+constexpr int kBlockRows = 128;                               // of a matrix, that share a scale
 constexpr int kQuantizeWarps = 4;                             // rows of a block
 constexpr int kGroupLanes = kMoeCodeGroup * 2 / kVectorSize;  // lanes with a vector of a group
 
@@ -55,57 +57,12 @@ bool fits_matrices(const ExpertMatrices& matrices, int num_rows, int num_columns
          moe_scales_of(matrices, num_rows, num_columns);
 }
 
-bool encode_map(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
-  const TensorMapShape<2> shape = {
-      {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
-      {static_cast<cuuint64_t>(num_columns)},
-      {static_cast<cuuint32_t>(moe8::kPanelSize), static_cast<cuuint32_t>(kMoeTileRows)}};
-  static_assert(kMoeTileRows == moe8::kTileColumns / 2);
-  return encode_tensor_map(map,
-                           CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                           data,
-                           shape,
-                           CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-}
-
-template <bool kGated>
-gpuError_t launch_matrices(const FusedMoeGpuCall& call,
-                           const MoeFloat8Scratch& scratch,
-                           int num_blocks,
-                           gpuStream_t stream) {
-  constexpr int kSharedSize = moe8::Shared<kGated>::kSize;
-  auto* kernel = &moe8::moe_float8<kGated>;
-  static const gpuError_t prepared =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
-  if (prepared != cudaSuccess) return prepared;
-  const int num_columns = kGated ? call.hidden_size : call.intermediate_size;
-  moe8::MoeFloat8Args args{};
-  args.call = call;
-  args.scratch = scratch;
-  args.own = kGated ? call.gate_up : call.down;
-  args.x_scales = kGated ? scratch.x_scales : scratch.activated_scales;
-  args.num_rows = kGated ? 2 * call.intermediate_size : call.hidden_size;
-  args.num_outputs = kGated ? call.intermediate_size : call.hidden_size;
-  args.num_column_tiles =
-      divide_up(args.num_outputs, kGated ? moe8::kTileColumns / 2 : moe8::kTileColumns);
-  args.num_chunks = divide_up(num_columns, moe8::kPanelSize);
-  args.scales = *moe_scales_of(args.own, args.num_rows, num_columns);
-  const void* x = kGated ? scratch.x : scratch.shared.activated;
-  if (!encode_map(&args.x, x, int64_t{call.num_tokens} * call.top_k, num_columns) ||
-      !encode_map(
-          &args.matrices, args.own.data, int64_t{call.num_experts} * args.num_rows, num_columns)) {
-    return cudaErrorNotSupported;
-  }
-  return launch(kernel, dim3(num_blocks), dim3(moe8::kNumThreads), kSharedSize, stream, true, args);
-}
-
 }  // namespace
 
 std::optional<MoeRowScales> moe_scales_of(const ExpertMatrices& matrices,
                                           int num_rows,
                                           int num_columns) {
-  if (matrices.scale_rows == moe8::kBlockRows && matrices.scale_columns == kMoeCodeGroup) {
+  if (matrices.scale_rows == kBlockRows && matrices.scale_columns == kMoeCodeGroup) {
     return MoeRowScales::kBlocks;
   }
   if (matrices.scale_columns != num_columns) return {};
@@ -118,7 +75,7 @@ bool fits_moe_float8(const FusedMoeGpuCall& call) {
   // Halves of a tile's columns have one scale each.
   const bool is_whole =
       moe_scales_of(call.gate_up, 2 * size, call.hidden_size) != MoeRowScales::kBlocks ||
-      size % moe8::kBlockRows == 0;
+      size % kBlockRows == 0;
   const GatedActivation& activation = call.activation;
   const bool is_known =
       !activation.is_interleaved && (activation.kind == GatedActivationKind::kSilu ||
@@ -127,22 +84,6 @@ bool fits_moe_float8(const FusedMoeGpuCall& call) {
          is_known && is_aligned(call.x, call.x_stride * 2) && call.num_experts <= kMaxGpuExperts &&
          fits_matrices(call.gate_up, 2 * size, call.hidden_size) &&
          fits_matrices(call.down, call.hidden_size, size);
-}
-
-gpuError_t launch_moe_float8(const FusedMoeGpuCall& call,
-                             const MoeFloat8Scratch& scratch,
-                             gpuStream_t stream) {
-  int gpu = 0, num_blocks = 0;
-  gpuError_t error = cudaGetDevice(&gpu);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
-  }
-  if (error == cudaSuccess) error = sort_moe_choices(call, scratch.shared, kMoeTileRows, stream);
-  const MoeScaleStrides strides = {divide_up(call.hidden_size, kMoeCodeGroup), 1};
-  if (error == cudaSuccess) error = quantize_moe_rows(call, scratch, strides, stream);
-  if (error == cudaSuccess) error = launch_matrices<true>(call, scratch, num_blocks, stream);
-  if (error == cudaSuccess) error = launch_matrices<false>(call, scratch, num_blocks, stream);
-  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 
 gpuError_t quantize_moe_rows(const FusedMoeGpuCall& call,

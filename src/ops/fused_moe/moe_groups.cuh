@@ -6,16 +6,6 @@
 
 namespace atom::ops::device {
 
-// The lanes whose key is this lane's.
-__device__ inline uint32_t lanes_with(int key, int num_keys) {
-  uint32_t same = 0xffffffffu;
-  for (int bit = 1; bit < num_keys; bit *= 2) {
-    const uint32_t set = gpu_lanes_where((key & bit) != 0);
-    same &= (key & bit) != 0 ? set : ~set;
-  }
-  return same;
-}
-
 // sums[0] = 0, sums[i + 1] += sums[i] for i < n, by one warp.
 __device__ inline void add_up(int* sums, int n) {
   const int lane = threadIdx.x % kWarpSize;

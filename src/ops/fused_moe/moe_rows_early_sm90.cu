@@ -8,10 +8,4 @@ gpuError_t launch_moe_rows_early_bfloat16(const FusedMoeGpuCall& call,
   return device::rows::launch_both<device::EarlyBFloat16, 8>(call, scratch, stream);
 }
 
-gpuError_t launch_moe_rows_early_float4(const FusedMoeGpuCall& call,
-                                        const MoeRowsScratch& scratch,
-                                        gpuStream_t stream) {
-  return device::rows::launch_both<device::EarlyFloat4, 8>(call, scratch, stream);
-}
-
 }  // namespace atom::ops

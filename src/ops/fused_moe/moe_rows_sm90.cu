@@ -214,34 +214,51 @@ bool fits_moe_rows(const FusedMoeGpuCall& call) {
 }
 
 bool fits_moe_rows_split(const FusedMoeGpuCall& call) {
+  // With more of an expert's rows the larger tiles are faster: on an H200 a layer of gpt-oss-20b
+  // takes 207 us by "rows" and 181 by this one at 64 tokens, 223 and 282 at 128.
+  constexpr int kMostRows = 8;
   return call.format == ExpertFormat::kFloat4 && fits_moe_rows(call) &&
-         tile_tokens(call, rows::kMostTokens<Float4>) <= rows::kMostTokens<SplitFloat4>;
+         call.num_tokens * call.top_k <= kMostRows * call.num_experts;
 }
+
+namespace {
+
+gpuError_t launch_few_rows(const FusedMoeGpuCall& call,
+                           const MoeRowsScratch& scratch,
+                           LaunchMatrices* launch_matrices,
+                           gpuStream_t stream) {
+  const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
+  gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
+  if (error == cudaSuccess) error = launch_matrices(call, scratch, num_tokens, stream);
+  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+}
+
+}  // namespace
 
 gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream) {
-  const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
-  gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
-  if (error == cudaSuccess) error = launch_moe_rows_split_float4(call, scratch, num_tokens, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+  return launch_few_rows(call, scratch, launch_moe_rows_split_float4, stream);
+}
+
+gpuError_t launch_moe_rows_pairs(const FusedMoeGpuCall& call,
+                                 const MoeRowsScratch& scratch,
+                                 gpuStream_t stream) {
+  return launch_few_rows(call, scratch, launch_moe_rows_pairs_float4, stream);
 }
 
 bool fits_moe_rows_early(const FusedMoeGpuCall& call) {
-  return fits_moe_rows(call) && call.num_tokens <= rows::kMostTokens<EarlyFloat4> &&
+  return call.format == ExpertFormat::kAsX && fits_moe_rows(call) &&
+         call.num_tokens <= rows::kMostTokens<EarlyBFloat16> &&
          call.num_tokens * call.top_k <= rows::kMaxEarlyChoices;
 }
 
 gpuError_t launch_moe_rows_early(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream) {
-  const bool is_float = call.format == ExpertFormat::kAsX;
-  constexpr int kTokens = rows::kMostTokens<EarlyFloat4>;
-  auto* const arrange_tokens = is_float ? arrange<EarlyBFloat16> : arrange<EarlyFloat4>;
-  auto* const launch_matrices =
-      is_float ? launch_moe_rows_early_bfloat16 : launch_moe_rows_early_float4;
-  gpuError_t error = arrange_tokens(call, scratch, kTokens, stream);
-  if (error == cudaSuccess) error = launch_matrices(call, scratch, stream);
+  gpuError_t error =
+      arrange<EarlyBFloat16>(call, scratch, rows::kMostTokens<EarlyBFloat16>, stream);
+  if (error == cudaSuccess) error = launch_moe_rows_early_bfloat16(call, scratch, stream);
   return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
 }
 

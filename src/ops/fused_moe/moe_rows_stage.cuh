@@ -45,10 +45,15 @@ template <typename W>
 constexpr int kTileRows = (Chunk<W>::kSplits ? 64 : 128) * Chunk<W>::kBlocks;
 template <typename W>
 constexpr int kHalfRows = kTileRows<W> / 2;
+// Of a stage, of a matrix's row.
 template <typename W>
-constexpr int kMatrixSize = kTileRows<W>* Chunk<W>::kRowSize;
+constexpr int kChunksOfStage = Chunk<W>::kPairs ? 2 : 1;
 template <typename W>
-constexpr int kPanels = Chunk<W>::kColumns * 2 / kPanelSize;
+constexpr int kStageRowSize = kChunksOfStage<W>* Chunk<W>::kRowSize;
+template <typename W>
+constexpr int kMatrixSize = kTileRows<W>* kStageRowSize<W>;
+template <typename W>
+constexpr int kPanels = kChunksOfStage<W>* Chunk<W>::kColumns * 2 / kPanelSize;
 template <typename W, int kTokens>
 constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 
@@ -82,11 +87,28 @@ template <typename W, int kTokens>
 constexpr int kSplitSumsSize =
     Chunk<W>::kSplits ? kWarpgroupSize* Chunk<W>::kBlocks* kTokens / 2 * 4 : 0;
 
+// Of a warp, on their way to be stored by whole vectors.
+template <typename W>
+constexpr int kOutputSizeOf = Chunk<W>::kSplits ? 0 : kOutputSize;
+
 // Bytes of shared memory besides stages.
 template <typename W, int kTokens>
 __host__ __device__ inline int fixed_size(int exponents_size) {
-  return kBarriersSize + kConsumerWarps * kOutputSize + kExponentBuffers * exponents_size +
+  return kBarriersSize + kConsumerWarps * kOutputSizeOf<W> + kExponentBuffers * exponents_size +
          2 * kSplitSumsSize<W, kTokens>;
+}
+
+// Whether a stage is of one warpgroup alone.
+template <typename W>
+constexpr bool kTakesTurns = Chunk<W>::kSplits && !Chunk<W>::kPairs;
+
+// As many stages as there is room for. Warpgroups that take them by turns need an even number:
+// then a stage is always the same one's. One that skipped a round of a stage could take the end of
+// the round before that for the end of its own, as both have the same parity.
+template <typename W>
+constexpr int stages_in(int room, int stage_size) {
+  const int most = room / stage_size < kMaxStages ? room / stage_size : kMaxStages;
+  return kTakesTurns<W> ? most / 2 * 2 : most;
 }
 
 __device__ inline void store_shared_float(uint32_t address, float value) {
@@ -133,7 +155,9 @@ class Shared {
   __device__ uint32_t exponents_empty(int buffer) const {
     return exponents_full(kExponentBuffers + buffer);
   }
-  __device__ uint32_t output(int warp) const { return rest_ + kBarriersSize + warp * kOutputSize; }
+  __device__ uint32_t output(int warp) const {
+    return rest_ + kBarriersSize + warp * kOutputSizeOf<W>;
+  }
   __device__ uint32_t exponents(int buffer) const {
     return output(kConsumerWarps) + buffer * exponents_size_;
   }
@@ -145,7 +169,7 @@ class Shared {
   __device__ void init_barriers() const {
     for (int i = 0; i < num_stages_; ++i) {
       init_barrier(full(i), 1);
-      init_barrier(empty(i), Chunk<W>::kSplits ? kConsumerWarps / 2 : kConsumerWarps);
+      init_barrier(empty(i), kTakesTurns<W> ? kConsumerWarps / 2 : kConsumerWarps);
     }
     for (int i = 0; i < kExponentBuffers; ++i) {
       init_barrier(exponents_full(i), 1);
@@ -251,7 +275,7 @@ class Copier {
     const int first = tile.expert * args_.num_rows;
     const uint32_t matrix = shared_.matrix(stage);
     constexpr int kElementSize = Chunk<W>::kFromRegisters ? 1 : 2;
-    const int column = chunk * Chunk<W>::kRowSize / kElementSize;
+    const int column = chunk * kStageRowSize<W> / kElementSize;
     // From shared memory the matrix units take gates and ups by turns, which registers put right.
     constexpr bool kByTurns = kGated && !Chunk<W>::kFromRegisters;
     constexpr int kRows = kByTurns ? kPairRows : kHalfRows<W>;
@@ -259,7 +283,7 @@ class Copier {
     for (int i = 0; i < kHalfRows<W> / kRows; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        copy_box(matrix + (2 * i + half) * kRows * Chunk<W>::kRowSize,
+        copy_box(matrix + (2 * i + half) * kRows * kStageRowSize<W>,
                  &args_.matrices,
                  column,
                  first + first_row_of<W, kGated>(args_, tile.column_tile, half) + i * kRows,

@@ -8,8 +8,9 @@
 
 namespace atom::ops {
 
-constexpr int kMaxMoeSkinnyTokens = 64;
-constexpr int kMaxMoeSkinnyChoices = 1024;
+constexpr int kMaxMoeSkinnyTokens = 256, kMaxMoeSkinnyChoices = 2560;
+// Up to so many choices are arranged by smaller tables.
+constexpr int kFewMoeSkinnyTokens = 64, kFewMoeSkinnyChoices = 1024;
 constexpr int kMoeSkinnyGroup = 128;  // columns of x that share a scale
 
 // A group is an expert with up to so many of its tokens.
@@ -30,8 +31,8 @@ struct MoeSkinnyScratch {
 // `num_rows` for so many tokens.
 int num_moe_skinny_rows(int num_tokens, int top_k, int num_experts);
 
-// x in bfloat16, matrices in FP8 with a scale for each row or for each 128 x 128 values, sizes that
-// are multiples of 128.
+// As many tokens as kMaxMoeSkinnyTokens, x in bfloat16, matrices in FP8 with a scale for each row
+// or for each 128 x 128 values, sizes that are multiples of 128.
 bool fits_moe_skinny(const FusedMoeGpuCall& call);
 
 // May start before the kernel before it ends. The three kernels' blocks must all fit the card at

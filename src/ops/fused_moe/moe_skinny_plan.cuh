@@ -11,8 +11,18 @@ constexpr int kThreads = 320;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kRowUnit = 4;
 
+// Of the most tokens and choices of a call.
+struct FewTokens {
+  static constexpr int kTokens = kFewMoeSkinnyTokens, kChoices = kFewMoeSkinnyChoices;
+};
+struct MoreTokens {
+  static constexpr int kTokens = kMaxMoeSkinnyTokens, kChoices = kMaxMoeSkinnyChoices;
+};
+
+template <typename Limits>
 struct PlanMemory {
-  uint32_t tokens[kMaxGpuExperts][2];
+  static constexpr int kWords = Limits::kTokens / kWarpSize;
+  uint32_t tokens[kMaxGpuExperts][kWords];
   uint32_t totals[kWarps];
 };
 
@@ -21,10 +31,11 @@ struct PlanSizes {
   int rows, groups;
 };
 
+template <typename Limits>
 class Plan {
  public:
   // By all threads of the block, as its other functions; `columns` are a group's at most.
-  __device__ Plan(const FusedMoeGpuCall& call, PlanMemory& memory, int columns)
+  __device__ Plan(const FusedMoeGpuCall& call, PlanMemory<Limits>& memory, int columns)
       : call_(call), memory_(memory), columns_(columns) {
     const int num_choices = call.num_tokens * call.top_k;
 #pragma unroll
@@ -46,7 +57,7 @@ class Plan {
       const int expert = kExperts * threadIdx.x + i;
       counts[i] = 0;
       if (expert < call_.num_experts) {
-        counts[i] = __popc(memory_.tokens[expert][0]) + __popc(memory_.tokens[expert][1]);
+        counts[i] = tokens_before(expert, Limits::kTokens);
       }
       const int rows = (counts[i] + kRowUnit - 1) / kRowUnit * kRowUnit;
       sizes[i] = rows | (counts[i] + columns_ - 1) / columns_ << kGroupShift;
@@ -64,17 +75,23 @@ class Plan {
   // After for_experts: how many of an expert's tokens come before one.
   __device__ int tokens_before(int expert, int token) const {
     const uint32_t below = (1u << token % kWarpSize) - 1;
-    const uint32_t(&tokens)[2] = memory_.tokens[expert];
-    return token < kWarpSize ? __popc(tokens[0] & below)
-                             : __popc(tokens[0]) + __popc(tokens[1] & below);
+    int count = 0;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const uint32_t tokens = memory_.tokens[expert][w];
+      const int word = token / kWarpSize;
+      count += __popc(w < word ? tokens : w == word ? tokens & below : 0);
+    }
+    return count;
   }
 
  private:
-  static constexpr int kChoices = (kMaxMoeSkinnyChoices + kThreads - 1) / kThreads;  // of a thread
+  static constexpr int kWords = PlanMemory<Limits>::kWords;
+  static constexpr int kChoices = (Limits::kChoices + kThreads - 1) / kThreads;  // of a thread
   static constexpr int kExperts = (kMaxGpuExperts + kThreads - 1) / kThreads;
   static constexpr int kGroupShift = 16;
-  static_assert(kMaxMoeSkinnyTokens == 2 * kWarpSize);
-  static_assert(kRowUnit * kMaxMoeSkinnyChoices < 1 << kGroupShift);
+  static_assert(Limits::kTokens % kWarpSize == 0);
+  static_assert(kRowUnit * Limits::kChoices < 1 << kGroupShift);
 
   static __device__ PlanSizes unpacked(uint32_t sizes) {
     return {static_cast<int>(sizes & ((1u << kGroupShift) - 1)),
@@ -83,7 +100,8 @@ class Plan {
 
   __device__ void find_tokens() const {
     for (int e = threadIdx.x; e < call_.num_experts; e += kThreads) {
-      memory_.tokens[e][0] = memory_.tokens[e][1] = 0;
+#pragma unroll
+      for (uint32_t& tokens : memory_.tokens[e]) tokens = 0;
     }
     __syncthreads();
 #pragma unroll
@@ -117,7 +135,7 @@ class Plan {
   }
 
   const FusedMoeGpuCall& call_;
-  PlanMemory& memory_;
+  PlanMemory<Limits>& memory_;
   const int columns_;
   int places_[kChoices];
 };

@@ -64,15 +64,16 @@ struct RowCodes {
 };
 
 // A block has a token: its codes come to all rows that it has.
+template <typename Limits>
 __global__ void __launch_bounds__(kThreads)
     prepare_rows(const __grid_constant__ FusedMoeGpuCall call, MoeSkinnyScratch scratch) {
-  __shared__ PlanMemory memory;
+  __shared__ PlanMemory<Limits> memory;
   __shared__ uint16_t first_rows[kMaxGpuExperts];
   const int token = blockIdx.x;
   // The next kernel reads the choices before it waits.
   wait_for_previous_grid();
   allow_next_grid();
-  const Plan plan(call, memory, kMaxMoeSkinnyColumns);
+  const Plan<Limits> plan(call, memory, kMaxMoeSkinnyColumns);
   RowCodes codes(call, token);
   plan.for_experts([&](int expert, int, PlanSizes before) {
     first_rows[expert] = static_cast<uint16_t>(before.rows);
@@ -151,13 +152,13 @@ bool prepare_matrix(MatrixArgs* args,
                     columns);
 }
 
-template <int kColumns>
+template <int kColumns, typename Limits>
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                            const MoeSkinnyScratch& scratch,
                            int num_blocks,
                            gpuStream_t stream) {
   constexpr int kSize = Shared<kColumns>::kSize;
-  auto* const kernel = &moe_skinny_matrices<kColumns>;
+  auto* const kernel = &moe_skinny_matrices<kColumns, Limits>;
   const gpuError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSize);
   if (error != cudaSuccess) return error;
@@ -198,17 +199,21 @@ gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
   }
+  const bool is_few =
+      call.num_tokens <= FewTokens::kTokens && call.num_tokens * call.top_k <= FewTokens::kChoices;
   if (error == cudaSuccess) {
-    error =
-        launch(prepare_rows, dim3(call.num_tokens), dim3(kThreads), 0, stream, true, call, scratch);
+    auto* const prepare = is_few ? &prepare_rows<FewTokens> : &prepare_rows<MoreTokens>;
+    error = launch(prepare, dim3(call.num_tokens), dim3(kThreads), 0, stream, true, call, scratch);
   }
   if (error != cudaSuccess) return error;
-  if (call.num_tokens <= 8) {
-    error = launch_matrices<8>(call, scratch, num_blocks, stream);
+  if (!is_few) {
+    error = launch_matrices<32, MoreTokens>(call, scratch, num_blocks, stream);
+  } else if (call.num_tokens <= 8) {
+    error = launch_matrices<8, FewTokens>(call, scratch, num_blocks, stream);
   } else if (call.num_tokens <= 16) {
-    error = launch_matrices<16>(call, scratch, num_blocks, stream);
+    error = launch_matrices<16, FewTokens>(call, scratch, num_blocks, stream);
   } else {
-    error = launch_matrices<32>(call, scratch, num_blocks, stream);
+    error = launch_matrices<32, FewTokens>(call, scratch, num_blocks, stream);
   }
   return error == cudaSuccess ? add_moe_stream_results(call, scratch.results, stream) : error;
 }

@@ -22,7 +22,7 @@ __device__ void multiply_items(const MoeSkinnyArgs& args,
   });
 }
 
-template <int kColumns>
+template <int kColumns, typename Limits>
 __global__ void __launch_bounds__(kThreads, 1)
     moe_skinny_matrices(const __grid_constant__ MoeSkinnyArgs args) {
   extern __shared__ __align__(1024) uint8_t memory[];
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     publish_barriers();
   }
   // The choices are of a kernel before the one before, whose blocks have all waited for it.
-  const int num_groups = make_groups(args.call, shared);
+  const int num_groups = make_groups<Limits>(args.call, shared);
   const int warp = threadIdx.x / kWarpSize;
   if (warp == kMatrixWarp) {
     if (is_elected()) {

@@ -78,7 +78,7 @@ class Shared {
 
  public:
   static constexpr int kSize = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
-  static_assert(kSize <= kMaxSize && sizeof(PlanMemory) <= kStageSize);
+  static_assert(kSize <= kMaxSize && sizeof(PlanMemory<MoreTokens>) <= kStageSize);
 
   __device__ explicit Shared(uint8_t* memory) : memory_(memory), base_(shared_address(memory)) {}
 
@@ -94,7 +94,10 @@ class Shared {
   __device__ float* largest() const { return reinterpret_cast<float*>(memory_ + kLargest); }
   __device__ TokenGroup* groups() const { return reinterpret_cast<TokenGroup*>(memory_ + kGroups); }
   // Where stages are, before anything is copied.
-  __device__ PlanMemory& plan() const { return *reinterpret_cast<PlanMemory*>(memory_); }
+  template <typename Limits>
+  __device__ PlanMemory<Limits>& plan() const {
+    return *reinterpret_cast<PlanMemory<Limits>*>(memory_);
+  }
 
  private:
   uint8_t* const memory_;
@@ -102,9 +105,9 @@ class Shared {
 };
 
 // Fills the list of groups, by all threads; returns their number.
-template <int kColumns>
+template <typename Limits, int kColumns>
 __device__ int make_groups(const FusedMoeGpuCall& call, const Shared<kColumns>& shared) {
-  const Plan plan(call, shared.plan(), kColumns);
+  const Plan<Limits> plan(call, shared.template plan<Limits>(), kColumns);
   TokenGroup* const groups = shared.groups();
   const PlanSizes all = plan.for_experts([&](int expert, int count, PlanSizes before) {
     TokenGroup* group = groups + before.groups;

@@ -113,8 +113,12 @@ RowInDouble input_of(const CodeFormat& format,
 }
 
 // matrix * x + bias, and the sum of the products' magnitudes. `doubt`: what other codes would add.
+// `cut`: how much sums may lose of products of codes in FP8, of which the matrix units add as many
+// at a time as kAtOnce and cut each off at kKept of the largest.
 struct Product {
-  std::vector<double> values, magnitudes, doubt;
+  std::vector<double> values, magnitudes, doubt, cut;
+  static constexpr int64_t kAtOnce = 32;
+  static constexpr double kKept = 0x1p-13;
 };
 Product multiply(const Tensor& matrix, const RowInDouble& x, const Tensor& biases, int64_t expert) {
   Product product;
@@ -122,14 +126,19 @@ Product multiply(const Tensor& matrix, const RowInDouble& x, const Tensor& biase
   const std::vector<double> bias =
       biases.defined() ? values_of(expert_bias(biases, expert)) : std::vector<double>();
   for (int64_t n = 0; n < matrix.size(0); ++n) {
-    double sum = 0, magnitude = 0, doubt = 0;
+    double sum = 0, magnitude = 0, doubt = 0, cut = 0, largest = 0;
     for (int64_t k = 0; k < columns; ++k) {
       const double weight = matrix.data<float>()[n * columns + k];
       sum += weight * x.values[k];
       magnitude += std::abs(weight * x.values[k]);
       doubt += std::abs(weight * x.doubt[k]);
+      largest = std::max(largest, std::abs(weight * x.values[k]));
+      if ((k + 1) % Product::kAtOnce != 0 && k + 1 < columns) continue;
+      cut += Product::kAtOnce * Product::kKept * largest;
+      largest = 0;
     }
     product.doubt.push_back(doubt);
+    product.cut.push_back(cut);
     if (!bias.empty()) sum += bias[n];
     product.values.push_back(sum);
     product.magnitudes.push_back(magnitude + std::abs(sum));
@@ -231,7 +240,9 @@ Expected expected_of(const Layer& layer) {
     const RowInDouble x = input_of(layer.options.input, values_of(layer.x.narrow(0, t, 1)));
     const Product gate_up =
         multiply(layer.gate_up_rows[expert].values, x, layer.gate_up_bias, expert);
-    // Another code of x may lead to another one of what is between.
+    // Another code of x may lead to another one of what is between, as may what sums lose.
+    const bool cuts = layer.options.cuts;
+    const auto error_of = [&](int64_t n) { return gate_up.doubt[n] + (cuts ? gate_up.cut[n] : 0); };
     std::vector<double> a, errors;
     for (int64_t i = 0; i < s.intermediate_size; ++i) {
       const int64_t gate = interleaved ? 2 * i : i;
@@ -239,7 +250,7 @@ Expected expected_of(const Layer& layer) {
       const double gate_value = gate_up.values[gate], up_value = gate_up.values[up];
       a.push_back(activated(layer.options.activation, gate_value, up_value));
       errors.push_back(activated_error(
-          layer.options.activation, gate_value, up_value, gate_up.doubt[gate], gate_up.doubt[up]));
+          layer.options.activation, gate_value, up_value, error_of(gate), error_of(up)));
     }
     const Product result = multiply(layer.down_rows[expert].values,
                                     input_of(layer.options.input, a, layer.options.doubt, errors),

@@ -26,6 +26,8 @@ struct Options {
   // How far what is between the matrices may be from what it is in double, of which it may have
   // another code.
   double doubt = 1e-5;
+  // Sums of products of codes lose what FP8 matrix units cut off.
+  bool cuts = false;
   bool has_bias = false;
   // Of the ids the experts with an odd one are elsewhere; then some ids are no expert's.
   bool is_part = false;

@@ -7,7 +7,7 @@
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/fused_moe/moe_device.cuh"
-#include "ops/fused_moe/moe_wgmma.h"
+#include "ops/fused_moe/moe_many.h"
 
 namespace atom::ops::device {
 
@@ -81,7 +81,7 @@ class TileList {
 
 // visit(tile) for all tiles of the block, by whole warps.
 template <typename Args, typename Visit>
-__device__ void for_tiles(const Args& args, Visit&& visit, int tile_rows = kMoeTileRows) {
+__device__ void for_tiles(const Args& args, Visit&& visit, int tile_rows) {
   TileList list(args.tiles(), args.call.num_experts, args.num_column_tiles, tile_rows);
   for (int i = blockIdx.x; i < list.size(); i += gridDim.x) visit(list.at(i));
 }

@@ -1,6 +1,6 @@
-// Inside fused_moe: many tokens by experts in FP8 on Hopper, as by moe_float8.h but with tokens on
-// the side of the product that comes in any multiple of 16, so that an expert's last tile is no
-// whole one, and with rows of a matrix that reach two blocks by one copy.
+// Inside fused_moe: many tokens by experts in FP8 on Hopper. The matrix units multiply codes by
+// codes, with tokens on the side of the product that comes in any multiple of 16, so that an
+// expert's last tile is no whole one, and with rows of a matrix that reach two blocks by one copy.
 #pragma once
 
 #include "ops/fused_moe/moe_float8.h"

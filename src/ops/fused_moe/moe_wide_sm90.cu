@@ -47,7 +47,7 @@ bool encode_pairs(CUtensorMap* map, const FusedMoeGpuCall& call) {
 
 template <bool kGated>
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
-                           const MoeWgmmaScratch& scratch,
+                           const MoeManyScratch& scratch,
                            int num_blocks,
                            gpuStream_t stream) {
   auto* kernel = &wide::moe_wide<kGated>;
@@ -86,14 +86,31 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                          args);
 }
 
+bool is_aligned(const void* data, int64_t elements) {
+  return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0 &&
+         elements % (kVectorSize / int{sizeof(BFloat16)}) == 0;
+}
+
+// Of one tensor with all experts' matrices.
+bool fits_matrices(const ExpertMatrices& matrices, int num_rows, int num_columns) {
+  return is_aligned(matrices.data, num_columns) && matrices.scales == nullptr &&
+         matrices.expert_stride == int64_t{num_rows} * num_columns * int{sizeof(BFloat16)};
+}
+
 }  // namespace
 
 bool fits_moe_wide(const FusedMoeGpuCall& call) {
-  return fits_moe_wgmma(call) && call.intermediate_size % 8 == 0 && call.hidden_size % 16 == 0;
+  const int size = call.intermediate_size;
+  const bool is_known = call.activation.kind == GatedActivationKind::kSilu ||
+                        call.activation.kind == GatedActivationKind::kClampedSwiGlu;
+  return is_known && call.element == Element::kBFloat16 && call.format == ExpertFormat::kAsX &&
+         is_aligned(call.x, call.x_stride) && call.num_experts <= kMaxGpuExperts &&
+         fits_matrices(call.gate_up, 2 * size, call.hidden_size) &&
+         fits_matrices(call.down, call.hidden_size, size) && call.hidden_size % 16 == 0;
 }
 
 gpuError_t launch_moe_wide(const FusedMoeGpuCall& call,
-                           const MoeWgmmaScratch& scratch,
+                           const MoeManyScratch& scratch,
                            gpuStream_t stream) {
   int gpu = 0, num_blocks = 0;
   gpuError_t error = cudaGetDevice(&gpu);

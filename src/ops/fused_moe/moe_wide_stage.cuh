@@ -38,7 +38,7 @@ struct MoeWideArgs {
   // outputs, columns], else [all experts' rows, columns].
   CUtensorMap matrices;
   FusedMoeGpuCall call;
-  MoeWgmmaScratch scratch;
+  MoeManyScratch scratch;
   ExpertMatrices own;    // the same matrices
   int num_rows;          // of a matrix
   int num_outputs;       // of a row: those, or half of them

@@ -165,7 +165,7 @@ constexpr LinearVariant kVariants[] = {
     {"cuda", CpuIsa::kScalar, is_unpacked, launch_cuda, DeviceType::kCuda},
     {"quantized", CpuIsa::kScalar, has_codes, launch_quantized, DeviceType::kCuda},
 #endif
-    {"amx", CpuIsa::kAmx, fits_tiles, linear_amx, DeviceType::kCpu, RowOrder::kFixed, kCandidate},
+    {"amx", CpuIsa::kAmx, fits_tiles, linear_amx},
     {"avx512", CpuIsa::kAvx512, in_panels, linear_avx512},
     {"avx2", CpuIsa::kAvx2, in_panels, linear_avx2},
     {"reference", CpuIsa::kScalar, nullptr, linear_reference},

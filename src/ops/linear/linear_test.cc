@@ -45,11 +45,14 @@ void expect_matches_double(const Tensor& x,
   }
 }
 
-// Of the CPU: whose rows have the same bits in every batch.
-std::vector<LinearVariant> variants_here() {
+// Of the CPU, candidates too, that take such activations: whose rows have the same bits in every
+// batch.
+std::vector<LinearVariant> variants_here(const Tensor& x, const LinearWeight& weight) {
   std::vector<LinearVariant> variants;
   for (const LinearVariant& variant : linear_variants()) {
-    if (variant.device == DeviceType::kCpu && variant.isa <= cpu_isa()) variants.push_back(variant);
+    const bool is_here = variant.device == DeviceType::kCpu && variant.isa <= cpu_isa();
+    const bool fits = variant.supports == nullptr || variant.supports({x, weight, {}, x});
+    if (is_here && fits) variants.push_back(variant);
   }
   return variants;
 }
@@ -112,8 +115,7 @@ TEST(Linear, MatchesDoubleInEveryVariant) {
         const LinearWeight weight = pack_linear_weight(Stream(&pool), rows, layout);
         for (DType y_dtype : {dtype, DType::kFloat32}) {
           const Tensor bias = c.bias ? random_vector(c.out_features, y_dtype, 3) : Tensor();
-          for (const LinearVariant& variant : variants_here()) {
-            if (!runs(variant, DeviceType::kCpu, {x, weight, bias, x})) continue;
+          for (const LinearVariant& variant : variants_here(x, weight)) {
             const Tensor y = run(variant, pool, x, weight, bias, y_dtype, c.y_gap);
             expect_matches_double(x,
                                   rows,
@@ -202,7 +204,7 @@ TEST(Linear, WritesNothingBetweenRowsOfY) {
     const Tensor x = random_matrix(9, 40, dtype, 0, 1);
     const LinearWeight weight =
         pack_linear_weight(Stream(&pool), random_matrix(70, 40, dtype, 0, 2));
-    for (const LinearVariant& variant : variants_here()) {
+    for (const LinearVariant& variant : variants_here(x, weight)) {
       const Tensor y = run(variant, pool, x, weight, Tensor(), dtype, 3);
       const Tensor whole(y.raw_data(), dtype, {9, 73});
       for (int64_t t = 0; t < 9; ++t) {
@@ -222,7 +224,7 @@ TEST(Linear, RowIsTheSameInEveryBatch) {
     const Tensor rows = random_matrix(150, in_features, dtype, 0, 2);
     const Tensor bias = random_vector(150, dtype, 3);
     const LinearWeight weight = pack_linear_weight(Stream(&pool), rows);
-    for (const LinearVariant& variant : variants_here()) {
+    for (const LinearVariant& variant : variants_here(all, weight)) {
       std::vector<std::vector<char>> alone;
       for (int64_t t = 0; t < all.size(0); ++t) {
         const Tensor y = run(variant, pool, all.narrow(0, t, 1), weight, bias, dtype);
@@ -246,9 +248,9 @@ TEST(Linear, ThreadCountDoesNotChangeBits) {
     const Tensor x = random_matrix(201, 600, dtype, 0, 1);
     const Tensor rows = random_matrix(333, 600, dtype, 0, 2);
     for (int64_t num_rows : {1, 17, 201}) {
-      for (const LinearVariant& variant : variants_here()) {
-        ThreadPool one(1);
-        const LinearWeight weight = pack_linear_weight(Stream(&one), rows);
+      ThreadPool one(1);
+      const LinearWeight weight = pack_linear_weight(Stream(&one), rows);
+      for (const LinearVariant& variant : variants_here(x, weight)) {
         const Tensor x_rows = x.narrow(0, 0, num_rows);
         const Tensor expected = run(variant, one, x_rows, weight, Tensor(), dtype);
         for (int num_threads : {2, 3}) {
@@ -317,7 +319,7 @@ TEST(Linear, NotANumberAndInfinityStayInTheirRowAndColumn) {
       rows.data<T>()[65 * 33 + 0] = from_float<T>(NAN);
     });
     const LinearWeight weight = pack_linear_weight(Stream(&pool), rows);
-    for (const LinearVariant& variant : variants_here()) {
+    for (const LinearVariant& variant : variants_here(x, weight)) {
       const Tensor y = run(variant, pool, x, weight, Tensor(), dtype);
       for (int64_t t = 0; t < 8; ++t) {
         for (int64_t n = 0; n < 66; ++n) {
@@ -342,7 +344,7 @@ TEST(Linear, RoundsOnceToNearestEvenAndKeepsExtremes) {
   const Tensor x = Tensor::zeros({1, 1}, DType::kBFloat16);
   const LinearWeight weight =
       pack_linear_weight(Stream(&pool), Tensor::zeros({3, 1}, DType::kBFloat16));
-  for (const LinearVariant& variant : variants_here()) {
+  for (const LinearVariant& variant : variants_here(x, weight)) {
     const Tensor y = run(variant, pool, x, weight, bias, DType::kBFloat16);
     EXPECT_EQ(value_at(y, 0, 0), 1.0f) << variant.name;
     EXPECT_EQ(value_at(y, 0, 1), 1.0f + 0x1p-7f) << variant.name;

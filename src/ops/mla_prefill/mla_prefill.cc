@@ -151,17 +151,29 @@ void on_sm90(const Stream& stream, const Call& call, Workspace& scratch) {
   }
 }
 
-bool fits_sm90(const MlaPrefillSizes& sizes) {
+bool has_kernels(const MlaPrefillSizes& sizes) {
   AttentionArgs args = {};
   args.head_dim = static_cast<int32_t>(sizes.key_dim);
   args.num_heads = args.num_kv_heads = 1;
   args.block_size = static_cast<int32_t>(kMlaPrefillBlock);
   args.scale = 1;
   args.element = element_of(sizes.dtype);
-  return sizes.value_dim == 128 && sizes.width() % 16 == 0 &&
-         supports_attention_expanded_sm90(args);
+  return supports_attention_expanded_sm90(args);
+}
+#else
+// Plans for a GPU are also made where there are no kernels for one.
+void on_sm90(const Stream&, const Call&, Workspace&) {
+  CHECK(false);
+}
+
+bool has_kernels(const MlaPrefillSizes& sizes) {
+  return sizes.key_dim == 192 && sizes.dtype == DType::kBFloat16;
 }
 #endif
+
+bool fits_sm90(const MlaPrefillSizes& sizes) {
+  return sizes.value_dim == 128 && sizes.width() % 16 == 0 && has_kernels(sizes);
+}
 
 // ---- on the CPU: plain loops, the oracle ----
 
@@ -253,10 +265,7 @@ void by_none(const Stream&, const Call&, Workspace&) {
 using Launch = void(const Stream&, const Call&, Workspace&);
 
 constexpr Variant<MlaPrefillSizes, Launch> kVariants[] = {
-#ifdef ATOM_CUDA
-    {"sm90", CpuIsa::kScalar, fits_sm90, on_sm90, DeviceType::kCuda, kMixesRows, kCandidate},
-#endif
-    // Plans for a GPU are also made where there are no kernels for one.
+    {"sm90", CpuIsa::kScalar, fits_sm90, on_sm90, DeviceType::kCuda, kMixesRows},
     {"absorbed", CpuIsa::kScalar, nullptr, by_none, DeviceType::kCuda},
     // On the CPU a token's bits do not depend on how its prompt was cut.
     {"absorbed", CpuIsa::kScalar, nullptr, by_none},

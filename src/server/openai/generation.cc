@@ -186,9 +186,11 @@ void Generation::collect_news(size_t prompt,
     append_from(answer.logprobs, answer.logprobs.size() - fresh, &news.logprobs);
     bytes += about_bytes(std::span(news.logprobs).last(fresh));
   }
-  news.finish_reason = answer.finish_reason;
-  news.stop_string = answer.stop_string;
-  news.stop_token_id = answer.stop_token_id;
+  if (answer.finish_reason != FinishReason::kNone) {
+    news.finish_reason = answer.finish_reason;
+    news.stop_string = answer.stop_string;
+    news.stop_token_id = answer.stop_token_id;
+  }
   buffered_ += bytes;
   choice.has_news = true;
   if (sampling_.prompt_logprobs) release_news(prompt, output);

@@ -44,6 +44,10 @@ inline __attribute__((always_inline)) void prefetch_next(const TileProduct& prod
   next += product.prefetch_lines * 64;
 }
 
+inline __attribute__((always_inline)) void prefetch_tile(const char* tile) {
+  for (int row = 0; row < kTileRows; ++row) _mm_prefetch(tile + row * kTileRowSize, _MM_HINT_T0);
+}
+
 template <typename Product, int kTile>
 inline __attribute__((always_inline)) void begin_sums(const TileProduct& product,
                                                       const float* sums) {
@@ -61,7 +65,8 @@ struct RowTiles {
   int64_t second_step;
 };
 
-template <typename Product>
+// With the last product by these tiles of rows the two that follow come into the first-level cache.
+template <typename Product, bool kIsLast>
 void multiply_square(
     const TileProduct& product, RowTiles x, const char* weight, float* sums, const char*& next) {
   float* second_sums = sums + kTileRows * kPanelColumns;
@@ -79,6 +84,8 @@ void multiply_square(
     Product::template multiply<2, 5, 6>();
     Product::template multiply<3, 5, 7>();
     prefetch_next(product, next);
+    if (kIsLast) prefetch_tile(x.first + 2 * product.num_blocks * kTileSize);
+    if (kIsLast) prefetch_tile(x.first + 3 * product.num_blocks * kTileSize);
     x.first += kTileSize;
     x.second += x.second_step;
     weight += kWeightBlockSize;
@@ -126,8 +133,8 @@ void multiply_tiles(const TileProduct& product) {
   for (; rows > kTileRows; rows -= 2 * kTileRows) {
     const int64_t second_rows = rows - kTileRows < kTileRows ? rows - kTileRows : kTileRows;
     const RowTiles tiles = {x, x + product.num_blocks * kTileSize, second_rows * kTileRowSize};
-    multiply_square<Product>(product, tiles, product.weight, sums, next);
-    multiply_square<Product>(product, tiles, product.weight + 128, sums + 32, next);
+    multiply_square<Product, false>(product, tiles, product.weight, sums, next);
+    multiply_square<Product, true>(product, tiles, product.weight + 128, sums + 32, next);
     x += 2 * product.num_blocks * kTileSize;
     sums += 2 * kTileRows * kPanelColumns;
   }

@@ -276,7 +276,7 @@ void run_plans(const Stream& stream, Plans plans, int64_t num_rows) {
   const int64_t num_tiles = plans.back().last_tile, num_units = plans.back().last_unit;
   ThreadPool& pool = stream.pool();
   const int64_t work = num_rows * weight.out_features * weight.in_features;
-  const bool is_serial = pool.num_active() == 1 || work < kMinParallelWork;
+  const bool is_serial = pool.num_threads() == 1 || work < kMinParallelWork;
   if (is_serial || num_rows * weight.in_features < kMinParallelWork) {
     pack_tiles(plans, 0, num_tiles);
   } else {

@@ -1,5 +1,5 @@
-// Inside fused_moe: many tokens on Hopper. Choices are sorted by expert, their rows of x gathered,
-// and tiles of 128 rows and 256 rows of an expert's matrix multiplied by the matrix units.
+// Inside fused_moe: many tokens on Hopper. Choices are sorted by expert, and their rows of x
+// gathered, before tiles of an expert's rows are multiplied; then a token's results are added up.
 #pragma once
 
 #include "ops/fused_moe/fused_moe_gpu.h"
@@ -7,24 +7,16 @@
 
 namespace atom::ops {
 
-struct MoeWgmmaScratch {
-  // `choices`, `row_begins`, `tile_begins` of tiles of kMoeTileRows, and `activated`.
+struct MoeManyScratch {
+  // `choices`, `row_begins`, `tile_begins`, and `activated`.
   FusedMoeGpuScratch shared;
   void* x;        // [rows, hidden_size]
   void* results;  // [choices, hidden_size], weighted, of x's type
 };
 
-constexpr int kMoeTileRows = 128;
-
-// bfloat16 throughout, with whole vectors of 16 bytes in a row; silu or the clamped activation.
-bool fits_moe_wgmma(const FusedMoeGpuCall& call);
-gpuError_t launch_moe_wgmma(const FusedMoeGpuCall& call,
-                            const MoeWgmmaScratch& scratch,
-                            gpuStream_t stream);
-
 // scratch.x, when choices are sorted.
 gpuError_t gather_moe_rows(const FusedMoeGpuCall& call,
-                           const MoeWgmmaScratch& scratch,
+                           const MoeManyScratch& scratch,
                            gpuStream_t stream);
 
 // choices, row_begins and tile_begins, of tiles of so many rows.

@@ -1,0 +1,32 @@
+// Speculative decoding as flags give it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace atom {
+
+// Who guesses the tokens that the next step verifies.
+enum class SpeculativeMethod {
+  kOff,
+  kNgram,   // prompt and answer themselves, where they repeat
+  kMtp,     // the checkpoint's layers for multi-token prediction
+  kEagle3,  // a draft model of its own, on hidden states of the target
+};
+
+// It changes the speed of answers, not their text.
+struct SpeculativeOptions {
+  SpeculativeMethod method = SpeculativeMethod::kOff;
+  int32_t num_tokens = 1;   // drafts per sequence and step
+  std::string draft_model;  // folder of the checkpoint of kEagle3
+  std::string json;  // an object with all of it, as vLLM has it; empty: the other fields count
+  // With more sequences running nobody drafts; 0: by the device.
+  int32_t disable_by_batch_size = 0;
+  // Of kNgram: tokens that must repeat.
+  int32_t prompt_lookup_min = 2;
+  int32_t prompt_lookup_max = 4;
+  double forced_acceptance = -1;  // drafts accepted per step, whatever is sampled; -1: as sampled
+  double forced_acceptance_rate = -1;  // the same as a share of num_tokens
+};
+
+}  // namespace atom

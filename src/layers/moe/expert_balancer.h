@@ -1,0 +1,73 @@
+// Moves the experts of a rank's layers while serving (--enable-eplb), so that the ranks that share
+// them have about as much to do: every so many steps they add up how many tokens chose each expert,
+// and all of them find the same better places. Experts travel between steps, those of one layer
+// after each, so that no request waits long. What a model computes stays the same but for the order
+// in which ranks' sums are added.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "config/eplb_config.h"
+#include "layers/moe/expert_placement.h"
+#include "layers/moe/fused_moe.h"
+#include "nn/parallel_context.h"
+
+namespace atom {
+
+class ExpertBalancer {
+ public:
+  // Figures of this rank, which only grow.
+  struct Figures {
+    uint64_t num_tokens = 0;          // of its experts in all windows, all layers together
+    uint64_t num_largest_tokens = 0;  // of the rank that had most of them, likewise
+    uint64_t num_moves = 0;           // experts that came to one of its slots
+  };
+
+  // `layers` are loaded and have slots; they and the communicators of `parallel` outlive this. A
+  // collective of the ranks that share the experts, as is end_step(). On the CPU.
+  ExpertBalancer(const EplbConfig& config,
+                 const ParallelContext& parallel,
+                 std::vector<FusedMoE*> layers,
+                 const Stream& stream);
+
+  // Behind each step, also one that had no token that counts: all ranks have as many.
+  void end_step(const Stream& stream);
+
+  // From any thread.
+  Figures figures() const;
+
+ private:
+  struct Change {
+    FusedMoE* layer;
+    ExpertPlacement placement;
+  };
+
+  // Counts from now on if it begins.
+  void start_window();
+  // Which changes the tokens of the last window suggest.
+  void plan(const Stream& stream);
+  void note(const std::vector<int64_t>& counts, const ExpertPlacement& placement);
+  void carry_out(const Change& change, const Stream& stream);
+  // `aside` has the tensors of this rank's place aside.
+  void carry_out(const ExpertMove& move,
+                 const FusedMoE& layer,
+                 std::vector<Tensor>* aside,
+                 const Stream& stream);
+
+  const EplbConfig config_;
+  const int rank_;
+  Communicator* const group_;
+  const std::vector<FusedMoE*> layers_;
+  int64_t num_steps_ = 0;  // since the last plan
+  Tensor counts_;          // of all layers' experts; others read it
+  std::deque<Change> pending_;
+  std::atomic<uint64_t> num_tokens_{0};
+  std::atomic<uint64_t> num_largest_tokens_{0};
+  std::atomic<uint64_t> num_moves_{0};
+};
+
+}  // namespace atom
