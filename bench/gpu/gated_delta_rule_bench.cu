@@ -264,17 +264,6 @@ void time_decode(int64_t batch, int64_t tokens, const Roofs& roofs) {
       false,
       sets);
   report("the same to codes", codes_us, bytes, false, roofs);
-  Buffer counters(batch * kHeads * 4);
-  counters.fill_bytes(0);
-  const double alone_us = time_call(
-      [&](gpuStream_t stream, int set) {
-        GatedDeltaNetArgs args = layer.net_to_codes(set);
-        args.counters = counters.data<int32_t>();
-        gated_delta_net_sm90(args, stream);
-      },
-      false,
-      sets);
-  report("the same, blocks alone", alone_us, bytes, false, roofs);
   std::snprintf(what,
                 sizeof what,
                 "recurrence alone, %ld x %ld tokens",
