@@ -53,7 +53,7 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kSkinny,
                                   MoeKernel::kWide};
 // Run when they are named, or all by the word "candidates".
-constexpr MoeKernel kCandidates[] = {MoeKernel::kOne, MoeKernel::kRowsPairs};
+constexpr MoeKernel kCandidates[] = {MoeKernel::kOne};
 
 // What the command line asks for.
 struct Selection {

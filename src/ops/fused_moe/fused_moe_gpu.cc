@@ -396,8 +396,4 @@ void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Worksp
   run_rows(stream, call, workspace, launch_moe_rows_split);
 }
 
-void fused_moe_rows_pairs(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_rows(stream, call, workspace, launch_moe_rows_pairs);
-}
-
 }  // namespace atom::ops

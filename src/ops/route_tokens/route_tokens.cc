@@ -27,8 +27,7 @@ constexpr RouteTokensVariant kVariants[] = {
      fits_cluster,
      route_tokens_cluster,
      DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
+     kMixesRows},
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_route, DeviceType::kCuda},
 #endif
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_route},
