@@ -10,6 +10,7 @@
 // run the experts of several layers in one captured graph, in percent of the read bandwidth
 // measured in the same run, of what the tokens' choices make them read.
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "moe_case.h"
@@ -50,10 +51,11 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kRows,
                                   MoeKernel::kRowsSplit,
                                   MoeKernel::kRowsEarly,
+                                  MoeKernel::kOne,
                                   MoeKernel::kSkinny,
                                   MoeKernel::kWide};
 // Run when they are named, or all by the word "candidates".
-constexpr MoeKernel kCandidates[] = {MoeKernel::kOne, MoeKernel::kRowsPairs};
+constexpr std::array<MoeKernel, 0> kCandidates = {};
 
 // What the command line asks for.
 struct Selection {

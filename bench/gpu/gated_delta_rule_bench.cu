@@ -185,14 +185,14 @@ Difference difference_of(const std::vector<T>& got, const std::vector<T>& expect
   return {largest / scale, std::sqrt(errors / squares)};
 }
 
-int check_chunks(int64_t num_sequences, int64_t tokens_each, Chunked* by = chunked_sm90) {
+int check_chunks(int64_t num_sequences, int64_t tokens_each) {
   const Layer layer(num_sequences, tokens_each);
   recurrent_cuda(layer.rule(), 0, nullptr);
   const auto out = layer.out.download<uint16_t>();
   const auto state = layer.state.download<float>();
   Layer chunked(num_sequences, tokens_each);
   const Buffer workspace(chunked_sm90_workspace_size(chunked.rule()));
-  run_chunked(chunked.rule(), workspace, nullptr, by);
+  run_chunked(chunked.rule(), workspace, nullptr);
   const auto chunked_out = chunked.out.download<uint16_t>();
   const auto chunked_state = chunked.state.download<float>();
   const Difference of_out = difference_of(chunked_out, out, [](const auto& values, size_t i) {
@@ -240,8 +240,6 @@ int check() {
   for (const int64_t tokens : {100, 4100, 8192}) failures += check_beside(1, tokens);
   for (const int64_t tokens : {8, 64, 100, 8192}) failures += check_chunks(1, tokens);
   failures += check_chunks(7, 300);
-  std::printf("quick:\n");
-  for (const int64_t tokens : {100, 8192}) failures += check_chunks(1, tokens, chunked_quick_sm90);
   return failures;
 }
 
@@ -266,17 +264,6 @@ void time_decode(int64_t batch, int64_t tokens, const Roofs& roofs) {
       false,
       sets);
   report("the same to codes", codes_us, bytes, false, roofs);
-  Buffer counters(batch * kHeads * 4);
-  counters.fill_bytes(0);
-  const double alone_us = time_call(
-      [&](gpuStream_t stream, int set) {
-        GatedDeltaNetArgs args = layer.net_to_codes(set);
-        args.counters = counters.data<int32_t>();
-        gated_delta_net_sm90(args, stream);
-      },
-      false,
-      sets);
-  report("the same, blocks alone", alone_us, bytes, false, roofs);
   std::snprintf(what,
                 sizeof what,
                 "recurrence alone, %ld x %ld tokens",
@@ -322,9 +309,6 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
   });
   print("chunks, beside", layer.qkv.size() + layer.out.size(), [&](gpuStream_t stream) {
     run_chunked(layer.rule(), workspace, stream, chunked_beside_sm90);
-  });
-  print("chunks, quick", layer.qkv.size() + layer.out.size(), [&](gpuStream_t stream) {
-    run_chunked(layer.rule(), workspace, stream, chunked_quick_sm90);
   });
   print("gated norm", 3 * layer.out.size(), [&](gpuStream_t stream) {
     rms_norm_gated_cuda({layer.norm(convolved.data()), {}}, layer.num_tokens * kHeads, stream);

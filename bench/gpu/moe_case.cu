@@ -250,7 +250,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 
 const char* name_of(MoeKernel kernel) {
   constexpr const char* kNames[] = {
-      "stream", "one", "rows", "rows-split", "rows-pairs", "rows-early", "skinny", "wide"};
+      "stream", "one", "rows", "rows-split", "rows-early", "skinny", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -266,7 +266,6 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
               format_.format == ExpertFormat::kFloat4) &&
              fits_moe_rows(call);
     case MoeKernel::kRowsSplit:
-    case MoeKernel::kRowsPairs:
       return fits_moe_rows_split(call);
     case MoeKernel::kRowsEarly:
       return fits_moe_rows_early(call);
@@ -295,7 +294,6 @@ gpuError_t MoeLayers::launch(
   const MoeRowsScratch of_rows = {shared, rows_of_x_.data(), results_.data()};
   if (kernel == MoeKernel::kRows) return launch_moe_rows(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsSplit) return launch_moe_rows_split(call, of_rows, stream);
-  if (kernel == MoeKernel::kRowsPairs) return launch_moe_rows_pairs(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsEarly) return launch_moe_rows_early(call, of_rows, stream);
   if (format_.format == ExpertFormat::kAsX) {
     return launch_moe_wide(call, {shared, rows_of_x_.data(), results_.data()}, stream);

@@ -37,7 +37,6 @@ enum class MoeKernel {
   kOne,
   kRows,
   kRowsSplit,
-  kRowsPairs,
   kRowsEarly,
   kSkinny,
   kWide /* bfloat16 and FP8 */

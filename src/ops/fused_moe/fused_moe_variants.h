@@ -81,9 +81,6 @@ void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& s
 bool fits_fused_moe_rows_split(const FusedMoeCall& call);
 void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// The same with longer copies of a matrix's rows.
-void fused_moe_rows_pairs(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
-
 // The same for up to eight tokens in bfloat16, with copies that begin earlier.
 bool fits_fused_moe_rows_early(const FusedMoeCall& call);
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);

@@ -33,10 +33,6 @@ bool fits_moe_rows_split(const FusedMoeGpuCall& call);
 gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream);
-// The same with longer copies of a matrix's rows.
-gpuError_t launch_moe_rows_pairs(const FusedMoeGpuCall& call,
-                                 const MoeRowsScratch& scratch,
-                                 gpuStream_t stream);
 // bfloat16, up to eight tokens with up to 64 choices: the first matrix's copies do not wait for the
 // kernel that arranges choices and x.
 bool fits_moe_rows_early(const FusedMoeGpuCall& call);

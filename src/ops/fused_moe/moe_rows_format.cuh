@@ -25,12 +25,6 @@ struct RowFormat<SplitFloat4> : RowFormat<Float4> {
   }
 };
 
-// The same with both warpgroups' chunks in a stage: copies of a matrix are of 128 bytes of a row.
-struct PairFloat4 {};
-
-template <>
-struct RowFormat<PairFloat4> : RowFormat<SplitFloat4> {};
-
 // bfloat16 whose first matrix begins to be copied before choices are arranged.
 struct EarlyBFloat16 {};
 
@@ -53,7 +47,6 @@ struct Chunk<BFloat16> {
   static constexpr bool kFromRegisters = false;
   static constexpr bool kSplits = false;  // chunks, not rows, between the warpgroups
   static constexpr bool kEarly = false;
-  static constexpr bool kPairs = false;
   static constexpr int kBlocks = 1;  // of 64 rows of a warpgroup
 
   static __host__ __device__ constexpr int column_at(int place) { return place; }
@@ -67,7 +60,6 @@ struct Chunk<Float4> {
   static constexpr bool kFromRegisters = true;
   static constexpr bool kSplits = false;
   static constexpr bool kEarly = false;
-  static constexpr bool kPairs = false;
   static constexpr int kBlocks = 2;
 
   static __host__ __device__ constexpr int column_at(int place) {
@@ -79,11 +71,6 @@ struct Chunk<Float4> {
 template <>
 struct Chunk<SplitFloat4> : Chunk<Float4> {
   static constexpr bool kSplits = true;
-};
-
-template <>
-struct Chunk<PairFloat4> : Chunk<SplitFloat4> {
-  static constexpr bool kPairs = true;  // of chunks, in a stage
 };
 
 template <>

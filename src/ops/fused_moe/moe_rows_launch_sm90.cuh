@@ -33,14 +33,14 @@ bool encode_matrices(CUtensorMap* map, const void* data, int64_t num_rows, int n
   const TensorMapShape<2> shape = {
       {static_cast<cuuint64_t>(row_size / element_size), static_cast<cuuint64_t>(num_rows)},
       {static_cast<cuuint64_t>(row_size)},
-      {static_cast<cuuint32_t>(kStageRowSize<W> / element_size),
+      {static_cast<cuuint32_t>(Chunk<W>::kRowSize / element_size),
        static_cast<cuuint32_t>(box_rows)}};
   return encode_tensor_map(
       map,
       kRegisters ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       data,
       shape,
-      kStageRowSize<W> == kPanelSize ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      kRegisters ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
@@ -79,7 +79,6 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   const int64_t width = int64_t{args.num_chunks} * Chunk<W>::kColumns;  // of x
   // One for each warpgroup, if need be with columns that are not there.
   if (Chunk<W>::kSplits) args.num_chunks += args.num_chunks % 2;
-  args.num_chunks /= kChunksOfStage<W>;
   if constexpr (RowFormat<W>::kHasExponents) {
     args.row_exponents = num_columns / kExponentColumns;
     args.exponents_size = exponents_size<W>(num_columns);

@@ -19,10 +19,6 @@ gpuError_t launch_moe_rows_split_float4(const FusedMoeGpuCall& call,
                                         const MoeRowsScratch& scratch,
                                         int num_tokens,
                                         gpuStream_t stream);
-gpuError_t launch_moe_rows_pairs_float4(const FusedMoeGpuCall& call,
-                                        const MoeRowsScratch& scratch,
-                                        int num_tokens,
-                                        gpuStream_t stream);
 // bfloat16, tiles of 8 tokens, of which there are no more.
 gpuError_t launch_moe_rows_early_bfloat16(const FusedMoeGpuCall& call,
                                           const MoeRowsScratch& scratch,

@@ -221,30 +221,13 @@ bool fits_moe_rows_split(const FusedMoeGpuCall& call) {
          call.num_tokens * call.top_k <= kMostRows * call.num_experts;
 }
 
-namespace {
-
-gpuError_t launch_few_rows(const FusedMoeGpuCall& call,
-                           const MoeRowsScratch& scratch,
-                           LaunchMatrices* launch_matrices,
-                           gpuStream_t stream) {
-  const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
-  gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
-  if (error == cudaSuccess) error = launch_matrices(call, scratch, num_tokens, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
-}
-
-}  // namespace
-
 gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream) {
-  return launch_few_rows(call, scratch, launch_moe_rows_split_float4, stream);
-}
-
-gpuError_t launch_moe_rows_pairs(const FusedMoeGpuCall& call,
-                                 const MoeRowsScratch& scratch,
-                                 gpuStream_t stream) {
-  return launch_few_rows(call, scratch, launch_moe_rows_pairs_float4, stream);
+  const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
+  gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
+  if (error == cudaSuccess) error = launch_moe_rows_split_float4(call, scratch, num_tokens, stream);
+  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
 }
 
 bool fits_moe_rows_early(const FusedMoeGpuCall& call) {

@@ -20,14 +20,12 @@ class Multiplier {
       : args_(args), shared_(shared), output_(args, shared.output(threadIdx.x / kWarpSize)) {
     const auto rows = LaneRows<W, kGated>::of(args.call.activation.is_interleaved);
     const int t = threadIdx.x % 4;
-    if (kTakesTurns<W> && !is_first()) stage_.advance(args.num_stages);
+    if (!is_first()) stage_.advance(args.num_stages);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        matrix_offsets_[b][i] = Chunk<W>::kPairs
-                                    ? place_in_panel(rows.row[b][i], (is_first() ? 0 : 4) + t)
-                                    : rows.row[b][i] * Chunk<W>::kRowSize + t * kVectorSize;
+        matrix_offsets_[b][i] = rows.row[b][i] * Chunk<W>::kRowSize + t * kVectorSize;
         exponent_offsets_[b][i] = rows.row[b][i] * args.row_exponents + t;
         if constexpr (kSplits) {
           keep_in_register(matrix_offsets_[b][i]);
@@ -82,7 +80,7 @@ class Multiplier {
     // every other one has sums of its own.
     constexpr int kChains = kTokens <= 8 ? 2 : 1;
     float tiles[kBlocks][kEights][kChains][4] = {};
-    for (int chunk = 0; chunk < args_.num_chunks; chunk += kTakesTurns<W> ? 2 : 1) {
+    for (int chunk = 0; chunk < args_.num_chunks; chunk += 2) {
       wait_for(shared_.full(stage_.index), stage_.parity);
       uint4 bits[kBlocks][2];
       uint32_t factors[kBlocks][2];
@@ -115,7 +113,7 @@ class Multiplier {
       }
       release(shared_.empty(stage_.index));
       stage_.advance(args_.num_stages);
-      if constexpr (kTakesTurns<W>) stage_.advance(args_.num_stages);
+      stage_.advance(args_.num_stages);
     }
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -127,10 +125,10 @@ class Multiplier {
     }
   }
 
-  // Of a row of this lane's, with the factors of its codes. `chunk` is the first one's of two that
-  // stages have by turns, or of stages of two.
+  // Of a row of this lane's, with the factors of its codes. Where a warpgroup has every other chunk
+  // `chunk` is the first one's.
   __device__ void load_codes(int b, int i, int chunk, uint4& bits, uint32_t& factors) const {
-    const int own_chunk = chunk * kChunksOfStage<W> + (is_first() ? 0 : 1);
+    const int own_chunk = chunk + (is_first() ? 0 : 1);
     bits = load_shared(shared_.matrix(stage_.index) + matrix_offsets_[b][i]);
     factors = Format::factors(
         load_shared_byte(shared_.exponents(buffer_.index) + exponent_offsets_[b][i] +
@@ -139,8 +137,7 @@ class Multiplier {
 
   // Where this lane's row is of the eight tokens' four times 16 bytes that meet a word of codes.
   __device__ uint32_t x_of_lane(int word, int eight) const {
-    const int first_panel = Chunk<W>::kPairs && !is_first() ? kPanels<W> / 2 : 0;
-    return shared_.x(stage_.index, first_panel + word / 2) + place_in_panel(eight * 8, 0) +
+    return shared_.x(stage_.index, word / 2) + place_in_panel(eight * 8, 0) +
            (x_offset_ ^ word % 2 * place_in_panel(0, 4));
   }
 

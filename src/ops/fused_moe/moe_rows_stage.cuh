@@ -45,15 +45,10 @@ template <typename W>
 constexpr int kTileRows = (Chunk<W>::kSplits ? 64 : 128) * Chunk<W>::kBlocks;
 template <typename W>
 constexpr int kHalfRows = kTileRows<W> / 2;
-// Of a stage, of a matrix's row.
 template <typename W>
-constexpr int kChunksOfStage = Chunk<W>::kPairs ? 2 : 1;
+constexpr int kMatrixSize = kTileRows<W>* Chunk<W>::kRowSize;
 template <typename W>
-constexpr int kStageRowSize = kChunksOfStage<W>* Chunk<W>::kRowSize;
-template <typename W>
-constexpr int kMatrixSize = kTileRows<W>* kStageRowSize<W>;
-template <typename W>
-constexpr int kPanels = kChunksOfStage<W>* Chunk<W>::kColumns * 2 / kPanelSize;
+constexpr int kPanels = Chunk<W>::kColumns * 2 / kPanelSize;
 template <typename W, int kTokens>
 constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 
@@ -98,17 +93,13 @@ __host__ __device__ inline int fixed_size(int exponents_size) {
          2 * kSplitSumsSize<W, kTokens>;
 }
 
-// Whether a stage is of one warpgroup alone.
-template <typename W>
-constexpr bool kTakesTurns = Chunk<W>::kSplits && !Chunk<W>::kPairs;
-
-// As many stages as there is room for. Warpgroups that take them by turns need an even number:
+// As many stages as there is room for. Warpgroups that take chunks by turns need an even number:
 // then a stage is always the same one's. One that skipped a round of a stage could take the end of
 // the round before that for the end of its own, as both have the same parity.
 template <typename W>
 constexpr int stages_in(int room, int stage_size) {
   const int most = room / stage_size < kMaxStages ? room / stage_size : kMaxStages;
-  return kTakesTurns<W> ? most / 2 * 2 : most;
+  return Chunk<W>::kSplits ? most / 2 * 2 : most;
 }
 
 __device__ inline void store_shared_float(uint32_t address, float value) {
@@ -169,7 +160,7 @@ class Shared {
   __device__ void init_barriers() const {
     for (int i = 0; i < num_stages_; ++i) {
       init_barrier(full(i), 1);
-      init_barrier(empty(i), kTakesTurns<W> ? kConsumerWarps / 2 : kConsumerWarps);
+      init_barrier(empty(i), Chunk<W>::kSplits ? kConsumerWarps / 2 : kConsumerWarps);
     }
     for (int i = 0; i < kExponentBuffers; ++i) {
       init_barrier(exponents_full(i), 1);
@@ -275,7 +266,7 @@ class Copier {
     const int first = tile.expert * args_.num_rows;
     const uint32_t matrix = shared_.matrix(stage);
     constexpr int kElementSize = Chunk<W>::kFromRegisters ? 1 : 2;
-    const int column = chunk * kStageRowSize<W> / kElementSize;
+    const int column = chunk * Chunk<W>::kRowSize / kElementSize;
     // From shared memory the matrix units take gates and ups by turns, which registers put right.
     constexpr bool kByTurns = kGated && !Chunk<W>::kFromRegisters;
     constexpr int kRows = kByTurns ? kPairRows : kHalfRows<W>;
@@ -283,7 +274,7 @@ class Copier {
     for (int i = 0; i < kHalfRows<W> / kRows; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        copy_box(matrix + (2 * i + half) * kRows * kStageRowSize<W>,
+        copy_box(matrix + (2 * i + half) * kRows * Chunk<W>::kRowSize,
                  &args_.matrices,
                  column,
                  first + first_row_of<W, kGated>(args_, tile.column_tile, half) + i * kRows,

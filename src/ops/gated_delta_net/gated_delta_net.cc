@@ -56,29 +56,11 @@ bool fits_sm90(const Call& call) {
 void on_sm90(const Stream& stream, const Call& call, Workspace&) {
   gated_delta_net_sm90(call.args, stream.queue().handle());
 }
-
-bool fits_alone(const Call& call) {
-  const GatedDeltaRuleArgs& rule = call.args.rule;
-  return fits_sm90(call) && rule.batch.num_sequences * rule.num_k_heads <= Workspace::kNumCounters;
-}
-
-void on_sm90_alone(const Stream& stream, const Call& call, Workspace& scratch) {
-  GatedDeltaNetArgs args = call.args;
-  args.counters = scratch.counters().data<int32_t>();
-  gated_delta_net_sm90(args, stream.queue().handle());
-}
 #endif
 
 constexpr Variant<Call, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     // The squares of a row are added in another order than by the operator of its own.
-    {"alone",
-     CpuIsa::kScalar,
-     fits_alone,
-     on_sm90_alone,
-     DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
     {"sm90", CpuIsa::kScalar, fits_sm90, on_sm90, DeviceType::kCuda, kMixesRows},
     {"composed", CpuIsa::kScalar, nullptr, one_after_the_other, DeviceType::kCuda},
 #endif
@@ -139,7 +121,6 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
       .conv_kernel_size = check.size("W"),
       .eps = params.eps,
       .codes = checked_result_codes(check, params),
-      .counters = nullptr,
   };
 }
 

@@ -22,9 +22,6 @@ struct GatedDeltaNetArgs {
   int64_t conv_kernel_size;
   float eps;
   QuantizeArgs codes;  // in place of rule.out, unless they have no values
-  // One for each key head of a sequence, zeros, and so again behind the kernel: blocks of whole
-  // value heads need no cluster. Null: they are in clusters.
-  int32_t* counters;
 };
 
 // Compute capability 9.0, 16-bit elements, heads of 128 x 128, a convolution over four tokens and

@@ -1,8 +1,7 @@
 // A step of few tokens a sequence by one kernel. A block has some columns of one value head's
 // state; the blocks of a key head are a cluster, because they all convolve its queries and keys,
 // whose last inputs one of them then replaces, and because a value head's norm is over all its
-// columns. Blocks of whole value heads can do without: the last one of a key head that has read its
-// inputs replaces them.
+// columns.
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/gated_delta_net/step_sm90.cuh"
@@ -26,7 +25,6 @@ struct Shared {
   // Of each block of the value head: the sum of the squares of its results, and the largest one
   // with its gate.
   float2 parts[kMaxTokens][kMaxSplits];
-  bool keeps_key;  // without a cluster
 };
 
 // Where a block stands.
@@ -52,12 +50,9 @@ struct Place {
   }
 };
 
-// Who replaces the last inputs of queries and keys, and how blocks know that all have read them.
-enum class Company { kCluster, kAlone };
-
 // What a token's norm is made of, by one warp, to all blocks of the value head. Results with their
 // gates are where the values were.
-template <Company kCompany, int kColumns>
+template <int kColumns>
 __device__ void share_parts(int token, const Place<kColumns>& place, Shared<kColumns>& shared) {
   const int lane = threadIdx.x % device::kWarpSize;
   float sum = 0, largest = 0;
@@ -69,10 +64,6 @@ __device__ void share_parts(int token, const Place<kColumns>& place, Shared<kCol
   }
   largest = device::reduce_lanes(largest, device::kWarpSize, device::Largest{});
   if (lane >= Place<kColumns>::kSplits) return;
-  if constexpr (kCompany == Company::kAlone) {
-    shared.parts[token][0] = make_float2(sum, largest);
-    return;
-  }
   const auto own =
       static_cast<uint32_t>(__cvta_generic_to_shared(&shared.parts[token][place.split]));
   const uint32_t target = device::address_in(place.first_rank + lane, own);
@@ -200,23 +191,10 @@ __device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
   }
 }
 
-// By one thread, after the block has read the inputs: whether it is the last one of its key head's.
-// That one leaves the counter as it was.
-__device__ bool is_last_reader(const GatedDeltaNetArgs& args, int key_head) {
-  const GatedDeltaRuleArgs& rule = args.rule;
-  int32_t* const counter = args.counters + int64_t{blockIdx.y} * rule.num_k_heads + key_head;
-  __threadfence();
-  const bool is_last = atomicAdd(counter, 1) + 1 == rule.num_v_heads / rule.num_k_heads;
-  if (is_last) *counter = 0;
-  return is_last;
-}
-
-// grid: parts of value heads, sequences; clusters of the blocks of a key head, or of none.
-template <typename T, int kColumns, Company kCompany>
+// grid: parts of value heads, sequences; clusters of the blocks of a key head.
+template <typename T, int kColumns>
 __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
     gated_delta_net_kernel(const __grid_constant__ GatedDeltaNetArgs args) {
-  constexpr bool kIsAlone = kCompany == Company::kAlone;
-  static_assert(!kIsAlone || kColumns == kDim);
   __shared__ __align__(16) Shared<kColumns> shared;
   device::allow_next_grid();
   const GatedDeltaRuleArgs& rule = args.rule;
@@ -227,7 +205,7 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
     device::wait_for_previous_grid();
     return store_zeros<T, kColumns>(args, sequence, place);
   }
-  if constexpr (!kIsAlone) device::arrive_at_cluster();
+  device::arrive_at_cluster();
   StateTile<kColumns> tile;
   if (sequence.has_history) {
     tile.load(place.state_in(rule, sequence.slot));
@@ -256,24 +234,19 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
     value.convolve(sequence, [&](int token, float y) { shared.rule.v[token][thread] = y; });
   }
   __syncthreads();
-  if (kIsAlone && thread == 0) shared.keeps_key = is_last_reader(args, place.key_head);
   advance_tokens<T>(rule, sequence, place, gates, tile, shared.rule);
   __syncthreads();
   norm.multiply(sequence, shared.rule);
   __syncthreads();
-  if constexpr (!kIsAlone) device::wait_for_cluster_start();
-  if (warp < sequence.count) share_parts<kCompany>(warp, place, shared);
-  if constexpr (kIsAlone) {
-    __syncthreads();
-  } else {
-    synchronize_cluster();
-  }
+  device::wait_for_cluster_start();
+  if (warp < sequence.count) share_parts(warp, place, shared);
+  synchronize_cluster();
   if (has_value) value.keep(sequence);
-  if (kIsAlone ? shared.keeps_key : device::cluster_rank() == 0) key.keep(sequence);
+  if (device::cluster_rank() == 0) key.keep(sequence);
   norm.store(sequence, shared);
 }
 
-template <typename T, int kColumns, Company kCompany = Company::kCluster>
+template <typename T, int kColumns>
 void launch(const GatedDeltaNetArgs& args, gpuStream_t stream) {
   constexpr unsigned kSplits = kDim / kColumns;
   const GatedDeltaRuleArgs& rule = args.rule;
@@ -283,10 +256,8 @@ void launch(const GatedDeltaNetArgs& args, gpuStream_t stream) {
        .block = dim3(kRecurrentThreads),
        .stream = stream,
        .overlaps_previous = true,
-       .cluster_size = kCompany == Company::kAlone
-                           ? 1
-                           : static_cast<unsigned>(rule.num_v_heads / rule.num_k_heads) * kSplits},
-      gated_delta_net_kernel<T, kColumns, kCompany>,
+       .cluster_size = static_cast<unsigned>(rule.num_v_heads / rule.num_k_heads) * kSplits},
+      gated_delta_net_kernel<T, kColumns>,
       args);
   check_gpu_launch("gated_delta_net");
 }
@@ -298,7 +269,6 @@ void launch_for(const GatedDeltaNetArgs& args, gpuStream_t stream, int splits) {
   switch (splits > 0 ? splits
                      : recurrent_splits(rule.num_v_heads * rule.batch.num_sequences, max_splits)) {
     case 1:
-      if (args.counters != nullptr) return launch<T, 128, Company::kAlone>(args, stream);
       return launch<T, 128>(args, stream);
     case 2:
       return launch<T, 64>(args, stream);

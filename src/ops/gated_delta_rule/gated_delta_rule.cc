@@ -74,13 +74,6 @@ using Launch = void(const Stream&, const GatedDeltaRuleArgs&, Workspace& scratch
 
 constexpr Variant<GatedDeltaRuleArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"quick",
-     CpuIsa::kScalar,
-     fits_chunked_sm90,
-     on_sm90<chunked_quick_sm90>,
-     DeviceType::kCuda,
-     RowOrder::kFixed,
-     kCandidate},
     {"beside", CpuIsa::kScalar, fits_chunked_sm90, on_sm90<chunked_beside_sm90>, DeviceType::kCuda},
     {"sm90", CpuIsa::kScalar, fits_chunked_sm90, on_sm90<chunked_sm90>, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, fits_cuda, on_queue, DeviceType::kCuda},

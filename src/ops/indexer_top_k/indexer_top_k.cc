@@ -96,8 +96,7 @@ constexpr Variant<IndexerTopKArgs, Launch> kVariants[] = {
      fits_stream,
      on_queue<indexer_top_k_stream_sm90>,
      DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
+     kMixesRows},
     {"sm90", CpuIsa::kScalar, fits_sm90, on_queue<indexer_top_k_sm90>, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<indexer_top_k_cuda>, DeviceType::kCuda},
 #endif

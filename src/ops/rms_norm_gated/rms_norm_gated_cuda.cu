@@ -1,3 +1,5 @@
+#include <bit>
+
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
@@ -44,21 +46,23 @@ struct Codes {
   int64_t num_groups;  // of a token
 };
 
-// A vector of a row to each of `lanes` lanes: a power of two, of which a warp has some. Codes in
-// place of `out` where they have values.
+// A vector of a row to each of 2^log_lanes lanes, of which a warp has some. Codes in place of `out`
+// where they have values. A step has fewer than 2^32 rows: divisions of 64 bits would take longer
+// than the rest.
 template <typename T>
 __global__ void rms_norm_gated_vector_kernel(RmsNormGatedArgs args,
                                              Codes codes,
-                                             int64_t num_rows,
-                                             int lanes) {
+                                             uint32_t num_rows,
+                                             int log_lanes) {
   constexpr int kLength = device::Vector<T>::kLength;
   device::allow_next_grid();
-  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t row = index / lanes;
+  const int lanes = 1 << log_lanes;
+  const uint32_t row = blockIdx.x * (kThreads >> log_lanes) + (threadIdx.x >> log_lanes);
   // Lanes without a row go along, for the sums.
-  const int64_t read = row < num_rows ? row : num_rows - 1;
-  const int64_t token = read / args.num_heads, head = read % args.num_heads;
-  const int64_t own = index % lanes * kLength, first = head * args.size + own;
+  const uint32_t read = row < num_rows ? row : num_rows - 1;
+  const auto num_heads = static_cast<uint32_t>(args.num_heads);
+  const int64_t token = read / num_heads, head = read - read / num_heads * num_heads;
+  const int64_t own = (threadIdx.x & (lanes - 1)) * kLength, first = head * args.size + own;
   float weight[kLength];
 #pragma unroll
   for (int i = 0; i < kLength; i += 4) {
@@ -148,8 +152,8 @@ void rms_norm_gated_cuda(const RmsNormGatedCall& call, int64_t num_rows, void* q
                            true,
                            args,
                            codes,
-                           num_rows,
-                           lanes);
+                           static_cast<uint32_t>(num_rows),
+                           std::countr_zero(static_cast<unsigned>(lanes)));
     } else {
       rms_norm_gated_kernel<T>
           <<<blocks_of(num_rows, kRowsPerBlock), kThreads, 0, stream>>>(args, num_rows);

@@ -22,13 +22,7 @@ bool fits_cluster(const RouteTokensCall& call) {
 
 constexpr RouteTokensVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cluster",
-     CpuIsa::kScalar,
-     fits_cluster,
-     route_tokens_cluster,
-     DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
+    {"cluster", CpuIsa::kScalar, fits_cluster, route_tokens_cluster, DeviceType::kCuda, kMixesRows},
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_route, DeviceType::kCuda},
 #endif
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_route},

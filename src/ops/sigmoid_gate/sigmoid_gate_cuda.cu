@@ -9,13 +9,31 @@ namespace {
 
 constexpr int kThreads = 128;
 
+// Where a thread's kLength elements are. A step has fewer than 2^32 of them: divisions of 64 bits
+// would take longer than the rest.
+template <int kLength>
+struct Place {
+  int64_t token, head, first;
+  bool exists;
+
+  __device__ Place(const SigmoidGateArgs& args, uint32_t num_rows) {
+    const uint32_t index = blockIdx.x * kThreads + threadIdx.x;
+    const auto per_row = static_cast<uint32_t>(args.size / kLength);
+    const auto num_heads = static_cast<uint32_t>(args.num_heads);
+    const uint32_t row = index / per_row;
+    exists = row < num_rows;
+    token = row / num_heads;
+    head = row - row / num_heads * num_heads;
+    first = (index - row * per_row) * kLength;
+  }
+};
+
 // kLength elements of a row's result.
 template <typename T, int kLength>
 __device__ device::Pack<T, kLength> gated_elements(const SigmoidGateArgs& args,
-                                                   int64_t row,
-                                                   int64_t first) {
+                                                   const Place<kLength>& place) {
   using Elements = device::Pack<T, kLength>;
-  const int64_t token = row / args.num_heads, head = row % args.num_heads;
+  const auto& [token, head, first, exists] = place;
   const T* x = static_cast<const T*>(args.x) + token * args.x_strides[0] + head * args.x_strides[1];
   const T* gate =
       static_cast<const T*>(args.gate) + token * args.gate_strides[0] + head * args.gate_strides[1];
@@ -38,45 +56,43 @@ __device__ device::Pack<T, kLength> gated_elements(const SigmoidGateArgs& args,
 
 // A thread for each kLength elements of all rows.
 template <typename T, int kLength>
-__global__ void sigmoid_gate_kernel(SigmoidGateArgs args, int64_t num_rows) {
+__global__ void sigmoid_gate_kernel(SigmoidGateArgs args, uint32_t num_rows) {
   device::allow_next_grid();
+  const Place<kLength> place(args, num_rows);
   device::wait_for_previous_grid();
-  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t per_row = args.size / kLength, row = index / per_row;
-  if (row >= num_rows) return;
-  const int64_t first = index % per_row * kLength;
-  const auto result = gated_elements<T, kLength>(args, row, first);
-  const int64_t token = row / args.num_heads, head = row % args.num_heads;
-  T* out = static_cast<T*>(args.out) + token * args.out_strides[0] + head * args.out_strides[1];
-  *reinterpret_cast<device::Pack<T, kLength>*>(out + first) = result;
+  if (!place.exists) return;
+  const auto result = gated_elements<T, kLength>(args, place);
+  T* out = static_cast<T*>(args.out) + place.token * args.out_strides[0] +
+           place.head * args.out_strides[1];
+  *reinterpret_cast<device::Pack<T, kLength>*>(out + place.first) = result;
 }
 
 // The same, of codes in groups of 128.
 template <typename T>
 __global__ void sigmoid_gate_codes_kernel(SigmoidGateArgs args,
                                           QuantizeArgs codes,
-                                          int64_t num_rows) {
+                                          int64_t num_groups,
+                                          uint32_t num_rows) {
   constexpr int kLength = device::Vector<T>::kLength;
   device::allow_next_grid();
+  const Place<kLength> place(args, num_rows);
   device::wait_for_previous_grid();
-  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t per_row = args.size / kLength, row = index / per_row;
-  const bool exists = row < num_rows;
   uint4 vectors[1] = {};
-  if (exists) {
-    const auto result = gated_elements<T, kLength>(args, row, index % per_row * kLength);
+  if (place.exists) {
+    const auto result = gated_elements<T, kLength>(args, place);
     memcpy(&vectors[0], &result, sizeof result);
   }
-  const int64_t token = row / args.num_heads;
-  const int64_t first = row % args.num_heads * args.size + index % per_row * kLength;
+  const int64_t column = place.head * args.size + place.first;
   quantize_groups<T>(
       vectors,
       [&](int, float scale) {
-        if (exists) codes.scales[token * codes.num_groups() + first / kQuantGroupSize] = scale;
+        if (!place.exists) return;
+        codes.scales[place.token * num_groups + column / kQuantGroupSize] = scale;
       },
       [&](int, const device::Pack<device::Float8, kLength>& packed) {
-        uint8_t* values = codes.values + token * codes.values_stride + first;
-        if (exists) *reinterpret_cast<device::Pack<device::Float8, kLength>*>(values) = packed;
+        if (!place.exists) return;
+        uint8_t* values = codes.values + place.token * codes.values_stride + column;
+        *reinterpret_cast<device::Pack<device::Float8, kLength>*>(values) = packed;
       });
 }
 
@@ -104,7 +120,7 @@ void launch(const SigmoidGateArgs& args, int64_t num_rows, gpuStream_t stream) {
                        stream,
                        true,
                        args,
-                       num_rows);
+                       static_cast<uint32_t>(num_rows));
 }
 
 template <typename T>
@@ -117,7 +133,8 @@ void launch_codes(const SigmoidGateCall& call, int64_t num_rows, gpuStream_t str
                        true,
                        call.gate,
                        call.codes,
-                       num_rows);
+                       call.codes.num_groups(),
+                       static_cast<uint32_t>(num_rows));
 }
 
 }  // namespace

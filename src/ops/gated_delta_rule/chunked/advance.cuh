@@ -125,12 +125,7 @@ __device__ inline void load_chunks(const AdvanceArgs& args,
   }
 }
 
-// How a state takes a chunk's updates, in numbers of 8 bits: as sums of three, or quickly of two,
-// which leaves a relative error of 2^-17 of each update.
-enum class Updates { kExact, kQuick };
-
 // The warpgroup that computes.
-template <Updates kUpdates>
 class Advance {
  public:
   __device__ __forceinline__ Advance(const AdvanceArgs& args,
@@ -163,9 +158,6 @@ class Advance {
   }
 
  private:
-  static constexpr int kParts = kUpdates == Updates::kQuick ? 2 : 3;
-  using Factor = uint32_t[4];  // of 16 rows, or columns, of a product
-
   static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
   static __device__ __forceinline__ int warp() { return threadIdx.x / 32; }
 
@@ -218,30 +210,11 @@ class Advance {
     float both[kChunk];  // K S, then Q S and the results, transposed
     float written[kChunk / 2];
     uint32_t high[kHeadDim / 16][4], low[kHeadDim / 16][4];
-    if constexpr (kUpdates == Updates::kQuick) {
-      // The second half is cut while the products of the first are under way.
-      constexpr int kHalf = kHeadDim / 32, kCount = kHeadDim / 4;
-      float second[kCount];
+    cut(state, high, low);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) second[i] = state[kCount + i];
-      cut_first<kHalf>(state, high, low);
-#pragma unroll
-      for (int i = 0; i < kHeadDim / 2; ++i) state[i] *= decay;
-      pin(second);
-      begin_products();
-      multiply_steps<0, kHalf>(both, high, low, stage.rows[0][0]);
-      commit_products();
-      Factor second_high[kHalf], second_low[kHalf];
-      cut(second, second_high, second_low);
-      begin_products();
-      multiply_steps<kHalf, 2 * kHalf>(both, second_high, second_low, stage.rows[0][0]);
-    } else {
-      cut(state, high, low);
-#pragma unroll
-      for (int i = 0; i < kHeadDim / 2; ++i) state[i] *= decay;
-      begin_products();
-      multiply_steps<0, kHeadDim / 16>(both, high, low, stage.rows[0][0]);
-    }
+    for (int i = 0; i < kHeadDim / 2; ++i) state[i] *= decay;
+    begin_products();
+    multiply_rows<2 * kChunk, 0>(both, high, low, stage.rows[0][0]);
     commit_products();
     wait_for_products<0>();
     pin(both);
@@ -257,7 +230,7 @@ class Advance {
     begin_products();
     multiply_triangle<kChunk / 2>(both, written_high, written_low, stage.record.products, true);
     commit_products();
-    Factor parts[kParts][kChunk / 16];
+    uint32_t parts[3][kChunk / 16][4];
     cut_updates(factors, written, parts);
     begin_products();
     update_state(state, parts, stage.rows[0][0]);
@@ -276,17 +249,6 @@ class Advance {
                                              uint32_t (&low)[kCount / 8][4]) {
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
-      split(from[i * 2], from[i * 2 + 1], high[i / 4][i % 4], low[i / 4][i % 4]);
-    }
-  }
-
-  // Of the first steps.
-  template <int kSteps>
-  static __device__ __forceinline__ void cut_first(const float (&from)[kHeadDim / 2],
-                                                   Factor (&high)[kHeadDim / 16],
-                                                   Factor (&low)[kHeadDim / 16]) {
-#pragma unroll
-    for (int i = 0; i < 4 * kSteps; ++i) {
       split(from[i * 2], from[i * 2 + 1], high[i / 4][i % 4], low[i / 4][i % 4]);
     }
   }
@@ -316,31 +278,30 @@ class Advance {
 
   static __device__ __forceinline__ void cut_updates(const ChunkFactors& factors,
                                                      const float (&written)[kChunk / 2],
-                                                     Factor (&parts)[kParts][kChunk / 16]) {
+                                                     uint32_t (&parts)[3][kChunk / 16][4]) {
 #pragma unroll
     for (int i = 0; i < kChunk / 4; ++i) {
       const int token = i / 2 * 8 + lane() % 4 * 2;
       const float2 scale = *reinterpret_cast<const float2*>(factors.update + token);
       float x = written[i * 2] * scale.x, y = written[i * 2 + 1] * scale.y;
-#pragma unroll
-      for (int part = 0; part + 1 < kParts; ++part) parts[part][i / 4][i % 4] = take_pair(x, y);
-      parts[kParts - 1][i / 4][i % 4] = pair_of(x, y);
+      parts[0][i / 4][i % 4] = take_pair(x, y);
+      parts[1][i / 4][i % 4] = take_pair(x, y);
+      parts[2][i / 4][i % 4] = pair_of(x, y);
     }
   }
 
-  // d (+)= S^T times rows of keys and of queries, steps kBegin to kEnd of it; factors are those
-  // steps'.
-  template <int kBegin, int kEnd, int kCount>
-  static __device__ __forceinline__ void multiply_steps(float (&d)[kChunk],
-                                                        const Factor (&high)[kCount],
-                                                        const Factor (&low)[kCount],
-                                                        const uint8_t* rows) {
+  // d = S^T times rows of keys or queries.
+  template <int kColumns, int kFirst>
+  static __device__ __forceinline__ void multiply_rows(float (&d)[kChunk],
+                                                       const uint32_t (&high)[kHeadDim / 16][4],
+                                                       const uint32_t (&low)[kHeadDim / 16][4],
+                                                       const uint8_t* rows) {
     const uint32_t matrix = shared_matrix(device::shared_address(rows));
 #pragma unroll
-    for (int k = kBegin; k < kEnd; ++k) {
+    for (int k = 0; k < kHeadDim / 16; ++k) {
       const uint32_t b = matrix + bytes_of_matrix(k / 4 * 2 * kTileBytes + k % 4 * 32);
-      product<2 * kChunk, 0>(d, high[k - kBegin], b, k > 0);
-      product<2 * kChunk, 0>(d, low[k - kBegin], b, true);
+      product<kColumns, kFirst>(d, high[k], b, k > 0);
+      product<kColumns, kFirst>(d, low[k], b, true);
     }
   }
 
@@ -364,14 +325,14 @@ class Advance {
   }
 
   static __device__ __forceinline__ void update_state(float (&state)[kHeadDim / 2],
-                                                      const Factor (&parts)[kParts][kChunk / 16],
+                                                      const uint32_t (&parts)[3][kChunk / 16][4],
                                                       const uint8_t* keys) {
     const uint32_t matrix = shared_matrix(device::shared_address(keys), 2 * kTileBytes);
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
       const uint32_t b = matrix + bytes_of_matrix(step * 16 * kTileRowBytes);
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) product_by_rows(state, parts[part][step], b);
+      for (int part = 0; part < 3; ++part) product_by_rows(state, parts[part][step], b);
     }
   }
 

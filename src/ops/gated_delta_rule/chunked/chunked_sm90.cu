@@ -94,7 +94,6 @@ __device__ AdvanceBuffers set_up(uint8_t* shared, uint64_t* barriers) {
 }
 
 // A block's part of the second kernel: half of a value head of a sequence.
-template <Updates kUpdates>
 __device__ __forceinline__ void advance_chunks(const AdvanceArgs& args,
                                                const ChunkedSequence& sequence,
                                                const AdvanceBuffers& buffers) {
@@ -108,7 +107,7 @@ __device__ __forceinline__ void advance_chunks(const AdvanceArgs& args,
       return rule.state + (slot * rule.num_v_heads + head) * kHeadDim * kHeadDim;
     };
     const bool has_history = rule.batch.seq_lens[index] > sequence.num_tokens;
-    Advance<kUpdates>(args, sequence, head, half, buffers)
+    Advance(args, sequence, head, half, buffers)
         .run(has_history ? state_in(from) : nullptr, state_in(to));
   } else if (threadIdx.x == kGroupThreads) {
     load_chunks(args, sequence, head, half, buffers);
@@ -116,7 +115,6 @@ __device__ __forceinline__ void advance_chunks(const AdvanceArgs& args,
 }
 
 // grid: halves of value heads, sequences.
-template <Updates kUpdates>
 __global__ void __launch_bounds__(kAdvanceThreads, 1)
     advance_chunks_kernel(const __grid_constant__ AdvanceArgs args) {
   extern __shared__ uint8_t shared[];
@@ -129,7 +127,7 @@ __global__ void __launch_bounds__(kAdvanceThreads, 1)
       args.flags.left != nullptr && args.flags.left[blockIdx.y * gridDim.x + blockIdx.x] == 0;
   const ChunkedSequence sequence(args.rule.batch, blockIdx.y);
   if (is_done || sequence.num_tokens == 0) return;
-  advance_chunks<kUpdates>(args, sequence, buffers);
+  advance_chunks(args, sequence, buffers);
 }
 
 // Nanoseconds in which the first kernel begins, unless whoever watches the device lets kernels run
@@ -149,7 +147,6 @@ __device__ bool sees_first_record(const uint32_t* flag) {
 
 // The same grid beside the kernel that leaves the records, which starts when all blocks of this one
 // are there. A block that sees nothing of it leaves its part to the kernel above.
-template <Updates kUpdates>
 __global__ void __launch_bounds__(kAdvanceThreads, 1)
     advance_chunks_beside_kernel(const __grid_constant__ AdvanceArgs args) {
   extern __shared__ uint8_t shared[];
@@ -165,7 +162,7 @@ __global__ void __launch_bounds__(kAdvanceThreads, 1)
     if (!has_begun) args.flags.left[blockIdx.y * gridDim.x + blockIdx.x] = 1;
   }
   __syncthreads();
-  if (has_begun) advance_chunks<kUpdates>(args, sequence, buffers);
+  if (has_begun) advance_chunks(args, sequence, buffers);
 }
 
 bool encode_rows(const GatedDeltaRuleArgs& args, CUtensorMap* map) {
@@ -273,22 +270,23 @@ void prepare_chunks_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* 
   check_gpu_launch("gated_delta_rule");
 }
 
-namespace {
-
-template <Updates kUpdates>
-bool advance_by(const GatedDeltaRuleArgs& args, const void* workspace, void* queue) {
+bool advance_chunks_sm90(const GatedDeltaRuleArgs& args, const void* workspace, void* queue) {
   AdvanceArgs advance = {.rule = args,
                          .records = records_in(workspace),
                          .rows = {},
                          .flags = {},
                          .blocks_of_place = blocks_of_place(args)};
   if (!encode_rows(args, &advance.rows)) return false;
-  launch_advance(advance_chunks_kernel<kUpdates>, advance, queue);
+  launch_advance(advance_chunks_kernel, advance, queue);
   return true;
 }
 
-template <Updates kUpdates>
-bool beside_by(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
+bool chunked_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
+  prepare_chunks_sm90(args, workspace, queue);
+  return advance_chunks_sm90(args, workspace, queue);
+}
+
+bool chunked_beside_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
   // Half of the multiprocessors are the first kernel's. Side by side is faster from some 2400
   // tokens on: on an H200 1024 take 79 us instead of 66, 8192 take 374 instead of 431.
   constexpr int64_t kMinTokens = 4096;
@@ -296,8 +294,7 @@ bool beside_by(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
   const int64_t num_blocks = blocks_of_sequence(args) * num_sequences;
   if (args.batch.num_tokens < kMinTokens * num_sequences ||
       2 * num_blocks > device_attribute(cudaDevAttrMultiProcessorCount)) {
-    prepare_chunks_sm90(args, workspace, queue);
-    return advance_by<kUpdates>(args, workspace, queue);
+    return chunked_sm90(args, workspace, queue);
   }
   const auto stream = static_cast<gpuStream_t>(queue);
   const ChunkFlags flags = flags_in(args, workspace);
@@ -316,7 +313,7 @@ bool beside_by(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
                        true,
                        flags.ready,
                        count);
-  launch_advance(advance_chunks_beside_kernel<kUpdates>, advance, queue);
+  launch_advance(advance_chunks_beside_kernel, advance, queue);
   if (allow_shared(prepare_chunks_beside_kernel, sizeof(PrepareShared))) {
     (void)device::launch(prepare_chunks_beside_kernel,
                          grid_of_chunks(args),
@@ -330,27 +327,8 @@ bool beside_by(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
   }
   check_gpu_launch("gated_delta_rule");
   advance.flags.ready = nullptr;
-  launch_advance(advance_chunks_kernel<kUpdates>, advance, queue);
+  launch_advance(advance_chunks_kernel, advance, queue);
   return true;
-}
-
-}  // namespace
-
-bool advance_chunks_sm90(const GatedDeltaRuleArgs& args, const void* workspace, void* queue) {
-  return advance_by<Updates::kExact>(args, workspace, queue);
-}
-
-bool chunked_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
-  prepare_chunks_sm90(args, workspace, queue);
-  return advance_by<Updates::kExact>(args, workspace, queue);
-}
-
-bool chunked_beside_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
-  return beside_by<Updates::kExact>(args, workspace, queue);
-}
-
-bool chunked_quick_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue) {
-  return beside_by<Updates::kQuick>(args, workspace, queue);
 }
 
 }  // namespace atom::ops

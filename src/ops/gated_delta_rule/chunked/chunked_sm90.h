@@ -23,9 +23,6 @@ int64_t chunked_sm90_workspace_size(const GatedDeltaRuleArgs& args);
                                        void* workspace,
                                        void* queue);
 
-// The same with states that take updates of 16 bits.
-[[nodiscard]] bool chunked_quick_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue);
-
 // Its two kernels: what does not depend on states, into the workspace, and the rest.
 void prepare_chunks_sm90(const GatedDeltaRuleArgs& args, void* workspace, void* queue);
 [[nodiscard]] bool advance_chunks_sm90(const GatedDeltaRuleArgs& args,

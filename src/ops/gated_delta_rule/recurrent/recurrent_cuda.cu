@@ -45,7 +45,9 @@ __global__ void ATOM_LAUNCH_BOUNDS(kRecurrentThreads, recurrent_blocks(kColumns)
   const int64_t slot = args.batch.state_slots[sequence];
   const int32_t* kept = args.batch.token_slots;
   if (begin == end) return;
-  if (max_tokens > 0 && end - begin >= max_tokens && (kept == nullptr || kept[begin] < 0)) return;
+  // Padding is nobody else's, of any number of rows.
+  const bool is_long = max_tokens > 0 && end - begin >= max_tokens;
+  if (is_long && slot >= 0 && (kept == nullptr || kept[begin] < 0)) return;
   if (slot >= args.batch.num_slots) gpu_trap();
   const auto state_in = [&](int64_t at) {
     if (at >= args.batch.num_slots) gpu_trap();
