@@ -367,7 +367,7 @@ def main():
     with ServerProcess(arguments.atom, arguments.checkpoint, *FLAGS,
                        env={"ATOM_API_KEY": KEY}) as server:
         failures = asyncio.run(attack_all(arguments, server))
-    sys.exit("\n".join(failures))
+    sys.exit("\n".join(failures) or None)
 
 
 if __name__ == "__main__":
