@@ -43,8 +43,7 @@ Result<std::optional<std::vector<int64_t>>> resolve_recorded_batches(const std::
               largest);
   }
   std::ranges::sort(sizes);
-  const auto repeated = std::ranges::unique(sizes);
-  sizes.erase(repeated.begin(), repeated.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return std::optional(std::move(sizes));
 }
 

@@ -14,6 +14,7 @@
 #include "tensor/tensor_check.h"
 #ifdef ATOM_CUDA
 #include "ops/attention/prefill/expanded_sm90.h"
+#include "tensor/device_runtime.h"
 #include "tensor/gpu_check.h"
 #endif
 
@@ -50,6 +51,10 @@ struct Call {
 };
 
 // ---- on a GPU ----
+
+bool is_made_for(const MlaPrefillSizes& sizes) {
+  return sizes.key_dim == 192 && sizes.dtype == DType::kBFloat16;
+}
 
 #ifdef ATOM_CUDA
 LinearWeight rows_of(const LinearWeight& weight, int64_t first, int64_t count) {
@@ -152,6 +157,8 @@ void on_sm90(const Stream& stream, const Call& call, Workspace& scratch) {
 }
 
 bool has_kernels(const MlaPrefillSizes& sizes) {
+  // Plans for a GPU are also made where there is none to ask.
+  if (!device_runtime(DeviceType::kCuda).ok()) return is_made_for(sizes);
   AttentionArgs args = {};
   args.head_dim = static_cast<int32_t>(sizes.key_dim);
   args.num_heads = args.num_kv_heads = 1;
@@ -167,7 +174,7 @@ void on_sm90(const Stream&, const Call&, Workspace&) {
 }
 
 bool has_kernels(const MlaPrefillSizes& sizes) {
-  return sizes.key_dim == 192 && sizes.dtype == DType::kBFloat16;
+  return is_made_for(sizes);
 }
 #endif
 
