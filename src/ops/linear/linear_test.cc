@@ -50,9 +50,9 @@ void expect_matches_double(const Tensor& x,
 std::vector<LinearVariant> variants_here(const Tensor& x, const LinearWeight& weight) {
   std::vector<LinearVariant> variants;
   for (const LinearVariant& variant : linear_variants()) {
-    const bool is_here = variant.device == DeviceType::kCpu && variant.isa <= cpu_isa();
-    const bool fits = variant.supports == nullptr || variant.supports({x, weight, {}, x});
-    if (is_here && fits) variants.push_back(variant);
+    if (variant.device != DeviceType::kCpu || variant.isa > cpu_isa()) continue;
+    if (variant.supports != nullptr && !variant.supports({x, weight, {}, x})) continue;
+    variants.push_back(variant);
   }
   return variants;
 }
