@@ -1,5 +1,6 @@
 // What the ranks of a group do together: sums, exchanges, messages. A transport implements the
-// do_*() functions: comm/local/ for threads of one process.
+// do_*() functions: comm/local/ for threads of one process, comm/device/ for those with a GPU each,
+// comm/tcp/ for processes.
 //
 // Every rank of a group calls the same operations in the same order with tensors of the same shapes
 // and dtypes; one thread at a time on each rank. Tensors are contiguous and on the stream's device.
@@ -14,12 +15,11 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "comm/reduce_op.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace atom {
-
-enum class ReduceOp { kSum, kMin, kMax };
 
 class Communicator {
  public:
