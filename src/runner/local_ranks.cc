@@ -21,6 +21,7 @@ ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool 
     context.data_parallel_rank = rank / parallel.ranks_of_copy();
     context.data_parallel_size = parallel.data_parallel_size;
     context.dispatch = parallel.expert_dispatch;
+    context.token_counts = Tensor::empty({1 + context.expert_size()}, DType::kInt32);
   }
   context.expert_parallel = parallel.enable_expert_parallel && context.expert_size() > 1;
   context.moves_experts = context.expert_parallel && parallel.eplb.enabled;

@@ -329,7 +329,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
   if (device_sampler_) {
     ops::fill_pending_tokens(stream_, device_sampler_->token_ids(), inputs.token_ids);
   }
-  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, workspace_, inputs.token_ids.size(0));
+  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, inputs.token_ids.size(0));
   ForwardContext context{.stream = stream_,
                          .workspace = workspace_,
                          .token_ids = inputs.token_ids,
