@@ -136,7 +136,7 @@ ops::Roofs BenchSession::measure_roofs() {
 }
 
 Result<std::unique_ptr<DeviceQueue>> open_measured_queue(Device device) {
-  ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
+  ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device));
   std::unique_ptr<DeviceQueue> queue = runtime->create_queue();
   ThreadPool pool(1);
   try {
@@ -154,7 +154,7 @@ double roof_seconds(Device device) {
 
 std::string machine_text(Device device, int32_t num_threads) {
   if (device.is_cpu()) return fmt::format("{} thread{}", num_threads, num_threads == 1 ? "" : "s");
-  const Result<DeviceRuntime*> runtime = device_runtime(device.type);
+  const Result<DeviceRuntime*> runtime = device_runtime(device);
   const Result<std::string> library = ops::gemm_library();
   return fmt::format("{}, {}",
                      (*runtime)->facts().name,

@@ -131,7 +131,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->draft_ = std::move(built.draft);
   runner->num_aux_layers_ = built.num_aux_layers;
   if (!device.is_cpu()) {
-    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
+    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device));
     RETURN_IF_ERROR(runner->reserve(*runtime));
   }
   runner->stream_.set_fixed_rows(config.engine.device.deterministic);

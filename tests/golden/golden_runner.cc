@@ -61,7 +61,7 @@ Status GoldenRunner::build_rank(int rank) {
   Rank& built_rank = *ranks_.emplace_back(std::make_unique<Rank>(world > 1 ? 1 : 2));
   ASSIGN_OR_RETURN(const Device device, choose_device(golden_device()));
   if (!device.is_cpu()) {
-    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
+    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device));
     built_rank.queue = runtime->create_queue();
     built_rank.stream = Stream(&built_rank.pool, built_rank.queue.get());
   }
