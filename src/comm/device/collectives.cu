@@ -2,6 +2,7 @@
 
 #include "comm/device/exchange.cuh"
 #include "comm/device/values.cuh"
+#include "comm/device/vectors.cuh"
 
 namespace atom {
 namespace {
@@ -11,14 +12,6 @@ using namespace device_exchange;
 constexpr int kThreads = 512;
 // Vectors of 16 bytes that a thread reads at once: the way to another card is long.
 constexpr int kAtOnce = 4;
-
-// Of what the ranks share out, the vectors of this block of this rank.
-struct Share {
-  int64_t begin, end;
-};
-__device__ inline Share share_of(int64_t count, int part, int num_parts) {
-  return {count * part / num_parts, count * (part + 1) / num_parts};
-}
 
 template <typename T>
 __device__ T* element_at(void* data, int64_t index) {
@@ -187,8 +180,8 @@ __global__ void meet(const __grid_constant__ PeerView view) {
 }
 
 // The same on every rank: blocks exchange with those of their number.
-unsigned num_blocks(int64_t num_vectors) {
-  const int64_t wanted = (num_vectors + kAtOnce * kThreads - 1) / (kAtOnce * kThreads);
+unsigned num_blocks(int64_t vectors) {
+  const int64_t wanted = (vectors + kAtOnce * kThreads - 1) / (kAtOnce * kThreads);
   return static_cast<unsigned>(wanted < 1                    ? 1
                                : wanted < kMaxExchangeBlocks ? wanted
                                                              : kMaxExchangeBlocks);

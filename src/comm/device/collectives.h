@@ -42,6 +42,16 @@ gpuError_t launch_move_by_address(const PeerView& view,
                                   gpuStream_t stream);
 gpuError_t launch_barrier(const PeerView& view, gpuStream_t stream);
 
+// Whether so many bytes of each rank (a reduction's `count`) are few enough for packets.
+bool fits_packets(const PeerView& view, int64_t bytes);
+gpuError_t launch_reduce_by_packets(const PeerView& view,
+                                    const ReduceLaunch& params,
+                                    gpuStream_t stream);
+// Of an operation in which every rank hears from every other one.
+gpuError_t launch_move_by_packets(const PeerView& view,
+                                  const MoveLaunch& params,
+                                  gpuStream_t stream);
+
 // A message. Its packets wait at the receiver, 4 MB of data at most; the rest follows as it takes
 // them.
 gpuError_t launch_send(
@@ -51,6 +61,7 @@ gpuError_t launch_receive(
 
 // Brings the kernels' code to the current card: a first launch would wait for the card to be idle.
 gpuError_t load_collectives();
+gpuError_t load_packets(int size);
 gpuError_t load_messages();
 
 }  // namespace atom

@@ -132,6 +132,7 @@ class DeviceGroup {
       if (peer != device) RETURN_IF_ERROR(open_way(device, peer));
     }
     RETURN_IF_REFUSED(device, load_collectives());
+    RETURN_IF_REFUSED(device, load_packets(size()));
     RETURN_IF_REFUSED(device, load_messages());
     void* memory = nullptr;
     RETURN_IF_REFUSED(device, ATOM_GPU(Malloc)(&memory, mailbox_size(size())));
@@ -269,15 +270,15 @@ class DeviceCommunicator : public Communicator {
 
   void do_barrier(const Stream& stream) override {
     if (stream.device().is_cpu()) return exchange_on_host([&] { host_->barrier(stream); });
-    if (const auto queue = queue_of(stream)) enqueued("barrier", launch_barrier(view_, *queue));
+    if (is_open(stream)) enqueued("barrier", launch_barrier(view_, queue_of(stream)));
   }
 
   void do_send(const Stream& stream, const void* x, int64_t bytes, int to) override {
     if (stream.device().is_cpu()) {
       return exchange_on_host([&] { host_->send(stream, bytes_on_host(x, {bytes}), to); });
     }
-    if (const auto queue = queue_of(stream)) {
-      enqueued("send", launch_send(view_, x, bytes, to, *queue));
+    if (is_open(stream)) {
+      enqueued("send", launch_send(view_, x, bytes, to, queue_of(stream)));
     }
   }
 
@@ -285,16 +286,19 @@ class DeviceCommunicator : public Communicator {
     if (stream.device().is_cpu()) {
       return exchange_on_host([&] { host_->receive(stream, bytes_on_host(x, {bytes}), from); });
     }
-    if (const auto queue = queue_of(stream)) {
-      enqueued("receive", launch_receive(view_, x, bytes, from, *queue));
+    if (is_open(stream)) {
+      enqueued("receive", launch_receive(view_, x, bytes, from, queue_of(stream)));
     }
   }
 
  private:
-  // None when the group has failed: nothing more is enqueued.
-  std::optional<gpuStream_t> queue_of(const Stream& stream) const {
-    CHECK(stream.device() == device_);
-    if (!status().ok()) return std::nullopt;
+  // False when the group has failed: nothing more is enqueued.
+  bool is_open(const Stream& stream) const {
+    CHECK((stream.device() == device_));
+    return status().ok();
+  }
+
+  static gpuStream_t queue_of(const Stream& stream) {
     return static_cast<gpuStream_t>(stream.queue().handle());
   }
 
@@ -305,16 +309,21 @@ class DeviceCommunicator : public Communicator {
     CHECK(type.has_value());
     launch.type = *type;
     if (launch.count == 0) return;
-    if (const auto queue = queue_of(stream)) {
-      enqueued("reduce", launch_reduce_by_address(view_, launch, *queue));
-    }
+    if (!is_open(stream)) return;
+    const bool is_small = fits_packets(view_, launch.count * dtype_size(dtype));
+    enqueued("reduce",
+             is_small ? launch_reduce_by_packets(view_, launch, queue_of(stream))
+                      : launch_reduce_by_address(view_, launch, queue_of(stream)));
   }
 
   void move(const Stream& stream, const char* operation, const MoveLaunch& launch) {
     if (launch.bytes == 0) return;
-    if (const auto queue = queue_of(stream)) {
-      enqueued(operation, launch_move_by_address(view_, launch, *queue));
-    }
+    if (!is_open(stream)) return;
+    // Of a broadcast the root hears nothing, so nobody may send packets.
+    const bool is_small = launch.to_stride > 0 && fits_packets(view_, launch.bytes);
+    enqueued(operation,
+             is_small ? launch_move_by_packets(view_, launch, queue_of(stream))
+                      : launch_move_by_address(view_, launch, queue_of(stream)));
   }
 
   template <typename Body>
