@@ -100,7 +100,13 @@ ModelRunner::ModelRunner(const ResolvedConfig& config,
       sequences_(config.model.eos_token_ids, num_sampled_ids, parallel.samples()) {}
 
 ModelRunner::~ModelRunner() {
-  if (queue_ != nullptr) queue_->synchronize();
+  if (queue_ == nullptr) return;
+  runtime_->make_current();
+  queue_->synchronize();
+}
+
+void ModelRunner::take_thread() {
+  if (runtime_ != nullptr) runtime_->make_current();
 }
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
@@ -121,7 +127,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
         asked.prefill_context_parallel_size);
   }
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder, parallel));
-  ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
+  ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device, parallel.card));
+  if (!device.is_cpu()) {
+    ASSIGN_OR_RETURN(runner->runtime_, device_runtime(device));
+    runner->take_thread();
+  }
   const SpeculativeMethod method = config.speculative.method;
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device, parallel));
   ASSIGN_OR_RETURN(MemoryPlan plan, plan_memory(config, built));
@@ -130,10 +140,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->model_ = std::move(built.model);
   runner->draft_ = std::move(built.draft);
   runner->num_aux_layers_ = built.num_aux_layers;
-  if (!device.is_cpu()) {
-    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device));
-    RETURN_IF_ERROR(runner->reserve(*runtime));
-  }
+  if (!device.is_cpu()) RETURN_IF_ERROR(runner->reserve());
   runner->stream_.set_fixed_rows(config.engine.device.deterministic);
   runner->trace_.attach(runner->queue_.get());
   runner->stream_.set_trace(&runner->trace_);
@@ -156,13 +163,13 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
         config.engine.parallel.eplb, parallel, std::move(built.moving_experts), stream);
   }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
+  RETURN_IF_ERROR(parallel.status());
   return runner;
 }
 
-Status ModelRunner::reserve(DeviceRuntime& runtime) {
-  runtime_ = &runtime;
-  queue_ = runtime.create_queue();
-  ASSIGN_OR_RETURN(arena_, DeviceArena::reserve(runtime, plan_.total()));
+Status ModelRunner::reserve() {
+  queue_ = runtime_->create_queue();
+  ASSIGN_OR_RETURN(arena_, DeviceArena::reserve(*runtime_, plan_.total()));
   stream_ = Stream(pool_.get(), queue_.get(), arena_.get());
   return {};
 }
@@ -181,6 +188,8 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   const auto advance = [&] {
     if (progress) progress({StartProgress::Stage::kGraphs, ++done, total});
   };
+  // Memory is taken while no card waits for another.
+  parallel_.meet(pool_.get());
   if (options.enable_tuning) tune_linears(advance);
   return options.enable_graphs ? record_graphs(advance) : Status();
 }
@@ -196,7 +205,8 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
   };
   const Clock::time_point begin = Clock::now();
   const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_);
-  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, advance));
+  const auto meet = [&] { parallel_.meet(pool_.get()); };
+  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, meet, advance));
   RETURN_IF_ERROR(record_drafts(shapes));
   const std::chrono::duration<double> took = Clock::now() - begin;
   log::info("recorded decode steps of {} sizes in {:.2f} s", graphs_.size(), took.count());
@@ -209,6 +219,7 @@ Status ModelRunner::record_drafts(const std::vector<DecodeShape>& shapes) {
     const Workspace::Scope scope(workspace_);
     const StepInputs inputs = input_builder_->build_decodes({}, {}, shape);
     const Tensor states = kept_states(shape.num_tokens());
+    parallel_.meet(pool_.get());
     RETURN_IF_ERROR(drafter_->record(shape, states, context_of_replayed(inputs)));
   }
   return {};
@@ -365,6 +376,7 @@ Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   const bool keeps_aux = draft_ != nullptr && !draft_->aux_layers().empty();
   const ForwardContext context = context_of(inputs, keeps_aux ? kept : Tensor());
   const Tensor hidden = model_->forward(context);
+  if (!parallel_.samples()) return {};
   if (kept.defined() && !keeps_aux) copy_rows(stream_, hidden, kept);
   const Tensor logits =
       workspace_.tensor({hidden.size(0), config_.model.vocab_size}, DType::kFloat32);
@@ -373,15 +385,13 @@ Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   return logits;
 }
 
-const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
-                                                 std::span<const HeadRow> rows) const {
-  if (queue_ == nullptr || std::ssize(rows) != step.num_tokens) return nullptr;
+const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step) const {
+  if (queue_ == nullptr) return nullptr;
   int64_t queries = 1;
   for (const ScheduledSequence& scheduled : step.scheduled) {
     if (!scheduled.is_decode()) return nullptr;
     queries = std::max<int64_t>(queries, scheduled.num_new_tokens);
   }
-  if (count_scored(rows) > 0) return nullptr;
   return graphs_.find(std::ssize(step.scheduled), queries);
 }
 
@@ -389,7 +399,7 @@ bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
                          const SchedulerOutput& step,
                          std::span<DeviceSamplingRow> sampling,
                          StepInFlight& flight) {
-  const bool is_masked = has_grammar(sequences_.scheduled());
+  const bool is_masked = parallel_.samples() && has_grammar(sequences_.scheduled());
   const SamplingKind kind = is_masked ? SamplingKind::kLater : DeviceSampler::kind_of(sampling);
   const int64_t num_tokens = graph.shape.num_tokens();
   if (kind == SamplingKind::kAny && !device_sampler_->send_rows(sampling, num_tokens)) {
@@ -425,7 +435,7 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   } else if (device_sampler_) {
     sampling = sampling_rows(step, rows, sequences, flight);
   }
-  const DecodeGraphs::Graph* graph = recorded(step, rows);
+  const DecodeGraphs::Graph* graph = recorded(step);
   copy_states(stream_, storage_, step.state_restores);
   if (graph == nullptr || !replay(*graph, step, sampling, flight)) {
     if (flight.profiled) trace_.start();

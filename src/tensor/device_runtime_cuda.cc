@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -374,6 +375,11 @@ Result<DeviceRuntime*> device_runtime(Device device) {
   std::call_once(card.once, [&] { card.runtime = open_card(device.index); });
   if (!card.runtime->ok()) return card.runtime->status();
   return (*card.runtime)->get();
+}
+
+void load_kernels_at_once() {
+  // What the user has set counts.
+  (void)::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 }
 
 std::string device_backends() {
