@@ -183,7 +183,10 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   }
   const size_t num_sizes = DecodeGraphs::shapes(config_).size();
   const size_t num_tuned = options.enable_tuning ? num_sizes + 1 : 0;  // and a prefill
-  const size_t total = num_tuned + (options.enable_graphs ? num_sizes : 0);
+  // Drafts of copies that share experts take as many passes as any of them needs.
+  const bool records =
+      options.enable_graphs && !(parallel_.copies_share_experts() && drafter_.has_value());
+  const size_t total = num_tuned + (records ? num_sizes : 0);
   size_t done = 0;
   const auto advance = [&] {
     if (progress) progress({StartProgress::Stage::kGraphs, ++done, total});
@@ -191,7 +194,7 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   // Memory is taken while no card waits for another.
   parallel_.meet(pool_.get());
   if (options.enable_tuning) tune_linears(advance);
-  return options.enable_graphs ? record_graphs(advance) : Status();
+  return records ? record_graphs(advance) : Status();
 }
 
 Status ModelRunner::record_graphs(const std::function<void()>& advance) {
@@ -241,7 +244,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   CHECK(can_submit());
   sequences_.update(step);
   StepInFlight& flight = in_flight_.emplace_back(new_flight(step));
-  if (step.is_dummy) return run_dummy();
+  if (step.is_dummy) return run_dummy(step);
   if (step.scheduled.empty()) return;
   const char* kind = step_kind(step);
   const SpanArguments arguments = step_arguments(step);
@@ -269,8 +272,12 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   }
 }
 
-void ModelRunner::run_dummy() {
+void ModelRunner::run_dummy(const SchedulerOutput& step) {
   CHECK(parallel_.copies_share_experts());
+  if (const DecodeGraphs::Graph* graph = recorded(step)) {
+    input_builder_->build_decodes({}, {}, graph->shape);
+    return graph->launch(SamplingKind::kLargest);
+  }
   const Workspace::Scope scope(workspace_);
   ForwardContext context = context_of(input_builder_->build_dummy());
   context.is_dummy = true;
@@ -387,6 +394,9 @@ Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
 
 const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step) const {
   if (queue_ == nullptr) return nullptr;
+  if (parallel_.copies_share_experts()) {
+    return step.shared_batch == 0 ? nullptr : graphs_.find(step.shared_batch, 1);
+  }
   int64_t queries = 1;
   for (const ScheduledSequence& scheduled : step.scheduled) {
     if (!scheduled.is_decode()) return nullptr;
@@ -395,15 +405,16 @@ const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step) co
   return graphs_.find(std::ssize(step.scheduled), queries);
 }
 
-bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
+void ModelRunner::replay(const DecodeGraphs::Graph& graph,
                          const SchedulerOutput& step,
                          std::span<DeviceSamplingRow> sampling,
                          StepInFlight& flight) {
   const bool is_masked = parallel_.samples() && has_grammar(sequences_.scheduled());
-  const SamplingKind kind = is_masked ? SamplingKind::kLater : DeviceSampler::kind_of(sampling);
   const int64_t num_tokens = graph.shape.num_tokens();
+  SamplingKind kind = is_masked ? SamplingKind::kLater : DeviceSampler::kind_of(sampling);
+  // What is more than can be sent at once is sent part by part, behind the step.
   if (kind == SamplingKind::kAny && !device_sampler_->send_rows(sampling, num_tokens)) {
-    return false;
+    kind = SamplingKind::kLater;
   }
   const StepInputs inputs = [&] {
     const HostRange range(recorder_, "build inputs");
@@ -414,14 +425,17 @@ bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
     flight.events->begin->mark();
     graph.launch(kind);
   }
-  if (is_masked) {
+  if (kind == SamplingKind::kLater) {
     const Tensor logits = graph.logits.narrow(0, 0, std::ssize(sampling));
-    choose_masked(step, sampling, logits, flight);
+    if (is_masked) {
+      choose_masked(step, sampling, logits, flight);
+    } else {
+      choose_behind(sampling, logits);
+    }
   }
-  if (!drafter_) return true;
+  if (!drafter_) return;
   verify(step, sampling, flight);
   propose(step, kept_states(num_tokens), context_of_replayed(inputs), &graph.shape, flight);
-  return true;
 }
 
 void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
@@ -437,7 +451,9 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   }
   const DecodeGraphs::Graph* graph = recorded(step);
   copy_states(stream_, storage_, step.state_restores);
-  if (graph == nullptr || !replay(*graph, step, sampling, flight)) {
+  if (graph != nullptr) {
+    replay(*graph, step, sampling, flight);
+  } else {
     if (flight.profiled) trace_.start();
     forward(step, rows, sampling, flight);
     if (flight.profiled) flight.profiled->operators = trace_.end();
@@ -481,7 +497,10 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
     flight.output.sequences[sampled[i]].error = grammar_masks_.status(i).message();
   }
   CHECK(row == rows.size());
-  // Behind the logits, which a recorded step has left in memory that is given out again.
+  choose_behind(rows, logits);
+}
+
+void ModelRunner::choose_behind(std::span<const DeviceSamplingRow> rows, const Tensor& logits) {
   const Workspace::Scope scope(workspace_);
   workspace_.skip_behind(logits);
   device_sampler_->send_and_choose(rows, logits, workspace_);

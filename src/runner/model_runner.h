@@ -140,12 +140,12 @@ class ModelRunner {
 
   void run(const SchedulerOutput& step, StepInFlight& flight);
   // All passes of a step, with a token that counts nowhere.
-  void run_dummy();
+  void run_dummy(const SchedulerOutput& step);
   // `flight` has ended now: tells the recorder of its work on the device.
   void note_device_step(StepInFlight& flight);
   void note_operators(OperatorTrace::Noted noted, Clock::time_point begin);
-  // Replays it. False when the step is more than it holds.
-  bool replay(const DecodeGraphs::Graph& graph,
+  // Replays it.
+  void replay(const DecodeGraphs::Graph& graph,
               const SchedulerOutput& step,
               std::span<DeviceSamplingRow> sampling,
               StepInFlight& flight);
@@ -155,6 +155,9 @@ class ModelRunner {
                      std::span<DeviceSamplingRow> rows,
                      const Tensor& logits,
                      StepInFlight& flight);
+  // Chooses tokens behind the step whose logits these are: a recorded one has left them in memory
+  // that is given out again.
+  void choose_behind(std::span<const DeviceSamplingRow> rows, const Tensor& logits);
   // Gives the tokens of a step that the device has done to their sequences, once.
   void settle(StepInFlight& flight);
   // Any step, operator by operator.
