@@ -42,13 +42,15 @@ constexpr int64_t kMemory = 32 << 20;
 void run(const Ranks& ranks, const std::function<void(const Seat&)>& body) {
   const std::vector<Device> devices = cards_of(static_cast<int>(ranks.size()));
   std::vector<std::shared_ptr<void>> memories;
-  for (const Device& device : devices) memories.push_back(make_card_memory(device, kMemory));
+  for (const Device& device : devices) {
+    memories.push_back(device_runtime(device).value()->allocate(kMemory));
+  }
   std::vector<std::thread> threads;
   for (const auto& rank : ranks) {
     threads.emplace_back([&] {
       ThreadPool pool(1);
       const Device device = devices[rank->rank()];
-      const std::unique_ptr<DeviceQueue> queue = make_card_queue(device);
+      const std::unique_ptr<DeviceQueue> queue = device_runtime(device).value()->create_queue();
       const Stream stream(&pool, queue.get());
       body({*rank, device, *queue, stream, memories[rank->rank()]});
       queue->synchronize();

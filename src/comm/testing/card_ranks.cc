@@ -2,73 +2,11 @@
 
 #include "comm/device/device_group.h"
 #include "comm/testing/card_ranks.h"
-#include "tensor/gpu_check.h"
 
 namespace atom {
 namespace {
 
 constexpr int64_t kMostBytes = 4 << 20;
-
-class CardGraph : public DeviceGraph {
- public:
-  CardGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
-  ~CardGraph() override { cudaGraphExecDestroy(graph_); }
-  void launch() override { GPU_CHECK(cudaGraphLaunch(graph_, stream_)); }
-
- private:
-  cudaGraphExec_t graph_;
-  cudaStream_t stream_;
-};
-
-// Of a DeviceQueue what collectives and their tests use.
-class CardQueue : public DeviceQueue {
- public:
-  explicit CardQueue(Device device) : device_(device) {
-    GPU_CHECK(cudaSetDevice(device.index));
-    GPU_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  }
-  ~CardQueue() override { cudaStreamDestroy(stream_); }
-
-  Device device() const override { return device_; }
-  void* handle() const override { return stream_; }
-  void copy(void* to, const void* from, int64_t bytes) override {
-    GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
-  }
-  void copy_rows(void* to,
-                 int64_t to_stride,
-                 const void* from,
-                 int64_t from_stride,
-                 int64_t size,
-                 int64_t rows) override {
-    GPU_CHECK(cudaMemcpy2DAsync(
-        to, to_stride, from, from_stride, size, rows, cudaMemcpyDefault, stream_));
-  }
-  void fill_zero(void* data, int64_t bytes) override {
-    GPU_CHECK(cudaMemsetAsync(data, 0, bytes, stream_));
-  }
-  void fill_random(void*, DType, int64_t, const RandomFill&) override { CHECK(!"used"); }
-  void synchronize() override { GPU_CHECK(cudaStreamSynchronize(stream_)); }
-  std::unique_ptr<DeviceEvent> create_event() override {
-    CHECK(!"used");
-    return nullptr;
-  }
-  void delay(std::chrono::nanoseconds) override { CHECK(!"used"); }
-  void begin_recording() override {
-    GPU_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-  }
-  Result<std::unique_ptr<DeviceGraph>> end_recording() override {
-    cudaGraph_t recorded = nullptr;
-    cudaGraphExec_t graph = nullptr;
-    GPU_CHECK(cudaStreamEndCapture(stream_, &recorded));
-    GPU_CHECK(cudaGraphInstantiate(&graph, recorded, 0));
-    GPU_CHECK(cudaGraphDestroy(recorded));
-    return std::unique_ptr<DeviceGraph>(std::make_unique<CardGraph>(graph, stream_));
-  }
-
- private:
-  Device device_;
-  cudaStream_t stream_ = nullptr;
-};
 
 // Brings tensors of the host to the card and back.
 class ThroughCard : public Communicator {
@@ -78,10 +16,11 @@ class ThroughCard : public Communicator {
         inner_(std::move(inner)),
         device_(device),
         pool_(1),
-        queue_(make_card_queue(device)),
+        card_(*device_runtime(device).value()),
+        queue_(card_.create_queue()),
         stream_(&pool_, queue_.get()),
-        first_(make_card_memory(device, kMostBytes)),
-        second_(make_card_memory(device, kMostBytes)) {}
+        first_(card_.allocate(kMostBytes)),
+        second_(card_.allocate(kMostBytes)) {}
 
   // Memory is freed when its card is idle, so the others have to be told first.
   ~ThroughCard() override {
@@ -125,7 +64,7 @@ class ThroughCard : public Communicator {
     download(on_card, x);
   }
   void do_barrier(const Stream&) override {
-    GPU_CHECK(cudaSetDevice(device_.index));
+    card_.make_current();
     inner_->barrier(stream_);
     finish();
   }
@@ -135,7 +74,7 @@ class ThroughCard : public Communicator {
   }
   void do_receive(const Stream&, void* x, int64_t bytes, int from) override {
     const Tensor on_card = place(first_, {bytes}, DType::kUInt8);
-    GPU_CHECK(cudaSetDevice(device_.index));
+    card_.make_current();
     inner_->receive(stream_, on_card, from);
     download(on_card, x);
   }
@@ -150,7 +89,7 @@ class ThroughCard : public Communicator {
                 const void* data,
                 const Shape& shape,
                 DType dtype) {
-    GPU_CHECK(cudaSetDevice(device_.index));
+    card_.make_current();
     const Tensor tensor = place(memory, shape, dtype);
     queue_->copy(tensor.raw_data(), data, tensor.num_bytes());
     return tensor;
@@ -166,6 +105,7 @@ class ThroughCard : public Communicator {
   const std::unique_ptr<Communicator> inner_;
   const Device device_;
   ThreadPool pool_;
+  DeviceRuntime& card_;
   const std::unique_ptr<DeviceQueue> queue_;
   const Stream stream_;
   const std::shared_ptr<void> first_, second_;
@@ -174,10 +114,8 @@ class ThroughCard : public Communicator {
 }  // namespace
 
 int num_cards() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();
-  return 0;
+  const Result<std::span<const DeviceFacts>> cards = device_facts(DeviceType::kCuda);
+  return cards.ok() ? static_cast<int>(cards->size()) : 0;
 }
 
 std::vector<Device> cards_of(int num_ranks) {
@@ -187,17 +125,6 @@ std::vector<Device> cards_of(int num_ranks) {
     devices.push_back({DeviceType::kCuda, rank % count});
   }
   return devices;
-}
-
-std::unique_ptr<DeviceQueue> make_card_queue(Device device) {
-  return std::make_unique<CardQueue>(device);
-}
-
-std::shared_ptr<void> make_card_memory(Device device, int64_t bytes) {
-  GPU_CHECK(cudaSetDevice(device.index));
-  void* data = nullptr;
-  GPU_CHECK(cudaMalloc(&data, bytes));
-  return {data, [](void* memory) { cudaFree(memory); }};
 }
 
 std::vector<std::unique_ptr<Communicator>> make_card_group(int size,

@@ -1,0 +1,266 @@
+// What collectives between the cards of this machine take, ours and NCCL's beside each other, in
+// recorded graphs, and whether sums are right: each within rounding of the sum in double.
+//
+// usage: collectives_bench [RANKS] [LARGEST_BYTES]
+//
+// A rank for each card unless RANKS says less; sizes from 8 KiB to 256 MiB. Times are of one
+// operation of many in a row, on the slowest rank, the least of several rounds. NVLink multicast
+// stays off.
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "comm/device/device_group.h"
+#include "nccl_library.h"
+#include "tensor/device_runtime.h"
+#include "tensor/numeric.h"
+
+namespace atom::bench {
+namespace {
+
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
+
+constexpr int64_t kSmall = 8 << 10, kLarge = 256 << 20;
+constexpr int kRounds = 5;
+
+struct Seat {
+  int rank = 0;
+  DeviceRuntime* card = nullptr;
+  Communicator* ranks = nullptr;
+  Nccl::Comm nccl = nullptr;
+  std::unique_ptr<DeviceQueue> queue;
+  std::shared_ptr<void> x, y;
+  double microseconds = 0;  // of what was measured last
+};
+
+class Table {
+ public:
+  Table(int num_ranks, int64_t largest) : largest_(largest), meeting_(num_ranks) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      Seat seat;
+      seat.rank = rank;
+      seat.card = device_runtime(Device{DeviceType::kCuda, rank}).value();
+      seat.x = seat.card->allocate(largest);
+      seat.y = seat.card->allocate(largest);
+      seat.queue = seat.card->create_queue();
+      seats_.push_back(std::move(seat));
+      devices_.push_back(seats_.back().card->device());
+    }
+  }
+
+  bool open() {
+    Result<Ranks> group = make_device_group(devices_, std::chrono::seconds(5));
+    if (!group.ok()) {
+      std::printf("%s\n", group.status().message().c_str());
+      return false;
+    }
+    ranks_ = std::move(*group);
+    for (Seat& seat : seats_) seat.ranks = ranks_[seat.rank].get();
+    Result<Nccl> nccl = open_nccl();
+    if (!nccl.ok()) {
+      std::printf("without NCCL: %s\n", nccl.status().message().c_str());
+      return true;
+    }
+    nccl_ = *nccl;
+    std::vector<Nccl::Comm> comms(seats_.size());
+    std::vector<int> cards;
+    for (const Device& device : devices_) cards.push_back(device.index);
+    if (const int error = nccl_.CommInitAll(comms.data(), int(comms.size()), cards.data())) {
+      std::printf("without NCCL: %s\n", nccl_.GetErrorString(error));
+      return true;
+    }
+    std::printf("NCCL %d, %s\n", nccl_.version, nccl_.path.c_str());
+    for (Seat& seat : seats_) seat.nccl = comms[seat.rank];
+    has_nccl_ = true;
+    return true;
+  }
+
+  bool has_nccl() const { return has_nccl_; }
+  const Nccl& nccl() const { return nccl_; }
+  int64_t largest() const { return largest_; }
+  int size() const { return static_cast<int>(seats_.size()); }
+
+  // On a thread of each rank.
+  void on_all(const std::function<void(Seat&)>& body) {
+    std::vector<std::thread> threads;
+    for (Seat& seat : seats_) {
+      threads.emplace_back([&] {
+        seat.card->make_current();
+        body(seat);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  // Microseconds of one of `count` in a graph, which is launched `launches` times a round.
+  double time(int count, int launches, const std::function<void(Seat&, const Stream&)>& once) {
+    std::vector<double> rounds(kRounds);
+    on_all([&](Seat& seat) {
+      ThreadPool pool(1);
+      const Stream stream(&pool, seat.queue.get());
+      seat.queue->begin_recording();
+      for (int i = 0; i < count; ++i) once(seat, stream);
+      const std::unique_ptr<DeviceGraph> graph = seat.queue->end_recording().value();
+      const auto begin = seat.queue->create_event(), end = seat.queue->create_event();
+      for (int round = 0; round < kRounds; ++round) {
+        graph->launch();
+        seat.queue->synchronize();
+        meeting_.arrive_and_wait();
+        // The host is to be ahead of the card, and the ranks are to begin together.
+        seat.queue->delay(std::chrono::microseconds(100));
+        seat.ranks->barrier(stream);
+        begin->mark();
+        for (int i = 0; i < launches; ++i) graph->launch();
+        end->mark();
+        seat.queue->synchronize();
+        seat.microseconds = 1e-3 * double(end->since(*begin).count()) / count / launches;
+        meeting_.arrive_and_wait();
+        if (seat.rank == 0) {
+          for (const Seat& other : seats_) {
+            rounds[round] = std::max(rounds[round], other.microseconds);
+          }
+        }
+        meeting_.arrive_and_wait();
+      }
+    });
+    return *std::min_element(rounds.begin(), rounds.end());
+  }
+
+ private:
+  int64_t largest_;
+  std::barrier<> meeting_;
+  std::vector<Seat> seats_;
+  std::vector<Device> devices_;
+  Ranks ranks_;
+  Nccl nccl_;
+  bool has_nccl_ = false;
+};
+
+float value_of(int rank, int64_t i) {
+  return static_cast<float>((rank * 131 + i * 7919) % 1013) * 0.37f - 100.0f;
+}
+
+// The largest error of a sum of bf16 tensors over half a unit in its last place.
+double check(Table& table, int64_t bytes) {
+  const int64_t count = bytes / int64_t{sizeof(BFloat16)};
+  std::vector<double> worst(table.size());
+  table.on_all([&](Seat& seat) {
+    ThreadPool pool(1);
+    const Stream stream(&pool, seat.queue.get());
+    std::vector<BFloat16> host(count);
+    for (int64_t i = 0; i < count; ++i) host[i] = from_float<BFloat16>(value_of(seat.rank, i));
+    seat.queue->copy(seat.x.get(), host.data(), bytes);
+    const Tensor x(seat.x.get(), DType::kBFloat16, {count}, seat.x, seat.card->device());
+    seat.ranks->all_reduce(stream, x);
+    seat.queue->copy(host.data(), seat.x.get(), bytes);
+    seat.queue->synchronize();
+    for (int64_t i = 0; i < count; ++i) {
+      double sum = 0;
+      for (int r = 0; r < table.size(); ++r) {
+        sum += to_float(from_float<BFloat16>(value_of(r, i)));
+      }
+      const double half_unit = std::ldexp(std::max(std::fabs(sum), 1e-30), -8);
+      const double error = std::fabs(to_float(host[i]) - sum) / half_unit;
+      worst[seat.rank] = error == error ? std::max(worst[seat.rank], error) : 1e9;
+    }
+  });
+  return *std::max_element(worst.begin(), worst.end());
+}
+
+int run(int num_ranks, int64_t largest) {
+  Table table(num_ranks, largest);
+  if (!table.open()) return 1;
+  std::printf("%d ranks, us of one; GB/s: of the bus, 2 (n - 1) / n of an all-reduce's bytes\n",
+              num_ranks);
+  std::printf("%10s | %9s %9s %6s | %7s %7s | %9s %9s | %6s\n",
+              "bytes",
+              "reduce",
+              "NCCL",
+              "ratio",
+              "GB/s",
+              "NCCL",
+              "gather",
+              "NCCL",
+              "error");
+  int failures = 0;
+  for (int64_t bytes = kSmall; bytes <= largest; bytes *= bytes < (2 << 20) ? 2 : 4) {
+    const int count = bytes <= (1 << 20) ? 50 : 4, launches = bytes <= (1 << 20) ? 20 : 5;
+    const int64_t values = bytes / int64_t{sizeof(BFloat16)};
+    const double error = check(table, bytes);
+    failures += error <= 1 ? 0 : 1;
+    const double reduce = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+      const Tensor x(seat.x.get(), DType::kBFloat16, {values}, seat.x, seat.card->device());
+      seat.ranks->all_reduce(stream, x);
+    });
+    const int64_t part = values / num_ranks;
+    const double gather = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+      const Device device = seat.card->device();
+      seat.ranks->all_gather(
+          stream,
+          Tensor(seat.x.get(), DType::kBFloat16, {part}, seat.x, device),
+          Tensor(seat.y.get(), DType::kBFloat16, {num_ranks, part}, seat.y, device));
+    });
+    double nccl_reduce = NAN, nccl_gather = NAN;
+    if (table.has_nccl()) {
+      const auto queue = [](const Stream& stream) {
+        return static_cast<gpuStream_t>(stream.queue().handle());
+      };
+      nccl_reduce = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+        table.nccl().AllReduce(seat.x.get(),
+                               seat.x.get(),
+                               values,
+                               Nccl::kBFloat16,
+                               Nccl::kSum,
+                               seat.nccl,
+                               queue(stream));
+      });
+      nccl_gather = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+        table.nccl().AllGather(
+            seat.x.get(), seat.y.get(), part, Nccl::kBFloat16, seat.nccl, queue(stream));
+      });
+    }
+    const double moved = 2e-3 * double(bytes) * (num_ranks - 1) / num_ranks;
+    std::printf("%10ld | %9.2f %9.2f %6.2f | %7.1f %7.1f | %9.2f %9.2f | %6.3f%s\n",
+                long(bytes),
+                reduce,
+                nccl_reduce,
+                reduce / nccl_reduce,
+                moved / reduce,
+                moved / nccl_reduce,
+                gather,
+                nccl_gather,
+                error,
+                error <= 1 ? "" : " WRONG");
+    std::fflush(stdout);
+  }
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace atom::bench
+
+int main(int argc, char** argv) {
+  using namespace atom;
+  ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  const Result<std::span<const DeviceFacts>> cards = device_facts(DeviceType::kCuda);
+  if (!cards.ok()) {
+    std::printf("%s\n", cards.status().message().c_str());
+    return 1;
+  }
+  const int most = static_cast<int>(std::min<size_t>(cards->size(), 8));
+  const int ranks = argc > 1 ? std::atoi(argv[1]) : most;
+  const int64_t largest = argc > 2 ? std::atoll(argv[2]) : bench::kLarge;
+  if (ranks < 2 || ranks > most || largest < bench::kSmall) {
+    std::printf("usage: collectives_bench [RANKS] [LARGEST_BYTES]: 2 to %d ranks here\n", most);
+    return 2;
+  }
+  std::printf("%s\n", (*cards)[0].name.c_str());
+  return bench::run(ranks, largest);
+}
