@@ -11,19 +11,18 @@
 namespace atom {
 namespace {
 
-// The cores are shared out among the ranks.
-ResolvedConfig config_of_rank(ResolvedConfig config, int rank, int world) {
-  const int32_t threads = config.num_threads;
-  config.num_threads = std::max(1, threads / world + (rank < threads % world ? 1 : 0));
-  return config;
-}
-
 std::chrono::milliseconds patience(const ResolvedConfig& config) {
   return std::chrono::milliseconds(
       static_cast<int64_t>(config.engine.supervision.step_timeout * 1000));
 }
 
 }  // namespace
+
+ResolvedConfig config_of_rank(ResolvedConfig config, int rank, int world) {
+  const int32_t threads = config.num_threads;
+  config.num_threads = std::max(1, threads / world + (rank < threads % world ? 1 : 0));
+  return config;
+}
 
 Result<std::shared_ptr<LocalRanks>> make_local_ranks(const ResolvedConfig& config) {
   const EngineConfig& engine = config.engine;
