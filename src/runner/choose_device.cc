@@ -43,7 +43,9 @@ Result<Device> choose_device(DeviceChoice choice, int index) {
 }
 
 Result<Device> choose_device(const DeviceConfig& device, const ParallelConfig& parallel) {
-  if (device.device != DeviceChoice::kCpu && num_ranks(parallel) > 1) load_kernels_at_once();
+  const bool waits_for_others = parallel.ranks_of_copy() > 1 || parallel.enable_expert_parallel ||
+                                parallel.enable_dp_attention;
+  if (device.device != DeviceChoice::kCpu && waits_for_others) load_kernels_at_once();
   return choose_device(device.device, device.first_card);
 }
 
