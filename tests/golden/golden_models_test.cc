@@ -319,7 +319,7 @@ bool can_try(const ParallelConfig& parallel) {
 }
 
 // Copies that share their experts: each with half of the prompts, one idle while the other works,
-// by every way in which tokens come to experts.
+// by every way in which tokens come to experts (ATOM_TEST_TP: also with so many copies).
 TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
   if (const std::string why = missing_cards(2); !why.empty()) GTEST_SKIP() << why;
   const WrittenCase written(GetParam());
@@ -341,6 +341,10 @@ TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
                                       copies(1, 1, 2, false, Dispatch::kGather)};
   ways.push_back(copies(2, 1, 2, true, Dispatch::kAllToAll));
   ways.back().enable_dp_attention = true;
+  if (const char* asked = std::getenv("ATOM_TEST_TP")) {
+    ways.push_back(copies(std::atoi(asked), 1, 1, true, Dispatch::kGather));
+    ways.back().enable_dp_attention = true;
+  }
   for (const ParallelConfig& parallel : ways) {
     SCOPED_TRACE(&parallel - ways.data());
     if (!can_try(parallel)) continue;
@@ -350,7 +354,7 @@ TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
 
 // Ranks that have experts whole, some of them twice, and exchange them while they compute.
 TEST_P(GoldenModels, ExpertsThatMoveComputeTheSame) {
-  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
+  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "experts move on the CPU alone";
   const WrittenCase written(GetParam());
   if (!written.missing().empty()) GTEST_SKIP() << written.missing();
   ASSERT_TRUE(written.status().ok()) << written.status().message();
