@@ -151,6 +151,31 @@ void add_rms_norm(const Stream& stream,
   quantize(stream, rows, codes);
 }
 
+void add_rms_norm_of_ranks(const Stream& stream,
+                           Communicator& ranks,
+                           const Tensor& x,
+                           const Tensor& residual,
+                           const Tensor& weight,
+                           float eps,
+                           const Tensor& out,
+                           const QuantizedRows& codes,
+                           Workspace& scratch) {
+#ifdef ATOM_CUDA
+  const PeerView* peers = stream.is_dry_run() || ranks.size() < 2 ? nullptr : ranks.peers();
+  const bool leaves_codes = codes.defined();
+  if (peers != nullptr && !stream.device().is_cpu() &&
+      (!leaves_codes || quantizes_with_its_producer(stream, Tensor(), codes))) {
+    const RmsNormCall call = checked_call("rms_norm", {x, residual, weight, eps, out, codes});
+    if ((!leaves_codes || fits_cuda(call)) &&
+        rms_norm_of_ranks_cuda(call, x.size(0), *peers, stream.queue().handle())) {
+      return;
+    }
+  }
+#endif
+  ranks.all_reduce(stream, x);
+  add_rms_norm(stream, x, residual, weight, eps, out, codes, scratch);
+}
+
 bool rms_norm_by(std::string_view variant_name,
                  const Stream& stream,
                  const Tensor& x,
