@@ -127,8 +127,12 @@ Status LLMEngine::start_cores(int64_t num_sampled_ids, const LLMEngineOptions& o
   const auto start = [&](size_t core) {
     CoreLaunch launch = options.launch;
     if (num_cores > 1) launch.name = fmt::format("copy {} of the engine", core);
+    // Each has cards of its own, where it has any.
+    ResolvedConfig config = config_;
+    config.engine.device.first_card +=
+        static_cast<int32_t>(core) * config.engine.parallel.ranks_of_copy();
     Result<std::unique_ptr<CoreManager>> manager = CoreManager::start(
-        config_, num_sampled_ids, std::move(launch), handlers_of(static_cast<int>(core), options));
+        config, num_sampled_ids, std::move(launch), handlers_of(static_cast<int>(core), options));
     statuses[core] = manager.status();
     if (manager.ok()) managers_[core] = std::move(manager).value();
   };

@@ -66,7 +66,10 @@ class DeviceQueue {
                          int64_t from_stride,
                          int64_t row_size,
                          int64_t num_rows) = 0;
-  virtual void fill_zero(void* data, int64_t bytes) = 0;
+  // Every byte of `num_rows` rows of `row_size` bytes becomes `value`; stride in bytes.
+  virtual void fill_rows(
+      void* data, int64_t stride, uint8_t value, int64_t row_size, int64_t num_rows) = 0;
+  void fill_zero(void* data, int64_t bytes) { fill_rows(data, bytes, 0, bytes, 1); }
   virtual void fill_random(void* data, DType dtype, int64_t count, const RandomFill& fill) = 0;
 
   // Waits until all work is done.
@@ -134,6 +137,11 @@ Result<DeviceRuntime*> device_runtime(Device device);
 inline Result<DeviceRuntime*> device_runtime(DeviceType type) {
   return device_runtime(Device{type, 0});
 }
+
+// Kernels are loaded when the process first uses a card, and not each at its first launch, which
+// waits until the card is idle: for several ranks, which keep cards busy until another rank has
+// come. Before any other call here, and before there are many threads.
+void load_kernels_at_once();
 
 // What this build can compute on besides the CPU: "CUDA 13.0", or "".
 std::string device_backends();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -128,9 +129,14 @@ class CudaQueue : public DeviceQueue {
         to, to_stride, from, from_stride, row_size, num_rows, cudaMemcpyDefault, stream_));
   }
 
-  void fill_zero(void* data, int64_t bytes) override {
-    if (bytes == 0) return;
-    CHECK_ENQUEUED(cudaMemsetAsync(data, 0, bytes, stream_));
+  void fill_rows(
+      void* data, int64_t stride, uint8_t value, int64_t row_size, int64_t num_rows) override {
+    if (row_size == 0 || num_rows == 0) return;
+    if (num_rows == 1 || stride == row_size) {
+      CHECK_ENQUEUED(cudaMemsetAsync(data, value, num_rows * row_size, stream_));
+    } else {
+      CHECK_ENQUEUED(cudaMemset2DAsync(data, stride, value, row_size, num_rows, stream_));
+    }
   }
 
   void fill_random(void* data, DType dtype, int64_t count, const RandomFill& fill) override {
@@ -369,6 +375,11 @@ Result<DeviceRuntime*> device_runtime(Device device) {
   std::call_once(card.once, [&] { card.runtime = open_card(device.index); });
   if (!card.runtime->ok()) return card.runtime->status();
   return (*card.runtime)->get();
+}
+
+void load_kernels_at_once() {
+  // What the user has set counts.
+  (void)::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 }
 
 std::string device_backends() {

@@ -309,10 +309,19 @@ void expect_ranks(const WrittenCase& written,
       << why;
 }
 
+// On GPUs those ways for which there are cards enough, and that are not for the CPU alone.
+bool can_try(const ParallelConfig& parallel) {
+  if (golden_device() == DeviceChoice::kCpu) return true;
+  const int num_ranks = parallel.ranks_of_copy() * parallel.data_parallel_size;
+  return missing_cards(num_ranks).empty() && parallel.prefill_context_parallel_size == 1 &&
+         (parallel.expert_dispatch == ExpertDispatch::kAuto ||
+          parallel.expert_dispatch == ExpertDispatch::kGather);
+}
+
 // Copies that share their experts: each with half of the prompts, one idle while the other works,
-// by every way in which tokens come to experts.
+// by every way in which tokens come to experts (ATOM_TEST_TP: also with so many copies).
 TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
-  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
+  if (const std::string why = missing_cards(2); !why.empty()) GTEST_SKIP() << why;
   const WrittenCase written(GetParam());
   if (!written.missing().empty()) GTEST_SKIP() << written.missing();
   ASSERT_TRUE(written.status().ok()) << written.status().message();
@@ -332,15 +341,20 @@ TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
                                       copies(1, 1, 2, false, Dispatch::kGather)};
   ways.push_back(copies(2, 1, 2, true, Dispatch::kAllToAll));
   ways.back().enable_dp_attention = true;
+  if (const char* asked = std::getenv("ATOM_TEST_TP")) {
+    ways.push_back(copies(std::atoi(asked), 1, 1, true, Dispatch::kGather));
+    ways.back().enable_dp_attention = true;
+  }
   for (const ParallelConfig& parallel : ways) {
     SCOPED_TRACE(&parallel - ways.data());
+    if (!can_try(parallel)) continue;
     expect_ranks(written, parallel, &GoldenModel::check_copies);
   }
 }
 
 // Ranks that have experts whole, some of them twice, and exchange them while they compute.
 TEST_P(GoldenModels, ExpertsThatMoveComputeTheSame) {
-  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
+  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "experts move on the CPU alone";
   const WrittenCase written(GetParam());
   if (!written.missing().empty()) GTEST_SKIP() << written.missing();
   ASSERT_TRUE(written.status().ok()) << written.status().message();
@@ -362,7 +376,7 @@ TEST_P(GoldenModels, ExpertsThatMoveComputeTheSame) {
 // Layers split among 2 and 4 ranks (ATOM_TEST_TP: so many), experts in parts and spread, and in two
 // stages. What cannot be split is refused before weights are loaded, and only that.
 TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
-  if (golden_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
+  if (const std::string why = missing_cards(2); !why.empty()) GTEST_SKIP() << why;
   const WrittenCase written(GetParam());
   if (!written.missing().empty()) GTEST_SKIP() << written.missing();
   ASSERT_TRUE(written.status().ok()) << written.status().message();
@@ -382,6 +396,7 @@ TEST_P(GoldenModels, SeveralRanksComputeTheSame) {
   };
   for (const ParallelConfig& parallel : ways) {
     if (parallel.enable_expert_parallel && !written.routes()) continue;
+    if (!can_try(parallel)) continue;
     SCOPED_TRACE(fmt::format("{} ranks of {} stages, {} for prompts{}",
                              parallel.tensor_parallel_size,
                              parallel.pipeline_parallel_size,
