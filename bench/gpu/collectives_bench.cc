@@ -107,19 +107,26 @@ class Table {
     on_all([&](Seat& seat) {
       ThreadPool pool(1);
       const Stream stream(&pool, seat.queue.get());
+      once(seat, stream);  // what a library sets up at its first call is not recorded
+      seat.queue->synchronize();
       seat.queue->begin_recording();
       for (int i = 0; i < count; ++i) once(seat, stream);
-      const std::unique_ptr<DeviceGraph> graph = seat.queue->end_recording().value();
+      Result<std::unique_ptr<DeviceGraph>> graph = seat.queue->end_recording();
+      if (!graph.ok()) {
+        std::printf("rank %d: %s\n", seat.rank, graph.status().message().c_str());
+        std::fflush(stdout);
+        std::_Exit(1);
+      }
       const auto begin = seat.queue->create_event(), end = seat.queue->create_event();
       for (int round = 0; round < kRounds; ++round) {
-        graph->launch();
+        (*graph)->launch();
         seat.queue->synchronize();
         meeting_.arrive_and_wait();
         // The host is to be ahead of the card, and the ranks are to begin together.
         seat.queue->delay(std::chrono::microseconds(100));
         seat.ranks->barrier(stream);
         begin->mark();
-        for (int i = 0; i < launches; ++i) graph->launch();
+        for (int i = 0; i < launches; ++i) (*graph)->launch();
         end->mark();
         seat.queue->synchronize();
         seat.microseconds = 1e-3 * double(end->since(*begin).count()) / count / launches;
