@@ -151,6 +151,27 @@ void add_rms_norm(const Stream& stream,
   quantize(stream, rows, codes);
 }
 
+#ifdef ATOM_CUDA
+// Whether one kernel does it all, which is enqueued then; the same on every rank.
+bool add_rms_norm_in_one(const Stream& stream, const Communicator& ranks, const Operands& of) {
+  const auto& [x, residual, weight, eps, out, codes] = of;
+  if (stream.is_dry_run() || stream.device().is_cpu() || ranks.size() == 1) return false;
+  const PeerView* const peers = ranks.peers();
+  if (peers == nullptr) return false;
+  if (codes.defined() && !quantizes_with_its_producer(stream, Tensor(), codes)) return false;
+  const RmsNormCall call = checked_call("add_rms_norm_of_ranks", of);
+  if (!fits_cuda(call)) return false;
+  if (!supports_rms_norm_of_ranks_cuda(call, of.num_rows(), *peers)) return false;
+  OperatorTrace* const trace = stream.trace();
+  if (trace != nullptr && trace->is_started()) {
+    const OperatorWork work = moves(x, x, residual, residual, weight, out, codes.values);
+    trace->begin("add_rms_norm_of_ranks", "packets", work);
+  }
+  rms_norm_of_ranks_cuda(call, of.num_rows(), *peers, stream.queue().handle());
+  return true;
+}
+#endif
+
 void add_rms_norm_of_ranks(const Stream& stream,
                            Communicator& ranks,
                            const Tensor& x,
@@ -161,16 +182,7 @@ void add_rms_norm_of_ranks(const Stream& stream,
                            const QuantizedRows& codes,
                            Workspace& scratch) {
 #ifdef ATOM_CUDA
-  const PeerView* peers = stream.is_dry_run() || ranks.size() < 2 ? nullptr : ranks.peers();
-  const bool leaves_codes = codes.defined();
-  if (peers != nullptr && !stream.device().is_cpu() &&
-      (!leaves_codes || quantizes_with_its_producer(stream, Tensor(), codes))) {
-    const RmsNormCall call = checked_call("rms_norm", {x, residual, weight, eps, out, codes});
-    if ((!leaves_codes || fits_cuda(call)) &&
-        rms_norm_of_ranks_cuda(call, x.size(0), *peers, stream.queue().handle())) {
-      return;
-    }
-  }
+  if (add_rms_norm_in_one(stream, ranks, {x, residual, weight, eps, out, codes})) return;
 #endif
   ranks.all_reduce(stream, x);
   add_rms_norm(stream, x, residual, weight, eps, out, codes, scratch);

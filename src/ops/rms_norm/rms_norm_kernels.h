@@ -48,8 +48,12 @@ using RmsNormGpuKernel = void(const RmsNormCall& call, int64_t num_rows, void* q
 
 RmsNormGpuKernel rms_norm_cuda;
 
-// The same where x is this rank's part of a sum. False where no kernel does it, on all ranks.
-bool rms_norm_of_ranks_cuda(const RmsNormCall& call,
+// The same where x is this rank's part of a sum; where a kernel does it, which is the same on all
+// ranks.
+bool supports_rms_norm_of_ranks_cuda(const RmsNormCall& call,
+                                     int64_t num_rows,
+                                     const PeerView& peers);
+void rms_norm_of_ranks_cuda(const RmsNormCall& call,
                             int64_t num_rows,
                             const PeerView& peers,
                             void* queue);

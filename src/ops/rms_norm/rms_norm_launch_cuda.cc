@@ -50,19 +50,23 @@ void rms_norm_cuda(const RmsNormCall& call, int64_t num_rows, void* queue) {
   GPU_CHECK(launch_rms_norm(launch_of(call, num_rows), static_cast<gpuStream_t>(queue)));
 }
 
-bool rms_norm_of_ranks_cuda(const RmsNormCall& call,
+bool supports_rms_norm_of_ranks_cuda(const RmsNormCall& call,
+                                     int64_t num_rows,
+                                     const PeerView& peers) {
+  return supports_rms_norm_of_ranks(peers, launch_of(call, num_rows));
+}
+
+void rms_norm_of_ranks_cuda(const RmsNormCall& call,
                             int64_t num_rows,
                             const PeerView& peers,
                             void* queue) {
-  const RmsNormLaunch launch = launch_of(call, num_rows);
-  if (!supports_rms_norm_of_ranks(peers, launch)) return false;
   static PerCard<bool> is_loaded;
   is_loaded.get([] {
     GPU_CHECK(load_rms_norm_of_ranks());
     return true;
   });
-  GPU_CHECK(launch_rms_norm_of_ranks(peers, launch, static_cast<gpuStream_t>(queue)));
-  return true;
+  GPU_CHECK(
+      launch_rms_norm_of_ranks(peers, launch_of(call, num_rows), static_cast<gpuStream_t>(queue)));
 }
 
 }  // namespace atom::ops
