@@ -3,6 +3,8 @@
 //
 // usage: collectives_bench [RANKS] [LARGEST_BYTES]
 //
+// "norm" is an all-reduce with residual addition and RMSNorm, as serving calls it, "apart" the same
+// by two kernels; of rows of 8192 values, 4096 for 8 KiB, up to 4 MiB.
 // A rank for each card unless RANKS says less; sizes from 8 KiB to 256 MiB. Times are of one
 // operation of many in a row, on the slowest rank, the least of several rounds. NVLink multicast
 // stays off.
@@ -18,6 +20,7 @@
 
 #include "comm/device/device_group.h"
 #include "nccl_library.h"
+#include "ops/rms_norm/rms_norm.h"
 #include "tensor/device_runtime.h"
 #include "tensor/numeric.h"
 
@@ -104,19 +107,26 @@ class Table {
     on_all([&](Seat& seat) {
       ThreadPool pool(1);
       const Stream stream(&pool, seat.queue.get());
+      once(seat, stream);  // what a library sets up at its first call is not recorded
+      seat.queue->synchronize();
       seat.queue->begin_recording();
       for (int i = 0; i < count; ++i) once(seat, stream);
-      const std::unique_ptr<DeviceGraph> graph = seat.queue->end_recording().value();
+      Result<std::unique_ptr<DeviceGraph>> graph = seat.queue->end_recording();
+      if (!graph.ok()) {
+        std::printf("rank %d: %s\n", seat.rank, graph.status().message().c_str());
+        std::fflush(stdout);
+        std::_Exit(1);
+      }
       const auto begin = seat.queue->create_event(), end = seat.queue->create_event();
       for (int round = 0; round < kRounds; ++round) {
-        graph->launch();
+        (*graph)->launch();
         seat.queue->synchronize();
         meeting_.arrive_and_wait();
         // The host is to be ahead of the card, and the ranks are to begin together.
         seat.queue->delay(std::chrono::microseconds(100));
         seat.ranks->barrier(stream);
         begin->mark();
-        for (int i = 0; i < launches; ++i) graph->launch();
+        for (int i = 0; i < launches; ++i) (*graph)->launch();
         end->mark();
         seat.queue->synchronize();
         seat.microseconds = 1e-3 * double(end->since(*begin).count()) / count / launches;
@@ -141,6 +151,28 @@ class Table {
   Nccl nccl_;
   bool has_nccl_ = false;
 };
+
+// Of add_rms_norm_of_ranks(), or of what it replaces; microseconds.
+double time_norm(Table& table, int64_t bytes, int count, int launches, bool fused) {
+  constexpr DType kType = DType::kBFloat16;
+  const int64_t values = bytes / int64_t{sizeof(BFloat16)};
+  const int64_t width = std::min<int64_t>(8192, values), rows = values / width;
+  return table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+    const Device device = seat.card->device();
+    char* y = static_cast<char*>(seat.y.get());
+    const Tensor x(seat.x.get(), kType, {rows, width}, seat.x, device);
+    const Tensor residual(y, kType, {rows, width}, seat.y, device);
+    const Tensor out(y + bytes, kType, {rows, width}, seat.y, device);
+    const Tensor weight(y + 2 * bytes, kType, {width}, seat.y, device);
+    Workspace scratch;
+    if (fused) {
+      ops::add_rms_norm_of_ranks(stream, *seat.ranks, x, residual, weight, 1e-5f, out, {}, scratch);
+    } else {
+      seat.ranks->all_reduce(stream, x);
+      ops::add_rms_norm(stream, x, residual, weight, 1e-5f, out);
+    }
+  });
+}
 
 float value_of(int rank, int64_t i) {
   return static_cast<float>((rank * 131 + i * 7919) % 1013) * 0.37f - 100.0f;
@@ -178,13 +210,16 @@ int run(int num_ranks, int64_t largest) {
   if (!table.open()) return 1;
   std::printf("%d ranks, us of one; GB/s: of the bus, 2 (n - 1) / n of an all-reduce's bytes\n",
               num_ranks);
-  std::printf("%10s | %9s %9s %6s | %7s %7s | %9s %9s | %6s\n",
+  std::printf("%10s | %9s %9s %6s | %7s %7s | %9s %9s %6s | %9s %9s | %6s\n",
               "bytes",
               "reduce",
               "NCCL",
               "ratio",
               "GB/s",
               "NCCL",
+              "norm",
+              "apart",
+              "/NCCL",
               "gather",
               "NCCL",
               "error");
@@ -206,6 +241,9 @@ int run(int num_ranks, int64_t largest) {
           Tensor(seat.x.get(), DType::kBFloat16, {part}, seat.x, device),
           Tensor(seat.y.get(), DType::kBFloat16, {num_ranks, part}, seat.y, device));
     });
+    const bool has_norm = bytes <= (4 << 20) && 4 * bytes <= largest;
+    const double norm = has_norm ? time_norm(table, bytes, count, launches, true) : NAN;
+    const double apart = has_norm ? time_norm(table, bytes, count, launches, false) : NAN;
     double nccl_reduce = NAN, nccl_gather = NAN;
     if (table.has_nccl()) {
       const auto queue = [](const Stream& stream) {
@@ -226,17 +264,21 @@ int run(int num_ranks, int64_t largest) {
       });
     }
     const double moved = 2e-3 * double(bytes) * (num_ranks - 1) / num_ranks;
-    std::printf("%10ld | %9.2f %9.2f %6.2f | %7.1f %7.1f | %9.2f %9.2f | %6.3f%s\n",
-                long(bytes),
-                reduce,
-                nccl_reduce,
-                reduce / nccl_reduce,
-                moved / reduce,
-                moved / nccl_reduce,
-                gather,
-                nccl_gather,
-                error,
-                error <= 1 ? "" : " WRONG");
+    std::printf(
+        "%10ld | %9.2f %9.2f %6.2f | %7.1f %7.1f | %9.2f %9.2f %6.2f | %9.2f %9.2f | %6.3f%s\n",
+        long(bytes),
+        reduce,
+        nccl_reduce,
+        reduce / nccl_reduce,
+        moved / reduce,
+        moved / nccl_reduce,
+        norm,
+        apart,
+        norm / nccl_reduce,
+        gather,
+        nccl_gather,
+        error,
+        error <= 1 ? "" : " WRONG");
     std::fflush(stdout);
   }
   return failures == 0 ? 0 : 1;

@@ -21,6 +21,8 @@
 
 namespace atom {
 
+struct PeerView;
+
 class Communicator {
  public:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -54,6 +56,10 @@ class Communicator {
   // A message between two ranks, in order for each pair. Either may return before the other.
   void send(const Stream& stream, const Tensor& x, int to);
   void receive(const Stream& stream, const Tensor& x, int from);
+
+  // What a kernel that exchanges by itself needs (comm/device/mailbox.h); null where ranks do not
+  // write each other's memory, and in a group that has failed. Lives as long as this.
+  virtual const PeerView* peers() const { return nullptr; }
 
   // Why the group has failed. From any thread.
   virtual Status status() const = 0;

@@ -36,26 +36,34 @@ struct ReduceJob {
     return bits % sizeof(uint4) == 0;
   }
 
+  __device__ const uint4* vectors_of(int rank) const {
+    return reinterpret_cast<const uint4*>(element_at<T>(wholes[rank], first));
+  }
+
+  __device__ void load(int rank, int64_t at, int64_t end, uint4 (&bits)[kAtOnce]) const {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (at + i * kThreads < end) bits[i] = gpu_load_from_l2(vectors_of(rank) + at + i * kThreads);
+    }
+  }
+
+  // All ranks' vectors from `at` on are on their way at once where there are two.
   __device__ void run_vectors() const {
-    constexpr int kLength = Sums<T>::kLength;
-    const auto [begin, end] = share_of(count / kLength, blockIdx.x, gridDim.x);
+    const auto [begin, end] = share_of(count / Sums<T>::kLength, blockIdx.x, gridDim.x);
     for (int64_t at = begin + threadIdx.x; at < end; at += kAtOnce * kThreads) {
+      uint4 bits[kAtOnce], second[kAtOnce];
+      load(0, at, end, bits);
+      load(1, at, end, second);
       Sums<T> sums[kAtOnce];
-      for (int rank = 0; rank < size; ++rank) {
-        const uint4* source = reinterpret_cast<const uint4*>(element_at<T>(wholes[rank], first));
-        uint4 bits[kAtOnce];
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          if (at + i * kThreads < end) bits[i] = gpu_load_from_l2(source + at + i * kThreads);
-        }
+      for (int i = 0; i < kAtOnce; ++i) {
+        sums[i].set(bits[i]);
+        sums[i].add(op, second[i]);
+      }
+      for (int rank = 2; rank < size; ++rank) {
+        load(rank, at, end, bits);
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          if (rank == 0) {
-            sums[i].set(bits[i]);
-          } else {
-            sums[i].add(op, bits[i]);
-          }
-        }
+        for (int i = 0; i < kAtOnce; ++i) sums[i].add(op, bits[i]);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {

@@ -205,6 +205,8 @@ class DeviceCommunicator : public Communicator {
     group_->fail(unavailable("rank {} of {} has left the group", rank(), size()));
   }
 
+  const PeerView* peers() const override { return status().ok() ? &view_ : nullptr; }
+
   Status status() const override {
     const Status status = group_->status();
     if (!status.ok()) {

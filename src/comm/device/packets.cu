@@ -55,26 +55,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   Patience patience(view);
   int round = 0;
   for (int64_t v = share.begin + threadIdx.x; v < share.end; v += blockDim.x, ++round) {
-    const uint4 mine = own.load(v);
-    Arrival arrivals[kSize];
-#pragma unroll
-    for (int r = 0; r < kSize; ++r) {
-      if (r < view.size && r != view.rank) {
-        arrivals[r].look(packets_at(view, view.rank, r, blockIdx.x, epoch), round);
-      }
-    }
-    Sums<T> sums;
-#pragma unroll
-    for (int r = 0; r < kSize; ++r) {
-      if (r >= view.size) continue;
-      const uint4 bits = r == view.rank ? mine : arrivals[r].await(epoch, r, patience);
-      if (r == 0) {
-        sums.set(bits);
-      } else {
-        sums.add(p.op, bits);
-      }
-    }
-    target.store(v, sums.rounded());
+    target.store(v, sum_of_ranks<T, kSize>(view, p.op, own.load(v), round, epoch, patience));
   }
   __syncthreads();
   end_epoch(view, epoch);
@@ -102,7 +83,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       }
       Arrival arrival;
       arrival.look(packets, round);
-      target.store(v, arrival.await(epoch, r, patience));
+      target.store(v, arrival.await(packets, round, epoch, r, patience));
     }
   }
   __syncthreads();

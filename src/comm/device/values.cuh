@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "comm/device/vectors.cuh"
 #include "comm/reduce_op.h"
 #include "tensor/gpu_api.h"
 
@@ -97,5 +98,37 @@ class Sums {
  private:
   typename SumOf<T>::Type sums_[kLength];
 };
+
+// What all ranks send of the block's vector `round`, in their order, of which `mine` is this
+// rank's. kSize: the most ranks.
+template <typename T, int kSize>
+__device__ inline uint4 sum_of_ranks(const PeerView& view,
+                                     ReduceOp op,
+                                     const uint4& mine,
+                                     int round,
+                                     uint64_t epoch,
+                                     Patience& patience) {
+  const auto from = [&](int r) {
+    return packets_at(view, view.rank, r, static_cast<int>(blockIdx.x), epoch);
+  };
+  Arrival arrivals[kSize];
+#pragma unroll
+  for (int r = 0; r < kSize; ++r) {
+    if (r < view.size && r != view.rank) arrivals[r].look(from(r), round);
+  }
+  Sums<T> sums;
+#pragma unroll
+  for (int r = 0; r < kSize; ++r) {
+    if (r >= view.size) continue;
+    const uint4 bits =
+        r == view.rank ? mine : arrivals[r].await(from(r), round, epoch, r, patience);
+    if (r == 0) {
+      sums.set(bits);
+    } else {
+      sums.add(op, bits);
+    }
+  }
+  return sums.rounded();
+}
 
 }  // namespace atom::device_exchange

@@ -69,19 +69,18 @@ __device__ inline void send_vector(Packet* to, int round, const uint4& bits, uin
   store_packet(to + packet_of(round, 1), uint64_t{bits.z} | uint64_t{bits.w} << 32, epoch);
 }
 
-// A vector on its way from `peer`.
+// A vector on its way from `peer`, whose packets arrive at `from`.
 class Arrival {
  public:
   // Looks once, so that several can be looked for at a time.
   __device__ void look(const Packet* from, int round) {
-    from_ = from + packet_of(round, 0);
-    low_ = load_packet(from_);
-    high_ = load_packet(from_ + blockDim.x);
+    low_ = load_packet(from + packet_of(round, 0));
+    high_ = load_packet(from + packet_of(round, 1));
   }
-  __device__ uint4 await(uint64_t epoch, int peer, Patience& patience) {
+  __device__ uint4
+  await(const Packet* from, int round, uint64_t epoch, int peer, Patience& patience) {
     while ((low_.epoch != epoch || high_.epoch != epoch) && !patience.has_ended(peer)) {
-      low_ = load_packet(from_);
-      high_ = load_packet(from_ + blockDim.x);
+      look(from, round);
     }
     return {static_cast<uint32_t>(low_.data),
             static_cast<uint32_t>(low_.data >> 32),
@@ -90,7 +89,6 @@ class Arrival {
   }
 
  private:
-  const Packet* from_;
   Packet low_, high_;
 };
 

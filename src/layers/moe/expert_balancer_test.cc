@@ -100,6 +100,7 @@ class Rank {
     const ExpertRows rows = exchange_->prepare(x, choice, y, context);
     layer_->forward(rows.x, rows.choice, rows.y, context);
     exchange_->finalize(rows, y, context);
+    if (exchange_->leaves_parts()) build_.parallel.all_reduce(context.stream, y);
     return y;
   }
 
