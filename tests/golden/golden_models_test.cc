@@ -309,15 +309,6 @@ void expect_ranks(const WrittenCase& written,
       << why;
 }
 
-// On GPUs those ways for which there are cards enough, and that are not for the CPU alone.
-bool can_try(const ParallelConfig& parallel) {
-  if (golden_device() == DeviceChoice::kCpu) return true;
-  const int num_ranks = parallel.ranks_of_copy() * parallel.data_parallel_size;
-  return missing_cards(num_ranks).empty() && parallel.prefill_context_parallel_size == 1 &&
-         (parallel.expert_dispatch == ExpertDispatch::kAuto ||
-          parallel.expert_dispatch == ExpertDispatch::kGather);
-}
-
 // Copies that share their experts: each with half of the prompts, one idle while the other works,
 // by every way in which tokens come to experts (ATOM_TEST_TP: also with so many copies).
 TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
