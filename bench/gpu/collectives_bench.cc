@@ -205,78 +205,75 @@ double check(Table& table, int64_t bytes) {
   return *std::max_element(worst.begin(), worst.end());
 }
 
+// Microseconds of one operation; NaN where there is none.
+struct Line {
+  double reduce = NAN, nccl_reduce = NAN;
+  double norm = NAN, apart = NAN;
+  double gather = NAN, nccl_gather = NAN;
+};
+
+gpuStream_t queue_of(const Stream& stream) {
+  return static_cast<gpuStream_t>(stream.queue().handle());
+}
+
+Line measure(Table& table, int64_t bytes) {
+  const int count = bytes <= (1 << 20) ? 50 : 4, launches = bytes <= (1 << 20) ? 20 : 5;
+  const int64_t values = bytes / int64_t{sizeof(BFloat16)}, part = values / table.size();
+  constexpr DType kType = DType::kBFloat16;
+  Line line;
+  line.reduce = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+    seat.ranks->all_reduce(stream,
+                           Tensor(seat.x.get(), kType, {values}, seat.x, seat.card->device()));
+  });
+  line.gather = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+    const Device device = seat.card->device();
+    seat.ranks->all_gather(stream,
+                           Tensor(seat.x.get(), kType, {part}, seat.x, device),
+                           Tensor(seat.y.get(), kType, {table.size(), part}, seat.y, device));
+  });
+  if (bytes <= (4 << 20) && 4 * bytes <= table.largest()) {
+    line.norm = time_norm(table, bytes, count, launches, true);
+    line.apart = time_norm(table, bytes, count, launches, false);
+  }
+  if (!table.has_nccl()) return line;
+  const Nccl& nccl = table.nccl();
+  line.nccl_reduce = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+    void* x = seat.x.get();
+    nccl.AllReduce(x, x, values, Nccl::kBFloat16, Nccl::kSum, seat.nccl, queue_of(stream));
+  });
+  line.nccl_gather = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+    nccl.AllGather(seat.x.get(), seat.y.get(), part, Nccl::kBFloat16, seat.nccl, queue_of(stream));
+  });
+  return line;
+}
+
 int run(int num_ranks, int64_t largest) {
   Table table(num_ranks, largest);
   if (!table.open()) return 1;
   std::printf("%d ranks, us of one; GB/s: of the bus, 2 (n - 1) / n of an all-reduce's bytes\n",
               num_ranks);
-  std::printf("%10s | %9s %9s %6s | %7s %7s | %9s %9s %6s | %9s %9s | %6s\n",
-              "bytes",
-              "reduce",
-              "NCCL",
-              "ratio",
-              "GB/s",
-              "NCCL",
-              "norm",
-              "apart",
-              "/NCCL",
-              "gather",
-              "NCCL",
-              "error");
+  std::printf(
+      "     bytes |    reduce      NCCL  ratio |    GB/s    NCCL |      norm     apart  /NCCL |"
+      "    gather      NCCL |  error\n");
   int failures = 0;
   for (int64_t bytes = kSmall; bytes <= largest; bytes *= bytes < (2 << 20) ? 2 : 4) {
-    const int count = bytes <= (1 << 20) ? 50 : 4, launches = bytes <= (1 << 20) ? 20 : 5;
-    const int64_t values = bytes / int64_t{sizeof(BFloat16)};
     const double error = check(table, bytes);
     failures += error <= 1 ? 0 : 1;
-    const double reduce = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
-      const Tensor x(seat.x.get(), DType::kBFloat16, {values}, seat.x, seat.card->device());
-      seat.ranks->all_reduce(stream, x);
-    });
-    const int64_t part = values / num_ranks;
-    const double gather = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
-      const Device device = seat.card->device();
-      seat.ranks->all_gather(
-          stream,
-          Tensor(seat.x.get(), DType::kBFloat16, {part}, seat.x, device),
-          Tensor(seat.y.get(), DType::kBFloat16, {num_ranks, part}, seat.y, device));
-    });
-    const bool has_norm = bytes <= (4 << 20) && 4 * bytes <= largest;
-    const double norm = has_norm ? time_norm(table, bytes, count, launches, true) : NAN;
-    const double apart = has_norm ? time_norm(table, bytes, count, launches, false) : NAN;
-    double nccl_reduce = NAN, nccl_gather = NAN;
-    if (table.has_nccl()) {
-      const auto queue = [](const Stream& stream) {
-        return static_cast<gpuStream_t>(stream.queue().handle());
-      };
-      nccl_reduce = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
-        table.nccl().AllReduce(seat.x.get(),
-                               seat.x.get(),
-                               values,
-                               Nccl::kBFloat16,
-                               Nccl::kSum,
-                               seat.nccl,
-                               queue(stream));
-      });
-      nccl_gather = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
-        table.nccl().AllGather(
-            seat.x.get(), seat.y.get(), part, Nccl::kBFloat16, seat.nccl, queue(stream));
-      });
-    }
+    const Line line = measure(table, bytes);
     const double moved = 2e-3 * double(bytes) * (num_ranks - 1) / num_ranks;
     std::printf(
         "%10ld | %9.2f %9.2f %6.2f | %7.1f %7.1f | %9.2f %9.2f %6.2f | %9.2f %9.2f | %6.3f%s\n",
         long(bytes),
-        reduce,
-        nccl_reduce,
-        reduce / nccl_reduce,
-        moved / reduce,
-        moved / nccl_reduce,
-        norm,
-        apart,
-        norm / nccl_reduce,
-        gather,
-        nccl_gather,
+        line.reduce,
+        line.nccl_reduce,
+        line.reduce / line.nccl_reduce,
+        moved / line.reduce,
+        moved / line.nccl_reduce,
+        line.norm,
+        line.apart,
+        line.norm / line.nccl_reduce,
+        line.gather,
+        line.nccl_gather,
         error,
         error <= 1 ? "" : " WRONG");
     std::fflush(stdout);

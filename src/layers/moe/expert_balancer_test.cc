@@ -167,7 +167,8 @@ ParallelContext parallel_of(const Way& way, int rank, Communicator* tensor, Comm
           .dispatch = way.dispatch,
           .moves_experts = true,
           .num_redundant_experts = kRedundant,
-          .experts = experts};
+          .experts = experts,
+          .token_counts = {}};
 }
 
 void check(const Way& way) {
