@@ -71,9 +71,10 @@ __device__ inline Packet* message_packets_at(const PeerView& view, int to, int f
   return all + num_collective_packets(view.size) + slot * kPacketsPerLane;
 }
 
-// The block's operations: of every thread, before it exchanges anything, and when it is done.
+// The block's operations: of every thread, before it exchanges anything, and when it is done. What
+// the grid before this one has counted a first-level cache may have as it was earlier.
 __device__ inline uint64_t begin_epoch(const PeerView& view) {
-  return view.mailboxes[view.rank]->epochs[blockIdx.x] + 1;
+  return load_word(&view.mailboxes[view.rank]->epochs[blockIdx.x]) + 1;
 }
 // After a barrier of the block.
 __device__ inline void end_epoch(const PeerView& view, uint64_t epoch) {

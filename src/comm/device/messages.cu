@@ -32,7 +32,7 @@ __device__ inline uint64_t load_data(const MessageLaunch& p, int64_t packet) {
   const char* from = static_cast<const char*>(p.x) + packet * kPacketData;
   const int64_t left = p.bytes - packet * kPacketData;
   if (left >= kPacketData && reinterpret_cast<uintptr_t>(from) % kPacketData == 0) {
-    return *reinterpret_cast<const uint64_t*>(from);
+    return gpu_load_from_l2(reinterpret_cast<const unsigned long long*>(from));
   }
   uint64_t data = 0;
   for (int i = 0; i < (left < kPacketData ? left : kPacketData); ++i) {
@@ -58,10 +58,12 @@ __global__ void __launch_bounds__(kThreads)
   gpu_allow_next_grid();
   gpu_wait_for_previous_grid();
   const int lane = blockIdx.x;
+  // Counters of the message before, of which a first-level cache may have what was there earlier:
+  // lanes share its lines, and this grid may have begun beside the one that counted.
   MessageLane& state = view.mailboxes[view.rank]->lanes[p.peer][lane];
   Packet* ring = message_packets_at(view, p.peer, view.rank, lane);
   const auto [begin, end] = lane_part(p.bytes);
-  const int64_t sent = static_cast<int64_t>(state.sent);
+  const int64_t sent = static_cast<int64_t>(load_word(&state.sent));
   Patience patience(view);
   int64_t taken = 0;  // as far as this thread knows
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
   uint64_t* taken = &view.mailboxes[p.peer]->lanes[view.rank][lane].taken;
   const Packet* ring = message_packets_at(view, view.rank, p.peer, lane);
   const auto [begin, end] = lane_part(p.bytes);
-  const int64_t received = static_cast<int64_t>(state.received);
+  const int64_t received = static_cast<int64_t>(load_word(&state.received));
   // Often enough that the sender hears of it before the ring is full.
   constexpr int64_t kPacketsPerWord = kPacketsPerRound / 4;
   Patience patience(view);
