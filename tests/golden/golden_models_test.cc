@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tests/golden/choice_replay.h"
+#include "tests/golden/compare_logits.h"
 #include "tests/golden/golden_parameter.h"
 #include "tests/golden/golden_runner.h"
 #include "tests/golden/reference_decoder.h"
@@ -33,29 +34,6 @@ struct Arithmetic {
                        dtype_name(kv_cache_dtype));
   }
 };
-
-// Compares the golden positions that `result` has logits for, rows of `logits`; returns how many
-// there were.
-int compare_logits(const GoldenPrompt& prompt,
-                   const Matrix& logits,
-                   const GoldenResult& result,
-                   double bound) {
-  std::vector<float> ours;
-  std::vector<float> golden;
-  int num_compared = 0;
-  for (size_t i = 0; i < prompt.positions.size(); ++i) {
-    const auto found = result.logits.find(prompt.positions[i]);
-    if (found == result.logits.end()) continue;
-    ours.insert(ours.end(), found->second.begin(), found->second.end());
-    const std::span<const float> row = logits.row(static_cast<int64_t>(i));
-    golden.insert(golden.end(), row.begin(), row.end());
-    ++num_compared;
-  }
-  if (num_compared > 0) {
-    EXPECT_LE(relative_error(ours, golden), bound);
-  }
-  return num_compared;
-}
 
 // With quantized activations: what a model gives, held against the reference given the codes that
 // the model has read.
@@ -307,15 +285,6 @@ void expect_ranks(const WrittenCase& written,
   EXPECT_TRUE(has_states || why.find("evenly") != std::string::npos ||
               why.find("that share a scale") != std::string::npos)
       << why;
-}
-
-// On GPUs those ways for which there are cards enough, and that are not for the CPU alone.
-bool can_try(const ParallelConfig& parallel) {
-  if (golden_device() == DeviceChoice::kCpu) return true;
-  const int num_ranks = parallel.ranks_of_copy() * parallel.data_parallel_size;
-  return missing_cards(num_ranks).empty() && parallel.prefill_context_parallel_size == 1 &&
-         (parallel.expert_dispatch == ExpertDispatch::kAuto ||
-          parallel.expert_dispatch == ExpertDispatch::kGather);
 }
 
 // Copies that share their experts: each with half of the prompts, one idle while the other works,

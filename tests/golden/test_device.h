@@ -27,4 +27,13 @@ inline std::string missing_cards(int num_ranks) {
   return fmt::format("{} ranks need as many GPUs, and there are {}", num_ranks, count);
 }
 
+// On GPUs those ways for which there are cards enough, and that are not for the CPU alone.
+inline bool can_try(const ParallelConfig& parallel) {
+  if (golden_device() == DeviceChoice::kCpu) return true;
+  const int num_ranks = parallel.ranks_of_copy() * parallel.data_parallel_size;
+  return missing_cards(num_ranks).empty() && parallel.prefill_context_parallel_size == 1 &&
+         (parallel.expert_dispatch == ExpertDispatch::kAuto ||
+          parallel.expert_dispatch == ExpertDispatch::kGather);
+}
+
 }  // namespace atom

@@ -335,10 +335,10 @@ void GemmPlans::choose(const GemmKey& key, const GemmAlgorithm& algorithm) {
   use(key, choices().add(key, algorithm));
 }
 
-bool GemmPlans::follow_other_card(const GemmKey& key) {
+std::optional<GemmAlgorithm> GemmPlans::follow_other_card(const GemmKey& key) {
   const std::optional<GemmAlgorithm> chosen = choices().find(key);
   if (chosen) use(key, *chosen);
-  return chosen.has_value();
+  return chosen;
 }
 
 bool GemmPlans::fits_ordered(const GemmKey& key, const GemmOperands& operands) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -108,8 +109,8 @@ class GemmPlans {
   // Calls of this kind use it from now on, as long as the program runs, or what another card chose
   // first: cards are alike, and what several ranks compute they compute in one way.
   void choose(const GemmKey& key, const GemmAlgorithm& algorithm);
-  // Whether another card chose something; calls use it from now on.
-  bool follow_other_card(const GemmKey& key);
+  // What another card chose, which calls use from now on; none where none did.
+  std::optional<GemmAlgorithm> follow_other_card(const GemmKey& key);
 
   // Whether the kernel of ordered/ordered_sm90.h can have a call.
   static bool fits_ordered(const GemmKey& key, const GemmOperands& operands);

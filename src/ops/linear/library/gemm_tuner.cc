@@ -185,7 +185,8 @@ struct GemmTuner::State {
     std::vector<GemmAlgorithm> candidates =
         GemmPlans::current().candidates(calls.key, kMaxCandidates);
     if (candidates.empty()) return;
-    if (GemmPlans::current().follow_other_card(calls.key)) {
+    if (const auto followed = GemmPlans::current().follow_other_card(calls.key)) {
+      table.fingerprints[name] = fingerprint_of(*followed);
       ++result.num_followed;
       return;
     }
