@@ -107,7 +107,7 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny) &&
+  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny || kernel == MoeKernel::kOne) &&
          format.format == ExpertFormat::kFloat8;
 }
 
@@ -127,7 +127,7 @@ int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<in
   for (const int count : counts) {
     if (!layers.fits(kernel, count)) continue;
     const auto y = results_of(layers, kernel, count);
-    const bool codes = kernel == MoeKernel::kOne || reads_codes(kernel, layers.format());
+    const bool codes = reads_codes(kernel, layers.format());
     const auto expected = layers.expected(0, count - 1, codes);
     const int64_t size = layers.shape().hidden_size;
     for (int64_t i = 0; i < size; ++i) {
