@@ -107,7 +107,8 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny || kernel == MoeKernel::kOne) &&
+  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny ||
+          kernel == MoeKernel::kOne) &&
          format.format == ExpertFormat::kFloat8;
 }
 

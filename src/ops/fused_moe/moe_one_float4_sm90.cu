@@ -35,9 +35,8 @@ class Consumer {
     add_gates_and_ups();
     moe_one::meet_all_blocks(args_.scratch.counters);
     const auto* const activated = static_cast<const BFloat16*>(args_.scratch.activated);
-    load_factors(activated + g_ * call_.intermediate_size,
-                 call_.intermediate_size,
-                 g_ < num_choices_);
+    load_factors(
+        activated + g_ * call_.intermediate_size, call_.intermediate_size, g_ < num_choices_);
     add_downs();
   }
 
@@ -106,8 +105,12 @@ class Consumer {
   }
 
   // Teams have stages by turns.
-  __device__ bool is_own() const { return stage_.index % kTeams == warp_ / kTeamWarps; }
-  __device__ void advance() { stage_.advance(args_.num_stages); }
+  __device__ bool is_own() const {
+    return stage_.index % kTeams == warp_ / kTeamWarps;
+  }
+  __device__ void advance() {
+    stage_.advance(args_.num_stages);
+  }
 
   // What the warp's chunks of the next stage give, whose rows are `first` and `second` of it.
   __device__ void add_tile(const RowLayout& layout, int first, int second, float (&sums)[4]) {
@@ -156,8 +159,8 @@ class Consumer {
     shared_.sums[slot][team_warp()][kHalfRows + g_] = second;
   }
 
-  // Adds up what the warps have of `count` tiles, of which the block's `base`th is the first, a tile
-  // by a warp.
+  // Adds up what the warps have of `count` tiles, of which the block's `base`th is the first, a
+  // tile by a warp.
   __device__ void finish_gates(int base, int count) {
     synchronize_first<kNumConsumers>();
     if (warp_ < count) finish_gate(base + warp_);
@@ -177,9 +180,10 @@ class Consumer {
     if (lane >= kHalfRows) return;
     const int output = (i - choice * tiles) * kHalfRows + lane, size = call_.intermediate_size;
     const bool interleaved = call_.activation.is_interleaved;
-    const float result = activated(call_.activation,
-                                   biased(choice, interleaved ? 2 * output : output, sum),
-                                   biased(choice, interleaved ? 2 * output + 1 : size + output, up));
+    const float result =
+        activated(call_.activation,
+                  biased(choice, interleaved ? 2 * output : output, sum),
+                  biased(choice, interleaved ? 2 * output + 1 : size + output, up));
     static_cast<BFloat16*>(args_.scratch.activated)[choice * size + output] =
         from_float<BFloat16>(result);
   }
@@ -187,8 +191,7 @@ class Consumer {
   // Of a row of a choice's gates and ups.
   __device__ float biased(int choice, int row, float sum) const {
     const int expert = shared_.choices[choice].expert;
-    return sum * Format::kUnit +
-           bias_at(call_.gate_up, expert, row, 2 * call_.intermediate_size);
+    return sum * Format::kUnit + bias_at(call_.gate_up, expert, row, 2 * call_.intermediate_size);
   }
 
   // The same of the result's rows, eight by a warp.
