@@ -55,7 +55,7 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kSkinny,
                                   MoeKernel::kWide};
 // Run when they are named, or all by the word "candidates".
-constexpr std::array<MoeKernel, 0> kCandidates = {};
+constexpr std::array kCandidates = {MoeKernel::kRowsSplitEarly};
 
 // What the command line asks for.
 struct Selection {

@@ -250,7 +250,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 
 const char* name_of(MoeKernel kernel) {
   constexpr const char* kNames[] = {
-      "stream", "one", "rows", "rows-split", "rows-early", "skinny", "wide"};
+      "stream", "one", "rows", "rows-split", "rows-early", "rows-split-early", "skinny", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -269,6 +269,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return fits_moe_rows_split(call);
     case MoeKernel::kRowsEarly:
       return fits_moe_rows_early(call);
+    case MoeKernel::kRowsSplitEarly:
+      return fits_moe_rows_split_early(call);
     case MoeKernel::kSkinny:
       return fits_moe_skinny(call);
     case MoeKernel::kWide:
@@ -298,6 +300,9 @@ gpuError_t MoeLayers::launch(
   if (kernel == MoeKernel::kRows) return launch_moe_rows(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsSplit) return launch_moe_rows_split(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsEarly) return launch_moe_rows_early(call, of_rows, stream);
+  if (kernel == MoeKernel::kRowsSplitEarly) {
+    return launch_moe_rows_split_early(call, of_rows, stream);
+  }
   if (format_.format == ExpertFormat::kAsX) {
     return launch_moe_wide(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }

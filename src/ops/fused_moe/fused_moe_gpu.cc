@@ -369,6 +369,10 @@ bool fits_fused_moe_rows(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
+bool fits_fused_moe_rows_split_early(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_rows_split_early(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
 bool fits_fused_moe_rows_early(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_rows_early(gpu_call(call, 0, wgmma_tokens(call)));
 }
@@ -400,6 +404,12 @@ void run_rows(const Stream& stream,
 
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   run_rows(stream, call, workspace, launch_moe_rows);
+}
+
+void fused_moe_rows_split_early(const Stream& stream,
+                                const FusedMoeCall& call,
+                                Workspace& workspace) {
+  run_rows(stream, call, workspace, launch_moe_rows_split_early);
 }
 
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {

@@ -88,6 +88,9 @@ void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Worksp
 // The same for up to eight tokens in bfloat16, with copies that begin earlier.
 bool fits_fused_moe_rows_early(const FusedMoeCall& call);
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+// And in MXFP4.
+bool fits_fused_moe_rows_split_early(const FusedMoeCall& call);
+void fused_moe_rows_split_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.
 int32_t place_of(const ExpertWeights& experts, int32_t id);

@@ -1,6 +1,7 @@
-// Inside fused_moe: one token by experts in FP8 or MXFP4 on Hopper, in one kernel. Nothing but memory and
-// latency counts then: every multiprocessor streams its share of both matrices, which are 16 rows
-// at a time, and all wait for each other once, when what lies between the matrices is known.
+// Inside fused_moe: one token by experts in FP8 or MXFP4 on Hopper, in one kernel. Nothing but
+// memory and latency counts then: every multiprocessor streams its share of both matrices, which
+// are 16 rows at a time, and all wait for each other once, when what lies between the matrices is
+// known.
 #pragma once
 
 #include "ops/fused_moe/fused_moe_gpu.h"

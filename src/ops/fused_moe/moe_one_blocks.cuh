@@ -1,5 +1,5 @@
-// Inside fused_moe for one token on Hopper: the threads of a block, the token's experts, and how all
-// blocks wait for each other.
+// Inside fused_moe for one token on Hopper: the threads of a block, the token's experts, and how
+// all blocks wait for each other.
 #pragma once
 
 #include "ops/device/async_copy.cuh"

@@ -2,8 +2,8 @@
 // order, shared memory, and the warp that copies.
 //
 // A tile is 16 rows of whole length, two halves of 8: gates of an expert and their ups, or the same
-// rows of the second matrices of two experts. A stage holds one. The 8 columns that the matrix units
-// take at once are the activations of as many experts, so that each half finds its own.
+// rows of the second matrices of two experts. A stage holds one. The 8 columns that the matrix
+// units take at once are the activations of as many experts, so that each half finds its own.
 #pragma once
 
 #include "ops/fused_moe/moe_one_blocks.cuh"
@@ -59,9 +59,7 @@ struct RowLayout {
 
 // visit(choice, tile of eight gates) for those of the block.
 template <typename Visit>
-__device__ inline void for_gate_tiles(const FusedMoeGpuCall& call,
-                                      int num_choices,
-                                      Visit&& visit) {
+__device__ inline void for_gate_tiles(const FusedMoeGpuCall& call, int num_choices, Visit&& visit) {
   const int tiles = call.intermediate_size / kHalfRows;
   for (int i = blockIdx.x; i < num_choices * tiles; i += gridDim.x) {
     const int choice = i / tiles;
