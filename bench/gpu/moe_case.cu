@@ -260,7 +260,7 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
     case MoeKernel::kStream:
       return fits_moe_stream(call);
     case MoeKernel::kOne:
-      return fits_moe_one(call) || fits_moe_one_float4(call);
+      return fits_moe_one(call) || fits_moe_one_rows(call);
     case MoeKernel::kRows:
       return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
               format_.format == ExpertFormat::kFloat4) &&
@@ -289,8 +289,8 @@ gpuError_t MoeLayers::launch(
   shared.row_begins = begins_.data<int32_t>();
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
   if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
-  if (kernel == MoeKernel::kOne && call.format == ExpertFormat::kFloat4) {
-    return launch_moe_one_float4(call, {results_.data(), counters_.data<int32_t>()}, stream);
+  if (kernel == MoeKernel::kOne && call.format != ExpertFormat::kFloat8) {
+    return launch_moe_one_rows(call, {results_.data(), counters_.data<int32_t>()}, stream);
   }
   if (kernel == MoeKernel::kOne) {
     return launch_moe_one(call, {results_.data<float>(), counters_.data<int32_t>()}, stream);

@@ -261,18 +261,18 @@ void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& wo
                            static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
-bool fits_fused_moe_one_float4(const FusedMoeCall& call) {
-  return call.num_tokens() == 1 && is_row_major(call) && fits_moe_one_float4(gpu_call(call, 0, 1));
+bool fits_fused_moe_one_rows(const FusedMoeCall& call) {
+  return call.num_tokens() == 1 && is_row_major(call) && fits_moe_one_rows(gpu_call(call, 0, 1));
 }
 
-void fused_moe_one_float4(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+void fused_moe_one_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
   const Tensor activated =
       workspace.tensor({call.top_k(), call.intermediate_size()}, DType::kBFloat16);
   if (stream.is_dry_run()) return;
-  GPU_CHECK(launch_moe_one_float4(gpu_call(call, 0, 1),
-                                  {activated.raw_data(), workspace.counters().data<int32_t>()},
-                                  static_cast<gpuStream_t>(stream.queue().handle())));
+  GPU_CHECK(launch_moe_one_rows(gpu_call(call, 0, 1),
+                                {activated.raw_data(), workspace.counters().data<int32_t>()},
+                                static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 namespace {

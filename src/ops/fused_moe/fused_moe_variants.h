@@ -61,9 +61,9 @@ void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Works
 bool fits_fused_moe_one(const FusedMoeCall& call);
 void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// The same of experts in MXFP4, of x as it is.
-bool fits_fused_moe_one_float4(const FusedMoeCall& call);
-void fused_moe_one_float4(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+// The same of experts in bfloat16 or MXFP4, of x as it is.
+bool fits_fused_moe_one_rows(const FusedMoeCall& call);
+void fused_moe_one_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // On a Hopper GPU: many tokens of each expert, by tiles of as many as there are, which two blocks
 // share. Each expert's result of a token is rounded before it is added.

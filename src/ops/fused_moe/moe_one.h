@@ -1,4 +1,4 @@
-// Inside fused_moe: one token by experts in FP8 or MXFP4 on Hopper, in one kernel. Nothing but
+// Inside fused_moe: one token by experts on Hopper, in one kernel. Nothing but
 // memory and latency counts then: every multiprocessor streams its share of both matrices, which
 // are 16 rows at a time, and all wait for each other once, when what lies between the matrices is
 // known.
@@ -24,18 +24,18 @@ gpuError_t launch_moe_one(const FusedMoeGpuCall& call,
                           const MoeOneScratch& scratch,
                           gpuStream_t stream);
 
-struct MoeOneFloat4Scratch {
+struct MoeOneRowsScratch {
   void* activated;    // [top_k, intermediate_size] of bfloat16
   int32_t* counters;  // as MoeOneScratch's
 };
 
-// A token of up to 8 choices, x in bfloat16, matrices in MXFP4, sizes that are multiples of 64 and
-// no more than 3072.
-bool fits_moe_one_float4(const FusedMoeGpuCall& call);
+// A token of up to 8 choices, x in bfloat16. Matrices in bfloat16 of up to 4096 columns, or in MXFP4
+// of up to 3072, multiples of 64.
+bool fits_moe_one_rows(const FusedMoeGpuCall& call);
 
 // As launch_moe_one.
-gpuError_t launch_moe_one_float4(const FusedMoeGpuCall& call,
-                                 const MoeOneFloat4Scratch& scratch,
-                                 gpuStream_t stream);
+gpuError_t launch_moe_one_rows(const FusedMoeGpuCall& call,
+                               const MoeOneRowsScratch& scratch,
+                               gpuStream_t stream);
 
 }  // namespace atom::ops

@@ -1,24 +1,21 @@
-// The kernel of fused_moe for one token by experts in MXFP4, and its launch.
+// Inside fused_moe for one token by experts in bfloat16 or MXFP4 on Hopper: the kernel, and its
+// launch.
+#pragma once
+
 #include <algorithm>
 
-#include "ops/fused_moe/moe_one_float4_stage.cuh"
-#include "ops/fused_moe/moe_rows_format.cuh"
+#include "ops/fused_moe/moe_one_rows_stage.cuh"
 #include "ops/fused_moe/moe_stream_math.cuh"
 
-namespace atom::ops {
-namespace {
+namespace atom::ops::device::moe_one_rows {
 
-using namespace device;
-using namespace device::moe_one_float4;
-
-using Format = RowFormat<Float4>;
-
-// A warp that multiplies: its chunks of the rows of its team's tiles. In a lane (g, t) =
+// A warp that multiplies: its chunks of the rows of its team's stages. In a lane (g, t) =
 // (lane / 4, lane % 4) sums 0 and 1 are of row g of the first half with columns 2 t and 2 t + 1,
 // 2 and 3 of the same row of the second half.
+template <typename W>
 class Consumer {
  public:
-  __device__ Consumer(const MoeOneFloat4Args& args, uint32_t stages, Shared& shared)
+  __device__ Consumer(const MoeOneRowsArgs& args, uint32_t stages, Shared<W>& shared)
       : args_(args),
         call_(args.call),
         stages_(stages),
@@ -41,35 +38,46 @@ class Consumer {
   }
 
  private:
+  using Format = RowFormat<W>;
+  using Traits = RowTraits<W>;
+  static constexpr int kParts = Traits::kParts, kSumWarps = Shared<W>::kSumWarps;
+
+  __device__ int team() const { return warp_ / kTeamWarps; }
   __device__ int team_warp() const { return warp_ % kTeamWarps; }
+  // Of the warps that have sums of a tile.
+  __device__ int sum_warp() const { return kParts == 1 ? team_warp() : warp_; }
 
   // The other factor's columns that are this lane's, in pairs as codes are expanded.
   __device__ void load_factors(const void* row, int num_columns, bool exists) {
+    constexpr int kLaneColumns = Traits::kChunkColumns / kLanes;
+    const RowLayout<W> layout(num_columns);
+    const int first_chunk = kParts == 1 ? 0 : team() * layout.chunks;
 #pragma unroll
-    for (int r = 0; r < kRounds; ++r) {
-      const int first = (team_warp() + r * kTeamWarps) * kChunkColumns + t_ * kExponentColumns;
+    for (int r = 0; r < Traits::kRounds; ++r) {
+      const int chunk = team_warp() + r * kTeamWarps;
+      const int first = (first_chunk + chunk) * Traits::kChunkColumns + t_ * kLaneColumns;
 #pragma unroll
       for (int v = 0; v < Format::kXVectors; ++v) {
         const int column = first + v * 8;
-        const bool is_there = exists && column < num_columns;
-        factors_[r][v] = Format::paired(
-            is_there ? load_bits_from_l2(static_cast<const BFloat16*>(row) + column) : uint4{});
+        const bool is_there = exists && chunk < layout.chunks && column < num_columns;
+        factors_[r][v] =
+            is_there ? load_bits_from_l2(static_cast<const BFloat16*>(row) + column) : uint4{};
+        if constexpr (Format::kHasExponents) factors_[r][v] = Format::paired(factors_[r][v]);
       }
     }
   }
 
   __device__ void add_gates_and_ups() {
-    const RowLayout layout(call_.hidden_size);
+    const RowLayout<W> layout(call_.hidden_size);
     const bool interleaved = call_.activation.is_interleaved;
     const int first = interleaved ? 2 * g_ : g_, second = interleaved ? first + 1 : kHalfRows + g_;
     int slot = 0, base = 0;
     for_gate_tiles(call_, num_choices_, [&](int, int) {
-      if (is_own()) {
+      for_own_part([&] {
         float sums[4];
-        add_tile(layout, first, second, sums);
+        add_part(layout, first, second, sums);
         if (t_ == 0) keep(slot, sums[0], sums[2]);
-      }
-      advance();
+      });
       if (++slot < kSlots) return;
       finish_gates(base, slot);
       base += slot;
@@ -79,22 +87,21 @@ class Consumer {
   }
 
   __device__ void add_downs() {
-    const RowLayout layout(call_.intermediate_size);
+    const RowLayout<W> layout(call_.intermediate_size);
     const int pairs = num_pairs(num_choices_), most_units = kSlots / max(pairs, 1);
     int units = 0, base = 0;
     for_units(call_, [&](int) {
       for (int pair = 0; pair < pairs; ++pair) {
-        if (is_own()) {
+        for_own_part([&] {
           float sums[4];
-          add_tile(layout, g_, kHalfRows + g_, sums);
+          add_part(layout, g_, kHalfRows + g_, sums);
           const bool has_second = 2 * pair + 1 < num_choices_;
           if (t_ == pair) {
             keep(units * pairs + pair,
                  sums[0] * shared_.choices[2 * pair].weight,
                  has_second ? sums[3] * shared_.choices[2 * pair + 1].weight : 0.0f);
           }
-        }
-        advance();
+        });
       }
       if (++units < most_units) return;
       finish_units(base, units);
@@ -104,16 +111,21 @@ class Consumer {
     finish_units(base, units);
   }
 
-  // Teams have stages by turns.
-  __device__ bool is_own() const {
-    return stage_.index % kTeams == warp_ / kTeamWarps;
-  }
-  __device__ void advance() {
-    stage_.advance(args_.num_stages);
+  // Of the stages of a tile those that are the team's: teams have them by turns.
+  template <typename Add>
+  __device__ __forceinline__ void for_own_part(Add&& add) {
+#pragma unroll 1
+    for (int part = 0; part < kParts; ++part) {
+      if (stage_.index % kTeams == team()) add();
+      stage_.advance(args_.num_stages);
+    }
   }
 
-  // What the warp's chunks of the next stage give, whose rows are `first` and `second` of it.
-  __device__ void add_tile(const RowLayout& layout, int first, int second, float (&sums)[4]) {
+  // What the warp's chunks of the current stage give, whose rows are `first` and `second` of it.
+  __device__ __forceinline__ void add_part(const RowLayout<W>& layout,
+                                           int first,
+                                           int second,
+                                           float (&sums)[4]) {
     const uint32_t rows = stages_ + stage_.index * args_.stage_size;
     const uint32_t codes[2] = {rows + first * layout.pitch + t_ * kVectorSize,
                                rows + second * layout.pitch + t_ * kVectorSize};
@@ -123,16 +135,17 @@ class Consumer {
     float parts[2][4] = {};
     wait_for(shared_address(&shared_.full[stage_.index]), stage_.parity);
 #pragma unroll
-    for (int r = 0; r < kRounds; ++r) {
+    for (int r = 0; r < Traits::kRounds; ++r) {
       const int chunk = team_warp() + r * kTeamWarps;
       if (chunk >= layout.chunks) break;
       uint4 bits[2];
-      uint32_t units[2];
+      uint32_t units[2] = {};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         bits[i] = load_shared(codes[i] + chunk * kChunkSize);
-        constexpr int kExponents = kChunkColumns / kExponentColumns;
-        units[i] = Format::factors(load_shared_byte(of_row[i] + chunk * kExponents));
+        if constexpr (Format::kHasExponents) {
+          units[i] = Format::factors(load_shared_byte(of_row[i] + chunk * Traits::kExponents));
+        }
       }
 #pragma unroll
       for (int v = 0; v < Format::kXVectors; ++v) {
@@ -140,7 +153,7 @@ class Consumer {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           uint32_t pairs[4];
-          RowFormat<SplitFloat4>::expand(bits[i], v, units[i], pairs);
+          Format::expand(bits[i], v, units[i], pairs);
 #pragma unroll
           for (int p = 0; p < 4; ++p) expanded[p / 2][p % 2 * 2 + i] = pairs[p];
         }
@@ -155,8 +168,8 @@ class Consumer {
   }
 
   __device__ void keep(int slot, float first, float second) {
-    shared_.sums[slot][team_warp()][g_] = first;
-    shared_.sums[slot][team_warp()][kHalfRows + g_] = second;
+    shared_.sums[slot][sum_warp()][g_] = first;
+    shared_.sums[slot][sum_warp()][kHalfRows + g_] = second;
   }
 
   // Adds up what the warps have of `count` tiles, of which the block's `base`th is the first, a
@@ -171,10 +184,10 @@ class Consumer {
     const int tiles = call_.intermediate_size / kHalfRows;
     const int i = static_cast<int>(blockIdx.x + index * gridDim.x);
     const int choice = i / tiles, lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    const int row = lane % kTileRows, first = lane / kTileRows * (kTeamWarps / 2);
+    const int row = lane % kTileRows, first = lane / kTileRows * (kSumWarps / 2);
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kTeamWarps / 2; ++w) sum += shared_.sums[warp_][first + w][row];
+    for (int w = 0; w < kSumWarps / 2; ++w) sum += shared_.sums[warp_][first + w][row];
     sum += exchange(sum, kTileRows);
     const float up = exchange(sum, kHalfRows);
     if (lane >= kHalfRows) return;
@@ -204,14 +217,14 @@ class Consumer {
   }
 
   __device__ void finish_unit(int unit) const {
-    constexpr int kParts = kWarpSize / kHalfRows;
+    constexpr int kLaneParts = kWarpSize / kHalfRows;
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    const int row = lane % kHalfRows, first = lane / kHalfRows * (kTeamWarps / kParts);
+    const int row = lane % kHalfRows, first = lane / kHalfRows * (kSumWarps / kLaneParts);
     const int pairs = num_pairs(num_choices_);
     float sum = 0;
     for (int pair = 0; pair < pairs; ++pair) {
 #pragma unroll
-      for (int w = 0; w < kTeamWarps / kParts; ++w) {
+      for (int w = 0; w < kSumWarps / kLaneParts; ++w) {
         const float(&some)[kTileRows] = shared_.sums[warp_ * pairs + pair][first + w];
         sum += some[row] + some[kHalfRows + row];
       }
@@ -228,20 +241,21 @@ class Consumer {
     moe_one::store_result(call_, output, result);
   }
 
-  const MoeOneFloat4Args& args_;
+  const MoeOneRowsArgs& args_;
   const FusedMoeGpuCall& call_;
   const uint32_t stages_;
-  Shared& shared_;
+  Shared<W>& shared_;
   const int warp_, g_, t_;
   int num_choices_ = 0;
   StageCursor stage_;
-  uint4 factors_[kRounds][Format::kXVectors];
+  uint4 factors_[Traits::kRounds][Format::kXVectors];
 };
 
+template <typename W>
 __global__ void __launch_bounds__(moe_one::kThreads, 1)
-    moe_one_float4_kernel(const __grid_constant__ MoeOneFloat4Args args) {
+    moe_one_rows_kernel(const __grid_constant__ MoeOneRowsArgs args) {
   extern __shared__ __align__(128) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory + args.num_stages * args.stage_size);
+  Shared<W>& shared = *reinterpret_cast<Shared<W>*>(memory + args.num_stages * args.stage_size);
   const uint32_t stages = shared_address(memory);
   allow_next_grid();
   if (threadIdx.x == kNumConsumers) {
@@ -256,72 +270,42 @@ __global__ void __launch_bounds__(moe_one::kThreads, 1)
     const int num_choices = moe_one::find_choices(args.call, shared.choices);
     if (threadIdx.x == kNumConsumers) shared.num_choices = num_choices;
     __syncthreads();
-    Copier(args, stages, shared).run();
+    Copier<W>(args, stages, shared).run();
     return;
   }
-  Consumer consumer(args, stages, shared);
+  Consumer<W> consumer(args, stages, shared);
   __syncthreads();
   consumer.run();
 }
 
-bool is_aligned(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0;
-}
-
-bool fits_matrices(const ExpertMatrices& matrices) {
-  return is_aligned(matrices.data) && matrices.expert_stride % kVectorSize == 0 &&
-         matrices.exponents != nullptr && is_aligned(matrices.exponents) &&
-         matrices.exponent_stride % kVectorSize == 0;
-}
-
-bool fits_size(int size) {
-  // So rows, and the exponents of eight, are whole vectors.
-  return size % (2 * kExponentColumns) == 0 && size <= kMaxColumns;
-}
-
 constexpr int kSharedSize = 227 << 10;
 
-int stage_size_of(const FusedMoeGpuCall& call) {
-  const int size = std::max(RowLayout(call.hidden_size).tile_size(),
-                            RowLayout(call.intermediate_size).tile_size());
-  return (size + 127) / 128 * 128;
-}
-
-}  // namespace
-
-bool fits_moe_one_float4(const FusedMoeGpuCall& call) {
-  const bool element =
-      call.element == Element::kBFloat16 &&
-      (call.y_element == Element::kBFloat16 || call.y_element == Element::kFloat32);
-  return element && call.format == ExpertFormat::kFloat4 && call.num_tokens == 1 &&
-         call.top_k <= kMostChoices && is_aligned(call.x) && fits_size(call.hidden_size) &&
-         fits_size(call.intermediate_size) && fits_matrices(call.gate_up) &&
-         fits_matrices(call.down);
-}
-
-gpuError_t launch_moe_one_float4(const FusedMoeGpuCall& call,
-                                 const MoeOneFloat4Scratch& scratch,
-                                 gpuStream_t stream) {
+template <typename W>
+gpuError_t launch_rows(const FusedMoeGpuCall& call,
+                       const MoeOneRowsScratch& scratch,
+                       gpuStream_t stream) {
+  auto* const kernel = &moe_one_rows_kernel<W>;
   int gpu = 0, num_blocks = 0;
   gpuError_t error = cudaGetDevice(&gpu);
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
   }
   if (error == cudaSuccess) {
-    error = cudaFuncSetAttribute(
-        moe_one_float4_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
   }
   if (error != cudaSuccess) return error;
-  MoeOneFloat4Args args{call, scratch, 0, stage_size_of(call)};
-  const int room = (kSharedSize - static_cast<int>(sizeof(Shared))) / args.stage_size;
+  const int stage_size = std::max(RowLayout<W>(call.hidden_size).stage_size(),
+                                  RowLayout<W>(call.intermediate_size).stage_size());
+  MoeOneRowsArgs args{call, scratch, 0, (stage_size + 127) / 128 * 128};
+  const int room = (kSharedSize - static_cast<int>(sizeof(Shared<W>))) / args.stage_size;
   args.num_stages = std::min(room, kMaxStages) / kTeams * kTeams;
-  return launch(moe_one_float4_kernel,
+  return launch(kernel,
                 dim3(num_blocks),
                 dim3(moe_one::kThreads),
-                args.num_stages * args.stage_size + sizeof(Shared),
+                args.num_stages * args.stage_size + sizeof(Shared<W>),
                 stream,
                 true,
                 args);
 }
 
-}  // namespace atom::ops
+}  // namespace atom::ops::device::moe_one_rows
