@@ -68,7 +68,7 @@ class Consumer {
   }
 
   __device__ void add_gates_and_ups() {
-    const RowLayout<W> layout(call_.hidden_size);
+    const RowLayout<W> layout = layout_of_gates<W>(call_);
     const bool interleaved = call_.activation.is_interleaved;
     const int first = interleaved ? 2 * g_ : g_, second = interleaved ? first + 1 : kHalfRows + g_;
     int slot = 0, base = 0;
@@ -121,6 +121,35 @@ class Consumer {
     }
   }
 
+  // Of a lane: of a row of each half.
+  struct Codes {
+    uint4 bits[2];
+    uint32_t exponents[2];
+  };
+
+  __device__ __forceinline__ static void multiply_codes(const Codes& codes,
+                                                        const uint4 (&factors)[Format::kXVectors],
+                                                        float (&parts)[2][4]) {
+    uint32_t units[2] = {};
+    if constexpr (Format::kHasExponents) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) units[i] = Format::factors(codes.exponents[i]);
+    }
+#pragma unroll
+    for (int v = 0; v < Format::kXVectors; ++v) {
+      uint32_t expanded[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t pairs[4];
+        Format::expand(codes.bits[i], v, units[i], pairs);
+#pragma unroll
+        for (int p = 0; p < 4; ++p) expanded[p / 2][p % 2 * 2 + i] = pairs[p];
+      }
+      multiply_tile(parts[0], expanded[0], factors[v].x, factors[v].y);
+      multiply_tile(parts[1], expanded[1], factors[v].z, factors[v].w);
+    }
+  }
+
   // What the warp's chunks of the current stage give, whose rows are `first` and `second` of it.
   __device__ __forceinline__ void add_part(const RowLayout<W>& layout,
                                            int first,
@@ -134,32 +163,26 @@ class Consumer {
                                 exponents + second * layout.exponents};
     float parts[2][4] = {};
     wait_for(shared_address(&shared_.full[stage_.index]), stage_.parity);
-#pragma unroll
-    for (int r = 0; r < Traits::kRounds; ++r) {
-      const int chunk = team_warp() + r * kTeamWarps;
-      if (chunk >= layout.chunks) break;
-      uint4 bits[2];
-      uint32_t units[2] = {};
+    const auto load = [&](int chunk) {
+      Codes next;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        bits[i] = load_shared(codes[i] + chunk * kChunkSize);
+        next.bits[i] = load_shared(codes[i] + chunk * kChunkSize);
         if constexpr (Format::kHasExponents) {
-          units[i] = Format::factors(load_shared_byte(of_row[i] + chunk * Traits::kExponents));
+          next.exponents[i] = load_shared_byte(of_row[i] + chunk * Traits::kExponents);
         }
       }
+      return next;
+    };
+    Codes next{};
+    if (team_warp() < layout.chunks) next = load(team_warp());
 #pragma unroll
-      for (int v = 0; v < Format::kXVectors; ++v) {
-        uint32_t expanded[2][4];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          uint32_t pairs[4];
-          Format::expand(bits[i], v, units[i], pairs);
-#pragma unroll
-          for (int p = 0; p < 4; ++p) expanded[p / 2][p % 2 * 2 + i] = pairs[p];
-        }
-        multiply_tile(parts[0], expanded[0], factors_[r][v].x, factors_[r][v].y);
-        multiply_tile(parts[1], expanded[1], factors_[r][v].z, factors_[r][v].w);
-      }
+    for (int r = 0; r < Traits::kRounds; ++r) {
+      const int chunk = team_warp() + r * kTeamWarps, after = chunk + kTeamWarps;
+      if (chunk >= layout.chunks) break;
+      const Codes now = next;
+      if (r + 1 < Traits::kRounds && after < layout.chunks) next = load(after);
+      multiply_codes(now, factors_[r], parts);
     }
     __syncwarp();
     if (threadIdx.x % kWarpSize == 0) arrive(shared_address(&shared_.empty[stage_.index]));
@@ -294,7 +317,7 @@ gpuError_t launch_rows(const FusedMoeGpuCall& call,
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
   }
   if (error != cudaSuccess) return error;
-  const int stage_size = std::max(RowLayout<W>(call.hidden_size).stage_size(),
+  const int stage_size = std::max(layout_of_gates<W>(call).stage_size(),
                                   RowLayout<W>(call.intermediate_size).stage_size());
   MoeOneRowsArgs args{call, scratch, 0, (stage_size + 127) / 128 * 128};
   const int room = (kSharedSize - static_cast<int>(sizeof(Shared<W>))) / args.stage_size;

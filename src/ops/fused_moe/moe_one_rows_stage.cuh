@@ -74,14 +74,17 @@ struct RowLayout {
   int size;       // bytes of codes
   int exponents;  // bytes
   int chunks;     // of a part; the last one may not be whole
-  // Neighboring rows are in different halves of the banks: lanes read 64 bytes of each.
+  // Of the rows of a half neighbors are in different halves of the banks: lanes read 64 bytes of
+  // each. `step` rows are from one to the next.
   int pitch;
 
-  __host__ __device__ explicit RowLayout(int columns)
+  __host__ __device__ explicit RowLayout(int columns, int step = 1)
       : size(columns * kChunkSize / Traits::kChunkColumns),
         exponents(columns * Traits::kExponents / Traits::kChunkColumns),
         chunks((size + kChunkSize * Traits::kParts - 1) / (kChunkSize * Traits::kParts)),
-        pitch(chunks * kChunkSize + (chunks % 2 == 0 ? kChunkSize : 0)) {}
+        pitch(chunks * kChunkSize + (step == 2         ? kChunkSize / 2
+                                     : chunks % 2 == 0 ? kChunkSize
+                                                       : 0)) {}
 
   __host__ __device__ int stage_size() const { return kTileRows * (pitch + exponents); }
   __device__ int part_begin(int part) const { return part * chunks * kChunkSize; }  // bytes
@@ -89,6 +92,12 @@ struct RowLayout {
     return min(size - part_begin(part), chunks * kChunkSize);
   }
 };
+
+// Interleaved gates are every other row.
+template <typename W>
+__host__ __device__ inline RowLayout<W> layout_of_gates(const FusedMoeGpuCall& call) {
+  return RowLayout<W>(call.hidden_size, call.activation.is_interleaved ? 2 : 1);
+}
 
 // visit(choice, tile of eight gates) for those of the block.
 template <typename Visit>
@@ -127,7 +136,7 @@ class Copier {
   __device__ void run() {
     const FusedMoeGpuCall& call = args_.call;
     const int num_choices = shared_.num_choices;
-    const RowLayout<W> gate_up(call.hidden_size), down(call.intermediate_size);
+    const RowLayout<W> gate_up = layout_of_gates<W>(call), down(call.intermediate_size);
     const int to_second = call.activation.is_interleaved ? kHalfRows : call.intermediate_size;
     for_gate_tiles(call, num_choices, [&](int choice, int tile) {
       const int row = tile * (call.activation.is_interleaved ? kTileRows : kHalfRows);

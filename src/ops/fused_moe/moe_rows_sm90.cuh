@@ -71,20 +71,45 @@ class Multiplier {
     return !kSplits || threadIdx.x < kWarpgroupSize;
   }
 
-  static constexpr int kEights = kTokens / 8;
-  // Products wait for those before them that are added to the same sums: where registers allow,
-  // every other one has sums of its own.
-  static constexpr int kChains = kTokens <= 8 ? 2 : 1;
-  using SplitTiles = float[kBlocks][kEights][kChains][4];
-
-  // Of the chunks that are this warpgroup's, every other one of an even number, of which the last
-  // may have no columns.
+  // Of the chunks that are this warpgroup's, every other one of an even number. Each warp
+  // multiplies by itself, so that it expands a word of codes while the products of the one before
+  // run.
   __device__ void add_own(float (&sums)[kBlocks][kTokens / 2]) {
-    SplitTiles tiles = {};
-    for (int chunk = is_first() ? 0 : 1; chunk < args_.num_chunks; chunk += 2) {
+    constexpr int kEights = kTokens / 8;
+    // Products wait for those before them that are added to the same sums: where registers allow,
+    // every other one has sums of its own.
+    constexpr int kChains = kTokens <= 8 ? 2 : 1;
+    float tiles[kBlocks][kEights][kChains][4] = {};
+    for (int chunk = 0; chunk < args_.num_chunks; chunk += 2) {
       wait_for(shared_.full(stage_.index), stage_.parity);
-      if (chunk * (Chunk<W>::kColumns / kExponentColumns) < args_.row_exponents) {
-        add_chunk(chunk, tiles);
+      uint4 bits[kBlocks][2];
+      uint32_t factors[kBlocks][2];
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) load_codes(b, i, chunk, bits[b][i], factors[b][i]);
+      }
+#pragma unroll
+      for (int v = 0; v < Format::kXVectors; ++v) {
+        uint32_t x[kEights][4];
+#pragma unroll
+        for (int n = 0; n < kEights; ++n) load_matrices(x_of_lane(v, n), x[n]);
+#pragma unroll
+        for (int b = 0; b < kBlocks; ++b) {
+          uint32_t codes[2][4];
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            uint32_t pairs[4];
+            Format::expand(bits[b][i], v, factors[b][i], pairs);
+#pragma unroll
+            for (int p = 0; p < 4; ++p) codes[p / 2][p % 2 * 2 + i] = pairs[p];
+          }
+#pragma unroll
+          for (int n = 0; n < kEights; ++n) {
+            multiply_tile(tiles[b][n][0], codes[0], x[n][0], x[n][1]);
+            multiply_tile(tiles[b][n][kChains - 1], codes[1], x[n][2], x[n][3]);
+          }
+        }
       }
       release(shared_.empty(stage_.index));
       stage_.advance(args_.num_stages);
@@ -100,46 +125,14 @@ class Multiplier {
     }
   }
 
-  // Each warp multiplies by itself, so that it expands a word of codes while the products of the
-  // one before run.
-  __device__ __forceinline__ void add_chunk(int chunk, SplitTiles& tiles) const {
-    uint4 bits[kBlocks][2];
-    uint32_t factors[kBlocks][2];
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) load_codes(b, i, chunk, bits[b][i], factors[b][i]);
-    }
-#pragma unroll
-    for (int v = 0; v < Format::kXVectors; ++v) {
-      uint32_t x[kEights][4];
-#pragma unroll
-      for (int n = 0; n < kEights; ++n) load_matrices(x_of_lane(v, n), x[n]);
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        uint32_t codes[2][4];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          uint32_t pairs[4];
-          Format::expand(bits[b][i], v, factors[b][i], pairs);
-#pragma unroll
-          for (int p = 0; p < 4; ++p) codes[p / 2][p % 2 * 2 + i] = pairs[p];
-        }
-#pragma unroll
-        for (int n = 0; n < kEights; ++n) {
-          multiply_tile(tiles[b][n][0], codes[0], x[n][0], x[n][1]);
-          multiply_tile(tiles[b][n][kChains - 1], codes[1], x[n][2], x[n][3]);
-        }
-      }
-    }
-  }
-
-  // Of a row of this lane's, with the factors of its codes.
+  // Of a row of this lane's, with the factors of its codes. Where a warpgroup has every other chunk
+  // `chunk` is the first one's.
   __device__ void load_codes(int b, int i, int chunk, uint4& bits, uint32_t& factors) const {
+    const int own_chunk = chunk + (is_first() ? 0 : 1);
     bits = load_shared(shared_.matrix(stage_.index) + matrix_offsets_[b][i]);
-    factors = Format::factors(load_shared_byte(shared_.exponents(buffer_.index) +
-                                               exponent_offsets_[b][i] +
-                                               chunk * (Chunk<W>::kColumns / kExponentColumns)));
+    factors = Format::factors(
+        load_shared_byte(shared_.exponents(buffer_.index) + exponent_offsets_[b][i] +
+                         own_chunk * (Chunk<W>::kColumns / kExponentColumns)));
   }
 
   // Where this lane's row is of the eight tokens' four times 16 bytes that meet a word of codes.
