@@ -62,6 +62,8 @@ def best_samples(measurements):
                 entry = dict(sample, decode_work=result["decode_work"],
                              prefill_work=result["prefill_work"])
                 figure = "decode_step" if key[2] > 1 else "prefill_duration"
+                if not sample[figure]:  # no step that all requests share
+                    continue
                 if key not in best or sample[figure] < best[key][figure]:
                     best[key] = entry
     return best

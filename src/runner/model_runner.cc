@@ -460,6 +460,8 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   }
   copy_states(stream_, storage_, step.state_saves);
   if (device_sampler_ && !drafter_ && !sampling.empty()) {
+    // What follows until the trace ends is no operator's time.
+    if (trace_.is_started()) trace_.begin("fetch", "host", {});
     flight.tokens = device_sampler_->fetch(sampling);
   }
 }
