@@ -23,7 +23,7 @@ using attention_device::wait_for_products;
 
 // Thread (w, g, c) = (warp, lane / 4, lane % 4) has rows 16w + g and 16w + g + 8, and columns 2c
 // and 2c + 1 of each 8.
-template <int kGroup>
+template <int kGroup, int kTeam = 1>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const Work& work, const Buffers& buffers)
@@ -83,7 +83,7 @@ class Consumer {
                                                     bool is_last) {
     const int num_named = count_named(item, tile);
     score<kLeft0, kRight0>(0, parity0_);
-    if (is_last) release(buffers_.queries_empty());
+    if (is_last) release_own(buffers_.queries_empty());
     mask(item, tile, num_named);
     float correction[2];
     raise_bases(correction);
@@ -136,7 +136,7 @@ class Consumer {
                                                      bool is_last) {
     float correction[2];
     if (!has_second) {
-      release(buffers_.queries_empty());
+      release_own(buffers_.queries_empty());
       named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
       device::fence_before_copies();
       take_bases(0, correction);
@@ -153,7 +153,7 @@ class Consumer {
     }
     const int num_named = count_named(item, tile + 1);
     score<kRight1, kLeft1>(1, parity1_);
-    if (is_last) release(buffers_.queries_empty());
+    if (is_last) release_own(buffers_.queries_empty());
     mask(item, tile + 1, num_named);
     named_barrier_wait<2 * kWarpgroup>(kBase0Barrier);
     float raised[2];
@@ -245,8 +245,18 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void release(uint32_t barrier) const {
+  __device__ __forceinline__ void release_own(uint32_t barrier) const {
     if ((threadIdx.x & 31) == 0) device::arrive(barrier);
+  }
+
+  // Panels are written by every block of the team.
+  __device__ __forceinline__ void release(uint32_t barrier) const {
+    if constexpr (kTeam == 1) {
+      release_own(barrier);
+    } else {
+      const int lane = threadIdx.x & 31;
+      if (lane < kTeam) device::arrive_in_cluster(device::address_in(lane, barrier));
+    }
   }
 
   // ---- softmax ---------------------------------------------------------------------------------

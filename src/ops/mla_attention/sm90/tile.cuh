@@ -59,10 +59,12 @@ enum NamedBarrier {
   kProducerBarrier = 5,
 };
 
-__device__ inline void init_barriers(const Buffers& buffers) {
+// A group of panels is full when `num_fills` threads have arrived and empty when a warpgroup of
+// each of `team` blocks has.
+__device__ inline void init_barriers(const Buffers& buffers, int num_fills, int team) {
   for (int group = 0; group < kNumGroups; ++group) {
-    device::init_barrier(buffers.full(group), kWarpgroup);
-    device::init_barrier(buffers.empty(group), kWarpgroup / 32);
+    device::init_barrier(buffers.full(group), num_fills);
+    device::init_barrier(buffers.empty(group), team * kWarpgroup / 32);
   }
   device::init_barrier(buffers.queries_full(), kWarpgroup);
   device::init_barrier(buffers.queries_empty(), 2 * kWarpgroup / 32);
