@@ -1,8 +1,8 @@
 // Checks and times latent attention for Hopper.
 //
 // usage: mla_attention_bench [check|time] [KERNEL [WORDS]]
-// KERNEL: rows (default), rows-ahead, boxes, boxes-alone (no two blocks share keys).
-// WORDS: only of shapes whose names have them.
+// KERNEL: rows (default), rows-ahead, boxes, boxes-by-steps, boxes-alone (no two blocks share
+// keys). WORDS: only of shapes whose names have them.
 //
 // Checks compare single rows with sums in double, and all rows with the plain kernel. Timings are
 // medians of recorded chains of calls, whose caches take turns; rates are those of the operations
@@ -38,6 +38,7 @@ const Kernel kKernels[] = {
     {"rows", false, {}},
     {"rows-ahead", false, {.asks_ahead = true}},
     {"boxes", true, {}},
+    {"boxes-by-steps", true, {.by_steps = true}},
     {"boxes-alone", true, {.max_team = 1}},
 };
 
@@ -170,7 +171,7 @@ void time_shape(const Kernel& kernel, const MlaShape& shape, const Roofs& roofs)
   const double us = time_call(
       [&](gpuStream_t stream, int set) { runner.run(problem.args(set), stream); }, large, sets);
   const double rate = static_cast<double>(shape.bytes()) / us * 1e-6;
-  std::printf("mla %-11s %-34s %9.1f us %6.1f TFLOP/s %6.3f TB/s %5.1f %% of copy\n",
+  std::printf("mla %-14s %-34s %9.1f us %6.1f TFLOP/s %6.3f TB/s %5.1f %% of copy\n",
               kernel.name,
               (shape.name + (shape.float8 ? " fp8" : "")).c_str(),
               us,

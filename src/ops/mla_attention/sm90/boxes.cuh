@@ -8,14 +8,14 @@
 
 namespace atom::ops::mla_device {
 
-constexpr int kBoxKeys = 16;
+constexpr int kBoxKeys = kStepKeys;
 
 // The barrier's phase ends no earlier than the copies that this thread has begun.
 __device__ inline void hold_for_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-template <int kTeam>
+template <int kTeam, bool kBySteps>
 class BoxProducer {
  public:
   __device__ BoxProducer(const Work& work, const CUtensorMap& map, const Buffers& buffers)
@@ -108,8 +108,8 @@ class BoxProducer {
     constexpr int kGroupPanels = kHalfPanels + (kIsLeft ? 1 : 0);
     const uint32_t tile = buffers_.tile(kTile), barrier = buffers_.full(kGroup);
     const bool is_cut = cut_row >= 0 && cut_row < kKeys;
-    if (thread_ < 32) device::wait_for(buffers_.empty(kGroup), parity ^ 1);
     if (is_cut) {
+      if (thread_ < 32) wait_for_all<kGroup>(parity);
       attention_device::named_barrier_wait<kWarpgroup>(kProducerBarrier);
       copy_cut<kGroup>(cut, tile + panel_offset(cut_row + thread_ / 8, thread_ % 8));
       hold_for_copies(barrier);
@@ -117,19 +117,40 @@ class BoxProducer {
     }
     if (thread_ >= 32) return;
     constexpr int kBytes = kGroupPanels * kPanelBytes, kCutBytes = kGroupPanels * kBoxRowBytes;
-    if (thread_ == 0) device::arrive_expecting(barrier, is_cut ? kBytes - kCutBytes : kBytes);
-    __syncwarp();
-    const int box = thread_ / kGroupPanels, index = thread_ % kGroupPanels;
-    const int32_t slot = __shfl_sync(kAllLanes, slots, kTile * kBoxes + box % kBoxes);
-    if (box >= kBoxes || slot < 0) return;
-    const int panel = !kIsLeft ? kHalfPanels + index : index < kHalfPanels ? index : kRopePanel;
-    const uint32_t target =
-        tile + panel * kPanelBytes + (work_.rank() * kBoxes + box) * kBoxRowBytes;
+    const int panel = !kIsLeft                ? kHalfPanels + thread_
+                      : thread_ < kHalfPanels ? thread_
+                                              : kRopePanel;
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      const int place = work_.rank() * kBoxes + box;
+      if (kBySteps || box == 0) {
+        device::wait_for(buffers_.empty(kGroup, kBySteps ? place : 0), parity ^ 1);
+      }
+      if (box == 0) {
+        if (thread_ == 0) device::arrive_expecting(barrier, is_cut ? kBytes - kCutBytes : kBytes);
+        __syncwarp();
+      }
+      const int32_t slot = __shfl_sync(kAllLanes, slots, kTile * kBoxes + box);
+      if (thread_ >= kGroupPanels || slot < 0) continue;
+      copy(tile + panel * kPanelBytes + place * kBoxRowBytes, panel, slot, barrier);
+    }
+  }
+
+  template <int kGroup>
+  __device__ void wait_for_all(uint32_t parity) const {
+#pragma unroll
+    for (int step = 0; step < (kBySteps ? kSteps : 1); ++step) {
+      device::wait_for(buffers_.empty(kGroup, step), parity ^ 1);
+    }
+  }
+
+  __device__ void copy(uint32_t target, int panel, int32_t slot, uint32_t barrier) const {
+    const int column = panel * kPanelColumns;
     if constexpr (kTeam == 1) {
-      device::copy_box(target, &map_, panel * kPanelColumns, slot, barrier, policy_);
+      device::copy_box(target, &map_, column, slot, barrier, policy_);
     } else {
       constexpr uint16_t kAll = (1 << kTeam) - 1;
-      device::copy_box_to_all(target, &map_, panel * kPanelColumns, slot, barrier, kAll, policy_);
+      device::copy_box_to_all(target, &map_, column, slot, barrier, kAll, policy_);
     }
   }
 

@@ -23,7 +23,9 @@ using attention_device::wait_for_products;
 
 // Thread (w, g, c) = (warp, lane / 4, lane % 4) has rows 16w + g and 16w + g + 8, and columns 2c
 // and 2c + 1 of each 8.
-template <int kGroup, int kTeam = 1>
+//
+// A group of panels is given back as a whole, or step by step as its keys are added up.
+template <int kGroup, int kTeam = 1, bool kBySteps = false>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const Work& work, const Buffers& buffers)
@@ -100,6 +102,7 @@ class Consumer {
     begin_products();
     multiply_own(0);
     commit_products();
+    if constexpr (kBySteps) give_back<kLeft0>();
     if (has_second) {
       named_barrier_wait<2 * kWarpgroup>(kWeights1Barrier);
       device::fence_before_copies();
@@ -116,15 +119,13 @@ class Consumer {
       begin_products();
       multiply_given(1);
       commit_products();
-      wait_for_products<1>();
-      release(buffers_.empty(kLeft0));
-      wait_for_products<0>();
-      pin(out_);
-      release(buffers_.empty(kLeft1));
-    } else {
-      wait_for_products<0>();
-      pin(out_);
-      release(buffers_.empty(kLeft0));
+      if constexpr (!kBySteps) {
+        wait_for_products<1>();
+        release(buffers_.empty(kLeft0));
+      }
+      give_back<kLeft1>();
+    } else if constexpr (!kBySteps) {
+      give_back<kLeft0>();
     }
   }
 
@@ -146,9 +147,7 @@ class Consumer {
       begin_products();
       multiply_given(0);
       commit_products();
-      wait_for_products<0>();
-      pin(out_);
-      release(buffers_.empty(kRight0));
+      give_back<kRight0>();
       return;
     }
     const int num_named = count_named(item, tile + 1);
@@ -173,11 +172,8 @@ class Consumer {
     begin_products();
     multiply_given(0);
     commit_products();
-    wait_for_products<1>();
-    release(buffers_.empty(kRight1));
-    wait_for_products<0>();
-    pin(out_);
-    release(buffers_.empty(kRight0));
+    give_back<kRight1, 1>();
+    give_back<kRight0>();
   }
 
   // ---- products --------------------------------------------------------------------------------
@@ -227,9 +223,10 @@ class Consumer {
   __device__ __forceinline__ void multiply_own(int tile) {
     const uint32_t latents = values(tile);
 #pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k) {
+    for (int k = 0; k < kSteps; ++k) {
       attention_device::product_of_registers<gpu_bfloat16, 256, kEightRowsBytes>(
           out_, weights_ + k * 4, latents + bytes_of_matrix(k * 2 * kEightRowsBytes), true);
+      if (kBySteps && k + 1 < kSteps) commit_products();
     }
   }
 
@@ -238,11 +235,33 @@ class Consumer {
     const uint32_t latents = values(tile);
     const uint32_t weights = shared_matrix(buffers_.weights(tile), 0);
 #pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k) {
+    for (int k = 0; k < kSteps; ++k) {
       product_of_shared_weights(out_,
                                 weights + bytes_of_matrix(k * 32),
                                 latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
+      if (kBySteps && k + 1 < kSteps) commit_products();
     }
+  }
+
+  // Returns when the products of a group are done that kLater multiplications were begun behind.
+  template <int kGroupOfTile, int kLater = 0>
+  __device__ __forceinline__ void give_back() {
+    if constexpr (kBySteps) {
+      give_back_steps<kGroupOfTile, kLater * kSteps, 0>();
+    } else {
+      wait_for_products<kLater>();
+      if (kLater == 0) pin(out_);
+      release(buffers_.empty(kGroupOfTile));
+    }
+  }
+
+  template <int kGroupOfTile, int kLater, int kStep>
+  __device__ __forceinline__ void give_back_steps() {
+    constexpr int kPending = kLater + kSteps - 1 - kStep;
+    wait_for_products<kPending>();
+    if (kPending == 0) pin(out_);
+    release(buffers_.empty(kGroupOfTile, kStep));
+    if constexpr (kStep + 1 < kSteps) give_back_steps<kGroupOfTile, kLater, kStep + 1>();
   }
 
   __device__ __forceinline__ void release_own(uint32_t barrier) const {

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // The same by boxes, in clusters of kTeam blocks.
-template <int kTeam>
+template <int kTeam, bool kBySteps>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_attention_boxes_kernel(const __grid_constant__ Work work,
                                const __grid_constant__ CUtensorMap map) {
@@ -63,13 +63,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kBoxProducerRegisters));
-    BoxProducer<kTeam>(work, map, buffers).run(share);
+    BoxProducer<kTeam, kBySteps>(work, map, buffers).run(share);
   } else if (threadIdx.x < 2 * kWarpgroup) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kBoxConsumerRegisters));
-    Consumer<0, kTeam>(work, buffers).run(share);
+    Consumer<0, kTeam, kBySteps>(work, buffers).run(share);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kBoxConsumerRegisters));
-    Consumer<1, kTeam>(work, buffers).run(share);
+    Consumer<1, kTeam, kBySteps>(work, buffers).run(share);
   }
   // The other block may still be arriving here.
   if constexpr (kTeam > 1) {
@@ -123,10 +123,10 @@ bool encode_cache(const MlaAttentionArgs& args, CUtensorMap* map) {
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-template <int kTeam>
+template <int kTeam, bool kBySteps>
 void launch_boxes_kernel(
     const Work& work, const CUtensorMap& map, int blocks, bool overlaps, gpuStream_t stream) {
-  const auto kernel = mla_attention_boxes_kernel<kTeam>;
+  const auto kernel = mla_attention_boxes_kernel<kTeam, kBySteps>;
   (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
   (void)device::launch_clusters(
       kernel, blocks / kTeam * kTeam, kTeam, kThreads, Shared::kBytes, stream, overlaps, work, map);
@@ -187,11 +187,10 @@ bool mla_attention_boxes(const MlaAttentionArgs& args,
   CUtensorMap map;
   if (!encode_cache(args, &map)) return false;
   const int blocks = num_blocks(tuning);
-  if (team == 2) {
-    launch_boxes_kernel<2>(work, map, blocks, tuning.overlaps_previous, stream);
-  } else {
-    launch_boxes_kernel<1>(work, map, blocks, tuning.overlaps_previous, stream);
-  }
+  const auto launch = team == 1         ? launch_boxes_kernel<1, false>
+                      : tuning.by_steps ? launch_boxes_kernel<2, true>
+                                        : launch_boxes_kernel<2, false>;
+  launch(work, map, blocks, tuning.overlaps_previous, stream);
   if (work.is_split) launch_join(work, stream);
   check_gpu_launch("mla_attention");
   return true;

@@ -17,6 +17,7 @@ struct MlaSm90Tuning {
   int max_blocks = 0;             // 0: one for each multiprocessor
   int min_share = 4;              // tiles of 64 keys that a block is given at least
   bool asks_ahead = false;        // the second-level cache is asked for keys before they are copied
+  bool by_steps = false;          // keys that come by boxes make room for the next 16 by 16
   int max_team = 2;               // blocks that may share keys, where they come by boxes
 };
 
