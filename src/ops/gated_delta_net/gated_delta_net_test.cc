@@ -194,7 +194,10 @@ TEST(GatedDeltaNet, PaddedRowsGiveZeroAndLeaveTheStates) {
 TEST(GatedDeltaNet, PassesOverPadding) {
   if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
   StateBatch batch = state_batch_of(std::vector<int32_t>(40, 1), std::vector<int32_t>(40, 6));
-  for (const int i : {0, 7, 8, 17, 38, 39}) batch.state_slots.data<int32_t>()[i] = -1;
+  for (const int i : {0, 7, 8, 17, 38, 39}) {
+    batch.state_slots.data<int32_t>()[i] = -1;
+    batch.seq_lens.data<int32_t>()[i] = 0;
+  }
   batch.max_queries = 1;
   const GatedDeltaNetParams params = random_call({16, 32, 128}, batch, DType::kBFloat16);
   for (const char* variant : kVariants) expect_composed(variant, params);
