@@ -15,15 +15,24 @@ __device__ inline void hold_for_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+// A box of keys to every block of the team, whose barriers get its bytes.
+template <int kTeam>
+__device__ inline void copy_to_team(
+    uint32_t target, const CUtensorMap& map, int column, int32_t slot, uint32_t barrier) {
+  const uint64_t policy = device::read_once_policy();
+  if constexpr (kTeam == 1) {
+    device::copy_box(target, &map, column, slot, barrier, policy);
+  } else {
+    constexpr uint16_t kAll = (1 << kTeam) - 1;
+    device::copy_box_to_all(target, &map, column, slot, barrier, kAll, policy);
+  }
+}
+
 template <int kTeam, bool kBySteps>
 class BoxProducer {
  public:
   __device__ BoxProducer(const Work& work, const CUtensorMap& map, const Buffers& buffers)
-      : work_(work),
-        map_(map),
-        buffers_(buffers),
-        thread_(threadIdx.x % kWarpgroup),
-        policy_(device::read_once_policy()) {}
+      : work_(work), map_(map), buffers_(buffers), thread_(threadIdx.x % kWarpgroup) {}
 
   __device__ void run(const Share& share) {
     ItemWalk walk(work_, share);
@@ -132,7 +141,11 @@ class BoxProducer {
       }
       const int32_t slot = __shfl_sync(kAllLanes, slots, kTile * kBoxes + box);
       if (thread_ >= kGroupPanels || slot < 0) continue;
-      copy(tile + panel * kPanelBytes + place * kBoxRowBytes, panel, slot, barrier);
+      copy_to_team<kTeam>(tile + panel * kPanelBytes + place * kBoxRowBytes,
+                          map_,
+                          panel * kPanelColumns,
+                          slot,
+                          barrier);
     }
   }
 
@@ -141,16 +154,6 @@ class BoxProducer {
 #pragma unroll
     for (int step = 0; step < (kBySteps ? kSteps : 1); ++step) {
       device::wait_for(buffers_.empty(kGroup, step), parity ^ 1);
-    }
-  }
-
-  __device__ void copy(uint32_t target, int panel, int32_t slot, uint32_t barrier) const {
-    const int column = panel * kPanelColumns;
-    if constexpr (kTeam == 1) {
-      device::copy_box(target, &map_, column, slot, barrier, policy_);
-    } else {
-      constexpr uint16_t kAll = (1 << kTeam) - 1;
-      device::copy_box_to_all(target, &map_, column, slot, barrier, kAll, policy_);
     }
   }
 
@@ -169,7 +172,6 @@ class BoxProducer {
   const CUtensorMap& map_;
   const Buffers& buffers_;
   const int thread_;
-  const uint64_t policy_;
   uint32_t queries_parity_ = 0;
   uint32_t parity0_ = 0;
   uint32_t parity1_ = 0;

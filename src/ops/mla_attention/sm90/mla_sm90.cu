@@ -6,6 +6,7 @@
 #include "ops/device/tensor_map.cuh"
 #include "ops/mla_attention/sm90/boxes.cuh"
 #include "ops/mla_attention/sm90/consumer.cuh"
+#include "ops/mla_attention/sm90/gather.cuh"
 #include "ops/mla_attention/sm90/launch.cuh"
 #include "ops/mla_attention/sm90/producer.cuh"
 #include "tensor/gpu_launch.h"
@@ -42,8 +43,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// The same by boxes, in clusters of kTeam blocks.
-template <int kTeam, bool kBySteps>
+// The same by the copy engine, in clusters of kTeam blocks.
+template <typename BoxProducer, int kTeam, bool kBySteps>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_attention_boxes_kernel(const __grid_constant__ Work work,
                                const __grid_constant__ CUtensorMap map) {
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kBoxProducerRegisters));
-    BoxProducer<kTeam, kBySteps>(work, map, buffers).run(share);
+    BoxProducer(work, map, buffers).run(share);
   } else if (threadIdx.x < 2 * kWarpgroup) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kBoxConsumerRegisters));
     Consumer<0, kTeam, kBySteps>(work, buffers).run(share);
@@ -111,10 +112,11 @@ void launch_kernel(const Work& work, int blocks, bool overlaps, gpuStream_t stre
 }
 
 // Keys by 64 of their columns; what lies behind the last one is zero.
-bool encode_cache(const MlaAttentionArgs& args, CUtensorMap* map) {
+bool encode_cache(const MlaAttentionArgs& args, int box_keys, CUtensorMap* map) {
   const auto slots = static_cast<cuuint64_t>(args.batch.num_blocks * args.batch.block_size);
-  const TensorMapShape<2> shape = {
-      {kWidth, slots}, {kWidth * sizeof(gpu_bfloat16)}, {kPanelColumns, kBoxKeys}};
+  const TensorMapShape<2> shape = {{kWidth, slots},
+                                   {kWidth * sizeof(gpu_bfloat16)},
+                                   {kPanelColumns, static_cast<cuuint32_t>(box_keys)}};
   return encode_tensor_map(map,
                            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
                            args.cache,
@@ -123,10 +125,10 @@ bool encode_cache(const MlaAttentionArgs& args, CUtensorMap* map) {
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-template <int kTeam, bool kBySteps>
+template <typename BoxProducer, int kTeam, bool kBySteps = false>
 void launch_boxes_kernel(
     const Work& work, const CUtensorMap& map, int blocks, bool overlaps, gpuStream_t stream) {
-  const auto kernel = mla_attention_boxes_kernel<kTeam, kBySteps>;
+  const auto kernel = mla_attention_boxes_kernel<BoxProducer, kTeam, kBySteps>;
   (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
   (void)device::launch_clusters(
       kernel, blocks / kTeam * kTeam, kTeam, kThreads, Shared::kBytes, stream, overlaps, work, map);
@@ -172,8 +174,9 @@ void mla_attention_sm90(const MlaAttentionArgs& args,
 }
 
 bool supports_mla_attention_boxes(const MlaAttentionArgs& args) {
-  return supports_mla_attention_sm90(args) && args.indices == nullptr && !args.float8_cache &&
-         args.batch.block_size % kBoxKeys == 0 && find_encode_tiled() != nullptr;
+  const bool has_boxes = args.indices != nullptr || args.batch.block_size % kBoxKeys == 0;
+  return supports_mla_attention_sm90(args) && has_boxes && !args.float8_cache &&
+         find_encode_tiled() != nullptr;
 }
 
 bool mla_attention_boxes(const MlaAttentionArgs& args,
@@ -184,12 +187,15 @@ bool mla_attention_boxes(const MlaAttentionArgs& args,
   const auto stream = static_cast<gpuStream_t>(queue);
   const int team = args.num_heads % (2 * kRows) == 0 && tuning.max_team > 1 ? 2 : 1;
   const Work work = make_work(args, workspace, tuning, team);
+  const bool gathers = args.indices != nullptr;
   CUtensorMap map;
-  if (!encode_cache(args, &map)) return false;
+  if (!encode_cache(args, gathers ? 1 : kBoxKeys, &map)) return false;
   const int blocks = num_blocks(tuning);
-  const auto launch = team == 1         ? launch_boxes_kernel<1, false>
-                      : tuning.by_steps ? launch_boxes_kernel<2, true>
-                                        : launch_boxes_kernel<2, false>;
+  const auto launch = gathers           ? (team == 1 ? launch_boxes_kernel<GatherProducer<1>, 1>
+                                                     : launch_boxes_kernel<GatherProducer<2>, 2>)
+                      : team == 1       ? launch_boxes_kernel<BoxProducer<1, false>, 1>
+                      : tuning.by_steps ? launch_boxes_kernel<BoxProducer<2, true>, 2, true>
+                                        : launch_boxes_kernel<BoxProducer<2, false>, 2>;
   launch(work, map, blocks, tuning.overlaps_previous, stream);
   if (work.is_split) launch_join(work, stream);
   check_gpu_launch("mla_attention");

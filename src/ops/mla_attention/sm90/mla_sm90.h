@@ -35,10 +35,10 @@ void mla_attention_sm90(const MlaAttentionArgs& args,
                         void* queue,
                         const MlaSm90Tuning& tuning = {});
 
-// The same, with keys that come by the copy engine in boxes of 16: bfloat16, no `indices`, blocks
-// of a multiple of 16. Where tokens have a multiple of 128 heads, two blocks share the keys of 128
-// rows: each asks for half of them, and all go to both. False, with nothing done, where the driver
-// cannot describe the cache to the engine.
+// The same, with keys that come by the copy engine: bfloat16, in boxes of 16 of blocks of a
+// multiple of 16, or one by one with `indices`. Where tokens have a multiple of 128 heads, two
+// blocks share the keys of 128 rows: each asks for half of them, and all go to both. False, with
+// nothing done, where the driver cannot describe the cache to the engine.
 bool supports_mla_attention_boxes(const MlaAttentionArgs& args);
 bool mla_attention_boxes(const MlaAttentionArgs& args,
                          void* workspace,

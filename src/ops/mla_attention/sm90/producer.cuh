@@ -14,6 +14,23 @@ __device__ inline void arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+// Of an item's key number `key`; -1: there is none.
+__device__ inline int32_t slot_of_key(const Work& work, const Item& item, int key) {
+  if (key >= item.num_keys) return -1;
+  const MlaAttentionArgs& params = work.params;
+  int64_t position = key;
+  if (work.has_indices()) {
+    position = params.indices[item.first_token * params.top_k + key];
+    if (position < 0) return -1;
+    if (position > item.first_position) gpu_trap();
+  }
+  const auto block_size = static_cast<uint32_t>(params.batch.block_size);
+  const auto at = static_cast<uint32_t>(position);
+  const int32_t block = item.block_table[at / block_size];
+  if (block < 0 || block >= params.batch.num_blocks) gpu_trap();
+  return static_cast<int32_t>(block * block_size + at % block_size);
+}
+
 // The queries of an item, by all threads of the warpgroup.
 __device__ inline void copy_queries(const Work& work, const Buffers& buffers, const Item& item) {
   const MlaAttentionArgs& params = work.params;
@@ -90,20 +107,7 @@ class Producer {
  private:
   // Of this thread's key among those of a pair of tiles; -1: there is none.
   __device__ int32_t find_slot(const Item& item, int tile) const {
-    const int key = tile * kKeys + thread_;
-    if (key >= item.num_keys || tile >= item.last_tile) return -1;
-    const MlaAttentionArgs& params = work_.params;
-    int64_t position = key;
-    if (work_.has_indices()) {
-      position = params.indices[item.first_token * params.top_k + key];
-      if (position < 0) return -1;
-      if (position > item.first_position) gpu_trap();
-    }
-    const auto block_size = static_cast<uint32_t>(params.batch.block_size);
-    const auto at = static_cast<uint32_t>(position);
-    const int32_t block = item.block_table[at / block_size];
-    if (block < 0 || block >= params.batch.num_blocks) gpu_trap();
-    return static_cast<int32_t>(block * block_size + at % block_size);
+    return tile < item.last_tile ? slot_of_key(work_, item, tile * kKeys + thread_) : -1;
   }
 
   __device__ void load_queries(const Item& item) {
