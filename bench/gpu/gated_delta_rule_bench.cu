@@ -259,13 +259,6 @@ void time_decode(int64_t batch, int64_t tokens, const Roofs& roofs) {
                 false,
                 sets);
   report(what, layer_us, bytes, false, roofs);
-  if (fits_gated_delta_net_states(layer.net(0))) {
-    const double states_us = time_call(
-        [&](gpuStream_t stream, int set) { gated_delta_net_states(layer.net(set), stream); },
-        false,
-        sets);
-    report("the same by blocks that stay", states_us, bytes, false, roofs);
-  }
   const double codes_us = time_call(
       [&](gpuStream_t stream, int set) { gated_delta_net_sm90(layer.net_to_codes(set), stream); },
       false,

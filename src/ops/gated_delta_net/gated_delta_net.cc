@@ -56,20 +56,11 @@ bool fits_sm90(const Call& call) {
 void on_sm90(const Stream& stream, const Call& call, Workspace&) {
   gated_delta_net_sm90(call.args, stream.queue().handle());
 }
-
-bool fits_states(const Call& call) {
-  return fits_gated_delta_net_states(call.args);
-}
-
-void on_states(const Stream& stream, const Call& call, Workspace&) {
-  gated_delta_net_states(call.args, stream.queue().handle());
-}
 #endif
 
 constexpr Variant<Call, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     // The squares of a row are added in another order than by the operator of its own.
-    {"states", CpuIsa::kScalar, fits_states, on_states, DeviceType::kCuda, kMixesRows, kCandidate},
     {"sm90", CpuIsa::kScalar, fits_sm90, on_sm90, DeviceType::kCuda, kMixesRows},
     {"composed", CpuIsa::kScalar, nullptr, one_after_the_other, DeviceType::kCuda},
 #endif

@@ -32,9 +32,4 @@ bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args);
 // process. `splits`: as of recurrent_cuda().
 void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits = 0);
 
-// The same by blocks that stay, each with a whole head of every so many sequences, whose next state
-// is on its way meanwhile: for at least two sequences each.
-bool fits_gated_delta_net_states(const GatedDeltaNetArgs& args);
-void gated_delta_net_states(const GatedDeltaNetArgs& args, void* queue);
-
 }  // namespace atom::ops

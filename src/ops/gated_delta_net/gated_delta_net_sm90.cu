@@ -1,16 +1,195 @@
-// A step of few tokens a sequence by one kernel, with a block for each sequence and part of a head,
-// or with blocks that go from sequence to sequence.
-#include "ops/device/async_copy.cuh"
-#include "ops/device/bulk_copy.cuh"
+// A step of few tokens a sequence by one kernel. A block has some columns of one value head's
+// state; the blocks of a key head are a cluster, because they all convolve its queries and keys,
+// whose last inputs one of them then replaces, and because a value head's norm is over all its
+// columns.
+#include "ops/device/matrix_units.cuh"
 #include "ops/device/programmatic_launch.cuh"
-#include "ops/gated_delta_net/block_sm90.cuh"
+#include "ops/gated_delta_net/step_sm90.cuh"
 #include "ops/gated_delta_rule/recurrent/recurrent_cuda.h"
+#include "ops/quantize/quantize_device.cuh"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
 namespace {
 
 using namespace delta_device;
+
+constexpr int kMaxTokens = kDeltaNetMaxTokens;
+constexpr int kMaxSplits = 4;
+constexpr int kMaxCluster = 8;
+static_assert(kMaxTokens <= kTokenBatch);
+
+template <int kColumns>
+struct Shared {
+  RecurrentShared<kColumns> rule;
+  // Of each block of the value head: the sum of the squares of its results, and the largest one
+  // with its gate.
+  float2 parts[kMaxTokens][kMaxSplits];
+};
+
+// Where a block stands.
+template <int kColumns>
+struct Place {
+  static constexpr int kSplits = kDim / kColumns;
+  int head, key_head;
+  int column;
+  int split;
+  int first_rank;  // of the value head's blocks in the cluster
+
+  __device__ explicit Place(const GatedDeltaRuleArgs& args) {
+    const int heads_per_key =
+        static_cast<int>(args.num_v_heads) / static_cast<int>(args.num_k_heads);
+    head = static_cast<int>(blockIdx.x) / kSplits;
+    key_head = head / heads_per_key;
+    split = static_cast<int>(blockIdx.x) % kSplits;
+    column = split * kColumns;
+    first_rank = (head - key_head * heads_per_key) * kSplits;
+  }
+  __device__ float* state_in(const GatedDeltaRuleArgs& args, int64_t slot) const {
+    return args.state + (slot * args.num_v_heads + head) * kDim * kDim + column;
+  }
+};
+
+// What a token's norm is made of, by one warp, to all blocks of the value head. Results with their
+// gates are where the values were.
+template <int kColumns>
+__device__ void share_parts(int token, const Place<kColumns>& place, Shared<kColumns>& shared) {
+  const int lane = threadIdx.x % device::kWarpSize;
+  float sum = 0, largest = 0;
+#pragma unroll
+  for (int i = 0; i < kColumns; i += device::kWarpSize) {
+    const float x = shared.rule.out[token][i + lane];
+    sum += device::reduce_lanes(x * x, device::kWarpSize, device::Sum{});
+    largest = fmaxf(largest, fabsf(shared.rule.v[token][i + lane]));
+  }
+  largest = device::reduce_lanes(largest, device::kWarpSize, device::Largest{});
+  if (lane >= Place<kColumns>::kSplits) return;
+  const auto own =
+      static_cast<uint32_t>(__cvta_generic_to_shared(&shared.parts[token][place.split]));
+  const uint32_t target = device::address_in(place.first_rank + lane, own);
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(target), "f"(sum), "f"(largest)
+               : "memory");
+}
+
+__device__ void synchronize_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// The norm of the results, and their gates. Each thread has one column, and of several tokens every
+// so many.
+template <typename T, int kColumns>
+class GatedNorm {
+ public:
+  __device__ GatedNorm(const GatedDeltaNetArgs& args, const Place<kColumns>& place)
+      : args_(args),
+        place_(place),
+        own_(threadIdx.x % kColumns),
+        first_(threadIdx.x / kColumns),
+        column_(place.head * kDim + place.column + own_),
+        weight_(args.norm_weight[place.column + own_]) {}
+
+  // The first gate, long before it is used.
+  __device__ void load(const Sequence& sequence) {
+    if (first_ < sequence.count) gate_ = gate(sequence, first_);
+  }
+
+  // Multiplies the results by weights and gates and leaves them where the values were.
+  __device__ void multiply(const Sequence& sequence, RecurrentShared<kColumns>& shared) const {
+    for (int token = first_; token < sequence.count; token += kTokensAtOnce) {
+      const float z = device::to_float(token == first_ ? gate_ : gate(sequence, token));
+      shared.v[token][own_] = shared.out[token][own_] * (weight_ * (z / (1.0f + expf(-z))));
+    }
+  }
+
+  // The norm's factor is last, and no product or rounding changes an order: with it the largest
+  // magnitude is that of the largest one without.
+  __device__ void store(const Sequence& sequence, const Shared<kColumns>& shared) const {
+    for (int token = first_; token < sequence.count; token += kTokensAtOnce) {
+      float squares = 0, largest = 0;
+#pragma unroll
+      for (int i = 0; i < Place<kColumns>::kSplits; ++i) {
+        squares += shared.parts[token][i].x;
+        largest = fmaxf(largest, shared.parts[token][i].y);
+      }
+      const float factor = 1.0f / sqrtf(squares / static_cast<float>(kDim) + args_.eps);
+      const float y = shared.rule.v[token][own_] * factor;
+      const int64_t row = int64_t{sequence.begin} + token;
+      if (args_.codes.values == nullptr) {
+        static_cast<T*>(args_.rule.out)[row * args_.rule.out_stride + column_] =
+            device::from_float<T>(y);
+      } else {
+        store_code(row, device::round_to<T>(y), device::round_to<T>(largest * factor));
+      }
+    }
+  }
+
+ private:
+  static constexpr int kTokensAtOnce = kRecurrentThreads / kColumns;
+
+  __device__ T gate(const Sequence& sequence, int token) const {
+    const int64_t row = int64_t{sequence.begin} + token;
+    return static_cast<const T*>(args_.z)[row * args_.z_stride + column_];
+  }
+
+  // A value head is a group.
+  __device__ void store_code(int64_t row, float y, float largest) const {
+    const float scale = scale_of_largest(largest);
+    args_.codes.values[row * args_.codes.values_stride + column_] = float8_code(y, scale).bits;
+    if (own_ + place_.split == 0) {
+      args_.codes.scales[row * args_.rule.num_v_heads + place_.head] = scale;
+    }
+  }
+
+  const GatedDeltaNetArgs& args_;
+  const Place<kColumns>& place_;
+  const int own_, first_, column_;
+  const float weight_;
+  T gate_ = {};
+};
+
+template <typename T, int kColumns>
+__device__ void store_zeros(const GatedDeltaNetArgs& args,
+                            const Sequence& sequence,
+                            const Place<kColumns>& place) {
+  const int first = place.head * kDim + place.column;
+  for (int i = threadIdx.x; i < sequence.count * kColumns; i += kRecurrentThreads) {
+    const int64_t row = int64_t{sequence.begin} + i / kColumns;
+    const int column = first + i % kColumns;
+    if (args.codes.values == nullptr) {
+      static_cast<T*>(args.rule.out)[row * args.rule.out_stride + column] =
+          device::from_float<T>(0.0f);
+      continue;
+    }
+    args.codes.values[row * args.codes.values_stride + column] = 0;
+    if (column % kDim == 0) args.codes.scales[row * args.rule.num_v_heads + place.head] = 1;
+  }
+}
+
+// The rule's results, rounded, are in shared memory behind the next barrier.
+template <typename T, int kColumns>
+__device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
+                               const Sequence& sequence,
+                               const Place<kColumns>& place,
+                               const GateInputs& gates,
+                               StateTile<kColumns>& tile,
+                               RecurrentShared<kColumns>& shared) {
+  const int warp = threadIdx.x / device::kWarpSize;
+  if (warp < sequence.count) find_factors(gates, warp, shared);
+  __syncthreads();
+  for (int token = 0; token < sequence.count; ++token) {
+    tile.advance(token, shared);
+    const int slot = sequence.slot_behind(token);
+    if (slot >= 0) tile.store(place.state_in(rule, slot));
+  }
+  if (threadIdx.x >= kColumns) return;
+  for (int token = 0; token < sequence.count; ++token) {
+    float& result = shared.out[token][threadIdx.x];
+    result = device::round_to<T>(result);
+  }
+}
 
 // grid: parts of value heads, sequences; clusters of the blocks of a key head.
 template <typename T, int kColumns>
@@ -67,113 +246,6 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
   norm.store(sequence, shared);
 }
 
-constexpr int kStateBytes = kDim * kDim * static_cast<int>(sizeof(float));
-
-// A whole head's state on its way to shared memory while the one before is advanced.
-class StateAhead {
- public:
-  __device__ StateAhead(float* target, uint64_t* barrier)
-      : target_(device::shared_address(target)), barrier_(device::shared_address(barrier)) {}
-
-  // By one thread, when nobody reads the state before any more.
-  __device__ void ask(const GatedDeltaRuleArgs& rule,
-                      const Place<kDim>& place,
-                      int64_t index) const {
-    if (index >= rule.batch.num_sequences) return;
-    const Sequence sequence(rule.batch, index);
-    if (!has_state(sequence)) return;
-    device::fence_before_copies();
-    device::arrive_expecting(barrier_, kStateBytes);
-    device::copy_bulk(target_,
-                      place.state_in(rule, sequence.slot),
-                      kStateBytes,
-                      barrier_,
-                      device::read_once_policy());
-  }
-  __device__ void wait() {
-    device::wait_for(barrier_, parity_);
-    parity_ ^= 1;
-  }
-  static __device__ bool has_state(const Sequence& sequence) {
-    return sequence.count > 0 && sequence.slot >= 0 && sequence.has_history;
-  }
-
- private:
-  uint32_t target_, barrier_, parity_ = 0;
-};
-
-// grid: value heads, blocks that share out the sequences; clusters of the blocks of a key head. As
-// many as run at once, so that a state is always under way to each.
-template <typename T>
-__global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kDim))
-    gated_delta_net_states_kernel(const __grid_constant__ GatedDeltaNetArgs args) {
-  extern __shared__ __align__(128) float next_state[];
-  __shared__ __align__(16) Shared<kDim> shared;
-  __shared__ uint64_t arrived;
-  device::allow_next_grid();
-  device::arrive_at_cluster();
-  const GatedDeltaRuleArgs& rule = args.rule;
-  const Place<kDim> place(rule);
-  StateAhead ahead(next_state, &arrived);
-  const int thread = threadIdx.x, d = thread % kDim, warp = thread / device::kWarpSize;
-  if (thread == 0) {
-    device::init_barrier(device::shared_address(&arrived), 1);
-    device::publish_barriers();
-    ahead.ask(rule, place, blockIdx.y);
-  }
-  const bool is_key = thread >= kDim, has_value = thread < kDim;
-  const int num_k_heads = static_cast<int>(rule.num_k_heads);
-  const int key_head = is_key ? num_k_heads + place.key_head : place.key_head;
-  Channel<T> key(args, key_head * kDim + d);
-  Channel<T> value(args, (2 * num_k_heads + place.head) * kDim + d);
-  GateInputs gates(rule, place.head);
-  GatedNorm<T, kDim> norm(args, place);
-  device::wait_for_previous_grid();
-  device::wait_for_cluster_start();
-  for (int64_t index = blockIdx.y; index < rule.batch.num_sequences; index += gridDim.y) {
-    const Sequence sequence(rule.batch, index);
-    const bool is_padding = sequence.count == 0 || sequence.slot < 0;
-    StateTile<kDim> tile;
-    if (!is_padding) {
-      key.load_history(sequence);
-      value.load_history(sequence);
-      if (warp < sequence.count) gates.load<T>(rule, sequence.begin + warp, place.head);
-      norm.load(sequence);
-    }
-    __syncthreads();  // the barrier is there, and the results before have been read
-    if (!is_padding && sequence.has_history) {
-      ahead.wait();
-      tile.take(next_state);
-    } else {
-      tile.clear();
-    }
-    if (!is_padding) {
-      key.convolve(sequence, [&](int token, float y) {
-        (is_key ? shared.rule.k : shared.rule.q)[token][d] = y;
-      });
-      if (has_value) {
-        value.convolve(sequence, [&](int token, float y) { shared.rule.v[token][d] = y; });
-      }
-    }
-    __syncthreads();
-    if (thread == 0) ahead.ask(rule, place, index + gridDim.y);
-    if (is_padding) {
-      store_zeros<T, kDim>(args, sequence, place);
-      continue;
-    }
-    advance_tokens<T>(rule, sequence, place, gates, tile, shared.rule);
-    __syncthreads();
-    norm.multiply(sequence, shared.rule);
-    __syncthreads();
-    if (warp < sequence.count) share_parts(warp, place, shared);
-    synchronize_cluster();
-    if (has_value) value.keep(sequence);
-    if (device::cluster_rank() == 0) key.keep(sequence);
-    norm.store(sequence, shared);
-  }
-  synchronize_cluster();  // no block ends before the others have begun and are done with it
-}
-
 template <typename T, int kColumns>
 void launch(const GatedDeltaNetArgs& args, gpuStream_t stream) {
   constexpr unsigned kSplits = kDim / kColumns;
@@ -215,29 +287,6 @@ int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-// Blocks that run at once for each value head.
-int blocks_of_head(const GatedDeltaRuleArgs& rule) {
-  const int blocks = recurrent_blocks(kDim) * device_attribute(cudaDevAttrMultiProcessorCount);
-  return blocks / static_cast<int>(rule.num_v_heads);
-}
-
-template <typename T>
-void launch_states(const GatedDeltaNetArgs& args, gpuStream_t stream) {
-  const GatedDeltaRuleArgs& rule = args.rule;
-  const auto kernel = gated_delta_net_states_kernel<T>;
-  (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kStateBytes);
-  (void)gpu_launch({.grid = dim3(static_cast<unsigned>(rule.num_v_heads),
-                                 static_cast<unsigned>(blocks_of_head(rule))),
-                    .block = dim3(kRecurrentThreads),
-                    .shared_size = kStateBytes,
-                    .stream = stream,
-                    .overlaps_previous = true,
-                    .cluster_size = static_cast<unsigned>(rule.num_v_heads / rule.num_k_heads)},
-                   kernel,
-                   args);
-  check_gpu_launch("gated_delta_net");
-}
-
 bool fits_codes(const QuantizeArgs& codes) {
   return codes.values == nullptr ||
          (codes.is_float8() && codes.group_size == kDim && codes.scales != nullptr);
@@ -261,18 +310,6 @@ void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits
   if (args.rule.element == Element::kBFloat16)
     return launch_for<gpu_bfloat16>(args, stream, splits);
   launch_for<__half>(args, stream, splits);
-}
-
-bool fits_gated_delta_net_states(const GatedDeltaNetArgs& args) {
-  if (!fits_gated_delta_net_sm90(args)) return false;
-  const int blocks = blocks_of_head(args.rule);
-  return blocks > 0 && args.rule.batch.num_sequences >= 2 * blocks;
-}
-
-void gated_delta_net_states(const GatedDeltaNetArgs& args, void* queue) {
-  const auto stream = static_cast<gpuStream_t>(queue);
-  if (args.rule.element == Element::kBFloat16) return launch_states<gpu_bfloat16>(args, stream);
-  launch_states<__half>(args, stream);
 }
 
 }  // namespace atom::ops

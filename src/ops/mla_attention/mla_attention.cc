@@ -100,26 +100,12 @@ void on_hopper(const Stream& stream, const MlaAttentionArgs& args, Workspace& sc
   if (stream.is_dry_run() || args.batch.num_tokens == 0) return;
   mla_attention_sm90(args, workspace.raw_data(), stream.queue().handle());
 }
-
-void on_boxes(const Stream& stream, const MlaAttentionArgs& args, Workspace& scratch) {
-  const auto size = static_cast<int64_t>(mla_attention_sm90_workspace_size(args));
-  const Tensor workspace = scratch.tensor({size}, DType::kUInt8);
-  if (stream.is_dry_run() || args.batch.num_tokens == 0) return;
-  CHECK(mla_attention_boxes(args, workspace.raw_data(), stream.queue().handle()));
-}
 #endif
 
 using Launch = void(const Stream&, const MlaAttentionArgs&, Workspace&);
 
 constexpr Variant<MlaAttentionArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"boxes",
-     CpuIsa::kScalar,
-     supports_mla_attention_boxes,
-     on_boxes,
-     DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
     {"sm90",
      CpuIsa::kScalar,
      supports_mla_attention_sm90,

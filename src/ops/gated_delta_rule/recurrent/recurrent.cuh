@@ -102,11 +102,6 @@ class StateTile {
       value_[i] = gpu_load_once(reinterpret_cast<const float4*>(at(state, i)));
     }
   }
-  // The same from shared memory.
-  __device__ void take(const float* state) {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) value_[i] = *reinterpret_cast<const float4*>(at(state, i));
-  }
   __device__ void store(float* state) const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {

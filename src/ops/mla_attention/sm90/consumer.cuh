@@ -23,9 +23,7 @@ using attention_device::wait_for_products;
 
 // Thread (w, g, c) = (warp, lane / 4, lane % 4) has rows 16w + g and 16w + g + 8, and columns 2c
 // and 2c + 1 of each 8.
-//
-// A group of panels is given back as a whole, or step by step as its keys are added up.
-template <int kGroup, int kTeam = 1, bool kBySteps = false>
+template <int kGroup>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const Work& work, const Buffers& buffers)
@@ -85,7 +83,7 @@ class Consumer {
                                                     bool is_last) {
     const int num_named = count_named(item, tile);
     score<kLeft0, kRight0>(0, parity0_);
-    if (is_last) release_own(buffers_.queries_empty());
+    if (is_last) release(buffers_.queries_empty());
     mask(item, tile, num_named);
     float correction[2];
     raise_bases(correction);
@@ -102,7 +100,6 @@ class Consumer {
     begin_products();
     multiply_own(0);
     commit_products();
-    if constexpr (kBySteps) give_back<kLeft0>();
     if (has_second) {
       named_barrier_wait<2 * kWarpgroup>(kWeights1Barrier);
       device::fence_before_copies();
@@ -119,13 +116,15 @@ class Consumer {
       begin_products();
       multiply_given(1);
       commit_products();
-      if constexpr (!kBySteps) {
-        wait_for_products<1>();
-        release(buffers_.empty(kLeft0));
-      }
-      give_back<kLeft1>();
-    } else if constexpr (!kBySteps) {
-      give_back<kLeft0>();
+      wait_for_products<1>();
+      release(buffers_.empty(kLeft0));
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kLeft1));
+    } else {
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kLeft0));
     }
   }
 
@@ -137,7 +136,7 @@ class Consumer {
                                                      bool is_last) {
     float correction[2];
     if (!has_second) {
-      release_own(buffers_.queries_empty());
+      release(buffers_.queries_empty());
       named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
       device::fence_before_copies();
       take_bases(0, correction);
@@ -147,12 +146,14 @@ class Consumer {
       begin_products();
       multiply_given(0);
       commit_products();
-      give_back<kRight0>();
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kRight0));
       return;
     }
     const int num_named = count_named(item, tile + 1);
     score<kRight1, kLeft1>(1, parity1_);
-    if (is_last) release_own(buffers_.queries_empty());
+    if (is_last) release(buffers_.queries_empty());
     mask(item, tile + 1, num_named);
     named_barrier_wait<2 * kWarpgroup>(kBase0Barrier);
     float raised[2];
@@ -172,8 +173,11 @@ class Consumer {
     begin_products();
     multiply_given(0);
     commit_products();
-    give_back<kRight1, 1>();
-    give_back<kRight0>();
+    wait_for_products<1>();
+    release(buffers_.empty(kRight1));
+    wait_for_products<0>();
+    pin(out_);
+    release(buffers_.empty(kRight0));
   }
 
   // ---- products --------------------------------------------------------------------------------
@@ -223,10 +227,9 @@ class Consumer {
   __device__ __forceinline__ void multiply_own(int tile) {
     const uint32_t latents = values(tile);
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
+    for (int k = 0; k < kKeys / 16; ++k) {
       attention_device::product_of_registers<gpu_bfloat16, 256, kEightRowsBytes>(
           out_, weights_ + k * 4, latents + bytes_of_matrix(k * 2 * kEightRowsBytes), true);
-      if (kBySteps && k + 1 < kSteps) commit_products();
     }
   }
 
@@ -235,47 +238,15 @@ class Consumer {
     const uint32_t latents = values(tile);
     const uint32_t weights = shared_matrix(buffers_.weights(tile), 0);
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
+    for (int k = 0; k < kKeys / 16; ++k) {
       product_of_shared_weights(out_,
                                 weights + bytes_of_matrix(k * 32),
                                 latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
-      if (kBySteps && k + 1 < kSteps) commit_products();
     }
   }
 
-  // Returns when the products of a group are done that kLater multiplications were begun behind.
-  template <int kGroupOfTile, int kLater = 0>
-  __device__ __forceinline__ void give_back() {
-    if constexpr (kBySteps) {
-      give_back_steps<kGroupOfTile, kLater * kSteps, 0>();
-    } else {
-      wait_for_products<kLater>();
-      if (kLater == 0) pin(out_);
-      release(buffers_.empty(kGroupOfTile));
-    }
-  }
-
-  template <int kGroupOfTile, int kLater, int kStep>
-  __device__ __forceinline__ void give_back_steps() {
-    constexpr int kPending = kLater + kSteps - 1 - kStep;
-    wait_for_products<kPending>();
-    if (kPending == 0) pin(out_);
-    release(buffers_.empty(kGroupOfTile, kStep));
-    if constexpr (kStep + 1 < kSteps) give_back_steps<kGroupOfTile, kLater, kStep + 1>();
-  }
-
-  __device__ __forceinline__ void release_own(uint32_t barrier) const {
-    if ((threadIdx.x & 31) == 0) device::arrive(barrier);
-  }
-
-  // Panels are written by every block of the team.
   __device__ __forceinline__ void release(uint32_t barrier) const {
-    if constexpr (kTeam == 1) {
-      release_own(barrier);
-    } else {
-      const int lane = threadIdx.x & 31;
-      if (lane < kTeam) device::arrive_in_cluster(device::address_in(lane, barrier));
-    }
+    if ((threadIdx.x & 31) == 0) device::arrive(barrier);
   }
 
   // ---- softmax ---------------------------------------------------------------------------------

@@ -2,10 +2,9 @@
 // device, so that a recorded launch serves all later lengths.
 //
 // A unit is a sequence of the step (with `indices` a token, whose heads alone see the same keys),
-// and last the rows behind all sequences. Its rows, queries times heads, are taken 64 at a time by
-// a block, or 128 by a team of two: an item. Many items are dealt out whole. Few are laid behind
-// one another, each as long as its tiles of keys and a fixed cost, and every team takes its share
-// of that line.
+// and last the rows behind all sequences. Its rows, queries times heads, are taken 64 at a time: an
+// item. Many items are dealt out whole. Few are laid behind one another, each as long as its tiles
+// of keys and a fixed cost, and every block takes its share of that line.
 #pragma once
 
 #include "ops/device/paged_row.cuh"
@@ -18,11 +17,9 @@ constexpr int kItemCost = 4;  // tiles that loading queries and storing results 
 
 struct Work {
   MlaAttentionArgs params;
-  bool is_split;    // items are cut
-  int min_share;    // tiles
-  int num_places;   // for items that are not cut
-  int team;         // blocks that share an item, each with kRows of its rows; a cluster
-  bool asks_ahead;  // rows are asked to the second-level cache a pair of tiles ahead
+  bool is_split;   // items are cut
+  int min_share;   // tiles
+  int num_places;  // for items that are not cut
   // Of cut items.
   float2* partial_softmax;  // [2 * blocks, kRows] base and sum
   float* partial_out;       // [2 * blocks, kRows, kRank]
@@ -30,19 +27,14 @@ struct Work {
 
   __device__ bool has_indices() const { return params.indices != nullptr; }
   __device__ int num_heads() const { return static_cast<int>(params.num_heads); }
-  __device__ int item_rows() const { return team * kRows; }
-  __device__ int num_teams() const { return static_cast<int>(gridDim.x) / team; }
-  __device__ int team_index() const { return static_cast<int>(blockIdx.x) / team; }
-  __device__ int rank() const { return static_cast<int>(blockIdx.x) % team; }
 };
 
-// Items of `item_rows` rows that the rows may make at most.
-inline __host__ __device__ int num_places(const MlaAttentionArgs& args, int item_rows) {
+// Items that the rows may make at most.
+inline __host__ __device__ int num_places(const MlaAttentionArgs& args) {
   const int64_t rows = args.batch.num_tokens * args.num_heads;
   return static_cast<int>(args.indices != nullptr
-                              ? args.batch.num_tokens *
-                                    ((args.num_heads + item_rows - 1) / item_rows)
-                              : rows / item_rows + args.batch.num_sequences + 1);
+                              ? args.batch.num_tokens * ((args.num_heads + kRows - 1) / kRows)
+                              : rows / kRows + args.batch.num_sequences + 1);
 }
 
 inline __host__ __device__ int num_units(const MlaAttentionArgs& args) {
@@ -56,9 +48,8 @@ struct Unit {
   int num_rows;
   int first_position;  // of the first token; negative: it sees no key
   int num_tiles;       // that its items are as long as, at least 1
-  int item_rows;
 
-  __device__ int num_items() const { return (num_rows + item_rows - 1) / item_rows; }
+  __device__ int num_items() const { return (num_rows + kRows - 1) / kRows; }
   __device__ int item_length() const { return kItemCost + num_tiles; }
   __device__ int length() const { return num_items() * item_length(); }
 };
@@ -71,7 +62,6 @@ __device__ inline int tiles_of(int64_t keys) {
 __device__ inline Unit measure_unit(const Work& work, int index) {
   const PagedBatchArgs& batch = work.params.batch;
   Unit unit = {};
-  unit.item_rows = work.item_rows();
   if (work.has_indices()) {
     unit.first_token = index;
     unit.num_rows = work.num_heads();
@@ -104,9 +94,9 @@ struct Item {
   const int32_t* block_table;
   int first_token;  // of the unit
   int first_position;
-  int first_row;  // of this block, among the unit's
-  int num_rows;   // of this block, at most kRows
-  int num_keys;   // that the team's last row sees
+  int first_row;  // among the unit's
+  int num_rows;   // at most kRows
+  int num_keys;   // that its last row sees
   int sure_keys;  // that all its rows see
   int first_tile;
   int last_tile;  // behind
@@ -128,12 +118,10 @@ __device__ inline Item make_item(
   item.block_table = unit.block_table;
   item.first_token = unit.first_token;
   item.first_position = unit.first_position;
-  const int team_row = index * unit.item_rows;
-  const int team_rows = min(unit.item_rows, unit.num_rows - team_row);
-  item.first_row = team_row + work.rank() * kRows;
+  item.first_row = index * kRows;
   item.num_rows = min(kRows, unit.num_rows - item.first_row);
-  const int first_query = team_row / work.num_heads();
-  const int last_query = (team_row + team_rows - 1) / work.num_heads();
+  const int first_query = item.first_row / work.num_heads();
+  const int last_query = (item.first_row + item.num_rows - 1) / work.num_heads();
   item.sure_keys = max(0, unit.first_position + first_query + 1);
   item.num_keys = max(0, unit.first_position + last_query + 1);
   if (work.has_indices()) {
@@ -147,17 +135,16 @@ __device__ inline Item make_item(
   return item;
 }
 
-// The unit that has place `place`, or -1: unit u's items are at u + query_start[u] * heads / rows
-// of an item.
+// The unit that has place `place`, or -1: unit u's items are at u + query_start[u] * heads / 64.
 __device__ inline int unit_of_place(const Work& work, int place, int& item) {
   if (work.has_indices()) {
-    const int per_token = (work.num_heads() + work.item_rows() - 1) / work.item_rows();
+    const int per_token = (work.num_heads() + kRows - 1) / kRows;
     item = place % per_token;
     return place / per_token;
   }
   const auto first_place = [&](int unit) {
     const int64_t rows = int64_t{work.params.batch.query_start[unit]} * work.num_heads();
-    return static_cast<int>(rows / work.item_rows()) + unit;
+    return static_cast<int>(rows / kRows) + unit;
   };
   int low = 0, high = num_units(work.params);  // the first unit that begins behind the place
   while (low < high) {
@@ -173,19 +160,19 @@ __device__ inline int unit_of_place(const Work& work, int place, int& item) {
   return low - 1;
 }
 
-// A team's part of the line.
+// A block's part of the line.
 struct Share {
   int size;
-  int begin;       // of the team
+  int begin;       // of the block
   int first_unit;  // that reaches behind `begin`; num_units: none
   int unit_begin;
 };
 
 __device__ inline int size_of_share(const Work& work, int length, int num_items, int longest) {
-  const int teams = work.num_teams();
-  const int share = max(work.min_share, (length + teams - 1) / teams);
+  const int blocks = static_cast<int>(gridDim.x);
+  const int share = max(work.min_share, (length + blocks - 1) / blocks);
   // Items of about a length are better left whole.
-  const int rounds = (num_items + teams - 1) / teams;
+  const int rounds = (num_items + blocks - 1) / blocks;
   return int64_t{rounds} * longest * 100 <= int64_t{share} * 108 ? rounds * longest : share;
 }
 
@@ -237,7 +224,7 @@ __device__ inline Share find_share(const Work& work, int* scratch) {
     }
     if (threadIdx.x == 0) {
       const int size = size_of_share(work, total, num, most);
-      found = {size, work.team_index() * size, units, total};
+      found = {size, static_cast<int>(blockIdx.x) * size, units, total};
       if (blockIdx.x == 0) work.line[0] = size;
     }
   }
@@ -259,20 +246,20 @@ __device__ inline Share find_share(const Work& work, int* scratch) {
   return found;
 }
 
-// The tiles of an item that begins at `begin` which lie in the share of `team`.
+// The tiles of an item that begins at `begin` which lie in the share of `block`.
 struct Part {
   int first;
   int last;  // no more than `first`: none
 };
 
-__device__ inline Part part_of(int begin, int num_tiles, int team, int share) {
-  const int64_t offset = int64_t{team} * share - begin - kItemCost;
+__device__ inline Part part_of(int begin, int num_tiles, int block, int share) {
+  const int64_t offset = int64_t{block} * share - begin - kItemCost;
   const int64_t end = offset + share;
   return {static_cast<int>(offset > 0 ? offset : 0),
           static_cast<int>(end < num_tiles ? end : num_tiles)};
 }
 
-// The items of this block's team, one after the other, for each of its threads alike.
+// The items of this block, one after the other, for each of its threads alike.
 class ItemWalk {
  public:
   __device__ ItemWalk(const Work& work, const Share& share) : work_(work), share_(share) {
@@ -296,13 +283,12 @@ class ItemWalk {
   __device__ bool next_part(Item& item) {
     const int end = share_.begin + share_.size;
     while (unit_index_ < num_units(work_.params) && begin_ < end) {
-      const Part part = part_of(begin_, unit_.num_tiles, work_.team_index(), share_.size);
+      const Part part = part_of(begin_, unit_.num_tiles, blockIdx.x, share_.size);
       const bool has_part = part.first < part.last;
       if (has_part) {
         item = make_item(work_, unit_, item_, part.first, part.last);
         if (part.first > 0 || part.last < unit_.num_tiles) {
-          const int place = work_.team_index() * 2 + (part.first > 0 ? 0 : 1);
-          item.place = place * work_.team + work_.rank();
+          item.place = blockIdx.x * 2 + (part.first > 0 ? 0 : 1);
         }
       }
       advance();
@@ -322,13 +308,13 @@ class ItemWalk {
   }
 
   // The last place first, whose rows see the most of a sequence; every other round backwards, so
-  // that no team has the longest of each.
+  // that no block has the longest of each.
   __device__ bool next_whole(Item& item) {
     for (;; ++round_) {
-      const int teams = work_.num_teams(), team = work_.team_index();
-      const int turn = round_ % 2 == 0 ? team : teams - 1 - team;
-      if (int64_t{round_} * teams >= work_.num_places) return false;
-      const int place = work_.num_places - 1 - (round_ * teams + turn);
+      const int blocks = static_cast<int>(gridDim.x);
+      const int turn = round_ % 2 == 0 ? blockIdx.x : blocks - 1 - blockIdx.x;
+      if (int64_t{round_} * blocks >= work_.num_places) return false;
+      const int place = work_.num_places - 1 - (round_ * blocks + turn);
       if (place < 0) continue;
       int index = 0;
       const int unit_index = unit_of_place(work_, place, index);

@@ -19,11 +19,11 @@ struct JoinMemory {
 
 // Parts of an item are at places 2 * first + 1, then 2 * (first + 1), 2 * (first + 2) ...
 struct JoinedItem {
-  int first_team;
+  int first_block;
   int num_parts;
 
   __device__ int64_t place(int part) const {
-    return int64_t{first_team + part} * 2 + (part == 0 ? 1 : 0);
+    return int64_t{first_block + part} * 2 + (part == 0 ? 1 : 0);
   }
 };
 
@@ -45,14 +45,14 @@ __device__ inline void weigh_parts(const Work& work,
   const int lane = threadIdx.x % 32;
   float base = -INFINITY;
   for (int part = lane; part < item.num_parts; part += 32) {
-    base = fmaxf(base, work.partial_softmax[item.place(part) * work.item_rows() + row].x);
+    base = fmaxf(base, work.partial_softmax[item.place(part) * kRows + row].x);
   }
   for (int distance = 16; distance > 0; distance /= 2) {
     base = fmaxf(base, __shfl_xor_sync(kAllLanes, base, distance));
   }
   float sum = 0;
   for (int part = lane; part < item.num_parts; part += 32) {
-    const float2 softmax = work.partial_softmax[item.place(part) * work.item_rows() + row];
+    const float2 softmax = work.partial_softmax[item.place(part) * kRows + row];
     const float factor =
         softmax.x == -INFINITY ? 0.f : attention_device::exp2_fast(softmax.x - base);
     factors[part] = factor;
@@ -72,11 +72,10 @@ __device__ inline float4 sum_parts(const Work& work,
                                    const float* factors) {
   const int team = threadIdx.x / kJoinTeamThreads, thread = threadIdx.x % kJoinTeamThreads;
   const float* out = work.partial_out + int64_t{row} * kRank + thread * kJoinColumns;
-  const int64_t part_size = int64_t{work.item_rows()} * kRank;
   float4 sum = {0, 0, 0, 0};
 #pragma unroll 8
   for (int part = team; part < item.num_parts; part += kJoinTeams) {
-    const float4 value = *reinterpret_cast<const float4*>(out + item.place(part) * part_size);
+    const float4 value = *reinterpret_cast<const float4*>(out + item.place(part) * (kRows * kRank));
     const float factor = factors[part];
     sum.x = fmaf(value.x, factor, sum.x);
     sum.y = fmaf(value.y, factor, sum.y);
@@ -100,7 +99,7 @@ __device__ inline void join_row(const Work& work,
   __syncthreads();
   if (threadIdx.x >= kJoinTeamThreads) return;
   const float4 other = memory.sums[thread];
-  const int unit_row = item_index * unit.item_rows + row;
+  const int unit_row = item_index * kRows + row;
   const int64_t token = unit.first_token + unit_row / work.num_heads();
   const int64_t head = unit_row % work.num_heads();
   const MlaAttentionArgs& params = work.params;

@@ -24,22 +24,22 @@ inline int num_blocks(const MlaSm90Tuning& tuning) {
   return blocks < kMostParts ? blocks : kMostParts;
 }
 
+// So many items are even enough as they are.
+inline bool is_split(const MlaAttentionArgs& args, int blocks) {
+  return num_places(args) <= 6 * blocks;
+}
+
 inline int64_t num_parts(int blocks) {
   return int64_t{2} * blocks * kRows;
 }
 
-inline Work make_work(const MlaAttentionArgs& args,
-                      void* workspace,
-                      const MlaSm90Tuning& tuning,
-                      int team) {
+inline Work make_work(const MlaAttentionArgs& args, void* workspace, const MlaSm90Tuning& tuning) {
   const int blocks = num_blocks(tuning);
   Work work = {};
   work.params = args;
+  work.is_split = is_split(args, blocks);
   work.min_share = tuning.min_share;
-  work.num_places = num_places(args, team * kRows);
-  work.is_split = work.num_places <= 6 * (blocks / team);  // more are even enough as they are
-  work.team = team;
-  work.asks_ahead = tuning.asks_ahead;
+  work.num_places = num_places(args);
   if (work.is_split) {
     work.partial_out = static_cast<float*>(workspace);
     work.partial_softmax = reinterpret_cast<float2*>(work.partial_out + num_parts(blocks) * kRank);
@@ -51,7 +51,7 @@ inline Work make_work(const MlaAttentionArgs& args,
 // Of the kernel that joins rows.
 inline dim3 grid_of_join(const Work& work) {
   constexpr int kMostGrid = 4096;
-  int slices = work.team * kRows;
+  int slices = kRows;
   while (slices > 8 && slices * work.num_places > kMostGrid) slices /= 2;
   return dim3(work.num_places, slices);
 }

@@ -3,10 +3,7 @@
 #include "ops/mla_attention/sm90/mla_sm90.h"
 
 #include "ops/device/programmatic_launch.cuh"
-#include "ops/device/tensor_map.cuh"
-#include "ops/mla_attention/sm90/boxes.cuh"
 #include "ops/mla_attention/sm90/consumer.cuh"
-#include "ops/mla_attention/sm90/gather.cuh"
 #include "ops/mla_attention/sm90/launch.cuh"
 #include "ops/mla_attention/sm90/producer.cuh"
 #include "tensor/gpu_launch.h"
@@ -16,8 +13,6 @@ namespace {
 
 using namespace mla_device;
 
-constexpr int kBoxProducerRegisters = 72, kBoxConsumerRegisters = 216;
-
 template <bool kFloat8>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_attention_sm90_kernel(const __grid_constant__ Work work) {
@@ -26,7 +21,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kConsumerRegisters = kFloat8 ? 208 : 216;
   extern __shared__ __align__(1024) char shared[];
   const Buffers buffers = {shared, device::shared_address(shared)};
-  if (threadIdx.x == 0) init_barriers(buffers, kWarpgroup, 1);
+  if (threadIdx.x == 0) init_barriers(buffers);
   device::wait_for_previous_grid();
   Share share = {};
   if (work.is_split) share = find_share(work, reinterpret_cast<int*>(shared));
@@ -43,42 +38,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// The same by the copy engine, in clusters of kTeam blocks.
-template <typename BoxProducer, int kTeam, bool kBySteps>
-__global__ void __launch_bounds__(kThreads, 1)
-    mla_attention_boxes_kernel(const __grid_constant__ Work work,
-                               const __grid_constant__ CUtensorMap map) {
-  extern __shared__ __align__(1024) char shared[];
-  const Buffers buffers = {shared, device::shared_address(shared)};
-  if (threadIdx.x == 0) {
-    device::prefetch_map(&map);
-    init_barriers(buffers, 1, kTeam);
-  }
-  if constexpr (kTeam > 1) {
-    device::arrive_at_cluster();
-    device::wait_for_cluster_start();
-  }
-  device::wait_for_previous_grid();
-  Share share = {};
-  if (work.is_split) share = find_share(work, reinterpret_cast<int*>(shared));
-  __syncthreads();
-  if (threadIdx.x < kWarpgroup) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kBoxProducerRegisters));
-    BoxProducer(work, map, buffers).run(share);
-  } else if (threadIdx.x < 2 * kWarpgroup) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kBoxConsumerRegisters));
-    Consumer<0, kTeam, kBySteps>(work, buffers).run(share);
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kBoxConsumerRegisters));
-    Consumer<1, kTeam, kBySteps>(work, buffers).run(share);
-  }
-  // The other block may still be arriving here.
-  if constexpr (kTeam > 1) {
-    device::arrive_at_cluster();
-    device::wait_for_cluster_start();
-  }
-}
-
 // grid: places of items, slices of their rows.
 __global__ void __launch_bounds__(kJoinThreads)
     mla_attention_join_kernel(const __grid_constant__ Work work) {
@@ -91,7 +50,7 @@ __global__ void __launch_bounds__(kJoinThreads)
   if (item_index >= unit.num_items()) return;
   const JoinedItem item = find_parts(work, unit_index, unit, item_index);
   if (item.num_parts == 1) return;
-  const int num_rows = min(unit.item_rows, unit.num_rows - item_index * unit.item_rows);
+  const int num_rows = min(kRows, unit.num_rows - item_index * kRows);
   for (int row = blockIdx.y; row < num_rows; row += gridDim.y) {
     __syncthreads();
     join_row(work, unit, item, item_index, row, memory);
@@ -109,29 +68,6 @@ void launch_kernel(const Work& work, int blocks, bool overlaps, gpuStream_t stre
   (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
   (void)device::launch(
       kernel, dim3(blocks), dim3(kThreads), Shared::kBytes, stream, overlaps, work);
-}
-
-// Keys by 64 of their columns; what lies behind the last one is zero.
-bool encode_cache(const MlaAttentionArgs& args, int box_keys, CUtensorMap* map) {
-  const auto slots = static_cast<cuuint64_t>(args.batch.num_blocks * args.batch.block_size);
-  const TensorMapShape<2> shape = {{kWidth, slots},
-                                   {kWidth * sizeof(gpu_bfloat16)},
-                                   {kPanelColumns, static_cast<cuuint32_t>(box_keys)}};
-  return encode_tensor_map(map,
-                           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                           args.cache,
-                           shape,
-                           CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-}
-
-template <typename BoxProducer, int kTeam, bool kBySteps = false>
-void launch_boxes_kernel(
-    const Work& work, const CUtensorMap& map, int blocks, bool overlaps, gpuStream_t stream) {
-  const auto kernel = mla_attention_boxes_kernel<BoxProducer, kTeam, kBySteps>;
-  (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
-  (void)device::launch_clusters(
-      kernel, blocks / kTeam * kTeam, kTeam, kThreads, Shared::kBytes, stream, overlaps, work, map);
 }
 
 void launch_join(const Work& work, gpuStream_t stream) {
@@ -162,7 +98,7 @@ void mla_attention_sm90(const MlaAttentionArgs& args,
                         const MlaSm90Tuning& tuning) {
   if (args.batch.num_tokens == 0) return;
   const auto stream = static_cast<gpuStream_t>(queue);
-  const Work work = make_work(args, workspace, tuning, 1);
+  const Work work = make_work(args, workspace, tuning);
   const int blocks = num_blocks(tuning);
   if (args.float8_cache) {
     launch_kernel<true>(work, blocks, tuning.overlaps_previous, stream);
@@ -171,35 +107,6 @@ void mla_attention_sm90(const MlaAttentionArgs& args,
   }
   if (work.is_split) launch_join(work, stream);
   check_gpu_launch("mla_attention");
-}
-
-bool supports_mla_attention_boxes(const MlaAttentionArgs& args) {
-  const bool has_boxes = args.indices != nullptr || args.batch.block_size % kBoxKeys == 0;
-  return supports_mla_attention_sm90(args) && has_boxes && !args.float8_cache &&
-         find_encode_tiled() != nullptr;
-}
-
-bool mla_attention_boxes(const MlaAttentionArgs& args,
-                         void* workspace,
-                         void* queue,
-                         const MlaSm90Tuning& tuning) {
-  if (args.batch.num_tokens == 0) return true;
-  const auto stream = static_cast<gpuStream_t>(queue);
-  const int team = args.num_heads % (2 * kRows) == 0 && tuning.max_team > 1 ? 2 : 1;
-  const Work work = make_work(args, workspace, tuning, team);
-  const bool gathers = args.indices != nullptr;
-  CUtensorMap map;
-  if (!encode_cache(args, gathers ? 1 : kBoxKeys, &map)) return false;
-  const int blocks = num_blocks(tuning);
-  const auto launch = gathers           ? (team == 1 ? launch_boxes_kernel<GatherProducer<1>, 1>
-                                                     : launch_boxes_kernel<GatherProducer<2>, 2>)
-                      : team == 1       ? launch_boxes_kernel<BoxProducer<1, false>, 1>
-                      : tuning.by_steps ? launch_boxes_kernel<BoxProducer<2, true>, 2, true>
-                                        : launch_boxes_kernel<BoxProducer<2, false>, 2>;
-  launch(work, map, blocks, tuning.overlaps_previous, stream);
-  if (work.is_split) launch_join(work, stream);
-  check_gpu_launch("mla_attention");
-  return true;
 }
 
 }  // namespace atom::ops

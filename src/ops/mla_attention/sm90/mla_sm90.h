@@ -16,9 +16,6 @@ struct MlaSm90Tuning {
   bool overlaps_previous = true;  // ops/device/programmatic_launch.cuh
   int max_blocks = 0;             // 0: one for each multiprocessor
   int min_share = 4;              // tiles of 64 keys that a block is given at least
-  bool asks_ahead = false;        // the second-level cache is asked for keys before they are copied
-  bool by_steps = false;          // keys that come by boxes make room for the next 16 by 16
-  int max_team = 2;               // blocks that may share keys, where they come by boxes
 };
 
 // Aligned rows, a positive scale, and a card of compute capability 9.0. Any size of blocks.
@@ -34,15 +31,5 @@ void mla_attention_sm90(const MlaAttentionArgs& args,
                         void* workspace,
                         void* queue,
                         const MlaSm90Tuning& tuning = {});
-
-// The same, with keys that come by the copy engine: bfloat16, in boxes of 16 of blocks of a
-// multiple of 16, or one by one with `indices`. Where tokens have a multiple of 128 heads, two
-// blocks share the keys of 128 rows: each asks for half of them, and all go to both. False, with
-// nothing done, where the driver cannot describe the cache to the engine.
-bool supports_mla_attention_boxes(const MlaAttentionArgs& args);
-bool mla_attention_boxes(const MlaAttentionArgs& args,
-                         void* workspace,
-                         void* queue,
-                         const MlaSm90Tuning& tuning = {});
 
 }  // namespace atom::ops

@@ -14,61 +14,6 @@ __device__ inline void arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Of an item's key number `key`; -1: there is none.
-__device__ inline int32_t slot_of_key(const Work& work, const Item& item, int key) {
-  if (key >= item.num_keys) return -1;
-  const MlaAttentionArgs& params = work.params;
-  int64_t position = key;
-  if (work.has_indices()) {
-    position = params.indices[item.first_token * params.top_k + key];
-    if (position < 0) return -1;
-    if (position > item.first_position) gpu_trap();
-  }
-  const auto block_size = static_cast<uint32_t>(params.batch.block_size);
-  const auto at = static_cast<uint32_t>(position);
-  const int32_t block = item.block_table[at / block_size];
-  if (block < 0 || block >= params.batch.num_blocks) gpu_trap();
-  return static_cast<int32_t>(block * block_size + at % block_size);
-}
-
-// The queries of an item, by all threads of the warpgroup.
-__device__ inline void copy_queries(const Work& work, const Buffers& buffers, const Item& item) {
-  const MlaAttentionArgs& params = work.params;
-  const int thread = threadIdx.x % kWarpgroup, chunk = thread % 8;
-#pragma unroll
-  for (int pass = 0; pass < kRows / 16; ++pass) {
-    const int row = pass * 16 + thread / 8;
-    const bool exists = row < item.num_rows;
-    const int64_t token = exists ? item.token_of(work, row) : item.first_token;
-    const int64_t head = exists ? item.head_of(work, row) : 0;
-    const auto* latent = static_cast<const gpu_bfloat16*>(params.q_latent) +
-                         token * params.q_latent_strides[0] + head * params.q_latent_strides[1];
-    const auto* rope = static_cast<const gpu_bfloat16*>(params.q_rope) +
-                       token * params.q_rope_strides[0] + head * params.q_rope_strides[1];
-    const uint32_t target = buffers.queries() + panel_offset(row, chunk);
-#pragma unroll
-    for (int panel = 0; panel < kRopePanel; ++panel) {
-      attention_device::copy_async(
-          target + panel * kPanelBytes, latent + panel * kPanelColumns + chunk * 8, exists);
-    }
-    attention_device::copy_async(target + kRopePanel * kPanelBytes, rope + chunk * 8, exists);
-  }
-  arrive_after_copies(buffers.queries_full());
-}
-
-// The panels of a group.
-template <int kGroup>
-constexpr bool has_panel(int panel) {
-  const bool left = kGroup == kLeft0 || kGroup == kLeft1;
-  return panel == kRopePanel ? left : (panel < kHalfPanels) == left;
-}
-
-// Bytes that will be copied soon, a multiple of 16, by one thread.
-__device__ inline void ask_ahead(const void* source, int num_bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(num_bytes)
-               : "memory");
-}
-
 template <bool kFloat8>
 class Producer {
  public:
@@ -87,11 +32,6 @@ class Producer {
         slots[thread_] = slot;
         attention_device::named_barrier_wait<kWarpgroup>(kProducerBarrier);
         slot = find_slot(item, tile + 2);
-        if (work_.asks_ahead && slot >= 0) {
-          constexpr int kSlotBytes = kFloat8 ? kWidth : kWidth * 2;
-          const auto* cache = static_cast<const char*>(work_.params.cache);
-          ask_ahead(cache + int64_t{slot} * kSlotBytes, kSlotBytes);
-        }
         const bool has_second = tile + 1 < item.last_tile;
         load_group<kLeft0>(slots, parity0_);
         if (has_second) load_group<kRight1>(slots, parity1_);
@@ -107,13 +47,53 @@ class Producer {
  private:
   // Of this thread's key among those of a pair of tiles; -1: there is none.
   __device__ int32_t find_slot(const Item& item, int tile) const {
-    return tile < item.last_tile ? slot_of_key(work_, item, tile * kKeys + thread_) : -1;
+    const int key = tile * kKeys + thread_;
+    if (key >= item.num_keys || tile >= item.last_tile) return -1;
+    const MlaAttentionArgs& params = work_.params;
+    int64_t position = key;
+    if (work_.has_indices()) {
+      position = params.indices[item.first_token * params.top_k + key];
+      if (position < 0) return -1;
+      if (position > item.first_position) gpu_trap();
+    }
+    const auto block_size = static_cast<uint32_t>(params.batch.block_size);
+    const auto at = static_cast<uint32_t>(position);
+    const int32_t block = item.block_table[at / block_size];
+    if (block < 0 || block >= params.batch.num_blocks) gpu_trap();
+    return static_cast<int32_t>(block * block_size + at % block_size);
   }
 
   __device__ void load_queries(const Item& item) {
+    const MlaAttentionArgs& params = work_.params;
     device::wait_for(buffers_.queries_empty(), queries_parity_ ^ 1);
     queries_parity_ ^= 1;
-    copy_queries(work_, buffers_, item);
+    const int chunk = thread_ % 8;
+#pragma unroll
+    for (int pass = 0; pass < kRows / 16; ++pass) {
+      const int row = pass * 16 + thread_ / 8;
+      const bool exists = row < item.num_rows;
+      const int64_t token = exists ? item.token_of(work_, row) : item.first_token;
+      const int64_t head = exists ? item.head_of(work_, row) : 0;
+      const auto* latent = static_cast<const gpu_bfloat16*>(params.q_latent) +
+                           token * params.q_latent_strides[0] + head * params.q_latent_strides[1];
+      const auto* rope = static_cast<const gpu_bfloat16*>(params.q_rope) +
+                         token * params.q_rope_strides[0] + head * params.q_rope_strides[1];
+      const uint32_t target = buffers_.queries() + panel_offset(row, chunk);
+#pragma unroll
+      for (int panel = 0; panel < kRopePanel; ++panel) {
+        attention_device::copy_async(
+            target + panel * kPanelBytes, latent + panel * kPanelColumns + chunk * 8, exists);
+      }
+      attention_device::copy_async(target + kRopePanel * kPanelBytes, rope + chunk * 8, exists);
+    }
+    arrive_after_copies(buffers_.queries_full());
+  }
+
+  // The panels of a group.
+  template <int kGroup>
+  static constexpr bool has_panel(int panel) {
+    const bool left = kGroup == kLeft0 || kGroup == kLeft1;
+    return panel == kRopePanel ? left : (panel < kHalfPanels) == left;
   }
 
   template <int kGroup>
