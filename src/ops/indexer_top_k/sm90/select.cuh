@@ -8,7 +8,6 @@
 
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/paged_row.cuh"
-#include "ops/device/programmatic_launch.cuh"
 #include "ops/indexer_top_k/indexer_top_k_kernels.h"
 
 namespace atom::ops::indexer_device {
@@ -252,7 +251,6 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   const IndexerTopKArgs& params = args.params;
   const int row_index = blockIdx.x / num_blocks, block = blockIdx.x % num_blocks;
   const int64_t token = args.first_token + row_index;
-  device::wait_for_previous_grid();
   const int top_k = static_cast<int>(params.top_k);
   const PagedRow row = device::find_row(params.batch, token);
   const int num_keys = static_cast<int>(row.position + 1);

@@ -7,7 +7,6 @@
 
 #include "ops/device/async_copy.cuh"
 #include "ops/device/bulk_copy.cuh"
-#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
 #include "ops/indexer_top_k/sm90/scores.cuh"
 #include "ops/linear/skinny/wgmma.cuh"
@@ -199,6 +198,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     stream_scores_kernel(const __grid_constant__ StreamArgs args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<kHeads>& shared = *reinterpret_cast<Shared<kHeads>*>(memory);
+  const int64_t token = int64_t{args.first_token} + blockIdx.y;
+  const Tiles tiles(args.params, find_row(args.params.batch, token));
+  if (tiles.count == 0) return;
   if (threadIdx.x == kConsumers) {
     prefetch_map(&args.keys);
     for (int i = 0; i < kStages; ++i) {
@@ -207,11 +209,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     publish_barriers();
   }
-  allow_next_grid();
-  wait_for_previous_grid();
-  const int64_t token = int64_t{args.first_token} + blockIdx.y;
-  const Tiles tiles(args.params, find_row(args.params.batch, token));
-  if (tiles.count == 0) return;
   if (threadIdx.x < kConsumers) load_query(args, token, shared);
   fence_before_copies();
   __syncthreads();
@@ -225,7 +222,7 @@ void launch(const StreamArgs& args, dim3 grid, gpuStream_t stream) {
   constexpr int kSize = sizeof(Shared<kHeads>);
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSize) ==
       cudaSuccess) {
-    (void)device::launch(kernel, grid, dim3(kThreads), kSize, stream, true, args);
+    kernel<<<grid, kThreads, kSize, stream>>>(args);
   }
   check_gpu_launch("indexer_top_k");
 }
