@@ -1,8 +1,8 @@
 // Checks and times latent attention for Hopper.
 //
 // usage: mla_attention_bench [check|time] [TUNING [WORDS]]
-// TUNING: serving (default), plain, steps, given, steps-given. WORDS: only of shapes whose names
-// have them.
+// TUNING: serving (default), plain, steps, given, steps-given, share-2, share-8. WORDS: only of
+// shapes whose names have them.
 //
 // Checks compare single rows with sums in double, and all rows with the plain kernel. Timings are
 // medians of recorded chains of calls, whose caches take turns; rates are those of the operations
@@ -33,6 +33,8 @@ constexpr NamedTuning kTunings[] = {
     {"steps", {.by_steps = true, .given_first = false}},
     {"given", {.by_steps = false, .given_first = true}},
     {"steps-given", {.by_steps = true, .given_first = true}},
+    {"share-2", {.min_share = 2}},
+    {"share-8", {.min_share = 8}},
 };
 
 class Runner {

@@ -33,7 +33,7 @@ __global__ void rotary_embedding_kernel(RotaryEmbeddingArgs args) {
     T* x = static_cast<T*>(heads.data) + token * heads.token_stride + head * heads.head_stride;
     T* first = x + (args.interleaved ? 2 * i : i);
     T* second = x + (args.interleaved ? 2 * i + 1 : i + half);
-    const float a = to_float(*first), b = to_float(*second);
+    const float a = to_float(gpu_load_from_l2(first)), b = to_float(gpu_load_from_l2(second));
     *first = from_float<T>(a * cosines[i] - b * sines[i]);
     *second = from_float<T>(b * cosines[i] + a * sines[i]);
   }
