@@ -46,7 +46,8 @@ struct KernelTable {
   void (*pack_x)(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) =
       nullptr;
 
-  // sums[rows][64] += packed x times the panel, over `steps` steps ascending.
+  // sums[rows][64] += packed x times the panel, over `steps` steps ascending. Null: weights have
+  // groups.
   void (*multiply)(int rows,
                    const void* panel,
                    const void* packed_x,
@@ -68,9 +69,8 @@ struct KernelTable {
   // multiply() adds 32-bit integers in the place of floats.
   bool integer_sums = false;
 
-  // For many rows: a table with the same sums, bit by bit, and the same size of packed activations,
-  // which multiplies what expand() made of the panel. One step becomes expanded_steps of its own.
-  // Null: there is none.
+  // For many rows: a table with the same sums, bit by bit, which multiplies what expand() made of
+  // the panel. One step becomes expanded_steps of its own. Null: there is none.
   const KernelTable* expanded = nullptr;
   int expanded_steps = 1;
   void (*expand)(const void* panel, int64_t steps, void* out) = nullptr;

@@ -295,8 +295,11 @@ void run_plans(const Stream& stream, Plans plans, int64_t num_rows) {
   });
 }
 
+// Whether the weight is expanded or not.
 int64_t packed_row_size(const KernelTable& kernels, const LinearCall& call) {
-  return call.weight.data.size(1) * kernels.x_step_size;
+  const int64_t expanded_size =
+      kernels.expanded == nullptr ? 0 : kernels.expanded_steps * kernels.expanded->x_step_size;
+  return call.weight.data.size(1) * std::max(kernels.x_step_size, expanded_size);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Quantized weights by AVX2, expanded in registers to float32, or INT8 to 16-bit integers for
 // activations in INT8.
 #include "ops/linear/cpu/expand_avx2.h"
+#include "ops/linear/cpu/float4_integers_avx2.h"
 #include "ops/linear/cpu/linear_avx2.h"
 #include "ops/linear/cpu/pack_floats.h"
 
@@ -159,6 +160,16 @@ constexpr KernelTable integer_table() {
   return table;
 }
 
+// Of FP4 by FP4. Products have groups and are four times as large.
+constexpr KernelTable integer_float4_table(const KernelTable* expanded) {
+  using Step = FourBitStep<Float4Values>;
+  KernelTable table = table_of<Step>(pack_float4_integers, expanded, 0.25f);
+  table.x_step_size = kFloat4XSize;
+  table.multiply = nullptr;
+  table.multiply_in_groups = multiply_float4_in_groups;
+  return table;
+}
+
 // Of weights that were expanded, by how the activations are packed that they meet.
 template <decltype(KernelTable::pack_x) kPack, int kUnit>
 constexpr KernelTable kExpandedFor = table_of<Float32Step>(kPack, nullptr, kUnit);
@@ -180,6 +191,12 @@ constexpr QuantizedTables four_bit_tables() {
           .float4 = table_of<Step>(pack_float4<8>, &kExpandedFor<pack_float4<1>, 1>)};
 }
 
+constexpr QuantizedTables float4_tables() {
+  QuantizedTables tables = four_bit_tables<Float4Values>();
+  tables.float4 = integer_float4_table(tables.float4.expanded);
+  return tables;
+}
+
 }  // namespace
 
 // The steps give 2^-8 of the products.
@@ -191,7 +208,7 @@ const QuantizedTables kAvx2Int8 = {.float32 = table_for<Int8HalfStep, ReadFloat3
                                    .float16 = table_for<Int8HalfStep, ReadFloat16>(),
                                    .bfloat16 = table_for<Int8HalfStep, ReadBFloat16>(),
                                    .int8 = integer_table()};
-const QuantizedTables kAvx2Float4 = four_bit_tables<Float4Values>();
+const QuantizedTables kAvx2Float4 = float4_tables();
 const QuantizedTables kAvx2Int4 = four_bit_tables<Int4Values>();
 
 }  // namespace atom::ops::linear_kernels
