@@ -5,7 +5,8 @@
 //
 // A Step says how a weight is expanded and multiplied: load<i>() makes 8 columns of the i-th of a
 // step's kValues, which meets the i-th 4-byte value of the activations. Where all values of a step
-// are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16.
+// are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16. Where
+// sums of a group are no floats, to_floats() makes them such.
 #pragma once
 
 #include <immintrin.h>
@@ -167,6 +168,16 @@ inline void read_group_scales(const GroupScales& groups,
   }
 }
 
+// Sums of a group as floats.
+template <typename Step>
+inline __m256 group_sum(__m256 sum) {
+  if constexpr (requires { Step::to_floats(sum); }) {
+    return Step::to_floats(sum);
+  } else {
+    return sum;
+  }
+}
+
 // What a row's sums of a group are multiplied by beside the scales of the columns.
 inline float row_scale(const GroupScales& groups, const float* x_scales, int row) {
   return x_scales == nullptr ? 1.0f : x_scales[row * groups.x_stride];
@@ -191,7 +202,8 @@ inline __attribute__((always_inline)) void multiply_group(Cursor at,
     for (int v = 0; v < kVectors; ++v) {
       const __m256 both = _mm256_mul_ps(_mm256_loadu_ps(scales + v * 8), x_scale);
       float* memory = sums_memory + r * kPanelColumns + v * 8;
-      _mm256_storeu_ps(memory, _mm256_fmadd_ps(sums[r][v], both, _mm256_loadu_ps(memory)));
+      _mm256_storeu_ps(memory,
+                       _mm256_fmadd_ps(group_sum<Step>(sums[r][v]), both, _mm256_loadu_ps(memory)));
     }
   }
 }
