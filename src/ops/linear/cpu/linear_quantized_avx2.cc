@@ -181,7 +181,7 @@ constexpr KernelTable table_of(decltype(KernelTable::pack_x) pack,
   return {.weight_step_size = kPanelColumns / 8 * Step::kWeightVectorSize,
           .x_step_size = 4 * Step::kValues,
           .max_streaming_rows = 1,
-          .stream_ahead = 4096,
+          .stream_ahead = 8192,
           .pack_x = pack,
           .multiply = multiply<Step>,
           .multiply_in_groups = multiply_in_groups<Step>,
@@ -194,6 +194,7 @@ constexpr KernelTable table_of(decltype(KernelTable::pack_x) pack,
 // Sums of INT8 are integers, and never in groups.
 constexpr KernelTable integer_table() {
   KernelTable table = table_of<Int8Step>(pack_int8);
+  table.streams_unaided = true;
   table.multiply_in_groups = nullptr;
   table.integer_sums = true;
   return table;
@@ -204,7 +205,7 @@ constexpr KernelTable float4_integer_table(const KernelTable* expanded) {
   return {.weight_step_size = kPanelColumns / 8 * Float4IntegerStep::kWeightVectorSize,
           .x_step_size = 4 * Float4IntegerStep::kValues,
           .max_streaming_rows = 1,
-          .stream_ahead = 4096,
+          .stream_ahead = 8192,
           .pack_x = pack_float4_integers,
           .multiply_in_groups = multiply_in_groups<Float4IntegerStep>,
           .unit = 0.25f,
