@@ -37,6 +37,8 @@ MIXTURES = {
     "gpt-oss-120b": {"decode": {1: 4.48, 256: 32.73}, "prefill": 214.5},
     "qwen3-next-80b-fp8": {},
     "deepseek-v3-6": {},
+    "deepseek-v32-4": {},
+    "glm-5-4": {},
 }
 
 
@@ -62,6 +64,8 @@ def best_samples(measurements):
                 entry = dict(sample, decode_work=result["decode_work"],
                              prefill_work=result["prefill_work"])
                 figure = "decode_step" if key[2] > 1 else "prefill_duration"
+                if not sample[figure]:  # no step that all requests share
+                    continue
                 if key not in best or sample[figure] < best[key][figure]:
                     best[key] = entry
     return best

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the config.json of a released model to FOLDER, for measurements with made-up weights
-(atom bench ... --load-dummy random). DeepSeek-V3 has six of its layers, three of them dense.
+(atom bench ... --load-dummy random). DeepSeek-V3 has six of its layers, three of them dense, V3.2
+and GLM-5 have four, three of them dense.
 usage: tools/write_shape.py NAME FOLDER
        tools/write_shape.py --list"""
 
@@ -77,6 +78,29 @@ DEEPSEEK_V3 = {
     "quantization_config": FP8_BLOCKS,
 }
 
+DEEPSEEK_V32 = DEEPSEEK_V3 | {
+    "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32",
+    "num_hidden_layers": 4, "num_nextn_predict_layers": 0, "index_n_heads": 64,
+    "index_head_dim": 128, "index_topk": 2048,
+}
+
+GLM_5 = {
+    "architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa",
+    "vocab_size": 154880, "hidden_size": 6144, "intermediate_size": 12288,
+    "moe_intermediate_size": 2048, "num_hidden_layers": 4, "first_k_dense_replace": 3,
+    "num_nextn_predict_layers": 0, "num_attention_heads": 64, "num_key_value_heads": 64,
+    "q_lora_rank": 2048, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+    "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "n_group": 1, "topk_group": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+    "norm_topk_prob": True, "routed_scaling_factor": 2.5, "moe_layer_freq": 1,
+    "index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048,
+    "indexer_rope_interleave": True, "rope_interleave": True, "max_position_embeddings": 202752,
+    "rms_norm_eps": 1e-05, "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
+    "hidden_act": "silu", "tie_word_embeddings": False, "attention_bias": False,
+    "torch_dtype": "bfloat16", "bos_token_id": 0, "eos_token_id": 1,
+    "quantization_config": FP8_BLOCKS,
+}
+
 
 def gpt_oss(num_layers, num_experts):
     return {
@@ -123,6 +147,8 @@ SHAPES = {
         "quantization_config": FP8_BLOCKS},
     "deepseek-v3-6": DEEPSEEK_V3,
     "deepseek-r1": DEEPSEEK_V3 | {"num_hidden_layers": 61},
+    "deepseek-v32-4": DEEPSEEK_V32,
+    "glm-5-4": GLM_5,
 }
 
 

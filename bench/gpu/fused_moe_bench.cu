@@ -55,7 +55,7 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kSkinny,
                                   MoeKernel::kWide};
 // Run when they are named, or all by the word "candidates".
-constexpr std::array<MoeKernel, 0> kCandidates = {};
+constexpr std::array kCandidates = {MoeKernel::kRowsSplitEarly};
 
 // What the command line asks for.
 struct Selection {
@@ -107,7 +107,8 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny) &&
+  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny ||
+          kernel == MoeKernel::kOne) &&
          format.format == ExpertFormat::kFloat8;
 }
 
@@ -127,7 +128,7 @@ int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<in
   for (const int count : counts) {
     if (!layers.fits(kernel, count)) continue;
     const auto y = results_of(layers, kernel, count);
-    const bool codes = kernel == MoeKernel::kOne || reads_codes(kernel, layers.format());
+    const bool codes = reads_codes(kernel, layers.format());
     const auto expected = layers.expected(0, count - 1, codes);
     const int64_t size = layers.shape().hidden_size;
     for (int64_t i = 0; i < size; ++i) {

@@ -250,7 +250,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 
 const char* name_of(MoeKernel kernel) {
   constexpr const char* kNames[] = {
-      "stream", "one", "rows", "rows-split", "rows-early", "skinny", "wide"};
+      "stream", "one", "rows", "rows-split", "rows-early", "rows-split-early", "skinny", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -260,7 +260,7 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
     case MoeKernel::kStream:
       return fits_moe_stream(call);
     case MoeKernel::kOne:
-      return fits_moe_one(call);
+      return fits_moe_one(call) || fits_moe_one_rows(call);
     case MoeKernel::kRows:
       return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
               format_.format == ExpertFormat::kFloat4) &&
@@ -269,6 +269,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return fits_moe_rows_split(call);
     case MoeKernel::kRowsEarly:
       return fits_moe_rows_early(call);
+    case MoeKernel::kRowsSplitEarly:
+      return fits_moe_rows_split_early(call);
     case MoeKernel::kSkinny:
       return fits_moe_skinny(call);
     case MoeKernel::kWide:
@@ -287,6 +289,9 @@ gpuError_t MoeLayers::launch(
   shared.row_begins = begins_.data<int32_t>();
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
   if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
+  if (kernel == MoeKernel::kOne && call.format != ExpertFormat::kFloat8) {
+    return launch_moe_one_rows(call, {results_.data(), counters_.data<int32_t>()}, stream);
+  }
   if (kernel == MoeKernel::kOne) {
     return launch_moe_one(call, {results_.data<float>(), counters_.data<int32_t>()}, stream);
   }
@@ -295,6 +300,9 @@ gpuError_t MoeLayers::launch(
   if (kernel == MoeKernel::kRows) return launch_moe_rows(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsSplit) return launch_moe_rows_split(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsEarly) return launch_moe_rows_early(call, of_rows, stream);
+  if (kernel == MoeKernel::kRowsSplitEarly) {
+    return launch_moe_rows_split_early(call, of_rows, stream);
+  }
   if (format_.format == ExpertFormat::kAsX) {
     return launch_moe_wide(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }

@@ -38,6 +38,7 @@ enum class MoeKernel {
   kRows,
   kRowsSplit,
   kRowsEarly,
+  kRowsSplitEarly,
   kSkinny,
   kWide /* bfloat16 and FP8 */
 };

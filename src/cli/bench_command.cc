@@ -324,7 +324,8 @@ Command make_bench_command() {
           "--difference",
           "Measurement",
           "Take ms/token of latency from the difference to a run of the same prompts with "
-          "answers of one token, instead of the gaps between tokens.",
+          "answers of one token, instead of the time between tokens once all prompts are "
+          "computed.",
           &options->difference),
       text_option("--forced-text",
                   "Measurement",

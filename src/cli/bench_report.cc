@@ -10,6 +10,7 @@
 
 #include "base/human.h"
 #include "cli/table.h"
+#include "cli/token_times.h"
 
 namespace atom::cli {
 namespace {
@@ -64,8 +65,11 @@ LatencySummary summarize(const BenchReport& report, const BenchMeasurement& meas
   summary.overhead = over([](const auto& s) { return s.figures.overhead_per_step; });
   summary.model = over([](const auto& s) { return s.figures.model_per_step; });
   summary.idle = over([](const auto& s) { return s.figures.idle_share; });
-  if (shape.output_len > 1) {
-    summary.step = over([](const auto& s) { return s.figures.decode_step; });
+  const double step = over([&](const auto& s) {
+    return measurement.runs_at_once ? s.figures.decode_step : s.figures.token_gap;
+  });
+  if (step > 0) {
+    summary.step = step;
     if (measurement.runs_at_once) {
       summary.decode_share = over([&](const auto& s) { return decode_share(report, shape, s); });
     }
@@ -97,6 +101,7 @@ OrderedJson sample_json(const BenchSample& sample) {
           {"mean_time_to_first_token", figures.mean_first_token},
           {"prefill_duration", figures.last_first_token},
           {"decode_step", figures.decode_step},
+          {"token_gap", figures.token_gap},
           {"num_steps", figures.num_steps},
           {"model_per_step", figures.model_per_step},
           {"engine_overhead_per_step", figures.overhead_per_step},
@@ -143,7 +148,9 @@ constexpr const char* kLegend =
     "\n"
     "first token    until an answer's first token, mean of the batch\n"
     "prefill tok/s  tokens of the prompts, until all of them have their first token\n"
-    "ms/token       a step that gives each sequence its next token\n"
+    "ms/token       a step that gives each sequence its next token, once all prompts are "
+    "computed;\n"
+    "               of throughput the time between a sequence's tokens\n"
     "output tok/s   of all sequences, prefill included\n"
     "overhead/step  of a step, what the engine takes beside the model\n"
     "decode/bound   least time for a step by the machine's bandwidth and peak, of the time taken\n"

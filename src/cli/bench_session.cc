@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/mutex.h"
 #include "cli/start_engine.h"
 #include "ops/linear/library/gemm_library.h"
 #include "runner/choose_device.h"
@@ -17,13 +18,63 @@ constexpr double kCpuRoofSeconds = 0.15;
 constexpr double kGpuRoofSeconds = 0.03;
 constexpr size_t kMaxTextBytes = size_t{16} << 20;
 
-BatchFigures figures_of(const std::vector<RequestOutput>& outputs, int32_t output_len) {
+// Requests that were submitted together, and when their tokens came.
+class Answers {
+ public:
+  Answers(size_t size, const std::function<void(size_t)>& on_finished)
+      : on_finished_(on_finished), outputs_(size), times_(size) {}
+
+  // What is new of a request, on the engine's output thread.
+  void take(size_t index, const RequestOutput& output, const RequestUpdate& update) {
+    const MutexLock lock(&mutex_);
+    times_[index].insert(times_[index].end(), update.token_ids.size(), update.time);
+    if (output.finished) finish(index, output);
+  }
+  void refuse(size_t index, const Status& status) {
+    const MutexLock lock(&mutex_);
+    RequestOutput refused;
+    refused.status = status;
+    finish(index, refused);
+  }
+
+  // Once all have finished.
+  void wait() {
+    MutexLock lock(&mutex_);
+    while (num_finished_ != outputs_.size()) all_finished_.wait(&lock);
+  }
+  std::vector<RequestOutput> outputs() const {
+    const MutexLock lock(&mutex_);
+    return outputs_;
+  }
+  std::vector<TokenTimes> times() const {
+    const MutexLock lock(&mutex_);
+    return times_;
+  }
+
+ private:
+  void finish(size_t index, const RequestOutput& output) REQUIRES(mutex_) {
+    outputs_[index] = output;
+    ++num_finished_;
+    if (on_finished_) on_finished_(num_finished_);
+    all_finished_.notify_one();
+  }
+
+  const std::function<void(size_t)>& on_finished_;
+  mutable Mutex mutex_;
+  Condition all_finished_;
+  std::vector<RequestOutput> outputs_ GUARDED_BY(mutex_);
+  std::vector<TokenTimes> times_ GUARDED_BY(mutex_);
+  size_t num_finished_ GUARDED_BY(mutex_) = 0;
+};
+
+BatchFigures figures_of(const Answers& answers, int32_t output_len) {
+  const std::vector<RequestOutput> outputs = answers.outputs();
   BatchFigures figures;
   double begin = outputs[0].metrics.arrival;
   double end = 0;
   double first_tokens = 0;
   double last_first = 0;
-  std::vector<double> steps;
+  std::vector<double> gaps;
   for (const RequestOutput& output : outputs) {
     const RequestMetrics& metrics = output.metrics;
     begin = std::min(begin, metrics.arrival);
@@ -31,13 +82,14 @@ BatchFigures figures_of(const std::vector<RequestOutput>& outputs, int32_t outpu
     last_first = std::max(last_first, metrics.first_token);
     first_tokens += metrics.time_to_first_token();
     if (output_len > 1) {
-      steps.push_back((metrics.finished - metrics.first_token) / (output_len - 1));
+      gaps.push_back((metrics.finished - metrics.first_token) / (output_len - 1));
     }
   }
   figures.duration = end - begin;
   figures.mean_first_token = first_tokens / static_cast<double>(outputs.size());
   figures.last_first_token = last_first - begin;
-  figures.decode_step = median(std::move(steps));
+  figures.decode_step = shared_token_time(answers.times());
+  figures.token_gap = median(std::move(gaps));
   return figures;
 }
 
@@ -123,10 +175,17 @@ Result<BatchFigures> BenchSession::run(const BatchShape& shape,
   }
   const std::vector<Prompt> prompts = prompts_for(shape);
   const CoreStats before = engine_->stats();
-  const std::vector<RequestOutput> outputs =
-      engine_->generate(prompts, std::span(&sampling, 1), on_finished);
-  for (const RequestOutput& output : outputs) RETURN_IF_ERROR(output.status);
-  BatchFigures figures = figures_of(outputs, shape.output_len);
+  Answers answers(prompts.size(), on_finished);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const Result<RequestId> id = engine_->submit(
+        prompts[i], sampling, [&, i](const RequestOutput& output, const RequestUpdate& update) {
+          answers.take(i, output, update);
+        });
+    if (!id.ok()) answers.refuse(i, id.status());
+  }
+  answers.wait();
+  for (const RequestOutput& output : answers.outputs()) RETURN_IF_ERROR(output.status);
+  BatchFigures figures = figures_of(answers, shape.output_len);
   add_core_figures(before, engine_->stats(), &figures);
   return figures;
 }
@@ -165,13 +224,6 @@ std::string machine_text(Device device, int32_t num_threads, int32_t num_cards) 
                      num_cards > 1 ? fmt::format("{} x ", num_cards) : "",
                      (*runtime)->facts().name,
                      library.ok() ? *library : "no library for matrix multiplication");
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 ops::Roofs scaled(const ops::Roofs& roofs, double factor) {

@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "cli/bench_work.h"
+#include "cli/token_times.h"
 #include "engine/llm_engine.h"
 
 namespace atom::cli {
@@ -20,10 +21,14 @@ struct BatchShape {
 
 // Seconds.
 struct BatchFigures {
-  double duration = 0;           // first arrival to last token
-  double mean_first_token = 0;   // mean time to first token
-  double last_first_token = 0;   // first arrival to the last of the first tokens: the prefill
-  double decode_step = 0;        // median time between tokens; 0 for answers of one token
+  double duration = 0;          // first arrival to last token
+  double mean_first_token = 0;  // mean time to first token
+  double last_first_token = 0;  // first arrival to the last of the first tokens: the prefill
+  // Of a step that gives every request its next token, all prompts being computed; 0 where there is
+  // none, as with answers that end while the prompts of others are computed.
+  double decode_step = 0;
+  double token_gap =
+      0;  // between a request's tokens, whatever else steps do: median; 0 of one token
   double overhead_per_step = 0;  // the device waited so long for its next step
   double idle_share = 0;         // of the duration, in which the device waited
   double model_per_step = 0;     // time of the model, per step
@@ -84,7 +89,6 @@ double roof_seconds(Device device);
 // "4 threads", or "2 x NVIDIA H200, cuBLASLt 13.1.0".
 std::string machine_text(Device device, int32_t num_threads, int32_t num_cards = 1);
 
-double median(std::vector<double> values);  // 0 of none
 ops::Roofs scaled(const ops::Roofs& roofs, double factor);
 ops::Roofs mean(const ops::Roofs& a, const ops::Roofs& b);
 

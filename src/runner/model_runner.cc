@@ -175,7 +175,8 @@ Status ModelRunner::reserve() {
 }
 
 Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
-  device_sampler_.emplace(stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
+  device_sampler_.emplace(
+      *runtime_, stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
   const DeviceConfig& options = config_.engine.device;
   if (draft_ != nullptr) {
@@ -460,6 +461,8 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   }
   copy_states(stream_, storage_, step.state_saves);
   if (device_sampler_ && !drafter_ && !sampling.empty()) {
+    // What follows until the trace ends is no operator's time.
+    if (trace_.is_started()) trace_.begin("fetch", "host", {});
     flight.tokens = device_sampler_->fetch(sampling);
   }
 }

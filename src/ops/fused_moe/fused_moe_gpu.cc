@@ -261,6 +261,20 @@ void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& wo
                            static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
+bool fits_fused_moe_one_rows(const FusedMoeCall& call) {
+  return call.num_tokens() == 1 && is_row_major(call) && fits_moe_one_rows(gpu_call(call, 0, 1));
+}
+
+void fused_moe_one_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const Tensor activated =
+      workspace.tensor({call.top_k(), call.intermediate_size()}, DType::kBFloat16);
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_moe_one_rows(gpu_call(call, 0, 1),
+                                {activated.raw_data(), workspace.counters().data<int32_t>()},
+                                static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
 namespace {
 
 using FitsCall = bool(const FusedMoeGpuCall&);
@@ -355,6 +369,10 @@ bool fits_fused_moe_rows(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
+bool fits_fused_moe_rows_split_early(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_rows_split_early(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
 bool fits_fused_moe_rows_early(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_rows_early(gpu_call(call, 0, wgmma_tokens(call)));
 }
@@ -386,6 +404,12 @@ void run_rows(const Stream& stream,
 
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   run_rows(stream, call, workspace, launch_moe_rows);
+}
+
+void fused_moe_rows_split_early(const Stream& stream,
+                                const FusedMoeCall& call,
+                                Workspace& workspace) {
+  run_rows(stream, call, workspace, launch_moe_rows_split_early);
 }
 
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {

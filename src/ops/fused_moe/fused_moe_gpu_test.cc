@@ -117,6 +117,14 @@ std::vector<Case> cases_of_floats() {
   return cases;
 }
 
+constexpr Sizes kSizesOfOne[] = {
+    {1, 8, 9, 320, 192},
+    {1, 3, 5, 2880, 448},
+    {1, 1, 4, 64, 3072},
+    {1, 5, 6, 192, 2880},
+    {1, 8, 8, 128, 3072},
+};
+
 std::vector<Case> cases_of_formats() {
   std::vector<Case> cases;
   for (const QuantFormat& format : kFormats) {
@@ -130,6 +138,9 @@ std::vector<Case> cases_of_formats() {
   // Groups of 32 columns that are no whole chunks of 128.
   cases.push_back({{70, 2, 3, 320, 192}, kFormats[3]});
   cases.push_back({{70, 2, 2, 448, 320}, kFormats[3]});
+  // One token: experts in pairs and one alone, chunks that end in the middle, more tiles of a block
+  // than wait for each other.
+  for (const Sizes& sizes : kSizesOfOne) cases.push_back({sizes, kFormats[3]});
   return cases;
 }
 

@@ -61,6 +61,10 @@ void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Works
 bool fits_fused_moe_one(const FusedMoeCall& call);
 void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same of experts in bfloat16 or MXFP4, of x as it is.
+bool fits_fused_moe_one_rows(const FusedMoeCall& call);
+void fused_moe_one_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // On a Hopper GPU: many tokens of each expert, by tiles of as many as there are, which two blocks
 // share. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_wide(const FusedMoeCall& call);
@@ -84,6 +88,9 @@ void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Worksp
 // The same for up to eight tokens in bfloat16, with copies that begin earlier.
 bool fits_fused_moe_rows_early(const FusedMoeCall& call);
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+// And in MXFP4.
+bool fits_fused_moe_rows_split_early(const FusedMoeCall& call);
+void fused_moe_rows_split_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.
 int32_t place_of(const ExpertWeights& experts, int32_t id);

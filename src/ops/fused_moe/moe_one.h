@@ -1,6 +1,7 @@
-// Inside fused_moe: one token by experts in FP8 on Hopper, in one kernel. Nothing but memory and
-// latency counts then: every multiprocessor streams its share of both matrices, which are 16 rows
-// at a time, and all wait for each other once, when what lies between the matrices is known.
+// Inside fused_moe: one token by experts on Hopper, in one kernel. Nothing but
+// memory and latency counts then: every multiprocessor streams its share of both matrices, which
+// are 16 rows at a time, and all wait for each other once, when what lies between the matrices is
+// known.
 #pragma once
 
 #include "ops/fused_moe/fused_moe_gpu.h"
@@ -22,5 +23,19 @@ bool fits_moe_one(const FusedMoeGpuCall& call);
 gpuError_t launch_moe_one(const FusedMoeGpuCall& call,
                           const MoeOneScratch& scratch,
                           gpuStream_t stream);
+
+struct MoeOneRowsScratch {
+  void* activated;    // [top_k, intermediate_size] of bfloat16
+  int32_t* counters;  // as MoeOneScratch's
+};
+
+// A token of up to 8 choices, x in bfloat16. Matrices in bfloat16 of up to 4096 columns, or in
+// MXFP4 of up to 3072, multiples of 64.
+bool fits_moe_one_rows(const FusedMoeGpuCall& call);
+
+// As launch_moe_one.
+gpuError_t launch_moe_one_rows(const FusedMoeGpuCall& call,
+                               const MoeOneRowsScratch& scratch,
+                               gpuStream_t stream);
 
 }  // namespace atom::ops

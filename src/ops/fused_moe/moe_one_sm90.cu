@@ -196,17 +196,9 @@ class Consumer {
     sum += exchange(sum, kTileRows);
     const float up = exchange(sum, kGateRows);
     if (!is_first_matrix) {
-      if (lane_ < kTileRows) store_result(target + lane_, sum);
+      if (lane_ < kTileRows) store_result(call_, target + lane_, sum);
     } else if (lane_ < kGateRows) {
       args_.scratch.activated[target + lane_] = activated(call_.activation, sum, up);
-    }
-  }
-
-  __device__ void store_result(int row, float value) const {
-    if (call_.y_element == Element::kFloat32) {
-      static_cast<float*>(call_.y)[row] = value;
-    } else {
-      static_cast<BFloat16*>(call_.y)[row] = from_float<BFloat16>(value);
     }
   }
 
@@ -273,39 +265,12 @@ class Codes {
   uint4 vectors_[kAhead];
 };
 
-// The experts that are here, by one warp.
-__device__ void find_choices(const FusedMoeGpuCall& call, Shared& shared) {
-  const int lane = threadIdx.x % kWarpSize;
-  const int place = lane < call.top_k ? place_of(call, lane) : -1;
-  const float weight = place >= 0 ? gpu_load_from_l2(call.weights + lane) : 0.0f;
-  const uint32_t present = __ballot_sync(0xffffffffu, place >= 0);
-  if (place >= 0) shared.choices[__popc(present & ((1u << lane) - 1))] = {place, weight};
-  if (lane == 0) shared.num_choices = __popc(present);
-}
-
 __device__ void make_barriers(Shared& shared) {
   for (int stage = 0; stage < kNumStages; ++stage) {
     init_barrier(shared_address(&shared.full[stage]), 1);
     init_barrier(shared_address(&shared.empty[stage]), kWarps);
   }
   publish_barriers();
-}
-
-// Returns when all blocks have come here; the last one to see that leaves the counters as they
-// were. By the warps that multiply.
-__device__ void meet_all_blocks(int32_t* counters) {
-  synchronize_first<kNumConsumers>();
-  if (threadIdx.x == 0) {
-    const int32_t all = static_cast<int32_t>(gridDim.x);
-    __threadfence();
-    atomicAdd(counters, 1);
-    int32_t count = 0;
-    do {
-      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(counters) : "memory");
-    } while (count < all);
-    if (atomicAdd(counters + 1, 1) == all - 1) counters[0] = counters[1] = 0;
-  }
-  synchronize_first<kNumConsumers>();
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
@@ -317,7 +282,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == kNumConsumers) make_barriers(shared);
   wait_for_previous_grid();
   if (threadIdx.x >= kNumConsumers) {
-    find_choices(call, shared);
+    const int num_choices = find_choices(call, shared.choices);
+    if (threadIdx.x == kNumConsumers) shared.num_choices = num_choices;
     __syncthreads();
     copy_items(call, shared);
     return;

@@ -6,33 +6,21 @@
 // 16 warps has 128 of an item's columns, which share scales.
 #pragma once
 
-#include "ops/device/async_copy.cuh"
-#include "ops/device/bulk_copy.cuh"
-#include "ops/device/matrix_units.cuh"
-#include "ops/device/programmatic_launch.cuh"
-#include "ops/fused_moe/moe_one.h"
+#include "ops/fused_moe/moe_one_blocks.cuh"
 #include "ops/fused_moe/moe_one_math.cuh"
 
 namespace atom::ops::device::moe_one {
 
 constexpr int kTileRows = 16, kGateRows = 8;
-constexpr int kWarps = 16, kNumConsumers = kWarps * kWarpSize;
-constexpr int kThreads = kNumConsumers + kWarpSize;
 constexpr int kChunk = kWarps * kPanel;
 // Two neighbouring rows are in different halves of the banks: lanes read 64 bytes of each.
 constexpr int kPitch = kChunk + 64;
 constexpr int kNumStages = 6;
-constexpr int kMaxChoices = 32;
 constexpr int kMaxCodes = 20 << 10;  // of x, then of all that is activated
 
 struct MoeOneArgs {
   FusedMoeGpuCall call;
   MoeOneScratch scratch;
-};
-
-struct Choice {
-  int expert;
-  float weight;
 };
 
 // Tiles whose sums wait for each other: warps go on to the next tile without a barrier.

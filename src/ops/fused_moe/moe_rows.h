@@ -39,5 +39,10 @@ bool fits_moe_rows_early(const FusedMoeGpuCall& call);
 gpuError_t launch_moe_rows_early(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream);
+// The same of what launch_moe_rows_split takes.
+bool fits_moe_rows_split_early(const FusedMoeGpuCall& call);
+gpuError_t launch_moe_rows_split_early(const FusedMoeGpuCall& call,
+                                       const MoeRowsScratch& scratch,
+                                       gpuStream_t stream);
 
 }  // namespace atom::ops

@@ -31,6 +31,12 @@ struct EarlyBFloat16 {};
 template <>
 struct RowFormat<EarlyBFloat16> : RowFormat<BFloat16> {};
 
+// The same in MXFP4.
+struct EarlySplitFloat4 {};
+
+template <>
+struct RowFormat<EarlySplitFloat4> : RowFormat<SplitFloat4> {};
+
 namespace rows {
 
 // A chunk is what a stage has of k. With registers a lane has 16 adjacent bytes of a row's 64 of a
@@ -75,6 +81,11 @@ struct Chunk<SplitFloat4> : Chunk<Float4> {
 
 template <>
 struct Chunk<EarlyBFloat16> : Chunk<BFloat16> {
+  static constexpr bool kEarly = true;
+};
+
+template <>
+struct Chunk<EarlySplitFloat4> : Chunk<SplitFloat4> {
   static constexpr bool kEarly = true;
 };
 

@@ -23,5 +23,9 @@ gpuError_t launch_moe_rows_split_float4(const FusedMoeGpuCall& call,
 gpuError_t launch_moe_rows_early_bfloat16(const FusedMoeGpuCall& call,
                                           const MoeRowsScratch& scratch,
                                           gpuStream_t stream);
+// The same in MXFP4.
+gpuError_t launch_moe_rows_split_early_float4(const FusedMoeGpuCall& call,
+                                              const MoeRowsScratch& scratch,
+                                              gpuStream_t stream);
 
 }  // namespace atom::ops

@@ -230,19 +230,45 @@ gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
   return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
 }
 
-bool fits_moe_rows_early(const FusedMoeGpuCall& call) {
-  return call.format == ExpertFormat::kAsX && fits_moe_rows(call) &&
-         call.num_tokens <= rows::kMostTokens<EarlyBFloat16> &&
+namespace {
+
+bool is_early(const FusedMoeGpuCall& call) {
+  return call.num_tokens <= rows::kMostTokens<EarlyBFloat16> &&
          call.num_tokens * call.top_k <= rows::kMaxEarlyChoices;
+}
+
+template <typename W>
+gpuError_t launch_early(const FusedMoeGpuCall& call,
+                        const MoeRowsScratch& scratch,
+                        gpuError_t (*launch_matrices)(const FusedMoeGpuCall&,
+                                                      const MoeRowsScratch&,
+                                                      gpuStream_t),
+                        gpuStream_t stream) {
+  gpuError_t error = arrange<W>(call, scratch, rows::kMostTokens<W>, stream);
+  if (error == cudaSuccess) error = launch_matrices(call, scratch, stream);
+  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+}
+
+}  // namespace
+
+bool fits_moe_rows_early(const FusedMoeGpuCall& call) {
+  return call.format == ExpertFormat::kAsX && fits_moe_rows(call) && is_early(call);
 }
 
 gpuError_t launch_moe_rows_early(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream) {
-  gpuError_t error =
-      arrange<EarlyBFloat16>(call, scratch, rows::kMostTokens<EarlyBFloat16>, stream);
-  if (error == cudaSuccess) error = launch_moe_rows_early_bfloat16(call, scratch, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+  return launch_early<EarlyBFloat16>(call, scratch, launch_moe_rows_early_bfloat16, stream);
+}
+
+bool fits_moe_rows_split_early(const FusedMoeGpuCall& call) {
+  return fits_moe_rows_split(call) && is_early(call);
+}
+
+gpuError_t launch_moe_rows_split_early(const FusedMoeGpuCall& call,
+                                       const MoeRowsScratch& scratch,
+                                       gpuStream_t stream) {
+  return launch_early<EarlySplitFloat4>(call, scratch, launch_moe_rows_split_early_float4, stream);
 }
 
 gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,

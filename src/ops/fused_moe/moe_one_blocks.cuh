@@ -1,0 +1,59 @@
+// Inside fused_moe for one token on Hopper: the threads of a block, the token's experts, and how
+// all blocks wait for each other.
+#pragma once
+
+#include "ops/device/async_copy.cuh"
+#include "ops/device/bulk_copy.cuh"
+#include "ops/device/matrix_units.cuh"
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/fused_moe/moe_device.cuh"
+#include "ops/fused_moe/moe_one.h"
+
+namespace atom::ops::device::moe_one {
+
+// Warps that multiply, and then one that copies.
+constexpr int kWarps = 16, kNumConsumers = kWarps * kWarpSize;
+constexpr int kThreads = kNumConsumers + kWarpSize;
+constexpr int kMaxChoices = 32;
+
+struct Choice {
+  int expert;
+  float weight;
+};
+
+// The experts that are here, by one warp; returns their number.
+__device__ inline int find_choices(const FusedMoeGpuCall& call, Choice (&choices)[kMaxChoices]) {
+  const int lane = threadIdx.x % kWarpSize;
+  const int place = lane < call.top_k ? place_of(call, lane) : -1;
+  const float weight = place >= 0 ? gpu_load_from_l2(call.weights + lane) : 0.0f;
+  const uint32_t present = __ballot_sync(0xffffffffu, place >= 0);
+  if (place >= 0) choices[__popc(present & ((1u << lane) - 1))] = {place, weight};
+  return __popc(present);
+}
+
+// Returns when all blocks have come here; the last one to see that leaves the counters as they
+// were. By the warps that multiply.
+__device__ inline void meet_all_blocks(int32_t* counters) {
+  synchronize_first<kNumConsumers>();
+  if (threadIdx.x == 0) {
+    const int32_t all = static_cast<int32_t>(gridDim.x);
+    __threadfence();
+    atomicAdd(counters, 1);
+    int32_t count = 0;
+    do {
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(counters) : "memory");
+    } while (count < all);
+    if (atomicAdd(counters + 1, 1) == all - 1) counters[0] = counters[1] = 0;
+  }
+  synchronize_first<kNumConsumers>();
+}
+
+__device__ inline void store_result(const FusedMoeGpuCall& call, int row, float value) {
+  if (call.y_element == Element::kFloat32) {
+    static_cast<float*>(call.y)[row] = value;
+  } else {
+    static_cast<BFloat16*>(call.y)[row] = from_float<BFloat16>(value);
+  }
+}
+
+}  // namespace atom::ops::device::moe_one

@@ -1,0 +1,334 @@
+// Inside fused_moe for one token by experts in bfloat16 or MXFP4 on Hopper: the kernel, and its
+// launch.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/fused_moe/moe_one_rows_stage.cuh"
+#include "ops/fused_moe/moe_stream_math.cuh"
+
+namespace atom::ops::device::moe_one_rows {
+
+// A warp that multiplies: its chunks of the rows of its team's stages. In a lane (g, t) =
+// (lane / 4, lane % 4) sums 0 and 1 are of row g of the first half with columns 2 t and 2 t + 1,
+// 2 and 3 of the same row of the second half.
+template <typename W>
+class Consumer {
+ public:
+  __device__ Consumer(const MoeOneRowsArgs& args, uint32_t stages, Shared<W>& shared)
+      : args_(args),
+        call_(args.call),
+        stages_(stages),
+        shared_(shared),
+        warp_(static_cast<int>(threadIdx.x) / kWarpSize),
+        g_(static_cast<int>(threadIdx.x) % kWarpSize / 4),
+        t_(static_cast<int>(threadIdx.x) % 4) {
+    // Every column has x.
+    load_factors(call_.x, call_.hidden_size, true);
+  }
+
+  __device__ void run() {
+    num_choices_ = shared_.num_choices;
+    add_gates_and_ups();
+    moe_one::meet_all_blocks(args_.scratch.counters);
+    const auto* const activated = static_cast<const BFloat16*>(args_.scratch.activated);
+    load_factors(
+        activated + g_ * call_.intermediate_size, call_.intermediate_size, g_ < num_choices_);
+    add_downs();
+  }
+
+ private:
+  using Format = RowFormat<W>;
+  using Traits = RowTraits<W>;
+  static constexpr int kParts = Traits::kParts, kSumWarps = Shared<W>::kSumWarps;
+
+  __device__ int team() const { return warp_ / kTeamWarps; }
+  __device__ int team_warp() const { return warp_ % kTeamWarps; }
+  // Of the warps that have sums of a tile.
+  __device__ int sum_warp() const { return kParts == 1 ? team_warp() : warp_; }
+
+  // The other factor's columns that are this lane's, in pairs as codes are expanded.
+  __device__ void load_factors(const void* row, int num_columns, bool exists) {
+    constexpr int kLaneColumns = Traits::kChunkColumns / kLanes;
+    const RowLayout<W> layout(num_columns);
+    const int first_chunk = kParts == 1 ? 0 : team() * layout.chunks;
+#pragma unroll
+    for (int r = 0; r < Traits::kRounds; ++r) {
+      const int chunk = team_warp() + r * kTeamWarps;
+      const int first = (first_chunk + chunk) * Traits::kChunkColumns + t_ * kLaneColumns;
+#pragma unroll
+      for (int v = 0; v < Format::kXVectors; ++v) {
+        const int column = first + v * 8;
+        const bool is_there = exists && chunk < layout.chunks && column < num_columns;
+        factors_[r][v] =
+            is_there ? load_bits_from_l2(static_cast<const BFloat16*>(row) + column) : uint4{};
+        if constexpr (Format::kHasExponents) factors_[r][v] = Format::paired(factors_[r][v]);
+      }
+    }
+  }
+
+  __device__ void add_gates_and_ups() {
+    const RowLayout<W> layout = layout_of_gates<W>(call_);
+    const bool interleaved = call_.activation.is_interleaved;
+    const int first = interleaved ? 2 * g_ : g_, second = interleaved ? first + 1 : kHalfRows + g_;
+    int slot = 0, base = 0;
+    for_gate_tiles(call_, num_choices_, [&](int, int) {
+      for_own_part([&] {
+        float sums[4];
+        add_part(layout, first, second, sums);
+        if (t_ == 0) keep(slot, sums[0], sums[2]);
+      });
+      if (++slot < kSlots) return;
+      finish_gates(base, slot);
+      base += slot;
+      slot = 0;
+    });
+    finish_gates(base, slot);
+  }
+
+  __device__ void add_downs() {
+    const RowLayout<W> layout(call_.intermediate_size);
+    const int pairs = num_pairs(num_choices_), most_units = kSlots / max(pairs, 1);
+    int units = 0, base = 0;
+    for_units(call_, [&](int) {
+      for (int pair = 0; pair < pairs; ++pair) {
+        for_own_part([&] {
+          float sums[4];
+          add_part(layout, g_, kHalfRows + g_, sums);
+          const bool has_second = 2 * pair + 1 < num_choices_;
+          if (t_ == pair) {
+            keep(units * pairs + pair,
+                 sums[0] * shared_.choices[2 * pair].weight,
+                 has_second ? sums[3] * shared_.choices[2 * pair + 1].weight : 0.0f);
+          }
+        });
+      }
+      if (++units < most_units) return;
+      finish_units(base, units);
+      base += units;
+      units = 0;
+    });
+    finish_units(base, units);
+  }
+
+  // Of the stages of a tile those that are the team's: teams have them by turns.
+  template <typename Add>
+  __device__ __forceinline__ void for_own_part(Add&& add) {
+#pragma unroll 1
+    for (int part = 0; part < kParts; ++part) {
+      if (stage_.index % kTeams == team()) add();
+      stage_.advance(args_.num_stages);
+    }
+  }
+
+  // Of a lane: of a row of each half.
+  struct Codes {
+    uint4 bits[2];
+    uint32_t exponents[2];
+  };
+
+  __device__ __forceinline__ static void multiply_codes(const Codes& codes,
+                                                        const uint4 (&factors)[Format::kXVectors],
+                                                        float (&parts)[2][4]) {
+    uint32_t units[2] = {};
+    if constexpr (Format::kHasExponents) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) units[i] = Format::factors(codes.exponents[i]);
+    }
+#pragma unroll
+    for (int v = 0; v < Format::kXVectors; ++v) {
+      uint32_t expanded[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t pairs[4];
+        Format::expand(codes.bits[i], v, units[i], pairs);
+#pragma unroll
+        for (int p = 0; p < 4; ++p) expanded[p / 2][p % 2 * 2 + i] = pairs[p];
+      }
+      multiply_tile(parts[0], expanded[0], factors[v].x, factors[v].y);
+      multiply_tile(parts[1], expanded[1], factors[v].z, factors[v].w);
+    }
+  }
+
+  // What the warp's chunks of the current stage give, whose rows are `first` and `second` of it.
+  __device__ __forceinline__ void add_part(const RowLayout<W>& layout,
+                                           int first,
+                                           int second,
+                                           float (&sums)[4]) {
+    const uint32_t rows = stages_ + stage_.index * args_.stage_size;
+    const uint32_t codes[2] = {rows + first * layout.pitch + t_ * kVectorSize,
+                               rows + second * layout.pitch + t_ * kVectorSize};
+    const uint32_t exponents = rows + kTileRows * layout.pitch + t_;
+    const uint32_t of_row[2] = {exponents + first * layout.exponents,
+                                exponents + second * layout.exponents};
+    float parts[2][4] = {};
+    wait_for(shared_address(&shared_.full[stage_.index]), stage_.parity);
+    const auto load = [&](int chunk) {
+      Codes next;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        next.bits[i] = load_shared(codes[i] + chunk * kChunkSize);
+        if constexpr (Format::kHasExponents) {
+          next.exponents[i] = load_shared_byte(of_row[i] + chunk * Traits::kExponents);
+        }
+      }
+      return next;
+    };
+    Codes next{};
+    if (team_warp() < layout.chunks) next = load(team_warp());
+#pragma unroll
+    for (int r = 0; r < Traits::kRounds; ++r) {
+      const int chunk = team_warp() + r * kTeamWarps, after = chunk + kTeamWarps;
+      if (chunk >= layout.chunks) break;
+      const Codes now = next;
+      if (r + 1 < Traits::kRounds && after < layout.chunks) next = load(after);
+      multiply_codes(now, factors_[r], parts);
+    }
+    __syncwarp();
+    if (threadIdx.x % kWarpSize == 0) arrive(shared_address(&shared_.empty[stage_.index]));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = parts[0][i] + parts[1][i];
+  }
+
+  __device__ void keep(int slot, float first, float second) {
+    shared_.sums[slot][sum_warp()][g_] = first;
+    shared_.sums[slot][sum_warp()][kHalfRows + g_] = second;
+  }
+
+  // Adds up what the warps have of `count` tiles, of which the block's `base`th is the first, a
+  // tile by a warp.
+  __device__ void finish_gates(int base, int count) {
+    synchronize_first<kNumConsumers>();
+    if (warp_ < count) finish_gate(base + warp_);
+    synchronize_first<kNumConsumers>();
+  }
+
+  __device__ void finish_gate(int index) const {
+    const int tiles = call_.intermediate_size / kHalfRows;
+    const int i = static_cast<int>(blockIdx.x + index * gridDim.x);
+    const int choice = i / tiles, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int row = lane % kTileRows, first = lane / kTileRows * (kSumWarps / 2);
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kSumWarps / 2; ++w) sum += shared_.sums[warp_][first + w][row];
+    sum += exchange(sum, kTileRows);
+    const float up = exchange(sum, kHalfRows);
+    if (lane >= kHalfRows) return;
+    const int output = (i - choice * tiles) * kHalfRows + lane, size = call_.intermediate_size;
+    const bool interleaved = call_.activation.is_interleaved;
+    const float result =
+        activated(call_.activation,
+                  biased(choice, interleaved ? 2 * output : output, sum),
+                  biased(choice, interleaved ? 2 * output + 1 : size + output, up));
+    static_cast<BFloat16*>(args_.scratch.activated)[choice * size + output] =
+        from_float<BFloat16>(result);
+  }
+
+  // Of a row of a choice's gates and ups.
+  __device__ float biased(int choice, int row, float sum) const {
+    const int expert = shared_.choices[choice].expert;
+    return sum * Format::kUnit + bias_at(call_.gate_up, expert, row, 2 * call_.intermediate_size);
+  }
+
+  // The same of the result's rows, eight by a warp.
+  __device__ void finish_units(int base, int count) {
+    synchronize_first<kNumConsumers>();
+    if (warp_ < count) {
+      finish_unit(static_cast<int>(gridDim.x - 1 - blockIdx.x + (base + warp_) * gridDim.x));
+    }
+    synchronize_first<kNumConsumers>();
+  }
+
+  __device__ void finish_unit(int unit) const {
+    constexpr int kLaneParts = kWarpSize / kHalfRows;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int row = lane % kHalfRows, first = lane / kHalfRows * (kSumWarps / kLaneParts);
+    const int pairs = num_pairs(num_choices_);
+    float sum = 0;
+    for (int pair = 0; pair < pairs; ++pair) {
+#pragma unroll
+      for (int w = 0; w < kSumWarps / kLaneParts; ++w) {
+        const float(&some)[kTileRows] = shared_.sums[warp_ * pairs + pair][first + w];
+        sum += some[row] + some[kHalfRows + row];
+      }
+    }
+    sum += exchange(sum, kHalfRows);
+    sum += exchange(sum, kTileRows);
+    if (lane >= kHalfRows) return;
+    const int output = unit * kHalfRows + row;
+    float result = sum * Format::kUnit;
+    for (int choice = 0; choice < num_choices_; ++choice) {
+      const Choice& own = shared_.choices[choice];
+      result += own.weight * bias_at(call_.down, own.expert, output, call_.hidden_size);
+    }
+    moe_one::store_result(call_, output, result);
+  }
+
+  const MoeOneRowsArgs& args_;
+  const FusedMoeGpuCall& call_;
+  const uint32_t stages_;
+  Shared<W>& shared_;
+  const int warp_, g_, t_;
+  int num_choices_ = 0;
+  StageCursor stage_;
+  uint4 factors_[Traits::kRounds][Format::kXVectors];
+};
+
+template <typename W>
+__global__ void __launch_bounds__(moe_one::kThreads, 1)
+    moe_one_rows_kernel(const __grid_constant__ MoeOneRowsArgs args) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  Shared<W>& shared = *reinterpret_cast<Shared<W>*>(memory + args.num_stages * args.stage_size);
+  const uint32_t stages = shared_address(memory);
+  allow_next_grid();
+  if (threadIdx.x == kNumConsumers) {
+    for (int stage = 0; stage < args.num_stages; ++stage) {
+      init_barrier(shared_address(&shared.full[stage]), 1);
+      init_barrier(shared_address(&shared.empty[stage]), kTeamWarps);
+    }
+    publish_barriers();
+  }
+  wait_for_previous_grid();
+  if (threadIdx.x >= kNumConsumers) {
+    const int num_choices = moe_one::find_choices(args.call, shared.choices);
+    if (threadIdx.x == kNumConsumers) shared.num_choices = num_choices;
+    __syncthreads();
+    Copier<W>(args, stages, shared).run();
+    return;
+  }
+  Consumer<W> consumer(args, stages, shared);
+  __syncthreads();
+  consumer.run();
+}
+
+constexpr int kSharedSize = 227 << 10;
+
+template <typename W>
+gpuError_t launch_rows(const FusedMoeGpuCall& call,
+                       const MoeOneRowsScratch& scratch,
+                       gpuStream_t stream) {
+  auto* const kernel = &moe_one_rows_kernel<W>;
+  int gpu = 0, num_blocks = 0;
+  gpuError_t error = cudaGetDevice(&gpu);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
+  }
+  if (error == cudaSuccess) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
+  }
+  if (error != cudaSuccess) return error;
+  const int stage_size = std::max(layout_of_gates<W>(call).stage_size(),
+                                  RowLayout<W>(call.intermediate_size).stage_size());
+  MoeOneRowsArgs args{call, scratch, 0, (stage_size + 127) / 128 * 128};
+  const int room = (kSharedSize - static_cast<int>(sizeof(Shared<W>))) / args.stage_size;
+  args.num_stages = std::min(room, kMaxStages) / kTeams * kTeams;
+  return launch(kernel,
+                dim3(num_blocks),
+                dim3(moe_one::kThreads),
+                args.num_stages * args.stage_size + sizeof(Shared<W>),
+                stream,
+                true,
+                args);
+}
+
+}  // namespace atom::ops::device::moe_one_rows

@@ -1,0 +1,203 @@
+// Inside fused_moe for one token by experts in bfloat16 or MXFP4 on Hopper: what a block computes
+// in which order, shared memory, and the warp that copies.
+//
+// A tile is 16 rows, two halves of 8: gates of an expert and their ups, or the same rows of the
+// second matrices of two experts. A stage holds a tile or, of long rows, one of its two parts. The
+// 8 columns that the matrix units take at once are the activations of as many experts, so that each
+// half finds its own.
+#pragma once
+
+#include "ops/fused_moe/moe_one_blocks.cuh"
+#include "ops/fused_moe/moe_rows_format.cuh"
+
+namespace atom::ops::device::moe_one_rows {
+
+using moe_one::Choice;
+using moe_one::kNumConsumers;
+using moe_one::kWarps;
+
+constexpr int kHalfRows = 8, kTileRows = 2 * kHalfRows;
+constexpr int kMostChoices = 8;
+constexpr int kTeams = 2, kTeamWarps = kWarps / kTeams;  // a team has every other stage
+// Of a row a warp has 64 bytes at a time, and a lane 16 of them.
+constexpr int kChunkSize = 64, kLanes = kChunkSize / kVectorSize;
+constexpr int kMaxStages = 8;
+constexpr int kSlots = 16;  // tiles whose sums wait for each other
+
+template <typename W>
+struct RowTraits;
+
+template <>
+struct RowTraits<BFloat16> {
+  static constexpr int kChunkColumns = 32;
+  static constexpr int kParts = kTeams;  // of a row, one for each team
+  static constexpr int kRounds = 8;      // chunks of a row that a warp has at most
+  static constexpr int kExponents = 0;   // of a chunk
+};
+
+template <>
+struct RowTraits<SplitFloat4> {
+  static constexpr int kChunkColumns = 128;
+  static constexpr int kParts = 1;
+  static constexpr int kRounds = 3;
+  static constexpr int kExponents = kChunkColumns / kExponentColumns;
+};
+
+template <typename W>
+constexpr int kMaxColumns =
+    RowTraits<W>::kParts* RowTraits<W>::kRounds* kTeamWarps* RowTraits<W>::kChunkColumns;
+
+struct MoeOneRowsArgs {
+  FusedMoeGpuCall call;
+  MoeOneRowsScratch scratch;
+  int num_stages;  // even, so that a stage is always the same team's
+  int stage_size;
+};
+
+// Behind the stages.
+template <typename W>
+struct Shared {
+  static constexpr int kSumWarps = kTeamWarps * RowTraits<W>::kParts;  // that have sums of a tile
+
+  float sums[kSlots][kSumWarps][kTileRows];
+  Choice choices[moe_one::kMaxChoices];
+  int num_choices;
+  uint64_t full[kMaxStages], empty[kMaxStages];
+};
+static_assert(kSlots == kWarps);  // a warp finishes each
+
+// How rows of so many columns lie in a stage, their exponents behind them.
+template <typename W>
+struct RowLayout {
+  using Traits = RowTraits<W>;
+
+  int size;       // bytes of codes
+  int exponents;  // bytes
+  int chunks;     // of a part; the last one may not be whole
+  // Of the rows of a half neighbors are in different halves of the banks: lanes read 64 bytes of
+  // each. `step` rows are from one to the next.
+  int pitch;
+
+  __host__ __device__ explicit RowLayout(int columns, int step = 1)
+      : size(columns * kChunkSize / Traits::kChunkColumns),
+        exponents(columns * Traits::kExponents / Traits::kChunkColumns),
+        chunks((size + kChunkSize * Traits::kParts - 1) / (kChunkSize * Traits::kParts)),
+        pitch(chunks * kChunkSize + (step == 2         ? kChunkSize / 2
+                                     : chunks % 2 == 0 ? kChunkSize
+                                                       : 0)) {}
+
+  __host__ __device__ int stage_size() const { return kTileRows * (pitch + exponents); }
+  __device__ int part_begin(int part) const { return part * chunks * kChunkSize; }  // bytes
+  __device__ int part_size(int part) const {
+    return min(size - part_begin(part), chunks * kChunkSize);
+  }
+};
+
+// Interleaved gates are every other row.
+template <typename W>
+__host__ __device__ inline RowLayout<W> layout_of_gates(const FusedMoeGpuCall& call) {
+  return RowLayout<W>(call.hidden_size, call.activation.is_interleaved ? 2 : 1);
+}
+
+// visit(choice, tile of eight gates) for those of the block.
+template <typename Visit>
+__device__ inline void for_gate_tiles(const FusedMoeGpuCall& call, int num_choices, Visit&& visit) {
+  const int tiles = call.intermediate_size / kHalfRows;
+  for (int i = blockIdx.x; i < num_choices * tiles; i += gridDim.x) {
+    const int choice = i / tiles;
+    visit(choice, i - choice * tiles);
+  }
+}
+
+// visit(eight rows) of the result, from the other end, so that blocks with more of the first matrix
+// have not more of both.
+template <typename Visit>
+__device__ inline void for_units(const FusedMoeGpuCall& call, Visit&& visit) {
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  for (int i = first; i < call.hidden_size / kHalfRows; i += gridDim.x) visit(i);
+}
+
+// Pairs of experts, the last of which may be one.
+__device__ inline int num_pairs(int num_choices) {
+  return (num_choices + 1) / 2;
+}
+
+// By one warp.
+template <typename W>
+class Copier {
+ public:
+  __device__ Copier(const MoeOneRowsArgs& args, uint32_t stages, Shared<W>& shared)
+      : args_(args),
+        stages_(stages),
+        shared_(shared),
+        policy_(read_once_policy()),
+        lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
+
+  __device__ void run() {
+    const FusedMoeGpuCall& call = args_.call;
+    const int num_choices = shared_.num_choices;
+    const RowLayout<W> gate_up = layout_of_gates<W>(call), down(call.intermediate_size);
+    const int to_second = call.activation.is_interleaved ? kHalfRows : call.intermediate_size;
+    for_gate_tiles(call, num_choices, [&](int choice, int tile) {
+      const int row = tile * (call.activation.is_interleaved ? kTileRows : kHalfRows);
+      copy(call.gate_up, gate_up, choice, choice, row, row + to_second, 2);
+    });
+    for_units(call, [&](int unit) {
+      for (int choice = 0; choice < num_choices; choice += 2) {
+        const bool has_second = choice + 1 < num_choices;
+        const int second = has_second ? choice + 1 : choice, row = unit * kHalfRows;
+        copy(call.down, down, choice, second, row, row, has_second ? 2 : 1);
+      }
+    });
+  }
+
+ private:
+  __device__ void copy(const ExpertMatrices& matrices,
+                       const RowLayout<W>& layout,
+                       int first_choice,
+                       int second_choice,
+                       int first_row,
+                       int second_row,
+                       int num_halves) {
+    // A lane has a row, and one more of each half its exponents.
+    const bool has_row = lane_ < kTileRows;
+    const int half = has_row ? lane_ / kHalfRows : lane_ - kTileRows;
+    const int64_t expert = shared_.choices[half == 0 ? first_choice : second_choice].expert;
+    const int64_t row = half == 0 ? first_row : second_row;
+    const auto* const source = static_cast<const uint8_t*>(matrices.data) +
+                               expert * matrices.expert_stride +
+                               (row + lane_ % kHalfRows) * layout.size;
+#pragma unroll
+    for (int part = 0; part < RowTraits<W>::kParts; ++part) {
+      const uint32_t full = shared_address(&shared_.full[stage_.index]);
+      const uint32_t target = stages_ + stage_.index * args_.stage_size;
+      wait_for(shared_address(&shared_.empty[stage_.index]), stage_.parity ^ 1);
+      const int size = layout.part_size(part);
+      if (lane_ == 0) arrive_expecting(full, num_halves * kHalfRows * (size + layout.exponents));
+      __syncwarp();
+      if (half < num_halves) {
+        if (has_row) {
+          copy_bulk(
+              target + lane_ * layout.pitch, source + layout.part_begin(part), size, full, policy_);
+        } else if constexpr (RowFormat<W>::kHasExponents) {
+          const int bytes = kHalfRows * layout.exponents;
+          copy_bulk(target + kTileRows * layout.pitch + half * bytes,
+                    matrices.exponents + expert * matrices.exponent_stride + row * layout.exponents,
+                    bytes,
+                    full,
+                    policy_);
+        }
+      }
+      stage_.advance(args_.num_stages);
+    }
+  }
+
+  const MoeOneRowsArgs& args_;
+  const uint32_t stages_;
+  Shared<W>& shared_;
+  const uint64_t policy_;
+  const int lane_;
+  StageCursor stage_;
+};
+
+}  // namespace atom::ops::device::moe_one_rows
