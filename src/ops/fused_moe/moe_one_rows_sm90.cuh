@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "ops/fused_moe/moe_one_rows_stage.cuh"
+#include "ops/fused_moe/moe_one_rows_copy.cuh"
+#include "ops/fused_moe/moe_one_rows_sums.cuh"
 #include "ops/fused_moe/moe_stream_math.cuh"
 
 namespace atom::ops::device::moe_one_rows {
@@ -20,6 +21,7 @@ class Consumer {
         call_(args.call),
         stages_(stages),
         shared_(shared),
+        sums_(args, shared),
         warp_(static_cast<int>(threadIdx.x) / kWarpSize),
         g_(static_cast<int>(threadIdx.x) % kWarpSize / 4),
         t_(static_cast<int>(threadIdx.x) % 4) {
@@ -40,12 +42,10 @@ class Consumer {
  private:
   using Format = RowFormat<W>;
   using Traits = RowTraits<W>;
-  static constexpr int kParts = Traits::kParts, kSumWarps = Shared<W>::kSumWarps;
+  static constexpr int kParts = Traits::kParts;
 
   __device__ int team() const { return warp_ / kTeamWarps; }
   __device__ int team_warp() const { return warp_ % kTeamWarps; }
-  // Of the warps that have sums of a tile.
-  __device__ int sum_warp() const { return kParts == 1 ? team_warp() : warp_; }
 
   // The other factor's columns that are this lane's, in pairs as codes are expanded.
   __device__ void load_factors(const void* row, int num_columns, bool exists) {
@@ -76,14 +76,14 @@ class Consumer {
       for_own_part([&] {
         float sums[4];
         add_part(layout, first, second, sums);
-        if (t_ == 0) keep(slot, sums[0], sums[2]);
+        if (t_ == 0) sums_.keep(slot, g_, sums[0], sums[2]);
       });
       if (++slot < kSlots) return;
-      finish_gates(base, slot);
+      sums_.finish_gates(base, slot);
       base += slot;
       slot = 0;
     });
-    finish_gates(base, slot);
+    sums_.finish_gates(base, slot);
   }
 
   __device__ void add_downs() {
@@ -97,18 +97,19 @@ class Consumer {
           add_part(layout, g_, kHalfRows + g_, sums);
           const bool has_second = 2 * pair + 1 < num_choices_;
           if (t_ == pair) {
-            keep(units * pairs + pair,
-                 sums[0] * shared_.choices[2 * pair].weight,
-                 has_second ? sums[3] * shared_.choices[2 * pair + 1].weight : 0.0f);
+            sums_.keep(units * pairs + pair,
+                       g_,
+                       sums[0] * shared_.choices[2 * pair].weight,
+                       has_second ? sums[3] * shared_.choices[2 * pair + 1].weight : 0.0f);
           }
         });
       }
       if (++units < most_units) return;
-      finish_units(base, units);
+      sums_.finish_units(base, units);
       base += units;
       units = 0;
     });
-    finish_units(base, units);
+    sums_.finish_units(base, units);
   }
 
   // Of the stages of a tile those that are the team's: teams have them by turns.
@@ -190,84 +191,11 @@ class Consumer {
     for (int i = 0; i < 4; ++i) sums[i] = parts[0][i] + parts[1][i];
   }
 
-  __device__ void keep(int slot, float first, float second) {
-    shared_.sums[slot][sum_warp()][g_] = first;
-    shared_.sums[slot][sum_warp()][kHalfRows + g_] = second;
-  }
-
-  // Adds up what the warps have of `count` tiles, of which the block's `base`th is the first, a
-  // tile by a warp.
-  __device__ void finish_gates(int base, int count) {
-    synchronize_first<kNumConsumers>();
-    if (warp_ < count) finish_gate(base + warp_);
-    synchronize_first<kNumConsumers>();
-  }
-
-  __device__ void finish_gate(int index) const {
-    const int tiles = call_.intermediate_size / kHalfRows;
-    const int i = static_cast<int>(blockIdx.x + index * gridDim.x);
-    const int choice = i / tiles, lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    const int row = lane % kTileRows, first = lane / kTileRows * (kSumWarps / 2);
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < kSumWarps / 2; ++w) sum += shared_.sums[warp_][first + w][row];
-    sum += exchange(sum, kTileRows);
-    const float up = exchange(sum, kHalfRows);
-    if (lane >= kHalfRows) return;
-    const int output = (i - choice * tiles) * kHalfRows + lane, size = call_.intermediate_size;
-    const bool interleaved = call_.activation.is_interleaved;
-    const float result =
-        activated(call_.activation,
-                  biased(choice, interleaved ? 2 * output : output, sum),
-                  biased(choice, interleaved ? 2 * output + 1 : size + output, up));
-    static_cast<BFloat16*>(args_.scratch.activated)[choice * size + output] =
-        from_float<BFloat16>(result);
-  }
-
-  // Of a row of a choice's gates and ups.
-  __device__ float biased(int choice, int row, float sum) const {
-    const int expert = shared_.choices[choice].expert;
-    return sum * Format::kUnit + bias_at(call_.gate_up, expert, row, 2 * call_.intermediate_size);
-  }
-
-  // The same of the result's rows, eight by a warp.
-  __device__ void finish_units(int base, int count) {
-    synchronize_first<kNumConsumers>();
-    if (warp_ < count) {
-      finish_unit(static_cast<int>(gridDim.x - 1 - blockIdx.x + (base + warp_) * gridDim.x));
-    }
-    synchronize_first<kNumConsumers>();
-  }
-
-  __device__ void finish_unit(int unit) const {
-    constexpr int kLaneParts = kWarpSize / kHalfRows;
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    const int row = lane % kHalfRows, first = lane / kHalfRows * (kSumWarps / kLaneParts);
-    const int pairs = num_pairs(num_choices_);
-    float sum = 0;
-    for (int pair = 0; pair < pairs; ++pair) {
-#pragma unroll
-      for (int w = 0; w < kSumWarps / kLaneParts; ++w) {
-        const float(&some)[kTileRows] = shared_.sums[warp_ * pairs + pair][first + w];
-        sum += some[row] + some[kHalfRows + row];
-      }
-    }
-    sum += exchange(sum, kHalfRows);
-    sum += exchange(sum, kTileRows);
-    if (lane >= kHalfRows) return;
-    const int output = unit * kHalfRows + row;
-    float result = sum * Format::kUnit;
-    for (int choice = 0; choice < num_choices_; ++choice) {
-      const Choice& own = shared_.choices[choice];
-      result += own.weight * bias_at(call_.down, own.expert, output, call_.hidden_size);
-    }
-    moe_one::store_result(call_, output, result);
-  }
-
   const MoeOneRowsArgs& args_;
   const FusedMoeGpuCall& call_;
   const uint32_t stages_;
   Shared<W>& shared_;
+  TileSums<W> sums_;
   const int warp_, g_, t_;
   int num_choices_ = 0;
   StageCursor stage_;
