@@ -176,13 +176,15 @@ class Consumer {
       return next;
     };
     Codes next{};
-    if (team_warp() < layout.chunks) next = load(team_warp());
+    if (Traits::kReadsAhead && team_warp() < layout.chunks) next = load(team_warp());
 #pragma unroll
     for (int r = 0; r < Traits::kRounds; ++r) {
       const int chunk = team_warp() + r * kTeamWarps, after = chunk + kTeamWarps;
       if (chunk >= layout.chunks) break;
-      const Codes now = next;
-      if (r + 1 < Traits::kRounds && after < layout.chunks) next = load(after);
+      const Codes now = Traits::kReadsAhead ? next : load(chunk);
+      if (Traits::kReadsAhead && r + 1 < Traits::kRounds && after < layout.chunks) {
+        next = load(after);
+      }
       multiply_codes(now, factors_[r], parts);
     }
     __syncwarp();

@@ -33,6 +33,8 @@ struct RowTraits<BFloat16> {
   static constexpr int kParts = kTeams;  // of a row, one for each team
   static constexpr int kRounds = 8;      // chunks of a row that a warp has at most
   static constexpr int kExponents = 0;   // of a chunk
+  // Whether a chunk is read while the one before is multiplied: where registers allow.
+  static constexpr bool kReadsAhead = true;
 };
 
 template <>
@@ -41,6 +43,7 @@ struct RowTraits<SplitFloat4> {
   static constexpr int kParts = 1;
   static constexpr int kRounds = 3;
   static constexpr int kExponents = kChunkColumns / kExponentColumns;
+  static constexpr bool kReadsAhead = false;
 };
 
 template <typename W>
