@@ -31,9 +31,8 @@ if(ATOM_SANITIZE)
   add_link_options(-fsanitize=${ATOM_SANITIZE})
 endif()
 
-# What makes a fault in memory harder to use, where it was measured to cost nothing
-# (README.md). Not with sanitizers, which check more, and not unoptimized, where glibc's checks
-# do nothing.
+# What makes a fault in memory harder to use, where it was measured to cost little (README.md).
+# Not with sanitizers, which check more, and not unoptimized, where glibc's checks do nothing.
 option(ATOM_HARDEN "Stack protector, checked libc calls, full RELRO" ON)
 if(ATOM_HARDEN AND NOT ATOM_SANITIZE AND CMAKE_BUILD_TYPE MATCHES "^Rel")
   add_compile_options(

@@ -44,7 +44,8 @@ Sections that run only when they are named:
                   serve, and linears in FP8 by blocks beside cuBLASLt's, in percent of the roofs
   flashinfer      FlashInfer's attention and ours, where attention_flashinfer_bench is built
                   (tools/setup.sh --flashinfer, then cmake --preset cuda -DATOM_FLASHINFER=ON)
-  qwen3-30b-a3b, qwen3-30b-a3b-fp8, gpt-oss-20b, gpt-oss-120b, qwen3-next-80b-fp8, deepseek-v3-6
+  qwen3-30b-a3b, qwen3-30b-a3b-fp8, gpt-oss-20b, gpt-oss-120b, qwen3-next-80b-fp8, deepseek-v3-6,
+  deepseek-v32-4, glm-5-4
                   what decode measures, of a mixture of experts' shape with random weights, whose
                   routers spread tokens about evenly (tools/write_shape.py)
   throughput-SHAPE  what throughput measures, of one of these

@@ -37,6 +37,8 @@ MIXTURES = {
     "gpt-oss-120b": {"decode": {1: 4.48, 256: 32.73}, "prefill": 214.5},
     "qwen3-next-80b-fp8": {},
     "deepseek-v3-6": {},
+    "deepseek-v32-4": {},
+    "glm-5-4": {},
 }
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check that needs an NVIDIA GPU, side by side, in one call: the operators' tests, candidates
-# among their kernels, the golden models, the runner, sampling, and the checks of the kernels'
+# among their kernels, the golden models, the runner, ranks, sampling, and the checks of the kernels'
 # benchmarks. One line for each; logs lie in a folder.
 set -uo pipefail
 
@@ -20,6 +20,8 @@ Sections, all by default but the last:
   ops               the operators' tests, with the kernels that serve
   golden            the golden models on the GPU
   runner            the runner under random schedules, its graphs, speculation and grammars
+  ranks             collectives of cards and the golden models on several of them; where there is
+                    one card, what it can
   rest              sampling, tensors, quantized layers
   bench             the benchmarks' checks of kernels against sums in double
   candidates        the tests of each candidate's operator, and its benchmark's check, with it
@@ -58,7 +60,7 @@ while [ $# -gt 0 ]; do
       esac
       shift 2
       ;;
-    ops | golden | runner | rest | bench | candidates | golden-candidates)
+    ops | golden | runner | ranks | rest | bench | candidates | golden-candidates)
       sections+=("$1")
       shift
       ;;
@@ -75,7 +77,7 @@ for number in "$max_jobs" "$seconds" "$shards"; do
     exit 2
   fi
 done
-[ ${#sections[@]} -gt 0 ] || sections=(golden runner ops bench candidates rest)
+[ ${#sections[@]} -gt 0 ] || sections=(golden runner ranks ops bench candidates rest)
 if ! mkdir -p "$out" || ! out=$(cd "$out" && pwd); then exit 2; fi
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
@@ -190,6 +192,13 @@ run_candidates() {
   done
 }
 
+# Kernels that are loaded while another rank waits would wait for it: they are loaded before.
+run_ranks() {
+  test_job check comm_test comm_test CUDA_MODULE_LOADING=EAGER
+  sharded check ranks golden_models_test 4 CUDA_MODULE_LOADING=EAGER \
+    GTEST_FILTER='*SeveralRanks*:*CopiesThatShare*'
+}
+
 run_golden_candidates() {
   local wishes=
   local candidate
@@ -203,8 +212,11 @@ begin=$SECONDS
 for section in "${sections[@]}"; do
   case "$section" in
     ops) run_ops ;;
-    golden) sharded check golden golden_models_test "$shards" ;;
+    golden)
+      sharded check golden golden_models_test "$shards" GTEST_FILTER='-*SeveralRanks*:*CopiesThatShare*'
+      ;;
     runner) sharded check runner runner_test 4 ;;
+    ranks) run_ranks ;;
     rest)
       for program in sampling_test tensor_test layers_test; do
         test_job check "$program" "$program"

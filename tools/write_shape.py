@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the config.json of a released model to FOLDER, for measurements with made-up weights
-(atom bench ... --load-dummy random). DeepSeek-V3 has six of its layers, three of them dense.
+(atom bench ... --load-dummy random). DeepSeek-V3 has six of its layers, three of them dense, V3.2
+and GLM-5 have four, three of them dense.
 usage: tools/write_shape.py NAME FOLDER
        tools/write_shape.py --list"""
 
@@ -10,6 +11,20 @@ import sys
 
 FP8_BLOCKS = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
               "weight_block_size": [128, 128]}
+
+
+def llama3(hidden, intermediate, layers, heads):
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256,
+        "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": 8, "head_dim": 128,
+        "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+        "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+        "hidden_act": "silu", "tie_word_embeddings": False, "attention_bias": False,
+        "mlp_bias": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": [2],
+    }
+
 
 QWEN3_1_7B = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936,
@@ -63,6 +78,29 @@ DEEPSEEK_V3 = {
     "quantization_config": FP8_BLOCKS,
 }
 
+DEEPSEEK_V32 = DEEPSEEK_V3 | {
+    "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32",
+    "num_hidden_layers": 4, "num_nextn_predict_layers": 0, "index_n_heads": 64,
+    "index_head_dim": 128, "index_topk": 2048,
+}
+
+GLM_5 = {
+    "architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa",
+    "vocab_size": 154880, "hidden_size": 6144, "intermediate_size": 12288,
+    "moe_intermediate_size": 2048, "num_hidden_layers": 4, "first_k_dense_replace": 3,
+    "num_nextn_predict_layers": 0, "num_attention_heads": 64, "num_key_value_heads": 64,
+    "q_lora_rank": 2048, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+    "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "n_group": 1, "topk_group": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+    "norm_topk_prob": True, "routed_scaling_factor": 2.5, "moe_layer_freq": 1,
+    "index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048,
+    "indexer_rope_interleave": True, "rope_interleave": True, "max_position_embeddings": 202752,
+    "rms_norm_eps": 1e-05, "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
+    "hidden_act": "silu", "tie_word_embeddings": False, "attention_bias": False,
+    "torch_dtype": "bfloat16", "bos_token_id": 0, "eos_token_id": 1,
+    "quantization_config": FP8_BLOCKS,
+}
+
 
 def gpt_oss(num_layers, num_experts):
     return {
@@ -95,13 +133,22 @@ def next_in_blocks():
 
 
 SHAPES = {
+    "llama-3.1-8b": llama3(4096, 14336, 32, 32),
+    "llama-3.1-70b": llama3(8192, 28672, 80, 64),
     "qwen3-1.7b": QWEN3_1_7B,
     "qwen3-30b-a3b": QWEN3_30B,
     "qwen3-30b-a3b-fp8": QWEN3_30B | {"quantization_config": FP8_BLOCKS},
     "gpt-oss-20b": gpt_oss(24, 32),
     "gpt-oss-120b": gpt_oss(36, 128),
     "qwen3-next-80b-fp8": QWEN3_NEXT | {"quantization_config": next_in_blocks()},
+    "qwen3-235b-a22b-fp8": QWEN3_30B | {
+        "hidden_size": 4096, "intermediate_size": 12288, "moe_intermediate_size": 1536,
+        "num_hidden_layers": 94, "num_attention_heads": 64, "num_key_value_heads": 4,
+        "quantization_config": FP8_BLOCKS},
     "deepseek-v3-6": DEEPSEEK_V3,
+    "deepseek-r1": DEEPSEEK_V3 | {"num_hidden_layers": 61},
+    "deepseek-v32-4": DEEPSEEK_V32,
+    "glm-5-4": GLM_5,
 }
 
 

@@ -180,7 +180,7 @@ Error compare(const GemmKey& key, const Operands& operands) {
 void show_support(Operands& operands) {
   const Layer layer{"", 512, 1024};
   operands.fill(DType::kFloat8E4M3);
-  GemmPlans& plans = GemmPlans::shared();
+  GemmPlans& plans = GemmPlans::current();
   for (const GemmScales scales : {GemmScales::kScalars, GemmScales::kVectors}) {
     for (const DType y_dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
       for (const bool has_bias : {false, true}) {
@@ -209,7 +209,7 @@ void show_support(Operands& operands) {
 
 void show_accuracy(Operands& operands) {
   operands.fill(DType::kFloat8E4M3);
-  GemmPlans& plans = GemmPlans::shared();
+  GemmPlans& plans = GemmPlans::current();
   for (const Layer& layer : kLayers) {
     if (layer.out_features > 30000) continue;
     for (const DType y_dtype : {DType::kFloat32, DType::kBFloat16}) {
@@ -242,7 +242,7 @@ double time_algorithm(const GemmKey& key,
                       const ops::GemmAlgorithm& algorithm,
                       const Operands& operands,
                       bool scales_sums) {
-  GemmPlans& plans = GemmPlans::shared();
+  GemmPlans& plans = GemmPlans::current();
   if (!plans.try_algorithm(key, algorithm, operands.of(key), operands.scratch(), nullptr)) {
     return -1;
   }
@@ -289,7 +289,7 @@ void show_times(const Way& way, Operands& operands, const Roofs& roofs) {
                            is_head || way.scales_sums ? DType::kFloat32 : DType::kBFloat16);
       key.fast_accumulation = way.fast;
       const auto begin = std::chrono::steady_clock::now();
-      const auto candidates = GemmPlans::shared().candidates(key, kMaxCandidates);
+      const auto candidates = GemmPlans::current().candidates(key, kMaxCandidates);
       const std::chrono::duration<double, std::micro> asked =
           std::chrono::steady_clock::now() - begin;
       if (candidates.empty()) {

@@ -97,7 +97,7 @@ class Comparison {
     double best = 0;
     GemmAlgorithm chosen;
     for (const GemmAlgorithm& algorithm :
-         GemmPlans::shared().candidates(key(false), kMaxCandidates)) {
+         GemmPlans::current().candidates(key(false), kMaxCandidates)) {
       if (!run_library(algorithm, nullptr)) continue;
       const double us = time_launches([&](gpuStream_t s) { run_library(algorithm, s); }, 3);
       if (best == 0 || us < best) chosen = algorithm;
@@ -107,7 +107,7 @@ class Comparison {
   }
 
   bool run_library(const GemmAlgorithm& algorithm, gpuStream_t stream) const {
-    if (!GemmPlans::shared().try_algorithm(
+    if (!GemmPlans::current().try_algorithm(
             key(false), algorithm, gemm_operands(), scratch_.data(), stream)) {
       return false;
     }
@@ -124,7 +124,7 @@ class Comparison {
 
   // Elements of y that differ from those of the library's one algorithm of a fixed order.
   int64_t num_different() const {
-    GemmPlans::shared().multiply(key(true), gemm_operands(), scratch_.data(), nullptr);
+    GemmPlans::current().multiply(key(true), gemm_operands(), scratch_.data(), nullptr);
     const auto expected = y_.download<uint16_t>();
     LinearGpuCall own = operands_.params();
     own.y = y_.data();

@@ -14,6 +14,7 @@
 #include "harness.h"
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache_kernels.h"
 #include "ops/quantize/quantize_kernels.h"
+#include "ops/rotary_embedding/rotary_embedding_kernels.h"
 
 namespace atom::bench {
 namespace {
@@ -206,6 +207,32 @@ void time_rope(const Roofs& roofs, int64_t tokens, bool float8, bool norm) {
   report(what, time_call(call, large), tokens * bytes, large, roofs);
 }
 
+// The rotated parts of DeepSeek-V3's queries and of the one key, in place.
+void time_latent_rope(const Roofs& roofs, int64_t tokens) {
+  constexpr int64_t kHeads = 128, kHead = 192, kRope = 64, kLatent = 576;
+  const Buffer q(tokens * kHeads * kHead * 2), k(tokens * kLatent * 2), positions(tokens * 4);
+  const Buffer angles(kRope * 4);
+  fill_random(q.data(), kBF16, tokens * kHeads * kHead, 1.0f, 71);
+  fill_random(k.data(), kBF16, tokens * kLatent, 1.0f, 72);
+  fill_random(angles.data(), Element::kFloat32, kRope, 0.7f, 73);
+  ATOM_BENCH_CHECK(ATOM_GPU(Memset)(positions.data(), 0, positions.size()));
+  RotaryEmbeddingArgs args = {};
+  args.heads[0] = {q.data((kHead - kRope) * 2), kHeads, kHeads * kHead, kHead};
+  args.heads[1] = {k.data((kLatent - kRope) * 2), 1, kLatent, kLatent};
+  args.positions = positions.data<int32_t>();
+  args.cos_sin = angles.data<float>();
+  args.cos_sin_stride = kRope;
+  args.max_position = 1;
+  args.rotary_dim = kRope;
+  args.element = kBF16;
+  args.interleaved = true;
+  const bool large = tokens > kFewRows;
+  const auto call = [&](gpuStream_t s, int) { rotary_embedding_cuda(args, tokens, s); };
+  char what[96];
+  std::snprintf(what, sizeof what, "rope of latent attention %ld rows", static_cast<long>(tokens));
+  report(what, time_call(call, large), 2 * tokens * (kHeads + 1) * kRope * 2, large, roofs);
+}
+
 void time_quant(const Roofs& roofs, int64_t rows, int64_t size) {
   const bool large = rows > kFewRows;
   const int sets = large ? sets_beyond_caches(rows * size * 2) : 1;
@@ -242,6 +269,7 @@ int run() {
     time_rope(roofs, rows, false, false);
     time_rope(roofs, rows, true, false);
     time_rope(roofs, rows, false, true);
+    if (rows <= 8192) time_latent_rope(roofs, rows);
     time_quant(roofs, rows, 4096);
     time_quant(roofs, rows, 14336);
   }

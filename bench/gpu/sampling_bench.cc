@@ -92,7 +92,7 @@ void run() {
                 num_rows,
                 static_cast<long>(kVocabSize),
                 static_cast<double>(logits.size()) / roofs.read * 1e6);
-    Buffer ids(num_rows * 4), partial(num_rows * ops::kArgmaxParts * 8);
+    Buffer ids(num_rows * 4), partial(num_rows * ops::num_argmax_parts(num_rows) * 8);
     const ops::ArgmaxArgs greedy{
         logits.data<float>(), ids.data<int32_t>(), num_rows, kVocabSize, kVocabSize};
     const double us = time_graph(

@@ -135,6 +135,8 @@ Env read_env() {
   env.cublaslt = get_string("ATOM_CUBLASLT");
   env.qk_norm_rope_cache_fusion =
       get_bool("ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION", /*default_value=*/true);
+  env.all_reduce_rms_norm_fusion =
+      get_bool("ATOM_ENABLE_ALLREDUCE_RMSNORM_FUSION", /*default_value=*/true);
   env.enforce_eager = get_bool("ATOM_ENFORCE_EAGER");
   env.notes = foreign_notes();
   share_visible_devices(&env.notes);

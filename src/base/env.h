@@ -24,6 +24,9 @@ struct Env {
   // ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION=0: on a GPU, norms of queries and keys, rotary
   // embedding and writing the KV cache by a kernel each instead of one for all.
   bool qk_norm_rope_cache_fusion = true;
+  // ATOM_ENABLE_ALLREDUCE_RMSNORM_FUSION=0: between GPUs, what ranks have of a layer's result is
+  // added up by a kernel of its own before RMSNorm.
+  bool all_reduce_rms_norm_fusion = true;
   // ATOM_ENFORCE_EAGER=1: as --enforce-eager.
   bool enforce_eager = false;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.

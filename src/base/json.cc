@@ -14,6 +14,11 @@ namespace {
 constexpr size_t kMaxMemoryPerByte = 20;
 constexpr size_t kFreeMemory = 1 << 20;
 
+// Members of the outermost object that need no more room: a kilobyte, of kFreeMemory.
+constexpr size_t kOutermostRoom = 16;
+
+constexpr size_t kUsualDepth = 8;
+
 // What the allocator adds to a block.
 constexpr size_t kBlock = 16;
 
@@ -28,12 +33,14 @@ template <typename J>
 class BoundedBuilder : public nlohmann::json_sax<J> {
  public:
   BoundedBuilder(const JsonLimits& limits, size_t text_size)
-      : limits_(limits), memory_left_(kFreeMemory + kMaxMemoryPerByte * text_size) {}
+      : limits_(limits), memory_left_(kFreeMemory + kMaxMemoryPerByte * text_size) {
+    stack_.reserve(kUsualDepth);
+  }
 
   J take() { return std::move(root_); }
   const std::string& error() const { return error_; }
 
-  bool null() override { return add(J(nullptr)); }
+  bool null() override { return add(J()); }
   bool boolean(bool value) override { return add(J(value)); }
   bool number_integer(typename J::number_integer_t value) override { return add(J(value)); }
   bool number_unsigned(typename J::number_unsigned_t value) override { return add(J(value)); }
@@ -45,8 +52,8 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
            add(J(std::move(value)));
   }
   bool binary(typename J::binary_t&) override { return fail("binary values are not JSON"); }
-  bool start_object(size_t) override { return open(J::object()); }
-  bool start_array(size_t) override { return open(J::array()); }
+  bool start_object(size_t) override { return open(nlohmann::detail::value_t::object); }
+  bool start_array(size_t) override { return open(nlohmann::detail::value_t::array); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
@@ -97,12 +104,12 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
     return true;
   }
 
-  bool open(J container) {
+  bool open(nlohmann::detail::value_t type) {
     if (!count_node() || !take_memory(sizeof(std::vector<J>) + kBlock)) return false;
     if (stack_.size() >= static_cast<size_t>(limits_.max_depth)) {
       return fail(fmt::format("nested deeper than {} levels", limits_.max_depth));
     }
-    stack_.push_back({std::move(container), {}});
+    stack_.push_back({J(type), {}});
     return true;
   }
 
@@ -127,9 +134,9 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
     return twice == keys.end() || fail(fmt::format("duplicate key '{}'", *twice));
   }
 
-  bool add(J value) { return count_node() && place(std::move(value)); }
+  bool add(J&& value) { return count_node() && place(std::move(value)); }
 
-  bool place(J value) {
+  bool place(J&& value) {
     if (stack_.empty()) {
       root_ = std::move(value);
       return true;
@@ -140,9 +147,12 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
       parent.value.push_back(std::move(value));
     } else if constexpr (kIsOrdered) {
       // Appended without the linear search of ordered_map::emplace; check_keys() comes at the end.
-      auto& object = parent.value.template get_ref<typename J::object_t&>();
-      static_cast<typename J::object_t::Container&>(object).emplace_back(
-          std::move(parent.pending_key), std::move(value));
+      using Members = typename J::object_t::Container;
+      Members& members = parent.value.template get_ref<typename J::object_t&>();
+      if (members.size() == members.capacity()) {
+        make_room(stack_.size() == 1 ? kOutermostRoom : 1, &members);
+      }
+      members.emplace_back(std::move(parent.pending_key), std::move(value));
     } else {
       auto& object = parent.value.template get_ref<typename J::object_t&>();
       const auto [place, is_new] =
@@ -150,6 +160,15 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
       if (!is_new) return fail(fmt::format("duplicate key '{}'", place->first));
     }
     return true;
+  }
+
+  // By doubling, as a vector grows, but that would copy what has a key that is const.
+  template <typename Members>
+  static void make_room(size_t at_least, Members* members) {
+    Members larger;
+    larger.reserve(std::max(at_least, 2 * members->size()));
+    for (auto& [key, value] : *members) larger.emplace_back(key, std::move(value));
+    members->swap(larger);
   }
 
   const JsonLimits& limits_;

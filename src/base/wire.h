@@ -16,7 +16,7 @@ namespace atom {
 class WireWriter {
  public:
   // `expected_size` bytes are set aside at once.
-  explicit WireWriter(size_t expected_size = 256) { bytes_.reserve(expected_size); }
+  explicit WireWriter(size_t expected_size = 256) : bytes_(expected_size) {}
 
   template <typename T>
   requires std::is_arithmetic_v<T> || std::is_enum_v<T>
@@ -40,15 +40,21 @@ class WireWriter {
   // A count, to be followed by that many items.
   void write_count(size_t count) { write(static_cast<uint32_t>(count)); }
 
-  std::vector<uint8_t> take() { return std::move(bytes_); }
+  std::vector<uint8_t> take() {
+    bytes_.resize(size_);
+    return std::move(bytes_);
+  }
 
  private:
   void append(const void* data, size_t size) {
-    const auto* begin = static_cast<const uint8_t*>(data);
-    bytes_.insert(bytes_.end(), begin, begin + size);
+    if (size == 0) return;
+    if (size > bytes_.size() - size_) bytes_.resize(2 * (size_ + size));
+    std::memcpy(bytes_.data() + size_, data, size);
+    size_ += size;
   }
 
-  std::vector<uint8_t> bytes_;
+  std::vector<uint8_t> bytes_;  // and room
+  size_t size_ = 0;
 };
 
 class WireReader {

@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "cli/bench_ranks.h"
 #include "cli/bench_report.h"
 #include "cli/bench_work.h"
 #include "models/registry.h"
@@ -95,24 +96,28 @@ std::string_view linear_name(const ModelConfig& model, int64_t num_elements) {
   return "linear";
 }
 
-// `num_rows`: of every linear but the head, which has one for each sequence.
+// `num_rows`: of every linear but the head, which has one for each sequence. A rank has one of
+// `num_parts` parts of each.
 void name_linears(const ModelConfig& model,
                   int64_t num_rows,
                   int64_t batch,
+                  int64_t num_parts,
                   std::vector<OperatorRun>* runs) {
   OperatorRun* last = nullptr;
   for (OperatorRun& run : *runs) {
     if (!run.op.starts_with("linear")) continue;
-    run.op = linear_name(model, run.work.flops / (2 * num_rows));
+    run.op = linear_name(model, num_parts * run.work.flops / (2 * num_rows));
     last = &run;
   }
-  if (last != nullptr) last->op = linear_name(model, last->work.flops / (2 * batch));
+  if (last != nullptr) last->op = linear_name(model, num_parts * last->work.flops / (2 * batch));
 }
 
-// Only the device knows how much of the cache attention reads.
+// Only the device knows how much of the cache attention reads. `model` is a rank's, whose cache has
+// its heads alone.
 void add_attention_work(const ModelWork& model,
                         const BatchShape& shape,
                         bool is_prefill,
+                        int64_t num_parts,
                         std::vector<OperatorRun>* runs) {
   const auto of_step = is_prefill ? prefill_work : decode_work;
   const StepWork work = of_step(model, shape.batch, shape.input_len);
@@ -120,7 +125,7 @@ void add_attention_work(const ModelWork& model,
   for (OperatorRun& run : *runs) {
     if (run.op != "attention") continue;
     run.work.bytes += work.kv_bytes / layers;
-    run.work.flops += work.attention_flops / layers;
+    run.work.flops += work.attention_flops / layers / num_parts;
   }
 }
 
@@ -143,28 +148,26 @@ StepBreakdown measure_step(const BatchShape& shape,
                            const ResolvedConfig& config,
                            const ModelWork& work,
                            StepMaker* maker,
-                           ModelRunner* runner) {
+                           BenchRanks* ranks) {
   const bool is_prefill = shape.output_len == 1;
   StepBreakdown breakdown;
   breakdown.name = fmt::format(
       "{} of {}, {} tokens each", is_prefill ? "prefill" : "decode", shape.batch, shape.input_len);
-  const auto run_step = [&](const SchedulerOutput& step) {
-    runner->submit(step);
-    (void)runner->collect();
-  };
-  for (int i = 0; i < kWarmups; ++i) run_step(maker->make(shape, is_prefill));
+  OperatorTrace& trace = ranks->first().operator_trace();
+  for (int i = 0; i < kWarmups; ++i) ranks->run(maker->make(shape, is_prefill));
   for (int32_t i = 0; i < num_iters; ++i) {
     const SchedulerOutput step = maker->make(shape, is_prefill);
-    runner->operator_trace().start(OperatorTrace::kHeadStart);
-    run_step(step);
-    std::vector<OperatorRun> runs = runner->operator_trace().stop();
+    trace.start(OperatorTrace::kHeadStart);
+    ranks->run(step);
+    std::vector<OperatorRun> runs = trace.stop();
     if (i == 0 || total_seconds(runs) < total_seconds(breakdown.runs)) {
       breakdown.runs = std::move(runs);
     }
   }
   const int64_t num_rows = is_prefill ? int64_t{shape.batch} * shape.input_len : shape.batch;
-  name_linears(config.model, num_rows, shape.batch, &breakdown.runs);
-  add_attention_work(work, shape, is_prefill, &breakdown.runs);
+  const int32_t num_parts = config.engine.parallel.tensor_parallel_size;
+  name_linears(config.model, num_rows, shape.batch, num_parts, &breakdown.runs);
+  add_attention_work(work, shape, is_prefill, num_parts, &breakdown.runs);
   breakdown.seconds = total_seconds(breakdown.runs);
   breakdown.operators = total_operators(breakdown.runs);
   return breakdown;
@@ -211,23 +214,23 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
                                    int32_t num_iters) {
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
   ASSIGN_OR_RETURN(const ResolvedConfig config, resolve(fitted(engine, shapes), model));
-  ASSIGN_OR_RETURN(const Device device, choose_device(engine.device.device));
+  ASSIGN_OR_RETURN(const Device device, choose_device(engine.device, engine.parallel));
   std::unique_ptr<DeviceQueue> queue;
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(queue, open_measured_queue(device));
   }
-  ASSIGN_OR_RETURN(const BuiltModel built, build_model(config, device));
+  const ParallelContext first = parallel_context(config.engine.parallel, /*rank=*/0);
+  ASSIGN_OR_RETURN(const BuiltModel built, build_model(config, device, first));
   const ModelWork work = count_work(config, built);
   BreakdownReport report;
   report.model = fmt::format("{} in {}", config.model.architecture, work.types);
   report.machine = machine_text(device, config.num_threads);
   report.dtype = work.dtype;
-  ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
-                   ModelRunner::create(config, config.model.vocab_size, nullptr));
-  StepMaker maker(config, runner->memory_plan());
+  ASSIGN_OR_RETURN(const std::unique_ptr<BenchRanks> ranks, BenchRanks::create(config));
+  StepMaker maker(config, ranks->first().memory_plan());
   for (const BatchShape& shape : shapes) {
     RETURN_IF_ERROR(maker.check(shape));
-    report.steps.push_back(measure_step(shape, num_iters, config, work, &maker, runner.get()));
+    report.steps.push_back(measure_step(shape, num_iters, config, work, &maker, ranks.get()));
   }
   ThreadPool pool(config.num_threads);
   const Stream stream = queue ? Stream(&pool, queue.get()) : Stream(&pool);

@@ -125,7 +125,8 @@ Result<BenchReport> measure(const BenchOptions& options,
   report.architecture = session->config().model.architecture;
   ASSIGN_OR_RETURN(const BuiltModel built, build_model(session->config(), session->device()));
   report.work = count_work(session->config(), built);
-  report.machine = machine_text(session->device(), session->config().num_threads);
+  report.machine =
+      machine_text(session->device(), session->config().num_threads, session->num_cards());
   report.num_threads = session->config().num_threads;
   uint64_t num_requests = 0;
   for (const BenchMeasurement& measurement : measurements) num_requests += measurement.shape.batch;

@@ -112,7 +112,7 @@ void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigu
 }  // namespace
 
 Result<std::unique_ptr<BenchSession>> BenchSession::create(const EngineConfig& config) {
-  ASSIGN_OR_RETURN(const Device device, choose_device(config.device.device));
+  ASSIGN_OR_RETURN(const Device device, choose_device(config.device, config.parallel));
   std::unique_ptr<DeviceQueue> queue;
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(queue, open_measured_queue(device));
@@ -190,12 +190,17 @@ Result<BatchFigures> BenchSession::run(const BatchShape& shape,
   return figures;
 }
 
+int32_t BenchSession::num_cards() const {
+  const ParallelConfig& parallel = config().engine.parallel;
+  return device().is_cpu() ? 1 : parallel.ranks_of_copy() * parallel.data_parallel_size;
+}
+
 ops::Roofs BenchSession::measure_roofs() {
-  return ops::measure_roofs(stream_, roof_seconds(device()));
+  return scaled(ops::measure_roofs(stream_, roof_seconds(device())), num_cards());
 }
 
 Result<std::unique_ptr<DeviceQueue>> open_measured_queue(Device device) {
-  ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
+  ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device));
   std::unique_ptr<DeviceQueue> queue = runtime->create_queue();
   ThreadPool pool(1);
   try {
@@ -211,13 +216,22 @@ double roof_seconds(Device device) {
   return device.is_cpu() ? kCpuRoofSeconds : kGpuRoofSeconds;
 }
 
-std::string machine_text(Device device, int32_t num_threads) {
+std::string machine_text(Device device, int32_t num_threads, int32_t num_cards) {
   if (device.is_cpu()) return fmt::format("{} thread{}", num_threads, num_threads == 1 ? "" : "s");
-  const Result<DeviceRuntime*> runtime = device_runtime(device.type);
+  const Result<DeviceRuntime*> runtime = device_runtime(device);
   const Result<std::string> library = ops::gemm_library();
-  return fmt::format("{}, {}",
+  return fmt::format("{}{}, {}",
+                     num_cards > 1 ? fmt::format("{} x ", num_cards) : "",
                      (*runtime)->facts().name,
                      library.ok() ? *library : "no library for matrix multiplication");
+}
+
+ops::Roofs scaled(const ops::Roofs& roofs, double factor) {
+  return {.read_bandwidth = roofs.read_bandwidth * factor,
+          .bf16_flops = roofs.bf16_flops * factor,
+          .f32_flops = roofs.f32_flops * factor,
+          .copy_bandwidth = roofs.copy_bandwidth * factor,
+          .fp8_flops = roofs.fp8_flops * factor};
 }
 
 ops::Roofs mean(const ops::Roofs& a, const ops::Roofs& b) {

@@ -63,8 +63,10 @@ class BenchSession {
   Result<BatchFigures> run(const BatchShape& shape,
                            const std::function<void(size_t)>& on_finished = nullptr);
 
-  // Of the device that the engine computes on; of the CPU with as many threads.
+  // Of the device that the engine computes on; of the CPU with as many threads. Of several cards
+  // together, which are alike, so many times those of the first.
   ops::Roofs measure_roofs();
+  int32_t num_cards() const;  // of all ranks; 1 on the CPU
 
  private:
   BenchSession(std::unique_ptr<LLMEngine> engine, std::unique_ptr<DeviceQueue> queue);
@@ -84,9 +86,10 @@ class BenchSession {
 Result<std::unique_ptr<DeviceQueue>> open_measured_queue(Device device);
 // Seconds for each figure of ops::measure_roofs().
 double roof_seconds(Device device);
-// "4 threads", or "NVIDIA H200, cuBLASLt 13.1.0".
-std::string machine_text(Device device, int32_t num_threads);
+// "4 threads", or "2 x NVIDIA H200, cuBLASLt 13.1.0".
+std::string machine_text(Device device, int32_t num_threads, int32_t num_cards = 1);
 
+ops::Roofs scaled(const ops::Roofs& roofs, double factor);
 ops::Roofs mean(const ops::Roofs& a, const ops::Roofs& b);
 
 }  // namespace atom::cli

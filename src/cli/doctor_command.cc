@@ -20,6 +20,7 @@
 #include "cli/start_engine.h"
 #include "cli/style.h"
 #include "ops/roofs/roofs.h"
+#include "tensor/device_runtime.h"
 
 namespace atom::cli {
 namespace {
@@ -118,19 +119,35 @@ std::string report_text(const Findings& findings, const Style& style) {
                             count(findings, Severity::kNote));
 }
 
-// Measured collectives; none where they were not asked for.
+// Measured collectives of a transport.
 struct Collectives {
+  std::string transport;
+  std::string what;
   int32_t num_ranks = 0;
   std::vector<CollectiveTime> times;
 };
 
-Result<Collectives> measure_collectives(const DoctorOptions& options) {
-  if (!options.collectives) return Collectives{};
-  const int32_t num_ranks = options.num_ranks > 0
-                                ? options.num_ranks
-                                : std::clamp<int32_t>(num_usable_cores(), 2, kMostRanks);
-  ASSIGN_OR_RETURN(std::vector<CollectiveTime> times, doctor::measure_local_collectives(num_ranks));
-  return Collectives{num_ranks, std::move(times)};
+int32_t count_cards() {
+  const auto cards = device_facts(DeviceType::kCuda);
+  return cards.ok() ? static_cast<int32_t>(cards->size()) : 0;
+}
+
+// Those of threads, and where there are several cards, theirs.
+Result<std::vector<Collectives>> measure_collectives(const DoctorOptions& options) {
+  std::vector<Collectives> all;
+  if (!options.collectives) return all;
+  const int32_t asked = options.num_ranks;
+  Collectives local{"local", "", asked > 0 ? asked : num_usable_cores(), {}};
+  if (asked == 0) local.num_ranks = std::clamp<int32_t>(local.num_ranks, 2, kMostRanks);
+  local.what = fmt::format("{} ranks, threads on the CPU", local.num_ranks);
+  ASSIGN_OR_RETURN(local.times, doctor::measure_local_collectives(local.num_ranks));
+  all.push_back(std::move(local));
+  Collectives cards{"cards", "", std::min(count_cards(), asked > 0 ? asked : kMostRanks), {}};
+  if (cards.num_ranks < 2) return all;
+  cards.what = fmt::format("{} GPUs", cards.num_ranks);
+  ASSIGN_OR_RETURN(cards.times, doctor::measure_card_collectives(cards.num_ranks));
+  all.push_back(std::move(cards));
+  return all;
 }
 
 OrderedJson collectives_json(const Collectives& collectives) {
@@ -141,12 +158,14 @@ OrderedJson collectives_json(const Collectives& collectives) {
                     {"seconds", time.seconds},
                     {"bus_bandwidth", time.bus_bandwidth(collectives.num_ranks)}});
   }
-  return {{"transport", "local"}, {"num_ranks", collectives.num_ranks}, {"times", std::move(list)}};
+  return {{"transport", collectives.transport},
+          {"num_ranks", collectives.num_ranks},
+          {"times", std::move(list)}};
 }
 
 OrderedJson report_json(const Findings& findings,
                         const std::optional<ops::Roofs>& roofs,
-                        const Collectives& collectives) {
+                        const std::vector<Collectives>& collectives) {
   OrderedJson list = OrderedJson::array();
   for (const Finding& finding : findings) {
     OrderedJson entry = {{"section", finding.section},
@@ -164,7 +183,10 @@ OrderedJson report_json(const Findings& findings,
                         {"bf16_flops", roofs->bf16_flops},
                         {"f32_flops", roofs->f32_flops}};
   }
-  if (!collectives.times.empty()) json["collectives"] = collectives_json(collectives);
+  for (const Collectives& measured : collectives) {
+    const bool is_local = measured.transport == "local";
+    json[is_local ? "collectives" : "card_collectives"] = collectives_json(measured);
+  }
   return json;
 }
 
@@ -173,6 +195,7 @@ int run_doctor(const DoctorOptions& options, const std::vector<std::string>& arg
     return fail_usage("doctor", status);
   }
   if (Status status = apply_log_flags({}); !status.ok()) return fail(status);
+  if (options.collectives) load_kernels_at_once();
   Findings findings = examine(options);
   std::optional<ops::Roofs> roofs;
   if (options.measure) {
@@ -180,15 +203,15 @@ int run_doctor(const DoctorOptions& options, const std::vector<std::string>& arg
     const Findings measured = roof_findings(*roofs);
     findings.insert(findings.end(), measured.begin(), measured.end());
   }
-  const Result<Collectives> collectives = measure_collectives(options);
+  const Result<std::vector<Collectives>> collectives = measure_collectives(options);
   if (!collectives.ok()) return fail(collectives.status());
   std::string text;
   if (options.json) {
     text = to_line(report_json(findings, roofs, *collectives));
   } else {
     text = report_text(findings, Style::for_stream(stdout));
-    if (options.collectives) {
-      text += doctor::collectives_table(collectives->times, collectives->num_ranks);
+    for (const Collectives& measured : *collectives) {
+      text += doctor::collectives_table(measured.times, measured.what, measured.num_ranks);
     }
   }
   if (!write_out(text)) return end_of_output();
@@ -208,16 +231,17 @@ Command make_doctor_command() {
                     "Output",
                     "Also measure memory bandwidth and arithmetic; takes some seconds.",
                     &options->measure),
-      switch_option("--collectives",
-                    "Output",
-                    "Also measure all-reduce, all-gather and all-to-all of ranks as threads, over "
-                    "sizes.",
-                    &options->collectives),
+      switch_option(
+          "--collectives",
+          "Output",
+          "Also measure all-reduce, all-gather and all-to-all of ranks as threads, and of "
+          "GPUs where there are several, over sizes.",
+          &options->collectives),
       int_option("--collective-ranks",
                  "Output",
                  0,
                  64,
-                 "Ranks of --collectives; 0: one for each core, 2 to 8.",
+                 "Ranks of --collectives; 0: one for each core, 2 to 8, and for each GPU.",
                  &options->num_ranks),
       switch_option("--json", "Output", "One JSON object.", &options->json),
       int_option("--port",

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "tensor/fill.h"
+
 namespace atom {
 namespace {
 
@@ -43,7 +45,7 @@ int64_t time(Communicator& rank,
   wait_for(stream);
   const std::chrono::nanoseconds took = Clock::now() - begin;
   *value.data<int64_t>() = took.count();
-  rank.all_reduce(stream, value, ReduceOp::kMax);
+  rank.all_reduce(Stream(&stream.pool()), value, ReduceOp::kMax);
   return std::max<int64_t>(1, *value.data<int64_t>());
 }
 
@@ -71,15 +73,19 @@ Result<std::vector<CollectiveTime>> measure_collectives(Communicator& rank,
                                                         const Stream& stream,
                                                         std::span<const int64_t> sizes,
                                                         std::chrono::milliseconds budget) {
-  // Where values that ranks agree on are read by the host, they are the host's.
-  CHECK(stream.device().is_cpu());
   std::vector<CollectiveTime> times;
   const Tensor value = Tensor::empty({1}, DType::kInt64);
   for (const int64_t bytes : sizes) {
     const int64_t width = bytes / int64_t{sizeof(float)} / rank.size();
     CHECK(width * int64_t{sizeof(float)} * rank.size() == bytes);
-    const Tensor from = Tensor::zeros({rank.size(), width}, DType::kFloat32);
-    const Tensor to = Tensor::zeros({rank.size(), width}, DType::kFloat32);
+    const auto zeros = [&] {
+      const Tensor tensor = Tensor::empty({rank.size(), width}, DType::kFloat32, stream.device());
+      fill_zero(stream, tensor);
+      return tensor;
+    };
+    const Tensor from = zeros(), to = zeros();
+    wait_for(stream);
+    rank.barrier(Stream(&stream.pool()));  // no card waits for another while memory is taken
     for (const Collective collective : kCollectives) {
       const auto once = [&] { run(rank, stream, collective, from, to); };
       const int64_t trial = time(rank, stream, kWarmUps, value, once);

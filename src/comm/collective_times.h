@@ -30,7 +30,8 @@ struct CollectiveTime {
 };
 
 // Each rank of the group calls this at the same time, with the same sizes, each a multiple of 4
-// bytes for each rank; `budget` is what each measurement takes, about. Every rank gets the same.
+// bytes for each rank; `budget` is what each measurement takes, about. Every rank gets the same. Of
+// cards it is many operations in a row, each launched by the host.
 Result<std::vector<CollectiveTime>> measure_collectives(Communicator& rank,
                                                         const Stream& stream,
                                                         std::span<const int64_t> sizes,

@@ -2,8 +2,16 @@
 
 #include <cstring>
 
+#include "tensor/operator_trace.h"
+
 namespace atom {
 namespace {
+
+// Of what a rank has there at least; what ranks wait for each other counts as the operation's.
+void note(const Stream& stream, const char* operation, int64_t bytes) {
+  OperatorTrace* const trace = stream.trace();
+  if (trace != nullptr && trace->is_started()) trace->begin(operation, "ranks", {.bytes = bytes});
+}
 
 void check_place(const Stream& stream, const Tensor& tensor) {
   CHECK(tensor.is_contiguous());
@@ -33,18 +41,21 @@ void copy(const Stream& stream, const Tensor& from, const Tensor& to) {
 void Communicator::all_reduce(const Stream& stream, const Tensor& x, ReduceOp op) {
   check_place(stream, x);
   if (!has_work(stream)) return;
+  note(stream, "all_reduce", 2 * x.num_bytes());
   do_all_reduce(stream, x.raw_data(), x.num_elements(), x.dtype(), op);
 }
 
 void Communicator::all_gather(const Stream& stream, const Tensor& part, const Tensor& whole) {
   check_parts(stream, part, whole, size_);
   if (!has_work(stream)) return copy(stream, part, whole);
+  note(stream, "all_gather", whole.num_bytes());
   do_all_gather(stream, part.raw_data(), whole.raw_data(), part.num_bytes());
 }
 
 void Communicator::reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& part) {
   check_parts(stream, part, whole, size_);
   if (!has_work(stream)) return copy(stream, whole, part);
+  note(stream, "reduce_scatter", whole.num_bytes());
   do_reduce_scatter(stream, whole.raw_data(), part.raw_data(), part.num_elements(), part.dtype());
 }
 
@@ -55,6 +66,7 @@ void Communicator::all_to_all(const Stream& stream, const Tensor& from, const Te
   CHECK(from.dtype() == to.dtype());
   CHECK(from.size(0) == size_);
   if (!has_work(stream)) return copy(stream, from, to);
+  note(stream, "all_to_all", 2 * from.num_bytes());
   do_all_to_all(stream, from.raw_data(), to.raw_data(), from.num_bytes() / size_);
 }
 

@@ -1,5 +1,6 @@
 // What the ranks of a group do together: sums, exchanges, messages. A transport implements the
-// do_*() functions: comm/local/ for threads of one process.
+// do_*() functions: comm/local/ for threads of one process, comm/device/ for those with a GPU each,
+// comm/tcp/ for processes.
 //
 // Every rank of a group calls the same operations in the same order with tensors of the same shapes
 // and dtypes; one thread at a time on each rank. Tensors are contiguous and on the stream's device.
@@ -14,12 +15,13 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "comm/reduce_op.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace atom {
 
-enum class ReduceOp { kSum, kMin, kMax };
+struct PeerView;
 
 class Communicator {
  public:
@@ -54,6 +56,10 @@ class Communicator {
   // A message between two ranks, in order for each pair. Either may return before the other.
   void send(const Stream& stream, const Tensor& x, int to);
   void receive(const Stream& stream, const Tensor& x, int from);
+
+  // What a kernel that exchanges by itself needs (comm/device/mailbox.h); null where ranks do not
+  // write each other's memory, and in a group that has failed. Lives as long as this.
+  virtual const PeerView* peers() const { return nullptr; }
 
   // Why the group has failed. From any thread.
   virtual Status status() const = 0;

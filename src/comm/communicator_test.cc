@@ -14,6 +14,7 @@
 #include "comm/local/local_group.h"
 #include "comm/tcp/mesh.h"
 #include "comm/tcp/tcp_communicator.h"
+#include "comm/testing/card_ranks.h"
 #include "tensor/numeric.h"
 
 namespace atom {
@@ -52,12 +53,18 @@ Ranks make_tcp_group(int size, milliseconds timeout) {
   return ranks;
 }
 
-const Transport kTransports[] = {
-    {"local", make_local_group}, {"sockets", make_socket_group}, {"tcp", make_tcp_group}};
+const Transport kTransports[] = {{"local", make_local_group},
+                                 {"device", make_card_group},
+                                 {"sockets", make_socket_group},
+                                 {"tcp", make_tcp_group}};
 
 class CommunicatorContract : public testing::TestWithParam<Transport> {
  protected:
   using Body = std::function<void(Communicator&, const Stream&)>;
+
+  void SetUp() override {
+    if (GetParam().make == make_card_group && num_cards() == 0) GTEST_SKIP() << "no GPU is here";
+  }
 
   // Each rank on a thread of its own.
   static void run(const Ranks& ranks, const Body& body) {

@@ -113,6 +113,7 @@ struct ParallelConfig {
 
 struct DeviceConfig {
   DeviceChoice device = DeviceChoice::kAuto;
+  int32_t first_card = 0;  // of a GPU's cards, that of the first rank; others have the next ones
   int64_t assumed_memory = 0;  // of plans: bytes free for each rank; 0: what is
   // Record the decode step of common batch sizes at start and replay it.
   bool enable_graphs = true;

@@ -5,12 +5,12 @@ namespace {
 
 constexpr size_t kMaxBytesPerCharacter = 4;
 
-Status check_number(const std::string& field, float value, const NumberRange& range) {
+Status check_number(std::string_view field, float value, const NumberRange& range) {
   if (range.contains(value)) return {};
   return invalid_argument("{} is {}; expected a number in {}", field, value, range.text());
 }
 
-Status check_integer(const std::string& field, int64_t value, int64_t min, int64_t max) {
+Status check_integer(std::string_view field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return {};
   return invalid_argument("{} is {}; expected an integer in [{}, {}]", field, value, min, max);
 }

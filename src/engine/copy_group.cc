@@ -24,20 +24,25 @@ bool CopyGroup::serve(const ResolvedConfig& config,
                       int64_t num_sampled_ids,
                       zmq::context_t& context,
                       const EngineCoreEndpoints& endpoints) {
-  CopyGroup group(config, num_sampled_ids, context, endpoints);
+  Result<std::shared_ptr<LocalRanks>> ranks = make_local_ranks(config);
+  if (!ranks.ok()) {
+    EngineCore::report_failure(context, endpoints, ranks.status());
+    return false;
+  }
+  CopyGroup group(config, num_sampled_ids, context, endpoints, *std::move(ranks));
   return group.run();
 }
 
 CopyGroup::CopyGroup(const ResolvedConfig& config,
                      int64_t num_sampled_ids,
                      zmq::context_t& context,
-                     const EngineCoreEndpoints& endpoints)
+                     const EngineCoreEndpoints& endpoints,
+                     std::shared_ptr<LocalRanks> ranks)
     : config_(config),
       num_sampled_ids_(num_sampled_ids),
       context_(context),
       endpoints_(endpoints),
-      ranks_(std::make_shared<LocalRanks>(
-          config.engine.parallel, patience(config), /*share_experts=*/true)),
+      ranks_(std::move(ranks)),
       lockstep_(make_local_group(config.engine.parallel.data_parallel_size, patience(config))),
       requests_(connect(context, zmq::socket_type::dealer, endpoints.requests, endpoints.identity)),
       responses_(connect(context, zmq::socket_type::push, endpoints.responses)),

@@ -43,7 +43,8 @@ class CopyGroup {
   CopyGroup(const ResolvedConfig& config,
             int64_t num_sampled_ids,
             zmq::context_t& context,
-            const EngineCoreEndpoints& endpoints);
+            const EngineCoreEndpoints& endpoints,
+            std::shared_ptr<LocalRanks> ranks);
   ~CopyGroup();
 
   bool run();

@@ -227,20 +227,24 @@ Result<StepSignals> EngineCore::agree(const StepSignals& own) {
 Result<bool> EngineCore::submit_together() {
   // What is queued when the core is to end is dropped, as it is without other copies.
   const bool has_work = scheduler_.has_work() && !stopping_;
-  const StepForecast forecast = has_work ? scheduler_.forecast() : StepForecast();
+  SchedulerOutput step;
+  if (has_work) step = schedule();
+  const bool has_prefill = std::ranges::any_of(
+      step.scheduled, [](const ScheduledSequence& scheduled) { return !scheduled.is_decode(); });
   ASSIGN_OR_RETURN(const StepSignals agreed,
-                   agree({forecast.has_prefill, forecast.num_tokens, has_work, stopping_}));
+                   agree({has_prefill, step.num_tokens, has_work, stopping_}));
   others_work_ = agreed.has_unfinished != 0;
   num_exchanges_due_ = std::max(0, num_exchanges_due_ - 1);
   if (!others_work_) return agreed.shutdown == 0;
-  SchedulerOutput step;
-  if (has_work) step = schedule();
   ++counted_.num_shared_steps;
   counted_.num_shared_step_tokens += static_cast<uint64_t>(step.num_tokens);
   counted_.num_largest_step_tokens += static_cast<uint64_t>(agreed.num_tokens);
   counted_.num_shared_prefills += static_cast<uint64_t>(agreed.has_prefill);
   step.is_dummy = step.scheduled.empty();
   if (step.is_dummy) ++counted_.num_dummy_steps;
+  if (agreed.has_prefill == 0 && config_.scheduler.num_speculative_tokens == 0) {
+    step.shared_batch = static_cast<int32_t>(std::max<int64_t>(1, agreed.num_tokens));
+  }
   runner_->submit(std::move(step));
   return true;
 }

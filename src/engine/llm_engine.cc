@@ -127,8 +127,12 @@ Status LLMEngine::start_cores(int64_t num_sampled_ids, const LLMEngineOptions& o
   const auto start = [&](size_t core) {
     CoreLaunch launch = options.launch;
     if (num_cores > 1) launch.name = fmt::format("copy {} of the engine", core);
+    // Each has cards of its own, where it has any.
+    ResolvedConfig config = config_;
+    config.engine.device.first_card +=
+        static_cast<int32_t>(core) * config.engine.parallel.ranks_of_copy();
     Result<std::unique_ptr<CoreManager>> manager = CoreManager::start(
-        config_, num_sampled_ids, std::move(launch), handlers_of(static_cast<int>(core), options));
+        config, num_sampled_ids, std::move(launch), handlers_of(static_cast<int>(core), options));
     statuses[core] = manager.status();
     if (manager.ok()) managers_[core] = std::move(manager).value();
   };
@@ -166,6 +170,7 @@ CoreHandlers LLMEngine::handlers_of(int core, const LLMEngineOptions& options) {
 }
 
 EngineHealth LLMEngine::health() const {
+  if (managers_.size() == 1) return managers_.front()->health();
   std::vector<EngineHealth> healths;
   for (const auto& manager : managers_) healths.push_back(manager->health());
   return health_of_all(healths);
@@ -244,30 +249,34 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
   const RequestId id = next_request_id_.fetch_add(1);
   output.id = id;
   const uint64_t seed = sampling.seed ? *sampling.seed : draw_seed();
-  std::vector<AddRequest> messages(sampling.n);
-  std::vector<SequenceId> sequence_ids;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    messages[i] = {next_sequence_id_.fetch_add(1), output.prompt_token_ids, sampling};
-    messages[i].sampling.n = 1;
-    messages[i].sampling.seed = seed + i;
-    // Every answer has the same prompt: it is scored with the first.
-    if (i > 0) messages[i].sampling.prompt_logprobs.reset();
-    sequence_ids.push_back(messages[i].id);
-  }
-  const MutexLock lock(&submit_mutex_);
-  RETURN_IF_ERROR(refusal_);
+  std::vector<SequenceId> ids(std::exchange(sampling.n, 1));
+  for (SequenceId& sequence_id : ids) sequence_id = next_sequence_id_.fetch_add(1);
   const auto num_prompt_tokens = static_cast<int64_t>(output.prompt_token_ids.size());
-  const std::vector<SequenceId> ids = sequence_ids;
   const bool seeks_prefix = config_.num_cores() > 1 && config_.scheduler.enable_prefix_caching;
   const std::vector<uint64_t> prefix =
       seeks_prefix ? prefix_hashes(output.prompt_token_ids, sampling.cache_salt)
                    : std::vector<uint64_t>();
-  outputs_.add(std::move(output), sampling, std::move(sequence_ids), std::move(callback));
+  AddRequest first{ids[0], output.prompt_token_ids, {}};
+  OutputProcessor::Entry entry =
+      outputs_.prepare(std::move(output), sampling, ids, std::move(callback));
+  // One message, which says in turn what each answer's core has to know.
+  first.sampling = std::move(sampling);
+  CoreRequest message = std::move(first);
+  auto& add = std::get<AddRequest>(message);
+  const MutexLock lock(&submit_mutex_);
+  RETURN_IF_ERROR(refusal_);
+  outputs_.add(std::move(entry));
   CoreManager& manager = [&]() -> CoreManager& {
     const MutexLock router_lock(&router_mutex_);
     return *managers_[router_.route(ids, num_prompt_tokens, prefix)];
   }();
-  for (AddRequest& message : messages) manager.send(std::move(message));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    add.id = ids[i];
+    add.sampling.seed = seed + i;
+    // Every answer has the same prompt: it is scored with the first.
+    if (i > 0) add.sampling.prompt_logprobs.reset();
+    manager.send(message);
+  }
   return id;
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "tokenizer/detokenizer.h"
-#include "tokenizer/stop_checker.h"
 
 namespace atom {
 namespace {
@@ -19,34 +17,40 @@ std::span<const int32_t> tail(std::span<const int32_t> ids) {
 OutputProcessor::OutputProcessor(std::shared_ptr<const Tokenizer> tokenizer)
     : tokenizer_(std::move(tokenizer)) {}
 
-void OutputProcessor::add(RequestOutput output,
-                          const SamplingParams& sampling,
-                          std::vector<SequenceId> sequence_ids,
-                          OutputCallback callback) {
+OutputProcessor::Entry OutputProcessor::prepare(RequestOutput output,
+                                                const SamplingParams& sampling,
+                                                std::span<const SequenceId> sequence_ids,
+                                                OutputCallback callback) const {
   auto request = std::make_shared<Request>();
   request->output = std::move(output);
   request->output.metrics.arrival = steady_seconds();
-  request->sampling = sampling;
+  request->stop = sampling.stop;
+  request->include_stop = sampling.include_stop_str_in_output;
   request->num_unfinished = sequence_ids.size();
   request->callback = std::move(callback);
+  request->answers.reserve(sequence_ids.size());
+  request->output.outputs.reserve(sequence_ids.size());
   for (size_t i = 0; i < sequence_ids.size(); ++i) {
-    Answer answer;
+    Answer& answer = request->answers.emplace_back();
     answer.sequence_id = sequence_ids[i];
     if (tokenizer_ != nullptr) {
-      answer.detokenizer =
-          std::make_unique<IncrementalDetokenizer>(tokenizer_,
-                                                   sampling.skip_special_tokens,
-                                                   tail(request->output.prompt_token_ids),
-                                                   sampling.kept_special_token_ids);
-      answer.stops =
-          std::make_unique<StopStringMatcher>(sampling.stop, sampling.include_stop_str_in_output);
+      answer.detokenizer.emplace(tokenizer_,
+                                 sampling.skip_special_tokens,
+                                 tail(request->output.prompt_token_ids),
+                                 sampling.kept_special_token_ids);
+      answer.stops.emplace(sampling.stop, sampling.include_stop_str_in_output);
     }
-    request->answers.push_back(std::move(answer));
     request->output.outputs.emplace_back().index = static_cast<int32_t>(i);
   }
+  return request;
+}
+
+void OutputProcessor::add(Entry entry) {
   const MutexLock lock(&mutex_);
-  for (size_t i = 0; i < sequence_ids.size(); ++i) places_[sequence_ids[i]] = {request, i};
-  requests_[request->output.id] = std::move(request);
+  for (size_t i = 0; i < entry->answers.size(); ++i) {
+    places_[entry->answers[i].sequence_id] = {entry, i};
+  }
+  requests_[entry->output.id] = std::move(entry);
 }
 
 std::vector<SequenceId> OutputProcessor::process(const StepOutput& step) {
@@ -118,7 +122,7 @@ bool OutputProcessor::append_text(Request& request,
                                   std::string* text) {
   Answer& answer = request.answers[index];
   CompletionOutput& output = request.output.outputs[index];
-  if (answer.detokenizer == nullptr) return false;
+  if (!answer.detokenizer) return false;
   const bool finished = output.finish_reason != FinishReason::kNone;
   const size_t count = delta.token_ids.size();
   // Token by token: what comes behind a stop string is no part of the answer. A delta without a
@@ -126,8 +130,7 @@ bool OutputProcessor::append_text(Request& request,
   for (size_t i = 0; i < std::max<size_t>(count, 1); ++i) {
     const bool is_last = i + 1 >= count;
     // The token that ends an answer is no part of its text.
-    const bool is_silent =
-        is_last && delta.stop_token_id && !request.sampling.include_stop_str_in_output;
+    const bool is_silent = is_last && delta.stop_token_id && !request.include_stop;
     std::string fresh;
     if (i < count && !is_silent) fresh = answer.detokenizer->append(delta.token_ids[i]);
     if (is_last && finished) fresh += answer.detokenizer->finish();
@@ -135,7 +138,7 @@ bool OutputProcessor::append_text(Request& request,
     *text += matched.text;
     if (!matched.found) continue;
     *num_tokens = std::min(i + 1, count);
-    output.stop_string = request.sampling.stop[matched.stop_index];
+    output.stop_string = request.stop[matched.stop_index];
     output.stop_token_id.reset();
     output.finish_reason = FinishReason::kStop;
     return !finished;

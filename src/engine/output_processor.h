@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -13,27 +15,31 @@
 #include "engine/messages.h"
 #include "engine/request_output.h"
 #include "tokenizer/detokenizer.h"
+#include "tokenizer/stop_checker.h"
 #include "tokenizer/tokenizer.h"
 
 namespace atom {
-
-class IncrementalDetokenizer;
-class StopStringMatcher;
 
 // Called for every step that brought something for the request, last with output.finished true.
 using OutputCallback =
     std::function<void(const RequestOutput& output, const RequestUpdate& update)>;
 
 class OutputProcessor {
+  struct Request;
+
  public:
+  // A request that is not told of anything yet.
+  using Entry = std::shared_ptr<Request>;
+
   // `tokenizer` may be null: then texts stay empty.
   explicit OutputProcessor(std::shared_ptr<const Tokenizer> tokenizer);
 
   // Answer i of the request has the sequence id sequence_ids[i].
-  void add(RequestOutput output,
-           const SamplingParams& sampling,
-           std::vector<SequenceId> sequence_ids,
-           OutputCallback callback);
+  Entry prepare(RequestOutput output,
+                const SamplingParams& sampling,
+                std::span<const SequenceId> sequence_ids,
+                OutputCallback callback) const;
+  void add(Entry entry);
 
   // Returns the sequences that a stop string ended: the cores must abort them.
   std::vector<SequenceId> process(const StepOutput& step);
@@ -48,12 +54,14 @@ class OutputProcessor {
  private:
   struct Answer {
     SequenceId sequence_id = 0;
-    std::unique_ptr<IncrementalDetokenizer> detokenizer;
-    std::unique_ptr<StopStringMatcher> stops;
+    // Both there with a tokenizer.
+    std::optional<IncrementalDetokenizer> detokenizer;
+    std::optional<StopStringMatcher> stops;
   };
   struct Request {
     RequestOutput output;
-    SamplingParams sampling;
+    std::vector<std::string> stop;  // SamplingParams::stop
+    bool include_stop = false;      // SamplingParams::include_stop_str_in_output
     std::vector<Answer> answers;
     size_t num_unfinished = 0;
     OutputCallback callback;

@@ -11,33 +11,28 @@
 namespace atom {
 namespace {
 
-// The cores are shared out among the ranks.
+std::chrono::milliseconds patience(const ResolvedConfig& config) {
+  return std::chrono::milliseconds(
+      static_cast<int64_t>(config.engine.supervision.step_timeout * 1000));
+}
+
+}  // namespace
+
 ResolvedConfig config_of_rank(ResolvedConfig config, int rank, int world) {
   const int32_t threads = config.num_threads;
   config.num_threads = std::max(1, threads / world + (rank < threads % world ? 1 : 0));
   return config;
 }
 
-std::chrono::milliseconds patience(const ResolvedConfig& config) {
-  return std::chrono::milliseconds(
-      static_cast<int64_t>(config.engine.supervision.step_timeout * 1000));
+Result<std::shared_ptr<LocalRanks>> make_local_ranks(const ResolvedConfig& config) {
+  const EngineConfig& engine = config.engine;
+  ASSIGN_OR_RETURN(const Device first, choose_device(engine.device, engine.parallel));
+  RETURN_IF_ERROR(check_cards(config, first));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<LocalRanks> ranks,
+      LocalRanks::create(engine.parallel, first, patience(config), config.copies_share_experts));
+  return std::shared_ptr<LocalRanks>(std::move(ranks));
 }
-
-Status check_devices(const ResolvedConfig& config) {
-  const ParallelConfig& parallel = config.engine.parallel;
-  if (parallel.ranks_of_copy() == 1 && parallel.data_parallel_size == 1) return {};
-  ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
-  if (device.is_cpu()) return {};
-  return unimplemented(
-      "--tensor-parallel-size {}, --pipeline-parallel-size {}, --prefill-context-parallel-size {} "
-      "and --data-parallel-size {}: several GPUs are not supported yet; take --device cpu",
-      parallel.tensor_parallel_size,
-      parallel.pipeline_parallel_size,
-      parallel.prefill_context_parallel_size,
-      parallel.data_parallel_size);
-}
-
-}  // namespace
 
 Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     const ResolvedConfig& config,
@@ -45,17 +40,19 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     const std::function<void(const StartProgress&)>& progress,
     SpanRecorder* recorder,
     const std::function<bool()>& go_on) {
-  RETURN_IF_ERROR(check_devices(config));
   std::unique_ptr<RunnerGroup> group(new RunnerGroup());
   // A node's ranks begin with those of the last stage that it has.
   if (config.engine.nodes.num_nodes > 1) {
+    ASSIGN_OR_RETURN(const Device first,
+                     choose_device(config.engine.device, config.engine.parallel));
+    RETURN_IF_ERROR(check_cards(config, first));
     ASSIGN_OR_RETURN(const MeshOptions mesh, node_mesh(config, num_sampled_ids, go_on));
     ASSIGN_OR_RETURN(std::unique_ptr<NodeRanks> ranks,
                      NodeRanks::form(config.engine, patience(config), mesh));
     group->channel_ = std::make_unique<StepChannel>(&ranks->nodes());
     group->local_ranks_ = std::move(ranks);
   } else {
-    group->local_ranks_ = std::make_shared<LocalRanks>(config.engine.parallel, patience(config));
+    ASSIGN_OR_RETURN(group->local_ranks_, make_local_ranks(config));
     group->answering_ = group->local_ranks_->size() - config.engine.parallel.ranks_of_stage();
   }
   RETURN_IF_ERROR(group->start(config, num_sampled_ids, progress, recorder, /*copy=*/0));
@@ -73,8 +70,7 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create_copy(
   group->local_ranks_ = std::move(ranks);
   group->answering_ =
       config.engine.parallel.ranks_of_copy() - config.engine.parallel.ranks_of_stage();
-  Status status = check_devices(config);
-  if (status.ok()) status = group->start(config, num_sampled_ids, progress, recorder, copy);
+  const Status status = group->start(config, num_sampled_ids, progress, recorder, copy);
   if (!status.ok()) {
     group->fail(status);
     return status;

@@ -21,6 +21,13 @@
 
 namespace atom {
 
+// The ranks of one engine core, or of all copies that share their experts, with their devices; not
+// of several nodes. An error where there are too few cards, or no way between them.
+Result<std::shared_ptr<LocalRanks>> make_local_ranks(const ResolvedConfig& config);
+
+// That of one of `world` ranks: the cores are shared out among them.
+ResolvedConfig config_of_rank(ResolvedConfig config, int rank, int world);
+
 class RunnerGroup {
  public:
   using Clock = RunnerThread::Clock;

@@ -64,6 +64,7 @@ void RunnerThread::collect(std::shared_ptr<const SchedulerOutput> step) {
 }
 
 void RunnerThread::loop() {
+  runner_->take_thread();
   std::deque<std::shared_ptr<const SchedulerOutput>> running;
   for (;;) {
     std::shared_ptr<const SchedulerOutput> step = next_step();

@@ -67,12 +67,16 @@ void ParallelLMHead::forward(const Tensor& hidden,
   if (part_.is_whole()) return multiply(hidden, logits, context);
   const Workspace::Scope scope(context.workspace);
   const int64_t num_rows = hidden.size(0);
-  const Tensor parts = context.workspace.tensor(
-      {parallel_.tensor_parallel_size, num_rows, part_.largest}, DType::kFloat32);
+  const int64_t world = parallel_.tensor_parallel_size;
+  // Even parts of one row come to lie where they belong.
+  const bool is_in_place = num_rows == 1 && world * part_.largest == logits.size(1);
+  const Shape shape = {world, num_rows, part_.largest};
+  const Tensor parts =
+      is_in_place ? logits.view(shape) : context.workspace.tensor(shape, DType::kFloat32);
   const Tensor own = parts.narrow(0, parallel_.tensor_parallel_rank, 1);
   multiply(hidden, own.view({num_rows, part_.largest}).narrow(1, 0, part_.count), context);
   parallel_.all_gather(context.stream, own, parts);
-  place_side_by_side(context.stream, parts, logits);
+  if (!is_in_place) place_side_by_side(context.stream, parts, logits);
 }
 
 }  // namespace atom

@@ -8,6 +8,8 @@ namespace atom {
 RMSNorm::RMSNorm(const BuildContext& build, int64_t size, NormWeight kind)
     : kind_(kind),
       leaves_codes_(build.fusions.rms_norm_quant),
+      adds_up_parts_(build.fusions.all_reduce_rms_norm),
+      parallel_(build.parallel),
       weight_(kind == NormWeight::kModelDtype ? build.dtype : DType::kFloat32, Shape{size}),
       eps_(build.config.rms_norm_eps) {
   if (kind_ == NormWeight::kZeroCentered) {
@@ -33,35 +35,43 @@ void RMSNorm::forward(const Tensor& x, const ForwardContext& context) const {
 Activation RMSNorm::forward(const Tensor& x,
                             const ActivationFormat& format,
                             const ForwardContext& context) const {
-  return normalize(x, Tensor(), format, context);
+  return normalize(x, Tensor(), nullptr, format, context);
 }
 
 Activation RMSNorm::forward_add(const Tensor& x,
                                 const Tensor& residual,
                                 const ActivationFormat& format,
-                                const ForwardContext& context) const {
-  return normalize(x, residual, format, context);
+                                const ForwardContext& context,
+                                bool is_part) const {
+  if (is_part && adds_up_parts_) {
+    return normalize(x, residual, parallel_.tensor_parallel, format, context);
+  }
+  if (is_part) parallel_.all_reduce(context.stream, x);
+  return normalize(x, residual, nullptr, format, context);
 }
 
 Activation RMSNorm::normalize(const Tensor& x,
                               const Tensor& residual,
+                              Communicator* ranks,
                               const ActivationFormat& format,
                               const ForwardContext& context) const {
   const Stream& stream = context.stream;
   Workspace& workspace = context.workspace;
   const bool has_codes = leaves_codes_ && format.has_codes();
   const Tensor rows = has_codes && !format.rows ? Tensor() : workspace.tensor(x.shape(), x.dtype());
-  if (has_codes) {
-    const ops::QuantizedRows codes = make_codes(format, x.size(0), x.size(1), workspace);
+  const ops::QuantizedRows codes =
+      has_codes ? make_codes(format, x.size(0), x.size(1), workspace) : ops::QuantizedRows();
+  if (ranks != nullptr) {
+    ops::add_rms_norm_of_ranks(stream, *ranks, x, residual, weight(), eps_, rows, codes, workspace);
+  } else if (has_codes) {
     ops::add_rms_norm(stream, x, residual, weight(), eps_, rows, codes, workspace);
-    return {rows, codes};
-  }
-  if (residual.defined()) {
+  } else if (residual.defined()) {
     ops::add_rms_norm(stream, x, residual, weight(), eps_, rows);
   } else {
     ops::rms_norm(stream, x, weight(), eps_, rows);
   }
-  return rows;
+  if (!has_codes) return rows;
+  return {rows, codes};
 }
 
 }  // namespace atom

@@ -30,11 +30,13 @@ class RMSNorm : public Module {
                      const ActivationFormat& format,
                      const ForwardContext& context) const;
 
-  // residual += x, both [num_tokens, size], then norm(residual), in the workspace.
+  // residual += x, both [num_tokens, size], then norm(residual), in the workspace. `is_part`: x is
+  // this rank's part of what is added, the sum over the ranks that share layers; it is lost.
   Activation forward_add(const Tensor& x,
                          const Tensor& residual,
                          const ActivationFormat& format,
-                         const ForwardContext& context) const;
+                         const ForwardContext& context,
+                         bool is_part = false) const;
 
   // What the normalized row is multiplied by.
   const Tensor& weight() const {
@@ -43,13 +45,17 @@ class RMSNorm : public Module {
   float eps() const { return eps_; }
 
  private:
+  // Of parts of x where there are `ranks`.
   Activation normalize(const Tensor& x,
                        const Tensor& residual,
+                       Communicator* ranks,
                        const ActivationFormat& format,
                        const ForwardContext& context) const;
 
   NormWeight kind_;
   bool leaves_codes_;
+  bool adds_up_parts_;  // in the norm's kernel
+  ParallelContext parallel_;
   Parameter weight_;        // [size], of the model's dtype or float32
   Tensor one_plus_weight_;  // [size] float32, of kZeroCentered; meta until finish_load
   float eps_;

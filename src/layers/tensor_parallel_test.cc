@@ -127,6 +127,7 @@ Tensor column_then_row(LayerRank& rank) {
   const Tensor y = rank.workspace.tensor({kRows, kWidth}, DType::kFloat32);
   const Activation hidden = up.forward(rank_test_values({kRows, kWidth}, 3), rank.context);
   down.forward(hidden, y, rank.context);
+  rank.build.parallel.all_reduce(rank.context.stream, y);
   return y;
 }
 

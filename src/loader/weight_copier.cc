@@ -6,7 +6,7 @@ namespace {
 constexpr size_t kBuffersPerWorker = 2;
 
 DeviceRuntime& runtime_of(Device device) {
-  const Result<DeviceRuntime*> runtime = device_runtime(device.type);
+  const Result<DeviceRuntime*> runtime = device_runtime(device);
   CHECK(runtime.ok());
   return **runtime;
 }
@@ -38,9 +38,11 @@ WeightCopier::~WeightCopier() {
 
 WeightCopier::Buffer& WeightCopier::next_buffer(int worker, int64_t size) {
   Buffer& buffer = *buffers_[worker][next_[worker]++ % kBuffersPerWorker];
+  DeviceRuntime& runtime = runtime_of(device_);
+  runtime.make_current();
   buffer.queue->synchronize();
   if (buffer.size < size) {
-    buffer.memory = runtime_of(device_).allocate_pinned(size);
+    buffer.memory = runtime.allocate_pinned(size);
     buffer.size = size;
   }
   return buffer;

@@ -24,6 +24,7 @@ struct Fusions {
   bool rms_norm_quant = true;      // RMSNorm leaves its result quantized for layers that read codes
   bool silu_and_mul_quant = true;  // likewise the activation of a gated MLP
   bool qk_norm_rope_cache = true;  // on a GPU: query and key norms, rope and cache write in one
+  bool all_reduce_rms_norm = true;  // on GPUs: RMSNorm adds up the parts of a layer's ranks
 };
 
 struct BuildContext {

@@ -24,18 +24,16 @@ void ParallelContext::receive_from_previous(const Stream& stream, const Tensor& 
 }
 
 std::vector<int32_t> ParallelContext::exchange_token_counts(const Stream& stream,
-                                                            Workspace& workspace,
                                                             int64_t num_tokens) const {
   if (!copies_share_experts()) return {};
   const auto own = static_cast<int32_t>(num_tokens);
   std::vector<int32_t> counts(expert_size(), own);
   if (stream.is_dry_run()) return counts;
-  // In memory that stays: others may still read it when this rank has given up.
-  const Workspace::Scope scope(workspace);
-  const Tensor mine = workspace.tensor({1}, DType::kInt32);
-  const Tensor all = workspace.tensor({expert_size(), 1}, DType::kInt32);
+  // The host decides by them what it enqueues, so it is hosts that tell each other.
+  const Tensor mine = token_counts.narrow(0, 0, 1);
+  const Tensor all = token_counts.narrow(0, 1, expert_size());
   *mine.data<int32_t>() = own;
-  experts->all_gather(stream, mine, all);
+  experts->all_gather(Stream(&stream.pool()), mine, all.view({expert_size(), 1}));
   // Of a group that has failed no counts come, and no pass may get lost over that.
   if (experts->status().ok()) std::copy_n(all.data<int32_t>(), counts.size(), counts.begin());
   return counts;
@@ -46,6 +44,13 @@ void ParallelContext::reduce_over_all(const Stream& stream, const Tensor& x, Red
   if (pipeline_parallel != nullptr) pipeline_parallel->all_reduce(stream, x, op);
   if (context_parallel != nullptr) context_parallel->all_reduce(stream, x, op);
   if (experts != nullptr) experts->all_reduce(stream, x, op);
+}
+
+void ParallelContext::meet(ThreadPool* pool) const {
+  const Stream host(pool);
+  for (Communicator* group : {tensor_parallel, pipeline_parallel, context_parallel, experts}) {
+    if (group != nullptr) group->barrier(host);
+  }
 }
 
 Status ParallelContext::status() const {

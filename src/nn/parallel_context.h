@@ -7,11 +7,13 @@
 
 #include "comm/communicator.h"
 #include "config/engine_config.h"
-#include "tensor/workspace.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
 
 namespace atom {
 
 struct ParallelContext {
+  int32_t card = 0;  // index of the device that it computes on, where that is not the CPU
   int32_t tensor_parallel_rank = 0;
   int32_t tensor_parallel_size = 1;
   // Experts are spread over the ranks that share them, each whole on one of them.
@@ -36,6 +38,9 @@ struct ParallelContext {
   int32_t num_redundant_experts = 0;
   // Of all ranks of a stage, by expert_rank(), where copies share experts; else null.
   Communicator* experts = nullptr;
+  // [1 + expert_size] int32 of the host, where they tell each other the numbers of their tokens: of
+  // all copies of this object alike, as others may still read it when this rank has given up.
+  Tensor token_counts;
 
   bool is_first() const { return tensor_parallel_rank == 0; }  // of those that share layers
   // Of the last stage, which computes logits and chooses tokens.
@@ -51,9 +56,7 @@ struct ParallelContext {
   Communicator* expert_group() const { return copies_share_experts() ? experts : tensor_parallel; }
   // By expert_rank(): how many tokens each rank's copy has in a forward pass, of which this one has
   // `num_tokens`. Where copies share experts every pass begins so, on all of them; else empty.
-  std::vector<int32_t> exchange_token_counts(const Stream& stream,
-                                             Workspace& workspace,
-                                             int64_t num_tokens) const;
+  std::vector<int32_t> exchange_token_counts(const Stream& stream, int64_t num_tokens) const;
 
   // As Communicator's, among the tensor-parallel ranks.
   void all_reduce(const Stream& stream, const Tensor& x, ReduceOp op = ReduceOp::kSum) const;
@@ -65,6 +68,8 @@ struct ParallelContext {
 
   // Among all ranks.
   void reduce_over_all(const Stream& stream, const Tensor& x, ReduceOp op) const;
+  // Returns when all of them have come; on the host, whatever they compute on.
+  void meet(ThreadPool* pool) const;
   Status status() const;
 };
 

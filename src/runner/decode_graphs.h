@@ -32,6 +32,9 @@ class DecodeGraphs {
   using Prepare = std::function<StepInputs(const DecodeShape& shape)>;
   // Enqueues a step; returns its logits.
   using Run = std::function<Tensor(const StepInputs& inputs, SamplingKind kind)>;
+  // Called before each step that is computed, when what was recorded before has its memory: where
+  // several ranks record together it returns when all of them are there.
+  using Meet = std::function<void()>;
   // Told of each step that is recorded.
   using Progress = std::function<void()>;
 
@@ -41,6 +44,7 @@ class DecodeGraphs {
                 const std::vector<DecodeShape>& shapes,
                 const Prepare& prepare,
                 const Run& run,
+                const Meet& meet,
                 const Progress& progress);
 
   // The smallest recorded step of at least `batch` sequences, of which none has more than `queries`

@@ -64,7 +64,10 @@ TEST(DecodeGraphs, AStepThatCannotBeRecordedIsAnErrorThatSaysHowToGoOn) {
     return Tensor();
   };
   const auto prepare = [](const DecodeShape&) { return StepInputs(); };
-  const auto record = [&] { return DecodeGraphs().record(stream, {{1, 1}}, prepare, run, [] {}); };
+  const auto record = [&] {
+    return DecodeGraphs().record(
+        stream, {{1, 1}}, prepare, run, [] {}, [] {});
+  };
   const Status status = record();
   EXPECT_EQ(status.code(), StatusCode::kInternal);
   EXPECT_THAT(status.message(),

@@ -54,7 +54,8 @@ SampledToken FetchedTokens::token(int64_t row, const SamplingParams& params) con
   return result;
 }
 
-DeviceSampler::DeviceSampler(const Stream& stream,
+DeviceSampler::DeviceSampler(DeviceRuntime& runtime,
+                             const Stream& stream,
                              int64_t max_rows,
                              int64_t vocab_size,
                              int64_t num_sampled_ids)
@@ -67,6 +68,7 @@ DeviceSampler::DeviceSampler(const Stream& stream,
       logprobs_(stream, max_rows * kRowLogprobWords, kMaxDeviceSteps),
       mask_words_(num_mask_words(num_sampled_ids)),
       masks_(stream, max_rows * mask_words_, kMaxDeviceSteps),
+      mask_queue_(runtime.create_queue()),
       host_logits_(pinned_tensor(
           stream.device(), {std::min(max_rows, kScoredRows), vocab_size}, DType::kFloat32)) {}
 
@@ -96,12 +98,13 @@ bool DeviceSampler::send_rows(std::span<const DeviceSamplingRow> rows, int64_t n
   const int64_t edits_begin = max_rows_ * kParamsWords;
   const int64_t edits_end = edits_begin + static_cast<int64_t>(edits_.size()) * kEditWords;
   if (edits_end > inputs_.size()) return false;
+  DeviceQueue& queue = num_masks > 0 ? *mask_queue_ : stream_->queue();
   inputs_.rotate();
   std::memcpy(inputs_.host(), params_.data(), params_.size() * sizeof(SampleRowParams));
-  inputs_.send(0, num_padded * kParamsWords);
+  inputs_.send_through(queue, 0, num_padded * kParamsWords);
   if (!edits_.empty()) {
     std::memcpy(inputs_.host() + edits_begin, edits_.data(), edits_.size() * sizeof(LogitEdit));
-    inputs_.send(edits_begin, edits_end);
+    inputs_.send_through(queue, edits_begin, edits_end);
   }
   if (num_masks > 0) send_masks(rows);
   return true;
@@ -115,7 +118,8 @@ void DeviceSampler::send_masks(std::span<const DeviceSamplingRow> rows) {
     std::memcpy(masks_.host() + end, row.allowed, mask_words_ * sizeof(uint32_t));
     end += mask_words_;
   }
-  masks_.send(0, end);
+  masks_.send_through(*mask_queue_, 0, end);
+  mask_queue_->synchronize();
 }
 
 void DeviceSampler::choose(SamplingKind kind, const Tensor& logits, Workspace& workspace) {

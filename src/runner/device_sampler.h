@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,8 +37,10 @@ struct FetchedTokens {
 
 class DeviceSampler {
  public:
-  // `num_sampled_ids`: ids at and above are never chosen. `stream` outlives this.
-  DeviceSampler(const Stream& stream,
+  // `num_sampled_ids`: ids at and above are never chosen. `stream`, a queue of the runtime's
+  // device, outlives this.
+  DeviceSampler(DeviceRuntime& runtime,
+                const Stream& stream,
                 int64_t max_rows,
                 int64_t vocab_size,
                 int64_t num_sampled_ids);
@@ -51,7 +54,8 @@ class DeviceSampler {
   Tensor token_ids() const { return token_ids_.view(0, {max_rows_}); }
 
   // Sends what a step of kAny needs to know of its rows, with padding up to `num_padded` rows, and
-  // the masks of those that have one.
+  // the masks of those that have one. With masks the device must have done the steps before: all is
+  // there on return, sent while the device computes the step's logits.
   // False, and nothing is sent, when it is more than fits at once.
   bool send_rows(std::span<const DeviceSamplingRow> rows, int64_t num_padded);
 
@@ -73,6 +77,7 @@ class DeviceSampler {
              std::span<Result<TokenLogprobs>> out);
 
  private:
+  // Behind nothing that the stream's queue has to do; waits until they are there.
   void send_masks(std::span<const DeviceSamplingRow> rows);
   // Of rows that were sent; first_row is the first of them among the step's.
   void choose_sent(const Tensor& logits, int64_t first_row, int32_t* token_ids);
@@ -86,7 +91,9 @@ class DeviceSampler {
   HostMirror token_ids_;  // [max_rows]
   HostMirror logprobs_;   // [max_rows, 1 + kMaxRowLogprobs] TokenLogprob
   int64_t mask_words_;
-  HostMirror masks_;    // [max_rows, mask_words_]
+  HostMirror masks_;  // [max_rows, mask_words_]
+  // Beside the stream's: masks do not wait for logits.
+  std::unique_ptr<DeviceQueue> mask_queue_;
   Tensor host_logits_;  // [kScoredRows, vocab_size] float32, pinned
   std::vector<SampleRowParams> params_;
   std::vector<LogitEdit> edits_;

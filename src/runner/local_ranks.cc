@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 
+#include "comm/device/device_group.h"
 #include "comm/local/local_group.h"
 
 namespace atom {
@@ -21,6 +22,7 @@ ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool 
     context.data_parallel_rank = rank / parallel.ranks_of_copy();
     context.data_parallel_size = parallel.data_parallel_size;
     context.dispatch = parallel.expert_dispatch;
+    context.token_counts = Tensor::empty({1 + context.expert_size()}, DType::kInt32);
   }
   context.expert_parallel = parallel.enable_expert_parallel && context.expert_size() > 1;
   context.moves_experts = context.expert_parallel && parallel.eplb.enabled;
@@ -28,41 +30,66 @@ ParallelContext parallel_context(const ParallelConfig& parallel, int rank, bool 
   return context;
 }
 
-LocalRanks::LocalRanks(const ParallelConfig& parallel,
-                       std::chrono::milliseconds timeout,
-                       bool share_experts) {
-  num_copies_ = share_experts ? parallel.data_parallel_size : 1;
-  const int num_ranks = parallel.ranks_of_copy() * num_copies_;
+namespace {
+
+using Group = Communicator* ParallelContext::*;
+using Communicators = std::vector<std::unique_ptr<Communicator>>;
+
+// Ranks that agree in the places other than theirs in the group.
+std::array<int32_t, 4> key_of(const ParallelContext& rank, Group group) {
+  const bool shares_experts = group == &ParallelContext::experts;
+  const bool over_tensor = shares_experts || group == &ParallelContext::tensor_parallel;
+  return {over_tensor ? -1 : rank.tensor_parallel_rank,
+          group == &ParallelContext::context_parallel ? -1 : rank.context_parallel_rank,
+          group == &ParallelContext::pipeline_parallel ? -1 : rank.pipeline_parallel_rank,
+          shares_experts ? -1 : rank.data_parallel_rank};
+}
+
+Result<Communicators> make_group(const std::vector<ParallelContext*>& members,
+                                 DeviceType type,
+                                 std::chrono::milliseconds timeout) {
+  if (type == DeviceType::kCpu) return make_local_group(static_cast<int>(members.size()), timeout);
+  std::vector<Device> devices;
+  for (const ParallelContext* member : members) devices.push_back({type, member->card});
+  return make_device_group(devices, timeout);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LocalRanks>> LocalRanks::create(const ParallelConfig& parallel,
+                                                       Device first,
+                                                       std::chrono::milliseconds timeout,
+                                                       bool share_experts) {
+  std::unique_ptr<LocalRanks> ranks(new LocalRanks());
+  ranks->num_copies_ = share_experts ? parallel.data_parallel_size : 1;
+  const int num_ranks = parallel.ranks_of_copy() * ranks->num_copies_;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    ranks_.push_back(parallel_context(parallel, rank, share_experts));
+    ranks->ranks_.push_back(parallel_context(parallel, rank, share_experts));
+    ranks->ranks_.back().card = first.index + rank;
   }
-  // Ranks that agree in the places other than theirs in the group.
-  using Group = Communicator* ParallelContext::*;
-  const auto key_of = [](const ParallelContext& rank, Group group) {
-    const bool shares_experts = group == &ParallelContext::experts;
-    const bool over_tensor = shares_experts || group == &ParallelContext::tensor_parallel;
-    return std::array{
-        over_tensor ? -1 : rank.tensor_parallel_rank,
-        group == &ParallelContext::context_parallel ? -1 : rank.context_parallel_rank,
-        group == &ParallelContext::pipeline_parallel ? -1 : rank.pipeline_parallel_rank,
-        shares_experts ? -1 : rank.data_parallel_rank};
-  };
-  const auto make_groups = [&](Group group) {
-    std::map<std::array<int32_t, 4>, std::vector<ParallelContext*>> groups;
-    for (ParallelContext& rank : ranks_) groups[key_of(rank, group)].push_back(&rank);
-    for (const auto& [key, members] : groups) {
-      if (members.size() == 1) continue;
-      auto communicators = make_local_group(static_cast<int>(members.size()), timeout);
-      for (size_t i = 0; i < members.size(); ++i) {
-        members[i]->*group = communicators[i].get();
-        communicators_.push_back(std::move(communicators[i]));
-      }
+  for (const Group group : {&ParallelContext::tensor_parallel,
+                            &ParallelContext::context_parallel,
+                            &ParallelContext::pipeline_parallel}) {
+    RETURN_IF_ERROR(ranks->make_groups(group, first, timeout));
+  }
+  if (share_experts) {
+    RETURN_IF_ERROR(ranks->make_groups(&ParallelContext::experts, first, timeout));
+  }
+  return ranks;
+}
+
+Status LocalRanks::make_groups(Group group, Device first, std::chrono::milliseconds timeout) {
+  std::map<std::array<int32_t, 4>, std::vector<ParallelContext*>> groups;
+  for (ParallelContext& rank : ranks_) groups[key_of(rank, group)].push_back(&rank);
+  for (const auto& [key, members] : groups) {
+    if (members.size() == 1) continue;
+    ASSIGN_OR_RETURN(Communicators communicators, make_group(members, first.type, timeout));
+    for (size_t i = 0; i < members.size(); ++i) {
+      members[i]->*group = communicators[i].get();
+      communicators_.push_back(std::move(communicators[i]));
     }
-  };
-  make_groups(&ParallelContext::tensor_parallel);
-  make_groups(&ParallelContext::context_parallel);
-  make_groups(&ParallelContext::pipeline_parallel);
-  if (share_experts) make_groups(&ParallelContext::experts);
+  }
+  return {};
 }
 
 Status LocalRanks::status() {

@@ -1,8 +1,8 @@
-// The ranks of an engine that are threads of one process on the CPU, and their groups: consecutive
-// ranks share each layer, ranks of the same part of it share the tokens of prompts, and the ranks
-// of the same number in each stage are a pipeline. Copies of the model that share their experts are
-// there together, one's ranks behind the other's, and the ranks of the same stage of all of them
-// have the experts. All fail together.
+// The ranks of an engine that are threads of one process, on the CPU or with a card each, and their
+// groups: consecutive ranks share each layer, ranks of the same part of it share the tokens of
+// prompts, and the ranks of the same number in each stage are a pipeline. Copies of the model that
+// share their experts are there together, one's ranks behind the other's, and the ranks of the same
+// stage of all of them have the experts. All fail together.
 #pragma once
 
 #include <chrono>
@@ -17,10 +17,13 @@ namespace atom {
 
 class LocalRanks {
  public:
-  // `timeout`: what an operation waits for other ranks at most.
-  LocalRanks(const ParallelConfig& parallel,
-             std::chrono::milliseconds timeout,
-             bool share_experts = false);
+  // `first`: the device of the first rank; where it is a card the others have those behind it.
+  // `timeout`: what an operation waits for other ranks at most. An error where there is no way
+  // between the cards.
+  static Result<std::unique_ptr<LocalRanks>> create(const ParallelConfig& parallel,
+                                                    Device first,
+                                                    std::chrono::milliseconds timeout,
+                                                    bool share_experts = false);
   virtual ~LocalRanks() = default;
 
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -35,6 +38,11 @@ class LocalRanks {
 
  protected:
   LocalRanks() = default;
+
+  // Of those that do the same as `group` says.
+  Status make_groups(Communicator* ParallelContext::*group,
+                     Device first,
+                     std::chrono::milliseconds timeout);
 
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none for one rank
   std::vector<ParallelContext> ranks_;

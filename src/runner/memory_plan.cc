@@ -88,7 +88,7 @@ Status add_free_memory(const ResolvedConfig& config, int32_t num_sharing, Memory
   } else if (plan->device.is_cpu()) {
     plan->available = available_memory() / std::max(1, num_sharing / config.engine.nodes.num_nodes);
   } else {
-    ASSIGN_OR_RETURN(const DeviceRuntime* runtime, device_runtime(plan->device.type));
+    ASSIGN_OR_RETURN(const DeviceRuntime* runtime, device_runtime(plan->device));
     const DeviceRuntime::Memory memory = runtime->memory();
     plan->available = memory.free;
     plan->device_total = memory.total;

@@ -100,7 +100,13 @@ ModelRunner::ModelRunner(const ResolvedConfig& config,
       sequences_(config.model.eos_token_ids, num_sampled_ids, parallel.samples()) {}
 
 ModelRunner::~ModelRunner() {
-  if (queue_ != nullptr) queue_->synchronize();
+  if (queue_ == nullptr) return;
+  runtime_->make_current();
+  queue_->synchronize();
+}
+
+void ModelRunner::take_thread() {
+  if (runtime_ != nullptr) runtime_->make_current();
 }
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
@@ -121,7 +127,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
         asked.prefill_context_parallel_size);
   }
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, num_sampled_ids, recorder, parallel));
-  ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device));
+  ASSIGN_OR_RETURN(const Device device, choose_device(config.engine.device.device, parallel.card));
+  if (!device.is_cpu()) {
+    ASSIGN_OR_RETURN(runner->runtime_, device_runtime(device));
+    runner->take_thread();
+  }
   const SpeculativeMethod method = config.speculative.method;
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config, device, parallel));
   ASSIGN_OR_RETURN(MemoryPlan plan, plan_memory(config, built));
@@ -130,10 +140,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->model_ = std::move(built.model);
   runner->draft_ = std::move(built.draft);
   runner->num_aux_layers_ = built.num_aux_layers;
-  if (!device.is_cpu()) {
-    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
-    RETURN_IF_ERROR(runner->reserve(*runtime));
-  }
+  if (!device.is_cpu()) RETURN_IF_ERROR(runner->reserve());
   runner->stream_.set_fixed_rows(config.engine.device.deterministic);
   runner->trace_.attach(runner->queue_.get());
   runner->stream_.set_trace(&runner->trace_);
@@ -156,19 +163,20 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
         config.engine.parallel.eplb, parallel, std::move(built.moving_experts), stream);
   }
   if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
+  RETURN_IF_ERROR(parallel.status());
   return runner;
 }
 
-Status ModelRunner::reserve(DeviceRuntime& runtime) {
-  runtime_ = &runtime;
-  queue_ = runtime.create_queue();
-  ASSIGN_OR_RETURN(arena_, DeviceArena::reserve(runtime, plan_.total()));
+Status ModelRunner::reserve() {
+  queue_ = runtime_->create_queue();
+  ASSIGN_OR_RETURN(arena_, DeviceArena::reserve(*runtime_, plan_.total()));
   stream_ = Stream(pool_.get(), queue_.get(), arena_.get());
   return {};
 }
 
 Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
-  device_sampler_.emplace(stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
+  device_sampler_.emplace(
+      *runtime_, stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
   const DeviceConfig& options = config_.engine.device;
   if (draft_ != nullptr) {
@@ -176,13 +184,18 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   }
   const size_t num_sizes = DecodeGraphs::shapes(config_).size();
   const size_t num_tuned = options.enable_tuning ? num_sizes + 1 : 0;  // and a prefill
-  const size_t total = num_tuned + (options.enable_graphs ? num_sizes : 0);
+  // Drafts of copies that share experts take as many passes as any of them needs.
+  const bool records =
+      options.enable_graphs && !(parallel_.copies_share_experts() && drafter_.has_value());
+  const size_t total = num_tuned + (records ? num_sizes : 0);
   size_t done = 0;
   const auto advance = [&] {
     if (progress) progress({StartProgress::Stage::kGraphs, ++done, total});
   };
+  // Memory is taken while no card waits for another.
+  parallel_.meet(pool_.get());
   if (options.enable_tuning) tune_linears(advance);
-  return options.enable_graphs ? record_graphs(advance) : Status();
+  return records ? record_graphs(advance) : Status();
 }
 
 Status ModelRunner::record_graphs(const std::function<void()>& advance) {
@@ -196,7 +209,8 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
   };
   const Clock::time_point begin = Clock::now();
   const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_);
-  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, advance));
+  const auto meet = [&] { parallel_.meet(pool_.get()); };
+  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, meet, advance));
   RETURN_IF_ERROR(record_drafts(shapes));
   const std::chrono::duration<double> took = Clock::now() - begin;
   log::info("recorded decode steps of {} sizes in {:.2f} s", graphs_.size(), took.count());
@@ -209,6 +223,7 @@ Status ModelRunner::record_drafts(const std::vector<DecodeShape>& shapes) {
     const Workspace::Scope scope(workspace_);
     const StepInputs inputs = input_builder_->build_decodes({}, {}, shape);
     const Tensor states = kept_states(shape.num_tokens());
+    parallel_.meet(pool_.get());
     RETURN_IF_ERROR(drafter_->record(shape, states, context_of_replayed(inputs)));
   }
   return {};
@@ -230,7 +245,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   CHECK(can_submit());
   sequences_.update(step);
   StepInFlight& flight = in_flight_.emplace_back(new_flight(step));
-  if (step.is_dummy) return run_dummy();
+  if (step.is_dummy) return run_dummy(step);
   if (step.scheduled.empty()) return;
   const char* kind = step_kind(step);
   const SpanArguments arguments = step_arguments(step);
@@ -258,8 +273,12 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   }
 }
 
-void ModelRunner::run_dummy() {
+void ModelRunner::run_dummy(const SchedulerOutput& step) {
   CHECK(parallel_.copies_share_experts());
+  if (const DecodeGraphs::Graph* graph = recorded(step)) {
+    input_builder_->build_decodes({}, {}, graph->shape);
+    return graph->launch(SamplingKind::kLargest);
+  }
   const Workspace::Scope scope(workspace_);
   ForwardContext context = context_of(input_builder_->build_dummy());
   context.is_dummy = true;
@@ -329,7 +348,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
   if (device_sampler_) {
     ops::fill_pending_tokens(stream_, device_sampler_->token_ids(), inputs.token_ids);
   }
-  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, workspace_, inputs.token_ids.size(0));
+  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, inputs.token_ids.size(0));
   ForwardContext context{.stream = stream_,
                          .workspace = workspace_,
                          .token_ids = inputs.token_ids,
@@ -365,6 +384,7 @@ Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   const bool keeps_aux = draft_ != nullptr && !draft_->aux_layers().empty();
   const ForwardContext context = context_of(inputs, keeps_aux ? kept : Tensor());
   const Tensor hidden = model_->forward(context);
+  if (!parallel_.samples()) return {};
   if (kept.defined() && !keeps_aux) copy_rows(stream_, hidden, kept);
   const Tensor logits =
       workspace_.tensor({hidden.size(0), config_.model.vocab_size}, DType::kFloat32);
@@ -373,27 +393,29 @@ Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   return logits;
 }
 
-const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step,
-                                                 std::span<const HeadRow> rows) const {
-  if (queue_ == nullptr || std::ssize(rows) != step.num_tokens) return nullptr;
+const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step) const {
+  if (queue_ == nullptr) return nullptr;
+  if (parallel_.copies_share_experts()) {
+    return step.shared_batch == 0 ? nullptr : graphs_.find(step.shared_batch, 1);
+  }
   int64_t queries = 1;
   for (const ScheduledSequence& scheduled : step.scheduled) {
     if (!scheduled.is_decode()) return nullptr;
     queries = std::max<int64_t>(queries, scheduled.num_new_tokens);
   }
-  if (count_scored(rows) > 0) return nullptr;
   return graphs_.find(std::ssize(step.scheduled), queries);
 }
 
-bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
+void ModelRunner::replay(const DecodeGraphs::Graph& graph,
                          const SchedulerOutput& step,
                          std::span<DeviceSamplingRow> sampling,
                          StepInFlight& flight) {
-  const bool is_masked = has_grammar(sequences_.scheduled());
-  const SamplingKind kind = is_masked ? SamplingKind::kLater : DeviceSampler::kind_of(sampling);
+  const bool is_masked = parallel_.samples() && has_grammar(sequences_.scheduled());
   const int64_t num_tokens = graph.shape.num_tokens();
+  SamplingKind kind = is_masked ? SamplingKind::kLater : DeviceSampler::kind_of(sampling);
+  // What is more than can be sent at once is sent part by part, behind the step.
   if (kind == SamplingKind::kAny && !device_sampler_->send_rows(sampling, num_tokens)) {
-    return false;
+    kind = SamplingKind::kLater;
   }
   const StepInputs inputs = [&] {
     const HostRange range(recorder_, "build inputs");
@@ -404,14 +426,17 @@ bool ModelRunner::replay(const DecodeGraphs::Graph& graph,
     flight.events->begin->mark();
     graph.launch(kind);
   }
-  if (is_masked) {
+  if (kind == SamplingKind::kLater) {
     const Tensor logits = graph.logits.narrow(0, 0, std::ssize(sampling));
-    choose_masked(step, sampling, logits, flight);
+    if (is_masked) {
+      choose_masked(step, sampling, logits, flight);
+    } else {
+      choose_behind(sampling, logits);
+    }
   }
-  if (!drafter_) return true;
+  if (!drafter_) return;
   verify(step, sampling, flight);
   propose(step, kept_states(num_tokens), context_of_replayed(inputs), &graph.shape, flight);
-  return true;
 }
 
 void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
@@ -425,9 +450,11 @@ void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   } else if (device_sampler_) {
     sampling = sampling_rows(step, rows, sequences, flight);
   }
-  const DecodeGraphs::Graph* graph = recorded(step, rows);
+  const DecodeGraphs::Graph* graph = recorded(step);
   copy_states(stream_, storage_, step.state_restores);
-  if (graph == nullptr || !replay(*graph, step, sampling, flight)) {
+  if (graph != nullptr) {
+    replay(*graph, step, sampling, flight);
+  } else {
     if (flight.profiled) trace_.start();
     forward(step, rows, sampling, flight);
     if (flight.profiled) flight.profiled->operators = trace_.end();
@@ -473,7 +500,10 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
     flight.output.sequences[sampled[i]].error = grammar_masks_.status(i).message();
   }
   CHECK(row == rows.size());
-  // Behind the logits, which a recorded step has left in memory that is given out again.
+  choose_behind(rows, logits);
+}
+
+void ModelRunner::choose_behind(std::span<const DeviceSamplingRow> rows, const Tensor& logits) {
   const Workspace::Scope scope(workspace_);
   workspace_.skip_behind(logits);
   device_sampler_->send_and_choose(rows, logits, workspace_);

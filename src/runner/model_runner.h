@@ -88,6 +88,9 @@ class ModelRunner {
   // Steps come in the order of SchedulerOutput::step. Needs can_submit().
   void submit(const SchedulerOutput& step);
 
+  // The calling thread owns the runner from now on.
+  void take_thread();
+
   bool has_steps() const { return !in_flight_.empty(); }
   // collect() would not wait. Needs has_steps().
   bool is_done() const;
@@ -113,20 +116,20 @@ class ModelRunner {
               const ParallelContext& parallel);
 
   // On a device: takes all memory of the plan at once and makes the stream.
-  Status reserve(DeviceRuntime& runtime);
+  Status reserve();
   // On a device: steps whose multiplications ops::GemmTuner watches, before anything is served.
-  // `advance` is told of each.
+  // `advance` is told of each. Ranks take them together, as they do all steps.
   void tune_linears(const std::function<void()>& advance);
   void prefill_padding(int32_t num_tokens);
   Status prepare_device(const std::function<void(const StartProgress&)>& progress);
   Status record_graphs(const std::function<void()>& advance);
   // What a draft model does behind recorded steps.
   Status record_drafts(const std::vector<DecodeShape>& shapes);
-  // A decode step whose inputs the builder has sent, tokens chosen but under kLater; its logits.
+  // A decode step whose inputs the builder has sent, tokens chosen but under kLater; its logits,
+  // which the last stage has.
   Tensor decode(const StepInputs& inputs, SamplingKind kind);
   // The recorded step that does what `step` asks, or null.
-  const DecodeGraphs::Graph* recorded(const SchedulerOutput& step,
-                                      std::span<const HeadRow> rows) const;
+  const DecodeGraphs::Graph* recorded(const SchedulerOutput& step) const;
   // On a device tokens that only it knows are filled in. `aux_hidden`: see ForwardContext.
   ForwardContext context_of(const StepInputs& inputs, const Tensor& aux_hidden = {});
   // For a draft model behind a recorded step, whose inputs these are.
@@ -137,12 +140,12 @@ class ModelRunner {
 
   void run(const SchedulerOutput& step, StepInFlight& flight);
   // All passes of a step, with a token that counts nowhere.
-  void run_dummy();
+  void run_dummy(const SchedulerOutput& step);
   // `flight` has ended now: tells the recorder of its work on the device.
   void note_device_step(StepInFlight& flight);
   void note_operators(OperatorTrace::Noted noted, Clock::time_point begin);
-  // Replays it. False when the step is more than it holds.
-  bool replay(const DecodeGraphs::Graph& graph,
+  // Replays it.
+  void replay(const DecodeGraphs::Graph& graph,
               const SchedulerOutput& step,
               std::span<DeviceSamplingRow> sampling,
               StepInFlight& flight);
@@ -152,6 +155,9 @@ class ModelRunner {
                      std::span<DeviceSamplingRow> rows,
                      const Tensor& logits,
                      StepInFlight& flight);
+  // Chooses tokens behind the step whose logits these are: a recorded one has left them in memory
+  // that is given out again.
+  void choose_behind(std::span<const DeviceSamplingRow> rows, const Tensor& logits);
   // Gives the tokens of a step that the device has done to their sequences, once.
   void settle(StepInFlight& flight);
   // Any step, operator by operator.

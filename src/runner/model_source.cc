@@ -85,7 +85,8 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
   build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
                    .silu_and_mul_quant = env().fused_silu_mul_quant,
-                   .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion};
+                   .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion,
+                   .all_reduce_rms_norm = env().all_reduce_rms_norm_fusion};
   Eagle3Config eagle3;
   build.last_stage_embeds = config.speculative.method == SpeculativeMethod::kMtp;
   if (config.speculative.method == SpeculativeMethod::kEagle3) {

@@ -1,5 +1,7 @@
 #include "runner/runner_engine_test.h"
 
+#include "runner/choose_device.h"
+
 namespace atom {
 
 Engine::Engine(const EngineConfig& engine, DeviceChoice device, SpanRecorder* recorder) {
@@ -9,7 +11,8 @@ Engine::Engine(const EngineConfig& engine, DeviceChoice device, SpanRecorder* re
   config.device.device = device;
   const ModelConfig model = load_model_config(config.model.model).value();
   const ResolvedConfig resolved = resolve(config, model).value();
-  ranks_ = std::make_unique<LocalRanks>(config.parallel, std::chrono::seconds(60));
+  const Device first = choose_device(config.device, config.parallel).value();
+  ranks_ = LocalRanks::create(config.parallel, first, std::chrono::seconds(60)).value();
   others_.resize(static_cast<size_t>(ranks_->size()) - 1);
   // The first of the last stage answers.
   const int answering = ranks_->size() - config.parallel.ranks_of_stage();

@@ -35,7 +35,7 @@ int64_t measure_step(const ResolvedConfig& config,
                               .settled_lens = int32_meta({num_seqs}),
                               .slot_mapping = int32_meta({num_tokens})};
   const std::vector<int32_t> tokens_of_ranks =
-      built.parallel.exchange_token_counts(stream, workspace, num_tokens);
+      built.parallel.exchange_token_counts(stream, num_tokens);
   const int32_t context_size = built.parallel.context_parallel_size;
   ContextSplit split;
   split.slots = int32_meta({context_size, max_own_rows(num_tokens, num_seqs, context_size)});

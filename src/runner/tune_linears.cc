@@ -61,10 +61,11 @@ void ModelRunner::tune_linears(const std::function<void()>& advance) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   const ops::GemmTuning& result = tuner.result();
   log::info(
-      "multiplications: {} kinds measured, {} remembered, {} better than the library's choice, {} "
-      "left to it for lack of time, in {:.2f} s",
+      "multiplications: {} kinds measured, {} remembered, {} as another card, {} better than the "
+      "library's choice, {} left to it for lack of time, in {:.2f} s",
       result.num_measured,
       result.num_remembered,
+      result.num_followed,
       result.num_changed,
       result.num_left,
       took.count());

@@ -141,23 +141,6 @@ SchedulerOutput Scheduler::schedule() {
   return std::move(output);
 }
 
-StepForecast Scheduler::forecast() const {
-  StepForecast forecast;
-  int64_t num_tokens = 0;
-  const auto count = [&](const Sequence& sequence) {
-    forecast.has_prefill |= !sequence.next_is_decode();
-    num_tokens += sequence.num_schedulable_tokens();
-  };
-  for (const Sequence* sequence : running_) count(*sequence);
-  for (const Sequence* sequence : waiting_) {
-    if (num_tokens >= config_.max_num_batched_tokens) break;
-    count(*sequence);
-  }
-  forecast.num_tokens =
-      static_cast<int32_t>(std::min<int64_t>(num_tokens, config_.max_num_batched_tokens));
-  return forecast;
-}
-
 void Scheduler::fill_step() {
   if (config_.policy == SchedulingPolicy::kPrefillFirst) {
     schedule_running(Phase::kPrefill);

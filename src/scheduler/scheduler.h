@@ -75,12 +75,6 @@ struct SequenceUpdate {
   int32_t num_cached_prompt_tokens = 0;  // prompt tokens that need not be computed
 };
 
-// What the next step would be, as far as that is known without scheduling it.
-struct StepForecast {
-  bool has_prefill = false;
-  int32_t num_tokens = 0;  // at most what a step takes
-};
-
 struct SchedulerStats {
   int32_t num_waiting = 0;  // preempted ones included
   int32_t num_running = 0;
@@ -134,8 +128,6 @@ class Scheduler {
   bool has_unfinished() const { return !waiting_.empty() || !running_.empty(); }
   // Whether there is or will be a step to schedule.
   bool has_work() const { return has_unfinished() || !finished_ids_.empty(); }
-  // Without side effects.
-  StepForecast forecast() const;
   int32_t num_steps_in_flight() const { return num_steps_in_flight_; }
   SchedulerStats stats() const;
 

@@ -73,6 +73,10 @@ struct SchedulerOutput {
   // Nothing is scheduled, and yet the runner computes: a token that counts nowhere, because others
   // need the experts of this rank. Never set by a Scheduler.
   bool is_dummy = false;
+  // Of copies that share their experts: what all of them compute are single tokens behind at most
+  // so many sequences, so that they may take a recorded step of that size. 0: it is more. Never set
+  // by a Scheduler.
+  int32_t shared_batch = 0;
 
   bool empty() const { return scheduled.empty() && finished.empty(); }
 };

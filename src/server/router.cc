@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "config/suggest.h"
+#include "server/http/http_text.h"
 #include "server/observed_exchange.h"
 #include "server/request_work.h"
 #include "server/ui/page.h"
@@ -90,11 +91,13 @@ bool is_from_browser(const HttpRequest& request) {
 
 // Of what a page may send to others without asking first nothing is JSON by its type.
 bool is_json(const HttpRequest& request) {
-  const std::string type = lowered(request.header("Content-Type"));
+  const std::string_view type = request.header("Content-Type");
   if (type.empty()) return !is_from_browser(request);
-  const std::string_view essence =
-      std::string_view(type).substr(0, std::min(type.find_first_of("; \t"), type.size()));
-  return essence == "application/json" || essence.ends_with("+json");
+  const std::string_view essence = type.substr(0, type.find_first_of("; \t"));
+  constexpr std::string_view kSuffix = "+json";
+  return equals_ignoring_case(essence, "application/json") ||
+         (essence.size() >= kSuffix.size() &&
+          equals_ignoring_case(essence.substr(essence.size() - kSuffix.size()), kSuffix));
 }
 
 ApiError refusal(int status, std::string code, std::string message) {
@@ -129,26 +132,41 @@ Router::Router(ServerContext* context)
     : context_(context),
       checks_host_(is_loopback(context->options.http) || !context->options.allowed_hosts.empty()) {}
 
-Router::Match Router::find(const HttpRequest& request) const {
+const Route* Router::find(const HttpRequest& request) const {
   const EngineConfig& config = context_->engine.config().engine;
   const std::string_view path = route_path(*context_, request);
-  Match match;
+  const std::string_view method = effective_method(request);
+  for (const std::span<const Route> table : {routes(), page_routes(context_->options)}) {
+    for (const Route& route : table) {
+      if (matches(route.path, path) && route.method == method && exists(route, config)) {
+        return &route;
+      }
+    }
+  }
+  return nullptr;
+}
+
+std::string Router::allowed_methods(const HttpRequest& request) const {
+  const EngineConfig& config = context_->engine.config().engine;
+  const std::string_view path = route_path(*context_, request);
+  std::string methods;
   for (const std::span<const Route> table : {routes(), page_routes(context_->options)}) {
     for (const Route& route : table) {
       if (!matches(route.path, path) || !exists(route, config)) continue;
-      if (route.method == effective_method(request)) match.route = &route;
-      if (!match.allowed.empty()) match.allowed += ", ";
-      match.allowed += route.method;
+      if (!methods.empty()) methods += ", ";
+      methods += route.method;
     }
   }
-  return match;
+  return methods;
 }
 
 bool Router::is_own_host(std::string_view host) const {
-  if (!checks_host_) return true;
-  const std::string name = lowered(without_port(host));
+  if (!checks_host_ || host.empty()) return true;
+  const std::string_view given = without_port(host);
+  if (given.empty() || is_address(given)) return true;
+  const std::string name = lowered(given);
   const std::vector<std::string>& allowed = context_->options.allowed_hosts;
-  return name.empty() || is_address(name) || name == "localhost" || name.ends_with(".localhost") ||
+  return name == "localhost" || name.ends_with(".localhost") ||
          name == lowered(context_->options.http.host) ||
          std::ranges::any_of(allowed, [&name](const std::string& own) {
            return own == "*" || lowered(own) == name;
@@ -209,16 +227,16 @@ std::optional<ApiError> Router::judge(const Route& route,
 }
 
 bool Router::accepts_body(const HttpRequest& head) const {
-  const Route* route = find(head).route;
+  const Route* route = find(head);
   if (route == nullptr || head.method != "POST") return false;
   return !judge(*route, head, context_->keys.find(authorization(head)).get());
 }
 
 void Router::handle(std::shared_ptr<HttpExchange> inner) const {
   const HttpRequest& request = inner->request();
-  const Match match = find(request);
+  const Route* route = find(request);
   const CallerPtr caller = context_->keys.find(authorization(request));
-  const char* pattern = match.route != nullptr ? match.route->path : "other";
+  const char* pattern = route != nullptr ? route->path : "other";
   const auto observe = [context = context_, pattern, caller](
                            const HttpRequest& observed, const ObservedExchange::Outcome& outcome) {
     const double seconds = std::chrono::duration<double>(outcome.duration).count();
@@ -230,15 +248,15 @@ void Router::handle(std::shared_ptr<HttpExchange> inner) const {
   if (is_preflight(request)) {
     HttpResponse response;
     response.status = 204;
-    response.content_type.clear();
+    response.content_type = {};
     exchange->respond(std::move(response));
-  } else if (match.route == nullptr) {
-    refuse(exchange, match);
-  } else if (const std::optional<ApiError> error = judge(*match.route, request, caller.get())) {
+  } else if (route == nullptr) {
+    refuse(exchange);
+  } else if (const std::optional<ApiError> error = judge(*route, request, caller.get())) {
     if (error->http_status == 401) context_->metrics.count_rejected(RejectReason::kUnauthorized);
     respond_error(exchange, *error);
   } else {
-    dispatch(*match.route, exchange);
+    dispatch(*route, exchange);
   }
 }
 
@@ -299,15 +317,15 @@ bool Router::check_engine(const ExchangePtr& exchange) const {
   return false;
 }
 
-void Router::refuse(const ExchangePtr& exchange, const Match& match) const {
+void Router::refuse(const ExchangePtr& exchange) const {
   const HttpRequest& request = exchange->request();
   ApiError error;
-  if (!match.allowed.empty()) {
+  if (const std::string allowed = allowed_methods(request); !allowed.empty()) {
     error.http_status = 405;
     error.code = "method_not_allowed";
-    error.message = fmt::format("{} takes {}", request.path, match.allowed);
+    error.message = fmt::format("{} takes {}", request.path, allowed);
     HttpResponse response = error_response(error);
-    response.headers.emplace_back("Allow", match.allowed);
+    response.headers.emplace_back("Allow", allowed);
     return exchange->respond(std::move(response));
   }
   std::vector<std::string> paths;

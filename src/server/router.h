@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "server/routes.h"
 #include "server/server_context.h"
@@ -24,12 +25,10 @@ class Router {
   void handle(std::shared_ptr<HttpExchange> exchange) const;
 
  private:
-  struct Match {
-    const Route* route = nullptr;  // null: none of this path and method
-    std::string allowed;           // methods of the routes with this path, "GET, POST"
-  };
-
-  Match find(const HttpRequest& request) const;
+  // Null: none of this path and method.
+  const Route* find(const HttpRequest& request) const;
+  // The methods of the routes with this path, "GET, POST".
+  std::string allowed_methods(const HttpRequest& request) const;
   // Why the request is refused by its head, whatever its body; nothing when it is not.
   std::optional<ApiError> judge(const Route& route,
                                 const HttpRequest& request,
@@ -43,7 +42,8 @@ class Router {
   void dispatch(const Route& route, const ExchangePtr& exchange) const;
   // False, and answered, when the engine can take no requests.
   bool check_engine(const ExchangePtr& exchange) const;
-  void refuse(const ExchangePtr& exchange, const Match& match) const;
+  // There is no route of this path and method.
+  void refuse(const ExchangePtr& exchange) const;
 
   ServerContext* const context_;
   const bool checks_host_;

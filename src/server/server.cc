@@ -84,25 +84,25 @@ std::string system_fingerprint(const ResolvedConfig& config) {
 
 struct Server::Impl {
   Impl(std::unique_ptr<LLMEngine> the_engine,
-       ServerOptions options,
+       const ServerOptions& options,
        const std::vector<ApiKey>& all_keys,
        std::unique_ptr<const ChatFormat> chat,
        std::string why_no_chat)
       : engine(std::move(the_engine)),
         num_worker_threads(num_workers(options.num_workers)),
         context{*engine,
-                std::move(options),
+                options,
                 std::move(chat),
                 std::move(why_no_chat),
                 static_cast<int64_t>(std::time(nullptr)),
-                openapi_document(openapi_options(*engine, context.options, !all_keys.empty()),
+                openapi_document(openapi_options(*engine, options, !all_keys.empty()),
                                  engine->config().engine),
                 system_fingerprint(engine->config()),
-                ApiKeys(all_keys, context.options.cache_salt_per_key),
+                ApiKeys(all_keys, options.cache_salt_per_key),
                 Admission(admission_limit(*engine)),
-                ServerMetrics(metrics_options(*engine, context.options)),
+                ServerMetrics(metrics_options(*engine, options)),
                 {},
-                ResponseStore(context.options.max_stored_bytes),
+                ResponseStore(options.max_stored_bytes),
                 [this] {
                   const HttpServer* server = listening;
                   return server == nullptr ? 0 : server->stats().num_connections;
@@ -145,22 +145,18 @@ Status Server::check(const ModelSourceConfig& model, const ServerOptions& option
 }
 
 Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<LLMEngine> engine,
-                                              ServerOptions options) {
+                                              const ServerOptions& options) {
   Result<std::unique_ptr<const ChatFormat>> chat = ChatFormat::create(*engine, options);
   if (!chat.ok() && chat.status().code() != StatusCode::kNotFound) return chat.status();
   ASSIGN_OR_RETURN(const std::vector<ApiKey> keys, read_keys(options));
-  const HttpServerOptions http = options.http;
   const std::string why_no_chat = chat.status().message();
-  auto impl = std::make_unique<Impl>(std::move(engine),
-                                     std::move(options),
-                                     keys,
-                                     chat.ok() ? std::move(*chat) : nullptr,
-                                     why_no_chat);
+  auto impl = std::make_unique<Impl>(
+      std::move(engine), options, keys, chat.ok() ? std::move(*chat) : nullptr, why_no_chat);
   const Router* router = &impl->router;
   ASSIGN_OR_RETURN(
       impl->http,
       HttpServer::start(
-          http,
+          options.http,
           [router](std::shared_ptr<HttpExchange> exchange) { router->handle(std::move(exchange)); },
           [router](const HttpRequest& head) { return router->accepts_body(head); }));
   impl->listening = impl->http.get();

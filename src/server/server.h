@@ -18,7 +18,7 @@ class Server {
   static Status check(const ModelSourceConfig& model, const ServerOptions& options);
   // Serves when this returns.
   static Result<std::unique_ptr<Server>> start(std::unique_ptr<LLMEngine> engine,
-                                               ServerOptions options);
+                                               const ServerOptions& options);
   // What is unfinished ends with an error.
   ~Server();
 

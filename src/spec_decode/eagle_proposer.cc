@@ -108,7 +108,7 @@ Tensor EagleProposer::run(const Pass& pass,
                          .storage = step.storage};
   const Tensor hidden_rows = arrays.add(pass.hidden_rows);
   arrays.send();
-  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, step.workspace, context.num_tokens());
+  tokens_of_ranks_ = parallel_.exchange_token_counts(stream_, context.num_tokens());
   context.tokens_of_ranks = tokens_of_ranks_;
   context.is_dummy = pass.slots.front() < 0;
   if (draft > 0) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -65,7 +66,10 @@ class DeviceQueue {
                          int64_t from_stride,
                          int64_t row_size,
                          int64_t num_rows) = 0;
-  virtual void fill_zero(void* data, int64_t bytes) = 0;
+  // Every byte of `num_rows` rows of `row_size` bytes becomes `value`; stride in bytes.
+  virtual void fill_rows(
+      void* data, int64_t stride, uint8_t value, int64_t row_size, int64_t num_rows) = 0;
+  void fill_zero(void* data, int64_t bytes) { fill_rows(data, bytes, 0, bytes, 1); }
   virtual void fill_random(void* data, DType dtype, int64_t count, const RandomFill& fill) = 0;
 
   // Waits until all work is done.
@@ -89,12 +93,20 @@ struct DeviceFacts {
   std::string runtime_version;  // that this program was built with
 };
 
+// One card. What a thread launches goes to the card that is current for it, whatever queue it
+// names: make_current() is for threads that have made neither a queue nor memory of the card, both
+// of which make it current, too. A thread that works for several cards changes between them.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
 
   virtual Device device() const = 0;
   virtual const DeviceFacts& facts() const = 0;
+
+  // For the calling thread.
+  virtual void make_current() const = 0;
+  // Kernels of this card can read and write the other's memory.
+  virtual bool can_reach(const DeviceRuntime& other) const = 0;
 
   struct Memory {
     int64_t free = 0;  // bytes, of all processes together
@@ -112,9 +124,24 @@ class DeviceRuntime {
   virtual std::unique_ptr<DeviceQueue> create_queue() = 0;
 };
 
-// The runtime of a device of that type, which lives as long as the program; an error says why there
-// is none: the build has no support for it, no driver, no card, a card too old. From any thread.
-Result<DeviceRuntime*> device_runtime(DeviceType type);
+// The cards of that type that this process sees, in the order of their indices; an error says why
+// there is none: the build has no support for it, no driver, no card, cards too old. Takes no
+// memory of any card. From any thread.
+Result<std::span<const DeviceFacts>> device_facts(DeviceType type);
+
+// The runtime of a card, which lives as long as the program; the first call for each takes some of
+// its memory. An error says why it cannot be used. Cards that one process uses are alike: another
+// than the first is refused. From any thread.
+Result<DeviceRuntime*> device_runtime(Device device);
+// Of the first card.
+inline Result<DeviceRuntime*> device_runtime(DeviceType type) {
+  return device_runtime(Device{type, 0});
+}
+
+// Kernels are loaded when the process first uses a card, and not each at its first launch, which
+// waits until the card is idle: for several ranks, which keep cards busy until another rank has
+// come. Before any other call here, and before there are many threads.
+void load_kernels_at_once();
 
 // What this build can compute on besides the CPU: "CUDA 13.0", or "".
 std::string device_backends();

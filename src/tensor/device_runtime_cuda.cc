@@ -1,6 +1,12 @@
 // DeviceRuntime over the CUDA runtime.
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdlib>
+#include <mutex>
 #include <new>
+#include <optional>
+#include <vector>
 
 #include "tensor/delay_cuda.h"
 #include "tensor/device_capability.h"
@@ -8,6 +14,7 @@
 #include "tensor/fill_cuda.h"
 #include "tensor/gpu_check.h"
 #include "tensor/gpu_launch.h"
+#include "tensor/per_card.h"
 
 namespace atom {
 namespace {
@@ -63,7 +70,10 @@ class CudaGraph : public DeviceGraph {
 
 class CudaEvent : public DeviceEvent {
  public:
-  explicit CudaEvent(cudaStream_t stream) : stream_(stream) { GPU_CHECK(cudaEventCreate(&event_)); }
+  CudaEvent(Device device, cudaStream_t stream) : stream_(stream) {
+    GPU_CHECK(cudaSetDevice(device.index));
+    GPU_CHECK(cudaEventCreate(&event_));
+  }
   ~CudaEvent() override { cudaEventDestroy(event_); }
 
   void mark() override { GPU_CHECK(cudaEventRecord(event_, stream_)); }
@@ -95,7 +105,10 @@ class CudaQueue : public DeviceQueue {
     GPU_CHECK(cudaSetDevice(device.index));
     GPU_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
-  ~CudaQueue() override { cudaStreamDestroy(stream_); }
+  ~CudaQueue() override {
+    cudaSetDevice(device_.index);  // a thread without a card would open one
+    cudaStreamDestroy(stream_);
+  }
 
   Device device() const override { return device_; }
   void* handle() const override { return stream_; }
@@ -116,9 +129,14 @@ class CudaQueue : public DeviceQueue {
         to, to_stride, from, from_stride, row_size, num_rows, cudaMemcpyDefault, stream_));
   }
 
-  void fill_zero(void* data, int64_t bytes) override {
-    if (bytes == 0) return;
-    CHECK_ENQUEUED(cudaMemsetAsync(data, 0, bytes, stream_));
+  void fill_rows(
+      void* data, int64_t stride, uint8_t value, int64_t row_size, int64_t num_rows) override {
+    if (row_size == 0 || num_rows == 0) return;
+    if (num_rows == 1 || stride == row_size) {
+      CHECK_ENQUEUED(cudaMemsetAsync(data, value, num_rows * row_size, stream_));
+    } else {
+      CHECK_ENQUEUED(cudaMemset2DAsync(data, stride, value, row_size, num_rows, stream_));
+    }
   }
 
   void fill_random(void* data, DType dtype, int64_t count, const RandomFill& fill) override {
@@ -136,7 +154,7 @@ class CudaQueue : public DeviceQueue {
   void synchronize() override { GPU_CHECK(cudaStreamSynchronize(stream_)); }
 
   std::unique_ptr<DeviceEvent> create_event() override {
-    return std::make_unique<CudaEvent>(stream_);
+    return std::make_unique<CudaEvent>(device_, stream_);
   }
 
   void delay(std::chrono::nanoseconds duration) override {
@@ -179,7 +197,16 @@ class CudaRuntime : public DeviceRuntime {
   Device device() const override { return device_; }
   const DeviceFacts& facts() const override { return facts_; }
 
+  void make_current() const override { GPU_CHECK(cudaSetDevice(device_.index)); }
+
+  bool can_reach(const DeviceRuntime& other) const override {
+    int reaches = 0;
+    GPU_CHECK(cudaDeviceCanAccessPeer(&reaches, device_.index, other.device().index));
+    return reaches != 0;
+  }
+
   Memory memory() const override {
+    make_current();
     size_t free = 0, total = 0;
     GPU_CHECK(cudaMemGetInfo(&free, &total));
     return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
@@ -187,12 +214,16 @@ class CudaRuntime : public DeviceRuntime {
 
   std::shared_ptr<void> allocate(int64_t bytes) override {
     num_allocations_.fetch_add(1, std::memory_order_relaxed);
+    make_current();
     void* data = nullptr;
     if (cudaMalloc(&data, bytes > 0 ? bytes : 1) != cudaSuccess) {
       cudaGetLastError();  // it is answered here
       throw std::bad_alloc();
     }
-    return {data, [](void* memory) { cudaFree(memory); }};
+    return {data, [index = device_.index](void* memory) {
+              cudaSetDevice(index);
+              cudaFree(memory);
+            }};
   }
 
   int64_t num_allocations() const override {
@@ -200,12 +231,16 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   std::shared_ptr<void> allocate_pinned(int64_t bytes) override {
+    make_current();
     void* data = nullptr;
     if (cudaMallocHost(&data, bytes > 0 ? bytes : 1) != cudaSuccess) {
       cudaGetLastError();
       throw std::bad_alloc();
     }
-    return {data, [](void* memory) { cudaFreeHost(memory); }};
+    return {data, [index = device_.index](void* memory) {
+              cudaSetDevice(index);
+              cudaFreeHost(memory);
+            }};
   }
 
   std::unique_ptr<DeviceQueue> create_queue() override {
@@ -243,8 +278,8 @@ Status no_card(cudaError_t error) {
 }
 
 // A context on the card, which is the first thing that needs some of its memory.
-Status open_context(const cudaDeviceProp& card) {
-  const cudaError_t error = cudaSetDevice(0);
+Status open_context(int index, const DeviceFacts& card) {
+  const cudaError_t error = cudaSetDevice(index);
   if (error == cudaSuccess) return {};
   cudaGetLastError();
   if (error == cudaErrorMemoryAllocation) {
@@ -260,28 +295,57 @@ Status open_context(const cudaDeviceProp& card) {
   return unavailable("{} cannot be used: {}", card.name, cudaGetErrorString(error));
 }
 
-Result<std::unique_ptr<CudaRuntime>> open_card() {
+Result<std::vector<DeviceFacts>> find_cards() {
   int num_cards = 0;
   const cudaError_t error = cudaGetDeviceCount(&num_cards);
   if (error != cudaSuccess || num_cards == 0) {
     cudaGetLastError();
     return no_card(error);
   }
-  cudaDeviceProp card;
-  GPU_CHECK(cudaGetDeviceProperties(&card, 0));
   int driver = 0, runtime = 0;
   GPU_CHECK(cudaDriverGetVersion(&driver));
   GPU_CHECK(cudaRuntimeGetVersion(&runtime));
-  DeviceFacts facts{card.name,
-                    card.major,
-                    card.minor,
-                    card.multiProcessorCount,
-                    version_text(driver),
-                    version_text(runtime)};
-  RETURN_IF_ERROR(check_capability(facts));
-  RETURN_IF_ERROR(open_context(card));
-  return std::make_unique<CudaRuntime>(Device{DeviceType::kCuda, 0}, std::move(facts));
+  std::vector<DeviceFacts> cards;
+  for (int i = 0; i < std::min(num_cards, kMaxCards); ++i) {
+    cudaDeviceProp card;
+    GPU_CHECK(cudaGetDeviceProperties(&card, i));
+    cards.push_back({card.name,
+                     card.major,
+                     card.minor,
+                     card.multiProcessorCount,
+                     version_text(driver),
+                     version_text(runtime)});
+  }
+  RETURN_IF_ERROR(check_capability(cards.front()));
+  return cards;
 }
+
+const Result<std::vector<DeviceFacts>>& cards() {
+  static const Result<std::vector<DeviceFacts>> found = find_cards();
+  return found;
+}
+
+Result<std::unique_ptr<CudaRuntime>> open_card(int index) {
+  const DeviceFacts &card = (*cards())[index], &first = cards()->front();
+  if (card.name != first.name || card.num_multiprocessors != first.num_multiprocessors) {
+    return unavailable(
+        "card {} is {} with {} multiprocessors, card 0 {} with {}: cards that one process uses "
+        "have to be alike; CUDA_VISIBLE_DEVICES chooses some",
+        index,
+        card.name,
+        card.num_multiprocessors,
+        first.name,
+        first.num_multiprocessors);
+  }
+  RETURN_IF_ERROR(open_context(index, card));
+  return std::make_unique<CudaRuntime>(Device{DeviceType::kCuda, index}, card);
+}
+
+// Opened when it is asked for: a process takes no memory of cards that it does not use.
+struct Card {
+  std::once_flag once;
+  std::optional<Result<std::unique_ptr<CudaRuntime>>> runtime;
+};
 
 }  // namespace
 
@@ -291,11 +355,31 @@ void check_gpu_launch(const char* kernel) {
   check_failed(kernel, ATOM_GPU(GetErrorString)(error), __FILE__, __LINE__);
 }
 
-Result<DeviceRuntime*> device_runtime(DeviceType type) {
-  if (type != DeviceType::kCuda) return invalid_argument("the CPU needs no device runtime");
-  static const Result<std::unique_ptr<CudaRuntime>> runtime = open_card();
-  if (!runtime.ok()) return runtime.status();
-  return runtime->get();
+Result<std::span<const DeviceFacts>> device_facts(DeviceType type) {
+  if (type != DeviceType::kCuda) return invalid_argument("the CPU has no cards");
+  if (!cards().ok()) return cards().status();
+  return std::span<const DeviceFacts>(*cards());
+}
+
+Result<DeviceRuntime*> device_runtime(Device device) {
+  if (device.type != DeviceType::kCuda) {
+    return invalid_argument("the CPU needs no device runtime");
+  }
+  if (!cards().ok()) return cards().status();
+  const int count = static_cast<int>(cards()->size());
+  if (device.index < 0 || device.index >= count) {
+    return unavailable("there is no card {}: this process sees {}", device.index, count);
+  }
+  static std::array<Card, kMaxCards> opened;
+  Card& card = opened[device.index];
+  std::call_once(card.once, [&] { card.runtime = open_card(device.index); });
+  if (!card.runtime->ok()) return card.runtime->status();
+  return (*card.runtime)->get();
+}
+
+void load_kernels_at_once() {
+  // What the user has set counts.
+  (void)::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 }
 
 std::string device_backends() {

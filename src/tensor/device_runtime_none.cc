@@ -3,9 +3,23 @@
 
 namespace atom {
 
-Result<DeviceRuntime*> device_runtime(DeviceType) {
+namespace {
+
+Status no_runtime() {
   return unimplemented("this build of atom computes on the CPU alone; build the preset 'cuda'");
 }
+
+}  // namespace
+
+Result<std::span<const DeviceFacts>> device_facts(DeviceType) {
+  return no_runtime();
+}
+
+Result<DeviceRuntime*> device_runtime(Device) {
+  return no_runtime();
+}
+
+void load_kernels_at_once() {}
 
 std::string device_backends() {
   return "";

@@ -9,4 +9,7 @@ namespace atom {
 // Every byte of a contiguous tensor becomes 0. Nothing happens on a dry run.
 void fill_zero(const Stream& stream, const Tensor& tensor);
 
+// Every byte of a tensor of two dimensions whose rows may lie apart becomes `value`. Likewise.
+void fill_bytes(const Stream& stream, const Tensor& rows, uint8_t value);
+
 }  // namespace atom

@@ -37,6 +37,11 @@ void HostMirror::send(int64_t begin, int64_t end) const {
   copy(device_.data<int32_t>(), host(), begin, end);
 }
 
+void HostMirror::send_through(DeviceQueue& queue, int64_t begin, int64_t end) const {
+  queue.copy(
+      device_.data<int32_t>() + begin, host() + begin, (end - begin) * int64_t{sizeof(int32_t)});
+}
+
 void HostMirror::send_columns(int64_t begin,
                               int64_t num_rows,
                               int64_t row_size,

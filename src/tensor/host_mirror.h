@@ -32,6 +32,8 @@ class HostMirror {
   // On a device: enqueues the copy of values [begin, end). The host leaves them alone until the
   // queue has passed it.
   void send(int64_t begin, int64_t end) const;
+  // The same through another queue of the device, past what the stream's own has not done yet.
+  void send_through(DeviceQueue& queue, int64_t begin, int64_t end) const;
   // The first `num_columns` of each row of a matrix that begins at `begin`.
   void send_columns(int64_t begin, int64_t num_rows, int64_t row_size, int64_t num_columns) const;
   // The other way: enqueues the copy to the host.

@@ -37,7 +37,7 @@ std::shared_ptr<void> map_pages(int64_t bytes) {
 
 std::shared_ptr<void> allocate(int64_t bytes, Device device) {
   if (!device.is_cpu()) {
-    const Result<DeviceRuntime*> runtime = device_runtime(device.type);
+    const Result<DeviceRuntime*> runtime = device_runtime(device);
     CHECK(runtime.ok());
     return (*runtime)->allocate(bytes);
   }

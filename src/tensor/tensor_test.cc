@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tensor/fill.h"
 #include "tensor/tensor_check.h"
 #include "tensor/workspace.h"
 
@@ -54,6 +55,16 @@ TEST(Tensor, CopyConvertsBetweenStridedTensors) {
   copy_convert(source.narrow(1, 2, 3), target);
   EXPECT_EQ(to_float(target.data<BFloat16>()[0]), 2.0f);
   EXPECT_EQ(to_float(target.data<BFloat16>()[5]), 9.0f);
+}
+
+TEST(Tensor, BytesOfRowsThatLieApartAreFilled) {
+  ThreadPool pool(1);
+  const Tensor ids = Tensor::zeros({4, 3}, DType::kInt32);
+  fill_bytes(Stream(&pool), ids.narrow(1, 1, 2).narrow(0, 2, 2), 0xff);
+  const int32_t expected[] = {0, 0, 0, 0, 0, 0, 0, -1, -1, 0, -1, -1};
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(ids.data<int32_t>()[i], expected[i]) << i;
+  fill_bytes(Stream(&pool), ids.narrow(0, 4, 0), 1);
+  EXPECT_EQ(ids.data<int32_t>()[0], 0);
 }
 
 TEST(Tensor, DiscardedContentLeavesTheTensorUsable) {

@@ -211,6 +211,14 @@ void Decoder::run_bytes(size_t stage, bool final, DecoderState* state, std::stri
   std::string text;
   size_t i = 0;
   while (i < held.size()) {
+    const auto beyond_ascii = std::find_if(
+        held.begin() + static_cast<ptrdiff_t>(i), held.end(), [](char c) { return c < 0; });
+    const auto num_ascii = static_cast<size_t>(beyond_ascii - held.begin()) - i;
+    if (num_ascii > 0) {
+      text.append(held, i, num_ascii);
+      i += num_ascii;
+      continue;
+    }
     const Utf8Prefix prefix = inspect_utf8(std::string_view(held).substr(i, 4));
     if (prefix.kind == Utf8Prefix::Kind::kIncomplete && !final) break;
     if (prefix.kind == Utf8Prefix::Kind::kValid) {

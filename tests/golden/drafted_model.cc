@@ -40,7 +40,7 @@ DraftedModel::DraftedModel(const std::string& folder, const std::string& draft_m
   config_ = resolve(engine, load_model_config(folder).value()).value();
   const Device device = choose_device(golden_device()).value();
   if (!device.is_cpu()) {
-    queue_ = device_runtime(device.type).value()->create_queue();
+    queue_ = device_runtime(device).value()->create_queue();
     stream_ = Stream(&pool_, queue_.get());
   }
   built_ = build_model(config_, device).value();

@@ -46,9 +46,15 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder));
   ASSIGN_OR_RETURN(ResolvedConfig config, resolve(engine, model));
   std::unique_ptr<GoldenRunner> runner(new GoldenRunner(std::move(config)));
-  runner->local_ranks_ = std::make_unique<LocalRanks>(runner->config_.engine.parallel,
-                                                      std::chrono::seconds(60),
-                                                      runner->config_.copies_share_experts);
+  runner->config_.engine.device.device = golden_device();
+  const EngineConfig& resolved = runner->config_.engine;
+  ASSIGN_OR_RETURN(const Device first, choose_device(resolved.device, resolved.parallel));
+  RETURN_IF_ERROR(check_cards(runner->config_, first));
+  ASSIGN_OR_RETURN(runner->local_ranks_,
+                   LocalRanks::create(resolved.parallel,
+                                      first,
+                                      std::chrono::seconds(60),
+                                      runner->config_.copies_share_experts));
   for (int rank = 0; rank < runner->local_ranks_->size(); ++rank) {
     RETURN_IF_ERROR(runner->build_rank(rank));
   }
@@ -59,10 +65,11 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
 Status GoldenRunner::build_rank(int rank) {
   const int world = local_ranks_->size();
   Rank& built_rank = *ranks_.emplace_back(std::make_unique<Rank>(world > 1 ? 1 : 2));
-  ASSIGN_OR_RETURN(const Device device, choose_device(golden_device()));
+  ASSIGN_OR_RETURN(const Device device,
+                   choose_device(golden_device(), local_ranks_->context(rank).card));
   if (!device.is_cpu()) {
-    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(device.type));
-    built_rank.queue = runtime->create_queue();
+    ASSIGN_OR_RETURN(built_rank.runtime, device_runtime(device));
+    built_rank.queue = built_rank.runtime->create_queue();
     built_rank.stream = Stream(&built_rank.pool, built_rank.queue.get());
   }
   ASSIGN_OR_RETURN(BuiltModel built, build_model(config_, device, local_ranks_->context(rank)));
@@ -159,14 +166,20 @@ Tensor GoldenRunner::compute_logits(size_t index, const Copy& copy) const {
   const bool is_dummy = copy.step.scheduled.empty();
   if (is_dummy && num_copies() == 1) return {};
   Rank& rank = *ranks_[index];
+  if (rank.runtime != nullptr) rank.runtime->make_current();
   const ParallelContext& parallel = local_ranks_->context(static_cast<int>(index));
   const ContextRows own(copy.step, copy.scheduled, block_size_, parallel);
   const StepInputs inputs = is_dummy ? rank.input_builder->build_dummy()
                                      : rank.input_builder->build(own.step(), own.sequences());
   const Stream& stream = rank.stream;
   Workspace workspace(stream, kWorkspaceSize);
+  const Shape shape = {is_dummy ? 1 : std::max<int64_t>(1, copy.step.num_tokens),
+                       config_.model.vocab_size};
+  const Tensor logits = Tensor::empty(shape, DType::kFloat32, stream.device());
+  // Memory is taken while no card waits for another.
+  parallel.meet(&rank.pool);
   const std::vector<int32_t> tokens_of_ranks =
-      parallel.exchange_token_counts(stream, workspace, inputs.token_ids.size(0));
+      parallel.exchange_token_counts(stream, inputs.token_ids.size(0));
   const ForwardContext context{.stream = stream,
                                .workspace = workspace,
                                .token_ids = inputs.token_ids,
@@ -184,8 +197,7 @@ Tensor GoldenRunner::compute_logits(size_t index, const Copy& copy) const {
   copy_states(stream, rank.storage, copy.step.state_saves);
   if (!parallel.samples()) return {};
   hidden = own.whole(hidden, 1, context);
-  const Shape shape = {hidden.size(0), config_.model.vocab_size};
-  const Tensor logits = Tensor::empty(shape, DType::kFloat32, stream.device());
+  CHECK(hidden.size(0) == shape[0]);
   rank.model->compute_logits(hidden, logits, context);
   return host_copy(stream, logits);
 }

@@ -74,7 +74,8 @@ class GoldenRunner {
     explicit Rank(int num_threads) : pool(num_threads) {}
 
     ThreadPool pool;
-    std::unique_ptr<DeviceQueue> queue;  // null on the CPU
+    DeviceRuntime* runtime = nullptr;    // null on the CPU
+    std::unique_ptr<DeviceQueue> queue;  // likewise
     Stream stream{&pool};
     std::unique_ptr<CausalLM> model;
     StorageSpec storage_spec;

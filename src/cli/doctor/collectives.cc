@@ -6,7 +6,9 @@
 
 #include "base/human.h"
 #include "cli/table.h"
+#include "comm/device/device_group.h"
 #include "comm/local/local_group.h"
+#include "tensor/device_runtime.h"
 
 namespace atom::cli::doctor {
 namespace {
@@ -28,17 +30,14 @@ std::string microseconds(double seconds) {
   return fmt::format("{:.1f}", seconds * 1e6);
 }
 
-}  // namespace
+using Group = std::vector<std::unique_ptr<Communicator>>;
 
-Result<std::vector<CollectiveTime>> measure_local_collectives(int32_t num_ranks) {
-  const auto ranks = make_local_group(num_ranks, kPatience);
-  const std::vector<int64_t> sizes = sizes_for(num_ranks);
+// Calls measure(rank) of each rank on a thread of its own; what the first found.
+template <typename Measure>
+Result<std::vector<CollectiveTime>> measure_together(const Group& ranks, const Measure& of_rank) {
   std::vector<Result<std::vector<CollectiveTime>>> times(ranks.size(),
                                                          internal_error("a rank did not measure"));
-  const auto measure = [&](size_t rank) {
-    ThreadPool pool(1);
-    times[rank] = measure_collectives(*ranks[rank], Stream(&pool), sizes, kBudget);
-  };
+  const auto measure = [&](size_t rank) { times[rank] = of_rank(*ranks[rank]); };
   std::vector<std::thread> threads;
   for (size_t rank = 1; rank < ranks.size(); ++rank) threads.emplace_back(measure, rank);
   measure(0);
@@ -46,7 +45,36 @@ Result<std::vector<CollectiveTime>> measure_local_collectives(int32_t num_ranks)
   return times[0];
 }
 
-std::string collectives_table(const std::vector<CollectiveTime>& times, int32_t num_ranks) {
+}  // namespace
+
+Result<std::vector<CollectiveTime>> measure_local_collectives(int32_t num_ranks) {
+  const std::vector<int64_t> sizes = sizes_for(num_ranks);
+  return measure_together(make_local_group(num_ranks, kPatience), [&](Communicator& rank) {
+    ThreadPool pool(1);
+    return measure_collectives(rank, Stream(&pool), sizes, kBudget);
+  });
+}
+
+Result<std::vector<CollectiveTime>> measure_card_collectives(int32_t num_ranks) {
+  const std::vector<int64_t> sizes = sizes_for(num_ranks);
+  std::vector<Device> cards;
+  std::vector<DeviceRuntime*> runtimes;
+  for (int32_t index = 0; index < num_ranks; ++index) {
+    cards.push_back({DeviceType::kCuda, index});
+    ASSIGN_OR_RETURN(DeviceRuntime * runtime, device_runtime(cards.back()));
+    runtimes.push_back(runtime);
+  }
+  ASSIGN_OR_RETURN(const Group group, make_device_group(cards, kPatience));
+  return measure_together(group, [&](Communicator& rank) {
+    ThreadPool pool(1);
+    const std::unique_ptr<DeviceQueue> queue = runtimes[rank.rank()]->create_queue();
+    return measure_collectives(rank, Stream(&pool, queue.get()), sizes, kBudget);
+  });
+}
+
+std::string collectives_table(const std::vector<CollectiveTime>& times,
+                              const std::string& what,
+                              int32_t num_ranks) {
   std::vector<Table::Column> columns = {{"size", Table::Align::kRight}};
   for (const Collective collective : kCollectives) {
     columns.push_back({fmt::format("{} (us)", collective_name(collective)), Table::Align::kRight});
@@ -63,9 +91,9 @@ std::string collectives_table(const std::vector<CollectiveTime>& times, int32_t 
     row.clear();
   }
   return fmt::format(
-             "\nCollectives of {} ranks, threads of this process (transport local). Sizes are "
-             "those of a rank's whole tensor; GB/s is what a rank sends at least, over the time.\n",
-             num_ranks) +
+             "\nCollectives of {}. Sizes are those of a rank's whole tensor; GB/s is what a rank "
+             "sends at least, over the time.\n",
+             what) +
          table.to_string();
 }
 

@@ -42,20 +42,40 @@ void ask_libcuda(GpuFacts* facts) {
   dlclose(library);
 }
 
-void ask_card(GpuFacts* facts) {
-  const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
-  if (!runtime.ok()) {
-    facts->card_problem = runtime.status().message();
+std::string card_text(const DeviceRuntime& runtime) {
+  const DeviceFacts& card = runtime.facts();
+  const DeviceRuntime::Memory memory = runtime.memory();
+  return fmt::format("{}, compute capability {}.{}, {} of {} free",
+                     card.name,
+                     card.capability_major,
+                     card.capability_minor,
+                     human_bytes(memory.free),
+                     human_bytes(memory.total));
+}
+
+void ask_cards(GpuFacts* facts) {
+  const auto cards = device_facts(DeviceType::kCuda);
+  if (!cards.ok()) {
+    facts->card_problem = cards.status().message();
     return;
   }
-  const DeviceFacts& card = (*runtime)->facts();
-  const DeviceRuntime::Memory memory = (*runtime)->memory();
-  facts->card = fmt::format("{}, compute capability {}.{}, {} of {} free",
-                            card.name,
-                            card.capability_major,
-                            card.capability_minor,
-                            human_bytes(memory.free),
-                            human_bytes(memory.total));
+  std::vector<const DeviceRuntime*> usable;
+  for (int index = 0; index < std::ssize(*cards); ++index) {
+    const Result<DeviceRuntime*> runtime = device_runtime(Device{DeviceType::kCuda, index});
+    if (runtime.ok()) {
+      facts->cards.push_back(card_text(**runtime));
+      usable.push_back(*runtime);
+    } else if (facts->card_problem.empty()) {
+      facts->card_problem = runtime.status().message();
+    }
+  }
+  for (const DeviceRuntime* one : usable) {
+    for (const DeviceRuntime* other : usable) {
+      const int first = one->device().index, second = other->device().index;
+      if (first >= second || (one->can_reach(*other) && other->can_reach(*one))) continue;
+      facts->apart.push_back(fmt::format("{} and {}", first, second));
+    }
+  }
 }
 
 void ask_gemm_library(GpuFacts* facts) {
@@ -144,14 +164,30 @@ Finding judge_nvidia(const GpuFacts& facts) {
   return finding;
 }
 
-Finding judge_card(const GpuFacts& facts) {
-  Finding finding{kGpuSection, "card", Severity::kOk, facts.card, ""};
-  if (facts.card.empty()) {
-    finding.severity = Severity::kNote;
-    finding.value = "none that can be used";
-    finding.advice = facts.card_problem;
+Findings judge_cards(const GpuFacts& facts) {
+  Findings findings;
+  for (size_t i = 0; i < facts.cards.size(); ++i) {
+    const std::string name = facts.cards.size() == 1 ? "card" : fmt::format("card {}", i);
+    findings.push_back({kGpuSection, name, Severity::kOk, facts.cards[i], ""});
   }
-  return finding;
+  if (!facts.card_problem.empty()) {
+    findings.push_back({kGpuSection,
+                        facts.cards.empty() ? "card" : "another card",
+                        Severity::kNote,
+                        facts.cards.empty() ? "none that can be used" : "cannot be used",
+                        facts.card_problem});
+  }
+  if (facts.cards.size() < 2) return findings;
+  Finding reach{kGpuSection, "peer access", Severity::kOk, "every card reaches every other", ""};
+  if (!facts.apart.empty()) {
+    reach.severity = Severity::kNote;
+    reach.value = "not between " + fmt::format("{}", fmt::join(facts.apart, ", "));
+    reach.advice =
+        "ranks of one engine need it: NVLink, or PCIe without an IOMMU or ACS in between "
+        "(nvidia-smi topo -p2p rw shows it)";
+  }
+  findings.push_back(reach);
+  return findings;
 }
 
 // Needed to build, not to run.
@@ -210,7 +246,7 @@ GpuFacts read_gpu_facts(const SystemFiles& files) {
   facts.num_pci_cards = count_pci_cards(files);
   facts.has_kfd = files.exists("/dev/kfd");
   if (!facts.backends.empty()) {
-    ask_card(&facts);
+    ask_cards(&facts);
     ask_gemm_library(&facts);
   }
   return facts;
@@ -236,7 +272,8 @@ Findings judge_gpu(const GpuFacts& facts) {
   findings.push_back(build);
   findings.push_back(judge_toolkit(facts));
   if (has_nvidia && uses_cuda) {
-    findings.push_back(judge_card(facts));
+    const Findings cards = judge_cards(facts);
+    findings.insert(findings.end(), cards.begin(), cards.end());
     findings.push_back(judge_gemm_library(facts));
   }
   return findings;

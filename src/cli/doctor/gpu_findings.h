@@ -21,15 +21,17 @@ struct GpuFacts {
   std::string toolkit;    // CUDA toolkit's version, "13.0.2", where its version.json says it
   int num_pci_cards = 0;  // NVIDIA's display and compute controllers on the bus, driver or not
   bool has_kfd = false;   // /dev/kfd: AMD's compute driver
-  // With support for CUDA in this build: "NVIDIA H200, 139.8 GiB, 138.0 GiB free", or why no card
-  // can be used; the library for matrix multiplication, or where it was looked for.
-  std::string card;
+  // With support for CUDA in this build: "NVIDIA H200, 139.8 GiB, 138.0 GiB free" of each card that
+  // can be used, and why the first that cannot be is not; of several, pairs that do not reach each
+  // other's memory, "0 and 1"; the library for matrix multiplication, or where it was looked for.
+  std::vector<std::string> cards;
   std::string card_problem;
+  std::vector<std::string> apart;
   std::string gemm_library;
   std::string gemm_problem;
 };
 
-// Loads libcuda.so.1 for a moment when it is there, and opens the card when the build can use one.
+// Loads libcuda.so.1 for a moment when it is there, and opens the cards that the build can use.
 GpuFacts read_gpu_facts(const SystemFiles& files);
 Findings judge_gpu(const GpuFacts& facts);
 

@@ -39,7 +39,7 @@ TEST(GpuFindings, SaysThatAGpuStaysIdle) {
 TEST(GpuFindings, ABuildWithTheBackendIsOk) {
   GpuFacts facts = nvidia_facts();
   facts.backends = "CUDA 13.0";
-  facts.card = "NVIDIA H200, compute capability 9.0, 138.0 GiB of 139.8 GiB free";
+  facts.cards = {"NVIDIA H200, compute capability 9.0, 138.0 GiB of 139.8 GiB free"};
   facts.gemm_library = "cuBLASLt 13.1.0, libcublasLt.so.13";
   for (const Finding& finding : judge_gpu(facts)) {
     EXPECT_EQ(finding.severity, Severity::kOk) << finding.name;
@@ -55,11 +55,25 @@ TEST(GpuFindings, NotesWhatABuildWithTheBackendLacks) {
   facts.card_problem = "compute capability 7.0; atom needs 8.0 or newer";
   EXPECT_EQ(find(judge_gpu(facts), "card").severity, Severity::kNote);
   EXPECT_NE(find(judge_gpu(facts), "card").advice.find("8.0 or newer"), std::string::npos);
-  facts.card = "NVIDIA H200";
+  facts.card_problem.clear();
+  facts.cards = {"NVIDIA H200"};
   facts.gemm_problem = "cuBLASLt was not found";
   EXPECT_EQ(find(judge_gpu(facts), "matrix library").severity, Severity::kNote);
   EXPECT_NE(find(judge_gpu(facts), "matrix library").advice.find("ATOM_CUBLASLT"),
             std::string::npos);
+}
+
+TEST(GpuFindings, ListsEveryCardAndWhichDoNotReachEachOther) {
+  GpuFacts facts = nvidia_facts();
+  facts.backends = "CUDA 13.0";
+  facts.cards = {"NVIDIA H200", "NVIDIA H200", "NVIDIA H200"};
+  EXPECT_EQ(find(judge_gpu(facts), "card 2").value, "NVIDIA H200");
+  EXPECT_EQ(find(judge_gpu(facts), "peer access").severity, Severity::kOk);
+  facts.apart = {"0 and 2", "1 and 2"};
+  facts.card_problem = "card 3 is another";
+  EXPECT_EQ(find(judge_gpu(facts), "peer access").severity, Severity::kNote);
+  EXPECT_EQ(find(judge_gpu(facts), "peer access").value, "not between 0 and 2, 1 and 2");
+  EXPECT_EQ(find(judge_gpu(facts), "another card").advice, "card 3 is another");
 }
 
 TEST(GpuFindings, NotesHalfADriver) {

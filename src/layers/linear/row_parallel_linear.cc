@@ -10,20 +10,13 @@ LinearPartition make_row_partition(BuildContext& build, int64_t in_features, int
 
 }  // namespace
 
-RowParallelLinear::RowParallelLinear(
-    BuildContext& build, int64_t in_features, int64_t out_features, bool has_bias, bool reduces)
+RowParallelLinear::RowParallelLinear(BuildContext& build,
+                                     int64_t in_features,
+                                     int64_t out_features,
+                                     bool has_bias)
     : LinearBase(build,
                  make_row_partition(build, in_features, out_features),
                  has_bias,
-                 build.parallel.is_first()),
-      parallel_(build.parallel),
-      reduces_(reduces) {}
-
-void RowParallelLinear::forward(const Activation& x,
-                                const Tensor& y,
-                                const ForwardContext& context) const {
-  LinearBase::forward(x, y, context);
-  if (reduces_) parallel_.all_reduce(context.stream, y);
-}
+                 build.parallel.is_first()) {}
 
 }  // namespace atom

@@ -9,20 +9,11 @@ namespace atom {
 
 class RowParallelLinear : public LinearBase {
  public:
-  // `reduces`: forward() gives the sum; else this rank's part of it, which its user adds to others
-  // and reduces. The bias is in the first rank's part.
-  RowParallelLinear(BuildContext& build,
-                    int64_t in_features,
-                    int64_t out_features,
-                    bool has_bias,
-                    bool reduces = true);
+  RowParallelLinear(BuildContext& build, int64_t in_features, int64_t out_features, bool has_bias);
 
-  // x [num_rows, local_in_features] -> y [num_rows, out_features], contiguous.
-  void forward(const Activation& x, const Tensor& y, const ForwardContext& context) const;
-
- private:
-  ParallelContext parallel_;
-  bool reduces_;
+  // x [num_rows, local_in_features] -> y [num_rows, out_features], contiguous: this rank's part of
+  // the sum, which its reader completes. The bias is in the first rank's part.
+  using LinearBase::forward;
 };
 
 }  // namespace atom

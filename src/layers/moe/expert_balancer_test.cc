@@ -100,6 +100,7 @@ class Rank {
     const ExpertRows rows = exchange_->prepare(x, choice, y, context);
     layer_->forward(rows.x, rows.choice, rows.y, context);
     exchange_->finalize(rows, y, context);
+    if (exchange_->leaves_parts()) build_.parallel.all_reduce(context.stream, y);
     return y;
   }
 
@@ -166,7 +167,8 @@ ParallelContext parallel_of(const Way& way, int rank, Communicator* tensor, Comm
           .dispatch = way.dispatch,
           .moves_experts = true,
           .num_redundant_experts = kRedundant,
-          .experts = experts};
+          .experts = experts,
+          .token_counts = {}};
 }
 
 void check(const Way& way) {

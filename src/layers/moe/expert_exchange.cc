@@ -11,8 +11,6 @@ namespace {
 // A copy's ranks have the same tokens: each computes what it has the experts, or the parts, for.
 class SummedExchange : public ExpertExchange {
  public:
-  explicit SummedExchange(const ParallelContext& parallel) : parallel_(parallel) {}
-
   ExpertRows prepare(const Tensor& x,
                      const MoeRouter::Choice& choice,
                      const Tensor& out,
@@ -21,14 +19,10 @@ class SummedExchange : public ExpertExchange {
   }
   void finalize(const ExpertRows& rows,
                 const Tensor& out,
-                const ForwardContext& context) const override {
+                const ForwardContext& /*context*/) const override {
     CHECK(rows.y.raw_data() == out.raw_data());
-    parallel_.all_reduce(context.stream, out);
   }
-  bool adds_up_rows() const override { return true; }
-
- private:
-  const ParallelContext parallel_;
+  bool leaves_parts() const override { return true; }
 };
 
 }  // namespace
@@ -36,7 +30,7 @@ class SummedExchange : public ExpertExchange {
 std::unique_ptr<ExpertExchange> make_expert_exchange(const BuildContext& build,
                                                      ExpertOwners owners) {
   const ParallelContext& parallel = build.parallel;
-  if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>(parallel);
+  if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>();
   // Every rank has a part of each expert, and so needs all tokens.
   if (owners.rank_of.empty() || parallel.dispatch == ExpertDispatch::kGather ||
       parallel.dispatch == ExpertDispatch::kAuto) {

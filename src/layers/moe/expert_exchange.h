@@ -42,12 +42,13 @@ class ExpertExchange {
                              const Tensor& out,
                              const ForwardContext& context) const = 0;
   // out = the sum over all ranks of what their experts gave for each of the copy's tokens, with the
-  // same bits on all ranks of the copy.
+  // same bits on all ranks of the copy; or this rank's part of that sum.
   virtual void finalize(const ExpertRows& rows,
                         const Tensor& out,
                         const ForwardContext& context) const = 0;
-  // What is added to `rows.y` before finalize() is added up over the copy's ranks, too.
-  virtual bool adds_up_rows() const { return false; }
+  // finalize() leaves this rank's part, to which its user may add others before the sum over the
+  // copy's ranks.
+  virtual bool leaves_parts() const { return false; }
 };
 
 // What an exchange knows of the experts' places.

@@ -100,7 +100,8 @@ std::vector<Tensor> compute(const World& world) {
                       .data_parallel_rank = copy,
                       .data_parallel_size = world.copies,
                       .dispatch = world.dispatch,
-                      .experts = experts[rank].get()};
+                      .experts = experts[rank].get(),
+                      .token_counts = {}};
     FusedMoEOptions options;
     options.num_experts = kExperts;
     options.num_shared = world.num_shared;
@@ -129,6 +130,9 @@ std::vector<Tensor> compute(const World& world) {
       const ExpertRows rows = exchange->prepare(x, choice, results[rank], context);
       layer.forward(rows.x, rows.choice, rows.y, context);
       exchange->finalize(rows, results[rank], context);
+      if (exchange->leaves_parts()) {
+        build.parallel.all_reduce(context.stream, results[rank]);
+      }
     }
   };
   std::vector<std::thread> threads;

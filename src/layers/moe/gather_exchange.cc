@@ -1,9 +1,8 @@
 #include "layers/moe/gather_exchange.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "layers/moe/token_share.h"
+#include "tensor/copy_rows.h"
+#include "tensor/fill.h"
 
 namespace atom {
 namespace {
@@ -14,7 +13,7 @@ Tensor gather(const ParallelContext& parallel,
               const Tensor& from,
               const TokenShare& share,
               int64_t largest,
-              int filling,
+              uint8_t filling,
               const ForwardContext& context) {
   const Stream& stream = context.stream;
   const int64_t size = from.size(1), world = parallel.expert_size();
@@ -23,10 +22,8 @@ Tensor gather(const ParallelContext& parallel,
   const Tensor part = context.workspace.tensor({largest, size}, from.dtype());
   if (!stream.is_dry_run()) {
     const Tensor own = part.narrow(0, 0, share.count);
-    copy_share(stream, from.narrow(0, share.begin, share.count), own);
-    std::memset(static_cast<char*>(part.raw_data()) + own.num_bytes(),
-                filling,
-                part.num_bytes() - own.num_bytes());
+    copy_rows(stream, from.narrow(0, share.begin, share.count), own);
+    fill_bytes(stream, part.narrow(0, share.count, largest - share.count), filling);
     parallel.experts->all_gather(stream, part, all);
   }
   return all.view({world * largest, size});
@@ -52,12 +49,12 @@ ExpertRows GatherExchange::prepare(const Tensor& x,
 
 void GatherExchange::drop_shared(const Tensor& ids, const ForwardContext& context) const {
   if (owners_.rank_of.empty() || owners_.num_shared == 0) return;
-  const int64_t largest = largest_share(parallel_, context), size = ids.size(1);
-  for (int64_t row = 0; row < ids.size(0); ++row) {
-    if (row / largest == parallel_.expert_rank()) continue;
-    int32_t* const end = ids.data<int32_t>() + (row + 1) * size;
-    std::fill(end - owners_.num_shared, end, -1);
-  }
+  constexpr uint8_t kNobody = 0xff;  // ids of -1
+  const int64_t largest = largest_share(parallel_, context);
+  const int64_t begin = parallel_.expert_rank() * largest, end = begin + largest;
+  const Tensor shared = ids.narrow(1, ids.size(1) - owners_.num_shared, owners_.num_shared);
+  fill_bytes(context.stream, shared.narrow(0, 0, begin), kNobody);
+  fill_bytes(context.stream, shared.narrow(0, end, ids.size(0) - end), kNobody);
 }
 
 void GatherExchange::finalize(const ExpertRows& rows,

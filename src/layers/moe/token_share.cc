@@ -1,7 +1,8 @@
 #include "layers/moe/token_share.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "tensor/copy_rows.h"
 
 namespace atom {
 
@@ -23,25 +24,19 @@ int64_t largest_share(const ParallelContext& parallel, const ForwardContext& con
   return largest;
 }
 
-void copy_share(const Stream& stream, const Tensor& from, const Tensor& to) {
-  if (stream.is_dry_run()) return;
-  CHECK(from.size(0) == to.size(0));
-  copy_convert(from, to);
-}
-
 void join_shares(const ParallelContext& parallel,
                  const Tensor& part,
                  const Tensor& out,
                  const ForwardContext& context) {
   const Stream& stream = context.stream;
   const int64_t num_ranks = parallel.tensor_parallel_size, num_tokens = out.size(0);
-  if (num_ranks == 1) return copy_share(stream, part.narrow(0, 0, num_tokens), out);
+  if (num_ranks == 1) return copy_rows(stream, part.narrow(0, 0, num_tokens), out);
   const int64_t largest = (num_tokens + num_ranks - 1) / num_ranks;
   const Workspace::Scope scope(context.workspace);
   const Tensor all = context.workspace.tensor({num_ranks, largest, out.size(1)}, out.dtype());
   parallel.all_gather(stream, part.narrow(0, 0, largest), all);
   const Tensor rows = all.view({num_ranks * largest, out.size(1)});
-  copy_share(stream, rows.narrow(0, 0, num_tokens), out);
+  copy_rows(stream, rows.narrow(0, 0, num_tokens), out);
 }
 
 }  // namespace atom

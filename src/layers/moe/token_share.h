@@ -22,9 +22,6 @@ TokenShare token_share(const ParallelContext& parallel,
 // The largest of any rank in this pass, at least 1.
 int64_t largest_share(const ParallelContext& parallel, const ForwardContext& context);
 
-// Copies rows, both of one width and dtype on the CPU.
-void copy_share(const Stream& stream, const Tensor& from, const Tensor& to);
-
 // `part`: this rank's share of out's rows, in front of rows that do not count up to
 // largest_share(). out becomes all of them on every rank of the copy.
 void join_shares(const ParallelContext& parallel,

@@ -8,25 +8,15 @@
 namespace atom {
 namespace {
 
-// Adds what is pending and normalizes the sum.
-Activation normalize(const RMSNorm& norm,
-                     ResidualStream& residual,
-                     const ActivationFormat& format,
-                     const ForwardContext& context) {
-  if (!std::exchange(residual.is_pending, false)) {
-    return norm.forward(residual.sum, format, context);
-  }
-  return norm.forward_add(residual.update, residual.sum, format, context);
-}
-
 void run(const RMSNorm& norm,
          const SubLayer& sub_layer,
          ResidualStream& residual,
          const ForwardContext& context) {
   const Workspace::Scope scope(context.workspace);
-  const Activation x = normalize(norm, residual, sub_layer.wanted(), context);
+  const Activation x = add_and_normalize(norm, residual, sub_layer.wanted(), context);
   sub_layer.forward(x, residual.update, context);
   residual.is_pending = true;
+  residual.is_part = sub_layer.leaves_parts();
 }
 
 BuildContext& with_names_of(const WeightMapping& mapping, BuildContext& build) {
@@ -35,6 +25,17 @@ BuildContext& with_names_of(const WeightMapping& mapping, BuildContext& build) {
 }
 
 }  // namespace
+
+Activation add_and_normalize(const RMSNorm& norm,
+                             ResidualStream& residual,
+                             const ActivationFormat& format,
+                             const ForwardContext& context) {
+  const bool is_part = std::exchange(residual.is_part, false);
+  if (!std::exchange(residual.is_pending, false)) {
+    return norm.forward(residual.sum, format, context);
+  }
+  return norm.forward_add(residual.update, residual.sum, format, context, is_part);
+}
 
 WeightMapping decoder_weight_mapping(const ModelConfig& config) {
   WeightMapping mapping = base_weight_mapping(config);
@@ -90,15 +91,22 @@ DecoderModel::DecoderModel(BuildContext& build, const DecoderSpec& spec)
 
 // The stream goes on as it is: what is pending stays so, and the layers compute the same bits.
 void DecoderModel::keep_aux(int layer,
-                            const ResidualStream& residual,
+                            ResidualStream& residual,
                             const ForwardContext& context) const {
   const auto found = std::ranges::find(aux_layers_, layer);
   if (found == aux_layers_.end()) return;
+  complete(residual, context);
   const int64_t num_tokens = context.num_tokens();
   const Tensor kept =
       context.aux_hidden.narrow(0, (found - aux_layers_.begin()) * num_tokens, num_tokens);
   copy_rows(context.stream, residual.sum, kept);
   if (residual.is_pending) ops::add(context.stream, residual.update, kept);
+}
+
+void DecoderModel::complete(ResidualStream& residual, const ForwardContext& context) const {
+  if (std::exchange(residual.is_part, false)) {
+    parallel_.all_reduce(context.stream, residual.update);
+  }
 }
 
 Tensor DecoderModel::aux_before(int layer, const ForwardContext& context) const {
@@ -132,7 +140,8 @@ Tensor DecoderModel::forward(const ForwardContext& context) const {
     keep_aux(index++, residual, context);
     layer->forward(residual, of_layers);
   }
-  if (stage_.is_last) return normalize(*norm_, residual, {}, context).rows;
+  if (stage_.is_last) return add_and_normalize(*norm_, residual, {}, context).rows;
+  complete(residual, context);
   parallel_.send_to_next(context.stream, residual.sum);
   parallel_.send_to_next(context.stream, residual.update);
   if (num_selected_ > 0) parallel_.send_to_next(context.stream, of_layers.selected);

@@ -60,7 +60,14 @@ struct ResidualStream {
   Tensor sum;
   Tensor update;
   bool is_pending = false;  // `update` is still to be added; else it is memory without content
+  bool is_part = false;     // it is this rank's part of what is to be added
 };
+
+// Adds what is pending and normalizes the sum.
+Activation add_and_normalize(const RMSNorm& norm,
+                             ResidualStream& residual,
+                             const ActivationFormat& format,
+                             const ForwardContext& context);
 
 class DecoderLayer : public Module {
  public:
@@ -93,7 +100,9 @@ class DecoderModel : public Module {
  private:
   // Of ForwardContext::aux_hidden, what layers before `layer` have left there; undefined: nothing.
   Tensor aux_before(int layer, const ForwardContext& context) const;
-  void keep_aux(int layer, const ResidualStream& residual, const ForwardContext& context) const;
+  void keep_aux(int layer, ResidualStream& residual, const ForwardContext& context) const;
+  // What is pending is the whole update from here on.
+  void complete(ResidualStream& residual, const ForwardContext& context) const;
 
   PipelineStage stage_;
   std::vector<int> aux_layers_;

@@ -160,14 +160,17 @@ Tensor Eagle3Head::forward(const Tensor& hidden,
   }
   attend(residual, context);
   residual.is_pending = true;
+  residual.is_part = attention_.leaves_parts();
   {
     const Workspace::Scope scope(context.workspace);
-    const Activation x = post_attention_layernorm_.forward_add(
-        residual.update, residual.sum, mlp_.wanted(), context);
+    const Activation x =
+        add_and_normalize(post_attention_layernorm_, residual, mlp_.wanted(), context);
     mlp_.forward(x, residual.update, context);
   }
+  residual.is_pending = true;
+  residual.is_part = mlp_.leaves_parts();
   for (const auto& layer : layers_) layer->forward(residual, context);
-  const Tensor normed = norm_.forward_add(residual.update, residual.sum, {}, context).rows;
+  const Tensor normed = add_and_normalize(norm_, residual, {}, context).rows;
   return norm_output_ ? normed : residual.sum;
 }
 

@@ -2,17 +2,14 @@
 
 namespace atom {
 
-GatedMLP::GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias, bool reduces)
+GatedMLP::GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias)
     : quantizes_product_(build.fusions.silu_and_mul_quant),
       gate_up_proj_(ModuleScope(build, "gate_up_proj"),
                     build.config.hidden_size,
                     {{"gate", intermediate_size}, {"up", intermediate_size}},
                     has_bias),
-      down_proj_(ModuleScope(build, "down_proj"),
-                 intermediate_size,
-                 build.config.hidden_size,
-                 has_bias,
-                 reduces) {
+      down_proj_(
+          ModuleScope(build, "down_proj"), intermediate_size, build.config.hidden_size, has_bias) {
   register_module("gate_up_proj", &gate_up_proj_);
   register_module("down_proj", &down_proj_);
 }

@@ -10,8 +10,7 @@ namespace atom {
 
 class GatedMLP : public FeedForward {
  public:
-  // `reduces`: as of RowParallelLinear.
-  GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias, bool reduces = true);
+  GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias);
 
   ActivationFormat wanted() const override { return gate_up_proj_.wanted(); }
   void forward(const Activation& x,

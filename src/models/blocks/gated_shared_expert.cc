@@ -5,8 +5,7 @@ namespace atom {
 GatedSharedExpert::GatedSharedExpert(BuildContext& build, int64_t intermediate_size)
     : expert_(ModuleScope(build, "shared_expert"),
               intermediate_size,
-              /*has_bias=*/false,
-              /*reduces=*/false),
+              /*has_bias=*/false),
       gate_(ModuleScope(build, "shared_expert_gate")) {
   register_module("shared_expert", &expert_);
   register_module("shared_expert_gate", &gate_);

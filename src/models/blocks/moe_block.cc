@@ -57,8 +57,7 @@ MoeBlock::MoeBlock(BuildContext& build, const MoeBlockOptions& options)
   shared_experts_ =
       std::make_unique<GatedMLP>(ModuleScope(build, "shared_experts"),
                                  options.experts.num_shared * options.experts.intermediate_size,
-                                 /*has_bias=*/false,
-                                 /*reduces=*/false);
+                                 /*has_bias=*/false);
   register_module("shared_experts", shared_experts_.get());
 }
 
@@ -93,9 +92,9 @@ void MoeBlock::forward(const Activation& x,
   experts_.choose_slots(choice, context);
   const ExpertRows rows = exchange_->prepare(x.rows, choice, out, context);
   experts_.forward(rows.x, rows.choice, rows.y, context);
-  if (exchange_->adds_up_rows()) add_shared(x, rows.y, context);
+  if (leaves_parts()) add_shared(x, rows.y, context);
   exchange_->finalize(rows, out, context);
-  if (!exchange_->adds_up_rows()) add_whole_shared(x, out, context);
+  if (!leaves_parts()) add_whole_shared(x, out, context);
 }
 
 }  // namespace atom

@@ -30,6 +30,7 @@ class MoeBlock : public FeedForward {
   void forward(const Activation& x,
                const Tensor& out,
                const ForwardContext& context) const override;
+  bool leaves_parts() const override { return exchange_->leaves_parts(); }
 
  private:
   // What shared experts that are apart give; this rank's part of it.

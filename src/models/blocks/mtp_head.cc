@@ -105,7 +105,7 @@ Tensor MtpHead::forward(const Tensor& hidden,
   residual.sum = layer.projection.forward(pair, context);
   residual.update = context.workspace.tensor({num_tokens, hidden_size_}, dtype_);
   layer.decoder->forward(residual, context);
-  return layer.final_norm.forward_add(residual.update, residual.sum, {}, context).rows;
+  return add_and_normalize(layer.final_norm, residual, {}, context).rows;
 }
 
 void MtpHead::compute_logits(const Tensor& hidden,

@@ -14,10 +14,14 @@ class SubLayer : public Module {
   // The form in which it reads its input fastest: the union of what its consumers want.
   virtual ActivationFormat wanted() const = 0;
 
-  // x [num_tokens, hidden_size] -> out likewise, of the model's dtype, in other memory.
+  // x [num_tokens, hidden_size] -> out likewise, of the model's dtype, in other memory: this rank's
+  // part of the result, which is the sum of those of the ranks that share layers. Their reader
+  // completes it.
   virtual void forward(const Activation& x,
                        const Tensor& out,
                        const ForwardContext& context) const = 0;
+  // False: `out` is the result itself.
+  virtual bool leaves_parts() const { return true; }
 };
 
 using TokenMixer = SubLayer;

@@ -48,7 +48,8 @@ void argmax_reference(const Stream& stream, const ArgmaxArgs& args, Workspace&) 
 template <void (*kernel)(const ArgmaxArgs&, uint64_t*, void* queue)>
 void on_queue(const Stream& stream, const ArgmaxArgs& args, Workspace& scratch) {
   const Workspace::Scope scope(scratch);
-  const Tensor partial = scratch.tensor({args.num_rows, kArgmaxParts}, DType::kInt64);
+  const Tensor partial =
+      scratch.tensor({args.num_rows, num_argmax_parts(args.num_rows)}, DType::kInt64);
   if (stream.is_dry_run() || args.num_rows == 0) return;
   kernel(args, static_cast<uint64_t*>(partial.raw_data()), stream.queue().handle());
 }

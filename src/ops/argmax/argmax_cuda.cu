@@ -1,6 +1,7 @@
 // A row in parts, a block each; then a warp over the parts. A logit and its id travel as one number
 // that is larger for a better choice.
 #include "ops/argmax/argmax_kernels.h"
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
 #include "tensor/gpu_launch.h"
 
@@ -14,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr uint64_t kFault = ~uint64_t{0};
 
 // Of a logit below infinity. 0 for -inf, which is never chosen.
-__device__ uint64_t key_of(float logit, int64_t id) {
+__device__ uint64_t key_of(float logit, int32_t id) {
   if (logit == -INFINITY) return 0;
   if (logit == 0.0f) logit = 0.0f;  // -0 equals 0
   const uint32_t bits = __float_as_uint(logit);
@@ -29,10 +30,10 @@ __device__ uint64_t warp_max(uint64_t key) {
 // The best of what one thread sees, in ascending order of ids.
 struct Best {
   float logit = -INFINITY;
-  int64_t id = 0;
+  int32_t id = 0;
   bool has_fault = false;
 
-  __device__ void see(float next, int64_t next_id) {
+  __device__ void see(float next, int32_t next_id) {
     has_fault |= !(next < INFINITY);  // NaN too
     if (next > logit) {
       logit = next;
@@ -42,15 +43,15 @@ struct Best {
   __device__ uint64_t key() const { return has_fault ? kFault : key_of(logit, id); }
 };
 
-__device__ Best best_of_part(const float* row, int64_t begin, int64_t end) {
+__device__ Best best_of_part(const float* row, int32_t begin, int32_t end) {
   Best best;
-  int64_t rest = begin;
+  int32_t rest = begin;
   if (reinterpret_cast<uintptr_t>(row + begin) % sizeof(float4) == 0) {
     const auto* vectors = reinterpret_cast<const float4*>(row + begin);
-    const int64_t count = (end - begin) / 4;
+    const int32_t count = (end - begin) / 4;
 #pragma unroll 4
-    for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-      const float4 vector = vectors[i];
+    for (int32_t i = threadIdx.x; i < count; i += kThreads) {
+      const float4 vector = gpu_load_from_l2(vectors + i);
       best.see(vector.x, begin + 4 * i);
       best.see(vector.y, begin + 4 * i + 1);
       best.see(vector.z, begin + 4 * i + 2);
@@ -58,27 +59,37 @@ __device__ Best best_of_part(const float* row, int64_t begin, int64_t end) {
     }
     rest = begin + 4 * count;
   }
-  for (int64_t id = rest + threadIdx.x; id < end; id += kThreads) best.see(row[id], id);
+  for (int32_t id = rest + threadIdx.x; id < end; id += kThreads)
+    best.see(gpu_load_from_l2(row + id), id);
   return best;
 }
 
 __global__ void argmax_parts(ArgmaxArgs args, uint64_t* partial) {
   __shared__ uint64_t of_warp[kThreads / kWarpSize];
+  device::allow_next_grid();
+  device::wait_for_previous_grid();
   const float* row = args.logits + blockIdx.y * args.row_stride;
-  const int64_t part_size = (args.num_ids + kArgmaxParts * 4 - 1) / (kArgmaxParts * 4) * 4;
-  const int64_t begin = min(blockIdx.x * part_size, args.num_ids);
-  const int64_t end = min(begin + part_size, args.num_ids);
+  const auto parts = static_cast<int32_t>(gridDim.x), num_ids = static_cast<int32_t>(args.num_ids);
+  const int32_t part_size = (num_ids + parts * 4 - 1) / (parts * 4) * 4;
+  const int32_t begin = min(static_cast<int32_t>(blockIdx.x) * part_size, num_ids);
+  const int32_t end = min(begin + part_size, num_ids);
   uint64_t best = warp_max(best_of_part(row, begin, end).key());
   if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = best;
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (const uint64_t key : of_warp) best = key > best ? key : best;
-  partial[int64_t{blockIdx.y} * kArgmaxParts + blockIdx.x] = best;
+  partial[int64_t{blockIdx.y} * parts + blockIdx.x] = best;
 }
 
-__global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial) {
+__global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial, int num_parts) {
+  device::allow_next_grid();
+  device::wait_for_previous_grid();
   const int64_t row = blockIdx.x;
-  uint64_t key = threadIdx.x < kArgmaxParts ? partial[row * kArgmaxParts + threadIdx.x] : 0;
+  uint64_t key = 0;
+  for (int part = threadIdx.x; part < num_parts; part += kWarpSize) {
+    const uint64_t next = gpu_load_from_l2(partial + row * num_parts + part);
+    key = next > key ? next : key;
+  }
   key = warp_max(key);
   if (threadIdx.x != 0) return;
   const int32_t id = static_cast<int32_t>(~static_cast<uint32_t>(key));
@@ -90,8 +101,17 @@ __global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial) {
 void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
   const auto rows = static_cast<unsigned>(args.num_rows);
-  argmax_parts<<<dim3(kArgmaxParts, rows), kThreads, 0, stream>>>(args, partial);
-  argmax_rows<<<rows, kWarpSize, 0, stream>>>(args, partial);
+  const auto parts = static_cast<int>(num_argmax_parts(args.num_rows));
+  (void)device::launch(argmax_parts,
+                       dim3(static_cast<unsigned>(parts), rows),
+                       dim3(kThreads),
+                       0,
+                       stream,
+                       true,
+                       args,
+                       partial);
+  (void)device::launch(
+      argmax_rows, dim3(rows), dim3(kWarpSize), 0, stream, true, args, partial, parts);
   check_gpu_launch("argmax");
 }
 

@@ -13,10 +13,14 @@ struct ArgmaxArgs {
   int64_t row_stride;  // in elements
 };
 
-// Parts of a row that blocks of the GPU kernel share.
-constexpr int kArgmaxParts = 32;
+// Parts of a row that blocks of the GPU kernel share: of few rows more.
+inline int64_t num_argmax_parts(int64_t num_rows) {
+  constexpr int64_t kFewRows = 8;
+  return num_rows <= kFewRows ? 128 : 32;
+}
 
-// On a GPU's queue (DeviceQueue::handle()). `partial`: [num_rows, kArgmaxParts] in its memory.
+// On a GPU's queue (DeviceQueue::handle()). `partial`: [num_rows, num_argmax_parts(num_rows)] in
+// its memory.
 void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue);
 
 }  // namespace atom::ops

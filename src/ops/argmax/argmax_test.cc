@@ -23,7 +23,7 @@ std::vector<int32_t> choices(const char* variant, const Tensor& logits, int64_t 
 TEST(Argmax, TakesTheLowestOfTheLargest) {
   for (const char* variant : kAllVariants) {
     for (const int64_t num_ids : {1, 3, 255, 1000, 128256}) {
-      const int64_t num_rows = 5;
+      const int64_t num_rows = num_ids == 1000 ? 20 : 5;
       // Padding columns hold more than any id.
       const Tensor logits = random_tensor({num_rows, num_ids + 9}, DType::kFloat32, 3, 8.0f);
       std::vector<int32_t> expected;

@@ -4,6 +4,7 @@
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_sm90.cuh"
+#include "tensor/per_card.h"
 
 namespace atom::ops::device::rows {
 
@@ -50,8 +51,11 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
                          gpuStream_t stream) {
   auto* kernel = &moe_rows<W, kTokens, kGated>;
   constexpr int kMostSharedSize = kIsSmall<W, kTokens> ? kHalfSharedSize : kSharedSize;
-  static const gpuError_t prepared =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedSize);
+  static PerCard<gpuError_t> allowed;
+  const gpuError_t prepared = allowed.get([&] {
+    return cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedSize);
+  });
   if (prepared != cudaSuccess) return prepared;
   // As many as there is room for: fewer may come to stand two by two on some multiprocessors.
   static const int num_blocks = [] {

@@ -3,6 +3,7 @@
 
 #include "ops/fused_moe/moe_stream_launch_sm90.h"
 #include "ops/fused_moe/moe_stream_sm90.cuh"
+#include "tensor/per_card.h"
 
 namespace atom::ops::device {
 
@@ -13,8 +14,11 @@ gpuError_t launch_instance(const MoeStreamArgs& args,
                            gpuStream_t stream) {
   constexpr int kMaxSharedSize = 227 << 10;
   const auto kernel = moe_stream<W, kTokens, kSteps, kGated>;
-  static const gpuError_t prepared =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedSize);
+  static PerCard<gpuError_t> allowed;
+  const gpuError_t prepared = allowed.get([&] {
+    return cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedSize);
+  });
   if (prepared != cudaSuccess) return prepared;
   return launch(kernel,
                 dim3(num_blocks),

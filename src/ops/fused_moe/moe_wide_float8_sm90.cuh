@@ -6,6 +6,7 @@
 
 #include "ops/fused_moe/moe_wide_float8_copy.cuh"
 #include "ops/fused_moe/moe_wide_float8_product.cuh"
+#include "tensor/per_card.h"
 
 namespace atom::ops::device::wide8 {
 
@@ -47,8 +48,10 @@ __global__ void __launch_bounds__(kNumThreads, 1)
 template <bool kGated>
 gpuError_t launch_matrices(const MoeWideFloat8Args& args, int num_blocks, gpuStream_t stream) {
   auto* kernel = &moe_wide_float8<kGated>;
-  static const gpuError_t prepared =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
+  static PerCard<gpuError_t> allowed;
+  const gpuError_t prepared = allowed.get([&] {
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
+  });
   if (prepared != cudaSuccess) return prepared;
   return launch_clusters(kernel,
                          num_blocks / kClusterSize * kClusterSize,

@@ -2,6 +2,7 @@
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_wide_sm90.cuh"
+#include "tensor/per_card.h"
 
 namespace atom::ops {
 namespace {
@@ -51,8 +52,11 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                            int num_blocks,
                            gpuStream_t stream) {
   auto* kernel = &wide::moe_wide<kGated>;
-  static const gpuError_t prepared =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wide::kSharedSize);
+  static PerCard<gpuError_t> allowed;
+  const gpuError_t prepared = allowed.get([&] {
+    return cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wide::kSharedSize);
+  });
   if (prepared != cudaSuccess) return prepared;
   const int num_columns = kGated ? call.hidden_size : call.intermediate_size;
   const int outputs_of_pair = wide::kClusterSize * wide::kTileFeatures / (kGated ? 2 : 1);

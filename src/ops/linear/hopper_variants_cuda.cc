@@ -54,8 +54,8 @@ LinearGpuCall gpu_call(const LinearCall& call) {
 }
 
 bool on_hopper() {
-  const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
-  return runtime.ok() && (*runtime)->facts().capability_major == kHopper;
+  const auto cards = device_facts(DeviceType::kCuda);
+  return cards.ok() && cards->front().capability_major == kHopper;
 }
 
 // The rows up to which each is used, measured on an H200 on the linears of an 8B layer, chained

@@ -40,13 +40,16 @@ struct KernelTable {
   int max_streaming_rows = 0;
   // Bytes that such a multiply() prefetches ahead into the second-level cache; 0: by its rows.
   int stream_ahead = 0;
+  // It prefetches nothing: the processor's own prefetcher does best where steps take least.
+  bool streams_unaided = false;
 
   // `rows` rows of activations, row_stride bytes apart, to [steps][rows] with zeros past k. Null:
   // weights do not meet such activations.
   void (*pack_x)(const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) =
       nullptr;
 
-  // sums[rows][64] += packed x times the panel, over `steps` steps ascending.
+  // sums[rows][64] += packed x times the panel, over `steps` steps ascending. Null: weights have
+  // groups.
   void (*multiply)(int rows,
                    const void* panel,
                    const void* packed_x,
@@ -68,9 +71,8 @@ struct KernelTable {
   // multiply() adds 32-bit integers in the place of floats.
   bool integer_sums = false;
 
-  // For many rows: a table with the same sums, bit by bit, and the same size of packed activations,
-  // which multiplies what expand() made of the panel. One step becomes expanded_steps of its own.
-  // Null: there is none.
+  // For many rows: a table with the same sums, bit by bit, which multiplies what expand() made of
+  // the panel. One step becomes expanded_steps of its own. Null: there is none.
   const KernelTable* expanded = nullptr;
   int expanded_steps = 1;
   void (*expand)(const void* panel, int64_t steps, void* out) = nullptr;

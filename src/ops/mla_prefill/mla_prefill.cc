@@ -158,7 +158,7 @@ void on_sm90(const Stream& stream, const Call& call, Workspace& scratch) {
 
 bool has_kernels(const MlaPrefillSizes& sizes) {
   // Plans for a GPU are also made where there is none to ask.
-  if (!device_runtime(DeviceType::kCuda).ok()) return is_made_for(sizes);
+  if (!device_facts(DeviceType::kCuda).ok()) return is_made_for(sizes);
   AttentionArgs args = {};
   args.head_dim = static_cast<int32_t>(sizes.key_dim);
   args.num_heads = args.num_kv_heads = 1;

@@ -151,6 +151,43 @@ void add_rms_norm(const Stream& stream,
   quantize(stream, rows, codes);
 }
 
+#ifdef ATOM_CUDA
+// Whether one kernel does it all, which is enqueued then; the same on every rank.
+bool add_rms_norm_in_one(const Stream& stream, const Communicator& ranks, const Operands& of) {
+  const auto& [x, residual, weight, eps, out, codes] = of;
+  if (stream.is_dry_run() || stream.device().is_cpu() || ranks.size() == 1) return false;
+  const PeerView* const peers = ranks.peers();
+  if (peers == nullptr) return false;
+  if (codes.defined() && !quantizes_with_its_producer(stream, Tensor(), codes)) return false;
+  const RmsNormCall call = checked_call("add_rms_norm_of_ranks", of);
+  if (!fits_cuda(call)) return false;
+  if (!supports_rms_norm_of_ranks_cuda(call, of.num_rows(), *peers)) return false;
+  OperatorTrace* const trace = stream.trace();
+  if (trace != nullptr && trace->is_started()) {
+    const OperatorWork work = moves(x, x, residual, residual, weight, out, codes.values);
+    trace->begin("add_rms_norm_of_ranks", "packets", work);
+  }
+  rms_norm_of_ranks_cuda(call, of.num_rows(), *peers, stream.queue().handle());
+  return true;
+}
+#endif
+
+void add_rms_norm_of_ranks(const Stream& stream,
+                           Communicator& ranks,
+                           const Tensor& x,
+                           const Tensor& residual,
+                           const Tensor& weight,
+                           float eps,
+                           const Tensor& out,
+                           const QuantizedRows& codes,
+                           Workspace& scratch) {
+#ifdef ATOM_CUDA
+  if (add_rms_norm_in_one(stream, ranks, {x, residual, weight, eps, out, codes})) return;
+#endif
+  ranks.all_reduce(stream, x);
+  add_rms_norm(stream, x, residual, weight, eps, out, codes, scratch);
+}
+
 bool rms_norm_by(std::string_view variant_name,
                  const Stream& stream,
                  const Tensor& x,

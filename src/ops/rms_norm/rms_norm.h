@@ -7,6 +7,7 @@
 // A row's result does not depend on the other rows.
 #pragma once
 
+#include "comm/communicator.h"
 #include "ops/quantize/quantized_rows.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -40,5 +41,18 @@ void add_rms_norm(const Stream& stream,
                   const Tensor& out,
                   const QuantizedRows& codes,
                   Workspace& scratch);
+
+// x of each of `ranks` is a part: residual = cast(sum + residual), where the sum is that of
+// Communicator::all_reduce(), then as above. The same bits as all_reduce() and add_rms_norm(). What
+// is in x afterwards is not specified.
+void add_rms_norm_of_ranks(const Stream& stream,
+                           Communicator& ranks,
+                           const Tensor& x,  // [num_tokens, hidden_size], contiguous
+                           const Tensor& residual,
+                           const Tensor& weight,
+                           float eps,
+                           const Tensor& out,
+                           const QuantizedRows& codes,
+                           Workspace& scratch);
 
 }  // namespace atom::ops

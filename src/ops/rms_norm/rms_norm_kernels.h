@@ -6,6 +6,10 @@
 #include "ops/quantize/quantize_kernels.h"
 #include "tensor/element.h"
 
+namespace atom {
+struct PeerView;
+}
+
 namespace atom::ops {
 
 // One call. Row r is head r % num_heads of token r / num_heads. Strides are in elements.
@@ -43,5 +47,15 @@ struct RmsNormCall {
 using RmsNormGpuKernel = void(const RmsNormCall& call, int64_t num_rows, void* queue);
 
 RmsNormGpuKernel rms_norm_cuda;
+
+// The same where x is this rank's part of a sum; where a kernel does it, which is the same on all
+// ranks.
+bool supports_rms_norm_of_ranks_cuda(const RmsNormCall& call,
+                                     int64_t num_rows,
+                                     const PeerView& peers);
+void rms_norm_of_ranks_cuda(const RmsNormCall& call,
+                            int64_t num_rows,
+                            const PeerView& peers,
+                            void* queue);
 
 }  // namespace atom::ops

@@ -1,7 +1,9 @@
 // From an operator's call to the GPU kernel's launch.
 #include "ops/rms_norm/rms_norm_cuda.h"
 #include "ops/rms_norm/rms_norm_kernels.h"
+#include "ops/rms_norm/rms_norm_of_ranks.h"
 #include "tensor/gpu_check.h"
+#include "tensor/per_card.h"
 
 namespace atom::ops {
 
@@ -25,7 +27,9 @@ RmsNormLaunch rms_norm_launch(const RmsNormArgs& args, int64_t num_rows) {
   return launch;
 }
 
-void rms_norm_cuda(const RmsNormCall& call, int64_t num_rows, void* queue) {
+namespace {
+
+RmsNormLaunch launch_of(const RmsNormCall& call, int64_t num_rows) {
   RmsNormLaunch launch = rms_norm_launch(call.norm, num_rows);
   if (call.quantizes()) {
     launch.rows = call.norm.out;
@@ -37,7 +41,32 @@ void rms_norm_cuda(const RmsNormCall& call, int64_t num_rows, void* queue) {
     const bool has_groups = call.codes.group_size < call.codes.size;
     launch.group_size = has_groups ? static_cast<int32_t>(call.codes.group_size) : 0;
   }
-  GPU_CHECK(launch_rms_norm(launch, static_cast<gpuStream_t>(queue)));
+  return launch;
+}
+
+}  // namespace
+
+void rms_norm_cuda(const RmsNormCall& call, int64_t num_rows, void* queue) {
+  GPU_CHECK(launch_rms_norm(launch_of(call, num_rows), static_cast<gpuStream_t>(queue)));
+}
+
+bool supports_rms_norm_of_ranks_cuda(const RmsNormCall& call,
+                                     int64_t num_rows,
+                                     const PeerView& peers) {
+  return supports_rms_norm_of_ranks(peers, launch_of(call, num_rows));
+}
+
+void rms_norm_of_ranks_cuda(const RmsNormCall& call,
+                            int64_t num_rows,
+                            const PeerView& peers,
+                            void* queue) {
+  static PerCard<bool> is_loaded;
+  is_loaded.get([] {
+    GPU_CHECK(load_rms_norm_of_ranks());
+    return true;
+  });
+  GPU_CHECK(
+      launch_rms_norm_of_ranks(peers, launch_of(call, num_rows), static_cast<gpuStream_t>(queue)));
 }
 
 }  // namespace atom::ops

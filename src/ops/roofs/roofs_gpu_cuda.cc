@@ -10,6 +10,7 @@
 #include "ops/roofs/roofs_gpu_kernels.h"
 #include "tensor/device_runtime.h"
 #include "tensor/gpu_check.h"
+#include "tensor/per_card.h"
 
 namespace atom::ops {
 namespace {
@@ -140,7 +141,9 @@ class Meter {
 Roofs measure_gpu_roofs(const Stream& stream, double seconds_each) {
   DeviceQueue& queue = stream.queue();
   // Never destroyed: the runtime may be gone when the program ends.
-  static const Meter* meter = new Meter(**device_runtime(stream.device().type), queue);
+  static PerCard<const Meter*> meters;
+  const Meter* meter =
+      meters.get([&] { return new Meter(**device_runtime(stream.device()), queue); });
   return meter->measure(queue, seconds_each);
 }
 

@@ -12,8 +12,8 @@ constexpr int kHopper = 9;
 constexpr int64_t kVectorBytes = 16;
 
 bool on_hopper() {
-  const Result<DeviceRuntime*> runtime = device_runtime(DeviceType::kCuda);
-  return runtime.ok() && (*runtime)->facts().capability_major == kHopper;
+  const auto cards = device_facts(DeviceType::kCuda);
+  return cards.ok() && cards->front().capability_major == kHopper;
 }
 
 bool has_whole_vectors(const Tensor& rows) {

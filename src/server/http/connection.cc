@@ -253,7 +253,7 @@ void Connection::on_body_begins() {
   if (!write_waiting_) flush();
 }
 
-void Connection::start_exchange(HttpRequest request) {
+void Connection::start_exchange(HttpRequest&& request) {
   is_http_1_1_ = reader_->is_http_1_1();
   keep_alive_ = reader_->keeps_alive() && !loop_->is_draining() && !body_refused_;
   const std::string_view id = request.header("X-Request-Id");

@@ -76,7 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void process(std::string_view bytes);
   void process_held_back();
   void on_body_begins();
-  void start_exchange(HttpRequest request);
+  void start_exchange(HttpRequest&& request);
 
   void pump();
   void begin_answer(Answer answer);

@@ -45,7 +45,7 @@ struct Answer {
 
 class Exchange final : public HttpExchange, public std::enable_shared_from_this<Exchange> {
  public:
-  Exchange(HttpRequest request, std::shared_ptr<ReadyQueue> queue, Connection* connection)
+  Exchange(HttpRequest&& request, std::shared_ptr<ReadyQueue> queue, Connection* connection)
       : request_(std::move(request)), queue_(std::move(queue)), connection_(connection) {}
 
   const HttpRequest& request() const override { return request_; }

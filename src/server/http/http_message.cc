@@ -6,7 +6,7 @@ namespace atom::server {
 
 std::string_view HttpRequest::header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
-    if (equals_ignoring_case(key, name)) return value;
+    if (key.size() == name.size() && equals_ignoring_case(key, name)) return value;
   }
   return {};
 }

@@ -28,8 +28,8 @@ struct HttpRequest {
 
 struct HttpResponse {
   int status = 200;
-  std::string content_type = "application/json";
-  HttpHeaders headers = {};  // besides those the server sets itself
+  std::string_view content_type = "application/json";  // of a constant; empty: none is sent
+  HttpHeaders headers = {};                            // besides those the server sets itself
   std::string body = {};
 };
 

@@ -90,7 +90,13 @@ std::string make_request_id() {
   static std::atomic<uint64_t> next{random_seed()};
   // A step odd and large: neighbours look different, and none repeats within 2^64.
   const uint64_t number = next.fetch_add(0x9e3779b97f4a7c15, std::memory_order_relaxed);
-  return fmt::format("{:016x}{:016x}", process, number);
+  std::string id;
+  id.reserve(2 * 16);
+  for (const uint64_t part : {process, number}) {
+    for (int shift = 60; shift >= 0; shift -= 4)
+      id.push_back("0123456789abcdef"[part >> shift & 15]);
+  }
+  return id;
 }
 
 std::string_view reason_phrase(int status) {

@@ -19,6 +19,7 @@ using boost::beast::error_code;
 using boost::beast::string_view;
 
 constexpr size_t kMaxHeaders = 100;
+constexpr size_t kUsualHeaders = 8;  // room made at once
 // Room made at once for a body of a declared length; what is only promised costs no more.
 constexpr size_t kMaxInitialBody = 64 << 10;
 // Bytes of a chunk's size line, or of the last chunk with its trailer.
@@ -126,6 +127,7 @@ class RequestReader::Parser final : public http::basic_parser<true> {
   void on_request_impl(
       http::verb, string_view method, string_view target, int version, error_code& ec) override {
     request_.method = to_std(method);
+    request_.headers.reserve(kUsualHeaders);
     is_http_1_1_ = version >= 11;
     if (const RequestError error = read_target(to_std(target), &request_); error.status != 0) {
       refuse(error, ec);

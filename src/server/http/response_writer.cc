@@ -1,11 +1,9 @@
 #include "server/http/response_writer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <iterator>
+#include <cstdint>
 
 #include "server/http/http_text.h"
 
@@ -26,6 +24,11 @@ bool is_own_header(std::string_view name) {
   });
 }
 
+void append_number(uint64_t number, std::string* out) {
+  std::array<char, 20> digits;
+  out->append(digits.data(), std::to_chars(digits.begin(), digits.end(), number).ptr);
+}
+
 }  // namespace
 
 bool allows_body(int status) {
@@ -33,14 +36,17 @@ bool allows_body(int status) {
 }
 
 void append_response_head(const HttpResponse& response, const HeadFacts& facts, std::string* out) {
-  auto end = std::back_inserter(*out);
-  fmt::format_to(end, "HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
-  out->append("Server: atom\r\nDate: ").append(facts.date);
+  out->append("HTTP/1.1 ");
+  append_number(static_cast<uint64_t>(response.status), out);
+  out->append(" ").append(reason_phrase(response.status));
+  out->append("\r\nServer: atom\r\nDate: ").append(facts.date);
   out->append("\r\nX-Request-Id: ").append(facts.request_id).append("\r\n");
   if (!response.content_type.empty()) append_header("Content-Type", response.content_type, out);
   if (allows_body(response.status)) {
     if (facts.framing == BodyFraming::kLength) {
-      fmt::format_to(end, "Content-Length: {}\r\n", response.body.size());
+      out->append("Content-Length: ");
+      append_number(response.body.size(), out);
+      out->append("\r\n");
     } else if (facts.framing == BodyFraming::kChunked) {
       out->append("Transfer-Encoding: chunked\r\n");
     }

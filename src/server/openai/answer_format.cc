@@ -9,6 +9,9 @@ namespace atom::server {
 
 namespace {
 
+// Names and punctuation of answer_head().
+constexpr size_t kAboutHeadBytes = 128;
+
 // `later` continues `whole`.
 void join(OutputDelta* whole, OutputDelta later) {
   whole->reasoning += later.reasoning;
@@ -29,7 +32,9 @@ std::string answer_head(const std::string& id,
                         int64_t created,
                         const std::string& model,
                         const std::string& fingerprint) {
-  std::string head = "{\"id\":";
+  std::string head;
+  head.reserve(kAboutHeadBytes + id.size() + model.size() + fingerprint.size());
+  head += "{\"id\":";
   append_json_string(&head, id);
   head += ",\"object\":\"";
   head += object;

@@ -35,7 +35,7 @@ CompletionFormat::CompletionFormat(const std::string& id,
                                    int64_t created,
                                    const std::string& model,
                                    const std::string& fingerprint,
-                                   CompletionRequest request,
+                                   CompletionRequest&& request,
                                    std::vector<CompletionPrompt> prompts,
                                    const Tokenizer* tokenizer)
     : request_(std::move(request)),

@@ -23,7 +23,7 @@ class CompletionFormat final : public AnswerFormat {
                    int64_t created,
                    const std::string& model,
                    const std::string& fingerprint,
-                   CompletionRequest request,
+                   CompletionRequest&& request,
                    std::vector<CompletionPrompt> prompts,
                    const Tokenizer* tokenizer);
 

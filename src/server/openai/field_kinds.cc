@@ -207,6 +207,10 @@ OrderedJson& list_item(OrderedJson& value, size_t index) {
   return value[index];
 }
 
+void clear_list(OrderedJson* value) {
+  value->get_ref<OrderedJson::array_t&>().clear();
+}
+
 void describe_list(size_t min_items,
                    size_t max_items,
                    const std::function<void(OrderedJson*)>& describe_item,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <numeric>
 #include <utility>
 
 #include "server/endpoint.h"
@@ -46,10 +45,8 @@ Generation::Generation(ServerContext* context,
       format_(std::move(plan.format)),
       ticket_(std::move(plan.ticket)),
       choices_(prompts_.size() * sampling_.n),
-      outputs_(prompts_.size()),
-      prompt_computed_(prompts_.size()),
-      num_generated_(choices_.size()),
-      num_cached_(prompts_.size()) {}
+      outputs_(stream_ ? 0 : prompts_.size()),
+      progress_(prompts_.size()) {}
 
 // What the key makes of the request, or why it does not allow it.
 Status Generation::apply_key(const Caller& caller, SamplingParams* sampling) {
@@ -210,15 +207,15 @@ void Generation::release_news(size_t prompt, const RequestOutput& output) {
 void Generation::observe(size_t prompt, const RequestOutput& output, const RequestUpdate& update) {
   if (update.token_ids.empty()) return;
   const size_t index = prompt * sampling_.n + update.index;
-  const double previous = std::exchange(choices_[index].last_token_time, update.time);
+  Choice& choice = choices_[index];
+  const double previous = std::exchange(choice.last_token_time, update.time);
   const auto num_tokens = static_cast<int32_t>(update.token_ids.size());
   context_->metrics.observe_tokens(num_tokens, previous > 0 ? update.time - previous : kNoGap);
-  if (!prompt_computed_[prompt]) {
-    prompt_computed_[prompt] = true;
+  if (!std::exchange(progress_[prompt].is_computed, true)) {
     context_->metrics.observe_first_token(output.metrics.time_to_first_token(),
                                           static_cast<int32_t>(prompts_[prompt].size()));
   }
-  num_generated_[index] += num_tokens;
+  choice.num_generated += num_tokens;
 }
 
 void Generation::finish_prompt(size_t prompt, const RequestOutput& output) {
@@ -228,7 +225,7 @@ void Generation::finish_prompt(size_t prompt, const RequestOutput& output) {
     num_tokens += static_cast<int64_t>(answer.token_ids.size());
   }
   exchange_->caller()->spend_tokens(num_tokens);
-  num_cached_[prompt] = output.metrics.num_cached_tokens;
+  progress_[prompt].num_cached = output.metrics.num_cached_tokens;
   RequestRecord record;
   record.arrival = output.metrics.arrival;
   record.scheduled = output.metrics.scheduled;
@@ -328,10 +325,11 @@ bool Generation::includes_usage() const {
 Usage Generation::usage() const {
   Usage usage;
   for (const auto& prompt : prompts_) usage.prompt_tokens += static_cast<int64_t>(prompt.size());
-  for (const int64_t count : num_generated_) usage.completion_tokens += count;
+  for (const Choice& choice : choices_) usage.completion_tokens += choice.num_generated;
   // What others have sent before is nobody's to know.
   if (context_->keys.shares_cache()) return usage;
-  usage.cached_tokens = std::accumulate(num_cached_.begin(), num_cached_.end(), int64_t{0});
+  usage.cached_tokens = 0;
+  for (const Prompt& prompt : progress_) *usage.cached_tokens += prompt.num_cached;
   return usage;
 }
 

@@ -41,9 +41,14 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
     ChoiceNews news;
     bool has_news = false;
     double last_token_time = 0;
-    bool is_held =
-        false;  // until the prompt's logprobs are there, which come with the first answer
+    // Until the prompt's logprobs are there, which come with the first answer.
+    bool is_held = false;
     bool has_prompt_logprobs = false;
+    int64_t num_generated = 0;  // tokens
+  };
+  struct Prompt {
+    bool is_computed = false;  // its first token has come
+    int64_t num_cached = 0;    // of its tokens, once it has finished
   };
 
   Generation(ServerContext* context,
@@ -85,12 +90,10 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
   std::vector<Choice> choices_ GUARDED_BY(mutex_);
   // Of finished prompts, when not streamed.
   std::vector<RequestOutput> outputs_ GUARDED_BY(mutex_);
-  std::vector<bool> prompt_computed_ GUARDED_BY(mutex_);   // its first token has come
-  std::vector<int64_t> num_generated_ GUARDED_BY(mutex_);  // tokens, by choice
-  std::vector<int64_t> num_cached_ GUARDED_BY(mutex_);     // prompt tokens, by prompt
-  size_t num_finished_ GUARDED_BY(mutex_) = 0;             // prompts
-  size_t buffered_ GUARDED_BY(mutex_) = 0;                 // bytes of news, about
-  size_t num_answer_bytes_ GUARDED_BY(mutex_) = 0;  // of an answer that is not streamed, about
+  std::vector<Prompt> progress_ GUARDED_BY(mutex_);  // of prompts_
+  size_t num_finished_ GUARDED_BY(mutex_) = 0;       // prompts
+  size_t buffered_ GUARDED_BY(mutex_) = 0;           // bytes of news, about
+  size_t num_answer_bytes_ GUARDED_BY(mutex_) = 0;   // of an answer that is not streamed, about
   bool cancelled_ GUARDED_BY(mutex_) = false;
   Status failure_ GUARDED_BY(mutex_);
 };

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "server/openai/field_error.h"
@@ -21,6 +22,8 @@ bool fail_list(ApiError* error,
                std::string_view expected);
 size_t list_size(const OrderedJson& value);
 OrderedJson& list_item(OrderedJson& value, size_t index);
+// The items are freed one by one; a JSON value frees those it has by a stack that it allocates.
+void clear_list(OrderedJson* value);
 void describe_list(size_t min_items,
                    size_t max_items,
                    const std::function<void(OrderedJson*)>& describe_item,
@@ -45,6 +48,10 @@ struct ListKind {
     for (size_t i = 0; i < size; ++i) {
       auto* slot = out == nullptr ? nullptr : &(*out)[i];
       if (!item.read(list_item(value, i), path.item(i), slot, error)) return false;
+    }
+    // Copied; of other kinds some stay in the JSON.
+    if constexpr (std::is_arithmetic_v<typename Item::Value>) {
+      if (out != nullptr) clear_list(&value);
     }
     return true;
   }

@@ -5,7 +5,8 @@
 //
 // A Step says how a weight is expanded and multiplied: load<i>() makes 8 columns of the i-th of a
 // step's kValues, which meets the i-th 4-byte value of the activations. Where all values of a step
-// are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16.
+// are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16. Where
+// sums of a group are no floats, to_floats() makes them such.
 #pragma once
 
 #include <immintrin.h>
@@ -16,17 +17,26 @@
 namespace atom::ops::linear_kernels {
 namespace {
 
+// One row has sums in so many registers that weights are loaded where they are used.
 template <typename Step, int kValue, int kRows, int kVectors>
 inline __attribute__((always_inline)) void one_value(const char* weight,
                                                      const float* x,
                                                      __m256 (&sums)[kRows][kVectors]) {
-  __m256 w[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    w[v] = Step::template load<kValue>(weight + v * Step::kWeightVectorSize);
-  }
-  for (int r = 0; r < kRows; ++r) {
-    const __m256 broadcast = _mm256_broadcast_ss(x + r * Step::kValues + kValue);
-    for (int v = 0; v < kVectors; ++v) sums[r][v] = Step::add(sums[r][v], w[v], broadcast);
+  if constexpr (kRows == 1) {
+    const __m256 broadcast = _mm256_broadcast_ss(x + kValue);
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256 w = Step::template load<kValue>(weight + v * Step::kWeightVectorSize);
+      sums[0][v] = Step::add(sums[0][v], w, broadcast);
+    }
+  } else {
+    __m256 w[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      w[v] = Step::template load<kValue>(weight + v * Step::kWeightVectorSize);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 broadcast = _mm256_broadcast_ss(x + r * Step::kValues + kValue);
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = Step::add(sums[r][v], w[v], broadcast);
+    }
   }
 }
 
@@ -47,13 +57,22 @@ template <typename Step, int kRows, int kVectors>
 inline __attribute__((always_inline)) void one_step_of_pairs(const char* weight,
                                                              const float* x,
                                                              __m256 (&sums)[kRows][kVectors]) {
-  for (int v = 0; v < kVectors; ++v) {
-    __m256i pairs[Step::kValues / 2];
-    Step::load_pairs(weight + v * Step::kWeightVectorSize, pairs);
+  // Vectors at a time, so that the chain of one's sums is no wait.
+  constexpr int kTogether = kRows <= 4 ? 2 : 1;
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; v += kTogether) {
+    __m256i pairs[kTogether][Step::kValues / 2];
+    for (int i = 0; i < kTogether; ++i) {
+      Step::load_pairs(weight + (v + i) * Step::kWeightVectorSize, pairs[i]);
+    }
     for (int k = 0; k < Step::kValues; ++k) {
-      const __m256 w = k % 2 == 0 ? first_of_pair(pairs[k / 2]) : second_of_pair(pairs[k / 2]);
-      for (int r = 0; r < kRows; ++r) {
-        sums[r][v] = _mm256_fmadd_ps(w, _mm256_broadcast_ss(x + r * Step::kValues + k), sums[r][v]);
+      for (int i = 0; i < kTogether; ++i) {
+        const __m256i pair = pairs[i][k / 2];
+        const __m256 w = k % 2 == 0 ? first_of_pair(pair) : second_of_pair(pair);
+        for (int r = 0; r < kRows; ++r) {
+          sums[r][v + i] =
+              _mm256_fmadd_ps(w, _mm256_broadcast_ss(x + r * Step::kValues + k), sums[r][v + i]);
+        }
       }
     }
   }
@@ -128,50 +147,63 @@ inline __attribute__((always_inline)) void multiply_columns(Cursor at,
   }
 }
 
-// The scales of columns [column, column + 8) in one group.
-inline __m256 group_scales(const GroupScales& groups, const char* scales, int column) {
-  switch (groups.kind) {
-    case GroupScales::kOne: {
-      float scale;
-      memcpy(&scale, scales, sizeof(scale));
-      return _mm256_set1_ps(scale);
-    }
-    case GroupScales::kFloat32:
-      return _mm256_loadu_ps(reinterpret_cast<const float*>(scales) + column);
-    default: {
+// The scales of a panel's columns in one group.
+inline void read_group_scales(const GroupScales& groups,
+                              const char* scales,
+                              float (&out)[kPanelColumns]) {
+  for (int c = 0; c < kPanelColumns; c += 8) {
+    __m256 values;
+    if (groups.kind == GroupScales::kE8M0) {
       const __m256i exponents =
-          _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + column)));
+          _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + c)));
       // An exponent of 0 is 2^-127, a subnormal.
-      const __m256i bits =
-          _mm256_max_epu32(_mm256_slli_epi32(exponents, 23), _mm256_set1_epi32(0x00400000));
-      return _mm256_castsi256_ps(bits);
+      values = _mm256_castsi256_ps(
+          _mm256_max_epu32(_mm256_slli_epi32(exponents, 23), _mm256_set1_epi32(0x00400000)));
+    } else {
+      const auto* floats = reinterpret_cast<const float*>(scales);
+      values = groups.kind == GroupScales::kOne ? _mm256_broadcast_ss(floats)
+                                                : _mm256_loadu_ps(floats + c);
     }
+    _mm256_storeu_ps(out + c, values);
   }
 }
 
-// The sum of one group, scaled, onto `sums_memory`.
+// Sums of a group as floats.
+template <typename Step>
+inline __m256 group_sum(__m256 sum) {
+  if constexpr (requires { Step::to_floats(sum); }) {
+    return Step::to_floats(sum);
+  } else {
+    return sum;
+  }
+}
+
+// What a row's sums of a group are multiplied by beside the scales of the columns.
+inline float row_scale(const GroupScales& groups, const float* x_scales, int row) {
+  return x_scales == nullptr ? 1.0f : x_scales[row * groups.x_stride];
+}
+
+// The sums of one group, scaled, onto `sums_memory`; all of the same columns.
 template <typename Step, int kRows, int kVectors>
 inline __attribute__((always_inline)) void multiply_group(Cursor at,
                                                           int64_t steps,
                                                           float* sums_memory,
                                                           const Prefetch& prefetch,
                                                           const GroupScales& groups,
-                                                          const char* scales,
-                                                          const float* x_scales,
-                                                          int column) {
+                                                          const float* scales,
+                                                          const float* x_scales) {
   __m256 sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) sums[r][v] = _mm256_setzero_ps();
   }
   add_steps<Step, kRows, kVectors>(at, steps, prefetch, sums);
-  for (int v = 0; v < kVectors; ++v) {
-    const __m256 scale = group_scales(groups, scales, column + v * 8);
-    for (int r = 0; r < kRows; ++r) {
-      const __m256 both = x_scales == nullptr
-                              ? scale
-                              : _mm256_mul_ps(scale, _mm256_set1_ps(x_scales[r * groups.x_stride]));
+  for (int r = 0; r < kRows; ++r) {
+    const __m256 x_scale = _mm256_set1_ps(row_scale(groups, x_scales, r));
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256 both = _mm256_mul_ps(_mm256_loadu_ps(scales + v * 8), x_scale);
       float* memory = sums_memory + r * kPanelColumns + v * 8;
-      _mm256_storeu_ps(memory, _mm256_fmadd_ps(sums[r][v], both, _mm256_loadu_ps(memory)));
+      _mm256_storeu_ps(memory,
+                       _mm256_fmadd_ps(group_sum<Step>(sums[r][v]), both, _mm256_loadu_ps(memory)));
     }
   }
 }
@@ -232,6 +264,8 @@ void multiply_rows_in_groups(
   PassPrefetch passes(prefetch, 8 / kVectors);
   for (int64_t begin = 0; begin < steps; begin += groups.steps) {
     const int64_t group_steps = steps - begin < groups.steps ? steps - begin : groups.steps;
+    float column_scales[kPanelColumns];
+    read_group_scales(groups, scales, column_scales);
     for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
       multiply_group<Step, kRows, kVectors>(
           {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
@@ -240,9 +274,8 @@ void multiply_rows_in_groups(
           sums + column,
           passes.next(column / (kVectors * 8), group_steps),
           groups,
-          scales,
-          x_scales,
-          column);
+          column_scales + column,
+          x_scales);
     }
     scales += groups.weight_stride;
     if (x_scales != nullptr) ++x_scales;

@@ -141,6 +141,7 @@ void pack_tile(const Plan& plan, int64_t tile) {
 // memory: at 3 and 4 rows, and at one where weights are expanded, which others can slow to half.
 Prefetch stream_ahead(const Plan& plan, int rows, int unroll_lines, const char* from) {
   const LinearWeight& weight = plan.call.weight;
+  if (plan.kernels.streams_unaided) return {from, 0, false};
   const int ahead = plan.kernels.stream_ahead;
   if (ahead > 0) return {from + ahead, unroll_lines, false};
   if (!weight.is_quantized() && rows <= 2) return {from + 2048, unroll_lines, false};
@@ -295,8 +296,11 @@ void run_plans(const Stream& stream, Plans plans, int64_t num_rows) {
   });
 }
 
+// Whether the weight is expanded or not.
 int64_t packed_row_size(const KernelTable& kernels, const LinearCall& call) {
-  return call.weight.data.size(1) * kernels.x_step_size;
+  const int64_t expanded_size =
+      kernels.expanded == nullptr ? 0 : kernels.expanded_steps * kernels.expanded->x_step_size;
+  return call.weight.data.size(1) * std::max(kernels.x_step_size, expanded_size);
 }
 
 }  // namespace

@@ -102,6 +102,32 @@ struct FourBitStep {
   }
 };
 
+// Twice a value of FP4 is an integer of up to 12: sums of a group of 32 are exact in 16 bits, two
+// in the place of a float, and the same as in floating point. Each of the two values is one of 4
+// bytes of a column, of the lower or the upper halves of its codes.
+struct Float4IntegerStep {
+  static constexpr int kValues = 2;
+  static constexpr int64_t kWeightVectorSize = 32;
+  template <int kHalf>
+  static inline __m256 load(const char* weight) {
+    __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
+    if (kHalf == 1) codes = _mm256_srli_epi32(codes, 4);
+    const __m256i twice = table_of_bytes(0x0c08060403020100, 0xf4f8fafcfdfeff00);
+    return _mm256_castsi256_ps(
+        _mm256_shuffle_epi8(twice, _mm256_and_si256(codes, _mm256_set1_epi8(15))));
+  }
+  static inline __m256 add(__m256 sum, __m256 weight, __m256 x) {
+    const __m256i factor = _mm256_castps_si256(x);
+    const __m256i products = _mm256_maddubs_epi16(
+        _mm256_abs_epi8(factor), _mm256_sign_epi8(_mm256_castps_si256(weight), factor));
+    return _mm256_castsi256_ps(_mm256_add_epi16(_mm256_castps_si256(sum), products));
+  }
+  static inline __m256 to_floats(__m256 sum) {
+    const __m256i pairs = _mm256_madd_epi16(_mm256_castps_si256(sum), _mm256_set1_epi16(1));
+    return _mm256_cvtepi32_ps(pairs);
+  }
+};
+
 struct ReadFloat8 {
   using Stored = uint8_t;
   static inline float read(uint8_t code) {
@@ -134,6 +160,20 @@ void pack_float4(const void* x, int64_t row_stride, int rows, int64_t in_feature
   }
 }
 
+// Codes of FP4 as Float4IntegerStep meets them; in_features are whole groups.
+void pack_float4_integers(
+    const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
+  static constexpr int8_t kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  for (int r = 0; r < rows; ++r) {
+    const uint8_t* from = static_cast<const uint8_t*>(x) + r * row_stride;
+    int8_t* to = static_cast<int8_t*>(packed) + r * 8;
+    for (int64_t k = 0; k < in_features; ++k) {
+      const int64_t place = k % 2 * 4 + k % 8 / 2;  // of 4 bits
+      to[k / 8 * rows * 8 + place % 2 * 4 + place / 2] = kTwice[from[k / 2] >> (k % 2 * 4) & 15];
+    }
+  }
+}
+
 template <typename Step>
 constexpr KernelTable table_of(decltype(KernelTable::pack_x) pack,
                                const KernelTable* expanded = nullptr,
@@ -141,7 +181,7 @@ constexpr KernelTable table_of(decltype(KernelTable::pack_x) pack,
   return {.weight_step_size = kPanelColumns / 8 * Step::kWeightVectorSize,
           .x_step_size = 4 * Step::kValues,
           .max_streaming_rows = 1,
-          .stream_ahead = 4096,
+          .stream_ahead = 8192,
           .pack_x = pack,
           .multiply = multiply<Step>,
           .multiply_in_groups = multiply_in_groups<Step>,
@@ -154,9 +194,24 @@ constexpr KernelTable table_of(decltype(KernelTable::pack_x) pack,
 // Sums of INT8 are integers, and never in groups.
 constexpr KernelTable integer_table() {
   KernelTable table = table_of<Int8Step>(pack_int8);
+  table.streams_unaided = true;
   table.multiply_in_groups = nullptr;
   table.integer_sums = true;
   return table;
+}
+
+// Of FP4 by FP4, which always have groups; sums are four times the products.
+constexpr KernelTable float4_integer_table(const KernelTable* expanded) {
+  return {.weight_step_size = kPanelColumns / 8 * Float4IntegerStep::kWeightVectorSize,
+          .x_step_size = 4 * Float4IntegerStep::kValues,
+          .max_streaming_rows = 1,
+          .stream_ahead = 8192,
+          .pack_x = pack_float4_integers,
+          .multiply_in_groups = multiply_in_groups<Float4IntegerStep>,
+          .unit = 0.25f,
+          .expanded = expanded,
+          .expanded_steps = FourBitStep<Float4Values>::kValues,
+          .expand = expand_steps<FourBitStep<Float4Values>>};
 }
 
 // Of weights that were expanded, by how the activations are packed that they meet.
@@ -180,6 +235,12 @@ constexpr QuantizedTables four_bit_tables() {
           .float4 = table_of<Step>(pack_float4<8>, &kExpandedFor<pack_float4<1>, 1>)};
 }
 
+constexpr QuantizedTables float4_tables() {
+  QuantizedTables tables = four_bit_tables<Float4Values>();
+  tables.float4 = float4_integer_table(tables.float4.expanded);
+  return tables;
+}
+
 }  // namespace
 
 // The steps give 2^-8 of the products.
@@ -191,7 +252,7 @@ const QuantizedTables kAvx2Int8 = {.float32 = table_for<Int8HalfStep, ReadFloat3
                                    .float16 = table_for<Int8HalfStep, ReadFloat16>(),
                                    .bfloat16 = table_for<Int8HalfStep, ReadBFloat16>(),
                                    .int8 = integer_table()};
-const QuantizedTables kAvx2Float4 = four_bit_tables<Float4Values>();
+const QuantizedTables kAvx2Float4 = float4_tables();
 const QuantizedTables kAvx2Int4 = four_bit_tables<Int4Values>();
 
 }  // namespace atom::ops::linear_kernels

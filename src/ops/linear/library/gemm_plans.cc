@@ -8,6 +8,7 @@
 #include "ops/linear/ordered/ordered_cuda.h"
 #include "ops/linear/ordered/ordered_sm90.h"
 #include "tensor/element_of.h"
+#include "tensor/per_card.h"
 
 namespace atom::ops {
 namespace {
@@ -41,6 +42,31 @@ GemmKey representative(const GemmKey& key) {
   one.x_stride = key.in_features;
   one.y_stride = key.out_features;
   return one;
+}
+
+// What was chosen on any card.
+class Choices {
+ public:
+  // What stands there now: this, or what was there before.
+  GemmAlgorithm add(const GemmKey& key, const GemmAlgorithm& algorithm) {
+    const MutexLock lock(&mutex_);
+    return chosen_.try_emplace(key, algorithm).first->second;
+  }
+
+  std::optional<GemmAlgorithm> find(const GemmKey& key) {
+    const MutexLock lock(&mutex_);
+    const auto found = chosen_.find(key);
+    return found == chosen_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  Mutex mutex_;
+  std::unordered_map<GemmKey, GemmAlgorithm, GemmKeyHash> chosen_ GUARDED_BY(mutex_);
+};
+
+Choices& choices() {
+  static auto* all = new Choices();  // outlives every thread's last call
+  return *all;
 }
 
 LinearGpuCall ordered_params(const GemmKey& key, const GemmOperands& operands) {
@@ -212,9 +238,10 @@ GemmPlans::GemmPlans(const CublasLt& lt) : lt_(lt) {
   CUBLAS_CHECK(lt_.Create(&handle_));
 }
 
-GemmPlans& GemmPlans::shared() {
-  static GemmPlans* plans = new GemmPlans(*cublaslt());  // outlives every thread's last call
-  return *plans;
+GemmPlans& GemmPlans::current() {
+  static PerCard<GemmPlans*> plans;
+  return *plans.get(
+      [] { return new GemmPlans(*cublaslt()); });  // outlives every thread's last call
 }
 
 GemmPlans::Plan& GemmPlans::plan_of(const GemmKey& key) {
@@ -298,10 +325,20 @@ bool GemmPlans::try_algorithm(const GemmKey& key,
          CUBLAS_STATUS_SUCCESS;
 }
 
-void GemmPlans::choose(const GemmKey& key, const GemmAlgorithm& algorithm) {
+void GemmPlans::use(const GemmKey& key, const GemmAlgorithm& algorithm) {
   const MutexLock lock(&mutex_);
   chosen_[key] = algorithm;
   plan_of(key).algorithm = algorithm;
+}
+
+void GemmPlans::choose(const GemmKey& key, const GemmAlgorithm& algorithm) {
+  use(key, choices().add(key, algorithm));
+}
+
+std::optional<GemmAlgorithm> GemmPlans::follow_other_card(const GemmKey& key) {
+  const std::optional<GemmAlgorithm> chosen = choices().find(key);
+  if (chosen) use(key, *chosen);
+  return chosen;
 }
 
 bool GemmPlans::fits_ordered(const GemmKey& key, const GemmOperands& operands) {

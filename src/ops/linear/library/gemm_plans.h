@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -78,11 +79,12 @@ struct NotedCalls {
   std::vector<GemmOperands> operands;
 };
 
-// The library's handle and the plans made so far, for all threads.
+// The library's handle of a card and the plans made so far. For all threads, but a rank never waits
+// here for another: what one has enqueued may wait on its card for what the other enqueues next.
 class GemmPlans {
  public:
-  // Of this process. cublaslt() is there.
-  static GemmPlans& shared();
+  // Of the calling thread's card. cublaslt() is there.
+  static GemmPlans& current();
 
   // Whether the library has an algorithm for such calls.
   bool supports(const GemmKey& key);
@@ -104,8 +106,11 @@ class GemmPlans {
                      const GemmOperands& operands,
                      void* scratch,
                      void* queue);
-  // Calls of this kind use it from now on, as long as the program runs.
+  // Calls of this kind use it from now on, as long as the program runs, or what another card chose
+  // first: cards are alike, and what several ranks compute they compute in one way.
   void choose(const GemmKey& key, const GemmAlgorithm& algorithm);
+  // What another card chose, which calls use from now on; none where none did.
+  std::optional<GemmAlgorithm> follow_other_card(const GemmKey& key);
 
   // Whether the kernel of ordered/ordered_sm90.h can have a call.
   static bool fits_ordered(const GemmKey& key, const GemmOperands& operands);
@@ -119,6 +124,7 @@ class GemmPlans {
 
   explicit GemmPlans(const CublasLt& lt);
   Plan& plan_of(const GemmKey& key) REQUIRES(mutex_);
+  void use(const GemmKey& key, const GemmAlgorithm& algorithm);
   void note(const GemmKey& key, const GemmOperands& operands, void* scratch) REQUIRES(mutex_);
 
   const CublasLt& lt_;

@@ -92,7 +92,7 @@ struct GemmTuner::State {
   bool run(const NotedCalls& calls,
            const GemmAlgorithm& algorithm,
            const GemmOperands& operands) const {
-    return GemmPlans::shared().try_algorithm(
+    return GemmPlans::current().try_algorithm(
         calls.key, algorithm, operands, calls.scratch, stream.queue().handle());
   }
 
@@ -170,7 +170,7 @@ struct GemmTuner::State {
 
   // Admits our kernel for few rows, which is not measured, if it gives the library's bits.
   void admit_ordered(NotedCalls calls) const {
-    GemmPlans& plans = GemmPlans::shared();
+    GemmPlans& plans = GemmPlans::current();
     GemmKey& key = calls.key;
     key.num_rows = std::min<int64_t>(key.num_rows, kMaxOrderedRows);
     if (plans.admits_ordered(key) || !GemmPlans::fits_ordered(key, calls.operands.front())) return;
@@ -183,8 +183,13 @@ struct GemmTuner::State {
   void decide(const NotedCalls& calls) {
     const std::string name = name_of(calls.key);
     std::vector<GemmAlgorithm> candidates =
-        GemmPlans::shared().candidates(calls.key, kMaxCandidates);
+        GemmPlans::current().candidates(calls.key, kMaxCandidates);
     if (candidates.empty()) return;
+    if (const auto followed = GemmPlans::current().follow_other_card(calls.key)) {
+      table.fingerprints[name] = fingerprint_of(*followed);
+      ++result.num_followed;
+      return;
+    }
     const auto remembered = table.fingerprints.find(name);
     size_t chosen = candidates.size();
     if (remembered != table.fingerprints.end()) {
@@ -209,7 +214,7 @@ struct GemmTuner::State {
       ++result.num_measured;
     }
     if (chosen > 0) ++result.num_changed;
-    GemmPlans::shared().choose(calls.key, candidates[chosen]);
+    GemmPlans::current().choose(calls.key, candidates[chosen]);
   }
 
   const Stream& stream;
@@ -224,7 +229,7 @@ struct GemmTuner::State {
 GemmTuner::GemmTuner(const Stream& stream, const std::string& cache_folder, double max_seconds)
     : state_(std::make_unique<State>(stream, max_seconds)) {
   const Result<std::string> version = gemm_library_version();
-  const Result<DeviceRuntime*> runtime = device_runtime(stream.device().type);
+  const Result<DeviceRuntime*> runtime = device_runtime(stream.device());
   if (!version.ok() || !runtime.ok() || cache_folder.empty()) return;
   state_->table.card = (*runtime)->facts().name;
   state_->table.library = *version;
@@ -239,7 +244,7 @@ GemmTuner::~GemmTuner() = default;
 
 void GemmTuner::tune(const std::function<void()>& step) {
   if (!cublaslt().ok()) return;
-  GemmPlans& plans = GemmPlans::shared();
+  GemmPlans& plans = GemmPlans::current();
   plans.start_noting();
   step();
   const std::vector<NotedCalls> noted = plans.stop_noting();

@@ -20,6 +20,7 @@ namespace atom::ops {
 struct GemmTuning {
   int num_measured = 0;    // kinds of calls
   int num_remembered = 0;  // by the file
+  int num_followed = 0;    // that another card of this process chose
   int num_changed = 0;     // that use another algorithm than the library's first
   int num_left = 0;        // that the time did not suffice for: the library's own choice
 };

@@ -105,7 +105,7 @@ void multiply_then_scale(const Stream& stream,
   if (stream.is_dry_run()) return;
   const GemmOperands operands{
       .x = call.x.raw_data(), .weight = call.weight.data.raw_data(), .y = sums.raw_data()};
-  GemmPlans::shared().multiply(key, operands, memory, stream.queue().handle());
+  GemmPlans::current().multiply(key, operands, memory, stream.queue().handle());
   scale_sums(stream, call, sums, 0, 0);
 }
 
@@ -168,7 +168,7 @@ bool fits(const LinearCall& call, bool fixed_order) {
          (!call.bias.defined() || (call.bias.dtype() == call.y.dtype() &&
                                    is_aligned(call.bias.raw_data(), 0, call.bias.dtype()))) &&
          // It takes all else that is aligned.
-         (!(is_float8 || fixed_order) || GemmPlans::shared().supports(key_of(call, fixed_order)));
+         (!(is_float8 || fixed_order) || GemmPlans::current().supports(key_of(call, fixed_order)));
 }
 
 void multiply(const Stream& stream, const LinearCall& call, bool fixed_order, Workspace& scratch) {
@@ -191,7 +191,7 @@ void multiply(const Stream& stream, const LinearCall& call, bool fixed_order, Wo
     operands.x_scales = transposed_scales(stream, call, scratch);
   }
   if (stream.is_dry_run()) return;
-  GemmPlans::shared().multiply(key, operands, memory, stream.queue().handle());
+  GemmPlans::current().multiply(key, operands, memory, stream.queue().handle());
 }
 
 }  // namespace
@@ -209,7 +209,7 @@ bool fits_linear_fixed(const LinearCall& call) {
 }
 
 bool admits_linear_ordered(const LinearCall& call) {
-  return fits_linear_fixed(call) && GemmPlans::shared().admits_ordered(key_of(call, true));
+  return fits_linear_fixed(call) && GemmPlans::current().admits_ordered(key_of(call, true));
 }
 
 void linear_fixed(const Stream& stream, const LinearCall& call, Workspace& scratch) {

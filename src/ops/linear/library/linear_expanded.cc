@@ -69,7 +69,7 @@ bool fits_linear_expanded(const LinearCall& call) {
          call.x.stride(0) * x_size % x_alignment == 0 &&
          is_multiple(call.y.raw_data(), kColumns * dtype_size(call.y.dtype())) &&
          call.y.stride(0) % kColumns == 0 &&
-         GemmPlans::shared().supports(key_of(call, call.x.size(0), weight.out_features));
+         GemmPlans::current().supports(key_of(call, call.x.size(0), weight.out_features));
 }
 
 void linear_expanded(const Stream& stream, const LinearCall& call, Workspace& scratch) {
@@ -99,7 +99,7 @@ void linear_expanded(const Stream& stream, const LinearCall& call, Workspace& sc
           .x = expands_x ? x_piece.raw_data() : call.x.narrow(0, row, rows).raw_data(),
           .weight = weight_piece.raw_data(),
           .y = sums.raw_data()};
-      GemmPlans::shared().multiply(
+      GemmPlans::current().multiply(
           key_of(call, rows, columns), operands, gemm_scratch, stream.queue().handle());
       scale_sums(stream, call, sums, row, column);
     }

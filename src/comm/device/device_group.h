@@ -1,0 +1,34 @@
+// The transport between the GPUs of one node, whose ranks are threads of one process with a card
+// each: kernels read and write each other's memory.
+//
+// Operations enqueue on the stream's queue and return; no host waits. They can be recorded and
+// replayed in graphs, as long as every rank replays the same operations in the same order. A rank
+// uses one queue, or orders its queues by events. The first operation that waits in vain ends the
+// group: status() tells once the queue has come that far. On streams of the CPU the same
+// communicators exchange tensors of the host, as comm/local/ does.
+//
+// A rank that waits keeps its card busy. Code that is loaded at its first launch waits until the
+// card is idle, so a process with several ranks loads all kernels before (CUDA_MODULE_LOADING=EAGER
+// in its environment when it first calls the runtime).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "tensor/device.h"
+
+namespace atom {
+
+// One communicator for each card, in order, of at most 8; rank i computes on devices[i], and its
+// thread has that card current. The same card may be there more than once where the kernels of its
+// ranks run side by side, as those of small tests do. `timeout` is what an operation waits for the
+// others at most. What ranks hand to operations has to live until every rank's queue has passed its
+// last one, also one that failed. An error where the build or the machine has no way between the
+// cards.
+Result<std::vector<std::unique_ptr<Communicator>>> make_device_group(
+    const std::vector<Device>& devices, std::chrono::milliseconds timeout);
+
+}  // namespace atom

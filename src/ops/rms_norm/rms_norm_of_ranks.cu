@@ -1,0 +1,153 @@
+#include "ops/rms_norm/rms_norm_of_ranks.h"
+
+#include "comm/device/exchange.cuh"
+#include "comm/device/values.cuh"
+#include "comm/device/vectors.cuh"
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/rms_norm/rms_norm_row.cuh"
+
+namespace atom::ops {
+namespace {
+
+using namespace device;
+using namespace device::rms_norm;
+using namespace device_exchange;
+
+// A block for each row, or for every so many rows. kSize: the most ranks.
+template <typename T, typename W, int kThreads, int kVectors, int kSize>
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_of_ranks(const __grid_constant__ PeerView view,
+                      const __grid_constant__ RmsNormLaunch p) {
+  // While others' packets are on their way, where registers are enough.
+  constexpr bool kHolds = kSize == 2;
+  __shared__ float scratch[2][kWarpSize];
+  RowNorm<T, W, kVectors, 1, kAnyLanes> norm(p);
+  norm.load_weight();
+  allow_next_grid();
+  wait_for_previous_grid();
+  const uint64_t epoch = begin_epoch(view);
+
+  int round = 0;
+  for (int64_t row = blockIdx.x; row < p.num_tokens; row += gridDim.x) {
+    norm.move_to(row);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v, ++round) {
+      if (!norm.has(v)) continue;
+      const uint4 bits = norm.x_at(v);
+      for (int i = 1; i < view.size; ++i) {
+        const int peer = (view.rank + i) % view.size;
+        send_vector(packets_at(view, peer, view.rank, blockIdx.x, epoch), round, bits, epoch);
+      }
+    }
+  }
+
+  Patience patience(view);
+  round = 0;
+  for (int64_t row = blockIdx.x; row < p.num_tokens; row += gridDim.x) {
+    norm.move_to(row);
+    uint4 before[kVectors], mine[kVectors];
+    if constexpr (kHolds) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        before[v] = norm.residual_at(v);
+        mine[v] = norm.x_at(v);
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v, ++round) {
+      norm.set(v, uint4{});
+      if (!norm.has(v)) continue;
+      if constexpr (!kHolds) mine[v] = norm.x_at(v);
+      norm.set(v, sum_of_ranks<T, kSize>(view, ReduceOp::kSum, mine[v], round, epoch, patience));
+    }
+    if constexpr (!kHolds) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) before[v] = norm.residual_at(v);
+    }
+    norm.add(before);
+    norm.normalise(scratch);
+    __syncthreads();  // the next row uses the scratch
+  }
+  end_epoch(view, epoch);
+}
+
+// How rows are cut, as launch_rms_norm() cuts them: sums have the same order.
+struct Cut {
+  int threads, vectors;
+  bool fits;
+};
+Cut cut_of(int64_t size) {
+  const int64_t vectors = size / 8;
+  if (vectors <= 4 * kWarpSize) return {0, 0, false};  // rows of a warp each
+  if (vectors <= 512) return {256, 2, true};
+  if (vectors <= 1024) return {512, 2, true};
+  return {512, 4, vectors <= 2048};
+}
+
+int64_t num_row_blocks(const RmsNormLaunch& p) {
+  return p.num_tokens < kPacketBlocks ? p.num_tokens : kPacketBlocks;
+}
+
+template <typename T, typename W, int kSize>
+auto* kernel_of(const Cut& cut) {
+  return cut.threads == 256 ? &rms_norm_of_ranks<T, W, 256, 2, kSize>
+         : cut.vectors == 2 ? &rms_norm_of_ranks<T, W, 512, 2, kSize>
+                            : &rms_norm_of_ranks<T, W, 512, 4, kSize>;
+}
+
+template <typename T, typename W>
+gpuError_t launch_typed(const PeerView& view, const RmsNormLaunch& p, gpuStream_t stream) {
+  const Cut cut = cut_of(p.size);
+  return launch(view.size == 2 ? kernel_of<T, W, 2>(cut) : kernel_of<T, W, kMaxPeers>(cut),
+                dim3(static_cast<unsigned>(num_row_blocks(p))),
+                dim3(cut.threads),
+                0,
+                stream,
+                p.overlaps_previous,
+                view,
+                p);
+}
+
+template <typename T, typename W>
+gpuError_t load_typed() {
+  for (const Cut& cut : {Cut{256, 2, true}, Cut{512, 2, true}, Cut{512, 4, true}}) {
+    for (auto* kernel : {kernel_of<T, W, 2>(cut), kernel_of<T, W, kMaxPeers>(cut)}) {
+      ATOM_GPU(FuncAttributes) attributes;
+      const gpuError_t error =
+          ATOM_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
+      if (error != ATOM_GPU(Success)) return error;
+    }
+  }
+  return ATOM_GPU(Success);
+}
+
+}  // namespace
+
+bool supports_rms_norm_of_ranks(const PeerView& view, const RmsNormLaunch& p) {
+  if (p.element != Element::kBFloat16) return false;
+  if (p.num_tokens < 1 || p.num_heads != 1 || p.size % 8 != 0) return false;
+  const Cut cut = cut_of(p.size);
+  if (!cut.fits || !supports_rms_norm_gpu(p)) return false;
+  // Each rank sends all others twice the bytes.
+  constexpr int64_t kMostSent = 1 << 20;
+  const int64_t rows = (p.num_tokens + num_row_blocks(p) - 1) / num_row_blocks(p);
+  return p.num_tokens * p.size * 2 * (view.size - 1) <= kMostSent &&
+         rows * cut.vectors * cut.threads * 2 <= kPacketsPerBlock;
+}
+
+gpuError_t launch_rms_norm_of_ranks(const PeerView& view,
+                                    const RmsNormLaunch& p,
+                                    gpuStream_t stream) {
+  if (!supports_rms_norm_of_ranks(view, p) || p.residual == nullptr) {
+    return ATOM_GPU(ErrorInvalidValue);
+  }
+  return p.rounds_once ? launch_typed<BFloat16, float>(view, p, stream)
+                       : launch_typed<BFloat16, BFloat16>(view, p, stream);
+}
+
+gpuError_t load_rms_norm_of_ranks() {
+  const gpuError_t error = load_typed<BFloat16, float>();
+  return error != ATOM_GPU(Success) ? error : load_typed<BFloat16, BFloat16>();
+}
+
+}  // namespace atom::ops
