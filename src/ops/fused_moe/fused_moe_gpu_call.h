@@ -1,0 +1,15 @@
+// From a checked call of fused_moe to the GPU kernels' one.
+#pragma once
+
+#include "ops/fused_moe/fused_moe_gpu.h"
+#include "ops/fused_moe/fused_moe_variants.h"
+
+namespace atom::ops {
+
+// Of tokens [first_token, first_token + num_tokens). Ends the process unless the experts' matrices
+// are slices of one tensor, row-major.
+FusedMoeGpuCall gpu_call(const FusedMoeCall& call, int64_t first_token, int64_t num_tokens);
+
+bool is_row_major(const FusedMoeCall& call);
+
+}  // namespace atom::ops
