@@ -98,20 +98,13 @@ __global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial, int num_pa
 
 }  // namespace
 
-void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue) {
+void argmax_cuda(const ArgmaxArgs& args, int parts, bool overlaps, uint64_t* partial, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
   const auto rows = static_cast<unsigned>(args.num_rows);
-  const auto parts = static_cast<int>(num_argmax_parts(args.num_rows));
-  (void)device::launch(argmax_parts,
-                       dim3(static_cast<unsigned>(parts), rows),
-                       dim3(kThreads),
-                       0,
-                       stream,
-                       true,
-                       args,
-                       partial);
+  const dim3 grid(static_cast<unsigned>(parts), rows);
+  (void)device::launch(argmax_parts, grid, dim3(kThreads), 0, stream, overlaps, args, partial);
   (void)device::launch(
-      argmax_rows, dim3(rows), dim3(kWarpSize), 0, stream, true, args, partial, parts);
+      argmax_rows, dim3(rows), dim3(kWarpSize), 0, stream, overlaps, args, partial, parts);
   check_gpu_launch("argmax");
 }
 

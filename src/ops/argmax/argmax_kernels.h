@@ -13,14 +13,9 @@ struct ArgmaxArgs {
   int64_t row_stride;  // in elements
 };
 
-// Parts of a row that blocks of the GPU kernel share: of few rows more.
-inline int64_t num_argmax_parts(int64_t num_rows) {
-  constexpr int64_t kFewRows = 8;
-  return num_rows <= kFewRows ? 128 : 32;
-}
-
-// On a GPU's queue (DeviceQueue::handle()). `partial`: [num_rows, num_argmax_parts(num_rows)] in
-// its memory.
-void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue);
+// On a GPU's queue (DeviceQueue::handle()). `partial`: [num_rows, parts] in its memory, for the
+// parts of a row that blocks share. With `overlaps` it may start before the kernel before has
+// ended.
+void argmax_cuda(const ArgmaxArgs& args, int parts, bool overlaps, uint64_t* partial, void* queue);
 
 }  // namespace atom::ops
