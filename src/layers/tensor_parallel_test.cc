@@ -66,7 +66,8 @@ Tensor on_ranks(int world,
                     {.tensor_parallel_rank = rank,
                      .tensor_parallel_size = world,
                      .expert_parallel = expert_parallel,
-                     .tensor_parallel = world > 1 ? group[rank].get() : nullptr});
+                     .tensor_parallel = world > 1 ? group[rank].get() : nullptr,
+                     .token_counts = {}});
       const Tensor result = compute(one);
       EXPECT_TRUE(one.build.status.ok()) << one.build.status.message();
       results[rank] = Tensor::empty(result.shape(), result.dtype());
@@ -143,7 +144,8 @@ TEST(TensorParallel, KeyValueHeadsAreRepeatedWhereThereAreFewer) {
   const Tensor k = rank_test_values({kKvHeads * kDim, kWidth}, 2);
   for (const int world : {1, 2, 4, 8}) {
     for (int r = 0; r < world; ++r) {
-      LayerRank rank(config, {r, world});
+      LayerRank rank(
+          config, {.tensor_parallel_rank = r, .tensor_parallel_size = world, .token_counts = {}});
       QKVParallelLinear qkv(rank.build, kWidth, kHeads, kKvHeads, kDim, false);
       EXPECT_EQ(qkv.num_heads(), kHeads / world);
       EXPECT_EQ(qkv.num_kv_heads(), world == 1 ? 2 : 1);
@@ -165,7 +167,7 @@ TEST(TensorParallel, KeyValueHeadsAreRepeatedWhereThereAreFewer) {
 TEST(TensorParallel, WhatCannotBeSplitIsRefusedByName) {
   const ModelConfig config = small_config(3);
   const auto refusal = [&](int world, const std::function<void(BuildContext&)>& make) {
-    LayerRank rank(config, {0, world});
+    LayerRank rank(config, {.tensor_parallel_size = world, .token_counts = {}});
     rank.build.module_name = "layers.0.x";
     make(rank.build);
     EXPECT_EQ(rank.build.status.code(), StatusCode::kUnimplemented);

@@ -130,9 +130,7 @@ std::vector<Tensor> compute(const World& world) {
       const ExpertRows rows = exchange->prepare(x, choice, results[rank], context);
       layer.forward(rows.x, rows.choice, rows.y, context);
       exchange->finalize(rows, results[rank], context);
-      if (exchange->leaves_parts()) {
-        build.parallel.all_reduce(context.stream, results[rank]);
-      }
+      if (exchange->leaves_parts()) build.parallel.all_reduce(stream, results[rank]);
     }
   };
   std::vector<std::thread> threads;

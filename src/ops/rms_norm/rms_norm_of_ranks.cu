@@ -13,19 +13,72 @@ using namespace device;
 using namespace device::rms_norm;
 using namespace device_exchange;
 
+// What a thread has of a row before ranks exchange: all on its way at once, before it waits for
+// anything.
+template <int kVectors>
+struct Held {
+  uint4 before[kVectors], mine[kVectors];
+
+  template <typename Norm>
+  __device__ void load(const Norm& norm) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      mine[v] = norm.x_at(v);
+      before[v] = norm.residual_at(v);
+    }
+  }
+};
+
+// The sums of the row's vectors; the packets of both are looked for at once where there are two.
+template <typename T, int kSize, int kVectors, typename Norm>
+__device__ inline void add_up(const PeerView& view,
+                              const uint4 (&mine)[kVectors],
+                              int round,
+                              uint64_t epoch,
+                              Patience& patience,
+                              Norm& norm) {
+  if constexpr (kSize > 2) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      norm.set(v, uint4{});
+      if (!norm.has(v)) continue;
+      norm.set(v,
+               sum_of_ranks<T, kSize>(view, ReduceOp::kSum, mine[v], round + v, epoch, patience));
+    }
+  } else {
+    const int peer = 1 - view.rank;
+    const Packet* from = packets_at(view, view.rank, peer, static_cast<int>(blockIdx.x), epoch);
+    Arrival arrivals[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (norm.has(v)) arrivals[v].look(from, round + v);
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      norm.set(v, uint4{});
+      if (!norm.has(v)) continue;
+      const uint4 theirs = arrivals[v].await(from, round + v, epoch, peer, patience);
+      Sums<T> sums;
+      sums.set(mine[v]);  // two numbers have one sum
+      sums.add(ReduceOp::kSum, theirs);
+      norm.set(v, sums.rounded());
+    }
+  }
+}
+
 // A block for each row, or for every so many rows. kSize: the most ranks.
 template <typename T, typename W, int kThreads, int kVectors, int kSize>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_of_ranks(const __grid_constant__ PeerView view,
                       const __grid_constant__ RmsNormLaunch p) {
-  // While others' packets are on their way, where registers are enough.
-  constexpr bool kHolds = kSize == 2;
   __shared__ float scratch[2][kWarpSize];
-  RowNorm<T, W, kVectors, 1, kAnyLanes> norm(p);
+  RowNorm<T, W, kVectors, 1, kAnyLanes> norm(p);  // of the block's first row
   norm.load_weight();
   allow_next_grid();
   wait_for_previous_grid();
   const uint64_t epoch = begin_epoch(view);
+  Held<kVectors> held;
+  held.load(norm);
 
   int round = 0;
   for (int64_t row = blockIdx.x; row < p.num_tokens; row += gridDim.x) {
@@ -33,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int v = 0; v < kVectors; ++v, ++round) {
       if (!norm.has(v)) continue;
-      const uint4 bits = norm.x_at(v);
+      const uint4 bits = row == blockIdx.x ? held.mine[v] : norm.x_at(v);
       for (int i = 1; i < view.size; ++i) {
         const int peer = (view.rank + i) % view.size;
         send_vector(packets_at(view, peer, view.rank, blockIdx.x, epoch), round, bits, epoch);
@@ -43,28 +96,11 @@ __global__ void __launch_bounds__(kThreads)
 
   Patience patience(view);
   round = 0;
-  for (int64_t row = blockIdx.x; row < p.num_tokens; row += gridDim.x) {
+  for (int64_t row = blockIdx.x; row < p.num_tokens; row += gridDim.x, round += kVectors) {
     norm.move_to(row);
-    uint4 before[kVectors], mine[kVectors];
-    if constexpr (kHolds) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        before[v] = norm.residual_at(v);
-        mine[v] = norm.x_at(v);
-      }
-    }
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v, ++round) {
-      norm.set(v, uint4{});
-      if (!norm.has(v)) continue;
-      if constexpr (!kHolds) mine[v] = norm.x_at(v);
-      norm.set(v, sum_of_ranks<T, kSize>(view, ReduceOp::kSum, mine[v], round, epoch, patience));
-    }
-    if constexpr (!kHolds) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) before[v] = norm.residual_at(v);
-    }
-    norm.add(before);
+    if (row != blockIdx.x) held.load(norm);
+    add_up<T, kSize>(view, held.mine, round, epoch, patience, norm);
+    norm.add(held.before);
     norm.normalise(scratch);
     __syncthreads();  // the next row uses the scratch
   }

@@ -27,9 +27,7 @@ class RowNorm {
   __device__ void load_weight() {
     if constexpr (kWeightFirst) {
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        weight_[v] = weight_at(v);
-      }
+      for (int v = 0; v < kVectors; ++v) weight_[v] = weight_at(v);
     }
   }
 
@@ -97,17 +95,18 @@ class RowNorm {
       value_[v] = normalised<T, W>(value_[v], scale, kWeightFirst ? weight_[v] : weight_at(v));
     }
     if (p_.rows != nullptr) store_rows();
+    Float8* codes = static_cast<Float8*>(p_.out) + offset;
     if (p_.group_size > 0) {
-      store_groups(offset);
+      store_groups<T>(team_, value_, p_.scales + row_ * (p_.size / kQuantGroupSize), codes);
     } else if (p_.scales != nullptr) {
       LargestMagnitude<T> largest;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) largest.see(value_[v]);
       const float code_scale = scale_of_largest(team_.largest(largest.value(), scratch[1]));
       if (team_.lane() == 0) p_.scales[row_] = code_scale;
-      store_codes<true>(offset, code_scale);
+      store_codes<T, true>(team_, value_, code_scale, codes);
     } else if (p_.static_scale != nullptr) {
-      store_codes<false>(offset, *p_.static_scale);
+      store_codes<T, false>(team_, value_, *p_.static_scale, codes);
     } else {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
@@ -138,29 +137,6 @@ class RowNorm {
     for (int v = 0; v < kVectors; ++v) {
       if (team_.has(v)) store_bits(rows + team_.first_of(v), value_[v]);
     }
-  }
-
-  template <bool kBounded>
-  __device__ void store_codes(int64_t offset, float scale) const {
-    Float8* out = static_cast<Float8*>(p_.out) + offset;
-    quantize_vectors<T, kBounded>(value_, scale, [&](int v, const Pack<Float8, kLength>& codes) {
-      if (!team_.has(v)) return;
-      *reinterpret_cast<Pack<Float8, kLength>*>(out + team_.first_of(v)) = codes;
-    });
-  }
-
-  __device__ void store_groups(int64_t offset) const {
-    float* scales = p_.scales + row_ * (p_.size / kQuantGroupSize);
-    Float8* out = static_cast<Float8*>(p_.out) + offset;
-    quantize_groups<T>(
-        value_,
-        [&](int v, float scale) {
-          if (team_.has(v)) scales[team_.first_of(v) / kQuantGroupSize] = scale;
-        },
-        [&](int v, const Pack<Float8, kLength>& codes) {
-          if (!team_.has(v)) return;
-          *reinterpret_cast<Pack<Float8, kLength>*>(out + team_.first_of(v)) = codes;
-        });
   }
 
   const RmsNormLaunch p_;

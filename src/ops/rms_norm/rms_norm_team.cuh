@@ -5,6 +5,7 @@
 
 #include "ops/device/elements.cuh"
 #include "ops/device/reductions.cuh"
+#include "ops/quantize/quantize_device.cuh"
 
 namespace atom::ops::device::rms_norm {
 
@@ -77,6 +78,35 @@ __device__ inline uint4 sum_of(const uint4& x, const uint4& residual) {
 #pragma unroll
   for (int i = 0; i < kLength; ++i) sum[i] += other[i];
   return bits_of<T>(sum);
+}
+
+// A team's vectors of a row as FP8, with one scale.
+template <typename T, bool kBounded, int kVectors, typename Team>
+__device__ inline void store_codes(const Team& team,
+                                   const uint4 (&value)[kVectors],
+                                   float scale,
+                                   Float8* out) {
+  using Codes = Pack<Float8, Team::kLength>;
+  quantize_vectors<T, kBounded>(value, scale, [&](int v, const Codes& codes) {
+    if (team.has(v)) *reinterpret_cast<Codes*>(out + team.first_of(v)) = codes;
+  });
+}
+
+// The same with scales of groups.
+template <typename T, int kVectors, typename Team>
+__device__ inline void store_groups(const Team& team,
+                                    const uint4 (&value)[kVectors],
+                                    float* scales,
+                                    Float8* out) {
+  using Codes = Pack<Float8, Team::kLength>;
+  quantize_groups<T>(
+      value,
+      [&](int v, float scale) {
+        if (team.has(v)) scales[team.first_of(v) / kQuantGroupSize] = scale;
+      },
+      [&](int v, const Codes& codes) {
+        if (team.has(v)) *reinterpret_cast<Codes*>(out + team.first_of(v)) = codes;
+      });
 }
 
 }  // namespace atom::ops::device::rms_norm
