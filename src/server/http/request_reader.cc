@@ -84,6 +84,7 @@ RequestError check_head_bytes(std::string_view head) {
   bool in_request_line = true;
   for (size_t i = 0; i < head.size(); ++i) {
     const auto c = static_cast<uint8_t>(head[i]);
+    if (c >= 0x20 && c != 0x7f) continue;
     if (c == '\r') {
       if (i + 1 >= head.size() || head[i + 1] != '\n') return kBadLineEnd;
       ++i;
@@ -93,7 +94,7 @@ RequestError check_head_bytes(std::string_view head) {
       }
     } else if (c == '\n') {
       return kBadLineEnd;
-    } else if (c == 0x7f || (c < 0x20 && (c != '\t' || in_request_line))) {
+    } else if (c != '\t' || in_request_line) {
       return {400, "The request line or a header contains a control character."};
     }
   }
