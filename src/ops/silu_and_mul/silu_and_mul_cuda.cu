@@ -177,6 +177,10 @@ bool is_vector_aligned(const Source<T>& source, const Target& target, int64_t si
          reinterpret_cast<uintptr_t>(target.out) % out_bytes == 0;
 }
 
+// Rows that get as many threads as there are, for latency.
+constexpr int64_t kFewRows = 132;
+constexpr int64_t kMaxGridY = 65535;
+
 // A row's result does not depend on how it is cut: only its largest value joins elements.
 template <typename T>
 gpuError_t launch_map(const Source<T>& source,
@@ -207,8 +211,6 @@ gpuError_t launch_map(const Source<T>& source,
     return start(&map_any<T>, dim3(static_cast<unsigned>(num_tokens)), whole_warps(size));
   }
   if (reduces) {
-    // Few rows: as many threads as there are, for latency.
-    constexpr int64_t kFewRows = 132;
     const bool few = num_tokens <= kFewRows && vectors <= 2 * kMaxRowThreads;
     const int64_t per_thread = few ? 2 : 4;
     const int64_t threads = (vectors + per_thread - 1) / per_thread;
@@ -216,7 +218,6 @@ gpuError_t launch_map(const Source<T>& source,
                  dim3(static_cast<unsigned>(num_tokens)),
                  (threads + kWarpSize - 1) / kWarpSize * kWarpSize);
   }
-  constexpr int64_t kMaxGridY = 65535;
   const int64_t threads = std::min<int64_t>(256, whole_warps(vectors));
   const int64_t blocks = (vectors + threads - 1) / threads;
   for (int64_t begin = 0; begin < num_tokens; begin += kMaxGridY) {
