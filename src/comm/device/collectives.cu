@@ -86,9 +86,9 @@ struct ReduceJob {
   __device__ void run_elements(int64_t begin) const {
     const int64_t step = int64_t{gridDim.x} * kThreads;
     for (int64_t i = begin + int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
-      typename SumOf<T>::Type sum = widen(*element_at<T>(wholes[0], first + i));
+      typename SumOf<T>::Type sum = widen(gpu_load_from_l2(element_at<T>(wholes[0], first + i)));
       for (int rank = 1; rank < size; ++rank) {
-        sum = combine(op, sum, widen(*element_at<T>(wholes[rank], first + i)));
+        sum = combine(op, sum, widen(gpu_load_from_l2(element_at<T>(wholes[rank], first + i))));
       }
       if (part != nullptr) {
         part[i] = narrow<T>(sum);
@@ -140,7 +140,9 @@ __device__ void copy_part(void* to, const void* from, int64_t count) {
     T values[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (at + i * kThreads < end) values[i] = static_cast<const T*>(from)[at + i * kThreads];
+      if (at + i * kThreads < end) {
+        values[i] = gpu_load_from_l2(static_cast<const T*>(from) + at + i * kThreads);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

@@ -36,7 +36,7 @@ __device__ inline uint64_t load_data(const MessageLaunch& p, int64_t packet) {
   }
   uint64_t data = 0;
   for (int i = 0; i < (left < kPacketData ? left : kPacketData); ++i) {
-    data |= uint64_t{static_cast<uint8_t>(from[i])} << (8 * i);
+    data |= uint64_t{static_cast<uint8_t>(gpu_load_from_l2(from + i))} << (8 * i);
   }
   return data;
 }

@@ -21,7 +21,9 @@ __device__ inline Share share_of(int64_t count, int part, int num_parts) {
   return {count * part / num_parts, count * (part + 1) / num_parts};
 }
 
-// Bytes in memory; where the last vector ends behind them, what is there is 0 and stays unwritten.
+// Bytes in memory. The grid before may have written them while this one's processor had others of
+// their lines in its first-level cache, so they are read past it. Where the last vector ends behind
+// them, what is there is 0 and stays unwritten.
 struct Span {
   void* data;
   int64_t bytes;
@@ -36,12 +38,14 @@ struct Span {
   }
 
   __device__ uint4 load(int64_t vector) const {
-    if (is_whole(vector)) return static_cast<const uint4*>(data)[vector];
+    if (is_whole(vector)) return gpu_load_from_l2(static_cast<const uint4*>(data) + vector);
     const auto* from = static_cast<const uint8_t*>(data) + vector * kVectorBytes;
     uint32_t words[4] = {};
 #pragma unroll
     for (int i = 0; i < kVectorBytes; ++i) {
-      if (i < length(vector)) words[i / 4] |= uint32_t{from[i]} << (i % 4 * 8);
+      if (i < length(vector)) {
+        words[i / 4] |= uint32_t{gpu_load_from_l2(from + i)} << (i % 4 * 8);
+      }
     }
     return {words[0], words[1], words[2], words[3]};
   }
