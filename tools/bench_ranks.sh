@@ -28,7 +28,8 @@ Sections that run without a choice, in order:
   gpt-oss-120b      in parts at 1, 8 and 64 requests
   experts           Qwen3-30B-A3B at --streams requests: in parts; experts spread; attention in
                     copies and experts spread
-  stages            Llama-3.1-8B in stages (PP) at 1 and 64 requests
+  stages            Llama-3.1-8B in stages (PP) at 1 and 64 requests; only when it is named, and
+                    refused by the engine as long as -pp is for the CPU
   kill              atom serve on all cards, its engine killed under load: when it serves again
 
 With 4 cards or more, too:
@@ -47,7 +48,7 @@ streams=256
 output_len=1024
 sections=()
 known="machine goldens llama-8b llama-8b-load llama-70b-fp8 share-70b-fp8 gpt-oss-120b experts
-  stages kill qwen3-235b deepseek-r1"
+  kill qwen3-235b deepseek-r1"
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help)

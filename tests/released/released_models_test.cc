@@ -79,7 +79,8 @@ class ReleasedModel {
     engine.model.model = folder_.path();
     ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(folder_.path()));
     ASSIGN_OR_RETURN(const ResolvedConfig resolved, resolve(engine, model));
-    const ParallelContext parallel = {.tensor_parallel_size = num_ranks};
+    ParallelContext parallel;
+    parallel.tensor_parallel_size = num_ranks;
     ASSIGN_OR_RETURN(const BuiltModel built, build_model(resolved, Device{device}, parallel));
     const QuantConfig& quantization = resolved.model.quantization;
     return Sizes{

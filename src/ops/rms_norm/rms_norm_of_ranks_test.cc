@@ -1,6 +1,7 @@
 // add_rms_norm_of_ranks() has the bits of an all-reduce and add_rms_norm(), on every transport.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -157,8 +158,9 @@ TEST(RmsNormOfRanks, AddsAsAnAllReduceOnTheHost) {
 }
 
 TEST(RmsNormOfRanks, AddsAsAnAllReduceBetweenGpus) {
-  if (num_cards() == 0) GTEST_SKIP() << "no GPU is here";
-  for (const int size : {2, 3}) {
+  // Grids of many rows fill a card, so two ranks of one card would wait for each other.
+  if (num_cards() < 2) GTEST_SKIP() << "no two GPUs are here";
+  for (int size = 2; size <= std::min(num_cards(), 3); ++size) {
     const std::vector<Device> devices = cards_of(size);
     Result<Ranks> ranks = make_device_group(devices, std::chrono::seconds(20));
     ASSERT_TRUE(ranks.ok()) << ranks.status().message();
