@@ -48,7 +48,7 @@ streams=256
 output_len=1024
 sections=()
 known="machine goldens llama-8b llama-8b-load llama-70b-fp8 share-70b-fp8 gpt-oss-120b experts
-  kill qwen3-235b deepseek-r1"
+  stages kill qwen3-235b deepseek-r1"
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help)
@@ -99,7 +99,7 @@ if [ ! -x "$atom" ]; then
 fi
 if [ ${#sections[@]} -eq 0 ]; then
   sections=(machine goldens llama-8b llama-8b-load llama-70b-fp8 share-70b-fp8 gpt-oss-120b experts
-    stages kill)
+    kill)
   [ "$cards" -lt 4 ] || sections+=(qwen3-235b)
   [ "$cards" -lt 8 ] || sections+=(deepseek-r1)
 fi

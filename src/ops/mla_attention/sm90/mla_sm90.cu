@@ -88,8 +88,10 @@ bool supports_mla_attention_sm90(const MlaAttentionArgs& args) {
 
 size_t mla_attention_sm90_workspace_size(const MlaAttentionArgs& args,
                                          const MlaSm90Tuning& tuning) {
+  // A dry run has no indices yet, and knows how many each token will have.
+  const int64_t units = args.top_k > 0 ? args.batch.num_tokens : num_units(args);
   return num_parts(num_blocks(tuning)) * (kRank * sizeof(float) + sizeof(float2)) +
-         (1 + num_units(args)) * sizeof(int32_t);
+         (1 + units) * sizeof(int32_t);
 }
 
 void mla_attention_sm90(const MlaAttentionArgs& args,
