@@ -389,7 +389,7 @@ class Bench(CommandTest):
             path = folder + "/result.json"
             result = self.expect(
                 atom("bench", "latency", folder, "--load-dummy", "--input-len", "8",
-                     "--output-len", "4", "--batch-size", "2", "--num-iters", "2", "--dtype",
+                     "--output-len", "128", "--batch-size", "2", "--num-iters", "2", "--dtype",
                      "float32", "--output-json", path), 0)
             report = json.loads(pathlib.Path(path).read_text())
         self.assertIn("latency", result.stdout)
