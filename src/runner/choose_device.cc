@@ -39,6 +39,8 @@ Status check_kinds(const ResolvedConfig& config) {
 
 Result<Device> choose_device(DeviceChoice choice, int index) {
   if (choice == DeviceChoice::kCpu) return Device();
+  // Where there is no card at all, every rank is on the CPU, also those behind the first.
+  if (choice == DeviceChoice::kAuto && !device_facts(DeviceType::kCuda).ok()) return Device();
   const Result<DeviceRuntime*> runtime = device_runtime(Device{DeviceType::kCuda, index});
   if (runtime.ok()) return (*runtime)->device();
   if (choice == DeviceChoice::kAuto && index == 0) return Device();
