@@ -65,7 +65,7 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::create(const ParallelConfig& par
   const int num_ranks = parallel.ranks_of_copy() * ranks->num_copies_;
   for (int rank = 0; rank < num_ranks; ++rank) {
     ranks->ranks_.push_back(parallel_context(parallel, rank, share_experts));
-    ranks->ranks_.back().card = first.index + rank;
+    if (!first.is_cpu()) ranks->ranks_.back().card = first.index + rank;
   }
   for (const Group group : {&ParallelContext::tensor_parallel,
                             &ParallelContext::context_parallel,

@@ -1,6 +1,7 @@
 #include "comm/device/collectives.h"
 
 #include "comm/device/exchange.cuh"
+#include "comm/device/kernels.h"
 #include "comm/device/values.cuh"
 #include "comm/device/vectors.cuh"
 
@@ -209,30 +210,12 @@ gpuError_t launch_reduce(const PeerView& view, const ReduceLaunch& p, gpuStream_
       launch_of(num_blocks(vectors), kThreads, stream), &reduce_by_address<T>, view, p);
 }
 
-template <typename Kernel>
-gpuError_t load(Kernel* kernel) {
-  ATOM_GPU(FuncAttributes) attributes;
-  return ATOM_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
-}
-
 }  // namespace
 
 gpuError_t launch_reduce_by_address(const PeerView& view,
                                     const ReduceLaunch& p,
                                     gpuStream_t stream) {
-  switch (p.type) {
-    case ReducedType::kFloat32:
-      return launch_reduce<float>(view, p, stream);
-    case ReducedType::kFloat16:
-      return launch_reduce<__half>(view, p, stream);
-    case ReducedType::kBFloat16:
-      return launch_reduce<gpu_bfloat16>(view, p, stream);
-    case ReducedType::kInt32:
-      return launch_reduce<int32_t>(view, p, stream);
-    case ReducedType::kInt64:
-      return launch_reduce<int64_t>(view, p, stream);
-  }
-  return ATOM_GPU(ErrorInvalidValue);
+  return with_reduced_type(p.type, [&]<typename T>() { return launch_reduce<T>(view, p, stream); });
 }
 
 gpuError_t launch_move_by_address(const PeerView& view, const MoveLaunch& p, gpuStream_t stream) {
@@ -245,16 +228,13 @@ gpuError_t launch_barrier(const PeerView& view, gpuStream_t stream) {
 }
 
 gpuError_t load_collectives() {
-  for (const gpuError_t error : {load(&reduce_by_address<float>),
-                                 load(&reduce_by_address<__half>),
-                                 load(&reduce_by_address<gpu_bfloat16>),
-                                 load(&reduce_by_address<int32_t>),
-                                 load(&reduce_by_address<int64_t>),
-                                 load(&move_by_address),
-                                 load(&meet)}) {
-    if (error != ATOM_GPU(Success)) return error;
-  }
-  return ATOM_GPU(Success);
+  return load_kernels(&reduce_by_address<float>,
+                      &reduce_by_address<__half>,
+                      &reduce_by_address<gpu_bfloat16>,
+                      &reduce_by_address<int32_t>,
+                      &reduce_by_address<int64_t>,
+                      &move_by_address,
+                      &meet);
 }
 
 }  // namespace atom

@@ -3,6 +3,7 @@
 // receiver says how many it has taken, and the sender stays less than a round ahead of that.
 #include "comm/device/collectives.h"
 #include "comm/device/exchange.cuh"
+#include "comm/device/kernels.h"
 
 namespace atom {
 namespace {
@@ -135,11 +136,7 @@ gpuError_t launch_receive(
 }
 
 gpuError_t load_messages() {
-  ATOM_GPU(FuncAttributes) attributes;
-  const gpuError_t error =
-      ATOM_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(&send));
-  if (error != ATOM_GPU(Success)) return error;
-  return ATOM_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(&receive));
+  return load_kernels(&send, &receive);
 }
 
 }  // namespace atom

@@ -1,6 +1,7 @@
 // Operations of small tensors, in packets.
 #include "comm/device/collectives.h"
 #include "comm/device/exchange.cuh"
+#include "comm/device/kernels.h"
 #include "comm/device/values.cuh"
 #include "comm/device/vectors.cuh"
 
@@ -116,12 +117,6 @@ gpuError_t launch_reduce(const PeerView& view, const ReduceLaunch& p, gpuStream_
   return gpu_launch(packet_launch(bytes, stream), reduce_kernel<T>(view.size), view, p);
 }
 
-template <typename Kernel>
-gpuError_t load(Kernel* kernel) {
-  ATOM_GPU(FuncAttributes) attributes;
-  return ATOM_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
-}
-
 }  // namespace
 
 bool fits_packets(const PeerView& view, int64_t bytes) {
@@ -134,19 +129,7 @@ bool fits_packets(const PeerView& view, int64_t bytes) {
 gpuError_t launch_reduce_by_packets(const PeerView& view,
                                     const ReduceLaunch& p,
                                     gpuStream_t stream) {
-  switch (p.type) {
-    case ReducedType::kFloat32:
-      return launch_reduce<float>(view, p, stream);
-    case ReducedType::kFloat16:
-      return launch_reduce<__half>(view, p, stream);
-    case ReducedType::kBFloat16:
-      return launch_reduce<gpu_bfloat16>(view, p, stream);
-    case ReducedType::kInt32:
-      return launch_reduce<int32_t>(view, p, stream);
-    case ReducedType::kInt64:
-      return launch_reduce<int64_t>(view, p, stream);
-  }
-  return ATOM_GPU(ErrorInvalidValue);
+  return with_reduced_type(p.type, [&]<typename T>() { return launch_reduce<T>(view, p, stream); });
 }
 
 gpuError_t launch_move_by_packets(const PeerView& view, const MoveLaunch& p, gpuStream_t stream) {
@@ -154,15 +137,12 @@ gpuError_t launch_move_by_packets(const PeerView& view, const MoveLaunch& p, gpu
 }
 
 gpuError_t load_packets(int size) {
-  for (const gpuError_t error : {load(reduce_kernel<float>(size)),
-                                 load(reduce_kernel<__half>(size)),
-                                 load(reduce_kernel<gpu_bfloat16>(size)),
-                                 load(reduce_kernel<int32_t>(size)),
-                                 load(reduce_kernel<int64_t>(size)),
-                                 load(&move_by_packets)}) {
-    if (error != ATOM_GPU(Success)) return error;
-  }
-  return ATOM_GPU(Success);
+  return load_kernels(reduce_kernel<float>(size),
+                      reduce_kernel<__half>(size),
+                      reduce_kernel<gpu_bfloat16>(size),
+                      reduce_kernel<int32_t>(size),
+                      reduce_kernel<int64_t>(size),
+                      &move_by_packets);
 }
 
 }  // namespace atom

@@ -1,6 +1,7 @@
 #include "ops/rms_norm/rms_norm_of_ranks.h"
 
 #include "comm/device/exchange.cuh"
+#include "comm/device/kernels.h"
 #include "comm/device/values.cuh"
 #include "comm/device/vectors.cuh"
 #include "ops/device/programmatic_launch.cuh"
@@ -147,12 +148,8 @@ gpuError_t launch_typed(const PeerView& view, const RmsNormLaunch& p, gpuStream_
 template <typename T, typename W>
 gpuError_t load_typed() {
   for (const Cut& cut : {Cut{256, 2, true}, Cut{512, 2, true}, Cut{512, 4, true}}) {
-    for (auto* kernel : {kernel_of<T, W, 2>(cut), kernel_of<T, W, kMaxPeers>(cut)}) {
-      ATOM_GPU(FuncAttributes) attributes;
-      const gpuError_t error =
-          ATOM_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
-      if (error != ATOM_GPU(Success)) return error;
-    }
+    const gpuError_t error = load_kernels(kernel_of<T, W, 2>(cut), kernel_of<T, W, kMaxPeers>(cut));
+    if (error != ATOM_GPU(Success)) return error;
   }
   return ATOM_GPU(Success);
 }
