@@ -138,6 +138,11 @@ std::vector<Case> cases_of_formats() {
   // Groups of 32 columns that are no whole chunks of 128.
   cases.push_back({{70, 2, 3, 320, 192}, kFormats[3]});
   cases.push_back({{70, 2, 2, 448, 320}, kFormats[3]});
+  // An odd number of them.
+  cases.push_back({{9, 4, 8, 352, 1440}, kFormats[3]});
+  cases.push_back({{70, 2, 3, 320, 160}, kFormats[3]});
+  // As many rows of an expert as tiles of 96 take best.
+  cases.push_back({{256, 1, 1, 288, 96}, kFormats[3]});
   // One token: experts in pairs and one alone, chunks that end in the middle, more tiles of a block
   // than wait for each other.
   for (const Sizes& sizes : kSizesOfOne) cases.push_back({sizes, kFormats[3]});

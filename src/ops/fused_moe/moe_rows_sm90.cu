@@ -165,7 +165,9 @@ bool fits_matrices(const ExpertMatrices& matrices,
     case ExpertFormat::kAsX:
       return true;
     case ExpertFormat::kFloat4:
-      return num_columns % (2 * kExponentColumns) == 0 && num_rows % 16 == 0 &&
+      // Exponents are copied of whole vectors: of a tile's rows, and of half of a matrix's.
+      return num_columns % kExponentColumns == 0 && num_rows % 16 == 0 &&
+             num_rows / 2 * (num_columns / kExponentColumns) % kVectorSize == 0 &&
              is_aligned(matrices.exponents, matrices.exponent_stride) &&
              rows::exponents_size<Float4>(num_columns) <= rows::kMostExponents;
     default:
