@@ -42,9 +42,8 @@ class Multiplier {
     if (is_first()) output_.begin(tile);
     constexpr int kUnit = kTokenUnit<W, kTokens>;
     // The compiler knows that a warp has one number of units.
-    const int units = kUnit == kTokens
-                          ? 1
-                          : __shfl_sync(0xffffffffu, token_units<W, kTokens>(tile), 0);
+    const int units =
+        kUnit == kTokens ? 1 : __shfl_sync(0xffffffffu, token_units<W, kTokens>(tile), 0);
     static_assert(kUnit == kTokens || 2 * kUnit == kTokens);
     if (units == 1) return run_with<kUnit>();
     run_with<kTokens>();
@@ -174,7 +173,7 @@ class Multiplier {
         for (int i = 0; i < kCount / 2; ++i) store_shared_float(place(b, i), sums[b][i]);
       }
     }
-    synchronize_first<kNumConsumers>();
+    synchronize_first<kNumConsumers<W>>();
     if (!is_first()) return;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -223,9 +222,9 @@ class Multiplier {
 #pragma unroll
       for (int p = 0; p < kProducts; ++p) {
         multiply<kCount>(sums[0],
-                          matrix + matrix_offset(p * (Chunk<W>::kRowSize / kProducts)),
-                          x_of(p),
-                          chunk > 0 || p > 0);
+                         matrix + matrix_offset(p * (Chunk<W>::kRowSize / kProducts)),
+                         x_of(p),
+                         chunk > 0 || p > 0);
       }
       commit_products();
       if (chunk > 0) {
@@ -315,8 +314,9 @@ template <typename W, int kTokens, bool kGated>
 __global__ void __launch_bounds__(kThreadsOf<W>, kIsSmall<W, kTokens> ? 2 : 1)
     moe_rows(const __grid_constant__ MoeRowsArgs args) {
   constexpr bool kMovesRegisters = !kIsSmall<W, kTokens>;
-  // All together they have 504 for each thread of a warpgroup.
-  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  // All together they have 504 for each thread of a warpgroup, or 480.
+  constexpr bool kHasFour = Chunk<W>::kGroups > 2;
+  constexpr int kProducerRegisters = kHasFour ? 24 : 40, kConsumerRegisters = kHasFour ? 112 : 232;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared<W, kTokens> shared(args, memory);
   if (threadIdx.x == 0) {
@@ -329,17 +329,17 @@ __global__ void __launch_bounds__(kThreadsOf<W>, kIsSmall<W, kTokens> ? 2 : 1)
   // it before the second may start. That one's sums need what its copies wait for.
   constexpr bool kEarly = kGated && Chunk<W>::kEarly;
   if (kEarly) {
-    if (threadIdx.x < kNumConsumers) wait_for_previous_grid();
-    if (threadIdx.x < kNumConsumers) allow_next_grid();
+    if (threadIdx.x < kNumConsumers<W>) wait_for_previous_grid();
+    if (threadIdx.x < kNumConsumers<W>) allow_next_grid();
   } else {
     if (kGated) wait_for_previous_grid();
     allow_next_grid();
   }
-  if (threadIdx.x >= kNumConsumers) {
+  if (threadIdx.x >= kNumConsumers<W>) {
     if constexpr (kMovesRegisters) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     }
-    if (threadIdx.x / kWarpSize == kConsumerWarps) copy_tiles<W, kTokens, kGated>(args, shared);
+    if (threadIdx.x / kWarpSize == kConsumerWarps<W>) copy_tiles<W, kTokens, kGated>(args, shared);
   } else {
     if constexpr (kMovesRegisters) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));

@@ -12,8 +12,10 @@ namespace atom::ops::device::rows {
 
 constexpr int kPanelSize = 128;  // bytes of a row of x in a copy
 constexpr int kWarpgroupSize = 128;
-constexpr int kNumConsumers = 2 * kWarpgroupSize, kNumThreads = kNumConsumers + kWarpgroupSize;
-constexpr int kConsumerWarps = kNumConsumers / kWarpSize;
+template <typename W>
+constexpr int kNumConsumers = Chunk<W>::kGroups* kWarpgroupSize;
+template <typename W>
+constexpr int kConsumerWarps = kNumConsumers<W> / kWarpSize;
 constexpr int kMaxStages = 24;
 constexpr int kExponentBuffers = 2;
 constexpr int kBarriersSize = 512;
@@ -43,7 +45,7 @@ struct MoeRowsArgs {
 
 // Of a matrix; with the activation half of them gates and the others their ups.
 template <typename W>
-constexpr int kTileRows = (Chunk<W>::kSplits ? 64 : 128) * Chunk<W>::kBlocks;
+constexpr int kTileRows = 64 * Chunk<W>::kBlocks*(Chunk<W>::kSplits ? 1 : Chunk<W>::kGroups);
 template <typename W>
 constexpr int kHalfRows = kTileRows<W> / 2;
 template <typename W>
@@ -58,8 +60,12 @@ constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 template <typename W>
 constexpr int kMostTokens = Chunk<W>::kEarly              ? 8
                             : Chunk<W>::kSplits           ? 16
+                            : Chunk<W>::kGroups > 2       ? 64
                             : RowFormat<W>::kHasExponents ? 128
                                                           : 64;
+// And of the smallest.
+template <typename W>
+constexpr int kLeastTokens = Chunk<W>::kGroups > 2 ? 32 : 8;
 
 // In which tiles have tokens. Those whose matrix is expanded for matrix units of a warpgroup are
 // whole: with several numbers of columns in a kernel the compiler serializes products.
@@ -82,7 +88,7 @@ constexpr bool kIsSmall = Chunk<W>::kSplits || (!Chunk<W>::kFromRegisters && kTo
 
 // Without the warps of the first warpgroup that have nothing to do, where registers are short.
 template <typename W>
-constexpr int kThreadsOf = Chunk<W>::kSplits ? kNumConsumers + kWarpSize : kNumThreads;
+constexpr int kThreadsOf = kNumConsumers<W> + (Chunk<W>::kSplits ? kWarpSize : kWarpgroupSize);
 
 // Of one warpgroup on their way to the other one.
 template <typename W, int kTokens>
@@ -91,12 +97,12 @@ constexpr int kSplitSumsSize =
 
 // Of a warp, on their way to be stored by whole vectors.
 template <typename W>
-constexpr int kOutputSizeOf = Chunk<W>::kSplits ? 0 : kOutputSize;
+constexpr int kOutputSizeOf = Chunk<W>::kSplits || Chunk<W>::kGroups > 2 ? 0 : kOutputSize;
 
 // Bytes of shared memory besides stages.
 template <typename W, int kTokens>
 __host__ __device__ inline int fixed_size(int exponents_size) {
-  return kBarriersSize + kConsumerWarps * kOutputSizeOf<W> + kExponentBuffers * exponents_size +
+  return kBarriersSize + kConsumerWarps<W> * kOutputSizeOf<W> + kExponentBuffers * exponents_size +
          2 * kSplitSumsSize<W, kTokens>;
 }
 
@@ -157,7 +163,7 @@ class Shared {
     return rest_ + kBarriersSize + warp * kOutputSizeOf<W>;
   }
   __device__ uint32_t exponents(int buffer) const {
-    return output(kConsumerWarps) + buffer * exponents_size_;
+    return output(kConsumerWarps<W>) + buffer * exponents_size_;
   }
   __device__ uint32_t split_sums(int buffer) const {
     return exponents(kExponentBuffers) + buffer * kSplitSumsSize<W, kTokens>;
@@ -167,11 +173,11 @@ class Shared {
   __device__ void init_barriers() const {
     for (int i = 0; i < num_stages_; ++i) {
       init_barrier(full(i), 1);
-      init_barrier(empty(i), Chunk<W>::kSplits ? kConsumerWarps / 2 : kConsumerWarps);
+      init_barrier(empty(i), Chunk<W>::kSplits ? kConsumerWarps<W> / 2 : kConsumerWarps<W>);
     }
     for (int i = 0; i < kExponentBuffers; ++i) {
       init_barrier(exponents_full(i), 1);
-      init_barrier(exponents_empty(i), kConsumerWarps);
+      init_barrier(exponents_empty(i), kConsumerWarps<W>);
     }
     publish_barriers();
   }
@@ -196,7 +202,7 @@ __device__ inline int first_row_of(const MoeRowsArgs& args, int column_tile, int
 template <typename W>
 __device__ inline int row_warp() {
   const int warp = threadIdx.x / kWarpSize;
-  return Chunk<W>::kSplits ? warp % (kConsumerWarps / 2) : warp;
+  return Chunk<W>::kSplits ? warp % (kConsumerWarps<W> / 2) : warp;
 }
 
 // Of a lane's products of 64 rows: of row g of its warp's 16 and of row g + 8. With the activation
@@ -222,9 +228,9 @@ struct LaneRows {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if constexpr (kGated) {
-          rows.row[b][i] =
-              is_interleaved ? 2 * rows.output[b] + (i ^ static_cast<int>(rows.is_swapped))
-                             : rows.output[b] + i * kHalfRows<W>;
+          rows.row[b][i] = is_interleaved
+                               ? 2 * rows.output[b] + (i ^ static_cast<int>(rows.is_swapped))
+                               : rows.output[b] + i * kHalfRows<W>;
         } else {
           rows.row[b][i] = first * 16 + i * 8 + g;
         }
