@@ -97,7 +97,10 @@ BaParallelLinear::BaParallelLinear(BuildContext& build,
 DeltaNetGates BaParallelLinear::forward(const Activation& x, const ForwardContext& context) const {
   const Tensor ba = LinearBase::forward(x, context);
   const int64_t num_heads = ba.size(1) / 2;
-  return {.b = ba.narrow(1, 0, num_heads), .a = ba.narrow(1, num_heads, num_heads)};
+  DeltaNetGates gates;
+  gates.b = ba.narrow(1, 0, num_heads);
+  gates.a = ba.narrow(1, num_heads, num_heads);
+  return gates;
 }
 
 DeltaNetGates BaParallelLinear::gates(const Activation& x, const ForwardContext& context) const {
@@ -105,7 +108,10 @@ DeltaNetGates BaParallelLinear::gates(const Activation& x, const ForwardContext&
   if (weight == nullptr || !x.rows.defined() || context.observer != nullptr) {
     return forward(x, context);
   }
-  return {.x = x.rows, .weight = weight};
+  DeltaNetGates gates;
+  gates.x = x.rows;
+  gates.weight = weight;
+  return gates;
 }
 
 }  // namespace atom
