@@ -84,7 +84,7 @@ class ModelRunnerStates : public testing::Test {
   SchedulerStats run() {
     constexpr IdRange kIds{.first = 20, .count = 360};  // of a vocabulary of 384
     std::mt19937 random(7);
-    std::vector<Request> requests = random_requests(kNumRequests / 2, random, kIds);
+    std::vector<Request> requests = random_requests(kNumRequests, random, kIds);
     for (Request& request : requests) request.sampling.allowed_token_ids = allowed_;
     const std::vector<Answer> expected = answers_alone(requests, config_, DeviceChoice::kCpu);
     Engine engine(config_, test_device());
