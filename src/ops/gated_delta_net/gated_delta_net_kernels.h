@@ -23,9 +23,9 @@ struct GatedDeltaNetArgs {
   const float* norm_weight;
   // [num_tokens, hidden_size] and [2 * num_v_heads, hidden_size], rule.b's rows first, in place of
   // rule.a and rule.b; or null.
-  const void* gate_x;
-  const void* gate_weight;
-  int64_t gate_x_stride, hidden_size;
+  const void* gate_x = nullptr;
+  const void* gate_weight = nullptr;
+  int64_t gate_x_stride = 0, hidden_size = 0;
   int64_t z_stride;
   int64_t conv_kernel_size;
   float eps;

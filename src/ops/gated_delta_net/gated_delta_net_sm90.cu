@@ -270,9 +270,15 @@ __device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
   }
 }
 
+// Of a multiprocessor, so that at the narrowest, which one sequence gets, a block leaves registers
+// for one of the linears before and after it, whose weights are copied meanwhile.
+constexpr int least_blocks(int columns) {
+  return columns == 32 ? 4 : recurrent_blocks(columns);
+}
+
 // grid: parts of value heads, sequences; clusters of the blocks of a key head.
 template <typename T, int kColumns>
-__global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
+__global__ void __launch_bounds__(kRecurrentThreads, least_blocks(kColumns))
     gated_delta_net_kernel(const __grid_constant__ GatedDeltaNetArgs args) {
   __shared__ __align__(16) Shared<kColumns> shared;
   device::allow_next_grid();
