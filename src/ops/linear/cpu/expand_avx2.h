@@ -37,14 +37,32 @@ inline __attribute__((always_inline)) void expand_vector(const char* weight, flo
   }
 }
 
+// 16 columns.
+template <typename Step>
+inline __attribute__((always_inline)) void expand_columns(const char* weight, float* out) {
+  __m256 columns[Step::kValues][2];
+  Step::load_columns(weight, columns);
+  for (int k = 0; k < Step::kValues; ++k) {
+    join_columns(columns[k][0], columns[k][1]);
+    _mm256_store_ps(out + k * kPanelColumns, columns[k][0]);
+    _mm256_store_ps(out + k * kPanelColumns + 8, columns[k][1]);
+  }
+}
+
 template <typename Step>
 void expand_steps(const void* panel, int64_t steps, void* out) {
   constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
   const char* weight = static_cast<const char*>(panel);
   float* to = static_cast<float*>(out);
   for (int64_t step = 0; step < steps; ++step) {
-    for (int v = 0; v < kPanelColumns / 8; ++v) {
-      expand_vector<Step>(weight + v * Step::kWeightVectorSize, to + v * 8);
+    if constexpr (LoadsColumns<Step>) {
+      for (int v = 0; v < kPanelColumns / 8; v += 2) {
+        expand_columns<Step>(weight + v * Step::kWeightVectorSize, to + v * 8);
+      }
+    } else {
+      for (int v = 0; v < kPanelColumns / 8; ++v) {
+        expand_vector<Step>(weight + v * Step::kWeightVectorSize, to + v * 8);
+      }
     }
     weight += kStepSize;
     to += Step::kValues * kPanelColumns;
