@@ -37,15 +37,15 @@ inline __attribute__((always_inline)) void expand_vector(const char* weight, flo
   }
 }
 
-// 16 columns.
-template <typename Step>
+template <typename Step, int kValue = 0>
 inline __attribute__((always_inline)) void expand_columns(const char* weight, float* out) {
-  __m256 columns[Step::kValues][2];
-  Step::load_columns(weight, columns);
-  for (int k = 0; k < Step::kValues; ++k) {
-    join_columns(columns[k][0], columns[k][1]);
-    _mm256_store_ps(out + k * kPanelColumns, columns[k][0]);
-    _mm256_store_ps(out + k * kPanelColumns + 8, columns[k][1]);
+  __m256 columns[2];
+  Step::template load_columns<kValue>(weight, columns);
+  join_columns(columns[0], columns[1]);
+  _mm256_store_ps(out, columns[0]);
+  _mm256_store_ps(out + 8, columns[1]);
+  if constexpr (kValue + 1 < Step::kValues) {
+    expand_columns<Step, kValue + 1>(weight, out + kPanelColumns);
   }
 }
 

@@ -5,9 +5,10 @@
 //
 // A Step says how a weight is expanded and multiplied: load<i>() makes 8 columns of the i-th of a
 // step's kValues, which meets the i-th 4-byte value of the activations. Where all values of a step
-// are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16, and
-// load_columns() 16 columns of all of them, even and odd ones apart. Where sums of a group are no
-// floats, to_floats() makes them such, and first_sum() is what they start from.
+// are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16. Where
+// neighbors are expanded together, load_columns<i>() makes the even and the odd ones of 16 columns.
+// Where sums of a group are no floats, to_floats() makes them such, and first_sum() is what they
+// start from.
 #pragma once
 
 #include <immintrin.h>
@@ -89,24 +90,23 @@ inline __attribute__((always_inline)) void one_step_of_pairs(const char* weight,
 }
 
 template <typename Step>
-concept LoadsColumns = requires(const char* weight, __m256 (&columns)[Step::kValues][2]) {
-  Step::load_columns(weight, columns);
+concept LoadsColumns = requires(const char* weight, __m256 (&columns)[2]) {
+  Step::template load_columns<0>(weight, columns);
 };
 
-template <typename Step, int kRows, int kVectors>
-inline __attribute__((always_inline)) void one_step_of_columns(const char* weight,
-                                                               const float* x,
-                                                               __m256 (&sums)[kRows][kVectors]) {
+// Vectors in pairs, of the even and the odd ones of 16 columns.
+template <typename Step, int kValue, int kRows, int kVectors>
+inline __attribute__((always_inline)) void one_value_of_columns(const char* weight,
+                                                                const float* x,
+                                                                __m256 (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; v += 2) {
-    __m256 columns[Step::kValues][2];
-    Step::load_columns(weight + v * Step::kWeightVectorSize, columns);
-    for (int k = 0; k < Step::kValues; ++k) {
-      for (int r = 0; r < kRows; ++r) {
-        const __m256 broadcast = _mm256_broadcast_ss(x + r * Step::kValues + k);
-        sums[r][v] = _mm256_fmadd_ps(columns[k][0], broadcast, sums[r][v]);
-        sums[r][v + 1] = _mm256_fmadd_ps(columns[k][1], broadcast, sums[r][v + 1]);
-      }
+    __m256 columns[2];
+    Step::template load_columns<kValue>(weight + v * Step::kWeightVectorSize, columns);
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 broadcast = _mm256_broadcast_ss(x + r * words_of<Step> + kValue);
+      sums[r][v] = _mm256_fmadd_ps(columns[0], broadcast, sums[r][v]);
+      sums[r][v + 1] = _mm256_fmadd_ps(columns[1], broadcast, sums[r][v + 1]);
     }
   }
 }
@@ -131,10 +131,12 @@ inline __attribute__((always_inline)) void one_step(const char* weight,
                                                     __m256 (&sums)[kRows][kVectors]) {
   if constexpr (LoadsPairs<Step>) {
     one_step_of_pairs<Step, kRows, kVectors>(weight, x, sums);
-  } else if constexpr (LoadsColumns<Step>) {
-    one_step_of_columns<Step, kRows, kVectors>(weight, x, sums);
   } else {
-    one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
+    if constexpr (LoadsColumns<Step>) {
+      one_value_of_columns<Step, kValue, kRows, kVectors>(weight, x, sums);
+    } else {
+      one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
+    }
     if constexpr (kValue + 1 < Step::kValues) {
       one_step<Step, kRows, kVectors, kValue + 1>(weight, x, sums);
     }

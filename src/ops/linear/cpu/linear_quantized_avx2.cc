@@ -16,15 +16,10 @@ inline __m256 add_float32(__m256 sum, __m256 weight, __m256 x) {
 struct Float8Step {
   static constexpr int kValues = 2;
   static constexpr int64_t kWeightVectorSize = 16;
-  static inline void load_columns(const char* weight, __m256 (&columns)[2][2]) {
-    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
-    part(_mm256_slli_epi16(pairs, 8), columns[0]);
-    part(pairs, columns[1]);
-  }
-
- private:
-  // Codes in upper bytes.
-  static inline void part(__m256i codes, __m256 (&columns)[2]) {
+  template <int kHalf>
+  static inline void load_columns(const char* weight, __m256 (&columns)[2]) {
+    __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
+    if (kHalf == 0) codes = _mm256_slli_epi16(codes, 8);
     const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(codes, 4), _mm256_set1_epi16(-0x7810));
     columns[0] = first_of_pair(bits);
     columns[1] = second_of_pair(bits);
