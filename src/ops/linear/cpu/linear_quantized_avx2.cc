@@ -262,7 +262,7 @@ constexpr QuantizedTables four_bit_tables() {
           .float16 = table_for<Step, ReadFloat16>(),
           .bfloat16 = table_for<Step, ReadBFloat16>(),
           .float8 = table_for<Step, ReadFloat8>(),
-          .float4 = table_of<Step>(pack_float4<8>, &kExpandedFor<pack_float4<1>, 1>)};
+          .float4 = table_of<Step>(pack_float4<8>, &kExpandedFor<pack_float4<1>, 0>)};
 }
 
 constexpr QuantizedTables float4_tables() {
