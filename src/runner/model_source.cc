@@ -8,6 +8,7 @@
 #include "loader/load_dummy.h"
 #include "loader/load_model.h"
 #include "models/registry.h"
+#include "ops/linear/linear.h"
 
 namespace atom {
 
@@ -44,6 +45,20 @@ Result<Eagle3Config> open_eagle3(const ResolvedConfig& config) {
   }
   if (checkpoint->find("layers.0.hidden_norm.weight") != nullptr) eagle3.first_layer = "layers.0";
   return eagle3;
+}
+
+// A fixed order of sums is no faster with an FP8 weight.
+bool has_float8_draft_head(const ResolvedConfig& config, Device device) {
+  switch (config.speculative.draft_head_dtype) {
+    case DraftHeadDType::kFloat8:
+      return true;
+    case DraftHeadDType::kModel:
+      return false;
+    case DraftHeadDType::kAuto:
+      return dtype_size(config.dtype) == 2 && ops::max_float8_rows(device) > 0 &&
+             !config.engine.device.deterministic;
+  }
+  return false;
 }
 
 // A state has seen all tokens before: a rank cannot begin in the middle of a prompt.
@@ -87,6 +102,7 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
                    .silu_and_mul_quant = env().fused_silu_mul_quant,
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion,
                    .all_reduce_rms_norm = env().all_reduce_rms_norm_fusion};
+  build.float8_draft_head = has_float8_draft_head(config, device);
   Eagle3Config eagle3;
   build.last_stage_embeds = config.speculative.method == SpeculativeMethod::kMtp;
   if (config.speculative.method == SpeculativeMethod::kEagle3) {

@@ -195,6 +195,25 @@ INSTANTIATE_TEST_SUITE_P(Cases,
                                          "qwen3.5-moe"),
                          [](const auto& tested) { return letters_of(tested.param); });
 
+// Drafts by a copy of the head in FP8 are other guesses.
+TEST(SpeculationDraftHead, InFloat8ChangesNoAnswer) {
+  for (const char* name : {"deepseek-v3", "qwen3.5", "llama"}) {
+    SCOPED_TRACE(name);
+    const bool has_own_head = std::string_view(name) == "llama";
+    const TemporaryFolder target, head;
+    ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/" + name, target.path()).ok());
+    EngineConfig config =
+        crowded_with_drafts(has_own_head ? SpeculativeMethod::kEagle3 : SpeculativeMethod::kMtp, 1);
+    config.model.model = target.path();
+    config.speculative.draft_head_dtype = DraftHeadDType::kFloat8;
+    if (has_own_head) {
+      ASSERT_NO_FATAL_FAILURE(write_head_of_few_ids(name, head.path()));
+      config.speculative.draft_model = head.path();
+    }
+    EXPECT_GT(check(config, requests_of(num_requests(), 23, {0, 31})).num_accepted, 0);
+  }
+}
+
 // Ranks that share the layers, or have some of them each.
 TEST(SpeculationRanks, DraftsChangeNoAnswer) {
   if (test_device() != DeviceChoice::kCpu) GTEST_SKIP() << "ranks are threads of the CPU";
@@ -257,6 +276,9 @@ class SpeculationTrained : public testing::Test {
     questions_ = read_json(answers).at("float32");
   }
 
+  // Each share is the reference's but for two points.
+  void expect_acceptance();
+
   EngineConfig config_;
   nlohmann::json questions_;
 };
@@ -268,9 +290,19 @@ TEST_F(SpeculationTrained, ChangesNoAnswer) {
   EXPECT_GT(check(config_, requests).num_accepted, 50);
 }
 
-// Of verifications, which begin behind what the one before accepted. The counts are those of the
-// reference's drafts on such a walk through the oracle's answers (tests/golden/mtp_reference.py).
+// The counts are those of the reference's drafts on a walk through the oracle's answers
+// (tests/golden/mtp_reference.py).
 TEST_F(SpeculationTrained, AcceptanceIsTheReferences) {
+  expect_acceptance();
+}
+
+TEST_F(SpeculationTrained, AcceptanceByAnFp8HeadIsTheReferences) {
+  config_.speculative.draft_head_dtype = DraftHeadDType::kFloat8;
+  expect_acceptance();
+}
+
+// Of verifications, which begin behind what the one before accepted.
+void SpeculationTrained::expect_acceptance() {
   std::vector<Request> requests;
   for (const nlohmann::json& question : questions_) {
     Request& request = requests.emplace_back();
