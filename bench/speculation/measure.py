@@ -4,7 +4,7 @@
 Weights are made up, so what they answer is no text. Shapes:
   mtp      12 dense layers with DeepSeek's attention and draft layer, on the CPU. Drafts count as
            accepted 1.47 of 3 on average, as the trained layer of a small model has it
-           (src/runner/speculation_test.cc).
+           (src/runner/speculation_trained_test.cc).
   ngram    Qwen3-1.7B's, all weights zero, so that the same token comes again and again and there is
            something to look up; 2 of 4 drafts count as accepted.
   edit     Qwen3-1.7B's with a real text that repeats: a source file of this tree, and the same with

@@ -9,6 +9,7 @@
 #include "loader/load_model.h"
 #include "models/registry.h"
 #include "ops/linear/linear.h"
+#include "runner/draft_quantization.h"
 
 namespace atom {
 
@@ -45,6 +46,15 @@ Result<Eagle3Config> open_eagle3(const ResolvedConfig& config) {
   }
   if (checkpoint->find("layers.0.hidden_norm.weight") != nullptr) eagle3.first_layer = "layers.0";
   return eagle3;
+}
+
+// Of a model whose checkpoint brings what drafts.
+Result<ModelConfig> config_with_drafts(const ResolvedConfig& config) {
+  const bool reads_layers = config.speculative.method == SpeculativeMethod::kMtp &&
+                            config.engine.model.load_dummy == DummyWeights::kNone;
+  if (!reads_layers || !config.model.quantization.is_quantized()) return config.model;
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(config.engine.model.model));
+  return with_draft_layers_as_stored(config.model, checkpoint);
 }
 
 // A fixed order of sums is no faster with an FP8 weight.
@@ -94,7 +104,8 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
                                Device device,
                                const ParallelContext& parallel) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
-  BuildContext build{config.model, config.dtype, config.max_model_len(), device};
+  ASSIGN_OR_RETURN(const ModelConfig model_config, config_with_drafts(config));
+  BuildContext build{model_config, config.dtype, config.max_model_len(), device};
   build.parallel = parallel;
   build.kv_cache_dtype = config.kv_cache_dtype;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
