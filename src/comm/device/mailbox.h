@@ -15,8 +15,8 @@ namespace atom {
 constexpr int kMaxPeers = 8;
 constexpr int kMaxExchangeBlocks = 128;
 // Of operations in packets: blocks, and packets that a block has room for from each rank.
-constexpr int kPacketBlocks = 64;
-constexpr int kPacketsPerBlock = 4096;
+constexpr int kPacketBlocks = 128;
+constexpr int kPacketsPerBlock = 2048;
 // Of messages between two ranks: parts that go side by side, and packets on their way in each.
 constexpr int kMessageLanes = 64;
 constexpr int kPacketsPerLane = 8192;
