@@ -341,7 +341,7 @@ gpuError_t load_token_dispatch() {
   gpuError_t error = ATOM_GPU(Success);
   for (const Element element : {Element::kFloat32, Element::kFloat16, Element::kBFloat16}) {
     if (error != ATOM_GPU(Success)) return error;
-    error = with_element(element, []<typename T>() {
+    error = with_element(element, [&]<typename T>() {
       return load_kernels(&dispatch<T, true>, &dispatch<T, false>, &combine<T>);
     });
   }

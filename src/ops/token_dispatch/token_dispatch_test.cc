@@ -125,8 +125,8 @@ bool same(const Tensor& a, int64_t row, const Tensor& b, int64_t other) {
 
 class Card {
  public:
-  Card(Device device, std::shared_ptr<void> memory, DeviceQueue* queue, const Stream& stream)
-      : stream(stream), device_(device), memory_(std::move(memory)), queue_(queue) {}
+  Card(Device device, std::shared_ptr<void> memory, const Stream& stream)
+      : stream_(stream), device_(device), memory_(std::move(memory)) {}
 
   Tensor empty(const Shape& shape, DType dtype) {
     const Tensor tensor(static_cast<char*>(memory_.get()) + used_, dtype, shape, memory_, device_);
@@ -136,24 +136,23 @@ class Card {
   }
   Tensor upload(const Tensor& host) {
     const Tensor tensor = empty(host.shape(), host.dtype());
-    if (host.num_bytes() > 0) queue_->copy(tensor.raw_data(), host.raw_data(), host.num_bytes());
+    if (host.num_bytes() > 0) queue().copy(tensor.raw_data(), host.raw_data(), host.num_bytes());
     return tensor;
   }
   Tensor download(const Tensor& tensor) {
     const Tensor host = Tensor::empty(tensor.shape(), tensor.dtype());
-    queue_->synchronize();
-    if (host.num_bytes() > 0) queue_->copy(host.raw_data(), tensor.raw_data(), host.num_bytes());
-    queue_->synchronize();
+    queue().synchronize();
+    if (host.num_bytes() > 0) queue().copy(host.raw_data(), tensor.raw_data(), host.num_bytes());
+    queue().synchronize();
     return host;
   }
-  DeviceQueue& queue() { return *queue_; }
-
-  const Stream& stream;
+  DeviceQueue& queue() const { return stream_.queue(); }
+  const Stream& stream() const { return stream_; }
 
  private:
+  const Stream& stream_;
   Device device_;
   std::shared_ptr<void> memory_;
-  DeviceQueue* queue_;
   int64_t used_ = 0;
 };
 
@@ -188,7 +187,9 @@ void check_places(const Case& of,
     }
   }
   EXPECT_EQ(num_wrong, 0) << "rank " << rank;
-  if (of.places > 1 && rank < 2) EXPECT_GT(num_rows, 0);
+  if (of.places > 1 && rank < 2) {
+    EXPECT_GT(num_rows, 0);
+  }
 }
 
 void check_sums(const Case& of, int size, int rank, const std::vector<Inputs>& all, const Tensor& out) {
@@ -229,8 +230,8 @@ void check_rank(const Communicator& rank, Card& card, Workspace& scratch, const 
       dispatched_tokens(size, of.places, x, ids.size(1), of.in_float8, scratch);
   card.queue().synchronize();
   card.queue().begin_recording();
-  dispatch_tokens(card.stream, rank, ranges_of(size), x, ids, weights, to);
-  combine_tokens(card.stream, rank, ranges_of(size), ids, y, out);
+  dispatch_tokens(card.stream(), rank, ranges_of(size), x, ids, weights, to);
+  combine_tokens(card.stream(), rank, ranges_of(size), ids, y, out);
   Result<std::unique_ptr<DeviceGraph>> graph = card.queue().end_recording();
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   for (int round = 0; round < 3; ++round) {
@@ -271,7 +272,7 @@ TEST(TokenDispatch, TokensComeToTheirExpertsAndSumsBack) {
         threads.emplace_back([&] {
           const int r = rank->rank();
           device_runtime(devices[r]).value()->make_current();
-          Card card(devices[r], memories[r], queues[r].get(), streams[r]);
+          Card card(devices[r], memories[r], streams[r]);
           check_rank(*rank, card, scratches[r], of);
         });
       }
