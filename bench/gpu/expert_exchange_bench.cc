@@ -93,12 +93,10 @@ class Bench {
  private:
   void set_up(int r) {
     Rank& rank = ranks_[r];
-    for (const Way& way : kWays) {
-      Layer& layer = rank.layers.emplace_back();
-      layer.config.hidden_size = kWidth;
-    }
+    rank.layers.resize(std::size(kWays));
     for (size_t i = 0; i < rank.layers.size(); ++i) {
       Layer& layer = rank.layers[i];
+      layer.config.hidden_size = kWidth;
       layer.build = std::make_unique<BuildContext>(BuildContext{layer.config});
       BuildContext& build = *layer.build;
       build.device = seats_[r].card->device();

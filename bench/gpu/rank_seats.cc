@@ -25,9 +25,9 @@ RankSeats::RankSeats(int num_ranks, int64_t memory) : memory_(memory), meeting_(
   }
 }
 
-bool RankSeats::open() {
+bool RankSeats::open(const LargeSums& large_sums) {
   Result<std::vector<std::unique_ptr<Communicator>>> group =
-      make_device_group(devices_, std::chrono::seconds(5));
+      make_device_group(devices_, std::chrono::seconds(5), large_sums);
   if (!group.ok()) {
     std::printf("%s\n", group.status().message().c_str());
     return false;

@@ -26,7 +26,7 @@ class RankSeats {
   RankSeats(int num_ranks, int64_t memory);
 
   // Prints why not.
-  bool open();
+  bool open(const LargeSums& large_sums = {});
 
   int size() const { return static_cast<int>(seats_.size()); }
   int64_t memory() const { return memory_; }

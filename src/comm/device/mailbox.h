@@ -38,6 +38,8 @@ struct Mailbox {
   uint64_t epochs[kMaxExchangeBlocks];  // operations that the block has done; its card alone
   Packet hellos[2][kMaxExchangeBlocks][kMaxPeers];   // an address each
   uint64_t goodbyes[kMaxExchangeBlocks][kMaxPeers];  // epochs that a rank has left
+  // Of sums by codes: epochs in which a rank has written its parts, and its sums.
+  uint64_t halves[2][kMaxExchangeBlocks][kMaxPeers];
   MessageLane lanes[kMaxPeers][kMessageLanes];       // with each other rank
 };
 
@@ -65,6 +67,7 @@ struct PeerView {
   int rank;
   int size;
   Mailbox* mailboxes[kMaxPeers];
+  uint8_t* codes[kMaxPeers];  // memory of coded_sum_memory() each; null where sums are whole
   GroupFlags* flags;
   uint64_t timeout;  // nanoseconds
 };
