@@ -1,6 +1,6 @@
 // What large sums between cards take whose values travel as codes, beside those that travel whole,
-// and how far they are off: the root of the mean square of the error over that of the sum, of values
-// like a layer's: normal, with one in a thousand twenty times as large.
+// and how far they are off: the root of the mean square of the error over that of the sum, of
+// values like a layer's: normal, with one in a thousand twenty times as large.
 //
 // usage: coded_sums_bench [RANKS]
 //
@@ -64,8 +64,9 @@ struct Format {
 };
 
 int run(int num_ranks) {
-  Format formats[] = {
-      {"whole", SumFormat::kWhole, {}}, {"FP8", SumFormat::kFloat8, {}}, {"INT4", SumFormat::kInt4, {}}};
+  Format formats[] = {{"whole", SumFormat::kWhole, {}},
+                      {"FP8", SumFormat::kFloat8, {}},
+                      {"INT4", SumFormat::kInt4, {}}};
   for (Format& format : formats) {
     RankSeats seats(num_ranks, kLarge);
     if (!seats.open({format.format, /*least_bytes=*/1})) return 1;
@@ -81,17 +82,13 @@ int run(int num_ranks) {
           }));
     }
   }
-  std::printf("%d ranks, us of one\n     bytes |    whole |      FP8  gain |     INT4  gain\n", num_ranks);
+  std::printf("%d ranks, us of one\n     bytes |    whole |      FP8  gain |     INT4  gain\n",
+              num_ranks);
   for (size_t i = 0; i < formats[0].microseconds.size(); ++i) {
     const double whole = formats[0].microseconds[i];
     std::printf("%10ld | %8.2f |", long(kSmall << i), whole);
-    for (const Format& format : {formats[1], formats[2]}) {
-      std::printf(" %8.2f %5.2f%s",
-                  format.microseconds[i],
-                  whole / format.microseconds[i],
-                  &format == &formats[1] ? " |" : "");
-    }
-    std::printf("\n");
+    const double float8 = formats[1].microseconds[i], int4 = formats[2].microseconds[i];
+    std::printf(" %8.2f %5.2f | %8.2f %5.2f\n", float8, whole / float8, int4, whole / int4);
   }
   return 0;
 }

@@ -147,10 +147,12 @@ Line measure(Table& table, int64_t bytes) {
   const Nccl& nccl = table.nccl();
   line.nccl_reduce = table.time(count, launches, [&](RankSeat& seat, const Stream& stream) {
     void* x = seat.x.get();
-    nccl.AllReduce(x, x, values, Nccl::kBFloat16, Nccl::kSum, table.comm(seat.rank), queue_of(stream));
+    nccl.AllReduce(
+        x, x, values, Nccl::kBFloat16, Nccl::kSum, table.comm(seat.rank), queue_of(stream));
   });
   line.nccl_gather = table.time(count, launches, [&](RankSeat& seat, const Stream& stream) {
-    nccl.AllGather(seat.x.get(), seat.y.get(), part, Nccl::kBFloat16, table.comm(seat.rank), queue_of(stream));
+    nccl.AllGather(
+        seat.x.get(), seat.y.get(), part, Nccl::kBFloat16, table.comm(seat.rank), queue_of(stream));
   });
   return line;
 }

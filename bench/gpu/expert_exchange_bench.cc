@@ -4,9 +4,9 @@
 //
 // usage: expert_exchange_bench [RANKS]
 //
-// The experts are a layer's of Qwen3-30B-A3B in bfloat16 (128 of 768, top 8, 2048 wide), spread over
-// a rank for each card unless RANKS says less; choices are even at random. Times are of the slowest
-// rank, the least of several rounds. "layer" is all three one behind the other.
+// The experts are a layer's of Qwen3-30B-A3B in bfloat16 (128 of 768, top 8, 2048 wide), spread
+// over a rank for each card unless RANKS says less; choices are even at random. Times are of the
+// slowest rank, the least of several rounds. "layer" is all three one behind the other.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -16,8 +16,8 @@ struct RankSeat {
   DeviceRuntime* card = nullptr;
   Communicator* ranks = nullptr;
   std::unique_ptr<DeviceQueue> queue;
-  std::shared_ptr<void> x, y;     // memory of the card, as much as was asked for
-  double microseconds = 0;        // of what was measured last
+  std::shared_ptr<void> x, y;  // memory of the card, as much as was asked for
+  double microseconds = 0;     // of what was measured last
 };
 
 class RankSeats {

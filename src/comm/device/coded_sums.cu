@@ -3,9 +3,9 @@
 // to all. Its own part of the sum is added as it is, and its own result is what the codes say, so
 // all ranks have the same bits.
 //
-// A block exchanges with those of its number and waits twice. When a grid ends its blocks have heard
-// that all others have read what it sent first, and nothing is written to their second half before
-// they are in the next operation: one place for each half is enough.
+// A block exchanges with those of its number and waits twice. When a grid ends its blocks have
+// heard that all others have read what it sent first, and nothing is written to their second half
+// before they are in the next operation: one place for each half is enough.
 #include "comm/device/codes.cuh"
 #include "comm/device/collectives.h"
 #include "comm/device/exchange.cuh"
@@ -196,8 +196,8 @@ gpuError_t launch_reduce_by_codes(const PeerView& view,
                                   const ReduceLaunch& p,
                                   SumFormat format,
                                   gpuStream_t stream) {
-  auto* kernel = p.type == ReducedType::kFloat16 ? kernel_of<__half>(format)
-                                                 : kernel_of<gpu_bfloat16>(format);
+  auto* kernel =
+      p.type == ReducedType::kFloat16 ? kernel_of<__half>(format) : kernel_of<gpu_bfloat16>(format);
   const int64_t all = p.count / kVectorValues;
   for (int64_t done = 0; done < all; done += kMostVectors) {
     const int64_t vectors = all - done < kMostVectors ? all - done : kMostVectors;

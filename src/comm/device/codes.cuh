@@ -1,6 +1,6 @@
-// Values of a sum as codes of fewer bits, by whole warps. A tile is 1024 neighboring values; a group
-// of 32 neighbors has a scale of its own, in bfloat16, so that what a row becomes depends on nothing
-// but itself. A group with a value that is no finite number becomes NaN, all of it.
+// Values of a sum as codes of fewer bits, by whole warps. A tile is 1024 neighboring values; a
+// group of 32 neighbors has a scale of its own, in bfloat16, so that what a row becomes depends on
+// nothing but itself. A group with a value that is no finite number becomes NaN, all of it.
 #pragma once
 
 #include <stdint.h>
@@ -12,9 +12,9 @@
 
 namespace atom::device_exchange {
 
-constexpr int kTileVectors = 128;             // of 16 bytes
-constexpr int kLaneVectors = 4;               // of a tile: lane + 32 v
-constexpr int kVectorValues = 8;              // of 16 bits each
+constexpr int kTileVectors = 128;  // of 16 bytes
+constexpr int kLaneVectors = 4;    // of a tile: lane + 32 v
+constexpr int kVectorValues = 8;   // of 16 bits each
 constexpr int kLanes = 32;
 
 // A tile's values that a lane has, of 16 bits in memory.
@@ -121,7 +121,9 @@ struct CodedTile {
   static __device__ uint16_t* scales_of(uint8_t* tile) {
     return reinterpret_cast<uint16_t*>(tile + kLanes * 4 * Codes::kWords);
   }
-  static __device__ float widened(uint16_t bits) { return __uint_as_float(uint32_t{bits} << 16); }
+  static __device__ float widened(uint16_t bits) {
+    return __uint_as_float(uint32_t{bits} << 16);
+  }
   // Rounded up, so that no code is beyond the largest; 0 where a reciprocal would be none.
   static __device__ uint16_t scale_of(float largest) {
     if (!(largest < INFINITY)) return 0x7fc0;  // NaN

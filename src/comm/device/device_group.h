@@ -23,10 +23,11 @@
 
 namespace atom {
 
-// Sums of 16-bit values of at least so many bytes travel in `format`: all_reduce() alone, of tensors
-// aligned to 16 bytes, on all ranks alike, with a multiple of 8 values. Each rank's part but one is rounded to codes, and
-// so is the sum, which has the same bits on all ranks; a value that is no finite number makes its 32
-// neighbors NaN. Everything else is added as Communicator says.
+// Sums of 16-bit values of at least so many bytes travel in `format`: all_reduce() alone, of
+// tensors aligned to 16 bytes, on all ranks alike, with a multiple of 8 values. Each rank's part
+// but one is rounded to codes, and so is the sum, which has the same bits on all ranks; a value
+// that is no finite number makes its 32 neighbors NaN. Everything else is added as Communicator
+// says.
 struct LargeSums {
   SumFormat format = SumFormat::kWhole;
   int64_t least_bytes = 16 << 20;

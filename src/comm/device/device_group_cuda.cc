@@ -370,7 +370,8 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_device_group(
         "{} GPUs in one group of ranks: at most {}", devices.size(), int{kMaxPeers});
   }
   for (const Device& device : devices) CHECK(!device.is_cpu());
-  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceGroup> group, DeviceGroup::open(devices, timeout, large_sums));
+  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceGroup> group,
+                   DeviceGroup::open(devices, timeout, large_sums));
   std::vector<std::unique_ptr<Communicator>> hosts = make_local_group(group->size(), timeout);
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int rank = 0; rank < group->size(); ++rank) {

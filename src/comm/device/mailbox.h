@@ -40,7 +40,7 @@ struct Mailbox {
   uint64_t goodbyes[kMaxExchangeBlocks][kMaxPeers];  // epochs that a rank has left
   // Of sums by codes: epochs in which a rank has written its parts, and its sums.
   uint64_t halves[2][kMaxExchangeBlocks][kMaxPeers];
-  MessageLane lanes[kMaxPeers][kMessageLanes];       // with each other rank
+  MessageLane lanes[kMaxPeers][kMessageLanes];  // with each other rank
 };
 
 // Behind it: Packet[2][kPacketBlocks][size][kPacketsPerBlock], from each rank, then

@@ -42,13 +42,8 @@ ExpertRows DirectExchange::prepare(const Tensor& x,
   rows.choice = {to.ids, to.weights};
   rows.own_ids = own(choice.ids);
   if (context.stream.is_dry_run()) return rows;
-  ops::dispatch_tokens(context.stream,
-                       *parallel_.experts,
-                       experts_,
-                       own(x),
-                       rows.own_ids,
-                       own(choice.weights),
-                       to);
+  ops::dispatch_tokens(
+      context.stream, *parallel_.experts, experts_, own(x), rows.own_ids, own(choice.weights), to);
   return rows;
 }
 
@@ -57,8 +52,7 @@ void DirectExchange::finalize(const ExpertRows& rows,
                               const ForwardContext& context) const {
   const auto combine = [&](const Tensor& sums) {
     if (context.stream.is_dry_run()) return;
-    ops::combine_tokens(
-        context.stream, *parallel_.experts, experts_, rows.own_ids, rows.y, sums);
+    ops::combine_tokens(context.stream, *parallel_.experts, experts_, rows.own_ids, rows.y, sums);
   };
   if (parallel_.tensor_parallel_size == 1 && out.is_contiguous()) return combine(out);
   const Workspace::Scope scope(context.workspace);

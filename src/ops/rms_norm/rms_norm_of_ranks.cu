@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kThreads)
   end_epoch(view, epoch);
 }
 
-// How rows are cut, as launch_rms_norm() cuts them: sums have the same order. No threads: otherwise.
+// How rows are cut, as launch_rms_norm() cuts them: sums have the same order. No threads:
+// otherwise.
 RowCut cut_of(int64_t size) {
   const int64_t vectors = size / 8;
   if (vectors <= 4 * kWarpSize || vectors > 2048) return {0, 0};  // rows of a warp each, and others

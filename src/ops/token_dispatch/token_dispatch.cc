@@ -81,8 +81,8 @@ DispatchedTokens dispatched_tokens(int num_ranks,
   to.memory = workspace.tensor({at.end}, DType::kUInt8);
   to.ids = part_of(to.memory, at.ids, choices, DType::kInt32);
   to.weights = part_of(to.memory, at.weights, choices, DType::kFloat32);
-  to.x = in_float8 ? workspace.tensor(rows, x.dtype())
-                   : part_of(to.memory, at.rows, rows, x.dtype());
+  to.x =
+      in_float8 ? workspace.tensor(rows, x.dtype()) : part_of(to.memory, at.rows, rows, x.dtype());
   return to;
 }
 

@@ -2,11 +2,11 @@
 // other's memory: dispatch, experts, combine. Each of both is one kernel of fixed shapes, so steps
 // with them can be recorded.
 //
-// Every rank has `places` places for the tokens of each rank. Token i of rank r goes to place [r, i]
-// of each rank that has at least one of its experts, once, with its choices and weights; there it
-// is one of the rows that the experts compute. A place that no token came to has ids of -1 alone,
-// and rows of no defined content. Combining reads the results of a token from the ranks that it went
-// to and adds them in the order of ranks, in float32 with one rounding.
+// Every rank has `places` places for the tokens of each rank. Token i of rank r goes to place [r,
+// i] of each rank that has at least one of its experts, once, with its choices and weights; there
+// it is one of the rows that the experts compute. A place that no token came to has ids of -1
+// alone, and rows of no defined content. Combining reads the results of a token from the ranks that
+// it went to and adds them in the order of ranks, in float32 with one rounding.
 //
 // Both are collectives: every rank of the group calls them as often, in the same order, with the
 // same number of places, also one without tokens.
@@ -38,8 +38,8 @@ struct DispatchedTokens {
   bool in_float8 = false;
 };
 
-// Whether there are kernels for rows of this width: whole vectors of 16 bytes of float32, float16 or
-// bfloat16, in a build for GPUs.
+// Whether there are kernels for rows of this width: whole vectors of 16 bytes of float32, float16
+// or bfloat16, in a build for GPUs.
 bool supports_token_dispatch(int64_t hidden_size, DType dtype);
 
 // In memory of the workspace, for tokens like x's rows. With `in_float8` they travel as quantize()

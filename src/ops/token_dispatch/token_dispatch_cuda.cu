@@ -1,5 +1,5 @@
-// Teams of warps have a token each: many tokens a warp, few of them a whole block, so that a token's
-// vectors are on their way together.
+// Teams of warps have a token each: many tokens a warp, few of them a whole block, so that a
+// token's vectors are on their way together.
 #include "comm/device/exchange.cuh"
 #include "comm/device/kernels.h"
 #include "ops/device/elements.cuh"
@@ -195,10 +195,9 @@ __device__ inline void widen_tokens(const PeerView& view,
 }
 
 template <typename T, bool kFloat8>
-__global__ void __launch_bounds__(kThreads)
-    dispatch(const __grid_constant__ PeerView view,
-             const __grid_constant__ DispatchLaunch p,
-             int team_warps) {
+__global__ void __launch_bounds__(kThreads) dispatch(const __grid_constant__ PeerView view,
+                                                     const __grid_constant__ DispatchLaunch p,
+                                                     int team_warps) {
   __shared__ void* memories[kMaxPeers];
   allow_next_grid();
   wait_for_previous_grid();
@@ -272,10 +271,9 @@ struct TokenSum {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    combine(const __grid_constant__ PeerView view,
-            const __grid_constant__ CombineLaunch p,
-            int team_warps) {
+__global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ PeerView view,
+                                                    const __grid_constant__ CombineLaunch p,
+                                                    int team_warps) {
   __shared__ void* results[kMaxPeers];
   allow_next_grid();
   wait_for_previous_grid();
@@ -298,8 +296,7 @@ Shape shape_of(int64_t places) {
   int warps = kWarps;
   while (warps > 1 && places > int64_t{kMaxExchangeBlocks} * (kWarps / warps)) warps /= 2;
   const int64_t teams = kWarps / warps, wanted = (places + teams - 1) / teams;
-  return {warps,
-          static_cast<unsigned>(wanted < kMaxExchangeBlocks ? wanted : kMaxExchangeBlocks)};
+  return {warps, static_cast<unsigned>(wanted < kMaxExchangeBlocks ? wanted : kMaxExchangeBlocks)};
 }
 
 template <typename Kernel, typename Launch>
@@ -333,8 +330,7 @@ gpuError_t launch_dispatch(const PeerView& view, const DispatchLaunch& p, gpuStr
 }
 
 gpuError_t launch_combine(const PeerView& view, const CombineLaunch& p, gpuStream_t stream) {
-  return with_element(p.element,
-                      [&]<typename T>() { return start(&combine<T>, view, p, stream); });
+  return with_element(p.element, [&]<typename T>() { return start(&combine<T>, view, p, stream); });
 }
 
 gpuError_t load_token_dispatch() {

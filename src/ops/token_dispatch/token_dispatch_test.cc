@@ -69,8 +69,7 @@ struct Inputs {
 Tensor values(const Shape& shape, DType dtype, int seed) {
   const Tensor tensor = Tensor::empty(shape, DType::kFloat32);
   for (int64_t i = 0; i < tensor.num_elements(); ++i) {
-    tensor.data<float>()[i] =
-        static_cast<float>((i * 7919 + seed * 131) % 2027) / 300.0f - 3.3f;
+    tensor.data<float>()[i] = static_cast<float>((i * 7919 + seed * 131) % 2027) / 300.0f - 3.3f;
   }
   const Tensor rounded = Tensor::empty(shape, dtype);
   copy_convert(tensor, rounded);
@@ -87,8 +86,9 @@ Inputs inputs_of(int rank, int size, const Case& of) {
     for (int64_t j = 0; j < k; ++j) {
       // All of some tokens' are one rank's; one has none.
       const int64_t id = t % 3 == 0 ? j % 2 : (5 * t + rank + 3 * j) % kExperts;
-      in.ids.data<int32_t>()[t * k + j] =
-          static_cast<int32_t>(j >= kTopK ? kExperts : t == 5 ? -1 : id);
+      in.ids.data<int32_t>()[t * k + j] = static_cast<int32_t>(j >= kTopK ? kExperts
+                                                               : t == 5   ? -1
+                                                                          : id);
     }
   }
   return in;
@@ -100,8 +100,8 @@ Tensor sent(const Tensor& x, bool in_float8) {
   ThreadPool pool(1);
   const Stream stream(&pool);
   Workspace scratch(64 << 20);
-  const QuantizedRows codes = quantized_rows(
-      {QuantType::kPer1x128, DType::kFloat8E4M3}, x.size(0), x.size(1), scratch);
+  const QuantizedRows codes =
+      quantized_rows({QuantType::kPer1x128, DType::kFloat8E4M3}, x.size(0), x.size(1), scratch);
   quantize(stream, x, codes);
   const Tensor wide = Tensor::empty(x.shape(), DType::kFloat32);
   for (int64_t t = 0; t < x.size(0); ++t) {
@@ -178,8 +178,8 @@ void check_places(const Case& of,
         comes |= is_mine;
         num_wrong += ids.data<int32_t>()[place * k + j] != (is_mine ? id : -1);
         if (is_mine) {
-          num_wrong += weights.data<float>()[place * k + j] !=
-                       all[from].weights.data<float>()[t * k + j];
+          num_wrong +=
+              weights.data<float>()[place * k + j] != all[from].weights.data<float>()[t * k + j];
         }
       }
       num_rows += comes;
@@ -192,7 +192,8 @@ void check_places(const Case& of,
   }
 }
 
-void check_sums(const Case& of, int size, int rank, const std::vector<Inputs>& all, const Tensor& out) {
+void check_sums(
+    const Case& of, int size, int rank, const std::vector<Inputs>& all, const Tensor& out) {
   const ExpertRanges ranges = ranges_of(size);
   const Inputs& own = all[rank];
   const Tensor sums = Tensor::empty(out.shape(), DType::kFloat32);
@@ -215,7 +216,8 @@ void check_sums(const Case& of, int size, int rank, const std::vector<Inputs>& a
   }
   if (out.size(0) == 0) return;
   copy_convert(sums, expected);
-  EXPECT_EQ(std::memcmp(expected.raw_data(), out.raw_data(), out.num_bytes()), 0) << "rank " << rank;
+  EXPECT_EQ(std::memcmp(expected.raw_data(), out.raw_data(), out.num_bytes()), 0)
+      << "rank " << rank;
 }
 
 void check_rank(const Communicator& rank, Card& card, Workspace& scratch, const Case& of) {
@@ -241,8 +243,7 @@ void check_rank(const Communicator& rank, Card& card, Workspace& scratch, const 
     (*graph)->launch();
     const Tensor got = card.download(to.x);
     ASSERT_TRUE(rank.status().ok()) << rank.status().message();
-    check_places(
-        of, size, rank.rank(), all, got, card.download(to.ids), card.download(to.weights));
+    check_places(of, size, rank.rank(), all, got, card.download(to.ids), card.download(to.weights));
     check_sums(of, size, rank.rank(), all, card.download(out));
   }
 }
