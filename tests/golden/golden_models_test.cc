@@ -305,6 +305,7 @@ TEST_P(GoldenModels, CopiesThatShareExpertsComputeTheSame) {
                           .expert_dispatch = dispatch};
   };
   std::vector<ParallelConfig> ways = {copies(1, 1, 2, true, Dispatch::kGather),
+                                      copies(1, 1, 2, true, Dispatch::kAllToAll),
                                       copies(2, 1, 2, true, Dispatch::kAllToAll),
                                       copies(1, 2, 2, true, Dispatch::kAllToAll),
                                       copies(1, 1, 2, false, Dispatch::kGather)};
