@@ -158,11 +158,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   if (method != SpeculativeMethod::kOff && parallel.samples()) {
     runner->drafter_.emplace(config, parallel, runner->draft_.get(), num_sampled_ids, stream);
   }
+  if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
+  // From here on tokens are to count.
   if (parallel.moves_experts) {
     runner->expert_balancer_ = std::make_unique<ExpertBalancer>(
         config.engine.parallel.eplb, parallel, std::move(built.moving_experts), stream);
   }
-  if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   RETURN_IF_ERROR(parallel.status());
   return runner;
 }
@@ -256,6 +257,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   if (queue_ != nullptr) {
     flight.events = &events_[num_submitted_++ % events_.size()];
     run(step, flight);
+    if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
     flight.events->end->mark();
   } else {
     const Clock::time_point begin = Clock::now();
@@ -277,17 +279,21 @@ void ModelRunner::run_dummy(const SchedulerOutput& step) {
   CHECK(parallel_.copies_share_experts());
   if (const DecodeGraphs::Graph* graph = recorded(step)) {
     input_builder_->build_decodes({}, {}, graph->shape);
-    return graph->launch(SamplingKind::kLargest);
+    graph->launch(SamplingKind::kLargest);
+  } else {
+    forward_dummy();
   }
+  if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
+}
+
+void ModelRunner::forward_dummy() {
   const Workspace::Scope scope(workspace_);
   ForwardContext context = context_of(input_builder_->build_dummy());
   context.is_dummy = true;
   const Tensor hidden = model_->forward(context);
-  if (drafter_ && draft_ != nullptr) {
-    const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
-    drafter_->propose_nothing(states, context);
-  }
-  if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
+  if (!drafter_ || draft_ == nullptr) return;
+  const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+  drafter_->propose_nothing(states, context);
 }
 
 bool ModelRunner::is_done() const {
