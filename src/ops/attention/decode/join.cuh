@@ -222,17 +222,18 @@ class PartJoin {
     if (!is_even || parts.count <= 2 * kPartsOfGroup) {
       return finish(parts);
     }
-    const int group = (parts.own - parts.base) / kPartsOfGroup;
-    const int first = parts.base + group * kPartsOfGroup;
+    const int group = (parts.own - parts.base) / (kPartsOfGroup * parts.stride);
+    const int first = parts.base + group * kPartsOfGroup * parts.stride;
     const int count = min(kPartsOfGroup, parts.count - group * kPartsOfGroup);
     if (!is_last_part(args_.group_counter(place_, group), count, team_, flag_)) {
       return;
     }
-    join_group({.count = count, .first = first, .base = first, .stride = 1, .own = first});
+    join_group(
+        {.count = count, .first = first, .base = first, .stride = parts.stride, .own = first});
     finish({.count = (parts.count + kPartsOfGroup - 1) / kPartsOfGroup,
             .first = parts.base,
             .base = parts.base,
-            .stride = kPartsOfGroup,
+            .stride = kPartsOfGroup * parts.stride,
             .own = first});
   }
 
