@@ -91,12 +91,10 @@ class ItemWalk {
     for (; unit_ < end_; unit_ += static_cast<int>(gridDim.x)) {
       const int row = unit_ / (items_per_row * splits);
       const int of_row = unit_ - row * items_per_row * splits;
-      const int part = of_row / items_per_row, head_item = of_row - part * items_per_row;
+      const int part = of_row / items_per_row, first_part = unit_ - part * items_per_row;
       const int num_tiles = __shfl_sync(kAllLanes, keys_.num_tiles, row);
       const int part_tiles = even_part_tiles<kWarps>(num_tiles, splits);
-      if (part * part_tiles >= num_tiles) {
-        continue;
-      }
+      if (part * part_tiles >= num_tiles) continue;
       item.row = row;
       item.token = __shfl_sync(kAllLanes, keys_.token, row);
       item.seq_len = __shfl_sync(kAllLanes, keys_.seq_len, row);
@@ -105,10 +103,10 @@ class ItemWalk {
       const int first_tile = __shfl_sync(kAllLanes, keys_.first_tile, row);
       item.first_tile = first_tile + part * part_tiles;
       item.last_tile = first_tile + min((part + 1) * part_tiles, num_tiles);
-      set_heads(item, head_item);
+      set_heads(item, of_row - part * items_per_row);
       item.parts = {.count = (num_tiles + part_tiles - 1) / part_tiles,
-                    .first = unit_ - part * items_per_row,
-                    .base = unit_ - part * items_per_row,
+                    .first = first_part,
+                    .base = first_part,
                     .stride = items_per_row,
                     .own = unit_};
       unit_ += static_cast<int>(gridDim.x);
