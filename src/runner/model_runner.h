@@ -117,8 +117,8 @@ class ModelRunner {
 
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve();
-  // On a device: what is done once and may want a card that does nothing else (libraries are opened,
-  // kernels loaded), before ranks wait for each other.
+  // On a device: what is done once and may want a card that does nothing else (libraries are
+  // opened, kernels loaded), before ranks wait for each other.
   void rehearse(const std::function<void()>& advance);
   // Steps whose multiplications ops::GemmTuner watches. `advance` is told of each.
   void tune_linears(const std::function<void()>& advance);
