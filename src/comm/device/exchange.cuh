@@ -21,10 +21,10 @@ __device__ inline void touch(const Parameters& parameters) {
   // Something has to depend on them.
   asm volatile(
       "{\n"
-      ".reg .pred never;\n"
-      "setp.eq.u32 never, %0, 0xfedcba98;\n"
-      "@never trap;\n"
-      "}" ::"r"(bits | 1u)
+      ".reg .pred is_zero;\n"
+      "setp.eq.u32 is_zero, %0, 0;\n"
+      "@is_zero nanosleep.u32 0;\n"
+      "}" ::"r"(bits)
       : "memory");
 }
 

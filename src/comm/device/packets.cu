@@ -11,7 +11,7 @@ namespace {
 using namespace device_exchange;
 
 constexpr int kMaxThreads = 512;
-constexpr int kFewThreads = 256;  // of blocks that have one vector for each
+constexpr int kFewThreads = 128;  // of blocks that have one vector for each
 constexpr int64_t kVectorsPerBlock = kPacketsPerBlock / 2;
 
 // What this rank gives each, as vectors, and where it goes.
