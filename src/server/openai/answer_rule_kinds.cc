@@ -151,10 +151,10 @@ constexpr size_t kMaxAllowedTools = 256;
 void add_allowed_tools(bool is_flat, std::vector<FieldSpec>* fields) {
   using Tools = ListKind<TableKind<InPlace>>;
   fields->push_back(required(check_field("mode", EnumKind{{"auto", "required"}}, "")));
-  fields->push_back(required(
-      check_field("tools",
-                  Tools{TableKind<InPlace>{&named_tool_table(is_flat)}, "tools", 1, kMaxAllowedTools},
-                  "Tools of the request that the answer may call.")));
+  fields->push_back(required(check_field(
+      "tools",
+      Tools{TableKind<InPlace>{&named_tool_table(is_flat)}, "tools", 1, kMaxAllowedTools},
+      "Tools of the request that the answer may call.")));
 }
 
 const FieldTable& allowed_tools_table(bool is_flat) {
