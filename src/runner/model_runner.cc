@@ -279,6 +279,7 @@ void ModelRunner::run_dummy(const SchedulerOutput& step) {
   CHECK(parallel_.copies_share_experts());
   if (const DecodeGraphs::Graph* graph = recorded(step)) {
     input_builder_->build_decodes({}, {}, graph->shape);
+    parallel_.meet_to_replay();
     graph->launch(SamplingKind::kLargest);
   } else {
     forward_dummy();
@@ -429,6 +430,7 @@ void ModelRunner::replay(const DecodeGraphs::Graph& graph,
   }();
   {
     const HostRange range(recorder_, "execute recorded step");
+    parallel_.meet_to_replay();
     flight.events->begin->mark();
     graph.launch(kind);
   }
