@@ -41,7 +41,7 @@ void dispatch_tokens_cuda(const Stream& stream,
                           const Communicator& ranks,
                           const DispatchCall& call) {
   load_once();
-  const PeerView* const peers = ranks.peers();
+  const PeerView* const peers = ranks.peers(stream);
   if (peers == nullptr) return;  // the group has failed: what comes of it is undefined
   const auto& [experts, x, ids, weights, to, at] = call;
   const DispatchLaunch launch = {
@@ -65,7 +65,7 @@ void dispatch_tokens_cuda(const Stream& stream,
 
 void combine_tokens_cuda(const Stream& stream, const Communicator& ranks, const CombineCall& call) {
   load_once();
-  const PeerView* const peers = ranks.peers();
+  const PeerView* const peers = ranks.peers(stream);
   if (peers == nullptr) return;
   const auto& [experts, ids, came_ids, y, out] = call;
   const CombineLaunch launch = {
