@@ -193,7 +193,9 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   const auto advance = [&] {
     if (progress) progress({StartProgress::Stage::kGraphs, ++done, total});
   };
-  rehearse(advance);
+  // Memory is taken while no card waits for another.
+  parallel_.meet(pool_.get());
+  if (options.enable_tuning) tune_linears(advance);
   return records ? record_graphs(advance) : Status();
 }
 
@@ -206,13 +208,10 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
     const Workspace::Scope scope(workspace_);
     return decode(inputs, kind);
   };
-  const auto rehearse_step = [&](const StepInputs& inputs, SamplingKind kind) {
-    const Apart apart(parallel_);
-    return run_step(inputs, kind);
-  };
   const Clock::time_point begin = Clock::now();
   const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_);
-  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, rehearse_step, run_step, advance));
+  const auto meet = [&] { parallel_.meet(pool_.get()); };
+  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, meet, advance));
   RETURN_IF_ERROR(record_drafts(shapes));
   const std::chrono::duration<double> took = Clock::now() - begin;
   log::info("recorded decode steps of {} sizes in {:.2f} s", graphs_.size(), took.count());
@@ -225,6 +224,7 @@ Status ModelRunner::record_drafts(const std::vector<DecodeShape>& shapes) {
     const Workspace::Scope scope(workspace_);
     const StepInputs inputs = input_builder_->build_decodes({}, {}, shape);
     const Tensor states = kept_states(shape.num_tokens());
+    parallel_.meet(pool_.get());
     RETURN_IF_ERROR(drafter_->record(shape, states, context_of_replayed(inputs)));
   }
   return {};
@@ -279,6 +279,7 @@ void ModelRunner::run_dummy(const SchedulerOutput& step) {
   CHECK(parallel_.copies_share_experts());
   if (const DecodeGraphs::Graph* graph = recorded(step)) {
     input_builder_->build_decodes({}, {}, graph->shape);
+    parallel_.meet_to_replay();
     graph->launch(SamplingKind::kLargest);
   } else {
     forward_dummy();
@@ -429,6 +430,7 @@ void ModelRunner::replay(const DecodeGraphs::Graph& graph,
   }();
   {
     const HostRange range(recorder_, "execute recorded step");
+    parallel_.meet_to_replay();
     flight.events->begin->mark();
     graph.launch(kind);
   }
