@@ -453,7 +453,9 @@ TEST_P(DeviceGroup, LargeSumsTravelAsCodes) {
         num_inexact += error > std::fabs(sum[i]) / 256;
       }
       EXPECT_EQ(num_wrong, 0) << count;
-      if (count > 1000) EXPECT_GT(num_inexact, count / 10) << "they did not travel as codes";
+      if (count > 1000) {
+        EXPECT_GT(num_inexact, count / 10) << "they did not travel as codes";
+      }
     }
   }
 }
