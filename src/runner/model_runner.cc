@@ -479,11 +479,12 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
                                 std::span<DeviceSamplingRow> rows,
                                 const Tensor& logits,
                                 StepInFlight& flight) {
-  const HostRange range(recorder_, "masks");
+  const HostRange whole(recorder_, "masks");
   // The last in flight is this step.
   for (size_t i = 0; i + 1 < in_flight_.size(); ++i) {
     if (in_flight_[i].events == nullptr) continue;
     in_flight_[i].events->end->wait();
+    const HostRange range(recorder_, "take tokens");
     settle(in_flight_[i]);
   }
   std::vector<GrammarMasks::Sequence> constrained;
@@ -496,7 +497,10 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
     sampled.push_back(s);
     constrained.push_back({grammar_of(sequence), drafts});
   }
-  grammar_masks_.fill(stream_.pool(), constrained);
+  {
+    const HostRange range(recorder_, "fill masks");
+    grammar_masks_.fill(stream_.pool(), constrained);
+  }
   size_t row = 0;
   for (size_t i = 0; i < sampled.size(); ++i) {
     const std::span<const TokenBitmask> allowed = grammar_masks_.allowed(i);
