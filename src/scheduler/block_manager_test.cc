@@ -49,7 +49,7 @@ TEST_F(BlockManagerTest, GrowsByWholeBlocks) {
   EXPECT_EQ(added, (std::vector<int32_t>{2}));
   EXPECT_TRUE(manager.can_append(a, 16));
   EXPECT_FALSE(manager.can_append(a, 17));
-  EXPECT_FALSE(manager.can_append(a, 16, /*num_reserved=*/1));
+  EXPECT_FALSE(manager.can_start(a, 16, /*num_reserved=*/1));
   manager.free(a);
   EXPECT_EQ(manager.num_free(), 4);
   EXPECT_TRUE(a.block_table.block_ids.empty());
