@@ -177,8 +177,7 @@ void resolve_kv_groups(const EngineConfig& engine,
       model.sliding_window >= scheduler->max_model_len) {
     return;
   }
-  const int64_t with_window =
-      std::ranges::count(model.layer_types, LayerType::kSlidingAttention);
+  const int64_t with_window = std::ranges::count(model.layer_types, LayerType::kSlidingAttention);
   // The layer of a draft model sees everything.
   const int64_t without = std::ranges::count(model.layer_types, LayerType::kFullAttention) +
                           (speculative.method == SpeculativeMethod::kEagle3 ? 1 : 0);

@@ -50,8 +50,8 @@ class BlockManager {
   // The longest usable part.
   int32_t acquire_prefix(Sequence& sequence);
 
-  // Whether a sequence can go on, step by step, until it has num_tokens, while room for num_reserved
-  // blocks of tokens stays free.
+  // Whether a sequence can go on, step by step, until it has num_tokens, while room for
+  // num_reserved blocks of tokens stays free.
   bool can_start(const Sequence& sequence, int32_t num_tokens, int32_t num_reserved) const;
   // Whether the sequence can grow to hold num_tokens by one step.
   bool can_append(const Sequence& sequence, int32_t num_tokens) const;

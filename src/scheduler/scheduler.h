@@ -15,7 +15,8 @@
 //    known tokens are registered in the prefix cache as soon as their step is scheduled, and
 //    another sequence of the same step may already share them. Sampled tokens are registered when
 //    known.
-//  - Blocks behind a window are given back before a step is made: the steps in flight that read them
+//  - Blocks behind a window are given back before a step is made: the steps in flight that read
+//  them
 //    come before it, and the step's own tokens do not.
 //  - Copies of states are part of their step: see SequenceMemory.
 //  - Length limits are known ahead: no step is scheduled past max_tokens. Other stops are found

@@ -32,9 +32,9 @@ struct NewSequence {
 // guesses of what it would sample, which this step verifies.
 struct ScheduledSequence {
   SequenceId id = 0;
-  int32_t num_computed_tokens = 0;     // tokens whose KV is in the cache before this step
-  int32_t num_new_tokens = 0;          // >= 1
-  bool reset_block_table = false;      // true at first scheduling and after preemption
+  int32_t num_computed_tokens = 0;  // tokens whose KV is in the cache before this step
+  int32_t num_new_tokens = 0;       // >= 1
+  bool reset_block_table = false;   // true at first scheduling and after preemption
   // Appended to the block table (after the reset, if any): for each block of tokens one of each
   // group of layers (SchedulerConfig::num_kv_groups). -1: no query from now on sees any of it.
   // Blocks that queries do not see any more stand in the runner's tables until the next reset.

@@ -40,8 +40,8 @@ SchedulerConfig TraceRandom::config(const TraceCase& trace) {
     config.num_kv_groups = percent(75) ? 2 : 1;
   }
   const auto whole = static_cast<int32_t>(config.max_blocks_of_sequence(config.max_model_len));
-  config.num_blocks =
-      std::max(config.num_kv_groups, whole * (percent(60) ? between(100, 200) : between(50, 400)) / 100);
+  config.num_blocks = std::max(config.num_kv_groups,
+                               whole * (percent(60) ? between(100, 200) : between(50, 400)) / 100);
   if (trace.has_states) {
     const int32_t num_slots = percent(30) ? between(1, 4) : config.max_num_seqs + between(1, 24);
     config.num_state_slots = num_slots * config.num_slots_per_sequence();

@@ -29,7 +29,8 @@ struct TraceTotals {
   std::string to_string() const {
     return fmt::format(
         "{} steps: {} requests, {} refused, {} aborted, {} stopped, {} at their length, {} hit "
-        "tokens, {} preemptions, {} shared blocks seen, {} behind windows, {} resets, {} checkpoints saved, {} "
+        "tokens, {} preemptions, {} shared blocks seen, {} behind windows, {} resets, {} "
+        "checkpoints saved, {} "
         "restored, {} waits for a slot, {} of {} drafts accepted",
         num_steps,
         num_requests,

@@ -44,7 +44,7 @@ class SimulatedRunner {
     size_t num_told = 0;  // tokens that the first stage of a pipeline knows
     std::vector<int32_t> token_ids;
     std::vector<uint64_t> prefix_hashes;  // of token_ids[0..i]
-    std::vector<int32_t> block_ids;  // [blocks of tokens, groups of layers]
+    std::vector<int32_t> block_ids;       // [blocks of tokens, groups of layers]
     std::vector<int32_t> state_slots;
     size_t state_index = 0;                // which of them holds the state
     std::vector<int32_t> drafts;           // of what follows token_ids
