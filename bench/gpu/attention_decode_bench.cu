@@ -174,6 +174,11 @@ void run_models(bool fp8, const Run& run) {
       run(size + " window d64", batch);
     }
   }
+  Batch longest = equal_sequences(1, 262'144, fp8);
+  longest.head_dim = 256;
+  longest.num_heads = 16;
+  longest.num_kv_heads = 2;
+  run("1 x 262144 16/2 d256", longest);
 }
 
 }  // namespace

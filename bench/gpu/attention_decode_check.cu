@@ -202,6 +202,23 @@ std::vector<AttentionCase> make_cases() {
   shape.num_kv_heads = 8;
   shape.sequences = {{1, 8192}};
   cases.push_back(shape);
+  // In so many parts that they are joined in groups.
+  AttentionCase in_parts = shape;
+  in_parts.num_heads = 16;
+  in_parts.num_kv_heads = 2;
+  for (const int head_dim : {64, 128, 256}) {
+    in_parts.head_dim = head_dim;
+    for (const Element kv_element : {shape.element, Element::kFloat8E4M3}) {
+      in_parts.kv_element = kv_element;
+      in_parts.name = "one row of 20000 d" + std::to_string(head_dim) +
+                      (kv_element == shape.element ? "" : " fp8");
+      in_parts.sequences = {{1, 20000}};
+      cases.push_back(in_parts);
+      in_parts.name = "three rows in parts" + in_parts.name.substr(16);
+      in_parts.sequences = {{1, 9000}, {1, 9100}, {1, 8700}};
+      cases.push_back(in_parts);
+    }
+  }
   shape.name = "one row of 1";
   shape.sequences = {{1, 1}};
   cases.push_back(shape);

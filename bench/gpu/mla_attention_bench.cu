@@ -1,16 +1,13 @@
 // Checks and times latent attention for Hopper.
 //
-// usage: mla_attention_bench [check|time] [TUNING [WORDS]]
-// TUNING: serving (default), plain, steps, given, steps-given, share-2, share-8. WORDS: only of
-// shapes whose names have them.
+// usage: mla_attention_bench [check [CASE]|time [WORDS]]
+// WORDS: only of shapes whose names have them.
 //
 // Checks compare single rows with sums in double, and all rows with the plain kernel. Timings are
 // medians of recorded chains of calls, whose caches take turns; rates are those of the operations
 // and bytes that the step has to do at least.
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <iterator>
 #include <string_view>
 
 #include "mla_case.h"
@@ -23,23 +20,9 @@ using ops::MlaAttentionArgs;
 
 constexpr int kRank = 512;
 
-struct NamedTuning {
-  const char* name;
-  ops::MlaSm90Tuning tuning;
-};
-constexpr NamedTuning kTunings[] = {
-    {"serving", {}},
-    {"plain", {.by_steps = false, .given_first = false}},
-    {"steps", {.by_steps = true, .given_first = false}},
-    {"given", {.by_steps = false, .given_first = true}},
-    {"steps-given", {.by_steps = true, .given_first = true}},
-    {"share-2", {.min_share = 2}},
-    {"share-8", {.min_share = 8}},
-};
-
 class Runner {
  public:
-  Runner(const MlaAttentionArgs& args, const ops::MlaSm90Tuning& tuning)
+  explicit Runner(const MlaAttentionArgs& args, const ops::MlaSm90Tuning& tuning = {})
       : tuning_(tuning),
         workspace_(static_cast<int64_t>(ops::mla_attention_sm90_workspace_size(args, tuning)) +
                    16) {
@@ -76,10 +59,10 @@ struct RowDistance {
 // Weights and results are rounded to 8 bits, which over a row gives about 3e-3.
 constexpr double kAllowed = 6e-3;
 
-int check(const MlaShape& shape, const ops::MlaSm90Tuning& tuning) {
+int check(const MlaShape& shape) {
   MlaProblem problem(shape, 1, 11);
   const MlaAttentionArgs args = problem.args();
-  const Runner runner(args, tuning);
+  const Runner runner(args);
   problem.poison();
   runner.run(args, nullptr);
   const auto got = problem.out();
@@ -150,17 +133,16 @@ std::vector<MlaShape> checked_shapes() {
 
 // ---- timing ------------------------------------------------------------------------------------
 
-void time_shape(const MlaShape& shape, const Roofs& roofs, const NamedTuning& named) {
+void time_shape(const MlaShape& shape, const Roofs& roofs, const ops::MlaSm90Tuning& tuning = {}) {
   const int sets = sets_beyond_caches(shape.bytes());
   const MlaProblem problem(shape, sets, 5);
   const MlaAttentionArgs first = problem.args();
-  const Runner runner(first, named.tuning);
+  const Runner runner(first, tuning);
   const bool large = shape.flops() > 2e12;
   const double us = time_call(
       [&](gpuStream_t stream, int set) { runner.run(problem.args(set), stream); }, large, sets);
   const double rate = static_cast<double>(shape.bytes()) / us * 1e-6;
-  std::printf("mla %-11s %-34s %9.1f us %6.1f TFLOP/s %6.3f TB/s %5.1f %% of copy\n",
-              named.name,
+  std::printf("mla %-34s %9.1f us %6.1f TFLOP/s %6.3f TB/s %5.1f %% of copy\n",
               (shape.name + (shape.float8 ? " fp8" : "")).c_str(),
               us,
               shape.flops() / us * 1e-6,
@@ -169,7 +151,7 @@ void time_shape(const MlaShape& shape, const Roofs& roofs, const NamedTuning& na
   std::fflush(stdout);
 }
 
-void time_all(const NamedTuning& named, const std::string& words) {
+void time_all(const std::string& words) {
   const Roofs roofs = measure_roofs();
   const auto is_wanted = [&](const MlaShape& shape) {
     return shape.name.find(words) != std::string::npos;
@@ -178,9 +160,9 @@ void time_all(const NamedTuning& named, const std::string& words) {
     if (!is_wanted(shape)) return;
     shape.num_heads = heads;
     shape.top_k = top_k;
-    time_shape(shape, roofs, named);
+    time_shape(shape, roofs);
     shape.float8 = true;
-    time_shape(shape, roofs, named);
+    time_shape(shape, roofs);
   };
   both(equal_sequences("64 x 4k, 128 heads", 64, 1, 4096), 128);
   both(equal_sequences("64 x 4k, 64 heads", 64, 1, 4096), 64);
@@ -195,10 +177,10 @@ void time_all(const NamedTuning& named, const std::string& words) {
   both(equal_sequences("64 x 2048 of 16k, 64 heads", 64, 1, 16384), 64, 2048);
   both(equal_sequences("1 x 2048 of 128k, 128 heads", 1, 1, 131072), 128, 2048);
   MlaShape prompt = equal_sequences("prompt of 8k, 128 heads", 1, 8192, 8192);
-  if (is_wanted(prompt)) time_shape(prompt, roofs, named);
+  if (is_wanted(prompt)) time_shape(prompt, roofs);
   prompt = equal_sequences("prompt of 8k, 16 heads", 1, 8192, 8192);
   prompt.num_heads = 16;
-  if (is_wanted(prompt)) time_shape(prompt, roofs, named);
+  if (is_wanted(prompt)) time_shape(prompt, roofs);
 }
 
 }  // namespace
@@ -206,18 +188,16 @@ void time_all(const NamedTuning& named, const std::string& words) {
 
 int main(int argc, char** argv) {
   using namespace atom::bench;
-  const std::string mode = argc > 1 ? argv[1] : "", name = argc > 2 ? argv[2] : "serving";
-  const auto* named = std::find_if(
-      std::begin(kTunings), std::end(kTunings), [&](const auto& t) { return t.name == name; });
-  if (named == std::end(kTunings)) {
-    std::printf("mla_attention_bench: there is no tuning '%s'\n", name.c_str());
-    return 2;
-  }
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const int only = argc > 2 ? std::atoi(argv[2]) : -1;
   int failed = 0;
   if (mode != "time") {
-    for (const MlaShape& shape : checked_shapes()) failed += check(shape, named->tuning);
+    const auto shapes = checked_shapes();
+    for (int i = 0; i < static_cast<int>(shapes.size()); ++i) {
+      if (only < 0 || only == i) failed += check(shapes[i]);
+    }
     std::printf("mla_attention_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
   }
-  if (mode != "check") time_all(*named, argc > 3 ? argv[3] : "");
+  if (mode != "check") time_all(argc > 2 ? argv[2] : "");
   return failed == 0 ? 0 : 1;
 }

@@ -6,6 +6,10 @@
 // and dtypes; one thread at a time on each rank. Tensors are contiguous and on the stream's device.
 // On a dry run, and in a group of one rank, nothing is exchanged.
 //
+// A rank may compute by itself (set_apart()), whatever the others do: with content made up for what
+// they would have sent it. So it can do what its device wants to do alone, as the first use of a
+// kernel, before anybody waits for it.
+//
 // A group fails as a whole: when a rank leaves, or does not come within the time that the transport
 // gives an operation, or says so by fail(). From then on every operation of every rank returns at
 // once, and what it was to write has no defined content. Nobody asks each operation: whoever ends a
@@ -57,6 +61,11 @@ class Communicator {
   void send(const Stream& stream, const Tensor& x, int to);
   void receive(const Stream& stream, const Tensor& x, int from);
 
+  // Apart, operations exchange nothing and return at once: parts of others are like this rank's own,
+  // messages zeros, and what would be broadcast or summed stays as it is.
+  bool is_apart() const { return is_apart_; }
+  void set_apart(bool apart) { is_apart_ = apart; }
+
   // What a kernel that exchanges by itself needs (comm/device/mailbox.h); null where ranks do not
   // write each other's memory, and in a group that has failed. Lives as long as this.
   virtual const PeerView* peers() const { return nullptr; }
@@ -83,10 +92,13 @@ class Communicator {
   virtual void do_receive(const Stream& stream, void* x, int64_t bytes, int from) = 0;
 
  private:
-  bool has_work(const Stream& stream) const { return size_ > 1 && !stream.is_dry_run(); }
+  bool has_work(const Stream& stream) const {
+    return size_ > 1 && !stream.is_dry_run() && !is_apart_;
+  }
 
   const int rank_;
   const int size_;
+  bool is_apart_ = false;
 };
 
 }  // namespace atom

@@ -70,6 +70,8 @@ struct BuildContext {
 
   // Layers of the model, ascending, whose input a draft model reads: ForwardContext::aux_hidden.
   std::vector<int> aux_layers = {};
+  // Draft models multiply by copies of output heads in FP8.
+  bool float8_draft_head = false;
   // A draft model, which is on the last stage of a pipeline, reads the model's embedding.
   bool last_stage_embeds = false;
 

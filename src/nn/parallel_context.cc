@@ -46,10 +46,9 @@ void ParallelContext::reduce_over_all(const Stream& stream, const Tensor& x, Red
   if (experts != nullptr) experts->all_reduce(stream, x, op);
 }
 
-void ParallelContext::meet(ThreadPool* pool) const {
-  const Stream host(pool);
+void ParallelContext::set_apart(bool apart) const {
   for (Communicator* group : {tensor_parallel, pipeline_parallel, context_parallel, experts}) {
-    if (group != nullptr) group->barrier(host);
+    if (group != nullptr) group->set_apart(apart);
   }
 }
 

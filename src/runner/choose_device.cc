@@ -27,11 +27,6 @@ Status check_kinds(const ResolvedConfig& config) {
     return only_on_cpu(
         fmt::format("--prefill-context-parallel-size {}", parallel.prefill_context_parallel_size));
   }
-  const bool gathers = parallel.expert_dispatch == ExpertDispatch::kAuto ||
-                       parallel.expert_dispatch == ExpertDispatch::kGather;
-  if (config.copies_share_experts && !gathers) {
-    return only_on_cpu("--expert-dispatch all-to-all and all-to-all-fp8");
-  }
   return {};
 }
 

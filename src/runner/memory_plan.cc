@@ -5,6 +5,7 @@
 
 #include "base/human.h"
 #include "base/memory_info.h"
+#include "layers/moe/expert_balancer.h"
 #include "runner/context_rows.h"
 #include "runner/device_sampler.h"
 #include "runner/draft_rows.h"
@@ -178,6 +179,9 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
       InputBuilder::num_bytes(limits_of_parts(scheduler, built.parallel.context_parallel_size));
   if (built.draft != nullptr) {
     plan.step_inputs += EagleProposer::num_bytes(*built.draft, scheduler, built.device);
+  }
+  if (!built.moving_experts.empty()) {
+    plan.step_inputs += ExpertBalancer::num_bytes(built.moving_experts);
   }
   if (!built.device.is_cpu()) {
     const int64_t max_rows = max_logits_rows(scheduler, built.device);

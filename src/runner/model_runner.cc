@@ -161,11 +161,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   if (method != SpeculativeMethod::kOff && parallel.samples()) {
     runner->drafter_.emplace(config, parallel, runner->draft_.get(), num_sampled_ids, stream);
   }
+  if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
+  // From here on tokens are to count.
   if (parallel.moves_experts) {
     runner->expert_balancer_ = std::make_unique<ExpertBalancer>(
         config.engine.parallel.eplb, parallel, std::move(built.moving_experts), stream);
   }
-  if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   RETURN_IF_ERROR(parallel.status());
   return runner;
 }
@@ -195,9 +196,7 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   const auto advance = [&] {
     if (progress) progress({StartProgress::Stage::kGraphs, ++done, total});
   };
-  // Memory is taken while no card waits for another.
-  parallel_.meet(pool_.get());
-  if (options.enable_tuning) tune_linears(advance);
+  rehearse(advance);
   return records ? record_graphs(advance) : Status();
 }
 
@@ -210,10 +209,13 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
     const Workspace::Scope scope(workspace_);
     return decode(inputs, kind);
   };
+  const auto rehearse_step = [&](const StepInputs& inputs, SamplingKind kind) {
+    const Apart apart(parallel_);
+    return run_step(inputs, kind);
+  };
   const Clock::time_point begin = Clock::now();
   const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_);
-  const auto meet = [&] { parallel_.meet(pool_.get()); };
-  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, meet, advance));
+  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, rehearse_step, run_step, advance));
   RETURN_IF_ERROR(record_drafts(shapes));
   const std::chrono::duration<double> took = Clock::now() - begin;
   log::info("recorded decode steps of {} sizes in {:.2f} s", graphs_.size(), took.count());
@@ -226,7 +228,6 @@ Status ModelRunner::record_drafts(const std::vector<DecodeShape>& shapes) {
     const Workspace::Scope scope(workspace_);
     const StepInputs inputs = input_builder_->build_decodes({}, {}, shape);
     const Tensor states = kept_states(shape.num_tokens());
-    parallel_.meet(pool_.get());
     RETURN_IF_ERROR(drafter_->record(shape, states, context_of_replayed(inputs)));
   }
   return {};
@@ -259,6 +260,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   if (queue_ != nullptr) {
     flight.events = &events_[num_submitted_++ % events_.size()];
     run(step, flight);
+    if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
     flight.events->end->mark();
   } else {
     const Clock::time_point begin = Clock::now();
@@ -280,17 +282,21 @@ void ModelRunner::run_dummy(const SchedulerOutput& step) {
   CHECK(parallel_.copies_share_experts());
   if (const DecodeGraphs::Graph* graph = recorded(step)) {
     input_builder_->build_decodes({}, {}, graph->shape);
-    return graph->launch(SamplingKind::kLargest);
+    graph->launch(SamplingKind::kLargest);
+  } else {
+    forward_dummy();
   }
+  if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
+}
+
+void ModelRunner::forward_dummy() {
   const Workspace::Scope scope(workspace_);
   ForwardContext context = context_of(input_builder_->build_dummy());
   context.is_dummy = true;
   const Tensor hidden = model_->forward(context);
-  if (drafter_ && draft_ != nullptr) {
-    const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
-    drafter_->propose_nothing(states, context);
-  }
-  if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
+  if (!drafter_ || draft_ == nullptr) return;
+  const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+  drafter_->propose_nothing(states, context);
 }
 
 bool ModelRunner::is_done() const {

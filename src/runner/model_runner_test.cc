@@ -104,13 +104,14 @@ class ModelRunnerStates : public testing::Test {
   SchedulerStats run() {
     constexpr IdRange kIds{.first = 20, .count = 360};  // of a vocabulary of 384
     std::mt19937 random(7);
-    std::vector<Request> requests = random_requests(kNumRequests / 2, random, kIds);
+    std::vector<Request> requests = random_requests(kNumRequests, random, kIds);
     for (Request& request : requests) request.sampling.allowed_token_ids = allowed_;
     const std::vector<Answer> expected = answers_alone(requests, config_, DeviceChoice::kCpu);
     Engine engine(config_, test_device());
     num_slots_ = engine.memory_plan().num_state_slots;
     const auto due = [](uint64_t step) { return step / 2 + 6; };
     expect_answers(requests, expected, engine.run(requests, due), 2e-3);
+    num_steps_ = engine.num_steps();
     return engine.stats();
   }
 
@@ -118,11 +119,13 @@ class ModelRunnerStates : public testing::Test {
   EngineConfig config_;
   std::vector<int32_t> allowed_;
   int32_t num_slots_ = 0;
+  uint64_t num_steps_ = 0;
 };
 
 TEST_F(ModelRunnerStates, RandomBatchesGiveWhatEachRequestGetsAlone) {
   const SchedulerStats stats = run();
   EXPECT_EQ(num_slots_, 12 + 24);  // of sequences, of checkpoints
+  EXPECT_GE(num_steps_, kMinSteps);
   EXPECT_GT(stats.num_prefix_hit_tokens, 0);
   EXPECT_GT(stats.num_preemptions, 0);
   EXPECT_GT(stats.num_state_checkpoints, 0);
@@ -135,6 +138,7 @@ TEST_F(ModelRunnerStates, DraftsChangeNoAnswer) {
   allowed_ = {30, 31};  // so that answers repeat
   const SchedulerStats stats = run();
   EXPECT_EQ(num_slots_, 12 * 4 + 24);
+  EXPECT_GE(num_steps_, kMinSteps);
   EXPECT_GT(stats.num_draft_tokens, 200);
   EXPECT_GT(stats.num_accepted_tokens, 20);
   EXPECT_GT(stats.num_prefix_hit_tokens, 0);

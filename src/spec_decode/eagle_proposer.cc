@@ -252,7 +252,14 @@ const PaddedDraftShape* EagleProposer::recorded(int64_t batch, int64_t queries) 
 Status EagleProposer::record(const PaddedDraftShape& shape,
                              const Tensor& hidden,
                              const ForwardContext& step) {
-  return padded_ ? padded_->record(shape, hidden, step) : Status();
+  if (!padded_) return {};
+  {
+    // Kernels are loaded and algorithms chosen at first use.
+    const Apart apart(parallel_);
+    padded_->run(shape, {}, hidden, step);
+    stream_.queue().synchronize();
+  }
+  return padded_->record(shape, hidden, step);
 }
 
 std::vector<std::vector<int32_t>> EagleProposer::propose_recorded(

@@ -63,14 +63,17 @@ Status open_way(const Device& device, const Device& peer) {
 class DeviceGroup {
  public:
   static Result<std::shared_ptr<DeviceGroup>> open(const std::vector<Device>& devices,
-                                                   std::chrono::milliseconds timeout) {
-    auto group = std::make_shared<DeviceGroup>(devices, timeout);
+                                                   std::chrono::milliseconds timeout,
+                                                   const LargeSums& large_sums) {
+    auto group = std::make_shared<DeviceGroup>(devices, timeout, large_sums);
     RETURN_IF_ERROR(group->set_up());
     return group;
   }
 
-  DeviceGroup(const std::vector<Device>& devices, std::chrono::milliseconds timeout)
-      : devices_(devices), timeout_(timeout) {}
+  DeviceGroup(const std::vector<Device>& devices,
+              std::chrono::milliseconds timeout,
+              const LargeSums& large_sums)
+      : devices_(devices), timeout_(timeout), large_sums_(large_sums) {}
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;
 
@@ -84,11 +87,13 @@ class DeviceGroup {
     for (int rank = 0; rank < size(); ++rank) {
       (void)ATOM_GPU(SetDevice)(devices_[rank].index);
       (void)ATOM_GPU(Free)(view_.mailboxes[rank]);
+      (void)ATOM_GPU(Free)(view_.codes[rank]);
     }
     (void)ATOM_GPU(FreeHost)(view_.flags);
   }
 
   int size() const { return static_cast<int>(devices_.size()); }
+  const LargeSums& large_sums() const { return large_sums_; }
 
   PeerView view_of(int rank) const {
     PeerView view = view_;
@@ -138,6 +143,11 @@ class DeviceGroup {
     RETURN_IF_REFUSED(device, ATOM_GPU(Malloc)(&memory, mailbox_size(size())));
     view_.mailboxes[rank] = static_cast<Mailbox*>(memory);
     RETURN_IF_REFUSED(device, ATOM_GPU(Memset)(memory, 0, mailbox_size(size())));
+    if (large_sums_.format != SumFormat::kWhole) {
+      RETURN_IF_REFUSED(device, load_coded_sums());
+      RETURN_IF_REFUSED(device, ATOM_GPU(Malloc)(&memory, coded_sum_memory(size())));
+      view_.codes[rank] = static_cast<uint8_t*>(memory);
+    }
     RETURN_IF_REFUSED(device, ATOM_GPU(DeviceSynchronize)());
     return {};
   }
@@ -158,6 +168,7 @@ class DeviceGroup {
 
   const std::vector<Device> devices_;
   const std::chrono::milliseconds timeout_;
+  const LargeSums large_sums_;
   PeerView view_{};
   mutable Mutex mutex_;
   mutable Status failure_ GUARDED_BY(mutex_);
@@ -312,7 +323,13 @@ class DeviceCommunicator : public Communicator {
     launch.type = *type;
     if (launch.count == 0) return;
     if (!is_open(stream)) return;
-    const bool is_small = fits_packets(view_, launch.count * dtype_size(dtype));
+    const int64_t bytes = launch.count * dtype_size(dtype);
+    const LargeSums& large = group_->large_sums();
+    if (large.format != SumFormat::kWhole && bytes >= large.least_bytes && fits_codes(launch)) {
+      return enqueued("reduce",
+                      launch_reduce_by_codes(view_, launch, large.format, queue_of(stream)));
+    }
+    const bool is_small = fits_packets(view_, bytes);
     enqueued("reduce",
              is_small ? launch_reduce_by_packets(view_, launch, queue_of(stream))
                       : launch_reduce_by_address(view_, launch, queue_of(stream)));
@@ -344,14 +361,17 @@ class DeviceCommunicator : public Communicator {
 }  // namespace
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_device_group(
-    const std::vector<Device>& devices, std::chrono::milliseconds timeout) {
+    const std::vector<Device>& devices,
+    std::chrono::milliseconds timeout,
+    const LargeSums& large_sums) {
   CHECK(!devices.empty());
   if (devices.size() > kMaxPeers) {
     return invalid_argument(
         "{} GPUs in one group of ranks: at most {}", devices.size(), int{kMaxPeers});
   }
   for (const Device& device : devices) CHECK(!device.is_cpu());
-  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceGroup> group, DeviceGroup::open(devices, timeout));
+  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceGroup> group,
+                   DeviceGroup::open(devices, timeout, large_sums));
   std::vector<std::unique_ptr<Communicator>> hosts = make_local_group(group->size(), timeout);
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int rank = 0; rank < group->size(); ++rank) {

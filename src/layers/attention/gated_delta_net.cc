@@ -70,8 +70,7 @@ int64_t GatedDeltaNet::resident_bytes() const {
 
 Activation GatedDeltaNet::forward(const Tensor& qkv,
                                   const Tensor& z,
-                                  const Tensor& b,
-                                  const Tensor& a,
+                                  const DeltaNetGates& gates,
                                   const ActivationFormat& format,
                                   const ForwardContext& context) const {
   const std::span<const Tensor> states = context.state(states_);
@@ -81,27 +80,30 @@ Activation GatedDeltaNet::forward(const Tensor& qkv,
   const ops::QuantizedRows codes =
       has_codes ? make_codes(format, num_tokens, sizes_.value_dim(), context.workspace)
                 : ops::QuantizedRows();
-  ops::gated_delta_net(context.stream,
-                       {.qkv = qkv,
-                        .num_k_heads = sizes_.num_k_heads,
-                        .a = a,
-                        .b = b,
-                        .z = z,
-                        .conv_weight = conv_columns_,
-                        .a_log = a_log_.data(),
-                        .dt_bias = dt_bias_.data(),
-                        .norm_weight = norm_weight_.data(),
-                        .eps = eps_,
-                        .conv_state = states[0],
-                        .state = states[1],
-                        .batch = {context.batch.query_start,
-                                  context.batch.seq_lens,
-                                  context.state_slots,
-                                  context.token_state_slots,
-                                  context.batch.max_queries},
-                        .out = out,
-                        .codes = codes},
-                       context.workspace);
+  ops::gated_delta_net(
+      context.stream,
+      {.qkv = qkv,
+       .num_k_heads = sizes_.num_k_heads,
+       .a = gates.a,
+       .b = gates.b,
+       .gate_x = gates.x,
+       .gate_weight = gates.weight == nullptr ? ops::LinearWeight() : *gates.weight,
+       .z = z,
+       .conv_weight = conv_columns_,
+       .a_log = a_log_.data(),
+       .dt_bias = dt_bias_.data(),
+       .norm_weight = norm_weight_.data(),
+       .eps = eps_,
+       .conv_state = states[0],
+       .state = states[1],
+       .batch = {context.batch.query_start,
+                 context.batch.seq_lens,
+                 context.state_slots,
+                 context.token_state_slots,
+                 context.batch.max_queries},
+       .out = out,
+       .codes = codes},
+      context.workspace);
   if (has_codes) return {Tensor(), codes};
   return out;
 }

@@ -10,6 +10,7 @@
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
+#include "ops/linear/linear.h"
 
 namespace atom {
 
@@ -31,6 +32,16 @@ struct GatedDeltaNetSizes {
   }
 };
 
+// What the gates are made of, or what that is the product of.
+struct DeltaNetGates {
+  Tensor b;  // [num_tokens, num_v_heads]
+  Tensor a;  // likewise
+  // Where b and a are undefined: [num_tokens, hidden_size], and [2 * num_v_heads, hidden_size],
+  // those of b first.
+  Tensor x;
+  const ops::LinearWeight* weight = nullptr;
+};
+
 class GatedDeltaNet : public Module {
  public:
   // `sizes` are those of all ranks together. Registers the layer's states with `build`.
@@ -43,8 +54,7 @@ class GatedDeltaNet : public Module {
   // `format` asks for them alone, else rows.
   Activation forward(const Tensor& qkv,  // [num_tokens, conv_dim]: queries, keys, values
                      const Tensor& z,    // [num_tokens, value_dim]
-                     const Tensor& b,    // [num_tokens, num_v_heads]
-                     const Tensor& a,    // [num_tokens, num_v_heads]
+                     const DeltaNetGates& gates,
                      const ActivationFormat& format,
                      const ForwardContext& context) const;
 

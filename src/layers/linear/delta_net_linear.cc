@@ -94,11 +94,24 @@ BaParallelLinear::BaParallelLinear(BuildContext& build,
                                    DeltaNetRows rows)
     : LinearBase(build, ba_partition(build, sizes, rows), /*has_bias=*/false) {}
 
-BaParallelLinear::Output BaParallelLinear::forward(const Activation& x,
-                                                   const ForwardContext& context) const {
+DeltaNetGates BaParallelLinear::forward(const Activation& x, const ForwardContext& context) const {
   const Tensor ba = LinearBase::forward(x, context);
   const int64_t num_heads = ba.size(1) / 2;
-  return {ba.narrow(1, 0, num_heads), ba.narrow(1, num_heads, num_heads)};
+  DeltaNetGates gates;
+  gates.b = ba.narrow(1, 0, num_heads);
+  gates.a = ba.narrow(1, num_heads, num_heads);
+  return gates;
+}
+
+DeltaNetGates BaParallelLinear::gates(const Activation& x, const ForwardContext& context) const {
+  const ops::LinearWeight* weight = plain_weight();
+  if (weight == nullptr || !x.rows.defined() || context.observer != nullptr) {
+    return forward(x, context);
+  }
+  DeltaNetGates gates;
+  gates.x = x.rows;
+  gates.weight = weight;
+  return gates;
 }
 
 }  // namespace atom

@@ -33,11 +33,10 @@ class BaParallelLinear : public LinearBase {
  public:
   BaParallelLinear(BuildContext& build, const GatedDeltaNetSizes& sizes, DeltaNetRows rows);
 
-  struct Output {
-    Tensor b;  // [num_tokens, num_v_heads] of this rank
-    Tensor a;  // likewise
-  };
-  Output forward(const Activation& x, const ForwardContext& context) const;
+  // b and a of this rank.
+  DeltaNetGates forward(const Activation& x, const ForwardContext& context) const;
+  // What they are products of, where the layer's core may multiply it itself, else b and a.
+  DeltaNetGates gates(const Activation& x, const ForwardContext& context) const;
 };
 
 }  // namespace atom

@@ -96,8 +96,8 @@ Rows project(DeltaNetRows layout, int rank, int world) {
   const Tensor one = Tensor::empty({1, 1}, DType::kFloat32);
   one.data<float>()[0] = 1;
   const auto [qkv, z] = qkvz.forward(one, context);
-  const auto [b, a] = ba.forward(one, context);
-  return {values_of(qkv), values_of(z), values_of(b), values_of(a)};
+  const DeltaNetGates gates = ba.forward(one, context);
+  return {values_of(qkv), values_of(z), values_of(gates.b), values_of(gates.a)};
 }
 
 TEST(DeltaNetLinear, GroupsOfKeyHeadsBecomeSections) {

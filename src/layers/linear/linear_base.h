@@ -33,6 +33,11 @@ class LinearBase : public Module {
   int64_t local_out_features() const { return local_out_features_; }
 
  protected:
+  // Null with a bias, too (LinearMethod::plain_weight()).
+  const ops::LinearWeight* plain_weight() const {
+    return bias_ == nullptr ? method_->plain_weight() : nullptr;
+  }
+
   // `adds_bias`: this rank is one of those that add it; all of them load it.
   LinearBase(BuildContext& build,
              const LinearPartition& partition,

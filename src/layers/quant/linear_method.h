@@ -9,6 +9,7 @@
 #include "layers/linear/linear_partition.h"
 #include "nn/build_context.h"
 #include "nn/module.h"
+#include "ops/linear/linear.h"
 #include "tensor/stream.h"
 #include "tensor/workspace.h"
 
@@ -18,6 +19,10 @@ class LinearMethod : public Module {
  public:
   // The form in which apply() reads x fastest.
   virtual ActivationFormat wanted() const { return {}; }
+
+  // Of a method that multiplies rows by a weight in their dtype and does nothing else: the weight,
+  // [local_out_features, local_in_features]. Else null.
+  virtual const ops::LinearWeight* plain_weight() const { return nullptr; }
 
   // y = x Wᵀ + bias. x [num_rows, local_in_features], whose codes are taken if wanted() takes them,
   // else its rows; y [num_rows, local_out_features]; `bias` [local_out_features] or undefined.

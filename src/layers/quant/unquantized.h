@@ -2,7 +2,6 @@
 #pragma once
 
 #include "layers/quant/linear_method.h"
-#include "ops/linear/linear.h"
 
 namespace atom {
 
@@ -12,6 +11,7 @@ class UnquantizedLinearMethod : public LinearMethod {
 
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override { return packed_.data.num_bytes(); }
+  const ops::LinearWeight* plain_weight() const override { return &packed_; }
   void apply(const Stream& stream,
              const Activation& x,
              const Tensor& bias,

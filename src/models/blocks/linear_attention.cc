@@ -22,8 +22,8 @@ void LinearAttention::forward(const Activation& x,
                               const Tensor& out,
                               const ForwardContext& context) const {
   const auto [qkv, z] = in_proj_qkvz_.forward(x, context);
-  const auto [b, a] = in_proj_ba_.forward(x, context);
-  out_proj_.forward(core_.forward(qkv, z, b, a, out_proj_.wanted(), context), out, context);
+  const DeltaNetGates gates = in_proj_ba_.gates(x, context);
+  out_proj_.forward(core_.forward(qkv, z, gates, out_proj_.wanted(), context), out, context);
 }
 
 }  // namespace atom

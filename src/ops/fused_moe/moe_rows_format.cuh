@@ -56,6 +56,7 @@ struct Chunk<BFloat16> {
   static constexpr int kBlocks = 1;  // of 64 rows of a warpgroup
 
   static __host__ __device__ constexpr int column_at(int place) { return place; }
+  static __host__ __device__ constexpr int place_of(int column) { return column; }
 };
 
 // RowFormat<Float4> makes pairs of columns that are 4 apart.
@@ -71,6 +72,11 @@ struct Chunk<Float4> {
   static __host__ __device__ constexpr int column_at(int place) {
     const int product = place / 16, pair = product % 2 * 2 + place / 8 % 2;
     return place / 2 % 4 * 32 + product / 2 * 8 + pair + place % 2 * 4;
+  }
+
+  static __host__ __device__ constexpr int place_of(int column) {
+    const int pair = column % 4, product = column % 32 / 8 * 2 + pair / 2;
+    return product * 16 + pair % 2 * 8 + column / 32 * 2 + column % 8 / 4;
   }
 };
 
@@ -91,15 +97,11 @@ struct Chunk<EarlySplitFloat4> : Chunk<SplitFloat4> {
 
 // With the activation a tile of W has the outputs of a chunk of the second matrix, or a half of
 // them. Output `index` of the tile, in the order in which warps have them, is that of column
-// output_at(index) of its own, and goes to place place_at(index, half) of the chunk.
-template <typename W>
-__host__ __device__ constexpr int place_at(int index, int half) {
-  return Chunk<W>::kSplits ? index / 4 * 8 + half * 4 + index % 4 : index;
-}
-
+// output_at(index) of its own: so that those of a warp are at neighboring places, or, of half of a
+// chunk, so that lanes read neighboring rows of the matrix, which are in different banks.
 template <typename W>
 __host__ __device__ constexpr int output_at(int index) {
-  return Chunk<W>::column_at(place_at<W>(index, 0));
+  return Chunk<W>::kSplits ? index : Chunk<W>::column_at(index);
 }
 
 // Where a copy with a swizzle of 128 bytes puts 16 bytes of a panel's row.

@@ -46,7 +46,8 @@ template <typename W, int kTokens, bool kGated>
 class Output {
  public:
   static constexpr int kBlocks = Chunk<W>::kBlocks;
-  using Sums = float[kBlocks][kTokens / 2];
+  template <int kCount>
+  using Sums = float[kBlocks][kCount / 2];
 
   __device__ Output(const MoeRowsArgs& args, uint32_t memory)
       : args_(args), memory_(memory), lane_(threadIdx.x % kWarpSize) {}
@@ -56,11 +57,13 @@ class Output {
     if constexpr (!kGated) tokens_.load(args_, tile);
   }
 
-  __device__ void store(const Sums& sums) const {
+  // Of the tile's first kCount tokens.
+  template <int kCount>
+  __device__ __forceinline__ void store(const Sums<kCount>& sums) const {
     if constexpr (kGated) {
-      store_activated(sums);
+      store_activated<kCount>(sums);
     } else {
-      store_weighted(sums);
+      store_weighted<kCount>(sums);
     }
   }
 
@@ -94,15 +97,17 @@ class Output {
   }
 
   // Outputs in the order of x: a warp's are side by side.
-  __device__ void store_activated(const Sums& sums) const {
+  template <int kCount>
+  __device__ __forceinline__ void store_activated(const Sums<kCount>& sums) const {
     const int warp = row_warp<W>(), g = lane_ / 4;
     const Rows rows = Rows::of(args_.call.activation.is_interleaved);
     Affine gates[kBlocks], ups[kBlocks];
     bool exists[kBlocks];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      gates[b] = affine(rows.row[b][0]);
-      ups[b] = affine(rows.row[b][1]);
+      const Affine first = affine(rows.row[b][0]), second = affine(rows.row[b][1]);
+      gates[b] = rows.is_swapped ? second : first;
+      ups[b] = rows.is_swapped ? first : second;
       exists[b] = tile_.column_tile * kHalfRows<W> + rows.output[b] < args_.call.intermediate_size;
     }
     constexpr int kTilesOfChunk = Chunk<W>::kSplits ? 2 : 1;
@@ -111,7 +116,9 @@ class Output {
     auto* out = chunk + warp * kBlocks * 8;
     // Places without a column meet zeros of the matrix, and have to be numbers.
     const auto value = [&](int b, int i) {
-      const float result = activated_of(gates[b](sums[b][i]), ups[b](sums[b][i + 2]));
+      const float gate = rows.is_swapped ? sums[b][i + 2] : sums[b][i];
+      const float up = rows.is_swapped ? sums[b][i] : sums[b][i + 2];
+      const float result = activated_of(gates[b](gate), ups[b](up));
       return exists[b] ? result : 0.0f;
     };
     if constexpr (kGathers) {
@@ -120,7 +127,7 @@ class Output {
           memory_ + (place / 2 * 8 + lane_ % 8) * kGatedRowStride + place % 2 * 16;
       const uint32_t source = memory_ + lane_ / 2 * kGatedRowStride + lane_ % 2 * 16;
 #pragma unroll
-      for (int first = 0; first < kTokens; first += 16) {
+      for (int first = 0; first < kCount; first += 16) {
         uint32_t matrices[4];
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
@@ -138,7 +145,7 @@ class Output {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kTokens / 4; ++i) {
+      for (int i = 0; i < kCount / 4; ++i) {
         const int row = tile_.first_row + token_at(i);
         if (row >= tile_.end_row) continue;
 #pragma unroll
@@ -153,11 +160,13 @@ class Output {
 
   // Of row g of a block of rows, in its chunk.
   __device__ int split_place(int block, int g) const {
-    return place_at<W>((row_warp<W>() * kBlocks + block) * 8 + g, tile_.column_tile % 2);
+    const int half = tile_.column_tile % 2 * kHalfRows<W>;
+    return Chunk<W>::place_of(half + (row_warp<W>() * kBlocks + block) * 8 + g);
   }
 
   // A warp's outputs are side by side.
-  __device__ void store_weighted(const Sums& sums) const {
+  template <int kCount>
+  __device__ __forceinline__ void store_weighted(const Sums<kCount>& sums) const {
     const int warp = row_warp<W>();
     const Rows rows = Rows::of(false);
     Affine affines[kBlocks][2];
@@ -173,7 +182,7 @@ class Output {
       const uint32_t source = memory_ + lane_ / 4 * kRowStride + lane_ % 4 * 16;
       const int output = first_output + lane_ % 4 * 8;
 #pragma unroll
-      for (int first = 0; first < kTokens; first += 8) {
+      for (int first = 0; first < kCount; first += 8) {
         const float weights[2] = {tokens_.weight_of(first, lane_ % 4 * 2),
                                   tokens_.weight_of(first, lane_ % 4 * 2 + 1)};
         uint32_t matrices[4];
@@ -193,7 +202,7 @@ class Output {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kTokens / 4; ++i) {
+      for (int i = 0; i < kCount / 4; ++i) {
         if (tokens_.choice[i] < 0) continue;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {

@@ -16,6 +16,10 @@ namespace atom::ops::device::rows {
   ATOM_NAMES16                                                               \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
   "%30, %31"
+#define ATOM_NAMES48                                                              \
+  ATOM_NAMES32                                                                    \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
+  "%47"
 #define ATOM_NAMES64                                                              \
   ATOM_NAMES32                                                                    \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
@@ -50,6 +54,16 @@ __device__ inline void multiply(float (&d)[kColumns / 2],
   } else if constexpr (kColumns == 64) {
     ATOM_PRODUCT(
         "64", ATOM_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "0", ATOM_REGISTERS, ATOM_D32(0));
+  } else if constexpr (kColumns == 96) {
+    ATOM_PRODUCT("96",
+                 ATOM_NAMES48,
+                 "{%48, %49, %50, %51}",
+                 "%52",
+                 "%53",
+                 "0",
+                 ATOM_REGISTERS,
+                 ATOM_D32(0),
+                 ATOM_D16(32));
   } else {
     static_assert(kColumns == 128);
     ATOM_PRODUCT("128",
@@ -90,6 +104,7 @@ __device__ inline void multiply(float (&d)[kColumns / 2], uint64_t a, uint64_t b
 #undef ATOM_NAMES8
 #undef ATOM_NAMES16
 #undef ATOM_NAMES32
+#undef ATOM_NAMES48
 #undef ATOM_NAMES64
 #undef ATOM_PRODUCT
 #undef ATOM_REGISTERS

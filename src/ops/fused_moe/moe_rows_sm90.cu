@@ -1,6 +1,7 @@
 // The launches of fused_moe by rows of matrices: choices and x in the order of experts, and both
 // matrices.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_groups.cuh"
@@ -164,7 +165,9 @@ bool fits_matrices(const ExpertMatrices& matrices,
     case ExpertFormat::kAsX:
       return true;
     case ExpertFormat::kFloat4:
-      return num_columns % (2 * kExponentColumns) == 0 && num_rows % 16 == 0 &&
+      // Exponents are copied of whole vectors: of a tile's rows, and of half of a matrix's.
+      return num_columns % kExponentColumns == 0 && num_rows % 16 == 0 &&
+             num_rows / 2 * (num_columns / kExponentColumns) % kVectorSize == 0 &&
              is_aligned(matrices.exponents, matrices.exponent_stride) &&
              rows::exponents_size<Float4>(num_columns) <= rows::kMostExponents;
     default:
@@ -177,10 +180,32 @@ using LaunchMatrices = gpuError_t(const FusedMoeGpuCall&,
                                   int num_tokens,
                                   gpuStream_t);
 
+// The rows that an expert's tiles of so many have on average, those of no token too, where its rows
+// are `rows` on average and come by chance.
+double padded_rows(double rows, int tile) {
+  double num_tiles = 0;
+  for (int count = 0;; ++count) {
+    const double distance = (count * tile + 0.5 - rows) / std::sqrt(2 * rows);
+    const double has_more = 0.5 * std::erfc(distance);
+    num_tiles += has_more;
+    if (has_more < 1e-3) return num_tiles * tile;
+  }
+}
+
+// Of experts of so many rows.
+int large_tile(int rows) {
+  constexpr double kLeastGain = 0.95;  // a larger tile expands fewer codes
+  return padded_rows(rows, 96) < kLeastGain * padded_rows(rows, 128) ? 96 : 128;
+}
+
 // Of a tile that most experts' rows fit, while a matrix is read once.
 int tile_tokens(const FusedMoeGpuCall& call, int most) {
   const int rows = call.num_tokens * call.top_k / call.num_experts;
-  const int wanted = rows <= 4 ? 8 : rows <= 10 ? 16 : rows <= 22 ? 32 : rows <= 48 ? 64 : 128;
+  const int wanted = rows <= 4    ? 8
+                     : rows <= 10 ? 16
+                     : rows <= 22 ? 32
+                     : rows <= 48 ? 64
+                                  : large_tile(rows);
   // No expert has more than one row of a token.
   const int enough = call.num_tokens <= 8 ? 8 : call.num_tokens <= 16 ? 16 : most;
   return std::min({most, wanted, enough});

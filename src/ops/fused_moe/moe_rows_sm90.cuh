@@ -4,8 +4,6 @@
 // while the matrix units multiply others.
 #pragma once
 
-#include <type_traits>
-
 #include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_output.cuh"
 #include "ops/fused_moe/moe_rows_product.cuh"
@@ -40,23 +38,16 @@ class Multiplier {
     }
   }
 
-  __device__ void run(const MoeTile& tile) {
+  __device__ __forceinline__ void run(const MoeTile& tile) {
     if (is_first()) output_.begin(tile);
-    float sums[kBlocks][kTokens / 2];
-    if constexpr (kHasExponents) wait_for(shared_.exponents_full(buffer_.index), buffer_.parity);
-    if constexpr (kSplits) {
-      add_own(sums);
-    } else if constexpr (Chunk<W>::kFromRegisters) {
-      add_expanded(sums);
-    } else {
-      add_stored(sums);
-    }
-    if constexpr (kHasExponents) {
-      release(shared_.exponents_empty(buffer_.index));
-      buffer_.advance(kExponentBuffers);
-    }
-    if constexpr (kSplits) join(sums);
-    if (is_first()) output_.store(sums);
+    constexpr int kUnit = kTokenUnit<W, kTokens>;
+    // The compiler knows that a warp has one number of units.
+    const int units = kUnit == kTokens
+                          ? 1
+                          : __shfl_sync(0xffffffffu, token_units<W, kTokens>(tile), 0);
+    static_assert(kUnit == kTokens || 2 * kUnit == kTokens);
+    if (units == 1) return run_with<kUnit>();
+    run_with<kTokens>();
   }
 
  private:
@@ -66,6 +57,30 @@ class Multiplier {
   static constexpr bool kHasExponents = Format::kHasExponents;
   static constexpr bool kSplits = Chunk<W>::kSplits;
 
+  // Of a warpgroup, or what one of two that share rows has of them, by the tile's first kCount
+  // tokens.
+  template <int kCount>
+  using Sums = float[kBlocks][kCount / 2];
+
+  template <int kCount>
+  __device__ __forceinline__ void run_with() {
+    Sums<kCount> sums;
+    if constexpr (kHasExponents) wait_for(shared_.exponents_full(buffer_.index), buffer_.parity);
+    if constexpr (kSplits) {
+      add_own<kCount>(sums);
+    } else if constexpr (Chunk<W>::kFromRegisters) {
+      add_expanded<kCount>(sums);
+    } else {
+      add_stored<kCount>(sums);
+    }
+    if constexpr (kHasExponents) {
+      release(shared_.exponents_empty(buffer_.index));
+      buffer_.advance(kExponentBuffers);
+    }
+    if constexpr (kSplits) join<kCount>(sums);
+    if (is_first()) output_.template store<kCount>(sums);
+  }
+
   // Of the warpgroups that share rows the one that has their results.
   static __device__ bool is_first() {
     return !kSplits || threadIdx.x < kWarpgroupSize;
@@ -74,8 +89,9 @@ class Multiplier {
   // Of the chunks that are this warpgroup's, every other one of an even number. Each warp
   // multiplies by itself, so that it expands a word of codes while the products of the one before
   // run.
-  __device__ void add_own(float (&sums)[kBlocks][kTokens / 2]) {
-    constexpr int kEights = kTokens / 8;
+  template <int kCount>
+  __device__ __forceinline__ void add_own(Sums<kCount>& sums) {
+    constexpr int kEights = kCount / 8;
     // Products wait for those before them that are added to the same sums: where registers allow,
     // every other one has sums of its own.
     constexpr int kChains = kTokens <= 8 ? 2 : 1;
@@ -118,7 +134,7 @@ class Multiplier {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-      for (int i = 0; i < kTokens / 2; ++i) {
+      for (int i = 0; i < kCount / 2; ++i) {
         sums[b][i] = tiles[b][i / 4][0][i % 4];
         if constexpr (kChains == 2) sums[b][i] += tiles[b][i / 4][1][i % 4];
       }
@@ -143,18 +159,19 @@ class Multiplier {
 
   // Adds the other warpgroup's sums to the first one's. The other one writes what follows to the
   // other buffer, and after that the first one has come to the barrier again, and so has read.
-  __device__ void join(float (&sums)[kBlocks][kTokens / 2]) {
+  template <int kCount>
+  __device__ __forceinline__ void join(Sums<kCount>& sums) {
     const uint32_t memory =
         shared_.split_sums(join_buffer_) + threadIdx.x % kWarpgroupSize * sizeof(float);
     join_buffer_ ^= 1;
     const auto place = [&](int b, int i) {
-      return memory + (b * (kTokens / 2) + i) * kWarpgroupSize * static_cast<int>(sizeof(float));
+      return memory + (b * (kCount / 2) + i) * kWarpgroupSize * static_cast<int>(sizeof(float));
     };
     if (!is_first()) {
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-        for (int i = 0; i < kTokens / 2; ++i) store_shared_float(place(b, i), sums[b][i]);
+        for (int i = 0; i < kCount / 2; ++i) store_shared_float(place(b, i), sums[b][i]);
       }
     }
     synchronize_first<kNumConsumers>();
@@ -162,12 +179,13 @@ class Multiplier {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-      for (int i = 0; i < kTokens / 2; ++i) sums[b][i] += load_shared_float(place(b, i));
+      for (int i = 0; i < kCount / 2; ++i) sums[b][i] += load_shared_float(place(b, i));
     }
   }
 
   // From registers, which a product has until it is done.
-  __device__ void add_expanded(float (&sums)[kBlocks][kTokens / 2]) {
+  template <int kCount>
+  __device__ __forceinline__ void add_expanded(Sums<kCount>& sums) {
     uint32_t codes[kBlocks][kProducts][4];
     int previous = 0;
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
@@ -182,18 +200,19 @@ class Multiplier {
         begin_products();
 #pragma unroll
         for (int p = 0; p < kProducts; ++p) {
-          multiply<kTokens>(sums[b], codes[b][p], x_of(p), chunk > 0 || p > 0);
+          multiply<kCount>(sums[b], codes[b][p], x_of(p), chunk > 0 || p > 0);
         }
         commit_products();
       }
       previous = stage_.index;
       stage_.advance(args_.num_stages);
     }
-    finish_products(sums, previous);
+    finish_products<kCount>(sums, previous);
   }
 
   // From shared memory.
-  __device__ void add_stored(float (&sums)[kBlocks][kTokens / 2]) {
+  template <int kCount>
+  __device__ __forceinline__ void add_stored(Sums<kCount>& sums) {
     static_assert(kBlocks == 1);
     int previous = 0;
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
@@ -203,7 +222,7 @@ class Multiplier {
       begin_products();
 #pragma unroll
       for (int p = 0; p < kProducts; ++p) {
-        multiply<kTokens>(sums[0],
+        multiply<kCount>(sums[0],
                           matrix + matrix_offset(p * (Chunk<W>::kRowSize / kProducts)),
                           x_of(p),
                           chunk > 0 || p > 0);
@@ -216,7 +235,7 @@ class Multiplier {
       previous = stage_.index;
       stage_.advance(args_.num_stages);
     }
-    finish_products(sums, previous);
+    finish_products<kCount>(sums, previous);
   }
 
   __device__ uint64_t x_of(int product) const {
@@ -225,10 +244,11 @@ class Multiplier {
            matrix_offset(product % kPerPanel * (kPanelSize / kPerPanel));
   }
 
-  __device__ void finish_products(float (&sums)[kBlocks][kTokens / 2], int last_stage) const {
+  template <int kCount>
+  __device__ __forceinline__ void finish_products(Sums<kCount>& sums, int last_stage) const {
     wait_for_products<0>();
 #pragma unroll
-    for (float(&block)[kTokens / 2] : sums) pin(block);
+    for (float(&block)[kCount / 2] : sums) pin(block);
     release(shared_.empty(last_stage));
   }
 
@@ -280,17 +300,14 @@ __device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& sh
     wait_for_previous_grid();
   }
   bool has_waited = kGated;
-  for_tiles(
-      args,
-      [&](const MoeTile& tile) {
-        if (!has_waited) {
-          if (copies) copier.begin(tile);
-          wait_for_previous_grid();
-          has_waited = true;
-        }
-        if (copies) copier.run(tile);
-      },
-      kTokens);
+  for_tiles<W, kTokens>(args, [&](const MoeTile& tile) {
+    if (!has_waited) {
+      if (copies) copier.begin(tile);
+      wait_for_previous_grid();
+      has_waited = true;
+    }
+    if (copies) copier.run(tile);
+  });
   if (!has_waited) wait_for_previous_grid();
 }
 
@@ -328,8 +345,7 @@ __global__ void __launch_bounds__(kThreadsOf<W>, kIsSmall<W, kTokens> ? 2 : 1)
       asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     }
     Multiplier<W, kTokens, kGated> multiplier(args, shared);
-    for_tiles(
-        args, [&](const MoeTile& tile) { multiplier.run(tile); }, kTokens);
+    for_tiles<W, kTokens>(args, [&](const MoeTile& tile) { multiplier.run(tile); });
   }
 }
 

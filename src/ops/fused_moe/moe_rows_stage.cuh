@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include "ops/fused_moe/moe_row_shares.h"
 #include "ops/fused_moe/moe_rows_format.cuh"
 #include "ops/fused_moe/moe_tiles.cuh"
 
@@ -23,7 +24,7 @@ constexpr int kOutputSize = 16 * kGatedRowStride;
 static_assert(8 * kRowStride <= kOutputSize);
 
 struct MoeRowsArgs {
-  CUtensorMap x;         // [rows, padded columns], boxes of 128 bytes of a tile's tokens
+  CUtensorMap x;         // [rows, padded columns], boxes of 128 bytes of kTokenUnit tokens
   CUtensorMap matrices;  // [all experts' rows, columns], boxes of a chunk of some rows
   FusedMoeGpuCall call;
   MoeRowsScratch scratch;
@@ -59,6 +60,12 @@ constexpr int kMostTokens = Chunk<W>::kEarly              ? 8
                             : Chunk<W>::kSplits           ? 16
                             : RowFormat<W>::kHasExponents ? 128
                                                           : 64;
+
+// In which tiles have tokens. Those whose matrix is expanded for matrix units of a warpgroup are
+// whole: with several numbers of columns in a kernel the compiler serializes products.
+template <typename W, int kTokens>
+constexpr int kTokenUnit = Chunk<W>::kSplits ? 8 : kTokens;
+static_assert(shares_all_sizes<16, 8>());
 
 // Of a tile in MXFP4. Lanes read four of the last chunk, of which a row may have two.
 template <typename W>
@@ -199,11 +206,15 @@ struct LaneRows {
   static constexpr int kBlocks = Chunk<W>::kBlocks;
   int row[kBlocks][2];  // of the tile's, by halves
   int output[kBlocks];  // with the activation, of the tile's
+  // Whether the first one is the up. Of interleaved rows, of which two fill all banks, every other
+  // lane has the up first, so that lanes side by side read different banks.
+  bool is_swapped;
 
   // Of the consumers' warps.
   static __device__ LaneRows of(bool is_interleaved) {
     const int warp = row_warp<W>(), g = threadIdx.x % kWarpSize / 4;
     LaneRows rows;
+    rows.is_swapped = kGated && Chunk<W>::kFromRegisters && is_interleaved && g % 2 == 1;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int first = warp * kBlocks + b;
@@ -212,7 +223,8 @@ struct LaneRows {
       for (int i = 0; i < 2; ++i) {
         if constexpr (kGated) {
           rows.row[b][i] =
-              is_interleaved ? 2 * rows.output[b] + i : rows.output[b] + i * kHalfRows<W>;
+              is_interleaved ? 2 * rows.output[b] + (i ^ static_cast<int>(rows.is_swapped))
+                             : rows.output[b] + i * kHalfRows<W>;
         } else {
           rows.row[b][i] = first * 16 + i * 8 + g;
         }
@@ -221,6 +233,32 @@ struct LaneRows {
     return rows;
   }
 };
+
+// visit(tile) for all tiles of the block, by whole warps. end_row is the tile's.
+template <typename W, int kTokens, typename Visit>
+__device__ void for_tiles(const MoeRowsArgs& args, Visit&& visit) {
+  constexpr int kUnit = kTokenUnit<W, kTokens>;
+  TileList list(args.tiles(), args.call.num_experts, args.num_column_tiles, kTokens);
+  for (int i = blockIdx.x; i < list.size(); i += gridDim.x) {
+    MoeTile tile = list.at(i);
+    if constexpr (kUnit < kTokens) {
+      const int begin = list.row_begin_of(tile.expert);
+      const RowShare share =
+          share_of<kTokens, kUnit>((tile.first_row - begin) / kTokens, tile.end_row - begin);
+      tile.first_row = begin + share.first;
+      tile.end_row = begin + share.end;
+    }
+    visit(tile);
+  }
+}
+
+// Of a tile, at least one. The first tile of few tokens, of which not all is known, has one.
+template <typename W, int kTokens>
+__device__ int token_units(const MoeTile& tile) {
+  constexpr int kUnit = kTokenUnit<W, kTokens>;
+  if constexpr (kUnit == kTokens) return 1;
+  return max((tile.end_row - tile.first_row + kUnit - 1) / kUnit, 1);
+}
 
 template <typename W, int kTokens, bool kGated>
 class Copier {
@@ -233,28 +271,31 @@ class Copier {
     num_begun_ = min(args_.num_stages, args_.num_chunks);
     for (int chunk = 0; chunk < num_begun_; ++chunk) {
       const uint32_t full = shared_.full(chunk);
-      arrive_expecting(full, kStageSize<W, kTokens>);
+      arrive_expecting(full, stage_bytes(tile));
       copy_matrix(tile, chunk, chunk, full);
     }
   }
 
   __device__ void run(const MoeTile& tile) {
     if (args_.exponents_size > 0) copy_exponents(tile);
+    const int num_units = token_units<W, kTokens>(tile);
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
       const uint32_t full = shared_.full(stage_.index);
       if (chunk >= num_begun_) {
         wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
-        arrive_expecting(full, kStageSize<W, kTokens>);
+        arrive_expecting(full, stage_bytes(tile));
         copy_matrix(tile, chunk, stage_.index, full);
       }
 #pragma unroll
       for (int panel = 0; panel < kPanels<W>; ++panel) {
-        copy_box(shared_.x(stage_.index, panel),
-                 &args_.x,
-                 (chunk * kPanels<W> + panel) * (kPanelSize / 2),
-                 tile.first_row,
-                 full,
-                 keep_);
+        for (int i = 0; i < num_units; ++i) {
+          copy_box(shared_.x(stage_.index, panel) + i * kUnit * kPanelSize,
+                   &args_.x,
+                   (chunk * kPanels<W> + panel) * (kPanelSize / 2),
+                   tile.first_row + i * kUnit,
+                   full,
+                   keep_);
+        }
       }
       stage_.advance(args_.num_stages);
     }
@@ -262,6 +303,12 @@ class Copier {
   }
 
  private:
+  static constexpr int kUnit = kTokenUnit<W, kTokens>;
+
+  static __device__ int stage_bytes(const MoeTile& tile) {
+    return kMatrixSize<W> + token_units<W, kTokens>(tile) * kUnit * kPanels<W> * kPanelSize;
+  }
+
   __device__ void copy_matrix(const MoeTile& tile, int chunk, int stage, uint32_t full) const {
     const int first = tile.expert * args_.num_rows;
     const uint32_t matrix = shared_.matrix(stage);

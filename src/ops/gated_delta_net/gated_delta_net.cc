@@ -50,7 +50,11 @@ void one_after_the_other(const Stream& stream, const Call& call, Workspace& scra
 
 #ifdef ATOM_CUDA
 bool fits_sm90(const Call& call) {
-  return fits_gated_delta_net_sm90(call.args);
+  const LinearWeight& gates = call.params.gate_weight;
+  const bool takes_gates =
+      !call.params.gate_x.defined() ||
+      (gates.layout == WeightLayout::kRowMajor && gates.dtype() == call.params.qkv.dtype());
+  return takes_gates && fits_gated_delta_net_sm90(call.args);
 }
 
 void on_sm90(const Stream& stream, const Call& call, Workspace&) {
@@ -79,8 +83,6 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
   const DType dtype = params.qkv.dtype();
   TensorCheck check("gated_delta_net");
   check.tensor("qkv", params.qkv, {"T", "C"}, dtype)
-      .tensor("a", params.a, {"T", "NV"}, dtype)
-      .tensor("b", params.b, {"T", "NV"}, dtype)
       .tensor("z", params.z, {"T", "NV*DV"}, dtype)
       .contiguous("conv_weight", params.conv_weight, {"W", "C"}, DType::kFloat32)
       .contiguous("a_log", params.a_log, {"NV"}, DType::kFloat32)
@@ -89,6 +91,14 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
       .contiguous("conv_state", params.conv_state, {"slots", "W-1", "C"}, dtype)
       .contiguous("state", params.state, {"slots", "NV", "DK", "DV"}, DType::kFloat32)
       .tensor("out", params.out, {"T", "NV*DV"}, dtype);
+  const bool has_projection = params.gate_x.defined();
+  if (has_projection) {
+    check.tensor("gate_x", params.gate_x, {"T", "H"}, dtype);
+    CHECK(params.gate_weight.in_features == check.size("H"));
+    CHECK(params.gate_weight.out_features == 2 * check.size("NV"));
+  } else {
+    check.tensor("a", params.a, {"T", "NV"}, dtype).tensor("b", params.b, {"T", "NV"}, dtype);
+  }
   CHECK(params.num_k_heads > 0);
   CHECK(check.size("NV") % params.num_k_heads == 0);
   CHECK(check.size("NV*DV") == check.size("NV") * check.size("DV"));
@@ -96,8 +106,8 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
   CHECK(check.size("W-1") == check.size("W") - 1);
   return {
       .rule = {.qkv = params.qkv.raw_data(),
-               .a = params.a.raw_data(),
-               .b = params.b.raw_data(),
+               .a = has_projection ? nullptr : params.a.raw_data(),
+               .b = has_projection ? nullptr : params.b.raw_data(),
                .a_log = static_cast<const float*>(params.a_log.raw_data()),
                .dt_bias = static_cast<const float*>(params.dt_bias.raw_data()),
                .state = static_cast<float*>(params.state.raw_data()),
@@ -106,8 +116,8 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
                    check, stream, params.batch, check.size("T"), check.size("slots")),
                .qkv_stride = params.qkv.stride(0),
                .out_stride = params.out.stride(0),
-               .a_stride = params.a.stride(0),
-               .b_stride = params.b.stride(0),
+               .a_stride = has_projection ? 0 : params.a.stride(0),
+               .b_stride = has_projection ? 0 : params.b.stride(0),
                .num_k_heads = params.num_k_heads,
                .num_v_heads = check.size("NV"),
                .head_k_dim = check.size("DK"),
@@ -117,6 +127,10 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
       .conv_state = params.conv_state.raw_data(),
       .z = params.z.raw_data(),
       .norm_weight = static_cast<const float*>(params.norm_weight.raw_data()),
+      .gate_x = has_projection ? params.gate_x.raw_data() : nullptr,
+      .gate_weight = has_projection ? params.gate_weight.data.raw_data() : nullptr,
+      .gate_x_stride = has_projection ? params.gate_x.stride(0) : 0,
+      .hidden_size = params.gate_weight.in_features,
       .z_stride = params.z.stride(0),
       .conv_kernel_size = check.size("W"),
       .eps = params.eps,
@@ -128,6 +142,8 @@ OperatorWork work_of(const GatedDeltaNetParams& params) {
   OperatorWork work = moves(params.qkv,
                             params.a,
                             params.b,
+                            params.gate_x,
+                            params.gate_weight.data,
                             params.z,
                             params.codes.defined() ? params.codes.values : params.out,
                             params.codes.scales);
@@ -137,20 +153,42 @@ OperatorWork work_of(const GatedDeltaNetParams& params) {
   work.bytes += params.conv_weight.num_bytes() +
                 2 * num_sequences * (state_size * int64_t{sizeof(float)} + conv_bytes);
   // S^T k, k u^T and S^T q.
-  work.flops = 2 * 3 * params.qkv.size(0) * state_size;
+  work.flops = 2 * params.qkv.size(0) *
+               (3 * state_size + params.gate_weight.out_features * params.gate_weight.in_features);
   return work;
+}
+
+// With b and a in scratch memory in place of what they are products of.
+GatedDeltaNetParams with_gates(const Stream& stream,
+                               const GatedDeltaNetParams& params,
+                               Workspace& scratch) {
+  const int64_t num_heads = params.gate_weight.out_features / 2;
+  const Tensor ba = scratch.tensor({params.gate_x.size(0), 2 * num_heads}, params.qkv.dtype());
+  linear(stream, params.gate_x, params.gate_weight, Tensor(), ba, scratch);
+  GatedDeltaNetParams result = params;
+  result.b = ba.narrow(1, 0, num_heads);
+  result.a = ba.narrow(1, num_heads, num_heads);
+  result.gate_x = Tensor();
+  result.gate_weight = LinearWeight();
+  return result;
 }
 
 }  // namespace
 
 void gated_delta_net(const Stream& stream, const GatedDeltaNetParams& params, Workspace& scratch) {
   const Call call = {params, checked_args(stream, params)};
-  // What is composed needs scratch memory and traces itself.
-  if (stream.is_dry_run()) return one_after_the_other(stream, call, scratch);
-  if (params.qkv.size(0) == 0) return;
-  const Variant<Call, Launch>& picked = pick_variant(
-      "gated_delta_net", kVariants, stream.device().type, call, stream.has_fixed_rows());
-  if (picked.launch == one_after_the_other) return one_after_the_other(stream, call, scratch);
+  if (params.qkv.size(0) == 0 && !stream.is_dry_run()) return;
+  // What is composed needs scratch memory, which dry runs assume, and traces itself.
+  const bool is_composed =
+      stream.is_dry_run() ||
+      pick_variant(
+          "gated_delta_net", kVariants, stream.device().type, call, stream.has_fixed_rows())
+              .launch == one_after_the_other;
+  if (is_composed && params.gate_x.defined()) {
+    const Workspace::Scope scope(scratch);
+    return gated_delta_net(stream, with_gates(stream, params, scratch), scratch);
+  }
+  if (is_composed) return one_after_the_other(stream, call, scratch);
   const auto& variant =
       pick_variant("gated_delta_net", kVariants, stream, call, [&] { return work_of(params); });
   variant.launch(stream, call, scratch);
@@ -163,7 +201,13 @@ bool gated_delta_net_by(std::string_view variant_name,
   const Call call = {params, checked_args(stream, params)};
   const auto* variant = named_variant(kVariants, variant_name, stream.device().type, call);
   if (variant == nullptr) return false;
-  variant->launch(stream, call, scratch);
+  if (variant->launch == one_after_the_other && params.gate_x.defined()) {
+    const Workspace::Scope scope(scratch);
+    const GatedDeltaNetParams rest = with_gates(stream, params, scratch);
+    one_after_the_other(stream, {rest, checked_args(stream, rest)}, scratch);
+  } else {
+    variant->launch(stream, call, scratch);
+  }
   return true;
 }
 

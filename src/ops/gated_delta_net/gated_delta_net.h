@@ -1,8 +1,10 @@
 // What a Gated DeltaNet layer computes between its projections, as one operator: causal_conv1d of
 // queries, keys and values, gated_delta_rule of what that gives, and rms_norm_gated of the result,
-// each rounded as it is there. On a GPU steps of few tokens a sequence are one kernel.
+// each rounded as it is there. On a GPU steps of few tokens a sequence are one kernel, with the
+// projection that gives the gates where the tokens of all sequences are few.
 #pragma once
 
+#include "ops/linear/linear.h"
 #include "ops/quantize/quantized_rows.h"
 #include "ops/state_batch.h"
 #include "tensor/stream.h"
@@ -16,8 +18,12 @@ struct GatedDeltaNetParams {
   // head_v_dim, row stride allowed: the heads of queries, of keys, of values.
   Tensor qkv;
   int64_t num_k_heads = 0;
-  Tensor a;            // [num_tokens, num_v_heads] qkv's dtype, row stride allowed
-  Tensor b;            // like a
+  Tensor a;  // [num_tokens, num_v_heads] qkv's dtype, row stride allowed
+  Tensor b;  // like a
+  // Where a and b are undefined they are the products of these, rounded: [num_tokens, hidden_size]
+  // of qkv's dtype, row stride allowed, and a weight of 2 * num_v_heads rows, those of b first.
+  Tensor gate_x;
+  LinearWeight gate_weight;
   Tensor z;            // [num_tokens, num_v_heads * head_v_dim] likewise
   Tensor conv_weight;  // [kernel_size, num_channels] float32
   Tensor a_log;        // [num_v_heads] float32

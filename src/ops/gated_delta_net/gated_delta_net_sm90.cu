@@ -2,6 +2,7 @@
 // state; the blocks of a key head are a cluster, because they all convolve its queries and keys,
 // whose last inputs one of them then replaces, and because a value head's norm is over all its
 // columns.
+#include "ops/device/async_copy.cuh"
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/gated_delta_net/step_sm90.cuh"
@@ -25,6 +26,7 @@ struct Shared {
   // Of each block of the value head: the sum of the squares of its results, and the largest one
   // with its gate.
   float2 parts[kMaxTokens][kMaxSplits];
+  float2 gates[kMaxTokens][kRecurrentWarps];  // b and a, of what each warp has multiplied
 };
 
 // Where a block stands.
@@ -77,6 +79,83 @@ __device__ void synchronize_cluster() {
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }
+
+// A value head's b and a where they are multiplied here.
+template <typename T>
+class GateProducts {
+ public:
+  __device__ GateProducts(const GatedDeltaNetArgs& args, int head) : args_(args) {
+    if (!exists()) return;
+    const auto* weight = static_cast<const T*>(args.gate_weight);
+    b_ = weight + head * args.hidden_size;
+    a_ = b_ + args.rule.num_v_heads * args.hidden_size;
+  }
+
+  __device__ bool exists() const { return args_.gate_weight != nullptr; }
+
+  // Before the kernel before has ended.
+  __device__ void prefetch() const {
+    constexpr int kLine = 128 / sizeof(T);
+    if (!exists()) return;
+    for (int i = threadIdx.x * kLine; i < args_.hidden_size; i += kRecurrentThreads * kLine) {
+      device::prefetch_to_l2(b_ + i);
+      device::prefetch_to_l2(a_ + i);
+    }
+  }
+
+  // Of a sequence's tokens, to shared memory.
+  __device__ void multiply(const Sequence& sequence, float2 (*parts)[kRecurrentWarps]) const {
+    constexpr int kVector = sizeof(uint4) / sizeof(T);
+    const int lane = threadIdx.x % device::kWarpSize, warp = threadIdx.x / device::kWarpSize;
+    for (int token = 0; token < sequence.count; ++token) {
+      const T* x = static_cast<const T*>(args_.gate_x) +
+                   (int64_t{sequence.begin} + token) * args_.gate_x_stride;
+      float2 sum = {};
+      for (int i = threadIdx.x * kVector; i < args_.hidden_size; i += kRecurrentThreads * kVector) {
+        const Vector of_x = load(x + i), of_b = load(b_ + i), of_a = load(a_ + i);
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) {
+          sum.x = fmaf(of_x.value[j], of_b.value[j], sum.x);
+          sum.y = fmaf(of_x.value[j], of_a.value[j], sum.y);
+        }
+      }
+      sum.x = device::reduce_lanes(sum.x, device::kWarpSize, device::Sum{});
+      sum.y = device::reduce_lanes(sum.y, device::kWarpSize, device::Sum{});
+      if (lane == 0) parts[token][warp] = sum;
+    }
+  }
+
+  // Behind a barrier.
+  __device__ static void take(const float2 (&parts)[kRecurrentWarps], GateInputs* gates) {
+    float2 sum = {};
+#pragma unroll
+    for (int warp = 0; warp < kRecurrentWarps; ++warp) {
+      sum.x += parts[warp].x;
+      sum.y += parts[warp].y;
+    }
+    gates->b = device::round_to<T>(sum.x);
+    gates->a = device::round_to<T>(sum.y);
+  }
+
+ private:
+  struct Vector {
+    float value[sizeof(uint4) / sizeof(T)];
+  };
+  static __device__ Vector load(const T* from) {
+    const uint4 bits = gpu_load_from_l2(reinterpret_cast<const uint4*>(from));
+    T elements[sizeof bits / sizeof(T)];
+    memcpy(elements, &bits, sizeof bits);
+    Vector vector;
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof bits / sizeof(T)); ++i) {
+      vector.value[i] = device::to_float(elements[i]);
+    }
+    return vector;
+  }
+
+  const GatedDeltaNetArgs& args_;
+  const T *b_ = nullptr, *a_ = nullptr;  // the value head's rows
+};
 
 // The norm of the results, and their gates. Each thread has one column, and of several tokens every
 // so many.
@@ -191,9 +270,15 @@ __device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
   }
 }
 
+// Of a multiprocessor, so that at the narrowest, which one sequence gets, a block leaves registers
+// for one of the linears before and after it, whose weights are copied meanwhile.
+constexpr int least_blocks(int columns) {
+  return columns == 32 ? 4 : recurrent_blocks(columns);
+}
+
 // grid: parts of value heads, sequences; clusters of the blocks of a key head.
 template <typename T, int kColumns>
-__global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
+__global__ void __launch_bounds__(kRecurrentThreads, least_blocks(kColumns))
     gated_delta_net_kernel(const __grid_constant__ GatedDeltaNetArgs args) {
   __shared__ __align__(16) Shared<kColumns> shared;
   device::allow_next_grid();
@@ -223,9 +308,13 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
   value.load_history(sequence);
   GateInputs gates(rule, place.head);
   GatedNorm<T, kColumns> norm(args, place);
+  const GateProducts<T> products(args, place.head);
+  products.prefetch();
   device::wait_for_previous_grid();
   const int warp = thread / device::kWarpSize;
-  if (warp < sequence.count) gates.load<T>(rule, sequence.begin + warp, place.head);
+  if (warp < sequence.count && !products.exists()) {
+    gates.load<T>(rule, sequence.begin + warp, place.head);
+  }
   norm.load(sequence);
 
   key.convolve(sequence,
@@ -233,7 +322,9 @@ __global__ void __launch_bounds__(kRecurrentThreads, recurrent_blocks(kColumns))
   if (has_value) {
     value.convolve(sequence, [&](int token, float y) { shared.rule.v[token][thread] = y; });
   }
+  if (products.exists()) products.multiply(sequence, shared.gates);
   __syncthreads();
+  if (products.exists() && warp < sequence.count) products.take(shared.gates[warp], &gates);
   advance_tokens<T>(rule, sequence, place, gates, tile, shared.rule);
   __syncthreads();
   norm.multiply(sequence, shared.rule);
@@ -287,6 +378,17 @@ int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
+bool fits_gates(const GatedDeltaNetArgs& args) {
+  constexpr int64_t kVector = sizeof(uint4), kElement = 2;
+  const auto is_aligned = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % kVector == 0;
+  };
+  return args.gate_weight == nullptr ||
+         (args.rule.batch.num_tokens <= kDeltaNetMaxGateTokens && is_aligned(args.gate_weight) &&
+          is_aligned(args.gate_x) && args.gate_x_stride * kElement % kVector == 0 &&
+          args.hidden_size * kElement % kVector == 0);
+}
+
 bool fits_codes(const QuantizeArgs& codes) {
   return codes.values == nullptr ||
          (codes.is_float8() && codes.group_size == kDim && codes.scales != nullptr);
@@ -301,7 +403,7 @@ bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args) {
          args.conv_kernel_size == kHistory + 1 && rule.batch.max_queries > 0 &&
          rule.batch.max_queries <= kMaxTokens &&
          rule.num_v_heads / rule.num_k_heads <= kMaxCluster && fits_codes(args.codes) &&
-         device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+         fits_gates(args) && device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
          device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
 

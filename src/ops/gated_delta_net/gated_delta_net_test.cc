@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "ops/gated_delta_net/gated_delta_net_variants.h"
 #include "ops/quantize/quantize_variants.h"
 #include "ops/quantize/test_codes.h"
@@ -63,7 +65,9 @@ bool run(const char* variant, bool on_gpu, const GatedDeltaNetParams& params) {
                                  params.state,
                                  params.out,
                                  params.codes.values,
-                                 params.codes.scales};
+                                 params.codes.scales,
+                                 params.gate_x,
+                                 params.gate_weight.data};
   append_tensors(params.batch, &tensors);
   Placed at(on_gpu, pool, tensors);
   GatedDeltaNetParams placed = params;
@@ -78,6 +82,8 @@ bool run(const char* variant, bool on_gpu, const GatedDeltaNetParams& params) {
   placed.conv_state = at(params.conv_state);
   placed.state = at(params.state);
   placed.out = at(params.out);
+  placed.gate_x = at(params.gate_x);
+  placed.gate_weight.data = at(params.gate_weight.data);
   placed.codes.values = at(params.codes.values);
   placed.codes.scales = at(params.codes.scales);
   placed.batch = placed_batch(params.batch, at);
@@ -97,9 +103,11 @@ GatedDeltaNetParams copied(const GatedDeltaNetParams& params) {
   return copy;
 }
 
-// One by one on the CPU, which their own tests cover.
-void expect_composed(const char* variant, const GatedDeltaNetParams& params) {
-  GatedDeltaNetParams expected = copied(params);
+// One by one on the CPU, which their own tests cover. `parts`: the same call with b and a.
+void expect_composed(const char* variant,
+                     const GatedDeltaNetParams& params,
+                     const GatedDeltaNetParams& parts) {
+  GatedDeltaNetParams expected = copied(parts);
   ASSERT_TRUE(run("composed", false, expected));
   const std::string what = std::string(variant) + " " + params.qkv.to_string();
   GatedDeltaNetParams got = copied(params);
@@ -109,6 +117,10 @@ void expect_composed(const char* variant, const GatedDeltaNetParams& params) {
   EXPECT_EQ(values_of(got.conv_state), values_of(expected.conv_state)) << what;
   // A convolution's output that is rounded the other way.
   expect_close(got.state, values_of(expected.state), 1e-5, 4 * half_ulp(got.out.dtype()), what);
+}
+
+void expect_composed(const char* variant, const GatedDeltaNetParams& params) {
+  expect_composed(variant, params, params);
 }
 
 struct Case {
@@ -150,6 +162,70 @@ TEST(GatedDeltaNet, KeepsTheStatesBehindEachToken) {
   batch.max_queries = 4;
   const GatedDeltaNetParams params = random_call({2, 4, 128}, batch, DType::kBFloat16);
   for (const char* variant : kVariants) expect_composed(variant, params);
+}
+
+// A call whose b and a are products, which are exact in any order: of a row of x few elements are 1
+// or -1 and the others 0, and sums are at most 240 / 64.
+struct ProjectedCall {
+  GatedDeltaNetParams params, parts;  // the call, and the same with b and a
+
+  ProjectedCall(const StateBatch& batch, int64_t hidden_size, DType dtype)
+      : params(random_call({2, 4, 128}, batch, dtype)), parts(params) {
+    const int64_t num_tokens = params.qkv.size(0), num_rows = 2 * params.a_log.size(0);
+    std::mt19937 random(static_cast<uint32_t>(hidden_size));
+    const Tensor x = Tensor::zeros({num_tokens, hidden_size + 8}, dtype);
+    const Tensor weight = Tensor::zeros({num_rows, hidden_size}, dtype);
+    const Tensor ba = Tensor::zeros({num_tokens, num_rows}, dtype);
+    dispatch_float(dtype, [&]<typename T>(TypeTag<T>) {
+      for (int64_t i = 0; i < weight.num_elements(); ++i) {
+        weight.data<T>()[i] = from_float<T>((static_cast<float>(random() % 13) - 6) / 64);
+      }
+      for (int64_t t = 0; t < num_tokens; ++t) {
+        T* row = x.data<T>() + t * x.size(1);
+        for (int i = 0; i < 40; ++i) {
+          row[random() % hidden_size] = from_float<T>(random() % 2 == 0 ? 1.0f : -1.0f);
+        }
+        for (int64_t r = 0; r < num_rows; ++r) {
+          float sum = 0;
+          for (int64_t k = 0; k < hidden_size; ++k) {
+            sum += to_float(row[k]) * to_float(weight.data<T>()[r * hidden_size + k]);
+          }
+          ba.data<T>()[t * num_rows + r] = from_float<T>(sum);
+        }
+      }
+    });
+    parts.b = ba.narrow(1, 0, num_rows / 2);
+    parts.a = ba.narrow(1, num_rows / 2, num_rows / 2);
+    params.a = params.b = Tensor();
+    params.gate_x = x.narrow(1, 0, hidden_size);
+    params.gate_weight.data = weight;
+    params.gate_weight.out_features = num_rows;
+    params.gate_weight.in_features = hidden_size;
+  }
+};
+
+// Of fewer columns than threads, of a vector each, and of more; of tokens that the kernel takes
+// with the projection and of more, which it refuses.
+TEST(GatedDeltaNet, MultipliesItsGates) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+    for (const int64_t hidden_size : {40, 2048, 2560}) {
+      for (const std::vector<int32_t>& new_tokens :
+           {std::vector<int32_t>{1}, {1, 3, 8}, {8, 8}, std::vector<int32_t>(17, 1)}) {
+        StateBatch batch = state_batch_of(new_tokens, std::vector<int32_t>(new_tokens.size(), 5));
+        batch.max_queries = *std::max_element(new_tokens.begin(), new_tokens.end());
+        const ProjectedCall call(batch, hidden_size, dtype);
+        GatedDeltaNetParams got = copied(call.params), expected = copied(call.parts);
+        ASSERT_TRUE(run("composed", false, got));
+        ASSERT_TRUE(run("composed", false, expected));
+        EXPECT_EQ(values_of(got.out), values_of(expected.out));
+        EXPECT_EQ(values_of(got.state), values_of(expected.state));
+        if (test_gpu() == nullptr) continue;
+        for (const char* variant : kVariants) expect_composed(variant, call.params, call.parts);
+        const bool is_short = dtype != DType::kFloat32 && call.params.qkv.size(0) <= 16;
+        EXPECT_EQ(run("sm90", true, got), is_short);
+      }
+    }
+  }
 }
 
 // Bit for bit those of the rows that the same variant gives.

@@ -58,6 +58,10 @@ struct LinearWeight {
 // The layout that linear() reads fastest on this machine's device.
 WeightLayout preferred_weight_layout(Device device = {});
 
+// Rows of 16-bit activations up to which linear() multiplies by an FP8 weight in less time than by a
+// 16-bit one, unless rows have a fixed order of sums; 0 where no kernel does.
+int64_t max_float8_rows(Device device);
+
 // Bytes that a weight [out_features, in_features] takes in `layout`.
 int64_t packed_size(int64_t out_features,
                     int64_t in_features,

@@ -94,13 +94,11 @@ void on_queue(const Stream& stream, const MlaAttentionArgs& args, Workspace&) {
   mla_attention_cuda(args, stream.queue().handle());
 }
 
-template <bool kEarly>
 void on_hopper(const Stream& stream, const MlaAttentionArgs& args, Workspace& scratch) {
   const auto size = static_cast<int64_t>(mla_attention_sm90_workspace_size(args));
   const Tensor workspace = scratch.tensor({size}, DType::kUInt8);
   if (stream.is_dry_run() || args.batch.num_tokens == 0) return;
-  const MlaSm90Tuning tuning = {.by_steps = kEarly, .given_first = kEarly};
-  mla_attention_sm90(args, workspace.raw_data(), stream.queue().handle(), tuning);
+  mla_attention_sm90(args, workspace.raw_data(), stream.queue().handle());
 }
 #endif
 
@@ -108,17 +106,10 @@ using Launch = void(const Stream&, const MlaAttentionArgs&, Workspace&);
 
 constexpr Variant<MlaAttentionArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"early",
-     CpuIsa::kScalar,
-     supports_mla_attention_sm90,
-     on_hopper<true>,
-     DeviceType::kCuda,
-     kMixesRows,
-     kCandidate},
     {"sm90",
      CpuIsa::kScalar,
      supports_mla_attention_sm90,
-     on_hopper<false>,
+     on_hopper,
      DeviceType::kCuda,
      kMixesRows},
     {"cuda", CpuIsa::kScalar, fits_cuda, on_queue, DeviceType::kCuda},

@@ -162,6 +162,10 @@ bool add_rms_norm_in_one(const Stream& stream, const Communicator& ranks, const 
   const RmsNormCall call = checked_call("add_rms_norm_of_ranks", of);
   if (!fits_cuda(call)) return false;
   if (!supports_rms_norm_of_ranks_cuda(call, of.num_rows(), *peers)) return false;
+  if (ranks.is_apart()) {
+    load_rms_norm_of_ranks_cuda();
+    return false;
+  }
   OperatorTrace* const trace = stream.trace();
   if (trace != nullptr && trace->is_started()) {
     const OperatorWork work = moves(x, x, residual, residual, weight, out, codes.values);

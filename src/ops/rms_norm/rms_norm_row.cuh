@@ -10,13 +10,14 @@
 namespace atom::ops::device::rms_norm {
 
 // A team's row, in registers: x, then what it gives.
-template <typename T, typename W, int kVectors, int kFold, int kLanes>
-class RowNorm {
+template <typename T, typename W, int kVectors, typename TeamOfRow>
+class RowNormOf {
  public:
   static constexpr int kLength = Vector<T>::kLength;
+  static constexpr int kFold = TeamOfRow::kFold;
   using Weight = Pack<W, kLength>;
 
-  __device__ explicit RowNorm(const RmsNormLaunch& p)
+  __device__ explicit RowNormOf(const RmsNormLaunch& p)
       : p_(p), team_{static_cast<int>(p.size)}, row_(team_.row()) {}
 
   __device__ bool exists() const { return row_ < p_.num_tokens * p_.num_heads; }
@@ -140,10 +141,13 @@ class RowNorm {
   }
 
   const RmsNormLaunch p_;
-  const Team<T, kFold, kLanes> team_;
+  const TeamOfRow team_;
   int64_t row_;
   Weight weight_[kWeightFirst ? kVectors : 1];
   uint4 value_[kVectors];
 };
+
+template <typename T, typename W, int kVectors, int kFold, int kLanes>
+using RowNorm = RowNormOf<T, W, kVectors, Team<T, kFold, kLanes>>;
 
 }  // namespace atom::ops::device::rms_norm

@@ -1,7 +1,7 @@
-// A cluster of blocks multiplies up to eight tokens by a router's weight, and then each block makes
-// one token's choice. A warp has 16 rows of the weight and a part of the columns, which its lanes
-// read in the order that suits them: a product does not care which column is which, as long as both
-// sides agree. The weight is read before the kernel before this one has ended.
+// A cluster of blocks multiplies up to eight tokens by a router's weight, and then a block for each
+// token makes its choice. A warp has 16 rows of the weight and a part of the columns, which its
+// lanes read in the order that suits them: a product does not care which column is which, as long
+// as both sides agree. The weight is read before the kernel before this one has ended.
 #include <algorithm>
 
 #include "ops/device/matrix_units.cuh"
@@ -9,18 +9,20 @@
 #include "ops/linear/stream/math.cuh"
 #include "ops/moe_route/token_router.cuh"
 #include "ops/route_tokens/route_tokens_kernels.h"
+#include "ops/route_tokens/route_tokens_norm.cuh"
 
 namespace atom::ops {
 namespace {
 
 using namespace device;
 
-constexpr int kBlocks = kMaxClusterTokens, kWarps = 16, kThreads = kWarps * kWarpSize;
+constexpr int kWarps = 16, kThreads = kWarps * kWarpSize;
+static_assert(kThreads == TokenNorm::kThreads);
 constexpr int kTileRows = 16;                  // of the weight
 constexpr int kChunk = kClusterRouterColumns;  // columns that a warp takes at a time
-constexpr int kAtOnce = 8;                     // chunks whose loads are under way together
 constexpr int kMostParts = 16;                 // of the columns
 constexpr int kSummingLanes = 4;               // that add up a logit's parts
+constexpr int kPortableCluster = 8;            // blocks that any card takes
 constexpr int kMaxLogits = kMaxRoutedExperts + kMaxRoutedTopK;
 
 __device__ uint4 load_vector(const void* matrix, int64_t element) {
@@ -28,8 +30,20 @@ __device__ uint4 load_vector(const void* matrix, int64_t element) {
       reinterpret_cast<const uint4*>(static_cast<const BFloat16*>(matrix) + element));
 }
 
+// Blocks, and chunks whose weights, and then whose x, a warp has on their way together.
+struct Few {
+  static constexpr int kBlocks = kMaxClusterTokens, kChunks = 8, kChunksOfX = 8;
+};
+// Where parts are longer than that: so many blocks that weights come in no more than half as many
+// turns, each of which waits for memory.
+struct Many {
+  static constexpr int kBlocks = 2 * kMaxClusterTokens, kChunks = 10, kChunksOfX = 5;
+};
+
 // Which warps have which part of which tile. Tiles' parts go round the blocks.
+template <typename Shape>
 struct Parts {
+  static constexpr int kBlocks = Shape::kBlocks;
   int per_tile, chunks;  // of a part
 
   __host__ __device__ Parts(int num_logits, int hidden_size) {
@@ -45,6 +59,7 @@ struct Parts {
 };
 
 // Of a warp: its part of 16 logits of all tokens.
+template <typename Shape>
 class PartialLogits {
  public:
   __device__ PartialLogits(const RouteTokensArgs& args, int part)
@@ -64,25 +79,28 @@ class PartialLogits {
 
   __device__ void begin() { load_weight(); }
 
-  // After the kernel before has ended.
-  __device__ void finish(float (*sums)[kTileRows]) {
+  // After the kernel before has ended. load_x(token, column): a vector of x.
+  template <typename LoadX>
+  __device__ void finish(float (*sums)[kTileRows], const LoadX& load_x) {
     float c[4] = {};
     const bool has_token = group_ < args_.route.num_tokens;
-    const int64_t x_row = group_ * args_.x_stride + column_;
     while (chunk_ < end_) {
-      uint4 x[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const bool exists = has_token && chunk_ + i < end_;
-        x[i] = exists ? load_vector(args_.x, x_row + (chunk_ + i) * kChunk) : uint4{};
-      }
+      for (int first = 0; first < kChunks; first += kChunksOfX) {
+        uint4 x[kChunksOfX];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const uint4 a = weight_[i][0], b = weight_[i][1];
-        multiply_tile<BFloat16>(c, {a.x, b.x, a.y, b.y}, {x[i].x, x[i].y});
-        multiply_tile<BFloat16>(c, {a.z, b.z, a.w, b.w}, {x[i].z, x[i].w});
+        for (int i = 0; i < kChunksOfX; ++i) {
+          const int chunk = chunk_ + first + i;
+          x[i] = has_token && chunk < end_ ? load_x(group_, column_ + chunk * kChunk) : uint4{};
+        }
+#pragma unroll
+        for (int i = 0; i < kChunksOfX; ++i) {
+          const uint4 a = weight_[first + i][0], b = weight_[first + i][1];
+          multiply_tile<BFloat16>(c, {a.x, b.x, a.y, b.y}, {x[i].x, x[i].y});
+          multiply_tile<BFloat16>(c, {a.z, b.z, a.w, b.w}, {x[i].z, x[i].w});
+        }
       }
-      chunk_ += kAtOnce;
+      chunk_ += kChunks;
       if (chunk_ < end_) load_weight();
     }
     const int token = threadIdx.x % 4 * 2;
@@ -93,9 +111,12 @@ class PartialLogits {
   }
 
  private:
+  static constexpr int kChunks = Shape::kChunks, kChunksOfX = Shape::kChunksOfX;
+  static_assert(kChunks % kChunksOfX == 0);
+
   __device__ void load_weight() {
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    for (int i = 0; i < kChunks; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         weight_[i][half] = chunk_ + i < end_
@@ -106,12 +127,12 @@ class PartialLogits {
   }
 
   const RouteTokensArgs& args_;
-  const Parts parts_;
+  const Parts<Shape> parts_;
   int group_, column_;  // a row of eight, or a token; the lane's first column of a chunk
   int chunk_, end_;
   bool exists_;
   int64_t rows_[2];  // elements before them
-  uint4 weight_[kAtOnce][2];
+  uint4 weight_[kChunks][2];
 };
 
 __device__ float load_from_block(int block, const float* place) {
@@ -136,10 +157,12 @@ __device__ void wait_for_end_of_step() {
 }
 
 // A token's logits from the parts of all blocks, by all threads.
+template <typename Shape>
 __device__ void add_parts(const RouteTokensArgs& args,
                           const float (*sums)[kMaxClusterTokens][kTileRows],
                           int token,
                           float* logits) {
+  using Parts = Parts<Shape>;
   const Parts parts(args.num_logits, args.hidden_size);
   const int lane = threadIdx.x % kSummingLanes;
   for (int first = 0; first < args.num_logits; first += kThreads / kSummingLanes) {
@@ -161,22 +184,38 @@ __device__ void add_parts(const RouteTokensArgs& args,
   }
 }
 
-template <int kPerLane>
+// kNorms: x is made here.
+template <int kPerLane, typename Shape, bool kNorms>
 __global__ void __launch_bounds__(kThreads, 1)
     route_tokens_kernel(const __grid_constant__ RouteTokensArgs args) {
   __shared__ float sums[kWarps][kMaxClusterTokens][kTileRows];
   __shared__ float logits[kMaxLogits];
   __shared__ float chosen[kMaxRoutedTopK];
+  __shared__ float squares[kMaxClusterTokens][TokenNorm::kTokenWarps];
+  extern __shared__ __align__(16) uint8_t memory[];
+  const TokenNorm norm(args, memory);
   const int rank = cluster_rank(), warp = threadIdx.x / kWarpSize;
-  PartialLogits partial(args, warp * kBlocks + rank);
+  PartialLogits<Shape> partial(args, warp * Shape::kBlocks + rank);
   partial.begin();
+  if constexpr (kNorms) norm.load_weight();
   allow_next_grid();
   wait_for_previous_grid();
-  partial.finish(sums[warp]);
+  if constexpr (kNorms) {
+    norm.run(rank, squares);
+    partial.finish(sums[warp],
+                   [&](int token, int column) { return *norm.vector_of(token, column); });
+  } else {
+    partial.finish(sums[warp], [&](int token, int column) {
+      return load_vector(args.x, token * args.x_stride + column);
+    });
+  }
   arrive_at_end_of_step();
   wait_for_end_of_step();
   const bool has_token = rank < args.route.num_tokens;
-  if (has_token) add_parts(args, sums, rank, logits);
+  if (has_token) {
+    add_parts<Shape>(args, sums, rank, logits);
+    if constexpr (kNorms) norm.store_residual(rank);
+  }
   // No block ends while others read its sums.
   arrive_at_end_of_step();
   __syncthreads();
@@ -189,18 +228,61 @@ __global__ void __launch_bounds__(kThreads, 1)
   wait_for_end_of_step();
 }
 
-template <int kPerLane>
+template <int kPerLane, typename Shape, bool kNorms>
 gpuError_t launch_cluster(const RouteTokensArgs& args, gpuStream_t stream) {
+  auto* kernel = &route_tokens_kernel<kPerLane, Shape, kNorms>;
+  const int size = kNorms ? TokenNorm::size(args) : 0;
+  gpuError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, size);
+  if (error == cudaSuccess && Shape::kBlocks > kPortableCluster) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  }
+  if (error != cudaSuccess) return error;
   return launch_clusters(
-      route_tokens_kernel<kPerLane>, kBlocks, kBlocks, kThreads, 0, stream, true, args);
+      kernel, Shape::kBlocks, Shape::kBlocks, kThreads, size, stream, true, args);
+}
+
+template <int kPerLane, typename Shape>
+gpuError_t launch_shape(const RouteTokensArgs& args, gpuStream_t stream) {
+  return args.norm.update != nullptr ? launch_cluster<kPerLane, Shape, true>(args, stream)
+                                     : launch_cluster<kPerLane, Shape, false>(args, stream);
+}
+
+// Whether this card can have a cluster of so many blocks at all.
+template <int kPerLane, typename Shape>
+bool has_room() {
+  auto* kernel = &route_tokens_kernel<kPerLane, Shape, false>;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {Shape::kBlocks, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(Shape::kBlocks);
+  config.blockDim = dim3(kThreads);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int count = 0;
+  const bool fits = cudaFuncSetAttribute(
+                        kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
+                    cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess &&
+                    count > 0;
+  if (!fits) (void)cudaGetLastError();
+  return fits;
+}
+
+template <int kPerLane>
+gpuError_t launch_for(const RouteTokensArgs& args, gpuStream_t stream) {
+  static const bool has_many = has_room<kPerLane, Many>();
+  const bool in_turns = Parts<Few>(args.num_logits, args.hidden_size).chunks > Few::kChunks;
+  return has_many && in_turns ? launch_shape<kPerLane, Many>(args, stream)
+                              : launch_shape<kPerLane, Few>(args, stream);
 }
 
 }  // namespace
 
 gpuError_t launch_route_tokens(const RouteTokensArgs& args, gpuStream_t stream) {
-  if (args.route.num_experts <= 4 * kWarpSize) return launch_cluster<4>(args, stream);
-  if (args.route.num_experts <= 16 * kWarpSize) return launch_cluster<16>(args, stream);
-  return launch_cluster<32>(args, stream);
+  if (args.route.num_experts <= 4 * kWarpSize) return launch_for<4>(args, stream);
+  if (args.route.num_experts <= 16 * kWarpSize) return launch_for<16>(args, stream);
+  return launch_for<32>(args, stream);
 }
 
 }  // namespace atom::ops

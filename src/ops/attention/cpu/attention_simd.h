@@ -39,6 +39,47 @@ void attend_rows(AttentionTiles<Math>& tiles, int64_t row, int64_t tile_begin, i
                      tiles.padded_dim);
 }
 
+// Rows of all numbers that a kind of arithmetic by tiles has at once, against the packed tile.
+template <typename Math>
+void attend_rows_by_tiles(
+    AttentionTiles<Math>& tiles, int64_t row, int64_t rows, int64_t tile_begin, int64_t vectors) {
+  using Simd = typename Math::Simd;
+  constexpr int kWidth = Simd::kWidth;
+  constexpr int kTile = kAttentionTileKeys;
+  constexpr int64_t kSize = sizeof(typename Math::Operand);
+  if (rows != tiles.rows_of_tiles) {
+    Math::begin(rows);
+    tiles.rows_of_tiles = rows;
+  }
+  Math::multiply(tiles.q + row * tiles.head_dim,
+                 tiles.head_dim * kSize,
+                 tiles.keys,
+                 kTile * Math::kDepth * kSize,
+                 tiles.head_dim / (kWidth * Math::kDepth),
+                 vectors,
+                 false,
+                 tiles.scores + row * kTile,
+                 kTile * sizeof(float));
+  alignas(64) float shrink[Math::kRows];
+  soften_rows(tiles, row, rows, tile_begin, vectors, shrink);
+  for (int64_t r = 0; r < rows; ++r) {
+    if (shrink[r] == 1.0f) continue;
+    float* out = tiles.out + (row + r) * tiles.padded_dim;
+    for (int64_t d = 0; d < tiles.padded_dim; d += kWidth) {
+      Simd::store(out + d, Simd::mul(Simd::load(out + d), Simd::set(shrink[r])));
+    }
+  }
+  Math::multiply(tiles.weights + row * kTile,
+                 kTile * kSize,
+                 tiles.values,
+                 tiles.padded_dim * Math::kDepth * kSize,
+                 vectors * kWidth / Math::kKeyMultiple,
+                 tiles.padded_dim / kWidth,
+                 true,
+                 tiles.out + row * tiles.padded_dim,
+                 tiles.padded_dim * sizeof(float));
+}
+
 // Rows [begin, end) against the packed tile, in blocks that skip the keys none of their rows sees.
 template <typename Math>
 void attend_tile(AttentionTiles<Math>& tiles,
@@ -54,7 +95,11 @@ void attend_tile(AttentionTiles<Math>& tiles,
     const int64_t begin =
         visible_span(first, tiles.sliding_window, tile_begin, kAttentionTileKeys).begin;
     if (end <= 0 || begin >= kAttentionTileKeys) continue;
-    const int64_t vectors = (end + kWidth - 1) / kWidth;
+    const int64_t vectors = round_up(end, key_multiple<Math>) / kWidth;
+    if constexpr (HasTiles<Math>) {
+      attend_rows_by_tiles(tiles, row, rows, tile_begin, vectors);
+      continue;
+    }
     switch (rows) {
       case 1:
         attend_rows<Math, 1>(tiles, row, tile_begin, vectors);
@@ -143,7 +188,6 @@ void attend_packed(const AttentionArgs& args,
                    AttentionTiles<Math>& tiles,
                    ExpandedTile<T>* expanded) {
   constexpr int kTile = kAttentionTileKeys;
-  constexpr int kWidth = Math::Simd::kWidth;
   const int32_t* table = args.block_tables + task.sequence * args.block_table_stride;
   const int64_t head_size = args.head_dim * static_cast<int64_t>(sizeof(T));
   const AttentionHeads cached = cached_heads<T>(args, task);
@@ -156,7 +200,7 @@ void attend_packed(const AttentionArgs& args,
   for (int64_t tile = first_tile; tile < keys.end; tile += kTile) {
     locate_tokens(args, table, tile + kTile, keys, *next, tiles);
     const int64_t left = keys.end - tile < kTile ? keys.end - tile : kTile;
-    const int64_t num_keys = (left + kWidth - 1) / kWidth * kWidth;
+    const int64_t num_keys = round_up(left, key_multiple<Math>);
     TokenPrefetch next_keys(next->keys, kTile, cached.offset, cached.size);
     TokenPrefetch next_values(next->values, kTile, cached.offset, cached.size);
     if (expanded != nullptr) expand_tile<typename Math::Simd>(args, task, *current, *expanded);
@@ -187,7 +231,10 @@ void attend_task(const AttentionArgs& args, const AttentionTask& task, ExpandedT
   const int64_t num_rows = task.num_queries * (args.num_heads / args.num_kv_heads);
   const int64_t key_end = tiles.positions[num_rows - 1] + 1;
   const AttentionSpan keys = {key_end - task.num_keys, key_end};
-  if (!attend_directly<Math, T>(args, task, num_rows, keys, tiles, expanded)) {
+  if constexpr (HasTiles<Math>) {
+    attend_packed<Math, T>(args, task, num_rows, keys, tiles, expanded);
+    Math::end();
+  } else if (!attend_directly<Math, T>(args, task, num_rows, keys, tiles, expanded)) {
     attend_packed<Math, T>(args, task, num_rows, keys, tiles, expanded);
   }
   finish_rows<Math, T>(args, task, tiles);

@@ -103,18 +103,13 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
       }
     });
     team.sync();
-    const bool is_one_warp = team.warps_log2 == 0;
-    if (is_one_warp) {
+    if (team.warps_log2 == 0) {
       join_warps<T, kHeadDim, 1>(args, item, team, exchange);
     } else {
       join_warps<T, kHeadDim, 4>(args, item, team, exchange);
     }
-    if (item.parts.count > 1 && is_last_part(args, item, team, &flags[team.index])) {
-      if (is_one_warp) {
-        join_parts<T, kHeadDim, 4, 2>(args, item, team);
-      } else {
-        join_parts<T, kHeadDim, 1, 8>(args, item, team);
-      }
+    if (item.parts.count > 1) {
+      PartJoin<T, Tile, kHeadDim>(args, item, team, &flags[team.index]).run(plan.even_splits > 0);
     }
     state.clear();
   }
@@ -204,6 +199,7 @@ DecodeArgs make_args(const AttentionArgs& params, const AttentionDecodeTuning& t
   if (tuning.even_splits && !args.fixed_splits && params.num_sequences <= kMaxEvenRows &&
       items > 0) {
     args.even_splits = items < max_blocks(tuning) ? max_blocks(tuning) / items : 1;
+    args.num_groups = (args.even_splits + kPartsOfGroup - 1) / kPartsOfGroup;
   }
   return args;
 }
@@ -234,7 +230,8 @@ size_t attention_decode_workspace_size(const AttentionArgs& params,
 }
 
 size_t attention_decode_num_counters(const AttentionArgs& params) {
-  return size_t{1} * params.num_sequences * make_args(params, {}).head_items();
+  const DecodeArgs args = make_args(params, {});
+  return size_t{1} * params.num_sequences * args.head_items() * (1 + args.num_groups);
 }
 
 gpuError_t launch_attention_decode_cuda(const AttentionArgs& params,

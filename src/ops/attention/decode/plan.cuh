@@ -22,6 +22,9 @@ namespace atom::ops::attention_device {
 constexpr int kFixedSplitKeys = 512;
 constexpr int kMaxFixedSplits = 32;
 
+// Parts that are joined together first where a row with even splits has more than twice as many.
+constexpr int kPartsOfGroup = 8;
+
 struct DecodeArgs {
   AttentionArgs params;
   bool fixed_splits;      // rows are cut by their length alone
@@ -30,12 +33,19 @@ struct DecodeArgs {
   int heads_per_kv_head;  // query heads
   int heads_per_item;     // at most kRows
   int items_per_kv_head;  // to cover its query heads
+  int num_groups;         // of the parts of a row with even splits, at most
   int max_splits;         // of a row, with fixed splits
   float2* partial_softmax;  // [parts, heads_per_item] maximum and sum
   float* partial_out;       // [parts, heads_per_item, head_dim]
-  int32_t* counters;        // [num_sequences, head items] finished parts
+  // [num_sequences, head items] finished parts, or groups of them, then of each group's parts
+  // [num_sequences, head items, num_groups]
+  int32_t* counters;
 
   __host__ __device__ int head_items() const { return params.num_kv_heads * items_per_kv_head; }
+  // `place`: of a row's head item.
+  __device__ int32_t* group_counter(int64_t place, int group) const {
+    return counters + int64_t{params.num_sequences} * head_items() + place * num_groups + group;
+  }
 };
 
 // The keys that a row's query sees.

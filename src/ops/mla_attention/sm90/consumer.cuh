@@ -23,10 +23,7 @@ using attention_device::wait_for_products;
 
 // Thread (w, g, c) = (warp, lane / 4, lane % 4) has rows 16w + g and 16w + g + 8, and columns 2c
 // and 2c + 1 of each 8.
-//
-// With kBySteps a group of panels is given back 16 keys at a time, as they are added up. With
-// kGivenFirst warpgroup 1 adds up tile 0 before its own, so that all of tile 0 is free earlier.
-template <int kGroup, bool kBySteps, bool kGivenFirst>
+template <int kGroup>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const Work& work, const Buffers& buffers)
@@ -103,7 +100,6 @@ class Consumer {
     begin_products();
     multiply_own(0);
     commit_products();
-    if constexpr (kBySteps) give_back<kLeft0>();
     if (has_second) {
       named_barrier_wait<2 * kWarpgroup>(kWeights1Barrier);
       device::fence_before_copies();
@@ -120,10 +116,15 @@ class Consumer {
       begin_products();
       multiply_given(1);
       commit_products();
-      if constexpr (!kBySteps) give_back<kLeft0, 1>();
-      give_back<kLeft1>();
-    } else if constexpr (!kBySteps) {
-      give_back<kLeft0>();
+      wait_for_products<1>();
+      release(buffers_.empty(kLeft0));
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kLeft1));
+    } else {
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kLeft0));
     }
   }
 
@@ -145,7 +146,9 @@ class Consumer {
       begin_products();
       multiply_given(0);
       commit_products();
-      give_back<kRight0>();
+      wait_for_products<0>();
+      pin(out_);
+      release(buffers_.empty(kRight0));
       return;
     }
     const int num_named = count_named(item, tile + 1);
@@ -162,25 +165,19 @@ class Consumer {
     weigh(correction);
     give_weights(1, kWeights1Barrier);
     if (is_any(correction)) rescale(correction);
-    if constexpr (!kGivenFirst) {
-      begin_products();
-      multiply_own(1);
-      commit_products();
-    }
+    begin_products();
+    multiply_own(1);
+    commit_products();
     named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
     device::fence_before_copies();
     begin_products();
     multiply_given(0);
     commit_products();
-    if constexpr (kGivenFirst) {
-      multiply_own(1);
-      commit_products();
-      give_back<kRight0, 1>();
-      give_back<kRight1>();
-    } else {
-      give_back<kRight1, 1>();
-      give_back<kRight0>();
-    }
+    wait_for_products<1>();
+    release(buffers_.empty(kRight1));
+    wait_for_products<0>();
+    pin(out_);
+    release(buffers_.empty(kRight0));
   }
 
   // ---- products --------------------------------------------------------------------------------
@@ -230,10 +227,9 @@ class Consumer {
   __device__ __forceinline__ void multiply_own(int tile) {
     const uint32_t latents = values(tile);
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
+    for (int k = 0; k < kKeys / 16; ++k) {
       attention_device::product_of_registers<gpu_bfloat16, 256, kEightRowsBytes>(
           out_, weights_ + k * 4, latents + bytes_of_matrix(k * 2 * kEightRowsBytes), true);
-      if (kBySteps && k + 1 < kSteps) commit_products();
     }
   }
 
@@ -242,34 +238,11 @@ class Consumer {
     const uint32_t latents = values(tile);
     const uint32_t weights = shared_matrix(buffers_.weights(tile), 0);
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
+    for (int k = 0; k < kKeys / 16; ++k) {
       product_of_shared_weights(out_,
                                 weights + bytes_of_matrix(k * 32),
                                 latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
-      if (kBySteps && k + 1 < kSteps) commit_products();
     }
-  }
-
-  // Gives back a group of panels when its products are done, behind which kLater multiplications
-  // were begun.
-  template <int kGroupOfTile, int kLater = 0>
-  __device__ __forceinline__ void give_back() {
-    if constexpr (kBySteps) {
-      give_back_from<kGroupOfTile, kLater * kSteps, 0>();
-    } else {
-      wait_for_products<kLater>();
-      if (kLater == 0) pin(out_);
-      release(buffers_.empty(kGroupOfTile));
-    }
-  }
-
-  template <int kGroupOfTile, int kLater, int kStep>
-  __device__ __forceinline__ void give_back_from() {
-    constexpr int kPending = kLater + kSteps - 1 - kStep;
-    wait_for_products<kPending>();
-    if (kPending == 0) pin(out_);
-    release(buffers_.empty(kGroupOfTile, kStep));
-    if constexpr (kStep + 1 < kSteps) give_back_from<kGroupOfTile, kLater, kStep + 1>();
   }
 
   __device__ __forceinline__ void release(uint32_t barrier) const {

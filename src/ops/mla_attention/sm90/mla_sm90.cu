@@ -13,7 +13,7 @@ namespace {
 
 using namespace mla_device;
 
-template <bool kFloat8, bool kBySteps, bool kGivenFirst>
+template <bool kFloat8>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_attention_sm90_kernel(const __grid_constant__ Work work) {
   // All together they have 504 for each thread of a warpgroup.
@@ -28,13 +28,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-    Producer<kFloat8, kBySteps>(work, buffers).run(share);
+    Producer<kFloat8>(work, buffers).run(share);
   } else if (threadIdx.x < 2 * kWarpgroup) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Consumer<0, kBySteps, kGivenFirst>(work, buffers).run(share);
+    Consumer<0>(work, buffers).run(share);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Consumer<1, kBySteps, kGivenFirst>(work, buffers).run(share);
+    Consumer<1>(work, buffers).run(share);
   }
 }
 
@@ -62,9 +62,9 @@ bool is_aligned(const void* data, const int64_t (&strides)[2]) {
 }
 
 // What is refused here the last error says.
-template <bool kFloat8, bool kBySteps = false, bool kGivenFirst = false>
+template <bool kFloat8>
 void launch_kernel(const Work& work, int blocks, bool overlaps, gpuStream_t stream) {
-  const auto kernel = mla_attention_sm90_kernel<kFloat8, kBySteps, kGivenFirst>;
+  const auto kernel = mla_attention_sm90_kernel<kFloat8>;
   (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shared::kBytes);
   (void)device::launch(
       kernel, dim3(blocks), dim3(kThreads), Shared::kBytes, stream, overlaps, work);
@@ -102,12 +102,11 @@ void mla_attention_sm90(const MlaAttentionArgs& args,
   const auto stream = static_cast<gpuStream_t>(queue);
   const Work work = make_work(args, workspace, tuning);
   const int blocks = num_blocks(tuning);
-  const auto launch = args.float8_cache                       ? launch_kernel<true>
-                      : tuning.by_steps && tuning.given_first ? launch_kernel<false, true, true>
-                      : tuning.by_steps                       ? launch_kernel<false, true, false>
-                      : tuning.given_first                    ? launch_kernel<false, false, true>
-                                                              : launch_kernel<false>;
-  launch(work, blocks, tuning.overlaps_previous, stream);
+  if (args.float8_cache) {
+    launch_kernel<true>(work, blocks, tuning.overlaps_previous, stream);
+  } else {
+    launch_kernel<false>(work, blocks, tuning.overlaps_previous, stream);
+  }
   if (work.is_split) launch_join(work, stream);
   check_gpu_launch("mla_attention");
 }

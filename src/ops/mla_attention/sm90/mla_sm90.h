@@ -16,9 +16,6 @@ struct MlaSm90Tuning {
   bool overlaps_previous = true;  // ops/device/programmatic_launch.cuh
   int max_blocks = 0;             // 0: one for each multiprocessor
   int min_share = 4;              // tiles of 64 keys that a block is given at least
-  // Of a cache in bfloat16: how early what has been added up makes room (sm90/consumer.cuh).
-  bool by_steps = false;
-  bool given_first = false;
 };
 
 // Aligned rows, a positive scale, and a card of compute capability 9.0. Any size of blocks.

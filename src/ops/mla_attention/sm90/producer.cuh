@@ -14,7 +14,7 @@ __device__ inline void arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-template <bool kFloat8, bool kBySteps>
+template <bool kFloat8>
 class Producer {
  public:
   __device__ Producer(const Work& work, const Buffers& buffers)
@@ -103,19 +103,18 @@ class Producer {
     if constexpr (kFloat8) {
       expand_group<kGroup>(slots + kTile * kKeys, target, parity);
     } else {
-      copy_group<kGroup>(slots + kTile * kKeys, target, parity);
+      device::wait_for(buffers_.empty(kGroup), parity ^ 1);
+      copy_group<kGroup>(slots + kTile * kKeys, target);
       arrive_after_copies(buffers_.full(kGroup));
     }
   }
 
   template <int kGroup>
-  __device__ void copy_group(const int32_t* slots, uint32_t tile, uint32_t parity) const {
-    static_assert(kWarpgroup / 8 == kStepKeys);
+  __device__ void copy_group(const int32_t* slots, uint32_t tile) const {
     const int chunk = thread_ % 8;
 #pragma unroll
-    for (int pass = 0; pass < kSteps; ++pass) {
-      if (kBySteps || pass == 0) device::wait_for(buffers_.empty(kGroup, pass), parity ^ 1);
-      const int row = pass * kStepKeys + thread_ / 8;
+    for (int pass = 0; pass < kKeys / 16; ++pass) {
+      const int row = pass * 16 + thread_ / 8;
       const int32_t slot = slots[row];
       const char* source = static_cast<const char*>(work_.params.cache) +
                            int64_t{max(slot, 0)} * (kWidth * 2) + chunk * 16;

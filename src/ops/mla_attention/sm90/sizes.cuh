@@ -11,10 +11,8 @@ namespace atom::ops::mla_device {
 
 constexpr int kRank = 512;
 constexpr int kWidth = 576;
-constexpr int kRows = 64;      // of an item: query heads
-constexpr int kKeys = 64;      // of a tile
-constexpr int kStepKeys = 16;  // that an instruction adds up
-constexpr int kSteps = kKeys / kStepKeys;
+constexpr int kRows = 64;  // of an item: query heads
+constexpr int kKeys = 64;  // of a tile
 
 constexpr int kWarpgroup = 128;  // threads
 constexpr int kThreads = 3 * kWarpgroup;

@@ -21,7 +21,7 @@ struct Shared {
   static constexpr int kSums = kBases + 2 * kRows * 4;    // [2][2 warpgroups][kRows] float
   static constexpr int kSlots = kSums + 4 * kRows * 4;    // [2][2 tiles][kKeys] int32
   static constexpr int kBarriers = kSlots + 4 * kKeys * 4;
-  static constexpr int kNumBarriers = kNumGroups * (1 + kSteps) + 2;
+  static constexpr int kNumBarriers = 2 * kNumGroups + 2;
   static constexpr int kBytes = kBarriers + kNumBarriers * 8;
 };
 static_assert(Shared::kBytes <= 227 * 1024);
@@ -45,12 +45,9 @@ struct Buffers {
     return reinterpret_cast<int32_t*>(memory + Shared::kSlots) + parity * 2 * kKeys;
   }
   __device__ uint32_t full(int group) const { return address + Shared::kBarriers + group * 8; }
-  // Of the whole group, or of its keys of one step.
-  __device__ uint32_t empty(int group, int step = 0) const {
-    return full(kNumGroups + group * kSteps + step);
-  }
-  __device__ uint32_t queries_full() const { return full(Shared::kNumBarriers - 2); }
-  __device__ uint32_t queries_empty() const { return full(Shared::kNumBarriers - 1); }
+  __device__ uint32_t empty(int group) const { return full(kNumGroups + group); }
+  __device__ uint32_t queries_full() const { return full(2 * kNumGroups); }
+  __device__ uint32_t queries_empty() const { return full(2 * kNumGroups + 1); }
 };
 
 // Barriers of the hardware; 0 is that of the block.
@@ -65,9 +62,7 @@ enum NamedBarrier {
 __device__ inline void init_barriers(const Buffers& buffers) {
   for (int group = 0; group < kNumGroups; ++group) {
     device::init_barrier(buffers.full(group), kWarpgroup);
-    for (int step = 0; step < kSteps; ++step) {
-      device::init_barrier(buffers.empty(group, step), kWarpgroup / 32);
-    }
+    device::init_barrier(buffers.empty(group), kWarpgroup / 32);
   }
   device::init_barrier(buffers.queries_full(), kWarpgroup);
   device::init_barrier(buffers.queries_empty(), 2 * kWarpgroup / 32);
