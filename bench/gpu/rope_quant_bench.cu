@@ -227,15 +227,10 @@ void time_latent_rope(const Roofs& roofs, int64_t tokens) {
   args.element = kBF16;
   args.interleaved = true;
   const bool large = tokens > kFewRows;
-  const auto time = [&](const char* name, RotaryEmbeddingGpuKernel* kernel) {
-    const auto call = [&](gpuStream_t s, int) { kernel(args, tokens, s); };
-    char what[96];
-    std::snprintf(
-        what, sizeof what, "rope of latents, %s, %ld rows", name, static_cast<long>(tokens));
-    report(what, time_call(call, large), 2 * tokens * (kHeads + 1) * kRope * 2, large, roofs);
-  };
-  time("cuda", rotary_embedding_cuda);
-  time("slices", rotary_embedding_slices_cuda);
+  const auto call = [&](gpuStream_t s, int) { rotary_embedding_cuda(args, tokens, s); };
+  char what[96];
+  std::snprintf(what, sizeof what, "rope of latents, %ld rows", static_cast<long>(tokens));
+  report(what, time_call(call, large), 2 * tokens * (kHeads + 1) * kRope * 2, large, roofs);
 }
 
 void time_quant(const Roofs& roofs, int64_t rows, int64_t size) {

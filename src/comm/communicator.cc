@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "tensor/fill.h"
 #include "tensor/operator_trace.h"
 
 namespace atom {
@@ -48,19 +47,14 @@ void Communicator::all_reduce(const Stream& stream, const Tensor& x, ReduceOp op
 
 void Communicator::all_gather(const Stream& stream, const Tensor& part, const Tensor& whole) {
   check_parts(stream, part, whole, size_);
-  if (stream.is_dry_run()) return;
-  if (!has_work(stream)) {
-    for (int i = 0; i < size_; ++i) copy(stream, part, whole.narrow(0, i, 1));
-    return;
-  }
+  if (!has_work(stream)) return copy(stream, part, whole);
   note(stream, "all_gather", whole.num_bytes());
   do_all_gather(stream, part.raw_data(), whole.raw_data(), part.num_bytes());
 }
 
 void Communicator::reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& part) {
   check_parts(stream, part, whole, size_);
-  if (stream.is_dry_run()) return;
-  if (!has_work(stream)) return copy(stream, whole.narrow(0, rank_, 1), part);
+  if (!has_work(stream)) return copy(stream, whole, part);
   note(stream, "reduce_scatter", whole.num_bytes());
   do_reduce_scatter(stream, whole.raw_data(), part.raw_data(), part.num_elements(), part.dtype());
 }
@@ -100,8 +94,7 @@ void Communicator::receive(const Stream& stream, const Tensor& x, int from) {
   CHECK(from >= 0);
   CHECK(from < size_);
   CHECK(from != rank_);
-  if (has_work(stream)) return do_receive(stream, x.raw_data(), x.num_bytes(), from);
-  fill_zero(stream, x);
+  if (has_work(stream)) do_receive(stream, x.raw_data(), x.num_bytes(), from);
 }
 
 }  // namespace atom

@@ -249,40 +249,6 @@ TEST_P(CommunicatorContract, DryRunsAndSingleRanksExchangeNothing) {
   });
 }
 
-TEST_P(CommunicatorContract, ARankApartWaitsForNobodyAndIsBackInTime) {
-  std::atomic<bool> rank_0_was_alone{false};
-  run(2, [&](Communicator& rank, const Stream& stream) {
-    const Tensor whole = Tensor::zeros({2, 2}, DType::kInt32);
-    if (rank.rank() == 0) {
-      // The other one does not come before this has passed.
-      rank.set_apart(true);
-      EXPECT_TRUE(rank.is_apart());
-      const Tensor x = ints({3, 4}, {2});
-      rank.all_reduce(stream, x);
-      EXPECT_EQ(values_of(x), (std::vector<int32_t>{3, 4}));
-      rank.all_gather(stream, x, whole);
-      EXPECT_EQ(values_of(whole), (std::vector<int32_t>{3, 4, 3, 4}));
-      rank.reduce_scatter(stream, ints({5, 6, 7, 8}, {2, 2}), x);
-      EXPECT_EQ(values_of(x), (std::vector<int32_t>{5, 6}));
-      rank.all_to_all(stream, ints({1, 2, 3, 4}, {2, 2}), whole);
-      EXPECT_EQ(values_of(whole), (std::vector<int32_t>{1, 2, 3, 4}));
-      rank.broadcast(stream, x, 1);
-      EXPECT_EQ(values_of(x), (std::vector<int32_t>{5, 6}));
-      rank.send(stream, x, 1);
-      rank.receive(stream, x, 1);
-      EXPECT_EQ(values_of(x), (std::vector<int32_t>{0, 0}));
-      rank.barrier(stream);
-      rank.set_apart(false);
-      rank_0_was_alone = true;
-    } else {
-      while (!rank_0_was_alone) std::this_thread::sleep_for(milliseconds(1));
-    }
-    const Tensor x = ints({rank.rank(), 1}, {2});
-    rank.all_reduce(stream, x);
-    EXPECT_EQ(values_of(x), (std::vector<int32_t>{1, 2}));
-  });
-}
-
 using Clock = std::chrono::steady_clock;
 
 TEST_P(CommunicatorContract, ARankThatLeavesEndsTheOthers) {

@@ -31,7 +31,6 @@ class ParallelLMHead : public Module {
                   const ForwardContext& context) const;
 
  private:
-
   const VocabParallelEmbedding* tied_;
   VocabPart part_;
   ParallelContext parallel_;

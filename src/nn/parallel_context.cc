@@ -46,9 +46,17 @@ void ParallelContext::reduce_over_all(const Stream& stream, const Tensor& x, Red
   if (experts != nullptr) experts->all_reduce(stream, x, op);
 }
 
-void ParallelContext::set_apart(bool apart) const {
+void ParallelContext::meet(ThreadPool* pool) const {
+  const Stream host(pool);
   for (Communicator* group : {tensor_parallel, pipeline_parallel, context_parallel, experts}) {
-    if (group != nullptr) group->set_apart(apart);
+    if (group != nullptr) group->barrier(host);
+  }
+}
+
+void ParallelContext::meet_to_replay() const {
+  if (pipeline_parallel != nullptr) pipeline_parallel->meet_neighbors();
+  for (Communicator* group : {tensor_parallel, context_parallel, experts}) {
+    if (group != nullptr) group->meet_all();
   }
 }
 

@@ -42,10 +42,6 @@ struct ParallelContext {
   // all copies of this object alike, as others may still read it when this rank has given up.
   Tensor token_counts;
 
-  bool has_others() const {
-    return int64_t{tensor_parallel_size} * context_parallel_size * pipeline_parallel_size *
-               data_parallel_size > 1;
-  }
   bool is_first() const { return tensor_parallel_rank == 0; }  // of those that share layers
   // Of the last stage, which computes logits and chooses tokens.
   bool samples() const { return pipeline_parallel_rank + 1 == pipeline_parallel_size; }
@@ -72,24 +68,11 @@ struct ParallelContext {
 
   // Among all ranks.
   void reduce_over_all(const Stream& stream, const Tensor& x, ReduceOp op) const;
-  // Communicator::set_apart() of all groups.
-  void set_apart(bool apart) const;
+  // Returns when all of them have come; on the host, whatever they compute on.
+  void meet(ThreadPool* pool) const;
+  // Before a device repeats what was recorded of a forward pass; see Communicator::meet_all().
+  void meet_to_replay() const;
   Status status() const;
-};
-
-// While it lives the rank computes by itself.
-class Apart {
- public:
-  // The communicators of `parallel` outlive it.
-  explicit Apart(const ParallelContext& parallel) : parallel_(parallel) {
-    parallel_.set_apart(true);
-  }
-  ~Apart() { parallel_.set_apart(false); }
-  Apart(const Apart&) = delete;
-  Apart& operator=(const Apart&) = delete;
-
- private:
-  const ParallelContext& parallel_;
 };
 
 }  // namespace atom

@@ -18,11 +18,6 @@ Status check_kinds(const ResolvedConfig& config) {
   if (config.engine.nodes.num_nodes > 1) {
     return only_on_cpu(fmt::format("--nnodes {}", config.engine.nodes.num_nodes));
   }
-  // Stages of the golden models pass between cards; those of a large one have waited for each other
-  // without end, for a reason that is not known.
-  if (parallel.pipeline_parallel_size > 1) {
-    return only_on_cpu(fmt::format("--pipeline-parallel-size {}", parallel.pipeline_parallel_size));
-  }
   if (parallel.prefill_context_parallel_size > 1) {
     return only_on_cpu(
         fmt::format("--prefill-context-parallel-size {}", parallel.prefill_context_parallel_size));

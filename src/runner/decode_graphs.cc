@@ -39,8 +39,8 @@ std::vector<DecodeShape> DecodeGraphs::shapes(const ResolvedConfig& config) {
 Status DecodeGraphs::record(const Stream& stream,
                             const std::vector<DecodeShape>& shapes,
                             const Prepare& prepare,
-                            const Run& rehearse,
                             const Run& run,
+                            const Meet& meet,
                             const Progress& progress) {
   DeviceQueue& queue = stream.queue();
   for (const DecodeShape& shape : shapes) {
@@ -48,7 +48,9 @@ Status DecodeGraphs::record(const Stream& stream,
     graph.shape = shape;
     const StepInputs inputs = prepare(shape);
     for (size_t kind = 0; kind < kNumSamplingKinds; ++kind) {
-      rehearse(inputs, static_cast<SamplingKind>(kind));
+      // Once for real: kernels are loaded and algorithms chosen at first use.
+      meet();
+      run(inputs, static_cast<SamplingKind>(kind));
       queue.synchronize();
       queue.begin_recording();
       Tensor logits = run(inputs, static_cast<SamplingKind>(kind));

@@ -32,17 +32,19 @@ class DecodeGraphs {
   using Prepare = std::function<StepInputs(const DecodeShape& shape)>;
   // Enqueues a step; returns its logits.
   using Run = std::function<Tensor(const StepInputs& inputs, SamplingKind kind)>;
+  // Called before each step that is computed, when what was recorded before has its memory: where
+  // several ranks record together it returns when all of them are there.
+  using Meet = std::function<void()>;
   // Told of each step that is recorded.
   using Progress = std::function<void()>;
 
-  // Records a step of each shape; those of equal queries in order of their batch. `rehearse` runs
-  // each once before, so that kernels are loaded and algorithms chosen. An error when the device's
-  // runtime does not record a step, which says how to go on without.
+  // Records a step of each shape; those of equal queries in order of their batch. An error when the
+  // device's runtime does not record a step, which says how to go on without.
   Status record(const Stream& stream,
                 const std::vector<DecodeShape>& shapes,
                 const Prepare& prepare,
-                const Run& rehearse,
                 const Run& run,
+                const Meet& meet,
                 const Progress& progress);
 
   // The smallest recorded step of at least `batch` sequences, of which none has more than `queries`

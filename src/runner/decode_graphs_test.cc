@@ -64,10 +64,9 @@ TEST(DecodeGraphs, AStepThatCannotBeRecordedIsAnErrorThatSaysHowToGoOn) {
     return Tensor();
   };
   const auto prepare = [](const DecodeShape&) { return StepInputs(); };
-  const auto rehearse = [](const StepInputs&, SamplingKind) { return Tensor(); };
   const auto record = [&] {
     return DecodeGraphs().record(
-        stream, {{1, 1}}, prepare, rehearse, run, [] {});
+        stream, {{1, 1}}, prepare, run, [] {}, [] {});
   };
   const Status status = record();
   EXPECT_EQ(status.code(), StatusCode::kInternal);

@@ -196,7 +196,9 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   const auto advance = [&] {
     if (progress) progress({StartProgress::Stage::kGraphs, ++done, total});
   };
-  rehearse(advance);
+  // Memory is taken while no card waits for another.
+  parallel_.meet(pool_.get());
+  if (options.enable_tuning) tune_linears(advance);
   return records ? record_graphs(advance) : Status();
 }
 
@@ -209,13 +211,10 @@ Status ModelRunner::record_graphs(const std::function<void()>& advance) {
     const Workspace::Scope scope(workspace_);
     return decode(inputs, kind);
   };
-  const auto rehearse_step = [&](const StepInputs& inputs, SamplingKind kind) {
-    const Apart apart(parallel_);
-    return run_step(inputs, kind);
-  };
   const Clock::time_point begin = Clock::now();
   const std::vector<DecodeShape> shapes = DecodeGraphs::shapes(config_);
-  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, rehearse_step, run_step, advance));
+  const auto meet = [&] { parallel_.meet(pool_.get()); };
+  RETURN_IF_ERROR(graphs_.record(stream_, shapes, prepare, run_step, meet, advance));
   RETURN_IF_ERROR(record_drafts(shapes));
   const std::chrono::duration<double> took = Clock::now() - begin;
   log::info("recorded decode steps of {} sizes in {:.2f} s", graphs_.size(), took.count());
@@ -228,6 +227,7 @@ Status ModelRunner::record_drafts(const std::vector<DecodeShape>& shapes) {
     const Workspace::Scope scope(workspace_);
     const StepInputs inputs = input_builder_->build_decodes({}, {}, shape);
     const Tensor states = kept_states(shape.num_tokens());
+    parallel_.meet(pool_.get());
     RETURN_IF_ERROR(drafter_->record(shape, states, context_of_replayed(inputs)));
   }
   return {};
@@ -282,6 +282,7 @@ void ModelRunner::run_dummy(const SchedulerOutput& step) {
   CHECK(parallel_.copies_share_experts());
   if (const DecodeGraphs::Graph* graph = recorded(step)) {
     input_builder_->build_decodes({}, {}, graph->shape);
+    parallel_.meet_to_replay();
     graph->launch(SamplingKind::kLargest);
   } else {
     forward_dummy();
@@ -433,6 +434,7 @@ void ModelRunner::replay(const DecodeGraphs::Graph& graph,
   }();
   {
     const HostRange range(recorder_, "execute recorded step");
+    parallel_.meet_to_replay();
     flight.events->begin->mark();
     graph.launch(kind);
   }
@@ -481,11 +483,12 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
                                 std::span<DeviceSamplingRow> rows,
                                 const Tensor& logits,
                                 StepInFlight& flight) {
-  const HostRange range(recorder_, "masks");
+  const HostRange whole(recorder_, "masks");
   // The last in flight is this step.
   for (size_t i = 0; i + 1 < in_flight_.size(); ++i) {
     if (in_flight_[i].events == nullptr) continue;
     in_flight_[i].events->end->wait();
+    const HostRange range(recorder_, "take tokens");
     settle(in_flight_[i]);
   }
   std::vector<GrammarMasks::Sequence> constrained;
@@ -498,7 +501,10 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
     sampled.push_back(s);
     constrained.push_back({grammar_of(sequence), drafts});
   }
-  grammar_masks_.fill(stream_.pool(), constrained);
+  {
+    const HostRange range(recorder_, "fill masks");
+    grammar_masks_.fill(stream_.pool(), constrained);
+  }
   size_t row = 0;
   for (size_t i = 0; i < sampled.size(); ++i) {
     const std::span<const TokenBitmask> allowed = grammar_masks_.allowed(i);

@@ -117,10 +117,8 @@ class ModelRunner {
 
   // On a device: takes all memory of the plan at once and makes the stream.
   Status reserve();
-  // On a device: what is done once and may want a card that does nothing else (libraries are opened,
-  // kernels loaded), before ranks wait for each other.
-  void rehearse(const std::function<void()>& advance);
-  // Steps whose multiplications ops::GemmTuner watches. `advance` is told of each.
+  // On a device: steps whose multiplications ops::GemmTuner watches, before anything is served.
+  // `advance` is told of each. Ranks take them together, as they do all steps.
   void tune_linears(const std::function<void()>& advance);
   void prefill_padding(int32_t num_tokens);
   Status prepare_device(const std::function<void(const StartProgress&)>& progress);

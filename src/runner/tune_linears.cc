@@ -1,5 +1,4 @@
-// ModelRunner's steps of padding, in which a GPU does what it does once, and from which its
-// multiplications are tuned.
+// ModelRunner's steps of padding from which the GPU's multiplications are tuned.
 #include <algorithm>
 #include <chrono>
 
@@ -45,16 +44,6 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
   for (RunnerSequence& sequence : sequences) pointers.push_back(&sequence);
   const Workspace::Scope scope(workspace_);
   model_->forward(context_of(input_builder_->build(step, pointers)));
-}
-
-void ModelRunner::rehearse(const std::function<void()>& advance) {
-  const Apart apart(parallel_);
-  if (config_.engine.device.enable_tuning) {
-    tune_linears(advance);
-  } else if (parallel_.has_others()) {
-    prefill_padding(config_.scheduler.max_num_batched_tokens);
-    queue_->synchronize();
-  }
 }
 
 void ModelRunner::tune_linears(const std::function<void()>& advance) {

@@ -252,14 +252,7 @@ const PaddedDraftShape* EagleProposer::recorded(int64_t batch, int64_t queries) 
 Status EagleProposer::record(const PaddedDraftShape& shape,
                              const Tensor& hidden,
                              const ForwardContext& step) {
-  if (!padded_) return {};
-  {
-    // Kernels are loaded and algorithms chosen at first use.
-    const Apart apart(parallel_);
-    padded_->run(shape, {}, hidden, step);
-    stream_.queue().synchronize();
-  }
-  return padded_->record(shape, hidden, step);
+  return padded_ ? padded_->record(shape, hidden, step) : Status();
 }
 
 std::vector<std::vector<int32_t>> EagleProposer::propose_recorded(
@@ -281,6 +274,8 @@ std::vector<std::vector<int32_t>> EagleProposer::propose_recorded(
   }
   const bool is_in_vain = most == 0 && shape.num_drafts > 0;
   if (is_in_vain || most > shape.num_drafts) return propose(requests, hidden, step);
+  // Ranks of this stage alone draft.
+  if (parallel_.tensor_parallel != nullptr) parallel_.tensor_parallel->meet_all();
   padded_->run(shape, requests, hidden, step);
   round.num_places = most * static_cast<int32_t>(shape.batch);
   if (round.num_places > 0) fetch_drafts(round);

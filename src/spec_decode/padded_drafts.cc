@@ -237,6 +237,9 @@ Status PaddedDrafts::record(const PaddedDraftShape& shape,
                             const ForwardContext& step) {
   DeviceQueue& queue = stream_.queue();
   const Inputs inputs = send(shape, {});
+  // Once for real: kernels are loaded and algorithms chosen at first use.
+  enqueue(shape, inputs, hidden, step);
+  queue.synchronize();
   queue.begin_recording();
   enqueue(shape, inputs, hidden, step);
   Result<std::unique_ptr<DeviceGraph>> graph = queue.end_recording();

@@ -45,7 +45,7 @@ class PaddedDrafts {
   // Bytes of its buffers.
   static int64_t num_bytes(const DraftModel& model, const SchedulerConfig& config);
 
-  // Records the round behind steps of the shape, one of which has been run. hidden, step: those of such a step, the tensors of
+  // Records the round behind steps of the shape. hidden, step: those of such a step, the tensors of
   // the latter's block tables included; they stay where they are. An error when the device's
   // runtime does not record it.
   Status record(const PaddedDraftShape& shape, const Tensor& hidden, const ForwardContext& step);

@@ -64,6 +64,8 @@ gpuError_t launch_reduce_by_codes(const PeerView& view,
 
 // A message. Its packets wait at the receiver, 4 MB of data at most; the rest follows as it takes
 // them.
+// What it takes of kPacketsPerLane at most.
+int64_t packets_of_lane(int64_t bytes);
 gpuError_t launch_send(
     const PeerView& view, const void* x, int64_t bytes, int to, gpuStream_t stream);
 gpuError_t launch_receive(

@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "comm/device/collectives.h"
+#include "comm/device/host_gate.h"
 #include "comm/device/mailbox.h"
 #include "comm/local/local_group.h"
 #include "tensor/gpu_check.h"
@@ -73,7 +74,10 @@ class DeviceGroup {
   DeviceGroup(const std::vector<Device>& devices,
               std::chrono::milliseconds timeout,
               const LargeSums& large_sums)
-      : devices_(devices), timeout_(timeout), large_sums_(large_sums) {}
+      : devices_(devices),
+        timeout_(timeout),
+        large_sums_(large_sums),
+        gate_(static_cast<int>(devices.size()), timeout, kPacketsPerLane) {}
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;
 
@@ -94,6 +98,7 @@ class DeviceGroup {
 
   int size() const { return static_cast<int>(devices_.size()); }
   const LargeSums& large_sums() const { return large_sums_; }
+  HostGate& gate() { return gate_; }
 
   PeerView view_of(int rank) const {
     PeerView view = view_;
@@ -101,9 +106,10 @@ class DeviceGroup {
     return view;
   }
 
-  Status status() const {
+  Status status() {
     const MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = lost();
+    if (!failure_.ok()) gate_.close();
     return failure_;
   }
 
@@ -114,7 +120,14 @@ class DeviceGroup {
       if (failure_.ok()) failure_ = lost();
       if (failure_.ok()) failure_ = std::move(reason);
     }
+    gate_.close();
     __atomic_store_n(&view_.flags->is_over, 1u, __ATOMIC_RELEASE);
+  }
+
+  // What became of a host's wait: false when the group has failed.
+  bool has_met(int rank, const HostGate::Missing& missing) {
+    if (missing) fail(lost(rank, *missing));
+    return status().ok();
   }
 
  private:
@@ -157,21 +170,22 @@ class DeviceGroup {
     for (int rank = 0; rank < size(); ++rank) {
       const uint32_t missing = __atomic_load_n(&view_.flags->missing[rank], __ATOMIC_ACQUIRE);
       if (missing == 0) continue;
-      return unavailable("rank {} of {} waited {} ms for rank {}: lost",
-                         rank,
-                         size(),
-                         timeout_.count(),
-                         missing - 1);
+      return lost(rank, static_cast<int>(missing) - 1);
     }
     return {};
+  }
+  Status lost(int rank, int missing) const {
+    return unavailable(
+        "rank {} of {} waited {} ms for rank {}: lost", rank, size(), timeout_.count(), missing);
   }
 
   const std::vector<Device> devices_;
   const std::chrono::milliseconds timeout_;
   const LargeSums large_sums_;
   PeerView view_{};
-  mutable Mutex mutex_;
-  mutable Status failure_ GUARDED_BY(mutex_);
+  HostGate gate_;
+  Mutex mutex_;
+  Status failure_ GUARDED_BY(mutex_);
 };
 
 // None of a type that is not reduced.
@@ -216,7 +230,12 @@ class DeviceCommunicator : public Communicator {
     group_->fail(unavailable("rank {} of {} has left the group", rank(), size()));
   }
 
-  const PeerView* peers() const override { return status().ok() ? &view_ : nullptr; }
+  const PeerView* peers(const Stream& stream) const override {
+    return is_open(stream) ? &view_ : nullptr;
+  }
+
+  void meet_all() override { (void)has_met(gate().meet_all(rank())); }
+  void meet_neighbors() override { (void)has_met(gate().meet_neighbors(rank())); }
 
   Status status() const override {
     const Status status = group_->status();
@@ -290,25 +309,39 @@ class DeviceCommunicator : public Communicator {
     if (stream.device().is_cpu()) {
       return exchange_on_host([&] { host_->send(stream, bytes_on_host(x, {bytes}), to); });
     }
-    if (is_open(stream)) {
-      enqueued("send", launch_send(view_, x, bytes, to, queue_of(stream)));
-    }
+    if (!status().ok()) return;
+    const int64_t size = packets_of_lane(bytes);
+    const bool records = is_recording(stream);
+    if (!records && !has_met(gate().before_send(rank(), to, size))) return;
+    enqueued("send", launch_send(view_, x, bytes, to, queue_of(stream)));
+    if (!records) gate().after_send(rank(), to, size);
   }
 
   void do_receive(const Stream& stream, void* x, int64_t bytes, int from) override {
     if (stream.device().is_cpu()) {
       return exchange_on_host([&] { host_->receive(stream, bytes_on_host(x, {bytes}), from); });
     }
-    if (is_open(stream)) {
-      enqueued("receive", launch_receive(view_, x, bytes, from, queue_of(stream)));
-    }
+    if (!status().ok()) return;
+    const int64_t size = packets_of_lane(bytes);
+    if (!is_recording(stream) && !has_met(gate().before_receive(from, rank(), size))) return;
+    enqueued("receive", launch_receive(view_, x, bytes, from, queue_of(stream)));
   }
 
  private:
-  // False when the group has failed: nothing more is enqueued.
+  HostGate& gate() const { return group_->gate(); }
+  bool has_met(const HostGate::Missing& missing) const { return group_->has_met(rank(), missing); }
+
+  // Before an operation of all ranks is enqueued. False when the group has failed: nothing more is.
   bool is_open(const Stream& stream) const {
     CHECK((stream.device() == device_));
-    return status().ok();
+    if (!status().ok()) return false;
+    return is_recording(stream) || has_met(gate().meet_all(rank()));
+  }
+
+  static bool is_recording(const Stream& stream) {
+    auto state = ATOM_GPU(StreamCaptureStatusNone);
+    GPU_CHECK(ATOM_GPU(StreamIsCapturing)(queue_of(stream), &state));
+    return state != ATOM_GPU(StreamCaptureStatusNone);
   }
 
   static gpuStream_t queue_of(const Stream& stream) {

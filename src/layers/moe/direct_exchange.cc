@@ -52,7 +52,8 @@ void DirectExchange::finalize(const ExpertRows& rows,
                               const ForwardContext& context) const {
   const auto combine = [&](const Tensor& sums) {
     if (context.stream.is_dry_run()) return;
-    ops::combine_tokens(context.stream, *parallel_.experts, experts_, rows.own_ids, rows.y, sums);
+    ops::combine_tokens(
+        context.stream, *parallel_.experts, experts_, rows.own_ids, rows.choice.ids, rows.y, sums);
   };
   if (parallel_.tensor_parallel_size == 1 && out.is_contiguous()) return combine(out);
   const Workspace::Scope scope(context.workspace);

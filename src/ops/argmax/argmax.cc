@@ -46,13 +46,11 @@ void argmax_reference(const Stream& stream, const ArgmaxArgs& args, Workspace&) 
 }
 
 #ifdef ATOM_CUDA
-template <int kParts, bool kOverlaps>
 void on_queue(const Stream& stream, const ArgmaxArgs& args, Workspace& scratch) {
   const Workspace::Scope scope(scratch);
-  const Tensor partial = scratch.tensor({args.num_rows, kParts}, DType::kInt64);
+  const Tensor partial = scratch.tensor({args.num_rows, kArgmaxParts}, DType::kInt64);
   if (stream.is_dry_run() || args.num_rows == 0) return;
-  argmax_cuda(
-      args, kParts, kOverlaps, static_cast<uint64_t*>(partial.raw_data()), stream.queue().handle());
+  argmax_cuda(args, static_cast<uint64_t*>(partial.raw_data()), stream.queue().handle());
 }
 #endif
 
@@ -60,14 +58,7 @@ using Launch = void(const Stream&, const ArgmaxArgs&, Workspace&);
 
 constexpr Variant<ArgmaxArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"parts",
-     CpuIsa::kScalar,
-     nullptr,
-     on_queue<128, true>,
-     DeviceType::kCuda,
-     RowOrder::kFixed,
-     kCandidate},
-    {"cuda", CpuIsa::kScalar, nullptr, on_queue<32, false>, DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, nullptr, on_queue, DeviceType::kCuda},
 #endif
     {"reference", CpuIsa::kScalar, nullptr, argmax_reference},
 };

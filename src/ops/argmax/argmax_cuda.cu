@@ -1,7 +1,6 @@
 // A row in parts, a block each; then a warp over the parts. A logit and its id travel as one number
 // that is larger for a better choice.
 #include "ops/argmax/argmax_kernels.h"
-#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
 #include "tensor/gpu_launch.h"
 
@@ -66,8 +65,6 @@ __device__ Best best_of_part(const float* row, int32_t begin, int32_t end) {
 
 __global__ void argmax_parts(ArgmaxArgs args, uint64_t* partial) {
   __shared__ uint64_t of_warp[kThreads / kWarpSize];
-  device::allow_next_grid();
-  device::wait_for_previous_grid();
   const float* row = args.logits + blockIdx.y * args.row_stride;
   const auto parts = static_cast<int32_t>(gridDim.x), num_ids = static_cast<int32_t>(args.num_ids);
   const int32_t part_size = (num_ids + parts * 4 - 1) / (parts * 4) * 4;
@@ -81,16 +78,10 @@ __global__ void argmax_parts(ArgmaxArgs args, uint64_t* partial) {
   partial[int64_t{blockIdx.y} * parts + blockIdx.x] = best;
 }
 
-__global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial, int num_parts) {
-  device::allow_next_grid();
-  device::wait_for_previous_grid();
+__global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial) {
+  static_assert(kArgmaxParts == kWarpSize);
   const int64_t row = blockIdx.x;
-  uint64_t key = 0;
-  for (int part = threadIdx.x; part < num_parts; part += kWarpSize) {
-    const uint64_t next = gpu_load_from_l2(partial + row * num_parts + part);
-    key = next > key ? next : key;
-  }
-  key = warp_max(key);
+  const uint64_t key = warp_max(partial[row * kArgmaxParts + threadIdx.x]);
   if (threadIdx.x != 0) return;
   const int32_t id = static_cast<int32_t>(~static_cast<uint32_t>(key));
   args.out[row] = key == kFault ? -1 : (key == 0 ? -2 : id);
@@ -98,13 +89,11 @@ __global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial, int num_pa
 
 }  // namespace
 
-void argmax_cuda(const ArgmaxArgs& args, int parts, bool overlaps, uint64_t* partial, void* queue) {
+void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
   const auto rows = static_cast<unsigned>(args.num_rows);
-  const dim3 grid(static_cast<unsigned>(parts), rows);
-  (void)device::launch(argmax_parts, grid, dim3(kThreads), 0, stream, overlaps, args, partial);
-  (void)device::launch(
-      argmax_rows, dim3(rows), dim3(kWarpSize), 0, stream, overlaps, args, partial, parts);
+  argmax_parts<<<dim3(kArgmaxParts, rows), kThreads, 0, stream>>>(args, partial);
+  argmax_rows<<<rows, kWarpSize, 0, stream>>>(args, partial);
   check_gpu_launch("argmax");
 }
 

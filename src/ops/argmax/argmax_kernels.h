@@ -13,9 +13,9 @@ struct ArgmaxArgs {
   int64_t row_stride;  // in elements
 };
 
-// On a GPU's queue (DeviceQueue::handle()). `partial`: [num_rows, parts] in its memory, for the
-// parts of a row that blocks share. With `overlaps` it may start before the kernel before has
-// ended.
-void argmax_cuda(const ArgmaxArgs& args, int parts, bool overlaps, uint64_t* partial, void* queue);
+constexpr int kArgmaxParts = 32;  // of a row, a block each
+
+// On a GPU's queue (DeviceQueue::handle()). `partial`: [num_rows, kArgmaxParts] in its memory.
+void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue);
 
 }  // namespace atom::ops

@@ -25,6 +25,13 @@ struct RowFormat<SplitFloat4> : RowFormat<Float4> {
   }
 };
 
+// MXFP4 whose tiles four warpgroups share: more warps expand codes at a time, where sums of few
+// tokens leave them registers.
+struct QuarterFloat4 {};
+
+template <>
+struct RowFormat<QuarterFloat4> : RowFormat<Float4> {};
+
 // bfloat16 whose first matrix begins to be copied before choices are arranged.
 struct EarlyBFloat16 {};
 
@@ -54,6 +61,7 @@ struct Chunk<BFloat16> {
   static constexpr bool kSplits = false;  // chunks, not rows, between the warpgroups
   static constexpr bool kEarly = false;
   static constexpr int kBlocks = 1;  // of 64 rows of a warpgroup
+  static constexpr int kGroups = 2;  // warpgroups that multiply
 
   static __host__ __device__ constexpr int column_at(int place) { return place; }
   static __host__ __device__ constexpr int place_of(int column) { return column; }
@@ -68,6 +76,7 @@ struct Chunk<Float4> {
   static constexpr bool kSplits = false;
   static constexpr bool kEarly = false;
   static constexpr int kBlocks = 2;
+  static constexpr int kGroups = 2;
 
   static __host__ __device__ constexpr int column_at(int place) {
     const int product = place / 16, pair = product % 2 * 2 + place / 8 % 2;
@@ -83,6 +92,12 @@ struct Chunk<Float4> {
 template <>
 struct Chunk<SplitFloat4> : Chunk<Float4> {
   static constexpr bool kSplits = true;
+};
+
+template <>
+struct Chunk<QuarterFloat4> : Chunk<Float4> {
+  static constexpr int kBlocks = 1;
+  static constexpr int kGroups = 4;
 };
 
 template <>

@@ -121,11 +121,16 @@ gpuError_t launch_with(int num_tokens,
                        gpuStream_t stream) {
   switch (num_tokens) {
     case 8:
-      return launch_both<W, 8>(call, scratch, stream);
+      if constexpr (kLeastTokens<W> <= 8) return launch_both<W, 8>(call, scratch, stream);
+      break;
     case 16:
-      return launch_both<W, 16>(call, scratch, stream);
+      if constexpr (kLeastTokens<W> <= 16) return launch_both<W, 16>(call, scratch, stream);
+      break;
     case 32:
       if constexpr (kMostTokens<W> >= 32) return launch_both<W, 32>(call, scratch, stream);
+      break;
+    case 48:
+      if constexpr (kMostTokens<W> >= 48) return launch_both<W, 48>(call, scratch, stream);
       break;
     case 64:
       if constexpr (kMostTokens<W> >= 64) return launch_both<W, 64>(call, scratch, stream);

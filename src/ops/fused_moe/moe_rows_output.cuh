@@ -32,6 +32,16 @@ struct TileChoices {
     }
   }
 
+  // Of sum i's token, by whole warps.
+  __device__ int choice_at(int i) const {
+    if constexpr (!kShares) return choice[i];
+    return gpu_shuffle(choice[i / 2 * 8 / kWarpSize], token_at(i) % kWarpSize);
+  }
+  __device__ float weight_at(int i) const {
+    if constexpr (!kShares) return weight[i];
+    return gpu_shuffle(weight[i / 2 * 8 / kWarpSize], token_at(i) % kWarpSize);
+  }
+
   // Of any token, where a warp shares them.
   __device__ int choice_of(int first, int token) const {
     return gpu_shuffle(choice[first / kWarpSize], first % kWarpSize + token);
@@ -71,6 +81,7 @@ class Output {
   using Rows = LaneRows<W, kGated>;
   static constexpr float kUnit = RowFormat<W>::kUnit;
   static constexpr bool kGathers = kBlocks == 2 && kTokens >= 16 && !Chunk<W>::kSplits;
+  static constexpr bool kShares = kGathers || Chunk<W>::kGroups > 2;
 
   // What a sum is to be multiplied by, and what is added then.
   struct Affine {
@@ -203,7 +214,9 @@ class Output {
     } else {
 #pragma unroll
       for (int i = 0; i < kCount / 4; ++i) {
-        if (tokens_.choice[i] < 0) continue;
+        const int choice = tokens_.choice_at(i);
+        const float weight = tokens_.weight_at(i);
+        if (choice < 0) continue;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
@@ -211,8 +224,8 @@ class Output {
             const int output = first_output + b * 16 + eight * 8 + lane_ / 4;
             if (output >= args_.num_outputs) continue;
             const float sum = sums[b][i / 2 * 4 + eight * 2 + i % 2];
-            out[int64_t{tokens_.choice[i]} * args_.num_outputs + output] =
-                from_float<BFloat16>(tokens_.weight[i] * affines[b][eight](sum));
+            out[int64_t{choice} * args_.num_outputs + output] =
+                from_float<BFloat16>(weight * affines[b][eight](sum));
           }
         }
       }
@@ -223,7 +236,7 @@ class Output {
   const uint32_t memory_;
   const int lane_;
   MoeTile tile_{};
-  TileChoices<kTokens, kGathers> tokens_;
+  TileChoices<kTokens, kShares> tokens_;
 };
 
 }  // namespace atom::ops::device::rows

@@ -201,11 +201,12 @@ int large_tile(int rows) {
 // Of a tile that most experts' rows fit, while a matrix is read once.
 int tile_tokens(const FusedMoeGpuCall& call, int most) {
   const int rows = call.num_tokens * call.top_k / call.num_experts;
-  const int wanted = rows <= 4    ? 8
-                     : rows <= 10 ? 16
-                     : rows <= 22 ? 32
-                     : rows <= 48 ? 64
-                                  : large_tile(rows);
+  const int wanted = rows <= 4                                            ? 8
+                     : rows <= 10                                         ? 16
+                     : rows <= 22                                         ? 32
+                     : rows <= 32 && call.format == ExpertFormat::kFloat4 ? 48
+                     : rows <= 48                                         ? 64
+                                                                          : large_tile(rows);
   // No expert has more than one row of a token.
   const int enough = call.num_tokens <= 8 ? 8 : call.num_tokens <= 16 ? 16 : most;
   return std::min({most, wanted, enough});
@@ -257,6 +258,17 @@ gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
 
 namespace {
 
+// By as many warpgroups as sums of so many tokens leave registers.
+gpuError_t launch_moe_rows_float4_tiles(const FusedMoeGpuCall& call,
+                                        const MoeRowsScratch& scratch,
+                                        int num_tokens,
+                                        gpuStream_t stream) {
+  const bool in_quarters = num_tokens >= rows::kLeastTokens<QuarterFloat4> &&
+                           num_tokens <= rows::kMostTokens<QuarterFloat4>;
+  return in_quarters ? launch_moe_rows_quarter_float4(call, scratch, num_tokens, stream)
+                     : launch_moe_rows_float4(call, scratch, num_tokens, stream);
+}
+
 bool is_early(const FusedMoeGpuCall& call) {
   return call.num_tokens <= rows::kMostTokens<EarlyBFloat16> &&
          call.num_tokens * call.top_k <= rows::kMaxEarlyChoices;
@@ -303,7 +315,7 @@ gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,
     case ExpertFormat::kAsX:
       return launch_all<BFloat16>(call, scratch, launch_moe_rows_bfloat16, stream);
     default:
-      return launch_all<Float4>(call, scratch, launch_moe_rows_float4, stream);
+      return launch_all<Float4>(call, scratch, launch_moe_rows_float4_tiles, stream);
   }
 }
 

@@ -92,9 +92,11 @@ bool fits_linear_stream(const LinearCall& call) {
          supports_linear_stream_sm90(gpu_call(call));
 }
 
-int64_t max_mixed_stream_rows() {
+int64_t max_fast_float8_rows() {
+  // At 16 rows "stream" reads FP8 at 52 % of the bandwidth, "skinny" bfloat16 at 92.
+  constexpr int64_t kMostRows = 8;
   static const bool hopper = on_hopper();
-  return hopper ? kMaxStreamRows : 0;
+  return hopper ? kMostRows : 0;
 }
 
 void linear_stream(const Stream& stream, const LinearCall& call, Workspace&) {

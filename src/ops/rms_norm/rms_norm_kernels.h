@@ -53,7 +53,6 @@ RmsNormGpuKernel rms_norm_cuda;
 bool supports_rms_norm_of_ranks_cuda(const RmsNormCall& call,
                                      int64_t num_rows,
                                      const PeerView& peers);
-void load_rms_norm_of_ranks_cuda();  // to the current card, once
 void rms_norm_of_ranks_cuda(const RmsNormCall& call,
                             int64_t num_rows,
                             const PeerView& peers,

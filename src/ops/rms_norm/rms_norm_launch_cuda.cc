@@ -56,19 +56,15 @@ bool supports_rms_norm_of_ranks_cuda(const RmsNormCall& call,
   return supports_rms_norm_of_ranks(peers, launch_of(call, num_rows));
 }
 
-void load_rms_norm_of_ranks_cuda() {
+void rms_norm_of_ranks_cuda(const RmsNormCall& call,
+                            int64_t num_rows,
+                            const PeerView& peers,
+                            void* queue) {
   static PerCard<bool> is_loaded;
   is_loaded.get([] {
     GPU_CHECK(load_rms_norm_of_ranks());
     return true;
   });
-}
-
-void rms_norm_of_ranks_cuda(const RmsNormCall& call,
-                            int64_t num_rows,
-                            const PeerView& peers,
-                            void* queue) {
-  load_rms_norm_of_ranks_cuda();
   GPU_CHECK(
       launch_rms_norm_of_ranks(peers, launch_of(call, num_rows), static_cast<gpuStream_t>(queue)));
 }

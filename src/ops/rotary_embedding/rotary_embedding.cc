@@ -40,13 +40,6 @@ using Launch = void(const Stream&, const RotaryEmbeddingArgs&, int64_t num_token
 
 constexpr Variant<RotaryEmbeddingArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"slices",
-     CpuIsa::kScalar,
-     nullptr,
-     on_queue<rotary_embedding_slices_cuda>,
-     DeviceType::kCuda,
-     RowOrder::kFixed,
-     kCandidate},
     {"cuda", CpuIsa::kScalar, nullptr, on_queue<rotary_embedding_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, has_whole_vectors, on_pool<rotary_embedding_avx512>},

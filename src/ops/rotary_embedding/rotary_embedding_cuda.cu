@@ -47,35 +47,21 @@ int64_t num_slices(const RotaryEmbeddingArgs& args, int64_t num_tokens) {
   return pairs <= of_slice ? 1 : (pairs + of_slice - 1) / of_slice;
 }
 
-void launch_slices(const RotaryEmbeddingArgs& args,
-                   int64_t num_tokens,
-                   int64_t slices,
-                   bool overlaps_previous,
-                   void* queue) {
-  const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>(slices));
+}  // namespace
+
+void rotary_embedding_cuda(const RotaryEmbeddingArgs& args, int64_t num_tokens, void* queue) {
+  const dim3 grid(static_cast<unsigned>(num_tokens),
+                  static_cast<unsigned>(num_slices(args, num_tokens)));
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
     (void)device::launch(rotary_embedding_kernel<T>,
                          grid,
                          dim3(kThreads),
                          0,
                          static_cast<gpuStream_t>(queue),
-                         overlaps_previous,
+                         num_tokens < device::kManyRows,
                          args);
   });
   check_gpu_launch("rotary_embedding");
-}
-
-}  // namespace
-
-void rotary_embedding_cuda(const RotaryEmbeddingArgs& args, int64_t num_tokens, void* queue) {
-  launch_slices(args, num_tokens, 1, false, queue);
-}
-
-void rotary_embedding_slices_cuda(const RotaryEmbeddingArgs& args,
-                                  int64_t num_tokens,
-                                  void* queue) {
-  const bool overlaps = num_tokens < device::kManyRows;
-  launch_slices(args, num_tokens, num_slices(args, num_tokens), overlaps, queue);
 }
 
 }  // namespace atom::ops

@@ -38,9 +38,7 @@ using RotaryEmbeddingGpuKernel = void(const RotaryEmbeddingArgs& args,
                                       int64_t num_tokens,
                                       void* queue);
 
-// A block for each token.
+// May start before the kernel before has ended.
 RotaryEmbeddingGpuKernel rotary_embedding_cuda;
-// Several, which may start before the kernel before has ended.
-RotaryEmbeddingGpuKernel rotary_embedding_slices_cuda;
 
 }  // namespace atom::ops

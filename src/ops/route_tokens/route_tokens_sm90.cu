@@ -21,7 +21,6 @@ static_assert(kThreads == TokenNorm::kThreads);
 constexpr int kTileRows = 16;                  // of the weight
 constexpr int kChunk = kClusterRouterColumns;  // columns that a warp takes at a time
 constexpr int kMostParts = 16;                 // of the columns
-constexpr int kSummingLanes = 4;               // that add up a logit's parts
 constexpr int kPortableCluster = 8;            // blocks that any card takes
 constexpr int kMaxLogits = kMaxRoutedExperts + kMaxRoutedTopK;
 
@@ -156,31 +155,53 @@ __device__ void wait_for_end_of_step() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// A token's logits from the parts of all blocks, by all threads.
+// A token's logits from the parts of all blocks, by all threads, of which kLanes share a logit.
+template <typename Shape, int kLanes>
+__device__ void add_parts_by(const RouteTokensArgs& args,
+                             const float (*sums)[kMaxClusterTokens][kTileRows],
+                             int token,
+                             float* logits) {
+  using Parts = Parts<Shape>;
+  constexpr int kAtOnce = kMostParts / kLanes;
+  const Parts parts(args.num_logits, args.hidden_size);
+  const int lane = threadIdx.x % kLanes;
+  for (int first = 0; first < args.num_logits; first += kThreads / kLanes) {
+    const int i = first + static_cast<int>(threadIdx.x) / kLanes;
+    const int row = min(i, args.num_logits - 1);
+    float values[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int place =
+          row / kTileRows * parts.per_tile + min(lane + k * kLanes, parts.per_tile - 1);
+      values[k] = load_from_block(Parts::block_of(place),
+                                  &sums[Parts::warp_of(place)][token][row % kTileRows]);
+    }
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (lane + k * kLanes < parts.per_tile) sum += values[k];
+    }
+#pragma unroll
+    for (int mask = 1; mask < kLanes; mask *= 2) sum += exchange(sum, mask);
+    if (lane != 0 || i >= args.num_logits) continue;
+    if (args.bias != nullptr) sum += args.bias[i];
+    logits[i] = sum;
+    args.products[token * args.products_stride + i] = sum;
+  }
+}
+
+// Each pass waits for other blocks' memory: in as few as the logits allow.
 template <typename Shape>
 __device__ void add_parts(const RouteTokensArgs& args,
                           const float (*sums)[kMaxClusterTokens][kTileRows],
                           int token,
                           float* logits) {
-  using Parts = Parts<Shape>;
-  const Parts parts(args.num_logits, args.hidden_size);
-  const int lane = threadIdx.x % kSummingLanes;
-  for (int first = 0; first < args.num_logits; first += kThreads / kSummingLanes) {
-    const int i = first + static_cast<int>(threadIdx.x) / kSummingLanes;
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < kMostParts / kSummingLanes; ++k) {
-      const int part = lane + k * kSummingLanes;
-      if (i >= args.num_logits || part >= parts.per_tile) continue;
-      const int place = i / kTileRows * parts.per_tile + part;
-      sum += load_from_block(Parts::block_of(place),
-                             &sums[Parts::warp_of(place)][token][i % kTileRows]);
-    }
-    for (int mask = 1; mask < kSummingLanes; mask *= 2) sum += exchange(sum, mask);
-    if (lane != 0 || i >= args.num_logits) continue;
-    if (args.bias != nullptr) sum += args.bias[i];
-    logits[i] = sum;
-    args.products[token * args.products_stride + i] = sum;
+  if (args.num_logits <= kThreads / 4) {
+    add_parts_by<Shape, 4>(args, sums, token, logits);
+  } else if (args.num_logits <= kThreads / 2) {
+    add_parts_by<Shape, 2>(args, sums, token, logits);
+  } else {
+    add_parts_by<Shape, 1>(args, sums, token, logits);
   }
 }
 

@@ -117,10 +117,12 @@ void combine_tokens(const Stream& stream,
                     const Communicator& ranks,
                     const ExpertRanges& experts,
                     const Tensor& ids,
+                    const Tensor& came_ids,
                     const Tensor& y,
                     const Tensor& out) {
   TensorCheck check("combine_tokens");
   check.contiguous("ids", ids, {"n", "k"}, DType::kInt32);
+  check.contiguous("came_ids", came_ids, {"rows", "k"}, DType::kInt32);
   check.contiguous("y", y, {"rows", "H"}, y.dtype());
   check.contiguous("out", out, {"n", "H"}, y.dtype());
   CHECK(out.size(0) <= places_of(y, ranks));
@@ -128,7 +130,7 @@ void combine_tokens(const Stream& stream,
   CHECK(supports_token_dispatch(y.size(1), y.dtype()));
   note(stream, "combine_tokens", y.num_bytes());
 #ifdef ATOM_CUDA
-  combine_tokens_cuda(stream, ranks, {experts, ids, y, out});
+  combine_tokens_cuda(stream, ranks, {experts, ids, came_ids, y, out});
 #else
   (void)experts;
 #endif

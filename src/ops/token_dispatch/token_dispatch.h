@@ -62,8 +62,9 @@ void dispatch_tokens(const Stream& stream,
 void combine_tokens(const Stream& stream,
                     const Communicator& ranks,
                     const ExpertRanges& experts,
-                    const Tensor& ids,   // [n, k] of dispatch_tokens()
-                    const Tensor& y,     // [size * places, hidden_size]: of this rank's experts
-                    const Tensor& out);  // [n, hidden_size], of y's type
+                    const Tensor& ids,       // [n, k] of dispatch_tokens()
+                    const Tensor& came_ids,  // [size * places, k] of what came
+                    const Tensor& y,         // [size * places, hidden_size]: of this rank's experts
+                    const Tensor& out);      // [n, hidden_size], of y's type
 
 }  // namespace atom::ops

@@ -14,7 +14,8 @@ namespace {
 void load_once() {
   static PerCard<bool> is_loaded;
   is_loaded.get([] {
-    GPU_CHECK(load_token_dispatch());
+    GPU_CHECK(load_token_dispatch_by_address());
+    GPU_CHECK(load_token_dispatch_by_packets());
     return true;
   });
 }
@@ -23,6 +24,11 @@ ExpertFirsts firsts_of(const ExpertRanges& experts) {
   ExpertFirsts firsts = {};
   std::ranges::copy(experts.first, firsts.first);
   return firsts;
+}
+
+template <typename Launch>
+PacketRows rows_of(const Launch& launch) {
+  return {launch.places, launch.k, launch.size, launch.element};
 }
 
 gpuStream_t queue_of(const Stream& stream) {
@@ -35,7 +41,7 @@ void dispatch_tokens_cuda(const Stream& stream,
                           const Communicator& ranks,
                           const DispatchCall& call) {
   load_once();
-  const PeerView* const peers = ranks.peers();
+  const PeerView* const peers = ranks.peers(stream);
   if (peers == nullptr) return;  // the group has failed: what comes of it is undefined
   const auto& [experts, x, ids, weights, to, at] = call;
   const DispatchLaunch launch = {
@@ -52,16 +58,19 @@ void dispatch_tokens_cuda(const Stream& stream,
       .size = static_cast<int32_t>(x.size(1)),
       .element = element_of(x.dtype()),
   };
-  GPU_CHECK(launch_dispatch(*peers, launch, queue_of(stream)));
+  const bool in_packets = !to.in_float8 && fits_packets(rows_of(launch));
+  GPU_CHECK(in_packets ? launch_dispatch_by_packets(*peers, launch, queue_of(stream))
+                       : launch_dispatch_by_address(*peers, launch, queue_of(stream)));
 }
 
 void combine_tokens_cuda(const Stream& stream, const Communicator& ranks, const CombineCall& call) {
   load_once();
-  const PeerView* const peers = ranks.peers();
+  const PeerView* const peers = ranks.peers(stream);
   if (peers == nullptr) return;
-  const auto& [experts, ids, y, out] = call;
+  const auto& [experts, ids, came_ids, y, out] = call;
   const CombineLaunch launch = {
       .ids = ids.data<int32_t>(),
+      .came_ids = came_ids.data<int32_t>(),
       .y = y.raw_data(),
       .out = out.raw_data(),
       .experts = firsts_of(experts),
@@ -71,7 +80,9 @@ void combine_tokens_cuda(const Stream& stream, const Communicator& ranks, const 
       .size = static_cast<int32_t>(y.size(1)),
       .element = element_of(y.dtype()),
   };
-  GPU_CHECK(launch_combine(*peers, launch, queue_of(stream)));
+  GPU_CHECK(fits_packets(rows_of(launch))
+                ? launch_combine_by_packets(*peers, launch, queue_of(stream))
+                : launch_combine_by_address(*peers, launch, queue_of(stream)));
 }
 
 }  // namespace atom::ops

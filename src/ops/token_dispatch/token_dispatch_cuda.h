@@ -25,7 +25,7 @@ void dispatch_tokens_cuda(const Stream& stream,
 
 struct CombineCall {
   const ExpertRanges& experts;
-  const Tensor &ids, &y, &out;
+  const Tensor &ids, &came_ids, &y, &out;
 };
 void combine_tokens_cuda(const Stream& stream, const Communicator& ranks, const CombineCall& call);
 

@@ -233,7 +233,7 @@ void check_rank(const Communicator& rank, Card& card, Workspace& scratch, const 
   card.queue().synchronize();
   card.queue().begin_recording();
   dispatch_tokens(card.stream(), rank, ranges_of(size), x, ids, weights, to);
-  combine_tokens(card.stream(), rank, ranges_of(size), ids, y, out);
+  combine_tokens(card.stream(), rank, ranges_of(size), ids, to.ids, y, out);
   Result<std::unique_ptr<DeviceGraph>> graph = card.queue().end_recording();
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   for (int round = 0; round < 3; ++round) {

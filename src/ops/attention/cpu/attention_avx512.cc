@@ -1,6 +1,7 @@
 #include "ops/attention/cpu/bfloat16_avx512.h"
 
 #include "ops/attention/cpu/attention_simd.h"
+#include "ops/attention/cpu/float32_math.h"
 
 namespace atom::ops {
 

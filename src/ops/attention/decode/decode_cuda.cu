@@ -2,7 +2,7 @@
 // and meet only where an item ends; see decode/plan.cuh for who computes what.
 #include "ops/attention/decode/decode_cuda.h"
 
-#include "ops/attention/decode/join.cuh"
+#include "ops/attention/decode/join_parts.cuh"
 #include "ops/device/programmatic_launch.cuh"
 
 namespace atom::ops {

@@ -84,17 +84,17 @@ class ItemWalk {
   }
 
  private:
-  // Units are parts of head items, and those of a block as far apart as there are blocks.
+  // Units are parts of head items, and those of a block as far apart as there are blocks. Blocks
+  // side by side have the same keys of several head items, which lie side by side in the cache.
   __device__ void next_even(Item& item) {
     const int splits = plan_.even_splits, items_per_row = args_.head_items();
     for (; unit_ < end_; unit_ += static_cast<int>(gridDim.x)) {
-      const int index = unit_ / splits, part = unit_ - index * splits;
-      const int row = index / items_per_row;
+      const int row = unit_ / (items_per_row * splits);
+      const int of_row = unit_ - row * items_per_row * splits;
+      const int part = of_row / items_per_row, first_part = unit_ - part * items_per_row;
       const int num_tiles = __shfl_sync(kAllLanes, keys_.num_tiles, row);
       const int part_tiles = even_part_tiles<kWarps>(num_tiles, splits);
-      if (part * part_tiles >= num_tiles) {
-        continue;
-      }
+      if (part * part_tiles >= num_tiles) continue;
       item.row = row;
       item.token = __shfl_sync(kAllLanes, keys_.token, row);
       item.seq_len = __shfl_sync(kAllLanes, keys_.seq_len, row);
@@ -103,11 +103,11 @@ class ItemWalk {
       const int first_tile = __shfl_sync(kAllLanes, keys_.first_tile, row);
       item.first_tile = first_tile + part * part_tiles;
       item.last_tile = first_tile + min((part + 1) * part_tiles, num_tiles);
-      set_heads(item, index - row * items_per_row);
+      set_heads(item, of_row - part * items_per_row);
       item.parts = {.count = (num_tiles + part_tiles - 1) / part_tiles,
-                    .first = unit_ - part,
-                    .base = unit_ - part,
-                    .stride = 1,
+                    .first = first_part,
+                    .base = first_part,
+                    .stride = items_per_row,
                     .own = unit_};
       unit_ += static_cast<int>(gridDim.x);
       return;

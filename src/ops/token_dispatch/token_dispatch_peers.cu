@@ -2,10 +2,9 @@
 // token's vectors are on their way together.
 #include "comm/device/exchange.cuh"
 #include "comm/device/kernels.h"
-#include "ops/device/elements.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/quantize/quantize_device.cuh"
-#include "ops/token_dispatch/token_dispatch_kernels.h"
+#include "ops/token_dispatch/token_dispatch.cuh"
 
 namespace atom::ops {
 namespace {
@@ -27,32 +26,6 @@ struct Team {
   }
   __device__ int64_t step() const { return int64_t{gridDim.x} * (kWarps / warps); }
 };
-
-__device__ inline int rank_of(const ExpertFirsts& experts, const PeerView& view, int32_t id) {
-  if (id >= experts.first[view.size]) return view.rank;
-  int rank = 0;
-  while (id >= experts.first[rank + 1]) ++rank;
-  return rank;
-}
-
-// A bit for each rank that a token of this one goes to, by a whole warp.
-__device__ inline uint32_t ranks_of(const ExpertFirsts& experts,
-                                    const PeerView& view,
-                                    const int32_t* ids,
-                                    int k) {
-  uint32_t ranks = 0;
-  for (int j = static_cast<int>(threadIdx.x) % kWarpSize; j < k; j += kWarpSize) {
-    const int32_t id = gpu_load_from_l2(ids + j);
-    if (id >= 0) ranks |= 1u << rank_of(experts, view, id);
-  }
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) ranks |= exchange(ranks, mask);
-  return ranks;
-}
-
-template <typename T>
-__device__ inline T* part_of(void* memory, int64_t offset) {
-  return reinterpret_cast<T*>(static_cast<char*>(memory) + offset);
-}
 
 // This rank's token in all ranks' memory. kFloat8: as codes and scales.
 template <typename T, bool kFloat8>
@@ -306,34 +279,23 @@ gpuError_t start(Kernel* kernel, const PeerView& view, const Launch& p, gpuStrea
       kernel, dim3(shape.blocks), dim3(kThreads), 0, stream, true, view, p, shape.team_warps);
 }
 
-// body.template operator()<T>().
-template <typename Body>
-gpuError_t with_element(Element element, const Body& body) {
-  switch (element) {
-    case Element::kFloat32:
-      return body.template operator()<float>();
-    case Element::kFloat16:
-      return body.template operator()<Half>();
-    case Element::kBFloat16:
-      return body.template operator()<BFloat16>();
-    default:
-      return ATOM_GPU(ErrorInvalidValue);
-  }
-}
-
 }  // namespace
 
-gpuError_t launch_dispatch(const PeerView& view, const DispatchLaunch& p, gpuStream_t stream) {
+gpuError_t launch_dispatch_by_address(const PeerView& view,
+                                      const DispatchLaunch& p,
+                                      gpuStream_t stream) {
   return with_element(p.element, [&]<typename T>() {
     return start(p.out != nullptr ? &dispatch<T, true> : &dispatch<T, false>, view, p, stream);
   });
 }
 
-gpuError_t launch_combine(const PeerView& view, const CombineLaunch& p, gpuStream_t stream) {
+gpuError_t launch_combine_by_address(const PeerView& view,
+                                     const CombineLaunch& p,
+                                     gpuStream_t stream) {
   return with_element(p.element, [&]<typename T>() { return start(&combine<T>, view, p, stream); });
 }
 
-gpuError_t load_token_dispatch() {
+gpuError_t load_token_dispatch_by_address() {
   gpuError_t error = ATOM_GPU(Success);
   for (const Element element : {Element::kFloat32, Element::kFloat16, Element::kBFloat16}) {
     if (error != ATOM_GPU(Success)) return error;
