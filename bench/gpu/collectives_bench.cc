@@ -9,146 +9,56 @@
 // operation of many in a row, on the slowest rank, the least of several rounds. NVLink multicast
 // stays off.
 #include <algorithm>
-#include <barrier>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <thread>
 #include <vector>
 
-#include "comm/device/device_group.h"
 #include "nccl_library.h"
 #include "ops/rms_norm/rms_norm.h"
-#include "tensor/device_runtime.h"
+#include "rank_seats.h"
 #include "tensor/numeric.h"
 
 namespace atom::bench {
 namespace {
 
-using Ranks = std::vector<std::unique_ptr<Communicator>>;
-
 constexpr int64_t kSmall = 8 << 10, kLarge = 256 << 20;
-constexpr int kRounds = 5;
 
-struct Seat {
-  int rank = 0;
-  DeviceRuntime* card = nullptr;
-  Communicator* ranks = nullptr;
-  Nccl::Comm nccl = nullptr;
-  std::unique_ptr<DeviceQueue> queue;
-  std::shared_ptr<void> x, y;
-  double microseconds = 0;  // of what was measured last
-};
-
-class Table {
+// The cards' ranks, and NCCL's of the same cards where there is NCCL.
+class Table : public RankSeats {
  public:
-  Table(int num_ranks, int64_t largest) : largest_(largest), meeting_(num_ranks) {
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      Seat seat;
-      seat.rank = rank;
-      seat.card = device_runtime(Device{DeviceType::kCuda, rank}).value();
-      seat.x = seat.card->allocate(largest);
-      seat.y = seat.card->allocate(largest);
-      seat.queue = seat.card->create_queue();
-      seats_.push_back(std::move(seat));
-      devices_.push_back(seats_.back().card->device());
-    }
-  }
+  using RankSeats::RankSeats;
 
   bool open() {
-    Result<Ranks> group = make_device_group(devices_, std::chrono::seconds(5));
-    if (!group.ok()) {
-      std::printf("%s\n", group.status().message().c_str());
-      return false;
-    }
-    ranks_ = std::move(*group);
-    for (Seat& seat : seats_) seat.ranks = ranks_[seat.rank].get();
+    if (!RankSeats::open()) return false;
     Result<Nccl> nccl = open_nccl();
     if (!nccl.ok()) {
       std::printf("without NCCL: %s\n", nccl.status().message().c_str());
       return true;
     }
     nccl_ = *nccl;
-    std::vector<Nccl::Comm> comms(seats_.size());
+    comms_.resize(size());
     std::vector<int> cards;
-    for (const Device& device : devices_) cards.push_back(device.index);
-    if (const int error = nccl_.CommInitAll(comms.data(), int(comms.size()), cards.data())) {
+    for (int rank = 0; rank < size(); ++rank) {
+      cards.push_back((*this)[rank].card->device().index);
+    }
+    if (const int error = nccl_.CommInitAll(comms_.data(), size(), cards.data())) {
       std::printf("without NCCL: %s\n", nccl_.GetErrorString(error));
       return true;
     }
     std::printf("NCCL %d, %s\n", nccl_.version, nccl_.path.c_str());
-    for (Seat& seat : seats_) seat.nccl = comms[seat.rank];
     has_nccl_ = true;
     return true;
   }
 
   bool has_nccl() const { return has_nccl_; }
   const Nccl& nccl() const { return nccl_; }
-  int64_t largest() const { return largest_; }
-  int size() const { return static_cast<int>(seats_.size()); }
-
-  // On a thread of each rank.
-  void on_all(const std::function<void(Seat&)>& body) {
-    std::vector<std::thread> threads;
-    for (Seat& seat : seats_) {
-      threads.emplace_back([&] {
-        seat.card->make_current();
-        body(seat);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  // Microseconds of one of `count` in a graph, which is launched `launches` times a round.
-  double time(int count, int launches, const std::function<void(Seat&, const Stream&)>& once) {
-    std::vector<double> rounds(kRounds);
-    on_all([&](Seat& seat) {
-      ThreadPool pool(1);
-      const Stream stream(&pool, seat.queue.get());
-      once(seat, stream);  // what a library sets up at its first call is not recorded
-      seat.queue->synchronize();
-      seat.queue->begin_recording();
-      for (int i = 0; i < count; ++i) once(seat, stream);
-      Result<std::unique_ptr<DeviceGraph>> graph = seat.queue->end_recording();
-      if (!graph.ok()) {
-        std::printf("rank %d: %s\n", seat.rank, graph.status().message().c_str());
-        std::fflush(stdout);
-        std::_Exit(1);
-      }
-      const auto begin = seat.queue->create_event(), end = seat.queue->create_event();
-      for (int round = 0; round < kRounds; ++round) {
-        (*graph)->launch();
-        seat.queue->synchronize();
-        meeting_.arrive_and_wait();
-        // The host is to be ahead of the card, and the ranks are to begin together.
-        seat.queue->delay(std::chrono::microseconds(100));
-        seat.ranks->barrier(stream);
-        begin->mark();
-        for (int i = 0; i < launches; ++i) (*graph)->launch();
-        end->mark();
-        seat.queue->synchronize();
-        seat.microseconds = 1e-3 * double(end->since(*begin).count()) / count / launches;
-        meeting_.arrive_and_wait();
-        if (seat.rank == 0) {
-          for (const Seat& other : seats_) {
-            rounds[round] = std::max(rounds[round], other.microseconds);
-          }
-        }
-        meeting_.arrive_and_wait();
-      }
-    });
-    return *std::min_element(rounds.begin(), rounds.end());
-  }
+  Nccl::Comm comm(int rank) const { return comms_[rank]; }
 
  private:
-  int64_t largest_;
-  std::barrier<> meeting_;
-  std::vector<Seat> seats_;
-  std::vector<Device> devices_;
-  Ranks ranks_;
   Nccl nccl_;
+  std::vector<Nccl::Comm> comms_;
   bool has_nccl_ = false;
 };
 
@@ -157,7 +67,7 @@ double time_norm(Table& table, int64_t bytes, int count, int launches, bool fuse
   constexpr DType kType = DType::kBFloat16;
   const int64_t values = bytes / int64_t{sizeof(BFloat16)};
   const int64_t width = std::min<int64_t>(8192, values), rows = values / width;
-  return table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+  return table.time(count, launches, [&](RankSeat& seat, const Stream& stream) {
     const Device device = seat.card->device();
     char* y = static_cast<char*>(seat.y.get());
     const Tensor x(seat.x.get(), kType, {rows, width}, seat.x, device);
@@ -182,9 +92,7 @@ float value_of(int rank, int64_t i) {
 double check(Table& table, int64_t bytes) {
   const int64_t count = bytes / int64_t{sizeof(BFloat16)};
   std::vector<double> worst(table.size());
-  table.on_all([&](Seat& seat) {
-    ThreadPool pool(1);
-    const Stream stream(&pool, seat.queue.get());
+  table.on_all([&](RankSeat& seat, const Stream& stream) {
     std::vector<BFloat16> host(count);
     for (int64_t i = 0; i < count; ++i) host[i] = from_float<BFloat16>(value_of(seat.rank, i));
     seat.queue->copy(seat.x.get(), host.data(), bytes);
@@ -221,28 +129,30 @@ Line measure(Table& table, int64_t bytes) {
   const int64_t values = bytes / int64_t{sizeof(BFloat16)}, part = values / table.size();
   constexpr DType kType = DType::kBFloat16;
   Line line;
-  line.reduce = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+  line.reduce = table.time(count, launches, [&](RankSeat& seat, const Stream& stream) {
     seat.ranks->all_reduce(stream,
                            Tensor(seat.x.get(), kType, {values}, seat.x, seat.card->device()));
   });
-  line.gather = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+  line.gather = table.time(count, launches, [&](RankSeat& seat, const Stream& stream) {
     const Device device = seat.card->device();
     seat.ranks->all_gather(stream,
                            Tensor(seat.x.get(), kType, {part}, seat.x, device),
                            Tensor(seat.y.get(), kType, {table.size(), part}, seat.y, device));
   });
-  if (bytes <= (4 << 20) && 4 * bytes <= table.largest()) {
+  if (bytes <= (4 << 20) && 4 * bytes <= table.memory()) {
     line.norm = time_norm(table, bytes, count, launches, true);
     line.apart = time_norm(table, bytes, count, launches, false);
   }
   if (!table.has_nccl()) return line;
   const Nccl& nccl = table.nccl();
-  line.nccl_reduce = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
+  line.nccl_reduce = table.time(count, launches, [&](RankSeat& seat, const Stream& stream) {
     void* x = seat.x.get();
-    nccl.AllReduce(x, x, values, Nccl::kBFloat16, Nccl::kSum, seat.nccl, queue_of(stream));
+    nccl.AllReduce(
+        x, x, values, Nccl::kBFloat16, Nccl::kSum, table.comm(seat.rank), queue_of(stream));
   });
-  line.nccl_gather = table.time(count, launches, [&](Seat& seat, const Stream& stream) {
-    nccl.AllGather(seat.x.get(), seat.y.get(), part, Nccl::kBFloat16, seat.nccl, queue_of(stream));
+  line.nccl_gather = table.time(count, launches, [&](RankSeat& seat, const Stream& stream) {
+    nccl.AllGather(
+        seat.x.get(), seat.y.get(), part, Nccl::kBFloat16, table.comm(seat.rank), queue_of(stream));
   });
   return line;
 }

@@ -4,21 +4,27 @@
 Weights are made up, so what they answer is no text. Shapes:
   mtp      12 dense layers with DeepSeek's attention and draft layer, on the CPU. Drafts count as
            accepted 1.47 of 3 on average, as the trained layer of a small model has it
-           (src/runner/speculation_test.cc).
+           (src/runner/speculation_trained_test.cc).
   ngram    Qwen3-1.7B's, all weights zero, so that the same token comes again and again and there is
            something to look up; 2 of 4 drafts count as accepted.
   edit     Qwen3-1.7B's with a real text that repeats: a source file of this tree, and the same with
            two names changed as the answer. Drafts, four, are accepted where they are right about it
            (--forced-text). One request.
   NAME     of tools/write_shape.py --list, with its draft layer: qwen3-next-80b-fp8, deepseek-v3-6.
-           For a GPU; 2 of 3 drafts count as accepted.
+           For a GPU; 2 of 3 drafts count as accepted. At temperature 1, so that tokens are various
+           ones, and so are the experts that they go to.
 
 usage: measure.py ATOM [--device cpu|cuda] [--batches 1,4,16] [--rounds 3] [--shapes ngram,mtp,edit]
+                  [--temperature T] [--flags=FLAGS]...
+
+Each --flags is measured beside the others, as more options of the runs with drafts:
+--flags="--draft-head-dtype fp8" --flags="--draft-head-dtype model".
 """
 import argparse
 import importlib.util
 import json
 import pathlib
+import shlex
 import statistics
 import subprocess
 import tempfile
@@ -47,6 +53,12 @@ DENSE_MTP = {
 
 def mtp(accepted):
     return ["--method", "mtp", "--num-speculative-tokens", "3", "--forced-acceptance", accepted]
+
+
+# At temperature 0 a model of made-up weights repeats a token, which goes to the same experts.
+def with_temperature(name, options):
+    default = "0" if name in SHAPES else "1"
+    return ["--temperature", options.temperature or default]
 
 
 # Of the text that "edit" has, in tokens of models/tldr-8m: where the answer begins, and how many of
@@ -97,6 +109,7 @@ def measure(name, options, batches, folder, weights, flags):
                    "bfloat16", "--device", options.device, "--num-iters", "1",
                    "--warmup", "0", "--max-num-batched-tokens", "2048" if on_cpu else "8192",
                    "--max-num-seqs", batches[-1], "--output-json", file.name,
+                   *with_temperature(name, options),
                    *what_is_measured(name, options, batches, folder), *flags]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         results = json.load(open(file.name))["results"][1:]
@@ -128,18 +141,24 @@ def main():
     parser.add_argument("--batches", default="1,4,16", help="in rising order")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", default="ngram,mtp")
+    parser.add_argument("--temperature", help="other than the shape's own")
+    parser.add_argument("--flags", action="append", help="of runs with drafts")
     options = parser.parse_args()
     shapes = SHAPES | released_shapes()
+    variants = options.flags or [""]
     for name in options.shapes.split(","):
         config, weights, flags = shapes[name]
         batches = ["1"] if name == "edit" else options.batches.split(",")
         drafting = flags + ["--speculative-disable-by-batch-size", batches[-1]]
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
-            rounds = [[measure(name, options, batches, folder, weights, some)
-                       for some in ([], drafting)] for _ in range(options.rounds)]
+            runs = [[]] + [drafting + shlex.split(more) for more in variants]
+            rounds = [[measure(name, options, batches, folder, weights, run) for run in runs]
+                      for _ in range(options.rounds)]
         for batch in batches:
-            report(name, batch, [(off[batch], on[batch]) for off, on in rounds])
+            for i, more in enumerate(variants):
+                pairs = [(measured[0][batch], measured[1 + i][batch]) for measured in rounds]
+                report(f"{name} {more}".strip(), batch, pairs)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,16 @@ bool get_bool(const char* name, bool default_value = false) {
   return default_value;
 }
 
+Env::ReduceQuantization get_reduce_quantization(const char* name) {
+  const std::string value = get_string(name);
+  if (value == "FP8") return Env::ReduceQuantization::kFloat8;
+  if (value == "INT4") return Env::ReduceQuantization::kInt4;
+  if (!value.empty() && value != "NONE") {
+    log::warning("{}='{}' is none of NONE, FP8 and INT4: taken as NONE", name, value);
+  }
+  return Env::ReduceQuantization::kNone;
+}
+
 // "~/models" -> "/home/someone/models"
 std::string expand_home(const std::string& path, const std::string& home) {
   if (path == "~") return home;
@@ -137,6 +147,7 @@ Env read_env() {
       get_bool("ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION", /*default_value=*/true);
   env.all_reduce_rms_norm_fusion =
       get_bool("ATOM_ENABLE_ALLREDUCE_RMSNORM_FUSION", /*default_value=*/true);
+  env.reduce_quantization = get_reduce_quantization("AITER_QUICK_REDUCE_QUANTIZATION");
   env.enforce_eager = get_bool("ATOM_ENFORCE_EAGER");
   env.notes = foreign_notes();
   share_visible_devices(&env.notes);

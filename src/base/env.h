@@ -27,6 +27,10 @@ struct Env {
   // ATOM_ENABLE_ALLREDUCE_RMSNORM_FUSION=0: between GPUs, what ranks have of a layer's result is
   // added up by a kernel of its own before RMSNorm.
   bool all_reduce_rms_norm_fusion = true;
+  // AITER_QUICK_REDUCE_QUANTIZATION=NONE|FP8|INT4: between GPUs, how the values of large sums
+  // travel; NONE: as they are.
+  enum class ReduceQuantization { kNone, kFloat8, kInt4 };
+  ReduceQuantization reduce_quantization = ReduceQuantization::kNone;
   // ATOM_ENFORCE_EAGER=1: as --enforce-eager.
   bool enforce_eager = false;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.

@@ -57,5 +57,18 @@ TEST_F(EnvDeathTest, NoCardsOfCudaStayNone) {
       "");
 }
 
+TEST_F(EnvDeathTest, SumsBetweenGpusTravelAsTheVariableSays) {
+  const auto exit_with = [](const char* value) {
+    ::setenv("AITER_QUICK_REDUCE_QUANTIZATION", value, 1);
+    const bool has_note = std::ranges::any_of(
+        env().notes, [](const auto& text) { return text.find("QUICK_REDUCE") != text.npos; });
+    std::exit(has_note ? 9 : static_cast<int>(env().reduce_quantization));
+  };
+  EXPECT_EXIT(exit_with("NONE"), testing::ExitedWithCode(0), "^$");
+  EXPECT_EXIT(exit_with("FP8"), testing::ExitedWithCode(1), "^$");
+  EXPECT_EXIT(exit_with("INT4"), testing::ExitedWithCode(2), "^$");
+  EXPECT_EXIT(exit_with("INT6"), testing::ExitedWithCode(0), "none of NONE, FP8 and INT4");
+}
+
 }  // namespace
 }  // namespace atom

@@ -6,6 +6,10 @@
 // and dtypes; one thread at a time on each rank. Tensors are contiguous and on the stream's device.
 // On a dry run, and in a group of one rank, nothing is exchanged.
 //
+// Where operations are enqueued on a device, the hosts of all ranks have come to one before any of
+// them enqueues it: no device waits for a rank whose host may want an idle device first. Only of
+// operations that are recorded nobody is waited for, nor by who sends a message that fits.
+//
 // A group fails as a whole: when a rank leaves, or does not come within the time that the transport
 // gives an operation, or says so by fail(). From then on every operation of every rank returns at
 // once, and what it was to write has no defined content. Nobody asks each operation: whoever ends a
@@ -57,9 +61,15 @@ class Communicator {
   void send(const Stream& stream, const Tensor& x, int to);
   void receive(const Stream& stream, const Tensor& x, int from);
 
-  // What a kernel that exchanges by itself needs (comm/device/mailbox.h); null where ranks do not
-  // write each other's memory, and in a group that has failed. Lives as long as this.
-  virtual const PeerView* peers() const { return nullptr; }
+  // What a kernel needs that exchanges by itself and is enqueued next, on all ranks
+  // (comm/device/mailbox.h); null where ranks do not write each other's memory, and in a group that
+  // has failed. Lives as long as this.
+  virtual const PeerView* peers(const Stream& /*stream*/) const { return nullptr; }
+
+  // Before work is enqueued again that was recorded with operations of all ranks, or with messages
+  // from each rank to the next one: hosts wait for each other as they do before other operations.
+  virtual void meet_all() {}
+  virtual void meet_neighbors() {}
 
   // Why the group has failed. From any thread.
   virtual Status status() const = 0;

@@ -191,6 +191,13 @@ ChoiceKind<SpeculativeMethod> speculative_method_kind() {
           ""};
 }
 
+ChoiceKind<DraftHeadDType> draft_head_dtype_kind() {
+  return {{{"auto", DraftHeadDType::kAuto},
+           {"fp8", DraftHeadDType::kFloat8},
+           {"model", DraftHeadDType::kModel}},
+          ""};
+}
+
 ChoiceKind<ExpertDispatch> dispatch_kind() {
   return {{{"auto", ExpertDispatch::kAuto},
            {"gather", ExpertDispatch::kGather},

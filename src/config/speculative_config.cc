@@ -115,6 +115,10 @@ Result<SpeculativeOptions> resolve_speculative(const SpeculativeOptions& options
     return invalid_argument(
         "--method eagle3 needs --draft-model, the folder of the draft model's checkpoint");
   }
+  const bool has_head = is_eagle || resolved.method == SpeculativeMethod::kMtp;
+  if (!has_head && resolved.draft_head_dtype != DraftHeadDType::kAuto) {
+    return invalid_argument("--draft-head-dtype: only --method mtp and eagle3 draft by a head");
+  }
   if (!is_eagle && !resolved.draft_model.empty()) {
     return invalid_argument("--draft-model {}: only --method eagle3 takes a draft model",
                             resolved.draft_model);

@@ -88,6 +88,10 @@ TEST(SpeculativeConfig, RefusesWhatDoesNotFit) {
   options.draft_model = "/drafts";
   EXPECT_NE(refusal(options).find("only --method eagle3"), std::string::npos);
   options = {};
+  options.method = SpeculativeMethod::kNgram;
+  options.draft_head_dtype = DraftHeadDType::kFloat8;
+  EXPECT_NE(refusal(options).find("--draft-head-dtype"), std::string::npos);
+  options = {};
   options.num_tokens = 3;
   EXPECT_NE(refusal(options).find("need a --method"), std::string::npos);
   options = {};

@@ -54,17 +54,20 @@ int64_t ParallelLMHead::resident_bytes() const {
   return tied_ != nullptr ? 0 : packed_.data.num_bytes();
 }
 
-void ParallelLMHead::multiply(const Tensor& hidden,
-                              const Tensor& logits,
-                              const ForwardContext& context) const {
-  const ops::LinearWeight& weight = tied_ != nullptr ? tied_->packed_weight() : packed_;
-  ops::linear(context.stream, hidden, weight, Tensor(), logits, context.workspace);
-}
-
 void ParallelLMHead::forward(const Tensor& hidden,
                              const Tensor& logits,
                              const ForwardContext& context) const {
-  if (part_.is_whole()) return multiply(hidden, logits, context);
+  forward_by(weight(), hidden, logits, context);
+}
+
+void ParallelLMHead::forward_by(const ops::LinearWeight& weight,
+                                const Tensor& hidden,
+                                const Tensor& logits,
+                                const ForwardContext& context) const {
+  const auto multiply = [&](const Tensor& products) {
+    ops::linear(context.stream, hidden, weight, Tensor(), products, context.workspace);
+  };
+  if (part_.is_whole()) return multiply(logits);
   const Workspace::Scope scope(context.workspace);
   const int64_t num_rows = hidden.size(0);
   const int64_t world = parallel_.tensor_parallel_size;
@@ -74,7 +77,7 @@ void ParallelLMHead::forward(const Tensor& hidden,
   const Tensor parts =
       is_in_place ? logits.view(shape) : context.workspace.tensor(shape, DType::kFloat32);
   const Tensor own = parts.narrow(0, parallel_.tensor_parallel_rank, 1);
-  multiply(hidden, own.view({num_rows, part_.largest}).narrow(1, 0, part_.count), context);
+  multiply(own.view({num_rows, part_.largest}).narrow(1, 0, part_.count));
   parallel_.all_gather(context.stream, own, parts);
   if (!is_in_place) place_side_by_side(context.stream, parts, logits);
 }

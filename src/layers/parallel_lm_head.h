@@ -20,9 +20,17 @@ class ParallelLMHead : public Module {
   // hidden [num_rows, hidden_size] -> logits [num_rows, vocab_size] float32.
   void forward(const Tensor& hidden, const Tensor& logits, const ForwardContext& context) const;
 
- private:
-  void multiply(const Tensor& hidden, const Tensor& logits, const ForwardContext& context) const;
+  // This rank's part; meta until finish_load.
+  const ops::LinearWeight& weight() const {
+    return tied_ != nullptr ? tied_->packed_weight() : packed_;
+  }
+  // forward() by another form of weight().
+  void forward_by(const ops::LinearWeight& weight,
+                  const Tensor& hidden,
+                  const Tensor& logits,
+                  const ForwardContext& context) const;
 
+ private:
   const VocabParallelEmbedding* tied_;
   VocabPart part_;
   ParallelContext parallel_;

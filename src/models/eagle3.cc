@@ -13,6 +13,7 @@ BuildContext build_of(const BuildContext& target,
   build.kv_cache_dtype = target.kv_cache_dtype;
   build.emulate_quantized_activations = target.emulate_quantized_activations;
   build.fusions = target.fusions;
+  build.float8_draft_head = target.float8_draft_head;
   build.packed_modules_mapping = mapping.packed_modules_mapping;
   return build;
 }

@@ -53,6 +53,13 @@ void ParallelContext::meet(ThreadPool* pool) const {
   }
 }
 
+void ParallelContext::meet_to_replay() const {
+  if (pipeline_parallel != nullptr) pipeline_parallel->meet_neighbors();
+  for (Communicator* group : {tensor_parallel, context_parallel, experts}) {
+    if (group != nullptr) group->meet_all();
+  }
+}
+
 Status ParallelContext::status() const {
   if (tensor_parallel != nullptr) RETURN_IF_ERROR(tensor_parallel->status());
   if (pipeline_parallel != nullptr) RETURN_IF_ERROR(pipeline_parallel->status());

@@ -70,6 +70,8 @@ struct ParallelContext {
   void reduce_over_all(const Stream& stream, const Tensor& x, ReduceOp op) const;
   // Returns when all of them have come; on the host, whatever they compute on.
   void meet(ThreadPool* pool) const;
+  // Before a device repeats what was recorded of a forward pass; see Communicator::meet_all().
+  void meet_to_replay() const;
   Status status() const;
 };
 

@@ -27,7 +27,7 @@ inline DeviceRuntime* test_gpu() {
 // Of the GPU's only where there is one; with candidates that ATOM_OP_VARIANT names.
 inline std::vector<const char*> all_variants() {
   static const std::vector<std::string> named = named_variants();
-  std::vector<const char*> names = {"reference", "avx2", "avx512"};
+  std::vector<const char*> names = {"reference", "avx2", "avx512", "amx"};
   if (test_gpu() != nullptr)
     names.insert(
         names.end(),
@@ -40,7 +40,7 @@ inline std::vector<const char*> all_variants() {
 }
 inline const std::vector<const char*> kAllVariants = all_variants();
 inline bool is_gpu_variant(const std::string& name) {
-  return name != "reference" && !name.starts_with("avx");
+  return name != "reference" && name != "amx" && !name.starts_with("avx");
 }
 inline const std::vector<DType> kFloatDTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 

@@ -18,19 +18,9 @@ Status check_kinds(const ResolvedConfig& config) {
   if (config.engine.nodes.num_nodes > 1) {
     return only_on_cpu(fmt::format("--nnodes {}", config.engine.nodes.num_nodes));
   }
-  // Stages of the golden models pass between cards; those of a large one have waited for each other
-  // without end, for a reason that is not known.
-  if (parallel.pipeline_parallel_size > 1) {
-    return only_on_cpu(fmt::format("--pipeline-parallel-size {}", parallel.pipeline_parallel_size));
-  }
   if (parallel.prefill_context_parallel_size > 1) {
     return only_on_cpu(
         fmt::format("--prefill-context-parallel-size {}", parallel.prefill_context_parallel_size));
-  }
-  const bool gathers = parallel.expert_dispatch == ExpertDispatch::kAuto ||
-                       parallel.expert_dispatch == ExpertDispatch::kGather;
-  if (config.copies_share_experts && !gathers) {
-    return only_on_cpu("--expert-dispatch all-to-all and all-to-all-fp8");
   }
   return {};
 }

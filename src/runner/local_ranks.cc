@@ -3,6 +3,8 @@
 #include <array>
 #include <map>
 
+#include "base/env.h"
+#include "base/log.h"
 #include "comm/device/device_group.h"
 #include "comm/local/local_group.h"
 
@@ -45,13 +47,27 @@ std::array<int32_t, 4> key_of(const ParallelContext& rank, Group group) {
           shares_experts ? -1 : rank.data_parallel_rank};
 }
 
+SumFormat sum_format(Env::ReduceQuantization quantization) {
+  switch (quantization) {
+    case Env::ReduceQuantization::kFloat8:
+      return SumFormat::kFloat8;
+    case Env::ReduceQuantization::kInt4:
+      return SumFormat::kInt4;
+    case Env::ReduceQuantization::kNone:
+      break;
+  }
+  return SumFormat::kWhole;
+}
+
 Result<Communicators> make_group(const std::vector<ParallelContext*>& members,
                                  DeviceType type,
                                  std::chrono::milliseconds timeout) {
   if (type == DeviceType::kCpu) return make_local_group(static_cast<int>(members.size()), timeout);
   std::vector<Device> devices;
   for (const ParallelContext* member : members) devices.push_back({type, member->card});
-  return make_device_group(devices, timeout);
+  LargeSums large_sums;
+  large_sums.format = sum_format(env().reduce_quantization);
+  return make_device_group(devices, timeout, large_sums);
 }
 
 }  // namespace
@@ -66,6 +82,10 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::create(const ParallelConfig& par
   for (int rank = 0; rank < num_ranks; ++rank) {
     ranks->ranks_.push_back(parallel_context(parallel, rank, share_experts));
     if (!first.is_cpu()) ranks->ranks_.back().card = first.index + rank;
+  }
+  const bool has_sums = !first.is_cpu() && parallel.tensor_parallel_size > 1;
+  if (!has_sums && env().reduce_quantization != Env::ReduceQuantization::kNone) {
+    log::info("AITER_QUICK_REDUCE_QUANTIZATION has no effect: no layer is shared between GPUs");
   }
   for (const Group group : {&ParallelContext::tensor_parallel,
                             &ParallelContext::context_parallel,

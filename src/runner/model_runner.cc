@@ -97,7 +97,10 @@ ModelRunner::ModelRunner(const ResolvedConfig& config,
       pool_(std::make_unique<ThreadPool>(config.num_threads)),
       stream_(pool_.get()),
       rejection_sampler_(config.speculative.forced_acceptance),
-      sequences_(config.model.eos_token_ids, num_sampled_ids, parallel.samples()) {}
+      sequences_(config.model.eos_token_ids,
+                 num_sampled_ids,
+                 parallel.samples(),
+                 config.scheduler.num_kv_groups) {}
 
 ModelRunner::~ModelRunner() {
   if (queue_ == nullptr) return;
@@ -158,11 +161,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   if (method != SpeculativeMethod::kOff && parallel.samples()) {
     runner->drafter_.emplace(config, parallel, runner->draft_.get(), num_sampled_ids, stream);
   }
+  if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
+  // From here on tokens are to count.
   if (parallel.moves_experts) {
     runner->expert_balancer_ = std::make_unique<ExpertBalancer>(
         config.engine.parallel.eplb, parallel, std::move(built.moving_experts), stream);
   }
-  if (!device.is_cpu()) RETURN_IF_ERROR(runner->prepare_device(progress));
   RETURN_IF_ERROR(parallel.status());
   return runner;
 }
@@ -256,6 +260,7 @@ void ModelRunner::submit(const SchedulerOutput& step) {
   if (queue_ != nullptr) {
     flight.events = &events_[num_submitted_++ % events_.size()];
     run(step, flight);
+    if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
     flight.events->end->mark();
   } else {
     const Clock::time_point begin = Clock::now();
@@ -277,17 +282,22 @@ void ModelRunner::run_dummy(const SchedulerOutput& step) {
   CHECK(parallel_.copies_share_experts());
   if (const DecodeGraphs::Graph* graph = recorded(step)) {
     input_builder_->build_decodes({}, {}, graph->shape);
-    return graph->launch(SamplingKind::kLargest);
+    parallel_.meet_to_replay();
+    graph->launch(SamplingKind::kLargest);
+  } else {
+    forward_dummy();
   }
+  if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
+}
+
+void ModelRunner::forward_dummy() {
   const Workspace::Scope scope(workspace_);
   ForwardContext context = context_of(input_builder_->build_dummy());
   context.is_dummy = true;
   const Tensor hidden = model_->forward(context);
-  if (drafter_ && draft_ != nullptr) {
-    const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
-    drafter_->propose_nothing(states, context);
-  }
-  if (expert_balancer_ != nullptr) expert_balancer_->end_step(stream_);
+  if (!drafter_ || draft_ == nullptr) return;
+  const Tensor& states = context.aux_hidden.defined() ? context.aux_hidden : hidden;
+  drafter_->propose_nothing(states, context);
 }
 
 bool ModelRunner::is_done() const {
@@ -355,6 +365,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
                          .positions = inputs.positions,
                          .batch = inputs.batch,
                          .storage = storage_,
+                         .window_batch = inputs.window_batch,
                          .state_slots = inputs.state_slots,
                          .token_state_slots = inputs.token_state_slots,
                          .aux_hidden = aux_hidden,
@@ -423,6 +434,7 @@ void ModelRunner::replay(const DecodeGraphs::Graph& graph,
   }();
   {
     const HostRange range(recorder_, "execute recorded step");
+    parallel_.meet_to_replay();
     flight.events->begin->mark();
     graph.launch(kind);
   }
@@ -471,11 +483,12 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
                                 std::span<DeviceSamplingRow> rows,
                                 const Tensor& logits,
                                 StepInFlight& flight) {
-  const HostRange range(recorder_, "masks");
+  const HostRange whole(recorder_, "masks");
   // The last in flight is this step.
   for (size_t i = 0; i + 1 < in_flight_.size(); ++i) {
     if (in_flight_[i].events == nullptr) continue;
     in_flight_[i].events->end->wait();
+    const HostRange range(recorder_, "take tokens");
     settle(in_flight_[i]);
   }
   std::vector<GrammarMasks::Sequence> constrained;
@@ -488,7 +501,10 @@ void ModelRunner::choose_masked(const SchedulerOutput& step,
     sampled.push_back(s);
     constrained.push_back({grammar_of(sequence), drafts});
   }
-  grammar_masks_.fill(stream_.pool(), constrained);
+  {
+    const HostRange range(recorder_, "fill masks");
+    grammar_masks_.fill(stream_.pool(), constrained);
+  }
   size_t row = 0;
   for (size_t i = 0; i < sampled.size(); ++i) {
     const std::span<const TokenBitmask> allowed = grammar_masks_.allowed(i);

@@ -141,6 +141,7 @@ class ModelRunner {
   void run(const SchedulerOutput& step, StepInFlight& flight);
   // All passes of a step, with a token that counts nowhere.
   void run_dummy(const SchedulerOutput& step);
+  void forward_dummy();
   // `flight` has ended now: tells the recorder of its work on the device.
   void note_device_step(StepInFlight& flight);
   void note_operators(OperatorTrace::Noted noted, Clock::time_point begin);

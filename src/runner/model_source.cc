@@ -8,6 +8,8 @@
 #include "loader/load_dummy.h"
 #include "loader/load_model.h"
 #include "models/registry.h"
+#include "ops/linear/linear.h"
+#include "runner/draft_quantization.h"
 
 namespace atom {
 
@@ -46,6 +48,29 @@ Result<Eagle3Config> open_eagle3(const ResolvedConfig& config) {
   return eagle3;
 }
 
+// Of a model whose checkpoint brings what drafts.
+Result<ModelConfig> config_with_drafts(const ResolvedConfig& config) {
+  const bool reads_layers = config.speculative.method == SpeculativeMethod::kMtp &&
+                            config.engine.model.load_dummy == DummyWeights::kNone;
+  if (!reads_layers || !config.model.quantization.is_quantized()) return config.model;
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(config.engine.model.model));
+  return with_draft_layers_as_stored(config.model, checkpoint);
+}
+
+// A fixed order of sums is no faster with an FP8 weight.
+bool has_float8_draft_head(const ResolvedConfig& config, Device device) {
+  switch (config.speculative.draft_head_dtype) {
+    case DraftHeadDType::kFloat8:
+      return true;
+    case DraftHeadDType::kModel:
+      return false;
+    case DraftHeadDType::kAuto:
+      return dtype_size(config.dtype) == 2 && ops::max_float8_rows(device) > 0 &&
+             !config.engine.device.deterministic;
+  }
+  return false;
+}
+
 // A state has seen all tokens before: a rank cannot begin in the middle of a prompt.
 Status check_states(const StorageSpec& storage, const ParallelContext& parallel) {
   if (parallel.context_parallel_size == 1 || !storage.has_states()) return {};
@@ -79,14 +104,18 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
                                Device device,
                                const ParallelContext& parallel) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
-  BuildContext build{config.model, config.dtype, config.max_model_len(), device};
+  ASSIGN_OR_RETURN(const ModelConfig model_config, config_with_drafts(config));
+  BuildContext build{model_config, config.dtype, config.max_model_len(), device};
   build.parallel = parallel;
   build.kv_cache_dtype = config.kv_cache_dtype;
+  build.kv_window = config.scheduler.kv_window;
+  build.num_kv_groups = config.scheduler.num_kv_groups;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
   build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
                    .silu_and_mul_quant = env().fused_silu_mul_quant,
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion,
                    .all_reduce_rms_norm = env().all_reduce_rms_norm_fusion};
+  build.float8_draft_head = has_float8_draft_head(config, device);
   Eagle3Config eagle3;
   build.last_stage_embeds = config.speculative.method == SpeculativeMethod::kMtp;
   if (config.speculative.method == SpeculativeMethod::kEagle3) {
@@ -98,6 +127,8 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   RETURN_IF_ERROR(build.status);
   RETURN_IF_ERROR(check_states(build.storage, parallel));
   std::unique_ptr<DraftModel> draft;
+  // It is given the blocks of the first group.
+  build.kv_window = 0;
   // The last stage has the hidden states that drafts are made of, and chooses the tokens.
   if (config.speculative.method == SpeculativeMethod::kMtp && parallel.samples()) {
     ASSIGN_OR_RETURN(draft, create_mtp(*architecture, build, *model));

@@ -1,8 +1,11 @@
 #include "server/chat_format.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "base/find_text.h"
@@ -81,6 +84,26 @@ bool fail_choice(std::string message, ApiError* error) {
   return fail(error, FieldPath().field("tool_choice"), kInvalidValue, std::move(message));
 }
 
+bool may_call(const ToolChoice& choice, const std::string& name) {
+  if (choice == ToolChoice::kNamed) return name == choice.name;
+  return choice.allowed.empty() || std::ranges::find(choice.allowed, name) != choice.allowed.end();
+}
+
+// Whether the request has the tools that its choice names.
+bool has_chosen_tools(const ToolChoice& choice, const OrderedJson& tools, ApiError* error) {
+  std::vector<std::string> chosen = choice.allowed;
+  if (choice == ToolChoice::kNamed) chosen.push_back(choice.name);
+  for (const std::string& name : chosen) {
+    const bool is_there = std::ranges::any_of(
+        tools, [&](const OrderedJson& tool) { return tool["function"]["name"] == name; });
+    if (!is_there) {
+      return fail_choice(
+          fmt::format("tool_choice: '{}' is not among the tools", printable(name, 80)), error);
+    }
+  }
+  return true;
+}
+
 // The tools that a grammar has to know, and whether the answer has to call one.
 bool read_callable_tools(const ChatCompletionRequest& request,
                          AnswerGrammarRequest* asked,
@@ -88,8 +111,10 @@ bool read_callable_tools(const ChatCompletionRequest& request,
   const ToolChoice& choice = request.tool_choice;
   const OrderedJson* tools = request.usable_tools();
   if (tools == nullptr) {
-    return !choice.is_forced() || fail_choice("tool_choice: there are no tools to call", error);
+    const bool needs_tools = choice.is_forced() || !choice.allowed.empty();
+    return !needs_tools || fail_choice("tool_choice: there are no tools to call", error);
   }
+  if (!has_chosen_tools(choice, *tools, error)) return false;
   bool is_any_strict = false;
   for (size_t i = 0; i < tools->size(); ++i) {
     const OrderedJson& function = (*tools)[i]["function"];
@@ -101,16 +126,12 @@ bool read_callable_tools(const ChatCompletionRequest& request,
     tool.where = fmt::format("tools[{}].function.parameters", i);
     tool.strict = function.value("strict", OrderedJson()) == true;
     is_any_strict = is_any_strict || tool.strict;
-    if (choice == ToolChoice::kNamed && tool.name != choice.name) continue;
-    asked->tools.push_back(std::move(tool));
-  }
-  if (asked->tools.empty()) {
-    return fail_choice(
-        fmt::format("tool_choice: '{}' is not among the tools", printable(choice.name, 80)), error);
+    if (may_call(choice, tool.name)) asked->tools.push_back(std::move(tool));
   }
   if (choice.is_forced()) {
     asked->calls = AnswerGrammarRequest::Calls::kForced;
-  } else if (!asked->syntax.empty() && (is_any_strict || asked->content != nullptr)) {
+  } else if (!asked->syntax.empty() &&
+             (is_any_strict || !choice.allowed.empty() || asked->content != nullptr)) {
     asked->calls = AnswerGrammarRequest::Calls::kAllowed;
   }
   return true;

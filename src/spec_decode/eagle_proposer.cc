@@ -274,6 +274,8 @@ std::vector<std::vector<int32_t>> EagleProposer::propose_recorded(
   }
   const bool is_in_vain = most == 0 && shape.num_drafts > 0;
   if (is_in_vain || most > shape.num_drafts) return propose(requests, hidden, step);
+  // Ranks of this stage alone draft.
+  if (parallel_.tensor_parallel != nullptr) parallel_.tensor_parallel->meet_all();
   padded_->run(shape, requests, hidden, step);
   round.num_places = most * static_cast<int32_t>(shape.batch);
   if (round.num_places > 0) fetch_drafts(round);

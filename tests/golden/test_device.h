@@ -31,9 +31,7 @@ inline std::string missing_cards(int num_ranks) {
 inline bool can_try(const ParallelConfig& parallel) {
   if (golden_device() == DeviceChoice::kCpu) return true;
   const int num_ranks = parallel.ranks_of_copy() * parallel.data_parallel_size;
-  return missing_cards(num_ranks).empty() && parallel.prefill_context_parallel_size == 1 &&
-         (parallel.expert_dispatch == ExpertDispatch::kAuto ||
-          parallel.expert_dispatch == ExpertDispatch::kGather);
+  return missing_cards(num_ranks).empty() && parallel.prefill_context_parallel_size == 1;
 }
 
 }  // namespace atom

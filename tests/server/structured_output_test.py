@@ -325,6 +325,28 @@ class Calls(Case):
         answer = self.post("/v1/chat/completions", body, 400)
         self.assertIn("pong", answer["error"]["message"])
 
+    def test_allowed_tools(self):
+        def choice(mode, *names):
+            return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
+                {"type": "function", "function": {"name": name}} for name in names]}}
+        for calls, reason in self.run_all(6 * len(SEEDS), tool_choice=choice("required", "ping"),
+                                          parallel_tool_calls=False, **self.THINK):
+            self.assertEqual([call["name"] for call in calls], ["ping"])
+            self.assertEqual(reason, "tool_calls")
+        # The model is made to begin a call, of which the grammar leaves one tool alone.
+        marks = {"logit_bias": {str(self.first_token("<tool_call>")): 100}}
+        for calls, _ in self.run_all(6 * len(SEEDS), tool_choice=choice("auto", "ping"),
+                                     max_tokens=80, **marks, **self.THINK):
+            self.assertLessEqual({call["name"] for call in calls}, {"ping"})
+        answer = self.post("/v1/chat/completions", {
+            "messages": ASK, "tools": [PING], "tool_choice": choice("auto", "ping", "pong")}, 400)
+        self.assertIn("pong", answer["error"]["message"])
+        self.post("/v1/chat/completions",
+                  {"messages": ASK, "tool_choice": choice("auto", "ping")}, 400)
+
+    def first_token(self, text):
+        return self.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"][0]
+
     def test_auto_with_strict_tools(self):
         strict = json.loads(json.dumps([WEATHER, PING]))
         for tool in strict:

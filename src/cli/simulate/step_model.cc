@@ -11,6 +11,14 @@ double roof(double bytes, double bandwidth, double flops, double flop_rate) {
   return std::max(bytes / bandwidth, flops / flop_rate);
 }
 
+// The weights are read while their first rows are multiplied: of many rows the two add up rather
+// than hide each other.
+double linears(const Inputs& in, const RankModel& model, double rows) {
+  const bool has_16_bits = model.dense_bytes > 1.5 * model.dense_weights;
+  return model.dense_bytes / (in.memory_bandwidth * in.linear_efficiency) +
+         2 * model.dense_weights * rows / (has_16_bits ? in.flops16 : in.flops);
+}
+
 // One layer's all-reduces, of the attention's and of the feed-forward's output.
 double tensor_collectives(const Inputs& in, const RankModel& model, double ranks, double rows) {
   const double bytes = rows * model.hidden_size * in.combine_bytes;
@@ -46,10 +54,7 @@ StepTime simulate_step(const Inputs& in,
   // Sequences that a rank computes: all of its group.
   const double rows = sequences * tensor / static_cast<double>(layout.num_gpus);
   StepTime time;
-  time.linears = roof(model.dense_bytes,
-                      in.memory_bandwidth * in.linear_efficiency,
-                      2 * model.dense_weights * rows,
-                      in.flops);
+  time.linears = linears(in, model, rows);
   time.attention = roof(rows * context * model.kv_bytes,
                         in.memory_bandwidth * in.attention_efficiency,
                         rows * context * model.attention_flops,

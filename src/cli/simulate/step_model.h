@@ -13,20 +13,21 @@ namespace atom::cli::simulate {
 struct Inputs {
   double memory_bytes = 141e9;        // of a GPU
   double memory_bandwidth = 4.58e12;  // as a kernel that only reads reaches it
-  double flops = 1399e12;             // as multiplications of the library reach them
+  double flops = 1399e12;             // as multiplications of the library reach them, in FP8
+  double flops16 = 795e12;            // and of weights of 16 bits
   // Of memory_bandwidth, in decode steps.
-  double linear_efficiency = 0.85;
-  double expert_efficiency = 0.75;
+  double linear_efficiency = 0.95;
+  double expert_efficiency = 0.84;
   double attention_efficiency = 0.91;
   // Of flops.
   double attention_flop_efficiency = 0.35;
   double expert_flop_efficiency = 0.5;
-  double layer_seconds = 10e-6;   // launches of a layer, whatever the batch
-  double expert_seconds = 17e-6;  // of a layer's experts beyond that
+  double layer_seconds = 12.5e-6;  // of a layer, whatever the batch
+  double expert_seconds = 17e-6;   // of a layer's experts beyond that
   double gpus_per_node = 8;
-  double node_bandwidth = 360e9;  // between GPUs of a node
+  double node_bandwidth = 240e9;  // between GPUs of a node
   double network_bandwidth = 40e9;
-  double all_reduce_seconds = 15.3e-6;      // of a small one in a node
+  double all_reduce_seconds = 2.7e-6;       // of a small one in a node
   double node_exchange_seconds = 20e-6;     // of a small dispatch or combine in a node
   double network_exchange_seconds = 40e-6;  // of one over nodes
   double dispatch_bytes = 1.03125;          // of an activation: FP8 with a scale for 128

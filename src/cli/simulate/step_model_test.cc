@@ -41,18 +41,97 @@ RankModel dense_model() {
 
 TEST(StepModel, OneGpuReadsWeightsAndCache) {
   const StepTime time = simulate_step(round_inputs(), dense_model(), {"", 1, 1, 1}, 4, 1000);
-  EXPECT_DOUBLE_EQ(time.linears, 2e-3);    // 1e9 / 5e11; 8e9 / 1e15 is less
-  EXPECT_DOUBLE_EQ(time.attention, 8e-6);  // 4e6 bytes / 5e11; 4e6 FLOPs are less
+  EXPECT_DOUBLE_EQ(time.linears, 2e-3 + 8e-6);  // 1e9 / 5e11 and 8e9 / 1e15
+  EXPECT_DOUBLE_EQ(time.attention, 8e-6);       // 4e6 bytes / 5e11; 4e6 FLOPs are less
   EXPECT_DOUBLE_EQ(time.launches, 1e-4);
   EXPECT_EQ(time.experts, 0);
   EXPECT_EQ(time.collectives, 0);
   EXPECT_DOUBLE_EQ(time.memory_bytes, 1.104e9);
-  EXPECT_DOUBLE_EQ(time.total(), 2.108e-3);
+  EXPECT_DOUBLE_EQ(time.total(), 2.116e-3);
 }
 
 TEST(StepModel, ManyRowsAreArithmetic) {
   const StepTime time = simulate_step(round_inputs(), dense_model(), {"", 1, 1, 1}, 10'000, 1);
-  EXPECT_DOUBLE_EQ(time.linears, 2e-2);  // 2 * 1e9 * 1e4 / 1e15
+  EXPECT_DOUBLE_EQ(time.linears, 2e-3 + 2e-2);  // 2 * 1e9 * 1e4 / 1e15
+  Inputs slower = round_inputs();
+  slower.flops16 = 5e14;
+  RankModel of_16_bits = dense_model();
+  of_16_bits.dense_weights /= 2;
+  EXPECT_DOUBLE_EQ(simulate_step(slower, of_16_bits, {"", 1, 1, 1}, 10'000, 1).linears,
+                   2e-3 + 2e-2);
+}
+
+// What bench latency measured (docs/parallel.md), of made-up weights, in milliseconds.
+struct Measured {
+  const char* name;
+  const RankModel& model;  // of one rank
+  double bandwidth;        // of a card
+  int64_t ranks;
+  double sequences;
+  double milliseconds;
+};
+
+RankModel llama_8b(double ranks) {
+  return {.num_layers = 32,
+          .hidden_size = 4096,
+          .dense_bytes = 15.01e9 / ranks,
+          .dense_weights = 7.505e9 / ranks,
+          .kv_bytes = 131072 / ranks,
+          .attention_flops = 4.0 * 4096 * 32 / ranks};
+}
+RankModel llama_70b_fp8(double ranks) {
+  return {.num_layers = 80,
+          .hidden_size = 8192,
+          .dense_bytes = 70.6e9 / ranks,
+          .dense_weights = 69.5e9 / ranks,
+          .kv_bytes = 327680 / ranks,
+          .attention_flops = 4.0 * 8192 * 80 / ranks};
+}
+// Routed weights are counted whole.
+RankModel qwen3_30b(double ranks) {
+  return {.num_layers = 48,
+          .num_expert_layers = 48,
+          .hidden_size = 2048,
+          .num_experts = 128,
+          .experts_per_token = 8,
+          .dense_bytes = 2.46e9 / ranks,
+          .dense_weights = 1.23e9 / ranks,
+          .routed_bytes = 57.98e9,
+          .routed_weights = 28.99e9,
+          .kv_bytes = 98304 / ranks,
+          .attention_flops = 4.0 * 4096 * 48 / ranks};
+}
+
+TEST(StepModel, StepsOfOneAndTwoCardsComeToWhatWasMeasured) {
+  constexpr double kH200 = 4.58e12, kH100 = 3.08e12, kContext = 1088;
+  const RankModel llama[] = {llama_8b(1), llama_8b(2)}, large = llama_70b_fp8(2);
+  const RankModel qwen[] = {qwen3_30b(1), qwen3_30b(2)};
+  const Measured all[] = {{"Llama-8B", llama[0], kH200, 1, 1, 3.84},
+                          {"Llama-8B", llama[0], kH200, 1, 64, 6.87},
+                          {"Llama-8B TP2", llama[1], kH200, 2, 1, 2.37},
+                          {"Llama-8B TP2", llama[1], kH200, 2, 64, 4.41},
+                          {"Llama-8B", llama[0], kH100, 1, 1, 5.28},
+                          {"Llama-8B", llama[0], kH100, 1, 64, 9.25},
+                          {"Llama-8B TP2", llama[1], kH100, 2, 1, 3.03},
+                          {"Llama-8B TP2", llama[1], kH100, 2, 64, 5.39},
+                          {"Llama-70B FP8 TP2", large, kH100, 2, 1, 13.9},
+                          {"Llama-70B FP8 TP2", large, kH100, 2, 64, 20.7},
+                          {"Qwen3-30B", qwen[0], kH200, 1, 1, 3.28},
+                          {"Qwen3-30B", qwen[0], kH200, 1, 8, 8.16},
+                          {"Qwen3-30B", qwen[0], kH200, 1, 32, 15.9},
+                          {"Qwen3-30B", qwen[0], kH200, 1, 64, 18.4},
+                          {"Qwen3-30B TP2", qwen[1], kH100, 2, 1, 3.07},
+                          {"Qwen3-30B TP2", qwen[1], kH100, 2, 64, 13.84}};
+  for (const Measured& of : all) {
+    Inputs inputs;
+    inputs.memory_bandwidth = of.bandwidth;
+    const Layout layout = {of.name, of.ranks, of.ranks, 1};
+    const double simulated =
+        1e3 * simulate_step(inputs, of.model, layout, of.sequences, kContext).total();
+    const double ratio = simulated / of.milliseconds;
+    RecordProperty(of.name, std::to_string(ratio));
+    EXPECT_NEAR(ratio, 1, 0.15) << of.name << ", " << of.sequences << " sequences: " << simulated;
+  }
 }
 
 TEST(StepModel, RanksThatShareLayersAddUp) {

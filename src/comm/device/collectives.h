@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "comm/device/mailbox.h"
+#include "comm/device/sum_format.h"
 #include "comm/reduce_op.h"
 #include "tensor/gpu_api.h"
 
@@ -52,8 +53,19 @@ gpuError_t launch_move_by_packets(const PeerView& view,
                                   const MoveLaunch& params,
                                   gpuStream_t stream);
 
+// all_reduce of a sum whose values travel as codes, through memory that each rank has for them.
+int64_t coded_sum_memory(int size);  // bytes
+// Whether there is a kernel: of 16-bit values, in whole vectors of 16 bytes.
+bool fits_codes(const ReduceLaunch& params);
+gpuError_t launch_reduce_by_codes(const PeerView& view,
+                                  const ReduceLaunch& params,
+                                  SumFormat format,
+                                  gpuStream_t stream);
+
 // A message. Its packets wait at the receiver, 4 MB of data at most; the rest follows as it takes
 // them.
+// What it takes of kPacketsPerLane at most.
+int64_t packets_of_lane(int64_t bytes);
 gpuError_t launch_send(
     const PeerView& view, const void* x, int64_t bytes, int to, gpuStream_t stream);
 gpuError_t launch_receive(
@@ -63,5 +75,6 @@ gpuError_t launch_receive(
 gpuError_t load_collectives();
 gpuError_t load_packets(int size);
 gpuError_t load_messages();
+gpuError_t load_coded_sums();
 
 }  // namespace atom

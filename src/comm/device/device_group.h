@@ -18,9 +18,20 @@
 
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "comm/device/sum_format.h"
 #include "tensor/device.h"
 
 namespace atom {
+
+// Sums of 16-bit values of at least so many bytes travel in `format`: all_reduce() alone, of
+// tensors aligned to 16 bytes, on all ranks alike, with a multiple of 8 values. Each rank's part
+// but one is rounded to codes, and so is the sum, which has the same bits on all ranks; a value
+// that is no finite number makes its 32 neighbors NaN. Everything else is added as Communicator
+// says.
+struct LargeSums {
+  SumFormat format = SumFormat::kWhole;
+  int64_t least_bytes = 16 << 20;
+};
 
 // One communicator for each card, in order, of at most 8; rank i computes on devices[i], and its
 // thread has that card current. The same card may be there more than once where the kernels of its
@@ -29,6 +40,8 @@ namespace atom {
 // last one, also one that failed. An error where the build or the machine has no way between the
 // cards.
 Result<std::vector<std::unique_ptr<Communicator>>> make_device_group(
-    const std::vector<Device>& devices, std::chrono::milliseconds timeout);
+    const std::vector<Device>& devices,
+    std::chrono::milliseconds timeout,
+    const LargeSums& large_sums = {});
 
 }  // namespace atom

@@ -1,12 +1,13 @@
 #include "comm/device/device_group.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/mutex.h"
 #include "comm/device/collectives.h"
+#include "comm/device/host_gate.h"
 #include "comm/device/mailbox.h"
+#include "comm/device/reduced_type.h"
 #include "comm/local/local_group.h"
 #include "tensor/gpu_check.h"
 #include "tensor/gpu_launch.h"
@@ -63,14 +64,20 @@ Status open_way(const Device& device, const Device& peer) {
 class DeviceGroup {
  public:
   static Result<std::shared_ptr<DeviceGroup>> open(const std::vector<Device>& devices,
-                                                   std::chrono::milliseconds timeout) {
-    auto group = std::make_shared<DeviceGroup>(devices, timeout);
+                                                   std::chrono::milliseconds timeout,
+                                                   const LargeSums& large_sums) {
+    auto group = std::make_shared<DeviceGroup>(devices, timeout, large_sums);
     RETURN_IF_ERROR(group->set_up());
     return group;
   }
 
-  DeviceGroup(const std::vector<Device>& devices, std::chrono::milliseconds timeout)
-      : devices_(devices), timeout_(timeout) {}
+  DeviceGroup(const std::vector<Device>& devices,
+              std::chrono::milliseconds timeout,
+              const LargeSums& large_sums)
+      : devices_(devices),
+        timeout_(timeout),
+        large_sums_(large_sums),
+        gate_(static_cast<int>(devices.size()), timeout, kPacketsPerLane) {}
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;
 
@@ -84,11 +91,14 @@ class DeviceGroup {
     for (int rank = 0; rank < size(); ++rank) {
       (void)ATOM_GPU(SetDevice)(devices_[rank].index);
       (void)ATOM_GPU(Free)(view_.mailboxes[rank]);
+      (void)ATOM_GPU(Free)(view_.codes[rank]);
     }
     (void)ATOM_GPU(FreeHost)(view_.flags);
   }
 
   int size() const { return static_cast<int>(devices_.size()); }
+  const LargeSums& large_sums() const { return large_sums_; }
+  HostGate& gate() { return gate_; }
 
   PeerView view_of(int rank) const {
     PeerView view = view_;
@@ -96,9 +106,10 @@ class DeviceGroup {
     return view;
   }
 
-  Status status() const {
+  Status status() {
     const MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = lost();
+    if (!failure_.ok()) gate_.close();
     return failure_;
   }
 
@@ -109,7 +120,14 @@ class DeviceGroup {
       if (failure_.ok()) failure_ = lost();
       if (failure_.ok()) failure_ = std::move(reason);
     }
+    gate_.close();
     __atomic_store_n(&view_.flags->is_over, 1u, __ATOMIC_RELEASE);
+  }
+
+  // What became of a host's wait: false when the group has failed.
+  bool has_met(int rank, const HostGate::Missing& missing) {
+    if (missing) fail(lost(rank, *missing));
+    return status().ok();
   }
 
  private:
@@ -138,6 +156,11 @@ class DeviceGroup {
     RETURN_IF_REFUSED(device, ATOM_GPU(Malloc)(&memory, mailbox_size(size())));
     view_.mailboxes[rank] = static_cast<Mailbox*>(memory);
     RETURN_IF_REFUSED(device, ATOM_GPU(Memset)(memory, 0, mailbox_size(size())));
+    if (large_sums_.format != SumFormat::kWhole) {
+      RETURN_IF_REFUSED(device, load_coded_sums());
+      RETURN_IF_REFUSED(device, ATOM_GPU(Malloc)(&memory, coded_sum_memory(size())));
+      view_.codes[rank] = static_cast<uint8_t*>(memory);
+    }
     RETURN_IF_REFUSED(device, ATOM_GPU(DeviceSynchronize)());
     return {};
   }
@@ -147,39 +170,23 @@ class DeviceGroup {
     for (int rank = 0; rank < size(); ++rank) {
       const uint32_t missing = __atomic_load_n(&view_.flags->missing[rank], __ATOMIC_ACQUIRE);
       if (missing == 0) continue;
-      return unavailable("rank {} of {} waited {} ms for rank {}: lost",
-                         rank,
-                         size(),
-                         timeout_.count(),
-                         missing - 1);
+      return lost(rank, static_cast<int>(missing) - 1);
     }
     return {};
+  }
+  Status lost(int rank, int missing) const {
+    return unavailable(
+        "rank {} of {} waited {} ms for rank {}: lost", rank, size(), timeout_.count(), missing);
   }
 
   const std::vector<Device> devices_;
   const std::chrono::milliseconds timeout_;
+  const LargeSums large_sums_;
   PeerView view_{};
-  mutable Mutex mutex_;
-  mutable Status failure_ GUARDED_BY(mutex_);
+  HostGate gate_;
+  Mutex mutex_;
+  Status failure_ GUARDED_BY(mutex_);
 };
-
-// None of a type that is not reduced.
-std::optional<ReducedType> reduced_type(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return ReducedType::kFloat32;
-    case DType::kFloat16:
-      return ReducedType::kFloat16;
-    case DType::kBFloat16:
-      return ReducedType::kBFloat16;
-    case DType::kInt32:
-      return ReducedType::kInt32;
-    case DType::kInt64:
-      return ReducedType::kInt64;
-    default:
-      return std::nullopt;
-  }
-}
 
 // A tensor of the host, for the group's way between threads.
 Tensor on_host(const void* data, DType dtype, const Shape& shape) {
@@ -205,7 +212,12 @@ class DeviceCommunicator : public Communicator {
     group_->fail(unavailable("rank {} of {} has left the group", rank(), size()));
   }
 
-  const PeerView* peers() const override { return status().ok() ? &view_ : nullptr; }
+  const PeerView* peers(const Stream& stream) const override {
+    return is_open(stream) ? &view_ : nullptr;
+  }
+
+  void meet_all() override { (void)has_met(gate().meet_all(rank())); }
+  void meet_neighbors() override { (void)has_met(gate().meet_neighbors(rank())); }
 
   Status status() const override {
     const Status status = group_->status();
@@ -279,25 +291,39 @@ class DeviceCommunicator : public Communicator {
     if (stream.device().is_cpu()) {
       return exchange_on_host([&] { host_->send(stream, bytes_on_host(x, {bytes}), to); });
     }
-    if (is_open(stream)) {
-      enqueued("send", launch_send(view_, x, bytes, to, queue_of(stream)));
-    }
+    if (!status().ok()) return;
+    const int64_t size = packets_of_lane(bytes);
+    const bool records = is_recording(stream);
+    if (!records && !has_met(gate().before_send(rank(), to, size))) return;
+    enqueued("send", launch_send(view_, x, bytes, to, queue_of(stream)));
+    if (!records) gate().after_send(rank(), to, size);
   }
 
   void do_receive(const Stream& stream, void* x, int64_t bytes, int from) override {
     if (stream.device().is_cpu()) {
       return exchange_on_host([&] { host_->receive(stream, bytes_on_host(x, {bytes}), from); });
     }
-    if (is_open(stream)) {
-      enqueued("receive", launch_receive(view_, x, bytes, from, queue_of(stream)));
-    }
+    if (!status().ok()) return;
+    const int64_t size = packets_of_lane(bytes);
+    if (!is_recording(stream) && !has_met(gate().before_receive(from, rank(), size))) return;
+    enqueued("receive", launch_receive(view_, x, bytes, from, queue_of(stream)));
   }
 
  private:
-  // False when the group has failed: nothing more is enqueued.
+  HostGate& gate() const { return group_->gate(); }
+  bool has_met(const HostGate::Missing& missing) const { return group_->has_met(rank(), missing); }
+
+  // Before an operation of all ranks is enqueued. False when the group has failed: nothing more is.
   bool is_open(const Stream& stream) const {
     CHECK((stream.device() == device_));
-    return status().ok();
+    if (!status().ok()) return false;
+    return is_recording(stream) || has_met(gate().meet_all(rank()));
+  }
+
+  static bool is_recording(const Stream& stream) {
+    auto state = ATOM_GPU(StreamCaptureStatusNone);
+    GPU_CHECK(ATOM_GPU(StreamIsCapturing)(queue_of(stream), &state));
+    return state != ATOM_GPU(StreamCaptureStatusNone);
   }
 
   static gpuStream_t queue_of(const Stream& stream) {
@@ -312,7 +338,13 @@ class DeviceCommunicator : public Communicator {
     launch.type = *type;
     if (launch.count == 0) return;
     if (!is_open(stream)) return;
-    const bool is_small = fits_packets(view_, launch.count * dtype_size(dtype));
+    const int64_t bytes = launch.count * dtype_size(dtype);
+    const LargeSums& large = group_->large_sums();
+    if (large.format != SumFormat::kWhole && bytes >= large.least_bytes && fits_codes(launch)) {
+      return enqueued("reduce",
+                      launch_reduce_by_codes(view_, launch, large.format, queue_of(stream)));
+    }
+    const bool is_small = fits_packets(view_, bytes);
     enqueued("reduce",
              is_small ? launch_reduce_by_packets(view_, launch, queue_of(stream))
                       : launch_reduce_by_address(view_, launch, queue_of(stream)));
@@ -344,14 +376,17 @@ class DeviceCommunicator : public Communicator {
 }  // namespace
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_device_group(
-    const std::vector<Device>& devices, std::chrono::milliseconds timeout) {
+    const std::vector<Device>& devices,
+    std::chrono::milliseconds timeout,
+    const LargeSums& large_sums) {
   CHECK(!devices.empty());
   if (devices.size() > kMaxPeers) {
     return invalid_argument(
         "{} GPUs in one group of ranks: at most {}", devices.size(), int{kMaxPeers});
   }
   for (const Device& device : devices) CHECK(!device.is_cpu());
-  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceGroup> group, DeviceGroup::open(devices, timeout));
+  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceGroup> group,
+                   DeviceGroup::open(devices, timeout, large_sums));
   std::vector<std::unique_ptr<Communicator>> hosts = make_local_group(group->size(), timeout);
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int rank = 0; rank < group->size(); ++rank) {

@@ -4,7 +4,8 @@
 namespace atom {
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_device_group(const std::vector<Device>&,
-                                                                     std::chrono::milliseconds) {
+                                                                     std::chrono::milliseconds,
+                                                                     const LargeSums&) {
   return unimplemented("this build has no support for GPUs: configure it with -DATOM_CUDA=ON");
 }
 

@@ -23,40 +23,11 @@ using Bytes = std::vector<uint8_t>;
 
 constexpr milliseconds kAmple{20'000};
 
-// A rank's side of a test. The memory is there before any rank begins: the runtime may want a card
-// to be idle for it.
-struct Seat {
-  Communicator& rank;
-  Device device;
-  DeviceQueue& queue;
-  const Stream& stream;
-  std::shared_ptr<void> memory;  // kMemory bytes
-
-  Tensor tensor(const Shape& shape, DType dtype, int64_t offset = 0) const {
-    return Tensor(static_cast<uint8_t*>(memory.get()) + offset, dtype, shape, memory, device);
-  }
-};
+using Seat = CardSeat;
 constexpr int64_t kMemory = 32 << 20;
 
-// Each rank on a thread of its own.
 void run(const Ranks& ranks, const std::function<void(const Seat&)>& body) {
-  const std::vector<Device> devices = cards_of(static_cast<int>(ranks.size()));
-  std::vector<std::shared_ptr<void>> memories;
-  for (const Device& device : devices) {
-    memories.push_back(device_runtime(device).value()->allocate(kMemory));
-  }
-  std::vector<std::thread> threads;
-  for (const auto& rank : ranks) {
-    threads.emplace_back([&] {
-      ThreadPool pool(1);
-      const Device device = devices[rank->rank()];
-      const std::unique_ptr<DeviceQueue> queue = device_runtime(device).value()->create_queue();
-      const Stream stream(&pool, queue.get());
-      body({*rank, device, *queue, stream, memories[rank->rank()]});
-      queue->synchronize();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_cards(ranks, kMemory, body);
 }
 
 class DeviceGroup : public testing::TestWithParam<int> {

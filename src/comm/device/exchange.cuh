@@ -9,6 +9,25 @@
 
 namespace atom::device_exchange {
 
+// Reads all of a kernel's parameters, which lie in memory that no cache has yet: while the grid
+// before this one ends that costs nothing, and later each part would be waited for.
+template <typename Parameters>
+__device__ inline void touch(const Parameters& parameters) {
+  static_assert(sizeof(Parameters) % sizeof(uint32_t) == 0);
+  const auto* words = reinterpret_cast<const uint32_t*>(&parameters);
+  uint32_t bits = 0;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(Parameters) / sizeof(uint32_t); i += 8) bits |= words[i];
+  // Something has to depend on them.
+  asm volatile(
+      "{\n"
+      ".reg .pred is_zero;\n"
+      "setp.eq.u32 is_zero, %0, 0;\n"
+      "@is_zero nanosleep.u32 0;\n"
+      "}" ::"r"(bits)
+      : "memory");
+}
+
 // A thread's patience with another rank.
 class Patience {
  public:

@@ -15,8 +15,8 @@ namespace atom {
 constexpr int kMaxPeers = 8;
 constexpr int kMaxExchangeBlocks = 128;
 // Of operations in packets: blocks, and packets that a block has room for from each rank.
-constexpr int kPacketBlocks = 64;
-constexpr int kPacketsPerBlock = 4096;
+constexpr int kPacketBlocks = 128;
+constexpr int kPacketsPerBlock = 2048;
 // Of messages between two ranks: parts that go side by side, and packets on their way in each.
 constexpr int kMessageLanes = 64;
 constexpr int kPacketsPerLane = 8192;
@@ -38,7 +38,9 @@ struct Mailbox {
   uint64_t epochs[kMaxExchangeBlocks];  // operations that the block has done; its card alone
   Packet hellos[2][kMaxExchangeBlocks][kMaxPeers];   // an address each
   uint64_t goodbyes[kMaxExchangeBlocks][kMaxPeers];  // epochs that a rank has left
-  MessageLane lanes[kMaxPeers][kMessageLanes];       // with each other rank
+  // Of sums by codes: epochs in which a rank has written its parts, and its sums.
+  uint64_t halves[2][kMaxExchangeBlocks][kMaxPeers];
+  MessageLane lanes[kMaxPeers][kMessageLanes];  // with each other rank
 };
 
 // Behind it: Packet[2][kPacketBlocks][size][kPacketsPerBlock], from each rank, then
@@ -65,6 +67,7 @@ struct PeerView {
   int rank;
   int size;
   Mailbox* mailboxes[kMaxPeers];
+  uint8_t* codes[kMaxPeers];  // memory of coded_sum_memory() each; null where sums are whole
   GroupFlags* flags;
   uint64_t timeout;  // nanoseconds
 };

@@ -107,14 +107,17 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) state.received = received + (end - begin);
 }
 
+int64_t num_lanes(int64_t bytes) {
+  constexpr int64_t kPacketsPerBlock = 4 * kThreads;
+  const int64_t wanted = (bytes / kPacketData + kPacketsPerBlock - 1) / kPacketsPerBlock;
+  return wanted < 1 ? 1 : wanted < kMessageLanes ? wanted : kMessageLanes;
+}
+
 gpuError_t launch_message(void (*kernel)(PeerView, MessageLaunch),
                           const PeerView& view,
                           const MessageLaunch& p,
                           gpuStream_t stream) {
-  constexpr int64_t kPacketsPerBlock = 4 * kThreads;
-  const int64_t wanted = (p.bytes / kPacketData + kPacketsPerBlock - 1) / kPacketsPerBlock;
-  const int64_t lanes = wanted < 1 ? 1 : wanted < kMessageLanes ? wanted : kMessageLanes;
-  return gpu_launch({.grid = dim3(static_cast<unsigned>(lanes)),
+  return gpu_launch({.grid = dim3(static_cast<unsigned>(num_lanes(p.bytes))),
                      .block = dim3(kThreads),
                      .stream = stream,
                      .overlaps_previous = true},
@@ -124,6 +127,11 @@ gpuError_t launch_message(void (*kernel)(PeerView, MessageLaunch),
 }
 
 }  // namespace
+
+int64_t packets_of_lane(int64_t bytes) {
+  const int64_t lanes = num_lanes(bytes), packets = (bytes + kPacketData - 1) / kPacketData;
+  return (packets + lanes - 1) / lanes;
+}
 
 gpuError_t launch_send(
     const PeerView& view, const void* x, int64_t bytes, int to, gpuStream_t stream) {

@@ -11,7 +11,7 @@ namespace {
 using namespace device_exchange;
 
 constexpr int kMaxThreads = 512;
-constexpr int kFewThreads = 256;  // of blocks that have one vector for each
+constexpr int kFewThreads = 128;  // of blocks that have one vector for each
 constexpr int64_t kVectorsPerBlock = kPacketsPerBlock / 2;
 
 // What this rank gives each, as vectors, and where it goes.
@@ -44,11 +44,13 @@ template <typename T, int kSize>
 __global__ void __launch_bounds__(kMaxThreads)
     reduce_by_packets(const __grid_constant__ PeerView view,
                       const __grid_constant__ ReduceLaunch p) {
+  const int64_t bytes = p.count * int64_t{sizeof(T)};
+  const Share share = share_of(num_vectors(bytes), blockIdx.x, gridDim.x);
+  touch(view);
+  touch(p);
   gpu_allow_next_grid();
   gpu_wait_for_previous_grid();
   const uint64_t epoch = begin_epoch(view);
-  const int64_t bytes = p.count * int64_t{sizeof(T)};
-  const Share share = share_of(num_vectors(bytes), blockIdx.x, gridDim.x);
   const Sender sender = {view, p.whole, p.part == nullptr ? 0 : bytes, bytes, epoch};
   sender.send(share);
   const Span own = sender.of(view.rank);
@@ -64,10 +66,12 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 __global__ void __launch_bounds__(kMaxThreads)
     move_by_packets(const __grid_constant__ PeerView view, const __grid_constant__ MoveLaunch p) {
+  const Share share = share_of(num_vectors(p.bytes), blockIdx.x, gridDim.x);
+  touch(view);
+  touch(p);
   gpu_allow_next_grid();
   gpu_wait_for_previous_grid();
   const uint64_t epoch = begin_epoch(view);
-  const Share share = share_of(num_vectors(p.bytes), blockIdx.x, gridDim.x);
   const Sender sender = {view, p.from, p.from_stride, p.bytes, epoch};
   sender.send(share);
   Patience patience(view);

@@ -1,3 +1,4 @@
+#include <thread>
 #include <utility>
 
 #include "comm/device/device_group.h"
@@ -125,6 +126,28 @@ std::vector<Device> cards_of(int num_ranks) {
     devices.push_back({DeviceType::kCuda, rank % count});
   }
   return devices;
+}
+
+void on_cards(const std::vector<std::unique_ptr<Communicator>>& ranks,
+              int64_t memory,
+              const std::function<void(const CardSeat&)>& body) {
+  const std::vector<Device> devices = cards_of(static_cast<int>(ranks.size()));
+  std::vector<std::shared_ptr<void>> memories;
+  for (const Device& device : devices) {
+    memories.push_back(device_runtime(device).value()->allocate(memory));
+  }
+  std::vector<std::thread> threads;
+  for (const auto& rank : ranks) {
+    threads.emplace_back([&] {
+      ThreadPool pool(1);
+      const Device device = devices[rank->rank()];
+      const std::unique_ptr<DeviceQueue> queue = device_runtime(device).value()->create_queue();
+      const Stream stream(&pool, queue.get());
+      body({*rank, device, *queue, stream, memories[rank->rank()]});
+      queue->synchronize();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 std::vector<std::unique_ptr<Communicator>> make_card_group(int size,

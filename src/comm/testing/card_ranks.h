@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,6 +16,24 @@ int num_cards();
 
 // One for each rank: with as many cards as there are, in turns.
 std::vector<Device> cards_of(int num_ranks);
+
+// A rank's side of a test.
+struct CardSeat {
+  Communicator& rank;
+  Device device;
+  DeviceQueue& queue;
+  const Stream& stream;
+  std::shared_ptr<void> memory;
+
+  Tensor tensor(const Shape& shape, DType dtype, int64_t offset = 0) const {
+    return Tensor(static_cast<uint8_t*>(memory.get()) + offset, dtype, shape, memory, device);
+  }
+};
+// Each rank of a device group of cards_of() on a thread of its own, with so many bytes, which are
+// there before any rank begins: the runtime may want a card to be idle for them.
+void on_cards(const std::vector<std::unique_ptr<Communicator>>& ranks,
+              int64_t memory,
+              const std::function<void(const CardSeat&)>& body);
 
 // A device group of which each operation takes and leaves tensors of the host, at most 4 MB, and
 // returns when it is done. There is a card.

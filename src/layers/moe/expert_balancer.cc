@@ -6,8 +6,39 @@
 
 #include "base/check.h"
 #include "layers/moe/expert_slots.h"
+#include "tensor/device_arena.h"
 
 namespace atom {
+namespace {
+
+// By place in FusedMoE::slot_tensors(): the bytes that any layer has there.
+std::vector<int64_t> largest_tensors(const std::vector<FusedMoE*>& layers) {
+  std::vector<int64_t> largest;
+  for (const FusedMoE* layer : layers) {
+    const std::vector<Tensor> tensors = layer->slot_tensors(0);
+    largest.resize(std::max(largest.size(), tensors.size()), 0);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      largest[i] = std::max(largest[i], tensors[i].num_bytes());
+    }
+  }
+  return largest;
+}
+
+void copy(const Stream& stream, const Tensor& from, const Tensor& to) {
+  if (stream.device().is_cpu()) {
+    std::memcpy(to.raw_data(), from.raw_data(), from.num_bytes());
+  } else {
+    stream.queue().copy(to.raw_data(), from.raw_data(), from.num_bytes());
+  }
+}
+
+}  // namespace
+
+int64_t ExpertBalancer::num_bytes(const std::vector<FusedMoE*>& layers) {
+  int64_t sum = 0;
+  for (const int64_t bytes : largest_tensors(layers)) sum += bytes + DeviceArena::kAlignment;
+  return sum;
+}
 
 ExpertBalancer::ExpertBalancer(const EplbConfig& config,
                                const ParallelContext& parallel,
@@ -18,15 +49,28 @@ ExpertBalancer::ExpertBalancer(const EplbConfig& config,
       group_(parallel.expert_group()),
       layers_(std::move(layers)) {
   int64_t num_counts = 0;
+  for (FusedMoE* layer : layers_) num_counts += layer->slots()->placement().num_experts;
+  if (num_counts > 0) counts_ = Tensor::empty({num_counts}, DType::kInt64);
+  for (const int64_t bytes : largest_tensors(layers_)) {
+    aside_.push_back(resident_tensor(stream, {bytes}, DType::kUInt8));
+  }
+  share_scales(stream);
+  start_window();
+}
+
+void ExpertBalancer::share_scales(const Stream& stream) const {
+  const Stream host(&stream.pool());
   for (FusedMoE* layer : layers_) {
-    num_counts += layer->slots()->placement().num_experts;
     // Each rank has that of the experts that it began with, and is to get others.
     for (const Tensor& scale : layer->input_scales()) {
-      group_->all_reduce(stream, scale, ReduceOp::kMax);
+      const Tensor largest = Tensor::empty(scale.shape(), scale.dtype());
+      copy(stream, scale, largest);
+      if (!stream.device().is_cpu()) stream.queue().synchronize();
+      group_->all_reduce(host, largest, ReduceOp::kMax);
+      copy(stream, largest, scale);
+      if (!stream.device().is_cpu()) stream.queue().synchronize();
     }
   }
-  if (num_counts > 0) counts_ = Tensor::empty({num_counts}, DType::kInt64);
-  start_window();
 }
 
 void ExpertBalancer::start_window() {
@@ -50,7 +94,7 @@ void ExpertBalancer::end_step(const Stream& stream) {
 void ExpertBalancer::plan(const Stream& stream) {
   auto* all = counts_.data<int64_t>();
   for (FusedMoE* layer : layers_) all = std::ranges::copy(layer->slots()->take_counts(), all).out;
-  group_->all_reduce(stream, counts_);
+  group_->all_reduce(Stream(&stream.pool()), counts_);
   // What a group that has failed left there is nobody's count.
   if (!group_->status().ok()) return;
   const int64_t* begin = counts_.data<int64_t>();
@@ -73,40 +117,41 @@ void ExpertBalancer::note(const std::vector<int64_t>& counts, const ExpertPlacem
 
 void ExpertBalancer::carry_out(const Change& change, const Stream& stream) {
   ExpertSlots& slots = *change.layer->slots();
-  std::vector<Tensor> aside;
   for (const ExpertMove& move : plan_moves(slots.placement(), change.placement)) {
-    carry_out(move, *change.layer, &aside, stream);
+    carry_out(move, *change.layer, stream);
   }
   slots.set_placement(change.placement);
 }
 
+std::vector<Tensor> ExpertBalancer::aside_of(const FusedMoE& layer) const {
+  std::vector<Tensor> tensors = layer.slot_tensors(0);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Tensor& tensor = tensors[i];
+    tensor =
+        Tensor(aside_[i].raw_data(), tensor.dtype(), tensor.shape(), nullptr, aside_[i].device());
+  }
+  return tensors;
+}
+
 void ExpertBalancer::carry_out(const ExpertMove& move,
                                const FusedMoE& layer,
-                               std::vector<Tensor>* aside,
                                const Stream& stream) {
   const int64_t slots_of_rank = layer.slots()->placement().slots_of_rank();
   const auto rank_of = [&](int32_t slot) {
     return slot == ExpertMove::kAside ? move.aside_rank : static_cast<int>(slot / slots_of_rank);
   };
   const auto tensors_of = [&](int32_t slot) {
-    return slot == ExpertMove::kAside ? *aside : layer.slot_tensors(slot % slots_of_rank);
+    return slot == ExpertMove::kAside ? aside_of(layer) : layer.slot_tensors(slot % slots_of_rank);
   };
   const int from = rank_of(move.from), to = rank_of(move.to);
   if (from != rank_ && to != rank_) return;
-  if (move.to == ExpertMove::kAside && aside->empty()) {
-    for (const Tensor& tensor : layer.slot_tensors(0)) {
-      aside->push_back(Tensor::empty(tensor.shape(), tensor.dtype()));
-    }
-  }
   if (from != rank_) {
     for (const Tensor& tensor : tensors_of(move.to)) group_->receive(stream, tensor, from);
   } else if (to != rank_) {
     for (const Tensor& tensor : tensors_of(move.from)) group_->send(stream, tensor, to);
   } else {
     const std::vector<Tensor> sources = tensors_of(move.from), targets = tensors_of(move.to);
-    for (size_t i = 0; i < sources.size(); ++i) {
-      std::memcpy(targets[i].raw_data(), sources[i].raw_data(), sources[i].num_bytes());
-    }
+    for (size_t i = 0; i < sources.size(); ++i) copy(stream, sources[i], targets[i]);
   }
   if (to == rank_ && move.to != ExpertMove::kAside) ++num_moves_;
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "layers/moe/all_to_all_exchange.h"
+#include "layers/moe/direct_exchange.h"
 #include "layers/moe/gather_exchange.h"
 
 namespace atom {
@@ -27,8 +28,7 @@ class SummedExchange : public ExpertExchange {
 
 }  // namespace
 
-std::unique_ptr<ExpertExchange> make_expert_exchange(const BuildContext& build,
-                                                     ExpertOwners owners) {
+std::unique_ptr<ExpertExchange> make_expert_exchange(BuildContext& build, ExpertOwners owners) {
   const ParallelContext& parallel = build.parallel;
   if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>();
   // Every rank has a part of each expert, and so needs all tokens.
@@ -36,8 +36,18 @@ std::unique_ptr<ExpertExchange> make_expert_exchange(const BuildContext& build,
       parallel.dispatch == ExpertDispatch::kAuto) {
     return std::make_unique<GatherExchange>(parallel, std::move(owners));
   }
-  return std::make_unique<AllToAllExchange>(
-      parallel, std::move(owners), parallel.dispatch == ExpertDispatch::kAllToAllFloat8);
+  const bool in_float8 = parallel.dispatch == ExpertDispatch::kAllToAllFloat8;
+  if (build.device.is_cpu()) {
+    return std::make_unique<AllToAllExchange>(parallel, std::move(owners), in_float8);
+  }
+  if (!ops::supports_token_dispatch(build.config.hidden_size, build.dtype)) {
+    build.fail(unimplemented(
+        "--expert-dispatch: {} sends tokens of {} values, which are no whole vectors of 16 bytes; "
+        "take gather",
+        build.module_name,
+        build.config.hidden_size));
+  }
+  return std::make_unique<DirectExchange>(parallel, owners, in_float8);
 }
 
 }  // namespace atom

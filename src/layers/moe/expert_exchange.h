@@ -28,6 +28,8 @@ struct ExpertRows {
   // and which of this rank's tokens go to each rank, ascending.
   std::vector<int32_t> counts = {};
   std::vector<std::vector<int32_t>> sent = {};
+  // Of the same between GPUs: the choices of this rank's tokens.
+  Tensor own_ids = {};
 };
 
 class ExpertExchange {
@@ -59,8 +61,7 @@ struct ExpertOwners {
 };
 
 // The one that fits the ranks of `build`: for a copy that has its experts alone the tokens are on
-// all of its ranks already, and only sums travel.
-std::unique_ptr<ExpertExchange> make_expert_exchange(const BuildContext& build,
-                                                     ExpertOwners owners);
+// all of its ranks already, and only sums travel. What cannot be is an error of `build`.
+std::unique_ptr<ExpertExchange> make_expert_exchange(BuildContext& build, ExpertOwners owners);
 
 }  // namespace atom

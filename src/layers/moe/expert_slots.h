@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "layers/moe/expert_placement.h"
 #include "nn/forward_context.h"
 #include "nn/parallel_context.h"
+#include "ops/expert_slots/expert_slots.h"
+#include "tensor/host_mirror.h"
 
 namespace atom {
 
@@ -16,25 +18,33 @@ class ExpertSlots {
  public:
   ExpertSlots(const ParallelContext& parallel, int64_t num_experts);
 
+  // Takes its memory where `stream`, which outlives this, works; before anything is chosen.
+  void allocate(const Stream& stream);
+  int64_t resident_bytes() const;
+
   const ExpertPlacement& placement() const { return placement_; }
-  // Of as many experts, slots and ranks.
+  // Of as many experts, slots and ranks. Counts for what is enqueued from now on, as all changes.
   void set_placement(ExpertPlacement placement);
 
-  // ids [num_tokens, k] int32 on the CPU: those of experts become those of slots, those behind
-  // them (of shared experts) stay behind, negative ones stay. Of an expert in several slots a token
-  // has the same in every batch and on all ranks that have the token.
+  // ids [num_tokens, k] int32: those of experts become those of slots (ops/expert_slots). Ranks
+  // that have the same token choose the same slot for it.
   void choose(const Tensor& ids, const ForwardContext& context);
 
-  // From now on the tokens of passes count that are no dummies.
-  void start_counting() { is_counting_ = true; }
-  // By expert, since then; they are 0 and nothing counts afterwards.
+  // From now on the tokens of passes count that are neither dummies nor padding.
+  void start_counting();
+  // By expert, since then; they are 0 and nothing counts afterwards. Waits for the stream.
   std::vector<int64_t> take_counts();
 
  private:
+  int64_t table_size() const;
+  // Tells operators what they are to know.
+  void send();
+
   ExpertPlacement placement_;
-  std::vector<std::vector<int32_t>> slots_of_;  // by expert
   bool is_counting_ = false;
-  std::vector<int64_t> counts_;  // by expert
+  const Stream* stream_ = nullptr;
+  std::optional<HostMirror> table_;  // ops::ExpertPlaces' table
+  Tensor counts_;                    // [num_experts] int64
 };
 
 }  // namespace atom

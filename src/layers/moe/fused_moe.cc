@@ -55,7 +55,6 @@ ExpertMap expert_map(const BuildContext& build, const FusedMoEOptions& options) 
 Status check_slots(const BuildContext& build, const FusedMoEOptions& options) {
   const int32_t world = build.parallel.expert_size();
   const int64_t num_slots = num_routed_ids(build, options);
-  if (!build.device.is_cpu()) return unimplemented("--enable-eplb: not on a GPU yet");
   if (num_slots % world == 0 && num_slots / world <= options.num_experts) return {};
   return unimplemented(
       "--enable-eplb: {} has {} experts and {} redundant ones, which {} ranks cannot share evenly, "
@@ -294,11 +293,13 @@ Status FusedMoE::finish_load(const Stream& stream) {
     std::ranges::copy(places, host.data<int32_t>());
     places_ = resident_copy(stream, host);
   }
+  if (slots_ != nullptr) slots_->allocate(stream);
   return Module::finish_load(stream);
 }
 
 int64_t FusedMoE::resident_bytes() const {
-  return Module::resident_bytes() + (places_.defined() ? places_.num_bytes() : 0);
+  return Module::resident_bytes() + (places_.defined() ? places_.num_bytes() : 0) +
+         (slots_ == nullptr ? 0 : slots_->resident_bytes());
 }
 
 ExpertOwners expert_owners(const BuildContext& build, const FusedMoEOptions& options) {

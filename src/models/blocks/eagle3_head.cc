@@ -55,7 +55,8 @@ Eagle3Head::Eagle3Head(BuildContext& build,
            config.model.intermediate_size,
            config.model.mlp_bias),
       norm_(build, hidden_size_),
-      lm_head_(of_head, nullptr) {
+      lm_head_(of_head, nullptr),
+      head_(of_head, lm_head_) {
   register_module("rotary", &rotary_);
   if (config.has_embedding) {
     embed_tokens_ = std::make_unique<VocabParallelEmbedding>(build, /*tied_to_head=*/false);
@@ -75,6 +76,7 @@ Eagle3Head::Eagle3Head(BuildContext& build,
   }
   register_module("norm", &norm_);
   register_module("lm_head", &lm_head_);
+  register_module("", &head_);
   if (!config.has_token_map) return;
   token_map_.emplace(DType::kInt64, Shape{num_ids_});
   token_map_->keep_on_host();
@@ -177,9 +179,9 @@ Tensor Eagle3Head::forward(const Tensor& hidden,
 void Eagle3Head::compute_logits(const Tensor& hidden,
                                 const Tensor& logits,
                                 const ForwardContext& context) const {
-  if (norm_output_) return lm_head_.forward(hidden, logits, context);
+  if (norm_output_) return head_.forward(hidden, logits, context);
   const Workspace::Scope scope(context.workspace);
-  lm_head_.forward(norm_.forward(hidden, {}, context).rows, logits, context);
+  head_.forward(norm_.forward(hidden, {}, context).rows, logits, context);
 }
 
 }  // namespace atom

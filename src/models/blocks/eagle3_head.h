@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "layers/draft_head.h"
 #include "layers/linear/replicated_linear.h"
 #include "models/blocks/decoder.h"
 #include "models/blocks/eagle3_config.h"
@@ -75,6 +76,7 @@ class Eagle3Head : public DraftModel {
   std::vector<std::unique_ptr<DecoderLayer>> layers_;  // behind the first
   RMSNorm norm_;
   ParallelLMHead lm_head_;
+  DraftHead head_;
   std::optional<Parameter> token_map_;  // [num_ids] int64: added to an id; none: ids are tokens
   Tensor token_table_;                  // the sums, from finish_load on
 };

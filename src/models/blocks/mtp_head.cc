@@ -73,8 +73,10 @@ MtpHead::MtpHead(BuildContext& build, const CausalLM& target, const MtpSpec& spe
       hidden_size_(build.config.hidden_size),
       vocab_size_(build.config.vocab_size),
       dtype_(build.dtype),
-      rotary_(build) {
+      rotary_(build),
+      head_(build, target.lm_head()) {
   register_module("rotary", &rotary_);
+  register_module("", &head_);
   for (const MtpSpec::Names& names : spec.layers) {
     const auto index = static_cast<int>(layers_.size());
     Layer& layer =
@@ -111,7 +113,7 @@ Tensor MtpHead::forward(const Tensor& hidden,
 void MtpHead::compute_logits(const Tensor& hidden,
                              const Tensor& logits,
                              const ForwardContext& context) const {
-  target_.lm_head().forward(hidden, logits, context);
+  head_.forward(hidden, logits, context);
 }
 
 }  // namespace atom

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/draft_head.h"
 #include "layers/linear/replicated_linear.h"
 #include "models/blocks/decoder.h"
 #include "models/causal_lm.h"
@@ -77,6 +78,7 @@ class MtpHead : public DraftModel {
   DType dtype_;
   RotaryEmbedding rotary_;
   std::vector<std::unique_ptr<Layer>> layers_;
+  DraftHead head_;
 };
 
 }  // namespace atom

@@ -17,6 +17,10 @@ bool fits_tiles(const AttentionArgs& args) {
          args.num_heads / args.num_kv_heads <= kAttentionTaskRows;
 }
 
+bool fits_amx(const AttentionArgs& args) {
+  return fits_tiles(args) && args.element == Element::kBFloat16 && args.head_dim % 32 == 0;
+}
+
 // Multiply-adds that take a few microseconds: less is not worth a parallel region.
 constexpr int64_t kCostPerChunk = 100000;
 
@@ -226,6 +230,7 @@ constexpr Variant<AttentionArgs, AttentionLaunch> kVariants[] = {
      on_queue<attention_cuda>,
      DeviceType::kCuda},
 #endif
+    {"amx", CpuIsa::kAmx, fits_amx, on_pool<attention_amx>},
     {"avx512", CpuIsa::kAvx512, fits_tiles, on_pool<attention_avx512>},
     {"avx2", CpuIsa::kAvx2, fits_tiles, on_pool<attention_avx2>},
     {"reference", CpuIsa::kScalar, nullptr, on_pool<attention_reference>},
@@ -241,6 +246,14 @@ void attention(const Stream& stream, const AttentionParams& params, Workspace& s
     return moves(params.q, params.out);
   });
   variant.launch(stream, args, params, scratch);
+}
+
+bool attention_by_tiles(const Stream& stream, const AttentionParams& params, Workspace& scratch) {
+  const AttentionArgs args = checked_args(params);
+  if (!fits_amx(args)) return false;
+  Workspace::Scope scope(scratch);
+  on_pool<attention_amx>(stream, args, params, scratch);
+  return true;
 }
 
 bool attention_by(std::string_view variant_name,

@@ -1,13 +1,28 @@
 // How the tests of attention run a call by one of its variants, on that variant's device.
 #pragma once
 
+#include "base/cpu_info.h"
 #include "ops/attention/attention_variants.h"
+#include "ops/simd/amx_emulator.h"
 #include "ops/test_tensors.h"
 
 namespace atom::ops {
 
+// By tiles, whose instructions are emulated where the rest can run.
+inline bool run_attention_by_emulated_tiles(ThreadPool& pool, const AttentionParams& params) {
+  if (cpu_isa() != CpuIsa::kAvx512) return false;
+  const AmxEmulator emulator;
+  Workspace measuring;
+  if (!attention_by_tiles(Stream::dry_run(), params, measuring)) return false;
+  Workspace scratch(measuring.peak_size());
+  return attention_by_tiles(Stream(&pool), params, scratch);
+}
+
 // False when the variant cannot run it.
 inline bool run_attention(const char* variant, ThreadPool& pool, const AttentionParams& params) {
+  if (variant == std::string_view("amx") && run_attention_by_emulated_tiles(pool, params)) {
+    return true;
+  }
   const std::vector<Tensor> tensors = {params.q,
                                        params.k_cache,
                                        params.v_cache,

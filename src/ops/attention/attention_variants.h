@@ -14,6 +14,9 @@ bool attention_by(std::string_view variant,
                   const AttentionParams& params,
                   Workspace& scratch);
 
+// On the CPU by tiles, whatever the processor has: for a test that emulates their instructions.
+bool attention_by_tiles(const Stream& stream, const AttentionParams& params, Workspace& scratch);
+
 using AttentionLaunch = void(const Stream& stream,
                              const AttentionArgs& args,
                              const AttentionParams& params,

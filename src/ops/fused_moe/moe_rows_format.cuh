@@ -25,6 +25,13 @@ struct RowFormat<SplitFloat4> : RowFormat<Float4> {
   }
 };
 
+// MXFP4 whose tiles four warpgroups share: more warps expand codes at a time, where sums of few
+// tokens leave them registers.
+struct QuarterFloat4 {};
+
+template <>
+struct RowFormat<QuarterFloat4> : RowFormat<Float4> {};
+
 // bfloat16 whose first matrix begins to be copied before choices are arranged.
 struct EarlyBFloat16 {};
 
@@ -54,8 +61,10 @@ struct Chunk<BFloat16> {
   static constexpr bool kSplits = false;  // chunks, not rows, between the warpgroups
   static constexpr bool kEarly = false;
   static constexpr int kBlocks = 1;  // of 64 rows of a warpgroup
+  static constexpr int kGroups = 2;  // warpgroups that multiply
 
   static __host__ __device__ constexpr int column_at(int place) { return place; }
+  static __host__ __device__ constexpr int place_of(int column) { return column; }
 };
 
 // RowFormat<Float4> makes pairs of columns that are 4 apart.
@@ -67,16 +76,28 @@ struct Chunk<Float4> {
   static constexpr bool kSplits = false;
   static constexpr bool kEarly = false;
   static constexpr int kBlocks = 2;
+  static constexpr int kGroups = 2;
 
   static __host__ __device__ constexpr int column_at(int place) {
     const int product = place / 16, pair = product % 2 * 2 + place / 8 % 2;
     return place / 2 % 4 * 32 + product / 2 * 8 + pair + place % 2 * 4;
+  }
+
+  static __host__ __device__ constexpr int place_of(int column) {
+    const int pair = column % 4, product = column % 32 / 8 * 2 + pair / 2;
+    return product * 16 + pair % 2 * 8 + column / 32 * 2 + column % 8 / 4;
   }
 };
 
 template <>
 struct Chunk<SplitFloat4> : Chunk<Float4> {
   static constexpr bool kSplits = true;
+};
+
+template <>
+struct Chunk<QuarterFloat4> : Chunk<Float4> {
+  static constexpr int kBlocks = 1;
+  static constexpr int kGroups = 4;
 };
 
 template <>
@@ -91,15 +112,11 @@ struct Chunk<EarlySplitFloat4> : Chunk<SplitFloat4> {
 
 // With the activation a tile of W has the outputs of a chunk of the second matrix, or a half of
 // them. Output `index` of the tile, in the order in which warps have them, is that of column
-// output_at(index) of its own, and goes to place place_at(index, half) of the chunk.
-template <typename W>
-__host__ __device__ constexpr int place_at(int index, int half) {
-  return Chunk<W>::kSplits ? index / 4 * 8 + half * 4 + index % 4 : index;
-}
-
+// output_at(index) of its own: so that those of a warp are at neighboring places, or, of half of a
+// chunk, so that lanes read neighboring rows of the matrix, which are in different banks.
 template <typename W>
 __host__ __device__ constexpr int output_at(int index) {
-  return Chunk<W>::column_at(place_at<W>(index, 0));
+  return Chunk<W>::kSplits ? index : Chunk<W>::column_at(index);
 }
 
 // Where a copy with a swizzle of 128 bytes puts 16 bytes of a panel's row.

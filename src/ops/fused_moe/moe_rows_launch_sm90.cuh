@@ -12,11 +12,11 @@ constexpr int kSharedSize = 227 << 10, kHalfSharedSize = 113 << 10;
 
 template <typename W>
 bool encode_x(
-    CUtensorMap* map, const void* data, int64_t num_rows, int64_t num_columns, int num_tokens) {
+    CUtensorMap* map, const void* data, int64_t num_rows, int64_t num_columns, int box_tokens) {
   const TensorMapShape<2> shape = {
       {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
       {static_cast<cuuint64_t>(num_columns) * 2},
-      {static_cast<cuuint32_t>(kPanelSize / 2), static_cast<cuuint32_t>(num_tokens)}};
+      {static_cast<cuuint32_t>(kPanelSize / 2), static_cast<cuuint32_t>(box_tokens)}};
   return encode_tensor_map(map,
                            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
                            data,
@@ -91,7 +91,8 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   const int fixed = fixed_size<W, kTokens>(args.exponents_size);
   args.num_stages = stages_in<W>(kMostSharedSize - fixed, kStage);
   const void* x = kGated ? scratch.x : scratch.shared.activated;
-  if (!encode_x<W>(&args.x, x, int64_t{call.num_tokens} * call.top_k, width, kTokens) ||
+  if (!encode_x<W>(
+          &args.x, x, int64_t{call.num_tokens} * call.top_k, width, kTokenUnit<W, kTokens>) ||
       !encode_matrices<W, kGated>(
           &args.matrices, args.own.data, int64_t{call.num_experts} * args.num_rows, num_columns)) {
     return cudaErrorNotSupported;
@@ -120,14 +121,22 @@ gpuError_t launch_with(int num_tokens,
                        gpuStream_t stream) {
   switch (num_tokens) {
     case 8:
-      return launch_both<W, 8>(call, scratch, stream);
+      if constexpr (kLeastTokens<W> <= 8) return launch_both<W, 8>(call, scratch, stream);
+      break;
     case 16:
-      return launch_both<W, 16>(call, scratch, stream);
+      if constexpr (kLeastTokens<W> <= 16) return launch_both<W, 16>(call, scratch, stream);
+      break;
     case 32:
       if constexpr (kMostTokens<W> >= 32) return launch_both<W, 32>(call, scratch, stream);
       break;
+    case 48:
+      if constexpr (kMostTokens<W> >= 48) return launch_both<W, 48>(call, scratch, stream);
+      break;
     case 64:
       if constexpr (kMostTokens<W> >= 64) return launch_both<W, 64>(call, scratch, stream);
+      break;
+    case 96:
+      if constexpr (kMostTokens<W> >= 96) return launch_both<W, 96>(call, scratch, stream);
       break;
     default:
       if constexpr (kMostTokens<W> >= 128) return launch_both<W, 128>(call, scratch, stream);

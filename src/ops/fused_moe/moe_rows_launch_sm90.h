@@ -14,6 +14,11 @@ gpuError_t launch_moe_rows_float4(const FusedMoeGpuCall& call,
                                   const MoeRowsScratch& scratch,
                                   int num_tokens,
                                   gpuStream_t stream);
+// MXFP4, tiles of 32 to 64 tokens.
+gpuError_t launch_moe_rows_quarter_float4(const FusedMoeGpuCall& call,
+                                          const MoeRowsScratch& scratch,
+                                          int num_tokens,
+                                          gpuStream_t stream);
 // MXFP4, tiles of up to 16 tokens.
 gpuError_t launch_moe_rows_split_float4(const FusedMoeGpuCall& call,
                                         const MoeRowsScratch& scratch,

@@ -32,6 +32,16 @@ struct TileChoices {
     }
   }
 
+  // Of sum i's token, by whole warps.
+  __device__ int choice_at(int i) const {
+    if constexpr (!kShares) return choice[i];
+    return gpu_shuffle(choice[i / 2 * 8 / kWarpSize], token_at(i) % kWarpSize);
+  }
+  __device__ float weight_at(int i) const {
+    if constexpr (!kShares) return weight[i];
+    return gpu_shuffle(weight[i / 2 * 8 / kWarpSize], token_at(i) % kWarpSize);
+  }
+
   // Of any token, where a warp shares them.
   __device__ int choice_of(int first, int token) const {
     return gpu_shuffle(choice[first / kWarpSize], first % kWarpSize + token);
@@ -46,7 +56,8 @@ template <typename W, int kTokens, bool kGated>
 class Output {
  public:
   static constexpr int kBlocks = Chunk<W>::kBlocks;
-  using Sums = float[kBlocks][kTokens / 2];
+  template <int kCount>
+  using Sums = float[kBlocks][kCount / 2];
 
   __device__ Output(const MoeRowsArgs& args, uint32_t memory)
       : args_(args), memory_(memory), lane_(threadIdx.x % kWarpSize) {}
@@ -56,11 +67,13 @@ class Output {
     if constexpr (!kGated) tokens_.load(args_, tile);
   }
 
-  __device__ void store(const Sums& sums) const {
+  // Of the tile's first kCount tokens.
+  template <int kCount>
+  __device__ __forceinline__ void store(const Sums<kCount>& sums) const {
     if constexpr (kGated) {
-      store_activated(sums);
+      store_activated<kCount>(sums);
     } else {
-      store_weighted(sums);
+      store_weighted<kCount>(sums);
     }
   }
 
@@ -68,6 +81,7 @@ class Output {
   using Rows = LaneRows<W, kGated>;
   static constexpr float kUnit = RowFormat<W>::kUnit;
   static constexpr bool kGathers = kBlocks == 2 && kTokens >= 16 && !Chunk<W>::kSplits;
+  static constexpr bool kShares = kGathers || Chunk<W>::kGroups > 2;
 
   // What a sum is to be multiplied by, and what is added then.
   struct Affine {
@@ -94,15 +108,17 @@ class Output {
   }
 
   // Outputs in the order of x: a warp's are side by side.
-  __device__ void store_activated(const Sums& sums) const {
+  template <int kCount>
+  __device__ __forceinline__ void store_activated(const Sums<kCount>& sums) const {
     const int warp = row_warp<W>(), g = lane_ / 4;
     const Rows rows = Rows::of(args_.call.activation.is_interleaved);
     Affine gates[kBlocks], ups[kBlocks];
     bool exists[kBlocks];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      gates[b] = affine(rows.row[b][0]);
-      ups[b] = affine(rows.row[b][1]);
+      const Affine first = affine(rows.row[b][0]), second = affine(rows.row[b][1]);
+      gates[b] = rows.is_swapped ? second : first;
+      ups[b] = rows.is_swapped ? first : second;
       exists[b] = tile_.column_tile * kHalfRows<W> + rows.output[b] < args_.call.intermediate_size;
     }
     constexpr int kTilesOfChunk = Chunk<W>::kSplits ? 2 : 1;
@@ -111,7 +127,9 @@ class Output {
     auto* out = chunk + warp * kBlocks * 8;
     // Places without a column meet zeros of the matrix, and have to be numbers.
     const auto value = [&](int b, int i) {
-      const float result = activated_of(gates[b](sums[b][i]), ups[b](sums[b][i + 2]));
+      const float gate = rows.is_swapped ? sums[b][i + 2] : sums[b][i];
+      const float up = rows.is_swapped ? sums[b][i] : sums[b][i + 2];
+      const float result = activated_of(gates[b](gate), ups[b](up));
       return exists[b] ? result : 0.0f;
     };
     if constexpr (kGathers) {
@@ -120,7 +138,7 @@ class Output {
           memory_ + (place / 2 * 8 + lane_ % 8) * kGatedRowStride + place % 2 * 16;
       const uint32_t source = memory_ + lane_ / 2 * kGatedRowStride + lane_ % 2 * 16;
 #pragma unroll
-      for (int first = 0; first < kTokens; first += 16) {
+      for (int first = 0; first < kCount; first += 16) {
         uint32_t matrices[4];
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
@@ -138,7 +156,7 @@ class Output {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kTokens / 4; ++i) {
+      for (int i = 0; i < kCount / 4; ++i) {
         const int row = tile_.first_row + token_at(i);
         if (row >= tile_.end_row) continue;
 #pragma unroll
@@ -153,11 +171,13 @@ class Output {
 
   // Of row g of a block of rows, in its chunk.
   __device__ int split_place(int block, int g) const {
-    return place_at<W>((row_warp<W>() * kBlocks + block) * 8 + g, tile_.column_tile % 2);
+    const int half = tile_.column_tile % 2 * kHalfRows<W>;
+    return Chunk<W>::place_of(half + (row_warp<W>() * kBlocks + block) * 8 + g);
   }
 
   // A warp's outputs are side by side.
-  __device__ void store_weighted(const Sums& sums) const {
+  template <int kCount>
+  __device__ __forceinline__ void store_weighted(const Sums<kCount>& sums) const {
     const int warp = row_warp<W>();
     const Rows rows = Rows::of(false);
     Affine affines[kBlocks][2];
@@ -173,7 +193,7 @@ class Output {
       const uint32_t source = memory_ + lane_ / 4 * kRowStride + lane_ % 4 * 16;
       const int output = first_output + lane_ % 4 * 8;
 #pragma unroll
-      for (int first = 0; first < kTokens; first += 8) {
+      for (int first = 0; first < kCount; first += 8) {
         const float weights[2] = {tokens_.weight_of(first, lane_ % 4 * 2),
                                   tokens_.weight_of(first, lane_ % 4 * 2 + 1)};
         uint32_t matrices[4];
@@ -193,8 +213,10 @@ class Output {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kTokens / 4; ++i) {
-        if (tokens_.choice[i] < 0) continue;
+      for (int i = 0; i < kCount / 4; ++i) {
+        const int choice = tokens_.choice_at(i);
+        const float weight = tokens_.weight_at(i);
+        if (choice < 0) continue;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
@@ -202,8 +224,8 @@ class Output {
             const int output = first_output + b * 16 + eight * 8 + lane_ / 4;
             if (output >= args_.num_outputs) continue;
             const float sum = sums[b][i / 2 * 4 + eight * 2 + i % 2];
-            out[int64_t{tokens_.choice[i]} * args_.num_outputs + output] =
-                from_float<BFloat16>(tokens_.weight[i] * affines[b][eight](sum));
+            out[int64_t{choice} * args_.num_outputs + output] =
+                from_float<BFloat16>(weight * affines[b][eight](sum));
           }
         }
       }
@@ -214,7 +236,7 @@ class Output {
   const uint32_t memory_;
   const int lane_;
   MoeTile tile_{};
-  TileChoices<kTokens, kGathers> tokens_;
+  TileChoices<kTokens, kShares> tokens_;
 };
 
 }  // namespace atom::ops::device::rows

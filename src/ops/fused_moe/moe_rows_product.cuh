@@ -12,10 +12,15 @@ namespace atom::ops::device::rows {
 #define ATOM_NAMES4 "%0, %1, %2, %3"
 #define ATOM_NAMES8 ATOM_NAMES4 ", %4, %5, %6, %7"
 #define ATOM_NAMES16 ATOM_NAMES8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define ATOM_NAMES24 ATOM_NAMES16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define ATOM_NAMES32                                                         \
   ATOM_NAMES16                                                               \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
   "%30, %31"
+#define ATOM_NAMES48                                                              \
+  ATOM_NAMES32                                                                    \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
+  "%47"
 #define ATOM_NAMES64                                                              \
   ATOM_NAMES32                                                                    \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
@@ -47,9 +52,29 @@ __device__ inline void multiply(float (&d)[kColumns / 2],
   } else if constexpr (kColumns == 32) {
     ATOM_PRODUCT(
         "32", ATOM_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "0", ATOM_REGISTERS, ATOM_D16(0));
+  } else if constexpr (kColumns == 48) {
+    ATOM_PRODUCT("48",
+                 ATOM_NAMES24,
+                 "{%24, %25, %26, %27}",
+                 "%28",
+                 "%29",
+                 "0",
+                 ATOM_REGISTERS,
+                 ATOM_D16(0),
+                 ATOM_D8(16));
   } else if constexpr (kColumns == 64) {
     ATOM_PRODUCT(
         "64", ATOM_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "0", ATOM_REGISTERS, ATOM_D32(0));
+  } else if constexpr (kColumns == 96) {
+    ATOM_PRODUCT("96",
+                 ATOM_NAMES48,
+                 "{%48, %49, %50, %51}",
+                 "%52",
+                 "%53",
+                 "0",
+                 ATOM_REGISTERS,
+                 ATOM_D32(0),
+                 ATOM_D16(32));
   } else {
     static_assert(kColumns == 128);
     ATOM_PRODUCT("128",
@@ -73,6 +98,8 @@ __device__ inline void multiply(float (&d)[kColumns / 2], uint64_t a, uint64_t b
     ATOM_PRODUCT("16", ATOM_NAMES8, "%8", "%9", "%10", "0, 0", "l"(a), ATOM_D8(0));
   } else if constexpr (kColumns == 32) {
     ATOM_PRODUCT("32", ATOM_NAMES16, "%16", "%17", "%18", "0, 0", "l"(a), ATOM_D16(0));
+  } else if constexpr (kColumns == 48) {
+    ATOM_PRODUCT("48", ATOM_NAMES24, "%24", "%25", "%26", "0, 0", "l"(a), ATOM_D16(0), ATOM_D8(16));
   } else if constexpr (kColumns == 64) {
     ATOM_PRODUCT("64", ATOM_NAMES32, "%32", "%33", "%34", "0, 0", "l"(a), ATOM_D32(0));
   } else {
@@ -89,7 +116,9 @@ __device__ inline void multiply(float (&d)[kColumns / 2], uint64_t a, uint64_t b
 #undef ATOM_NAMES4
 #undef ATOM_NAMES8
 #undef ATOM_NAMES16
+#undef ATOM_NAMES24
 #undef ATOM_NAMES32
+#undef ATOM_NAMES48
 #undef ATOM_NAMES64
 #undef ATOM_PRODUCT
 #undef ATOM_REGISTERS

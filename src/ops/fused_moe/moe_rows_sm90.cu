@@ -1,12 +1,14 @@
 // The launches of fused_moe by rows of matrices: choices and x in the order of experts, and both
 // matrices.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_groups.cuh"
 #include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_stage.cuh"
+#include "ops/fused_moe/moe_sort.h"
 
 namespace atom::ops {
 namespace {
@@ -140,7 +142,7 @@ gpuError_t arrange(const FusedMoeGpuCall& call,
                   scratch,
                   tile_rows);
   }
-  const gpuError_t error = sort_moe_choices(call, scratch.shared, tile_rows, stream);
+  const gpuError_t error = sort_many_moe_choices(call, scratch.shared, tile_rows, stream);
   if (error != cudaSuccess) return error;
   return launch(
       gather_rows_in_order<W>, dim3(num_choices), dim3(kThreads), 0, stream, true, call, scratch);
@@ -164,7 +166,9 @@ bool fits_matrices(const ExpertMatrices& matrices,
     case ExpertFormat::kAsX:
       return true;
     case ExpertFormat::kFloat4:
-      return num_columns % (2 * kExponentColumns) == 0 && num_rows % 16 == 0 &&
+      // Exponents are copied of whole vectors: of a tile's rows, and of half of a matrix's.
+      return num_columns % kExponentColumns == 0 && num_rows % 16 == 0 &&
+             num_rows / 2 * (num_columns / kExponentColumns) % kVectorSize == 0 &&
              is_aligned(matrices.exponents, matrices.exponent_stride) &&
              rows::exponents_size<Float4>(num_columns) <= rows::kMostExponents;
     default:
@@ -177,10 +181,33 @@ using LaunchMatrices = gpuError_t(const FusedMoeGpuCall&,
                                   int num_tokens,
                                   gpuStream_t);
 
+// The rows that an expert's tiles of so many have on average, those of no token too, where its rows
+// are `rows` on average and come by chance.
+double padded_rows(double rows, int tile) {
+  double num_tiles = 0;
+  for (int count = 0;; ++count) {
+    const double distance = (count * tile + 0.5 - rows) / std::sqrt(2 * rows);
+    const double has_more = 0.5 * std::erfc(distance);
+    num_tiles += has_more;
+    if (has_more < 1e-3) return num_tiles * tile;
+  }
+}
+
+// Of experts of so many rows.
+int large_tile(int rows) {
+  constexpr double kLeastGain = 0.95;  // a larger tile expands fewer codes
+  return padded_rows(rows, 96) < kLeastGain * padded_rows(rows, 128) ? 96 : 128;
+}
+
 // Of a tile that most experts' rows fit, while a matrix is read once.
 int tile_tokens(const FusedMoeGpuCall& call, int most) {
   const int rows = call.num_tokens * call.top_k / call.num_experts;
-  const int wanted = rows <= 4 ? 8 : rows <= 10 ? 16 : rows <= 22 ? 32 : rows <= 48 ? 64 : 128;
+  const int wanted = rows <= 4                                            ? 8
+                     : rows <= 10                                         ? 16
+                     : rows <= 22                                         ? 32
+                     : rows <= 32 && call.format == ExpertFormat::kFloat4 ? 48
+                     : rows <= 48                                         ? 64
+                                                                          : large_tile(rows);
   // No expert has more than one row of a token.
   const int enough = call.num_tokens <= 8 ? 8 : call.num_tokens <= 16 ? 16 : most;
   return std::min({most, wanted, enough});
@@ -227,10 +254,21 @@ gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
   const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
   gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
   if (error == cudaSuccess) error = launch_moe_rows_split_float4(call, scratch, num_tokens, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 
 namespace {
+
+// By as many warpgroups as sums of so many tokens leave registers.
+gpuError_t launch_moe_rows_float4_tiles(const FusedMoeGpuCall& call,
+                                        const MoeRowsScratch& scratch,
+                                        int num_tokens,
+                                        gpuStream_t stream) {
+  const bool in_quarters = num_tokens >= rows::kLeastTokens<QuarterFloat4> &&
+                           num_tokens <= rows::kMostTokens<QuarterFloat4>;
+  return in_quarters ? launch_moe_rows_quarter_float4(call, scratch, num_tokens, stream)
+                     : launch_moe_rows_float4(call, scratch, num_tokens, stream);
+}
 
 bool is_early(const FusedMoeGpuCall& call) {
   return call.num_tokens <= rows::kMostTokens<EarlyBFloat16> &&
@@ -246,7 +284,7 @@ gpuError_t launch_early(const FusedMoeGpuCall& call,
                         gpuStream_t stream) {
   gpuError_t error = arrange<W>(call, scratch, rows::kMostTokens<W>, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 
 }  // namespace
@@ -278,7 +316,7 @@ gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,
     case ExpertFormat::kAsX:
       return launch_all<BFloat16>(call, scratch, launch_moe_rows_bfloat16, stream);
     default:
-      return launch_all<Float4>(call, scratch, launch_moe_rows_float4, stream);
+      return launch_all<Float4>(call, scratch, launch_moe_rows_float4_tiles, stream);
   }
 }
 

@@ -1,272 +1,13 @@
-// Inside fused_moe by rows of matrices on Hopper: the kernel. Of a block's three warpgroups the
-// first copies a tile's tokens and rows of a matrix to a ring of stages, by one thread; the others
-// have half of the rows each, or of the chunks, and expand some, where they are to be expanded,
-// while the matrix units multiply others.
+// Inside fused_moe by rows of matrices on Hopper: the kernel. Of a block's warpgroups the last
+// copies a tile's tokens and rows of a matrix to a ring of stages, by one thread; the others
+// multiply.
 #pragma once
 
-#include <type_traits>
-
+#include "ops/fused_moe/moe_rows_copy.cuh"
 #include "ops/fused_moe/moe_rows_early.cuh"
-#include "ops/fused_moe/moe_rows_output.cuh"
-#include "ops/fused_moe/moe_rows_product.cuh"
-#include "ops/fused_moe/moe_stream_math.cuh"
+#include "ops/fused_moe/moe_rows_multiplier.cuh"
 
 namespace atom::ops::device::rows {
-
-template <typename W, int kTokens, bool kGated>
-class Multiplier {
- public:
-  __device__ Multiplier(const MoeRowsArgs& args, const Shared<W, kTokens>& shared)
-      : args_(args), shared_(shared), output_(args, shared.output(threadIdx.x / kWarpSize)) {
-    const auto rows = LaneRows<W, kGated>::of(args.call.activation.is_interleaved);
-    const int t = threadIdx.x % 4;
-    if (!is_first()) stage_.advance(args.num_stages);
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        matrix_offsets_[b][i] = rows.row[b][i] * Chunk<W>::kRowSize + t * kVectorSize;
-        exponent_offsets_[b][i] = rows.row[b][i] * args.row_exponents + t;
-        if constexpr (kSplits) {
-          keep_in_register(matrix_offsets_[b][i]);
-          if constexpr (kTokens <= 8) keep_in_register(exponent_offsets_[b][i]);
-        }
-      }
-    }
-    if constexpr (kSplits) {
-      const int lane = threadIdx.x % kWarpSize;
-      x_offset_ = place_in_panel(lane % 8, lane / 8);
-      keep_in_register(x_offset_);
-    }
-  }
-
-  __device__ void run(const MoeTile& tile) {
-    if (is_first()) output_.begin(tile);
-    float sums[kBlocks][kTokens / 2];
-    if constexpr (kHasExponents) wait_for(shared_.exponents_full(buffer_.index), buffer_.parity);
-    if constexpr (kSplits) {
-      add_own(sums);
-    } else if constexpr (Chunk<W>::kFromRegisters) {
-      add_expanded(sums);
-    } else {
-      add_stored(sums);
-    }
-    if constexpr (kHasExponents) {
-      release(shared_.exponents_empty(buffer_.index));
-      buffer_.advance(kExponentBuffers);
-    }
-    if constexpr (kSplits) join(sums);
-    if (is_first()) output_.store(sums);
-  }
-
- private:
-  using Format = RowFormat<W>;
-  static constexpr int kBlocks = Chunk<W>::kBlocks;
-  static constexpr int kProducts = Chunk<W>::kColumns / 16;
-  static constexpr bool kHasExponents = Format::kHasExponents;
-  static constexpr bool kSplits = Chunk<W>::kSplits;
-
-  // Of the warpgroups that share rows the one that has their results.
-  static __device__ bool is_first() {
-    return !kSplits || threadIdx.x < kWarpgroupSize;
-  }
-
-  // Of the chunks that are this warpgroup's, every other one of an even number. Each warp
-  // multiplies by itself, so that it expands a word of codes while the products of the one before
-  // run.
-  __device__ void add_own(float (&sums)[kBlocks][kTokens / 2]) {
-    constexpr int kEights = kTokens / 8;
-    // Products wait for those before them that are added to the same sums: where registers allow,
-    // every other one has sums of its own.
-    constexpr int kChains = kTokens <= 8 ? 2 : 1;
-    float tiles[kBlocks][kEights][kChains][4] = {};
-    for (int chunk = 0; chunk < args_.num_chunks; chunk += 2) {
-      wait_for(shared_.full(stage_.index), stage_.parity);
-      uint4 bits[kBlocks][2];
-      uint32_t factors[kBlocks][2];
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) load_codes(b, i, chunk, bits[b][i], factors[b][i]);
-      }
-#pragma unroll
-      for (int v = 0; v < Format::kXVectors; ++v) {
-        uint32_t x[kEights][4];
-#pragma unroll
-        for (int n = 0; n < kEights; ++n) load_matrices(x_of_lane(v, n), x[n]);
-#pragma unroll
-        for (int b = 0; b < kBlocks; ++b) {
-          uint32_t codes[2][4];
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            uint32_t pairs[4];
-            Format::expand(bits[b][i], v, factors[b][i], pairs);
-#pragma unroll
-            for (int p = 0; p < 4; ++p) codes[p / 2][p % 2 * 2 + i] = pairs[p];
-          }
-#pragma unroll
-          for (int n = 0; n < kEights; ++n) {
-            multiply_tile(tiles[b][n][0], codes[0], x[n][0], x[n][1]);
-            multiply_tile(tiles[b][n][kChains - 1], codes[1], x[n][2], x[n][3]);
-          }
-        }
-      }
-      release(shared_.empty(stage_.index));
-      stage_.advance(args_.num_stages);
-      stage_.advance(args_.num_stages);
-    }
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int i = 0; i < kTokens / 2; ++i) {
-        sums[b][i] = tiles[b][i / 4][0][i % 4];
-        if constexpr (kChains == 2) sums[b][i] += tiles[b][i / 4][1][i % 4];
-      }
-    }
-  }
-
-  // Of a row of this lane's, with the factors of its codes. Where a warpgroup has every other chunk
-  // `chunk` is the first one's.
-  __device__ void load_codes(int b, int i, int chunk, uint4& bits, uint32_t& factors) const {
-    const int own_chunk = chunk + (is_first() ? 0 : 1);
-    bits = load_shared(shared_.matrix(stage_.index) + matrix_offsets_[b][i]);
-    factors = Format::factors(
-        load_shared_byte(shared_.exponents(buffer_.index) + exponent_offsets_[b][i] +
-                         own_chunk * (Chunk<W>::kColumns / kExponentColumns)));
-  }
-
-  // Where this lane's row is of the eight tokens' four times 16 bytes that meet a word of codes.
-  __device__ uint32_t x_of_lane(int word, int eight) const {
-    return shared_.x(stage_.index, word / 2) + place_in_panel(eight * 8, 0) +
-           (x_offset_ ^ word % 2 * place_in_panel(0, 4));
-  }
-
-  // Adds the other warpgroup's sums to the first one's. The other one writes what follows to the
-  // other buffer, and after that the first one has come to the barrier again, and so has read.
-  __device__ void join(float (&sums)[kBlocks][kTokens / 2]) {
-    const uint32_t memory =
-        shared_.split_sums(join_buffer_) + threadIdx.x % kWarpgroupSize * sizeof(float);
-    join_buffer_ ^= 1;
-    const auto place = [&](int b, int i) {
-      return memory + (b * (kTokens / 2) + i) * kWarpgroupSize * static_cast<int>(sizeof(float));
-    };
-    if (!is_first()) {
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-        for (int i = 0; i < kTokens / 2; ++i) store_shared_float(place(b, i), sums[b][i]);
-      }
-    }
-    synchronize_first<kNumConsumers>();
-    if (!is_first()) return;
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int i = 0; i < kTokens / 2; ++i) sums[b][i] += load_shared_float(place(b, i));
-    }
-  }
-
-  // From registers, which a product has until it is done.
-  __device__ void add_expanded(float (&sums)[kBlocks][kTokens / 2]) {
-    uint32_t codes[kBlocks][kProducts][4];
-    int previous = 0;
-    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
-      wait_for(shared_.full(stage_.index), stage_.parity);
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        if (chunk > 0) {
-          wait_for_products<kBlocks - 1>();
-          if (b == kBlocks - 1) release(shared_.empty(previous));
-        }
-        expand(b, chunk, codes[b]);
-        begin_products();
-#pragma unroll
-        for (int p = 0; p < kProducts; ++p) {
-          multiply<kTokens>(sums[b], codes[b][p], x_of(p), chunk > 0 || p > 0);
-        }
-        commit_products();
-      }
-      previous = stage_.index;
-      stage_.advance(args_.num_stages);
-    }
-    finish_products(sums, previous);
-  }
-
-  // From shared memory.
-  __device__ void add_stored(float (&sums)[kBlocks][kTokens / 2]) {
-    static_assert(kBlocks == 1);
-    int previous = 0;
-    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
-      wait_for(shared_.full(stage_.index), stage_.parity);
-      const uint64_t matrix = matrix_at(shared_.matrix(stage_.index) +
-                                        threadIdx.x / kWarpgroupSize * kMatrixSize<W> / 2);
-      begin_products();
-#pragma unroll
-      for (int p = 0; p < kProducts; ++p) {
-        multiply<kTokens>(sums[0],
-                          matrix + matrix_offset(p * (Chunk<W>::kRowSize / kProducts)),
-                          x_of(p),
-                          chunk > 0 || p > 0);
-      }
-      commit_products();
-      if (chunk > 0) {
-        wait_for_products<1>();
-        release(shared_.empty(previous));
-      }
-      previous = stage_.index;
-      stage_.advance(args_.num_stages);
-    }
-    finish_products(sums, previous);
-  }
-
-  __device__ uint64_t x_of(int product) const {
-    constexpr int kPerPanel = kProducts / kPanels<W>;
-    return matrix_at(shared_.x(stage_.index, product / kPerPanel)) +
-           matrix_offset(product % kPerPanel * (kPanelSize / kPerPanel));
-  }
-
-  __device__ void finish_products(float (&sums)[kBlocks][kTokens / 2], int last_stage) const {
-    wait_for_products<0>();
-#pragma unroll
-    for (float(&block)[kTokens / 2] : sums) pin(block);
-    release(shared_.empty(last_stage));
-  }
-
-  // Of a product: [16 columns][as the product takes them].
-  __device__ void expand(int b, int chunk, uint32_t (&codes)[kProducts][4]) const {
-    const uint32_t matrix = shared_.matrix(stage_.index);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint4 bits = load_shared(matrix + matrix_offsets_[b][i]);
-      uint32_t factors = 0;
-      if constexpr (kHasExponents) {
-        const uint32_t exponents =
-            shared_.exponents(buffer_.index) + chunk * (Chunk<W>::kColumns / kExponentColumns);
-        factors = Format::factors(load_shared_byte(exponents + exponent_offsets_[b][i]));
-      }
-#pragma unroll
-      for (int v = 0; v < Format::kXVectors; ++v) {
-        uint32_t pairs[4];
-        Format::expand(bits, v, factors, pairs);
-#pragma unroll
-        for (int p = 0; p < 4; ++p) codes[2 * v + p / 2][p % 2 * 2 + i] = pairs[p];
-      }
-    }
-  }
-
-  static __device__ void release(uint32_t barrier) {
-    __syncwarp();
-    if (threadIdx.x % kWarpSize == 0) arrive(barrier);
-  }
-
-  const MoeRowsArgs& args_;
-  const Shared<W, kTokens>& shared_;
-  Output<W, kTokens, kGated> output_;
-  StageCursor stage_, buffer_;
-  int join_buffer_ = 0;
-  int x_offset_ = 0;
-  int matrix_offsets_[kBlocks][2], exponent_offsets_[kBlocks][2];  // of this lane's bytes
-};
 
 // By a warp, of which one lane copies.
 template <typename W, int kTokens, bool kGated>
@@ -280,17 +21,14 @@ __device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& sh
     wait_for_previous_grid();
   }
   bool has_waited = kGated;
-  for_tiles(
-      args,
-      [&](const MoeTile& tile) {
-        if (!has_waited) {
-          if (copies) copier.begin(tile);
-          wait_for_previous_grid();
-          has_waited = true;
-        }
-        if (copies) copier.run(tile);
-      },
-      kTokens);
+  for_tiles<W, kTokens>(args, [&](const MoeTile& tile) {
+    if (!has_waited) {
+      if (copies) copier.begin(tile);
+      wait_for_previous_grid();
+      has_waited = true;
+    }
+    if (copies) copier.run(tile);
+  });
   if (!has_waited) wait_for_previous_grid();
 }
 
@@ -298,8 +36,9 @@ template <typename W, int kTokens, bool kGated>
 __global__ void __launch_bounds__(kThreadsOf<W>, kIsSmall<W, kTokens> ? 2 : 1)
     moe_rows(const __grid_constant__ MoeRowsArgs args) {
   constexpr bool kMovesRegisters = !kIsSmall<W, kTokens>;
-  // All together they have 504 for each thread of a warpgroup.
-  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  // All together they have 504 for each thread of a warpgroup, or 480.
+  constexpr bool kHasFour = Chunk<W>::kGroups > 2;
+  constexpr int kProducerRegisters = kHasFour ? 24 : 40, kConsumerRegisters = kHasFour ? 112 : 232;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared<W, kTokens> shared(args, memory);
   if (threadIdx.x == 0) {
@@ -312,24 +51,23 @@ __global__ void __launch_bounds__(kThreadsOf<W>, kIsSmall<W, kTokens> ? 2 : 1)
   // it before the second may start. That one's sums need what its copies wait for.
   constexpr bool kEarly = kGated && Chunk<W>::kEarly;
   if (kEarly) {
-    if (threadIdx.x < kNumConsumers) wait_for_previous_grid();
-    if (threadIdx.x < kNumConsumers) allow_next_grid();
+    if (threadIdx.x < kNumConsumers<W>) wait_for_previous_grid();
+    if (threadIdx.x < kNumConsumers<W>) allow_next_grid();
   } else {
     if (kGated) wait_for_previous_grid();
     allow_next_grid();
   }
-  if (threadIdx.x >= kNumConsumers) {
+  if (threadIdx.x >= kNumConsumers<W>) {
     if constexpr (kMovesRegisters) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     }
-    if (threadIdx.x / kWarpSize == kConsumerWarps) copy_tiles<W, kTokens, kGated>(args, shared);
+    if (threadIdx.x / kWarpSize == kConsumerWarps<W>) copy_tiles<W, kTokens, kGated>(args, shared);
   } else {
     if constexpr (kMovesRegisters) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     }
     Multiplier<W, kTokens, kGated> multiplier(args, shared);
-    for_tiles(
-        args, [&](const MoeTile& tile) { multiplier.run(tile); }, kTokens);
+    for_tiles<W, kTokens>(args, [&](const MoeTile& tile) { multiplier.run(tile); });
   }
 }
 

@@ -3,17 +3,11 @@
 namespace atom::ops {
 namespace {
 
-// Whether the outputs of two tiles fill a chunk of the second matrix, each at its column's place.
+// Whether each column of a chunk of the second matrix has its place.
 constexpr bool fills_chunk() {
-  using W = device::SplitFloat4;
-  constexpr int kColumns = device::rows::Chunk<W>::kColumns;
-  bool is_filled[kColumns] = {};
-  for (int i = 0; i < kColumns; ++i) {
-    const int half = i / (kColumns / 2), index = i % (kColumns / 2);
-    const int place = device::rows::place_at<W>(index, half);
-    const int column = half * (kColumns / 2) + device::rows::output_at<W>(index);
-    if (is_filled[place] || device::rows::Chunk<W>::column_at(place) != column) return false;
-    is_filled[place] = true;
+  using Chunk = device::rows::Chunk<device::SplitFloat4>;
+  for (int column = 0; column < Chunk::kColumns; ++column) {
+    if (Chunk::column_at(Chunk::place_of(column)) != column) return false;
   }
   return true;
 }

@@ -79,13 +79,6 @@ class TileList {
   int tile_end_, row_begin_, row_end_;
 };
 
-// visit(tile) for all tiles of the block, by whole warps.
-template <typename Args, typename Visit>
-__device__ void for_tiles(const Args& args, Visit&& visit, int tile_rows) {
-  TileList list(args.tiles(), args.call.num_experts, args.num_column_tiles, tile_rows);
-  for (int i = blockIdx.x; i < list.size(); i += gridDim.x) visit(list.at(i));
-}
-
 // store_matrices() of transposed ones.
 __device__ inline void store_transposed(uint32_t address, const uint32_t (&matrices)[4]) {
   asm volatile(

@@ -268,6 +268,13 @@ void linear_many(const Stream& stream, std::span<const LinearCall> calls, Worksp
   }
 }
 
+int64_t max_float8_rows([[maybe_unused]] Device device) {
+#ifdef ATOM_CUDA
+  if (device.type == DeviceType::kCuda) return max_fast_float8_rows();
+#endif
+  return 0;
+}
+
 std::span<const LinearVariant> linear_variants() {
   return kVariants;
 }

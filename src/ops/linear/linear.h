@@ -29,8 +29,7 @@ namespace atom::ops {
 enum class WeightLayout {
   kRowMajor,  // [N, K]
   // [ceil(N / 64), K, 64]; in bfloat16, FP8 and INT8 [ceil(N / 64), ceil(K / 2), 64, 2]; with 4
-  // bits [ceil(N / 64), K / 8, 64, 4 bytes], of which the lower two hold the values of even k. Zero
-  // padded.
+  // bits [ceil(N / 64), K / 8, 64, 4 bytes], the lower two of even k. Padded with zeros.
   kPanels,
 };
 
@@ -57,6 +56,10 @@ struct LinearWeight {
 
 // The layout that linear() reads fastest on this machine's device.
 WeightLayout preferred_weight_layout(Device device = {});
+
+// Rows of 16-bit activations up to which linear() multiplies by an FP8 weight sooner than by a
+// 16-bit one, unless rows have a fixed order of sums; 0: never.
+int64_t max_float8_rows(Device device);
 
 // Bytes that a weight [out_features, in_features] takes in `layout`.
 int64_t packed_size(int64_t out_features,

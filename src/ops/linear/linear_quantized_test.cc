@@ -466,17 +466,6 @@ TEST(LinearQuantized, ARowOfBlocksHasItsOwnBitsInEveryBatchOnTheGpu) {
   }
 }
 
-TEST(LinearQuantized, TakesAsMuchMemoryAsItsBits) {
-  const auto bytes = [](const QuantFormat& format) {
-    const LinearWeight weight = quantized_weight_meta(256, 1024, format);
-    return std::pair(weight.data.num_bytes(), weight.scales.num_bytes());
-  };
-  EXPECT_EQ(bytes(kMxFloat4), std::pair(int64_t{256 * 512}, int64_t{256 * 32}));
-  EXPECT_EQ(bytes(kInt4), std::pair(int64_t{256 * 512}, int64_t{256 * 8 * 4}));
-  EXPECT_EQ(bytes(kInt8), std::pair(int64_t{256 * 1024}, int64_t{256 * 4}));
-  EXPECT_EQ(bytes(kFloat8Block), std::pair(int64_t{256 * 1024}, int64_t{2 * 8 * 4}));
-}
-
 TEST(LinearQuantized, PublicCallsPickAVariant) {
   ThreadPool pool(1);
   const Stream stream(&pool);

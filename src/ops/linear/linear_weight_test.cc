@@ -91,5 +91,20 @@ TEST(LinearWeightDeathTest, IdsOutOfRange) {
   EXPECT_DEATH(gather_rows(Stream(&pool), ids, weight, out), "id");
 }
 
+TEST(LinearWeight, QuantizedTakesAsMuchMemoryAsItsBits) {
+  const auto bytes = [](const QuantFormat& format) {
+    const LinearWeight weight = quantized_weight_meta(256, 1024, format);
+    return std::pair(weight.data.num_bytes(), weight.scales.num_bytes());
+  };
+  EXPECT_EQ(bytes({QuantDType::kFloat4E2M1, QuantType::kPer1x32}),
+            std::pair(int64_t{256 * 512}, int64_t{256 * 32}));
+  EXPECT_EQ(bytes({QuantDType::kInt4, QuantType::kPer1x128}),
+            std::pair(int64_t{256 * 512}, int64_t{256 * 8 * 4}));
+  EXPECT_EQ(bytes({QuantDType::kInt8, QuantType::kPerToken}),
+            std::pair(int64_t{256 * 1024}, int64_t{256 * 4}));
+  EXPECT_EQ(bytes({QuantDType::kFloat8E4M3, QuantType::kPer128x128, 128}),
+            std::pair(int64_t{256 * 1024}, int64_t{2 * 8 * 4}));
+}
+
 }  // namespace
 }  // namespace atom::ops

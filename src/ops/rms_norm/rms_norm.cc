@@ -156,7 +156,7 @@ void add_rms_norm(const Stream& stream,
 bool add_rms_norm_in_one(const Stream& stream, const Communicator& ranks, const Operands& of) {
   const auto& [x, residual, weight, eps, out, codes] = of;
   if (stream.is_dry_run() || stream.device().is_cpu() || ranks.size() == 1) return false;
-  const PeerView* const peers = ranks.peers();
+  const PeerView* const peers = ranks.peers(stream);
   if (peers == nullptr) return false;
   if (codes.defined() && !quantizes_with_its_producer(stream, Tensor(), codes)) return false;
   const RmsNormCall call = checked_call("add_rms_norm_of_ranks", of);

@@ -10,19 +10,19 @@
 namespace atom::ops::device::rms_norm {
 
 // A team's row, in registers: x, then what it gives.
-template <typename T, typename W, int kVectors, int kFold, int kLanes>
-class RowNorm {
+template <typename T, typename W, int kVectors, typename TeamOfRow>
+class RowNormOf {
  public:
   static constexpr int kLength = Vector<T>::kLength;
+  static constexpr int kFold = TeamOfRow::kFold;
   using Weight = Pack<W, kLength>;
 
-  __device__ explicit RowNorm(const RmsNormLaunch& p)
+  __device__ explicit RowNormOf(const RmsNormLaunch& p)
       : p_(p), team_{static_cast<int>(p.size)}, row_(team_.row()) {}
 
   __device__ bool exists() const { return row_ < p_.num_tokens * p_.num_heads; }
 
-  // Ahead of the rest with few rows, for latency; with many there are other rows to wait for, and
-  // registers count.
+  // With few rows, for latency; with many others are waited for, and registers count.
   static constexpr bool kWeightFirst = kFold == 1;
   __device__ void load_weight() {
     if constexpr (kWeightFirst) {
@@ -49,9 +49,7 @@ class RowNorm {
   __device__ bool has(int v) const {
     return team_.has(v);
   }
-
-  // Vectors of x and of the residual; 0 where the row has ended, which changes no sum and needs no
-  // branch.
+  // Vectors; 0 where the row has ended, which changes no sum and needs no branch.
   __device__ uint4 x_at(int v) const {
     const auto [token, head] = place();
     const T* x = static_cast<const T*>(p_.x) + token * p_.x_strides[0] + head * p_.x_strides[1];
@@ -140,10 +138,13 @@ class RowNorm {
   }
 
   const RmsNormLaunch p_;
-  const Team<T, kFold, kLanes> team_;
+  const TeamOfRow team_;
   int64_t row_;
   Weight weight_[kWeightFirst ? kVectors : 1];
   uint4 value_[kVectors];
 };
+
+template <typename T, typename W, int kVectors, int kFold, int kLanes>
+using RowNorm = RowNormOf<T, W, kVectors, Team<T, kFold, kLanes>>;
 
 }  // namespace atom::ops::device::rms_norm

@@ -44,8 +44,9 @@ __device__ inline uint4 normalised(const uint4& bits,
 // is kAnyLanes. Vector v of lane l of n lanes holds the elements from (v * n + l) * kLength on.
 // Sums are those of kFold * n lanes.
 constexpr int kOneWarp = 0, kAnyLanes = -1;
-template <typename T, int kFold, int kLanes>
+template <typename T, int kFoldOfLanes, int kLanes>
 struct Team {
+  static constexpr int kFold = kFoldOfLanes;
   static constexpr int kLength = Vector<T>::kLength;
   static constexpr bool kBlock = kLanes != kOneWarp;
   const int size;

@@ -145,20 +145,61 @@ const FieldTable& named_tool_table(bool is_flat) {
   return is_flat ? flat : nested;
 }
 
+// As many as a request has tools.
+constexpr size_t kMaxAllowedTools = 256;
+
+void add_allowed_tools(bool is_flat, std::vector<FieldSpec>* fields) {
+  using Tools = ListKind<TableKind<InPlace>>;
+  fields->push_back(required(check_field("mode", EnumKind{{"auto", "required"}}, "")));
+  fields->push_back(required(check_field(
+      "tools",
+      Tools{TableKind<InPlace>{&named_tool_table(is_flat)}, "tools", 1, kMaxAllowedTools},
+      "Tools of the request that the answer may call.")));
+}
+
+const FieldTable& allowed_tools_table(bool is_flat) {
+  static const EnumKind types{{"allowed_tools"}};
+  static const FieldTable flat([] {
+    std::vector<FieldSpec> fields = {required(check_field("type", types, ""))};
+    add_allowed_tools(/*is_flat=*/true, &fields);
+    return fields;
+  }());
+  static const FieldTable inner([] {
+    std::vector<FieldSpec> fields;
+    add_allowed_tools(/*is_flat=*/false, &fields);
+    return fields;
+  }());
+  static const FieldTable nested(
+      {required(check_field("type", types, "")),
+       required(check_field("allowed_tools", TableKind<InPlace>{&inner}, ""))});
+  return is_flat ? flat : nested;
+}
+
+std::string name_of(const OrderedJson& tool, bool is_flat) {
+  return (is_flat ? tool : tool["function"])["name"].get<std::string>();
+}
+
 }  // namespace
 
 std::string ToolChoiceKind::expected() const {
-  return tool_choice_names().expected() + ", or the function to call";
+  return tool_choice_names().expected() + ", the function to call, or allowed_tools";
 }
 
 bool ToolChoiceKind::read(OrderedJson& value,
                           const FieldPath& path,
                           ToolChoice* out,
                           ApiError* error) const {
+  if (value.is_object() && value.value("type", OrderedJson()) == "allowed_tools") {
+    if (!allowed_tools_table(is_flat).read(value, path, nullptr, error)) return false;
+    if (out == nullptr) return true;
+    const OrderedJson& rule = is_flat ? value : value["allowed_tools"];
+    *out = rule["mode"] == "auto" ? ToolChoice::kAuto : ToolChoice::kRequired;
+    for (const OrderedJson& tool : rule["tools"]) out->allowed.push_back(name_of(tool, is_flat));
+    return true;
+  }
   if (value.is_object()) {
     if (!named_tool_table(is_flat).read(value, path, nullptr, error)) return false;
-    const OrderedJson& function = is_flat ? value : value["function"];
-    if (out != nullptr) *out = {ToolChoice::kNamed, function["name"].get<std::string>()};
+    if (out != nullptr) *out = {ToolChoice::kNamed, name_of(value, is_flat)};
     return true;
   }
   if (!value.is_string()) return fail_type(error, path, value, expected());
@@ -176,10 +217,21 @@ void ToolChoiceKind::describe(const OpenApiOptions& options, OrderedJson* schema
   OrderedJson named;
   tool_choice_names().describe(options, &names);
   named_tool_table(is_flat).describe(options, &named);
-  (*schema)["anyOf"] = {std::move(names), std::move(named)};
+  OrderedJson allowed;
+  allowed_tools_table(is_flat).describe(options, &allowed);
+  (*schema)["anyOf"] = {std::move(names), std::move(named), std::move(allowed)};
 }
 
 OrderedJson tool_choice_json(const ToolChoice& choice) {
+  if (!choice.allowed.empty()) {
+    OrderedJson tools = OrderedJson::array();
+    for (const std::string& name : choice.allowed) {
+      tools.push_back({{"type", "function"}, {"name", name}});
+    }
+    return {{"type", "allowed_tools"},
+            {"mode", choice == ToolChoice::kAuto ? "auto" : "required"},
+            {"tools", std::move(tools)}};
+  }
   switch (choice.kind) {
     case ToolChoice::kNone:
       return "none";

@@ -52,10 +52,12 @@ inline ListKind<StringKind> choices_kind() {
   return {StringKind{.max_length = 4096}, "strings", 0, 1000};
 }
 
-// "none", "auto", "required", or the tool that has to be called.
+// "none", "auto", "required", the tool that has to be called, or the tools that may be.
 struct ToolChoiceKind {
   using Value = ToolChoice;
-  bool is_flat = false;  // {"type": "function", "name"}, else {"type", "function": {"name"}}
+  // {"type": "function", "name"} and {"type": "allowed_tools", "mode", "tools"}, else
+  // {"type", "function": {"name"}} and {"type", "allowed_tools": {"mode", "tools"}}.
+  bool is_flat = false;
 
   std::string expected() const;
   bool read(OrderedJson& value, const FieldPath& path, ToolChoice* out, ApiError* error) const;

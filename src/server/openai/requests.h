@@ -69,7 +69,8 @@ struct CompletionRequest : GenerationRequest {
   bool add_special_tokens = true;
 };
 
-// kRequired: the answer is calls, kNamed: of one tool. Else as the template and the parser do.
+// kRequired: the answer is calls, kNamed: of one tool. Else as the template and the parser do, and
+// where some tools alone are allowed calls are of these.
 struct ToolChoice {
   enum Kind { kNone, kAuto, kRequired, kNamed };
 
@@ -79,7 +80,8 @@ struct ToolChoice {
   bool is_forced() const { return kind == kRequired || kind == kNamed; }
 
   Kind kind;
-  std::string name;  // of kNamed
+  std::string name;                  // of kNamed
+  std::vector<std::string> allowed;  // of kAuto and kRequired; empty: all of the request's tools
 };
 
 struct ChatCompletionRequest : GenerationRequest {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/openai/answer_rule_kinds.h"
 #include "server/openai/field_error.h"
 
 namespace atom::server {
@@ -71,6 +72,15 @@ TEST(ResponsesRequest, ItemsAreMessages) {
   EXPECT_EQ((*request.tools)[0]["strict"], true);
 }
 
+TEST(ResponsesRequest, ToolsThatMayBeCalledAreEchoed) {
+  const std::string choice =
+      R"({"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"f"}]})";
+  const ResponsesRequest request = parsed(R"({"input": "x", "tool_choice": )" + choice + "}");
+  EXPECT_EQ(request.chat.tool_choice, ToolChoice::kRequired);
+  EXPECT_EQ(request.chat.tool_choice.allowed, std::vector<std::string>{"f"});
+  EXPECT_EQ(tool_choice_json(request.chat.tool_choice).dump(), choice);
+}
+
 TEST(ResponsesRequest, RefusesByNameWhatIsNotSupported) {
   const auto refused = [](const std::string& members, const char* param, const char* code) {
     const ApiError error = error_of(R"({"input": "x", )" + members + "}");
@@ -82,6 +92,9 @@ TEST(ResponsesRequest, RefusesByNameWhatIsNotSupported) {
   refused(R"("background": true)", "background", kUnsupportedField);
   refused(R"("tool_choice": "any")", "tool_choice", kInvalidValue);
   refused(R"("tool_choice": {"type": "function"})", "tool_choice.name", kMissingField);
+  refused(R"("tool_choice": {"type": "allowed_tools", "mode": "auto"})",
+          "tool_choice.tools",
+          kMissingField);
   refused(R"("text": {"format": {"type": "xml"}})", "text.format.type", kInvalidValue);
   refused(R"("tools": [{"type": "web_search"}])", "tools[0].type", kUnsupportedField);
   refused(R"("max_output_tokens": 0)", "max_output_tokens", kInvalidValue);

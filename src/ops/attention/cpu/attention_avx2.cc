@@ -1,6 +1,7 @@
 #include "ops/simd/avx2.h"
 
 #include "ops/attention/cpu/attention_simd.h"
+#include "ops/attention/cpu/float32_math.h"
 
 namespace atom::ops {
 

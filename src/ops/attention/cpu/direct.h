@@ -115,32 +115,6 @@ void add_value_chunk(const typename Math::Operand* weights,
   }
 }
 
-// All rows of the task, after the scores of a tile are there.
-template <typename Math>
-void soften_all(AttentionTiles<Math>& tiles,
-                int64_t num_rows,
-                int64_t tile_begin,
-                int64_t vectors,
-                float* shrink) {
-  constexpr int kTile = kAttentionTileKeys;
-  alignas(64) float factors[Math::Simd::kWidth];
-  for (int64_t row = 0; row < num_rows;) {
-    float* scores = tiles.scores + row * kTile;
-    typename Math::Operand* weights = tiles.weights + row * kTile;
-    const int64_t left = num_rows - row;
-    const int count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    if (count == 4) {
-      soften<Math, 4>(tiles, row, tile_begin, vectors, scores, weights, factors);
-    } else if (count == 2) {
-      soften<Math, 2>(tiles, row, tile_begin, vectors, scores, weights, factors);
-    } else {
-      soften<Math, 1>(tiles, row, tile_begin, vectors, scores, weights, factors);
-    }
-    for (int r = 0; r < count; ++r) shrink[row + r] = factors[r];
-    row += count;
-  }
-}
-
 // The tiles of a task with kR rows per KV head.
 template <typename Math, typename T, int kR>
 void attend_direct(const AttentionArgs& args,
@@ -180,7 +154,7 @@ void attend_direct(const AttentionArgs& args,
                                  tiles.scores + head * kR * kTile + key);
       }
     }
-    soften_all(tiles, task.num_kv_heads * kR, tile, padded / kWidth, shrink);
+    soften_rows(tiles, 0, task.num_kv_heads * kR, tile, padded / kWidth, shrink);
     for (int64_t key = 0; key < padded; key += kWidth) {
       const bool last = key + kWidth == padded;
       TokenPrefetch prefetch =

@@ -31,5 +31,6 @@ using AttentionKernel = void(const AttentionArgs& args, const AttentionTask& tas
 AttentionKernel attention_reference;
 AttentionKernel attention_avx2;
 AttentionKernel attention_avx512;
+AttentionKernel attention_amx;  // in bfloat16, of heads of a multiple of 32
 
 }  // namespace atom::ops

@@ -71,4 +71,31 @@ void soften(AttentionTiles<Math>& tiles,
   }
 }
 
+// Any number of rows from `first_row` on, after their scores are there; `shrink` is of the first.
+template <typename Math>
+void soften_rows(AttentionTiles<Math>& tiles,
+                 int64_t first_row,
+                 int64_t num_rows,
+                 int64_t tile_begin,
+                 int64_t vectors,
+                 float* shrink) {
+  constexpr int kTile = kAttentionTileKeys;
+  alignas(64) float factors[Math::Simd::kWidth];
+  for (int64_t done = 0; done < num_rows;) {
+    const int64_t row = first_row + done, left = num_rows - done;
+    float* scores = tiles.scores + row * kTile;
+    typename Math::Operand* weights = tiles.weights + row * kTile;
+    const int count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    if (count == 4) {
+      soften<Math, 4>(tiles, row, tile_begin, vectors, scores, weights, factors);
+    } else if (count == 2) {
+      soften<Math, 2>(tiles, row, tile_begin, vectors, scores, weights, factors);
+    } else {
+      soften<Math, 1>(tiles, row, tile_begin, vectors, scores, weights, factors);
+    }
+    for (int r = 0; r < count; ++r) shrink[done + r] = factors[r];
+    done += count;
+  }
+}
+
 }  // namespace atom::ops

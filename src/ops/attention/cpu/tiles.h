@@ -21,6 +21,22 @@
 
 namespace atom::ops {
 
+// Whether products are of matrix tiles, of 16 rows at once, instead of vectors: multiply() then is
+// Math's, begin() and end() surround it, and kKeyMultiple keys have weights together.
+template <typename Math>
+concept HasTiles = requires {
+  Math::kKeyMultiple;
+};
+
+template <typename Math>
+constexpr int64_t key_multiple = Math::Simd::kWidth;
+template <HasTiles Math>
+constexpr int64_t key_multiple<Math> = Math::kKeyMultiple;
+
+inline int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 template <typename Math>
 struct AttentionTiles {
   using Operand = typename Math::Operand;
@@ -44,7 +60,8 @@ struct AttentionTiles {
   int64_t padded_dim;  // a multiple of the vector width
   int64_t token_size;  // bytes of all heads of a token in a cache
   int64_t sliding_window;
-  float scale;  // times log2(e): exponentials are powers of 2
+  int64_t rows_of_tiles = 0;  // that Math::begin() was called for
+  float scale;                // times log2(e): exponentials are powers of 2
 };
 
 // c[r][0 .. kN vectors] (+)= a[r] . b over `depth` units. With `shrink` c is multiplied by

@@ -2,6 +2,7 @@
 // that finishes it.
 #pragma once
 
+#include "ops/attention/decode/join.cuh"
 #include "ops/attention/decode/join_parts.cuh"
 #include "ops/attention/fixed/plan.cuh"
 

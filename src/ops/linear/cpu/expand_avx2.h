@@ -37,14 +37,32 @@ inline __attribute__((always_inline)) void expand_vector(const char* weight, flo
   }
 }
 
+template <typename Step, int kValue = 0>
+inline __attribute__((always_inline)) void expand_columns(const char* weight, float* out) {
+  __m256 columns[2];
+  Step::template load_columns<kValue>(weight, columns);
+  join_columns(columns[0], columns[1]);
+  _mm256_store_ps(out, columns[0]);
+  _mm256_store_ps(out + 8, columns[1]);
+  if constexpr (kValue + 1 < Step::kValues) {
+    expand_columns<Step, kValue + 1>(weight, out + kPanelColumns);
+  }
+}
+
 template <typename Step>
 void expand_steps(const void* panel, int64_t steps, void* out) {
   constexpr int64_t kStepSize = kPanelColumns / 8 * Step::kWeightVectorSize;
   const char* weight = static_cast<const char*>(panel);
   float* to = static_cast<float*>(out);
   for (int64_t step = 0; step < steps; ++step) {
-    for (int v = 0; v < kPanelColumns / 8; ++v) {
-      expand_vector<Step>(weight + v * Step::kWeightVectorSize, to + v * 8);
+    if constexpr (LoadsColumns<Step>) {
+      for (int v = 0; v < kPanelColumns / 8; v += 2) {
+        expand_columns<Step>(weight + v * Step::kWeightVectorSize, to + v * 8);
+      }
+    } else {
+      for (int v = 0; v < kPanelColumns / 8; ++v) {
+        expand_vector<Step>(weight + v * Step::kWeightVectorSize, to + v * 8);
+      }
     }
     weight += kStepSize;
     to += Step::kValues * kPanelColumns;

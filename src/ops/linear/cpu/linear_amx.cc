@@ -77,10 +77,10 @@ void multiply_square(
   for (int64_t block = 0; block < product.num_blocks; ++block) {
     Product::template load<6>(weight, kLineSize);
     Product::template load<4>(x.first, kTileRowSize);
-    Product::template multiply<0, 4, 6>();
     Product::template load<7>(weight + 64, kLineSize);
-    Product::template multiply<1, 4, 7>();
     Product::template load<5>(x.second, kTileRowSize);
+    Product::template multiply<0, 4, 6>();
+    Product::template multiply<1, 4, 7>();
     Product::template multiply<2, 5, 6>();
     Product::template multiply<3, 5, 7>();
     prefetch_next(product, next);

@@ -6,7 +6,9 @@
 // A Step says how a weight is expanded and multiplied: load<i>() makes 8 columns of the i-th of a
 // step's kValues, which meets the i-th 4-byte value of the activations. Where all values of a step
 // are expanded together, load_pairs() makes 8 columns of all of them, in pairs of bfloat16. Where
-// sums of a group are no floats, to_floats() makes them such.
+// neighbors are expanded together, load_columns<i>() makes the even and the odd ones of 16 columns.
+// Where sums of a group are no floats, to_floats() makes them such, and first_sum() is what they
+// start from.
 #pragma once
 
 #include <immintrin.h>
@@ -16,6 +18,15 @@
 
 namespace atom::ops::linear_kernels {
 namespace {
+
+// Of 4 bytes, in a row's step of packed activations.
+template <typename Step>
+constexpr int words_of = Step::kValues;
+template <typename Step>
+requires requires {
+  Step::kWords;
+}
+constexpr int words_of<Step> = Step::kWords;
 
 // One row has sums in so many registers that weights are loaded where they are used.
 template <typename Step, int kValue, int kRows, int kVectors>
@@ -34,7 +45,7 @@ inline __attribute__((always_inline)) void one_value(const char* weight,
       w[v] = Step::template load<kValue>(weight + v * Step::kWeightVectorSize);
     }
     for (int r = 0; r < kRows; ++r) {
-      const __m256 broadcast = _mm256_broadcast_ss(x + r * Step::kValues + kValue);
+      const __m256 broadcast = _mm256_broadcast_ss(x + r * words_of<Step> + kValue);
       for (int v = 0; v < kVectors; ++v) sums[r][v] = Step::add(sums[r][v], w[v], broadcast);
     }
   }
@@ -78,6 +89,41 @@ inline __attribute__((always_inline)) void one_step_of_pairs(const char* weight,
   }
 }
 
+template <typename Step>
+concept LoadsColumns = requires(const char* weight, __m256 (&columns)[2]) {
+  Step::template load_columns<0>(weight, columns);
+};
+
+// Vectors in pairs, of the even and the odd ones of 16 columns.
+template <typename Step, int kValue, int kRows, int kVectors>
+inline __attribute__((always_inline)) void one_value_of_columns(const char* weight,
+                                                                const float* x,
+                                                                __m256 (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; v += 2) {
+    __m256 columns[2];
+    Step::template load_columns<kValue>(weight + v * Step::kWeightVectorSize, columns);
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 broadcast = _mm256_broadcast_ss(x + r * words_of<Step> + kValue);
+      sums[r][v] = _mm256_fmadd_ps(columns[0], broadcast, sums[r][v]);
+      sums[r][v + 1] = _mm256_fmadd_ps(columns[1], broadcast, sums[r][v + 1]);
+    }
+  }
+}
+
+// Two vectors of 16 columns in order as the even and the odd ones, and back.
+inline void part_columns(__m256& first, __m256& second) {
+  const __m256 even = _mm256_shuffle_ps(first, second, 0x88);
+  const __m256 odd = _mm256_shuffle_ps(first, second, 0xdd);
+  first = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(even), 0xd8));
+  second = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(odd), 0xd8));
+}
+inline void join_columns(__m256& even, __m256& odd) {
+  const __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  even = _mm256_permute2f128_ps(low, high, 0x20);
+  odd = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 // Values from kValue on.
 template <typename Step, int kRows, int kVectors, int kValue = 0>
 inline __attribute__((always_inline)) void one_step(const char* weight,
@@ -86,7 +132,11 @@ inline __attribute__((always_inline)) void one_step(const char* weight,
   if constexpr (LoadsPairs<Step>) {
     one_step_of_pairs<Step, kRows, kVectors>(weight, x, sums);
   } else {
-    one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
+    if constexpr (LoadsColumns<Step>) {
+      one_value_of_columns<Step, kValue, kRows, kVectors>(weight, x, sums);
+    } else {
+      one_value<Step, kValue, kRows, kVectors>(weight, x, sums);
+    }
     if constexpr (kValue + 1 < Step::kValues) {
       one_step<Step, kRows, kVectors, kValue + 1>(weight, x, sums);
     }
@@ -123,7 +173,7 @@ inline __attribute__((always_inline)) void add_steps(Cursor& at,
     }
     one_step<Step, kRows, kVectors>(at.weight, at.x, sums);
     at.weight += kPanelColumns / 8 * Step::kWeightVectorSize;
-    at.x += kRows * Step::kValues;
+    at.x += kRows * words_of<Step>;
   }
 }
 
@@ -138,9 +188,15 @@ inline __attribute__((always_inline)) void multiply_columns(Cursor at,
     for (int v = 0; v < kVectors; ++v) {
       sums[r][v] = _mm256_loadu_ps(sums_memory + r * kPanelColumns + v * 8);
     }
+    if constexpr (LoadsColumns<Step>) {
+      for (int v = 0; v < kVectors; v += 2) part_columns(sums[r][v], sums[r][v + 1]);
+    }
   }
   add_steps<Step, kRows, kVectors>(at, steps, prefetch, sums);
   for (int r = 0; r < kRows; ++r) {
+    if constexpr (LoadsColumns<Step>) {
+      for (int v = 0; v < kVectors; v += 2) join_columns(sums[r][v], sums[r][v + 1]);
+    }
     for (int v = 0; v < kVectors; ++v) {
       _mm256_storeu_ps(sums_memory + r * kPanelColumns + v * 8, sums[r][v]);
     }
@@ -165,6 +221,16 @@ inline void read_group_scales(const GroupScales& groups,
                                                 : _mm256_loadu_ps(floats + c);
     }
     _mm256_storeu_ps(out + c, values);
+  }
+}
+
+// What a group's sums start from, by the row's first step of it.
+template <typename Step>
+inline __m256 first_sum(const float* x) {
+  if constexpr (requires { Step::first_sum(x); }) {
+    return Step::first_sum(x);
+  } else {
+    return _mm256_setzero_ps();
   }
 }
 
@@ -194,10 +260,14 @@ inline __attribute__((always_inline)) void multiply_group(Cursor at,
                                                           const float* x_scales) {
   __m256 sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sums[r][v] = _mm256_setzero_ps();
+    const __m256 first = first_sum<Step>(at.x + r * words_of<Step>);
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = first;
   }
   add_steps<Step, kRows, kVectors>(at, steps, prefetch, sums);
   for (int r = 0; r < kRows; ++r) {
+    if constexpr (LoadsColumns<Step>) {
+      for (int v = 0; v < kVectors; v += 2) join_columns(sums[r][v], sums[r][v + 1]);
+    }
     const __m256 x_scale = _mm256_set1_ps(row_scale(groups, x_scales, r));
     for (int v = 0; v < kVectors; ++v) {
       const __m256 both = _mm256_mul_ps(_mm256_loadu_ps(scales + v * 8), x_scale);
@@ -246,7 +316,7 @@ void multiply_rows(Cursor at, int64_t steps, float* sums, const Prefetch& prefet
     for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
       multiply_columns<Step, kRows, kVectors>(
           {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
-           at.x + begin * kRows * Step::kValues},
+           at.x + begin * kRows * words_of<Step>},
           pass_steps,
           sums + column,
           passes.next(column / (kVectors * 8), pass_steps));
@@ -269,7 +339,7 @@ void multiply_rows_in_groups(
     for (int column = 0; column < kPanelColumns; column += kVectors * 8) {
       multiply_group<Step, kRows, kVectors>(
           {at.weight + begin * kStepSize + column / 8 * Step::kWeightVectorSize,
-           at.x + begin * kRows * Step::kValues},
+           at.x + begin * kRows * words_of<Step>},
           group_steps,
           sums + column,
           passes.next(column / (kVectors * 8), group_steps),

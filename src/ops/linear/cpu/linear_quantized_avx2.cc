@@ -11,19 +11,18 @@ inline __m256 add_float32(__m256 sum, __m256 weight, __m256 x) {
   return _mm256_fmadd_ps(weight, x, sum);
 }
 
-// 2^-8 of the values: float16 has the code's bits in it. The codes of NaN become +-480.
+// 2^-120 of the values: float32 has the code's bits in it, a subnormal number's too. The codes of
+// NaN become 480. Pairs of codes are halves of a register's words.
 struct Float8Step {
   static constexpr int kValues = 2;
   static constexpr int64_t kWeightVectorSize = 16;
   template <int kHalf>
-  static inline __m256 load(const char* weight) {
-    __m128i pair = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weight));
-    if (kHalf == 0) pair = _mm_slli_epi16(pair, 8);
-    const __m128i half = _mm_and_si128(_mm_srai_epi16(pair, 1), _mm_set1_epi16(-0x4080));
-    return _mm256_cvtph_ps(half);
-  }
-  static inline __m256 add(__m256 sum, __m256 weight, __m256 x) {
-    return add_float32(sum, weight, x);
+  static inline void load_columns(const char* weight, __m256 (&columns)[2]) {
+    __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
+    if (kHalf == 0) codes = _mm256_slli_epi16(codes, 8);
+    const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(codes, 4), _mm256_set1_epi16(-0x7810));
+    columns[0] = first_of_pair(bits);
+    columns[1] = second_of_pair(bits);
   }
 };
 
@@ -104,24 +103,27 @@ struct FourBitStep {
 
 // Twice a value of FP4 is an integer of up to 12: sums of a group of 32 are exact in 16 bits, two
 // in the place of a float, and the same as in floating point. Each of the two values is one of 4
-// bytes of a column, of the lower or the upper halves of its codes.
+// bytes of a column, of the lower or the upper halves of its codes. Weights have 12 added, which
+// makes them unsigned; a group's sums start from what that adds to them, in its first step's third
+// word.
 struct Float4IntegerStep {
   static constexpr int kValues = 2;
+  static constexpr int kWords = 3;
   static constexpr int64_t kWeightVectorSize = 32;
   template <int kHalf>
   static inline __m256 load(const char* weight) {
     __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
     if (kHalf == 1) codes = _mm256_srli_epi32(codes, 4);
-    const __m256i twice = table_of_bytes(0x0c08060403020100, 0xf4f8fafcfdfeff00);
+    const __m256i values = table_of_bytes(0x181412100f0e0d0c, 0x00040608090a0b0c);
     return _mm256_castsi256_ps(
-        _mm256_shuffle_epi8(twice, _mm256_and_si256(codes, _mm256_set1_epi8(15))));
+        _mm256_shuffle_epi8(values, _mm256_and_si256(codes, _mm256_set1_epi8(15))));
   }
   static inline __m256 add(__m256 sum, __m256 weight, __m256 x) {
-    const __m256i factor = _mm256_castps_si256(x);
-    const __m256i products = _mm256_maddubs_epi16(
-        _mm256_abs_epi8(factor), _mm256_sign_epi8(_mm256_castps_si256(weight), factor));
+    const __m256i products =
+        _mm256_maddubs_epi16(_mm256_castps_si256(weight), _mm256_castps_si256(x));
     return _mm256_castsi256_ps(_mm256_add_epi16(_mm256_castps_si256(sum), products));
   }
+  static inline __m256 first_sum(const float* x) { return _mm256_broadcast_ss(x + kValues); }
   static inline __m256 to_floats(__m256 sum) {
     const __m256i pairs = _mm256_madd_epi16(_mm256_castps_si256(sum), _mm256_set1_epi16(1));
     return _mm256_cvtepi32_ps(pairs);
@@ -164,12 +166,20 @@ void pack_float4(const void* x, int64_t row_stride, int rows, int64_t in_feature
 void pack_float4_integers(
     const void* x, int64_t row_stride, int rows, int64_t in_features, void* packed) {
   static constexpr int8_t kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  constexpr int64_t kStepSize = 4 * Float4IntegerStep::kWords, kGroup = 32;
   for (int r = 0; r < rows; ++r) {
     const uint8_t* from = static_cast<const uint8_t*>(x) + r * row_stride;
-    int8_t* to = static_cast<int8_t*>(packed) + r * 8;
-    for (int64_t k = 0; k < in_features; ++k) {
-      const int64_t place = k % 2 * 4 + k % 8 / 2;  // of 4 bits
-      to[k / 8 * rows * 8 + place % 2 * 4 + place / 2] = kTwice[from[k / 2] >> (k % 2 * 4) & 15];
+    int8_t* to = static_cast<int8_t*>(packed) + r * kStepSize;
+    for (int64_t group = 0; group < in_features; group += kGroup) {
+      int16_t first_sums[2] = {};
+      for (int64_t k = group; k < group + kGroup; ++k) {
+        const int64_t place = k % 2 * 4 + k % 8 / 2;  // of 4 bits
+        const int64_t byte = place % 2 * 4 + place / 2;
+        const int8_t twice = kTwice[from[k / 2] >> (k % 2 * 4) & 15];
+        to[k / 8 * rows * kStepSize + byte] = twice;
+        first_sums[byte % 4 / 2] -= 12 * twice;
+      }
+      memcpy(to + group / 8 * rows * kStepSize + 8, first_sums, sizeof(first_sums));
     }
   }
 }
@@ -191,6 +201,12 @@ constexpr KernelTable table_of(decltype(KernelTable::pack_x) pack,
           .expand = expand_steps<Step>};
 }
 
+constexpr float power_of_2(int exponent) {
+  float power = 1;
+  for (int i = 0; i < exponent; ++i) power *= 2;
+  return power;
+}
+
 // Sums of INT8 are integers, and never in groups.
 constexpr KernelTable integer_table() {
   KernelTable table = table_of<Int8Step>(pack_int8);
@@ -203,7 +219,7 @@ constexpr KernelTable integer_table() {
 // Of FP4 by FP4, which always have groups; sums are four times the products.
 constexpr KernelTable float4_integer_table(const KernelTable* expanded) {
   return {.weight_step_size = kPanelColumns / 8 * Float4IntegerStep::kWeightVectorSize,
-          .x_step_size = 4 * Float4IntegerStep::kValues,
+          .x_step_size = 4 * Float4IntegerStep::kWords,
           .max_streaming_rows = 1,
           .stream_ahead = 8192,
           .pack_x = pack_float4_integers,
@@ -215,14 +231,28 @@ constexpr KernelTable float4_integer_table(const KernelTable* expanded) {
 }
 
 // Of weights that were expanded, by how the activations are packed that they meet.
-template <decltype(KernelTable::pack_x) kPack, int kUnit>
-constexpr KernelTable kExpandedFor = table_of<Float32Step>(kPack, nullptr, kUnit);
+template <decltype(KernelTable::pack_x) kPack, int kUnitExponent>
+constexpr KernelTable kExpandedFor = table_of<Float32Step>(kPack,
+                                                           nullptr,
+                                                           power_of_2(kUnitExponent));
 
-template <typename Step, typename Read, int kUnit = 1>
+template <typename Step, typename Read, int kUnitExponent = 0>
 constexpr KernelTable table_for() {
   return table_of<Step>(pack_floats<Read, Step::kValues>,
-                        &kExpandedFor<pack_floats<Read, 1, Step::kValues>, kUnit>,
-                        kUnit);
+                        &kExpandedFor<pack_floats<Read, 1, Step::kValues>, kUnitExponent>,
+                        power_of_2(kUnitExponent));
+}
+
+// Activations of FP8's steps are multiplied by 2^64, so that 2^-56 of the products are added.
+template <typename Read>
+struct ReadEnlarged {
+  using Stored = typename Read::Stored;
+  static inline float read(Stored value) { return 0x1p64f * Read::read(value); }
+};
+
+template <typename Read>
+constexpr KernelTable float8_table() {
+  return table_for<Float8Step, ReadEnlarged<Read>, 56>();
 }
 
 template <typename Values>
@@ -232,7 +262,7 @@ constexpr QuantizedTables four_bit_tables() {
           .float16 = table_for<Step, ReadFloat16>(),
           .bfloat16 = table_for<Step, ReadBFloat16>(),
           .float8 = table_for<Step, ReadFloat8>(),
-          .float4 = table_of<Step>(pack_float4<8>, &kExpandedFor<pack_float4<1>, 1>)};
+          .float4 = table_of<Step>(pack_float4<8>, &kExpandedFor<pack_float4<1>, 0>)};
 }
 
 constexpr QuantizedTables float4_tables() {
@@ -243,11 +273,10 @@ constexpr QuantizedTables float4_tables() {
 
 }  // namespace
 
-// The steps give 2^-8 of the products.
-const QuantizedTables kAvx2Float8 = {.float32 = table_for<Float8Step, ReadFloat32, 256>(),
-                                     .float16 = table_for<Float8Step, ReadFloat16, 256>(),
-                                     .bfloat16 = table_for<Float8Step, ReadBFloat16, 256>(),
-                                     .float8 = table_for<Float8Step, ReadFloat8, 256>()};
+const QuantizedTables kAvx2Float8 = {.float32 = float8_table<ReadFloat32>(),
+                                     .float16 = float8_table<ReadFloat16>(),
+                                     .bfloat16 = float8_table<ReadBFloat16>(),
+                                     .float8 = float8_table<ReadFloat8>()};
 const QuantizedTables kAvx2Int8 = {.float32 = table_for<Int8HalfStep, ReadFloat32>(),
                                    .float16 = table_for<Int8HalfStep, ReadFloat16>(),
                                    .bfloat16 = table_for<Int8HalfStep, ReadBFloat16>(),

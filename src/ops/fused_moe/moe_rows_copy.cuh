@@ -1,0 +1,108 @@
+// Inside fused_moe by rows of matrices on Hopper: the thread that copies.
+#pragma once
+
+#include "ops/fused_moe/moe_rows_stage.cuh"
+
+namespace atom::ops::device::rows {
+
+template <typename W, int kTokens, bool kGated>
+class Copier {
+ public:
+  __device__ Copier(const MoeRowsArgs& args, const Shared<W, kTokens>& shared)
+      : args_(args), shared_(shared), keep_(keep_policy()) {}
+
+  // What fits the stages of the first tile's matrix, before x is there.
+  __device__ void begin(const MoeTile& tile) {
+    num_begun_ = min(args_.num_stages, args_.num_chunks);
+    for (int chunk = 0; chunk < num_begun_; ++chunk) {
+      const uint32_t full = shared_.full(chunk);
+      arrive_expecting(full, stage_bytes(tile));
+      copy_matrix(tile, chunk, chunk, full);
+    }
+  }
+
+  __device__ void run(const MoeTile& tile) {
+    if (args_.exponents_size > 0) copy_exponents(tile);
+    const int num_units = token_units<W, kTokens>(tile);
+    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
+      const uint32_t full = shared_.full(stage_.index);
+      if (chunk >= num_begun_) {
+        wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+        arrive_expecting(full, stage_bytes(tile));
+        copy_matrix(tile, chunk, stage_.index, full);
+      }
+#pragma unroll
+      for (int panel = 0; panel < kPanels<W>; ++panel) {
+        for (int i = 0; i < num_units; ++i) {
+          copy_box(shared_.x(stage_.index, panel) + i * kUnit * kPanelSize,
+                   &args_.x,
+                   (chunk * kPanels<W> + panel) * (kPanelSize / 2),
+                   tile.first_row + i * kUnit,
+                   full,
+                   keep_);
+        }
+      }
+      stage_.advance(args_.num_stages);
+    }
+    num_begun_ = 0;
+  }
+
+ private:
+  static constexpr int kUnit = kTokenUnit<W, kTokens>;
+
+  static __device__ int stage_bytes(const MoeTile& tile) {
+    return kMatrixSize<W> + token_units<W, kTokens>(tile) * kUnit * kPanels<W> * kPanelSize;
+  }
+
+  __device__ void copy_matrix(const MoeTile& tile, int chunk, int stage, uint32_t full) const {
+    const int first = tile.expert * args_.num_rows;
+    const uint32_t matrix = shared_.matrix(stage);
+    constexpr int kElementSize = Chunk<W>::kFromRegisters ? 1 : 2;
+    const int column = chunk * Chunk<W>::kRowSize / kElementSize;
+    // From shared memory the matrix units take gates and ups by turns, which registers put right.
+    constexpr bool kByTurns = kGated && !Chunk<W>::kFromRegisters;
+    constexpr int kRows = kByTurns ? kPairRows : kHalfRows<W>;
+#pragma unroll 1
+    for (int i = 0; i < kHalfRows<W> / kRows; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        copy_box(matrix + (2 * i + half) * kRows * Chunk<W>::kRowSize,
+                 &args_.matrices,
+                 column,
+                 first + first_row_of<W, kGated>(args_, tile.column_tile, half) + i * kRows,
+                 full,
+                 keep_);
+      }
+    }
+  }
+
+  __device__ void copy_exponents(const MoeTile& tile) {
+    const uint32_t full = shared_.exponents_full(buffer_.index);
+    wait_for(shared_.exponents_empty(buffer_.index), buffer_.parity ^ 1);
+    int sizes[2];
+    for (int half = 0; half < 2; ++half) {
+      const int rows = args_.num_rows - first_row_of<W, kGated>(args_, tile.column_tile, half);
+      sizes[half] = max(0, min(kHalfRows<W>, rows)) * args_.row_exponents;
+    }
+    arrive_expecting(full, sizes[0] + sizes[1]);
+    for (int half = 0; half < 2; ++half) {
+      if (sizes[half] == 0) continue;
+      const int row = first_row_of<W, kGated>(args_, tile.column_tile, half);
+      copy_bulk(shared_.exponents(buffer_.index) + half * kHalfRows<W> * args_.row_exponents,
+                args_.own.exponents + tile.expert * args_.own.exponent_stride +
+                    int64_t{row} * args_.row_exponents,
+                sizes[half],
+                full,
+                keep_);
+    }
+    buffer_.advance(kExponentBuffers);
+  }
+
+  const MoeRowsArgs& args_;
+  const Shared<W, kTokens>& shared_;
+  const uint64_t keep_;
+  StageCursor stage_, buffer_;
+  int num_begun_ = 0;  // of the first tile's chunks
+};
+
+}  // namespace atom::ops::device::rows
