@@ -84,6 +84,10 @@ groups_of() {
         'LinearFloat8.NaN* Linear.NotANumber*' \
         'Linear.WritesNothing* Linear.RowIsTheSame* Linear.Rounds*'
       ;;
+    "fused_moe "*)
+      echo 'FusedMoe.EveryVariant*OnTheGpu' 'FusedMoe.CodesOfFloat8*' 'FusedMoe.KernelsForMany*' \
+        'FusedMoe.RandomBatches*'
+      ;;
     "attention racecheck")
       echo 'Attention.Windows* Attention.LargeScores* Attention.HeadShapes*' \
         'Attention.PublicCall* AttentionFloat8.IsWhatTheExpandedCacheGives'

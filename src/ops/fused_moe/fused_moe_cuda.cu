@@ -7,7 +7,6 @@
 #include "ops/fused_moe/fused_moe_gpu.h"
 #include "ops/fused_moe/moe_device.cuh"
 #include "ops/fused_moe/moe_groups.cuh"
-#include "ops/fused_moe/moe_many.h"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
@@ -185,12 +184,10 @@ void launch_product(const FusedMoeGpuCall& call,
   }
 }
 
-}  // namespace
-
-gpuError_t sort_moe_choices(const FusedMoeGpuCall& call,
-                            const FusedMoeGpuScratch& scratch,
-                            int tile_rows,
-                            gpuStream_t stream) {
+gpuError_t launch_sort(const FusedMoeGpuCall& call,
+                       const FusedMoeGpuScratch& scratch,
+                       int tile_rows,
+                       gpuStream_t stream) {
   const size_t counts_size =
       ChoiceSorter<kSortWarps, kSortChoices>::counts_size(call.num_experts) * sizeof(uint32_t);
   return launch(sort_choices,
@@ -204,10 +201,12 @@ gpuError_t sort_moe_choices(const FusedMoeGpuCall& call,
                 tile_rows);
 }
 
+}  // namespace
+
 void fused_moe_cuda(const FusedMoeGpuCall& call, const FusedMoeGpuScratch& scratch, void* queue) {
   const auto stream = static_cast<gpuStream_t>(queue);
   const int num_choices = call.num_tokens * call.top_k;
-  (void)sort_moe_choices(call, scratch, kTile, stream);
+  (void)launch_sort(call, scratch, kTile, stream);
   dispatch_element(call.element, [&]<typename X>(ElementTag<X>) {
     launch_product<X>(call,
                       scratch,

@@ -1,5 +1,5 @@
-// The sums of tokens' results, for few tokens: as many threads as there are vectors, and as many
-// loads at once as a token has results.
+// The sums of tokens' results: as many threads as there are vectors, and as many loads at once as a
+// token has results.
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/fused_moe/moe_device.cuh"
@@ -17,7 +17,7 @@ constexpr int kAtOnce = 8;
 // Results are weighted already.
 template <typename Y>
 __global__ void __launch_bounds__(kThreads)
-    add_results_at_once(const __grid_constant__ FusedMoeGpuCall call, const void* results) {
+    add_results(const __grid_constant__ FusedMoeGpuCall call, const void* results) {
   const int token = blockIdx.x;
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kVectorElements;
   allow_next_grid();
@@ -53,14 +53,12 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-gpuError_t add_moe_results_at_once(const FusedMoeGpuCall& call,
-                                   const void* results,
-                                   gpuStream_t stream) {
+gpuError_t add_moe_results(const FusedMoeGpuCall& call, const void* results, gpuStream_t stream) {
   constexpr int kColumns = kThreads * kVectorElements;
   const dim3 grid(call.num_tokens, (call.hidden_size + kColumns - 1) / kColumns);
   gpuError_t error = cudaSuccess;
   dispatch_element(call.y_element, [&]<typename Y>(ElementTag<Y>) {
-    error = launch(add_results_at_once<Y>, grid, dim3(kThreads), 0, stream, true, call, results);
+    error = launch(add_results<Y>, grid, dim3(kThreads), 0, stream, true, call, results);
   });
   return error;
 }

@@ -19,18 +19,8 @@ gpuError_t gather_moe_rows(const FusedMoeGpuCall& call,
                            const MoeManyScratch& scratch,
                            gpuStream_t stream);
 
-// choices, row_begins and tile_begins, of tiles of so many rows.
-gpuError_t sort_moe_choices(const FusedMoeGpuCall& call,
-                            const FusedMoeGpuScratch& scratch,
-                            int tile_rows,
-                            gpuStream_t stream);
-
 // y from the weighted `results` [choices, hidden_size] in bfloat16, of which rows are whole vectors
-// of 16 bytes.
+// of 16 bytes; several of a token's are asked for at a time.
 gpuError_t add_moe_results(const FusedMoeGpuCall& call, const void* results, gpuStream_t stream);
-// The same, with several of a token's results asked for at a time.
-gpuError_t add_moe_results_at_once(const FusedMoeGpuCall& call,
-                                   const void* results,
-                                   gpuStream_t stream);
 
 }  // namespace atom::ops

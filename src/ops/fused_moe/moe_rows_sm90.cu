@@ -8,6 +8,7 @@
 #include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_stage.cuh"
+#include "ops/fused_moe/moe_sort.h"
 
 namespace atom::ops {
 namespace {
@@ -141,7 +142,7 @@ gpuError_t arrange(const FusedMoeGpuCall& call,
                   scratch,
                   tile_rows);
   }
-  const gpuError_t error = sort_moe_choices(call, scratch.shared, tile_rows, stream);
+  const gpuError_t error = sort_many_moe_choices(call, scratch.shared, tile_rows, stream);
   if (error != cudaSuccess) return error;
   return launch(
       gather_rows_in_order<W>, dim3(num_choices), dim3(kThreads), 0, stream, true, call, scratch);
@@ -253,7 +254,7 @@ gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
   const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
   gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
   if (error == cudaSuccess) error = launch_moe_rows_split_float4(call, scratch, num_tokens, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 
 namespace {
@@ -283,7 +284,7 @@ gpuError_t launch_early(const FusedMoeGpuCall& call,
                         gpuStream_t stream) {
   gpuError_t error = arrange<W>(call, scratch, rows::kMostTokens<W>, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ gpuError_t launch_moe_wide_float8(const FusedMoeGpuCall& call,
   if (error == cudaSuccess) error = quantize_moe_rows(call, scratch, strides, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, true, num_blocks, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, false, num_blocks, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 
 }  // namespace atom::ops

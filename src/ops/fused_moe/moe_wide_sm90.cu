@@ -1,6 +1,7 @@
 // The launches of fused_moe for many tokens by wide tiles.
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
+#include "ops/fused_moe/moe_sort.h"
 #include "ops/fused_moe/moe_wide_sm90.cuh"
 #include "tensor/per_card.h"
 
@@ -122,12 +123,12 @@ gpuError_t launch_moe_wide(const FusedMoeGpuCall& call,
     error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
   }
   if (error == cudaSuccess) {
-    error = sort_moe_choices(call, scratch.shared, wide::kTileTokens, stream);
+    error = sort_many_moe_choices(call, scratch.shared, wide::kTileTokens, stream);
   }
   if (error == cudaSuccess) error = gather_moe_rows(call, scratch, stream);
   if (error == cudaSuccess) error = launch_matrices<true>(call, scratch, num_blocks, stream);
   if (error == cudaSuccess) error = launch_matrices<false>(call, scratch, num_blocks, stream);
-  return error == cudaSuccess ? add_moe_results_at_once(call, scratch.results, stream) : error;
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 
 }  // namespace atom::ops

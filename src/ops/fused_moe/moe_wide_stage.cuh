@@ -78,8 +78,8 @@ __device__ void for_tiles(const MoeWideArgs& args, Visit&& visit) {
   for (int i = blockIdx.x / kClusterSize; i < list.size(); i += gridDim.x / kClusterSize) {
     MoeTile tile = list.at(i);
     const int begin = list.row_begin_of(tile.expert);
-    const RowShare share = share_of<kTileTokens, kTokenUnit>(
-        (tile.first_row - begin) / kTileTokens, tile.end_row - begin);
+    const RowShare share = share_of<kTileTokens, kTokenUnit>((tile.first_row - begin) / kTileTokens,
+                                                             tile.end_row - begin);
     tile.first_row = begin + share.first;
     tile.end_row = begin + share.end;
     tile.column_tile = tile.column_tile * kClusterSize + cluster_rank();
