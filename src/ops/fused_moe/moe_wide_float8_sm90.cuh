@@ -4,6 +4,7 @@
 // there are.
 #pragma once
 
+#include "ops/fused_moe/moe_clusters.h"
 #include "ops/fused_moe/moe_wide_float8_copy.cuh"
 #include "ops/fused_moe/moe_wide_float8_product.cuh"
 #include "tensor/per_card.h"
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     Multiplier<kGated> multiplier(args, shared);
     for_tiles(args, [&](const Tile& tile) { multiplier.run(tile); });
   }
-  // Until then the other block writes here.
+  // Until then other blocks write here.
   arrive_at_cluster();
   wait_for_cluster_start();
 }
@@ -53,8 +54,11 @@ gpuError_t launch_matrices(const MoeWideFloat8Args& args, int num_blocks, gpuStr
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
   });
   if (prepared != cudaSuccess) return prepared;
+  static PerCard<int> clusters;
+  const int num_clusters = clusters.get(
+      [&] { return most_clusters(kernel, num_blocks, kClusterSize, kNumThreads, kSharedSize); });
   return launch_clusters(kernel,
-                         num_blocks / kClusterSize * kClusterSize,
+                         num_clusters * kClusterSize,
                          kClusterSize,
                          kNumThreads,
                          kSharedSize,
