@@ -95,7 +95,7 @@ class CodeOutput {
     const float scale = largest > 0x1p-100f ? largest / kFloat8Max : 1.0f;
     store_shared_float(factors_ + token * 4, 1.0f / scale);
     const int row = tile.first_row + token;
-    if (row >= tile.end_row || tile.column_tile * kBlockRows >= args_.num_outputs) return;
+    if (row >= tile.end_row) return;
     const int64_t group = tile.column_tile;
     args_.scratch.activated_scales[group * args_.rows_of_scales + row] = scale;
   }

@@ -1,20 +1,18 @@
 // Inside fused_moe by wide tiles in FP8 on Hopper: the threads that copy rows of a matrix, tokens
-// and scales to the stages. Of what two of a cluster's blocks have in common each copies a half to
-// both.
+// and scales to the stages. Of the matrix each of a cluster's blocks copies a half to both.
 #pragma once
 
 #include "ops/fused_moe/moe_wide_float8_stage.cuh"
 
 namespace atom::ops::device::wide8 {
 
-// By a warp, of which one lane copies: the rows of the warpgroup whose number is that of the block's
-// tile of tokens.
+// By a warp, of which one lane copies: the rows of the warpgroup whose number is the block's.
 template <bool kGated>
 __device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared& shared) {
+  constexpr uint16_t kBothBlocks = 3;
   const uint64_t policy = keep_policy();
   const bool copies = is_elected();
-  const int rank = row_rank();
-  const auto both_blocks = static_cast<uint16_t>(3 << column_rank() * kRowTiles);
+  const int rank = cluster_rank();
   StageCursor stage;
   for_tiles(args, [&](const Tile& tile) {
     if (!copies) return;
@@ -36,7 +34,7 @@ __device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared& share
                         chunk * kPanelSize,
                         rows[i],
                         full,
-                        both_blocks,
+                        kBothBlocks,
                         policy);
       }
       stage.advance(kNumStages);
@@ -44,29 +42,24 @@ __device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared& share
   });
 }
 
-// By another: half of the block's tokens, and one more if they are odd.
+// By another: the tokens of this block.
 inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared& shared) {
   const uint64_t policy = keep_policy();
   const bool copies = is_elected();
-  const int rank = column_rank();
-  const auto both_blocks = static_cast<uint16_t>((1 | 1 << kRowTiles) << row_rank());
   StageCursor stage;
   for_tiles(args, [&](const Tile& tile) {
     if (!copies) return;
-    const int half = (tile.units + 1) / 2;
-    const int begin = rank * half, end = rank == 0 ? half : tile.units;
     for (int chunk = 0; chunk < args.num_chunks; ++chunk) {
       const uint32_t full = shared.full(stage.index), target = shared.x(stage.index);
       wait_for(shared.empty(stage.index), stage.parity ^ 1);
       arrive_expecting(full, kMatrixSize + tile.units * kUnitSize);
-      for (int i = begin; i < end; ++i) {
-        copy_box_to_all(target + i * kUnitSize,
-                        &args.x,
-                        chunk * kPanelSize,
-                        tile.first_row + i * kTokenUnit,
-                        full,
-                        both_blocks,
-                        policy);
+      for (int i = 0; i < tile.units; ++i) {
+        copy_box(target + i * kUnitSize,
+                 &args.x,
+                 chunk * kPanelSize,
+                 tile.first_row + i * kTokenUnit,
+                 full,
+                 policy);
       }
       stage.advance(kNumStages);
     }

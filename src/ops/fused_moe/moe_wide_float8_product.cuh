@@ -18,7 +18,7 @@ class Multiplier {
       : args_(args),
         shared_(shared),
         output_(args, shared),
-        empty_(address_in(sharer(at_.lane % kSharers), shared.empty(0))) {
+        empty_(address_in(at_.lane % kClusterSize, shared.empty(0))) {
     if (at_.warpgroup == 1) give_turn(0);
   }
 
@@ -130,13 +130,10 @@ class Multiplier {
     asm volatile("bar.arrive %0, %1;" ::"r"(kFirstTurn + warpgroup), "n"(kNumConsumers) : "memory");
   }
 
-  // Itself, and the block with the same rows of the matrix, and that with the same tokens.
-  static __device__ int sharer(int i) { return cluster_rank() ^ (i == 2 ? kRowTiles : i); }
-
-  // The current stage, to the blocks that copy to it.
+  // The current stage, to both blocks, which copy to it.
   __device__ void release() const {
     __syncwarp();
-    if (at_.lane < kSharers) arrive_in_cluster(empty_ + stage_.index * kBarrierSize);
+    if (at_.lane < kClusterSize) arrive_in_cluster(empty_ + stage_.index * kBarrierSize);
   }
 
   const MoeWideFloat8Args& args_;

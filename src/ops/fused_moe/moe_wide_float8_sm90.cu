@@ -40,8 +40,8 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
   args.rows_of_scales = int64_t{call.num_tokens} * call.top_k;
   args.num_rows = gated ? 2 * call.intermediate_size : call.hidden_size;
   args.num_outputs = gated ? call.intermediate_size : call.hidden_size;
-  args.num_column_pairs = divide_up(
-      args.num_outputs, wide8::kColumnTiles * (gated ? 1 : 2) * wide8::kBlockRows);
+  args.num_column_tiles =
+      divide_up(args.num_outputs, gated ? wide8::kBlockRows : 2 * wide8::kBlockRows);
   args.num_chunks = divide_up(num_columns, wide8::kPanelSize);
   args.scales = *moe_scales_of(args.own, args.num_rows, num_columns);
   const void* x = gated ? scratch.x : scratch.shared.activated;

@@ -4,7 +4,6 @@
 // there are.
 #pragma once
 
-#include "ops/fused_moe/moe_clusters.h"
 #include "ops/fused_moe/moe_wide_float8_copy.cuh"
 #include "ops/fused_moe/moe_wide_float8_product.cuh"
 #include "tensor/per_card.h"
@@ -40,7 +39,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     Multiplier<kGated> multiplier(args, shared);
     for_tiles(args, [&](const Tile& tile) { multiplier.run(tile); });
   }
-  // Until then other blocks write here.
+  // Until then the other block writes here.
   arrive_at_cluster();
   wait_for_cluster_start();
 }
@@ -54,11 +53,8 @@ gpuError_t launch_matrices(const MoeWideFloat8Args& args, int num_blocks, gpuStr
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
   });
   if (prepared != cudaSuccess) return prepared;
-  static PerCard<int> clusters;
-  const int num_clusters = clusters.get(
-      [&] { return most_clusters(kernel, num_blocks, kClusterSize, kNumThreads, kSharedSize); });
   return launch_clusters(kernel,
-                         num_clusters * kClusterSize,
+                         num_blocks / kClusterSize * kClusterSize,
                          kClusterSize,
                          kNumThreads,
                          kSharedSize,

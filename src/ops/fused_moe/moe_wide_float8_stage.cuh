@@ -1,5 +1,5 @@
-// Inside fused_moe by wide tiles in FP8 on Hopper: shared memory and the order of tiles. The four
-// blocks of a cluster have two neighboring tiles of a matrix's rows and two of tokens. Each warpgroup has
+// Inside fused_moe by wide tiles in FP8 on Hopper: shared memory and the order of tiles. The two
+// blocks of a cluster have the same rows of the matrix and neighboring tokens. Each warpgroup has
 // half of the rows: with the activation 64 gates and their ups, else 128 rows, whose groups of
 // eight are by turns of one product and of the other, so that those of a warp follow each other.
 #pragma once
@@ -11,9 +11,7 @@
 
 namespace atom::ops::device::wide8 {
 
-constexpr int kClusterSize = 4;
-constexpr int kRowTiles = 2, kColumnTiles = 2;  // of a cluster: of tokens, and of a matrix's rows
-constexpr int kSharers = 3;  // blocks that copy to a block or are copied to by it, itself too
+constexpr int kClusterSize = 2;
 constexpr int kPanelSize = 128;  // bytes of k, as many codes, which share a scale
 constexpr int kBlockRows = 128;  // of a matrix that share a scale
 constexpr int kWarpgroupSize = 128;
@@ -55,7 +53,7 @@ struct MoeWideFloat8Args {
   int64_t rows_of_scales;
   int num_rows;     // of a matrix
   int num_outputs;  // of a row: those, or half of them
-  int num_column_pairs;  // of tiles of outputs
+  int num_column_tiles;
   int num_chunks;  // of 128 of k
   RowScales scales;
 };
@@ -76,11 +74,11 @@ class Shared {
   }
   __device__ uint32_t empty(int stage) const { return full(kNumStages + stage); }
 
-  // By one thread. Blocks copy to a stage when all that they copy to have done with it.
+  // By one thread. Both blocks of the cluster copy to a stage when both have done with it.
   __device__ void init_barriers() const {
     for (int i = 0; i < kNumStages; ++i) {
       init_barrier(full(i), 2);  // by who copies x, and who copies scales
-      init_barrier(empty(i), kSharers * kConsumerWarps);
+      init_barrier(empty(i), kClusterSize * kConsumerWarps);
     }
     publish_barriers();
   }
@@ -95,31 +93,23 @@ struct Tile {
   int units;               // of tokens, for both blocks
 };
 
-// Which of the cluster's tiles are the block's.
-__device__ inline int row_rank() {
-  return cluster_rank() % kRowTiles;
-}
-__device__ inline int column_rank() {
-  return cluster_rank() / kRowTiles;
-}
-
 // visit(tile) for all tiles of the block, by whole warps. A tile may have no rows.
 template <typename Visit>
 __device__ __forceinline__ void for_tiles(const MoeWideFloat8Args& args, Visit&& visit) {
   TileList list(args.scratch.shared,
                 args.call.num_experts,
-                args.num_column_pairs,
-                kRowTiles * kTileTokens);
+                args.num_column_tiles,
+                kClusterSize * kTileTokens);
   for (int i = blockIdx.x / kClusterSize; i < list.size(); i += gridDim.x / kClusterSize) {
     const MoeTile tile = list.at(i);
     const int begin = list.row_begin_of(tile.expert);
     const PairShare share =
-        share_of((tile.first_row - begin) / (kRowTiles * kTileTokens), tile.end_row - begin);
+        share_of((tile.first_row - begin) / (kClusterSize * kTileTokens), tile.end_row - begin);
     // The compiler knows that a warp has one.
     const int units = __shfl_sync(0xffffffffu, share.units, 0);
     visit(Tile{.expert = tile.expert,
-               .column_tile = tile.column_tile * kColumnTiles + column_rank(),
-               .first_row = begin + share.first + row_rank() * units * kTokenUnit,
+               .column_tile = tile.column_tile,
+               .first_row = begin + share.first + cluster_rank() * units * kTokenUnit,
                .end_row = tile.end_row,
                .units = units});
   }
