@@ -53,7 +53,7 @@ __device__ void copy_matrices(const MoeWideArgs& args, const Shared& shared) {
 
 // By another: this block's half of the tokens, to both.
 inline __device__ void copy_x(const MoeWideArgs& args, const Shared& shared) {
-  constexpr uint16_t kAllBlocks = (1 << kClusterSize) - 1;
+  constexpr uint16_t kBothBlocks = 3;
   const uint64_t policy = keep_policy();
   const bool copies = is_elected();
   const int rank = cluster_rank();
@@ -72,7 +72,7 @@ inline __device__ void copy_x(const MoeWideArgs& args, const Shared& shared) {
                         chunk * kPanelElements,
                         tile.first_row + first + i * kBoxTokens,
                         full,
-                        kAllBlocks,
+                        kBothBlocks,
                         policy);
       }
       stage.advance(kNumStages);

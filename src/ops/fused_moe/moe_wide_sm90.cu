@@ -1,6 +1,4 @@
 // The launches of fused_moe for many tokens by wide tiles.
-#include <algorithm>
-
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_sort.h"
@@ -49,24 +47,6 @@ bool encode_pairs(CUtensorMap* map, const FusedMoeGpuCall& call) {
   return encode_tensor_map(map, kType, call.gate_up.data, shape, kSwizzle, kPromotion);
 }
 
-// As many as run side by side: those of a kernel wait for each other's copies, and take tiles by
-// turns.
-int most_clusters(void (*kernel)(wide::MoeWideArgs), int num_blocks) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {wide::kClusterSize, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(num_blocks / wide::kClusterSize * wide::kClusterSize);
-  config.blockDim = dim3(wide::kNumThreads);
-  config.dynamicSmemBytes = wide::kSharedSize;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int count = 0;
-  const cudaError_t error = cudaOccupancyMaxActiveClusters(&count, kernel, &config);
-  const int most = num_blocks / wide::kClusterSize;
-  return error == cudaSuccess && count > 0 ? std::min(count, most) : most;
-}
-
 template <bool kGated>
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                            const MoeManyScratch& scratch,
@@ -101,10 +81,8 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                                              num_columns,
                                              wide::kTileFeatures));
   if (!encoded) return cudaErrorNotSupported;
-  static PerCard<int> clusters;
-  const int num_clusters = clusters.get([&] { return most_clusters(kernel, num_blocks); });
   return launch_clusters(kernel,
-                         num_clusters * wide::kClusterSize,
+                         num_blocks / wide::kClusterSize * wide::kClusterSize,
                          wide::kClusterSize,
                          wide::kNumThreads,
                          wide::kSharedSize,

@@ -11,11 +11,11 @@
 namespace atom::ops::device::wide {
 
 constexpr int kTileFeatures = 128;  // rows of a matrix; with the activation half of them are gates
+constexpr int kBoxTokens = kTokenUnit / 2;
 constexpr int kPanelSize = 128;  // bytes of k
 constexpr int kPanelElements = kPanelSize / 2;
 constexpr int kPairRows = 8;  // gates, and then as many ups, of what a warp's products take
-constexpr int kClusterSize = 4;
-constexpr int kBoxTokens = kTokenUnit / kClusterSize;
+constexpr int kClusterSize = 2;
 constexpr int kWarpgroupSize = 128;
 constexpr int kNumConsumers = 2 * kWarpgroupSize, kNumThreads = kNumConsumers + kWarpgroupSize;
 constexpr int kConsumerWarps = kNumConsumers / kWarpSize;
