@@ -192,11 +192,11 @@ run_candidates() {
   done
 }
 
-# Kernels that are loaded while another rank waits would wait for it: they are loaded before.
 run_ranks() {
-  test_job check comm_test comm_test CUDA_MODULE_LOADING=EAGER
-  sharded check ranks golden_models_test 4 CUDA_MODULE_LOADING=EAGER \
-    GTEST_FILTER='*SeveralRanks*:*CopiesThatShare*'
+  test_job check comm_test comm_test
+  test_job check linear_of_ranks layers_test GTEST_FILTER='LinearOfRanks*'
+  sharded check ranks golden_models_test 4 \
+    GTEST_FILTER='*SeveralRanks*:*CopiesThatShare*:*ExpertsThatMove*'
 }
 
 run_golden_candidates() {

@@ -7,7 +7,7 @@ machine that has a C++ compiler and nothing else.
 usage: tools/measure_build.py BUILD [BUILD...] [--target atom] [--jobs N]
            each BUILD a folder that cmake has configured with Ninja, built or not
        tools/measure_build.py --pack FILE.tar.xz BUILD [BUILD...] [--target atom]
-           the first BUILD has been built, so that it is known which headers are read
+           BUILDs that have been built say which headers are read
        tools/measure_build.py --packed FOLDER [--jobs N]
            FOLDER: where the file was unpacked
 Prints the seconds of each tree, and of all others over the first. Exit code 1: something did not
@@ -101,10 +101,11 @@ def run(trees, jobs):
     return 1 if failed else 0
 
 
-def library_headers(build):
+def library_headers(builds):
     """Files and folders below /usr/include that are neither the compiler's nor the C library's."""
     found = set()
-    for path in set(re.findall(r"/usr/include/\S+", ninja(build, "-t", "deps"))):
+    read = "".join(ninja(build, "-t", "deps") for build in builds)
+    for path in set(re.findall(r"/usr/include/\S+", read)):
         parts = pathlib.Path(path).relative_to(SYSTEM_HEADERS).parts
         skipped = 1 if parts[0].endswith("-linux-gnu") else 0
         if parts[skipped] in OWN_HEADERS or len(parts) == 1 and not of_library(path):
@@ -129,7 +130,7 @@ def root_of(build):
 def pack(file, builds, target):
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        for header in library_headers(builds[0]):
+        for header in library_headers(builds):
             destination = scratch / "include" / re.sub(r"^[^/]*-linux-gnu/", "", header)
             destination.parent.mkdir(parents=True, exist_ok=True)
             source = SYSTEM_HEADERS / header

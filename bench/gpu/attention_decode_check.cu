@@ -169,6 +169,27 @@ void add_cases_of(std::vector<AttentionCase>& cases, AttentionCase shape) {
   add(" group 5 x 6 window wide table", 30, 6);
 }
 
+// Of few long rows, in so many parts that they are joined in groups.
+void add_cases_in_parts(std::vector<AttentionCase>& cases, AttentionCase shape) {
+  shape.num_heads = 16;
+  shape.num_kv_heads = 2;
+  const Element element = shape.element;
+  for (const int head_dim : {64, 128, 256}) {
+    shape.head_dim = head_dim;
+    for (const Element kv_element : {element, Element::kFloat8E4M3}) {
+      shape.kv_element = kv_element;
+      const std::string kind =
+          " d" + std::to_string(head_dim) + (kv_element == element ? "" : " fp8");
+      shape.name = "one row of 20000" + kind;
+      shape.sequences = {{1, 20000}};
+      cases.push_back(shape);
+      shape.name = "three rows in parts" + kind;
+      shape.sequences = {{1, 9000}, {1, 9100}, {1, 8700}};
+      cases.push_back(shape);
+    }
+  }
+}
+
 std::vector<AttentionCase> make_cases() {
   std::vector<AttentionCase> cases;
   for (int head_dim : {64, 128, 256}) {
@@ -202,23 +223,7 @@ std::vector<AttentionCase> make_cases() {
   shape.num_kv_heads = 8;
   shape.sequences = {{1, 8192}};
   cases.push_back(shape);
-  // In so many parts that they are joined in groups.
-  AttentionCase in_parts = shape;
-  in_parts.num_heads = 16;
-  in_parts.num_kv_heads = 2;
-  for (const int head_dim : {64, 128, 256}) {
-    in_parts.head_dim = head_dim;
-    for (const Element kv_element : {shape.element, Element::kFloat8E4M3}) {
-      in_parts.kv_element = kv_element;
-      in_parts.name = "one row of 20000 d" + std::to_string(head_dim) +
-                      (kv_element == shape.element ? "" : " fp8");
-      in_parts.sequences = {{1, 20000}};
-      cases.push_back(in_parts);
-      in_parts.name = "three rows in parts" + in_parts.name.substr(16);
-      in_parts.sequences = {{1, 9000}, {1, 9100}, {1, 8700}};
-      cases.push_back(in_parts);
-    }
-  }
+  add_cases_in_parts(cases, shape);
   shape.name = "one row of 1";
   shape.sequences = {{1, 1}};
   cases.push_back(shape);

@@ -23,7 +23,7 @@ class StepMaker {
 
   // An error when the batch does not fit into what was planned.
   Status check(const BatchShape& shape) const {
-    const int64_t num_blocks = shape.batch * num_blocks_for(shape.input_len, plan_.block_size);
+    const int64_t num_blocks = shape.batch * blocks_of(shape, /*is_prefill=*/shape.output_len == 1);
     const bool has_slots = plan_.num_state_slots == 0 || plan_.num_state_slots >= shape.batch;
     if (num_blocks <= plan_.num_blocks && has_slots) return {};
     return resource_exhausted(
@@ -44,6 +44,7 @@ class StepMaker {
     step.step = num_steps_++;
     step.finished = std::exchange(running_, {});
     const auto num_blocks = static_cast<int32_t>(num_blocks_for(shape.input_len, plan_.block_size));
+    int32_t next_block = 0;
     for (int32_t i = 0; i < shape.batch; ++i) {
       NewSequence& added = step.new_sequences.emplace_back();
       added.id = ++last_id_;
@@ -58,7 +59,10 @@ class StepMaker {
       scheduled.reset_block_table = true;
       if (plan_.num_state_slots > 0) scheduled.state_slots = {i};
       for (int32_t b = 0; b < num_blocks; ++b) {
-        scheduled.new_block_ids.push_back(i * num_blocks + b);
+        for (int32_t group = 0; group < config_.scheduler.num_kv_groups; ++group) {
+          const bool is_behind = b < first_block(group, scheduled.num_computed_tokens);
+          scheduled.new_block_ids.push_back(is_behind ? -1 : next_block++);
+        }
       }
       scheduled.num_sampled = 1;
       step.num_tokens += scheduled.num_new_tokens;
@@ -68,6 +72,21 @@ class StepMaker {
   }
 
  private:
+  // Of a group of layers, that a query at `position` sees anything of.
+  int32_t first_block(int32_t group, int32_t position) const {
+    const SchedulerConfig& scheduler = config_.scheduler;
+    return scheduler.window_of_group(group) == 0 ? 0 : scheduler.num_blocks_behind(position);
+  }
+  // Of a sequence, all groups.
+  int64_t blocks_of(const BatchShape& shape, bool is_prefill) const {
+    const int64_t num_blocks = num_blocks_for(shape.input_len, plan_.block_size);
+    int64_t total = 0;
+    for (int32_t group = 0; group < config_.scheduler.num_kv_groups; ++group) {
+      total += num_blocks - first_block(group, is_prefill ? 0 : shape.input_len - 1);
+    }
+    return total;
+  }
+
   const ResolvedConfig& config_;
   const MemoryPlan& plan_;
   uint64_t num_steps_ = 0;

@@ -64,6 +64,30 @@ int64_t full_sequences(const PlannedEngine& engine) {
   return engine.plan.num_cached_tokens() / engine.config.max_model_len();
 }
 
+// What a block has and what sequences take of them.
+std::string kv_cache_text(const PlannedEngine& engine) {
+  const MemoryPlan& plan = engine.plan;
+  std::string text = fmt::format("{}, {} blocks of {} tokens",
+                                 dtype_name(engine.config.kv_cache_dtype),
+                                 plan.num_blocks,
+                                 plan.block_size);
+  if (plan.kv_bytes_per_token() > 0) {
+    text += fmt::format(", {} a token", human_bytes(plan.kv_bytes_per_token()));
+  }
+  if (plan.window_blocks_per_sequence > 0) {
+    text += fmt::format(
+        "{}, and in layers with a window of {} up to {} a sequence, {} when its prompt is done",
+        plan.kv_bytes_per_token() > 0 ? " in full layers" : "",
+        engine.config.scheduler.kv_window,
+        human_bytes(plan.window_bytes_per_sequence()),
+        human_bytes(plan.window_bytes_in_decode()));
+  }
+  return text + fmt::format(": {} tokens, or {} sequences of {}",
+                            plan.num_cached_tokens(),
+                            full_sequences(engine),
+                            engine.config.max_model_len());
+}
+
 std::string weights_text(const ResolvedConfig& config) {
   const QuantConfig& quantization = config.model.quantization;
   if (!quantization.is_quantized()) return dtype_name(config.dtype);
@@ -86,17 +110,7 @@ std::string plan_table(const PlannedEngine& engine) {
   table.add_row({"step inputs",
                  human_bytes(plan.step_inputs),
                  fmt::format("up to {} sequences", engine.config.scheduler.max_num_seqs)});
-  table.add_row({"KV cache",
-                 human_bytes(plan.kv_cache()),
-                 fmt::format("{}, {} blocks of {} tokens, {} a token: {} tokens, or {} sequences "
-                             "of {}",
-                             dtype_name(engine.config.kv_cache_dtype),
-                             plan.num_blocks,
-                             plan.block_size,
-                             human_bytes(plan.kv_bytes_per_block / plan.block_size),
-                             plan.num_cached_tokens(),
-                             full_sequences(engine),
-                             engine.config.max_model_len())});
+  table.add_row({"KV cache", human_bytes(plan.kv_cache()), kv_cache_text(engine)});
   if (plan.num_state_slots > 0) {
     table.add_row({"states",
                    human_bytes(plan.states()),
@@ -140,6 +154,9 @@ OrderedJson plan_json(const PlannedEngine& engine) {
           {"step_inputs", plan.step_inputs},
           {"kv_cache", plan.kv_cache()},
           {"kv_bytes_per_block", plan.kv_bytes_per_block},
+          {"kv_bytes_per_token", plan.kv_bytes_per_token()},
+          {"window_bytes_per_sequence", plan.window_bytes_per_sequence()},
+          {"window_bytes_per_decoding_sequence", plan.window_bytes_in_decode()},
           {"block_size", plan.block_size},
           {"num_blocks", plan.num_blocks},
           {"num_cached_tokens", plan.num_cached_tokens()},

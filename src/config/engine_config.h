@@ -53,6 +53,8 @@ struct CacheConfig {
   int32_t block_size = 16;     // tokens
   std::optional<DType> dtype;  // none: what the checkpoint was made for
   bool enable_prefix_caching = true;
+  // Layers with a sliding window keep all blocks of a sequence, in groups with the other layers.
+  bool disable_hybrid_kv_cache_manager = false;
   // Of models with recurrent states; 0: none. The default is rounded up to whole blocks.
   static constexpr int32_t kDefaultCheckpointInterval = 8192;
   int32_t state_checkpoint_interval = kDefaultCheckpointInterval;  // tokens

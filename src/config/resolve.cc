@@ -164,6 +164,33 @@ Status resolve_moving_experts(const ModelConfig& model, ResolvedConfig* resolved
       "--data-parallel-size)");
 }
 
+// Which layers share blocks of the KV cache. Layers with a window have blocks of their own where a
+// sequence of the longest length takes no more memory so: a block is as large as the larger group
+// needs it.
+void resolve_kv_groups(const EngineConfig& engine,
+                       const ModelConfig& model,
+                       const SpeculativeOptions& speculative,
+                       SchedulerConfig* scheduler) {
+  // Ranks that share the tokens of a prompt send each other rows by the slots of one group.
+  if (engine.cache.disable_hybrid_kv_cache_manager ||
+      engine.parallel.prefill_context_parallel_size > 1 || model.sliding_window == 0 ||
+      model.sliding_window >= scheduler->max_model_len) {
+    return;
+  }
+  const int64_t with_window = std::ranges::count(model.layer_types, LayerType::kSlidingAttention);
+  // The layer of a draft model sees everything.
+  const int64_t without = std::ranges::count(model.layer_types, LayerType::kFullAttention) +
+                          (speculative.method == SpeculativeMethod::kEagle3 ? 1 : 0);
+  SchedulerConfig grouped = *scheduler;
+  grouped.kv_window = model.sliding_window;
+  grouped.num_kv_groups = without > 0 ? 2 : 1;
+  const int64_t length = scheduler->max_model_len;
+  const int64_t size = std::max(without, with_window) * grouped.max_blocks_of_sequence(length);
+  const int64_t ungrouped_size =
+      (without + with_window) * scheduler->max_blocks_of_sequence(length);
+  if (size <= ungrouped_size) *scheduler = grouped;
+}
+
 // Under --enable-dp-attention every rank is a copy of its own.
 Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
   ParallelConfig& parallel = resolved->engine.parallel;
@@ -229,6 +256,7 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
       resolved.recorded_batches,
       resolve_recorded_batches(engine.device.recorded_batches, resolved.scheduler.max_num_seqs));
   RETURN_IF_ERROR(resolve_parallel(model, &resolved));
+  resolve_kv_groups(engine, model, resolved.speculative, &resolved.scheduler);
   resolved.num_threads = resolve_num_threads(resolved.engine);
   return resolved;
 }

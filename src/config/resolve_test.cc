@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/test_folders.h"
 
 namespace atom {
@@ -126,6 +128,46 @@ TEST(Resolve, BudgetHoldsEveryDecodeAndWholePromptsWithoutChunks) {
   EXPECT_EQ(resolved(whole).scheduler.max_num_batched_tokens, 4096);
   whole.scheduler.max_num_batched_tokens = 4095;
   EXPECT_THAT(resolve(whole, model()).status().message(), HasSubstr("longest sequence, 4096"));
+}
+
+// Of 12 layers every other one, or as many as are asked for, have a window of 128 tokens.
+ModelConfig windowed_model(size_t num_windowed = 6) {
+  ModelConfig config = model();
+  config.sliding_window = 128;
+  config.layer_types.assign(12, LayerType::kFullAttention);
+  std::fill_n(config.layer_types.begin(), num_windowed, LayerType::kSlidingAttention);
+  return config;
+}
+
+TEST(Resolve, LayersWithAWindowHaveBlocksOfTheirOwn) {
+  EngineConfig engine;
+  SchedulerConfig scheduler = resolved(engine, windowed_model()).scheduler;
+  EXPECT_EQ(scheduler.num_kv_groups, 2);
+  EXPECT_EQ(scheduler.kv_window, 128);
+  // The second group's are those of the window and of a step's 2048 tokens.
+  EXPECT_EQ(scheduler.max_blocks_of_sequence(4096), 256 + 136 + 1);
+  scheduler = resolved(engine, windowed_model(12)).scheduler;
+  EXPECT_EQ(scheduler.num_kv_groups, 1);
+  EXPECT_EQ(scheduler.kv_window, 128);
+
+  engine.cache.disable_hybrid_kv_cache_manager = true;
+  EXPECT_EQ(resolved(engine, windowed_model()).scheduler.kv_window, 0);
+  EXPECT_EQ(resolved(engine, windowed_model()).scheduler.num_kv_groups, 1);
+  engine.cache.disable_hybrid_kv_cache_manager = false;
+  engine.parallel.prefill_context_parallel_size = 2;
+  EXPECT_EQ(resolved(engine, windowed_model()).scheduler.kv_window, 0);
+}
+
+TEST(Resolve, LayersShareBlocksWhereGroupsWouldTakeMore) {
+  // Blocks of the size that 10 layers need, for the 2 with a window as well.
+  EXPECT_EQ(resolved({}, windowed_model(2)).scheduler.num_kv_groups, 1);
+  EXPECT_EQ(resolved({}, windowed_model(2)).scheduler.kv_window, 0);
+  EngineConfig engine;
+  engine.scheduler.max_num_batched_tokens = 128;
+  EXPECT_EQ(resolved(engine, windowed_model(2)).scheduler.num_kv_groups, 2);
+  // No sequence is longer than the window.
+  engine.model.max_model_len = 128;
+  EXPECT_EQ(resolved(engine, windowed_model()).scheduler.kv_window, 0);
 }
 
 TEST(Resolve, CopiesShareTheThreads) {

@@ -27,6 +27,12 @@ struct SchedulerConfig {
   int32_t max_num_waiting = 4096;         // beyond max_num_seqs: more are refused
   int32_t num_blocks = 0;                 // KV blocks of the pool
   int32_t block_size = 16;                // tokens per KV block
+  // Layers whose attention has this window, in tokens, give back the blocks that lie wholly behind
+  // it. 0: no layer gives back any.
+  int32_t kv_window = 0;
+  // Layers of one group keep their keys and values in the same blocks of the pool. 2: the last
+  // group has the window, and the first, of all other layers, none.
+  int32_t num_kv_groups = 1;
   // Of recurrent states: 1 + num_speculative_tokens for each running sequence, the rest keeps
   // checkpoints. 0: the model has no states.
   int32_t num_state_slots = 0;
@@ -59,6 +65,32 @@ struct SchedulerConfig {
     return most == 0 ? max_num_seqs : std::min(most, max_num_seqs);
   }
   int32_t num_slots_per_sequence() const { return 1 + num_speculative_tokens; }
+
+  int32_t window_of_group(int32_t group) const {
+    return group == num_kv_groups - 1 ? kv_window : 0;
+  }
+  // Leading blocks that lie wholly behind the window of the query at `position`.
+  int32_t num_blocks_behind(int32_t position) const {
+    return kv_window == 0 ? 0 : std::max(0, position - kv_window + 1) / block_size;
+  }
+  // Blocks of a group that a sequence of up to `num_tokens` tokens holds at once, at most.
+  int64_t max_blocks_of_group(int32_t group, int64_t num_tokens) const {
+    const int64_t all = num_blocks_for(num_tokens, block_size);
+    if (window_of_group(group) == 0) return all;
+    // What a step computes and drafts, and before it what its first token sees, or what is not
+    // known yet and so not in the prefix cache.
+    const int64_t most = std::max(kv_window - 1, max_steps_in_flight) +
+                         int64_t{max_num_batched_tokens} + num_lookahead_tokens;
+    return std::min(all, num_blocks_for(most - 1, block_size) + 1);
+  }
+  // Of all groups.
+  int64_t max_blocks_of_sequence(int64_t num_tokens) const {
+    int64_t blocks = 0;
+    for (int32_t group = 0; group < num_kv_groups; ++group) {
+      blocks += max_blocks_of_group(group, num_tokens);
+    }
+    return blocks;
+  }
 };
 
 }  // namespace atom

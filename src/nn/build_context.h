@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "config/model_config.h"
 #include "nn/layer_cache.h"
@@ -37,8 +38,12 @@ struct BuildContext {
   // What the layers built so far keep between steps; grown by add_cache() and add_state().
   StorageSpec storage = {};
   CacheHandle add_cache(const LayerCache& cache) {
-    const CacheHandle handle = {storage.caches.size(), cache.planes.size()};
-    storage.caches.insert(storage.caches.end(), cache.planes.begin(), cache.planes.end());
+    const bool has_window = kv_window > 0 && cache.sliding_window == kv_window;
+    CHECK((has_window || kv_window == 0 || num_kv_groups > 1));
+    const int32_t group = has_window ? num_kv_groups - 1 : 0;
+    const CacheHandle handle = {storage.caches.size(), cache.planes.size(), group};
+    for (const CachePlane& plane : cache.planes) storage.caches.push_back(plane);
+    for (size_t i = handle.first; i < storage.caches.size(); ++i) storage.caches[i].group = group;
     return handle;
   }
   StateHandle add_state(const LayerState& state) {
@@ -49,6 +54,9 @@ struct BuildContext {
 
   // dtype, or FP8.
   DType kv_cache_dtype = dtype;
+  // SchedulerConfig's.
+  int32_t kv_window = 0;
+  int32_t num_kv_groups = 1;
   bool emulate_quantized_activations = true;
   Fusions fusions = {};
   // The name in the checkpoint of the module being built, "model.layers.0.self_attn.qkv_proj": a

@@ -19,10 +19,12 @@ struct ContextSplit;
 struct ForwardContext {
   const Stream& stream;
   Workspace& workspace;
-  Tensor token_ids;  // [num_tokens] int32
-  Tensor positions;  // [num_tokens] int32
-  ops::PagedBatch batch;
+  Tensor token_ids;       // [num_tokens] int32
+  Tensor positions;       // [num_tokens] int32
+  ops::PagedBatch batch;  // with the blocks of the first group of layers
   const LayerStorage& storage;
+  // With two groups: with the blocks of the second.
+  ops::PagedBatch window_batch = {};
   // The state slot of each sequence of the step, -1 of padding and in models without states. A
   // sequence has a history, which its slot holds, exactly if seq_lens[i] > query_start[i + 1] -
   // query_start[i]; without one its states begin as zero, whatever the slot holds.
@@ -46,6 +48,9 @@ struct ForwardContext {
   // Where other ranks compute some of the step's rows (nn/context_split.h); null: none does.
   const ContextSplit* split = nullptr;
 
+  const ops::PagedBatch& batch_of(CacheHandle handle) const {
+    return handle.group == 0 ? batch : window_batch;
+  }
   std::span<const Tensor> cache(CacheHandle handle) const { return storage.cache(handle); }
   std::span<const Tensor> state(StateHandle handle) const { return storage.state(handle); }
   int64_t num_tokens() const { return token_ids.size(0); }

@@ -20,12 +20,18 @@ struct CachePlane {
   const char* name;  // "k", "v", "latent", ...
   Shape per_token;
   DType dtype;
+  int32_t group = 0;  // of layers that share blocks, see SchedulerConfig::num_kv_groups
 
   int64_t bytes_per_token() const { return per_token.num_elements() * dtype_size(dtype); }
+  // Planes of different groups, no block of which is the other's, can lie in one tensor.
+  bool can_share(const CachePlane& other) const {
+    return group != other.group && dtype == other.dtype && per_token == other.per_token;
+  }
 };
 
 struct LayerCache {
   std::vector<CachePlane> planes;
+  int64_t sliding_window = 0;  // tokens that queries see; 0: all before them
 };
 
 // One tensor of a layer's state: [num_slots, per_slot...]. A slot's content is unspecified until a
@@ -46,6 +52,7 @@ struct LayerState {
 struct CacheHandle {
   size_t first = 0;
   size_t num_planes = 0;
+  int32_t group = 0;
 };
 struct StateHandle {
   size_t first = 0;
@@ -57,11 +64,16 @@ struct StorageSpec {
   std::vector<CachePlane> caches;
   std::vector<StatePlane> states;
 
+  // Of all layers.
   int64_t bytes_per_token() const {
     int64_t bytes = 0;
     for (const CachePlane& plane : caches) bytes += plane.bytes_per_token();
     return bytes;
   }
+  // Of a plane the first of those with which it shares a tensor: one of each group at most.
+  std::vector<size_t> homes() const;
+  // Of one group's layers in a block of the pool, which is as large as the largest needs it.
+  int64_t pool_bytes_per_token() const;
   int64_t bytes_per_slot() const {
     int64_t bytes = 0;
     for (const StatePlane& plane : states) bytes += plane.bytes_per_slot();

@@ -26,19 +26,22 @@ int64_t largest_table(std::span<RunnerSequence* const> sequences) {
 
 }  // namespace
 
-InputBuilder::Layout InputBuilder::make_layout(int64_t num_tokens,
+InputBuilder::Layout InputBuilder::make_layout(bool has_groups,
+                                               int64_t num_tokens,
                                                int64_t num_seqs,
                                                int64_t table_width) {
   Layout layout{};
   layout.shapes[kTokenIds] = {num_tokens};
   layout.shapes[kPositions] = {num_tokens};
   layout.shapes[kSlotMapping] = {num_tokens};
+  layout.shapes[kWindowSlots] = {has_groups ? num_tokens : 0};
   layout.shapes[kTokenStateSlots] = {num_tokens};
   layout.shapes[kQueryStart] = {num_seqs + 1};
   layout.shapes[kSeqLens] = {num_seqs};
   layout.shapes[kSettledLens] = {num_seqs};
   layout.shapes[kStateSlots] = {num_seqs};
   layout.shapes[kBlockTables] = {num_seqs, table_width};
+  layout.shapes[kWindowTables] = {has_groups ? num_seqs : 0, table_width};
   for (size_t array = 0; array < kNumArrays; ++array) {
     layout.begins[array] = layout.end;
     layout.end += aligned(layout.shapes[array].num_elements());
@@ -47,24 +50,47 @@ InputBuilder::Layout InputBuilder::make_layout(int64_t num_tokens,
 }
 
 InputBuilder::InputBuilder(const SchedulerConfig& config, const Stream& stream)
-    : block_size_(config.block_size),
-      verifies_drafts_(config.num_speculative_tokens > 0),
+    : config_(config),
+      has_groups_(config.num_kv_groups > 1),
       max_blocks_(blocks_per_sequence(config)),
       buffer_(stream, num_bytes(config) / int64_t{sizeof(int32_t)}, kMaxDeviceSteps) {}
 
 int64_t InputBuilder::num_bytes(const SchedulerConfig& config) {
   // Padded steps that verify drafts have one sequence more.
   const int32_t num_seqs = config.max_num_seqs + (config.num_speculative_tokens > 0 ? 1 : 0);
-  const Layout largest =
-      make_layout(config.max_num_batched_tokens, num_seqs, blocks_per_sequence(config));
+  const Layout largest = make_layout(config.num_kv_groups > 1,
+                                     config.max_num_batched_tokens,
+                                     num_seqs,
+                                     blocks_per_sequence(config));
   return largest.end * static_cast<int64_t>(sizeof(int32_t));
+}
+
+void InputBuilder::fill_blocks(const SchedulerOutput& step,
+                               std::span<RunnerSequence* const> sequences,
+                               const Layout& layout,
+                               int32_t group) {
+  const int64_t table_width = layout.shapes[kBlockTables][1];
+  int32_t* slot = buffer_.host() + layout.begins[group == 0 ? kSlotMapping : kWindowSlots];
+  int32_t* table = buffer_.host() + layout.begins[group == 0 ? kBlockTables : kWindowTables];
+  for (size_t s = 0; s < sequences.size(); ++s, table += table_width) {
+    const std::vector<int32_t>& block_ids =
+        group == 0 ? sequences[s]->block_ids : sequences[s]->window_block_ids;
+    const int32_t begin = step.scheduled[s].num_computed_tokens;
+    const int32_t end = begin + step.scheduled[s].num_new_tokens;
+    CHECK(end <= std::ssize(block_ids) * config_.block_size);
+    for (int32_t position = begin; position < end; ++position) {
+      const int32_t block_id = block_ids[position / config_.block_size];
+      *slot++ = block_id * config_.block_size + position % config_.block_size;
+    }
+    const int32_t first = first_column(group, begin);
+    std::copy(block_ids.begin() + first, block_ids.end(), table + first);
+  }
 }
 
 void InputBuilder::fill(const SchedulerOutput& step,
                         std::span<RunnerSequence* const> sequences,
                         const Layout& layout) {
   const auto host = [&](Array array) { return buffer_.host() + layout.begins[array]; };
-  const int64_t table_width = layout.shapes[kBlockTables][1];
   int32_t row = 0;
   host(kQueryStart)[0] = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
@@ -75,12 +101,9 @@ void InputBuilder::fill(const SchedulerOutput& step,
     CHECK(static_cast<size_t>(scheduled.num_drafts()) <= sequence.drafts.size());
     // Behind the last token that is certain, and behind each draft, there is a state to go on with.
     const int32_t first_kept = end - 1 - scheduled.num_drafts();
-    CHECK(end <= static_cast<int32_t>(sequence.block_ids.size()) * block_size_);
     for (int32_t position = scheduled.num_computed_tokens; position < end; ++position, ++row) {
       host(kTokenIds)[row] = sequence.token_at(position);
       host(kPositions)[row] = position;
-      host(kSlotMapping)[row] =
-          sequence.block_ids[position / block_size_] * block_size_ + position % block_size_;
       host(kTokenStateSlots)[row] = sequence.state_slots.empty() || position < first_kept
                                         ? -1
                                         : sequence.state_slots[position - first_kept];
@@ -90,9 +113,9 @@ void InputBuilder::fill(const SchedulerOutput& step,
     // What a sequence that starts finds cached another one may be writing in this very step.
     host(kSettledLens)[s] = scheduled.reset_block_table ? 0 : scheduled.num_computed_tokens;
     host(kStateSlots)[s] = sequence.state_slot();
-    std::copy(sequence.block_ids.begin(),
-              sequence.block_ids.end(),
-              host(kBlockTables) + static_cast<int64_t>(s) * table_width);
+  }
+  for (int32_t group = 0; group < config_.num_kv_groups; ++group) {
+    fill_blocks(step, sequences, layout, group);
   }
 }
 
@@ -102,17 +125,22 @@ StepInputs InputBuilder::views(const Layout& layout,
   const auto view = [&](Array array) {
     return buffer_.view(layout.begins[array], layout.shapes[array]);
   };
-  return {.token_ids = view(kTokenIds),
-          .positions = view(kPositions),
-          .batch = {.block_tables = view(kBlockTables),
-                    .query_start = view(kQueryStart),
-                    .seq_lens = view(kSeqLens),
-                    .settled_lens = view(kSettledLens),
-                    .slot_mapping = view(kSlotMapping),
-                    .min_queries = min_queries,
-                    .max_queries = max_queries},
-          .state_slots = view(kStateSlots),
-          .token_state_slots = verifies_drafts_ ? view(kTokenStateSlots) : Tensor()};
+  const auto batch = [&](Array tables, Array slots) {
+    return ops::PagedBatch{.block_tables = view(tables),
+                           .query_start = view(kQueryStart),
+                           .seq_lens = view(kSeqLens),
+                           .settled_lens = view(kSettledLens),
+                           .slot_mapping = view(slots),
+                           .min_queries = min_queries,
+                           .max_queries = max_queries};
+  };
+  return {
+      .token_ids = view(kTokenIds),
+      .positions = view(kPositions),
+      .batch = batch(kBlockTables, kSlotMapping),
+      .window_batch = has_groups_ ? batch(kWindowTables, kWindowSlots) : ops::PagedBatch(),
+      .state_slots = view(kStateSlots),
+      .token_state_slots = config_.num_speculative_tokens > 0 ? view(kTokenStateSlots) : Tensor()};
 }
 
 StepInputs InputBuilder::build(const SchedulerOutput& step,
@@ -126,26 +154,28 @@ StepInputs InputBuilder::build(const SchedulerOutput& step,
   }
   const int64_t table_width = largest_table(sequences);
   const auto num_seqs = static_cast<int64_t>(sequences.size());
-  const Layout layout = make_layout(num_tokens, num_seqs, table_width);
+  const Layout layout = make_layout(has_groups_, num_tokens, num_seqs, table_width);
   CHECK(table_width <= max_blocks_);
   CHECK(layout.end <= buffer_.size());
   buffer_.rotate();
-  std::fill_n(buffer_.host() + layout.begins[kBlockTables], num_seqs * table_width, -1);
+  std::fill(buffer_.host() + layout.begins[kBlockTables], buffer_.host() + layout.end, -1);
   fill(step, sequences, layout);
   buffer_.send(0, layout.end);
   return views(layout, min_queries, max_queries);
 }
 
 StepInputs InputBuilder::build_dummy() {
-  const Layout layout = make_layout(1, 1, 1);
+  const Layout layout = make_layout(has_groups_, 1, 1, 1);
   buffer_.rotate();
   const auto host = [&](Array array) { return buffer_.host() + layout.begins[array]; };
   for (const Array array : {kTokenIds, kPositions, kQueryStart, kSettledLens}) *host(array) = 0;
   for (const Array array : {kSlotMapping, kTokenStateSlots, kStateSlots}) *host(array) = -1;
+  if (has_groups_) *host(kWindowSlots) = -1;
   host(kQueryStart)[1] = 1;
   // It reads itself, in a place that it does not write: whatever is there.
   *host(kSeqLens) = 1;
   *host(kBlockTables) = 0;
+  if (has_groups_) *host(kWindowTables) = 0;
   buffer_.send(0, layout.end);
   return views(layout, 1, 1);
 }
@@ -159,6 +189,7 @@ void InputBuilder::pad(const DecodeShape& shape, int64_t num_seqs, const Layout&
     host(kTokenIds)[padding] = 0;
     host(kPositions)[padding] = 0;
     host(kSlotMapping)[padding] = -1;
+    if (has_groups_) host(kWindowSlots)[padding] = -1;
     host(kTokenStateSlots)[padding] = -1;
   }
   for (int64_t s = num_seqs; s < shape.num_seqs(); ++s) {
@@ -174,23 +205,38 @@ StepInputs InputBuilder::build_decodes(const SchedulerOutput& step,
                                        std::span<RunnerSequence* const> sequences,
                                        const DecodeShape& shape) {
   const auto num_seqs = static_cast<int64_t>(sequences.size());
-  const Layout layout = make_layout(shape.num_tokens(), shape.num_seqs(), max_blocks_);
+  const Layout layout = make_layout(has_groups_, shape.num_tokens(), shape.num_seqs(), max_blocks_);
   CHECK(num_seqs <= shape.batch);
   CHECK(layout.end <= buffer_.size());
   buffer_.rotate();
   fill(step, sequences, layout);
   pad(shape, num_seqs, layout);
-  // Columns behind a sequence's own blocks are never read; of few it takes less time to send them
-  // too than to begin another copy.
+  send_tables(step, sequences, layout);
+  return views(layout, 1, shape.queries);
+}
+
+void InputBuilder::send_tables(const SchedulerOutput& step,
+                               std::span<RunnerSequence* const> sequences,
+                               const Layout& layout) {
+  const auto num_seqs = static_cast<int64_t>(sequences.size());
+  // Columns behind a sequence's own blocks, or behind its window, are never read; of few it takes
+  // less time to send them too than to begin another copy.
   constexpr int64_t kFewElements = 8192;
   const int64_t tables = layout.begins[kBlockTables];
-  if (num_seqs * max_blocks_ <= kFewElements) {
-    buffer_.send(0, tables + num_seqs * max_blocks_);
-  } else {
-    buffer_.send(0, tables);
-    buffer_.send_columns(tables, num_seqs, max_blocks_, largest_table(sequences));
+  const int64_t last = has_groups_ ? layout.begins[kWindowTables] : tables;
+  const int64_t end = last + num_seqs * max_blocks_;
+  if (end - tables <= kFewElements) return buffer_.send(0, end);
+  buffer_.send(0, tables);
+  if (num_seqs == 0) return;
+  const int64_t width = largest_table(sequences);
+  for (int32_t group = 0; group < config_.num_kv_groups; ++group) {
+    int32_t first = INT32_MAX;
+    for (const ScheduledSequence& scheduled : step.scheduled) {
+      first = std::min(first, first_column(group, scheduled.num_computed_tokens));
+    }
+    const int64_t begin = layout.begins[group == 0 ? kBlockTables : kWindowTables];
+    buffer_.send_columns(begin + first, num_seqs, max_blocks_, width - first);
   }
-  return views(layout, 1, shape.queries);
 }
 
 }  // namespace atom

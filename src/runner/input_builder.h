@@ -18,10 +18,11 @@
 namespace atom {
 
 struct StepInputs {
-  Tensor token_ids;  // [num_tokens] int32
-  Tensor positions;  // [num_tokens] int32
-  ops::PagedBatch batch;
-  Tensor state_slots;  // [num_seqs] int32; -1: none
+  Tensor token_ids;              // [num_tokens] int32
+  Tensor positions;              // [num_tokens] int32
+  ops::PagedBatch batch;         // with the blocks of the first group of layers
+  ops::PagedBatch window_batch;  // with those of the second; undefined where there is none
+  Tensor state_slots;            // [num_seqs] int32; -1: none
   // [num_tokens] int32 where steps verify drafts, see ForwardContext; else undefined.
   Tensor token_state_slots = {};
 };
@@ -64,12 +65,14 @@ class InputBuilder {
     kTokenIds,
     kPositions,
     kSlotMapping,
+    kWindowSlots,
     kTokenStateSlots,
     kQueryStart,
     kSeqLens,
     kSettledLens,
     kStateSlots,
     kBlockTables,
+    kWindowTables,
     kNumArrays
   };
   struct Layout {
@@ -77,16 +80,34 @@ class InputBuilder {
     std::array<int64_t, kNumArrays> begins;
     int64_t end;
   };
-  static Layout make_layout(int64_t num_tokens, int64_t num_seqs, int64_t table_width);
+  // `has_groups`: there is a second group of layers.
+  static Layout make_layout(bool has_groups,
+                            int64_t num_tokens,
+                            int64_t num_seqs,
+                            int64_t table_width);
+  // The slot mapping and the tables of one group.
+  void fill_blocks(const SchedulerOutput& step,
+                   std::span<RunnerSequence* const> sequences,
+                   const Layout& layout,
+                   int32_t group);
   void fill(const SchedulerOutput& step,
             std::span<RunnerSequence* const> sequences,
             const Layout& layout);
+  // Of a sequence's table in a step whose first query stands at `position`: those before are not
+  // read.
+  int32_t first_column(int32_t group, int32_t position) const {
+    return config_.window_of_group(group) == 0 ? 0 : config_.num_blocks_behind(position);
+  }
   // Behind those of `num_seqs` sequences.
   void pad(const DecodeShape& shape, int64_t num_seqs, const Layout& layout);
+  // Of a padded step: what of its tables is read.
+  void send_tables(const SchedulerOutput& step,
+                   std::span<RunnerSequence* const> sequences,
+                   const Layout& layout);
   StepInputs views(const Layout& layout, int64_t min_queries, int64_t max_queries) const;
 
-  int32_t block_size_;
-  bool verifies_drafts_;
+  SchedulerConfig config_;
+  bool has_groups_;
   int64_t max_blocks_;  // per sequence
   HostMirror buffer_;
 };

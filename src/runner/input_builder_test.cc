@@ -115,6 +115,52 @@ TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
             (std::vector<int32_t>{8, 3, 5}));
 }
 
+// Of the second group what lies behind the window of six tokens has no block, or one that is
+// another's by now.
+TEST(InputBuilder, LayersWithAWindowHaveTablesOfTheirOwn) {
+  SchedulerConfig config;
+  config.block_size = 4;
+  config.max_model_len = 16;
+  config.max_num_seqs = 3;
+  config.max_num_batched_tokens = 8;
+  config.kv_window = 6;
+  config.num_kv_groups = 2;
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  InputBuilder builder(config, stream);
+  RunnerSequence decode = make_sequence({0, 1, 2, 3, 4, 5, 6, 7, 8, 90}, {});
+  decode.add_blocks(std::vector<int32_t>{8, -1, 3, 9, 5, 1}, 2);
+  EXPECT_EQ(decode.block_ids, (std::vector<int32_t>{8, 3, 5}));
+  RunnerSequence chunk = make_sequence({10, 11, 12, 13, 14, 15, 16, 17}, {});
+  chunk.add_blocks(std::vector<int32_t>{2, 4, 7, 6}, 2);
+  SchedulerOutput step;
+  step.scheduled.resize(2);
+  step.scheduled[0].num_computed_tokens = 9;
+  step.scheduled[0].num_new_tokens = 1;
+  step.scheduled[1].num_computed_tokens = 4;
+  step.scheduled[1].num_new_tokens = 3;
+  RunnerSequence* const sequences[] = {&decode, &chunk};
+
+  const StepInputs inputs = builder.build(step, sequences);
+  EXPECT_EQ(values(inputs.batch.block_tables), (std::vector<int32_t>{8, 3, 5, 2, 7, -1}));
+  EXPECT_EQ(values(inputs.batch.slot_mapping), (std::vector<int32_t>{21, 28, 29, 30}));
+  EXPECT_EQ(values(inputs.window_batch.block_tables), (std::vector<int32_t>{-1, 9, 1, 4, 6, -1}));
+  EXPECT_EQ(values(inputs.window_batch.slot_mapping), (std::vector<int32_t>{5, 24, 25, 26}));
+  EXPECT_EQ(values(inputs.window_batch.seq_lens), (std::vector<int32_t>{10, 7}));
+
+  step.scheduled.resize(1);
+  const StepInputs padded =
+      builder.build_decodes(step, std::span(sequences).first(1), {.batch = 3, .queries = 1});
+  EXPECT_EQ(values(padded.batch.slot_mapping), (std::vector<int32_t>{21, -1, -1}));
+  EXPECT_EQ(values(padded.window_batch.slot_mapping), (std::vector<int32_t>{5, -1, -1}));
+  EXPECT_EQ(padded.window_batch.block_tables.shape(), (Shape{3, 4}));
+  EXPECT_EQ(values(padded.window_batch.block_tables.narrow(0, 0, 1).narrow(1, 1, 2)),
+            (std::vector<int32_t>{9, 1}));
+  const StepInputs dummy = builder.build_dummy();
+  EXPECT_EQ(values(dummy.window_batch.slot_mapping), (std::vector<int32_t>{-1}));
+  EXPECT_EQ(values(dummy.window_batch.block_tables), (std::vector<int32_t>{0}));
+}
+
 TEST(InputBuilderDeathTest, TokensWithoutABlockAreOurMistake) {
   SchedulerConfig config;
   config.block_size = 4;

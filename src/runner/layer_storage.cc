@@ -24,9 +24,13 @@ LayerStorage make_layer_storage(const Stream& stream,
                                 const StorageSpec& spec,
                                 const StorageSize& size) {
   LayerStorage storage;
-  for (const CachePlane& plane : spec.caches) {
+  const std::vector<size_t> homes = spec.homes();
+  for (size_t i = 0; i < homes.size(); ++i) {
+    const CachePlane& plane = spec.caches[i];
     const Shape shape = join({size.num_blocks, size.block_size}, plane.per_token);
-    storage.caches.push_back(make_tensor(stream, shape, plane.dtype));
+    const bool is_shared = homes[i] < i;
+    storage.caches.push_back(is_shared ? storage.caches[homes[i]]
+                                       : make_tensor(stream, shape, plane.dtype));
   }
   for (const StatePlane& plane : spec.states) {
     const Shape shape = join({size.num_slots}, plane.per_slot);

@@ -26,6 +26,22 @@ TEST(LayerStorage, HasATensorForEachPlane) {
             storage.caches[1].raw_data());
 }
 
+// Two full layers, one in a window, and a draft's of another shape.
+TEST(LayerStorage, LayersOfDifferentGroupsShareTensors) {
+  const CachePlane key = {"k", {2, 8}, DType::kBFloat16, 0};
+  const CachePlane window_key = {"k", {2, 8}, DType::kBFloat16, 1};
+  const CachePlane draft_key = {"k", {4, 8}, DType::kBFloat16, 0};
+  const StorageSpec spec = {.caches = {key, window_key, key, draft_key}, .states = {}};
+  EXPECT_EQ(spec.bytes_per_token(), (3 * 2 + 4) * 8 * 2);
+  EXPECT_EQ(spec.pool_bytes_per_token(), (2 * 2 + 4) * 8 * 2);
+  ThreadPool pool(1);
+  const LayerStorage storage =
+      make_layer_storage(Stream(&pool), spec, {.num_blocks = 4, .block_size = 16});
+  EXPECT_EQ(storage.caches[0].raw_data(), storage.caches[1].raw_data());
+  EXPECT_NE(storage.caches[0].raw_data(), storage.caches[2].raw_data());
+  EXPECT_EQ(storage.caches[3].shape(), (Shape{4, 16, 4, 8}));
+}
+
 TEST(LayerStorage, TakesNoMemoryOnADryRun) {
   const LayerStorage storage = make_layer_storage(
       Stream::dry_run(), kSpec, {.num_blocks = 1 << 30, .block_size = 16, .num_slots = 1 << 30});

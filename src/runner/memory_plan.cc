@@ -129,7 +129,7 @@ void divide_memory(const ResolvedConfig& config, MemoryPlan* plan) {
   int64_t block_bytes = plan->kv_bytes_per_block;
   if (interval > 0) block_bytes += slot_bytes * plan->block_size / interval + 1;
 
-  const int64_t longest = num_blocks_for(config.max_model_len(), plan->block_size);
+  const int64_t longest = plan->blocks_per_sequence;
   if (slot_bytes > 0) {
     const int64_t for_states = std::min(memory / 2, memory - longest * block_bytes);
     const int64_t of_one = scheduler.num_slots_per_sequence();
@@ -151,6 +151,17 @@ void divide_memory(const ResolvedConfig& config, MemoryPlan* plan) {
   }
 }
 
+void count_blocks_of_sequence(const SchedulerConfig& scheduler, MemoryPlan* plan) {
+  plan->max_model_len = scheduler.max_model_len;
+  plan->blocks_per_sequence = scheduler.max_blocks_of_sequence(scheduler.max_model_len);
+  if (scheduler.kv_window == 0) return;
+  const int32_t group = scheduler.num_kv_groups - 1;
+  plan->window_blocks_per_sequence = scheduler.max_blocks_of_group(group, scheduler.max_model_len);
+  SchedulerConfig decoding = scheduler;
+  decoding.max_num_batched_tokens = 1 + scheduler.num_speculative_tokens;
+  plan->window_blocks_in_decode = decoding.max_blocks_of_group(group, scheduler.max_model_len);
+}
+
 }  // namespace
 
 Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& built) {
@@ -160,6 +171,7 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.device = built.device;
   plan.num_ranks = ranks_of_copy(built.parallel) * config.engine.parallel.data_parallel_size;
   plan.block_size = scheduler.block_size;
+  count_blocks_of_sequence(scheduler, &plan);
   plan.weights = built.model->resident_bytes();
   if (built.draft != nullptr) plan.weights += built.draft->resident_bytes();
   plan.workspace = measure_workspace(config, built);
@@ -181,14 +193,14 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
     }
   }
   plan.padding = padding_of(built);
-  plan.kv_bytes_per_block = built.storage.bytes_per_token() * plan.block_size;
+  plan.kv_bytes_per_block = built.storage.pool_bytes_per_token() * plan.block_size;
   plan.state_bytes_per_slot = built.storage.bytes_per_slot();
   // Copies with a cache of known size take what they need, also one that comes back beside others.
   const int32_t num_sharing = cache.num_blocks > 0 ? ranks_of_copy(built.parallel) : plan.num_ranks;
   RETURN_IF_ERROR(add_free_memory(config, num_sharing, &plan));
 
   divide_memory(config, &plan);
-  const int64_t blocks_per_sequence = num_blocks_for(config.max_model_len(), plan.block_size);
+  const int64_t blocks_per_sequence = plan.blocks_per_sequence;
   const bool is_chosen = cache.num_blocks > 0 || cache.kv_cache_memory > 0;
   if (is_chosen && plan.num_blocks < blocks_per_sequence) {
     return cache_too_small(plan, config, blocks_per_sequence);

@@ -63,6 +63,39 @@ TEST(MemoryPlan, SizesTheCacheByBytesAndByUse) {
   EXPECT_EQ(plan_of(demo(engine))->num_blocks, 30);
 }
 
+// The demo model, every other layer with a window of 128 tokens.
+ResolvedConfig windowed_demo(EngineConfig engine) {
+  engine.model.model = demo_model_folder();
+  ModelConfig model = load_model_config(engine.model.model).value();
+  model.sliding_window = 128;
+  for (size_t i = 0; i < model.layer_types.size(); i += 2) {
+    model.layer_types[i] = LayerType::kSlidingAttention;
+  }
+  return resolve(engine, model).value();
+}
+
+TEST(MemoryPlan, LayersWithAWindowTakeTheirWindowOfASequence) {
+  EngineConfig engine;
+  engine.cache.kv_cache_memory = int64_t{64} << 20;
+  engine.scheduler.max_num_batched_tokens = 256;
+  const MemoryPlan plan = plan_of(windowed_demo(engine)).value();
+  // A block has 4 layers.
+  EXPECT_EQ(plan.kv_bytes_per_block, 16 * 2048);
+  EXPECT_EQ(plan.kv_bytes_per_token(), 2048);
+  EXPECT_EQ(plan.num_blocks, (64 << 20) / (16 * 2048));
+  // 2048 tokens, and of the window what 127 + 256 tokens touch.
+  EXPECT_EQ(plan.blocks_per_sequence, 128 + 25);
+  EXPECT_EQ(plan.window_bytes_per_sequence(), 25 * 16 * 2048);
+  EXPECT_EQ(plan.window_bytes_in_decode(), 9 * 16 * 2048);
+  EXPECT_EQ(plan.num_cached_tokens(), int64_t{2048} * 2048 / 153);
+
+  engine.cache.disable_hybrid_kv_cache_manager = true;
+  const MemoryPlan whole = plan_of(windowed_demo(engine)).value();
+  EXPECT_EQ(whole.kv_bytes_per_token(), 4096);
+  EXPECT_EQ(whole.window_bytes_per_sequence(), 0);
+  EXPECT_EQ(whole.num_cached_tokens(), (64 << 20) / 4096);
+}
+
 // The demo model with a recurrent state of 256 KiB.
 Result<MemoryPlan> plan_with_states(const EngineConfig& engine) {
   const ResolvedConfig config = demo(engine);

@@ -97,7 +97,10 @@ ModelRunner::ModelRunner(const ResolvedConfig& config,
       pool_(std::make_unique<ThreadPool>(config.num_threads)),
       stream_(pool_.get()),
       rejection_sampler_(config.speculative.forced_acceptance),
-      sequences_(config.model.eos_token_ids, num_sampled_ids, parallel.samples()) {}
+      sequences_(config.model.eos_token_ids,
+                 num_sampled_ids,
+                 parallel.samples(),
+                 config.scheduler.num_kv_groups) {}
 
 ModelRunner::~ModelRunner() {
   if (queue_ == nullptr) return;
@@ -362,6 +365,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
                          .positions = inputs.positions,
                          .batch = inputs.batch,
                          .storage = storage_,
+                         .window_batch = inputs.window_batch,
                          .state_slots = inputs.state_slots,
                          .token_state_slots = inputs.token_state_slots,
                          .aux_hidden = aux_hidden,

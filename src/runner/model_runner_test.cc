@@ -69,6 +69,26 @@ TEST(ModelRunner, DraftsChangeNoAnswer) {
   EXPECT_LT(stats.num_accepted_tokens, stats.num_draft_tokens);
 }
 
+// gpt-oss, every other layer of which sees 32 tokens and gives back blocks, which others get;
+// compared with what each request gets alone where nothing is given back.
+TEST(ModelRunner, LayersWithAWindowGiveBackBlocks) {
+  const TemporaryFolder checkpoint;
+  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/gpt-oss", checkpoint.path()).ok());
+  EngineConfig config = crowded(DType::kFloat32);
+  config.model.model = checkpoint.path();
+  std::mt19937 random(7);
+  const std::vector<Request> requests =
+      random_requests(kNumRequests, random, {.first = 20, .count = 360});
+  const std::vector<Answer> expected = answers_alone(requests, config, DeviceChoice::kCpu);
+  Engine engine(config, test_device());
+  EXPECT_GT(engine.memory_plan().window_blocks_per_sequence, 0);
+  const auto due = [](uint64_t step) { return step / 2 + 6; };
+  expect_answers(requests, expected, engine.run(requests, due), 2e-3);
+  EXPECT_EQ(engine.stats().num_free_blocks, engine.stats().num_blocks);
+  EXPECT_GT(engine.stats().num_prefix_hit_tokens, 0);
+  EXPECT_GT(engine.stats().num_preemptions, 0);
+}
+
 // A model with recurrent states: slots, checkpoints 16 tokens apart, preemption.
 class ModelRunnerStates : public testing::Test {
  protected:

@@ -108,6 +108,8 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   BuildContext build{model_config, config.dtype, config.max_model_len(), device};
   build.parallel = parallel;
   build.kv_cache_dtype = config.kv_cache_dtype;
+  build.kv_window = config.scheduler.kv_window;
+  build.num_kv_groups = config.scheduler.num_kv_groups;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
   build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
                    .silu_and_mul_quant = env().fused_silu_mul_quant,
@@ -125,6 +127,8 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   RETURN_IF_ERROR(build.status);
   RETURN_IF_ERROR(check_states(build.storage, parallel));
   std::unique_ptr<DraftModel> draft;
+  // It is given the blocks of the first group.
+  build.kv_window = 0;
   // The last stage has the hidden states that drafts are made of, and chooses the tokens.
   if (config.speculative.method == SpeculativeMethod::kMtp && parallel.samples()) {
     ASSIGN_OR_RETURN(draft, create_mtp(*architecture, build, *model));

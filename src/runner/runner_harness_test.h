@@ -43,6 +43,7 @@ inline std::vector<Answer> answers_alone(const std::vector<Request>& requests,
   alone.parallel = config.parallel;
   alone.scheduler.max_num_seqs = 1;
   alone.cache.enable_prefix_caching = false;
+  alone.cache.disable_hybrid_kv_cache_manager = true;
   return Engine(alone, device).run(requests, [](uint64_t) { return SIZE_MAX; });
 }
 

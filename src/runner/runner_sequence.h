@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sampling/sampling_state.h"
@@ -15,13 +16,25 @@ struct RunnerSequence {
   // chose, which the device knows and the host does not yet (ops/pending_tokens).
   std::vector<int32_t> token_ids;
   int32_t num_prompt_tokens = 0;
-  std::vector<int32_t> block_ids = {};
-  std::vector<int32_t> state_slots = {};     // none in a model without states
-  size_t state_index = 0;                    // which of them holds the state
-  SamplingState sampling;                    // of the tokens whose values are known
-  std::optional<GrammarState> grammar = {};  // of the tokens whose values are known
-  std::vector<int32_t> drafts = {};          // of what follows token_ids
+  std::vector<int32_t> block_ids = {};         // of the first group of layers; -1: see
+  std::vector<int32_t> window_block_ids = {};  // ScheduledSequence; of the second, if there is one
+  std::vector<int32_t> state_slots = {};       // none in a model without states
+  size_t state_index = 0;                      // which of them holds the state
+  SamplingState sampling;                      // of the tokens whose values are known
+  std::optional<GrammarState> grammar = {};    // of the tokens whose values are known
+  std::vector<int32_t> drafts = {};            // of what follows token_ids
 
+  // Takes ScheduledSequence::new_block_ids.
+  void add_blocks(std::span<const int32_t> new_block_ids, int32_t num_groups) {
+    for (size_t i = 0; i < new_block_ids.size(); ++i) {
+      const bool is_first = i % static_cast<size_t>(num_groups) == 0;
+      (is_first ? block_ids : window_block_ids).push_back(new_block_ids[i]);
+    }
+  }
+  void drop_blocks() {
+    block_ids.clear();
+    window_block_ids.clear();
+  }
   // The position of the next token among the generated ones.
   uint32_t num_generated() const {
     return static_cast<uint32_t>(token_ids.size()) - static_cast<uint32_t>(num_prompt_tokens);

@@ -20,10 +20,12 @@ void take_told(const ScheduledSequence& scheduled, RunnerSequence* sequence) {
 
 SequenceTable::SequenceTable(std::vector<int32_t> eos_token_ids,
                              int64_t num_sampled_ids,
-                             bool samples)
+                             bool samples,
+                             int32_t num_kv_groups)
     : eos_token_ids_(std::move(eos_token_ids)),
       num_sampled_ids_(num_sampled_ids),
-      samples_(samples) {}
+      samples_(samples),
+      num_kv_groups_(num_kv_groups) {}
 
 void SequenceTable::update(const SchedulerOutput& step) {
   for (const SequenceId id : step.finished) sequences_.erase(id);
@@ -51,12 +53,11 @@ void SequenceTable::update(const SchedulerOutput& step) {
     CHECK(sequence != nullptr);
     if (!samples_) take_told(scheduled, sequence);
     if (scheduled.reset_block_table) {
-      sequence->block_ids.clear();
+      sequence->drop_blocks();
       sequence->state_slots = scheduled.state_slots;
       sequence->state_index = 0;
     }
-    sequence->block_ids.insert(
-        sequence->block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
+    sequence->add_blocks(scheduled.new_block_ids, num_kv_groups_);
     scheduled_.push_back(sequence);
   }
 }

@@ -15,8 +15,11 @@ namespace atom {
 class SequenceTable {
  public:
   // See SamplingState. `samples`: the runner knows by itself what was sampled and drafted; else
-  // steps tell it.
-  SequenceTable(std::vector<int32_t> eos_token_ids, int64_t num_sampled_ids, bool samples);
+  // steps tell it. `num_kv_groups`: SchedulerConfig's.
+  SequenceTable(std::vector<int32_t> eos_token_ids,
+                int64_t num_sampled_ids,
+                bool samples,
+                int32_t num_kv_groups);
 
   // Takes the changes that come with a step.
   void update(const SchedulerOutput& step);
@@ -31,6 +34,7 @@ class SequenceTable {
   std::vector<int32_t> eos_token_ids_;
   int64_t num_sampled_ids_;
   bool samples_;
+  int32_t num_kv_groups_;
   std::unordered_map<SequenceId, RunnerSequence> sequences_;
   std::vector<RunnerSequence*> scheduled_;
 };

@@ -46,6 +46,7 @@ int64_t measure_step(const ResolvedConfig& config,
       .positions = int32_meta({num_tokens}),
       .batch = batch,
       .storage = storage,
+      .window_batch = config.scheduler.num_kv_groups > 1 ? batch : ops::PagedBatch(),
       .state_slots = int32_meta({num_seqs}),
       .token_state_slots =
           config.scheduler.num_speculative_tokens > 0 ? int32_meta({num_tokens}) : Tensor(),

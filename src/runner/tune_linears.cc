@@ -34,6 +34,7 @@ void ModelRunner::prefill_padding(int32_t num_tokens) {
     sequences.push_back({.token_ids = token_ids,
                          .num_prompt_tokens = length,
                          .block_ids = block_ids,
+                         .window_block_ids = block_ids,
                          .sampling = SamplingState(greedy, token_ids, {}, num_sampled_ids_)});
     ScheduledSequence& scheduled = step.scheduled.emplace_back();
     scheduled.num_new_tokens = length;

@@ -49,7 +49,7 @@ TEST_F(BlockManagerTest, GrowsByWholeBlocks) {
   EXPECT_EQ(added, (std::vector<int32_t>{2}));
   EXPECT_TRUE(manager.can_append(a, 16));
   EXPECT_FALSE(manager.can_append(a, 17));
-  EXPECT_FALSE(manager.can_append(a, 16, /*num_reserved=*/1));
+  EXPECT_FALSE(manager.can_start(a, 16, /*num_reserved=*/1));
   manager.free(a);
   EXPECT_EQ(manager.num_free(), 4);
   EXPECT_TRUE(a.block_table.block_ids.empty());
@@ -187,6 +187,106 @@ TEST_F(BlockManagerTest, ResetForgetsEverything) {
   EXPECT_EQ(manager.ref_count(0), 0);
   Sequence b = sequence(prompt_of(9));
   EXPECT_EQ(manager.acquire_prefix(b), 0);
+}
+
+// Blocks of four tokens, and a window in which a query sees five tokens before itself.
+class BlockManagerWindowTest : public BlockManagerTest {
+ protected:
+  static SchedulerConfig windowed(int32_t num_blocks, int32_t num_groups) {
+    SchedulerConfig windowed = config(num_blocks);
+    windowed.kv_window = 6;
+    windowed.num_kv_groups = num_groups;
+    return windowed;
+  }
+
+  // As a prefill of the whole prompt does, and the step behind it that gives back.
+  static std::vector<int32_t> compute(BlockManager& manager, Sequence& sequence) {
+    const int32_t num_known = sequence.num_known_tokens();
+    if (sequence.state() == SequenceState::kWaiting) sequence.start(0);
+    sequence.advance(num_known - sequence.num_computed_tokens());
+    std::vector<int32_t> added = fill(manager, sequence);
+    manager.free_behind_window(sequence);
+    return added;
+  }
+};
+
+TEST_F(BlockManagerWindowTest, GivesBackWhatIsWhollyBehindTheWindow) {
+  BlockManager manager(windowed(16, 2));
+  Sequence a = sequence(prompt_of(17));
+  EXPECT_EQ(compute(manager, a), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  // The query at 17 sees 12 and what follows.
+  EXPECT_EQ(a.block_table.block_ids, (std::vector<int32_t>{0, -1, 2, -1, 4, -1, 6, 7, 8, 9}));
+  EXPECT_EQ(manager.num_free(), 9);
+  EXPECT_EQ(manager.num_cached(), 8);
+  manager.free(a);
+  EXPECT_EQ(manager.num_free(), 16);
+}
+
+TEST_F(BlockManagerWindowTest, KeepsWhatIsNotRegisteredYet) {
+  BlockManager manager(windowed(16, 2));
+  Sequence a = sequence(prompt_of(17));
+  a.start(0);
+  a.advance(17);
+  std::vector<int32_t> added;
+  manager.append(a, 17, added);
+  manager.register_blocks(a, 7);
+  manager.free_behind_window(a);
+  EXPECT_EQ(a.block_table.block_ids, (std::vector<int32_t>{0, -1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST_F(BlockManagerWindowTest, AHitNeedsTheWindowBeforeItsEnd) {
+  BlockManager manager(windowed(16, 2));
+  Sequence a = sequence(prompt_of(17));
+  compute(manager, a);
+  // Behind 16 tokens: all blocks of the first group, of the second the last two.
+  Sequence b = sequence(prompt_of(20));
+  EXPECT_EQ(manager.acquire_prefix(b), 16);
+  EXPECT_EQ(b.block_table.block_ids, (std::vector<int32_t>{0, -1, 2, -1, 4, 5, 6, 7}));
+  EXPECT_EQ(manager.ref_count(5), 1);  // given back by the first, and still there
+  EXPECT_EQ(manager.ref_count(7), 2);
+  manager.free(b);
+
+  // Others take the blocks without content, then those that were given back: 1 and 3, not 5.
+  Sequence other = sequence(prompt_of(12, 5000));
+  EXPECT_EQ(fill(manager, other), (std::vector<int32_t>{10, 11, 12, 13, 14, 15}));
+  Sequence more = sequence(prompt_of(4, 6000));
+  EXPECT_EQ(fill(manager, more), (std::vector<int32_t>{1, 3}));
+  Sequence c = sequence(prompt_of(20));
+  EXPECT_EQ(manager.acquire_prefix(c), 16);
+  manager.free(c);
+  manager.free(more);
+
+  // Nothing is hit where a block within the window is missing: of eight tokens both are.
+  Sequence d = sequence(prompt_of(9));
+  EXPECT_EQ(manager.acquire_prefix(d), 0);
+  EXPECT_TRUE(d.block_table.block_ids.empty());
+}
+
+TEST_F(BlockManagerWindowTest, CountsWhatASequenceHoldsAtOnce) {
+  SchedulerConfig config = windowed(16, 2);
+  config.max_num_batched_tokens = 4;
+  config.max_model_len = 400;
+  // Up to 9 tokens of the window and a step, which touch three blocks at most.
+  EXPECT_EQ(config.max_blocks_of_group(1, 400), 3);
+  EXPECT_EQ(config.max_blocks_of_sequence(400), 103);
+  EXPECT_EQ(config.max_blocks_of_sequence(8), 4);
+  BlockManager manager(config);
+  Sequence a = sequence(prompt_of(40));
+  EXPECT_TRUE(manager.can_start(a, 40, /*num_reserved=*/1));
+  EXPECT_FALSE(manager.can_start(a, 40, /*num_reserved=*/2));
+  EXPECT_TRUE(manager.can_append(a, 32));
+  EXPECT_FALSE(manager.can_append(a, 33));
+}
+
+TEST_F(BlockManagerWindowTest, LayersThatAllHaveAWindowAreOneGroup) {
+  BlockManager manager(windowed(8, 1));
+  Sequence a = sequence(prompt_of(17));
+  compute(manager, a);
+  EXPECT_EQ(a.block_table.block_ids, (std::vector<int32_t>{-1, -1, -1, 3, 4}));
+  EXPECT_EQ(manager.num_free(), 6);
+  Sequence b = sequence(prompt_of(20));
+  EXPECT_EQ(manager.acquire_prefix(b), 16);
+  EXPECT_EQ(b.block_table.block_ids, (std::vector<int32_t>{-1, -1, 2, 3}));
 }
 
 }  // namespace

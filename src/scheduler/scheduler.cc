@@ -62,7 +62,7 @@ Status Scheduler::check_request(const std::vector<int32_t>& prompt_token_ids,
   const int64_t num_outputs =
       std::min<int64_t>(sampling.max_tokens, config_.max_model_len - num_prompt);
   const int64_t num_cached = num_prompt + std::max<int64_t>(num_outputs - 1, 0);
-  const int64_t num_blocks = num_blocks_for(num_cached, config_.block_size);
+  const int64_t num_blocks = config_.max_blocks_of_sequence(num_cached);
   if (num_blocks > config_.num_blocks) {
     return invalid_argument(
         "the prompt of {} tokens and an answer of up to {} need {} KV blocks of {} tokens, but the "
@@ -123,6 +123,7 @@ SchedulerOutput Scheduler::schedule() {
   step_.preempted = false;
 
   memory_.begin_step();
+  for (Sequence* sequence : running_) memory_.free_behind_window(*sequence);
   announce_finished(step_.output);
   fill_step();
   const bool is_idle = step_.decodes.empty() && step_.prefills.empty() && num_steps_in_flight_ == 0;
@@ -251,7 +252,7 @@ void Scheduler::admit_waiting() {
 bool Scheduler::try_admit(Sequence& sequence) {
   if (sequence.num_steps_in_flight() > 0) return false;
   if (obstacle_.sequence == &sequence && obstacle_.num_releases == memory_.num_releases() &&
-      step_.budget < obstacle_.min_budget) {
+      obstacle_.num_free >= memory_.blocks().num_free() && step_.budget < obstacle_.min_budget) {
     return false;
   }
 
@@ -271,6 +272,7 @@ bool Scheduler::try_admit(Sequence& sequence) {
     memory_.free(sequence);
     obstacle_ = {.sequence = &sequence,
                  .num_releases = memory_.num_releases(),
+                 .num_free = memory_.blocks().num_free(),
                  .min_budget = fits_budget ? kNeedsRelease : num_missing};
     return false;
   }

@@ -15,6 +15,9 @@
 //    known tokens are registered in the prefix cache as soon as their step is scheduled, and
 //    another sequence of the same step may already share them. Sampled tokens are registered when
 //    known.
+//  - Blocks behind a window are given back before a step is made: the steps in flight that read
+//  them
+//    come before it, and the step's own tokens do not.
 //  - Copies of states are part of their step: see SequenceMemory.
 //  - Length limits are known ahead: no step is scheduled past max_tokens. Other stops are found
 //    when the token is known.
@@ -160,6 +163,7 @@ class Scheduler {
   struct Obstacle {
     const Sequence* sequence = nullptr;
     uint64_t num_releases = 0;
+    int32_t num_free = 0;  // blocks; those behind windows are no release
     int32_t min_budget = 0;
   };
   static constexpr int32_t kNeedsRelease = INT_MAX;

@@ -32,10 +32,13 @@ struct NewSequence {
 // guesses of what it would sample, which this step verifies.
 struct ScheduledSequence {
   SequenceId id = 0;
-  int32_t num_computed_tokens = 0;     // tokens whose KV is in the cache before this step
-  int32_t num_new_tokens = 0;          // >= 1
-  bool reset_block_table = false;      // true at first scheduling and after preemption
-  std::vector<int32_t> new_block_ids;  // appended to the block table (after the reset, if any)
+  int32_t num_computed_tokens = 0;  // tokens whose KV is in the cache before this step
+  int32_t num_new_tokens = 0;       // >= 1
+  bool reset_block_table = false;   // true at first scheduling and after preemption
+  // Appended to the block table (after the reset, if any): for each block of tokens one of each
+  // group of layers (SchedulerConfig::num_kv_groups). -1: no query from now on sees any of it.
+  // Blocks that queries do not see any more stand in the runner's tables until the next reset.
+  std::vector<int32_t> new_block_ids;
   // With reset_block_table: the slots of its states from now on, 1 + num_speculative_tokens of
   // them, its state being in the first; none for a model without states.
   std::vector<int32_t> state_slots;

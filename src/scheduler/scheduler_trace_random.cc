@@ -8,11 +8,12 @@ namespace atom {
 
 std::string trace_name(const TraceCase& trace) {
   constexpr const char* kPolicies[] = {"Fcfs", "Priority", "PrefillFirst"};
-  return fmt::format("{}{}{}{}{}",
+  return fmt::format("{}{}{}{}{}{}",
                      kPolicies[static_cast<int>(trace.policy)],
                      trace.is_pipeline ? "Stages" : "Lag",
                      trace.max_steps_in_flight,
                      trace.has_states ? "WithStates" : "",
+                     trace.has_window ? "WithWindow" : "",
                      trace.drafts ? "WithDrafts" : "");
 }
 
@@ -21,9 +22,6 @@ SchedulerConfig TraceRandom::config(const TraceCase& trace) {
   SchedulerConfig config;
   config.block_size = kBlockSizes[between(0, 5)];
   config.max_model_len = between(8, 64);
-  const auto whole = static_cast<int32_t>(num_blocks_for(config.max_model_len, config.block_size));
-  config.num_blocks =
-      std::max(1, whole * (percent(60) ? between(100, 200) : between(50, 400)) / 100);
   config.max_num_seqs = between(1, 12);
   config.max_num_batched_tokens = percent(20) ? between(1, 8) : between(8, 80);
   config.max_num_waiting = percent(50) ? between(1, 8) : 1000;
@@ -37,6 +35,13 @@ SchedulerConfig TraceRandom::config(const TraceCase& trace) {
     config.num_lookahead_tokens = percent(50) ? 0 : config.num_speculative_tokens - 1;
     config.speculative_disable_by_batch_size = percent(70) ? 0 : between(1, config.max_num_seqs);
   }
+  if (trace.has_window) {
+    config.kv_window = percent(50) ? between(1, 8) : between(1, config.max_model_len);
+    config.num_kv_groups = percent(75) ? 2 : 1;
+  }
+  const auto whole = static_cast<int32_t>(config.max_blocks_of_sequence(config.max_model_len));
+  config.num_blocks = std::max(config.num_kv_groups,
+                               whole * (percent(60) ? between(100, 200) : between(50, 400)) / 100);
   if (trace.has_states) {
     const int32_t num_slots = percent(30) ? between(1, 4) : config.max_num_seqs + between(1, 24);
     config.num_state_slots = num_slots * config.num_slots_per_sequence();

@@ -17,6 +17,7 @@ struct TraceCase {
   SchedulingPolicy policy;
   int32_t max_steps_in_flight;
   bool has_states;  // the model has
+  bool has_window;  // of some of its layers, which give blocks back
   bool drafts;
   bool is_pipeline;  // of as many stages as there are steps in flight
 };

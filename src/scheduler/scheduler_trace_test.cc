@@ -96,7 +96,7 @@ class Episode {
   std::string describe() const {
     return fmt::format(
         "block_size {} num_blocks {} max_num_seqs {} budget {} max_model_len {} chunked {} caching "
-        "{} slots {} interval {} drafts {} lookahead {} up to {}",
+        "{} slots {} interval {} drafts {} lookahead {} up to {} groups {} window {}",
         config_.block_size,
         config_.num_blocks,
         config_.max_num_seqs,
@@ -108,7 +108,9 @@ class Episode {
         config_.state_checkpoint_interval,
         config_.num_speculative_tokens,
         config_.num_lookahead_tokens,
-        config_.speculative_disable_by_batch_size);
+        config_.speculative_disable_by_batch_size,
+        config_.num_kv_groups,
+        config_.kv_window);
   }
 
  private:
@@ -133,7 +135,7 @@ class Episode {
     if (num_prompt == 0 || num_prompt > config_.max_model_len ||
         (request.sampling.max_tokens > 0 && num_prompt == config_.max_model_len) ||
         (whole_only && num_prompt > config_.max_num_batched_tokens) ||
-        num_kv > config_.num_blocks * config_.block_size) {
+        config_.max_blocks_of_sequence(num_kv) > config_.num_blocks) {
       return StatusCode::kInvalidArgument;
     }
     const SchedulerStats stats = scheduler_.stats();
@@ -212,6 +214,7 @@ class Episode {
         break;
       }
       in_flight_.push_back(std::move(output));
+      check_given_back();
     }
     if (in_flight_.empty() || !error_.empty()) return;
     const SchedulerOutput output = std::move(in_flight_.front());
@@ -276,7 +279,7 @@ class Episode {
       if (sequence == nullptr) return;
       if (sequence->state() == SequenceState::kFinished) continue;
       num_running += sequence->state() == SequenceState::kRunning;
-      for (const int32_t block_id : sequence->block_table.block_ids) ++references_[block_id];
+      check_blocks(*sequence);
       slots.insert(slots.end(), sequence->recurrent.slots.begin(), sequence->recurrent.slots.end());
       expect(sequence->block_table.num_registered * config_.block_size <=
                  std::min(sequence->num_known_tokens(), sequence->num_computed_tokens()),
@@ -298,6 +301,38 @@ class Episode {
     expect(num_referenced + manager.num_free() == config_.num_blocks, "blocks leaked");
     expect(num_running <= config_.max_num_seqs, "too many running", num_running);
     expect(num_running == scheduler_.stats().num_running, "wrong num_running", num_running);
+  }
+
+  // Counts the blocks of a sequence: all that it may still need, and no others.
+  void check_blocks(const Sequence& sequence) {
+    const BlockTable& table = sequence.block_table;
+    const int32_t num_groups = config_.num_kv_groups;
+    int32_t num_behind = config_.num_blocks_behind(sequence.num_computed_tokens());
+    expect(table.num_behind <= num_behind, "a window misses blocks", sequence.id());
+    for (size_t i = 0; i < table.block_ids.size(); ++i) {
+      const auto group = static_cast<int32_t>(i) % num_groups;
+      const bool is_behind = static_cast<int32_t>(i) / num_groups < table.num_behind &&
+                             config_.window_of_group(group) > 0;
+      const int32_t block_id = table.block_ids[i];
+      expect((block_id < 0) == is_behind, "a block given back too early or late", sequence.id());
+      if (block_id >= 0) ++references_[block_id];
+    }
+    totals_.num_behind_windows += table.num_behind;
+  }
+
+  // Of sequences that were not in the step that was just made, nothing is held in vain.
+  void check_given_back() {
+    for (const auto& [id, request] : requests_) {
+      const Sequence* sequence = scheduler_.find(id);
+      if (sequence == nullptr || sequence->state() != SequenceState::kRunning) continue;
+      const bool is_in_step = std::ranges::any_of(
+          in_flight_.back().scheduled, [&](const auto& entry) { return entry.id == id; });
+      if (is_in_step || in_flight_.back().scheduled.empty()) continue;
+      const BlockTable& table = sequence->block_table;
+      int32_t num_behind = config_.num_blocks_behind(sequence->num_computed_tokens());
+      if (config_.enable_prefix_caching) num_behind = std::min(num_behind, table.num_registered);
+      expect(table.num_behind == num_behind, "held behind a window", id);
+    }
   }
 
   // The slots of all sequences: each running one has its own.
@@ -338,29 +373,32 @@ class Episode {
   std::string error_;
 };
 
-// Policy, steps in flight, whether the model has states, whether there are drafts, and whether the
-// steps are in stages of a pipeline.
-using Case = std::tuple<SchedulingPolicy, int32_t, bool, bool, bool>;
+// Policy, steps in flight, whether the model has states, and a window, whether there are drafts,
+// and whether the steps are in stages of a pipeline.
+using Case = std::tuple<SchedulingPolicy, int32_t, bool, bool, bool, bool>;
 
 class SchedulerTraceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
-  const auto [policy, max_steps_in_flight, has_states, drafts, is_pipeline] = GetParam();
-  const int64_t wanted = num_steps_wanted(has_states || drafts);
+  const TraceCase trace = std::make_from_tuple<TraceCase>(GetParam());
+  const bool has_states = trace.has_states, drafts = trace.drafts;
+  const int64_t wanted = num_steps_wanted(has_states || drafts || trace.has_window);
   TraceTotals totals;
   for (uint64_t episode = 0; totals.num_steps < wanted; ++episode) {
-    const uint64_t seed = episode * 1000 + static_cast<uint64_t>(policy) * 10 + max_steps_in_flight;
-    Episode run({policy, max_steps_in_flight, has_states, drafts, is_pipeline}, seed, totals);
+    const uint64_t seed =
+        episode * 1000 + static_cast<uint64_t>(trace.policy) * 10 + trace.max_steps_in_flight;
+    Episode run(trace, seed, totals);
     run.run();
     ASSERT_EQ(run.error(), "") << "seed " << seed << ", " << run.describe();
   }
   fmt::print("{}\n", totals.to_string());
   // The trace went where the trouble is.
   // Of a prefix only what has a checkpoint is hit.
-  const int64_t at_least = has_states ? wanted / (is_pipeline ? 500 : 200) : wanted / 20;
+  const int64_t at_least = has_states ? wanted / (trace.is_pipeline ? 500 : 200) : wanted / 20;
   EXPECT_GT(totals.num_hit_tokens, at_least);
   EXPECT_GT(totals.num_shared_blocks, at_least);
   EXPECT_GT(totals.num_preemptions, wanted / 500);
+  EXPECT_EQ(totals.num_behind_windows > wanted / 2, trace.has_window);
   EXPECT_EQ(totals.num_restores > wanted / 1000, has_states);
   EXPECT_EQ(totals.num_saves > wanted / 100, has_states);
   EXPECT_EQ(totals.num_waits > wanted / 100, has_states);
@@ -377,22 +415,38 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 const auto kAllPolicies = testing::Values(
     SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority, SchedulingPolicy::kPrefillFirst);
 
-auto cases(const auto& lags, const auto& has_states, const auto& drafts, bool is_pipeline) {
-  return testing::Combine(kAllPolicies, lags, has_states, drafts, testing::Values(is_pipeline));
+const auto kOff = testing::Values(false);
+const auto kOn = testing::Values(true);
+
+auto cases(const auto& lags,
+           const auto& has_states,
+           const auto& has_window,
+           const auto& drafts,
+           bool is_pipeline) {
+  return testing::Combine(
+      kAllPolicies, lags, has_states, has_window, drafts, testing::Values(is_pipeline));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All,
-    SchedulerTraceTest,
-    cases(testing::Values(1, 2, 3), testing::Bool(), testing::Values(false), false),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(All,
+                         SchedulerTraceTest,
+                         cases(testing::Values(1, 2, 3), testing::Bool(), kOff, kOff, false),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Windows,
+                         SchedulerTraceTest,
+                         cases(testing::Values(1, 2, 3), kOff, kOn, kOff, false),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Drafts,
                          SchedulerTraceTest,
-                         cases(testing::Values(1), testing::Bool(), testing::Values(true), false),
+                         cases(testing::Values(1), testing::Bool(), testing::Bool(), kOn, false),
                          case_name);
-INSTANTIATE_TEST_SUITE_P(Pipeline,
+INSTANTIATE_TEST_SUITE_P(
+    Pipeline,
+    SchedulerTraceTest,
+    cases(testing::Values(2, 3), testing::Values(true), kOff, testing::Bool(), true),
+    case_name);
+INSTANTIATE_TEST_SUITE_P(PipelineOfWindows,
                          SchedulerTraceTest,
-                         cases(testing::Values(2, 3), testing::Values(true), testing::Bool(), true),
+                         cases(testing::Values(3), kOff, kOn, testing::Bool(), true),
                          case_name);
 
 }  // namespace

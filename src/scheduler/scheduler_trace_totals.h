@@ -18,6 +18,7 @@ struct TraceTotals {
   int64_t num_hit_tokens = 0;
   int64_t num_preemptions = 0;
   int64_t num_shared_blocks = 0;
+  int64_t num_behind_windows = 0;  // blocks that running sequences had given back, of all steps
   int64_t num_resets = 0;
   int64_t num_saves = 0;     // of checkpoints
   int64_t num_restores = 0;  // likewise
@@ -28,7 +29,8 @@ struct TraceTotals {
   std::string to_string() const {
     return fmt::format(
         "{} steps: {} requests, {} refused, {} aborted, {} stopped, {} at their length, {} hit "
-        "tokens, {} preemptions, {} shared blocks seen, {} resets, {} checkpoints saved, {} "
+        "tokens, {} preemptions, {} shared blocks seen, {} behind windows, {} resets, {} "
+        "checkpoints saved, {} "
         "restored, {} waits for a slot, {} of {} drafts accepted",
         num_steps,
         num_requests,
@@ -39,6 +41,7 @@ struct TraceTotals {
         num_hit_tokens,
         num_preemptions,
         num_shared_blocks,
+        num_behind_windows,
         num_resets,
         num_saves,
         num_restores,

@@ -34,7 +34,9 @@ enum class FinishReason { kNone, kStop, kLength, kAbort, kError };
 
 // A sequence's KV blocks; written by the BlockManager only.
 struct BlockTable {
+  // [blocks of tokens, groups of layers]; -1: given back, or never needed, behind the window.
   std::vector<int32_t> block_ids;
+  int32_t num_behind = 0;             // leading blocks of tokens that the last group does not hold
   int32_t num_registered = 0;         // leading blocks whose content is in the prefix cache
   ContentId content = kRootContent;   // of the last of them
   std::vector<BlockHash> hash_chain;  // of the leading full blocks of known tokens; outlives a free

@@ -26,9 +26,12 @@ void SequenceMemory::begin_step() {
 int32_t SequenceMemory::acquire_prefix(Sequence& sequence) {
   if (!has_states()) return blocks_.acquire_prefix(sequence);
   const std::vector<ContentId> contents = blocks_.find_prefix(sequence);
-  size_t num_blocks = contents.size();
-  while (num_blocks > 0 && !slots_.has_checkpoint(contents[num_blocks - 1])) --num_blocks;
-  const int32_t num_covered = blocks_.acquire_prefix(sequence, static_cast<int32_t>(num_blocks));
+  auto num_blocks = static_cast<int32_t>(contents.size());
+  num_blocks = blocks_.num_usable(sequence, contents, num_blocks);
+  while (num_blocks > 0 && !slots_.has_checkpoint(contents[num_blocks - 1])) {
+    num_blocks = blocks_.num_usable(sequence, contents, num_blocks - 1);
+  }
+  const int32_t num_covered = blocks_.acquire_prefix(sequence, contents, num_blocks);
   const auto num_cached = static_cast<int32_t>(contents.size()) * block_size_;
   sequence.recurrent.places =
       places_.of_prompt(sequence.num_known_tokens(), num_cached, num_covered);
@@ -39,7 +42,7 @@ bool SequenceMemory::can_start(const Sequence& sequence,
                                int32_t num_tokens,
                                int32_t num_reserved) const {
   if (has_states() && slots_.num_available() < num_slots_per_sequence_) return false;
-  return blocks_.can_append(sequence, num_tokens, num_reserved);
+  return blocks_.can_start(sequence, num_tokens, num_reserved);
 }
 
 void SequenceMemory::start(Sequence& sequence, ScheduledSequence& entry, SchedulerOutput& output) {

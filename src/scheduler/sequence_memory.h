@@ -10,6 +10,9 @@
 // tokens of that are known, from the step after on; so whoever starts from it restores what an
 // earlier step saved.
 //
+// Of layers with a window the blocks behind it are given back before a step is made, see
+// BlockManager.
+//
 // Copies within a step: first the restores in their order, then all sequences compute, then the
 // saves. A slot may therefore be restored from and handed over in one step.
 //
@@ -40,7 +43,7 @@ class SequenceMemory {
   int32_t acquire_prefix(Sequence& sequence);
 
   // Whether a sequence, which may have acquired a prefix, can start and grow to `num_tokens` while
-  // `num_reserved` blocks stay free.
+  // room for `num_reserved` blocks of tokens stays free.
   bool can_start(const Sequence& sequence, int32_t num_tokens, int32_t num_reserved) const;
   // Gives it what it needs besides blocks, and the runner its table so far.
   void start(Sequence& sequence, ScheduledSequence& entry, SchedulerOutput& output);
@@ -62,6 +65,9 @@ class SequenceMemory {
   // Orders a checkpoint where the tokens that `entry` schedules end, if one belongs there and there
   // is a slot.
   void save_checkpoint(Sequence& sequence, const ScheduledSequence& entry, SchedulerOutput& output);
+
+  // Gives back what the sequence will not read any more. Between steps.
+  void free_behind_window(Sequence& sequence) { blocks_.free_behind_window(sequence); }
 
   // Registers what is both scheduled and known in the prefix cache.
   void register_known(Sequence& sequence);

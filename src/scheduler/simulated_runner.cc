@@ -51,8 +51,8 @@ void SimulatedRunner::push_token(SequenceState& state, int32_t token_id) {
   state.prefix_hashes.push_back(simulated_model::extend(previous, token_id));
 }
 
-uint64_t& SimulatedRunner::slot(const SequenceState& state, int32_t position) {
-  const int32_t block_id = state.block_ids[position / config_.block_size];
+uint64_t& SimulatedRunner::slot(const SequenceState& state, int32_t position, int32_t group) {
+  const int32_t block_id = block_at(state, position, group);
   return slots_[static_cast<size_t>(block_id) * config_.block_size + position % config_.block_size];
 }
 
@@ -162,14 +162,18 @@ void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceS
   expect(!scheduled.samples() || num_outputs + num_drafts < state.sampling.max_tokens,
          "scheduled past max_tokens",
          scheduled.id);
-  size_t num_shared = state.block_ids.size();
+  const int32_t num_groups = config_.num_kv_groups;
+  expect(scheduled.new_block_ids.size() % num_groups == 0, "part of the groups", scheduled.id);
+  auto num_shared = static_cast<int32_t>(state.block_ids.size() / num_groups);
   if (scheduled.reset_block_table) {
     expect(begin % config_.block_size == 0, "a hit that is no whole block", scheduled.id, begin);
     expect(config_.enable_prefix_caching || begin == 0, "a hit without a cache", scheduled.id);
     state.block_ids.clear();
     state.num_reserved = 0;
     num_shared = begin / config_.block_size;
-    expect(num_shared <= scheduled.new_block_ids.size(), "hits without blocks", scheduled.id);
+    expect(num_shared * num_groups <= std::ssize(scheduled.new_block_ids),
+           "hits without blocks",
+           scheduled.id);
     // The one prefill that may be split where prefills are not is longer than a step.
     expect(splits_prefills_ || end == num_tokens ||
                num_tokens - begin > config_.max_num_batched_tokens,
@@ -184,17 +188,33 @@ void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceS
       std::max(end, state.num_prompt_tokens + std::max(0, state.sampling.max_tokens - 1));
   const int32_t lookahead = scheduled.samples() ? config_.num_lookahead_tokens : 0;
   state.num_reserved = std::max(state.num_reserved, std::min(most, last + lookahead));
-  expect(std::ssize(state.block_ids) >= num_blocks_for(last, config_.block_size) &&
-             std::ssize(state.block_ids) <= num_blocks_for(state.num_reserved, config_.block_size),
+  const int64_t num_blocks = std::ssize(state.block_ids) / num_groups;
+  expect(num_blocks >= num_blocks_for(last, config_.block_size) &&
+             num_blocks <= num_blocks_for(state.num_reserved, config_.block_size),
          "wrong number of blocks",
          scheduled.id);
-  for (size_t i = num_shared; i < state.block_ids.size(); ++i) {
-    const int32_t block_id = state.block_ids[i];
-    expect(block_id >= 0 && block_id < config_.num_blocks, "no such block", block_id);
-    if (error_.empty()) blocks_[block_id] = {.owner = scheduled.id, .num_written = 0};
-  }
+  check_blocks(scheduled, state, num_shared);
   state.next_token = end;
   state.in_prefill = end != num_tokens;
+}
+
+// Of what a sequence gets, its own blocks are empty.
+void SimulatedRunner::check_blocks(const ScheduledSequence& scheduled,
+                                   const SequenceState& state,
+                                   int32_t num_shared) {
+  const int32_t num_groups = config_.num_kv_groups;
+  const auto num_ids = static_cast<int32_t>(state.block_ids.size());
+  const int32_t num_behind = config_.num_blocks_behind(scheduled.num_computed_tokens);
+  for (int32_t i = 0; i < num_ids; ++i) {
+    const int32_t block_id = state.block_ids[i];
+    const int32_t group = i % num_groups;
+    const bool may_miss = config_.window_of_group(group) > 0 && i / num_groups < num_behind;
+    if (block_id == -1 && may_miss) continue;
+    expect(block_id >= 0 && block_id < config_.num_blocks, "no such block", block_id);
+    if (!error_.empty()) return;
+    if (i / num_groups < num_shared) continue;
+    blocks_[block_id] = {.owner = scheduled.id, .group = group, .num_written = 0};
+  }
 }
 
 void SimulatedRunner::take_slot(const ScheduledSequence& scheduled, SequenceState& state) {
@@ -268,23 +288,32 @@ void SimulatedRunner::advance_state(const ScheduledSequence& scheduled, Sequence
   state.state_index = 0;
 }
 
+// What layers of a group keep differs from what those of another keep of the same token.
 void SimulatedRunner::write(const ScheduledSequence& scheduled, const SequenceState& state) {
   const int32_t begin = scheduled.num_computed_tokens;
   for (int32_t position = begin; position < begin + scheduled.num_new_tokens; ++position) {
-    BlockState& block = blocks_[state.block_ids[position / config_.block_size]];
-    expect(block.owner == scheduled.id, "wrote another's block", scheduled.id, block.owner);
-    expect(block.num_written == position % config_.block_size, "wrote twice", scheduled.id);
-    ++block.num_written;
-    slot(state, position) = hash_at(state, position);
+    for (int32_t group = 0; group < config_.num_kv_groups; ++group) {
+      BlockState& block = blocks_[block_at(state, position, group)];
+      expect(block.owner == scheduled.id, "wrote another's block", scheduled.id, block.owner);
+      expect(block.group == group, "wrote another group's block", scheduled.id, position);
+      expect(block.num_written == position % config_.block_size, "wrote twice", scheduled.id);
+      ++block.num_written;
+      slot(state, position, group) = hash_at(state, position) + group;
+    }
   }
 }
 
 void SimulatedRunner::check_reads(const ScheduledSequence& scheduled, const SequenceState& state) {
-  const int32_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
-  for (int32_t position = 0; position < end; ++position) {
-    if (slot(state, position) != hash_at(state, position)) {
-      expect(false, "wrong KV at sequence, position", scheduled.id, position);
-      return;
+  const int32_t begin = scheduled.num_computed_tokens;
+  for (int32_t group = 0; group < config_.num_kv_groups; ++group) {
+    const int32_t window = config_.window_of_group(group);
+    const int32_t first = window == 0 ? 0 : std::max(0, begin - window + 1);
+    for (int32_t position = first; position < begin + scheduled.num_new_tokens; ++position) {
+      const int32_t block_id = block_at(state, position, group);
+      if (block_id >= 0 && slot(state, position, group) == hash_at(state, position) + group) {
+        continue;
+      }
+      return expect(false, "wrong KV at sequence, position", scheduled.id, position, group);
     }
   }
 }
@@ -331,7 +360,9 @@ int32_t SimulatedRunner::sample(const SequenceState& state, int32_t position, in
 void SimulatedRunner::forget_rejected(const ScheduledSequence& scheduled, SequenceState& state) {
   const int32_t end = scheduled.num_computed_tokens + scheduled.num_new_tokens;
   for (int32_t position = state.next_token; position < end; ++position) {
-    --blocks_[state.block_ids[position / config_.block_size]].num_written;
+    for (int32_t group = 0; group < config_.num_kv_groups; ++group) {
+      --blocks_[block_at(state, position, group)].num_written;
+    }
   }
 }
 
@@ -349,12 +380,12 @@ void SimulatedRunner::propose(SequenceState& state) {
     state.drafts.push_back(token_id);
     state.drafted_hashes.push_back(hash);
   }
-  const auto num_positions = static_cast<int32_t>(state.block_ids.size()) * config_.block_size;
+  const auto num_positions =
+      static_cast<int32_t>(state.block_ids.size()) / config_.num_kv_groups * config_.block_size;
   for (int32_t i = 0; i < config_.num_lookahead_tokens; ++i) {
     const int32_t position = num_known - 1 + i;
     if (position >= num_positions) break;
-    const int32_t block_id = state.block_ids[position / config_.block_size];
-    expect(blocks_[block_id].num_written <= position % config_.block_size,
+    expect(blocks_[block_at(state, position, 0)].num_written <= position % config_.block_size,
            "drafted over what is written",
            position);
     slot(state, position) = ~hash;

@@ -44,7 +44,7 @@ class SimulatedRunner {
     size_t num_told = 0;  // tokens that the first stage of a pipeline knows
     std::vector<int32_t> token_ids;
     std::vector<uint64_t> prefix_hashes;  // of token_ids[0..i]
-    std::vector<int32_t> block_ids;
+    std::vector<int32_t> block_ids;       // [blocks of tokens, groups of layers]
     std::vector<int32_t> state_slots;
     size_t state_index = 0;                // which of them holds the state
     std::vector<int32_t> drafts;           // of what follows token_ids
@@ -56,6 +56,7 @@ class SimulatedRunner {
   };
   struct BlockState {
     SequenceId owner = 0;
+    int32_t group = 0;
     int32_t num_written = 0;
   };
 
@@ -64,6 +65,9 @@ class SimulatedRunner {
 
   void push_token(SequenceState& state, int32_t token_id);
   void check_step(const SchedulerOutput& output);
+  void check_blocks(const ScheduledSequence& scheduled,
+                    const SequenceState& state,
+                    int32_t num_shared);
   void check_told(const ScheduledSequence& scheduled, SequenceState& state);
   void apply_blocks(const ScheduledSequence& scheduled, SequenceState& state);
   void take_slot(const ScheduledSequence& scheduled, SequenceState& state);
@@ -80,7 +84,11 @@ class SimulatedRunner {
   uint64_t draw();
   // Of the tokens up to `position`, which may be a draft's.
   static uint64_t hash_at(const SequenceState& state, int32_t position);
-  uint64_t& slot(const SequenceState& state, int32_t position);
+  int32_t block_at(const SequenceState& state, int32_t position, int32_t group) const {
+    const size_t index = position / config_.block_size;
+    return state.block_ids[index * config_.num_kv_groups + group];
+  }
+  uint64_t& slot(const SequenceState& state, int32_t position, int32_t group = 0);
 
   const SchedulerConfig config_;
   const std::vector<int32_t> eos_token_ids_;

@@ -46,14 +46,20 @@ DraftedModel::DraftedModel(const std::string& folder, const std::string& draft_m
   built_ = build_model(config_, device).value();
   const Status loaded = load_weights(config_, stream_, *built_.model, built_.draft.get(), nullptr);
   EXPECT_TRUE(loaded.ok()) << loaded.message();
-  constexpr int64_t kNumBlocks = kMaxTokens / kBlockSize;
+  // Those of each group of layers.
+  constexpr int32_t kNumBlocks = kMaxTokens / kBlockSize;
   storage_ =
       make_layer_storage(stream_,
                          built_.storage,
-                         {kNumBlocks, kBlockSize, config_.scheduler.num_slots_per_sequence()});
+                         {.num_blocks = kNumBlocks * config_.scheduler.num_kv_groups,
+                          .block_size = kBlockSize,
+                          .num_slots = config_.scheduler.num_slots_per_sequence()});
   builder_.emplace(config_.scheduler, stream_);
   block_ids_.resize(kNumBlocks);
   std::iota(block_ids_.begin(), block_ids_.end(), 0);
+  if (config_.scheduler.num_kv_groups == 1) return;
+  window_block_ids_.resize(kNumBlocks);
+  std::iota(window_block_ids_.begin(), window_block_ids_.end(), kNumBlocks);
 }
 
 void DraftedModel::forward(const std::vector<int32_t>& token_ids,
@@ -65,6 +71,7 @@ void DraftedModel::forward(const std::vector<int32_t>& token_ids,
   RunnerSequence sequence{.token_ids = token_ids,
                           .num_prompt_tokens = end,
                           .block_ids = block_ids_,
+                          .window_block_ids = window_block_ids_,
                           .sampling = SamplingState(params, {}, {}, config_.model.vocab_size)};
   for (int32_t i = 0; i < config_.scheduler.num_slots_per_sequence(); ++i) {
     sequence.state_slots.push_back(i);
@@ -83,6 +90,7 @@ void DraftedModel::forward(const std::vector<int32_t>& token_ids,
                                .positions = inputs.positions,
                                .batch = inputs.batch,
                                .storage = storage_,
+                               .window_batch = inputs.window_batch,
                                .state_slots = inputs.state_slots,
                                .token_state_slots = inputs.token_state_slots,
                                .aux_hidden = aux};

@@ -53,6 +53,7 @@ class DraftedModel {
   LayerStorage storage_;
   std::optional<InputBuilder> builder_;
   std::vector<int32_t> block_ids_;
+  std::vector<int32_t> window_block_ids_;
 };
 
 }  // namespace atom

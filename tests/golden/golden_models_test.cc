@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <ranges>
 
 #include "tests/golden/choice_replay.h"
 #include "tests/golden/compare_logits.h"
@@ -149,6 +150,7 @@ class GoldenModel {
     if (runner_->has_states()) {
       check("with one state slot for all", {.num_state_slots = 1});
     }
+    if (runner_->has_window()) check_small_pool();
     check_preemption();
     check_prefix_hit();
   }
@@ -197,6 +199,20 @@ class GoldenModel {
     EXPECT_EQ(greedy_mismatch(prompt, result.output), "");
   }
 
+  // The longest prompt has just room to its end if layers with a window give back what is behind
+  // it.
+  void check_small_pool() {
+    const auto length = [](const GoldenPrompt& prompt) { return prompt.ids.size(); };
+    const auto longest = std::ranges::max(golden_.prompts | std::views::transform(length));
+    Schedule schedule = {.max_num_batched_tokens = 7, .block_size = 4};
+    const auto num_tokens = static_cast<int64_t>(longest) + kNumGreedy;
+    schedule.num_blocks = runner_->fewest_blocks(schedule, num_tokens);
+    EXPECT_LT(schedule.num_blocks, 2 * num_blocks_for(num_tokens, schedule.block_size));
+    check("in a pool without room for what is behind windows", schedule);
+    schedule.enable_prefix_caching = true;
+    check("in such a pool with its prefixes cached", schedule);
+  }
+
   // Three copies of the shortest prompt in a pool that just holds one to its end: the later ones
   // give way in the middle of their answers, and come back.
   void check_preemption() {
@@ -206,7 +222,8 @@ class GoldenModel {
           return a.ids.size() < b.ids.size();
         });
     constexpr int32_t kNumTokens = 64;
-    const auto num_blocks = static_cast<int32_t>((prompt.ids.size() + kNumTokens + 15) / 16);
+    const auto length = static_cast<int64_t>(prompt.ids.size()) + kNumTokens;
+    const int32_t num_blocks = runner_->fewest_blocks({}, length);
     const std::vector<GoldenRunner::Request> copies(3, {prompt.ids, 0});
     std::vector<GoldenResult> results = run(copies, {.num_blocks = num_blocks}, kNumTokens);
     for (size_t i = 0; i < results.size(); ++i) {

@@ -102,9 +102,7 @@ uint64_t GoldenRunner::num_expert_moves() const {
   return count;
 }
 
-std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests,
-                                            const Schedule& schedule,
-                                            int32_t max_tokens) {
+SchedulerConfig GoldenRunner::scheduler_config(const Schedule& schedule) const {
   SchedulerConfig config = config_.scheduler;
   config.max_num_batched_tokens = schedule.max_num_batched_tokens;
   config.max_num_seqs = schedule.max_num_seqs;
@@ -113,6 +111,17 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   config.num_state_slots = has_states() ? schedule.num_state_slots : 0;
   config.state_checkpoint_interval = schedule.block_size;
   config.enable_prefix_caching = schedule.enable_prefix_caching;
+  return config;
+}
+
+int32_t GoldenRunner::fewest_blocks(const Schedule& schedule, int64_t num_tokens) const {
+  return static_cast<int32_t>(scheduler_config(schedule).max_blocks_of_sequence(num_tokens));
+}
+
+std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests,
+                                            const Schedule& schedule,
+                                            int32_t max_tokens) {
+  const SchedulerConfig config = scheduler_config(schedule);
   copies_.clear();
   for (size_t copy = 0; copy < num_copies(); ++copy) {
     copies_.push_back(std::make_unique<Copy>(config));
@@ -186,6 +195,7 @@ Tensor GoldenRunner::compute_logits(size_t index, const Copy& copy) const {
                                .positions = inputs.positions,
                                .batch = inputs.batch,
                                .storage = rank.storage,
+                               .window_batch = inputs.window_batch,
                                .state_slots = inputs.state_slots,
                                .observer = observer_,
                                .tokens_of_ranks = tokens_of_ranks,
@@ -241,11 +251,10 @@ void GoldenRunner::prepare(Copy& copy) {
   for (const ScheduledSequence& scheduled : step.scheduled) {
     RunnerSequence& sequence = copy.sequences.at(scheduled.id);
     if (scheduled.reset_block_table) {
-      sequence.block_ids.clear();
+      sequence.drop_blocks();
       sequence.state_slots = scheduled.state_slots;
     }
-    sequence.block_ids.insert(
-        sequence.block_ids.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
+    sequence.add_blocks(scheduled.new_block_ids, config_.scheduler.num_kv_groups);
     copy.scheduled.push_back(&sequence);
   }
   if (observer_ != nullptr && !copy.scheduled.empty()) {

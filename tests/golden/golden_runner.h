@@ -60,6 +60,10 @@ class GoldenRunner {
   // Of the runs that follow. May be null; outlives them.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
+  // Of a pool that holds a sequence of so many tokens under this schedule.
+  int32_t fewest_blocks(const Schedule& schedule, int64_t num_tokens) const;
+  // Layers with a window give back blocks.
+  bool has_window() const { return config_.scheduler.kv_window > 0; }
   // The model keeps recurrent states.
   bool has_states() const { return ranks_.front()->storage_spec.has_states(); }
 
@@ -98,6 +102,7 @@ class GoldenRunner {
 
   explicit GoldenRunner(ResolvedConfig config);
 
+  SchedulerConfig scheduler_config(const Schedule& schedule) const;
   Status build_rank(int rank);
   void balance_experts();
   size_t copy_of(size_t rank) const;

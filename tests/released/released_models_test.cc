@@ -27,8 +27,9 @@ constexpr const char* kHead =
     "# Released models\n"
     "\n"
     "What models take at their released sizes: weights as a GPU stores them with rope "
-    "tables, the KV cache for each token of context, and the recurrent state of a "
-    "request. `tests/released` computes it from each model's `config.json` (in "
+    "tables, the KV cache for each token of context (layers with a sliding window beside others "
+    "keep only that, and do not count), and the recurrent state of a request. `tests/released` "
+    "computes it from each model's `config.json` (in "
     "`tests/released/configs`) without any weight, by the code that `atom plan` plans "
     "memory with: `ATOM_WRITE_DOCS=1 build/release/tests/released/released_models_test` "
     "writes this file. \"As released\" is the format of the checkpoint; a dash is a "
@@ -86,7 +87,7 @@ class ReleasedModel {
     return Sizes{
         quantization.is_quantized() ? quantization.to_string() : dtype_name(resolved.dtype),
         built.model->resident_bytes(),
-        built.storage.bytes_per_token(),
+        built.storage.pool_bytes_per_token(),
         built.storage.bytes_per_slot()};
   }
 

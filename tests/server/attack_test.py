@@ -413,6 +413,21 @@ class Processes(AttackTest):
             time.sleep(0.1)
             self.assert_serves(server)
 
+    def test_readiness_sees_workers_that_are_stuck(self):
+        server = self.serve("--num-workers", 1)
+        letters = random.Random(1)
+        text = "".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=31 * MIB))
+        long = self.send(server, "/tokenize", {"prompt": text})
+        wait_until(lambda: cpu_seconds(server.process.pid) > 0.5, 20 * SLOWNESS)
+        waiting = self.send(server, "/v1/completions", {"prompt": "tar", "max_tokens": 1})
+        wait_until(lambda: server.request("GET", "/readyz")[0] == 503, 20 * SLOWNESS)
+        self.assert_error(server.request("GET", "/readyz"), 503, code="workers_stuck")
+        self.assertEqual(server.request("GET", "/livez")[0], 200)
+        long.close()
+        wait_until(lambda: server.request("GET", "/readyz")[0] == 200, 20 * SLOWNESS)
+        waiting.settimeout(20 * SLOWNESS)
+        self.assertIn(b" 200 ", waiting.recv(4096).split(b"\r\n")[0])
+
     def test_the_folder_of_sockets_may_go_away(self):
         with tempfile.TemporaryDirectory(prefix="x") as parent:
             server = self.serve(env={"XDG_RUNTIME_DIR": parent})

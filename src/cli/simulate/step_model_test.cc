@@ -42,7 +42,7 @@ RankModel dense_model() {
 TEST(StepModel, OneGpuReadsWeightsAndCache) {
   const StepTime time = simulate_step(round_inputs(), dense_model(), {"", 1, 1, 1}, 4, 1000);
   EXPECT_DOUBLE_EQ(time.linears, 2e-3 + 8e-6);  // 1e9 / 5e11 and 8e9 / 1e15
-  EXPECT_DOUBLE_EQ(time.attention, 8e-6);  // 4e6 bytes / 5e11; 4e6 FLOPs are less
+  EXPECT_DOUBLE_EQ(time.attention, 8e-6);       // 4e6 bytes / 5e11; 4e6 FLOPs are less
   EXPECT_DOUBLE_EQ(time.launches, 1e-4);
   EXPECT_EQ(time.experts, 0);
   EXPECT_EQ(time.collectives, 0);

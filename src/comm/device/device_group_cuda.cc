@@ -1,6 +1,5 @@
 #include "comm/device/device_group.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "comm/device/collectives.h"
 #include "comm/device/host_gate.h"
 #include "comm/device/mailbox.h"
+#include "comm/device/reduced_type.h"
 #include "comm/local/local_group.h"
 #include "tensor/gpu_check.h"
 #include "tensor/gpu_launch.h"
@@ -187,24 +187,6 @@ class DeviceGroup {
   Mutex mutex_;
   Status failure_ GUARDED_BY(mutex_);
 };
-
-// None of a type that is not reduced.
-std::optional<ReducedType> reduced_type(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return ReducedType::kFloat32;
-    case DType::kFloat16:
-      return ReducedType::kFloat16;
-    case DType::kBFloat16:
-      return ReducedType::kBFloat16;
-    case DType::kInt32:
-      return ReducedType::kInt32;
-    case DType::kInt64:
-      return ReducedType::kInt64;
-    default:
-      return std::nullopt;
-  }
-}
 
 // A tensor of the host, for the group's way between threads.
 Tensor on_host(const void* data, DType dtype, const Shape& shape) {

@@ -82,8 +82,8 @@ TEST(HostGate, InARowNeighborsMeetAndNoOthers) {
   });
   // The third one is not waited for by the first.
   run(2, [&](int rank) {
-    if (rank == 0) EXPECT_FALSE(gate.meet_neighbors(0));
-    if (rank == 1) EXPECT_EQ(gate.meet_neighbors(1), 2);
+    const HostGate::Missing missing = gate.meet_neighbors(rank);
+    EXPECT_EQ(missing, rank == 0 ? std::nullopt : HostGate::Missing(2));
   });
 }
 

@@ -12,9 +12,10 @@
 namespace atom {
 
 Attention::Attention(BuildContext& build, const AttentionOptions& options)
-    : cache_(build.add_cache(
-          {{{"k", {options.num_kv_heads, options.head_dim}, build.kv_cache_dtype},
-            {"v", {options.num_kv_heads, options.head_dim}, build.kv_cache_dtype}}})),
+    : cache_(
+          build.add_cache({{{"k", {options.num_kv_heads, options.head_dim}, build.kv_cache_dtype},
+                            {"v", {options.num_kv_heads, options.head_dim}, build.kv_cache_dtype}},
+                           options.sliding_window})),
       scale_(1.0f / std::sqrt(static_cast<float>(options.head_dim))),
       sliding_window_(options.sliding_window),
       prepares_in_one_(!build.device.is_cpu() && build.fusions.qk_norm_rope_cache),
@@ -64,7 +65,7 @@ void Attention::prepare_and_store(const Tensor& q,
                                   const QkPreparation& preparation,
                                   const ForwardContext& context) const {
   const std::span<const Tensor> cache = context.cache(cache_);
-  const Tensor& slots = context.batch.slot_mapping;
+  const Tensor& slots = context.batch_of(cache_).slot_mapping;
   const auto& [rotary, q_norm, k_norm] = preparation;
   if (!prepares_in_one_) {
     if (q_norm != nullptr) {
@@ -101,7 +102,7 @@ void Attention::attend(const Tensor& q, const Tensor& out, const ForwardContext&
   params.q = q;
   params.k_cache = cache[0];
   params.v_cache = cache[1];
-  params.batch = context.batch;
+  params.batch = context.batch_of(cache_);
   params.scale = scale_;
   params.k_scale = k_scale();
   params.v_scale = v_scale();
@@ -120,7 +121,7 @@ void Attention::attend_to(const Tensor& indices,
   params.q = q;
   params.k_cache = cache[0];
   params.v_cache = cache[1];
-  params.batch = context.batch;
+  params.batch = context.batch_of(cache_);
   params.indices = indices;
   params.scale = scale_;
   params.k_scale = k_scale();

@@ -127,13 +127,15 @@ std::vector<Tensor> ExpertBalancer::aside_of(const FusedMoE& layer) const {
   std::vector<Tensor> tensors = layer.slot_tensors(0);
   for (size_t i = 0; i < tensors.size(); ++i) {
     Tensor& tensor = tensors[i];
-    tensor = Tensor(
-        aside_[i].raw_data(), tensor.dtype(), tensor.shape(), nullptr, aside_[i].device());
+    tensor =
+        Tensor(aside_[i].raw_data(), tensor.dtype(), tensor.shape(), nullptr, aside_[i].device());
   }
   return tensors;
 }
 
-void ExpertBalancer::carry_out(const ExpertMove& move, const FusedMoE& layer, const Stream& stream) {
+void ExpertBalancer::carry_out(const ExpertMove& move,
+                               const FusedMoE& layer,
+                               const Stream& stream) {
   const int64_t slots_of_rank = layer.slots()->placement().slots_of_rank();
   const auto rank_of = [&](int32_t slot) {
     return slot == ExpertMove::kAside ? move.aside_rank : static_cast<int>(slot / slots_of_rank);

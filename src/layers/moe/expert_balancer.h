@@ -27,8 +27,9 @@ class ExpertBalancer {
     uint64_t num_moves = 0;           // experts that came to one of its slots
   };
 
-  // `layers` are loaded on `stream` and have slots; they and the communicators of `parallel` outlive
-  // this. A collective of the ranks that share the experts, as is end_step(). Hosts meet in it.
+  // `layers` are loaded on `stream` and have slots; they and the communicators of `parallel`
+  // outlive this. A collective of the ranks that share the experts, as is end_step(). Hosts meet in
+  // it.
   ExpertBalancer(const EplbConfig& config,
                  const ParallelContext& parallel,
                  std::vector<FusedMoE*> layers,
@@ -66,8 +67,8 @@ class ExpertBalancer {
   const int rank_;
   Communicator* const group_;
   const std::vector<FusedMoE*> layers_;
-  int64_t num_steps_ = 0;  // since the last plan
-  Tensor counts_;          // of all layers' experts, on the host; others read it
+  int64_t num_steps_ = 0;      // since the last plan
+  Tensor counts_;              // of all layers' experts, on the host; others read it
   std::vector<Tensor> aside_;  // bytes for an expert of any layer
   std::deque<Change> pending_;
   std::atomic<uint64_t> num_tokens_{0};

@@ -13,8 +13,7 @@ void choose_reference(const Stream&, const ExpertSlotsArgs& args) {
   const int32_t* slots = begins + args.num_experts + 1;
   int32_t* id = args.ids;
   for (int64_t t = 0; t < args.num_tokens; ++t) {
-    const bool counts =
-        is_counting && (args.slot_mapping == nullptr || args.slot_mapping[t] >= 0);
+    const bool counts = is_counting && (args.slot_mapping == nullptr || args.slot_mapping[t] >= 0);
     // What the token has of its own: neighbors in a batch go to other slots all the same.
     const auto token =
         static_cast<uint32_t>(args.token_ids[t]) + static_cast<uint32_t>(args.positions[t]);

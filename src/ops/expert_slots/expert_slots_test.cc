@@ -37,22 +37,24 @@ Result choose(const char* variant, bool counting, bool has_mapping) {
     for (const int32_t id : {0, 3, 2, -1, 1}) chosen.push_back(id);
   }
   const Tensor ids = tensor_of(chosen, {kTokens, kChoices});
-  const Tensor tokens = tensor_of(token_ids, {kTokens}), at_position = tensor_of(positions, {kTokens});
+  const Tensor tokens = tensor_of(token_ids, {kTokens}),
+               at_position = tensor_of(positions, {kTokens});
   const Tensor slots = tensor_of(mapping, {kTokens});
   const Tensor counts = Tensor::zeros({3}, DType::kInt64);
   counts.data<int64_t>()[1] = 7;
   const ExpertPlaces of = places(counting);
   ThreadPool pool(1);
-  run_variant(variant, pool, {tokens, at_position, slots, of.table, counts, ids}, [&](const Placed& at) {
-    choose_expert_slots(at.stream(),
-                        at(tokens),
-                        at(at_position),
-                        has_mapping ? at(slots) : Tensor(),
-                        {at(of.table), of.num_experts},
-                        at(counts),
-                        at(ids));
-    return true;
-  });
+  run_variant(
+      variant, pool, {tokens, at_position, slots, of.table, counts, ids}, [&](const Placed& at) {
+        choose_expert_slots(at.stream(),
+                            at(tokens),
+                            at(at_position),
+                            has_mapping ? at(slots) : Tensor(),
+                            {at(of.table), of.num_experts},
+                            at(counts),
+                            at(ids));
+        return true;
+      });
   return {{ids.data<int32_t>(), ids.data<int32_t>() + ids.num_elements()},
           {counts.data<int64_t>(), counts.data<int64_t>() + 3}};
 }
@@ -73,8 +75,9 @@ TEST(ExpertSlots, ATokenHasAlwaysTheSameSlotOfAnExpertAndPaddingDoesNotCount) {
     EXPECT_EQ(some.ids, expected);
     EXPECT_EQ(none.ids, expected);
     constexpr int64_t kPadding = kTokens / 3;
-    EXPECT_EQ(some.counts,
-              (std::vector<int64_t>{kTokens - kPadding, 7 + kTokens - kPadding, kTokens - kPadding}));
+    EXPECT_EQ(
+        some.counts,
+        (std::vector<int64_t>{kTokens - kPadding, 7 + kTokens - kPadding, kTokens - kPadding}));
     EXPECT_EQ(all.counts, (std::vector<int64_t>{kTokens, 7 + kTokens, kTokens}));
     EXPECT_EQ(none.counts, (std::vector<int64_t>{0, 7, 0}));
   }

@@ -22,8 +22,7 @@ class RowNormOf {
 
   __device__ bool exists() const { return row_ < p_.num_tokens * p_.num_heads; }
 
-  // Ahead of the rest with few rows, for latency; with many there are other rows to wait for, and
-  // registers count.
+  // With few rows, for latency; with many others are waited for, and registers count.
   static constexpr bool kWeightFirst = kFold == 1;
   __device__ void load_weight() {
     if constexpr (kWeightFirst) {
@@ -50,9 +49,7 @@ class RowNormOf {
   __device__ bool has(int v) const {
     return team_.has(v);
   }
-
-  // Vectors of x and of the residual; 0 where the row has ended, which changes no sum and needs no
-  // branch.
+  // Vectors; 0 where the row has ended, which changes no sum and needs no branch.
   __device__ uint4 x_at(int v) const {
     const auto [token, head] = place();
     const T* x = static_cast<const T*>(p_.x) + token * p_.x_strides[0] + head * p_.x_strides[1];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/attention/decode/join.cuh"
+#include "ops/attention/decode/join_parts.cuh"
 #include "ops/attention/fixed/plan.cuh"
 
 namespace atom::ops::attention_device {
