@@ -118,11 +118,9 @@ template <typename W, int kTokens>
 gpuError_t launch_if_there(const FusedMoeGpuCall& call,
                            const MoeRowsScratch& scratch,
                            gpuStream_t stream) {
-  if constexpr (kTokens >= kLeastTokens<W> && kTokens <= kMostTokens<W>) {
-    return launch_both<W, kTokens>(call, scratch, stream);
-  } else {
-    return cudaErrorInvalidValue;
-  }
+  constexpr bool kIsThere = kTokens >= kLeastTokens<W> && kTokens <= kMostTokens<W>;
+  if constexpr (kIsThere) return launch_both<W, kTokens>(call, scratch, stream);
+  return cudaErrorInvalidValue;
 }
 
 template <typename W>
@@ -143,10 +141,8 @@ gpuError_t launch_with(int num_tokens,
       return launch_if_there<W, 64>(call, scratch, stream);
     case 96:
       return launch_if_there<W, 96>(call, scratch, stream);
-    case 128:
-      return launch_if_there<W, 128>(call, scratch, stream);
     default:
-      return cudaErrorInvalidValue;
+      return launch_if_there<W, 128>(call, scratch, stream);
   }
 }
 
