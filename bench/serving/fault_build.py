@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 class Build:
     def __init__(self, atom, checkpoint):
-        self.atom, self.checkpoint = atom, pathlib.Path(checkpoint)
+        self.atom, self.checkpoint = atom, pathlib.Path(checkpoint).resolve()
         self.help = subprocess.run([atom, "serve", "--help"], capture_output=True, text=True,
                                    check=True).stdout
 

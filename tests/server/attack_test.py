@@ -481,7 +481,7 @@ class Processes(AttackTest):
             with tempfile.TemporaryDirectory() as folder:
                 for file in MODEL.iterdir():
                     if file.name != name:
-                        os.symlink(file, pathlib.Path(folder) / file.name)
+                        os.symlink(file.resolve(), pathlib.Path(folder) / file.name)
                 os.mkfifo(pathlib.Path(folder) / name)
                 ended = subprocess.run([ATOM, "serve", folder, "--port", "0"], timeout=60,
                                        capture_output=True, text=True, check=False)
