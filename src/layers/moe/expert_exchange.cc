@@ -31,8 +31,8 @@ class SummedExchange : public ExpertExchange {
 std::unique_ptr<ExpertExchange> make_expert_exchange(BuildContext& build, ExpertOwners owners) {
   const ParallelContext& parallel = build.parallel;
   if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>();
-  const bool is_direct = !build.device.is_cpu() &&
-                         ops::supports_token_dispatch(build.config.hidden_size, build.dtype);
+  const bool is_direct =
+      !build.device.is_cpu() && ops::supports_token_dispatch(build.config.hidden_size, build.dtype);
   // Every rank has a part of each expert, and so needs all tokens.
   if (owners.rank_of.empty() || parallel.dispatch == ExpertDispatch::kGather ||
       (parallel.dispatch == ExpertDispatch::kAuto && !is_direct)) {
