@@ -2,6 +2,7 @@
 
 #include "layers/quant/pack_parameter.h"
 #include "nn/forward_observer.h"
+#include "ops/route_tokens/route_tokens.h"
 
 namespace atom {
 namespace {
@@ -74,43 +75,23 @@ int64_t MoeRouter::resident_bytes() const {
 }
 
 MoeRouter::Choice MoeRouter::forward(const Tensor& x, const ForwardContext& context) const {
-  return choose(nullptr, x, context);
-}
-
-MoeRouter::Choice MoeRouter::forward(const ops::RouterNorm& norm,
-                                     const Tensor& x,
-                                     const ForwardContext& context) const {
-  return choose(&norm, x, context);
-}
-
-MoeRouter::Choice MoeRouter::choose(const ops::RouterNorm* norm,
-                                    const Tensor& x,
-                                    const ForwardContext& context) const {
   Workspace& workspace = context.workspace;
   const Shape shape = {x.size(0), routing_.top_k + routing_.num_shared};
   const Choice choice = {workspace.tensor(shape, DType::kInt32),
                          workspace.tensor(shape, DType::kFloat32)};
   const Workspace::Scope scope(workspace);
   const Tensor products = workspace.tensor({x.size(0), packed_.out_features}, DType::kFloat32);
-  const auto route = [&](const auto& run, const auto&... before) {
-    run(context.stream,
-        before...,
-        x,
-        packed_,
-        data_of(bias_),
-        data_of(selection_bias_),
-        routing_,
-        num_logits_,
-        products,
-        choice.ids,
-        choice.weights,
-        workspace);
-  };
-  if (norm == nullptr) {
-    route(ops::route_tokens);
-  } else {
-    route(ops::add_norm_route_tokens, *norm);
-  }
+  ops::route_tokens(context.stream,
+                    x,
+                    packed_,
+                    data_of(bias_),
+                    data_of(selection_bias_),
+                    routing_,
+                    num_logits_,
+                    products,
+                    choice.ids,
+                    choice.weights,
+                    workspace);
   if (context.observer != nullptr) {
     const Tensor logits = products.narrow(1, 0, num_logits_);
     context.observer->on_experts(context.stream, logits, routing_, choice.ids, choice.weights);

@@ -10,7 +10,6 @@
 #include "nn/module.h"
 #include "ops/linear/linear.h"
 #include "ops/moe_route/moe_route_kinds.h"
-#include "ops/route_tokens/route_tokens.h"
 
 namespace atom {
 
@@ -37,12 +36,8 @@ class MoeRouter : public Module {
   };
   // x [num_tokens, hidden_size] -> workspace tensors.
   Choice forward(const Tensor& x, const ForwardContext& context) const;
-  // What makes x before: see ops::add_norm_route_tokens().
-  Choice forward(const ops::RouterNorm& norm, const Tensor& x, const ForwardContext& context) const;
 
  private:
-  Choice choose(const ops::RouterNorm* norm, const Tensor& x, const ForwardContext& context) const;
-
   ops::MoeRouting routing_;
   Parameter weight_;    // [num_logits_ and rows of zeros, hidden_size], empty after finish_load
   int64_t num_logits_;  // num_experts + num_gates()

@@ -13,12 +13,8 @@ void run(const RMSNorm& norm,
          ResidualStream& residual,
          const ForwardContext& context) {
   const Workspace::Scope scope(context.workspace);
-  const bool is_added =
-      residual.is_pending && sub_layer.forward_added(norm, residual.sum, residual.update, context);
-  if (!is_added) {
-    const Activation x = add_and_normalize(norm, residual, sub_layer.wanted(), context);
-    sub_layer.forward(x, residual.update, context);
-  }
+  const Activation x = add_and_normalize(norm, residual, sub_layer.wanted(), context);
+  sub_layer.forward(x, residual.update, context);
   residual.is_pending = true;
   residual.is_part = sub_layer.leaves_parts();
 }

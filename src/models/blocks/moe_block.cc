@@ -88,24 +88,7 @@ void MoeBlock::add_whole_shared(const Activation& x,
 void MoeBlock::forward(const Activation& x,
                        const Tensor& out,
                        const ForwardContext& context) const {
-  forward_chosen(x, router_.forward(x.rows, context), out, context);
-}
-
-bool MoeBlock::forward_added(const RMSNorm& norm,
-                             const Tensor& residual,
-                             const Tensor& out,
-                             const ForwardContext& context) const {
-  if (parallel_.tensor_parallel_size > 1) return false;
-  const Tensor x = context.workspace.tensor(out.shape(), out.dtype());
-  const ops::RouterNorm added = {out, residual, norm.weight(), norm.eps()};
-  forward_chosen(x, router_.forward(added, x, context), out, context);
-  return true;
-}
-
-void MoeBlock::forward_chosen(const Activation& x,
-                              const MoeRouter::Choice& choice,
-                              const Tensor& out,
-                              const ForwardContext& context) const {
+  const MoeRouter::Choice choice = router_.forward(x.rows, context);
   experts_.choose_slots(choice, context);
   const ExpertRows rows = exchange_->prepare(x.rows, choice, out, context);
   experts_.forward(rows.x, rows.choice, rows.y, context);

@@ -30,17 +30,9 @@ class MoeBlock : public FeedForward {
   void forward(const Activation& x,
                const Tensor& out,
                const ForwardContext& context) const override;
-  bool forward_added(const RMSNorm& norm,
-                     const Tensor& residual,
-                     const Tensor& out,
-                     const ForwardContext& context) const override;
   bool leaves_parts() const override { return exchange_->leaves_parts(); }
 
  private:
-  void forward_chosen(const Activation& x,
-                      const MoeRouter::Choice& choice,
-                      const Tensor& out,
-                      const ForwardContext& context) const;
   // What shared experts that are apart give; this rank's part of it.
   void add_shared(const Activation& x, const Tensor& out, const ForwardContext& context) const;
   // All of it.

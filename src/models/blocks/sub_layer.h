@@ -4,7 +4,6 @@
 #pragma once
 
 #include "layers/activation.h"
-#include "layers/rms_norm.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
 
@@ -21,15 +20,6 @@ class SubLayer : public Module {
   virtual void forward(const Activation& x,
                        const Tensor& out,
                        const ForwardContext& context) const = 0;
-  // residual += out, then forward() of norm(residual). False, with nothing done, where the sublayer
-  // does not do so itself.
-  virtual bool forward_added(const RMSNorm& /*norm*/,
-                             const Tensor& /*residual*/,
-                             const Tensor& /*out*/,
-                             const ForwardContext& /*context*/) const {
-    return false;
-  }
-
   // False: `out` is the result itself.
   virtual bool leaves_parts() const { return true; }
 };

@@ -1,7 +1,6 @@
 #include "ops/route_tokens/route_tokens.h"
 
 #include "ops/moe_route/moe_route.h"
-#include "ops/rms_norm/rms_norm.h"
 #include "ops/route_tokens/route_tokens_variants.h"
 #include "tensor/tensor_check.h"
 
@@ -9,9 +8,6 @@ namespace atom::ops {
 namespace {
 
 void multiply_then_route(const Stream& stream, const RouteTokensCall& call, Workspace& scratch) {
-  if (const RouterNorm* norm = call.norm; norm != nullptr) {
-    add_rms_norm(stream, norm->update, norm->residual, norm->weight, norm->eps, call.x);
-  }
   linear(stream, call.x, call.weight, call.bias, call.products, scratch);
   moe_route(stream, call.logits(), call.selection_bias, call.routing, call.ids, call.weights);
 }
@@ -20,7 +16,6 @@ void multiply_then_route(const Stream& stream, const RouteTokensCall& call, Work
 // Forced variants of its parts have the last word: it is how results are compared.
 bool fits_cluster(const RouteTokensCall& call) {
   return forced_variant("linear").empty() && forced_variant("moe_route").empty() &&
-         (call.norm == nullptr || forced_variant("rms_norm").empty()) &&
          fits_route_tokens_cluster(call);
 }
 #endif
@@ -41,11 +36,6 @@ void check_call(const RouteTokensCall& call) {
       .contiguous("products", call.products, {"T", num_products.c_str()}, DType::kFloat32)
       .contiguous("ids", call.ids, {"T", num_choices.c_str()}, DType::kInt32)
       .contiguous("weights", call.weights, {"T", num_choices.c_str()}, DType::kFloat32);
-  if (call.norm != nullptr) {
-    check.tensor("update", call.norm->update, {"T", "H"}, call.x.dtype())
-        .tensor("residual", call.norm->residual, {"T", "H"}, call.x.dtype());
-    CHECK(call.norm->weight.size(0) == check.size("H"));
-  }
   CHECK(check.size("H") == call.weight.in_features);
   CHECK(call.num_logits > call.routing.num_gates());
   CHECK(call.num_logits <= call.weight.out_features);
@@ -57,21 +47,6 @@ bool is_composed(const Stream& stream, const RouteTokensCall& call) {
   const RouteTokensVariant& variant =
       pick_variant("route_tokens", kVariants, stream.device().type, call, stream.has_fixed_rows());
   return variant.launch == multiply_then_route;
-}
-
-void run(const Stream& stream, const RouteTokensCall& call, Workspace& scratch) {
-  check_call(call);
-  if (call.x.size(0) == 0) return;
-  if (is_composed(stream, call)) return multiply_then_route(stream, call, scratch);
-  const auto& variant = pick_variant("route_tokens", kVariants, stream, call, [&] {
-    OperatorWork work = moves(call.x, call.weight.data, call.products, call.ids, call.weights);
-    if (call.norm != nullptr) {
-      work.bytes += moves(call.norm->update, call.norm->residual, call.norm->residual).bytes;
-    }
-    work.flops = 2 * call.products.num_elements() * call.weight.in_features;
-    return work;
-  });
-  variant.launch(stream, call, scratch);
 }
 
 }  // namespace
@@ -91,26 +66,17 @@ void route_tokens(const Stream& stream,
                   const Tensor& ids,
                   const Tensor& weights,
                   Workspace& scratch) {
-  run(stream,
-      {x, weight, bias, selection_bias, routing, num_logits, products, ids, weights},
-      scratch);
-}
-
-void add_norm_route_tokens(const Stream& stream,
-                           const RouterNorm& norm,
-                           const Tensor& x,
-                           const LinearWeight& weight,
-                           const Tensor& bias,
-                           const Tensor& selection_bias,
-                           const MoeRouting& routing,
-                           int64_t num_logits,
-                           const Tensor& products,
-                           const Tensor& ids,
-                           const Tensor& weights,
-                           Workspace& scratch) {
-  run(stream,
-      {x, weight, bias, selection_bias, routing, num_logits, products, ids, weights, &norm},
-      scratch);
+  const RouteTokensCall call{
+      x, weight, bias, selection_bias, routing, num_logits, products, ids, weights};
+  check_call(call);
+  if (x.size(0) == 0) return;
+  if (is_composed(stream, call)) return multiply_then_route(stream, call, scratch);
+  const auto& variant = pick_variant("route_tokens", kVariants, stream, call, [&] {
+    OperatorWork work = moves(x, weight.data, products, ids, weights);
+    work.flops = 2 * products.num_elements() * weight.in_features;
+    return work;
+  });
+  variant.launch(stream, call, scratch);
 }
 
 }  // namespace atom::ops

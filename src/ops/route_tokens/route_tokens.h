@@ -1,5 +1,5 @@
 // From tokens to their experts: the linear layer that gives a router's logits, and what moe_route()
-// makes of them; and the norm before.
+// makes of them.
 #pragma once
 
 #include <cstdint>
@@ -25,27 +25,5 @@ void route_tokens(const Stream& stream,
                   const Tensor& ids,       // [T, top_k + num_shared] int32
                   const Tensor& weights,   // [T, top_k + num_shared] float32
                   Workspace& scratch);
-
-// The norm before a router: residual = cast(update + residual), x = rms_norm(residual).
-struct RouterNorm {
-  Tensor update;    // [T, H] x's dtype
-  Tensor residual;  // likewise; read and written
-  Tensor weight;    // [H] x's dtype or float32
-  float eps = 0;
-};
-
-// add_rms_norm() into x, then as above.
-void add_norm_route_tokens(const Stream& stream,
-                           const RouterNorm& norm,
-                           const Tensor& x,  // [T, H]; written
-                           const LinearWeight& weight,
-                           const Tensor& bias,
-                           const Tensor& selection_bias,
-                           const MoeRouting& routing,
-                           int64_t num_logits,
-                           const Tensor& products,
-                           const Tensor& ids,
-                           const Tensor& weights,
-                           Workspace& scratch);
 
 }  // namespace atom::ops

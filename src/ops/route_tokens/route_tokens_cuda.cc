@@ -21,28 +21,6 @@ bool has_whole_vectors(const Tensor& rows) {
          rows.stride(0) * dtype_size(rows.dtype()) % kVectorBytes == 0;
 }
 
-bool fits_norm(const RouteTokensCall& call) {
-  if (call.norm == nullptr) return true;
-  const RouterNorm& norm = *call.norm;
-  const DType weight = norm.weight.dtype();
-  return call.weight.in_features <= kMaxNormedColumns && has_whole_vectors(norm.update) &&
-         has_whole_vectors(norm.residual) &&
-         (weight == DType::kFloat32 || weight == DType::kBFloat16) &&
-         reinterpret_cast<uintptr_t>(norm.weight.raw_data()) % kVectorBytes == 0;
-}
-
-RouterNormArgs norm_args(const RouteTokensCall& call) {
-  if (call.norm == nullptr) return {};
-  const RouterNorm& norm = *call.norm;
-  return {.update = norm.update.raw_data(),
-          .residual = norm.residual.raw_data(),
-          .weight = norm.weight.raw_data(),
-          .update_stride = norm.update.stride(0),
-          .residual_stride = norm.residual.stride(0),
-          .eps = norm.eps,
-          .has_float32_weight = norm.weight.dtype() == DType::kFloat32};
-}
-
 }  // namespace
 
 bool fits_route_tokens_cluster(const RouteTokensCall& call) {
@@ -52,8 +30,7 @@ bool fits_route_tokens_cluster(const RouteTokensCall& call) {
   return hopper && call.x.size(0) <= kMaxClusterTokens && call.x.dtype() == DType::kBFloat16 &&
          weight.dtype() == DType::kBFloat16 && weight.layout == WeightLayout::kRowMajor &&
          weight.in_features % kClusterRouterColumns == 0 && has_whole_vectors(call.x) &&
-         has_whole_vectors(weight.data) && fits_norm(call) &&
-         (!has_bias || call.bias.dtype() == DType::kFloat32);
+         has_whole_vectors(weight.data) && (!has_bias || call.bias.dtype() == DType::kFloat32);
 }
 
 void route_tokens_cluster(const Stream& stream, const RouteTokensCall& call, Workspace&) {
@@ -70,7 +47,6 @@ void route_tokens_cluster(const Stream& stream, const RouteTokensCall& call, Wor
       .products_stride = call.products.stride(0),
       .hidden_size = static_cast<int>(call.weight.in_features),
       .num_logits = static_cast<int>(call.num_logits),
-      .norm = norm_args(call),
   };
   GPU_CHECK(launch_route_tokens(args, static_cast<gpuStream_t>(stream.queue().handle())));
 }

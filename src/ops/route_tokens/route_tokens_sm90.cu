@@ -9,7 +9,6 @@
 #include "ops/linear/stream/math.cuh"
 #include "ops/moe_route/token_router.cuh"
 #include "ops/route_tokens/route_tokens_kernels.h"
-#include "ops/route_tokens/route_tokens_norm.cuh"
 
 namespace atom::ops {
 namespace {
@@ -17,7 +16,6 @@ namespace {
 using namespace device;
 
 constexpr int kWarps = 16, kThreads = kWarps * kWarpSize;
-static_assert(kThreads == TokenNorm::kThreads);
 constexpr int kTileRows = 16;                  // of the weight
 constexpr int kChunk = kClusterRouterColumns;  // columns that a warp takes at a time
 constexpr int kMostParts = 16;                 // of the columns
@@ -78,11 +76,11 @@ class PartialLogits {
 
   __device__ void begin() { load_weight(); }
 
-  // After the kernel before has ended. load_x(token, column): a vector of x.
-  template <typename LoadX>
-  __device__ void finish(float (*sums)[kTileRows], const LoadX& load_x) {
+  // After the kernel before has ended.
+  __device__ void finish(float (*sums)[kTileRows]) {
     float c[4] = {};
     const bool has_token = group_ < args_.route.num_tokens;
+    const int64_t x_row = group_ * args_.x_stride + column_;
     while (chunk_ < end_) {
 #pragma unroll
       for (int first = 0; first < kChunks; first += kChunksOfX) {
@@ -90,7 +88,7 @@ class PartialLogits {
 #pragma unroll
         for (int i = 0; i < kChunksOfX; ++i) {
           const int chunk = chunk_ + first + i;
-          x[i] = has_token && chunk < end_ ? load_x(group_, column_ + chunk * kChunk) : uint4{};
+          x[i] = has_token && chunk < end_ ? load_vector(args_.x, x_row + chunk * kChunk) : uint4{};
         }
 #pragma unroll
         for (int i = 0; i < kChunksOfX; ++i) {
@@ -205,38 +203,22 @@ __device__ void add_parts(const RouteTokensArgs& args,
   }
 }
 
-// kNorms: x is made here.
-template <int kPerLane, typename Shape, bool kNorms>
+template <int kPerLane, typename Shape>
 __global__ void __launch_bounds__(kThreads, 1)
     route_tokens_kernel(const __grid_constant__ RouteTokensArgs args) {
   __shared__ float sums[kWarps][kMaxClusterTokens][kTileRows];
   __shared__ float logits[kMaxLogits];
   __shared__ float chosen[kMaxRoutedTopK];
-  __shared__ float squares[kMaxClusterTokens][TokenNorm::kTokenWarps];
-  extern __shared__ __align__(16) uint8_t memory[];
-  const TokenNorm norm(args, memory);
   const int rank = cluster_rank(), warp = threadIdx.x / kWarpSize;
   PartialLogits<Shape> partial(args, warp * Shape::kBlocks + rank);
   partial.begin();
-  if constexpr (kNorms) norm.load_weight();
   allow_next_grid();
   wait_for_previous_grid();
-  if constexpr (kNorms) {
-    norm.run(rank, squares);
-    partial.finish(sums[warp],
-                   [&](int token, int column) { return *norm.vector_of(token, column); });
-  } else {
-    partial.finish(sums[warp], [&](int token, int column) {
-      return load_vector(args.x, token * args.x_stride + column);
-    });
-  }
+  partial.finish(sums[warp]);
   arrive_at_end_of_step();
   wait_for_end_of_step();
   const bool has_token = rank < args.route.num_tokens;
-  if (has_token) {
-    add_parts<Shape>(args, sums, rank, logits);
-    if constexpr (kNorms) norm.store_residual(rank);
-  }
+  if (has_token) add_parts<Shape>(args, sums, rank, logits);
   // No block ends while others read its sums.
   arrive_at_end_of_step();
   __syncthreads();
@@ -249,30 +231,21 @@ __global__ void __launch_bounds__(kThreads, 1)
   wait_for_end_of_step();
 }
 
-template <int kPerLane, typename Shape, bool kNorms>
-gpuError_t launch_cluster(const RouteTokensArgs& args, gpuStream_t stream) {
-  auto* kernel = &route_tokens_kernel<kPerLane, Shape, kNorms>;
-  const int size = kNorms ? TokenNorm::size(args) : 0;
-  gpuError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, size);
-  if (error == cudaSuccess && Shape::kBlocks > kPortableCluster) {
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  }
-  if (error != cudaSuccess) return error;
-  return launch_clusters(
-      kernel, Shape::kBlocks, Shape::kBlocks, kThreads, size, stream, true, args);
-}
-
 template <int kPerLane, typename Shape>
-gpuError_t launch_shape(const RouteTokensArgs& args, gpuStream_t stream) {
-  return args.norm.update != nullptr ? launch_cluster<kPerLane, Shape, true>(args, stream)
-                                     : launch_cluster<kPerLane, Shape, false>(args, stream);
+gpuError_t launch_cluster(const RouteTokensArgs& args, gpuStream_t stream) {
+  auto* kernel = &route_tokens_kernel<kPerLane, Shape>;
+  if (Shape::kBlocks > kPortableCluster) {
+    const gpuError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (error != cudaSuccess) return error;
+  }
+  return launch_clusters(kernel, Shape::kBlocks, Shape::kBlocks, kThreads, 0, stream, true, args);
 }
 
 // Whether this card can have a cluster of so many blocks at all.
 template <int kPerLane, typename Shape>
 bool has_room() {
-  auto* kernel = &route_tokens_kernel<kPerLane, Shape, false>;
+  auto* kernel = &route_tokens_kernel<kPerLane, Shape>;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {Shape::kBlocks, 1, 1};
@@ -294,8 +267,8 @@ template <int kPerLane>
 gpuError_t launch_for(const RouteTokensArgs& args, gpuStream_t stream) {
   static const bool has_many = has_room<kPerLane, Many>();
   const bool in_turns = Parts<Few>(args.num_logits, args.hidden_size).chunks > Few::kChunks;
-  return has_many && in_turns ? launch_shape<kPerLane, Many>(args, stream)
-                              : launch_shape<kPerLane, Few>(args, stream);
+  return has_many && in_turns ? launch_cluster<kPerLane, Many>(args, stream)
+                              : launch_cluster<kPerLane, Few>(args, stream);
 }
 
 }  // namespace

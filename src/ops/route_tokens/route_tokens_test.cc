@@ -7,7 +7,6 @@
 #include <string>
 
 #include "ops/moe_route/moe_route_variants.h"
-#include "ops/rms_norm/rms_norm.h"
 #include "ops/route_tokens/route_tokens_variants.h"
 #include "ops/test_tensors.h"
 
@@ -59,16 +58,9 @@ struct Tensors {
   }
 };
 
-bool run(const RouteTokensVariant& variant,
-         const Case& c,
-         const Tensors& tensors,
-         const RouterNorm* norm = nullptr) {
+bool run(const RouteTokensVariant& variant, const Case& c, const Tensors& tensors) {
   ThreadPool pool(1);
-  const RouterNorm given = norm == nullptr ? RouterNorm() : *norm;
-  const std::vector<Tensor> all = {given.update,
-                                   given.residual,
-                                   given.weight,
-                                   tensors.x,
+  const std::vector<Tensor> all = {tensors.x,
                                    tensors.weight,
                                    tensors.bias,
                                    tensors.selection_bias,
@@ -90,8 +82,6 @@ bool run(const RouteTokensVariant& variant,
   const Tensor x = at(tensors.x), bias = place(tensors.bias);
   const Tensor selection_bias = place(tensors.selection_bias), products = at(tensors.products);
   const Tensor ids = at(tensors.ids), weights = at(tensors.weights);
-  const RouterNorm placed = {
-      place(given.update), place(given.residual), place(given.weight), given.eps};
   const RouteTokensCall call{x,
                              weight,
                              bias,
@@ -100,8 +90,7 @@ bool run(const RouteTokensVariant& variant,
                              c.num_experts + c.routing.num_gates(),
                              products,
                              ids,
-                             weights,
-                             norm == nullptr ? nullptr : &placed};
+                             weights};
   if (!runs(variant, at.stream().device().type, call)) return false;
   Workspace measure;
   variant.launch(Stream::dry_run(at.stream().device()), call, measure);
@@ -157,40 +146,6 @@ TEST(RouteTokens, EveryVariantMatchesDoubleArithmeticAndTheReferencesChoice) {
     }
   }
   EXPECT_TRUE(seen.contains("composed"));
-}
-
-// The residual to the last bit; x as the operator of its own gives it, but for the order in which
-// squares are added; and then the choice that x asks for.
-void check_norm(const RouteTokensVariant& variant, const Case& c, DType weight_dtype) {
-  const Tensors tensors(c);
-  const Shape shape = {c.num_tokens, c.hidden_size};
-  const DType dtype = tensors.x.dtype();
-  RouterNorm norm;
-  norm.update =
-      random_tensor({c.num_tokens, c.hidden_size + 8}, dtype, 5).narrow(1, 0, c.hidden_size);
-  norm.residual = random_tensor(shape, dtype, 6, 3.0f);
-  norm.weight = random_tensor({c.hidden_size}, weight_dtype, 7);
-  norm.eps = 1e-6f;
-  const Tensor residual = copy_of(norm.residual), x = Tensor::zeros(shape, dtype);
-  ThreadPool pool(1);
-  add_rms_norm(Stream(&pool), copy_of(norm.update), residual, norm.weight, norm.eps, x);
-  if (!run(variant, c, tensors, &norm)) return;
-  const std::string what = std::string(variant.name) + " with norm of " +
-                           std::to_string(c.num_experts) + ", " + norm.weight.to_string();
-  EXPECT_EQ(values_of(norm.residual), values_of(residual)) << what;
-  expect_close(tensors.x, values_of(x), 2.1 * half_ulp(dtype), 0, what);
-  check(c, tensors, what);
-}
-
-TEST(RouteTokens, NormsBefore) {
-  for (const RouteTokensVariant& variant : route_tokens_variants()) {
-    for (const Case& c : kCases) {
-      for (const DType weight : {DType::kBFloat16, DType::kFloat32}) {
-        check_norm(variant, c, weight);
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -20,7 +20,6 @@ struct RouteTokensCall {
   const Tensor& products;
   const Tensor& ids;
   const Tensor& weights;
-  const RouterNorm* norm = nullptr;  // null: x is there
 
   Tensor logits() const { return products.narrow(1, 0, num_logits); }
 };
