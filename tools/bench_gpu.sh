@@ -161,6 +161,11 @@ precision() {
   esac
 }
 
+# Made-up experts get even work of answers that are drawn.
+temperature() {
+  [[ $1 != *-a3b* && $1 != *-80b* && $1 != *gpt-oss* && $1 != *deepseek* ]] && echo 0 || echo 1
+}
+
 has_batch() {
   [[ ",$batches," == *",$1,"* ]]
 }
@@ -179,13 +184,11 @@ run_decode() {
     $(precision "$name") --max-model-len 8208 --difference --warmup 0 --num-iters 1 \
     --shapes "1x8192x1$shapes" --max-num-seqs 64 --output-json "$out/$name.json"
   # Their prompts take 32 steps, so the first requests answer meanwhile: only steps of all of them
-  # count. Made-up experts get even work of answers that are drawn.
-  local temperature=0
-  [[ $name != *-a3b* && $name != *-80b* && $name != *gpt-oss* && $name != *deepseek* ]] || temperature=1
+  # count.
   # shellcheck disable=SC2046
   ! has_batch 256 || limited 90 "$name-256" "$atom" bench latency "$model" "${engine[@]}" \
-    $(precision "$name") --max-model-len 2048 --temperature $temperature --warmup 0 --num-iters 1 \
-    --shapes 8x1024x1,256x1024x129 --max-num-seqs 256 --output-json "$out/$name-256.json"
+    $(precision "$name") --max-model-len 2048 --temperature "$(temperature "$name")" --warmup 0 \
+    --num-iters 1 --shapes 8x1024x1,256x1024x129 --max-num-seqs 256 --output-json "$out/$name-256.json"
 }
 
 # run_mixture SECTION: of another model than the other sections.
@@ -209,8 +212,8 @@ run_mixture() {
 run_throughput() {
   # shellcheck disable=SC2046
   limited 180 "$1" "$atom" bench throughput "$model" "${engine[@]}" $(precision "$1") \
-    --max-model-len 2048 --warmup 0 --num-iters 1 --num-prompts 512 --input-len 1024 \
-    --output-len 1024 --max-num-seqs 256 --output-json "$out/$1.json"
+    --max-model-len 2048 --temperature "$(temperature "$1")" --warmup 0 --num-iters 1 \
+    --num-prompts 512 --input-len 1024 --output-len 1024 --max-num-seqs 256 --output-json "$out/$1.json"
 }
 
 run_breakdown() {

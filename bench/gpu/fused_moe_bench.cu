@@ -38,7 +38,6 @@ const ShapeFormats kShapes[] = {
      {"bf16", "fp8-block", "mxfp4"}},
     {{"gpt-oss-20b", 32, 4, 2880, 2880, {Kind::kClampedSwiGlu, true}, true}, {"bf16", "mxfp4"}},
     {{"gpt-oss-120b", 128, 4, 2880, 2880, {Kind::kClampedSwiGlu, true}, true}, {"mxfp4"}},
-    {{"gpt-oss-20b-tp2", 32, 4, 2880, 1440, {Kind::kClampedSwiGlu, true}, true}, {"mxfp4"}},
     {{"glm-4.5-air", 128, 8, 4096, 1408, {Kind::kSilu, false}, false}, {"bf16", "fp8-channel"}},
     {{"mixtral-8x7b", 8, 2, 4096, 14336, {Kind::kSilu, false}, false}, {"bf16", "fp8-channel"}},
     {{"qwen3-next", 512, 10, 2048, 512, {Kind::kSilu, false}, false}, {"fp8-block"}},

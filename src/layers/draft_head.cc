@@ -11,7 +11,7 @@ namespace {
 
 constexpr ops::QuantFormat kFormat = {QuantDType::kFloat8E4M3, QuantType::kPerToken};
 
-// On a CPU any number of rows reads the copy.
+// Where no number of rows is faster by the copy, and it is asked for, all rows read it.
 int64_t most_rows(Device device) {
   const int64_t rows = ops::max_float8_rows(device);
   return rows > 0 ? rows : INT64_MAX;

@@ -74,5 +74,23 @@ TEST(SpeculationQuantized, DraftLayersWithScalesAreQuantized) {
   EXPECT_GT(check_case(float8.path()).num_drafts, 400);
 }
 
+TEST(SpeculationQuantized, APlanNeedsTheConfigurationAlone) {
+  json file = read_json(golden_folder() + "/deepseek-v3-fp8-block/config.json");
+  file["num_nextn_predict_layers"] = 1;
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("config.json")) << file.dump();
+  EngineConfig engine = crowded_with_drafts(SpeculativeMethod::kMtp, 1);
+  engine.model.model = folder.path();
+  const auto weights = [&](DraftHeadDType dtype) {
+    engine.speculative.draft_head_dtype = dtype;
+    const ModelConfig config = load_model_config(folder.path()).value();
+    const Result<BuiltModel> built = build_model(resolve(engine, config).value());
+    EXPECT_TRUE(built.ok()) << built.status().message();
+    return built.ok() ? built->draft->resident_bytes() : 0;
+  };
+  // A code for each weight of the head and a scale for each of its 384 rows.
+  EXPECT_EQ(weights(DraftHeadDType::kFloat8) - weights(DraftHeadDType::kModel), 384 * (192 + 4));
+}
+
 }  // namespace
 }  // namespace atom

@@ -48,12 +48,11 @@ DraftedModel::DraftedModel(const std::string& folder, const std::string& draft_m
   EXPECT_TRUE(loaded.ok()) << loaded.message();
   // Those of each group of layers.
   constexpr int32_t kNumBlocks = kMaxTokens / kBlockSize;
-  storage_ =
-      make_layer_storage(stream_,
-                         built_.storage,
-                         {.num_blocks = kNumBlocks * config_.scheduler.num_kv_groups,
-                          .block_size = kBlockSize,
-                          .num_slots = config_.scheduler.num_slots_per_sequence()});
+  storage_ = make_layer_storage(stream_,
+                                built_.storage,
+                                {.num_blocks = kNumBlocks * config_.scheduler.num_kv_groups,
+                                 .block_size = kBlockSize,
+                                 .num_slots = config_.scheduler.num_slots_per_sequence()});
   builder_.emplace(config_.scheduler, stream_);
   block_ids_.resize(kNumBlocks);
   std::iota(block_ids_.begin(), block_ids_.end(), 0);

@@ -1,15 +1,16 @@
 // The transport between the GPUs of one node, whose ranks are threads of one process with a card
 // each: kernels read and write each other's memory.
 //
-// Operations enqueue on the stream's queue and return; no host waits. They can be recorded and
-// replayed in graphs, as long as every rank replays the same operations in the same order. A rank
-// uses one queue, or orders its queues by events. The first operation that waits in vain ends the
-// group: status() tells once the queue has come that far. On streams of the CPU the same
-// communicators exchange tensors of the host, as comm/local/ does.
+// Operations enqueue on the stream's queue and return. They can be recorded and replayed in graphs,
+// as long as every rank replays the same operations in the same order. A rank uses one queue, or
+// orders its queues by events. The first operation that waits in vain ends the group: status()
+// tells once the queue has come that far. On streams of the CPU the same communicators exchange
+// tensors of the host, as comm/local/ does.
 //
-// A rank that waits keeps its card busy. Code that is loaded at its first launch waits until the
-// card is idle, so a process with several ranks loads all kernels before (CUDA_MODULE_LOADING=EAGER
-// in its environment when it first calls the runtime).
+// A rank that waits keeps its card busy, and some calls of a host wait until its card is idle, or
+// all are, while they keep other threads from theirs: so hosts meet before an operation is enqueued
+// (host_gate.h), and have to before a graph is launched where any of them may make such calls
+// (Communicator::meet_all(), meet_neighbors()).
 #pragma once
 
 #include <chrono>

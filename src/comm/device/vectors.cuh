@@ -81,16 +81,11 @@ class Arrival {
     low_ = load_packet(from + packet_of(round, 0));
     high_ = load_packet(from + packet_of(round, 1));
   }
-  // As it was seen last.
-  __device__ bool has_come(uint64_t epoch) const {
-    return low_.epoch == epoch && high_.epoch == epoch;
-  }
   __device__ uint4
   await(const Packet* from, int round, uint64_t epoch, int peer, Patience& patience) {
-    while (!has_come(epoch) && !patience.has_ended(peer)) look(from, round);
-    return bits();
-  }
-  __device__ uint4 bits() const {
+    while ((low_.epoch != epoch || high_.epoch != epoch) && !patience.has_ended(peer)) {
+      look(from, round);
+    }
     return {static_cast<uint32_t>(low_.data),
             static_cast<uint32_t>(low_.data >> 32),
             static_cast<uint32_t>(high_.data),

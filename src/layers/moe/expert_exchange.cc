@@ -31,16 +31,18 @@ class SummedExchange : public ExpertExchange {
 std::unique_ptr<ExpertExchange> make_expert_exchange(BuildContext& build, ExpertOwners owners) {
   const ParallelContext& parallel = build.parallel;
   if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>();
+  const bool is_direct =
+      !build.device.is_cpu() && ops::supports_token_dispatch(build.config.hidden_size, build.dtype);
   // Every rank has a part of each expert, and so needs all tokens.
   if (owners.rank_of.empty() || parallel.dispatch == ExpertDispatch::kGather ||
-      parallel.dispatch == ExpertDispatch::kAuto) {
+      (parallel.dispatch == ExpertDispatch::kAuto && !is_direct)) {
     return std::make_unique<GatherExchange>(parallel, std::move(owners));
   }
   const bool in_float8 = parallel.dispatch == ExpertDispatch::kAllToAllFloat8;
   if (build.device.is_cpu()) {
     return std::make_unique<AllToAllExchange>(parallel, std::move(owners), in_float8);
   }
-  if (!ops::supports_token_dispatch(build.config.hidden_size, build.dtype)) {
+  if (!is_direct) {
     build.fail(unimplemented(
         "--expert-dispatch: {} sends tokens of {} values, which are no whole vectors of 16 bytes; "
         "take gather",

@@ -114,6 +114,15 @@ gpuError_t launch_both(const FusedMoeGpuCall& call,
   return error == cudaSuccess ? launch_matrix<W, kTokens, false>(call, scratch, stream) : error;
 }
 
+template <typename W, int kTokens>
+gpuError_t launch_if_there(const FusedMoeGpuCall& call,
+                           const MoeRowsScratch& scratch,
+                           gpuStream_t stream) {
+  constexpr bool kIsThere = kTokens >= kLeastTokens<W> && kTokens <= kMostTokens<W>;
+  if constexpr (kIsThere) return launch_both<W, kTokens>(call, scratch, stream);
+  return cudaErrorInvalidValue;
+}
+
 template <typename W>
 gpuError_t launch_with(int num_tokens,
                        const FusedMoeGpuCall& call,
@@ -121,27 +130,20 @@ gpuError_t launch_with(int num_tokens,
                        gpuStream_t stream) {
   switch (num_tokens) {
     case 8:
-      if constexpr (kLeastTokens<W> <= 8) return launch_both<W, 8>(call, scratch, stream);
-      break;
+      return launch_if_there<W, 8>(call, scratch, stream);
     case 16:
-      if constexpr (kLeastTokens<W> <= 16) return launch_both<W, 16>(call, scratch, stream);
-      break;
+      return launch_if_there<W, 16>(call, scratch, stream);
     case 32:
-      if constexpr (kMostTokens<W> >= 32) return launch_both<W, 32>(call, scratch, stream);
-      break;
+      return launch_if_there<W, 32>(call, scratch, stream);
     case 48:
-      if constexpr (kMostTokens<W> >= 48) return launch_both<W, 48>(call, scratch, stream);
-      break;
+      return launch_if_there<W, 48>(call, scratch, stream);
     case 64:
-      if constexpr (kMostTokens<W> >= 64) return launch_both<W, 64>(call, scratch, stream);
-      break;
+      return launch_if_there<W, 64>(call, scratch, stream);
     case 96:
-      if constexpr (kMostTokens<W> >= 96) return launch_both<W, 96>(call, scratch, stream);
-      break;
+      return launch_if_there<W, 96>(call, scratch, stream);
     default:
-      if constexpr (kMostTokens<W> >= 128) return launch_both<W, 128>(call, scratch, stream);
+      return launch_if_there<W, 128>(call, scratch, stream);
   }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace atom::ops::device::rows

@@ -14,7 +14,7 @@ gpuError_t launch_moe_rows_float4(const FusedMoeGpuCall& call,
                                   const MoeRowsScratch& scratch,
                                   int num_tokens,
                                   gpuStream_t stream);
-// MXFP4, tiles of 32 to 64 tokens.
+// MXFP4, tiles of up to 64 tokens; of more by the one before.
 gpuError_t launch_moe_rows_quarter_float4(const FusedMoeGpuCall& call,
                                           const MoeRowsScratch& scratch,
                                           int num_tokens,

@@ -62,9 +62,9 @@ constexpr int kMostTokens = Chunk<W>::kEarly              ? 8
                             : Chunk<W>::kGroups > 2       ? 64
                             : RowFormat<W>::kHasExponents ? 128
                                                           : 64;
-// And of the smallest.
+// And of the smallest: of fewer QuarterFloat4 makes sums.
 template <typename W>
-constexpr int kLeastTokens = Chunk<W>::kGroups > 2 ? 32 : 8;
+constexpr int kLeastTokens = kMostTokens<W> == 128 ? 96 : 8;
 
 // In which tiles have tokens. Those whose matrix is expanded for matrix units of a warpgroup are
 // whole: with several numbers of columns in a kernel the compiler serializes products.

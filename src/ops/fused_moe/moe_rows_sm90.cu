@@ -264,10 +264,9 @@ gpuError_t launch_moe_rows_float4_tiles(const FusedMoeGpuCall& call,
                                         const MoeRowsScratch& scratch,
                                         int num_tokens,
                                         gpuStream_t stream) {
-  const bool in_quarters = num_tokens >= rows::kLeastTokens<QuarterFloat4> &&
-                           num_tokens <= rows::kMostTokens<QuarterFloat4>;
-  return in_quarters ? launch_moe_rows_quarter_float4(call, scratch, num_tokens, stream)
-                     : launch_moe_rows_float4(call, scratch, num_tokens, stream);
+  return num_tokens <= rows::kMostTokens<QuarterFloat4>
+             ? launch_moe_rows_quarter_float4(call, scratch, num_tokens, stream)
+             : launch_moe_rows_float4(call, scratch, num_tokens, stream);
 }
 
 bool is_early(const FusedMoeGpuCall& call) {

@@ -53,25 +53,14 @@ __device__ inline void add_up(const PeerView& view,
     for (int v = 0; v < kVectors; ++v) {
       if (norm.has(v)) arrivals[v].look(from, round + v);
     }
-    // Each look takes as long for all of them as for one.
-    bool is_whole = false;
-    while (!is_whole) {
-      is_whole = true;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        if (!norm.has(v) || arrivals[v].has_come(epoch)) continue;
-        is_whole = false;
-        arrivals[v].look(from, round + v);
-      }
-      if (!is_whole && patience.has_ended(peer)) break;
-    }
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       norm.set(v, uint4{});
       if (!norm.has(v)) continue;
+      const uint4 theirs = arrivals[v].await(from, round + v, epoch, peer, patience);
       Sums<T> sums;
       sums.set(mine[v]);  // two numbers have one sum
-      sums.add(ReduceOp::kSum, arrivals[v].bits());
+      sums.add(ReduceOp::kSum, theirs);
       norm.set(v, sums.rounded());
     }
   }

@@ -82,8 +82,6 @@ __global__ void __launch_bounds__(kMaxThreads)
   arrive_at_cluster();
   RowNormOf<T, W, kVectors, ClusterTeam<T>> norm(p);
   norm.load_weight();
-  touch(view);
-  touch(p);
   allow_next_grid();
   wait_for_previous_grid();
   const uint64_t epoch = begin_epoch(view);

@@ -218,16 +218,11 @@ constexpr KernelTable integer_table() {
 
 // Of FP4 by FP4, which always have groups; sums are four times the products.
 constexpr KernelTable float4_integer_table(const KernelTable* expanded) {
-  return {.weight_step_size = kPanelColumns / 8 * Float4IntegerStep::kWeightVectorSize,
-          .x_step_size = 4 * Float4IntegerStep::kWords,
-          .max_streaming_rows = 1,
-          .stream_ahead = 8192,
-          .pack_x = pack_float4_integers,
-          .multiply_in_groups = multiply_in_groups<Float4IntegerStep>,
-          .unit = 0.25f,
-          .expanded = expanded,
-          .expanded_steps = FourBitStep<Float4Values>::kValues,
-          .expand = expand_steps<FourBitStep<Float4Values>>};
+  KernelTable table = table_of<FourBitStep<Float4Values>>(pack_float4_integers, expanded, 0.25f);
+  table.x_step_size = 4 * Float4IntegerStep::kWords;
+  table.multiply = nullptr;
+  table.multiply_in_groups = multiply_in_groups<Float4IntegerStep>;
+  return table;
 }
 
 // Of weights that were expanded, by how the activations are packed that they meet.
