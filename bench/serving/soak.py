@@ -10,6 +10,7 @@ others use the machine, too. Fails when the resident memory of server or engine 
 second has to follow one of some schemas, which are compiled once.
 """
 import argparse
+import itertools
 import json
 import pathlib
 import signal
@@ -74,24 +75,32 @@ class SchemaClient(threading.Thread):
     def __init__(self, server):
         super().__init__(daemon=True)
         self.server, self.right, self.wrong = server, 0, 0
+        self.stopped = threading.Event()
+
+    def stop(self):
+        self.stopped.set()
+        self.join()
 
     def run(self):
-        schemas = list(answer_cases.schemas())[::10]
-        while True:
-            for schema in schemas:
-                begin = time.monotonic()
-                try:
-                    status, _, answer = self.server.post("/v1/chat/completions", {
-                        "messages": [{"role": "user", "content": "What is tar?"}],
-                        "temperature": 1.5, "max_tokens": 400, "json_schema": schema})
-                    choice = answer["choices"][0] if status == 200 else {}
-                    right = choice["finish_reason"] == "length" or follows(
-                        json.loads(choice["message"]["content"]), schema)
-                except (OSError, KeyError, ValueError):
-                    right = False
-                self.right += right
-                self.wrong += not right
-                time.sleep(max(0, 1 - (time.monotonic() - begin)))
+        for schema in itertools.cycle(list(answer_cases.schemas())[::10]):
+            if self.stopped.is_set():
+                return
+            self.ask(schema)
+
+    def ask(self, schema):
+        begin = time.monotonic()
+        try:
+            status, _, answer = self.server.post("/v1/chat/completions", {
+                "messages": [{"role": "user", "content": "What is tar?"}],
+                "temperature": 1.5, "max_tokens": 400, "json_schema": schema})
+            choice = answer["choices"][0] if status == 200 else {}
+            right = choice["finish_reason"] == "length" or follows(
+                json.loads(choice["message"]["content"]), schema)
+        except (OSError, KeyError, ValueError):
+            right = False
+        self.right += right
+        self.wrong += not right
+        self.stopped.wait(max(0, 1 - (time.monotonic() - begin)))
 
 
 def soak(arguments, server, folder):
@@ -124,6 +133,7 @@ def soak(arguments, server, folder):
     print(f"{figures['completed']} requests completed, {figures['failed']} failed, "
           f"{figures['output_throughput']:.0f} tok/s", flush=True)
     if arguments.schemas:
+        structured.stop()
         print(f"{structured.right} answers followed their schema, {structured.wrong} did not")
     time.sleep(2)  # the connections of the load generator close
     failed = figures["failed"] > 0 or structured.wrong > 0 or load.returncode not in (0, 130)
