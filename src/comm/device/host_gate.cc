@@ -12,7 +12,6 @@ HostGate::HostGate(int size, std::chrono::milliseconds timeout, int64_t room)
       pairs_(std::make_unique<Pair[]>(size * size)) {}
 
 bool HostGate::wait(const Count& count, int64_t least) const {
-  using Clock = std::chrono::steady_clock;
   const auto is_there = [&] {
     return count.value.load(std::memory_order_acquire) >= least ||
            is_closed_.load(std::memory_order_acquire);
@@ -22,9 +21,9 @@ bool HostGate::wait(const Count& count, int64_t least) const {
   for (int i = 0; i < kSpins; ++i) {
     if (is_there()) return true;
   }
-  const Clock::time_point begin = Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   while (!is_there()) {
-    const auto waited = Clock::now() - begin;
+    const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited > timeout_) return false;
     if (waited < std::chrono::milliseconds(1)) {
       std::this_thread::yield();
