@@ -144,7 +144,7 @@ Prefetch stream_ahead(const Plan& plan, int rows, int unroll_lines, const char* 
   if (plan.kernels.streams_unaided) return {from, 0, false};
   const int ahead = plan.kernels.stream_ahead;
   if (ahead > 0) return {from + ahead, unroll_lines, false};
-  if (!weight.is_quantized() && rows <= 2) return {from + 8192, unroll_lines, false};
+  if (!weight.is_quantized() && rows <= 2) return {from + 2048, unroll_lines, false};
   const bool leaves_it = weight.is_quantized() ? rows == 1 : rows <= 4;
   if (leaves_it) return {from, 0, false};
   return {from + 4096, unroll_lines, true};
