@@ -195,21 +195,14 @@ int run(int num_ranks, int64_t largest) {
 }  // namespace atom::bench
 
 int main(int argc, char** argv) {
-  using namespace atom;
+  using namespace atom::bench;
   ::setenv("NCCL_NVLS_ENABLE", "0", 1);
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  const Result<std::span<const DeviceFacts>> cards = device_facts(DeviceType::kCuda);
-  if (!cards.ok()) {
-    std::printf("%s\n", cards.status().message().c_str());
-    return 1;
-  }
-  const int most = static_cast<int>(std::min<size_t>(cards->size(), 8));
-  const int ranks = argc > 1 ? std::atoi(argv[1]) : most;
-  const int64_t largest = argc > 2 ? std::atoll(argv[2]) : bench::kLarge;
-  if (ranks < 2 || ranks > most || largest < bench::kSmall) {
-    std::printf("usage: collectives_bench [RANKS] [LARGEST_BYTES]: 2 to %d ranks here\n", most);
+  const int64_t largest = argc > 2 ? std::atoll(argv[2]) : kLarge;
+  if (largest < kSmall) {
+    std::printf("collectives_bench: LARGEST_BYTES is at least %ld\n", long{kSmall});
     return 2;
   }
-  std::printf("%s\n", (*cards)[0].name.c_str());
-  return bench::run(ranks, largest);
+  return run_with_ranks(argc, argv, "collectives_bench [RANKS] [LARGEST_BYTES]", [&](int ranks) {
+    return run(ranks, largest);
+  });
 }

@@ -230,19 +230,5 @@ int run(int num_ranks) {
 }  // namespace atom::bench
 
 int main(int argc, char** argv) {
-  using namespace atom;
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  const Result<std::span<const DeviceFacts>> cards = device_facts(DeviceType::kCuda);
-  if (!cards.ok()) {
-    std::printf("%s\n", cards.status().message().c_str());
-    return 1;
-  }
-  const int most = static_cast<int>(std::min<size_t>(cards->size(), 8));
-  const int ranks = argc > 1 ? std::atoi(argv[1]) : most;
-  if (ranks < 2 || ranks > most) {
-    std::printf("usage: expert_exchange_bench [RANKS]: 2 to %d ranks here\n", most);
-    return 2;
-  }
-  std::printf("%s\n", (*cards)[0].name.c_str());
-  return bench::run(ranks);
+  return atom::bench::run_with_ranks(argc, argv, "expert_exchange_bench [RANKS]", atom::bench::run);
 }

@@ -87,4 +87,24 @@ double RankSeats::time(int count, int launches, const Body& once) {
   return *std::min_element(rounds.begin(), rounds.end());
 }
 
+int run_with_ranks(int argc,
+                   char** argv,
+                   const char* arguments,
+                   const std::function<int(int ranks)>& run) {
+  load_kernels_at_once();
+  const Result<std::span<const DeviceFacts>> cards = device_facts(DeviceType::kCuda);
+  if (!cards.ok()) {
+    std::printf("%s\n", cards.status().message().c_str());
+    return 1;
+  }
+  const int most = static_cast<int>(std::min<size_t>(cards->size(), 8));
+  const int ranks = argc > 1 ? std::atoi(argv[1]) : most;
+  if (ranks < 2 || ranks > most) {
+    std::printf("usage: %s: 2 to %d ranks here\n", arguments, most);
+    return 2;
+  }
+  std::printf("%s\n", (*cards)[0].name.c_str());
+  return run(ranks);
+}
+
 }  // namespace atom::bench

@@ -47,4 +47,12 @@ class RankSeats {
   std::vector<std::unique_ptr<Communicator>> ranks_;
 };
 
+// A benchmark's main: `run` with the ranks that the first argument asks for, as many as there are
+// cards without one. `arguments` is the usage. Returns run's exit code, else 1 or 2 with the reason
+// printed. Kernels are loaded at once, before a card waits for another one.
+int run_with_ranks(int argc,
+                   char** argv,
+                   const char* arguments,
+                   const std::function<int(int ranks)>& run);
+
 }  // namespace atom::bench
