@@ -40,7 +40,7 @@ class Memory {
     return base_ + layout_.barriers + index * kBarrierSize;
   }
   __device__ uint32_t empty(int index) const { return full(num_stages_ + index); }
-  // Of a row of x with all of a tile's rows.
+  // The sums of a row of x with all of a tile's rows.
   __device__ float* sums(int x_row) const {
     return reinterpret_cast<float*>(memory_ + layout_.sums) + x_row * layout_.sums_stride;
   }
@@ -90,7 +90,7 @@ class Producer {
   }
 
  private:
-  // Of the block's item `i`: a chunk of k of a tile.
+  // Copies the block's item `i`, a chunk of k of a tile.
   __device__ void copy_weight(int i, int stage) const {
     const int tile = blockIdx.x + i / args_.num_chunks * gridDim.x;
     const int panel = i % args_.num_chunks * args_.num_panels;
@@ -242,7 +242,7 @@ class Multiplier {
                  : "memory");
   }
 
-  // Of this thread and that of the other warpgroup: [kSums, threads].
+  // Sums that pass between this thread and that of the other warpgroup: [kSums, threads].
   __device__ float* handed_over() const {
     return memory_.sums(0) + threadIdx.x % kWarpgroupSize;
   }
