@@ -42,13 +42,18 @@ int power_of_two_for(int count, int least) {
 }
 
 // Tiles that spread the weight evenly over the multiprocessors, in as few rounds as can be.
-void plan(const LinearGpuCall& p, int num_multiprocessors, device::OrderedArgs* args) {
+void plan(const LinearGpuCall& p,
+          const OrderedTuning& tuning,
+          int num_multiprocessors,
+          device::OrderedArgs* args) {
   args->params = p;
   const int rounds = divide_up(p.out_features, num_multiprocessors * kMaxTileRows);
   const int share = divide_up(p.out_features, num_multiprocessors * rounds);
   args->tile_rows = divide_up(share, kTileUnit) * kTileUnit;
   args->whole_tiles = args->tile_rows <= kMatrixRows;
-  args->columns = power_of_two_for(args->splits_x() ? divide_up(p.num_rows, 2) : p.num_rows, 8);
+  args->splits_x =
+      args->whole_tiles && !args->takes_turns() && p.num_rows > tuning.one_group_rows;
+  args->columns = power_of_two_for(args->splits_x ? divide_up(p.num_rows, 2) : p.num_rows, 8);
   args->num_tiles = divide_up(p.out_features, args->tile_rows);
   const int num_panels = static_cast<int>(p.in_features * bytes_of(p.weight_element) / kPanelSize);
   const int panel_size = (args->tile_rows + args->x_rows()) * kPanelSize;
@@ -84,13 +89,19 @@ bool supports_linear_ordered_sm90(const LinearGpuCall& p) {
 }
 
 gpuError_t launch_linear_ordered_sm90(const LinearGpuCall& p, gpuStream_t stream) {
+  return launch_linear_ordered_sm90(p, {}, stream);
+}
+
+gpuError_t launch_linear_ordered_sm90(const LinearGpuCall& p,
+                                      const OrderedTuning& tuning,
+                                      gpuStream_t stream) {
   if (!supports_linear_ordered_sm90(p)) return cudaErrorInvalidValue;
   int num_multiprocessors = 0;
   if (const gpuError_t error = count_multiprocessors(&num_multiprocessors); error != cudaSuccess) {
     return error;
   }
   device::OrderedArgs args{};
-  plan(p, num_multiprocessors, &args);
+  plan(p, tuning, num_multiprocessors, &args);
   const auto encode = [&](CUtensorMap* map, const void* data, int rows, int64_t stride, int box) {
     return encode_map(map, p, data, rows, stride, box, args.num_panels);
   };

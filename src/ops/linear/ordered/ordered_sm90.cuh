@@ -125,13 +125,14 @@ class Multiplier {
         warpgroup_(threadIdx.x / kWarpgroupSize),
         lane_(threadIdx.x % kWarpSize),
         first_row_(args.whole_tiles ? 0 : warpgroup_ * (args.tile_rows / 2)),
-        first_column_(args.splits_x() ? warpgroup_ * kColumns : 0),
+        first_column_(args.splits_x ? warpgroup_ * kColumns : 0),
         b_offset_(args.num_panels * args.tile_rows * kPanelSize + first_column_ * kPanelSize),
         a_panel_(matrix_offset(args.tile_rows * kPanelSize)),
         b_panel_(matrix_offset(args.x_rows() * kPanelSize)) {}
 
   // All of k.
   __device__ void run() {
+    if (args_.has_one_group() && warpgroup_ > 0) return;
     if constexpr (kIsFloat8) {
       if (args_.takes_turns()) return run_in_turns();
 #pragma unroll
@@ -162,6 +163,7 @@ class Multiplier {
   // To shared memory.
   __device__ void share() const {
     if (args_.takes_turns() && (args_.num_chunks - 1) % kWarpgroups != warpgroup_) return;
+    if (args_.has_one_group() && warpgroup_ > 0) return;
     const int warp_row = threadIdx.x / kWarpSize % kWarpgroupWarps * 16 + lane_ / 4;
     const int num_rows = args_.whole_tiles ? args_.tile_rows : args_.tile_rows / 2;
 #pragma unroll
@@ -414,7 +416,8 @@ __device__ void consume(const OrderedArgs& args, const Memory& memory) {
 }
 
 __device__ inline void init_barriers(const OrderedArgs& args, const Memory& memory) {
-  const int num_readers = args.takes_turns() ? kWarpgroupWarps : kNumConsumers / kWarpSize;
+  const bool by_one = args.takes_turns() || args.has_one_group();
+  const int num_readers = by_one ? kWarpgroupWarps : kNumConsumers / kWarpSize;
   for (int i = 0; i < args.num_stages; ++i) {
     init_barrier(memory.full(i), 1);
     init_barrier(memory.empty(i), num_readers);

@@ -19,4 +19,12 @@ constexpr int kMaxOrderedRows = 64;
 bool supports_linear_ordered_sm90(const LinearGpuCall& params);
 gpuError_t launch_linear_ordered_sm90(const LinearGpuCall& params, gpuStream_t stream);
 
+// What the benchmark varies; bits do not depend on it.
+struct OrderedTuning {
+  int one_group_rows = 64;  // in 16 bits: up to so many rows of x one warpgroup has all
+};
+gpuError_t launch_linear_ordered_sm90(const LinearGpuCall& params,
+                                      const OrderedTuning& tuning,
+                                      gpuStream_t stream);
+
 }  // namespace atom::ops
