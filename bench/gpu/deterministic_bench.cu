@@ -18,6 +18,7 @@
 #include "ops/linear/ordered/ordered_sm90.h"
 #include "ops/linear/skinny/skinny_cuda.h"
 #include "ops/linear/stream/stream_sm90.h"
+#include "ops/silu_and_mul/silu_and_mul_cuda.h"
 
 namespace atom::bench {
 namespace {
@@ -75,11 +76,54 @@ int check_linears() {
   return failed;
 }
 
+// Activated as it is summed up, or after it.
+int check_gated() {
+  int failed = 0;
+  for (LinearCase c : kCases) {
+    double worst = 0;
+    bool same = true;
+    for (const NamedShape& shape : {kShapes[2], NamedShape{"small", 2 * 520, 1088 * 2}}) {
+      for (const int64_t rows : {1, 5, 8, 16, 32, 64}) {
+        c.epilogue = LinearEpilogue::kSiluAndMul;
+        LinearOperands o(c, shape.out_features, shape.in_features, rows);
+        LinearGpuCall p = o.params();
+        ATOM_BENCH_CHECK(launch_linear_ordered_sm90(p, nullptr));
+        const std::vector<uint8_t> fused = o.result();
+        worst = std::max(worst, o.error(fused));
+        o.reset();
+        const Buffer product(rows * shape.out_features * bytes_of(c.y));
+        SiluAndMulLaunch silu;
+        silu.gate_up = product.data();
+        silu.out = p.y;
+        silu.gate_up_stride = shape.out_features;
+        silu.out_stride = p.y_stride;
+        silu.num_tokens = rows;
+        silu.size = shape.out_features / 2;
+        silu.element = c.y;
+        p.epilogue = LinearEpilogue::kStore;
+        p.y = product.data();
+        p.y_stride = shape.out_features;
+        ATOM_BENCH_CHECK(launch_linear_ordered_sm90(p, nullptr));
+        ATOM_BENCH_CHECK(launch_silu_and_mul(silu, nullptr));
+        same = same && o.result() == fused;
+      }
+    }
+    const bool passed = worst <= 1 && same;
+    failed += passed ? 0 : 1;
+    std::printf("ordered %s with SiLU: %s max_err %.3f of allowed%s\n",
+                c.name,
+                passed ? "PASS" : "FAIL",
+                worst,
+                same ? "" : ", bits differ from those of two kernels");
+  }
+  return failed;
+}
+
 void time_linears() {
   const double read = measure_roofs().read;
   for (const LinearCase& c : kCases) {
     for (const NamedShape& shape : kShapes) {
-      const int64_t size = shape.out_features * shape.in_features * bytes_of(c.weight);
+      const auto size = shape.out_features * shape.in_features * bytes_of(c.weight);
       std::vector<std::unique_ptr<LinearOperands>> sets;
       for (int i = 0; i < sets_beyond_caches(size); ++i) {
         sets.push_back(std::make_unique<LinearOperands>(c, shape.out_features, shape.in_features, 64));
@@ -104,6 +148,12 @@ void time_linears() {
           const std::string name = "one group to " + std::to_string(tuning.one_group_rows);
           time(name.c_str(), [&](const LinearGpuCall& p, gpuStream_t stream) {
             return launch_linear_ordered_sm90(p, tuning, stream);
+          });
+        }
+        if (&shape == &kShapes[2]) {
+          time("with SiLU", [&](LinearGpuCall p, gpuStream_t stream) {
+            p.epilogue = LinearEpilogue::kSiluAndMul;
+            return launch_linear_ordered_sm90(p, stream);
           });
         }
         time("fast", [&](const LinearGpuCall& p, gpuStream_t stream) {
@@ -156,10 +206,16 @@ void time_attention() {
 }  // namespace
 }  // namespace atom::bench
 
+namespace {
+int check() {
+  return atom::bench::check_linears() + atom::bench::check_gated();
+}
+}  // namespace
+
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string_view part = argc > 1 ? argv[1] : "";
-  const int failed = part.empty() || part == "check" ? atom::bench::check_linears() : 0;
+  const int failed = part.empty() || part == "check" ? check() : 0;
   if (part.empty() || part == "linear") atom::bench::time_linears();
   if (part.empty() || part == "attention") atom::bench::time_attention();
   return failed == 0 ? 0 : 1;

@@ -11,7 +11,7 @@ namespace atom::ops::attention_device {
 constexpr int kFixedTileKeys = 64;
 
 // Segments: 64 of 64 keys, then 64 of twice as many, and so on.
-constexpr int kSegmentKeys = 4 * kFixedTileKeys;
+constexpr int kSegmentKeys = kFixedTileKeys;
 constexpr int kAlikeSegments = 64;
 
 // Segments of one length end where their number and that of the shorter ones is kAlikeSegments

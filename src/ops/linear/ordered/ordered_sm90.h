@@ -13,7 +13,7 @@ namespace atom::ops {
 
 constexpr int kMaxOrderedRows = 64;
 
-// On compute capability 9.0 alone, without an epilogue but bias. x and weight of one type:
+// On compute capability 9.0 alone, with bias and SiLU. x and weight of one type:
 // bfloat16, float16, or FP8 with y of 2 bytes. Rows of the weight are multiples of 128 bytes, those
 // of x multiples of 16.
 bool supports_linear_ordered_sm90(const LinearGpuCall& params);
