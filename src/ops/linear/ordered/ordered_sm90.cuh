@@ -1,7 +1,7 @@
 // Inside the ordered linear for few rows on Hopper: the kernel. A block owns tiles of weight rows
 // and all of k. One thread starts the copies of the weight and of x into a ring of stages in shared
 // memory, and two warpgroups multiply: half of a large tile's rows each, or those of a gate and of
-// up; or all of a tile's rows, in FP8 of every other stage, handing the sums so far over to each
+// up; or all of a tile's rows, in FP8 of every other stage, and hand the sums so far over to each
 // other, in 16 bits the first one alone, or each with half of the rows of x. At the end of a tile
 // the sums pass through shared memory, so that neighboring threads store neighboring outputs.
 //
