@@ -40,4 +40,9 @@ void on_cards(const std::vector<std::unique_ptr<Communicator>>& ranks,
 std::vector<std::unique_ptr<Communicator>> make_card_group(int size,
                                                            std::chrono::milliseconds timeout);
 
+// The same of ranks that come to each other by way of the host (comm/staged/), over sockets; on
+// fake cards where there is none.
+std::vector<std::unique_ptr<Communicator>> make_staged_group(int size,
+                                                             std::chrono::milliseconds timeout);
+
 }  // namespace atom
