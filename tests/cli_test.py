@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -108,7 +109,8 @@ class Usage(CommandTest):
         for command in COMMANDS:
             args = ("tar",) if command == "generate" else ()
             result = self.expect(atom(command, "/no/such/folder", *args), 1)
-            self.assertIn("/no/such/folder", result.stderr)
+            self.assertIn("/no/such/folder: no such folder; give the folder of a checkpoint",
+                          result.stderr)
 
     def test_unknown_architecture_lists_the_known(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -289,9 +291,11 @@ class Chat(CommandTest):
 class Terminal:
     """A child on a pseudo-terminal."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, columns=0):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            if columns:
+                termios.tcsetwinsize(sys.stdout.fileno(), (24, columns))
             os.environ.update(NO_COLOR="1", TERM="xterm")
             os.execv(ATOM, [ATOM, *args])
         self.text = ""
@@ -328,6 +332,20 @@ class Terminal:
                 os.close(self.fd)
                 return os.waitstatus_to_exitcode(status)
         raise AssertionError("does not end")
+
+
+class HelpOnATerminal(CommandTest):
+    def test_lines_fit(self):
+        for columns in (80, 60):
+            for command in ("", "generate", "serve", "plan"):
+                terminal = Terminal(*command.split(), "--help", columns=columns)
+                last = "interrupted." if not command else "This text."
+                terminal.read_until(last)
+                self.assertEqual(terminal.exit_code(), 0)
+                lines = terminal.text.replace("\r", "").splitlines()
+                # A word that is longer than a line stays whole.
+                self.assertEqual([line for line in lines
+                                  if len(line) > columns and " " in line.strip()], [])
 
 
 class ChatOnATerminal(CommandTest):

@@ -13,6 +13,12 @@ folder=build/$preset
 log=$folder.log
 mkdir -p "$folder"
 
+interrupted() {
+  printf '\nbuild: interrupted; what is built stays, and the next build goes on from there\n' >&2
+  exit 130
+}
+trap interrupted INT
+
 fail() {
   echo >&2
   # The compiler's first message says more than its last one.
