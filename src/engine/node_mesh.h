@@ -11,7 +11,8 @@
 
 namespace atom {
 
-// Reads the secret's file. `device`: on what kind nodes compute. They wait for each other for ever, or as long as `go_on` says.
+// Reads the secret's file. `device`: on what kind nodes compute. They wait for each other for ever,
+// or as long as `go_on` says.
 Result<MeshOptions> node_mesh(const ResolvedConfig& config,
                               int64_t num_sampled_ids,
                               const std::string& device,

@@ -61,7 +61,8 @@ void ParallelContext::meet_to_replay() const {
 }
 
 bool ParallelContext::can_be_recorded() const {
-  for (const Communicator* group : {tensor_parallel, pipeline_parallel, context_parallel, experts}) {
+  for (const Communicator* group :
+       {tensor_parallel, pipeline_parallel, context_parallel, experts}) {
     if (group != nullptr && !group->can_be_recorded()) return false;
   }
   return true;

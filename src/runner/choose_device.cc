@@ -45,8 +45,8 @@ Status check_cards(const ResolvedConfig& config, Device first) {
                                   parallel.tensor_parallel_size,
                                   parallel.pipeline_parallel_size);
   if (parallel.prefill_context_parallel_size > 1) {
-    flags += fmt::format(", --prefill-context-parallel-size {}",
-                         parallel.prefill_context_parallel_size);
+    flags +=
+        fmt::format(", --prefill-context-parallel-size {}", parallel.prefill_context_parallel_size);
   }
   if (num_nodes > 1) flags += fmt::format(", --nnodes {}", num_nodes);
   return invalid_argument(

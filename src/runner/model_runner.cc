@@ -185,13 +185,12 @@ Status ModelRunner::reserve() {
 }
 
 Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
-  device_sampler_.emplace(
-      *runtime_,
-      stream_,
-      max_rows_,
-      config_.model.vocab_size,
-      num_sampled_ids_,
-      parallel_.context_parallel);
+  device_sampler_.emplace(*runtime_,
+                          stream_,
+                          max_rows_,
+                          config_.model.vocab_size,
+                          num_sampled_ids_,
+                          parallel_.context_parallel);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
   const DeviceConfig& options = config_.engine.device;
   if (draft_ != nullptr) {

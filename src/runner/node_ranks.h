@@ -1,6 +1,7 @@
 // The ranks of an engine that are threads of this process while others are on other nodes, on the
 // CPU or with a card each. Groups that are on one node speak through memory (comm/local/,
-// comm/device/), others over TCP (comm/tcp/), to which cards come by way of the host (comm/staged/).
+// comm/device/), others over TCP (comm/tcp/), to which cards come by way of the host
+// (comm/staged/).
 //
 // The last stage is on the first node, the head, whose scheduler hears what it chose; nodes after
 // it have the stages before, from behind.

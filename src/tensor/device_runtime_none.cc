@@ -19,7 +19,6 @@ Result<DeviceRuntime*> device_runtime(Device) {
   return no_runtime();
 }
 
-
 std::string device_backends() {
   return "";
 }

@@ -80,9 +80,8 @@ class StagedCommunicator : public Communicator {
     const int64_t bytes = count * dtype_size(dtype);
     void* const sum = received_.take(stream.queue(), bytes);
     void* const staged = download(stream, whole, size() * bytes);
-    host_->reduce_scatter(Stream(&stream.pool()),
-                          view(staged, dtype, {size(), count}),
-                          view(sum, dtype, {count}));
+    host_->reduce_scatter(
+        Stream(&stream.pool()), view(staged, dtype, {size(), count}), view(sum, dtype, {count}));
     upload(stream, received_, sum, part, bytes);
   }
 
@@ -144,11 +143,8 @@ class StagedCommunicator : public Communicator {
     sent_.wait();
     return staged;
   }
-  static void upload(const Stream& stream,
-                     StagingBuffer& buffer,
-                     const void* staged,
-                     void* to,
-                     int64_t bytes) {
+  static void upload(
+      const Stream& stream, StagingBuffer& buffer, const void* staged, void* to, int64_t bytes) {
     stream.queue().copy(to, staged, bytes);
     buffer.mark(stream.queue());
   }

@@ -1,3 +1,4 @@
+#include <deque>
 #include <thread>
 #include <utility>
 
@@ -138,21 +139,28 @@ std::vector<Device> cards_of(int num_ranks) {
 
 void on_cards(const std::vector<std::unique_ptr<Communicator>>& ranks,
               int64_t memory,
-              const std::function<void(const CardSeat&)>& body) {
+              const std::function<void(const CardSeat&)>& body,
+              int64_t scratch) {
   const std::vector<Device> devices = cards_of(static_cast<int>(ranks.size()));
   std::vector<std::shared_ptr<void>> memories;
+  std::vector<std::unique_ptr<DeviceQueue>> queues;
+  std::deque<ThreadPool> pools;
+  std::deque<Stream> streams;
+  std::deque<Workspace> scratches;
   for (const Device& device : devices) {
-    memories.push_back(device_runtime(device).value()->allocate(memory));
+    DeviceRuntime& card = *device_runtime(device).value();
+    memories.push_back(card.allocate(memory));
+    queues.push_back(card.create_queue());
+    streams.emplace_back(&pools.emplace_back(1), queues.back().get());
+    scratches.push_back(scratch > 0 ? Workspace(streams.back(), scratch) : Workspace());
   }
   std::vector<std::thread> threads;
   for (const auto& rank : ranks) {
     threads.emplace_back([&] {
-      ThreadPool pool(1);
-      const Device device = devices[rank->rank()];
-      const std::unique_ptr<DeviceQueue> queue = device_runtime(device).value()->create_queue();
-      const Stream stream(&pool, queue.get());
-      body({*rank, device, *queue, stream, memories[rank->rank()]});
-      queue->synchronize();
+      const int r = rank->rank();
+      device_runtime(devices[r]).value()->make_current();
+      body({*rank, devices[r], *queues[r], streams[r], memories[r], scratches[r]});
+      queues[r]->synchronize();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -177,8 +185,8 @@ std::vector<std::unique_ptr<Communicator>> make_staged_group(int size,
   for (auto& host : make_socket_group(size, timeout)) {
     const std::shared_ptr<DeviceRuntime> fake = devices.empty() ? make_fake_card() : nullptr;
     DeviceRuntime& card = fake ? *fake : *device_runtime(devices[host->rank()]).value();
-    ranks.push_back(std::make_unique<ThroughCard>(
-        make_staged_communicator(std::move(host), card), card, fake));
+    ranks.push_back(
+        std::make_unique<ThroughCard>(make_staged_communicator(std::move(host), card), card, fake));
   }
   return ranks;
 }

@@ -26,6 +26,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ RowScratch scratch;
   RowNorm<T, W, kVectors, 1, kAnyLanes> norm(p);  // of the block's first row
   norm.load_weight();
+  touch(view);
+  touch(p);
   allow_next_grid();
   wait_for_previous_grid();
   const uint64_t epoch = begin_epoch(view);
