@@ -90,6 +90,9 @@ class Usage(CommandTest):
                 result = self.expect(atom("generate", MODEL, "tar", option, value), 2)
                 self.assertIn(option, result.stderr)
 
+    def test_empty_values_are_named(self):
+        self.assertIn("--api-key: ", self.expect(atom("serve", MODEL, "--api-key", ""), 2).stderr)
+
     def test_help_and_version(self):
         self.assertRegex(self.expect(atom("--version"), 0).stdout, r"^atom \d+\.\d+\.\d+\n$")
         overview = self.expect(atom("--help"), 0).stdout
@@ -401,6 +404,17 @@ class Plans(CommandTest):
 
 
 class Bench(CommandTest):
+    def test_files_are_tried_before_the_work(self):
+        # A checkpoint that is not there would be named otherwise.
+        for command in (("bench", "/no/checkpoint", "--output-json"),
+                        ("bench", "breakdown", "/no/checkpoint", "--output-trace"),
+                        ("bench", "serve", "--html")):
+            for path, why in (("/no/such/folder/file", "No such file or directory"),
+                              ("/tmp", "is a folder")):
+                result = self.expect(atom(*command, path), 1)
+                self.assertIn(path, result.stderr)
+                self.assertIn(why, result.stderr)
+
     def test_latency_without_weights(self):
         with tempfile.TemporaryDirectory() as folder:
             config_only(folder, num_hidden_layers=2, layer_types=None)

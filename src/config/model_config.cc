@@ -236,9 +236,10 @@ Result<Json> read_config_json(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
     return not_found(
-        "{}: {}; give the folder of a checkpoint (config.json, *.safetensors, tokenizer)",
+        "{}: {}; give the folder of a checkpoint (config.json, *.safetensors, tokenizer){}",
         folder,
-        file_exists(folder) ? "no folder" : "no such folder");
+        file_exists(folder) ? "no folder" : "no such folder",
+        folder.ends_with(".gguf") ? ". GGUF files are not read" : "");
   }
   JsonLimits limits;
   limits.max_bytes = size_t{16} << 20;
