@@ -123,6 +123,13 @@ int64_t ContextRows::num_elements(const SchedulerConfig& config, int32_t num_con
   return num_tokens + num_context_ranks * of_rank;
 }
 
+std::optional<HostMirror> ContextRows::make_arrays(const SchedulerConfig& config,
+                                                   int32_t num_context_ranks,
+                                                   const Stream& stream) {
+  if (num_context_ranks == 1) return std::nullopt;
+  return HostMirror(stream, num_elements(config, num_context_ranks), kMaxDeviceSteps);
+}
+
 SchedulerConfig limits_of_parts(SchedulerConfig config, int32_t num_context_ranks) {
   if (num_context_ranks > 1) config.max_num_seqs *= 2;
   return config;

@@ -34,6 +34,10 @@ class ContextRows {
 
   // Of `arrays`, for any step.
   static int64_t num_elements(const SchedulerConfig& config, int32_t num_context_ranks);
+  // Those arrays; none for a single rank. `stream` outlives them.
+  static std::optional<HostMirror> make_arrays(const SchedulerConfig& config,
+                                               int32_t num_context_ranks,
+                                               const Stream& stream);
 
   // What InputBuilder::build() takes for this rank's rows.
   const SchedulerOutput& step() const { return is_split() ? part_ : step_; }

@@ -156,12 +156,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->workspace_ = Workspace(stream, plan.workspace);
   runner->input_builder_.emplace(limits_of_parts(config.scheduler, parallel.context_parallel_size),
                                  stream);
-  if (parallel.context_parallel_size > 1) {
-    runner->context_arrays_.emplace(
-        stream,
-        ContextRows::num_elements(config.scheduler, parallel.context_parallel_size),
-        kMaxDeviceSteps);
-  }
+  runner->context_arrays_ =
+      ContextRows::make_arrays(config.scheduler, parallel.context_parallel_size, stream);
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
   if (method != SpeculativeMethod::kOff && parallel.samples()) {

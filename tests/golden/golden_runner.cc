@@ -131,9 +131,8 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   for (const auto& rank : ranks_) {
     rank->input_builder.emplace(limits_of_parts(config, parallel.prefill_context_parallel_size),
                                 rank->stream);
-    if (const int32_t size = parallel.prefill_context_parallel_size; size > 1) {
-      rank->context_arrays.emplace(rank->stream, ContextRows::num_elements(config, size));
-    }
+    rank->context_arrays =
+        ContextRows::make_arrays(config, parallel.prefill_context_parallel_size, rank->stream);
     rank->storage =
         make_layer_storage(rank->stream,
                            rank->storage_spec,
