@@ -163,10 +163,6 @@ run_ops() {
     name=$(basename "$path")
     case "$name" in
       ops_roofs_test) ;;  # measures time
-      # Of ranks: kernels that are loaded while another rank waits would wait for it.
-      ops_rms_norm_test | ops_token_dispatch_test)
-        test_job check "$name" "$name" CUDA_MODULE_LOADING=EAGER
-        ;;
       *) test_job check "$name" "$name" ;;
     esac
   done < <(find "$build" -type f -name 'ops_*_test' -perm -u+x | sort)
