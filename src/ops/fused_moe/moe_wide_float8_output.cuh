@@ -33,22 +33,43 @@ class ResultOutput {
     scale_rows<kUnits>(args_, tile, {{own, own + 16}, {own + 8, own + 24}}, sums);
     auto* const out = static_cast<BFloat16*>(args_.scratch.results) + first + at_.q * 8;
     const bool exists = first + at_.q * 8 < args_.num_outputs;
+    // Several eights of tokens are on their way at a time, so that each does not wait for itself.
 #pragma unroll
-    for (int eight = 0; eight < 2 * kUnits; ++eight) {
-      const uint32_t rows = rows_ + eight % 2 * (kResultsSize / 2);
-      const float2 weights = weights_of(eight * 8 + 2 * at_.q);
-      uint32_t matrices[4];
+    for (int begin = 0; begin < 2 * kUnits; begin += kResultEights) {
+      const int end = begin + kResultEights < 2 * kUnits ? begin + kResultEights : 2 * kUnits;
+      float2 weights[kResultEights];
+      int choices[kResultEights];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* pair = &sums[i % 2][4 * eight + i / 2 * 2];
-        matrices[i] = bits_of_pair<BFloat16>(weights.x * pair[0], weights.y * pair[1]);
+      for (int eight = begin; eight < end; ++eight) {
+        weights[eight - begin] = weights_of(eight * 8 + 2 * at_.q);
+        choices[eight - begin] = choice_of(eight * 8 + at_.g);
       }
-      store_transposed(rows + at_.lane % 8 * kResultStride + at_.lane / 8 * kVectorSize, matrices);
       __syncwarp();
-      const int choice = choice_of(eight * 8 + at_.g);
-      if (choice != kNoChoice && exists) {
-        store_bits(out + int64_t{choice} * args_.num_outputs,
-                   load_shared(rows + at_.g * kResultStride + at_.q * kVectorSize));
+#pragma unroll
+      for (int eight = begin; eight < end; ++eight) {
+        uint32_t matrices[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* pair = &sums[i % 2][4 * eight + i / 2 * 2];
+          matrices[i] = bits_of_pair<BFloat16>(weights[eight - begin].x * pair[0],
+                                               weights[eight - begin].y * pair[1]);
+        }
+        store_transposed(rows_ + (eight - begin) * kResultSize + at_.lane % 8 * kResultStride +
+                             at_.lane / 8 * kVectorSize,
+                         matrices);
+      }
+      __syncwarp();
+      uint4 outputs[kResultEights];
+#pragma unroll
+      for (int eight = begin; eight < end; ++eight) {
+        outputs[eight - begin] = load_shared(rows_ + (eight - begin) * kResultSize +
+                                             at_.g * kResultStride + at_.q * kVectorSize);
+      }
+#pragma unroll
+      for (int eight = begin; eight < end; ++eight) {
+        const int choice = choices[eight - begin];
+        if (choice == kNoChoice || !exists) continue;
+        store_bits(out + int64_t{choice} * args_.num_outputs, outputs[eight - begin]);
       }
     }
   }
