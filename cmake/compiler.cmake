@@ -26,7 +26,7 @@ set(ATOM_AMX_FLAGS ${ATOM_AVX2_FLAGS} -mamx-tile -mamx-bf16 -mamx-int8)
 if(ATOM_SANITIZE)
   add_compile_options(-fsanitize=${ATOM_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=undefined)
-  # gcc's analysis sees uninitialised values in the code that a sanitizer adds to the library's.
+  # gcc's analysis sees uninitialized values in the code that a sanitizer adds to the library's.
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${ATOM_SANITIZE})
 endif()

@@ -116,7 +116,7 @@ class PullTest(unittest.TestCase):
 
     def test_mistakes(self):
         self.assertIn("NAME is missing", self.atom("pull", code=2).stderr)
-        self.assertIn("ORGANISATION/MODEL", self.atom("pull", "tldr-8m", code=2).stderr)
+        self.assertIn("ORGANIZATION/MODEL", self.atom("pull", "tldr-8m", code=2).stderr)
         self.assertIn("check the name", self.atom("pull", "atom/other", code=1).stderr)
         result = self.atom("inspect", "modles/tldr-8m", code=1)
         self.assertIn("no such folder, and as a model of the hub", result.stderr)

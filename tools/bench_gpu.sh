@@ -28,7 +28,7 @@ Sections that run without a choice, in order:
   decode-fp8      the same with FP8 weights and activations
   decode-fp8-kv   the same, and the cache in FP8
   breakdown       time and share of the roof of each operator: bfloat16 and FP8
-  kernels         attention, linears, norms, activation, rope and quantisation on their
+  kernels         attention, linears, norms, activation, rope and quantization on their
                   own, in percent of the roofs
   serve           start to ready; first token of a short prompt; HTTP against offline
   throughput      512 requests of 1024 + 1024 tokens, 256 at a time: bfloat16

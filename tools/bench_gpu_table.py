@@ -202,8 +202,8 @@ def fusion_lines(folder):
     rows = short_rows(folder, (
         ("fusions-bf16", "bf16"), ("fusions-bf16-no-qk", "bf16, rope and cache apart"),
         ("fusions-fp8", "FP8, cache FP8"), ("fusions-fp8-no-qk", "FP8, rope and cache apart"),
-        ("fusions-fp8-no-norm", "FP8, norm and quantisation apart"),
-        ("fusions-fp8-no-silu", "FP8, activation and quantisation apart")))
+        ("fusions-fp8-no-norm", "FP8, norm and quantization apart"),
+        ("fusions-fp8-no-silu", "FP8, activation and quantization apart")))
     return table(["fused kernels"] + SHORT_HEADER, rows)
 
 

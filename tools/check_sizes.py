@@ -74,9 +74,9 @@ def is_function(head):
     head = re.sub(r"\balignas\s*\([^()]*\)", "", head.rstrip())
     is_variable = "(" not in head or re.search(r"(?<![=!<>])=(?!=)\s*(?:\[|$)", head)
     # `Pool(int n) : size_` before `{n}`
-    in_member_initialisers = (re.search(r"\)\s*(?:noexcept\s*)?:[^:]", head) and
+    in_member_initializers = (re.search(r"\)\s*(?:noexcept\s*)?:[^:]", head) and
                               re.search(r"[\w>]$", head) and not AFTER_PARAMETERS.search(head))
-    return not is_variable and not in_member_initialisers
+    return not is_variable and not in_member_initializers
 
 
 def function_name(head):

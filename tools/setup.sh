@@ -153,7 +153,7 @@ if $with_cuda; then
   fi
 fi
 
-# The folder with the licence is extracted last, and says that all of this version is there.
+# The folder with the license is extracted last, and says that all of this version is there.
 if $with_flashinfer &&
   [ ! -e ".cache/flashinfer/flashinfer_python-${flashinfer_wheel#*==}.dist-info" ]; then
   echo "setup: fetching the headers of $flashinfer_wheel into .cache/flashinfer" >&2

@@ -1,4 +1,4 @@
-// The server in front of an engine that computes nothing (stub_engine_core.cc): tokeniser, HTTP,
+// The server in front of an engine that computes nothing (stub_engine_core.cc): tokenizer, HTTP,
 // JSON and the messages between the processes are what is left to measure.
 // usage: frontend_server CHECKPOINT STUB_ENGINE_CORE [PORT]
 #include <fmt/core.h>

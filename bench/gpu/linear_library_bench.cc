@@ -278,7 +278,7 @@ void show_times(const Way& way, Operands& operands, const Roofs& roofs) {
   operands.fill(way.dtype);
   for (const Layer& layer : kLayers) {
     const bool is_head = std::strcmp(layer.name, "lm_head") == 0;
-    if (is_head && way.dtype != DType::kBFloat16) continue;  // never quantised
+    if (is_head && way.dtype != DType::kBFloat16) continue;  // never quantized
     for (const int64_t rows : {1, 8, 16, 24, 32, 64, 128, 256, 512, 1024, 8192}) {
       if (is_head && rows > 256) continue;
       if (way.scales_sums && rows > kMaxScaledRows) continue;

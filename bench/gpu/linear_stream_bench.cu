@@ -128,7 +128,7 @@ class Chain {
 
   void reset() {
     fill_random(hidden_.data(), kBF16, kMaxStreamRows * kHidden, 1.0f, 7);
-    // FP8 inputs of the linears that no quantising kernel of this chain writes.
+    // FP8 inputs of the linears that no quantizing kernel of this chain writes.
     fill_random(hidden8_.data(), kF8, kMaxStreamRows * kHidden, 64.0f, 8);
     fill_random(wide8_.data(), kF8, kMaxStreamRows * kIntermediate, 64.0f, 9);
   }

@@ -1,4 +1,4 @@
-// Checks and times the GPU kernels of norms, activation and quantisation.
+// Checks and times the GPU kernels of norms, activation and quantization.
 //
 // usage: norm_activation_bench
 //
@@ -42,7 +42,7 @@ double rounded(Element element, double value) {
   return as_float;
 }
 
-// Half the distance of neighbours of the type, relative.
+// Half the distance of neighbors of the type, relative.
 double unit_of(Element element) {
   switch (element) {
     case Element::kFloat32:
@@ -57,8 +57,8 @@ double unit_of(Element element) {
   return 0;
 }
 
-// Sees a row of FP8 values and its scale against the unquantised values. Where the value before
-// quantisation may differ by a rounding, the quantised one may be a neighbour.
+// Sees a row of FP8 values and its scale against the unquantized values. Where the value before
+// quantization may differ by a rounding, the quantized one may be a neighbor.
 void see_float8(Verdict& verdict,
                 const std::vector<double>& expected,
                 const uint8_t* got,

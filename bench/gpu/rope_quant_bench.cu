@@ -1,5 +1,5 @@
 // Checks and times the GPU kernels between a step's multiplications that are not norms or
-// activations: rotary embedding with the cache's new rows, and quantisation of activations.
+// activations: rotary embedding with the cache's new rows, and quantization of activations.
 //
 // usage: rope_quant_bench
 //

@@ -1,4 +1,4 @@
-// A report as one HTML page with plots, in the colours that the reader's system prefers. It loads
+// A report as one HTML page with plots, in the colors that the reader's system prefers. It loads
 // nothing and runs no script.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Plots as inline SVG. Colours come from the page: classes c0, c1 and bad, and currentColor.
+// Plots as inline SVG. Colors come from the page: classes c0, c1 and bad, and currentColor.
 #pragma once
 
 #include <span>

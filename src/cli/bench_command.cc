@@ -34,7 +34,7 @@ constexpr const char* kBenchDescription =
     "--batch-size sequences of --input-len tokens, or of the prefill where --output-len is 1, "
     "launched one by one. The read bandwidth and arithmetic peak of the device "
     "that computes are measured before, between and after, and each figure is judged against its "
-    "neighbours; medians are shown. A GPU's peaks are those of its library for matrix "
+    "neighbors; medians are shown. A GPU's peaks are those of its library for matrix "
     "multiplication.\n"
     "CHECKPOINT may hold config.json only, with --load-dummy.";
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kPullDescription =
     "Downloads a model from the Hugging Face hub and prints the folder that holds it. NAME is "
-    "ORGANISATION/MODEL, perhaps with @REVISION. Only what atom reads is downloaded: safetensors, "
+    "ORGANIZATION/MODEL, perhaps with @REVISION. Only what atom reads is downloaded: safetensors, "
     "configuration, tokenizer. The cache is the one that huggingface_hub uses: what is there "
     "already is not downloaded again, and a download that was cut is resumed.\n"
     "HF_TOKEN (or the token that 'hf auth login' stored) opens gated and private models; "
@@ -67,7 +67,7 @@ int run_pull(const PullOptions& options, const std::vector<std::string>& argumen
   if (!name) {
     return fail_usage(
         "pull",
-        invalid_argument("'{}' is no model of a hub; expected ORGANISATION/MODEL[@REVISION]",
+        invalid_argument("'{}' is no model of a hub; expected ORGANIZATION/MODEL[@REVISION]",
                          arguments[0].substr(0, 200)));
   }
   const Result<hub::Snapshot> snapshot = pull_model(*name, options);

@@ -1,4 +1,4 @@
-// Colours for text that a person reads, and the text of others made safe to show.
+// Colors for text that a person reads, and the text of others made safe to show.
 #pragma once
 
 #include <cstdio>
@@ -7,11 +7,11 @@
 
 namespace atom::cli {
 
-// Wraps text in escape sequences, or returns it unchanged when colours are off. A plain value.
+// Wraps text in escape sequences, or returns it unchanged when colors are off. A plain value.
 class Style {
  public:
   explicit Style(bool enabled) : enabled_(enabled) {}
-  // Colours on a terminal, unless NO_COLOR is set.
+  // Colors on a terminal, unless NO_COLOR is set.
   static Style for_stream(std::FILE* stream);
 
   bool enabled() const { return enabled_; }

@@ -46,7 +46,7 @@ std::string error_of(const Json& json, StatusCode code = StatusCode::kUnimplemen
   return status.message();
 }
 
-TEST(QuantConfig, NullIsNotQuantised) {
+TEST(QuantConfig, NullIsNotQuantized) {
   const QuantConfig config = parse(Json());
   EXPECT_FALSE(config.is_quantized());
   EXPECT_EQ(config.scheme_of(kModule), kNone);

@@ -15,8 +15,8 @@ namespace atom {
 
 struct ResolvedConfig {
   EngineConfig engine;                     // as asked for, but for --enable-dp-attention
-  ModelConfig model;                       // with the quantisation that is computed with
-  DType dtype = DType::kFloat32;           // of activations, and of weights that are not quantised
+  ModelConfig model;                       // with the quantization that is computed with
+  DType dtype = DType::kFloat32;           // of activations, and of weights that are not quantized
   DType kv_cache_dtype = DType::kFloat32;  // dtype, or FP8
   // num_blocks is 0 unless --num-blocks is given: the memory plan decides.
   SchedulerConfig scheduler;

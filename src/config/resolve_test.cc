@@ -246,13 +246,13 @@ TEST(Resolve, KVCacheDType) {
               HasSubstr("--kv-cache-dtype float32: not supported with activations in bfloat16"));
 }
 
-TEST(Resolve, QuantizationOfAnUnquantisedCheckpoint) {
+TEST(Resolve, QuantizationOfAnUnquantizedCheckpoint) {
   EngineConfig engine;
   EXPECT_FALSE(resolved(engine).model.quantization.is_quantized());
   engine.model.quantization = QuantizationChoice::kFp8;
   const QuantScheme scheme = resolved(engine).model.quantization.scheme_of("model.layers.0.o_proj");
   EXPECT_EQ(scheme, (QuantScheme{QuantType::kPerToken, QuantType::kPerToken, false, true}));
-  ModelConfig quantised = model();
+  ModelConfig quantized = model();
   engine.model.quantization = QuantizationChoice::kMxFp4;
   EXPECT_EQ(resolved(engine).model.quantization.scheme_of("model.layers.0.o_proj").weight_dtype,
             QuantDType::kFloat4E2M1);
@@ -263,10 +263,10 @@ TEST(Resolve, QuantizationOfAnUnquantisedCheckpoint) {
             QuantDType::kInt8);
   engine.model.online_quant_config.clear();
   engine.model.quantization = QuantizationChoice::kFp8;
-  quantised.quantization.method = "fp8";
-  EXPECT_TRUE(resolved(engine, quantised).model.quantization.groups.empty());
-  quantised.quantization.method = "compressed-tensors";
-  EXPECT_THAT(resolve(engine, quantised).status().message(),
+  quantized.quantization.method = "fp8";
+  EXPECT_TRUE(resolved(engine, quantized).model.quantization.groups.empty());
+  quantized.quantization.method = "compressed-tensors";
+  EXPECT_THAT(resolve(engine, quantized).status().message(),
               HasSubstr("quantized already, by method 'compressed-tensors'"));
 }
 

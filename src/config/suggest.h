@@ -8,7 +8,7 @@
 namespace atom {
 
 // The candidate with the fewest single-character edits (insertion, deletion, substitution, swap of
-// neighbours) from `wrong`; the first of equals. Empty when none is close enough to be meant.
+// neighbors) from `wrong`; the first of equals. Empty when none is close enough to be meant.
 std::string nearest_name(std::string_view wrong, std::span<const std::string> candidates);
 
 }  // namespace atom

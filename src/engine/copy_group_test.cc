@@ -74,7 +74,7 @@ class CopyGroups : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     const Way& way = GetParam();
-    ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/" + way.golden, folder_.path()).ok());
+    ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/" + way.golden, folder_.path()).ok());
     config_ = config_of(folder_.path());
     config_.speculative.method = way.method;
     if (way.method != SpeculativeMethod::kOff) config_.speculative.num_tokens = 2;
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Requests that are aborted anywhere, beside others that go on.
 TEST(CopyGroup, AbortsHarmNobodyAndLeaveNothing) {
   const TemporaryFolder folder;
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/qwen3-moe", folder.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/qwen3-moe", folder.path()).ok());
   EngineConfig config = config_of(folder.path());
   config.parallel.data_parallel_size = 3;
   config.parallel.enable_expert_parallel = true;
@@ -183,7 +183,7 @@ TEST(CopyGroup, AbortsHarmNobodyAndLeaveNothing) {
 
 TEST(CopyGroup, WhatCannotStartSaysWhyOnce) {
   const TemporaryFolder folder;
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/qwen3-moe", folder.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/qwen3-moe", folder.path()).ok());
   EngineConfig config = config_of(folder.path());
   config.parallel.data_parallel_size = 9;
   config.parallel.enable_expert_parallel = true;

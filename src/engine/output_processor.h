@@ -1,4 +1,4 @@
-// Turns the deltas of engine cores into RequestOutputs: detokenises, finds stop strings, and tells
+// Turns the deltas of engine cores into RequestOutputs: detokenizes, finds stop strings, and tells
 // the caller of each request. One thread at a time calls process() and fail_all(), and callbacks
 // run on it, without a lock held; the other methods may be called from any thread.
 #pragma once

@@ -22,7 +22,7 @@ bool is_path_part(std::string_view part) {
          part.front() != '.' && part.find("..") == std::string_view::npos;
 }
 
-// "--" separates organisation and name in the cache.
+// "--" separates organization and name in the cache.
 bool is_name_part(std::string_view part) {
   return is_path_part(part) && part.size() <= kMaxPartSize &&
          part.find("--") == std::string_view::npos;
@@ -40,8 +40,8 @@ std::optional<ModelName> parse_model_name(std::string_view text) {
   }
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return std::nullopt;
-  const std::string_view organisation = text.substr(0, slash);
-  const bool valid = is_name_part(organisation) && is_alphanumeric(organisation.front()) &&
+  const std::string_view organization = text.substr(0, slash);
+  const bool valid = is_name_part(organization) && is_alphanumeric(organization.front()) &&
                      is_name_part(text.substr(slash + 1));
   if (!valid) return std::nullopt;
   result.name = text;

@@ -16,7 +16,7 @@ constexpr int64_t kGrain = int64_t{1} << 20;  // elements, a multiple of kRandom
 // Uniform in [-kHalfWidth, kHalfWidth]: standard deviation 0.02.
 constexpr float kHalfWidth = 0.02f * 1.7320508f;
 
-// Scales of quantised tensors are made up as this, near which real ones are: never zero, and E4M3
+// Scales of quantized tensors are made up as this, near which real ones are: never zero, and E4M3
 // values by it come near the other weights.
 constexpr float kScale = 0.05f;
 // Those of FP4 are exponents, by which its values come near the other weights: 2^-7.

@@ -34,7 +34,7 @@ TEST(MemoryPlan, CountsTheDemoModel) {
   EXPECT_EQ(plan.total(), plan.weights + plan.workspace + plan.step_inputs + plan.kv_cache());
 }
 
-TEST(MemoryPlan, CountsQuantisedWeightsAndCache) {
+TEST(MemoryPlan, CountsQuantizedWeightsAndCache) {
   EngineConfig engine;
   engine.cache.num_blocks = 1000;
   engine.model.quantization = QuantizationChoice::kFp8;
@@ -44,10 +44,10 @@ TEST(MemoryPlan, CountsQuantisedWeightsAndCache) {
   int64_t expected = 2048 * 64 * 4 + 8 * 3 * 4;
   const Checkpoint checkpoint = Checkpoint::open(demo_model_folder()).value();
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
-    const bool quantised = tensor.info.name.find("_proj.weight") != std::string::npos;
+    const bool quantized = tensor.info.name.find("_proj.weight") != std::string::npos;
     const Shape& shape = tensor.info.shape;
     // A byte for each weight and a scale for each row.
-    expected += quantised ? shape.num_elements() + shape[0] * 4 : 2 * shape.num_elements();
+    expected += quantized ? shape.num_elements() + shape[0] * 4 : 2 * shape.num_elements();
   }
   EXPECT_EQ(plan.weights, expected);
   EXPECT_EQ(plan.kv_bytes_per_block, 16 * 8 * 2 * 2 * 64);

@@ -73,7 +73,7 @@ TEST(ModelRunner, DraftsChangeNoAnswer) {
 // compared with what each request gets alone where nothing is given back.
 TEST(ModelRunner, LayersWithAWindowGiveBackBlocks) {
   const TemporaryFolder checkpoint;
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/gpt-oss", checkpoint.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/gpt-oss", checkpoint.path()).ok());
   EngineConfig config = crowded(DType::kFloat32);
   config.model.model = checkpoint.path();
   std::mt19937 random(7);
@@ -93,7 +93,7 @@ TEST(ModelRunner, LayersWithAWindowGiveBackBlocks) {
 class ModelRunnerStates : public testing::Test {
  protected:
   void SetUp() override {
-    const Status made = materialise_checkpoint(golden_folder() + "/qwen3-next", checkpoint_.path());
+    const Status made = materialize_checkpoint(golden_folder() + "/qwen3-next", checkpoint_.path());
     ASSERT_TRUE(made.ok()) << made.message();
     config_ = crowded(DType::kFloat32);
     config_.model.model = checkpoint_.path();

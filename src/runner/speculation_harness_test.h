@@ -90,7 +90,7 @@ inline void write_head(const nlohmann::json& config,
   const TemporaryFolder described;
   std::ofstream(described.file("config.json")) << config.dump();
   std::ofstream(described.file("checkpoint.json")) << checkpoint.dump();
-  const Status made = materialise_checkpoint(described.path(), folder);
+  const Status made = materialize_checkpoint(described.path(), folder);
   ASSERT_TRUE(made.ok()) << made.message();
 }
 

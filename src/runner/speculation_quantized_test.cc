@@ -69,7 +69,7 @@ TEST(SpeculationQuantized, DraftLayersWithScalesAreQuantized) {
       write_float4_case(4, {"lm_head", "*self_attn*", "eh_proj"}, float4.path()));
   EXPECT_GT(check_case(float4.path()).num_drafts, 400);
   const Status made =
-      materialise_with_mtp(golden_folder() + "/deepseek-v3-fp8-block", float8.path());
+      materialize_with_mtp(golden_folder() + "/deepseek-v3-fp8-block", float8.path());
   ASSERT_TRUE(made.ok()) << made.message();
   EXPECT_GT(check_case(float8.path()).num_drafts, 400);
 }

@@ -15,15 +15,15 @@ std::string refusal(const std::string& folder, const SpeculativeOptions& options
 
 TEST(SpeculationRefusals, WhatCannotDraftIsRefusedByName) {
   const TemporaryFolder llama, deepseek;
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/llama", llama.path()).ok());
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/deepseek-v2", deepseek.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/llama", llama.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/deepseek-v2", deepseek.path()).ok());
   SpeculativeOptions mtp;
   mtp.method = SpeculativeMethod::kMtp;
   EXPECT_NE(refusal(llama.path(), mtp).find("LlamaForCausalLM"), std::string::npos);
   EXPECT_NE(refusal(deepseek.path(), mtp).find("DeepseekV2ForCausalLM"), std::string::npos);
   // A hybrid whose configuration promises a layer that the file does not have.
   const TemporaryFolder qsa;
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/qwen3-next-qsa", qsa.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/qwen3-next-qsa", qsa.path()).ok());
   EXPECT_NE(refusal(qsa.path(), mtp).find("mtp.fc.weight"), std::string::npos)
       << refusal(qsa.path(), mtp);
 }
@@ -32,7 +32,7 @@ TEST(SpeculationRefusals, WhatCannotDraftIsRefusedByName) {
 class SpeculationBadHead : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/llama", target_.path()).ok());
+    ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/llama", target_.path()).ok());
     config_ = read_json(golden_folder() + "/../eagle3/llama/config.json");
     checkpoint_ = read_json(golden_folder() + "/../eagle3/llama/checkpoint.json");
   }

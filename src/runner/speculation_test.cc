@@ -13,13 +13,13 @@ std::string letters_of(std::string name) {
 class SpeculationMtp : public testing::TestWithParam<const char*> {
  protected:
   // The case's checkpoint, with draft layers.
-  void materialise() {
+  void materialize() {
     const std::string folder = golden_folder() + "/" + GetParam();
     const std::string name = GetParam();
     const bool has_layer =
         name.find("v32") == std::string::npos && !name.starts_with("glm-moe-dsa");
-    const Status made = has_layer ? materialise_checkpoint(folder, checkpoint_.path())
-                                  : materialise_with_mtp(folder, checkpoint_.path());
+    const Status made = has_layer ? materialize_checkpoint(folder, checkpoint_.path())
+                                  : materialize_with_mtp(folder, checkpoint_.path());
     ASSERT_TRUE(made.ok()) << made.message();
   }
 
@@ -27,7 +27,7 @@ class SpeculationMtp : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(SpeculationMtp, ChangesNoAnswer) {
-  ASSERT_NO_FATAL_FAILURE(materialise());
+  ASSERT_NO_FATAL_FAILURE(materialize());
   EngineConfig config = crowded_with_drafts(SpeculativeMethod::kMtp, 1);
   config.model.model = checkpoint_.path();
   const Totals totals = check_drafts(config, requests_of(num_speculation_requests(), 11));
@@ -51,7 +51,7 @@ class SpeculationEagle3 : public testing::TestWithParam<const char*> {};
 TEST_P(SpeculationEagle3, ChangesNoAnswer) {
   const std::string name = GetParam();
   const TemporaryFolder target, head;
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/" + name, target.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/" + name, target.path()).ok());
   ASSERT_NO_FATAL_FAILURE(write_head_of_few_ids(name, head.path()));
   EngineConfig config = crowded_with_drafts(SpeculativeMethod::kEagle3, 1);
   config.model.model = target.path();
@@ -70,7 +70,7 @@ class SpeculationNgram : public testing::TestWithParam<const char*> {};
 
 TEST_P(SpeculationNgram, ChangesNoAnswer) {
   const TemporaryFolder checkpoint;
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/" + GetParam(), checkpoint.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/" + GetParam(), checkpoint.path()).ok());
   EngineConfig config = crowded_with_drafts(SpeculativeMethod::kNgram, 1);
   config.model.model = checkpoint.path();
   const Totals totals = check_drafts(config, requests_of(num_speculation_requests(), 17));
@@ -104,7 +104,7 @@ TEST(SpeculationDraftHead, InFloat8ChangesNoAnswer) {
     SCOPED_TRACE(name);
     const bool has_own_head = std::string_view(name) == "llama";
     const TemporaryFolder target, head;
-    ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/" + name, target.path()).ok());
+    ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/" + name, target.path()).ok());
     EngineConfig config =
         crowded_with_drafts(has_own_head ? SpeculativeMethod::kEagle3 : SpeculativeMethod::kMtp, 1);
     config.model.model = target.path();
@@ -144,8 +144,8 @@ TEST(SpeculationRanks, DraftsChangeNoAnswer) {
     const TemporaryFolder target, head;
     const std::string folder = golden_folder() + "/" + tested.golden;
     const bool lacks_layer = folder.ends_with("v32");
-    const Status made = lacks_layer ? materialise_with_mtp(folder, target.path())
-                                    : materialise_checkpoint(folder, target.path());
+    const Status made = lacks_layer ? materialize_with_mtp(folder, target.path())
+                                    : materialize_checkpoint(folder, target.path());
     ASSERT_TRUE(made.ok()) << made.message();
     EngineConfig config = crowded_with_drafts(tested.method, 2);
     config.model.model = target.path();

@@ -25,7 +25,7 @@ class SplitRunner : public testing::Test {
   }
 
   void take_golden(const char* name) {
-    const Status made = materialise_checkpoint(golden_folder() + "/" + name, checkpoint_.path());
+    const Status made = materialize_checkpoint(golden_folder() + "/" + name, checkpoint_.path());
     ASSERT_TRUE(made.ok()) << made.message();
     config_.model.model = checkpoint_.path();
     config_.cache.state_checkpoint_interval = 16;

@@ -20,7 +20,7 @@ class Masses {
   Masses(float max, float inverse_temperature)
       : max_(max), inverse_temperature_(inverse_temperature) {}
 
-  // Calls body(key, logit, mass) for each key; mass is its unnormalised probability.
+  // Calls body(key, logit, mass) for each key; mass is its unnormalized probability.
   template <typename Body>
   void for_each(std::span<const RankKey> keys, Body&& body) const {
     float logits[kRowBlock];

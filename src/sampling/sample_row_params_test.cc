@@ -127,7 +127,7 @@ TEST(SampleRowParams, LargestLogitIsEnoughOnlyWithoutWishes) {
   EXPECT_FALSE(takes([](auto& p, auto&) { p.logit_bias = {{1, 1.0f}}; }));
   EXPECT_FALSE(takes([](auto& p, auto&) { p.min_tokens = 3; }));
   EXPECT_TRUE(takes([](auto& p, auto&) { p.min_tokens = 2; }));
-  // Only the token that is still on the device is penalised.
+  // Only the token that is still on the device is penalized.
   EXPECT_FALSE(takes([](auto& p, auto&) { p.presence_penalty = 1; }));
   EXPECT_TRUE(takes([](auto& p, auto& row) {
     p.presence_penalty = 1;

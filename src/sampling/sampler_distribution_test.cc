@@ -55,7 +55,7 @@ void expect_distribution(const std::vector<float>& row,
   EXPECT_LT(chi_square, freedom + 3.5 * std::sqrt(2 * freedom)) << num_cells << " cells";
 }
 
-// Temperature, min_p, top_k, top_p by definition: sort, cut, normalise.
+// Temperature, min_p, top_k, top_p by definition: sort, cut, normalize.
 std::vector<double> plain_shares(const std::vector<float>& row, const SamplingParams& params) {
   std::vector<std::pair<double, size_t>> weights;
   const float max = *std::max_element(row.begin(), row.end());

@@ -13,7 +13,7 @@ namespace atom::server {
 enum class RunsOn {
   kIoThread,    // microseconds, and must answer when everything else is busy
   kStatus,      // a thread that no client's work can hold
-  kWorker,      // parses or tokenises
+  kWorker,      // parses or tokenizes
   kGeneration,  // a worker, and needs the engine
 };
 

@@ -1,4 +1,4 @@
-// What the endpoints share. Made once by Server, const but for what synchronises itself.
+// What the endpoints share. Made once by Server, const but for what synchronizes itself.
 #pragma once
 
 #include <atomic>

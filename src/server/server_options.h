@@ -31,7 +31,7 @@ struct ServerOptions {
   OutputFormatChoice output_format;
   std::string default_chat_template_kwargs;  // JSON object, or empty
   bool trust_request_chat_template = false;  // else chat_template of a request is refused
-  int num_workers = 0;                       // threads that parse and tokenise; 0 chooses
+  int num_workers = 0;                       // threads that parse and tokenize; 0 chooses
   size_t max_stored_bytes = 0;         // of conversations that may be continued by an answer's id
   size_t max_stream_buffer = 8 << 20;  // bytes held for a client that reads slowly
   std::chrono::milliseconds shutdown_timeout{30'000};  // for running answers after SIGTERM

@@ -97,13 +97,13 @@ bool merge_rounds(const MergeTable& table,
 }
 
 // A heap of (rank, position) over a linked list of symbols; entries that no longer hold are
-// recognised when they come up.
+// recognized when they come up.
 void merge_heap(const MergeTable& table,
                 int32_t* ids,
                 size_t* size,
                 const std::atomic<bool>* cancelled) {
   struct Symbol {
-    int32_t id;  // -1: merged into its left neighbour
+    int32_t id;  // -1: merged into its left neighbor
     int32_t previous, next;
     uint32_t rank;  // of the pair with the next symbol
   };

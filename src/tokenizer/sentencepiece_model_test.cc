@@ -88,7 +88,7 @@ TEST(SentencePieceModel, EncodesAndDecodes) {
 TEST(SentencePieceModel, ControlPiecesInTheTextAreTokens) {
   const auto tokenizer = load(small_model(), R"({"add_bos_token": false, "add_eos_token": true})");
   ASSERT_NE(tokenizer, nullptr);
-  // Each segment gets its space: the legacy behaviour.
+  // Each segment gets its space: the legacy behavior.
   EXPECT_EQ(tokenizer->encode("a</s>a", true).value(), (Ids{262, 2, 262, 2}));
 }
 

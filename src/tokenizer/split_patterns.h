@@ -1,5 +1,5 @@
 // Finding the matches of a pre-tokenizer's pattern. The patterns of the known model families have
-// hand-written matchers, recognised by the exact text of the pattern, that run in linear time; any
+// hand-written matchers, recognized by the exact text of the pattern, that run in linear time; any
 // other pattern goes to Regex. Immutable and thread-safe.
 #pragma once
 

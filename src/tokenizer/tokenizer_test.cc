@@ -1,4 +1,4 @@
-// The tokenizer's own behaviour on small tokenizers made here: errors, configuration, corner cases.
+// The tokenizer's own behavior on small tokenizers made here: errors, configuration, corner cases.
 #include "tokenizer/tokenizer.h"
 
 #include <fmt/format.h>
@@ -204,7 +204,7 @@ TEST(Tokenizer, TokensOfTheConfigurationAreAdded) {
                    .ok());
 }
 
-TEST(Tokenizer, PreTokenizerBehaviours) {
+TEST(Tokenizer, PreTokenizerBehaviors) {
   const auto pieces = [](const std::string& pre_tokenizer, const std::string& text) {
     // Every character is a token and nothing merges, but a piece that is a token is that token.
     const auto tokenizer = make(with_model(R"({"ignore_merges": true, "vocab": {"a": 0, "-": 1,

@@ -21,8 +21,8 @@ class Eagle3Models : public testing::TestWithParam<const char*> {
     const std::string name = GetParam();
     const std::string golden = golden_folder() + "/" + name;
     const std::string head = golden_folder() + "/../eagle3/" + name;
-    ASSERT_TRUE(materialise_checkpoint(golden, target_.path()).ok());
-    const Status written = materialise_checkpoint(head, head_.path());
+    ASSERT_TRUE(materialize_checkpoint(golden, target_.path()).ok());
+    const Status written = materialize_checkpoint(head, head_.path());
     ASSERT_TRUE(written.ok()) << written.message();
     std::ifstream file(head + "/golden.json");
     expected_ = nlohmann::json::parse(file);

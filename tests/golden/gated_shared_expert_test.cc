@@ -58,7 +58,7 @@ TEST(GatedSharedExpert, OfAnotherWidthIsComputedApart) {
   const Result<GoldenCase> golden = load_golden_case(source);
   ASSERT_TRUE(golden.ok());
   const TemporaryFolder as_slot, apart;
-  ASSERT_TRUE(materialise_checkpoint(source, as_slot.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(source, as_slot.path()).ok());
   const TensorFile file = TensorFile::open(as_slot.file("model.safetensors")).value();
   const Json description = read_json_file(source + "/checkpoint.json").value();
   std::vector<StoredTensor> tensors;

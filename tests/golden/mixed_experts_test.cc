@@ -158,7 +158,7 @@ class MixedExperts : public testing::TestWithParam<Mixture> {
     const std::string folder = golden_folder() + "/deepseek-v3";
     golden_ = load_golden_case(folder).value();
     const TemporaryFolder source;
-    CHECK(materialise_checkpoint(folder, source.path()).ok());
+    CHECK(materialize_checkpoint(folder, source.path()).ok());
     const TensorFile file = TensorFile::open(source.file("model.safetensors")).value();
     const Json description = read_json_file(folder + "/checkpoint.json").value();
     for (const auto& [name, tensor] : description.at("tensors").items()) {

@@ -24,7 +24,7 @@ TEST(MtpModels, LogitsAreTheGoldenOnes) {
     SCOPED_TRACE(golden->name);
     ++num_cases;
     const TemporaryFolder folder;
-    ASSERT_TRUE(materialise_checkpoint(path, folder.path()).ok());
+    ASSERT_TRUE(materialize_checkpoint(path, folder.path()).ok());
     DraftedModel model(folder.path());
     for (const GoldenPrompt& prompt : golden->prompts) {
       const Tensor logits = model.draft_logits(prompt.ids);
@@ -51,7 +51,7 @@ TEST(MtpModels, AnIndexerThatSelectsAllChangesNothing) {
     std::vector<float> logits[2];
     for (const Indexers indexers : {Indexers::kKept, Indexers::kDropped}) {
       const TemporaryFolder checkpoint;
-      ASSERT_TRUE(materialise_with_mtp(folder, checkpoint.path(), indexers).ok());
+      ASSERT_TRUE(materialize_with_mtp(folder, checkpoint.path(), indexers).ok());
       DraftedModel model(checkpoint.path());
       const Tensor computed = model.draft_logits(ids);
       const float* values = computed.data<float>();

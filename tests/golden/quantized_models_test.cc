@@ -92,7 +92,7 @@ TEST_P(QuantizedModels, TheReferenceIsTheSame) {
   const Result<GoldenCase> golden = load_golden_case(GetParam());
   ASSERT_TRUE(golden.ok()) << golden.status().message();
   const TemporaryFolder folder;
-  ASSERT_TRUE(materialise_checkpoint(GetParam(), folder.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(GetParam(), folder.path()).ok());
   const Result<ModelConfig> config = load_model_config(folder.path());
   if (!config.ok() || !ReferenceDecoder::supports(*config) || !quantizes_activations(*config)) {
     GTEST_SKIP() << "not held against the reference";
@@ -126,7 +126,7 @@ TEST(QuantizedModel, PlantedErrorsOfQuantizationShow) {
   const std::vector<int32_t>& prompt = golden->prompts[1].ids;
   const TemporaryFolder right, wrong;
   for (const TemporaryFolder* out : {&right, &wrong}) {
-    ASSERT_TRUE(materialise_checkpoint(folder, out->path()).ok());
+    ASSERT_TRUE(materialize_checkpoint(folder, out->path()).ok());
   }
   const Result<ModelConfig> config = load_model_config(right.path());
   ASSERT_TRUE(config.ok());
@@ -159,7 +159,7 @@ TEST_P(QuantizedModels, QuantizedWhileLoading) {
   const Result<GoldenCase> golden = load_golden_case(GetParam());
   ASSERT_TRUE(golden.ok()) << golden.status().message();
   const TemporaryFolder folder;
-  ASSERT_TRUE(materialise_checkpoint(GetParam(), folder.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(GetParam(), folder.path()).ok());
   const Result<ModelConfig> config = load_model_config(folder.path());
   if (!config.ok() || config->quantization.is_quantized() ||
       !config->extension().has("num_experts_per_tok")) {

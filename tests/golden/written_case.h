@@ -13,7 +13,7 @@ namespace atom {
 class WrittenCase {
  public:
   explicit WrittenCase(const std::string& case_folder) : golden_(load_golden_case(case_folder)) {
-    if (golden_.ok()) written_ = materialise_checkpoint(case_folder, folder_.path());
+    if (golden_.ok()) written_ = materialize_checkpoint(case_folder, folder_.path());
     if (written_.ok()) config_ = load_model_config(folder_.path());
   }
 

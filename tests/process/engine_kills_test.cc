@@ -183,7 +183,7 @@ TEST(EngineProcess, ACopyThatDiesIsReplacedWhileTheOthersServe) {
 // steps under load it is noticed, all of them come back together, and nothing is left behind.
 TEST(EngineProcess, CopiesThatShareExpertsComeBackTogether) {
   const TemporaryFolder folder;
-  ASSERT_TRUE(materialise_checkpoint(golden_folder() + "/qwen3-moe", folder.path()).ok());
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/qwen3-moe", folder.path()).ok());
   EngineConfig config = demo_config();
   config.model.model = folder.path();
   config.model.skip_tokenizer_init = true;

@@ -6,7 +6,7 @@ import subprocess
 # bfloat16's answers depend on the order of sums, so on the instruction set or the GPU, where
 # float32's choice of a token was closer than this.
 BFLOAT16_CLEAR_MARGIN = 0.1
-# Distance of neighbouring bfloat16 numbers at the size of the demo model's logits.
+# Distance of neighboring bfloat16 numbers at the size of the demo model's logits.
 BFLOAT16_STEP = 0.25
 
 

@@ -39,7 +39,7 @@ Json with_layer(const Json& tensors, int64_t num_layers, int64_t hidden_size) {
 
 }  // namespace
 
-Status materialise_with_mtp(const std::string& case_folder,
+Status materialize_with_mtp(const std::string& case_folder,
                             const std::string& out_folder,
                             Indexers indexers) {
   ASSIGN_OR_RETURN(Json config, read_json_file(case_folder + "/config.json"));
@@ -59,7 +59,7 @@ Status materialise_with_mtp(const std::string& case_folder,
   const TemporaryFolder described;
   RETURN_IF_ERROR(write_text(described.file("config.json"), config.dump()));
   RETURN_IF_ERROR(write_text(described.file("checkpoint.json"), checkpoint.dump()));
-  return materialise_checkpoint(described.path(), out_folder);
+  return materialize_checkpoint(described.path(), out_folder);
 }
 
 }  // namespace atom

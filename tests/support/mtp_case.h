@@ -15,7 +15,7 @@ enum class Indexers {
 
 // Writes the checkpoint of the case in `case_folder`, of the family of DeepSeek, into the existing
 // `out_folder`, with a layer for multi-token prediction that is made like the model's last one.
-Status materialise_with_mtp(const std::string& case_folder,
+Status materialize_with_mtp(const std::string& case_folder,
                             const std::string& out_folder,
                             Indexers indexers = Indexers::kKept);
 

@@ -115,7 +115,7 @@ Result<std::string> header_dtype(const std::string& name) {
   return found->second;
 }
 
-// Throws nlohmann's exceptions on a description of the wrong form; materialise_checkpoint catches.
+// Throws nlohmann's exceptions on a description of the wrong form; materialize_checkpoint catches.
 Result<StoredTensor> generate(const std::string& name, const Json& description, uint64_t seed) {
   StoredTensor tensor{name, {}, description.at("shape").get<std::vector<int64_t>>(), {}};
   ASSIGN_OR_RETURN(tensor.dtype, header_dtype(description.at("dtype").get<std::string>()));
@@ -178,7 +178,7 @@ Status write_sharded(const std::string& folder,
 
 }  // namespace
 
-Status materialise_checkpoint(const std::string& case_folder, const std::string& out_folder) {
+Status materialize_checkpoint(const std::string& case_folder, const std::string& out_folder) {
   const std::string description_path = case_folder + "/checkpoint.json";
   ASSIGN_OR_RETURN(const Json description, read_json_file(description_path));
   ASSIGN_OR_RETURN(const std::string config, read_file(case_folder + "/config.json", 1 << 20));

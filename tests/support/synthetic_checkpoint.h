@@ -22,6 +22,6 @@ namespace atom {
 
 // Writes config.json and the safetensors files (with an index when there are several) of the case
 // in `case_folder` into the existing folder `out_folder`.
-Status materialise_checkpoint(const std::string& case_folder, const std::string& out_folder);
+Status materialize_checkpoint(const std::string& case_folder, const std::string& out_folder);
 
 }  // namespace atom

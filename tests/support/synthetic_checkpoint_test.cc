@@ -46,10 +46,10 @@ TEST(SyntheticCheckpoint, MatchesTheFingerprintsOfEveryGoldenCase) {
   for (const std::string& case_folder : golden_case_folders()) {
     SCOPED_TRACE(case_folder);
     const TemporaryFolder out;
-    const Status status = materialise_checkpoint(case_folder, out.path());
+    const Status status = materialize_checkpoint(case_folder, out.path());
     ASSERT_TRUE(status.ok()) << status.message();
     const Json golden = read_json_file(case_folder + "/golden.json").value();
-    if (!golden.at("quant").is_null()) continue;  // fingerprints are of dequantised values
+    if (!golden.at("quant").is_null()) continue;  // fingerprints are of dequantized values
     int num_compared = 0;
     for (const auto& [name, fingerprint] : golden.at("fingerprints").items()) {
       const std::vector<float> values = tensor_values(out.path(), name);
@@ -81,7 +81,7 @@ TEST(SyntheticCheckpoint, WritesTheBytesOfTheReference) {
   for (const char* name : {"llama", "llama3-rope", "qwen3"}) {
     const TemporaryFolder out;
     ASSERT_TRUE(
-        materialise_checkpoint(std::string(ATOM_TEST_GOLDEN_DIR "/") + name, out.path()).ok());
+        materialize_checkpoint(std::string(ATOM_TEST_GOLDEN_DIR "/") + name, out.path()).ok());
     for (const auto& entry : std::filesystem::directory_iterator(out.path())) {
       const std::string content = read_file(entry.path().string(), kMaxSize).value();
       found[fmt::format("{}/{}", name, entry.path().filename().string())] =
@@ -96,7 +96,7 @@ std::string error_of(const std::string& checkpoint) {
   std::ofstream(folder.path() + "/config.json") << "{}";
   std::ofstream(folder.path() + "/checkpoint.json") << checkpoint;
   const TemporaryFolder out;
-  return materialise_checkpoint(folder.path(), out.path()).message();
+  return materialize_checkpoint(folder.path(), out.path()).message();
 }
 
 TEST(SyntheticCheckpoint, RefusesADescriptionThatItDoesNotKnow) {

@@ -28,7 +28,7 @@ std::string driver_version(const std::string& text) {
   return text.empty() ? "" : "unknown version";
 }
 
-// cuDriverGetVersion() answers without initialising a device.
+// cuDriverGetVersion() answers without initializing a device.
 void ask_libcuda(GpuFacts* facts) {
   void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return;

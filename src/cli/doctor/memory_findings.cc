@@ -83,7 +83,7 @@ Finding judge_huge_pages(const MemoryFacts& facts) {
 
 Finding judge_overcommit(const MemoryFacts& facts) {
   Finding finding{kMemorySection, "overcommit", Severity::kOk, "", ""};
-  finding.value = facts.overcommit == 0   ? "by the kernel's judgement"
+  finding.value = facts.overcommit == 0   ? "by the kernel's judgment"
                   : facts.overcommit == 1 ? "always"
                                           : "never";
   if (facts.overcommit == 2) {

@@ -109,8 +109,8 @@ TEST_F(Fp8, PartsThatAgreeAreMultipliedTogether) {
   EXPECT_FLOAT_EQ(outputs(method).second, 2 * 0.3f * 3.25f * kIn);
 }
 
-// What a fused operator left quantised gives what the method makes of the float input.
-TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
+// What a fused operator left quantized gives what the method makes of the float input.
+TEST_F(Fp8, TakesInputThatIsQuantizedAlready) {
   for (const QuantScheme& scheme : {kDynamic, kStatic}) {
     QuantizedLinearMethod method(build_, scheme, two_parts());
     ASSERT_TRUE(load(method, {0.5f, 0.3f}, {0.3f, 0.3f}).ok());
@@ -141,7 +141,7 @@ TEST_F(Fp8, TakesInputThatIsQuantisedAlready) {
   }
 }
 
-TEST_F(Fp8, PartsWithScalesOfTheirOwnQuantiseForThemselves) {
+TEST_F(Fp8, PartsWithScalesOfTheirOwnQuantizeForThemselves) {
   QuantizedLinearMethod method(build_, kStatic, two_parts());
   ASSERT_TRUE(load(method, {1.0f, 1.0f}, {0.3f, 0.25f}).ok());
   EXPECT_FALSE(method.wanted().has_codes());
@@ -155,7 +155,7 @@ TEST_F(Fp8, ActivationsStayAsTheyAreWithoutEmulation) {
   EXPECT_FLOAT_EQ(outputs(method).first, 1.0f * kIn);
 }
 
-TEST_F(Fp8, QuantisesAFloatCheckpointByRows) {
+TEST_F(Fp8, QuantizesAFloatCheckpointByRows) {
   QuantizedLinearMethod method(build_, kOnline, two_parts());
   const int64_t planned = method.resident_bytes();
   // Every row's largest value is exact, whatever it is.
@@ -241,12 +241,12 @@ TEST_F(Fp8, IsOnAGpuWhatItIsOnTheCpu) {
   const auto queue = ops::test_gpu()->create_queue();
   const Stream gpu(&pool_, queue.get());
   for (const QuantScheme& scheme : {kStatic, kDynamic, kOnline}) {
-    for (const bool quantises_activations : {true, false}) {
+    for (const bool quantizes_activations : {true, false}) {
       for (const int64_t num_tokens : {3, 40, 300}) {
         std::vector<double> outputs[2];
         for (const Stream* stream : std::initializer_list<const Stream*>{&stream_, &gpu}) {
           BuildContext build{config_, DType::kBFloat16, 64, stream->device()};
-          build.emulate_quantized_activations = quantises_activations;
+          build.emulate_quantized_activations = quantizes_activations;
           QuantizedLinearMethod method(build, scheme, two_parts());
           const int64_t planned = method.resident_bytes();
           load_random(*stream, method);
@@ -284,7 +284,7 @@ TEST_F(Fp8, PartsOfAMergedLayerHaveToAgree) {
   EXPECT_THAT(build_.status.message(), HasSubstr("mlp.up_proj (none)"));
 }
 
-TEST_F(Fp8, IgnoredLayersAreNotQuantised) {
+TEST_F(Fp8, IgnoredLayersAreNotQuantized) {
   build_.packed_modules_mapping = kMapping;
   config_.quantization.method = "fp8";
   config_.quantization.groups = {group("Linear", kDynamic)};

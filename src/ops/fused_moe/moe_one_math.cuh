@@ -17,7 +17,7 @@ __device__ inline uint32_t as_halves(uint32_t codes) {
 }
 
 // d[16 rows, 8 columns] += a[16 rows, 16] b[8 columns, 16]^T. A lane's word of each row of a is
-// four neighbouring codes, in whatever order of columns, which is the same for b.
+// four neighboring codes, in whatever order of columns, which is the same for b.
 __device__ inline void multiply(float (&d)[4], uint32_t a, uint32_t below, const uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

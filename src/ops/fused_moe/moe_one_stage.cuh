@@ -13,7 +13,7 @@ namespace atom::ops::device::moe_one {
 
 constexpr int kTileRows = 16, kGateRows = 8;
 constexpr int kChunk = kWarps * kPanel;
-// Two neighbouring rows are in different halves of the banks: lanes read 64 bytes of each.
+// Two neighboring rows are in different halves of the banks: lanes read 64 bytes of each.
 constexpr int kPitch = kChunk + 64;
 constexpr int kNumStages = 6;
 constexpr int kMaxCodes = 20 << 10;  // of x, then of all that is activated

@@ -78,11 +78,11 @@ void copy_token(const KvCacheWriteArgs& args,
 
 // One head's row; k and v are few beside what a step multiplies.
 template <typename T>
-void quantise_row(const T* from, int64_t size, float scale, Float8E4M3* to) {
+void quantize_row(const T* from, int64_t size, float scale, Float8E4M3* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = from_float<Float8E4M3>(to_float(from[i]) / scale);
 }
 
-void quantise_token(const KvCacheWriteArgs& args,
+void quantize_token(const KvCacheWriteArgs& args,
                     const KvCacheWriteArgs::Source& source,
                     int64_t token,
                     int64_t slot) {
@@ -91,7 +91,7 @@ void quantise_token(const KvCacheWriteArgs& args,
     const char* from = static_cast<const char*>(source.data) + token * source.token_stride;
     Float8E4M3* to = static_cast<Float8E4M3*>(source.cache) + slot * args.num_heads * head_dim;
     for (int64_t head = 0; head < args.num_heads; ++head) {
-      quantise_row(reinterpret_cast<const T*>(from + head * source.head_stride),
+      quantize_row(reinterpret_cast<const T*>(from + head * source.head_stride),
                    head_dim,
                    source.scale,
                    to + head * head_dim);
@@ -110,7 +110,7 @@ void kv_cache_write_reference(const Stream& stream, const KvCacheWriteArgs& args
       CHECK(slot < args.num_slots);
       for (const KvCacheWriteArgs::Source& source : std::span(args.sources, args.num_sources)) {
         if (args.float8_cache) {
-          quantise_token(args, source, t, slot);
+          quantize_token(args, source, t, slot);
         } else {
           copy_token(args, source, t, slot);
         }

@@ -9,7 +9,7 @@ namespace {
 constexpr int kThreads = 64;
 
 template <typename T>
-__device__ void quantise_row(const T* from, int64_t size, float scale, device::Float8* to) {
+__device__ void quantize_row(const T* from, int64_t size, float scale, device::Float8* to) {
   for (int64_t i = threadIdx.x; i < size; i += kThreads) {
     to[i] = device::from_float<device::Float8>(device::to_float(from[i]) / scale);
   }
@@ -29,7 +29,7 @@ __global__ void kv_cache_write_kernel(KvCacheWriteArgs args) {
   const int64_t row = slot * args.num_heads + head;
   if (args.float8_cache) {
     const int64_t head_dim = args.head_size / static_cast<int64_t>(sizeof(T));
-    quantise_row(reinterpret_cast<const T*>(from),
+    quantize_row(reinterpret_cast<const T*>(from),
                  head_dim,
                  source.scale,
                  static_cast<device::Float8*>(source.cache) + row * head_dim);

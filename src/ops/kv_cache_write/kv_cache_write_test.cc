@@ -111,7 +111,7 @@ void check_float8_cache(const char* variant) {
   }
 }
 
-TEST(KvCacheWrite, EveryVariantQuantisesForACacheInFloat8) {
+TEST(KvCacheWrite, EveryVariantQuantizesForACacheInFloat8) {
   for (const char* variant : kAllVariants) {
     SCOPED_TRACE(variant);
     check_float8_cache(variant);

@@ -21,7 +21,7 @@ __device__ inline void load_floats(const float* source, float (&target)[kLength]
 
 // As ops/rms_norm does it: rounded before a weight of type T, too, but not before one in float32.
 template <typename T>
-__device__ uint4 normalise(const uint4& bits,
+__device__ uint4 normalize(const uint4& bits,
                            const void* weights,  // of the head
                            bool float_weights,
                            int lane,
@@ -303,7 +303,7 @@ __global__ void ATOM_LAUNCH_BOUNDS(kNumThreads, kHeads == 1 ? 8 : 6)
     const uint4 bits = packed[i];
     uint4 rotated = bits;
     if (args.weights[0] != nullptr) {
-      rotated = normalise<T>(rotated,
+      rotated = normalize<T>(rotated,
                              args.weights[kind == 0 ? 0 : 1],
                              args.float_weights,
                              lane,

@@ -1,4 +1,4 @@
-// FP8 in groups of 128: a group lies in the registers of neighbouring lanes, which find its scale
+// FP8 in groups of 128: a group lies in the registers of neighboring lanes, which find its scale
 // without the rest of the block.
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"

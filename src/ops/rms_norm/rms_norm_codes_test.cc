@@ -88,7 +88,7 @@ bool run(const char* variant,
                      });
 }
 
-// Norm by the same variant, then the reference's quantisation of what it stored.
+// Norm by the same variant, then the reference's quantization of what it stored.
 void run_apart(const char* variant, ThreadPool& pool, const Inputs& in, const QuantizedRows& out) {
   const Tensor y = Tensor::zeros(in.x.shape(), in.x.dtype());
   run_variant(variant, pool, {in.x, in.residual, in.weight, y}, [&](const Placed& at) {

@@ -36,7 +36,7 @@ __global__ void ATOM_LAUNCH_BOUNDS(most_threads(kLanes), least_blocks(kLanes, kV
   wait_for_previous_grid();
   if (!norm.exists()) return;
   norm.load();
-  norm.normalise(scratch);
+  norm.normalize(scratch);
 }
 
 // The result of a block's row, value_of(i) each, in the format that the launch asks for.
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch 
 
   const T* source = residual != nullptr ? residual : x;
   const auto value_of = [&](int64_t i) {
-    return normalised<T, W>(to_float(source[i]), scale, to_float(weight[i]));
+    return normalized<T, W>(to_float(source[i]), scale, to_float(weight[i]));
   };
   store_any<T>(p, offset, value_of, scratch[1]);
   if (p.rows == nullptr) return;

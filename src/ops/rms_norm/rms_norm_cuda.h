@@ -1,7 +1,7 @@
 // RMSNorm on a GPU, alone, after the residual addition, and with an FP8 result.
 //
 // The FP8 result, with or without the rows beside it, is that of ops::rms_norm, rounded to x's type
-// as there, and then quantised as ops/quantize/quantize.h says, with a given scale, with each row's
+// as there, and then quantized as ops/quantize/quantize.h says, with a given scale, with each row's
 // own or with those of groups of 128, of which rows have whole ones.
 #pragma once
 

@@ -112,7 +112,7 @@ __device__ inline void finish_rows(const PeerView& view,
     if (row != rows.first) held.load(norm);
     add_up<T, kSize>(view, held.mine, round, epoch, patience, norm);
     norm.add(held.before);
-    norm.normalise(scratch[turn]);
+    norm.normalize(scratch[turn]);
   }
 }
 

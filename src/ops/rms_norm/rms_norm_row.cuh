@@ -74,7 +74,7 @@ class RowNormOf {
     }
   }
 
-  __device__ void normalise(float (&scratch)[2][kWarpSize]) {
+  __device__ void normalize(float (&scratch)[2][kWarpSize]) {
     float sums[kFold] = {};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -90,7 +90,7 @@ class RowNormOf {
     const int64_t offset = token * p_.out_strides[0] + head * p_.out_strides[1];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      value_[v] = normalised<T, W>(value_[v], scale, kWeightFirst ? weight_[v] : weight_at(v));
+      value_[v] = normalized<T, W>(value_[v], scale, kWeightFirst ? weight_[v] : weight_at(v));
     }
     if (p_.rows != nullptr) store_rows();
     Float8* codes = static_cast<Float8*>(p_.out) + offset;

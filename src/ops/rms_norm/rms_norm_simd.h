@@ -42,16 +42,16 @@ void rms_norm_row(const RmsNormArgs& args, const T* x, T* residual, const W* wei
   const Float scale = Simd::set(1.0f / sqrtf(total / static_cast<float>(size) + args.eps));
 
   const T* source = residual != nullptr ? residual : x;
-  const auto normalised = [&](Float value, Float w) {
+  const auto normalized = [&](Float value, Float w) {
     Float y = Simd::mul(value, scale);
     if constexpr (sizeof(W) == sizeof(T)) y = Simd::template round_to<T>(y);
     return Simd::mul(w, y);
   };
   for (i = 0; i < whole; i += kWidth) {
-    Simd::store(out + i, normalised(Simd::load(source + i), Simd::load(weight + i)));
+    Simd::store(out + i, normalized(Simd::load(source + i), Simd::load(weight + i)));
   }
   if (rest > 0) {
-    const Float y = normalised(Simd::load(source + i, rest), Simd::load(weight + i, rest));
+    const Float y = normalized(Simd::load(source + i, rest), Simd::load(weight + i, rest));
     Simd::store(out + i, rest, y);
   }
 }

@@ -11,9 +11,9 @@ namespace atom::ops::device::rms_norm {
 
 constexpr int kWarpsPerBlock = 4;  // of short rows, one each
 
-// The value of an element before any quantisation, as ops::rms_norm rounds it.
+// The value of an element before any quantization, as ops::rms_norm rounds it.
 template <typename T, typename W>
-__device__ inline float normalised(float x, float scale, float weight) {
+__device__ inline float normalized(float x, float scale, float weight) {
   float y = x * scale;
   if constexpr (sizeof(W) == sizeof(T)) y = round_to<T>(y);
   return round_to<T>(weight * y);
@@ -21,7 +21,7 @@ __device__ inline float normalised(float x, float scale, float weight) {
 
 // The same of a vector.
 template <typename T, typename W>
-__device__ inline uint4 normalised(const uint4& bits,
+__device__ inline uint4 normalized(const uint4& bits,
                                    float scale,
                                    const Pack<W, Vector<T>::kLength>& weight) {
   constexpr int kLength = Vector<T>::kLength;

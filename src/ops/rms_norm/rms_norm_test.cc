@@ -90,7 +90,7 @@ TEST(RmsNorm, EveryVariantMatchesDoubleArithmetic) {
   }
 }
 
-TEST(RmsNorm, AddsTheResidualFirstAndNormalisesTheRoundedSum) {
+TEST(RmsNorm, AddsTheResidualFirstAndNormalizesTheRoundedSum) {
   ThreadPool pool(2);
   for (const char* variant : kAllVariants) {
     for (const DType dtype : kFloatDTypes) {

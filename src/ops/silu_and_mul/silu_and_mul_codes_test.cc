@@ -53,7 +53,7 @@ bool run(const char* variant,
   });
 }
 
-// The product by the same variant, then the reference's quantisation of what it stored.
+// The product by the same variant, then the reference's quantization of what it stored.
 void run_apart(const char* variant,
                ThreadPool& pool,
                const Tensor& gate_up,

@@ -70,7 +70,7 @@ __device__ void store_codes(const Target& target,
 }
 
 // A part of one row per block; nothing depends on the rest of the row, but on that of a group,
-// which neighbouring lanes have.
+// which neighboring lanes have.
 template <typename T>
 __global__ void __launch_bounds__(kMaxThreads)
     map_vectors(const Source<T> source, const Target target, int64_t size) {

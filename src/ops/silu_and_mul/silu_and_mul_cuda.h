@@ -1,6 +1,6 @@
 // The gated activation on a GPU, alone and with an FP8 result.
 //
-// The FP8 result is that of ops::silu_and_mul, rounded to the type of gate_up, then quantised as
+// The FP8 result is that of ops::silu_and_mul, rounded to the type of gate_up, then quantized as
 // ops/quantize/quantize.h says, with a given scale, with each row's own or with those of groups of
 // 128, of which rows have whole ones.
 #pragma once

@@ -88,7 +88,7 @@ bool is_request_id(std::string_view text) {
 std::string make_request_id() {
   static const uint64_t process = random_seed();
   static std::atomic<uint64_t> next{random_seed()};
-  // A step odd and large: neighbours look different, and none repeats within 2^64.
+  // A step odd and large: neighbors look different, and none repeats within 2^64.
   const uint64_t number = next.fetch_add(0x9e3779b97f4a7c15, std::memory_order_relaxed);
   std::string id;
   id.reserve(2 * 16);

@@ -145,7 +145,7 @@ void expect_limit(std::string_view source, std::string_view message) {
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   EXPECT_EQ(text.status().code(), StatusCode::kResourceExhausted) << source;
   EXPECT_NE(text.status().message().find(message), std::string::npos) << text.status().message();
-  EXPECT_LT(seconds, 20) << source;  // about 1 s when optimised, more with sanitizers
+  EXPECT_LT(seconds, 20) << source;  // about 1 s when optimized, more with sanitizers
 }
 
 TEST(ChatTemplateLimits, Steps) {

@@ -31,7 +31,7 @@ struct Token {
 // Line ends made "\n", and one trailing line end removed.
 std::string normalize_source(std::string_view source);
 
-// Tokens of normalised source, which must outlive them, closed by one kEnd. Throws TemplateError.
+// Tokens of normalized source, which must outlive them, closed by one kEnd. Throws TemplateError.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace atom::jinja

@@ -65,7 +65,7 @@ template <typename T>
 __device__ void store_out(
     const AttentionArgs& params, const Item& item, int head, int d, const Partial& all) {
   const int q_head = item.first_head + head;
-  const float factor = normaliser(params, q_head, all.maximum, all.sum);
+  const float factor = normalizer(params, q_head, all.maximum, all.sum);
   T* row = static_cast<T*>(params.out) + item.token * params.out_token_stride +
            q_head * params.out_head_stride;
   *reinterpret_cast<uint2*>(row + d) = {pack<T>(all.out.x * factor, all.out.y * factor),

@@ -25,7 +25,7 @@ __device__ inline uint2 load_shared_8(uint32_t address) {
 
 // Products are taken transposed, [keys, query heads] and [head_dim, query heads], which wastes
 // least of the matrix instructions for groups of up to 8 heads: thread (g, c) = (lane / 4, lane %
-// 4) has the columns 2c and 2c + 1 of each 8. Of 8-bit elements a thread gets four neighbours of a
+// 4) has the columns 2c and 2c + 1 of each 8. Of 8-bit elements a thread gets four neighbors of a
 // key: elements 4c to 4c + 3 of 16 are the operand's columns 2c, 2c + 1, 2c + 8 and 2c + 9, and of
 // values elements 2g and 2g + 1 of 16 its rows g and g + 8.
 template <typename T, typename KV, int kHeadDim, int kRows>
@@ -171,7 +171,7 @@ class WarpAttention {
     }
   }
 
-  // Writes this thread's part of a head's unnormalised result, [head_dim].
+  // Writes this thread's part of a head's unnormalized result, [head_dim].
   __device__ void write_out(int r, int j, float* to) const {
     const int g = (threadIdx.x & 31) / 4;
 #pragma unroll

@@ -16,7 +16,7 @@ __device__ inline float weight_of(float score, float scale_log2, float base) {
 
 // The factor that turns sums weighted against `maximum` (of scores times log2(e)) into the softmax
 // of query head `head`, the sink included.
-__device__ inline float normaliser(const AttentionArgs& params,
+__device__ inline float normalizer(const AttentionArgs& params,
                                    int64_t head,
                                    float maximum,
                                    float sum) {

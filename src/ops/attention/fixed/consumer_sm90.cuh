@@ -334,7 +334,7 @@ class FixedConsumer {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const JoinedSoftmax& softmax = rows.softmax[j];
-      const float factor = normaliser(params, item.head, softmax.maximum, softmax.sum);
+      const float factor = normalizer(params, item.head, softmax.maximum, softmax.sum);
       const int row =
           group_ * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16 + lane / 4 + j * 8;
       Out* target = static_cast<Out*>(params.out) +

@@ -145,7 +145,7 @@ __device__ void join_row(const FixedDecodeArgs& args,
       const int i = first_vector + v * 32;
       if (i >= num_vectors) continue;
       const int64_t head = item.first_head + i / kVectors;
-      const float factor = normaliser(params, head, joined[v].maximum, joined[v].sum);
+      const float factor = normalizer(params, head, joined[v].maximum, joined[v].sum);
       T* row = static_cast<T*>(params.out) + item.keys.token * params.out_token_stride +
                head * params.out_head_stride;
       *reinterpret_cast<uint2*>(row + i % kVectors * 4) = {

@@ -176,7 +176,7 @@ class FixedWarp : public WarpAttention<T, KV, kHeadDim, kFixedHeads> {
         const int head = r * 8 + (lane & 3) * 2 + j;
         if (head >= item.num_heads) continue;
         const int64_t q_head = item.first_head + head;
-        const float factor = normaliser(params, q_head, joined_[r][j].maximum, joined_[r][j].sum);
+        const float factor = normalizer(params, q_head, joined_[r][j].maximum, joined_[r][j].sum);
         T* out = static_cast<T*>(params.out) + item.keys.token * params.out_token_stride +
                  q_head * params.out_head_stride;
         for_each_element(j, [&](int d, int n, int i) {

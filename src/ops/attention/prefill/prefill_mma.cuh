@@ -259,7 +259,7 @@ __device__ void store_rows(const AttentionArgs& params,
     const int packed = block.first_row + row;
     const int64_t token = block.first_token + packed / block.group;
     const int64_t head = block.kv_head * block.group + packed % block.group;
-    const float factor = normaliser(params, head, rows.maximum[j], sum);
+    const float factor = normalizer(params, head, rows.maximum[j], sum);
     T* out = static_cast<T*>(params.out) + token * params.out_token_stride +
              head * params.out_head_stride;
     if constexpr (Rows::kIs8Bit) {

@@ -228,7 +228,7 @@ class ExpandingProducer {
                    : "memory");
       const uint32_t row =
           target + key / 8 * Tile::kRowsBytes + chunk / 4 * kPieceBytes + key % 8 * kPanelRowBytes;
-      // Neighbours that write to different panels begin with different halves, so that they do not
+      // Neighbors that write to different panels begin with different halves, so that they do not
       // meet in one bank.
       const int swap = (chunk / 4) & 1;
 #pragma unroll

@@ -33,7 +33,7 @@ static_assert(kStages % kGroups == 0);
 struct StreamArgs {
   IndexerTopKArgs params;
   int first_token;
-  int box_keys;  // neighbours that are copied together
+  int box_keys;  // neighbors that are copied together
   float* scores;
   int64_t score_stride;
   CUtensorMap keys;

@@ -3,7 +3,7 @@
 // memory, and two warpgroups multiply: half of a large tile's rows each; or all of a tile's rows,
 // in 16 bits with half of the rows of x each, in FP8 of every other stage, and hand the sums so far
 // over to each other. At the end of a tile the sums pass through shared memory, so that
-// neighbouring threads store neighbouring outputs.
+// neighboring threads store neighboring outputs.
 //
 // The ring is filled with weights before the kernel before has ended.
 #pragma once
