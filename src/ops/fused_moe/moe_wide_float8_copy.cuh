@@ -2,13 +2,13 @@
 // and scales to the stages. Of the matrix each of a cluster's blocks copies a half to both.
 #pragma once
 
-#include "ops/fused_moe/moe_wide_float8_stage.cuh"
+#include "ops/fused_moe/moe_wide_float8_sums.cuh"
 
 namespace atom::ops::device::wide8 {
 
 // By a warp, of which one lane copies: the rows of the warpgroup whose number is the block's.
 template <bool kGated>
-__device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared& shared) {
+__device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared<false>& shared) {
   constexpr uint16_t kBothBlocks = 3;
   const uint64_t policy = keep_policy();
   const bool copies = is_elected();
@@ -37,13 +37,13 @@ __device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared& share
                         kBothBlocks,
                         policy);
       }
-      stage.advance(kNumStages);
+      stage.advance(kNumStages<false>);
     }
   });
 }
 
 // By another: the tokens of this block.
-inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared& shared) {
+inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared<false>& shared) {
   const uint64_t policy = keep_policy();
   const bool copies = is_elected();
   StageCursor stage;
@@ -61,7 +61,7 @@ inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared& share
                  full,
                  policy);
       }
-      stage.advance(kNumStages);
+      stage.advance(kNumStages<false>);
     }
   });
 }
@@ -70,7 +70,7 @@ inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared& share
 template <bool kGated>
 class ScaleCopier {
  public:
-  __device__ ScaleCopier(const MoeWideFloat8Args& args, const Shared& shared)
+  __device__ ScaleCopier(const MoeWideFloat8Args& args, const Shared<false>& shared)
       : args_(args), shared_(shared), lane_(threadIdx.x % kWarpSize) {}
 
   __device__ void run() {
@@ -83,11 +83,6 @@ class ScaleCopier {
   struct Scales {
     float x[kLaneTokens], parts[2];
   };
-
-  // Where a consumer's lane finds four scales at once: those of the tokens that it has of 16.
-  static __device__ int place_of_token(int token) {
-    return token / 16 * 16 + token % 8 / 2 * 4 + token / 8 % 2 * 2 + token % 2;
-  }
 
   __device__ Scales load(const Tile& tile, int chunk) const {
     Scales scales;
@@ -123,21 +118,17 @@ class ScaleCopier {
         const uint32_t place = target + 4 * place_of_token(lane_ + i * kWarpSize);
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          store_shared(place + part * (kScalesSize / 2), scales.x[i] * scales.parts[part]);
+          store_shared_float(place + part * (kScalesSize / 2), scales.x[i] * scales.parts[part]);
         }
       }
       __syncwarp();
       if (lane_ == 0) arrive(shared_.full(stage_.index));
-      stage_.advance(kNumStages);
+      stage_.advance(kNumStages<false>);
     }
   }
 
-  static __device__ void store_shared(uint32_t address, float value) {
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-  }
-
   const MoeWideFloat8Args& args_;
-  const Shared& shared_;
+  const Shared<false>& shared_;
   const int lane_;
   StageCursor stage_;
 };

@@ -9,10 +9,10 @@ namespace atom::ops::device::wide8 {
 // A warp has 32 outputs that follow each other, of each product by turns of eight.
 class ResultOutput {
  public:
-  __device__ ResultOutput(const MoeWideFloat8Args& args, const Shared& shared)
+  __device__ ResultOutput(const MoeWideFloat8Args& args, uint32_t memory)
       : args_(args),
-        rows_(shared.output() + at_.warp * kResultsSize),
-        choices_(shared.output() + kConsumerWarps * kResultsSize + at_.warpgroup * kChoicesSize) {}
+        rows_(memory + at_.warp * kResultsSize),
+        choices_(memory + kConsumerWarps * kResultsSize + at_.warpgroup * kChoicesSize) {}
 
   // A thread asks for the choice of a token, and then for its weight.
   __device__ void begin(const Tile& tile) {

@@ -11,14 +11,15 @@
 
 namespace atom::ops::device::wide8 {
 
-template <bool kGated>
+template <bool kGated, bool kFloat4>
 class Multiplier {
  public:
-  __device__ Multiplier(const MoeWideFloat8Args& args, const Shared& shared)
+  __device__ Multiplier(const MoeWideFloat8Args& args, const Shared<kFloat4>& shared)
       : args_(args),
         shared_(shared),
-        output_(args, shared),
-        empty_(address_in(at_.lane % kClusterSize, shared.empty(0))) {
+        output_(args, shared.output()),
+        empty_(kFloat4 ? shared.empty(0)
+                       : address_in(at_.lane % kClusterSize, shared.empty(0))) {
     if (at_.warpgroup == 1) give_turn(0);
   }
 
@@ -74,11 +75,11 @@ class Multiplier {
         if (m == 0 && chunk == 0) output_.continue_to_begin();
         wait_for_products<0>();
         pin(products);
-        const int part = kGated ? m : at_.warpgroup;
+        const int part = kFloat4 ? 0 : kGated ? m : at_.warpgroup;
         add_scaled<kUnits>(sums[m], products, scales + part * (kScalesSize / 2));
       }
       release();
-      stage_.advance(kNumStages);
+      stage_.advance(kNumStages<kFloat4>);
     }
     output_.template store<kUnits>(tile, sums);
   }
@@ -130,14 +131,19 @@ class Multiplier {
     asm volatile("bar.arrive %0, %1;" ::"r"(kFirstTurn + warpgroup), "n"(kNumConsumers) : "memory");
   }
 
-  // The current stage, to both blocks, which copy to it.
+  // The current stage, in FP8 to both blocks, which copy to it.
   __device__ void release() const {
     __syncwarp();
-    if (at_.lane < kClusterSize) arrive_in_cluster(empty_ + stage_.index * kBarrierSize);
+    const uint32_t empty = empty_ + stage_.index * kBarrierSize;
+    if constexpr (kFloat4) {
+      if (at_.lane == 0) arrive(empty);
+    } else {
+      if (at_.lane < kClusterSize) arrive_in_cluster(empty);
+    }
   }
 
   const MoeWideFloat8Args& args_;
-  const Shared& shared_;
+  const Shared<kFloat4>& shared_;
   const Place at_;
   std::conditional_t<kGated, CodeOutput, ResultOutput> output_;
   const uint32_t empty_;

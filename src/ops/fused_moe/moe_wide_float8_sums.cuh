@@ -22,20 +22,28 @@ struct Place {
   int g = lane / 4, q = lane % 4;
 };
 
-// By scales of rows of the matrix: `rows` are the lane's of each product.
+// By scales of rows of the matrix, and with their biases: `rows` are the lane's of each product.
 template <int kUnits>
 __device__ __forceinline__ void scale_rows(const MoeWideFloat8Args& args,
                                            const Tile& tile,
                                            const int (&rows)[kProducts][2],
                                            Sums<kUnits>& sums) {
-  if (args.scales != RowScales::kEach) return;
+  const bool has_bias = args.own.bias != nullptr;
+  if (args.scales != RowScales::kEach && !has_bias) return;
   const float* const scales = args.own.scales + tile.expert * args.own.scale_stride;
 #pragma unroll
   for (int m = 0; m < kProducts; ++m) {
-    const float factors[2] = {scales[min(rows[m][0], args.num_rows - 1)],
-                              scales[min(rows[m][1], args.num_rows - 1)]};
+    float factors[2], biases[2];
 #pragma unroll
-    for (int i = 0; i < 8 * kUnits; ++i) sums[m][i] *= factors[i / 2 % 2];
+    for (int i = 0; i < 2; ++i) {
+      const int row = min(rows[m][i], args.num_rows - 1);
+      factors[i] = args.scales == RowScales::kEach ? gpu_load_from_l2(scales + row) : 1.0f;
+      biases[i] = bias_at(args.own, tile.expert, row, args.num_rows);
+    }
+#pragma unroll
+    for (int i = 0; i < 8 * kUnits; ++i) {
+      sums[m][i] = fmaf(sums[m][i], factors[i / 2 % 2], biases[i / 2 % 2]);
+    }
   }
 }
 

@@ -1,0 +1,238 @@
+// Inside fused_moe by wide tiles of matrices in MXFP4 on Hopper: the warpgroup that fills stages. A
+// thread asks for a tile's codes some chunks ahead and for its tokens, a warp has their scales, and
+// all of them expand codes, two rows of a matrix each.
+#pragma once
+
+#include "ops/device/bulk_copy.cuh"
+#include "ops/fused_moe/moe_wide_float4_codes.cuh"
+#include "ops/fused_moe/moe_wide_float8_sums.cuh"
+
+namespace atom::ops::device::wide8 {
+
+// By a warp: codes of the tiles' chunks, to their ring.
+template <bool kGated>
+class CodeCopier {
+ public:
+  __device__ CodeCopier(const MoeWideFloat8Args& args, const Shared<true>& shared)
+      : args_(args), shared_(shared), policy_(keep_policy()), walk_(args) {}
+
+  // Of the next chunk, when its stage is empty; nothing behind the last one.
+  __device__ void copy() {
+    if (chunk_ == 0) {
+      if (!walk_.has_more()) return;
+      tile_ = walk_.next();
+    }
+    wait_for(shared_.codes_empty(stage_.index), stage_.parity ^ 1);
+    if (is_elected()) copy_parts();
+    stage_.advance(kCodeStages);
+    chunk_ = chunk_ + 1 < args_.num_chunks ? chunk_ + 1 : 0;
+  }
+
+ private:
+  __device__ void copy_parts() const {
+    const uint32_t full = shared_.codes_full(stage_.index);
+    arrive_expecting(full, kCodeStageSize);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const int row = kGated && !args_.call.activation.is_interleaved
+                          ? first_row_of<true>(args_, tile_, part)
+                          : tile_.column_tile * kTileRows + part * kBlockRows;
+      copy_box(shared_.codes(stage_.index) + part * kBlockRows * kCodeRowSize,
+               &args_.matrices,
+               chunk_ * kCodeRowSize,
+               tile_.expert * args_.num_rows + row,
+               full,
+               policy_);
+    }
+  }
+
+  const MoeWideFloat8Args& args_;
+  const Shared<true>& shared_;
+  const uint64_t policy_;
+  TileWalk walk_;
+  Tile tile_{};
+  StageCursor stage_;
+  int chunk_ = 0;
+};
+
+// A row of a tile's, which a thread expands: where the first 16 bytes of its codes are in a stage
+// of codes, and what becomes of them in a stage. Others are where some bits of these are inverted.
+template <bool kGated>
+struct ExpandedRow {
+  int row_of_tile;
+  uint32_t source, target;
+  // Of interleaved rows, of which every other one goes to the same place of the other part, these
+  // begin with the second half, so that neighboring lanes write to different banks.
+  bool begins_with_second;
+
+  __device__ ExpandedRow(int row, bool is_interleaved) : row_of_tile(row) {
+    const bool takes_turns = kGated && is_interleaved;
+    const int output = takes_turns ? row / 2 : row % kBlockRows;
+    const int product = takes_turns ? row % 2 : row / kBlockRows;
+    const int part = output / kProductRows * kProducts + product;
+    const int first = kGated ? part * kPartSize + output % kProductRows * kPanelSize
+                             : row * kPanelSize;
+    const int swizzle = kGated ? output % 8 : row % 8;
+    begins_with_second = takes_turns && product == 1;
+    const int vector = begins_with_second ? 2 : 0;
+    source = row * kCodeRowSize + (row / 2 % 4 ^ vector) * kVectorSize;
+    target = first + (swizzle ^ 2 * vector) * kVectorSize;
+  }
+};
+
+template <bool kGated>
+class Expander {
+ public:
+  __device__ Expander(const MoeWideFloat8Args& args, const Shared<true>& shared)
+      : args_(args),
+        shared_(shared),
+        thread_(threadIdx.x % kWarpgroupSize),
+        warp_(thread_ / kWarpSize),
+        lane_(thread_ % kWarpSize),
+        rows_{{thread_, args.call.activation.is_interleaved},
+              {thread_ + kWarpgroupSize, args.call.activation.is_interleaved}},
+        row_exponents_(args.num_columns / kExponentColumns),
+        x_policy_(keep_policy()) {}
+
+  __device__ void run() {
+    constexpr int kBarrier = 6;
+    if (thread_ < kCodeTables) make_table(shared_, thread_);
+    asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kWarpgroupSize) : "memory");
+    CodeCopier<kGated> codes(args_, shared_);
+    for (int i = 0; warp_ == 0 && i < kCodeStages - 1; ++i) codes.copy();
+    for_tiles(args_, [&](const Tile& tile) {
+      begin(tile);
+      for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
+        wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+        if (warp_ == 0) codes.copy();
+        if (warp_ == kXWarp) copy_x(tile, chunk);
+        if (warp_ == kScaleWarp) put_scales(tile, chunk);
+        expand(chunk);
+      }
+    });
+  }
+
+ private:
+  static constexpr int kXWarp = 1, kScaleWarp = 2, kLaneTokens = kTileTokens / kWarpSize;
+
+  // What the first chunk needs of a tile.
+  __device__ void begin(const Tile& tile) {
+    const float* const scales = args_.own.scales + tile.expert * args_.own.scale_stride;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int first = kGated && !args_.call.activation.is_interleaved
+                            ? first_row_of<true>(args_, tile, i) - i * kBlockRows
+                            : tile.column_tile * kTileRows;
+      const int row = min(first + rows_[i].row_of_tile, args_.num_rows - 1);
+      largest_[i] = largest_exponent_of(gpu_load_from_l2(scales + row));
+      exponents_at_[i] = args_.own.exponents + tile.expert * args_.own.exponent_stride +
+                         int64_t{row} * row_exponents_;
+      next_exponents_[i] = load_exponents(i, 0);
+    }
+    if (warp_ == kScaleWarp) load_scales(tile, 0);
+  }
+
+  // Of four groups of columns, of which the last chunk may have two.
+  __device__ uint32_t load_exponents(int i, int chunk) const {
+    constexpr int kGroups = kPanelSize / kExponentColumns;
+    const auto* pairs =
+        reinterpret_cast<const uint16_t*>(exponents_at_[i] + chunk * kGroups);
+    const uint32_t low = __ldg(pairs);
+    const bool has_others = chunk * kGroups + 2 < row_exponents_;
+    return low | (has_others ? uint32_t{__ldg(pairs + 1)} << 16 : 0);
+  }
+
+  __device__ void load_scales(const Tile& tile, int chunk) {
+    const float* const x = args_.x_scales + chunk * args_.rows_of_scales;
+#pragma unroll
+    for (int i = 0; i < kLaneTokens; ++i) {
+      // Of rows that do not exist those of others.
+      next_scales_[i] =
+          gpu_load_from_l2(x + min(tile.first_row + lane_ + i * kWarpSize, tile.end_row - 1));
+    }
+  }
+
+  __device__ void put_scales(const Tile& tile, int chunk) {
+#pragma unroll
+    for (int i = 0; i < kLaneTokens; ++i) {
+      store_shared_float(
+          shared_.scales(stage_.index) + 4 * place_of_token(lane_ + i * kWarpSize),
+          next_scales_[i]);
+    }
+    load_scales(tile, min(chunk + 1, args_.num_chunks - 1));
+  }
+
+  __device__ void copy_x(const Tile& tile, int chunk) const {
+    if (!is_elected()) return;
+    const uint32_t full = shared_.full(stage_.index), target = shared_.x(stage_.index);
+    arrive_expecting(full, tile.units * kUnitSize);
+    for (int i = 0; i < tile.units; ++i) {
+      copy_box(target + i * kUnitSize,
+               &args_.x,
+               chunk * kPanelSize,
+               tile.first_row + i * kTokenUnit,
+               full,
+               x_policy_);
+    }
+  }
+
+  __device__ void expand(int chunk) {
+    const uint32_t exponents[2] = {next_exponents_[0], next_exponents_[1]};
+    if (chunk + 1 < args_.num_chunks) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) next_exponents_[i] = load_exponents(i, chunk + 1);
+    }
+    wait_for(shared_.codes_full(codes_.index), codes_.parity);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) expand_row(rows_[i], exponents[i], largest_[i]);
+    // The matrix units read this by way of the copy engine's view of memory.
+    fence_before_copies();
+    __syncwarp();
+    if (lane_ == 0) {
+      arrive(shared_.full(stage_.index));
+      arrive(shared_.codes_empty(codes_.index));
+    }
+    stage_.advance(kNumStages<true>);
+    codes_.advance(kCodeStages);
+  }
+
+  __device__ __forceinline__ void expand_row(const ExpandedRow<kGated>& row,
+                                             uint32_t exponents,
+                                             int largest) const {
+    constexpr int kVectors = kCodeRowSize / kVectorSize;
+    const uint32_t source = shared_.codes(codes_.index) + row.source;
+    const uint32_t target = shared_.matrix(stage_.index) + row.target;
+    if (row.begins_with_second) exponents = __funnelshift_l(exponents, exponents, 16);
+    uint4 bits[kVectors];
+    uint2 tables[kVectors];
+#pragma unroll
+    for (uint32_t i = 0; i < kVectors; ++i) {
+      bits[i] = load_shared(source ^ i * kVectorSize);
+      const int distance = largest - static_cast<int>(exponents >> 8 * i & 255);
+      tables[i] = load_table(shared_.table(min(distance, kCodeTables - 1)));
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kVectors; ++i) {
+      store_shared_bits(target ^ 2 * i * kVectorSize,
+                        expanded(bits[i].x, tables[i]),
+                        expanded(bits[i].y, tables[i]));
+      store_shared_bits(target ^ (2 * i + 1) * kVectorSize,
+                        expanded(bits[i].z, tables[i]),
+                        expanded(bits[i].w, tables[i]));
+    }
+  }
+
+  const MoeWideFloat8Args& args_;
+  const Shared<true>& shared_;
+  const int thread_, warp_, lane_;
+  const ExpandedRow<kGated> rows_[2];
+  const int row_exponents_;
+  const uint64_t x_policy_;
+  const uint8_t* exponents_at_[2];
+  uint32_t next_exponents_[2];
+  int largest_[2];
+  float next_scales_[kLaneTokens];
+  StageCursor stage_, codes_;
+};
+
+}  // namespace atom::ops::device::wide8
