@@ -104,6 +104,7 @@ MoeLayers::MoeLayers(const MoeShape& shape,
                  2),
       results_(int64_t{most_tokens} * shape.top_k * shape.hidden_size * 4),
       choices_(ids_.size()),
+      rows_(ids_.size()),
       begins_(2 * (kMaxGpuExperts + 1) * 4),
       rows_of_x_(int64_t{most_tokens} * shape.top_k * padded_moe_columns(shape.hidden_size) * 2),
       scales_(
@@ -317,6 +318,7 @@ gpuError_t MoeLayers::launch(
   if (format_.format == ExpertFormat::kAsX) {
     return launch_moe_wide(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
+  shared.rows = rows_.data<int32_t>();
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
                                            padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;

@@ -104,7 +104,7 @@ class MoeLayers {
   Matrix gate_up_, down_;
   Buffer x_, y_, ids_, weights_, activated_, results_;
   // Of the kernels for many tokens.
-  Buffer choices_, begins_, rows_of_x_, scales_;
+  Buffer choices_, rows_, begins_, rows_of_x_, scales_;
   Buffer row_scales_;  // of matrices in MXFP4
   // Of the one for few tokens in FP8.
   int num_skinny_rows() const;

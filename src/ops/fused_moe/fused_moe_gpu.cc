@@ -261,6 +261,7 @@ MoeFloat8Scratch float8_scratch(const FusedMoeCall& call, const ManyTokens& many
   const auto groups = [](int64_t columns) { return (columns + kMoeCodeGroup - 1) / kMoeCodeGroup; };
   MoeFloat8Scratch scratch{};
   scratch.shared = many.shared(call, size, DType::kUInt8);
+  scratch.shared.rows = many.tensor<int32_t>(1, many.most_rows, DType::kInt32);
   scratch.x = many.tensor<uint8_t>(many.most_rows, hidden_size, DType::kUInt8);
   scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
   scratch.activated_scales = many.tensor<float>(many.most_rows, groups(size), DType::kFloat32);

@@ -60,6 +60,7 @@ struct FusedMoeGpuCall {
 // experts, those of one expert in the order of choices.
 struct FusedMoeGpuScratch {
   int32_t* choices;      // [rows]: of each row its choice, which is token * top_k + j
+  int32_t* rows = nullptr;  // [choices]: the other way round, where an expert is here; if wanted
   int32_t* row_begins;   // [E + 1]: an expert's rows
   int32_t* tile_begins;  // [E + 1]: an expert's tiles of rows
   float* sums;           // [rows, 2 * intermediate_size]

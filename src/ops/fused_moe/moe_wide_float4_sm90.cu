@@ -106,7 +106,8 @@ bool fits_moe_wide_float4(const FusedMoeGpuCall& call) {
                         activation.kind == GatedActivationKind::kClampedSwiGlu;
   const int size = call.intermediate_size;
   return call.element == Element::kBFloat16 && call.format == ExpertFormat::kFloat4 && is_known &&
-         is_aligned(call.x, call.x_stride * 2) && call.num_experts <= kMaxGpuExperts &&
+         call.top_k <= kWarpSize && is_aligned(call.x, call.x_stride * 2) &&
+         call.num_experts <= kMaxGpuExperts &&
          fits_matrices(call.gate_up, 2 * size, call.hidden_size) &&
          fits_matrices(call.down, call.hidden_size, size);
 }
@@ -130,8 +131,7 @@ gpuError_t launch_moe_wide_float4(const FusedMoeGpuCall& call,
   if (error == cudaSuccess) {
     error = sort_many_moe_choices(call, scratch.shared.shared, kMoeWideFloat8Tokens, stream);
   }
-  const MoeScaleStrides strides = {1, int64_t{call.num_tokens} * call.top_k};
-  if (error == cudaSuccess) error = quantize_moe_rows(call, scratch.shared, strides, stream);
+  if (error == cudaSuccess) error = quantize_moe_rows(call, scratch.shared, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, true, num_blocks, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, false, num_blocks, stream);
   return error == cudaSuccess ? add_moe_results(call, scratch.shared.results, stream) : error;

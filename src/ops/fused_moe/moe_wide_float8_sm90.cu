@@ -82,8 +82,7 @@ gpuError_t launch_moe_wide_float8(const FusedMoeGpuCall& call,
   if (error == cudaSuccess) {
     error = sort_many_moe_choices(call, scratch.shared, kMoeWideFloat8Tokens, stream);
   }
-  const MoeScaleStrides strides = {1, int64_t{call.num_tokens} * call.top_k};
-  if (error == cudaSuccess) error = quantize_moe_rows(call, scratch, strides, stream);
+  if (error == cudaSuccess) error = quantize_moe_rows(call, scratch, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, true, num_blocks, stream);
   if (error == cudaSuccess) error = launch_matrices(call, scratch, false, num_blocks, stream);
   return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
