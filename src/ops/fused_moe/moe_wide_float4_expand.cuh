@@ -127,19 +127,19 @@ class Expander {
       largest_[i] = largest_exponent_of(gpu_load_from_l2(scales + row));
       exponents_at_[i] = args_.own.exponents + tile.expert * args_.own.exponent_stride +
                          int64_t{row} * row_exponents_;
-      next_exponents_[i] = load_exponents(i, 0);
+      load_exponents(i, 0);
     }
     if (warp_ == kScaleWarp) load_scales(tile, 0);
   }
 
-  // Of four groups of columns, of which the last chunk may have two.
-  __device__ uint32_t load_exponents(int i, int chunk) const {
+  // Of four groups of columns in pairs, of which the last chunk may have one. Nothing is computed
+  // of them here, so that nothing waits for them.
+  __device__ void load_exponents(int i, int chunk) {
     constexpr int kGroups = kPanelSize / kExponentColumns;
-    const auto* pairs =
-        reinterpret_cast<const uint16_t*>(exponents_at_[i] + chunk * kGroups);
-    const uint32_t low = __ldg(pairs);
-    const bool has_others = chunk * kGroups + 2 < row_exponents_;
-    return low | (has_others ? uint32_t{__ldg(pairs + 1)} << 16 : 0);
+    const int first = chunk * kGroups;
+    const auto* const row = reinterpret_cast<const uint16_t*>(exponents_at_[i]);
+    next_exponents_[i][0] = __ldg(row + first / 2);
+    next_exponents_[i][1] = __ldg(row + min(first + 2, row_exponents_ - 2) / 2);
   }
 
   __device__ void load_scales(const Tile& tile, int chunk) {
@@ -177,10 +177,11 @@ class Expander {
   }
 
   __device__ void expand(int chunk) {
-    const uint32_t exponents[2] = {next_exponents_[0], next_exponents_[1]};
-    if (chunk + 1 < args_.num_chunks) {
+    uint32_t exponents[2];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) next_exponents_[i] = load_exponents(i, chunk + 1);
+    for (int i = 0; i < 2; ++i) {
+      exponents[i] = next_exponents_[i][0] | uint32_t{next_exponents_[i][1]} << 16;
+      load_exponents(i, min(chunk + 1, args_.num_chunks - 1));
     }
     wait_for(shared_.codes_full(codes_.index), codes_.parity);
 #pragma unroll
@@ -229,7 +230,7 @@ class Expander {
   const int row_exponents_;
   const uint64_t x_policy_;
   const uint8_t* exponents_at_[2];
-  uint32_t next_exponents_[2];
+  uint16_t next_exponents_[2][2];
   int largest_[2];
   float next_scales_[kLaneTokens];
   StageCursor stage_, codes_;

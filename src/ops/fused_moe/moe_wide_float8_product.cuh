@@ -48,6 +48,8 @@ class Multiplier {
  private:
   static constexpr int kFirstTurn = 2;  // the first warpgroup's barrier
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;
+  // Steps of a product that are under way when the other warpgroup's turn begins.
+  static constexpr int kStepsBehind = 1;
   // Groups of eight rows of a matrix are by turns of one product and of the other.
   static constexpr uint64_t kToEveryOther = uint64_t{kGated ? 0 : 1024 >> 4} << 32;
   static constexpr int kToSecond = kGated ? kPartSize : 1024;
@@ -94,8 +96,10 @@ class Multiplier {
     for (int i = 0; i < kSteps; ++i) {
       const uint64_t offset = matrix_offset(i * kStepSize);
       multiply_codes<kUnits * kTokenUnit>(products, a + offset, b + offset, i > 0);
+      if (i == kSteps - 1 - kStepsBehind) commit_products();
     }
     commit_products();
+    wait_for_products<1>();
     give_turn(1 - at_.warpgroup);
   }
 
@@ -121,8 +125,9 @@ class Multiplier {
     }
   }
 
-  // Products of one warpgroup begin after those of the other one: so that one scales while the
-  // matrix units work for the other, and not both at a time.
+  // Products of one warpgroup begin when those of the other one are nearly done: so that one scales
+  // while the matrix units work for the other. They share themselves out among products of both
+  // that are under way, which then would end, and be scaled, at the same time.
   __device__ void wait_for_turn() const {
     asm volatile("bar.sync %0, %1;" ::"r"(kFirstTurn + at_.warpgroup), "n"(kNumConsumers)
                  : "memory");
