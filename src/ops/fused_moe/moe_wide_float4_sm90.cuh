@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     Multiplier<kGated, true> multiplier(args, shared);
     for_tiles(args, [&](const Tile& tile) { multiplier.run(tile); });
+    multiplier.finish();
   }
 }
 

@@ -20,6 +20,7 @@ class CodeOutput {
 
   __device__ void begin(const Tile&) {}
   __device__ void continue_to_begin() {}
+  __device__ void finish() const {}
 
   template <int kUnits>
   __device__ __forceinline__ void store(const Tile& tile, Sums<kUnits>& sums) const {

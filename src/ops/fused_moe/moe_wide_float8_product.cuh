@@ -45,6 +45,9 @@ class Multiplier {
     }
   }
 
+  // After the last tile.
+  __device__ void finish() const { output_.finish(); }
+
  private:
   static constexpr int kFirstTurn = 2;  // the first warpgroup's barrier
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;

@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     Multiplier<kGated, false> multiplier(args, shared);
     for_tiles(args, [&](const Tile& tile) { multiplier.run(tile); });
+    multiplier.finish();
   }
   // Until then the other block writes here.
   arrive_at_cluster();

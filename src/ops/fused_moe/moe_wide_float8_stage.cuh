@@ -27,17 +27,17 @@ constexpr int kUnitSize = kTokenUnit * kPanelSize;
 constexpr int kStageSize = kMatrixSize + kTileTokens * kPanelSize;
 constexpr int kScalesSize = 2 * kTileTokens * int{sizeof(float)};  // of a stage
 // What outputs are on their way: with the activation a tile's codes, largest magnitudes of each
-// warp's and what codes are multiplied by; else of each warp some times 8 tokens by 32 outputs, and
-// of each warpgroup its tokens' choices and weights.
+// warp's and what codes are multiplied by; else of each warpgroup some times 16 tokens by 128
+// outputs, and its tokens' choices and weights.
 constexpr int kCodeStride = kBlockRows + 16;
 constexpr int kCodesSize = kTileTokens * kCodeStride;
 constexpr int kLargestSize = kConsumerWarps * kTileTokens * int{sizeof(float)};
 constexpr int kFactorsSize = kTileTokens * int{sizeof(float)};
-constexpr int kResultStride = 64 + 16, kResultSize = 8 * kResultStride;
-constexpr int kResultEights = 4, kResultsSize = kResultEights * kResultSize;
+constexpr int kResultStride = 2 * kBlockRows + 16, kResultSize = kTokenUnit * kResultStride;
+constexpr int kResultBuffers = 3, kResultsSize = kResultBuffers * kResultSize;
 constexpr int kChoicesSize = 2 * kTileTokens * int{sizeof(int32_t)};
-constexpr int kOutputSize = kCodesSize + kLargestSize + kFactorsSize;
-static_assert(kConsumerWarps * kResultsSize + 2 * kChoicesSize <= kOutputSize);
+constexpr int kOutputSize = 2 * (kResultsSize + kChoicesSize);
+static_assert(kCodesSize + kLargestSize + kFactorsSize <= kOutputSize);
 constexpr int kBarrierSize = 8;
 // Of matrices in MXFP4.
 constexpr int kCodeStages = 3;
