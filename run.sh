@@ -46,6 +46,11 @@ fi
 question=${1:-How do I use git commit?}
 
 cd "$(dirname "$0")"
+# Before the kernels are compiled, which takes long.
+if [ "$device" = cuda ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
+  echo "run.sh: --gpu: this machine has no NVIDIA driver (no /dev/nvidiactl, in WSL no /dev/dxg): install it, or start the container with --gpus all. To build only: tools/setup.sh --cuda && tools/build.sh cuda atom" >&2
+  exit 1
+fi
 tools/setup.sh "${setup_options[@]}"
 tools/build.sh "$preset" atom
 exec "build/$preset/atom" generate models/tldr-8m --device "$device" --chat "$question"

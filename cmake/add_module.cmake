@@ -1,5 +1,5 @@
 # add_module(<name> [COLD] SOURCES a.cc ... [CUDA_SOURCES a.cu ...] [SOURCES_WITHOUT_CUDA a.cc ...]
-#            [ALONE a.cc ...] [DEPS module ...] [LIBS target ...] [TESTS a_test.cc ...]
+#            [ALONE a.cc ...] [TOGETHER a.cc ...] [DEPS module ...] [LIBS target ...] [TESTS a_test.cc ...]
 #            [TEST_DEPS module ...] [BENCHES a_bench.cc ...] [FUZZERS a_fuzz.cc ...])
 #
 # CUDA_SOURCES (.cu, and .cc that include tensor/gpu_api.h) are compiled with ATOM_CUDA=ON only, and
@@ -15,23 +15,29 @@
 # Most of what a source file costs the compiler are the headers that it shares with its neighbors:
 # several files of a folder are compiled as one unit (ATOM_UNITY), so that names in their anonymous
 # namespaces have to differ. Files named by ALONE, the host files of a GPU's kernels, and those with
-# flags of their own (the kernels of an instruction set) are compiled by themselves. A unit names its
+# flags of their own (the kernels of an instruction set) are compiled by themselves; those named by
+# TOGETHER are a unit. A unit names its
 # files from src/ on, unlike those of CMake, so that checkouts share a compiler cache.
 function(compile_in_batches target)
+  cmake_parse_arguments(B "" "" "ALONE;TOGETHER" ${ARGN})
   get_target_property(sources ${target} SOURCES)
   set(alone ${sources})
   list(FILTER sources INCLUDE REGEX "\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_(avx2|avx512|amx)\\.cc$")
-  list(REMOVE_ITEM sources "" ${ARGN})
+  list(REMOVE_ITEM sources "" ${B_ALONE})
   list(LENGTH sources num_sources)
   if(ATOM_UNITY LESS 2 OR num_sources LESS 2)
     return()
   endif()
   list(REMOVE_ITEM alone ${sources})
+  list(REMOVE_ITEM sources "" ${B_TOGETHER})
+  set(batch ${B_TOGETHER})
   set(units)
-  while(sources)
-    list(SUBLIST sources 0 ${ATOM_UNITY} batch)
-    list(REMOVE_ITEM sources ${batch})
+  while(sources OR batch)
+    if(NOT batch)
+      list(SUBLIST sources 0 ${ATOM_UNITY} batch)
+      list(REMOVE_ITEM sources ${batch})
+    endif()
     set(includes "")
     foreach(source IN LISTS batch)
       cmake_path(ABSOLUTE_PATH source)
@@ -42,6 +48,7 @@ function(compile_in_batches target)
     set(unit "${CMAKE_CURRENT_BINARY_DIR}/units/${target}_${number}.cc")
     file(CONFIGURE OUTPUT "${unit}" CONTENT "${includes}" @ONLY)
     list(APPEND units "${unit}")
+    set(batch)
   endwhile()
   list(APPEND alone ${units})
   set_target_properties(${target} PROPERTIES SOURCES "${alone}")
@@ -49,7 +56,7 @@ function(compile_in_batches target)
 endfunction()
 
 function(add_module name)
-  cmake_parse_arguments(M "COLD" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;ALONE;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
+  cmake_parse_arguments(M "COLD" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;ALONE;TOGETHER;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
   set(target atom_${name})
   list(TRANSFORM M_DEPS PREPEND atom_)
   list(TRANSFORM M_TEST_DEPS PREPEND atom_)
@@ -64,7 +71,7 @@ function(add_module name)
     add_library(${target} STATIC ${M_SOURCES})
     target_include_directories(${target} PUBLIC "${CMAKE_SOURCE_DIR}/src")
     target_link_libraries(${target} PUBLIC ${M_DEPS} ${M_LIBS})
-    compile_in_batches(${target} ${M_ALONE} ${M_CUDA_SOURCES})
+    compile_in_batches(${target} ALONE ${M_ALONE} ${M_CUDA_SOURCES} TOGETHER ${M_TOGETHER})
     if(M_COLD)
       target_compile_options(
         ${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
@@ -90,7 +97,7 @@ function(add_module name)
   if(ATOM_BUILD_TESTS AND M_TESTS)
     add_executable(${name}_test ${M_TESTS})
     target_link_libraries(${name}_test PRIVATE ${target} ${M_TEST_DEPS} GTest::gtest_main)
-    compile_in_batches(${name}_test ${M_ALONE})
+    compile_in_batches(${name}_test ALONE ${M_ALONE})
     add_test(NAME ${name} COMMAND ${name}_test)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${ATOM_TEST_ENVIRONMENT}" TIMEOUT 900)
   endif()

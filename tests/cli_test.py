@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -89,6 +90,9 @@ class Usage(CommandTest):
                 result = self.expect(atom("generate", MODEL, "tar", option, value), 2)
                 self.assertIn(option, result.stderr)
 
+    def test_empty_values_are_named(self):
+        self.assertIn("--api-key: ", self.expect(atom("serve", MODEL, "--api-key", ""), 2).stderr)
+
     def test_help_and_version(self):
         self.assertRegex(self.expect(atom("--version"), 0).stdout, r"^atom \d+\.\d+\.\d+\n$")
         overview = self.expect(atom("--help"), 0).stdout
@@ -108,7 +112,8 @@ class Usage(CommandTest):
         for command in COMMANDS:
             args = ("tar",) if command == "generate" else ()
             result = self.expect(atom(command, "/no/such/folder", *args), 1)
-            self.assertIn("/no/such/folder", result.stderr)
+            self.assertIn("/no/such/folder: no such folder; give the folder of a checkpoint",
+                          result.stderr)
 
     def test_unknown_architecture_lists_the_known(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -289,9 +294,11 @@ class Chat(CommandTest):
 class Terminal:
     """A child on a pseudo-terminal."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, columns=0):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            if columns:
+                termios.tcsetwinsize(sys.stdout.fileno(), (24, columns))
             os.environ.update(NO_COLOR="1", TERM="xterm")
             os.execv(ATOM, [ATOM, *args])
         self.text = ""
@@ -328,6 +335,20 @@ class Terminal:
                 os.close(self.fd)
                 return os.waitstatus_to_exitcode(status)
         raise AssertionError("does not end")
+
+
+class HelpOnATerminal(CommandTest):
+    def test_lines_fit(self):
+        for columns in (80, 60):
+            for command in ("", "generate", "serve", "plan"):
+                terminal = Terminal(*command.split(), "--help", columns=columns)
+                last = "interrupted." if not command else "This text."
+                terminal.read_until(last)
+                self.assertEqual(terminal.exit_code(), 0)
+                lines = terminal.text.replace("\r", "").splitlines()
+                # A word that is longer than a line stays whole.
+                self.assertEqual([line for line in lines
+                                  if len(line) > columns and " " in line.strip()], [])
 
 
 class ChatOnATerminal(CommandTest):
@@ -383,6 +404,17 @@ class Plans(CommandTest):
 
 
 class Bench(CommandTest):
+    def test_files_are_tried_before_the_work(self):
+        # A checkpoint that is not there would be named otherwise.
+        for command in (("bench", "/no/checkpoint", "--output-json"),
+                        ("bench", "breakdown", "/no/checkpoint", "--output-trace"),
+                        ("bench", "serve", "--html")):
+            for path, why in (("/no/such/folder/file", "No such file or directory"),
+                              ("/tmp", "is a folder")):
+                result = self.expect(atom(*command, path), 1)
+                self.assertIn(path, result.stderr)
+                self.assertIn(why, result.stderr)
+
     def test_latency_without_weights(self):
         with tempfile.TemporaryDirectory() as folder:
             config_only(folder, num_hidden_layers=2, layer_types=None)

@@ -13,12 +13,25 @@ folder=build/$preset
 log=$folder.log
 mkdir -p "$folder"
 
+interrupted() {
+  printf '\nbuild: interrupted; what is built stays, and the next build goes on from there\n' >&2
+  exit 130
+}
+trap interrupted INT
+
 fail() {
   echo >&2
   # The compiler's first message says more than its last one.
   grep -m 20 -E '(^|[^a-z_])(error|FAILED|CMake Error)' "$log" >&2 || true
   echo "---- end of $log ----" >&2
   tail -n 30 "$log" >&2
+  if grep -q 'No space left on device' "$log"; then
+    echo "build: no space left; atom alone takes about 100 MB:" >&2
+    df -h "$folder" "${TMPDIR:-/tmp}" >&2
+  elif grep -q 'Killed signal' "$log"; then
+    echo "build: a compiler was killed, as happens where memory is short; one at a time needs" \
+      "least: ninja -j1 -C $folder atom" >&2
+  fi
   echo "build: $1 failed, the whole output is in $log" >&2
   exit 1
 }

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kFirstPrivateFd = 16;  // above all that the child's own are moved to
 constexpr int kExitNotExecuted = 127;
-// Of /proc/PID/stat, counted from the state behind the name.
+// Fields of /proc/PID/stat, counted from the state behind the name.
 constexpr size_t kFlagsField = 6;
 constexpr size_t kExitStatusField = 49;
 constexpr unsigned long kExitingFlag = 4;  // PF_EXITING

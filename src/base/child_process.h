@@ -20,7 +20,7 @@
 
 namespace atom {
 
-// Of one thread at a time, but for kill().
+// For one thread at a time, but for kill().
 class ChildProcess {
  public:
   // The child's descriptor of the pipe that ends with the parent.

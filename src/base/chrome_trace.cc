@@ -23,7 +23,7 @@ double microseconds(Span::Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-// Of an event that names a process or a thread.
+// Appends an event that names a process or a thread.
 void append_name(
     std::string_view kind, int process, size_t thread, const std::string& name, std::string* json) {
   fmt::format_to(std::back_inserter(*json),

@@ -5,7 +5,7 @@
 
 namespace atom {
 
-// Of the steady clock; only differences mean something.
+// The steady clock's time; only differences mean something.
 inline double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

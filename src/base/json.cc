@@ -22,7 +22,7 @@ constexpr size_t kUsualDepth = 8;
 // What the allocator adds to a block.
 constexpr size_t kBlock = 16;
 
-// Of a text that is not held by its string itself.
+// Bytes that a string takes beside itself.
 size_t text_memory(const std::string& text) {
   return text.size() < 16 ? 0 : text.size() + kBlock;
 }
@@ -122,7 +122,7 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
     return place(std::move(finished));
   }
 
-  // By comparison: clients choose keys, and could choose such as collide in a table of hashes.
+  // Compares keys: clients choose them, and could choose such as collide in a table of hashes.
   bool check_keys(const J& object) {
     const auto& members = object.template get_ref<const typename J::object_t&>();
     if (members.size() < 2) return true;
@@ -162,7 +162,7 @@ class BoundedBuilder : public nlohmann::json_sax<J> {
     return true;
   }
 
-  // By doubling, as a vector grows, but that would copy what has a key that is const.
+  // Doubles the room as a vector would, which would copy members, since their keys are const.
   template <typename Members>
   static void make_room(size_t at_least, Members* members) {
     Members larger;

@@ -25,7 +25,7 @@ class ATOM_CAPABILITY("mutex") Mutex {
 class ATOM_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex* mutex) ATOM_ACQUIRE(mutex) : lock_(mutex->mutex_) {}
-  // Of a mutex that try_lock() has taken.
+  // Adopts a mutex that try_lock() has taken.
   MutexLock(Mutex* mutex, std::adopt_lock_t taken) REQUIRES(mutex) : lock_(mutex->mutex_, taken) {}
   ~MutexLock() ATOM_RELEASE() {}
   MutexLock(const MutexLock&) = delete;

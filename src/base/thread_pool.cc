@@ -100,7 +100,7 @@ struct ThreadPool::Team {
   void wait_until_finished(uint32_t region);
   void sleep_until_finished(uint32_t region);
 
-  // Of the caller alone.
+  // The caller alone uses these.
   ThreadLimit limit;
   Yielder yielder;
   int num_missed = 0;  // regions in a row that not all who should came to
@@ -108,7 +108,7 @@ struct ThreadPool::Team {
 
   ErasedTask task_of_region = nullptr;
   void* argument_of_region = nullptr;
-  // Of the region that was opened last; workers wait for it to change.
+  // The number of the region that was opened last; workers wait for it to change.
   alignas(64) std::atomic<uint32_t> opened{0};
   alignas(64) std::atomic<uint64_t> state{kClosed};
   // The last region that ended while the caller waited for it.

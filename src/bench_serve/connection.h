@@ -43,7 +43,7 @@ class Connection {
   IoResult write(std::string_view bytes);
   // Bytes that were received and not read: the socket does not report these.
   bool has_pending() const;
-  // Of the step that failed, for people.
+  // What went wrong in the step that failed, for people.
   const std::string& error() const { return error_; }
 
  private:

@@ -20,7 +20,7 @@ struct Summary {
 
 // The value below which `percent` of the sorted values lie, interpolated linearly; 0 of none.
 double percentile(std::span<const double> sorted, double percent);
-// Of values in seconds; sorts them.
+// Summarizes values in seconds; sorts them.
 Summary summarize(std::vector<double>* seconds, std::span<const double> percentiles);
 
 // Milliseconds that a good request does not pass; a request without the figure passes.

@@ -47,7 +47,7 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
 // `runs` of one step, alike calls together, the longest first.
 std::vector<OperatorTotal> total_operators(const std::vector<OperatorRun>& runs);
 
-// Of the time that the work takes at least; 0 where nothing bounds it.
+// The least time that the work takes over its time; 0 where nothing bounds it.
 double share_of_roof(const OperatorTotal& total, const ops::Roofs& roofs, DType dtype);
 
 std::string breakdown_text(const BreakdownReport& report);

@@ -181,6 +181,9 @@ int run_bench(BenchOptions* options, std::vector<std::string> arguments) {
     options->mode = arguments[0];
     arguments.erase(arguments.begin());
   }
+  for (const std::string& file : {options->output_json, options->output_trace}) {
+    if (Status status = check_writable(file); !status.ok()) return fail(status);
+  }
   EngineConfig& config = options->config;
   if (Status status = take_checkpoint(&arguments, &config); !status.ok()) {
     return fail_usage("bench", status);

@@ -15,11 +15,11 @@ namespace atom::cli {
 
 class BenchRanks {
  public:
-  // Of one copy with one stage.
+  // The ranks of one copy with one stage.
   static Result<std::unique_ptr<BenchRanks>> create(const ResolvedConfig& config);
   ~BenchRanks();
 
-  // Of the calling thread.
+  // The rank that the calling thread computes.
   ModelRunner& first() { return *first_; }
   // The step on all ranks; returns when the first has computed it.
   void run(const SchedulerOutput& step);

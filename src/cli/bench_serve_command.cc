@@ -41,6 +41,9 @@ int run_bench_serve(const std::vector<std::string>& arguments, BenchServeFlags* 
   if (Status status = finish_bench_serve_flags(arguments, flags); !status.ok()) {
     return fail_usage("bench serve", status);
   }
+  for (const std::string& file : {flags->save_result, flags->html}) {
+    if (Status status = check_writable(file); !status.ok()) return fail(status);
+  }
   const Interrupts interrupts;
   flags->benchmark.stop_fd = interrupts.fd();
   BenchServeProgress progress(!flags->no_progress);

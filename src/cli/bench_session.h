@@ -24,8 +24,8 @@ struct BatchFigures {
   double duration = 0;          // first arrival to last token
   double mean_first_token = 0;  // mean time to first token
   double last_first_token = 0;  // first arrival to the last of the first tokens: the prefill
-  // Of a step that gives every request its next token, all prompts being computed; 0 where there is
-  // none, as with answers that end while the prompts of others are computed.
+  // The time of a step that gives every request its next token, all prompts being computed; 0 where
+  // there is none, as with answers that end while the prompts of others are computed.
   double decode_step = 0;
   double token_gap =
       0;  // between a request's tokens, whatever else steps do: median; 0 of one token
@@ -63,8 +63,8 @@ class BenchSession {
   Result<BatchFigures> run(const BatchShape& shape,
                            const std::function<void(size_t)>& on_finished = nullptr);
 
-  // Of the device that the engine computes on; of the CPU with as many threads. Of several cards
-  // together, which are alike, so many times those of the first.
+  // The roofs of the device that the engine computes on: of a CPU with as many threads, of several
+  // cards, which are alike, so many times those of the first.
   ops::Roofs measure_roofs();
   int32_t num_cards() const;  // of all ranks; 1 on the CPU
 

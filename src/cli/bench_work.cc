@@ -36,8 +36,8 @@ void count_experts(const ModelConfig& config, const Parameter& weight, ModelWork
   work->num_shared = weight.shape()[0] - work->num_experts;
 }
 
-// Of experts: a matrix [experts, outputs, inputs] that loading quantizes is stored as that makes
-// it.
+// A matrix of experts, [experts, outputs, inputs], that loading quantizes counts as it is stored
+// then.
 int64_t stored_bytes(const ModelConfig& config, const NamedParameter& named) {
   const Shape& shape = named.parameter->shape();
   const std::string module = named.name.substr(0, named.name.rfind('.'));
@@ -114,7 +114,7 @@ int64_t attention_flops(const ModelWork& model, int64_t pairs) {
   return 4 * model.q_size * pairs;
 }
 
-// Of all experts' weights, what `num_tokens` tokens read.
+// The part of all experts' weights that `num_tokens` tokens read.
 double read_share(const ModelWork& model, int64_t num_tokens) {
   const auto experts = static_cast<double>(model.num_experts);
   const double left_out = std::pow(1 - static_cast<double>(model.top_k) / experts, num_tokens);
@@ -130,7 +130,7 @@ int64_t weight_bytes(const ModelWork& model, int64_t num_tokens) {
   return bytes;
 }
 
-// Of one token, without the head.
+// What one token takes, without the head.
 int64_t matrix_flops(const ModelWork& model) {
   int64_t size = model.matrix_size;
   const int64_t slots = model.num_experts + model.num_shared;

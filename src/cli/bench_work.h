@@ -27,7 +27,7 @@ struct ModelWork {
   int64_t head_size = 0;
   bool multiplies_fp8 = false;  // all but the head
 
-  // Of all layers: experts that tokens choose among, and those that each has.
+  // Sums over all layers: experts that tokens choose among, and those that each has.
   int64_t expert_bytes = 0;
   int64_t expert_size = 0;
   int64_t num_experts = 0;

@@ -72,7 +72,7 @@ TEST(BenchWork, ATokenReadsItsExpertsAndManyReadAll) {
   model.expert_bytes = 8 * 100;
   model.expert_size = 8 * 50;
   EXPECT_EQ(decode_work(model, 1, 1).weight_bytes, 1000 + 16 + 2 * 100);
-  // Of two tokens, the second finds a quarter of its experts read.
+  // The second of two tokens finds a quarter of its experts read.
   EXPECT_EQ(decode_work(model, 2, 1).weight_bytes, 1000 + 2 * 16 + 350);
   EXPECT_EQ(prefill_work(model, 1, 1000).weight_bytes, 1000 + 1000 * 16 + 800);
   EXPECT_EQ(prefill_work(model, 1, 1).flops - prefill_work(tiny_work(), 1, 1).flops, 2 * 2 * 50);
@@ -114,7 +114,7 @@ TEST(BenchWork, Fp8IsItsOwnRoof) {
                    static_cast<double>(quantized.fp8_flops) / 2);
 }
 
-// Of the layers that a configuration makes, of sizes that panels do not pad.
+// The work of layers that a configuration makes, of sizes that panels do not pad.
 class BuiltWork : public testing::Test {
  protected:
   static ModelWork work_of(const char* architecture,
@@ -143,7 +143,7 @@ class BuiltWork : public testing::Test {
     return count_work(*config, *built);
   }
 
-  // Of a layer: q 64x128, k and v 64x64, o 128x64.
+  // A layer's q 64x128, k and v 64x64, o 128x64.
   static constexpr int64_t kAttention = 2 * 64 * 128 + 2 * 64 * 64;
   static constexpr int64_t kMlp = 3 * 64 * 128;
   static constexpr int64_t kHead = 64 * 128;

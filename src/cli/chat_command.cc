@@ -30,7 +30,7 @@ struct ChatOptions {
   bool no_history = false;
 };
 
-// Of what is typed; empty: it is not kept.
+// The file that keeps what is typed; empty: nothing is kept.
 std::string history_file(const ChatOptions& options) {
   if (options.no_history || env().state_folder.empty()) return "";
   return env().state_folder + "/chat_history";

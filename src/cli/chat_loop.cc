@@ -20,14 +20,17 @@ constexpr std::chrono::milliseconds kInterruptLatency{50};
 
 constexpr int kPromptWidth = 5;  // columns of "you> "
 
+// Of at most 80 columns.
 constexpr const char* kHelp =
     "/clear         forget the conversation\n"
-    "/system TEXT   set the system message, and forget the conversation; without TEXT, remove it\n"
+    "/system TEXT   set the system message, or remove it without TEXT, and forget the\n"
+    "               conversation\n"
     "/help          this list\n"
     "/exit          leave, as Ctrl-D does\n"
-    "Ctrl-C stops an answer; at the prompt it clears what is typed, and leaves when nothing is.\n"
-    "Alt-Enter, Ctrl-J, or a \\ before Enter begin a new line. The arrow keys bring back what was\n"
-    "typed before. A line that begins with a space is never a command.\n";
+    "Ctrl-C stops an answer; at the prompt it clears what is typed, and leaves when\n"
+    "nothing is. Alt-Enter, Ctrl-J, or a \\ before Enter begin a new line. The arrow\n"
+    "keys bring back what was typed before. A line that begins with a space is never\n"
+    "a command.\n";
 
 }  // namespace
 

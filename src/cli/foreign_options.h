@@ -11,7 +11,7 @@
 
 namespace atom::cli {
 
-// Of `command`, one of kCommand...
+// Those of `command`, one of kCommand...
 std::vector<Option> foreign_options(uint32_t command);
 
 // Options whose values become those of flags: --enforce-eager, --level, --cudagraph-mode,

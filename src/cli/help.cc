@@ -9,12 +9,11 @@
 namespace atom::cli {
 namespace {
 
-constexpr size_t kWidth = 100;
 constexpr size_t kOptionIndent = 2;
 constexpr size_t kHelpIndent = 6;
 
-// Lines of at most kWidth columns, each behind `indent` spaces. Line feeds in `text` stay.
-std::string wrap(std::string_view text, size_t indent) {
+// Lines of at most `width` columns, each behind `indent` spaces. Line feeds in `text` stay.
+std::string wrap(std::string_view text, size_t indent, size_t width) {
   const std::string margin(indent, ' ');
   std::string result;
   while (!text.empty()) {
@@ -26,7 +25,7 @@ std::string wrap(std::string_view text, size_t indent) {
       const size_t stop = std::min(paragraph.find(' '), paragraph.size());
       const std::string_view word = paragraph.substr(0, stop);
       paragraph.remove_prefix(std::min(stop + 1, paragraph.size()));
-      if (column > 0 && column + 1 + word.size() > kWidth) {
+      if (column > 0 && column + 1 + word.size() > width) {
         result += '\n';
         column = 0;
       }
@@ -68,29 +67,32 @@ std::string facts(const Option& option) {
 
 }  // namespace
 
-std::string program_help(std::span<const Command> commands) {
-  std::string text =
-      "usage: atom COMMAND [OPTIONS] CHECKPOINT ...\n\n"
+std::string program_help(std::span<const Command> commands, size_t width) {
+  std::string text = "usage: atom COMMAND [OPTIONS] CHECKPOINT ...\n\n";
+  text += wrap(
       "Runs large language models from a checkpoint folder (config.json, *.safetensors, "
-      "tokenizer).\n"
-      "\nCommands:\n";
+      "tokenizer).",
+      0,
+      width);
+  text += "\nCommands:\n";
   for (const Command& command : commands) {
-    text += fmt::format("  {:<11}  {}\n", command.name, command.summary);
+    const std::string name = fmt::format("  {:<11}  ", command.name);
+    text += name + wrap(command.summary, name.size(), width).substr(name.size());
   }
   text +=
       "\nOptions:\n"
       "  -h, --help   this text; after a command, its options\n"
-      "  --version    the version\n"
-      "\nExit codes: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted.\n";
-  return text;
+      "  --version    the version\n\n";
+  return text +
+         wrap("Exit codes: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted.", 0, width);
 }
 
-std::string command_help(const Command& command) {
+std::string command_help(const Command& command, size_t width) {
   std::string text = fmt::format("usage: atom {} [OPTIONS]{}{}\n\n{}",
                                  command.name,
                                  command.arguments.empty() ? "" : " ",
                                  command.arguments,
-                                 wrap(command.description, 0));
+                                 wrap(command.description, 0, width));
   std::vector<std::string> groups;
   for (const Option& option : command.options) {
     if (std::find(groups.begin(), groups.end(), option.group) == groups.end()) {
@@ -101,8 +103,8 @@ std::string command_help(const Command& command) {
     text += fmt::format("\n{}:\n", group);
     for (const Option& option : command.options) {
       if (option.group != group) continue;
-      text += std::string(kOptionIndent, ' ') + heading(option) + "\n";
-      text += wrap(option.help + facts(option), kHelpIndent);
+      text += wrap(heading(option), kOptionIndent, width);
+      text += wrap(option.help + facts(option), kHelpIndent, width);
     }
   }
   text += "\n  -h, --help\n      This text.\n";

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/report.h"
+#include "cli/terminal.h"
 #include "config/suggest.h"
 #include "engine/core_arguments.h"
 
@@ -39,6 +41,17 @@ int unknown_command(const std::string& name, const std::vector<Command>& command
                       : invalid_argument("unknown {} '{}'; did you mean {}?", what, name, nearest));
 }
 
+// Of help: what a terminal has, up to what is still easy to read.
+size_t columns_of(std::FILE* stream) {
+  constexpr int kMost = 100, kLeast = 40;
+  if (!is_terminal(stream)) return kMost;
+  return static_cast<size_t>(std::clamp(terminal_width(stream), kLeast, kMost));
+}
+
+int print_help(const std::string& text) {
+  return write_out(text) ? kExitOk : end_of_output();
+}
+
 size_t num_words(const Command& command) {
   return 1 + static_cast<size_t>(std::count(command.name.begin(), command.name.end(), ' '));
 }
@@ -60,14 +73,14 @@ const Command* find_command(const std::vector<Command>& commands,
 int run_command(const Command& command, std::span<const std::string> args) {
   const Result<ParsedArguments> parsed = parse_arguments(command, args);
   if (!parsed.ok()) return fail_usage(command.name, parsed.status());
-  if (parsed->help) return write_out(command_help(command)) ? kExitOk : end_of_output();
+  if (parsed->help) return print_help(command_help(command, columns_of(stdout)));
   return command.run(parsed->arguments);
 }
 
 int run(const std::vector<std::string>& args) {
   const std::vector<Command> commands = make_commands();
   if (args.empty()) {
-    fmt::print(stderr, "{}", program_help(commands));
+    fmt::print(stderr, "{}", program_help(commands, columns_of(stderr)));
     return kExitUsage;
   }
   const std::string& name = args[0];
@@ -76,11 +89,11 @@ int run(const std::vector<std::string>& args) {
     return write_out(fmt::format("atom {}\n", ATOM_VERSION)) ? kExitOk : end_of_output();
   }
   const bool help = name == "--help" || name == "-h" || name == "help";
-  if (help && rest.empty()) return write_out(program_help(commands)) ? kExitOk : end_of_output();
+  if (help && rest.empty()) return print_help(program_help(commands, columns_of(stdout)));
   const std::span<const std::string> words = help ? rest : std::span(args);
   const Command* command = find_command(commands, words);
   if (command == nullptr) return unknown_command(words[0], commands);
-  if (help) return write_out(command_help(*command)) ? kExitOk : end_of_output();
+  if (help) return print_help(command_help(*command, columns_of(stdout)));
   return run_command(*command, words.subspan(num_words(*command)));
 }
 

@@ -1,11 +1,14 @@
 #include "cli/report.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
+#include "base/file.h"
 #include "cli/style.h"
 
 namespace atom::cli {
@@ -34,6 +37,18 @@ int fail_usage(std::string_view command, const Status& status) {
 
 void note(std::string_view line) {
   fmt::print(stderr, "{}\n", Style::for_stream(stderr).dim(line));
+}
+
+Status check_writable(const std::string& path) {
+  if (path.empty()) return {};
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return invalid_argument("{}: is a folder, so no file of that name can be written", path);
+  }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const std::string target = file_exists(path) ? path : folder.empty() ? "." : folder.string();
+  if (access(target.c_str(), W_OK) == 0) return {};
+  return invalid_argument("{}: cannot be written: {}: {}", path, target, std::strerror(errno));
 }
 
 bool write_out(std::string_view text) {

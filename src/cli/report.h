@@ -17,6 +17,10 @@ int fail_usage(std::string_view command, const Status& status);
 // A dimmed line on standard error.
 void note(std::string_view line);
 
+// Whether a file could be written as things are, without a trace: to be asked before the work whose
+// result goes there. An empty path is none and fine.
+Status check_writable(const std::string& path);
+
 // Writes to standard output and flushes. False when that is closed or full; end_of_output() then
 // gives the command's exit code.
 bool write_out(std::string_view text);

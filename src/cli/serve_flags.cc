@@ -24,8 +24,8 @@ Option list_option(std::string name,
   Option option =
       text_option(std::move(name), kServer, std::move(value_name), std::move(help), nullptr);
   option.repeatable = true;
-  option.set = [target](const std::string& value) -> Status {
-    if (value.empty()) return invalid_argument("the value is empty");
+  option.set = [target, name = option.names[0]](const std::string& value) -> Status {
+    if (value.empty()) return invalid_argument("{}: the value is empty", name);
     target->push_back(value);
     return {};
   };

@@ -5,7 +5,7 @@
 
 namespace atom::cli {
 
-// Of one request, ascending, in seconds of a clock that all share: of each token.
+// The time of each token of one request, ascending, in seconds of a clock that all share.
 using TokenTimes = std::vector<double>;
 
 // The median over requests of the time between their tokens while all of them answer: from the last

@@ -55,12 +55,12 @@ struct CacheConfig {
   bool enable_prefix_caching = true;
   // Layers with a sliding window keep all blocks of a sequence, in groups with the other layers.
   bool disable_hybrid_kv_cache_manager = false;
-  // Of models with recurrent states; 0: none. The default is rounded up to whole blocks.
+  // Recurrent states are saved so often; 0: never. The default is rounded up to whole blocks.
   static constexpr int32_t kDefaultCheckpointInterval = 8192;
   int32_t state_checkpoint_interval = kDefaultCheckpointInterval;  // tokens
   int64_t kv_cache_memory = 0;                                     // bytes; 0: what is left
   int32_t num_blocks = 0;                                          // 0: as many as fit
-  // Of the memory free at start: what weights, activations and KV cache may take together.
+  // The part of the memory free at start that weights, activations and KV cache may take together.
   double cpu_memory_utilization = 0.8;
   // The same of a GPU's memory.
   double gpu_memory_utilization = 0.9;

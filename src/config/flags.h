@@ -49,7 +49,7 @@ struct FlagSpec {
 // Every flag, in the order of flags.def.
 std::span<const FlagSpec> flag_specs();
 
-// By name or alias, with or without leading dashes, underscores taken as dashes; null when unknown.
+// Finds a name or alias, leading dashes or not, underscores taken as dashes; null when unknown.
 const FlagSpec* find_flag(std::string_view spelling);
 
 }  // namespace atom

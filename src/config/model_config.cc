@@ -1,8 +1,10 @@
 #include "config/model_config.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "config/generation_config.h"
 #include "config/parse_rope_config.h"
 
@@ -231,6 +233,14 @@ Status read_token_ids(const ConfigReader& reader,
 }  // namespace
 
 Result<Json> read_config_json(const std::string& folder) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    return not_found(
+        "{}: {}; give the folder of a checkpoint (config.json, *.safetensors, tokenizer){}",
+        folder,
+        file_exists(folder) ? "no folder" : "no such folder",
+        folder.ends_with(".gguf") ? ". GGUF files are not read" : "");
+  }
   JsonLimits limits;
   limits.max_bytes = size_t{16} << 20;
   return read_json_file(folder + "/config.json", limits);

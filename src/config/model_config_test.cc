@@ -51,6 +51,14 @@ TEST(ModelConfig, ReadsTheFields) {
   EXPECT_FALSE(config.quantization.is_quantized());
 }
 
+TEST(ModelConfig, WhatIsNoFolderIsNamed) {
+  EXPECT_EQ(read_config_json("/nowhere/model.gguf").status().message(),
+            "/nowhere/model.gguf: no such folder; give the folder of a checkpoint (config.json, "
+            "*.safetensors, tokenizer). GGUF files are not read");
+  EXPECT_THAT(read_config_json("/dev/null").status().message(),
+              HasSubstr("/dev/null: no folder; give"));
+}
+
 TEST(ModelConfig, DefaultsOfTheArchitectureFillMissingAndNullKeys) {
   Json json = llama_json();
   json.erase("num_key_value_heads");

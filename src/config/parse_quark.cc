@@ -97,7 +97,7 @@ Status set_weights(const ConfigReader& reader, const TensorSpec& spec, QuantSche
   return {};
 }
 
-// Of values with the same granularity as those of the weight.
+// Activations are quantized in groups as the weight is.
 Status set_grouped_inputs(const ConfigReader& reader, const TensorSpec& spec, QuantScheme* scheme) {
   const bool in_blocks = scheme->weights == QuantType::kPer128x128;
   const bool fits = in_blocks ? spec.dtype == "fp8_e4m3" && spec.group_size == 128

@@ -44,7 +44,7 @@ struct QuantConfig {
   std::shared_ptr<const Json> raw;  // the "quantization_config" object; null when not quantized
 
   bool is_quantized() const { return !method.empty(); }
-  // Of a linear layer by its name in the checkpoint, "model.layers.0.self_attn.q_proj".
+  // The scheme of a layer by its name in the checkpoint, "model.layers.0.self_attn.q_proj".
   QuantScheme scheme_of(std::string_view module) const;
   // The scheme of the first group, for reports; of layers that are not ignored.
   std::string to_string() const;

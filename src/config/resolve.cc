@@ -222,7 +222,7 @@ Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
   return {};
 }
 
-// Of one copy of the model: what there is, is shared out.
+// The threads of one copy of the model: copies share what there is.
 int32_t resolve_num_threads(const EngineConfig& engine) {
   int32_t num_threads = num_usable_cores();
   if (env().num_threads > 0) num_threads = env().num_threads;

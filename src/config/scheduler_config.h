@@ -33,7 +33,7 @@ struct SchedulerConfig {
   // Layers of one group keep their keys and values in the same blocks of the pool. 2: the last
   // group has the window, and the first, of all other layers, none.
   int32_t num_kv_groups = 1;
-  // Of recurrent states: 1 + num_speculative_tokens for each running sequence, the rest keeps
+  // Recurrent states take 1 + num_speculative_tokens for each running sequence; the rest keeps
   // checkpoints. 0: the model has no states.
   int32_t num_state_slots = 0;
   // Tokens, a multiple of block_size: where prefix caching saves checkpoints. 0: nowhere.
@@ -42,14 +42,14 @@ struct SchedulerConfig {
   int32_t answer_checkpoint_interval = 64;
   // And where a prompt, or what others share of it, ends, if it saves so many tokens.
   int32_t min_checkpoint_tokens = 512;
-  // Of one prompt in one step, where prompts are split; 0: as many as the step takes.
+  // Tokens of one prompt in one step, where prompts are split; 0: as many as the step takes.
   int32_t long_prefill_token_threshold = 0;
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   // 2 = schedule step n+1 while step n runs; 1 with drafts and one stage
   int32_t max_steps_in_flight = 2;
-  // Of the pipeline. With several, steps in flight are of disjoint sequences, so that each stage
+  // Stages of the pipeline. Steps in flight are of disjoint sequences then, so that each stage
   // has one of its own.
   int32_t num_stages = 1;
   int32_t num_speculative_tokens = 0;  // drafts per sequence and step, at most
@@ -83,7 +83,7 @@ struct SchedulerConfig {
                          int64_t{max_num_batched_tokens} + num_lookahead_tokens;
     return std::min(all, num_blocks_for(most - 1, block_size) + 1);
   }
-  // Of all groups.
+  // Blocks of all groups together.
   int64_t max_blocks_of_sequence(int64_t num_tokens) const {
     int64_t blocks = 0;
     for (int32_t group = 0; group < num_kv_groups; ++group) {

@@ -147,7 +147,7 @@ void set_speculation(const SpeculativeOptions& options, SchedulerConfig* schedul
   scheduler->num_lookahead_tokens =
       options.method == SpeculativeMethod::kNgram ? 0 : options.num_tokens - 1;
   set_drafting_batch(options, false, scheduler);
-  // Of a pipeline, steps in flight never depend on each other's tokens.
+  // Steps in flight in a pipeline never depend on each other's tokens.
   if (scheduler->num_stages == 1) scheduler->max_steps_in_flight = 1;
 }
 

@@ -30,7 +30,7 @@ struct SpeculativeOptions {
   DraftHeadDType draft_head_dtype = DraftHeadDType::kAuto;  // of kMtp and kEagle3
   // With more sequences running nobody drafts; 0: by the device.
   int32_t disable_by_batch_size = 0;
-  // Of kNgram: tokens that must repeat.
+  // Tokens that must repeat for kNgram to draft.
   int32_t prompt_lookup_min = 2;
   int32_t prompt_lookup_max = 4;
   double forced_acceptance = -1;  // drafts accepted per step, whatever is sampled; -1: as sampled

@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kReachableLimit{10};
 constexpr milliseconds kLastWordPatience{50};
 // Silence after which a process is looked at.
 constexpr milliseconds kSuspicious = 2 * CoreWatch::kHeartbeat;
-// Of which the log is told: on a busy machine a process may not run for some tenths of a second.
+// The log tells of a silence this long: on a busy machine a process pauses for tenths of a second.
 constexpr milliseconds kToldSilence{1000};
 
 double to_seconds(CoreWatch::Clock::duration duration) {

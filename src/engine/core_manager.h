@@ -100,7 +100,7 @@ class CoreManager {
   EngineHealth health_ GUARDED_BY(health_mutex_);
   std::optional<Status> first_start_ GUARDED_BY(health_mutex_);  // how it went
 
-  // Of the manager's thread.
+  // The manager's thread alone uses these.
   uint64_t num_lives_ = 0;
   uint64_t num_malformed_ = 0;          // messages
   bool was_ready_ = false;              // at any time

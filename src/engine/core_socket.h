@@ -10,7 +10,7 @@
 
 namespace atom {
 
-// The name of every core towards its socket.
+// The name of every core toward its socket.
 inline constexpr const char* kCoreIdentity = "core-0";
 
 class CoreSocket {

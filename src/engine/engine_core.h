@@ -77,14 +77,14 @@ class EngineCore {
   void control_profile(ProfileAction action);
   void send_profile_if_written();
   void submit_steps();
-  // Of copies that share experts: a step, or a dummy where this one has nothing to compute, if any
+  // Where copies share experts: submits a step, a dummy if this copy has nothing to compute, if any
   // of them has. False: all end now.
   Result<bool> submit_together();
   Result<StepSignals> agree(const StepSignals& own);
   SchedulerOutput schedule();
   // Says once that the batch is too large for drafts.
   void note_drafting(const SchedulerOutput& step);
-  // Of a request that is known to the scheduler; an unfinished one stays known.
+  // For a request that is known to the scheduler; an unfinished one stays known.
   RequestDelta& add_delta(SequenceId id, FinishReason finish_reason);
   void collect_step();
   void note_times(const RunnerGroup::Completed& completed);

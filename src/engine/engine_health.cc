@@ -1,5 +1,7 @@
 #include "engine/engine_health.h"
 
+#include <algorithm>
+
 namespace atom {
 
 const char* engine_state_name(EngineState state) {
@@ -18,6 +20,33 @@ const char* engine_state_name(EngineState state) {
       return "stopping";
   }
   return "";
+}
+
+EngineHealth health_of_all(const std::vector<EngineHealth>& cores) {
+  EngineHealth all = cores.front();
+  if (cores.size() == 1) return all;
+  const auto find = [&](EngineState state) {
+    return std::ranges::find(cores, state, &EngineHealth::state);
+  };
+  for (const EngineState state : {EngineState::kStopping,
+                                  EngineState::kLoading,
+                                  EngineState::kReady,
+                                  EngineState::kUnresponsive,
+                                  EngineState::kRestarting}) {
+    if (const auto found = find(state); found != cores.end()) {
+      all = *found;
+      break;
+    }
+  }
+  all.reason.clear();
+  all.num_restarts = all.num_unresponsive = 0;
+  for (const EngineHealth& core : cores) {
+    if (!core.reason.empty()) all.reason += (all.reason.empty() ? "" : "; ") + core.reason;
+    all.num_restarts += core.num_restarts;
+    all.num_unresponsive += core.num_unresponsive;
+    all.last_progress = std::min(all.last_progress, core.last_progress);
+  }
+  return all;
 }
 
 }  // namespace atom

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace atom {
 
@@ -31,5 +32,9 @@ struct EngineHealth {
   // else that its loop turned.
   std::chrono::steady_clock::time_point last_progress;
 };
+
+// The health of an engine with these cores, at least one: ready while one is, with the reasons of
+// those that are not and sums of what is counted.
+EngineHealth health_of_all(const std::vector<EngineHealth>& cores);
 
 }  // namespace atom

@@ -42,7 +42,7 @@ TEST(GrammarRests, TheFirstTokenRestsByItsOwnStep) {
   GrammarRests rests;
   EXPECT_EQ(rests_after(&rests, milliseconds(6), {2}), Steps{10});
   GrammarRests other;
-  // Of a step that is said to be shorter than its grammars an eighth counts.
+  // An eighth counts of a step that is said to be shorter than its grammars.
   EXPECT_EQ(rests_after(&other, milliseconds(8), {10}), Steps{200});
 }
 

@@ -5,8 +5,8 @@
 
 #include "base/env.h"
 #include "base/mutex.h"
-#include "config/context_length.h"
 #include "config/dp_environment.h"
+#include "engine/check_request.h"
 #include "engine/core_manager.h"
 #include "models/registry.h"
 
@@ -45,34 +45,6 @@ class Batch {
   std::vector<RequestOutput> outputs_ GUARDED_BY(mutex_);
   size_t num_finished_ GUARDED_BY(mutex_) = 0;
 };
-
-// As LLMEngine::health() says.
-EngineHealth health_of_all(const std::vector<EngineHealth>& cores) {
-  EngineHealth all = cores.front();
-  if (cores.size() == 1) return all;
-  const auto find = [&](EngineState state) {
-    return std::ranges::find(cores, state, &EngineHealth::state);
-  };
-  for (const EngineState state : {EngineState::kStopping,
-                                  EngineState::kLoading,
-                                  EngineState::kReady,
-                                  EngineState::kUnresponsive,
-                                  EngineState::kRestarting}) {
-    if (const auto found = find(state); found != cores.end()) {
-      all = *found;
-      break;
-    }
-  }
-  all.reason.clear();
-  all.num_restarts = all.num_unresponsive = 0;
-  for (const EngineHealth& core : cores) {
-    if (!core.reason.empty()) all.reason += (all.reason.empty() ? "" : "; ") + core.reason;
-    all.num_restarts += core.num_restarts;
-    all.num_unresponsive += core.num_unresponsive;
-    all.last_progress = std::min(all.last_progress, core.last_progress);
-  }
-  return all;
-}
 
 }  // namespace
 
@@ -176,31 +148,6 @@ EngineHealth LLMEngine::health() const {
   return health_of_all(healths);
 }
 
-Status LLMEngine::check(const std::vector<int32_t>& prompt_token_ids,
-                        const SamplingParams& sampling) const {
-  const int64_t vocab_size = config_.model.vocab_size;
-  RETURN_IF_ERROR(sampling.validate(vocab_size));
-  if (tokenizer_ == nullptr && !sampling.stop.empty()) {
-    return invalid_argument("stop strings need a tokenizer, and skip_tokenizer_init is set");
-  }
-  if (tokenizer_ == nullptr && !sampling.bad_words.empty()) {
-    return invalid_argument("bad_words need a tokenizer, and skip_tokenizer_init is set");
-  }
-  if (tokenizer_ == nullptr && !sampling.structural_tag.empty()) {
-    return invalid_argument("structured output needs a tokenizer, and skip_tokenizer_init is set");
-  }
-  if (prompt_token_ids.empty()) return invalid_argument("the prompt is empty");
-  for (size_t i = 0; i < prompt_token_ids.size(); ++i) {
-    if (prompt_token_ids[i] >= 0 && prompt_token_ids[i] < vocab_size) continue;
-    return invalid_argument("prompt token {} is id {}, outside the vocabulary [0, {})",
-                            i,
-                            prompt_token_ids[i],
-                            vocab_size);
-  }
-  return check_context_length(
-      static_cast<int64_t>(prompt_token_ids.size()), sampling.max_tokens, config_.max_model_len());
-}
-
 uint64_t LLMEngine::draw_seed() {
   const MutexLock lock(&mutex_);
   return seeds_();
@@ -214,23 +161,6 @@ Result<std::vector<int32_t>> LLMEngine::tokenize(const std::string& text,
   return tokenizer_->encode(text, add_special_tokens);
 }
 
-std::vector<std::vector<int32_t>> LLMEngine::tokens_of_words(
-    const std::vector<std::string>& words) const {
-  std::vector<std::vector<int32_t>> sequences;
-  for (const std::string& word : words) {
-    const size_t begin = std::min(word.find_first_not_of(' '), word.size());
-    // At the beginning of a text and behind a space, words mostly have different tokens.
-    for (const char* space : {"", " "}) {
-      Result<std::vector<int32_t>> ids =
-          tokenizer_->encode(space + word.substr(begin), /*add_special_tokens=*/false);
-      if (ids.ok() && !ids->empty()) sequences.push_back(*std::move(ids));
-    }
-  }
-  std::ranges::sort(sequences);
-  sequences.erase(std::unique(sequences.begin(), sequences.end()), sequences.end());
-  return sequences;
-}
-
 Result<RequestId> LLMEngine::submit(const Prompt& prompt,
                                     SamplingParams sampling,
                                     OutputCallback callback) {
@@ -240,8 +170,8 @@ Result<RequestId> LLMEngine::submit(const Prompt& prompt,
   } else {
     output.prompt_token_ids = std::get<std::vector<int32_t>>(prompt);
   }
-  RETURN_IF_ERROR(check(output.prompt_token_ids, sampling));
-  sampling.bad_word_ids = tokens_of_words(sampling.bad_words);
+  RETURN_IF_ERROR(check_request(config_, output.prompt_token_ids, sampling));
+  sampling.bad_word_ids = tokens_of_words(tokenizer_.get(), sampling.bad_words);
   sampling.bad_words.clear();
   if (const uint64_t epoch = cache_epoch_; epoch > 0) {
     sampling.cache_salt += fmt::format("\n{}", epoch);

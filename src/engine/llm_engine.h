@@ -92,9 +92,9 @@ class LLMEngine {
   CoreReady memory() const;  // of one core
   // Null under skip_tokenizer_init.
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
-  // Of all cores together; counters go on over restarts.
+  // Sums over all cores; counters go on over restarts.
   CoreStats stats() const;
-  // Of several cores: ready while one is. The reason names those that are not.
+  // With several cores ready while one is. The reason names those that are not.
   EngineHealth health() const;
 
  private:
@@ -102,15 +102,13 @@ class LLMEngine {
             GenerationConfig generation_config,
             std::shared_ptr<const Tokenizer> tokenizer);
 
-  Status check(const std::vector<int32_t>& prompt_token_ids, const SamplingParams& sampling) const;
-  std::vector<std::vector<int32_t>> tokens_of_words(const std::vector<std::string>& words) const;
   uint64_t draw_seed();
   Status control_profile(ProfileAction action, ProfileCallback callback);
   // Starts all cores at once and waits for them.
   Status start_cores(int64_t num_sampled_ids, const LLMEngineOptions& options);
   CoreHandlers handlers_of(int core, const LLMEngineOptions& options);
   void send_abort(std::span<const SequenceId> ids);
-  // Of the thread of the core's manager.
+  // Called by the thread of the core's manager.
   void on_ready(int core, const CoreReady& ready);
   void on_step(int core, const StepOutput& step);
   void on_down(int core, const Status& lost, const Status& refusal);
@@ -144,7 +142,7 @@ class LLMEngine {
   mutable Mutex mutex_;
   std::mt19937_64 seeds_ GUARDED_BY(mutex_);
   std::vector<CoreFacts> facts_ GUARDED_BY(mutex_);  // by core
-  // By core; last: their threads use what is above.
+  // One for each core; last, since their threads use what is above.
   std::vector<std::unique_ptr<CoreManager>> managers_;
 };
 

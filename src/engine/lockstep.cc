@@ -20,7 +20,7 @@ Lockstep::~Lockstep() {
 void Lockstep::start(const StepSignals& own) {
   {
     const MutexLock lock(&mutex_);
-    CHECK((state_ == State::kIdle));
+    CHECK(state_ == State::kIdle);
     signals_ = own;
     state_ = State::kAsked;
   }

@@ -2,7 +2,7 @@
 // largest of four numbers, over a communicator of its own, which carries nothing else. It runs on a
 // thread of this object, so that a core which waits for slower ones goes on to say that it lives.
 //
-// Of the thread of one core, but for fail().
+// The thread of one core calls everything but fail().
 #pragma once
 
 #include <chrono>

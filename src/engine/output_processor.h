@@ -84,7 +84,7 @@ class OutputProcessor {
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   mutable Mutex mutex_;
-  // Of what is unfinished.
+  // These hold what is unfinished.
   std::unordered_map<SequenceId, Place> places_ GUARDED_BY(mutex_);
   std::unordered_map<RequestId, std::shared_ptr<Request>> requests_ GUARDED_BY(mutex_);
 };

@@ -14,7 +14,7 @@ namespace atom {
 // Tokens of a prompt that one hash stands for, together with all before them.
 inline constexpr int64_t kPrefixChunk = 64;
 
-// Of each whole chunk of a prompt. Prompts share nothing under different salts.
+// A hash for each whole chunk of a prompt. Prompts share nothing under different salts.
 std::vector<uint64_t> prefix_hashes(std::span<const int32_t> token_ids, const std::string& salt);
 
 class PrefixPlaces {

@@ -54,13 +54,13 @@ class RunnerGroup {
   // Ends after the steps that are running, with several ranks in the middle of them.
   ~RunnerGroup();
 
-  // Of each rank alike.
+  // The same for each rank.
   const MemoryPlan& memory_plan() const { return plan_; }
 
   void submit(SchedulerOutput step);
-  // Of the head: the engine ends for good, so other nodes need not wait for another.
+  // Called on the head: the engine ends for good, so other nodes need not wait for another.
   void end();
-  // Of another node: takes the head's steps until the group fails, and says why. `add_grammars`
+  // Called on other nodes: takes the head's steps until the group fails, says why. `add_grammars`
   // completes a step by what does not travel.
   Status follow(const std::function<Status(SchedulerOutput*)>& add_grammars);
   // Ends that, and the group. From any thread.
@@ -68,7 +68,7 @@ class RunnerGroup {
   // See RunnerThread.
   std::optional<Completed> wait_until(Clock::time_point deadline);
   size_t num_in_flight() const { return ranks_[answering_]->num_in_flight(); }
-  // Of all ranks together.
+  // Sums over all ranks.
   uint64_t progress() const;
   int64_t num_device_allocations() const;
   ExpertBalancer::Figures expert_figures() const;

@@ -43,7 +43,7 @@ class CacheFolder {
   const std::string locks_path_;
 };
 
-// Of what a path leads to; nothing when that is no regular file.
+// The size of what a path leads to; nothing when that is no regular file.
 std::optional<uint64_t> file_size(const std::string& path);
 
 // Makes a folder and those above it.

@@ -58,7 +58,7 @@ void DraftHead::quantize_on_device(const Stream& stream) {
 
 Status DraftHead::finish_load(const Stream& stream) {
   if (!has_copy()) return {};
-  CHECK((head_.weight().data.raw_data() != nullptr));
+  CHECK(head_.weight().data.raw_data() != nullptr);
   if (stream.device().is_cpu()) {
     quantize_on_host(stream);
   } else {

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kVocabSize = 4200;  // more than a piece that is quantized at a time
 constexpr int64_t kHiddenSize = 128;
 
-// By the weight in FP8, each row divided by its largest magnitude over 448.
+// The product with the weight in FP8, each row divided by its largest magnitude over 448.
 double expected_logit(const Tensor& weights, const Tensor& hidden, int64_t row, int64_t id) {
   const float* weight = weights.data<float>() + id * kHiddenSize;
   float largest = 0;

@@ -45,7 +45,7 @@ class RMSNorm : public Module {
   float eps() const { return eps_; }
 
  private:
-  // Of parts of x where there are `ranks`.
+  // x is a part of the sum where there are `ranks`.
   Activation normalize(const Tensor& x,
                        const Tensor& residual,
                        Communicator* ranks,

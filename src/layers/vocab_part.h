@@ -16,10 +16,10 @@ struct VocabPart {
   bool is_whole() const { return count == vocab_size; }
 };
 
-// Of rank `rank` of `world`.
+// The part of rank `rank` of `world`.
 VocabPart vocab_part(int64_t vocab_size, int64_t rank, int64_t world);
 
-// Of the rank for which `build` builds; its construction fails when there are more ranks than ids.
+// That of the rank for which `build` builds; construction fails when there are more ranks than ids.
 VocabPart vocab_part(BuildContext& build);
 
 // A parameter [count, hidden_size] of the model's dtype, of a tensor [vocab_size, hidden_size].

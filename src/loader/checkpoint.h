@@ -28,7 +28,7 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::string& folder);
 
   const std::vector<CheckpointFile>& files() const { return files_; }
-  // By file, and within a file in the order of the data.
+  // Ordered by file, and within a file as the data are.
   const std::vector<CheckpointTensor>& tensors() const { return tensors_; }
   const CheckpointTensor* find(std::string_view name) const;  // null when there is none
   uint64_t num_bytes() const;                                 // of all tensors' data

@@ -306,7 +306,7 @@ TEST_F(LoadModelTest, CopiesLargeTensorsInChunksAndReportsProgress) {
   EXPECT_EQ(num_wrong, 0);
 }
 
-// Of two experts this rank holds the second.
+// This rank holds the second of two experts.
 TEST_F(LoadModelTest, AccountsForTheExpertsOfOtherRanks) {
   struct Experts : public Module {
     Experts() { register_parameter("experts.down_proj.weight", &weight); }

@@ -30,7 +30,7 @@ class CausalLM : public Module {
   virtual const WeightMapping& weight_mapping() const = 0;
 
   // For a draft model, which may multiply by the same weights. They live as long as this.
-  // Of a pipeline's last stage, which has an embedding if BuildContext::last_stage_embeds.
+  // Asked of a pipeline's last stage, which has an embedding if BuildContext::last_stage_embeds.
   virtual const VocabParallelEmbedding& embed_tokens() const = 0;
   virtual const ParallelLMHead& lm_head() const = 0;
 };

@@ -34,7 +34,7 @@ WeightMapping deepseek_weight_mapping(const ModelConfig& config) {
   return mapping;
 }
 
-// Of no layer where the family has none.
+// Names no layer where the family has none.
 Result<IndexerConfig> read_indexers(const ModelConfig& config,
                                     const MlaOptions& attention,
                                     const Family& family) {

@@ -22,7 +22,7 @@ class DraftModel : public Module {
   // the last one again where there is none.
   virtual int num_layers() const = 0;
 
-  // Of what forward() gives.
+  // The width of what forward() gives.
   virtual int64_t hidden_size() const = 0;
   // Layers of the target whose input it reads, ascending (BuildContext::aux_layers); none: it reads
   // the target's last hidden states.

@@ -42,8 +42,10 @@ struct BuildContext {
     CHECK((has_window || kv_window == 0 || num_kv_groups > 1));
     const int32_t group = has_window ? num_kv_groups - 1 : 0;
     const CacheHandle handle = {storage.caches.size(), cache.planes.size(), group};
-    for (const CachePlane& plane : cache.planes) storage.caches.push_back(plane);
-    for (size_t i = handle.first; i < storage.caches.size(); ++i) storage.caches[i].group = group;
+    for (CachePlane plane : cache.planes) {
+      plane.group = group;
+      storage.caches.push_back(std::move(plane));
+    }
     return handle;
   }
   StateHandle add_state(const LayerState& state) {

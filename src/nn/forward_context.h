@@ -33,7 +33,7 @@ struct ForwardContext {
   // see ops::StateBatch.
   Tensor token_state_slots = {};        // [num_tokens] int32
   ForwardObserver* observer = nullptr;  // of comparisons; null when serving
-  // Of models whose layers share what an indexer selects: written by a layer that has one, read by
+  // Where layers share what an indexer selects: written by a layer that has one, read by
   // those after it. As ops/indexer_top_k has it.
   Tensor selected = {};  // [num_tokens, top_k] int32
 

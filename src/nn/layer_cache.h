@@ -64,15 +64,15 @@ struct StorageSpec {
   std::vector<CachePlane> caches;
   std::vector<StatePlane> states;
 
-  // Of all layers.
+  // Sums over all layers.
   int64_t bytes_per_token() const {
     int64_t bytes = 0;
     for (const CachePlane& plane : caches) bytes += plane.bytes_per_token();
     return bytes;
   }
-  // Of a plane the first of those with which it shares a tensor: one of each group at most.
+  // By plane: the first of those with which it shares a tensor, one of each group at most.
   std::vector<size_t> homes() const;
-  // Of one group's layers in a block of the pool, which is as large as the largest needs it.
+  // What one group's layers take in a block of the pool, which is as large as the largest needs it.
   int64_t pool_bytes_per_token() const;
   int64_t bytes_per_slot() const {
     int64_t bytes = 0;

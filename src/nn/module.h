@@ -26,7 +26,7 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // Of this module and all below it, in the order they were registered: own parameters first.
+  // Those of this module and all below it, in the order they were registered: own parameters first.
   std::vector<NamedParameter> named_parameters() const;
   int64_t parameter_bytes() const;
   void allocate_parameters(const Stream& stream);
@@ -35,7 +35,7 @@ class Module {
   // A module that repacks its parameters or keeps tables says so here.
   virtual int64_t resident_bytes() const;
 
-  // Called once when every parameter is loaded: repack or requantise weights here. An override
+  // Called once when every parameter is loaded: repack or requantize weights here. An override
   // calls Module::finish_load, which recurses into the children.
   virtual Status finish_load(const Stream& stream);
 

@@ -57,7 +57,7 @@ struct RowSlice {
   std::string id;    // "q", "k", "v", "gate", "up", ...
   int64_t rows = 0;  // of the checkpoint's tensor, all ranks together; a multiple of part.world
   ShardPart part;    // per slice: K and V heads may be split among fewer ranks than Q heads
-  // Of a tensor whose rows are not in the parameter's order: those of this rank, in that order,
+  // Where a tensor's rows are not in the parameter's order: those of this rank, in that order,
   // rows / part.world together. Empty: its part, as it is.
   std::vector<RowRun> runs = {};
 

@@ -199,7 +199,7 @@ TEST(Parameter, AlternativesDoNotMix) {
 }
 
 TEST(Parameter, SlicesOfOtherRanksAreCheckedAndNotPlaced) {
-  // Of two experts this rank holds the second.
+  // This rank holds the second of two experts.
   std::vector<ParameterSlice> slices;
   slices.push_back({"0", {2, 3}, {}});
   slices.push_back({"1", {2, 3}, {{whole({2, 3}), {{0, 0, 0}, {1, 2, 3}}}}});

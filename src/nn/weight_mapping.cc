@@ -123,8 +123,8 @@ constexpr std::pair<const char*, const char*> kScaleNames[] = {
     {".attn.k_scale", ".k_scale"},
     {".attn.v_scale", ".v_scale"}};
 
-// Of a KV cache that is not quantized, and of products that never are; what files say beside the
-// values: shapes, and the zero points of symmetric formats, which are 0.
+// Scales of a KV cache that is not quantized and of products that never are, and what files say
+// beside the values: shapes, and the zero points of symmetric formats, which are 0.
 constexpr const char* kUnusedScales[] = {".weight_shape",
                                          ".input_scale",
                                          ".weight_zero_point",

@@ -45,7 +45,7 @@ struct WeightMapping {
 
 // Ignores buffers that old checkpoints store, layers behind the last, vision parts, and lm_head
 // when it is tied to the embedding; renames a multimodal checkpoint's text model to "model.", and
-// the scales of a quantised one to weight_scale, input_scale, k_scale and v_scale.
+// the scales of a quantized one to weight_scale, input_scale, k_scale and v_scale.
 WeightMapping base_weight_mapping(const ModelConfig& config);
 
 struct MappedName {

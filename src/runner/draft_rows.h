@@ -14,7 +14,7 @@
 
 namespace atom {
 
-// Of sequences as they would be behind some of their drafts.
+// The states of sequences as they would be behind some of their drafts.
 using SupposedStates = std::deque<SamplingState>;
 
 // The rows that sample, each as if all drafts before it were right: it counts only if they are.
@@ -27,7 +27,7 @@ std::vector<DeviceSamplingRow> rows_behind_drafts(const SchedulerOutput& step,
 // States of the target that the draft model reads for each token.
 int64_t num_states_of(const DraftModel& draft);
 
-// Of the target's states for the largest recorded step.
+// The shape of the target's states for the largest recorded step.
 Shape draft_states_shape(const ResolvedConfig& config, const DraftModel& draft);
 
 // ForwardContext::aux_hidden for a draft model that reads so many layers' inputs; undefined for 0.

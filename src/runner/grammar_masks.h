@@ -35,7 +35,7 @@ class GrammarMasks {
   // Replaces what was there.
   void fill(ThreadPool& pool, std::span<const Sequence> sequences);
 
-  // Of the sequence `index`: one mask for each draft's place and one behind, null where every token
+  // The masks of sequence `index`, one for each draft's place and one behind; null where any token
   // may come. Empty without a grammar.
   std::span<const TokenBitmask> allowed(size_t index) const;
   // Why the masks of this sequence could not be filled: it cannot go on.

@@ -58,7 +58,7 @@ int32_t draw(const GrammarMasks& masks, size_t index, std::mt19937& random) {
   }
 }
 
-// Of the whole process, which others on the machine disturb least.
+// The whole process's CPU time, which others on the machine disturb least.
 double cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

@@ -93,14 +93,14 @@ class InputBuilder {
   void fill(const SchedulerOutput& step,
             std::span<RunnerSequence* const> sequences,
             const Layout& layout);
-  // Of a sequence's table in a step whose first query stands at `position`: those before are not
-  // read.
+  // The first column that is read of a sequence's table in a step whose first query stands at
+  // `position`.
   int32_t first_column(int32_t group, int32_t position) const {
     return config_.window_of_group(group) == 0 ? 0 : config_.num_blocks_behind(position);
   }
   // Behind those of `num_seqs` sequences.
   void pad(const DecodeShape& shape, int64_t num_seqs, const Layout& layout);
-  // Of a padded step: what of its tables is read.
+  // Sends the part of the tables that a padded step reads.
   void send_tables(const SchedulerOutput& step,
                    std::span<RunnerSequence* const> sequences,
                    const Layout& layout);

@@ -115,7 +115,7 @@ TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
             (std::vector<int32_t>{8, 3, 5}));
 }
 
-// Of the second group what lies behind the window of six tokens has no block, or one that is
+// In the second group what lies behind the window of six tokens has no block, or one that is
 // another's by now.
 TEST(InputBuilder, LayersWithAWindowHaveTablesOfTheirOwn) {
   SchedulerConfig config;

@@ -45,7 +45,7 @@ struct MemoryPlan {
     if (window_blocks_per_sequence == 0) return int64_t{num_blocks} * block_size;
     return int64_t{num_blocks} * max_model_len / blocks_per_sequence;
   }
-  // Of layers without a window, for each token; 0: all have one.
+  // What layers without a window take for each token; 0: all have one.
   int64_t kv_bytes_per_token() const {
     const bool all_windowed = window_blocks_per_sequence == blocks_per_sequence;
     return all_windowed ? 0 : kv_bytes_per_block / block_size;
@@ -60,8 +60,8 @@ struct MemoryPlan {
 // the flags that would help.
 Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& built);
 
-// By all ranks at once: the least that any of them has room for, since all keep the same blocks and
-// slots.
+// Called by all ranks at once: takes the least that any of them has room for, since all keep the
+// same blocks and slots.
 Status agree_on_memory(const ParallelContext& parallel, ThreadPool* pool, MemoryPlan* plan);
 
 }  // namespace atom

@@ -15,7 +15,7 @@ namespace atom {
 
 namespace {
 
-// Of one checkpoint.
+// A model and what drafts for it, of one checkpoint.
 class ModelWithDraft : public Module {
  public:
   ModelWithDraft(CausalLM& model, DraftModel* draft) {
@@ -48,7 +48,7 @@ Result<Eagle3Config> open_eagle3(const ResolvedConfig& config) {
   return eagle3;
 }
 
-// Of a model whose checkpoint brings what drafts.
+// The configuration of a model whose checkpoint brings what drafts.
 Result<ModelConfig> config_with_drafts(const ResolvedConfig& config) {
   const bool reads_layers = config.speculative.method == SpeculativeMethod::kMtp &&
                             config.engine.model.load_dummy == DummyWeights::kNone;

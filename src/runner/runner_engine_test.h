@@ -54,7 +54,7 @@ class Engine {
   uint64_t num_overlapped() const { return num_overlapped_; }
   SchedulerStats stats() const { return scheduler_->stats(); }
   const MemoryPlan& memory_plan() const { return runner_->memory_plan(); }
-  // Of the steps that executed something.
+  // One for each step that executed something.
   const std::vector<nanoseconds>& durations() const { return durations_; }
   const std::vector<nanoseconds>& waits() const { return waits_; }
 

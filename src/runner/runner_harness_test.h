@@ -32,16 +32,18 @@ inline void expect_same(const std::vector<TokenLogprobs>& expected,
   }
 }
 
-// What each request gets when nothing else runs and nothing is remembered.
+// What each request gets when nothing else runs (or `max_num_seqs` run) and nothing is remembered.
 inline std::vector<Answer> answers_alone(const std::vector<Request>& requests,
                                          const EngineConfig& config,
-                                         DeviceChoice device) {
+                                         DeviceChoice device,
+                                         int32_t max_num_seqs = 1) {
   EngineConfig alone;
   alone.model = config.model;
   alone.cache.dtype = config.cache.dtype;
   alone.device = config.device;
   alone.parallel = config.parallel;
-  alone.scheduler.max_num_seqs = 1;
+  alone.scheduler.max_num_seqs = max_num_seqs;
+  alone.cache.num_blocks = 20 * max_num_seqs;  // of 16 tokens: kMaxModelLen and some
   alone.cache.enable_prefix_caching = false;
   alone.cache.disable_hybrid_kv_cache_manager = true;
   return Engine(alone, device).run(requests, [](uint64_t) { return SIZE_MAX; });

@@ -39,7 +39,7 @@ struct RunnerSequence {
   uint32_t num_generated() const {
     return static_cast<uint32_t>(token_ids.size()) - static_cast<uint32_t>(num_prompt_tokens);
   }
-  // Of the tokens, then of the drafts.
+  // One of the tokens, then of the drafts.
   int32_t token_at(int32_t position) const {
     const auto num_drafted = position - static_cast<int32_t>(token_ids.size());
     return num_drafted < 0 ? token_ids[position] : drafts[num_drafted];

@@ -24,7 +24,7 @@ class SequenceTable {
   // Takes the changes that come with a step.
   void update(const SchedulerOutput& step);
 
-  // Of the last step, in its order; good until the next.
+  // Those of the last step, in its order; good until the next.
   std::span<RunnerSequence* const> scheduled() const { return scheduled_; }
 
   // Null when the scheduler has said that it is finished.

@@ -44,7 +44,7 @@ TEST_F(SpeculationTrained, AcceptanceByAnFp8HeadIsTheReferences) {
   expect_acceptance();
 }
 
-// Of verifications, which begin behind what the one before accepted.
+// Counts verifications, each of which begins behind what the one before accepted.
 void SpeculationTrained::expect_acceptance() {
   std::vector<Request> requests;
   for (const nlohmann::json& question : questions_) {

@@ -17,8 +17,8 @@ namespace atom {
 struct DraftedSequence {
   SamplingState* state = nullptr;  // is given what is sampled
   std::span<const int32_t> drafts;
-  // Of a grammar, say: one for each draft's place and one for the place behind; empty allows every
-  // token everywhere. The mask of a place supposes the drafts before it.
+  // Masks, of a grammar say: one for each draft's place and one for the place behind; empty allows
+  // every token everywhere. The mask of a place supposes the drafts before it.
   std::span<const TokenBitmask> allowed = {};
 };
 

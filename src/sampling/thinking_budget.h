@@ -14,8 +14,8 @@ class ThinkingBudget {
  public:
   static constexpr int32_t kAnyToken = -1;
 
-  // Of `params`: max_thinking_tokens and the fields about thinking. Without a budget every token
-  // may come.
+  // Reads max_thinking_tokens and the fields about thinking. Without a budget every token may
+  // come.
   explicit ThinkingBudget(const SamplingParams& params);
 
   // The only token that may come next, or kAnyToken.

@@ -37,7 +37,7 @@ class BlockManager {
   // The contents of the first group's registered blocks that hold the longest known prefix of the
   // sequence's known tokens, never the last token, which has to be computed.
   std::vector<ContentId> find_prefix(Sequence& sequence);
-  // Of that prefix the longest part, of at most `num_blocks` blocks, behind which a sequence can go
+  // The longest part of that prefix, of at most `num_blocks` blocks, behind which a sequence can go
   // on: within the window all blocks are there.
   int32_t num_usable(const Sequence& sequence,
                      std::span<const ContentId> contents,
@@ -105,9 +105,9 @@ class BlockManager {
     return config_.enable_prefix_caching ? (num_known - 1) / config_.block_size : 0;
   }
   std::span<const int32_t> tokens_of(const Sequence& sequence, int32_t index) const;
-  // Of the first group, behind the content `parent`.
+  // The key of a block of the first group, behind the content `parent`.
   PrefixKey key_of(const Sequence& sequence, int32_t index, ContentId parent) const;
-  // Of the second, beside the content of the first group's block of the same tokens.
+  // The key in the second group, beside the content of the first group's block of the same tokens.
   PrefixKey key_beside(const Sequence& sequence, int32_t index, ContentId content) const;
   void refer(Sequence& sequence, int32_t block_id);
   void release(int32_t block_id);

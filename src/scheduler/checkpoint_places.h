@@ -28,7 +28,7 @@ class CheckpointPlaces {
     int32_t end_of_cached = 0;
     int32_t end = 0;
   };
-  // Of a prompt of `num_tokens`, of which blocks cover `num_cached` and the state `num_covered`.
+  // Places in a prompt of `num_tokens`; blocks cover `num_cached` and the state `num_covered`.
   OfPrompt of_prompt(int32_t num_tokens, int32_t num_cached, int32_t num_covered) const;
 
   // The first place behind `num_computed` tokens. INT32_MAX: there is none.

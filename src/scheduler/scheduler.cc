@@ -203,7 +203,7 @@ void Scheduler::schedule_running(Phase phase) {
   }
   step_.draft_budget = std::min(num_drafts, std::max(0, step_.budget - num_decodes) / 2);
   int32_t prefill_budget = std::max(0, step_.budget - num_decodes - step_.draft_budget);
-  // By rank, so that whoever is preempted has no part in this step yet.
+  // In order of rank, so that a sequence that is preempted has no part in this step yet.
   for (size_t i = 0; i < running_.size() && step_.budget > 0; ++i) {
     Sequence& sequence = *running_[i];
     int32_t num_tokens = num_tokens_for_step(sequence);

@@ -180,24 +180,24 @@ class Scheduler {
   bool end_rests();
   void admit_waiting();
   bool try_admit(Sequence& sequence);
-  // Of the sequence's schedulable tokens, those that the step made now may compute: none while it
+  // How many of the sequence's schedulable tokens the step made now may compute: none while it
   // rests, or while a step of its own is in another stage of a pipeline.
   int32_t num_tokens_for_step(const Sequence& sequence) const;
   bool decodes_in_step(const Sequence& sequence) const;
   // Decodes of one step at most.
   int32_t max_decodes() const;
-  // Of the next `num_tokens` of a prefill, what one step computes.
+  // How many of the next `num_tokens` of a prefill one step computes.
   int32_t chunk_of(const Sequence& sequence, int32_t num_tokens) const;
   // The running sequences are few enough for drafts.
   bool may_draft() const;
   // Drafts that the next step of a sequence can use.
   int32_t num_usable_drafts(const Sequence& sequence) const;
-  // Of these, those for which the step has tokens and the pool blocks.
+  // How many of them the step has tokens for, and the pool blocks.
   int32_t num_fitting_drafts(const Sequence& sequence) const;
   bool make_room(Sequence& sequence, int32_t num_tokens);
   void preempt_last();
   void commit(Sequence& sequence, int32_t num_new_tokens, int32_t num_drafts, bool starts);
-  // Of a pipeline: what the stages before the last have to know of it.
+  // Adds what a pipeline's stages before the last have to know of it.
   void tell_stages(Sequence& sequence, ScheduledSequence& entry) const;
   // Where drafting for it writes.
   void reserve_lookahead(Sequence& sequence, ScheduledSequence& entry);

@@ -45,7 +45,7 @@ struct ScheduledSequence {
   // The logits of so many of its last tokens are sampled. 0: none, else all but the first of these
   // tokens are drafts. What is sampled behind a draft counts only if the draft was sampled, too.
   int32_t num_sampled = 0;
-  // Of a pipeline, whose last stage alone samples and drafts; the others learn from here what it
+  // A pipeline's last stage alone samples and drafts; the other stages learn from here what it
   // has sampled since they were last told, and the drafts of this step.
   std::vector<int32_t> told_token_ids = {};
   std::vector<int32_t> told_drafts = {};
@@ -76,7 +76,7 @@ struct SchedulerOutput {
   // Nothing is scheduled, and yet the runner computes: a token that counts nowhere, because others
   // need the experts of this rank. Never set by a Scheduler.
   bool is_dummy = false;
-  // Of copies that share their experts: what all of them compute are single tokens behind at most
+  // Where copies share experts: all of them compute single tokens only, behind at most
   // so many sequences, so that they may take a recorded step of that size. 0: it is more. Never set
   // by a Scheduler.
   int32_t shared_batch = 0;
@@ -92,7 +92,7 @@ struct SequenceOutput {
   int32_t num_drafts = 0;               // that the runner proposes for the sequence's next step
   std::vector<int32_t> draft_ids = {};  // these drafts; read only where there are several stages
   std::vector<TokenLogprobs> logprobs;  // one per token when asked for, else empty
-  // Of the prompt tokens whose logits this step computed, in order; the prompt's first token has
+  // One for each prompt token whose logits this step computed, in order; the first token has
   // none. Empty unless asked for.
   std::vector<TokenLogprobs> prompt_logprobs;
   // Not empty: the sequence's logits admit no choice and it ends with this error.

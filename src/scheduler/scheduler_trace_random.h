@@ -43,7 +43,7 @@ class TraceRandom {
   // A finished conversation, which later prompts may begin with too.
   void remember(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer);
 
-  // Of wrong lengths at times.
+  // Some have wrong lengths.
   std::vector<int32_t> prompt();
   SamplingParams sampling();
 

@@ -320,7 +320,7 @@ class Episode {
     totals_.num_behind_windows += table.num_behind;
   }
 
-  // Of sequences that were not in the step that was just made, nothing is held in vain.
+  // Sequences that were not in the step that was just made hold nothing in vain.
   void check_given_back() {
     for (const auto& [id, request] : requests_) {
       const Sequence* sequence = scheduler_.find(id);
@@ -393,7 +393,7 @@ TEST_P(SchedulerTraceTest, HoldsEveryInvariantAtEveryStep) {
   }
   fmt::print("{}\n", totals.to_string());
   // The trace went where the trouble is.
-  // Of a prefix only what has a checkpoint is hit.
+  // A prefix is hit only up to a checkpoint.
   const int64_t at_least = has_states ? wanted / (trace.is_pipeline ? 500 : 200) : wanted / 20;
   EXPECT_GT(totals.num_hit_tokens, at_least);
   EXPECT_GT(totals.num_shared_blocks, at_least);

@@ -10,7 +10,7 @@
 // tokens of that are known, from the step after on; so whoever starts from it restores what an
 // earlier step saved.
 //
-// Of layers with a window the blocks behind it are given back before a step is made, see
+// Layers with a window give back the blocks behind it before a step is made, see
 // BlockManager.
 //
 // Copies within a step: first the restores in their order, then all sequences compute, then the

@@ -198,7 +198,7 @@ void SimulatedRunner::apply_blocks(const ScheduledSequence& scheduled, SequenceS
   state.in_prefill = end != num_tokens;
 }
 
-// Of what a sequence gets, its own blocks are empty.
+// Blocks that a sequence gets as its own are empty.
 void SimulatedRunner::check_blocks(const ScheduledSequence& scheduled,
                                    const SequenceState& state,
                                    int32_t num_shared) {

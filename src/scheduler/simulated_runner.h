@@ -7,7 +7,7 @@
 // The state of a sequence is the same hash, kept in its slot and extended token by token, so a
 // wrong restore or save, or a slot with two users, reads as a wrong hash too.
 //
-// Of a pipeline it is told, before it computes a token, what it has sampled, and the drafts.
+// In a pipeline it is told, before it computes a token, what it has sampled, and the drafts.
 //
 // With speculation it proposes drafts of which each is right with a chance drawn per runner, and
 // writes over the positions behind the last token, as drafting does.
@@ -82,7 +82,7 @@ class SimulatedRunner {
   void forget_rejected(const ScheduledSequence& scheduled, SequenceState& state);
   void propose(SequenceState& state);
   uint64_t draw();
-  // Of the tokens up to `position`, which may be a draft's.
+  // Hashes the tokens up to `position`, which may be a draft's.
   static uint64_t hash_at(const SequenceState& state, int32_t position);
   int32_t block_at(const SequenceState& state, int32_t position, int32_t group) const {
     const size_t index = position / config_.block_size;

@@ -44,7 +44,7 @@ void StateSlots::drop(ContentId content) {
 
 int32_t StateSlots::use_checkpoint(ContentId content) {
   const auto found = checkpoints_.find(content);
-  CHECK((found != checkpoints_.end()));
+  CHECK(found != checkpoints_.end());
   by_last_use_.splice(by_last_use_.end(), by_last_use_, found->second);
   return found->second->slot;
 }

@@ -17,7 +17,7 @@ bool read_answer_rules(const AnswerRules& rules,
                        std::optional<OrderedJson>* format,
                        ApiError* error);
 
-// Of a completion, whose answer is content alone: sets sampling.structural_tag.
+// For a completion, whose answer is content alone: sets sampling.structural_tag.
 bool constrain_completion(const AnswerRules& rules, SamplingParams* sampling, ApiError* error);
 
 // A status of structured_output/ as an error of the request: its message begins with the field.

@@ -25,7 +25,7 @@ class UnknownFieldLog {
   std::set<std::string> told_ GUARDED_BY(mutex_);
 };
 
-// Of one body.
+// Reads one body.
 class BodyReader {
  public:
   explicit BodyReader(ServerContext* server);

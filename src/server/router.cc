@@ -89,7 +89,7 @@ bool is_from_browser(const HttpRequest& request) {
   return !request.header("Origin").empty() || !request.header("Sec-Fetch-Site").empty();
 }
 
-// Of what a page may send to others without asking first nothing is JSON by its type.
+// A page may send nothing that is JSON by its type to others without asking first.
 bool is_json(const HttpRequest& request) {
   const std::string_view type = request.header("Content-Type");
   if (type.empty()) return !is_from_browser(request);

@@ -30,7 +30,7 @@ struct Route {
 // All there may be; exists() says which there are.
 std::span<const Route> routes();
 bool exists(const Route& route, const EngineConfig& config);
-// Of those there are.
+// Describes the routes there are.
 std::string openapi_document(const OpenApiOptions& options, const EngineConfig& config);
 
 }  // namespace atom::server

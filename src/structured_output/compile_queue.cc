@@ -42,7 +42,7 @@ struct CompileQueue::Shared {
   bool finish(uint64_t id, const Compiled& grammar);
   // The first that waits and is not being compiled for another one, or the end.
   std::deque<Job>::iterator find_startable() REQUIRES(mutex);
-  // Of the job, and of those that wait for the same grammar.
+  // Answers the job, and those that wait for the same grammar.
   void answer(const Job& job, const Compiled& grammar) REQUIRES(mutex);
   // Those that run for longer than `limit`; how many there were.
   int give_up_late(std::chrono::milliseconds limit) REQUIRES(mutex);

@@ -12,7 +12,7 @@ namespace atom {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 400;
-// Of more XGrammar makes rules, in which it escapes nothing.
+// XGrammar makes rules of more, in which it escapes nothing.
 constexpr int64_t kMaxJsonRepetition = 128;
 
 template <typename Body>

@@ -9,11 +9,11 @@
 namespace atom {
 
 Status check_regex(const std::string& pattern, const std::string& where);
-// Of strings in JSON. kUnimplemented also for patterns that XGrammar would not escape there, such
-// as those of more than 128 repetitions.
+// The pattern of a string in JSON. kUnimplemented also for patterns that XGrammar would not escape
+// there, such as those of more than 128 repetitions.
 Status check_json_pattern(const std::string& pattern, const std::string& where);
 Status check_ebnf(const std::string& grammar, const std::string& where);
-// Of any size.
+// A tag of any size.
 Status check_structural_tag(const std::string& text, const std::string& where);
 
 }  // namespace atom

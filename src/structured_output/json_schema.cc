@@ -1,14 +1,12 @@
 #include "structured_output/json_schema.h"
 
-#include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <vector>
 
-#include "structured_output/grammar_check.h"
 #include "structured_output/schema_rules.h"
+#include "structured_output/schema_scalars.h"
 
 namespace atom {
 namespace {
@@ -16,10 +14,6 @@ namespace {
 constexpr size_t kMaxValues = 20'000;
 constexpr size_t kMaxChoices = 1'000;  // values of enums, branches of anyOf and oneOf, of all
 constexpr int kMaxDepth = 48;
-constexpr int64_t kMaxLength = 4'096;  // of strings and arrays, where the schema says one
-constexpr double kMaxInteger = 9007199254740992.0;  // 2^53
-constexpr int64_t kMaxMultiple = 256;
-constexpr int64_t kMaxMultiples = 1'000;
 
 class Preparer {
  public:
@@ -47,10 +41,6 @@ class Preparer {
                                 const std::string& type,
                                 const std::string& place,
                                 int depth);
-  Result<OrderedJson> string_of(const OrderedJson& schema, const std::string& place);
-  Result<OrderedJson> number_of(const OrderedJson& schema,
-                                const std::string& type,
-                                const std::string& place);
   Result<OrderedJson> object_of(const OrderedJson& schema, const std::string& place, int depth);
   Status add_properties(const OrderedJson& schema,
                         const std::string& place,
@@ -65,35 +55,6 @@ class Preparer {
   std::set<const OrderedJson*> checked_;  // by check_references()
   size_t num_choices_ = 0;
 };
-
-std::string at(const std::string& place, std::string_view name) {
-  return fmt::format("{}.{}", place, name.substr(0, 80));
-}
-
-Result<int64_t> count_of(const OrderedJson& schema,
-                         const char* keyword,
-                         const std::string& place,
-                         int64_t otherwise) {
-  if (!schema.contains(keyword)) return otherwise;
-  const OrderedJson& value = schema[keyword];
-  const bool is_count = value.is_number() && value.get<double>() >= 0 &&
-                        value.get<double>() == std::floor(value.get<double>());
-  if (!is_count) return invalid_argument("{}: expected a whole number >= 0", at(place, keyword));
-  if (value.get<double>() > static_cast<double>(kMaxLength)) {
-    return invalid_argument("{}: expected at most {}", at(place, keyword), kMaxLength);
-  }
-  return static_cast<int64_t>(value.get<double>());
-}
-
-Status check_range(const std::string& place, int64_t low, int64_t high, std::string_view what) {
-  if (high < 0 || low <= high) return {};
-  return invalid_argument("{}: no number of {} is between {} and {}", place, what, low, high);
-}
-
-Result<std::string> text_of(const OrderedJson& value, const std::string& place) {
-  if (!value.is_string()) return invalid_argument("{}: expected a string", place);
-  return value.get<std::string>();
-}
 
 Result<OrderedJson> Preparer::walk(const OrderedJson& schema, const std::string& place, int depth) {
   if (depth > kMaxDepth) {
@@ -110,11 +71,11 @@ Result<OrderedJson> Preparer::walk(const OrderedJson& schema, const std::string&
     if (!schema.contains(keyword)) continue;
     const OrderedJson& definitions = schema[keyword];
     if (!definitions.is_object()) {
-      return invalid_argument("{}: expected an object", at(place, keyword));
+      return invalid_argument("{}: expected an object", place_of(place, keyword));
     }
     out[keyword] = OrderedJson::object();
     for (const auto& [name, definition] : definitions.items()) {
-      const std::string below = at(at(place, keyword), name);
+      const std::string below = place_of(place_of(place, keyword), name);
       ASSIGN_OR_RETURN(out[keyword][name], walk(definition, below, depth + 1));
     }
   }
@@ -141,19 +102,19 @@ Result<OrderedJson> Preparer::walk_values(const OrderedJson& schema,
   if (std::string_view(keyword) == "const") {
     values = OrderedJson::array({schema[keyword]});
   } else if (!values.is_array() || values.empty()) {
-    return invalid_argument("{}: expected a list of at least one value", at(place, keyword));
+    return invalid_argument("{}: expected a list of at least one value", place_of(place, keyword));
   }
   num_choices_ += values.size();
   if (num_choices_ > kMaxChoices) {
     return invalid_argument(
-        "{}: more than {} choices in the whole schema", at(place, keyword), kMaxChoices);
+        "{}: more than {} choices in the whole schema", place_of(place, keyword), kMaxChoices);
   }
   OrderedJson fitting = OrderedJson::array();
   for (const OrderedJson& value : values) {
     if (has_type(schema, value)) fitting.push_back(value);
   }
   if (fitting.empty()) {
-    return invalid_argument("{}: no value is of the type asked for", at(place, keyword));
+    return invalid_argument("{}: no value is of the type asked for", place_of(place, keyword));
   }
   return OrderedJson{{"enum", std::move(fitting)}};
 }
@@ -162,7 +123,7 @@ Result<OrderedJson> Preparer::walk_branches(const OrderedJson& schema,
                                             const char* keyword,
                                             const std::string& place,
                                             int depth) {
-  const std::string below = at(place, keyword);
+  const std::string below = place_of(place, keyword);
   const OrderedJson& branches = schema[keyword];
   if (!branches.is_array() || branches.empty()) {
     return invalid_argument("{}: expected a list of at least one schema", below);
@@ -206,118 +167,11 @@ Result<OrderedJson> Preparer::walk_type(const OrderedJson& schema,
                                         const std::string& type,
                                         const std::string& place,
                                         int depth) {
-  if (type == "string") return string_of(schema, place);
-  if (type == "integer" || type == "number") return number_of(schema, type, place);
+  if (type == "string") return string_schema(schema, place);
+  if (type == "integer" || type == "number") return number_schema(schema, type, place);
   if (type == "object") return object_of(schema, place, depth);
   if (type == "array") return array_of(schema, place, depth);
   return OrderedJson{{"type", type}};
-}
-
-Result<OrderedJson> Preparer::string_of(const OrderedJson& schema, const std::string& place) {
-  OrderedJson out = {{"type", "string"}};
-  const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
-  const int num_rules = static_cast<int>(has_length) +
-                        static_cast<int>(schema.contains("pattern")) +
-                        static_cast<int>(schema.contains("format"));
-  if (num_rules > 1) {
-    return unimplemented("{}: of pattern, format and lengths only one is supported at once", place);
-  }
-  if (schema.contains("pattern")) {
-    const std::string below = at(place, "pattern");
-    ASSIGN_OR_RETURN(const std::string pattern, text_of(schema["pattern"], below));
-    if (std::ranges::any_of(pattern, [](char c) { return c < ' ' || c > '~'; })) {
-      return unimplemented("{}: only patterns of printable ASCII are supported", below);
-    }
-    RETURN_IF_ERROR(check_json_pattern(pattern, below));
-    out["pattern"] = pattern;
-  } else if (schema.contains("format")) {
-    const std::string below = at(place, "format");
-    ASSIGN_OR_RETURN(const std::string format, text_of(schema["format"], below));
-    RETURN_IF_ERROR(check_format(format, below));
-    out["format"] = format;
-  } else if (has_length) {
-    ASSIGN_OR_RETURN(const int64_t low, count_of(schema, "minLength", place, 0));
-    ASSIGN_OR_RETURN(const int64_t high, count_of(schema, "maxLength", place, -1));
-    RETURN_IF_ERROR(check_range(place, low, high, "characters"));
-    if (low > 0) out["minLength"] = low;
-    if (high >= 0) out["maxLength"] = high;
-  }
-  return out;
-}
-
-// The bounds as the engine takes them; whole numbers for integers.
-Result<OrderedJson> bounds_of(const OrderedJson& schema,
-                              const std::string& type,
-                              const std::string& place) {
-  OrderedJson out = {{"type", type}};
-  for (const char* keyword : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
-    if (!schema.contains(keyword)) continue;
-    const OrderedJson& value = schema[keyword];
-    if (!value.is_number()) return invalid_argument("{}: expected a number", at(place, keyword));
-    const double bound = value.get<double>();
-    if (!std::isfinite(bound) || std::abs(bound) > kMaxInteger) {
-      return invalid_argument("{}: expected a number within 2^53 of 0", at(place, keyword));
-    }
-    if (type == "number") {
-      out[keyword] = value;
-      continue;
-    }
-    // x > 1.5 is x >= 2, and x > 1 stays.
-    const bool is_lower = std::string_view(keyword).ends_with("inimum");
-    const bool is_whole = bound == std::floor(bound);
-    const char* name = is_whole ? keyword : is_lower ? "minimum" : "maximum";
-    const auto whole = static_cast<int64_t>(is_lower ? std::ceil(bound) : std::floor(bound));
-    if (out.contains(name)) {
-      const auto other = out[name].get<int64_t>();
-      out[name] = is_lower ? std::max(other, whole) : std::min(other, whole);
-    } else {
-      out[name] = whole;
-    }
-  }
-  return out;
-}
-
-Result<OrderedJson> Preparer::number_of(const OrderedJson& schema,
-                                        const std::string& type,
-                                        const std::string& place) {
-  ASSIGN_OR_RETURN(OrderedJson out, bounds_of(schema, type, place));
-  if (!schema.contains("multipleOf")) return out;
-  const std::string below = at(place, "multipleOf");
-  const OrderedJson& value = schema["multipleOf"];
-  if (!value.is_number() || value.get<double>() <= 0) {
-    return invalid_argument("{}: expected a number > 0", below);
-  }
-  const double multiple = value.get<double>();
-  if (multiple != std::floor(multiple) || multiple > static_cast<double>(kMaxMultiple)) {
-    return unimplemented("{}: only whole numbers up to {} are supported", below, kMaxMultiple);
-  }
-  const auto step = static_cast<int64_t>(multiple);
-  out["type"] = "integer";
-  if (type == "number") {
-    // Whole numbers are what multiples of whole numbers are.
-    ASSIGN_OR_RETURN(out, bounds_of(schema, "integer", place));
-  }
-  if (out.size() == 1) {
-    if (step > 1) out["multipleOf"] = step;
-    return out;
-  }
-  int64_t low = std::max(
-      out.value("minimum", INT64_MIN),
-      out.contains("exclusiveMinimum") ? out["exclusiveMinimum"].get<int64_t>() + 1 : INT64_MIN);
-  int64_t high = std::min(
-      out.value("maximum", INT64_MAX),
-      out.contains("exclusiveMaximum") ? out["exclusiveMaximum"].get<int64_t>() - 1 : INT64_MAX);
-  if (low == INT64_MIN || high == INT64_MAX || (high - low) / step > kMaxMultiples) {
-    return unimplemented(
-        "{}: with bounds, only up to {} multiples between two of them are supported",
-        below,
-        kMaxMultiples);
-  }
-  OrderedJson multiples = OrderedJson::array();
-  for (int64_t x = low + ((-low % step) + step) % step; x <= high; x += step)
-    multiples.push_back(x);
-  if (multiples.empty()) return invalid_argument("{}: no multiple is within the bounds", below);
-  return OrderedJson{{"enum", std::move(multiples)}};
 }
 
 Status Preparer::add_properties(const OrderedJson& schema,
@@ -326,14 +180,14 @@ Status Preparer::add_properties(const OrderedJson& schema,
                                 OrderedJson* out) {
   OrderedJson& properties = (*out)["properties"] = OrderedJson::object();
   if (schema.contains("properties")) {
-    const std::string below = at(place, "properties");
+    const std::string below = place_of(place, "properties");
     if (!schema["properties"].is_object()) return invalid_argument("{}: expected an object", below);
     for (const auto& [name, property] : schema["properties"].items()) {
-      ASSIGN_OR_RETURN(properties[name], walk(property, at(below, name), depth + 1));
+      ASSIGN_OR_RETURN(properties[name], walk(property, place_of(below, name), depth + 1));
     }
   }
   if (!schema.contains("required")) return {};
-  const std::string below = at(place, "required");
+  const std::string below = place_of(place, "required");
   if (!schema["required"].is_array()) return invalid_argument("{}: expected a list", below);
   for (const OrderedJson& name : schema["required"]) {
     if (!name.is_string()) return invalid_argument("{}: expected strings", below);
@@ -344,7 +198,7 @@ Status Preparer::add_properties(const OrderedJson& schema,
       return invalid_argument("{}: '{}' is not among the properties", below, key.substr(0, 80));
     }
     ASSIGN_OR_RETURN(properties[key],
-                     walk(additional, at(place, "additionalProperties"), depth + 1));
+                     walk(additional, place_of(place, "additionalProperties"), depth + 1));
   }
   (*out)["required"] = schema["required"];
   return {};
@@ -363,7 +217,7 @@ Result<OrderedJson> Preparer::object_of(const OrderedJson& schema,
         "{}: patternProperties and propertyNames are not supported beside properties", place);
   }
   if (schema.contains("patternProperties")) {
-    const std::string below = at(place, "patternProperties");
+    const std::string below = place_of(place, "patternProperties");
     const OrderedJson& patterns = schema["patternProperties"];
     if (!patterns.is_object()) return invalid_argument("{}: expected an object", below);
     if (patterns.size() != 1 || schema.contains("propertyNames") ||
@@ -371,14 +225,14 @@ Result<OrderedJson> Preparer::object_of(const OrderedJson& schema,
       return unimplemented("{}: only one pattern, and no other names, are supported", below);
     }
     const std::string pattern = patterns.begin().key();
-    ASSIGN_OR_RETURN(const OrderedJson name, string_of({{"pattern", pattern}}, below));
+    ASSIGN_OR_RETURN(const OrderedJson name, string_schema({{"pattern", pattern}}, below));
     ASSIGN_OR_RETURN(OrderedJson value,
-                     walk(patterns.begin().value(), at(below, pattern), depth + 1));
+                     walk(patterns.begin().value(), place_of(below, pattern), depth + 1));
     out["patternProperties"] = {{pattern, std::move(value)}};
     out["additionalProperties"] = false;
   } else {
     if (schema.contains("propertyNames")) {
-      const std::string below = at(place, "propertyNames");
+      const std::string below = place_of(place, "propertyNames");
       OrderedJson names = schema["propertyNames"];
       if (names.is_object() && !names.contains("type")) names["type"] = "string";
       ASSIGN_OR_RETURN(out["propertyNames"], walk(names, below, depth + 1));
@@ -389,7 +243,7 @@ Result<OrderedJson> Preparer::object_of(const OrderedJson& schema,
       out["additionalProperties"] = additional;
     } else {
       ASSIGN_OR_RETURN(out["additionalProperties"],
-                       walk(additional, at(place, "additionalProperties"), depth + 1));
+                       walk(additional, place_of(place, "additionalProperties"), depth + 1));
     }
   }
   ASSIGN_OR_RETURN(const int64_t low, count_of(schema, "minProperties", place, 0));
@@ -399,7 +253,7 @@ Result<OrderedJson> Preparer::object_of(const OrderedJson& schema,
   const bool is_open = out["additionalProperties"] != false || schema.contains("patternProperties");
   if (low > 1 && is_open) {
     return unimplemented("{}: more than 1 is supported only for objects of named properties",
-                         at(place, "minProperties"));
+                         place_of(place, "minProperties"));
   }
   if (low > 0) out["minProperties"] = low;
   if (high >= 0) out["maxProperties"] = high;
@@ -412,7 +266,7 @@ Result<OrderedJson> Preparer::array_of(const OrderedJson& schema,
   OrderedJson out = {{"type", "array"}};
   const bool has_prefix = schema.contains("prefixItems");
   if (has_prefix) {
-    const std::string below = at(place, "prefixItems");
+    const std::string below = place_of(place, "prefixItems");
     const OrderedJson& prefix = schema["prefixItems"];
     if (!prefix.is_array() || prefix.empty()) {
       return invalid_argument("{}: expected a list of at least one schema", below);
@@ -427,12 +281,12 @@ Result<OrderedJson> Preparer::array_of(const OrderedJson& schema,
   const OrderedJson items = schema.value("items", OrderedJson(!has_prefix));
   if (items.is_array()) {
     return unimplemented("{}: a list of schemas is not supported; use prefixItems",
-                         at(place, "items"));
+                         place_of(place, "items"));
   }
   if (items == false) {
     out["items"] = false;
   } else {
-    ASSIGN_OR_RETURN(out["items"], walk(items, at(place, "items"), depth + 1));
+    ASSIGN_OR_RETURN(out["items"], walk(items, place_of(place, "items"), depth + 1));
   }
   ASSIGN_OR_RETURN(const int64_t low, count_of(schema, "minItems", place, 0));
   ASSIGN_OR_RETURN(const int64_t high, count_of(schema, "maxItems", place, -1));
@@ -462,7 +316,7 @@ Status Preparer::check_references(const OrderedJson& value, const std::string& p
   }
   for (const auto& [name, member] : value.items()) {
     if (name != "enum" && name != "const" && name != "default" && name != "examples") {
-      RETURN_IF_ERROR(check_references(member, at(place, name)));
+      RETURN_IF_ERROR(check_references(member, place_of(place, name)));
     }
   }
   return {};

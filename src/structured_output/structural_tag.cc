@@ -7,6 +7,7 @@
 #include "structured_output/grammar_check.h"
 #include "structured_output/json_schema.h"
 #include "structured_output/pattern_limits.h"
+#include "structured_output/schema_scalars.h"
 
 namespace atom {
 namespace {
@@ -15,10 +16,6 @@ constexpr size_t kMaxTexts = 1'000;
 constexpr size_t kMaxTagDepth = 32;
 // Between two parts of a JSON text, or a model could write white space without end.
 constexpr int kMaxWhiteSpace = 24;
-
-std::string place_of(const std::string& place, std::string_view name) {
-  return fmt::format("{}.{}", place, name.substr(0, 80));
-}
 
 OrderedJson json_format(OrderedJson schema) {
   return {{"type", "json_schema"},

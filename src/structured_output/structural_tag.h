@@ -11,7 +11,7 @@
 
 namespace atom {
 
-// Of a whole structural tag, as text.
+// The size of a whole structural tag, as text.
 inline constexpr size_t kMaxStructuralTagBytes = 512 << 10;
 
 // JSON that follows a schema.

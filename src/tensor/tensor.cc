@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/rounding.h"
 #include "tensor/device_runtime.h"
 #include "tensor/dispatch.h"
 
@@ -15,10 +16,6 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Large tensors are mapped, not taken from the heap: freed ones go back to the system at once, and
 // untouched pages cost nothing.

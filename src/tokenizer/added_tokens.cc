@@ -34,7 +34,7 @@ std::vector<AddedTokenSegment> AddedTokenMatcher::find(std::string_view text) co
     }
   }
   std::reverse(matches.begin(), matches.end());
-  // Of overlapping ones the leftmost stays.
+  // The leftmost of overlapping ones stays.
   uint32_t end = 0;
   std::erase_if(matches, [&](const AddedTokenSegment& match) {
     if (match.begin < end) return true;

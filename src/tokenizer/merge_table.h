@@ -25,7 +25,7 @@ class MergeTable {
   };
 
   MergeTable() : MergeTable(std::vector<Merge>()) {}
-  // Of two merges of one pair the later counts.
+  // The later of two merges of one pair counts.
   explicit MergeTable(std::vector<Merge> merges, Ranks ranks = Ranks::kOwn);
 
   // kNoRank when the pair does not merge.

@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tokenizer/json_fields.h"
@@ -131,8 +132,9 @@ Status Normalizer::add(const Json& component, std::string_view where) {
     return invalid_argument("{}: more than {} normalizers", where, kMaxNormalizers);
   }
   if (type == "NFC") {
-    // A syllable of three conjoining letters, nine bytes, becomes one of three.
-    max_shrink_ *= 3;
+    // A syllable of three conjoining letters, nine bytes, becomes one of three; a second time there
+    // are none.
+    max_shrink_ = std::min<size_t>(3 * max_shrink_, 3);
   } else if (type != "Sequence" && type != "Prepend") {
     max_shrink_ = 0;
   }

@@ -150,7 +150,7 @@ Result<std::unique_ptr<TextModel>> make_model(const std::vector<RankedToken>& to
                                  options));
 }
 
-// Of the ids that the configuration does not name.
+// Tokens for the ids that the configuration does not name.
 std::vector<AddedToken> reserved_tokens(int32_t first_id, const TokenizerConfig& config) {
   std::array<bool, kNumReservedTokens> named{};
   for (const AddedToken& token : config.added_tokens) {

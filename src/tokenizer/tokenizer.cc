@@ -64,7 +64,7 @@ struct Tokenizer::Impl {
   Status add_tokens(const std::string& where);
   void add_config_tokens(const TokenizerConfig& config);
   void make_special(const std::string& content);
-  Status make_matchers();
+  Status make_matchers(const std::string& where);
   size_t find_max_text_bytes_per_token() const;
   Status encode_segment(std::string_view text,
                         bool at_start,
@@ -155,13 +155,21 @@ void Tokenizer::Impl::make_special(const std::string& content) {
   CHECK(status.ok());
 }
 
-Status Tokenizer::Impl::make_matchers() {
+Status Tokenizer::Impl::make_matchers(const std::string& where) {
   std::vector<std::string> raw(parts.added_tokens.size()), normalized(parts.added_tokens.size());
   std::string buffer;
+  size_t num_bytes = 0;
   for (size_t i = 0; i < parts.added_tokens.size(); ++i) {
     const AddedToken& token = parts.added_tokens[i];
     if (token.normalized) {
       ASSIGN_OR_RETURN(const std::string_view text, parts.normalizer.apply(token.content, &buffer));
+      num_bytes += text.size();
+      if (num_bytes > kMaxAddedTokenBytes) {
+        return resource_exhausted(
+            "{}: the added tokens, normalized, have more than {} bytes together",
+            where,
+            kMaxAddedTokenBytes);
+      }
       normalized[i] = text;
     } else {
       raw[i] = token.content;
@@ -198,7 +206,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::make(TokenizerParts parts,
   impl->parts = std::move(parts);
   RETURN_IF_ERROR(impl->add_tokens(where));
   impl->add_config_tokens(config);
-  RETURN_IF_ERROR(impl->make_matchers());
+  RETURN_IF_ERROR(impl->make_matchers(where));
   impl->special_tokens = std::move(config.special_tokens);
   const auto named_id = [&](const char* name) -> std::optional<int32_t> {
     const auto it = impl->special_tokens.find(name);

@@ -17,7 +17,6 @@ namespace atom {
 namespace {
 
 constexpr size_t kMaxMerges = 16 << 20;
-constexpr size_t kMaxAddedTokenBytes = 16 << 20;
 
 // The small parts of the document by key, as raw JSON.
 using RawFields = std::map<std::string, std::string_view, std::less<>>;

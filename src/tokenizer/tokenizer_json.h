@@ -17,6 +17,8 @@
 namespace atom {
 
 inline constexpr size_t kMaxTokenizerFileSize = size_t{256} << 20;
+// Of all added tokens together, as the file has them and as the normalizer makes them.
+inline constexpr size_t kMaxAddedTokenBytes = 16 << 20;
 
 struct TokenizerParts {
   std::vector<AddedToken> added_tokens;

@@ -114,6 +114,23 @@ TEST(TokenizerJson, ComponentErrorsNameTheKind) {
   expect("\"x\": " + deep, "nested too deeply");
 }
 
+TEST(TokenizerJson, AddedTokensAreBoundedAsTheNormalizerMakesThem) {
+  const std::string content(1 << 20, 'b');
+  std::string tokens;
+  for (int i = 0; i < 20; ++i) {
+    tokens += fmt::format(
+        R"({}{{"id": {}, "content": "a{}", "normalized": true}})", i > 0 ? ", " : "", 8 + i, i);
+  }
+  const auto file = [&](const std::string& with) {
+    return with_model(kModel,
+                      R"("normalizer": {"type": "Replace", "pattern": {"String": "a"},)"
+                      R"( "content": ")" +
+                          with + R"("}, "added_tokens": [)" + tokens + "]");
+  };
+  expect_error(file(content), "the added tokens, normalized, have more than 16777216 bytes");
+  EXPECT_NE(make(file("b")), nullptr);
+}
+
 TEST(Tokenizer, UnknownCharactersAreDroppedFusedOrUnknown) {
   const std::string vocab = R"("vocab": {"a": 0, "?": 1, "<0xC3>": 2, "<0xA9>": 3}, "merges": [])";
   EXPECT_EQ(make(with_model("{" + vocab + "}"))->encode("axxa", false).value(), (Ids{0, 0}));

@@ -11,10 +11,10 @@
 
 namespace atom::cli::doctor {
 
-// Of `num_ranks` threads, one core each, 256 bytes to 16 MiB; takes some seconds.
+// Times `num_ranks` threads, one core each, 256 bytes to 16 MiB; takes some seconds.
 Result<std::vector<CollectiveTime>> measure_local_collectives(int32_t num_ranks);
 
-// Of the first `num_ranks` cards, likewise. An error where there is no way between them.
+// Times the first `num_ranks` cards likewise. An error where there is no way between them.
 Result<std::vector<CollectiveTime>> measure_card_collectives(int32_t num_ranks);
 
 // A row for each size: time and bus bandwidth of each operation. `what`: whose, "2 ranks".

@@ -35,7 +35,7 @@ SystemFacts read_system_facts(const SystemFiles& files,
                               const std::string& cache_folder);
 Findings judge_system(const SystemFacts& facts);
 
-// Of atom and of the libraries it was built with.
+// Versions of atom and of the libraries it was built with.
 Findings list_versions();
 
 }  // namespace atom::cli::doctor

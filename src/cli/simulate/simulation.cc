@@ -67,7 +67,7 @@ bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// Of each query and key, all layers: products of queries with keys and of weights with values.
+// For each query and key, all layers: products of queries with keys and of weights with values.
 double attention_flops(const ModelConfig& config, int32_t tensor_size) {
   const double heads = static_cast<double>(config.num_attention_heads) / tensor_size;
   double widths = 2.0 * config.head_dim;

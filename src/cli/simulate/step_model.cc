@@ -62,7 +62,7 @@ StepTime simulate_step(const Inputs& in,
   time.launches = model.num_layers * in.layer_seconds + model.num_expert_layers * in.expert_seconds;
   time.memory_bytes = model.dense_bytes + model.other_bytes + rows * context * model.kv_bytes;
   if (model.num_experts > 0) {
-    // Of each rank: experts of a layer, at least one, and pairs of a row and an expert.
+    // Each rank has experts of a layer, at least one, and pairs of a row and an expert.
     const double owned = std::max(1.0, model.num_experts / spread);
     const double pairs = rows * model.experts_per_token;
     const double share = owned / model.num_experts / tensor;

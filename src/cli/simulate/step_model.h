@@ -15,11 +15,11 @@ struct Inputs {
   double memory_bandwidth = 4.58e12;  // as a kernel that only reads reaches it
   double flops = 1399e12;             // as multiplications of the library reach them, in FP8
   double flops16 = 795e12;            // and of weights of 16 bits
-  // Of memory_bandwidth, in decode steps.
+  // Shares of memory_bandwidth that decode steps reach.
   double linear_efficiency = 0.95;
   double expert_efficiency = 0.84;
   double attention_efficiency = 0.91;
-  // Of flops.
+  // Shares of flops.
   double attention_flop_efficiency = 0.35;
   double expert_flop_efficiency = 0.5;
   double layer_seconds = 12.5e-6;  // of a layer, whatever the batch

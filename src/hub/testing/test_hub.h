@@ -59,7 +59,7 @@ class TestHub {
   TestServer hub_;
 };
 
-// Of a content: what a hub names its blob by.
+// What a hub names the blob of a content by.
 std::string sha256_of(const std::string& content);
 std::string git_sha1_of(const std::string& content);
 

@@ -50,8 +50,8 @@ class GatedDeltaNet : public Module {
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
 
-  // Of this rank; row strides are allowed. -> in the workspace, [num_tokens, value_dim]: codes when
-  // `format` asks for them alone, else rows.
+  // This rank's heads; row strides are allowed. -> in the workspace, [num_tokens, value_dim]: codes
+  // when `format` asks for them alone, else rows.
   Activation forward(const Tensor& qkv,  // [num_tokens, conv_dim]: queries, keys, values
                      const Tensor& z,    // [num_tokens, value_dim]
                      const DeltaNetGates& gates,

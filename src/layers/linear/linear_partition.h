@@ -1,5 +1,5 @@
 // Which part of a [out_features, in_features] weight this rank holds, independent of how the weight
-// is quantised.
+// is quantized.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct LinearPartition {
 
   // Rows are put together, from several tensors or from runs of one.
   bool is_packed() const { return out_slices.size() > 1 || !out_slices.front().runs.empty(); }
-  // Of this rank's part.
+  // Rows of this rank's part.
   int64_t local_out_features() const {
     int64_t rows = 0;
     for (const RowSlice& slice : out_slices) rows += slice.rows_of_rank();

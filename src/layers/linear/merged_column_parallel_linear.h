@@ -1,5 +1,6 @@
 // Several projections of the same input in one multiplication, each split along its output:
-// gate_up_proj = rows [gate | up].
+// gate_up_proj = rows [gate | up]. One projection alone (a ColumnParallelLinear elsewhere) is one
+// part with an empty id.
 #pragma once
 
 #include <string>

@@ -121,7 +121,7 @@ std::vector<int32_t> AllToAllExchange::exchange_counts(
   const Tensor all = context.workspace.tensor({world, world}, DType::kInt32);
   std::copy_n(own, world, mine.data<int32_t>());
   parallel_.experts->all_gather(context.stream, mine, all);
-  // Of a group that has failed no counts come: nothing is read by numbers that nobody sent.
+  // A group that has failed sends no counts: nothing is read by numbers that nobody sent.
   if (parallel_.experts->status().ok()) {
     std::copy_n(all.data<int32_t>(), counts.size(), counts.begin());
   }

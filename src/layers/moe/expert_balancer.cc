@@ -11,7 +11,7 @@
 namespace atom {
 namespace {
 
-// By place in FusedMoE::slot_tensors(): the bytes that any layer has there.
+// The bytes that any layer has at most, by place in FusedMoE::slot_tensors().
 std::vector<int64_t> largest_tensors(const std::vector<FusedMoE*>& layers) {
   std::vector<int64_t> largest;
   for (const FusedMoE* layer : layers) {

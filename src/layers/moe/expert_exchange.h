@@ -24,11 +24,11 @@ struct ExpertRows {
   Tensor x;                  // [num_rows, hidden_size]
   MoeRouter::Choice choice;  // [num_rows, k]; ids that no rank, or another one, computes may be -1
   Tensor y;                  // [num_rows, hidden_size]: where this rank's sums go
-  // Of an exchange by all_to_all(): how many rows go from the one to the other, [from * size + to],
+  // With an exchange by all_to_all(): how many rows go from one to the other, [from * size + to],
   // and which of this rank's tokens go to each rank, ascending.
   std::vector<int32_t> counts = {};
   std::vector<std::vector<int32_t>> sent = {};
-  // Of the same between GPUs: the choices of this rank's tokens.
+  // With the same between GPUs: the choices of this rank's tokens.
   Tensor own_ids = {};
 };
 

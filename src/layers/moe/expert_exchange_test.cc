@@ -120,7 +120,7 @@ std::vector<Tensor> compute(const World& world) {
                                  .batch = {},
                                  .storage = storage,
                                  .tokens_of_ranks = counts};
-    // Of every copy the first ones of the same.
+    // Every copy has the first ones of the same tokens.
     const int64_t count = counts[rank];
     const Tensor x = values({64, kWidth}, 6).narrow(0, 0, count);
     const MoeRouter::Choice choice = choose(count, world.num_shared);
@@ -150,7 +150,7 @@ Tensor compute_alone(const World& world) {
                   .first_copy = world.copies - 1})[0];
 }
 
-// Of a rank's results the distance to those of one copy that has all tokens, relative to their
+// The distance of a rank's results to those of one copy that has all tokens, relative to their
 // size.
 double distance(const World& world) {
   // All copies' tokens begin alike, so the longest one alone has what all should get.

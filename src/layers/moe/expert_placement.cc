@@ -32,7 +32,7 @@ struct Dealt {
   std::vector<std::vector<bool>> has;
 };
 
-// By expert, how many slots it gets: ties go to the one with fewer slots, then to the first.
+// How many slots each expert gets: ties go to the one with fewer slots, then to the first.
 std::vector<int32_t> count_slots(const std::vector<int64_t>& loads,
                                  int64_t num_slots,
                                  int32_t num_ranks) {
@@ -49,7 +49,7 @@ std::vector<int32_t> count_slots(const std::vector<int64_t>& loads,
       const double most = static_cast<double>(loads[best]) / counts[best];
       if (load > most || (load == most && counts[e] < counts[best])) best = e;
     }
-    CHECK((best < loads.size()));
+    CHECK(best < loads.size());
     ++counts[best];
   }
   return counts;
@@ -111,7 +111,7 @@ Dealt deal(const std::vector<int64_t>& loads, int64_t num_slots, int32_t num_ran
   return dealt;
 }
 
-// By rank, which of the dealt sets it gets: those with the most in common first.
+// Which of the dealt sets each rank gets: those with the most in common first.
 std::vector<int32_t> match_ranks(const Dealt& dealt, const ExpertPlacement& now) {
   const int32_t num_ranks = now.num_ranks;
   const auto in_common = [&](int32_t rank, int32_t set) {

@@ -16,7 +16,7 @@ struct ExpertPlacement {
 
   int64_t num_slots() const { return static_cast<int64_t>(expert_of.size()); }
   int64_t slots_of_rank() const { return num_slots() / num_ranks; }
-  // By expert: its slots, ascending.
+  // The slots of each expert, ascending.
   std::vector<std::vector<int32_t>> slots_of_experts() const;
 
   bool operator==(const ExpertPlacement&) const = default;
@@ -26,7 +26,7 @@ struct ExpertPlacement {
 // the slots, of which each has at most as many as there are experts.
 ExpertPlacement first_placement(int64_t num_experts, int64_t num_redundant, int32_t num_ranks);
 
-// By rank, tokens of its experts, of which those in several slots share theirs evenly.
+// Tokens of each rank's experts; experts in several slots share theirs evenly.
 std::vector<double> loads_of_ranks(const std::vector<int64_t>& loads,  // by expert
                                    const ExpertPlacement& placement);
 

@@ -23,7 +23,7 @@ class ExpertSlots {
   int64_t resident_bytes() const;
 
   const ExpertPlacement& placement() const { return placement_; }
-  // Of as many experts, slots and ranks. Counts for what is enqueued from now on, as all changes.
+  // A placement of as many experts, slots and ranks. It counts for what is enqueued from now on.
   void set_placement(ExpertPlacement placement);
 
   // ids [num_tokens, k] int32: those of experts become those of slots (ops/expert_slots). Ranks
@@ -32,7 +32,7 @@ class ExpertSlots {
 
   // From now on the tokens of passes count that are neither dummies nor padding.
   void start_counting();
-  // By expert, since then; they are 0 and nothing counts afterwards. Waits for the stream.
+  // Choices of each expert since then; counting ends, at 0. Waits for the stream.
   std::vector<int64_t> take_counts();
 
  private:

@@ -23,7 +23,7 @@ Box transposed(const Box& box) {
 // The same of one tensor [num_experts, out_features, in_features] of all experts.
 ExpertStackLayout as_rows(ExpertStackLayout layout) {
   CHECK(layout.alternatives.back().front().id.empty());
-  CHECK((layout.alternatives.back().size() == 1));
+  CHECK(layout.alternatives.back().size() == 1u);
   ParameterSlice slice = layout.alternatives.back().front();
   if (std::exchange(layout.is_transposed, false)) {
     slice.source_shape = transposed(slice.source_shape);

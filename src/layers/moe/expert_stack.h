@@ -28,7 +28,7 @@ struct ExpertStackLayout {
 // How the matrices are stored and packed.
 class ExpertMatrices : public Module {
  public:
-  // By expert; on a device slices of one tensor.
+  // One for each expert; on a device slices of one tensor.
   virtual std::span<const ops::LinearWeight> weights() const = 0;
   // How what they multiply is quantized before.
   virtual ops::CodeFormat input() const { return {}; }

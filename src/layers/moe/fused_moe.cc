@@ -120,7 +120,7 @@ BoxCopy column_copy(const ExpertSizes& sizes, int64_t source_column, int64_t slo
           {{slot, 0, 0}, {1, sizes.hidden, sizes.local}}};
 }
 
-// Of the shared experts a half of gate_up, which begins at row `first_row` of a slot.
+// Adds one half of the shared experts' gate_up, which begins at row `first_row` of a slot.
 void append_shared_half(const ExpertSizes& sizes,
                         const std::string& half,
                         int64_t first_row,
@@ -171,8 +171,8 @@ std::vector<ParameterSlice> down_slices(const ExpertSizes& sizes) {
   return slices;
 }
 
-// Of one tensor of all experts those of this rank, with all that follows: up to the last one, then
-// from the first on.
+// The boxes of this rank's experts in one tensor of all experts: up to the last one, then from the
+// first on.
 std::vector<BoxCopy> local_experts(const ExpertSizes& sizes, const Shape& shape) {
   std::vector<BoxCopy> boxes;
   int64_t expert = sizes.first_expert;

@@ -9,7 +9,7 @@
 //   or "" of all experts together: [E, 2 I, H] and [E, H, I].
 // map_experts() sends the names of a family there.
 //
-// Of several ranks each has a part of every expert's intermediate dimension or, in expert-parallel
+// Each of several ranks has a part of every expert's intermediate dimension or, in expert-parallel
 // groups, some experts whole. Shared experts then are on all ranks, which take turns with tokens
 // (MoeRouting::shared_rank); where ranks have tokens of their own each has those of its tokens.
 //

@@ -211,7 +211,7 @@ TEST_F(FusedMoELayer, SharedExpertsAreMoreSlots) {
   EXPECT_EQ(outputs(*shared, kShared), outputs(*all, kShared));
 }
 
-// Of each row by itself: what quantize() gives is what a checkpoint would have stored.
+// Rows are quantized one by one: what quantize() gives is what a checkpoint would have stored.
 TEST_F(FusedMoELayer, QuantizedWhileLoadingIsQuantizedBefore) {
   for (const QuantDType dtype : {QuantDType::kFloat8E4M3, QuantDType::kInt8}) {
     QuantScheme scheme = {QuantType::kPerToken, QuantType::kPerToken};
@@ -249,6 +249,17 @@ TEST_F(FusedMoELayer, GroupsThatDoNotDivideAreRefusedWhileLoading) {
   const FusedMoE experts(build_, options);
   EXPECT_EQ(build_.status.message(),
             "down_proj: 24 inputs do not divide into groups of 32 that share a scale");
+}
+
+TEST_F(FusedMoELayer, GroupsOfActivationsThatWeightsDoNotHaveAreRefused) {
+  const QuantScheme scheme = {QuantType::kPerToken, QuantType::kPer1x128};
+  config_.quantization.groups = {{every_linear(), scheme}};
+  FusedMoEOptions options;
+  options.num_experts = kExperts;
+  options.intermediate_size = kSize;
+  const FusedMoE experts(build_, options);
+  EXPECT_EQ(build_.status.message(),
+            "gate_up_proj: experts with " + scheme.to_string() + " are not supported");
 }
 
 // The largest of the experts' scales is that of the layer.

@@ -21,7 +21,7 @@ class GatherExchange : public ExpertExchange {
                 const ForwardContext& context) const override;
 
  private:
-  // Of the others' tokens, experts that every rank has are left to them.
+  // Leaves experts that every rank has to the ranks whose tokens chose them.
   void drop_shared(const Tensor& ids, const ForwardContext& context) const;
 
   const ParallelContext parallel_;

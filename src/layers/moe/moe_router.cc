@@ -11,7 +11,7 @@ Tensor data_of(const std::unique_ptr<Parameter>& parameter) {
   return parameter == nullptr ? Tensor() : parameter->data();
 }
 
-// Of the router's weight in a checkpoint, which begin at row `first` here.
+// The slice for rows of the router's weight in a checkpoint, which begin at row `first` here.
 ParameterSlice rows_of(const char* id, int64_t first, int64_t num_rows, int64_t hidden_size) {
   const Shape size = {num_rows, hidden_size};
   return {id, size, {{{{0, 0}, size}, {{first, 0}, size}}}};

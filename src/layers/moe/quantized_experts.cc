@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/rounding.h"
 #include "layers/moe/resident_slices.h"
 #include "layers/quant/pack_parameter.h"
 #include "layers/quant/quantized_storage.h"
@@ -17,14 +18,10 @@ struct Unit {
   int64_t columns;
 };
 
-int64_t units_of(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
 Shape in_units(Shape shape, const Unit& unit) {
   const int rank = shape.rank();
-  shape[rank - 2] = units_of(shape[rank - 2], unit.rows);
-  shape[rank - 1] = units_of(shape[rank - 1], unit.columns);
+  shape[rank - 2] = ceil_div(shape[rank - 2], unit.rows);
+  shape[rank - 1] = ceil_div(shape[rank - 1], unit.columns);
   return shape;
 }
 
@@ -79,7 +76,7 @@ Unit code_unit(const QuantScheme& scheme) {
 Shape stack_shape(const ExpertStackLayout& layout, const Unit& unit) {
   Shape shape = in_units(layout.shape, unit);
   shape[1] = 0;
-  for (const int64_t rows : part_rows_of(layout)) shape[1] += units_of(rows, unit.rows);
+  for (const int64_t rows : part_rows_of(layout)) shape[1] += ceil_div(rows, unit.rows);
   return shape;
 }
 

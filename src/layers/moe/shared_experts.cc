@@ -5,7 +5,7 @@
 namespace atom {
 namespace {
 
-// Of slice `slice` of a stack, by its module in the checkpoint.
+// The scheme of slice `slice` of a stack, by its module in the checkpoint.
 QuantScheme scheme_of_slice(const BuildContext& build,
                             const std::string& stack,
                             const std::string& slice) {

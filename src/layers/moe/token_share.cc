@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
 #include "tensor/copy_rows.h"
 
 namespace atom {
@@ -11,7 +12,7 @@ TokenShare token_share(const ParallelContext& parallel,
                        const ForwardContext& context) {
   const int64_t num_ranks = parallel.tensor_parallel_size;
   const int64_t num_tokens = context.tokens_of_ranks[expert_rank];
-  const int64_t largest = (num_tokens + num_ranks - 1) / num_ranks;
+  const int64_t largest = ceil_div(num_tokens, num_ranks);
   const int64_t begin = std::min(num_tokens, expert_rank % num_ranks * largest);
   return {begin, std::min(num_tokens - begin, largest)};
 }
@@ -31,7 +32,7 @@ void join_shares(const ParallelContext& parallel,
   const Stream& stream = context.stream;
   const int64_t num_ranks = parallel.tensor_parallel_size, num_tokens = out.size(0);
   if (num_ranks == 1) return copy_rows(stream, part.narrow(0, 0, num_tokens), out);
-  const int64_t largest = (num_tokens + num_ranks - 1) / num_ranks;
+  const int64_t largest = ceil_div(num_tokens, num_ranks);
   const Workspace::Scope scope(context.workspace);
   const Tensor all = context.workspace.tensor({num_ranks, largest, out.size(1)}, out.dtype());
   parallel.all_gather(stream, part.narrow(0, 0, largest), all);

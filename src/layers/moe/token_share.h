@@ -1,5 +1,5 @@
-// Of a copy's tokens those that one of its ranks takes to the experts: ranks of a copy have the
-// same tokens, and no token is to be computed twice.
+// Which of a copy's tokens one of its ranks takes to the experts: ranks of a copy have the same
+// tokens, and no token is to be computed twice.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct TokenShare {
   int64_t count = 0;
 };
 
-// Of the rank `expert_rank`, in this pass.
+// The share of the rank `expert_rank`, in this pass.
 TokenShare token_share(const ParallelContext& parallel,
                        int expert_rank,
                        const ForwardContext& context);

@@ -1,4 +1,4 @@
-// How a linear layer stores its weight and multiplies by it: one class per quantisation. The layer
+// How a linear layer stores its weight and multiplies by it: one class per quantization. The layer
 // says which part of the weight this rank holds (LinearPartition); the method decides which
 // parameters exist for it.
 #pragma once
@@ -20,7 +20,7 @@ class LinearMethod : public Module {
   // The form in which apply() reads x fastest.
   virtual ActivationFormat wanted() const { return {}; }
 
-  // Of a method that multiplies rows by a weight in their dtype and does nothing else: the weight,
+  // Where a method multiplies rows by a weight in their dtype and does nothing else: the weight,
   // [local_out_features, local_in_features]. Else null.
   virtual const ops::LinearWeight* plain_weight() const { return nullptr; }
 
@@ -42,7 +42,7 @@ class LinearMethod : public Module {
                                   Workspace& workspace) const;
 };
 
-// The method that the checkpoint's quantisation asks for. When parts of a merged layer ask for
+// The method that the checkpoint's quantization asks for. When parts of a merged layer ask for
 // different ones, the construction of the model fails.
 std::unique_ptr<LinearMethod> make_linear_method(BuildContext& build,
                                                  const LinearPartition& partition);

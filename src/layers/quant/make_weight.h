@@ -1,4 +1,4 @@
-// The weight parameter of a linear layer, whatever its quantisation.
+// The weight parameter of a linear layer, whatever its quantization.
 #pragma once
 
 #include "layers/linear/linear_partition.h"

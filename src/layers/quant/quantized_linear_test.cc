@@ -63,7 +63,7 @@ class Fp8 : public testing::Test {
     return method.finish_load(stream_);
   }
 
-  // Of x with every element 1: y of the first row of each part.
+  // y of the first row of each part, for x with every element 1.
   std::pair<float, float> outputs(const QuantizedLinearMethod& method, int64_t rows = kPartRows) {
     const Tensor x = filled({3, kIn}, DType::kFloat32, 1.0f);
     const Tensor y = filled({3, 2 * rows}, DType::kFloat32, NAN);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/rounding.h"
 #include "layers/quant/pack_parameter.h"
 
 namespace atom {
@@ -27,6 +28,15 @@ constexpr StorageRow kStorageRows[] = {
     {QuantDType::kInt4, QuantType::kPer1x128, {DType::kInt32, 8}},
 };
 
+// Activations with scales of groups meet the same groups of a weight's rows.
+bool scales_meet(const QuantScheme& scheme) {
+  const auto group_size = [](QuantType granularity) {
+    return ops::QuantFormat{.granularity = granularity}.group_size();
+  };
+  const int64_t of_activations = group_size(scheme.activations);
+  return of_activations == 0 || of_activations == group_size(scheme.weights);
+}
+
 int64_t shared_rows(std::span<const int64_t> part_rows) {
   int64_t row = 0, shared = kQuantBlockRows;
   for (const int64_t rows : part_rows) {
@@ -39,6 +49,7 @@ int64_t shared_rows(std::span<const int64_t> part_rows) {
 }  // namespace
 
 const QuantizedStorage* find_storage(const QuantScheme& scheme) {
+  if (!scales_meet(scheme)) return nullptr;
   for (const StorageRow& row : kStorageRows) {
     if (row.dtype == scheme.weight_dtype && row.granularity == scheme.weights) return &row.storage;
   }
@@ -68,8 +79,7 @@ Tensor scales_of_blocks(const Tensor& scales,
   const int64_t groups = scales.size(1);
   int64_t num_rows = 0;
   for (const int64_t rows : part_rows) num_rows += rows;
-  const Tensor expanded =
-      Tensor::empty({(num_rows + scale_rows - 1) / scale_rows, groups}, DType::kFloat32);
+  const Tensor expanded = Tensor::empty({ceil_div(num_rows, scale_rows), groups}, DType::kFloat32);
   float* out = expanded.data<float>();
   int64_t first_block = 0;
   for (const int64_t rows : part_rows) {
@@ -77,7 +87,7 @@ Tensor scales_of_blocks(const Tensor& scales,
       const int64_t block = first_block + row / kQuantBlockRows;
       std::copy_n(scales.data<float>() + block * groups, groups, out);
     }
-    first_block += (rows + kQuantBlockRows - 1) / kQuantBlockRows;
+    first_block += ceil_div(rows, kQuantBlockRows);
   }
   return expanded;
 }

@@ -17,10 +17,11 @@ struct QuantizedStorage {
   int64_t values;  // of a row in one stored element
 };
 
-// Null when weights of this scheme cannot be computed with.
+// Null when this scheme cannot be computed with: its weights, or groups of its activations that
+// are not those of its weights.
 const QuantizedStorage* find_storage(const QuantScheme& scheme);
 
-// Of the codes of activations: FP4 are bytes of two.
+// The dtype of codes of activations: FP4 are bytes of two.
 DType code_dtype(QuantDType dtype);
 
 // How a matrix is packed whose rows are parts of these sizes, one after the other: rows of a block

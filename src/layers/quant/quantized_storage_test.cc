@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of every storage: the product with a random x against the dequantized weight in double, in the
+// Every storage gives the product of a random x and the dequantized weight in double, in the
 // memory that the plan said.
 struct StoredCase {
   QuantScheme scheme;

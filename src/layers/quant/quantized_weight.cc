@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
 #include "layers/quant/make_weight.h"
 #include "layers/quant/pack_parameter.h"
 #include "layers/quant/quantized_storage.h"
@@ -13,16 +14,12 @@ namespace {
 
 const QuantizedStorage& storage_of(const QuantScheme& scheme) {
   const QuantizedStorage* storage = find_storage(scheme);
-  CHECK((storage != nullptr));
+  CHECK(storage != nullptr);
   return *storage;
 }
 
 int64_t group_size_of(QuantType granularity) {
   return ops::QuantFormat{QuantDType::kFloat8E4M3, granularity, 1}.group_size();
-}
-
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
 }
 
 std::vector<int64_t> part_rows(const LinearPartition& partition) {

@@ -93,12 +93,12 @@ class DecoderModel : public Module {
   // last stage. Fills context.aux_hidden.
   Tensor forward(const ForwardContext& context) const;
 
-  // Of the first stage, and of the last when the head is tied to it or a draft model reads it.
+  // The first stage has one, and the last when the head is tied to it or a draft model reads it.
   const VocabParallelEmbedding* embed_tokens() const { return embed_tokens_.get(); }
   const PipelineStage& stage() const { return stage_; }
 
  private:
-  // Of ForwardContext::aux_hidden, what layers before `layer` have left there; undefined: nothing.
+  // The part of ForwardContext::aux_hidden that layers before `layer` have left; may be undefined.
   Tensor aux_before(int layer, const ForwardContext& context) const;
   void keep_aux(int layer, ResidualStream& residual, const ForwardContext& context) const;
   // What is pending is the whole update from here on.

@@ -19,7 +19,7 @@ struct Eagle3Config {
   bool norms_each_state = false;      // "fc_norm.<i>"
   bool norm_output = false;           // the next draft reads states behind the final norm
 
-  // By the files.
+  // As the files have it.
   bool has_embedding = false;  // else the target's is shared
   bool has_token_map = false;  // "d2t": what its ids mean
   std::string first_layer = "midlayer";

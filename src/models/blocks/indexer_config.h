@@ -10,8 +10,8 @@ namespace atom {
 
 struct IndexerConfig {
   DsaOptions options;
-  // By layer. One without attends to what the last one before it that has an indexer selected
-  // (IndexShare, GLM-5.2).
+  // One for each layer. A layer without attends to what the last one before it that has an indexer
+  // selected (IndexShare, GLM-5.2).
   std::vector<bool> has_indexer;
 
   bool has_shared() const;

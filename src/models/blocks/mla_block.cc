@@ -37,7 +37,7 @@ MlaSizes attention_sizes(const MlaOptions& options) {
   return sizes;
 }
 
-// Of the query latent's norm.
+// The form in which the query latent's norm leaves its result.
 ActivationFormat latent_format(const ActivationFormat& queries, const DsaIndexer* indexer) {
   return indexer == nullptr ? queries : unite(queries, indexer->wanted_latent());
 }

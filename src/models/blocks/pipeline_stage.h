@@ -17,11 +17,11 @@ struct PipelineStage {
   bool has_layer(int32_t layer) const { return layer >= first_layer && layer < end_layer; }
 };
 
-// Of stage `stage` of `num_stages`. What does not divide goes to the stages before the last, from
-// behind: 61 layers on 4 stages are 15, 15, 16 and 15.
+// The layers of stage `stage` of `num_stages`. What does not divide goes to the stages before the
+// last, from behind: 61 layers on 4 stages are 15, 15, 16 and 15.
 PipelineStage pipeline_stage(int32_t num_layers, int32_t stage, int32_t num_stages);
 
-// Of the rank for which `build` builds; its construction fails when there are more stages than
+// That of the rank for which `build` builds; its construction fails when there are more stages than
 // layers.
 PipelineStage pipeline_stage(BuildContext& build);
 

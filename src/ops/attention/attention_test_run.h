@@ -8,7 +8,7 @@
 
 namespace atom::ops {
 
-// By tiles, whose instructions are emulated where the rest can run.
+// Runs the tiles, whose instructions are emulated where the rest can run.
 inline bool run_attention_by_emulated_tiles(ThreadPool& pool, const AttentionParams& params) {
   if (cpu_isa() != CpuIsa::kAvx512) return false;
   const AmxEmulator emulator;

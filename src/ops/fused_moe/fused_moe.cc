@@ -100,6 +100,12 @@ void check_bias(
   if (bias.defined()) check.contiguous(name, bias, {"E", size}, dtype_or_float32(bias, x));
 }
 
+// On the CPU, where inputs are quantized as they say.
+bool scales_meet(const CodeFormat& input, const LinearWeight& weight) {
+  const int64_t group_size = QuantFormat{.granularity = input.granularity}.group_size();
+  return group_size == 0 || group_size == weight.group_size;
+}
+
 void check_call(const FusedMoeCall& call) {
   const ExpertWeights& experts = call.experts;
   const DType dtype = call.x.dtype();
@@ -133,6 +139,9 @@ void check_call(const FusedMoeCall& call) {
     CHECK(gate_up.layout == down.layout);
     CHECK((gate_up.is_quantized() || !experts.gate_up_input.is_quantized()));
     CHECK((down.is_quantized() || !experts.down_input.is_quantized()));
+    if (!call.x.device().is_cpu()) continue;
+    CHECK(scales_meet(experts.gate_up_input, gate_up));
+    CHECK(scales_meet(experts.down_input, down));
   }
 }
 

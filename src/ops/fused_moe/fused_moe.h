@@ -35,7 +35,7 @@ struct ExpertWeights {
   // [number of ids] int32: where an expert stands among these, or -1 when another rank has it.
   // Undefined: an id is the place itself.
   Tensor places;
-  // Of x and of `a`, where weights are quantized.
+  // Of x and of `a`, where weights are quantized; on the CPU with the weights' groups, if any.
   CodeFormat gate_up_input = {};
   CodeFormat down_input = {};
 };

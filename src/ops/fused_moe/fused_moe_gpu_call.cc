@@ -56,7 +56,7 @@ void add_scales(const LinearWeight& weight, ExpertMatrices* matrices) {
 // Ends the process unless the matrices are slices of one tensor, row-major.
 ExpertMatrices matrices_of(std::span<const LinearWeight> weights, const Tensor& bias) {
   const LinearWeight& first = weights.front();
-  CHECK((first.layout == WeightLayout::kRowMajor));
+  CHECK(first.layout == WeightLayout::kRowMajor);
   // While a step is planned weights have a shape alone.
   const bool has_data = first.data.raw_data() != nullptr;
   for (size_t e = 0; has_data && e < weights.size(); ++e) {

@@ -233,5 +233,17 @@ TEST(FusedMoeDeathTest, RefusesExpertsOfAnotherSize) {
       "does not hold");
 }
 
+TEST(FusedMoeDeathTest, RefusesGroupsThatAreNotThoseOfTheWeights) {
+  const Layer layer({5, 2, 4, 256, 128},
+                    {.format = QuantFormat{QuantDType::kFloat8E4M3, QuantType::kPerToken, 1},
+                     .input = {QuantType::kPer1x128, DType::kFloat8E4M3}});
+  const Tensor y = Tensor::zeros({5, 256}, DType::kFloat32);
+  Workspace scratch;
+  EXPECT_DEATH(
+      fused_moe(
+          Stream::dry_run(), layer.x, layer.ids, layer.weights, layer.experts(), {}, y, scratch),
+      "scales_meet");
+}
+
 }  // namespace
 }  // namespace atom::ops

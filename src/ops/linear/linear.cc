@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/rounding.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_quantized_cuda.h"
 #include "ops/linear/linear_variants.h"
@@ -23,7 +24,7 @@ bool is_per_row(const Tensor& scales) {
 
 void launch_cuda(const Stream& stream, const LinearCall& call, Workspace&) {
   if (stream.is_dry_run() || call.x.size(0) == 0) return;
-  CHECK((call.weight.layout == WeightLayout::kRowMajor));
+  CHECK(call.weight.layout == WeightLayout::kRowMajor);
   const bool has_bias = call.bias.defined();
   linear_cuda({.x = call.x.raw_data(),
                .weight = call.weight.data.raw_data(),
@@ -61,7 +62,7 @@ QuantDType code_dtype(DType x) {
 void launch_quantized(const Stream& stream, const LinearCall& call, Workspace&) {
   if (stream.is_dry_run() || call.x.size(0) == 0) return;
   const LinearWeight& weight = call.weight;
-  CHECK((weight.layout == WeightLayout::kRowMajor));
+  CHECK(weight.layout == WeightLayout::kRowMajor);
   const bool has_bias = call.bias.defined();
   const Tensor& x_scales = call.x_scales;
   const auto is_e8m0 = [](const Tensor& scales) {
@@ -196,7 +197,7 @@ void check_x_scales(TensorCheck& check, const LinearCall& call) {
   const LinearWeight& weight = call.weight;
   CHECK(weight.has_groups());
   const bool has_four_bits = call.x.dtype() == DType::kUInt8;
-  const int64_t groups = (weight.in_features + weight.group_size - 1) / weight.group_size;
+  const int64_t groups = ceil_div(weight.in_features, weight.group_size);
   check.contiguous("x_scales",
                    scales,
                    {"T", std::to_string(groups).c_str()},

@@ -82,14 +82,14 @@ struct KernelTable {
 using StoreRows =
     void(const float* sums, int rows, int columns, const float* bias, void* y, int64_t row_stride);
 
-// By the dtype of y.
+// One for each dtype of y.
 struct StoreTable {
   StoreRows* float32;
   StoreRows* float16;
   StoreRows* bfloat16;
 };
 
-// Of a quantized weight, by the dtype of x.
+// For a quantized weight, one for each dtype of x.
 struct QuantizedTables {
   KernelTable float32;
   KernelTable float16;

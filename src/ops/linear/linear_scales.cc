@@ -25,6 +25,11 @@ DType QuantFormat::scale_dtype() const {
   return is_mx ? DType::kUInt8 : DType::kFloat32;
 }
 
+float row_scale_at(const Tensor& scales, int64_t row) {
+  if (!scales.defined()) return 1.0f;
+  return scales.data<float>()[scales.num_elements() == 1 ? 0 : row];
+}
+
 int64_t group_scale_index(const LinearWeight& weight, int64_t row, int64_t group) {
   const Tensor& scales = weight.scales;
   const int64_t groups = scales.size(1);

@@ -106,7 +106,7 @@ void linear_tiles(const linear_kernels::TileKernels& kernels,
                   std::span<const LinearCall> calls,
                   Workspace& scratch);
 
-// By the kernels of an instruction set; a call alone, or many as linear_many() has them.
+// The kernels of an instruction set: a call alone, or many as linear_many() has them.
 void linear_amx(const Stream& stream, const LinearCall& call, Workspace& scratch);
 void linear_avx512(const Stream& stream, const LinearCall& call, Workspace& scratch);
 void linear_avx2(const Stream& stream, const LinearCall& call, Workspace& scratch);
@@ -132,6 +132,9 @@ WeightRow weight_row(const LinearWeight& weight, int64_t row);
 
 // Values of k in one step of a panel.
 int64_t panel_step_size(const LinearWeight& weight);
+
+// The scale of a row's finished sums: one for all rows, or one each; 1 when undefined.
+float row_scale_at(const Tensor& scales, int64_t row);
 
 // Where the scale of a group of a row lies in weight.scales, in elements.
 int64_t group_scale_index(const LinearWeight& weight, int64_t row, int64_t group);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/cpu_info.h"
+#include "base/rounding.h"
 #include "ops/linear/linear_variants.h"
 #include "tensor/tensor_check.h"
 
@@ -12,10 +13,6 @@ namespace atom::ops {
 namespace {
 
 using linear_kernels::kPanelColumns;
-
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 constexpr int64_t kFourBitStep = 8;
 
@@ -103,7 +100,7 @@ void fill_column(const char* row, int64_t begin, int64_t end, Unit* column) {
 }
 
 constexpr int64_t kGroupColumns = 16;
-constexpr int64_t kCacheLine = 64;
+constexpr int64_t kLineSize = 64;  // of caches
 
 // Stores four columns of one 4-byte unit of k, past the caches: the panel is not read soon, and a
 // line written whole need not be read first.
@@ -129,18 +126,18 @@ int64_t fill_sixteen_columns(const char* rows,
                              Unit* columns) {
   constexpr int64_t kAhead = 512;
   int64_t begin = 0;
-  for (; begin + kCacheLine <= row_size; begin += kCacheLine) {
-    // By way of a buffer, because lines of rows a power of two apart evict each other.
-    alignas(64) char lines[kGroupColumns * kCacheLine];
+  for (; begin + kLineSize <= row_size; begin += kLineSize) {
+    // Lines go through a buffer, because those of rows a power of two apart evict each other.
+    alignas(64) char lines[kGroupColumns * kLineSize];
     for (int64_t r = 0; r < kGroupColumns; ++r) {
       const char* line = rows + r * row_stride + begin;
       _mm_prefetch(line + kAhead, _MM_HINT_T1);
-      std::memcpy(lines + r * kCacheLine, line, kCacheLine);
+      std::memcpy(lines + r * kLineSize, line, kLineSize);
     }
-    for (int64_t unit = 0; unit < kCacheLine / 4; unit += 4) {
+    for (int64_t unit = 0; unit < kLineSize / 4; unit += 4) {
       __m128 block[kGroupColumns];
       for (int64_t r = 0; r < kGroupColumns; ++r) {
-        block[r] = _mm_load_ps(reinterpret_cast<const float*>(lines + r * kCacheLine + unit * 4));
+        block[r] = _mm_load_ps(reinterpret_cast<const float*>(lines + r * kLineSize + unit * 4));
       }
       for (int64_t r = 0; r < kGroupColumns; r += 4) {
         _MM_TRANSPOSE4_PS(block[r], block[r + 1], block[r + 2], block[r + 3]);

@@ -39,7 +39,7 @@ class Router {
   }
 
  private:
-  // Of one that cannot be chosen (again).
+  // The score of one that cannot be chosen (again).
   static constexpr float kTaken = NAN;
 
   static float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }

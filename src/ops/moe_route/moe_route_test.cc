@@ -17,7 +17,7 @@ struct Routed {
   std::vector<double> weights;
 };
 
-// By sorting, in double. `row` has the logits of one token.
+// Sorts in double. `row` has the logits of one token.
 Routed expected_route(std::vector<double> row,
                       const std::vector<double>& bias,
                       const MoeRouting& routing) {

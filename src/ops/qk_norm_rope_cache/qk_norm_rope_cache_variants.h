@@ -12,7 +12,7 @@ bool qk_norm_rope_cache_by(std::string_view variant,
                            const Stream& stream,
                            const QkNormRopeCacheParams& params);
 
-// By an operator for each part, on any device.
+// Runs an operator for each part, on any device.
 void qk_norm_rope_cache_separate(const Stream& stream, const QkNormRopeCacheParams& params);
 
 }  // namespace atom::ops

@@ -79,7 +79,7 @@ QuantDType code_dtype(DType dtype) {
     case DType::kInt8:
       return QuantDType::kInt8;
     default:
-      CHECK((dtype == DType::kUInt8));
+      CHECK(dtype == DType::kUInt8);
       return QuantDType::kFloat4E2M1;
   }
 }
@@ -87,15 +87,15 @@ QuantDType code_dtype(DType dtype) {
 // Values that share a scale; `size` for a whole row.
 int64_t group_size_of(const QuantizedRows& out, QuantDType dtype, int64_t size) {
   if (dtype == QuantDType::kFloat4E2M1) {
-    CHECK((out.granularity == QuantType::kPer1x32));
+    CHECK(out.granularity == QuantType::kPer1x32);
     CHECK(size % 32 == 0);
     return 32;
   }
   if (out.granularity == QuantType::kPer1x128) {
-    CHECK((dtype == QuantDType::kFloat8E4M3));
+    CHECK(dtype == QuantDType::kFloat8E4M3);
     return kGroupSize;
   }
-  CHECK((out.granularity == (out.is_static ? QuantType::kPerTensor : QuantType::kPerToken)));
+  CHECK(out.granularity == (out.is_static ? QuantType::kPerTensor : QuantType::kPerToken));
   return size;
 }
 
@@ -114,7 +114,7 @@ bool has_nan_on_device(const Stream& stream, const Tensor& codes) {
   DeviceQueue& queue = stream.queue();
   const int64_t num_vectors = codes.num_elements() / kVectorLength;
   const auto* data = static_cast<const uint8_t*>(codes.raw_data());
-  CHECK((reinterpret_cast<uintptr_t>(data) % kVectorLength == 0));
+  CHECK(reinterpret_cast<uintptr_t>(data) % kVectorLength == 0u);
   const Tensor found = Tensor::empty({1}, DType::kInt32, stream.device());
   fill_zero(stream, found);
   if (num_vectors > 0) {

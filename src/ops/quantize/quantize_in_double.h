@@ -23,7 +23,7 @@ inline double nearest_code(QuantDType dtype, double value) {
     limit = 6;
     step = magnitude < 2 ? 0.5 : magnitude < 4 ? 1 : 2;
   } else {
-    CHECK((dtype == QuantDType::kInt8));
+    CHECK(dtype == QuantDType::kInt8);
   }
   return std::copysign(std::min(std::nearbyint(magnitude / step) * step, limit), value);
 }

@@ -18,7 +18,7 @@ inline QuantizedRows spoiled_group_codes(int64_t num_rows, int64_t size) {
   return codes;
 }
 
-// Of contiguous ones.
+// The same for contiguous ones.
 inline bool have_same_bits(const QuantizedRows& a, const QuantizedRows& b) {
   const auto same = [](const Tensor& x, const Tensor& y) {
     return x.num_bytes() == y.num_bytes() &&

@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kEps = 1e-5f;
 
-// Of rows of `size`, in double but for the roundings that the contract names.
+// The norm of rows of `size`, in double but for the roundings that the contract names.
 std::vector<double> expected_norm(const std::vector<double>& x,
                                   const std::vector<double>& weight,
                                   DType dtype,

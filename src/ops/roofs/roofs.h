@@ -11,7 +11,7 @@ struct Roofs {
   double read_bandwidth = 0;  // bytes per second, from the device's main memory, all of it together
   double bf16_flops = 0;      // bfloat16 multiply-adds with float32 sums, twice per second
   double f32_flops = 0;       // float32 multiply-adds, twice per second
-  // Of a GPU alone.
+  // A GPU's alone.
   double copy_bandwidth = 0;  // bytes read and written per second
   double fp8_flops = 0;       // FP8 multiply-adds with float32 sums, twice per second
 };

@@ -108,7 +108,7 @@ class Instruction {
   // A register's number has its fourth bit, inverted, in the prefix.
   int extended(int number, int bit) const { return number | ((code_[1] >> bit & 1) ^ 1) << 3; }
 
-  // Of the operand in memory, with the stride where it has an index.
+  // The operand in memory, with the stride where it has an index.
   struct Address {
     int64_t base = 0, index = 0;
   };

@@ -152,7 +152,7 @@ SharedJson with_system(const std::string& system, SharedJson messages) {
   return std::make_shared<const OrderedJson>(std::move(all));
 }
 
-// By the names that templates of models that think know.
+// Uses the names that templates of models that think know.
 SharedJson template_arguments(const MessagesFields& fields) {
   OrderedJson arguments = OrderedJson::object();
   if (!fields.thinking.type.empty()) {

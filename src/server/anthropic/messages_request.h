@@ -9,11 +9,11 @@
 
 namespace atom::server {
 
-// Of /v1/messages.
+// A request to /v1/messages.
 Parsed<ChatCompletionRequest> parse_messages_request(std::string_view body,
                                                      const SamplingParams& defaults,
                                                      const BodyContext& context = {});
-// Of /v1/messages/count_tokens: without a limit of the answer.
+// A request to /v1/messages/count_tokens: without a limit of the answer.
 Parsed<ChatCompletionRequest> parse_count_tokens_request(std::string_view body,
                                                          const BodyContext& context = {});
 

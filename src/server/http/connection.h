@@ -108,7 +108,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_ended_ = false;
   bool processing_ = false;
 
-  // Of the request being read or answered.
+  // These belong to the request being read or answered.
   std::unique_ptr<RequestReader> reader_;
   bool body_begun_ = false;
   bool body_refused_ = false;  // what comes of it is thrown away

@@ -86,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CHECK(a.path == b.path);
     CHECK(a.query == b.query);
     CHECK(a.body == b.body);
-    CHECK((a.headers == b.headers));
+    CHECK(a.headers == b.headers);
     CHECK(whole.messages[i].keeps_alive == cut.messages[i].keeps_alive);
   }
   return 0;

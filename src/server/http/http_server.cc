@@ -63,7 +63,7 @@ size_t raise_descriptor_limit() {
   return num_free > kFewDescriptors ? num_free - kReservedDescriptors : num_free / 4;
 }
 
-// Of the room a fifth is for those that are told that there is none.
+// A fifth of the room is for connections that are told that there is none.
 Result<ConnectionLimits> limit_connections(size_t most) {
   const size_t room = raise_descriptor_limit();
   const size_t num_refused = std::min(room / 5, kMaxRefused);

@@ -132,7 +132,11 @@ Result<ListeningSockets> ListeningSockets::open_tcp(const std::string& host, uin
         -fd == EAFNOSUPPORT || -fd == EADDRNOTAVAIL || (port == 0 && !sockets.descriptors_.empty());
     if (first_error == 0) first_error = -fd;
     if (!is_tolerable) {
-      return unavailable("cannot listen on {}: {}", describe_endpoint(host, port), error_text(-fd));
+      return unavailable(
+          "cannot listen on {}: {}{}",
+          describe_endpoint(host, port),
+          error_text(-fd),
+          fd == -EADDRINUSE ? "; stop what listens there, or take another --port" : "");
     }
   }
   if (sockets.descriptors_.empty()) {

@@ -28,7 +28,7 @@ class ExpositionWriter {
   // _total, no other's does.
   void family(std::string_view name, MetricType type, std::string_view help);
 
-  // Of the family begun last. `labels` come from format_labels() and may be empty.
+  // Adds to the family begun last. `labels` come from format_labels() and may be empty.
   void sample(std::string_view labels, uint64_t value);
   void sample(std::string_view labels, double value);
   void histogram(std::string_view labels,

@@ -96,7 +96,7 @@ std::string cache_labels(const ServerMetricsOptions& options) {
                         {"num_gpu_blocks", std::to_string(options.num_blocks)}});
 }
 
-// Of which `parts` make one. A count of ones stays exact.
+// A count of parts, of which `parts` make one. A count of ones stays exact.
 uint64_t in_ones(uint64_t count, int parts) {
   return count / static_cast<uint64_t>(parts);
 }

@@ -21,7 +21,7 @@ namespace atom::server {
 struct ServerMetricsOptions {
   std::string model_name;
   int32_t max_model_len = 0;  // tokens; the histograms of token counts reach this far
-  // Of the KV cache, for cache_config_info.
+  // The KV cache's, for cache_config_info.
   int32_t block_size = 0;
   int32_t num_blocks = 0;
   bool enable_prefix_caching = false;

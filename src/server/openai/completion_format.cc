@@ -10,7 +10,7 @@
 namespace atom::server {
 namespace {
 
-// Of a choice that echoes its prompt, or is scored with it.
+// The mean log-probability of an answer's tokens; 0 without any.
 double mean_logprob(const CompletionOutput& answer) {
   double sum = 0;
   for (const TokenLogprobs& token : answer.logprobs) sum += token.front().logprob;

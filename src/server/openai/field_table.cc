@@ -29,7 +29,7 @@ struct NeutralKind {
   }
   bool read(OrderedJson& value, const FieldPath& path, void*, ApiError* error) const {
     for (const OrderedJson& neutral : values) {
-      // Of two booleans or two numbers, never a boolean and a number.
+      // Compares two booleans or two numbers, never a boolean and a number.
       if (value == neutral) return true;
     }
     return fail(error,

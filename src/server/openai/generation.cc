@@ -12,7 +12,7 @@ namespace {
 
 // An answer that is not streamed is held whole; a larger one is refused, or ends with an error.
 constexpr size_t kMaxAnswerBytes = 64 << 20;
-// Of JSON, about: {"12345":{"logprob":-12.345678,"rank":12,"decoded_token":" token"}}.
+// About the JSON of {"12345":{"logprob":-12.345678,"rank":12,"decoded_token":" token"}}.
 constexpr size_t kLogprobBytes = 80;
 constexpr size_t kTokenBytes = 16;  // its text and its id
 

@@ -88,7 +88,7 @@ class Generation final : public BodyStream, public std::enable_shared_from_this<
   Places ticket_ GUARDED_BY(mutex_);
   std::vector<RequestId> ids_ GUARDED_BY(mutex_);  // of the submitted prompts
   std::vector<Choice> choices_ GUARDED_BY(mutex_);
-  // Of finished prompts, when not streamed.
+  // Outputs of finished prompts, when not streamed.
   std::vector<RequestOutput> outputs_ GUARDED_BY(mutex_);
   std::vector<Prompt> progress_ GUARDED_BY(mutex_);  // of prompts_
   size_t num_finished_ GUARDED_BY(mutex_) = 0;       // prompts

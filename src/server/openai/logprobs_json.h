@@ -35,7 +35,7 @@ class CharacterCounter {
  public:
   // Where a piece begins, in characters: within the character before if it continues that.
   int64_t add(std::string_view piece);
-  // Of all pieces.
+  // The count of all pieces.
   int64_t count() const { return count_ + (pending_.empty() ? 0 : 1); }
 
  private:

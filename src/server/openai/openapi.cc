@@ -32,7 +32,7 @@ OrderedJson schemas(const OpenApiOptions& options, std::span<const ApiRoute> rou
   return all;
 }
 
-// Of the errors with one schema, as "<schema><status>".
+// Adds the errors with one schema, as "<schema><status>".
 void add_error_responses(const char* schema, OrderedJson* all) {
   const OrderedJson descriptions = json_literal(kErrorResponses);
   for (auto status = descriptions.begin(); status != descriptions.end(); ++status) {

@@ -88,19 +88,12 @@ HarmonyParser::HarmonyParser(std::string_view prompt_tail, const Options& option
 }
 
 OutputDelta HarmonyParser::feed(std::string_view text) {
-  if (held_.empty()) {
-    const size_t used = run(text, false);
-    held_.assign(text.substr(used));
-  } else {
-    held_.append(text);
-    held_.erase(0, run(held_, false));
-  }
+  held_.feed(text, [this](std::string_view known) { return run(known, false); });
   return out_.take();
 }
 
 OutputDelta HarmonyParser::finish() {
-  const std::string rest = std::exchange(held_, {});
-  run(rest, true);
+  run(held_.take(), true);
   if (in_header_) give_header_back();
   end_message();
   return out_.take();

@@ -11,6 +11,7 @@
 
 #include "server/parsers/arguments_reader.h"
 #include "server/parsers/delta_writer.h"
+#include "server/parsers/held_text.h"
 #include "server/parsers/output_parser.h"
 
 namespace atom::server {
@@ -58,7 +59,7 @@ class HarmonyParser : public OutputParser {
   ArgumentsReader arguments_reader_;
   std::string undecided_;  // of a string that may not hold arguments
   std::string scratch_;
-  std::string held_;  // the beginning of a marker
+  HeldText held_;  // the beginning of a marker
 };
 
 }  // namespace atom::server

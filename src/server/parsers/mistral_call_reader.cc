@@ -20,7 +20,7 @@ bool is_letter_or_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// Of the form that the templates demand.
+// Whether it has the form that the templates demand.
 bool is_call_id(std::string_view id) {
   return id.size() == 9 && std::all_of(id.begin(), id.end(), is_letter_or_digit);
 }

@@ -15,7 +15,7 @@ class ObjectCallReader : public ToolCallReader {
  protected:
   // The next text is an object; `needs_arguments` as in CallObjectReader.
   void begin_object(bool needs_arguments = false) { object_.emplace(needs_arguments); }
-  // Of the section, with no object begun.
+  // Begins a section, with no object begun.
   void begin_section();
   // Reads on in the object and rejects the section with it. Its end is told to end_object().
   size_t read_object(std::string_view text, DeltaWriter& out);

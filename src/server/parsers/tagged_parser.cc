@@ -80,19 +80,12 @@ TaggedParser::TaggedParser(const TaggedSyntax& syntax,
 }
 
 OutputDelta TaggedParser::feed(std::string_view text) {
-  if (held_.empty()) {
-    const size_t used = run(text, false);
-    held_.assign(text.substr(used));
-  } else {
-    held_.append(text);
-    held_.erase(0, run(held_, false));
-  }
+  held_.feed(text, [this](std::string_view known) { return run(known, false); });
   return out_.take();
 }
 
 OutputDelta TaggedParser::finish() {
-  const std::string rest = std::exchange(held_, {});
-  run(rest, true);
+  run(held_.take(), true);
   if (state_ == State::kCalls) {
     reader_->finish(out_);
     end_calls();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/parsers/delta_writer.h"
+#include "server/parsers/held_text.h"
 #include "server/parsers/marker_set.h"
 #include "server/parsers/output_parser.h"
 #include "server/parsers/tool_call_reader.h"
@@ -85,7 +86,7 @@ class TaggedParser : public OutputParser {
   int32_t num_calls_before_ = 0;     // when it began
   bool left_over_ = false;           // ends of calls or of the reasoning may still come
   std::string space_;                // in front of the answer
-  std::string held_;                 // the beginning of a marker
+  HeldText held_;                    // the beginning of a marker
 };
 
 }  // namespace atom::server

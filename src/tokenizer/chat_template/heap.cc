@@ -14,7 +14,7 @@ constexpr size_t kObjectSize = 96;  // allocation, reference counts and header o
 // Looking at the clock takes a fraction of a microsecond, so many steps take some 100.
 constexpr uint64_t kStepsBetweenLooks = 4096;
 
-// Of this thread: on a busy machine an honest template gets its time, too.
+// This thread's: on a busy machine an honest template gets its time, too.
 std::chrono::nanoseconds cpu_time() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -10,7 +10,7 @@
 namespace atom {
 
 struct MessagePreparation {
-  // Of content given as a list of parts: pass the list on; else join its texts with line ends.
+  // Pass content that is a list of parts on as one; else join its texts with line ends.
   bool keep_content_parts = false;
   // Make a list of one part of content that is a text.
   bool wrap_text_content = false;

@@ -13,7 +13,7 @@ constexpr int kAttentionTileKeys = 64;
 // Rows of a task: its queries times the query heads of its KV heads. Large enough that packing a
 // tile of keys costs little beside using it, small enough for the second-level cache.
 constexpr int kAttentionTaskRows = 96;
-// Of kernels that keep their tiles on the stack.
+// Sizes of kernels that keep their tiles on the stack.
 constexpr int kAttentionMaxHeadDim = 256;
 
 // Consecutive queries of one sequence, for consecutive KV heads.

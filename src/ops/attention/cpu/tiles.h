@@ -17,6 +17,7 @@
 
 #include <stdint.h>
 
+#include "base/rounding.h"
 #include "ops/attention/cpu/kernels.h"
 
 namespace atom::ops {
@@ -32,10 +33,6 @@ template <typename Math>
 constexpr int64_t key_multiple = Math::Simd::kWidth;
 template <HasTiles Math>
 constexpr int64_t key_multiple<Math> = Math::kKeyMultiple;
-
-inline int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 template <typename Math>
 struct AttentionTiles {

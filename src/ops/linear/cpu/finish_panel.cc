@@ -33,11 +33,6 @@ const float* panel_bias(const Tensor& bias, int64_t column, int columns, float* 
   return out;
 }
 
-// Value `index` of one for all or one each.
-float scale_at(const Tensor& scales, int64_t index) {
-  return scales.data<float>()[scales.num_elements() == 1 ? 0 : index];
-}
-
 void scale_sums(const LinearCall& call,
                 const PanelSums& kind,
                 RowRange rows,
@@ -49,7 +44,8 @@ void scale_sums(const LinearCall& call,
   float column_scales[kPanelColumns];
   std::fill_n(column_scales, kPanelColumns, kind.unit);
   if (call.weight.scales.defined() && !call.weight.has_groups()) {
-    for (int c = 0; c < columns; ++c) column_scales[c] *= scale_at(call.weight.scales, column + c);
+    for (int c = 0; c < columns; ++c)
+      column_scales[c] *= row_scale_at(call.weight.scales, column + c);
   }
   for (int64_t row = rows.begin; row < rows.end; ++row, sums += kPanelColumns) {
     if (kind.is_integers) {
@@ -59,7 +55,7 @@ void scale_sums(const LinearCall& call,
     }
     for (int c = 0; c < kPanelColumns; ++c) sums[c] *= column_scales[c];
     if (!scales_rows) continue;
-    const float x_scale = scale_at(x_scales, row);
+    const float x_scale = row_scale_at(x_scales, row);
     for (int c = 0; c < kPanelColumns; ++c) sums[c] *= x_scale;
   }
 }

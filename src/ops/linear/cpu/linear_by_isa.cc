@@ -8,7 +8,7 @@ using linear_kernels::KernelTable;
 using linear_kernels::QuantizedTables;
 using linear_kernels::StoreTable;
 
-// Of one instruction set.
+// What one instruction set has.
 struct Tables {
   const KernelTable& bfloat16;
   const KernelTable& float16;

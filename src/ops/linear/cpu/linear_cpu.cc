@@ -75,12 +75,6 @@ void read_x_row(const Tensor& x, int64_t row, int64_t in_features, float* out) {
   }
 }
 
-// One scale for all, or one each; 1 when undefined.
-float scale_at(const Tensor& scales, int64_t index) {
-  if (!scales.defined()) return 1.0f;
-  return scales.data<float>()[scales.num_elements() == 1 ? 0 : index];
-}
-
 float bias_at(const Tensor& bias, int64_t column) {
   if (!bias.defined()) return 0.0f;
   float value = 0.0f;
@@ -114,7 +108,7 @@ float product(const LinearCall& call, int64_t t, int64_t n, const float* x, cons
   if (!weight.has_groups()) {
     const float sum =
         call.x.dtype() == DType::kInt8 ? integer_sum_of(x, w, size) : sum_of(x, w, 0, size);
-    return sum * scale_at(weight.scales, n) * scale_at(call.x_scales, t);
+    return sum * row_scale_at(weight.scales, n) * row_scale_at(call.x_scales, t);
   }
   const bool scales_groups = call.x_scales.defined() && call.x_scales.rank() == 2;
   float sum = 0.0f;
@@ -123,7 +117,7 @@ float product(const LinearCall& call, int64_t t, int64_t n, const float* x, cons
     if (scales_groups) scale *= group_scale_at(call.x_scales, t * call.x_scales.size(1) + g);
     sum += sum_of(x, w, begin, std::min(begin + weight.group_size, size)) * scale;
   }
-  return scales_groups ? sum : sum * scale_at(call.x_scales, t);
+  return scales_groups ? sum : sum * row_scale_at(call.x_scales, t);
 }
 
 // Columns [begin, end) of y; `rows` are those of x in float32.

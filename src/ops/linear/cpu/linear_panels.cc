@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/rounding.h"
 #include "ops/linear/cpu/finish_panel.h"
 #include "ops/linear/linear_variants.h"
 #include "ops/linear/run_claims.h"
@@ -28,16 +29,12 @@ using linear_kernels::StoreTable;
 constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMaxBlockTiles = 32;
 constexpr int64_t kMaxBlockRows = kMaxBlockTiles * kMaxTileRows;
-// Of a panel: it and the next one fit a second-level cache of 512 KiB with room to spare.
+// Bytes of a panel: it and the next one fit a second-level cache of 512 KiB with room to spare.
 constexpr int64_t kChunkSize = 128 << 10;
 // Rows from which on expanding a panel in memory costs less than in the registers of every tile.
 constexpr int64_t kMinExpandedRows = kMaxTileRows + 1;
 // Multiply-adds below which waking the pool costs more than it gives.
 constexpr int64_t kMinParallelWork = 1 << 16;
-
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 // `total` items split into `parts` runs whose lengths differ by at most one.
 struct EvenSplit {
@@ -105,9 +102,9 @@ struct Plan {
   const EvenSplit tiles;   // rows of x
   const EvenSplit blocks;  // tiles
   char* const packed_x;    // tile after tile
-  // Of an x with scales of its own for each group: [num_rows, groups]; else null.
+  // The scales of an x that has its own for each group: [num_rows, groups]; else null.
   float* const x_group_scales;
-  // Of this call, among those of all calls.
+  // This call's among those of all calls.
   const int64_t first_tile, last_tile;
   const int64_t first_unit, last_unit;
 };
@@ -310,7 +307,7 @@ void linear_panels(const KernelTable& kernels,
                    const Stream& stream,
                    std::span<const LinearCall> calls,
                    Workspace& scratch) {
-  CHECK((kernels.pack_x != nullptr));
+  CHECK(kernels.pack_x != nullptr);
   Workspace::Scope scope(scratch);
   int64_t num_rows = 0;
   for (const LinearCall& call : calls) num_rows += call.x.size(0);

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/rounding.h"
 #include "ops/linear/cpu/finish_panel.h"
 #include "ops/linear/linear_variants.h"
 #include "ops/linear/run_claims.h"
@@ -34,10 +35,6 @@ constexpr int64_t kChunkBlocks = 16;
 constexpr int64_t kStreamAhead = 8 << 10;
 // Multiply-adds below which waking the pool costs more than it gives.
 constexpr int64_t kMinParallelWork = 1 << 20;
-
-int64_t ceil_div(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 struct Range {
   int64_t begin, end;
@@ -84,7 +81,7 @@ struct Plan {
     const int64_t size = streams() ? num_whole_blocks : kChunkBlocks;
     return {block, std::min(block + size, num_whole_blocks)};
   }
-  // Of the tile that begins with `row`; those of the following tiles come next.
+  // Blocks of the tile that begins with `row`; those of the following tiles come next.
   char* packed_blocks(const Range& chunk, int64_t row) const {
     return packed_x + (chunk.begin * num_rows + chunk.size() * row) * kTileRowSize;
   }
@@ -104,7 +101,7 @@ struct Plan {
   const int64_t num_panels;
   const int64_t num_groups;  // of panels
   char* const packed_x;      // [chunk][tile][block of the chunk][row of the tile][64 bytes]
-  // Of this call, among those of all calls.
+  // This call's among those of all calls.
   const int64_t last_tile, last_unit;
 };
 

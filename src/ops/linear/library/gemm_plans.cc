@@ -30,7 +30,7 @@ cudaDataType_t data_type(DType dtype) {
     case DType::kFloat8E4M3:
       return CUDA_R_8F_E4M3;
     default:
-      CHECK((dtype == DType::kFloat32));
+      CHECK(dtype == DType::kFloat32);
       return CUDA_R_32F;
   }
 }

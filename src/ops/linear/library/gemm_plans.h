@@ -83,7 +83,7 @@ struct NotedCalls {
 // here for another: what one has enqueued may wait on its card for what the other enqueues next.
 class GemmPlans {
  public:
-  // Of the calling thread's card. cublaslt() is there.
+  // The plans of the calling thread's card. cublaslt() is there.
   static GemmPlans& current();
 
   // Whether the library has an algorithm for such calls.

@@ -31,7 +31,7 @@ bool is_multiple(const void* data, int64_t unit) {
   return reinterpret_cast<uintptr_t>(data) % unit == 0;
 }
 
-// Of the largest piece; those at the ends are smaller.
+// The size of the largest piece; those at the ends are smaller.
 GemmKey key_of(const LinearCall& call, int64_t num_rows, int64_t num_columns) {
   const bool expands_x = call.x.dtype() == DType::kFloat8E4M3;
   return {.num_rows = num_rows,
