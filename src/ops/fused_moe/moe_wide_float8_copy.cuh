@@ -106,25 +106,38 @@ class ScaleCopier {
     return scales;
   }
 
+  // What is asked for two chunks ahead stays in the registers that it comes to: nothing waits for it
+  // before it is used.
   __device__ void copy(const Tile& tile) {
-    Scales next = load(tile, 0);
-    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
-      const Scales scales = next;
-      next = load(tile, min(chunk + 1, args_.num_chunks - 1));
-      wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
-      const uint32_t target = shared_.scales(stage_.index);
+    constexpr int kAhead = 2, kSets = kAhead + 1;
+    Scales sets[kSets];
 #pragma unroll
-      for (int i = 0; i < kLaneTokens; ++i) {
-        const uint32_t place = target + 4 * place_of_token(lane_ + i * kWarpSize);
+    for (int i = 0; i < kAhead; ++i) sets[i] = load(tile, min(i, args_.num_chunks - 1));
+    for (int first = 0; first < args_.num_chunks; first += kSets) {
 #pragma unroll
-        for (int part = 0; part < 2; ++part) {
-          store_shared_float(place + part * (kScalesSize / 2), scales.x[i] * scales.parts[part]);
-        }
+      for (int i = 0; i < kSets; ++i) {
+        if (first + i >= args_.num_chunks) break;
+        sets[(i + kAhead) % kSets] = load(tile, min(first + i + kAhead, args_.num_chunks - 1));
+        put(sets[i]);
       }
-      __syncwarp();
-      if (lane_ == 0) arrive(shared_.full(stage_.index));
-      stage_.advance(kNumStages<false>);
     }
+  }
+
+  // To the next stage, when it is empty.
+  __device__ void put(const Scales& scales) {
+    wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+    const uint32_t target = shared_.scales(stage_.index);
+#pragma unroll
+    for (int i = 0; i < kLaneTokens; ++i) {
+      const uint32_t place = target + 4 * place_of_token(lane_ + i * kWarpSize);
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        store_shared_float(place + part * (kScalesSize / 2), scales.x[i] * scales.parts[part]);
+      }
+    }
+    __syncwarp();
+    if (lane_ == 0) arrive(shared_.full(stage_.index));
+    stage_.advance(kNumStages<false>);
   }
 
   const MoeWideFloat8Args& args_;
