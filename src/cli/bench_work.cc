@@ -94,6 +94,9 @@ std::string types_text(const ResolvedConfig& config) {
   if (config.kv_cache_dtype != config.dtype) {
     text += fmt::format(", cache {}", dtype_name(config.kv_cache_dtype));
   }
+  if (config.engine.cache.state_dtype != DType::kFloat32) {
+    text += fmt::format(", states {}", dtype_name(config.engine.cache.state_dtype));
+  }
   return text;
 }
 

@@ -69,6 +69,9 @@ TEST(Flags, StoresValues) {
   EXPECT_EQ(config.model.load_dummy, DummyWeights::kRandom);
   EXPECT_TRUE(flag("kv-cache-dtype").set(&config, "bf16").ok());
   EXPECT_EQ(config.cache.dtype, DType::kBFloat16);
+  EXPECT_TRUE(flag("mamba-ssm-cache-dtype").set(&config, "bfloat16").ok());
+  EXPECT_EQ(config.cache.state_dtype, DType::kBFloat16);
+  EXPECT_FALSE(flag("mamba-ssm-cache-dtype").set(&config, "fp8").ok());
   EXPECT_TRUE(flag("scheduling-policy").set(&config, "prefill-first").ok());
   EXPECT_EQ(config.scheduler.policy, SchedulingPolicy::kPrefillFirst);
   EXPECT_TRUE(flag("seed").set(&config, "18446744073709551615").ok());

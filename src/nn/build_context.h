@@ -56,6 +56,8 @@ struct BuildContext {
 
   // dtype, or FP8.
   DType kv_cache_dtype = dtype;
+  // Of recurrent states: float32 or bfloat16.
+  DType state_dtype = DType::kFloat32;
   // SchedulerConfig's.
   int32_t kv_window = 0;
   int32_t num_kv_groups = 1;

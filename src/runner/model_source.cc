@@ -74,8 +74,14 @@ bool has_float8_draft_head(const ResolvedConfig& config, Device device) {
 }
 
 // A state has seen all tokens before: a rank cannot begin in the middle of a prompt.
-Status check_states(const StorageSpec& storage, const ParallelContext& parallel) {
-  if (parallel.context_parallel_size == 1 || !storage.has_states()) return {};
+Status check_states(const BuildContext& build) {
+  const ParallelContext& parallel = build.parallel;
+  if (!build.storage.has_states() && build.state_dtype != DType::kFloat32) {
+    return invalid_argument(
+        "--mamba-ssm-cache-dtype {}: the model has no recurrent states; expected auto",
+        dtype_name(build.state_dtype));
+  }
+  if (parallel.context_parallel_size == 1 || !build.storage.has_states()) return {};
   return unimplemented(
       "--prefill-context-parallel-size {}: not supported with layers of recurrent states (Gated "
       "DeltaNet), which compute a prompt's tokens one after the other; expected 1",
@@ -110,6 +116,7 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   BuildContext build{model_config, config.dtype, config.max_model_len(), device};
   build.parallel = parallel;
   build.kv_cache_dtype = config.kv_cache_dtype;
+  build.state_dtype = config.engine.cache.state_dtype;
   build.kv_window = config.scheduler.kv_window;
   build.num_kv_groups = config.scheduler.num_kv_groups;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
@@ -127,7 +134,7 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   }
   ASSIGN_OR_RETURN(std::unique_ptr<CausalLM> model, architecture->create(build));
   RETURN_IF_ERROR(build.status);
-  RETURN_IF_ERROR(check_states(build.storage, parallel));
+  RETURN_IF_ERROR(check_states(build));
   std::unique_ptr<DraftModel> draft;
   // It is given the blocks of the first group.
   build.kv_window = 0;

@@ -1,8 +1,8 @@
 // Test support: random requests in a crowd with drafts, which shares prefixes, is cut into chunks
-// and preempted, against the same requests without drafts on the same device: on the CPU each alone,
-// on the GPU (ATOM_TEST_DEVICE=cuda) 32 at a time, since rows have a fixed order of sums there, and
-// many small steps would take minutes.
-// ATOM_TEST_SPECULATION_REQUESTS: requests of each case, at least 16.
+// and preempted, against the same requests without drafts on the same device: on the CPU each
+// alone, on the GPU (ATOM_TEST_DEVICE=cuda) 32 at a time, since rows have a fixed order of sums
+// there, and many small steps would take minutes. ATOM_TEST_SPECULATION_REQUESTS: requests of each
+// case, at least 16.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@ namespace {
 LayerState make_state(const BuildContext& build, const GatedDeltaNetSizes& sizes) {
   return {
       {{"conv", {sizes.conv_kernel_size - 1, sizes.conv_dim()}, build.dtype},
-       {"recurrent", {sizes.num_v_heads, sizes.head_k_dim, sizes.head_v_dim}, DType::kFloat32}}};
+       {"recurrent", {sizes.num_v_heads, sizes.head_k_dim, sizes.head_v_dim}, build.state_dtype}}};
 }
 
 // The channels of the heads that this rank has, of queries, keys and values.

@@ -89,7 +89,7 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
       .contiguous("dt_bias", params.dt_bias, {"NV"}, DType::kFloat32)
       .contiguous("norm_weight", params.norm_weight, {"DV"}, DType::kFloat32)
       .contiguous("conv_state", params.conv_state, {"slots", "W-1", "C"}, dtype)
-      .contiguous("state", params.state, {"slots", "NV", "DK", "DV"}, DType::kFloat32)
+      .contiguous("state", params.state, {"slots", "NV", "DK", "DV"}, params.state.dtype())
       .tensor("out", params.out, {"T", "NV*DV"}, dtype);
   const bool has_projection = params.gate_x.defined();
   if (has_projection) {
@@ -99,6 +99,7 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
   } else {
     check.tensor("a", params.a, {"T", "NV"}, dtype).tensor("b", params.b, {"T", "NV"}, dtype);
   }
+  CHECK((params.state.dtype() == DType::kFloat32 || params.state.dtype() == DType::kBFloat16));
   CHECK(params.num_k_heads > 0);
   CHECK(check.size("NV") % params.num_k_heads == 0);
   CHECK(check.size("NV*DV") == check.size("NV") * check.size("DV"));
@@ -110,7 +111,7 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
                .b = has_projection ? nullptr : params.b.raw_data(),
                .a_log = static_cast<const float*>(params.a_log.raw_data()),
                .dt_bias = static_cast<const float*>(params.dt_bias.raw_data()),
-               .state = static_cast<float*>(params.state.raw_data()),
+               .state = params.state.raw_data(),
                .out = params.out.raw_data(),
                .batch = checked_state_batch(
                    check, stream, params.batch, check.size("T"), check.size("slots")),
@@ -122,7 +123,8 @@ GatedDeltaNetArgs checked_args(const Stream& stream, const GatedDeltaNetParams& 
                .num_v_heads = check.size("NV"),
                .head_k_dim = check.size("DK"),
                .head_v_dim = check.size("DV"),
-               .element = element_of(dtype)},
+               .element = element_of(dtype),
+               .state_element = element_of(params.state.dtype())},
       .conv_weight = static_cast<const float*>(params.conv_weight.raw_data()),
       .conv_state = params.conv_state.raw_data(),
       .z = params.z.raw_data(),
@@ -151,7 +153,7 @@ OperatorWork work_of(const GatedDeltaNetParams& params) {
   const int64_t state_size = params.state.num_elements() / params.state.size(0);
   const int64_t conv_bytes = params.conv_state.num_bytes() / params.conv_state.size(0);
   work.bytes += params.conv_weight.num_bytes() +
-                2 * num_sequences * (state_size * int64_t{sizeof(float)} + conv_bytes);
+                2 * num_sequences * (state_size * dtype_size(params.state.dtype()) + conv_bytes);
   // S^T k, k u^T and S^T q.
   work.flops = 2 * params.qkv.size(0) *
                (3 * state_size + params.gate_weight.out_features * params.gate_weight.in_features);

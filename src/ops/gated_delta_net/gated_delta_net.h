@@ -33,7 +33,7 @@ struct GatedDeltaNetParams {
   // Updated, as their operators do. On a GPU the kernel that runs before this one must not write
   // what sequences' slots hold of `state`.
   Tensor conv_state;  // [num_slots, kernel_size - 1, num_channels] qkv's dtype
-  Tensor state;       // [num_slots, num_v_heads, head_k_dim, head_v_dim] float32
+  Tensor state;       // [num_slots, num_v_heads, head_k_dim, head_v_dim] float32 or bfloat16
   StateBatch batch;
   Tensor out;  // [num_tokens, num_v_heads * head_v_dim] qkv's dtype; neither qkv nor z
   // When defined, the result's codes, bit for bit what ops::quantize gives of it, are all that is

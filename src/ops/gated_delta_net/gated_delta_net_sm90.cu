@@ -47,8 +47,8 @@ struct Place {
     column = split * kColumns;
     first_rank = (head - key_head * heads_per_key) * kSplits;
   }
-  __device__ float* state_in(const GatedDeltaRuleArgs& args, int64_t slot) const {
-    return args.state + (slot * args.num_v_heads + head) * kDim * kDim + column;
+  __device__ StateColumns state_in(const GatedDeltaRuleArgs& args, int64_t slot) const {
+    return {args, slot, head, column};
   }
 };
 

@@ -20,7 +20,10 @@ struct Sizes {
   int64_t num_channels() const { return 2 * num_k_heads * head_dim + value_dim(); }
 };
 
-GatedDeltaNetParams random_call(const Sizes& sizes, const StateBatch& batch, DType dtype) {
+GatedDeltaNetParams random_call(const Sizes& sizes,
+                                const StateBatch& batch,
+                                DType dtype,
+                                DType state_dtype = DType::kFloat32) {
   const int64_t num_sequences = batch.seq_lens.size(0);
   const int64_t num_tokens = batch.query_start.data<int32_t>()[num_sequences];
   const int64_t num_slots =
@@ -44,7 +47,7 @@ GatedDeltaNetParams random_call(const Sizes& sizes, const StateBatch& batch, DTy
   params.eps = 1e-6f;
   params.conv_state = random_tensor({num_slots, 3, channels}, dtype, 6, 2.0f);
   params.state =
-      random_tensor({num_slots, heads, sizes.head_dim, sizes.head_dim}, DType::kFloat32, 7);
+      random_tensor({num_slots, heads, sizes.head_dim, sizes.head_dim}, state_dtype, 7);
   params.batch = batch;
   params.out = random_tensor({num_tokens, sizes.value_dim()}, dtype, 8);
   return params;
@@ -116,7 +119,10 @@ void expect_composed(const char* variant,
   expect_close(got.out, values_of(expected.out), 3.1 * half_ulp(got.out.dtype()), 2e-3, what);
   EXPECT_EQ(values_of(got.conv_state), values_of(expected.conv_state)) << what;
   // A convolution's output that is rounded the other way.
-  expect_close(got.state, values_of(expected.state), 1e-5, 4 * half_ulp(got.out.dtype()), what);
+  const double of_state =
+      got.state.dtype() == DType::kFloat32 ? 1e-5 : 2.1 * half_ulp(got.state.dtype());
+  expect_close(
+      got.state, values_of(expected.state), of_state, 4 * half_ulp(got.out.dtype()), what);
 }
 
 void expect_composed(const char* variant, const GatedDeltaNetParams& params) {
@@ -147,8 +153,10 @@ TEST(GatedDeltaNet, IsItsOperatorsOneAfterTheOther) {
     for (const Case& c : kCases) {
       StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
       batch.max_queries = *std::max_element(c.new_tokens.begin(), c.new_tokens.end());
-      const GatedDeltaNetParams params = random_call(c.sizes, batch, dtype);
-      for (const char* variant : kVariants) expect_composed(variant, params);
+      for (const DType state : {DType::kFloat32, DType::kBFloat16}) {
+        const GatedDeltaNetParams params = random_call(c.sizes, batch, dtype, state);
+        for (const char* variant : kVariants) expect_composed(variant, params);
+      }
     }
   }
 }
@@ -160,8 +168,10 @@ TEST(GatedDeltaNet, KeepsTheStatesBehindEachToken) {
   batch.state_slots = int32_tensor({5, 1, 8});
   batch.token_slots = int32_tensor({6, 5, 2, 0, -1, 3, 7});
   batch.max_queries = 4;
-  const GatedDeltaNetParams params = random_call({2, 4, 128}, batch, DType::kBFloat16);
-  for (const char* variant : kVariants) expect_composed(variant, params);
+  for (const DType state : {DType::kFloat32, DType::kBFloat16}) {
+    const GatedDeltaNetParams params = random_call({2, 4, 128}, batch, DType::kBFloat16, state);
+    for (const char* variant : kVariants) expect_composed(variant, params);
+  }
 }
 
 // A call whose b and a are products, which are exact in any order: of a row of x few elements are 1

@@ -1,5 +1,7 @@
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 
+#include <vector>
+
 #include "ops/gated_delta_rule/chunked/chunked_sm90.h"
 #include "ops/gated_delta_rule/gated_delta_rule_kernels.h"
 #include "ops/gated_delta_rule/gated_delta_rule_variants.h"
@@ -23,9 +25,14 @@ void on_pool(const Stream& stream, const GatedDeltaRuleArgs& args, Workspace&) {
   const int64_t heads = v_heads_per_task(args, stream.pool().num_threads());
   const int64_t tasks = args.num_v_heads / heads;
   stream.pool().parallel_for(args.batch.num_sequences * tasks, 1, [&](int64_t begin, int64_t end) {
+    const bool is_wide = args.state_element == Element::kFloat32;
+    std::vector<float> wide(is_wide ? 0 : heads * args.head_k_dim * args.head_v_dim);
     for (int64_t i = begin; i < end; ++i) {
       kernel(args,
-             {.sequence = i / tasks, .first_v_head = i % tasks * heads, .num_v_heads = heads});
+             {.sequence = i / tasks,
+              .first_v_head = i % tasks * heads,
+              .num_v_heads = heads,
+              .wide = wide.data()});
     }
   });
 }
@@ -90,8 +97,9 @@ void check_tensors(TensorCheck& check, const GatedDeltaRuleParams& params) {
       .tensor("b", params.b, {"T", "NV"}, dtype)
       .contiguous("a_log", params.a_log, {"NV"}, DType::kFloat32)
       .contiguous("dt_bias", params.dt_bias, {"NV"}, DType::kFloat32)
-      .contiguous("state", params.state, {"slots", "NV", "DK", "DV"}, DType::kFloat32)
+      .contiguous("state", params.state, {"slots", "NV", "DK", "DV"}, params.state.dtype())
       .tensor("out", params.out, {"T", "NV*DV"}, dtype);
+  CHECK((params.state.dtype() == DType::kFloat32 || params.state.dtype() == DType::kBFloat16));
   CHECK(params.num_k_heads > 0);
   CHECK(check.size("NV") % params.num_k_heads == 0);
   CHECK(check.size("NV*DV") == check.size("NV") * check.size("DV"));
@@ -107,7 +115,7 @@ GatedDeltaRuleArgs checked_args(const Stream& stream, const GatedDeltaRuleParams
       .b = params.b.raw_data(),
       .a_log = static_cast<const float*>(params.a_log.raw_data()),
       .dt_bias = static_cast<const float*>(params.dt_bias.raw_data()),
-      .state = static_cast<float*>(params.state.raw_data()),
+      .state = params.state.raw_data(),
       .out = params.out.raw_data(),
       .batch =
           checked_state_batch(check, stream, params.batch, check.size("T"), check.size("slots")),
@@ -120,6 +128,7 @@ GatedDeltaRuleArgs checked_args(const Stream& stream, const GatedDeltaRuleParams
       .head_k_dim = check.size("DK"),
       .head_v_dim = check.size("DV"),
       .element = element_of(params.qkv.dtype()),
+      .state_element = element_of(params.state.dtype()),
   };
 }
 
@@ -127,7 +136,7 @@ OperatorWork work_of(const GatedDeltaRuleParams& params) {
   OperatorWork work = moves(params.qkv, params.a, params.b, params.out);
   const int64_t state_size = params.state.num_elements() / params.state.size(0);
   const int64_t num_sequences = params.batch.seq_lens.size(0);
-  work.bytes += 2 * num_sequences * state_size * static_cast<int64_t>(sizeof(float));
+  work.bytes += 2 * num_sequences * state_size * dtype_size(params.state.dtype());
   // S^T k, k u^T and S^T q.
   work.flops = 2 * 3 * params.qkv.size(0) * state_size;
   return work;

@@ -30,7 +30,9 @@ struct GatedDeltaRuleParams {
   Tensor b;        // like a
   Tensor a_log;    // [num_v_heads] float32
   Tensor dt_bias;  // [num_v_heads] float32
-  Tensor state;    // [num_slots, num_v_heads, head_k_dim, head_v_dim] float32; updated
+  // [num_slots, num_v_heads, head_k_dim, head_v_dim] float32, or bfloat16: rounded to the nearest
+  // where it is left in a slot, and what follows goes on from what was left. Updated.
+  Tensor state;
   StateBatch batch;
   Tensor out;  // [num_tokens, num_v_heads * head_v_dim] qkv's dtype, row stride allowed; not qkv
 };

@@ -50,7 +50,7 @@ void advance(const GatedDeltaRuleArgs& args, int64_t token, int64_t head, float*
   for (int64_t j = 0; j < dv; ++j) out[j] = from_float<T>(result[j]);
 }
 
-template <typename T>
+template <typename T, typename State>
 void advance_all(const GatedDeltaRuleArgs& args, int64_t sequence, int64_t head) {
   const int64_t begin = args.batch.query_start[sequence];
   const int64_t end = args.batch.query_start[sequence + 1];
@@ -65,20 +65,26 @@ void advance_all(const GatedDeltaRuleArgs& args, int64_t sequence, int64_t head)
   }
   const int64_t state_size = args.head_k_dim * args.head_v_dim;
   const auto state_in = [&](int64_t at) {
-    return args.state + (at * args.num_v_heads + head) * state_size;
+    return static_cast<State*>(args.state) + (at * args.num_v_heads + head) * state_size;
   };
   std::vector<float> state(state_size, 0.0f);
   if (args.batch.seq_lens[sequence] > end - begin) {
-    std::copy_n(state_in(slot), state_size, state.data());
+    const State* from = state_in(slot);
+    for (int64_t i = 0; i < state_size; ++i) state[i] = to_float(from[i]);
   }
+  const auto leave_in = [&](int64_t at) {
+    State* to = state_in(at);
+    for (int64_t i = 0; i < state_size; ++i) {
+      to[i] = from_float<State>(state[i]);
+      state[i] = to_float(to[i]);
+    }
+  };
   const int32_t* kept = args.batch.token_slots;
   for (int64_t token = begin; token < end; ++token) {
     advance<T>(args, token, head, state.data());
-    if (kept != nullptr && kept[token] >= 0) {
-      std::copy_n(state.data(), state_size, state_in(kept[token]));
-    }
+    if (kept != nullptr && kept[token] >= 0) leave_in(kept[token]);
   }
-  if (kept == nullptr) std::copy_n(state.data(), state_size, state_in(slot));
+  if (kept == nullptr) leave_in(slot);
 }
 
 }  // namespace
@@ -86,7 +92,12 @@ void advance_all(const GatedDeltaRuleArgs& args, int64_t sequence, int64_t head)
 void gated_delta_rule_reference(const GatedDeltaRuleArgs& args, const GatedDeltaRuleTask& task) {
   dispatch_float(static_cast<DType>(args.element), [&]<typename T>(TypeTag<T>) {
     for (int64_t i = 0; i < task.num_v_heads; ++i) {
-      advance_all<T>(args, task.sequence, task.first_v_head + i);
+      const int64_t head = task.first_v_head + i;
+      if (args.state_element == Element::kFloat32) {
+        advance_all<T, float>(args, task.sequence, head);
+      } else {
+        advance_all<T, BFloat16>(args, task.sequence, head);
+      }
     }
   });
 }

@@ -40,7 +40,7 @@ __device__ float over_groups(const float (&parts)[kGroups][kColumns], int lane) 
 
 // One sequence's tokens one after the other, for kColumns columns of one value head's state, which
 // stay in shared memory. A thread has every fourth row of one column.
-template <typename T>
+template <typename T, typename State>
 __global__ void gated_delta_rule_kernel(GatedDeltaRuleArgs args) {
   extern __shared__ float tile[];  // [head_k_dim, kColumns]
   __shared__ Scratch scratch;
@@ -66,17 +66,19 @@ __global__ void gated_delta_rule_kernel(GatedDeltaRuleArgs args) {
   const int32_t* kept = args.batch.token_slots;
   const auto state_in = [&](int64_t at) {
     if (at >= args.batch.num_slots) gpu_trap();
-    return args.state + (at * args.num_v_heads + head) * dk * dv + column;
+    return static_cast<State*>(args.state) + (at * args.num_v_heads + head) * dk * dv + column;
   };
-  const auto keep_in = [&](float* state) {
+  const auto keep_in = [&](State* state) {
     for (int64_t d = group; d < dk && has_column; d += kGroups) {
-      state[d * dv] = tile[d * kColumns + lane];
+      float& own = tile[d * kColumns + lane];
+      state[d * dv] = device::from_float<State>(own);
+      own = device::to_float(state[d * dv]);
     }
   };
-  const float* state = state_in(slot);
+  const State* state = state_in(slot);
   const bool has_history = args.batch.seq_lens[sequence] > end - begin;
   for (int64_t d = group; d < dk; d += kGroups) {
-    tile[d * kColumns + lane] = has_history && has_column ? state[d * dv] : 0.0f;
+    tile[d * kColumns + lane] = has_history && has_column ? device::to_float(state[d * dv]) : 0.0f;
   }
   const float q_scale = 1.0f / sqrtf(static_cast<float>(dk));
   const float decay_rate = expf(args.a_log[head]), dt_bias = args.dt_bias[head];
@@ -125,8 +127,10 @@ void gated_delta_rule_cuda(const GatedDeltaRuleArgs& args, void* queue) {
                   static_cast<unsigned>((args.head_v_dim + kColumns - 1) / kColumns));
   const size_t shared_size = static_cast<size_t>(args.head_k_dim) * kColumns * sizeof(float);
   device::dispatch_element(args.element, [&]<typename T>(ElementTag<T>) {
-    gated_delta_rule_kernel<T>
-        <<<grid, kThreads, shared_size, static_cast<gpuStream_t>(queue)>>>(args);
+    const auto kernel = args.state_element == Element::kFloat32
+                            ? gated_delta_rule_kernel<T, float>
+                            : gated_delta_rule_kernel<T, device::BFloat16>;
+    kernel<<<grid, kThreads, shared_size, static_cast<gpuStream_t>(queue)>>>(args);
   });
   check_gpu_launch("gated_delta_rule");
 }

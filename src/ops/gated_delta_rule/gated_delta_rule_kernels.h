@@ -22,7 +22,7 @@ struct GatedDeltaRuleArgs {
   const void* b;
   const float* a_log;
   const float* dt_bias;
-  float* state;
+  void* state;
   void* out;
   StateBatchArgs batch;
   int64_t qkv_stride;
@@ -34,6 +34,7 @@ struct GatedDeltaRuleArgs {
   int64_t head_k_dim;
   int64_t head_v_dim;
   Element element;
+  Element state_element;  // float32 or bfloat16
 };
 
 // All tokens of one sequence, for consecutive value heads of one key head.
@@ -41,6 +42,8 @@ struct GatedDeltaRuleTask {
   int64_t sequence;
   int64_t first_v_head;
   int64_t num_v_heads;
+  // [num_v_heads, head_k_dim, head_v_dim] of the task's own, for states that are not float32.
+  float* wide;
 };
 
 using GatedDeltaRuleKernel = void(const GatedDeltaRuleArgs& args, const GatedDeltaRuleTask& task);

@@ -10,11 +10,46 @@
 namespace atom::ops {
 
 // The states of the task's heads in a slot.
-static inline float* states_in(const GatedDeltaRuleArgs& args,
+template <typename State>
+static inline State* states_in(const GatedDeltaRuleArgs& args,
                                const GatedDeltaRuleTask& task,
                                int64_t slot) {
   const int64_t state_size = args.head_k_dim * args.head_v_dim;
-  return args.state + (slot * args.num_v_heads + task.first_v_head) * state_size;
+  return static_cast<State*>(args.state) +
+         (slot * args.num_v_heads + task.first_v_head) * state_size;
+}
+
+static inline int64_t states_size(const GatedDeltaRuleArgs& args, const GatedDeltaRuleTask& task) {
+  return task.num_v_heads * args.head_k_dim * args.head_v_dim;
+}
+
+static inline bool has_history(const GatedDeltaRuleArgs& args,
+                               const GatedDeltaRuleTask& task,
+                               int64_t num_tokens) {
+  return args.batch.seq_lens[task.sequence] > num_tokens;
+}
+
+// Whole vectors, rounded to the nearest.
+template <typename Simd, typename From, typename To>
+void convert_states(const From* from, int64_t size, To* to) {
+  for (int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(to + i, Simd::load(from + i));
+}
+
+// One token of all heads of the task, from some states to others or to the same.
+template <typename Simd, typename T>
+void advance_token(const GatedDeltaRuleArgs& args,
+                   const GatedDeltaRuleTask& task,
+                   int64_t token,
+                   const float* from,
+                   float* to,
+                   DeltaChunk& chunk) {
+  const int64_t state_size = args.head_k_dim * args.head_v_dim;
+  const int64_t key_head = task.first_v_head / (args.num_v_heads / args.num_k_heads);
+  normalize_tokens<Simd, T>(args, token, 1, key_head, chunk);
+  for (int64_t i = 0; i < task.num_v_heads; ++i) {
+    const int64_t at = i * state_size;
+    advance_one_by_one<Simd, T>(args, token, 1, task.first_v_head + i, from + at, to + at, chunk);
+  }
 }
 
 // Tokens of which each leaves its state in a slot.
@@ -23,41 +58,38 @@ void advance_and_keep(const GatedDeltaRuleArgs& args,
                       const GatedDeltaRuleTask& task,
                       int64_t begin,
                       int64_t end,
-                      const float* from) {
-  const int64_t state_size = args.head_k_dim * args.head_v_dim;
-  const int64_t key_head = task.first_v_head / (args.num_v_heads / args.num_k_heads);
+                      int64_t slot) {
   DeltaChunk chunk;
-  for (int64_t token = begin; token < end; ++token) {
-    float* to = states_in(args, task, args.batch.token_slots[token]);
-    normalize_tokens<Simd, T>(args, token, 1, key_head, chunk);
-    for (int64_t i = 0; i < task.num_v_heads; ++i) {
-      const int64_t at = i * state_size;
-      advance_one_by_one<Simd, T>(args, token, 1, task.first_v_head + i, from + at, to + at, chunk);
+  const int32_t* kept = args.batch.token_slots;
+  if (args.state_element == Element::kFloat32) {
+    const float* from = states_in<float>(args, task, slot);
+    for (int64_t token = begin; token < end; ++token) {
+      float* to = states_in<float>(args, task, kept[token]);
+      advance_token<Simd, T>(args, task, token, from, to, chunk);
+      from = to;
     }
+    return;
+  }
+  const int64_t size = states_size(args, task);
+  const BFloat16Bits* from = states_in<BFloat16Bits>(args, task, slot);
+  for (int64_t token = begin; token < end; ++token) {
+    convert_states<Simd>(from, size, task.wide);
+    advance_token<Simd, T>(args, task, token, task.wide, task.wide, chunk);
+    BFloat16Bits* to = states_in<BFloat16Bits>(args, task, kept[token]);
+    convert_states<Simd>(task.wide, size, to);
     from = to;
   }
 }
 
+// Tokens of which the last one alone leaves its state, by chunks where there are many.
 template <typename Simd, typename T>
-void advance_tokens(const GatedDeltaRuleArgs& args,
-                    const GatedDeltaRuleTask& task,
-                    int64_t begin,
-                    int64_t end,
-                    int64_t slot) {
+void advance_in_place(const GatedDeltaRuleArgs& args,
+                      const GatedDeltaRuleTask& task,
+                      int64_t begin,
+                      int64_t end,
+                      float* states) {
   const int64_t state_size = args.head_k_dim * args.head_v_dim;
-  const uint64_t num_bytes = task.num_v_heads * state_size * sizeof(float);
   const int64_t key_head = task.first_v_head / (args.num_v_heads / args.num_k_heads);
-  const int32_t* kept = args.batch.token_slots;
-  const bool has_history = args.batch.seq_lens[task.sequence] > end - begin;
-  if (kept != nullptr && has_history && kept[begin] >= 0) {
-    return advance_and_keep<Simd, T>(args, task, begin, end, states_in(args, task, slot));
-  }
-  float* states = states_in(args, task, kept == nullptr ? slot : kept[end - 1]);
-  if (!has_history) {
-    memset(states, 0, num_bytes);
-  } else if (states != states_in(args, task, slot)) {
-    memcpy(states, states_in(args, task, slot), num_bytes);
-  }
   DeltaChunk chunk;
   for (int64_t first = begin; first < end; first += kDeltaChunk) {
     const int64_t count = end - first < kDeltaChunk ? end - first : kDeltaChunk;
@@ -77,6 +109,32 @@ void advance_tokens(const GatedDeltaRuleArgs& args,
       }
     }
   }
+}
+
+template <typename Simd, typename T>
+void advance_tokens(const GatedDeltaRuleArgs& args,
+                    const GatedDeltaRuleTask& task,
+                    int64_t begin,
+                    int64_t end,
+                    int64_t slot) {
+  const int64_t size = states_size(args, task);
+  const int32_t* kept = args.batch.token_slots;
+  const bool goes_on = has_history(args, task, end - begin);
+  if (kept != nullptr && goes_on && kept[begin] >= 0) {
+    return advance_and_keep<Simd, T>(args, task, begin, end, slot);
+  }
+  const int64_t last_slot = kept == nullptr ? slot : kept[end - 1];
+  const bool is_wide = args.state_element == Element::kFloat32;
+  float* states = is_wide ? states_in<float>(args, task, last_slot) : task.wide;
+  if (!goes_on) {
+    memset(states, 0, size * sizeof(float));
+  } else if (!is_wide) {
+    convert_states<Simd>(states_in<BFloat16Bits>(args, task, slot), size, states);
+  } else if (last_slot != slot) {
+    memcpy(states, states_in<float>(args, task, slot), size * sizeof(float));
+  }
+  advance_in_place<Simd, T>(args, task, begin, end, states);
+  if (!is_wide) convert_states<Simd>(states, size, states_in<BFloat16Bits>(args, task, last_slot));
 }
 
 template <typename Simd, typename T>

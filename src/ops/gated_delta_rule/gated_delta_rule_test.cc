@@ -22,7 +22,10 @@ struct Sizes {
 
 // Random tokens, slots with something in each, and heads of which some forget within a token and
 // some hardly ever.
-GatedDeltaRuleParams random_call(const Sizes& sizes, const StateBatch& batch, DType dtype) {
+GatedDeltaRuleParams random_call(const Sizes& sizes,
+                                 const StateBatch& batch,
+                                 DType dtype,
+                                 DType state_dtype = DType::kFloat32) {
   const int64_t num_sequences = batch.seq_lens.size(0);
   const int64_t num_tokens = batch.query_start.data<int32_t>()[num_sequences];
   const int64_t width = 2 * sizes.key_dim() + sizes.value_dim();
@@ -39,7 +42,7 @@ GatedDeltaRuleParams random_call(const Sizes& sizes, const StateBatch& batch, DT
   params.dt_bias = random_tensor({sizes.num_v_heads}, DType::kFloat32, 3);
   params.state =
       random_tensor({num_sequences + 2, sizes.num_v_heads, sizes.head_k_dim, sizes.head_v_dim},
-                    DType::kFloat32,
+                    state_dtype,
                     4);
   params.batch = batch;
   params.out = Tensor::zeros({num_tokens, sizes.value_dim()}, dtype);
@@ -127,7 +130,9 @@ void expect_result(const GatedDeltaRuleParams& params,
   const DType dtype = params.out.dtype();
   const double relative = dtype == DType::kFloat32 ? 1e-5 : 1.01 * half_ulp(dtype);
   expect_close(params.out, expected.out, relative, 1e-6, what);
-  expect_close(params.state, expected.state, 1e-5, 4e-6, what + ", state");
+  const double of_state =
+      params.state.dtype() == DType::kFloat32 ? 1e-5 : 1.01 * half_ulp(params.state.dtype());
+  expect_close(params.state, expected.state, of_state, 4e-6, what + ", state");
 }
 
 struct Case {
@@ -147,15 +152,54 @@ const Case kCases[] = {
 
 TEST(GatedDeltaRule, EveryVariantMatchesTheRecurrenceInDouble) {
   ThreadPool pool(2);
-  for (const DType dtype : kFloatDTypes) {
-    for (const Case& c : kCases) {
-      const StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
-      const Expected expected = expected_of(random_call(c.sizes, batch, dtype), c.sizes);
-      for (const char* variant : kAllVariants) {
-        const GatedDeltaRuleParams params = random_call(c.sizes, batch, dtype);
-        if (!run(variant, pool, params)) continue;
-        expect_result(params, expected, std::string(variant) + " " + params.qkv.to_string());
+  for (const DType state : {DType::kFloat32, DType::kBFloat16}) {
+    for (const DType dtype : kFloatDTypes) {
+      for (const Case& c : kCases) {
+        const StateBatch batch = state_batch_of(c.new_tokens, c.old_tokens);
+        const Expected expected = expected_of(random_call(c.sizes, batch, dtype, state), c.sizes);
+        for (const char* variant : kAllVariants) {
+          const GatedDeltaRuleParams params = random_call(c.sizes, batch, dtype, state);
+          if (!run(variant, pool, params)) continue;
+          expect_result(params, expected, std::string(variant) + " " + params.qkv.to_string());
+        }
       }
+    }
+  }
+}
+
+// A thousand steps, of which each rounds the state: what that costs, against the recurrence in
+// double whose states are not rounded.
+TEST(GatedDeltaRule, StatesInBFloat16StayNearThoseInFloat32) {
+  constexpr Sizes kSizes{1, 2, 128, 128};
+  constexpr int32_t kTokens = 1000;
+  ThreadPool pool(2);
+  const Expected expected =
+      expected_of(random_call(kSizes, state_batch_of({kTokens}, {0}), DType::kFloat32), kSizes);
+  double largest = 0;
+  for (const double value : expected.out) largest = std::max(largest, std::abs(value));
+  for (const char* variant : kAllVariants) {
+    for (const DType state : {DType::kFloat32, DType::kBFloat16}) {
+      const GatedDeltaRuleParams params =
+          random_call(kSizes, state_batch_of({kTokens}, {0}), DType::kFloat32, state);
+      bool ran = true;
+      for (int32_t t = 0; t < kTokens && ran; ++t) {
+        GatedDeltaRuleParams step = params;
+        step.qkv = params.qkv.narrow(0, t, 1);
+        step.a = params.a.narrow(0, t, 1);
+        step.b = params.b.narrow(0, t, 1);
+        step.out = params.out.narrow(0, t, 1);
+        step.batch = state_batch_of({1}, {t});
+        ran = run(variant, pool, step);
+      }
+      if (!ran) continue;
+      double worst = 0;
+      const std::vector<double> out = values_of(params.out);
+      for (size_t i = 0; i < out.size(); ++i) {
+        worst = std::max(worst, std::abs(out[i] - expected.out[i]));
+      }
+      RecordProperty(std::string(variant) + " " + dtype_name(state),
+                     std::to_string(worst / largest));
+      EXPECT_LT(worst, (state == DType::kFloat32 ? 1e-5 : 4e-3) * largest) << variant;
     }
   }
 }
@@ -261,10 +305,10 @@ TEST(GatedDeltaRule, KeepsTheStateBehindEachToken) {
   constexpr Sizes kSizes{2, 4, 64, 32};
   constexpr int32_t kTokens = 10;  // enough for a chunk, were they not kept
   ThreadPool pool(1);
-  for (const char* variant : kAllVariants) {
+  const auto expect_same = [&](const char* variant, DType state) {
     GatedDeltaRuleParams params =
         random_call(kSizes, state_batch_of({kTokens}, {9}), DType::kBFloat16);
-    params.state = random_tensor({kTokens + 2, 4, 64, 32}, DType::kFloat32, 4);
+    params.state = random_tensor({kTokens + 2, 4, 64, 32}, state, 4);
     params.batch.state_slots = int32_tensor({3});
     std::vector<int32_t> kept;  // the slot in which the sequence began comes fourth
     for (int32_t t = 0; t < kTokens; ++t) kept.push_back(t);
@@ -272,7 +316,7 @@ TEST(GatedDeltaRule, KeepsTheStateBehindEachToken) {
     GatedDeltaRuleParams alone = params;
     alone.state = copy_of(params.state);
     alone.out = Tensor::zeros(params.out.shape(), params.out.dtype());
-    if (!run(variant, pool, params)) continue;
+    if (!run(variant, pool, params)) return;
     for (int32_t t = 0; t < kTokens; ++t) {
       GatedDeltaRuleParams step = alone;
       step.qkv = alone.qkv.narrow(0, t, 1);
@@ -286,6 +330,9 @@ TEST(GatedDeltaRule, KeepsTheStateBehindEachToken) {
           << variant << ", token " << t;
     }
     EXPECT_EQ(values_of(params.out), values_of(alone.out)) << variant;
+  };
+  for (const char* variant : kAllVariants) {
+    for (const DType state : {DType::kFloat32, DType::kBFloat16}) expect_same(variant, state);
   }
 }
 

@@ -141,7 +141,7 @@ class Advance {
 
   // The state behind the last token goes from `before`, or from nothing, to `behind`; both are at
   // the value head's first column.
-  __device__ __forceinline__ void run(const float* before, float* behind) {
+  __device__ __forceinline__ void run(const void* before, void* behind) {
     float state[kHeadDim / 2];
     load_state(before, state);
     const int num_chunks = static_cast<int>(sequence_.num_chunks());
@@ -167,16 +167,31 @@ class Advance {
     return warp() * 16 + lane() / 4 + i / 2 % 2 * 8;
   }
 
-  __device__ __forceinline__ void load_state(const float* from, float (&state)[kHeadDim / 2]) {
+  __device__ __forceinline__ bool is_float32() const {
+    return args_.rule.state_element == Element::kFloat32;
+  }
+  __device__ __forceinline__ void load_state(const void* from, float (&state)[kHeadDim / 2]) {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) {
-      state[i] = from == nullptr ? 0.0f : from[row_of(i) * kHeadDim + first_column_ + column_of(i)];
+      const int at = row_of(i) * kHeadDim + first_column_ + column_of(i);
+      if (from == nullptr) {
+        state[i] = 0.0f;
+      } else if (is_float32()) {
+        state[i] = static_cast<const float*>(from)[at];
+      } else {
+        state[i] = device::to_float(static_cast<const device::BFloat16*>(from)[at]);
+      }
     }
   }
-  __device__ __forceinline__ void store_state(const float (&state)[kHeadDim / 2], float* to) {
+  __device__ __forceinline__ void store_state(const float (&state)[kHeadDim / 2], void* to) {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) {
-      to[row_of(i) * kHeadDim + first_column_ + column_of(i)] = state[i];
+      const int at = row_of(i) * kHeadDim + first_column_ + column_of(i);
+      if (is_float32()) {
+        static_cast<float*>(to)[at] = state[i];
+      } else {
+        static_cast<device::BFloat16*>(to)[at] = device::from_float<device::BFloat16>(state[i]);
+      }
     }
   }
 

@@ -103,8 +103,10 @@ __device__ __forceinline__ void advance_chunks(const AdvanceArgs& args,
   if (threadIdx.x < kGroupThreads) {
     const int64_t from = rule.batch.state_slots[index], to = last_slot(rule.batch, index);
     if (from >= rule.batch.num_slots || to < 0 || to >= rule.batch.num_slots) gpu_trap();
+    const int64_t bytes = rule.state_element == Element::kFloat32 ? 4 : 2;
     const auto state_in = [&](int64_t slot) {
-      return rule.state + (slot * rule.num_v_heads + head) * kHeadDim * kHeadDim;
+      const int64_t at = (slot * rule.num_v_heads + head) * kHeadDim * kHeadDim;
+      return static_cast<uint8_t*>(rule.state) + at * bytes;
     };
     const bool has_history = rule.batch.seq_lens[index] > sequence.num_tokens;
     Advance(args, sequence, head, half, buffers)

@@ -82,6 +82,51 @@ __device__ inline void find_factors(const GateInputs& gates,
   factors.qk = qk * factors.k_factor * factors.q_factor;
 }
 
+// Columns of a value head's state in a slot, from `column` on.
+class StateColumns {
+ public:
+  __device__ StateColumns(const GatedDeltaRuleArgs& args, int64_t slot, int64_t head, int column)
+      : state_(args.state),
+        offset_((slot * args.num_v_heads + head) * kDim * kDim + column),
+        is_float32_(args.state_element == Element::kFloat32) {}
+
+  // Four of a row.
+  __device__ float4 load(int row, int column) const {
+    if (is_float32_) return gpu_load_once(reinterpret_cast<const float4*>(at<float>(row, column)));
+    return widened(gpu_load_once(reinterpret_cast<const uint2*>(at<uint16_t>(row, column))));
+  }
+  // -> what the slot has now.
+  __device__ float4 store(int row, int column, const float4& value) const {
+    if (is_float32_) {
+      gpu_store_once(reinterpret_cast<float4*>(at<float>(row, column)), value);
+      return value;
+    }
+    const uint2 bits = {pair_of(value.x, value.y), pair_of(value.z, value.w)};
+    gpu_store_once(reinterpret_cast<uint2*>(at<uint16_t>(row, column)), bits);
+    return widened(bits);
+  }
+
+ private:
+  template <typename Stored>
+  __device__ Stored* at(int row, int column) const {
+    return static_cast<Stored*>(state_) + offset_ + row * kDim + column;
+  }
+  static __device__ float4 widened(const uint2& bits) {
+    return {__uint_as_float(bits.x << 16),
+            __uint_as_float(bits.x & 0xffff0000u),
+            __uint_as_float(bits.y << 16),
+            __uint_as_float(bits.y & 0xffff0000u)};
+  }
+  static __device__ uint32_t bits_of(float x) {
+    return __float_as_uint(device::round_to<device::BFloat16>(x)) >> 16;
+  }
+  static __device__ uint32_t pair_of(float x, float y) { return bits_of(x) | bits_of(y) << 16; }
+
+  void* const state_;
+  const int64_t offset_;  // elements
+  const bool is_float32_;
+};
+
 // All rows of kColumns columns. A thread has four columns of kRows rows; the lanes of a warp have
 // whole rows of the tile between them.
 template <int kColumns>
@@ -95,18 +140,15 @@ class StateTile {
   __device__ StateTile()
       : column_(threadIdx.x % kLanesOfRow * 4), row_(threadIdx.x / kLanesOfRow * kRows) {}
 
-  // `state` is at the tile's first column.
-  __device__ void load(const float* state) {
+  // `state` begins at the tile's first column.
+  __device__ void load(const StateColumns& state) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      value_[i] = gpu_load_once(reinterpret_cast<const float4*>(at(state, i)));
-    }
+    for (int i = 0; i < kRows; ++i) value_[i] = state.load(row_ + i, column_);
   }
-  __device__ void store(float* state) const {
+  // The tile goes on from what the slot has.
+  __device__ void store(const StateColumns& state) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      gpu_store_once(reinterpret_cast<float4*>(const_cast<float*>(at(state, i))), value_[i]);
-    }
+    for (int i = 0; i < kRows; ++i) value_[i] = state.store(row_ + i, column_, value_[i]);
   }
   __device__ void clear() {
 #pragma unroll
@@ -145,10 +187,6 @@ class StateTile {
   }
 
  private:
-  __device__ const float* at(const float* state, int i) const {
-    return state + (row_ + i) * kDim + column_;
-  }
-
   static __device__ void add(float4& sum, float factor, const float4& s) {
     sum.x = fmaf(factor, s.x, sum.x);
     sum.y = fmaf(factor, s.y, sum.y);

@@ -51,7 +51,7 @@ __global__ void ATOM_LAUNCH_BOUNDS(kRecurrentThreads, recurrent_blocks(kColumns)
   if (slot >= args.batch.num_slots) gpu_trap();
   const auto state_in = [&](int64_t at) {
     if (at >= args.batch.num_slots) gpu_trap();
-    return args.state + (at * args.num_v_heads + head) * kDim * kDim + column;
+    return StateColumns(args, at, head, column);
   };
   T* out = static_cast<T*>(args.out) + head * kDim + column;
   if (slot < 0) {
