@@ -111,8 +111,8 @@ MoeLayers::MoeLayers(const MoeShape& shape,
           int64_t{most_tokens} * shape.top_k *
           (padded_moe_columns(shape.hidden_size) + padded_moe_columns(shape.intermediate_size)) /
           kMoeCodeGroup * 4),
-      row_scales_(int64_t{shape.num_experts} *
-                  (2 * shape.intermediate_size + shape.hidden_size) * 4),
+      row_scales_(int64_t{shape.num_experts} * (2 * shape.intermediate_size + shape.hidden_size) *
+                  4),
       skinny_ints_((kMaxMoeSkinnyGroups + num_skinny_rows()) * 4),
       skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
       skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4),

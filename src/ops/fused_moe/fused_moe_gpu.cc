@@ -287,10 +287,9 @@ void fused_moe_wide_float4(const Stream& stream, const FusedMoeCall& call, Works
   const auto scales = [&](int64_t rows) {
     return many.tensor<float>(call.num_experts(), rows, DType::kFloat32);
   };
-  const MoeFloat4Scratch scratch = {
-      .shared = float8_scratch(call, many),
-      .gate_up_scales = scales(2 * call.intermediate_size()),
-      .down_scales = scales(call.hidden_size())};
+  const MoeFloat4Scratch scratch = {.shared = float8_scratch(call, many),
+                                    .gate_up_scales = scales(2 * call.intermediate_size()),
+                                    .down_scales = scales(call.hidden_size())};
   many.launch(stream, call, scratch, launch_moe_wide_float4);
 }
 

@@ -251,9 +251,8 @@ TEST(FusedMoe, CodesOfFloat4ThatAreExpandedMatchDoubleArithmeticOnTheGpu) {
   uint64_t seed = 1;
   for (const Sizes& sizes : kExpandedSizes) {
     for (const int activation : {0, 1, 4, 5}) {
-      Options options{.dtype = DType::kBFloat16,
-                      .format = kFormats[3],
-                      .activation = kActivations[activation]};
+      Options options{
+          .dtype = DType::kBFloat16, .format = kFormats[3], .activation = kActivations[activation]};
       options.input = {QuantType::kPer1x128};
       options.doubt = 1e-3;
       options.cuts = true;

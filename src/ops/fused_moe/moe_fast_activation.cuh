@@ -1,5 +1,5 @@
-// Inside fused_moe on Hopper: the activation of a tile's sums, in few instructions. Of a tile's sums
-// there are thousands, and the matrix units wait for what becomes of them.
+// Inside fused_moe on Hopper: the activation of a tile's sums, in few instructions. Of a tile's
+// sums there are thousands, and the matrix units wait for what becomes of them.
 #pragma once
 
 #include "ops/fused_moe/moe_device.cuh"

@@ -86,7 +86,8 @@ bool fits_moe_float8(const FusedMoeGpuCall& call) {
       !activation.is_interleaved && (activation.kind == GatedActivationKind::kSilu ||
                                      activation.kind == GatedActivationKind::kClampedSwiGlu);
   return call.element == Element::kBFloat16 && call.format == ExpertFormat::kFloat8 && is_whole &&
-         is_known && call.top_k <= kWarpSize && is_aligned(call.x, call.x_stride * 2) && call.num_experts <= kMaxGpuExperts &&
+         is_known && call.top_k <= kWarpSize && is_aligned(call.x, call.x_stride * 2) &&
+         call.num_experts <= kMaxGpuExperts &&
          fits_matrices(call.gate_up, 2 * size, call.hidden_size) &&
          fits_matrices(call.down, call.hidden_size, size);
 }

@@ -191,7 +191,8 @@ void Layer::add_weight(int64_t rows,
   const Stream stream(&pool);
   const float scale = 2.0f / std::sqrt(static_cast<float>(columns));
   if (options.format) {
-    stored.push_back(quantized_rows(rows, columns, *options.format, options.exponents, scale, seed));
+    stored.push_back(
+        quantized_rows(rows, columns, *options.format, options.exponents, scale, seed));
     packed.push_back(make_quantized_weight(rows, columns, *options.format));
     pack_rows(stream, stored.back().data, 0, packed.back());
     pack_scales(stored.back().scales, 0, packed.back());

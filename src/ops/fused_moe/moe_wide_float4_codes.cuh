@@ -24,8 +24,7 @@ __device__ inline int largest_exponent_of(float row_scale) {
 __device__ inline void make_table(const Shared<true>& shared, int distance) {
   const float unit = distance < kCodeTables - 1 ? ldexpf(1.0f, kLargestShift - distance) : 0.0f;
   const uint32_t low = float8_pair(0.0f, 0.5f * unit) | float8_pair(unit, 1.5f * unit) << 16;
-  const uint32_t high =
-      float8_pair(2 * unit, 3 * unit) | float8_pair(4 * unit, 6 * unit) << 16;
+  const uint32_t high = float8_pair(2 * unit, 3 * unit) | float8_pair(4 * unit, 6 * unit) << 16;
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(shared.table(distance)), "r"(low), "r"(high)
                : "memory");
 }

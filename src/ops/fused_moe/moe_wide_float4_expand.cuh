@@ -70,8 +70,8 @@ struct ExpandedRow {
     const int output = takes_turns ? row / 2 : row % kBlockRows;
     const int product = takes_turns ? row % 2 : row / kBlockRows;
     const int part = output / kProductRows * kProducts + product;
-    const int first = kGated ? part * kPartSize + output % kProductRows * kPanelSize
-                             : row * kPanelSize;
+    const int first =
+        kGated ? part * kPartSize + output % kProductRows * kPanelSize : row * kPanelSize;
     const int swizzle = kGated ? output % 8 : row % 8;
     begins_with_second = takes_turns && product == 1;
     const int vector = begins_with_second ? 2 : 0;
@@ -155,9 +155,8 @@ class Expander {
   __device__ void put_scales(const Tile& tile, int chunk) {
 #pragma unroll
     for (int i = 0; i < kLaneTokens; ++i) {
-      store_shared_float(
-          shared_.scales(stage_.index) + 4 * place_of_token(lane_ + i * kWarpSize),
-          next_scales_[i]);
+      store_shared_float(shared_.scales(stage_.index) + 4 * place_of_token(lane_ + i * kWarpSize),
+                         next_scales_[i]);
     }
     load_scales(tile, min(chunk + 1, args_.num_chunks - 1));
   }

@@ -16,10 +16,8 @@ using namespace device;
 constexpr int kScaleWarps = 8;  // rows of a block
 
 // Of all experts' rows, by a warp each: a power of two of a row's largest factor.
-__global__ void __launch_bounds__(kScaleWarps* kWarpSize) scale_rows(const uint8_t* exponents,
-                                                                     int64_t num_rows,
-                                                                     int row_exponents,
-                                                                     float* scales) {
+__global__ void __launch_bounds__(kScaleWarps* kWarpSize)
+    scale_rows(const uint8_t* exponents, int64_t num_rows, int row_exponents, float* scales) {
   allow_next_grid();
   wait_for_previous_grid();
   const int64_t row = int64_t{blockIdx.x} * kScaleWarps + threadIdx.x / kWarpSize;
@@ -56,10 +54,9 @@ gpuError_t launch_scales(const FusedMoeGpuCall& call,
 // Rows of codes in MXFP4, in boxes of what a chunk of half a tile's rows has.
 bool encode_float4(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
   const auto row_size = static_cast<cuuint64_t>(num_columns / 2);
-  const TensorMapShape<2> shape = {
-      {row_size, static_cast<cuuint64_t>(num_rows)},
-      {row_size},
-      {wide8::kCodeRowSize, wide8::kBlockRows}};
+  const TensorMapShape<2> shape = {{row_size, static_cast<cuuint64_t>(num_rows)},
+                                   {row_size},
+                                   {wide8::kCodeRowSize, wide8::kBlockRows}};
   return encode_tensor_map(map,
                            CU_TENSOR_MAP_DATA_TYPE_UINT8,
                            data,
@@ -122,8 +119,8 @@ gpuError_t launch_moe_wide_float4(const FusedMoeGpuCall& call,
   }
   const int hidden_size = call.hidden_size, size = call.intermediate_size;
   if (error == cudaSuccess) {
-    error = launch_scales(
-        call, call.gate_up, 2 * size, hidden_size, scratch.gate_up_scales, stream);
+    error =
+        launch_scales(call, call.gate_up, 2 * size, hidden_size, scratch.gate_up_scales, stream);
   }
   if (error == cudaSuccess) {
     error = launch_scales(call, call.down, hidden_size, size, scratch.down_scales, stream);

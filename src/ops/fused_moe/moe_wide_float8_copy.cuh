@@ -106,8 +106,8 @@ class ScaleCopier {
     return scales;
   }
 
-  // What is asked for two chunks ahead stays in the registers that it comes to: nothing waits for it
-  // before it is used.
+  // What is asked for two chunks ahead stays in the registers that it comes to: nothing waits for
+  // it before it is used.
   __device__ void copy(const Tile& tile) {
     constexpr int kAhead = 2, kSets = kAhead + 1;
     Scales sets[kSets];

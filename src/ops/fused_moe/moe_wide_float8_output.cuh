@@ -45,7 +45,9 @@ class ResultOutput {
   }
 
   // Returns when all is stored.
-  __device__ void finish() const { wait_for_stores(); }
+  __device__ void finish() const {
+    wait_for_stores();
+  }
 
  private:
   static constexpr int kNoChoice = -1;

@@ -18,8 +18,7 @@ class Multiplier {
       : args_(args),
         shared_(shared),
         output_(args, shared.output()),
-        empty_(kFloat4 ? shared.empty(0)
-                       : address_in(at_.lane % kClusterSize, shared.empty(0))) {
+        empty_(kFloat4 ? shared.empty(0) : address_in(at_.lane % kClusterSize, shared.empty(0))) {
     if (at_.warpgroup == 1) give_turn(0);
   }
 

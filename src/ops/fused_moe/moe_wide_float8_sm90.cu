@@ -22,8 +22,7 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
   args.scales = *moe_scales_of(args.own, args.num_rows, args.num_columns);
   const void* x = gated ? scratch.x : scratch.shared.activated;
   const int64_t all_rows = int64_t{call.num_experts} * args.num_rows;
-  if (!wide8::encode_codes(
-          &args.x, x, args.rows_of_scales, args.num_columns, wide8::kTokenUnit) ||
+  if (!wide8::encode_codes(&args.x, x, args.rows_of_scales, args.num_columns, wide8::kTokenUnit) ||
       !wide8::encode_codes(
           &args.matrices, args.own.data, all_rows, args.num_columns, wide8::kProductRows)) {
     return cudaErrorNotSupported;

@@ -70,7 +70,7 @@ struct MoeWideFloat8Args {
   int num_rows, num_columns;  // of a matrix
   int num_outputs;            // of a row: those, or half of them
   int num_column_tiles;
-  int num_chunks;             // of 128 of k
+  int num_chunks;  // of 128 of k
   RowScales scales;
 };
 
@@ -82,24 +82,18 @@ class Shared {
   __device__ uint32_t matrix(int stage) const { return base_ + stage * kStageSize; }
   __device__ uint32_t x(int stage) const { return matrix(stage) + kMatrixSize; }
   // Of tokens times those of one of two parts of the matrix.
-  __device__ uint32_t scales(int stage) const {
-    return base_ + At::kScales + stage * kScalesSize;
-  }
+  __device__ uint32_t scales(int stage) const { return base_ + At::kScales + stage * kScalesSize; }
   __device__ uint32_t output() const { return base_ + At::kOutput; }
   __device__ uint32_t full(int stage) const { return base_ + At::kBarriers + stage * kBarrierSize; }
   __device__ uint32_t empty(int stage) const { return full(kNumStages<kFloat4> + stage); }
 
   // Of a tile's rows in MXFP4, and what becomes of a code's magnitude by how many powers of two its
   // factor is below the row's largest.
-  __device__ uint32_t codes(int stage) const {
-    return base_ + At::kCodes + stage * kCodeStageSize;
-  }
+  __device__ uint32_t codes(int stage) const { return base_ + At::kCodes + stage * kCodeStageSize; }
   __device__ uint32_t table(int distance) const {
     return base_ + At::kTables + distance * kMagnitudes;
   }
-  __device__ uint32_t codes_full(int stage) const {
-    return full(2 * kNumStages<kFloat4> + stage);
-  }
+  __device__ uint32_t codes_full(int stage) const { return full(2 * kNumStages<kFloat4> + stage); }
   __device__ uint32_t codes_empty(int stage) const { return codes_full(kCodeStages + stage); }
 
   // By one thread. In FP8 both blocks of the cluster copy to a stage when both have done with it.

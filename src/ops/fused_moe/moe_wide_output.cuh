@@ -55,7 +55,8 @@ class Output {
   __device__ __forceinline__ void by_parts(uint32_t source, Put&& put, Take&& take) const {
 #pragma unroll
     for (int begin = 0; begin < kTokens; begin += kOutputParts * kPart) {
-      const int end = begin + kOutputParts * kPart < kTokens ? begin + kOutputParts * kPart : kTokens;
+      const int end =
+          begin + kOutputParts * kPart < kTokens ? begin + kOutputParts * kPart : kTokens;
       __syncwarp();
 #pragma unroll
       for (int first = begin; first < end; first += kPart) {
