@@ -2,7 +2,7 @@
 // of the same value times a power of two, by tables of the eight magnitudes.
 #pragma once
 
-#include "ops/fused_moe/moe_wide_float8_stage.cuh"
+#include "ops/fused_moe/moe_wide_float8_tiles.cuh"
 
 namespace atom::ops::device::wide8 {
 

@@ -105,28 +105,6 @@ class Multiplier {
     give_turn(1 - at_.warpgroup);
   }
 
-  template <int kUnits>
-  static __device__ __forceinline__ void add_scaled(float (&sums)[8 * kUnits],
-                                                    const float (&products)[8 * kUnits],
-                                                    uint32_t scales) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const uint4 bits = load_shared(scales + u * kTokenUnit * 4);
-      const float of_token[4] = {__uint_as_float(bits.x),
-                                 __uint_as_float(bits.y),
-                                 __uint_as_float(bits.z),
-                                 __uint_as_float(bits.w)};
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-#pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          const int i = place_of_sum(u, t, row);
-          sums[i] = fmaf(products[i], of_token[t], sums[i]);
-        }
-      }
-    }
-  }
-
   // Products of one warpgroup begin when those of the other one are nearly done: so that one scales
   // while the matrix units work for the other. They share themselves out among products of both
   // that are under way, which then would end, and be scaled, at the same time.

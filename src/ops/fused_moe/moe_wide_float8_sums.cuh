@@ -1,7 +1,7 @@
 // Inside fused_moe by wide tiles in FP8 on Hopper: a tile's sums, as threads have them.
 #pragma once
 
-#include "ops/fused_moe/moe_wide_float8_stage.cuh"
+#include "ops/fused_moe/moe_wide_float8_tiles.cuh"
 
 namespace atom::ops::device::wide8 {
 
@@ -43,6 +43,29 @@ __device__ __forceinline__ void scale_rows(const MoeWideFloat8Args& args,
 #pragma unroll
     for (int i = 0; i < 8 * kUnits; ++i) {
       sums[m][i] = fmaf(sums[m][i], factors[i / 2 % 2], biases[i / 2 % 2]);
+    }
+  }
+}
+
+// `scales` of 16 tokens, by place_of_token(), for each of the units.
+template <int kUnits>
+__device__ __forceinline__ void add_scaled(float (&sums)[8 * kUnits],
+                                           const float (&products)[8 * kUnits],
+                                           uint32_t scales) {
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+    const uint4 bits = load_shared(scales + u * kTokenUnit * 4);
+    const float of_token[4] = {__uint_as_float(bits.x),
+                               __uint_as_float(bits.y),
+                               __uint_as_float(bits.z),
+                               __uint_as_float(bits.w)};
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const int i = place_of_sum(u, t, row);
+        sums[i] = fmaf(products[i], of_token[t], sums[i]);
+      }
     }
   }
 }
