@@ -53,8 +53,7 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kRowsEarly,
                                   MoeKernel::kOne,
                                   MoeKernel::kSkinny,
-                                  MoeKernel::kWide,
-                                  MoeKernel::kWideFloat4};
+                                  MoeKernel::kWide};
 // Run when they are named, or all by the word "candidates".
 constexpr std::array kCandidates = {MoeKernel::kRowsSplitEarly};
 
@@ -108,7 +107,6 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  if (kernel == MoeKernel::kWideFloat4) return true;
   return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny ||
           kernel == MoeKernel::kOne) &&
          format.format == ExpertFormat::kFloat8;

@@ -38,10 +38,9 @@ __device__ inline void commit_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Returns when shared memory may be written again, but for this thread's last kGroups of stores.
-template <int kGroups = 0>
+// Returns when shared memory may be written again.
 __device__ inline void wait_for_reads_of_stores() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 __device__ inline void wait_for_stores() {

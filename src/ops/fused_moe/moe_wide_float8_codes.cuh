@@ -11,16 +11,15 @@ namespace atom::ops::device::wide8 {
 // outputs have one scale.
 class CodeOutput {
  public:
-  __device__ CodeOutput(const MoeWideFloat8Args& args, uint32_t memory)
+  __device__ CodeOutput(const MoeWideFloat8Args& args, const Shared& shared)
       : args_(args),
         activation_(args.call.activation),
-        codes_(memory),
+        codes_(shared.output()),
         largest_(codes_ + kCodesSize),
         factors_(largest_ + kLargestSize) {}
 
   __device__ void begin(const Tile&) {}
   __device__ void continue_to_begin() {}
-  __device__ void finish() const {}
 
   template <int kUnits>
   __device__ __forceinline__ void store(const Tile& tile, Sums<kUnits>& sums) const {
@@ -38,11 +37,8 @@ class CodeOutput {
   template <int kUnits>
   __device__ __forceinline__ void activate(const Tile& tile, Sums<kUnits>& sums) const {
     const int first = tile.column_tile * kBlockRows + at_.warp * 16 + at_.g;
-    const bool interleaved = args_.call.activation.is_interleaved;
-    const int stride = interleaved ? 2 : 1, to_up = interleaved ? 1 : args_.num_rows / 2;
-    const int gates[2] = {stride * first, stride * (first + 8)};
-    scale_rows<kUnits>(
-        args_, tile, {{gates[0], gates[1]}, {gates[0] + to_up, gates[1] + to_up}}, sums);
+    const int to_up = args_.num_rows / 2;
+    scale_rows<kUnits>(args_, tile, {{first, first + 8}, {to_up + first, to_up + first + 8}}, sums);
     if (activation_.is_clamped()) {
       activate_as<kUnits, true>(sums);
     } else {
