@@ -87,6 +87,7 @@ int check_gated() {
         c.epilogue = LinearEpilogue::kSiluAndMul;
         LinearOperands o(c, shape.out_features, shape.in_features, rows);
         LinearGpuCall p = o.params();
+        o.reset();
         ATOM_BENCH_CHECK(launch_linear_ordered_sm90(p, nullptr));
         const std::vector<uint8_t> fused = o.result();
         worst = std::max(worst, o.error(fused));
