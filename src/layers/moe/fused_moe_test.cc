@@ -77,6 +77,16 @@ class FusedMoELayer : public testing::Test {
     return experts;
   }
 
+  // Why experts of a scheme cannot be built.
+  std::string error_of(const QuantScheme& scheme) {
+    config_.quantization.groups = {{every_linear(), scheme}};
+    FusedMoEOptions options;
+    options.num_experts = kExperts;
+    options.intermediate_size = kSize;
+    const FusedMoE experts(build_, options);
+    return build_.status.message();
+  }
+
   // A checkpoint of codes for rows.
   std::unique_ptr<FusedMoE> make_stored(QuantDType dtype) {
     FusedMoEOptions options;
@@ -294,23 +304,13 @@ TEST_F(FusedMoELayer, FewerGroupsThanRanksAreRefused) {
 TEST_F(FusedMoELayer, GroupsThatDoNotDivideAreRefusedWhileLoading) {
   QuantScheme scheme = {QuantType::kPer1x32, QuantType::kPer1x32, false, true};
   scheme.weight_dtype = scheme.activation_dtype = QuantDType::kFloat4E2M1;
-  config_.quantization.groups = {{every_linear(), scheme}};
-  FusedMoEOptions options;
-  options.num_experts = kExperts;
-  options.intermediate_size = kSize;
-  const FusedMoE experts(build_, options);
-  EXPECT_EQ(build_.status.message(),
+  EXPECT_EQ(error_of(scheme),
             "down_proj: 24 inputs do not divide into groups of 32 that share a scale");
 }
 
 TEST_F(FusedMoELayer, GroupsOfActivationsThatWeightsDoNotHaveAreRefused) {
   const QuantScheme scheme = {QuantType::kPerToken, QuantType::kPer1x128};
-  config_.quantization.groups = {{every_linear(), scheme}};
-  FusedMoEOptions options;
-  options.num_experts = kExperts;
-  options.intermediate_size = kSize;
-  const FusedMoE experts(build_, options);
-  EXPECT_EQ(build_.status.message(),
+  EXPECT_EQ(error_of(scheme),
             "gate_up_proj: experts with " + scheme.to_string() + " are not supported");
 }
 
