@@ -40,8 +40,8 @@ Sections that run only when they are named:
   fusions         decode and prefill with each fused kernel and without it
   tuning          start, decode and prefill with and without measuring cuBLASLt's algorithms
   deterministic   what --deterministic costs a decode step at 1, 32 and 256 requests
-  experts         kernels of mixtures of experts from 1 to 4096 tokens, candidates beside those that
-                  serve, and linears in FP8 by blocks beside cuBLASLt's, in percent of the roofs
+  experts         kernels of mixtures of experts from 1 to 4096 tokens,
+                  and linears in FP8 by blocks beside cuBLASLt's, in percent of the roofs
   flashinfer      FlashInfer's attention and ours, where attention_flashinfer_bench is built
                   (tools/setup.sh --flashinfer, then cmake --preset cuda -DATOM_FLASHINFER=ON)
   qwen3-30b-a3b, qwen3-30b-a3b-fp8, gpt-oss-20b, gpt-oss-120b, qwen3-next-80b-fp8, deepseek-v3-6,
@@ -258,7 +258,7 @@ run_experts() {
   if [ -z "$bench" ]; then
     kernel_bench fused_moe_gpu_bench
   else
-    limited 180 fused_moe_gpu_bench "$bench" time candidates
+    limited 180 fused_moe_gpu_bench "$bench" time
   fi
   kernel_bench linear_blocks_bench prefill
 }

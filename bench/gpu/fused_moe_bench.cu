@@ -2,15 +2,13 @@
 //
 // usage: fused_moe_gpu_bench [check|time|repeat] [SHAPE|FORMAT|KERNEL|TOKENS ...]
 //
-// Names of shapes, formats, kernels and numbers of tokens limit each what is run; kernels that do
-// not serve are run when they are named, all of them by "candidates". Checks compare
+// Names of shapes, formats, kernels and numbers of tokens limit each what is run. Checks compare
 // tokens with sums in double, and with themselves alone and in another run. Repetitions, of layers
 // that no cache holds, one behind the other as a model has them, must all give the same: what
 // blocks that wait for each other get wrong is seldom and depends on how long memory takes. Timings
 // run the experts of several layers in one captured graph, in percent of the read bandwidth
 // measured in the same run, of what the tokens' choices make them read.
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "moe_case.h"
@@ -49,13 +47,11 @@ const ShapeFormats kShapes[] = {
 
 constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kRows,
-                                  MoeKernel::kRowsSplit,
+                                  MoeKernel::kTerms,
                                   MoeKernel::kRowsEarly,
                                   MoeKernel::kOne,
                                   MoeKernel::kSkinny,
                                   MoeKernel::kWide};
-// Run when they are named, or all by the word "candidates".
-constexpr std::array kCandidates = {MoeKernel::kRowsSplitEarly};
 
 // What the command line asks for.
 struct Selection {
@@ -76,13 +72,7 @@ struct Selection {
     for (const MoeKernel kernel : kServing) {
       if (has(name_of(kernel))) kernels.push_back(kernel);
     }
-    for (const MoeKernel kernel : kCandidates) {
-      if (has(name_of(kernel))) kernels.push_back(kernel);
-    }
     if (kernels.empty()) kernels.assign(std::begin(kServing), std::end(kServing));
-    if (has("candidates")) {
-      kernels.insert(kernels.end(), std::begin(kCandidates), std::end(kCandidates));
-    }
     return kernels;
   }
   bool takes(const ShapeFormats& shape, const MoeFormat& format) const {

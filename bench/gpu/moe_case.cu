@@ -107,10 +107,12 @@ MoeLayers::MoeLayers(const MoeShape& shape,
       rows_(ids_.size()),
       begins_(2 * (kMaxGpuExperts + 1) * 4),
       rows_of_x_(int64_t{most_tokens} * shape.top_k * padded_moe_columns(shape.hidden_size) * 2),
-      scales_(
-          int64_t{most_tokens} * shape.top_k *
-          (padded_moe_columns(shape.hidden_size) + padded_moe_columns(shape.intermediate_size)) /
-          kMoeCodeGroup * 4),
+      scales_(int64_t{most_tokens} * shape.top_k *
+              std::max((padded_moe_columns(shape.hidden_size) +
+                        padded_moe_columns(shape.intermediate_size)) /
+                           kMoeCodeGroup,
+                       1 + moe_term_groups(shape.intermediate_size)) *
+              4),
       skinny_ints_((kMaxMoeSkinnyGroups + num_skinny_rows()) * 4),
       skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
       skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4),
@@ -251,7 +253,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 
 const char* name_of(MoeKernel kernel) {
   constexpr const char* kNames[] = {
-      "stream", "one", "rows", "rows-split", "rows-early", "rows-split-early", "skinny", "wide"};
+      "stream", "one", "rows", "rows-early", "terms", "skinny", "wide"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -266,12 +268,10 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
               format_.format == ExpertFormat::kFloat4) &&
              fits_moe_rows(call);
-    case MoeKernel::kRowsSplit:
-      return fits_moe_rows_split(call);
     case MoeKernel::kRowsEarly:
       return fits_moe_rows_early(call);
-    case MoeKernel::kRowsSplitEarly:
-      return fits_moe_rows_split_early(call);
+    case MoeKernel::kTerms:
+      return fits_moe_terms(call);
     case MoeKernel::kSkinny:
       return fits_moe_skinny(call);
     case MoeKernel::kWide:
@@ -299,10 +299,14 @@ gpuError_t MoeLayers::launch(
   if (kernel == MoeKernel::kSkinny) return launch_skinny(call, stream);
   const MoeRowsScratch of_rows = {shared, rows_of_x_.data(), results_.data()};
   if (kernel == MoeKernel::kRows) return launch_moe_rows(call, of_rows, stream);
-  if (kernel == MoeKernel::kRowsSplit) return launch_moe_rows_split(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsEarly) return launch_moe_rows_early(call, of_rows, stream);
-  if (kernel == MoeKernel::kRowsSplitEarly) {
-    return launch_moe_rows_split_early(call, of_rows, stream);
+  if (kernel == MoeKernel::kTerms) {
+    const int64_t num_choices = int64_t{most_tokens_} * shape_.top_k;
+    float* x_scales = scales_.data<float>();
+    return launch_moe_terms(
+        call,
+        {shared, rows_of_x_.data(), x_scales, x_scales + num_choices, results_.data()},
+        stream);
   }
   if (format_.format == ExpertFormat::kAsX) {
     return launch_moe_wide(call, {shared, rows_of_x_.data(), results_.data()}, stream);

@@ -12,6 +12,7 @@
 #include "ops/fused_moe/moe_one.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
+#include "ops/fused_moe/moe_terms.h"
 #include "ops/fused_moe/moe_wide.h"
 #include "ops/fused_moe/moe_wide_float8.h"
 
@@ -36,9 +37,8 @@ enum class MoeKernel {
   kStream,
   kOne,
   kRows,
-  kRowsSplit,
   kRowsEarly,
-  kRowsSplitEarly,
+  kTerms,
   kSkinny,
   kWide /* bfloat16 and FP8 */
 };

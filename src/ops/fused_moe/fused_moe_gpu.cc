@@ -10,6 +10,7 @@
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
+#include "ops/fused_moe/moe_terms.h"
 #include "ops/fused_moe/moe_wide.h"
 #include "ops/fused_moe/moe_wide_float8.h"
 #include "tensor/gpu_check.h"
@@ -272,16 +273,29 @@ bool fits_fused_moe_rows(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
-bool fits_fused_moe_rows_split_early(const FusedMoeCall& call) {
-  return is_row_major(call) && fits_moe_rows_split_early(gpu_call(call, 0, wgmma_tokens(call)));
-}
-
 bool fits_fused_moe_rows_early(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_rows_early(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
-bool fits_fused_moe_rows_split(const FusedMoeCall& call) {
-  return is_row_major(call) && fits_moe_rows_split(gpu_call(call, 0, wgmma_tokens(call)));
+bool fits_fused_moe_terms(const FusedMoeCall& call) {
+  return is_row_major(call) && fits_moe_terms(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
+void fused_moe_terms(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  const DType dtype = call.x.dtype();
+  const int64_t size = call.intermediate_size();
+  MoeTermsScratch scratch{};
+  // Two terms of a byte each take what a number of bfloat16 does.
+  scratch.shared = many.shared(call, size, dtype);
+  scratch.x = many.tensor(many.most_rows, call.hidden_size(), dtype);
+  scratch.x_scales = many.tensor<float>(1, many.most_rows, DType::kFloat32);
+  scratch.activated_scales =
+      many.tensor<float>(many.most_rows, moe_term_groups(size), DType::kFloat32);
+  // The terms of x are not needed any more when there are results.
+  scratch.results = scratch.x;
+  many.launch(stream, call, scratch, launch_moe_terms);
 }
 
 namespace {
@@ -309,18 +323,8 @@ void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& w
   run_rows(stream, call, workspace, launch_moe_rows);
 }
 
-void fused_moe_rows_split_early(const Stream& stream,
-                                const FusedMoeCall& call,
-                                Workspace& workspace) {
-  run_rows(stream, call, workspace, launch_moe_rows_split_early);
-}
-
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   run_rows(stream, call, workspace, launch_moe_rows_early);
-}
-
-void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_rows(stream, call, workspace, launch_moe_rows_split);
 }
 
 }  // namespace atom::ops

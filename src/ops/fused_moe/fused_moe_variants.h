@@ -80,18 +80,13 @@ void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Works
 bool fits_fused_moe_rows(const FusedMoeCall& call);
 void fused_moe_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// The same for few tokens of an expert in MXFP4, with smaller tiles: sums are added in another
-// order than for more tokens.
-bool fits_fused_moe_rows_split(const FusedMoeCall& call);
-void fused_moe_rows_split(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+// The same for few tokens of an expert in MXFP4, by products in FP8 of x as two terms.
+bool fits_fused_moe_terms(const FusedMoeCall& call);
+void fused_moe_terms(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // The same for up to eight tokens in bfloat16, with copies that begin earlier.
 bool fits_fused_moe_rows_early(const FusedMoeCall& call);
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
-// And in MXFP4.
-bool fits_fused_moe_rows_split_early(const FusedMoeCall& call);
-void fused_moe_rows_split_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
-
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.
 int32_t place_of(const ExpertWeights& experts, int32_t id);
 // The bias of one expert, undefined where there is none.

@@ -6,7 +6,7 @@ namespace atom::ops {
 gpuError_t launch_moe_one_rows_float4(const FusedMoeGpuCall& call,
                                       const MoeOneRowsScratch& scratch,
                                       gpuStream_t stream) {
-  return device::moe_one_rows::launch_rows<device::SplitFloat4>(call, scratch, stream);
+  return device::moe_one_rows::launch_rows<device::OneFloat4>(call, scratch, stream);
 }
 
 }  // namespace atom::ops

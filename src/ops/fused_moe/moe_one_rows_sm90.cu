@@ -26,7 +26,7 @@ bool fits_size(const FusedMoeGpuCall& call, int size) {
                 kUnit == 2 * kExponentColumns);
   const bool has_exponents = call.format == ExpertFormat::kFloat4;
   return size % kUnit == 0 &&
-         size <= (has_exponents ? kMaxColumns<SplitFloat4> : kMaxColumns<BFloat16>);
+         size <= (has_exponents ? kMaxColumns<OneFloat4> : kMaxColumns<BFloat16>);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "ops/fused_moe/moe_one_blocks.cuh"
-#include "ops/fused_moe/moe_rows_format.cuh"
+#include "ops/fused_moe/moe_one_rows_format.cuh"
 
 namespace atom::ops::device::moe_one_rows {
 
@@ -38,7 +38,7 @@ struct RowTraits<BFloat16> {
 };
 
 template <>
-struct RowTraits<SplitFloat4> {
+struct RowTraits<OneFloat4> {
   static constexpr int kChunkColumns = 128;
   static constexpr int kParts = 1;
   static constexpr int kRounds = 3;

@@ -27,22 +27,10 @@ bool fits_moe_rows(const FusedMoeGpuCall& call);
 gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,
                            const MoeRowsScratch& scratch,
                            gpuStream_t stream);
-// MXFP4 and so few tokens of an expert that its matrices are what takes time: tiles of half of the
-// rows, two blocks on a multiprocessor, so that more of them expand codes at a time.
-bool fits_moe_rows_split(const FusedMoeGpuCall& call);
-gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
-                                 const MoeRowsScratch& scratch,
-                                 gpuStream_t stream);
 // bfloat16, up to eight tokens with up to 64 choices: the first matrix's copies do not wait for the
 // kernel that arranges choices and x.
 bool fits_moe_rows_early(const FusedMoeGpuCall& call);
 gpuError_t launch_moe_rows_early(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream);
-// The same of what launch_moe_rows_split takes.
-bool fits_moe_rows_split_early(const FusedMoeGpuCall& call);
-gpuError_t launch_moe_rows_split_early(const FusedMoeGpuCall& call,
-                                       const MoeRowsScratch& scratch,
-                                       gpuStream_t stream);
-
 }  // namespace atom::ops

@@ -16,31 +16,28 @@ class Copier {
     num_begun_ = min(args_.num_stages, args_.num_chunks);
     for (int chunk = 0; chunk < num_begun_; ++chunk) {
       const uint32_t full = shared_.full(chunk);
-      arrive_expecting(full, stage_bytes(tile));
+      arrive_expecting(full, kStageSize<W, kTokens>);
       copy_matrix(tile, chunk, chunk, full);
     }
   }
 
   __device__ void run(const MoeTile& tile) {
     if (args_.exponents_size > 0) copy_exponents(tile);
-    const int num_units = token_units<W, kTokens>(tile);
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
       const uint32_t full = shared_.full(stage_.index);
       if (chunk >= num_begun_) {
         wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
-        arrive_expecting(full, stage_bytes(tile));
+        arrive_expecting(full, kStageSize<W, kTokens>);
         copy_matrix(tile, chunk, stage_.index, full);
       }
 #pragma unroll
       for (int panel = 0; panel < kPanels<W>; ++panel) {
-        for (int i = 0; i < num_units; ++i) {
-          copy_box(shared_.x(stage_.index, panel) + i * kUnit * kPanelSize,
-                   &args_.x,
-                   (chunk * kPanels<W> + panel) * (kPanelSize / 2),
-                   tile.first_row + i * kUnit,
-                   full,
-                   keep_);
-        }
+        copy_box(shared_.x(stage_.index, panel),
+                 &args_.x,
+                 (chunk * kPanels<W> + panel) * (kPanelSize / 2),
+                 tile.first_row,
+                 full,
+                 keep_);
       }
       stage_.advance(args_.num_stages);
     }
@@ -48,12 +45,6 @@ class Copier {
   }
 
  private:
-  static constexpr int kUnit = kTokenUnit<W, kTokens>;
-
-  static __device__ int stage_bytes(const MoeTile& tile) {
-    return kMatrixSize<W> + token_units<W, kTokens>(tile) * kUnit * kPanels<W> * kPanelSize;
-  }
-
   __device__ void copy_matrix(const MoeTile& tile, int chunk, int stage, uint32_t full) const {
     const int first = tile.expert * args_.num_rows;
     const uint32_t matrix = shared_.matrix(stage);

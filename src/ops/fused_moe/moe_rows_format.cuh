@@ -6,25 +6,6 @@
 
 namespace atom::ops::device {
 
-// MXFP4 whose tiles have half of the rows: the two warpgroups share them and take chunks by turns.
-struct SplitFloat4 {};
-
-template <>
-struct RowFormat<SplitFloat4> : RowFormat<Float4> {
-  // One shift for all of what is not at its word's end.
-  static __device__ void expand(const uint4& bits, int v, uint32_t factors, uint32_t (&pairs)[4]) {
-    constexpr uint32_t kCode = 0x81c081c0;  // of a bfloat16, in both halves
-    const uint32_t word = v == 0 ? bits.x : v == 1 ? bits.y : v == 2 ? bits.z : bits.w;
-    const uint32_t others = word >> 8;
-    pairs[0] = (word & 0x000f000f) * 0x1040 & kCode;
-    pairs[1] = (word & 0x00f000f0) * 0x104 & kCode;
-    pairs[2] = (others & 0x000f000f) * 0x1040 & kCode;
-    pairs[3] = (others & 0x00f000f0) * 0x104 & kCode;
-#pragma unroll
-    for (uint32_t& pair : pairs) pair = multiply_bfloat16_pair(pair, factors);
-  }
-};
-
 // MXFP4 whose tiles four warpgroups share: more warps expand codes at a time, where sums of few
 // tokens leave them registers.
 struct QuarterFloat4 {};
@@ -37,12 +18,6 @@ struct EarlyBFloat16 {};
 
 template <>
 struct RowFormat<EarlyBFloat16> : RowFormat<BFloat16> {};
-
-// The same in MXFP4.
-struct EarlySplitFloat4 {};
-
-template <>
-struct RowFormat<EarlySplitFloat4> : RowFormat<SplitFloat4> {};
 
 namespace rows {
 
@@ -58,13 +33,11 @@ struct Chunk<BFloat16> {
   static constexpr int kColumns = 64;
   static constexpr int kRowSize = 128;  // bytes of a matrix's row
   static constexpr bool kFromRegisters = false;
-  static constexpr bool kSplits = false;  // chunks, not rows, between the warpgroups
   static constexpr bool kEarly = false;
   static constexpr int kBlocks = 1;  // of 64 rows of a warpgroup
   static constexpr int kGroups = 2;  // warpgroups that multiply
 
   static __host__ __device__ constexpr int column_at(int place) { return place; }
-  static __host__ __device__ constexpr int place_of(int column) { return column; }
 };
 
 // RowFormat<Float4> makes pairs of columns that are 4 apart.
@@ -73,7 +46,6 @@ struct Chunk<Float4> {
   static constexpr int kColumns = 128;
   static constexpr int kRowSize = 64;
   static constexpr bool kFromRegisters = true;
-  static constexpr bool kSplits = false;
   static constexpr bool kEarly = false;
   static constexpr int kBlocks = 2;
   static constexpr int kGroups = 2;
@@ -82,16 +54,6 @@ struct Chunk<Float4> {
     const int product = place / 16, pair = product % 2 * 2 + place / 8 % 2;
     return place / 2 % 4 * 32 + product / 2 * 8 + pair + place % 2 * 4;
   }
-
-  static __host__ __device__ constexpr int place_of(int column) {
-    const int pair = column % 4, product = column % 32 / 8 * 2 + pair / 2;
-    return product * 16 + pair % 2 * 8 + column / 32 * 2 + column % 8 / 4;
-  }
-};
-
-template <>
-struct Chunk<SplitFloat4> : Chunk<Float4> {
-  static constexpr bool kSplits = true;
 };
 
 template <>
@@ -104,25 +66,6 @@ template <>
 struct Chunk<EarlyBFloat16> : Chunk<BFloat16> {
   static constexpr bool kEarly = true;
 };
-
-template <>
-struct Chunk<EarlySplitFloat4> : Chunk<SplitFloat4> {
-  static constexpr bool kEarly = true;
-};
-
-// With the activation a tile of W has the outputs of a chunk of the second matrix, or a half of
-// them. Output `index` of the tile, in the order in which warps have them, is that of column
-// output_at(index) of its own: so that those of a warp are at neighboring places, or, of half of a
-// chunk, so that lanes read neighboring rows of the matrix, which are in different banks.
-template <typename W>
-__host__ __device__ constexpr int output_at(int index) {
-  return Chunk<W>::kSplits ? index : Chunk<W>::column_at(index);
-}
-
-// Where a copy with a swizzle of 128 bytes puts 16 bytes of a panel's row.
-__host__ __device__ constexpr int place_in_panel(int row, int vector) {
-  return row * 128 + (vector ^ row % 8) * 16;
-}
 
 }  // namespace rows
 }  // namespace atom::ops::device

@@ -1,6 +1,8 @@
 // Inside fused_moe by rows of matrices on Hopper: the launches of one weight type.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_sm90.cuh"
@@ -81,18 +83,15 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   args.num_column_tiles = (outputs + outputs_of_tile - 1) / outputs_of_tile;
   args.num_chunks = in_chunks(num_columns);
   const int64_t width = int64_t{args.num_chunks} * Chunk<W>::kColumns;  // of x
-  // One for each warpgroup, if need be with columns that are not there.
-  if (Chunk<W>::kSplits) args.num_chunks += args.num_chunks % 2;
   if constexpr (RowFormat<W>::kHasExponents) {
     args.row_exponents = num_columns / kExponentColumns;
     args.exponents_size = exponents_size<W>(num_columns);
   }
   constexpr int kStage = kStageSize<W, kTokens>;
-  const int fixed = fixed_size<W, kTokens>(args.exponents_size);
-  args.num_stages = stages_in<W>(kMostSharedSize - fixed, kStage);
+  const int fixed = fixed_size<W>(args.exponents_size);
+  args.num_stages = std::min((kMostSharedSize - fixed) / kStage, kMaxStages);
   const void* x = kGated ? scratch.x : scratch.shared.activated;
-  if (!encode_x<W>(
-          &args.x, x, int64_t{call.num_tokens} * call.top_k, width, kTokenUnit<W, kTokens>) ||
+  if (!encode_x<W>(&args.x, x, int64_t{call.num_tokens} * call.top_k, width, kTokens) ||
       !encode_matrices<W, kGated>(
           &args.matrices, args.own.data, int64_t{call.num_experts} * args.num_rows, num_columns)) {
     return cudaErrorNotSupported;

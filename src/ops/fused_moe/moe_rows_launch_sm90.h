@@ -19,18 +19,8 @@ gpuError_t launch_moe_rows_quarter_float4(const FusedMoeGpuCall& call,
                                           const MoeRowsScratch& scratch,
                                           int num_tokens,
                                           gpuStream_t stream);
-// MXFP4, tiles of up to 16 tokens.
-gpuError_t launch_moe_rows_split_float4(const FusedMoeGpuCall& call,
-                                        const MoeRowsScratch& scratch,
-                                        int num_tokens,
-                                        gpuStream_t stream);
 // bfloat16, tiles of 8 tokens, of which there are no more.
 gpuError_t launch_moe_rows_early_bfloat16(const FusedMoeGpuCall& call,
                                           const MoeRowsScratch& scratch,
                                           gpuStream_t stream);
-// The same in MXFP4.
-gpuError_t launch_moe_rows_split_early_float4(const FusedMoeGpuCall& call,
-                                              const MoeRowsScratch& scratch,
-                                              gpuStream_t stream);
-
 }  // namespace atom::ops

@@ -56,8 +56,7 @@ template <typename W, int kTokens, bool kGated>
 class Output {
  public:
   static constexpr int kBlocks = Chunk<W>::kBlocks;
-  template <int kCount>
-  using Sums = float[kBlocks][kCount / 2];
+  using Sums = float[kBlocks][kTokens / 2];
 
   __device__ Output(const MoeRowsArgs& args, uint32_t memory)
       : args_(args), memory_(memory), lane_(threadIdx.x % kWarpSize) {}
@@ -67,20 +66,18 @@ class Output {
     if constexpr (!kGated) tokens_.load(args_, tile);
   }
 
-  // Of the tile's first kCount tokens.
-  template <int kCount>
-  __device__ __forceinline__ void store(const Sums<kCount>& sums) const {
+  __device__ __forceinline__ void store(const Sums& sums) const {
     if constexpr (kGated) {
-      store_activated<kCount>(sums);
+      store_activated(sums);
     } else {
-      store_weighted<kCount>(sums);
+      store_weighted(sums);
     }
   }
 
  private:
   using Rows = LaneRows<W, kGated>;
   static constexpr float kUnit = RowFormat<W>::kUnit;
-  static constexpr bool kGathers = kBlocks == 2 && kTokens >= 16 && !Chunk<W>::kSplits;
+  static constexpr bool kGathers = kBlocks == 2 && kTokens >= 16;
   static constexpr bool kShares = kGathers || Chunk<W>::kGroups > 2;
 
   // What a sum is to be multiplied by, and what is added then.
@@ -108,9 +105,8 @@ class Output {
   }
 
   // Outputs in the order of x: a warp's are side by side.
-  template <int kCount>
-  __device__ __forceinline__ void store_activated(const Sums<kCount>& sums) const {
-    const int warp = row_warp<W>(), g = lane_ / 4;
+  __device__ __forceinline__ void store_activated(const Sums& sums) const {
+    const int warp = threadIdx.x / kWarpSize, g = lane_ / 4;
     const Rows rows = Rows::of(args_.call.activation.is_interleaved);
     Affine gates[kBlocks], ups[kBlocks];
     bool exists[kBlocks];
@@ -121,10 +117,8 @@ class Output {
       ups[b] = rows.is_swapped ? first : second;
       exists[b] = tile_.column_tile * kHalfRows<W> + rows.output[b] < args_.call.intermediate_size;
     }
-    constexpr int kTilesOfChunk = Chunk<W>::kSplits ? 2 : 1;
-    auto* chunk = static_cast<BFloat16*>(args_.tiles().activated) +
-                  tile_.column_tile / kTilesOfChunk * kTilesOfChunk * kHalfRows<W>;
-    auto* out = chunk + warp * kBlocks * 8;
+    auto* out = static_cast<BFloat16*>(args_.tiles().activated) + tile_.column_tile * kHalfRows<W> +
+                warp * kBlocks * 8;
     // Places without a column meet zeros of the matrix, and have to be numbers.
     const auto value = [&](int b, int i) {
       const float gate = rows.is_swapped ? sums[b][i + 2] : sums[b][i];
@@ -138,7 +132,7 @@ class Output {
           memory_ + (place / 2 * 8 + lane_ % 8) * kGatedRowStride + place % 2 * 16;
       const uint32_t source = memory_ + lane_ / 2 * kGatedRowStride + lane_ % 2 * 16;
 #pragma unroll
-      for (int first = 0; first < kCount; first += 16) {
+      for (int first = 0; first < kTokens; first += 16) {
         uint32_t matrices[4];
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
@@ -156,29 +150,21 @@ class Output {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kCount / 4; ++i) {
+      for (int i = 0; i < kTokens / 4; ++i) {
         const int row = tile_.first_row + token_at(i);
         if (row >= tile_.end_row) continue;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          BFloat16* const target = Chunk<W>::kSplits ? chunk + split_place(b, g) : out + b * 8 + g;
-          target[int64_t{row} * args_.activated_width] =
+          out[int64_t{row} * args_.activated_width + b * 8 + g] =
               from_float<BFloat16>(value(b, i / 2 * 4 + i % 2));
         }
       }
     }
   }
 
-  // Of row g of a block of rows, in its chunk.
-  __device__ int split_place(int block, int g) const {
-    const int half = tile_.column_tile % 2 * kHalfRows<W>;
-    return Chunk<W>::place_of(half + (row_warp<W>() * kBlocks + block) * 8 + g);
-  }
-
   // A warp's outputs are side by side.
-  template <int kCount>
-  __device__ __forceinline__ void store_weighted(const Sums<kCount>& sums) const {
-    const int warp = row_warp<W>();
+  __device__ __forceinline__ void store_weighted(const Sums& sums) const {
+    const int warp = threadIdx.x / kWarpSize;
     const Rows rows = Rows::of(false);
     Affine affines[kBlocks][2];
 #pragma unroll
@@ -193,7 +179,7 @@ class Output {
       const uint32_t source = memory_ + lane_ / 4 * kRowStride + lane_ % 4 * 16;
       const int output = first_output + lane_ % 4 * 8;
 #pragma unroll
-      for (int first = 0; first < kCount; first += 8) {
+      for (int first = 0; first < kTokens; first += 8) {
         const float weights[2] = {tokens_.weight_of(first, lane_ % 4 * 2),
                                   tokens_.weight_of(first, lane_ % 4 * 2 + 1)};
         uint32_t matrices[4];
@@ -213,7 +199,7 @@ class Output {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kCount / 4; ++i) {
+      for (int i = 0; i < kTokens / 4; ++i) {
         const int choice = tokens_.choice_at(i);
         const float weight = tokens_.weight_at(i);
         if (choice < 0) continue;

@@ -3,7 +3,6 @@
 
 #include <cuda.h>
 
-#include "ops/fused_moe/moe_row_shares.h"
 #include "ops/fused_moe/moe_rows_format.cuh"
 #include "ops/fused_moe/moe_tiles.cuh"
 
@@ -25,7 +24,7 @@ constexpr int kOutputSize = 16 * kGatedRowStride;
 static_assert(8 * kRowStride <= kOutputSize);
 
 struct MoeRowsArgs {
-  CUtensorMap x;         // [rows, padded columns], boxes of 128 bytes of kTokenUnit tokens
+  CUtensorMap x;         // [rows, padded columns], boxes of 128 bytes of a tile's tokens
   CUtensorMap matrices;  // [all experts' rows, columns], boxes of a chunk of some rows
   FusedMoeGpuCall call;
   MoeRowsScratch scratch;
@@ -44,7 +43,7 @@ struct MoeRowsArgs {
 
 // Of a matrix; with the activation half of them gates and the others their ups.
 template <typename W>
-constexpr int kTileRows = 64 * Chunk<W>::kBlocks*(Chunk<W>::kSplits ? 1 : Chunk<W>::kGroups);
+constexpr int kTileRows = 64 * Chunk<W>::kBlocks* Chunk<W>::kGroups;
 template <typename W>
 constexpr int kHalfRows = kTileRows<W> / 2;
 template <typename W>
@@ -58,19 +57,12 @@ constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 // kernels for many tokens.
 template <typename W>
 constexpr int kMostTokens = Chunk<W>::kEarly              ? 8
-                            : Chunk<W>::kSplits           ? 16
                             : Chunk<W>::kGroups > 2       ? 64
                             : RowFormat<W>::kHasExponents ? 128
                                                           : 64;
 // And of the smallest: of fewer QuarterFloat4 makes sums.
 template <typename W>
 constexpr int kLeastTokens = kMostTokens<W> == 128 ? 96 : 8;
-
-// In which tiles have tokens. Those whose matrix is expanded for matrix units of a warpgroup are
-// whole: with several numbers of columns in a kernel the compiler serializes products.
-template <typename W, int kTokens>
-constexpr int kTokenUnit = Chunk<W>::kSplits ? 8 : kTokens;
-static_assert(shares_all_sizes<16, 8>());
 
 // Of a tile in MXFP4. Lanes read four of the last chunk, of which a row may have fewer.
 template <typename W>
@@ -80,37 +72,21 @@ constexpr int exponents_size(int num_columns) {
 constexpr int kMostExponents = 32 << 10;
 
 // Whether two blocks share a multiprocessor, so that the second matrix's copies begin while the
-// first one is multiplied, and one expands codes while the other's products run: where few
-// registers do.
+// first one is multiplied: where few registers do.
 template <typename W, int kTokens>
-constexpr bool kIsSmall = Chunk<W>::kSplits || (!Chunk<W>::kFromRegisters && kTokens <= 32);
+constexpr bool kIsSmall = !Chunk<W>::kFromRegisters && kTokens <= 32;
 
-// Without the warps of the first warpgroup that have nothing to do, where registers are short.
 template <typename W>
-constexpr int kThreadsOf = kNumConsumers<W> + (Chunk<W>::kSplits ? kWarpSize : kWarpgroupSize);
-
-// Of one warpgroup on their way to the other one.
-template <typename W, int kTokens>
-constexpr int kSplitSumsSize =
-    Chunk<W>::kSplits ? kWarpgroupSize* Chunk<W>::kBlocks* kTokens / 2 * 4 : 0;
+constexpr int kThreadsOf = kNumConsumers<W> + kWarpgroupSize;
 
 // Of a warp, on their way to be stored by whole vectors.
 template <typename W>
-constexpr int kOutputSizeOf = Chunk<W>::kSplits || Chunk<W>::kGroups > 2 ? 0 : kOutputSize;
+constexpr int kOutputSizeOf = Chunk<W>::kGroups > 2 ? 0 : kOutputSize;
 
 // Bytes of shared memory besides stages.
-template <typename W, int kTokens>
+template <typename W>
 __host__ __device__ inline int fixed_size(int exponents_size) {
-  return kBarriersSize + kConsumerWarps<W> * kOutputSizeOf<W> + kExponentBuffers * exponents_size +
-         2 * kSplitSumsSize<W, kTokens>;
+  return kBarriersSize + kConsumerWarps<W> * kOutputSizeOf<W> + kExponentBuffers * exponents_size;
 }
 
-// As many stages as there is room for. Warpgroups that take chunks by turns need an even number:
-// then a stage is always the same one's. One that skipped a round of a stage could take the end of
-// the round before that for the end of its own, as both have the same parity.
-template <typename W>
-constexpr int stages_in(int room, int stage_size) {
-  const int most = room / stage_size < kMaxStages ? room / stage_size : kMaxStages;
-  return Chunk<W>::kSplits ? most / 2 * 2 : most;
-}
 }  // namespace atom::ops::device::rows

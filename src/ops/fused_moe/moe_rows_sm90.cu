@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "ops/device/tensor_map.cuh"
-#include "ops/fused_moe/moe_groups.cuh"
+#include "ops/fused_moe/moe_arrange.cuh"
 #include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_stage.cuh"
@@ -15,9 +15,7 @@ namespace {
 
 using namespace device;
 
-constexpr int kThreads = 128;
 constexpr int kPieceColumns = 32;  // of four places of x that a thread writes
-constexpr int kFewChoices = 1024;
 
 // A row of x with its columns in the order in which products take them; zeros behind its end. By a
 // block.
@@ -32,7 +30,7 @@ __device__ void copy_in_order(const FusedMoeGpuCall& call,
       static_cast<const BFloat16*>(call.x) + int64_t{choice / call.top_k} * call.x_stride;
   const int width = (call.hidden_size + kColumns - 1) / kColumns * kColumns;
   auto* target = static_cast<BFloat16*>(scratch.x) + int64_t{row} * width;
-  for (int piece = threadIdx.x; piece < width / kPieceColumns; piece += kThreads) {
+  for (int piece = threadIdx.x; piece < width / kPieceColumns; piece += kArrangeThreads) {
     const int chunk = piece / kPieces * kColumns, part = piece % kPieces;
     uint4 vectors[kLanes];
 #pragma unroll
@@ -57,7 +55,7 @@ __device__ void copy_in_order(const FusedMoeGpuCall& call,
 }
 
 template <typename W>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kArrangeThreads)
     gather_rows_in_order(const __grid_constant__ FusedMoeGpuCall call, MoeRowsScratch scratch) {
   const int row = blockIdx.x;
   allow_next_grid();
@@ -66,39 +64,12 @@ __global__ void __launch_bounds__(kThreads)
   copy_in_order<W>(call, scratch, gpu_load_from_l2(scratch.shared.choices + row), row);
 }
 
-// row_begins and tile_begins, by a block.
-__device__ void count_rows(const FusedMoeGpuCall& call,
-                           const MoeRowsScratch& scratch,
-                           int tile_rows) {
-  __shared__ int row_begins[kMaxGpuExperts + 1], tile_begins[kMaxGpuExperts + 1];
-  for (int e = threadIdx.x; e <= call.num_experts; e += kThreads) row_begins[e] = 0;
-  __syncthreads();
-  for (int i = threadIdx.x; i < call.num_tokens * call.top_k; i += kThreads) {
-    const int place = place_of(call, i);
-    if (place >= 0) atomicAdd(&row_begins[place + 1], 1);
-  }
-  __syncthreads();
-  for (int e = threadIdx.x; e < call.num_experts; e += kThreads) {
-    tile_begins[e + 1] = (row_begins[e + 1] + tile_rows - 1) / tile_rows;
-  }
-  __syncthreads();
-  if (threadIdx.x < kWarpSize) add_up(row_begins, call.num_experts);
-  if (threadIdx.x / kWarpSize == 1) add_up(tile_begins, call.num_experts);
-  __syncthreads();
-  for (int e = threadIdx.x; e <= call.num_experts; e += kThreads) {
-    scratch.shared.row_begins[e] = row_begins[e];
-    scratch.shared.tile_begins[e] = tile_begins[e];
-  }
-}
-
-// Sorts few choices and gathers x in one launch: every block finds the row of one choice among all,
-// and one more counts them.
+// Sorts few choices and gathers x in one launch.
 template <typename W>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kArrangeThreads)
     arrange_rows(const __grid_constant__ FusedMoeGpuCall call,
                  MoeRowsScratch scratch,
                  int tile_rows) {
-  __shared__ int warp_counts[kThreads / kWarpSize];
   const int num_choices = call.num_tokens * call.top_k, choice = blockIdx.x;
   if constexpr (rows::Chunk<W>::kEarly) {
     // The next kernel reads the choices before it waits.
@@ -108,21 +79,9 @@ __global__ void __launch_bounds__(kThreads)
     allow_next_grid();
     wait_for_previous_grid();
   }
-  if (choice == num_choices) return count_rows(call, scratch, tile_rows);
-  const int own = place_of(call, choice);
-  if (own < 0) return;
-  int count = 0;
-  for (int i = threadIdx.x; i < num_choices; i += kThreads) {
-    const int place = place_of(call, i);
-    count += place >= 0 && (place < own || (place == own && i < choice)) ? 1 : 0;
-  }
-  count = reduce_lanes(count, kWarpSize, Sum());
-  if (threadIdx.x % kWarpSize == 0) warp_counts[threadIdx.x / kWarpSize] = count;
-  __syncthreads();
-  int row = 0;
-  for (const int some : warp_counts) row += some;
-  if (threadIdx.x == 0) scratch.shared.choices[row] = choice;
-  copy_in_order<W>(call, scratch, choice, row);
+  if (choice == num_choices) return count_rows(call, scratch.shared, tile_rows);
+  const int row = find_row(call, scratch.shared, choice);
+  if (row >= 0) copy_in_order<W>(call, scratch, choice, row);
 }
 
 template <typename W>
@@ -134,7 +93,7 @@ gpuError_t arrange(const FusedMoeGpuCall& call,
   if (num_choices <= kFewChoices) {
     return launch(arrange_rows<W>,
                   dim3(num_choices + 1),
-                  dim3(kThreads),
+                  dim3(kArrangeThreads),
                   0,
                   stream,
                   true,
@@ -144,8 +103,14 @@ gpuError_t arrange(const FusedMoeGpuCall& call,
   }
   const gpuError_t error = sort_many_moe_choices(call, scratch.shared, tile_rows, stream);
   if (error != cudaSuccess) return error;
-  return launch(
-      gather_rows_in_order<W>, dim3(num_choices), dim3(kThreads), 0, stream, true, call, scratch);
+  return launch(gather_rows_in_order<W>,
+                dim3(num_choices),
+                dim3(kArrangeThreads),
+                0,
+                stream,
+                true,
+                call,
+                scratch);
 }
 
 bool is_aligned(const void* data, int64_t bytes) {
@@ -240,23 +205,6 @@ bool fits_moe_rows(const FusedMoeGpuCall& call) {
          fits_matrices(call.down, call.hidden_size, size, call.format);
 }
 
-bool fits_moe_rows_split(const FusedMoeGpuCall& call) {
-  // With more of an expert's rows the larger tiles are faster: on an H200 a layer of gpt-oss-20b
-  // takes 207 us by "rows" and 181 by this one at 64 tokens, 223 and 282 at 128.
-  constexpr int kMostRows = 8;
-  return call.format == ExpertFormat::kFloat4 && fits_moe_rows(call) &&
-         call.num_tokens * call.top_k <= kMostRows * call.num_experts;
-}
-
-gpuError_t launch_moe_rows_split(const FusedMoeGpuCall& call,
-                                 const MoeRowsScratch& scratch,
-                                 gpuStream_t stream) {
-  const int num_tokens = tile_tokens(call, rows::kMostTokens<SplitFloat4>);
-  gpuError_t error = arrange<SplitFloat4>(call, scratch, num_tokens, stream);
-  if (error == cudaSuccess) error = launch_moe_rows_split_float4(call, scratch, num_tokens, stream);
-  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
-}
-
 namespace {
 
 // By as many warpgroups as sums of so many tokens leave registers.
@@ -274,18 +222,6 @@ bool is_early(const FusedMoeGpuCall& call) {
          call.num_tokens * call.top_k <= rows::kMaxEarlyChoices;
 }
 
-template <typename W>
-gpuError_t launch_early(const FusedMoeGpuCall& call,
-                        const MoeRowsScratch& scratch,
-                        gpuError_t (*launch_matrices)(const FusedMoeGpuCall&,
-                                                      const MoeRowsScratch&,
-                                                      gpuStream_t),
-                        gpuStream_t stream) {
-  gpuError_t error = arrange<W>(call, scratch, rows::kMostTokens<W>, stream);
-  if (error == cudaSuccess) error = launch_matrices(call, scratch, stream);
-  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
-}
-
 }  // namespace
 
 bool fits_moe_rows_early(const FusedMoeGpuCall& call) {
@@ -295,17 +231,10 @@ bool fits_moe_rows_early(const FusedMoeGpuCall& call) {
 gpuError_t launch_moe_rows_early(const FusedMoeGpuCall& call,
                                  const MoeRowsScratch& scratch,
                                  gpuStream_t stream) {
-  return launch_early<EarlyBFloat16>(call, scratch, launch_moe_rows_early_bfloat16, stream);
-}
-
-bool fits_moe_rows_split_early(const FusedMoeGpuCall& call) {
-  return fits_moe_rows_split(call) && is_early(call);
-}
-
-gpuError_t launch_moe_rows_split_early(const FusedMoeGpuCall& call,
-                                       const MoeRowsScratch& scratch,
-                                       gpuStream_t stream) {
-  return launch_early<EarlySplitFloat4>(call, scratch, launch_moe_rows_split_early_float4, stream);
+  gpuError_t error =
+      arrange<EarlyBFloat16>(call, scratch, rows::kMostTokens<EarlyBFloat16>, stream);
+  if (error == cudaSuccess) error = launch_moe_rows_early_bfloat16(call, scratch, stream);
+  return error == cudaSuccess ? add_moe_results(call, scratch.results, stream) : error;
 }
 
 gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,

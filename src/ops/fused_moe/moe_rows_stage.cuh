@@ -32,15 +32,12 @@ class Shared {
   __device__ uint32_t exponents(int buffer) const {
     return output(kConsumerWarps<W>) + buffer * exponents_size_;
   }
-  __device__ uint32_t split_sums(int buffer) const {
-    return exponents(kExponentBuffers) + buffer * kSplitSumsSize<W, kTokens>;
-  }
 
   // By one thread, before a barrier of the block.
   __device__ void init_barriers() const {
     for (int i = 0; i < num_stages_; ++i) {
       init_barrier(full(i), 1);
-      init_barrier(empty(i), Chunk<W>::kSplits ? kConsumerWarps<W> / 2 : kConsumerWarps<W>);
+      init_barrier(empty(i), kConsumerWarps<W>);
     }
     for (int i = 0; i < kExponentBuffers; ++i) {
       init_barrier(exponents_full(i), 1);
@@ -65,33 +62,28 @@ __device__ inline int first_row_of(const MoeRowsArgs& args, int column_tile, int
   return column_tile * kTileRows<W> + half * kHalfRows<W>;
 }
 
-// Of the warps that have different rows.
-template <typename W>
-__device__ inline int row_warp() {
-  const int warp = threadIdx.x / kWarpSize;
-  return Chunk<W>::kSplits ? warp % (kConsumerWarps<W> / 2) : warp;
-}
-
 // Of a lane's products of 64 rows: of row g of its warp's 16 and of row g + 8. With the activation
 // these are a gate and its up.
 template <typename W, bool kGated>
 struct LaneRows {
   static constexpr int kBlocks = Chunk<W>::kBlocks;
   int row[kBlocks][2];  // of the tile's, by halves
-  int output[kBlocks];  // with the activation, of the tile's
+  // With the activation, of the tile's, which has the outputs of a chunk of the second matrix: in
+  // an order by which those of a warp are at neighboring places of it.
+  int output[kBlocks];
   // Whether the first one is the up. Of interleaved rows, of which two fill all banks, every other
   // lane has the up first, so that lanes side by side read different banks.
   bool is_swapped;
 
   // Of the consumers' warps.
   static __device__ LaneRows of(bool is_interleaved) {
-    const int warp = row_warp<W>(), g = threadIdx.x % kWarpSize / 4;
+    const int warp = threadIdx.x / kWarpSize, g = threadIdx.x % kWarpSize / 4;
     LaneRows rows;
     rows.is_swapped = kGated && Chunk<W>::kFromRegisters && is_interleaved && g % 2 == 1;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int first = warp * kBlocks + b;
-      rows.output[b] = output_at<W>(first * 8 + g);
+      rows.output[b] = Chunk<W>::column_at(first * 8 + g);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if constexpr (kGated) {
@@ -110,26 +102,8 @@ struct LaneRows {
 // visit(tile) for all tiles of the block, by whole warps. end_row is the tile's.
 template <typename W, int kTokens, typename Visit>
 __device__ void for_tiles(const MoeRowsArgs& args, Visit&& visit) {
-  constexpr int kUnit = kTokenUnit<W, kTokens>;
   TileList list(args.tiles(), args.call.num_experts, args.num_column_tiles, kTokens);
-  for (int i = blockIdx.x; i < list.size(); i += gridDim.x) {
-    MoeTile tile = list.at(i);
-    if constexpr (kUnit < kTokens) {
-      const int begin = list.row_begin_of(tile.expert);
-      const RowShare share =
-          share_of<kTokens, kUnit>((tile.first_row - begin) / kTokens, tile.end_row - begin);
-      tile.first_row = begin + share.first;
-      tile.end_row = begin + share.end;
-    }
-    visit(tile);
-  }
+  for (int i = blockIdx.x; i < list.size(); i += gridDim.x) visit(list.at(i));
 }
 
-// Of a tile, at least one. The first tile of few tokens, of which not all is known, has one.
-template <typename W, int kTokens>
-__device__ int token_units(const MoeTile& tile) {
-  constexpr int kUnit = kTokenUnit<W, kTokens>;
-  if constexpr (kUnit == kTokens) return 1;
-  return max((tile.end_row - tile.first_row + kUnit - 1) / kUnit, 1);
-}
 }  // namespace atom::ops::device::rows

@@ -1,0 +1,111 @@
+// Inside fused_moe by terms in FP8: the thread that copies.
+#pragma once
+
+#include "ops/fused_moe/moe_terms_stage.cuh"
+
+namespace atom::ops::device::terms {
+
+template <int kTokens, bool kGated>
+class Copier {
+ public:
+  __device__ Copier(const MoeTermsArgs& args, const Shared<kTokens, kGated>& shared)
+      : args_(args), shared_(shared), keep_(keep_policy()) {}
+
+  // What fits the stages of the first tile's matrix, before x is there.
+  __device__ void begin(const MoeTile& tile) {
+    num_begun_ = min(args_.num_stages, args_.num_chunks);
+    for (int chunk = 0; chunk < num_begun_; ++chunk) {
+      const uint32_t full = shared_.full(chunk);
+      arrive_expecting(full, stage_bytes(tile));
+      copy_matrix(tile, chunk, chunk, full);
+    }
+  }
+
+  __device__ void run(const MoeTile& tile) {
+    copy_exponents(tile);
+    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
+      const uint32_t full = shared_.full(stage_.index);
+      if (chunk >= num_begun_) {
+        wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+        arrive_expecting(full, stage_bytes(tile));
+        copy_matrix(tile, chunk, stage_.index, full);
+      }
+      for (int i = 0; i < token_units(tile); ++i) copy_unit(tile, chunk, i, full);
+      stage_.advance(args_.num_stages);
+    }
+    num_begun_ = 0;
+  }
+
+ private:
+  static __device__ int stage_bytes(const MoeTile& tile) {
+    return kMatrixSize +
+           token_units(tile) * (kPanels * kUnitSize + (kGated ? 0 : kUnit8 * kScalesRowSize));
+  }
+
+  __device__ void copy_matrix(const MoeTile& tile, int chunk, int stage, uint32_t full) const {
+    const int count = is_whole<kGated>(args_.call) ? 1 : 2;
+    for (int i = 0; i < count; ++i) {
+      const int row =
+          tile.expert * args_.num_rows + first_row_of<kGated>(args_, tile.column_tile, i);
+      copy_box(shared_.matrix(stage) + i * kHalfRows * kRowSize,
+               &args_.matrices,
+               chunk * kRowSize,
+               row,
+               full,
+               keep_);
+    }
+  }
+
+  // Eight tokens' terms of a chunk, and their scales.
+  __device__ void copy_unit(const MoeTile& tile, int chunk, int unit, uint32_t full) const {
+    const int row = tile.first_row + unit * kUnit8;
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      copy_box(shared_.x(stage_.index, panel) + unit * kUnitSize,
+               &args_.x,
+               chunk * kChunkColumns + panel * kPanelColumns,
+               row,
+               0,
+               full,
+               keep_);
+    }
+    if constexpr (!kGated) {
+      copy_box(shared_.x_scales(stage_.index) + unit * kUnit8 * kScalesRowSize,
+               &args_.x_scales,
+               chunk * kChunkBlocks,
+               row,
+               full,
+               keep_);
+    }
+  }
+
+  __device__ void copy_exponents(const MoeTile& tile) {
+    const uint32_t full = shared_.exponents_full(buffer_.index);
+    wait_for(shared_.exponents_empty(buffer_.index), buffer_.parity ^ 1);
+    int sizes[2];
+    for (int half = 0; half < 2; ++half) {
+      const int rows = args_.num_rows - first_row_of<kGated>(args_, tile.column_tile, half);
+      sizes[half] = max(0, min(kHalfRows, rows)) * args_.row_exponents;
+    }
+    arrive_expecting(full, sizes[0] + sizes[1]);
+    for (int half = 0; half < 2; ++half) {
+      if (sizes[half] == 0) continue;
+      const int row = first_row_of<kGated>(args_, tile.column_tile, half);
+      copy_bulk(shared_.exponents(buffer_.index) + half * kHalfRows * args_.row_exponents,
+                args_.own.exponents + tile.expert * args_.own.exponent_stride +
+                    int64_t{row} * args_.row_exponents,
+                sizes[half],
+                full,
+                keep_);
+    }
+    buffer_.advance(kExponentBuffers);
+  }
+
+  const MoeTermsArgs& args_;
+  const Shared<kTokens, kGated>& shared_;
+  const uint64_t keep_;
+  StageCursor stage_, buffer_;
+  int num_begun_ = 0;  // of the first tile's chunks
+};
+
+}  // namespace atom::ops::device::terms
