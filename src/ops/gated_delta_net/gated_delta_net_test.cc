@@ -134,7 +134,7 @@ struct Case {
   std::vector<int32_t> new_tokens, old_tokens;
 };
 
-const char* const kVariants[] = {"sm90", "composed"};  // those that are there
+const char* const kVariants[] = {"pairs", "sm90", "composed"};  // those that are there
 
 const Case kCases[] = {
     {{1, 1, 128}, {1}, {0}},
