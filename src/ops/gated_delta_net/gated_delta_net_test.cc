@@ -273,6 +273,23 @@ TEST(GatedDeltaNet, PaddedRowsGiveZeroAndLeaveTheStates) {
   }
 }
 
+// Of as many sequences as a kernel for many takes.
+TEST(GatedDeltaNet, PaddingBehindManySequencesGivesZeroAndLeavesTheStates) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
+  constexpr int kSequences = 40;
+  StateBatch batch =
+      state_batch_of(std::vector<int32_t>(kSequences, 1), std::vector<int32_t>(kSequences, 5));
+  for (int i = kSequences / 2; i < kSequences; ++i) {
+    batch.state_slots.data<int32_t>()[i] = -1;
+    batch.seq_lens.data<int32_t>()[i] = 0;
+  }
+  batch.max_queries = 1;
+  for (const DType state : {DType::kFloat32, DType::kBFloat16}) {
+    const GatedDeltaNetParams params = random_call({4, 8, 128}, batch, DType::kBFloat16, state);
+    for (const char* variant : kVariants) expect_composed(variant, params);
+  }
+}
+
 TEST(GatedDeltaNet, RunsOnTheCpu) {
   const GatedDeltaNetParams params =
       random_call({2, 4, 32}, state_batch_of({1, 9}, {3, 0}), DType::kFloat32);
