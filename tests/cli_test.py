@@ -337,6 +337,28 @@ class Terminal:
         raise AssertionError("does not end")
 
 
+class Completion(CommandTest):
+    def completions(self, *words):
+        script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+                  '_atom_complete; printf "%s\\n" "${COMPREPLY[@]}"')
+        return subprocess.run(
+            ["bash", "-c", script, "bash", str(ROOT / "tools" / "completion.bash"), ATOM, *words],
+            check=True, capture_output=True, text=True, timeout=TIMEOUT).stdout.split()
+
+    def test_words_of_the_help(self):
+        for words, wanted in (
+                (("ge",), ["generate"]),
+                (("bench", "r"), ["roofline"]),
+                (("bench", "serve", "--base"), ["--base-url"]),
+                (("serve", "--scheduling-policy", ""), ["fcfs", "priority", "prefill-first"]),
+                (("bench", "m", "--load-dummy", "x"), ["xavier"]),
+                (("generate", "m", "--no-ignore"), ["--no-ignore-eos"]),
+                (("generate", "m", "--kv-cache-memory"),
+                 ["--kv-cache-memory", "--kv-cache-memory-bytes"]),
+                (("generate", "models/tl"), [])):
+            self.assertEqual(self.completions(*words), wanted)
+
+
 class HelpOnATerminal(CommandTest):
     def test_lines_fit(self):
         for columns in (80, 60):

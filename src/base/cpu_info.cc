@@ -108,6 +108,14 @@ CpuIsa cpu_isa() {
   return isa;
 }
 
+bool is_intel_cpu() {
+  static const bool is_intel = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel") != 0;
+  }();
+  return is_intel;
+}
+
 int num_usable_cores() {
   static const int cores = count_usable_cores();
   return cores;

@@ -18,6 +18,9 @@ const char* cpu_isa_name(CpuIsa isa);
 // The best set this processor has and ATOM_CPU_ISA admits.
 CpuIsa cpu_isa();
 
+// Made by Intel: other vendors' processors fetch memory ahead in other ways.
+bool is_intel_cpu();
+
 // Physical cores this process may run on: its affinity mask and cgroup quota considered,
 // hyperthread siblings counted once. At least 1.
 int num_usable_cores();

@@ -22,10 +22,52 @@ constexpr const char* kKeys[] = {"method",
                                  "prompt_lookup_min",
                                  "prompt_lookup_max",
                                  "disable_by_batch_size",
-                                 "speculative_disable_by_batch_size"};
+                                 "speculative_disable_by_batch_size",
+                                 "draft_tensor_parallel_size"};
 
-Result<SpeculativeMethod> parse_method(const ConfigReader& reader) {
-  ASSIGN_OR_RETURN(const std::string name, reader.get_string("method", ""));
+// Further keys of vLLM's object, and what holds here instead.
+struct OtherKey {
+  const char* name;
+  const char* instead;
+};
+constexpr OtherKey kOtherKeys[] = {
+    {"attention_backend", "drafts take the model's kernels"},
+    {"code_revision", "no code of a checkpoint is run"},
+    {"disable_padded_drafter_batch", "steps of every number of drafts are recorded"},
+    {"draft_load_config", "the draft model is loaded as the model is"},
+    {"draft_sample_method", "the likeliest token of a draft model is the draft"},
+    {"enforce_eager", "--enforce-eager says it of the model and its drafts"},
+    {"max_model_len", "drafts reach as far as the model: --max-model-len"},
+    {"moe_backend", "drafts take the model's kernels"},
+    {"parallel_drafting", "each draft is made from the one before"},
+    {"quantization", "draft layers are as their checkpoint stores them"},
+    {"rejection_sample_method", "a draft counts if it is what the model samples there"},
+    {"revision", "'model' is a folder"},
+    {"speculative_token_tree", "drafts are a chain"},
+    {"use_local_argmax_reduction", "that is how drafts are chosen"},
+};
+
+Status check_key(std::string_view key) {
+  if (std::ranges::find(kKeys, key) != std::end(kKeys)) return {};
+  const auto* other = std::ranges::find(kOtherKeys, key, &OtherKey::name);
+  if (other != std::end(kOtherKeys)) {
+    return invalid_argument("{}: '{}' is not supported: {}", kWhere, key, other->instead);
+  }
+  return invalid_argument(
+      "{}: unknown key '{}'; expected method, model, num_speculative_tokens, prompt_lookup_min, "
+      "prompt_lookup_max, disable_by_batch_size or draft_tensor_parallel_size",
+      kWhere,
+      key);
+}
+
+// Without it 'model' says who drafts, as with vLLM: a head, or "ngram".
+Result<SpeculativeMethod> parse_method(const ConfigReader& reader, std::string* model) {
+  ASSIGN_OR_RETURN(std::string name, reader.get_string("method", ""));
+  if (*model == "ngram" || *model == "[ngram]") {
+    if (name.empty()) name = "ngram";
+    if (name == "ngram") model->clear();
+  }
+  if (name.empty() && !model->empty()) return SpeculativeMethod::kEagle3;
   if (name == "ngram") return SpeculativeMethod::kNgram;
   if (name == "eagle3") return SpeculativeMethod::kEagle3;
   // vLLM also has a name for each family.
@@ -34,7 +76,19 @@ Result<SpeculativeMethod> parse_method(const ConfigReader& reader) {
       "{}: 'method' is \"{}\"; expected \"mtp\", \"eagle3\" or \"ngram\"", kWhere, name);
 }
 
-Result<SpeculativeOptions> parse(const SpeculativeOptions& options) {
+Status check_shares(const ConfigReader& reader, int32_t tensor_parallel_size) {
+  constexpr const char* kKey = "draft_tensor_parallel_size";
+  ASSIGN_OR_RETURN(const int64_t shares,
+                   reader.get_int(kKey, 1, INT32_MAX, tensor_parallel_size));
+  if (shares == tensor_parallel_size) return {};
+  return reader.wrong(kKey,
+                      *reader.find(kKey),
+                      fmt::format("{}, since the layers of drafts are shared out like the model's "
+                                  "(--tensor-parallel-size)",
+                                  tensor_parallel_size));
+}
+
+Result<SpeculativeOptions> parse(const SpeculativeOptions& options, const DraftedModel& drafted) {
   if (options.method != SpeculativeMethod::kOff || options.num_tokens != 1 ||
       !options.draft_model.empty()) {
     return invalid_argument(
@@ -45,20 +99,20 @@ Result<SpeculativeOptions> parse(const SpeculativeOptions& options) {
   ASSIGN_OR_RETURN(const Json json, parse_json(options.json, kWhere));
   if (!json.is_object()) return invalid_argument("{}: expected a JSON object", kWhere);
   for (const auto& [key, unused] : json.items()) {
-    if (std::ranges::find(kKeys, key) != std::end(kKeys)) continue;
-    return invalid_argument(
-        "{}: unknown key '{}'; expected method, model, num_speculative_tokens, prompt_lookup_min, "
-        "prompt_lookup_max or disable_by_batch_size",
-        kWhere,
-        key);
+    RETURN_IF_ERROR(check_key(key));
   }
   const ConfigReader reader(json, kWhere);
   SpeculativeOptions parsed = options;
   parsed.json.clear();
-  ASSIGN_OR_RETURN(parsed.method, parse_method(reader));
+  ASSIGN_OR_RETURN(parsed.draft_model, reader.get_string("model", ""));
+  ASSIGN_OR_RETURN(parsed.method, parse_method(reader, &parsed.draft_model));
+  // The layers of "mtp" are in the model's own checkpoint, which vLLM's users may name.
+  if (parsed.method == SpeculativeMethod::kMtp && parsed.draft_model == drafted.name) {
+    parsed.draft_model.clear();
+  }
+  RETURN_IF_ERROR(check_shares(reader, drafted.tensor_parallel_size));
   ASSIGN_OR_RETURN(parsed.num_tokens,
                    reader.get_int("num_speculative_tokens", 1, kMaxSpeculativeTokens, 1));
-  ASSIGN_OR_RETURN(parsed.draft_model, reader.get_string("model", ""));
   // One of the two alone stands for both.
   const char* other = reader.has("prompt_lookup_max") ? "prompt_lookup_max" : "prompt_lookup_min";
   if (reader.has(other)) {
@@ -91,10 +145,11 @@ const char* name_of(SpeculativeMethod method) {
   return "";
 }
 
-Result<SpeculativeOptions> resolve_speculative(const SpeculativeOptions& options) {
+Result<SpeculativeOptions> resolve_speculative(const SpeculativeOptions& options,
+                                               const DraftedModel& drafted) {
   SpeculativeOptions resolved = options;
   if (!options.json.empty()) {
-    ASSIGN_OR_RETURN(resolved, parse(options));
+    ASSIGN_OR_RETURN(resolved, parse(options, drafted));
   }
   if (resolved.forced_acceptance_rate >= 0) {
     if (resolved.forced_acceptance >= 0) {

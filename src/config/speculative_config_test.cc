@@ -46,6 +46,37 @@ TEST(SpeculativeConfig, ReadsVllmsObject) {
   EXPECT_EQ(resolve_speculative(options).value().draft_model, "/drafts");
 }
 
+TEST(SpeculativeConfig, ReadsWhatVllmsUsersMayLeaveOutOrSayOnceMore) {
+  const DraftedModel drafted = {.name = "/model", .tensor_parallel_size = 2};
+  const auto resolved = [&](const std::string& json) {
+    SpeculativeOptions options;
+    options.json = json;
+    return resolve_speculative(options, drafted).value();
+  };
+  EXPECT_EQ(resolved(R"({"model": "/drafts"})").method, SpeculativeMethod::kEagle3);
+  for (const char* json : {R"({"model": "ngram"})",
+                           R"({"model": "[ngram]", "prompt_lookup_max": 3})",
+                           R"({"model": "ngram", "method": "ngram"})"}) {
+    EXPECT_EQ(resolved(json).method, SpeculativeMethod::kNgram) << json;
+    EXPECT_EQ(resolved(json).draft_model, "") << json;
+  }
+  EXPECT_EQ(resolved(R"({"method": "mtp", "model": "/model"})").draft_model, "");
+  EXPECT_EQ(resolved(R"({"method": "mtp", "draft_tensor_parallel_size": 2})").method,
+            SpeculativeMethod::kMtp);
+}
+
+TEST(SpeculativeConfig, SaysWhatHoldsInsteadOfVllmsOtherKeys) {
+  EXPECT_NE(refusal(R"({"method": "mtp", "quantization": "fp8"})").find("checkpoint stores them"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "mtp", "max_model_len": 100})").find("--max-model-len"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "mtp", "draft_tensor_parallel_size": 2})")
+                .find("--tensor-parallel-size"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"method": "mtp", "model": "/other"})").find("/other"), std::string::npos);
+  EXPECT_NE(refusal(R"({"num_speculative_tokens": 2})").find("'method'"), std::string::npos);
+}
+
 TEST(SpeculativeConfig, ForcedAcceptanceIsANumberOrAShareOfDrafts) {
   SpeculativeOptions options;
   options.method = SpeculativeMethod::kNgram;

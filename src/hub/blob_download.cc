@@ -149,7 +149,7 @@ std::optional<BlobDownload::Clock::time_point> BlobDownload::next_due() const {
 }
 
 int BlobDownload::count_failure(size_t index, uint64_t num_received) {
-  // Without ranges each attempt begins anew, and what it received is no progress.
+  // Without range support each attempt restarts, so its bytes do not count as progress.
   if (!whole_ && num_received >= kRealProgress) progress_[index].num_failures = 0;
   return ++progress_[index].num_failures;
 }

@@ -60,12 +60,15 @@ TEST(Registry, ConfigurationsWithoutCodeAreRefused) {
 }
 
 // What creating a model of a valid configuration plus `extra` says.
-std::string create_error(const std::string& architecture, const std::string& extra) {
+std::string create_error(const std::string& architecture,
+                         const std::string& extra,
+                         int num_layers = 2) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() + "/config.json") << fmt::format(
-      R"({{"architectures": ["{}"], "vocab_size": 32, "hidden_size": 64, "num_hidden_layers": 2,
+      R"({{"architectures": ["{}"], "vocab_size": 32, "hidden_size": 64, "num_hidden_layers": {},
            "num_attention_heads": 4, "num_key_value_heads": 2, {}}})",
       architecture,
+      num_layers,
       extra);
   const Result<ModelConfig> config = load_model_config(folder.path());
   if (!config.ok()) return config.status().message();
@@ -181,6 +184,15 @@ TEST(Registry, RefusesMixturesOfExpertsThatMakeNoSense) {
                                                         << message;
     }
   }
+}
+
+// They would take gigabytes to plan.
+TEST(Registry, RefusesMoreExpertsThanAnyModelHas) {
+  const std::string extra =
+      R"("intermediate_size": 32, "num_local_experts": 1024, "num_experts_per_tok": 2)";
+  EXPECT_EQ(create_error("MixtralForCausalLM", extra, 10'000),
+            "config.json: 'num_local_experts' 1024 in 'num_hidden_layers' 10000 are more than "
+            "131072 experts together");
 }
 
 }  // namespace

@@ -20,6 +20,14 @@ Result<MoeSizes> read_moe_sizes(const ModelConfig& config, const MoeKeys& keys) 
   ASSIGN_OR_RETURN(
       sizes.num_experts,
       reader.require_int(experts_key, 1, ops::kMaxRoutedExperts, "the number of experts"));
+  if (sizes.num_experts * config.num_hidden_layers > kMaxExpertsOfModel) {
+    return invalid_argument(
+        "config.json: '{}' {} in 'num_hidden_layers' {} are more than {} experts together",
+        experts_key,
+        sizes.num_experts,
+        config.num_hidden_layers,
+        kMaxExpertsOfModel);
+  }
   ASSIGN_OR_RETURN(
       sizes.top_k,
       reader.require_int(

@@ -11,6 +11,8 @@ namespace atom {
 
 // Beyond any that makes sense.
 inline constexpr int64_t kMaxExpertWidth = int64_t{1} << 20;
+// Of all layers. Kilobytes are planned for each before a weight is read.
+inline constexpr int64_t kMaxExpertsOfModel = int64_t{1} << 17;
 inline constexpr int64_t kMaxSharedExperts = 64;
 inline constexpr double kMaxRoutedScale = 1e6;
 
@@ -27,7 +29,7 @@ struct MoeSizes {
   int64_t intermediate_size = 0;
 };
 
-// An error when one is missing, or no more experts exist than a token has.
+// An error when one is missing, or there are fewer experts than a token has, or far too many.
 Result<MoeSizes> read_moe_sizes(const ModelConfig& config, const MoeKeys& keys);
 
 // "n_group" and "topk_group". An error when groups do not divide the experts, or when the chosen

@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 // Above every key of a finite logit.
 constexpr uint64_t kFault = ~uint64_t{0};
 
-// Of a logit below infinity. 0 for -inf, which is never chosen.
+// The key of a logit below infinity. 0 for -inf, which is never chosen.
 __device__ uint64_t key_of(float logit, int32_t id) {
   if (logit == -INFINITY) return 0;
   if (logit == 0.0f) logit = 0.0f;  // -0 equals 0

@@ -8,7 +8,7 @@ namespace atom::ops {
 namespace {
 
 constexpr int kThreads = 128;
-// Of one sequence, by a block: a chunk's first tokens read what its neighbor reads as well.
+// A block has a chunk of one sequence, whose first tokens read what its neighbor reads as well.
 constexpr int kTokensPerChunk = 32;
 
 // A sequence's chunk of tokens. Those of a sequence are numbered one after the other, and those of

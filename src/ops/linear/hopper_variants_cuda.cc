@@ -161,8 +161,13 @@ void linear_wgmma(const Stream& stream, const LinearCall& call, Workspace&) {
 }
 
 bool fits_linear_ordered(const LinearCall& call) {
-  return call.weight.layout == WeightLayout::kRowMajor &&
-         supports_linear_ordered_sm90(gpu_call(call)) && admits_linear_ordered(call);
+  if (call.weight.layout != WeightLayout::kRowMajor ||
+      !supports_linear_ordered_sm90(gpu_call(call))) {
+    return false;
+  }
+  if (!call.is_gated) return admits_linear_ordered(call);
+  const Tensor product = Tensor::meta({call.x.size(0), call.weight.out_features}, call.y.dtype());
+  return admits_linear_ordered({call.x, call.weight, call.bias, product, call.x_scales});
 }
 
 void linear_ordered(const Stream& stream, const LinearCall& call, Workspace&) {

@@ -40,7 +40,8 @@ struct KernelTable {
   int max_streaming_rows = 0;
   // Bytes that such a multiply() prefetches ahead into the second-level cache; 0: by its rows.
   int stream_ahead = 0;
-  // It prefetches nothing: the processor's own prefetcher does best where steps take least.
+  // It prefetches nothing, but on Intel's processors: the prefetcher of AMD's does best by itself
+  // where steps take least.
   bool streams_unaided = false;
 
   // `rows` rows of activations, row_stride bytes apart, to [steps][rows] with zeros past k. Null:

@@ -52,7 +52,7 @@ __device__ float scale_at(const void* scales, bool is_e8m0, int64_t index) {
   return exponent == 0 ? __int_as_float(0x00400000) : __int_as_float(exponent << 23);
 }
 
-// Of one group, or of the finished sum (group -1).
+// The scale of one group, or of the finished sum (group -1).
 __device__ float scale_of(const LinearQuantizedArgs& args,
                           int64_t row,
                           int64_t column,

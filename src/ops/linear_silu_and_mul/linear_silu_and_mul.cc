@@ -73,6 +73,11 @@ constexpr LinearVariant kVariants[] = {
      linear_wgmma,
      DeviceType::kCuda,
      kMixesRows},
+    {"ordered",
+     CpuIsa::kScalar,
+     fits_unforced<fits_linear_ordered>,
+     linear_ordered,
+     DeviceType::kCuda},
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_activate, DeviceType::kCuda},
 #endif
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_activate},

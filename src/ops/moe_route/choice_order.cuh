@@ -28,7 +28,7 @@ __device__ inline uint32_t largest_of_lanes(uint32_t value) {
 #endif
 }
 
-// Of all lanes' candidates the one of the largest bits, the lowest id among equals.
+// The id of the largest bits among all lanes' candidates, the lowest of equal ones.
 __device__ inline int best_id(uint32_t ordered, int id) {
   const uint32_t best = largest_of_lanes(ordered);
   const uint32_t key = ordered == best ? ~static_cast<uint32_t>(id) : 0;

@@ -17,7 +17,7 @@ constexpr int kMaxVectors = 8;  // of a thread
 // With fewer rows than this a row has as many threads as it can, with more each thread several
 // vectors, so that more bytes are on their way at once and fewer threads wait for each other.
 constexpr int64_t kSomeRows = 512;
-// Of short and of longer rows then.
+// For short and for longer rows then.
 constexpr int kShortThreads = 128, kShortVectors = 4, kLongThreads = 224;
 
 template <typename T, int kVectors, int kThreads, int kBlocks>

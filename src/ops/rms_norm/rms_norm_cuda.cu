@@ -14,8 +14,8 @@ using namespace device;
 using namespace device::rms_norm;
 
 constexpr int kMaxThreads = 512;
-// Of many rows a block has this many times fewer threads, with as many times more of the row each:
-// what each thread does once for its row counts less, and fewer wait for each other.
+// With many rows a block has this many times fewer threads, each with as many times more elements,
+// which amortizes what a thread does once per row and shortens the block reduction.
 constexpr int kManyFold = 2;
 constexpr int kManyThreads = 896;  // of a multiprocessor, when each has few vectors
 

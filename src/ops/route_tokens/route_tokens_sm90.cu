@@ -55,7 +55,7 @@ struct Parts {
   static __device__ int warp_of(int part) { return part / kBlocks; }
 };
 
-// Of a warp: its part of 16 logits of all tokens.
+// A warp's part of 16 logits of all tokens.
 template <typename Shape>
 class PartialLogits {
  public:
@@ -142,7 +142,7 @@ __device__ float load_from_block(int block, const float* place) {
   return value;
 }
 
-// By whole warps. What was written before is seen by those that have waited.
+// Whole warps call it. Those that have waited see what was written before.
 __device__ void arrive_at_end_of_step() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");

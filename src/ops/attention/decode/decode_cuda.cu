@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   int stage = 0;
   int item_place = -1;
   bool starts = true;  // an item, with the next entry of the queue
-  // Of the item, as the loop needs them.
+  // What the loop needs of the item.
   int tile = 0;
   int last_tile = 0;
   int first_key = 0;

@@ -88,7 +88,7 @@ __device__ inline bool is_last_part(int32_t* counter,
   return *flag != 0;
 }
 
-// By a team that has finished one of an item's several parts: who finishes the last one joins them.
+// A team calls it that has finished one of an item's parts: who finishes the last one joins them.
 // Many parts of a row that is cut alike are joined in groups first, by those that finish the
 // groups' last ones.
 template <typename T, typename Tile, int kHeadDim>

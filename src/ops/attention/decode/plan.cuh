@@ -18,7 +18,7 @@
 
 namespace atom::ops::attention_device {
 
-// Of fixed splits: the fewest keys, and the most splits of a row.
+// The fewest keys of a fixed split, and the most splits of a row.
 constexpr int kFixedSplitKeys = 512;
 constexpr int kMaxFixedSplits = 32;
 
@@ -169,7 +169,7 @@ __device__ RowKeys keys_of_lane(const AttentionArgs& params) {
   return lane < params.num_sequences ? keys_of_row<kKeys>(params, lane) : RowKeys{};
 }
 
-// Of each part of a row but the last one: no fewer than one for each warp.
+// Tiles of each part of a row but the last one: no fewer than one for each warp.
 template <int kWarps>
 __device__ int even_part_tiles(int num_tiles, int splits) {
   return (num_tiles + splits * kWarps - 1) / (splits * kWarps) * kWarps;
@@ -193,7 +193,7 @@ __device__ bool are_even(const DecodeArgs& args) {
   return int64_t{even - kMoreTiles * kWarps} * blocks <= total_tiles * args.head_items();
 }
 
-// By all threads of the block, whose number is kWarps * 32.
+// All threads of the block call it, whose number is kWarps * 32.
 template <int kKeys, int kWarps>
 __device__ const Plan& make_plan(const DecodeArgs& args) {
   __shared__ Plan shared;

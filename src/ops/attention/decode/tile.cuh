@@ -26,7 +26,7 @@ struct DecodeTile {
   static constexpr int kBytes = kSubtiles * kSubtileBytes;  // of keys, and of values
   static constexpr int kQueryRowBytes = kHeadDim * static_cast<int>(sizeof(T));
   static constexpr int kQueryBytes = kRows * kQueryRowBytes;
-  // Of a tile in the queue: its keys, its values, and the query with an item's first tile.
+  // A tile in the queue has its keys, its values, and with an item's first tile the query.
   static constexpr int kEntryBytes = 2 * kBytes + kQueryBytes;
   static constexpr int kWarps = kHeadDim > 128 || kRows > 8 ? 4 : 8;
   static constexpr int kThreads = kWarps * 32;
@@ -35,7 +35,7 @@ struct DecodeTile {
   // Items of a warp: the one whose end is computed, those in the queue, and the one ahead.
   static constexpr int kNumItems = kStages + 2;
   static constexpr int kQueueBytes = kWarps * kStages * kEntryBytes;
-  // Of a head in the exchange between warps, with some floats against bank conflicts.
+  // A head's row in the exchange between warps, with some floats against bank conflicts.
   static constexpr int kExchangeStride = kHeadDim + 4;
 };
 
@@ -45,7 +45,7 @@ struct DecodeTile {
 template <typename Tile>
 class TileLoader {
  public:
-  // Of the warp, in shared memory: `items` has kNumItems places for items in turn.
+  // The warp's, in shared memory: `items` has kNumItems places for items in turn.
   __device__ TileLoader(const DecodeArgs& args, const Plan& plan, uint32_t queue, Item* items)
       : args_(args),
         walk_(args, plan),
@@ -133,7 +133,7 @@ class TileLoader {
     return threadIdx.x & 31;
   }
 
-  // Of the keys of subtile m of the tile, the first that is visible and the one behind the last.
+  // [begin, end) are the visible keys of subtile m of the tile.
   __device__ int begin_in(int m) const {
     return item_.first_key - tile_ * Tile::kKeys - m * kSubtileKeys;
   }
@@ -232,7 +232,7 @@ class TileLoader {
     }
   }
 
-  // Of subtile m; with kMasked rows that the query does not see become zeros.
+  // Copies subtile m; with kMasked rows that the query does not see become zeros.
   template <bool kMasked>
   __device__ void copy_rows(const char* from, uint32_t target, int m) const {
     const int first_row = lane() / kLanesPerRow;
@@ -241,7 +241,7 @@ class TileLoader {
     for (int i = 0; i < kSubtileKeys; i += kRowsPerCopy) {
       const int row = i + first_row;
       const bool visible = !kMasked || (row >= begin_in(m) && row < end_in(m));
-      // Of row i + first_row, as the chunks' permutation is by exclusive or.
+      // The place of row i + first_row, since the chunks are permuted by exclusive or.
       copy_async((target ^ tile_offset<Tile::kRowBytes>(i % 8, 0) % 128) + i * Tile::kRowBytes,
                  from,
                  visible);
@@ -261,7 +261,7 @@ class TileLoader {
   int num_early_ = 0;     // entries that were loaded then, and which have an item's first tile
   uint32_t early_firsts_ = 0;
 
-  // Of the batch that is copied.
+  // The item of the batch that is copied.
   Item item_;
   const char* keys_;
   const char* values_;

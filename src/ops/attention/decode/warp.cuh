@@ -114,7 +114,7 @@ class WarpAttention {
     for (int m = 0; m < Tile::kSubtiles; ++m) {
 #pragma unroll
       for (int pair = 0; pair < kChunkPairs; ++pair) {
-        // Of a chunk and the next one of keys 0-7, then of keys 8-15.
+        // A chunk and the next one of keys 0-7, then of keys 8-15.
         load_matrices_transposed(values_[m][pair], chunk_pair(values + value_row_, m, pair));
       }
     }
@@ -200,7 +200,7 @@ class WarpAttention {
       float sums[kSums][kHeadTiles][4] = {};
 #pragma unroll
       for (int pair = 0; pair < kChunkPairs; ++pair) {
-        // Of keys 0-7 and 8-15, then of the next chunk.
+        // Keys 0-7 and 8-15, then those of the next chunk.
         uint32_t a[4];
         load_matrices(a, chunk_pair(keys + key_row_, m, pair));
         if constexpr (Tile::kIs8Bit) {

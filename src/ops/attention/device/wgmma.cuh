@@ -47,7 +47,7 @@ __device__ __forceinline__ void copy_rows(
       : "memory");
 }
 
-// Of the first kThreads that come, some of which need not wait.
+// Waits for kThreads to come, some of which need not wait.
 template <int kThreads>
 __device__ __forceinline__ void named_barrier_wait(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");

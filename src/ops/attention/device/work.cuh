@@ -43,7 +43,7 @@ class SequenceCursor {
     return true;
   }
 
-  // Of all sequences, once there was no such item.
+  // Items of all sequences, once there was no such item.
   __device__ int num_items() const {
     return items_before_;
   }

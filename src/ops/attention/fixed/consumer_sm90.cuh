@@ -91,7 +91,7 @@ class FixedConsumer {
     wait_for(buffers_.keys_full(keys_.stage), keys_.parity);
   }
 
-  // Of an item's first scores.
+  // Weighs an item's first scores.
   __device__ __forceinline__ void weigh_first(Rows& rows, const Item& item) {
     const int part = item.first_tile * kParts;
     rows.segment = segment_of_key(part * kFixedTileKeys);

@@ -173,7 +173,7 @@ struct FixedBlock {
     return of_rows * args.max_segments + segment;
   }
 
-  // By the first warp, which has all rows of a split item.
+  // The first warp calls it, which has all rows of a split item.
   __device__ void store_segment(const Sums& joined) const {
     const int lane = threadIdx.x & 31;
     const int64_t own = place(item.first_segment);
@@ -270,7 +270,7 @@ bool is_split(const AttentionArgs& params) {
          params.num_heads / params.num_kv_heads <= kWarpRows;
 }
 
-// Of a single query.
+// Segments of a single query at most.
 int max_segments_of(const AttentionArgs& params) {
   const int most = params.max_seq_len > 0 ? segment_of_key(params.max_seq_len - 1) + 1 : 0;
   // A window may begin and end within one.

@@ -183,7 +183,7 @@ FixedDecodeArgs make_args(const AttentionArgs& params) {
   return args;
 }
 
-// Of all warps.
+// Places of all warps.
 int64_t num_places(const FixedDecodeArgs& args) {
   return int64_t{num_blocks()} * kFixedWarps * args.places_per_warp;
 }

@@ -56,7 +56,7 @@ class FixedPlaces {
     return true;
   }
 
-  // Of these shares.
+  // Places of these shares.
   __device__ int num_places() const {
     return num_;
   }

@@ -35,7 +35,7 @@ struct FixedPlan {
   int num_units;
   int units_per_share;
   int longer_shares;  // the first ones, of a unit more
-  // Of the first unit of each share of the block: its row, and that row's first unit.
+  // The row of the first unit of each share of the block, and that row's first unit.
   int row[kFixedWarps];
   int row_begin[kFixedWarps];
 
@@ -49,7 +49,7 @@ struct FixedPlan {
   }
 };
 
-// By all threads of the block.
+// All threads of the block call it.
 __device__ inline const FixedPlan& make_fixed_plan(const FixedDecodeArgs& args) {
   __shared__ FixedPlan plan;
   __shared__ int scratch[kFixedWarps];

@@ -29,7 +29,7 @@ struct FixedQueue {
 template <typename Queue>
 class FixedLoader {
  public:
-  // Of the warp, in shared memory: `items` has kItems places for items in turn.
+  // The warp's, in shared memory: `items` has kItems places for items in turn.
   __device__ FixedLoader(const FixedDecodeArgs& args,
                          const FixedPlan& plan,
                          uint32_t queue,
@@ -93,7 +93,7 @@ class FixedLoader {
       const int subtile = part * Part::kSubtiles + m;
       const int64_t slot = __shfl_sync(kAllLanes, slots_, subtile_ + subtile);
       const int first_key = tile_ * kFixedTileKeys + subtile * kSubtileKeys;
-      // Of the subtile's keys, the first that is visible and the one behind the last.
+      // [begin, end) are the subtile's visible keys.
       const int begin = item_->keys.first_key - first_key;
       const int end = item_->keys.seq_len - first_key;
       const char* rows = from + slot * slot_bytes_;
@@ -106,7 +106,7 @@ class FixedLoader {
     }
   }
 
-  // Of a subtile; with kMasked rows that the query does not see become zeros.
+  // Copies a subtile; with kMasked rows that the query does not see become zeros.
   template <bool kMasked>
   __device__ void copy_rows(const char* from, uint32_t target, int begin, int end) const {
     const int first_row = lane() / kLanesPerRow;
@@ -115,7 +115,7 @@ class FixedLoader {
     for (int i = 0; i < kSubtileKeys; i += kRowsPerCopy) {
       const int row = i + first_row;
       const bool visible = !kMasked || (row >= begin && row < end);
-      // Of row i + first_row, as the chunks' permutation is by exclusive or.
+      // The place of row i + first_row, since the chunks are permuted by exclusive or.
       copy_async((target ^ tile_offset<Part::kRowBytes>(i % 8, 0) % 128) + i * Part::kRowBytes,
                  from,
                  visible);
@@ -201,7 +201,7 @@ class FixedLoader {
   int query_ = 0;
   int entry_ = 0;  // of the tile
 
-  // Of the batch that is copied.
+  // The item of the batch that is copied.
   const FixedItem* item_ = nullptr;
   const char* keys_;
   const char* values_;

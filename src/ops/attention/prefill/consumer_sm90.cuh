@@ -79,7 +79,7 @@ class Consumer {
     wait_for(buffers_.keys_full(keys_.stage), keys_.parity);
   }
 
-  // Of an item's first scores.
+  // Weighs an item's first scores.
   __device__ __forceinline__ void weigh_first(Rows& rows, const Item& item) {
     float correction[2];
     rows.base[0] = rows.base[1] = -INFINITY;
@@ -141,7 +141,7 @@ class Consumer {
     }
   }
 
-  // Of a tile, and with the item's last one its queries.
+  // Gives back a tile's room, and with the item's last one that of its queries.
   __device__ __forceinline__ void release_keys(const Item& item, int tile) {
     release(buffers_.keys_empty(keys_.stage));
     keys_.advance();

@@ -15,7 +15,7 @@ constexpr int kVectors = 4;        // of keys, and of values, that a thread has 
 constexpr int kBlockTokens = 128;  // of the copies: a tile of the kernels that read them
 constexpr int kPartTokens = 16;    // of a part, which lies in one block of the cache
 constexpr int kParts = kBlockTokens / kPartTokens;
-// Of the longest chunk. With fewer the copy costs about what it saves.
+// Queries of the longest chunk. With fewer the copy costs about what it saves.
 constexpr int kMinQueries = 128;
 constexpr int64_t kMaxCopyBytes = int64_t{256} << 20;  // of keys and values together
 
@@ -49,7 +49,7 @@ __device__ int blocks_of(const CopyArgs& args, int sequence) {
   return blocks <= args.capacity ? blocks : 0;
 }
 
-// By one warp: which sequences are where.
+// One warp writes which sequences are where.
 __device__ void write_lengths(const CopyArgs& args) {
   const int lane = threadIdx.x & 31;
   int before = 0;
@@ -153,7 +153,7 @@ int64_t table_stride_of(const AttentionArgs& params) {
   return (int64_t{params.max_seq_len} + kBlockTokens - 1) / kBlockTokens;
 }
 
-// Of keys or values.
+// The size of a block of keys or values.
 int64_t block_bytes(const AttentionArgs& params) {
   return int64_t{kBlockTokens} * params.num_kv_heads * params.head_dim * 2;
 }

@@ -59,7 +59,7 @@ struct PrefillTile {
   static constexpr int kPanels = kHeadDim / kPanelElements;
   static constexpr int kQueryPanelBytes = kRows * kPanelRowBytes;
   static constexpr int kQueryBytes = kPanels * kQueryPanelBytes;
-  // Of keys and values: eight rows of each panel lie beside each other, so that one copy brings
+  // Keys and values have eight rows of each panel beside each other, so that one copy brings
   // tokens with all their elements.
   static constexpr int kRowsBytes = kPanels * kPieceBytes;
   static constexpr int kBytes = kKeys / 8 * kRowsBytes;
@@ -92,7 +92,7 @@ struct Buffers {
   uint32_t barriers;
   Item* items;  // [Tile::kItems]
 
-  // Of a warpgroup: its rows of each panel, and when they are there and no longer needed.
+  // The queries of a warpgroup: its rows of each panel.
   __device__ uint32_t queries(int group) const {
     return base + group * kGroupRows * kPanelRowBytes;
   }

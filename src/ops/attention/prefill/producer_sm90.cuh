@@ -19,7 +19,7 @@ __device__ int first_slot(const PrefillArgs& args, const Item& item, int tile) {
   return block * args.params.block_size + (key - page * args.params.block_size);
 }
 
-// By one warp. `phase` is of queries_empty.
+// One warp calls it. `phase` is that of queries_empty.
 template <typename KV, int kHeadDim>
 __device__ void load_queries(const PrefillArgs& args,
                              const Buffers<KV, kHeadDim>& buffers,
@@ -47,7 +47,7 @@ __device__ inline int kv_head_of(const PrefillArgs& args, const Item& item) {
   return item.head / (args.params.num_heads / args.params.num_kv_heads);
 }
 
-// Of 16-bit caches: one warp for the keys (and queries) and one for the values, so that neither
+// Copies 16-bit caches: one warp the keys (and queries) and one the values, so that neither
 // waits for room for the other. Its copies go straight to the consumers' tiles.
 template <typename KV, int kHeadDim, bool kOfKeys, bool kAscending>
 class Producer {
@@ -117,7 +117,7 @@ class Producer {
   RingPosition<kStages> ring_;
 };
 
-// Of 8-bit caches: a warpgroup. Its first warp has tiles copied as they are, ahead of their use;
+// Copies 8-bit caches, by a warpgroup. Its first warp has tiles copied as they are, ahead of use;
 // all expand them into the consumers' tiles. Steps are the keys and values of each tile in turn.
 template <typename T, typename KV, int kHeadDim>
 class ExpandingProducer {
@@ -252,7 +252,7 @@ class ExpandingProducer {
   RingPosition<Tile::kKeyStages> keys_;
   RingPosition<Tile::kValueStages> values_;
   RingPosition<Tile::kRawStages> raw_;
-  // Of the first warp: the next step to copy.
+  // The next step that the first warp copies.
   RingPosition<Tile::kRawStages> loads_;
   ItemFinder<KV, kHeadDim> finder_;
   Item load_item_;

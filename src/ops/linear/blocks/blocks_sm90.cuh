@@ -42,7 +42,7 @@ class Multiplier {
   static constexpr int kSums = S::kColumns / 2;  // of a thread, in one matrix
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;
 
-  // Of one group and matrix: of a thread's two rows, times those of the halves of the columns.
+  // For one group and matrix: those of a thread's two rows, times those of the column halves.
   struct Scales {
     float upper[2], lower[2];
   };
@@ -163,7 +163,7 @@ __device__ void init_barriers(const Shared<S>& shared) {
   publish_barriers();
 }
 
-// Of all threads of the cluster.
+// All threads of the cluster call it.
 template <typename S>
 __device__ void synchronize_cluster() {
   if constexpr (S::kClusterSize > 1) {
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
   synchronize_cluster<S>();
 }
 
-// Of one tile, in a file of its own.
+// The launch of one tile's size, in a file of its own.
 template <typename S>
 gpuError_t launch_blocks(const BlocksArgs& args, gpuStream_t stream) {
   auto* kernel = &blocks_linear<S>;

@@ -7,8 +7,8 @@
 
 namespace atom::ops::device::blocks {
 
-// Of a warp: 16 rows of x by the columns of the tile pass through shared memory to the copy engine,
-// which stores them while the next products are under way, and of them those that exist.
+// A warp's 16 rows of x by the columns of the tile pass through shared memory to the TMA, which
+// stores those that exist while the next products are under way.
 template <typename S>
 class Finisher {
  public:
@@ -97,7 +97,7 @@ class Finisher {
     return bits_of_pair<T>(values.x, values.y);
   }
 
-  // Of weight rows `row` and the next one, if they exist.
+  // Adds the biases of weight rows `row` and the next one, if they exist.
   __device__ float2 with_bias(float first, float second, int row) const {
     const LinearGpuCall& p = args_.params;
     if (p.bias == nullptr) return make_float2(first, second);

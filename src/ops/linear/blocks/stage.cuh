@@ -53,7 +53,7 @@ class Shared {
   __device__ uint32_t weight(int stage) const { return x(stage) + S::kXSize; }
   // A warp's rows of y.
   __device__ uint32_t rows(int warp) const { return base_ + S::kOutOffset + warp * kBoxSize; }
-  // Of a stage's group: of the rows of x, then of the halves of the columns.
+  // The scales of a stage's group: of the rows of x, then of the halves of the columns.
   __device__ float* scales(int stage) const {
     return reinterpret_cast<float*>(memory_ + S::kScalesOffset + stage * S::kScalesSize);
   }
@@ -81,7 +81,7 @@ __device__ void for_tiles(const BlocksArgs& args, Visit&& visit) {
   }
 }
 
-// By two warps: the scales of a tile's groups.
+// Two warps copy the scales of a tile's groups.
 template <typename S>
 class ScaleCopier {
  public:
@@ -101,7 +101,7 @@ class ScaleCopier {
     float x[kRows], weight;
   };
 
-  // Of rows that do not exist those of others.
+  // Copies other rows' scales for rows that do not exist.
   __device__ void copy(int row_tile, int column_tile) {
     const LinearGpuCall& p = args_.params;
     const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
@@ -141,7 +141,7 @@ class ScaleCopier {
   StageCursor stage_;
 };
 
-// By one thread: the rows of x.
+// One thread copies the rows of x.
 template <typename S>
 __device__ void copy_x(const BlocksArgs& args, const Shared<S>& shared) {
   const uint64_t policy = keep_policy();
@@ -159,7 +159,7 @@ __device__ void copy_x(const BlocksArgs& args, const Shared<S>& shared) {
   });
 }
 
-// By another: the weight's part of a tile, or of it a half for both blocks of a cluster.
+// Another copies the weight's part of a tile, or a half of it for both blocks of a cluster.
 template <typename S>
 __device__ void copy_weight(const BlocksArgs& args, const Shared<S>& shared) {
   constexpr uint16_t kBothBlocks = 3;

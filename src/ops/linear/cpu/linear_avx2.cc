@@ -90,6 +90,7 @@ constexpr KernelTable plain_table(decltype(KernelTable::pack_x) pack) {
   return {.weight_step_size = kPanelColumns / 8 * Step::kWeightVectorSize,
           .x_step_size = 4 * Step::kValues,
           .max_streaming_rows = 1,
+          .stream_ahead = 8192,
           .streams_unaided = true,
           .pack_x = pack,
           .multiply = multiply<Step>};

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/cpu_info.h"
 #include "base/rounding.h"
 #include "ops/linear/cpu/finish_panel.h"
 #include "ops/linear/linear_variants.h"
@@ -138,7 +139,7 @@ void pack_tile(const Plan& plan, int64_t tile) {
 // memory: at 3 and 4 rows, and at one where weights are expanded, which others can slow to half.
 Prefetch stream_ahead(const Plan& plan, int rows, int unroll_lines, const char* from) {
   const LinearWeight& weight = plan.call.weight;
-  if (plan.kernels.streams_unaided) return {from, 0, false};
+  if (plan.kernels.streams_unaided && !is_intel_cpu()) return {from, 0, false};
   const int ahead = plan.kernels.stream_ahead;
   if (ahead > 0) return {from + ahead, unroll_lines, false};
   if (!weight.is_quantized() && rows <= 2) return {from + 2048, unroll_lines, false};

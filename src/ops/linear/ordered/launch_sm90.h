@@ -9,24 +9,36 @@
 namespace atom::ops::device {
 
 struct OrderedArgs {
-  // [panels, rows, panel] in boxes of tile_rows rows (x: of x_rows) and of the panels of a stage.
+  // [panels, rows, panel] in boxes of box_rows() rows (x: of x_rows) and of the panels of a stage.
   CUtensorMap weight, x;
   LinearGpuCall params;
   int tile_rows;  // of the weight: a multiple of 16, to 128
-  // Warpgroups have whole tiles: in FP8 each multiplies every other stage, in 16 bits each has half
-  // of the rows of x. Else they have half tiles.
+  // Warpgroups have whole tiles: in FP8 each multiplies every other stage; in 16 bits each has half
+  // of the rows of x (splits_x), or the first one has all of them, since an instruction takes as long
+  // for few rows as for many. Else they have half tiles.
   bool whole_tiles;
+  bool splits_x;
+  // With SiLU half of a tile are rows of the gate, the others those of up that belong to them, in
+  // boxes of their own.
+  bool is_gated;
   int columns;     // rows of x that a warpgroup multiplies: 8, 16, 32 or 64
   int num_panels;  // of 128 bytes of k, of a stage
   int num_chunks;  // of k, a stage each
   int num_stages;
   int num_tiles;
 
+  __host__ __device__ int box_rows() const { return is_gated ? tile_rows / 2 : tile_rows; }
+  // Outputs, of a tile and of all.
+  __host__ __device__ int num_outputs() const {
+    return is_gated ? params.out_features / 2 : params.out_features;
+  }
   __host__ __device__ bool takes_turns() const {
     return whole_tiles && params.weight_element == Element::kFloat8E4M3;
   }
-  __host__ __device__ bool splits_x() const { return whole_tiles && !takes_turns(); }
-  __host__ __device__ int x_rows() const { return splits_x() ? 2 * columns : columns; }
+  __host__ __device__ bool has_one_group() const {
+    return whole_tiles && !takes_turns() && !splits_x;
+  }
+  __host__ __device__ int x_rows() const { return splits_x ? 2 * columns : columns; }
 };
 
 // Shared memory: the stages, then a tile's sums (first those that warpgroups hand over), then what

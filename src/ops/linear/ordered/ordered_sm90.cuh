@@ -1,8 +1,8 @@
 // Inside the ordered linear for few rows on Hopper: the kernel. A block owns tiles of weight rows
 // and all of k. One thread starts the copies of the weight and of x into a ring of stages in shared
-// memory, and two warpgroups multiply: half of a large tile's rows each; or all of a tile's rows,
-// in 16 bits with half of the rows of x each, in FP8 of every other stage, and hand the sums so far
-// over to each other. At the end of a tile the sums pass through shared memory, so that
+// memory, and two warpgroups multiply: half of a large tile's rows each, or those of a gate and of up;
+// or all of a tile's rows, in FP8 of every other stage, and hand the sums so far over to each other,
+// in 16 bits the first one alone, or each with half of the rows of x. At the end of a tile the sums pass through shared memory, so that
 // neighboring threads store neighboring outputs.
 //
 // The ring is filled with weights before the kernel before has ended.
@@ -40,7 +40,7 @@ class Memory {
     return base_ + layout_.barriers + index * kBarrierSize;
   }
   __device__ uint32_t empty(int index) const { return full(num_stages_ + index); }
-  // Of a row of x with all of a tile's rows.
+  // The sums of a row of x with all of a tile's rows.
   __device__ float* sums(int x_row) const {
     return reinterpret_cast<float*>(memory_ + layout_.sums) + x_row * layout_.sums_stride;
   }
@@ -90,17 +90,19 @@ class Producer {
   }
 
  private:
-  // Of the block's item `i`: a chunk of k of a tile.
+  // Copies the block's item `i`, a chunk of k of a tile.
   __device__ void copy_weight(int i, int stage) const {
-    const int tile = blockIdx.x + i / args_.num_chunks * gridDim.x;
+    const int first_row = (blockIdx.x + i / args_.num_chunks * gridDim.x) * args_.box_rows();
+    copy_weight_box(i, memory_.stage(stage), first_row, memory_.full(stage));
+    if (!args_.is_gated) return;
+    const uint32_t of_up =
+        memory_.stage(stage) + args_.num_panels * args_.box_rows() * kPanelSize;
+    copy_weight_box(i, of_up, args_.num_outputs() + first_row, memory_.full(stage));
+  }
+
+  __device__ void copy_weight_box(int i, uint32_t target, int first_row, uint32_t barrier) const {
     const int panel = i % args_.num_chunks * args_.num_panels;
-    copy_box(memory_.stage(stage),
-             &args_.weight,
-             0,
-             tile * args_.tile_rows,
-             panel,
-             memory_.full(stage),
-             weight_policy_);
+    copy_box(target, &args_.weight, 0, first_row, panel, barrier, weight_policy_);
   }
 
   __device__ void copy_x(int i, int stage) const {
@@ -125,13 +127,15 @@ class Multiplier {
         warpgroup_(threadIdx.x / kWarpgroupSize),
         lane_(threadIdx.x % kWarpSize),
         first_row_(args.whole_tiles ? 0 : warpgroup_ * (args.tile_rows / 2)),
-        first_column_(args.splits_x() ? warpgroup_ * kColumns : 0),
+        first_column_(args.splits_x ? warpgroup_ * kColumns : 0),
         b_offset_(args.num_panels * args.tile_rows * kPanelSize + first_column_ * kPanelSize),
-        a_panel_(matrix_offset(args.tile_rows * kPanelSize)),
+        a_offset_(first_row_ * (args.is_gated ? args.num_panels : 1) * kPanelSize),
+        a_panel_(matrix_offset(args.box_rows() * kPanelSize)),
         b_panel_(matrix_offset(args.x_rows() * kPanelSize)) {}
 
   // All of k.
   __device__ void run() {
+    if (args_.has_one_group() && warpgroup_ > 0) return;
     if constexpr (kIsFloat8) {
       if (args_.takes_turns()) return run_in_turns();
 #pragma unroll
@@ -162,6 +166,7 @@ class Multiplier {
   // To shared memory.
   __device__ void share() const {
     if (args_.takes_turns() && (args_.num_chunks - 1) % kWarpgroups != warpgroup_) return;
+    if (args_.has_one_group() && warpgroup_ > 0) return;
     const int warp_row = threadIdx.x / kWarpSize % kWarpgroupWarps * 16 + lane_ / 4;
     const int num_rows = args_.whole_tiles ? args_.tile_rows : args_.tile_rows / 2;
 #pragma unroll
@@ -195,7 +200,7 @@ class Multiplier {
 
   template <int kPanels>
   __device__ void add_at_once(bool keeps) {
-    const uint64_t a = matrix_at(memory_.stage(stage_.index) + first_row_ * kPanelSize);
+    const uint64_t a = matrix_at(memory_.stage(stage_.index) + a_offset_);
     const uint64_t b = matrix_at(memory_.stage(stage_.index) + b_offset_);
     begin_products();
 #pragma unroll
@@ -242,7 +247,7 @@ class Multiplier {
                  : "memory");
   }
 
-  // Of this thread and that of the other warpgroup: [kSums, threads].
+  // Sums that pass between this thread and that of the other warpgroup: [kSums, threads].
   __device__ float* handed_over() const {
     return memory_.sums(0) + threadIdx.x % kWarpgroupSize;
   }
@@ -270,7 +275,7 @@ class Multiplier {
   template <int kPanels, typename Multiplied, typename Take>
   __device__ void add_panels(const Multiplied& multiplied, const Take& take, int first = 0) {
     const uint64_t a =
-        matrix_at(memory_.stage(stage_.index) + first_row_ * kPanelSize) + first * a_panel_;
+        matrix_at(memory_.stage(stage_.index) + a_offset_) + first * a_panel_;
     const uint64_t b = matrix_at(memory_.stage(stage_.index) + b_offset_) + first * b_panel_;
     float parts[kPanels][kSums];
     begin_products();
@@ -302,7 +307,7 @@ class Multiplier {
 
   const OrderedArgs& args_;
   const Memory& memory_;
-  const int warpgroup_, lane_, first_row_, first_column_, b_offset_;
+  const int warpgroup_, lane_, first_row_, first_column_, b_offset_, a_offset_;
   const uint64_t a_panel_, b_panel_;
   StageCursor stage_;
   float sums_[kSums];
@@ -317,8 +322,11 @@ struct Scales {
     const LinearGpuCall& p = args.params;
     row = {1, 0};
     if (static_cast<int>(threadIdx.x) >= args.tile_rows) return;
-    const int feature = tile * args.tile_rows + static_cast<int>(threadIdx.x);
-    if (feature >= p.out_features) return;
+    const bool is_up = static_cast<int>(threadIdx.x) >= args.box_rows();
+    const int output =
+        tile * args.box_rows() + static_cast<int>(threadIdx.x) - (is_up ? args.box_rows() : 0);
+    if (output >= args.num_outputs()) return;
+    const int feature = output + (is_up ? args.num_outputs() : 0);
     if (p.weight_scale != nullptr) row.x = p.weight_scale[p.weight_scale_per_row ? feature : 0];
     if (p.bias != nullptr) row.y = load_as(p.bias_element, p.bias, feature);
   }
@@ -342,9 +350,9 @@ struct Scales {
 class Finisher {
  public:
   __device__ Finisher(const OrderedArgs& args, const Memory& memory, int tile)
-      : p_(args.params), memory_(memory) {
-    first_feature_ = tile * args.tile_rows;
-    num_features_ = min(args.tile_rows, p_.out_features - first_feature_);
+      : p_(args.params), memory_(memory), up_rows_(args.is_gated ? args.box_rows() : 0) {
+    first_feature_ = tile * args.box_rows();
+    num_features_ = min(args.box_rows(), args.num_outputs() - first_feature_);
     in_pairs_ = num_features_ % 2 == 0 && p_.y_stride % 2 == 0 &&
                 reinterpret_cast<uintptr_t>(p_.y) % 8 == 0;
   }
@@ -369,6 +377,13 @@ class Finisher {
 
  private:
   __device__ float output(int x_row, int row) const {
+    const float value = product(x_row, row);
+    if (up_rows_ == 0) return value;
+    return silu_product(round_as(p_.y_element, value),
+                        round_as(p_.y_element, product(x_row, up_rows_ + row)));
+  }
+
+  __device__ float product(int x_row, int row) const {
     const float2 scale = memory_.rows()[row];
     const float product =
         __fmul_rn(__fmul_rn(memory_.sums(x_row)[row], scale.x), memory_.x_scales()[x_row]);
@@ -390,6 +405,7 @@ class Finisher {
 
   const LinearGpuCall& p_;
   const Memory& memory_;
+  const int up_rows_;                 // rows of the tile before those of up; 0 without a gate
   int first_feature_, num_features_;  // of the tile
   bool in_pairs_;                     // both outputs can be stored at once
 };
@@ -414,7 +430,8 @@ __device__ void consume(const OrderedArgs& args, const Memory& memory) {
 }
 
 __device__ inline void init_barriers(const OrderedArgs& args, const Memory& memory) {
-  const int num_readers = args.takes_turns() ? kWarpgroupWarps : kNumConsumers / kWarpSize;
+  const bool by_one = args.takes_turns() || args.has_one_group();
+  const int num_readers = by_one ? kWarpgroupWarps : kNumConsumers / kWarpSize;
   for (int i = 0; i < args.num_stages; ++i) {
     init_barrier(memory.full(i), 1);
     init_barrier(memory.empty(i), num_readers);

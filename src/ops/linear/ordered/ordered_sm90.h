@@ -13,10 +13,18 @@ namespace atom::ops {
 
 constexpr int kMaxOrderedRows = 64;
 
-// On compute capability 9.0 alone, without an epilogue but bias. x and weight of one type:
+// On compute capability 9.0 alone, with bias and SiLU. x and weight of one type:
 // bfloat16, float16, or FP8 with y of 2 bytes. Rows of the weight are multiples of 128 bytes, those
 // of x multiples of 16.
 bool supports_linear_ordered_sm90(const LinearGpuCall& params);
 gpuError_t launch_linear_ordered_sm90(const LinearGpuCall& params, gpuStream_t stream);
+
+// What the benchmark varies; bits do not depend on it.
+struct OrderedTuning {
+  int one_group_rows = 64;  // in 16 bits: up to so many rows of x one warpgroup has all
+};
+gpuError_t launch_linear_ordered_sm90(const LinearGpuCall& params,
+                                      const OrderedTuning& tuning,
+                                      gpuStream_t stream);
 
 }  // namespace atom::ops

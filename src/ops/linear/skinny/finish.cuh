@@ -118,7 +118,7 @@ class Finisher {
   static constexpr bool kAdds = kEpilogue == LinearEpilogue::kAddResidual;
   static constexpr int kBatch = 2;  // units at a time
 
-  // Of a unit x, y are of the first feature with both rows of x, then z, w of the second.
+  // A unit's x and y are of the first feature with both rows of x, z and w of the second.
   using Values = float4[kBatch];
   using Residuals = uint2[kBatch];  // as memory holds them, of the first row of x and of the second
 

@@ -114,7 +114,7 @@ class Sums<GroupedFloat8, kColumns> {
     return min(feature, p.out_features - 1) / p.scale_rows;
   }
 
-  // Of the weight: each lane has those of one of as many panels from `panel` on.
+  // The weight's: each lane has those of one of as many panels from `panel` on.
   __device__ float load_scales(int panel) const {
     const int own = panel + threadIdx.x % kWarpSize;
     return __ldg(weight_scales_ + min(own, args_.num_groups - 1));
@@ -130,7 +130,7 @@ class Sums<GroupedFloat8, kColumns> {
     commit_products();
   }
 
-  // Of a panel: the scales of x times that of the weight.
+  // A panel's factors: the scales of x times that of the weight.
   static __device__ void load_factors(float2 (&factors)[kColumns / 8],
                                       uint32_t x_scales,
                                       float weight_scale) {

@@ -136,7 +136,7 @@ bool plan(const LinearGpuCall& p,
          (tuning.num_splits == 1 || one_round);
 }
 
-// Of `count` rows as many as each of `num_shares` has, in tiles' granularity.
+// How many of `count` rows each of `num_shares` has, in tiles' granularity.
 int share_of(int count, int num_shares) {
   return divide_up(divide_up(count, num_shares), kTileUnit) * kTileUnit;
 }

@@ -25,7 +25,7 @@ constexpr int kNumWarps = 8;
 constexpr int kNumThreads = kNumWarps * kWarpSize;
 constexpr int kSlotSums = kTileRows * 8;  // of one tile and eight rows of x
 
-// By the tiles of eight rows of x.
+// For each number of tiles of eight rows of x.
 template <int kTokenTiles>
 struct StreamShape {
   static constexpr int kGroupTiles = kTokenTiles == 2 ? 2 : 4;  // that share a pass over x

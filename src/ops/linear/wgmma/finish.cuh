@@ -17,7 +17,7 @@ __device__ inline float2 floats_of(uint32_t pair) {
   }
 }
 
-// Of a warp: 16 rows of x by the columns of the tile. take() keeps the sums in y's type, and
+// A warp's 16 rows of x by the columns of the tile. take() keeps the sums in y's type, and
 // finish_slice() of all slices in turn stores them, which the products of the next tile hide.
 template <typename T>
 class Finisher {
@@ -77,7 +77,7 @@ class Finisher {
     }
   }
 
-  // Of a column of the tile; of one that does not exist another one.
+  // The weight row of a column of the tile; another one for a column that does not exist.
   __device__ int weight_row(int column) const {
     const int width = is_gated_ ? p_.out_features / 2 : p_.out_features;
     const bool is_up = is_gated_ && column >= kHalfColumns;

@@ -12,7 +12,7 @@ constexpr int kWgmmaTileRows = 128, kWgmmaTileColumns = 256;
 constexpr int kWgmmaClusterSize = 2;  // row tiles
 
 struct WgmmaArgs {
-  // In boxes of 128 bytes of the rows of a tile, of the weight of half a tile.
+  // TMA boxes: 128 bytes by a tile's rows of x, 128 bytes by half a tile's rows of the weight.
   CUtensorMap x, weight;
   LinearGpuCall params;
   int weight_stride;                    // weight rows from a tile's first half to its second

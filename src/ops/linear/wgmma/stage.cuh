@@ -61,7 +61,7 @@ __device__ void for_tiles(const WgmmaArgs& args, Visit&& visit) {
   }
 }
 
-// By one thread: the rows of x.
+// One thread copies the rows of x.
 __device__ inline void copy_x(const WgmmaArgs& args, const Shared& shared) {
   const uint64_t policy = keep_policy();
   StageCursor stage;
@@ -82,7 +82,7 @@ __device__ inline void copy_x(const WgmmaArgs& args, const Shared& shared) {
   });
 }
 
-// By another: a block's half of the weight rows of both blocks' tiles.
+// Another copies a block's half of the weight rows of both blocks' tiles.
 __device__ inline void copy_weight(const WgmmaArgs& args, const Shared& shared) {
   constexpr uint16_t kBothBlocks = 3;
   const bool gated = args.params.epilogue == LinearEpilogue::kSiluAndMul;
