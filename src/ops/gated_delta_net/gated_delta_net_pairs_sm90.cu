@@ -34,15 +34,24 @@ __device__ int place_of(int token, int head) {
   return kHeads * token + head;
 }
 
-// Four columns of a row of a state that is in one piece.
+// Four columns of a row of a float32 state in global memory.
+struct GlobalState {
+  const float* state;
+
+  __device__ float4 load(int row, int column) const {
+    return gpu_load_once(reinterpret_cast<const float4*>(state + row * kDim + column));
+  }
+};
+
+// Of a state in shared memory.
 template <typename Stored>
-struct WholeState {
+struct SharedState {
   const Stored* state;
 
   __device__ float4 load(int row, int column) const {
     const Stored* at = state + row * kDim + column;
     if constexpr (sizeof(Stored) == sizeof(float)) {
-      return gpu_load_once(reinterpret_cast<const float4*>(at));
+      return *reinterpret_cast<const float4*>(at);
     } else {
       return StateColumns::widened(*reinterpret_cast<const uint2*>(at));
     }
@@ -81,7 +90,7 @@ __device__ void advance_heads(const GatedDeltaRuleArgs& rule,
   for (int head = 0; head < kHeads; ++head) {
     if (head >= kFirstShared<Stored> && sequence.has_history) {
       device::wait_for(static_cast<uint32_t>(__cvta_generic_to_shared(&shared.arrived[head])), 0);
-      tile.load(WholeState<Stored>{shared.states[head - kFirstShared<Stored>]});
+      tile.load(SharedState<Stored>{shared.states[head - kFirstShared<Stored>]});
     } else if (!sequence.has_history) {
       tile.clear();
     }
@@ -205,7 +214,9 @@ __global__ void __launch_bounds__(kRecurrentThreads, 2)
                        (sequence.slot * rule.num_v_heads + first_head) * kDim * kDim;
   if (thread == 0 && sequence.has_history) begin_copies(states, shared);
   StateTile<kDim> tile;
-  if (kFirstShared<Stored> == 1 && sequence.has_history) tile.load(WholeState<Stored>{states});
+  if constexpr (kFirstShared<Stored> == 1) {
+    if (sequence.has_history) tile.load(GlobalState{states});
+  }
   const int d = thread % kDim;
   const bool is_key = thread >= kDim;
   const int num_k_heads = static_cast<int>(rule.num_k_heads);
