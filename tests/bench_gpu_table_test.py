@@ -83,7 +83,9 @@ class Tables(unittest.TestCase):
                         result(1, 8192, 1, 0.2))
         self.write(fusions_bf16=short, tuning=short, tuning_start_first={"seconds": 2.5},
                    deterministic=latency(result(1, 1024, 65, 0.004), result(32, 1024, 65, 0.006)),
-                   deterministic_on=latency(result(1, 1024, 65, 0.005)))
+                   deterministic_on=latency(result(1, 1024, 65, 0.005)),
+                   deterministic_256=latency(result(256, 1024, 65, 0.016)),
+                   deterministic_256_on=latency(result(256, 1024, 65, 0.018)))
         self.write(load_cached={"seconds": 3.0})
         self.write(load_cached="12:00 loaded 16 GB in 2.5 s\n", load_evict="5 GB/s\n")
         self.write(serve_256={"output_throughput": 9000.0},
@@ -97,6 +99,7 @@ class Tables(unittest.TestCase):
         self.assertIn("| bf16 | 2.50 | - | - |", lines)
         self.assertIn("| bf16, B1 | 4.00 | 5.00 | 1.25 |", lines)
         self.assertIn("| bf16, B32 | 6.00 | - | - |", lines)
+        self.assertIn("| bf16, B256 | 16.00 | 18.00 | 1.12 |", lines)
         self.assertIn("| page cache | 3.00 | 16 GB in 2.5 s |", lines)
         self.assertIn("| that disk, one thread |  | 5 GB/s |", lines)
         self.assertIn("512 requests of 1024 + 1024 tokens over HTTP, 256 at a time: 9,000 tok/s, "

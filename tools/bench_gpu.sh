@@ -393,14 +393,21 @@ run_tuning() {
 }
 
 run_deterministic() {
-  local suffix mode
+  local suffix mode name
   for suffix in "" -fp8-kv; do
     for mode in "" --deterministic; do
+      name=$suffix${mode:+-on}
       # shellcheck disable=SC2046,SC2086
-      limited 90 "deterministic$suffix${mode:+-on}" "$atom" bench latency "$model" "${engine[@]}" \
+      limited 90 "deterministic$name" "$atom" bench latency "$model" "${engine[@]}" \
         $(precision "deterministic$suffix") $mode --max-model-len 2048 --difference --warmup 0 \
-        --num-iters 1 --shapes 1x1024x65,1x1024x65,32x1024x65,32x1024x65,256x1024x33 \
-        --max-num-seqs 256 --output-json "$out/deterministic$suffix${mode:+-on}.json"
+        --num-iters 1 --shapes 1x1024x65,1x1024x65,32x1024x65,32x1024x65 --max-num-seqs 32 \
+        --output-json "$out/deterministic$name.json"
+      # As in run_decode.
+      # shellcheck disable=SC2046,SC2086
+      limited 90 "deterministic-256$name" "$atom" bench latency "$model" "${engine[@]}" \
+        $(precision "deterministic$suffix") $mode --max-model-len 2048 --warmup 0 --num-iters 1 \
+        --shapes 8x1024x1,256x1024x65 --max-num-seqs 256 \
+        --output-json "$out/deterministic-256$name.json"
     done
   done
 }

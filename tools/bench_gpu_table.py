@@ -225,8 +225,9 @@ def tuning_lines(folder):
 def deterministic_lines(folder):
     rows = []
     for suffix, label in (("", "bf16"), ("-fp8-kv", "FP8, cache FP8")):
-        plain, _ = short_times(folder, f"deterministic{suffix}")
-        fixed, _ = short_times(folder, f"deterministic{suffix}-on")
+        plain, fixed = (
+            {**short_times(folder, f"deterministic{suffix}{mode}")[0],
+             **short_times(folder, f"deterministic-256{suffix}{mode}")[0]} for mode in ("", "-on"))
         for shape in sorted(plain):
             ours = fixed.get(shape)
             rows.append([f"{label}, B{shape[0]}", cell(plain[shape], 1e3), cell(ours, 1e3),

@@ -9,7 +9,7 @@ set -uo pipefail
 usage() {
   cat <<'MESSAGE'
 usage: tools/bench_ranks.sh [--atom FILE] [--golden FILE] [--out FOLDER] [--cards N]
-                            [--streams N] [--output-len N] [SECTION...]
+                            [--streams N] [--output-len N] [--dry-run] [SECTION...]
 
   --atom FILE     executable built with cmake --preset cuda (default build/cuda/atom)
   --golden FILE   golden_models_test of the same build (default: found beside it)
@@ -17,15 +17,19 @@ usage: tools/bench_ranks.sh [--atom FILE] [--golden FILE] [--out FOLDER] [--card
   --cards N       GPUs to use (default all that there are: 2, 4 or 8)
   --streams N     requests at once of the sections that measure throughput (default 256)
   --output-len N  tokens of their answers (default 1024)
+  --dry-run       only print each command, with its name and its limit in seconds
 
 Sections that run without a choice, in order:
   machine           atom doctor --measure --collectives, nvidia-smi topo
+  exchanges         sums alone and with norm beside NCCL's, and tokens to experts and back, where
+                    collectives_bench and expert_exchange_bench were built
   goldens           golden models on as many cards: in parts, in stages, experts spread, copies
-  llama-8b          Llama-3.1-8B bf16 in parts (TP) at 1 and 64 requests, one card beside
-  llama-8b-load     its throughput on one card, in parts and as copies: requests of 1024 tokens
-  llama-70b-fp8     Llama-3.1-70B FP8 in parts at 1 and 64 requests
+  llama-8b          Llama-3.1-8B bf16 in parts (TP) at 1 and 64 requests, on 1, 2, 4, 8 cards
+  llama-8b-load     its throughput on one card, in 2, 4, 8 parts and as copies: requests of 1024
+                    tokens
+  llama-70b-fp8     Llama-3.1-70B FP8 in parts at 1 and 64 requests, in 4 and 8 where there are
   share-70b-fp8     what collectives take of its steps, by operator
-  gpt-oss-120b      in parts at 1, 8 and 64 requests
+  gpt-oss-120b      in parts at 1, 4, 8 and 64 requests, in 4 and 8 where there are
   experts           Qwen3-30B-A3B at --streams requests: in parts; experts spread; attention in
                     copies and experts spread
   stages            Llama-3.1-8B in stages (PP) at 1 and 64 requests
@@ -34,7 +38,9 @@ Sections that run without a choice, in order:
 With 4 cards or more, too:
   qwen3-235b        Qwen3-235B-A22B FP8: in parts with experts spread, and half of it twice
 With 8:
-  deepseek-r1       FP8: in parts at 1 request; attention in copies at 128, 256 and 2048
+  deepseek-r1       FP8: in parts at 1 request, without drafts and with 1 and 3 by forced
+                    acceptance; attention in copies at 128, 256 and 2048
+  kimi-k2           what each of 8 ranks takes of it
 MESSAGE
 }
 
@@ -45,14 +51,19 @@ out=$root/build/bench-ranks
 cards=
 streams=256
 output_len=1024
+dry_run=
 sections=()
-known="machine goldens llama-8b llama-8b-load llama-70b-fp8 share-70b-fp8 gpt-oss-120b experts
-  stages kill qwen3-235b deepseek-r1"
+known="machine exchanges goldens llama-8b llama-8b-load llama-70b-fp8 share-70b-fp8 gpt-oss-120b
+  experts stages kill qwen3-235b deepseek-r1 kimi-k2"
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help)
       usage
       exit 0
+      ;;
+    --dry-run)
+      dry_run=1
+      shift
       ;;
     --atom | --golden | --out | --cards | --streams | --output-len)
       if [ $# -lt 2 ]; then
@@ -92,15 +103,15 @@ if [ "$cards" -lt 2 ]; then
   echo "bench_ranks: $cards GPUs; 2, 4 or 8 are needed (nvidia-smi -L lists them)" >&2
   exit 1
 fi
-if [ ! -x "$atom" ]; then
+if [ ! -x "$atom" ] && [ -z "$dry_run" ]; then
   echo "bench_ranks: $atom is missing: build it with tools/setup.sh --cuda && tools/build.sh cuda" >&2
   exit 1
 fi
 if [ ${#sections[@]} -eq 0 ]; then
-  sections=(machine goldens llama-8b llama-8b-load llama-70b-fp8 share-70b-fp8 gpt-oss-120b experts
-    stages kill)
+  sections=(machine exchanges goldens llama-8b llama-8b-load llama-70b-fp8 share-70b-fp8
+    gpt-oss-120b experts stages kill)
   [ "$cards" -lt 4 ] || sections+=(qwen3-235b)
-  [ "$cards" -lt 8 ] || sections+=(deepseek-r1)
+  [ "$cards" -lt 8 ] || sections+=(deepseek-r1 kimi-k2)
 fi
 if ! mkdir -p "$out" || ! out=$(cd "$out" && pwd); then exit 2; fi
 num_failed=0
@@ -110,10 +121,17 @@ fail() { # NAME REASON
   num_failed=$((num_failed + 1))
 }
 
-# limited SECONDS NAME COMMAND...: what it prints goes to NAME.txt.
+# limited SECONDS NAME COMMAND...: what it prints goes to NAME.txt. False where there is nothing to
+# read in it.
 limited() {
   local limit=$1 name=$2 status=0 begin=$SECONDS reason
   shift 2
+  if [ -n "$dry_run" ]; then
+    printf '%s %s:' "$name" "$limit"
+    printf ' %q' "$@"
+    echo
+    return 1
+  fi
   timeout -k 5 "$limit" "$@" >"$out/$name.txt" 2>&1 </dev/null || status=$?
   if [ $status -eq 0 ]; then
     echo "ok      $name ($((SECONDS - begin)) s)"
@@ -200,35 +218,77 @@ run_machine() {
   limited 60 machine bash -c "'$atom' doctor --measure --collectives; nvidia-smi; nvidia-smi topo -m"
 }
 
+# Numbers of cards from 1 on that sections go through.
+counts() {
+  local count
+  for count in 1 2 4 8; do
+    [ $count -lt "$1" ] || [ $count -gt "$cards" ] || echo $count
+  done
+}
+
+# A program of the same build; empty where it was not built.
+built() {
+  find "$(dirname "$atom")" -type f -name "$1" -perm -u+x 2>/dev/null | head -n 1
+}
+
+run_exchanges() {
+  local bench file
+  for bench in collectives_bench expert_exchange_bench; do
+    file=$(built $bench)
+    if [ -z "$file" ] && [ -z "$dry_run" ]; then
+      fail $bench "it was not built (-DATOM_BUILD_BENCH=ON)"
+      continue
+    fi
+    limited 120 "$bench" "${file:-$bench}" "$cards" && sed 's/^/        /' "$out/$bench.txt"
+  done
+}
+
 run_goldens() {
-  local file=${golden:-$(find "$(dirname "$atom")" -type f -name golden_models_test -perm -u+x | head -n 1)}
-  if [ -z "$file" ]; then
+  local file=${golden:-$(built golden_models_test)}
+  if [ -z "$file" ] && [ -z "$dry_run" ]; then
     fail goldens "golden_models_test was not built"
     return
   fi
   limited 240 goldens env ATOM_TEST_DEVICE=cuda GTEST_BRIEF=1 \
-    ATOM_TEST_TP="$cards" ATOM_GOLDEN_DIR="${ATOM_GOLDEN_DIR:-$root/tests/data/golden}" "$file" \
+    ATOM_TEST_TP="$cards" ATOM_GOLDEN_DIR="${ATOM_GOLDEN_DIR:-$root/tests/data/golden}" \
+    "${file:-golden_models_test}" \
     --gtest_filter='*SeveralRanks*:*CopiesThatShare*:*ExpertsThatMove*'
 }
 
+# in_parts COUNT: the flags.
+in_parts() {
+  [ "$1" -eq 1 ] || echo "-tp $1"
+}
+
 run_llama_8b() {
-  latency 90 llama-8b-1-card llama-3.1-8b 1,64 ""
-  local bars=
-  [ "$cards" -ne 2 ] || bars="1=2.4"
-  latency 90 "llama-8b-tp$cards" llama-3.1-8b 1,64 "$bars" -tp "$cards"
+  local count bars
+  for count in $(counts 1); do
+    bars=
+    [ "$count" -ne 2 ] || bars="1=2.4"
+    # shellcheck disable=SC2046
+    latency 90 "llama-8b-tp$count" llama-3.1-8b 1,64 "$bars" $(in_parts "$count")
+  done
 }
 
 run_llama_8b_load() {
-  throughput 180 llama-8b-load-1-card llama-3.1-8b 1
-  throughput 180 "llama-8b-load-tp$cards" llama-3.1-8b 1 -tp "$cards"
+  local count
+  for count in $(counts 1); do
+    # shellcheck disable=SC2046
+    throughput 180 "llama-8b-load-tp$count" llama-3.1-8b 1 $(in_parts "$count")
+  done
   throughput 180 "llama-8b-load-dp$cards" llama-3.1-8b "$cards" -dp "$cards"
-  [ "$cards" -ne 2 ] || ratio llama-8b-load-tp2 llama-8b-load-1-card 1.75
+  ratio llama-8b-load-tp2 llama-8b-load-tp1 1.75
+  ratio "llama-8b-load-dp$cards" llama-8b-load-tp1 "$cards"
 }
 
 run_llama_70b_fp8() {
-  local bars=
-  [ "$cards" -ne 2 ] || bars="1=11 64=16"
-  latency 180 "llama-70b-fp8-tp$cards" llama-3.1-70b 1,64 "$bars" -tp "$cards" --quantization fp8
+  local count bars least=$((cards < 4 ? 2 : 4))
+  for count in $(counts $least); do
+    bars=
+    [ "$count" -ne 2 ] || bars="1=11 64=16"
+    latency 180 "llama-70b-fp8-tp$count" llama-3.1-70b 1,64 "$bars" -tp "$count" \
+      --quantization fp8
+  done
 }
 
 run_share_70b_fp8() {
@@ -246,9 +306,16 @@ PYTHON
 }
 
 run_gpt_oss_120b() {
-  local bars=
-  [ "$cards" -ne 2 ] || bars="1=1.6"
-  latency 150 "gpt-oss-120b-tp$cards" gpt-oss-120b 1,8,64 "$bars" -tp "$cards"
+  if [ "$cards" -lt 4 ]; then
+    latency 150 "gpt-oss-120b-tp$cards" gpt-oss-120b 1,4,8,64 "1=1.6" -tp "$cards"
+    return
+  fi
+  local count
+  for count in $(counts 4); do
+    # A quarter of an expert's 2880 rows is no whole number of groups that share a scale.
+    latency 150 "gpt-oss-120b-tp$count-ep" gpt-oss-120b 1,4,8,64 "" -tp "$count" \
+      --enable-expert-parallel
+  done
 }
 
 run_experts() {
@@ -270,7 +337,12 @@ run_qwen3_235b() {
 }
 
 run_deepseek_r1() {
+  local drafts
   latency 400 "deepseek-r1-tp$cards" deepseek-r1 1 "1=6" -tp "$cards"
+  for drafts in 1 3; do
+    latency 400 "deepseek-r1-tp$cards-mtp$drafts" deepseek-r1 1 "" -tp "$cards" --method mtp \
+      --num-speculative-tokens $drafts --forced-acceptance-rate 0.9
+  done
   local count all=$streams
   for count in 128 256 2048; do
     streams=$count
@@ -278,6 +350,12 @@ run_deepseek_r1() {
       --enable-dp-attention --enable-expert-parallel
   done
   streams=$all
+}
+
+run_kimi_k2() {
+  limited 60 kimi-k2 "$atom" plan "$(shape kimi-k2-mxfp4)" -tp "$cards" \
+    --max-model-len 131072 --device cpu --assume-memory 141GB &&
+    sed 's/^/        /' "$out/kimi-k2.txt"
 }
 
 port=8473

@@ -163,10 +163,6 @@ run_ops() {
     name=$(basename "$path")
     case "$name" in
       ops_roofs_test) ;;  # measures time
-      # Of ranks: kernels that are loaded while another rank waits would wait for it.
-      ops_rms_norm_test | ops_token_dispatch_test)
-        test_job check "$name" "$name" CUDA_MODULE_LOADING=EAGER
-        ;;
       *) test_job check "$name" "$name" ;;
     esac
   done < <(find "$build" -type f -name 'ops_*_test' -perm -u+x | sort)
@@ -176,8 +172,9 @@ run_ops() {
 # Those whose usage has a mode that only checks.
 run_bench() {
   local bench path
-  for bench in fused_moe_gpu_bench linear_blocks_bench linear_skinny_bench linear_stream_bench \
-    linear_wgmma_bench mla_attention_bench indexer_bench gated_delta_rule_gpu_bench; do
+  for bench in deterministic_bench fused_moe_gpu_bench linear_blocks_bench linear_skinny_bench \
+    linear_stream_bench linear_wgmma_bench mla_attention_bench indexer_bench \
+    gated_delta_rule_gpu_bench; do
     path=$(find_program $bench)
     if [ -z "$path" ]; then
       echo "FAILED  $bench: was not built" | tee "$results/check-FAILED-$bench"

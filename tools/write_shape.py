@@ -132,6 +132,18 @@ def next_in_blocks():
     return FP8_BLOCKS | {"modules_to_not_convert": ["lm_head", "model.embed_tokens"] + kept}
 
 
+# As AMD's Quark writes it: what is no routed expert stays as it is.
+def experts_in_mxfp4():
+    codes = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
+    return {"quant_method": "quark",
+            "export": {"pack_method": "reorder", "weight_format": "real_quantized"},
+            "exclude": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*layers.0.mlp.*"],
+            "global_quant_config": {"weight": codes | {"ch_axis": -1, "is_dynamic": False},
+                                    "input_tensors": codes | {"ch_axis": -1, "is_dynamic": True},
+                                    "output_tensors": None, "bias": None},
+            "layer_quant_config": {}, "layer_type_quant_config": {}}
+
+
 SHAPES = {
     "llama-3.1-8b": llama3(4096, 14336, 32, 32),
     "llama-3.1-70b": llama3(8192, 28672, 80, 64),
@@ -147,6 +159,15 @@ SHAPES = {
         "quantization_config": FP8_BLOCKS},
     "deepseek-v3-6": DEEPSEEK_V3,
     "deepseek-r1": DEEPSEEK_V3 | {"num_hidden_layers": 61},
+    "kimi-k2-mxfp4": DEEPSEEK_V3 | {
+        "vocab_size": 163840, "num_hidden_layers": 61, "first_k_dense_replace": 1,
+        "num_nextn_predict_layers": 0, "num_attention_heads": 64, "num_key_value_heads": 64,
+        "n_routed_experts": 384, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
+        "max_position_embeddings": 131072, "rope_theta": 50000.0,
+        "rope_scaling": {"type": "yarn", "factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0,
+                         "mscale": 1.0, "mscale_all_dim": 1.0,
+                         "original_max_position_embeddings": 4096},
+        "quantization_config": experts_in_mxfp4()},
     "deepseek-v32-4": DEEPSEEK_V32,
     "glm-5-4": GLM_5,
 }

@@ -1,5 +1,5 @@
-// Checks and times what --deterministic puts in the place of faster kernels: linears of few rows and
-// attention of single queries, each beside the kernel that serves without it.
+// Checks and times what --deterministic puts in the place of faster kernels: linears of few rows
+// and attention of single queries, each beside the kernel that serves without it.
 //
 // usage: deterministic_bench [check|linear|attention]
 #include <algorithm>
@@ -126,7 +126,8 @@ void time_linears() {
       const auto size = shape.out_features * shape.in_features * bytes_of(c.weight);
       std::vector<std::unique_ptr<LinearOperands>> sets;
       for (int i = 0; i < sets_beyond_caches(size); ++i) {
-        sets.push_back(std::make_unique<LinearOperands>(c, shape.out_features, shape.in_features, 64));
+        sets.push_back(
+            std::make_unique<LinearOperands>(c, shape.out_features, shape.in_features, 64));
       }
       for (const int rows : {1, 8, 16, 32, 64}) {
         std::printf("%s %-7s M=%-2d:", c.name, shape.name, rows);

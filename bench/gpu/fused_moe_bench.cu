@@ -53,7 +53,8 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kRowsEarly,
                                   MoeKernel::kOne,
                                   MoeKernel::kSkinny,
-                                  MoeKernel::kWide};
+                                  MoeKernel::kWide,
+                                  MoeKernel::kWideFloat4};
 // Run when they are named, or all by the word "candidates".
 constexpr std::array kCandidates = {MoeKernel::kRowsSplitEarly};
 
@@ -107,6 +108,7 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
+  if (kernel == MoeKernel::kWideFloat4) return true;
   return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny ||
           kernel == MoeKernel::kOne) &&
          format.format == ExpertFormat::kFloat8;

@@ -104,12 +104,15 @@ MoeLayers::MoeLayers(const MoeShape& shape,
                  2),
       results_(int64_t{most_tokens} * shape.top_k * shape.hidden_size * 4),
       choices_(ids_.size()),
+      rows_(ids_.size()),
       begins_(2 * (kMaxGpuExperts + 1) * 4),
       rows_of_x_(int64_t{most_tokens} * shape.top_k * padded_moe_columns(shape.hidden_size) * 2),
       scales_(
           int64_t{most_tokens} * shape.top_k *
           (padded_moe_columns(shape.hidden_size) + padded_moe_columns(shape.intermediate_size)) /
           kMoeCodeGroup * 4),
+      row_scales_(int64_t{shape.num_experts} * (2 * shape.intermediate_size + shape.hidden_size) *
+                  4),
       skinny_ints_((kMaxMoeSkinnyGroups + num_skinny_rows()) * 4),
       skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
       skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4),
@@ -249,8 +252,15 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 }
 
 const char* name_of(MoeKernel kernel) {
-  constexpr const char* kNames[] = {
-      "stream", "one", "rows", "rows-split", "rows-early", "rows-split-early", "skinny", "wide"};
+  constexpr const char* kNames[] = {"stream",
+                                    "one",
+                                    "rows",
+                                    "rows-split",
+                                    "rows-early",
+                                    "rows-split-early",
+                                    "skinny",
+                                    "wide",
+                                    "wide-float4"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -277,6 +287,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return count > kMaxStreamTokens &&
              (format_.format == ExpertFormat::kAsX ? fits_moe_wide(call)
                                                    : fits_moe_wide_float8(call));
+    case MoeKernel::kWideFloat4:
+      return count > kMaxStreamTokens && fits_moe_wide_float4(call);
   }
   return false;
 }
@@ -306,12 +318,17 @@ gpuError_t MoeLayers::launch(
   if (format_.format == ExpertFormat::kAsX) {
     return launch_moe_wide(call, {shared, rows_of_x_.data(), results_.data()}, stream);
   }
+  shared.rows = rows_.data<int32_t>();
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
                                            padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;
-  return launch_moe_wide_float8(
+  const MoeFloat8Scratch of_codes = {
+      shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()};
+  if (kernel == MoeKernel::kWide) return launch_moe_wide_float8(call, of_codes, stream);
+  const int64_t gate_up_rows = int64_t{shape_.num_experts} * 2 * shape_.intermediate_size;
+  return launch_moe_wide_float4(
       call,
-      {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
+      {of_codes, row_scales_.data<float>(), row_scales_.data<float>(gate_up_rows * 4)},
       stream);
 }
 

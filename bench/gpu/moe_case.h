@@ -13,6 +13,7 @@
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_wide.h"
+#include "ops/fused_moe/moe_wide_float4.h"
 #include "ops/fused_moe/moe_wide_float8.h"
 
 namespace atom::bench {
@@ -40,7 +41,8 @@ enum class MoeKernel {
   kRowsEarly,
   kRowsSplitEarly,
   kSkinny,
-  kWide /* bfloat16 and FP8 */
+  kWide /* bfloat16 and FP8 */,
+  kWideFloat4
 };
 const char* name_of(MoeKernel kernel);
 
@@ -102,7 +104,8 @@ class MoeLayers {
   Matrix gate_up_, down_;
   Buffer x_, y_, ids_, weights_, activated_, results_;
   // Of the kernels for many tokens.
-  Buffer choices_, begins_, rows_of_x_, scales_;
+  Buffer choices_, rows_, begins_, rows_of_x_, scales_;
+  Buffer row_scales_;  // of matrices in MXFP4
   // Of the one for few tokens in FP8.
   int num_skinny_rows() const;
   gpuError_t launch_skinny(const ops::FusedMoeGpuCall& call, gpuStream_t stream) const;

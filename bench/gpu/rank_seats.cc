@@ -91,7 +91,6 @@ int run_with_ranks(int argc,
                    char** argv,
                    const char* arguments,
                    const std::function<int(int ranks)>& run) {
-  load_kernels_at_once();
   const Result<std::span<const DeviceFacts>> cards = device_facts(DeviceType::kCuda);
   if (!cards.ok()) {
     std::printf("%s\n", cards.status().message().c_str());

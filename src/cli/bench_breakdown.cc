@@ -233,7 +233,7 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
                                    int32_t num_iters) {
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(engine.model.model));
   ASSIGN_OR_RETURN(const ResolvedConfig config, resolve(fitted(engine, shapes), model));
-  ASSIGN_OR_RETURN(const Device device, choose_device(engine.device, engine.parallel));
+  ASSIGN_OR_RETURN(const Device device, choose_device(engine.device));
   std::unique_ptr<DeviceQueue> queue;
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(queue, open_measured_queue(device));

@@ -112,7 +112,7 @@ void add_core_figures(const CoreStats& before, const CoreStats& after, BatchFigu
 }  // namespace
 
 Result<std::unique_ptr<BenchSession>> BenchSession::create(const EngineConfig& config) {
-  ASSIGN_OR_RETURN(const Device device, choose_device(config.device, config.parallel));
+  ASSIGN_OR_RETURN(const Device device, choose_device(config.device));
   std::unique_ptr<DeviceQueue> queue;
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(queue, open_measured_queue(device));

@@ -195,7 +195,6 @@ int run_doctor(const DoctorOptions& options, const std::vector<std::string>& arg
     return fail_usage("doctor", status);
   }
   if (Status status = apply_log_flags({}); !status.ok()) return fail(status);
-  if (options.collectives) load_kernels_at_once();
   Findings findings = examine(options);
   std::optional<ops::Roofs> roofs;
   if (options.measure) {

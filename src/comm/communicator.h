@@ -1,6 +1,6 @@
 // What the ranks of a group do together: sums, exchanges, messages. A transport implements the
 // do_*() functions: comm/local/ for threads of one process, comm/device/ for those with a GPU each,
-// comm/tcp/ for processes.
+// comm/tcp/ for processes, comm/staged/ for GPUs by way of the host, over one of the others.
 //
 // Every rank of a group calls the same operations in the same order with tensors of the same shapes
 // and dtypes; one thread at a time on each rank. Tensors are contiguous and on the stream's device.
@@ -65,6 +65,9 @@ class Communicator {
   // (comm/device/mailbox.h); null where ranks do not write each other's memory, and in a group that
   // has failed. Lives as long as this.
   virtual const PeerView* peers(const Stream& /*stream*/) const { return nullptr; }
+
+  // Operations on a device's stream may be part of what is recorded there.
+  virtual bool can_be_recorded() const { return true; }
 
   // Before work is enqueued again that was recorded with operations of all ranks, or with messages
   // from each rank to the next one: hosts wait for each other as they do before other operations.

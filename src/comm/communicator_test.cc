@@ -56,6 +56,7 @@ Ranks make_tcp_group(int size, milliseconds timeout) {
 const Transport kTransports[] = {{"local", make_local_group},
                                  {"device", make_card_group},
                                  {"sockets", make_socket_group},
+                                 {"staged", make_staged_group},
                                  {"tcp", make_tcp_group}};
 
 class CommunicatorContract : public testing::TestWithParam<Transport> {

@@ -50,8 +50,8 @@ struct ModelSourceConfig {
 };
 
 struct CacheConfig {
-  int32_t block_size = 16;     // tokens
-  std::optional<DType> dtype;  // none: what the checkpoint was made for
+  int32_t block_size = 16;              // tokens
+  std::optional<DType> dtype;           // none: what the checkpoint was made for
   DType state_dtype = DType::kFloat32;  // of recurrent states: float32 or bfloat16
   bool enable_prefix_caching = true;
   // Layers with a sliding window keep all blocks of a sequence, in groups with the other layers.

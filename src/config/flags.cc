@@ -160,9 +160,7 @@ ChoiceKind<std::optional<DType>> kv_cache_dtype_kind() {
 }
 
 ChoiceKind<DType> state_dtype_kind() {
-  return {{{"auto", DType::kFloat32},
-           {"float32", DType::kFloat32},
-           {"bfloat16", DType::kBFloat16}},
+  return {{{"auto", DType::kFloat32}, {"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}},
           ""};
 }
 

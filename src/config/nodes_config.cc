@@ -14,7 +14,7 @@ namespace atom {
 namespace {
 
 // Flags that may differ between nodes, and groups of such.
-constexpr std::array<std::string_view, 14> kFlagsOfANode = {"model",
+constexpr std::array<std::string_view, 16> kFlagsOfANode = {"model",
                                                             "revision",
                                                             "tokenizer",
                                                             "chat-template",
@@ -26,6 +26,8 @@ constexpr std::array<std::string_view, 14> kFlagsOfANode = {"model",
                                                             "node-secret-file",
                                                             "num-threads",
                                                             "cpu-memory-utilization",
+                                                            "gpu-memory-utilization",
+                                                            "first-card",
                                                             "max-num-waiting",
                                                             "profile-dir"};
 constexpr std::array<std::string_view, 2> kGroupsOfANode = {"Supervision", "Logging"};

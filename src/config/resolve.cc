@@ -250,10 +250,9 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
   ASSIGN_OR_RETURN(resolved.kv_cache_dtype, resolve_kv_cache_dtype(engine, model, resolved.dtype));
   ASSIGN_OR_RETURN(const int32_t max_model_len, resolve_max_model_len(engine, model));
   ASSIGN_OR_RETURN(resolved.scheduler, resolve_scheduler(engine, max_model_len));
-  ASSIGN_OR_RETURN(
-      resolved.speculative,
-      resolve_speculative(engine.speculative,
-                          {engine.model.model, engine.parallel.tensor_parallel_size}));
+  ASSIGN_OR_RETURN(resolved.speculative,
+                   resolve_speculative(engine.speculative,
+                                       {engine.model.model, engine.parallel.tensor_parallel_size}));
   set_speculation(resolved.speculative, &resolved.scheduler);
   ASSIGN_OR_RETURN(
       resolved.recorded_batches,

@@ -78,8 +78,7 @@ Result<SpeculativeMethod> parse_method(const ConfigReader& reader, std::string* 
 
 Status check_shares(const ConfigReader& reader, int32_t tensor_parallel_size) {
   constexpr const char* kKey = "draft_tensor_parallel_size";
-  ASSIGN_OR_RETURN(const int64_t shares,
-                   reader.get_int(kKey, 1, INT32_MAX, tensor_parallel_size));
+  ASSIGN_OR_RETURN(const int64_t shares, reader.get_int(kKey, 1, INT32_MAX, tensor_parallel_size));
   if (shares == tensor_parallel_size) return {};
   return reader.wrong(kKey,
                       *reader.find(kKey),

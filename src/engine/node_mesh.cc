@@ -26,6 +26,7 @@ Result<std::string> read_secret(const std::string& path) {
 
 Result<MeshOptions> node_mesh(const ResolvedConfig& config,
                               int64_t num_sampled_ids,
+                              const std::string& device,
                               const std::function<bool()>& go_on) {
   const NodesConfig& nodes = config.engine.nodes;
   MeshOptions mesh;
@@ -35,7 +36,7 @@ Result<MeshOptions> node_mesh(const ResolvedConfig& config,
   mesh.port = static_cast<uint16_t>(nodes.master_port);
   ASSIGN_OR_RETURN(mesh.secret, read_secret(nodes.secret_file));
   ASSIGN_OR_RETURN(const std::string digest, digest_for_nodes(config.engine, ATOM_VERSION));
-  mesh.digest = fmt::format("{}, {} tokens", digest, num_sampled_ids);
+  mesh.digest = fmt::format("{}, {} tokens, on {}", digest, num_sampled_ids, device);
   mesh.patience = kYears;
   mesh.go_on = go_on;
   mesh.on_listening = [num_nodes = nodes.num_nodes](uint16_t port) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "base/status.h"
 #include "comm/tcp/mesh.h"
@@ -10,9 +11,11 @@
 
 namespace atom {
 
-// Reads the secret's file. They wait for each other for ever, or as long as `go_on` says.
+// Reads the secret's file. `device`: on what kind nodes compute. They wait for each other for ever,
+// or as long as `go_on` says.
 Result<MeshOptions> node_mesh(const ResolvedConfig& config,
                               int64_t num_sampled_ids,
+                              const std::string& device,
                               const std::function<bool()>& go_on);
 
 }  // namespace atom

@@ -26,7 +26,7 @@ ResolvedConfig config_of_rank(ResolvedConfig config, int rank, int world) {
 
 Result<std::shared_ptr<LocalRanks>> make_local_ranks(const ResolvedConfig& config) {
   const EngineConfig& engine = config.engine;
-  ASSIGN_OR_RETURN(const Device first, choose_device(engine.device, engine.parallel));
+  ASSIGN_OR_RETURN(const Device first, choose_device(engine.device));
   RETURN_IF_ERROR(check_cards(config, first));
   ASSIGN_OR_RETURN(
       std::unique_ptr<LocalRanks> ranks,
@@ -43,12 +43,12 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
   std::unique_ptr<RunnerGroup> group(new RunnerGroup());
   // A node's ranks begin with those of the last stage that it has.
   if (config.engine.nodes.num_nodes > 1) {
-    ASSIGN_OR_RETURN(const Device first,
-                     choose_device(config.engine.device, config.engine.parallel));
+    ASSIGN_OR_RETURN(const Device first, choose_device(config.engine.device));
     RETURN_IF_ERROR(check_cards(config, first));
-    ASSIGN_OR_RETURN(const MeshOptions mesh, node_mesh(config, num_sampled_ids, go_on));
+    ASSIGN_OR_RETURN(const std::string kind, kind_of(first));
+    ASSIGN_OR_RETURN(const MeshOptions mesh, node_mesh(config, num_sampled_ids, kind, go_on));
     ASSIGN_OR_RETURN(std::unique_ptr<NodeRanks> ranks,
-                     NodeRanks::form(config.engine, patience(config), mesh));
+                     NodeRanks::form(config.engine, first, patience(config), mesh));
     group->channel_ = std::make_unique<StepChannel>(&ranks->nodes());
     group->local_ranks_ = std::move(ranks);
   } else {

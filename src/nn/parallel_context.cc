@@ -60,6 +60,14 @@ void ParallelContext::meet_to_replay() const {
   }
 }
 
+bool ParallelContext::can_be_recorded() const {
+  for (const Communicator* group :
+       {tensor_parallel, pipeline_parallel, context_parallel, experts}) {
+    if (group != nullptr && !group->can_be_recorded()) return false;
+  }
+  return true;
+}
+
 Status ParallelContext::status() const {
   if (tensor_parallel != nullptr) RETURN_IF_ERROR(tensor_parallel->status());
   if (pipeline_parallel != nullptr) RETURN_IF_ERROR(pipeline_parallel->status());

@@ -42,6 +42,13 @@ struct ParallelContext {
   // all copies of this object alike, as others may still read it when this rank has given up.
   Tensor token_counts;
 
+  // Steps of a device may be recorded with what they exchange.
+  bool can_be_recorded() const;
+  // Ranks of other nodes compute with the same values and have to get the same bits of them.
+  bool shares_layers_over_nodes() const {
+    return tensor_parallel != nullptr && !tensor_parallel->can_be_recorded();
+  }
+
   bool is_first() const { return tensor_parallel_rank == 0; }  // of those that share layers
   // Of the last stage, which computes logits and chooses tokens.
   bool samples() const { return pipeline_parallel_rank + 1 == pipeline_parallel_size; }

@@ -1,6 +1,8 @@
 // Which device an engine computes on.
 #pragma once
 
+#include <string>
+
 #include "base/status.h"
 #include "config/engine_config.h"
 #include "config/resolve.h"
@@ -12,12 +14,13 @@ namespace atom {
 // there is none, which says why. `index` is that of the card.
 Result<Device> choose_device(DeviceChoice choice, int index = 0);
 
-// That of an engine's first rank, where it computes on cards of this node: the others have those
-// behind it. To be called before anything else is asked of cards, as several ranks need kernels to
-// be loaded at once.
-Result<Device> choose_device(const DeviceConfig& device, const ParallelConfig& parallel);
+// That of an engine's first rank on this node: the others have the cards behind it.
+Result<Device> choose_device(const DeviceConfig& device);
 
-// An error where an engine's ranks have too few cards, or ask of them what only the CPU can.
+// "NVIDIA H200", or "CPU".
+Result<std::string> kind_of(Device device);
+
+// An error where an engine's ranks on this node have too few cards.
 Status check_cards(const ResolvedConfig& config, Device first);
 
 }  // namespace atom

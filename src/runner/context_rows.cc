@@ -33,8 +33,9 @@ bool is_cut(const ScheduledSequence& scheduled, int32_t size) {
 ContextRows::ContextRows(const SchedulerOutput& step,
                          std::span<RunnerSequence* const> sequences,
                          int32_t block_size,
-                         const ParallelContext& parallel)
-    : step_(step), sequences_(sequences), parallel_(parallel) {
+                         const ParallelContext& parallel,
+                         HostMirror* arrays)
+    : step_(step), sequences_(sequences), parallel_(parallel), arrays_(arrays) {
   const int32_t size = parallel.context_parallel_size, rank = parallel.context_parallel_rank;
   const auto cut = [&](const ScheduledSequence& scheduled) { return is_cut(scheduled, size); };
   if (size == 1 || std::ranges::none_of(step.scheduled, cut)) return;
@@ -57,16 +58,25 @@ ContextRows::ContextRows(const SchedulerOutput& step,
     row += scheduled.num_new_tokens;
   }
   CHECK(row == step.num_tokens);
-  const auto longest = std::ranges::max(slots, {}, &std::vector<int32_t>::size).size();
-  split_.emplace();
-  split_->ranks = parallel.context_parallel;
-  split_->rank = rank;
-  split_->slots = Tensor::empty({size, static_cast<int64_t>(longest)}, DType::kInt32);
-  int32_t* out = split_->slots.data<int32_t>();
+  send(slots);
+}
+
+void ContextRows::send(const std::vector<std::vector<int32_t>>& slots) {
+  const auto num_ranks = std::ssize(slots), num_places = std::ssize(places_);
+  const auto longest = std::ssize(std::ranges::max(slots, {}, &std::vector<int32_t>::size));
+  arrays_->rotate();
+  int32_t* out = std::ranges::copy(places_, arrays_->host()).out;
   for (const std::vector<int32_t>& of_rank : slots) {
     out = std::ranges::copy(of_rank, out).out;
-    out = std::fill_n(out, longest - of_rank.size(), -1);
+    out = std::fill_n(out, longest - std::ssize(of_rank), -1);
   }
+  const int64_t end = out - arrays_->host();
+  CHECK(end <= arrays_->size());
+  arrays_->send(0, end);
+  split_.emplace();
+  split_->ranks = parallel_.context_parallel;
+  split_->rank = parallel_.context_parallel_rank;
+  split_->slots = arrays_->view(num_places, {num_ranks, longest});
 }
 
 void ContextRows::add_piece(size_t index, int32_t begin, int32_t end, int32_t first_row) {
@@ -93,9 +103,7 @@ Tensor ContextRows::whole(const Tensor& rows,
   if (!is_split() || num_parts == 0) return rows;
   const int64_t width = rows.size(1), num_all = step_.num_tokens, num_own = part_.num_tokens;
   const Tensor result = context.workspace.tensor({num_parts * num_all, width}, rows.dtype());
-  const Workspace::Scope scope(context.workspace);
-  const Tensor places = context.workspace.tensor({num_all}, DType::kInt32);
-  std::ranges::copy(places_, places.data<int32_t>());
+  const Tensor places = arrays_->view(0, {num_all});
   for (int64_t part = 0; part < num_parts; ++part) {
     ops::embedding_of_part(context.stream,
                            places,
@@ -106,6 +114,20 @@ Tensor ContextRows::whole(const Tensor& rows,
   // One rank has each row and the others have zeros.
   split_->ranks->all_reduce(context.stream, result);
   return result;
+}
+
+int64_t ContextRows::num_elements(const SchedulerConfig& config, int32_t num_context_ranks) {
+  if (num_context_ranks == 1) return 0;
+  const int64_t num_tokens = config.max_num_batched_tokens;
+  const int64_t of_rank = max_own_rows(num_tokens, config.max_num_seqs, num_context_ranks);
+  return num_tokens + num_context_ranks * of_rank;
+}
+
+std::optional<HostMirror> ContextRows::make_arrays(const SchedulerConfig& config,
+                                                   int32_t num_context_ranks,
+                                                   const Stream& stream) {
+  if (num_context_ranks == 1) return std::nullopt;
+  return HostMirror(stream, num_elements(config, num_context_ranks), kMaxDeviceSteps);
 }
 
 SchedulerConfig limits_of_parts(SchedulerConfig config, int32_t num_context_ranks) {

@@ -17,16 +17,27 @@
 #include "nn/parallel_context.h"
 #include "runner/runner_sequence.h"
 #include "scheduler/scheduler_output.h"
+#include "tensor/host_mirror.h"
 
 namespace atom {
 
 class ContextRows {
  public:
-  // `sequences` in the order of `step.scheduled`, their block tables up to date; both outlive this.
+  // `sequences` in the order of `step.scheduled`, their block tables up to date; `arrays` is where
+  // operators read what they need of this, num_elements() long, and null for a single rank. All
+  // outlive this.
   ContextRows(const SchedulerOutput& step,
               std::span<RunnerSequence* const> sequences,
               int32_t block_size,
-              const ParallelContext& parallel);
+              const ParallelContext& parallel,
+              HostMirror* arrays);
+
+  // Of `arrays`, for any step.
+  static int64_t num_elements(const SchedulerConfig& config, int32_t num_context_ranks);
+  // Those arrays; none for a single rank. `stream` outlives them.
+  static std::optional<HostMirror> make_arrays(const SchedulerConfig& config,
+                                               int32_t num_context_ranks,
+                                               const Stream& stream);
 
   // What InputBuilder::build() takes for this rank's rows.
   const SchedulerOutput& step() const { return is_split() ? part_ : step_; }
@@ -38,17 +49,20 @@ class ContextRows {
   const ContextSplit* split() const { return is_split() ? &*split_ : nullptr; }
 
   // Of rows that this rank has computed, `num_parts` times one for each row of its part: the same
-  // for each row of the step, on all ranks, with the same bits. A collective; on the CPU.
+  // for each row of the step, on all ranks, with the same bits. A collective.
   Tensor whole(const Tensor& rows, int64_t num_parts, const ForwardContext& context) const;
 
  private:
   bool is_split() const { return split_.has_value(); }
   // Adds rows [begin, end) of sequence `index`, counted within the step.
   void add_piece(size_t index, int32_t begin, int32_t end, int32_t first_row);
+  // Brings places_ and the slots of each rank's rows to where operators read them.
+  void send(const std::vector<std::vector<int32_t>>& slots);
 
   const SchedulerOutput& step_;
   const std::span<RunnerSequence* const> sequences_;
   const ParallelContext parallel_;
+  HostMirror* const arrays_;
   SchedulerOutput part_;
   std::vector<RunnerSequence*> owners_;
   // Of each row of the step, where this rank's part has it; -1: not there, or told by rank 0.

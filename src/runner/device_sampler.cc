@@ -58,8 +58,10 @@ DeviceSampler::DeviceSampler(DeviceRuntime& runtime,
                              const Stream& stream,
                              int64_t max_rows,
                              int64_t vocab_size,
-                             int64_t num_sampled_ids)
+                             int64_t num_sampled_ids,
+                             Communicator* alike)
     : stream_(&stream),
+      alike_(alike),
       host_stream_(&stream.pool()),
       num_sampled_ids_(num_sampled_ids),
       max_rows_(max_rows),
@@ -130,6 +132,11 @@ void DeviceSampler::choose(SamplingKind kind, const Tensor& logits, Workspace& w
     const Tensor ids = token_ids_.view(0, {logits.size(0)});
     ops::argmax(*stream_, logits, num_sampled_ids_, ids, workspace);
   }
+  take_first_ranks(logits.size(0));
+}
+
+void DeviceSampler::take_first_ranks(int64_t num_rows) {
+  if (alike_ != nullptr) alike_->broadcast(*stream_, token_ids_.view(0, {num_rows}), /*root=*/0);
 }
 
 void DeviceSampler::choose_sent(const Tensor& logits, int64_t first_row, int32_t* token_ids_out) {
@@ -168,6 +175,7 @@ void DeviceSampler::send_and_choose(std::span<const DeviceSamplingRow> rows,
     begin += count;
   }
   stream_->queue().copy(token_ids().raw_data(), chosen.raw_data(), chosen.num_bytes());
+  take_first_ranks(num_rows);
 }
 
 FetchedTokens DeviceSampler::fetch(std::span<const DeviceSamplingRow> rows) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "sampling/sample_row_params.h"
 #include "sampling/sampler.h"
 #include "tensor/host_mirror.h"
@@ -38,12 +39,14 @@ struct FetchedTokens {
 class DeviceSampler {
  public:
   // `num_sampled_ids`: ids at and above are never chosen. `stream`, a queue of the runtime's
-  // device, outlives this.
+  // device, outlives this. `alike`, where not null: ranks that compute the same rows, each by
+  // itself, and so with other last bits perhaps; all take the tokens of the first.
   DeviceSampler(DeviceRuntime& runtime,
                 const Stream& stream,
                 int64_t max_rows,
                 int64_t vocab_size,
-                int64_t num_sampled_ids);
+                int64_t num_sampled_ids,
+                Communicator* alike = nullptr);
 
   // Bytes of the device's buffers.
   static int64_t num_bytes(int64_t max_rows, int64_t vocab_size);
@@ -79,10 +82,12 @@ class DeviceSampler {
  private:
   // Behind nothing that the stream's queue has to do; waits until they are there.
   void send_masks(std::span<const DeviceSamplingRow> rows);
+  void take_first_ranks(int64_t num_rows);
   // Of rows that were sent; first_row is the first of them among the step's.
   void choose_sent(const Tensor& logits, int64_t first_row, int32_t* token_ids);
 
   const Stream* stream_;
+  Communicator* alike_;
   Stream host_stream_;
   Sampler sampler_;  // of scored rows
   int64_t num_sampled_ids_;

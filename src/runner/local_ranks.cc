@@ -59,17 +59,6 @@ SumFormat sum_format(Env::ReduceQuantization quantization) {
   return SumFormat::kWhole;
 }
 
-Result<Communicators> make_group(const std::vector<ParallelContext*>& members,
-                                 DeviceType type,
-                                 std::chrono::milliseconds timeout) {
-  if (type == DeviceType::kCpu) return make_local_group(static_cast<int>(members.size()), timeout);
-  std::vector<Device> devices;
-  for (const ParallelContext* member : members) devices.push_back({type, member->card});
-  LargeSums large_sums;
-  large_sums.format = sum_format(env().reduce_quantization);
-  return make_device_group(devices, timeout, large_sums);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<LocalRanks>> LocalRanks::create(const ParallelConfig& parallel,
@@ -96,6 +85,17 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::create(const ParallelConfig& par
     RETURN_IF_ERROR(ranks->make_groups(&ParallelContext::experts, first, timeout));
   }
   return ranks;
+}
+
+Result<Communicators> LocalRanks::make_group(const std::vector<ParallelContext*>& members,
+                                             DeviceType type,
+                                             std::chrono::milliseconds timeout) {
+  if (type == DeviceType::kCpu) return make_local_group(static_cast<int>(members.size()), timeout);
+  std::vector<Device> devices;
+  for (const ParallelContext* member : members) devices.push_back({type, member->card});
+  LargeSums large_sums;
+  large_sums.format = sum_format(env().reduce_quantization);
+  return make_device_group(devices, timeout, large_sums);
 }
 
 Status LocalRanks::make_groups(Group group, Device first, std::chrono::milliseconds timeout) {

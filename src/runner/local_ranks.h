@@ -39,6 +39,11 @@ class LocalRanks {
  protected:
   LocalRanks() = default;
 
+  // Of ranks of this process, on the CPU or on the cards that they name.
+  static Result<std::vector<std::unique_ptr<Communicator>>> make_group(
+      const std::vector<ParallelContext*>& members,
+      DeviceType type,
+      std::chrono::milliseconds timeout);
   // Of those that do the same as `group` says.
   Status make_groups(Communicator* ParallelContext::*group,
                      Device first,

@@ -177,6 +177,8 @@ Result<MemoryPlan> plan_memory(const ResolvedConfig& config, const BuiltModel& b
   plan.workspace = measure_workspace(config, built);
   plan.step_inputs =
       InputBuilder::num_bytes(limits_of_parts(scheduler, built.parallel.context_parallel_size));
+  plan.step_inputs += ContextRows::num_elements(scheduler, built.parallel.context_parallel_size) *
+                      int64_t{sizeof(int32_t)};
   if (built.draft != nullptr) {
     plan.step_inputs += EagleProposer::num_bytes(*built.draft, scheduler, built.device);
   }

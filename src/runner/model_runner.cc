@@ -156,6 +156,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
   runner->workspace_ = Workspace(stream, plan.workspace);
   runner->input_builder_.emplace(limits_of_parts(config.scheduler, parallel.context_parallel_size),
                                  stream);
+  runner->context_arrays_ =
+      ContextRows::make_arrays(config.scheduler, parallel.context_parallel_size, stream);
   runner->max_rows_ = max_logits_rows(config.scheduler, device);
   runner->row_ids_.emplace(stream, runner->max_rows_, kMaxDeviceSteps);
   if (method != SpeculativeMethod::kOff && parallel.samples()) {
@@ -179,18 +181,27 @@ Status ModelRunner::reserve() {
 }
 
 Status ModelRunner::prepare_device(const std::function<void(const StartProgress&)>& progress) {
-  device_sampler_.emplace(
-      *runtime_, stream_, max_rows_, config_.model.vocab_size, num_sampled_ids_);
+  device_sampler_.emplace(*runtime_,
+                          stream_,
+                          max_rows_,
+                          config_.model.vocab_size,
+                          num_sampled_ids_,
+                          parallel_.context_parallel);
   for (StepEvents& events : events_) events = {queue_->create_event(), queue_->create_event()};
   const DeviceConfig& options = config_.engine.device;
   if (draft_ != nullptr) {
     draft_states_ = resident_tensor(stream_, draft_states_shape(config_, *draft_), config_.dtype);
   }
   const size_t num_sizes = DecodeGraphs::shapes(config_).size();
-  const size_t num_tuned = options.enable_tuning ? num_sizes + 1 : 0;  // and a prefill
+  // Nodes would choose different algorithms, with other last bits, where ranks have to agree.
+  const bool tunes = options.enable_tuning && !parallel_.shares_layers_over_nodes();
+  const size_t num_tuned = tunes ? num_sizes + 1 : 0;  // and a prefill
   // Drafts of copies that share experts take as many passes as any of them needs.
-  const bool records =
-      options.enable_graphs && !(parallel_.copies_share_experts() && drafter_.has_value());
+  const bool records = options.enable_graphs && parallel_.can_be_recorded() &&
+                       !(parallel_.copies_share_experts() && drafter_.has_value());
+  if (options.enable_graphs && !parallel_.can_be_recorded()) {
+    log::info("steps are not recorded: ranks on other nodes are reached by way of the host");
+  }
   const size_t total = num_tuned + (records ? num_sizes : 0);
   size_t done = 0;
   const auto advance = [&] {
@@ -198,7 +209,7 @@ Status ModelRunner::prepare_device(const std::function<void(const StartProgress&
   };
   // Memory is taken while no card waits for another.
   parallel_.meet(pool_.get());
-  if (options.enable_tuning) tune_linears(advance);
+  if (tunes) tune_linears(advance);
   return records ? record_graphs(advance) : Status();
 }
 
@@ -529,7 +540,11 @@ void ModelRunner::forward(const SchedulerOutput& step,
                           std::span<const HeadRow> rows,
                           std::span<DeviceSamplingRow> sampling,
                           StepInFlight& flight) {
-  const ContextRows own(step, sequences_.scheduled(), config_.scheduler.block_size, parallel_);
+  const ContextRows own(step,
+                        sequences_.scheduled(),
+                        config_.scheduler.block_size,
+                        parallel_,
+                        context_arrays_ ? &*context_arrays_ : nullptr);
   const StepInputs inputs = [&] {
     const HostRange range(recorder_, "build inputs");
     return input_builder_->build(own.step(), own.sequences());

@@ -216,7 +216,8 @@ class ModelRunner {
   LayerStorage storage_;
   Workspace workspace_;
   std::optional<InputBuilder> input_builder_;
-  std::optional<HostMirror> row_ids_;  // rows of hidden states that get logits
+  std::optional<HostMirror> context_arrays_;  // of ContextRows; of several ranks
+  std::optional<HostMirror> row_ids_;         // rows of hidden states that get logits
   int64_t max_rows_ = 0;
   Sampler sampler_;  // of scored rows
   RejectionSampler rejection_sampler_;

@@ -4,7 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/local/local_group.h"
+#include "comm/staged/staged_communicator.h"
+#include "tensor/device_runtime.h"
 
 namespace atom {
 namespace {
@@ -73,6 +74,14 @@ class NodePlan {
   const int ranks_per_node_;
 };
 
+// `joined`, of a rank on that device.
+Result<std::unique_ptr<Communicator>> from_device(Device device,
+                                                  std::unique_ptr<Communicator> joined) {
+  if (device.is_cpu()) return joined;
+  ASSIGN_OR_RETURN(DeviceRuntime* const card, device_runtime(device));
+  return make_staged_communicator(std::move(joined), *card);
+}
+
 bool is_on_one(const std::vector<int>& nodes) {
   return std::ranges::all_of(nodes, [&](int node) { return node == nodes.front(); });
 }
@@ -80,6 +89,7 @@ bool is_on_one(const std::vector<int>& nodes) {
 }  // namespace
 
 Result<std::unique_ptr<NodeRanks>> NodeRanks::form(const EngineConfig& config,
+                                                   Device first,
                                                    std::chrono::milliseconds timeout,
                                                    const MeshOptions& mesh) {
   const NodePlan plan(config);
@@ -102,17 +112,32 @@ Result<std::unique_ptr<NodeRanks>> NodeRanks::form(const EngineConfig& config,
   for (int rank = 0; rank < plan.world(); ++rank) {
     all.push_back(parallel_context(config.parallel, rank));
   }
+  int32_t card = first.index;
+  for (const int rank : plan.ranks_of(self)) {
+    if (!first.is_cpu()) all[static_cast<size_t>(rank)].card = card++;
+  }
   size_t next_joined = 1;
   for (const RankGroup& group : groups) {
+    std::vector<ParallelContext*> members;
+    for (const int rank : group.ranks) members.push_back(&all[static_cast<size_t>(rank)]);
     const std::vector<int> nodes = plan.nodes_of(group);
     const bool on_one = is_on_one(nodes);
     if (on_one && nodes.front() != self) continue;
-    auto members = on_one ? make_local_group(static_cast<int>(group.ranks.size()), timeout)
-                          : std::move(joined[next_joined++]);
+    std::vector<std::unique_ptr<Communicator>> communicators;
+    if (on_one) {
+      ASSIGN_OR_RETURN(communicators, make_group(members, first.type, timeout));
+    } else {
+      communicators = std::move(joined[next_joined++]);
+    }
     for (size_t i = 0; i < members.size(); ++i) {
-      if (members[i] == nullptr) continue;
-      all[static_cast<size_t>(group.ranks[i])].*group.member = members[i].get();
-      here->communicators_.push_back(std::move(members[i]));
+      std::unique_ptr<Communicator> communicator = std::move(communicators[i]);
+      if (communicator == nullptr) continue;
+      if (!on_one) {
+        const Device device = first.is_cpu() ? first : Device{first.type, members[i]->card};
+        ASSIGN_OR_RETURN(communicator, from_device(device, std::move(communicator)));
+      }
+      members[i]->*group.member = communicator.get();
+      here->communicators_.push_back(std::move(communicator));
     }
   }
   for (const int rank : plan.ranks_of(self)) {

@@ -11,7 +11,7 @@ Engine::Engine(const EngineConfig& engine, DeviceChoice device, SpanRecorder* re
   config.device.device = device;
   const ModelConfig model = load_model_config(config.model.model).value();
   const ResolvedConfig resolved = resolve(config, model).value();
-  const Device first = choose_device(config.device, config.parallel).value();
+  const Device first = choose_device(config.device).value();
   ranks_ = LocalRanks::create(config.parallel, first, std::chrono::seconds(60)).value();
   others_.resize(static_cast<size_t>(ranks_->size()) - 1);
   // The first of the last stage answers.

@@ -127,12 +127,15 @@ TEST(ContextRows, EveryRowIsComputed) {
   second.num_computed_tokens = 3;
   second.num_new_tokens = 9;
   step.num_tokens = 10;
+  ThreadPool pool(1);
+  const Stream stream(&pool);
   std::vector<std::vector<std::pair<int32_t, int32_t>>> pieces;  // first token, tokens
   for (int32_t rank = 0; rank < 2; ++rank) {
     ParallelContext parallel;
     parallel.context_parallel_size = 2;
     parallel.context_parallel_rank = rank;
-    const ContextRows rows(step, sequences, 4, parallel);
+    HostMirror arrays(stream, 30);
+    const ContextRows rows(step, sequences, 4, parallel, &arrays);
     ASSERT_NE(rows.split(), nullptr);
     auto& of_rank = pieces.emplace_back();
     for (const ScheduledSequence& piece : rows.step().scheduled) {

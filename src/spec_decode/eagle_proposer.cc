@@ -139,6 +139,10 @@ void EagleProposer::take_drafts(const Tensor& hidden,
 }
 
 void EagleProposer::fetch_drafts(Round& round) {
+  // On a device ranks that have the same weights may each find another one best.
+  if (parallel_.context_parallel != nullptr && !stream_.device().is_cpu()) {
+    parallel_.context_parallel->broadcast(stream_, drafts_.view(0, {round.num_places}), /*root=*/0);
+  }
   drafts_.fetch(0, round.num_places);
   if (!stream_.device().is_cpu()) stream_.queue().synchronize();
   for (size_t s = 0; s < round.places.size(); ++s) {

@@ -138,11 +138,6 @@ inline Result<DeviceRuntime*> device_runtime(DeviceType type) {
   return device_runtime(Device{type, 0});
 }
 
-// Kernels are loaded when the process first uses a card, and not each at its first launch, which
-// waits until the card is idle: for several ranks, which keep cards busy until another rank has
-// come. Before any other call here, and before there are many threads.
-void load_kernels_at_once();
-
 // What this build can compute on besides the CPU: "CUDA 13.0", or "".
 std::string device_backends();
 

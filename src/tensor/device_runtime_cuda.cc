@@ -377,11 +377,6 @@ Result<DeviceRuntime*> device_runtime(Device device) {
   return (*card.runtime)->get();
 }
 
-void load_kernels_at_once() {
-  // What the user has set counts.
-  (void)::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
-}
-
 std::string device_backends() {
   return "CUDA " + version_text(CUDART_VERSION);
 }

@@ -19,8 +19,6 @@ Result<DeviceRuntime*> device_runtime(Device) {
   return no_runtime();
 }
 
-void load_kernels_at_once() {}
-
 std::string device_backends() {
   return "";
 }

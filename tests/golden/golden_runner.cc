@@ -48,7 +48,7 @@ Result<std::unique_ptr<GoldenRunner>> GoldenRunner::create(const std::string& fo
   std::unique_ptr<GoldenRunner> runner(new GoldenRunner(std::move(config)));
   runner->config_.engine.device.device = golden_device();
   const EngineConfig& resolved = runner->config_.engine;
-  ASSIGN_OR_RETURN(const Device first, choose_device(resolved.device, resolved.parallel));
+  ASSIGN_OR_RETURN(const Device first, choose_device(resolved.device));
   RETURN_IF_ERROR(check_cards(runner->config_, first));
   ASSIGN_OR_RETURN(runner->local_ranks_,
                    LocalRanks::create(resolved.parallel,
@@ -131,6 +131,8 @@ std::vector<GoldenResult> GoldenRunner::run(const std::vector<Request>& requests
   for (const auto& rank : ranks_) {
     rank->input_builder.emplace(limits_of_parts(config, parallel.prefill_context_parallel_size),
                                 rank->stream);
+    rank->context_arrays =
+        ContextRows::make_arrays(config, parallel.prefill_context_parallel_size, rank->stream);
     rank->storage =
         make_layer_storage(rank->stream,
                            rank->storage_spec,
@@ -177,7 +179,8 @@ Tensor GoldenRunner::compute_logits(size_t index, const Copy& copy) const {
   Rank& rank = *ranks_[index];
   if (rank.runtime != nullptr) rank.runtime->make_current();
   const ParallelContext& parallel = local_ranks_->context(static_cast<int>(index));
-  const ContextRows own(copy.step, copy.scheduled, block_size_, parallel);
+  HostMirror* const arrays = rank.context_arrays ? &*rank.context_arrays : nullptr;
+  const ContextRows own(copy.step, copy.scheduled, block_size_, parallel, arrays);
   const StepInputs inputs = is_dummy ? rank.input_builder->build_dummy()
                                      : rank.input_builder->build(own.step(), own.sequences());
   const Stream& stream = rank.stream;
@@ -230,6 +233,9 @@ std::vector<Tensor> GoldenRunner::compute_logits() {
     if (!logits[rank].defined()) continue;
     Tensor& first = of_copies[copy_of(rank)];
     if (!first.defined()) first = logits[rank];
+    // On cards ranks that share prompts compute decodes with other last bits, and the first counts.
+    const int32_t place = local_ranks_->context(static_cast<int>(rank)).context_parallel_rank;
+    if (place > 0 && ranks_[rank]->runtime != nullptr) continue;
     CHECK(std::memcmp(logits[rank].raw_data(), first.raw_data(), first.num_bytes()) == 0);
   }
   return of_copies;

@@ -85,6 +85,7 @@ class GoldenRunner {
     StorageSpec storage_spec;
     LayerStorage storage;
     std::optional<InputBuilder> input_builder;
+    std::optional<HostMirror> context_arrays;  // of ContextRows
     std::vector<FusedMoE*> moving_experts;
     std::unique_ptr<ExpertBalancer> expert_balancer;  // null unless experts may be moved
   };

@@ -5,7 +5,7 @@ these, and two nodes. Held to the bounds of one rank, with drafts and cached pre
 usage: tests/server/golden_ranks_test.py ATOM SOURCE_FOLDER WRITE_CHECKPOINT [unittest arguments]
 
 Every way of having ranks is tried with some case, or with ATOM_TEST_RANKS=all with every case, some
-minutes.
+minutes. With ATOM_TEST_DEVICE=cuda ranks have a GPU each, in ways that need no more than there are.
 """
 import json
 import os
@@ -22,6 +22,7 @@ import server_process
 from server_process import ServerProcess
 
 ALL = os.environ.get("ATOM_TEST_RANKS") == "all"
+DEVICE = os.environ.get("ATOM_TEST_DEVICE", "cpu")
 SPREAD = "--enable-expert-parallel"
 # Flags by name; of those with experts in their names only models that have some are of interest.
 WAYS = {
@@ -61,6 +62,20 @@ def drafts(case):
             "--speculative-disable-by-batch-size", 64]
 
 
+def num_ranks(flags):
+    """Of all copies together."""
+    count = 1
+    for name, value in zip(flags, flags[1:]):
+        if name in ("-tp", "-pp", "-dp", "-pcp"):
+            count *= value
+    return count
+
+
+def num_cards():
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True)
+    return len(listed.stdout.splitlines())
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -92,7 +107,7 @@ class GoldenRanks(golden.GoldenChecks):
         self.check_cached(server, prompts)
 
     def check(self, case, flags):
-        flags = [*golden.FLAGS, *drafts(case), "--device", "cpu",
+        flags = [*golden.FLAGS, *drafts(case), "--device", DEVICE,
                  "--state-checkpoint-interval-tokens", 16, *flags]
         with golden.written(case) as folder:
             if "--nnodes" in flags:
@@ -110,7 +125,8 @@ class GoldenRanks(golden.GoldenChecks):
         flags = [*flags, "--master-port", free_port(), "--node-secret-file", secret]
         with tempfile.TemporaryFile() as log:
             worker = subprocess.Popen(
-                [golden.ATOM, "serve", folder, *map(str, flags), "--node-rank", "1"],
+                [golden.ATOM, "serve", folder, *map(str, flags), "--node-rank", "1",
+                 "--first-card", str(num_ranks(flags) // 2)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 server = self.serve(folder, flags)
@@ -129,6 +145,9 @@ def add_test(way, case):
     setattr(GoldenRanks, name, lambda self: self.check(case, WAYS[way]))
 
 
+if DEVICE != "cpu":
+    NUM_CARDS = num_cards()
+    WAYS = {way: flags for way, flags in WAYS.items() if num_ranks(flags) <= NUM_CARDS}
 for index, each_way in enumerate(WAYS):
     fitting = [case for case in golden.all_cases()
                if "experts" not in each_way or has_experts(case)]

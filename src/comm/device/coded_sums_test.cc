@@ -55,7 +55,9 @@ TEST_P(CodedSums, LargeSumsTravelAsCodes) {
   for (const SumFormat format : {SumFormat::kFloat8, SumFormat::kInt4}) {
     auto group = make_device_group(cards_of(size), kCodedPatience, {format, /*least_bytes=*/1});
     ASSERT_TRUE(group.ok()) << group.status().message();
-    for (const int64_t count : {int64_t{8}, int64_t{1000}, int64_t{17'000'008}}) {
+    // Grids of large sums fill a card, so two ranks of one card would wait for each other.
+    const int64_t most = size <= num_cards() ? 17'000'008 : 100'008;
+    for (const int64_t count : {int64_t{8}, int64_t{1000}, most}) {
       std::vector<std::vector<BFloat16>> results(size);
       const int64_t spoiled = 40;  // in a group of its own where there is one
       on_cards(*group, kCodedMemory, [&](const CardSeat& seat) {

@@ -1,8 +1,12 @@
+#include <deque>
 #include <thread>
 #include <utility>
 
 #include "comm/device/device_group.h"
+#include "comm/staged/staged_communicator.h"
+#include "comm/tcp/tcp_communicator.h"
 #include "comm/testing/card_ranks.h"
+#include "comm/testing/fake_card.h"
 
 namespace atom {
 namespace {
@@ -12,12 +16,16 @@ constexpr int64_t kMostBytes = 4 << 20;
 // Brings tensors of the host to the card and back.
 class ThroughCard : public Communicator {
  public:
-  ThroughCard(std::unique_ptr<Communicator> inner, Device device)
+  // `owner` of the card, or null.
+  ThroughCard(std::unique_ptr<Communicator> inner,
+              DeviceRuntime& card,
+              std::shared_ptr<DeviceRuntime> owner = nullptr)
       : Communicator(inner->rank(), inner->size()),
+        owner_(std::move(owner)),
         inner_(std::move(inner)),
-        device_(device),
+        device_(card.device()),
         pool_(1),
-        card_(*device_runtime(device).value()),
+        card_(card),
         queue_(card_.create_queue()),
         stream_(&pool_, queue_.get()),
         first_(card_.allocate(kMostBytes)),
@@ -103,6 +111,7 @@ class ThroughCard : public Communicator {
   }
   void finish() { queue_->synchronize(); }
 
+  const std::shared_ptr<DeviceRuntime> owner_;
   const std::unique_ptr<Communicator> inner_;
   const Device device_;
   ThreadPool pool_;
@@ -130,21 +139,28 @@ std::vector<Device> cards_of(int num_ranks) {
 
 void on_cards(const std::vector<std::unique_ptr<Communicator>>& ranks,
               int64_t memory,
-              const std::function<void(const CardSeat&)>& body) {
+              const std::function<void(const CardSeat&)>& body,
+              int64_t scratch) {
   const std::vector<Device> devices = cards_of(static_cast<int>(ranks.size()));
   std::vector<std::shared_ptr<void>> memories;
+  std::vector<std::unique_ptr<DeviceQueue>> queues;
+  std::deque<ThreadPool> pools;
+  std::deque<Stream> streams;
+  std::deque<Workspace> scratches;
   for (const Device& device : devices) {
-    memories.push_back(device_runtime(device).value()->allocate(memory));
+    DeviceRuntime& card = *device_runtime(device).value();
+    memories.push_back(card.allocate(memory));
+    queues.push_back(card.create_queue());
+    streams.emplace_back(&pools.emplace_back(1), queues.back().get());
+    scratches.push_back(scratch > 0 ? Workspace(streams.back(), scratch) : Workspace());
   }
   std::vector<std::thread> threads;
   for (const auto& rank : ranks) {
     threads.emplace_back([&] {
-      ThreadPool pool(1);
-      const Device device = devices[rank->rank()];
-      const std::unique_ptr<DeviceQueue> queue = device_runtime(device).value()->create_queue();
-      const Stream stream(&pool, queue.get());
-      body({*rank, device, *queue, stream, memories[rank->rank()]});
-      queue->synchronize();
+      const int r = rank->rank();
+      device_runtime(devices[r]).value()->make_current();
+      body({*rank, devices[r], *queues[r], streams[r], memories[r], scratches[r]});
+      queues[r]->synchronize();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -156,8 +172,21 @@ std::vector<std::unique_ptr<Communicator>> make_card_group(int size,
   std::vector<std::unique_ptr<Communicator>> ranks;
   Result<std::vector<std::unique_ptr<Communicator>>> group = make_device_group(devices, timeout);
   for (auto& inner : *group) {
-    const Device device = devices[inner->rank()];
-    ranks.push_back(std::make_unique<ThroughCard>(std::move(inner), device));
+    DeviceRuntime& card = *device_runtime(devices[inner->rank()]).value();
+    ranks.push_back(std::make_unique<ThroughCard>(std::move(inner), card));
+  }
+  return ranks;
+}
+
+std::vector<std::unique_ptr<Communicator>> make_staged_group(int size,
+                                                             std::chrono::milliseconds timeout) {
+  const std::vector<Device> devices = num_cards() > 0 ? cards_of(size) : std::vector<Device>();
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (auto& host : make_socket_group(size, timeout)) {
+    const std::shared_ptr<DeviceRuntime> fake = devices.empty() ? make_fake_card() : nullptr;
+    DeviceRuntime& card = fake ? *fake : *device_runtime(devices[host->rank()]).value();
+    ranks.push_back(
+        std::make_unique<ThroughCard>(make_staged_communicator(std::move(host), card), card, fake));
   }
   return ranks;
 }

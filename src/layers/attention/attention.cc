@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "nn/context_split.h"
+#include "layers/attention/share_rows.h"
 #include "ops/attention/attention.h"
 #include "ops/kv_cache_write/kv_cache_write.h"
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache.h"

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
+#include "layers/attention/share_rows.h"
 #include "layers/linear/linear_base.h"
 #include "layers/quant/pack_parameter.h"
-#include "nn/context_split.h"
 #include "ops/head_linear/head_linear.h"
 #include "ops/kv_cache_write/kv_cache_write.h"
 #include "ops/mla_attention/mla_attention.h"

@@ -1,6 +1,6 @@
 #include "layers/attention/sparse_indexer.h"
 
-#include "nn/context_split.h"
+#include "layers/attention/share_rows.h"
 #include "nn/forward_observer.h"
 #include "ops/indexer_norm_rope_cache/indexer_norm_rope_cache.h"
 #include "ops/indexer_top_k/indexer_top_k.h"

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "layers/linear/linear_base.h"
 #include "nn/forward_observer.h"
+#include "nn/weight_mapping.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "tensor/device_arena.h"
 
@@ -65,10 +66,51 @@ Status check_slots(const BuildContext& build, const FusedMoEOptions& options) {
       world);
 }
 
+// Of an expert's intermediate dimension: neighbors that share a scale, which no cut may part.
+int64_t scale_unit_of(BuildContext& build) {
+  const ModuleScope down(build, "down_proj");
+  const std::string name = source_module(build.packed_modules_mapping, build.module_name, "0.down");
+  const QuantScheme scheme = build.config.quantization.scheme_of(name);
+  if (!scheme.is_quantized()) return 1;
+  if (scheme.weights == QuantType::kPer128x128) return 128;
+  return ops::QuantFormat{scheme.weight_dtype, scheme.weights, 1}.group_size();
+}
+
+// What a rank has of an expert's intermediate dimension: as much as any other, or where that parts
+// what shares a scale a run of whole units, the first ranks one more.
+struct ExpertPart {
+  int64_t first = 0;
+  int64_t count = 0;  // 0: there are too few units
+};
+
+ExpertPart part_of_expert(BuildContext& build, const FusedMoEOptions& options) {
+  const ShardPart part = spreads_experts(build) ? ShardPart() : expert_part(build);
+  const int64_t size = options.intermediate_size, world = part.world, rank = part.rank;
+  const int64_t unit = std::max<int64_t>(1, scale_unit_of(build));
+  if (size % (world * unit) == 0 || unit == 1) return {rank * (size / world), size / world};
+  const int64_t units = (size + unit - 1) / unit, base = units / world, more = units % world;
+  const auto begin = [&](int64_t r) {
+    return std::min(size, (r * base + std::min(r, more)) * unit);
+  };
+  return base == 0 ? ExpertPart() : ExpertPart{begin(rank), begin(rank + 1) - begin(rank)};
+}
+
 void require_expert_split(BuildContext& build, const FusedMoEOptions& options) {
   const int32_t world = build.parallel.expert_size();
   if (!spreads_experts(build)) {
-    return require_even_split(build, options.intermediate_size, "inputs of an expert", world);
+    if (scale_unit_of(build) <= 1) {
+      return require_even_split(build, options.intermediate_size, "inputs of an expert", world);
+    }
+    if (part_of_expert(build, options).count > 0) return;
+    build.fail(
+        unimplemented("--tensor-parallel-size {}: {} has {} inputs of an expert, less than one "
+                      "group of {} that share a scale for each rank",
+                      world,
+                      build.module_name,
+                      options.intermediate_size,
+                      scale_unit_of(build)));
+    build.parallel = {};
+    return;
   }
   if (build.parallel.moves_experts) {
     const Status status = check_slots(build, options);
@@ -88,15 +130,13 @@ void require_expert_split(BuildContext& build, const FusedMoEOptions& options) {
 }
 
 std::unique_ptr<ExpertSlots> make_slots(BuildContext& build, const FusedMoEOptions& options) {
-  require_expert_split(build, options);
   if (!build.parallel.moves_experts) return nullptr;
   return std::make_unique<ExpertSlots>(build.parallel, options.num_experts);
 }
 
-ExpertSizes expert_sizes(const BuildContext& build, const FusedMoEOptions& options) {
-  const ShardPart part = spreads_experts(build) ? ShardPart() : expert_part(build);
+ExpertSizes expert_sizes(BuildContext& build, const FusedMoEOptions& options) {
+  const ExpertPart part = part_of_expert(build, options);
   const ExpertMap map = expert_map(build, options);
-  const int64_t local = options.intermediate_size / part.world;
   // Slots begin as first_placement() has them.
   return {options.num_experts,
           map.first % options.num_experts,
@@ -104,8 +144,8 @@ ExpertSizes expert_sizes(const BuildContext& build, const FusedMoEOptions& optio
           options.num_shared,
           build.config.hidden_size,
           options.intermediate_size,
-          local,
-          part.rank * local};
+          part.count,
+          part.first};
 }
 
 // Rows [first_row, first_row + local) of slot `slot` from rows of a matrix [.., H].
@@ -268,13 +308,27 @@ Tensor places_meta(const BuildContext& build, const FusedMoEOptions& options) {
 
 }  // namespace
 
+struct FusedMoE::Layouts {
+  // `build` is in the module's own scope: its name says how experts are quantized.
+  Layouts(BuildContext& build, const FusedMoEOptions& options) {
+    require_expert_split(build, options);
+    gate_up = gate_up_layout(build, options);
+    down = down_layout(build, options);
+  }
+
+  ExpertStackLayout gate_up, down;
+};
+
 FusedMoE::FusedMoE(BuildContext& build, const FusedMoEOptions& options)
+    : FusedMoE(build, options, Layouts(build, options)) {}
+
+FusedMoE::FusedMoE(BuildContext& build, const FusedMoEOptions& options, const Layouts& layouts)
     : activation_(options.activation),
       adds_down_bias_(spreads_experts(build) || build.parallel.expert_rank() == 0),
       slots_(make_slots(build, options)),
       places_(places_meta(build, options)),
-      gate_up_proj_(ModuleScope(build, "gate_up_proj"), gate_up_layout(build, options)),
-      down_proj_(ModuleScope(build, "down_proj"), down_layout(build, options)) {
+      gate_up_proj_(ModuleScope(build, "gate_up_proj"), layouts.gate_up),
+      down_proj_(ModuleScope(build, "down_proj"), layouts.down) {
   // Slots with biases would need those of the shared experts, which no checkpoint has.
   CHECK((!options.has_bias || options.num_shared == 0));
   if (places_.defined()) map_ = expert_map(build, options);

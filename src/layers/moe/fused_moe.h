@@ -64,6 +64,9 @@ class FusedMoE : public Module {
                const ForwardContext& context) const;
 
  private:
+  struct Layouts;  // of the stacks
+  FusedMoE(BuildContext& build, const FusedMoEOptions& options, const Layouts& layouts);
+
   ops::GatedActivation activation_;
   bool adds_down_bias_;                 // once for all ranks that have a part of an expert
   std::unique_ptr<ExpertSlots> slots_;  // null unless experts may be moved

@@ -239,6 +239,58 @@ TEST_F(FusedMoELayer, QuantizedWhileLoadingIsQuantizedBefore) {
   }
 }
 
+// Three groups of an expert on two ranks: two and one, with the codes of a rank that has all.
+TEST_F(FusedMoELayer, PartsOfExpertsEndWhereScalesDo) {
+  constexpr int64_t kGroups = 96;
+  QuantScheme scheme = {QuantType::kPer1x32, QuantType::kPer1x32, false, true};
+  scheme.weight_dtype = scheme.activation_dtype = QuantDType::kFloat4E2M1;
+  config_.quantization.groups = {{every_linear(), scheme}};
+  build_.emulate_quantized_activations = false;
+  const Stack gate = random_stack(kExperts, kGroups, kHidden, 5);
+  const Stack up = random_stack(kExperts, kGroups, kHidden, 6);
+  const Stack down = random_stack(kExperts, kHidden, kGroups, 7);
+  const auto outputs_of = [&](int32_t rank, int32_t world, int64_t part) {
+    build_.parallel.tensor_parallel_rank = rank;
+    build_.parallel.tensor_parallel_size = world;
+    FusedMoEOptions options;
+    options.num_experts = kExperts;
+    options.intermediate_size = kGroups;
+    FusedMoE experts(build_, options);
+    EXPECT_TRUE(build_.status.ok()) << build_.status.message();
+    experts.allocate_parameters(stream_);
+    const std::vector<NamedParameter> parameters = experts.named_parameters();
+    EXPECT_EQ(parameters[1].parameter->shape()[2], part);
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const std::string id = std::to_string(e);
+      put(*parameters[0].parameter, gate.matrix(e), id + ".gate");
+      put(*parameters[0].parameter, up.matrix(e), id + ".up");
+      put(*parameters[1].parameter, down.matrix(e), id + ".down");
+    }
+    EXPECT_TRUE(experts.finish_load(stream_).ok());
+    return outputs(experts);
+  };
+  const std::vector<double> whole = outputs_of(0, 1, 96);
+  std::vector<double> sum = outputs_of(0, 2, 64);
+  const std::vector<double> second = outputs_of(1, 2, 32);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += second[i];
+  EXPECT_GT(relative_distance(second, whole), 0.1);
+  EXPECT_LT(relative_distance(sum, whole), 1e-5);
+}
+
+TEST_F(FusedMoELayer, FewerGroupsThanRanksAreRefused) {
+  QuantScheme scheme = {QuantType::kPer1x32, QuantType::kPer1x32, false, true};
+  scheme.weight_dtype = scheme.activation_dtype = QuantDType::kFloat4E2M1;
+  config_.quantization.groups = {{every_linear(), scheme}};
+  build_.parallel.tensor_parallel_size = 4;
+  FusedMoEOptions options;
+  options.num_experts = kExperts;
+  options.intermediate_size = 96;
+  const FusedMoE experts(build_, options);
+  EXPECT_EQ(build_.status.message(),
+            "--tensor-parallel-size 4:  has 96 inputs of an expert, less than one group of 32 that "
+            "share a scale for each rank");
+}
+
 TEST_F(FusedMoELayer, GroupsThatDoNotDivideAreRefusedWhileLoading) {
   QuantScheme scheme = {QuantType::kPer1x32, QuantType::kPer1x32, false, true};
   scheme.weight_dtype = scheme.activation_dtype = QuantDType::kFloat4E2M1;

@@ -38,9 +38,10 @@ __device__ inline void commit_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Returns when shared memory may be written again.
+// Returns when shared memory may be written again, but for this thread's last kGroups of stores.
+template <int kGroups = 0>
 __device__ inline void wait_for_reads_of_stores() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
 }
 
 __device__ inline void wait_for_stores() {

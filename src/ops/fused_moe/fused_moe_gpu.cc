@@ -11,6 +11,7 @@
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_wide.h"
+#include "ops/fused_moe/moe_wide_float4.h"
 #include "ops/fused_moe/moe_wide_float8.h"
 #include "tensor/gpu_check.h"
 
@@ -253,18 +254,43 @@ bool fits_fused_moe_wide_float8(const FusedMoeCall& call) {
   return fits_many_tokens(call, fits_moe_wide_float8);
 }
 
-void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  const Workspace::Scope scope(workspace);
-  const ManyTokens many(call, workspace);
+namespace {
+
+MoeFloat8Scratch float8_scratch(const FusedMoeCall& call, const ManyTokens& many) {
   const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
   const auto groups = [](int64_t columns) { return (columns + kMoeCodeGroup - 1) / kMoeCodeGroup; };
   MoeFloat8Scratch scratch{};
   scratch.shared = many.shared(call, size, DType::kUInt8);
+  scratch.shared.rows = many.tensor<int32_t>(1, many.most_rows, DType::kInt32);
   scratch.x = many.tensor<uint8_t>(many.most_rows, hidden_size, DType::kUInt8);
   scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
   scratch.activated_scales = many.tensor<float>(many.most_rows, groups(size), DType::kFloat32);
   scratch.results = many.tensor(many.most_rows, hidden_size, call.x.dtype());
-  many.launch(stream, call, scratch, launch_moe_wide_float8);
+  return scratch;
+}
+
+}  // namespace
+
+void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  many.launch(stream, call, float8_scratch(call, many), launch_moe_wide_float8);
+}
+
+bool fits_fused_moe_wide_float4(const FusedMoeCall& call) {
+  return has_many_rows(call) && fits_many_tokens(call, fits_moe_wide_float4);
+}
+
+void fused_moe_wide_float4(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  const auto scales = [&](int64_t rows) {
+    return many.tensor<float>(call.num_experts(), rows, DType::kFloat32);
+  };
+  const MoeFloat4Scratch scratch = {.shared = float8_scratch(call, many),
+                                    .gate_up_scales = scales(2 * call.intermediate_size()),
+                                    .down_scales = scales(call.hidden_size())};
+  many.launch(stream, call, scratch, launch_moe_wide_float4);
 }
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {

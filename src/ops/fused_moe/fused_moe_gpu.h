@@ -59,12 +59,13 @@ struct FusedMoeGpuCall {
 // What lies between the kernels, in scratch memory; a row per choice. Rows are in the order of
 // experts, those of one expert in the order of choices.
 struct FusedMoeGpuScratch {
-  int32_t* choices;      // [rows]: of each row its choice, which is token * top_k + j
-  int32_t* row_begins;   // [E + 1]: an expert's rows
-  int32_t* tile_begins;  // [E + 1]: an expert's tiles of rows
-  float* sums;           // [rows, 2 * intermediate_size]
-  void* activated;       // [rows, intermediate_size]
-  float* results;        // [choices, hidden_size]
+  int32_t* choices;         // [rows]: of each row its choice, which is token * top_k + j
+  int32_t* rows = nullptr;  // [choices]: the other way round, where an expert is here; if wanted
+  int32_t* row_begins;      // [E + 1]: an expert's rows
+  int32_t* tile_begins;     // [E + 1]: an expert's tiles of rows
+  float* sums;              // [rows, 2 * intermediate_size]
+  void* activated;          // [rows, intermediate_size]
+  float* results;           // [choices, hidden_size]
 };
 
 constexpr int kMaxGpuExperts = 576;  // 512 and shared ones

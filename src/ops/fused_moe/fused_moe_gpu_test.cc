@@ -165,7 +165,8 @@ constexpr Sizes kCrowdedSizes[] = {
 };
 
 bool reads_codes(const FusedMoeVariant& variant) {
-  constexpr std::string_view kNames[] = {"wide-float8", "skinny", "skinny-more", "one"};
+  constexpr std::string_view kNames[] = {
+      "wide-float8", "wide-float4", "skinny", "skinny-more", "one"};
   return std::find(std::begin(kNames), std::end(kNames), variant.name) != std::end(kNames);
 }
 
@@ -230,6 +231,37 @@ TEST(FusedMoe, CodesOfFloat8MatchDoubleArithmeticOnTheGpu) {
       const int num_runs = check_variants(c, options, true);
       if (HasFatalFailure()) return;
       EXPECT_GE(num_runs, forced_variant("fused_moe").empty() && c.sizes.num_tokens > 64 ? 2 : 1);
+    }
+  }
+}
+
+// Of MXFP4, which kernels expand to codes of FP8: with factors that differ from row to row and
+// within one, biases, and gates and ups apart or by turns.
+constexpr Sizes kExpandedSizes[] = {
+    {70, 1, 2, 256, 128},
+    {96, 2, 3, 320, 192},
+    {200, 2, 5, 448, 320},
+    {300, 3, 4, 64, 576},
+    {70, 2, 2, 1152, 64},
+    {600, 1, 1, 128, 448},
+};
+
+TEST(FusedMoe, CodesOfFloat4ThatAreExpandedMatchDoubleArithmeticOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  uint64_t seed = 1;
+  for (const Sizes& sizes : kExpandedSizes) {
+    for (const int activation : {0, 1, 4, 5}) {
+      Options options{
+          .dtype = DType::kBFloat16, .format = kFormats[3], .activation = kActivations[activation]};
+      options.input = {QuantType::kPer1x128};
+      options.doubt = 1e-3;
+      options.cuts = true;
+      options.seed = ++seed;
+      options.exponents = seed % 2 == 0 ? 3 : 13;
+      options.has_bias = seed % 3 != 0;
+      options.is_part = seed % 2 == 0 && sizes.num_experts > 2;
+      EXPECT_GE(check_variants({sizes, kFormats[3]}, options, true), 1);
+      if (HasFatalFailure()) return;
     }
   }
 }

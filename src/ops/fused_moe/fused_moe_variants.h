@@ -75,6 +75,10 @@ void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& s
 bool fits_fused_moe_wide_float8(const FusedMoeCall& call);
 void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same of experts in MXFP4, whose codes become FP8 where they are multiplied.
+bool fits_fused_moe_wide_float4(const FusedMoeCall& call);
+void fused_moe_wide_float4(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // On a Hopper GPU: any number of tokens, made for up to some dozens for each expert; of MXFP4 for
 // more too. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_rows(const FusedMoeCall& call);

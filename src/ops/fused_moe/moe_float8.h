@@ -13,17 +13,12 @@ namespace atom::ops {
 constexpr int kMoeCodeGroup = 128;  // columns of x that share a scale
 
 struct MoeFloat8Scratch {
-  // `choices`, `row_begins`, `tile_begins`, and `activated` in codes.
+  // `choices`, `rows`, `row_begins`, `tile_begins`, and `activated` in codes.
   FusedMoeGpuScratch shared;
   uint8_t* x;               // [rows, hidden_size] codes
-  float* x_scales;          // [rows, ceil(hidden_size / 128)], or the groups' first
-  float* activated_scales;  // [rows, ceil(intermediate_size / 128)], or the groups' first
+  float* x_scales;          // [ceil(hidden_size / 128), rows]
+  float* activated_scales;  // [ceil(intermediate_size / 128), rows]
   void* results;            // [choices, hidden_size], weighted, of x's type
-};
-
-// From a row's scale to the next row's, and from a group's to the next group's.
-struct MoeScaleStrides {
-  int64_t row, group;
 };
 
 // What a scale of a matrix is of.
@@ -36,7 +31,6 @@ std::optional<MoeRowScales> moe_scales_of(const ExpertMatrices& matrices,
 // scratch.x and scratch.x_scales, when choices are sorted.
 gpuError_t quantize_moe_rows(const FusedMoeGpuCall& call,
                              const MoeFloat8Scratch& scratch,
-                             const MoeScaleStrides& strides,
                              gpuStream_t stream);
 
 // x in bfloat16, matrices in FP8 with a scale for each row or for each 128 x 128 values.

@@ -10,38 +10,43 @@ namespace {
 using namespace device;
 
 constexpr int kBlockRows = 128;                               // of a matrix, that share a scale
-constexpr int kQuantizeWarps = 4;                             // rows of a block
+constexpr int kQuantizeWarps = 4;                             // tokens of a block
 constexpr int kGroupLanes = kMoeCodeGroup * 2 / kVectorSize;  // lanes with a vector of a group
 
 int divide_up(int a, int b) {
   return (a + b - 1) / b;
 }
 
-// Rows of x in the order of experts, a warp each.
+// A token by a warp, to the rows of all of its choices.
 __global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
-    quantize_rows(const __grid_constant__ FusedMoeGpuCall call,
-                  MoeFloat8Scratch scratch,
-                  MoeScaleStrides strides) {
+    quantize_tokens(const __grid_constant__ FusedMoeGpuCall call, MoeFloat8Scratch scratch) {
   constexpr int kLength = kVectorSize / 2, kColumns = kWarpSize * kLength;
+  constexpr uint32_t kAllLanes = 0xffffffffu;
   allow_next_grid();
   wait_for_previous_grid();
-  const int row = blockIdx.x * kQuantizeWarps + threadIdx.x / kWarpSize;
-  if (row >= gpu_load_from_l2(scratch.shared.row_begins + call.num_experts)) return;
+  const int token = blockIdx.x * kQuantizeWarps + threadIdx.x / kWarpSize;
+  if (token >= call.num_tokens) return;
   const int lane = threadIdx.x % kWarpSize, size = call.hidden_size;
-  const auto* x = static_cast<const BFloat16*>(call.x) +
-                  gpu_load_from_l2(scratch.shared.choices + row) / call.top_k * call.x_stride;
+  const auto* x = static_cast<const BFloat16*>(call.x) + token * call.x_stride;
+  const int64_t num_rows = int64_t{call.num_tokens} * call.top_k;
+  const int choice = token * call.top_k + lane;
+  const bool is_here = lane < call.top_k && place_of(call, choice) >= 0;
+  const int row_of_lane = is_here ? gpu_load_from_l2(scratch.shared.rows + choice) : -1;
   for (int first = 0; first < size; first += kColumns) {
     const int column = first + lane * kLength;
     const uint4 vectors[1] = {column < size ? load_bits_from_l2(x + column) : uint4{}};
     LargestMagnitude<BFloat16> largest;
     largest.see(vectors[0]);
     const float scale = scale_of_largest(reduce_lanes(largest.value(), kGroupLanes, Largest()));
-    if (column >= size) continue;
-    quantize_vectors<BFloat16, true>(vectors, scale, [&](int, const Pack<Float8, kLength>& codes) {
+    Pack<Float8, kLength> codes{};
+    quantize_vectors<BFloat16, true>(
+        vectors, scale, [&](int, const Pack<Float8, kLength>& some) { codes = some; });
+    for (int j = 0; j < call.top_k; ++j) {
+      const int row = __shfl_sync(kAllLanes, row_of_lane, j);
+      if (row < 0 || column >= size) continue;
       *reinterpret_cast<Pack<Float8, kLength>*>(scratch.x + int64_t{row} * size + column) = codes;
-    });
-    if (lane % kGroupLanes == 0) {
-      scratch.x_scales[row * strides.row + column / kMoeCodeGroup * strides.group] = scale;
+      if (lane % kGroupLanes > 0) continue;
+      scratch.x_scales[column / kMoeCodeGroup * num_rows + row] = scale;
     }
   }
 }
@@ -81,24 +86,23 @@ bool fits_moe_float8(const FusedMoeGpuCall& call) {
       !activation.is_interleaved && (activation.kind == GatedActivationKind::kSilu ||
                                      activation.kind == GatedActivationKind::kClampedSwiGlu);
   return call.element == Element::kBFloat16 && call.format == ExpertFormat::kFloat8 && is_whole &&
-         is_known && is_aligned(call.x, call.x_stride * 2) && call.num_experts <= kMaxGpuExperts &&
+         is_known && call.top_k <= kWarpSize && is_aligned(call.x, call.x_stride * 2) &&
+         call.num_experts <= kMaxGpuExperts &&
          fits_matrices(call.gate_up, 2 * size, call.hidden_size) &&
          fits_matrices(call.down, call.hidden_size, size);
 }
 
 gpuError_t quantize_moe_rows(const FusedMoeGpuCall& call,
                              const MoeFloat8Scratch& scratch,
-                             const MoeScaleStrides& strides,
                              gpuStream_t stream) {
-  return launch(quantize_rows,
-                dim3(divide_up(call.num_tokens * call.top_k, kQuantizeWarps)),
+  return launch(quantize_tokens,
+                dim3(divide_up(call.num_tokens, kQuantizeWarps)),
                 dim3(kQuantizeWarps * kWarpSize),
                 0,
                 stream,
                 true,
                 call,
-                scratch,
-                strides);
+                scratch);
 }
 
 }  // namespace atom::ops

@@ -6,7 +6,7 @@
 
 namespace atom::ops {
 
-// choices, row_begins and tile_begins, of tiles of so many rows, by several blocks.
+// choices, rows, row_begins and tile_begins, of tiles of so many rows, by several blocks.
 gpuError_t sort_many_moe_choices(const FusedMoeGpuCall& call,
                                  const FusedMoeGpuScratch& scratch,
                                  int tile_rows,

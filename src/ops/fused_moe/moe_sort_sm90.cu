@@ -67,7 +67,10 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1)
   wait_for_previous_grid();
   const SortingCluster blocks(own);
   ChoiceSorter<kWarps, kAtOnce> sorter(call, counts, begins, blocks);
-  sorter.for_rows([&](int row, int choice) { scratch.choices[row] = choice; });
+  sorter.for_rows([&](int row, int choice) {
+    scratch.choices[row] = choice;
+    if (scratch.rows != nullptr) scratch.rows[choice] = row;
+  });
   __syncwarp();
   // Nobody reads this block's counts any more.
   SortingCluster::synchronize();

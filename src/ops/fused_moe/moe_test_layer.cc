@@ -58,8 +58,12 @@ float largest_of(QuantDType dtype) {
 }
 
 // Random codes, of which none is NaN, with scales that keep values within `bound`.
-StoredRows quantized_rows(
-    int64_t rows, int64_t columns, const QuantFormat& format, float bound, uint64_t seed) {
+StoredRows quantized_rows(int64_t rows,
+                          int64_t columns,
+                          const QuantFormat& format,
+                          int num_exponents,
+                          float bound,
+                          uint64_t seed) {
   const bool four_bits =
       format.dtype == QuantDType::kFloat4E2M1 || format.dtype == QuantDType::kInt4;
   const DType dtype = format.dtype == QuantDType::kFloat8E4M3 ? DType::kFloat8E4M3
@@ -83,7 +87,7 @@ StoredRows quantized_rows(
   if (format.scale_dtype() == DType::kUInt8) {
     stored.scales = Tensor::zeros({scale_rows, across}, DType::kUInt8);
     for (int64_t i = 0; i < scales.num_elements(); ++i) {
-      const auto exponent = static_cast<uint8_t>(127 + std::ilogb(most) - i % 3);
+      const auto exponent = static_cast<uint8_t>(127 + std::ilogb(most) - i % num_exponents);
       stored.scales.data<uint8_t>()[i] = exponent;
       scales.data<float>()[i] = e8m0_to_float(exponent);
     }
@@ -187,7 +191,8 @@ void Layer::add_weight(int64_t rows,
   const Stream stream(&pool);
   const float scale = 2.0f / std::sqrt(static_cast<float>(columns));
   if (options.format) {
-    stored.push_back(quantized_rows(rows, columns, *options.format, scale, seed));
+    stored.push_back(
+        quantized_rows(rows, columns, *options.format, options.exponents, scale, seed));
     packed.push_back(make_quantized_weight(rows, columns, *options.format));
     pack_rows(stream, stored.back().data, 0, packed.back());
     pack_scales(stored.back().scales, 0, packed.back());

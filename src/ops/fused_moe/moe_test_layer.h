@@ -29,6 +29,7 @@ struct Options {
   // Sums of products of codes lose what FP8 matrix units cut off.
   bool cuts = false;
   bool has_bias = false;
+  int exponents = 3;  // that groups of MXFP4 have
   // Of the ids the experts with an odd one are elsewhere; then some ids are no expert's.
   bool is_part = false;
   uint64_t seed = 1;

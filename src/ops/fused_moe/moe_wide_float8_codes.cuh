@@ -2,6 +2,7 @@
 // activation.
 #pragma once
 
+#include "ops/fused_moe/moe_fast_activation.cuh"
 #include "ops/fused_moe/moe_wide_float8_sums.cuh"
 
 namespace atom::ops::device::wide8 {
@@ -10,20 +11,16 @@ namespace atom::ops::device::wide8 {
 // outputs have one scale.
 class CodeOutput {
  public:
-  __device__ CodeOutput(const MoeWideFloat8Args& args, const Shared& shared)
+  __device__ CodeOutput(const MoeWideFloat8Args& args, uint32_t memory)
       : args_(args),
-        codes_(shared.output()),
+        activation_(args.call.activation),
+        codes_(memory),
         largest_(codes_ + kCodesSize),
-        factors_(largest_ + kLargestSize) {
-    const GatedActivation& activation = args.call.activation;
-    const bool is_clamped = activation.kind == GatedActivationKind::kClampedSwiGlu;
-    alpha_ = is_clamped ? activation.alpha : 1.0f;
-    limit_ = is_clamped ? activation.limit : INFINITY;
-    added_ = is_clamped ? 1.0f : 0.0f;
-  }
+        factors_(largest_ + kLargestSize) {}
 
   __device__ void begin(const Tile&) {}
   __device__ void continue_to_begin() {}
+  __device__ void finish() const {}
 
   template <int kUnits>
   __device__ __forceinline__ void store(const Tile& tile, Sums<kUnits>& sums) const {
@@ -38,24 +35,33 @@ class CodeOutput {
   }
 
  private:
-  __device__ float activated_of(float gate, float up) const {
-    // Comparisons keep a NaN.
-    if (gate > limit_) gate = limit_;
-    if (up > limit_) up = limit_;
-    if (up < -limit_) up = -limit_;
-    return __fdividef(gate, 1.0f + __expf(-alpha_ * gate)) * (up + added_);
-  }
-
   template <int kUnits>
   __device__ __forceinline__ void activate(const Tile& tile, Sums<kUnits>& sums) const {
     const int first = tile.column_tile * kBlockRows + at_.warp * 16 + at_.g;
-    const int to_up = args_.num_rows / 2;
-    scale_rows<kUnits>(args_, tile, {{first, first + 8}, {to_up + first, to_up + first + 8}}, sums);
+    const bool interleaved = args_.call.activation.is_interleaved;
+    const int stride = interleaved ? 2 : 1, to_up = interleaved ? 1 : args_.num_rows / 2;
+    const int gates[2] = {stride * first, stride * (first + 8)};
+    scale_rows<kUnits>(
+        args_, tile, {{gates[0], gates[1]}, {gates[0] + to_up, gates[1] + to_up}}, sums);
+    if (activation_.is_clamped()) {
+      activate_as<kUnits, true>(sums);
+    } else {
+      activate_as<kUnits, false>(sums);
+    }
     const bool exists[2] = {first < args_.num_outputs, first + 8 < args_.num_outputs};
+    if (exists[0] && exists[1]) return;
 #pragma unroll
-    for (int i = 0; i < 8 * kUnits; ++i) {
-      const float value = activated_of(sums[0][i], sums[1][i]);
-      sums[0][i] = exists[i / 2 % 2] ? value : 0.0f;
+    for (int i = 0; i < 8 * kUnits; ++i) sums[0][i] = exists[i / 2 % 2] ? sums[0][i] : 0.0f;
+  }
+
+  template <int kUnits, bool kClamped>
+  __device__ __forceinline__ void activate_as(Sums<kUnits>& sums) const {
+#pragma unroll
+    for (int i = 0; i < 8 * kUnits; i += 2) {
+      float gates[2] = {sums[0][i], sums[0][i + 1]};
+      activation_.apply<kClamped>(gates, {sums[1][i], sums[1][i + 1]});
+      sums[0][i] = gates[0];
+      sums[0][i + 1] = gates[1];
     }
   }
 
@@ -142,9 +148,9 @@ class CodeOutput {
   }
 
   const MoeWideFloat8Args& args_;
+  const FastActivation activation_;
   const Place at_;
   const uint32_t codes_, largest_, factors_;
-  float alpha_, limit_, added_;  // of both activations
 };
 
 }  // namespace atom::ops::device::wide8

@@ -2,13 +2,13 @@
 // and scales to the stages. Of the matrix each of a cluster's blocks copies a half to both.
 #pragma once
 
-#include "ops/fused_moe/moe_wide_float8_stage.cuh"
+#include "ops/fused_moe/moe_wide_float8_sums.cuh"
 
 namespace atom::ops::device::wide8 {
 
 // By a warp, of which one lane copies: the rows of the warpgroup whose number is the block's.
 template <bool kGated>
-__device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared& shared) {
+__device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared<false>& shared) {
   constexpr uint16_t kBothBlocks = 3;
   const uint64_t policy = keep_policy();
   const bool copies = is_elected();
@@ -37,13 +37,13 @@ __device__ void copy_matrices(const MoeWideFloat8Args& args, const Shared& share
                         kBothBlocks,
                         policy);
       }
-      stage.advance(kNumStages);
+      stage.advance(kNumStages<false>);
     }
   });
 }
 
 // By another: the tokens of this block.
-inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared& shared) {
+inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared<false>& shared) {
   const uint64_t policy = keep_policy();
   const bool copies = is_elected();
   StageCursor stage;
@@ -61,7 +61,7 @@ inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared& share
                  full,
                  policy);
       }
-      stage.advance(kNumStages);
+      stage.advance(kNumStages<false>);
     }
   });
 }
@@ -70,7 +70,7 @@ inline __device__ void copy_x(const MoeWideFloat8Args& args, const Shared& share
 template <bool kGated>
 class ScaleCopier {
  public:
-  __device__ ScaleCopier(const MoeWideFloat8Args& args, const Shared& shared)
+  __device__ ScaleCopier(const MoeWideFloat8Args& args, const Shared<false>& shared)
       : args_(args), shared_(shared), lane_(threadIdx.x % kWarpSize) {}
 
   __device__ void run() {
@@ -83,11 +83,6 @@ class ScaleCopier {
   struct Scales {
     float x[kLaneTokens], parts[2];
   };
-
-  // Where a consumer's lane finds four scales at once: those of the tokens that it has of 16.
-  static __device__ int place_of_token(int token) {
-    return token / 16 * 16 + token % 8 / 2 * 4 + token / 8 % 2 * 2 + token % 2;
-  }
 
   __device__ Scales load(const Tile& tile, int chunk) const {
     Scales scales;
@@ -111,33 +106,42 @@ class ScaleCopier {
     return scales;
   }
 
+  // What is asked for two chunks ahead stays in the registers that it comes to: nothing waits for
+  // it before it is used.
   __device__ void copy(const Tile& tile) {
-    Scales next = load(tile, 0);
-    for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
-      const Scales scales = next;
-      next = load(tile, min(chunk + 1, args_.num_chunks - 1));
-      wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
-      const uint32_t target = shared_.scales(stage_.index);
+    constexpr int kAhead = 2, kSets = kAhead + 1;
+    Scales sets[kSets];
 #pragma unroll
-      for (int i = 0; i < kLaneTokens; ++i) {
-        const uint32_t place = target + 4 * place_of_token(lane_ + i * kWarpSize);
+    for (int i = 0; i < kAhead; ++i) sets[i] = load(tile, min(i, args_.num_chunks - 1));
+    for (int first = 0; first < args_.num_chunks; first += kSets) {
 #pragma unroll
-        for (int part = 0; part < 2; ++part) {
-          store_shared(place + part * (kScalesSize / 2), scales.x[i] * scales.parts[part]);
-        }
+      for (int i = 0; i < kSets; ++i) {
+        if (first + i >= args_.num_chunks) break;
+        sets[(i + kAhead) % kSets] = load(tile, min(first + i + kAhead, args_.num_chunks - 1));
+        put(sets[i]);
       }
-      __syncwarp();
-      if (lane_ == 0) arrive(shared_.full(stage_.index));
-      stage_.advance(kNumStages);
     }
   }
 
-  static __device__ void store_shared(uint32_t address, float value) {
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+  // To the next stage, when it is empty.
+  __device__ void put(const Scales& scales) {
+    wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+    const uint32_t target = shared_.scales(stage_.index);
+#pragma unroll
+    for (int i = 0; i < kLaneTokens; ++i) {
+      const uint32_t place = target + 4 * place_of_token(lane_ + i * kWarpSize);
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        store_shared_float(place + part * (kScalesSize / 2), scales.x[i] * scales.parts[part]);
+      }
+    }
+    __syncwarp();
+    if (lane_ == 0) arrive(shared_.full(stage_.index));
+    stage_.advance(kNumStages<false>);
   }
 
   const MoeWideFloat8Args& args_;
-  const Shared& shared_;
+  const Shared<false>& shared_;
   const int lane_;
   StageCursor stage_;
 };

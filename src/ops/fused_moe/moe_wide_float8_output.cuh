@@ -2,17 +2,20 @@
 // activation.
 #pragma once
 
+#include "ops/device/bulk_copy.cuh"
 #include "ops/fused_moe/moe_wide_float8_sums.cuh"
 
 namespace atom::ops::device::wide8 {
 
-// A warp has 32 outputs that follow each other, of each product by turns of eight.
+// A warp has 32 outputs that follow each other, of each product by turns of eight. A warpgroup's of
+// 16 tokens at a time are put together in shared memory, from where the copy engine takes each
+// token's, while the next ones are put elsewhere.
 class ResultOutput {
  public:
-  __device__ ResultOutput(const MoeWideFloat8Args& args, const Shared& shared)
+  __device__ ResultOutput(const MoeWideFloat8Args& args, uint32_t memory)
       : args_(args),
-        rows_(shared.output() + at_.warp * kResultsSize),
-        choices_(shared.output() + kConsumerWarps * kResultsSize + at_.warpgroup * kChoicesSize) {}
+        results_(memory + at_.warpgroup * kResultsSize),
+        choices_(memory + 2 * kResultsSize + at_.warpgroup * kChoicesSize) {}
 
   // A thread asks for the choice of a token, and then for its weight.
   __device__ void begin(const Tile& tile) {
@@ -24,18 +27,38 @@ class ResultOutput {
   }
 
   template <int kUnits>
-  __device__ __forceinline__ void store(const Tile& tile, Sums<kUnits>& sums) const {
+  __device__ __forceinline__ void store(const Tile& tile, Sums<kUnits>& sums) {
     static_assert(kWarpgroupSize == kTileTokens);
     share_choices();
-    const int first =
-        (tile.column_tile * 2 + at_.warpgroup) * kBlockRows + at_.warp % 4 * kWarpOutputs;
-    const int own = first + at_.g;
+    const int first = (tile.column_tile * 2 + at_.warpgroup) * kBlockRows;
+    const int own = first + at_.warp % 4 * kWarpOutputs + at_.g;
     scale_rows<kUnits>(args_, tile, {{own, own + 16}, {own + 8, own + 24}}, sums);
-    auto* const out = static_cast<BFloat16*>(args_.scratch.results) + first + at_.q * 8;
-    const bool exists = first + at_.q * 8 < args_.num_outputs;
 #pragma unroll
-    for (int eight = 0; eight < 2 * kUnits; ++eight) {
-      const uint32_t rows = rows_ + eight % 2 * (kResultsSize / 2);
+    for (int unit = 0; unit < kUnits; ++unit) {
+      const uint32_t results = results_ + buffer_ * kResultSize;
+      put<kUnits>(unit, results, sums);
+      fence_before_copies();
+      synchronize();
+      copy(unit, results, first);
+      buffer_ = buffer_ + 1 < kResultBuffers ? buffer_ + 1 : 0;
+    }
+  }
+
+  // Returns when all is stored.
+  __device__ void finish() const {
+    wait_for_stores();
+  }
+
+ private:
+  static constexpr int kNoChoice = -1;
+  static constexpr int kWarpOutputs = 32;
+
+  template <int kUnits>
+  __device__ __forceinline__ void put(int unit, uint32_t results, const Sums<kUnits>& sums) const {
+    const uint32_t target = results + at_.lane % 8 * kResultStride +
+                            at_.warp % 4 * kWarpOutputs * 2 + at_.lane / 8 * kVectorSize;
+#pragma unroll
+    for (int eight = 2 * unit; eight < 2 * unit + 2; ++eight) {
       const float2 weights = weights_of(eight * 8 + 2 * at_.q);
       uint32_t matrices[4];
 #pragma unroll
@@ -43,28 +66,40 @@ class ResultOutput {
         const float* pair = &sums[i % 2][4 * eight + i / 2 * 2];
         matrices[i] = bits_of_pair<BFloat16>(weights.x * pair[0], weights.y * pair[1]);
       }
-      store_transposed(rows + at_.lane % 8 * kResultStride + at_.lane / 8 * kVectorSize, matrices);
-      __syncwarp();
-      const int choice = choice_of(eight * 8 + at_.g);
-      if (choice != kNoChoice && exists) {
-        store_bits(out + int64_t{choice} * args_.num_outputs,
-                   load_shared(rows + at_.g * kResultStride + at_.q * kVectorSize));
-      }
+      store_transposed(target + eight % 2 * 8 * kResultStride, matrices);
     }
   }
 
- private:
-  static constexpr int kNoChoice = -1;
-  static constexpr int kWarpOutputs = 32;
+  // Some lanes of each warp, a token each. What is put to the buffer after the next waits for this.
+  __device__ __forceinline__ void copy(int unit, uint32_t results, int first) const {
+    constexpr int kLaneTokens = kTokenUnit / 4;
+    static_assert(kResultBuffers >= 3);
+    if (at_.lane >= kLaneTokens) return;
+    const int token = at_.warp % 4 * kLaneTokens + at_.lane;
+    const int choice = choice_of(unit * kTokenUnit + token);
+    const int count = min(kBlockRows, args_.num_outputs - first);
+    if (choice != kNoChoice && count > 0) {
+      store_bulk(static_cast<BFloat16*>(args_.scratch.results) +
+                     int64_t{choice} * args_.num_outputs + first,
+                 results + token * kResultStride,
+                 count * int{sizeof(BFloat16)});
+    }
+    commit_stores();
+    wait_for_reads_of_stores<1>();
+  }
+
+  __device__ void synchronize() const {
+    constexpr int kFirstBarrier = 4;
+    asm volatile("bar.sync %0, %1;" ::"r"(kFirstBarrier + at_.warpgroup), "n"(kWarpgroupSize)
+                 : "memory");
+  }
 
   // Of the warpgroup's tokens: weights, then choices.
   __device__ void share_choices() const {
-    constexpr int kFirstBarrier = 4;
     const uint32_t own = choices_ + threadIdx.x % kTileTokens * 4;
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(own), "f"(weight_) : "memory");
     asm volatile("st.shared.s32 [%0], %1;" ::"r"(own + kTileTokens * 4), "r"(choice_) : "memory");
-    asm volatile("bar.sync %0, %1;" ::"r"(kFirstBarrier + at_.warpgroup), "n"(kWarpgroupSize)
-                 : "memory");
+    synchronize();
   }
   __device__ float2 weights_of(int token) const {
     float2 weights;
@@ -85,7 +120,8 @@ class ResultOutput {
 
   const MoeWideFloat8Args& args_;
   const Place at_;
-  const uint32_t rows_, choices_;
+  const uint32_t results_, choices_;
+  int buffer_ = 0;
   int choice_ = kNoChoice;
   float weight_ = 0;
 };

@@ -11,14 +11,14 @@
 
 namespace atom::ops::device::wide8 {
 
-template <bool kGated>
+template <bool kGated, bool kFloat4>
 class Multiplier {
  public:
-  __device__ Multiplier(const MoeWideFloat8Args& args, const Shared& shared)
+  __device__ Multiplier(const MoeWideFloat8Args& args, const Shared<kFloat4>& shared)
       : args_(args),
         shared_(shared),
-        output_(args, shared),
-        empty_(address_in(at_.lane % kClusterSize, shared.empty(0))) {
+        output_(args, shared.output()),
+        empty_(kFloat4 ? shared.empty(0) : address_in(at_.lane % kClusterSize, shared.empty(0))) {
     if (at_.warpgroup == 1) give_turn(0);
   }
 
@@ -44,9 +44,14 @@ class Multiplier {
     }
   }
 
+  // After the last tile.
+  __device__ void finish() const { output_.finish(); }
+
  private:
   static constexpr int kFirstTurn = 2;  // the first warpgroup's barrier
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;
+  // Steps of a product that are under way when the other warpgroup's turn begins.
+  static constexpr int kStepsBehind = 1;
   // Groups of eight rows of a matrix are by turns of one product and of the other.
   static constexpr uint64_t kToEveryOther = uint64_t{kGated ? 0 : 1024 >> 4} << 32;
   static constexpr int kToSecond = kGated ? kPartSize : 1024;
@@ -74,11 +79,11 @@ class Multiplier {
         if (m == 0 && chunk == 0) output_.continue_to_begin();
         wait_for_products<0>();
         pin(products);
-        const int part = kGated ? m : at_.warpgroup;
+        const int part = kFloat4 ? 0 : kGated ? m : at_.warpgroup;
         add_scaled<kUnits>(sums[m], products, scales + part * (kScalesSize / 2));
       }
       release();
-      stage_.advance(kNumStages);
+      stage_.advance(kNumStages<kFloat4>);
     }
     output_.template store<kUnits>(tile, sums);
   }
@@ -93,35 +98,16 @@ class Multiplier {
     for (int i = 0; i < kSteps; ++i) {
       const uint64_t offset = matrix_offset(i * kStepSize);
       multiply_codes<kUnits * kTokenUnit>(products, a + offset, b + offset, i > 0);
+      if (i == kSteps - 1 - kStepsBehind) commit_products();
     }
     commit_products();
+    wait_for_products<1>();
     give_turn(1 - at_.warpgroup);
   }
 
-  template <int kUnits>
-  static __device__ __forceinline__ void add_scaled(float (&sums)[8 * kUnits],
-                                                    const float (&products)[8 * kUnits],
-                                                    uint32_t scales) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const uint4 bits = load_shared(scales + u * kTokenUnit * 4);
-      const float of_token[4] = {__uint_as_float(bits.x),
-                                 __uint_as_float(bits.y),
-                                 __uint_as_float(bits.z),
-                                 __uint_as_float(bits.w)};
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-#pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          const int i = place_of_sum(u, t, row);
-          sums[i] = fmaf(products[i], of_token[t], sums[i]);
-        }
-      }
-    }
-  }
-
-  // Products of one warpgroup begin after those of the other one: so that one scales while the
-  // matrix units work for the other, and not both at a time.
+  // Products of one warpgroup begin when those of the other one are nearly done: so that one scales
+  // while the matrix units work for the other. They share themselves out among products of both
+  // that are under way, which then would end, and be scaled, at the same time.
   __device__ void wait_for_turn() const {
     asm volatile("bar.sync %0, %1;" ::"r"(kFirstTurn + at_.warpgroup), "n"(kNumConsumers)
                  : "memory");
@@ -130,14 +116,19 @@ class Multiplier {
     asm volatile("bar.arrive %0, %1;" ::"r"(kFirstTurn + warpgroup), "n"(kNumConsumers) : "memory");
   }
 
-  // The current stage, to both blocks, which copy to it.
+  // The current stage, in FP8 to both blocks, which copy to it.
   __device__ void release() const {
     __syncwarp();
-    if (at_.lane < kClusterSize) arrive_in_cluster(empty_ + stage_.index * kBarrierSize);
+    const uint32_t empty = empty_ + stage_.index * kBarrierSize;
+    if constexpr (kFloat4) {
+      if (at_.lane == 0) arrive(empty);
+    } else {
+      if (at_.lane < kClusterSize) arrive_in_cluster(empty);
+    }
   }
 
   const MoeWideFloat8Args& args_;
-  const Shared& shared_;
+  const Shared<kFloat4>& shared_;
   const Place at_;
   std::conditional_t<kGated, CodeOutput, ResultOutput> output_;
   const uint32_t empty_;

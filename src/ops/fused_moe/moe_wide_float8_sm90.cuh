@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
   // All together they have 504 for each thread of a warpgroup.
   constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
   extern __shared__ __align__(1024) uint8_t memory[];
-  const Shared shared(memory);
+  const Shared<false> shared(memory);
   if (threadIdx.x == 0) {
     prefetch_map(&args.x);
     prefetch_map(&args.matrices);
@@ -36,8 +36,9 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     __syncwarp();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Multiplier<kGated> multiplier(args, shared);
+    Multiplier<kGated, false> multiplier(args, shared);
     for_tiles(args, [&](const Tile& tile) { multiplier.run(tile); });
+    multiplier.finish();
   }
   // Until then the other block writes here.
   arrive_at_cluster();
@@ -50,14 +51,15 @@ gpuError_t launch_matrices(const MoeWideFloat8Args& args, int num_blocks, gpuStr
   auto* kernel = &moe_wide_float8<kGated>;
   static PerCard<gpuError_t> allowed;
   const gpuError_t prepared = allowed.get([&] {
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
+    return cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Layout<false>::kSize);
   });
   if (prepared != cudaSuccess) return prepared;
   return launch_clusters(kernel,
                          num_blocks / kClusterSize * kClusterSize,
                          kClusterSize,
                          kNumThreads,
-                         kSharedSize,
+                         Layout<false>::kSize,
                          stream,
                          true,
                          args);

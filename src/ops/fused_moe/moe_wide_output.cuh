@@ -1,6 +1,7 @@
 // Inside fused_moe by wide tiles on Hopper: what becomes of a tile's sums.
 #pragma once
 
+#include "ops/fused_moe/moe_fast_activation.cuh"
 #include "ops/fused_moe/moe_wide_stage.cuh"
 
 namespace atom::ops::device::wide {
@@ -12,7 +13,10 @@ class Output {
   using Sums = float[kTileTokens / 2];
 
   __device__ Output(const MoeWideArgs& args, uint32_t memory)
-      : args_(args), memory_(memory), lane_(threadIdx.x % kWarpSize) {}
+      : args_(args),
+        activation_(args.call.activation),
+        memory_(memory),
+        lane_(threadIdx.x % kWarpSize) {}
 
   __device__ void begin(const MoeTile& tile) {
     tile_ = tile;
@@ -30,10 +34,12 @@ class Output {
   // Of the tile's first tokens.
   template <int kTokens>
   __device__ void store(const Sums& sums) const {
-    if constexpr (kGated) {
-      store_activated<kTokens>(sums);
-    } else {
+    if constexpr (!kGated) {
       store_weighted<kTokens>(sums);
+    } else if (activation_.is_clamped()) {
+      store_activated<kTokens, true>(sums);
+    } else {
+      store_activated<kTokens, false>(sums);
     }
   }
 
@@ -42,65 +48,86 @@ class Output {
   static constexpr int kWarpOutputs = kOutputs / kConsumerWarps;
   static constexpr int kLaneTokens = kTileTokens / kWarpSize;
 
-  __device__ float activated_of(float gate, float up) const {
-    const GatedActivation& activation = args_.call.activation;
-    return activation.kind == GatedActivationKind::kClampedSwiGlu
-               ? clamped_swiglu(activation, gate, up)
-               : silu_of(gate) * up;
+  // Some parts of a tile's tokens, of kPart each, are on their way at a time, so that each does not
+  // wait for itself: put(first token, memory), and take(first token, vector) of what is at `source`
+  // behind that memory then.
+  template <int kTokens, int kPart, typename Put, typename Take>
+  __device__ __forceinline__ void by_parts(uint32_t source, Put&& put, Take&& take) const {
+#pragma unroll
+    for (int begin = 0; begin < kTokens; begin += kOutputParts * kPart) {
+      const int end =
+          begin + kOutputParts * kPart < kTokens ? begin + kOutputParts * kPart : kTokens;
+      __syncwarp();
+#pragma unroll
+      for (int first = begin; first < end; first += kPart) {
+        put(first, memory_ + (first - begin) / kPart * kOutputPartSize);
+      }
+      __syncwarp();
+      uint4 vectors[kOutputParts];
+#pragma unroll
+      for (int first = begin; first < end; first += kPart) {
+        const int part = (first - begin) / kPart;
+        vectors[part] = load_shared(memory_ + part * kOutputPartSize + source);
+      }
+#pragma unroll
+      for (int first = begin; first < end; first += kPart) {
+        take(first, vectors[(first - begin) / kPart]);
+      }
+    }
   }
 
   // Of 32 tokens at a time: a lane's rows of transposed matrices are its own token's eight outputs.
-  template <int kTokens>
-  __device__ void store_activated(const Sums& sums) const {
+  template <int kTokens, bool kClamped>
+  __device__ __forceinline__ void store_activated(const Sums& sums) const {
     auto* const out = static_cast<BFloat16*>(args_.scratch.shared.activated) + first_output_;
-    const uint32_t own = memory_ + lane_ * 16;
+    const uint32_t own = lane_ * 16;
+    by_parts<kTokens, kWarpSize>(
+        own,
+        [&](int first, uint32_t memory) {
+          uint32_t matrices[4];
 #pragma unroll
-    for (int first = 0; first < kTokens; first += kWarpSize) {
-      uint32_t matrices[4];
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        const int i = first / 2 + m * 4;
-        matrices[m] =
-            bits_of_pair<BFloat16>(activated_of(sums[i] + bias_[0], sums[i + 2] + bias_[1]),
-                                   activated_of(sums[i + 1] + bias_[0], sums[i + 3] + bias_[1]));
-      }
-      store_transposed(own, matrices);
-      __syncwarp();
-      const int row = tile_.first_row + first + lane_;
-      if (row < tile_.end_row && first_output_ < args_.num_outputs) {
-        store_bits(out + int64_t{row} * args_.num_outputs, load_shared(own));
-      }
-      __syncwarp();
-    }
+          for (int m = 0; m < 4; ++m) {
+            const int i = first / 2 + m * 4;
+            float outputs[2] = {sums[i] + bias_[0], sums[i + 1] + bias_[0]};
+            activation_.apply<kClamped>(outputs, {sums[i + 2] + bias_[1], sums[i + 3] + bias_[1]});
+            matrices[m] = bits_of_pair<BFloat16>(outputs[0], outputs[1]);
+          }
+          store_transposed(memory + own, matrices);
+        },
+        [&](int first, const uint4& vector) {
+          const int row = tile_.first_row + first + lane_;
+          if (row >= tile_.end_row || first_output_ >= args_.num_outputs) return;
+          store_bits(out + int64_t{row} * args_.num_outputs, vector);
+        });
   }
 
   // Of 16 tokens at a time, 16 outputs each.
   template <int kTokens>
-  __device__ void store_weighted(const Sums& sums) const {
+  __device__ __forceinline__ void store_weighted(const Sums& sums) const {
     auto* const out = static_cast<BFloat16*>(args_.scratch.results);
     const int place = lane_ / 8;  // of the matrix that has the lane's row
-    const uint32_t target = memory_ + (place / 2 * 8 + lane_ % 8) * kRowStride + place % 2 * 16;
-    const uint32_t source = memory_ + lane_ / 2 * kRowStride + lane_ % 2 * 16;
+    const uint32_t target = (place / 2 * 8 + lane_ % 8) * kRowStride + place % 2 * 16;
+    const uint32_t source = lane_ / 2 * kRowStride + lane_ % 2 * 16;
     const int output = first_output_ + lane_ % 2 * 8;
+    by_parts<kTokens, 16>(
+        source,
+        [&](int first, uint32_t memory) {
+          uint32_t matrices[4];
 #pragma unroll
-    for (int first = 0; first < kTokens; first += 16) {
-      uint32_t matrices[4];
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        const int token = first + m / 2 * 8 + lane_ % 4 * 2, half = m % 2;
-        const int i = first / 2 + m / 2 * 4 + half * 2;
-        matrices[m] =
-            bits_of_pair<BFloat16>(of_token(weight_, token) * (sums[i] + bias_[half]),
-                                   of_token(weight_, token + 1) * (sums[i + 1] + bias_[half]));
-      }
-      store_transposed(target, matrices);
-      __syncwarp();
-      const int choice = of_token(choice_, first + lane_ / 2);
-      if (choice >= 0 && output < args_.num_outputs) {
-        store_bits(out + int64_t{choice} * args_.num_outputs + output, load_shared(source));
-      }
-      __syncwarp();
-    }
+          for (int m = 0; m < 4; ++m) {
+            const int token = first + m / 2 * 8 + lane_ % 4 * 2, half = m % 2;
+            const int i = first / 2 + m / 2 * 4 + half * 2;
+            matrices[m] =
+                bits_of_pair<BFloat16>(of_token(weight_, token) * (sums[i] + bias_[half]),
+                                       of_token(weight_, token + 1) * (sums[i + 1] + bias_[half]));
+          }
+          store_transposed(memory + target, matrices);
+        },
+        [&](int first, const uint4& vector) {
+          const int choice = of_token(choice_, first + lane_ / 2);
+          if (choice < 0 || output >= args_.num_outputs) return;
+          store_bits(out + int64_t{choice} * args_.num_outputs + output, vector);
+        });
   }
 
   // A lane has those of tokens lane + 32 i.
@@ -123,6 +150,7 @@ class Output {
   }
 
   const MoeWideArgs& args_;
+  const FastActivation activation_;
   const uint32_t memory_;
   const int lane_;
   MoeTile tile_{};

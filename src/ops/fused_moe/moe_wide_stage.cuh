@@ -23,10 +23,11 @@ constexpr int kNumStages = 4;
 constexpr int kMatrixSize = kTileFeatures * kPanelSize;
 constexpr int kXSize = kTileTokens * kPanelSize;
 constexpr int kStageSize = kMatrixSize + kXSize;
-// Of a warp: outputs of 16 or 32 tokens on their way.
+// Of a warp: outputs of some times 16 or 32 tokens on their way.
 constexpr int kRowStride = 32 + 16;
-constexpr int kOutputSize = 16 * kRowStride;
-static_assert(kWarpSize * 16 <= kOutputSize);
+constexpr int kOutputParts = 4, kOutputPartSize = 16 * kRowStride;
+constexpr int kOutputSize = kOutputParts * kOutputPartSize;
+static_assert(kWarpSize * 16 <= kOutputPartSize);
 constexpr int kBarrierSize = 8;
 constexpr int kOutputOffset = kNumStages * kStageSize;
 constexpr int kBarriersOffset = kOutputOffset + kConsumerWarps * kOutputSize;

@@ -46,8 +46,7 @@ GatedDeltaNetParams random_call(const Sizes& sizes,
   params.norm_weight = random_tensor({sizes.head_dim}, DType::kFloat32, 5, 2.0f);
   params.eps = 1e-6f;
   params.conv_state = random_tensor({num_slots, 3, channels}, dtype, 6, 2.0f);
-  params.state =
-      random_tensor({num_slots, heads, sizes.head_dim, sizes.head_dim}, state_dtype, 7);
+  params.state = random_tensor({num_slots, heads, sizes.head_dim, sizes.head_dim}, state_dtype, 7);
   params.batch = batch;
   params.out = random_tensor({num_tokens, sizes.value_dim()}, dtype, 8);
   return params;
@@ -121,8 +120,7 @@ void expect_composed(const char* variant,
   // A convolution's output that is rounded the other way.
   const double of_state =
       got.state.dtype() == DType::kFloat32 ? 1e-5 : 2.1 * half_ulp(got.state.dtype());
-  expect_close(
-      got.state, values_of(expected.state), of_state, 4 * half_ulp(got.out.dtype()), what);
+  expect_close(got.state, values_of(expected.state), of_state, 4 * half_ulp(got.out.dtype()), what);
 }
 
 void expect_composed(const char* variant, const GatedDeltaNetParams& params) {

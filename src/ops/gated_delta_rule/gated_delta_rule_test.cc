@@ -40,10 +40,8 @@ GatedDeltaRuleParams random_call(const Sizes& sizes,
     params.a_log.data<float>()[head] = 3.0f - 3.0f * static_cast<float>(head);
   }
   params.dt_bias = random_tensor({sizes.num_v_heads}, DType::kFloat32, 3);
-  params.state =
-      random_tensor({num_sequences + 2, sizes.num_v_heads, sizes.head_k_dim, sizes.head_v_dim},
-                    state_dtype,
-                    4);
+  params.state = random_tensor(
+      {num_sequences + 2, sizes.num_v_heads, sizes.head_k_dim, sizes.head_v_dim}, state_dtype, 4);
   params.batch = batch;
   params.out = Tensor::zeros({num_tokens, sizes.value_dim()}, dtype);
   return params;

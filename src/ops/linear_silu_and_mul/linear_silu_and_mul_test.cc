@@ -335,8 +335,7 @@ TEST(LinearSiluAndMul, InAFixedOrderIsWhatTheTwoOperatorsGiveOnAGpu) {
   int num_in_one = 0;
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     const Tensor x = resident_copy(stream, random_tensor({kRows, kFeatures}, dtype, 1));
-    LinearWeight weight =
-        weight_on(stream, random_tensor({2 * kSize, kFeatures}, dtype, 2, 0.1f));
+    LinearWeight weight = weight_on(stream, random_tensor({2 * kSize, kFeatures}, dtype, 2, 0.1f));
     const Tensor product = Tensor::empty({kRows, 2 * kSize}, dtype, stream.device());
     const auto multiply = [&](int64_t rows) {
       linear(stream, x.narrow(0, 0, rows), weight, {}, product.narrow(0, 0, rows), scratch);
@@ -347,9 +346,8 @@ TEST(LinearSiluAndMul, InAFixedOrderIsWhatTheTwoOperatorsGiveOnAGpu) {
       const Tensor y = Tensor::empty({rows, kSize}, dtype, stream.device());
       const Tensor part = x.narrow(0, 0, rows);
       // A fresh input: tuning overwrites it.
-      queue->copy(x.raw_data(),
-                  random_tensor({kRows, kFeatures}, dtype, 3).raw_data(),
-                  x.num_bytes());
+      queue->copy(
+          x.raw_data(), random_tensor({kRows, kFeatures}, dtype, 3).raw_data(), x.num_bytes());
       multiply(rows);
       silu_and_mul(stream, product.narrow(0, 0, rows), expected);
       linear_silu_and_mul(stream, part, weight, {}, y, scratch);

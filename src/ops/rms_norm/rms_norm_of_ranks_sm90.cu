@@ -24,19 +24,25 @@ __device__ inline int cluster_size() {
   return static_cast<int>(size);
 }
 
-__device__ inline void store_in_block(int block, float* place, float value) {
-  const auto own = static_cast<uint32_t>(__cvta_generic_to_shared(place));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in(block, own)), "f"(value)
-               : "memory");
+// An address in shared memory.
+__device__ inline uint32_t address_of(const void* place) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(place));
 }
 
-// What all blocks of the cluster wrote before is there for all of them.
-__device__ inline void meet_cluster() {
-  __syncwarp();
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
+// Counts, in phases, the bytes of what the cluster's blocks store in this one: who waits for those
+// waits for nothing else, as a barrier of the cluster would.
+__device__ inline uint32_t arrivals() {
+  __shared__ uint64_t barrier;
+  return address_of(&barrier);
+}
+
+// To the same place of another block, whose arrivals() count it.
+__device__ inline void store_in_block(int block, float* place, float value) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+                   address_in(block, address_of(place))),
+               "f"(value),
+               "r"(address_in(block, arrivals()))
+               : "memory");
 }
 
 // The threads of a cluster as those of one block: sums have the bits of Team's.
@@ -45,29 +51,33 @@ struct ClusterTeam {
   static constexpr int kFold = 1;
   static constexpr int kLength = Vector<T>::kLength;
   const int size;
+  uint32_t parity = 0;  // of the phase of arrivals() that comes next
 
   __device__ int lane() const { return cluster_rank() * blockDim.x + threadIdx.x; }
   __device__ int lanes() const { return cluster_size() * blockDim.x; }
   __device__ int first_of(int v) const { return (v * lanes() + lane()) * kLength; }
   __device__ bool has(int v) const { return first_of(v) < size; }
   __device__ int64_t row() const { return blockIdx.x / cluster_size(); }
-  __device__ float sum(float (&values)[kFold], float* scratch) const {
+  __device__ float sum(float (&values)[kFold], float* scratch) {
     return reduce(values[0], scratch, Sum());
   }
-  __device__ float largest(float value, float* scratch) const {
+  __device__ float largest(float value, float* scratch) {
     return reduce(value, scratch, Largest());
   }
 
  private:
   template <typename Operation>
-  __device__ float reduce(float value, float* scratch, Operation operation) const {
+  __device__ float reduce(float value, float* scratch, Operation operation) {
+    const int num_values = lanes() / kWarpSize;
+    if (threadIdx.x == 0) arrive_expecting(arrivals(), num_values * int{sizeof(float)});
     value = reduce_lanes(value, kWarpSize, operation);
     const int lane_of_warp = threadIdx.x % kWarpSize;
     if (lane_of_warp < cluster_size()) {
       store_in_block(lane_of_warp, scratch + lane() / kWarpSize, value);
     }
-    meet_cluster();
-    const bool has_value = lane_of_warp < lanes() / kWarpSize;
+    wait_for(arrivals(), parity);
+    parity ^= 1;
+    const bool has_value = lane_of_warp < num_values;
     return reduce_lanes(has_value ? scratch[lane_of_warp] : 0.0f, kWarpSize, operation);
   }
 };
@@ -79,9 +89,16 @@ __global__ void __launch_bounds__(kMaxThreads)
                                   const __grid_constant__ RmsNormLaunch p) {
   __shared__ RowScratch scratch;
   static_assert(kMaxWarps <= kWarpSize);
+  if (threadIdx.x == 0) {
+    init_barrier(arrivals(), 1);
+    publish_barriers();
+  }
+  __syncthreads();
   arrive_at_cluster();
   RowNormOf<T, W, kVectors, ClusterTeam<T>> norm(p);
   norm.load_weight();
+  touch(view);
+  touch(p);
   allow_next_grid();
   wait_for_previous_grid();
   const uint64_t epoch = begin_epoch(view);

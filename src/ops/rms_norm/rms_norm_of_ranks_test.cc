@@ -161,32 +161,13 @@ TEST(RmsNormOfRanks, AddsAsAnAllReduceBetweenGpus) {
   // Grids of many rows fill a card, so two ranks of one card would wait for each other.
   if (num_cards() < 2) GTEST_SKIP() << "no two GPUs are here";
   for (int size = 2; size <= std::min(num_cards(), 3); ++size) {
-    const std::vector<Device> devices = cards_of(size);
-    Result<Ranks> ranks = make_device_group(devices, std::chrono::seconds(20));
+    Result<Ranks> ranks = make_device_group(cards_of(size), std::chrono::seconds(20));
     ASSERT_TRUE(ranks.ok()) << ranks.status().message();
-    // All memory is there before a card waits for another one.
-    ThreadPool pool(1);
-    std::vector<std::unique_ptr<DeviceQueue>> queues;
-    std::vector<Stream> streams;
-    std::vector<std::shared_ptr<void>> memories;
-    std::vector<Workspace> scratches;
-    for (const Device& device : devices) {
-      DeviceRuntime& card = *device_runtime(device).value();
-      queues.push_back(card.create_queue());
-      streams.push_back(Stream(&pool, queues.back().get()));
-      memories.push_back(card.allocate(kMemory));
-      scratches.push_back(Workspace(streams.back(), kMemory));
-    }
     for (const Case& of : kCases) {
-      std::vector<std::thread> threads;
-      for (const auto& rank : *ranks) {
-        threads.emplace_back([&] {
-          const int r = rank->rank();
-          device_runtime(devices[r]).value()->make_current();
-          check_rank(*rank, streams[r], Memory(memories[r], devices[r]), scratches[r], of);
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
+      const auto check = [&](const CardSeat& seat) {
+        check_rank(seat.rank, seat.stream, Memory(seat.memory, seat.device), seat.scratch, of);
+      };
+      on_cards(*ranks, kMemory, check, kMemory);
       ASSERT_FALSE(testing::Test::HasFailure()) << of.num_rows << " rows of " << of.size;
     }
   }

@@ -66,12 +66,8 @@ class RowNormOf {
 
   // The residual that residual_at() gave.
   __device__ void add(const uint4 (&before)[kVectors]) {
-    T* residual = static_cast<T*>(p_.residual) + row_ * p_.residual_stride;
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      value_[v] = sum_of<T>(value_[v], before[v]);
-      if (team_.has(v)) store_bits(residual + team_.first_of(v), value_[v]);
-    }
+    for (int v = 0; v < kVectors; ++v) value_[v] = sum_of<T>(value_[v], before[v]);
   }
 
   __device__ void normalize(float (&scratch)[2][kWarpSize]) {
@@ -84,7 +80,10 @@ class RowNormOf {
 #pragma unroll
       for (int i = 0; i < kLength; ++i) sum = fmaf(x[i], x[i], sum);
     }
-    const float mean = team_.sum(sums, scratch[0]) / static_cast<float>(p_.size);
+    const float sum = team_.sum(sums, scratch[0]);
+    // Behind the sum, so that no thread that is waited for has stores on its way.
+    if (p_.residual != nullptr) store_to(static_cast<T*>(p_.residual) + row_ * p_.residual_stride);
+    const float mean = sum / static_cast<float>(p_.size);
     const float scale = 1.0f / sqrtf(mean + p_.eps);
     const auto [token, head] = place();
     const int64_t offset = token * p_.out_strides[0] + head * p_.out_strides[1];
@@ -92,7 +91,7 @@ class RowNormOf {
     for (int v = 0; v < kVectors; ++v) {
       value_[v] = normalized<T, W>(value_[v], scale, kWeightFirst ? weight_[v] : weight_at(v));
     }
-    if (p_.rows != nullptr) store_rows();
+    if (p_.rows != nullptr) store_to(static_cast<T*>(p_.rows) + row_ * p_.rows_stride);
     Float8* codes = static_cast<Float8*>(p_.out) + offset;
     if (p_.group_size > 0) {
       store_groups<T>(team_, value_, p_.scales + row_ * (p_.size / kQuantGroupSize), codes);
@@ -129,16 +128,15 @@ class RowNormOf {
     return *reinterpret_cast<const Weight*>(static_cast<const W*>(p_.weight) + team_.first_of(v));
   }
 
-  __device__ void store_rows() const {
-    T* rows = static_cast<T*>(p_.rows) + row_ * p_.rows_stride;
+  __device__ void store_to(T* row) const {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (team_.has(v)) store_bits(rows + team_.first_of(v), value_[v]);
+      if (team_.has(v)) store_bits(row + team_.first_of(v), value_[v]);
     }
   }
 
   const RmsNormLaunch p_;
-  const TeamOfRow team_;
+  TeamOfRow team_;
   int64_t row_;
   Weight weight_[kWeightFirst ? kVectors : 1];
   uint4 value_[kVectors];

@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
-#include <thread>
 
 #include "comm/device/device_group.h"
 #include "comm/testing/card_ranks.h"
@@ -251,33 +249,14 @@ void check_rank(const Communicator& rank, Card& card, Workspace& scratch, const 
 TEST(TokenDispatch, TokensComeToTheirExpertsAndSumsBack) {
   if (num_cards() < 2) GTEST_SKIP() << "no two GPUs are here";
   for (int size = 2; size <= std::min(num_cards(), 8); ++size) {
-    const std::vector<Device> devices = cards_of(size);
-    Result<Ranks> ranks = make_device_group(devices, std::chrono::seconds(20));
+    Result<Ranks> ranks = make_device_group(cards_of(size), std::chrono::seconds(20));
     ASSERT_TRUE(ranks.ok()) << ranks.status().message();
-    // All memory is there before a card waits for another one.
-    ThreadPool pool(1);
-    std::vector<std::unique_ptr<DeviceQueue>> queues;
-    std::vector<Stream> streams;
-    std::vector<std::shared_ptr<void>> memories;
-    std::vector<Workspace> scratches;
-    for (const Device& device : devices) {
-      DeviceRuntime& runtime = *device_runtime(device).value();
-      queues.push_back(runtime.create_queue());
-      streams.push_back(Stream(&pool, queues.back().get()));
-      memories.push_back(runtime.allocate(kMemory));
-      scratches.push_back(Workspace(streams.back(), kMemory));
-    }
     for (const Case& of : kCases) {
-      std::vector<std::thread> threads;
-      for (const auto& rank : *ranks) {
-        threads.emplace_back([&] {
-          const int r = rank->rank();
-          device_runtime(devices[r]).value()->make_current();
-          Card card(devices[r], memories[r], streams[r]);
-          check_rank(*rank, card, scratches[r], of);
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
+      const auto check = [&](const CardSeat& seat) {
+        Card card(seat.device, seat.memory, seat.stream);
+        check_rank(seat.rank, card, seat.scratch, of);
+      };
+      on_cards(*ranks, kMemory, check, kMemory);
       ASSERT_FALSE(testing::Test::HasFailure())
           << of.places << " places of " << of.size << (of.in_float8 ? " in FP8" : "");
     }

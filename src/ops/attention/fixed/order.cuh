@@ -10,8 +10,8 @@ namespace atom::ops::attention_device {
 
 constexpr int kFixedTileKeys = 64;
 
-// Segments: 64 of 64 keys, then 64 of twice as many, and so on.
-constexpr int kSegmentKeys = kFixedTileKeys;
+// Segments: 64 of 128 keys, then 64 of twice as many, and so on.
+constexpr int kSegmentKeys = 2 * kFixedTileKeys;
 constexpr int kAlikeSegments = 64;
 
 // Segments of one length end where their number and that of the shorter ones is kAlikeSegments

@@ -13,9 +13,9 @@ struct OrderedArgs {
   CUtensorMap weight, x;
   LinearGpuCall params;
   int tile_rows;  // of the weight: a multiple of 16, to 128
-  // Warpgroups have whole tiles: in FP8 each multiplies every other stage; in 16 bits each has half
-  // of the rows of x (splits_x), or the first one has all of them, since an instruction takes as long
-  // for few rows as for many. Else they have half tiles.
+  // Warpgroups have whole tiles: in FP8 each multiplies every other stage; in 16 bits the first one
+  // has all rows of x, since an instruction takes as long for few rows as for many, or each has
+  // half of them (splits_x). Else they have half tiles.
   bool whole_tiles;
   bool splits_x;
   // With SiLU half of a tile are rows of the gate, the others those of up that belong to them, in

@@ -53,8 +53,7 @@ void plan(const LinearGpuCall& p,
   const int share = divide_up(args->num_outputs(), num_multiprocessors * rounds);
   args->tile_rows = divide_up(share * rows_of_output, kTileUnit) * kTileUnit;
   args->whole_tiles = !args->is_gated && args->tile_rows <= kMatrixRows;
-  args->splits_x =
-      args->whole_tiles && !args->takes_turns() && p.num_rows > tuning.one_group_rows;
+  args->splits_x = args->whole_tiles && !args->takes_turns() && p.num_rows > tuning.one_group_rows;
   args->columns = power_of_two_for(args->splits_x ? divide_up(p.num_rows, 2) : p.num_rows, 8);
   args->num_tiles = divide_up(args->num_outputs(), args->box_rows());
   const int num_panels = static_cast<int>(p.in_features * bytes_of(p.weight_element) / kPanelSize);
@@ -84,9 +83,10 @@ bool supports_linear_ordered_sm90(const LinearGpuCall& p) {
   const bool is_gated = p.epilogue == LinearEpilogue::kSiluAndMul;
   const int64_t element_size = bytes_of(p.weight_element);
   return hopper && p.x_element == p.weight_element && p.weight_element != Element::kFloat32 &&
-         (p.epilogue == LinearEpilogue::kStore || (is_gated && p.out_features % 2 == 0 && !wide_y)) &&
-         !(wide_y && float8) && p.num_rows >= 1 &&
-         p.num_rows <= kMaxOrderedRows && p.out_features >= 1 && p.in_features >= 1 &&
+         (p.epilogue == LinearEpilogue::kStore ||
+          (is_gated && p.out_features % 2 == 0 && !wide_y)) &&
+         !(wide_y && float8) && p.num_rows >= 1 && p.num_rows <= kMaxOrderedRows &&
+         p.out_features >= 1 && p.in_features >= 1 &&
          p.in_features * element_size % kPanelSize == 0 &&
          p.x_stride * element_size % kCopyAlignment == 0 && is_multiple(p.x, kCopyAlignment) &&
          is_multiple(p.weight, kCopyAlignment);

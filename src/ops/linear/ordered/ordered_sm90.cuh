@@ -1,9 +1,9 @@
 // Inside the ordered linear for few rows on Hopper: the kernel. A block owns tiles of weight rows
 // and all of k. One thread starts the copies of the weight and of x into a ring of stages in shared
-// memory, and two warpgroups multiply: half of a large tile's rows each, or those of a gate and of up;
-// or all of a tile's rows, in FP8 of every other stage, and hand the sums so far over to each other,
-// in 16 bits the first one alone, or each with half of the rows of x. At the end of a tile the sums pass through shared memory, so that
-// neighboring threads store neighboring outputs.
+// memory, and two warpgroups multiply: half of a large tile's rows each, or those of a gate and of
+// up; or all of a tile's rows, in FP8 of every other stage, and hand the sums so far over to each
+// other, in 16 bits the first one alone, or each with half of the rows of x. At the end of a tile
+// the sums pass through shared memory, so that neighboring threads store neighboring outputs.
 //
 // The ring is filled with weights before the kernel before has ended.
 #pragma once
@@ -95,8 +95,7 @@ class Producer {
     const int first_row = (blockIdx.x + i / args_.num_chunks * gridDim.x) * args_.box_rows();
     copy_weight_box(i, memory_.stage(stage), first_row, memory_.full(stage));
     if (!args_.is_gated) return;
-    const uint32_t of_up =
-        memory_.stage(stage) + args_.num_panels * args_.box_rows() * kPanelSize;
+    const uint32_t of_up = memory_.stage(stage) + args_.num_panels * args_.box_rows() * kPanelSize;
     copy_weight_box(i, of_up, args_.num_outputs() + first_row, memory_.full(stage));
   }
 
@@ -274,8 +273,7 @@ class Multiplier {
 
   template <int kPanels, typename Multiplied, typename Take>
   __device__ void add_panels(const Multiplied& multiplied, const Take& take, int first = 0) {
-    const uint64_t a =
-        matrix_at(memory_.stage(stage_.index) + a_offset_) + first * a_panel_;
+    const uint64_t a = matrix_at(memory_.stage(stage_.index) + a_offset_) + first * a_panel_;
     const uint64_t b = matrix_at(memory_.stage(stage_.index) + b_offset_) + first * b_panel_;
     float parts[kPanels][kSums];
     begin_products();
