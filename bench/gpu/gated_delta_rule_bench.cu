@@ -24,15 +24,20 @@ namespace {
 using namespace ops;
 constexpr int64_t kKeyHeads = 16, kHeads = 32, kDim = 128, kWidth = 4;
 constexpr int64_t kChannels = (2 * kKeyHeads + kHeads) * kDim, kValues = kHeads * kDim;
-constexpr int64_t kStateBytes = kHeads * kDim * kDim * 4;
+constexpr int64_t kStateSize = kHeads * kDim * kDim;
 
 // Sequences of as many tokens each, after a history, in `num_sets` sets of slots. With `keeps` the
 // state behind each token goes to a slot of its own.
 class Layer {
  public:
-  Layer(int64_t num_sequences, int64_t tokens_each, int num_sets = 1, bool keeps = false)
+  Layer(int64_t num_sequences,
+        int64_t tokens_each,
+        int num_sets = 1,
+        bool keeps = false,
+        Element state_element = Element::kFloat32)
       : num_tokens(num_sequences * tokens_each),
         num_slots(num_sequences * (keeps ? tokens_each + 1 : 1)),
+        state_element(state_element),
         qkv(num_tokens * kChannels * 2),
         z(num_tokens * kValues * 2),
         ba(num_tokens * 2 * kHeads * 2),
@@ -41,7 +46,7 @@ class Layer {
         gates(2 * kHeads * 4),
         norm_weight(kDim * 4),
         conv_state(num_slots * num_sets * (kWidth - 1) * kChannels * 2),
-        state(num_slots * num_sets * kStateBytes),
+        state(num_slots * num_sets * state_bytes()),
         indices((3 * num_sequences + 1 + num_tokens) * 4),
         codes(num_tokens * (kValues + 4 * kHeads)) {
     fill_random(qkv.data(), Element::kBFloat16, num_tokens * kChannels, 1.0f, 1);
@@ -50,7 +55,7 @@ class Layer {
     fill_random(conv_weight.data(), Element::kFloat32, kWidth * kChannels, 1.0f, 4);
     fill_random(norm_weight.data(), Element::kFloat32, kDim, 1.0f, 5);
     fill_random(conv_state.data(), Element::kBFloat16, conv_state.size() / 2, 1.0f, 6);
-    fill_random(state.data(), Element::kFloat32, state.size() / 4, 0.5f, 7);
+    fill_random(state.data(), state_element, num_slots * num_sets * kStateSize, 0.5f, 7);
     out.fill_bytes(0xff);
     std::vector<float> host_gates(2 * kHeads, 0.5f);
     for (int64_t head = 0; head < kHeads; ++head) {
@@ -87,7 +92,7 @@ class Layer {
             .b = ba.data(kHeads * 2),
             .a_log = gates.data<float>(),
             .dt_bias = gates.data<float>(kHeads * 4),
-            .state = state.data<float>(set * num_slots * kStateBytes),
+            .state = state.data(set * num_slots * state_bytes()),
             .out = out.data(),
             .batch = batch,
             .qkv_stride = kChannels,
@@ -98,7 +103,8 @@ class Layer {
             .num_v_heads = kHeads,
             .head_k_dim = kDim,
             .head_v_dim = kDim,
-            .element = Element::kBFloat16};
+            .element = Element::kBFloat16,
+            .state_element = state_element};
   }
   // A head is a group.
   QuantizeArgs result_codes() const {
@@ -151,7 +157,11 @@ class Layer {
             .element = Element::kBFloat16};
   }
 
+  // Of a sequence.
+  int64_t state_bytes() const { return kStateSize * (state_element == Element::kFloat32 ? 4 : 2); }
+
   int64_t num_tokens, num_slots;
+  Element state_element;
   Buffer qkv, z, ba, out, conv_weight, gates, norm_weight, conv_state, state, indices, codes;
   StateBatchArgs batch;
 };
@@ -235,8 +245,34 @@ int check_beside(int64_t num_sequences, int64_t tokens_each) {
   return passed ? 0 : 1;
 }
 
+// Of the same bits as a block for each head, with codes as well.
+int check_pairs(Element state_element) {
+  constexpr int64_t kSequences = 40;
+  bool passed = true;
+  for (const int64_t tokens : {1, 3}) {
+    const Layer by_heads(kSequences, tokens, 1, tokens > 1, state_element);
+    const Layer by_pairs(kSequences, tokens, 1, tokens > 1, state_element);
+    for (int step = 0; step < 3; ++step) {
+      gated_delta_net_sm90(by_heads.net(), nullptr);
+      gated_delta_net_pairs_sm90(by_pairs.net(), nullptr);
+      passed &= by_heads.out.download<uint16_t>() == by_pairs.out.download<uint16_t>();
+    }
+    gated_delta_net_sm90(by_heads.net_to_codes(), nullptr);
+    gated_delta_net_pairs_sm90(by_pairs.net_to_codes(), nullptr);
+    passed &= by_heads.codes.download<uint8_t>() == by_pairs.codes.download<uint8_t>() &&
+              by_heads.state.download<uint8_t>() == by_pairs.state.download<uint8_t>() &&
+              by_heads.conv_state.download<uint8_t>() == by_pairs.conv_state.download<uint8_t>();
+  }
+  std::printf("pairs, states of %s: %s\n",
+              state_element == Element::kFloat32 ? "float32" : "bfloat16",
+              passed ? "PASS" : "FAIL");
+  return passed ? 0 : 1;
+}
+
 int check() {
   int failures = 0;
+  for (const Element state : {Element::kFloat32, Element::kBFloat16})
+    failures += check_pairs(state);
   for (const int64_t tokens : {100, 4100, 8192}) failures += check_beside(1, tokens);
   for (const int64_t tokens : {8, 64, 100, 8192}) failures += check_chunks(1, tokens);
   failures += check_chunks(7, 300);
@@ -245,7 +281,7 @@ int check() {
 
 void time_decode(int64_t batch, int64_t tokens, const Roofs& roofs) {
   const bool keeps = tokens > 1;
-  const int64_t bytes = batch * kStateBytes * (1 + tokens);
+  const int64_t bytes = batch * kStateSize * 4 * (1 + tokens);
   const int sets = std::max(2, sets_beyond_caches(bytes));
   const Layer layer(batch, tokens, sets, keeps);
   char what[64];
@@ -319,34 +355,35 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
   });
 }
 
-// The ways that a decode can be cut.
+// The ways that a decode of `batch` sequences can be cut.
+void time_ways(int64_t batch, Element state_element, const Roofs& roofs) {
+  const int64_t bytes = 2 * batch * kStateSize * (state_element == Element::kFloat32 ? 4 : 2);
+  const int sets = std::max(2, sets_beyond_caches(bytes));
+  const Layer layer(batch, 1, sets, false, state_element);
+  const char* states = state_element == Element::kFloat32 ? "float32" : "bfloat16";
+  const auto print = [&](const char* what, int splits, auto&& work) {
+    char line[64];
+    std::snprintf(
+        line, sizeof line, "%s %s, %ld in %d", states, what, static_cast<long>(batch), splits);
+    report(line, time_call(work, false, sets), bytes, false, roofs);
+  };
+  for (const int splits : {1, 2, 4}) {
+    print("layer", splits, [&](gpuStream_t stream, int set) {
+      gated_delta_net_sm90(layer.net(set), stream, splits);
+    });
+    print("recurrence", splits, [&](gpuStream_t stream, int set) {
+      recurrent_cuda(layer.rule(set), 0, stream, splits);
+    });
+  }
+  print("layer by pairs", 1, [&](gpuStream_t stream, int set) {
+    gated_delta_net_pairs_sm90(layer.net(set), stream);
+  });
+}
+
 void time_ways() {
   const Roofs roofs = measure_roofs();
-  for (const int64_t batch : {1, 2, 4, 8, 16, 64, 256}) {
-    const int64_t bytes = 2 * batch * kStateBytes;
-    const int sets = std::max(2, sets_beyond_caches(bytes));
-    const Layer layer(batch, 1, sets);
-    for (const int splits : {1, 2, 4}) {
-      char what[64];
-      std::snprintf(what, sizeof what, "layer, %ld in %d", static_cast<long>(batch), splits);
-      report(what,
-             time_call([&](gpuStream_t stream,
-                           int set) { gated_delta_net_sm90(layer.net(set), stream, splits); },
-                       false,
-                       sets),
-             bytes,
-             false,
-             roofs);
-      std::snprintf(what, sizeof what, "recurrence, %ld in %d", static_cast<long>(batch), splits);
-      report(what,
-             time_call([&](gpuStream_t stream,
-                           int set) { recurrent_cuda(layer.rule(set), 0, stream, splits); },
-                       false,
-                       sets),
-             bytes,
-             false,
-             roofs);
-    }
+  for (const Element state_element : {Element::kFloat32, Element::kBFloat16}) {
+    for (const int64_t batch : {1, 4, 8, 16, 32, 64, 256}) time_ways(batch, state_element, roofs);
   }
 }
 

@@ -132,7 +132,7 @@ struct Case {
   std::vector<int32_t> new_tokens, old_tokens;
 };
 
-const char* const kVariants[] = {"sm90", "composed"};  // those that are there
+const char* const kVariants[] = {"pairs", "sm90", "composed"};  // those that are there
 
 const Case kCases[] = {
     {{1, 1, 128}, {1}, {0}},
@@ -267,6 +267,23 @@ TEST(GatedDeltaNet, PaddedRowsGiveZeroAndLeaveTheStates) {
     batch.seq_lens = int32_tensor({5, 0});
     batch.max_queries = 4;
     const GatedDeltaNetParams params = random_call({1, 2, 128}, batch, DType::kBFloat16);
+    for (const char* variant : kVariants) expect_composed(variant, params);
+  }
+}
+
+// Of as many sequences as a kernel for many takes.
+TEST(GatedDeltaNet, PaddingBehindManySequencesGivesZeroAndLeavesTheStates) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
+  constexpr int kSequences = 40;
+  StateBatch batch =
+      state_batch_of(std::vector<int32_t>(kSequences, 1), std::vector<int32_t>(kSequences, 5));
+  for (int i = kSequences / 2; i < kSequences; ++i) {
+    batch.state_slots.data<int32_t>()[i] = -1;
+    batch.seq_lens.data<int32_t>()[i] = 0;
+  }
+  batch.max_queries = 1;
+  for (const DType state : {DType::kFloat32, DType::kBFloat16}) {
+    const GatedDeltaNetParams params = random_call({4, 8, 128}, batch, DType::kBFloat16, state);
     for (const char* variant : kVariants) expect_composed(variant, params);
   }
 }

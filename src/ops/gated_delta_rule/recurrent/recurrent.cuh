@@ -105,17 +105,18 @@ class StateColumns {
     gpu_store_once(reinterpret_cast<uint2*>(at<uint16_t>(row, column)), bits);
     return widened(bits);
   }
-
- private:
-  template <typename Stored>
-  __device__ Stored* at(int row, int column) const {
-    return static_cast<Stored*>(state_) + offset_ + row * kDim + column;
-  }
+  // Four of bfloat16.
   static __device__ float4 widened(const uint2& bits) {
     return {__uint_as_float(bits.x << 16),
             __uint_as_float(bits.x & 0xffff0000u),
             __uint_as_float(bits.y << 16),
             __uint_as_float(bits.y & 0xffff0000u)};
+  }
+
+ private:
+  template <typename Stored>
+  __device__ Stored* at(int row, int column) const {
+    return static_cast<Stored*>(state_) + offset_ + row * kDim + column;
   }
   static __device__ uint32_t bits_of(float x) {
     return __float_as_uint(device::round_to<device::BFloat16>(x)) >> 16;
@@ -141,7 +142,8 @@ class StateTile {
       : column_(threadIdx.x % kLanesOfRow * 4), row_(threadIdx.x / kLanesOfRow * kRows) {}
 
   // `state` begins at the tile's first column.
-  __device__ void load(const StateColumns& state) {
+  template <typename Columns>
+  __device__ void load(const Columns& state) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) value_[i] = state.load(row_ + i, column_);
   }
