@@ -47,6 +47,16 @@ GatedDeltaRuleParams random_call(const Sizes& sizes,
   return params;
 }
 
+// `count` tokens of a call from `begin` on; the batch stays to be said.
+GatedDeltaRuleParams tokens_of(const GatedDeltaRuleParams& call, int64_t begin, int64_t count) {
+  GatedDeltaRuleParams part = call;
+  part.qkv = call.qkv.narrow(0, begin, count);
+  part.a = call.a.narrow(0, begin, count);
+  part.b = call.b.narrow(0, begin, count);
+  part.out = call.out.narrow(0, begin, count);
+  return part;
+}
+
 bool run(const char* variant, ThreadPool& pool, const GatedDeltaRuleParams& params) {
   std::vector<Tensor> tensors = {
       params.qkv, params.a, params.b, params.a_log, params.dt_bias, params.state, params.out};
@@ -181,11 +191,7 @@ TEST(GatedDeltaRule, StatesInBFloat16StayNearThoseInFloat32) {
           random_call(kSizes, state_batch_of({kTokens}, {0}), DType::kFloat32, state);
       bool ran = true;
       for (int32_t t = 0; t < kTokens && ran; ++t) {
-        GatedDeltaRuleParams step = params;
-        step.qkv = params.qkv.narrow(0, t, 1);
-        step.a = params.a.narrow(0, t, 1);
-        step.b = params.b.narrow(0, t, 1);
-        step.out = params.out.narrow(0, t, 1);
+        GatedDeltaRuleParams step = tokens_of(params, t, 1);
         step.batch = state_batch_of({1}, {t});
         ran = run(variant, pool, step);
       }
@@ -215,11 +221,7 @@ TEST(GatedDeltaRule, StepsOfAnyLengthGiveWhatOneStepGives) {
       bool ran = true;
       for (int32_t begin = 0; begin < kTokens; begin += step) {
         const int32_t count = std::min(step, kTokens - begin);
-        GatedDeltaRuleParams part = params;
-        part.qkv = params.qkv.narrow(0, begin, count);
-        part.a = params.a.narrow(0, begin, count);
-        part.b = params.b.narrow(0, begin, count);
-        part.out = params.out.narrow(0, begin, count);
+        GatedDeltaRuleParams part = tokens_of(params, begin, count);
         part.batch = state_batch_of({count}, {begin});
         ran = run(variant, pool, part);
       }
@@ -240,11 +242,7 @@ TEST(GatedDeltaRule, ASequenceDoesNotDependOnTheOthers) {
     GatedDeltaRuleParams alone = random_call(kSizes, all.batch, DType::kBFloat16);
     for (int64_t s = 0; s < 3; ++s) {
       const int32_t begin = all.batch.query_start.data<int32_t>()[s];
-      GatedDeltaRuleParams part = alone;
-      part.qkv = alone.qkv.narrow(0, begin, counts[s]);
-      part.a = alone.a.narrow(0, begin, counts[s]);
-      part.b = alone.b.narrow(0, begin, counts[s]);
-      part.out = alone.out.narrow(0, begin, counts[s]);
+      GatedDeltaRuleParams part = tokens_of(alone, begin, counts[s]);
       part.batch = {int32_tensor({0, counts[s]}),
                     all.batch.seq_lens.narrow(0, s, 1),
                     all.batch.state_slots.narrow(0, s, 1)};
@@ -316,11 +314,7 @@ TEST(GatedDeltaRule, KeepsTheStateBehindEachToken) {
     alone.out = Tensor::zeros(params.out.shape(), params.out.dtype());
     if (!run(variant, pool, params)) return;
     for (int32_t t = 0; t < kTokens; ++t) {
-      GatedDeltaRuleParams step = alone;
-      step.qkv = alone.qkv.narrow(0, t, 1);
-      step.a = alone.a.narrow(0, t, 1);
-      step.b = alone.b.narrow(0, t, 1);
-      step.out = alone.out.narrow(0, t, 1);
+      GatedDeltaRuleParams step = tokens_of(alone, t, 1);
       step.batch = state_batch_of({1}, {9 + t});
       step.batch.state_slots = int32_tensor({3});
       run(variant, pool, step);
