@@ -125,6 +125,8 @@ constexpr Sizes kSizesOfOne[] = {
     {1, 1, 4, 64, 3072},
     {1, 5, 6, 192, 2880},
     {1, 8, 8, 128, 3072},
+    {1, 4, 5, 2880, 1440},
+    {1, 3, 4, 352, 96},
 };
 
 std::vector<Case> cases_of_formats() {

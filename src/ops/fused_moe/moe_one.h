@@ -29,8 +29,8 @@ struct MoeOneRowsScratch {
   int32_t* counters;  // as MoeOneScratch's
 };
 
-// A token of up to 8 choices, x in bfloat16. Matrices in bfloat16 of up to 4096 columns, or in
-// MXFP4 of up to 3072, multiples of 64.
+// A token of up to 8 choices, x in bfloat16. Matrices in bfloat16 of up to 4096 columns, multiples
+// of 64, or in MXFP4 of up to 3072, multiples of 32.
 bool fits_moe_one_rows(const FusedMoeGpuCall& call);
 
 // As launch_moe_one.

@@ -69,10 +69,13 @@ class Consumer {
     const bool interleaved = call_.activation.is_interleaved;
     const int first = interleaved ? 2 * g_ : g_, second = interleaved ? first + 1 : kHalfRows + g_;
     int slot = 0, base = 0;
-    for_gate_tiles(call_, num_choices_, [&](int, int) {
+    for_gate_tiles(call_, num_choices_, [&](int, int tile) {
       for_own_part([&] {
+        const GateRows rows(call_, tile);
+        const int before[2] = {layout.exponents_before(rows.first),
+                               layout.exponents_before(rows.second)};
         float sums[4];
-        add_part(layout, first, second, sums);
+        add_part(layout, first, second, before, sums);
         if (t_ == 0) sums_.keep(slot, g_, sums[0], sums[2]);
       });
       if (++slot < kSlots) return;
@@ -87,11 +90,13 @@ class Consumer {
     const RowLayout<W> layout(call_.intermediate_size);
     const int pairs = num_pairs(num_choices_), most_units = kSlots / max(pairs, 1);
     int units = 0, base = 0;
-    for_units(call_, [&](int) {
+    for_units(call_, [&](int unit) {
+      const int of_both = layout.exponents_before(unit * kHalfRows);
+      const int before[2] = {of_both, of_both};
       for (int pair = 0; pair < pairs; ++pair) {
         for_own_part([&] {
           float sums[4];
-          add_part(layout, g_, kHalfRows + g_, sums);
+          add_part(layout, g_, kHalfRows + g_, before, sums);
           const bool has_second = 2 * pair + 1 < num_choices_;
           if (t_ == pair) {
             sums_.keep(units * pairs + pair,
@@ -119,17 +124,19 @@ class Consumer {
     }
   }
 
-  // What the warp's chunks of the current stage give, whose rows are `first` and `second` of it.
-  __device__ __forceinline__ void add_part(const RowLayout<W>& layout,
-                                           int first,
-                                           int second,
-                                           float (&sums)[4]) {
+  // What the warp's chunks of the current stage give, whose rows are `first` and `second` of it,
+  // with so many bytes before the exponents of each half.
+  __device__ __forceinline__ void add_part(
+      const RowLayout<W>& layout, int first, int second, const int (&before)[2], float (&sums)[4]) {
     const uint32_t rows = stages_ + stage_.index * args_.stage_size;
     const uint32_t codes[2] = {rows + first * layout.pitch + t_ * kVectorSize,
                                rows + second * layout.pitch + t_ * kVectorSize};
-    const uint32_t exponents = rows + kTileRows * layout.pitch + t_;
-    const uint32_t of_row[2] = {exponents + first * layout.exponents,
-                                exponents + second * layout.exponents};
+    const auto exponents_of = [&](int row) -> uint32_t {
+      const bool is_second = row >= kHalfRows;
+      const int of_half = is_second ? layout.half_exponents + before[1] : before[0];
+      return rows + kTileRows * layout.pitch + of_half + row % kHalfRows * layout.exponents + t_;
+    };
+    const uint32_t of_row[2] = {exponents_of(first), exponents_of(second)};
     float parts[2][4] = {};
     wait_for(shared_address(&shared_.full[stage_.index]), stage_.parity);
     const auto load = [&](int chunk) {

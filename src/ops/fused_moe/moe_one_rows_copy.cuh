@@ -20,10 +20,9 @@ class Copier {
     const FusedMoeGpuCall& call = args_.call;
     const int num_choices = shared_.num_choices;
     const RowLayout<W> gate_up = layout_of_gates<W>(call), down(call.intermediate_size);
-    const int to_second = call.activation.is_interleaved ? kHalfRows : call.intermediate_size;
     for_gate_tiles(call, num_choices, [&](int choice, int tile) {
-      const int row = tile * (call.activation.is_interleaved ? kTileRows : kHalfRows);
-      copy(call.gate_up, gate_up, choice, choice, row, row + to_second, 2);
+      const GateRows rows(call, tile);
+      copy(call.gate_up, gate_up, choice, choice, rows.first, rows.second, 2);
     });
     for_units(call, [&](int unit) {
       for (int choice = 0; choice < num_choices; choice += 2) {
@@ -56,17 +55,19 @@ class Copier {
       const uint32_t target = stages_ + stage_.index * args_.stage_size;
       wait_for(shared_address(&shared_.empty[stage_.index]), stage_.parity ^ 1);
       const int size = layout.part_size(part);
-      if (lane_ == 0) arrive_expecting(full, num_halves * kHalfRows * (size + layout.exponents));
+      if (lane_ == 0) {
+        arrive_expecting(full, num_halves * (kHalfRows * size + layout.half_exponents));
+      }
       __syncwarp();
       if (half < num_halves) {
         if (has_row) {
           copy_bulk(
               target + lane_ * layout.pitch, source + layout.part_begin(part), size, full, policy_);
         } else if constexpr (RowFormat<W>::kHasExponents) {
-          const int bytes = kHalfRows * layout.exponents;
-          copy_bulk(target + kTileRows * layout.pitch + half * bytes,
-                    matrices.exponents + expert * matrices.exponent_stride + row * layout.exponents,
-                    bytes,
+          copy_bulk(target + kTileRows * layout.pitch + half * layout.half_exponents,
+                    matrices.exponents + expert * matrices.exponent_stride +
+                        row * layout.exponents - layout.exponents_before(static_cast<int>(row)),
+                    layout.half_exponents,
                     full,
                     policy_);
         }

@@ -19,14 +19,13 @@ bool fits_matrices(const ExpertMatrices& matrices, bool has_exponents) {
 }
 
 bool fits_size(const FusedMoeGpuCall& call, int size) {
-  // So both parts of a row in bfloat16 are whole chunks, behind which there is what may be no
-  // number; rows in MXFP4, and the exponents of eight, are whole vectors.
-  constexpr int kUnit = 64;
-  static_assert(kUnit == RowTraits<BFloat16>::kParts * RowTraits<BFloat16>::kChunkColumns &&
-                kUnit == 2 * kExponentColumns);
-  const bool has_exponents = call.format == ExpertFormat::kFloat4;
-  return size % kUnit == 0 &&
-         size <= (has_exponents ? kMaxColumns<OneFloat4> : kMaxColumns<BFloat16>);
+  // Rows in MXFP4 are whole vectors; both parts of a row in bfloat16 are whole chunks, behind which
+  // there is what may be no number.
+  if (call.format == ExpertFormat::kFloat4) {
+    return size % kExponentColumns == 0 && size <= kMaxColumns<OneFloat4>;
+  }
+  using Traits = RowTraits<BFloat16>;
+  return size % (Traits::kParts * Traits::kChunkColumns) == 0 && size <= kMaxColumns<BFloat16>;
 }
 
 }  // namespace

@@ -74,9 +74,10 @@ template <typename W>
 struct RowLayout {
   using Traits = RowTraits<W>;
 
-  int size;       // bytes of codes
-  int exponents;  // bytes
-  int chunks;     // of a part; the last one may not be whole
+  int size;            // bytes of codes
+  int exponents;       // bytes
+  int half_exponents;  // of a half, as whole vectors
+  int chunks;          // of a part; the last one may not be whole
   // Of the rows of a half neighbors are in different halves of the banks: lanes read 64 bytes of
   // each. `step` rows are from one to the next.
   int pitch;
@@ -84,19 +85,32 @@ struct RowLayout {
   __host__ __device__ explicit RowLayout(int columns, int step = 1)
       : size(columns * kChunkSize / Traits::kChunkColumns),
         exponents(columns * Traits::kExponents / Traits::kChunkColumns),
+        half_exponents((kHalfRows * exponents + kVectorSize - 1) / kVectorSize * kVectorSize),
         chunks((size + kChunkSize * Traits::kParts - 1) / (kChunkSize * Traits::kParts)),
         pitch(chunks * kChunkSize + (step == 2         ? kChunkSize / 2
                                      : chunks % 2 == 0 ? kChunkSize
                                                        : 0)) {}
 
-  __host__ __device__ int stage_size() const { return kTileRows * (pitch + exponents); }
+  __host__ __device__ int stage_size() const { return kTileRows * pitch + 2 * half_exponents; }
   __device__ int part_begin(int part) const { return part * chunks * kChunkSize; }  // bytes
   __device__ int part_size(int part) const {
     return min(size - part_begin(part), chunks * kChunkSize);
   }
+  // Of a half that begins at row `row` of a matrix: the bytes before its exponents that are copied
+  // with them, so that whole vectors are. With an odd number of exponents a row every other half
+  // begins in the middle of one.
+  __device__ int exponents_before(int row) const { return row * exponents % kVectorSize; }
 };
 
-// Interleaved gates are every other row.
+// Where the halves of a tile of gates begin in their matrix. Interleaved gates are every other row.
+struct GateRows {
+  int first, second;
+
+  __device__ GateRows(const FusedMoeGpuCall& call, int tile)
+      : first(tile * (call.activation.is_interleaved ? kTileRows : kHalfRows)),
+        second(first + (call.activation.is_interleaved ? kHalfRows : call.intermediate_size)) {}
+};
+
 template <typename W>
 __host__ __device__ inline RowLayout<W> layout_of_gates(const FusedMoeGpuCall& call) {
   return RowLayout<W>(call.hidden_size, call.activation.is_interleaved ? 2 : 1);
