@@ -16,8 +16,8 @@
 # several files of a folder are compiled as one unit (ATOM_UNITY), so that names in their anonymous
 # namespaces have to differ. Files named by ALONE, the host files of a GPU's kernels, and those with
 # flags of their own (the kernels of an instruction set) are compiled by themselves; those named by
-# TOGETHER are a unit. A unit names its
-# files from src/ on, unlike those of CMake, so that checkouts share a compiler cache.
+# TOGETHER, and nowhere else, are a unit. A unit names its files from src/ on, unlike those of CMake,
+# so that checkouts share a compiler cache.
 function(compile_in_batches target)
   cmake_parse_arguments(B "" "" "ALONE;TOGETHER" ${ARGN})
   get_target_property(sources ${target} SOURCES)
@@ -66,6 +66,7 @@ function(add_module name)
   else()
     list(APPEND M_SOURCES ${M_SOURCES_WITHOUT_CUDA})
   endif()
+  list(APPEND M_SOURCES ${M_TOGETHER})
 
   if(M_SOURCES)
     add_library(${target} STATIC ${M_SOURCES})

@@ -1,6 +1,7 @@
 // Inside fused_moe by rows of matrices on Hopper: the thread that copies.
 #pragma once
 
+#include "ops/fused_moe/moe_exponents_copy.cuh"
 #include "ops/fused_moe/moe_rows_stage.cuh"
 
 namespace atom::ops::device::rows {
@@ -22,7 +23,7 @@ class Copier {
   }
 
   __device__ void run(const MoeTile& tile) {
-    if (args_.exponents_size > 0) copy_exponents(tile);
+    if (args_.exponents_size > 0) copy_tile_exponents(tile);
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
       const uint32_t full = shared_.full(stage_.index);
       if (chunk >= num_begun_) {
@@ -67,26 +68,12 @@ class Copier {
     }
   }
 
-  __device__ void copy_exponents(const MoeTile& tile) {
-    const uint32_t full = shared_.exponents_full(buffer_.index);
-    wait_for(shared_.exponents_empty(buffer_.index), buffer_.parity ^ 1);
-    int sizes[2];
-    for (int half = 0; half < 2; ++half) {
-      const int rows = args_.num_rows - first_row_of<W, kGated>(args_, tile.column_tile, half);
-      sizes[half] = max(0, min(kHalfRows<W>, rows)) * args_.row_exponents;
-    }
-    arrive_expecting(full, sizes[0] + sizes[1]);
-    for (int half = 0; half < 2; ++half) {
-      if (sizes[half] == 0) continue;
-      const int row = first_row_of<W, kGated>(args_, tile.column_tile, half);
-      copy_bulk(shared_.exponents(buffer_.index) + half * kHalfRows<W> * args_.row_exponents,
-                args_.own.exponents + tile.expert * args_.own.exponent_stride +
-                    int64_t{row} * args_.row_exponents,
-                sizes[half],
-                full,
-                keep_);
-    }
-    buffer_.advance(kExponentBuffers);
+  __device__ void copy_tile_exponents(const MoeTile& tile) {
+    const auto first_row = [&](int half) {
+      return first_row_of<W, kGated>(args_, tile.column_tile, half);
+    };
+    copy_exponents<kHalfRows<W>, kExponentBuffers>(
+        args_, shared_, tile.expert, first_row, keep_, buffer_);
   }
 
   const MoeRowsArgs& args_;

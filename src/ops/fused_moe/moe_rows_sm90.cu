@@ -4,11 +4,10 @@
 #include <cmath>
 
 #include "ops/device/tensor_map.cuh"
-#include "ops/fused_moe/moe_arrange.cuh"
+#include "ops/fused_moe/moe_arrange_launch.cuh"
 #include "ops/fused_moe/moe_rows_early.cuh"
 #include "ops/fused_moe/moe_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_rows_stage.cuh"
-#include "ops/fused_moe/moe_sort.h"
 
 namespace atom::ops {
 namespace {
@@ -89,28 +88,8 @@ gpuError_t arrange(const FusedMoeGpuCall& call,
                    const MoeRowsScratch& scratch,
                    int tile_rows,
                    gpuStream_t stream) {
-  const int num_choices = call.num_tokens * call.top_k;
-  if (num_choices <= kFewChoices) {
-    return launch(arrange_rows<W>,
-                  dim3(num_choices + 1),
-                  dim3(kArrangeThreads),
-                  0,
-                  stream,
-                  true,
-                  call,
-                  scratch,
-                  tile_rows);
-  }
-  const gpuError_t error = sort_many_moe_choices(call, scratch.shared, tile_rows, stream);
-  if (error != cudaSuccess) return error;
-  return launch(gather_rows_in_order<W>,
-                dim3(num_choices),
-                dim3(kArrangeThreads),
-                0,
-                stream,
-                true,
-                call,
-                scratch);
+  return arrange_choices(
+      call, scratch, tile_rows, stream, arrange_rows<W>, gather_rows_in_order<W>);
 }
 
 bool is_aligned(const void* data, int64_t bytes) {

@@ -1,7 +1,5 @@
 // Inside fused_moe by terms in FP8: choices in the order of experts, and their rows of x in terms.
-#include "ops/device/programmatic_launch.cuh"
-#include "ops/fused_moe/moe_arrange.cuh"
-#include "ops/fused_moe/moe_sort.h"
+#include "ops/fused_moe/moe_arrange_launch.cuh"
 #include "ops/fused_moe/moe_terms_launch_sm90.h"
 #include "ops/fused_moe/moe_terms_numbers.cuh"
 
@@ -135,22 +133,7 @@ gpuError_t arrange_moe_terms(const FusedMoeGpuCall& call,
                              const MoeTermsScratch& scratch,
                              int tile_rows,
                              gpuStream_t stream) {
-  const int num_choices = call.num_tokens * call.top_k;
-  if (num_choices <= kFewChoices) {
-    return launch(arrange_terms,
-                  dim3(num_choices + 1),
-                  dim3(kArrangeThreads),
-                  0,
-                  stream,
-                  true,
-                  call,
-                  scratch,
-                  tile_rows);
-  }
-  const gpuError_t error = sort_many_moe_choices(call, scratch.shared, tile_rows, stream);
-  if (error != cudaSuccess) return error;
-  return launch(
-      split_rows, dim3(num_choices), dim3(kArrangeThreads), 0, stream, true, call, scratch);
+  return arrange_choices(call, scratch, tile_rows, stream, arrange_terms, split_rows);
 }
 
 }  // namespace atom::ops

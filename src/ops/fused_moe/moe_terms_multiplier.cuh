@@ -3,21 +3,13 @@
 // come first, because the matrix units cut off what is 2^-13 of the largest addend.
 #pragma once
 
+#include "ops/device/matrix_loads.cuh"
 #include "ops/fused_moe/moe_stream_math.cuh"
 #include "ops/fused_moe/moe_terms_numbers.cuh"
 #include "ops/fused_moe/moe_terms_output.cuh"
 #include "ops/fused_moe/moe_terms_product.cuh"
 
 namespace atom::ops::device::terms {
-
-// Four matrices of eight rows of 16 bytes to the registers of a warp, lane i with the address of
-// row i % 8 of matrix i / 8.
-__device__ inline void load_matrices(uint32_t address, uint32_t (&matrices)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
-               : "r"(address)
-               : "memory");
-}
 
 __device__ inline float2 load_shared_pair(uint32_t address) {
   float2 pair;
@@ -125,7 +117,7 @@ class Multiplier {
 #pragma unroll
     for (int b = 0; b < kStepBlocks; b += 2) {
       uint32_t words[4];
-      load_matrices(codes_ ^ (block + b) * kVectorSize, words);
+      load_matrices(words, codes_ ^ (block + b) * kVectorSize);
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         uint32_t(&target)[4] = codes[b + w / 2];

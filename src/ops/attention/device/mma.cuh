@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/device/matrix_loads.cuh"
 #include "tensor/gpu_api.h"
 
 namespace atom::ops::attention_device {
@@ -39,20 +40,8 @@ __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ inline void load_matrices(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
-
-__device__ inline void load_matrices_transposed(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
+using device::load_matrices;
+using device::load_matrices_transposed;
 
 __device__ inline uint32_t transpose_matrix(uint32_t m) {
   uint32_t result;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "ops/device/matrix_loads.cuh"
 #include "ops/device/matrix_units.cuh"
 
 namespace atom::ops::delta_device {
@@ -25,19 +26,8 @@ __device__ inline void split(float x, float y, uint32_t& high, uint32_t& low) {
   low = pair_of(x, y);
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ inline void load_matrices(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
+using device::load_matrices;
+using device::load_matrices_transposed;
 __device__ inline void store_matrices_transposed(uint32_t address, const uint32_t (&m)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
