@@ -158,7 +158,7 @@ class Layer {
   }
 
   // Of a sequence.
-  int64_t state_bytes() const { return kStateSize * (state_element == Element::kFloat32 ? 4 : 2); }
+  int64_t state_bytes() const { return kStateSize * bytes_of(state_element); }
 
   int64_t num_tokens, num_slots;
   Element state_element;
@@ -245,34 +245,8 @@ int check_beside(int64_t num_sequences, int64_t tokens_each) {
   return passed ? 0 : 1;
 }
 
-// Of the same bits as a block for each head, with codes as well.
-int check_pairs(Element state_element) {
-  constexpr int64_t kSequences = 40;
-  bool passed = true;
-  for (const int64_t tokens : {1, 3}) {
-    const Layer by_heads(kSequences, tokens, 1, tokens > 1, state_element);
-    const Layer by_pairs(kSequences, tokens, 1, tokens > 1, state_element);
-    for (int step = 0; step < 3; ++step) {
-      gated_delta_net_sm90(by_heads.net(), nullptr);
-      gated_delta_net_pairs_sm90(by_pairs.net(), nullptr);
-      passed &= by_heads.out.download<uint16_t>() == by_pairs.out.download<uint16_t>();
-    }
-    gated_delta_net_sm90(by_heads.net_to_codes(), nullptr);
-    gated_delta_net_pairs_sm90(by_pairs.net_to_codes(), nullptr);
-    passed &= by_heads.codes.download<uint8_t>() == by_pairs.codes.download<uint8_t>() &&
-              by_heads.state.download<uint8_t>() == by_pairs.state.download<uint8_t>() &&
-              by_heads.conv_state.download<uint8_t>() == by_pairs.conv_state.download<uint8_t>();
-  }
-  std::printf("pairs, states of %s: %s\n",
-              state_element == Element::kFloat32 ? "float32" : "bfloat16",
-              passed ? "PASS" : "FAIL");
-  return passed ? 0 : 1;
-}
-
 int check() {
   int failures = 0;
-  for (const Element state : {Element::kFloat32, Element::kBFloat16})
-    failures += check_pairs(state);
   for (const int64_t tokens : {100, 4100, 8192}) failures += check_beside(1, tokens);
   for (const int64_t tokens : {8, 64, 100, 8192}) failures += check_chunks(1, tokens);
   failures += check_chunks(7, 300);
@@ -357,7 +331,7 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
 
 // The ways that a decode of `batch` sequences can be cut.
 void time_ways(int64_t batch, Element state_element, const Roofs& roofs) {
-  const int64_t bytes = 2 * batch * kStateSize * (state_element == Element::kFloat32 ? 4 : 2);
+  const int64_t bytes = 2 * batch * kStateSize * bytes_of(state_element);
   const int sets = std::max(2, sets_beyond_caches(bytes));
   const Layer layer(batch, 1, sets, false, state_element);
   const char* states = state_element == Element::kFloat32 ? "float32" : "bfloat16";
@@ -375,9 +349,6 @@ void time_ways(int64_t batch, Element state_element, const Roofs& roofs) {
       recurrent_cuda(layer.rule(set), 0, stream, splits);
     });
   }
-  print("layer by pairs", 1, [&](gpuStream_t stream, int set) {
-    gated_delta_net_pairs_sm90(layer.net(set), stream);
-  });
 }
 
 void time_ways() {

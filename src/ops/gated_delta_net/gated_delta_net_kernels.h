@@ -41,9 +41,4 @@ bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args);
 // process. `splits`: as of recurrent_cuda().
 void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits = 0);
 
-// The same for many sequences, two value heads a key head, at most half of kDeltaNetMaxTokens a
-// sequence and no gates to multiply.
-bool fits_gated_delta_net_pairs_sm90(const GatedDeltaNetArgs& args);
-void gated_delta_net_pairs_sm90(const GatedDeltaNetArgs& args, void* queue);
-
 }  // namespace atom::ops
