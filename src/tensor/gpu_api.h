@@ -132,7 +132,7 @@ __device__ inline gpu_bfloat162 gpu_larger_of(const gpu_bfloat162& a, const gpu_
   return __hmax2(a, b);
 }
 
-// Among 32 neighbouring lanes; a hardware wave may be two of them.
+// Among 32 neighboring lanes; a hardware wave may be two of them.
 template <typename T>
 __device__ inline T gpu_shuffle(T value, int lane) {
   return __shfl(value, lane, 32);
@@ -254,7 +254,7 @@ __device__ inline gpu_bfloat162 gpu_larger_of(const gpu_bfloat162& a, const gpu_
   return __hmax2(a, b);
 }
 
-// Among 32 neighbouring lanes; a hardware wave may be two of them.
+// Among 32 neighboring lanes; a hardware wave may be two of them.
 template <typename T>
 __device__ inline T gpu_shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);

@@ -119,7 +119,7 @@ __device__ inline device::Float8 float8_code(float x, float scale) {
 
 constexpr int kQuantGroupSize = 128;
 
-// Groups of 128 elements, each in as many neighbouring lanes of a warp as it has vectors: calls
+// Groups of 128 elements, each in as many neighboring lanes of a warp as it has vectors: calls
 // store_scale(v, scale) in the first lane of vector v's group, then store(v, codes). All lanes of
 // the warp take part.
 template <typename T, int kCount, typename StoreScale, typename Store>
