@@ -1,7 +1,7 @@
 // Checks and times the GPU kernels of a Gated DeltaNet layer between its projections, with the
 // heads of Qwen3-Next (16 of keys, 32 of values, 128 x 128) in bfloat16.
 //
-// usage: gated_delta_rule_gpu_bench [check|time|ways]
+// usage: gated_delta_rule_gpu_bench [check|decode|prefill|ways]
 //
 // Checks compare the chunked kernels with the recurrent one, which goes token by token in float32,
 // on the same inputs; the operators' tests compare both with the CPU. Timings of decodes are in
@@ -25,6 +25,10 @@ using namespace ops;
 constexpr int64_t kKeyHeads = 16, kHeads = 32, kDim = 128, kWidth = 4;
 constexpr int64_t kChannels = (2 * kKeyHeads + kHeads) * kDim, kValues = kHeads * kDim;
 constexpr int64_t kStateSize = kHeads * kDim * kDim;
+
+const char* name_of(Element state_element) {
+  return state_element == Element::kFloat32 ? "float32" : "bfloat16";
+}
 
 // Sequences of as many tokens each, after a history, in `num_sets` sets of slots. With `keeps` the
 // state behind each token goes to a slot of its own.
@@ -245,45 +249,70 @@ int check_beside(int64_t num_sequences, int64_t tokens_each) {
   return passed ? 0 : 1;
 }
 
+// Of the same bits as a block for each head, with codes as well.
+int check_resident(Element state_element) {
+  bool passed = true;
+  for (const int64_t num_sequences : {16, 64, 75}) {
+    const Layer by_heads(num_sequences, 1, 1, false, state_element);
+    const Layer resident(num_sequences, 1, 1, false, state_element);
+    passed &= fits_gated_delta_net_resident_sm90(resident.net());
+    for (int step = 0; step < 4; ++step) {
+      gated_delta_net_sm90(by_heads.net(), nullptr, 1);
+      gated_delta_net_resident_sm90(resident.net(), nullptr);
+      passed &= by_heads.out.download<uint16_t>() == resident.out.download<uint16_t>();
+    }
+    gated_delta_net_sm90(by_heads.net_to_codes(), nullptr, 1);
+    gated_delta_net_resident_sm90(resident.net_to_codes(), nullptr);
+    passed &= by_heads.codes.download<uint8_t>() == resident.codes.download<uint8_t>() &&
+              by_heads.state.download<uint8_t>() == resident.state.download<uint8_t>() &&
+              by_heads.conv_state.download<uint8_t>() == resident.conv_state.download<uint8_t>();
+  }
+  std::printf("resident, states of %s: %s\n", name_of(state_element), passed ? "PASS" : "FAIL");
+  return passed ? 0 : 1;
+}
+
 int check() {
   int failures = 0;
+  for (const Element state : {Element::kFloat32, Element::kBFloat16}) {
+    failures += check_resident(state);
+  }
   for (const int64_t tokens : {100, 4100, 8192}) failures += check_beside(1, tokens);
   for (const int64_t tokens : {8, 64, 100, 8192}) failures += check_chunks(1, tokens);
   failures += check_chunks(7, 300);
   return failures;
 }
 
-void time_decode(int64_t batch, int64_t tokens, const Roofs& roofs) {
+void time_decode(int64_t batch, int64_t tokens, Element state_element, const Roofs& roofs) {
   const bool keeps = tokens > 1;
-  const int64_t bytes = batch * kStateSize * 4 * (1 + tokens);
+  const int64_t bytes = batch * kStateSize * bytes_of(state_element) * (1 + tokens);
   const int sets = std::max(2, sets_beyond_caches(bytes));
-  const Layer layer(batch, tokens, sets, keeps);
-  char what[64];
-  std::snprintf(what,
-                sizeof what,
-                "layer, %ld x %ld tokens",
-                static_cast<long>(batch),
-                static_cast<long>(tokens));
-  const double layer_us =
-      time_call([&](gpuStream_t stream, int set) { gated_delta_net_sm90(layer.net(set), stream); },
-                false,
-                sets);
-  report(what, layer_us, bytes, false, roofs);
-  const double codes_us = time_call(
-      [&](gpuStream_t stream, int set) { gated_delta_net_sm90(layer.net_to_codes(set), stream); },
-      false,
-      sets);
-  report("the same to codes", codes_us, bytes, false, roofs);
-  std::snprintf(what,
-                sizeof what,
-                "recurrence alone, %ld x %ld tokens",
-                static_cast<long>(batch),
-                static_cast<long>(tokens));
-  const double rule_us =
-      time_call([&](gpuStream_t stream, int set) { recurrent_cuda(layer.rule(set), 0, stream); },
-                false,
-                sets);
-  report(what, rule_us, bytes, false, roofs);
+  const Layer layer(batch, tokens, sets, keeps, state_element);
+  const auto print = [&](const char* what, auto&& work) {
+    char line[64];
+    std::snprintf(line,
+                  sizeof line,
+                  "%s %s, %ld x %ld",
+                  name_of(state_element),
+                  what,
+                  static_cast<long>(batch),
+                  static_cast<long>(tokens));
+    report(line, time_call(work, false, sets), bytes, false, roofs);
+  };
+  print("layer",
+        [&](gpuStream_t stream, int set) { gated_delta_net_sm90(layer.net(set), stream); });
+  print("to codes", [&](gpuStream_t stream, int set) {
+    gated_delta_net_sm90(layer.net_to_codes(set), stream);
+  });
+  if (fits_gated_delta_net_resident_sm90(layer.net())) {
+    print("resident", [&](gpuStream_t stream, int set) {
+      gated_delta_net_resident_sm90(layer.net(set), stream);
+    });
+    print("resident to codes", [&](gpuStream_t stream, int set) {
+      gated_delta_net_resident_sm90(layer.net_to_codes(set), stream);
+    });
+  }
+  print("recurrence",
+        [&](gpuStream_t stream, int set) { recurrent_cuda(layer.rule(set), 0, stream); });
 }
 
 void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
@@ -334,11 +363,15 @@ void time_ways(int64_t batch, Element state_element, const Roofs& roofs) {
   const int64_t bytes = 2 * batch * kStateSize * bytes_of(state_element);
   const int sets = std::max(2, sets_beyond_caches(bytes));
   const Layer layer(batch, 1, sets, false, state_element);
-  const char* states = state_element == Element::kFloat32 ? "float32" : "bfloat16";
   const auto print = [&](const char* what, int splits, auto&& work) {
     char line[64];
-    std::snprintf(
-        line, sizeof line, "%s %s, %ld in %d", states, what, static_cast<long>(batch), splits);
+    std::snprintf(line,
+                  sizeof line,
+                  "%s %s, %ld in %d",
+                  name_of(state_element),
+                  what,
+                  static_cast<long>(batch),
+                  splits);
     report(line, time_call(work, false, sets), bytes, false, roofs);
   };
   for (const int splits : {1, 2, 4}) {
@@ -358,10 +391,18 @@ void time_ways() {
   }
 }
 
-void time() {
+void time_decodes() {
   const Roofs roofs = measure_roofs();
-  for (const int64_t batch : {1, 8, 32, 64, 256}) time_decode(batch, 1, roofs);
-  for (const int64_t batch : {1, 8, 64}) time_decode(batch, 4, roofs);
+  for (const Element state_element : {Element::kFloat32, Element::kBFloat16}) {
+    for (const int64_t batch : {1, 8, 16, 32, 64, 256}) {
+      time_decode(batch, 1, state_element, roofs);
+    }
+    for (const int64_t batch : {1, 8, 64}) time_decode(batch, 4, state_element, roofs);
+  }
+}
+
+void time_prefills() {
+  const Roofs roofs = measure_roofs();
   time_prefill(1, 8192, roofs);
   time_prefill(8, 1024, roofs);
   time_prefill(1, 1024, roofs);
@@ -373,7 +414,8 @@ void time() {
 int main(int argc, char** argv) {
   const std::string_view part = argc > 1 ? argv[1] : "";
   const int failures = part.empty() || part == "check" ? atom::bench::check() : 0;
-  if (part.empty() || part == "time") atom::bench::time();
+  if (part.empty() || part == "decode") atom::bench::time_decodes();
+  if (part.empty() || part == "prefill") atom::bench::time_prefills();
   if (part == "ways") atom::bench::time_ways();
   return failures == 0 ? 0 : 1;
 }

@@ -60,10 +60,19 @@ bool fits_sm90(const Call& call) {
 void on_sm90(const Stream& stream, const Call& call, Workspace&) {
   gated_delta_net_sm90(call.args, stream.queue().handle());
 }
+
+bool fits_resident(const Call& call) {
+  return !call.params.gate_x.defined() && fits_gated_delta_net_resident_sm90(call.args);
+}
+
+void on_resident(const Stream& stream, const Call& call, Workspace&) {
+  gated_delta_net_resident_sm90(call.args, stream.queue().handle());
+}
 #endif
 
 constexpr Variant<Call, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
+    {"resident", CpuIsa::kScalar, fits_resident, on_resident, DeviceType::kCuda, kMixesRows},
     // The squares of a row are added in another order than by the operator of its own.
     {"sm90", CpuIsa::kScalar, fits_sm90, on_sm90, DeviceType::kCuda, kMixesRows},
     {"composed", CpuIsa::kScalar, nullptr, one_after_the_other, DeviceType::kCuda},

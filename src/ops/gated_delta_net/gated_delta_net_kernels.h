@@ -41,4 +41,9 @@ bool fits_gated_delta_net_sm90(const GatedDeltaNetArgs& args);
 // process. `splits`: as of recurrent_cuda().
 void gated_delta_net_sm90(const GatedDeltaNetArgs& args, void* queue, int splits = 0);
 
+// The same for so many sequences that every block has several, one token each, with at most four
+// value heads a key head and no gates to multiply.
+bool fits_gated_delta_net_resident_sm90(const GatedDeltaNetArgs& args);
+void gated_delta_net_resident_sm90(const GatedDeltaNetArgs& args, void* queue);
+
 }  // namespace atom::ops

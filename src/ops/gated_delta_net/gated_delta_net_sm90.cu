@@ -179,10 +179,12 @@ __device__ void advance_tokens(const GatedDeltaRuleArgs& rule,
                                StateTile<kColumns>& tile,
                                RecurrentShared<kColumns>& shared) {
   const int warp = threadIdx.x / device::kWarpSize;
-  if (warp < sequence.count) find_factors(gates, warp, shared);
-  __syncthreads();
+  if (warp < sequence.count) find_factors(gates, shared.rows(warp));
+  tile.widen(rule.state_element);
   for (int token = 0; token < sequence.count; ++token) {
-    tile.advance(token, shared);
+    // Between its two barriers the factors are there too.
+    tile.find_update(shared.rows(token), shared.sums);
+    tile.add_update(shared.rows(token), shared.sums);
     const int slot = sequence.slot_behind(token);
     if (slot >= 0) tile.store(place.state_in(rule, slot));
   }
@@ -238,6 +240,8 @@ __global__ void __launch_bounds__(kRecurrentThreads, least_blocks(kColumns))
   if (warp < sequence.count && !products.exists()) {
     gates.load<T>(rule, sequence.begin + warp, place.head);
   }
+  key.load_input(sequence);
+  value.load_input(sequence);
   norm.load(sequence);
 
   key.convolve(sequence,

@@ -132,7 +132,7 @@ struct Case {
   std::vector<int32_t> new_tokens, old_tokens;
 };
 
-const char* const kVariants[] = {"sm90", "composed"};  // those that are there
+const char* const kVariants[] = {"resident", "sm90", "composed"};  // those that are there
 
 const Case kCases[] = {
     {{1, 1, 128}, {1}, {0}},
@@ -283,7 +283,40 @@ TEST(GatedDeltaNet, PaddingBehindManySequencesGivesZeroAndLeavesTheStates) {
   }
   batch.max_queries = 1;
   for (const DType state : {DType::kFloat32, DType::kBFloat16}) {
-    const GatedDeltaNetParams params = random_call({4, 8, 128}, batch, DType::kBFloat16, state);
+    const GatedDeltaNetParams params = random_call({8, 16, 128}, batch, DType::kBFloat16, state);
+    for (const char* variant : kVariants) expect_composed(variant, params);
+  }
+}
+
+// So many that blocks stay for several, among them padding and sequences without history; where a
+// key head has three value heads, states end in other slots than they began in.
+TEST(GatedDeltaNet, TakesManySequencesOfAnyNumberOfHeads) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "the CPU has no other variant";
+  constexpr int kSequences = 29;
+  const std::pair<int, DType> kHeads[] = {{1, DType::kFloat32},
+                                          {2, DType::kFloat32},
+                                          {2, DType::kBFloat16},
+                                          {3, DType::kBFloat16},
+                                          {4, DType::kFloat32},
+                                          {4, DType::kBFloat16}};
+  for (const auto& [heads, state] : kHeads) {
+    std::vector<int32_t> old_tokens(kSequences, 5);
+    for (int i = 0; i < kSequences; i += 4) old_tokens[i] = 0;
+    StateBatch batch = state_batch_of(std::vector<int32_t>(kSequences, 1), old_tokens);
+    for (int i = 3; i < kSequences; i += 5) {
+      batch.state_slots.data<int32_t>()[i] = -1;
+      batch.seq_lens.data<int32_t>()[i] = 0;
+    }
+    if (heads == 3) {
+      batch.token_slots = copy_of(batch.state_slots);
+      for (int i = 1; i < kSequences; i += 2) {
+        int32_t& slot = batch.token_slots.data<int32_t>()[i];
+        if (slot >= 0) slot += kSequences + 1;
+      }
+    }
+    batch.max_queries = 1;
+    const GatedDeltaNetParams params =
+        random_call({16, 16 * heads, 128}, batch, DType::kBFloat16, state);
     for (const char* variant : kVariants) expect_composed(variant, params);
   }
 }

@@ -36,6 +36,16 @@ struct Sequence {
   }
 };
 
+// A token's convolution in one channel, by its input and those before.
+template <typename T>
+__device__ float convolved(const float (&weight)[kHistory + 1],
+                           const float (&window)[kHistory + 1]) {
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j <= kHistory; ++j) sum = fmaf(weight[j], window[j], sum);
+  return device::round_to<T>(sum / (1.0f + expf(-sum)));
+}
+
 // One channel of the convolution.
 template <typename T>
 class Channel {
@@ -55,6 +65,11 @@ class Channel {
     }
   }
 
+  // The first token's, long before it is used.
+  __device__ void load_input(const Sequence& sequence) {
+    input_ = input(sequence, 0);
+  }
+
   // Calls put(token, value).
   template <typename Put>
   __device__ void convolve(const Sequence& sequence, const Put& put) const {
@@ -64,11 +79,8 @@ class Channel {
     for (int token = 0; token < sequence.count; ++token) {
 #pragma unroll
       for (int j = 0; j < kHistory; ++j) window[j] = window[j + 1];
-      window[kHistory] = device::to_float(input(sequence, token));
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j <= kHistory; ++j) sum = fmaf(weight_[j], window[j], sum);
-      put(token, device::round_to<T>(sum / (1.0f + expf(-sum))));
+      window[kHistory] = device::to_float(token == 0 ? input_ : input(sequence, token));
+      put(token, convolved<T>(weight_, window));
     }
   }
 
@@ -109,7 +121,7 @@ class Channel {
   const GatedDeltaNetArgs& args_;
   int channel_;
   float weight_[kHistory + 1];
-  T before_[kHistory];
+  T before_[kHistory], input_;
 };
 
 }  // namespace atom::ops::delta_device

@@ -7,6 +7,9 @@
 //   S = decay S + k (r_k u)^T
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
 #include "ops/device/elements.cuh"
 #include "ops/device/reductions.cuh"
 #include "ops/gated_delta_rule/gated_delta_rule_kernels.h"
@@ -32,15 +35,36 @@ struct TokenFactors {
   float qk;        // of the normalized ones
 };
 
+// What threads tell one another of a token's step.
+template <int kColumns>
+struct ColumnSums {
+  float parts[2][kRecurrentWarps][kColumns];  // of S^T k and S^T q, by warp
+  float update[kColumns];
+};
+
+// A token in shared memory: its query and key, the tile's columns of its value and result.
+struct TokenRows {
+  const float *q, *k, *v;
+  float* out;
+  TokenFactors* factors;
+};
+
 template <int kColumns>
 struct RecurrentShared {
   float q[kTokenBatch][kDim];
   float k[kTokenBatch][kDim];
   float v[kTokenBatch][kColumns];
   float out[kTokenBatch][kColumns];
-  float parts[2][kRecurrentWarps][kColumns];  // of S^T k and S^T q, by warp
-  float update[kColumns];
+  ColumnSums<kColumns> sums;
   TokenFactors factors[kTokenBatch];
+
+  __device__ TokenRows rows(int place) {
+    return {q[place], k[place], v[place], out[place], &factors[place]};
+  }
+};
+
+struct BlockBarrier {
+  __device__ void operator()() const { __syncthreads(); }
 };
 
 // What a token's gates are made of, loaded long before it is used.
@@ -58,14 +82,11 @@ struct GateInputs {
   }
 };
 
-// The gates of a token and the norms of its query and key, which are in shared memory: by one warp.
-template <int kColumns>
-__device__ inline void find_factors(const GateInputs& gates,
-                                    int place,
-                                    RecurrentShared<kColumns>& shared) {
+// The gates of a token and the norms of its query and key: by one warp.
+__device__ inline void find_factors(const GateInputs& gates, const TokenRows& rows) {
   const int lane = threadIdx.x % device::kWarpSize;
-  const float4 q = reinterpret_cast<const float4*>(shared.q[place])[lane];
-  const float4 k = reinterpret_cast<const float4*>(shared.k[place])[lane];
+  const float4 q = reinterpret_cast<const float4*>(rows.q)[lane];
+  const float4 k = reinterpret_cast<const float4*>(rows.k)[lane];
   const auto dot = [](const float4& x, const float4& y) {
     return fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, x.w * y.w)));
   };
@@ -74,7 +95,7 @@ __device__ inline void find_factors(const GateInputs& gates,
   const float qk = device::reduce_lanes(dot(q, k), device::kWarpSize, device::Sum{});
   if (lane != 0) return;
   const float a = gates.a + gates.dt_bias;
-  TokenFactors& factors = shared.factors[place];
+  TokenFactors& factors = *rows.factors;
   factors.decay = expf(-gates.rate * (a > 20.0f ? a : log1pf(expf(a))));
   factors.beta = 1.0f / (1.0f + expf(-gates.b));
   factors.k_factor = 1.0f / sqrtf(kk + 1e-6f);
@@ -82,50 +103,47 @@ __device__ inline void find_factors(const GateInputs& gates,
   factors.qk = qk * factors.k_factor * factors.q_factor;
 }
 
-// Columns of a value head's state in a slot, from `column` on.
-class StateColumns {
- public:
-  __device__ StateColumns(const GatedDeltaRuleArgs& args, int64_t slot, int64_t head, int column)
-      : state_(args.state),
-        offset_((slot * args.num_v_heads + head) * kDim * kDim + column),
-        is_float32_(args.state_element == Element::kFloat32) {}
+// Four elements of a row of a state as they are stored. They may be anywhere.
+template <typename Stored>
+struct StateQuad;
 
-  // Four of a row.
-  __device__ float4 load(int row, int column) const {
-    if (is_float32_) return gpu_load_once(reinterpret_cast<const float4*>(at<float>(row, column)));
-    return widened(gpu_load_once(reinterpret_cast<const uint2*>(at<uint16_t>(row, column))));
-  }
-  // -> what the slot has now.
-  __device__ float4 store(int row, int column, const float4& value) const {
-    if (is_float32_) {
-      gpu_store_once(reinterpret_cast<float4*>(at<float>(row, column)), value);
-      return value;
-    }
-    const uint2 bits = {pair_of(value.x, value.y), pair_of(value.z, value.w)};
-    gpu_store_once(reinterpret_cast<uint2*>(at<uint16_t>(row, column)), bits);
-    return widened(bits);
-  }
-  // Four of bfloat16.
+template <>
+struct StateQuad<float> {
+  using Bits = float4;
+  static __device__ float4 widened(const float4& bits) { return bits; }
+  static __device__ float4 rounded(const float4& value) { return value; }
+};
+
+template <>
+struct StateQuad<device::BFloat16> {
+  using Bits = uint2;
   static __device__ float4 widened(const uint2& bits) {
     return {__uint_as_float(bits.x << 16),
             __uint_as_float(bits.x & 0xffff0000u),
             __uint_as_float(bits.y << 16),
             __uint_as_float(bits.y & 0xffff0000u)};
   }
+  static __device__ uint2 rounded(const float4& value) {
+    return {device::bits_of_pair<device::BFloat16>(value.x, value.y),
+            device::bits_of_pair<device::BFloat16>(value.z, value.w)};
+  }
+};
 
- private:
+// Columns of a value head's state in a slot, from `column` on.
+struct StateColumns {
+  void* state;
+  int64_t offset;  // elements
+  bool is_float32;
+
+  __device__ StateColumns(const GatedDeltaRuleArgs& args, int64_t slot, int64_t head, int column)
+      : state(args.state),
+        offset((slot * args.num_v_heads + head) * kDim * kDim + column),
+        is_float32(args.state_element == Element::kFloat32) {}
+
   template <typename Stored>
-  __device__ Stored* at(int row, int column) const {
-    return static_cast<Stored*>(state_) + offset_ + row * kDim + column;
+  __device__ Stored* as() const {
+    return static_cast<Stored*>(state) + offset;
   }
-  static __device__ uint32_t bits_of(float x) {
-    return __float_as_uint(device::round_to<device::BFloat16>(x)) >> 16;
-  }
-  static __device__ uint32_t pair_of(float x, float y) { return bits_of(x) | bits_of(y) << 16; }
-
-  void* const state_;
-  const int64_t offset_;  // elements
-  const bool is_float32_;
 };
 
 // All rows of kColumns columns. A thread has four columns of kRows rows; the lanes of a warp have
@@ -141,54 +159,109 @@ class StateTile {
   __device__ StateTile()
       : column_(threadIdx.x % kLanesOfRow * 4), row_(threadIdx.x / kLanesOfRow * kRows) {}
 
-  // `state` begins at the tile's first column.
-  template <typename Columns>
-  __device__ void load(const Columns& state) {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) value_[i] = state.load(row_ + i, column_);
+  // What a slot has comes to the registers as it is stored, so that nothing waits for it before
+  // widen().
+  __device__ void load(const StateColumns& state) {
+    if (state.is_float32) return load_bits(state.as<float>());
+    load_bits(state.as<device::BFloat16>());
+  }
+  __device__ void widen(Element stored) {
+    if (stored != Element::kFloat32) widen_bits<device::BFloat16>();
   }
   // The tile goes on from what the slot has.
   __device__ void store(const StateColumns& state) {
+    if (state.is_float32) return store_as(state.as<float>());
+    store_as(state.as<device::BFloat16>());
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) value_[i] = state.store(row_ + i, column_, value_[i]);
+    for (int i = 0; i < kRows; ++i) {
+      using Quad = StateQuad<device::BFloat16>;
+      value_[i] = Quad::widened(Quad::rounded(value_[i]));
+    }
+  }
+
+  // The same of a state whose elements are known, from its first column in the tile on.
+  template <typename Stored>
+  __device__ void load_shared(const Stored* state) {
+    using Quad = StateQuad<Stored>;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      value_[i] = Quad::widened(*quad(state, i));
+    }
+  }
+  template <typename Stored>
+  __device__ void store_as(Stored* state) const {
+    using Quad = StateQuad<Stored>;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) gpu_store_once(quad(state, i), Quad::rounded(value_[i]));
   }
   __device__ void clear() {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) value_[i] = {0, 0, 0, 0};
   }
 
-  // By all threads; `shared.out` has the result behind the next barrier.
-  __device__ void advance(int place, RecurrentShared<kColumns>& shared) {
-    add_products(place, shared);
-    __syncthreads();
-    const TokenFactors factors = shared.factors[place];
+  // By all threads of the tile, in two parts. Behind the first `rows.out` has the result.
+  template <typename Barrier = BlockBarrier>
+  __device__ void find_update(const TokenRows& rows,
+                              ColumnSums<kColumns>& sums,
+                              const Barrier& barrier = {}) const {
+    add_products(rows, sums);
+    barrier();
     if (threadIdx.x < kColumns) {
+      const TokenFactors factors = *rows.factors;
       const int column = threadIdx.x;
       float known = 0, result = 0;
 #pragma unroll
       for (int warp = 0; warp < kRecurrentWarps; ++warp) {
-        known += shared.parts[0][warp][column];
-        result += shared.parts[1][warp][column];
+        known += sums.parts[0][warp][column];
+        result += sums.parts[1][warp][column];
       }
       known *= factors.decay * factors.k_factor;
-      const float update = factors.beta * (shared.v[place][column] - known);
-      shared.update[column] = update * factors.k_factor;
-      shared.out[place][column] =
-          fmaf(factors.qk, update, factors.decay * factors.q_factor * result);
+      const float update = factors.beta * (rows.v[column] - known);
+      sums.update[column] = update * factors.k_factor;
+      rows.out[column] = fmaf(factors.qk, update, factors.decay * factors.q_factor * result);
     }
-    __syncthreads();
-    const float4 update = *reinterpret_cast<const float4*>(shared.update + column_);
+    barrier();
+  }
+  __device__ void add_update(const TokenRows& rows, const ColumnSums<kColumns>& sums) {
+    const float decay = rows.factors->decay;
+    const float4 update = *reinterpret_cast<const float4*>(sums.update + column_);
 #pragma unroll
     for (int i = 0; i < kRows; i += 4) {
-      const float4 k = *reinterpret_cast<const float4*>(shared.k[place] + row_ + i);
-      add_outer(value_[i], factors.decay, k.x, update);
-      add_outer(value_[i + 1], factors.decay, k.y, update);
-      add_outer(value_[i + 2], factors.decay, k.z, update);
-      add_outer(value_[i + 3], factors.decay, k.w, update);
+      const float4 k = *reinterpret_cast<const float4*>(rows.k + row_ + i);
+      add_outer(value_[i], decay, k.x, update);
+      add_outer(value_[i + 1], decay, k.y, update);
+      add_outer(value_[i + 2], decay, k.z, update);
+      add_outer(value_[i + 3], decay, k.w, update);
     }
   }
 
  private:
+  template <typename Stored>
+  __device__ auto quad(Stored* state, int i) const {
+    using Bits = typename StateQuad<std::remove_const_t<Stored>>::Bits;
+    using Quads = std::conditional_t<std::is_const_v<Stored>, const Bits, Bits>;
+    return reinterpret_cast<Quads*>(state + (row_ + i) * kDim + column_);
+  }
+  // Of a quad of two bytes an element the bits are the first two registers.
+  template <typename Stored>
+  __device__ void load_bits(const Stored* state) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const auto bits = gpu_load_once(quad(state, i));
+      memcpy(&value_[i], &bits, sizeof bits);
+    }
+  }
+  template <typename Stored>
+  __device__ void widen_bits() {
+    using Quad = StateQuad<Stored>;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      typename Quad::Bits bits;
+      memcpy(&bits, &value_[i], sizeof bits);
+      value_[i] = Quad::widened(bits);
+    }
+  }
+
   static __device__ void add(float4& sum, float factor, const float4& s) {
     sum.x = fmaf(factor, s.x, sum.x);
     sum.y = fmaf(factor, s.y, sum.y);
@@ -224,12 +297,12 @@ class StateTile {
 
   // Four rows after one another, then pairs of pairs of such sums, then the warps: the same order
   // for any number of columns.
-  __device__ void add_products(int place, RecurrentShared<kColumns>& shared) {
+  __device__ void add_products(const TokenRows& rows, ColumnSums<kColumns>& sums) const {
     float4 known[kRows / 4] = {}, result[kRows / 4] = {};
 #pragma unroll
     for (int i = 0; i < kRows; i += 4) {
-      const float4 k = *reinterpret_cast<const float4*>(shared.k[place] + row_ + i);
-      const float4 q = *reinterpret_cast<const float4*>(shared.q[place] + row_ + i);
+      const float4 k = *reinterpret_cast<const float4*>(rows.k + row_ + i);
+      const float4 q = *reinterpret_cast<const float4*>(rows.q + row_ + i);
       add(known[i / 4], k.x, value_[i]);
       add(result[i / 4], q.x, value_[i]);
       add(known[i / 4], k.y, value_[i + 1]);
@@ -242,8 +315,8 @@ class StateTile {
     const float4 all_known = of_warp(known), all_result = of_warp(result);
     const int warp = threadIdx.x / device::kWarpSize;
     if (threadIdx.x % device::kWarpSize < kLanesOfRow) {
-      *reinterpret_cast<float4*>(shared.parts[0][warp] + column_) = all_known;
-      *reinterpret_cast<float4*>(shared.parts[1][warp] + column_) = all_result;
+      *reinterpret_cast<float4*>(sums.parts[0][warp] + column_) = all_known;
+      *reinterpret_cast<float4*>(sums.parts[1][warp] + column_) = all_result;
     }
   }
 

@@ -75,10 +75,12 @@ __global__ void ATOM_LAUNCH_BOUNDS(kRecurrentThreads, recurrent_blocks(kColumns)
     if (place < count) gates.load<T>(args, first + place, head);
     load_tokens<T, kColumns>(args, first, count, head, column, shared);
     __syncthreads();
-    if (place < count) find_factors(gates, place, shared);
+    if (place < count) find_factors(gates, shared.rows(place));
+    if (first == begin) tile.widen(args.state_element);
     __syncthreads();
     for (int i = 0; i < count; ++i) {
-      tile.advance(i, shared);
+      tile.find_update(shared.rows(i), shared.sums);
+      tile.add_update(shared.rows(i), shared.sums);
       if (kept != nullptr && kept[first + i] >= 0) tile.store(state_in(kept[first + i]));
     }
     if (threadIdx.x < kColumns) {
