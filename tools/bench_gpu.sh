@@ -44,12 +44,13 @@ Sections that run only when they are named:
                   and linears in FP8 by blocks beside cuBLASLt's, in percent of the roofs
   flashinfer      FlashInfer's attention and ours, where attention_flashinfer_bench is built
                   (tools/setup.sh --flashinfer, then cmake --preset cuda -DATOM_FLASHINFER=ON)
-  qwen3-30b-a3b, qwen3-30b-a3b-fp8, gpt-oss-20b, gpt-oss-120b, qwen3-next-80b-fp8, deepseek-v3-6,
-  deepseek-v32-4, glm-5-4
+  qwen3-30b-a3b, qwen3-30b-a3b-fp8, gpt-oss-20b, gpt-oss-120b, glm-4.5-air-fp8, mixtral-8x7b,
+  qwen3-next-80b-fp8, qwen3.5-35b-a3b, deepseek-v3-6, deepseek-v32-4, glm-5-4, kimi-k2-6
                   what decode measures, of a mixture of experts' shape with random weights, whose
                   routers spread tokens about evenly (tools/write_shape.py)
   throughput-SHAPE  what throughput measures, of one of these
   breakdown-SHAPE   time and share of the roof of each operator of one of these
+  load-SHAPE      load from the page cache alone, of Qwen3's, with experts or without
   serve-256       512 requests of 1024 + 1024 tokens over HTTP, 256 at a time, against offline
 MESSAGE
 }
@@ -65,6 +66,13 @@ sections=()
 mixtures=$("$root/tools/write_shape.py" --list | tr '\n' ' ')
 is_mixture() {
   [[ " $mixtures " == *" $1 "* ]]
+}
+# What a section measures.
+shape_of() {
+  local shape=${1#decode-}
+  shape=${shape#throughput-}
+  shape=${shape#breakdown-}
+  echo "${shape#load-}"
 }
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -95,8 +103,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     *)
-      kind=${1#throughput-}
-      if ! is_mixture "${kind#breakdown-}"; then
+      if ! is_mixture "$(shape_of "$1")"; then
         echo "bench_gpu: unknown argument '$1'" >&2
         usage >&2
         exit 2
@@ -154,8 +161,8 @@ limited() {
 
 engine=(--device cuda --dtype bfloat16 --load-dummy random --max-num-batched-tokens 8192)
 precision() {
+  ! is_mixture "$(shape_of "$1")" || return 0  # as the shape says
   case "$1" in
-    *-a3b* | *-80b*) ;;  # as the shape says
     *-fp8-kv) echo "--quantization fp8 --kv-cache-dtype fp8" ;;
     *-fp8) echo "--quantization fp8" ;;
   esac
@@ -163,7 +170,7 @@ precision() {
 
 # Made-up experts get even work of answers that are drawn.
 temperature() {
-  [[ $1 != *-a3b* && $1 != *-80b* && $1 != *gpt-oss* && $1 != *deepseek* ]] && echo 0 || echo 1
+  is_mixture "$(shape_of "$1")" && echo 1 || echo 0
 }
 
 has_batch() {
@@ -193,12 +200,13 @@ run_decode() {
 
 # run_mixture SECTION: of another model than the other sections.
 run_mixture() {
-  local section=$1 model shape=${1#throughput-}
-  shape=${shape#breakdown-}
+  local section=$1 model shape
+  shape=$(shape_of "$section")
   model=$out/$shape
   "$root/tools/write_shape.py" "$shape" "$model"
   cp "$root"/models/tldr-8m/{tokenizer.json,tokenizer_config.json,chat_template.jinja} "$model/"
   case "$section" in
+    load-*) run_load "$section" cached cached-again ;;
     throughput-*) run_throughput "$section" ;;
     breakdown-*)
       limited 60 "$section" "$atom" bench breakdown "$model" "${engine[@]}" --num-iters 3 \
@@ -412,15 +420,18 @@ run_deterministic() {
   done
 }
 
+# run_load NAME SOURCE...
 run_load() {
-  local weights
+  local weights name=$1
+  shift
   weights=$(mktemp -d)
   find "$model" -maxdepth 1 -type f -size -64M -exec cp {} "$weights/" \;
-  if limited 120 load-write python3 "$root/tools/write_dummy_checkpoint.py" "$weights"; then
+  if limited 120 "$name-write" python3 "$root/tools/write_dummy_checkpoint.py" "$weights"; then
     local source
-    for source in cached cached-again disk; do
-      [ $source != disk ] || limited 60 load-evict python3 "$root/tools/evict_files.py" "$weights"
-      start_server "load-$source" "$weights" --device cuda --max-model-len 8192 && stop_server
+    for source in "$@"; do
+      [ "$source" != disk ] ||
+        limited 60 "$name-evict" python3 "$root/tools/evict_files.py" "$weights"
+      start_server "$name-$source" "$weights" --device cuda --max-model-len 8192 && stop_server
     done
   fi
   rm -rf "$weights"
@@ -434,9 +445,9 @@ for section in "${sections[@]}"; do
       ;;
     decode | decode-fp8*) run_decode "$section" ;;
     throughput | throughput-fp8*) run_throughput "$section" ;;
+    load) run_load load cached cached-again disk ;;
     *)
-      kind=${section#throughput-}
-      if is_mixture "${kind#breakdown-}"; then
+      if is_mixture "$(shape_of "$section")"; then
         run_mixture "$section"
       else
         "run_${section//-/_}"

@@ -35,10 +35,14 @@ MIXTURES = {
     "qwen3-30b-a3b-fp8": {},
     "gpt-oss-20b": {"decode": {1: 3.10, 256: 14.14}, "prefill": 128.7, "throughput": 12781},
     "gpt-oss-120b": {"decode": {1: 4.48, 256: 32.73}, "prefill": 214.5},
+    "glm-4.5-air-fp8": {},
+    "mixtral-8x7b": {},
     "qwen3-next-80b-fp8": {},
+    "qwen3.5-35b-a3b": {},
     "deepseek-v3-6": {},
     "deepseek-v32-4": {},
     "glm-5-4": {},
+    "kimi-k2-6": {},
 }
 
 
@@ -235,19 +239,27 @@ def deterministic_lines(folder):
     return table(["--deterministic", "without, ms", "with, ms", "ratio"], rows)
 
 
-def load_lines(folder):
+def loads_of(folder, run):
     rows = []
     for name, label in (("cached", "page cache"), ("cached-again", "page cache, again"),
                         ("disk", "disk")):
-        start = read_json(folder / f"load-{name}.json")
+        start = read_json(folder / f"{run}-{name}.json")
         if start:
-            log = (folder / f"load-{name}.txt").read_text(errors="replace")
+            log = (folder / f"{run}-{name}.txt").read_text(errors="replace")
             loaded = [line.split("loaded ", 1)[1] for line in log.splitlines() if "loaded " in line]
             rows.append([label, f"{start['seconds']:.2f}", loaded[0] if loaded else "-"])
-    evict = folder / "load-evict.txt"
+    evict = folder / f"{run}-evict.txt"
     if rows and evict.exists():
         rows.append(["that disk, one thread", "", evict.read_text().strip()])
-    return table(["16 GB of weights from", "start to ready, s", "of it loading"], rows)
+    return rows
+
+
+def load_lines(folder):
+    header = ["start to ready, s", "of it loading"]
+    lines = table(["16 GB of weights from"] + header, loads_of(folder, "load"))
+    for name in MIXTURES:
+        lines += table([f"{name} from"] + header, loads_of(folder, f"load-{name}"))
+    return lines
 
 
 def serve_256_lines(folder):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the config.json of a released model to FOLDER, for measurements with made-up weights
 (atom bench ... --load-dummy random). DeepSeek-V3 has six of its layers, three of them dense, V3.2
-and GLM-5 have four, three of them dense.
+and GLM-5 have four, three of them dense, Kimi-K2 six, one of them dense.
 usage: tools/write_shape.py NAME FOLDER
        tools/write_shape.py --list"""
 
@@ -11,6 +11,18 @@ import sys
 
 FP8_BLOCKS = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
               "weight_block_size": [128, 128]}
+
+
+# As compressed-tensors writes it: a scale for each row of a weight, and for each token.
+FP8_CHANNELS = {
+    "quant_method": "compressed-tensors", "format": "float-quantized",
+    "quantization_status": "compressed", "ignore": ["lm_head", "re:.*mlp.gate$"],
+    "config_groups": {"group_0": {
+        "targets": ["Linear"],
+        "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True,
+                    "dynamic": False},
+        "input_activations": {"num_bits": 8, "type": "float", "strategy": "token",
+                              "symmetric": True, "dynamic": True}}}}
 
 
 def llama3(hidden, intermediate, layers, heads):
@@ -46,6 +58,46 @@ QWEN3_30B = {
     "bos_token_id": 151643, "eos_token_id": 151645,
 }
 
+GLM_4_5_AIR = {
+    "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "vocab_size": 151552,
+    "hidden_size": 4096, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+    "num_hidden_layers": 46, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1,
+    "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "use_qk_norm": False,
+    "attention_bias": True, "partial_rotary_factor": 0.5, "n_routed_experts": 128,
+    "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 1, "topk_group": 1,
+    "norm_topk_prob": True, "routed_scaling_factor": 1.0, "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-05, "rope_theta": 1000000, "rope_scaling": None, "hidden_act": "silu",
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "eos_token_id": [151329, 151336],
+}
+
+MIXTRAL_8X7B = {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 32000,
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+    "num_experts_per_tok": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-05,
+    "rope_theta": 1000000.0, "sliding_window": None, "hidden_act": "silu",
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
+}
+
+QWEN3_5_35B = {
+    "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe",
+    "text_config": {
+        "model_type": "qwen3_5_moe_text", "vocab_size": 248320, "hidden_size": 2048,
+        "num_hidden_layers": 40, "full_attention_interval": 4, "num_attention_heads": 16,
+        "num_key_value_heads": 2, "head_dim": 256, "attn_output_gate": True,
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512, "num_experts": 256, "num_experts_per_tok": 8,
+        "max_position_embeddings": 262144, "rms_norm_eps": 1e-06, "hidden_act": "silu",
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000000,
+                            "partial_rotary_factor": 0.25},
+        "layer_types": ["full_attention" if layer % 4 == 3 else "linear_attention"
+                        for layer in range(40)],
+        "tie_word_embeddings": False, "attention_bias": False, "dtype": "bfloat16",
+        "eos_token_id": 248044},
+    "tie_word_embeddings": False,
+}
+
 QWEN3_NEXT = {
     "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "vocab_size": 151936,
     "hidden_size": 2048, "intermediate_size": 5120, "moe_intermediate_size": 512,
@@ -76,6 +128,16 @@ DEEPSEEK_V3 = {
     "hidden_act": "silu", "tie_word_embeddings": False, "attention_bias": False,
     "torch_dtype": "bfloat16", "bos_token_id": 0, "eos_token_id": 1,
     "quantization_config": FP8_BLOCKS,
+}
+
+KIMI_K2 = DEEPSEEK_V3 | {
+    "vocab_size": 163840, "num_hidden_layers": 61, "first_k_dense_replace": 1,
+    "num_nextn_predict_layers": 0, "num_attention_heads": 64, "num_key_value_heads": 64,
+    "n_routed_experts": 384, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
+    "max_position_embeddings": 131072, "rope_theta": 50000.0,
+    "rope_scaling": {"type": "yarn", "factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0,
+                     "mscale": 1.0, "mscale_all_dim": 1.0,
+                     "original_max_position_embeddings": 4096},
 }
 
 DEEPSEEK_V32 = DEEPSEEK_V3 | {
@@ -152,6 +214,9 @@ SHAPES = {
     "qwen3-30b-a3b-fp8": QWEN3_30B | {"quantization_config": FP8_BLOCKS},
     "gpt-oss-20b": gpt_oss(24, 32),
     "gpt-oss-120b": gpt_oss(36, 128),
+    "glm-4.5-air-fp8": GLM_4_5_AIR | {"quantization_config": FP8_CHANNELS},
+    "mixtral-8x7b": MIXTRAL_8X7B,
+    "qwen3.5-35b-a3b": QWEN3_5_35B,
     "qwen3-next-80b-fp8": QWEN3_NEXT | {"quantization_config": next_in_blocks()},
     "qwen3-235b-a22b-fp8": QWEN3_30B | {
         "hidden_size": 4096, "intermediate_size": 12288, "moe_intermediate_size": 1536,
@@ -159,15 +224,8 @@ SHAPES = {
         "quantization_config": FP8_BLOCKS},
     "deepseek-v3-6": DEEPSEEK_V3,
     "deepseek-r1": DEEPSEEK_V3 | {"num_hidden_layers": 61},
-    "kimi-k2-mxfp4": DEEPSEEK_V3 | {
-        "vocab_size": 163840, "num_hidden_layers": 61, "first_k_dense_replace": 1,
-        "num_nextn_predict_layers": 0, "num_attention_heads": 64, "num_key_value_heads": 64,
-        "n_routed_experts": 384, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
-        "max_position_embeddings": 131072, "rope_theta": 50000.0,
-        "rope_scaling": {"type": "yarn", "factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0,
-                         "mscale": 1.0, "mscale_all_dim": 1.0,
-                         "original_max_position_embeddings": 4096},
-        "quantization_config": experts_in_mxfp4()},
+    "kimi-k2-mxfp4": KIMI_K2 | {"quantization_config": experts_in_mxfp4()},
+    "kimi-k2-6": KIMI_K2 | {"num_hidden_layers": 6},
     "deepseek-v32-4": DEEPSEEK_V32,
     "glm-5-4": GLM_5,
 }
