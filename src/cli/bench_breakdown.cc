@@ -1,7 +1,10 @@
 #include "cli/bench_breakdown.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "cli/bench_ranks.h"
@@ -148,7 +151,17 @@ void add_attention_work(const ModelWork& model,
   }
 }
 
-// The configuration that these steps need: no recorded steps, and room for the largest.
+// "[1,8]" of decodes.
+std::string batches_text(const std::vector<BatchShape>& shapes) {
+  std::set<int32_t> batches;
+  for (const BatchShape& shape : shapes) {
+    if (shape.output_len > 1) batches.insert(shape.batch);
+  }
+  return fmt::format("[{}]", fmt::join(batches, ","));
+}
+
+// The configuration that these steps need: recorded decodes of their batches alone, and room for
+// the largest.
 EngineConfig fitted(EngineConfig engine, const std::vector<BatchShape>& shapes) {
   SchedulerOptions& scheduler = engine.scheduler;
   for (const BatchShape& shape : shapes) {
@@ -158,7 +171,9 @@ EngineConfig fitted(EngineConfig engine, const std::vector<BatchShape>& shapes) 
         std::max({scheduler.max_num_batched_tokens, num_tokens, scheduler.max_num_seqs});
     engine.model.max_model_len = std::max(engine.model.max_model_len, shape.input_len + 1);
   }
-  engine.device.enable_graphs = false;
+  engine.device.recorded_batches = batches_text(shapes);
+  // The other ranks of a traced step would replay it.
+  if (engine.parallel.ranks_of_stage() > 1) engine.device.enable_graphs = false;
   return engine;
 }
 
@@ -188,6 +203,7 @@ StepBreakdown measure_step(const BatchShape& shape,
   name_linears(config.model, num_rows, shape.batch, num_parts, &breakdown.runs);
   add_attention_work(work, shape, is_prefill, num_parts, &breakdown.runs);
   breakdown.seconds = total_seconds(breakdown.runs);
+  if (!is_prefill) breakdown.num_launches = ranks->first().num_launches(shape.batch);
   breakdown.operators = total_operators(breakdown.runs);
   return breakdown;
 }
@@ -245,6 +261,7 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
   report.model = fmt::format("{} in {}", config.model.architecture, work.types);
   report.machine = machine_text(device, config.num_threads);
   report.dtype = work.dtype;
+  report.num_layers = config.model.num_hidden_layers;
   ASSIGN_OR_RETURN(const std::unique_ptr<BenchRanks> ranks, BenchRanks::create(config));
   StepMaker maker(config, ranks->first().memory_plan());
   for (const BatchShape& shape : shapes) {

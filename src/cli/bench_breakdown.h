@@ -1,5 +1,6 @@
 // Where the time of a step goes, operator by operator. The model runs on this thread without an
-// engine, and without recorded steps: each operator is launched and timed on its own.
+// engine: each operator is launched and timed on its own. Decode steps are recorded besides, as an
+// engine has them, for the number of their launches.
 #pragma once
 
 #include <string>
@@ -26,6 +27,7 @@ struct OperatorTotal {
 struct StepBreakdown {
   std::string name;  // "decode of 8, 1024 tokens each"
   double seconds = 0;
+  int64_t num_launches = 0;  // of kernels, copies and fills, recorded; 0: not counted
   std::vector<OperatorTotal> operators;  // the longest first
   std::vector<OperatorRun> runs;         // in order
 };
@@ -34,6 +36,7 @@ struct BreakdownReport {
   std::string model;  // architecture and dtypes
   std::string machine;
   DType dtype = DType::kFloat32;
+  int32_t num_layers = 0;
   ops::Roofs roofs;
   std::vector<StepBreakdown> steps;
 };

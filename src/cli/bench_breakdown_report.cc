@@ -14,6 +14,14 @@ std::string rate_text(double per_second, double unit) {
   return per_second > 0 ? fmt::format("{:.2f}", per_second / unit) : "-";
 }
 
+// "; 412 launches, 8.6 a layer", those before and behind the layers among them.
+std::string launches_text(const StepBreakdown& step, int32_t num_layers) {
+  if (step.num_launches == 0) return "";
+  return fmt::format("; {} launches, {:.1f} a layer",
+                     step.num_launches,
+                     static_cast<double>(step.num_launches) / num_layers);
+}
+
 std::string step_table(const StepBreakdown& step, const ops::Roofs& roofs, DType dtype) {
   const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
   Table table({{"operator", Table::Align::kLeft},
@@ -39,8 +47,7 @@ std::string step_table(const StepBreakdown& step, const ops::Roofs& roofs, DType
                    rate_text(double(total.work.flops) / total.seconds, 1e12),
                    share > 0 ? fmt::format("{:.1f}", share * 100) : "-"});
   }
-  return fmt::format("{}: {} in operators\n", step.name, human_duration(step.seconds)) +
-         table.to_string();
+  return table.to_string();
 }
 
 }  // namespace
@@ -49,7 +56,10 @@ std::string breakdown_text(const BreakdownReport& report) {
   std::string text = fmt::format("{}, {}\n", report.model, report.machine) +
                      roofs_text(std::span(&report.roofs, 1));
   for (const StepBreakdown& step : report.steps) {
-    text += '\n';
+    text += fmt::format("\n{}: {} in operators{}\n",
+                        step.name,
+                        human_duration(step.seconds),
+                        launches_text(step, report.num_layers));
     text += step_table(step, report.roofs, report.dtype);
   }
   return text;
@@ -68,12 +78,15 @@ OrderedJson breakdown_json(const BreakdownReport& report) {
                            {"flops", total.work.flops},
                            {"share_of_roof", share_of_roof(total, report.roofs, report.dtype)}});
     }
-    steps.push_back(
-        {{"name", step.name}, {"seconds", step.seconds}, {"operators", std::move(operators)}});
+    steps.push_back({{"name", step.name},
+                     {"seconds", step.seconds},
+                     {"launches", step.num_launches},
+                     {"operators", std::move(operators)}});
   }
   return {{"mode", "breakdown"},
           {"model", report.model},
           {"machine", report.machine},
+          {"layers", report.num_layers},
           {"roofs", roofs_json(report.roofs)},
           {"steps", std::move(steps)}};
 }

@@ -1,5 +1,6 @@
 #include "cli/bench_breakdown.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -52,6 +53,19 @@ TEST(BenchBreakdown, TheTraceHasStepsAndOperators) {
   EXPECT_EQ(trace["traceEvents"][1]["args"]["bytes"], 7);
   EXPECT_DOUBLE_EQ(trace["traceEvents"][2]["ts"].get<double>(), 1000);
   EXPECT_DOUBLE_EQ(trace["traceEvents"][2]["dur"].get<double>(), 2000);
+}
+
+TEST(BenchBreakdown, SaysHowManyLaunchesALayerHas) {
+  BreakdownReport report;
+  report.num_layers = 4;
+  StepBreakdown& decode = report.steps.emplace_back();
+  decode.name = "decode of 1";
+  decode.num_launches = 34;
+  report.steps.emplace_back().name = "prefill of 1";
+  const std::string text = breakdown_text(report);
+  EXPECT_THAT(text, testing::ContainsRegex("decode of 1: .* in operators; 34 launches, 8.5 a layer"));
+  EXPECT_THAT(text, testing::Not(testing::ContainsRegex("prefill of 1: .* launches")));
+  EXPECT_EQ(breakdown_json(report)["steps"][0]["launches"], 34);
 }
 
 }  // namespace

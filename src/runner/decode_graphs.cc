@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/recorded_launches.h"
+
 namespace atom {
 
 std::vector<int64_t> DecodeGraphs::batch_sizes(int64_t max_batch) {
@@ -77,6 +79,12 @@ const DecodeGraphs::Graph* DecodeGraphs::find(int64_t batch, int64_t queries) co
     if (best == nullptr || graph.shape.num_tokens() < best->shape.num_tokens()) best = &graph;
   }
   return best;
+}
+
+int64_t DecodeGraphs::num_launches(int64_t batch) const {
+  const Graph* graph = find(batch, 1);
+  if (graph == nullptr || graph->shape.batch != batch || graph->shape.queries != 1) return 0;
+  return num_recorded_launches(*graph->of_kind[static_cast<size_t>(SamplingKind::kLargest)]);
 }
 
 }  // namespace atom

@@ -51,6 +51,9 @@ class DecodeGraphs {
   // tokens, or null.
   const Graph* find(int64_t batch, int64_t queries) const;
   size_t size() const { return graphs_.size(); }
+  // Of one step of single tokens of so many sequences that take their largest logit; 0: none is
+  // recorded.
+  int64_t num_launches(int64_t batch) const;
 
   // What there is to record: single tokens for batches of all sizes, and steps that verify drafts
   // for those up to scheduler.largest_drafting_batch(), as far as a step has room. The sizes are

@@ -416,7 +416,7 @@ Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
 }
 
 const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step) const {
-  if (queue_ == nullptr) return nullptr;
+  if (queue_ == nullptr || trace_.is_started()) return nullptr;
   if (parallel_.copies_share_experts()) {
     return step.shared_batch == 0 ? nullptr : graphs_.find(step.shared_batch, 1);
   }

@@ -72,8 +72,10 @@ class ModelRunner {
   ~ModelRunner();
 
   const MemoryPlan& memory_plan() const { return plan_; }
-  // Notes the operators of steps that are not recorded.
+  // Notes the operators of steps that are not recorded; while it is started none is replayed.
   OperatorTrace& operator_trace() { return trace_; }
+  // DecodeGraphs::num_launches().
+  int64_t num_launches(int64_t batch) const { return graphs_.num_launches(batch); }
 
   // Grows while steps execute, at least once per operator on the CPU and per step elsewhere. From
   // any thread.

@@ -15,6 +15,7 @@
 #include "tensor/gpu_check.h"
 #include "tensor/gpu_launch.h"
 #include "tensor/per_card.h"
+#include "tensor/recorded_launches.h"
 
 namespace atom {
 namespace {
@@ -59,13 +60,16 @@ bool is_answered(cudaError_t error) {
 
 class CudaGraph : public DeviceGraph {
  public:
-  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream, int64_t num_launches)
+      : graph_(graph), stream_(stream), num_launches_(num_launches) {}
   ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
   void launch() override { GPU_CHECK(cudaGraphLaunch(graph_, stream_)); }
+  int64_t num_launches() const { return num_launches_; }
 
  private:
   cudaGraphExec_t graph_;
   cudaStream_t stream_;
+  int64_t num_launches_;
 };
 
 class CudaEvent : public DeviceEvent {
@@ -173,7 +177,9 @@ class CudaQueue : public DeviceQueue {
     const cudaError_t ended = cudaStreamEndCapture(stream_, &recorded);
     if (recording_result_ == cudaSuccess) recording_result_ = ended;
     cudaGraphExec_t graph = nullptr;
+    size_t num_nodes = 0;
     if (recording_result_ == cudaSuccess) {
+      GPU_CHECK(cudaGraphGetNodes(recorded, nullptr, &num_nodes));
       recording_result_ = cudaGraphInstantiate(&graph, recorded, 0);
     }
     if (recorded != nullptr) GPU_CHECK(cudaGraphDestroy(recorded));
@@ -181,7 +187,8 @@ class CudaQueue : public DeviceQueue {
       cudaGetLastError();  // it is answered here
       return internal_error("{}", cudaGetErrorString(recording_result_));
     }
-    return std::unique_ptr<DeviceGraph>(std::make_unique<CudaGraph>(graph, stream_));
+    return std::unique_ptr<DeviceGraph>(
+        std::make_unique<CudaGraph>(graph, stream_, static_cast<int64_t>(num_nodes)));
   }
 
  private:
@@ -375,6 +382,10 @@ Result<DeviceRuntime*> device_runtime(Device device) {
   std::call_once(card.once, [&] { card.runtime = open_card(device.index); });
   if (!card.runtime->ok()) return card.runtime->status();
   return (*card.runtime)->get();
+}
+
+int64_t num_recorded_launches(const DeviceGraph& graph) {
+  return static_cast<const CudaGraph&>(graph).num_launches();
 }
 
 std::string device_backends() {
