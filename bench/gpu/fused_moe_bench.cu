@@ -24,6 +24,8 @@ constexpr MoeFormat kFormats[] = {
     {"fp8-block", ExpertFormat::kFloat8, MoeScales::kBlocks},
     {"fp8-channel", ExpertFormat::kFloat8, MoeScales::kChannels},
     {"mxfp4", ExpertFormat::kFloat4, MoeScales::kNone},
+    {"int8", ExpertFormat::kInt8, MoeScales::kChannels},
+    {"int4", ExpertFormat::kInt4, MoeScales::kGroups},
 };
 
 struct ShapeFormats {
@@ -33,12 +35,13 @@ struct ShapeFormats {
 
 const ShapeFormats kShapes[] = {
     {{"qwen3-30b-a3b", 128, 8, 2048, 768, {Kind::kSilu, false}, false},
-     {"bf16", "fp8-block", "mxfp4"}},
+     {"bf16", "fp8-block", "mxfp4", "int8", "int4"}},
     {{"gpt-oss-20b", 32, 4, 2880, 2880, {Kind::kClampedSwiGlu, true}, true}, {"bf16", "mxfp4"}},
     {{"gpt-oss-120b", 128, 4, 2880, 2880, {Kind::kClampedSwiGlu, true}, true}, {"mxfp4"}},
     {{"glm-4.5-air", 128, 8, 4096, 1408, {Kind::kSilu, false}, false}, {"bf16", "fp8-channel"}},
     {{"mixtral-8x7b", 8, 2, 4096, 14336, {Kind::kSilu, false}, false}, {"bf16", "fp8-channel"}},
     {{"qwen3-next", 512, 10, 2048, 512, {Kind::kSilu, false}, false}, {"fp8-block"}},
+    {{"kimi-k2", 384, 8, 7168, 2048, {Kind::kSilu, false}, false}, {"int4"}},
     {{"deepseek-v3", 256, 8, 7168, 2048, {Kind::kSilu, false}, false}, {"fp8-block"}},
     // Many of the tokens choose the same experts.
     {{"crowded", 8, 6, 1152, 384, {Kind::kClampedSwiGlu, false, 1.702f, 7}, false},

@@ -13,6 +13,7 @@ namespace {
 using namespace ops;
 
 constexpr int kBlock = 128;  // rows and columns of a scale of a block
+constexpr int kGroup = 32;   // columns of a scale of a group
 
 int64_t divide_up(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
@@ -27,7 +28,15 @@ double activated(const GatedActivation& activation, double gate, double up) {
 }
 
 int bits_of(ExpertFormat format) {
-  return format == ExpertFormat::kAsX ? 16 : format == ExpertFormat::kFloat8 ? 8 : 4;
+  switch (format) {
+    case ExpertFormat::kAsX:
+      return 16;
+    case ExpertFormat::kFloat8:
+    case ExpertFormat::kInt8:
+      return 8;
+    default:
+      return 4;
+  }
 }
 
 double float4_value(int code) {
@@ -43,7 +52,10 @@ class ElementValues {
         format == ExpertFormat::kFloat8 ? Element::kFloat8E4M3 : Element::kBFloat16;
     for (int code = 0; code < 1 << bits_; ++code) {
       const auto bits = static_cast<uint16_t>(code);
-      values_.push_back(bits_ == 4 ? float4_value(code) : element_value(element, &bits, 0));
+      values_.push_back(format == ExpertFormat::kInt8     ? static_cast<int8_t>(code)
+                        : format == ExpertFormat::kInt4   ? code - 8
+                        : format == ExpertFormat::kFloat4 ? float4_value(code)
+                                                          : element_value(element, &bits, 0));
     }
   }
   double at(const uint8_t* data, int64_t index) const {
@@ -148,6 +160,17 @@ std::unique_ptr<Buffer> MoeLayers::make_exponents(const Matrix& matrix) const {
   return buffer;
 }
 
+int64_t MoeLayers::num_scales(int rows, int columns) const {
+  switch (format_.scales) {
+    case MoeScales::kBlocks:
+      return divide_up(rows, kBlock) * divide_up(columns, kBlock);
+    case MoeScales::kGroups:
+      return rows * divide_up(columns, kGroup);
+    default:
+      return rows;
+  }
+}
+
 MoeLayers::Matrix MoeLayers::make_matrix(int rows, int columns, uint64_t seed) const {
   const int64_t num_experts = int64_t{num_layers_} * shape_.num_experts;
   Matrix matrix{
@@ -164,20 +187,23 @@ MoeLayers::Matrix MoeLayers::make_matrix(int rows, int columns, uint64_t seed) c
       fill_random(matrix.data->data(), Element::kFloat8E4M3, size, 448.0f, seed);
       break;
     case ExpertFormat::kFloat4:
+    case ExpertFormat::kInt8:
+    case ExpertFormat::kInt4:
       // Most bytes of a random float are random.
       fill_random(matrix.data->data(), Element::kFloat32, size / 4, 1.0f, seed);
-      matrix.exponents = make_exponents(matrix);
+      if (format_.format == ExpertFormat::kFloat4) matrix.exponents = make_exponents(matrix);
       break;
   }
   if (format_.scales != MoeScales::kNone) {
-    matrix.num_scales = format_.scales == MoeScales::kChannels
-                            ? rows
-                            : divide_up(rows, kBlock) * divide_up(columns, kBlock);
+    matrix.num_scales = num_scales(rows, columns);
+    const float largest = format_.format == ExpertFormat::kInt4   ? 8.0f
+                          : format_.format == ExpertFormat::kInt8 ? 128.0f
+                                                                  : 448.0f;
     matrix.scales = std::make_unique<Buffer>(num_experts * matrix.num_scales * 4);
     fill_random(matrix.scales->data(),
                 Element::kFloat32,
                 num_experts * matrix.num_scales,
-                2 * bound / 448,
+                2 * bound / largest,
                 seed + 1);
   }
   if (shape_.has_bias) {
@@ -196,8 +222,10 @@ ExpertMatrices MoeLayers::matrices(const Matrix& matrix, int layer) const {
   if (matrix.scales) result.scales = matrix.scales->data<float>(first * matrix.num_scales * 4);
   result.scale_stride = matrix.num_scales;
   result.scale_rows = blocks ? kBlock : 1;
-  result.scale_columns = blocks ? kBlock : matrix.columns;
-  result.scales_across = blocks ? static_cast<int>(divide_up(matrix.columns, kBlock)) : 1;
+  result.scale_columns = blocks                                 ? kBlock
+                         : format_.scales == MoeScales::kGroups ? kGroup
+                                                                : matrix.columns;
+  result.scales_across = static_cast<int>(divide_up(matrix.columns, result.scale_columns));
   if (matrix.bias) result.bias = matrix.bias->data(first * matrix.rows * 2);
   result.bias_element = Element::kBFloat16;
   result.exponent_stride = exponents_size(matrix);

@@ -25,7 +25,8 @@ struct MoeShape {
   bool has_bias;
 };
 
-enum class MoeScales { kNone, kChannels, kBlocks };
+// kGroups: of 32 columns.
+enum class MoeScales { kNone, kChannels, kBlocks, kGroups };
 
 struct MoeFormat {
   const char* name;
@@ -84,6 +85,7 @@ class MoeLayers {
   };
 
   int64_t exponents_size(const Matrix& matrix) const;  // of an expert
+  int64_t num_scales(int rows, int columns) const;     // likewise
   std::unique_ptr<Buffer> make_exponents(const Matrix& matrix) const;
   Matrix make_matrix(int rows, int columns, uint64_t seed) const;
   ops::ExpertMatrices matrices(const Matrix& matrix, int layer) const;

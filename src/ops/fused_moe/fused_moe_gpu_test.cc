@@ -256,6 +256,30 @@ TEST(FusedMoe, KernelsForManyTokensMatchDoubleArithmeticOnTheGpu) {
   }
 }
 
+// Matrices in integers: rows of several slices of which the last is not full, fewer scales of a row
+// than a copy has, more tokens of an expert than a group takes, and rows of x of which half as many
+// fit.
+TEST(FusedMoe, FewTokensReadIntegersByStreaming) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  constexpr Sizes kIntegerSizes[] = {
+      {1, 4, 9, 512, 256}, {9, 3, 5, 2560, 768}, {64, 2, 2, 1024, 256}, {12, 2, 3, 7168, 512}};
+  uint64_t seed = 1;
+  for (const QuantFormat& format : kFormats) {
+    if (format.dtype != QuantDType::kInt8 && format.dtype != QuantDType::kInt4) continue;
+    for (const Sizes& sizes : kIntegerSizes) {
+      const int activation = ++seed % 2 == 0 ? 0 : 4;
+      Options options{
+          .dtype = DType::kBFloat16, .format = format, .activation = kActivations[activation]};
+      options.seed = seed;
+      options.has_bias = seed % 3 == 0;
+      options.is_part = seed % 4 == 0;
+      // "stream" besides the plain kernel.
+      EXPECT_GE(check_variants({sizes, format}, options, false), 2) << name_of(format);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // Miniatures of released models' layers.
 struct Miniature {
   Sizes sizes;

@@ -9,8 +9,8 @@ namespace atom::ops {
 constexpr int kMaxStreamTokens = 64;
 constexpr int kMaxStreamChoices = 1024;
 
-// Whether the kernels take the call: bfloat16 or float16, weights of that or FP8, rows of whole
-// vectors, and rows of x that fit shared memory.
+// Whether the kernels take the call: bfloat16, weights of that, FP8, MXFP4 or integers, rows of
+// whole vectors, and rows of x that fit shared memory.
 bool fits_moe_stream(const FusedMoeGpuCall& call);
 
 // The multiplication by one of the two matrices, the first with the activation. The second comes

@@ -1,6 +1,8 @@
 // Inside fused_moe's kernels for few tokens: the warps that multiply.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/fused_moe/moe_stream_copy.cuh"
 #include "ops/fused_moe/moe_stream_output.cuh"
 
@@ -16,12 +18,17 @@ class Consumer {
         choices_(choices_of(args, shared)),
         sums_(reinterpret_cast<float*>(shared + args.sums)) {
     const int lane = threadIdx.x % kWarpSize, g = lane / 4, t = lane % 4;
-    row_offset_ = warp() * kSteps * kStepSize + t * kVectorSize;
-    rows_ = shared_address(shared + args.ring) + g * kRowStride<kSteps> + row_offset_;
+    // Of the lanes of a row each has 16 bytes, or where these share scales a word of every 16.
+    constexpr int kOwn = kHasGroups ? int{sizeof(uint32_t)} : kVectorSize;
+    const int first = warp() * kSteps * kStepSize;
+    row_offset_ = kHasGroups ? first : first + t * kOwn;
+    rows_ = shared_address(shared + args.ring) + g * kRowStride<W, kSteps> + first + t * kOwn;
     x_ = shared_address(shared + args.x_buffers);
-    x_offset_ = g * args.x_row_stride + row_offset_ * Format::kXVectors;
-    exponents_ = shared_address(shared + args.ring) + kTileRows * kRowStride<kSteps> +
-                 g * args.row_exponents + row_offset_ / kVectorSize;
+    x_offset_ = g * args.x_row_stride + (first + t * kOwn) * Format::kXVectors;
+    const uint32_t behind_rows =
+        shared_address(shared + args.ring) + kTileRows * kRowStride<W, kSteps>;
+    exponents_ = behind_rows + g * args.row_exponents + row_offset_ / kVectorSize;
+    scales_ = behind_rows + 2 * t * args.row_scales + warp() * kSteps * kStepScalesSize;
   }
 
   __device__ void run(const UnitRun& run) {
@@ -48,6 +55,9 @@ class Consumer {
 
  private:
   using Format = RowFormat<W>;
+  static constexpr bool kHasGroups = kGroupColumns<W> > 0;
+  static constexpr int kStepScalesSize =
+      kHasGroups ? kStepSize * 2 / std::max(1, kGroupColumns<W>) * int{sizeof(float)} : 0;
 
   static __device__ int warp() { return threadIdx.x / kWarpSize; }
 
@@ -61,7 +71,7 @@ class Consumer {
 
   __device__ void receive_tokens(int num_tokens) const {
     wait_for(barriers_.x_full(buffer_.index), buffer_.parity);
-    if constexpr (Format::kHasExponents) {
+    if constexpr (kPairsFourApart<W>) {
       const int num_vectors = args_.x_size / kVectorSize;
       for (int i = threadIdx.x; i < num_tokens * num_vectors; i += kConsumerWarps * kWarpSize) {
         const uint32_t vector =
@@ -73,13 +83,13 @@ class Consumer {
   }
 
   __device__ void release_tokens() {
-    if constexpr (Format::kHasExponents) fence_before_copies();
+    if constexpr (kPairsFourApart<W>) fence_before_copies();
     release(barriers_.x_empty(buffer_.index));
     buffer_.advance(args_.num_x_buffers);
   }
 
   __device__ void add_products(int expert, int tile, TileSums& sums) {
-    const bool in_blocks = args_.matrices.scales_across > 1;
+    const bool in_blocks = !kHasGroups && args_.matrices.scales_across > 1;
     int offset = 0;
     for (; offset < args_.row_size; offset += kSliceSize<kSteps>) {
       float scales[2] = {1, 1};
@@ -90,7 +100,9 @@ class Consumer {
                                .x = x_buffer() + x_offset_ + offset * Format::kXVectors,
                                .exponents = exponents_ + stage + offset / kVectorSize,
                                .x_row_stride = args_.x_row_stride,
-                               .row_exponents = args_.row_exponents};
+                               .row_exponents = args_.row_exponents,
+                               .scales = scales_ + stage,
+                               .row_scales = args_.row_scales};
       if (in_blocks) {
         TileSums part = {};
         add_slice(place, offset, part);
@@ -119,8 +131,16 @@ class Consumer {
       place.rows += kStepSize;
       place.x += kStepSize * Format::kXVectors;
       place.exponents += kStepSize / kVectorSize;
+      place.scales += kStepScalesSize;
     };
-    if (offset + kSliceSize<kSteps> <= args_.row_size) {
+    if constexpr (kHasGroups) {
+      const int left = args_.row_size - offset - row_offset_;
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s, next()) {
+        multiply_groups<W, kTokens, kRowStride<W, kSteps>>(
+            place, (left - s * kStepSize) / kVectorSize, sums);
+      }
+    } else if (offset + kSliceSize<kSteps> <= args_.row_size) {
 #pragma unroll
       for (int s = 0; s < kSteps; ++s, next()) step(place, true, sums);
     } else {
@@ -132,7 +152,7 @@ class Consumer {
   }
 
   __device__ void step(const StepPlace& place, bool exists, TileSums& sums) const {
-    multiply_step<W, kTokens, kRowStride<kSteps>>(place, exists, sums);
+    multiply_step<W, kTokens, kRowStride<W, kSteps>>(place, exists, sums);
   }
 
   // Of the block of columns that this warp's part of a slice lies in.
@@ -154,7 +174,7 @@ class Consumer {
   float* const sums_;
   StageCursor stage_, buffer_;
   int row_offset_, x_offset_;  // of this lane's bytes in a slice, and of what they meet
-  uint32_t rows_, exponents_;  // this lane's, of the first stage
+  uint32_t rows_, exponents_, scales_;  // this lane's, of the first stage
   uint32_t x_;                 // the first buffer
 };
 

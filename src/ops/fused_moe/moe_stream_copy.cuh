@@ -2,15 +2,49 @@
 // matrices and of x to shared memory.
 #pragma once
 
+#include "ops/fused_moe/moe_stream_groups.cuh"
 #include "ops/fused_moe/moe_stream_work.cuh"
 
 namespace atom::ops::device {
 
 template <int kSteps>
 constexpr int kSliceSize = kConsumerWarps* kSteps* kStepSize;  // bytes of a row
-template <int kSteps>
-constexpr int kRowStride = kSliceSize<kSteps> + kStageRowSkew;  // in a stage, before exponents
-template <bool kHasExponents, int kSteps, bool kGated>
+template <typename W, int kSteps>  // in a stage, before exponents or scales
+constexpr int kRowStride = kSliceSize<kSteps> + (kGroupColumns<W> > 0 ? kGroupRowSkew
+                                                                      : kStageRowSkew);
+
+// Bytes of the scales of so many bytes of a row.
+template <typename W>
+__device__ inline int scales_size(int row_bytes) {
+  if constexpr (kGroupColumns<W> == 0) return 0;
+  else return row_bytes / (kGroupColumns<W> / 2) * int{sizeof(float)};
+}
+
+// Of a slice of a tile's rows, of which this lane has one.
+template <typename W>
+__device__ inline void copy_scales(const MoeStreamArgs& args,
+                                   int expert,
+                                   int row,
+                                   int offset,
+                                   int size,
+                                   uint32_t target,
+                                   uint32_t barrier,
+                                   uint64_t policy) {
+  const int lane = threadIdx.x % kWarpSize;
+  const float* source = args.matrices.scales + expert * args.matrices.scale_stride +
+                        int64_t{row} * args.matrices.scales_across;
+  if (args.copies_scales_by_row) {
+    copy_bulk(target + lane * args.row_scales,
+              source + scales_size<W>(offset) / int{sizeof(float)},
+              scales_size<W>(size),
+              barrier,
+              policy);
+  } else if (lane % 8 == 0) {
+    copy_bulk(target + lane * args.row_scales, source, 8 * args.row_scales, barrier, policy);
+  }
+}
+
+template <typename W, int kSteps, bool kGated>
 __device__ void copy_matrices(const MoeStreamArgs& args,
                               const UnitRun& run,
                               const StreamBarriers& barriers,
@@ -33,14 +67,22 @@ __device__ void copy_matrices(const MoeStreamArgs& args,
       const int size = min(kSliceSize<kSteps>, args.row_size - offset);
       wait_for(barriers.empty(stage.index), stage.parity ^ 1);
       if (lane == 0) {
-        arrive_expecting(barriers.full(stage.index), num_rows * (size + args.row_exponents));
+        arrive_expecting(barriers.full(stage.index),
+                         num_rows * (size + args.row_exponents + scales_size<W>(size)));
       }
       __syncwarp();
-      if constexpr (kHasExponents) {
+      const uint32_t behind_rows =
+          ring + stage.index * args.stage_size + kTileRows * kRowStride<W, kSteps>;
+      if constexpr (kGroupColumns<W> > 0) {
+        if (exists) {
+          const uint32_t full = barriers.full(stage.index);
+          copy_scales<W>(args, expert, row, offset, size, behind_rows, full, policy);
+        }
+      }
+      if constexpr (RowFormat<W>::kHasExponents) {
         // Of eight rows each, which lie side by side.
         if (exists && lane % 8 == 0) {
-          copy_bulk(ring + stage.index * args.stage_size + kTileRows * kRowStride<kSteps> +
-                        lane * args.row_exponents,
+          copy_bulk(behind_rows + lane * args.row_exponents,
                     args.matrices.exponents + expert * args.matrices.exponent_stride +
                         int64_t{row} * args.row_exponents,
                     8 * args.row_exponents,
@@ -49,7 +91,7 @@ __device__ void copy_matrices(const MoeStreamArgs& args,
         }
       }
       if (exists) {
-        copy_bulk(ring + stage.index * args.stage_size + lane * kRowStride<kSteps>,
+        copy_bulk(ring + stage.index * args.stage_size + lane * kRowStride<W, kSteps>,
                   source + offset,
                   size,
                   barriers.full(stage.index),

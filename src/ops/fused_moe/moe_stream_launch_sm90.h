@@ -23,6 +23,19 @@ gpuError_t launch_moe_stream_float8(const MoeStreamArgs& args,
                                     int num_blocks,
                                     gpuStream_t stream);
 
+gpuError_t launch_moe_stream_int8(const MoeStreamArgs& args,
+                                  const MoeStreamInstance& instance,
+                                  bool overlaps_previous,
+                                  int num_blocks,
+                                  gpuStream_t stream);
+
+// With a scale for each 32 or 128 columns.
+gpuError_t launch_moe_stream_int4(const MoeStreamArgs& args,
+                                  const MoeStreamInstance& instance,
+                                  bool overlaps_previous,
+                                  int num_blocks,
+                                  gpuStream_t stream);
+
 gpuError_t launch_moe_stream_float4(const MoeStreamArgs& args,
                                     const MoeStreamInstance& instance,
                                     bool overlaps_previous,

@@ -52,6 +52,8 @@ struct StepPlace {
   uint32_t exponents;  // of rows, row_exponents apart
   int x_row_stride;
   int row_exponents;
+  uint32_t scales;  // of groups of columns: of rows 2 t and 2 t + 1, row_scales apart
+  int row_scales;
 };
 
 // Adds the products of one step. Without `exists` there is nothing of the row in this lane's 16

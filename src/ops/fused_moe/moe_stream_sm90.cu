@@ -57,7 +57,10 @@ int x_skew(ExpertFormat format) {
   switch (format) {
     case ExpertFormat::kAsX:
       return 64;
+    case ExpertFormat::kInt4:
+      return 64;
     case ExpertFormat::kFloat8:
+    case ExpertFormat::kInt8:
       return 16;
     default:
       return 32;
@@ -70,6 +73,7 @@ int row_size_of(ExpertFormat format, int num_columns) {
     case ExpertFormat::kAsX:
       return num_columns * 2;
     case ExpertFormat::kFloat8:
+    case ExpertFormat::kInt8:
       return num_columns;
     default:
       return num_columns / 2;
@@ -82,7 +86,9 @@ bool divide(Plan& plan, int size, int num_x_buffers, int least_ring_size) {
   const int tokens = plan.instance.num_tokens;
   const int num_choices = args.call.num_tokens * args.call.top_k;
   const int slice_size = kConsumerWarps * plan.instance.num_steps * kStepSize;
-  args.stage_size = round_up(kTileRows * (slice_size + kStageRowSkew + args.row_exponents), 128);
+  const int skew = args.call.format == ExpertFormat::kInt4 ? kGroupRowSkew : kStageRowSkew;
+  args.stage_size =
+      round_up(kTileRows * (slice_size + skew + args.row_exponents + args.row_scales), 128);
   constexpr int kPlanSize = 10;  // bytes for each choice: a group and a row
   args.plan = kBarriersSize;
   args.sums = round_up(args.plan + num_choices * kPlanSize, 128);
@@ -95,10 +101,30 @@ bool divide(Plan& plan, int size, int num_x_buffers, int least_ring_size) {
   return args.num_stages * args.stage_size >= least_ring_size;
 }
 
-// Nothing when the rows of x do not fit shared memory.
-std::optional<Plan> plan_for(const FusedMoeGpuCall& call,
-                             const FusedMoeGpuScratch& scratch,
-                             bool is_gated) {
+// Of kInt4, by the scales of a row.
+bool copies_scales_by_row(const ExpertMatrices& matrices) {
+  return matrices.scales_across % (kVectorSize / int{sizeof(float)}) == 0;
+}
+
+// Scales of rows that are not whole vectors are copied of eight rows at once, and whole.
+void plan_scales(Plan& plan) {
+  MoeStreamArgs& args = plan.args;
+  if (args.call.format != ExpertFormat::kInt4) return;
+  const ExpertMatrices& matrices = args.matrices;
+  const int slice_size = kConsumerWarps * plan.instance.num_steps * kStepSize;
+  args.copies_scales_by_row = copies_scales_by_row(matrices);
+  const int of_slice = slice_size * 2 / matrices.scale_columns;
+  args.row_scales =
+      args.copies_scales_by_row
+          ? of_slice * int{sizeof(float)} + kGroupRowSkew
+          : matrices.scales_across * int{sizeof(float)};
+}
+
+// Groups of so many tokens. Nothing when the rows of x do not fit shared memory.
+std::optional<Plan> plan_groups(const FusedMoeGpuCall& call,
+                                const FusedMoeGpuScratch& scratch,
+                                bool is_gated,
+                                int num_tokens) {
   Plan plan{};
   MoeStreamArgs& args = plan.args;
   const int num_columns = is_gated ? call.hidden_size : call.intermediate_size;
@@ -112,25 +138,47 @@ std::optional<Plan> plan_for(const FusedMoeGpuCall& call,
   args.row_size = row_size_of(call.format, num_columns);
   args.row_exponents = call.format == ExpertFormat::kFloat4 ? num_columns / kExponentColumns : 0;
   args.tiles_per_expert = (args.num_rows + kTileRows - 1) / kTileRows;
-  plan.instance = {.num_tokens = call.num_tokens <= 8 ? 8 : 16,
+  plan.instance = {.num_tokens = num_tokens,
                    .num_steps = steps_for(args.matrices, args.row_size),
                    .is_gated = is_gated};
+  plan_scales(plan);
   if (divide(plan, kHalfSharedSize, 1, kGoodRingSize)) return plan;
   if (divide(plan, kSharedSize, kMaxXBuffers, kGoodRingSize)) return plan;
   if (divide(plan, kSharedSize, 1, kLeastRingSize)) return plan;
   return std::nullopt;
 }
 
+std::optional<Plan> plan_for(const FusedMoeGpuCall& call,
+                             const FusedMoeGpuScratch& scratch,
+                             bool is_gated) {
+  constexpr int kFew = 8, kMost = 16;
+  const int wanted = call.num_tokens <= kFew ? kFew : kMost;
+  const std::optional<Plan> plan = plan_groups(call, scratch, is_gated, wanted);
+  return plan ? plan : plan_groups(call, scratch, is_gated, kFew);
+}
+
 bool is_aligned(const void* data, int64_t stride) {
   return reinterpret_cast<uintptr_t>(data) % kVectorSize == 0 && stride % kVectorSize == 0;
+}
+
+// With scales that sums are multiplied by, which a slice has whole.
+bool fits_groups(const ExpertMatrices& matrices, int num_rows, int num_columns) {
+  const int columns = matrices.scale_columns;
+  const int64_t scales_size = matrices.scale_stride * int64_t{sizeof(float)};
+  const bool copied_whole = num_columns / 2 <= kConsumerWarps * 2 * kStepSize;
+  return matrices.scale_rows == 1 && (columns == 32 || columns == 128) &&
+         matrices.scales_across > 1 && num_columns % columns == 0 && num_rows % kTileRows == 0 &&
+         (copies_scales_by_row(matrices) || copied_whole) &&
+         is_aligned(matrices.scales, scales_size);
 }
 
 bool fits_matrices(const ExpertMatrices& matrices,
                    int num_rows,
                    int num_columns,
                    ExpertFormat format) {
+  if (format == ExpertFormat::kInt4 && !fits_groups(matrices, num_rows, num_columns)) return false;
   const bool fits_blocks =
-      matrices.scales_across <= 1 ||
+      format == ExpertFormat::kInt4 || matrices.scales_across <= 1 ||
       (matrices.scale_columns == kBlockColumns && matrices.scale_rows % kTileRows == 0);
   // Exponents are copied of eight rows at a time, and a half of a tile is there or is not.
   const bool fits_exponents =
@@ -190,7 +238,9 @@ bool fits_moe_stream(const FusedMoeGpuCall& call) {
   const int hidden_size = call.hidden_size, size = call.intermediate_size;
   const bool fits_format = call.format == ExpertFormat::kAsX ||
                            call.format == ExpertFormat::kFloat8 ||
-                           call.format == ExpertFormat::kFloat4;
+                           call.format == ExpertFormat::kFloat4 ||
+                           call.format == ExpertFormat::kInt8 ||
+                           call.format == ExpertFormat::kInt4;
   return fits_format && call.element == Element::kBFloat16 && call.num_tokens <= kMaxStreamTokens &&
          call.num_tokens * call.top_k <= kMaxStreamChoices && call.num_experts <= kMaxGpuExperts &&
          hidden_size % kCombineColumns == 0 && size * 2 % kVectorSize == 0 &&
@@ -218,9 +268,14 @@ gpuError_t launch_moe_stream_matrix(const FusedMoeGpuCall& call,
     case ExpertFormat::kFloat4:
       return launch_moe_stream_float4(
           plan->args, plan->instance, overlaps_previous, num_blocks, stream);
-    default:
-      return cudaErrorInvalidValue;
+    case ExpertFormat::kInt8:
+      return launch_moe_stream_int8(
+          plan->args, plan->instance, overlaps_previous, num_blocks, stream);
+    case ExpertFormat::kInt4:
+      return launch_moe_stream_int4(
+          plan->args, plan->instance, overlaps_previous, num_blocks, stream);
   }
+  return cudaErrorInvalidValue;
 }
 
 gpuError_t launch_moe_stream(const FusedMoeGpuCall& call,

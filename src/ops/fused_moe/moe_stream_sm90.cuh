@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2)
   const UnitRun run(args, make_groups<kTokens>(args, shared));
   const int warp = threadIdx.x / kWarpSize;
   if (warp == kCopyWarp) {
-    copy_matrices<RowFormat<W>::kHasExponents, kSteps, kGated>(args, run, barriers, shared);
+    copy_matrices<W, kSteps, kGated>(args, run, barriers, shared);
   } else if (warp == kTokenWarp) {
     copy_tokens<kTokens, kGated>(args, run, barriers, shared);
   } else {

@@ -86,6 +86,7 @@ inline constexpr QuantFormat kFormats[] = {
     {QuantDType::kInt8, QuantType::kPerToken, 1},
     {QuantDType::kFloat4E2M1, QuantType::kPer1x32, 1},
     {QuantDType::kInt4, QuantType::kPer1x128, 1},
+    {QuantDType::kInt4, QuantType::kPer1x32, 1},
 };
 
 inline std::string name_of(const QuantFormat& format) {
