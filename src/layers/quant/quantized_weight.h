@@ -45,6 +45,11 @@ class QuantizedWeight : public Module, private RowEncoder {
   // Gives the memory back; parts() is empty then.
   void release();
 
+  // As they came, until finish_load: codes [rows, stored elements of a row] and what
+  // make_scales() has.
+  const Tensor& loaded_codes() const { return weight_.data(); }
+  const Tensor& loaded_scales() const { return weight_scale_->data(); }
+
   // In row order; meta until finish_load. One, unless there are several static scales.
   const std::vector<Part>& parts() const { return parts_; }
   const QuantScheme& scheme() const { return scheme_; }

@@ -69,14 +69,21 @@ HeadLinearArgs sm90_args(const HeadLinearCall& call) {
   for (size_t head = 0; head < call.weights.size(); ++head) {
     args.weights[head] = call.weights[head].data.raw_data();
   }
+  const LinearWeight& first = call.weights.front();
+  args.is_float8 = first.is_quantized();
+  if (args.is_float8) {
+    args.scales = first.scales.data<float>();
+    args.scale_stride = first.scales.num_elements();
+    args.scale_rows = static_cast<int>(first.scale_rows);
+  }
   args.x_stride = call.x.stride(0);
   args.y_stride = call.y.stride(0);
   args.x_pitch = call.x.size(1) / num_heads;
   args.y_pitch = call.y.size(1) / num_heads;
   args.num_tokens = call.x.size(0);
   args.num_heads = static_cast<int>(num_heads);
-  args.in_features = static_cast<int>(call.weights.front().in_features);
-  args.out_features = static_cast<int>(call.weights.front().out_features);
+  args.in_features = static_cast<int>(first.in_features);
+  args.out_features = static_cast<int>(first.out_features);
   args.element = element_of(call.x.dtype());
   return args;
 }
@@ -88,6 +95,30 @@ bool fits_sm90(const HeadLinearCall& call) {
          supports_head_linear_sm90(sm90_args(call));
 }
 
+// Scales that follow one another from head to head. While a step is planned there are none.
+bool have_adjacent_scales(std::span<const LinearWeight> weights) {
+  const float* first = weights.front().scales.data<float>();
+  for (size_t head = 0; first != nullptr && head < weights.size(); ++head) {
+    const auto offset = static_cast<int64_t>(head) * weights.front().scales.num_elements();
+    if (weights[head].scales.data<float>() != first + offset) return false;
+  }
+  return true;
+}
+
+bool fits_sm90_float8(const HeadLinearCall& call) {
+  constexpr int64_t kGroup = 128;
+  const LinearWeight& first = call.weights.front();
+  const bool is_known =
+      first.is_quantized() && first.quant_dtype() == QuantDType::kFloat8E4M3 &&
+      first.group_size == kGroup && first.layout == WeightLayout::kRowMajor;
+  return is_known && call.weights.size() <= size_t{kHeadLinearMaxHeads} &&
+         have_adjacent_scales(call.weights) && supports_head_linear_float8_sm90(sm90_args(call));
+}
+
+void by_sm90_float8(const Stream& stream, const HeadLinearCall& call, Workspace&) {
+  if (!stream.is_dry_run()) head_linear_float8_sm90(sm90_args(call), stream.queue().handle());
+}
+
 void by_sm90(const Stream& stream, const HeadLinearCall& call, Workspace&) {
   if (!stream.is_dry_run()) head_linear_sm90(sm90_args(call), stream.queue().handle());
 }
@@ -96,6 +127,7 @@ void by_sm90(const Stream& stream, const HeadLinearCall& call, Workspace&) {
 constexpr Variant<HeadLinearCall, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
     {"sm90", CpuIsa::kScalar, fits_sm90, by_sm90, DeviceType::kCuda},
+    {"sm90-float8", CpuIsa::kScalar, fits_sm90_float8, by_sm90_float8, DeviceType::kCuda},
     {"linear", CpuIsa::kScalar, nullptr, by_linear, DeviceType::kCuda},
 #endif
     {"many", CpuIsa::kScalar, nullptr, by_linear_many},

@@ -2,46 +2,17 @@
 // the tokens of a tile, which its block shares. The order of the inner dimension is free, so that a
 // thread's 16 bytes of a row, of a token as of the weight, serve two steps of it. Sums ascend in k,
 // whatever the tile.
-#include "ops/head_linear/head_linear_sm90.h"
+#include "ops/head_linear/head_linear_sm90.cuh"
 
-#include "ops/attention/device/mma.cuh"
-#include "ops/device/async_copy.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "tensor/gpu_launch.h"
 
 namespace atom::ops {
 namespace {
 
-using attention_device::pack;
-using attention_device::transpose_matrix;
+using namespace head_linear_device;
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * 32;
-constexpr int kMaxIn = 768;
-
-// Rows of odd tokens have the halves of each 128 bytes exchanged, so that eight lanes meet all
-// banks.
-__device__ inline uint32_t token_offset(int token, int chunk, int row_bytes) {
-  return token * row_bytes + ((chunk ^ ((token & 1) << 2)) << 4);
-}
-
-template <int kTokens>
-__device__ inline void load_tokens(const HeadLinearArgs& args,
-                                   int head,
-                                   int64_t first_token,
-                                   uint32_t target) {
-  const int row_bytes = args.in_features * 2, chunks = row_bytes / 16;
-  const char* x =
-      static_cast<const char*>(args.x) + (first_token * args.x_stride + head * args.x_pitch) * 2;
-  for (int i = threadIdx.x; i < kTokens * chunks; i += kThreads) {
-    const int token = i / chunks, chunk = i % chunks;
-    const bool exists = first_token + token < args.num_tokens;
-    attention_device::copy_async(target + token_offset(token, chunk, row_bytes),
-                                 x + (exists ? token * args.x_stride * 2 + chunk * 16 : 0),
-                                 exists);
-  }
-  attention_device::commit_copies();
-}
+constexpr int kSwap = 4;  // of chunks
 
 // kTiles: of 8 tokens. kRowTiles: of 16 rows that a warp has. grid: slices of the weight's rows,
 // heads, tiles of tokens.
@@ -60,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   device::wait_for_previous_grid();
   device::allow_next_grid();
-  load_tokens<kTokens>(args, head, first_token, attention_device::shared_address(shared));
+  load_tokens<kTokens, kSwap>(args, head, first_token, attention_device::shared_address(shared));
 
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
   const char* rows = weight + (warp * kRowTiles * 16 + g) * row_bytes + c * 16;
@@ -90,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         const uint4 x = *reinterpret_cast<const uint4*>(
-            shared + token_offset(n * 8 + g, c + (first + s) * 4, row_bytes));
+            shared + token_offset<kSwap>(n * 8 + g, c + (first + s) * 4, row_bytes));
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           const uint4 &low = w[s][m][0], &high = w[s][m][1];
@@ -102,23 +73,10 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  // Transposed a thread has, of token g of each eight, rows 2c and 2c + 1 of each eight.
-  T* y = static_cast<T*>(args.y) + head * args.y_pitch + blockIdx.x * kRowsOfBlock +
-         warp * kRowTiles * 16 + c * 2;
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-    const int64_t token = first_token + n * 8 + g;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const uint32_t bits = transpose_matrix(pack<T>(sums[m][n][j * 2], sums[m][n][j * 2 + 1]));
-        if (token < args.num_tokens) {
-          *reinterpret_cast<uint32_t*>(y + token * args.y_stride + m * 16 + j * 8) = bits;
-        }
-      }
-    }
-  }
+  store_sums<T>(args,
+                sums,
+                first_token,
+                static_cast<T*>(args.y) + head * args.y_pitch + blockIdx.x * kRowsOfBlock);
 }
 
 template <typename T, int kTiles, int kRowTiles>
@@ -164,16 +122,20 @@ bool is_aligned(const void* data, int64_t stride, int64_t pitch) {
 
 }  // namespace
 
-bool supports_head_linear_sm90(const HeadLinearArgs& args) {
+bool supports_head_linear_memory(const HeadLinearArgs& args) {
   for (int head = 0; head < args.num_heads; ++head) {
     if (reinterpret_cast<uintptr_t>(args.weights[head]) % 16 != 0) return false;
   }
-  return args.element != Element::kFloat32 && args.in_features % 64 == 0 &&
-         args.in_features <= kMaxIn && args.out_features % 64 == 0 &&
+  return args.in_features % 64 == 0 && args.in_features <= kMaxIn && args.out_features % 64 == 0 &&
          is_aligned(args.x, args.x_stride, args.x_pitch) &&
          is_aligned(args.y, args.y_stride, args.y_pitch) &&
          device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
          device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+bool supports_head_linear_sm90(const HeadLinearArgs& args) {
+  return args.element != Element::kFloat32 && !args.is_float8 &&
+         supports_head_linear_memory(args);
 }
 
 void head_linear_sm90(const HeadLinearArgs& args, void* queue) {

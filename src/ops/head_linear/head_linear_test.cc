@@ -6,6 +6,7 @@
 
 #include "ops/head_linear/head_linear_variants.h"
 #include "ops/test_tensors.h"
+#include "tensor/float8.h"
 
 namespace atom::ops {
 namespace {
@@ -94,6 +95,77 @@ TEST(HeadLinear, EveryVariantOfAGpuHasThem) {
       }
     }
   }
+}
+
+Tensor random_codes(const Shape& shape) {
+  const Tensor values = random_tensor(shape, DType::kFloat32, 10, 400.0f);
+  const Tensor codes = Tensor::zeros(shape, DType::kFloat8E4M3);
+  for (int64_t i = 0; i < values.num_elements(); ++i) {
+    codes.data<Float8E4M3>()[i] = from_float<Float8E4M3>(values.data<float>()[i]);
+  }
+  return codes;
+}
+
+// Weights in FP8 by blocks of 128 x 128, and x in bfloat16 as it is.
+TEST(HeadLinear, WeightsInFloat8HaveTheirScales) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  ThreadPool pool(2);
+  struct Case {
+    int64_t heads, in, out, in_pitch, out_pitch;
+  };
+  constexpr int64_t kBlock = 128;
+  int num_runs = 0;
+  for (const Case& c : {Case{3, 128, 512, 192, 512}, {5, 512, 128, 512, 136}, {2, 768, 64, 768, 64}}) {
+    const int64_t blocks = (c.out + kBlock - 1) / kBlock, groups = c.in / kBlock;
+    const Tensor codes = random_codes({c.heads * c.out, c.in});
+    const Tensor scales = random_tensor({c.heads * blocks, groups}, DType::kFloat32, 11);
+    for (const int64_t num_rows : {1, 8, 20, 50, 150}) {
+      const Tensor x = random_tensor({num_rows, c.heads * c.in_pitch}, DType::kBFloat16, 1);
+      const Tensor y = random_tensor({num_rows, c.heads * c.out_pitch}, DType::kBFloat16, 2);
+      std::vector<double> expected = values_of(y);
+      const std::vector<double> rows = values_of(x), s = values_of(scales);
+      const auto* w = codes.data<Float8E4M3>();
+      for (int64_t i = 0; i < num_rows * c.heads; ++i) {
+        const int64_t head = i % c.heads;
+        for (int64_t n = 0; n < c.out; ++n) {
+          double sum = 0;
+          for (int64_t k = 0; k < c.in; ++k) {
+            sum += double{to_float(w[(head * c.out + n) * c.in + k])} * rows[i * c.in_pitch + k] *
+                   s[(head * blocks + n / kBlock) * groups + k / kBlock];
+          }
+          expected[i * c.out_pitch + n] = sum;
+        }
+      }
+      for (const char* variant : {"sm90-float8", "linear"}) {
+        const Tensor got = copy_of(y);
+        const bool ran =
+            run_variant(variant, pool, {codes, scales, x, got}, [&](const Placed& at) {
+              std::vector<LinearWeight> weights;
+              for (int64_t head = 0; head < c.heads; ++head) {
+                LinearWeight weight;
+                weight.data = at(codes).narrow(0, head * c.out, c.out);
+                weight.scales = at(scales).narrow(0, head * blocks, blocks);
+                weight.group_size = weight.scale_rows = kBlock;
+                weight.out_features = c.out;
+                weight.in_features = c.in;
+                weights.push_back(weight);
+              }
+              Workspace measuring;
+              const Stream dry_run = Stream::dry_run(at.stream().device());
+              if (!head_linear_by(variant, dry_run, at(x), weights, at(got), measuring)) {
+                return false;
+              }
+              Workspace scratch(at.stream(), measuring.peak_size());
+              return head_linear_by(variant, at.stream(), at(x), weights, at(got), scratch);
+            });
+        if (!ran) continue;
+        ++num_runs;
+        const std::string what = std::string(variant) + " " + x.to_string();
+        expect_close(got, expected, 1.01 * half_ulp(DType::kBFloat16), 2e-5, what);
+      }
+    }
+  }
+  EXPECT_GE(num_runs, 15);
 }
 
 TEST(HeadLinearDeathTest, RefusesRowsThatHeadsDoNotDivide) {
