@@ -145,6 +145,10 @@ Env read_env() {
   env.cublaslt = get_string("ATOM_CUBLASLT");
   env.qk_norm_rope_cache_fusion =
       get_bool("ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION", /*default_value=*/true);
+  env.mla_input_norm_quant =
+      get_bool("ATOM_ENABLE_DS_INPUT_RMSNORM_QUANT_FUSION", /*default_value=*/true);
+  env.mla_latents_fusion = get_bool("ATOM_ENABLE_DS_QKNORM_QUANT_FUSION", /*default_value=*/true);
+  env.mla_prefill = get_bool("ATOM_USE_TRITON_GEMM", /*default_value=*/true);
   env.all_reduce_rms_norm_fusion =
       get_bool("ATOM_ENABLE_ALLREDUCE_RMSNORM_FUSION", /*default_value=*/true);
   env.reduce_quantization = get_reduce_quantization("AITER_QUICK_REDUCE_QUANTIZATION");

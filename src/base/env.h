@@ -24,6 +24,13 @@ struct Env {
   // ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION=0: on a GPU, norms of queries and keys, rotary
   // embedding and writing the KV cache by a kernel each instead of one for all.
   bool qk_norm_rope_cache_fusion = true;
+  // ATOM_ENABLE_DS_INPUT_RMSNORM_QUANT_FUSION=0: as the first, before latent attention alone.
+  bool mla_input_norm_quant = true;
+  // ATOM_ENABLE_DS_QKNORM_QUANT_FUSION=0: of latent attention, the projections to both latents
+  // apart, and the norm of queries' from its quantization.
+  bool mla_latents_fusion = true;
+  // ATOM_USE_TRITON_GEMM=0: on a GPU, prompts of latent attention without expanding keys and values.
+  bool mla_prefill = true;
   // ATOM_ENABLE_ALLREDUCE_RMSNORM_FUSION=0: between GPUs, what ranks have of a layer's result is
   // added up by a kernel of its own before RMSNorm.
   bool all_reduce_rms_norm_fusion = true;

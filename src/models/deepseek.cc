@@ -29,7 +29,9 @@ constexpr Family kGlm5 = {kV3.choice, IndexerRotation::kInterleaved};
 WeightMapping deepseek_weight_mapping(const ModelConfig& config) {
   WeightMapping mapping = base_weight_mapping(config);
   mapping.packed_modules_mapping = {{"gate_proj", "gate_up_proj", "gate"},
-                                    {"up_proj", "gate_up_proj", "up"}};
+                                    {"up_proj", "gate_up_proj", "up"},
+                                    {"q_a_proj", MlaBlock::kLatents, "q"},
+                                    {"kv_a_proj_with_mqa", MlaBlock::kLatents, "kv"}};
   map_experts({.shared = "shared_experts"}, &mapping);
   return mapping;
 }

@@ -25,6 +25,11 @@ struct Fusions {
   bool rms_norm_quant = true;      // RMSNorm leaves its result quantized for layers that read codes
   bool silu_and_mul_quant = true;  // likewise the activation of a gated MLP
   bool qk_norm_rope_cache = true;  // on a GPU: query and key norms, rope and cache write in one
+  bool mla_input_norm_quant = true;  // as rms_norm_quant, of the norm before latent attention
+  // The projections to the latents of queries and of keys and values as one multiplication, and
+  // the norm of the former as rms_norm_quant.
+  bool mla_latents = true;
+  bool mla_prefill = true;  // on a GPU: long prompts by keys and values expanded from latents
   bool all_reduce_rms_norm = true;  // on GPUs: RMSNorm adds up the parts of a layer's ranks
 };
 

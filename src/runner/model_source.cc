@@ -123,6 +123,9 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
                    .silu_and_mul_quant = env().fused_silu_mul_quant,
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion,
+                   .mla_input_norm_quant = env().mla_input_norm_quant,
+                   .mla_latents = env().mla_latents_fusion,
+                   .mla_prefill = env().mla_prefill,
                    .all_reduce_rms_norm = env().all_reduce_rms_norm_fusion};
   build.float8_draft_head = has_float8_draft_head(config, device);
   Eagle3Config eagle3;

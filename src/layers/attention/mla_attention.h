@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "layers/quant/quantized_weight.h"
+#include "layers/rms_norm.h"
 #include "layers/rotary_embedding.h"
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
@@ -34,7 +35,8 @@ struct MlaSizes {
 
 // "kv_b_proj" of this rank's heads: W_UK [nope_dim, rank], then W_UV [value_dim, rank] of each.
 // Kept for each head as it multiplies, W_UK transposed, in the model's dtype: of a quantized weight
-// each value is rounded to that once, when it is loaded.
+// each value is rounded to that once, when it is loaded. On a GPU, codes of FP8 whose blocks a head
+// has whole stay as they are.
 class LatentProjections : public Module {
  public:
   LatentProjections(BuildContext& build, const MlaSizes& sizes);
@@ -51,7 +53,16 @@ class LatentProjections : public Module {
   const ops::LinearWeight& expanding_values() const { return expanding_values_; }
 
  private:
+  // Of all heads, until the weight is finished.
+  struct HeadCodes {
+    Tensor queries, query_scales;  // [heads, rank, nope_dim], [heads * rank blocks, nope blocks]
+    Tensor values, value_scales;   // [heads, value_dim, rank], [heads * value blocks, rank blocks]
+  };
+  HeadCodes codes_of_heads() const;
+  void place_codes(const Stream& stream, const HeadCodes& codes);
+
   Tensor loaded_rows(const Stream& stream) const;
+  void pack_heads(const Stream& stream, const Tensor& loaded);
   void pack_expanding(const Stream& stream, const Tensor& loaded);
 
   MlaSizes sizes_;
@@ -61,6 +72,7 @@ class LatentProjections : public Module {
   std::unique_ptr<QuantizedWeight> quantized_;
   std::vector<ops::LinearWeight> of_queries_;  // by head: [rank, nope_dim]
   std::vector<ops::LinearWeight> of_values_;   // by head: [value_dim, rank]
+  bool keeps_codes_;
   bool expand_;
   ops::LinearWeight expanding_keys_, expanding_values_;  // of all heads
 };
@@ -71,15 +83,21 @@ class MlaAttention : public Module {
   MlaAttention(BuildContext& build, const RotaryEmbedding& rotary, const MlaSizes& sizes);
 
   // q [num_tokens, num_heads * qk_dim], of each head what is not rotated first, is rotated in
-  // place. kv [num_tokens, row_size]: the normalized latent, then the key to be rotated in place.
-  // `indices` [num_tokens, top_k] int32 or undefined: the positions that each token attends to
-  // (ops/mla_attention). -> workspace tensor [num_tokens, num_heads * value_dim].
+  // place. kv [num_tokens, 1, row_size], row stride allowed: the latent, which kv_norm is for, then
+  // the key, both unspecified afterwards. `indices` [num_tokens, top_k] int32 or undefined: the
+  // positions that each token attends to (ops/mla_attention). -> workspace tensor [num_tokens,
+  // num_heads * value_dim].
   Tensor forward(const Tensor& q,
                  const Tensor& kv,
+                 const RMSNorm& kv_norm,
                  const Tensor& indices,
                  const ForwardContext& context) const;
 
  private:
+  void prepare_and_store(const Tensor& q,
+                         const Tensor& kv,
+                         const RMSNorm& kv_norm,
+                         const ForwardContext& context) const;
   // Behind the rotation and the write to the cache.
   void attend_absorbed(const Tensor& q,
                        const Tensor& indices,
@@ -92,7 +110,8 @@ class MlaAttention : public Module {
   MlaSizes sizes_;
   int64_t num_heads_;  // of this rank
   float scale_;
-  CacheHandle cache_;  // "latent", [row_size]
+  bool prepares_in_one_;  // norm, rotation and cache by one kernel
+  CacheHandle cache_;     // "latent", [row_size]
   LatentProjections kv_b_proj_;
 };
 

@@ -32,6 +32,10 @@ Result<MlaOptions> read_mla_options(const ModelConfig& config);
 
 class MlaBlock : public TokenMixer {
  public:
+  // What q_a_proj and kv_a_proj_with_mqa are where they are multiplied as one, their slices "q" and
+  // "kv". They are quantized alike then.
+  static constexpr const char* kLatents = "qkv_a_proj";
+
   // `rotary` outlives this.
   MlaBlock(BuildContext& build, const RotaryEmbedding& rotary, const MlaOptions& options);
 
@@ -41,17 +45,25 @@ class MlaBlock : public TokenMixer {
                const ForwardContext& context) const override;
 
  private:
+  // Of a token, before norms.
+  struct Latents {
+    Tensor q;   // [num_tokens, q_lora_rank]; undefined without one
+    Tensor kv;  // [num_tokens, 1, row_size]
+  };
+  Latents latents(const Activation& x, const ForwardContext& context) const;
   Tensor selected(const Activation& x,
                   const Activation& latent,
                   const ForwardContext& context) const;
 
-  int64_t rank_;
+  int64_t q_lora_rank_, row_size_;
   bool shares_selection_;
-  std::unique_ptr<ReplicatedLinear> q_a_proj_;  // null with q_lora_rank 0
-  std::unique_ptr<RMSNorm> q_a_layernorm_;      // null together with it
-  std::unique_ptr<DsaIndexer> indexer_;         // null without
-  MergedColumnParallelLinear q_b_proj_;         // "q_proj" with q_lora_rank 0
-  ReplicatedLinear kv_a_proj_;
+  bool input_codes_, latent_codes_;               // norms leave codes for projections behind them
+  std::unique_ptr<ReplicatedLinear> qkv_a_proj_;  // or the two that follow
+  std::unique_ptr<ReplicatedLinear> q_a_proj_;    // null with q_lora_rank 0, too
+  std::unique_ptr<ReplicatedLinear> kv_a_proj_;
+  std::unique_ptr<RMSNorm> q_a_layernorm_;  // null with q_lora_rank 0
+  std::unique_ptr<DsaIndexer> indexer_;     // null without
+  MergedColumnParallelLinear q_b_proj_;     // "q_proj" with q_lora_rank 0
   RMSNorm kv_a_layernorm_;
   MlaAttention attention_;
   RowParallelLinear o_proj_;
