@@ -29,7 +29,8 @@ struct Env {
   // ATOM_ENABLE_DS_QKNORM_QUANT_FUSION=0: of latent attention, the projections to both latents
   // apart, and the norm of queries' from its quantization.
   bool mla_latents_fusion = true;
-  // ATOM_USE_TRITON_GEMM=0: on a GPU, prompts of latent attention without expanding keys and values.
+  // ATOM_USE_TRITON_GEMM=0: on a GPU, prompts of latent attention without expanding keys and
+  // values.
   bool mla_prefill = true;
   // ATOM_ENABLE_ALLREDUCE_RMSNORM_FUSION=0: between GPUs, what ranks have of a layer's result is
   // added up by a kernel of its own before RMSNorm.

@@ -27,7 +27,7 @@ struct OperatorTotal {
 struct StepBreakdown {
   std::string name;  // "decode of 8, 1024 tokens each"
   double seconds = 0;
-  int64_t num_launches = 0;  // of kernels, copies and fills, recorded; 0: not counted
+  int64_t num_launches = 0;              // of kernels, copies and fills, recorded; 0: not counted
   std::vector<OperatorTotal> operators;  // the longest first
   std::vector<OperatorRun> runs;         // in order
 };

@@ -63,7 +63,8 @@ TEST(BenchBreakdown, SaysHowManyLaunchesALayerHas) {
   decode.num_launches = 34;
   report.steps.emplace_back().name = "prefill of 1";
   const std::string text = breakdown_text(report);
-  EXPECT_THAT(text, testing::ContainsRegex("decode of 1: .* in operators; 34 launches, 8.5 a layer"));
+  EXPECT_THAT(text,
+              testing::ContainsRegex("decode of 1: .* in operators; 34 launches, 8.5 a layer"));
   EXPECT_THAT(text, testing::Not(testing::ContainsRegex("prefill of 1: .* launches")));
   EXPECT_EQ(breakdown_json(report)["steps"][0]["launches"], 34);
 }

@@ -193,8 +193,8 @@ LatentProjections::HeadCodes LatentProjections::codes_of_heads() const {
     transpose(rows, rank, nope, rank, queries);
     transpose(scales, rank_blocks, blocks(nope), rank_blocks, query_scales);
     values = std::copy_n(rows + nope * rank, value * rank, values);
-    value_scales = std::copy_n(
-        scales + blocks(nope) * rank_blocks, blocks(value) * rank_blocks, value_scales);
+    value_scales =
+        std::copy_n(scales + blocks(nope) * rank_blocks, blocks(value) * rank_blocks, value_scales);
     rows += (nope + value) * rank;
     scales += blocks(nope + value) * rank_blocks;
     queries += nope * rank;
@@ -204,9 +204,8 @@ LatentProjections::HeadCodes LatentProjections::codes_of_heads() const {
 }
 
 void LatentProjections::place_codes(const Stream& stream, const HeadCodes& codes) {
-  take_slices(resident_copy(stream, codes.queries),
-              resident_copy(stream, codes.query_scales),
-              of_queries_);
+  take_slices(
+      resident_copy(stream, codes.queries), resident_copy(stream, codes.query_scales), of_queries_);
   take_slices(
       resident_copy(stream, codes.values), resident_copy(stream, codes.value_scales), of_values_);
 }
@@ -308,8 +307,7 @@ void MlaAttention::prepare_and_store(const Tensor& q,
   }
   kv_norm.forward(kv.narrow(2, 0, sizes_.rank), context);
   const Tensor k_rope = kv.narrow(2, sizes_.rank, sizes_.rope_dim);  // [T, 1, rope_dim]
-  ops::rotary_embedding(
-      context.stream, context.positions, rotary_.table(), q_rope, k_rope, style);
+  ops::rotary_embedding(context.stream, context.positions, rotary_.table(), q_rope, k_rope, style);
   const Shape plane = {cache.size(0), cache.size(1), 1, sizes_.row_size()};
   ops::kv_cache_write(
       context.stream, kv, Tensor(), context.batch.slot_mapping, cache.view(plane), Tensor());

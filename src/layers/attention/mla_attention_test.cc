@@ -12,23 +12,24 @@
 namespace atom {
 namespace {
 
-constexpr int64_t kTokens = 5, kBlock = 128;
-constexpr MlaSizes kSizes = {
+constexpr int64_t kLatentTokens = 5, kScaledBlock = 128;
+constexpr MlaSizes kLatentSizes = {
     .num_heads = 3, .rank = 256, .nope_dim = 128, .rope_dim = 64, .value_dim = 256};
-constexpr int64_t kHeadRows = kSizes.nope_dim + kSizes.value_dim;
-constexpr int64_t kRows = kSizes.num_heads * kHeadRows;
+constexpr int64_t kRowsOfHead = kLatentSizes.nope_dim + kLatentSizes.value_dim;
+constexpr int64_t kProjectedRows = kLatentSizes.num_heads * kRowsOfHead;
 
 // kv_b_proj in FP8 by blocks, and its values.
 class LatentProjectionsInBlocks : public testing::Test {
  protected:
   LatentProjectionsInBlocks() {
     config_.quantization.method = "fp8";
-    config_.quantization.groups = {
-        {{ModulePattern::parse("Linear").value()},
-         {QuantType::kPer128x128, QuantType::kPer1x128, false, false}}};
-    const Tensor values = ops::random_tensor({kRows, kSizes.rank}, DType::kFloat32, 1, 400.0f);
+    config_.quantization.groups = {{{ModulePattern::parse("Linear").value()},
+                                    {QuantType::kPer128x128, QuantType::kPer1x128, false, false}}};
+    const Tensor values =
+        ops::random_tensor({kProjectedRows, kLatentSizes.rank}, DType::kFloat32, 1, 400.0f);
     codes_ = Tensor::empty(values.shape(), DType::kFloat8E4M3);
-    scales_ = ops::random_tensor({kRows / kBlock, kSizes.rank / kBlock}, DType::kFloat32, 2);
+    scales_ = ops::random_tensor(
+        {kProjectedRows / kScaledBlock, kLatentSizes.rank / kScaledBlock}, DType::kFloat32, 2);
     for (int64_t i = 0; i < scales_.num_elements(); ++i) {
       scales_.data<float>()[i] = 0.001f + 0.001f * std::abs(scales_.data<float>()[i]);
     }
@@ -38,8 +39,9 @@ class LatentProjectionsInBlocks : public testing::Test {
   }
 
   double weight_at(int64_t row, int64_t column) const {
-    return double{to_float(codes_.data<Float8E4M3>()[row * kSizes.rank + column])} *
-           scales_.data<float>()[row / kBlock * (kSizes.rank / kBlock) + column / kBlock];
+    return double{to_float(codes_.data<Float8E4M3>()[row * kLatentSizes.rank + column])} *
+           scales_.data<float>()[row / kScaledBlock * (kLatentSizes.rank / kScaledBlock) +
+                                 column / kScaledBlock];
   }
 
   void load(const Stream& stream, LatentProjections& projections) const {
@@ -58,8 +60,8 @@ class LatentProjectionsInBlocks : public testing::Test {
   std::vector<double> multiply(const Stream& stream,
                                const Tensor& x,
                                const std::vector<ops::LinearWeight>& weights) const {
-    const int64_t size = kSizes.num_heads * weights.front().out_features;
-    const Tensor y = resident_tensor(stream, {kTokens, size}, x.dtype());
+    const int64_t size = kLatentSizes.num_heads * weights.front().out_features;
+    const Tensor y = resident_tensor(stream, {kLatentTokens, size}, x.dtype());
     const Tensor there = resident_copy(stream, x);
     Workspace measuring;
     ops::head_linear(Stream::dry_run(stream.device()), there, weights, y, measuring);
@@ -81,36 +83,37 @@ TEST_F(LatentProjectionsInBlocks, AreThoseOfTheCheckpointOnAGpu) {
   const auto queue = ops::test_gpu()->create_queue();
   const Stream stream(&pool_, queue.get());
   BuildContext build{config_, DType::kBFloat16, 64, stream.device()};
-  LatentProjections projections(build, kSizes);
+  LatentProjections projections(build, kLatentSizes);
   load(stream, projections);
   if (HasFatalFailure()) return;
   EXPECT_TRUE(projections.of_queries().front().is_quantized());
   const Tensor q = ops::random_tensor(
-      {kTokens, kSizes.num_heads * kSizes.nope_dim}, DType::kBFloat16, 3);
-  const Tensor latents =
-      ops::random_tensor({kTokens, kSizes.num_heads * kSizes.rank}, DType::kBFloat16, 4);
+      {kLatentTokens, kLatentSizes.num_heads * kLatentSizes.nope_dim}, DType::kBFloat16, 3);
+  const Tensor latents = ops::random_tensor(
+      {kLatentTokens, kLatentSizes.num_heads * kLatentSizes.rank}, DType::kBFloat16, 4);
   const std::vector<double> in_q = ops::values_of(q), in_latents = ops::values_of(latents);
   const std::vector<double> of_q = multiply(stream, q, projections.of_queries());
   const std::vector<double> values = multiply(stream, latents, projections.of_values());
   const auto expect_near = [](double got, double expected) {
     ASSERT_NEAR(got, expected, 0x1.1p-8 * std::abs(expected) + 1e-3);
   };
-  for (int64_t t = 0; t < kTokens * kSizes.num_heads; ++t) {
-    const int64_t first_row = t % kSizes.num_heads * kHeadRows;
-    for (int64_t r = 0; r < kSizes.rank; ++r) {
+  for (int64_t t = 0; t < kLatentTokens * kLatentSizes.num_heads; ++t) {
+    const int64_t first_row = t % kLatentSizes.num_heads * kRowsOfHead;
+    for (int64_t r = 0; r < kLatentSizes.rank; ++r) {
       double sum = 0;
-      for (int64_t i = 0; i < kSizes.nope_dim; ++i) {
-        sum += weight_at(first_row + i, r) * in_q[t * kSizes.nope_dim + i];
+      for (int64_t i = 0; i < kLatentSizes.nope_dim; ++i) {
+        sum += weight_at(first_row + i, r) * in_q[t * kLatentSizes.nope_dim + i];
       }
-      expect_near(of_q[t * kSizes.rank + r], sum);
+      expect_near(of_q[t * kLatentSizes.rank + r], sum);
       if (HasFatalFailure()) return;
     }
-    for (int64_t n = 0; n < kSizes.value_dim; ++n) {
+    for (int64_t n = 0; n < kLatentSizes.value_dim; ++n) {
       double sum = 0;
-      for (int64_t r = 0; r < kSizes.rank; ++r) {
-        sum += weight_at(first_row + kSizes.nope_dim + n, r) * in_latents[t * kSizes.rank + r];
+      for (int64_t r = 0; r < kLatentSizes.rank; ++r) {
+        sum += weight_at(first_row + kLatentSizes.nope_dim + n, r) *
+               in_latents[t * kLatentSizes.rank + r];
       }
-      expect_near(values[t * kSizes.value_dim + n], sum);
+      expect_near(values[t * kLatentSizes.value_dim + n], sum);
       if (HasFatalFailure()) return;
     }
   }

@@ -26,8 +26,8 @@ bool merges_latents(BuildContext& build, const MlaOptions& options) {
 std::unique_ptr<ReplicatedLinear> make_qkv_a_proj(BuildContext& build, const MlaOptions& options) {
   if (!merges_latents(build, options)) return nullptr;
   const ModuleScope scope(build, MlaBlock::kLatents);
-  const std::vector<std::pair<std::string, int64_t>> outputs = {
-      {"q", options.q_lora_rank}, {"kv", options.sizes.row_size()}};
+  const std::vector<std::pair<std::string, int64_t>> outputs = {{"q", options.q_lora_rank},
+                                                                {"kv", options.sizes.row_size()}};
   return std::make_unique<ReplicatedLinear>(
       build, build.config.hidden_size, outputs, options.has_bias);
 }

@@ -173,9 +173,9 @@ class Consumer {
   const uint16_t* const choices_;
   float* const sums_;
   StageCursor stage_, buffer_;
-  int row_offset_, x_offset_;  // of this lane's bytes in a slice, and of what they meet
+  int row_offset_, x_offset_;           // of this lane's bytes in a slice, and of what they meet
   uint32_t rows_, exponents_, scales_;  // this lane's, of the first stage
-  uint32_t x_;                 // the first buffer
+  uint32_t x_;                          // the first buffer
 };
 
 }  // namespace atom::ops::device

@@ -10,14 +10,16 @@ namespace atom::ops::device {
 template <int kSteps>
 constexpr int kSliceSize = kConsumerWarps* kSteps* kStepSize;  // bytes of a row
 template <typename W, int kSteps>  // in a stage, before exponents or scales
-constexpr int kRowStride = kSliceSize<kSteps> + (kGroupColumns<W> > 0 ? kGroupRowSkew
-                                                                      : kStageRowSkew);
+constexpr int kRowStride = kSliceSize<kSteps> +
+                           (kGroupColumns<W> > 0 ? kGroupRowSkew : kStageRowSkew);
 
 // Bytes of the scales of so many bytes of a row.
 template <typename W>
 __device__ inline int scales_size(int row_bytes) {
-  if constexpr (kGroupColumns<W> == 0) return 0;
-  else return row_bytes / (kGroupColumns<W> / 2) * int{sizeof(float)};
+  if constexpr (kGroupColumns<W> == 0)
+    return 0;
+  else
+    return row_bytes / (kGroupColumns<W> / 2) * int{sizeof(float)};
 }
 
 // Of a slice of a tile's rows, of which this lane has one.
@@ -73,7 +75,7 @@ __device__ void copy_matrices(const MoeStreamArgs& args,
       __syncwarp();
       const uint32_t behind_rows =
           ring + stage.index * args.stage_size + kTileRows * kRowStride<W, kSteps>;
-      if constexpr (kGroupColumns<W> > 0) {
+      if constexpr (kGroupColumns < W >> 0) {
         if (exists) {
           const uint32_t full = barriers.full(stage.index);
           copy_scales<W>(args, expert, row, offset, size, behind_rows, full, policy);

@@ -64,7 +64,9 @@ struct RowFormat<Int4<kColumns>> {
     }
   }
 
-  static __device__ uint4 paired(const uint4& x) { return RowFormat<Float4>::paired(x); }
+  static __device__ uint4 paired(const uint4& x) {
+    return RowFormat<Float4>::paired(x);
+  }
 };
 
 // Whether the columns of x are put in pairs that are four apart.

@@ -31,7 +31,7 @@ gpuError_t launch_instance(const MoeStreamArgs& args,
 
 template <typename W, int kTokens, bool kGated, typename... Arguments>
 gpuError_t launch_by_steps(int num_steps, const Arguments&... arguments) {
-  if constexpr (kGroupColumns<W> > 0) return launch_instance<W, kTokens, 2, kGated>(arguments...);
+  if constexpr (kGroupColumns < W >> 0) return launch_instance<W, kTokens, 2, kGated>(arguments...);
   return num_steps == 2 ? launch_instance<W, kTokens, 2, kGated>(arguments...)
                         : launch_instance<W, kTokens, 3, kGated>(arguments...);
 }

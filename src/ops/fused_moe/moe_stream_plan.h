@@ -9,8 +9,8 @@ constexpr int kConsumerWarps = 8;
 constexpr int kTileRows = 16;  // of a matrix that a unit of work multiplies
 constexpr int kStepSize = 64;  // bytes of a row that a step of a warp multiplies
 constexpr int kMaxStages = 12;
-// Bytes between rows in shared memory, against bank conflicts: lanes of a row read 16 bytes each, or
-// a word of the same 16.
+// Bytes between rows in shared memory, against bank conflicts: lanes of a row read 16 bytes each,
+// or a word of the same 16.
 constexpr int kStageRowSkew = 64, kGroupRowSkew = 16;
 constexpr int kMaxXBuffers = 2;
 

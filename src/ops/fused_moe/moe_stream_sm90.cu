@@ -114,10 +114,8 @@ void plan_scales(Plan& plan) {
   const int slice_size = kConsumerWarps * plan.instance.num_steps * kStepSize;
   args.copies_scales_by_row = copies_scales_by_row(matrices);
   const int of_slice = slice_size * 2 / matrices.scale_columns;
-  args.row_scales =
-      args.copies_scales_by_row
-          ? of_slice * int{sizeof(float)} + kGroupRowSkew
-          : matrices.scales_across * int{sizeof(float)};
+  args.row_scales = args.copies_scales_by_row ? of_slice * int{sizeof(float)} + kGroupRowSkew
+                                              : matrices.scales_across * int{sizeof(float)};
 }
 
 // Groups of so many tokens. Nothing when the rows of x do not fit shared memory.
@@ -239,8 +237,7 @@ bool fits_moe_stream(const FusedMoeGpuCall& call) {
   const bool fits_format = call.format == ExpertFormat::kAsX ||
                            call.format == ExpertFormat::kFloat8 ||
                            call.format == ExpertFormat::kFloat4 ||
-                           call.format == ExpertFormat::kInt8 ||
-                           call.format == ExpertFormat::kInt4;
+                           call.format == ExpertFormat::kInt8 || call.format == ExpertFormat::kInt4;
   return fits_format && call.element == Element::kBFloat16 && call.num_tokens <= kMaxStreamTokens &&
          call.num_tokens * call.top_k <= kMaxStreamChoices && call.num_experts <= kMaxGpuExperts &&
          hidden_size % kCombineColumns == 0 && size * 2 % kVectorSize == 0 &&

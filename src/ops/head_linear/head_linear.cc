@@ -108,9 +108,8 @@ bool have_adjacent_scales(std::span<const LinearWeight> weights) {
 bool fits_sm90_float8(const HeadLinearCall& call) {
   constexpr int64_t kGroup = 128;
   const LinearWeight& first = call.weights.front();
-  const bool is_known =
-      first.is_quantized() && first.quant_dtype() == QuantDType::kFloat8E4M3 &&
-      first.group_size == kGroup && first.layout == WeightLayout::kRowMajor;
+  const bool is_known = first.is_quantized() && first.quant_dtype() == QuantDType::kFloat8E4M3 &&
+                        first.group_size == kGroup && first.layout == WeightLayout::kRowMajor;
   return is_known && call.weights.size() <= size_t{kHeadLinearMaxHeads} &&
          have_adjacent_scales(call.weights) && supports_head_linear_float8_sm90(sm90_args(call));
 }

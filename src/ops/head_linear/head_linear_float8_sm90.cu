@@ -10,7 +10,7 @@ namespace {
 
 using namespace head_linear_device;
 
-constexpr int kSwap = 1;  // of chunks
+constexpr int kSwap = 1;                                                 // of chunks
 constexpr int kGroup = 128, kStep = 64, kStepsOfGroup = kGroup / kStep;  // columns
 constexpr int kRowsOfBlock = kWarps * 16;
 
@@ -50,6 +50,52 @@ __device__ inline void add_step(const uint4 (&codes)[2],
   }
 }
 
+// A lane's first 16 bytes of the first of its two rows, and the scales of its block of rows.
+struct Rows {
+  const char* data;
+  const float* scales;
+  int columns;
+};
+
+// Groups [first, first + kCount) of columns, as far as there are.
+template <int kTiles, int kCount>
+__device__ inline void add_groups(const Rows& rows,
+                                  int first,
+                                  const char* tokens,
+                                  float (&sums)[kTiles][4]) {
+  const int groups = rows.columns / kGroup;
+  uint4 codes[kCount][kStepsOfGroup][2];
+  float scale[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int group = min(first + i, groups - 1);
+    scale[i] = __ldg(rows.scales + group);
+#pragma unroll
+    for (int s = 0; s < kStepsOfGroup; ++s) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        codes[i][s][j] = __ldg(reinterpret_cast<const uint4*>(rows.data + j * 8 * rows.columns +
+                                                              group * kGroup + s * kStep));
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (first + i >= groups) break;
+    float part[kTiles][4] = {};
+#pragma unroll
+    for (int s = 0; s < kStepsOfGroup; ++s) {
+      const int step = (first + i) * kStepsOfGroup + s;
+      add_step<kTiles>(codes[i][s], tokens, step, rows.columns * 2, part);
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) sums[n][k] = fmaf(scale[i], part[n][k], sums[n][k]);
+    }
+  }
+}
+
 // kTiles: of 8 tokens. grid: slices of the weight's rows, heads, tiles of tokens.
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads, 4)
@@ -65,53 +111,24 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
   device::wait_for_previous_grid();
   device::allow_next_grid();
-  load_tokens<kTiles * 8, kSwap>(
-      args, head, first_token, attention_device::shared_address(shared));
+  load_tokens<kTiles * 8, kSwap>(args, head, first_token, attention_device::shared_address(shared));
 
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-  const char* rows = weight + (warp * 16 + g) * columns + c * 16;
   const int row_block = (static_cast<int>(blockIdx.x) * kRowsOfBlock + warp * 16) / args.scale_rows;
-  const float* scales = args.scales + head * args.scale_stride + row_block * groups;
   float sums[1][kTiles][4] = {};
   attention_device::wait_for_copies<0>();
   __syncthreads();
+  const Rows weight_rows = {weight + (warp * 16 + g) * columns + c * 16,
+                            args.scales + head * args.scale_stride + row_block * groups,
+                            columns};
   for (int first = 0; first < groups; first += kGroupsAtOnce) {
-    uint4 codes[kGroupsAtOnce][kStepsOfGroup][2];
-    float scale[kGroupsAtOnce];
-#pragma unroll
-    for (int i = 0; i < kGroupsAtOnce; ++i) {
-      const int group = min(first + i, groups - 1);
-      scale[i] = __ldg(scales + group);
-#pragma unroll
-      for (int s = 0; s < kStepsOfGroup; ++s) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          codes[i][s][j] = __ldg(reinterpret_cast<const uint4*>(
-              rows + j * 8 * columns + group * kGroup + s * kStep));
-        }
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kGroupsAtOnce; ++i) {
-      if (first + i >= groups) break;
-      float part[kTiles][4] = {};
-#pragma unroll
-      for (int s = 0; s < kStepsOfGroup; ++s) {
-        const int step = (first + i) * kStepsOfGroup + s;
-        add_step<kTiles>(codes[i][s], shared, step, columns * 2, part);
-      }
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) sums[0][n][k] = fmaf(scale[i], part[n][k], sums[0][n][k]);
-      }
-    }
+    add_groups<kTiles, kGroupsAtOnce>(weight_rows, first, shared, sums[0]);
   }
-  store_sums<gpu_bfloat16>(args,
-                           sums,
-                           first_token,
-                           static_cast<gpu_bfloat16*>(args.y) + head * args.y_pitch +
-                               blockIdx.x * kRowsOfBlock);
+  store_sums<gpu_bfloat16>(
+      args,
+      sums,
+      first_token,
+      static_cast<gpu_bfloat16*>(args.y) + head * args.y_pitch + blockIdx.x * kRowsOfBlock);
 }
 
 template <int kTiles>
@@ -130,9 +147,8 @@ void launch_kernel(const HeadLinearArgs& args, gpuStream_t stream) {
 }  // namespace
 
 bool supports_head_linear_float8_sm90(const HeadLinearArgs& args) {
-  return args.element == Element::kBFloat16 && args.is_float8 &&
-         args.scale_rows % 16 == 0 && args.in_features % kGroup == 0 &&
-         supports_head_linear_memory(args);
+  return args.element == Element::kBFloat16 && args.is_float8 && args.scale_rows % 16 == 0 &&
+         args.in_features % kGroup == 0 && supports_head_linear_memory(args);
 }
 
 void head_linear_float8_sm90(const HeadLinearArgs& args, void* queue) {

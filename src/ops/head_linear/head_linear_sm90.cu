@@ -134,8 +134,7 @@ bool supports_head_linear_memory(const HeadLinearArgs& args) {
 }
 
 bool supports_head_linear_sm90(const HeadLinearArgs& args) {
-  return args.element != Element::kFloat32 && !args.is_float8 &&
-         supports_head_linear_memory(args);
+  return args.element != Element::kFloat32 && !args.is_float8 && supports_head_linear_memory(args);
 }
 
 void head_linear_sm90(const HeadLinearArgs& args, void* queue) {

@@ -14,12 +14,12 @@ struct HeadLinearArgs {
   const void* x;
   void* y;
   const void* weights[kHeadLinearMaxHeads];  // [N, K] each
-  bool is_float8;  // weights; else they are of x's type
+  bool is_float8;                            // weights; else they are of x's type
   // Of FP8, [heads][ceil(N / scale_rows), K / 128].
   const float* scales;
   int64_t scale_stride;  // from head to head
   int scale_rows;
-  int64_t x_stride;                          // from token to token
+  int64_t x_stride;  // from token to token
   int64_t y_stride;
   int64_t x_pitch;  // from head to head
   int64_t y_pitch;

@@ -115,7 +115,8 @@ TEST(HeadLinear, WeightsInFloat8HaveTheirScales) {
   };
   constexpr int64_t kBlock = 128;
   int num_runs = 0;
-  for (const Case& c : {Case{3, 128, 512, 192, 512}, {5, 512, 128, 512, 136}, {2, 768, 64, 768, 64}}) {
+  for (const Case& c :
+       {Case{3, 128, 512, 192, 512}, {5, 512, 128, 512, 136}, {2, 768, 64, 768, 64}}) {
     const int64_t blocks = (c.out + kBlock - 1) / kBlock, groups = c.in / kBlock;
     const Tensor codes = random_codes({c.heads * c.out, c.in});
     const Tensor scales = random_tensor({c.heads * blocks, groups}, DType::kFloat32, 11);
@@ -138,26 +139,25 @@ TEST(HeadLinear, WeightsInFloat8HaveTheirScales) {
       }
       for (const char* variant : {"sm90-float8", "linear"}) {
         const Tensor got = copy_of(y);
-        const bool ran =
-            run_variant(variant, pool, {codes, scales, x, got}, [&](const Placed& at) {
-              std::vector<LinearWeight> weights;
-              for (int64_t head = 0; head < c.heads; ++head) {
-                LinearWeight weight;
-                weight.data = at(codes).narrow(0, head * c.out, c.out);
-                weight.scales = at(scales).narrow(0, head * blocks, blocks);
-                weight.group_size = weight.scale_rows = kBlock;
-                weight.out_features = c.out;
-                weight.in_features = c.in;
-                weights.push_back(weight);
-              }
-              Workspace measuring;
-              const Stream dry_run = Stream::dry_run(at.stream().device());
-              if (!head_linear_by(variant, dry_run, at(x), weights, at(got), measuring)) {
-                return false;
-              }
-              Workspace scratch(at.stream(), measuring.peak_size());
-              return head_linear_by(variant, at.stream(), at(x), weights, at(got), scratch);
-            });
+        const bool ran = run_variant(variant, pool, {codes, scales, x, got}, [&](const Placed& at) {
+          std::vector<LinearWeight> weights;
+          for (int64_t head = 0; head < c.heads; ++head) {
+            LinearWeight weight;
+            weight.data = at(codes).narrow(0, head * c.out, c.out);
+            weight.scales = at(scales).narrow(0, head * blocks, blocks);
+            weight.group_size = weight.scale_rows = kBlock;
+            weight.out_features = c.out;
+            weight.in_features = c.in;
+            weights.push_back(weight);
+          }
+          Workspace measuring;
+          const Stream dry_run = Stream::dry_run(at.stream().device());
+          if (!head_linear_by(variant, dry_run, at(x), weights, at(got), measuring)) {
+            return false;
+          }
+          Workspace scratch(at.stream(), measuring.peak_size());
+          return head_linear_by(variant, at.stream(), at(x), weights, at(got), scratch);
+        });
         if (!ran) continue;
         ++num_runs;
         const std::string what = std::string(variant) + " " + x.to_string();

@@ -70,8 +70,7 @@ void by_separate(const Stream& stream,
                    rows.narrow(2, args.rank, args.rope_dim),
                    params.style);
   const Shape plane = {params.cache.size(0), params.cache.size(1), 1, rows.size(2)};
-  kv_cache_write(
-      stream, rows, Tensor(), params.slot_mapping, params.cache.view(plane), Tensor());
+  kv_cache_write(stream, rows, Tensor(), params.slot_mapping, params.cache.view(plane), Tensor());
 }
 
 #ifdef ATOM_CUDA

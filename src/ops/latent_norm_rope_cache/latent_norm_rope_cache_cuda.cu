@@ -45,9 +45,7 @@ template <typename T>
 class CacheRow {
  public:
   __device__ CacheRow(const LatentNormRopeCacheArgs& args, int64_t slot)
-      : data_(args.cache),
-        first_(slot * (args.rank + args.rope_dim)),
-        float8_(args.float8_cache) {}
+      : data_(args.cache), first_(slot * (args.rank + args.rope_dim)), float8_(args.float8_cache) {}
 
   __device__ void store(int index, const uint4& bits) const {
     if (!float8_) return store_bits(static_cast<T*>(data_) + first_ + index, bits);
@@ -99,8 +97,8 @@ __device__ void store_latent(const LatentNormRopeCacheArgs& args,
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     if (first(v) >= args.rank) break;
-    const auto& weight = *reinterpret_cast<const Pack<T, kLength>*>(
-        static_cast<const T*>(args.weight) + first(v));
+    const auto& weight =
+        *reinterpret_cast<const Pack<T, kLength>*>(static_cast<const T*>(args.weight) + first(v));
     row.store(first(v), rms_norm::normalized<T, T>(value[v], scale, weight));
   }
 }

@@ -46,8 +46,8 @@ LatentNormRopeCacheParams make_params(const Case& c, DType dtype) {
   }
   params.cos_sin = random_tensor({kMaxPosition, c.rope_dim}, DType::kFloat32, 4);
   params.style = c.style;
-  params.cache = Tensor::zeros({kNumBlocks, kBlockSize, row},
-                               c.float8_cache ? DType::kFloat8E4M3 : dtype);
+  params.cache =
+      Tensor::zeros({kNumBlocks, kBlockSize, row}, c.float8_cache ? DType::kFloat8E4M3 : dtype);
   return params;
 }
 
