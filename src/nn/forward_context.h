@@ -6,6 +6,7 @@
 #include <span>
 
 #include "nn/layer_cache.h"
+#include "ops/attention/batch_part.h"
 #include "ops/attention/paged_batch.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -40,6 +41,10 @@ struct ForwardContext {
   // Where a draft model reads inputs of the model's layers (BuildContext::aux_layers): the residual
   // stream that enters each of them, num_tokens rows of one behind those of the other.
   Tensor aux_hidden = {};  // [aux layers * num_tokens, hidden_size]
+
+  // Where long chunks (ops::kLongChunk) and shorter ones are mixed: all sequences of `batch`, cut
+  // into runs of either kind; else empty.
+  std::span<const ops::BatchPart> parts = {};
 
   // ParallelContext::exchange_token_counts() of this pass.
   std::span<const int32_t> tokens_of_ranks = {};

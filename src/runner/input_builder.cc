@@ -1,6 +1,7 @@
 #include "runner/input_builder.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace atom {
 namespace {
@@ -24,12 +25,43 @@ int64_t largest_table(std::span<RunnerSequence* const> sequences) {
   return static_cast<int64_t>(width);
 }
 
+// Runs of long chunks and of others; none where all sequences are of one kind.
+std::vector<ops::BatchPart> parts_of(const SchedulerOutput& step) {
+  std::vector<ops::BatchPart> parts;
+  int64_t row = 0;
+  for (size_t s = 0; s < step.scheduled.size(); ++s) {
+    const int64_t queries = step.scheduled[s].num_new_tokens;
+    const bool is_long = queries >= ops::kLongChunk;
+    if (parts.empty() || is_long != (parts.back().min_queries >= ops::kLongChunk)) {
+      parts.push_back({.first_sequence = static_cast<int64_t>(s),
+                       .first_row = row,
+                       .min_queries = queries,
+                       .max_queries = queries});
+    }
+    ops::BatchPart& part = parts.back();
+    ++part.num_sequences;
+    part.num_rows += queries;
+    part.min_queries = std::min(part.min_queries, queries);
+    part.max_queries = std::max(part.max_queries, queries);
+    row += queries;
+  }
+  if (parts.size() == 1) parts.clear();
+  return parts;
+}
+
+int64_t starts_size(std::span<const ops::BatchPart> parts) {
+  int64_t size = 0;
+  for (const ops::BatchPart& part : parts) size += part.num_sequences + 1;
+  return size;
+}
+
 }  // namespace
 
 InputBuilder::Layout InputBuilder::make_layout(bool has_groups,
                                                int64_t num_tokens,
                                                int64_t num_seqs,
-                                               int64_t table_width) {
+                                               int64_t table_width,
+                                               int64_t parts_size) {
   Layout layout{};
   layout.shapes[kTokenIds] = {num_tokens};
   layout.shapes[kPositions] = {num_tokens};
@@ -40,6 +72,7 @@ InputBuilder::Layout InputBuilder::make_layout(bool has_groups,
   layout.shapes[kSeqLens] = {num_seqs};
   layout.shapes[kSettledLens] = {num_seqs};
   layout.shapes[kStateSlots] = {num_seqs};
+  layout.shapes[kPartStarts] = {parts_size};
   layout.shapes[kBlockTables] = {num_seqs, table_width};
   layout.shapes[kWindowTables] = {has_groups ? num_seqs : 0, table_width};
   for (size_t array = 0; array < kNumArrays; ++array) {
@@ -61,7 +94,8 @@ int64_t InputBuilder::num_bytes(const SchedulerConfig& config) {
   const Layout largest = make_layout(config.num_kv_groups > 1,
                                      config.max_num_batched_tokens,
                                      num_seqs,
-                                     blocks_per_sequence(config));
+                                     blocks_per_sequence(config),
+                                     2 * int64_t{num_seqs});
   return largest.end * static_cast<int64_t>(sizeof(int32_t));
 }
 
@@ -119,6 +153,20 @@ void InputBuilder::fill(const SchedulerOutput& step,
   }
 }
 
+void InputBuilder::fill_parts(std::span<ops::BatchPart> parts, const Layout& layout) {
+  const int32_t* starts = buffer_.host() + layout.begins[kQueryStart];
+  int64_t begin = layout.begins[kPartStarts];
+  for (ops::BatchPart& part : parts) {
+    const int64_t size = part.num_sequences + 1;
+    for (int64_t i = 0; i < size; ++i) {
+      buffer_.host()[begin + i] =
+          starts[part.first_sequence + i] - static_cast<int32_t>(part.first_row);
+    }
+    part.query_start = buffer_.view(begin, {size});
+    begin += size;
+  }
+}
+
 StepInputs InputBuilder::views(const Layout& layout,
                                int64_t min_queries,
                                int64_t max_queries) const {
@@ -154,14 +202,19 @@ StepInputs InputBuilder::build(const SchedulerOutput& step,
   }
   const int64_t table_width = largest_table(sequences);
   const auto num_seqs = static_cast<int64_t>(sequences.size());
-  const Layout layout = make_layout(has_groups_, num_tokens, num_seqs, table_width);
+  std::vector<ops::BatchPart> parts = parts_of(step);
+  const Layout layout =
+      make_layout(has_groups_, num_tokens, num_seqs, table_width, starts_size(parts));
   CHECK(table_width <= max_blocks_);
   CHECK(layout.end <= buffer_.size());
   buffer_.rotate();
   std::fill(buffer_.host() + layout.begins[kBlockTables], buffer_.host() + layout.end, -1);
   fill(step, sequences, layout);
+  fill_parts(parts, layout);
   buffer_.send(0, layout.end);
-  return views(layout, min_queries, max_queries);
+  StepInputs inputs = views(layout, min_queries, max_queries);
+  inputs.parts = std::move(parts);
+  return inputs;
 }
 
 StepInputs InputBuilder::build_dummy() {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "config/scheduler_config.h"
 #include "nn/forward_context.h"
@@ -25,6 +26,7 @@ struct StepInputs {
   Tensor state_slots;            // [num_seqs] int32; -1: none
   // [num_tokens] int32 where steps verify drafts, see ForwardContext; else undefined.
   Tensor token_state_slots = {};
+  std::vector<ops::BatchPart> parts = {};  // as ForwardContext has them
 };
 
 // A padded decode step: `batch` sequences of at most `queries` tokens each.
@@ -71,6 +73,7 @@ class InputBuilder {
     kSeqLens,
     kSettledLens,
     kStateSlots,
+    kPartStarts,
     kBlockTables,
     kWindowTables,
     kNumArrays
@@ -80,11 +83,12 @@ class InputBuilder {
     std::array<int64_t, kNumArrays> begins;
     int64_t end;
   };
-  // `has_groups`: there is a second group of layers.
+  // `has_groups`: there is a second group of layers. `parts_size`: of all parts' query_start.
   static Layout make_layout(bool has_groups,
                             int64_t num_tokens,
                             int64_t num_seqs,
-                            int64_t table_width);
+                            int64_t table_width,
+                            int64_t parts_size = 0);
   // The slot mapping and the tables of one group.
   void fill_blocks(const SchedulerOutput& step,
                    std::span<RunnerSequence* const> sequences,
@@ -93,6 +97,8 @@ class InputBuilder {
   void fill(const SchedulerOutput& step,
             std::span<RunnerSequence* const> sequences,
             const Layout& layout);
+  // Writes where the parts' sequences begin.
+  void fill_parts(std::span<ops::BatchPart> parts, const Layout& layout);
   // The first column that is read of a sequence's table in a step whose first query stands at
   // `position`.
   int32_t first_column(int32_t group, int32_t position) const {

@@ -380,6 +380,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
                          .state_slots = inputs.state_slots,
                          .token_state_slots = inputs.token_state_slots,
                          .aux_hidden = aux_hidden,
+                         .parts = inputs.parts,
                          .tokens_of_ranks = tokens_of_ranks_};
   if (!aux_hidden.defined()) {
     context.aux_hidden = aux_hidden_of(config_, num_aux_layers_, context.num_tokens(), workspace_);

@@ -279,7 +279,7 @@ Tensor MlaAttention::forward(const Tensor& q,
   share_rows(context, cache_);
   const Tensor out =
       context.workspace.tensor({q.size(0), num_heads_ * sizes_.value_dim}, q.dtype());
-  if (!attend_expanded(q, out, context)) attend_absorbed(q, indices, out, context);
+  attend(q, indices, out, context);
   return out;
 }
 
@@ -313,18 +313,37 @@ void MlaAttention::prepare_and_store(const Tensor& q,
       context.stream, kv, Tensor(), context.batch.slot_mapping, cache.view(plane), Tensor());
 }
 
+void MlaAttention::attend(const Tensor& q,
+                          const Tensor& indices,
+                          const Tensor& out,
+                          const ForwardContext& context) const {
+  if (!kv_b_proj_.expand() || context.stream.has_fixed_rows()) {
+    return attend_absorbed(q, indices, context.batch, out, context);
+  }
+  if (context.parts.empty()) {
+    if (attend_expanded(q, context.batch, out, context)) return;
+    return attend_absorbed(q, indices, context.batch, out, context);
+  }
+  for (const ops::BatchPart& part : context.parts) {
+    const ops::PagedBatch batch = ops::part_of(context.batch, part);
+    const Tensor of_part = part.rows_of(q), out_of_part = part.rows_of(out);
+    if (attend_expanded(of_part, batch, out_of_part, context)) continue;
+    attend_absorbed(of_part, part.rows_of(indices), batch, out_of_part, context);
+  }
+}
+
 bool MlaAttention::attend_expanded(const Tensor& q,
+                                   const ops::PagedBatch& batch,
                                    const Tensor& out,
                                    const ForwardContext& context) const {
   const Stream& stream = context.stream;
   const Tensor& cache = context.cache(cache_)[0];
-  if (!kv_b_proj_.expand() || stream.has_fixed_rows()) return false;
-  const bool is_long = ops::prefers_mla_prefill(context.batch, cache.size(1));
+  const bool is_long = ops::prefers_mla_prefill(batch, cache.size(1));
   if (!is_long && !stream.is_dry_run()) return false;
   ops::MlaPrefillParams params;
   params.q = q.view({q.size(0), num_heads_, sizes_.qk_dim()});
   params.cache = cache;
-  params.batch = context.batch;
+  params.batch = batch;
   params.keys = kv_b_proj_.expanding_keys();
   params.values = kv_b_proj_.expanding_values();
   params.scale = scale_;
@@ -335,6 +354,7 @@ bool MlaAttention::attend_expanded(const Tensor& q,
 
 void MlaAttention::attend_absorbed(const Tensor& q,
                                    const Tensor& indices,
+                                   const ops::PagedBatch& batch,
                                    const Tensor& out,
                                    const ForwardContext& context) const {
   const Stream& stream = context.stream;
@@ -351,7 +371,7 @@ void MlaAttention::attend_absorbed(const Tensor& q,
   params.q_rope =
       q.view({num_tokens, num_heads_, sizes_.qk_dim()}).narrow(2, sizes_.nope_dim, sizes_.rope_dim);
   params.cache = context.cache(cache_)[0];
-  params.batch = context.batch;
+  params.batch = batch;
   params.indices = indices;
   params.scale = scale_;
   params.out = attended.view(heads);

@@ -99,12 +99,20 @@ class MlaAttention : public Module {
                          const RMSNorm& kv_norm,
                          const ForwardContext& context) const;
   // Behind the rotation and the write to the cache.
+  void attend(const Tensor& q,
+              const Tensor& indices,
+              const Tensor& out,
+              const ForwardContext& context) const;
   void attend_absorbed(const Tensor& q,
                        const Tensor& indices,
+                       const ops::PagedBatch& batch,
                        const Tensor& out,
                        const ForwardContext& context) const;
-  // False when the step does not go this way.
-  bool attend_expanded(const Tensor& q, const Tensor& out, const ForwardContext& context) const;
+  // False when the batch does not go this way.
+  bool attend_expanded(const Tensor& q,
+                       const ops::PagedBatch& batch,
+                       const Tensor& out,
+                       const ForwardContext& context) const;
 
   const RotaryEmbedding& rotary_;
   MlaSizes sizes_;

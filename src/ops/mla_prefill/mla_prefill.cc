@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/attention/batch_part.h"
 #include "ops/mla_prefill/mla_prefill_kernels.h"
 #include "ops/mla_prefill/mla_prefill_variants.h"
 #include "ops/paged_batch_rows.h"
@@ -21,9 +22,6 @@
 namespace atom::ops {
 namespace {
 
-// Queries of a chunk from which on expanding its keys pays, wherever it stands: by rates measured
-// on an H200 (absorbed 420, expanded 590, the products that expand about 650 TFLOP/s) some 140 do.
-constexpr int64_t kMinQueries = 256;
 constexpr int64_t kMaxRows = int64_t{1} << 16;     // of keys that are expanded
 constexpr int64_t kMaxBytes = int64_t{320} << 20;  // of keys and values together
 
@@ -318,7 +316,7 @@ Call checked_call(const Stream& stream, const MlaPrefillParams& params, Measured
     return {params, sizes, batch, of_one, num_rows};
   }
   // Any number of sequences that have enough queries each.
-  const int64_t most_sequences = batch.num_tokens / kMinQueries;
+  const int64_t most_sequences = batch.num_tokens / kLongChunk;
   const int64_t most_rows = std::min(kMaxRows, most_sequences * of_one);
   return {params, sizes, batch, of_one, most_rows / kMlaPrefillBlock * kMlaPrefillBlock};
 }
@@ -337,7 +335,7 @@ bool has_mla_prefill(Device device, const MlaPrefillSizes& sizes, bool fixed_row
 bool prefers_mla_prefill(const PagedBatch& batch, int64_t block_size) {
   const int64_t num_rows =
       batch.seq_lens.size(0) * rows_per_sequence(batch.block_tables.size(1), block_size);
-  return batch.min_queries >= kMinQueries && num_rows <= kMaxRows;
+  return batch.min_queries >= kLongChunk && num_rows <= kMaxRows;
 }
 
 void mla_prefill(const Stream& stream, const MlaPrefillParams& params, Workspace& scratch) {

@@ -33,8 +33,8 @@ struct MlaPrefillSizes {
 // whether its chunk was long.
 bool has_mla_prefill(Device device, const MlaPrefillSizes& sizes, bool fixed_rows = false);
 
-// Whether a step's chunks are so long that it is faster than mla_attention: all of them, as decides
-// batch.min_queries, and not more keys than the memory holds.
+// Whether a batch's chunks are so long that it is faster than mla_attention: all of them, as
+// decides batch.min_queries (kLongChunk), and not more keys than the memory holds.
 bool prefers_mla_prefill(const PagedBatch& batch, int64_t block_size);
 
 struct MlaPrefillParams {
