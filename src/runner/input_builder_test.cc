@@ -86,6 +86,46 @@ TEST(InputBuilder, LaysOutAMixedStep) {
   EXPECT_EQ(values(inputs.batch.block_tables), (std::vector<int32_t>{8, 3, 5, 2, 7, -1}));
 }
 
+// A decode, two prompts and the rest of one: latent attention expands the prompts alone.
+TEST(InputBuilder, LongChunksAndOthersAreRunsOfTheirOwn) {
+  SchedulerConfig config;
+  config.block_size = 512;
+  config.max_model_len = 512;
+  config.max_num_seqs = 4;
+  config.max_num_batched_tokens = 1024;
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  InputBuilder builder(config, stream);
+  std::vector<RunnerSequence> sequences;
+  SchedulerOutput step;
+  constexpr int32_t kNewTokens[] = {1, 256, 300, 10};
+  for (int32_t s = 0; s < 4; ++s) {
+    sequences.push_back(make_sequence(std::vector<int32_t>(300), {s}));
+    step.scheduled.emplace_back();
+    step.scheduled.back().num_new_tokens = kNewTokens[s];
+  }
+  RunnerSequence* const order[] = {&sequences[0], &sequences[1], &sequences[2], &sequences[3]};
+
+  const StepInputs inputs = builder.build(step, order);
+  ASSERT_EQ(inputs.parts.size(), 3u);
+  const ops::BatchPart& prompts = inputs.parts[1];
+  EXPECT_EQ(prompts.first_sequence, 1);
+  EXPECT_EQ(prompts.first_row, 1);
+  EXPECT_EQ(prompts.num_rows, 556);
+  EXPECT_EQ(prompts.min_queries, 256);
+  EXPECT_EQ(prompts.max_queries, 300);
+  EXPECT_EQ(values(inputs.parts[0].query_start), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(values(prompts.query_start), (std::vector<int32_t>{0, 256, 556}));
+  EXPECT_EQ(values(inputs.parts[2].query_start), (std::vector<int32_t>{0, 10}));
+  EXPECT_EQ(inputs.parts[2].first_row, 557);
+  const ops::PagedBatch batch = ops::part_of(inputs.batch, prompts);
+  EXPECT_EQ(values(batch.seq_lens), (std::vector<int32_t>{256, 300}));
+  EXPECT_EQ(values(batch.block_tables), (std::vector<int32_t>{1, 2}));
+
+  step.scheduled.resize(1);
+  EXPECT_TRUE(builder.build(step, std::span(order).first(1)).parts.empty());
+}
+
 TEST(InputBuilder, PadsDecodesToABatchOfFixedShape) {
   SchedulerConfig config;
   config.block_size = 4;

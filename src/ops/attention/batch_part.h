@@ -21,7 +21,7 @@ struct BatchPart {
   int64_t num_rows = 0;
   int64_t min_queries = 0;
   int64_t max_queries = 0;
-  Tensor query_start;  // [num_sequences + 1] int32, from 0 on
+  Tensor query_start = {};  // [num_sequences + 1] int32, from 0 on
 
   Tensor rows_of(const Tensor& tensor) const {  // [num_tokens, ...] -> [num_rows, ...]
     return tensor.defined() ? tensor.narrow(0, first_row, num_rows) : Tensor();

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "ops/attention/batch_part.h"
 #include "ops/head_linear/head_linear.h"
 #include "ops/mla_attention/mla_attention.h"
 #include "ops/mla_prefill/mla_prefill_variants.h"
@@ -241,6 +242,40 @@ TEST(MlaPrefill, IsAbsorbedAttention) {
     mla_attention(stream, absorbed, scratch);
     head_linear(stream, absorbed.out.view(packed), of_values, out, scratch);
     EXPECT_LT(distance(params.out, values_of(out)), 1e-5) << params.q.to_string();
+  }
+}
+
+// The sequences of a step in runs, as layers compute them where long chunks and others are mixed.
+TEST(MlaPrefill, RunsOfABatchAreBatches) {
+  ThreadPool pool(2);
+  for (const Case& c : kCases) {
+    const auto num_sequences = static_cast<int64_t>(c.new_tokens.size());
+    if (num_sequences < 2) continue;
+    const DType dtype = DType::kBFloat16;
+    const Weights weights(c, dtype);
+    const MlaPrefillParams whole = random_call(c, dtype);
+    const auto expected = expected_out(c, weights, whole);
+    BatchPart head = {.num_sequences = 1, .num_rows = c.new_tokens[0]};
+    head.query_start = int32_tensor({0, c.new_tokens[0]});
+    BatchPart tail = {.first_sequence = 1,
+                      .num_sequences = num_sequences - 1,
+                      .first_row = c.new_tokens[0],
+                      .num_rows = whole.q.size(0) - c.new_tokens[0]};
+    std::vector<int32_t> starts = {0};
+    for (int64_t s = 1; s < num_sequences; ++s) starts.push_back(starts.back() + c.new_tokens[s]);
+    tail.query_start = int32_tensor(starts);
+    for (const char* variant : kAllVariants) {
+      bool ran = true;
+      for (const BatchPart& part : {head, tail}) {
+        MlaPrefillParams params = whole;
+        params.q = part.rows_of(whole.q);
+        params.batch = part_of(whole.batch, part);
+        params.out = part.rows_of(whole.out);
+        ran = run(variant, pool, weights, params) && ran;
+      }
+      if (!ran) continue;
+      EXPECT_LT(distance(whole.out, expected), tolerance(dtype)) << variant;
+    }
   }
 }
 
