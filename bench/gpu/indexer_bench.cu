@@ -52,12 +52,14 @@ class IndexerProblem {
       weights_.upload(weights);
     }
     std::vector<int32_t> tables(sequences * blocks), starts(sequences + 1), lens(sequences, keys);
+    const std::vector<int32_t> settled(sequences, keys - queries);
     std::iota(tables.begin(), tables.end(), 0);
     std::reverse(tables.begin(), tables.end());
     for (int s = 0; s <= sequences; ++s) starts[s] = s * queries;
     tables_ = uploaded(tables);
     starts_ = uploaded(starts);
     lens_ = uploaded(lens);
+    settled_ = uploaded(settled);
   }
 
   int64_t stride() const { return (int64_t{keys_} + kBlockSize - 1) / kBlockSize * kBlockSize; }
@@ -78,6 +80,7 @@ class IndexerProblem {
     args.batch.block_tables = tables_->data<int32_t>();
     args.batch.query_start = starts_->data<int32_t>();
     args.batch.seq_lens = lens_->data<int32_t>();
+    args.batch.settled_lens = settled_->data<int32_t>();
     args.batch.block_table_stride = stride() / kBlockSize;
     args.batch.num_sequences = sequences_;
     args.batch.num_tokens = num_tokens();
@@ -116,7 +119,7 @@ class IndexerProblem {
   int sequences_, queries_, keys_, heads_;
   Buffer q_, weights_, indices_, scores_;
   std::vector<std::unique_ptr<Buffer>> caches_;
-  std::unique_ptr<Buffer> tables_, starts_, lens_;
+  std::unique_ptr<Buffer> tables_, starts_, lens_, settled_;
 };
 
 // The one that serves, and the candidate.

@@ -9,6 +9,7 @@ struct PagedBatchArgs {
   const int32_t* block_tables;
   const int32_t* query_start;
   const int32_t* seq_lens;
+  const int32_t* settled_lens;  // or null: nothing is settled
   int64_t block_table_stride;
   int64_t num_sequences;
   int64_t num_tokens;

@@ -35,11 +35,15 @@ PagedBatchArgs checked_paged_batch(TensorCheck& check,
       .contiguous("seq_lens", batch.seq_lens, {"S"}, DType::kInt32)
       .contiguous("query_start", batch.query_start, {"S+1"}, DType::kInt32);
   CHECK(check.size("S+1") == check.size("S") + 1);
+  if (batch.settled_lens.defined()) {
+    check.contiguous("settled_lens", batch.settled_lens, {"S"}, DType::kInt32);
+  }
   CHECK(block_size > 0);
   const PagedBatchArgs args{
       .block_tables = static_cast<const int32_t*>(batch.block_tables.raw_data()),
       .query_start = static_cast<const int32_t*>(batch.query_start.raw_data()),
       .seq_lens = static_cast<const int32_t*>(batch.seq_lens.raw_data()),
+      .settled_lens = static_cast<const int32_t*>(batch.settled_lens.raw_data()),
       .block_table_stride = batch.block_tables.stride(0),
       .num_sequences = check.size("S"),
       .num_tokens = num_tokens,

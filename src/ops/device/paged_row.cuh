@@ -24,6 +24,12 @@ __device__ inline PagedRow find_row(const PagedBatchArgs& args, int64_t token) {
           max(args.seq_lens[sequence] - args.query_start[sequence + 1] + token, int64_t{-1})};
 }
 
+// How many tokens of the row's sequence were in the cache before this step.
+__device__ inline int64_t settled_tokens(const PagedBatchArgs& args, const PagedRow& row) {
+  if (args.settled_lens == nullptr || row.block_table == nullptr) return 0;
+  return args.settled_lens[(row.block_table - args.block_tables) / args.block_table_stride];
+}
+
 // Where a position of the row's sequence is in the cache, in slots.
 __device__ inline int64_t slot_of(const PagedBatchArgs& args,
                                   const PagedRow& row,

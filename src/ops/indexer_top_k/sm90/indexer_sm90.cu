@@ -104,7 +104,7 @@ void indexer_select_sm90(const IndexerTopKArgs& args,
                                 kSelectThreads,
                                 size,
                                 static_cast<gpuStream_t>(queue),
-                                false,
+                                true,
                                 select,
                                 blocks);
   check_gpu_launch("indexer_top_k");

@@ -8,6 +8,7 @@
 
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/paged_row.cuh"
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/indexer_top_k/indexer_top_k_kernels.h"
 
 namespace atom::ops::indexer_device {
@@ -142,16 +143,19 @@ __device__ inline Threshold find_threshold(
   return found;
 }
 
-// Scores [begin, begin + count) of the row as ranks, and their highest digits counted.
-__device__ inline void load_ranks(SelectMemory& memory,
-                                  const float* scores,
-                                  int count,
-                                  uint32_t* ranks) {
+__device__ inline void clear_counts(SelectMemory& memory) {
   for (int i = threadIdx.x; i < kDigits * kCopies; i += kSelectThreads) memory.copies[i] = 0;
   for (int i = threadIdx.x; i < kPasses * kDigits; i += kSelectThreads) {
     memory.counts[i / kDigits][i % kDigits] = 0;
   }
   __syncthreads();
+}
+
+// Scores [begin, begin + count) of the row as ranks, and their highest digits counted.
+__device__ inline void load_ranks(SelectMemory& memory,
+                                  const float* scores,
+                                  int count,
+                                  uint32_t* ranks) {
   const int copy = threadIdx.x % kCopies;
 #pragma unroll 4
   for (int i = threadIdx.x; i < count; i += kSelectThreads) {
@@ -248,6 +252,9 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   extern __shared__ __align__(16) char shared[];
   SelectMemory& memory = *reinterpret_cast<SelectMemory*>(shared);
   uint32_t* ranks = reinterpret_cast<uint32_t*>(shared + sizeof(SelectMemory));
+  clear_counts(memory);
+  device::allow_next_grid();
+  device::wait_for_previous_grid();
   const IndexerTopKArgs& params = args.params;
   const int row_index = blockIdx.x / num_blocks, block = blockIdx.x % num_blocks;
   const int64_t token = args.first_token + row_index;

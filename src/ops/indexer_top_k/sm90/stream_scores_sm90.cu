@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
+#include "ops/attention/device/wgmma.cuh"
 #include "ops/device/async_copy.cuh"
 #include "ops/device/bulk_copy.cuh"
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
 #include "ops/indexer_top_k/sm90/scores.cuh"
 #include "ops/linear/skinny/wgmma.cuh"
@@ -29,6 +31,8 @@ constexpr int kStages = 10;
 constexpr int kGroups = 2, kGroupWarps = 4, kGroupThreads = kGroupWarps * 32;
 constexpr int kConsumers = kGroups * kGroupThreads, kThreads = kConsumers + 32;
 static_assert(kStages % kGroups == 0);
+
+constexpr int kReadyBarrier = 1;  // the query and the stages' barriers are there
 
 struct StreamArgs {
   IndexerTopKArgs params;
@@ -82,7 +86,8 @@ __device__ void load_query(const StreamArgs& args, int64_t token, Shared<kHeads>
   }
 }
 
-// By one warp. A lane finds out where a box is, of as many tiles as the warp has lanes for.
+// By one warp. A lane finds out where a box is, of as many tiles as the warp has lanes for. Keys of
+// earlier steps come while the kernels before still run.
 template <int kHeads>
 __device__ void copy_tiles(const StreamArgs& args, const Tiles& tiles, Shared<kHeads>& shared) {
   const int lane = threadIdx.x % 32;
@@ -90,6 +95,8 @@ __device__ void copy_tiles(const StreamArgs& args, const Tiles& tiles, Shared<kH
   const uint64_t policy = read_once_policy();
   // Boxes behind the last key are that key's.
   const int64_t last_box = tiles.row.position / args.box_keys * args.box_keys;
+  const int64_t settled = settled_tokens(args.params.batch, tiles.row);
+  bool is_early = true;
   StageCursor stage;
   for (int first = 0; first < tiles.count; first += tiles_at_once) {
     int slot = 0;
@@ -100,6 +107,10 @@ __device__ void copy_tiles(const StreamArgs& args, const Tiles& tiles, Shared<kH
     const int end = min(first + tiles_at_once, tiles.count);
     for (int i = first; i < end; ++i) {
       const int row = __shfl_sync(0xffffffffu, slot, (i - first) * boxes + lane % boxes);
+      if (is_early && tiles.first_key(i) + kTileKeys > settled) {
+        wait_for_previous_grid();
+        is_early = false;
+      }
       wait_for(shared_address(&shared.empty[stage.index]), stage.parity ^ 1);
       const uint32_t full = shared_address(&shared.full[stage.index]);
       if (lane == 0) arrive_expecting(full, kTileSize);
@@ -199,8 +210,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<kHeads>& shared = *reinterpret_cast<Shared<kHeads>*>(memory);
   const int64_t token = int64_t{args.first_token} + blockIdx.y;
-  const Tiles tiles(args.params, find_row(args.params.batch, token));
-  if (tiles.count == 0) return;
   if (threadIdx.x == kConsumers) {
     prefetch_map(&args.keys);
     for (int i = 0; i < kStages; ++i) {
@@ -209,10 +218,17 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     publish_barriers();
   }
-  if (threadIdx.x < kConsumers) load_query(args, token, shared);
+  const Tiles tiles(args.params, find_row(args.params.batch, token));
+  if (threadIdx.x >= kConsumers) {
+    __syncwarp();
+    attention_device::named_barrier_arrive<kThreads>(kReadyBarrier);
+    return copy_tiles(args, tiles, shared);
+  }
+  allow_next_grid();
+  wait_for_previous_grid();
+  load_query(args, token, shared);
   fence_before_copies();
-  __syncthreads();
-  if (threadIdx.x >= kConsumers) return copy_tiles(args, tiles, shared);
+  attention_device::named_barrier_wait<kThreads>(kReadyBarrier);
   score_tiles<T, kHeads, kRelu>(args, tiles, args.scores + blockIdx.y * args.score_stride, shared);
 }
 
@@ -222,7 +238,7 @@ void launch(const StreamArgs& args, dim3 grid, gpuStream_t stream) {
   constexpr int kSize = sizeof(Shared<kHeads>);
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSize) ==
       cudaSuccess) {
-    kernel<<<grid, kThreads, kSize, stream>>>(args);
+    (void)device::launch(kernel, grid, dim3(kThreads), kSize, stream, true, args);
   }
   check_gpu_launch("indexer_top_k");
 }
