@@ -24,7 +24,9 @@ class Consumer {
     row_offset_ = kHasGroups ? first : first + t * kOwn;
     rows_ = shared_address(shared + args.ring) + g * kRowStride<W, kSteps> + first + t * kOwn;
     x_ = shared_address(shared + args.x_buffers);
-    x_offset_ = g * args.x_row_stride + (first + t * kOwn) * Format::kXVectors;
+    // What stands for tokens that are not there is nobody's.
+    x_offset_ =
+        min(g, args.num_x_rows - 1) * args.x_row_stride + (first + t * kOwn) * Format::kXVectors;
     const uint32_t behind_rows =
         shared_address(shared + args.ring) + kTileRows * kRowStride<W, kSteps>;
     exponents_ = behind_rows + g * args.row_exponents + row_offset_ / kVectorSize;
@@ -67,7 +69,9 @@ class Consumer {
     if (threadIdx.x % kWarpSize == 0) arrive(barrier);
   }
 
-  __device__ uint32_t x_buffer() const { return x_ + buffer_.index * kTokens * args_.x_row_stride; }
+  __device__ uint32_t x_buffer() const {
+    return x_ + buffer_.index * args_.num_x_rows * args_.x_row_stride;
+  }
 
   __device__ void receive_tokens(int num_tokens) const {
     wait_for(barriers_.x_full(buffer_.index), buffer_.parity);

@@ -126,7 +126,7 @@ __device__ void copy_tokens(const MoeStreamArgs& args,
       const int row = group.first_row + lane;
       const int x_row = kGated ? choices[row] / args.call.top_k : row;
       copy_bulk(shared_address(shared + args.x_buffers) +
-                    (buffer.index * kTokens + lane) * args.x_row_stride,
+                    (buffer.index * args.num_x_rows + lane) * args.x_row_stride,
                 static_cast<const uint8_t*>(args.x) + x_row * args.x_stride,
                 args.x_size,
                 barriers.x_full(buffer.index),

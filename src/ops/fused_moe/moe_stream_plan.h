@@ -33,6 +33,7 @@ struct MoeStreamArgs {
   int row_scales;
   bool copies_scales_by_row;
   int num_x_buffers;
+  int num_x_rows;  // of a buffer: no group of the call has more
   // Of shared memory, in bytes from its beginning, which the barriers take.
   int plan, sums, x_buffers, ring;
   int x_row_stride;

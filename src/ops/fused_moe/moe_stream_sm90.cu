@@ -95,7 +95,7 @@ bool divide(Plan& plan, int size, int num_x_buffers, int least_ring_size) {
   args.x_buffers = args.sums + 2 * kConsumerWarps * kTileRows * tokens * int{sizeof(float)};
   args.x_row_stride = round_up(args.x_size, 128) + x_skew(args.call.format);
   args.num_x_buffers = num_x_buffers;
-  args.ring = round_up(args.x_buffers + num_x_buffers * tokens * args.x_row_stride, 128);
+  args.ring = round_up(args.x_buffers + num_x_buffers * args.num_x_rows * args.x_row_stride, 128);
   args.num_stages = std::min(kMaxStages, (size - args.ring) / args.stage_size);
   args.shared_size = args.ring + args.num_stages * args.stage_size;
   return args.num_stages * args.stage_size >= least_ring_size;
@@ -139,6 +139,8 @@ std::optional<Plan> plan_groups(const FusedMoeGpuCall& call,
   plan.instance = {.num_tokens = num_tokens,
                    .num_steps = steps_for(args.matrices, args.row_size),
                    .is_gated = is_gated};
+  constexpr int kFewTokens = 8;  // whose rows each lane has one of
+  args.num_x_rows = num_tokens > kFewTokens ? num_tokens : std::min(num_tokens, call.num_tokens);
   plan_scales(plan);
   if (divide(plan, kHalfSharedSize, 1, kGoodRingSize)) return plan;
   if (divide(plan, kSharedSize, kMaxXBuffers, kGoodRingSize)) return plan;
@@ -146,11 +148,18 @@ std::optional<Plan> plan_groups(const FusedMoeGpuCall& call,
   return std::nullopt;
 }
 
+bool is_integer(const FusedMoeGpuCall& call) {
+  return call.format == ExpertFormat::kInt8 || call.format == ExpertFormat::kInt4;
+}
+
 std::optional<Plan> plan_for(const FusedMoeGpuCall& call,
                              const FusedMoeGpuScratch& scratch,
                              bool is_gated) {
   constexpr int kFew = 8, kMost = 16;
-  const int wanted = call.num_tokens <= kFew ? kFew : kMost;
+  // Of an expert on average: few more than the half of a group.
+  const int rows = call.num_tokens * call.top_k / call.num_experts;
+  const bool is_few = call.num_tokens <= kFew || (is_integer(call) && rows <= kFew / 2);
+  const int wanted = is_few ? kFew : kMost;
   const std::optional<Plan> plan = plan_groups(call, scratch, is_gated, wanted);
   return plan ? plan : plan_groups(call, scratch, is_gated, kFew);
 }
@@ -254,7 +263,9 @@ gpuError_t launch_moe_stream_matrix(const FusedMoeGpuCall& call,
                                     gpuStream_t stream) {
   const std::optional<Plan> plan = plan_for(call, scratch, is_gate_up);
   if (!plan) return cudaErrorInvalidValue;
-  const int num_blocks = num_multiprocessors();
+  // Where codes are expanded by more instructions, other blocks' copies wait for a tile's end.
+  const bool has_two = is_integer(call) && plan->args.shared_size <= kHalfSharedSize;
+  const int num_blocks = num_multiprocessors() * (has_two ? 2 : 1);
   switch (call.format) {
     case ExpertFormat::kAsX:
       return launch_moe_stream_bfloat16(
