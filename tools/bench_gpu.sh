@@ -38,6 +38,7 @@ Sections that run only when they are named:
   load            start to ready with 16 GB of weights in safetensors, from the page cache and from
                   the disk; they are written to a folder under TMPDIR first and deleted at the end
   fusions         decode and prefill with each fused kernel and without it
+  fusions-latent  the same of latent attention, with six layers of DeepSeek-V3
   tuning          start, decode and prefill with and without measuring cuBLASLt's algorithms
   deterministic   what --deterministic costs a decode step at 1, 32 and 256 requests
   experts         kernels of mixtures of experts from 1 to 4096 tokens,
@@ -98,7 +99,7 @@ while [ $# -gt 0 ]; do
       ;;
     machine | decode | decode-fp8 | decode-fp8-kv | breakdown | kernels | serve | \
       throughput | throughput-fp8 | throughput-fp8-kv | \
-      load | fusions | tuning | deterministic | experts | flashinfer | serve-256)
+      load | fusions | fusions-latent | tuning | deterministic | experts | flashinfer | serve-256)
       sections+=("$1")
       shift
       ;;
@@ -378,6 +379,16 @@ run_fusions() {
   ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_RMSNORM_QUANT=0 short_latency fusions-fp8-no-norm $fp8
   # shellcheck disable=SC2086
   ATOM_LLAMA_ENABLE_AITER_TRITON_FUSED_SILU_MUL_QUANT=0 short_latency fusions-fp8-no-silu $fp8
+}
+
+run_fusions_latent() {
+  local model=$out/deepseek-v3-6
+  "$root/tools/write_shape.py" deepseek-v3-6 "$model"
+  short_latency fusions-latent
+  ATOM_ENABLE_DS_INPUT_RMSNORM_QUANT_FUSION=0 short_latency fusions-latent-no-input
+  ATOM_ENABLE_DS_QKNORM_QUANT_FUSION=0 short_latency fusions-latent-no-latents
+  ATOM_ENABLE_QK_NORM_ROPE_CACHE_QUANT_FUSION=0 short_latency fusions-latent-no-qk
+  ATOM_USE_TRITON_GEMM=0 short_latency fusions-latent-no-expansion
 }
 
 # Starts that find nothing remembered, what the first one remembered, and that do not tune.

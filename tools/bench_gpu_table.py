@@ -207,7 +207,12 @@ def fusion_lines(folder):
         ("fusions-bf16", "bf16"), ("fusions-bf16-no-qk", "bf16, rope and cache apart"),
         ("fusions-fp8", "FP8, cache FP8"), ("fusions-fp8-no-qk", "FP8, rope and cache apart"),
         ("fusions-fp8-no-norm", "FP8, norm and quantization apart"),
-        ("fusions-fp8-no-silu", "FP8, activation and quantization apart")))
+        ("fusions-fp8-no-silu", "FP8, activation and quantization apart"),
+        ("fusions-latent", "DeepSeek-V3, 6 layers"),
+        ("fusions-latent-no-input", "input norm and quantization apart"),
+        ("fusions-latent-no-latents", "projections to latents and quantization apart"),
+        ("fusions-latent-no-qk", "latent norm, rope and cache apart"),
+        ("fusions-latent-no-expansion", "prompts over latents")))
     return table(["fused kernels"] + SHORT_HEADER, rows)
 
 
