@@ -6,7 +6,6 @@
 #include <span>
 
 #include "nn/layer_cache.h"
-#include "ops/attention/batch_part.h"
 #include "ops/attention/paged_batch.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

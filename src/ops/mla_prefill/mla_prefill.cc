@@ -4,7 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/attention/batch_part.h"
 #include "ops/mla_prefill/mla_prefill_kernels.h"
 #include "ops/mla_prefill/mla_prefill_variants.h"
 #include "ops/paged_batch_rows.h"

@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "ops/attention/batch_part.h"
 #include "ops/head_linear/head_linear.h"
 #include "ops/mla_attention/mla_attention.h"
 #include "ops/mla_prefill/mla_prefill_variants.h"
