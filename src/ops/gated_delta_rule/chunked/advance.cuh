@@ -56,7 +56,7 @@ __device__ inline bool is_ready(const uint32_t* flag) {
   uint32_t value = 0;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
   if (value == 0) return false;
-  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("fence.proxy.async.global;" ::: "memory");
   return true;
 }
 
