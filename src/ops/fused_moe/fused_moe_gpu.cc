@@ -108,7 +108,9 @@ void run_skinny(const Stream& stream,
   };
   const MoeSkinnyScratch scratch = {
       .choices = workspace.tensor({num_rows}, DType::kInt32).data<int32_t>(),
+      .weights = workspace.tensor({num_rows}, DType::kFloat32).data<float>(),
       .ready = workspace.tensor({kMaxMoeSkinnyGroups}, DType::kInt32).data<int32_t>(),
+      .taken = workspace.tensor({1}, DType::kInt32).data<int32_t>(),
       .x = codes(call.hidden_size()),
       .activated = codes(call.intermediate_size()),
       .x_scales = scales(call.hidden_size()),

@@ -15,13 +15,15 @@ constexpr int kMoeSkinnyGroup = 128;  // columns of x that share a scale
 
 // A group is an expert with up to so many of its tokens.
 constexpr int kMaxMoeSkinnyColumns = 32;
-constexpr int kMaxMoeSkinnyGroups = kMaxGpuExperts + kMaxMoeSkinnyChoices / kMaxMoeSkinnyColumns;
+constexpr int kMaxMoeSkinnyGroups = kMaxGpuExperts + kMaxMoeSkinnyChoices / 8;
 
 // What lies between the kernels. Rows are in the order of experts, those of one expert in the order
 // of tokens; an expert's begin at a multiple of four.
 struct MoeSkinnyScratch {
   int32_t* choices;                    // [rows]: token * top_k + j
+  float* weights;                      // [rows]: of the choices
   int32_t* ready;                      // [kMaxMoeSkinnyGroups]: tiles activated
+  int32_t* taken;                      // tiles of the list that blocks have taken
   uint8_t *x, *activated;              // [rows, hidden_size], [rows, intermediate_size] codes
   float *x_scales, *activated_scales;  // [columns / 128, rows]
   float* results;                      // [choices, hidden_size], weighted

@@ -20,7 +20,7 @@ class Output {
     if (!matrix.has_blocks) load_row_scales(matrix);
     if (item.matrix == 1 && lane_ < group_.num_rows) {
       choice_ = gpu_load_from_l2(args.scratch.choices + group_.first_row + lane_);
-      weight_ = gpu_load_from_l2(args.call.weights + choice_);
+      weight_ = gpu_load_from_l2(args.scratch.weights + group_.first_row + lane_);
     }
   }
 

@@ -14,7 +14,7 @@ using namespace device::moe_skinny;
 
 constexpr int kGroupLanes = kMoeSkinnyGroup * 2 / kVectorSize;  // lanes with a vector of a group
 constexpr int kLength = kVectorSize / 2, kWarpColumns = kWarpSize * kLength;
-constexpr int kMaxColumns = BlockScales::kMaxPanels * kPanelSize;
+constexpr int kMaxColumns = kMaxPanels * kPanelSize;
 
 int divide_up(int a, int b) {
   return (a + b - 1) / b;
@@ -83,11 +83,15 @@ __global__ void __launch_bounds__(kThreads)
        i += call.num_tokens * kThreads) {
     scratch.ready[i] = 0;
   }
+  if (token == 0 && threadIdx.x == 0) *scratch.taken = 0;
   for (int j = 0; j < call.top_k; ++j) {
     const int choice = token * call.top_k + j, place = place_of(call, choice);
     if (place < 0) continue;
     const int row = first_rows[place] + plan.tokens_before(place, token);
-    if (threadIdx.x == 0) scratch.choices[row] = choice;
+    if (threadIdx.x == 0) {
+      scratch.choices[row] = choice;
+      scratch.weights[row] = gpu_load_from_l2(call.weights + choice);
+    }
     codes.store(call, scratch, row);
   }
   // The copy engine reads them.
@@ -172,6 +176,24 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
   return launch(kernel, dim3(num_blocks), dim3(kThreads), kSize, stream, true, args);
 }
 
+// By groups so large that hardly an expert with an even share of the choices has several: each is
+// read by itself.
+template <typename Limits>
+gpuError_t launch_matrices(const FusedMoeGpuCall& call,
+                           const MoeSkinnyScratch& scratch,
+                           int num_blocks,
+                           gpuStream_t stream) {
+  const int num_choices = call.num_tokens * call.top_k;
+  const auto has_share = [&](int rows) { return num_choices <= rows * call.num_experts; };
+  if (call.num_tokens <= 8 || has_share(2)) {
+    return launch_matrices<8, Limits>(call, scratch, num_blocks, stream);
+  }
+  if (call.num_tokens <= 16 || has_share(8)) {
+    return launch_matrices<16, Limits>(call, scratch, num_blocks, stream);
+  }
+  return launch_matrices<32, Limits>(call, scratch, num_blocks, stream);
+}
+
 }  // namespace
 
 int num_moe_skinny_rows(int num_tokens, int top_k, int num_experts) {
@@ -206,15 +228,8 @@ gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
     error = launch(prepare, dim3(call.num_tokens), dim3(kThreads), 0, stream, true, call, scratch);
   }
   if (error != cudaSuccess) return error;
-  if (!is_few) {
-    error = launch_matrices<32, MoreTokens>(call, scratch, num_blocks, stream);
-  } else if (call.num_tokens <= 8) {
-    error = launch_matrices<8, FewTokens>(call, scratch, num_blocks, stream);
-  } else if (call.num_tokens <= 16) {
-    error = launch_matrices<16, FewTokens>(call, scratch, num_blocks, stream);
-  } else {
-    error = launch_matrices<32, FewTokens>(call, scratch, num_blocks, stream);
-  }
+  error = is_few ? launch_matrices<FewTokens>(call, scratch, num_blocks, stream)
+                 : launch_matrices<MoreTokens>(call, scratch, num_blocks, stream);
   return error == cudaSuccess ? add_moe_stream_results(call, scratch.results, stream) : error;
 }
 

@@ -1,5 +1,5 @@
-// Inside fused_moe for few tokens by experts in FP8 on Hopper: shared memory, the list of tiles,
-// and the threads that copy matrices and rows of x to the stages.
+// Inside fused_moe for few tokens by experts in FP8 on Hopper: shared memory, and the threads that
+// copy matrices and rows of x to the stages.
 //
 // A stage has 128 of k of a tile's 256 rows of a matrix, and of a group's rows of x with their
 // scales. Of the first matrix a tile is 128 gates and their ups.
@@ -20,8 +20,9 @@ constexpr int kHalfRows = 128;   // of a tile
 constexpr int kHalfSize = kHalfRows * kPanelSize;
 constexpr int kWarpgroupWarps = 4, kConsumerWarps = 8;
 constexpr int kNumConsumers = kConsumerWarps * kWarpSize;
-constexpr int kMatrixWarp = kConsumerWarps, kXWarp = kConsumerWarps + 1;
-static_assert((kXWarp + 1) * kWarpSize == kThreads);
+constexpr int kMatrixWarp = kConsumerWarps, kXWarp = kMatrixWarp + 1, kItemWarp = kXWarp + 1;
+static_assert((kItemWarp + 1) * kWarpSize == kThreads);
+constexpr int kMaxPanels = 64;
 
 // One of the two matrices, of all experts.
 struct MatrixArgs {
@@ -47,6 +48,16 @@ struct TokenGroup {
   uint16_t expert, first_row, num_rows;
 };
 
+// A tile of a matrix and the tokens that it meets, with the scales of the tile's blocks: they come
+// from memory, and would be waited for where they are needed.
+struct alignas(kVectorSize) Item {
+  float2 scales[kMaxPanels];  // of both halves
+  int matrix;                 // 0: gates and ups, 1: down, kNoMatrix: there are no more
+  int group, tile;
+};
+constexpr int kNoMatrix = -1;
+constexpr int kNumItems = 3;  // of a block at once: multiplied, copied, taken
+
 // Shared memory: stages, scales of their rows of x, then the rest.
 template <int kColumns>
 class Shared {
@@ -62,6 +73,7 @@ class Shared {
   static constexpr int kMaxSize = 220 << 10;
   static constexpr int kRestSize = kColumns * kCodesStride +
                                    kConsumerWarps * kColumns * int{sizeof(float)} +
+                                   kNumItems * (int{sizeof(Item)} + 2 * kBarrierSize) +
                                    kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)} + 1024;
 
  public:
@@ -74,11 +86,14 @@ class Shared {
   static constexpr int kCodes = kScales + kNumStages * kScalesSize;
   static constexpr int kLargest = kCodes + kColumns * kCodesStride;
   static constexpr int kBarriers = kLargest + kConsumerWarps * kColumns * int{sizeof(float)};
-  static constexpr int kGroups = kBarriers + 2 * kNumStages * kBarrierSize;
+  static constexpr int kItemBarriers = kBarriers + 2 * kNumStages * kBarrierSize;
+  static constexpr int kItems = kItemBarriers + 2 * kNumItems * kBarrierSize;
+  static constexpr int kGroups = kItems + kNumItems * int{sizeof(Item)};
 
  public:
   static constexpr int kSize = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
-  static_assert(kSize <= kMaxSize && sizeof(PlanMemory<MoreTokens>) <= kStageSize);
+  static_assert(kSize <= kMaxSize && kItems % kVectorSize == 0 &&
+                sizeof(PlanMemory<MoreTokens>) <= kStageSize);
 
   __device__ explicit Shared(uint8_t* memory) : memory_(memory), base_(shared_address(memory)) {}
 
@@ -88,6 +103,14 @@ class Shared {
   // Arrivals: of both copying threads, and of the warps that multiply.
   __device__ uint32_t full(int stage) const { return base_ + kBarriers + stage * kBarrierSize; }
   __device__ uint32_t empty(int stage) const { return full(kNumStages + stage); }
+  // Arrivals: of the warp that takes items, and of those that use them.
+  __device__ uint32_t item_full(int slot) const {
+    return base_ + kItemBarriers + slot * kBarrierSize;
+  }
+  __device__ uint32_t item_empty(int slot) const { return item_full(kNumItems + slot); }
+  __device__ Item& item(int slot) const {
+    return reinterpret_cast<Item*>(memory_ + kItems)[slot];
+  }
   // [kColumns, kCodesStride]
   __device__ uint8_t* codes() const { return memory_ + kCodes; }
   // [kConsumerWarps, kColumns]
@@ -122,35 +145,25 @@ __device__ int make_groups(const FusedMoeGpuCall& call, const Shared<kColumns>& 
   return all.groups;
 }
 
-// A tile of a matrix and the tokens that it meets.
-struct Item {
-  int matrix;  // 0: gates and ups, 1: down
-  int group, tile;
-};
-
-// visit(item) for those of the block. Blocks take items in turns, first those of the first matrix,
-// group by group; so those that are waited for are under way.
-template <typename Visit>
-__device__ inline void for_items(const MoeSkinnyArgs& args, int num_groups, Visit&& visit) {
-  const int first_tiles = args.matrices[0].num_tiles, second_tiles = args.matrices[1].num_tiles;
-  const int num_first = num_groups * first_tiles;
-  const int num_all = num_first + num_groups * second_tiles;
-  for (int i = blockIdx.x; i < num_all; i += gridDim.x) {
-    const bool is_first = i < num_first;
-    const int local = is_first ? i : i - num_first;
-    const int num_tiles = is_first ? first_tiles : second_tiles, group = local / num_tiles;
-    visit(Item{is_first ? 0 : 1, group, local - group * num_tiles});
+// visit(item) for those of the block, by warps of which `arrives` threads of the block in all say
+// that they are done with one.
+template <int kColumns, typename Visit>
+__device__ void for_items(const Shared<kColumns>& shared, bool arrives, Visit&& visit) {
+  for (StageCursor slot;; slot.advance(kNumItems)) {
+    wait_for(shared.item_full(slot.index), slot.parity);
+    const Item& item = shared.item(slot.index);
+    if (item.matrix == kNoMatrix) return;
+    visit(item);
+    if (arrives) arrive(shared.item_empty(slot.index));
   }
 }
 
 // By one thread, also before the kernel before has ended.
 template <int kColumns>
-__device__ void copy_matrices(const MoeSkinnyArgs& args,
-                              const Shared<kColumns>& shared,
-                              int num_groups) {
+__device__ void copy_matrices(const MoeSkinnyArgs& args, const Shared<kColumns>& shared) {
   const uint64_t policy = read_once_policy();
   StageCursor stage;
-  for_items(args, num_groups, [&](const Item& item) {
+  for_items(shared, true, [&](const Item& item) {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     const int row =
         shared.groups()[item.group].expert * matrix.num_rows + item.tile * matrix.tile_stride;
@@ -185,10 +198,10 @@ __device__ inline void wait_for_group(const MoeSkinnyArgs& args, int group) {
 
 // By another thread.
 template <int kColumns>
-__device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared, int num_groups) {
+__device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared) {
   const uint64_t policy = keep_policy();
   StageCursor stage;
-  for_items(args, num_groups, [&](const Item& item) {
+  for_items(shared, true, [&](const Item& item) {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     const int row = shared.groups()[item.group].first_row;
     if (item.matrix == 1) wait_for_group(args, item.group);

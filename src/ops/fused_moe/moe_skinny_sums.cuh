@@ -9,37 +9,6 @@
 
 namespace atom::ops::device::moe_skinny {
 
-// The scales of blocks of a tile: of each half's, each lane has those of panels lane and lane + 32.
-class BlockScales {
- public:
-  static constexpr int kMaxPanels = 2 * kWarpSize;
-
-  __device__ BlockScales(const MatrixArgs& matrix, int expert, int tile) {
-    const int lane = threadIdx.x % kWarpSize;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      // The last tile's second half may not exist.
-      const int row =
-          min(tile * matrix.tile_stride + half * matrix.half_stride, matrix.num_rows - 1);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int panel = lane + i * kWarpSize;
-        scales_[half][i] = matrix.has_blocks && panel < matrix.num_panels
-                               ? scale_at(matrix.own, expert, row, panel)
-                               : 1.0f;
-      }
-    }
-  }
-
-  __device__ float at(int half, int panel) const {
-    const float scale = panel < kWarpSize ? scales_[half][0] : scales_[half][1];
-    return __shfl_sync(0xffffffffu, scale, panel % kWarpSize);
-  }
-
- private:
-  float scales_[2][2];
-};
-
 // Of a warpgroup: of 64 rows of each half with kColumns rows of x.
 template <int kColumns>
 class TileSums {
@@ -47,13 +16,13 @@ class TileSums {
   static constexpr int kSums = kColumns / 2;  // of a thread and a half
 
   __device__ void add_panels(const Shared<kColumns>& shared,
-                             const BlockScales& scales,
+                             const float2 (&scales)[kMaxPanels],
                              int num_panels,
                              StageCursor& stage) {
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums_[0][i] = sums_[1][i] = 0;
     for (int panel = 0; panel < num_panels; ++panel) {
-      const float first_scale = scales.at(0, panel), second_scale = scales.at(1, panel);
+      const float2 scale = scales[panel];
       wait_for(shared.full(stage.index), stage.parity);
       const uint64_t a = matrix_at(shared.matrix(stage.index) + warpgroup_offset());
       const uint64_t b = matrix_at(shared.x(stage.index));
@@ -62,10 +31,10 @@ class TileSums {
       begin_panel(parts[1], a + matrix_offset(kHalfSize), b);
       wait_for_products<1>();
       pin(parts[0]);
-      add(0, parts[0], first_scale, shared.scales(stage.index));
+      add(0, parts[0], scale.x, shared.scales(stage.index));
       wait_for_products<0>();
       pin(parts[1]);
-      add(1, parts[1], second_scale, shared.scales(stage.index));
+      add(1, parts[1], scale.y, shared.scales(stage.index));
       release(shared, stage.index);
       stage.advance(Shared<kColumns>::kNumStages);
     }

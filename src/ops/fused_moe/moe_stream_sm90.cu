@@ -198,6 +198,7 @@ bool fits_matrices(const ExpertMatrices& matrices,
 
 constexpr int kCombineThreads = 128;
 constexpr int kCombineColumns = 4;  // of a thread
+constexpr int kCombineAtOnce = 10;  // loads of a thread under way
 
 template <typename Y>
 __global__ void __launch_bounds__(kCombineThreads)
@@ -207,18 +208,30 @@ __global__ void __launch_bounds__(kCombineThreads)
   allow_next_grid();
   wait_for_previous_grid();
   if (column >= call.hidden_size) return;
-  const int first = token * call.top_k;
+  const float* const own = results + int64_t{token} * call.top_k * call.hidden_size + column;
   float4 total{};
-#pragma unroll 8
-  for (int j = 0; j < call.top_k; ++j) {
-    if (place_of(call, first + j) < 0) continue;
-    const auto* source =
-        reinterpret_cast<const float4*>(results + int64_t{first + j} * call.hidden_size + column);
-    const float4 result = gpu_load_from_l2(source);
-    total.x += result.x;
-    total.y += result.y;
-    total.z += result.z;
-    total.w += result.w;
+  for (int first = 0; first < call.top_k; first += kCombineAtOnce) {
+    bool exists[kCombineAtOnce];
+    float4 some[kCombineAtOnce];
+#pragma unroll
+    for (int i = 0; i < kCombineAtOnce; ++i) {
+      const int j = first + i;
+      exists[i] = j < call.top_k && place_of(call, token * call.top_k + j) >= 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kCombineAtOnce; ++i) {
+      some[i] = exists[i] ? gpu_load_from_l2(reinterpret_cast<const float4*>(
+                                own + int64_t{first + i} * call.hidden_size))
+                          : float4{};
+    }
+#pragma unroll
+    for (int i = 0; i < kCombineAtOnce; ++i) {
+      if (!exists[i]) continue;
+      total.x += some[i].x;
+      total.y += some[i].y;
+      total.z += some[i].z;
+      total.w += some[i].w;
+    }
   }
   Y* y = static_cast<Y*>(call.y) + token * call.y_stride + column;
   y[0] = from_float<Y>(total.x);
