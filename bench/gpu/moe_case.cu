@@ -125,10 +125,10 @@ MoeLayers::MoeLayers(const MoeShape& shape,
                            kMoeCodeGroup,
                        1 + moe_term_groups(shape.intermediate_size)) *
               4),
-      skinny_ints_((kMaxMoeSkinnyGroups + 1 + 2 * num_skinny_rows()) * 4),
+      skinny_ints_(2 * num_skinny_rows() * 4),
       skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
       skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4),
-      counters_(2 * 4) {
+      counters_(kNumMoeSkinnyCounters * 4) {
   counters_.fill_bytes(0);
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
   choose();
@@ -355,13 +355,11 @@ int MoeLayers::num_skinny_rows() const {
 }
 
 gpuError_t MoeLayers::launch_skinny(const FusedMoeGpuCall& call, gpuStream_t stream) const {
-  constexpr int64_t kCounts = kMaxMoeSkinnyGroups + 1;
   const int64_t num_rows = num_moe_skinny_rows(call.num_tokens, shape_.top_k, shape_.num_experts);
   return launch_moe_skinny(call,
-                           {.choices = skinny_ints_.data<int32_t>(kCounts * 4),
-                            .weights = skinny_ints_.data<float>((kCounts + num_rows) * 4),
-                            .ready = skinny_ints_.data<int32_t>(),
-                            .taken = skinny_ints_.data<int32_t>(kMaxMoeSkinnyGroups * 4),
+                           {.choices = skinny_ints_.data<int32_t>(),
+                            .weights = skinny_ints_.data<float>(num_rows * 4),
+                            .counters = counters_.data<int32_t>(),
                             .x = skinny_codes_.data<uint8_t>(),
                             .activated = skinny_codes_.data<uint8_t>(num_rows * shape_.hidden_size),
                             .x_scales = skinny_scales_.data<float>(),

@@ -8,22 +8,25 @@
 
 namespace atom::ops {
 
-constexpr int kMaxMoeSkinnyTokens = 256, kMaxMoeSkinnyChoices = 2560;
+constexpr int kMaxMoeSkinnyTokens = 256, kMaxMoeSkinnyChoices = 2816;
 // Up to so many choices are arranged by smaller tables.
 constexpr int kFewMoeSkinnyTokens = 64, kFewMoeSkinnyChoices = 1024;
 constexpr int kMoeSkinnyGroup = 128;  // columns of x that share a scale
 
 // A group is an expert with up to so many of its tokens.
 constexpr int kMaxMoeSkinnyColumns = 32;
-constexpr int kMaxMoeSkinnyGroups = kMaxGpuExperts + kMaxMoeSkinnyChoices / 8;
+constexpr int kMaxMoeSkinnyGroups = kMaxGpuExperts + kMaxMoeSkinnyChoices / 16;
+
+// Of tokens whose rows of x are there, of tiles that blocks have taken, of each group's activated
+// tiles.
+constexpr int kNumMoeSkinnyCounters = 2 + kMaxMoeSkinnyGroups;
 
 // What lies between the kernels. Rows are in the order of experts, those of one expert in the order
 // of tokens; an expert's begin at a multiple of four.
 struct MoeSkinnyScratch {
   int32_t* choices;                    // [rows]: token * top_k + j
   float* weights;                      // [rows]: of the choices
-  int32_t* ready;                      // [kMaxMoeSkinnyGroups]: tiles activated
-  int32_t* taken;                      // tiles of the list that blocks have taken
+  int32_t* counters;                   // [kNumMoeSkinnyCounters], zeros before and behind the call
   uint8_t *x, *activated;              // [rows, hidden_size], [rows, intermediate_size] codes
   float *x_scales, *activated_scales;  // [columns / 128, rows]
   float* results;                      // [choices, hidden_size], weighted
@@ -37,8 +40,8 @@ int num_moe_skinny_rows(int num_tokens, int top_k, int num_experts);
 // or for each 128 x 128 values, sizes that are multiples of 128.
 bool fits_moe_skinny(const FusedMoeGpuCall& call);
 
-// May start before the kernel before it ends. The three kernels' blocks must all fit the card at
-// once: nothing else that waits for other kernels runs there meanwhile.
+// May start before the kernel before it ends. The blocks, one for each multiprocessor, must all fit
+// the card at once: nothing else that waits for other kernels runs there meanwhile.
 gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
                              const MoeSkinnyScratch& scratch,
                              gpuStream_t stream);

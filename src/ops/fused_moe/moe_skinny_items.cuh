@@ -19,12 +19,10 @@ class ItemTaker {
 
   __device__ void run() {
     put(blockIdx.x);
-    // The kernel before has cleared the count.
-    wait_for_previous_grid();
     int place = blockIdx.x;
     while (place < num_all_) {
       int taken = 0;
-      if (lane() == 0) taken = atomicAdd(args_.scratch.taken, 1);
+      if (lane() == 0) taken = atomicAdd(args_.scratch.counters + kItemsTaken, 1);
       place = __shfl_sync(0xffffffffu, taken, 0) + static_cast<int>(gridDim.x);
       put(place);
     }

@@ -95,7 +95,7 @@ class Output {
     synchronize_first<kNumConsumers>();
     if (threadIdx.x == 0) {
       __threadfence();
-      atomicAdd(args_.scratch.ready + item_.group, 1);
+      atomicAdd(args_.scratch.counters + kTilesReady + item_.group, 1);
     }
   }
 

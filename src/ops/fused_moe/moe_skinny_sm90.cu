@@ -4,7 +4,7 @@
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_skinny_sm90.cuh"
 #include "ops/fused_moe/moe_stream.h"
-#include "ops/quantize/quantize_device.cuh"
+#include "tensor/per_card.h"
 
 namespace atom::ops {
 namespace {
@@ -12,90 +12,19 @@ namespace {
 using namespace device;
 using namespace device::moe_skinny;
 
-constexpr int kGroupLanes = kMoeSkinnyGroup * 2 / kVectorSize;  // lanes with a vector of a group
-constexpr int kLength = kVectorSize / 2, kWarpColumns = kWarpSize * kLength;
 constexpr int kMaxColumns = kMaxPanels * kPanelSize;
 
 int divide_up(int a, int b) {
   return (a + b - 1) / b;
 }
 
-// A token's row of x in codes, as a thread has it.
-struct RowCodes {
-  static constexpr int kCount = (kMaxColumns + kWarps * kWarpColumns - 1) / (kWarps * kWarpColumns);
-  Pack<Float8, kLength> codes[kCount];
-  float scales[kCount];
-
-  static __device__ int column(int i) {
-    return static_cast<int>(threadIdx.x) * kLength + i * kWarps * kWarpColumns;
-  }
-
-  __device__ RowCodes(const FusedMoeGpuCall& call, int token) {
-    const BFloat16* const x = static_cast<const BFloat16*>(call.x) + token * call.x_stride;
-    uint4 vectors[kCount];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      vectors[i] = uint4{};
-      if (column(i) < call.hidden_size) {
-        vectors[i] = gpu_load_from_l2(reinterpret_cast<const uint4*>(x + column(i)));
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const uint4 own[1] = {vectors[i]};
-      LargestMagnitude<BFloat16> largest;
-      largest.see(own[0]);
-      scales[i] = scale_of_largest(reduce_lanes(largest.value(), kGroupLanes, Largest()));
-      quantize_vectors<BFloat16, true>(
-          own, scales[i], [&](int, const Pack<Float8, kLength>& pack) { codes[i] = pack; });
-    }
-  }
-
-  __device__ void store(const FusedMoeGpuCall& call, const MoeSkinnyScratch& scratch, int row) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (column(i) >= call.hidden_size) continue;
-      uint8_t* const target = scratch.x + int64_t{row} * call.hidden_size + column(i);
-      *reinterpret_cast<Pack<Float8, kLength>*>(target) = codes[i];
-      if (threadIdx.x % kGroupLanes != 0) continue;
-      scratch.x_scales[int64_t{column(i) / kMoeSkinnyGroup} * scratch.num_rows + row] = scales[i];
-    }
-  }
-};
-
-// A block has a token: its codes come to all rows that it has.
-template <typename Limits>
-__global__ void __launch_bounds__(kThreads)
-    prepare_rows(const __grid_constant__ FusedMoeGpuCall call, MoeSkinnyScratch scratch) {
-  __shared__ PlanMemory<Limits> memory;
-  __shared__ uint16_t first_rows[kMaxGpuExperts];
-  const int token = blockIdx.x;
-  // The next kernel reads the choices before it waits.
-  wait_for_previous_grid();
-  allow_next_grid();
-  const Plan<Limits> plan(call, memory, kMaxMoeSkinnyColumns);
-  RowCodes codes(call, token);
-  plan.for_experts([&](int expert, int, PlanSizes before) {
-    first_rows[expert] = static_cast<uint16_t>(before.rows);
+int num_multiprocessors() {
+  static PerCard<int> counts;
+  return counts.get([] {
+    int count = 0;
+    (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current_card());
+    return count;
   });
-  __syncthreads();
-  for (int i = token * kThreads + threadIdx.x; i < kMaxMoeSkinnyGroups;
-       i += call.num_tokens * kThreads) {
-    scratch.ready[i] = 0;
-  }
-  if (token == 0 && threadIdx.x == 0) *scratch.taken = 0;
-  for (int j = 0; j < call.top_k; ++j) {
-    const int choice = token * call.top_k + j, place = place_of(call, choice);
-    if (place < 0) continue;
-    const int row = first_rows[place] + plan.tokens_before(place, token);
-    if (threadIdx.x == 0) {
-      scratch.choices[row] = choice;
-      scratch.weights[row] = gpu_load_from_l2(call.weights + choice);
-    }
-    codes.store(call, scratch, row);
-  }
-  // The copy engine reads them.
-  asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 bool is_aligned(const void* data) {
@@ -216,21 +145,15 @@ bool fits_moe_skinny(const FusedMoeGpuCall& call) {
 gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
                              const MoeSkinnyScratch& scratch,
                              gpuStream_t stream) {
-  int gpu = 0, num_blocks = 0;
-  gpuError_t error = cudaGetDevice(&gpu);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&num_blocks, cudaDevAttrMultiProcessorCount, gpu);
-  }
+  const int num_blocks = num_multiprocessors();
   const bool is_few =
       call.num_tokens <= FewTokens::kTokens && call.num_tokens * call.top_k <= FewTokens::kChoices;
-  if (error == cudaSuccess) {
-    auto* const prepare = is_few ? &prepare_rows<FewTokens> : &prepare_rows<MoreTokens>;
-    error = launch(prepare, dim3(call.num_tokens), dim3(kThreads), 0, stream, true, call, scratch);
-  }
+  const gpuError_t error = is_few
+                               ? launch_matrices<FewTokens>(call, scratch, num_blocks, stream)
+                               : launch_matrices<MoreTokens>(call, scratch, num_blocks, stream);
   if (error != cudaSuccess) return error;
-  error = is_few ? launch_matrices<FewTokens>(call, scratch, num_blocks, stream)
-                 : launch_matrices<MoreTokens>(call, scratch, num_blocks, stream);
-  return error == cudaSuccess ? add_moe_stream_results(call, scratch.results, stream) : error;
+  return add_moe_stream_results(
+      call, scratch.results, stream, {scratch.counters, kNumMoeSkinnyCounters});
 }
 
 }  // namespace atom::ops

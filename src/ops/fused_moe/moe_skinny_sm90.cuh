@@ -1,11 +1,12 @@
-// Inside fused_moe for few tokens by experts in FP8 on Hopper: the kernel. Eight warps multiply,
-// the first four half of the rows of each half of a tile, two threads copy: one the matrices, which
-// need nothing of the kernel before but the choices, the other what they are multiplied by; and a
-// warp takes the tiles.
+// Inside fused_moe for few tokens by experts in FP8 on Hopper: the kernel. Eight warps quantize x and
+// multiply, the first four half of the rows of each half of a tile, two threads copy: one the
+// matrices, which need nothing but the choices, the other what they are multiplied by; and a warp
+// takes the tiles.
 #pragma once
 
 #include "ops/fused_moe/moe_skinny_items.cuh"
 #include "ops/fused_moe/moe_skinny_output.cuh"
+#include "ops/fused_moe/moe_skinny_rows.cuh"
 
 namespace atom::ops::device::moe_skinny {
 
@@ -41,24 +42,28 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     publish_barriers();
   }
-  // The choices are of a kernel before the one before, whose blocks have all waited for it.
-  const int num_groups = make_groups<Limits>(args.call, shared);
+  wait_for_previous_grid();
+  const Plan<Limits> plan(args.call, shared.template plan<Limits>(), kColumns);
+  const TokenRow row(args.call, blockIdx.x);
+  const int num_groups = make_groups(plan, shared);
+  __syncthreads();
+  find_rows(args.call, plan, shared.first_rows(), shared.rows());
+  fence_before_copies();
+  __syncthreads();
   const int warp = threadIdx.x / kWarpSize;
   if (warp == kMatrixWarp) {
     if (is_elected()) {
       copy_matrices(args, shared);
-      wait_for_previous_grid();
       allow_next_grid();
     }
   } else if (warp == kXWarp) {
-    if (is_elected()) {
-      wait_for_previous_grid();
-      copy_x(args, shared);
-    }
+    if (is_elected()) copy_x(args, shared);
   } else if (warp == kItemWarp) {
     ItemTaker<kColumns>(args, shared, num_groups).run();
   } else {
-    wait_for_previous_grid();
+    publish_rows(args.call, args.scratch, row, shared.rows());
+    if (threadIdx.x % kWarpSize == 0) wait_for_count(args, kRowsReady, args.call.num_tokens);
+    __syncwarp();
     multiply_items(args, shared);
   }
 }

@@ -24,6 +24,13 @@ constexpr int kMatrixWarp = kConsumerWarps, kXWarp = kMatrixWarp + 1, kItemWarp 
 static_assert((kItemWarp + 1) * kWarpSize == kThreads);
 constexpr int kMaxPanels = 64;
 
+// Places of counters.
+constexpr int kRowsReady = 0, kItemsTaken = 1, kTilesReady = 2;
+static_assert(kTilesReady + kMaxMoeSkinnyGroups == kNumMoeSkinnyCounters);
+
+// Of a choice whose expert is not here.
+constexpr uint16_t kNoRow = 0xffff;
+
 // One of the two matrices, of all experts.
 struct MatrixArgs {
   // In boxes of 128 bytes of half a tile's rows, and of a group's rows.
@@ -70,11 +77,12 @@ class Shared {
 
  private:
   static constexpr int kBarrierSize = 8;
-  static constexpr int kMaxSize = 220 << 10;
+  static constexpr int kMaxSize = 224 << 10;
   static constexpr int kRestSize = kColumns * kCodesStride +
                                    kConsumerWarps * kColumns * int{sizeof(float)} +
                                    kNumItems * (int{sizeof(Item)} + 2 * kBarrierSize) +
-                                   kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)} + 1024;
+                                   kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)} +
+                                   kMaxMoeSkinnyChoices * int{sizeof(uint16_t)} + 1024;
 
  public:
   static constexpr int kNumStages =
@@ -91,9 +99,10 @@ class Shared {
   static constexpr int kGroups = kItems + kNumItems * int{sizeof(Item)};
 
  public:
-  static constexpr int kSize = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
+  static constexpr int kRows = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
+  static constexpr int kSize = kRows + kMaxMoeSkinnyChoices * int{sizeof(uint16_t)};
   static_assert(kSize <= kMaxSize && kItems % kVectorSize == 0 &&
-                sizeof(PlanMemory<MoreTokens>) <= kStageSize);
+                sizeof(PlanMemory<MoreTokens>) + kMaxGpuExperts * sizeof(uint16_t) <= kStageSize);
 
   __device__ explicit Shared(uint8_t* memory) : memory_(memory), base_(shared_address(memory)) {}
 
@@ -116,7 +125,13 @@ class Shared {
   // [kConsumerWarps, kColumns]
   __device__ float* largest() const { return reinterpret_cast<float*>(memory_ + kLargest); }
   __device__ TokenGroup* groups() const { return reinterpret_cast<TokenGroup*>(memory_ + kGroups); }
-  // Where stages are, before anything is copied.
+  // Of choices of the block's tokens.
+  __device__ uint16_t* rows() const { return reinterpret_cast<uint16_t*>(memory_ + kRows); }
+  // Of experts; where stages are, before anything is copied.
+  __device__ uint16_t* first_rows() const {
+    return reinterpret_cast<uint16_t*>(memory_ + sizeof(PlanMemory<MoreTokens>));
+  }
+  // Likewise.
   template <typename Limits>
   __device__ PlanMemory<Limits>& plan() const {
     return *reinterpret_cast<PlanMemory<Limits>*>(memory_);
@@ -127,12 +142,12 @@ class Shared {
   const uint32_t base_;
 };
 
-// Fills the list of groups, by all threads; returns their number.
+// Fills the list of groups and experts' first rows, by all threads; returns the groups' number.
 template <typename Limits, int kColumns>
-__device__ int make_groups(const FusedMoeGpuCall& call, const Shared<kColumns>& shared) {
-  const Plan<Limits> plan(call, shared.template plan<Limits>(), kColumns);
+__device__ int make_groups(const Plan<Limits>& plan, const Shared<kColumns>& shared) {
   TokenGroup* const groups = shared.groups();
   const PlanSizes all = plan.for_experts([&](int expert, int count, PlanSizes before) {
+    shared.first_rows()[expert] = static_cast<uint16_t>(before.rows);
     TokenGroup* group = groups + before.groups;
     for (int i = 0; i < count; i += kColumns) {
       *group++ = {static_cast<uint16_t>(expert),
@@ -140,8 +155,6 @@ __device__ int make_groups(const FusedMoeGpuCall& call, const Shared<kColumns>& 
                   static_cast<uint16_t>(min(kColumns, count - i))};
     }
   });
-  fence_before_copies();
-  __syncthreads();
   return all.groups;
 }
 
@@ -158,7 +171,7 @@ __device__ void for_items(const Shared<kColumns>& shared, bool arrives, Visit&& 
   }
 }
 
-// By one thread, also before the kernel before has ended.
+// By one thread.
 template <int kColumns>
 __device__ void copy_matrices(const MoeSkinnyArgs& args, const Shared<kColumns>& shared) {
   const uint64_t policy = read_once_policy();
@@ -185,14 +198,18 @@ __device__ void copy_matrices(const MoeSkinnyArgs& args, const Shared<kColumns>&
   });
 }
 
-// Returns when all tiles of the group are activated.
-__device__ inline void wait_for_group(const MoeSkinnyArgs& args, int group) {
-  const int32_t* const ready = args.scratch.ready + group;
-  int32_t count = 0;
+// Returns when other blocks have counted so far.
+__device__ inline void wait_for_count(const MoeSkinnyArgs& args, int counter, int count) {
+  const int32_t* const address = args.scratch.counters + counter;
+  int32_t now = 0;
   do {
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(ready) : "memory");
-  } while (count < args.matrices[0].num_tiles);
-  // What is copied next was stored by other blocks' threads.
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(address) : "memory");
+  } while (now < count);
+}
+
+// The same before copies of what their threads stored.
+__device__ inline void wait_before_copies(const MoeSkinnyArgs& args, int counter, int count) {
+  wait_for_count(args, counter, count);
   asm volatile("fence.proxy.async;" ::: "memory");
 }
 
@@ -201,10 +218,13 @@ template <int kColumns>
 __device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared) {
   const uint64_t policy = keep_policy();
   StageCursor stage;
+  wait_before_copies(args, kRowsReady, args.call.num_tokens);
   for_items(shared, true, [&](const Item& item) {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     const int row = shared.groups()[item.group].first_row;
-    if (item.matrix == 1) wait_for_group(args, item.group);
+    if (item.matrix == 1) {
+      wait_before_copies(args, kTilesReady + item.group, args.matrices[0].num_tiles);
+    }
     for (int panel = 0; panel < matrix.num_panels; ++panel) {
       const uint32_t full = shared.full(stage.index);
       wait_for(shared.empty(stage.index), stage.parity ^ 1);

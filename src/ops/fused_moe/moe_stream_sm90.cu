@@ -202,11 +202,18 @@ constexpr int kCombineAtOnce = 10;  // loads of a thread under way
 
 template <typename Y>
 __global__ void __launch_bounds__(kCombineThreads)
-    combine_results(const __grid_constant__ FusedMoeGpuCall call, const float* results) {
+    combine_results(const __grid_constant__ FusedMoeGpuCall call,
+                    const float* results,
+                    CountersToClear counters) {
   const int token = blockIdx.y;
   const int column = (blockIdx.x * kCombineThreads + threadIdx.x) * kCombineColumns;
   allow_next_grid();
   wait_for_previous_grid();
+  const int block = blockIdx.y * gridDim.x + blockIdx.x, num_blocks = gridDim.x * gridDim.y;
+  for (int i = block * kCombineThreads + threadIdx.x; i < counters.count;
+       i += num_blocks * kCombineThreads) {
+    counters.data[i] = 0;
+  }
   if (column >= call.hidden_size) return;
   const float* const own = results + int64_t{token} * call.top_k * call.hidden_size + column;
   float4 total{};
@@ -244,12 +251,21 @@ __global__ void __launch_bounds__(kCombineThreads)
 
 gpuError_t add_moe_stream_results(const FusedMoeGpuCall& call,
                                   const float* results,
-                                  gpuStream_t stream) {
+                                  gpuStream_t stream,
+                                  const CountersToClear& counters) {
   constexpr int kBlockColumnsOfY = kCombineThreads * kCombineColumns;
   const dim3 grid((call.hidden_size + kBlockColumnsOfY - 1) / kBlockColumnsOfY, call.num_tokens);
   gpuError_t error = cudaSuccess;
   dispatch_element(call.y_element, [&]<typename Y>(ElementTag<Y>) {
-    error = launch(combine_results<Y>, grid, dim3(kCombineThreads), 0, stream, true, call, results);
+    error = launch(combine_results<Y>,
+                   grid,
+                   dim3(kCombineThreads),
+                   0,
+                   stream,
+                   true,
+                   call,
+                   results,
+                   counters);
   });
   return error;
 }
