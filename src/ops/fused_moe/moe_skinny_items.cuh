@@ -3,9 +3,26 @@
 // share is few tiles.
 #pragma once
 
-#include "ops/fused_moe/moe_skinny_stage.cuh"
+#include "ops/fused_moe/moe_skinny_shared.cuh"
 
 namespace atom::ops::device::moe_skinny {
+
+// Fills the list of groups and experts' first rows, by all threads; returns the groups' number.
+template <typename Limits, int kColumns>
+__device__ int make_groups(const Plan<Limits>& plan, const Shared<kColumns>& shared) {
+  TokenGroup* const groups = shared.groups();
+  const PlanSizes all = plan.for_experts([&](int expert, int count, PlanSizes before) {
+    shared.first_rows()[expert] = static_cast<uint16_t>(before.rows);
+    TokenGroup* group = groups + before.groups;
+    for (int i = 0; i < count; i += kColumns) {
+      *group++ = {static_cast<uint16_t>(expert),
+                  static_cast<uint16_t>(before.rows + i),
+                  static_cast<uint16_t>(min(kColumns, count - i))};
+    }
+  });
+  __syncthreads();
+  return all.groups;
+}
 
 // By a warp. First those of the first matrix, group by group: so what is waited for is under way.
 template <int kColumns>

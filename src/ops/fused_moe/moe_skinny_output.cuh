@@ -92,11 +92,6 @@ class Output {
     store_codes();
     // Other blocks' copy engines read it.
     asm volatile("fence.proxy.async;" ::: "memory");
-    synchronize_first<kNumConsumers>();
-    if (threadIdx.x == 0) {
-      __threadfence();
-      atomicAdd(args_.scratch.counters + kTilesReady + item_.group, 1);
-    }
   }
 
   // Of this warp's rows.

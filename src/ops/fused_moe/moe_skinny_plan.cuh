@@ -7,7 +7,7 @@
 
 namespace atom::ops::device::moe_skinny {
 
-constexpr int kThreads = 352;
+constexpr int kThreads = 384;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kRowUnit = 4;
 

@@ -2,7 +2,7 @@
 // quantizes it for all blocks, to the rows of all of its choices.
 #pragma once
 
-#include "ops/fused_moe/moe_skinny_stage.cuh"
+#include "ops/fused_moe/moe_skinny_copy.cuh"
 #include "ops/quantize/quantize_device.cuh"
 
 namespace atom::ops::device::moe_skinny {
@@ -31,8 +31,7 @@ class TokenRow {
       const uint4 own[1] = {vectors_[i]};
       LargestMagnitude<BFloat16> largest;
       largest.see(own[0]);
-      const float scale =
-          scale_of_largest(reduce_lanes(largest.value(), kGroupLanes, Largest()));
+      const float scale = scale_of_largest(reduce_lanes(largest.value(), kGroupLanes, Largest()));
       Pack<Float8, kLength> codes{};
       quantize_vectors<BFloat16, true>(
           own, scale, [&](int, const Pack<Float8, kLength>& pack) { codes = pack; });
@@ -55,52 +54,78 @@ class TokenRow {
   static constexpr int kStep = kNumConsumers * kLength;
   static constexpr int kCount = kMaxPanels * kPanelSize / kStep;
 
-  static __device__ int column(int i) { return static_cast<int>(threadIdx.x) * kLength + i * kStep; }
+  static __device__ int column(int i) {
+    return static_cast<int>(threadIdx.x) * kLength + i * kStep;
+  }
 
   uint4 vectors_[kCount];
 };
 
-// Of the tokens of this block: their rows, by all threads when there are groups.
-template <typename Limits>
-__device__ void find_rows(const FusedMoeGpuCall& call,
-                          const Plan<Limits>& plan,
-                          const uint16_t* first_rows,
-                          uint16_t* rows) {
-  for (int i = threadIdx.x;; i += kThreads) {
-    const int token = blockIdx.x + i / call.top_k * gridDim.x;
-    if (token >= call.num_tokens) return;
-    const int place = place_of(call, token * call.top_k + i % call.top_k);
-    rows[i] = place < 0 ? kNoRow : first_rows[place] + plan.tokens_before(place, token);
+// What a block publishes: its tokens are every gridDim.x-th one.
+class OwnTokens {
+ public:
+  // Asks for what memory has, by all threads.
+  __device__ explicit OwnTokens(const MoeSkinnyArgs& args)
+      : args_(args), call_(args.call), first_(args.call, token(0)), second_(args.call, token(1)) {
+    const int choice = choice_of(threadIdx.x);
+    if (choice < 0) return;
+    place_ = place_of(call_, choice);
+    weight_ = gpu_load_from_l2(call_.weights + choice);
   }
-}
 
-// By the warps that multiply: the rows of x of this block's tokens, of which the first is `row`.
-__device__ inline void publish_rows(const FusedMoeGpuCall& call,
-                                    const MoeSkinnyScratch& scratch,
-                                    const TokenRow& row,
-                                    const uint16_t* rows) {
-  int num_tokens = 0;
-  for (int token = blockIdx.x; token < call.num_tokens; token += gridDim.x, ++num_tokens) {
-    const uint16_t* const own = rows + num_tokens * call.top_k;
-    if (num_tokens == 0) {
-      row.store(call, scratch, own);
-    } else {
-      TokenRow(call, token).store(call, scratch, own);
-    }
-    if (threadIdx.x < call.top_k && own[threadIdx.x] != kNoRow) {
-      const int choice = token * call.top_k + threadIdx.x;
-      scratch.choices[own[threadIdx.x]] = choice;
-      scratch.weights[own[threadIdx.x]] = gpu_load_from_l2(call.weights + choice);
+  // By the warps that multiply, as what follows: the rows of the choices.
+  template <typename Limits>
+  __device__ void find_rows(const Plan<Limits>& plan,
+                            const uint16_t* first_rows,
+                            uint16_t* rows) const {
+    for (int i = threadIdx.x; choice_of(i) >= 0; i += kNumConsumers) {
+      const int choice = choice_of(i);
+      const bool is_first = i < kNumConsumers;
+      const int place = is_first ? place_ : place_of(call_, choice);
+      rows[i] = kNoRow;
+      if (place < 0) continue;
+      const int row = first_rows[place] + plan.tokens_before(place, choice / call_.top_k);
+      rows[i] = static_cast<uint16_t>(row);
+      args_.scratch.choices[row] = choice;
+      args_.scratch.weights[row] = is_first ? weight_ : gpu_load_from_l2(call_.weights + choice);
     }
   }
-  if (num_tokens == 0) return;
-  // The copy engines read them.
-  asm volatile("fence.proxy.async;" ::: "memory");
-  synchronize_first<kNumConsumers>();
-  if (threadIdx.x == 0) {
+
+  __device__ void publish(const uint16_t* rows) const {
+    int count = 0;
+    for (; token(count) < call_.num_tokens; ++count) {
+      const uint16_t* const own = rows + count * call_.top_k;
+      if (count == 0) {
+        first_.store(call_, args_.scratch, own);
+      } else if (count == 1) {
+        second_.store(call_, args_.scratch, own);
+      } else {
+        TokenRow(call_, token(count)).store(call_, args_.scratch, own);
+      }
+    }
+    if (count == 0) return;
+    // The copy engines read them.
+    asm volatile("fence.proxy.async;" ::: "memory");
+    synchronize_first<kNumConsumers>();
+    if (threadIdx.x > 0) return;
     __threadfence();
-    atomicAdd(scratch.counters + kRowsReady, num_tokens);
+    atomicAdd(args_.scratch.counters + kRowsReady, count);
   }
-}
+
+ private:
+  static __device__ int token(int i) { return blockIdx.x + i * gridDim.x; }
+
+  // The block's i-th one, or -1.
+  __device__ int choice_of(int i) const {
+    const int own = token(i / call_.top_k);
+    return own < call_.num_tokens ? own * call_.top_k + i % call_.top_k : -1;
+  }
+
+  const MoeSkinnyArgs& args_;
+  const FusedMoeGpuCall& call_;
+  const TokenRow first_, second_;
+  int place_ = -1;  // of the choice that is this thread's
+  float weight_ = 0;
+};
 
 }  // namespace atom::ops::device::moe_skinny

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "ops/device/tensor_map.cuh"
+#include "ops/fused_moe/moe_skinny_launch_sm90.h"
 #include "ops/fused_moe/moe_skinny_sm90.cuh"
-#include "ops/fused_moe/moe_stream.h"
 #include "tensor/per_card.h"
 
 namespace atom::ops {
@@ -45,12 +45,27 @@ bool fits_matrices(const ExpertMatrices& matrices, int num_rows, int num_columns
          (has_blocks(matrices) || of_rows);
 }
 
-bool encode_map(
-    CUtensorMap* map, const void* data, int64_t num_rows, int num_columns, int box_rows) {
+// Of a chunk's panels of a stage's rows.
+bool encode_matrices(CUtensorMap* map, const void* data, int64_t num_rows, const MatrixArgs& args) {
+  const auto num_panels = static_cast<cuuint64_t>(args.num_panels);
+  const TensorMapShape<3> shape = {
+      {kPanelSize, static_cast<cuuint64_t>(num_rows), num_panels},
+      {num_panels * kPanelSize, kPanelSize},
+      {kPanelSize, kStageRows, static_cast<cuuint32_t>(args.chunk_panels)}};
+  return encode_tensor_map(map,
+                           CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                           data,
+                           shape,
+                           CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+}
+
+// Of a panel of a group's rows.
+bool encode_x(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns, int columns) {
   const TensorMapShape<2> shape = {
       {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
       {static_cast<cuuint64_t>(num_columns)},
-      {static_cast<cuuint32_t>(kPanelSize), static_cast<cuuint32_t>(box_rows)}};
+      {static_cast<cuuint32_t>(kPanelSize), static_cast<cuuint32_t>(columns)}};
   return encode_tensor_map(map,
                            CU_TENSOR_MAP_DATA_TYPE_UINT8,
                            data,
@@ -72,17 +87,15 @@ bool prepare_matrix(MatrixArgs* args,
   args->tile_stride = is_gate_up ? kHalfRows : 2 * kHalfRows;
   args->num_tiles = divide_up(args->num_rows, 2 * kHalfRows);
   args->num_panels = num_columns / kPanelSize;
+  args->chunk_panels = divide_up(args->num_panels, divide_up(args->num_panels, kChunkPanels));
   args->has_blocks = has_blocks(args->own);
-  return encode_map(&args->matrices,
-                    args->own.data,
-                    int64_t{call.num_experts} * args->num_rows,
-                    num_columns,
-                    kHalfRows) &&
-         encode_map(&args->x,
-                    is_gate_up ? scratch.x : scratch.activated,
-                    scratch.num_rows,
-                    num_columns,
-                    columns);
+  return encode_matrices(
+             &args->matrices, args->own.data, int64_t{call.num_experts} * args->num_rows, *args) &&
+         encode_x(&args->x,
+                  is_gate_up ? scratch.x : scratch.activated,
+                  scratch.num_rows,
+                  num_columns,
+                  columns);
 }
 
 template <int kColumns, typename Limits>
@@ -148,12 +161,9 @@ gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
   const int num_blocks = num_multiprocessors();
   const bool is_few =
       call.num_tokens <= FewTokens::kTokens && call.num_tokens * call.top_k <= FewTokens::kChoices;
-  const gpuError_t error = is_few
-                               ? launch_matrices<FewTokens>(call, scratch, num_blocks, stream)
-                               : launch_matrices<MoreTokens>(call, scratch, num_blocks, stream);
-  if (error != cudaSuccess) return error;
-  return add_moe_stream_results(
-      call, scratch.results, stream, {scratch.counters, kNumMoeSkinnyCounters});
+  const gpuError_t error = is_few ? launch_matrices<FewTokens>(call, scratch, num_blocks, stream)
+                                  : launch_matrices<MoreTokens>(call, scratch, num_blocks, stream);
+  return error == cudaSuccess ? add_moe_skinny_results(call, scratch, stream) : error;
 }
 
 }  // namespace atom::ops

@@ -1,10 +1,9 @@
 // Inside fused_moe for few tokens by experts in FP8 on Hopper: the sums of a tile. What 128 of k
-// give is added up by the matrix units, then scaled as it joins the sums, for one half of the
-// tile's rows while the products of the other are under way. Between stages the other warpgroup's
-// products fill the gap.
+// give is added up by the matrix units, then scaled as it joins the sums, while the next products
+// are under way. Warpgroups take stages in turns.
 #pragma once
 
-#include "ops/fused_moe/moe_skinny_stage.cuh"
+#include "ops/fused_moe/moe_skinny_shared.cuh"
 #include "ops/linear/skinny/wgmma.cuh"
 
 namespace atom::ops::device::moe_skinny {
@@ -15,28 +14,33 @@ class TileSums {
  public:
   static constexpr int kSums = kColumns / 2;  // of a thread and a half
 
-  __device__ void add_panels(const Shared<kColumns>& shared,
-                             const float2 (&scales)[kMaxPanels],
-                             int num_panels,
-                             StageCursor& stage) {
+  __device__ void add_tile(const Shared<kColumns>& shared,
+                           const MatrixArgs& matrix,
+                           const Item& item,
+                           StageCursor& stage,
+                           StageCursor& x_stage) {
+    constexpr int kNumStages = Shared<kColumns>::kNumStages;
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums_[0][i] = sums_[1][i] = 0;
-    for (int panel = 0; panel < num_panels; ++panel) {
-      const float2 scale = scales[panel];
-      wait_for(shared.full(stage.index), stage.parity);
-      const uint64_t a = matrix_at(shared.matrix(stage.index) + warpgroup_offset());
-      const uint64_t b = matrix_at(shared.x(stage.index));
-      float parts[2][kSums];
-      begin_panel(parts[0], a, b);
-      begin_panel(parts[1], a + matrix_offset(kHalfSize), b);
-      wait_for_products<1>();
-      pin(parts[0]);
-      add(0, parts[0], scale.x, shared.scales(stage.index));
-      wait_for_products<0>();
-      pin(parts[1]);
-      add(1, parts[1], scale.y, shared.scales(stage.index));
-      release(shared, stage.index);
-      stage.advance(Shared<kColumns>::kNumStages);
+    for (int panel = 0; panel < matrix.num_panels; panel += matrix.chunk_panels) {
+      const int count = min(matrix.chunk_panels, matrix.num_panels - panel);
+      wait_for(shared.x_full(x_stage.index), x_stage.parity);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (warpgroup() == 1) stage.advance(kNumStages);
+        wait_for(shared.full(stage.index), stage.parity);
+        add_stage(half,
+                  count,
+                  {matrix_at(shared.matrix(stage.index)),
+                   matrix_at(shared.x(x_stage.index)),
+                   item.scales + panel,
+                   shared.x_scales(x_stage.index)});
+        release(shared.empty(stage.index));
+        stage.advance(kNumStages);
+        if (warpgroup() == 0) stage.advance(kNumStages);
+      }
+      release(shared.x_empty(x_stage.index));
+      x_stage.advance(Shared<kColumns>::kNumXStages);
     }
   }
 
@@ -50,9 +54,49 @@ class TileSums {
  private:
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;
 
-  static __device__ int warpgroup_offset() {
-    constexpr int kWarpgroupSize = kWarpgroupWarps * kWarpSize;
-    return static_cast<int>(threadIdx.x) / kWarpgroupSize * (kHalfSize / 2);
+  static __device__ int warpgroup() {
+    return static_cast<int>(threadIdx.x) / (kWarpgroupWarps * kWarpSize);
+  }
+
+  // What a stage has, of one of the two halves of its tile.
+  struct StageParts {
+    uint64_t a, b;
+    const float2* scales;
+    uint32_t x_scales;
+  };
+
+  __device__ void add_stage(int half, int count, const StageParts& parts) {
+    switch (count) {
+      case 1:
+        return add_panels<1>(half, parts);
+      case 2:
+        return add_panels<2>(half, parts);
+      case 3:
+        return add_panels<3>(half, parts);
+      default:
+        return add_panels<kChunkPanels>(half, parts);
+    }
+  }
+
+  template <int kCount>
+  __device__ void add_panels(int half, const StageParts& stage) {
+    float parts[kCount][kSums];
+#pragma unroll
+    for (int panel = 0; panel < kCount; ++panel) {
+      begin_panel(parts[panel],
+                  stage.a + matrix_offset(panel * kPanelBytes),
+                  stage.b + matrix_offset(panel * Shared<kColumns>::kXPanelBytes));
+    }
+#pragma unroll
+    for (int panel = 0; panel < kCount; ++panel) {
+      wait_for_products(kCount - 1 - panel);
+      pin(parts[panel]);
+      const float2 scales = stage.scales[panel];
+      add(half,
+          parts[panel],
+          half == 0 ? scales.x : scales.y,
+          stage.x_scales + panel * Shared<kColumns>::kXPanelScales);
+    }
   }
 
   static __device__ void begin_panel(float (&part)[kSums], uint64_t a, uint64_t b) {
@@ -82,9 +126,9 @@ class TileSums {
     }
   }
 
-  static __device__ void release(const Shared<kColumns>& shared, int stage) {
+  static __device__ void release(uint32_t barrier) {
     __syncwarp();
-    if (threadIdx.x % kWarpSize == 0) arrive(shared.empty(stage));
+    if (threadIdx.x % kWarpSize == 0) arrive(barrier);
   }
 
   float sums_[2][kSums];

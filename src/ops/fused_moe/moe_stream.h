@@ -29,13 +29,8 @@ gpuError_t launch_moe_stream(const FusedMoeGpuCall& call,
                              gpuStream_t stream);
 
 // The sums of each token's weighted results [choices, hidden_size], in the order of its choices.
-struct CountersToClear {
-  int32_t* data = nullptr;
-  int count = 0;
-};
 gpuError_t add_moe_stream_results(const FusedMoeGpuCall& call,
                                   const float* results,
-                                  gpuStream_t stream,
-                                  const CountersToClear& counters = {});
+                                  gpuStream_t stream);
 
 }  // namespace atom::ops

@@ -198,47 +198,27 @@ bool fits_matrices(const ExpertMatrices& matrices,
 
 constexpr int kCombineThreads = 128;
 constexpr int kCombineColumns = 4;  // of a thread
-constexpr int kCombineAtOnce = 10;  // loads of a thread under way
 
 template <typename Y>
 __global__ void __launch_bounds__(kCombineThreads)
-    combine_results(const __grid_constant__ FusedMoeGpuCall call,
-                    const float* results,
-                    CountersToClear counters) {
+    combine_results(const __grid_constant__ FusedMoeGpuCall call, const float* results) {
   const int token = blockIdx.y;
   const int column = (blockIdx.x * kCombineThreads + threadIdx.x) * kCombineColumns;
   allow_next_grid();
   wait_for_previous_grid();
-  const int block = blockIdx.y * gridDim.x + blockIdx.x, num_blocks = gridDim.x * gridDim.y;
-  for (int i = block * kCombineThreads + threadIdx.x; i < counters.count;
-       i += num_blocks * kCombineThreads) {
-    counters.data[i] = 0;
-  }
   if (column >= call.hidden_size) return;
-  const float* const own = results + int64_t{token} * call.top_k * call.hidden_size + column;
+  const int first = token * call.top_k;
   float4 total{};
-  for (int first = 0; first < call.top_k; first += kCombineAtOnce) {
-    bool exists[kCombineAtOnce];
-    float4 some[kCombineAtOnce];
-#pragma unroll
-    for (int i = 0; i < kCombineAtOnce; ++i) {
-      const int j = first + i;
-      exists[i] = j < call.top_k && place_of(call, token * call.top_k + j) >= 0;
-    }
-#pragma unroll
-    for (int i = 0; i < kCombineAtOnce; ++i) {
-      some[i] = exists[i] ? gpu_load_from_l2(reinterpret_cast<const float4*>(
-                                own + int64_t{first + i} * call.hidden_size))
-                          : float4{};
-    }
-#pragma unroll
-    for (int i = 0; i < kCombineAtOnce; ++i) {
-      if (!exists[i]) continue;
-      total.x += some[i].x;
-      total.y += some[i].y;
-      total.z += some[i].z;
-      total.w += some[i].w;
-    }
+#pragma unroll 8
+  for (int j = 0; j < call.top_k; ++j) {
+    if (place_of(call, first + j) < 0) continue;
+    const auto* source =
+        reinterpret_cast<const float4*>(results + int64_t{first + j} * call.hidden_size + column);
+    const float4 result = gpu_load_from_l2(source);
+    total.x += result.x;
+    total.y += result.y;
+    total.z += result.z;
+    total.w += result.w;
   }
   Y* y = static_cast<Y*>(call.y) + token * call.y_stride + column;
   y[0] = from_float<Y>(total.x);
@@ -251,21 +231,12 @@ __global__ void __launch_bounds__(kCombineThreads)
 
 gpuError_t add_moe_stream_results(const FusedMoeGpuCall& call,
                                   const float* results,
-                                  gpuStream_t stream,
-                                  const CountersToClear& counters) {
+                                  gpuStream_t stream) {
   constexpr int kBlockColumnsOfY = kCombineThreads * kCombineColumns;
   const dim3 grid((call.hidden_size + kBlockColumnsOfY - 1) / kBlockColumnsOfY, call.num_tokens);
   gpuError_t error = cudaSuccess;
   dispatch_element(call.y_element, [&]<typename Y>(ElementTag<Y>) {
-    error = launch(combine_results<Y>,
-                   grid,
-                   dim3(kCombineThreads),
-                   0,
-                   stream,
-                   true,
-                   call,
-                   results,
-                   counters);
+    error = launch(combine_results<Y>, grid, dim3(kCombineThreads), 0, stream, true, call, results);
   });
   return error;
 }

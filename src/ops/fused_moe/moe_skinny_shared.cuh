@@ -1,0 +1,202 @@
+// Inside fused_moe for few tokens by experts in FP8 on Hopper: what a block has in shared memory.
+//
+// A stage has up to 512 of k of 64 rows of a matrix, so that pieces of a row are long: four stages
+// are 256 rows of a tile, of the first matrix 128 gates and their ups. Beside them are stages with
+// the same of k of a group's rows of x.
+#pragma once
+
+#include <cuda.h>
+
+#include "ops/device/async_copy.cuh"
+#include "ops/device/bulk_copy.cuh"
+#include "ops/device/matrix_units.cuh"
+#include "ops/device/programmatic_launch.cuh"
+#include "ops/fused_moe/moe_skinny_plan.cuh"
+
+namespace atom::ops::device::moe_skinny {
+
+constexpr int kPanelSize = 128;  // bytes of k, as many codes, that share a scale
+constexpr int kMaxPanels = 64;
+constexpr int kChunkPanels = 4;  // of a stage, at most
+constexpr int kHalfRows = 128;   // of a tile
+constexpr int kStageRows = 64;   // of a half, by a warpgroup
+constexpr int kChunkStages = 4;  // the rows of a tile
+constexpr int kPanelBytes = kStageRows * kPanelSize;
+
+constexpr int kConsumerWarps = 8, kWarpgroupWarps = 4;
+constexpr int kNumConsumers = kConsumerWarps * kWarpSize;
+constexpr int kMatrixWarp = kConsumerWarps, kXWarp = kMatrixWarp + 1, kItemWarp = kXWarp + 1,
+              kReadyWarp = kItemWarp + 1;
+static_assert((kReadyWarp + 1) * kWarpSize == kThreads);
+
+// Places of counters.
+constexpr int kRowsReady = 0, kItemsTaken = 1, kTilesReady = 2;
+static_assert(kTilesReady + kMaxMoeSkinnyGroups == kNumMoeSkinnyCounters);
+
+// Of a choice whose expert is not here.
+constexpr uint16_t kNoRow = 0xffff;
+
+// One of the two matrices, of all experts.
+struct MatrixArgs {
+  // In boxes of 128 bytes of a stage's rows by a chunk's panels, and of a group's rows.
+  CUtensorMap matrices, x;
+  ExpertMatrices own;
+  const float* x_scales;  // [num_panels, scratch.num_rows]
+  int num_rows;           // of an expert
+  int half_stride;        // rows of the matrix from a tile's first half to its second
+  int tile_stride;        // and from tile to tile
+  int num_tiles;
+  int num_panels;
+  int chunk_panels;  // of a stage
+  bool has_blocks;   // scales of 128 x 128, else of rows
+};
+
+struct MoeSkinnyArgs {
+  MatrixArgs matrices[2];
+  FusedMoeGpuCall call;
+  MoeSkinnyScratch scratch;
+};
+
+struct TokenGroup {
+  uint16_t expert, first_row, num_rows;
+};
+
+// A tile of a matrix and the tokens that it meets, with the scales of the tile's blocks: they come
+// from memory, and would be waited for where they are needed.
+struct alignas(kVectorSize) Item {
+  float2 scales[kMaxPanels];  // of both halves
+  int matrix;                 // 0: gates and ups, 1: down, kNoMatrix: there are no more
+  int group, tile;
+};
+constexpr int kNoMatrix = -1;
+constexpr int kNumItems = 3;  // of a block at once: multiplied, copied, taken
+
+template <int kColumns>
+class Shared {
+ public:
+  static constexpr int kStageSize = kChunkPanels * kPanelBytes;
+  static constexpr int kXPanelBytes = kColumns * kPanelSize;
+  static constexpr int kXPanelScales = kColumns * int{sizeof(float)};
+  static constexpr int kXCodesSize = kChunkPanels * kXPanelBytes;
+  static constexpr int kXStageSize = kXCodesSize + 1024;
+  // Few tokens' cost little, and their items are short.
+  static constexpr int kNumXStages = kColumns == 8 ? 4 : 2;
+  // A row of codes that are on their way out, padded so that rows begin in different banks.
+  static constexpr int kCodesStride = kPanelSize + kVectorSize;
+
+ private:
+  static constexpr int kMaxSize = 227 << 10;
+  static constexpr int kBarrierSize = 8;
+  static constexpr int kX = 0;
+  static constexpr int kMatrices = kX + kNumXStages * kXStageSize;
+  static constexpr int kRestSize =
+      kColumns * kCodesStride + kConsumerWarps * kColumns * int{sizeof(float)} +
+      kNumItems * int{sizeof(Item)} + 512 + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)} +
+      kMaxMoeSkinnyChoices * int{sizeof(uint16_t)};
+
+ public:
+  static constexpr int kNumStages = (kMaxSize - kMatrices - kRestSize) / kStageSize;
+  static_assert(kNumStages >= 4 && kXStageSize % 1024 == 0 && kStageSize % 1024 == 0 &&
+                kChunkPanels * kXPanelScales <= 1024);
+
+ private:
+  static constexpr int kCodes = kMatrices + kNumStages * kStageSize;
+  static constexpr int kLargest = kCodes + kColumns * kCodesStride;
+  static constexpr int kItems = kLargest + kConsumerWarps * kColumns * int{sizeof(float)};
+  static constexpr int kBarriers = kItems + kNumItems * int{sizeof(Item)};
+  static constexpr int kGroups = kBarriers + 512;
+  static constexpr int kRows = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
+  static constexpr int kNumBarriers = 2 * (kNumStages + kNumXStages + kNumItems) + kNumItems + 1;
+  static_assert(kItems % kVectorSize == 0 && kNumBarriers * kBarrierSize <= 512);
+
+  // What is planned with lies where the last stage is, which is the last to be copied to.
+  static constexpr int kPlan = kMatrices + (kNumStages - 1) * kStageSize;
+  static_assert(sizeof(PlanMemory<MoreTokens>) + kMaxGpuExperts * sizeof(uint16_t) <= kStageSize);
+
+ public:
+  static constexpr int kSize = kRows + kMaxMoeSkinnyChoices * int{sizeof(uint16_t)};
+  static_assert(kSize <= kMaxSize);
+
+  __device__ explicit Shared(uint8_t* memory) : memory_(memory), base_(shared_address(memory)) {}
+
+  // [kChunkPanels][kStageRows, kPanelSize], 128-byte swizzled
+  __device__ uint32_t matrix(int stage) const { return base_ + kMatrices + stage * kStageSize; }
+  // [kChunkPanels][kColumns, kPanelSize], likewise, and [kChunkPanels][kColumns]
+  __device__ uint32_t x(int stage) const { return base_ + kX + stage * kXStageSize; }
+  __device__ uint32_t x_scales(int stage) const { return x(stage) + kXCodesSize; }
+
+  // Each pair: something is there, and nobody needs it any more.
+  __device__ uint32_t full(int stage) const { return barrier(stage); }
+  __device__ uint32_t empty(int stage) const { return barrier(kNumStages + stage); }
+  __device__ uint32_t x_full(int stage) const { return barrier(2 * kNumStages + stage); }
+  __device__ uint32_t x_empty(int stage) const { return x_full(kNumXStages + stage); }
+  __device__ uint32_t item_full(int slot) const { return x_full(2 * kNumXStages + slot); }
+  __device__ uint32_t item_empty(int slot) const { return item_full(kNumItems + slot); }
+  // What becomes of a tile is stored.
+  __device__ uint32_t item_stored(int slot) const { return item_full(2 * kNumItems + slot); }
+  // Nobody needs the plan any more.
+  __device__ uint32_t plan_read() const { return item_full(3 * kNumItems); }
+
+  __device__ Item& item(int slot) const { return reinterpret_cast<Item*>(memory_ + kItems)[slot]; }
+  // [kColumns, kCodesStride]
+  __device__ uint8_t* codes() const { return memory_ + kCodes; }
+  // [kConsumerWarps, kColumns]
+  __device__ float* largest() const { return reinterpret_cast<float*>(memory_ + kLargest); }
+  __device__ TokenGroup* groups() const { return reinterpret_cast<TokenGroup*>(memory_ + kGroups); }
+  // Of choices of the block's tokens.
+  __device__ uint16_t* rows() const { return reinterpret_cast<uint16_t*>(memory_ + kRows); }
+
+  // Before anything is copied: the plan and of experts their first rows.
+  template <typename Limits>
+  __device__ PlanMemory<Limits>& plan() const {
+    return *reinterpret_cast<PlanMemory<Limits>*>(memory_ + kPlan);
+  }
+  __device__ uint16_t* first_rows() const {
+    return reinterpret_cast<uint16_t*>(memory_ + kPlan + sizeof(PlanMemory<MoreTokens>));
+  }
+
+  // By one thread.
+  __device__ void init_barriers() const {
+    for (int i = 0; i < kNumStages; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), kWarpgroupWarps);
+    }
+    for (int i = 0; i < kNumXStages; ++i) {
+      init_barrier(x_full(i), 1);
+      init_barrier(x_empty(i), kConsumerWarps);
+    }
+    for (int i = 0; i < kNumItems; ++i) {
+      init_barrier(item_full(i), 1);
+      init_barrier(item_empty(i), kConsumerWarps + 3);
+      init_barrier(item_stored(i), kConsumerWarps);
+    }
+    init_barrier(plan_read(), kConsumerWarps);
+    publish_barriers();
+  }
+
+ private:
+  __device__ uint32_t barrier(int i) const { return base_ + kBarriers + i * kBarrierSize; }
+
+  uint8_t* const memory_;
+  const uint32_t base_;
+};
+
+// visit(item, slot) for those of the block; `arrives` says of this thread that it tells when it is
+// done with one.
+template <int kColumns, typename Visit>
+__device__ void for_items(const Shared<kColumns>& shared, bool arrives, Visit&& visit) {
+  for (StageCursor slot;; slot.advance(kNumItems)) {
+    wait_for(shared.item_full(slot.index), slot.parity);
+    const Item& item = shared.item(slot.index);
+    if (item.matrix == kNoMatrix) return;
+    visit(item, slot);
+    if (arrives) arrive(shared.item_empty(slot.index));
+  }
+}
+
+// The panels of a chunk.
+__device__ inline int panels_of(const MatrixArgs& matrix, int chunk) {
+  return min(matrix.chunk_panels, matrix.num_panels - chunk * matrix.chunk_panels);
+}
+
+}  // namespace atom::ops::device::moe_skinny
