@@ -8,7 +8,7 @@ namespace atom::ops::device::moe_skinny {
 
 // Stages under way at once keep the memory busy; with more, whatever else a block asks for waits
 // behind them.
-constexpr int kStagesUnderWay = 3;
+constexpr int kStagesUnderWay = 2;
 
 // By one thread.
 template <int kColumns>
@@ -20,11 +20,9 @@ class MatrixCopier {
   __device__ void run() {
     for_items(shared_, true, [&](const Item& item, const StageCursor&) {
       const MatrixArgs& matrix = args_.matrices[item.matrix];
-      const int row =
-          shared_.groups()[item.group].expert * matrix.num_rows + item.tile * matrix.tile_stride;
+      const int row = shared_.groups()[item.group].expert * matrix.num_rows + item.row;
       for (int panel = 0; panel < matrix.num_panels; panel += matrix.chunk_panels) {
-#pragma unroll
-        for (int i = 0; i < kChunkStages; ++i) {
+        for (int i = 0; i < 2 * item.num_halves; ++i) {
           const int half_row = i / 2 * matrix.half_stride + i % 2 * kStageRows;
           wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
           if (num_begun_ >= kStagesUnderWay) {
@@ -71,7 +69,7 @@ __device__ inline void wait_for_count(const MoeSkinnyArgs& args, int counter, in
 // The same before copies of what their threads stored.
 __device__ inline void wait_before_copies(const MoeSkinnyArgs& args, int counter, int count) {
   wait_for_count(args, counter, count);
-  asm volatile("fence.proxy.async;" ::: "memory");
+  fence_global_copies();
 }
 
 // By another thread.

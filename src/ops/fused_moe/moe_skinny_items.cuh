@@ -25,6 +25,7 @@ __device__ int make_groups(const Plan<Limits>& plan, const Shared<kColumns>& sha
 }
 
 // By a warp. First those of the first matrix, group by group: so what is waited for is under way.
+// The last ones are halves, so that blocks end at about the same time.
 template <int kColumns>
 class ItemTaker {
  public:
@@ -32,58 +33,88 @@ class ItemTaker {
       : args_(args),
         shared_(shared),
         num_first_(num_groups * args.matrices[0].num_tiles),
-        num_all_(num_first_ + num_groups * args.matrices[1].num_tiles) {}
+        num_whole_(num_groups * args.matrices[1].num_tiles) {
+    if (args.matrices[1].num_rows % (2 * kHalfRows) != 0) return;
+    num_split_ = min(num_whole_, kSplitTiles * static_cast<int>(gridDim.x));
+    num_whole_ -= num_split_;
+  }
 
   __device__ void run() {
-    put(blockIdx.x);
-    int place = blockIdx.x;
-    while (place < num_all_) {
-      int taken = 0;
-      if (lane() == 0) taken = atomicAdd(args_.scratch.counters + kItemsTaken, 1);
-      place = __shfl_sync(0xffffffffu, taken, 0) + static_cast<int>(gridDim.x);
-      put(place);
-    }
+    const int num_all = num_first_ + num_whole_ + 2 * num_split_;
+    for (int place = blockIdx.x; place < num_all; place = next_place()) put(place);
+    put_end();
   }
 
  private:
+  static constexpr int kSplitTiles = 1;  // of a block, about
+
   static __device__ int lane() { return threadIdx.x % kWarpSize; }
+
+  __device__ int next_place() const {
+    int taken = 0;
+    if (lane() == 0) taken = atomicAdd(args_.scratch.counters + kItemsTaken, 1);
+    return __shfl_sync(0xffffffffu, taken, 0) + static_cast<int>(gridDim.x);
+  }
 
   // Into the next slot.
   __device__ void put(int place) {
-    wait_for(shared_.item_empty(slot_.index), slot_.parity ^ 1);
-    Item& item = shared_.item(slot_.index);
-    const bool exists = place < num_all_, is_first = place < num_first_;
-    if (exists) {
-      const MatrixArgs& matrix = args_.matrices[is_first ? 0 : 1];
-      const int local = is_first ? place : place - num_first_, group = local / matrix.num_tiles;
-      const int tile = local - group * matrix.num_tiles;
-      put_scales(matrix, shared_.groups()[group].expert, tile, item);
-      if (lane() == 0) {
-        item.group = group;
-        item.tile = tile;
+    Item& item = next_slot();
+    if (place < num_first_) {
+      const MatrixArgs& matrix = args_.matrices[0];
+      const int group = place / matrix.num_tiles;
+      put(item, 0, group, (place - group * matrix.num_tiles) * matrix.tile_stride, 2);
+    } else {
+      const MatrixArgs& matrix = args_.matrices[1];
+      const int local = place - num_first_, half = local - num_whole_;
+      const int tile = half < 0 ? local : num_whole_ + half / 2;
+      const int group = tile / matrix.num_tiles;
+      const int row = (tile - group * matrix.num_tiles) * matrix.tile_stride;
+      if (half < 0) {
+        put(item, 1, group, row, min(2, (matrix.num_rows - row) / kHalfRows));
+      } else {
+        put(item, 1, group, row + half % 2 * kHalfRows, 1);
       }
     }
-    if (lane() == 0) item.matrix = !exists ? kNoMatrix : is_first ? 0 : 1;
-    __syncwarp();
-    if (lane() == 0) arrive(shared_.item_full(slot_.index));
     slot_.advance(kNumItems);
   }
 
-  __device__ void put_scales(const MatrixArgs& matrix, int expert, int tile, Item& item) const {
-    const int row = tile * matrix.tile_stride;
-    // The last tile's second half may not exist.
-    const int second_row = min(row + matrix.half_stride, matrix.num_rows - 1);
+  __device__ void put_end() {
+    Item& item = next_slot();
+    if (lane() != 0) return;
+    item.matrix = kNoMatrix;
+    arrive(shared_.item_full(slot_.index));
+  }
+
+  __device__ Item& next_slot() const {
+    wait_for(shared_.item_empty(slot_.index), slot_.parity ^ 1);
+    return shared_.item(slot_.index);
+  }
+
+  __device__ void put(Item& item, int index, int group, int row, int num_halves) const {
+    if (lane() == 0) {
+      item.matrix = index;
+      item.group = group;
+      item.row = row;
+      item.num_halves = num_halves;
+      arrive(shared_.item_full(slot_.index));
+    }
+    const MatrixArgs& matrix = args_.matrices[index];
+    const int expert = shared_.groups()[group].expert;
+    const int second_row = num_halves == 2 ? row + matrix.half_stride : row;
     for (int panel = lane(); panel < matrix.num_panels; panel += kWarpSize) {
       item.scales[panel] = matrix.has_blocks
                                ? make_float2(scale_at(matrix.own, expert, row, panel),
                                              scale_at(matrix.own, expert, second_row, panel))
                                : make_float2(1, 1);
     }
+    __syncwarp();
+    if (lane() == 0) arrive(shared_.item_scaled(slot_.index));
   }
 
   const MoeSkinnyArgs& args_;
   const Shared<kColumns>& shared_;
-  const int num_first_, num_all_;
+  const int num_first_;
+  int num_whole_, num_split_ = 0;  // tiles of the second matrix
   StageCursor slot_;
 };
 

@@ -44,8 +44,7 @@ class Output {
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int lower = 0; lower < 2; ++lower) {
-        const int row =
-            item_.tile * matrix.tile_stride + half * matrix.half_stride + row_of_half(lower);
+        const int row = item_.row + half * matrix.half_stride + row_of_half(lower);
         row_scales_[half][lower] =
             scale_at(matrix.own, group_.expert, min(row, matrix.num_rows - 1), 0);
       }
@@ -91,7 +90,7 @@ class Output {
     synchronize_first<kNumConsumers>();
     store_codes();
     // Other blocks' copy engines read it.
-    asm volatile("fence.proxy.async;" ::: "memory");
+    fence_global_copies();
   }
 
   // Of this warp's rows.
@@ -127,7 +126,8 @@ class Output {
 
   __device__ void store_scales(int column, float2 scale) const {
     float* const target = args_.scratch.activated_scales +
-                          int64_t{item_.tile} * args_.scratch.num_rows + group_.first_row + column;
+                          int64_t{item_.row / kMoeSkinnyGroup} * args_.scratch.num_rows +
+                          group_.first_row + column;
     if (column < group_.num_rows) target[0] = scale.x;
     if (column + 1 < group_.num_rows) target[1] = scale.y;
   }
@@ -138,7 +138,7 @@ class Output {
     if (row >= group_.num_rows) return;
     uint8_t* const target = args_.scratch.activated +
                             int64_t{group_.first_row + row} * args_.call.intermediate_size +
-                            item_.tile * kPanelSize + vector;
+                            item_.row + vector;
     store_bits(target, load_bits(shared_.codes() + row * Shared<kColumns>::kCodesStride + vector));
   }
   static_assert(kColumns * kPanelSize / kVectorSize <= kNumConsumers);
@@ -156,8 +156,8 @@ class Output {
         float* const target = args_.scratch.results + int64_t{choice} * num_rows;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int first = item_.tile * 2 * kHalfRows + half * kHalfRows;
-          if (first >= num_rows) continue;
+          if (half >= item_.num_halves) continue;
+          const int first = item_.row + half * kHalfRows;
 #pragma unroll
           for (int lower = 0; lower < 2; ++lower) {
             const float2 sum = scaled(sums, half, lower, pair);

@@ -22,7 +22,7 @@ struct MoreTokens {
 template <typename Limits>
 struct PlanMemory {
   static constexpr int kWords = Limits::kTokens / kWarpSize;
-  uint32_t tokens[kMaxGpuExperts][kWords];
+  uint32_t tokens[kWords][kMaxGpuExperts];
   uint32_t totals[kWarps];
 };
 
@@ -78,7 +78,7 @@ class Plan {
     int count = 0;
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
-      const uint32_t tokens = memory_.tokens[expert][w];
+      const uint32_t tokens = memory_.tokens[w][expert];
       const int word = token / kWarpSize;
       count += __popc(w < word ? tokens : w == word ? tokens & below : 0);
     }
@@ -101,14 +101,14 @@ class Plan {
   __device__ void find_tokens() const {
     for (int e = threadIdx.x; e < call_.num_experts; e += kThreads) {
 #pragma unroll
-      for (uint32_t& tokens : memory_.tokens[e]) tokens = 0;
+      for (auto& tokens : memory_.tokens) tokens[e] = 0;
     }
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kChoices; ++i) {
       if (places_[i] < 0) continue;
       const int token = static_cast<int>(threadIdx.x + i * kThreads) / call_.top_k;
-      atomicOr(&memory_.tokens[places_[i]][token / kWarpSize], 1u << token % kWarpSize);
+      atomicOr(&memory_.tokens[token / kWarpSize][places_[i]], 1u << token % kWarpSize);
     }
     __syncthreads();
   }

@@ -105,7 +105,7 @@ class OwnTokens {
     }
     if (count == 0) return;
     // The copy engines read them.
-    asm volatile("fence.proxy.async;" ::: "memory");
+    fence_global_copies();
     synchronize_first<kNumConsumers>();
     if (threadIdx.x > 0) return;
     __threadfence();

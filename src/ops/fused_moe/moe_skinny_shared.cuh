@@ -20,7 +20,6 @@ constexpr int kMaxPanels = 64;
 constexpr int kChunkPanels = 4;  // of a stage, at most
 constexpr int kHalfRows = 128;   // of a tile
 constexpr int kStageRows = 64;   // of a half, by a warpgroup
-constexpr int kChunkStages = 4;  // the rows of a tile
 constexpr int kPanelBytes = kStageRows * kPanelSize;
 
 constexpr int kConsumerWarps = 8, kWarpgroupWarps = 4;
@@ -45,7 +44,7 @@ struct MatrixArgs {
   int num_rows;           // of an expert
   int half_stride;        // rows of the matrix from a tile's first half to its second
   int tile_stride;        // and from tile to tile
-  int num_tiles;
+  int num_tiles;          // of an expert
   int num_panels;
   int chunk_panels;  // of a stage
   bool has_blocks;   // scales of 128 x 128, else of rows
@@ -66,7 +65,9 @@ struct TokenGroup {
 struct alignas(kVectorSize) Item {
   float2 scales[kMaxPanels];  // of both halves
   int matrix;                 // 0: gates and ups, 1: down, kNoMatrix: there are no more
-  int group, tile;
+  int group;
+  int row;  // of the expert
+  int num_halves;
 };
 constexpr int kNoMatrix = -1;
 constexpr int kNumItems = 3;  // of a block at once: multiplied, copied, taken
@@ -106,7 +107,7 @@ class Shared {
   static constexpr int kBarriers = kItems + kNumItems * int{sizeof(Item)};
   static constexpr int kGroups = kBarriers + 512;
   static constexpr int kRows = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
-  static constexpr int kNumBarriers = 2 * (kNumStages + kNumXStages + kNumItems) + kNumItems + 1;
+  static constexpr int kNumBarriers = 2 * (kNumStages + kNumXStages + 2 * kNumItems) + 1;
   static_assert(kItems % kVectorSize == 0 && kNumBarriers * kBarrierSize <= 512);
 
   // What is planned with lies where the last stage is, which is the last to be copied to.
@@ -134,8 +135,10 @@ class Shared {
   __device__ uint32_t item_empty(int slot) const { return item_full(kNumItems + slot); }
   // What becomes of a tile is stored.
   __device__ uint32_t item_stored(int slot) const { return item_full(2 * kNumItems + slot); }
+  // Its scales are there too.
+  __device__ uint32_t item_scaled(int slot) const { return item_full(3 * kNumItems + slot); }
   // Nobody needs the plan any more.
-  __device__ uint32_t plan_read() const { return item_full(3 * kNumItems); }
+  __device__ uint32_t plan_read() const { return item_full(4 * kNumItems); }
 
   __device__ Item& item(int slot) const { return reinterpret_cast<Item*>(memory_ + kItems)[slot]; }
   // [kColumns, kCodesStride]
@@ -169,6 +172,7 @@ class Shared {
       init_barrier(item_full(i), 1);
       init_barrier(item_empty(i), kConsumerWarps + 3);
       init_barrier(item_stored(i), kConsumerWarps);
+      init_barrier(item_scaled(i), 1);
     }
     init_barrier(plan_read(), kConsumerWarps);
     publish_barriers();
@@ -180,6 +184,12 @@ class Shared {
   uint8_t* const memory_;
   const uint32_t base_;
 };
+
+// Between accesses of global memory by threads and copies of it. A fence of all memory would wait
+// for whatever is under way: microseconds while copies are.
+__device__ inline void fence_global_copies() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
 
 // visit(item, slot) for those of the block; `arrives` says of this thread that it tells when it is
 // done with one.

@@ -57,7 +57,7 @@ bool encode_matrices(CUtensorMap* map, const void* data, int64_t num_rows, const
                            data,
                            shape,
                            CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+                           CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
 // Of a panel of a group's rows.

@@ -27,6 +27,7 @@ class TileSums {
       wait_for(shared.x_full(x_stage.index), x_stage.parity);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        if (half >= item.num_halves) break;
         if (warpgroup() == 1) stage.advance(kNumStages);
         wait_for(shared.full(stage.index), stage.parity);
         add_stage(half,
