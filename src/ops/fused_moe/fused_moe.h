@@ -6,12 +6,12 @@
 // of expert ids[t, j]. Sums are float32; `a` is rounded once to x's dtype, y once to its own. The
 // choices of a token are added in their order. x and `a` may be quantized before they are
 // multiplied, as quantize() does it: on the CPU as ExpertWeights says, on a GPU only by kernels for
-// experts in FP8 ("skinny" for up to 64 tokens, "wgmma-float8" for more), where ExpertWeights says
-// FP8, with a scale for each 128, and without biases and interleaved gates; "terms" takes them as
-// sums of two numbers in FP8, which lose no more than 2^-18 of a row's largest. On the CPU a
-// token's result is bit-identical in every batch, whatever the number of threads, and an expert's
-// matrices are read once for all of its tokens (of 8192 choices; more are taken in turns). On a
-// Hopper GPU the kernels for more than 64 tokens round each expert's result before it is added.
+// experts in FP8 ("one", "skinny" and "wide-float8"), where ExpertWeights says FP8, with a scale
+// for each 128, and without biases and interleaved gates; "terms" takes them as sums of two numbers
+// in FP8, which lose no more than 2^-18 of a row's largest. On the CPU a token's result is
+// bit-identical in every batch, whatever the number of threads, and an expert's matrices are read
+// once for all of its tokens (of 8192 choices; more are taken in turns). On a Hopper GPU the
+// kernels for many tokens round each expert's result before it is added.
 #pragma once
 
 #include <cstdint>

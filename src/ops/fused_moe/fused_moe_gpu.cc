@@ -148,7 +148,7 @@ void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Works
 
 bool fits_fused_moe_one(const FusedMoeCall& call) {
   // Of large experts "skinny" reads more at once: on an H200 DeepSeek-V3's (44 MB) take 98 us by it
-  // and 116 by "one", Qwen3-30B's (4.7 MB) 25.5 and 17.6, Qwen3-Next's (3.1 MB) 25.8 and 16.0.
+  // and 116 by "one", Qwen3-30B's (4.7 MB) 24.3 and 17.6, Qwen3-Next's (3.1 MB) 22.6 and 16.0.
   constexpr int64_t kMaxExpertBytes = 8 << 20;
   const int64_t expert_bytes = 3 * call.hidden_size() * call.intermediate_size();
   return call.num_tokens() == 1 && expert_bytes <= kMaxExpertBytes && is_row_major(call) &&

@@ -46,7 +46,7 @@ class ItemTaker {
   }
 
  private:
-  static constexpr int kSplitTiles = 1;  // of a block, about
+  static constexpr int kSplitTiles = 3;  // of a block, about
 
   static __device__ int lane() { return threadIdx.x % kWarpSize; }
 
@@ -75,14 +75,19 @@ class ItemTaker {
         put(item, 1, group, row + half % 2 * kHalfRows, 1);
       }
     }
-    slot_.advance(kNumItems);
+    publish();
   }
 
   __device__ void put_end() {
     Item& item = next_slot();
-    if (lane() != 0) return;
-    item.matrix = kNoMatrix;
-    arrive(shared_.item_full(slot_.index));
+    if (lane() == 0) item.matrix = kNoMatrix;
+    publish();
+  }
+
+  __device__ void publish() {
+    __syncwarp();
+    if (lane() == 0) arrive(shared_.item_full(slot_.index));
+    slot_.advance(kNumItems);
   }
 
   __device__ Item& next_slot() const {
@@ -96,7 +101,6 @@ class ItemTaker {
       item.group = group;
       item.row = row;
       item.num_halves = num_halves;
-      arrive(shared_.item_full(slot_.index));
     }
     const MatrixArgs& matrix = args_.matrices[index];
     const int expert = shared_.groups()[group].expert;
@@ -107,8 +111,6 @@ class ItemTaker {
                                              scale_at(matrix.own, expert, second_row, panel))
                                : make_float2(1, 1);
     }
-    __syncwarp();
-    if (lane() == 0) arrive(shared_.item_scaled(slot_.index));
   }
 
   const MoeSkinnyArgs& args_;

@@ -107,7 +107,7 @@ class Shared {
   static constexpr int kBarriers = kItems + kNumItems * int{sizeof(Item)};
   static constexpr int kGroups = kBarriers + 512;
   static constexpr int kRows = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
-  static constexpr int kNumBarriers = 2 * (kNumStages + kNumXStages + 2 * kNumItems) + 1;
+  static constexpr int kNumBarriers = 2 * (kNumStages + kNumXStages + kNumItems) + kNumItems + 1;
   static_assert(kItems % kVectorSize == 0 && kNumBarriers * kBarrierSize <= 512);
 
   // What is planned with lies where the last stage is, which is the last to be copied to.
@@ -135,10 +135,8 @@ class Shared {
   __device__ uint32_t item_empty(int slot) const { return item_full(kNumItems + slot); }
   // What becomes of a tile is stored.
   __device__ uint32_t item_stored(int slot) const { return item_full(2 * kNumItems + slot); }
-  // Its scales are there too.
-  __device__ uint32_t item_scaled(int slot) const { return item_full(3 * kNumItems + slot); }
   // Nobody needs the plan any more.
-  __device__ uint32_t plan_read() const { return item_full(4 * kNumItems); }
+  __device__ uint32_t plan_read() const { return item_full(3 * kNumItems); }
 
   __device__ Item& item(int slot) const { return reinterpret_cast<Item*>(memory_ + kItems)[slot]; }
   // [kColumns, kCodesStride]
@@ -172,7 +170,6 @@ class Shared {
       init_barrier(item_full(i), 1);
       init_barrier(item_empty(i), kConsumerWarps + 3);
       init_barrier(item_stored(i), kConsumerWarps);
-      init_barrier(item_scaled(i), 1);
     }
     init_barrier(plan_read(), kConsumerWarps);
     publish_barriers();

@@ -16,7 +16,6 @@ __device__ void multiply_items(const MoeSkinnyArgs& args, const Shared<kColumns>
   StageCursor stage, x_stage;
   for_items(shared, is_first_lane, [&](const Item& item, const StageCursor& slot) {
     const Output<kColumns> output(args, shared, item);
-    wait_for(shared.item_scaled(slot.index), slot.parity);
     TileSums<kColumns> sums;
     sums.add_tile(shared, args.matrices[item.matrix], item, stage, x_stage);
     output.store(sums);
