@@ -1,8 +1,10 @@
-"""Runs each `atom plan` line of the pages in recipes/ on the configuration that the page names, and
-compares the weights with the plan that the page shows: recipes_test.py ATOM REPOSITORY"""
+"""Runs each `atom plan` line of the pages in recipes/ on the configuration or the shape that the
+page names, and compares the weights with the plan that the page shows: recipes_test.py ATOM
+REPOSITORY"""
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ ATOM, ROOT = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 
 BLOCK = re.compile(r"```sh\n(mkdir[^\n]*)\n(atom plan [^\n]*)\n```\n\n```text\n(.*?)```", re.DOTALL)
 COPY = re.compile(r"cp (tests/released/configs/\S+\.json) (\S+)/config\.json")
+SHAPE = re.compile(r"tools/write_shape\.py (\S+) (\S+)")
 WEIGHTS = re.compile(r"^weights +([\d.]+) (\w+)", re.MULTILINE)
 UNITS = {"MiB": 1, "GiB": 1024}
 
@@ -35,11 +38,15 @@ class Recipes(unittest.TestCase):
         self.assertGreater(num_plans, 10)
 
     def check(self, setup, line, shown):
-        source, folder = COPY.search(setup).groups()
+        copied, shape = COPY.search(setup), SHAPE.search(setup)
+        source, folder = (copied or shape).groups()
         command, subcommand, asked, *flags = line.split()
         self.assertEqual((command, subcommand, asked), ("atom", "plan", folder))
         with tempfile.TemporaryDirectory() as checkpoint:
-            (pathlib.Path(checkpoint) / "config.json").write_bytes((ROOT / source).read_bytes())
+            if copied:
+                shutil.copy(ROOT / source, pathlib.Path(checkpoint) / "config.json")
+            else:
+                subprocess.run([ROOT / "tools/write_shape.py", source, checkpoint], check=True)
             plan = subprocess.run([ATOM, "plan", checkpoint, "--device", "cpu", *flags],
                                   capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual((plan.returncode, plan.stderr), (0, ""))
