@@ -152,6 +152,8 @@ Env read_env() {
   env.all_reduce_rms_norm_fusion =
       get_bool("ATOM_ENABLE_ALLREDUCE_RMSNORM_FUSION", /*default_value=*/true);
   env.reduce_quantization = get_reduce_quantization("AITER_QUICK_REDUCE_QUANTIZATION");
+  env.dsa_context_parallel_threshold =
+      get_int("VLLM_DSA_USE_CONTEXT_PARALLEL_THRESHOLD", 1, 1 << 30);
   env.enforce_eager = get_bool("ATOM_ENFORCE_EAGER");
   env.notes = foreign_notes();
   share_visible_devices(&env.notes);

@@ -39,6 +39,9 @@ struct Env {
   // travel; NONE: as they are.
   enum class ReduceQuantization { kNone, kFloat8, kInt4 };
   ReduceQuantization reduce_quantization = ReduceQuantization::kNone;
+  // VLLM_DSA_USE_CONTEXT_PARALLEL_THRESHOLD: with -pcp, the fewest tokens of a prompt that are
+  // shared out among ranks where an indexer selects what is attended to; 0: as few as there are.
+  int dsa_context_parallel_threshold = 0;
   // ATOM_ENFORCE_EAGER=1: as --enforce-eager.
   bool enforce_eager = false;
   // ATOM_NUM_THREADS: size of the thread pool; 0 = the physical cores this process may use.

@@ -74,15 +74,17 @@ Status check_nodes(const EngineConfig& config) {
                             nodes.num_nodes,
                             nodes.num_nodes);
   }
-  const int32_t world = parallel.tensor_parallel_size * parallel.pipeline_parallel_size;
+  const int32_t world =
+      parallel.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size;
   if (world % nodes.num_nodes != 0) {
     return invalid_argument(
-        "--nnodes {} does not divide the {} ranks of --tensor-parallel-size {} and "
-        "--pipeline-parallel-size {}",
+        "--nnodes {} does not divide the {} ranks of --tensor-parallel-size {}, "
+        "--pipeline-parallel-size {} and --data-parallel-size {}",
         nodes.num_nodes,
         world,
         parallel.tensor_parallel_size,
-        parallel.pipeline_parallel_size);
+        parallel.pipeline_parallel_size,
+        parallel.data_parallel_size);
   }
   if (parallel.prefill_context_parallel_size > 1) {
     return unimplemented(
@@ -91,18 +93,15 @@ Status check_nodes(const EngineConfig& config) {
         nodes.num_nodes,
         parallel.prefill_context_parallel_size);
   }
-  if (parallel.enable_dp_attention) {
-    return unimplemented(
-        "--nnodes {} with --enable-dp-attention: every rank would be a copy of the model, and "
-        "copies are on one node",
-        nodes.num_nodes);
-  }
-  if (parallel.data_parallel_size > 1) {
-    return unimplemented(
-        "--nnodes {} with --data-parallel-size {}: copies of the model are on one "
-        "node",
+  const int32_t num_copies = parallel.enable_dp_attention
+                                 ? parallel.tensor_parallel_size * parallel.data_parallel_size
+                                 : parallel.data_parallel_size;
+  if (num_copies % nodes.num_nodes != 0 && nodes.num_nodes % num_copies != 0) {
+    return invalid_argument(
+        "--nnodes {} with {} copies of the model: a node has whole copies, as many as any other, "
+        "or a copy has whole nodes; take a number that the copies divide or that divides them",
         nodes.num_nodes,
-        parallel.data_parallel_size);
+        num_copies);
   }
   return {};
 }

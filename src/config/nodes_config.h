@@ -1,4 +1,4 @@
-// How one copy of a model is spread over several machines ("nodes"): each has as many of its ranks.
+// How copies of a model are spread over machines ("nodes"): several to one, or one over several.
 #pragma once
 
 #include <cstdint>

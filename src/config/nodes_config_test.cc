@@ -31,14 +31,30 @@ TEST(NodesConfig, RefusesWhatDoesNotGoTogether) {
   config.nodes.num_nodes = 3;
   EXPECT_NE(why_not(config).find("does not divide the 4 ranks"), std::string::npos);
   config = two_nodes();
-  config.parallel.data_parallel_size = 2;
-  EXPECT_NE(why_not(config).find("--data-parallel-size 2"), std::string::npos);
-  config = two_nodes();
-  config.parallel.enable_dp_attention = true;
-  EXPECT_NE(why_not(config).find("--nnodes 2 with --enable-dp-attention"), std::string::npos);
+  config.parallel.prefill_context_parallel_size = 2;
+  EXPECT_NE(why_not(config).find("--prefill-context-parallel-size 2"), std::string::npos);
   config = EngineConfig();
   config.nodes.node_rank = 1;
   EXPECT_NE(why_not(config).find("--nnodes"), std::string::npos);
+}
+
+// Of a tensor-parallel size of 4.
+TEST(NodesConfig, NodesHaveWholeCopiesOrCopiesWholeNodes) {
+  const auto with = [](int32_t num_copies, int32_t num_nodes) {
+    EngineConfig config = two_nodes();
+    config.parallel.data_parallel_size = num_copies;
+    config.nodes.num_nodes = num_nodes;
+    return why_not(config);
+  };
+  EXPECT_EQ(with(2, 2), "");
+  EXPECT_EQ(with(4, 2), "");
+  EXPECT_EQ(with(2, 4), "");
+  EXPECT_EQ(with(2, 8), "");
+  EXPECT_NE(with(6, 4).find("--nnodes 4 with 6 copies"), std::string::npos);
+  EXPECT_NE(with(2, 16).find("does not divide the 8 ranks"), std::string::npos);
+  EngineConfig config = two_nodes();
+  config.parallel.enable_dp_attention = true;  // four copies
+  EXPECT_EQ(why_not(config), "");
 }
 
 class NodesDigest : public testing::Test {

@@ -222,12 +222,19 @@ Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
   return {};
 }
 
-// The threads of one copy of the model: copies share what there is.
+// The original system's switch is of attention over selected tokens.
+int32_t resolve_context_parallel_threshold(const ModelConfig& model) {
+  const Result<int64_t> top_k = model.extension().get_int("index_topk", 0, INT32_MAX, 0);
+  return top_k.ok() && *top_k > 0 ? env().dsa_context_parallel_threshold : 0;
+}
+
+// The threads of one copy of the model: copies of a node share what there is.
 int32_t resolve_num_threads(const EngineConfig& engine) {
   int32_t num_threads = num_usable_cores();
   if (env().num_threads > 0) num_threads = env().num_threads;
   if (engine.device.num_threads > 0) num_threads = engine.device.num_threads;
-  return std::max(1, num_threads / engine.parallel.data_parallel_size);
+  const int32_t num_copies = engine.parallel.data_parallel_size / engine.nodes.num_nodes;
+  return std::max(1, num_threads / std::max(1, num_copies));
 }
 
 }  // namespace
@@ -259,6 +266,7 @@ Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& mo
       resolve_recorded_batches(engine.device.recorded_batches, resolved.scheduler.max_num_seqs));
   RETURN_IF_ERROR(resolve_parallel(model, &resolved));
   resolve_kv_groups(engine, model, resolved.speculative, &resolved.scheduler);
+  resolved.context_parallel_threshold = resolve_context_parallel_threshold(resolved.model);
   resolved.num_threads = resolve_num_threads(resolved.engine);
   return resolved;
 }

@@ -23,13 +23,19 @@ struct ResolvedConfig {
   SpeculativeOptions speculative;  // json empty, forced_acceptance also where its rate was given
   // Ascending sizes of the batches whose steps a device records; nothing: DecodeGraphs chooses.
   std::optional<std::vector<int64_t>> recorded_batches;
-  int32_t num_threads = 1;  // of one of the copies that data parallelism has
-  // They share their experts: they are one engine core, whose copies step together.
+  int32_t num_threads = 1;  // of one of the copies that data parallelism has on a node
   bool copies_share_experts = false;
+  // Fewer tokens of a prompt are not shared out by context parallelism; 0: as few as ranks.
+  int32_t context_parallel_threshold = 0;
 
   int32_t max_model_len() const { return scheduler.max_model_len; }
+  // Copies that share their experts step together, and those of several nodes come and go together.
+  bool copies_are_one_core() const {
+    const bool have_nodes = engine.nodes.num_nodes > 1 && engine.parallel.data_parallel_size > 1;
+    return copies_share_experts || have_nodes;
+  }
   int32_t num_cores() const {
-    return copies_share_experts ? 1 : engine.parallel.data_parallel_size;
+    return copies_are_one_core() ? 1 : engine.parallel.data_parallel_size;
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "comm/local/local_group.h"
+#include "engine/copy_thread.h"
 #include "engine/zmq_frames.h"
 
 namespace atom {
@@ -24,60 +25,108 @@ bool CopyGroup::serve(const ResolvedConfig& config,
                       int64_t num_sampled_ids,
                       zmq::context_t& context,
                       const EngineCoreEndpoints& endpoints) {
-  Result<std::shared_ptr<LocalRanks>> ranks = make_local_ranks(config);
-  if (!ranks.ok()) {
-    EngineCore::report_failure(context, endpoints, ranks.status());
+  CopyGroup group(config, num_sampled_ids, context, endpoints);
+  if (const Status status = group.make_ranks(); !status.ok()) {
+    EngineCore::report_failure(context, endpoints, status);
     return false;
   }
-  CopyGroup group(config, num_sampled_ids, context, endpoints, *std::move(ranks));
   return group.run();
 }
 
 CopyGroup::CopyGroup(const ResolvedConfig& config,
                      int64_t num_sampled_ids,
                      zmq::context_t& context,
-                     const EngineCoreEndpoints& endpoints,
-                     std::shared_ptr<LocalRanks> ranks)
+                     const EngineCoreEndpoints& endpoints)
     : config_(config),
       num_sampled_ids_(num_sampled_ids),
       context_(context),
       endpoints_(endpoints),
-      ranks_(std::move(ranks)),
-      lockstep_(make_local_group(config.engine.parallel.data_parallel_size, patience(config))),
+      plan_(config),
       requests_(connect(context, zmq::socket_type::dealer, endpoints.requests, endpoints.identity)),
       responses_(connect(context, zmq::socket_type::push, endpoints.responses)),
       router_(config.engine.parallel.data_parallel_size,
               config.engine.parallel.data_parallel_balance),
       last_sent_(std::chrono::steady_clock::now()) {
-  CHECK(config.copies_share_experts);
+  CHECK(config.copies_are_one_core());
 }
 
 CopyGroup::~CopyGroup() {
-  for (const auto& copy : copies_) {
-    if (copy->thread.joinable()) copy->thread.join();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Status CopyGroup::make_ranks() {
+  if (plan_.num_nodes() == 1) {
+    ASSIGN_OR_RETURN(ranks_, make_local_ranks(config_));
+    lockstep_ = make_local_group(plan_.num_copies(), patience(config_));
+    return {};
   }
+  ASSIGN_OR_RETURN(
+      nodes_,
+      make_node_ranks(config_, num_sampled_ids_, EngineCore::beat_while_waiting(&responses_)));
+  ranks_ = nodes_;
+  node_requests_.resize(static_cast<size_t>(plan_.num_nodes()));
+  for (int node = 1; node < plan_.num_nodes(); ++node) {
+    if (!plan_.leads(node)) continue;
+    node_requests_[static_cast<size_t>(node)] =
+        std::make_unique<CopyChannel>(&nodes_->nodes(), node);
+  }
+  return {};
 }
 
 void CopyGroup::start_copies() {
-  for (int i = 0; i < config_.engine.parallel.data_parallel_size; ++i) {
+  num_running_ = nodes_ == nullptr ? plan_.num_copies() : plan_.num_copies_of_node();
+  for (int i = 0; i < plan_.num_copies(); ++i) {
     Copy& copy = *copies_.emplace_back(std::make_unique<Copy>());
-    copy.endpoints = {fmt::format("inproc://atom-copy-{}-requests", i),
-                      fmt::format("inproc://atom-copy-{}-responses", i),
-                      fmt::format("copy-{}", i),
-                      endpoints_.heartbeat};
-    copy.requests = atom::bind(context_, zmq::socket_type::dealer, copy.endpoints.requests);
+    copy.number = i;
+    copy.endpoints = copy_endpoints(i, endpoints_.heartbeat);
     copy.responses = atom::bind(context_, zmq::socket_type::pull, copy.endpoints.responses);
-    copy.place = std::make_unique<CopyPlace>(CopyPlace{i, ranks_, lockstep_[i].get()});
+    const int node = plan_.leader_of(i);
+    copy.node = node == 0 ? nullptr : node_requests_[static_cast<size_t>(node)].get();
+    if (copy.node != nullptr) continue;
+    copy.requests = atom::bind(context_, zmq::socket_type::dealer, copy.endpoints.requests);
+    copy.place = {i, ranks_, nullptr};
+    if (nodes_ == nullptr) copy.place.lockstep = lockstep_[static_cast<size_t>(i)].get();
+    if (nodes_ != nullptr && config_.copies_share_experts) {
+      copy.place.lockstep = nodes_->lockstep()[static_cast<size_t>(i)];
+    }
   }
-  num_running_ = static_cast<int>(copies_.size());
   for (const auto& copy : copies_) {
-    copy->thread = std::thread([this, c = copy.get()] {
-      EngineCore::serve(config_, num_sampled_ids_, context_, c->endpoints, c->place.get());
-      // Where it has failed the others are not to wait for it.
-      c->place->lockstep->fail(unavailable("copy {} of the engine has ended", c->place->copy));
+    if (copy->node != nullptr) continue;
+    threads_.emplace_back([this, c = copy.get()] {
+      serve_copy(config_, num_sampled_ids_, context_, c->endpoints, c->place);
       --num_running_;
     });
   }
+  for (int node = 1; node < plan_.num_nodes(); ++node) {
+    if (!plan_.leads(node)) continue;
+    ++num_running_;
+    threads_.emplace_back([this, node] {
+      listen_to(node);
+      --num_running_;
+    });
+  }
+}
+
+void CopyGroup::listen_to(int node) {
+  std::vector<zmq::socket_t> responses;
+  const int first = plan_.first_copy_of(node);
+  for (int i = 0; i < plan_.num_copies_of_node(); ++i) {
+    const std::string& endpoint = copies_[static_cast<size_t>(first + i)]->endpoints.responses;
+    responses.push_back(connect(context_, zmq::socket_type::push, endpoint));
+  }
+  CopyChannel channel(nodes_->answers_of(node), /*other=*/1);
+  while (std::optional<CopyFrame> frame = channel.receive()) {
+    const int of_node = frame->copy - first;
+    CHECK(of_node >= 0);
+    CHECK(of_node < std::ssize(responses));
+    send_frame(responses[static_cast<size_t>(of_node)], frame->bytes);
+  }
+}
+
+// Nothing that is on its way is waited for: nobody is there any more who asked.
+void CopyGroup::end_nodes() {
+  is_ending_ = true;
+  ranks_->fail(Status(StatusCode::kAborted, "the head has ended"));
 }
 
 bool CopyGroup::run() {
@@ -114,7 +163,7 @@ void CopyGroup::wait() {
   for (const auto& copy : copies_) {
     items.push_back({copy->responses.handle(), 0, ZMQ_POLLIN, 0});
   }
-  const bool all_run = num_running_ == std::ssize(copies_) && is_ready_ && !failed_;
+  const bool all_run = num_running_ == std::ssize(threads_) && is_ready_ && !failed_;
   const std::chrono::milliseconds timeout = all_run ? endpoints_.heartbeat : kEndPoll;
   try {
     zmq::poll(items.data(), items.size(), std::min(timeout, endpoints_.heartbeat));
@@ -131,6 +180,8 @@ void CopyGroup::handle(CoreRequest request) {
   } else if (std::holds_alternative<ControlProfile>(request)) {
     send_to(*copies_.front(), request);
     wake_others(0);
+  } else if (nodes_ != nullptr) {
+    end_nodes();
   } else {
     for (const auto& copy : copies_) send_to(*copy, request);
   }
@@ -149,6 +200,7 @@ void CopyGroup::give(AddRequest add) {
 }
 
 void CopyGroup::wake_others(int copy) {
+  if (!config_.copies_share_experts) return;
   for (int i = 0; i < std::ssize(copies_); ++i) {
     if (i != copy) send_to(*copies_[i], AbortRequests{});
   }
@@ -180,6 +232,7 @@ void CopyGroup::handle(int index, CoreResponse response) {
     copy.stats.num_blocks = copy.stats.num_free_blocks = ready->num_blocks;
     announce_when_ready();
   } else if (auto* failed = std::get_if<CoreFailed>(&response)) {
+    if (is_ending_) return;
     if (!failed_) failed_ = std::move(*failed);
     ranks_->fail(Status(failed_->code, failed_->reason));
   } else if (std::holds_alternative<CoreProfile>(response) || index == 0) {
@@ -224,14 +277,18 @@ void CopyGroup::send(const CoreResponse& response) {
 }
 
 void CopyGroup::send_to(Copy& copy, const CoreRequest& request) {
-  send_frame(copy.requests, encode(request));
+  if (copy.node != nullptr) {
+    copy.node->send({copy.number, encode(request)});
+  } else {
+    send_frame(copy.requests, encode(request));
+  }
 }
 
 bool serve_core(const ResolvedConfig& config,
                 int64_t num_sampled_ids,
                 zmq::context_t& context,
                 const EngineCoreEndpoints& endpoints) {
-  return config.copies_share_experts
+  return config.copies_are_one_core()
              ? CopyGroup::serve(config, num_sampled_ids, context, endpoints)
              : EngineCore::serve(config, num_sampled_ids, context, endpoints);
 }

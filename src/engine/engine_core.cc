@@ -63,6 +63,15 @@ void EngineCore::report_failure(zmq::context_t& context,
   send_frame(responses, encode(CoreResponse(CoreFailed{status.code(), status.message()})));
 }
 
+std::function<bool()> EngineCore::beat_while_waiting(zmq::socket_t* responses) {
+  return [responses, told = Clock::time_point()]() mutable {
+    if (Clock::now() - told < kWaitingBeat) return true;
+    told = Clock::now();
+    send_frame(*responses, encode(CoreResponse(CoreHeartbeat{})));
+    return true;
+  };
+}
+
 bool EngineCore::serve(const ResolvedConfig& config,
                        int64_t num_sampled_ids,
                        zmq::context_t& context,
@@ -76,18 +85,14 @@ bool EngineCore::serve(const ResolvedConfig& config,
     const LoadingStage stage = has_weights ? LoadingStage::kGraphs : LoadingStage::kWeights;
     send_frame(responses, encode(CoreResponse(CoreLoading{stage, start.done, start.total})));
   };
-  // Who waits for other nodes lives, though nothing is loaded yet.
-  Clock::time_point told;
-  const auto waits = [&] {
-    if (Clock::now() - told < kWaitingBeat) return true;
-    told = Clock::now();
-    send_frame(responses, encode(CoreResponse(CoreHeartbeat{})));
-    return true;
-  };
   Profiler profiler(config);
   Result<std::unique_ptr<RunnerGroup>> runner =
       place == nullptr
-          ? RunnerGroup::create(config, num_sampled_ids, progress, profiler.recorder(), waits)
+          ? RunnerGroup::create(config,
+                                num_sampled_ids,
+                                progress,
+                                profiler.recorder(),
+                                beat_while_waiting(&responses))
           : RunnerGroup::create_copy(
                 config, num_sampled_ids, progress, profiler.recorder(), place->ranks, place->copy);
   if (!runner.ok()) {
@@ -106,6 +111,8 @@ bool EngineCore::serve(const ResolvedConfig& config,
   core.send(ready_message(plan));
   const Status status = core.loop();
   if (!status.ok()) {
+    // All that waits ends for this reason, whatever ends first.
+    core.runner_->fail(status);
     report_failure(context, endpoints, status);
   } else {
     core.runner_->end();
@@ -129,7 +136,7 @@ EngineCore::EngineCore(const ResolvedConfig& config,
       responses_(std::move(responses)),
       compile_queue_(make_compiler(config, num_sampled_ids), {}),
       heartbeat_(heartbeat) {
-  if (place != nullptr) lockstep_.emplace(place->lockstep);
+  if (place != nullptr && place->lockstep != nullptr) lockstep_.emplace(place->lockstep);
 }
 
 Status EngineCore::loop() {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <zmq.hpp>
@@ -23,11 +24,12 @@
 
 namespace atom {
 
-// The place of a core among copies that share their experts.
+// The place of a core among copies that are one core together.
 struct CopyPlace {
-  int copy = 0;
-  std::shared_ptr<LocalRanks> ranks;  // of all copies
-  Communicator* lockstep = nullptr;   // of the copies, a rank each; outlives the core
+  int copy = 0;                       // of those of this node
+  std::shared_ptr<LocalRanks> ranks;  // of all of them
+  // Of all copies, a rank each, where they share their experts; else null. Outlives the core.
+  Communicator* lockstep = nullptr;
 };
 
 class EngineCore {
@@ -43,6 +45,9 @@ class EngineCore {
   static void report_failure(zmq::context_t& context,
                              const EngineCoreEndpoints& endpoints,
                              const Status& status);
+  // What is to be asked while other nodes are waited for: it says that this core lives, though
+  // nothing is loaded yet, and is always true. The socket outlives it.
+  static std::function<bool()> beat_while_waiting(zmq::socket_t* responses);
 
  private:
   using Clock = RunnerGroup::Clock;

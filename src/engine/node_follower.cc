@@ -6,8 +6,12 @@
 #include <thread>
 #include <utility>
 
+#include "base/env.h"
 #include "base/log.h"
+#include "config/dp_environment.h"
+#include "engine/copy_host.h"
 #include "models/registry.h"
+#include "runner/node_plan.h"
 #include "structured_output/grammar_compiler.h"
 #include "tokenizer/tokenizer.h"
 
@@ -57,7 +61,9 @@ class StepGrammars {
 NodeFollower::NodeFollower(ResolvedConfig config, int64_t num_sampled_ids)
     : config_(std::move(config)), num_sampled_ids_(num_sampled_ids) {}
 
-Result<std::unique_ptr<NodeFollower>> NodeFollower::create(const EngineConfig& config) {
+Result<std::unique_ptr<NodeFollower>> NodeFollower::create(const EngineConfig& asked) {
+  EngineConfig config = asked;
+  RETURN_IF_ERROR(apply_dp_environment(env(), &config));
   ASSIGN_OR_RETURN(const ModelConfig model, load_model_config(config.model.model));
   ASSIGN_OR_RETURN(ResolvedConfig resolved, resolve(config, model));
   int64_t num_sampled_ids = model.vocab_size;
@@ -93,32 +99,49 @@ Status NodeFollower::run() {
 Status NodeFollower::run_once(bool* joined) {
   const NodesConfig& nodes = config_.engine.nodes;
   log::info("joining the head at {} port {}", nodes.master_address, nodes.master_port);
-  ASSIGN_OR_RETURN(const std::unique_ptr<RunnerGroup> group,
-                   RunnerGroup::create(
-                       config_, num_sampled_ids_, nullptr, nullptr, [this] { return !stopping_; }));
-  *joined = true;
-  log::info("node {} of {} computes", nodes.node_rank, nodes.num_nodes);
-  publish(group.get());
-  StepGrammars grammars(config_, num_sampled_ids_);
-  const Status status = group->follow([&](SchedulerOutput* step) { return grammars.add(step); });
+  ASSIGN_OR_RETURN(const std::shared_ptr<NodeRanks> ranks,
+                   make_node_ranks(config_, num_sampled_ids_, [this] { return !stopping_; }));
+  publish(ranks);
+  const Status status = compute(ranks, joined);
   publish(nullptr);
   return status;
+}
+
+Status NodeFollower::compute(const std::shared_ptr<NodeRanks>& ranks, bool* joined) {
+  const NodesConfig& nodes = config_.engine.nodes;
+  if (NodePlan(config_).leads(nodes.node_rank)) {
+    log::info("node {} of {} has {} copies of the model",
+              nodes.node_rank,
+              nodes.num_nodes,
+              ranks->num_copies());
+    CopyHost host(config_, num_sampled_ids_, ranks);
+    const Status status = host.run();
+    *joined = host.was_ready();
+    return status;
+  }
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<RunnerGroup> group,
+      RunnerGroup::create_copy(config_, num_sampled_ids_, nullptr, nullptr, ranks, /*copy=*/0));
+  *joined = true;
+  log::info("node {} of {} computes", nodes.node_rank, nodes.num_nodes);
+  StepGrammars grammars(config_, num_sampled_ids_);
+  return group->follow([&](SchedulerOutput* step) { return grammars.add(step); });
 }
 
 Status NodeFollower::has_stopped() const {
   return unavailable("node {} has stopped", config_.engine.nodes.node_rank);
 }
 
-void NodeFollower::publish(RunnerGroup* group) {
+void NodeFollower::publish(std::shared_ptr<NodeRanks> ranks) {
   const MutexLock lock(&mutex_);
-  group_ = group;
-  if (group != nullptr && stopping_) group->fail(has_stopped());
+  ranks_ = std::move(ranks);
+  if (ranks_ != nullptr && stopping_) ranks_->fail(has_stopped());
 }
 
 void NodeFollower::stop() {
   stopping_ = true;
   const MutexLock lock(&mutex_);
-  if (group_ != nullptr) group_->fail(has_stopped());
+  if (ranks_ != nullptr) ranks_->fail(has_stopped());
 }
 
 }  // namespace atom

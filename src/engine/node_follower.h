@@ -1,6 +1,7 @@
 // What a node does that is not the head: it joins the head, loads its ranks' part of the model, and
-// computes the steps that the head sends, until the head ends. When the head or another node is
-// lost it joins again, so that the engine recovers once all are there.
+// computes the steps that the first node of its copy sends, or serves the copies that it is the
+// first node of, until the head ends. When the head or another node is lost it joins again, so that
+// the engine recovers once all are there.
 #pragma once
 
 #include <atomic>
@@ -29,14 +30,16 @@ class NodeFollower {
 
   // From joining the head to the end of that group. `joined`: it got so far.
   Status run_once(bool* joined);
-  void publish(RunnerGroup* group);
+  // With the other nodes; `joined`: as of run_once().
+  Status compute(const std::shared_ptr<NodeRanks>& ranks, bool* joined);
+  void publish(std::shared_ptr<NodeRanks> ranks);
   Status has_stopped() const;
 
   const ResolvedConfig config_;
   const int64_t num_sampled_ids_;
   std::atomic<bool> stopping_{false};
   Mutex mutex_;
-  RunnerGroup* group_ GUARDED_BY(mutex_) = nullptr;  // that stop() ends
+  std::shared_ptr<NodeRanks> ranks_ GUARDED_BY(mutex_);  // that stop() ends
 };
 
 }  // namespace atom

@@ -6,7 +6,7 @@
 
 #include "engine/node_mesh.h"
 #include "runner/choose_device.h"
-#include "runner/node_ranks.h"
+#include "runner/node_plan.h"
 
 namespace atom {
 namespace {
@@ -34,29 +34,29 @@ Result<std::shared_ptr<LocalRanks>> make_local_ranks(const ResolvedConfig& confi
   return std::shared_ptr<LocalRanks>(std::move(ranks));
 }
 
+Result<std::shared_ptr<NodeRanks>> make_node_ranks(const ResolvedConfig& config,
+                                                   int64_t num_sampled_ids,
+                                                   const std::function<bool()>& go_on) {
+  ASSIGN_OR_RETURN(const Device first, choose_device(config.engine.device));
+  RETURN_IF_ERROR(check_cards(config, first));
+  ASSIGN_OR_RETURN(const std::string kind, kind_of(first));
+  ASSIGN_OR_RETURN(const MeshOptions mesh, node_mesh(config, num_sampled_ids, kind, go_on));
+  return NodeRanks::form(config, first, patience(config), mesh);
+}
+
 Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create(
     const ResolvedConfig& config,
     int64_t num_sampled_ids,
     const std::function<void(const StartProgress&)>& progress,
     SpanRecorder* recorder,
     const std::function<bool()>& go_on) {
-  std::unique_ptr<RunnerGroup> group(new RunnerGroup());
-  // A node's ranks begin with those of the last stage that it has.
+  std::shared_ptr<LocalRanks> ranks;
   if (config.engine.nodes.num_nodes > 1) {
-    ASSIGN_OR_RETURN(const Device first, choose_device(config.engine.device));
-    RETURN_IF_ERROR(check_cards(config, first));
-    ASSIGN_OR_RETURN(const std::string kind, kind_of(first));
-    ASSIGN_OR_RETURN(const MeshOptions mesh, node_mesh(config, num_sampled_ids, kind, go_on));
-    ASSIGN_OR_RETURN(std::unique_ptr<NodeRanks> ranks,
-                     NodeRanks::form(config.engine, first, patience(config), mesh));
-    group->channel_ = std::make_unique<StepChannel>(&ranks->nodes());
-    group->local_ranks_ = std::move(ranks);
+    ASSIGN_OR_RETURN(ranks, make_node_ranks(config, num_sampled_ids, go_on));
   } else {
-    ASSIGN_OR_RETURN(group->local_ranks_, make_local_ranks(config));
-    group->answering_ = group->local_ranks_->size() - config.engine.parallel.ranks_of_stage();
+    ASSIGN_OR_RETURN(ranks, make_local_ranks(config));
   }
-  RETURN_IF_ERROR(group->start(config, num_sampled_ids, progress, recorder, /*copy=*/0));
-  return group;
+  return create_copy(config, num_sampled_ids, progress, recorder, std::move(ranks), /*copy=*/0);
 }
 
 Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create_copy(
@@ -68,8 +68,13 @@ Result<std::unique_ptr<RunnerGroup>> RunnerGroup::create_copy(
     int copy) {
   std::unique_ptr<RunnerGroup> group(new RunnerGroup());
   group->local_ranks_ = std::move(ranks);
-  group->answering_ =
-      config.engine.parallel.ranks_of_copy() - config.engine.parallel.ranks_of_stage();
+  if (Communicator* const steps = group->local_ranks_->steps()) {
+    group->channel_ = std::make_unique<StepChannel>(steps);
+  }
+  // A node's ranks begin with those of the last stage that it has.
+  const ParallelConfig& parallel = config.engine.parallel;
+  const bool has_nodes = config.engine.nodes.num_nodes > 1;
+  group->answering_ = has_nodes ? 0 : parallel.ranks_of_copy() - parallel.ranks_of_stage();
   const Status status = group->start(config, num_sampled_ids, progress, recorder, copy);
   if (!status.ok()) {
     group->fail(status);
@@ -113,15 +118,15 @@ Status RunnerGroup::start(const ResolvedConfig& config,
   if (channel_ != nullptr) channel_->meet();
   RETURN_IF_ERROR(status());
   plan_ = runners.front()->memory_plan();
+  const bool leads = NodePlan(config).leads(config.engine.nodes.node_rank);
   for (int rank = 0; rank < world; ++rank) {
-    const bool answers = rank == answering_ && config.engine.nodes.is_head();
+    const bool answers = rank == answering_ && leads;
     ranks_.push_back(std::make_unique<RunnerThread>(std::move(runners[rank]), answers));
   }
   return {};
 }
 
 RunnerGroup::~RunnerGroup() {
-  if (local_ranks_ == nullptr) return;  // the nodes did not come together
   // A rank may have taken a step that another one drops.
   local_ranks_->fail(unavailable("the engine is stopping"));
   for (const auto& rank : ranks_) rank->stop();

@@ -39,7 +39,7 @@ Status check_cards(const ResolvedConfig& config, Device first) {
   ASSIGN_OR_RETURN(const auto cards, device_facts(first.type));
   const int32_t num_nodes = config.engine.nodes.num_nodes;
   const int32_t asked =
-      (config.copies_share_experts ? num_ranks(parallel) : parallel.ranks_of_copy()) / num_nodes;
+      (config.copies_are_one_core() ? num_ranks(parallel) : parallel.ranks_of_copy()) / num_nodes;
   if (first.index + asked <= std::ssize(cards)) return {};
   std::string flags = fmt::format("--tensor-parallel-size {}, --pipeline-parallel-size {}",
                                   parallel.tensor_parallel_size,

@@ -24,8 +24,8 @@ std::array<Piece, 2> pieces_of(int64_t num_rows, int32_t rank, int32_t size) {
   return {piece(rank), piece(count - 1 - rank)};
 }
 
-bool is_cut(const ScheduledSequence& scheduled, int32_t size) {
-  return !scheduled.is_decode() && scheduled.num_new_tokens >= 2 * size;
+bool is_cut(const ScheduledSequence& scheduled, int32_t size, int32_t threshold) {
+  return !scheduled.is_decode() && scheduled.num_new_tokens >= std::max(2 * size, threshold);
 }
 
 }  // namespace
@@ -34,10 +34,13 @@ ContextRows::ContextRows(const SchedulerOutput& step,
                          std::span<RunnerSequence* const> sequences,
                          int32_t block_size,
                          const ParallelContext& parallel,
-                         HostMirror* arrays)
+                         HostMirror* arrays,
+                         int32_t threshold)
     : step_(step), sequences_(sequences), parallel_(parallel), arrays_(arrays) {
   const int32_t size = parallel.context_parallel_size, rank = parallel.context_parallel_rank;
-  const auto cut = [&](const ScheduledSequence& scheduled) { return is_cut(scheduled, size); };
+  const auto cut = [&](const ScheduledSequence& scheduled) {
+    return is_cut(scheduled, size, threshold);
+  };
   if (size == 1 || std::ranges::none_of(step.scheduled, cut)) return;
   std::vector<std::vector<int32_t>> slots(static_cast<size_t>(size));
   int32_t row = 0;

@@ -23,14 +23,15 @@ namespace atom {
 
 class ContextRows {
  public:
-  // `sequences` in the order of `step.scheduled`, their block tables up to date; `arrays` is where
-  // operators read what they need of this, num_elements() long, and null for a single rank. All
-  // outlive this.
+  // Fewer tokens of a prompt than `threshold` are not cut. `sequences` in the order of
+  // `step.scheduled`, their block tables up to date; `arrays` is where operators read what they
+  // need of this, num_elements() long, and null for a single rank. All outlive this.
   ContextRows(const SchedulerOutput& step,
               std::span<RunnerSequence* const> sequences,
               int32_t block_size,
               const ParallelContext& parallel,
-              HostMirror* arrays);
+              HostMirror* arrays,
+              int32_t threshold = 0);
 
   // Of `arrays`, for any step.
   static int64_t num_elements(const SchedulerConfig& config, int32_t num_context_ranks);

@@ -76,6 +76,11 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::create(const ParallelConfig& par
   if (!has_sums && env().reduce_quantization != Env::ReduceQuantization::kNone) {
     log::info("AITER_QUICK_REDUCE_QUANTIZATION has no effect: no layer is shared between GPUs");
   }
+  if (parallel.prefill_context_parallel_size == 1 && env().dsa_context_parallel_threshold > 0) {
+    log::info(
+        "VLLM_DSA_USE_CONTEXT_PARALLEL_THRESHOLD has no effect: prompts are shared out by "
+        "--prefill-context-parallel-size alone");
+  }
   for (const Group group : {&ParallelContext::tensor_parallel,
                             &ParallelContext::context_parallel,
                             &ParallelContext::pipeline_parallel}) {

@@ -27,7 +27,11 @@ class LocalRanks {
   virtual ~LocalRanks() = default;
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  int num_copies() const { return num_copies_; }  // that share experts; 1: none does
+  // Copies that are here together; 1: only one is.
+  int num_copies() const { return num_copies_; }
+  // Over which a copy's steps come to its other nodes, of which the first is the one that schedules
+  // them; null where no copy is on several.
+  Communicator* steps() const { return steps_; }
   // What rank `rank` builds and computes with, as long as this lives.
   const ParallelContext& context(int rank) const { return ranks_[rank]; }
 
@@ -52,6 +56,7 @@ class LocalRanks {
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none for one rank
   std::vector<ParallelContext> ranks_;
   int num_copies_ = 1;
+  Communicator* steps_ = nullptr;
 };
 
 // Rank `rank` of those that `parallel` asks for, without communicators: for plans.

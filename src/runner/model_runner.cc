@@ -545,7 +545,8 @@ void ModelRunner::forward(const SchedulerOutput& step,
                         sequences_.scheduled(),
                         config_.scheduler.block_size,
                         parallel_,
-                        context_arrays_ ? &*context_arrays_ : nullptr);
+                        context_arrays_ ? &*context_arrays_ : nullptr,
+                        config_.context_parallel_threshold);
   const StepInputs inputs = [&] {
     const HostRange range(recorder_, "build inputs");
     return input_builder_->build(own.step(), own.sequences());

@@ -152,5 +152,24 @@ TEST(ContextRows, EveryRowIsComputed) {
   EXPECT_EQ(pieces[1], (Pieces{{2, 1}, {5, 2}, {7, 2}}));
 }
 
+TEST(ContextRows, FewerTokensThanTheThresholdAreNotCut) {
+  SamplingParams params;
+  const SamplingState state(params, {}, {}, 100);
+  RunnerSequence prompt{.token_ids = {1, 2, 3}, .block_ids = {1, 0}, .sampling = state};
+  RunnerSequence* sequences[] = {&prompt};
+  SchedulerOutput step;
+  step.scheduled.emplace_back().num_new_tokens = 7;
+  step.num_tokens = 7;
+  ThreadPool pool(1);
+  const Stream stream(&pool);
+  ParallelContext parallel;
+  parallel.context_parallel_size = 2;
+  for (const int32_t threshold : {0, 7, 8}) {
+    HostMirror arrays(stream, 30);
+    const ContextRows rows(step, sequences, 4, parallel, &arrays, threshold);
+    EXPECT_EQ(rows.split() != nullptr, threshold <= 7) << threshold;
+  }
+}
+
 }  // namespace
 }  // namespace atom
