@@ -60,6 +60,12 @@ void ParallelLMHead::forward(const Tensor& hidden,
   forward_by(weight(), hidden, logits, context);
 }
 
+Tensor ParallelLMHead::forward_part(const Tensor& hidden, const ForwardContext& context) const {
+  const Tensor logits = context.workspace.tensor({hidden.size(0), part_.count}, DType::kFloat32);
+  ops::linear(context.stream, hidden, weight(), Tensor(), logits, context.workspace);
+  return logits;
+}
+
 void ParallelLMHead::forward_by(const ops::LinearWeight& weight,
                                 const Tensor& hidden,
                                 const Tensor& logits,

@@ -20,6 +20,10 @@ class ParallelLMHead : public Module {
   // hidden [num_rows, hidden_size] -> logits [num_rows, vocab_size] float32.
   void forward(const Tensor& hidden, const Tensor& logits, const ForwardContext& context) const;
 
+  // Of this rank's ids alone: hidden -> workspace tensor [num_rows, part().count] float32.
+  Tensor forward_part(const Tensor& hidden, const ForwardContext& context) const;
+  const VocabPart& part() const { return part_; }
+
   // This rank's part; meta until finish_load.
   const ops::LinearWeight& weight() const {
     return tied_ != nullptr ? tied_->packed_weight() : packed_;

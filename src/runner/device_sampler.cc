@@ -135,6 +135,22 @@ void DeviceSampler::choose(SamplingKind kind, const Tensor& logits, Workspace& w
   take_first_ranks(logits.size(0));
 }
 
+void DeviceSampler::choose_largest_of_parts(const Tensor& logits,
+                                            int64_t first_id,
+                                            const ParallelContext& ranks,
+                                            Workspace& workspace) {
+  const int64_t num_rows = logits.size(0);
+  const int64_t num_ids = std::clamp<int64_t>(num_sampled_ids_ - first_id, 0, logits.size(1));
+  const Workspace::Scope scope(workspace);
+  const Tensor keys =
+      workspace.tensor({ranks.tensor_parallel_size, num_rows, ops::kArgmaxKeys}, DType::kInt64);
+  const Tensor own = keys.narrow(0, ranks.tensor_parallel_rank, 1);
+  ops::argmax_keys(*stream_, logits, num_ids, first_id, own.view({num_rows, ops::kArgmaxKeys}));
+  ranks.all_gather(*stream_, own, keys);
+  ops::argmax_of_keys(*stream_, keys, token_ids_.view(0, {num_rows}));
+  take_first_ranks(num_rows);
+}
+
 void DeviceSampler::take_first_ranks(int64_t num_rows) {
   if (alike_ != nullptr) alike_->broadcast(*stream_, token_ids_.view(0, {num_rows}), /*root=*/0);
 }

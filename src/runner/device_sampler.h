@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "nn/parallel_context.h"
 #include "sampling/sample_row_params.h"
 #include "sampling/sampler.h"
 #include "tensor/host_mirror.h"
@@ -65,6 +66,13 @@ class DeviceSampler {
   // Enqueues the choice from logits, [num_rows, vocab_size] float32, which may change them. Under
   // kAny by what was sent last.
   void choose(SamplingKind kind, const Tensor& logits, Workspace& workspace);
+
+  // The same under kLargest of ranks that have a part of the columns each, in the order of `ranks`;
+  // `logits` are this one's. All choose the same.
+  void choose_largest_of_parts(const Tensor& logits,
+                               int64_t first_id,
+                               const ParallelContext& ranks,
+                               Workspace& workspace);
 
   // Sends and chooses under kAny, part by part if need be; waits for the device between parts.
   void send_and_choose(std::span<const DeviceSamplingRow> rows,

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "config/speculative_config.h"
+#include "layers/parallel_lm_head.h"
 #include "ops/embedding/embedding.h"
 #include "ops/pending_tokens/pending_tokens.h"
 #include "runner/choose_device.h"
@@ -409,6 +410,12 @@ Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
   const Tensor hidden = model_->forward(context);
   if (!parallel_.samples()) return {};
   if (kept.defined() && !keeps_aux) copy_rows(stream_, hidden, kept);
+  if (kind == SamplingKind::kLargest && parallel_.tensor_parallel_size > 1) {
+    const ParallelLMHead& head = model_->lm_head();
+    device_sampler_->choose_largest_of_parts(
+        head.forward_part(hidden, context), head.part().first, parallel_, workspace_);
+    return {};
+  }
   const Tensor logits =
       workspace_.tensor({hidden.size(0), config_.model.vocab_size}, DType::kFloat32);
   model_->compute_logits(hidden, logits, context);

@@ -15,4 +15,18 @@ void argmax(const Stream& stream,
             const Tensor& out,     // [num_rows] int32
             Workspace& scratch);
 
+// The same in two steps, of ranks that have a part of the columns each and exchange the keys, by
+// which parts of rows are compared.
+constexpr int64_t kArgmaxKeys = 32;
+
+void argmax_keys(const Stream& stream,
+                 const Tensor& logits,  // [num_rows, columns of this rank] float32, likewise
+                 int64_t num_ids,       // 0 to so many columns
+                 int64_t first_id,      // of the first column
+                 const Tensor& keys);   // [num_rows, kArgmaxKeys] int64
+
+void argmax_of_keys(const Stream& stream,
+                    const Tensor& keys,  // [num_ranks, num_rows, kArgmaxKeys] int64
+                    const Tensor& out);  // [num_rows] int32
+
 }  // namespace atom::ops

@@ -39,7 +39,9 @@ struct Best {
       id = next_id;
     }
   }
-  __device__ uint64_t key() const { return has_fault ? kFault : key_of(logit, id); }
+  __device__ uint64_t key(int32_t first_id) const {
+    return has_fault ? kFault : key_of(logit, first_id + id);
+  }
 };
 
 __device__ Best best_of_part(const float* row, int32_t begin, int32_t end) {
@@ -63,25 +65,30 @@ __device__ Best best_of_part(const float* row, int32_t begin, int32_t end) {
   return best;
 }
 
-__global__ void argmax_parts(ArgmaxArgs args, uint64_t* partial) {
+__global__ void argmax_parts(ArgmaxKeysArgs args) {
   __shared__ uint64_t of_warp[kThreads / kWarpSize];
   const float* row = args.logits + blockIdx.y * args.row_stride;
-  const auto parts = static_cast<int32_t>(gridDim.x), num_ids = static_cast<int32_t>(args.num_ids);
-  const int32_t part_size = (num_ids + parts * 4 - 1) / (parts * 4) * 4;
+  const auto num_ids = static_cast<int32_t>(args.num_ids);
+  const int32_t part_size = (num_ids + kArgmaxParts * 4 - 1) / (kArgmaxParts * 4) * 4;
   const int32_t begin = min(static_cast<int32_t>(blockIdx.x) * part_size, num_ids);
   const int32_t end = min(begin + part_size, num_ids);
-  uint64_t best = warp_max(best_of_part(row, begin, end).key());
+  uint64_t best = warp_max(best_of_part(row, begin, end).key(args.first_id));
   if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = best;
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (const uint64_t key : of_warp) best = key > best ? key : best;
-  partial[int64_t{blockIdx.y} * parts + blockIdx.x] = best;
+  args.keys[int64_t{blockIdx.y} * kArgmaxParts + blockIdx.x] = best;
 }
 
-__global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial) {
+__global__ void argmax_rows(ArgmaxChoiceArgs args) {
   static_assert(kArgmaxParts == kWarpSize);
   const int64_t row = blockIdx.x;
-  const uint64_t key = warp_max(partial[row * kArgmaxParts + threadIdx.x]);
+  uint64_t key = 0;
+  for (int64_t rank = 0; rank < args.num_ranks; ++rank) {
+    const uint64_t next = args.keys[(rank * args.num_rows + row) * kArgmaxParts + threadIdx.x];
+    key = next > key ? next : key;
+  }
+  key = warp_max(key);
   if (threadIdx.x != 0) return;
   const int32_t id = static_cast<int32_t>(~static_cast<uint32_t>(key));
   args.out[row] = key == kFault ? -1 : (key == 0 ? -2 : id);
@@ -89,11 +96,15 @@ __global__ void argmax_rows(ArgmaxArgs args, const uint64_t* partial) {
 
 }  // namespace
 
-void argmax_cuda(const ArgmaxArgs& args, uint64_t* partial, void* queue) {
-  const auto stream = static_cast<gpuStream_t>(queue);
+void argmax_keys_cuda(const ArgmaxKeysArgs& args, void* queue) {
   const auto rows = static_cast<unsigned>(args.num_rows);
-  argmax_parts<<<dim3(kArgmaxParts, rows), kThreads, 0, stream>>>(args, partial);
-  argmax_rows<<<rows, kWarpSize, 0, stream>>>(args, partial);
+  argmax_parts<<<dim3(kArgmaxParts, rows), kThreads, 0, static_cast<gpuStream_t>(queue)>>>(args);
+  check_gpu_launch("argmax");
+}
+
+void argmax_of_keys_cuda(const ArgmaxChoiceArgs& args, void* queue) {
+  const auto rows = static_cast<unsigned>(args.num_rows);
+  argmax_rows<<<rows, kWarpSize, 0, static_cast<gpuStream_t>(queue)>>>(args);
   check_gpu_launch("argmax");
 }
 

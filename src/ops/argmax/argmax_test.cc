@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
+
 #include "ops/argmax/argmax_variants.h"
 #include "ops/test_tensors.h"
 
@@ -74,6 +77,43 @@ TEST(Argmax, RowsWithoutAChoice) {
       EXPECT_GE(got[2], 0);
     }
   }
+}
+
+// Of ranks with a part of the columns each, the last of which has padding alone.
+TEST(Argmax, KeysOfPartsChooseAsTheWholeRow) {
+  constexpr int64_t kRows = 6, kColumns = 300, kIds = 520;
+  const Tensor logits = random_tensor({kRows, 3 * kColumns}, DType::kFloat32, 5, 8.0f);
+  float* values = logits.data<float>();
+  const auto row = [&](int64_t index) { return values + index * logits.stride(0); };
+  row(1)[17] = row(1)[417] = 50.0f;
+  row(2)[519] = 50.0f;
+  row(3)[301] = NAN;
+  std::fill(row(4), row(4) + kIds, -INFINITY);
+  row(5)[700] = INFINITY;  // padding
+  ThreadPool pool(2);
+  const Tensor expected = Tensor::zeros({kRows}, DType::kInt32);
+  Workspace scratch(1 << 20);
+  argmax(Stream(&pool), logits, kIds, expected, scratch);
+  for (const bool on_gpu : {false, true}) {
+    if (on_gpu && test_gpu() == nullptr) continue;
+    const Tensor keys = Tensor::zeros({3, kRows, kArgmaxKeys}, DType::kInt64);
+    const Tensor out = Tensor::zeros({kRows}, DType::kInt32);
+    Placed at(on_gpu, pool, {logits, keys, out});
+    for (int64_t rank = 0; rank < 3; ++rank) {
+      argmax_keys(at.stream(),
+                  at(logits).narrow(1, rank * kColumns, kColumns),
+                  std::clamp<int64_t>(kIds - rank * kColumns, 0, kColumns),
+                  rank * kColumns,
+                  at(keys).narrow(0, rank, 1).view({kRows, kArgmaxKeys}));
+    }
+    argmax_of_keys(at.stream(), at(keys), at(out));
+    at.finish();
+    EXPECT_TRUE(std::ranges::equal(std::span(out.data<int32_t>(), kRows),
+                                   std::span(expected.data<int32_t>(), kRows)));
+  }
+  EXPECT_EQ(expected.data<int32_t>()[1], 17);
+  EXPECT_EQ(expected.data<int32_t>()[3], -1);
+  EXPECT_EQ(expected.data<int32_t>()[4], -2);
 }
 
 TEST(Argmax, PublicCallRunsAndDryRunTouchesNothing) {
