@@ -42,6 +42,9 @@ WAYS = {
                        '{"rebalance_interval": 5, "num_redundant_experts": 2}'],
     "nodes": ["-tp", 2, "--nnodes", 2],
     "nodes_pp2_tp2": ["-pp", 2, "-tp", 2, "--nnodes", 2],
+    "nodes_dp2": ["-dp", 2, "--nnodes", 2],
+    "nodes_tp2_dp2_experts": ["-tp", 2, "-dp", 2, SPREAD, "--nnodes", 2],
+    "nodes_attention_experts": ["-tp", 2, "--enable-dp-attention", SPREAD, "--nnodes", 2],
 }
 # Why a model cannot be split in some way.
 REFUSALS = "cannot share evenly|layers of recurrent states|that share a scale"

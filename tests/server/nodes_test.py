@@ -162,7 +162,13 @@ class TwoNodes(unittest.TestCase):
         return max(end for end, _ in ends) - begin
 
     def test_tensor_parallel_nodes_answer_notice_a_cut_and_recover(self):
-        server, worker = self.start("-tp", "2", "--max-num-seqs", "32")
+        self.check_cut("-tp", "2")
+
+    def test_copies_of_nodes_answer_notice_a_cut_and_recover(self):
+        self.check_cut("-dp", "2")
+
+    def check_cut(self, *flags):
+        server, worker = self.start(*flags, "--max-num-seqs", "32")
         self.check_golden(server)
         cut = lambda: self.network.set_cable(up=False)  # noqa: E731
         seconds = asyncio.run(self.streams_until(server, cut))
@@ -212,7 +218,7 @@ class TwoNodes(unittest.TestCase):
 
     @unittest.skipUnless(FULL, "ATOM_TEST_NODES=full")
     def test_stages_and_ranks_of_both_kinds(self):
-        for flags in (("-pp", "2"), ("-tp", "2", "-pp", "2"), ("-tp", "4"),
+        for flags in (("-pp", "2"), ("-tp", "2", "-pp", "2"), ("-tp", "4"), ("-tp", "2", "-dp", "2"),
                       ("-tp", "2", "--speculative-config",
                        '{"method": "ngram", "num_speculative_tokens": 3}')):
             with self.subTest(flags=flags):
