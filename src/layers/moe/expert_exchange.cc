@@ -36,8 +36,15 @@ bool is_over_nodes(const ParallelContext& parallel) {
 std::unique_ptr<ExpertExchange> make_expert_exchange(BuildContext& build, ExpertOwners owners) {
   const ParallelContext& parallel = build.parallel;
   if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>();
-  const bool has_vectors = ops::supports_token_dispatch(build.config.hidden_size, build.dtype);
-  const bool is_direct = !build.device.is_cpu() && has_vectors && !is_over_nodes(parallel);
+  if (!build.device.is_cpu() && is_over_nodes(parallel)) {
+    build.fail(unimplemented(
+        "--nnodes: {} shares its experts with GPUs of other nodes, which has not been checked on "
+        "any "
+        "in this version; copies of one node share experts, and so do those of several on the CPU",
+        build.module_name));
+  }
+  const bool is_direct =
+      !build.device.is_cpu() && ops::supports_token_dispatch(build.config.hidden_size, build.dtype);
   // Every rank has a part of each expert, and so needs all tokens.
   if (owners.rank_of.empty() || parallel.dispatch == ExpertDispatch::kGather ||
       (parallel.dispatch == ExpertDispatch::kAuto && !is_direct)) {
@@ -47,11 +54,7 @@ std::unique_ptr<ExpertExchange> make_expert_exchange(BuildContext& build, Expert
   if (build.device.is_cpu()) {
     return std::make_unique<AllToAllExchange>(parallel, std::move(owners), in_float8);
   }
-  if (is_over_nodes(parallel)) {
-    build.fail(
-        unimplemented("--expert-dispatch: {} sends tokens to GPUs of other nodes; take gather",
-                      build.module_name));
-  } else if (!is_direct) {
+  if (!is_direct) {
     build.fail(unimplemented(
         "--expert-dispatch: {} sends tokens of {} values, which are no whole vectors of 16 bytes; "
         "take gather",
