@@ -38,9 +38,8 @@ std::unique_ptr<ExpertExchange> make_expert_exchange(BuildContext& build, Expert
   if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>();
   if (!build.device.is_cpu() && is_over_nodes(parallel)) {
     build.fail(unimplemented(
-        "--nnodes: {} shares its experts with GPUs of other nodes, which has not been checked on "
-        "any "
-        "in this version; copies of one node share experts, and so do those of several on the CPU",
+        "--nnodes: {} would share its experts with GPUs of other nodes, which is not in this "
+        "version; copies of one node share experts, and on the CPU those of several do",
         build.module_name));
   }
   const bool is_direct =
