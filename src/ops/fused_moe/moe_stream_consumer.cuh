@@ -34,20 +34,15 @@ class Consumer {
   }
 
   __device__ void run(const UnitRun& run) {
-    if (run.begin == run.end) return;
     UnitCursor unit(run);
-    Output<kTokens, kGated> output = output_of(unit);
     bool has_x = false;
     for (int u = run.begin; u < run.end; ++u) {
       if (!has_x) receive_tokens(groups_[unit.group].num_rows);
       has_x = true;
-      UnitCursor next = unit;
-      next.advance(run);
-      // What the next unit's outputs need is on its way meanwhile.
-      const Output<kTokens, kGated> next_output = u + 1 < run.end ? output_of(next) : output;
+      const Output<kTokens, kGated> output(args_, groups_[unit.group], choices_, unit.tile);
       TileSums sums = {};
       add_products(groups_[unit.group].expert, unit.tile, sums);
-      unit = next;
+      unit.advance(run);
       if (unit.tile == 0) {
         release_tokens();
         has_x = false;
@@ -57,7 +52,6 @@ class Consumer {
       share_sums<kTokens>(sums, tile_sums + warp() * kTileSums<kTokens>);
       synchronize_first<kConsumerWarps * kWarpSize>();
       output.store(tile_sums);
-      output = next_output;
     }
   }
 
@@ -68,10 +62,6 @@ class Consumer {
       kHasGroups ? kStepSize * 2 / std::max(1, kGroupColumns<W>) * int{sizeof(float)} : 0;
 
   static __device__ int warp() { return threadIdx.x / kWarpSize; }
-
-  __device__ Output<kTokens, kGated> output_of(const UnitCursor& unit) const {
-    return {args_, groups_[unit.group], choices_, unit.tile};
-  }
 
   // When all lanes have read.
   static __device__ void release(uint32_t barrier) {

@@ -10,7 +10,7 @@ template <int kTokens>
 constexpr int kTileSums = kTileRows* kTokens;
 
 // What a thread finishes of a unit: one output of a token. What it needs besides the sums is loaded
-// when it is made.
+// before they are known.
 template <int kTokens, bool kGated>
 class Output {
  public:
@@ -20,7 +20,7 @@ class Output {
                     const TokenGroup& group,
                     const uint16_t* choices,
                     int tile)
-      : args_(&args),
+      : args_(args),
         token_(threadIdx.x / kPerToken),
         column_(tile * kPerToken + threadIdx.x % kPerToken) {
     const bool interleaved = kGated && args.call.activation.is_interleaved;
@@ -47,17 +47,17 @@ class Output {
     if constexpr (kGated) {
       const float second = total(sums, second_) * scales_[1] + biases_[1];
       static_cast<BFloat16*>(
-          args_->scratch.activated)[int64_t{row_} * (args_->num_rows / 2) + column_] =
-          from_float<BFloat16>(activated(args_->call.activation, first, second));
+          args_.scratch.activated)[int64_t{row_} * (args_.num_rows / 2) + column_] =
+          from_float<BFloat16>(activated(args_.call.activation, first, second));
     } else {
-      args_->scratch.results[int64_t{row_} * args_->num_rows + column_] = weight_ * first;
+      args_.scratch.results[int64_t{row_} * args_.num_rows + column_] = weight_ * first;
     }
   }
 
  private:
   __device__ void load(int expert, int row, float& scale, float& bias) const {
-    if (args_->matrices.scales_across <= 1) scale = scale_at(args_->matrices, expert, row, 0);
-    bias = bias_at(args_->matrices, expert, row, args_->num_rows);
+    if (args_.matrices.scales_across <= 1) scale = scale_at(args_.matrices, expert, row, 0);
+    bias = bias_at(args_.matrices, expert, row, args_.num_rows);
   }
 
   __device__ float total(const float* sums, int tile_row) const {
@@ -68,9 +68,9 @@ class Output {
     return sum;
   }
 
-  const MoeStreamArgs* args_;
-  int token_;  // of the group
-  int column_;
+  const MoeStreamArgs& args_;
+  const int token_;  // of the group
+  const int column_;
   int first_, second_;  // rows of the tile
   int row_ = 0;
   bool exists_;
