@@ -47,6 +47,8 @@ class Multiplier {
  private:
   static constexpr int kFirstTurn = 2;  // the first warpgroup's barrier
   static constexpr int kSteps = 4, kStepSize = kPanelSize / kSteps;
+  static constexpr int kHandOver = 2;  // steps of a product that have ended when the turn is given
+  static constexpr int kEarlyUnits = 2;  // whose scales are loaded before products end
   // Groups of eight rows of a matrix are by turns of one product and of the other.
   static constexpr uint64_t kToEveryOther = uint64_t{kGated ? 0 : 1024 >> 4} << 32;
   static constexpr int kToSecond = kGated ? kPartSize : 1024;
@@ -72,10 +74,16 @@ class Multiplier {
         float products[8 * kUnits];
         multiply<kUnits>(products, a + matrix_offset(m * kToSecond), b);
         if (m == 0 && chunk == 0) output_.continue_to_begin();
+        // The other warpgroup's products begin when these end, not among them.
+        wait_for_products<1>();
+        give_turn(1 - at_.warpgroup);
+        const uint32_t own = scales + (kGated ? m : at_.warpgroup) * (kScalesSize / 2);
+        uint4 first[kEarlyUnits];
+#pragma unroll
+        for (int u = 0; u < kEarlyUnits; ++u) first[u] = load_shared(own + u * kTokenUnit * 4);
         wait_for_products<0>();
         pin(products);
-        const int part = kGated ? m : at_.warpgroup;
-        add_scaled<kUnits>(sums[m], products, scales + part * (kScalesSize / 2));
+        add_scaled<kUnits>(sums[m], products, first, own);
       }
       release();
       stage_.advance(kNumStages);
@@ -93,18 +101,19 @@ class Multiplier {
     for (int i = 0; i < kSteps; ++i) {
       const uint64_t offset = matrix_offset(i * kStepSize);
       multiply_codes<kUnits * kTokenUnit>(products, a + offset, b + offset, i > 0);
+      if (i == kHandOver - 1) commit_products();
     }
     commit_products();
-    give_turn(1 - at_.warpgroup);
   }
 
   template <int kUnits>
   static __device__ __forceinline__ void add_scaled(float (&sums)[8 * kUnits],
                                                     const float (&products)[8 * kUnits],
+                                                    const uint4 (&first)[kEarlyUnits],
                                                     uint32_t scales) {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
-      const uint4 bits = load_shared(scales + u * kTokenUnit * 4);
+      const uint4 bits = u < kEarlyUnits ? first[u] : load_shared(scales + u * kTokenUnit * 4);
       const float of_token[4] = {__uint_as_float(bits.x),
                                  __uint_as_float(bits.y),
                                  __uint_as_float(bits.z),
