@@ -54,7 +54,8 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kRowsEarly,
                                   MoeKernel::kOne,
                                   MoeKernel::kSkinny,
-                                  MoeKernel::kWide};
+                                  MoeKernel::kWide,
+                                  MoeKernel::kWhole};
 
 // What the command line asks for.
 struct Selection {
@@ -100,8 +101,8 @@ void for_cases(const Selection& selection, Visit&& visit) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
-  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kSkinny ||
-          kernel == MoeKernel::kOne) &&
+  return (kernel == MoeKernel::kWide || kernel == MoeKernel::kWhole ||
+          kernel == MoeKernel::kSkinny || kernel == MoeKernel::kOne) &&
          format.format == ExpertFormat::kFloat8;
 }
 

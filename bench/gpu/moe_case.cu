@@ -281,7 +281,7 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 
 const char* name_of(MoeKernel kernel) {
   constexpr const char* kNames[] = {
-      "stream", "one", "rows", "rows-early", "terms", "skinny", "wide"};
+      "stream", "one", "rows", "rows-early", "terms", "skinny", "wide", "whole"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -306,6 +306,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
       return count > kMaxStreamTokens &&
              (format_.format == ExpertFormat::kAsX ? fits_moe_wide(call)
                                                    : fits_moe_wide_float8(call));
+    case MoeKernel::kWhole:
+      return count > kMaxStreamTokens && fits_moe_whole_float8(call);
   }
   return false;
 }
@@ -343,7 +345,7 @@ gpuError_t MoeLayers::launch(
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
                                            padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;
-  return launch_moe_wide_float8(
+  return (kernel == MoeKernel::kWhole ? launch_moe_whole_float8 : launch_moe_wide_float8)(
       call,
       {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
       stream);

@@ -13,6 +13,7 @@
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_terms.h"
+#include "ops/fused_moe/moe_whole_float8.h"
 #include "ops/fused_moe/moe_wide.h"
 #include "ops/fused_moe/moe_wide_float8.h"
 
@@ -41,7 +42,8 @@ enum class MoeKernel {
   kRowsEarly,
   kTerms,
   kSkinny,
-  kWide /* bfloat16 and FP8 */
+  kWide, /* bfloat16 and FP8 */
+  kWhole /* FP8 */,
 };
 const char* name_of(MoeKernel kernel);
 

@@ -11,6 +11,7 @@
 #include "ops/fused_moe/moe_skinny.h"
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/fused_moe/moe_terms.h"
+#include "ops/fused_moe/moe_whole_float8.h"
 #include "ops/fused_moe/moe_wide.h"
 #include "ops/fused_moe/moe_wide_float8.h"
 #include "tensor/gpu_check.h"
@@ -18,9 +19,11 @@
 namespace atom::ops {
 namespace {
 
-// Choices at a time: a grid's second dimension has 65535 blocks, and what lies between the
-// matrices shall not outgrow them.
+// Choices at a time of the plain kernels: a grid's second dimension has 65535 blocks.
 constexpr int64_t kMaxChoices = 1 << 16;
+// And of the kernels for many tokens, each of whose turns reads the matrices anew: what lies
+// between the matrices shall not outgrow them.
+constexpr int64_t kMaxWgmmaChoices = 1 << 17;
 
 // At a time.
 int64_t stream_tokens(const FusedMoeCall& call) {
@@ -32,7 +35,7 @@ int64_t skinny_tokens(const FusedMoeCall& call) {
 }
 
 int64_t wgmma_tokens(const FusedMoeCall& call) {
-  return std::min(call.num_tokens(), std::max<int64_t>(1, kMaxChoices / call.top_k()));
+  return std::min(call.num_tokens(), std::max<int64_t>(1, kMaxWgmmaChoices / call.top_k()));
 }
 
 }  // namespace
@@ -255,7 +258,22 @@ bool fits_fused_moe_wide_float8(const FusedMoeCall& call) {
   return fits_many_tokens(call, fits_moe_wide_float8);
 }
 
-void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+bool fits_fused_moe_whole_float8(const FusedMoeCall& call) {
+  // Whole tiles of 64 rows leave much of fewer rows empty.
+  constexpr int64_t kLeastRows = 192;
+  const int64_t num_choices = call.num_tokens() * call.top_k();
+  return num_choices >= kLeastRows * call.num_experts() &&
+         fits_many_tokens(call, fits_moe_whole_float8);
+}
+
+namespace {
+
+void run_float8(const Stream& stream,
+                const FusedMoeCall& call,
+                Workspace& workspace,
+                gpuError_t (*launch)(const FusedMoeGpuCall&,
+                                     const MoeFloat8Scratch&,
+                                     gpuStream_t)) {
   const Workspace::Scope scope(workspace);
   const ManyTokens many(call, workspace);
   const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
@@ -267,7 +285,17 @@ void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Works
   scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
   scratch.activated_scales = many.tensor<float>(many.most_rows, groups(size), DType::kFloat32);
   scratch.results = many.tensor(many.most_rows, hidden_size, call.x.dtype());
-  many.launch(stream, call, scratch, launch_moe_wide_float8);
+  many.launch(stream, call, scratch, launch);
+}
+
+}  // namespace
+
+void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_float8(stream, call, workspace, launch_moe_wide_float8);
+}
+
+void fused_moe_whole_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  run_float8(stream, call, workspace, launch_moe_whole_float8);
 }
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {

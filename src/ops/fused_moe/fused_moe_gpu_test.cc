@@ -153,6 +153,14 @@ std::vector<Case> cases_of_formats() {
   return cases;
 }
 
+// Hundreds of rows of an expert: tiles of both warpgroups, of one and of none, rows that are no
+// whole box, outputs that are no whole tile, more than one tile of an expert.
+constexpr Sizes kManyRowsSizes[] = {
+    {330, 2, 3, 128, 128},
+    {600, 1, 3, 384, 128},
+    {300, 2, 2, 256, 256},
+};
+
 // Experts with one token, with more than one instruction takes, with none, and rows of more than 32
 // scales; one token in parts of rows, and as wide as experts of one are.
 constexpr Sizes kCrowdedSizes[] = {
@@ -167,7 +175,8 @@ constexpr Sizes kCrowdedSizes[] = {
 };
 
 bool reads_codes(const FusedMoeVariant& variant) {
-  constexpr std::string_view kNames[] = {"wide-float8", "skinny", "skinny-more", "one"};
+  constexpr std::string_view kNames[] = {
+      "whole-float8", "wide-float8", "skinny", "skinny-more", "one"};
   return std::find(std::begin(kNames), std::end(kNames), variant.name) != std::end(kNames);
 }
 
@@ -218,6 +227,7 @@ TEST(FusedMoe, CodesOfFloat8MatchDoubleArithmeticOnTheGpu) {
   std::vector<Case> cases = cases_of_formats();
   for (const QuantFormat& format : {kFormats[0], kFormats[1]}) {
     for (const Sizes& sizes : kCrowdedSizes) cases.push_back({sizes, format});
+    for (const Sizes& sizes : kManyRowsSizes) cases.push_back({sizes, format});
   }
   for (const Case& c : cases) {
     for (const GatedActivation& activation : {kActivations[0], kActivations[5]}) {

@@ -75,6 +75,11 @@ void fused_moe_wide(const Stream& stream, const FusedMoeCall& call, Workspace& s
 bool fits_fused_moe_wide_float8(const FusedMoeCall& call);
 void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same where each expert has hundreds of tokens, by whole tiles of 64. Each expert's result of
+// a token is rounded before it is weighted.
+bool fits_fused_moe_whole_float8(const FusedMoeCall& call);
+void fused_moe_whole_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // On a Hopper GPU: any number of tokens, made for up to some dozens for each expert; of MXFP4 for
 // more too. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_rows(const FusedMoeCall& call);

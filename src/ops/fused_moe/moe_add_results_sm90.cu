@@ -14,10 +14,12 @@ constexpr int kThreads = 64;
 constexpr int kVectorElements = kVectorSize / 2;
 constexpr int kAtOnce = 8;
 
-// Results are weighted already.
+// With `rows` of choices results are weighted here, else they are already.
 template <typename Y>
 __global__ void __launch_bounds__(kThreads)
-    add_results(const __grid_constant__ FusedMoeGpuCall call, const void* results) {
+    add_results(const __grid_constant__ FusedMoeGpuCall call,
+                const void* results,
+                const int32_t* rows) {
   const int token = blockIdx.x;
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kVectorElements;
   allow_next_grid();
@@ -27,15 +29,19 @@ __global__ void __launch_bounds__(kThreads)
   for (int first = 0; first < call.top_k; first += kAtOnce) {
     bool exists[kAtOnce];
     uint4 vectors[kAtOnce];
+    float weights[kAtOnce];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
       exists[j] = first + j < call.top_k && place_of(call, token * call.top_k + first + j) >= 0;
     }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const int64_t choice = int64_t{token} * call.top_k + first + j;
+      const int choice = token * call.top_k + first + j;
+      const bool is_ordered = exists[j] && rows != nullptr;
+      const int64_t row = is_ordered ? gpu_load_from_l2(rows + choice) : choice;
+      weights[j] = is_ordered ? gpu_load_from_l2(call.weights + choice) : 1.0f;
       vectors[j] = exists[j] ? load_bits_from_l2(static_cast<const BFloat16*>(results) +
-                                                 choice * call.hidden_size + column)
+                                                 row * call.hidden_size + column)
                              : uint4{};
     }
 #pragma unroll
@@ -43,7 +49,9 @@ __global__ void __launch_bounds__(kThreads)
       float values[kVectorElements];
       to_floats<BFloat16>(vectors[j], values);
 #pragma unroll
-      for (int v = 0; v < kVectorElements; ++v) total[v] += exists[j] ? values[v] : 0.0f;
+      for (int v = 0; v < kVectorElements; ++v) {
+        total[v] = exists[j] ? fmaf(weights[j], values[v], total[v]) : total[v];
+      }
     }
   }
   Y* y = static_cast<Y*>(call.y) + token * call.y_stride + column;
@@ -54,11 +62,18 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 gpuError_t add_moe_results(const FusedMoeGpuCall& call, const void* results, gpuStream_t stream) {
+  return add_moe_rows(call, results, nullptr, stream);
+}
+
+gpuError_t add_moe_rows(const FusedMoeGpuCall& call,
+                        const void* results,
+                        const int32_t* rows,
+                        gpuStream_t stream) {
   constexpr int kColumns = kThreads * kVectorElements;
   const dim3 grid(call.num_tokens, (call.hidden_size + kColumns - 1) / kColumns);
   gpuError_t error = cudaSuccess;
   dispatch_element(call.y_element, [&]<typename Y>(ElementTag<Y>) {
-    error = launch(add_results<Y>, grid, dim3(kThreads), 0, stream, true, call, results);
+    error = launch(add_results<Y>, grid, dim3(kThreads), 0, stream, true, call, results, rows);
   });
   return error;
 }

@@ -33,6 +33,11 @@ gpuError_t quantize_moe_rows(const FusedMoeGpuCall& call,
                              const MoeFloat8Scratch& scratch,
                              gpuStream_t stream);
 
+// The same of tokens, [tokens, hidden_size] and [groups, tokens], whatever their choices are.
+gpuError_t quantize_moe_tokens(const FusedMoeGpuCall& call,
+                               const MoeFloat8Scratch& scratch,
+                               gpuStream_t stream);
+
 // x in bfloat16, matrices in FP8 with a scale for each row or for each 128 x 128 values.
 bool fits_moe_float8(const FusedMoeGpuCall& call);
 

@@ -17,7 +17,8 @@ int divide_up(int a, int b) {
   return (a + b - 1) / b;
 }
 
-// A token by a warp, to the rows of all of its choices.
+// A token by a warp, to the rows of all of its choices or to one of its own.
+template <bool kToChoices>
 __global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
     quantize_tokens(const __grid_constant__ FusedMoeGpuCall call, MoeFloat8Scratch scratch) {
   constexpr int kLength = kVectorSize / 2, kColumns = kWarpSize * kLength;
@@ -28,10 +29,14 @@ __global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
   if (token >= call.num_tokens) return;
   const int lane = threadIdx.x % kWarpSize, size = call.hidden_size;
   const auto* x = static_cast<const BFloat16*>(call.x) + token * call.x_stride;
-  const int64_t num_rows = int64_t{call.num_tokens} * call.top_k;
-  const int choice = token * call.top_k + lane;
-  const bool is_here = lane < call.top_k && place_of(call, choice) >= 0;
-  const int row_of_lane = is_here ? gpu_load_from_l2(scratch.shared.rows + choice) : -1;
+  const int num_copies = kToChoices ? call.top_k : 1;
+  const int64_t num_rows = int64_t{call.num_tokens} * num_copies;
+  int row_of_lane = token;
+  if constexpr (kToChoices) {
+    const int choice = token * call.top_k + lane;
+    const bool is_here = lane < call.top_k && place_of(call, choice) >= 0;
+    row_of_lane = is_here ? gpu_load_from_l2(scratch.shared.rows + choice) : -1;
+  }
   for (int first = 0; first < size; first += kColumns) {
     const int column = first + lane * kLength;
     const uint4 vectors[1] = {column < size ? load_bits_from_l2(x + column) : uint4{}};
@@ -41,7 +46,7 @@ __global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
     Pack<Float8, kLength> codes{};
     quantize_vectors<BFloat16, true>(
         vectors, scale, [&](int, const Pack<Float8, kLength>& some) { codes = some; });
-    for (int j = 0; j < call.top_k; ++j) {
+    for (int j = 0; j < num_copies; ++j) {
       const int row = __shfl_sync(kAllLanes, row_of_lane, j);
       if (row < 0 || column >= size) continue;
       *reinterpret_cast<Pack<Float8, kLength>*>(scratch.x + int64_t{row} * size + column) = codes;
@@ -49,6 +54,20 @@ __global__ void __launch_bounds__(kQuantizeWarps* kWarpSize)
       scratch.x_scales[column / kMoeCodeGroup * num_rows + row] = scale;
     }
   }
+}
+
+gpuError_t launch_quantize(void (*kernel)(FusedMoeGpuCall, MoeFloat8Scratch),
+                           const FusedMoeGpuCall& call,
+                           const MoeFloat8Scratch& scratch,
+                           gpuStream_t stream) {
+  return launch(kernel,
+                dim3(divide_up(call.num_tokens, kQuantizeWarps)),
+                dim3(kQuantizeWarps * kWarpSize),
+                0,
+                stream,
+                true,
+                call,
+                scratch);
 }
 
 bool is_aligned(const void* data, int64_t bytes) {
@@ -95,14 +114,13 @@ bool fits_moe_float8(const FusedMoeGpuCall& call) {
 gpuError_t quantize_moe_rows(const FusedMoeGpuCall& call,
                              const MoeFloat8Scratch& scratch,
                              gpuStream_t stream) {
-  return launch(quantize_tokens,
-                dim3(divide_up(call.num_tokens, kQuantizeWarps)),
-                dim3(kQuantizeWarps * kWarpSize),
-                0,
-                stream,
-                true,
-                call,
-                scratch);
+  return launch_quantize(quantize_tokens<true>, call, scratch, stream);
+}
+
+gpuError_t quantize_moe_tokens(const FusedMoeGpuCall& call,
+                               const MoeFloat8Scratch& scratch,
+                               gpuStream_t stream) {
+  return launch_quantize(quantize_tokens<false>, call, scratch, stream);
 }
 
 }  // namespace atom::ops

@@ -22,5 +22,10 @@ gpuError_t gather_moe_rows(const FusedMoeGpuCall& call,
 // y from the weighted `results` [choices, hidden_size] in bfloat16, of which rows are whole vectors
 // of 16 bytes; several of a token's are asked for at a time.
 gpuError_t add_moe_results(const FusedMoeGpuCall& call, const void* results, gpuStream_t stream);
+// The same from results that are not weighted, in the order of experts: rows[choice] is its row.
+gpuError_t add_moe_rows(const FusedMoeGpuCall& call,
+                        const void* results,
+                        const int32_t* rows,
+                        gpuStream_t stream);
 
 }  // namespace atom::ops
