@@ -154,6 +154,7 @@ TEST(ContextRows, EveryRowIsComputed) {
 
 TEST(ContextRows, FewerTokensThanTheThresholdAreNotCut) {
   SamplingParams params;
+  params.seed = 0;
   const SamplingState state(params, {}, {}, 100);
   RunnerSequence prompt{.token_ids = {1, 2, 3}, .block_ids = {1, 0}, .sampling = state};
   RunnerSequence* sequences[] = {&prompt};
