@@ -224,8 +224,10 @@ Status resolve_parallel(const ModelConfig& model, ResolvedConfig* resolved) {
 
 // The original system's switch is of attention over selected tokens.
 int32_t resolve_context_parallel_threshold(const ModelConfig& model) {
+  const int32_t threshold = env().dsa_context_parallel_threshold;
+  if (threshold == 0) return 0;
   const Result<int64_t> top_k = model.extension().get_int("index_topk", 0, INT32_MAX, 0);
-  return top_k.ok() && *top_k > 0 ? env().dsa_context_parallel_threshold : 0;
+  return top_k.ok() && *top_k > 0 ? threshold : 0;
 }
 
 // The threads of one copy of the model: copies of a node share what there is.
