@@ -93,10 +93,18 @@ void run() {
                 static_cast<long>(kVocabSize),
                 static_cast<double>(logits.size()) / roofs.read * 1e6);
     Buffer ids(num_rows * 4), partial(num_rows * ops::kArgmaxParts * 8);
-    const ops::ArgmaxArgs greedy{
-        logits.data<float>(), ids.data<int32_t>(), num_rows, kVocabSize, kVocabSize};
+    const ops::ArgmaxKeysArgs keys{.logits = logits.data<float>(),
+                                   .keys = partial.data<uint64_t>(),
+                                   .num_rows = num_rows,
+                                   .num_ids = kVocabSize,
+                                   .row_stride = kVocabSize,
+                                   .first_id = 0};
+    const ops::ArgmaxChoiceArgs choice{partial.data<uint64_t>(), ids.data<int32_t>(), num_rows, 1};
     const double us = time_graph(
-        [&](gpuStream_t stream) { ops::argmax_cuda(greedy, partial.data<uint64_t>(), stream); },
+        [&](gpuStream_t stream) {
+          ops::argmax_keys_cuda(keys, stream);
+          ops::argmax_of_keys_cuda(choice, stream);
+        },
         kRuns);
     std::printf("  %-12s %8.2f us\n", "greedy", us);
     for (const Case& c : cases()) time_case(c, num_rows, logits);
