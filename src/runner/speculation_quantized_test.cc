@@ -59,7 +59,7 @@ TEST(SpeculationQuantized, DraftLayersAreAsTheCheckpointStoresThem) {
     const QuantConfig stored = with_draft_layers_as_stored(config, checkpoint).quantization;
     EXPECT_TRUE(stored.scheme_of("model.layers.2.mlp.experts.0.up_proj").is_quantized());
     EXPECT_FALSE(stored.scheme_of("model.layers.3.mlp.experts.0.up_proj").is_quantized());
-    EXPECT_GT(check_case(folder.path()).num_accepted, 0);
+    EXPECT_GT(check_case(folder.path()).num_drafts, 400);
   }
 }
 
