@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "ops/device/code_products.cuh"
-#include "ops/fused_moe/moe_whole_float8_output.cuh"
+#include "ops/fused_moe/moe_whole_float8_result.cuh"
 
 namespace atom::ops::device::whole8 {
 

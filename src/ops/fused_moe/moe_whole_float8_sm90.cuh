@@ -5,6 +5,8 @@
 
 #include "ops/fused_moe/moe_whole_float8_copy.cuh"
 #include "ops/fused_moe/moe_whole_float8_product.cuh"
+#include "ops/fused_moe/moe_whole_float8_scale_copy.cuh"
+#include "ops/fused_moe/moe_whole_float8_token_copy.cuh"
 #include "tensor/per_card.h"
 
 namespace atom::ops::device::whole8 {

@@ -3,6 +3,7 @@
 // head's queries and keys once for all of its value heads, and while some states are advanced in
 // registers the next ones are on their way to shared memory.
 #include "ops/device/programmatic_launch.cuh"
+#include "ops/gated_delta_net/resident_channels_sm90.cuh"
 #include "ops/gated_delta_net/resident_sm90.cuh"
 #include "ops/quantize/quantize_device.cuh"
 #include "tensor/gpu_launch.h"
