@@ -15,10 +15,10 @@ constexpr int kMoeCodeGroup = 128;  // columns of x that share a scale
 struct MoeFloat8Scratch {
   // `choices`, `rows`, `row_begins`, `tile_begins`, and `activated` in codes.
   FusedMoeGpuScratch shared;
-  uint8_t* x;               // [rows, hidden_size] codes
-  float* x_scales;          // [ceil(hidden_size / 128), rows]
+  uint8_t* x;               // [rows or tokens, hidden_size] codes
+  float* x_scales;          // [ceil(hidden_size / 128), rows or tokens]
   float* activated_scales;  // [ceil(intermediate_size / 128), rows]
-  void* results;            // [choices, hidden_size], weighted, of x's type
+  void* results;            // of x's type: [choices, hidden_size] weighted, or [rows, hidden_size]
 };
 
 // What a scale of a matrix is of.

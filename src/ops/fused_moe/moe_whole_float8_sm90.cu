@@ -1,6 +1,7 @@
 // The launches of fused_moe for many tokens by experts in FP8, by whole tiles.
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
+#include "ops/fused_moe/moe_float8_args.cuh"
 #include "ops/fused_moe/moe_sort.h"
 #include "ops/fused_moe/moe_whole_float8_launch_sm90.h"
 
@@ -8,23 +9,6 @@ namespace atom::ops {
 namespace {
 
 using namespace device;
-
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
-
-bool encode_x(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
-  const TensorMapShape<2> shape = {
-      {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
-      {static_cast<cuuint64_t>(num_columns)},
-      {whole8::kPanelSize, whole8::kWarpgroupTokens}};
-  return encode_tensor_map(map,
-                           CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                           data,
-                           shape,
-                           CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-}
 
 // See kOrderedRows.
 bool encode_matrices(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
@@ -60,24 +44,17 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                            int num_blocks,
                            gpuStream_t stream) {
   const int num_columns = gated ? call.hidden_size : call.intermediate_size;
-  whole8::MoeWholeFloat8Args args{};
-  args.call = call;
-  args.scratch = scratch;
-  args.own = gated ? call.gate_up : call.down;
-  args.x_scales = gated ? scratch.x_scales : scratch.activated_scales;
   const int64_t num_rows = int64_t{call.num_tokens} * call.top_k;
+  auto args = float8_matrix_args<whole8::MoeWholeFloat8Args>(
+      call, scratch, gated, gated ? whole8::kPartRows : 2 * whole8::kPartRows);
   args.x_codes = scratch.x;
   args.rows_of_scales = gated ? call.num_tokens : num_rows;
   args.num_columns = num_columns;
-  args.num_rows = gated ? 2 * call.intermediate_size : call.hidden_size;
-  args.num_outputs = gated ? call.intermediate_size : call.hidden_size;
-  args.num_column_tiles =
-      divide_up(args.num_outputs, gated ? whole8::kPartRows : 2 * whole8::kPartRows);
-  args.num_chunks = divide_up(num_columns, whole8::kPanelSize);
-  args.scales = *moe_scales_of(args.own, args.num_rows, num_columns);
   const int64_t all_rows = int64_t{call.num_experts} * args.num_rows;
   if ((!gated && !encode_results(&args.results, scratch.results, num_rows, args.num_outputs)) ||
-      (!gated && !encode_x(&args.x, scratch.shared.activated, num_rows, num_columns)) ||
+      (!gated &&
+       !encode_code_rows(
+           &args.x, scratch.shared.activated, num_rows, num_columns, whole8::kWarpgroupTokens)) ||
       !encode_matrices(&args.matrices, args.own.data, all_rows, num_columns)) {
     return cudaErrorNotSupported;
   }

@@ -1,6 +1,7 @@
 // The launches of fused_moe for many tokens by experts in FP8, by wide tiles.
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
+#include "ops/fused_moe/moe_float8_args.cuh"
 #include "ops/fused_moe/moe_sort.h"
 #include "ops/fused_moe/moe_wide_float8_launch_sm90.h"
 
@@ -9,45 +10,20 @@ namespace {
 
 using namespace device;
 
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
-
-bool encode_map(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns, int box) {
-  const TensorMapShape<2> shape = {
-      {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
-      {static_cast<cuuint64_t>(num_columns)},
-      {static_cast<cuuint32_t>(wide8::kPanelSize), static_cast<cuuint32_t>(box)}};
-  return encode_tensor_map(map,
-                           CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                           data,
-                           shape,
-                           CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-}
-
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                            const MoeFloat8Scratch& scratch,
                            bool gated,
                            int num_blocks,
                            gpuStream_t stream) {
   const int num_columns = gated ? call.hidden_size : call.intermediate_size;
-  wide8::MoeWideFloat8Args args{};
-  args.call = call;
-  args.scratch = scratch;
-  args.own = gated ? call.gate_up : call.down;
-  args.x_scales = gated ? scratch.x_scales : scratch.activated_scales;
+  auto args = float8_matrix_args<wide8::MoeWideFloat8Args>(
+      call, scratch, gated, gated ? wide8::kBlockRows : 2 * wide8::kBlockRows);
   args.rows_of_scales = int64_t{call.num_tokens} * call.top_k;
-  args.num_rows = gated ? 2 * call.intermediate_size : call.hidden_size;
-  args.num_outputs = gated ? call.intermediate_size : call.hidden_size;
-  args.num_column_tiles =
-      divide_up(args.num_outputs, gated ? wide8::kBlockRows : 2 * wide8::kBlockRows);
-  args.num_chunks = divide_up(num_columns, wide8::kPanelSize);
-  args.scales = *moe_scales_of(args.own, args.num_rows, num_columns);
   const void* x = gated ? scratch.x : scratch.shared.activated;
   const int64_t all_rows = int64_t{call.num_experts} * args.num_rows;
-  if (!encode_map(&args.x, x, args.rows_of_scales, num_columns, wide8::kTokenUnit) ||
-      !encode_map(&args.matrices, args.own.data, all_rows, num_columns, wide8::kProductRows)) {
+  if (!encode_code_rows(&args.x, x, args.rows_of_scales, num_columns, wide8::kTokenUnit) ||
+      !encode_code_rows(
+          &args.matrices, args.own.data, all_rows, num_columns, wide8::kProductRows)) {
     return cudaErrorNotSupported;
   }
   return (gated ? wide8::launch_gated : wide8::launch_down)(args, num_blocks, stream);

@@ -4,9 +4,9 @@
 // there are.
 #pragma once
 
+#include "ops/fused_moe/moe_tile_launch.cuh"
 #include "ops/fused_moe/moe_wide_float8_copy.cuh"
 #include "ops/fused_moe/moe_wide_float8_product.cuh"
-#include "tensor/per_card.h"
 
 namespace atom::ops::device::wide8 {
 
@@ -47,20 +47,8 @@ __global__ void __launch_bounds__(kNumThreads, 1)
 // In a file of its own each.
 template <bool kGated>
 gpuError_t launch_matrices(const MoeWideFloat8Args& args, int num_blocks, gpuStream_t stream) {
-  auto* kernel = &moe_wide_float8<kGated>;
-  static PerCard<gpuError_t> allowed;
-  const gpuError_t prepared = allowed.get([&] {
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
-  });
-  if (prepared != cudaSuccess) return prepared;
-  return launch_clusters(kernel,
-                         num_blocks / kClusterSize * kClusterSize,
-                         kClusterSize,
-                         kNumThreads,
-                         kSharedSize,
-                         stream,
-                         true,
-                         args);
+  return launch_tile_clusters<moe_wide_float8<kGated>>(
+      args, num_blocks, {kClusterSize, kNumThreads, kSharedSize}, stream);
 }
 
 }  // namespace atom::ops::device::wide8

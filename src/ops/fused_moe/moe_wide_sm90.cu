@@ -2,8 +2,8 @@
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_sort.h"
+#include "ops/fused_moe/moe_tile_launch.cuh"
 #include "ops/fused_moe/moe_wide_sm90.cuh"
-#include "tensor/per_card.h"
 
 namespace atom::ops {
 namespace {
@@ -52,13 +52,6 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                            const MoeManyScratch& scratch,
                            int num_blocks,
                            gpuStream_t stream) {
-  auto* kernel = &wide::moe_wide<kGated>;
-  static PerCard<gpuError_t> allowed;
-  const gpuError_t prepared = allowed.get([&] {
-    return cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wide::kSharedSize);
-  });
-  if (prepared != cudaSuccess) return prepared;
   const int num_columns = kGated ? call.hidden_size : call.intermediate_size;
   const int outputs_of_pair = wide::kClusterSize * wide::kTileFeatures / (kGated ? 2 : 1);
   wide::MoeWideArgs args{};
@@ -81,14 +74,8 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
                                              num_columns,
                                              wide::kTileFeatures));
   if (!encoded) return cudaErrorNotSupported;
-  return launch_clusters(kernel,
-                         num_blocks / wide::kClusterSize * wide::kClusterSize,
-                         wide::kClusterSize,
-                         wide::kNumThreads,
-                         wide::kSharedSize,
-                         stream,
-                         true,
-                         args);
+  return launch_tile_clusters<wide::moe_wide<kGated>>(
+      args, num_blocks, {wide::kClusterSize, wide::kNumThreads, wide::kSharedSize}, stream);
 }
 
 bool is_aligned(const void* data, int64_t elements) {
