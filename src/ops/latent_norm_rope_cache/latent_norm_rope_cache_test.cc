@@ -3,13 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "ops/latent_norm_rope_cache/latent_norm_rope_cache_variants.h"
+#include "ops/test_rope_cache.h"
 #include "ops/test_tensors.h"
-#include "tensor/float8.h"
 
 namespace atom::ops {
 namespace {
-
-constexpr int64_t kNumBlocks = 34, kBlockSize = 16, kMaxPosition = 97;
 
 struct Case {
   int64_t num_tokens, num_heads, rank, rope_dim;
@@ -37,31 +35,12 @@ LatentNormRopeCacheParams make_params(const Case& c, DType dtype) {
   params.kv = random_tensor({c.num_tokens, 1, 16 + row}, dtype, 2, 3.0f).narrow(2, 16, row);
   params.weight = random_tensor({c.rank}, dtype, 3, 2.0f);
   params.eps = 1e-5f;
-  params.positions = Tensor::zeros({c.num_tokens}, DType::kInt32);
-  params.slot_mapping = Tensor::zeros({c.num_tokens}, DType::kInt32);
-  for (int64_t t = 0; t < c.num_tokens; ++t) {
-    params.positions.data<int32_t>()[t] = static_cast<int32_t>((t * 31 + 17) % kMaxPosition);
-    params.slot_mapping.data<int32_t>()[t] =
-        t % 10 == 3 ? -1 : static_cast<int32_t>((t * 37 + 5) % (kNumBlocks * kBlockSize));
-  }
+  place_tokens(c.num_tokens, params);
   params.cos_sin = random_tensor({kMaxPosition, c.rope_dim}, DType::kFloat32, 4);
   params.style = c.style;
   params.cache =
       Tensor::zeros({kNumBlocks, kBlockSize, row}, c.float8_cache ? DType::kFloat8E4M3 : dtype);
   return params;
-}
-
-void rotate(const LatentNormRopeCacheParams& params, int64_t position, double* x) {
-  const int64_t half = params.cos_sin.size(1) / 2;
-  const float* angles = params.cos_sin.data<float>() + position * 2 * half;
-  for (int64_t i = 0; i < half; ++i) {
-    const bool neox = params.style == RotaryStyle::kNeoX;
-    double& first = x[neox ? i : 2 * i];
-    double& second = x[neox ? i + half : 2 * i + 1];
-    const double a = first, b = second;
-    first = rounded(a * angles[i] - b * angles[half + i], params.q.dtype());
-    second = rounded(b * angles[i] + a * angles[half + i], params.q.dtype());
-  }
 }
 
 // A token's row of the cache in double, with the roundings between the parts.
@@ -78,46 +57,12 @@ std::vector<double> expected_row(const LatentNormRopeCacheParams& params,
   for (int64_t i = 0; i < rank; ++i) {
     row[i] = rounded(weights[i] * rounded(row[i] * scale, dtype), dtype);
   }
-  rotate(params, position, row.data() + rank);
+  rotate(params.cos_sin, params.style, dtype, position, row.data() + rank);
   return row;
 }
 
-double value_at(const Tensor& tensor, int64_t index) {
-  if (tensor.dtype() == DType::kFloat8E4M3) return to_float(tensor.data<Float8E4M3>()[index]);
-  double value = 0;
-  dispatch_float(tensor.dtype(),
-                 [&]<typename T>(TypeTag<T>) { value = to_float(tensor.data<T>()[index]); });
-  return value;
-}
-
-// Counts elements that are not the expected ones. A float32 between may have been rounded the other
-// way, so few may be a step away, but none further.
-class Comparison {
- public:
-  explicit Comparison(DType dtype) : step_(2.1 * half_ulp(dtype)) {}
-  void add(double got, double expected, bool float8) {
-    ++num_elements_;
-    const double wanted =
-        float8 ? to_float(from_float<Float8E4M3>(static_cast<float>(expected))) : expected;
-    // A step of FP8 is an eighth of the value or 2^-9.
-    const double allowed =
-        float8 ? std::abs(wanted) * 0x1p-3 + 0x1p-9 : step_ * (std::abs(wanted) + 16);
-    ASSERT_LE(std::abs(got - wanted), allowed) << "should be " << wanted;
-    num_different_ += got != wanted;
-  }
-  void finish(bool is_exact_dtype) const {
-    if (is_exact_dtype) {
-      EXPECT_LE(num_different_ * 50, num_elements_) << "of " << num_elements_;
-    }
-  }
-
- private:
-  double step_;
-  int64_t num_elements_ = 0, num_different_ = 0;
-};
-
 void check_result(const LatentNormRopeCacheParams& got, const LatentNormRopeCacheParams& before) {
-  Comparison comparison(got.q.dtype());
+  RoundedComparison comparison(2.1 * half_ulp(got.q.dtype()));
   const std::vector<double> q_out = values_of(got.q), kv = values_of(before.kv);
   std::vector<double> q = values_of(before.q);
   const int64_t num_heads = got.q.size(1), size = got.q.size(2), row_size = got.kv.size(2);
@@ -127,7 +72,7 @@ void check_result(const LatentNormRopeCacheParams& got, const LatentNormRopeCach
     const int64_t position = got.positions.data<int32_t>()[t];
     for (int64_t h = 0; h < num_heads; ++h) {
       const int64_t head = (t * num_heads + h) * size;
-      rotate(before, position, q.data() + head);
+      rotate(before.cos_sin, before.style, got.q.dtype(), position, q.data() + head);
       for (int64_t i = head; i < head + size; ++i) comparison.add(q_out[i], q[i], false);
     }
     const int64_t slot = got.slot_mapping.data<int32_t>()[t];
@@ -135,7 +80,7 @@ void check_result(const LatentNormRopeCacheParams& got, const LatentNormRopeCach
     is_written[slot] = true;
     const auto row = expected_row(before, kv.data() + t * row_size, position);
     for (int64_t i = 0; i < row_size; ++i) {
-      comparison.add(value_at(got.cache, slot * row_size + i), row[i], float8);
+      comparison.add(value_at(got.cache, slot * row_size + i), stored(row[i], got.cache), float8);
     }
   }
   for (int64_t slot = 0; slot < kNumBlocks * kBlockSize; ++slot) {

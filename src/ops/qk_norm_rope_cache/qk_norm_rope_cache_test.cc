@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "ops/qk_norm_rope_cache/qk_norm_rope_cache_variants.h"
+#include "ops/test_rope_cache.h"
 #include "ops/test_tensors.h"
-#include "tensor/float8.h"
 
 namespace atom::ops {
 namespace {
 
-constexpr int64_t kNumBlocks = 34, kBlockSize = 16, kMaxPosition = 97;
 constexpr float kKScale = 0.75f, kVScale = 3.0f;
 
 struct Case {
@@ -57,13 +56,7 @@ QkNormRopeCacheParams make_params(const Case& c, DType dtype) {
     params.k_weight = random_tensor({c.head_dim}, weight_dtype, 3, 2.0f);
   }
   params.eps = 1e-5f;
-  params.positions = Tensor::zeros({c.num_tokens}, DType::kInt32);
-  params.slot_mapping = Tensor::zeros({c.num_tokens}, DType::kInt32);
-  for (int64_t t = 0; t < c.num_tokens; ++t) {
-    params.positions.data<int32_t>()[t] = static_cast<int32_t>((t * 31 + 17) % kMaxPosition);
-    params.slot_mapping.data<int32_t>()[t] =
-        t % 10 == 3 ? -1 : static_cast<int32_t>((t * 37 + 5) % (kNumBlocks * kBlockSize));
-  }
+  place_tokens(c.num_tokens, params);
   params.cos_sin = random_tensor({kMaxPosition, c.rotary_dim}, DType::kFloat32, 4);
   params.style = c.style;
   const Shape cache = {kNumBlocks, kBlockSize, c.num_kv_heads, c.head_dim};
@@ -82,7 +75,7 @@ std::vector<double> expected_head(const QkNormRopeCacheParams& params,
                                   const double* x,
                                   int64_t position) {
   const DType dtype = params.q.dtype();
-  const int64_t size = params.q.size(2), half = params.cos_sin.size(1) / 2;
+  const int64_t size = params.q.size(2);
   std::vector<double> head(x, x + size);
   if (weight.defined()) {
     const std::vector<double> weights = values_of(weight);
@@ -95,58 +88,12 @@ std::vector<double> expected_head(const QkNormRopeCacheParams& params,
       head[i] = rounded(weights[i] * (rounds_once ? y : rounded(y, dtype)), dtype);
     }
   }
-  const float* row = params.cos_sin.data<float>() + position * 2 * half;
-  for (int64_t i = 0; i < half; ++i) {
-    const bool neox = params.style == RotaryStyle::kNeoX;
-    double& first = head[neox ? i : 2 * i];
-    double& second = head[neox ? i + half : 2 * i + 1];
-    const double a = first, b = second;
-    first = rounded(a * row[i] - b * row[half + i], dtype);
-    second = rounded(b * row[i] + a * row[half + i], dtype);
-  }
+  rotate(params.cos_sin, params.style, dtype, position, head.data());
   return head;
 }
 
-double stored(double value, const Tensor& cache, float scale) {
-  if (cache.dtype() != DType::kFloat8E4M3) return value;
-  return to_float(from_float<Float8E4M3>(static_cast<float>(value / scale)));
-}
-
-double float8_or(const Tensor& tensor, int64_t index) {
-  if (tensor.dtype() == DType::kFloat8E4M3) return to_float(tensor.data<Float8E4M3>()[index]);
-  double value = 0;
-  dispatch_float(tensor.dtype(),
-                 [&]<typename T>(TypeTag<T>) { value = to_float(tensor.data<T>()[index]); });
-  return value;
-}
-
-// Counts elements that are not the expected ones. A float32 between may have been rounded the other
-// way, so few may be a step away, but none further.
-class Comparison {
- public:
-  explicit Comparison(DType dtype) : step_(4 * half_ulp(dtype)) {}
-
-  void add(double got, double expected, bool float8) {
-    ++num_elements_;
-    // A step of FP8 is an eighth of the value or 2^-9; heads have values up to 2 * 8.
-    const double allowed =
-        float8 ? std::abs(expected) * 0x1p-3 + 0x1p-9 : step_ * (std::abs(expected) + 16);
-    ASSERT_LE(std::abs(got - expected), allowed) << "should be " << expected;
-    num_different_ += got != expected;
-  }
-  void finish(bool is_exact_dtype) const {
-    if (is_exact_dtype) {
-      EXPECT_LE(num_different_ * 50, num_elements_) << "of " << num_elements_;
-    }
-  }
-
- private:
-  double step_;
-  int64_t num_elements_ = 0, num_different_ = 0;
-};
-
 void check_result(const QkNormRopeCacheParams& got, const QkNormRopeCacheParams& before) {
-  Comparison comparison(got.q.dtype());
+  RoundedComparison comparison(4 * half_ulp(got.q.dtype()));
   const std::vector<double> q = values_of(before.q), k = values_of(before.k),
                             v = values_of(before.v), q_out = values_of(got.q);
   const int64_t num_heads = got.q.size(1), num_kv_heads = got.k.size(1), size = got.q.size(2);
@@ -167,15 +114,15 @@ void check_result(const QkNormRopeCacheParams& got, const QkNormRopeCacheParams&
       const auto head = expected_head(before, before.k_weight, k.data() + row, position);
       for (int64_t i = 0; i < size; ++i) {
         comparison.add(
-            float8_or(got.k_cache, place + i), stored(head[i], got.k_cache, got.k_scale), float8);
-        ASSERT_EQ(float8_or(got.v_cache, place + i), stored(v[row + i], got.v_cache, got.v_scale));
+            value_at(got.k_cache, place + i), stored(head[i], got.k_cache, got.k_scale), float8);
+        ASSERT_EQ(value_at(got.v_cache, place + i), stored(v[row + i], got.v_cache, got.v_scale));
       }
     }
   }
   for (int64_t slot = 0; slot < kNumBlocks * kBlockSize; ++slot) {
     for (int64_t i = 0; !is_written[slot] && i < num_kv_heads * size; ++i) {
-      ASSERT_EQ(float8_or(got.k_cache, slot * num_kv_heads * size + i), 0.0);
-      ASSERT_EQ(float8_or(got.v_cache, slot * num_kv_heads * size + i), 0.0);
+      ASSERT_EQ(value_at(got.k_cache, slot * num_kv_heads * size + i), 0.0);
+      ASSERT_EQ(value_at(got.v_cache, slot * num_kv_heads * size + i), 0.0);
     }
   }
   comparison.finish(got.q.dtype() != DType::kFloat32);
