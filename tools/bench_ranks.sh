@@ -25,8 +25,8 @@ Sections that run without a choice, in order:
                     collectives_bench and expert_exchange_bench were built
   goldens           golden models on as many cards: in parts, in stages, experts spread, copies
   llama-8b          Llama-3.1-8B bf16 in parts (TP) at 1 and 64 requests, on 1, 2, 4, 8 cards
-  llama-8b-load     its throughput on one card, in 2, 4, 8 parts and as copies: requests of 1024
-                    tokens
+  llama-8b-load     its throughput on one card, in 2, 4, 8 parts and as copies with --streams
+                    requests each: requests of 1024 tokens
   llama-70b-fp8     Llama-3.1-70B FP8 in parts at 1 and 64 requests, in 4 and 8 where there are
   share-70b-fp8     what collectives take of its steps, by operator
   gpt-oss-120b      in parts at 1, 4, 8 and 64 requests, in 4 and 8 where there are
@@ -276,7 +276,10 @@ run_llama_8b_load() {
     # shellcheck disable=SC2046
     throughput 180 "llama-8b-load-tp$count" llama-3.1-8b 1 $(in_parts "$count")
   done
+  # As many requests at once on each card as on one alone.
+  streams=$((streams * cards))
   throughput 180 "llama-8b-load-dp$cards" llama-3.1-8b "$cards" -dp "$cards"
+  streams=$((streams / cards))
   ratio llama-8b-load-tp2 llama-8b-load-tp1 1.75
   ratio "llama-8b-load-dp$cards" llama-8b-load-tp1 "$cards"
 }
@@ -313,7 +316,7 @@ run_gpt_oss_120b() {
   fi
   local count
   for count in $(counts 4); do
-    # A quarter of an expert's 2880 rows is no whole number of groups that share a scale.
+    latency 150 "gpt-oss-120b-tp$count" gpt-oss-120b 1,4,8,64 "" -tp "$count"
     latency 150 "gpt-oss-120b-tp$count-ep" gpt-oss-120b 1,4,8,64 "" -tp "$count" \
       --enable-expert-parallel
   done

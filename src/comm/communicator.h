@@ -66,8 +66,9 @@ class Communicator {
   // has failed. Lives as long as this.
   virtual const PeerView* peers(const Stream& /*stream*/) const { return nullptr; }
 
-  // Operations on a device's stream may be part of what is recorded there.
-  virtual bool can_be_recorded() const { return true; }
+  // What a device has passes through the host's memory, because ranks on other nodes do not see the
+  // device's. Such operations cannot be part of what is recorded on a device's stream.
+  virtual bool goes_through_host() const { return false; }
 
   // Before work is enqueued again that was recorded with operations of all ranks, or with messages
   // from each rank to the next one: hosts wait for each other as they do before other operations.

@@ -63,7 +63,7 @@ void ParallelContext::meet_to_replay() const {
 bool ParallelContext::can_be_recorded() const {
   for (const Communicator* group :
        {tensor_parallel, pipeline_parallel, context_parallel, experts}) {
-    if (group != nullptr && !group->can_be_recorded()) return false;
+    if (group != nullptr && group->goes_through_host()) return false;
   }
   return true;
 }

@@ -46,7 +46,7 @@ struct ParallelContext {
   bool can_be_recorded() const;
   // Ranks of other nodes compute with the same values and have to get the same bits of them.
   bool shares_layers_over_nodes() const {
-    return tensor_parallel != nullptr && !tensor_parallel->can_be_recorded();
+    return tensor_parallel != nullptr && tensor_parallel->goes_through_host();
   }
 
   bool is_first() const { return tensor_parallel_rank == 0; }  // of those that share layers

@@ -43,6 +43,7 @@ WAYS = {
     "nodes": ["-tp", 2, "--nnodes", 2],
     "nodes_pp2_tp2": ["-pp", 2, "-tp", 2, "--nnodes", 2],
     "nodes_dp2": ["-dp", 2, "--nnodes", 2],
+    "nodes_dp2_experts": ["-dp", 2, SPREAD, "--nnodes", 2],
     "nodes_tp2_dp2_experts": ["-tp", 2, "-dp", 2, SPREAD, "--nnodes", 2],
     "nodes_attention_experts": ["-tp", 2, "--enable-dp-attention", SPREAD, "--nnodes", 2],
 }

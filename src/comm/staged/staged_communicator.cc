@@ -46,7 +46,7 @@ class StagedCommunicator : public Communicator {
 
   Status status() const override { return host_->status(); }
   void fail(Status reason) override { host_->fail(std::move(reason)); }
-  bool can_be_recorded() const override { return false; }
+  bool goes_through_host() const override { return true; }
 
  protected:
   void do_all_reduce(

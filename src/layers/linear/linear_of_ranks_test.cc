@@ -18,6 +18,15 @@ constexpr int64_t kMostRows = 2048;
 constexpr int64_t kSize = 1024;
 constexpr int64_t kOutputs[] = {512, 1024, 1536, 3072};
 
+// The first `count` rows, as they lie on the card.
+ops::LinearWeight rows_of(const Tensor& weight, int64_t count) {
+  ops::LinearWeight rows;
+  rows.data = weight.narrow(0, 0, count);
+  rows.out_features = count;
+  rows.in_features = weight.size(1);
+  return rows;
+}
+
 // One step after the other without waiting: a multiplication, a sum, and a message to rank 1.
 void run(Communicator& rank, Device device, int num_ranks) {
   ThreadPool pool(1);
@@ -45,7 +54,7 @@ void run(Communicator& rank, Device device, int num_ranks) {
     const Workspace::Scope scope(workspace);
     ops::linear(stream,
                 x.narrow(0, 0, rows),
-                ops::pack_linear_weight(stream, weight.narrow(0, 0, outputs)),
+                rows_of(weight, outputs),
                 Tensor(),
                 y.narrow(0, 0, rows).narrow(1, 0, outputs),
                 workspace);

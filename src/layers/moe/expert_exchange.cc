@@ -26,9 +26,13 @@ class SummedExchange : public ExpertExchange {
   bool leaves_parts() const override { return true; }
 };
 
-// Ranks with experts are on other nodes as well, whose memory this one does not see.
-bool is_over_nodes(const ParallelContext& parallel) {
-  return parallel.experts != nullptr && !parallel.experts->can_be_recorded();
+// GPUs with experts are on other nodes as well, whose memory this one does not see.
+bool goes_through_host(const BuildContext& build) {
+  return !build.device.is_cpu() && build.parallel.experts->goes_through_host();
+}
+
+bool is_all_to_all(ExpertDispatch dispatch) {
+  return dispatch == ExpertDispatch::kAllToAll || dispatch == ExpertDispatch::kAllToAllFloat8;
 }
 
 }  // namespace
@@ -36,14 +40,14 @@ bool is_over_nodes(const ParallelContext& parallel) {
 std::unique_ptr<ExpertExchange> make_expert_exchange(BuildContext& build, ExpertOwners owners) {
   const ParallelContext& parallel = build.parallel;
   if (!parallel.copies_share_experts()) return std::make_unique<SummedExchange>();
-  if (!build.device.is_cpu() && is_over_nodes(parallel)) {
+  const bool over_nodes = goes_through_host(build);
+  if (over_nodes && is_all_to_all(parallel.dispatch)) {
     build.fail(unimplemented(
-        "--nnodes: {} would share its experts with GPUs of other nodes, which is not in this "
-        "version; copies of one node share experts, and on the CPU those of several do",
+        "--expert-dispatch: {} sends tokens to GPUs of other nodes, which only gather does",
         build.module_name));
   }
-  const bool is_direct =
-      !build.device.is_cpu() && ops::supports_token_dispatch(build.config.hidden_size, build.dtype);
+  const bool is_direct = !build.device.is_cpu() && !over_nodes &&
+                         ops::supports_token_dispatch(build.config.hidden_size, build.dtype);
   // Every rank has a part of each expert, and so needs all tokens.
   if (owners.rank_of.empty() || parallel.dispatch == ExpertDispatch::kGather ||
       (parallel.dispatch == ExpertDispatch::kAuto && !is_direct)) {
