@@ -1,12 +1,13 @@
 // Inside latent attention for Hopper: the two warpgroups that compute.
 //
 // Tiles come in pairs. Each warpgroup scores one of them and adds up half of the latent's columns
-// over both, so that while one takes a softmax the matrix units work for the other (the schedule of
-// FlashMLA's decode kernel, DeepSeek 2025): warpgroup 0 weighs tile 0 first, warpgroup 1 tile 1
-// against what came out as the rows' bases; then they exchange weights.
+// over both, so that while one takes a softmax the matrix units work for the other. Warpgroup 0
+// scores tile 0, and its weights are added up by both first: by warpgroup 1 while that takes the
+// softmax of tile 1, against bases that tile 0 may have raised.
 #pragma once
 
 #include "ops/mla_attention/sm90/items.cuh"
+#include "ops/mla_attention/sm90/results.cuh"
 #include "ops/mla_attention/sm90/tile.cuh"
 
 namespace atom::ops::mla_device {
@@ -29,6 +30,7 @@ class Consumer {
   __device__ __forceinline__ Consumer(const Work& work, const Buffers& buffers)
       : work_(work),
         buffers_(buffers),
+        results_(work),
         row_(threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4),
         scale_log2_(work.params.scale * attention_device::kLog2E) {}
 
@@ -43,16 +45,10 @@ class Consumer {
         queries_parity_ ^= 1;
         device::fence_before_copies();
       }
-      for (int tile = item.first_tile; tile < item.last_tile; tile += 2) {
-        const bool has_second = tile + 1 < item.last_tile;
-        const bool is_last = tile + 2 >= item.last_tile;
-        if constexpr (kGroup == 0) {
-          add_pair_as_first(item, tile, has_second, is_last);
-        } else {
-          add_pair_as_second(item, tile, has_second, is_last);
-        }
-        parity0_ ^= 1;
-        if (has_second) parity1_ ^= 1;
+      if constexpr (kGroup == 0) {
+        add_as_first(item);
+      } else {
+        add_as_second(item);
       }
       finish(item);
     }
@@ -77,133 +73,120 @@ class Consumer {
 
   // ---- warpgroup 0 -----------------------------------------------------------------------------
 
-  __device__ __forceinline__ void add_pair_as_first(const Item& item,
-                                                    int tile,
-                                                    bool has_second,
-                                                    bool is_last) {
+  __device__ __forceinline__ void add_as_first(const Item& item) {
+    for (int tile = item.first_tile; tile < item.last_tile; tile += 2)
+      add_pair_as_first(item, tile);
+  }
+
+  __device__ __forceinline__ void add_pair_as_first(const Item& item, int tile) {
+    const bool has_second = tile + 1 < item.last_tile;
     const int num_named = count_named(item, tile);
-    score<kLeft0, kRight0>(0, parity0_);
-    if (is_last) release(buffers_.queries_empty());
+    begin_scores<kLeft0, kRight0>(0, parity0_);
+    wait_for_products<0>();
+    pin(scores_);
+    if (has_second) named_barrier_arrive<2 * kWarpgroup>(kScored0Barrier);
+    if (tile + 2 >= item.last_tile) release(buffers_.queries_empty());
     mask(item, tile, num_named);
     float correction[2];
     raise_bases(correction);
-    if (has_second) {
-      put_bases(0);
-      named_barrier_arrive<2 * kWarpgroup>(kBase0Barrier);
-    }
+    put_bases(0);
     weigh(correction);
-    if (!has_second) {
-      put_bases(0);
-      give_weights(0, kWeights0Barrier);
-    }
+    give_weights(0, kWeights0Barrier);
     if (is_any(correction)) rescale(correction);
     begin_products();
     multiply_own(0);
     commit_products();
-    if (has_second) {
-      named_barrier_wait<2 * kWarpgroup>(kWeights1Barrier);
-      device::fence_before_copies();
-      take_bases(1, correction);
-      if (is_any(correction)) {
-        wait_for_products<0>();
-        pin(out_);
-        rescale(correction);
-        rescale_weights(correction);
-        sum_[0] *= correction[0];
-        sum_[1] *= correction[1];
-      }
-      give_weights(0, kWeights0Barrier);
-      begin_products();
-      multiply_given(1);
-      commit_products();
-      wait_for_products<1>();
-      release(buffers_.empty(kLeft0));
-      wait_for_products<0>();
-      pin(out_);
-      release(buffers_.empty(kLeft1));
-    } else {
-      wait_for_products<0>();
-      pin(out_);
-      release(buffers_.empty(kLeft0));
-    }
+    wait_for_products<0>();
+    pin(out_);
+    release(buffers_.empty(kLeft0));
+    parity0_ ^= 1;
+    if (!has_second) return;
+    named_barrier_wait<2 * kWarpgroup>(kWeights1Barrier);
+    device::fence_before_copies();
+    take_bases(1, correction);
+    if (is_any(correction)) rescale(correction);
+    begin_products();
+    multiply_given(1);
+    commit_products();
+    wait_for_products<0>();
+    pin(out_);
+    release(buffers_.empty(kLeft1));
   }
 
   // ---- warpgroup 1 -----------------------------------------------------------------------------
 
-  __device__ __forceinline__ void add_pair_as_second(const Item& item,
-                                                     int tile,
-                                                     bool has_second,
-                                                     bool is_last) {
-    float correction[2];
-    if (!has_second) {
-      release(buffers_.queries_empty());
-      named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
-      device::fence_before_copies();
-      take_bases(0, correction);
-      sum_[0] *= correction[0];
-      sum_[1] *= correction[1];
-      if (is_any(correction)) rescale(correction);
-      begin_products();
-      multiply_given(0);
-      commit_products();
-      wait_for_products<0>();
-      pin(out_);
-      release(buffers_.empty(kRight0));
-      return;
+  __device__ __forceinline__ void add_as_second(const Item& item) {
+    for (int tile = item.first_tile; tile < item.last_tile; tile += 2) {
+      if (tile + 1 < item.last_tile) {
+        add_pair_as_second(item, tile);
+      } else {
+        release(buffers_.queries_empty());
+        begin_given();
+        wait_for_products<0>();
+        pin(out_);
+        release(buffers_.empty(kRight0));
+      }
     }
+  }
+
+  __device__ __forceinline__ void add_pair_as_second(const Item& item, int tile) {
     const int num_named = count_named(item, tile + 1);
-    score<kRight1, kLeft1>(1, parity1_);
-    if (is_last) release(buffers_.queries_empty());
+    named_barrier_wait<2 * kWarpgroup>(kScored0Barrier);
+    begin_scores<kRight1, kLeft1>(1, parity1_);
+    begin_given();
+    wait_for_products<1>();
+    pin(scores_);
+    if (tile + 2 >= item.last_tile) release(buffers_.queries_empty());
     mask(item, tile + 1, num_named);
-    named_barrier_wait<2 * kWarpgroup>(kBase0Barrier);
-    float raised[2];
-    take_bases(0, correction);
-    raise_bases(raised);
-    correction[0] *= raised[0];
-    correction[1] *= raised[1];
+    float correction[2];
+    raise_bases(correction);
     put_bases(1);
     weigh(correction);
     give_weights(1, kWeights1Barrier);
+    wait_for_products<0>();
+    pin(out_);
+    release(buffers_.empty(kRight0));
     if (is_any(correction)) rescale(correction);
     begin_products();
     multiply_own(1);
     commit_products();
+    wait_for_products<0>();
+    pin(out_);
+    release(buffers_.empty(kRight1));
+    parity1_ ^= 1;
+  }
+
+  // Tile 0, when its weights have come.
+  __device__ __forceinline__ void begin_given() {
+    float correction[2];
     named_barrier_wait<2 * kWarpgroup>(kWeights0Barrier);
     device::fence_before_copies();
+    take_bases(0, correction);
+    if (is_any(correction)) rescale(correction);
     begin_products();
     multiply_given(0);
     commit_products();
-    wait_for_products<1>();
-    release(buffers_.empty(kRight1));
-    wait_for_products<0>();
-    pin(out_);
-    release(buffers_.empty(kRight0));
   }
 
   // ---- products --------------------------------------------------------------------------------
 
-  template <int kPanel, int kCount>
-  __device__ __forceinline__ void score_panels(uint32_t queries, uint32_t keys, bool accumulate) {
-#pragma unroll
-    for (int k = 0; k < kCount * 4; ++k) {
-      const uint32_t offset = bytes_of_matrix((kPanel + k / 4) * kPanelBytes + k % 4 * 32);
-      attention_device::product_of_shared<gpu_bfloat16, kKeys, kEightRowsBytes, kEightRowsBytes>(
-          scores_, queries + offset, keys + offset, accumulate || k > 0);
-    }
-  }
-
   template <int kGroupOfTile>
   __device__ __forceinline__ void score_group(uint32_t queries, uint32_t keys, bool accumulate) {
-    if constexpr (kGroupOfTile == kLeft0 || kGroupOfTile == kLeft1) {
-      score_panels<0, kHalfPanels>(queries, keys, accumulate);
-      score_panels<kRopePanel, 1>(queries, keys, true);
-    } else {
-      score_panels<kHalfPanels, kHalfPanels>(queries, keys, accumulate);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      if (!has_panel<kGroupOfTile>(panel)) continue;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const uint32_t offset = bytes_of_matrix(panel * kPanelBytes + k * 32);
+        attention_device::product_of_shared<gpu_bfloat16, kKeys, kEightRowsBytes, kEightRowsBytes>(
+            scores_, queries + offset, keys + offset, accumulate);
+        accumulate = true;
+      }
     }
   }
 
   template <int kFirst, int kSecond>
-  __device__ __forceinline__ void score(int tile, uint32_t parity) {
+  __device__ __forceinline__ void begin_scores(int tile, uint32_t parity) {
     const uint32_t queries = shared_matrix(buffers_.queries(), 0);
     const uint32_t keys = shared_matrix(buffers_.tile(tile), 0);
     device::wait_for(buffers_.full(kFirst), parity);
@@ -215,8 +198,6 @@ class Consumer {
     begin_products();
     score_group<kSecond>(queries, keys, true);
     commit_products();
-    wait_for_products<0>();
-    pin(scores_);
   }
 
   __device__ __forceinline__ uint32_t values(int tile) const {
@@ -309,6 +290,7 @@ class Consumer {
       const float base = buffers_.bases(tile)[row_ + j * 8];
       correction[j] = base == base_[j] ? 1.f : exp2_fast(base_[j] - base);
       base_[j] = base;
+      sum_[j] *= correction[j];
     }
   }
 
@@ -345,16 +327,6 @@ class Consumer {
     for (int i = 0; i < 128; ++i) out_[i] *= correction[(i & 2) / 2];
   }
 
-  __device__ __forceinline__ void rescale_weights(const float (&correction)[2]) {
-#pragma unroll
-    for (int i = 0; i < kKeys / 4; ++i) {
-      const float factor = correction[i & 1];
-      weights_[i] =
-          attention_device::pack<gpu_bfloat16>(__uint_as_float(weights_[i] << 16) * factor,
-                                               __uint_as_float(weights_[i] & 0xffff0000u) * factor);
-    }
-  }
-
   __device__ __forceinline__ void give_weights(int tile, int barrier) const {
     const int c = threadIdx.x & 3;
     const uint32_t target = buffers_.weights(tile) + c * 4;
@@ -386,71 +358,12 @@ class Consumer {
                  buffers_.sums(sums_parity_, 1)[row_ + j * 8];
     }
     sums_parity_ ^= 1;
-    if (item.place < 0) {
-      store_whole(item, total);
-    } else {
-      store_part(item, total);
-    }
-  }
-
-  // Of 32 columns, thread c collects the 8 from 8c on.
-  __device__ __forceinline__ void store_whole(const Item& item, const float (&total)[2]) const {
-    const MlaAttentionArgs& params = work_.params;
-    const int c = threadIdx.x & 3;
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int row = row_ + j * 8;
-      const bool exists = row < item.num_rows;
-      const float factor = total[j] == 0 ? 0.f : 1.f / total[j];
-      const int64_t token = item.token_of(work_, row), head = item.head_of(work_, row);
-      gpu_bfloat16* target = static_cast<gpu_bfloat16*>(params.out) +
-                             token * params.out_strides[0] + head * params.out_strides[1] +
-                             kFirstPanel * kPanelColumns + c * 8;
-#pragma unroll
-      for (int n = 0; n < 32; n += 4) {
-        uint32_t own[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          own[i] = attention_device::pack<gpu_bfloat16>(out_[(n + i) * 4 + j * 2] * factor,
-                                                        out_[(n + i) * 4 + j * 2 + 1] * factor);
-        }
-        const uint4 bits = transpose_of_four(own, c);
-        if (exists) *reinterpret_cast<uint4*>(target + n * 8) = bits;
-      }
-    }
-  }
-
-  // Element i of thread c of four becomes element c of thread i.
-  static __device__ __forceinline__ uint4 transpose_of_four(uint32_t (&m)[4], int c) {
-    const bool odd = c & 1, high = c & 2;
-    uint32_t received = __shfl_xor_sync(kAllLanes, odd ? m[0] : m[1], 1);
-    (odd ? m[0] : m[1]) = received;
-    received = __shfl_xor_sync(kAllLanes, odd ? m[2] : m[3], 1);
-    (odd ? m[2] : m[3]) = received;
-    received = __shfl_xor_sync(kAllLanes, high ? m[0] : m[2], 2);
-    (high ? m[0] : m[2]) = received;
-    received = __shfl_xor_sync(kAllLanes, high ? m[1] : m[3], 2);
-    (high ? m[1] : m[3]) = received;
-    return {m[0], m[1], m[2], m[3]};
-  }
-
-  __device__ __forceinline__ void store_part(const Item& item, const float (&total)[2]) const {
-    const int c = threadIdx.x & 3;
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int64_t row = int64_t{item.place} * kRows + row_ + j * 8;
-      if (row_ + j * 8 >= item.num_rows) continue;
-      if (kGroup == 0 && c == 0) work_.partial_softmax[row] = {base_[j], total[j]};
-      float* target = work_.partial_out + row * kRank + kFirstPanel * kPanelColumns + c * 2;
-#pragma unroll
-      for (int n = 0; n < 32; ++n) {
-        *reinterpret_cast<float2*>(target + n * 8) = {out_[n * 4 + j * 2], out_[n * 4 + j * 2 + 1]};
-      }
-    }
+    results_.store<kFirstPanel * kPanelColumns>(item, row_, out_, base_, total);
   }
 
   const Work& work_;
   const Buffers& buffers_;
+  const Results results_;
   const int row_;
   const float scale_log2_;
   float out_[128];

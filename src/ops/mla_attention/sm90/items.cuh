@@ -23,7 +23,8 @@ struct Work {
   // Of cut items.
   float2* partial_softmax;  // [2 * blocks, kRows] base and sum
   float* partial_out;       // [2 * blocks, kRows, kRank]
-  int32_t* line;            // [1 + units] the share, then where each unit begins
+  // [1 + units] the share, or 0 where no item is in two of them; then where each unit begins.
+  int32_t* line;
 
   __device__ bool has_indices() const { return params.indices != nullptr; }
   __device__ int num_heads() const { return static_cast<int>(params.num_heads); }
@@ -176,6 +177,25 @@ __device__ inline int size_of_share(const Work& work, int length, int num_items,
   return int64_t{rounds} * longest * 100 <= int64_t{share} * 108 ? rounds * longest : share;
 }
 
+// The shares that the tiles of an item which begins at `begin` are in.
+struct Shares {
+  int first;
+  int count;
+};
+
+__device__ inline Shares shares_of(int begin, int num_tiles, int share) {
+  const int first = (begin + kItemCost) / share;
+  return {first, (begin + kItemCost + num_tiles - 1) / share - first + 1};
+}
+
+// Whether one of the unit's items is in several shares.
+__device__ inline bool is_cut(const Unit& unit, int begin, int share) {
+  for (int item = 0; item < unit.num_items(); ++item) {
+    if (shares_of(begin + item * unit.item_length(), unit.num_tiles, share).count > 1) return true;
+  }
+  return false;
+}
+
 // By all threads of the block; `scratch` is free again at its next barrier and has room for
 // kScratchSize.
 constexpr int kScratchSize = 4 * kThreads;
@@ -225,16 +245,20 @@ __device__ inline Share find_share(const Work& work, int* scratch) {
     if (threadIdx.x == 0) {
       const int size = size_of_share(work, total, num, most);
       found = {size, static_cast<int>(blockIdx.x) * size, units, total};
-      if (blockIdx.x == 0) work.line[0] = size;
     }
   }
   __syncthreads();
   const int begin = found.begin;
   int place = lengths[threadIdx.x];
+  bool has_cut = false;
   if (blockIdx.x == 0 || (place <= begin && begin < place + length)) {
     for (int u = first; u < last; ++u) {
-      const int own = measure_unit(work, u).length();
-      if (blockIdx.x == 0) work.line[1 + u] = place;
+      const Unit unit = measure_unit(work, u);
+      const int own = unit.length();
+      if (blockIdx.x == 0) {
+        work.line[1 + u] = place;
+        has_cut = has_cut || is_cut(unit, place, found.size);
+      }
       if (place <= begin && begin < place + own) {
         found.first_unit = u;
         found.unit_begin = place;
@@ -242,7 +266,8 @@ __device__ inline Share find_share(const Work& work, int* scratch) {
       place += own;
     }
   }
-  __syncthreads();
+  has_cut = __syncthreads_or(has_cut);
+  if (blockIdx.x == 0 && threadIdx.x == 0) work.line[0] = has_cut ? found.size : 0;
   return found;
 }
 

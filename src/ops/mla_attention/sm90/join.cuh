@@ -27,14 +27,11 @@ struct JoinedItem {
   }
 };
 
-__device__ inline JoinedItem find_parts(const Work& work,
-                                        int unit_index,
-                                        const Unit& unit,
-                                        int item) {
-  const int share = work.line[0];
-  const int begin = work.line[1 + unit_index] + item * unit.item_length() + kItemCost;
-  const int first = begin / share;
-  return {first, (begin + unit.num_tiles - 1) / share - first + 1};
+__device__ inline JoinedItem find_parts(
+    const Work& work, int share, int unit_index, const Unit& unit, int item) {
+  const int begin = work.line[1 + unit_index] + item * unit.item_length();
+  const Shares shares = shares_of(begin, unit.num_tiles, share);
+  return {shares.first, shares.count};
 }
 
 // What weights its part's sums have in the row's softmax; by one warp.

@@ -50,7 +50,7 @@ inline Work make_work(const MlaAttentionArgs& args, void* workspace, const MlaSm
 
 // Of the kernel that joins rows.
 inline dim3 grid_of_join(const Work& work) {
-  constexpr int kMostGrid = 4096;
+  constexpr int kMostGrid = 2048;
   int slices = kRows;
   while (slices > 8 && slices * work.num_places > kMostGrid) slices /= 2;
   return dim3(work.num_places, slices);

@@ -43,12 +43,14 @@ __global__ void __launch_bounds__(kJoinThreads)
     mla_attention_join_kernel(const __grid_constant__ Work work) {
   __shared__ JoinMemory memory;
   device::wait_for_previous_grid();
+  const int share = work.line[0];
+  if (share == 0) return;
   int item_index = 0;
   const int unit_index = unit_of_place(work, blockIdx.x, item_index);
   if (unit_index < 0) return;
   const Unit unit = measure_unit(work, unit_index);
   if (item_index >= unit.num_items()) return;
-  const JoinedItem item = find_parts(work, unit_index, unit, item_index);
+  const JoinedItem item = find_parts(work, share, unit_index, unit, item_index);
   if (item.num_parts == 1) return;
   const int num_rows = min(kRows, unit.num_rows - item_index * kRows);
   for (int row = blockIdx.y; row < num_rows; row += gridDim.y) {

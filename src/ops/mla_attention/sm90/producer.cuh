@@ -25,26 +25,40 @@ class Producer {
     Item item;
     while (walk.next(item)) {
       if (item.first_tile == item.last_tile) continue;
-      int32_t slot = find_slot(item, item.first_tile);
+      const int last = item.last_tile;
+      int tile = item.first_tile;
+      begin_slots(item, tile);
       load_queries(item);
-      for (int tile = item.first_tile; tile < item.last_tile; tile += 2) {
-        int32_t* slots = buffers_.slots(slots_parity_);
-        slots[thread_] = slot;
-        attention_device::named_barrier_wait<kWarpgroup>(kProducerBarrier);
-        slot = find_slot(item, tile + 2);
-        const bool has_second = tile + 1 < item.last_tile;
-        load_group<kLeft0>(slots, parity0_);
-        if (has_second) load_group<kRight1>(slots, parity1_);
-        load_group<kRight0>(slots, parity0_);
-        if (has_second) load_group<kLeft1>(slots, parity1_);
+      Codes codes;
+      if constexpr (kFloat8) load_codes<kLeft0>(slots(0), codes);
+      for (; tile < last; tile += 2) {
+        find_slots(item, tile + 2);
+        const bool has_second = tile + 1 < last;
+        // Codes are asked for a group ahead.
+        if (has_second) {
+          load_group<kLeft0, kRight0>(0, codes);
+          load_group<kRight0, kRight1>(0, codes);
+          load_group<kRight1, kLeft1>(0, codes);
+          load_group<kLeft1, kLeft0>(1, codes);
+        } else {
+          load_group<kLeft0, kRight0>(0, codes);
+          load_group<kRight0, kLeft0>(1, codes);
+        }
         parity0_ ^= 1;
         if (has_second) parity1_ ^= 1;
-        slots_parity_ ^= 1;
       }
     }
   }
 
  private:
+  static constexpr int kPasses = kKeys / 8, kRopePasses = kKeys / 32;
+
+  // Of a group: 16 codes each of 256 columns, and of the rotated part.
+  struct Codes {
+    uint4 latent[kFloat8 ? kPasses : 1];
+    uint4 rope[kFloat8 ? kRopePasses : 1];
+  };
+
   // Of this thread's key among those of a pair of tiles; -1: there is none.
   __device__ int32_t find_slot(const Item& item, int tile) const {
     const int key = tile * kKeys + thread_;
@@ -61,6 +75,39 @@ class Producer {
     const int32_t block = item.block_table[at / block_size];
     if (block < 0 || block >= params.batch.num_blocks) gpu_trap();
     return static_cast<int32_t>(block * block_size + at % block_size);
+  }
+
+  // The slots of the current pair, or of the one behind it, of each tile's keys.
+  __device__ const int32_t* slots(int pairs_ahead) const {
+    const int buffer = slots_buffer_ + pairs_ahead;
+    return buffers_.slots(buffer < Shared::kSlotBuffers ? buffer : buffer - Shared::kSlotBuffers);
+  }
+
+  __device__ void put_slot(int pairs_ahead, int32_t slot) const {
+    const_cast<int32_t*>(slots(pairs_ahead))[thread_] = slot;
+  }
+
+  // Those of the first pair are there, those of the second one on their way.
+  __device__ void begin_slots(const Item& item, int tile) {
+    slots_buffer_ = next_buffer();  // of the item before; others may still read it
+    put_slot(1, find_slot(item, tile));
+    next_slot_ = find_slot(item, tile + 2);
+    attention_device::named_barrier_wait<kWarpgroup>(kProducerBarrier);
+    slots_buffer_ = next_buffer();
+    is_first_ = true;
+  }
+
+  // Makes those of the pair `tile` known, behind the current one.
+  __device__ void find_slots(const Item& item, int tile) {
+    if (!is_first_) slots_buffer_ = next_buffer();
+    is_first_ = false;
+    put_slot(1, next_slot_);
+    next_slot_ = find_slot(item, tile + 2);
+    attention_device::named_barrier_wait<kWarpgroup>(kProducerBarrier);
+  }
+
+  __device__ int next_buffer() const {
+    return slots_buffer_ + 1 < Shared::kSlotBuffers ? slots_buffer_ + 1 : 0;
   }
 
   __device__ void load_queries(const Item& item) {
@@ -89,22 +136,21 @@ class Producer {
     arrive_after_copies(buffers_.queries_full());
   }
 
-  // The panels of a group.
-  template <int kGroup>
-  static constexpr bool has_panel(int panel) {
-    const bool left = kGroup == kLeft0 || kGroup == kLeft1;
-    return panel == kRopePanel ? left : (panel < kHalfPanels) == left;
+  static constexpr int tile_of(int group) {
+    return group == kLeft0 || group == kRight0 ? 0 : 1;
   }
 
-  template <int kGroup>
-  __device__ void load_group(const int32_t* slots, uint32_t parity) const {
-    constexpr int kTile = kGroup == kLeft0 || kGroup == kRight0 ? 0 : 1;
+  // kNext: the group that comes then, of a pair `pairs_ahead`.
+  template <int kGroup, int kNext>
+  __device__ void load_group(int pairs_ahead, Codes& codes) const {
+    constexpr int kTile = tile_of(kGroup);
     const uint32_t target = buffers_.tile(kTile);
+    device::wait_for(buffers_.empty(kGroup), (kTile == 0 ? parity0_ : parity1_) ^ 1);
     if constexpr (kFloat8) {
-      expand_group<kGroup>(slots + kTile * kKeys, target, parity);
+      expand_group<kGroup, kNext>(target, slots(pairs_ahead) + tile_of(kNext) * kKeys, codes);
+      device::arrive(buffers_.full(kGroup));
     } else {
-      device::wait_for(buffers_.empty(kGroup), parity ^ 1);
-      copy_group<kGroup>(slots + kTile * kKeys, target);
+      copy_group<kGroup>(slots(0) + kTile * kKeys, target);
       arrive_after_copies(buffers_.full(kGroup));
     }
   }
@@ -127,8 +173,30 @@ class Producer {
     }
   }
 
-  static __device__ uint4 load_codes(const char* source, bool exists) {
-    return exists ? __ldg(reinterpret_cast<const uint4*>(source)) : uint4{0, 0, 0, 0};
+  // ---- FP8 -------------------------------------------------------------------------------------
+
+  __device__ uint4 load_code(int32_t slot, int byte) const {
+    const char* source =
+        static_cast<const char*>(work_.params.cache) + int64_t{max(slot, 0)} * kWidth + byte;
+    return slot >= 0 ? __ldg(reinterpret_cast<const uint4*>(source)) : uint4{0, 0, 0, 0};
+  }
+  template <int kGroup>
+  __device__ uint4 load_latent(const int32_t* slots, int pass) const {
+    constexpr int kFirstByte = has_panel<kGroup>(0) ? 0 : kRank / 2;
+    return load_code(slots[pass * 8 + thread_ / 16], kFirstByte + thread_ % 16 * 16);
+  }
+  __device__ uint4 load_rope(const int32_t* slots, int pass) const {
+    return load_code(slots[pass * 32 + thread_ / 4], kRank + thread_ % 4 * 16);
+  }
+  template <int kGroup>
+  __device__ void load_codes(const int32_t* slots, Codes& codes) const {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass)
+      codes.latent[pass] = load_latent<kGroup>(slots, pass);
+    if constexpr (has_panel<kGroup>(kRopePanel)) {
+#pragma unroll
+      for (int pass = 0; pass < kRopePasses; ++pass) codes.rope[pass] = load_rope(slots, pass);
+    }
   }
 
   // 16 codes to two chunks of a row. Lanes of other panels begin with the other chunk, so that a
@@ -154,60 +222,41 @@ class Producer {
     }
   }
 
-  __device__ void load_rope(const int32_t* slots, uint4 (&codes)[kKeys / 32]) const {
-    const char* cache = static_cast<const char*>(work_.params.cache);
-#pragma unroll
-    for (int pass = 0; pass < kKeys / 32; ++pass) {
-      const int32_t slot = slots[pass * 32 + thread_ / 4];
-      const char* source = cache + int64_t{max(slot, 0)} * kWidth + kRank + thread_ % 4 * 16;
-      codes[pass] = load_codes(source, slot >= 0);
-    }
-  }
-
-  // The codes are on their way while their place is waited for.
-  template <int kGroup>
-  __device__ void expand_group(const int32_t* slots, uint32_t tile, uint32_t parity) const {
-    constexpr bool kHasLeft = has_panel<kGroup>(0), kHasRope = has_panel<kGroup>(kRopePanel);
-    constexpr int kFirstByte = kHasLeft ? 0 : kRank / 2;
-    constexpr int kPasses = kKeys / 8, kRopePasses = kKeys / 32;
-    const char* cache = static_cast<const char*>(work_.params.cache);
-    const int part = thread_ % 16, row = thread_ / 16;  // 16 bytes of 256
-    uint4 codes[kPasses], rope_codes[kRopePasses];
+  // Codes that are stored make room for the next group's. No fence, which would wait for these to
+  // come: who computes has one.
+  template <int kGroup, int kNext>
+  __device__ void expand_group(uint32_t tile, const int32_t* next, Codes& codes) const {
+    const int part = thread_ % 16;  // 16 bytes of 256
+    const uint32_t panel =
+        tile + ((has_panel<kGroup>(0) ? 0 : kHalfPanels) + part / 4) * kPanelBytes;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int32_t slot = slots[pass * 8 + row];
-      const char* source = cache + int64_t{max(slot, 0)} * kWidth + kFirstByte + part * 16;
-      codes[pass] = load_codes(source, slot >= 0);
+      store_expanded(
+          panel, pass * 8 + thread_ / 16, part % 4 * 2, part / 4 % 2 == 1, codes.latent[pass]);
+      codes.latent[pass] = load_latent<kNext>(next, pass);
     }
-    device::wait_for(buffers_.empty(kGroup), parity ^ 1);
-    const uint32_t panel = tile + ((kHasLeft ? 0 : kHalfPanels) + part / 4) * kPanelBytes;
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      // Here registers are free for the rest.
-      if (kHasRope && pass == kPasses / 2) load_rope(slots, rope_codes);
-      store_expanded(panel, pass * 8 + row, part % 4 * 2, part / 4 % 2 == 1, codes[pass]);
-    }
-    if constexpr (kHasRope) {
-#pragma unroll
-      for (int pass = 0; pass < kRopePasses; ++pass) {
+    for (int pass = 0; pass < kRopePasses; ++pass) {
+      if constexpr (has_panel<kGroup>(kRopePanel)) {
         store_expanded(tile + kRopePanel * kPanelBytes,
                        pass * 32 + thread_ / 4,
                        thread_ % 4 * 2,
                        false,
-                       rope_codes[pass]);
+                       codes.rope[pass]);
       }
+      if constexpr (has_panel<kNext>(kRopePanel)) codes.rope[pass] = load_rope(next, pass);
     }
-    device::fence_before_copies();
-    device::arrive(buffers_.full(kGroup));
   }
 
   const Work& work_;
   const Buffers& buffers_;
   const int thread_;
-  uint32_t queries_parity_ = 0;
   uint32_t parity0_ = 0;
   uint32_t parity1_ = 0;
-  int slots_parity_ = 0;
+  uint32_t queries_parity_ = 0;
+  int slots_buffer_ = 0;
+  int32_t next_slot_ = -1;
+  bool is_first_ = false;
 };
 
 }  // namespace atom::ops::mla_device

@@ -5,22 +5,28 @@
 
 namespace atom::ops::mla_device {
 
-// A pair of tiles, each loaded in two groups of panels. The first group of a tile is used by one
-// warpgroup alone, which gives it back half a step earlier than the second:
-//   tile 0: left half of the latent and the rotated part | right half
-//   tile 1: right half | left half and the rotated part
-// The weights of tile 0 have a place of their own; those of tile 1 take that of its rotated part.
-enum Group { kLeft0 = 0, kRight1 = 1, kRight0 = 2, kLeft1 = 3, kNumGroups = 4 };
+// A pair of tiles, each loaded in two groups of panels: tile 0 of the left half of the latent, then
+// the right half with the rotated part; tile 1 of the right half, then the left one with the
+// rotated part. The warpgroup that adds up a half gives its group back. So the one that gets a
+// tile's weights from the other gives back the group with the rotated part, in whose place they
+// are.
+enum Group { kLeft0 = 0, kRight0 = 1, kRight1 = 2, kLeft1 = 3, kNumGroups = 4 };
+
+template <int kGroup>
+__host__ __device__ constexpr bool has_panel(int panel) {
+  const bool is_left = kGroup == kLeft0 || kGroup == kLeft1;
+  if (panel == kRopePanel) return kGroup == kRight0 || kGroup == kLeft1;
+  return (panel < kHalfPanels) == is_left;
+}
 
 struct Shared {
   static constexpr int kQueries = 0;
   static constexpr int kTiles = kQueries + kTileBytes;
-  static constexpr int kWeights0 = kTiles + 2 * kTileBytes;
-  static constexpr int kWeights1 = kTiles + kTileBytes + kRopePanel * kPanelBytes;
-  static constexpr int kBases = kWeights0 + kPanelBytes;  // [2 tiles][kRows] float
+  static constexpr int kBases = kTiles + 2 * kTileBytes;  // [2 tiles][kRows] float
   static constexpr int kSums = kBases + 2 * kRows * 4;    // [2][2 warpgroups][kRows] float
-  static constexpr int kSlots = kSums + 4 * kRows * 4;    // [2][2 tiles][kKeys] int32
-  static constexpr int kBarriers = kSlots + 4 * kKeys * 4;
+  static constexpr int kSlots = kSums + 4 * kRows * 4;    // [kSlotBuffers][2 tiles][kKeys] int32
+  static constexpr int kSlotBuffers = 3;
+  static constexpr int kBarriers = kSlots + kSlotBuffers * 2 * kKeys * 4;
   static constexpr int kNumBarriers = 2 * kNumGroups + 2;
   static constexpr int kBytes = kBarriers + kNumBarriers * 8;
 };
@@ -32,17 +38,15 @@ struct Buffers {
 
   __device__ uint32_t queries() const { return address + Shared::kQueries; }
   __device__ uint32_t tile(int i) const { return address + Shared::kTiles + i * kTileBytes; }
-  __device__ uint32_t weights(int i) const {
-    return address + (i == 0 ? Shared::kWeights0 : Shared::kWeights1);
-  }
+  __device__ uint32_t weights(int i) const { return tile(i) + kRopePanel * kPanelBytes; }
   __device__ float* bases(int i) const {
     return reinterpret_cast<float*>(memory + Shared::kBases) + i * kRows;
   }
   __device__ float* sums(int parity, int group) const {
     return reinterpret_cast<float*>(memory + Shared::kSums) + (parity * 2 + group) * kRows;
   }
-  __device__ int32_t* slots(int parity) const {
-    return reinterpret_cast<int32_t*>(memory + Shared::kSlots) + parity * 2 * kKeys;
+  __device__ int32_t* slots(int buffer) const {
+    return reinterpret_cast<int32_t*>(memory + Shared::kSlots) + buffer * 2 * kKeys;
   }
   __device__ uint32_t full(int group) const { return address + Shared::kBarriers + group * 8; }
   __device__ uint32_t empty(int group) const { return full(kNumGroups + group); }
@@ -52,9 +56,9 @@ struct Buffers {
 
 // Barriers of the hardware; 0 is that of the block.
 enum NamedBarrier {
-  kBase0Barrier = 1,     // warpgroup 0 has written its rows' bases
-  kWeights0Barrier = 2,  // ... and the weights of tile 0, against the bases of tile 1
-  kWeights1Barrier = 3,  // warpgroup 1 has written bases and weights
+  kScored0Barrier = 1,   // warpgroup 0 has the scores of tile 0
+  kWeights0Barrier = 2,  // ... and has written its weights and bases
+  kWeights1Barrier = 3,  // warpgroup 1 those of tile 1
   kSumsBarrier = 4,
   kProducerBarrier = 5,
 };
