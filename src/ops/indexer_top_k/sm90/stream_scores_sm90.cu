@@ -298,6 +298,9 @@ bool launch_indexer_stream_scores(const IndexerTopKArgs& args,
                                   int64_t score_stride,
                                   void* queue) {
   constexpr int64_t kFewTokens = 16;  // of more, rows may be of different lengths
+  // One or two tokens have so little time that no block should wait for multiprocessors which the
+  // kernel before, a selection by clusters, still has.
+  constexpr int64_t kOfOthers = 16;
   StreamArgs stream_args{};
   stream_args.params = args;
   stream_args.first_token = static_cast<int>(begin);
@@ -306,7 +309,10 @@ bool launch_indexer_stream_scores(const IndexerTopKArgs& args,
   stream_args.score_stride = score_stride;
   if (!encode_keys(args, stream_args.box_keys, &stream_args.keys)) return false;
   const int64_t num_tokens = end - begin, tiles = (score_stride + kTileKeys - 1) / kTileKeys;
-  const int64_t at_once = num_multiprocessors() * (num_tokens > kFewTokens ? 2 : 1);
+  const int64_t all = num_multiprocessors();
+  const int64_t at_once = num_tokens > kFewTokens ? 2 * all
+                          : num_tokens > 2        ? all
+                                                  : all - kOfOthers;
   const int64_t blocks = std::clamp<int64_t>(at_once / num_tokens, 1, tiles);
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(num_tokens));
   const auto stream = static_cast<gpuStream_t>(queue);
