@@ -435,8 +435,10 @@ class Processes(AttackTest):
             shutil.rmtree(folder)
             engine, = server.engine_pids()
             os.kill(engine, signal.SIGKILL)
-            wait_until(lambda: server.request("GET", "/readyz")[0] == 200
-                       and server.engine_pids() not in ([], [engine]), 20 * SLOWNESS)
+            # The new process is looked for first: a server that has not yet seen the end of
+            # the old one calls itself ready.
+            wait_until(lambda: server.engine_pids() not in ([], [engine])
+                       and server.request("GET", "/readyz")[0] == 200, 20 * SLOWNESS)
             self.assert_serves(server)
             self.assertEqual(server.stop(), 0)
 
