@@ -1,6 +1,6 @@
 // Where the time of a step goes, operator by operator. The model runs on this thread without an
 // engine: each operator is launched and timed on its own. Decode steps are recorded besides, as an
-// engine has them, for the number of their launches.
+// engine has them, for their time and the number of their launches.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "cli/bench_session.h"
+#include "cli/bench_work.h"
 #include "config/engine_config.h"
 #include "ops/roofs/roofs.h"
 #include "tensor/operator_trace.h"
@@ -25,8 +26,10 @@ struct OperatorTotal {
 };
 
 struct StepBreakdown {
-  std::string name;  // "decode of 8, 1024 tokens each"
-  double seconds = 0;
+  std::string name;                      // "decode of 8, 1024 tokens each"
+  double seconds = 0;                    // of all operators, launched one by one
+  double recorded_seconds = 0;           // of the recorded step; 0: none is recorded
+  StepWork work;                         // of a recorded step
   int64_t num_launches = 0;              // of kernels, copies and fills, recorded; 0: not counted
   std::vector<OperatorTotal> operators;  // the longest first
   std::vector<OperatorRun> runs;         // in order

@@ -55,16 +55,23 @@ TEST(BenchBreakdown, TheTraceHasStepsAndOperators) {
   EXPECT_DOUBLE_EQ(trace["traceEvents"][2]["dur"].get<double>(), 2000);
 }
 
-TEST(BenchBreakdown, SaysHowManyLaunchesALayerHas) {
+TEST(BenchBreakdown, SaysWhatARecordedStepTakesAndLaunches) {
   BreakdownReport report;
   report.num_layers = 4;
+  report.roofs.read_bandwidth = 1000;
+  report.roofs.bf16_flops = 1;
   StepBreakdown& decode = report.steps.emplace_back();
   decode.name = "decode of 1";
   decode.num_launches = 34;
+  decode.recorded_seconds = 2;
+  decode.work.weight_bytes = 700;
+  decode.work.kv_bytes = 300;
   report.steps.emplace_back().name = "prefill of 1";
   const std::string text = breakdown_text(report);
-  EXPECT_THAT(text,
-              testing::ContainsRegex("decode of 1: .* in operators; 34 launches, 8.5 a layer"));
+  EXPECT_THAT(
+      text,
+      testing::ContainsRegex("decode of 1: .* in operators; recorded 2000.000 ms, 50 % of its "
+                             "roof, 34 launches, 8.5 a layer"));
   EXPECT_THAT(text, testing::Not(testing::ContainsRegex("prefill of 1: .* launches")));
   EXPECT_EQ(breakdown_json(report)["steps"][0]["launches"], 34);
 }

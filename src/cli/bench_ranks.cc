@@ -48,11 +48,11 @@ BenchRanks::~BenchRanks() {
   for (const auto& rank : others_) rank->stop();
 }
 
-void BenchRanks::run(const SchedulerOutput& step) {
+std::chrono::nanoseconds BenchRanks::run(const SchedulerOutput& step) {
   const auto shared = std::make_shared<const SchedulerOutput>(step);
   for (const auto& rank : others_) rank->submit(shared);
   first_->submit(step);
-  (void)first_->collect();
+  return first_->collect().duration;
 }
 
 }  // namespace atom::cli

@@ -2,6 +2,7 @@
 // take the same steps on threads of their own.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -21,8 +22,9 @@ class BenchRanks {
 
   // The rank that the calling thread computes.
   ModelRunner& first() { return *first_; }
-  // The step on all ranks; returns when the first has computed it.
-  void run(const SchedulerOutput& step);
+  // The step on all ranks; returns when the first has computed it, with how long that took it: by
+  // the device's clock where there is one, else 0.
+  std::chrono::nanoseconds run(const SchedulerOutput& step);
 
  private:
   BenchRanks() = default;

@@ -81,9 +81,29 @@ void count_layers(const ModelConfig& config, const BuiltModel& built, ModelWork*
     work->windows.push_back(config.layer_sliding_window(layer));
   }
   const auto num_layers = static_cast<int64_t>(work->windows.size());
-  work->kv_bytes = num_layers == 0 ? 0 : built.storage.bytes_per_token() / num_layers;
-  work->q_size = config.q_size();
+  for (const CachePlane& plane : built.storage.caches) {
+    if (contains(plane.name, "index")) work->index_bytes += plane.bytes_per_token();
+  }
+  const int64_t kv_bytes = built.storage.bytes_per_token() - work->index_bytes;
+  work->kv_bytes = num_layers == 0 ? 0 : kv_bytes / num_layers;
   work->state_bytes = built.storage.bytes_per_slot();
+  const int64_t selected = config_number(config, {"index_topk"});
+  if (work->index_bytes == 0 || selected == 0) return;
+  for (int64_t& window : work->windows) window = selected;
+}
+
+// Scores and their weighted sum: a multiply-add for each element of a key and of a value.
+void count_attention(const ModelConfig& config, ModelWork* work) {
+  const int64_t rank = config_number(config, {"kv_lora_rank"});
+  const int64_t rope = config_number(config, {"qk_rope_head_dim"});
+  if (rank == 0) {
+    work->decode_pair_flops = work->prefill_pair_flops = 4 * config.q_size();
+    return;
+  }
+  const int64_t key = config_number(config, {"qk_nope_head_dim"}) + rope;
+  const int64_t value = config_number(config, {"v_head_dim"});
+  work->decode_pair_flops = 2 * config.num_attention_heads * (2 * rank + rope);
+  work->prefill_pair_flops = 2 * config.num_attention_heads * (key + value);
 }
 
 std::string types_text(const ResolvedConfig& config) {
@@ -110,11 +130,6 @@ int64_t attended_pairs(const ModelWork& model, int64_t first, int64_t last) {
     pairs += window * std::max<int64_t>(0, last - std::max(full_until, first - 1));
   }
   return pairs;
-}
-
-// Scores and their weighted sum: two multiply-adds per element of a head.
-int64_t attention_flops(const ModelWork& model, int64_t pairs) {
-  return 4 * model.q_size * pairs;
 }
 
 // The part of all experts' weights that `num_tokens` tokens read.
@@ -157,6 +172,7 @@ ModelWork count_work(const ResolvedConfig& config, const BuiltModel& built) {
   work.weight_bytes = built.model->resident_bytes() - rope_bytes;
   count_parameters(config.model, built, &work);
   count_layers(config.model, built, &work);
+  count_attention(config.model, &work);
   return work;
 }
 
@@ -165,8 +181,9 @@ StepWork decode_work(const ModelWork& model, int64_t batch, int64_t context_len)
   StepWork work;
   work.weight_bytes = weight_bytes(model, batch);
   // One of the tokens attended to is written by the step itself.
-  work.kv_bytes = batch * (model.kv_bytes * pairs + 2 * model.state_bytes);
-  work.attention_flops = batch * attention_flops(model, pairs);
+  work.kv_bytes =
+      batch * (model.kv_bytes * pairs + model.index_bytes * context_len + 2 * model.state_bytes);
+  work.attention_flops = batch * model.decode_pair_flops * pairs;
   work.flops = batch * (matrix_flops(model) + 2 * model.head_size) + work.attention_flops;
   work.fp8_flops = model.multiplies_fp8 ? batch * matrix_flops(model) : 0;
   return work;
@@ -177,8 +194,9 @@ StepWork prefill_work(const ModelWork& model, int64_t batch, int64_t prompt_len)
   const auto num_layers = static_cast<int64_t>(model.windows.size());
   StepWork work;
   work.weight_bytes = weight_bytes(model, num_tokens);
-  work.kv_bytes = num_tokens * num_layers * model.kv_bytes + batch * model.state_bytes;
-  work.attention_flops = batch * attention_flops(model, attended_pairs(model, 1, prompt_len));
+  work.kv_bytes =
+      num_tokens * (num_layers * model.kv_bytes + model.index_bytes) + batch * model.state_bytes;
+  work.attention_flops = batch * model.prefill_pair_flops * attended_pairs(model, 1, prompt_len);
   work.flops =
       num_tokens * matrix_flops(model) + 2 * batch * model.head_size + work.attention_flops;
   work.fp8_flops = model.multiplies_fp8 ? num_tokens * matrix_flops(model) : 0;

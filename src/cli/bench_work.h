@@ -34,10 +34,15 @@ struct ModelWork {
   int64_t num_shared = 0;
   int64_t top_k = 0;
 
-  std::vector<int64_t> windows;  // of each layer with attention; 0: none
-  int64_t kv_bytes = 0;          // keys and values of a token in one of these layers
-  int64_t q_size = 0;            // elements of a token's queries
-  int64_t state_bytes = 0;       // of a sequence, in layers without
+  // Of each layer with attention, keys that a query attends to at most: a window's, or those that
+  // an indexer selects; 0: all before it.
+  std::vector<int64_t> windows;
+  int64_t kv_bytes = 0;     // keys and values, or the latent, of a token in one of these layers
+  int64_t index_bytes = 0;  // an indexer's keys of a token, all layers: it reads all of them
+  // Of a query with a key, all heads of one layer: over latents, or of prompts, which are expanded.
+  int64_t decode_pair_flops = 0;
+  int64_t prefill_pair_flops = 0;
+  int64_t state_bytes = 0;  // of a sequence, in layers without attention
 };
 
 ModelWork count_work(const ResolvedConfig& config, const BuiltModel& built);

@@ -21,7 +21,7 @@ ModelWork tiny_work() {
   work.head_size = 80;
   work.windows = {0, 0};
   work.kv_bytes = 32;
-  work.q_size = 16;
+  work.decode_pair_flops = work.prefill_pair_flops = 4 * 16;
   return work;
 }
 
@@ -55,6 +55,14 @@ TEST(BenchWork, SlidingLayersReadTheirWindow) {
   ModelWork model = tiny_work();
   model.windows[1] = 3;
   EXPECT_EQ(decode_work(model, 1, 10).kv_bytes, (10 + 3) * 32);
+}
+
+TEST(BenchWork, AnIndexerReadsAllOfItsKeysAndAttentionWhatItSelects) {
+  ModelWork model = tiny_work();
+  model.windows = {4, 4};
+  model.index_bytes = 6;
+  EXPECT_EQ(decode_work(model, 3, 10).kv_bytes, 3 * (2 * 4 * 32 + 10 * 6));
+  EXPECT_EQ(prefill_work(model, 1, 10).kv_bytes, 10 * (2 * 32 + 6));
 }
 
 TEST(BenchWork, StatesAreReadAndWritten) {

@@ -470,6 +470,16 @@ void ModelRunner::replay(const DecodeGraphs::Graph& graph,
   propose(step, kept_states(num_tokens), context_of_replayed(inputs), &graph.shape, flight);
 }
 
+void ModelRunner::fill_caches_at_random() {
+  if (queue_ == nullptr) return;
+  RandomFill fill{.key = 1, .half_width = 1, .byte_mask = 0xbf};  // no NaN among FP8 codes
+  for (const Tensor& cache : storage_.caches) {
+    if (cache.dtype() == DType::kUInt8) continue;  // bytes of several fields
+    queue_->fill_random(cache.raw_data(), cache.dtype(), cache.num_elements(), fill);
+    ++fill.key;
+  }
+}
+
 void ModelRunner::run(const SchedulerOutput& step, StepInFlight& flight) {
   const std::span<RunnerSequence* const> sequences = sequences_.scheduled();
   std::vector<HeadRow> rows;

@@ -76,6 +76,10 @@ class ModelRunner {
   OperatorTrace& operator_trace() { return trace_; }
   // DecodeGraphs::num_launches().
   int64_t num_launches(int64_t batch) const { return graphs_.num_launches(batch); }
+  // On a device, for measurements of sequences that nothing has computed: floating point caches get
+  // numbers around zero, so that an indexer selects tokens from everywhere. Without steps in
+  // flight.
+  void fill_caches_at_random();
 
   // Grows while steps execute, at least once per operator on the CPU and per step elsewhere. From
   // any thread.
