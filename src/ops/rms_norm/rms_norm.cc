@@ -155,7 +155,8 @@ void add_rms_norm(const Stream& stream,
 // Whether one kernel does it all, which is enqueued then; the same on every rank.
 bool add_rms_norm_in_one(const Stream& stream, const Communicator& ranks, const Operands& of) {
   const auto& [x, residual, weight, eps, out, codes] = of;
-  if (stream.is_dry_run() || stream.device().is_cpu() || ranks.size() == 1) return false;
+  if (stream.is_dry_run() || stream.device().is_cpu()) return false;
+  if (!adds_up_in_norm(ranks.size(), x.num_bytes())) return false;
   const PeerView* const peers = ranks.peers(stream);
   if (peers == nullptr) return false;
   if (codes.defined() && !quantizes_with_its_producer(stream, Tensor(), codes)) return false;

@@ -18,8 +18,8 @@ using namespace device::rms_norm;
 constexpr int kClusterBlocks = 8;
 constexpr int64_t kMostClusterRows = 8;
 
-// A block for each row, or for every so many rows. kSize: the most ranks.
-template <typename T, typename W, int kThreads, int kVectors, int kSize>
+// A block for each row, or for every so many rows.
+template <typename T, typename W, int kThreads, int kVectors>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_of_ranks(const __grid_constant__ PeerView view,
                       const __grid_constant__ RmsNormLaunch p) {
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   held.load(norm);
   const TeamRows rows = {blockIdx.x, p.num_tokens, gridDim.x};
   send_rows(view, rows, held, epoch, norm);
-  finish_rows<T, kSize>(view, rows, held, epoch, scratch, norm);
+  finish_rows<T>(view, rows, held, epoch, scratch, norm);
   end_epoch(view, epoch);
 }
 
@@ -60,10 +60,9 @@ Teams teams_of(const RmsNormLaunch& p) {
   return {blocks, static_cast<int>(p.num_tokens < most ? p.num_tokens : most)};
 }
 
-template <typename T, typename W, int kSize>
+template <typename T, typename W>
 auto* kernel_of(const RowCut& cut) {
-  return cut.threads == 256 ? &rms_norm_of_ranks<T, W, 256, 2, kSize>
-                            : &rms_norm_of_ranks<T, W, 512, 2, kSize>;
+  return cut.threads == 256 ? &rms_norm_of_ranks<T, W, 256, 2> : &rms_norm_of_ranks<T, W, 512, 2>;
 }
 
 template <typename T, typename W>
@@ -72,7 +71,7 @@ gpuError_t launch_typed(const PeerView& view,
                         const RowCut& cut,
                         int count,
                         gpuStream_t stream) {
-  return launch(view.size == 2 ? kernel_of<T, W, 2>(cut) : kernel_of<T, W, kMaxPeers>(cut),
+  return launch(kernel_of<T, W>(cut),
                 dim3(static_cast<unsigned>(count)),
                 dim3(cut.threads),
                 0,
@@ -85,10 +84,7 @@ gpuError_t launch_typed(const PeerView& view,
 template <typename T, typename W>
 gpuError_t load_typed() {
   constexpr RowCut kShort = {256, 2}, kLong = {512, 2};
-  return load_kernels(kernel_of<T, W, 2>(kShort),
-                      kernel_of<T, W, kMaxPeers>(kShort),
-                      kernel_of<T, W, 2>(kLong),
-                      kernel_of<T, W, kMaxPeers>(kLong));
+  return load_kernels(kernel_of<T, W>(kShort), kernel_of<T, W>(kLong));
 }
 
 }  // namespace
@@ -98,11 +94,9 @@ bool supports_rms_norm_of_ranks(const PeerView& view, const RmsNormLaunch& p) {
   if (p.num_tokens < 1 || p.num_heads != 1 || p.size % 8 != 0) return false;
   const RowCut cut = cut_of(p.size);
   if (cut.threads == 0 || !supports_rms_norm_gpu(p)) return false;
-  // Each rank sends all others twice the bytes.
-  constexpr int64_t kMostSent = 1 << 20;
   const Teams teams = teams_of(p);
   const int64_t rows = (p.num_tokens + teams.count - 1) / teams.count;
-  return p.num_tokens * p.size * 2 * (view.size - 1) <= kMostSent &&
+  return adds_up_in_norm(view.size, p.num_tokens * p.size * int64_t{sizeof(BFloat16)}) &&
          rows * cut.vectors * (cut.threads / teams.blocks) * 2 <= kPacketsPerBlock;
 }
 

@@ -29,40 +29,34 @@ struct Held {
   }
 };
 
-// The sums of the row's vectors; the packets of both are looked for at once where there are two.
-template <typename T, int kSize, int kVectors, typename Norm>
+__device__ inline int peer_of(const PeerView& view) {
+  return 1 - view.rank;
+}
+
+// The sums of the row's vectors, whose packets are all looked for at once.
+template <typename T, int kVectors, typename Norm>
 __device__ inline void add_up(const PeerView& view,
                               const uint4 (&mine)[kVectors],
                               int round,
                               uint64_t epoch,
                               Patience& patience,
                               Norm& norm) {
-  if constexpr (kSize > 2) {
+  const int peer = peer_of(view);
+  const Packet* from = packets_at(view, view.rank, peer, static_cast<int>(blockIdx.x), epoch);
+  Arrival arrivals[kVectors];
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      norm.set(v, uint4{});
-      if (!norm.has(v)) continue;
-      norm.set(v,
-               sum_of_ranks<T, kSize>(view, ReduceOp::kSum, mine[v], round + v, epoch, patience));
-    }
-  } else {
-    const int peer = 1 - view.rank;
-    const Packet* from = packets_at(view, view.rank, peer, static_cast<int>(blockIdx.x), epoch);
-    Arrival arrivals[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    if (norm.has(v)) arrivals[v].look(from, round + v);
+  }
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (norm.has(v)) arrivals[v].look(from, round + v);
-    }
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      norm.set(v, uint4{});
-      if (!norm.has(v)) continue;
-      const uint4 theirs = arrivals[v].await(from, round + v, epoch, peer, patience);
-      Sums<T> sums;
-      sums.set(mine[v]);  // two numbers have one sum
-      sums.add(ReduceOp::kSum, theirs);
-      norm.set(v, sums.rounded());
-    }
+  for (int v = 0; v < kVectors; ++v) {
+    norm.set(v, uint4{});
+    if (!norm.has(v)) continue;
+    const uint4 theirs = arrivals[v].await(from, round + v, epoch, peer, patience);
+    Sums<T> sums;
+    sums.set(mine[v]);  // two numbers have one sum
+    sums.add(ReduceOp::kSum, theirs);
+    norm.set(v, sums.rounded());
   }
 }
 
@@ -71,7 +65,7 @@ struct TeamRows {
   int64_t first, end, step;
 };
 
-// The rows' parts of this rank to all others, of which `held` is that of the first row. Returns
+// The rows' parts of this rank to the other one, of which `held` is that of the first row. Returns
 // with nothing awaited.
 template <int kVectors, typename Norm>
 __device__ inline void send_rows(const PeerView& view,
@@ -86,10 +80,8 @@ __device__ inline void send_rows(const PeerView& view,
     for (int v = 0; v < kVectors; ++v, ++round) {
       if (!norm.has(v)) continue;
       const uint4 bits = row == rows.first ? held.mine[v] : norm.x_at(v);
-      for (int i = 1; i < view.size; ++i) {
-        const int peer = (view.rank + i) % view.size;
-        send_vector(packets_at(view, peer, view.rank, blockIdx.x, epoch), round, bits, epoch);
-      }
+      send_vector(
+          packets_at(view, peer_of(view), view.rank, blockIdx.x, epoch), round, bits, epoch);
     }
   }
 }
@@ -98,7 +90,7 @@ __device__ inline void send_rows(const PeerView& view,
 // in the row before it.
 using RowScratch = float[2][2][kWarpSize];  // shared memory
 
-template <typename T, int kSize, int kVectors, typename Norm>
+template <typename T, int kVectors, typename Norm>
 __device__ inline void finish_rows(const PeerView& view,
                                    const TeamRows& rows,
                                    Held<kVectors>& held,
@@ -110,7 +102,7 @@ __device__ inline void finish_rows(const PeerView& view,
   for (int64_t row = rows.first; row < rows.end; row += rows.step, round += kVectors, turn ^= 1) {
     norm.move_to(row);
     if (row != rows.first) held.load(norm);
-    add_up<T, kSize>(view, held.mine, round, epoch, patience, norm);
+    add_up<T>(view, held.mine, round, epoch, patience, norm);
     norm.add(held.before);
     norm.normalize(scratch[turn]);
   }

@@ -1,4 +1,4 @@
-// RMSNorm on a GPU of the residual and a sum over ranks, of which each has a part: the ranks
+// RMSNorm on a GPU of the residual and a sum of two ranks, of which each has a part: the ranks
 // exchange their parts in packets (comm/device/) inside the kernel of the norm.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace atom::ops {
 
 // Whether there is a kernel for it, which depends on what is the same on all ranks alone: for rows
-// of bfloat16 that a block can hold, of which few bytes are to be exchanged.
+// of bfloat16 that a block can hold, where adds_up_in_norm().
 bool supports_rms_norm_of_ranks(const PeerView& view, const RmsNormLaunch& params);
 // `params` with a residual and everything aligned to 16 bytes. x is this rank's part, and stays.
 // The sum is rounded as that of Communicator::all_reduce(), and what is made of it has the bits of

@@ -82,8 +82,8 @@ struct ClusterTeam {
   }
 };
 
-// A cluster for each row, or for every so many rows. kSize: the most ranks.
-template <typename T, typename W, int kVectors, int kSize>
+// A cluster for each row, or for every so many rows.
+template <typename T, typename W, int kVectors>
 __global__ void __launch_bounds__(kMaxThreads)
     rms_norm_of_ranks_by_clusters(const __grid_constant__ PeerView view,
                                   const __grid_constant__ RmsNormLaunch p) {
@@ -109,28 +109,20 @@ __global__ void __launch_bounds__(kMaxThreads)
   send_rows(view, rows, held, epoch, norm);
   __syncwarp();
   wait_for_cluster_start();
-  finish_rows<T, kSize>(view, rows, held, epoch, scratch, norm);
+  finish_rows<T>(view, rows, held, epoch, scratch, norm);
   end_epoch(view, epoch);
 }
 
-template <typename T, typename W, int kSize>
-auto* kernel_of(const RowCut& cut) {
-  return cut.vectors == 2 ? &rms_norm_of_ranks_by_clusters<T, W, 2, kSize>
-                          : &rms_norm_of_ranks_by_clusters<T, W, 4, kSize>;
-}
-
 template <typename T, typename W>
-auto* kernel_of(const PeerView& view, const RowCut& cut) {
-  return view.size == 2 ? kernel_of<T, W, 2>(cut) : kernel_of<T, W, kMaxPeers>(cut);
+auto* kernel_of(const RowCut& cut) {
+  return cut.vectors == 2 ? &rms_norm_of_ranks_by_clusters<T, W, 2>
+                          : &rms_norm_of_ranks_by_clusters<T, W, 4>;
 }
 
 template <typename T, typename W>
 gpuError_t load_typed() {
   const RowCut cuts[] = {{512, 2}, {512, 4}};
-  return load_kernels(kernel_of<T, W, 2>(cuts[0]),
-                      kernel_of<T, W, 2>(cuts[1]),
-                      kernel_of<T, W, kMaxPeers>(cuts[0]),
-                      kernel_of<T, W, kMaxPeers>(cuts[1]));
+  return load_kernels(kernel_of<T, W>(cuts[0]), kernel_of<T, W>(cuts[1]));
 }
 
 }  // namespace
@@ -153,16 +145,16 @@ gpuError_t launch_rms_norm_of_ranks_by_clusters(const PeerView& view,
                                                 gpuStream_t stream) {
   const int threads = cut.threads / blocks;
   if (threads < kWarpSize || threads > kMaxThreads) return cudaErrorInvalidValue;
-  return launch_clusters(p.rounds_once ? kernel_of<BFloat16, float>(view, cut)
-                                       : kernel_of<BFloat16, BFloat16>(view, cut),
-                         blocks * teams,
-                         blocks,
-                         threads,
-                         0,
-                         stream,
-                         p.overlaps_previous,
-                         view,
-                         p);
+  return launch_clusters(
+      p.rounds_once ? kernel_of<BFloat16, float>(cut) : kernel_of<BFloat16, BFloat16>(cut),
+      blocks * teams,
+      blocks,
+      threads,
+      0,
+      stream,
+      p.overlaps_previous,
+      view,
+      p);
 }
 
 gpuError_t load_rms_norm_of_ranks_by_clusters() {

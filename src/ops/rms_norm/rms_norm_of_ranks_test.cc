@@ -9,6 +9,7 @@
 #include "comm/local/local_group.h"
 #include "comm/testing/card_ranks.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/rms_norm/rms_norm_kernels.h"
 #include "tensor/copy_rows.h"
 #include "tensor/numeric.h"
 
@@ -137,6 +138,15 @@ void check_rank(
   expect_same(stream, fused.codes.scales, apart.codes.scales, "scales");
 }
 
+TEST(RmsNormOfRanks, NormsOfTwoRanksAddUpFewBytes) {
+  constexpr int64_t kMost = 1 << 20;
+  EXPECT_FALSE(adds_up_in_norm(1, 16 << 10));
+  EXPECT_TRUE(adds_up_in_norm(2, 16 << 10));
+  EXPECT_TRUE(adds_up_in_norm(2, kMost));
+  EXPECT_FALSE(adds_up_in_norm(2, kMost + 16));
+  for (int size = 3; size <= 8; ++size) EXPECT_FALSE(adds_up_in_norm(size, 16 << 10)) << size;
+}
+
 TEST(RmsNormOfRanks, AddsAsAnAllReduceOnTheHost) {
   for (const Case& of : kCases) {
     const Ranks ranks = make_local_group(2, std::chrono::seconds(20));
@@ -158,7 +168,8 @@ TEST(RmsNormOfRanks, AddsAsAnAllReduceOnTheHost) {
 }
 
 TEST(RmsNormOfRanks, AddsAsAnAllReduceBetweenGpus) {
-  // Grids of many rows fill a card, so two ranks of one card would wait for each other.
+  // Grids of many rows fill a card, so two ranks of one card would wait for each other. Two ranks
+  // have most cases in one kernel, three none.
   if (num_cards() < 2) GTEST_SKIP() << "no two GPUs are here";
   for (int size = 2; size <= std::min(num_cards(), 3); ++size) {
     Result<Ranks> ranks = make_device_group(cards_of(size), std::chrono::seconds(20));
