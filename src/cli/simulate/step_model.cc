@@ -19,10 +19,19 @@ double linears(const Inputs& in, const RankModel& model, double rows) {
          2 * model.dense_weights * rows / (has_16_bits ? in.flops16 : in.flops);
 }
 
+double all_reduce(const Inputs& in, double ranks, double bytes) {
+  constexpr double kMostInPackets = 1 << 20;  // that a rank sends (comm/device/packets.cu)
+  const double sent = (ranks - 1) * bytes;
+  if (sent > kMostInPackets) {
+    return (ranks - 1) * in.shared_sum_seconds + 2 * sent / ranks / in.node_bandwidth;
+  }
+  return in.all_reduce_seconds + (ranks - 2) * in.all_reduce_rank_seconds +
+         2 * sent / in.packet_bandwidth;
+}
+
 // One layer's all-reduces, of the attention's and of the feed-forward's output.
 double tensor_collectives(const Inputs& in, const RankModel& model, double ranks, double rows) {
-  const double bytes = rows * model.hidden_size * in.combine_bytes;
-  return 2 * (in.all_reduce_seconds + 2 * (ranks - 1) / ranks * bytes / in.node_bandwidth);
+  return 2 * all_reduce(in, ranks, rows * model.hidden_size * in.combine_bytes);
 }
 
 // One layer's dispatch and combine. A token goes once to each rank that has an expert of it;

@@ -27,7 +27,12 @@ struct Inputs {
   double gpus_per_node = 8;
   double node_bandwidth = 240e9;  // between GPUs of a node
   double network_bandwidth = 40e9;
-  double all_reduce_seconds = 2.7e-6;       // of a small one in a node
+  // Of all-reduces in a node: small ones, which every rank sends whole to all others, and larger
+  // ones, of which every rank adds up a share.
+  double all_reduce_seconds = 2.7e-6;       // of a small one of two ranks
+  double all_reduce_rank_seconds = 0.6e-6;  // and of each further rank
+  double packet_bandwidth = 300e9;          // on the link, where small ones take twice their bytes
+  double shared_sum_seconds = 3.9e-6;       // of a larger one, for each other rank
   double node_exchange_seconds = 20e-6;     // of a small dispatch or combine in a node
   double network_exchange_seconds = 40e-6;  // of one over nodes
   double dispatch_bytes = 1.03125;          // of an activation: FP8 with a scale for 128
