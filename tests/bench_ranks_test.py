@@ -98,6 +98,18 @@ class BenchRanks(unittest.TestCase):
                               "deepseek-r1-tp8-mtp3", "deepseek-r1-dp8-ep-2048", "kimi-k2"},
                              commands.keys())
 
+    def test_benches_beside_the_program_may_be_links(self):
+        with tempfile.TemporaryDirectory() as folder:
+            links = [pathlib.Path(folder) / name
+                     for name in ("collectives_bench", "expert_exchange_bench")]
+            for link in links:
+                link.symlink_to(ATOM)
+            printed = run([SCRIPT, "--dry-run", "--cards", "2", "--atom", f"{folder}/atom",
+                           "--out", f"{folder}/out", "exchanges"])
+            self.assertEqual(printed.returncode, 0, printed.stderr)
+            for link in links:
+                self.assertIn(f"{link.name} 120: {link} 2\n", printed.stdout)
+
     def test_what_it_does_not_know_is_refused(self):
         self.assertEqual(run([SCRIPT, "--dry-run", "--cards", "8", "llama"]).returncode, 2)
         self.assertEqual(run([SCRIPT, "--dry-run", "--cards", "1"]).returncode, 1)

@@ -226,9 +226,9 @@ counts() {
   done
 }
 
-# A program of the same build; empty where it was not built.
+# A program of the same build, or a link to it; empty where it was not built.
 built() {
-  find "$(dirname "$atom")" -type f -name "$1" -perm -u+x 2>/dev/null | head -n 1
+  find -L "$(dirname "$atom")" -type f -name "$1" -perm -u+x 2>/dev/null | head -n 1
 }
 
 run_exchanges() {
