@@ -1,11 +1,12 @@
 // Checks and times the linears in FP8 with scales of groups on Hopper: activations of 1 x 128,
 // weights of blocks of 128 x 128.
 //
-// usage: linear_blocks_bench [check|decode|prefill]
+// usage: linear_blocks_bench [check [few]|decode|few|prefill]
 //
-// Checks compare with sums in double over random shapes. Timings are of linears of some models, in
-// a captured graph over weights that no cache holds: `decode` in percent of the read bandwidth
-// measured in the same run, `prefill` in operations per second, beside cuBLASLt's (by the path in
+// Checks compare with sums in double over random shapes, `few` those of at most 300 rows. Timings
+// are of linears of some models, in a captured graph over weights that no cache holds: `decode` in
+// percent of the read bandwidth measured in the same run, `few` in microseconds of all tiles for 65
+// to 256 rows, `prefill` in operations per second, both beside cuBLASLt's (by the path in
 // ATOM_CUBLASLT).
 #include <algorithm>
 #include <memory>
@@ -13,142 +14,21 @@
 
 #include "harness.h"
 #include "library_gemm.h"
-#include "linear_case.h"
+#include "linear_blocks_check.h"
 #include "ops/linear/blocks/blocks_cuda.h"
+#include "ops/linear/linear_float8_cuda.h"
 #include "ops/linear/skinny/skinny_cuda.h"
 
 namespace atom::bench {
 namespace {
 
 using namespace ops;
-constexpr Element kBF16 = Element::kBFloat16, kF16 = Element::kFloat16, kF8 = Element::kFloat8E4M3;
-constexpr int32_t kScaleRows = 128;
-
-// ---- checks ------------------------------------------------------------------------------------
-
-constexpr LinearCase kCases[] = {
-    {"stored", kF8, kF8, kBF16, LinearEpilogue::kStore, false, false, kScaleRows},
-    {"bias", kF8, kF8, kF16, LinearEpilogue::kStore, true, false, kScaleRows},
-    {"half blocks", kF8, kF8, kBF16, LinearEpilogue::kStore, false, false, 64},
-    {"residual", kF8, kF8, kBF16, LinearEpilogue::kAddResidual, false, false, kScaleRows},
-    {"silu", kF8, kF8, kBF16, LinearEpilogue::kSiluAndMul, false, false, kScaleRows},
-    {"silu bias", kF8, kF8, kBF16, LinearEpilogue::kSiluAndMul, true, false, 64},
-};
-
-constexpr LinearSkinnyTuning kSkinnyTunings[] = {
-    {16, 1, 2}, {48, 1, 4}, {64, 2, 2}, {64, 2, 4}, {96, 2, 4}, {112, 1, 2}, {128, 2, 2}};
-constexpr LinearBlocksTuning kBlocksTunings[] = {
-    {256, 128, 2}, {256, 128, 2, false}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1}};
-
-// Of one kernel and case.
-class Check {
- public:
-  // launch() on a null stream. The case is left out where it is not supported.
-  template <typename Launch>
-  void run(LinearOperands& operands, Launch&& launch) {
-    operands.reset();
-    const gpuError_t error = launch();
-    if (error == ATOM_GPU(ErrorInvalidValue)) return;
-    ATOM_BENCH_CHECK(error);
-    ++num_runs_;
-    const auto result = operands.result();
-    const double worst = operands.error(result);
-    if (!(worst <= worst_)) worst_ = worst;
-    operands.reset();
-    ATOM_BENCH_CHECK(launch());
-    repeats_ = repeats_ && operands.result() == result;
-  }
-
-  int print(const char* kernel, const char* name, bool expected) const {
-    const bool passed = worst_ <= 1 && repeats_ && (num_runs_ > 0) == expected;
-    std::printf("%-6s %-12s: %s %d runs, max_err %.3f of allowed%s\n",
-                kernel,
-                name,
-                passed ? "PASS" : "FAIL",
-                num_runs_,
-                worst_,
-                repeats_ ? "" : ", does not repeat");
-    std::fflush(stdout);
-    return passed ? 0 : 1;
-  }
-
- private:
-  double worst_ = 0;
-  int num_runs_ = 0;
-  bool repeats_ = true;
-};
-
-int check_skinny(const LinearCase& c) {
-  const int64_t shapes[][2] = {
-      {32, 64}, {130, 192}, {1000, 1536}, {2008, 1104}, {6144, 4096}, {19200, 512}, {384, 7168}};
-  Check check;
-  for (const auto& shape : shapes) {
-    const bool large = shape[0] * shape[1] > (4 << 20);
-    for (const int64_t rows : {1, 5, 8, 9, 16, 24, 33, 48, 57, 64}) {
-      if (large && rows % 16 != 0 && rows != 1) continue;
-      LinearOperands o(c, shape[0], shape[1], rows);
-      check.run(o, [&] { return launch_linear_skinny(o.params(), nullptr, nullptr); });
-      for (const LinearSkinnyTuning& tuning : kSkinnyTunings) {
-        check.run(o, [&] { return launch_linear_skinny(o.params(), &tuning, nullptr); });
-      }
-    }
-  }
-  return check.print("skinny", c.name, true);
-}
-
-int check_blocks(const LinearCase& c) {
-  const int64_t shapes[][2] = {
-      {64, 64}, {200, 192}, {1152, 1552}, {2176, 1088}, {640, 7168}, {6144, 4096}};
-  Check check;
-  int failed = 0;
-  for (const auto& shape : shapes) {
-    for (const int64_t rows : {1, 65, 128, 129, 300, 1000, 4100}) {
-      if (shape[0] * shape[1] > (4 << 20) && rows < 1000) continue;
-      LinearOperands o(c, shape[0], shape[1], rows);
-      std::vector<uint8_t> first;
-      for (const LinearBlocksTuning& tuning : kBlocksTunings) {
-        bool launched = false;
-        check.run(o, [&] {
-          const gpuError_t error = launch_linear_blocks(o.params(), &tuning, nullptr);
-          launched = error == ATOM_GPU(Success);
-          return error;
-        });
-        if (!launched) continue;
-        if (first.empty()) first = o.result();
-        if (o.result() == first) continue;
-        std::printf("blocks %s: FAIL tile %d x %d has other bits\n",
-                    c.name,
-                    tuning.tile_rows,
-                    tuning.tile_columns);
-        ++failed;
-      }
-    }
-  }
-  return failed + check.print("blocks", c.name, c.epilogue != LinearEpilogue::kAddResidual);
-}
-
-// ---- timing ------------------------------------------------------------------------------------
-
-struct Layer {
-  const char* name;
-  int64_t out_features, in_features;
-  LinearEpilogue epilogue = LinearEpilogue::kStore;
-};
-constexpr Layer kLayers[] = {{"30B qkv", 5120, 2048},
-                             {"30B o", 2048, 4096},
-                             {"Next qkvz", 12288, 2048},
-                             {"8B qkv", 6144, 4096},
-                             {"8B gate_up", 28672, 4096, LinearEpilogue::kSiluAndMul},
-                             {"8B down", 4096, 14336},
-                             {"V3 qkv_a", 2112, 7168},
-                             {"V3 q_b", 24576, 1536},
-                             {"V3 o", 7168, 16384},
-                             {"V3 gate_up", 36864, 7168, LinearEpilogue::kSiluAndMul}};
+constexpr Element kF8 = Element::kFloat8E4M3;
 
 // Weights that no cache holds, and rows of x.
 class Linear {
  public:
-  Linear(const Layer& layer, int64_t rows)
+  Linear(const BlocksLayer& layer, int64_t rows)
       : layer_(layer),
         rows_(rows),
         size_(layer.out_features * layer.in_features),
@@ -156,12 +36,18 @@ class Linear {
         weight_(size_ * num_sets_),
         x_(rows * layer.in_features),
         scales_(std::max(rows + 4, layer.out_features) * num_groups() * 4),
+        transposed_(scales_.size()),
         y_(rows * layer.out_features * 2) {
     fill_random(weight_.data(), kF8, size_ * num_sets_, 448.0f, 1);
     fill_random(x_.data(), kF8, rows * layer.in_features, 448.0f, 2);
     scales_.upload(std::vector<float>(scales_.size() / 4, 1.0f / 4480));
   }
 
+  LinearGpuCall call(int set, int64_t rows) const {
+    LinearGpuCall p = call(set);
+    p.num_rows = static_cast<int32_t>(rows);
+    return p;
+  }
   LinearGpuCall call(int set) const {
     const bool gated = layer_.epilogue == LinearEpilogue::kSiluAndMul;
     LinearGpuCall p;
@@ -188,12 +74,26 @@ class Linear {
   }
 
   bool run_library(const LibraryGemm& library, int set, gpuStream_t stream) const {
+    return run_library(library, set, rows_, stream);
+  }
+  // As linear() does: with the kernel that brings the scales of x into the library's order.
+  bool run_linear_by_library(const LibraryGemm& library,
+                             int set,
+                             int64_t rows,
+                             gpuStream_t stream) const {
+    constexpr int64_t kScaleRows = 4;
+    const int64_t stride = (rows + kScaleRows - 1) / kScaleRows * kScaleRows;
+    transpose_scales_cuda(
+        scales_.data<float>(), transposed_.data<float>(), rows, num_groups(), stride, stream);
+    return run_library(library, set, rows, stream);
+  }
+  bool run_library(const LibraryGemm& library, int set, int64_t rows, gpuStream_t stream) const {
     return library.multiply_blocks(x_.data(),
                                    scales_.data<float>(),
                                    weight_.data(set * size_),
                                    scales_.data<float>(),
                                    y_.data(),
-                                   rows_,
+                                   rows,
                                    layer_.out_features,
                                    layer_.in_features,
                                    stream);
@@ -211,17 +111,18 @@ class Linear {
 
   int64_t num_groups() const { return (layer_.in_features + 127) / 128; }
 
-  const Layer layer_;
+  const BlocksLayer layer_;
   const int64_t rows_, size_;
   const int num_sets_;
   const Buffer weight_, x_;
   Buffer scales_;
+  const Buffer transposed_;
   const Buffer y_;
 };
 
 void time_decode(const Roofs& roofs) {
   std::printf("decode: us and %% of the read bandwidth of skinny with groups | without | blocks\n");
-  for (const Layer& layer : kLayers) {
+  for (const BlocksLayer& layer : kBlocksLayers) {
     for (const int64_t rows : {1, 8, 16, 32, 64}) {
       const Linear linear(layer, rows);
       const auto us = [&](const auto& launch) {
@@ -256,22 +157,81 @@ void time_decode(const Roofs& roofs) {
   }
 }
 
+// What all tiles take for `rows` of the rows of `linear`, and which are chosen.
+void time_few(const BlocksLayer& layer,
+              const Linear& linear,
+              int64_t rows,
+              const LibraryGemm& library) {
+  constexpr int kMultiprocessors = 132;
+  const LinearBlocksShape shape = linear_blocks_shape(linear.call(0, rows));
+  const LinearBlocksTuning whole = linear_blocks_tuning(shape, kMultiprocessors);
+  const LinearBlocksTuning divided = linear_blocks_divided_tuning(shape, kMultiprocessors);
+  std::printf("%-10s %3d rows:", layer.name, static_cast<int>(rows));
+  for (const LinearBlocksTuning& tuning : linear_blocks_tunings()) {
+    if (!takes_linear_blocks(shape, tuning)) continue;
+    const double us = time_call(
+        [&](gpuStream_t stream, int set) {
+          ATOM_BENCH_CHECK(launch_linear_blocks(linear.call(set, rows), &tuning, stream));
+        },
+        false,
+        linear.num_sets());
+    std::printf(" %s %.1f%s%s",
+                name_of(tuning).c_str(),
+                us,
+                tuning == whole ? "*" : "",
+                tuning == divided ? "+" : "");
+  }
+  if (library.is_there() && linear.run_linear_by_library(library, 0, rows, nullptr)) {
+    const double us =
+        time_call([&](gpuStream_t stream,
+                      int set) { linear.run_linear_by_library(library, set, rows, stream); },
+                  false,
+                  linear.num_sets());
+    std::printf(" library %.1f", us);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void time_few() {
+  constexpr int64_t kRows[] = {65, 96, 128, 192, 256};
+  const LibraryGemm library;
+  std::printf(
+      "us by tile (rows x columns x row tiles x column tiles that share copies x parts of k), *: "
+      "chosen with k whole, +: chosen, and by the library, which activates nothing%s\n",
+      library.is_there() ? "" : ", which is not there");
+  for (const BlocksLayer& layer : kBlocksLayers) {
+    const Linear linear(layer, kRows[std::size(kRows) - 1]);
+    for (const int64_t rows : kRows) time_few(layer, linear, rows, library);
+  }
+}
+
 // A card that has come to its power limit is slower than before: all take turns.
-void time_prefill(const Layer& layer, int64_t rows, const LibraryGemm& library) {
-  constexpr int kTurns = 3, kRuns = 5, kNumTunings = std::size(kBlocksTunings);
+std::vector<LinearBlocksTuning> tunings_for_many_rows() {
+  std::vector<LinearBlocksTuning> tunings;
+  for (const LinearBlocksTuning& tuning : linear_blocks_tunings()) {
+    if (is_for_many_rows(tuning)) tunings.push_back(tuning);
+  }
+  return tunings;
+}
+
+void time_prefill(const BlocksLayer& layer, int64_t rows, const LibraryGemm& library) {
+  constexpr int kTurns = 3, kRuns = 5;
+  const std::vector<LinearBlocksTuning> tunings = tunings_for_many_rows();
+  const size_t num_tunings = tunings.size();
   const Linear linear(layer, rows);
-  std::vector<double> us[kNumTunings + 2];
+  std::vector<std::vector<double>> us(num_tunings + 2);
   bool has_library = library.is_there() && linear.run_library(library, 0, nullptr);
   for (int turn = 0; turn < kTurns; ++turn) {
-    for (size_t i = 0; i < kNumTunings + 2; ++i) {
-      const bool chosen = i == kNumTunings;
-      if (i == kNumTunings + 1) {
+    for (size_t i = 0; i < us.size(); ++i) {
+      const bool chosen = i == num_tunings;
+      if (i == num_tunings + 1) {
         if (!has_library) continue;
         us[i].push_back(
             time_launches([&](gpuStream_t s) { linear.run_library(library, 0, s); }, kRuns));
         continue;
       }
-      const LinearBlocksTuning* tuning = chosen ? nullptr : &kBlocksTunings[i];
+      const LinearBlocksTuning* tuning = chosen ? nullptr : &tunings[i];
       const gpuError_t error = launch_linear_blocks(linear.call(0), tuning, nullptr);
       if (error == ATOM_GPU(ErrorInvalidValue)) continue;
       us[i].push_back(time_launches(
@@ -289,33 +249,34 @@ void time_prefill(const Layer& layer, int64_t rows, const LibraryGemm& library) 
   std::fflush(stdout);
 }
 
-int run(const std::string& mode) {
+int run(const std::string& mode, const std::string& subset) {
   if (mode == "decode") {
     time_decode(measure_roofs());
+    return 0;
+  }
+  if (mode == "few") {
+    time_few();
     return 0;
   }
   if (mode == "prefill") {
     measure_roofs();  // prints the card
     const LibraryGemm library;
     std::printf("us and TFLOP/s of tiles");
-    for (const LinearBlocksTuning& t : kBlocksTunings) {
-      std::printf(" | %d x %d by %d", t.tile_rows, t.tile_columns, t.cluster_size);
+    for (const LinearBlocksTuning& t : tunings_for_many_rows()) {
+      std::printf(" | %s", name_of(t).c_str());
     }
     std::printf(" | chosen | library (with SiLU: without it)\n");
     for (const int64_t rows : {128, 256, 1024, 4096, 16384}) {
-      for (const Layer& layer : kLayers) time_prefill(layer, rows, library);
+      for (const BlocksLayer& layer : kBlocksLayers) time_prefill(layer, rows, library);
     }
     return 0;
   }
-  int failed = 0;
-  for (const LinearCase& c : kCases) failed += check_skinny(c) + check_blocks(c);
-  std::printf("linear_blocks_bench: %s\n", failed == 0 ? "PASS" : "FAIL");
-  return failed == 0 ? 0 : 1;
+  return check_linears_in_blocks(subset == "few") == 0 ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace atom::bench
 
 int main(int argc, char** argv) {
-  return atom::bench::run(argc > 1 ? argv[1] : "check");
+  return atom::bench::run(argc > 1 ? argv[1] : "check", argc > 2 ? argv[2] : "");
 }

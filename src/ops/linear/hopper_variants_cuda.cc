@@ -14,7 +14,8 @@
 namespace atom::ops {
 namespace {
 
-constexpr int kHopper = 9;  // compute capability
+constexpr int kHopper = 9;                // compute capability
+constexpr int64_t kSkinnyGroupRows = 64;  // of FP8 with scales of groups
 
 const float* scale_data(const Tensor& scales) {
   return scales.defined() ? static_cast<const float*>(scales.raw_data()) : nullptr;
@@ -78,9 +79,26 @@ int64_t max_stream_rows(const LinearCall& call) {
 
 int64_t max_skinny_rows(const LinearCall& call) {
   constexpr int64_t kManyFeatures = 32768;
-  if (call.weight.dtype() != DType::kFloat8E4M3 || call.weight.has_groups()) return 64;
+  if (call.weight.dtype() != DType::kFloat8E4M3 || call.weight.has_groups())
+    return kSkinnyGroupRows;
   const bool needs_pass = is_per_row(call.x_scales) || is_per_row(call.weight.scales);
   return needs_pass && call.weight.out_features <= kManyFeatures ? 64 : 32;
+}
+
+// Up to 256 rows multiprocessors have hardly more than one tile each, of a size that fits the
+// shape, or a part of its k. So "blocks" is ahead of the library, whose scales of x a kernel brings
+// into another order, but for the largest: of DeepSeek-V3's output 128 rows take 37.8 and 43.0 us,
+// 192 rows 63.9 and 62.2, and 256 rows 64.8 and 53.6; of Llama-8B's down 256 rows 32.8 and 33.9.
+bool has_tile_for_each(const LinearCall& call) {
+  constexpr int64_t kManyFlops = int64_t{40} << 30;
+  return call.x.size(0) > kSkinnyGroupRows && call.x.size(0) <= kMaxFewLinearBlocksRows &&
+         !call.is_gated && linear_work(call).flops < kManyFlops;
+}
+
+LinearBlocksTuning divided_tuning(const LinearCall& call) {
+  static const int num_multiprocessors =
+      device_facts(DeviceType::kCuda)->front().num_multiprocessors;
+  return linear_blocks_divided_tuning(linear_blocks_shape(gpu_call(call)), num_multiprocessors);
 }
 
 }  // namespace
@@ -123,13 +141,22 @@ bool fits_linear_blocks(const LinearCall& call) {
          supports_linear_blocks(gpu_call(call));
 }
 
+bool fits_linear_blocks_divided(const LinearCall& call) {
+  return has_tile_for_each(call) && fits_linear_blocks(call) && divided_tuning(call).parts > 1;
+}
+
+void linear_blocks_divided(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  const LinearBlocksTuning tuning = divided_tuning(call);
+  GPU_CHECK(launch_linear_blocks(
+      gpu_call(call), &tuning, static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
 bool fits_library_blocks(const LinearCall& call) {
-  constexpr int64_t kFewRows = 64;  // which "skinny" has
   static const bool hopper = on_hopper();
-  if (!hopper || call.x.size(0) <= kFewRows) return false;
-  // Smaller products are as fast by "blocks", or faster: on an H200 Qwen3-30B's qkv of 128 rows
-  // takes 14.6 us by it and 18.0 by the library, of 1024 rows 34.8 and 32.0; DeepSeek-V3's output
-  // of 4096 rows 962 and 770.
+  if (!hopper || call.x.size(0) <= kSkinnyGroupRows || has_tile_for_each(call)) return false;
+  // Smaller products are as fast by "blocks", or faster: on an H200 Qwen3-30B's qkv of 1024 rows
+  // takes 34.8 us by it and 32.0 by the library, DeepSeek-V3's output of 4096 rows 962 and 770.
   constexpr int64_t kFewFlops = int64_t{7} << 30;
   if (!call.is_gated) return linear_work(call).flops >= kFewFlops && fits_cublaslt(call);
   // What is not activated as it is summed up is stored and loaded once more.

@@ -397,6 +397,9 @@ constexpr GpuShape kGpuShapes[] = {{1, 128, 128},
                                    {300, 200, 640},
                                    {513, 72, 272},
                                    {130, 264, 512},
+                                   {97, 136, 2064},
+                                   {193, 72, 1680},
+                                   {256, 72, 768},
                                    {257, 136, 1024},
                                    {3, 10560, 256},
                                    {40, 14784, 128}};
@@ -440,6 +443,7 @@ TEST(LinearQuantized, Float8InBlocksMatchesDoubleOnTheGpu) {
   EXPECT_GT(num_runs["quantized"], 0);
   EXPECT_GT(num_runs["skinny"], 0) << "no Hopper GPU?";
   EXPECT_GT(num_runs["blocks"], 0) << "no Hopper GPU?";
+  EXPECT_GT(num_runs["blocks-divided"], 0) << "no Hopper GPU?";
 }
 
 // Whatever tile its number of rows makes the kernel choose.

@@ -57,6 +57,9 @@ void linear_skinny(const Stream& stream, const LinearCall& call, Workspace& scra
 // row's result is to be its own.
 bool fits_linear_blocks(const LinearCall& call);
 void linear_blocks(const Stream& stream, const LinearCall& call, Workspace& scratch);
+// The same for 65 to 256 rows, where it is faster with k divided among the blocks of a cluster.
+bool fits_linear_blocks_divided(const LinearCall& call);
+void linear_blocks_divided(const Stream& stream, const LinearCall& call, Workspace& scratch);
 // Many rows of the same that cuBLASLt takes, or with an activation a library's product and then the
 // activation.
 bool fits_library_blocks(const LinearCall& call);

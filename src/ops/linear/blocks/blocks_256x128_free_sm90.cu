@@ -2,8 +2,8 @@
 
 namespace atom::ops::device {
 
-gpuError_t launch_blocks_256x128_free(const BlocksArgs& args, gpuStream_t stream) {
-  return blocks::launch_blocks<blocks::Shape<2, 128, 2, false>>(args, stream);
+gpuError_t launch_blocks_256x128_2x1_free(const BlocksArgs& args, gpuStream_t stream) {
+  return blocks::launch_blocks<blocks::Shape<2, 128, 2, 1, 1, false>>(args, stream);
 }
 
 }  // namespace atom::ops::device

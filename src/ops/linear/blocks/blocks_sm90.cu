@@ -9,22 +9,31 @@
 namespace atom::ops {
 namespace {
 
-constexpr int kWeightUnit = 64;                 // weight rows of half a tile, which have one scale
-constexpr int kBoxColumns = 64, kBoxRows = 16;  // of y
+constexpr int kWeightUnit = 64;  // weight rows that have one scale
+constexpr int kBoxRows = 16;     // of y
 // Rows of x whose columns are gone through together: they stay in the second-level cache.
 constexpr int kGroupRows = 2048;
 
-struct Tile {
+using Launch = gpuError_t(const device::BlocksArgs&, gpuStream_t);
+
+struct Kernel {
   LinearBlocksTuning tuning;
-  gpuError_t (*launch)(const device::BlocksArgs&, gpuStream_t);
-  double cost;  // of a product, relative
+  Launch* launch;
 };
-constexpr Tile kTiles[] = {
-    {{256, 128, 2}, device::launch_blocks_256x128, 1.0},
-    {{256, 128, 2, false}, device::launch_blocks_256x128_free, 1.01},
-    {{128, 128, 2}, device::launch_blocks_128x128_pair, 1.05},
-    {{128, 128, 1}, device::launch_blocks_128x128, 1.1},
-    {{128, 64, 1}, device::launch_blocks_128x64, 1.3},
+constexpr Kernel kKernels[] = {
+    {{256, 128, 2, 1, 1}, device::launch_blocks_256x128_2x1},
+    {{256, 128, 2, 1, 1, false}, device::launch_blocks_256x128_2x1_free},
+    {{128, 192, 2, 1, 1}, device::launch_blocks_128x192_2x1},
+    {{128, 192, 1, 2, 1}, device::launch_blocks_128x192_1x2},
+    {{128, 128, 2, 1, 1}, device::launch_blocks_128x128_2x1},
+    {{128, 128, 1, 1, 1}, device::launch_blocks_128x128_1x1},
+    {{128, 128, 2, 1, 1, false}, device::launch_blocks_128x128_2x1_free},
+    {{128, 128, 1, 1, 1, false}, device::launch_blocks_128x128_1x1_free},
+    {{128, 128, 1, 1, 2, false}, device::launch_blocks_128x128_1x1x2_free},
+    {{128, 96, 2, 1, 1, false}, device::launch_blocks_128x96_2x1_free},
+    {{128, 64, 1, 1, 1}, device::launch_blocks_128x64_1x1},
+    {{128, 64, 1, 1, 1, false}, device::launch_blocks_128x64_1x1_free},
+    {{128, 64, 1, 1, 2, false}, device::launch_blocks_128x64_1x1x2_free},
 };
 
 bool is_gated(const LinearGpuCall& p) {
@@ -35,35 +44,48 @@ int width_of(const LinearGpuCall& p) {
   return is_gated(p) ? p.out_features / 2 : p.out_features;
 }
 
-bool takes(const LinearGpuCall& p, const LinearBlocksTuning& tuning) {
-  return !is_gated(p) || tuning.tile_columns / 2 >= kBoxColumns;
+// A matrix [num_rows, size] in boxes; strides and sizes in elements.
+TensorMapShape<2> map_shape(Element element,
+                            int64_t num_rows,
+                            int64_t size,
+                            int64_t stride,
+                            int box_rows,
+                            int box_columns) {
+  return {{static_cast<cuuint64_t>(size), static_cast<cuuint64_t>(num_rows)},
+          {static_cast<cuuint64_t>(stride * bytes_of(element))},
+          {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)}};
 }
 
-// What the blocks do one after the other.
-struct Steps {
-  int rows, columns, num_clusters;
+bool encode_y_map(CUtensorMap* map, const LinearGpuCall& p, int tile_columns) {
+  constexpr int kWide = 64, kNarrow = 32;
+  const bool wide = tile_columns % kWide == 0;
+  return encode_tensor_map(
+      map,
+      p.y_element == Element::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      p.y,
+      map_shape(p.y_element, p.num_rows, width_of(p), p.y_stride, kBoxRows, wide ? kWide : kNarrow),
+      wide ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+}
 
-  Steps(const LinearGpuCall& p, const LinearBlocksTuning& tuning, int num_multiprocessors)
-      : rows(divide_up(p.num_rows, tuning.tile_rows * tuning.cluster_size)),
-        columns(divide_up(width_of(p), tuning.tile_columns / (is_gated(p) ? 2 : 1))),
-        num_clusters(std::min(rows * columns, num_multiprocessors / tuning.cluster_size)) {}
-  int rounds() const { return divide_up(rows * columns, num_clusters); }
-};
-
-// A matrix [num_rows, size] in boxes; strides and sizes in elements.
-bool encode_map(CUtensorMap* map,
-                Element element,
-                const void* data,
-                int64_t num_rows,
-                int64_t size,
-                int64_t stride,
-                int box_rows) {
-  const int64_t element_size = bytes_of(element);
-  const TensorMapShape<2> shape = {
-      {static_cast<cuuint64_t>(size), static_cast<cuuint64_t>(num_rows)},
-      {static_cast<cuuint64_t>(stride * element_size)},
-      {static_cast<cuuint32_t>(kPanelSize / element_size), static_cast<cuuint32_t>(box_rows)}};
-  return encode_linear_map(map, element, data, shape);
+bool encode_maps(device::BlocksArgs* args, const LinearGpuCall& p, const LinearBlocksTuning& used) {
+  const int x_rows = args->tile_rows / used.cluster_columns, weight_rows = used.tile_columns / 2;
+  return encode_linear_map(
+             &args->x,
+             p.x_element,
+             p.x,
+             map_shape(p.x_element, p.num_rows, p.in_features, p.x_stride, x_rows, kPanelSize)) &&
+         encode_linear_map(&args->weight,
+                           p.weight_element,
+                           p.weight,
+                           map_shape(p.weight_element,
+                                     p.out_features,
+                                     p.in_features,
+                                     p.in_features,
+                                     weight_rows,
+                                     kPanelSize)) &&
+         encode_y_map(&args->y, p, used.tile_columns);
 }
 
 bool is_row(int64_t num_bytes) {
@@ -72,21 +94,8 @@ bool is_row(int64_t num_bytes) {
 
 }  // namespace
 
-LinearBlocksTuning linear_blocks_tuning(const LinearGpuCall& p, int num_multiprocessors) {
-  // Groups that take as long as a tile's beginning and end.
-  constexpr double kTileGroups = 3;
-  const double num_groups = p.num_groups() + kTileGroups;
-  double least = 0;
-  LinearBlocksTuning best;
-  for (const Tile& tile : kTiles) {
-    const LinearBlocksTuning& tuning = tile.tuning;
-    if (!takes(p, tuning)) continue;
-    const double cost = Steps(p, tuning, num_multiprocessors).rounds() * num_groups * tile.cost *
-                        tuning.tile_rows * tuning.tile_columns;
-    if (least == 0 || cost < least) best = tuning;
-    if (least == 0 || cost < least) least = cost;
-  }
-  return best;
+LinearBlocksShape linear_blocks_shape(const LinearGpuCall& p) {
+  return {p.num_rows, width_of(p), p.num_groups(), is_gated(p)};
 }
 
 bool supports_linear_blocks(const LinearGpuCall& p) {
@@ -112,37 +121,28 @@ gpuError_t launch_linear_blocks(const LinearGpuCall& p,
   if (const gpuError_t error = count_multiprocessors(&num_multiprocessors); error != cudaSuccess) {
     return error;
   }
+  const LinearBlocksShape shape = linear_blocks_shape(p);
   const LinearBlocksTuning used =
-      tuning != nullptr ? *tuning : linear_blocks_tuning(p, num_multiprocessors);
-  const Tile* const tile = std::find_if(std::begin(kTiles), std::end(kTiles), [&](const Tile& t) {
-    return t.tuning.tile_rows == used.tile_rows && t.tuning.tile_columns == used.tile_columns &&
-           t.tuning.cluster_size == used.cluster_size && t.tuning.takes_turns == used.takes_turns;
-  });
-  if (tile == std::end(kTiles) || !takes(p, used)) return cudaErrorInvalidValue;
-  const Steps steps(p, used, num_multiprocessors);
-  const int half_columns = used.tile_columns / 2;
+      tuning != nullptr ? *tuning : linear_blocks_tuning(shape, num_multiprocessors);
+  const Kernel* const kernel = std::find_if(
+      std::begin(kKernels), std::end(kKernels), [&](const Kernel& k) { return k.tuning == used; });
+  if (kernel == std::end(kKernels) || !takes_linear_blocks(shape, used)) {
+    return cudaErrorInvalidValue;
+  }
+  const LinearBlocksSteps steps = linear_blocks_steps(shape, used, num_multiprocessors);
   device::BlocksArgs args{};
   args.params = p;
   args.params.overlaps_previous = p.overlaps_previous && p.num_rows < device::kManyRows;
-  args.weight_stride = is_gated(p) ? width_of(p) : half_columns;
+  args.tile_rows = linear_blocks_tile_rows(shape, used);
+  args.weight_stride = is_gated(p) ? width_of(p) : used.tile_columns / 2;
   args.num_row_steps = steps.rows;
   args.num_column_steps = steps.columns;
-  args.group_rows = std::max(1, kGroupRows / (used.tile_rows * used.cluster_size));
-  args.num_clusters = steps.num_clusters;
+  args.group_rows = std::max(1, kGroupRows / (used.tile_rows * used.cluster_rows));
+  // A block with a part of k has one tile.
+  args.num_clusters = used.parts > 1 ? steps.count() : steps.at_a_time;
   args.num_groups = p.num_groups();
-  if (!encode_map(
-          &args.x, p.x_element, p.x, p.num_rows, p.in_features, p.x_stride, used.tile_rows) ||
-      !encode_map(&args.weight,
-                  p.weight_element,
-                  p.weight,
-                  p.out_features,
-                  p.in_features,
-                  p.in_features,
-                  half_columns) ||
-      !encode_map(&args.y, p.y_element, p.y, p.num_rows, width_of(p), p.y_stride, kBoxRows)) {
-    return cudaErrorNotSupported;
-  }
-  return tile->launch(args, stream);
+  if (!encode_maps(&args, p, used)) return cudaErrorNotSupported;
+  return kernel->launch(args, stream);
 }
 
 }  // namespace atom::ops

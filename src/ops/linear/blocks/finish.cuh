@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/device/bulk_copy.cuh"
-#include "ops/linear/blocks/stage.cuh"
+#include "ops/linear/blocks/shape.cuh"
 #include "ops/linear/linear_epilogue.cuh"
 
 namespace atom::ops::device::blocks {
@@ -34,13 +34,15 @@ class Finisher {
 
  private:
   static constexpr int kHalfSums = S::kColumns / 4;  // of a thread, from a gate's to its up's
+  static constexpr int kBoxColumns = S::kBoxColumns;
+  static constexpr int kRowSize = kBoxColumns * 2;  // of a box, whose 16 bytes its swizzle permutes
 
   template <typename T>
   __device__ __forceinline__ void store_as(const float (&sums)[S::kColumns / 2],
                                            int row,
                                            int column_tile) const {
     if (is_gated_) {
-      if constexpr (S::kHalfColumns >= kBoxColumns) return store<T, true>(sums, row, column_tile);
+      if constexpr (S::kHalfColumns == kBoxColumns) return store<T, true>(sums, row, column_tile);
     } else {
       store<T, false>(sums, row, column_tile);
     }
@@ -79,7 +81,8 @@ class Finisher {
   // lower rows of a block of columns, then those of the next one.
   __device__ uint32_t address_of(int block) const {
     const int row = lane_ % 16, column = block + lane_ / 16;
-    return rows_ + row * kPanelSize + ((column ^ row) & 7) * kVectorSize;
+    const int swizzled = kRowSize == kPanelSize ? (column ^ row) & 7 : (column ^ row / 2) & 3;
+    return rows_ + row * kRowSize + swizzled * kVectorSize;
   }
 
   // Two adjacent outputs, in the thread's upper or lower row of a block of eight columns.

@@ -1,9 +1,0 @@
-#include "ops/linear/blocks/blocks_sm90.cuh"
-
-namespace atom::ops::device {
-
-gpuError_t launch_blocks_128x128_pair(const BlocksArgs& args, gpuStream_t stream) {
-  return blocks::launch_blocks<blocks::Shape<1, 128, 2, true>>(args, stream);
-}
-
-}  // namespace atom::ops::device
