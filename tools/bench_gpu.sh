@@ -236,7 +236,7 @@ run_breakdown() {
 }
 
 find_bench() {
-  find "${benches:-$(dirname "$atom")}" -type f -name "$1" -perm -u+x 2>/dev/null | head -n 1
+  find -L "${benches:-$(dirname "$atom")}" -type f -name "$1" -perm -u+x 2>/dev/null | head -n 1
 }
 
 # kernel_bench NAME ARGUMENTS...

@@ -85,7 +85,7 @@ export ATOM_GOLDEN_DIR=${ATOM_GOLDEN_DIR:-$root/tests/data/golden}
 export ATOM_TEST_DEVICE=cuda
 export GTEST_BRIEF=1
 
-find_program() { find "$build" -type f -name "$1" -perm -u+x 2>/dev/null | head -n 1; }
+find_program() { find -L "$build" -type f -name "$1" -perm -u+x 2>/dev/null | head -n 1; }
 
 # Rows of the operators' tables, as OPERATOR=VARIANT; the folder has the operator's name.
 marked_candidates() {
@@ -165,7 +165,7 @@ run_ops() {
       ops_roofs_test) ;;  # measures time
       *) test_job check "$name" "$name" ;;
     esac
-  done < <(find "$build" -type f -name 'ops_*_test' -perm -u+x | sort)
+  done < <(find -L "$build" -type f -name 'ops_*_test' -perm -u+x | sort)
   [ -n "$found" ] || echo "FAILED  ops: none was built" | tee "$results/check-FAILED-ops"
 }
 

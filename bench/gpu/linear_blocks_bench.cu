@@ -17,6 +17,7 @@
 #include "linear_blocks_check.h"
 #include "ops/linear/blocks/blocks_cuda.h"
 #include "ops/linear/linear_float8_cuda.h"
+#include "ops/linear/linear_host_sm90.h"
 #include "ops/linear/skinny/skinny_cuda.h"
 
 namespace atom::bench {
@@ -162,10 +163,11 @@ void time_few(const BlocksLayer& layer,
               const Linear& linear,
               int64_t rows,
               const LibraryGemm& library) {
-  constexpr int kMultiprocessors = 132;
+  int num_multiprocessors = 0;
+  ATOM_BENCH_CHECK(count_multiprocessors(&num_multiprocessors));
   const LinearBlocksShape shape = linear_blocks_shape(linear.call(0, rows));
-  const LinearBlocksTuning whole = linear_blocks_tuning(shape, kMultiprocessors);
-  const LinearBlocksTuning divided = linear_blocks_divided_tuning(shape, kMultiprocessors);
+  const LinearBlocksTuning whole = linear_blocks_tuning(shape, num_multiprocessors);
+  const LinearBlocksTuning divided = linear_blocks_divided_tuning(shape, num_multiprocessors);
   std::printf("%-10s %3d rows:", layer.name, static_cast<int>(rows));
   for (const LinearBlocksTuning& tuning : linear_blocks_tunings()) {
     if (!takes_linear_blocks(shape, tuning)) continue;
@@ -206,7 +208,6 @@ void time_few() {
   }
 }
 
-// A card that has come to its power limit is slower than before: all take turns.
 std::vector<LinearBlocksTuning> tunings_for_many_rows() {
   std::vector<LinearBlocksTuning> tunings;
   for (const LinearBlocksTuning& tuning : linear_blocks_tunings()) {
@@ -215,6 +216,7 @@ std::vector<LinearBlocksTuning> tunings_for_many_rows() {
   return tunings;
 }
 
+// A card that has come to its power limit is slower than before: all take turns.
 void time_prefill(const BlocksLayer& layer, int64_t rows, const LibraryGemm& library) {
   constexpr int kTurns = 3, kRuns = 5;
   const std::vector<LinearBlocksTuning> tunings = tunings_for_many_rows();

@@ -22,8 +22,8 @@ class BenchRanks {
 
   // The rank that the calling thread computes.
   ModelRunner& first() { return *first_; }
-  // The step on all ranks; returns when the first has computed it, with how long that took it: by
-  // the device's clock where there is one, else 0.
+  // The step on all ranks; returns when the first has computed it, with how long that took it
+  // (ModelRunner::Collected::duration).
   std::chrono::nanoseconds run(const SchedulerOutput& step);
 
  private:

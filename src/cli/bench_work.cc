@@ -92,20 +92,6 @@ void count_layers(const ModelConfig& config, const BuiltModel& built, ModelWork*
   for (int64_t& window : work->windows) window = selected;
 }
 
-// Scores and their weighted sum: a multiply-add for each element of a key and of a value.
-void count_attention(const ModelConfig& config, ModelWork* work) {
-  const int64_t rank = config_number(config, {"kv_lora_rank"});
-  const int64_t rope = config_number(config, {"qk_rope_head_dim"});
-  if (rank == 0) {
-    work->decode_pair_flops = work->prefill_pair_flops = 4 * config.q_size();
-    return;
-  }
-  const int64_t key = config_number(config, {"qk_nope_head_dim"}) + rope;
-  const int64_t value = config_number(config, {"v_head_dim"});
-  work->decode_pair_flops = 2 * config.num_attention_heads * (2 * rank + rope);
-  work->prefill_pair_flops = 2 * config.num_attention_heads * (key + value);
-}
-
 std::string types_text(const ResolvedConfig& config) {
   std::string text = dtype_name(config.dtype);
   const QuantConfig& quantization = config.model.quantization;
@@ -172,7 +158,7 @@ ModelWork count_work(const ResolvedConfig& config, const BuiltModel& built) {
   work.weight_bytes = built.model->resident_bytes() - rope_bytes;
   count_parameters(config.model, built, &work);
   count_layers(config.model, built, &work);
-  count_attention(config.model, &work);
+  work.pair_flops = attention_pair_flops(config.model);
   return work;
 }
 
@@ -183,7 +169,7 @@ StepWork decode_work(const ModelWork& model, int64_t batch, int64_t context_len)
   // One of the tokens attended to is written by the step itself.
   work.kv_bytes =
       batch * (model.kv_bytes * pairs + model.index_bytes * context_len + 2 * model.state_bytes);
-  work.attention_flops = batch * model.decode_pair_flops * pairs;
+  work.attention_flops = batch * model.pair_flops.decode * pairs;
   work.flops = batch * (matrix_flops(model) + 2 * model.head_size) + work.attention_flops;
   work.fp8_flops = model.multiplies_fp8 ? batch * matrix_flops(model) : 0;
   return work;
@@ -196,7 +182,7 @@ StepWork prefill_work(const ModelWork& model, int64_t batch, int64_t prompt_len)
   work.weight_bytes = weight_bytes(model, num_tokens);
   work.kv_bytes =
       num_tokens * (num_layers * model.kv_bytes + model.index_bytes) + batch * model.state_bytes;
-  work.attention_flops = batch * model.prefill_pair_flops * attended_pairs(model, 1, prompt_len);
+  work.attention_flops = batch * model.pair_flops.prefill * attended_pairs(model, 1, prompt_len);
   work.flops =
       num_tokens * matrix_flops(model) + 2 * batch * model.head_size + work.attention_flops;
   work.fp8_flops = model.multiplies_fp8 ? num_tokens * matrix_flops(model) : 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/attention_flops.h"
 #include "config/resolve.h"
 #include "ops/roofs/roofs.h"
 #include "runner/model_source.h"
@@ -39,9 +40,7 @@ struct ModelWork {
   std::vector<int64_t> windows;
   int64_t kv_bytes = 0;     // keys and values, or the latent, of a token in one of these layers
   int64_t index_bytes = 0;  // an indexer's keys of a token, all layers: it reads all of them
-  // Of a query with a key, all heads of one layer: over latents, or of prompts, which are expanded.
-  int64_t decode_pair_flops = 0;
-  int64_t prefill_pair_flops = 0;
+  PairFlops pair_flops;
   int64_t state_bytes = 0;  // of a sequence, in layers without attention
 };
 

@@ -21,7 +21,7 @@ ModelWork tiny_work() {
   work.head_size = 80;
   work.windows = {0, 0};
   work.kv_bytes = 32;
-  work.decode_pair_flops = work.prefill_pair_flops = 4 * 16;
+  work.pair_flops = {4 * 16, 4 * 16};
   return work;
 }
 

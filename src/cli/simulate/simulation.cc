@@ -7,6 +7,7 @@
 
 #include "base/human.h"
 #include "cli/table.h"
+#include "config/attention_flops.h"
 #include "runner/local_ranks.h"
 #include "runner/model_source.h"
 
@@ -76,16 +77,6 @@ bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// For each query and key, all layers: products of queries with keys and of weights with values.
-double attention_flops(const ModelConfig& config, int32_t tensor_size) {
-  const double heads = static_cast<double>(config.num_attention_heads) / tensor_size;
-  double widths = 2.0 * config.head_dim;
-  const Result<int64_t> rank = config.extension().get_int("kv_lora_rank", 0, 1 << 20, 0);
-  const Result<int64_t> rope = config.extension().get_int("qk_rope_head_dim", 0, 1 << 20, 0);
-  if (rank.ok() && rope.ok() && *rank > 0) widths = static_cast<double>(2 * *rank + *rope);
-  return 2 * heads * widths * config.num_hidden_layers;
-}
-
 // What the model is on one of so many ranks that share its layers.
 Result<RankModel> rank_model(const ResolvedConfig& config, int32_t tensor_size) {
   ResolvedConfig of_ranks = config;
@@ -98,7 +89,8 @@ Result<RankModel> rank_model(const ResolvedConfig& config, int32_t tensor_size) 
   model.num_layers = config.model.num_hidden_layers;
   model.hidden_size = config.model.hidden_size;
   model.kv_bytes = static_cast<double>(built.storage.bytes_per_token());
-  model.attention_flops = attention_flops(config.model, tensor_size);
+  model.attention_flops = static_cast<double>(attention_pair_flops(config.model).decode) *
+                          config.model.num_hidden_layers / tensor_size;
   std::string last_layer;
   for (const NamedParameter& named : built.model->named_parameters()) {
     const auto bytes = static_cast<double>(named.parameter->num_bytes());

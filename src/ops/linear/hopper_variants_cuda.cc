@@ -14,8 +14,9 @@
 namespace atom::ops {
 namespace {
 
-constexpr int kHopper = 9;                // compute capability
-constexpr int64_t kSkinnyGroupRows = 64;  // of FP8 with scales of groups
+constexpr int kHopper = 9;  // compute capability
+// That "skinny" takes in 16 bits, and in FP8 with scales of groups.
+constexpr int64_t kMostSkinnyRows = 64;
 
 const float* scale_data(const Tensor& scales) {
   return scales.defined() ? static_cast<const float*>(scales.raw_data()) : nullptr;
@@ -79,8 +80,7 @@ int64_t max_stream_rows(const LinearCall& call) {
 
 int64_t max_skinny_rows(const LinearCall& call) {
   constexpr int64_t kManyFeatures = 32768;
-  if (call.weight.dtype() != DType::kFloat8E4M3 || call.weight.has_groups())
-    return kSkinnyGroupRows;
+  if (call.weight.dtype() != DType::kFloat8E4M3 || call.weight.has_groups()) return kMostSkinnyRows;
   const bool needs_pass = is_per_row(call.x_scales) || is_per_row(call.weight.scales);
   return needs_pass && call.weight.out_features <= kManyFeatures ? 64 : 32;
 }
@@ -91,7 +91,7 @@ int64_t max_skinny_rows(const LinearCall& call) {
 // 192 rows 63.9 and 62.2, and 256 rows 64.8 and 53.6; of Llama-8B's down 256 rows 32.8 and 33.9.
 bool has_tile_for_each(const LinearCall& call) {
   constexpr int64_t kManyFlops = int64_t{40} << 30;
-  return call.x.size(0) > kSkinnyGroupRows && call.x.size(0) <= kMaxFewLinearBlocksRows &&
+  return call.x.size(0) > kMostSkinnyRows && call.x.size(0) <= kMaxFewLinearBlocksRows &&
          !call.is_gated && linear_work(call).flops < kManyFlops;
 }
 
@@ -154,7 +154,7 @@ void linear_blocks_divided(const Stream& stream, const LinearCall& call, Workspa
 
 bool fits_library_blocks(const LinearCall& call) {
   static const bool hopper = on_hopper();
-  if (!hopper || call.x.size(0) <= kSkinnyGroupRows || has_tile_for_each(call)) return false;
+  if (!hopper || call.x.size(0) <= kMostSkinnyRows || has_tile_for_each(call)) return false;
   // Smaller products are as fast by "blocks", or faster: on an H200 Qwen3-30B's qkv of 1024 rows
   // takes 34.8 us by it and 32.0 by the library, DeepSeek-V3's output of 4096 rows 962 and 770.
   constexpr int64_t kFewFlops = int64_t{7} << 30;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
+
 namespace atom::ops {
 namespace {
 
@@ -21,7 +23,7 @@ constexpr LinearBlocksTuning kTunings[] = {{256, 128, 2, 1, 1},
                                            {128, 64, 1, 1, 2, false}};
 
 int divide_up(int a, int b) {
-  return (a + b - 1) / b;
+  return static_cast<int>(ceil_div(a, b));
 }
 
 // What products take with each tile when there are many, relative; 0: it is for few rows.
