@@ -7,7 +7,7 @@ endif()
 set(ATOM_CUDA_SM90_ARCHITECTURES "90a-real")
 
 enable_language(CUDA)
-# With a space: ccache then makes these paths relative too, so that one cache serves every checkout.
+# With a space: ccache then makes these paths relative too.
 set(CMAKE_INCLUDE_SYSTEM_FLAG_CUDA "-isystem ")
 # CMake before 3.26 does not know that nvcc does C++20.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
@@ -19,8 +19,8 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 find_package(CUDAToolkit REQUIRED)
-if(CCACHE_PROGRAM)
-  set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+if(ATOM_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${ATOM_COMPILER_LAUNCHER}")
 endif()
 set(ATOM_CUDA_FLAGS --expt-relaxed-constexpr -Xcompiler=-Wall)
 

@@ -43,8 +43,10 @@ def commands_of(build, target):
         words = shlex.split(line) if " -c " in line else []
         if "-c" not in words:
             continue
-        if pathlib.Path(words[0]).name == "ccache":
-            words = words[1:]
+        for at, word in enumerate(words[:5]):
+            if pathlib.Path(word).name == "ccache":  # what sets its environment stands before it
+                words = words[at + 1:]
+                break
         for option in ("-MF", "-MT", "-o"):
             at = words.index(option)
             del words[at:at + 2]

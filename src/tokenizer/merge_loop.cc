@@ -35,11 +35,13 @@ void merge_short(const MergeTable& table, int32_t* ids, size_t* size) {
   *size = n;
 }
 
-// Merges between two looks at whether there is still somebody who waits.
-constexpr uint32_t kMergesPerLook = 1 << 16;
+// Symbols or merges between two looks at whether there is still somebody who waits.
+constexpr size_t kStepsPerLook = 1 << 16;
 
-bool is_set(const std::atomic<bool>* flag) {
-  return flag != nullptr && flag->load(std::memory_order_relaxed);
+// Whether the work is to end before its step `i`; looks once in kStepsPerLook steps.
+bool ends_before(size_t i, const std::atomic<bool>* cancelled) {
+  return i % kStepsPerLook == 0 && cancelled != nullptr &&
+         cancelled->load(std::memory_order_relaxed);
 }
 
 // Looks up ranks, remembering the pairs seen last: repetitive text has few different ones.
@@ -66,7 +68,8 @@ class RankMemo {
 };
 
 // Rounds over the whole text, each merging all occurrences of the lowest rank, while every round
-// shortens the text by an eighth or more: linear time. True when nothing is left to merge.
+// shortens the text by an eighth or more: linear time. True when nothing is left to merge or nobody
+// waits.
 bool merge_rounds(const MergeTable& table,
                   int32_t* ids,
                   size_t* size,
@@ -74,12 +77,16 @@ bool merge_rounds(const MergeTable& table,
   RankMemo memo(table);
   size_t n = *size;
   uint32_t best = kNoRank;
-  for (size_t i = 0; i + 1 < n; ++i) best = std::min(best, memo.rank(ids[i], ids[i + 1]));
-  while (best != kNoRank && !is_set(cancelled)) {
+  for (size_t i = 0; i + 1 < n; ++i) {
+    if (ends_before(i, cancelled)) return true;
+    best = std::min(best, memo.rank(ids[i], ids[i + 1]));
+  }
+  while (best != kNoRank) {
     const MergeTable::Merge merge = table.merge(best);
     uint32_t next_best = kNoRank;
     size_t out = 0;
     for (size_t i = 0; i < n; ++out) {
+      if (ends_before(out, cancelled)) return true;
       if (ids[i] == merge.left && i + 1 < n && ids[i + 1] == merge.right) {
         ids[out] = merge.result;
         i += 2;
@@ -114,6 +121,7 @@ void merge_heap(const MergeTable& table,
     return uint64_t{rank} << 32 | static_cast<uint32_t>(position);
   };
   for (int32_t i = 0; i < n; ++i) {
+    if (ends_before(i, cancelled)) return;
     const uint32_t rank = i + 1 < n ? table.rank(ids[i], ids[i + 1]) : kNoRank;
     symbols[i] = {ids[i], i - 1, i + 1, rank};
     if (rank != kNoRank) entries.push_back(entry_of(rank, i));
@@ -125,8 +133,8 @@ void merge_heap(const MergeTable& table,
     symbol.rank = symbol.next < n ? table.rank(symbol.id, symbols[symbol.next].id) : kNoRank;
     if (symbol.rank != kNoRank) heap.push(entry_of(symbol.rank, position));
   };
-  for (uint32_t i = 0; !heap.empty(); ++i) {
-    if (i % kMergesPerLook == 0 && is_set(cancelled)) break;
+  for (size_t i = 0; !heap.empty(); ++i) {
+    if (ends_before(i, cancelled)) return;
     const auto position = static_cast<int32_t>(heap.top() & UINT32_MAX);
     const auto rank = static_cast<uint32_t>(heap.top() >> 32);
     heap.pop();

@@ -55,6 +55,17 @@ TEST(MergeLoop, AllWaysGiveTheSame) {
   EXPECT_LT(num_monotone, 3500);
 }
 
+TEST(MergeLoop, LeavesOffBeforeItBeginsWhenNobodyWaits) {
+  const std::atomic<bool> cancelled = true;
+  for (const auto& table :
+       {MergeTable({{0, 0, 1}, {1, 1, 2}}), MergeTable({{1, 1, 2}, {0, 0, 1}})}) {
+    const std::vector<int32_t> letters(100, 0);
+    std::vector<int32_t> symbols = letters;
+    merge_symbols(table, 0, &symbols, &cancelled);
+    EXPECT_EQ(symbols, letters);
+  }
+}
+
 TEST(MergeTable, KnowsWhetherMergesAreMonotone) {
   EXPECT_TRUE(MergeTable({{0, 0, 1}, {1, 1, 2}}).monotone());
   EXPECT_FALSE(MergeTable({{1, 1, 2}, {0, 0, 1}}).monotone());
