@@ -22,6 +22,8 @@ ChildProcess start(const std::vector<std::string>& arguments) {
   return std::move(child).value();
 }
 
+// A script that waits does so by exec: what the shell starts outlives it, with the test's output
+// open, for whose end the test's runner waits.
 ChildProcess shell(const std::string& script) {
   return start({"/bin/sh", "-c", script});
 }
@@ -34,7 +36,7 @@ TEST(ChildProcess, SaysHowItEnded) {
   ChildProcess child = shell("exit 3");
   ASSERT_TRUE(child.wait(milliseconds(10000)));
   EXPECT_EQ(child.how_it_ended(), "exit code 3");
-  ChildProcess killed = shell("sleep 60");
+  ChildProcess killed = shell("exec sleep 60");
   EXPECT_FALSE(killed.wait(milliseconds(20)));
   EXPECT_FALSE(killed.is_dying());
   killed.kill();
@@ -45,7 +47,7 @@ TEST(ChildProcess, SaysHowItEnded) {
 }
 
 TEST(ChildProcess, TellsBeforeItIsReaped) {
-  ChildProcess child = shell("sleep 60");
+  ChildProcess child = shell("exec sleep 60");
   child.kill();
   while (!child.is_dying()) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(child.how_it_ended(), "signal 9: Killed");
@@ -71,7 +73,7 @@ TEST(ChildProcess, EndIsSeenByPollingItsDescriptor) {
 TEST(ChildProcess, DestructionKillsAndReaps) {
   pid_t pid = 0;
   {
-    const ChildProcess child = shell("sleep 60");
+    const ChildProcess child = shell("exec sleep 60");
     pid = child.pid();
     EXPECT_TRUE(exists(pid));
   }
@@ -80,7 +82,7 @@ TEST(ChildProcess, DestructionKillsAndReaps) {
 
 TEST(ChildProcess, EndsWithTheThreadThatStartedIt) {
   std::optional<ChildProcess> child;
-  std::thread([&] { child.emplace(shell("sleep 60")); }).join();
+  std::thread([&] { child.emplace(shell("exec sleep 60")); }).join();
   ASSERT_TRUE(child->wait(milliseconds(10000)));
   EXPECT_EQ(child->how_it_ended(), "signal 9: Killed");
 }

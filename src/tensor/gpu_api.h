@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "tensor/float8_bits.h"
+
 #if defined(__HIP__) || defined(__HIP_PLATFORM_AMD__)
 
 #include <hip/hip_bf16.h>
@@ -268,7 +270,20 @@ __device__ inline uint32_t gpu_lanes_where(bool condition) {
   return __ballot_sync(0xffffffffu, condition);
 }
 
-// OCP e4m3, rounded to nearest even, saturating; in a pair `low` is in bits 0 to 7.
+// OCP e4m3, rounded to nearest even, saturating; in a pair `low` is in bits 0 to 7. Devices without
+// an instruction for it compute it by float8_bits.h: what the library has for them is several times
+// as long.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+__device__ inline float gpu_float_of_float8(uint8_t bits) {
+  return float_of_float8_bits(bits);
+}
+__device__ inline uint8_t gpu_float8_of(float x) {
+  return float8_bits_of(x);
+}
+__device__ inline uint32_t gpu_float8_pair_of(float low, float high) {
+  return gpu_float8_of(low) | uint32_t{gpu_float8_of(high)} << 8;
+}
+#else
 __device__ inline float gpu_float_of_float8(uint8_t bits) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
 }
@@ -278,6 +293,7 @@ __device__ inline uint8_t gpu_float8_of(float x) {
 __device__ inline uint32_t gpu_float8_pair_of(float low, float high) {
   return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
 }
+#endif
 
 #endif
 

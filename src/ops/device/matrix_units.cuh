@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/device/cluster.cuh"
 #include "tensor/gpu_api.h"
 
 namespace atom::ops::device {
@@ -60,49 +61,9 @@ __device__ inline void synchronize_first() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
 }
 
-// ---- clusters ----------------------------------------------------------------------------------
-
-__device__ inline int cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-
-// An address of this block as one of the same place in block `rank` of the cluster.
-__device__ inline uint32_t address_in(int rank, uint32_t address) {
-  uint32_t result;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(rank));
-  return result;
-}
-
 __device__ inline void store_shared(uint32_t address, float2 value) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(value.x), "f"(value.y)
                : "memory");
-}
-
-// Both are addresses in the same block of the cluster; the barrier counts the bytes.
-__device__ inline void store_in_cluster(uint32_t address, float2 value, uint32_t barrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
-          address),
-      "f"(value.x),
-      "f"(value.y),
-      "r"(barrier)
-      : "memory");
-}
-
-// `address` is one in any block of the cluster.
-__device__ inline void arrive_in_cluster(uint32_t address) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
-}
-
-// By all threads of the cluster, then by those that need the others to have come so far.
-__device__ inline void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-
-__device__ inline void wait_for_cluster_start() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // ---- the copy engine ---------------------------------------------------------------------------

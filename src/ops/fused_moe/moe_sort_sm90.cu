@@ -1,4 +1,5 @@
 // Choices of many tokens sorted by expert on Hopper, by the blocks of a cluster.
+#include "ops/device/cluster.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/fused_moe/moe_groups.cuh"
 #include "ops/fused_moe/moe_sort.h"
@@ -15,14 +16,14 @@ constexpr int kAtOnce = 16;  // choices of a lane: all of them, up to the most t
 class SortingCluster {
  public:
   __device__ explicit SortingCluster(uint32_t* counts)
-      : counts_(counts), address_(static_cast<uint32_t>(__cvta_generic_to_shared(counts))) {
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank_));
-  }
+      : counts_(counts),
+        address_(static_cast<uint32_t>(__cvta_generic_to_shared(counts))),
+        rank_(cluster_rank()) {}
 
   __device__ int rank() const { return rank_; }
   __device__ int count() const { return kBlocks; }
   __device__ void tell(int expert, uint32_t own) const { counts_[expert] = own; }
-  __device__ void finish() const { synchronize(); }
+  __device__ void finish() const { synchronize_cluster(); }
   __device__ OneSortingBlock::Counts at(int expert, uint32_t) const {
     uint32_t counts[kBlocks];
 #pragma unroll
@@ -36,24 +37,14 @@ class SortingCluster {
     return sums;
   }
 
-  static __device__ void synchronize() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-  }
-
  private:
   __device__ uint32_t count_of(int block, int expert) const {
-    uint32_t there, count;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(there)
-        : "r"(address_ + expert * int{sizeof(uint32_t)}), "r"(block));
-    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(count) : "r"(there) : "memory");
-    return count;
+    return load_uint32_in_cluster(address_in(block, address_ + expert * int{sizeof(uint32_t)}));
   }
 
   uint32_t* const counts_;
   const uint32_t address_;
-  int rank_;
+  const int rank_;
 };
 
 __global__ void __launch_bounds__(kWarps* kWarpSize, 1)
@@ -73,7 +64,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1)
   });
   __syncwarp();
   // Nobody reads this block's counts any more.
-  SortingCluster::synchronize();
+  synchronize_cluster();
   if (blocks.rank() != 0) return;
   for (int e = threadIdx.x; e < call.num_experts; e += kWarps * kWarpSize) {
     tile_begins[e + 1] = (begins[e + 1] - begins[e] + tile_rows - 1) / tile_rows;

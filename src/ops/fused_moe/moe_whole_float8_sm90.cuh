@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
   allow_next_grid();
   __syncwarp();
   arrive_at_cluster();
-  wait_for_cluster_start();
+  wait_for_cluster();
   wait_for_previous_grid();
   if (threadIdx.x >= kNumConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
   }
   // Until then the other block writes here.
   arrive_at_cluster();
-  wait_for_cluster_start();
+  wait_for_cluster();
 }
 
 // In a file of its own each.

@@ -69,15 +69,7 @@ __device__ void share_parts(int token, const Place<kColumns>& place, Shared<kCol
   const auto own =
       static_cast<uint32_t>(__cvta_generic_to_shared(&shared.parts[token][place.split]));
   const uint32_t target = device::address_in(place.first_rank + lane, own);
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(target), "f"(sum), "f"(largest)
-               : "memory");
-}
-
-__device__ void synchronize_cluster() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
+  device::store_in_cluster(target, make_float2(sum, largest));
 }
 
 // The norm of the results, and their gates. Each thread has one column, and of several tokens every
@@ -256,9 +248,9 @@ __global__ void __launch_bounds__(kRecurrentThreads, least_blocks(kColumns))
   __syncthreads();
   norm.multiply(sequence, shared.rule);
   __syncthreads();
-  device::wait_for_cluster_start();
+  device::wait_for_cluster();
   if (warp < sequence.count) share_parts(warp, place, shared);
-  synchronize_cluster();
+  device::synchronize_cluster();
   if (has_value) value.keep(sequence);
   if (device::cluster_rank() == 0) key.keep(sequence);
   norm.store(sequence, shared);

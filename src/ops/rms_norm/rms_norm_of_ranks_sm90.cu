@@ -38,11 +38,7 @@ __device__ inline uint32_t arrivals() {
 
 // To the same place of another block, whose arrivals() count it.
 __device__ inline void store_in_block(int block, float* place, float value) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
-                   address_in(block, address_of(place))),
-               "f"(value),
-               "r"(address_in(block, arrivals()))
-               : "memory");
+  send_in_cluster(address_in(block, address_of(place)), value, address_in(block, arrivals()));
 }
 
 // The threads of a cluster as those of one block: sums have the bits of Team's.
@@ -108,7 +104,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   const TeamRows rows = {blockIdx.x / blocks, p.num_tokens, gridDim.x / blocks};
   send_rows(view, rows, held, epoch, norm);
   __syncwarp();
-  wait_for_cluster_start();
+  wait_for_cluster();
   finish_rows<T>(view, rows, held, epoch, scratch, norm);
   end_epoch(view, epoch);
 }

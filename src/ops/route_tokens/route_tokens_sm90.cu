@@ -134,23 +134,18 @@ class PartialLogits {
 
 __device__ float load_from_block(int block, const float* place) {
   const uint32_t own = static_cast<uint32_t>(__cvta_generic_to_shared(place));
-  float value;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];"
-               : "=f"(value)
-               : "r"(address_in(block, own))
-               : "memory");
-  return value;
+  return load_float_in_cluster(address_in(block, own));
 }
 
 // Whole warps call it. Those that have waited see what was written before.
 __device__ void arrive_at_end_of_step() {
   __syncwarp();
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  release_to_cluster();
 }
 
 __device__ void wait_for_end_of_step() {
   __syncwarp();
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  wait_for_cluster();
 }
 
 // A token's logits from the parts of all blocks, by all threads, of which kLanes share a logit.

@@ -48,20 +48,10 @@ __device__ inline uint32_t rank_of_score(float score) {
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-__device__ inline void synchronize_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
-}
-
 // What block `rank` of the cluster has in the place of `value`.
 __device__ inline uint32_t read_of(int rank, const uint32_t& value) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(&value));
-  uint32_t result;
-  asm volatile("ld.shared::cluster.u32 %0, [%1];"
-               : "=r"(result)
-               : "r"(device::address_in(rank, address))
-               : "memory");
-  return result;
+  return device::load_uint32_in_cluster(device::address_in(rank, address));
 }
 
 // Inclusive, over the block; ends with a barrier before `sums` may be used again.
@@ -134,7 +124,7 @@ __device__ inline Threshold find_threshold(
         counts[i] = sum;
       }
     }
-    synchronize_cluster();
+    device::synchronize_cluster();
     find_digit(memory, counts, num_blocks, found.num_equal);
     found.rank |= memory.digit << shift;
     found.num_equal -= memory.before;
@@ -274,9 +264,9 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   load_ranks(memory, args.scores + row_index * args.score_stride + begin, count, ranks);
   const Threshold threshold = find_threshold(memory, ranks, count, num_blocks, top_k);
   count_selected(memory, ranks, count, threshold);
-  synchronize_cluster();
+  device::synchronize_cluster();
   write_selected(memory, ranks, count, begin, block, threshold, indices);
-  synchronize_cluster();  // the others have read what is here
+  device::synchronize_cluster();  // the others have read what is here
 }
 
 }  // namespace atom::ops::indexer_device

@@ -18,12 +18,12 @@ __device__ void init_barriers(const Shared<S>& shared) {
   publish_barriers();
 }
 
-// All threads of the cluster call it.
+// All threads of the cluster call it. What other blocks wrote is not there yet.
 template <typename S>
-__device__ void synchronize_cluster() {
+__device__ void meet_in_cluster() {
   if constexpr (S::kClusterSize > 1) {
     arrive_at_cluster();
-    wait_for_cluster_start();
+    wait_for_cluster();
   } else {
     __syncthreads();
   }
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
   }
   allow_next_grid();
   __syncwarp();
-  synchronize_cluster<S>();
+  meet_in_cluster<S>();
   if (threadIdx.x >= kNumConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     const int warp = threadIdx.x / kWarpSize - kConsumerWarps;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     if (warp == 1 && is_elected()) copy_x<S>(args, shared);
     if (warp >= 2) ScaleCopier<S>(args, shared).run();
     __syncwarp();
-    if constexpr (S::kParts > 1) synchronize_brought();
+    if constexpr (S::kParts > 1) synchronize_cluster();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     wait_for_previous_grid();
@@ -61,14 +61,14 @@ __global__ void __launch_bounds__(kNumThreads, 1)
       multiplier.run(row_tile, column_tile);
       if constexpr (S::kParts > 1) {
         multiplier.bring(row_tile);
-        synchronize_brought();
+        synchronize_cluster();
         multiplier.join(row_tile, column_tile);
       }
     });
     multiplier.finish();
   }
   // Until then the other blocks write here; those of parts have done so.
-  if constexpr (S::kParts == 1) synchronize_cluster<S>();
+  if constexpr (S::kParts == 1) meet_in_cluster<S>();
 }
 
 // The launch of one tile's size, in a file of its own.

@@ -12,22 +12,6 @@ __device__ inline bool finishes(int warp) {
   return warp % S::kParts == Seat<S>().part;
 }
 
-// `address` is one in any block of the cluster.
-__device__ inline void write_in_cluster(uint32_t address, float4 value) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "f"(value.x),
-               "f"(value.y),
-               "f"(value.z),
-               "f"(value.w)
-               : "memory");
-}
-
-// By all threads of the cluster: what they wrote before is there for all after.
-__device__ inline void synchronize_brought() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  wait_for_cluster_start();
-}
-
 // Lanes lie side by side, so that neither side meets conflicts of banks.
 __device__ inline uint32_t brought_offset(int sum, int lane) {
   return (sum / 4 * kWarpSize + lane) * int{sizeof(float4)};
@@ -54,7 +38,7 @@ __device__ void bring_sums(const Shared<S>& shared,
   const uint32_t target = address_in(rank, shared.brought(warp / S::kParts, source));
 #pragma unroll
   for (int i = 0; i < S::kColumns / 2; i += 4) {
-    write_in_cluster(target + brought_offset(i, lane),
+    store_in_cluster(target + brought_offset(i, lane),
                      make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]));
   }
 }

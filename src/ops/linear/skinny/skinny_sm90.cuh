@@ -28,7 +28,7 @@ __device__ void consume(const SkinnyArgs& args, const SkinnyWork& work, const Sh
   const auto release = [&](int index) {
     if (lane == 0) arrive(shared.empty(index));
   };
-  if (work.num_splits > 1) wait_for_cluster_start();
+  if (work.num_splits > 1) wait_for_cluster();
   for (int i = 0; i < work.num_tiles; ++i) {
     const int tile = work.first_tile + i * work.tile_step;
     float* const row_scales = shared.row_scales(i & 1);

@@ -196,7 +196,7 @@ class Sender {
 #pragma unroll
         for (int group = 0; group < kColumns / 8; ++group) {
           if (group >= num_groups_) continue;
-          store_in_cluster(target_[lower] + group * group_size_, sums.pair(group, lower), barrier_);
+          send_in_cluster(target_[lower] + group * group_size_, sums.pair(group, lower), barrier_);
         }
       }
     }

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
   allow_next_grid();
   __syncwarp();
   arrive_at_cluster();
-  wait_for_cluster_start();
+  wait_for_cluster();
   if (threadIdx.x >= kNumConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     const int warp = threadIdx.x / kWarpSize - kConsumerWarps;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
   }
   // Until then the other block writes here.
   arrive_at_cluster();
-  wait_for_cluster_start();
+  wait_for_cluster();
 }
 
 // `launch_wgmma` of one type, in a file of its own.
