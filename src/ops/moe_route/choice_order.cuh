@@ -35,6 +35,18 @@ __device__ inline int best_id(uint32_t ordered, int id) {
   return static_cast<int>(~largest_of_lanes(key));
 }
 
+// How many lanes' choices are larger, or equal and of a lower lane.
+__device__ inline int rank_among_lanes(uint32_t choice) {
+  const int lane = threadIdx.x % kWarpSize;
+  int rank = 0;
+#pragma unroll 16
+  for (int i = 0; i < kWarpSize; ++i) {
+    const uint32_t other = gpu_shuffle(choice, i);
+    rank += other > choice || (other == choice && i < lane) ? 1 : 0;
+  }
+  return rank;
+}
+
 struct TwoLargest {
   uint32_t first = kTaken, second = kTaken;
 

@@ -133,6 +133,8 @@ const Case kCases[] = {
     {4, true, {kSigmoid, 2, 4, 2, GroupScore::kTwoLargest, true}},
     {1, false, {kSoftmax, 1}},
     {5, false, {kSigmoid, 5, 1, 1, GroupScore::kLargest, true}},
+    {256, false, {kOfChosen, 33}},
+    {100, true, {kOfChosen, 64}},
 };
 
 TEST(MoeRoute, MatchesASortInDouble) {
@@ -201,6 +203,36 @@ TEST(MoeRoute, TheLowestOfEqualExpertsAndGroupsIsFirst) {
     run(variant, by_group, grouped);
     ids = by_group.ids.data<int32_t>();
     EXPECT_EQ(std::vector<int32_t>(ids, ids + 3), (std::vector<int32_t>{0, 1, 2})) << variant;
+  }
+}
+
+// From a few best experts to hundreds of equal ones.
+TEST(MoeRoute, TheLowestOfManyEqualExpertsIsFirst) {
+  const std::pair<int64_t, MoeRouting> routers[] = {
+      {512, {kSoftmax, 10, 1, 1, GroupScore::kLargest, true}},
+      {128, {kOfChosen, 8}},
+      {256, {kSigmoid, 8, 8, 4, GroupScore::kTwoLargest, true}},
+      {1024, {kSoftmax, 32}}};
+  for (const char* variant : kAllVariants) {
+    for (const auto& [num_experts, routing] : routers) {
+      for (const float num_values : {1.0f, 4.0f, 64.0f}) {
+        const Tensor logits = random_tensor({9, num_experts}, DType::kFloat32, 3);
+        for (int64_t i = 0; i < logits.num_elements(); ++i) {
+          float& logit = logits.data<float>()[i];
+          logit = std::floor(logit * num_values) / num_values;
+        }
+        const Call call = make_call(logits, Tensor(), routing);
+        if (!run(variant, call, routing)) continue;
+        const std::vector<double> all = values_of(logits);
+        for (int64_t t = 0; t < 9; ++t) {
+          const auto row = all.begin() + t * num_experts;
+          const int32_t* ids = call.ids.data<int32_t>() + t * routing.top_k;
+          EXPECT_EQ(std::vector<int32_t>(ids, ids + routing.top_k),
+                    expected_route({row, row + num_experts}, {}, routing).ids)
+              << variant << " of " << num_experts << " with " << num_values << ", token " << t;
+        }
+      }
+    }
   }
 }
 

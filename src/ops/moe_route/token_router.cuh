@@ -6,6 +6,14 @@
 
 namespace atom::ops::device {
 
+// A warp's shared memory: of experts that may be among the best, and then of those that are, in
+// order.
+struct RouterChoices {
+  uint32_t choices[kMaxRoutedTopK];
+  int32_t ids[kMaxRoutedTopK];
+  float scores[kMaxRoutedTopK];
+};
+
 template <int kPerLane>
 class TokenRouter {
  public:
@@ -17,29 +25,40 @@ class TokenRouter {
     }
   }
 
-  // `chosen` has room for the token's weights.
-  __device__ void route(float* chosen) {
+  // Afterwards `chosen` has the choice, for all lanes.
+  __device__ void route(RouterChoices& chosen) {
     find_choices();
     if (args_.routing.num_groups > 1) exclude_groups();
     const int k = static_cast<int>(args_.routing.top_k);
+    if (!take_best_together(k, chosen)) {
+#pragma unroll 1
+      for (int i = 0; i < k; ++i) take_best(chosen.ids + i, chosen.scores + i);
+    }
+    __syncwarp();
+    store(k, chosen);
+  }
+
+ private:
+  __device__ void store(int k, const RouterChoices& chosen) const {
     const int num_shared = static_cast<int>(args_.routing.num_shared);
     int32_t* ids = args_.ids + token_ * (k + num_shared);
     float* weights = args_.weights + token_ * (k + num_shared);
-    for (int i = 0; i < k; ++i) take_best(ids + i, chosen + i);
-    __syncwarp();
-    float largest = -INFINITY, divisor = 1;
-    const bool softens = args_.routing.scores == RouterScores::kSoftmaxOfChosen;
-    if (softens) {
-      for (int i = 0; i < k; ++i) largest = fmaxf(largest, chosen[i]);
-      divisor = 0;
-      for (int i = 0; i < k; ++i) divisor += expf(chosen[i] - largest);
-    } else if (args_.routing.normalizes) {
-      divisor = kLeastWeightSum;
-      for (int i = 0; i < k; ++i) divisor += chosen[i];
+    const bool softens = softens_chosen();
+    const float largest = softens ? largest_score(k, chosen) : 0;
+    const auto weight = [&](int i) {
+      return softens ? expf(chosen.scores[i] - largest) : chosen.scores[i];
+    };
+    float divisor = 1;
+    if (softens || args_.routing.normalizes) {
+      float sum = 0;
+#pragma unroll 1
+      for (int i = lane(); i < k; i += kWarpSize) sum += weight(i);
+      divisor = reduce_lanes(sum, kWarpSize, Sum{}) + (softens ? 0 : kLeastWeightSum);
     }
+#pragma unroll 1
     for (int i = lane(); i < k; i += kWarpSize) {
-      const float weight = softens ? expf(chosen[i] - largest) : chosen[i];
-      weights[i] = weight / divisor * args_.routing.scale;
+      ids[i] = chosen.ids[i];
+      weights[i] = weight(i) / divisor * args_.routing.scale;
     }
     for (int i = lane(); i < num_shared; i += kWarpSize) {
       ids[k + i] =
@@ -48,7 +67,25 @@ class TokenRouter {
     }
   }
 
- private:
+  __device__ bool chooses_by_logit() const {
+    return args_.routing.scores != RouterScores::kSigmoid && args_.selection_bias == nullptr;
+  }
+  // The sum over all experts cancels out when the chosen ones' weights are normalized.
+  __device__ bool softens_chosen() const {
+    const RouterScores kind = args_.routing.scores;
+    return kind == RouterScores::kSoftmaxOfChosen ||
+           (kind == RouterScores::kSoftmax && args_.routing.normalizes && chooses_by_logit());
+  }
+
+  static __device__ float largest_score(int k, const RouterChoices& chosen) {
+    uint32_t largest = kTaken;
+#pragma unroll 1
+    for (int i = lane(); i < k; i += kWarpSize) {
+      largest = max(largest, ordered_bits(chosen.scores[i]));
+    }
+    return from_ordered_bits(largest_of_lanes(largest));
+  }
+
   __device__ float shared_weight(int i) const {
     if (!args_.routing.gates_shared) return args_.routing.shared_weight;
     return sigmoid(args_.logits[token_ * args_.row_stride + args_.num_experts + i]);
@@ -68,21 +105,21 @@ class TokenRouter {
 
   __device__ void find_choices() {
     const RouterScores kind = args_.routing.scores;
-    const float* bias = args_.selection_bias;
-    const bool by_logit = kind != RouterScores::kSigmoid && bias == nullptr;
-    if (by_logit) {
+    if (chooses_by_logit()) order_scores();
+    if (kind == RouterScores::kSoftmax && !softens_chosen()) soften(scores_);
+    if (kind == RouterScores::kSigmoid) {
 #pragma unroll
-      for (int i = 0; i < kPerLane; ++i) choices_[i] = ordered_bits(scores_[i]);
+      for (int i = 0; i < kPerLane; ++i) scores_[i] = sigmoid(scores_[i]);
     }
-    if (kind == RouterScores::kSoftmax) soften(scores_);
+    if (!chooses_by_logit()) order_scores();
+  }
+
+  __device__ void order_scores() {
+    const float* bias = args_.selection_bias;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      if (kind == RouterScores::kSigmoid) scores_[i] = sigmoid(scores_[i]);
-      if (!by_logit) {
-        const float added = bias != nullptr && exists(i) ? bias[expert(i)] : 0.0f;
-        choices_[i] = ordered_bits(scores_[i] + added);
-      }
-      if (!exists(i)) choices_[i] = kTaken;
+      const float added = bias != nullptr && exists(i) ? bias[expert(i)] : 0.0f;
+      choices_[i] = exists(i) ? ordered_bits(scores_[i] + added) : kTaken;
     }
   }
 
@@ -115,6 +152,51 @@ class TokenRouter {
     for (int i = 0; i < kPerLane; ++i) {
       if (!exists(i) || (allowed >> expert(i) / group_size & 1) == 0) choices_[i] = kTaken;
     }
+  }
+
+  // No expert below the k-th of the lanes' best ones is among the k best. Of those that are not
+  // below, hardly ever more than there are lanes, each lane ranks one. False where they are more.
+  __device__ bool take_best_together(int k, RouterChoices& chosen) const {
+    if (k > kWarpSize) return false;
+    uint32_t best = kTaken;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) best = max(best, choices_[i]);
+    const uint32_t is_kth = gpu_lanes_where(rank_among_lanes(best) == k - 1);
+    const uint32_t least = max(gpu_shuffle(best, __ffs(static_cast<int>(is_kth)) - 1), kTaken + 1);
+    const int count = gather(least, chosen);
+    if (count > kWarpSize) return false;
+    __syncwarp();
+    const bool exists = lane() < count;
+    const uint32_t choice = exists ? chosen.choices[lane()] : kTaken;
+    const int32_t id = exists ? chosen.ids[lane()] : 0;
+    const float score = exists ? chosen.scores[lane()] : 0;
+    const int rank = rank_among_lanes(choice);
+    __syncwarp();
+    if (rank < k) {
+      chosen.ids[rank] = id;
+      chosen.scores[rank] = score;
+    }
+    return true;
+  }
+
+  // Experts from `least` on, ascending in their ids, as many as there are lanes: how many there
+  // are.
+  __device__ int gather(uint32_t least, RouterChoices& chosen) const {
+    const uint32_t lower_lanes = (1u << lane()) - 1;
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const bool is_candidate = choices_[i] >= least;
+      const uint32_t lanes = gpu_lanes_where(is_candidate);
+      // Others go where nobody looks: a branch would cost more than what it saves.
+      const int among = count + __popc(lanes & lower_lanes);
+      const int place = is_candidate ? min(among, kWarpSize) : kWarpSize;
+      count += __popc(lanes);
+      chosen.choices[place] = choices_[i];
+      chosen.ids[place] = expert(i);
+      chosen.scores[place] = scores_[i];
+    }
+    return count;
   }
 
   __device__ void take_best(int32_t* id, float* score) {

@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     route_tokens_kernel(const __grid_constant__ RouteTokensArgs args) {
   __shared__ float sums[kWarps][kMaxClusterTokens][kTileRows];
   __shared__ float logits[kMaxLogits];
-  __shared__ float chosen[kMaxRoutedTopK];
+  __shared__ RouterChoices chosen;
   const int rank = cluster_rank(), warp = threadIdx.x / kWarpSize;
   PartialLogits<Shape> partial(args, warp * Shape::kBlocks + rank);
   partial.begin();
