@@ -14,15 +14,15 @@ void multiply_then_route(const Stream& stream, const RouteTokensCall& call, Work
 
 #ifdef ATOM_CUDA
 // Forced variants of its parts have the last word: it is how results are compared.
-bool fits_cluster(const RouteTokensCall& call) {
+bool fits_spread(const RouteTokensCall& call) {
   return forced_variant("linear").empty() && forced_variant("moe_route").empty() &&
-         fits_route_tokens_cluster(call);
+         fits_route_tokens_spread(call);
 }
 #endif
 
 constexpr RouteTokensVariant kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cluster", CpuIsa::kScalar, fits_cluster, route_tokens_cluster, DeviceType::kCuda, kMixesRows},
+    {"spread", CpuIsa::kScalar, fits_spread, route_tokens_spread, DeviceType::kCuda, kMixesRows},
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_route, DeviceType::kCuda},
 #endif
     {"composed", CpuIsa::kScalar, nullptr, multiply_then_route},

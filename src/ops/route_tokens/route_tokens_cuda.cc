@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kHopper = 9;
 constexpr int64_t kVectorBytes = 16;
+static_assert(kMaxRouterTokens * kRouterSums <= Workspace::kNumCounters);
 
 bool on_hopper() {
   const auto cards = device_facts(DeviceType::kCuda);
@@ -23,17 +24,17 @@ bool has_whole_vectors(const Tensor& rows) {
 
 }  // namespace
 
-bool fits_route_tokens_cluster(const RouteTokensCall& call) {
+bool fits_route_tokens_spread(const RouteTokensCall& call) {
   static const bool hopper = on_hopper();
   const LinearWeight& weight = call.weight;
   const bool has_bias = call.bias.defined();
-  return hopper && call.x.size(0) <= kMaxClusterTokens && call.x.dtype() == DType::kBFloat16 &&
+  return hopper && call.x.size(0) <= kMaxRouterTokens && call.x.dtype() == DType::kBFloat16 &&
          weight.dtype() == DType::kBFloat16 && weight.layout == WeightLayout::kRowMajor &&
-         weight.in_features % kClusterRouterColumns == 0 && has_whole_vectors(call.x) &&
+         weight.in_features % kRouterColumns == 0 && has_whole_vectors(call.x) &&
          has_whole_vectors(weight.data) && (!has_bias || call.bias.dtype() == DType::kFloat32);
 }
 
-void route_tokens_cluster(const Stream& stream, const RouteTokensCall& call, Workspace&) {
+void route_tokens_spread(const Stream& stream, const RouteTokensCall& call, Workspace& scratch) {
   if (stream.is_dry_run()) return;
   const bool has_bias = call.bias.defined();
   const RouteTokensArgs args = {
@@ -43,6 +44,7 @@ void route_tokens_cluster(const Stream& stream, const RouteTokensCall& call, Wor
       .weight = call.weight.data.raw_data(),
       .bias = has_bias ? static_cast<const float*>(call.bias.raw_data()) : nullptr,
       .products = static_cast<float*>(call.products.raw_data()),
+      .sums = reinterpret_cast<uint32_t*>(scratch.counters().data<int32_t>()),
       .x_stride = call.x.stride(0),
       .products_stride = call.products.stride(0),
       .hidden_size = static_cast<int>(call.weight.in_features),

@@ -6,9 +6,10 @@
 
 namespace atom::ops {
 
-// Of a call: one for each block of the cluster.
-constexpr int kMaxClusterTokens = 8;
-constexpr int kClusterRouterColumns = 32;  // hidden_size is a multiple of it
+constexpr int kMaxRouterTokens = 8;  // of a call
+constexpr int kRouterColumns = 32;   // hidden_size is a multiple of it
+// Of a token, which 132 blocks give, 16 each: so many are on a card at once.
+constexpr int kRouterSums = 132 * 16;
 
 struct RouteTokensArgs {
   MoeRouteArgs route;  // logits and row_stride are unused
@@ -16,6 +17,7 @@ struct RouteTokensArgs {
   const void* weight;  // [num_logits or more, hidden_size] bfloat16, likewise
   const float* bias;   // [num_logits], or null
   float* products;     // [num_tokens, products_stride], of which num_logits are written
+  uint32_t* sums;      // [kMaxRouterTokens, kRouterSums], zero before and after
   int64_t x_stride, products_stride;
   int hidden_size, num_logits;
 };

@@ -29,8 +29,8 @@ using RouteTokensVariant = Variant<RouteTokensCall, RouteTokensLaunch>;
 
 std::span<const RouteTokensVariant> route_tokens_variants();
 
-// On a Hopper GPU, by one cluster: up to eight tokens in bfloat16.
-bool fits_route_tokens_cluster(const RouteTokensCall& call);
-void route_tokens_cluster(const Stream& stream, const RouteTokensCall& call, Workspace& scratch);
+// On a Hopper GPU, spread over its multiprocessors in one launch: up to eight tokens in bfloat16.
+bool fits_route_tokens_spread(const RouteTokensCall& call);
+void route_tokens_spread(const Stream& stream, const RouteTokensCall& call, Workspace& scratch);
 
 }  // namespace atom::ops
