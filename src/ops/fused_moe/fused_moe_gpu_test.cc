@@ -104,6 +104,7 @@ constexpr Sizes kGpuSizes[] = {
     {9, 2, 3, 1536, 136},
     {64, 4, 8, 640, 96},
     {200, 2, 5, 128, 48},
+    {9, 11, 16, 576, 64},
 };
 
 struct Case {
@@ -113,7 +114,7 @@ struct Case {
 
 std::vector<Case> cases_of_floats() {
   std::vector<Case> cases;
-  for (const std::span<const Sizes> some : {std::span(kSizes), std::span(kGpuSizes)}) {
+  for (const auto some : {std::span<const Sizes>(kSizes), std::span<const Sizes>(kGpuSizes)}) {
     for (const Sizes& sizes : some) cases.push_back({sizes, {}});
   }
   return cases;
@@ -162,7 +163,8 @@ constexpr Sizes kManyRowsSizes[] = {
 };
 
 // Experts with one token, with more than one instruction takes, with none, and rows of more than 32
-// scales; one token in parts of rows, and as wide as experts of one are.
+// scales; more choices of a token than are added at once, and than a warp has lanes; one token in
+// parts of rows, and as wide as experts of one are.
 constexpr Sizes kCrowdedSizes[] = {
     {1, 8, 16, 256, 128},
     {64, 6, 8, 384, 256},
@@ -170,6 +172,8 @@ constexpr Sizes kCrowdedSizes[] = {
     {12, 2, 300, 256, 384},
     {200, 3, 40, 256, 128},
     {5, 2, 3, 4224, 128},
+    {7, 11, 40, 384, 128},
+    {3, 35, 48, 128, 128},
     {1, 5, 12, 2432, 384},
     {1, 3, 4, 2176, 2048},
 };
@@ -190,7 +194,10 @@ int check_variants(const Case& c, const Options& options, bool codes) {
   int num_runs = 0;
   for (const FusedMoeVariant& variant : fused_moe_variants()) {
     if (variant.device == DeviceType::kCpu || reads_codes(variant) != codes) continue;
-    const Tensor y = Tensor::zeros({c.sizes.num_tokens, c.sizes.hidden_size}, options.dtype);
+    // Some y have rows that are not aligned to vectors.
+    const int64_t stride = c.sizes.hidden_size + static_cast<int64_t>(options.seed % 2);
+    const Tensor y = Tensor::zeros({c.sizes.num_tokens, stride}, options.dtype)
+                         .narrow(1, 0, c.sizes.hidden_size);
     if (!run_on_gpu(variant, layer, gate_up, down, y)) continue;
     ++num_runs;
     static std::map<std::string, int> runs_of;

@@ -1,7 +1,7 @@
 // The sums of tokens' results of fused_moe for few tokens by experts in FP8.
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
-#include "ops/fused_moe/moe_device.cuh"
+#include "ops/fused_moe/moe_choices.cuh"
 #include "ops/fused_moe/moe_skinny_launch_sm90.h"
 
 namespace atom::ops {
@@ -10,72 +10,58 @@ namespace {
 using namespace device;
 
 constexpr int kThreads = 128;
-constexpr int kColumns = 4;  // of a thread
-constexpr int kAtOnce = 12;  // choices
+constexpr int kColumns = 4;            // of a thread
+constexpr int kAtOnce = 8, kStep = 4;  // choices
+// So many registers as blocks of the kernel before leave: blocks are there when it ends.
+constexpr int kBlocksAtOnce = 9;
 
-// Which of a token's choices from `first` on have results.
-struct Existing {
-  bool choices[kAtOnce];
-
-  __device__ Existing(const FusedMoeGpuCall& call, int token, int first) {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int j = first + i;
-      choices[i] = j < call.top_k && place_of(call, token * call.top_k + j) >= 0;
-    }
-  }
-};
-
+// Loads are under few conditions: a thread has few registers for them, and loads that had one each
+// would be waited for one by one.
 __device__ void add_some(const FusedMoeGpuCall& call,
                          const float* results,
-                         const Existing& existing,
-                         float4& total) {
-  float4 some[kAtOnce];
+                         int first,
+                         uint32_t existing,
+                         float (&total)[kColumns]) {
+  uint4 some[kAtOnce];
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
-    const float* const source = results + int64_t{i} * call.hidden_size;
-    some[i] =
-        existing.choices[i] ? gpu_load_from_l2(reinterpret_cast<const float4*>(source)) : float4{};
+    const int choice = min(first + i, call.top_k - 1);
+    const float* const source = results + int64_t{choice} * call.hidden_size;
+    some[i] = first + i / kStep * kStep < call.top_k ? load_bits_from_l2(source) : uint4{};
   }
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
-    if (!existing.choices[i]) continue;
-    total.x += some[i].x;
-    total.y += some[i].y;
-    total.z += some[i].z;
-    total.w += some[i].w;
+    const bool exists = (existing >> (first + i) % kWarpSize & 1) != 0;
+    float values[kColumns];
+    to_floats<float>(some[i], values);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) total[c] += exists ? values[c] : 0.0f;
   }
 }
 
 template <typename Y>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     add_results(const __grid_constant__ FusedMoeGpuCall call, MoeSkinnyScratch scratch) {
   const int token = blockIdx.y;
   const int column = (blockIdx.x * kThreads + threadIdx.x) * kColumns;
   allow_next_grid();
   // The choices are of a kernel before the one before, whose blocks have all waited for it.
-  Existing existing(call, token, 0);
+  uint32_t existing = existing_choices(call, token, 0);
   wait_for_previous_grid();
   const int num_blocks = gridDim.x * gridDim.y;
   for (int i = (token * gridDim.x + blockIdx.x) * kThreads + threadIdx.x; i < kNumMoeSkinnyCounters;
        i += num_blocks * kThreads) {
     scratch.counters[i] = 0;
   }
-  if (column >= call.hidden_size) return;
   const float* const results = scratch.results + int64_t{token} * call.top_k * call.hidden_size;
-  float4 total{};
-  add_some(call, results + column, existing, total);
-  for (int first = kAtOnce; first < call.top_k; first += kAtOnce) {
-    add_some(call,
-             results + int64_t{first} * call.hidden_size + column,
-             Existing(call, token, first),
-             total);
+  float total[kColumns] = {};
+#pragma unroll 1
+  for (int first = 0; first < call.top_k; first += kAtOnce) {
+    if (first > 0 && first % kWarpSize == 0) existing = existing_choices(call, token, first);
+    if (column < call.hidden_size) add_some(call, results + column, first, existing, total);
   }
-  Y* const y = static_cast<Y*>(call.y) + token * call.y_stride + column;
-  y[0] = from_float<Y>(total.x);
-  y[1] = from_float<Y>(total.y);
-  y[2] = from_float<Y>(total.z);
-  y[3] = from_float<Y>(total.w);
+  if (column >= call.hidden_size) return;
+  store_rounded(total, static_cast<Y*>(call.y) + token * call.y_stride + column);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // rows of x to the stages.
 #pragma once
 
+#include "ops/device/programmatic_launch.cuh"
 #include "ops/fused_moe/moe_skinny_shared.cuh"
 
 namespace atom::ops::device::moe_skinny {
@@ -17,8 +18,14 @@ class MatrixCopier {
   __device__ MatrixCopier(const MoeSkinnyArgs& args, const Shared<kColumns>& shared)
       : args_(args), shared_(shared) {}
 
+  // Allows the next grid when it comes to the second matrix: a launch takes a few microseconds.
   __device__ void run() {
+    bool has_allowed = false;
     for_items(shared_, true, [&](const Item& item, const StageCursor&) {
+      if (item.matrix == 1 && !has_allowed) {
+        allow_next_grid();
+        has_allowed = true;
+      }
       const MatrixArgs& matrix = args_.matrices[item.matrix];
       const int row = shared_.groups()[item.group].expert * matrix.num_rows + item.row;
       for (int panel = 0; panel < matrix.num_panels; panel += matrix.chunk_panels) {

@@ -42,10 +42,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int num_groups = make_groups(plan, shared);
   const int warp = threadIdx.x / kWarpSize;
   if (warp == kMatrixWarp) {
-    if (is_elected()) {
-      MatrixCopier<kColumns>(args, shared).run();
-      allow_next_grid();
-    }
+    if (is_elected()) MatrixCopier<kColumns>(args, shared).run();
   } else if (warp == kXWarp) {
     if (is_elected()) copy_x(args, shared);
   } else if (warp == kItemWarp) {
