@@ -73,6 +73,30 @@ __device__ void store_any(const RmsNormLaunch& p,
   }
 }
 
+// The registers of a thread of a few rows: beside blocks of experts, which have about three
+// quarters of a multiprocessor's, its block is there when they end.
+constexpr int kFewRowsRegisters = 48, kRegisters = 1 << 16;
+
+// Rows of one head; with few of them a launch's latencies count.
+template <typename T, typename W, int kVectors, int kThreads, RowResult kResult>
+__global__ void ATOM_LAUNCH_BOUNDS(kThreads,
+                                   kVectors <= 2 ? kRegisters / (kFewRowsRegisters * kThreads) : 1)
+    rms_norm_few(const RmsNormLaunch p) {
+  __shared__ float scratch[2][2][kWarpSize];
+  RowNorm<T, W, kVectors, 1, kThreads, kResult> norm(p);
+  allow_next_grid();
+  // First without elements: what else ran has driven the instructions out of the caches, and they
+  // come back while the kernel before this one ends.
+#pragma unroll 1
+  for (int pass = 0; pass < 2; ++pass) {
+    norm.set_empty(pass == 0);
+    norm.load_weight();  // no kernel of a step writes weights
+    if (pass == 1) wait_for_previous_grid();
+    norm.load();
+    norm.normalize(scratch[pass]);
+  }
+}
+
 // Rows of any length and alignment: a block per row, which it reads again for each pass.
 template <typename T, typename W>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_any(const RmsNormLaunch p) {
@@ -136,16 +160,32 @@ struct Cut {
   static constexpr int kLanes = kThreads / kManyFold;
 
   template <typename Start>
-  static gpuError_t start(bool many, int64_t num_rows, Start&& start) {
+  static gpuError_t start(bool many, RowResult result, int64_t num_rows, Start&& start) {
     if constexpr (sizeof(T) == 2 && sizeof(W) == 2) {
       if (many) {
         auto* kernel = &rms_norm_vectors<T, W, kVectors * kManyFold, kManyFold, kLanes>;
         return start(kernel, num_rows, kLanes);
       }
     }
+    if constexpr (sizeof(T) == 2) {
+      if (result == RowResult::kRows) {
+        auto* kernel = &rms_norm_few<T, W, kVectors, kThreads, RowResult::kRows>;
+        return start(kernel, num_rows, kThreads);
+      }
+      if (result == RowResult::kGroups) {
+        auto* kernel = &rms_norm_few<T, W, kVectors, kThreads, RowResult::kGroups>;
+        return start(kernel, num_rows, kThreads);
+      }
+    }
     return start(&rms_norm_vectors<T, W, kVectors, 1, kAnyLanes>, num_rows, kThreads);
   }
 };
+
+RowResult result_of(const RmsNormLaunch& p) {
+  if (p.num_heads > 1) return RowResult::kAny;
+  if (!p.is_float8()) return RowResult::kRows;
+  return p.group_size > 0 ? RowResult::kGroups : RowResult::kAny;
+}
 
 template <typename T, typename W>
 gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
@@ -156,6 +196,7 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
   using Long = Cut<T, W, 512, 4 * kScale>;
   const int64_t num_rows = p.num_tokens * p.num_heads, vectors = p.size / kLength;
   const bool many = num_rows >= kManyRows;
+  const RowResult result = result_of(p);
   const auto start = [&](auto* kernel, int64_t blocks, int64_t threads) {
     return launch(kernel,
                   dim3(static_cast<unsigned>(blocks)),
@@ -175,9 +216,9 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
                                                  : &rms_norm_vectors<T, W, 4 * kScale, 1, kOneWarp>;
     return start(kernel, blocks, kWarpsPerBlock * kWarpSize);
   }
-  if (vectors <= Short::kMaxVectors) return Short::start(many, num_rows, start);
-  if (vectors <= Middle::kMaxVectors) return Middle::start(many, num_rows, start);
-  return Long::start(many, num_rows, start);
+  if (vectors <= Short::kMaxVectors) return Short::start(many, result, num_rows, start);
+  if (vectors <= Middle::kMaxVectors) return Middle::start(many, result, num_rows, start);
+  return Long::start(many, result, num_rows, start);
 }
 
 }  // namespace

@@ -9,8 +9,17 @@
 
 namespace atom::ops::device::rms_norm {
 
+// What a kernel makes of rows: all that a launch can ask for, or of rows of one head either
+// themselves or codes with scales of groups. Code is a fraction then, most of which a kernel that
+// is launched for a few rows fetches from memory.
+enum class RowResult { kAny, kRows, kGroups };
+
 // A team's row, in registers: x, then what it gives.
-template <typename T, typename W, int kVectors, typename TeamOfRow>
+template <typename T,
+          typename W,
+          int kVectors,
+          typename TeamOfRow,
+          RowResult kResult = RowResult::kAny>
 class RowNormOf {
  public:
   static constexpr int kLength = Vector<T>::kLength;
@@ -29,6 +38,11 @@ class RowNormOf {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) weight_[v] = weight_at(v);
     }
+  }
+
+  // Without elements it loads and stores nothing, by the instructions by which it does otherwise.
+  __device__ void set_empty(bool is_empty) {
+    team_.size = is_empty ? 0 : static_cast<int>(p_.size);
   }
 
   // With the residual added.
@@ -91,25 +105,10 @@ class RowNormOf {
     for (int v = 0; v < kVectors; ++v) {
       value_[v] = normalized<T, W>(value_[v], scale, kWeightFirst ? weight_[v] : weight_at(v));
     }
-    if (p_.rows != nullptr) store_to(static_cast<T*>(p_.rows) + row_ * p_.rows_stride);
-    Float8* codes = static_cast<Float8*>(p_.out) + offset;
-    if (p_.group_size > 0) {
-      store_groups<T>(team_, value_, p_.scales + row_ * (p_.size / kQuantGroupSize), codes);
-    } else if (p_.scales != nullptr) {
-      LargestMagnitude<T> largest;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) largest.see(value_[v]);
-      const float code_scale = scale_of_largest(team_.largest(largest.value(), scratch[1]));
-      if (team_.lane() == 0) p_.scales[row_] = code_scale;
-      store_codes<T, true>(team_, value_, code_scale, codes);
-    } else if (p_.static_scale != nullptr) {
-      store_codes<T, false>(team_, value_, *p_.static_scale, codes);
+    if constexpr (kResult == RowResult::kRows) {
+      store_to(static_cast<T*>(p_.out) + offset);
     } else {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        if (!team_.has(v)) continue;
-        store_bits(static_cast<T*>(p_.out) + offset + team_.first_of(v), value_[v]);
-      }
+      store(offset, scratch[1]);
     }
   }
 
@@ -118,8 +117,28 @@ class RowNormOf {
     int64_t token, head;
   };
 
+  // In the format that the launch asks for.
+  __device__ void store(int64_t offset, float (&scratch)[kWarpSize]) {
+    if (p_.rows != nullptr) store_to(static_cast<T*>(p_.rows) + row_ * p_.rows_stride);
+    Float8* codes = static_cast<Float8*>(p_.out) + offset;
+    if (kResult == RowResult::kGroups || p_.group_size > 0) {
+      store_groups<T>(team_, value_, p_.scales + row_ * (p_.size / kQuantGroupSize), codes);
+    } else if (p_.scales != nullptr) {
+      LargestMagnitude<T> largest;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) largest.see(value_[v]);
+      const float code_scale = scale_of_largest(team_.largest(largest.value(), scratch));
+      if (team_.lane() == 0) p_.scales[row_] = code_scale;
+      store_codes<T, true>(team_, value_, code_scale, codes);
+    } else if (p_.static_scale != nullptr) {
+      store_codes<T, false>(team_, value_, *p_.static_scale, codes);
+    } else {
+      store_to(static_cast<T*>(p_.out) + offset);
+    }
+  }
+
   __device__ Place place() const {
-    if (p_.num_heads == 1) return {row_, 0};
+    if (kResult != RowResult::kAny || p_.num_heads == 1) return {row_, 0};
     return {row_ / p_.num_heads, row_ % p_.num_heads};
   }
 
@@ -142,7 +161,12 @@ class RowNormOf {
   uint4 value_[kVectors];
 };
 
-template <typename T, typename W, int kVectors, int kFold, int kLanes>
-using RowNorm = RowNormOf<T, W, kVectors, Team<T, kFold, kLanes>>;
+template <typename T,
+          typename W,
+          int kVectors,
+          int kFold,
+          int kLanes,
+          RowResult kResult = RowResult::kAny>
+using RowNorm = RowNormOf<T, W, kVectors, Team<T, kFold, kLanes>, kResult>;
 
 }  // namespace atom::ops::device::rms_norm

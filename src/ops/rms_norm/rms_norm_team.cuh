@@ -49,7 +49,7 @@ struct Team {
   static constexpr int kFold = kFoldOfLanes;
   static constexpr int kLength = Vector<T>::kLength;
   static constexpr bool kBlock = kLanes != kOneWarp;
-  const int size;
+  int size;
 
   __device__ int lane() const { return kBlock ? threadIdx.x : threadIdx.x % kWarpSize; }
   __device__ int lanes() const {
