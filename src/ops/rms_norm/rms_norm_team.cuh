@@ -53,7 +53,9 @@ struct Team {
 
   __device__ int lane() const { return kBlock ? threadIdx.x : threadIdx.x % kWarpSize; }
   __device__ int lanes() const {
-    return kLanes == kAnyLanes ? blockDim.x : kLanes == kOneWarp ? kWarpSize : kLanes;
+    return kLanes == kAnyLanes  ? static_cast<int>(blockDim.x)
+           : kLanes == kOneWarp ? kWarpSize
+                                : kLanes;
   }
   __device__ int first_of(int v) const { return (v * lanes() + lane()) * kLength; }
   __device__ bool has(int v) const { return first_of(v) < size; }
