@@ -57,6 +57,11 @@ AttentionBatch::AttentionBatch(const AttentionBatchShape& shape, int num_copies)
   }
   starts_ = upload(starts);
   lens_ = upload(shape.seq_lens);
+  std::vector<int32_t> settled_lens = shape.seq_lens;
+  for (int32_t& len : settled_lens) {
+    len = std::max(len - shape.num_queries, 0);
+  }
+  settled_lens_ = upload(settled_lens);
   if (shape.has_sinks) {
     sinks_ = upload(std::vector<float>(shape.num_heads, 0.5f));
   }
@@ -88,6 +93,7 @@ void AttentionBatch::set_params(const AttentionBatchShape& shape, int width, int
   params_.v_cache = v_.get();
   params_.query_start = static_cast<const int32_t*>(starts_.get());
   params_.seq_lens = static_cast<const int32_t*>(lens_.get());
+  params_.settled_lens = static_cast<const int32_t*>(settled_lens_.get());
   params_.out = out_.get();
   params_.q_token_stride = params_.out_token_stride = shape.num_heads * shape.head_dim;
   params_.q_head_stride = params_.out_head_stride = shape.head_dim;

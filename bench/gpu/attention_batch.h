@@ -43,7 +43,7 @@ class AttentionBatch {
 
   int num_copies_;
   ops::AttentionArgs params_;
-  DeviceBuffer k_, v_, q_, out_, tables_, starts_, lens_, sinks_;
+  DeviceBuffer k_, v_, q_, out_, tables_, starts_, lens_, settled_lens_, sinks_;
 };
 
 // As many copies of a batch as no cache holds.

@@ -75,6 +75,7 @@ struct Way {
 
 constexpr Way kWays[] = {
     {"default", {}},
+    {"no clusters", {.max_cluster = 1}},
     {"shares", {.even_splits = false}},
     {"no overlap", {.overlaps_previous = false}},
     {"fixed", {.fixed_splits = true}},
@@ -186,7 +187,7 @@ void run_models(bool fp8, const Run& run) {
 void time_decode(DecodeTimes times) {
   const double copy_rate = measure_roofs().copy;
   const int num_ways = times == DecodeTimes::kWays     ? std::size(kWays)
-                       : times == DecodeTimes::kModels ? 1
+                       : times == DecodeTimes::kModels ? 2
                                                        : 3;
   for (const bool fp8 : {false, true}) {
     const auto run = [&](const std::string& name, const Batch& batch) {

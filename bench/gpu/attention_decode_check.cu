@@ -30,6 +30,8 @@ constexpr Way kWays[] = {
     {"blocks 5, parts 50", {.max_parts = 50, .max_blocks = 5}},
     {"blocks 300", {.max_parts = 1000, .max_blocks = 300}},
     {"no overlap", {.overlaps_previous = false}},
+    {"no clusters", {.max_cluster = 1}},
+    {"clusters of 2", {.max_cluster = 2}},
     {"shares", {.even_splits = false}},
     {"blocks 20", {.max_blocks = 20}},
     {"fixed", {.fixed_splits = true}},

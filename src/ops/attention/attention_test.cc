@@ -123,6 +123,28 @@ TEST(Attention, LongContextsMatchDoubleArithmetic) {
   }
 }
 
+// Few rows, which the blocks of a GPU's cluster share: alone, of about a length and of very
+// different ones, of as many heads as one warp takes or not.
+TEST(Attention, FewSingleQueriesMatchDoubleArithmetic) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const Model& model : {Model{8, 1, 128},
+                               Model{10, 2, 64},
+                               Model{16, 2, 64, 128, true},
+                               Model{16, 2, 256},
+                               Model{24, 2, 128, 900, true}}) {
+      const Sequence a = make_sequence(model, dtype, 1300, 1);
+      const Sequence b = make_sequence(model, dtype, 400, 2);
+      for (const int64_t length : {1, 16, 17, 129, 1025, 1300}) {
+        check_against_double(model, dtype, 16, {{&a, length - 1, length}});
+      }
+      check_against_double(
+          model, dtype, 32, {{&a, 1299, 1300}, {&a, 1200, 1201}, {&b, 5, 5}, {&a, 1023, 1024}});
+      check_against_double(
+          model, dtype, 16, {{&b, 399, 400}, {&a, 1299, 1300}, {&b, 2, 9}, {&b, 0, 1}});
+    }
+  }
+}
+
 // Scores far beyond what exp can take.
 TEST(Attention, LargeScoresDoNotOverflow) {
   for (const DType dtype : kFloatDTypes) {

@@ -2,8 +2,13 @@
 // and meet only where an item ends; see decode/plan.cuh for who computes what.
 #include "ops/attention/decode/decode_cuda.h"
 
+#include <algorithm>
+#include <array>
+
+#include "ops/attention/decode/few.cuh"
 #include "ops/attention/decode/join_parts.cuh"
 #include "ops/device/programmatic_launch.cuh"
+#include "tensor/per_card.h"
 
 namespace atom::ops {
 namespace {
@@ -18,6 +23,11 @@ __global__ void __launch_bounds__(DecodeTile<T, KV, kHeadDim, kRows>::kThreads, 
   extern __shared__ __align__(512) char shared[];
   __shared__ Item items[Tile::kWarps][Tile::kNumItems];
   __shared__ int flags[Tile::kWarps];
+#if __CUDA_ARCH__ >= 900
+  if (args.cluster_log2 > 0 && FewRows<T, KV, kHeadDim, kRows>(args, shared).run()) {
+    return;
+  }
+#endif
   auto& exchange = *reinterpret_cast<Exchange<Tile, kRows>*>(shared + Tile::kQueueBytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -132,19 +142,93 @@ int max_blocks(const AttentionDecodeTuning& tuning) {
                                : device_attribute(cudaDevAttrMultiProcessorCount);
 }
 
+// Clusters of 2^i blocks that this card runs at once, at i; 0 where it has no clusters.
+using ClusterRoom = std::array<int, 4>;
+
+ClusterRoom cluster_room(void (*kernel)(DecodeArgs), int threads, int shared_bytes) {
+  ClusterRoom room{};
+  if (device_attribute(cudaDevAttrClusterLaunch) == 0) {
+    return room;
+  }
+  for (size_t i = 1; i < room.size(); ++i) {
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {1u << i, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(1u << i);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&room[i], kernel, &config) != cudaSuccess) {
+      (void)cudaGetLastError();
+      room[i] = 0;
+    }
+  }
+  return room;
+}
+
+// Blocks of a launch of clusters of 2^log2.
+int blocks_of_clusters(const AttentionDecodeTuning& tuning, const ClusterRoom& room, int log2) {
+  return std::min(max_blocks(tuning) >> log2, room[log2]) << log2;
+}
+
+// Of the largest clusters that have room for one for each head item of the rows, and leave hardly a
+// multiprocessor idle, since long rows need them all. 0: of none.
+int cluster_log2_of(const DecodeArgs& args,
+                    const AttentionDecodeTuning& tuning,
+                    const ClusterRoom& room) {
+  const int items = args.params.num_sequences * args.head_items();
+  if (args.even_splits == 0) {
+    return 0;
+  }
+  for (int log2 = static_cast<int>(room.size()) - 1; log2 > 0; --log2) {
+    const int blocks = blocks_of_clusters(tuning, room, log2);
+    if (1 << log2 <= tuning.max_cluster && items << log2 <= blocks &&
+        blocks * 8 >= max_blocks(tuning) * 7) {
+      return log2;
+    }
+  }
+  return 0;
+}
+
+// Cuts each row into as many parts as blocks there are.
+void split_evenly(DecodeArgs& args, int blocks) {
+  const int items = args.params.num_sequences * args.head_items();
+  args.even_splits = items < blocks ? blocks / items : 1;
+  args.num_groups = (args.even_splits + kPartsOfGroup - 1) / kPartsOfGroup;
+}
+
 template <typename T, typename KV, int kHeadDim, int kRows>
-gpuError_t launch_kernel(const DecodeArgs& args, int blocks, bool overlaps, gpuStream_t stream) {
+gpuError_t launch_kernel(DecodeArgs args, const AttentionDecodeTuning& tuning, gpuStream_t stream) {
   using Tile = DecodeTile<T, KV, kHeadDim, kRows>;
   const auto kernel = attention_decode_kernel<T, KV, kHeadDim, kRows>;
   constexpr int kSharedBytes = Tile::kQueueBytes + sizeof(Exchange<Tile, kRows>);
-  static_assert(kSharedBytes + 4096 <= kMaxSharedBytes);
-  const gpuError_t error =
-      ATOM_GPU(FuncSetAttribute)(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  constexpr int kClusterSharedBytes =
+      std::max<int>(kSharedBytes, FewRows<T, KV, kHeadDim, kRows>::kSharedBytes);
+  static_assert(kClusterSharedBytes + 4096 <= kMaxSharedBytes);
+  const gpuError_t error = ATOM_GPU(FuncSetAttribute)(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kClusterSharedBytes);
   if (error != ATOM_GPU(Success)) {
     return error;
   }
-  return device::launch(
-      kernel, dim3(blocks), dim3(Tile::kThreads), kSharedBytes, stream, overlaps, args);
+  static PerCard<ClusterRoom> rooms;
+  const ClusterRoom& room =
+      rooms.get([&] { return cluster_room(kernel, Tile::kThreads, kClusterSharedBytes); });
+  args.cluster_log2 = cluster_log2_of(args, tuning, room);
+  int blocks = max_blocks(tuning);
+  if (args.cluster_log2 > 0) {
+    blocks = blocks_of_clusters(tuning, room, args.cluster_log2);
+    split_evenly(args, blocks);
+  }
+  return device::launch_clusters(kernel,
+                                 blocks,
+                                 1 << args.cluster_log2,
+                                 Tile::kThreads,
+                                 args.cluster_log2 > 0 ? kClusterSharedBytes : kSharedBytes,
+                                 stream,
+                                 tuning.overlaps_previous,
+                                 args);
 }
 
 // Query heads that a warp can take at once: a head of 256 leaves registers for 8.
@@ -198,8 +282,7 @@ DecodeArgs make_args(const AttentionArgs& params, const AttentionDecodeTuning& t
   const int items = params.num_sequences * args.head_items();
   if (tuning.even_splits && !args.fixed_splits && params.num_sequences <= kMaxEvenRows &&
       items > 0) {
-    args.even_splits = items < max_blocks(tuning) ? max_blocks(tuning) / items : 1;
-    args.num_groups = (args.even_splits + kPartsOfGroup - 1) / kPartsOfGroup;
+    split_evenly(args, max_blocks(tuning));
   }
   return args;
 }
@@ -247,9 +330,8 @@ gpuError_t launch_attention_decode_cuda(const AttentionArgs& params,
   if (params.num_sequences == 0) {
     return ATOM_GPU(Success);
   }
-  const int blocks = max_blocks(tuning);
   return dispatch_case(args, [&]<typename T, typename KV, int kHeadDim, int kRows>() {
-    return launch_kernel<T, KV, kHeadDim, kRows>(args, blocks, tuning.overlaps_previous, stream);
+    return launch_kernel<T, KV, kHeadDim, kRows>(args, tuning, stream);
   });
 }
 

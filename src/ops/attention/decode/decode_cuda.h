@@ -23,6 +23,7 @@ struct AttentionDecodeTuning {
   int max_parts = 2;        // blocks that a row's keys are to be divided among where rows are many
   int max_blocks = 0;       // 0: one for each multiprocessor
   bool even_splits = true;  // few rows of about a length are cut alike, without a plan
+  int max_cluster = 8;      // blocks that share a row of few by their shared memory; 1: none do
 };
 
 // Blocks of the cache must be of a multiple of 16 tokens; the device must have Hopper's amount of

@@ -34,6 +34,15 @@ struct alignas(16) Item {
   __device__ bool is_end() const { return row < 0; }
 };
 
+__device__ inline void set_heads(const DecodeArgs& args, Item& item, int head_item) {
+  item.head_item = head_item;
+  item.kv_head = args.items_per_kv_head == 1 ? head_item : head_item / args.items_per_kv_head;
+  const int head_of_group =
+      (head_item - item.kv_head * args.items_per_kv_head) * args.heads_per_item;
+  item.first_head = item.kv_head * args.heads_per_kv_head + head_of_group;
+  item.num_heads = min(args.heads_per_item, args.heads_per_kv_head - head_of_group);
+}
+
 // A team's items, one after another. By whole warps.
 template <int kKeys, int kWarps>
 class ItemWalk {
@@ -78,7 +87,7 @@ class ItemWalk {
     item.first_tile = keys_.first_tile + unit * unit_tiles_;
     item.last_tile = min(item.first_tile + units * unit_tiles_, keys_.first_tile + keys_.num_tiles);
     const int team = (threadIdx.x / 32) >> plan_.slices_log2;
-    set_heads(item, group * (kWarps >> plan_.slices_log2) + team);
+    set_heads(args_, item, group * (kWarps >> plan_.slices_log2) + team);
     item.parts = args_.fixed_splits ? parts_of_fixed(item, unit) : parts_of_shares(group_begin);
     unit_ += units;
   }
@@ -103,7 +112,7 @@ class ItemWalk {
       const int first_tile = __shfl_sync(kAllLanes, keys_.first_tile, row);
       item.first_tile = first_tile + part * part_tiles;
       item.last_tile = first_tile + min((part + 1) * part_tiles, num_tiles);
-      set_heads(item, of_row - part * items_per_row);
+      set_heads(args_, item, of_row - part * items_per_row);
       item.parts = {.count = (num_tiles + part_tiles - 1) / part_tiles,
                     .first = first_part,
                     .base = first_part,
@@ -113,15 +122,6 @@ class ItemWalk {
       return;
     }
     item = {.row = -1};
-  }
-
-  __device__ void set_heads(Item& item, int head_item) const {
-    item.head_item = head_item;
-    item.kv_head = args_.items_per_kv_head == 1 ? head_item : head_item / args_.items_per_kv_head;
-    const int head_of_group =
-        (head_item - item.kv_head * args_.items_per_kv_head) * args_.heads_per_item;
-    item.first_head = item.kv_head * args_.heads_per_kv_head + head_of_group;
-    item.num_heads = min(args_.heads_per_item, args_.heads_per_kv_head - head_of_group);
   }
 
   // The row of unit_, which lies behind this one.

@@ -35,6 +35,7 @@ struct DecodeArgs {
   int items_per_kv_head;  // to cover its query heads
   int num_groups;         // of the parts of a row with even splits, at most
   int max_splits;         // of a row, with fixed splits
+  int cluster_log2;       // of its blocks where each head item has a cluster in FewRows, or 0
   float2* partial_softmax;  // [parts, heads_per_item] maximum and sum
   float* partial_out;       // [parts, heads_per_item, head_dim]
   // [num_sequences, head items] finished parts, or groups of them, then of each group's parts

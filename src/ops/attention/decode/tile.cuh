@@ -35,9 +35,55 @@ struct DecodeTile {
   // Items of a warp: the one whose end is computed, those in the queue, and the one ahead.
   static constexpr int kNumItems = kStages + 2;
   static constexpr int kQueueBytes = kWarps * kStages * kEntryBytes;
+  // Lanes that copy a row of the cache, 16 bytes each.
+  static constexpr int kLanesPerRow = kRowBytes / 16;
   // A head's row in the exchange between warps, with some floats against bank conflicts.
   static constexpr int kExchangeStride = kHeadDim + 4;
 };
+
+// Copies those rows of a subtile for which wanted(row) holds; where visible(row) does not, they
+// become zeros. `from` is the lane's place in the first row that it copies, rows are `row_bytes`
+// apart.
+template <typename Tile, typename Visible, typename Wanted>
+__device__ void copy_rows(const char* from,
+                          int row_bytes,
+                          uint32_t target,
+                          const Visible& visible,
+                          const Wanted& wanted) {
+  constexpr int kRowsPerCopy = 32 / Tile::kLanesPerRow;
+  const int lane = threadIdx.x & 31;
+  const int first_row = lane / Tile::kLanesPerRow;
+  target += tile_offset<Tile::kRowBytes>(first_row, lane % Tile::kLanesPerRow);
+#pragma unroll
+  for (int i = 0; i < kSubtileKeys; i += kRowsPerCopy) {
+    if (wanted(i + first_row)) {
+      // The place of row i + first_row, since the chunks are permuted by exclusive or.
+      copy_async((target ^ tile_offset<Tile::kRowBytes>(i % 8, 0) % 128) + i * Tile::kRowBytes,
+                 from,
+                 visible(i + first_row));
+    }
+    from += kRowsPerCopy * row_bytes;
+  }
+}
+
+// The item's query heads.
+template <typename Tile>
+__device__ void copy_query(const AttentionArgs& params, const Item& item, uint32_t target) {
+  constexpr int kRowBytes = Tile::kQueryRowBytes;
+  constexpr int kChunks = kRowBytes / 16;
+  const int lane = threadIdx.x & 31;
+  const int64_t first = item.token * params.q_token_stride + item.first_head * params.q_head_stride;
+#pragma unroll
+  for (int i = 0; i < Tile::kMaxHeads * kChunks; i += 32) {
+    const int head = (i + lane) / kChunks;
+    const int chunk = (i + lane) % kChunks;
+    const bool valid = head < item.num_heads;
+    const int64_t place = first + (valid ? head : 0) * params.q_head_stride;
+    copy_async(target + tile_offset<kRowBytes>(head, chunk),
+               static_cast<const char*>(params.q) + place * 2 + chunk * 16,
+               valid);
+  }
+}
 
 // Copies a warp's tiles ahead of their use, across the borders of items. An entry of the queue has
 // a tile, which may lie behind the row's last key where the warp has no tile of an item. The blocks
@@ -75,7 +121,9 @@ class TileLoader {
     for (int stage = 0; stage < num_early_; ++stage) {
       if ((early_firsts_ >> stage & 1) == 0) continue;
       const Item& item = items_[++place];
-      if (!item.is_end()) copy_query(item, queue_ + stage * Tile::kEntryBytes + 2 * Tile::kBytes);
+      if (!item.is_end()) {
+        copy_query<Tile>(args_.params, item, queue_ + stage * Tile::kEntryBytes + 2 * Tile::kBytes);
+      }
     }
     for (int stage = 0; stage < num_early_; ++stage) commit_copies();
   }
@@ -126,8 +174,7 @@ class TileLoader {
   }
 
  private:
-  static constexpr int kLanesPerRow = Tile::kRowBytes / 16;
-  static constexpr int kRowsPerCopy = 32 / kLanesPerRow;
+  static constexpr int kLanesPerRow = Tile::kLanesPerRow;
 
   __device__ static int lane() {
     return threadIdx.x & 31;
@@ -146,7 +193,7 @@ class TileLoader {
 
   __device__ void copy_entry(uint32_t entry) const {
     if (is_first_ && !is_early_) {
-      copy_query(item_, entry + 2 * Tile::kBytes);
+      copy_query<Tile>(args_.params, item_, entry + 2 * Tile::kBytes);
     }
     if (begin_in(0) <= 0 && end_in(0) >= Tile::kKeys) {
       copy_tile<false>(entry);
@@ -158,14 +205,19 @@ class TileLoader {
   // With kMasked some of its keys may be hidden from the query.
   template <bool kMasked>
   __device__ void copy_tile(uint32_t entry) const {
+    const auto every = [](int) { return true; };
 #pragma unroll
     for (int m = 0; m < Tile::kSubtiles; ++m) {
       const int64_t slot = __shfl_sync(kAllLanes, slots_, subtile_ + m);
       const uint32_t target = entry + m * Tile::kSubtileBytes;
       if (!kMasked || is_visible(m)) {
-        copy_rows<false>(keys_ + slot * slot_bytes_, target, m);
+        copy_rows<Tile>(keys_ + slot * slot_bytes_, slot_bytes_, target, every, every);
       }
-      copy_rows<kMasked>(values_ + slot * slot_bytes_, target + Tile::kBytes, m);
+      const auto visible = [&](int row) {
+        return !kMasked || (row >= begin_in(m) && row < end_in(m));
+      };
+      copy_rows<Tile>(
+          values_ + slot * slot_bytes_, slot_bytes_, target + Tile::kBytes, visible, every);
     }
   }
 
@@ -211,41 +263,6 @@ class TileLoader {
       const int block = key / params.block_size;
       ahead_.block = params.block_tables[item.row * params.block_table_stride + block];
       ahead_.offset = key - block * params.block_size;
-    }
-  }
-
-  __device__ void copy_query(const Item& item, uint32_t target) const {
-    constexpr int kRowBytes = Tile::kQueryRowBytes;
-    constexpr int kChunks = kRowBytes / 16;
-    const AttentionArgs& params = args_.params;
-    const int64_t first =
-        item.token * params.q_token_stride + item.first_head * params.q_head_stride;
-#pragma unroll
-    for (int i = 0; i < Tile::kMaxHeads * kChunks; i += 32) {
-      const int head = (i + lane()) / kChunks;
-      const int chunk = (i + lane()) % kChunks;
-      const bool valid = head < item.num_heads;
-      const int64_t place = first + (valid ? head : 0) * params.q_head_stride;
-      copy_async(target + tile_offset<kRowBytes>(head, chunk),
-                 static_cast<const char*>(params.q) + place * 2 + chunk * 16,
-                 valid);
-    }
-  }
-
-  // Copies subtile m; with kMasked rows that the query does not see become zeros.
-  template <bool kMasked>
-  __device__ void copy_rows(const char* from, uint32_t target, int m) const {
-    const int first_row = lane() / kLanesPerRow;
-    target += tile_offset<Tile::kRowBytes>(first_row, lane() % kLanesPerRow);
-#pragma unroll
-    for (int i = 0; i < kSubtileKeys; i += kRowsPerCopy) {
-      const int row = i + first_row;
-      const bool visible = !kMasked || (row >= begin_in(m) && row < end_in(m));
-      // The place of row i + first_row, since the chunks are permuted by exclusive or.
-      copy_async((target ^ tile_offset<Tile::kRowBytes>(i % 8, 0) % 128) + i * Tile::kRowBytes,
-                 from,
-                 visible);
-      from += kRowsPerCopy * slot_bytes_;
     }
   }
 
