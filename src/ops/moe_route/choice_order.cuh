@@ -55,12 +55,11 @@ struct TwoLargest {
     first = max(first, value);
   }
   __device__ void unite_lanes() {
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-      const uint32_t other_first = exchange(first, mask);
-      const uint32_t other_second = exchange(second, mask);
-      second = max(min(first, other_first), max(second, other_second));
-      first = max(first, other_first);
-    }
+    const uint32_t largest = largest_of_lanes(first);
+    const int owner = __ffs(static_cast<int>(gpu_lanes_where(first == largest))) - 1;
+    const bool is_owner = static_cast<int>(threadIdx.x) % kWarpSize == owner;
+    second = largest_of_lanes(is_owner ? second : first);
+    first = largest;
   }
 };
 

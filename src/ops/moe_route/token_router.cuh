@@ -123,35 +123,70 @@ class TokenRouter {
     }
   }
 
-  // Lane g has group g.
   __device__ void exclude_groups() {
     const MoeRouting& routing = args_.routing;
-    const int num_groups = static_cast<int>(routing.num_groups);
-    const int group_size = static_cast<int>(args_.num_experts) / num_groups;
+    const int group_size = static_cast<int>(args_.num_experts / routing.num_groups);
+    const uint32_t choice = choice_of_group(group_size);
+    const uint32_t allowed = gpu_lanes_where(rank_among_lanes(choice) < routing.num_top_groups);
+    int group = lane() / group_size, place = lane() % group_size;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (!exists(i) || (allowed >> group & 1) == 0) choices_[i] = kTaken;
+      advance(group_size, &group, &place);
+    }
+  }
+
+  // From an expert's group, and its place in it, to those of the lane's next one.
+  static __device__ void advance(int group_size, int* group, int* place) {
+    for (*place += kWarpSize; *place >= group_size; *place -= group_size) ++*group;
+  }
+
+  // Lane g has group g.
+  __device__ uint32_t choice_of_group(int group_size) const {
+    const MoeRouting& routing = args_.routing;
     const bool sums = routing.group_score == GroupScore::kTwoLargest && group_size > 1;
-    uint32_t group_choice = kTaken;
-    for (int g = 0; g < num_groups; ++g) {
+    const TwoLargest two =
+        group_size % kWarpSize == 0 ? two_of_whole_warps(group_size) : two_of_any(group_size);
+    if (lane() >= routing.num_groups) return kTaken;
+    return sums ? ordered_bits(from_ordered_bits(two.first) + from_ordered_bits(two.second))
+                : two.first;
+  }
+
+  // The lanes' i-th experts are all of one group, and each of these is united by itself.
+  __device__ TwoLargest two_of_whole_warps(int group_size) const {
+    TwoLargest own;
+    int group = 0, place = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      TwoLargest two;
+      two.see(choices_[i]);
+      two.unite_lanes();
+      if (lane() == group) {
+        own.see(two.first);
+        own.see(two.second);
+      }
+      place += kWarpSize;
+      if (place < group_size) continue;
+      place = 0;
+      ++group;
+    }
+    return own;
+  }
+
+  __device__ TwoLargest two_of_any(int group_size) const {
+    TwoLargest own;
+#pragma unroll 1
+    for (int g = 0; g < args_.routing.num_groups; ++g) {
       TwoLargest two;
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) {
-        if (expert(i) / group_size == g) two.see(choices_[i]);
+        const int place = expert(i) - g * group_size;
+        if (place >= 0 && place < group_size) two.see(choices_[i]);
       }
       two.unite_lanes();
-      const uint32_t score =
-          sums ? ordered_bits(from_ordered_bits(two.first) + from_ordered_bits(two.second))
-               : two.first;
-      if (lane() == g) group_choice = score;
+      if (lane() == g) own = two;
     }
-    uint32_t allowed = 0;
-    for (int i = 0; i < routing.num_top_groups; ++i) {
-      const int best = best_id(group_choice, lane());
-      allowed |= 1u << best;
-      if (lane() == best) group_choice = kTaken;
-    }
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (!exists(i) || (allowed >> expert(i) / group_size & 1) == 0) choices_[i] = kTaken;
-    }
+    return own;
   }
 
   // No expert below the k-th of the lanes' best ones is among the k best. Of those that are not
