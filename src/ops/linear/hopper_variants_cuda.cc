@@ -4,6 +4,7 @@
 #include "ops/linear/blocks/blocks_cuda.h"
 #include "ops/linear/linear_gpu_call.h"
 #include "ops/linear/linear_variants.h"
+#include "ops/linear/narrow/narrow_cuda.h"
 #include "ops/linear/ordered/ordered_sm90.h"
 #include "ops/linear/skinny/skinny_cuda.h"
 #include "ops/linear/stream/stream_sm90.h"
@@ -121,6 +122,25 @@ void linear_stream(const Stream& stream, const LinearCall& call, Workspace&) {
   if (stream.is_dry_run()) return;
   GPU_CHECK(
       launch_linear_stream_sm90(gpu_call(call), static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+bool fits_linear_narrow(const LinearCall& call) {
+  // Where tiles of x and of the weight are read again and again, the second-level cache bounds what
+  // is more than this.
+  constexpr int64_t kMostFeatures = 640, kMostTraffic = int64_t{16} << 20;
+  static const bool hopper = on_hopper();
+  if (!hopper || call.is_gated || call.weight.layout != WeightLayout::kRowMajor ||
+      call.weight.out_features > kMostFeatures || call.x.size(0) > INT32_MAX) {
+    return false;
+  }
+  const LinearGpuCall params = gpu_call(call);
+  return supports_linear_narrow(params) && linear_narrow_traffic(params) <= kMostTraffic;
+}
+
+void linear_narrow(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(
+      launch_linear_narrow(gpu_call(call), static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 bool fits_linear_skinny(const LinearCall& call) {

@@ -1,6 +1,6 @@
-// Inside linear: one call of the kernels that are ours on a GPU (stream, skinny, wgmma, ordered),
-// y = x W^T (+ b). How many rows a kernel takes, and which elements, its supports_linear_...()
-// says.
+// Inside linear: one call of the kernels that are ours on a GPU (stream, narrow, skinny, wgmma,
+// ordered), y = x W^T (+ b). How many rows a kernel takes, and which elements, its
+// supports_linear_...() says.
 #pragma once
 
 #include <cstdint>

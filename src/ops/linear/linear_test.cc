@@ -164,6 +164,10 @@ constexpr Case kGpuCases[] = {
     {300, 256, 128, false, 8, 0, 16},
     {65, 264, 1040, true, 16, 0, 0},
     {130, 200, 512, false, 0, 0, 8},
+    // Routers, and what has part of a tile of rows and of features, and of a chunk of k.
+    {64, 513, 2048, false, 0, 0, 0},
+    {40, 32, 2880, true, 0, 0, 4},
+    {9, 100, 328, true, 8, 0, 0},
 };
 
 TEST(Linear, MatchesDoubleOnTheGpu) {

@@ -48,6 +48,10 @@ void linear_stream(const Stream& stream, const LinearCall& call, Workspace& scra
 // without a Hopper GPU.
 int64_t max_fast_float8_rows();
 
+// A weight of few rows, as a router's, whose launch takes as long as its latencies.
+bool fits_linear_narrow(const LinearCall& call);
+void linear_narrow(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
 // The same by the matrix units, for more rows and for FP8 on both sides, also with scales of
 // groups.
 bool fits_linear_skinny(const LinearCall& call);
