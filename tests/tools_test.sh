@@ -211,6 +211,24 @@ HIPCXX=$scratch/none
 expect_fail hip "a machine without ROCm" 'no HIP compiler .*none'
 unset HIPCXX HIP_VERSION_OF_TEST
 
+# Two replays of a step of two kernels, and one that is not recorded.
+cat >"$scratch/launches" <<'LOG'
+100 200 0 1 32 8 other
+1000 3000 7 132 256 64 first
+2500 4000 7 8 128 32 second
+5000 7400 7 132 256 64 first
+6900 8800 7 8 128 32 second
+LOG
+shown=$("$tools/show_launches.py" "$scratch/launches")
+for line in "2 replays of 2 launches, 3.4 us" "takes     2.20 early     0.00  132 x 256" \
+  "1 adds     1.20 takes     1.70 early     0.50  8 x 128, 32 registers  second"; do
+  if ! grep -qF "$line" <<<"$shown"; then
+    echo "FAILED: show_launches.py does not say '$line':"
+    echo "$shown"
+    num_failed=$((num_failed + 1))
+  fi
+done
+
 # What a tool says of itself costs nothing and changes nothing.
 for tool in "$tools"/*.sh "$tools"/*.py; do
   if ! output=$(cd "$scratch" && timeout 10 "$tool" --help 2>&1) ||

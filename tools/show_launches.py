@@ -3,8 +3,8 @@
 wrote (bench/gpu/launch_log.cc), which may be compressed by gzip.
 
 Of the graph that was replayed most, medians over replays, in microseconds: "adds", from the end of
-the launch before to this one's; "takes", from its own beginning; "early", how long before the end of
-the one before it began. A profiler makes launches some tenths of a microsecond longer."""
+the launch before to this one's; "takes", from its own beginning; "early", how long before the end
+of the one before it began. A profiler makes launches some tenths of a microsecond longer."""
 
 import argparse
 import collections
@@ -56,7 +56,7 @@ def short_names(names):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
+    parser = argparse.ArgumentParser(prog="tools/show_launches.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("--first", type=int, default=0, metavar="N",
@@ -81,12 +81,13 @@ def main():
         early = median(lambda replay: replay[i - 1].end - replay[i].begin) if i else 0
         sums[names[launch.name]].append(adds)
         if not options.sums and options.first <= i < options.first + options.count:
-            print(f"{i:5d} adds {adds:8.2f} takes {takes:8.2f} early {early:8.2f}  {launch.blocks} x "
-                  f"{launch.threads}, {launch.registers} registers  {names[launch.name][:100]}")
+            print(f"{i:5d} adds {adds:8.2f} takes {takes:8.2f} early {early:8.2f}"
+                  f"  {launch.blocks} x {launch.threads}, {launch.registers} registers"
+                  f"  {names[launch.name][:100]}")
     if options.sums:
         for name, values in sorted(sums.items(), key=lambda item: -sum(item[1])):
-            print(f"{sum(values):9.1f} us in {len(values):4d}, {sum(values) / len(values):7.2f} each"
-                  f"  {name[:110]}")
+            each = sum(values) / len(values)
+            print(f"{sum(values):9.1f} us in {len(values):4d}, {each:7.2f} each  {name[:110]}")
 
 
 if __name__ == "__main__":
