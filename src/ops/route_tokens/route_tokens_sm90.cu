@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "ops/device/programmatic_launch.cuh"
+#include "ops/linear/linear_host_sm90.h"
 #include "ops/linear/stream/math.cuh"
 #include "ops/moe_route/token_router.cuh"
 #include "ops/route_tokens/route_tokens_kernels.h"
@@ -220,10 +221,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     store_sums(args, shared, tile, part);
   }
   if (block < args.call.route.num_tokens) choose<kPerLane>(args, shared, block);
-}
-
-int divide_up(int value, int by) {
-  return (value + by - 1) / by;
 }
 
 // As many blocks as `sums` has room for, of no less than a chunk for each warp.
