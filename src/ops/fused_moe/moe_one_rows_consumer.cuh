@@ -8,8 +8,9 @@
 namespace atom::ops::device::moe_one_rows {
 
 // A warp that multiplies: its chunks of the rows of its team's stages. In a lane (g, t) =
-// (lane / 4, lane % 4) sums 0 and 1 are of row g of the first half with columns 2 t and 2 t + 1,
-// 2 and 3 of the same row of the second half.
+// (lane / 4, lane % 4) sums 0 and 1 are of a row of the first half with columns 2 t and 2 t + 1,
+// 2 and 3 of one of the second half. Of half a tile both are the same row, and what meets even
+// columns of the activations, and what odd ones, are different chunks of it.
 template <typename W>
 class Consumer {
  public:
@@ -23,36 +24,38 @@ class Consumer {
         g_(static_cast<int>(threadIdx.x) % kWarpSize / 4),
         t_(static_cast<int>(threadIdx.x) % 4) {
     // Every column has x.
-    load_factors(call_.x, call_.hidden_size, true);
+    load_factors(call_.x, call_.hidden_size, true, Traits::kHalvesGates);
   }
 
   __device__ void run() {
     num_choices_ = shared_.num_choices;
+    sums_.ask_for_biases();
     add_gates_and_ups();
     moe_one::meet_all_blocks(args_.scratch.counters);
     const auto* const activated = static_cast<const BFloat16*>(args_.scratch.activated);
-    load_factors(
-        activated + g_ * call_.intermediate_size, call_.intermediate_size, g_ < num_choices_);
+    load_factors(activated + g_ * call_.intermediate_size,
+                 call_.intermediate_size,
+                 g_ < num_choices_,
+                 false);
     add_downs();
   }
 
  private:
   using Format = RowFormat<W>;
   using Traits = RowTraits<W>;
-  static constexpr int kParts = Traits::kParts;
 
   __device__ int team() const { return warp_ / kTeamWarps; }
   __device__ int team_warp() const { return warp_ % kTeamWarps; }
 
-  // The other factor's columns that are this lane's, in pairs as codes are expanded.
-  __device__ void load_factors(const void* row, int num_columns, bool exists) {
+  // The other factor's columns that are this lane's, in pairs as codes are expanded. With
+  // `has_pairs` they are of two chunks at once.
+  __device__ void load_factors(const void* row, int num_columns, bool exists, bool has_pairs) {
     constexpr int kLaneColumns = Traits::kChunkColumns / kLanes;
     const RowLayout<W> layout(num_columns);
-    const int first_chunk = kParts == 1 ? 0 : team() * layout.chunks;
 #pragma unroll
     for (int r = 0; r < Traits::kRounds; ++r) {
-      const int chunk = team_warp() + r * kTeamWarps;
-      const int first = (first_chunk + chunk) * Traits::kChunkColumns + t_ * kLaneColumns;
+      const int own = team_warp() + r * kTeamWarps, chunk = has_pairs ? 2 * own + g_ % 2 : own;
+      const int first = chunk * Traits::kChunkColumns + t_ * kLaneColumns;
 #pragma unroll
       for (int v = 0; v < Format::kXVectors; ++v) {
         const int column = first + v * 8;
@@ -65,19 +68,17 @@ class Consumer {
   }
 
   __device__ void add_gates_and_ups() {
-    const RowLayout<W> layout = layout_of_gates<W>(call_);
-    const bool interleaved = call_.activation.is_interleaved;
-    const int first = interleaved ? 2 * g_ : g_, second = interleaved ? first + 1 : kHalfRows + g_;
+    const RowLayout<W> layout(call_.hidden_size);
     int slot = 0, base = 0;
     for_gate_tiles(call_, num_choices_, [&](int, int tile) {
-      for_own_part([&] {
-        const GateRows rows(call_, tile);
-        const int before[2] = {layout.exponents_before(rows.first),
-                               layout.exponents_before(rows.second)};
-        float sums[4];
-        add_part(layout, first, second, before, sums);
-        if (t_ == 0) sums_.keep(slot, g_, sums[0], sums[2]);
-      });
+      if constexpr (Traits::kHalvesGates) {
+#pragma unroll 1
+        for (int half = 0; half < 2; ++half) {
+          for_own_stage([&] { add_half(layout, slot, half); });
+        }
+      } else {
+        for_own_stage([&] { add_tile(layout, slot, GateRows(call_, tile)); });
+      }
       if (++slot < kSlots) return;
       sums_.finish_gates(base, slot);
       base += slot;
@@ -86,24 +87,51 @@ class Consumer {
     sums_.finish_gates(base, slot);
   }
 
+  // A half of gates or ups. Lanes side by side read the two chunks in different orders, because
+  // their rows begin in the same bank.
+  __device__ __forceinline__ void add_half(const RowLayout<W>& layout, int slot, int half) {
+    const uint32_t row = stage() + g_ * layout.size + t_ * kVectorSize;
+    const bool is_odd = g_ % 2 == 1;
+    const uint32_t codes[2] = {row + (is_odd ? kChunkSize : 0), row + (is_odd ? 0 : kChunkSize)};
+    float sums[4];
+    add_rows<2>(codes, {}, layout.chunks / 2, sums);
+    if (t_ == 0) sums_.keep(slot, half, g_, is_odd ? sums[1] + sums[2] : sums[0] + sums[3]);
+  }
+
+  __device__ __forceinline__ void add_tile(const RowLayout<W>& layout,
+                                           int slot,
+                                           const GateRows& rows) {
+    const bool interleaved = call_.activation.is_interleaved;
+    const int row = interleaved ? g_ : layout.row_of(g_);
+    const int own[2] = {interleaved ? 2 * g_ : row, interleaved ? 2 * g_ + 1 : kHalfRows + row};
+    float sums[4];
+    add_rows_of(layout,
+                own,
+                {layout.exponents_before(rows.first), layout.exponents_before(rows.second)},
+                sums);
+    if (t_ != 0) return;
+    sums_.keep(slot, 0, row, sums[0]);
+    sums_.keep(slot, 1, row, sums[2]);
+  }
+
   __device__ void add_downs() {
     const RowLayout<W> layout(call_.intermediate_size);
+    const int row = layout.row_of(g_);
     const int pairs = num_pairs(num_choices_), most_units = kSlots / max(pairs, 1);
     int units = 0, base = 0;
     for_units(call_, [&](int unit) {
-      const int of_both = layout.exponents_before(unit * kHalfRows);
-      const int before[2] = {of_both, of_both};
+      const int before = layout.exponents_before(unit * kHalfRows);
       for (int pair = 0; pair < pairs; ++pair) {
-        for_own_part([&] {
+        for_own_stage([&] {
           float sums[4];
-          add_part(layout, g_, kHalfRows + g_, before, sums);
-          const bool has_second = 2 * pair + 1 < num_choices_;
-          if (t_ == pair) {
-            sums_.keep(units * pairs + pair,
-                       g_,
-                       sums[0] * shared_.choices[2 * pair].weight,
-                       has_second ? sums[3] * shared_.choices[2 * pair + 1].weight : 0.0f);
-          }
+          add_rows_of(layout, {row, kHalfRows + row}, {before, before}, sums);
+          if (t_ != pair) return;
+          const int slot = units * pairs + pair, second = 2 * pair + 1;
+          sums_.keep(slot, 0, row, sums[0] * shared_.choices[2 * pair].weight);
+          sums_.keep(slot,
+                     1,
+                     row,
+                     second < num_choices_ ? sums[3] * shared_.choices[second].weight : 0.0f);
         });
       }
       if (++units < most_units) return;
@@ -114,52 +142,68 @@ class Consumer {
     sums_.finish_units(base, units);
   }
 
-  // Of the stages of a tile those that are the team's: teams have them by turns.
-  template <typename Add>
-  __device__ __forceinline__ void for_own_part(Add&& add) {
-#pragma unroll 1
-    for (int part = 0; part < kParts; ++part) {
-      if (stage_.index % kTeams == team()) add();
-      stage_.advance(args_.num_stages);
-    }
+  __device__ uint32_t stage() const {
+    return stages_ + stage_.index * args_.stage_size;
   }
 
-  // What the warp's chunks of the current stage give, whose rows are `first` and `second` of it,
-  // with so many bytes before the exponents of each half.
-  __device__ __forceinline__ void add_part(
-      const RowLayout<W>& layout, int first, int second, const int (&before)[2], float (&sums)[4]) {
-    const uint32_t rows = stages_ + stage_.index * args_.stage_size;
-    const uint32_t codes[2] = {rows + first * layout.pitch + t_ * kVectorSize,
-                               rows + second * layout.pitch + t_ * kVectorSize};
-    const auto exponents_of = [&](int row) -> uint32_t {
-      const bool is_second = row >= kHalfRows;
-      const int of_half = is_second ? layout.half_exponents + before[1] : before[0];
-      return rows + kTileRows * layout.pitch + of_half + row % kHalfRows * layout.exponents + t_;
-    };
-    const uint32_t of_row[2] = {exponents_of(first), exponents_of(second)};
+  // If the next stage is the team's.
+  template <typename Add>
+  __device__ __forceinline__ void for_own_stage(Add&& add) {
+    if (num_stages_passed_ % kTeams == team()) {
+      add();
+    } else if (args_.num_stages % kTeams != 0) {
+      // A stage is each team's by turns, and a barrier's phases are told apart by their parity.
+      wait_for(shared_address(&shared_.full[stage_.index]), stage_.parity);
+    }
+    ++num_stages_passed_;
+    stage_.advance(args_.num_stages);
+  }
+
+  // Of the rows of a tile that are this lane's, with so many bytes before the exponents of each
+  // half.
+  __device__ __forceinline__ void add_rows_of(const RowLayout<W>& layout,
+                                              const int (&rows)[2],
+                                              const int (&before)[2],
+                                              float (&sums)[4]) {
+    uint32_t codes[2], exponents[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const bool is_second = rows[i] >= kHalfRows;
+      codes[i] = stage() + rows[i] * layout.size + t_ * kVectorSize;
+      exponents[i] = stage() + kTileRows * layout.size +
+                     (is_second ? layout.half_exponents + before[1] : before[0]) +
+                     rows[i] % kHalfRows * layout.exponents + t_;
+    }
+    add_rows<1>(codes, exponents, layout.chunks, sums);
+  }
+
+  // What the warp's chunks of the current stage give, kStep of them at a time.
+  template <int kStep>
+  __device__ __forceinline__ void add_rows(const uint32_t (&codes)[2],
+                                           const uint32_t (&exponents)[2],
+                                           int num_steps,
+                                           float (&sums)[4]) {
     float parts[2][4] = {};
     wait_for(shared_address(&shared_.full[stage_.index]), stage_.parity);
-    const auto load = [&](int chunk) {
+    const auto load = [&](int step) {
       RowCodes next;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        next.bits[i] = load_shared(codes[i] + chunk * kChunkSize);
+        next.bits[i] = load_shared(codes[i] + step * kStep * kChunkSize);
         if constexpr (Format::kHasExponents) {
-          next.exponents[i] = load_shared_byte(of_row[i] + chunk * Traits::kExponents);
+          next.exponents[i] = load_shared_byte(exponents[i] + step * Traits::kExponents);
         }
       }
       return next;
     };
     RowCodes next{};
-    if (Traits::kReadsAhead && team_warp() < layout.chunks) next = load(team_warp());
+    if (Traits::kReadsAhead && team_warp() < num_steps) next = load(team_warp());
 #pragma unroll
     for (int r = 0; r < Traits::kRounds; ++r) {
-      const int chunk = team_warp() + r * kTeamWarps, after = chunk + kTeamWarps;
-      if (chunk >= layout.chunks) break;
-      const RowCodes now = Traits::kReadsAhead ? next : load(chunk);
-      if (Traits::kReadsAhead && r + 1 < Traits::kRounds && after < layout.chunks) {
-        next = load(after);
-      }
+      const int step = team_warp() + r * kTeamWarps, after = step + kTeamWarps;
+      if (step >= num_steps) break;
+      const RowCodes now = Traits::kReadsAhead ? next : load(step);
+      if (Traits::kReadsAhead && r + 1 < Traits::kRounds && after < num_steps) next = load(after);
       multiply_codes<W>(now, factors_[r], parts);
     }
     __syncwarp();
@@ -175,6 +219,7 @@ class Consumer {
   TileSums<W> sums_;
   const int warp_, g_, t_;
   int num_choices_ = 0;
+  int num_stages_passed_ = 0;
   StageCursor stage_;
   uint4 factors_[Traits::kRounds][Format::kXVectors];
 };

@@ -19,10 +19,15 @@ class Copier {
   __device__ void run() {
     const FusedMoeGpuCall& call = args_.call;
     const int num_choices = shared_.num_choices;
-    const RowLayout<W> gate_up = layout_of_gates<W>(call), down(call.intermediate_size);
+    const RowLayout<W> gate_up(call.hidden_size), down(call.intermediate_size);
     for_gate_tiles(call, num_choices, [&](int choice, int tile) {
       const GateRows rows(call, tile);
-      copy(call.gate_up, gate_up, choice, choice, rows.first, rows.second, 2);
+      if constexpr (RowTraits<W>::kHalvesGates) {
+        copy(call.gate_up, gate_up, choice, choice, rows.first, rows.first, 1);
+        copy(call.gate_up, gate_up, choice, choice, rows.second, rows.second, 1);
+      } else {
+        copy(call.gate_up, gate_up, choice, choice, rows.first, rows.second, 2);
+      }
     });
     for_units(call, [&](int unit) {
       for (int choice = 0; choice < num_choices; choice += 2) {
@@ -41,39 +46,32 @@ class Copier {
                        int first_row,
                        int second_row,
                        int num_halves) {
-    // A lane has a row, and one more of each half its exponents.
-    const bool has_row = lane_ < kTileRows;
-    const int half = has_row ? lane_ / kHalfRows : lane_ - kTileRows;
+    // A lane has a half, and another one its exponents.
+    const int half = lane_ % 2;
     const int64_t expert = shared_.choices[half == 0 ? first_choice : second_choice].expert;
     const int64_t row = half == 0 ? first_row : second_row;
-    const auto* const source = static_cast<const uint8_t*>(matrices.data) +
-                               expert * matrices.expert_stride +
-                               (row + lane_ % kHalfRows) * layout.size;
-#pragma unroll
-    for (int part = 0; part < RowTraits<W>::kParts; ++part) {
-      const uint32_t full = shared_address(&shared_.full[stage_.index]);
-      const uint32_t target = stages_ + stage_.index * args_.stage_size;
-      wait_for(shared_address(&shared_.empty[stage_.index]), stage_.parity ^ 1);
-      const int size = layout.part_size(part);
-      if (lane_ == 0) {
-        arrive_expecting(full, num_halves * (kHalfRows * size + layout.half_exponents));
-      }
-      __syncwarp();
-      if (half < num_halves) {
-        if (has_row) {
-          copy_bulk(
-              target + lane_ * layout.pitch, source + layout.part_begin(part), size, full, policy_);
-        } else if constexpr (RowFormat<W>::kHasExponents) {
-          copy_bulk(target + kTileRows * layout.pitch + half * layout.half_exponents,
-                    matrices.exponents + expert * matrices.exponent_stride +
-                        row * layout.exponents - layout.exponents_before(static_cast<int>(row)),
-                    layout.half_exponents,
-                    full,
-                    policy_);
-        }
-      }
-      stage_.advance(args_.num_stages);
+    const uint32_t full = shared_address(&shared_.full[stage_.index]);
+    const uint32_t target = stages_ + stage_.index * args_.stage_size;
+    const int half_size = kHalfRows * layout.size;
+    wait_for(shared_address(&shared_.empty[stage_.index]), stage_.parity ^ 1);
+    if (lane_ == 0) arrive_expecting(full, num_halves * (half_size + layout.half_exponents));
+    __syncwarp();
+    if (half < num_halves && lane_ < 2) {
+      copy_bulk(target + half * half_size,
+                static_cast<const uint8_t*>(matrices.data) + expert * matrices.expert_stride +
+                    row * layout.size,
+                half_size,
+                full,
+                policy_);
+    } else if (RowFormat<W>::kHasExponents && half < num_halves && lane_ < 4) {
+      copy_bulk(target + 2 * half_size + half * layout.half_exponents,
+                matrices.exponents + expert * matrices.exponent_stride + row * layout.exponents -
+                    layout.exponents_before(static_cast<int>(row)),
+                layout.half_exponents,
+                full,
+                policy_);
     }
+    stage_.advance(args_.num_stages);
   }
 
   const MoeOneRowsArgs& args_;

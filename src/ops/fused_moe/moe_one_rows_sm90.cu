@@ -18,14 +18,16 @@ bool fits_matrices(const ExpertMatrices& matrices, bool has_exponents) {
                              matrices.exponent_stride % kVectorSize == 0));
 }
 
-bool fits_size(const FusedMoeGpuCall& call, int size) {
-  // Rows in MXFP4 are whole vectors; both parts of a row in bfloat16 are whole chunks, behind which
-  // there is what may be no number.
-  if (call.format == ExpertFormat::kFloat4) {
-    return size % kExponentColumns == 0 && size <= kMaxColumns<OneFloat4>;
-  }
-  using Traits = RowTraits<BFloat16>;
-  return size % (Traits::kParts * Traits::kChunkColumns) == 0 && size <= kMaxColumns<BFloat16>;
+// Rows in MXFP4 are whole vectors; those in bfloat16 are pairs of chunks, behind which there is
+// what may be no number.
+bool fits_sizes(const FusedMoeGpuCall& call) {
+  const int hidden = call.hidden_size, intermediate = call.intermediate_size;
+  const bool is_float4 = call.format == ExpertFormat::kFloat4;
+  const int unit = is_float4 ? kExponentColumns : 2 * RowTraits<BFloat16>::kChunkColumns;
+  const int most_gates = is_float4 ? kMaxGateColumns<OneFloat4> : kMaxGateColumns<BFloat16>;
+  const int most_downs = is_float4 ? kMaxColumns<OneFloat4> : kMaxColumns<BFloat16>;
+  return hidden % unit == 0 && intermediate % unit == 0 && hidden <= most_gates &&
+         intermediate <= most_downs;
 }
 
 }  // namespace
@@ -36,9 +38,8 @@ bool fits_moe_one_rows(const FusedMoeGpuCall& call) {
       (call.y_element == Element::kBFloat16 || call.y_element == Element::kFloat32);
   const bool has_exponents = call.format == ExpertFormat::kFloat4;
   return element && (has_exponents || call.format == ExpertFormat::kAsX) && call.num_tokens == 1 &&
-         call.top_k <= kMostChoices && is_aligned(call.x) && fits_size(call, call.hidden_size) &&
-         fits_size(call, call.intermediate_size) && fits_matrices(call.gate_up, has_exponents) &&
-         fits_matrices(call.down, has_exponents);
+         call.top_k <= kMostChoices && is_aligned(call.x) && fits_sizes(call) &&
+         fits_matrices(call.gate_up, has_exponents) && fits_matrices(call.down, has_exponents);
 }
 
 gpuError_t launch_moe_one_rows(const FusedMoeGpuCall& call,

@@ -52,11 +52,12 @@ gpuError_t launch_rows(const FusedMoeGpuCall& call,
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedSize);
   }
   if (error != cudaSuccess) return error;
-  const int stage_size = std::max(layout_of_gates<W>(call).stage_size(),
-                                  RowLayout<W>(call.intermediate_size).stage_size());
+  const int stage_size =
+      std::max(RowLayout<W>(call.hidden_size).stage_size(RowTraits<W>::kHalvesGates ? 1 : 2),
+               RowLayout<W>(call.intermediate_size).stage_size(2));
   MoeOneRowsArgs args{call, scratch, 0, (stage_size + 127) / 128 * 128};
   const int room = (kSharedSize - static_cast<int>(sizeof(Shared<W>))) / args.stage_size;
-  args.num_stages = std::min(room, kMaxStages) / kTeams * kTeams;
+  args.num_stages = std::min(room, kMaxStages);
   return launch(kernel,
                 dim3(num_blocks),
                 dim3(moe_one::kThreads),

@@ -1,10 +1,11 @@
 // Inside fused_moe for one token by experts in bfloat16 or MXFP4 on Hopper: what a block computes
 // in which order, and shared memory.
 //
-// A tile is 16 rows, two halves of 8: gates of an expert and their ups, or the same rows of the
-// second matrices of two experts. A stage holds a tile or, of long rows, one of its two parts. The
-// 8 columns that the matrix units take at once are the activations of as many experts, so that each
-// half finds its own.
+// A tile is 16 rows, two halves of 8 that follow each other in memory: gates of an expert and their
+// ups, or the same rows of the second matrices of two experts. A half is one copy, because small
+// copies are slow. A stage holds a tile or, of the first matrix in bfloat16, a half. The 8 columns
+// that the matrix units take at once are the activations of as many experts, so that each half
+// finds its own.
 #pragma once
 
 #include "ops/fused_moe/moe_one_blocks.cuh"
@@ -18,7 +19,7 @@ using moe_one::kWarps;
 
 constexpr int kHalfRows = 8, kTileRows = 2 * kHalfRows;
 constexpr int kMostChoices = 8;
-constexpr int kTeams = 2, kTeamWarps = kWarps / kTeams;  // a team has every other stage
+constexpr int kTeams = 2, kTeamWarps = kWarps / kTeams;  // teams have stages by turns
 // Of a row a warp has 64 bytes at a time, and a lane 16 of them.
 constexpr int kChunkSize = 64, kLanes = kChunkSize / kVectorSize;
 constexpr int kMaxStages = 8;
@@ -30,9 +31,11 @@ struct RowTraits;
 template <>
 struct RowTraits<BFloat16> {
   static constexpr int kChunkColumns = 32;
-  static constexpr int kParts = kTeams;  // of a row, one for each team
-  static constexpr int kRounds = 8;      // chunks of a row that a warp has at most
-  static constexpr int kExponents = 0;   // of a chunk
+  static constexpr int kRounds = 8;     // of chunks of rows that a warp has at most
+  static constexpr int kExponents = 0;  // of a chunk
+  // Of the first matrix a stage has a half of a tile, of whose rows the matrix units take two
+  // chunks at once.
+  static constexpr bool kHalvesGates = true;
   // Whether a chunk is read while the one before is multiplied: where registers allow.
   static constexpr bool kReadsAhead = true;
 };
@@ -40,29 +43,29 @@ struct RowTraits<BFloat16> {
 template <>
 struct RowTraits<OneFloat4> {
   static constexpr int kChunkColumns = 128;
-  static constexpr int kParts = 1;
   static constexpr int kRounds = 3;
   static constexpr int kExponents = kChunkColumns / kExponentColumns;
+  static constexpr bool kHalvesGates = false;
   static constexpr bool kReadsAhead = false;
 };
 
 template <typename W>
-constexpr int kMaxColumns =
-    RowTraits<W>::kParts* RowTraits<W>::kRounds* kTeamWarps* RowTraits<W>::kChunkColumns;
+constexpr int kMaxColumns = RowTraits<W>::kRounds* kTeamWarps* RowTraits<W>::kChunkColumns;
+// Of the first matrix.
+template <typename W>
+constexpr int kMaxGateColumns = kMaxColumns<W>*(RowTraits<W>::kHalvesGates ? 2 : 1);
 
 struct MoeOneRowsArgs {
   FusedMoeGpuCall call;
   MoeOneRowsScratch scratch;
-  int num_stages;  // even, so that a stage is always the same team's
+  int num_stages;
   int stage_size;
 };
 
 // Behind the stages.
 template <typename W>
 struct Shared {
-  static constexpr int kSumWarps = kTeamWarps * RowTraits<W>::kParts;  // that have sums of a tile
-
-  float sums[kSlots][kSumWarps][kTileRows];
+  float sums[kSlots][kTeamWarps][kTileRows];
   Choice choices[moe_one::kMaxChoices];
   int num_choices;
   uint64_t full[kMaxStages], empty[kMaxStages];
@@ -77,24 +80,22 @@ struct RowLayout {
   int size;            // bytes of codes
   int exponents;       // bytes
   int half_exponents;  // of a half, as whole vectors
-  int chunks;          // of a part; the last one may not be whole
-  // Of the rows of a half neighbors are in different halves of the banks: lanes read 64 bytes of
-  // each. `step` rows are from one to the next.
-  int pitch;
+  int chunks;          // the last one may not be whole
 
-  __host__ __device__ explicit RowLayout(int columns, int step = 1)
+  __host__ __device__ explicit RowLayout(int columns)
       : size(columns * kChunkSize / Traits::kChunkColumns),
         exponents(columns * Traits::kExponents / Traits::kChunkColumns),
         half_exponents((kHalfRows * exponents + kVectorSize - 1) / kVectorSize * kVectorSize),
-        chunks((size + kChunkSize * Traits::kParts - 1) / (kChunkSize * Traits::kParts)),
-        pitch(chunks * kChunkSize + (step == 2         ? kChunkSize / 2
-                                     : chunks % 2 == 0 ? kChunkSize
-                                                       : 0)) {}
+        chunks((size + kChunkSize - 1) / kChunkSize) {}
 
-  __host__ __device__ int stage_size() const { return kTileRows * pitch + 2 * half_exponents; }
-  __device__ int part_begin(int part) const { return part * chunks * kChunkSize; }  // bytes
-  __device__ int part_size(int part) const {
-    return min(size - part_begin(part), chunks * kChunkSize);
+  // Lanes read up to the last chunk's end.
+  __host__ __device__ int stage_size(int num_halves) const {
+    return num_halves * (kHalfRows * size + half_exponents) + kChunkSize;
+  }
+  // The row of a half that lanes (g, t) have. Neighbors are in different halves of the banks where
+  // every other row is, since lanes read 64 bytes of each.
+  __device__ int row_of(int g) const {
+    return 2 * size % (2 * kChunkSize) == kChunkSize ? g % 4 * 2 + g / 4 : g;
   }
   // Of a half that begins at row `row` of a matrix: the bytes before its exponents that are copied
   // with them, so that whole vectors are. With an odd number of exponents a row every other half
@@ -110,11 +111,6 @@ struct GateRows {
       : first(tile * (call.activation.is_interleaved ? kTileRows : kHalfRows)),
         second(first + (call.activation.is_interleaved ? kHalfRows : call.intermediate_size)) {}
 };
-
-template <typename W>
-__host__ __device__ inline RowLayout<W> layout_of_gates(const FusedMoeGpuCall& call) {
-  return RowLayout<W>(call.hidden_size, call.activation.is_interleaved ? 2 : 1);
-}
 
 // visit(choice, tile of eight gates) for those of the block.
 template <typename Visit>
