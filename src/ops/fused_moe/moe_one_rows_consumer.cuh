@@ -95,7 +95,13 @@ class Consumer {
     const uint32_t codes[2] = {row + (is_odd ? kChunkSize : 0), row + (is_odd ? 0 : kChunkSize)};
     float sums[4];
     add_rows<2>(codes, {}, layout.chunks / 2, sums);
-    if (t_ == 0) sums_.keep(slot, half, g_, is_odd ? sums[1] + sums[2] : sums[0] + sums[3]);
+    if (t_ != 0) return;
+    const float sum = is_odd ? sums[1] + sums[2] : sums[0] + sums[3];
+    if (call_.activation.is_interleaved) {
+      sums_.keep(slot, g_ % 2, half * kHalfRows / 2 + g_ / 2, sum);
+    } else {
+      sums_.keep(slot, half, g_, sum);
+    }
   }
 
   __device__ __forceinline__ void add_tile(const RowLayout<W>& layout,
