@@ -1,9 +1,10 @@
 // Checks and times decode attention. usage: attention_decode_bench
-// [check|time|few|ways|models]
+// [check|time|few|rows|ways|models]
 #include <cstdio>
 #include <functional>
 #include <iterator>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,25 +85,46 @@ constexpr Way kWays[] = {
     {"parts 16", {.max_parts = 16}},
 };
 
-// In the first `num_ways` ways.
-void time_batch(const std::string& name, const Batch& batch, int num_ways, double copy_rate) {
+// Of many rows: in shares, or cut alike whatever that leaves idle, with so many head items that a
+// block takes at once.
+constexpr int kAnyTiles = 1 << 20;
+constexpr Way kRowsWays[] = {
+    {"default", {}},
+    {"shares", {.even_splits = false}},
+    {"alike", {.shares_tiles = kAnyTiles}},
+    {"1 item", {.max_even_teams = 1, .shares_tiles = kAnyTiles}},
+    {"2 items", {.max_even_teams = 2, .shares_tiles = kAnyTiles}},
+    {"4 items", {.max_even_teams = 4, .shares_tiles = kAnyTiles}},
+};
+
+// In all ways, of which the first `num_between` also between other launches.
+void time_batch(const std::string& name,
+                const Batch& batch,
+                std::span<const Way> ways,
+                int num_between,
+                double copy_rate) {
   const double mib = batch.bytes() / (1 << 20);
   const AttentionBatch timed(batch, copies_beyond_caches(batch));
   // As a captured sequence, without the host's gaps.
   const int launches = mib < 20 ? 64 : mib < 300 ? 20 : 4;
   std::printf("%-5s %-22s %6.0f MiB:", batch.fp8 ? "fp8" : "bf16", name.c_str(), mib);
-  const auto print = [&](const char* what, double ms) {
+  const auto print = [&](const std::string& what, double ms) {
     const double rate = batch.bytes() / ms * 1e3;
-    std::printf(
-        " %s %.1f us %.2f TB/s %.1f %%;", what, ms * 1e3, rate / 1e12, 100 * rate / copy_rate);
+    std::printf(" %s %.1f us %.2f TB/s %.1f %%;",
+                what.c_str(),
+                ms * 1e3,
+                rate / 1e12,
+                100 * rate / copy_rate);
     std::fflush(stdout);
   };
-  for (int i = 0; i < num_ways; ++i) {
-    print(kWays[i].name, launch_ms(timed, kWays[i].tuning, Chain::kAttention, launches));
+  for (const Way& way : ways) {
+    print(way.name, launch_ms(timed, way.tuning, Chain::kAttention, launches));
   }
-  print(
-      "between others",
-      launch_ms(timed, {}, Chain::kBoth, launches) - launch_ms(timed, {}, Chain::kOther, launches));
+  const double others = launch_ms(timed, {}, Chain::kOther, launches);
+  for (const Way& way : ways.first(num_between)) {
+    const std::string what = num_between == 1 ? "" : std::string(way.name) + " ";
+    print(what + "between others", launch_ms(timed, way.tuning, Chain::kBoth, launches) - others);
+  }
   std::printf("\n");
 }
 
@@ -182,24 +204,69 @@ void run_models(bool fp8, const Run& run) {
   run("1 x 262144 16/2 d256", longest);
 }
 
+// Many rows, of one length and of spread ones, with the heads of Qwen3-30B, Llama-8B, gpt-oss and
+// Qwen3-Next.
+void run_rows(bool fp8, const Run& run) {
+  const auto with_heads = [](Batch batch, int num_heads, int num_kv_heads, int head_dim) {
+    batch.num_heads = num_heads;
+    batch.num_kv_heads = num_kv_heads;
+    batch.head_dim = head_dim;
+    return batch;
+  };
+  for (const int count : {64, 256, 32, 40, 100}) {
+    const std::string size = std::to_string(count) + " x 1024";
+    const Batch batch = equal_sequences(count, 1024, fp8);
+    run(size + " 32/4 d128", with_heads(batch, 32, 4, 128));
+    run(size + " 32/8 d128", batch);
+    run(size + " 16/2 d256", with_heads(batch, 16, 2, 256));
+    Batch window = with_heads(batch, 64, 8, 64);
+    window.has_sinks = true;
+    run(size + " 64/8 d64", window);
+    window.sliding_window = 128;
+    run(size + " window", window);
+  }
+  Batch spread = with_heads(equal_sequences(256, 0, fp8), 32, 4, 128);
+  std::mt19937 random(3);
+  for (int32_t& len : spread.seq_lens) {
+    len = 1024 + static_cast<int>(random() % 1024);
+  }
+  run("256 of 1024 to 2047", spread);
+  for (int32_t& len : spread.seq_lens) {
+    len = 1024 + len % 32;
+  }
+  run("256 of 1024 to 1055", spread);
+  spread.seq_lens[100] = 4096;
+  run("256, one of 4096", spread);
+}
+
 }  // namespace
 
 void time_decode(DecodeTimes times) {
   const double copy_rate = measure_roofs().copy;
-  const int num_ways = times == DecodeTimes::kWays     ? std::size(kWays)
-                       : times == DecodeTimes::kModels ? 2
-                                                       : 3;
+  const std::span<const Way> ways = kWays;
   for (const bool fp8 : {false, true}) {
-    const auto run = [&](const std::string& name, const Batch& batch) {
-      time_batch(name, batch, num_ways, copy_rate);
+    const auto run_in = [&](std::span<const Way> some, int num_between) {
+      return [=](const std::string& name, const Batch& batch) {
+        time_batch(name, batch, some, num_between, copy_rate);
+      };
     };
-    if (times == DecodeTimes::kModels) {
-      run_models(fp8, run);
-      continue;
-    }
-    run_few(fp8, run);
-    if (times == DecodeTimes::kAll) {
-      run_more(fp8, run);
+    switch (times) {
+      case DecodeTimes::kModels:
+        run_models(fp8, run_in(ways.first(2), 1));
+        break;
+      case DecodeTimes::kRows:
+        run_rows(fp8, run_in(kRowsWays, std::size(kRowsWays)));
+        break;
+      case DecodeTimes::kFew:
+        run_few(fp8, run_in(ways.first(3), 1));
+        break;
+      case DecodeTimes::kAll:
+        run_few(fp8, run_in(ways.first(3), 1));
+        run_more(fp8, run_in(ways.first(3), 1));
+        break;
+      case DecodeTimes::kWays:
+        run_few(fp8, run_in(ways, 1));
+        break;
     }
   }
 }
@@ -217,6 +284,8 @@ int main(int argc, char** argv) {
     atom::bench::time_decode(DecodeTimes::kAll);
   } else if (part == "few") {
     atom::bench::time_decode(DecodeTimes::kFew);
+  } else if (part == "rows") {
+    atom::bench::time_decode(DecodeTimes::kRows);
   } else if (part == "models") {
     atom::bench::time_decode(DecodeTimes::kModels);
   } else if (part == "ways") {

@@ -33,6 +33,9 @@ constexpr Way kWays[] = {
     {"no clusters", {.max_cluster = 1}},
     {"clusters of 2", {.max_cluster = 2}},
     {"shares", {.even_splits = false}},
+    {"1 item", {.max_even_teams = 1, .shares_tiles = 1 << 20}},
+    {"2 items", {.max_even_teams = 2, .shares_tiles = 1 << 20}},
+    {"items, blocks 9", {.max_blocks = 9, .shares_tiles = 1 << 20}},
     {"blocks 20", {.max_blocks = 20}},
     {"fixed", {.fixed_splits = true}},
     {"fixed, block 1", {.fixed_splits = true, .max_blocks = 1}},
@@ -236,6 +239,11 @@ std::vector<AttentionCase> make_cases() {
   shape.num_heads = 8;
   shape.num_kv_heads = 2;
   shape.sequences = random_rows(11, 600, 200, false);
+  cases.push_back(shape);
+  shape.name = "90 rows of 300";
+  shape.num_heads = 32;
+  shape.num_kv_heads = 8;
+  shape.sequences.assign(90, {1, 300});
   cases.push_back(shape);
   shape.name = "group 40";
   shape.num_heads = 40;

@@ -179,7 +179,7 @@ int cluster_log2_of(const DecodeArgs& args,
                     const AttentionDecodeTuning& tuning,
                     const ClusterRoom& room) {
   const int items = args.params.num_sequences * args.head_items();
-  if (args.even_splits == 0) {
+  if (args.even_splits == 0 || args.params.num_sequences > kMaxFewRows) {
     return 0;
   }
   for (int log2 = static_cast<int>(room.size()) - 1; log2 > 0; --log2) {
@@ -196,7 +196,9 @@ int cluster_log2_of(const DecodeArgs& args,
 void split_evenly(DecodeArgs& args, int blocks) {
   const int items = args.params.num_sequences * args.head_items();
   args.even_splits = items < blocks ? blocks / items : 1;
-  args.num_groups = (args.even_splits + kPartsOfGroup - 1) / kPartsOfGroup;
+  args.num_groups = args.even_splits > 2 * kPartsOfGroup
+                        ? (args.even_splits + kPartsOfGroup - 1) / kPartsOfGroup
+                        : 0;
 }
 
 template <typename T, typename KV, int kHeadDim, int kRows>
@@ -267,6 +269,8 @@ DecodeArgs make_args(const AttentionArgs& params, const AttentionDecodeTuning& t
   args.params = params;
   args.fixed_splits = tuning.fixed_splits;
   args.max_parts = tuning.max_parts;
+  args.max_even_teams = tuning.max_even_teams;
+  args.shares_tiles = tuning.shares_tiles;
   const int group = params.num_heads / params.num_kv_heads;
   const int most = max_heads_per_item(params);
   args.heads_per_kv_head = group;
@@ -280,8 +284,7 @@ DecodeArgs make_args(const AttentionArgs& params, const AttentionDecodeTuning& t
   const int64_t splits = (keys + kFixedSplitKeys - 1) / kFixedSplitKeys;
   args.max_splits = static_cast<int>(splits < kMaxFixedSplits ? splits : kMaxFixedSplits);
   const int items = params.num_sequences * args.head_items();
-  if (tuning.even_splits && !args.fixed_splits && params.num_sequences <= kMaxEvenRows &&
-      items > 0) {
+  if (tuning.even_splits && !args.fixed_splits && items > 0) {
     split_evenly(args, max_blocks(tuning));
   }
   return args;

@@ -3,9 +3,10 @@
 // query_start and seq_lens, so that a captured launch serves all later lengths; its grid depends on
 // the device alone.
 //
-// By default the blocks share all rows' keys evenly: where a row is cut, and so the order of its
-// sums, depends on the other rows' lengths. With fixed splits it depends on the row's position and
-// the window alone, and a row has the same bits in every batch.
+// By default the blocks share all rows' keys evenly, or take whole rows if those are of about one
+// length: where a row is cut, and so the order of its sums, depends on the other rows' lengths.
+// With fixed splits it depends on the row's position and the window alone, and a row has the same
+// bits in every batch.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,9 @@ struct AttentionDecodeTuning {
   bool overlaps_previous = true;
   int max_parts = 2;        // blocks that a row's keys are to be divided among where rows are many
   int max_blocks = 0;       // 0: one for each multiprocessor
-  bool even_splits = true;  // few rows of about a length are cut alike, without a plan
+  bool even_splits = true;  // rows of about a length are cut alike rather than in shares
+  int max_even_teams = 8;   // head items that a block then takes at once
+  int shares_tiles = 5;     // of a warp, that the plan and the joins of shares take as long as
   int max_cluster = 8;      // blocks that share a row of few by their shared memory; 1: none do
 };
 

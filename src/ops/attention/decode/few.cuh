@@ -28,6 +28,15 @@ __device__ inline void send_vector_in_cluster(uint32_t address, float4 value, ui
       : "memory");
 }
 
+constexpr int kMaxFewRows = 32;  // a lane each
+
+// The keys of row `lane`.
+template <int kKeys>
+__device__ RowKeys keys_of_lane(const AttentionArgs& params) {
+  const int lane = threadIdx.x & 31;
+  return lane < params.num_sequences ? keys_of_row<kKeys>(params, lane) : RowKeys{};
+}
+
 template <typename T, typename KV, int kHeadDim, int kRows>
 class FewRows {
   using Warp = WarpAttention<T, KV, kHeadDim, kRows>;

@@ -43,24 +43,21 @@ __device__ inline void set_heads(const DecodeArgs& args, Item& item, int head_it
   item.num_heads = min(args.heads_per_item, args.heads_per_kv_head - head_of_group);
 }
 
-// A team's items, one after another. By whole warps.
+// A team's items, one after another. By whole warps. Rows' lengths are near once the plan has read
+// them: each item asks for its row's again, since registers are few.
 template <int kKeys, int kWarps>
 class ItemWalk {
  public:
   __device__ ItemWalk(const DecodeArgs& args, const Plan& plan) : args_(args), plan_(plan) {
     if (plan.even_splits > 0) {
       unit_ = blockIdx.x;
-      end_ = args.params.num_sequences * args.head_items() * plan.even_splits;
-      keys_ = keys_of_lane<kKeys>(args.params);
+      end_ = args.params.num_sequences * plan.num_groups * plan.even_splits;
       return;
     }
     unit_ = plan.begin_of(blockIdx.x);
     end_ = plan.begin_of(blockIdx.x + 1);
-    if (unit_ < end_) {
-      row_ = plan.row;
-      row_begin_ = plan.row_begin;
-      enter_row();
-    }
+    row_ = plan.row;
+    row_begin_ = plan.row_begin;
   }
 
   // Behind the last item one of no row and no keys, for ever.
@@ -72,51 +69,59 @@ class ItemWalk {
       item = {.row = -1};
       return;
     }
-    if (unit_ - row_begin_ >= group_units_ * plan_.num_groups) {
+    if (unit_ >= row_end_) {
       find_row();
     }
-    const int group = plan_.num_groups == 1 ? 0 : (unit_ - row_begin_) / group_units_;
-    const int group_begin = row_begin_ + group * group_units_;
+    const RowKeys keys = keys_of_row<kKeys>(args_.params, row_);
+    const int group_units = units_of<kKeys>(args_, plan_, keys.num_tiles);
+    row_end_ = row_begin_ + group_units * plan_.num_groups;
+    const int group = plan_.num_groups == 1 ? 0 : (unit_ - row_begin_) / group_units;
+    const int group_begin = row_begin_ + group * group_units;
     const int unit = unit_ - group_begin;
-    const int units = args_.fixed_splits ? 1 : min(group_units_ - unit, end_ - unit_);
-    item.row = row_;
-    item.token = keys_.token;
-    item.seq_len = keys_.seq_len;
-    item.settled_len = keys_.settled_len;
-    item.first_key = keys_.first_key;
-    item.first_tile = keys_.first_tile + unit * unit_tiles_;
-    item.last_tile = min(item.first_tile + units * unit_tiles_, keys_.first_tile + keys_.num_tiles);
-    const int team = (threadIdx.x / 32) >> plan_.slices_log2;
-    set_heads(args_, item, group * (kWarps >> plan_.slices_log2) + team);
-    item.parts = args_.fixed_splits ? parts_of_fixed(item, unit) : parts_of_shares(group_begin);
+    const int units = args_.fixed_splits ? 1 : min(group_units - unit, end_ - unit_);
+    const int unit_tiles =
+        args_.fixed_splits ? fixed_split_tiles<kKeys>(keys.num_tiles) : 1 << plan_.slices_log2;
+    set_keys(item, keys, unit * unit_tiles, (unit + units) * unit_tiles);
+    set_heads(args_, item, group * (kWarps >> plan_.slices_log2) + team());
+    item.parts = args_.fixed_splits ? parts_of_fixed(item, unit, group_units)
+                                    : parts_of_shares(group_begin, group_units);
     unit_ += units;
   }
 
  private:
-  // Units are parts of head items, and those of a block as far apart as there are blocks. Blocks
-  // side by side have the same keys of several head items, which lie side by side in the cache.
+  // Of the block, in which this warp is.
+  __device__ int team() const { return static_cast<int>(threadIdx.x / 32) >> plan_.slices_log2; }
+
+  // Tiles of the row, of which the last ones may not exist.
+  __device__ void set_keys(Item& item, const RowKeys& keys, int first_tile, int last_tile) const {
+    item.row = row_;
+    item.token = keys.token;
+    item.seq_len = keys.seq_len;
+    item.settled_len = keys.settled_len;
+    item.first_key = keys.first_key;
+    item.first_tile = keys.first_tile + first_tile;
+    item.last_tile = keys.first_tile + min(last_tile, keys.num_tiles);
+  }
+
+  // Units are head items of all teams, or parts of them, and those of a block as far apart as there
+  // are blocks. Blocks side by side have the same keys of several head items, which lie side by
+  // side in the cache.
   __device__ void next_even(Item& item) {
-    const int splits = plan_.even_splits, items_per_row = args_.head_items();
+    const int groups = plan_.num_groups;
+    const int row_units = groups * plan_.even_splits;
     for (; unit_ < end_; unit_ += static_cast<int>(gridDim.x)) {
-      const int row = unit_ / (items_per_row * splits);
-      const int of_row = unit_ - row * items_per_row * splits;
-      const int part = of_row / items_per_row, first_part = unit_ - part * items_per_row;
-      const int num_tiles = __shfl_sync(kAllLanes, keys_.num_tiles, row);
-      const int part_tiles = even_part_tiles<kWarps>(num_tiles, splits);
-      if (part * part_tiles >= num_tiles) continue;
-      item.row = row;
-      item.token = __shfl_sync(kAllLanes, keys_.token, row);
-      item.seq_len = __shfl_sync(kAllLanes, keys_.seq_len, row);
-      item.settled_len = __shfl_sync(kAllLanes, keys_.settled_len, row);
-      item.first_key = __shfl_sync(kAllLanes, keys_.first_key, row);
-      const int first_tile = __shfl_sync(kAllLanes, keys_.first_tile, row);
-      item.first_tile = first_tile + part * part_tiles;
-      item.last_tile = first_tile + min((part + 1) * part_tiles, num_tiles);
-      set_heads(args_, item, of_row - part * items_per_row);
-      item.parts = {.count = (num_tiles + part_tiles - 1) / part_tiles,
+      row_ = unit_ / row_units;
+      const int of_row = unit_ - row_ * row_units;
+      const int part = of_row / groups, first_part = unit_ - part * groups;
+      const RowKeys keys = keys_of_row<kKeys>(args_.params, row_);
+      const int part_tiles = even_part_tiles<kWarps>(keys.num_tiles, plan_.even_splits);
+      if (part * part_tiles >= keys.num_tiles) continue;
+      set_keys(item, keys, part * part_tiles, (part + 1) * part_tiles);
+      set_heads(args_, item, (of_row - part * groups) * (kWarps >> plan_.slices_log2) + team());
+      item.parts = {.count = (keys.num_tiles + part_tiles - 1) / part_tiles,
                     .first = first_part,
                     .base = first_part,
-                    .stride = items_per_row,
+                    .stride = groups,
                     .own = unit_};
       unit_ += static_cast<int>(gridDim.x);
       return;
@@ -126,7 +131,7 @@ class ItemWalk {
 
   // The row of unit_, which lies behind this one.
   __device__ void find_row() {
-    row_begin_ += group_units_ * plan_.num_groups;
+    row_begin_ = row_end_;
     ++row_;
     while (true) {
       const int row = row_ + static_cast<int>(threadIdx.x & 31);
@@ -153,47 +158,36 @@ class ItemWalk {
       row_begin_ += total;
       row_ += 32;
     }
-    enter_row();
   }
 
-  __device__ Parts parts_of_fixed(const Item& item, int unit) const {
+  __device__ Parts parts_of_fixed(const Item& item, int unit, int group_units) const {
     const int base = (item.row * args_.head_items() + item.head_item) * args_.max_splits;
-    return {.count = group_units_, .first = base, .base = base, .stride = 1, .own = base + unit};
+    return {.count = group_units, .first = base, .base = base, .stride = 1, .own = base + unit};
   }
 
   // A share has at most two parts: its first item, and its last one.
-  __device__ Parts parts_of_shares(int group_begin) const {
-    const int team = (threadIdx.x / 32) >> plan_.slices_log2;
+  __device__ Parts parts_of_shares(int group_begin, int group_units) const {
     const int share = blockIdx.x;
-    const int group_end = group_begin + group_units_;
+    const int group_end = group_begin + group_units;
     const int first_share =
         plan_.begin_of(share) <= group_begin ? share : plan_.share_of(group_begin);
     const int last_share = end_ >= group_end ? share : plan_.share_of(group_end - 1);
     Parts parts;
     parts.count = last_share - first_share + 1;
     parts.stride = 2 * kWarps;
-    parts.base = first_share * parts.stride + team;
+    parts.base = first_share * parts.stride + team();
     parts.first = parts.base + (plan_.begin_of(first_share) < group_begin ? kWarps : 0);
     parts.own = parts.place(share - first_share);
     return parts;
   }
 
-  __device__ void enter_row() {
-    keys_ = keys_of_row<kKeys>(args_.params, row_);
-    unit_tiles_ =
-        args_.fixed_splits ? fixed_split_tiles<kKeys>(keys_.num_tiles) : 1 << plan_.slices_log2;
-    group_units_ = units_of<kKeys>(args_, plan_, keys_.num_tiles);
-  }
-
   const DecodeArgs& args_;
   const Plan& plan_;
   int unit_;
-  int end_;       // of the block's share
-  int row_ = -1;  // none yet
+  int end_;  // of the block's share
+  int row_ = 0;
   int row_begin_ = 0;
-  RowKeys keys_ = {};  // of the row; with even splits of the lane's
-  int unit_tiles_ = 0;
-  int group_units_ = 0;
+  int row_end_ = INT32_MAX;  // of the first row until its length is read
 };
 
 }  // namespace atom::ops::attention_device

@@ -7,8 +7,9 @@
 // in long runs; but no row's keys are to be in more than max_parts blocks, whose results somebody
 // has to join. A unit is one tile for each warp of a team, for all teams of a block.
 //
-// For few rows of about a length there is nothing to find out: one team, the whole block, takes a
-// row's head item or one of `splits` parts of it, and as many rounds of them as there are.
+// Rows of about a length are cut alike instead: each team takes whole head items, a round of them
+// after the other, and blocks have nothing to join. Where there are fewer head items than blocks,
+// one team, the whole block, takes one of `splits` parts of a head item.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +31,12 @@ struct DecodeArgs {
   bool fixed_splits;      // rows are cut by their length alone
   int max_parts;          // see above; not of fixed splits
   int even_splits;        // of every row, if they are of about a length; 0: they are cut in shares
+  int max_even_teams;     // of a block that takes whole head items
+  int shares_tiles;       // of a warp, that take as long as the plan and the joins of shares
   int heads_per_kv_head;  // query heads
   int heads_per_item;     // at most kRows
   int items_per_kv_head;  // to cover its query heads
-  int num_groups;         // of the parts of a row with even splits, at most
+  int num_groups;         // of the parts of a row with even splits, at most; 0: they are few
   int max_splits;         // of a row, with fixed splits
   int cluster_log2;       // of its blocks where each head item has a cluster in FewRows, or 0
   float2* partial_softmax;  // [parts, heads_per_item] maximum and sum
@@ -161,51 +164,59 @@ __device__ int slices_log2_of(const DecodeArgs& args, int total_tiles, int max_t
   return slices_log2;
 }
 
-constexpr int kMaxEvenRows = 32;  // a lane each
-
-// The keys of row `lane`.
-template <int kKeys>
-__device__ RowKeys keys_of_lane(const AttentionArgs& params) {
-  const int lane = threadIdx.x & 31;
-  return lane < params.num_sequences ? keys_of_row<kKeys>(params, lane) : RowKeys{};
-}
-
 // Tiles of each part of a row but the last one: no fewer than one for each warp.
 template <int kWarps>
 __device__ int even_part_tiles(int num_tiles, int splits) {
   return (num_tiles + splits * kWarps - 1) / (splits * kWarps) * kWarps;
 }
 
-// Whether a block's warps take hardly more tiles with even splits than with shares, whose plan and
-// joins take as long as a few tiles.
-template <int kKeys, int kWarps>
-__device__ bool are_even(const DecodeArgs& args) {
-  constexpr int kMoreTiles = 2;
-  if (args.even_splits == 0) {
-    return false;
+// Sixteenths of a full round's time that so many rounds take. Fewer blocks share the bandwidth of
+// the last one: a share x of them takes about 4x / (3x + 1) of the time, by measurements.
+__device__ inline int rounds_16(int places, int blocks) {
+  const int full = places / blocks;
+  const int rest = places - full * blocks;
+  return full * 16 + rest * 64 / (rest * 3 + blocks);
+}
+
+// How rows of about a length are cut alike: with the slices that take least, and of equal ones the
+// most teams. Its even_splits are 0 where shares take less. By whole warps.
+template <int kWarps>
+__device__ Plan even_plan(const DecodeArgs& args, int total_tiles, int max_tiles) {
+  constexpr int kEndTiles = 1;  // as long as an item's end takes
+  constexpr int kNever = 1 << 30;
+  const int items = args.head_items();
+  const int splits = args.even_splits;
+  Plan plan = {};
+  if (splits == 0) {
+    return plan;
   }
-  const int tiles = keys_of_lane<kKeys>(args.params).num_tiles;
-  const int max_tiles = __reduce_max_sync(kAllLanes, tiles);
-  const int64_t total_tiles = __reduce_add_sync(kAllLanes, tiles);
+  // Each lane looks at slices of its own.
+  const int slices_log2 = threadIdx.x & 31;
+  const int teams = kWarps >> slices_log2;
+  const bool fits = teams == 1 || (teams > 1 && teams <= args.max_even_teams && splits == 1 &&
+                                   (items & (teams - 1)) == 0);
   const int blocks = static_cast<int>(gridDim.x);
-  const int places = args.params.num_sequences * args.head_items() * args.even_splits;
-  const int rounds = (places + blocks - 1) / blocks;
-  const int even = rounds * even_part_tiles<kWarps>(max_tiles, args.even_splits);
-  return int64_t{even - kMoreTiles * kWarps} * blocks <= total_tiles * args.head_items();
+  int time = kNever;
+  if (fits) {
+    const int part_tiles = min(max_tiles, even_part_tiles<kWarps>(max_tiles, splits));
+    const int warp_tiles = (part_tiles + (1 << slices_log2) - 1) >> slices_log2;
+    const int places = args.params.num_sequences * splits * (items / teams);
+    time = rounds_16(places, blocks) * (warp_tiles + kEndTiles) * 4 + slices_log2;
+  }
+  const int best = __reduce_min_sync(kAllLanes, time);
+  if (int64_t{best / 4 - 16 * (kEndTiles + args.shares_tiles)} * blocks * kWarps <=
+      int64_t{16} * total_tiles * items) {
+    plan.slices_log2 = best % 4;
+    plan.even_splits = splits;
+    plan.num_groups = items / (kWarps >> plan.slices_log2);
+  }
+  return plan;
 }
 
 // All threads of the block call it, whose number is kWarps * 32.
 template <int kKeys, int kWarps>
 __device__ const Plan& make_plan(const DecodeArgs& args) {
   __shared__ Plan shared;
-  if (are_even<kKeys, kWarps>(args)) {
-    if (threadIdx.x == 0) {
-      shared.slices_log2 = kWarps == 8 ? 3 : 2;
-      shared.even_splits = args.even_splits;
-    }
-    __syncthreads();
-    return shared;
-  }
   __shared__ int scratch[3][kWarps];
   constexpr int kThreads = kWarps * 32;
   const int num_rows = args.params.num_sequences;
@@ -220,18 +231,27 @@ __device__ const Plan& make_plan(const DecodeArgs& args) {
     tiles += of_row;
     max_tiles = max(max_tiles, of_row);
   }
+  int total_tiles = __reduce_add_sync(kAllLanes, tiles);
   max_tiles = __reduce_max_sync(kAllLanes, max_tiles);
   if (threadIdx.x % 32 == 0) {
-    scratch[2][threadIdx.x / 32] = max_tiles;
+    scratch[0][threadIdx.x / 32] = total_tiles;
+    scratch[1][threadIdx.x / 32] = max_tiles;
   }
-  int total_tiles;
-  sum_before<kWarps>(tiles, scratch[0], total_tiles);
+  __syncthreads();
+  total_tiles = 0;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) {
-    max_tiles = max(max_tiles, scratch[2][warp]);
+    total_tiles += scratch[0][warp];
+    max_tiles = max(max_tiles, scratch[1][warp]);
   }
-  Plan plan;
-  plan.even_splits = 0;
+  Plan plan = even_plan<kWarps>(args, total_tiles, max_tiles);
+  if (plan.even_splits > 0) {
+    if (threadIdx.x == 0) {
+      shared = plan;
+    }
+    __syncthreads();
+    return shared;
+  }
   plan.slices_log2 = slices_log2_of<kWarps>(args, total_tiles, max_tiles);
   plan.num_groups = args.head_items() >> (__ffs(kWarps) - 1 - plan.slices_log2);
 
@@ -244,7 +264,7 @@ __device__ const Plan& make_plan(const DecodeArgs& args) {
   for (int row = row_begin; row < row_end; ++row) {
     units += units_of_row(row);
   }
-  int first_unit = sum_before<kWarps>(units, scratch[1], plan.num_units);
+  int first_unit = sum_before<kWarps>(units, scratch[2], plan.num_units);
   plan.units_per_share = plan.num_units / static_cast<int>(gridDim.x);
   plan.longer_shares = plan.num_units - plan.units_per_share * static_cast<int>(gridDim.x);
   const int own_unit = plan.begin_of(blockIdx.x);
