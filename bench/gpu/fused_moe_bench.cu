@@ -54,6 +54,8 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kRowsEarly,
                                   MoeKernel::kOne,
                                   MoeKernel::kSkinny,
+                                  MoeKernel::kSkinnyRows,
+                                  MoeKernel::kSkinnyCodes,
                                   MoeKernel::kWide,
                                   MoeKernel::kWhole};
 
@@ -100,9 +102,13 @@ void for_cases(const Selection& selection, Visit&& visit) {
   }
 }
 
+bool is_behind_norm(MoeKernel kernel) {
+  return kernel == MoeKernel::kSkinnyRows || kernel == MoeKernel::kSkinnyCodes;
+}
+
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
   return (kernel == MoeKernel::kWide || kernel == MoeKernel::kWhole ||
-          kernel == MoeKernel::kSkinny || kernel == MoeKernel::kOne) &&
+          kernel == MoeKernel::kSkinny || is_behind_norm(kernel) || kernel == MoeKernel::kOne) &&
          format.format == ExpertFormat::kFloat8;
 }
 
@@ -123,13 +129,17 @@ int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<in
     if (!layers.fits(kernel, count)) continue;
     const auto y = results_of(layers, kernel, count);
     const bool codes = reads_codes(kernel, layers.format());
-    const auto expected = layers.expected(0, count - 1, codes);
+    const auto expected = layers.expected(0, count - 1, codes, is_behind_norm(kernel));
     const int64_t size = layers.shape().hidden_size;
     for (int64_t i = 0; i < size; ++i) {
       const double got = element_value(Element::kBFloat16, y.data(), (count - 1) * size + i);
       verdict.see(got, expected.y[i], expected.allowed[i]);
     }
     repeats &= results_of(layers, kernel, count) == y;
+    if (kernel == MoeKernel::kSkinnyCodes) {
+      // The kernel that quantizes x gives the same.
+      repeats &= results_of(layers, MoeKernel::kSkinnyRows, count) == y;
+    }
     if (first.empty()) first.assign(y.begin(), y.begin() + size);
     is_its_own &= std::equal(first.begin(), first.end(), y.begin());
   }

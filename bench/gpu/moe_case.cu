@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "ops/fused_moe/moe_stream.h"
+#include "ops/rms_norm/rms_norm_cuda.h"
 
 namespace atom::bench {
 namespace {
@@ -83,7 +84,10 @@ std::vector<double> as_codes(std::vector<double> x) {
     double largest = 0;
     for (size_t i = first; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
     const double scale = static_cast<float>(largest) / 448.0f;
-    for (size_t i = first; largest > 0 && i < end; ++i) x[i] = as_float8(x[i] / scale) * scale;
+    for (size_t i = first; largest > 0 && i < end; ++i) {
+      // Quotients are rounded to float32 first, as quantize() does: some become ties.
+      x[i] = as_float8(static_cast<float>(x[i] / scale)) * scale;
+    }
   }
   return x;
 }
@@ -128,9 +132,14 @@ MoeLayers::MoeLayers(const MoeShape& shape,
       skinny_ints_(2 * num_skinny_rows() * 4),
       skinny_codes_(int64_t{num_skinny_rows()} * (shape.hidden_size + shape.intermediate_size)),
       skinny_scales_(skinny_codes_.size() / kMoeSkinnyGroup * 4),
+      norm_weight_(int64_t{shape.hidden_size} * 2),
+      norm_rows_(x_.size()),
+      norm_codes_(x_.size() / 2),
+      norm_scales_(norm_codes_.size() / kMoeSkinnyGroup * 4),
       counters_(kNumMoeSkinnyCounters * 4) {
   counters_.fill_bytes(0);
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
+  fill_random(norm_weight_.data(), Element::kBFloat16, shape.hidden_size, 1.0f, 8);
   choose();
 }
 
@@ -280,8 +289,16 @@ FusedMoeGpuScratch MoeLayers::scratch() const {
 }
 
 const char* name_of(MoeKernel kernel) {
-  constexpr const char* kNames[] = {
-      "stream", "one", "rows", "rows-early", "terms", "skinny", "wide", "whole"};
+  constexpr const char* kNames[] = {"stream",
+                                    "one",
+                                    "rows",
+                                    "rows-early",
+                                    "terms",
+                                    "skinny",
+                                    "skinny-rows",
+                                    "skinny-codes",
+                                    "wide",
+                                    "whole"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -301,6 +318,8 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
     case MoeKernel::kTerms:
       return fits_moe_terms(call);
     case MoeKernel::kSkinny:
+    case MoeKernel::kSkinnyRows:
+    case MoeKernel::kSkinnyCodes:
       return fits_moe_skinny(call);
     case MoeKernel::kWide:
       return count > kMaxStreamTokens &&
@@ -326,7 +345,14 @@ gpuError_t MoeLayers::launch(
   if (kernel == MoeKernel::kOne) {
     return launch_moe_one(call, {results_.data<float>(), counters_.data<int32_t>()}, stream);
   }
-  if (kernel == MoeKernel::kSkinny) return launch_skinny(call, stream);
+  if (kernel == MoeKernel::kSkinny) return launch_skinny(call, false, stream);
+  if (kernel == MoeKernel::kSkinnyRows || kernel == MoeKernel::kSkinnyCodes) {
+    const bool codes = kernel == MoeKernel::kSkinnyCodes;
+    ATOM_BENCH_CHECK(launch_norm(call, codes, stream));
+    FusedMoeGpuCall behind = call;
+    behind.x = norm_rows_.data();
+    return launch_skinny(behind, codes, stream);
+  }
   const MoeRowsScratch of_rows = {shared, rows_of_x_.data(), results_.data()};
   if (kernel == MoeKernel::kRows) return launch_moe_rows(call, of_rows, stream);
   if (kernel == MoeKernel::kRowsEarly) return launch_moe_rows_early(call, of_rows, stream);
@@ -345,10 +371,10 @@ gpuError_t MoeLayers::launch(
   float* x_scales = scales_.data<float>();
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
                                            padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;
-  return (kernel == MoeKernel::kWhole ? launch_moe_whole_float8 : launch_moe_wide_float8)(
-      call,
-      {shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()},
-      stream);
+  const MoeFloat8Scratch of_float8 = {
+      shared, rows_of_x_.data<uint8_t>(), x_scales, activated_scales, results_.data()};
+  return kernel == MoeKernel::kWhole ? launch_moe_whole_float8(call, {}, of_float8, stream)
+                                     : launch_moe_wide_float8(call, of_float8, stream);
 }
 
 int MoeLayers::num_skinny_rows() const {
@@ -356,9 +382,36 @@ int MoeLayers::num_skinny_rows() const {
       std::min(most_tokens_, kMaxMoeSkinnyTokens), shape_.top_k, shape_.num_experts);
 }
 
-gpuError_t MoeLayers::launch_skinny(const FusedMoeGpuCall& call, gpuStream_t stream) const {
+gpuError_t MoeLayers::launch_norm(const FusedMoeGpuCall& call,
+                                  bool codes,
+                                  gpuStream_t stream) const {
+  const int64_t size = call.hidden_size;
+  RmsNormLaunch norm;
+  norm.x = call.x;
+  norm.weight = norm_weight_.data();
+  norm.out = norm.rows = norm_rows_.data();
+  norm.x_strides[0] = norm.out_strides[0] = norm.rows_stride = size;
+  norm.num_tokens = call.num_tokens;
+  norm.size = size;
+  norm.eps = 1e-6f;
+  if (!codes) {
+    norm.rows = nullptr;
+    return launch_rms_norm(norm, stream);
+  }
+  norm.out = norm_codes_.data();
+  norm.scales = norm_scales_.data<float>();
+  norm.group_size = kMoeSkinnyGroup;
+  return launch_rms_norm(norm, stream);
+}
+
+gpuError_t MoeLayers::launch_skinny(const FusedMoeGpuCall& call,
+                                    bool codes,
+                                    gpuStream_t stream) const {
   const int64_t num_rows = num_moe_skinny_rows(call.num_tokens, shape_.top_k, shape_.num_experts);
+  const MoeTokenCodes given = {
+      norm_codes_.data<uint8_t>(), norm_scales_.data<float>(), call.hidden_size};
   return launch_moe_skinny(call,
+                           codes ? given : MoeTokenCodes(),
                            {.choices = skinny_ints_.data<int32_t>(),
                             .weights = skinny_ints_.data<float>(num_rows * 4),
                             .counters = counters_.data<int32_t>(),
@@ -440,9 +493,10 @@ std::vector<double> MoeLayers::multiply(const Matrix& matrix,
   return y;
 }
 
-MoeLayers::Expected MoeLayers::expected(int layer, int token, bool codes) const {
+MoeLayers::Expected MoeLayers::expected(int layer, int token, bool codes, bool of_norm) const {
+  const Buffer& rows = of_norm ? norm_rows_ : x_;
   const auto bits =
-      download<uint16_t>(x_.data(int64_t{token} * shape_.hidden_size * 2), shape_.hidden_size);
+      download<uint16_t>(rows.data(int64_t{token} * shape_.hidden_size * 2), shape_.hidden_size);
   std::vector<double> x;
   for (int i = 0; i < shape_.hidden_size; ++i) {
     x.push_back(element_value(Element::kBFloat16, bits.data(), i));

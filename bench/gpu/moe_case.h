@@ -42,7 +42,9 @@ enum class MoeKernel {
   kRowsEarly,
   kTerms,
   kSkinny,
-  kWide, /* bfloat16 and FP8 */
+  kSkinnyRows,  /* behind the norm that leaves x */
+  kSkinnyCodes, /* likewise, x in codes too */
+  kWide,        /* bfloat16 and FP8 */
   kWhole /* FP8 */,
 };
 const char* name_of(MoeKernel kernel);
@@ -70,11 +72,12 @@ class MoeLayers {
   static int64_t layer_size(const MoeShape& shape, const MoeFormat& format);
 
   // Of a token by a layer's experts, in double, and what rounding may change of each. With `codes`
-  // x and what is between the matrices are codes of FP8, each 128 by a scale of their own.
+  // x and what is between the matrices are codes of FP8, each 128 by a scale of their own; with
+  // `of_norm` x is what the norm leaves.
   struct Expected {
     std::vector<double> y, allowed;
   };
-  Expected expected(int layer, int token, bool codes) const;
+  Expected expected(int layer, int token, bool codes, bool of_norm) const;
   // y of tokens, as last computed.
   std::vector<uint16_t> result(int count) const;
 
@@ -109,8 +112,11 @@ class MoeLayers {
   Buffer choices_, rows_, begins_, rows_of_x_, scales_;
   // Of the one for few tokens in FP8.
   int num_skinny_rows() const;
-  gpuError_t launch_skinny(const ops::FusedMoeGpuCall& call, gpuStream_t stream) const;
+  gpuError_t launch_skinny(const ops::FusedMoeGpuCall& call, bool codes, gpuStream_t stream) const;
   Buffer skinny_ints_, skinny_codes_, skinny_scales_;
+  // Of the norm before the experts, which makes another x of x.
+  gpuError_t launch_norm(const ops::FusedMoeGpuCall& call, bool codes, gpuStream_t stream) const;
+  Buffer norm_weight_, norm_rows_, norm_codes_, norm_scales_;
   Buffer counters_;  // zeros
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;

@@ -391,7 +391,15 @@ std::vector<Tensor> FusedMoE::input_scales() const {
   return scales;
 }
 
-void FusedMoE::forward(const Tensor& x,
+ActivationFormat FusedMoE::wanted() const {
+  const ops::CodeFormat input = gate_up_proj_.input();
+  // Of other codes GPUs have no kernels that read them.
+  if (input.granularity != QuantType::kPer1x128) return {};
+  return {
+      .codes = input.granularity, .code_dtype = input.dtype, .static_scale = input.static_scale};
+}
+
+void FusedMoE::forward(const Activation& x,
                        const MoeRouter::Choice& choice,
                        const Tensor& y,
                        const ForwardContext& context) const {
@@ -402,9 +410,16 @@ void FusedMoE::forward(const Tensor& x,
                                       .places = places_,
                                       .gate_up_input = gate_up_proj_.input(),
                                       .down_input = down_proj_.input()};
-  if (context.observer != nullptr) context.observer->on_linear(context.stream, x, {});
-  ops::fused_moe(
-      context.stream, x, choice.ids, choice.weights, experts, activation_, y, context.workspace);
+  if (context.observer != nullptr) context.observer->on_linear(context.stream, x.rows, {});
+  ops::fused_moe(context.stream,
+                 x.rows,
+                 choice.ids,
+                 choice.weights,
+                 experts,
+                 activation_,
+                 y,
+                 context.workspace,
+                 wanted().takes(x.codes) ? x.codes : ops::QuantizedRows());
 }
 
 void map_experts(const ExpertNames& names, WeightMapping* mapping) {

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/activation.h"
 #include "layers/moe/expert_exchange.h"
 #include "layers/moe/expert_map.h"
 #include "layers/moe/expert_slots.h"
@@ -57,8 +58,11 @@ class FusedMoE : public Module {
   // The scales that activations of all experts have, [1] float32 each; none without.
   std::vector<Tensor> input_scales() const;
 
+  // With rows, which routers and kernels for other numbers of tokens read.
+  ActivationFormat wanted() const;
+
   // x, y [num_tokens, hidden_size], not the same memory. y is this rank's part of the sum.
-  void forward(const Tensor& x,
+  void forward(const Activation& x,
                const MoeRouter::Choice& choice,
                const Tensor& y,
                const ForwardContext& context) const;

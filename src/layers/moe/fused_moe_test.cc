@@ -134,6 +134,12 @@ class FusedMoELayer : public testing::Test {
 
   // Token t by experts t and t + 1 of the first three, and the others with weight 1.
   std::vector<double> outputs(const FusedMoE& experts, int64_t num_others = 0) {
+    return outputs_of(experts, x_, num_others);
+  }
+
+  std::vector<double> outputs_of(const FusedMoE& experts,
+                                 const Activation& x,
+                                 int64_t num_others = 0) {
     MoeRouter::Choice choice = {Tensor::empty({kTokens, 2 + num_others}, DType::kInt32),
                                 Tensor::empty({kTokens, 2 + num_others}, DType::kFloat32)};
     int32_t* ids = choice.ids.data<int32_t>();
@@ -145,7 +151,7 @@ class FusedMoELayer : public testing::Test {
       }
     }
     const Tensor y = Tensor::empty({kTokens, kHidden}, DType::kFloat32);
-    experts.forward(x_, choice, y, context_);
+    experts.forward(x, choice, y, context_);
     return ops::values_of(y);
   }
 
@@ -259,7 +265,7 @@ TEST_F(FusedMoELayer, PartsOfExpertsEndWhereScalesDo) {
   const Stack gate = random_stack(kExperts, kGroups, kHidden, 5);
   const Stack up = random_stack(kExperts, kGroups, kHidden, 6);
   const Stack down = random_stack(kExperts, kHidden, kGroups, 7);
-  const auto outputs_of = [&](int32_t rank, int32_t world, int64_t part) {
+  const auto outputs_on = [&](int32_t rank, int32_t world, int64_t part) {
     build_.parallel.tensor_parallel_rank = rank;
     build_.parallel.tensor_parallel_size = world;
     FusedMoEOptions options;
@@ -279,9 +285,9 @@ TEST_F(FusedMoELayer, PartsOfExpertsEndWhereScalesDo) {
     EXPECT_TRUE(experts.finish_load(stream_).ok());
     return outputs(experts);
   };
-  const std::vector<double> whole = outputs_of(0, 1, 96);
-  std::vector<double> sum = outputs_of(0, 2, 64);
-  const std::vector<double> second = outputs_of(1, 2, 32);
+  const std::vector<double> whole = outputs_on(0, 1, 96);
+  std::vector<double> sum = outputs_on(0, 2, 64);
+  const std::vector<double> second = outputs_on(1, 2, 32);
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += second[i];
   EXPECT_GT(relative_distance(second, whole), 0.1);
   EXPECT_LT(relative_distance(sum, whole), 1e-5);
@@ -344,6 +350,41 @@ TEST_F(FusedMoELayer, GivenScalesOfActivationsAreOneForALayer) {
   EXPECT_NE(with_scales(0.02f, 0.01f), with_scales(0.01f, 0.01f));
   build_.emulate_quantized_activations = false;
   EXPECT_EQ(with_scales(0.02f, 0.01f), with_scales(0.01f, 0.01f));
+}
+
+// What the norm before leaves is what the experts would make of rows themselves.
+TEST_F(FusedMoELayer, ReadsCodesWithAScaleForEach128) {
+  config_.quantization.groups = {{every_linear(), {QuantType::kPer128x128, QuantType::kPer1x128}}};
+  FusedMoEOptions options;
+  options.num_experts = kExperts;
+  options.intermediate_size = kSize;
+  FusedMoE experts(build_, options);
+  ASSERT_TRUE(build_.status.ok()) << build_.status.message();
+  experts.allocate_parameters(stream_);
+  for (const NamedParameter& named : experts.named_parameters()) {
+    Parameter& parameter = *named.parameter;
+    for (int64_t i = 0; i < parameter.data().num_elements(); ++i) {
+      if (named.name.ends_with(".weight")) {
+        parameter.data().data<Float8E4M3>()[i] =
+            from_float<Float8E4M3>(static_cast<float>(i % 7 - 3));
+      } else {
+        parameter.data().data<float>()[i] = 0.01f;
+      }
+    }
+    parameter.mark_loaded();
+  }
+  ASSERT_TRUE(experts.finish_load(stream_).ok());
+  const ActivationFormat format = experts.wanted();
+  ASSERT_EQ(format.codes, QuantType::kPer1x128);
+  EXPECT_TRUE(format.rows);
+  Workspace memory(1 << 16);
+  const ops::QuantizedRows codes = make_codes(format, kTokens, kHidden, memory);
+  ops::quantize(stream_, x_, codes);
+  const std::vector<double> expected = outputs(experts);
+  // Nothing else is read of x.
+  const Tensor zeros = Tensor::zeros(x_.shape(), x_.dtype());
+  EXPECT_EQ(outputs_of(experts, {zeros, codes}), expected);
+  EXPECT_NE(outputs_of(experts, zeros), expected);
 }
 
 TEST_F(FusedMoELayer, AnEmptySlotOfASharedExpertIsMissing) {

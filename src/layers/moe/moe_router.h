@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "layers/activation.h"
 #include "nn/build_context.h"
 #include "nn/forward_context.h"
 #include "nn/module.h"
@@ -29,6 +30,8 @@ class MoeRouter : public Module {
 
   Status finish_load(const Stream& stream) override;
   int64_t resident_bytes() const override;
+
+  ActivationFormat wanted() const { return {}; }
 
   struct Choice {
     Tensor ids;      // [num_tokens, top_k + num_shared] int32

@@ -13,7 +13,8 @@ void run(const RMSNorm& norm,
          ResidualStream& residual,
          const ForwardContext& context) {
   const Workspace::Scope scope(context.workspace);
-  const Activation x = add_and_normalize(norm, residual, sub_layer.wanted(), context);
+  const ActivationFormat format = sub_layer.wanted(residual.sum.size(0));
+  const Activation x = add_and_normalize(norm, residual, format, context);
   sub_layer.forward(x, residual.update, context);
   residual.is_pending = true;
   residual.is_part = sub_layer.leaves_parts();

@@ -165,8 +165,8 @@ Tensor Eagle3Head::forward(const Tensor& hidden,
   residual.is_part = attention_.leaves_parts();
   {
     const Workspace::Scope scope(context.workspace);
-    const Activation x =
-        add_and_normalize(post_attention_layernorm_, residual, mlp_.wanted(), context);
+    const Activation x = add_and_normalize(
+        post_attention_layernorm_, residual, mlp_.wanted(residual.sum.size(0)), context);
     mlp_.forward(x, residual.update, context);
   }
   residual.is_pending = true;

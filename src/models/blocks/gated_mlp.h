@@ -12,7 +12,7 @@ class GatedMLP : public FeedForward {
  public:
   GatedMLP(BuildContext& build, int64_t intermediate_size, bool has_bias);
 
-  ActivationFormat wanted() const override { return gate_up_proj_.wanted(); }
+  ActivationFormat wanted(int64_t /*num_tokens*/) const override { return gate_up_proj_.wanted(); }
   void forward(const Activation& x,
                const Tensor& out,
                const ForwardContext& context) const override;

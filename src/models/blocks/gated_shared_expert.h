@@ -11,6 +11,11 @@ class GatedSharedExpert : public Module {
  public:
   GatedSharedExpert(BuildContext& build, int64_t intermediate_size);
 
+  // The expert's; the gate reads rows.
+  ActivationFormat wanted(int64_t num_tokens) const {
+    return unite(expert_.wanted(num_tokens), {});
+  }
+
   // out [num_tokens, hidden_size] += sigmoid(gate x) * this rank's part of expert(x).
   void add_to(const Tensor& out, const Activation& x, const ForwardContext& context) const;
 

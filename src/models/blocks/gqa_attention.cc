@@ -58,7 +58,7 @@ GqaAttention::GqaAttention(BuildContext& build,
   register_module("o_proj", &o_proj_);
 }
 
-ActivationFormat GqaAttention::wanted() const {
+ActivationFormat GqaAttention::wanted(int64_t /*num_tokens*/) const {
   const ActivationFormat qkv = qkv_proj_.wanted();
   return indexer_ == nullptr ? qkv : unite(qkv, indexer_->wanted());
 }

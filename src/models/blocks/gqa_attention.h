@@ -35,7 +35,7 @@ class GqaAttention : public TokenMixer {
   // `rotary` outlives this.
   GqaAttention(BuildContext& build, const RotaryEmbedding& rotary, const GqaOptions& options);
 
-  ActivationFormat wanted() const override;
+  ActivationFormat wanted(int64_t num_tokens) const override;
   void forward(const Activation& x,
                const Tensor& out,
                const ForwardContext& context) const override;

@@ -13,7 +13,7 @@ class LinearAttention : public TokenMixer {
  public:
   LinearAttention(BuildContext& build, const GatedDeltaNetSizes& sizes, DeltaNetRows rows);
 
-  ActivationFormat wanted() const override {
+  ActivationFormat wanted(int64_t /*num_tokens*/) const override {
     return unite(in_proj_qkvz_.wanted(), in_proj_ba_.wanted());
   }
   void forward(const Activation& x,

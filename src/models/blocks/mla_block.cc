@@ -134,7 +134,7 @@ MlaBlock::MlaBlock(BuildContext& build, const RotaryEmbedding& rotary, const Mla
   register_module("o_proj", &o_proj_);
 }
 
-ActivationFormat MlaBlock::wanted() const {
+ActivationFormat MlaBlock::wanted(int64_t /*num_tokens*/) const {
   if (!input_codes_) return {};
   ActivationFormat format;
   if (qkv_a_proj_ != nullptr) {

@@ -39,7 +39,7 @@ class MlaBlock : public TokenMixer {
   // `rotary` outlives this.
   MlaBlock(BuildContext& build, const RotaryEmbedding& rotary, const MlaOptions& options);
 
-  ActivationFormat wanted() const override;
+  ActivationFormat wanted(int64_t num_tokens) const override;
   void forward(const Activation& x,
                const Tensor& out,
                const ForwardContext& context) const override;

@@ -26,7 +26,7 @@ class MoeBlock : public FeedForward {
  public:
   MoeBlock(BuildContext& build, const MoeBlockOptions& options);
 
-  ActivationFormat wanted() const override { return {}; }
+  ActivationFormat wanted(int64_t num_tokens) const override;
   void forward(const Activation& x,
                const Tensor& out,
                const ForwardContext& context) const override;

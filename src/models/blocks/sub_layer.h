@@ -11,8 +11,9 @@ namespace atom {
 
 class SubLayer : public Module {
  public:
-  // The form in which it reads its input fastest: the union of what its consumers want.
-  virtual ActivationFormat wanted() const = 0;
+  // The form in which it reads an input of so many tokens fastest: the union of what its consumers
+  // want.
+  virtual ActivationFormat wanted(int64_t num_tokens) const = 0;
 
   // x [num_tokens, hidden_size] -> out likewise, of the model's dtype, in other memory: this rank's
   // part of the result, which is the sum of those of the ranks that share layers. Their reader

@@ -99,6 +99,16 @@ bool scales_meet(const CodeFormat& input, const LinearWeight& weight) {
   return group_size == 0 || group_size == weight.group_size;
 }
 
+void check_codes(const FusedMoeCall& call) {
+  const QuantizedRows& codes = call.x_codes;
+  if (!codes.defined()) return;
+  const CodeFormat& input = call.experts.gate_up_input;
+  CHECK(codes.granularity == input.granularity);
+  CHECK(codes.values.dtype() == input.dtype);
+  CHECK(codes.is_static == input.static_scale.defined());
+  CHECK(codes.values.size(0) == call.num_tokens());
+}
+
 void check_call(const FusedMoeCall& call) {
   const ExpertWeights& experts = call.experts;
   const DType dtype = call.x.dtype();
@@ -110,6 +120,7 @@ void check_call(const FusedMoeCall& call) {
       .tensor("y", call.y, {"T", "H"}, dtype_or_float32(call.y, dtype))
       .contiguous("ids", call.ids, {"T", "k"}, DType::kInt32)
       .contiguous("weights", call.weights, {"T", "k"}, DType::kFloat32);
+  check_codes(call);
   check_bias(check, "gate_up_bias", experts.gate_up_bias, "gate_up_size", dtype);
   check_bias(check, "down_bias", experts.down_bias, "H", dtype);
   if (experts.gate_up_bias.defined() || experts.down_bias.defined()) {
@@ -176,8 +187,9 @@ void fused_moe(const Stream& stream,
                const ExpertWeights& experts,
                const GatedActivation& activation,
                const Tensor& y,
-               Workspace& scratch) {
-  const FusedMoeCall call{x, ids, weights, experts, activation, y};
+               Workspace& scratch,
+               const QuantizedRows& x_codes) {
+  const FusedMoeCall call{x, ids, weights, experts, activation, y, x_codes};
   check_call(call);
   if (call.num_tokens() == 0) return;
   const auto& variant =

@@ -42,6 +42,8 @@ struct ExpertWeights {
 };
 
 // Choices of experts that are not here add nothing: ids without a place, negative, or beyond.
+// `x_codes`, if defined: what quantize() makes of x as gate_up_input says, by which x is not
+// quantized again and the results are the same; on a GPU rows begin at multiples of 16 bytes.
 void fused_moe(const Stream& stream,
                const Tensor& x,        // [T, H], row stride allowed
                const Tensor& ids,      // [T, k] int32, those of a token distinct
@@ -49,6 +51,7 @@ void fused_moe(const Stream& stream,
                const ExpertWeights& experts,
                const GatedActivation& activation,
                const Tensor& y,  // [T, H] x.dtype() or float32, row stride allowed; not x
-               Workspace& scratch);
+               Workspace& scratch,
+               const QuantizedRows& x_codes = {});
 
 }  // namespace atom::ops

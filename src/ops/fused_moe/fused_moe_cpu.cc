@@ -9,8 +9,19 @@
 namespace atom::ops {
 namespace {
 
+// A row of codes.
+QuantizedRows row_of(const QuantizedRows& codes, int64_t row) {
+  if (!codes.defined()) return {};
+  QuantizedRows one = codes;
+  one.values = codes.values.narrow(0, row, 1);
+  if (!codes.is_static) one.scales = codes.scales.narrow(0, row, 1);
+  return one;
+}
+
+// `given`: x in codes, where it is.
 void multiply(const Stream& stream,
               const Tensor& x,
+              const QuantizedRows& given,
               const CodeFormat& input,
               const LinearWeight& weight,
               const Tensor& bias,
@@ -18,9 +29,10 @@ void multiply(const Stream& stream,
               Workspace& scratch) {
   if (!input.is_quantized()) return linear_reference(stream, {x, weight, bias, y}, scratch);
   const Workspace::Scope scope(scratch);
-  const QuantizedRows codes = quantized_rows(input, 1, weight.in_features, scratch);
+  const QuantizedRows codes =
+      given.defined() ? given : quantized_rows(input, 1, weight.in_features, scratch);
   if (stream.is_dry_run()) return;
-  quantize(stream, x, codes);
+  if (!given.defined()) quantize(stream, x, codes);
   linear_reference(stream, {codes.values, weight, bias, y, codes.scales}, scratch);
 }
 
@@ -35,8 +47,8 @@ void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspa
   const Tensor result = scratch.tensor({1, hidden_size}, DType::kFloat32);
   const Tensor total = scratch.tensor({1, hidden_size}, DType::kFloat32);
   if (stream.is_dry_run()) {
-    multiply(stream, call.x, experts.gate_up_input, experts.gate_up[0], {}, sums, scratch);
-    multiply(stream, activated, experts.down_input, experts.down[0], {}, result, scratch);
+    multiply(stream, call.x, {}, experts.gate_up_input, experts.gate_up[0], {}, sums, scratch);
+    multiply(stream, activated, {}, experts.down_input, experts.down[0], {}, result, scratch);
     return;
   }
   for (int64_t t = 0; t < call.num_tokens(); ++t) {
@@ -48,7 +60,14 @@ void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspa
       const Tensor x = call.x.narrow(0, t, 1);
       const Tensor gate_up_bias = expert_bias(experts.gate_up_bias, e);
       const Tensor down_bias = expert_bias(experts.down_bias, e);
-      multiply(stream, x, experts.gate_up_input, experts.gate_up[e], gate_up_bias, sums, scratch);
+      multiply(stream,
+               x,
+               row_of(call.x_codes, t),
+               experts.gate_up_input,
+               experts.gate_up[e],
+               gate_up_bias,
+               sums,
+               scratch);
       activate_reference({.sums = sums.data<float>(),
                           .out = activated.raw_data(),
                           .size = size,
@@ -56,7 +75,8 @@ void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspa
                           .activation = call.activation},
                          0,
                          1);
-      multiply(stream, activated, experts.down_input, experts.down[e], down_bias, result, scratch);
+      multiply(
+          stream, activated, {}, experts.down_input, experts.down[e], down_bias, result, scratch);
       const float weight = call.weights.data<float>()[choice];
       for (int64_t i = 0; i < hidden_size; ++i) {
         total.data<float>()[i] += weight * result.data<float>()[i];

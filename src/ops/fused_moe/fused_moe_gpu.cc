@@ -109,22 +109,27 @@ void run_skinny(const Stream& stream,
   const auto scales = [&](int64_t columns) {
     return workspace.tensor({columns / kMoeSkinnyGroup, num_rows}, DType::kFloat32).data<float>();
   };
-  const MoeSkinnyScratch scratch = {
-      .choices = workspace.tensor({num_rows}, DType::kInt32).data<int32_t>(),
-      .weights = workspace.tensor({num_rows}, DType::kFloat32).data<float>(),
-      .counters = stream.is_dry_run() ? nullptr : workspace.counters().data<int32_t>(),
-      .x = codes(call.hidden_size()),
-      .activated = codes(call.intermediate_size()),
-      .x_scales = scales(call.hidden_size()),
-      .activated_scales = scales(call.intermediate_size()),
-      .results = workspace.tensor({most_tokens * call.top_k(), call.hidden_size()}, DType::kFloat32)
-                     .data<float>(),
-      .num_rows = num_rows};
+  MoeSkinnyScratch scratch = {};
+  scratch.counters = stream.is_dry_run() ? nullptr : workspace.counters().data<int32_t>();
+  scratch.activated = codes(call.intermediate_size());
+  scratch.activated_scales = scales(call.intermediate_size());
+  scratch.results =
+      workspace.tensor({most_tokens * call.top_k(), call.hidden_size()}, DType::kFloat32)
+          .data<float>();
+  scratch.num_rows = num_rows;
+  if (!has_token_codes(call)) {
+    scratch.choices = workspace.tensor({num_rows}, DType::kInt32).data<int32_t>();
+    scratch.weights = workspace.tensor({num_rows}, DType::kFloat32).data<float>();
+    scratch.x = codes(call.hidden_size());
+    scratch.x_scales = scales(call.hidden_size());
+  }
   if (stream.is_dry_run()) return;
   for (int64_t first = 0; first < num_tokens; first += most_tokens) {
     const int64_t count = std::min(most_tokens, num_tokens - first);
-    GPU_CHECK(launch_moe_skinny(
-        gpu_call(call, first, count), scratch, static_cast<gpuStream_t>(stream.queue().handle())));
+    GPU_CHECK(launch_moe_skinny(gpu_call(call, first, count),
+                                token_codes(call, first, count),
+                                scratch,
+                                static_cast<gpuStream_t>(stream.queue().handle())));
   }
 }
 
@@ -219,12 +224,18 @@ struct ManyTokens {
               const FusedMoeCall& call,
               const Scratch& scratch,
               gpuError_t (*kernels)(const FusedMoeGpuCall&, const Scratch&, gpuStream_t)) const {
+    for_turns(stream, call, [&](int64_t first, int64_t count, gpuStream_t queue) {
+      return kernels(gpu_call(call, first, count), scratch, queue);
+    });
+  }
+
+  // launch(first token, number of tokens, queue) of each turn.
+  template <typename Launch>
+  void for_turns(const Stream& stream, const FusedMoeCall& call, Launch&& launch) const {
     if (stream.is_dry_run()) return;
     for (int64_t first = 0; first < call.num_tokens(); first += most_tokens) {
       const int64_t count = std::min(most_tokens, call.num_tokens() - first);
-      GPU_CHECK(kernels(gpu_call(call, first, count),
-                        scratch,
-                        static_cast<gpuStream_t>(stream.queue().handle())));
+      GPU_CHECK(launch(first, count, static_cast<gpuStream_t>(stream.queue().handle())));
     }
   }
 };
@@ -268,34 +279,38 @@ bool fits_fused_moe_whole_float8(const FusedMoeCall& call) {
 
 namespace {
 
-void run_float8(const Stream& stream,
-                const FusedMoeCall& call,
-                Workspace& workspace,
-                gpuError_t (*launch)(const FusedMoeGpuCall&,
-                                     const MoeFloat8Scratch&,
-                                     gpuStream_t)) {
-  const Workspace::Scope scope(workspace);
-  const ManyTokens many(call, workspace);
+// `has_x`: with x in codes, which the kernels make.
+MoeFloat8Scratch float8_scratch(const FusedMoeCall& call, const ManyTokens& many, bool has_x) {
   const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
   const auto groups = [](int64_t columns) { return (columns + kMoeCodeGroup - 1) / kMoeCodeGroup; };
   MoeFloat8Scratch scratch{};
   scratch.shared = many.shared(call, size, DType::kUInt8);
   scratch.shared.rows = many.tensor<int32_t>(1, many.most_rows, DType::kInt32);
-  scratch.x = many.tensor<uint8_t>(many.most_rows, hidden_size, DType::kUInt8);
-  scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
+  if (has_x) {
+    scratch.x = many.tensor<uint8_t>(many.most_rows, hidden_size, DType::kUInt8);
+    scratch.x_scales = many.tensor<float>(many.most_rows, groups(hidden_size), DType::kFloat32);
+  }
   scratch.activated_scales = many.tensor<float>(many.most_rows, groups(size), DType::kFloat32);
   scratch.results = many.tensor(many.most_rows, hidden_size, call.x.dtype());
-  many.launch(stream, call, scratch, launch);
+  return scratch;
 }
 
 }  // namespace
 
 void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_float8(stream, call, workspace, launch_moe_wide_float8);
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  many.launch(stream, call, float8_scratch(call, many, true), launch_moe_wide_float8);
 }
 
 void fused_moe_whole_float8(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_float8(stream, call, workspace, launch_moe_whole_float8);
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  const MoeFloat8Scratch scratch = float8_scratch(call, many, !has_token_codes(call));
+  many.for_turns(stream, call, [&](int64_t first, int64_t count, gpuStream_t queue) {
+    return launch_moe_whole_float8(
+        gpu_call(call, first, count), token_codes(call, first, count), scratch, queue);
+  });
 }
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {

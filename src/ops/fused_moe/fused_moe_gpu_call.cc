@@ -100,6 +100,22 @@ FusedMoeGpuCall gpu_call(const FusedMoeCall& call, int64_t first_token, int64_t 
           .y_element = gpu_element(call.y.dtype())};
 }
 
+bool has_token_codes(const FusedMoeCall& call) {
+  return call.x_codes.defined() && call.x_codes.granularity == QuantType::kPer1x128 &&
+         call.x_codes.values.dtype() == DType::kFloat8E4M3;
+}
+
+MoeTokenCodes token_codes(const FusedMoeCall& call, int64_t first_token, int64_t num_tokens) {
+  if (!has_token_codes(call)) return {};
+  const Tensor& values = call.x_codes.values;
+  constexpr int kRowAlignment = 16;
+  CHECK(reinterpret_cast<uintptr_t>(values.raw_data()) % kRowAlignment == 0u);
+  CHECK(values.stride(0) % kRowAlignment == 0);
+  return {static_cast<const uint8_t*>(values.narrow(0, first_token, num_tokens).raw_data()),
+          call.x_codes.scales.narrow(0, first_token, num_tokens).data<float>(),
+          values.stride(0)};
+}
+
 bool is_row_major(const FusedMoeCall& call) {
   return call.experts.down[0].layout == WeightLayout::kRowMajor;
 }

@@ -70,8 +70,15 @@ bool run_on_gpu(const FusedMoeVariant& variant,
                 const StackedWeights& down,
                 const Tensor& y) {
   ThreadPool pool(1);
-  std::vector<Tensor> tensors = {
-      layer.x, layer.ids, layer.weights, layer.gate_up_bias, layer.down_bias, layer.places, y};
+  std::vector<Tensor> tensors = {layer.x,
+                                 layer.ids,
+                                 layer.weights,
+                                 layer.gate_up_bias,
+                                 layer.down_bias,
+                                 layer.places,
+                                 y,
+                                 layer.x_codes.values,
+                                 layer.x_codes.scales};
   for (const StackedWeights* stack : {&gate_up, &down}) {
     for (const Tensor& tensor : stack->tensors()) tensors.push_back(tensor);
   }
@@ -87,7 +94,12 @@ bool run_on_gpu(const FusedMoeVariant& variant,
                                 layer.options.input,
                                 layer.options.input};
     const Tensor x = at(layer.x), ids = at(layer.ids), weights = at(layer.weights), out = at(y);
-    const FusedMoeCall call{x, ids, weights, experts, layer.options.activation, out};
+    FusedMoeCall call{x, ids, weights, experts, layer.options.activation, out};
+    if (layer.x_codes.defined()) {
+      call.x_codes = layer.x_codes;
+      call.x_codes.values = at(layer.x_codes.values);
+      call.x_codes.scales = at(layer.x_codes.scales);
+    }
     if (!runs(variant, at.stream().device().type, call)) return false;
     Workspace measure;
     variant.launch(Stream::dry_run(at.stream().device()), call, measure);
@@ -184,6 +196,19 @@ bool reads_codes(const FusedMoeVariant& variant) {
   return std::find(std::begin(kNames), std::end(kNames), variant.name) != std::end(kNames);
 }
 
+// x quantized before is as x that the kernel quantizes.
+void expect_same_of_given_codes(const FusedMoeVariant& variant,
+                                const Layer& layer,
+                                const StackedWeights& gate_up,
+                                const StackedWeights& down,
+                                const Tensor& y) {
+  Layer coded = layer;
+  coded.code_x();
+  const Tensor again = Tensor::zeros({y.size(0), y.stride(0)}, y.dtype()).narrow(1, 0, y.size(1));
+  ASSERT_TRUE(run_on_gpu(variant, coded, gate_up, down, again)) << variant.name;
+  ASSERT_EQ(values_of(again), values_of(y)) << variant.name << " " << layer.x.to_string();
+}
+
 // How many variants that read codes, or those that do not, took the case. The test's properties say
 // how many each took.
 int check_variants(const Case& c, const Options& options, bool codes) {
@@ -203,6 +228,7 @@ int check_variants(const Case& c, const Options& options, bool codes) {
     static std::map<std::string, int> runs_of;
     ::testing::Test::RecordProperty(variant.name, ++runs_of[variant.name]);
     expect_matches(expected, y, std::string(variant.name) + " " + layer.x.to_string());
+    if (codes) expect_same_of_given_codes(variant, layer, gate_up, down, y);
   }
   return num_runs;
 }

@@ -109,7 +109,7 @@ class GroupedChoices {
 
 // What lies between the steps, a row per choice.
 struct Buffers {
-  Factor tokens;  // a row per token; used where they are quantized
+  Factor tokens;  // a row per token; used where they are quantized here
   Factor x;       // of tokens, where an expert's are not a run
   Tensor sums;    // of gate and up
   Tensor activated;
@@ -121,7 +121,9 @@ struct Buffers {
 
  private:
   Buffers(const FusedMoeCall& call, int64_t num_tokens, int64_t num_rows, Workspace& scratch)
-      : tokens(codes(call.experts.gate_up_input, num_tokens, call.hidden_size(), scratch)),
+      : tokens(call.x_codes.defined()
+                   ? Factor(Tensor())
+                   : codes(call.experts.gate_up_input, num_tokens, call.hidden_size(), scratch)),
         x(call.experts.gate_up_input.is_quantized()
               ? codes(call.experts.gate_up_input, num_rows, call.hidden_size(), scratch)
               : scratch.tensor({num_rows, call.hidden_size()}, call.x.dtype())),
@@ -241,8 +243,12 @@ void run_tokens(ActivateKernel* activate,
   const ExpertWeights& experts = call.experts;
   const auto& groups = choices.groups();
   if (!groups.empty()) {
-    const Factor tokens = quantized(
-        stream, call.x.narrow(0, first_token, num_tokens), experts.gate_up_input, buffers.tokens);
+    const Factor tokens = call.x_codes.defined()
+                              ? Factor(call.x_codes).rows(first_token, num_tokens)
+                              : quantized(stream,
+                                          call.x.narrow(0, first_token, num_tokens),
+                                          experts.gate_up_input,
+                                          buffers.tokens);
     gather_tokens(stream, tokens, choices, buffers.x);
     GroupProducts gate_up(experts.gate_up, experts.gate_up_bias, groups.size());
     for (const Group& group : groups) {

@@ -32,7 +32,12 @@ Tensor run(const FusedMoeVariant& variant,
   const Tensor x = layer.x.narrow(0, first, count), ids = layer.ids.narrow(0, first, count);
   const Tensor weights = layer.weights.narrow(0, first, count);
   const ExpertWeights experts = layer.experts();
-  const FusedMoeCall call{x, ids, weights, experts, layer.options.activation, y};
+  FusedMoeCall call{x, ids, weights, experts, layer.options.activation, y};
+  if (layer.x_codes.defined()) {
+    call.x_codes = layer.x_codes;
+    call.x_codes.values = layer.x_codes.values.narrow(0, first, count);
+    call.x_codes.scales = layer.x_codes.scales.narrow(0, first, count);
+  }
   Workspace measure;
   variant.launch(Stream::dry_run(), call, measure);
   Workspace scratch(measure.peak_size());
@@ -109,13 +114,18 @@ TEST(FusedMoe, QuantizedInputs) {
   for (const Formats& c : cases) {
     const Layer layer({19, 3, 6, 256, 128}, {.format = c.format, .input = c.input});
     const Expected expected = expected_of(layer);
-    Layer wide = layer;
+    Layer wide = layer, coded = layer;
     wide.options.input = {};
+    coded.code_x();
+    // Nothing else is read of x.
+    coded.x = Tensor::zeros(layer.x.shape(), layer.x.dtype());
     double difference = 0, norm = 0;
     for (const FusedMoeVariant& variant : variants_here()) {
       const Tensor y = run(variant, pool, layer);
       expect_matches(expected, y, std::string(variant.name) + " " + name_of(c.format));
       expect_same_bits(run(variant, pool, layer, 3, 2), y.narrow(0, 3, 2), name_of(c.format));
+      expect_same_bits(run(variant, pool, coded), y, name_of(c.format) + " given codes");
+      expect_same_bits(run(variant, pool, coded, 3, 2), y.narrow(0, 3, 2), name_of(c.format));
       if (HasFatalFailure()) return;
       const std::vector<double> quantized = values_of(y),
                                 plain = values_of(run(variant, pool, wide));

@@ -18,6 +18,7 @@ struct FusedMoeCall {
   const ExpertWeights& experts;
   const GatedActivation& activation;
   const Tensor& y;
+  QuantizedRows x_codes = {};
 
   int64_t num_tokens() const { return x.size(0); }
   int64_t top_k() const { return ids.size(1); }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/fused_moe/fused_moe_gpu.h"
+#include "ops/fused_moe/moe_token_codes.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::ops {
@@ -24,6 +25,7 @@ constexpr int kNumMoeSkinnyCounters = 2 + kMaxMoeSkinnyGroups;
 // What lies between the kernels. Rows are in the order of experts, those of one expert in the order
 // of tokens; an expert's begin at a multiple of four.
 struct MoeSkinnyScratch {
+  // Of calls whose x is not in codes `choices`, `weights`, `x` and `x_scales`.
   int32_t* choices;                    // [rows]: token * top_k + j
   float* weights;                      // [rows]: of the choices
   int32_t* counters;                   // [kNumMoeSkinnyCounters], zeros before and behind the call
@@ -40,9 +42,11 @@ int num_moe_skinny_rows(int num_tokens, int top_k, int num_experts);
 // or for each 128 x 128 values, sizes that are multiples of 128.
 bool fits_moe_skinny(const FusedMoeGpuCall& call);
 
-// May start before the kernel before it ends. The blocks, one for each multiprocessor, must all fit
-// the card at once: nothing else that waits for other kernels runs there meanwhile.
+// x is quantized unless `codes` have it so. May start before the kernel before it ends. The blocks,
+// one for each multiprocessor, must all fit the card at once: nothing else that waits for other
+// kernels runs there meanwhile.
 gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
+                             const MoeTokenCodes& codes,
                              const MoeSkinnyScratch& scratch,
                              gpuStream_t stream);
 

@@ -21,7 +21,7 @@ class MatrixCopier {
   // Allows the next grid when it comes to the second matrix: a launch takes a few microseconds.
   __device__ void run() {
     bool has_allowed = false;
-    for_items(shared_, true, [&](const Item& item, const StageCursor&) {
+    for_items<false>(shared_, true, [&](const Item& item, const StageCursor&) {
       if (item.matrix == 1 && !has_allowed) {
         allow_next_grid();
         has_allowed = true;
@@ -79,39 +79,50 @@ __device__ inline void wait_before_copies(const MoeSkinnyArgs& args, int counter
   fence_global_copies();
 }
 
-// By another thread.
+// By another thread, as what follows: a chunk of rows that blocks made.
+template <int kColumns>
+__device__ void copy_rows(const MoeSkinnyArgs& args,
+                          const Shared<kColumns>& shared,
+                          const MatrixArgs& matrix,
+                          int row,
+                          int chunk,
+                          int stage,
+                          uint64_t policy) {
+  using Memory = Shared<kColumns>;
+  const uint32_t full = shared.x_full(stage);
+  const int count = panels_of(matrix, chunk);
+  arrive_expecting(full, count * (Memory::kXPanelBytes + Memory::kXPanelScales));
+  for (int i = 0; i < count; ++i) {
+    const int panel = chunk * matrix.chunk_panels + i;
+    copy_box(shared.x(stage) + i * Memory::kXPanelBytes,
+             &matrix.x,
+             panel * kPanelSize,
+             row,
+             full,
+             policy);
+    copy_bulk(shared.x_scales(stage) + i * Memory::kXPanelScales,
+              matrix.x_scales + int64_t{panel} * args.scratch.num_rows + row,
+              Memory::kXPanelScales,
+              full,
+              policy);
+  }
+}
+
 template <int kColumns>
 __device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared) {
-  using Memory = Shared<kColumns>;
   const uint64_t policy = keep_policy();
   StageCursor stage;
   wait_before_copies(args, kRowsReady, args.call.num_tokens);
-  for_items(shared, true, [&](const Item& item, const StageCursor&) {
+  for_items<false>(shared, true, [&](const Item& item, const StageCursor&) {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     const int row = shared.groups()[item.group].first_row;
     if (item.matrix == 1) {
       wait_before_copies(args, kTilesReady + item.group, args.matrices[0].num_tiles);
     }
     for (int chunk = 0; chunk * matrix.chunk_panels < matrix.num_panels; ++chunk) {
-      const uint32_t full = shared.x_full(stage.index);
-      const int count = panels_of(matrix, chunk);
       wait_for(shared.x_empty(stage.index), stage.parity ^ 1);
-      arrive_expecting(full, count * (Memory::kXPanelBytes + Memory::kXPanelScales));
-      for (int i = 0; i < count; ++i) {
-        const int panel = chunk * matrix.chunk_panels + i;
-        copy_box(shared.x(stage.index) + i * Memory::kXPanelBytes,
-                 &matrix.x,
-                 panel * kPanelSize,
-                 row,
-                 full,
-                 policy);
-        copy_bulk(shared.x_scales(stage.index) + i * Memory::kXPanelScales,
-                  matrix.x_scales + int64_t{panel} * args.scratch.num_rows + row,
-                  Memory::kXPanelScales,
-                  full,
-                  policy);
-      }
-      stage.advance(Memory::kNumXStages);
+      copy_rows(args, shared, matrix, row, chunk, stage.index, policy);
+      stage.advance(Shared<kColumns>::kNumXStages);
     }
   });
 }
@@ -120,7 +131,7 @@ __device__ void copy_x(const MoeSkinnyArgs& args, const Shared<kColumns>& shared
 // multiply for as long as memory takes to answer.
 template <int kColumns>
 __device__ void tell_of_tiles(const MoeSkinnyArgs& args, const Shared<kColumns>& shared) {
-  for_items(shared, true, [&](const Item& item, const StageCursor& slot) {
+  for_items<false>(shared, true, [&](const Item& item, const StageCursor& slot) {
     if (item.matrix != 0) return;
     wait_for(shared.item_stored(slot.index), slot.parity);
     __threadfence();

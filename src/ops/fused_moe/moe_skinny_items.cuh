@@ -7,26 +7,47 @@
 
 namespace atom::ops::device::moe_skinny {
 
-// Fills the list of groups and experts' first rows, by all threads; returns the groups' number.
-template <typename Limits, int kColumns>
-__device__ int make_groups(const Plan<Limits>& plan, const Shared<kColumns>& shared) {
+// Fills the list of groups and experts' first rows, or where choices are counted their first
+// choices; by all threads. Returns the groups' number.
+template <typename Limits, bool kCountsChoices, int kColumns>
+__device__ int make_groups(const Plan<Limits, kCountsChoices>& plan,
+                           const Shared<kColumns>& shared) {
   TokenGroup* const groups = shared.groups();
   const PlanSizes all = plan.for_experts([&](int expert, int count, PlanSizes before) {
-    shared.first_rows()[expert] = static_cast<uint16_t>(before.rows);
+    const int first_choice = kCountsChoices ? before.choices : before.rows;
+    shared.first_rows()[expert] = static_cast<uint16_t>(first_choice);
     TokenGroup* group = groups + before.groups;
     for (int i = 0; i < count; i += kColumns) {
       *group++ = {static_cast<uint16_t>(expert),
                   static_cast<uint16_t>(before.rows + i),
-                  static_cast<uint16_t>(min(kColumns, count - i))};
+                  static_cast<uint16_t>(min(kColumns, count - i)),
+                  static_cast<uint16_t>(first_choice + i)};
     }
   });
   __syncthreads();
   return all.groups;
 }
 
+// Fills the list of choices when groups are there, by all threads, and ends what there is of the
+// plan.
+template <typename Limits, bool kCountsChoices, int kColumns>
+__device__ void list_choices(const MoeSkinnyArgs& args,
+                             const Plan<Limits, kCountsChoices>& plan,
+                             const Shared<kColumns>& shared) {
+  plan.for_choices([&](int choice, int expert) {
+    const int place =
+        shared.first_rows()[expert] + plan.tokens_before(expert, choice / args.call.top_k);
+    shared.choices()[place] = static_cast<uint16_t>(choice);
+  });
+  // Copies come there next.
+  fence_before_copies();
+  __syncwarp();
+  if (threadIdx.x % kWarpSize == 0) arrive(shared.plan_read());
+}
+
 // By a warp. First those of the first matrix, group by group: so what is waited for is under way.
 // The last ones are halves, so that blocks end at about the same time.
-template <int kColumns>
+template <int kColumns, bool kHasCodes>
 class ItemTaker {
  public:
   __device__ ItemTaker(const MoeSkinnyArgs& args, const Shared<kColumns>& shared, int num_groups)
@@ -81,7 +102,12 @@ class ItemTaker {
   __device__ void put_end() {
     Item& item = next_slot();
     if (lane() == 0) item.matrix = kNoMatrix;
+    make_known();
     publish();
+  }
+
+  __device__ void make_known() const {
+    if (lane() == 0) arrive(shared_.item_known(slot_.index));
   }
 
   __device__ void publish() {
@@ -102,6 +128,8 @@ class ItemTaker {
       item.row = row;
       item.num_halves = num_halves;
     }
+    // Where blocks quantize x, copies that begin earlier would delay it.
+    if constexpr (kHasCodes) make_known();
     const MatrixArgs& matrix = args_.matrices[index];
     const int expert = shared_.groups()[group].expert;
     const int second_row = num_halves == 2 ? row + matrix.half_stride : row;
@@ -111,6 +139,7 @@ class ItemTaker {
                                              scale_at(matrix.own, expert, second_row, panel))
                                : make_float2(1, 1);
     }
+    if constexpr (!kHasCodes) make_known();
   }
 
   const MoeSkinnyArgs& args_;

@@ -6,7 +6,7 @@
 namespace atom::ops::device::moe_skinny {
 
 // Of a thread: what it needs besides the sums is loaded before they are known.
-template <int kColumns>
+template <int kColumns, bool kHasCodes>
 class Output {
  public:
   __device__ Output(const MoeSkinnyArgs& args, const Shared<kColumns>& shared, const Item& item)
@@ -19,8 +19,13 @@ class Output {
     const MatrixArgs& matrix = args.matrices[item.matrix];
     if (!matrix.has_blocks) load_row_scales(matrix);
     if (item.matrix == 1 && lane_ < group_.num_rows) {
-      choice_ = gpu_load_from_l2(args.scratch.choices + group_.first_row + lane_);
-      weight_ = gpu_load_from_l2(args.scratch.weights + group_.first_row + lane_);
+      if constexpr (kHasCodes) {
+        choice_ = shared.choices()[group_.first_choice + lane_];
+        weight_ = gpu_load_from_l2(args.call.weights + choice_);
+      } else {
+        choice_ = gpu_load_from_l2(args.scratch.choices + group_.first_row + lane_);
+        weight_ = gpu_load_from_l2(args.scratch.weights + group_.first_row + lane_);
+      }
     }
   }
 

@@ -2,6 +2,8 @@
 // token has an expert once, and so an expert's tokens are a set of bits.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/fused_moe/moe_device.cuh"
 #include "ops/fused_moe/moe_skinny.h"
 
@@ -23,15 +25,21 @@ template <typename Limits>
 struct PlanMemory {
   static constexpr int kWords = Limits::kTokens / kWarpSize;
   uint32_t tokens[kWords][kMaxGpuExperts];
-  uint32_t totals[kWarps];
+  uint64_t totals[kWarps];
 };
 
-// The rows and the groups before an expert's, or of all.
-struct PlanSizes {
-  int rows, groups;
-};
-
+// Whether a list of so many rows as there may be, which are more than choices, has place.
 template <typename Limits>
+constexpr bool kHasPlaceForRows = Limits::kChoices + (kRowUnit - 1) * kMaxGpuExperts
+                                  <= kMaxMoeSkinnyChoices;
+
+// The rows, the groups and, if they are counted, the choices before an expert's, or of all.
+struct PlanSizes {
+  int rows, groups, choices;
+};
+
+// `kCountsChoices` costs instructions, which come from memory.
+template <typename Limits, bool kCountsChoices>
 class Plan {
  public:
   // By all threads of the block, as its other functions; `columns` are a group's at most.
@@ -51,7 +59,7 @@ class Plan {
   __device__ PlanSizes for_experts(Visit&& visit) const {
     find_tokens();
     int counts[kExperts];
-    uint32_t sizes[kExperts], before = 0;
+    Packed sizes[kExperts], before = 0;
 #pragma unroll
     for (int i = 0; i < kExperts; ++i) {
       const int expert = kExperts * threadIdx.x + i;
@@ -59,17 +67,27 @@ class Plan {
       if (expert < call_.num_experts) {
         counts[i] = tokens_before(expert, Limits::kTokens);
       }
-      const int rows = (counts[i] + kRowUnit - 1) / kRowUnit * kRowUnit;
-      sizes[i] = rows | (counts[i] + columns_ - 1) / columns_ << kGroupShift;
+      sizes[i] = packed({.rows = (counts[i] + kRowUnit - 1) / kRowUnit * kRowUnit,
+                         .groups = (counts[i] + columns_ - 1) / columns_,
+                         .choices = counts[i]});
       before += sizes[i];
     }
-    const uint32_t all = add_up(before);
+    const Packed all = add_up(before);
 #pragma unroll
     for (int i = 0; i < kExperts; ++i) {
       if (counts[i] > 0) visit(kExperts * threadIdx.x + i, counts[i], unpacked(before));
       before += sizes[i];
     }
     return unpacked(all);
+  }
+
+  // visit(choice, its expert) for those of this thread whose expert is here.
+  template <typename Visit>
+  __device__ void for_choices(Visit&& visit) const {
+#pragma unroll
+    for (int i = 0; i < kChoices; ++i) {
+      if (places_[i] >= 0) visit(static_cast<int>(threadIdx.x) + i * kThreads, places_[i]);
+    }
   }
 
   // After for_experts: how many of an expert's tokens come before one.
@@ -89,13 +107,23 @@ class Plan {
   static constexpr int kWords = PlanMemory<Limits>::kWords;
   static constexpr int kChoices = (Limits::kChoices + kThreads - 1) / kThreads;  // of a thread
   static constexpr int kExperts = (kMaxGpuExperts + kThreads - 1) / kThreads;
-  static constexpr int kGroupShift = 16;
+  static constexpr int kSizeBits = 16, kChoicesShift = kCountsChoices ? 2 * kSizeBits : 0;
   static_assert(Limits::kTokens % kWarpSize == 0);
-  static_assert(kRowUnit * Limits::kChoices < 1 << kGroupShift);
+  static_assert(kRowUnit * Limits::kChoices < 1 << kSizeBits);
 
-  static __device__ PlanSizes unpacked(uint32_t sizes) {
-    return {static_cast<int>(sizes & ((1u << kGroupShift) - 1)),
-            static_cast<int>(sizes >> kGroupShift)};
+  // Sums of sizes are sums of such numbers.
+  using Packed = std::conditional_t<kCountsChoices, uint64_t, uint32_t>;
+  static __device__ Packed packed(const PlanSizes& sizes) {
+    const auto low = static_cast<uint32_t>(sizes.rows | sizes.groups << kSizeBits);
+    if constexpr (!kCountsChoices) return low;
+    return Packed{static_cast<uint32_t>(sizes.choices)} << kChoicesShift | low;
+  }
+  static __device__ PlanSizes unpacked(Packed sizes) {
+    constexpr uint32_t kMask = (1u << kSizeBits) - 1;
+    const auto low = static_cast<uint32_t>(sizes);
+    return {static_cast<int>(low & kMask),
+            static_cast<int>(low >> kSizeBits),
+            static_cast<int>(sizes >> kChoicesShift)};
   }
 
   __device__ void find_tokens() const {
@@ -114,22 +142,23 @@ class Plan {
   }
 
   // `value` becomes the sum of those of the threads before; returns that of all.
-  __device__ uint32_t add_up(uint32_t& value) const {
+  __device__ Packed add_up(Packed& value) const {
     const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-    const uint32_t own = value;
+    const Packed own = value;
 #pragma unroll
     for (int distance = 1; distance < kWarpSize; distance *= 2) {
-      const uint32_t other = __shfl_up_sync(0xffffffffu, value, distance);
+      const Packed other = __shfl_up_sync(0xffffffffu, value, distance);
       if (lane >= distance) value += other;
     }
-    if (lane == kWarpSize - 1) memory_.totals[warp] = value;
+    Packed* const totals = reinterpret_cast<Packed*>(memory_.totals);
+    if (lane == kWarpSize - 1) totals[warp] = value;
     __syncthreads();
     value -= own;
-    uint32_t all = 0;
+    Packed all = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
       if (w == warp) value += all;
-      all += memory_.totals[w];
+      all += totals[w];
     }
     return all;
   }

@@ -73,9 +73,33 @@ class OwnTokens {
     weight_ = gpu_load_from_l2(call_.weights + choice);
   }
 
-  // By the warps that multiply, as what follows: the rows of the choices.
+  // By the warps that multiply; returns when all blocks' tokens are there.
+  template <typename Limits, int kColumns>
+  __device__ void make(const Plan<Limits, false>& plan, const Shared<kColumns>& shared) const {
+    find_rows(plan, shared.first_rows(), shared.rows());
+    // Copies come there next.
+    fence_before_copies();
+    __syncwarp();
+    const bool is_first_lane = threadIdx.x % kWarpSize == 0;
+    if (is_first_lane) arrive(shared.plan_read());
+    synchronize_first<kNumConsumers>();
+    publish(shared.rows());
+    if (is_first_lane) wait_for_count(args_, kRowsReady, call_.num_tokens);
+    __syncwarp();
+  }
+
+ private:
+  static __device__ int token(int i) { return blockIdx.x + i * gridDim.x; }
+
+  // The block's i-th one, or -1.
+  __device__ int choice_of(int i) const {
+    const int own = token(i / call_.top_k);
+    return own < call_.num_tokens ? own * call_.top_k + i % call_.top_k : -1;
+  }
+
+  // The rows of the choices.
   template <typename Limits>
-  __device__ void find_rows(const Plan<Limits>& plan,
+  __device__ void find_rows(const Plan<Limits, false>& plan,
                             const uint16_t* first_rows,
                             uint16_t* rows) const {
     for (int i = threadIdx.x; choice_of(i) >= 0; i += kNumConsumers) {
@@ -110,15 +134,6 @@ class OwnTokens {
     if (threadIdx.x > 0) return;
     __threadfence();
     atomicAdd(args_.scratch.counters + kRowsReady, count);
-  }
-
- private:
-  static __device__ int token(int i) { return blockIdx.x + i * gridDim.x; }
-
-  // The block's i-th one, or -1.
-  __device__ int choice_of(int i) const {
-    const int own = token(i / call_.top_k);
-    return own < call_.num_tokens ? own * call_.top_k + i % call_.top_k : -1;
   }
 
   const MoeSkinnyArgs& args_;

@@ -40,7 +40,7 @@ class Shared {
   static constexpr int kBarriers = kItems + kNumItems * int{sizeof(Item)};
   static constexpr int kGroups = kBarriers + 512;
   static constexpr int kRows = kGroups + kMaxMoeSkinnyGroups * int{sizeof(TokenGroup)};
-  static constexpr int kNumBarriers = 2 * (kNumStages + kNumXStages + kNumItems) + kNumItems + 1;
+  static constexpr int kNumBarriers = 2 * (kNumStages + kNumXStages) + 4 * kNumItems + 1;
   static_assert(kItems % kVectorSize == 0 && kNumBarriers * kBarrierSize <= 512);
 
   // What is planned with lies where the last stage is, which is the last to be copied to.
@@ -68,8 +68,10 @@ class Shared {
   __device__ uint32_t item_empty(int slot) const { return item_full(kNumItems + slot); }
   // What becomes of a tile is stored.
   __device__ uint32_t item_stored(int slot) const { return item_full(2 * kNumItems + slot); }
-  // Nobody needs the plan any more.
-  __device__ uint32_t plan_read() const { return item_full(3 * kNumItems); }
+  // It is known, but for the scales.
+  __device__ uint32_t item_known(int slot) const { return item_full(3 * kNumItems + slot); }
+  // Nobody needs the plan any more; the list of choices is there.
+  __device__ uint32_t plan_read() const { return item_full(4 * kNumItems); }
 
   __device__ Item& item(int slot) const { return reinterpret_cast<Item*>(memory_ + kItems)[slot]; }
   // [kColumns, kCodesStride]
@@ -79,6 +81,8 @@ class Shared {
   __device__ TokenGroup* groups() const { return reinterpret_cast<TokenGroup*>(memory_ + kGroups); }
   // Of choices of the block's tokens.
   __device__ uint16_t* rows() const { return reinterpret_cast<uint16_t*>(memory_ + kRows); }
+  // Or, where x comes in codes, the choices of groups' rows.
+  __device__ uint16_t* choices() const { return rows(); }
 
   // Before anything is copied: the plan and of experts their first rows.
   template <typename Limits>
@@ -89,22 +93,24 @@ class Shared {
     return reinterpret_cast<uint16_t*>(memory_ + kPlan + sizeof(PlanMemory<MoreTokens>));
   }
 
-  // By one thread.
-  __device__ void init_barriers() const {
+  // By one thread; `has_codes`: x comes in codes.
+  __device__ void init_barriers(bool has_codes) const {
     for (int i = 0; i < kNumStages; ++i) {
       init_barrier(full(i), 1);
       init_barrier(empty(i), kWarpgroupWarps);
     }
     for (int i = 0; i < kNumXStages; ++i) {
-      init_barrier(x_full(i), 1);
+      // Each thread of a warp copies scales then.
+      init_barrier(x_full(i), has_codes ? 1 + kWarpSize : 1);
       init_barrier(x_empty(i), kConsumerWarps);
     }
     for (int i = 0; i < kNumItems; ++i) {
       init_barrier(item_full(i), 1);
       init_barrier(item_empty(i), kConsumerWarps + 3);
       init_barrier(item_stored(i), kConsumerWarps);
+      init_barrier(item_known(i), 1);
     }
-    init_barrier(plan_read(), kConsumerWarps);
+    init_barrier(plan_read(), has_codes ? kWarps : kConsumerWarps);
     publish_barriers();
   }
 
@@ -122,11 +128,12 @@ __device__ inline void fence_global_copies() {
 }
 
 // visit(item, slot) for those of the block; `arrives` says of this thread that it tells when it is
-// done with one.
-template <int kColumns, typename Visit>
+// done with one, `kReadsScales` that it reads their scales.
+template <bool kReadsScales, int kColumns, typename Visit>
 __device__ void for_items(const Shared<kColumns>& shared, bool arrives, Visit&& visit) {
   for (StageCursor slot;; slot.advance(kNumItems)) {
-    wait_for(shared.item_full(slot.index), slot.parity);
+    wait_for(kReadsScales ? shared.item_full(slot.index) : shared.item_known(slot.index),
+             slot.parity);
     const Item& item = shared.item(slot.index);
     if (item.matrix == kNoMatrix) return;
     visit(item, slot);

@@ -38,10 +38,10 @@ constexpr uint16_t kNoRow = 0xffff;
 
 // One of the two matrices, of all experts.
 struct MatrixArgs {
-  // In boxes of 128 bytes of a stage's rows by a chunk's panels, and of a group's rows.
+  // In boxes of 128 bytes of a stage's rows by a chunk's panels, and of a group's rows or a token.
   CUtensorMap matrices, x;
   ExpertMatrices own;
-  const float* x_scales;  // [num_panels, scratch.num_rows]
+  const float* x_scales;  // [num_panels, scratch.num_rows]; of tokens' codes [tokens, num_panels]
   int num_rows;           // of an expert
   int half_stride;        // rows of the matrix from a tile's first half to its second
   int tile_stride;        // and from tile to tile
@@ -54,11 +54,13 @@ struct MatrixArgs {
 struct MoeSkinnyArgs {
   MatrixArgs matrices[2];
   FusedMoeGpuCall call;
+  MoeTokenCodes codes;
   MoeSkinnyScratch scratch;
 };
 
 struct TokenGroup {
   uint16_t expert, first_row, num_rows;
+  uint16_t first_choice;  // of the list of choices, which has one for each row if it has place
 };
 
 // A tile of a matrix and the tokens that it meets, with the scales of the tile's blocks: they come

@@ -60,15 +60,21 @@ bool encode_matrices(CUtensorMap* map, const void* data, int64_t num_rows, const
                            CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
-// Of a panel of a group's rows.
-bool encode_x(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns, int columns) {
+// Rows of codes.
+struct CodeRows {
+  const uint8_t* data;
+  int64_t num_rows, stride;
+};
+
+// Of a panel of so many rows.
+bool encode_x(CUtensorMap* map, const CodeRows& rows, int num_columns, int box_rows) {
   const TensorMapShape<2> shape = {
-      {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
-      {static_cast<cuuint64_t>(num_columns)},
-      {static_cast<cuuint32_t>(kPanelSize), static_cast<cuuint32_t>(columns)}};
+      {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(rows.num_rows)},
+      {static_cast<cuuint64_t>(rows.stride)},
+      {static_cast<cuuint32_t>(kPanelSize), static_cast<cuuint32_t>(box_rows)}};
   return encode_tensor_map(map,
                            CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                           data,
+                           rows.data,
                            shape,
                            CU_TENSOR_MAP_SWIZZLE_128B,
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
@@ -76,6 +82,7 @@ bool encode_x(CUtensorMap* map, const void* data, int64_t num_rows, int num_colu
 
 bool prepare_matrix(MatrixArgs* args,
                     const FusedMoeGpuCall& call,
+                    const MoeTokenCodes& codes,
                     const MoeSkinnyScratch& scratch,
                     bool is_gate_up,
                     int columns) {
@@ -89,30 +96,35 @@ bool prepare_matrix(MatrixArgs* args,
   args->num_panels = num_columns / kPanelSize;
   args->chunk_panels = divide_up(args->num_panels, divide_up(args->num_panels, kChunkPanels));
   args->has_blocks = has_blocks(args->own);
+  CodeRows x = {is_gate_up ? scratch.x : scratch.activated, scratch.num_rows, num_columns};
+  if (is_gate_up && codes.defined()) {
+    x = {codes.values, call.num_tokens, codes.stride};
+    args->x_scales = codes.scales;
+    columns = 1;
+  }
   return encode_matrices(
              &args->matrices, args->own.data, int64_t{call.num_experts} * args->num_rows, *args) &&
-         encode_x(&args->x,
-                  is_gate_up ? scratch.x : scratch.activated,
-                  scratch.num_rows,
-                  num_columns,
-                  columns);
+         encode_x(&args->x, x, num_columns, columns);
 }
 
 template <int kColumns, typename Limits>
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
+                           const MoeTokenCodes& codes,
                            const MoeSkinnyScratch& scratch,
                            int num_blocks,
                            gpuStream_t stream) {
   constexpr int kSize = Shared<kColumns>::kSize;
-  auto* const kernel = &moe_skinny_matrices<kColumns, Limits>;
+  auto* const kernel = codes.defined() ? &moe_skinny_matrices<kColumns, Limits, true>
+                                       : &moe_skinny_matrices<kColumns, Limits, false>;
   const gpuError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSize);
   if (error != cudaSuccess) return error;
   MoeSkinnyArgs args{};
   args.call = call;
+  args.codes = codes;
   args.scratch = scratch;
-  if (!prepare_matrix(&args.matrices[0], call, scratch, true, kColumns) ||
-      !prepare_matrix(&args.matrices[1], call, scratch, false, kColumns)) {
+  if (!prepare_matrix(&args.matrices[0], call, codes, scratch, true, kColumns) ||
+      !prepare_matrix(&args.matrices[1], call, codes, scratch, false, kColumns)) {
     return cudaErrorNotSupported;
   }
   return launch(kernel, dim3(num_blocks), dim3(kThreads), kSize, stream, true, args);
@@ -122,18 +134,19 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
 // read by itself.
 template <typename Limits>
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
+                           const MoeTokenCodes& codes,
                            const MoeSkinnyScratch& scratch,
                            int num_blocks,
                            gpuStream_t stream) {
   const int num_choices = call.num_tokens * call.top_k;
   const auto has_share = [&](int rows) { return num_choices <= rows * call.num_experts; };
   if (call.num_tokens <= 8 || has_share(2)) {
-    return launch_matrices<8, Limits>(call, scratch, num_blocks, stream);
+    return launch_matrices<8, Limits>(call, codes, scratch, num_blocks, stream);
   }
   if (call.num_tokens <= 16 || has_share(8)) {
-    return launch_matrices<16, Limits>(call, scratch, num_blocks, stream);
+    return launch_matrices<16, Limits>(call, codes, scratch, num_blocks, stream);
   }
-  return launch_matrices<32, Limits>(call, scratch, num_blocks, stream);
+  return launch_matrices<32, Limits>(call, codes, scratch, num_blocks, stream);
 }
 
 }  // namespace
@@ -156,13 +169,15 @@ bool fits_moe_skinny(const FusedMoeGpuCall& call) {
 }
 
 gpuError_t launch_moe_skinny(const FusedMoeGpuCall& call,
+                             const MoeTokenCodes& codes,
                              const MoeSkinnyScratch& scratch,
                              gpuStream_t stream) {
   const int num_blocks = num_multiprocessors();
   const bool is_few =
       call.num_tokens <= FewTokens::kTokens && call.num_tokens * call.top_k <= FewTokens::kChoices;
-  const gpuError_t error = is_few ? launch_matrices<FewTokens>(call, scratch, num_blocks, stream)
-                                  : launch_matrices<MoreTokens>(call, scratch, num_blocks, stream);
+  const gpuError_t error =
+      is_few ? launch_matrices<FewTokens>(call, codes, scratch, num_blocks, stream)
+             : launch_matrices<MoreTokens>(call, codes, scratch, num_blocks, stream);
   return error == cudaSuccess ? add_moe_skinny_results(call, scratch, stream) : error;
 }
 

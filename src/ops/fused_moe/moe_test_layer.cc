@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/quantize/quantize.h"
 #include "ops/quantize/quantize_in_double.h"
 #include "tensor/float4.h"
 #include "tensor/float8.h"
@@ -176,6 +177,19 @@ Layer::Layer(const Sizes& s, const Options& o) : sizes(s), options(o) {
   x = random_tensor({s.num_tokens, s.hidden_size + 8}, o.dtype, o.seed + 7)
           .narrow(1, 0, s.hidden_size);
   choose();
+}
+
+void Layer::code_x() {
+  ThreadPool pool(1);
+  Workspace scratch(1 << 24);
+  const QuantizedRows made =
+      ops::quantized_rows(options.input, sizes.num_tokens, sizes.hidden_size, scratch);
+  quantize(Stream(&pool), x, made);
+  x_codes = made;
+  x_codes.values = Tensor::zeros(made.values.shape(), made.values.dtype());
+  x_codes.scales = Tensor::zeros(made.scales.shape(), made.scales.dtype());
+  std::memcpy(x_codes.values.raw_data(), made.values.raw_data(), made.values.num_bytes());
+  std::memcpy(x_codes.scales.raw_data(), made.scales.raw_data(), made.scales.num_bytes());
 }
 
 void Layer::add_weight(int64_t rows,

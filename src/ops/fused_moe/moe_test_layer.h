@@ -47,8 +47,12 @@ struct Layer {
   std::vector<StoredRows> gate_up_rows, down_rows;
   Tensor gate_up_bias, down_bias, places;
   Tensor x, ids, weights;
+  QuantizedRows x_codes;  // undefined unless code_x() has made them
 
   Layer(const Sizes& sizes, const Options& options);
+
+  // Has calls take x in codes, too, as options.input says.
+  void code_x();
 
   ExpertWeights experts() const {
     return {gate_up, down, gate_up_bias, down_bias, places, options.input, options.input};

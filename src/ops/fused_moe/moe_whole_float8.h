@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/fused_moe/moe_float8.h"
+#include "ops/fused_moe/moe_token_codes.h"
 
 namespace atom::ops {
 
@@ -12,7 +13,9 @@ constexpr int kMoeWholeFloat8Tokens = 256;
 
 // What fits_moe_float8() says, with whole groups of columns.
 bool fits_moe_whole_float8(const FusedMoeGpuCall& call);
+// x is quantized unless `codes` have it so.
 gpuError_t launch_moe_whole_float8(const FusedMoeGpuCall& call,
+                                   const MoeTokenCodes& codes,
                                    const MoeFloat8Scratch& scratch,
                                    gpuStream_t stream);
 

@@ -18,8 +18,7 @@ class ScaleCopier {
       for (int i = 0; i < kLaneTokens; ++i) {
         // Of rows that do not exist those of others.
         const int row = min(tile.first_row + lane_ + i * kWarpSize, tile.end_row - 1);
-        rows_[i] =
-            kGated ? gpu_load_from_l2(args_.scratch.shared.choices + row) / args_.call.top_k : row;
+        rows_[i] = args_.scale_step * row_of(row);
       }
       copy(tile);
     });
@@ -32,9 +31,15 @@ class ScaleCopier {
     float x[kLaneTokens], part;
   };
 
+  // Of scales: a row's token, or itself.
+  __device__ int row_of(int row) const {
+    if constexpr (!kGated) return row;
+    return gpu_load_from_l2(args_.scratch.shared.choices + row) / args_.call.top_k;
+  }
+
   __device__ Scales load(const Tile& tile, int chunk) const {
     Scales scales;
-    const float* const x = args_.x_scales + chunk * args_.rows_of_scales;
+    const float* const x = args_.x_scales + chunk * args_.chunk_step;
 #pragma unroll
     for (int i = 0; i < kLaneTokens; ++i) scales.x[i] = gpu_load_from_l2(x + rows_[i]);
     scales.part = load_part(tile, lane_ % kParts, chunk);
@@ -72,7 +77,7 @@ class ScaleCopier {
   const MoeWholeFloat8Args& args_;
   const Shared& shared_;
   const int lane_;
-  int rows_[kLaneTokens];  // of scales
+  int rows_[kLaneTokens];  // where their scales of a chunk are
   StageCursor stage_;
 };
 

@@ -38,7 +38,21 @@ bool encode_results(CUtensorMap* map, const void* data, int64_t num_rows, int nu
                            CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
+// Tokens' codes and their scales: those of the call, or made before.
+void set_tokens(whole8::MoeWholeFloat8Args* args, const MoeTokenCodes& codes) {
+  args->x_codes = args->scratch.x;
+  args->x_stride = args->num_columns;
+  args->chunk_step = args->call.num_tokens;
+  if (!codes.defined()) return;
+  args->x_codes = codes.values;
+  args->x_stride = static_cast<int>(codes.stride);
+  args->x_scales = codes.scales;
+  args->chunk_step = 1;
+  args->scale_step = args->num_chunks;
+}
+
 gpuError_t launch_matrices(const FusedMoeGpuCall& call,
+                           const MoeTokenCodes& codes,
                            const MoeFloat8Scratch& scratch,
                            bool gated,
                            int num_blocks,
@@ -47,9 +61,10 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
   const int64_t num_rows = int64_t{call.num_tokens} * call.top_k;
   auto args = float8_matrix_args<whole8::MoeWholeFloat8Args>(
       call, scratch, gated, gated ? whole8::kPartRows : 2 * whole8::kPartRows);
-  args.x_codes = scratch.x;
-  args.rows_of_scales = gated ? call.num_tokens : num_rows;
   args.num_columns = num_columns;
+  args.chunk_step = num_rows;
+  args.scale_step = 1;
+  if (gated) set_tokens(&args, codes);
   const int64_t all_rows = int64_t{call.num_experts} * args.num_rows;
   if ((!gated && !encode_results(&args.results, scratch.results, num_rows, args.num_outputs)) ||
       (!gated &&
@@ -69,6 +84,7 @@ bool fits_moe_whole_float8(const FusedMoeGpuCall& call) {
 }
 
 gpuError_t launch_moe_whole_float8(const FusedMoeGpuCall& call,
+                                   const MoeTokenCodes& codes,
                                    const MoeFloat8Scratch& scratch,
                                    gpuStream_t stream) {
   int gpu = 0, num_blocks = 0;
@@ -79,9 +95,11 @@ gpuError_t launch_moe_whole_float8(const FusedMoeGpuCall& call,
   if (error == cudaSuccess) {
     error = sort_many_moe_choices(call, scratch.shared, kMoeWholeFloat8Tokens, stream);
   }
-  if (error == cudaSuccess) error = quantize_moe_tokens(call, scratch, stream);
-  if (error == cudaSuccess) error = launch_matrices(call, scratch, true, num_blocks, stream);
-  if (error == cudaSuccess) error = launch_matrices(call, scratch, false, num_blocks, stream);
+  if (error == cudaSuccess && !codes.defined()) error = quantize_moe_tokens(call, scratch, stream);
+  if (error == cudaSuccess) error = launch_matrices(call, codes, scratch, true, num_blocks, stream);
+  if (error == cudaSuccess) {
+    error = launch_matrices(call, codes, scratch, false, num_blocks, stream);
+  }
   return error == cudaSuccess ? add_moe_rows(call, scratch.results, scratch.shared.rows, stream)
                               : error;
 }

@@ -48,8 +48,10 @@ struct MoeWholeFloat8Args {
   MoeFloat8Scratch scratch;
   ExpertMatrices own;      // the same matrices
   const uint8_t* x_codes;  // with the activation: [tokens, num_columns]
-  const float* x_scales;   // [num_chunks, rows_of_scales], of tokens or of rows
-  int64_t rows_of_scales;
+  int x_stride;            // of its rows
+  const float* x_scales;   // of chunks of tokens or of rows, so far apart
+  int64_t chunk_step;
+  int scale_step;
   int num_columns;
   int num_rows;     // of a matrix
   int num_outputs;  // of a row: those, or half of them

@@ -37,7 +37,7 @@ class TokenCopier {
       // Of rows that do not exist those of others.
       const int row = min(first + row_ + i * kAtOnce, tile.end_row - 1);
       const int choice = gpu_load_from_l2(args_.scratch.shared.choices + row);
-      offsets[i] = static_cast<uint32_t>(choice / args_.call.top_k) * args_.num_columns;
+      offsets[i] = static_cast<uint32_t>(choice / args_.call.top_k) * args_.x_stride;
     }
     for (int chunk = 0; chunk < args_.num_chunks; ++chunk) {
       wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
