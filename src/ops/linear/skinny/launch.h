@@ -40,6 +40,7 @@ struct SkinnyArgs {
   int box_panels;     // num_panels or 1
   bool whole_panels;  // of a row
   int num_stages;
+  int num_ahead;  // stages' weights that come to the second-level cache before x is there
   int num_tiles;
   int num_clusters;
   int num_chunks;  // of k, a stage each

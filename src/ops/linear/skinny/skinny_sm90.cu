@@ -132,6 +132,11 @@ bool plan(const LinearGpuCall& p,
   // A warpgroup that takes stages in turn has the same ones in every round of the ring.
   args->num_stages -= args->num_stages % args->num_parts;
   args->layout = layout_of(*args);
+  // More gains nothing, nor does it where more rows take longer than what is late of the weight.
+  constexpr int kAheadSize = 64 << 10, kMostAheadRows = 16;
+  if (p.has_groups() && one_round && p.num_rows <= kMostAheadRows) {
+    args->num_ahead = kAheadSize / (tuning.num_panels * tuning.tile_rows * kPanelSize);
+  }
   return args->num_stages >= 2 && args->num_chunks >= tuning.num_splits &&
          (tuning.num_splits == 1 || one_round);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/device/async_copy.cuh"
+#include "ops/device/copy_ahead.cuh"
 #include "ops/device/reductions.cuh"
 #include "ops/linear/skinny/launch.h"
 #include "ops/linear/skinny/wgmma.cuh"
@@ -113,6 +114,7 @@ class Producer {
       copy_weight(item, i);
       advance(item);
     }
+    bring_weights(item);
   }
 
   __device__ void run() const {
@@ -137,6 +139,17 @@ class Producer {
     int tile, chunk;
   };
 
+  // To the second-level cache, from `item` on, while there is nothing else to do.
+  __device__ void bring_weights(Item item) const {
+    const int count = min(work_.num_items() - num_prefilled_, args_.num_ahead);
+    for (int i = 0; i < count; ++i) {
+      for_weight_boxes(item, [&](int, int column, int row, int box) {
+        prefetch_box(&args_.weight, column, row, box);
+      });
+      advance(item);
+    }
+  }
+
   __device__ Item first_item() const { return {work_.first_tile, work_.first_chunk}; }
 
   __device__ void advance(Item& item) const {
@@ -155,21 +168,27 @@ class Producer {
     }
   }
 
-  __device__ void copy_weight(const Item& item, int stage) const {
+  // visit(offset in the stage, coordinates) for a tile's boxes, with SiLU of both halves.
+  template <typename Visit>
+  __device__ void for_weight_boxes(const Item& item, Visit&& visit) const {
     const StagePlan plan(args_);
     const bool gated = args_.params.epilogue == LinearEpilogue::kSiluAndMul;
     const int row = item.tile * (gated ? 1 : 2) * args_.half_rows;
-    const uint32_t full = shared_.full(stage);
     for_boxes(item, [&](int panel, int column, int box) {
-      const uint32_t target = shared_.stage(stage) + panel * 2 * args_.half_rows * kPanelSize;
-      copy_box(target, &args_.weight, column, row, box, full, weight_policy_);
-      if (!gated) return;
-      copy_box(target + plan.half,
+      const int offset = panel * 2 * args_.half_rows * kPanelSize;
+      visit(offset, column, row, box);
+      if (gated) visit(offset + plan.half, column, row + args_.half_stride, box);
+    });
+  }
+
+  __device__ void copy_weight(const Item& item, int stage) const {
+    for_weight_boxes(item, [&](int offset, int column, int row, int box) {
+      copy_box(shared_.stage(stage) + offset,
                &args_.weight,
                column,
-               row + args_.half_stride,
+               row,
                box,
-               full,
+               shared_.full(stage),
                weight_policy_);
     });
   }
