@@ -2,7 +2,9 @@
 
 #include "harness.h"
 #include "linear_case.h"
+#include "ops/linear/linear_host_sm90.h"
 #include "ops/linear/skinny/skinny_cuda.h"
+#include "ops/linear/split_k/split_k_cuda.h"
 
 namespace atom::bench {
 namespace {
@@ -78,6 +80,32 @@ int check_skinny(const LinearCase& c) {
   return check.print("skinny", c.name, true);
 }
 
+// What all tiles and divisions give.
+int check_split_k(const LinearCase& c) {
+  const int64_t shapes[][2] = {{32, 512},
+                               {130, 496},
+                               {1000, 1536},
+                               {2008, 2000},
+                               {2048, 4096},
+                               {5120, 2048},
+                               {12288, 2048},
+                               {384, 7168}};
+  int num_multiprocessors = 0;
+  ATOM_BENCH_CHECK(count_multiprocessors(&num_multiprocessors));
+  Check check;
+  for (const auto& shape : shapes) {
+    const bool large = shape[0] * shape[1] > (4 << 20);
+    for (const int64_t rows : {1, 5, 8, 9, 16, 24, 33, 48, 57, 64}) {
+      if (large && rows % 16 != 0 && rows != 57) continue;
+      LinearOperands o(c, shape[0], shape[1], rows);
+      for (const LinearSplitKTuning& tuning : linear_split_k_tunings()) {
+        check.run(o, [&] { return launch_linear_split_k(o.params(), tuning, nullptr); });
+      }
+    }
+  }
+  return check.print("split-k", c.name, c.epilogue == LinearEpilogue::kStore);
+}
+
 // What all tiles give; those with k whole give the same bits.
 int check_tiles(Check& check, const LinearCase& c, LinearOperands& operands, bool all_tiles) {
   std::vector<uint8_t> first;
@@ -144,6 +172,7 @@ int check_linears_in_blocks(bool few) {
   int failed = 0;
   for (const LinearCase& c : kCases) {
     if (!few) failed += check_skinny(c);
+    failed += check_split_k(c);
     failed += check_blocks(c, few ? kFewRows : INT32_MAX);
   }
   failed += check_layers();

@@ -89,6 +89,18 @@ __device__ inline void send_in_cluster(uint32_t address, float2 value, uint32_t 
       : "memory");
 }
 
+__device__ inline void send_in_cluster(uint32_t address, float4 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(address),
+      "f"(value.x),
+      "f"(value.y),
+      "f"(value.z),
+      "f"(value.w),
+      "r"(barrier)
+      : "memory");
+}
+
 // At a barrier in shared memory.
 __device__ inline void arrive_in_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");

@@ -7,6 +7,7 @@
 #include "ops/linear/narrow/narrow_cuda.h"
 #include "ops/linear/ordered/ordered_sm90.h"
 #include "ops/linear/skinny/skinny_cuda.h"
+#include "ops/linear/split_k/split_k_cuda.h"
 #include "ops/linear/stream/stream_sm90.h"
 #include "ops/linear/wgmma/wgmma_cuda.h"
 #include "tensor/element_of.h"
@@ -96,10 +97,13 @@ bool has_tile_for_each(const LinearCall& call) {
          !call.is_gated && linear_work(call).flops < kManyFlops;
 }
 
+int num_multiprocessors() {
+  static const int count = device_facts(DeviceType::kCuda)->front().num_multiprocessors;
+  return count;
+}
+
 LinearBlocksTuning divided_tuning(const LinearCall& call) {
-  static const int num_multiprocessors =
-      device_facts(DeviceType::kCuda)->front().num_multiprocessors;
-  return linear_blocks_divided_tuning(linear_blocks_shape(gpu_call(call)), num_multiprocessors);
+  return linear_blocks_divided_tuning(linear_blocks_shape(gpu_call(call)), num_multiprocessors());
 }
 
 }  // namespace
@@ -141,6 +145,35 @@ void linear_narrow(const Stream& stream, const LinearCall& call, Workspace&) {
   if (stream.is_dry_run()) return;
   GPU_CHECK(
       launch_linear_narrow(gpu_call(call), static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
+// Where "skinny" multiplies by instructions of 64 rows of x. Microseconds behind a kernel that
+// writes x, by "skinny" and by "split-k", on an H200:
+//                            rows       16        32         64
+//   Qwen3-30B    output, 4 parts   3.1, 3.3  4.0, 3.7   7.0, 4.2
+//                qkv, 2 parts      3.0, 3.7  3.9, 4.1   6.2, 4.9
+//   Qwen3-Next   qkvz              5.6, 6.4  6.4, 6.7  10.1, 7.4
+//   Llama-8B     output, 2 parts   3.2, 5.7  4.2, 5.9   7.0, 6.0
+bool fits_linear_split_k(const LinearCall& call) {
+  constexpr int64_t kFewestRows = 33, kFewestRowsInQuarters = 17;
+  static const bool hopper = on_hopper();
+  const int64_t num_rows = call.x.size(0);
+  if (!hopper || num_rows < kFewestRowsInQuarters || num_rows > kMaxSplitKRows || call.is_gated ||
+      call.weight.layout != WeightLayout::kRowMajor) {
+    return false;
+  }
+  const LinearGpuCall params = gpu_call(call);
+  if (!supports_linear_split_k(params)) return false;
+  const int parts = linear_split_k_tuning(params, num_multiprocessors()).parts;
+  return parts == 4 || (parts > 0 && num_rows >= kFewestRows);
+}
+
+void linear_split_k(const Stream& stream, const LinearCall& call, Workspace&) {
+  if (stream.is_dry_run()) return;
+  const LinearGpuCall params = gpu_call(call);
+  GPU_CHECK(launch_linear_split_k(params,
+                                  linear_split_k_tuning(params, num_multiprocessors()),
+                                  static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 bool fits_linear_skinny(const LinearCall& call) {

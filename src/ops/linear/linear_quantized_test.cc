@@ -384,25 +384,12 @@ struct GpuShape {
 };
 
 // Parts of tiles and of groups, and sizes whose rows are not aligned for copies.
-constexpr GpuShape kGpuShapes[] = {{1, 128, 128},
-                                   {1, 200, 1536},
-                                   {3, 64, 320},
-                                   {7, 136, 131},
-                                   {8, 392, 2048},
-                                   {16, 264, 400},
-                                   {33, 1000, 256},
-                                   {64, 520, 1024},
-                                   {65, 136, 528},
-                                   {128, 328, 384},
-                                   {300, 200, 640},
-                                   {513, 72, 272},
-                                   {130, 264, 512},
-                                   {97, 136, 2064},
-                                   {193, 72, 1680},
-                                   {256, 72, 768},
-                                   {257, 136, 1024},
-                                   {3, 10560, 256},
-                                   {40, 14784, 128}};
+constexpr GpuShape kGpuShapes[] = {
+    {1, 128, 128},   {1, 200, 1536},  {3, 64, 320},    {7, 136, 131},   {8, 392, 2048},
+    {16, 264, 400},  {40, 72, 400},   {24, 2000, 496}, {33, 1000, 256}, {57, 328, 2000},
+    {64, 520, 1024}, {65, 136, 528},  {128, 328, 384}, {300, 200, 640}, {513, 72, 272},
+    {130, 264, 512}, {97, 136, 2064}, {193, 72, 1680}, {256, 72, 768},  {257, 136, 1024},
+    {3, 10560, 256}, {40, 14784, 128}};
 
 TEST(LinearQuantized, Float8InBlocksMatchesDoubleOnTheGpu) {
   if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
@@ -442,6 +429,7 @@ TEST(LinearQuantized, Float8InBlocksMatchesDoubleOnTheGpu) {
   for (const auto& [name, count] : num_runs) RecordProperty(name, count);
   EXPECT_GT(num_runs["quantized"], 0);
   EXPECT_GT(num_runs["skinny"], 0) << "no Hopper GPU?";
+  EXPECT_GT(num_runs["split-k"], 0) << "no Hopper GPU?";
   EXPECT_GT(num_runs["blocks"], 0) << "no Hopper GPU?";
   EXPECT_GT(num_runs["blocks-divided"], 0) << "no Hopper GPU?";
 }

@@ -57,6 +57,11 @@ void linear_narrow(const Stream& stream, const LinearCall& call, Workspace& scra
 bool fits_linear_skinny(const LinearCall& call);
 void linear_skinny(const Stream& stream, const LinearCall& call, Workspace& scratch);
 
+// FP8 with scales of groups on a Hopper GPU: up to 64 rows where every tile, and every part of its
+// k, has a multiprocessor.
+bool fits_linear_split_k(const LinearCall& call);
+void linear_split_k(const Stream& stream, const LinearCall& call, Workspace& scratch);
+
 // Both factors in FP8 with scales of groups on a Hopper GPU: many rows, and any number where a
 // row's result is to be its own.
 bool fits_linear_blocks(const LinearCall& call);

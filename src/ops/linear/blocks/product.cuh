@@ -6,8 +6,13 @@
 namespace atom::ops::device::blocks {
 
 #define ATOM_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define ATOM_D8(i) ATOM_D4(i), ATOM_D4(i + 4)
 #define ATOM_D16(i) ATOM_D4(i), ATOM_D4(i + 4), ATOM_D4(i + 8), ATOM_D4(i + 12)
 #define ATOM_D32(i) ATOM_D16(i), ATOM_D16(i + 16)
+#define ATOM_NAMES20                                                       \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19"
+#define ATOM_NAMES24 ATOM_NAMES20 ", %20, %21, %22, %23"
 #define ATOM_NAMES48                                                                 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -34,8 +39,12 @@ __device__ inline void multiply_float8(float (&d)[kColumns / 2],
                                        uint64_t a,
                                        uint64_t b,
                                        bool keeps) {
-  if constexpr (kColumns == 64) {
-    multiply<Float8, 64>(d, a, b, keeps);
+  if constexpr (kColumns == 32 || kColumns == 64) {
+    multiply<Float8, kColumns>(d, a, b, keeps);
+  } else if constexpr (kColumns == 40) {
+    ATOM_FLOAT8_PRODUCT("m64n40k32", ATOM_NAMES20, "%20", "%21", "%22", ATOM_D16(0), ATOM_D4(16));
+  } else if constexpr (kColumns == 48) {
+    ATOM_FLOAT8_PRODUCT("m64n48k32", ATOM_NAMES24, "%24", "%25", "%26", ATOM_D16(0), ATOM_D8(16));
   } else if constexpr (kColumns == 96) {
     ATOM_FLOAT8_PRODUCT(
         "m64n96k32", ATOM_NAMES48, "%48", "%49", "%50", ATOM_D16(0), ATOM_D16(16), ATOM_D16(32));
@@ -49,8 +58,11 @@ __device__ inline void multiply_float8(float (&d)[kColumns / 2],
 }
 
 #undef ATOM_D4
+#undef ATOM_D8
 #undef ATOM_D16
 #undef ATOM_D32
+#undef ATOM_NAMES20
+#undef ATOM_NAMES24
 #undef ATOM_NAMES48
 #undef ATOM_NAMES64
 #undef ATOM_NAMES96
