@@ -14,6 +14,9 @@ constexpr int kBoxRows = 16;     // of y
 // Rows of x whose columns are gone through together: they stay in the second-level cache.
 constexpr int kGroupRows = 2048;
 
+// From which copying ahead gains: an H200 takes 4 % longer for 65 rows, 6 % less for 128.
+constexpr int kFewestRowsAhead = 128;
+
 using Launch = gpuError_t(const device::BlocksArgs&, gpuStream_t);
 
 struct Kernel {
@@ -141,6 +144,8 @@ gpuError_t launch_linear_blocks(const LinearGpuCall& p,
   // A block with a part of k has one tile.
   args.num_clusters = used.parts > 1 ? steps.count() : steps.at_a_time;
   args.num_groups = p.num_groups();
+  args.is_ahead = args.params.overlaps_previous && steps.rounds() == 1 &&
+                  p.num_rows >= kFewestRowsAhead && p.num_rows <= kMaxFewLinearBlocksRows;
   if (!encode_maps(&args, p, used)) return cudaErrorNotSupported;
   return kernel->launch(args, stream);
 }

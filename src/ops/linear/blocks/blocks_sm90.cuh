@@ -10,9 +10,10 @@
 namespace atom::ops::device::blocks {
 
 template <typename S>
-__device__ void init_barriers(const Shared<S>& shared) {
+__device__ void init_barriers(const BlocksArgs& args, const Shared<S>& shared) {
+  const int num_scale_copiers = args.is_ahead ? kScaleThreads : kScaleWarps;
   for (int i = 0; i < S::kNumStages; ++i) {
-    init_barrier(shared.full(i), 1 + kScaleWarps);
+    init_barrier(shared.full(i), 1 + num_scale_copiers);
     init_barrier(shared.empty(i), S::kSharers * kConsumerWarps);
   }
   publish_barriers();
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kNumThreads, 1)
     prefetch_map(&args.x);
     prefetch_map(&args.weight);
     prefetch_map(&args.y);
-    init_barriers(shared);
+    init_barriers(args, shared);
   }
   allow_next_grid();
   __syncwarp();

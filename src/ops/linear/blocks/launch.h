@@ -19,6 +19,9 @@ struct BlocksArgs {
   int group_rows;                       // row steps whose columns are gone through together
   int num_clusters;
   int num_groups;  // of k, a stage each
+  // Whether a block has one tile and so few rows that latencies count: then its weight comes to the
+  // caches while the kernel before runs, and scales are copied without being waited for.
+  bool is_ahead;
 };
 
 // Behind the tile: how many row tiles and column tiles share copies, and the parts of k.

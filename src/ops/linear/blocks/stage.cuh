@@ -2,6 +2,7 @@
 // to the stages, and their scales.
 #pragma once
 
+#include "ops/device/copy_ahead.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/linear/blocks/shape.cuh"
 
@@ -27,23 +28,59 @@ class ScaleCopier {
     float x[kRows], weight;
   };
 
-  // Copies other rows' scales for rows that do not exist.
-  __device__ void copy(int row_tile, int column_tile) {
+  // Where those of a thread's rows begin, and of the weight, of a tile.
+  struct Sources {
+    const float *x[kRows], *weight;
+  };
+
+  // Others' for rows that do not exist.
+  __device__ Sources sources_of(int row_tile, int column_tile) const {
     const LinearGpuCall& p = args_.params;
     const bool gated = p.epilogue == LinearEpilogue::kSiluAndMul;
     const int first_row = row_tile * args_.tile_rows + thread_;
     const int feature = column_tile * (gated ? S::kHalfColumns : S::kColumns) +
                         thread_ % S::kUnits * (gated ? args_.weight_stride : S::kUnit);
-    const float* weight =
+    Sources sources;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = min(first_row + i * kScaleThreads, p.num_rows - 1);
+      sources.x[i] = p.x_scale + row * args_.num_groups;
+    }
+    sources.weight =
         p.weight_scale + min(feature, p.out_features - 1) / p.scale_rows * args_.num_groups;
+    return sources;
+  }
+
+  __device__ void copy(int row_tile, int column_tile) {
+    const Sources sources = sources_of(row_tile, column_tile);
+    args_.is_ahead ? copy_ahead(sources) : copy_in_turn(sources);
+  }
+
+  // As many groups at a time as there are stages: one after the other, each takes the latency of
+  // the second-level cache.
+  __device__ void copy_ahead(const Sources& sources) {
+    const Groups groups = groups_of<S>(args_);
+    for (int group = groups.begin; group < groups.end; ++group) {
+      const uint32_t target = shared_address(shared_.scales(stage_.index) + thread_);
+      wait_for(shared_.empty(stage_.index), stage_.parity ^ 1);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        copy_4(target + i * kScaleThreads * int{sizeof(float)}, sources.x[i] + group);
+      }
+      if (thread_ < S::kUnits) {
+        copy_4(target + S::kRows * int{sizeof(float)}, sources.weight + group);
+      }
+      arrive_after_copies(shared_.full(stage_.index));
+      stage_.advance(S::kNumStages);
+    }
+  }
+
+  __device__ void copy_in_turn(const Sources& sources) {
     const auto load = [&](int group) {
       Scales scales;
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        const int row = min(first_row + i * kScaleThreads, p.num_rows - 1);
-        scales.x[i] = __ldcg(p.x_scale + row * args_.num_groups + group);
-      }
-      scales.weight = __ldg(weight + group);
+      for (int i = 0; i < kRows; ++i) scales.x[i] = __ldcg(sources.x[i] + group);
+      scales.weight = __ldg(sources.weight + group);
       return scales;
     };
     const Groups groups = groups_of<S>(args_);
@@ -99,6 +136,22 @@ __device__ void copy_x(const BlocksArgs& args, const Shared<S>& shared) {
   });
 }
 
+// What the ring does not hold of a tile's weight, to the second-level cache: until x is there the
+// ring stands still.
+template <typename S>
+__device__ void bring_weight(const BlocksArgs& args, int row, int begin, int end) {
+  const Seat<S> seat;
+  for (int group = begin; group < end; ++group) {
+    const int column = group * kPanelSize;
+    if constexpr (S::kClusterRows > 1) {
+      prefetch_box(&args.weight, column, row + seat.row * args.weight_stride);
+    } else {
+      prefetch_box(&args.weight, column, row);
+      prefetch_box(&args.weight, column, row + args.weight_stride);
+    }
+  }
+}
+
 // Another copies the weight's rows of a tile, or a half of them for both blocks of a column of the
 // cluster.
 template <typename S>
@@ -109,10 +162,12 @@ __device__ void copy_weight(const BlocksArgs& args, const Shared<S>& shared) {
   const Groups groups = groups_of<S>(args);
   const Seat<S> seat;
   StageCursor stage;
+  const int num_ahead = args.is_ahead ? S::kNumStages : groups.end - groups.begin;
   for_tiles<S>(args, [&](int, int column_tile) {
     for (int group = groups.begin; group < groups.end; ++group) {
       const uint32_t target = shared.weight(stage.index), full = shared.full(stage.index);
       const int column = group * kPanelSize, row = column_tile * step;
+      if (group == groups.begin + num_ahead) bring_weight<S>(args, row, group, groups.end);
       wait_for(shared.empty(stage.index), stage.parity ^ 1);
       if constexpr (S::kClusterRows > 1) {
         copy_box_to_all(target + seat.row * S::kHalfSize,
