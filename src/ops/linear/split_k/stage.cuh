@@ -15,7 +15,7 @@ constexpr int kPanelSize = 128;  // bytes of k, which are a group
 constexpr int kWarpgroups = 2, kWarpgroupWarps = 4, kWarpgroupSize = kWarpgroupWarps * kWarpSize;
 constexpr int kConsumerWarps = kWarpgroups * kWarpgroupWarps;
 constexpr int kNumConsumers = kConsumerWarps * kWarpSize;  // threads; a warp that copies follows
-constexpr int kMatrixRows = 64, kWarpRows = 16;            // of x
+constexpr int kWarpRows = 16;                              // of x
 constexpr int kBlock = 8;                                  // columns that are finished together
 constexpr int kScaleUnit = 4;  // of groups, at whose multiples copies of scales begin
 constexpr int kBarrierSize = 8, kVector = 16;
