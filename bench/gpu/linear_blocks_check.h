@@ -37,7 +37,8 @@ inline bool is_for_many_rows(const ops::LinearBlocksTuning& t) {
 inline std::string name_of(const ops::LinearBlocksTuning& t) {
   std::string name;
   for (const int size : {t.tile_rows, t.tile_columns, t.cluster_rows, t.cluster_columns, t.parts}) {
-    name += (name.empty() ? "" : "x") + std::to_string(size);
+    if (!name.empty()) name += "x";
+    name += std::to_string(size);
   }
   return name + (t.takes_turns ? "" : "free");
 }

@@ -38,10 +38,10 @@ class Layer {
         int64_t tokens_each,
         int num_sets = 1,
         bool keeps = false,
-        Element state_element = Element::kFloat32)
+        Element element_of_state = Element::kFloat32)
       : num_tokens(num_sequences * tokens_each),
         num_slots(num_sequences * (keeps ? tokens_each + 1 : 1)),
-        state_element(state_element),
+        state_element(element_of_state),
         qkv(num_tokens * kChannels * 2),
         z(num_tokens * kValues * 2),
         ba(num_tokens * 2 * kHeads * 2),
@@ -112,13 +112,18 @@ class Layer {
   }
   // A head is a group.
   QuantizeArgs result_codes() const {
-    return {.values = codes.data<uint8_t>(),
+    return {.x = nullptr,
+            .values = codes.data<uint8_t>(),
             .scales = codes.data<float>(num_tokens * kValues),
+            .static_scale = nullptr,
+            .exponents = nullptr,
+            .x_stride = 0,
             .values_stride = kValues,
             .size = kValues,
             .element = Element::kBFloat16,
             .dtype = QuantDType::kFloat8E4M3,
-            .group_size = kDim};
+            .group_size = kDim,
+            .rounds_exponents = false};
   }
   GatedDeltaNetArgs net_to_codes(int set = 0) const {
     GatedDeltaNetArgs args = net(set);
@@ -133,7 +138,8 @@ class Layer {
             .norm_weight = norm_weight.data<float>(),
             .z_stride = kValues,
             .conv_kernel_size = kWidth,
-            .eps = 1e-6f};
+            .eps = 1e-6f,
+            .codes = {}};
   }
   CausalConv1dArgs convolution(void* to) const {
     return {.x = qkv.data(),
