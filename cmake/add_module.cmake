@@ -7,7 +7,8 @@
 # compiled for Hopper alone.
 #
 # COLD is for what runs once when a program starts, or waits for people and networks: it is compiled
-# with -O1, which takes a fifth to a third of its time off.
+# with -O1, which takes a fifth to a third of its time off. So are tests: their time is that of what
+# they call.
 #
 # One library `atom_<name>` per folder, with explicit sources. TESTS make one executable
 # `<name>_test`, registered with ctest under that name; every BENCHES and FUZZERS file makes an
@@ -55,6 +56,10 @@ function(compile_in_batches target)
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/src")
 endfunction()
 
+function(compile_as_cold target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endfunction()
+
 function(add_module name)
   cmake_parse_arguments(M "COLD" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;ALONE;TOGETHER;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
   set(target atom_${name})
@@ -74,8 +79,7 @@ function(add_module name)
     target_link_libraries(${target} PUBLIC ${M_DEPS} ${M_LIBS})
     compile_in_batches(${target} ALONE ${M_ALONE} ${M_CUDA_SOURCES} TOGETHER ${M_TOGETHER})
     if(M_COLD)
-      target_compile_options(
-        ${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+      compile_as_cold(${target})
     endif()
     foreach(source IN LISTS M_SOURCES)
       if(source MATCHES "_avx2\\.cc$")
@@ -99,6 +103,7 @@ function(add_module name)
     add_executable(${name}_test ${M_TESTS})
     target_link_libraries(${name}_test PRIVATE ${target} ${M_TEST_DEPS} GTest::gtest_main)
     compile_in_batches(${name}_test ALONE ${M_ALONE})
+    compile_as_cold(${name}_test)
     add_test(NAME ${name} COMMAND ${name}_test)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${ATOM_TEST_ENVIRONMENT}" TIMEOUT 900)
   endif()
