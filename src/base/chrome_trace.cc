@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -26,12 +25,11 @@ double microseconds(Span::Clock::duration duration) {
 // Appends an event that names a process or a thread.
 void append_name(
     std::string_view kind, int process, size_t thread, const std::string& name, std::string* json) {
-  fmt::format_to(std::back_inserter(*json),
-                 R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}},)",
-                 kind,
-                 process,
-                 thread,
-                 quoted(name));
+  *json += fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}},)",
+                       kind,
+                       process,
+                       thread,
+                       quoted(name));
   *json += '\n';
 }
 
@@ -40,22 +38,21 @@ void append_span(const Span& span,
                  int process,
                  size_t thread,
                  std::string* json) {
-  const auto out = std::back_inserter(*json);
-  fmt::format_to(out,
-                 R"({{"name":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{)",
-                 span.name,
-                 process,
-                 thread,
-                 microseconds(span.begin - origin),
-                 microseconds(std::max(span.end - span.begin, Span::Clock::duration::zero())));
+  *json +=
+      fmt::format(R"({{"name":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{)",
+                  span.name,
+                  process,
+                  thread,
+                  microseconds(span.begin - origin),
+                  microseconds(std::max(span.end - span.begin, Span::Clock::duration::zero())));
   const char* separator = "";
   if (!span.variant.empty()) {
-    fmt::format_to(out, R"("variant":"{}")", span.variant);
+    *json += fmt::format(R"("variant":"{}")", span.variant);
     separator = ",";
   }
   for (const SpanArgument& argument : span.arguments) {
     if (argument.name == nullptr) continue;
-    fmt::format_to(out, R"({}"{}":{})", separator, argument.name, argument.value);
+    *json += fmt::format(R"({}"{}":{})", separator, argument.name, argument.value);
     separator = ",";
   }
   *json += "}},\n";
@@ -80,12 +77,10 @@ std::string chrome_trace(const SpanRecording& recording, const TraceLabels& labe
   json.resize(json.size() - std::string_view(",\n").size());
   json += "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{";
   for (const auto& [name, value] : labels.notes) {
-    fmt::format_to(std::back_inserter(json), "{}:{},", quoted(name), quoted(value));
+    json += fmt::format("{}:{},", quoted(name), quoted(value));
   }
-  fmt::format_to(std::back_inserter(json),
-                 R"("spans":"{}","dropped_spans":"{}"}}}})",
-                 recording.spans.size(),
-                 recording.num_dropped);
+  json += fmt::format(
+      R"("spans":"{}","dropped_spans":"{}"}}}})", recording.spans.size(), recording.num_dropped);
   json += '\n';
   return json;
 }

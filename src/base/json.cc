@@ -186,7 +186,11 @@ Result<J> parse(std::string_view text, std::string_view where, const JsonLimits&
         "{}: JSON of {} bytes is over the limit of {}", where, text.size(), limits.max_bytes);
   }
   BoundedBuilder<J> builder(limits, text.size());
-  if (!J::sax_parse(text.begin(), text.end(), &builder)) {
+  // J::sax_parse() has readers of four binary formats compiled too, which takes longer than the
+  // rest.
+  auto input = nlohmann::detail::input_adapter(text.begin(), text.end());
+  nlohmann::detail::parser<J, decltype(input)> parser(std::move(input));
+  if (!parser.sax_parse(&builder)) {
     return invalid_argument("{}: invalid JSON: {}", where, builder.error());
   }
   return builder.take();

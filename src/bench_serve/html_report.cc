@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <map>
 #include <vector>
 
@@ -62,7 +61,7 @@ class Page {
  public:
   template <typename... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += fmt::format(format, std::forward<Args>(args)...);
   }
   void add_raw(std::string_view html) { text_ += html; }
   void tile(const std::string& value, const std::string& name) {

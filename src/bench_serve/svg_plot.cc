@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 namespace atom::bench_serve {
 namespace {
@@ -47,7 +46,7 @@ class Canvas {
 
   template <typename... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += fmt::format(format, std::forward<Args>(args)...);
   }
 
   void open(const std::string& title) {
@@ -117,11 +116,10 @@ void draw_series(const Plot& plot, const PlotSeries& series, size_t index, Canva
   double last_x = 0;
   for (const auto& [x, y] : series.points) {
     if (x > plot.x_max) break;
-    fmt::format_to(std::back_inserter(path),
-                   "{}{:.1f} {:.1f}",
-                   path.empty() ? "M" : "L",
-                   canvas->x(x),
-                   canvas->y(std::min(y, plot.y_max)));
+    path += fmt::format("{}{:.1f} {:.1f}",
+                        path.empty() ? "M" : "L",
+                        canvas->x(x),
+                        canvas->y(std::min(y, plot.y_max)));
     last_x = x;
   }
   if (path.empty()) return;
@@ -151,8 +149,7 @@ void draw_marks(const Plot& plot, Canvas* canvas) {
                 x,
                 kTop,
                 kHeight - kBottom);
-    fmt::format_to(
-        std::back_inserter(labels),
+    labels += fmt::format(
         "<text class=\"tick label\" text-anchor=\"{}\" x=\"{:.1f}\" y=\"{:g}\">{}</text>",
         is_right ? "end" : "start",
         is_right ? x - 4 : x + 4,
