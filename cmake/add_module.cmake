@@ -1,6 +1,7 @@
 # add_module(<name> [COLD] SOURCES a.cc ... [CUDA_SOURCES a.cu ...] [SOURCES_WITHOUT_CUDA a.cc ...]
 #            [ALONE a.cc ...] [TOGETHER a.cc ...] [DEPS module ...] [LIBS target ...] [TESTS a_test.cc ...]
-#            [TEST_DEPS module ...] [BENCHES a_bench.cc ...] [FUZZERS a_fuzz.cc ...])
+#            [TEST_DEPS module ...] [BENCHES a_bench.cc ...] [FUZZERS a_fuzz.cc ...]
+#            [FUZZ_SOURCES a.cc ...] [FUZZ_DEPS module ...])
 #
 # CUDA_SOURCES (.cu, and .cc that include tensor/gpu_api.h) are compiled with ATOM_CUDA=ON only, and
 # the folder's rows of variants then name them; SOURCES_WITHOUT_CUDA otherwise. `_sm90.cu` files are
@@ -12,7 +13,8 @@
 #
 # One library `atom_<name>` per folder, with explicit sources. TESTS make one executable
 # `<name>_test`, registered with ctest under that name; every BENCHES and FUZZERS file makes an
-# executable of its own.
+# executable of its own. Sanitizers multiply the time of compiling: FUZZERS that need few of a
+# folder's SOURCES are made of those alone, FUZZ_SOURCES and FUZZ_DEPS, without the library.
 # Most of what a source file costs the compiler are the headers that it shares with its neighbors:
 # several files of a folder are compiled as one unit (ATOM_UNITY), so that names in their anonymous
 # namespaces have to differ. Files named by ALONE, the host files of a GPU's kernels, and those with
@@ -61,10 +63,11 @@ function(compile_as_cold target)
 endfunction()
 
 function(add_module name)
-  cmake_parse_arguments(M "COLD" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;ALONE;TOGETHER;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS" ${ARGN})
+  cmake_parse_arguments(M "COLD" "" "SOURCES;CUDA_SOURCES;SOURCES_WITHOUT_CUDA;ALONE;TOGETHER;DEPS;LIBS;TESTS;TEST_DEPS;BENCHES;FUZZERS;FUZZ_SOURCES;FUZZ_DEPS" ${ARGN})
   set(target atom_${name})
   list(TRANSFORM M_DEPS PREPEND atom_)
   list(TRANSFORM M_TEST_DEPS PREPEND atom_)
+  list(TRANSFORM M_FUZZ_DEPS PREPEND atom_)
 
   if(ATOM_CUDA)
     list(APPEND M_SOURCES ${M_CUDA_SOURCES})
@@ -118,8 +121,13 @@ function(add_module name)
   if(ATOM_BUILD_FUZZ)
     foreach(source IN LISTS M_FUZZERS)
       get_filename_component(executable ${source} NAME_WE)
-      add_executable(${executable} ${source})
-      target_link_libraries(${executable} PRIVATE ${target})
+      add_executable(${executable} ${source} ${M_FUZZ_SOURCES})
+      if(M_FUZZ_SOURCES)
+        compile_in_batches(${executable} ALONE ${source} ${M_ALONE})
+        target_link_libraries(${executable} PRIVATE ${M_FUZZ_DEPS} ${M_LIBS})
+      else()
+        target_link_libraries(${executable} PRIVATE ${target})
+      endif()
       target_link_options(${executable} PRIVATE -fsanitize=fuzzer)
     endforeach()
   endif()
