@@ -5,7 +5,8 @@
 #
 # CUDA_SOURCES (.cu, and .cc that include tensor/gpu_api.h) are compiled with ATOM_CUDA=ON only, and
 # the folder's rows of variants then name them; SOURCES_WITHOUT_CUDA otherwise. `_sm90.cu` files are
-# compiled for Hopper alone.
+# compiled for Hopper alone; those with the property ATOM_LARGE_SHARED_MEMORY, set before, are not
+# assembled for cards that lack it.
 #
 # COLD is for what runs once when a program starts, or waits for people and networks: it is compiled
 # with -O1, which takes a fifth to a third of its time off. So are tests: their time is that of what
