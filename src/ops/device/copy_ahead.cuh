@@ -11,8 +11,8 @@ __device__ inline void copy_4(uint32_t target, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
 }
 
-// Arrives, as one of those that the barrier expects, when all that this thread has copied by
-// copy_4() is there.
+// Arrives, as one of those that the barrier expects, when all asynchronous copies that this thread
+// has begun, copy_4()'s too, are there.
 __device__ inline void arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }

@@ -2,19 +2,10 @@
 // that copies tokens' rows to the stages from where they are.
 #pragma once
 
+#include "ops/device/copy_ahead.cuh"
 #include "ops/fused_moe/moe_skinny_copy.cuh"
 
 namespace atom::ops::device::moe_skinny {
-
-// Four bytes, by a thread.
-__device__ inline void copy_4(uint32_t target, const void* source) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
-}
-
-// Arrives when what this thread has copied is there.
-__device__ inline void arrive_when_copied(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
 
 template <int kColumns>
 class TokenCopier {
@@ -56,7 +47,7 @@ class TokenCopier {
         const int own = __shfl_sync(0xffffffffu, token, row);
         if (row < num_rows && part < count) copy_panel(row, part, own, panel);
       }
-      arrive_when_copied(full);
+      arrive_after_copies(full);
       stage_.advance(Shared<kColumns>::kNumXStages);
     }
   }

@@ -39,4 +39,20 @@ bool encode_linear_map(CUtensorMap* map,
       map, type, data, shape, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
+// Rows of the weight's element and p's in_features, `stride` elements apart, in boxes of a panel of
+// `box_rows` rows.
+inline bool encode_linear_rows(CUtensorMap* map,
+                               const LinearGpuCall& p,
+                               const void* data,
+                               int64_t num_rows,
+                               int64_t stride,
+                               int box_rows) {
+  const int64_t element_size = bytes_of(p.weight_element);
+  const TensorMapShape<2> shape = {
+      {static_cast<cuuint64_t>(p.in_features), static_cast<cuuint64_t>(num_rows)},
+      {static_cast<cuuint64_t>(stride * element_size)},
+      {static_cast<cuuint32_t>(kPanelSize / element_size), static_cast<cuuint32_t>(box_rows)}};
+  return encode_linear_map(map, p.weight_element, data, shape);
+}
+
 }  // namespace atom::ops

@@ -15,19 +15,6 @@
 
 namespace atom::ops::attention_device {
 
-// As send_in_cluster().
-__device__ inline void send_vector_in_cluster(uint32_t address, float4 value, uint32_t barrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(address),
-      "f"(value.x),
-      "f"(value.y),
-      "f"(value.z),
-      "f"(value.w),
-      "r"(barrier)
-      : "memory");
-}
-
 constexpr int kMaxFewRows = 32;  // a lane each
 
 // The keys of row `lane`.
@@ -274,7 +261,7 @@ class FewRows {
       const int owner = (i << ranks_log2_) / kItemVectors;
       const int target = rank_ * share + (i & (share - 1));
       const uint32_t barrier = device::address_in(owner, arrived());
-      send_vector_in_cluster(
+      device::send_in_cluster(
           device::address_in(owner, shared_address(&received_.out[target])), all.out, barrier);
       device::send_in_cluster(device::address_in(owner, shared_address(&received_.softmax[target])),
                               make_float2(all.maximum, all.sum),

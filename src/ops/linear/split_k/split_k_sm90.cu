@@ -106,19 +106,6 @@ bool encode_scales_map(CUtensorMap* map, const LinearGpuCall& p, const device::S
                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
-bool encode_map(CUtensorMap* map,
-                const LinearGpuCall& p,
-                const void* data,
-                int64_t num_rows,
-                int64_t stride,
-                int box_rows) {
-  const TensorMapShape<2> shape = {
-      {static_cast<cuuint64_t>(p.in_features), static_cast<cuuint64_t>(num_rows)},
-      {static_cast<cuuint64_t>(stride)},
-      {kPanelSize, static_cast<cuuint32_t>(box_rows)}};
-  return encode_linear_map(map, p.weight_element, data, shape);
-}
-
 }  // namespace
 
 std::vector<LinearSplitKTuning> linear_split_k_tunings() {
@@ -182,8 +169,9 @@ gpuError_t launch_linear_split_k(const LinearGpuCall& p,
   args.num_groups = p.num_groups();
   args.num_tiles = divide_up(p.out_features, tuning.tile_columns);
   args.layout = layout_of(p, tuning);
-  if (!encode_map(&args.weight, p, p.weight, p.out_features, p.in_features, tuning.tile_columns) ||
-      !encode_map(&args.x, p, p.x, p.num_rows, p.x_stride, args.x_rows) ||
+  if (!encode_linear_rows(
+          &args.weight, p, p.weight, p.out_features, p.in_features, tuning.tile_columns) ||
+      !encode_linear_rows(&args.x, p, p.x, p.num_rows, p.x_stride, args.x_rows) ||
       !encode_scales_map(&args.x_scales, p, args)) {
     return cudaErrorNotSupported;
   }

@@ -12,20 +12,6 @@ constexpr int kElementSize = 2;
 // Whose columns are gone through together: their x stays in the second-level cache.
 constexpr int kGroupRows = 16 / device::kWgmmaClusterSize;
 
-// A matrix [num_rows, in_features] in boxes of `box_rows` rows.
-bool encode_map(CUtensorMap* map,
-                const LinearGpuCall& p,
-                const void* data,
-                int64_t num_rows,
-                int64_t stride,
-                int box_rows) {
-  const TensorMapShape<2> shape = {
-      {static_cast<cuuint64_t>(p.in_features), static_cast<cuuint64_t>(num_rows)},
-      {static_cast<cuuint64_t>(stride * kElementSize)},
-      {kPanelSize / kElementSize, static_cast<cuuint32_t>(box_rows)}};
-  return encode_linear_map(map, p.weight_element, data, shape);
-}
-
 bool is_gated(const LinearGpuCall& p) {
   return p.epilogue == LinearEpilogue::kSiluAndMul;
 }
@@ -68,8 +54,9 @@ gpuError_t launch_linear_wgmma(const LinearGpuCall& p, gpuStream_t stream) {
   args.num_clusters = std::min(args.num_row_steps * args.num_column_steps,
                                num_multiprocessors / device::kWgmmaClusterSize);
   args.num_chunks = divide_up(p.in_features * kElementSize, kPanelSize);
-  if (!encode_map(&args.weight, p, p.weight, p.out_features, p.in_features, kTileColumns / 2) ||
-      !encode_map(&args.x, p, p.x, p.num_rows, p.x_stride, kTileRows)) {
+  if (!encode_linear_rows(
+          &args.weight, p, p.weight, p.out_features, p.in_features, kTileColumns / 2) ||
+      !encode_linear_rows(&args.x, p, p.x, p.num_rows, p.x_stride, kTileRows)) {
     return cudaErrorNotSupported;
   }
   return p.weight_element == Element::kFloat16 ? device::launch_wgmma_float16(args, stream)

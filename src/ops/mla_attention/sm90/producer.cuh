@@ -4,15 +4,11 @@
 // from FP8 through registers, in which they become bfloat16.
 #pragma once
 
+#include "ops/device/copy_ahead.cuh"
 #include "ops/mla_attention/sm90/items.cuh"
 #include "ops/mla_attention/sm90/tile.cuh"
 
 namespace atom::ops::mla_device {
-
-// The barrier gets this thread's arrival when the copies that it has begun are there.
-__device__ inline void arrive_after_copies(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
 
 template <bool kFloat8>
 class Producer {
@@ -133,7 +129,7 @@ class Producer {
       }
       attention_device::copy_async(target + kRopePanel * kPanelBytes, rope + chunk * 8, exists);
     }
-    arrive_after_copies(buffers_.queries_full());
+    device::arrive_after_copies(buffers_.queries_full());
   }
 
   static constexpr int tile_of(int group) {
@@ -151,7 +147,7 @@ class Producer {
       device::arrive(buffers_.full(kGroup));
     } else {
       copy_group<kGroup>(slots(0) + kTile * kKeys, target);
-      arrive_after_copies(buffers_.full(kGroup));
+      device::arrive_after_copies(buffers_.full(kGroup));
     }
   }
 
