@@ -136,7 +136,7 @@ MoeLayers::MoeLayers(const MoeShape& shape,
       norm_rows_(x_.size()),
       norm_codes_(x_.size() / 2),
       norm_scales_(norm_codes_.size() / kMoeSkinnyGroup * 4),
-      counters_(kNumMoeSkinnyCounters * 4) {
+      counters_(std::max(kNumMoeSkinnyCounters, kNumMoeOneWords) * 4) {
   counters_.fill_bytes(0);
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
   fill_random(norm_weight_.data(), Element::kBFloat16, shape.hidden_size, 1.0f, 8);
@@ -343,7 +343,7 @@ gpuError_t MoeLayers::launch(
     return launch_moe_one_rows(call, {results_.data(), counters_.data<int32_t>()}, stream);
   }
   if (kernel == MoeKernel::kOne) {
-    return launch_moe_one(call, {results_.data<float>(), counters_.data<int32_t>()}, stream);
+    return launch_moe_one(call, {counters_.data<int32_t>()}, stream);
   }
   if (kernel == MoeKernel::kSkinny) return launch_skinny(call, false, stream);
   if (kernel == MoeKernel::kSkinnyRows || kernel == MoeKernel::kSkinnyCodes) {

@@ -155,8 +155,8 @@ void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Works
 }
 
 bool fits_fused_moe_one(const FusedMoeCall& call) {
-  // Of large experts "skinny" reads more at once: on an H200 DeepSeek-V3's (44 MB) take 98 us by it
-  // and 116 by "one", Qwen3-30B's (4.7 MB) 24.3 and 17.6, Qwen3-Next's (3.1 MB) 22.6 and 16.0.
+  // Of small experts latencies of several kernels are most of the time: on an H200 Qwen3-30B's
+  // (4.7 MB) take 24.3 us by "skinny" and 14.4 by "one", Qwen3-Next's (3.1 MB) 22.6 and 13.0.
   constexpr int64_t kMaxExpertBytes = 8 << 20;
   const int64_t expert_bytes = 3 * call.hidden_size() * call.intermediate_size();
   return call.num_tokens() == 1 && expert_bytes <= kMaxExpertBytes && is_row_major(call) &&
@@ -164,12 +164,10 @@ bool fits_fused_moe_one(const FusedMoeCall& call) {
 }
 
 void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  const Workspace::Scope scope(workspace);
-  const Tensor activated =
-      workspace.tensor({call.top_k(), call.intermediate_size()}, DType::kFloat32);
+  static_assert(kNumMoeOneWords <= Workspace::kNumCounters);
   if (stream.is_dry_run()) return;
   GPU_CHECK(launch_moe_one(gpu_call(call, 0, 1),
-                           {activated.data<float>(), workspace.counters().data<int32_t>()},
+                           {workspace.counters().data<int32_t>()},
                            static_cast<gpuStream_t>(stream.queue().handle())));
 }
 

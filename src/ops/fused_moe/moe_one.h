@@ -1,7 +1,6 @@
-// Inside fused_moe: one token by experts on Hopper, in one kernel. Nothing but
-// memory and latency counts then: every multiprocessor streams its share of both matrices, which
-// are 16 rows at a time, and all wait for each other once, when what lies between the matrices is
-// known.
+// Inside fused_moe: one token by experts on Hopper, in one kernel. Nothing but memory and latency
+// counts then: every multiprocessor streams its share of both matrices, which are 8 or 16 rows at a
+// time, and all wait for each other once, when what lies between the matrices is known.
 #pragma once
 
 #include "ops/fused_moe/fused_moe_gpu.h"
@@ -9,13 +8,15 @@
 
 namespace atom::ops {
 
+// Values between the matrices, and words that count blocks in front of them.
+constexpr int kMaxMoeOneActivated = 20 << 10, kNumMoeOneWords = 32 + kMaxMoeOneActivated;
+
 struct MoeOneScratch {
-  float* activated;   // [top_k, intermediate_size]
-  int32_t* counters;  // two that are zero, and are so again behind the kernel
+  int32_t* words;  // [kNumMoeOneWords] that are zero, and are so again behind the kernel
 };
 
 // A token, x in bfloat16, matrices in FP8 with a scale for each row or for each 128 x 128 values,
-// sizes that are multiples of 128.
+// sizes that are multiples of 128; those of all experts in one tensor.
 bool fits_moe_one(const FusedMoeGpuCall& call);
 
 // May start before the kernel before it ends. The kernel's blocks must all fit the card at once:
@@ -26,7 +27,7 @@ gpuError_t launch_moe_one(const FusedMoeGpuCall& call,
 
 struct MoeOneRowsScratch {
   void* activated;    // [top_k, intermediate_size] of bfloat16
-  int32_t* counters;  // as MoeOneScratch's
+  int32_t* counters;  // two that are zero, and are so again behind the kernel
 };
 
 // A token of up to 8 choices, x in bfloat16. Matrices in bfloat16 of up to 4096 columns, multiples
