@@ -191,6 +191,7 @@ template <typename T, typename W>
 gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
   constexpr int kLength = Vector<T>::kLength;
   constexpr int kScale = sizeof(T) / 2;  // float32 takes twice the vectors
+  using Shortest = Cut<T, W, 256, kScale>;
   using Short = Cut<T, W, 256, 2 * kScale>;
   using Middle = Cut<T, W, 512, 2 * kScale>;
   using Long = Cut<T, W, 512, 4 * kScale>;
@@ -216,6 +217,7 @@ gpuError_t launch_typed(const RmsNormLaunch& p, gpuStream_t stream) {
                                                  : &rms_norm_vectors<T, W, 4 * kScale, 1, kOneWarp>;
     return start(kernel, blocks, kWarpsPerBlock * kWarpSize);
   }
+  if (vectors <= Shortest::kMaxVectors) return Shortest::start(many, result, num_rows, start);
   if (vectors <= Short::kMaxVectors) return Short::start(many, result, num_rows, start);
   if (vectors <= Middle::kMaxVectors) return Middle::start(many, result, num_rows, start);
   return Long::start(many, result, num_rows, start);
