@@ -3,6 +3,7 @@
 // head's queries and keys once for all of its value heads, and while some states are advanced in
 // registers the next ones are on their way to shared memory.
 #include "ops/device/programmatic_launch.cuh"
+#include "ops/device/silu.cuh"
 #include "ops/gated_delta_net/resident_channels_sm90.cuh"
 #include "ops/gated_delta_net/resident_sm90.cuh"
 #include "ops/quantize/quantize_device.cuh"
@@ -39,7 +40,7 @@ class HeadNorm {
     for (int i = 0; i < kParts; ++i) {
       const float x = device::round_to<T>(result[i * device::kWarpSize + lane_]);
       const float z = device::to_float(gate_[i]);
-      gated[i] = x * (weight_[i] * (z / (1.0f + expf(-z))));
+      gated[i] = x * (weight_[i] * device::silu<device::kSiluFor<T>>(z));
       squares += device::reduce_lanes(x * x, device::kWarpSize, device::Sum{});
       largest = fmaxf(largest, fabsf(gated[i]));
     }

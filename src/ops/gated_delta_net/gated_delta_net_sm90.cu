@@ -4,6 +4,7 @@
 // columns.
 #include "ops/device/matrix_units.cuh"
 #include "ops/device/programmatic_launch.cuh"
+#include "ops/device/silu.cuh"
 #include "ops/gated_delta_net/gates_sm90.cuh"
 #include "ops/gated_delta_net/step_sm90.cuh"
 #include "ops/gated_delta_rule/recurrent/recurrent_cuda.h"
@@ -94,7 +95,8 @@ class GatedNorm {
   __device__ void multiply(const Sequence& sequence, RecurrentShared<kColumns>& shared) const {
     for (int token = first_; token < sequence.count; token += kTokensAtOnce) {
       const float z = device::to_float(token == first_ ? gate_ : gate(sequence, token));
-      shared.v[token][own_] = shared.out[token][own_] * (weight_ * (z / (1.0f + expf(-z))));
+      shared.v[token][own_] =
+          shared.out[token][own_] * (weight_ * device::silu<device::kSiluFor<T>>(z));
     }
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/device/elements.cuh"
+#include "ops/device/silu.cuh"
 #include "ops/gated_delta_net/gated_delta_net_kernels.h"
 #include "ops/gated_delta_rule/recurrent/recurrent.cuh"
 
@@ -43,7 +44,7 @@ __device__ float convolved(const float (&weight)[kHistory + 1],
   float sum = 0;
 #pragma unroll
   for (int j = 0; j <= kHistory; ++j) sum = fmaf(weight[j], window[j], sum);
-  return device::round_to<T>(sum / (1.0f + expf(-sum)));
+  return device::round_to<T>(device::silu<device::kSiluFor<T>>(sum));
 }
 
 // One channel of the convolution.

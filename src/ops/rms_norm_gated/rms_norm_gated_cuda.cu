@@ -3,6 +3,7 @@
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/reductions.cuh"
+#include "ops/device/silu.cuh"
 #include "ops/quantize/quantize_device.cuh"
 #include "ops/rms_norm_gated/rms_norm_gated_kernels.h"
 #include "tensor/gpu_launch.h"
@@ -34,7 +35,7 @@ __global__ void rms_norm_gated_kernel(RmsNormGatedArgs args, int64_t num_rows) {
   for (int64_t i = lane; i < args.size; i += device::kWarpSize) {
     const float z = device::to_float(gate[i]);
     const float y = device::to_float(x[i]) * scale * args.weight[i];
-    out[i] = device::from_float<T>(y * (z / (1.0f + expf(-z))));
+    out[i] = device::from_float<T>(y * device::silu<device::kSiluFor<T>>(z));
   }
 }
 
@@ -85,7 +86,7 @@ __global__ void rms_norm_gated_vector_kernel(RmsNormGatedArgs args,
   const float scale = 1.0f / sqrtf(squares / static_cast<float>(args.size) + args.eps);
 #pragma unroll
   for (int i = 0; i < kLength; ++i) {
-    x[i] = x[i] * scale * weight[i] * (z[i] / (1.0f + expf(-z[i])));
+    x[i] = x[i] * scale * weight[i] * device::silu<device::kSiluFor<T>>(z[i]);
   }
   const uint4 vectors[1] = {device::bits_of<T>(x)};
   if (codes.values == nullptr) {

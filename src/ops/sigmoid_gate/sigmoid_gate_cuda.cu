@@ -1,5 +1,6 @@
 #include "ops/device/dispatch.cuh"
 #include "ops/device/programmatic_launch.cuh"
+#include "ops/device/silu.cuh"
 #include "ops/quantize/quantize_device.cuh"
 #include "ops/sigmoid_gate/sigmoid_gate_kernels.h"
 #include "tensor/gpu_launch.h"
@@ -47,7 +48,8 @@ __device__ device::Pack<T, kLength> gated_elements(const SigmoidGateArgs& args,
 #pragma unroll
   for (int i = 0; i < kLength; ++i) {
     const float z = device::to_float(args.gate_per_row ? of_row : gates.element[i]);
-    const float gated = device::to_float(values.element[i]) / (1.0f + expf(-z));
+    const float gated =
+        device::sigmoid_gated<device::kSiluFor<T>>(device::to_float(values.element[i]), z);
     result.element[i] =
         device::from_float<T>(args.adds ? device::to_float(sums.element[i]) + gated : gated);
   }
