@@ -155,9 +155,10 @@ void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Works
 }
 
 bool fits_fused_moe_one(const FusedMoeCall& call) {
-  // Of small experts latencies of several kernels are most of the time: on an H200 Qwen3-30B's
-  // (4.7 MB) take 24.3 us by "skinny" and 14.4 by "one", Qwen3-Next's (3.1 MB) 22.6 and 13.0.
-  constexpr int64_t kMaxExpertBytes = 8 << 20;
+  // Latencies of several kernels are most of the time of small experts, and a tenth of it of the
+  // largest ones: on an H200 Qwen3-30B's (4.7 MB) take 24.3 us by "skinny" and 14.4 by "one",
+  // DeepSeek-V3's (44 MB) 93 and 86.
+  constexpr int64_t kMaxExpertBytes = 64 << 20;
   const int64_t expert_bytes = 3 * call.hidden_size() * call.intermediate_size();
   return call.num_tokens() == 1 && expert_bytes <= kMaxExpertBytes && is_row_major(call) &&
          fits_moe_one(gpu_call(call, 0, 1));
