@@ -24,6 +24,7 @@ constexpr MoeFormat kFormats[] = {
     {"fp8-block", ExpertFormat::kFloat8, MoeScales::kBlocks},
     {"fp8-channel", ExpertFormat::kFloat8, MoeScales::kChannels},
     {"mxfp4", ExpertFormat::kFloat4, MoeScales::kNone},
+    {"mxfp4-images", ExpertFormat::kFloat4Images, MoeScales::kNone},
     {"int8", ExpertFormat::kInt8, MoeScales::kChannels},
     {"int4", ExpertFormat::kInt4, MoeScales::kGroups},
 };
@@ -35,9 +36,11 @@ struct ShapeFormats {
 
 const ShapeFormats kShapes[] = {
     {{"qwen3-30b-a3b", 128, 8, 2048, 768, {Kind::kSilu, false}, false},
-     {"bf16", "fp8-block", "mxfp4", "int8", "int4"}},
-    {{"gpt-oss-20b", 32, 4, 2880, 2880, {Kind::kClampedSwiGlu, true}, true}, {"bf16", "mxfp4"}},
-    {{"gpt-oss-120b", 128, 4, 2880, 2880, {Kind::kClampedSwiGlu, true}, true}, {"mxfp4"}},
+     {"bf16", "fp8-block", "mxfp4", "mxfp4-images", "int8", "int4"}},
+    {{"gpt-oss-20b", 32, 4, 2880, 2880, {Kind::kClampedSwiGlu, true}, true},
+     {"bf16", "mxfp4", "mxfp4-images"}},
+    {{"gpt-oss-120b", 128, 4, 2880, 2880, {Kind::kClampedSwiGlu, true}, true},
+     {"mxfp4", "mxfp4-images"}},
     {{"glm-4.5-air", 128, 8, 4096, 1408, {Kind::kSilu, false}, false}, {"bf16", "fp8-channel"}},
     {{"mixtral-8x7b", 8, 2, 4096, 14336, {Kind::kSilu, false}, false}, {"bf16", "fp8-channel"}},
     {{"qwen3-next", 512, 10, 2048, 512, {Kind::kSilu, false}, false}, {"fp8-block"}},

@@ -1,10 +1,12 @@
 #include "moe_case.h"
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <set>
 #include <thread>
 
+#include "ops/fused_moe/expert_image_format.h"
 #include "ops/fused_moe/moe_stream.h"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
@@ -48,24 +50,33 @@ double float4_value(int code) {
 // The values of every code, because matrices have many.
 class ElementValues {
  public:
-  explicit ElementValues(ExpertFormat format) : bits_(bits_of(format)) {
+  explicit ElementValues(ExpertFormat format)
+      : bits_(bits_of(format)), has_images_(format == ExpertFormat::kFloat4Images) {
     const Element element =
         format == ExpertFormat::kFloat8 ? Element::kFloat8E4M3 : Element::kBFloat16;
     for (int code = 0; code < 1 << bits_; ++code) {
       const auto bits = static_cast<uint16_t>(code);
-      values_.push_back(format == ExpertFormat::kInt8     ? static_cast<int8_t>(code)
-                        : format == ExpertFormat::kInt4   ? code - 8
-                        : format == ExpertFormat::kFloat4 ? float4_value(code)
-                                                          : element_value(element, &bits, 0));
+      values_.push_back(format == ExpertFormat::kInt8   ? static_cast<int8_t>(code)
+                        : format == ExpertFormat::kInt4 ? code - 8
+                        : is_float4(format)             ? float4_value(code)
+                                                        : element_value(element, &bits, 0));
     }
   }
   double at(const uint8_t* data, int64_t index) const {
     if (bits_ == 16) return values_[reinterpret_cast<const uint16_t*>(data)[index]];
-    return values_[bits_ == 8 ? data[index] : data[index / 2] >> index % 2 * 4 & 15];
+    if (bits_ == 8) return values_[data[index]];
+    uint32_t codes = data[index / 2];
+    if (has_images_) {
+      uint32_t word = 0;
+      std::memcpy(&word, data + index / 8 * 4, sizeof word);
+      codes = row_codes(word) >> index / 2 % 4 * 8;
+    }
+    return values_[codes >> index % 2 * 4 & 15];
   }
 
  private:
   const int bits_;
+  const bool has_images_;
   std::vector<double> values_;
 };
 
@@ -90,6 +101,15 @@ std::vector<double> as_codes(std::vector<double> x) {
     }
   }
   return x;
+}
+
+// Where an element of a matrix is, counted in elements.
+int64_t element_at(ExpertFormat format, int64_t row, int64_t column, int64_t num_columns) {
+  if (format != ExpertFormat::kFloat4Images) return row * num_columns + column;
+  const int64_t image = image_index(row, column / kGroup, num_columns);
+  const int in_image =
+      image_offset(static_cast<int>(row % kImageRows), static_cast<int>(column / kGroup));
+  return (image * kImageSize + in_image) * 2 + column % kGroup;
 }
 
 template <typename T>
@@ -136,6 +156,9 @@ MoeLayers::MoeLayers(const MoeShape& shape,
       norm_rows_(x_.size()),
       norm_codes_(x_.size() / 2),
       norm_scales_(norm_codes_.size() / kMoeSkinnyGroup * 4),
+      one_sums_((moe_one_gate_parts_size(shape.top_k, shape.intermediate_size) +
+                 moe_one_down_parts_size(shape.hidden_size)) *
+                4),
       counters_(std::max(kNumMoeSkinnyCounters, kNumMoeOneWords) * 4) {
   counters_.fill_bytes(0);
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
@@ -144,9 +167,7 @@ MoeLayers::MoeLayers(const MoeShape& shape,
 }
 
 int64_t MoeLayers::exponents_size(const Matrix& matrix) const {
-  constexpr int kColumns = 32;
-  return format_.format == ExpertFormat::kFloat4 ? int64_t{matrix.rows} * matrix.columns / kColumns
-                                                 : 0;
+  return is_float4(format_.format) ? int64_t{matrix.rows} * matrix.columns / kGroup : 0;
 }
 
 std::unique_ptr<Buffer> MoeLayers::make_exponents(const Matrix& matrix) const {
@@ -196,11 +217,12 @@ MoeLayers::Matrix MoeLayers::make_matrix(int rows, int columns, uint64_t seed) c
       fill_random(matrix.data->data(), Element::kFloat8E4M3, size, 448.0f, seed);
       break;
     case ExpertFormat::kFloat4:
+    case ExpertFormat::kFloat4Images:
     case ExpertFormat::kInt8:
     case ExpertFormat::kInt4:
       // Most bytes of a random float are random.
       fill_random(matrix.data->data(), Element::kFloat32, size / 4, 1.0f, seed);
-      if (format_.format == ExpertFormat::kFloat4) matrix.exponents = make_exponents(matrix);
+      if (is_float4(format_.format)) matrix.exponents = make_exponents(matrix);
       break;
   }
   if (format_.scales != MoeScales::kNone) {
@@ -308,10 +330,10 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
     case MoeKernel::kStream:
       return fits_moe_stream(call);
     case MoeKernel::kOne:
-      return fits_moe_one(call) || fits_moe_one_rows(call);
+      return fits_moe_one(call) || fits_moe_one_rows(call) || fits_moe_one_images(call);
     case MoeKernel::kRows:
       return (count <= kMaxStreamTokens || count * shape_.top_k / shape_.num_experts <= 64 ||
-              format_.format == ExpertFormat::kFloat4) &&
+              is_float4(format_.format)) &&
              fits_moe_rows(call);
     case MoeKernel::kRowsEarly:
       return fits_moe_rows_early(call);
@@ -339,6 +361,11 @@ gpuError_t MoeLayers::launch(
   shared.row_begins = begins_.data<int32_t>();
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
   if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
+  if (kernel == MoeKernel::kOne && call.format == ExpertFormat::kFloat4Images) {
+    const int64_t parts = moe_one_gate_parts_size(call.top_k, call.intermediate_size);
+    auto* const sums = one_sums_.data<float>();
+    return launch_moe_one_images(call, {sums, sums + parts, counters_.data<int32_t>()}, stream);
+  }
   if (kernel == MoeKernel::kOne && call.format != ExpertFormat::kFloat8) {
     return launch_moe_one_rows(call, {results_.data(), counters_.data<int32_t>()}, stream);
   }
@@ -476,12 +503,13 @@ std::vector<double> MoeLayers::multiply(const Matrix& matrix,
   for (int row = 0; row < matrix.rows; ++row) {
     double sum = 0, magnitude = 0;
     for (int k = 0; k < matrix.columns; ++k) {
-      double value = values.at(data.data(), int64_t{row} * matrix.columns + k);
+      const int64_t element = element_at(format_.format, row, k, matrix.columns);
+      double value = values.at(data.data(), element);
       if (!scales.empty()) {
         value *= scales[row / layout.scale_rows * layout.scales_across + k / layout.scale_columns];
       }
       if (!exponents.empty()) {
-        value *= powers[exponents[(int64_t{row} * matrix.columns + k) / 32]];
+        value *= powers[exponents[(int64_t{row} * matrix.columns + k) / kGroup]];
       }
       sum += value * x[k];
       magnitude += std::abs(value * x[k]);

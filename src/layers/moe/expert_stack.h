@@ -21,6 +21,8 @@ struct ExpertStackLayout {
   // stack they speak of [num_experts, in_features, out_features].
   std::vector<std::vector<ParameterSlice>> alternatives;
   bool is_transposed = false;  // tensors are [num_experts, in_features, out_features]: y = x W
+  // Matrices in MXFP4 are kept as images: ops::keeps_expert_images().
+  bool keeps_images = false;
   // One slice that covers the biases [num_experts, out_features]; none: there are no biases.
   std::vector<ParameterSlice> bias;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "layers/moe/image_experts.h"
 #include "layers/moe/resident_slices.h"
 #include "layers/quant/pack_parameter.h"
 #include "layers/quant/quantized_storage.h"
@@ -40,10 +41,14 @@ void transpose(const Stream& stream, const Tensor& from, const Tensor& to) {
 ops::LinearWeight meta_weight(const BuildContext& build,
                               const QuantScheme& scheme,
                               const ops::QuantFormat& format,
-                              const Shape& shape) {
-  const ops::WeightLayout layout = ops::preferred_weight_layout(build.device);
-  return scheme.is_quantized() ? ops::quantized_weight_meta(shape[1], shape[2], format, layout)
-                               : ops::linear_weight_meta(shape[1], shape[2], build.dtype, layout);
+                              const ExpertStackLayout& stack) {
+  const Shape& shape = stack.shape;
+  if (!scheme.is_quantized()) {
+    return ops::linear_weight_meta(
+        shape[1], shape[2], build.dtype, ops::preferred_weight_layout(build.device));
+  }
+  return ops::quantized_weight_meta(
+      shape[1], shape[2], format, expert_weight_layout(stack, format, build.device));
 }
 
 }  // namespace
@@ -75,7 +80,7 @@ FloatExperts::FloatExperts(const BuildContext& build,
   }
   register_parameter("weight", &weight_);
   if (scheme_.is_quantized()) weight_.keep_on_host();
-  weights_.assign(layout.shape[0], meta_weight(build, scheme_, format_, layout.shape));
+  weights_.assign(layout.shape[0], meta_weight(build, scheme_, format_, layout));
 }
 
 int64_t FloatExperts::resident_bytes() const {
@@ -111,10 +116,15 @@ void FloatExperts::quantize(const Stream& stream) {
   std::vector<Tensor> codes, scales;
   for (size_t expert = 0; expert < weights_.size(); ++expert) {
     ops::LinearWeight& weight = weights_[expert];
-    weight = quantize_consumed_rows(
-        host, rows_of(host, static_cast<int64_t>(expert)), format_, weight.layout);
-    codes.push_back(weight.data);
-    scales.push_back(weight.scales);
+    const bool as_images = weight.layout == ops::WeightLayout::kImages;
+    const ops::LinearWeight rows =
+        quantize_consumed_rows(host,
+                               rows_of(host, static_cast<int64_t>(expert)),
+                               format_,
+                               as_images ? ops::WeightLayout::kRowMajor : weight.layout);
+    codes.push_back(as_images ? images_of_rows(rows.data, weight) : rows.data);
+    scales.push_back(rows.scales);
+    if (!as_images) weight = rows;
   }
   if (stream.device().is_cpu()) return;
   // Kernels of a device read slices of one tensor.

@@ -9,6 +9,7 @@
 #include "layers/linear/linear_base.h"
 #include "nn/forward_observer.h"
 #include "nn/weight_mapping.h"
+#include "ops/fused_moe/expert_images.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "tensor/device_arena.h"
 
@@ -314,6 +315,9 @@ struct FusedMoE::Layouts {
     require_expert_split(build, options);
     gate_up = gate_up_layout(build, options);
     down = down_layout(build, options);
+    const Shape& shape = down.shape;
+    gate_up.keeps_images = down.keeps_images =
+        ops::keeps_expert_images(build.device, build.dtype, options.activation, shape[1], shape[2]);
   }
 
   ExpertStackLayout gate_up, down;

@@ -4,9 +4,11 @@
 #include <set>
 
 #include "base/rounding.h"
+#include "layers/moe/image_experts.h"
 #include "layers/moe/resident_slices.h"
 #include "layers/quant/pack_parameter.h"
 #include "layers/quant/quantized_storage.h"
+#include "ops/fused_moe/expert_images.h"
 #include "ops/quantize/quantize.h"
 
 namespace atom {
@@ -180,9 +182,10 @@ QuantizedExperts::QuantizedExperts(const BuildContext& build,
   }
   ops::QuantFormat format = format_;
   if (format.granularity == QuantType::kPerTensor) format.granularity = QuantType::kPerToken;
+  const ops::WeightLayout packed = expert_weight_layout(layout, format, build.device);
   for (int64_t expert = 0; expert < layout.shape[0]; ++expert) {
-    weights_.push_back(ops::quantized_weight_meta(
-        layout.shape[1], layout.shape[2], format, ops::preferred_weight_layout(build.device)));
+    weights_.push_back(
+        ops::quantized_weight_meta(layout.shape[1], layout.shape[2], format, packed));
   }
 }
 
@@ -238,15 +241,21 @@ void QuantizedExperts::pack_expert(const Stream& stream, int64_t expert) {
   ops::pack_scales(scales_of(expert), 0, weight);
 }
 
-// The codes are where they were loaded to.
+// The codes are where they were loaded to, and become images there.
 void QuantizedExperts::place_on_device(const Stream& stream) {
   const auto count = static_cast<int64_t>(weights_.size());
   std::vector<Tensor> scales;
   for (int64_t expert = 0; expert < count; ++expert) scales.push_back(scales_of(expert));
   scales = resident_slices(stream, scales);
+  if (weights_.front().layout == ops::WeightLayout::kImages) {
+    ops::turn_into_images(stream, weight_.data(), weights_.front().in_features);
+    stream.queue().synchronize();
+  }
   for (int64_t expert = 0; expert < count; ++expert) {
-    weights_[expert].data = as_bytes(rows_of_expert(weight_.data(), expert));
-    weights_[expert].scales = scales[expert];
+    ops::LinearWeight& weight = weights_[expert];
+    const Tensor rows = as_bytes(rows_of_expert(weight_.data(), expert));
+    weight.data = rows.view(weight.data.shape());
+    weight.scales = scales[expert];
   }
 }
 

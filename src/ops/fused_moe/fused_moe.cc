@@ -63,6 +63,12 @@ constexpr FusedMoeVariant kVariants[] = {
      fused_moe_one_rows,
      DeviceType::kCuda,
      kMixesRows},
+    {"one-images",
+     CpuIsa::kScalar,
+     fits_fused_moe_one_images,
+     fused_moe_one_images,
+     DeviceType::kCuda,
+     kMixesRows},
     {"rows-early",
      CpuIsa::kScalar,
      fits_fused_moe_rows_early,
@@ -191,6 +197,7 @@ void fused_moe(const Stream& stream,
                const QuantizedRows& x_codes) {
   const FusedMoeCall call{x, ids, weights, experts, activation, y, x_codes};
   check_call(call);
+  CHECK((!stream.device().is_cpu() || experts.down[0].layout != WeightLayout::kImages));
   if (call.num_tokens() == 0) return;
   const auto& variant =
       pick_variant("fused_moe", kVariants, stream, call, [&] { return work_of(call); });

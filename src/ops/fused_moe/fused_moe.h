@@ -27,7 +27,8 @@
 namespace atom::ops {
 
 // The experts that a rank has: E of them, of one shape and format. On a device their matrices are
-// slices of one tensor, at equal distances. What they refer to outlives calls.
+// slices of one tensor, at equal distances, row-major or, in MXFP4, images: expert_images.h. What
+// they refer to outlives calls.
 struct ExpertWeights {
   std::span<const LinearWeight> gate_up;  // each [2 I, H]
   std::span<const LinearWeight> down;     // each [H, I]

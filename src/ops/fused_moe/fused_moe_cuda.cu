@@ -69,13 +69,16 @@ struct Product {
 
 // Of matrices in E2M1, and in integers.
 struct PackedFloat4 {};
+struct Float4Images {};
 struct PackedInt4 {};
 
 template <typename W>
 __device__ float weight_at(
     const ExpertMatrices& matrices, int expert, int row, int column, int num_columns) {
   if constexpr (std::is_same_v<W, PackedFloat4>) {
-    return float4_at(matrices, expert, row, column, num_columns);
+    return float4_at(matrices, expert, column, Float4Place::in_rows(row, column, num_columns));
+  } else if constexpr (std::is_same_v<W, Float4Images>) {
+    return float4_at(matrices, expert, column, Float4Place::in_images(row, column, num_columns));
   } else if constexpr (std::is_same_v<W, PackedInt4>) {
     const auto* data = static_cast<const uint8_t*>(matrices.data) + expert * matrices.expert_stride;
     const int byte = data[(int64_t{row} * num_columns + column) / 2];
@@ -174,6 +177,9 @@ void launch_product(const FusedMoeGpuCall& call,
       break;
     case ExpertFormat::kFloat4:
       multiply_tiles<X, PackedFloat4><<<grid, block, 0, stream>>>(call, scratch, product);
+      break;
+    case ExpertFormat::kFloat4Images:
+      multiply_tiles<X, Float4Images><<<grid, block, 0, stream>>>(call, scratch, product);
       break;
     case ExpertFormat::kInt8:
       multiply_tiles<X, int8_t><<<grid, block, 0, stream>>>(call, scratch, product);

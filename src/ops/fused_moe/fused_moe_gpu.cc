@@ -186,6 +186,23 @@ void fused_moe_one_rows(const Stream& stream, const FusedMoeCall& call, Workspac
                                 static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
+bool fits_fused_moe_one_images(const FusedMoeCall& call) {
+  return call.num_tokens() == 1 && has_gpu_layout(call) &&
+         fits_moe_one_images(gpu_call(call, 0, 1));
+}
+
+void fused_moe_one_images(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const auto floats = [&](int64_t n) { return workspace.tensor({n}, DType::kFloat32); };
+  const Tensor gates = floats(moe_one_gate_parts_size(call.top_k(), call.intermediate_size()));
+  const Tensor downs = floats(moe_one_down_parts_size(call.hidden_size()));
+  if (stream.is_dry_run()) return;
+  GPU_CHECK(launch_moe_one_images(
+      gpu_call(call, 0, 1),
+      {gates.data<float>(), downs.data<float>(), workspace.counters().data<int32_t>()},
+      static_cast<gpuStream_t>(stream.queue().handle())));
+}
+
 namespace {
 
 using FitsCall = bool(const FusedMoeGpuCall&);
@@ -313,7 +330,7 @@ void fused_moe_whole_float8(const Stream& stream, const FusedMoeCall& call, Work
 }
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {
-  return is_row_major(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
+  return has_gpu_layout(call) && fits_moe_rows(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
 bool fits_fused_moe_rows_early(const FusedMoeCall& call) {
@@ -321,7 +338,7 @@ bool fits_fused_moe_rows_early(const FusedMoeCall& call) {
 }
 
 bool fits_fused_moe_terms(const FusedMoeCall& call) {
-  return is_row_major(call) && fits_moe_terms(gpu_call(call, 0, wgmma_tokens(call)));
+  return has_gpu_layout(call) && fits_moe_terms(gpu_call(call, 0, wgmma_tokens(call)));
 }
 
 void fused_moe_terms(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {

@@ -14,12 +14,17 @@ enum class ExpertFormat : uint8_t {
   // E2M1, two in a byte, the first in the lower half, times 2^(exponent - 127) of 32 columns.
   kFloat4,
   kInt8,
-  kInt4,  // as kFloat4 in its bytes, 8 more than the value; with scales of groups
+  kInt4,          // as kFloat4 in its bytes, 8 more than the value; with scales of groups
+  kFloat4Images,  // kFloat4 as expert_image_format.h has it
 };
+
+constexpr bool is_float4(ExpertFormat format) {
+  return format == ExpertFormat::kFloat4 || format == ExpertFormat::kFloat4Images;
+}
 
 // The same matrix of all experts.
 struct ExpertMatrices {
-  const void* data;       // [E][rows, columns]
+  const void* data;       // [E][rows, columns], or as images
   int64_t expert_stride;  // bytes
   // [E][ceil(rows / scale_rows), scales_across], each of so many rows and columns; null: 1.
   const float* scales;
@@ -27,7 +32,7 @@ struct ExpertMatrices {
   int scale_rows;
   int scale_columns;
   int scales_across;
-  // [E][rows, columns / 32] of kFloat4.
+  // [E][rows, columns / 32] of kFloat4 and its images.
   const uint8_t* exponents;
   int64_t exponent_stride;  // from expert to expert
   const void* bias;         // [E, rows], null: none

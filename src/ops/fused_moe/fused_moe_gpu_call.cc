@@ -9,21 +9,31 @@ Element gpu_element(DType dtype) {
   return static_cast<Element>(dtype);
 }
 
+bool is_gpu_layout(WeightLayout layout) {
+  return layout == WeightLayout::kRowMajor || layout == WeightLayout::kImages;
+}
+
 // Whether expert e's part begins e strides after the first one's.
 bool is_slice(const Tensor& part, const Tensor& first, size_t e, int64_t stride) {
   return part.raw_data() ==
          static_cast<const char*>(first.raw_data()) + static_cast<int64_t>(e) * stride;
 }
 
+// Images are of nothing but FP4.
 ExpertFormat format_of(const LinearWeight& weight) {
-  if (!weight.is_quantized()) return ExpertFormat::kAsX;
+  const bool is_image = weight.layout == WeightLayout::kImages;
+  if (!weight.is_quantized()) {
+    CHECK(!is_image);
+    return ExpertFormat::kAsX;
+  }
+  CHECK((!is_image || weight.quant_dtype() == QuantDType::kFloat4E2M1));
   switch (weight.quant_dtype()) {
     case QuantDType::kFloat8E4M3:
       return ExpertFormat::kFloat8;
     case QuantDType::kInt8:
       return ExpertFormat::kInt8;
     case QuantDType::kFloat4E2M1:
-      return ExpertFormat::kFloat4;
+      return is_image ? ExpertFormat::kFloat4Images : ExpertFormat::kFloat4;
     case QuantDType::kInt4:
       return ExpertFormat::kInt4;
   }
@@ -53,10 +63,10 @@ void add_scales(const LinearWeight& weight, ExpertMatrices* matrices) {
   }
 }
 
-// Ends the process unless the matrices are slices of one tensor, row-major.
+// Ends the process unless the matrices are slices of one tensor, row-major or images.
 ExpertMatrices matrices_of(std::span<const LinearWeight> weights, const Tensor& bias) {
   const LinearWeight& first = weights.front();
-  CHECK(first.layout == WeightLayout::kRowMajor);
+  CHECK(is_gpu_layout(first.layout));
   // While a step is planned weights have a shape alone.
   const bool has_data = first.data.raw_data() != nullptr;
   for (size_t e = 0; has_data && e < weights.size(); ++e) {
@@ -118,6 +128,10 @@ MoeTokenCodes token_codes(const FusedMoeCall& call, int64_t first_token, int64_t
 
 bool is_row_major(const FusedMoeCall& call) {
   return call.experts.down[0].layout == WeightLayout::kRowMajor;
+}
+
+bool has_gpu_layout(const FusedMoeCall& call) {
+  return is_gpu_layout(call.experts.down[0].layout);
 }
 
 }  // namespace atom::ops

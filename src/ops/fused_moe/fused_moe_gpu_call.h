@@ -8,7 +8,7 @@
 namespace atom::ops {
 
 // Of tokens [first_token, first_token + num_tokens). Ends the process unless the experts' matrices
-// are slices of one tensor, row-major.
+// are slices of one tensor, row-major or images.
 FusedMoeGpuCall gpu_call(const FusedMoeCall& call, int64_t first_token, int64_t num_tokens);
 
 // Whether the call has x in codes as the kernels for FP8 make them themselves.
@@ -17,5 +17,7 @@ bool has_token_codes(const FusedMoeCall& call);
 MoeTokenCodes token_codes(const FusedMoeCall& call, int64_t first_token, int64_t num_tokens);
 
 bool is_row_major(const FusedMoeCall& call);
+// Row-major, or images.
+bool has_gpu_layout(const FusedMoeCall& call);
 
 }  // namespace atom::ops

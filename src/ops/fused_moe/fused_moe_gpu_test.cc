@@ -9,19 +9,24 @@
 #include <string>
 #include <string_view>
 
+#include "ops/fused_moe/expert_images.h"
 #include "ops/fused_moe/moe_test_layer.h"
+#include "tensor/device_arena.h"
 
 namespace atom::ops {
 namespace {
 
 using namespace moe_test;
 
-// The same matrices for a GPU: row-major slices of one tensor.
+// The same matrices for a GPU: slices of one tensor, row-major or as images.
 class StackedWeights {
  public:
-  StackedWeights(const std::vector<LinearWeight>& weights, const std::vector<StoredRows>& stored)
-      : like_(weights.front()), data_(stack(stored, &StoredRows::data)) {
+  StackedWeights(const std::vector<LinearWeight>& weights,
+                 const std::vector<StoredRows>& stored,
+                 WeightLayout layout)
+      : like_(like(weights.front(), layout)), data_(stack(stored, &StoredRows::data)) {
     if (stored.front().scales.defined()) scales_ = stack(stored, &StoredRows::scales);
+    if (layout == WeightLayout::kImages) make_images();
   }
 
   std::vector<Tensor> tensors() const { return {data_, scales_}; }
@@ -30,7 +35,6 @@ class StackedWeights {
     const Tensor data = at(data_), scales = scales_.defined() ? at(scales_) : Tensor();
     for (int64_t e = 0; e < data.size(0); ++e) {
       LinearWeight weight = like_;
-      weight.layout = WeightLayout::kRowMajor;
       weight.data = slice(data, e);
       if (scales.defined()) weight.scales = slice(scales, e);
       weights.push_back(weight);
@@ -39,9 +43,30 @@ class StackedWeights {
   }
 
  private:
+  static LinearWeight like(LinearWeight weight, WeightLayout layout) {
+    weight.layout = layout;
+    return weight;
+  }
+
   static Tensor slice(const Tensor& stack, int64_t e) {
     const Tensor one = stack.narrow(0, e, 1);
-    return stack.rank() == 2 ? one.view({stack.size(1)}) : one.view({stack.size(1), stack.size(2)});
+    if (stack.rank() == 2) return one.view({stack.size(1)});
+    if (stack.rank() == 3) return one.view({stack.size(1), stack.size(2)});
+    return one.view({stack.size(1), stack.size(2), stack.size(3)});
+  }
+
+  void make_images() {
+    const int64_t count = data_.size(0);
+    const ImageMatrix matrix{like_.out_features, like_.in_features};
+    const Shape shape =
+        quantized_weight_meta(matrix.num_rows, matrix.num_columns, kFormats[3], like_.layout)
+            .data.shape();
+    const Tensor images = Tensor::zeros({count, shape[0], shape[1], shape[2]}, DType::kUInt8);
+    const auto part = [](const Tensor& stack, int64_t e) {
+      return static_cast<uint8_t*>(stack.narrow(0, e, 1).raw_data());
+    };
+    for (int64_t e = 0; e < count; ++e) matrix.pack_codes(part(data_, e), part(images, e));
+    data_ = images;
   }
 
   static Tensor stack(const std::vector<StoredRows>& stored, Tensor StoredRows::*part) {
@@ -195,6 +220,16 @@ constexpr Sizes kCrowdedSizes[] = {
     {1, 2, 3, 12288, 128},
 };
 
+// Those in which a GPU may have experts of a format.
+std::vector<WeightLayout> layouts_of(const Sizes& sizes, const std::optional<QuantFormat>& format) {
+  std::vector<WeightLayout> layouts = {WeightLayout::kRowMajor};
+  if (format && format->dtype == QuantDType::kFloat4E2M1 &&
+      divides_into_images(sizes.hidden_size, sizes.intermediate_size)) {
+    layouts.push_back(WeightLayout::kImages);
+  }
+  return layouts;
+}
+
 bool reads_codes(const FusedMoeVariant& variant) {
   constexpr std::string_view kNames[] = {
       "whole-float8", "wide-float8", "skinny", "skinny-more", "one"};
@@ -219,21 +254,25 @@ void expect_same_of_given_codes(const FusedMoeVariant& variant,
 int check_variants(const Case& c, const Options& options, bool codes) {
   const Layer layer(c.sizes, options);
   const Expected expected = expected_of(layer);
-  const StackedWeights gate_up(layer.gate_up, layer.gate_up_rows);
-  const StackedWeights down(layer.down, layer.down_rows);
   int num_runs = 0;
-  for (const FusedMoeVariant& variant : fused_moe_variants()) {
-    if (variant.device == DeviceType::kCpu || reads_codes(variant) != codes) continue;
-    // Some y have rows that are not aligned to vectors.
-    const int64_t stride = c.sizes.hidden_size + static_cast<int64_t>(options.seed % 2);
-    const Tensor y = Tensor::zeros({c.sizes.num_tokens, stride}, options.dtype)
-                         .narrow(1, 0, c.sizes.hidden_size);
-    if (!run_on_gpu(variant, layer, gate_up, down, y)) continue;
-    ++num_runs;
-    static std::map<std::string, int> runs_of;
-    ::testing::Test::RecordProperty(variant.name, ++runs_of[variant.name]);
-    expect_matches(expected, y, std::string(variant.name) + " " + layer.x.to_string());
-    if (codes) expect_same_of_given_codes(variant, layer, gate_up, down, y);
+  for (const WeightLayout layout : layouts_of(c.sizes, c.format)) {
+    const StackedWeights gate_up(layer.gate_up, layer.gate_up_rows, layout);
+    const StackedWeights down(layer.down, layer.down_rows, layout);
+    for (const FusedMoeVariant& variant : fused_moe_variants()) {
+      if (variant.device == DeviceType::kCpu || reads_codes(variant) != codes) continue;
+      // Some y have rows that are not aligned to vectors.
+      const int64_t stride = c.sizes.hidden_size + static_cast<int64_t>(options.seed % 2);
+      const Tensor y = Tensor::zeros({c.sizes.num_tokens, stride}, options.dtype)
+                           .narrow(1, 0, c.sizes.hidden_size);
+      if (!run_on_gpu(variant, layer, gate_up, down, y)) continue;
+      ++num_runs;
+      static std::map<std::string, int> runs_of;
+      const std::string name =
+          std::string(variant.name) + (layout == WeightLayout::kImages ? "-images" : "");
+      ::testing::Test::RecordProperty(name, ++runs_of[name]);
+      expect_matches(expected, y, name + " " + layer.x.to_string());
+      if (codes) expect_same_of_given_codes(variant, layer, gate_up, down, y);
+    }
   }
   return num_runs;
 }
@@ -304,6 +343,89 @@ TEST(FusedMoe, KernelsForManyTokensMatchDoubleArithmeticOnTheGpu) {
   }
 }
 
+// Images of all that divides are read by the kernels that are made for them, and by the plain one.
+TEST(FusedMoe, ImagesAreReadForAnyNumberOfTokens) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  constexpr Sizes kImageSizes[] = {{1, 4, 6, 192, 320},
+                                   {1, 3, 4, 704, 128},
+                                   {1, 1, 2, 64, 64},
+                                   {1, 8, 9, 576, 2112},
+                                   {1, 4, 5, 2880, 1088},
+                                   {2, 4, 8, 256, 192},
+                                   {8, 2, 9, 1088, 64},
+                                   {40, 4, 20, 64, 448},
+                                   {40, 2, 6, 576, 320},
+                                   {300, 2, 3, 128, 192}};
+  uint64_t seed = 1;
+  for (const Sizes& sizes : kImageSizes) {
+    ASSERT_TRUE(divides_into_images(sizes.hidden_size, sizes.intermediate_size));
+    for (const int activation : {0, 1, 4, 5}) {
+      Options options{
+          .dtype = DType::kBFloat16, .format = kFormats[3], .activation = kActivations[activation]};
+      options.seed = ++seed;
+      options.has_bias = seed % 3 != 0;
+      options.is_part = seed % 2 == 0;
+      // "rows" and the plain kernel of both layouts at least.
+      const int num_runs = check_variants({sizes, kFormats[3]}, options, false);
+      if (HasFatalFailure()) return;
+      EXPECT_GE(num_runs, forced_variant("fused_moe").empty() ? 4 : 0);
+    }
+  }
+}
+
+// As a step's memory is planned: of tensors without memory, which are the CPU's.
+TEST(FusedMoe, MemoryOfCallsWithImagesIsPlannedAsOfThoseWithRows) {
+  const auto is_of_gpu = [](const FusedMoeVariant& some) {
+    return some.device == DeviceType::kCuda;
+  };
+  if (std::ranges::none_of(fused_moe_variants(), is_of_gpu)) GTEST_SKIP() << "no kernels for GPUs";
+  constexpr int64_t kHidden = 2880, kSize = 2880, kExperts = 4, kChoices = 4;
+  const auto peak_of = [&](WeightLayout layout, int64_t tokens) {
+    const std::vector<LinearWeight> gate_up(
+        kExperts, quantized_weight_meta(2 * kSize, kHidden, kFormats[3], layout));
+    const std::vector<LinearWeight> down(
+        kExperts, quantized_weight_meta(kHidden, kSize, kFormats[3], layout));
+    const ExpertWeights experts{gate_up, down, {}, {}, {}, {}, {}};
+    const Tensor x = Tensor::meta({tokens, kHidden}, DType::kBFloat16);
+    Workspace measure;
+    fused_moe(Stream::dry_run({DeviceType::kCuda, 0}),
+              x,
+              Tensor::meta({tokens, kChoices}, DType::kInt32),
+              Tensor::meta({tokens, kChoices}, DType::kFloat32),
+              experts,
+              kActivations[4],
+              Tensor::meta({tokens, kHidden}, DType::kBFloat16),
+              measure);
+    return measure.peak_size();
+  };
+  for (const int64_t tokens : {8, 64, 256}) {
+    EXPECT_EQ(peak_of(WeightLayout::kImages, tokens), peak_of(WeightLayout::kRowMajor, tokens));
+  }
+}
+
+TEST(FusedMoe, CodesBecomeImagesOnTheGpuAsOnTheCpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  const auto queue = test_gpu()->create_queue();
+  ThreadPool pool(1);
+  const Stream stream(&pool, queue.get());
+  for (const int64_t columns : {64, 192, 2880, 4032}) {
+    const ImageMatrix matrix{3 * kImageRows, columns};
+    const Tensor rows = Tensor::zeros({matrix.num_rows, columns / 2}, DType::kUInt8);
+    std::mt19937 random(static_cast<unsigned>(columns));
+    for (int64_t i = 0; i < rows.num_elements(); ++i) {
+      rows.data<uint8_t>()[i] = static_cast<uint8_t>(random());
+    }
+    const Tensor expected = Tensor::zeros(rows.shape(), DType::kUInt8);
+    matrix.pack_codes(rows.data<uint8_t>(), expected.data<uint8_t>());
+    const Tensor codes = resident_copy(stream, rows);
+    turn_into_images(stream, codes, columns);
+    const Tensor got = Tensor::zeros(rows.shape(), DType::kUInt8);
+    queue->copy(got.raw_data(), codes.raw_data(), got.num_bytes());
+    queue->synchronize();
+    EXPECT_EQ(std::memcmp(got.raw_data(), expected.raw_data(), got.num_bytes()), 0) << columns;
+  }
+}
+
 // Matrices in integers: rows of several slices of which the last is not full, fewer scales of a row
 // than a copy has, more tokens of an expert than a group takes, and rows of x of which half as many
 // fit.
@@ -341,6 +463,7 @@ const Miniature kMiniatures[] = {
     {{300, 8, 32, 256, 128}, kFormats[1], kActivations[0], true, false},
     {{300, 2, 8, 256, 384}, kFormats[0], kActivations[0], false, false},
     {{300, 4, 16, 352, 160}, kFormats[3], kActivations[4], false, true},
+    {{300, 4, 16, 320, 192}, kFormats[3], kActivations[4], false, true},
 };
 
 // Some of a layer's tokens.
@@ -400,8 +523,9 @@ TEST(FusedMoe, RandomBatchesOnTheGpuAreAsOnTheCpu) {
     }
     const Layer layer(miniature.sizes, options);
     const Expected expected = expected_of(layer);
-    const StackedWeights gate_up(layer.gate_up, layer.gate_up_rows);
-    const StackedWeights down(layer.down, layer.down_rows);
+    const WeightLayout layout = layouts_of(layer.sizes, miniature.format).back();
+    const StackedWeights gate_up(layer.gate_up, layer.gate_up_rows, layout);
+    const StackedWeights down(layer.down, layer.down_rows, layout);
     for (int batch = 0; batch < kBatches; ++batch) {
       const int64_t most = batch % 2 == 0 ? 16 : layer.sizes.num_tokens;
       const auto count = static_cast<int64_t>(1 + random() % most);

@@ -66,6 +66,10 @@ void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& sc
 bool fits_fused_moe_one_rows(const FusedMoeCall& call);
 void fused_moe_one_rows(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// The same of experts in MXFP4 that are images, of x and what is between the matrices as two terms.
+bool fits_fused_moe_one_images(const FusedMoeCall& call);
+void fused_moe_one_images(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // On a Hopper GPU: many tokens of each expert, by tiles of as many as there are, which two blocks
 // share. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_wide(const FusedMoeCall& call);

@@ -3,6 +3,7 @@
 
 #include "ops/device/elements.cuh"
 #include "ops/device/reductions.cuh"
+#include "ops/fused_moe/expert_image_format.h"
 #include "ops/fused_moe/fused_moe_gpu.h"
 
 namespace atom::ops::device {
@@ -56,15 +57,37 @@ __device__ inline float scale_at(const ExpertMatrices& matrices, int expert, int
 // Of kFloat4.
 constexpr int kExponentColumns = 32;
 
+// Where an element of a matrix is: the byte of its code, and its exponent.
+struct Float4Place {
+  int64_t code, exponent;
+  bool is_in_image;
+
+  static __device__ Float4Place in_rows(int row, int column, int num_columns) {
+    const int64_t index = int64_t{row} * num_columns + column;
+    return {index / 2, index / kExponentColumns, false};
+  }
+  static __device__ Float4Place in_images(int row, int column, int num_columns) {
+    const int block = column / kExponentColumns;
+    return {image_index(row, block, num_columns) * kImageSize + image_offset(row, block) +
+                column % kExponentColumns / 2,
+            in_rows(row, column, num_columns).exponent,
+            true};
+  }
+};
+
 // Element `column` of a row of the matrix, in E2M1 with its exponent.
-__device__ inline float float4_at(
-    const ExpertMatrices& matrices, int expert, int row, int column, int num_columns) {
+__device__ inline float float4_at(const ExpertMatrices& matrices,
+                                  int expert,
+                                  int column,
+                                  const Float4Place& place) {
   const auto* data = static_cast<const uint8_t*>(matrices.data) + expert * matrices.expert_stride;
-  const int byte = data[(int64_t{row} * num_columns + column) / 2];
-  const int code = byte >> column % 2 * 4 & 15;
-  const uint8_t exponent =
-      matrices.exponents[expert * matrices.exponent_stride +
-                         (int64_t{row} * num_columns + column) / kExponentColumns];
+  const int shift = column % 2 * 4;
+  int code = data[place.code] >> shift & 15;
+  if (place.is_in_image) {
+    const auto* const word = reinterpret_cast<const uint32_t*>(data + place.code / 4 * 4);
+    code = static_cast<int>(row_codes(*word) >> place.code % 4 * 8 >> shift & 15);
+  }
+  const uint8_t exponent = matrices.exponents[expert * matrices.exponent_stride + place.exponent];
   // 2 bits of exponent and 1 of mantissa, of which 1 is half of the least.
   const int magnitude = code & 7;
   const float value =

@@ -39,4 +39,26 @@ gpuError_t launch_moe_one_rows(const FusedMoeGpuCall& call,
                                const MoeOneRowsScratch& scratch,
                                gpuStream_t stream);
 
+struct MoeOneImagesScratch {
+  float* gates;  // [4, top_k, 2 intermediate_size]: parts of sums
+  float* downs;  // [8, hidden_size], likewise
+  // 2 + hidden_size / 64 that are zero, and are so again behind the kernel.
+  int32_t* counters;
+};
+
+constexpr int64_t moe_one_gate_parts_size(int64_t top_k, int64_t intermediate_size) {
+  return 4 * top_k * 2 * intermediate_size;
+}
+constexpr int64_t moe_one_down_parts_size(int64_t hidden_size) {
+  return 8 * hidden_size;
+}
+
+// A token of up to 8 choices, x in bfloat16, matrices in MXFP4 as images.
+bool fits_moe_one_images(const FusedMoeGpuCall& call);
+
+// As launch_moe_one.
+gpuError_t launch_moe_one_images(const FusedMoeGpuCall& call,
+                                 const MoeOneImagesScratch& scratch,
+                                 gpuStream_t stream);
+
 }  // namespace atom::ops

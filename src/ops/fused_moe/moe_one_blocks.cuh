@@ -24,26 +24,37 @@ struct Choice {
 // The experts that are here, by one warp; returns their number.
 __device__ inline int find_choices(const FusedMoeGpuCall& call, Choice (&choices)[kMaxChoices]) {
   const int lane = threadIdx.x % kWarpSize;
+  // Of all choices, so that nothing is asked for when something else has come.
+  const float weight = lane < call.top_k ? gpu_load_from_l2(call.weights + lane) : 0.0f;
   const int place = lane < call.top_k ? place_of(call, lane) : -1;
-  const float weight = place >= 0 ? gpu_load_from_l2(call.weights + lane) : 0.0f;
   const uint32_t present = __ballot_sync(0xffffffffu, place >= 0);
   if (place >= 0) choices[__popc(present & ((1u << lane) - 1))] = {place, weight};
   return __popc(present);
 }
 
-// Returns when all blocks have come here; the last one to see that leaves the counters as they
-// were. By the warps that multiply.
+// Of the last block that says that it has seen all others come, the counters are as they were.
+__device__ inline void leave_meeting(int32_t* counters) {
+  const int32_t all = static_cast<int32_t>(gridDim.x);
+  if (atomicAdd(counters + 1, 1) == all - 1) counters[0] = counters[1] = 0;
+}
+
+// Returns when all blocks have come here. By one thread.
+__device__ inline void wait_for_all_blocks(int32_t* counters) {
+  const int32_t all = static_cast<int32_t>(gridDim.x);
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counters) : "memory");
+  int32_t count = 0;
+  do {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(counters) : "memory");
+  } while (count < all);
+}
+
+// The same, and the last one to see that leaves the counters as they were. By the warps that
+// multiply.
 __device__ inline void meet_all_blocks(int32_t* counters) {
   synchronize_first<kNumConsumers>();
   if (threadIdx.x == 0) {
-    const int32_t all = static_cast<int32_t>(gridDim.x);
-    __threadfence();
-    atomicAdd(counters, 1);
-    int32_t count = 0;
-    do {
-      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(counters) : "memory");
-    } while (count < all);
-    if (atomicAdd(counters + 1, 1) == all - 1) counters[0] = counters[1] = 0;
+    wait_for_all_blocks(counters);
+    leave_meeting(counters);
   }
   synchronize_first<kNumConsumers>();
 }

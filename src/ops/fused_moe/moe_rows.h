@@ -22,7 +22,7 @@ constexpr int64_t padded_moe_columns(int64_t columns) {
   return (columns + kLargestChunk - 1) / kLargestChunk * kLargestChunk;
 }
 
-// bfloat16, and matrices in that or in MXFP4.
+// bfloat16, and matrices in that or in MXFP4, as rows or as images.
 bool fits_moe_rows(const FusedMoeGpuCall& call);
 gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,
                            const MoeRowsScratch& scratch,

@@ -13,6 +13,31 @@ struct QuarterFloat4 {};
 template <>
 struct RowFormat<QuarterFloat4> : RowFormat<Float4> {};
 
+// The same of matrices as images.
+struct ImageFloat4 {};
+
+template <>
+struct RowFormat<ImageFloat4> : RowFormat<Float4> {
+  // Codes are as image_codes() has them.
+  static __device__ void expand(const uint4& bits, int v, uint32_t factors, uint32_t (&pairs)[4]) {
+    constexpr uint32_t kCode = 0x81c081c0;  // of a bfloat16, in both halves
+    const uint32_t word = v == 0 ? bits.x : v == 1 ? bits.y : v == 2 ? bits.z : bits.w;
+    // Products have the right bits among others, and are no work of those units that shift.
+    const uint32_t upper = word >> 8 | word << 24;
+    pairs[0] = (word & 0x02700270) * 0x44 & kCode;
+    pairs[1] = (word & 0x008d008d) * 0x110 & kCode;
+    pairs[2] = (upper & 0x02700270) * 0x44 & kCode;
+    pairs[3] = (upper & 0x008d008d) * 0x110 & kCode;
+#pragma unroll
+    for (uint32_t& pair : pairs) pair = multiply_bfloat16_pair(pair, factors);
+  }
+};
+
+struct QuarterImageFloat4 {};
+
+template <>
+struct RowFormat<QuarterImageFloat4> : RowFormat<ImageFloat4> {};
+
 // bfloat16 whose first matrix begins to be copied before choices are arranged.
 struct EarlyBFloat16 {};
 
@@ -33,6 +58,7 @@ struct Chunk<BFloat16> {
   static constexpr int kColumns = 64;
   static constexpr int kRowSize = 128;  // bytes of a matrix's row
   static constexpr bool kFromRegisters = false;
+  static constexpr bool kImages = false;
   static constexpr bool kEarly = false;
   static constexpr int kBlocks = 1;  // of 64 rows of a warpgroup
   static constexpr int kGroups = 2;  // warpgroups that multiply
@@ -46,6 +72,7 @@ struct Chunk<Float4> {
   static constexpr int kColumns = 128;
   static constexpr int kRowSize = 64;
   static constexpr bool kFromRegisters = true;
+  static constexpr bool kImages = false;
   static constexpr bool kEarly = false;
   static constexpr int kBlocks = 2;
   static constexpr int kGroups = 2;
@@ -60,6 +87,16 @@ template <>
 struct Chunk<QuarterFloat4> : Chunk<Float4> {
   static constexpr int kBlocks = 1;
   static constexpr int kGroups = 4;
+};
+
+template <>
+struct Chunk<ImageFloat4> : Chunk<Float4> {
+  static constexpr bool kImages = true;
+};
+
+template <>
+struct Chunk<QuarterImageFloat4> : Chunk<QuarterFloat4> {
+  static constexpr bool kImages = true;
 };
 
 template <>

@@ -83,6 +83,7 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   args.num_column_tiles = (outputs + outputs_of_tile - 1) / outputs_of_tile;
   args.num_chunks = in_chunks(num_columns);
   const int64_t width = int64_t{args.num_chunks} * Chunk<W>::kColumns;  // of x
+  if constexpr (Chunk<W>::kImages) args.row_images = num_columns / kImageColumns;
   if constexpr (RowFormat<W>::kHasExponents) {
     args.row_exponents = num_columns / kExponentColumns;
     args.exponents_size = exponents_size<W>(num_columns);
@@ -92,8 +93,10 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   args.num_stages = std::min((kMostSharedSize - fixed) / kStage, kMaxStages);
   const void* x = kGated ? scratch.x : scratch.shared.activated;
   if (!encode_x<W>(&args.x, x, int64_t{call.num_tokens} * call.top_k, width, kTokens) ||
-      !encode_matrices<W, kGated>(
-          &args.matrices, args.own.data, int64_t{call.num_experts} * args.num_rows, num_columns)) {
+      (!Chunk<W>::kImages && !encode_matrices<W, kGated>(&args.matrices,
+                                                         args.own.data,
+                                                         int64_t{call.num_experts} * args.num_rows,
+                                                         num_columns))) {
     return cudaErrorNotSupported;
   }
   return launch(kernel,

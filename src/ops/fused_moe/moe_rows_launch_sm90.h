@@ -19,6 +19,15 @@ gpuError_t launch_moe_rows_quarter_float4(const FusedMoeGpuCall& call,
                                           const MoeRowsScratch& scratch,
                                           int num_tokens,
                                           gpuStream_t stream);
+// The same two of matrices as images.
+gpuError_t launch_moe_rows_images(const FusedMoeGpuCall& call,
+                                  const MoeRowsScratch& scratch,
+                                  int num_tokens,
+                                  gpuStream_t stream);
+gpuError_t launch_moe_rows_quarter_images(const FusedMoeGpuCall& call,
+                                          const MoeRowsScratch& scratch,
+                                          int num_tokens,
+                                          gpuStream_t stream);
 // bfloat16, tiles of 8 tokens, of which there are no more.
 gpuError_t launch_moe_rows_early_bfloat16(const FusedMoeGpuCall& call,
                                           const MoeRowsScratch& scratch,

@@ -20,8 +20,13 @@ class Multiplier {
     for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        matrix_offsets_[b][i] = rows.row[b][i] * Chunk<W>::kRowSize + t * kVectorSize;
-        exponent_offsets_[b][i] = rows.row[b][i] * args.row_exponents + t;
+        const int row = rows.row[b][i];
+        // The lane has one of the chunk's blocks.
+        matrix_offsets_[b][i] = Chunk<W>::kImages
+                                    ? row / kImageRows * kRunSize<W> +
+                                          t / kImageBlocks * kImageSize + image_offset(row, t)
+                                    : row * Chunk<W>::kRowSize + t * kVectorSize;
+        exponent_offsets_[b][i] = row * args.row_exponents + t;
       }
     }
   }

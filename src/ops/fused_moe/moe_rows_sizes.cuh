@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include "ops/fused_moe/expert_image_format.h"
 #include "ops/fused_moe/moe_rows_format.cuh"
 #include "ops/fused_moe/moe_tiles.cuh"
 
@@ -25,7 +26,8 @@ static_assert(8 * kRowStride <= kOutputSize);
 
 struct MoeRowsArgs {
   CUtensorMap x;         // [rows, padded columns], boxes of 128 bytes of a tile's tokens
-  CUtensorMap matrices;  // [all experts' rows, columns], boxes of a chunk of some rows
+  CUtensorMap matrices;  // [all experts' rows, columns], boxes of a chunk of some rows; none of
+                         // images
   FusedMoeGpuCall call;
   MoeRowsScratch scratch;
   ExpertMatrices own;  // the same matrices
@@ -35,6 +37,7 @@ struct MoeRowsArgs {
   int num_column_tiles;
   int num_chunks;
   int row_exponents;  // bytes
+  int row_images;     // that follow each other along columns
   int num_stages;
   int exponents_size;  // of a tile, in shared memory
 
@@ -50,6 +53,13 @@ template <typename W>
 constexpr int kMatrixSize = kTileRows<W>* Chunk<W>::kRowSize;
 template <typename W>
 constexpr int kPanels = Chunk<W>::kColumns * 2 / kPanelSize;
+// Of images, which take the same bytes, a chunk has runs of two for each 64 rows.
+template <typename W>
+constexpr int kChunkImages = Chunk<W>::kColumns / kImageColumns;
+template <typename W>
+constexpr int kRunSize = kChunkImages<W>* kImageSize;
+template <typename W>
+constexpr int kRuns = kTileRows<W> / kImageRows;
 template <typename W, int kTokens>
 constexpr int kStageSize = kMatrixSize<W> + kTokens* kPanels<W>* kPanelSize;
 

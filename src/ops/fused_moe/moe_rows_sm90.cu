@@ -115,6 +115,11 @@ bool fits_matrices(const ExpertMatrices& matrices,
              num_rows / 2 * (num_columns / kExponentColumns) % kVectorSize == 0 &&
              is_aligned(matrices.exponents, matrices.exponent_stride) &&
              rows::exponents_size<Float4>(num_columns) <= rows::kMostExponents;
+    case ExpertFormat::kFloat4Images:
+      static_assert(rows::exponents_size<Float4>(kMostImageColumns) <= rows::kMostExponents);
+      return num_columns % kImageColumns == 0 && num_rows % kImageRows == 0 &&
+             num_columns <= kMostImageColumns &&
+             is_aligned(matrices.exponents, matrices.exponent_stride);
     default:
       return false;
   }
@@ -146,12 +151,12 @@ int large_tile(int rows) {
 // Of a tile that most experts' rows fit, while a matrix is read once.
 int tile_tokens(const FusedMoeGpuCall& call, int most) {
   const int rows = call.num_tokens * call.top_k / call.num_experts;
-  const int wanted = rows <= 4                                            ? 8
-                     : rows <= 10                                         ? 16
-                     : rows <= 22                                         ? 32
-                     : rows <= 32 && call.format == ExpertFormat::kFloat4 ? 48
-                     : rows <= 48                                         ? 64
-                                                                          : large_tile(rows);
+  const int wanted = rows <= 4                              ? 8
+                     : rows <= 10                           ? 16
+                     : rows <= 22                           ? 32
+                     : rows <= 32 && is_float4(call.format) ? 48
+                     : rows <= 48                           ? 64
+                                                            : large_tile(rows);
   // No expert has more than one row of a token.
   const int enough = call.num_tokens <= 8 ? 8 : call.num_tokens <= 16 ? 16 : most;
   return std::min({most, wanted, enough});
@@ -196,6 +201,15 @@ gpuError_t launch_moe_rows_float4_tiles(const FusedMoeGpuCall& call,
              : launch_moe_rows_float4(call, scratch, num_tokens, stream);
 }
 
+gpuError_t launch_moe_rows_image_tiles(const FusedMoeGpuCall& call,
+                                       const MoeRowsScratch& scratch,
+                                       int num_tokens,
+                                       gpuStream_t stream) {
+  return num_tokens <= rows::kMostTokens<QuarterImageFloat4>
+             ? launch_moe_rows_quarter_images(call, scratch, num_tokens, stream)
+             : launch_moe_rows_images(call, scratch, num_tokens, stream);
+}
+
 bool is_early(const FusedMoeGpuCall& call) {
   return call.num_tokens <= rows::kMostTokens<EarlyBFloat16> &&
          call.num_tokens * call.top_k <= rows::kMaxEarlyChoices;
@@ -222,6 +236,8 @@ gpuError_t launch_moe_rows(const FusedMoeGpuCall& call,
   switch (call.format) {
     case ExpertFormat::kAsX:
       return launch_all<BFloat16>(call, scratch, launch_moe_rows_bfloat16, stream);
+    case ExpertFormat::kFloat4Images:
+      return launch_all<Float4>(call, scratch, launch_moe_rows_image_tiles, stream);
     default:
       return launch_all<Float4>(call, scratch, launch_moe_rows_float4_tiles, stream);
   }

@@ -9,25 +9,24 @@
 
 namespace atom::ops::device::rows {
 
-// By a warp, of which one lane copies.
+// By a warp.
 template <typename W, int kTokens, bool kGated>
 __device__ void copy_tiles(const MoeRowsArgs& args, const Shared<W, kTokens>& shared) {
   Copier<W, kTokens, kGated> copier(args, shared);
-  const bool copies = is_elected();
   if constexpr (kGated && Chunk<W>::kEarly) {
     MoeTile first;
-    if (find_first_tile(args, first) && copies) copier.begin(first);
+    if (find_first_tile(args, first)) copier.begin(first);
     __syncwarp();
     wait_for_previous_grid();
   }
   bool has_waited = kGated;
   for_tiles<W, kTokens>(args, [&](const MoeTile& tile) {
     if (!has_waited) {
-      if (copies) copier.begin(tile);
+      copier.begin(tile);
       wait_for_previous_grid();
       has_waited = true;
     }
-    if (copies) copier.run(tile);
+    copier.run(tile);
   });
   if (!has_waited) wait_for_previous_grid();
 }
@@ -38,12 +37,12 @@ __global__ void __launch_bounds__(kThreadsOf<W>, kIsSmall<W, kTokens> ? 2 : 1)
   constexpr bool kMovesRegisters = !kIsSmall<W, kTokens>;
   // All together they have 504 for each thread of a warpgroup, or 480.
   constexpr bool kHasFour = Chunk<W>::kGroups > 2;
-  constexpr int kProducerRegisters = kHasFour ? 24 : 40, kConsumerRegisters = kHasFour ? 112 : 232;
+  constexpr int kProducerRegisters = kHasFour ? 32 : 40, kConsumerRegisters = kHasFour ? 112 : 232;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared<W, kTokens> shared(args, memory);
   if (threadIdx.x == 0) {
     prefetch_map(&args.x);
-    prefetch_map(&args.matrices);
+    if (!Chunk<W>::kImages) prefetch_map(&args.matrices);
     shared.init_barriers();
   }
   __syncthreads();

@@ -72,14 +72,16 @@ struct LaneRows {
   // an order by which those of a warp are at neighboring places of it.
   int output[kBlocks];
   // Whether the first one is the up. Of interleaved rows, of which two fill all banks, every other
-  // lane has the up first, so that lanes side by side read different banks.
+  // lane has the up first, so that lanes side by side read different banks, as those of images do
+  // anyway.
   bool is_swapped;
 
   // Of the consumers' warps.
   static __device__ LaneRows of(bool is_interleaved) {
     const int warp = threadIdx.x / kWarpSize, g = threadIdx.x % kWarpSize / 4;
     LaneRows rows;
-    rows.is_swapped = kGated && Chunk<W>::kFromRegisters && is_interleaved && g % 2 == 1;
+    constexpr bool kSwaps = kGated && Chunk<W>::kFromRegisters && !Chunk<W>::kImages;
+    rows.is_swapped = kSwaps && is_interleaved && g % 2 == 1;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int first = warp * kBlocks + b;

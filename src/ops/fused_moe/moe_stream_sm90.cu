@@ -282,6 +282,8 @@ gpuError_t launch_moe_stream_matrix(const FusedMoeGpuCall& call,
     case ExpertFormat::kInt4:
       return launch_moe_stream_int4(
           plan->args, plan->instance, overlaps_previous, num_blocks, stream);
+    case ExpertFormat::kFloat4Images:
+      break;  // has no plan
   }
   return cudaErrorInvalidValue;
 }

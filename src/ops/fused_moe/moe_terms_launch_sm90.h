@@ -11,4 +11,14 @@ gpuError_t arrange_moe_terms(const FusedMoeGpuCall& call,
                              int tile_rows,
                              gpuStream_t stream);
 
+// Both matrices by tiles of up to 8 or 16 tokens, of experts as rows or as images.
+gpuError_t launch_moe_terms_float4(const FusedMoeGpuCall& call,
+                                   const MoeTermsScratch& scratch,
+                                   int num_tokens,
+                                   gpuStream_t stream);
+gpuError_t launch_moe_terms_images(const FusedMoeGpuCall& call,
+                                   const MoeTermsScratch& scratch,
+                                   int num_tokens,
+                                   gpuStream_t stream);
+
 }  // namespace atom::ops

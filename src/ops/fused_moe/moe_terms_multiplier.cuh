@@ -20,7 +20,7 @@ __device__ inline float2 load_shared_pair(uint32_t address) {
   return pair;
 }
 
-template <int kTokens, bool kGated>
+template <int kTokens, bool kGated, bool kImages>
 class Multiplier {
  public:
   __device__ Multiplier(const MoeTermsArgs& args, const Shared<kTokens, kGated>& shared)
@@ -29,9 +29,10 @@ class Multiplier {
     const int lane = threadIdx.x % kWarpSize;
     // The rows and blocks whose addresses this lane gives.
     const int matrix = lane / 8;
-    const int row = LaneRows::of<kGated>(is_interleaved, lane % 8).row[matrix % 2];
-    codes_offset_ = row * kRowSize + (matrix / 2 ^ row % 8) * kVectorSize;
-    const LaneRows own = LaneRows::of<kGated>(is_interleaved, lane / 4);
+    const int row = LaneRows::of<kGated, kImages>(is_interleaved, lane % 8).row[matrix % 2];
+    codes_offset_ = kImages ? row / kHalfRows * kRunSize + image_offset(row, matrix / 2)
+                            : row * kRowSize + (matrix / 2 ^ row % 8) * kVectorSize;
+    const LaneRows own = LaneRows::of<kGated, kImages>(is_interleaved, lane / 4);
     for (int i = 0; i < 2; ++i) exponent_offsets_[i] = own.row[i] * args.row_exponents;
   }
 
@@ -64,17 +65,24 @@ class Multiplier {
       });
       release(done);
     }
-    const auto load_nothing = [] {};
-    if (args_.ends_with_half) {
-      add_chunk<kChunkSteps / 2, kCount>(codes, sums, load_nothing);
-    } else {
-      add_chunk<kChunkSteps, kCount>(codes, sums, load_nothing);
-    }
+    add_last_chunk<kCount>(codes, sums);
     release(shared_.empty(stage_.index));
     stage_.advance(args_.num_stages);
     release(shared_.exponents_empty(buffer_.index));
     buffer_.advance(kExponentBuffers);
     output_.template store<kCount>(sums);
+  }
+
+  // An even number of steps, or of images any.
+  template <int kCount>
+  __device__ __forceinline__ void add_last_chunk(Codes (&codes)[2], float (&sums)[kCount / 2]) {
+    static_assert(kChunkSteps == 4);
+    const auto load_nothing = [] {};
+    const int steps = args_.last_steps;
+    if (steps == 4) return add_chunk<4, kCount>(codes, sums, load_nothing);
+    if (kImages && steps == 3) return add_chunk<3, kCount>(codes, sums, load_nothing);
+    if (kImages && steps == 1) return add_chunk<1, kCount>(codes, sums, load_nothing);
+    add_chunk<2, kCount>(codes, sums, load_nothing);
   }
 
   // `exponents`: of the chunk's first block.
@@ -117,13 +125,26 @@ class Multiplier {
 #pragma unroll
     for (int b = 0; b < kStepBlocks; b += 2) {
       uint32_t words[4];
-      load_matrices(words, codes_ ^ (block + b) * kVectorSize);
+      load_matrices(words, codes_at(block + b));
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         uint32_t(&target)[4] = codes[b + w / 2];
-        expand(words[w], target[w % 2], target[2 + w % 2]);
+        uint32_t &even = target[w % 2], &odd = target[2 + w % 2];
+        if constexpr (kImages) {
+          expand_image(words[w], even, odd);
+        } else {
+          expand(words[w], even, odd);
+        }
       }
     }
+  }
+
+  // Of a block of a chunk and the one behind it.
+  __device__ __forceinline__ uint32_t codes_at(int block) const {
+    if constexpr (!kImages) return codes_ ^ block * kVectorSize;
+    const int image = block / kImageBlocks;
+    constexpr int kToOdd = image_offset(0, 0) ^ image_offset(0, kImageBlocks);
+    return (codes_ ^ image % 2 * kToOdd) + image * kImageSize;
   }
 
   template <int kCount>
@@ -210,7 +231,7 @@ class Multiplier {
 
   const MoeTermsArgs& args_;
   const Shared<kTokens, kGated>& shared_;
-  Output<kTokens, kGated> output_;
+  Output<kTokens, kGated, kImages> output_;
   StageCursor stage_, buffer_;
   uint32_t codes_offset_;
   int exponent_offsets_[2];

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "ops/fused_moe/expert_image_format.h"
 #include "tensor/gpu_api.h"
 
 namespace atom::ops::device::terms {
@@ -55,6 +56,12 @@ __device__ inline void expand(uint32_t word, uint32_t& even, uint32_t& odd) {
   constexpr uint32_t kSigns = 0x80808080, kRest = 0x1c1c1c1c;
   even = (word << 4 & kSigns) | (word << 2 & kRest);
   odd = (word & kSigns) | (word >> 2 & kRest);
+}
+
+// The same of an image's codes.
+__device__ inline void expand_image(uint32_t word, uint32_t& even, uint32_t& odd) {
+  even = image_codes_even(word);
+  odd = image_codes_odd(word);
 }
 
 // Where in its 32 columns' terms a column is: those of even ones come first.

@@ -28,7 +28,7 @@ __device__ inline uint32_t load_shared_word(uint32_t address) {
 }
 
 // Of a warp.
-template <int kTokens, bool kGated>
+template <int kTokens, bool kGated, bool kImages>
 class Output {
  public:
   __device__ Output(const MoeTermsArgs& args, const Shared<kTokens, kGated>& shared)
@@ -40,7 +40,7 @@ class Output {
   // Asks for what store() needs.
   __device__ __forceinline__ void begin(const MoeTile& tile) {
     tile_ = tile;
-    const LaneRows rows = LaneRows::of<kGated>(args_.call.activation.is_interleaved, g_);
+    const LaneRows rows = LaneRows::of<kGated, kImages>(args_.call.activation.is_interleaved, g_);
     for (int i = 0; i < 2; ++i) biases_[i] = bias_of(rows.row[i]);
 #pragma unroll
     for (int n = 0; n < kTokens / 4; ++n) {
@@ -88,7 +88,7 @@ class Output {
   // A warpgroup has 32 outputs, which share a scale of each token.
   template <int kCount>
   __device__ __forceinline__ void store_activated(const float (&sums)[kCount / 2]) {
-    const LaneRows rows = LaneRows::of<kGated>(args_.call.activation.is_interleaved, g_);
+    const LaneRows rows = LaneRows::of<kGated, kImages>(args_.call.activation.is_interleaved, g_);
     float values[kCount / 4];
     uint32_t largest[kCount / 4];
 #pragma unroll
@@ -148,7 +148,7 @@ class Output {
 
   template <int kCount>
   __device__ __forceinline__ void store_weighted(const float (&sums)[kCount / 2]) const {
-    const LaneRows rows = LaneRows::of<kGated>(false, g_);
+    const LaneRows rows = LaneRows::of<kGated, kImages>(false, g_);
     auto* out = static_cast<BFloat16*>(args_.scratch.results);
 #pragma unroll
     for (int n = 0; n < kCount / 4; ++n) {

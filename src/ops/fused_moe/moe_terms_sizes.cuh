@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include "ops/fused_moe/expert_image_format.h"
 #include "ops/fused_moe/moe_row_shares.h"
 #include "ops/fused_moe/moe_stream_math.cuh"
 #include "ops/fused_moe/moe_terms.h"
@@ -25,6 +26,9 @@ static_assert(shares_all_sizes<16, kUnit8>());
 constexpr int kChunkColumns = 256, kRowSize = kChunkColumns / 2;
 constexpr int kChunkBlocks = kChunkColumns / kExponentColumns;
 constexpr int kMatrixSize = kTileRows * kRowSize;
+// Of images, which take the same bytes, each half has a run.
+constexpr int kChunkImages = kChunkColumns / kImageColumns, kRunSize = kChunkImages * kImageSize;
+static_assert(kHalfRows == kImageRows && 2 * kRunSize == kMatrixSize);
 // Of x a copy has 128 columns of eight tokens, their high terms and then the low ones.
 constexpr int kPanelColumns = 128, kPanels = kChunkColumns / kPanelColumns, kTerms = 2;
 constexpr int kTermSize = kUnit8 * kPanelColumns, kUnitSize = kTerms * kTermSize;
@@ -32,6 +36,7 @@ constexpr int kScalesRowSize = kChunkBlocks * sizeof(float);  // of a token
 
 // Blocks of a step, the products of which run while codes of the next one are expanded.
 constexpr int kStepBlocks = 2, kChunkSteps = kChunkBlocks / kStepBlocks;
+static_assert(kStepBlocks == kImageBlocks);
 
 constexpr int kMaxStages = 16;
 constexpr int kExponentBuffers = 2;
@@ -49,8 +54,8 @@ constexpr int kStageSize = (kMatrixSize + kPanels * kTokens / kUnit8 * kUnitSize
 struct MoeTermsArgs {
   CUtensorMap x;         // [2 terms][rows][columns], boxes of both of 128 bytes of eight tokens
   CUtensorMap x_scales;  // [rows][groups], boxes of a chunk's of eight tokens; without activation
-  CUtensorMap
-      matrices;  // [all experts' rows, columns / 2 bytes], boxes of a tile, or of half a one
+  CUtensorMap matrices;  // [all experts' rows, columns / 2 bytes], boxes of a tile, or of half a
+                         // one; none of images
   FusedMoeGpuCall call;
   MoeTermsScratch scratch;
   ExpertMatrices own;  // the same matrices
@@ -58,8 +63,9 @@ struct MoeTermsArgs {
   int num_outputs;     // of a row: those, or half of them
   int num_column_tiles;
   int num_chunks;
-  bool ends_with_half;  // the last one, has no columns in the second half
-  int row_exponents;    // bytes
+  int last_steps;     // of the last one, which may have fewer columns
+  int row_exponents;  // bytes
+  int row_images;     // that follow each other along columns
   int num_stages;
   int exponents_size;  // of a tile, in shared memory
 

@@ -8,9 +8,9 @@
 namespace atom::ops::device::terms {
 
 // By a warp, of which one lane copies.
-template <int kTokens, bool kGated>
+template <int kTokens, bool kGated, bool kImages>
 __device__ void copy_tiles(const MoeTermsArgs& args, const Shared<kTokens, kGated>& shared) {
-  Copier<kTokens, kGated> copier(args, shared);
+  Copier<kTokens, kGated, kImages> copier(args, shared);
   const bool copies = is_elected();
   bool has_waited = kGated;
   for_tiles<kTokens>(args, [&](const MoeTile& tile) {
@@ -26,14 +26,14 @@ __device__ void copy_tiles(const MoeTermsArgs& args, const Shared<kTokens, kGate
 
 // The order of choices is of the kernel before the first of the two, whose blocks have waited for
 // it before the second may start.
-template <int kTokens, bool kGated>
+template <int kTokens, bool kGated, bool kImages>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     moe_terms(const __grid_constant__ MoeTermsArgs args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   const Shared<kTokens, kGated> shared(args, memory);
   if (threadIdx.x == 0) {
     prefetch_map(&args.x);
-    prefetch_map(&args.matrices);
+    if (!kImages) prefetch_map(&args.matrices);
     shared.init_barriers();
   }
   shared.clear_exponents();
@@ -41,9 +41,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   if (kGated) wait_for_previous_grid();
   allow_next_grid();
   if (threadIdx.x >= kNumConsumers) {
-    copy_tiles<kTokens, kGated>(args, shared);
+    copy_tiles<kTokens, kGated, kImages>(args, shared);
   } else {
-    Multiplier<kTokens, kGated> multiplier(args, shared);
+    Multiplier<kTokens, kGated, kImages> multiplier(args, shared);
     for_tiles<kTokens>(args, [&](const MoeTile& tile) { multiplier.run(tile); });
   }
 }

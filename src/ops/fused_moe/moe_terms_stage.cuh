@@ -83,17 +83,18 @@ __device__ inline int first_row_of(const MoeTermsArgs& args, int column_tile, in
 
 // The tile's rows that lane (g, t) of a warp has in the first and the second eight of its product's
 // sixteen. With the activation these are a gate and its up, of output 8 warp + g; of interleaved
-// ones half of the lanes have the up first, so that lanes read different banks.
+// ones half of the lanes have the up first, so that lanes read different banks, which those of
+// images are in anyway.
 struct LaneRows {
   int row[2];
   bool is_swapped;
 
-  template <bool kGated>
+  template <bool kGated, bool kImages>
   static __device__ LaneRows of(bool is_interleaved, int g) {
     const int warp = threadIdx.x / kWarpSize, output = warp * 8 + g;
     if constexpr (!kGated) return {{warp * 16 + g, warp * 16 + 8 + g}, false};
     if (!is_interleaved) return {{output, output + kHalfRows}, false};
-    const bool is_swapped = g >= 4;
+    const bool is_swapped = !kImages && g >= 4;
     const int first = 2 * output + (is_swapped ? 1 : 0);
     return {{first, first ^ 1}, is_swapped};
   }

@@ -31,6 +31,9 @@ enum class WeightLayout {
   // [ceil(N / 64), K, 64]; in bfloat16, FP8 and INT8 [ceil(N / 64), ceil(K / 2), 64, 2]; with 4
   // bits [ceil(N / 64), K / 8, 64, 4 bytes], the lower two of even k. Padded with zeros.
   kPanels,
+  // FP4 of experts on a GPU: [N / 64, K / 64, 2048 bytes], scales as in rows. Nothing but fused_moe
+  // reads them; see ops/fused_moe/expert_image_format.h.
+  kImages,
 };
 
 // Immutable after loading; read by all threads.

@@ -39,6 +39,7 @@ int64_t group_scale_index(const LinearWeight& weight, int64_t row, int64_t group
 }
 
 void pack_scales(const Tensor& scales, int64_t first_row, const LinearWeight& weight) {
+  CHECK(weight.layout != WeightLayout::kImages);
   CHECK(first_row >= 0);
   CHECK(first_row % weight.scale_rows == 0);
   if (!weight.has_groups()) {

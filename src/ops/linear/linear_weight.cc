@@ -35,9 +35,19 @@ bool has_short_steps(DType dtype) {
   return step_size_of(dtype) * dtype_size(dtype) == 2;
 }
 
+// Images of 64 rows of 32 bytes of two values.
+Shape image_shape(int64_t out_features, int64_t row_size, DType dtype) {
+  constexpr int64_t kRows = 64, kRowBytes = 32;
+  CHECK(dtype == DType::kUInt8);
+  CHECK(out_features % kRows == 0);
+  CHECK(row_size % kRowBytes == 0);
+  return {out_features / kRows, row_size / kRowBytes, kRows * kRowBytes};
+}
+
 // `row_size` elements of data to a row.
 Shape data_shape(int64_t out_features, int64_t row_size, DType dtype, WeightLayout layout) {
   if (layout == WeightLayout::kRowMajor) return {out_features, row_size};
+  if (layout == WeightLayout::kImages) return image_shape(out_features, row_size, dtype);
   const int64_t step_size = step_size_of(dtype);
   return {ceil_div(out_features, kPanelColumns),
           ceil_div(row_size, step_size),
@@ -68,6 +78,9 @@ Shape scale_shape(const LinearWeight& weight, QuantType granularity) {
   if (granularity == QuantType::kPerTensor) return {1};
   if (!weight.has_groups()) return {weight.out_features};
   const int64_t groups = ceil_div(weight.in_features, weight.group_size);
+  if (weight.layout == WeightLayout::kImages) {
+    CHECK((weight.group_size == 32 && weight.scale_rows == 1));
+  }
   if (weight.scale_rows == 1 && weight.layout == WeightLayout::kPanels) {
     return {ceil_div(weight.out_features, kPanelColumns), groups, kPanelColumns};
   }
@@ -313,6 +326,7 @@ void pack_rows(const Stream& stream,
   TensorCheck check("pack_rows");
   check.tensor("rows", rows, {"R", "K"}, weight.dtype());
   CHECK(check.size("K") == row_elements(weight));
+  CHECK(weight.layout != WeightLayout::kImages);
   CHECK(first_row >= 0);
   CHECK(first_row + rows.size(0) <= weight.out_features);
   if (stream.is_dry_run() || rows.num_elements() == 0) return;
@@ -337,6 +351,7 @@ int64_t panel_step_size(const LinearWeight& weight) {
 }
 
 WeightRow weight_row(const LinearWeight& weight, int64_t row) {
+  CHECK(weight.layout != WeightLayout::kImages);
   if (weight.layout == WeightLayout::kRowMajor) return {row * row_elements(weight), 1, 1};
   const int64_t step_size = step_size_of(weight.dtype());
   const int64_t panel = row / kPanelColumns * weight.data.stride(0);

@@ -24,6 +24,15 @@ TEST(LinearWeight, PackedSizeIsWhatIsAllocated) {
   EXPECT_EQ(packed_size(65, 7, DType::kFloat16, WeightLayout::kRowMajor), 65 * 7 * 2);
 }
 
+TEST(LinearWeight, ImagesTakeWhatRowsTake) {
+  const QuantFormat mxfp4 = {QuantDType::kFloat4E2M1, QuantType::kPer1x32, 1};
+  const LinearWeight rows = quantized_weight_meta(128, 2880, mxfp4, WeightLayout::kRowMajor);
+  const LinearWeight images = quantized_weight_meta(128, 2880, mxfp4, WeightLayout::kImages);
+  EXPECT_EQ(images.data.shape(), Shape({2, 45, 2048}));
+  EXPECT_EQ(images.scales.shape(), rows.scales.shape());
+  EXPECT_EQ(images.data.num_bytes(), rows.data.num_bytes());
+}
+
 TEST(LinearWeight, RowsPackedInPiecesEqualRowsPackedAtOnce) {
   ThreadPool pool(2);
   for (DType dtype : kDTypes) {
