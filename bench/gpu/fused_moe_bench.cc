@@ -60,7 +60,8 @@ constexpr MoeKernel kServing[] = {MoeKernel::kStream,
                                   MoeKernel::kSkinnyRows,
                                   MoeKernel::kSkinnyCodes,
                                   MoeKernel::kWide,
-                                  MoeKernel::kWhole};
+                                  MoeKernel::kWhole,
+                                  MoeKernel::kMixed};
 
 // What the command line asks for.
 struct Selection {
@@ -110,6 +111,7 @@ bool is_behind_norm(MoeKernel kernel) {
 }
 
 bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
+  if (kernel == MoeKernel::kMixed) return true;
   return (kernel == MoeKernel::kWide || kernel == MoeKernel::kWhole ||
           kernel == MoeKernel::kSkinny || is_behind_norm(kernel) || kernel == MoeKernel::kOne) &&
          format.format == ExpertFormat::kFloat8;

@@ -320,7 +320,8 @@ const char* name_of(MoeKernel kernel) {
                                     "skinny-rows",
                                     "skinny-codes",
                                     "wide",
-                                    "whole"};
+                                    "whole",
+                                    "mixed"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -349,6 +350,9 @@ bool MoeLayers::fits(MoeKernel kernel, int count) const {
                                                    : fits_moe_wide_float8(call));
     case MoeKernel::kWhole:
       return count > kMaxStreamTokens && fits_moe_whole_float8(call);
+    case MoeKernel::kMixed:
+      return count * shape_.top_k >= kLeastMoeMixedRows * shape_.num_experts &&
+             fits_moe_mixed(call);
   }
   return false;
 }
@@ -396,6 +400,10 @@ gpuError_t MoeLayers::launch(
   }
   shared.rows = rows_.data<int32_t>();
   float* x_scales = scales_.data<float>();
+  if (kernel == MoeKernel::kMixed) {
+    return launch_moe_mixed(
+        call, {shared, rows_of_x_.data<uint8_t>(), x_scales, results_.data()}, stream);
+  }
   float* activated_scales = x_scales + int64_t{most_tokens_} * shape_.top_k *
                                            padded_moe_columns(shape_.hidden_size) / kMoeCodeGroup;
   const MoeFloat8Scratch of_float8 = {

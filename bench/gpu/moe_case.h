@@ -9,6 +9,7 @@
 #include "harness.h"
 #include "ops/fused_moe/moe_float8.h"
 #include "ops/fused_moe/moe_many.h"
+#include "ops/fused_moe/moe_mixed.h"
 #include "ops/fused_moe/moe_one.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
@@ -45,7 +46,8 @@ enum class MoeKernel {
   kSkinnyRows,  /* behind the norm that leaves x */
   kSkinnyCodes, /* likewise, x in codes too */
   kWide,        /* bfloat16 and FP8 */
-  kWhole /* FP8 */,
+  kWhole,       /* FP8 */
+  kMixed /* MXFP4, by x in FP8 */,
 };
 const char* name_of(MoeKernel kernel);
 

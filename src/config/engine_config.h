@@ -29,6 +29,11 @@ enum class QuantizationChoice {
   kMxFp4,  // likewise
 };
 
+enum class ExpertActivations {
+  kAuto,  // as the checkpoint says
+  kFp8,   // of experts in MXFP4 whose checkpoint leaves them as they are
+};
+
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 struct ModelSourceConfig {
@@ -44,6 +49,7 @@ struct ModelSourceConfig {
   std::string online_quant_config;  // JSON, by layers; empty: none
   // Where the device multiplies FP8 weights by wider activations: round these to FP8 all the same.
   bool emulate_quantized_activations = true;
+  ExpertActivations moe_activations = ExpertActivations::kAuto;
   int32_t max_model_len = 0;  // tokens; 0: the model's limit
   DummyWeights load_dummy = DummyWeights::kNone;
   uint64_t seed = 0;  // of dummy weights, and of requests without one

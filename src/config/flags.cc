@@ -172,6 +172,10 @@ ChoiceKind<QuantizationChoice> quantization_kind() {
           ""};
 }
 
+ChoiceKind<ExpertActivations> moe_activations_kind() {
+  return {{{"auto", ExpertActivations::kAuto}, {"fp8", ExpertActivations::kFp8}}, ""};
+}
+
 ChoiceKind<DummyWeights> dummy_weights_kind() {
   return {{{"none", DummyWeights::kNone},
            {"empty", DummyWeights::kEmpty},

@@ -147,6 +147,14 @@ bool has_experts(const ModelConfig& model) {
   });
 }
 
+Status check_expert_activations(const EngineConfig& engine, const ModelConfig& model) {
+  if (engine.model.moe_activations == ExpertActivations::kAuto) return {};
+  if (!has_experts(model)) return invalid_argument("--moe-activations: the model has no experts");
+  if (engine.model.emulate_quantized_activations) return {};
+  return invalid_argument(
+      "--moe-activations fp8 quantizes what --emulate-quantized-activations=false leaves as it is");
+}
+
 // Ranks that have the experts of a layer together, each some whole.
 Status resolve_moving_experts(const ModelConfig& model, ResolvedConfig* resolved) {
   ParallelConfig& parallel = resolved->engine.parallel;
@@ -251,6 +259,7 @@ int32_t max_supported_model_len(const ModelConfig& model) {
 
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
   RETURN_IF_ERROR(check_nodes(engine));
+  RETURN_IF_ERROR(check_expert_activations(engine, model));
   ResolvedConfig resolved;
   resolved.engine = engine;
   resolved.model = model;

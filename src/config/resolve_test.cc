@@ -231,6 +231,18 @@ TEST(Resolve, ExpertsMoveBetweenRanksThatHaveThemWhole) {
               HasSubstr("--eplb-config needs --enable-eplb"));
 }
 
+TEST(Resolve, ActivationsOfExpertsAreThoseOfModelsThatHaveSome) {
+  const ModelConfig sparse = load_model_config(golden_folder() + "/qwen3-moe", {}).value();
+  const ModelConfig dense = load_model_config(golden_folder() + "/qwen3", {}).value();
+  EngineConfig engine;
+  engine.model.moe_activations = ExpertActivations::kFp8;
+  EXPECT_TRUE(resolve(engine, sparse).ok());
+  EXPECT_THAT(resolve(engine, dense).status().message(), HasSubstr("has no experts"));
+  engine.model.emulate_quantized_activations = false;
+  EXPECT_THAT(resolve(engine, sparse).status().message(),
+              HasSubstr("--emulate-quantized-activations=false leaves as it is"));
+}
+
 TEST(Resolve, KVCacheDType) {
   EngineConfig engine;
   EXPECT_EQ(resolved(engine).kv_cache_dtype, DType::kBFloat16);

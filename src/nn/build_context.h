@@ -67,6 +67,7 @@ struct BuildContext {
   int32_t kv_window = 0;
   int32_t num_kv_groups = 1;
   bool emulate_quantized_activations = true;
+  bool float8_expert_activations = false;  // of experts in MXFP4
   Fusions fusions = {};
   // The name in the checkpoint of the module being built, "model.layers.0.self_attn.qkv_proj": a
   // quantization config speaks of layers by name. Kept by ModuleScope.

@@ -120,6 +120,7 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
   build.kv_window = config.scheduler.kv_window;
   build.num_kv_groups = config.scheduler.num_kv_groups;
   build.emulate_quantized_activations = config.engine.model.emulate_quantized_activations;
+  build.float8_expert_activations = config.engine.model.moe_activations == ExpertActivations::kFp8;
   build.fusions = {.rms_norm_quant = env().fused_rms_norm_quant,
                    .silu_and_mul_quant = env().fused_silu_mul_quant,
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion,

@@ -58,10 +58,25 @@ Result<QuantScheme> choose_scheme(const BuildContext& build, const ExpertStackLa
   return scheme;
 }
 
+// Those of --moe-activations.
+Status check_activations(const BuildContext& build, const QuantScheme& scheme) {
+  const bool is_mxfp4 = scheme.weights == QuantType::kPer1x32 && !scheme.online &&
+                        scheme.weight_dtype == QuantDType::kFloat4E2M1;
+  if (!build.float8_expert_activations || (is_mxfp4 && scheme.activations == QuantType::kNo)) {
+    return {};
+  }
+  return unimplemented(
+      "--moe-activations fp8 is for experts in MXFP4 whose checkpoint leaves activations as they "
+      "are; {} has {}",
+      build.module_name,
+      scheme.to_string());
+}
+
 std::unique_ptr<ExpertMatrices> make_matrices(BuildContext& build,
                                               const ExpertStackLayout& layout) {
   const Result<QuantScheme> scheme = choose_scheme(build, layout);
   Status status = scheme.status();
+  if (status.ok()) status = check_activations(build, *scheme);
   if (status.ok() && scheme->online) {
     status = check_online_experts(*scheme, layout, build.module_name);
     if (status.ok()) return std::make_unique<FloatExperts>(build, *scheme, layout);
@@ -80,6 +95,7 @@ std::unique_ptr<ExpertMatrices> make_matrices(BuildContext& build,
 
 ops::CodeFormat expert_input(const BuildContext& build, const QuantScheme& scheme) {
   if (!build.emulate_quantized_activations) return {};
+  if (build.float8_expert_activations) return {QuantType::kPer1x128, DType::kFloat8E4M3};
   if (!build.device.is_cpu() && scheme.activation_dtype != QuantDType::kFloat8E4M3) return {};
   return {scheme.activations, code_dtype(scheme.activation_dtype)};
 }

@@ -36,9 +36,9 @@ class ExpertMatrices : public Module {
   virtual ops::CodeFormat input() const { return {}; }
 };
 
-// As the scheme says, with the scales of the rows themselves, unless activations are to stay in the
-// model's dtype. On a device those of experts do unless they are FP8, and even then where their
-// shape has no kernel that reads codes; see ops::fused_moe().
+// As the scheme says, with the scales of the rows themselves, or --moe-activations, unless
+// activations are to stay in the model's dtype. On a device those of experts do unless they are
+// FP8, and even then where their shape has no kernel that reads codes; see ops::fused_moe().
 ops::CodeFormat expert_input(const BuildContext& build, const QuantScheme& scheme);
 
 class ExpertStack : public Module {

@@ -316,7 +316,9 @@ struct FusedMoE::Layouts {
     gate_up = gate_up_layout(build, options);
     down = down_layout(build, options);
     const Shape& shape = down.shape;
+    // Products with activations in FP8 read rows.
     gate_up.keeps_images = down.keeps_images =
+        !build.float8_expert_activations &&
         ops::keeps_expert_images(build.device, build.dtype, options.activation, shape[1], shape[2]);
   }
 
@@ -337,6 +339,18 @@ FusedMoE::FusedMoE(BuildContext& build, const FusedMoEOptions& options, const La
   CHECK((!options.has_bias || options.num_shared == 0));
   if (places_.defined()) map_ = expert_map(build, options);
   if (slots_ != nullptr) build.moving_experts.push_back(this);
+  const bool is_supported =
+      !build.float8_expert_activations ||
+      ops::fused_moe_has_float8_activations(
+          build.device, build.dtype, layouts.down.shape[1], layouts.down.shape[2], activation_);
+  if (!is_supported) {
+    build.fail(unimplemented(
+        "--moe-activations fp8: this device has no kernel for experts of hidden size {}, {} "
+        "intermediate values and activations in {}",
+        layouts.down.shape[1],
+        layouts.down.shape[2],
+        dtype_name(build.dtype)));
+  }
   register_module("gate_up_proj", &gate_up_proj_);
   register_module("down_proj", &down_proj_);
 }
@@ -397,8 +411,10 @@ std::vector<Tensor> FusedMoE::input_scales() const {
 
 ActivationFormat FusedMoE::wanted() const {
   const ops::CodeFormat input = gate_up_proj_.input();
-  // Of other codes GPUs have no kernels that read them.
-  if (input.granularity != QuantType::kPer1x128) return {};
+  // Of other codes GPUs have no kernels that read them, and by MXFP4 products take their own order.
+  const bool is_float4 = input.is_quantized() &&
+                         gate_up_proj_.weights().front().quant_dtype() == QuantDType::kFloat4E2M1;
+  if (input.granularity != QuantType::kPer1x128 || is_float4) return {};
   return {
       .codes = input.granularity, .code_dtype = input.dtype, .static_scale = input.static_scale};
 }

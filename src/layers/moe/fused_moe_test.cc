@@ -352,6 +352,44 @@ TEST_F(FusedMoELayer, GivenScalesOfActivationsAreOneForALayer) {
   EXPECT_EQ(with_scales(0.02f, 0.01f), with_scales(0.01f, 0.01f));
 }
 
+// --moe-activations fp8: codes of tokens change results by as much as they round.
+TEST_F(FusedMoELayer, ExpertsInMxfp4MultiplyActivationsInFp8OnRequest) {
+  QuantScheme scheme = {QuantType::kPer1x32, QuantType::kNo};
+  scheme.weight_dtype = QuantDType::kFloat4E2M1;
+  config_.quantization.groups = {{every_linear(), scheme}};
+  FusedMoEOptions options;
+  options.num_experts = kExperts;
+  options.intermediate_size = 160;
+  const auto outputs_with = [&](bool float8_activations) {
+    build_.float8_expert_activations = float8_activations;
+    FusedMoE experts(build_, options);
+    EXPECT_TRUE(build_.status.ok()) << build_.status.message();
+    experts.allocate_parameters(stream_);
+    for (const NamedParameter& named : experts.named_parameters()) {
+      auto* const bytes = named.parameter->data().data<uint8_t>();
+      const bool are_codes = named.name.ends_with(".weight");
+      for (int64_t i = 0; i < named.parameter->data().num_elements(); ++i) {
+        bytes[i] = static_cast<uint8_t>(are_codes ? i * 37 % 251 : 124 + i % 3);
+      }
+      named.parameter->mark_loaded();
+    }
+    EXPECT_TRUE(experts.finish_load(stream_).ok());
+    return outputs(experts);
+  };
+  const double distance = relative_distance(outputs_with(true), outputs_with(false));
+  EXPECT_GT(distance, 1e-3);
+  EXPECT_LT(distance, 0.06);
+}
+
+TEST_F(FusedMoELayer, ActivationsInFp8AreForExpertsInMxfp4) {
+  build_.float8_expert_activations = true;
+  const QuantScheme scheme = {QuantType::kPerToken, QuantType::kPerToken};
+  EXPECT_EQ(error_of(scheme),
+            "--moe-activations fp8 is for experts in MXFP4 whose checkpoint leaves activations as "
+            "they are; gate_up_proj has " +
+                scheme.to_string());
+}
+
 // What the norm before leaves is what the experts would make of rows themselves.
 TEST_F(FusedMoELayer, ReadsCodesWithAScaleForEach128) {
   config_.quantization.groups = {{every_linear(), {QuantType::kPer128x128, QuantType::kPer1x128}}};

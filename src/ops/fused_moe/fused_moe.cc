@@ -57,6 +57,12 @@ constexpr FusedMoeVariant kVariants[] = {
      takes_codes<fits_fused_moe_skinny>,
      fused_moe_skinny,
      DeviceType::kCuda},
+    {"mixed",
+     CpuIsa::kScalar,
+     takes_codes<fits_fused_moe_mixed>,
+     fused_moe_mixed,
+     DeviceType::kCuda,
+     kMixesRows},
     {"one-rows",
      CpuIsa::kScalar,
      fits_fused_moe_one_rows,
@@ -102,7 +108,7 @@ void check_bias(
 // On the CPU, where inputs are quantized as they say.
 bool scales_meet(const CodeFormat& input, const LinearWeight& weight) {
   const int64_t group_size = QuantFormat{.granularity = input.granularity}.group_size();
-  return group_size == 0 || group_size == weight.group_size;
+  return group_size == 0 || group_size == weight.group_size || groups_of_a_scale(input, weight) > 1;
 }
 
 void check_codes(const FusedMoeCall& call) {
@@ -113,6 +119,7 @@ void check_codes(const FusedMoeCall& call) {
   CHECK(codes.values.dtype() == input.dtype);
   CHECK(codes.is_static == input.static_scale.defined());
   CHECK(codes.values.size(0) == call.num_tokens());
+  CHECK((!call.x.device().is_cpu() || groups_of_a_scale(input, call.experts.gate_up[0]) == 1));
 }
 
 void check_call(const FusedMoeCall& call) {
@@ -167,6 +174,20 @@ OperatorWork work_of(const FusedMoeCall& call) {
 }
 
 }  // namespace
+
+bool fused_moe_has_float8_activations(Device device,
+                                      [[maybe_unused]] DType dtype,
+                                      [[maybe_unused]] int64_t hidden_size,
+                                      [[maybe_unused]] int64_t intermediate_size,
+                                      [[maybe_unused]] const GatedActivation& activation) {
+  if (device.is_cpu()) return true;
+#ifdef ATOM_CUDA
+  return dtype == DType::kBFloat16 &&
+         has_fused_moe_mixed(hidden_size, intermediate_size, activation);
+#else
+  return false;
+#endif
+}
 
 int32_t place_of(const ExpertWeights& experts, int32_t id) {
   const auto num_places = static_cast<int64_t>(experts.down.size());

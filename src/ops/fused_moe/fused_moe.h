@@ -5,10 +5,11 @@
 //
 // of expert ids[t, j]. Sums are float32; `a` is rounded once to x's dtype, y once to its own. The
 // choices of a token are added in their order. x and `a` may be quantized before they are
-// multiplied, as quantize() does it: on the CPU as ExpertWeights says, on a GPU only by kernels for
-// experts in FP8 ("one", "skinny" and "wide-float8"), where ExpertWeights says FP8, with a scale
-// for each 128, and without biases and interleaved gates; "terms" takes them as sums of two numbers
-// in FP8, which lose no more than 2^-18 of a row's largest. On the CPU a token's result is
+// multiplied, as quantize() does it: on the CPU as ExpertWeights says, on a GPU where it says FP8
+// with a scale for each 128 values and only by kernels for experts in FP8 ("one", "skinny" and
+// "wide-float8"), without biases and interleaved gates, and in MXFP4 with dozens of tokens each
+// ("mixed"); "terms" takes them as sums of two numbers in FP8, which lose no more than 2^-18 of a
+// row's largest. On the CPU a token's result is
 // bit-identical in every batch, whatever the number of threads, and an expert's matrices are read
 // once for all of its tokens (of 8192 choices; more are taken in turns). On a Hopper GPU the
 // kernels for many tokens round each expert's result before it is added.
@@ -37,7 +38,8 @@ struct ExpertWeights {
   // [number of ids] int32: where an expert stands among these, or -1 when another rank has it.
   // Undefined: an id is the place itself.
   Tensor places;
-  // Of x and of `a`, where weights are quantized; on the CPU with the weights' groups, if any.
+  // Of x and of `a`, where weights are quantized; on the CPU with the weights' groups, if any, or
+  // several of them.
   CodeFormat gate_up_input = {};
   CodeFormat down_input = {};
 };
@@ -54,5 +56,12 @@ void fused_moe(const Stream& stream,
                const Tensor& y,  // [T, H] x.dtype() or float32, row stride allowed; not x
                Workspace& scratch,
                const QuantizedRows& x_codes = {});
+
+// Whether experts in MXFP4 of such sizes can multiply activations in FP8: on the CPU all can.
+bool fused_moe_has_float8_activations(Device device,
+                                      DType dtype,  // of x
+                                      int64_t hidden_size,
+                                      int64_t intermediate_size,
+                                      const GatedActivation& activation);
 
 }  // namespace atom::ops

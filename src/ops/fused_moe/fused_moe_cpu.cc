@@ -31,12 +31,32 @@ void multiply(const Stream& stream,
   const Workspace::Scope scope(scratch);
   const QuantizedRows codes =
       given.defined() ? given : quantized_rows(input, 1, weight.in_features, scratch);
+  const int64_t times = groups_of_a_scale(input, weight);
+  const Tensor scales =
+      times > 1 ? scratch.tensor({1, weight.in_features / weight.group_size}, DType::kFloat32)
+                : codes.scales;
   if (stream.is_dry_run()) return;
   if (!given.defined()) quantize(stream, x, codes);
-  linear_reference(stream, {codes.values, weight, bias, y, codes.scales}, scratch);
+  if (times > 1) repeat_scales(codes.scales, times, scales);
+  linear_reference(stream, {codes.values, weight, bias, y, scales}, scratch);
 }
 
 }  // namespace
+
+int64_t groups_of_a_scale(const CodeFormat& input, const LinearWeight& weight) {
+  const int64_t group_size = QuantFormat{.granularity = input.granularity}.group_size();
+  const bool is_wider = weight.has_groups() && group_size % weight.group_size == 0;
+  return is_wider ? std::max<int64_t>(1, group_size / weight.group_size) : 1;
+}
+
+void repeat_scales(const Tensor& scales, int64_t times, const Tensor& repeated) {
+  const int64_t groups = repeated.size(1);
+  for (int64_t row = 0; row < repeated.size(0); ++row) {
+    const float* const from = scales.data<float>() + row * scales.stride(0);
+    float* const to = repeated.data<float>() + row * repeated.stride(0);
+    for (int64_t g = 0; g < groups; ++g) to[g] = from[g / times];
+  }
+}
 
 void fused_moe_reference(const Stream& stream, const FusedMoeCall& call, Workspace& scratch) {
   const Workspace::Scope scope(scratch);

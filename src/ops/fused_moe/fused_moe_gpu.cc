@@ -6,6 +6,7 @@
 #include "ops/fused_moe/fused_moe_gpu_call.h"
 #include "ops/fused_moe/moe_float8.h"
 #include "ops/fused_moe/moe_many.h"
+#include "ops/fused_moe/moe_mixed.h"
 #include "ops/fused_moe/moe_one.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_skinny.h"
@@ -14,6 +15,7 @@
 #include "ops/fused_moe/moe_whole_float8.h"
 #include "ops/fused_moe/moe_wide.h"
 #include "ops/fused_moe/moe_wide_float8.h"
+#include "tensor/device_runtime.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -327,6 +329,37 @@ void fused_moe_whole_float8(const Stream& stream, const FusedMoeCall& call, Work
     return launch_moe_whole_float8(
         gpu_call(call, first, count), token_codes(call, first, count), scratch, queue);
   });
+}
+
+bool has_fused_moe_mixed(int64_t hidden_size,
+                         int64_t intermediate_size,
+                         const GatedActivation& activation) {
+  constexpr int kHopper = 9;
+  const auto cards = device_facts(DeviceType::kCuda);
+  return cards.ok() && cards->front().capability_major == kHopper &&
+         fits_moe_mixed(hidden_size, intermediate_size, activation);
+}
+
+bool fits_fused_moe_mixed(const FusedMoeCall& call) {
+  return call.num_tokens() * call.top_k() >= kLeastMoeMixedRows * call.num_experts() &&
+         is_row_major(call) && fits_moe_mixed(gpu_call(call, 0, wgmma_tokens(call)));
+}
+
+void fused_moe_mixed(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  const ManyTokens many(call, workspace);
+  const int64_t columns = std::max(call.hidden_size(), call.intermediate_size());
+  const int64_t groups = (columns + kMoeMixedGroup - 1) / kMoeMixedGroup;
+  MoeMixedScratch scratch{};
+  scratch.codes = many.tensor<uint8_t>(many.most_rows, columns, DType::kUInt8);
+  scratch.scales =
+      many.tensor<float>(groups, moe_mixed_scale_stride(many.most_rows), DType::kFloat32);
+  scratch.values = many.tensor(many.most_rows, columns, call.x.dtype());
+  scratch.shared.choices = many.tensor<int32_t>(1, many.most_rows, DType::kInt32);
+  scratch.shared.rows = many.tensor<int32_t>(1, many.most_rows, DType::kInt32);
+  scratch.shared.row_begins = many.tensor<int32_t>(1, call.num_experts() + 1, DType::kInt32);
+  scratch.shared.tile_begins = many.tensor<int32_t>(1, call.num_experts() + 1, DType::kInt32);
+  many.launch(stream, call, scratch, launch_moe_mixed);
 }
 
 bool fits_fused_moe_rows(const FusedMoeCall& call) {

@@ -36,6 +36,9 @@ struct Factor {
   Tensor values;
   Tensor scales;           // undefined of floats; [1] for all rows or a row for each
   bool is_static = false;  // one scale, given before
+  // Scales as quantize() makes them, where those above repeat each so many times; else undefined.
+  Tensor made_scales = {};
+  int64_t times = 1;
 
   Factor(const Tensor& floats) : values(floats) {}  // NOLINT: every tensor is one
   Factor(const QuantizedRows& codes)                // NOLINT: likewise
@@ -46,6 +49,7 @@ struct Factor {
     Factor part = *this;
     part.values = values.narrow(0, begin, count);
     if (has_scales_of_rows()) part.scales = scales.narrow(0, begin, count);
+    if (times > 1) part.made_scales = made_scales.narrow(0, begin, count);
     return part;
   }
 };
@@ -57,7 +61,9 @@ Factor quantized(const Stream& stream,
                  const Factor& out) {
   if (!format.is_quantized()) return floats;
   Factor part = out.rows(0, floats.size(0));
-  quantize(stream, floats, {part.values, part.scales, format.granularity, part.is_static});
+  const Tensor& scales = part.times > 1 ? part.made_scales : part.scales;
+  quantize(stream, floats, {part.values, scales, format.granularity, part.is_static});
+  if (part.times > 1) repeat_scales(scales, part.times, part.scales);
   return part;
 }
 
@@ -123,21 +129,30 @@ struct Buffers {
   Buffers(const FusedMoeCall& call, int64_t num_tokens, int64_t num_rows, Workspace& scratch)
       : tokens(call.x_codes.defined()
                    ? Factor(Tensor())
-                   : codes(call.experts.gate_up_input, num_tokens, call.hidden_size(), scratch)),
+                   : codes(call.experts.gate_up_input, num_tokens, gate_up(call), scratch)),
         x(call.experts.gate_up_input.is_quantized()
-              ? codes(call.experts.gate_up_input, num_rows, call.hidden_size(), scratch)
+              ? codes(call.experts.gate_up_input, num_rows, gate_up(call), scratch)
               : scratch.tensor({num_rows, call.hidden_size()}, call.x.dtype())),
         sums(scratch.tensor({num_rows, 2 * call.intermediate_size()}, DType::kFloat32)),
         activated(scratch.tensor({num_rows, call.intermediate_size()}, call.x.dtype())),
-        down_input(codes(call.experts.down_input, num_rows, call.intermediate_size(), scratch)),
+        down_input(codes(call.experts.down_input, num_rows, call.experts.down[0], scratch)),
         results(scratch.tensor({num_rows, call.hidden_size()}, DType::kFloat32)) {}
 
+  static const LinearWeight& gate_up(const FusedMoeCall& call) { return call.experts.gate_up[0]; }
+
+  // Of what a weight multiplies.
   static Factor codes(const CodeFormat& format,
                       int64_t num_rows,
-                      int64_t size,
+                      const LinearWeight& weight,
                       Workspace& scratch) {
     if (!format.is_quantized()) return Tensor();
-    return quantized_rows(format, num_rows, size, scratch);
+    Factor factor = quantized_rows(format, num_rows, weight.in_features, scratch);
+    factor.times = groups_of_a_scale(format, weight);
+    if (factor.times == 1) return factor;
+    factor.made_scales = factor.scales;
+    factor.scales =
+        scratch.tensor({num_rows, weight.in_features / weight.group_size}, DType::kFloat32);
+    return factor;
   }
 };
 

@@ -139,6 +139,21 @@ TEST(FusedMoe, QuantizedInputs) {
   }
 }
 
+// A scale of x for several groups of the weights', of which the last ones are fewer.
+TEST(FusedMoe, QuantizedInputsOfWiderGroups) {
+  constexpr QuantFormat kMxfp4 = {QuantDType::kFloat4E2M1, QuantType::kPer1x32, 1};
+  ThreadPool pool(2);
+  const CodeFormat input = {QuantType::kPer1x128, DType::kFloat8E4M3};
+  const Layer layer({19, 3, 6, 288, 160}, {.format = kMxfp4, .input = input});
+  const Expected expected = expected_of(layer);
+  for (const FusedMoeVariant& variant : variants_here()) {
+    const Tensor y = run(variant, pool, layer);
+    expect_matches(expected, y, variant.name);
+    expect_same_bits(run(variant, pool, layer, 3, 2), y.narrow(0, 3, 2), variant.name);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(FusedMoe, AGivenScaleIsThatOfEveryRow) {
   ThreadPool pool(2);
   Layer layer({7, 2, 4, 64, 64}, {.format = QuantFormat{}});

@@ -85,6 +85,15 @@ void fused_moe_wide_float8(const Stream& stream, const FusedMoeCall& call, Works
 bool fits_fused_moe_whole_float8(const FusedMoeCall& call);
 void fused_moe_whole_float8(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
+// On a Hopper GPU: experts in MXFP4 that each have dozens of tokens, by products in FP8 of x and
+// what is between the matrices in codes: for calls that say that they may be. Each expert's result
+// of a token is rounded before it is weighted.
+bool has_fused_moe_mixed(int64_t hidden_size,
+                         int64_t intermediate_size,
+                         const GatedActivation& activation);
+bool fits_fused_moe_mixed(const FusedMoeCall& call);
+void fused_moe_mixed(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
+
 // On a Hopper GPU: any number of tokens, made for up to some dozens for each expert; of MXFP4 for
 // more too. Each expert's result of a token is rounded before it is added.
 bool fits_fused_moe_rows(const FusedMoeCall& call);
@@ -99,6 +108,12 @@ bool fits_fused_moe_rows_early(const FusedMoeCall& call);
 void fused_moe_rows_early(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 // Where the expert of a choice stands among those of this rank, or -1. On the CPU.
 int32_t place_of(const ExpertWeights& experts, int32_t id);
+// On the CPU: how many of a weight's groups have one scale of a row in codes, which is then
+// repeated for each of them.
+int64_t groups_of_a_scale(const CodeFormat& input, const LinearWeight& weight);
+void repeat_scales(const Tensor& scales,  // [T, ceil(groups / times)]
+                   int64_t times,
+                   const Tensor& repeated);  // [T, groups]
 // The bias of one expert, undefined where there is none.
 Tensor expert_bias(const Tensor& biases, int64_t expert);
 

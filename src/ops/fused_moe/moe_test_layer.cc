@@ -100,6 +100,24 @@ StoredRows quantized_rows(
   return stored;
 }
 
+// MXFP4 of other exponents: of a row up to 22 powers of two apart, and the largest ones of zeros.
+void spread_exponents(StoredRows& stored) {
+  constexpr int64_t kColumns = 32;
+  uint8_t* const exponents = stored.scales.data<uint8_t>();
+  auto* const bytes = static_cast<uint8_t*>(stored.data.raw_data());
+  for (int64_t block = 0; block < stored.scales.num_elements(); ++block) {
+    const bool is_zero = block % 7 == 3;
+    const int exponent = exponents[block] + (is_zero ? 40 : -static_cast<int>(block % 23));
+    const double factor = std::exp2(exponent - exponents[block]);
+    exponents[block] = static_cast<uint8_t>(exponent);
+    float* const values = stored.values.data<float>() + block * kColumns;
+    for (int64_t i = 0; i < kColumns; ++i) {
+      values[i] = is_zero ? 0 : static_cast<float>(values[i] * factor);
+      if (is_zero) bytes[(block * kColumns + i) / 2] = i % 4 == 0 ? 0x88 : 0;
+    }
+  }
+}
+
 // What a matrix multiplies, quantized or not, and where float32 may have another code.
 // `errors` are those of x, which may be empty.
 RowInDouble input_of(const CodeFormat& format,
@@ -202,6 +220,7 @@ void Layer::add_weight(int64_t rows,
   const float scale = 2.0f / std::sqrt(static_cast<float>(columns));
   if (options.format) {
     stored.push_back(quantized_rows(rows, columns, *options.format, scale, seed));
+    if (options.has_far_exponents) spread_exponents(stored.back());
     packed.push_back(make_quantized_weight(rows, columns, *options.format));
     pack_rows(stream, stored.back().data, 0, packed.back());
     pack_scales(stored.back().scales, 0, packed.back());

@@ -31,6 +31,8 @@ struct Options {
   bool has_bias = false;
   // Of the ids the experts with an odd one are elsewhere; then some ids are no expert's.
   bool is_part = false;
+  // Exponents of MXFP4 are of many powers of two, and the largest ones are of zeros.
+  bool has_far_exponents = false;
   uint64_t seed = 1;
 };
 
