@@ -117,6 +117,12 @@ bool reads_codes(MoeKernel kernel, const MoeFormat& format) {
          format.format == ExpertFormat::kFloat8;
 }
 
+bool rounds_results(MoeKernel kernel) {
+  return kernel == MoeKernel::kRows || kernel == MoeKernel::kRowsEarly ||
+         kernel == MoeKernel::kTerms || kernel == MoeKernel::kWide || kernel == MoeKernel::kWhole ||
+         kernel == MoeKernel::kMixed;
+}
+
 // ---- checks ------------------------------------------------------------------------------------
 
 std::vector<uint16_t> results_of(const MoeLayers& layers, MoeKernel kernel, int count) {
@@ -133,8 +139,11 @@ int check_kernel(const MoeLayers& layers, MoeKernel kernel, const std::vector<in
   for (const int count : counts) {
     if (!layers.fits(kernel, count)) continue;
     const auto y = results_of(layers, kernel, count);
-    const bool codes = reads_codes(kernel, layers.format());
-    const auto expected = layers.expected(0, count - 1, codes, is_behind_norm(kernel));
+    const auto expected = layers.expected(0,
+                                          count - 1,
+                                          {.codes = reads_codes(kernel, layers.format()),
+                                           .of_norm = is_behind_norm(kernel),
+                                           .rounds_results = rounds_results(kernel)});
     const int64_t size = layers.shape().hidden_size;
     for (int64_t i = 0; i < size; ++i) {
       const double got = element_value(Element::kBFloat16, y.data(), (count - 1) * size + i);

@@ -529,8 +529,9 @@ std::vector<double> MoeLayers::multiply(const Matrix& matrix,
   return y;
 }
 
-MoeLayers::Expected MoeLayers::expected(int layer, int token, bool codes, bool of_norm) const {
-  const Buffer& rows = of_norm ? norm_rows_ : x_;
+MoeLayers::Expected MoeLayers::expected(int layer, int token, const Arithmetic& arithmetic) const {
+  const bool codes = arithmetic.codes;
+  const Buffer& rows = arithmetic.of_norm ? norm_rows_ : x_;
   const auto bits =
       download<uint16_t>(rows.data(int64_t{token} * shape_.hidden_size * 2), shape_.hidden_size);
   std::vector<double> x;
@@ -549,6 +550,7 @@ MoeLayers::Expected MoeLayers::expected(int layer, int token, bool codes, bool o
   // Roundings of the activated values are independent: their sum is a tenth of the worst. Of codes
   // some are the next ones, a sixteenth away, because sums differ.
   const double share = (codes ? 0.5 : 0.1) * 0x1p-8;
+  const double share_of_result = arithmetic.rounds_results ? 0x1p-9 : 0;
   Expected expected{std::vector<double>(shape_.hidden_size, 0.0),
                     std::vector<double>(shape_.hidden_size, 1e-6)};
   for (int j = 0; j < shape_.top_k; ++j) {
@@ -556,6 +558,7 @@ MoeLayers::Expected MoeLayers::expected(int layer, int token, bool codes, bool o
     for (int i = 0; i < shape_.hidden_size; ++i) {
       expected.y[i] += weight * results[j].y[i];
       expected.allowed[i] += weight * results[j].allowed[i] * share;
+      expected.allowed[i] += weight * std::abs(results[j].y[i]) * share_of_result;
     }
   }
   for (int i = 0; i < shape_.hidden_size; ++i) {

@@ -73,13 +73,16 @@ class MoeLayers {
   // Bytes of the matrices of a layer's experts.
   static int64_t layer_size(const MoeShape& shape, const MoeFormat& format);
 
-  // Of a token by a layer's experts, in double, and what rounding may change of each. With `codes`
-  // x and what is between the matrices are codes of FP8, each 128 by a scale of their own; with
-  // `of_norm` x is what the norm leaves.
+  struct Arithmetic {
+    bool codes;           // x and what is between the matrices, in FP8, each 128 by a scale
+    bool of_norm;         // x is what the norm leaves
+    bool rounds_results;  // each expert's, before they are added
+  };
+  // Of a token by a layer's experts, in double, and what rounding may change of each.
   struct Expected {
     std::vector<double> y, allowed;
   };
-  Expected expected(int layer, int token, bool codes, bool of_norm) const;
+  Expected expected(int layer, int token, const Arithmetic& arithmetic) const;
   // y of tokens, as last computed.
   std::vector<uint16_t> result(int count) const;
 
