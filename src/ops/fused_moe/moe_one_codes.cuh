@@ -6,6 +6,7 @@
 // zero again.
 #pragma once
 
+#include "ops/device/words_of_blocks.cuh"
 #include "ops/fused_moe/moe_one_stage.cuh"
 #include "ops/quantize/quantize_device.cuh"
 
@@ -17,18 +18,7 @@ constexpr int kCounter = 0, kFirstWord = kNumMoeOneWords - kMaxMoeOneActivated;
 __device__ inline void publish_activated(const MoeOneArgs& args, int place, float value) {
   // No number has the word zero.
   const uint32_t word = value == value ? ~__float_as_uint(value) : 0x80000000u;
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(args.scratch.words + kFirstWord + place),
-               "r"(word)
-               : "memory");
-}
-
-__device__ inline uint4 load_words(const int32_t* source) {
-  uint4 words;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(source)
-               : "memory");
-  return words;
+  store_for_others(args.scratch.words + kFirstWord + place, word);
 }
 
 // By the warps that multiply. A row of codes is made by eight lanes of one, which have four vectors
@@ -98,7 +88,7 @@ class CodeWriter {
     while (!is_there) {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        if (exists) vectors[i] = load_words(words + column(i));
+        if (exists) vectors[i] = load_of_others(words + column(i));
       }
       is_there = true;
 #pragma unroll

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "ops/device/programmatic_launch.cuh"
+#include "ops/device/words_of_blocks.cuh"
 #include "ops/linear/linear_host_sm90.h"
 #include "ops/linear/stream/math.cuh"
 #include "ops/moe_route/token_router.cuh"
@@ -48,19 +49,6 @@ struct Shared {
 __device__ uint4 load_vector(const void* matrix, int64_t element) {
   return gpu_load_from_l2(
       reinterpret_cast<const uint4*>(static_cast<const BFloat16*>(matrix) + element));
-}
-
-__device__ void store_for_others(uint32_t* place, uint32_t value) {
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(place), "r"(value) : "memory");
-}
-
-__device__ uint4 load_of_others(const uint4* place) {
-  uint4 value;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(place)
-               : "memory");
-  return value;
 }
 
 // A warp's part of 16 logits of all tokens.
