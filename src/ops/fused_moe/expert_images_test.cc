@@ -2,13 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <set>
 #include <vector>
 
+#include "ops/fused_moe/moe_test_layer.h"
+#include "tensor/device_arena.h"
+
 namespace atom::ops {
 namespace {
+
+using namespace moe_test;
 
 std::vector<uint8_t> random_bytes(int64_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -134,6 +141,57 @@ TEST(ExpertImages, AreOfGpusAlone) {
   const Device gpu = {DeviceType::kCuda, 0};
   EXPECT_FALSE(keeps_expert_images(gpu, DType::kFloat16, silu, 2880, 2880));
   EXPECT_FALSE(keeps_expert_images(gpu, DType::kBFloat16, silu, 2880, 1440));
+}
+
+// As a step's memory is planned: of tensors without memory, which are the CPU's.
+TEST(ExpertImages, MemoryOfCallsIsPlannedAsOfThoseWithRows) {
+  const auto is_of_gpu = [](const FusedMoeVariant& some) {
+    return some.device == DeviceType::kCuda;
+  };
+  if (std::ranges::none_of(fused_moe_variants(), is_of_gpu)) GTEST_SKIP() << "no kernels for GPUs";
+  constexpr int64_t kHidden = 2880, kSize = 2880, kExperts = 4, kChoices = 4;
+  const auto peak_of = [&](WeightLayout layout, int64_t tokens) {
+    const std::vector<LinearWeight> gate_up(
+        kExperts, quantized_weight_meta(2 * kSize, kHidden, kFormats[3], layout));
+    const std::vector<LinearWeight> down(
+        kExperts, quantized_weight_meta(kHidden, kSize, kFormats[3], layout));
+    const ExpertWeights experts{gate_up, down, {}, {}, {}, {}, {}};
+    const Tensor x = Tensor::meta({tokens, kHidden}, DType::kBFloat16);
+    Workspace measure;
+    fused_moe(Stream::dry_run({DeviceType::kCuda, 0}),
+              x,
+              Tensor::meta({tokens, kChoices}, DType::kInt32),
+              Tensor::meta({tokens, kChoices}, DType::kFloat32),
+              experts,
+              kActivations[4],
+              Tensor::meta({tokens, kHidden}, DType::kBFloat16),
+              measure);
+    return measure.peak_size();
+  };
+  for (const int64_t tokens : {8, 64, 256}) {
+    EXPECT_EQ(peak_of(WeightLayout::kImages, tokens), peak_of(WeightLayout::kRowMajor, tokens));
+  }
+}
+
+TEST(ExpertImages, CodesBecomeThemOnTheGpuAsOnTheCpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  const auto queue = test_gpu()->create_queue();
+  ThreadPool pool(1);
+  const Stream stream(&pool, queue.get());
+  for (const int64_t columns : {64, 192, 2880, 4032}) {
+    const ImageMatrix matrix{3 * kImageRows, columns};
+    const Tensor rows = Tensor::zeros({matrix.num_rows, columns / 2}, DType::kUInt8);
+    std::ranges::copy(random_bytes(rows.num_elements(), static_cast<unsigned>(columns)),
+                      rows.data<uint8_t>());
+    const Tensor expected = Tensor::zeros(rows.shape(), DType::kUInt8);
+    matrix.pack_codes(rows.data<uint8_t>(), expected.data<uint8_t>());
+    const Tensor codes = resident_copy(stream, rows);
+    turn_into_images(stream, codes, columns);
+    const Tensor got = Tensor::zeros(rows.shape(), DType::kUInt8);
+    queue->copy(got.raw_data(), codes.raw_data(), got.num_bytes());
+    queue->synchronize();
+    EXPECT_EQ(std::memcmp(got.raw_data(), expected.raw_data(), got.num_bytes()), 0) << columns;
+  }
 }
 
 }  // namespace
