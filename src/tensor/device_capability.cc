@@ -5,6 +5,7 @@ namespace {
 
 // The oldest that the generic kernels are compiled for (cmake/cuda.cmake).
 constexpr int kLeastMajor = 8, kLeastMinor = 0;
+constexpr int kHopper = 9;
 
 }  // namespace
 
@@ -19,6 +20,13 @@ Status check_capability(const DeviceFacts& card) {
                      card.capability_minor,
                      kLeastMajor,
                      kLeastMinor);
+}
+
+bool is_hopper(Device device) {
+  if (device.is_cpu()) return false;
+  const auto cards = device_facts(device.type);
+  return cards.ok() && device.index < static_cast<int>(cards->size()) &&
+         (*cards)[device.index].capability_major == kHopper;
 }
 
 }  // namespace atom

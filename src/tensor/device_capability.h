@@ -1,4 +1,4 @@
-// Which cards the kernels are compiled for.
+// Which cards the kernels are compiled for, and which have kernels of their own.
 #pragma once
 
 #include "base/status.h"
@@ -8,5 +8,8 @@ namespace atom {
 
 // An error that names the card and what would do where it is too old.
 Status check_capability(const DeviceFacts& card);
+
+// Compute capability 9. False for a CPU and where there is no such card.
+bool is_hopper(Device device);
 
 }  // namespace atom

@@ -3,20 +3,12 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "tensor/device_runtime.h"
+#include "tensor/device_capability.h"
 
 namespace atom::ops {
 namespace {
 
 constexpr int64_t kBlockColumns = kImageColumns / kImageBlocks;
-
-bool is_hopper(Device device) {
-  constexpr int kHopper = 9;
-  if (device.is_cpu()) return false;
-  const auto cards = device_facts(device.type);
-  return cards.ok() && device.index < static_cast<int>(cards->size()) &&
-         (*cards)[device.index].capability_major == kHopper;
-}
 
 // copy(where 16 bytes of rows are, and of images).
 template <typename Copy>

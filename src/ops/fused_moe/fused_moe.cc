@@ -183,7 +183,7 @@ bool fused_moe_has_float8_activations(Device device,
   if (device.is_cpu()) return true;
 #ifdef ATOM_CUDA
   return dtype == DType::kBFloat16 &&
-         has_fused_moe_mixed(hidden_size, intermediate_size, activation);
+         has_fused_moe_mixed(device, hidden_size, intermediate_size, activation);
 #else
   return false;
 #endif

@@ -15,7 +15,7 @@
 #include "ops/fused_moe/moe_whole_float8.h"
 #include "ops/fused_moe/moe_wide.h"
 #include "ops/fused_moe/moe_wide_float8.h"
-#include "tensor/device_runtime.h"
+#include "tensor/device_capability.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
@@ -331,13 +331,11 @@ void fused_moe_whole_float8(const Stream& stream, const FusedMoeCall& call, Work
   });
 }
 
-bool has_fused_moe_mixed(int64_t hidden_size,
+bool has_fused_moe_mixed(Device device,
+                         int64_t hidden_size,
                          int64_t intermediate_size,
                          const GatedActivation& activation) {
-  constexpr int kHopper = 9;
-  const auto cards = device_facts(DeviceType::kCuda);
-  return cards.ok() && cards->front().capability_major == kHopper &&
-         fits_moe_mixed(hidden_size, intermediate_size, activation);
+  return is_hopper(device) && fits_moe_mixed(hidden_size, intermediate_size, activation);
 }
 
 bool fits_fused_moe_mixed(const FusedMoeCall& call) {

@@ -88,7 +88,8 @@ void fused_moe_whole_float8(const Stream& stream, const FusedMoeCall& call, Work
 // On a Hopper GPU: experts in MXFP4 that each have dozens of tokens, by products in FP8 of x and
 // what is between the matrices in codes: for calls that say that they may be. Each expert's result
 // of a token is rounded before it is weighted.
-bool has_fused_moe_mixed(int64_t hidden_size,
+bool has_fused_moe_mixed(Device device,
+                         int64_t hidden_size,
                          int64_t intermediate_size,
                          const GatedActivation& activation);
 bool fits_fused_moe_mixed(const FusedMoeCall& call);

@@ -10,13 +10,13 @@
 #include "ops/linear/split_k/split_k_cuda.h"
 #include "ops/linear/stream/stream_sm90.h"
 #include "ops/linear/wgmma/wgmma_cuda.h"
+#include "tensor/device_capability.h"
 #include "tensor/element_of.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
 namespace {
 
-constexpr int kHopper = 9;  // compute capability
 // That "skinny" takes in 16 bits, and in FP8 with scales of groups.
 constexpr int64_t kMostSkinnyRows = 64;
 
@@ -58,8 +58,7 @@ LinearGpuCall gpu_call(const LinearCall& call) {
 }
 
 bool on_hopper() {
-  const auto cards = device_facts(DeviceType::kCuda);
-  return cards.ok() && cards->front().capability_major == kHopper;
+  return is_hopper({DeviceType::kCuda, 0});
 }
 
 // The rows up to which each is used, measured on an H200 on the linears of an 8B layer, chained

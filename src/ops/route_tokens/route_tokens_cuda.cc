@@ -2,19 +2,17 @@
 #include "ops/moe_route/moe_route_variants.h"
 #include "ops/route_tokens/route_tokens_kernels.h"
 #include "ops/route_tokens/route_tokens_variants.h"
-#include "tensor/device_runtime.h"
+#include "tensor/device_capability.h"
 #include "tensor/gpu_check.h"
 
 namespace atom::ops {
 namespace {
 
-constexpr int kHopper = 9;
 constexpr int64_t kVectorBytes = 16;
 static_assert(kMaxRouterTokens * kRouterSums <= Workspace::kNumCounters);
 
 bool on_hopper() {
-  const auto cards = device_facts(DeviceType::kCuda);
-  return cards.ok() && cards->front().capability_major == kHopper;
+  return is_hopper({DeviceType::kCuda, 0});
 }
 
 bool has_whole_vectors(const Tensor& rows) {
