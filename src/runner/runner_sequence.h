@@ -1,6 +1,7 @@
 // What a ModelRunner keeps of a sequence between steps.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -48,5 +49,10 @@ struct RunnerSequence {
   // The row of the step before that chose the last token; -1: its value is known.
   int32_t pending_row() const { return token_ids.back() < 0 ? ~token_ids.back() : -1; }
 };
+
+inline bool has_grammar(std::span<RunnerSequence* const> sequences) {
+  return std::ranges::any_of(
+      sequences, [](const RunnerSequence* sequence) { return sequence->grammar.has_value(); });
+}
 
 }  // namespace atom
