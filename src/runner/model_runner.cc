@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "runner/draft_rows.h"
 #include "runner/step_profile.h"
 
 namespace atom {

@@ -32,8 +32,16 @@ int64_t stream_tokens(const FusedMoeCall& call) {
   return std::min<int64_t>(call.num_tokens(), kMaxStreamTokens);
 }
 
+// More where experts have few of them: one that has more tokens than a group is read once more.
+// The largest call is one of those that plans of memory measure: powers of two, and a step's
+// largest.
 int64_t skinny_tokens(const FusedMoeCall& call) {
-  return std::min<int64_t>(call.num_tokens(), kFewMoeSkinnyTokens);
+  constexpr int64_t kMostRows = 20;
+  const int64_t wanted = kMostRows * call.num_experts() / call.top_k();
+  const int64_t most =
+      std::min<int64_t>({wanted, kMaxMoeSkinnyTokens, kMaxMoeSkinnyChoices / call.top_k()});
+  const auto at_once = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+  return std::min(call.num_tokens(), std::max<int64_t>(at_once, kFewMoeSkinnyTokens));
 }
 
 int64_t wgmma_tokens(const FusedMoeCall& call) {
@@ -142,18 +150,13 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
 }
 
 bool fits_fused_moe_skinny_more(const FusedMoeCall& call) {
-  // An expert that has more tokens than a group is read once more. Most have no more than that. The
-  // largest call is one of those that plans of memory measure: powers of two, and a step's largest.
-  constexpr uint64_t kMostRows = 20;
-  const auto num_tokens = static_cast<uint64_t>(call.num_tokens());
-  const uint64_t wanted = kMostRows * call.num_experts() / call.top_k();
-  const uint64_t most = std::bit_floor(std::min<uint64_t>(wanted, kMaxMoeSkinnyTokens));
-  return num_tokens > kFewMoeSkinnyTokens && num_tokens <= most && is_row_major(call) &&
-         fits_moe_skinny(gpu_call(call, 0, call.num_tokens()));
+  const int64_t num_tokens = call.num_tokens();
+  return num_tokens > kFewMoeSkinnyTokens && num_tokens == skinny_tokens(call) &&
+         fits_fused_moe_skinny(call);
 }
 
 void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_skinny(stream, call, workspace, call.num_tokens());
+  fused_moe_skinny(stream, call, workspace);
 }
 
 bool fits_fused_moe_one(const FusedMoeCall& call) {
