@@ -8,11 +8,6 @@ find_package(CURL REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq)
-# zmq.h needs none of what libzmq itself was built with, and an option of one of those goes from the
-# includes to the flags when CMake runs a second time, which would compile everything again.
-set_target_properties(PkgConfig::zmq PROPERTIES
-  INTERFACE_INCLUDE_DIRECTORIES ""
-  INTERFACE_COMPILE_OPTIONS "")
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)

@@ -155,6 +155,14 @@ Status check_expert_activations(const EngineConfig& engine, const ModelConfig& m
       "--moe-activations fp8 quantizes what --emulate-quantized-activations=false leaves as it is");
 }
 
+Status check_deterministic(const EngineConfig& engine) {
+  if (!engine.device.deterministic || engine.cache.state_dtype == DType::kFloat32) return {};
+  return invalid_argument(
+      "--deterministic: not with --mamba-ssm-cache-dtype {}, whose states every step rounds, so "
+      "that answers would depend on how a prompt was split; expected auto",
+      dtype_name(engine.cache.state_dtype));
+}
+
 // Ranks that have the experts of a layer together, each some whole.
 Status resolve_moving_experts(const ModelConfig& model, ResolvedConfig* resolved) {
   ParallelConfig& parallel = resolved->engine.parallel;
@@ -260,6 +268,7 @@ int32_t max_supported_model_len(const ModelConfig& model) {
 Result<ResolvedConfig> resolve(const EngineConfig& engine, const ModelConfig& model) {
   RETURN_IF_ERROR(check_nodes(engine));
   RETURN_IF_ERROR(check_expert_activations(engine, model));
+  RETURN_IF_ERROR(check_deterministic(engine));
   ResolvedConfig resolved;
   resolved.engine = engine;
   resolved.model = model;

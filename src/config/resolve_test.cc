@@ -243,6 +243,15 @@ TEST(Resolve, ActivationsOfExpertsAreThoseOfModelsThatHaveSome) {
               HasSubstr("--emulate-quantized-activations=false leaves as it is"));
 }
 
+TEST(Resolve, StatesThatStepsRoundAreNotDeterministic) {
+  EngineConfig engine;
+  engine.cache.state_dtype = DType::kBFloat16;
+  EXPECT_TRUE(resolve(engine, model()).ok());
+  engine.device.deterministic = true;
+  EXPECT_THAT(resolve(engine, model()).status().message(),
+              HasSubstr("not with --mamba-ssm-cache-dtype bfloat16"));
+}
+
 TEST(Resolve, KVCacheDType) {
   EngineConfig engine;
   EXPECT_EQ(resolved(engine).kv_cache_dtype, DType::kBFloat16);

@@ -88,6 +88,16 @@ Status check_states(const BuildContext& build) {
       parallel.context_parallel_size);
 }
 
+// On the CPU activations of experts are rounded in every step.
+Status check_expert_activations(const ResolvedConfig& config, Device device) {
+  const EngineConfig& engine = config.engine;
+  const bool by_size = engine.model.moe_activations == ExpertActivations::kFp8 && !device.is_cpu();
+  if (!by_size || !engine.device.deterministic) return {};
+  return invalid_argument(
+      "--moe-activations fp8: not with --deterministic, since on a GPU only steps of many tokens "
+      "have such activations; expected auto");
+}
+
 Status load_from(const std::string& folder,
                  Module* module,
                  const WeightMapping& mapping,
@@ -112,6 +122,7 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
                                Device device,
                                const ParallelContext& parallel) {
   ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config.model.architecture));
+  RETURN_IF_ERROR(check_expert_activations(config, device));
   ASSIGN_OR_RETURN(const ModelConfig model_config, config_with_drafts(config));
   BuildContext build{model_config, config.dtype, config.max_model_len(), device};
   build.parallel = parallel;

@@ -112,19 +112,15 @@ ReferenceDecoder::Rows ReferenceDecoder::normalized(const Rows& rows, const std:
   return result;
 }
 
-ops::RowInDouble ReferenceDecoder::codes_of(const std::string& name,
-                                            const Row& x,
-                                            double noise) const {
+ops::RowInDouble ReferenceDecoder::codes_of(const std::string& name, const Row& x) const {
   const QuantScheme scheme = config_.quantization.scheme_of(name);
   const double given = scheme.static_activations ? file_.in_double(name + ".input_scale")[0] : 0;
-  return ops::quantize_in_double(x, scheme.activations, scheme.activation_dtype, given, noise);
+  return ops::quantize_in_double(x, scheme.activations, scheme.activation_dtype, given, kNoise);
 }
 
-ReferenceDecoder::Row ReferenceDecoder::quantized(const std::string& name,
-                                                  const Row& x,
-                                                  double noise) const {
+ReferenceDecoder::Row ReferenceDecoder::quantized(const std::string& name, const Row& x) const {
   const bool quantizes = config_.quantization.scheme_of(name).activations != QuantType::kNo;
-  return quantizes ? codes_of(name, x, noise).values : x;
+  return quantizes ? codes_of(name, x).values : x;
 }
 
 // Whether `read` is x, or a right rounding of it, but for what float32 is off.
@@ -134,7 +130,7 @@ bool ReferenceDecoder::is_close(const std::string& name,
   if (read.values.size() != x.size()) return false;
   const double size = root_mean_square(x);
   ops::RowInDouble own{x, Row(x.size(), kNoise * size), {}};
-  if (read.is_quantized()) own = codes_of(name, x, kNoise);
+  if (read.is_quantized()) own = codes_of(name, x);
   for (size_t k = 0; k < x.size(); ++k) {
     const double off = std::abs(read.values[k] - own.values[k]);
     if (!(off <= own.doubt[k] + kNoise * std::abs(own.values[k]))) return false;
@@ -162,14 +158,9 @@ ReferenceDecoder::Rows ReferenceDecoder::inputs(const std::string& name, const R
   return rows;
 }
 
-// Of a row that input() gave: none where it is what the model has read.
-double ReferenceDecoder::noise_of_read() const {
-  return replayed_ == nullptr ? kNoise : 0;
-}
-
 ReferenceDecoder::Row ReferenceDecoder::linear(const std::string& name, const Row& read) {
   const bool quantizes = quantized_ != QuantizedInputs::kNone && !has_codes_;
-  return product(name, quantizes ? quantized(name, read, noise_of_read()) : read);
+  return product(name, quantizes ? quantized(name, read) : read);
 }
 
 void ReferenceDecoder::rotate(double* head, size_t position) const {
@@ -248,8 +239,8 @@ void ReferenceDecoder::feed_forward(const std::string& layer, Rows& hidden) {
 void ReferenceDecoder::run_experts(const std::string& block, const Rows& x, Rows& hidden) {
   const size_t top_k = config_.extension().get_int("num_experts_per_tok", 1, 64, 1).value();
   const bool quantizes = quantized_ == QuantizedInputs::kAll;
-  const auto multiply = [&](const std::string& name, const Row& row, double noise) {
-    return product(name, quantizes ? quantized(name, row, noise) : row);
+  const auto multiply = [&](const std::string& name, const Row& row) {
+    return product(name, quantizes ? quantized(name, row) : row);
   };
   for (size_t t = 0; t < x.size(); ++t) {
     Row scores = product(block + "gate", x[t]);
@@ -263,10 +254,10 @@ void ReferenceDecoder::run_experts(const std::string& block, const Rows& x, Rows
     for (const size_t e : order) {
       const std::string expert = fmt::format("{}experts.{}.", block, e);
       const Row read = quantizes ? input(expert + "gate_proj", x[t], t) : x[t];
-      Row out = multiply(expert + "gate_proj", read, noise_of_read());
-      const Row up = multiply(expert + "up_proj", read, noise_of_read());
+      Row out = multiply(expert + "gate_proj", read);
+      const Row up = multiply(expert + "up_proj", read);
       for (size_t i = 0; i < out.size(); ++i) out[i] = silu(out[i]) * up[i];
-      const Row update = multiply(expert + "down_proj", out, kNoise);
+      const Row update = multiply(expert + "down_proj", out);
       for (size_t i = 0; i < update.size(); ++i) hidden[t][i] += scores[e] / sum * update[i];
     }
   }

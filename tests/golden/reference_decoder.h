@@ -67,9 +67,8 @@ class ReferenceDecoder {
   bool is_close(const std::string& name, const Row& x, const LinearInput& read) const;
   // Of such a row.
   Row linear(const std::string& name, const Row& read);
-  Row quantized(const std::string& name, const Row& x, double noise) const;
-  double noise_of_read() const;
-  ops::RowInDouble codes_of(const std::string& name, const Row& x, double noise) const;
+  Row quantized(const std::string& name, const Row& x) const;
+  ops::RowInDouble codes_of(const std::string& name, const Row& x) const;
   Row product(const std::string& name, const Row& x);
   const Matrix& matrix(const std::string& name);
   Matrix load(const std::string& name) const;

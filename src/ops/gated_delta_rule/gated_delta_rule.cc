@@ -57,6 +57,10 @@ void on_queue(const Stream& stream, const GatedDeltaRuleArgs& args, Workspace&) 
   }
 }
 
+bool fits_chunks(const GatedDeltaRuleArgs& args) {
+  return !args.by_tokens && fits_chunked_sm90(args);
+}
+
 bool has_chunks(const GatedDeltaRuleArgs& args) {
   const int64_t most = args.batch.max_queries;
   return most == 0 || most >= kDeltaChunkMinTokens;
@@ -81,8 +85,8 @@ using Launch = void(const Stream&, const GatedDeltaRuleArgs&, Workspace& scratch
 
 constexpr Variant<GatedDeltaRuleArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"beside", CpuIsa::kScalar, fits_chunked_sm90, on_sm90<chunked_beside_sm90>, DeviceType::kCuda},
-    {"sm90", CpuIsa::kScalar, fits_chunked_sm90, on_sm90<chunked_sm90>, DeviceType::kCuda},
+    {"beside", CpuIsa::kScalar, fits_chunks, on_sm90<chunked_beside_sm90>, DeviceType::kCuda},
+    {"sm90", CpuIsa::kScalar, fits_chunks, on_sm90<chunked_sm90>, DeviceType::kCuda},
     {"cuda", CpuIsa::kScalar, fits_cuda, on_queue, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, fits_vectors, on_pool<gated_delta_rule_avx512>},
@@ -129,6 +133,7 @@ GatedDeltaRuleArgs checked_args(const Stream& stream, const GatedDeltaRuleParams
       .head_v_dim = check.size("DV"),
       .element = element_of(params.qkv.dtype()),
       .state_element = element_of(params.state.dtype()),
+      .by_tokens = stream.has_fixed_rows(),
   };
 }
 

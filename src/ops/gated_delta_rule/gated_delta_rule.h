@@ -11,7 +11,8 @@
 //
 // in float32 with one rounding of out. Many tokens of a sequence are computed a chunk of 64 at a
 // time (the WY form), few one after the other: the sums differ in order, not in meaning. A token's
-// result depends on its own sequence alone.
+// result depends on its own sequence alone; on a stream with fixed rows, which has no chunks, not
+// on how many of its tokens a call has either.
 #pragma once
 
 #include "ops/state_batch.h"

@@ -35,6 +35,8 @@ struct GatedDeltaRuleArgs {
   int64_t head_v_dim;
   Element element;
   Element state_element;  // float32 or bfloat16
+  // Without chunks, in which a token's sums depend on how many of its sequence a step has.
+  bool by_tokens = false;
 };
 
 // All tokens of one sequence, for consecutive value heads of one key head.

@@ -68,7 +68,7 @@ void advance_in_place(const GatedDeltaRuleArgs& args,
   DeltaChunk chunk;
   for (int64_t first = begin; first < end; first += kDeltaChunk) {
     const int64_t count = end - first < kDeltaChunk ? end - first : kDeltaChunk;
-    const bool few = count < kDeltaChunkMinTokens;
+    const bool few = args.by_tokens || count < kDeltaChunkMinTokens;
     if (few) {
       normalize_tokens<Simd, T>(args, first, count, key_head, chunk);
     } else {

@@ -57,7 +57,10 @@ GatedDeltaRuleParams tokens_of(const GatedDeltaRuleParams& call, int64_t begin, 
   return part;
 }
 
-bool run(const char* variant, ThreadPool& pool, const GatedDeltaRuleParams& params) {
+bool run(const char* variant,
+         ThreadPool& pool,
+         const GatedDeltaRuleParams& params,
+         bool fixed_rows = false) {
   std::vector<Tensor> tensors = {
       params.qkv, params.a, params.b, params.a_log, params.dt_bias, params.state, params.out};
   append_tensors(params.batch, &tensors);
@@ -71,13 +74,15 @@ bool run(const char* variant, ThreadPool& pool, const GatedDeltaRuleParams& para
     placed.state = at(params.state);
     placed.batch = placed_batch(params.batch, at);
     placed.out = at(params.out);
-    const Stream dry_run = Stream::dry_run(at.stream().device());
+    Stream stream = at.stream(), dry_run = Stream::dry_run(at.stream().device());
+    stream.set_fixed_rows(fixed_rows);
+    dry_run.set_fixed_rows(fixed_rows);
     Workspace measuring;
     if (is_gpu_variant(variant) && !gated_delta_rule_by(variant, dry_run, placed, measuring)) {
       return false;
     }
     Workspace scratch(at.stream(), measuring.peak_size());
-    return gated_delta_rule_by(variant, at.stream(), placed, scratch);
+    return gated_delta_rule_by(variant, stream, placed, scratch);
   });
 }
 
@@ -229,6 +234,35 @@ TEST(GatedDeltaRule, StepsOfAnyLengthGiveWhatOneStepGives) {
       expect_result(params, expected, variant + (", steps of " + std::to_string(step)));
     }
   }
+}
+
+TEST(GatedDeltaRule, WithFixedRowsStepsOfAnyLengthGiveTheSameBits) {
+  constexpr Sizes kSizes{1, 2, 128, 128};
+  constexpr int32_t kTokens = 150;
+  ThreadPool pool(1);
+  int num_variants = 0;
+  for (const char* variant : kAllVariants) {
+    std::vector<double> out, state;  // by steps of one token
+    for (const int32_t step : {1, 7, 8, 64, kTokens}) {
+      GatedDeltaRuleParams params =
+          random_call(kSizes, state_batch_of({kTokens}, {0}), DType::kBFloat16);
+      bool ran = true;
+      for (int32_t begin = 0; ran && begin < kTokens; begin += step) {
+        const int32_t count = std::min(step, kTokens - begin);
+        GatedDeltaRuleParams part = tokens_of(params, begin, count);
+        part.batch = state_batch_of({count}, {begin});
+        ran = run(variant, pool, part, /*fixed_rows=*/true);
+      }
+      if (!ran) break;
+      if (step == 1) {
+        ++num_variants;
+        out = values_of(params.out), state = values_of(params.state);
+      }
+      EXPECT_EQ(values_of(params.out), out) << variant << ", steps of " << step;
+      EXPECT_EQ(values_of(params.state), state) << variant << ", steps of " << step;
+    }
+  }
+  EXPECT_GE(num_variants, 1);
 }
 
 TEST(GatedDeltaRule, ASequenceDoesNotDependOnTheOthers) {

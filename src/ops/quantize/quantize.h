@@ -1,11 +1,11 @@
 // Quantizes activations, or rows of a weight: values[t, k] = x[t, k] / scale, to nearest even and
 // limited to what the values' dtype holds. A row depends on nothing but itself.
 //
-// Scales, by the dtype of values and the granularity:
-// - FP8 or INT8, kPerToken: [T], written: max_k |x[t, k]| / 448 or / 127, and 1 for a row of zeros.
-// - FP8 or INT8, kPerTensor: [1], given (is_static), over 0.
-// - FP8, kPer1x128: [T, ceil(K / 128)], written, as of a token for each group.
-// - FP4 (kUInt8), kPer1x32: [T, K / 32] exponents, written, by E8M0Rounding.
+//   values (dtype)   granularity   scales
+//   FP8, INT8        kPerToken     [T] written: max_k |x[t, k]| / 448 or / 127; 1 for a row of
+//   zeros FP8, INT8        kPerTensor    [1] given (is_static), over 0 FP8              kPer1x128
+//   [T, ceil(K / 128)] written, likewise for each group FP4 (kUInt8)     kPer1x32      [T, K / 32]
+//   exponents written, by E8M0Rounding
 //
 // NaN stays NaN in FP8. The other formats have none: there it makes the scale of its row or group
 // NaN, and so does infinity.

@@ -36,7 +36,7 @@ struct RowInDouble {
 
 // `noise`: by how much a value may be another in float32, relative to it or, if that is more, to
 // the row's root mean square, or by `errors` of its values, which may be empty. A `static_scale` of
-// 0: the row's own. A noise of 0: x are the very numbers that are quantized, by float32 arithmetic.
+// 0: the row's own.
 inline RowInDouble quantize_in_double(std::span<const double> x,
                                       QuantType granularity,
                                       QuantDType dtype,
@@ -62,11 +62,9 @@ inline RowInDouble quantize_in_double(std::span<const double> x,
     }
     double scale = static_scale > 0 ? static_scale : largest > 0 ? largest / limit : 1;
     if (is_float4) scale = std::exp2(std::ceil(std::log2(scale)));
-    if (noise == 0) scale = static_cast<float>(scale);
     row.scales.push_back(scale);
     for (const double value : part) {
-      const double quotient = value / scale;
-      const double code = nearest_code(dtype, noise == 0 ? static_cast<float>(quotient) : quotient);
+      const double code = nearest_code(dtype, value / scale);
       const double error = errors.empty() ? 0 : errors[row.values.size()];
       const double off = std::max(noise * std::max(std::abs(value), mean),
                                   error + largest_error * std::abs(value));
