@@ -105,6 +105,15 @@ class Tables(unittest.TestCase):
         self.assertIn("512 requests of 1024 + 1024 tokens over HTTP, 256 at a time: 9,000 tok/s, "
                       "0.900 of offline (10,000)", lines)
 
+    def test_experts_that_tokens_choose_have_a_table(self):
+        load = {"num_experts": 128, "chosen": 50.5, "chosen_if_evenly": 51.64,
+                "tokens_per_chosen": 1.267, "largest": 4.25}
+        self.write(experts_qwen3_30b_a3b={"steps": [
+            {"name": "decode of 8, 1024 tokens each", "experts": load},
+            {"name": "prefill of 1, 8192 tokens each", "experts": load}]})
+        cell = " 50.5 (51.6) of 128, 1.3, 4.2 |"
+        self.assertIn("| qwen3-30b-a3b | - |" + cell + " - |" * 3 + cell, self.lines())
+
     def test_failures_and_what_kernels_printed_are_kept(self):
         self.write(failures="decode-fp8\tmore than 60 s; no message\n")
         (self.folder / "linear_skinny_bench.txt").write_text("checked\nbf16 8 rows 91.0 %\n")

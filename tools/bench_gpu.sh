@@ -47,8 +47,9 @@ Sections that run only when they are named:
                   (tools/setup.sh --flashinfer, then cmake --preset cuda -DATOM_FLASHINFER=ON)
   qwen3-30b-a3b, qwen3-30b-a3b-fp8, gpt-oss-20b, gpt-oss-120b, glm-4.5-air-fp8, mixtral-8x7b,
   qwen3-next-80b-fp8, qwen3.5-35b-a3b, deepseek-v3-6, deepseek-v32-4, glm-5-4, kimi-k2-6
-                  what decode measures, of a mixture of experts' shape with random weights, whose
-                  routers spread tokens about evenly (tools/write_shape.py)
+                  what decode measures, of a mixture of experts' shape with random weights
+                  (tools/write_shape.py), whose routers spread tokens about evenly; how evenly:
+                  experts of a layer that tokens choose, and tokens of each
   throughput-SHAPE  what throughput measures, of one of these
   breakdown-SHAPE   time and share of the roof of each operator of one of these
   load-SHAPE      load from the page cache alone, of Qwen3's, with experts or without
@@ -67,6 +68,9 @@ sections=()
 mixtures=$("$root/tools/write_shape.py" --list | tr '\n' ' ')
 is_mixture() {
   [[ " $mixtures " == *" $1 "* ]]
+}
+has_experts() {
+  grep -qE '"(num_experts|num_local_experts|n_routed_experts)"' "$1/config.json"
 }
 # What a section measures.
 shape_of() {
@@ -199,6 +203,17 @@ run_decode() {
     --num-iters 1 --shapes 8x1024x1,256x1024x129 --max-num-seqs 256 --output-json "$out/$name-256.json"
 }
 
+# How tokens spread over experts in such steps.
+run_expert_load() {
+  local name=$1 shapes='' batch
+  for batch in 1 8 32 64 256; do
+    ! has_batch $batch || shapes+=,${batch}x1024x2
+  done
+  ! has_batch prefill || shapes+=,1x8192x1
+  [ -z "$shapes" ] || limited 60 "$name" "$atom" bench breakdown "$model" "${engine[@]}" \
+    --num-iters 1 --shapes "${shapes#,}" --max-model-len 8208 --output-json "$out/$name.json"
+}
+
 # run_mixture SECTION: of another model than the other sections.
 run_mixture() {
   local section=$1 model shape
@@ -214,7 +229,10 @@ run_mixture() {
         --shapes 1x1024x2,8x1024x2,64x1024x2,256x1024x2,1x8192x1 --max-model-len 8208 \
         --output-json "$out/$section.json" --output-trace "$out/trace-$shape.json"
       ;;
-    *) run_decode "decode-$section" ;;
+    *)
+      run_decode "decode-$section"
+      ! has_experts "$model" || run_expert_load "experts-$section"
+      ;;
   esac
 }
 

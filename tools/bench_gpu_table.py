@@ -267,6 +267,29 @@ def load_lines(folder):
     return lines
 
 
+def expert_lines(folder):
+    """Experts of a layer that tokens choose, by all shapes that were measured."""
+    rows = []
+    for name in MIXTURES:
+        report = read_json(folder / f"experts-{name}.json")
+        loads = {}
+        for step in report["steps"] if report else []:
+            kind, batch = re.match(r"(decode|prefill) of (\d+)", step["name"]).groups()
+            loads[kind, int(batch)] = step["experts"]
+        if loads:
+            columns = [("decode", batch) for batch in BATCHES] + [("prefill", 1)]
+            rows.append([name] + [load_cell(loads.get(column)) for column in columns])
+    return table(["experts chosen in a layer (if evenly), tokens of each, of the largest"] +
+                 [f"B{batch}" for batch in BATCHES] + [f"prefill {PREFILL}"], rows)
+
+
+def load_cell(load):
+    if load is None:
+        return "-"
+    return (f"{load['chosen']:.1f} ({load['chosen_if_evenly']:.1f}) of {load['num_experts']}, "
+            f"{load['tokens_per_chosen']:.1f}, {load['largest']:.1f}")
+
+
 def serve_256_lines(folder):
     online = read_json(folder / "serve-256.json")
     offline = read_json(folder / "throughput.json")
@@ -290,6 +313,7 @@ def markdown(folder, results):
     lines += table(header, [row for name, result in results["mixtures"].items()
                             for row in rows_of(result, name, MIXTURES[name],
                                                "vLLM 0.33.0, another H200")])
+    lines += expert_lines(folder)
     roofs = results["roofs"]
     if roofs:
         lines += ["", f"{results['machine']}: reads {roofs['read_bandwidth'] / 1e12:.2f} TB/s, "

@@ -142,8 +142,8 @@ void add_attention_work(const ModelWork& model,
                         bool is_prefill,
                         int64_t num_parts,
                         std::vector<OperatorRun>* runs) {
-  const auto of_step = is_prefill ? prefill_work : decode_work;
-  const StepWork work = of_step(model, shape.batch, shape.input_len);
+  const StepWork work = is_prefill ? prefill_work(model, shape.batch, shape.input_len)
+                                   : decode_work(model, shape.batch, shape.input_len);
   const auto layers = static_cast<int64_t>(model.windows.size());
   for (OperatorRun& run : *runs) {
     if (run.op != "attention") continue;
@@ -190,6 +190,15 @@ double recorded_seconds(const BatchShape& shape,
   return best.count();
 }
 
+// Operator by operator, since a recorded step tells nobody.
+ExpertLoad load_of(const SchedulerOutput& step, BenchRanks* ranks) {
+  ExpertCounter counter;
+  ranks->first().observe(&counter);
+  ranks->run(step);
+  ranks->first().observe(nullptr);
+  return counter.load();
+}
+
 StepBreakdown measure_step(const BatchShape& shape,
                            int32_t num_iters,
                            const ResolvedConfig& config,
@@ -217,8 +226,10 @@ StepBreakdown measure_step(const BatchShape& shape,
   add_attention_work(work, shape, is_prefill, num_parts, &breakdown.runs);
   breakdown.seconds = total_seconds(breakdown.runs);
   if (!is_prefill) breakdown.num_launches = ranks->first().num_launches(shape.batch);
+  breakdown.evenly_chosen = evenly_chosen(work, num_rows);
+  if (work.num_experts > 0) breakdown.experts = load_of(maker->make(shape, is_prefill), ranks);
   if (breakdown.num_launches > 0) {
-    breakdown.work = decode_work(work, shape.batch, shape.input_len);
+    breakdown.work = decode_work(work, shape.batch, shape.input_len, breakdown.experts.num_chosen);
     breakdown.recorded_seconds = recorded_seconds(shape, num_iters, maker, ranks);
   }
   breakdown.operators = total_operators(breakdown.runs);
@@ -279,6 +290,7 @@ Result<BreakdownReport> break_down(const EngineConfig& engine,
   report.machine = machine_text(device, config.num_threads);
   report.dtype = work.dtype;
   report.num_layers = config.model.num_hidden_layers;
+  report.num_experts = work.num_experts;
   ASSIGN_OR_RETURN(const std::unique_ptr<BenchRanks> ranks, BenchRanks::create(config));
   ranks->first().fill_caches_at_random();
   StepMaker maker(config, ranks->first().memory_plan());

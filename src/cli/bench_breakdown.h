@@ -12,6 +12,7 @@
 #include "cli/bench_work.h"
 #include "config/engine_config.h"
 #include "ops/roofs/roofs.h"
+#include "runner/expert_counter.h"
 #include "tensor/operator_trace.h"
 
 namespace atom::cli {
@@ -29,7 +30,9 @@ struct StepBreakdown {
   std::string name;                      // "decode of 8, 1024 tokens each"
   double seconds = 0;                    // of all operators, launched one by one
   double recorded_seconds = 0;           // of the recorded step; 0: none is recorded
-  StepWork work;                         // of a recorded step
+  StepWork work;                         // of a recorded step, by the experts that it reads
+  ExpertLoad experts;                    // what its tokens chose
+  double evenly_chosen = 0;              // experts of a layer that even routing would choose
   int64_t num_launches = 0;              // of kernels, copies and fills, recorded; 0: not counted
   std::vector<OperatorTotal> operators;  // the longest first
   std::vector<OperatorRun> runs;         // in order
@@ -40,6 +43,7 @@ struct BreakdownReport {
   std::string machine;
   DType dtype = DType::kFloat32;
   int32_t num_layers = 0;
+  int64_t num_experts = 0;  // of a layer
   ops::Roofs roofs;
   std::vector<StepBreakdown> steps;
 };

@@ -30,6 +30,30 @@ std::string recorded_text(const StepBreakdown& step, const BreakdownReport& repo
                      static_cast<double>(step.num_launches) / report.num_layers);
 }
 
+// "experts of a layer: 39.8 of 128 chosen (41.2 if evenly), by 1.6 tokens each, 5.1 at most".
+std::string experts_text(const StepBreakdown& step, const BreakdownReport& report) {
+  const ExpertLoad& load = step.experts;
+  if (load.num_layers == 0) return "";
+  return fmt::format(
+      "experts of a layer: {:.1f} of {} chosen ({:.1f} if evenly), by {:.1f} tokens each, {:.1f} "
+      "at most\n",
+      load.num_chosen,
+      report.num_experts,
+      step.evenly_chosen,
+      load.tokens_per_chosen(),
+      load.largest);
+}
+
+OrderedJson experts_json(const StepBreakdown& step, const BreakdownReport& report) {
+  const ExpertLoad& load = step.experts;
+  if (load.num_layers == 0) return nullptr;
+  return {{"num_experts", report.num_experts},
+          {"chosen", load.num_chosen},
+          {"chosen_if_evenly", step.evenly_chosen},
+          {"tokens_per_chosen", load.tokens_per_chosen()},
+          {"largest", load.largest}};
+}
+
 std::string step_table(const StepBreakdown& step, const ops::Roofs& roofs, DType dtype) {
   const auto right = [](const char* header) { return Table::Column{header, Table::Align::kRight}; };
   Table table({{"operator", Table::Align::kLeft},
@@ -68,6 +92,7 @@ std::string breakdown_text(const BreakdownReport& report) {
                         step.name,
                         human_duration(step.seconds),
                         recorded_text(step, report));
+    text += experts_text(step, report);
     text += step_table(step, report.roofs, report.dtype);
   }
   return text;
@@ -91,6 +116,7 @@ OrderedJson breakdown_json(const BreakdownReport& report) {
                      {"recorded_seconds", step.recorded_seconds},
                      {"recorded_share_of_roof", recorded_share(step, report)},
                      {"launches", step.num_launches},
+                     {"experts", experts_json(step, report)},
                      {"operators", std::move(operators)}});
   }
   return {{"mode", "breakdown"},

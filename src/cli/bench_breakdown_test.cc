@@ -76,5 +76,22 @@ TEST(BenchBreakdown, SaysWhatARecordedStepTakesAndLaunches) {
   EXPECT_EQ(breakdown_json(report)["steps"][0]["launches"], 34);
 }
 
+TEST(BenchBreakdown, SaysHowTokensSpreadOverExperts) {
+  BreakdownReport report;
+  report.num_experts = 128;
+  StepBreakdown& sparse = report.steps.emplace_back();
+  sparse.name = "decode of 8";
+  sparse.experts = {.num_layers = 48, .num_chosen = 40, .num_choices = 64, .largest = 5.25};
+  sparse.evenly_chosen = 51.6;
+  report.steps.emplace_back().name = "decode of 1";
+  EXPECT_THAT(
+      breakdown_text(report),
+      testing::HasSubstr("\nexperts of a layer: 40.0 of 128 chosen (51.6 if evenly), by 1.6 "
+                         "tokens each, 5.2 at most\n"));
+  const OrderedJson steps = breakdown_json(report)["steps"];
+  EXPECT_EQ(steps[0]["experts"]["tokens_per_chosen"], 1.6);
+  EXPECT_TRUE(steps[1]["experts"].is_null());
+}
+
 }  // namespace
 }  // namespace atom::cli

@@ -118,18 +118,12 @@ int64_t attended_pairs(const ModelWork& model, int64_t first, int64_t last) {
   return pairs;
 }
 
-// The part of all experts' weights that `num_tokens` tokens read.
-double read_share(const ModelWork& model, int64_t num_tokens) {
-  const auto experts = static_cast<double>(model.num_experts);
-  const double left_out = std::pow(1 - static_cast<double>(model.top_k) / experts, num_tokens);
-  return (experts * (1 - left_out) + static_cast<double>(model.num_shared)) /
-         (experts + static_cast<double>(model.num_shared));
-}
-
-int64_t weight_bytes(const ModelWork& model, int64_t num_tokens) {
+int64_t weight_bytes(const ModelWork& model, int64_t num_tokens, double num_chosen) {
   int64_t bytes = model.weight_bytes + num_tokens * model.embedding_row_bytes;
   if (model.num_experts > 0) {
-    bytes += std::llround(static_cast<double>(model.expert_bytes) * read_share(model, num_tokens));
+    const double read = num_chosen + static_cast<double>(model.num_shared);
+    const auto slots = static_cast<double>(model.num_experts + model.num_shared);
+    bytes += std::llround(static_cast<double>(model.expert_bytes) * read / slots);
   }
   return bytes;
 }
@@ -162,10 +156,24 @@ ModelWork count_work(const ResolvedConfig& config, const BuiltModel& built) {
   return work;
 }
 
+double evenly_chosen(const ModelWork& model, int64_t num_tokens) {
+  if (model.num_experts == 0) return 0;
+  const auto experts = static_cast<double>(model.num_experts);
+  const double left_out = std::pow(1 - static_cast<double>(model.top_k) / experts, num_tokens);
+  return experts * (1 - left_out);
+}
+
 StepWork decode_work(const ModelWork& model, int64_t batch, int64_t context_len) {
+  return decode_work(model, batch, context_len, evenly_chosen(model, batch));
+}
+
+StepWork decode_work(const ModelWork& model,
+                     int64_t batch,
+                     int64_t context_len,
+                     double num_chosen) {
   const int64_t pairs = attended_pairs(model, context_len, context_len);
   StepWork work;
-  work.weight_bytes = weight_bytes(model, batch);
+  work.weight_bytes = weight_bytes(model, batch, num_chosen);
   // One of the tokens attended to is written by the step itself.
   work.kv_bytes =
       batch * (model.kv_bytes * pairs + model.index_bytes * context_len + 2 * model.state_bytes);
@@ -179,7 +187,7 @@ StepWork prefill_work(const ModelWork& model, int64_t batch, int64_t prompt_len)
   const int64_t num_tokens = batch * prompt_len;
   const auto num_layers = static_cast<int64_t>(model.windows.size());
   StepWork work;
-  work.weight_bytes = weight_bytes(model, num_tokens);
+  work.weight_bytes = weight_bytes(model, num_tokens, evenly_chosen(model, num_tokens));
   work.kv_bytes =
       num_tokens * (num_layers * model.kv_bytes + model.index_bytes) + batch * model.state_bytes;
   work.attention_flops = batch * model.pair_flops.prefill * attended_pairs(model, 1, prompt_len);

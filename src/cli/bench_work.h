@@ -47,8 +47,7 @@ struct ModelWork {
 ModelWork count_work(const ResolvedConfig& config, const BuiltModel& built);
 
 struct StepWork {
-  // Each weight once; of the embedding only the rows looked up, and of experts as many as tokens
-  // choose on the average that choose evenly and independently.
+  // Each weight once; of the embedding only the rows looked up, of experts those that are chosen.
   int64_t weight_bytes = 0;
   int64_t kv_bytes = 0;         // keys, values and states read and written
   int64_t flops = 0;            // a multiply-add is two
@@ -58,7 +57,13 @@ struct StepWork {
   int64_t bytes() const { return weight_bytes + kv_bytes; }
 };
 
-// One new token for each of `batch` sequences, which then have `context_len` tokens.
+// Experts of a layer that tokens choose on the average which choose evenly and independently.
+double evenly_chosen(const ModelWork& model, int64_t num_tokens);
+
+// One new token for each of `batch` sequences, which then have `context_len` tokens and choose
+// `num_chosen` experts of a layer.
+StepWork decode_work(const ModelWork& model, int64_t batch, int64_t context_len, double num_chosen);
+// The same where they choose evenly.
 StepWork decode_work(const ModelWork& model, int64_t batch, int64_t context_len);
 
 // `batch` whole prompts of `prompt_len` tokens, of which the last row of each gets logits.

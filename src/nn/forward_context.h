@@ -32,7 +32,7 @@ struct ForwardContext {
   // Defined where steps verify drafts: the slot that gets the state behind a token, -1 for none;
   // see ops::StateBatch.
   Tensor token_state_slots = {};        // [num_tokens] int32
-  ForwardObserver* observer = nullptr;  // of comparisons; null when serving
+  ForwardObserver* observer = nullptr;  // of comparisons and counts; null when serving
   // Where layers share what an indexer selects: written by a layer that has one, read by
   // those after it. As ops/indexer_top_k has it.
   Tensor selected = {};  // [num_tokens, top_k] int32

@@ -24,6 +24,7 @@
 #include "config/resolve.h"
 #include "layers/moe/expert_balancer.h"
 #include "models/causal_lm.h"
+#include "nn/forward_observer.h"
 #include "runner/decode_graphs.h"
 #include "runner/device_sampler.h"
 #include "runner/drafter.h"
@@ -74,6 +75,8 @@ class ModelRunner {
   const MemoryPlan& memory_plan() const { return plan_; }
   // Notes the operators of steps that are not recorded; while it is started none is replayed.
   OperatorTrace& operator_trace() { return trace_; }
+  // Steps from now on are told to it, and none is replayed; null: they are told to nobody.
+  void observe(ForwardObserver* observer) { observer_ = observer; }
   // DecodeGraphs::num_launches().
   int64_t num_launches(int64_t batch) const { return graphs_.num_launches(batch); }
   // On a device, for measurements of sequences that nothing has computed: floating point caches get
@@ -214,6 +217,7 @@ class ModelRunner {
   std::unique_ptr<DeviceQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
   OperatorTrace trace_;
+  ForwardObserver* observer_ = nullptr;
   Stream stream_;
   std::unique_ptr<CausalLM> model_;
   std::unique_ptr<DraftModel> draft_;  // null without

@@ -53,6 +53,7 @@ ForwardContext ModelRunner::context_of(const StepInputs& inputs, const Tensor& a
                          .window_batch = inputs.window_batch,
                          .state_slots = inputs.state_slots,
                          .token_state_slots = inputs.token_state_slots,
+                         .observer = observer_,
                          .aux_hidden = aux_hidden,
                          .parts = inputs.parts,
                          .tokens_of_ranks = tokens_of_ranks_};
@@ -97,7 +98,7 @@ Tensor ModelRunner::decode(const StepInputs& inputs, SamplingKind kind) {
 }
 
 const DecodeGraphs::Graph* ModelRunner::recorded(const SchedulerOutput& step) const {
-  if (queue_ == nullptr || trace_.is_started()) return nullptr;
+  if (queue_ == nullptr || trace_.is_started() || observer_ != nullptr) return nullptr;
   if (parallel_.copies_share_experts()) {
     return step.shared_batch == 0 ? nullptr : graphs_.find(step.shared_batch, 1);
   }
