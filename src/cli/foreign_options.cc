@@ -38,10 +38,19 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
   return parts;
 }
 
-Status check_choice(const std::string& name, const std::string& value, const std::string& choices) {
+// `reason`: why there is no other, or "".
+Status check_choice(const std::string& name,
+                    const std::string& value,
+                    const std::string& choices,
+                    const std::string& reason = {}) {
   const std::vector<std::string> taken = split_at(choices, '|');
   if (std::ranges::find(taken, value) != taken.end()) return {};
-  return invalid_argument("{} is '{}'; expected one of {}", name, value.substr(0, 100), choices);
+  return invalid_argument("{} is '{}'; expected one of {}{}{}",
+                          name,
+                          value.substr(0, 100),
+                          choices,
+                          reason.empty() ? "" : ": ",
+                          reason);
 }
 
 Option make_foreign(const ForeignSpec& spec, const std::string& name) {
@@ -56,7 +65,9 @@ Option make_foreign(const ForeignSpec& spec, const std::string& name) {
     if (value == "false") return {};
     if (spec.effect == kRefused) return invalid_argument("{}: {}", name, spec.reason);
     const std::string choices = spec.value;
-    if (!choices.empty() && choices != "TEXT") RETURN_IF_ERROR(check_choice(name, value, choices));
+    if (!choices.empty() && choices != "TEXT") {
+      RETURN_IF_ERROR(check_choice(name, value, choices, spec.reason));
+    }
     log::warning("{} has no effect: {}", name, spec.reason);
     return {};
   };

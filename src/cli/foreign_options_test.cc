@@ -45,6 +45,18 @@ TEST_F(TranslatedOptions, OtherValuesAreRefused) {
   EXPECT_FALSE(set("--load-format", "gguf").ok());
 }
 
+TEST(ForeignOptions, ARefusedValueNamesTheReason) {
+  const std::vector<Option> options = foreign_options(kCommandServe);
+  const auto found = std::ranges::find_if(
+      options, [](const Option& option) { return option.names.front() == "--index-cache-dtype"; });
+  ASSERT_NE(found, options.end());
+  EXPECT_TRUE(found->set("bf16").ok());
+  EXPECT_EQ(
+      found->set("fp8").message(),
+      "--index-cache-dtype is 'fp8'; expected one of auto|bf16: the keys of an indexer are of "
+      "the model's type");
+}
+
 TEST_F(TranslatedOptions, WeightsAndProfiles) {
   ASSERT_TRUE(set("--load-format", "dummy").ok());
   EXPECT_EQ(config_.model.load_dummy, DummyWeights::kRandom);

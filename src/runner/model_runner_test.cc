@@ -146,6 +146,55 @@ TEST_F(ModelRunnerStates, DraftsChangeNoAnswer) {
   EXPECT_EQ(stats.num_free_state_slots, num_slots_);
 }
 
+// The other kinds of layers and routers, with drafts: fewer requests where both are computed on the
+// CPU.
+class ModelRunnerModels : public testing::TestWithParam<const char*> {};
+
+TEST_P(ModelRunnerModels, RandomBatchesGiveWhatEachRequestGetsAlone) {
+  const TemporaryFolder checkpoint;
+  ASSERT_TRUE(materialize_checkpoint(golden_folder() + "/" + GetParam(), checkpoint.path()).ok());
+  EngineConfig config = drafting(crowded(DType::kFloat32));
+  config.model.model = checkpoint.path();
+  config.cache.state_checkpoint_interval = 16;
+  const bool on_gpu = test_device() == DeviceChoice::kCuda;
+  std::mt19937 random(7);
+  std::vector<Request> requests =
+      random_requests(on_gpu ? kNumRequests : 16, random, {.first = 20, .count = 360});
+  for (size_t i = 0; i < requests.size(); i += 2) {
+    requests[i].sampling.allowed_token_ids = {30, 31};  // so that answers repeat
+    requests[i].sampling.logit_bias.clear();
+  }
+  const std::vector<Answer> expected = answers_alone(requests, config, DeviceChoice::kCpu);
+  Engine engine(config, test_device());
+  const auto due = [](uint64_t step) { return step / 2 + 6; };
+  expect_answers(requests, expected, engine.run(requests, due), 2e-3);
+  const SchedulerStats stats = engine.stats();
+  if (on_gpu) {
+    EXPECT_GE(engine.num_steps(), kMinSteps);
+  }
+  EXPECT_GT(stats.num_accepted_tokens, 0);
+  EXPECT_LT(stats.num_accepted_tokens, stats.num_draft_tokens);
+  EXPECT_GT(stats.num_prefix_hit_tokens, 0);
+  EXPECT_GT(stats.num_preemptions, 0);
+  EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases,
+                         ModelRunnerModels,
+                         testing::Values("deepseek-v3",
+                                         "deepseek-v32",
+                                         "glm-moe-dsa-shared",
+                                         "glm4-moe",
+                                         "mixtral",
+                                         "qwen3-moe",
+                                         "qwen3-next-qsa",
+                                         "qwen3.5-moe"),
+                         [](const auto& tested) {
+                           std::string name = tested.param;
+                           std::erase_if(name, [](char c) { return c == '-' || c == '.'; });
+                           return name;
+                         });
+
 TEST_F(ModelRunnerStates, AllRequestsWaitForTheOnlySlot) {
   config_.cache.enable_prefix_caching = false;
   config_.cache.kv_cache_memory = 1;  // less than a second slot
