@@ -87,6 +87,8 @@ class ModelRunner {
   // Grows while steps execute, at least once per operator on the CPU and per step elsewhere. From
   // any thread.
   uint64_t progress() const { return pool_->progress() + num_collected_.load(); }
+  // What is taken of the memory that a device has reserved, which is the plan's; 0 on the CPU.
+  int64_t num_device_bytes() const { return arena_ == nullptr ? 0 : arena_->used(); }
   // DeviceRuntime::num_allocations(); 0 on the CPU. From any thread.
   int64_t num_device_allocations() const;
   // Of --enable-eplb. From any thread.

@@ -31,6 +31,10 @@ Engine::Engine(const EngineConfig& engine, DeviceChoice device, SpanRecorder* re
   scheduler.num_state_slots = runner_->memory_plan().num_state_slots;
   scheduler_ = std::make_unique<Scheduler>(scheduler, model.eos_token_ids);
   num_allocations_ = runner_->num_device_allocations();
+  if (!first.is_cpu()) {
+    EXPECT_LE(runner_->num_device_bytes(), runner_->memory_plan().total());
+    EXPECT_GE(runner_->num_device_bytes(), runner_->memory_plan().total() / 100 * 99);
+  }
 }
 
 }  // namespace atom

@@ -1,6 +1,7 @@
 // ModelRunner from a configuration to recorded steps.
 #include <algorithm>
 
+#include "base/human.h"
 #include "base/log.h"
 #include "config/speculative_config.h"
 #include "runner/choose_device.h"
@@ -70,6 +71,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(
         config.engine.parallel.eplb, parallel, std::move(built.moving_experts), stream);
   }
   RETURN_IF_ERROR(parallel.status());
+  if (!device.is_cpu()) {
+    log::info("{} of the {} that were planned are taken",
+              human_bytes(runner->num_device_bytes()),
+              human_bytes(plan.total()));
+  }
   return runner;
 }
 

@@ -24,7 +24,6 @@ class DeviceArena {
   Tensor tensor(const Shape& shape, DType dtype);
 
   int64_t used() const { return used_; }
-  int64_t capacity() const { return capacity_; }
 
  private:
   DeviceArena(Device device, std::shared_ptr<void> memory, int64_t capacity);
