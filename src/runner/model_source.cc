@@ -137,7 +137,8 @@ Result<BuiltModel> build_model(const ResolvedConfig& config,
                    .qk_norm_rope_cache = env().qk_norm_rope_cache_fusion,
                    .mla_input_norm_quant = env().mla_input_norm_quant,
                    .mla_latents = env().mla_latents_fusion,
-                   .mla_prefill = env().mla_prefill,
+                   // A row's bits would follow from how long its chunk is.
+                   .mla_prefill = env().mla_prefill && !config.engine.device.deterministic,
                    .all_reduce_rms_norm = env().all_reduce_rms_norm_fusion};
   build.float8_draft_head = has_float8_draft_head(config, device);
   Eagle3Config eagle3;

@@ -317,7 +317,7 @@ void MlaAttention::attend(const Tensor& q,
                           const Tensor& indices,
                           const Tensor& out,
                           const ForwardContext& context) const {
-  if (!kv_b_proj_.expand() || context.stream.has_fixed_rows()) {
+  if (!kv_b_proj_.expand()) {
     return attend_absorbed(q, indices, context.batch, out, context);
   }
   if (context.parts.empty()) {

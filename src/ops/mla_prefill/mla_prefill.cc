@@ -327,8 +327,8 @@ OperatorWork work_of(const Call& call) {
 
 }  // namespace
 
-bool has_mla_prefill(Device device, const MlaPrefillSizes& sizes, bool fixed_rows) {
-  return pick_variant("mla_prefill", kVariants, device.type, sizes, fixed_rows).launch != by_none;
+bool has_mla_prefill(Device device, const MlaPrefillSizes& sizes) {
+  return pick_variant("mla_prefill", kVariants, device.type, sizes).launch != by_none;
 }
 
 bool prefers_mla_prefill(const PagedBatch& batch, int64_t block_size) {

@@ -29,9 +29,9 @@ struct MlaPrefillSizes {
 };
 
 // Whether mla_prefill runs at all for layers of these sizes: whether their weights are needed. Not
-// with fixed rows, nor on the CPU unless ATOM_OP_VARIANT asks for it: a row's bits follow from
-// whether its chunk was long.
-bool has_mla_prefill(Device device, const MlaPrefillSizes& sizes, bool fixed_rows = false);
+// on the CPU unless ATOM_OP_VARIANT asks for it. A row's bits follow from whether its chunk was
+// long, so whoever wants fixed rows does without.
+bool has_mla_prefill(Device device, const MlaPrefillSizes& sizes);
 
 // Whether a batch's chunks are so long that it is faster than mla_attention: all of them, as
 // decides batch.min_queries (kLongChunk), and not more keys than the memory holds.
