@@ -9,8 +9,8 @@
 //
 // Float32 with one rounding. A query's result depends bit for bit only on its two vectors, its
 // position or indices, and the rows it sees. A query without keys has 0. On a GPU, the variant for
-// Hopper rounds the weights exp(s_i - m) too, to bfloat16, and where it cuts the keys of a query
-// follows from the batch.
+// Hopper rounds the weights exp(s_i - m) too, to bfloat16 or, with a cache of FP8, to float16, and
+// where it cuts the keys of a query follows from the batch.
 #pragma once
 
 #include "ops/attention/paged_batch.h"

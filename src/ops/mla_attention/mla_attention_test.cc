@@ -45,18 +45,19 @@ Tensor every_other(const Case& c, int64_t num_tokens) {
   return indices;
 }
 
-MlaAttentionParams random_call(const Case& c, DType dtype) {
+// Whatever their size, queries give scores of the same one.
+MlaAttentionParams random_call(const Case& c, DType dtype, float query_size = 2.0f) {
   MlaAttentionParams params;
   const int64_t num_tokens = std::accumulate(c.new_tokens.begin(), c.new_tokens.end(), 0);
   params.batch = paged_batch_of(c.new_tokens, c.old_tokens, c.block_size);
-  params.q_latent = random_tensor({num_tokens, c.num_heads + 2, c.rank}, dtype, 1, 2.0f)
+  params.q_latent = random_tensor({num_tokens, c.num_heads + 2, c.rank}, dtype, 1, query_size)
                         .narrow(1, 1, c.num_heads);
-  params.q_rope = random_tensor({num_tokens, c.num_heads, 3 * c.rope}, dtype, 2, 2.0f)
+  params.q_rope = random_tensor({num_tokens, c.num_heads, 3 * c.rope}, dtype, 2, query_size)
                       .narrow(2, c.rope, c.rope);
   const Shape cache = {num_blocks_of(params.batch), c.block_size, c.rank + c.rope};
   params.cache = random_tensor(cache, dtype, 3, 2.0f);
   if (c.top_k > 0) params.indices = every_other(c, num_tokens);
-  params.scale = 0.7f / std::sqrt(static_cast<float>(c.rank + c.rope));
+  params.scale = 1.4f / query_size / std::sqrt(static_cast<float>(c.rank + c.rope));
   params.out = Tensor::zeros({num_tokens, c.num_heads, c.rank}, dtype);
   return params;
 }
@@ -176,24 +177,32 @@ TEST(MlaAttention, EveryVariantMatchesDoubleArithmetic) {
   }
 }
 
+// Gives a call a cache of FP8, and returns the values of its codes.
+std::vector<double> store_in_float8(MlaAttentionParams& params) {
+  std::vector<double> values = values_of(params.cache);
+  const Tensor codes = Tensor::empty(params.cache.shape(), DType::kFloat8E4M3);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Float8E4M3 code = from_float<Float8E4M3>(static_cast<float>(values[i]));
+    static_cast<Float8E4M3*>(codes.raw_data())[i] = code;
+    values[i] = to_float(code);
+  }
+  params.cache = codes;
+  return values;
+}
+
+// Queries may be larger and smaller than what float16 has.
 TEST(MlaAttention, ReadsACacheInFloat8) {
   ThreadPool pool(2);
-  for (const Case& c : kCases) {
-    MlaAttentionParams params = random_call(c, DType::kBFloat16);
-    std::vector<double> values = values_of(params.cache);
-    const Tensor codes = Tensor::empty(params.cache.shape(), DType::kFloat8E4M3);
-    for (size_t i = 0; i < values.size(); ++i) {
-      const Float8E4M3 code = from_float<Float8E4M3>(static_cast<float>(values[i]));
-      static_cast<Float8E4M3*>(codes.raw_data())[i] = code;
-      values[i] = to_float(code);
-    }
-    params.cache = codes;
-    const auto expected = expected_out(params, c, values);
-    for (const char* variant : kAllVariants) {
-      if (!run(variant, pool, params)) continue;
-      const std::string what = std::string(variant) + " " + params.q_latent.to_string();
-      expect_close(
-          params.out, expected, tolerance(DType::kBFloat16), absolute_tolerance(variant), what);
+  for (const float query_size : {2.0f, 0x1p40f, 0x1p-40f}) {
+    for (const Case& c : kCases) {
+      MlaAttentionParams params = random_call(c, DType::kBFloat16, query_size);
+      const auto expected = expected_out(params, c, store_in_float8(params));
+      for (const char* variant : kAllVariants) {
+        if (!run(variant, pool, params)) continue;
+        const std::string what = std::string(variant) + " " + params.q_latent.to_string();
+        expect_close(
+            params.out, expected, tolerance(DType::kBFloat16), absolute_tolerance(variant), what);
+      }
     }
   }
 }

@@ -24,15 +24,16 @@ using attention_device::wait_for_products;
 
 // Thread (w, g, c) = (warp, lane / 4, lane % 4) has rows 16w + g and 16w + g + 8, and columns 2c
 // and 2c + 1 of each 8.
-template <int kGroup>
+template <int kGroup, bool kFloat8>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const Work& work, const Buffers& buffers)
       : work_(work),
         buffers_(buffers),
         results_(work),
-        row_(threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4),
-        scale_log2_(work.params.scale * attention_device::kLog2E) {}
+        row_(threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4) {
+    scale_log2_[0] = scale_log2_[1] = work.params.scale * attention_device::kLog2E;
+  }
 
   __device__ __forceinline__ void run(const Share& share) {
     ItemWalk walk(work_, share);
@@ -44,6 +45,7 @@ class Consumer {
         device::wait_for(buffers_.queries_full(), queries_parity_);
         queries_parity_ ^= 1;
         device::fence_before_copies();
+        if constexpr (kFloat8) take_scales();
       }
       if constexpr (kGroup == 0) {
         add_as_first(item);
@@ -55,6 +57,11 @@ class Consumer {
   }
 
  private:
+  using Element = ElementOf<kFloat8>;
+  // Weights are 2^kWeightBias times as large in float16, whose exponents end early: what is lost of
+  // a small one is 2^-32 of a row's largest.
+  static constexpr float kWeightBias = kFloat8 ? 7 : 0;
+
   // Panels of the latent that this warpgroup adds up.
   static constexpr int kFirstPanel = kGroup * kHalfPanels;
 
@@ -68,6 +75,14 @@ class Consumer {
       const int row = min(row_ + j * 8, item.num_rows - 1);
       const int query = (item.first_row + row) / work_.num_heads();
       limit_[j] = work_.has_indices() ? item.num_keys : item.first_position + query + 1;
+    }
+  }
+
+  __device__ __forceinline__ void take_scales() {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      scale_log2_[j] =
+          work_.params.scale * attention_device::kLog2E * buffers_.query_scales()[row_ + j * 8];
     }
   }
 
@@ -178,7 +193,7 @@ class Consumer {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const uint32_t offset = bytes_of_matrix(panel * kPanelBytes + k * 32);
-        attention_device::product_of_shared<gpu_bfloat16, kKeys, kEightRowsBytes, kEightRowsBytes>(
+        attention_device::product_of_shared<Element, kKeys, kEightRowsBytes, kEightRowsBytes>(
             scores_, queries + offset, keys + offset, accumulate);
         accumulate = true;
       }
@@ -209,7 +224,7 @@ class Consumer {
     const uint32_t latents = values(tile);
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      attention_device::product_of_registers<gpu_bfloat16, 256, kEightRowsBytes>(
+      attention_device::product_of_registers<Element, 256, kEightRowsBytes>(
           out_, weights_ + k * 4, latents + bytes_of_matrix(k * 2 * kEightRowsBytes), true);
     }
   }
@@ -220,9 +235,9 @@ class Consumer {
     const uint32_t weights = shared_matrix(buffers_.weights(tile), 0);
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      product_of_shared_weights(out_,
-                                weights + bytes_of_matrix(k * 32),
-                                latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
+      product_of_shared_weights<Element>(out_,
+                                         weights + bytes_of_matrix(k * 32),
+                                         latents + bytes_of_matrix(k * 2 * kEightRowsBytes));
     }
   }
 
@@ -260,7 +275,7 @@ class Consumer {
   // The base of a row, at first its largest score, follows only a score that is larger by kSlack,
   // so that hardly any tile corrects what was added before.
   __device__ __forceinline__ void raise_bases(float (&correction)[2]) {
-    constexpr float kSlack = 8;  // weights reach 2^kSlack
+    constexpr float kSlack = 8;  // weights reach 2^(kSlack + kWeightBias)
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       float tops[2] = {-INFINITY, -INFINITY};
@@ -271,7 +286,7 @@ class Consumer {
       }
       float top = fmaxf(tops[0], tops[1]);
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2)) * scale_log2_;
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2)) * scale_log2_[j];
       const bool grows = top > base_[j] + kSlack;
       correction[j] = grows ? exp2_fast(base_[j] - top) : 1.f;
       base_[j] = grows ? top : base_[j];
@@ -294,18 +309,20 @@ class Consumer {
     }
   }
 
-  // Scores become weights 2^(score - base), of which each thread sums its own keys'.
+  // Scores become weights 2^(score - base + kWeightBias), of which each thread sums its own keys'.
   __device__ __forceinline__ void weigh(const float (&correction)[2]) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const float shift = base_[j] == -INFINITY ? 0.f : -base_[j];
+      const float shift = base_[j] == -INFINITY ? 0.f
+                          : kFloat8             ? kWeightBias - base_[j]
+                                                : -base_[j];
       float totals[2] = {0, 0};
 #pragma unroll
       for (int i = j * 2; i < kKeys / 2; i += 4) {
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
           float& score = scores_[i + k];
-          score = exp2_fast(fmaf(score, scale_log2_, shift));
+          score = exp2_fast(fmaf(score, scale_log2_[j], shift));
           totals[k] += score;
         }
       }
@@ -314,7 +331,7 @@ class Consumer {
     // The layout of the scores is that of a product's left operand.
 #pragma unroll
     for (int i = 0; i < kKeys / 4; ++i) {
-      weights_[i] = attention_device::pack<gpu_bfloat16>(scores_[i * 2], scores_[i * 2 + 1]);
+      weights_[i] = attention_device::pack<Element>(scores_[i * 2], scores_[i * 2 + 1]);
     }
   }
 
@@ -365,7 +382,7 @@ class Consumer {
   const Buffers& buffers_;
   const Results results_;
   const int row_;
-  const float scale_log2_;
+  float scale_log2_[2];
   float out_[128];
   float scores_[kKeys / 2];
   uint32_t weights_[kKeys / 4];

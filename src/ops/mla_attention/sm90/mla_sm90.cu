@@ -17,8 +17,8 @@ template <bool kFloat8>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_attention_sm90_kernel(const __grid_constant__ Work work) {
   // All together they have 504 for each thread of a warpgroup.
-  constexpr int kProducerRegisters = kFloat8 ? 88 : 72;
-  constexpr int kConsumerRegisters = kFloat8 ? 208 : 216;
+  constexpr int kProducerRegisters = kFloat8 ? 104 : 72;
+  constexpr int kConsumerRegisters = kFloat8 ? 200 : 216;
   extern __shared__ __align__(1024) char shared[];
   const Buffers buffers = {shared, device::shared_address(shared)};
   if (threadIdx.x == 0) init_barriers(buffers);
@@ -31,10 +31,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     Producer<kFloat8>(work, buffers).run(share);
   } else if (threadIdx.x < 2 * kWarpgroup) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Consumer<0>(work, buffers).run(share);
+    Consumer<0, kFloat8>(work, buffers).run(share);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Consumer<1>(work, buffers).run(share);
+    Consumer<1, kFloat8>(work, buffers).run(share);
   }
 }
 

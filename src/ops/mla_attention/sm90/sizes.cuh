@@ -2,6 +2,8 @@
 // memory.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/attention/device/softmax.cuh"
 #include "ops/attention/device/wgmma.cuh"
 #include "ops/device/async_copy.cuh"
@@ -26,6 +28,10 @@ constexpr int kHalfPanels = kRank / kPanelColumns / 2;
 constexpr int kRopePanel = 2 * kHalfPanels;
 constexpr int kPanels = kRopePanel + 1;
 constexpr int kTileBytes = kPanels * kPanelBytes;
+
+// What products are of. Codes of FP8 are float16 as they are; queries become it with a scale.
+template <bool kFloat8>
+using ElementOf = std::conditional_t<kFloat8, __half, gpu_bfloat16>;
 
 // Byte of a chunk of 16 bytes in a panel.
 __device__ inline uint32_t panel_offset(int row, int chunk) {

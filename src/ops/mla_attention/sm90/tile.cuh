@@ -24,7 +24,8 @@ struct Shared {
   static constexpr int kTiles = kQueries + kTileBytes;
   static constexpr int kBases = kTiles + 2 * kTileBytes;  // [2 tiles][kRows] float
   static constexpr int kSums = kBases + 2 * kRows * 4;    // [2][2 warpgroups][kRows] float
-  static constexpr int kSlots = kSums + 4 * kRows * 4;    // [kSlotBuffers][2 tiles][kKeys] int32
+  static constexpr int kScales = kSums + 4 * kRows * 4;   // [kRows] float
+  static constexpr int kSlots = kScales + kRows * 4;      // [kSlotBuffers][2 tiles][kKeys] int32
   static constexpr int kSlotBuffers = 3;
   static constexpr int kBarriers = kSlots + kSlotBuffers * 2 * kKeys * 4;
   static constexpr int kNumBarriers = 2 * kNumGroups + 2;
@@ -44,6 +45,10 @@ struct Buffers {
   }
   __device__ float* sums(int parity, int group) const {
     return reinterpret_cast<float*>(memory + Shared::kSums) + (parity * 2 + group) * kRows;
+  }
+  // What a row's queries of float16 are multiplied by to be what they were.
+  __device__ float* query_scales() const {
+    return reinterpret_cast<float*>(memory + Shared::kScales);
   }
   __device__ int32_t* slots(int buffer) const {
     return reinterpret_cast<int32_t*>(memory + Shared::kSlots) + buffer * 2 * kKeys;
@@ -79,26 +84,36 @@ __device__ inline void init_barriers(const Buffers& buffers) {
 #define ATOM_MLA_D32(d, i) \
   ATOM_MLA_D8(d, i), ATOM_MLA_D8(d, i + 8), ATOM_MLA_D8(d, i + 16), ATOM_MLA_D8(d, i + 24)
 
+#define ATOM_MLA_PRODUCT(type)                                                            \
+  asm volatile(                                                                           \
+      "{\n.reg .b64 a, b;\nmov.b64 a, {%128, %130};\nmov.b64 b, {%129, %130};\n"          \
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type                        \
+      " {"                                                                                \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "  \
+      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "  \
+      "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "  \
+      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "  \
+      "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "  \
+      "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "  \
+      "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "      \
+      "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "    \
+      "%124, %125, %126, %127"                                                            \
+      "}, a, b, 1, 1, 1, 0, 1;\n}"                                                        \
+      : ATOM_MLA_D32(d, 0), ATOM_MLA_D32(d, 32), ATOM_MLA_D32(d, 64), ATOM_MLA_D32(d, 96) \
+      : "r"(a), "r"(b), "n"(kHighWord))
+
 // d[64, 256] += a[64, 16] b[16, 256], a inner-contiguous and b outer-contiguous, both in panels.
+template <typename T>
 __device__ __forceinline__ void product_of_shared_weights(float (&d)[128], uint32_t a, uint32_t b) {
   constexpr uint32_t kHighWord = attention_device::matrix_high_word(kEightRowsBytes);
-  asm volatile(
-      "{\n.reg .b64 a, b;\nmov.b64 a, {%128, %130};\nmov.b64 b, {%129, %130};\n"
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-      "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
-      "%126, %127"
-      "}, a, b, 1, 1, 1, 0, 1;\n}"
-      : ATOM_MLA_D32(d, 0), ATOM_MLA_D32(d, 32), ATOM_MLA_D32(d, 64), ATOM_MLA_D32(d, 96)
-      : "r"(a), "r"(b), "n"(kHighWord));
+  if constexpr (std::is_same_v<T, __half>) {
+    ATOM_MLA_PRODUCT("f16");
+  } else {
+    ATOM_MLA_PRODUCT("bf16");
+  }
 }
 
+#undef ATOM_MLA_PRODUCT
 #undef ATOM_MLA_D8
 #undef ATOM_MLA_D32
 
