@@ -156,10 +156,14 @@ MoeLayers::MoeLayers(const MoeShape& shape,
       norm_rows_(x_.size()),
       norm_codes_(x_.size() / 2),
       norm_scales_(norm_codes_.size() / kMoeSkinnyGroup * 4),
-      one_sums_((moe_one_gate_parts_size(shape.top_k, shape.intermediate_size) +
+      one_sums_(kMaxMoeOneTokens *
+                (moe_one_gate_parts_size(shape.top_k, shape.intermediate_size) +
                  moe_one_down_parts_size(shape.hidden_size)) *
                 4),
-      counters_(std::max(kNumMoeSkinnyCounters, kNumMoeOneWords) * 4) {
+      counters_(std::max<int64_t>(
+                    kNumMoeSkinnyCounters,
+                    num_moe_one_words(kMaxMoeOneTokens, shape.top_k, shape.intermediate_size)) *
+                4) {
   counters_.fill_bytes(0);
   fill_random(x_.data(), Element::kBFloat16, x_.size() / 2, 1.0f, 7);
   fill_random(norm_weight_.data(), Element::kBFloat16, shape.hidden_size, 1.0f, 8);
@@ -366,7 +370,8 @@ gpuError_t MoeLayers::launch(
   shared.tile_begins = begins_.data<int32_t>((kMaxGpuExperts + 1) * 4);
   if (kernel == MoeKernel::kStream) return launch_moe_stream(call, shared, true, stream);
   if (kernel == MoeKernel::kOne && call.format == ExpertFormat::kFloat4Images) {
-    const int64_t parts = moe_one_gate_parts_size(call.top_k, call.intermediate_size);
+    const int64_t parts =
+        call.num_tokens * moe_one_gate_parts_size(call.top_k, call.intermediate_size);
     auto* const sums = one_sums_.data<float>();
     return launch_moe_one_images(call, {sums, sums + parts, counters_.data<int32_t>()}, stream);
   }

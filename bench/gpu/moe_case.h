@@ -122,7 +122,7 @@ class MoeLayers {
   // Of the norm before the experts, which makes another x of x.
   gpuError_t launch_norm(const ops::FusedMoeGpuCall& call, bool codes, gpuStream_t stream) const;
   Buffer norm_weight_, norm_rows_, norm_codes_, norm_scales_;
-  Buffer one_sums_;  // of one token by images
+  Buffer one_sums_;  // of one or few tokens by images
   Buffer counters_;  // zeros
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;

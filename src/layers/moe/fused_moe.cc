@@ -419,6 +419,11 @@ ActivationFormat FusedMoE::wanted() const {
       .codes = input.granularity, .code_dtype = input.dtype, .static_scale = input.static_scale};
 }
 
+int64_t FusedMoE::most_row_tokens() const {
+  const ops::LinearWeight& down = down_proj_.weights().front();
+  return ops::fused_moe_row_tokens(down.out_features, down.in_features);
+}
+
 void FusedMoE::forward(const Activation& x,
                        const MoeRouter::Choice& choice,
                        const Tensor& y,

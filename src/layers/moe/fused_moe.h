@@ -60,6 +60,8 @@ class FusedMoE : public Module {
 
   // With rows, which routers and kernels for other numbers of tokens read.
   ActivationFormat wanted() const;
+  // Up to how many tokens rows alone do, since the kernels quantize them.
+  int64_t most_row_tokens() const;
 
   // x, y [num_tokens, hidden_size], not the same memory. y is this rank's part of the sum.
   void forward(const Activation& x,

@@ -57,6 +57,9 @@ void fused_moe(const Stream& stream,
                Workspace& scratch,
                const QuantizedRows& x_codes = {});
 
+// Up to how many tokens experts in FP8 take x itself, on a GPU: codes of it are of no use to them.
+int64_t fused_moe_row_tokens(int64_t hidden_size, int64_t intermediate_size);
+
 // Whether experts in MXFP4 of such sizes can multiply activations in FP8: on the CPU all can.
 bool fused_moe_has_float8_activations(Device device,
                                       DType dtype,  // of x

@@ -159,51 +159,60 @@ void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Works
   fused_moe_skinny(stream, call, workspace);
 }
 
+namespace {
+
+int64_t num_one_words(const FusedMoeCall& call) {
+  return num_moe_one_words(call.num_tokens(), call.top_k(), call.intermediate_size());
+}
+
+}  // namespace
+
 bool fits_fused_moe_one(const FusedMoeCall& call) {
-  // Latencies of several kernels are most of the time of small experts, and a tenth of it of the
-  // largest ones: on an H200 Qwen3-30B's (4.7 MB) take 24.3 us by "skinny" and 14.4 by "one",
-  // DeepSeek-V3's (44 MB) 93 and 86.
   constexpr int64_t kMaxExpertBytes = 64 << 20;
-  const int64_t expert_bytes = 3 * call.hidden_size() * call.intermediate_size();
-  return call.num_tokens() == 1 && expert_bytes <= kMaxExpertBytes && is_row_major(call) &&
-         fits_moe_one(gpu_call(call, 0, 1));
+  const int64_t hidden_size = call.hidden_size(), size = call.intermediate_size();
+  return call.num_tokens() <= fused_moe_row_tokens(hidden_size, size) &&
+         num_one_words(call) <= Workspace::kNumCounters &&
+         3 * hidden_size * size <= kMaxExpertBytes && is_row_major(call) &&
+         fits_moe_one(gpu_call(call, 0, call.num_tokens()));
 }
 
 void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  static_assert(kNumMoeOneWords <= Workspace::kNumCounters);
   if (stream.is_dry_run()) return;
-  GPU_CHECK(launch_moe_one(gpu_call(call, 0, 1),
+  GPU_CHECK(launch_moe_one(gpu_call(call, 0, call.num_tokens()),
                            {workspace.counters().data<int32_t>()},
                            static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 bool fits_fused_moe_one_rows(const FusedMoeCall& call) {
-  return call.num_tokens() == 1 && is_row_major(call) && fits_moe_one_rows(gpu_call(call, 0, 1));
+  return call.num_tokens() <= kMaxMoeOneTokens && is_row_major(call) &&
+         fits_moe_one_rows(gpu_call(call, 0, call.num_tokens()));
 }
 
 void fused_moe_one_rows(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
-  const Tensor activated =
-      workspace.tensor({call.top_k(), call.intermediate_size()}, DType::kBFloat16);
+  const Tensor activated = workspace.tensor(
+      {call.num_tokens() * call.top_k(), call.intermediate_size()}, DType::kBFloat16);
   if (stream.is_dry_run()) return;
-  GPU_CHECK(launch_moe_one_rows(gpu_call(call, 0, 1),
+  GPU_CHECK(launch_moe_one_rows(gpu_call(call, 0, call.num_tokens()),
                                 {activated.raw_data(), workspace.counters().data<int32_t>()},
                                 static_cast<gpuStream_t>(stream.queue().handle())));
 }
 
 bool fits_fused_moe_one_images(const FusedMoeCall& call) {
-  return call.num_tokens() == 1 && has_gpu_layout(call) &&
-         fits_moe_one_images(gpu_call(call, 0, 1));
+  return call.num_tokens() <= kMaxMoeOneTokens && has_gpu_layout(call) &&
+         fits_moe_one_images(gpu_call(call, 0, call.num_tokens()));
 }
 
 void fused_moe_one_images(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
-  const auto floats = [&](int64_t n) { return workspace.tensor({n}, DType::kFloat32); };
+  const auto floats = [&](int64_t of_token) {
+    return workspace.tensor({call.num_tokens() * of_token}, DType::kFloat32);
+  };
   const Tensor gates = floats(moe_one_gate_parts_size(call.top_k(), call.intermediate_size()));
   const Tensor downs = floats(moe_one_down_parts_size(call.hidden_size()));
   if (stream.is_dry_run()) return;
   GPU_CHECK(launch_moe_one_images(
-      gpu_call(call, 0, 1),
+      gpu_call(call, 0, call.num_tokens()),
       {gates.data<float>(), downs.data<float>(), workspace.counters().data<int32_t>()},
       static_cast<gpuStream_t>(stream.queue().handle())));
 }

@@ -302,18 +302,12 @@ TEST(FusedMoe, EveryVariantMatchesDoubleArithmeticOnTheGpu) {
   EXPECT_GE(num_runs, static_cast<int>(cases.size()) * 3);
 }
 
-// The kernels that quantize x and what is between the matrices, in all that they take.
-TEST(FusedMoe, CodesOfFloat8MatchDoubleArithmeticOnTheGpu) {
-  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+// By the kernels that quantize x and what is between the matrices, of which at least so many take a
+// case.
+void check_codes_of_float8(const std::vector<Case>& cases, int (*least_runs)(const Sizes&)) {
   uint64_t seed = 1;
-  std::vector<Case> cases = cases_of_formats();
-  for (const QuantFormat& format : {kFormats[0], kFormats[1]}) {
-    for (const Sizes& sizes : kCrowdedSizes) cases.push_back({sizes, format});
-    for (const Sizes& sizes : kManyRowsSizes) cases.push_back({sizes, format});
-  }
   for (const Case& c : cases) {
     for (const GatedActivation& activation : {kActivations[0], kActivations[5]}) {
-      if (c.format->dtype != QuantDType::kFloat8E4M3) continue;
       Options options{.dtype = DType::kBFloat16, .format = c.format, .activation = activation};
       options.input = {QuantType::kPer1x128};
       // The matrix units cut products off.
@@ -322,10 +316,42 @@ TEST(FusedMoe, CodesOfFloat8MatchDoubleArithmeticOnTheGpu) {
       options.seed = ++seed;
       options.is_part = seed % 2 == 0;
       const int num_runs = check_variants(c, options, true);
-      if (HasFatalFailure()) return;
-      EXPECT_GE(num_runs, forced_variant("fused_moe").empty() && c.sizes.num_tokens > 64 ? 2 : 1);
+      if (::testing::Test::HasFatalFailure()) return;
+      EXPECT_GE(num_runs, forced_variant("fused_moe").empty() ? least_runs(c.sizes) : 1);
     }
   }
+}
+
+// In all that they take.
+TEST(FusedMoe, CodesOfFloat8MatchDoubleArithmeticOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  std::vector<Case> cases;
+  for (const Case& c : cases_of_formats()) {
+    if (c.format->dtype == QuantDType::kFloat8E4M3) cases.push_back(c);
+  }
+  for (const QuantFormat& format : {kFormats[0], kFormats[1]}) {
+    for (const Sizes& sizes : kCrowdedSizes) cases.push_back({sizes, format});
+    for (const Sizes& sizes : kManyRowsSizes) cases.push_back({sizes, format});
+  }
+  check_codes_of_float8(cases, [](const Sizes& sizes) { return sizes.num_tokens > 64 ? 2 : 1; });
+}
+
+// Two to four tokens: experts that all of them share and that are one's alone, tokens some of whose
+// experts are elsewhere, more tiles of a block than wait for each other.
+TEST(FusedMoe, CodesOfFloat8OfFewTokensMatchDoubleArithmeticOnTheGpu) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  constexpr Sizes kFewTokensSizes[] = {{2, 8, 64, 256, 128},
+                                       {2, 5, 12, 2432, 384},
+                                       {3, 2, 2, 1152, 768},
+                                       {3, 9, 40, 128, 1408},
+                                       {4, 10, 24, 512, 256},
+                                       {4, 1, 3, 4096, 128}};
+  std::vector<Case> cases;
+  for (const QuantFormat& format : {kFormats[0], kFormats[1]}) {
+    for (const Sizes& sizes : kFewTokensSizes) cases.push_back({sizes, format});
+  }
+  // "one" and "skinny".
+  check_codes_of_float8(cases, [](const Sizes&) { return 2; });
 }
 
 // Experts of whose rows whole tiles of both sizes are made, more and fewer; columns that end in the
@@ -390,6 +416,11 @@ TEST(FusedMoe, ImagesAreReadForAnyNumberOfTokens) {
                                    {1, 8, 9, 576, 2112},
                                    {1, 4, 5, 2880, 1088},
                                    {2, 4, 8, 256, 192},
+                                   {2, 4, 5, 2880, 1088},
+                                   {2, 8, 9, 64, 448},
+                                   {3, 3, 4, 2880, 704},
+                                   {4, 4, 6, 1088, 2880},
+                                   {4, 1, 3, 192, 64},
                                    {8, 2, 9, 1088, 64},
                                    {40, 4, 20, 64, 448},
                                    {40, 2, 6, 576, 320},
@@ -512,7 +543,7 @@ TEST(FusedMoe, RandomBatchesOnTheGpuAreAsOnTheCpu) {
     const StackedWeights gate_up(layer.gate_up, layer.gate_up_rows, layout);
     const StackedWeights down(layer.down, layer.down_rows, layout);
     for (int batch = 0; batch < kBatches; ++batch) {
-      const int64_t most = batch % 2 == 0 ? 16 : layer.sizes.num_tokens;
+      const int64_t most = batch % 2 != 0 ? layer.sizes.num_tokens : batch % 4 == 0 ? 4 : 16;
       const auto count = static_cast<int64_t>(1 + random() % most);
       const auto first = static_cast<int64_t>(random() % (layer.sizes.num_tokens - count + 1));
       const Layer part = part_of(layer, first, count);

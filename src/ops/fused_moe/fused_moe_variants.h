@@ -58,7 +58,7 @@ void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace&
 bool fits_fused_moe_skinny_more(const FusedMoeCall& call);
 void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// The same of one token, in one kernel: sums are added in another order than for more tokens.
+// The same of one to four tokens, in one kernel: sums are added in another order than for more.
 bool fits_fused_moe_one(const FusedMoeCall& call);
 void fused_moe_one(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 

@@ -21,12 +21,36 @@ struct Choice {
   float weight;
 };
 
-// The experts that are here, by one warp; returns their number.
-__device__ inline int find_choices(const FusedMoeGpuCall& call, Choice (&choices)[kMaxChoices]) {
-  const int lane = threadIdx.x % kWarpSize;
+// On the CPU: as many tokens as are made side by side, each of whole vectors of x in bfloat16.
+inline bool fits_tokens(const FusedMoeGpuCall& call) {
+  constexpr int kVectorValues = kVectorSize / sizeof(BFloat16);
+  return call.num_tokens >= 1 && call.num_tokens <= kMaxMoeOneTokens &&
+         reinterpret_cast<uintptr_t>(call.x) % kVectorSize == 0 &&
+         (call.num_tokens == 1 || call.x_stride % kVectorValues == 0);
+}
+
+// Of a card's blocks those of each token, one of each multiprocessor.
+inline dim3 blocks_of_tokens(const FusedMoeGpuCall& call, int num_blocks) {
+  return dim3(num_blocks / call.num_tokens, call.num_tokens);
+}
+
+// The block's token.
+__device__ inline int own_token() {
+  return static_cast<int>(blockIdx.y);
+}
+
+__device__ inline const BFloat16* x_of(const FusedMoeGpuCall& call, int token) {
+  return static_cast<const BFloat16*>(call.x) + token * call.x_stride;
+}
+
+// A token's experts that are here, by one warp; returns their number.
+__device__ inline int find_choices(const FusedMoeGpuCall& call,
+                                   int token,
+                                   Choice (&choices)[kMaxChoices]) {
+  const int lane = threadIdx.x % kWarpSize, choice = token * call.top_k + lane;
   // Of all choices, so that nothing is asked for when something else has come.
-  const float weight = lane < call.top_k ? gpu_load_from_l2(call.weights + lane) : 0.0f;
-  const int place = lane < call.top_k ? place_of(call, lane) : -1;
+  const float weight = lane < call.top_k ? gpu_load_from_l2(call.weights + choice) : 0.0f;
+  const int place = lane < call.top_k ? place_of(call, choice) : -1;
   const uint32_t present = __ballot_sync(0xffffffffu, place >= 0);
   if (place >= 0) choices[__popc(present & ((1u << lane) - 1))] = {place, weight};
   return __popc(present);
@@ -59,11 +83,12 @@ __device__ inline void meet_all_blocks(int32_t* counters) {
   synchronize_first<kNumConsumers>();
 }
 
-__device__ inline void store_result(const FusedMoeGpuCall& call, int row, float value) {
+__device__ inline void store_result(const FusedMoeGpuCall& call, int token, int row, float value) {
+  const int64_t place = token * call.y_stride + row;
   if (call.y_element == Element::kFloat32) {
-    static_cast<float*>(call.y)[row] = value;
+    static_cast<float*>(call.y)[place] = value;
   } else {
-    static_cast<BFloat16*>(call.y)[row] = from_float<BFloat16>(value);
+    static_cast<BFloat16*>(call.y)[place] = from_float<BFloat16>(value);
   }
 }
 

@@ -12,13 +12,20 @@
 
 namespace atom::ops::device::moe_one {
 
-// Of scratch memory: how many blocks have read what is activated, and from where on that is.
-constexpr int kCounter = 0, kFirstWord = kNumMoeOneWords - kMaxMoeOneActivated;
+// Of scratch memory: how many blocks have read what is activated of their token.
+__device__ inline int32_t* own_counter(const MoeOneArgs& args) {
+  return args.scratch.words + own_token();
+}
+// And what that is.
+__device__ inline int32_t* own_words(const MoeOneArgs& args) {
+  return args.scratch.words + kNumMoeOneCounters +
+         own_token() * args.call.top_k * args.call.intermediate_size;
+}
 
 __device__ inline void publish_activated(const MoeOneArgs& args, int place, float value) {
   // No number has the word zero.
   const uint32_t word = value == value ? ~__float_as_uint(value) : 0x80000000u;
-  store_for_others(args.scratch.words + kFirstWord + place, word);
+  store_for_others(own_words(args) + place, word);
 }
 
 // By the warps that multiply. A row of codes is made by eight lanes of one, which have four vectors
@@ -67,7 +74,7 @@ class CodeWriter {
   }
 
   __device__ void load_x(int panel, uint4 (&vectors)[kVectors]) const {
-    const auto* const x = static_cast<const BFloat16*>(args_.call.x) + panel * kPanel;
+    const BFloat16* const x = x_of(args_.call, own_token()) + panel * kPanel;
     uint2 pairs[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -82,7 +89,7 @@ class CodeWriter {
 
   // By a warp, when all of it is there.
   __device__ void load_activated(int panel, bool exists, uint4 (&vectors)[kVectors]) const {
-    const int32_t* const words = args_.scratch.words + kFirstWord + panel * kPanel;
+    const int32_t* const words = own_words(args_) + panel * kPanel;
     bool is_there = false;
 #pragma unroll 1
     while (!is_there) {
@@ -146,16 +153,16 @@ __device__ inline void forget_activated(const MoeOneArgs& args, const Shared& sh
   int count = 0;
   if (lane == 0) {
     __threadfence();
-    count = atomicAdd(args.scratch.words + kCounter, 1);
+    count = atomicAdd(own_counter(args), 1);
     __threadfence();
   }
   if (__shfl_sync(0xffffffffu, count, 0) != static_cast<int>(gridDim.x) - 1) return;
   const int num_words = shared.num_choices * args.call.intermediate_size;
 #pragma unroll 4
   for (int i = lane * 4; i < num_words; i += kWarpSize * 4) {
-    *reinterpret_cast<uint4*>(args.scratch.words + kFirstWord + i) = {};
+    *reinterpret_cast<uint4*>(own_words(args) + i) = {};
   }
-  if (lane == 0) args.scratch.words[kCounter] = 0;
+  if (lane == 0) *own_counter(args) = 0;
 }
 
 }  // namespace atom::ops::device::moe_one

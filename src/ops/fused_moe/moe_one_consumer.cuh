@@ -220,7 +220,8 @@ class Consumer {
     const float other = exchange(sum, 2 * kTileRows);
     if (lane_ >= kTileRows) return;
     const int place = (first_tile + warp_ * static_cast<int>(gridDim.x)) * kTileRows + row;
-    if (pass == Pass::kSecondMatrix) return store_result(args_.call, place, sum + other);
+    if (pass == Pass::kSecondMatrix)
+      return store_result(args_.call, own_token(), place, sum + other);
     publish_activated(args_, place, activated(args_.call.activation, sum, other));
   }
 

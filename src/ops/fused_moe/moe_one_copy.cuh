@@ -66,7 +66,7 @@ class MatrixCopier {
 
   __device__ void begin() {
     begin_together();
-    const int num_choices = find_choices(args_.call, shared_.choices);
+    const int num_choices = find_choices(args_.call, own_token(), shared_.choices);
     if (lane_ == 0) shared_.num_choices = num_choices;
     __syncwarp();
     tell_choices();

@@ -11,11 +11,13 @@ namespace atom::ops::device::moe_one_images {
 
 // Writes the token's terms, by all threads that multiply, of which each has eight columns. Returns
 // what they are to be multiplied by.
-__device__ inline float split_x(const FusedMoeGpuCall& call, Shared& shared, uint8_t* target) {
+__device__ inline float split_x(const FusedMoeGpuCall& call,
+                                int token,
+                                Shared& shared,
+                                uint8_t* target) {
   const int column = static_cast<int>(threadIdx.x) * 8;
   const bool exists = column < call.hidden_size;
-  const uint4 bits =
-      exists ? load_bits_from_l2(static_cast<const BFloat16*>(call.x) + column) : uint4{};
+  const uint4 bits = exists ? load_bits_from_l2(moe_one::x_of(call, token) + column) : uint4{};
   const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
   uint32_t largest = 0;
 #pragma unroll
@@ -48,7 +50,7 @@ __device__ inline float split_x(const FusedMoeGpuCall& call, Shared& shared, uin
 
 // Zeros where there are no terms. By all threads that multiply.
 __device__ inline void clear_terms(const Layout& layout, uint8_t* memory) {
-  const int first = layout.x;
+  const int first = layout.no_terms;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x) * kVectorSize; i < layout.scales - first;
        i += kNumConsumers * kVectorSize) {
@@ -85,7 +87,8 @@ struct GateTiles {
   int num_parts[2];
   int choice;
 
-  __device__ GateTiles(const FusedMoeGpuCall& call, const Images& gates, int own_choice, int column)
+  __device__ GateTiles(
+      const FusedMoeGpuCall& call, int token, const Images& gates, int own_choice, int column)
       : choice(own_choice) {
     const int tiles = 2 * call.intermediate_size / kImageRows;
     const bool interleaved = call.activation.is_interleaved;
@@ -93,7 +96,7 @@ struct GateTiles {
     const int own[2] = {first, interleaved ? first + 1 : first + tiles / 2};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      place[i] = own[i] * kImageRows;
+      place[i] = first_gate_of(call, token) + own[i] * kImageRows;
       num_parts[i] = gates.num_parts_of(own[i]);
     }
   }

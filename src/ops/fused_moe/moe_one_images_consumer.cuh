@@ -7,6 +7,7 @@
 
 namespace atom::ops::device::moe_one_images {
 
+template <Tokens kTokens>
 class Consumer {
  public:
   __device__ Consumer(const MoeOneImagesArgs& args, uint8_t* memory, Shared& shared)
@@ -32,7 +33,7 @@ class Consumer {
         : num_choices(num),
           plan(call, num),
           columns(plan.downs, plan.down_part),
-          gate_place(gate_place_of(*this, thread())) {
+          gate_place(gate_place_of(call, *this, thread())) {
       const int slot = plan.down_part.first_slot + thread() / kWarpSize;
       num_down_parts = plan.downs.num_parts_of(slot);
       down_part = static_cast<int>(blockIdx.x) - plan.downs.first_block_of(slot);
@@ -48,6 +49,7 @@ class Consumer {
       const int from_tile = prepared.columns.first + image;
       const int tile = from_tile / plan.downs.tile_images;
       gate_tiles()[image] = GateTiles(call_,
+                                      token(),
                                       plan.gates,
                                       (plan.down_part.first_tile + tile) % num_choices,
                                       from_tile - tile * plan.downs.tile_images);
@@ -58,31 +60,33 @@ class Consumer {
   // `x_scale`: of the token's terms.
   __device__ void run(const Prepared& prepared, float x_scale) const {
     const Plan& plan = prepared.plan;
-    const Multiplier multiplier(args_, memory_, shared_);
-    multiplier.run<false>(plan.gates, plan.gate_part, prepared.columns, 0);
+    Multiplier<kTokens> multiplier(args_, memory_, shared_);
+    multiplier.template run<false>(plan.gates, plan.gate_part, prepared.columns, 0);
     synchronize_first<kNumConsumers>();
     store_gates(prepared, x_scale);
     synchronize_first<kNumConsumers>();
-    if (thread() == 0) moe_one::wait_for_all_blocks(args_.scratch.counters);
+    if (thread() == 0) moe_one::wait_for_all_blocks(counters_of(args_, token()));
     synchronize_first<kNumConsumers>();
-#pragma unroll 1
-    for (int first = warp_; first < prepared.columns.count; first += kBatch * kWarps) {
-      activate(prepared, first);
-    }
+    activate(prepared);
     fence_before_copies();
     synchronize_first<kNumConsumers>();
-    multiplier.run<true>(plan.downs, plan.down_part, prepared.columns, plan.gate_part.num_quads);
+    multiplier.template run<true>(
+        plan.downs, plan.down_part, prepared.columns, plan.gate_part.num_quads);
     synchronize_first<kNumConsumers>();
     if (warp_ < plan.down_part.num_slots) store_downs(prepared);
     // Here that takes none of the time in which others wait.
-    if (thread() == kNumConsumers - 1) moe_one::leave_meeting(args_.scratch.counters);
+    if (thread() == kNumConsumers - 1) moe_one::leave_meeting(counters_of(args_, token()));
   }
 
  private:
-  static constexpr int kBatch = 4;  // images whose sums a warp asks for at once
+  static constexpr int kBatch = 2;  // images that a warp activates while it asks for as many more
 
   static __device__ int thread() {
     return static_cast<int>(threadIdx.x);
+  }
+
+  static __device__ int token() {
+    return own_token<kTokens>();
   }
 
   __device__ GateTiles* gate_tiles() const {
@@ -90,18 +94,20 @@ class Consumer {
   }
 
   // Where the block's sum of its i-th row of the first matrix goes.
-  static __device__ int64_t gate_place_of(const Prepared& prepared, int i) {
+  static __device__ int64_t gate_place_of(const FusedMoeGpuCall& call,
+                                          const Prepared& prepared,
+                                          int i) {
     const Images& gates = prepared.plan.gates;
     const int tile = prepared.plan.gate_part.first_tile + i / kImageRows;
     const int own = static_cast<int>(blockIdx.x) - gates.first_block_of(tile);
-    return (int64_t{own} * gates.num_tiles + tile) * kImageRows + i % kImageRows;
+    return first_gate_of(call, token()) + (int64_t{own} * gates.num_tiles + tile) * kImageRows +
+           i % kImageRows;
   }
 
   // Of a row of a tile of the block's, whose beginning it has.
   __device__ float bias_of(const ExpertMatrices& matrices, int tile, int row) const {
     if (matrices.bias == nullptr) return 0.0f;
-    const uint8_t* const biases =
-        memory_ + layout_.tiles + tile * layout_.tile_size + layout_.exponents_size;
+    const uint8_t* const biases = memory_ + layout_.biases + tile * Layout::kBiasesSize;
     return float_at(matrices.bias_element, biases, row);
   }
 
@@ -113,31 +119,54 @@ class Consumer {
       const int tile = i / kImageRows, row = i % kImageRows;
       float sum = slots_.take(tile, row) * (terms::kUnit * x_scale);
       if (part.begins(tile)) sum += bias_of(call_.gate_up, tile, row);
-      const int64_t place = i < kNumConsumers ? prepared.gate_place : gate_place_of(prepared, i);
+      const int64_t place =
+          i < kNumConsumers ? prepared.gate_place : gate_place_of(call_, prepared, i);
       args_.scratch.gates[place] = sum;
     }
   }
 
-  // Every kWarps-th image of columns from `first` on.
-  __device__ void activate(const Prepared& prepared, int first) const {
-    const bool interleaved = call_.activation.is_interleaved;
+  // Every kWarps-th image of columns.
+  __device__ void activate(const Prepared& prepared) const {
+    const Activation activation(call_.activation);
+    Batch current, next;
+    load(prepared, warp_, current);
+#pragma unroll 1
+    for (int first = warp_; first < prepared.columns.count; first += kBatch * kWarps) {
+      load(prepared, first + kBatch * kWarps, next);
+      activate(prepared, activation, first, current);
+      current = next;
+    }
+  }
+
+  struct Batch {
+    LaneGates images[kBatch];
+  };
+
+  __device__ __forceinline__ void load(const Prepared& prepared, int first, Batch& batch) const {
     const int count = prepared.plan.gates.num_tiles * kImageRows;
-    LaneGates batch[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int image = first + i * kWarps;
       if (image >= prepared.columns.count) continue;
-      batch[i].load(gate_tiles()[image], interleaved, args_.scratch.gates, count);
+      batch.images[i].load(
+          gate_tiles()[image], call_.activation.is_interleaved, args_.scratch.gates, count);
     }
-    const Activation activation(call_.activation);
+  }
+
+  __device__ __forceinline__ void activate(const Prepared& prepared,
+                                           const Activation& activation,
+                                           int first,
+                                           const Batch& batch) const {
+    const bool interleaved = call_.activation.is_interleaved;
+    const int count = prepared.plan.gates.num_tiles * kImageRows;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int image = first + i * kWarps;
       if (image >= prepared.columns.count) continue;
       const float weight = shared_.choices[gate_tiles()[image].choice].weight;
-      const float2 values = batch[i].activated(activation, interleaved, count);
+      const float2 values = batch.images[i].activated(activation, interleaved, count);
       split_activated({values.x * weight, values.y * weight},
-                      memory_ + layout_.activated + image * kImageTermsSize,
+                      memory_ + layout_.terms + image * kImageTermsSize,
                       reinterpret_cast<float*>(memory_ + layout_.scales) + image * kImageBlocks);
     }
   }
@@ -167,7 +196,7 @@ class Consumer {
     };
     float2 sum = {own(0), own(1)};
     if (prepared.num_down_parts > 1) {
-      auto* const parts = reinterpret_cast<float2*>(args_.scratch.downs +
+      auto* const parts = reinterpret_cast<float2*>(downs_of(args_, token()) +
                                                     int64_t{slot} * kMostDownParts * kImageRows);
       constexpr int kPart = kImageRows / 2;
       parts[prepared.down_part * kPart + lane_] = sum;
@@ -180,13 +209,13 @@ class Consumer {
         sum.y += part.y;
       }
     }
-    moe_one::store_result(call_, slot * kImageRows + row, sum.x);
-    moe_one::store_result(call_, slot * kImageRows + row + 1, sum.y);
+    moe_one::store_result(call_, token(), slot * kImageRows + row, sum.x);
+    moe_one::store_result(call_, token(), slot * kImageRows + row + 1, sum.y);
   }
 
   // Whether the others' parts of a slot are there; leaves the counter as it was.
   __device__ bool is_last(int slot, int num_parts) const {
-    int32_t* const counter = args_.scratch.counters + kMeetingCounters + slot;
+    int32_t* const counter = counters_of(args_, token()) + kMeetingCounters + slot;
     __syncwarp();
     int before = 0;
     if (lane_ == 0) {

@@ -16,7 +16,7 @@ class Copier {
 
   __device__ void run(const Plan& plan) {
     copy<false>(args_.call.gate_up, plan.gates, plan.gate_part, 0);
-    wait_for_gates(plan.gate_part.num_quads - 1 - kQuadsAhead);
+    wait_for_gates(plan.gate_part.num_quads - 1 - min(kQuadsAhead, args_.num_stages - kGroups));
     copy<true>(args_.call.down, plan.downs, plan.down_part, args_.most_gate_tiles);
   }
 
@@ -46,7 +46,7 @@ class Copier {
   __device__ void copy(const ExpertMatrices& matrices,
                        const Images& images,
                        const Part& part,
-                       int slot) {
+                       int own_tile) {
     if (part.count == 0) return;
     const int num_tiles =
         (kDown ? args_.call.hidden_size : 2 * args_.call.intermediate_size) / kImageRows;
@@ -58,7 +58,7 @@ class Copier {
       place.tile = part.first_tile - place.choice * num_tiles;
     }
     int column = part.first_column, rest = part.count;
-    const uint8_t* codes = begin_tile(matrices, images, place, num_tiles, slot, column == 0);
+    const uint8_t* codes = begin_tile(matrices, images, place, num_tiles, own_tile, column == 0);
 #pragma unroll 1
     while (true) {
       const int begin = column % kQuadImages;
@@ -78,7 +78,7 @@ class Copier {
       if (column < images.tile_images) continue;
       column = 0;
       place.advance<kDown>(shared_.num_choices, num_tiles);
-      codes = begin_tile(matrices, images, place, num_tiles, ++slot, true);
+      codes = begin_tile(matrices, images, place, num_tiles, ++own_tile, true);
     }
   }
 
@@ -87,29 +87,30 @@ class Copier {
                                        const Images& images,
                                        const Place& place,
                                        int num_tiles,
-                                       int slot,
-                                       bool begins) const {
+                                       int own_tile,
+                                       bool begins) {
     const int64_t expert = shared_.choices[place.choice].expert, tile = place.tile;
     const int size = kImageRows * kImageBlocks * images.tile_images;
     const bool has_bias = begins && matrices.bias != nullptr;
     const int bias_size =
         kImageRows * (matrices.bias_element == Element::kFloat32 ? sizeof(float) : 2);
-    const uint32_t full = shared_address(&shared_.tile_full[slot]);
-    const uint32_t target = base_ + layout_.tiles + slot * layout_.tile_size;
+    const uint32_t full = shared_address(&shared_.tile_full[tile_.slot]);
+    wait_for(shared_address(&shared_.tile_empty[tile_.slot]), tile_.parity ^ 1);
     arrive_expecting(full, size + (has_bias ? bias_size : 0));
-    copy_bulk(target,
+    copy_bulk(base_ + layout_.exponents + tile_.slot * layout_.exponents_size,
               matrices.exponents + expert * matrices.exponent_stride + tile * size,
               size,
               full,
               policy_);
     if (has_bias) {
       copy_bulk(
-          target + layout_.exponents_size,
+          base_ + layout_.biases + own_tile * Layout::kBiasesSize,
           static_cast<const uint8_t*>(matrices.bias) + (expert * num_tiles + tile) * bias_size,
           bias_size,
           full,
           policy_);
     }
+    tile_.advance(args_.num_tile_slots);
     return static_cast<const uint8_t*>(matrices.data) + expert * matrices.expert_stride +
            tile * images.tile_images * kImageSize;
   }
@@ -120,6 +121,7 @@ class Copier {
   Shared& shared_;
   const uint64_t policy_;
   StageCursor stage_;
+  TileCursor tile_;
 };
 
 }  // namespace atom::ops::device::moe_one_images

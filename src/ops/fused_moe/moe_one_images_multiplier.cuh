@@ -29,6 +29,7 @@ class TermsDescriptor {
 };
 
 // Of a warp.
+template <Tokens kTokens>
 class Multiplier {
  public:
   __device__ Multiplier(const MoeOneImagesArgs& args, uint8_t* memory, Shared& shared)
@@ -57,18 +58,18 @@ class Multiplier {
   __device__ void run(const Images& images,
                       const Part& part,
                       const Columns& columns,
-                      int first_stage) const {
-    const int first_tile = kDown ? args_.most_gate_tiles : 0;
+                      int first_stage) {
     const int tile_images = uniform(images.tile_images), tile_quads = uniform(images.tile_quads);
     const int slot_tiles = uniform(images.slot_tiles), period = uniform(columns.period);
     const int num_quads = uniform(part.num_quads), last_end = uniform(part.last_end);
+    const int num_tiles = uniform(part.num_tiles);
     const int first_begin = uniform(part.first_column % kQuadImages);
-    const TermsDescriptor x(base_ + (kDown ? layout_.activated : layout_.x));
+    const TermsDescriptor x(base_ + layout_.terms);
     // A stage is always the same warpgroup's, so that it cannot take one fill for the next one.
     const int first_own = uniform((group_ + kGroups - first_stage % kGroups) % kGroups);
     int stage = uniform((first_stage + first_own) % args_.num_stages);
     uint32_t parity = uniform((first_stage + first_own) / args_.num_stages & 1);
-    int tile = 0, quad = uniform(part.first_quad) + first_own, ready = -1;
+    int tile = 0, quad = uniform(part.first_quad) + first_own;
     int slot = 0, slot_end = uniform((part.first_slot + 1) * slot_tiles - part.first_tile);
     int column = kDown ? -uniform(columns.first) : 0;  // of the tile, where its terms are
     float sums[2] = {};
@@ -77,6 +78,7 @@ class Multiplier {
       while (quad >= tile_quads) {
         quad -= tile_quads;
         ++tile;
+        leave_tile();
         if constexpr (kDown) {
           column += tile_images;
           if (column == period) column = 0;
@@ -87,14 +89,11 @@ class Multiplier {
         ++slot;
         slot_end += slot_tiles;
       }
-      if (tile != ready) {
-        wait_for(shared_address(&shared_.tile_full[first_tile + tile]), 0);
-        ready = tile;
-      }
+      have_tile();
       const int first = quad * kQuadImages;
       const int end = own + 1 == num_quads ? last_end : min(kQuadImages, tile_images - first);
       const int begin = own == 0 ? first_begin : 0;
-      const uint32_t exponents = base_ + layout_.tiles + (first_tile + tile) * layout_.tile_size +
+      const uint32_t exponents = base_ + layout_.exponents + tile_.slot * layout_.exponents_size +
                                  (row_ * tile_images + first + image_) * kImageBlocks;
       wait_for(shared_address(&shared_.full[stage]), parity);
       add<kDown>(Quad{stage, begin, end, column + first, exponents, tile_images}, x, sums);
@@ -106,6 +105,7 @@ class Multiplier {
       }
     }
     keep(slot, sums);
+    for (; tile < num_tiles; ++tile) leave_tile();
   }
 
  private:
@@ -170,6 +170,24 @@ class Multiplier {
     }
   }
 
+  __device__ void have_tile() {
+    if (has_tile_) return;
+    wait_for(shared_address(&shared_.tile_full[tile_.slot]), tile_.parity);
+    has_tile_ = true;
+  }
+
+  // To the next one. A warp that has nothing of it waits too, and so leaves no tile of the slot
+  // before all have left the one before.
+  __device__ void leave_tile() {
+    if (kTokens == Tokens::kAny && args_.fills_slots_again) {
+      have_tile();
+      __syncwarp();
+      if (threadIdx.x % kWarpSize == 0) arrive(shared_address(&shared_.tile_empty[tile_.slot]));
+    }
+    tile_.advance(args_.num_tile_slots);
+    has_tile_ = false;
+  }
+
   // What the current stage has for this warp is in registers.
   __device__ void release(int stage) const {
     __syncwarp();
@@ -229,6 +247,8 @@ class Multiplier {
   const Slots slots_;
   const int group_;
   int row_, image_, codes_offsets_[2];
+  TileCursor tile_;
+  bool has_tile_ = false;
 };
 
 }  // namespace atom::ops::device::moe_one_images

@@ -24,16 +24,16 @@ class Consumer {
         g_(static_cast<int>(threadIdx.x) % kWarpSize / 4),
         t_(static_cast<int>(threadIdx.x) % 4) {
     // Every column has x.
-    load_factors(call_.x, call_.hidden_size, true, Traits::kHalvesGates);
+    load_factors(
+        moe_one::x_of(call_, own_token<W>()), call_.hidden_size, true, Traits::kHalvesGates);
   }
 
   __device__ void run() {
     num_choices_ = shared_.num_choices;
     sums_.ask_for_biases();
     add_gates_and_ups();
-    moe_one::meet_all_blocks(args_.scratch.counters);
-    const auto* const activated = static_cast<const BFloat16*>(args_.scratch.activated);
-    load_factors(activated + g_ * call_.intermediate_size,
+    moe_one::meet_all_blocks(args_.scratch.counters + 2 * own_token<W>());
+    load_factors(own_activated<W>(args_) + g_ * call_.intermediate_size,
                  call_.intermediate_size,
                  g_ < num_choices_,
                  false);

@@ -1,4 +1,5 @@
-// Which calls of one token go by whole rows of matrices in bfloat16 or MXFP4, and their launch.
+// Which calls of one or few tokens go by whole rows of matrices in bfloat16 or MXFP4, and their
+// launch.
 #include "ops/fused_moe/moe_one_rows_launch_sm90.h"
 #include "ops/fused_moe/moe_one_rows_stage.cuh"
 
@@ -37,8 +38,11 @@ bool fits_moe_one_rows(const FusedMoeGpuCall& call) {
       call.element == Element::kBFloat16 &&
       (call.y_element == Element::kBFloat16 || call.y_element == Element::kFloat32);
   const bool has_exponents = call.format == ExpertFormat::kFloat4;
-  return element && (has_exponents || call.format == ExpertFormat::kAsX) && call.num_tokens == 1 &&
-         call.top_k <= kMostChoices && is_aligned(call.x) && fits_sizes(call) &&
+  const int most_tokens =
+      has_exponents ? RowTraits<OneFloat4>::kMostTokens : RowTraits<BFloat16>::kMostTokens;
+  return element && (has_exponents || call.format == ExpertFormat::kAsX) &&
+         call.num_tokens <= most_tokens && moe_one::fits_tokens(call) &&
+         call.top_k <= kMostChoices && fits_sizes(call) &&
          fits_matrices(call.gate_up, has_exponents) && fits_matrices(call.down, has_exponents);
 }
 

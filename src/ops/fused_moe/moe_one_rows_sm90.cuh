@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(moe_one::kThreads, 1)
   }
   wait_for_previous_grid();
   if (threadIdx.x >= kNumConsumers) {
-    const int num_choices = moe_one::find_choices(args.call, shared.choices);
+    const int num_choices = moe_one::find_choices(args.call, own_token<W>(), shared.choices);
     if (threadIdx.x == kNumConsumers) shared.num_choices = num_choices;
     __syncthreads();
     Copier<W>(args, stages, shared).run();
@@ -59,7 +59,7 @@ gpuError_t launch_rows(const FusedMoeGpuCall& call,
   const int room = (kSharedSize - static_cast<int>(sizeof(Shared<W>))) / args.stage_size;
   args.num_stages = std::min(room, kMaxStages);
   return launch(kernel,
-                dim3(num_blocks),
+                moe_one::blocks_of_tokens(call, num_blocks),
                 dim3(moe_one::kThreads),
                 args.num_stages * args.stage_size + sizeof(Shared<W>),
                 stream,

@@ -38,6 +38,7 @@ struct RowTraits<BFloat16> {
   static constexpr bool kHalvesGates = true;
   // Whether a chunk is read while the one before is multiplied: where registers allow.
   static constexpr bool kReadsAhead = true;
+  static constexpr int kMostTokens = kMaxMoeOneTokens;
 };
 
 template <>
@@ -47,6 +48,8 @@ struct RowTraits<OneFloat4> {
   static constexpr int kExponents = kChunkColumns / kExponentColumns;
   static constexpr bool kHalvesGates = false;
   static constexpr bool kReadsAhead = false;
+  // More are faster by the kernels that expand a code once for all tokens.
+  static constexpr int kMostTokens = 1;
 };
 
 template <typename W>
@@ -61,6 +64,18 @@ struct MoeOneRowsArgs {
   int num_stages;
   int stage_size;
 };
+
+// The block's.
+template <typename W>
+__device__ inline int own_token() {
+  return RowTraits<W>::kMostTokens == 1 ? 0 : moe_one::own_token();
+}
+
+template <typename W>
+__device__ inline BFloat16* own_activated(const MoeOneRowsArgs& args) {
+  return static_cast<BFloat16*>(args.scratch.activated) +
+         own_token<W>() * args.call.top_k * args.call.intermediate_size;
+}
 
 // Behind the stages.
 template <typename W>

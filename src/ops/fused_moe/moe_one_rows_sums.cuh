@@ -101,7 +101,7 @@ class TileSums {
     const int output = (i - choice * tiles) * kHalfRows + lane;
     const float result =
         activated(call_.activation, sum * Format::kUnit + bias.gate, up * Format::kUnit + bias.up);
-    static_cast<BFloat16*>(args_.scratch.activated)[choice * call_.intermediate_size + output] =
+    own_activated<W>(args_)[choice * call_.intermediate_size + output] =
         from_float<BFloat16>(result);
   }
 
@@ -122,7 +122,7 @@ class TileSums {
     sum += exchange(sum, kTileRows);
     if (lane >= kHalfRows) return;
     const int output = unit * kHalfRows + row;
-    moe_one::store_result(call_, output, sum * Format::kUnit + bias);
+    moe_one::store_result(call_, own_token<W>(), output, sum * Format::kUnit + bias);
   }
 
   const MoeOneRowsArgs& args_;

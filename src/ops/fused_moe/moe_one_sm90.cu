@@ -1,4 +1,4 @@
-// The kernel of fused_moe for one token by experts in FP8, and its launch.
+// The kernel of fused_moe for one or few tokens by experts in FP8, and its launch.
 #include <algorithm>
 
 #include "ops/device/tensor_map.cuh"
@@ -96,9 +96,8 @@ bool fits_moe_one(const FusedMoeGpuCall& call) {
       (call.y_element == Element::kBFloat16 || call.y_element == Element::kFloat32);
   const int hidden_size = call.hidden_size, size = call.intermediate_size;
   if (!element || call.format != ExpertFormat::kFloat8 || call.activation.is_interleaved ||
-      call.num_tokens != 1 || call.top_k > kMaxChoices || !is_aligned(call.x) ||
-      hidden_size > kMaxCodeRows * kPanel || size > kHalfPanels * kPanel ||
-      !fits_matrices(call.gate_up, 2 * size, hidden_size) ||
+      !fits_tokens(call) || call.top_k > kMaxChoices || hidden_size > kMaxCodeRows * kPanel ||
+      size > kHalfPanels * kPanel || !fits_matrices(call.gate_up, 2 * size, hidden_size) ||
       !fits_matrices(call.down, hidden_size, size)) {
     return false;
   }
@@ -128,8 +127,8 @@ gpuError_t launch_moe_one(const FusedMoeGpuCall& call,
       !prepare_matrix(&args.down, call.down, call.num_experts, call.hidden_size, size)) {
     return cudaErrorNotSupported;
   }
-  return launch(
-      moe_one_kernel, dim3(num_blocks), dim3(kNumThreads), sizeof(Shared), stream, true, args);
+  const dim3 blocks = blocks_of_tokens(call, num_blocks);
+  return launch(moe_one_kernel, blocks, dim3(kNumThreads), sizeof(Shared), stream, true, args);
 }
 
 }  // namespace atom::ops

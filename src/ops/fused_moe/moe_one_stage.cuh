@@ -25,7 +25,6 @@ constexpr int kNumStages = 6;
 // Rows of codes, each of what a panel is multiplied by: of x, then of all that is activated, where
 // every stage's begin at a multiple of eight.
 constexpr int kMaxCodeRows = 160;
-static_assert(kMaxCodeRows * kPanel == kMaxMoeOneActivated);
 // Stages whose sums wait for each other: warps go on to the next one without a barrier.
 constexpr int kSlots = 12;
 
