@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <string_view>
 
 #include "harness.h"
@@ -23,88 +25,68 @@ namespace {
 
 using namespace ops;
 constexpr int64_t kKeyHeads = 16, kHeads = 32, kDim = 128, kWidth = 4;
-constexpr int64_t kChannels = (2 * kKeyHeads + kHeads) * kDim, kValues = kHeads * kDim;
-constexpr int64_t kStateSize = kHeads * kDim * kDim;
 
 const char* name_of(Element state_element) {
   return state_element == Element::kFloat32 ? "float32" : "bfloat16";
 }
 
-// Sequences of as many tokens each, after a history, in `num_sets` sets of slots. With `keeps` the
-// state behind each token goes to a slot of its own.
+// Sequences, after a history, in `num_sets` sets of slots. With `keeps` the state behind each token
+// goes to a slot of its own.
 class Layer {
  public:
+  // Of as many tokens each.
   Layer(int64_t num_sequences,
         int64_t tokens_each,
         int num_sets = 1,
         bool keeps = false,
         Element element_of_state = Element::kFloat32)
-      : num_tokens(num_sequences * tokens_each),
-        num_slots(num_sequences * (keeps ? tokens_each + 1 : 1)),
+      : Layer(std::vector<int64_t>(num_sequences, tokens_each),
+              kHeads,
+              num_sets,
+              keeps,
+              element_of_state) {}
+
+  Layer(const std::vector<int64_t>& lengths,
+        int64_t num_value_heads,
+        int num_sets = 1,
+        bool keeps = false,
+        Element element_of_state = Element::kFloat32)
+      : num_heads(num_value_heads),
+        num_values(num_heads * kDim),
+        num_channels(2 * kKeyHeads * kDim + num_values),
+        num_tokens(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})),
+        num_slots(static_cast<int64_t>(lengths.size()) + (keeps ? num_tokens : 0)),
         state_element(element_of_state),
-        qkv(num_tokens * kChannels * 2),
-        z(num_tokens * kValues * 2),
-        ba(num_tokens * 2 * kHeads * 2),
-        out(num_tokens * kValues * 2),
-        conv_weight(kWidth * kChannels * 4),
-        gates(2 * kHeads * 4),
+        qkv(num_tokens * num_channels * 2),
+        z(num_tokens * num_values * 2),
+        ba(num_tokens * 2 * num_heads * 2),
+        out(num_tokens * num_values * 2),
+        conv_weight(kWidth * num_channels * 4),
+        gates(2 * num_heads * 4),
         norm_weight(kDim * 4),
-        conv_state(num_slots * num_sets * (kWidth - 1) * kChannels * 2),
+        conv_state(num_slots * num_sets * (kWidth - 1) * num_channels * 2),
         state(num_slots * num_sets * state_bytes()),
-        indices((3 * num_sequences + 1 + num_tokens) * 4),
-        codes(num_tokens * (kValues + 4 * kHeads)) {
-    fill_random(qkv.data(), Element::kBFloat16, num_tokens * kChannels, 1.0f, 1);
-    fill_random(z.data(), Element::kBFloat16, num_tokens * kValues, 2.0f, 2);
-    fill_random(ba.data(), Element::kBFloat16, num_tokens * 2 * kHeads, 3.0f, 3);
-    fill_random(conv_weight.data(), Element::kFloat32, kWidth * kChannels, 1.0f, 4);
-    fill_random(norm_weight.data(), Element::kFloat32, kDim, 1.0f, 5);
-    fill_random(conv_state.data(), Element::kBFloat16, conv_state.size() / 2, 1.0f, 6);
-    fill_random(state.data(), state_element, num_slots * num_sets * kStateSize, 0.5f, 7);
-    out.fill_bytes(0xff);
-    std::vector<float> host_gates(2 * kHeads, 0.5f);
-    for (int64_t head = 0; head < kHeads; ++head) {
-      host_gates[head] = 2.0f - 9.0f * static_cast<float>(head) / kHeads;
-    }
-    gates.upload(host_gates);
-    std::vector<int32_t> host;
-    for (int64_t s = 0; s <= num_sequences; ++s) {
-      host.push_back(static_cast<int32_t>(s * tokens_each));
-    }
-    for (int64_t s = 0; s < num_sequences; ++s)
-      host.push_back(static_cast<int32_t>(tokens_each + 5));
-    for (int64_t s = 0; s < num_sequences; ++s) {
-      host.push_back(static_cast<int32_t>(s * (num_slots / num_sequences)));
-    }
-    for (int64_t t = 0; t < num_tokens; ++t) {
-      const int64_t sequence = t / tokens_each;
-      host.push_back(static_cast<int32_t>(t + sequence + 1));
-    }
-    indices.upload(host);
-    batch = {.query_start = indices.data<int32_t>(),
-             .seq_lens = indices.data<int32_t>((num_sequences + 1) * 4),
-             .state_slots = indices.data<int32_t>((2 * num_sequences + 1) * 4),
-             .token_slots = keeps ? indices.data<int32_t>((3 * num_sequences + 1) * 4) : nullptr,
-             .num_sequences = num_sequences,
-             .num_tokens = num_tokens,
-             .num_slots = num_slots,
-             .max_queries = tokens_each};
+        indices((3 * static_cast<int64_t>(lengths.size()) + 1 + num_tokens) * 4),
+        codes(num_tokens * (num_values + 4 * num_heads)) {
+    fill_operands();
+    upload_batch(lengths, keeps);
   }
 
   GatedDeltaRuleArgs rule(int set = 0) const {
     return {.qkv = qkv.data(),
             .a = ba.data(),
-            .b = ba.data(kHeads * 2),
+            .b = ba.data(num_heads * 2),
             .a_log = gates.data<float>(),
-            .dt_bias = gates.data<float>(kHeads * 4),
+            .dt_bias = gates.data<float>(num_heads * 4),
             .state = state.data(set * num_slots * state_bytes()),
             .out = out.data(),
             .batch = batch,
-            .qkv_stride = kChannels,
-            .out_stride = kValues,
-            .a_stride = 2 * kHeads,
-            .b_stride = 2 * kHeads,
+            .qkv_stride = num_channels,
+            .out_stride = num_values,
+            .a_stride = 2 * num_heads,
+            .b_stride = 2 * num_heads,
             .num_k_heads = kKeyHeads,
-            .num_v_heads = kHeads,
+            .num_v_heads = num_heads,
             .head_k_dim = kDim,
             .head_v_dim = kDim,
             .element = Element::kBFloat16,
@@ -114,12 +96,12 @@ class Layer {
   QuantizeArgs result_codes() const {
     return {.x = nullptr,
             .values = codes.data<uint8_t>(),
-            .scales = codes.data<float>(num_tokens * kValues),
+            .scales = codes.data<float>(num_tokens * num_values),
             .static_scale = nullptr,
             .exponents = nullptr,
             .x_stride = 0,
-            .values_stride = kValues,
-            .size = kValues,
+            .values_stride = num_values,
+            .size = num_values,
             .element = Element::kBFloat16,
             .dtype = QuantDType::kFloat8E4M3,
             .group_size = kDim,
@@ -133,10 +115,10 @@ class Layer {
   GatedDeltaNetArgs net(int set = 0) const {
     return {.rule = rule(set),
             .conv_weight = conv_weight.data<float>(),
-            .conv_state = conv_state.data(set * num_slots * (kWidth - 1) * kChannels * 2),
+            .conv_state = conv_state.data(set * num_slots * (kWidth - 1) * num_channels * 2),
             .z = z.data(),
             .norm_weight = norm_weight.data<float>(),
-            .z_stride = kValues,
+            .z_stride = num_values,
             .conv_kernel_size = kWidth,
             .eps = 1e-6f,
             .codes = {}};
@@ -147,9 +129,9 @@ class Layer {
             .state = conv_state.data(),
             .out = to,
             .batch = batch,
-            .x_stride = kChannels,
-            .out_stride = kChannels,
-            .num_channels = kChannels,
+            .x_stride = num_channels,
+            .out_stride = num_channels,
+            .num_channels = num_channels,
             .kernel_size = kWidth,
             .element = Element::kBFloat16};
   }
@@ -158,22 +140,66 @@ class Layer {
             .gate = z.data(),
             .weight = norm_weight.data<float>(),
             .out = to,
-            .x_stride = kValues,
-            .gate_stride = kValues,
-            .out_stride = kValues,
-            .num_heads = kHeads,
+            .x_stride = num_values,
+            .gate_stride = num_values,
+            .out_stride = num_values,
+            .num_heads = num_heads,
             .size = kDim,
             .eps = 1e-6f,
             .element = Element::kBFloat16};
   }
 
   // Of a sequence.
-  int64_t state_bytes() const { return kStateSize * bytes_of(state_element); }
+  int64_t state_bytes() const { return num_heads * kDim * kDim * bytes_of(state_element); }
 
-  int64_t num_tokens, num_slots;
+  int64_t num_heads, num_values, num_channels, num_tokens, num_slots;
   Element state_element;
   Buffer qkv, z, ba, out, conv_weight, gates, norm_weight, conv_state, state, indices, codes;
   StateBatchArgs batch;
+
+ private:
+  void fill_operands() {
+    fill_random(qkv.data(), Element::kBFloat16, num_tokens * num_channels, 1.0f, 1);
+    fill_random(z.data(), Element::kBFloat16, num_tokens * num_values, 2.0f, 2);
+    fill_random(ba.data(), Element::kBFloat16, num_tokens * 2 * num_heads, 3.0f, 3);
+    fill_random(conv_weight.data(), Element::kFloat32, kWidth * num_channels, 1.0f, 4);
+    fill_random(norm_weight.data(), Element::kFloat32, kDim, 1.0f, 5);
+    fill_random(conv_state.data(), Element::kBFloat16, conv_state.size() / 2, 1.0f, 6);
+    fill_random(state.data(), state_element, state.size() / bytes_of(state_element), 0.5f, 7);
+    out.fill_bytes(0xff);
+    std::vector<float> host_gates(2 * num_heads, 0.5f);
+    for (int64_t head = 0; head < num_heads; ++head) {
+      host_gates[head] = 2.0f - 9.0f * static_cast<float>(head) / static_cast<float>(num_heads);
+    }
+    gates.upload(host_gates);
+  }
+
+  void upload_batch(const std::vector<int64_t>& lengths, bool keeps) {
+    const auto num_sequences = static_cast<int64_t>(lengths.size());
+    std::vector<int32_t> starts = {0}, ends, slots, kept;
+    for (const int64_t length : lengths) {
+      slots.push_back(keeps ? starts.back() + static_cast<int32_t>(slots.size())
+                            : static_cast<int32_t>(slots.size()));
+      for (int64_t t = 0; t < length; ++t) {
+        kept.push_back(starts.back() + static_cast<int32_t>(t + ends.size() + 1));
+      }
+      starts.push_back(starts.back() + static_cast<int32_t>(length));
+      ends.push_back(static_cast<int32_t>(length + 5));
+    }
+    std::vector<int32_t> host = starts;
+    for (const auto* part : {&ends, &slots, &kept}) {
+      host.insert(host.end(), part->begin(), part->end());
+    }
+    indices.upload(host);
+    batch = {.query_start = indices.data<int32_t>(),
+             .seq_lens = indices.data<int32_t>((num_sequences + 1) * 4),
+             .state_slots = indices.data<int32_t>((2 * num_sequences + 1) * 4),
+             .token_slots = keeps ? indices.data<int32_t>((3 * num_sequences + 1) * 4) : nullptr,
+             .num_sequences = num_sequences,
+             .num_tokens = num_tokens,
+             .num_slots = num_slots,
+             .max_queries = *std::max_element(lengths.begin(), lengths.end())};
+  }
 };
 
 using Chunked = bool(const GatedDeltaRuleArgs&, void* workspace, void* queue);
@@ -205,13 +231,35 @@ Difference difference_of(const std::vector<T>& got, const std::vector<T>& expect
   return {largest / scale, std::sqrt(errors / squares)};
 }
 
-int check_chunks(int64_t num_sequences, int64_t tokens_each) {
-  const Layer layer(num_sequences, tokens_each);
+// What prefills are checked and timed with.
+struct Prompts {
+  std::string name;
+  std::vector<int64_t> lengths;
+  int64_t num_heads = kHeads;
+};
+Prompts equal_prompts(int64_t num_sequences, int64_t tokens_each) {
+  return {std::to_string(num_sequences) + " x " + std::to_string(tokens_each),
+          std::vector<int64_t>(num_sequences, tokens_each)};
+}
+Prompts mixed_prompts() {
+  return {"mixed", {3000, 77, 1, 2048, 640, 129, 1800, 497}};
+}
+// Of Qwen3.5-27B.
+Prompts with_more_heads(Prompts prompts) {
+  prompts.num_heads = 48;
+  prompts.name += ", 48 heads";
+  return prompts;
+}
+
+int check_chunks(const Prompts& prompts) {
+  const Layer layer(prompts.lengths, prompts.num_heads);
   recurrent_cuda(layer.rule(), 0, nullptr);
   const auto out = layer.out.download<uint16_t>();
   const auto state = layer.state.download<float>();
-  Layer chunked(num_sequences, tokens_each);
+  const Layer chunked(prompts.lengths, prompts.num_heads);
   const Buffer workspace(chunked_sm90_workspace_size(chunked.rule()));
+  // One kernel for tokens in few and one for the others, of which either leaves out the other's.
+  recurrent_cuda(chunked.rule(), kDeltaChunkMinTokens, nullptr);
   run_chunked(chunked.rule(), workspace, nullptr);
   const auto chunked_out = chunked.out.download<uint16_t>();
   const auto chunked_state = chunked.state.download<float>();
@@ -222,9 +270,8 @@ int check_chunks(int64_t num_sequences, int64_t tokens_each) {
       difference_of(chunked_state, state, [](const auto& values, size_t i) { return values[i]; });
   // Roundings of the result that go another way, and the float32 arithmetic of the states.
   const bool passed = of_out.mean_square < 3e-4 && of_state.largest < 3e-4;
-  std::printf("chunks of %ld x %-6ld: %s out rms %.2e max %.2e, state rms %.2e max %.2e\n",
-              static_cast<long>(num_sequences),
-              static_cast<long>(tokens_each),
+  std::printf("chunks of %-16s: %s out rms %.2e max %.2e, state rms %.2e max %.2e\n",
+              prompts.name.c_str(),
               passed ? "PASS" : "FAIL",
               of_out.mean_square,
               of_out.largest,
@@ -283,14 +330,17 @@ int check() {
     failures += check_resident(state);
   }
   for (const int64_t tokens : {100, 4100, 8192}) failures += check_beside(1, tokens);
-  for (const int64_t tokens : {8, 64, 100, 8192}) failures += check_chunks(1, tokens);
-  failures += check_chunks(7, 300);
+  for (const int64_t tokens : {8, 64, 100, 8192})
+    failures += check_chunks(equal_prompts(1, tokens));
+  failures += check_chunks(equal_prompts(7, 300));
+  failures += check_chunks(mixed_prompts());
+  failures += check_chunks(with_more_heads(mixed_prompts()));
   return failures;
 }
 
 void time_decode(int64_t batch, int64_t tokens, Element state_element, const Roofs& roofs) {
   const bool keeps = tokens > 1;
-  const int64_t bytes = batch * kStateSize * bytes_of(state_element) * (1 + tokens);
+  const int64_t bytes = batch * kHeads * kDim * kDim * bytes_of(state_element) * (1 + tokens);
   const int sets = std::max(2, sets_beyond_caches(bytes));
   const Layer layer(batch, tokens, sets, keeps, state_element);
   const auto print = [&](const char* what, auto&& work) {
@@ -321,20 +371,14 @@ void time_decode(int64_t batch, int64_t tokens, Element state_element, const Roo
         [&](gpuStream_t stream, int set) { recurrent_cuda(layer.rule(set), 0, stream); });
 }
 
-void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
-  const Layer layer(num_sequences, tokens);
+void time_prefill(const Prompts& prompts, const Roofs& roofs) {
+  const Layer layer(prompts.lengths, prompts.num_heads);
   const Buffer workspace(chunked_sm90_workspace_size(layer.rule()));
   const Buffer convolved(layer.qkv.size());
   const auto print = [&](const char* what, int64_t bytes, const Work& work) {
-    char line[64];
-    std::snprintf(line,
-                  sizeof line,
-                  "%s, %ld x %ld",
-                  what,
-                  static_cast<long>(num_sequences),
-                  static_cast<long>(tokens));
+    const std::string line = what + (", " + prompts.name);
     const double us = time_call([&](gpuStream_t stream, int) { work(stream); }, true);
-    report(line, us, bytes, false, roofs);
+    report(line.c_str(), us, bytes, false, roofs);
   };
   print("convolution", 2 * layer.qkv.size(), [&](gpuStream_t stream) {
     causal_conv1d_cuda(layer.convolution(convolved.data()), stream);
@@ -356,17 +400,18 @@ void time_prefill(int64_t num_sequences, int64_t tokens, const Roofs& roofs) {
     run_chunked(layer.rule(), workspace, stream, chunked_beside_sm90);
   });
   print("gated norm", 3 * layer.out.size(), [&](gpuStream_t stream) {
-    rms_norm_gated_cuda({layer.norm(convolved.data()), {}}, layer.num_tokens * kHeads, stream);
+    rms_norm_gated_cuda(
+        {layer.norm(convolved.data()), {}}, layer.num_tokens * layer.num_heads, stream);
   });
   print("gated norm to codes", 5 * layer.out.size() / 2, [&](gpuStream_t stream) {
     rms_norm_gated_cuda(
-        {layer.norm(nullptr), layer.result_codes()}, layer.num_tokens * kHeads, stream);
+        {layer.norm(nullptr), layer.result_codes()}, layer.num_tokens * layer.num_heads, stream);
   });
 }
 
 // The ways that a decode of `batch` sequences can be cut.
 void time_ways(int64_t batch, Element state_element, const Roofs& roofs) {
-  const int64_t bytes = 2 * batch * kStateSize * bytes_of(state_element);
+  const int64_t bytes = 2 * batch * kHeads * kDim * kDim * bytes_of(state_element);
   const int sets = std::max(2, sets_beyond_caches(bytes));
   const Layer layer(batch, 1, sets, false, state_element);
   const auto print = [&](const char* what, int splits, auto&& work) {
@@ -409,9 +454,14 @@ void time_decodes() {
 
 void time_prefills() {
   const Roofs roofs = measure_roofs();
-  time_prefill(1, 8192, roofs);
-  time_prefill(8, 1024, roofs);
-  time_prefill(1, 1024, roofs);
+  for (const Prompts& prompts : {equal_prompts(1, 8192),
+                                 equal_prompts(8, 1024),
+                                 equal_prompts(1, 1024),
+                                 mixed_prompts(),
+                                 with_more_heads(equal_prompts(1, 8192)),
+                                 with_more_heads(mixed_prompts())}) {
+    time_prefill(prompts, roofs);
+  }
 }
 
 }  // namespace

@@ -159,6 +159,7 @@ const Case kCases[] = {
     {{2, 4, 128, 128}, {150, 1, 63, 8}, {0, 7, 1, 128}},
     {{1, 2, 128, 128}, {1000}, {0}},
     {{1, 2, 128, 128}, {64, 1000}, {0, 77}},
+    {{1, 3, 128, 128}, {200}, {4}},
     {{2, 6, 48, 80}, {9, 100, 1, 66}, {0, 3, 2, 0}},
     {{1, 1, 256, 256}, {40}, {1}},
 };
@@ -412,6 +413,23 @@ TEST(GatedDeltaRule, ExtremeDecaysStayFinite) {
     GatedDeltaRuleParams params = random_call(kSizes, state_batch_of({100}, {5}), DType::kFloat32);
     params.a_log.data<float>()[0] = 7.0f;
     params.a_log.data<float>()[1] = -100.0f;
+    const Expected expected = expected_of(params, kSizes);
+    if (!run(variant, pool, params)) continue;
+    expect_result(params, expected, variant);
+  }
+}
+
+// Inverses of chunks are far from the identity where tokens have one key.
+TEST(GatedDeltaRule, TokensOfOneKeyMatchTheRecurrence) {
+  constexpr Sizes kSizes{1, 2, 128, 128};
+  ThreadPool pool(1);
+  for (const char* variant : kAllVariants) {
+    const GatedDeltaRuleParams params =
+        random_call(kSizes, state_batch_of({200}, {0}), DType::kBFloat16);
+    BFloat16* keys = params.qkv.data<BFloat16>() + kSizes.key_dim();
+    for (int t = 1; t < 200; ++t) {
+      std::copy_n(keys, kSizes.key_dim(), keys + t * params.qkv.stride(0));
+    }
     const Expected expected = expected_of(params, kSizes);
     if (!run(variant, pool, params)) continue;
     expect_result(params, expected, variant);

@@ -1,5 +1,8 @@
 // Inside the chunked gated delta rule: a sequence's chunks one after the other, for half of a value
-// head's columns, by a warpgroup that computes and a warp that loads.
+// head's columns: what the block's warps share, and the warp that loads.
+//
+// One warpgroup goes from state to state (advance_states.cuh), the other one makes results of what
+// it leaves (advance_results.cuh), so that states wait for no result.
 //
 // Everything is transposed, columns of the state are rows of the products' left factors. Those are
 // in registers, where the result of one product is as the next one wants it: thread (w, g, c) =
@@ -21,9 +24,15 @@ using device::wait_for;
 using device::wait_for_products;
 
 constexpr int kGroupThreads = 128;
-constexpr int kAdvanceThreads = kGroupThreads + 32;
+constexpr int kAdvanceThreads = 3 * kGroupThreads;
+// Per thread of the warpgroup that has the state, of the one that makes results, and of the one
+// that loads.
+constexpr int kStateRegisters = 256;
+constexpr int kResultRegisters = 224;
+constexpr int kLoadRegisters = 24;
 constexpr int kAdvanceColumns = 64;
-constexpr int kStages = 3;
+constexpr int kStateSteps = kHeadDim / 16;
+constexpr int kChunkSteps = kChunk / 16;
 
 struct AdvanceArgs {
   GatedDeltaRuleArgs rule;
@@ -33,23 +42,121 @@ struct AdvanceArgs {
   int64_t blocks_of_place;  // that leave its records
 };
 
-struct alignas(1024) AdvanceStage {
-  ChunkRecord record;
-  // By halves of the head: keys, then queries, so that one product has both.
-  alignas(1024) uint8_t rows[2][2][kTileBytes];
-  uint8_t values[kTileBytes];  // then the results
+// What is loaded of a chunk for each of the two warpgroups.
+struct alignas(1024) StateStage {
+  // By halves of the head: keys, then queries.
+  uint8_t rows[2][2][kTileBytes];
+  uint8_t values[kTileBytes];
+  uint8_t inverse[2][kTileBytes];
+  ChunkFactors factors;
 };
-constexpr int kAdvanceSharedBytes = kStages * sizeof(AdvanceStage) + 1024;
-constexpr int kStageBytes = sizeof(ChunkRecord) + 5 * kTileBytes;  // that are loaded
+struct alignas(1024) ResultStage {
+  uint8_t products[2][kTileBytes];
+  float factors[kChunk];
+};
+constexpr int kStateStages = 2;
+constexpr int kResultStages = 2;
+constexpr int kNumBarriers = 2 * (kStateStages + kResultStages);
+constexpr int kStateStageBytes = 7 * kTileBytes + sizeof(ChunkFactors);
+constexpr int kResultStageBytes = 2 * kTileBytes + sizeof(float) * kChunk;
+
+// What thread t of one warpgroup leaves for thread t of the other: Q S and V', transposed.
+struct Exchange {
+  float4 queries[2 * kChunkSteps][kGroupThreads];
+  float4 written[2 * kChunkSteps][kGroupThreads];
+};
+
+struct AdvanceShared {
+  StateStage states[kStateStages];
+  ResultStage results[kResultStages];
+  Exchange exchange;
+  uint8_t out[kTileBytes];
+};
+constexpr int kAdvanceSharedBytes = sizeof(AdvanceShared) + 1024;
+
+// A ring of stages: a barrier of each that is full and of each that is empty.
+struct Ring {
+  uint32_t barriers;
+  int num_stages;
+
+  __device__ uint32_t full_at(int stage) const { return barriers + stage * 8; }
+  __device__ uint32_t empty_at(int stage) const { return barriers + (num_stages + stage) * 8; }
+};
 
 struct AdvanceBuffers {
-  AdvanceStage* stages;
-  uint32_t full;  // barriers
-  uint32_t empty;
-
-  __device__ uint32_t full_at(int stage) const { return full + stage * 8; }
-  __device__ uint32_t empty_at(int stage) const { return empty + stage * 8; }
+  AdvanceShared* shared;
+  Ring states;
+  Ring results;
 };
+
+// What one warpgroup tells the other one.
+enum Signal { kQueriesThere = 2, kQueriesTaken, kWrittenThere, kWrittenTaken };
+template <Signal kSignal>
+__device__ inline void give_signal() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(static_cast<int>(kSignal)), "n"(2 * kGroupThreads)
+               : "memory");
+}
+template <Signal kSignal>
+__device__ inline void wait_for_signal() {
+  asm volatile("bar.sync %0, %1;" ::"n"(static_cast<int>(kSignal)), "n"(2 * kGroupThreads)
+               : "memory");
+}
+
+// Zeroes what a stage's tiles hold of tokens behind the sequence's last one, of which the chunk has
+// `count`: they are another one's, and a factor of zero would not hide a NaN there.
+__device__ inline void clear_behind(int64_t count, const void* tiles, int num_tiles) {
+  if (count >= kChunk) return;
+  const auto first = static_cast<int>(count) * kTileRowBytes;
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  for (int i = thread * 16; i < num_tiles * kTileBytes; i += kGroupThreads * 16) {
+    if (i % kTileBytes < first) continue;
+    asm volatile(
+        "st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(device::shared_address(tiles) + i), "r"(0)
+        : "memory");
+  }
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// d (+)= a b^T, 16 columns of which both have here. a is a sum of two.
+__device__ __forceinline__ void multiply_step(float (&d)[kChunk / 2],
+                                              const uint32_t (&high)[4],
+                                              const uint32_t (&low)[4],
+                                              uint32_t b,
+                                              bool accumulate) {
+  product(d, high, b, accumulate);
+  product(d, low, b, true);
+}
+
+// The same where b is a lower triangular matrix, a sum of two as well. What is above the diagonal
+// is zero: leaving it out takes more products than it saves.
+__device__ __forceinline__ void multiply_triangle(float (&d)[kChunk / 2],
+                                                  const uint32_t (&high)[4],
+                                                  const uint32_t (&low)[4],
+                                                  uint32_t matrix,
+                                                  int step,
+                                                  bool accumulate) {
+  const uint32_t at = matrix + bytes_of_matrix(step * 32);
+  multiply_step(d, high, low, at, accumulate);
+  product(d, high, at + bytes_of_matrix(kTileBytes), true);
+}
+
+// In a tile of values or results, the lane's row of the four matrices of 16 tokens: of columns g,
+// then g + 8, then the same of eight tokens further on.
+__device__ inline int value_offset(int step) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroupThreads / 32;
+  const int token = step * 16 + lane / 16 * 8 + lane % 8;
+  return tile_offset(token, (warp * 2 + lane / 8 % 2) * 16);
+}
+
+// A thread's registers of a result for the other warpgroup.
+__device__ __forceinline__ void leave(const float* from,
+                                      float4 (&to)[2 * kChunkSteps][kGroupThreads]) {
+#pragma unroll
+  for (int i = 0; i < 2 * kChunkSteps; ++i) {
+    to[i][threadIdx.x] =
+        make_float4(from[i * 4], from[i * 4 + 1], from[i * 4 + 2], from[i * 4 + 3]);
+  }
+}
 
 // Whether the record at `flag` is there; what it holds may then be copied.
 __device__ inline bool is_ready(const uint32_t* flag) {
@@ -71,338 +178,90 @@ __device__ inline const uint32_t* flag_of_first(const AdvanceArgs& args,
   return args.flags.ready + sequence.first_chunk * args.blocks_of_place + block;
 }
 
-// One thread.
-__device__ inline void load_chunks(const AdvanceArgs& args,
-                                   const ChunkedSequence& sequence,
-                                   int64_t head,
-                                   int half,
-                                   const AdvanceBuffers& buffers) {
-  const GatedDeltaRuleArgs& rule = args.rule;
-  const int64_t key_head = head / (rule.num_v_heads / rule.num_k_heads);
-  const int query_column = static_cast<int>(key_head) * kHeadDim;
-  const int key_column = query_column + static_cast<int>(rule.num_k_heads) * kHeadDim;
-  const int value_column =
-      static_cast<int>(2 * rule.num_k_heads + head) * kHeadDim + half * kAdvanceColumns;
-  const ChunkRecord* record = args.records + sequence.first_chunk * rule.num_v_heads + head;
-  const uint32_t* ready = flag_of_first(args, sequence, head);
-  const uint64_t policy = device::keep_policy();
-  device::StageCursor stage;
-  const int num_chunks = static_cast<int>(sequence.num_chunks());
-  for (int chunk = 0; chunk < num_chunks; ++chunk) {
-    while (ready != nullptr && !is_ready(ready + chunk * args.blocks_of_place)) {
-    }
-    wait_for(buffers.empty_at(stage.index), stage.parity ^ 1);
-    const uint32_t barrier = buffers.full_at(stage.index);
-    const AdvanceStage& target = buffers.stages[stage.index];
-    const int row = static_cast<int>(sequence.begin) + chunk * kChunk;
-    arrive_expecting(barrier, kStageBytes);
-    for (int i = 0; i < 2; ++i) {
-      device::copy_box(device::shared_address(target.rows[i][0]),
-                       &args.rows,
-                       key_column + i * 64,
-                       row,
-                       barrier,
-                       policy);
-    }
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(device::shared_address(&target.record)),
-        "l"(record + int64_t{chunk} * rule.num_v_heads),
-        "r"(static_cast<int>(sizeof(ChunkRecord))),
-        "r"(barrier)
-        : "memory");
-    device::copy_box(
-        device::shared_address(target.values), &args.rows, value_column, row, barrier, policy);
-    for (int i = 0; i < 2; ++i) {
-      device::copy_box(device::shared_address(target.rows[i][1]),
-                       &args.rows,
-                       query_column + i * 64,
-                       row,
-                       barrier,
-                       policy);
-    }
-    stage.advance(kStages);
-  }
-}
-
-// The warpgroup that computes.
-class Advance {
+// The thread that loads.
+class ChunkLoader {
  public:
-  __device__ __forceinline__ Advance(const AdvanceArgs& args,
-                                     const ChunkedSequence& sequence,
-                                     int64_t head,
-                                     int half,
-                                     const AdvanceBuffers& buffers)
+  __device__ ChunkLoader(const AdvanceArgs& args,
+                         const ChunkedSequence& sequence,
+                         int64_t head,
+                         int half,
+                         const AdvanceBuffers& buffers)
       : args_(args),
         sequence_(sequence),
-        first_column_(half * kAdvanceColumns),
         buffers_(buffers),
-        out_(static_cast<device::BFloat16*>(args.rule.out) + head * kHeadDim + first_column_) {}
+        record_(args.records + sequence.first_chunk * args.rule.num_v_heads + head),
+        ready_(flag_of_first(args, sequence, head)),
+        policy_(device::keep_policy()) {
+    const auto num_k_heads = static_cast<int>(args.rule.num_k_heads);
+    const auto v_head = static_cast<int>(head);
+    query_column_ = v_head / (static_cast<int>(args.rule.num_v_heads) / num_k_heads) * kHeadDim;
+    key_column_ = query_column_ + num_k_heads * kHeadDim;
+    value_column_ = (2 * num_k_heads + v_head) * kHeadDim + half * kAdvanceColumns;
+  }
 
-  // The state behind the last token goes from `before`, or from nothing, to `behind`; both are at
-  // the value head's first column.
-  __device__ __forceinline__ void run(const void* before, void* behind) {
-    float state[kHeadDim / 2];
-    load_state(before, state);
+  __device__ void run() {
+    device::StageCursor state, result;
     const int num_chunks = static_cast<int>(sequence_.num_chunks());
     for (int chunk = 0; chunk < num_chunks; ++chunk) {
-      AdvanceStage& stage = buffers_.stages[stage_.index];
-      wait_for(buffers_.full_at(stage_.index), stage_.parity);
-      clear_behind(chunk, stage);
-      add_chunk(chunk, stage, state);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      arrive(buffers_.empty_at(stage_.index));
-      stage_.advance(kStages);
+      while (ready_ != nullptr && !is_ready(ready_ + chunk * args_.blocks_of_place)) {
+      }
+      const int row = static_cast<int>(sequence_.begin) + chunk * kChunk;
+      const ChunkRecord& record = record_[int64_t{chunk} * args_.rule.num_v_heads];
+      wait_for(buffers_.states.empty_at(state.index), state.parity ^ 1);
+      load(buffers_.shared->states[state.index], buffers_.states.full_at(state.index), row, record);
+      wait_for(buffers_.results.empty_at(result.index), result.parity ^ 1);
+      load(buffers_.shared->results[result.index],
+           buffers_.results.full_at(result.index),
+           row,
+           record);
+      state.advance(kStateStages);
+      result.advance(kResultStages);
     }
-    store_state(state, behind);
   }
 
  private:
-  static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
-  static __device__ __forceinline__ int warp() { return threadIdx.x / 32; }
-
-  // Element i of the state: its row, of keys, and its column of the block's.
-  static __device__ __forceinline__ int row_of(int i) { return i / 4 * 8 + lane() % 4 * 2 + i % 2; }
-  static __device__ __forceinline__ int column_of(int i) {
-    return warp() * 16 + lane() / 4 + i / 2 % 2 * 8;
-  }
-
-  __device__ __forceinline__ bool is_float32() const {
-    return args_.rule.state_element == Element::kFloat32;
-  }
-  __device__ __forceinline__ void load_state(const void* from, float (&state)[kHeadDim / 2]) {
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) {
-      const int at = row_of(i) * kHeadDim + first_column_ + column_of(i);
-      if (from == nullptr) {
-        state[i] = 0.0f;
-      } else if (is_float32()) {
-        state[i] = static_cast<const float*>(from)[at];
-      } else {
-        state[i] = device::to_float(static_cast<const device::BFloat16*>(from)[at]);
-      }
+  __device__ void load(StateStage& to, uint32_t barrier, int row, const ChunkRecord& record) const {
+    arrive_expecting(barrier, kStateStageBytes);
+    for (int i = 0; i < 2; ++i) {
+      load_tile(to.rows[i][0], key_column_ + i * 64, row, barrier);
+      load_tile(to.rows[i][1], query_column_ + i * 64, row, barrier);
     }
+    load_tile(to.values, value_column_, row, barrier);
+    copy(to.inverse, record.inverse, barrier);
+    copy(to.factors, record.factors, barrier);
   }
-  __device__ __forceinline__ void store_state(const float (&state)[kHeadDim / 2], void* to) {
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) {
-      const int at = row_of(i) * kHeadDim + first_column_ + column_of(i);
-      if (is_float32()) {
-        static_cast<float*>(to)[at] = state[i];
-      } else {
-        static_cast<device::BFloat16*>(to)[at] = device::from_float<device::BFloat16>(state[i]);
-      }
-    }
+  __device__ void load(ResultStage& to,
+                       uint32_t barrier,
+                       int row,
+                       const ChunkRecord& record) const {
+    arrive_expecting(barrier, kResultStageBytes);
+    copy(to.products, record.products, barrier);
+    copy(to.factors, record.factors.query, barrier);
   }
-
-  // Zeroes what a stage holds of tokens behind the sequence's last one: they are another one's, and
-  // a factor of zero would not hide a NaN there.
-  __device__ __forceinline__ void clear_behind(int chunk, const AdvanceStage& stage) {
-    const int64_t left = sequence_.num_tokens - int64_t{chunk} * kChunk;
-    if (left >= kChunk) return;
-    const auto first = static_cast<int>(left) * kTileRowBytes;
-    const uint32_t tiles = device::shared_address(stage.rows);  // values follow
-    for (int i = threadIdx.x * 16; i < 5 * kTileBytes; i += kGroupThreads * 16) {
-      if (i % kTileBytes < first) continue;
-      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(tiles + i), "r"(0) : "memory");
-    }
-    publish();
+  __device__ void load_tile(uint8_t (&to)[kTileBytes],
+                            int column,
+                            int row,
+                            uint32_t barrier) const {
+    device::copy_box(device::shared_address(to), &args_.rows, column, row, barrier, policy_);
   }
-
-  // What this warpgroup wrote to shared memory is there for all and for the tensor cores.
-  static __device__ __forceinline__ void publish() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    device::synchronize_first<kGroupThreads>();
-  }
-
-  // What is done while products are under way does not touch the registers of theirs, nor of those
-  // before the wait that comes first: the assembler would put a wait in front of it.
-  __device__ __forceinline__ void add_chunk(int chunk,
-                                            AdvanceStage& stage,
-                                            float (&state)[kHeadDim / 2]) {
-    const ChunkFactors& factors = stage.record.factors;
-    const float decay = factors.decay;
-    float both[kChunk];  // K S, then Q S and the results, transposed
-    float written[kChunk / 2];
-    uint32_t high[kHeadDim / 16][4], low[kHeadDim / 16][4];
-    cut(state, high, low);
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) state[i] *= decay;
-    begin_products();
-    multiply_rows<2 * kChunk, 0>(both, high, low, stage.rows[0][0]);
-    commit_products();
-    wait_for_products<0>();
-    pin(both);
-    uint32_t written_high[kChunk / 16][4], written_low[kChunk / 16][4];
-    cut_differences(stage, both, written_high, written_low);
-    begin_products();
-    multiply_triangle<0>(written, written_high, written_low, stage.record.inverse, false);
-    commit_products();
-    scale_results(both, factors.query);
-    wait_for_products<0>();
-    pin(written);
-    cut(written, written_high, written_low);
-    begin_products();
-    multiply_triangle<kChunk / 2>(both, written_high, written_low, stage.record.products, true);
-    commit_products();
-    uint32_t parts[3][kChunk / 16][4];
-    cut_updates(factors, written, parts);
-    begin_products();
-    update_state(state, parts, stage.rows[0][0]);
-    commit_products();
-    wait_for_products<1>();
-    pin(both);
-    store_out(chunk, stage, both);
-    wait_for_products<0>();
-    pin(state);
-  }
-
-  // The left factor's registers of step k are elements 8k to 8k + 7 of a result.
-  template <int kCount>
-  static __device__ __forceinline__ void cut(const float (&from)[kCount],
-                                             uint32_t (&high)[kCount / 8][4],
-                                             uint32_t (&low)[kCount / 8][4]) {
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-      split(from[i * 2], from[i * 2 + 1], high[i / 4][i % 4], low[i / 4][i % 4]);
-    }
-  }
-
-  // X^T = (V - known) beta: a result's columns are tokens.
-  __device__ __forceinline__ void cut_differences(const AdvanceStage& stage,
-                                                  const float (&known)[kChunk],
-                                                  uint32_t (&high)[kChunk / 16][4],
-                                                  uint32_t (&low)[kChunk / 16][4]) const {
-    const ChunkFactors& factors = stage.record.factors;
-    const uint32_t values = device::shared_address(stage.values);
-#pragma unroll
-    for (int step = 0; step < kChunk / 16; ++step) {
-      uint32_t v[4];
-      load_matrices_transposed(v, values + value_offset(step));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int token = step * 16 + i / 2 * 8 + lane() % 4 * 2, at = step * 8 + i * 2;
-        const float2 beta = *reinterpret_cast<const float2*>(factors.beta + token);
-        const float2 scale = *reinterpret_cast<const float2*>(factors.known + token);
-        const float x = fmaf(beta.x, __uint_as_float(v[i] << 16), -scale.x * known[at]);
-        const float y = fmaf(beta.y, __uint_as_float(v[i] & 0xffff0000u), -scale.y * known[at + 1]);
-        split(x, y, high[step][i], low[step][i]);
-      }
-    }
-  }
-
-  static __device__ __forceinline__ void cut_updates(const ChunkFactors& factors,
-                                                     const float (&written)[kChunk / 2],
-                                                     uint32_t (&parts)[3][kChunk / 16][4]) {
-#pragma unroll
-    for (int i = 0; i < kChunk / 4; ++i) {
-      const int token = i / 2 * 8 + lane() % 4 * 2;
-      const float2 scale = *reinterpret_cast<const float2*>(factors.update + token);
-      float x = written[i * 2] * scale.x, y = written[i * 2 + 1] * scale.y;
-      parts[0][i / 4][i % 4] = take_pair(x, y);
-      parts[1][i / 4][i % 4] = take_pair(x, y);
-      parts[2][i / 4][i % 4] = pair_of(x, y);
-    }
-  }
-
-  // d = S^T times rows of keys or queries.
-  template <int kColumns, int kFirst>
-  static __device__ __forceinline__ void multiply_rows(float (&d)[kChunk],
-                                                       const uint32_t (&high)[kHeadDim / 16][4],
-                                                       const uint32_t (&low)[kHeadDim / 16][4],
-                                                       const uint8_t* rows) {
-    const uint32_t matrix = shared_matrix(device::shared_address(rows));
-#pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
-      const uint32_t b = matrix + bytes_of_matrix(k / 4 * 2 * kTileBytes + k % 4 * 32);
-      product<kColumns, kFirst>(d, high[k], b, k > 0);
-      product<kColumns, kFirst>(d, low[k], b, true);
-    }
-  }
-
-  // d (+)= a times the transpose of a lower triangular matrix, both sums of two, into elements from
-  // kAt on. What is above the diagonal is zero: leaving it out takes more products than it saves.
-  template <int kAt, int kCount>
-  static __device__ __forceinline__ void multiply_triangle(float (&d)[kCount],
-                                                           const uint32_t (&high)[kChunk / 16][4],
-                                                           const uint32_t (&low)[kChunk / 16][4],
-                                                           const uint8_t (&matrix)[2][kTileBytes],
-                                                           bool accumulate) {
-    const uint32_t first = shared_matrix(device::shared_address(matrix[0]));
-#pragma unroll
-    for (int step = 0; step < kChunk / 16; ++step) {
-      const uint32_t at = first + bytes_of_matrix(step * 32);
-      const bool adds = accumulate || step > 0;
-      product<kChunk, kAt>(d, high[step], at, adds);
-      product<kChunk, kAt>(d, low[step], at, true);
-      product<kChunk, kAt>(d, high[step], at + bytes_of_matrix(kTileBytes), true);
-    }
-  }
-
-  static __device__ __forceinline__ void update_state(float (&state)[kHeadDim / 2],
-                                                      const uint32_t (&parts)[3][kChunk / 16][4],
-                                                      const uint8_t* keys) {
-    const uint32_t matrix = shared_matrix(device::shared_address(keys), 2 * kTileBytes);
-#pragma unroll
-    for (int step = 0; step < kChunk / 16; ++step) {
-      const uint32_t b = matrix + bytes_of_matrix(step * 16 * kTileRowBytes);
-#pragma unroll
-      for (int part = 0; part < 3; ++part) product_by_rows(state, parts[part][step], b);
-    }
-  }
-
-  // In a tile of values, the lane's row of the four matrices of 16 tokens: of columns g, then g +
-  // 8, then the same of eight tokens further on.
-  static __device__ __forceinline__ int value_offset(int step) {
-    const int token = step * 16 + lane() / 16 * 8 + lane() % 8;
-    return tile_offset(token, (warp() * 2 + lane() / 8 % 2) * 16);
-  }
-
-  static __device__ __forceinline__ void scale_results(float (&both)[kChunk],
-                                                       const float (&factors)[kChunk]) {
-    const int c = lane() % 4;
-#pragma unroll
-    for (int i = 0; i < kChunk / 4; ++i) {
-      const float2 scale = *reinterpret_cast<const float2*>(factors + i / 2 * 8 + c * 2);
-      both[kChunk / 2 + i * 2] *= scale.x;
-      both[kChunk / 2 + i * 2 + 1] *= scale.y;
-    }
-  }
-
-  // By way of where the chunk's values were.
-  __device__ __forceinline__ void store_out(int chunk,
-                                            AdvanceStage& stage,
-                                            const float (&both)[kChunk]) {
-    const uint32_t values = device::shared_address(stage.values);
-#pragma unroll
-    for (int step = 0; step < kChunk / 16; ++step) {
-      uint32_t bits[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = kChunk / 2 + step * 8 + i * 2;
-        bits[i] = pair_of(both[at], both[at + 1]);
-      }
-      store_matrices_transposed(values + value_offset(step), bits);
-    }
-    device::synchronize_first<kGroupThreads>();
-    const int64_t first = int64_t{chunk} * kChunk;
-#pragma unroll
-    for (int i = 0; i < kTileBytes / 16 / kGroupThreads; ++i) {
-      const int index = i * kGroupThreads + static_cast<int>(threadIdx.x);
-      const int row = index / 8, part = index % 8;
-      if (first + row >= sequence_.num_tokens) continue;
-      device::BFloat16* target =
-          out_ + (sequence_.begin + first + row) * args_.rule.out_stride + part * 8;
-      device::store_bits(target, device::load_bits(stage.values + tile_offset(row, part * 16)));
-    }
+  template <typename T>
+  static __device__ void copy(T& to, const T& from, uint32_t barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(device::shared_address(&to)),
+        "l"(&from),
+        "r"(static_cast<int>(sizeof(T))),
+        "r"(barrier)
+        : "memory");
   }
 
   const AdvanceArgs& args_;
   const ChunkedSequence& sequence_;
-  const int first_column_;
   const AdvanceBuffers& buffers_;
-  device::BFloat16* const out_;
-  device::StageCursor stage_;
+  const ChunkRecord* const record_;
+  const uint32_t* const ready_;
+  const uint64_t policy_;
+  int query_column_, key_column_, value_column_;
 };
 
 }  // namespace atom::ops::delta_device

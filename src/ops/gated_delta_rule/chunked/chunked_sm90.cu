@@ -4,7 +4,8 @@
 
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
-#include "ops/gated_delta_rule/chunked/advance.cuh"
+#include "ops/gated_delta_rule/chunked/advance_results.cuh"
+#include "ops/gated_delta_rule/chunked/advance_states.cuh"
 #include "ops/gated_delta_rule/chunked/prepare.cuh"
 #include "tensor/gpu_launch.h"
 
@@ -35,7 +36,7 @@ __device__ void prepare_chunk(const GatedDeltaRuleArgs& args,
 }
 
 // grid: parts of key heads, places of chunks.
-__global__ void __launch_bounds__(kPrepareThreads, 3)
+__global__ void __launch_bounds__(kPrepareThreads, 4)
     prepare_chunks_kernel(GatedDeltaRuleArgs args, ChunkRecord* records) {
   extern __shared__ __align__(1024) uint8_t shared[];
   device::allow_next_grid();
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kPrepareThreads, 3)
 // The same beside the kernel that reads the records, which was launched before and let this one
 // start when what both read was there. The last block ends after that kernel: what follows this one
 // follows both.
-__global__ void __launch_bounds__(kPrepareThreads, 3)
+__global__ void __launch_bounds__(kPrepareThreads, 4)
     prepare_chunks_beside_kernel(GatedDeltaRuleArgs args, ChunkRecord* records, ChunkFlags flags) {
   extern __shared__ __align__(1024) uint8_t shared[];
   device::allow_next_grid();
@@ -75,18 +76,24 @@ __device__ int64_t last_slot(const StateBatchArgs& batch, int64_t index) {
   return batch.token_slots[batch.query_start[index + 1] - 1];
 }
 
+__device__ void init_ring(const Ring& ring) {
+  for (int stage = 0; stage < ring.num_stages; ++stage) {
+    device::init_barrier(ring.full_at(stage), 1);
+    device::init_barrier(ring.empty_at(stage), kGroupThreads);
+  }
+}
+
 // What a block of the second kernel has of its shared memory; all its threads come here.
 __device__ AdvanceBuffers set_up(uint8_t* shared, uint64_t* barriers) {
-  AdvanceBuffers buffers;
   const uint32_t unaligned = device::shared_address(shared) % 1024;
-  buffers.stages = reinterpret_cast<AdvanceStage*>(shared + (1024 - unaligned) % 1024);
-  buffers.full = device::shared_address(barriers);
-  buffers.empty = buffers.full_at(kStages);
+  const uint32_t first = device::shared_address(barriers);
+  const AdvanceBuffers buffers = {
+      .shared = reinterpret_cast<AdvanceShared*>(shared + (1024 - unaligned) % 1024),
+      .states = {first, kStateStages},
+      .results = {first + 2 * kStateStages * 8, kResultStages}};
   if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage) {
-      device::init_barrier(buffers.full_at(stage), 1);
-      device::init_barrier(buffers.empty_at(stage), kGroupThreads);
-    }
+    init_ring(buffers.states);
+    init_ring(buffers.results);
     device::publish_barriers();
   }
   __syncthreads();
@@ -100,7 +107,10 @@ __device__ __forceinline__ void advance_chunks(const AdvanceArgs& args,
   const GatedDeltaRuleArgs& rule = args.rule;
   const int64_t head = blockIdx.x / 2, index = blockIdx.y;
   const int half = blockIdx.x % 2;
-  if (threadIdx.x < kGroupThreads) {
+  // Tells the compiler that it is uniform.
+  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
+  if (group == 0) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kStateRegisters));
     const int64_t from = rule.batch.state_slots[index], to = last_slot(rule.batch, index);
     if (from >= rule.batch.num_slots || to < 0 || to >= rule.batch.num_slots) gpu_trap();
     const int64_t bytes = rule.state_element == Element::kFloat32 ? 4 : 2;
@@ -109,10 +119,14 @@ __device__ __forceinline__ void advance_chunks(const AdvanceArgs& args,
       return static_cast<uint8_t*>(rule.state) + at * bytes;
     };
     const bool has_history = rule.batch.seq_lens[index] > sequence.num_tokens;
-    Advance(args, sequence, head, half, buffers)
+    AdvanceStates(args, sequence, half, buffers)
         .run(has_history ? state_in(from) : nullptr, state_in(to));
-  } else if (threadIdx.x == kGroupThreads) {
-    load_chunks(args, sequence, head, half, buffers);
+  } else if (group == 1) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kResultRegisters));
+    AdvanceResults(args, sequence, head, half, buffers).run();
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kLoadRegisters));
+    if (threadIdx.x == 2 * kGroupThreads) ChunkLoader(args, sequence, head, half, buffers).run();
   }
 }
 
@@ -120,7 +134,7 @@ __device__ __forceinline__ void advance_chunks(const AdvanceArgs& args,
 __global__ void __launch_bounds__(kAdvanceThreads, 1)
     advance_chunks_kernel(const __grid_constant__ AdvanceArgs args) {
   extern __shared__ uint8_t shared[];
-  __shared__ __align__(8) uint64_t barriers[2 * kStages];
+  __shared__ __align__(8) uint64_t barriers[kNumBarriers];
   device::allow_next_grid();
   const AdvanceBuffers buffers = set_up(shared, barriers);
   device::wait_for_previous_grid();
@@ -152,7 +166,7 @@ __device__ bool sees_first_record(const uint32_t* flag) {
 __global__ void __launch_bounds__(kAdvanceThreads, 1)
     advance_chunks_beside_kernel(const __grid_constant__ AdvanceArgs args) {
   extern __shared__ uint8_t shared[];
-  __shared__ __align__(8) uint64_t barriers[2 * kStages];
+  __shared__ __align__(8) uint64_t barriers[kNumBarriers];
   __shared__ bool has_begun;
   const AdvanceBuffers buffers = set_up(shared, barriers);
   device::wait_for_previous_grid();

@@ -4,13 +4,12 @@
 
 #include "ops/device/async_copy.cuh"
 #include "ops/device/reductions.cuh"
-#include "ops/gated_delta_rule/chunked/chunks.cuh"
+#include "ops/gated_delta_rule/chunked/inverse.cuh"
 #include "ops/gated_delta_rule/chunked/warp_matrix.cuh"
 
 namespace atom::ops::delta_device {
 
 constexpr int kPrepareThreads = 128;
-constexpr int kMatrixStride = kChunk + 4;
 
 struct PrepareShared {
   union alignas(1024) {
@@ -18,12 +17,9 @@ struct PrepareShared {
       uint8_t keys[kChunk * kHeadDim * 2];
       uint8_t queries[kChunk * kHeadDim * 2];
     };
-    uint8_t products[kHeadsAtOnce][2][kTileBytes];  // P, as the sum of two
+    Matrix m[kHeadsAtOnce];
   };
-  union alignas(1024) {
-    float m[kHeadsAtOnce][kChunk][kMatrixStride];
-    uint8_t inverse[kHeadsAtOnce][2][kTileBytes];
-  };
+  alignas(1024) uint8_t products[2][kTileBytes];  // P of a value head, as the sum of two
   ChunkFactors factors[kHeadsAtOnce];
   // The sums of log decays, to base 2, as sums of two.
   float gamma[kHeadsAtOnce][kChunk];
@@ -60,14 +56,14 @@ class Preparation {
     __syncthreads();
     find_gates(head, num_heads);
     __syncthreads();
-    for (int h = 0; h < num_heads; ++h) weigh(kk, qk, h);
-    __syncthreads();
-    float column[kChunk];
-    invert(num_heads, column);
-    __syncthreads();
-    if (static_cast<int>(threadIdx.x) / kChunk < num_heads) store_inverse(column);
-    __syncthreads();
-    for (int h = 0; h < num_heads; ++h) write(h, records + head + h);
+    for (int h = 0; h < num_heads; ++h) {
+      weigh(kk, qk, h);
+      __syncthreads();
+      write_products(h, records[head + h]);
+      __syncthreads();
+    }
+    invert();
+    for (int h = 0; h < num_heads; ++h) write_inverse(h, records[head + h]);
   }
 
  private:
@@ -196,8 +192,8 @@ class Preparation {
                 high,
                 low);
         }
-        *reinterpret_cast<uint32_t*>(shared_.products[h][0] + at) = high;
-        *reinterpret_cast<uint32_t*>(shared_.products[h][1] + at) = low;
+        *reinterpret_cast<uint32_t*>(shared_.products[0] + at) = high;
+        *reinterpret_cast<uint32_t*>(shared_.products[1] + at) = low;
       }
     }
   }
@@ -229,78 +225,55 @@ class Preparation {
     return result;
   }
 
-  // Column j of (I + M)^-1 by thread j of the value head's 64, from top to bottom. Those of a warp
-  // from column 32 on have nothing in the rows above. Which warp has them alternates, so that every
-  // scheduler gets its share.
-  __device__ static int column_of_thread() {
-    return static_cast<int>((threadIdx.x ^ (blockIdx.x & 1) * 32) % kChunk);
+  // Of both value heads, by 64 threads each; where there is only one, of whatever is there.
+  __device__ void invert() {
+    Matrix& m = shared_.m[threadIdx.x / kInverseThreads];
+    const int t = threadIdx.x % kInverseThreads;
+    invert_blocks(m, t);
+    __syncwarp();
+    join_blocks_of_16(m, t);
+    __syncthreads();
+    join_halves_first(m, t);
+    __syncthreads();
+    join_halves_second(m, t);
+    __syncthreads();
   }
 
-  __device__ void invert(int num_heads, float (&column)[kChunk]) {
-    const int h = threadIdx.x / kChunk;
-    if (h >= num_heads) return;
-    const int j = column_of_thread();
-    if (j < 32) {
-      substitute<0>(shared_.m[h], j, column);
-    } else {
-      substitute<32>(shared_.m[h], j, column);
-    }
-  }
-
-  template <int kFirst>
-  __device__ static void substitute(const float (&m)[kChunk][kMatrixStride],
-                                    int j,
-                                    float (&column)[kChunk]) {
+  // With the factors.
+  __device__ void write_products(int h, ChunkRecord& record) const {
 #pragma unroll
-    for (int i = 0; i < kFirst; ++i) column[i] = 0;
+    for (int part = 0; part < 2; ++part) {
 #pragma unroll
-    for (int i = kFirst; i < kChunk; ++i) {
-      float sum[4] = {i == j ? 1.0f : 0.0f, 0, 0, 0};
-#pragma unroll
-      for (int l = kFirst; l < i; l += 4) {
-        const float4 factor = *reinterpret_cast<const float4*>(&m[i][l]);
-        sum[0] = fmaf(factor.x, column[l], sum[0]);
-        if (l + 1 < i) sum[1] = fmaf(factor.y, column[l + 1], sum[1]);
-        if (l + 2 < i) sum[2] = fmaf(factor.z, column[l + 2], sum[2]);
-        if (l + 3 < i) sum[3] = fmaf(factor.w, column[l + 3], sum[3]);
-      }
-      column[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
-  }
-
-  __device__ void store_inverse(const float (&column)[kChunk]) {
-    const int h = threadIdx.x / kChunk, j = column_of_thread();
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const auto high = __float2bfloat16(column[i]);
-      const int at = tile_offset(i, j * 2);
-      *reinterpret_cast<device::BFloat16*>(shared_.inverse[h][0] + at) = high;
-      *reinterpret_cast<device::BFloat16*>(shared_.inverse[h][1] + at) =
-          __float2bfloat16(column[i] - __bfloat162float(high));
-    }
-  }
-
-  __device__ void write(int h, ChunkRecord* record) const {
-    constexpr int kParts = kTileRowBytes / 16;
-    const uint8_t* tiles[] = {shared_.inverse[h][0],
-                              shared_.inverse[h][1],
-                              shared_.products[h][0],
-                              shared_.products[h][1]};
-    uint8_t* const targets[] = {
-        record->inverse[0], record->inverse[1], record->products[0], record->products[1]};
-#pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
-#pragma unroll
-      for (int i = threadIdx.x; i < kChunk * kParts; i += kPrepareThreads) {
-        const int row = i / kParts, part = i % kParts;
-        const int at = tile_offset(row, part * 16);
-        device::store_bits(targets[tile] + at, device::load_bits(tiles[tile] + at));
+      for (int i = threadIdx.x * 16; i < kTileBytes; i += kPrepareThreads * 16) {
+        device::store_bits(record.products[part] + i,
+                           device::load_bits(shared_.products[part] + i));
       }
     }
     if (threadIdx.x < sizeof(ChunkFactors) / 16) {
-      device::store_bits(reinterpret_cast<uint4*>(&record->factors) + threadIdx.x,
+      device::store_bits(reinterpret_cast<uint4*>(&record.factors) + threadIdx.x,
                          reinterpret_cast<const uint4*>(&shared_.factors[h])[threadIdx.x]);
     }
+  }
+
+  __device__ void write_inverse(int h, ChunkRecord& record) const {
+    constexpr int kParts = kTileRowBytes / 16;
+#pragma unroll
+    for (int i = threadIdx.x; i < kChunk * kParts; i += kPrepareThreads) {
+      const int row = i / kParts, part = i % kParts;
+      uint4 high = {}, low = {};
+      if (part / 2 <= row / 16) {
+        split_four(four_of(shared_.m[h], row, part * 8), high.x, high.y, low.x, low.y);
+        split_four(four_of(shared_.m[h], row, part * 8 + 4), high.z, high.w, low.z, low.w);
+      }
+      device::store_bits(record.inverse[0] + tile_offset(row, part * 16), high);
+      device::store_bits(record.inverse[1] + tile_offset(row, part * 16), low);
+    }
+  }
+
+  static __device__ void split_four(
+      float4 x, uint32_t& high_0, uint32_t& high_1, uint32_t& low_0, uint32_t& low_1) {
+    split(x.x, x.y, high_0, low_0);
+    split(x.z, x.w, high_1, low_1);
   }
 
   const GatedDeltaRuleArgs& args_;

@@ -64,13 +64,11 @@ __device__ inline uint32_t shared_matrix(uint32_t address, uint32_t panel_bytes 
 #define ATOM_D8(d, i)                                                                         \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
-#define ATOM_D16(d, i) ATOM_D8(d, i), ATOM_D8(d, i + 8)
-#define ATOM_D32(d, i) ATOM_D16(d, i), ATOM_D16(d, i + 16)
+#define ATOM_D32(d, i) ATOM_D8(d, i), ATOM_D8(d, i + 8), ATOM_D8(d, i + 16), ATOM_D8(d, i + 24)
 #define ATOM_D64(d, i) ATOM_D32(d, i), ATOM_D32(d, i + 32)
-#define ATOM_N8 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define ATOM_N16 ATOM_N8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define ATOM_N24 ATOM_N16 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define ATOM_N32 ATOM_N24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define ATOM_N32                                                                     \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define ATOM_N64                                                                       \
   ATOM_N32                                                                             \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -93,24 +91,13 @@ __device__ inline uint32_t shared_matrix(uint32_t address, uint32_t panel_bytes 
 // Eight rows are 1024 bytes apart from the next; 128-byte swizzle.
 constexpr uint32_t kHighWord = 1u << 30 | 1024 >> 4;
 
-// d[64, kColumns] (+)= a[64, 16] b[kColumns, 16]^T, columns of d from kFirst / 4 * 8 on.
-template <int kColumns, int kFirst, int kCount>
-__device__ __forceinline__ void product(float (&d)[kCount],
+// d[64, 64] (+)= a[64, 16] b[64, 16]^T.
+__device__ __forceinline__ void product(float (&d)[32],
                                         const uint32_t* a,
                                         uint32_t b,
                                         bool accumulate) {
-  static_assert(kFirst + kColumns / 2 <= kCount);
-  if constexpr (kColumns == 32) {
-    ATOM_PRODUCT(
-        "32", ATOM_N16, ATOM_D16(d, kFirst), "%16", "%17", "%18", "%19", "%20", "%21", "%22", "0");
-  } else if constexpr (kColumns == 128) {
-    ATOM_PRODUCT(
-        "128", ATOM_N64, ATOM_D64(d, kFirst), "%64", "%65", "%66", "%67", "%68", "%69", "%70", "0");
-  } else {
-    static_assert(kColumns == 64);
-    ATOM_PRODUCT(
-        "64", ATOM_N32, ATOM_D32(d, kFirst), "%32", "%33", "%34", "%35", "%36", "%37", "%38", "0");
-  }
+  ATOM_PRODUCT(
+      "64", ATOM_N32, ATOM_D32(d, 0), "%32", "%33", "%34", "%35", "%36", "%37", "%38", "0");
 }
 
 // d[64, 128] += a[64, 16] b[16, 128], rows of b along d's columns.
@@ -121,12 +108,8 @@ __device__ __forceinline__ void product_by_rows(float (&d)[64], const uint32_t* 
 }
 
 #undef ATOM_D8
-#undef ATOM_D16
 #undef ATOM_D32
 #undef ATOM_D64
-#undef ATOM_N8
-#undef ATOM_N16
-#undef ATOM_N24
 #undef ATOM_N32
 #undef ATOM_N64
 #undef ATOM_PRODUCT
