@@ -35,6 +35,7 @@ class AdvanceStates {
       arrive(buffers_.states.empty_at(at.index));
       at.advance(kStateStages);
     }
+    give_signal<kWrittenThere>();
     store_state(state, behind);
   }
 
@@ -97,16 +98,18 @@ class AdvanceStates {
     wait_for_products<0>();
     pin(queried);
     multiply_inverse(stage, high, low, written);
-    if (!is_first) wait_for_signal<kQueriesTaken>();
+    if (!is_first) {
+      // Of the chunk before: its results are multiplied beside inverses, which are the fewest.
+      give_signal<kWrittenThere>();
+      wait_for_signal<kQueriesTaken>();
+    }
     leave(queried, exchange.queries);
     give_signal<kQueriesThere>();
     wait_for_products<0>();
     pin(written);
     update(stage, written, state);
     if (!is_first) wait_for_signal<kWrittenTaken>();
-    // Results after the update: their products would take turns with the update's.
     leave(written, exchange.written);
-    give_signal<kWrittenThere>();
     wait_for_products<0>();
     pin(state);
   }
