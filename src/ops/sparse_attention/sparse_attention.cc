@@ -49,8 +49,9 @@ bool fits_cuda(const SparseAttentionArgs& args) {
   return args.head_dim <= kSparseMaxHeadDim;
 }
 
+template <SparseAttentionGpuKernel* kernel>
 void on_queue(const Stream& stream, const SparseAttentionArgs& args) {
-  if (args.batch.num_tokens > 0) sparse_attention_cuda(args, stream.queue().handle());
+  if (args.batch.num_tokens > 0) kernel(args, stream.queue().handle());
 }
 #endif
 
@@ -58,7 +59,12 @@ using Launch = void(const Stream&, const SparseAttentionArgs&);
 
 constexpr Variant<SparseAttentionArgs, Launch> kVariants[] = {
 #ifdef ATOM_CUDA
-    {"cuda", CpuIsa::kScalar, fits_cuda, on_queue, DeviceType::kCuda},
+    {"mma",
+     CpuIsa::kScalar,
+     fits_sparse_attention_mma,
+     on_queue<sparse_attention_mma>,
+     DeviceType::kCuda},
+    {"cuda", CpuIsa::kScalar, fits_cuda, on_queue<sparse_attention_cuda>, DeviceType::kCuda},
 #endif
     {"avx512", CpuIsa::kAvx512, fits_vectors, on_pool<sparse_attention_avx512>},
     {"avx2", CpuIsa::kAvx2, fits_vectors, on_pool<sparse_attention_avx2>},

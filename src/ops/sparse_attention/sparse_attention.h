@@ -1,8 +1,8 @@
 // Attention of a step's queries over selected tokens of the paged KV cache, with grouped query
 // heads:
 //   out = sum_i exp(s_i - m) v_i / sum_i exp(s_i - m),   s_i = scale * q.k_i,  m = max_i s_i
-// over the positions i that the query's row of `indices` names, in float32 with one rounding. A
-// query without any has 0.
+// over the positions i that the query's row of `indices` names, in float32 with one rounding;
+// products of matrices take rounded weights. A query without any has 0.
 //
 // A query's result depends on its query vector, its row of indices and those keys and values alone.
 // A cache in FP8 (E4M3) holds k / k_scale and v / v_scale.

@@ -43,6 +43,10 @@ SparseAttentionKernel sparse_attention_avx2;
 SparseAttentionKernel sparse_attention_avx512;
 
 // On a GPU's queue (DeviceQueue::handle()). A block outside the cache ends the process.
-void sparse_attention_cuda(const SparseAttentionArgs& args, void* queue);
+using SparseAttentionGpuKernel = void(const SparseAttentionArgs& args, void* queue);
+
+SparseAttentionGpuKernel sparse_attention_cuda;
+SparseAttentionGpuKernel sparse_attention_mma;  // by products of matrices
+bool fits_sparse_attention_mma(const SparseAttentionArgs& args);
 
 }  // namespace atom::ops
