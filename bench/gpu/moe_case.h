@@ -50,6 +50,9 @@ enum class MoeKernel {
   kMixed /* MXFP4, by x in FP8 */,
 };
 const char* name_of(MoeKernel kernel);
+int bits_of(ops::ExpertFormat format);  // of an element
+
+constexpr int kMoeGroup = 32;  // columns of a scale of a group
 
 class MoeLayers {
  public:

@@ -1,139 +1,16 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <iterator>
 #include <map>
-#include <random>
 #include <string>
 #include <string_view>
 
 #include "ops/fused_moe/expert_images.h"
-#include "ops/fused_moe/moe_test_layer.h"
+#include "ops/fused_moe/moe_gpu_runs.h"
 
 namespace atom::ops {
 namespace {
 
 using namespace moe_test;
-
-// The same matrices for a GPU: slices of one tensor, row-major or as images.
-class StackedWeights {
- public:
-  StackedWeights(const std::vector<LinearWeight>& weights,
-                 const std::vector<StoredRows>& stored,
-                 WeightLayout layout)
-      : like_(like(weights.front(), layout)), data_(stack(stored, &StoredRows::data)) {
-    if (stored.front().scales.defined()) scales_ = stack(stored, &StoredRows::scales);
-    if (layout == WeightLayout::kImages) make_images();
-  }
-
-  std::vector<Tensor> tensors() const { return {data_, scales_}; }
-  std::vector<LinearWeight> placed(const Placed& at) const {
-    std::vector<LinearWeight> weights;
-    const Tensor data = at(data_), scales = scales_.defined() ? at(scales_) : Tensor();
-    for (int64_t e = 0; e < data.size(0); ++e) {
-      LinearWeight weight = like_;
-      weight.data = slice(data, e);
-      if (scales.defined()) weight.scales = slice(scales, e);
-      weights.push_back(weight);
-    }
-    return weights;
-  }
-
- private:
-  static LinearWeight like(LinearWeight weight, WeightLayout layout) {
-    weight.layout = layout;
-    return weight;
-  }
-
-  static Tensor slice(const Tensor& stack, int64_t e) {
-    const Tensor one = stack.narrow(0, e, 1);
-    if (stack.rank() == 2) return one.view({stack.size(1)});
-    if (stack.rank() == 3) return one.view({stack.size(1), stack.size(2)});
-    return one.view({stack.size(1), stack.size(2), stack.size(3)});
-  }
-
-  void make_images() {
-    const int64_t count = data_.size(0);
-    const ImageMatrix matrix{like_.out_features, like_.in_features};
-    const Shape shape =
-        quantized_weight_meta(matrix.num_rows, matrix.num_columns, kFormats[3], like_.layout)
-            .data.shape();
-    const Tensor images = Tensor::zeros({count, shape[0], shape[1], shape[2]}, DType::kUInt8);
-    const auto part = [](const Tensor& stack, int64_t e) {
-      return static_cast<uint8_t*>(stack.narrow(0, e, 1).raw_data());
-    };
-    for (int64_t e = 0; e < count; ++e) matrix.pack_codes(part(data_, e), part(images, e));
-    data_ = images;
-  }
-
-  static Tensor stack(const std::vector<StoredRows>& stored, Tensor StoredRows::*part) {
-    const Tensor& first = stored.front().*part;
-    const auto count = static_cast<int64_t>(stored.size());
-    const Shape shape = first.rank() == 1 ? Shape{count, first.size(0)}
-                                          : Shape{count, first.size(0), first.size(1)};
-    const Tensor all = Tensor::zeros(shape, first.dtype());
-    for (int64_t e = 0; e < count; ++e) {
-      const Tensor& one = stored[e].*part;
-      std::memcpy(static_cast<char*>(all.raw_data()) + e * one.num_bytes(),
-                  one.raw_data(),
-                  one.num_bytes());
-    }
-    return all;
-  }
-
-  const LinearWeight like_;
-  Tensor data_, scales_;
-};
-
-// False when the variant does not take the call.
-bool run_on_gpu(const FusedMoeVariant& variant,
-                const Layer& layer,
-                const StackedWeights& gate_up,
-                const StackedWeights& down,
-                const Tensor& y) {
-  ThreadPool pool(1);
-  std::vector<Tensor> tensors = {layer.x,
-                                 layer.ids,
-                                 layer.weights,
-                                 layer.gate_up_bias,
-                                 layer.down_bias,
-                                 layer.places,
-                                 y,
-                                 layer.x_codes.values,
-                                 layer.x_codes.scales};
-  for (const StackedWeights* stack : {&gate_up, &down}) {
-    for (const Tensor& tensor : stack->tensors()) tensors.push_back(tensor);
-  }
-  return run_variant(variant.name, pool, tensors, [&](const Placed& at) {
-    const std::vector<LinearWeight> gate_up_there = gate_up.placed(at),
-                                    down_there = down.placed(at);
-    const auto place = [&](const Tensor& tensor) { return tensor.defined() ? at(tensor) : tensor; };
-    const ExpertWeights experts{gate_up_there,
-                                down_there,
-                                place(layer.gate_up_bias),
-                                place(layer.down_bias),
-                                place(layer.places),
-                                layer.options.input,
-                                layer.options.input};
-    const Tensor x = at(layer.x), ids = at(layer.ids), weights = at(layer.weights), out = at(y);
-    FusedMoeCall call{x, ids, weights, experts, layer.options.activation, out};
-    if (layer.x_codes.defined()) {
-      call.x_codes = layer.x_codes;
-      call.x_codes.values = at(layer.x_codes.values);
-      call.x_codes.scales = at(layer.x_codes.scales);
-    }
-    if (!runs(variant, at.stream().device().type, call)) return false;
-    Workspace measure;
-    variant.launch(Stream::dry_run(at.stream().device()), call, measure);
-    Workspace scratch(at.stream(), measure.peak_size());
-    // The second time with counters as the first one left them.
-    for (int i = 0; i < 2; ++i) variant.launch(at.stream(), call, scratch);
-    at.stream().queue().synchronize();
-    return true;
-  });
-}
 
 constexpr Sizes kGpuSizes[] = {
     {1, 8, 16, 256, 64},
@@ -218,22 +95,6 @@ constexpr Sizes kCrowdedSizes[] = {
     {1, 10, 12, 128, 1024},
     {1, 2, 3, 12288, 128},
 };
-
-// Those in which a GPU may have experts of a format.
-std::vector<WeightLayout> layouts_of(const Sizes& sizes, const std::optional<QuantFormat>& format) {
-  std::vector<WeightLayout> layouts = {WeightLayout::kRowMajor};
-  if (format && format->dtype == QuantDType::kFloat4E2M1 &&
-      divides_into_images(sizes.hidden_size, sizes.intermediate_size)) {
-    layouts.push_back(WeightLayout::kImages);
-  }
-  return layouts;
-}
-
-bool reads_codes(const FusedMoeVariant& variant) {
-  constexpr std::string_view kNames[] = {
-      "whole-float8", "wide-float8", "skinny", "skinny-more", "one", "mixed"};
-  return std::find(std::begin(kNames), std::end(kNames), variant.name) != std::end(kNames);
-}
 
 // x quantized before is as x that the kernel quantizes.
 void expect_same_of_given_codes(const FusedMoeVariant& variant,
@@ -464,101 +325,6 @@ TEST(FusedMoe, FewTokensReadIntegersByStreaming) {
       if (HasFatalFailure()) return;
     }
   }
-}
-
-// Miniatures of released models' layers.
-struct Miniature {
-  Sizes sizes;
-  std::optional<QuantFormat> format;
-  GatedActivation activation;
-  bool has_codes, has_bias;  // of x in FP8
-};
-
-const Miniature kMiniatures[] = {
-    {{300, 8, 32, 256, 128}, {}, kActivations[0], false, false},
-    {{300, 8, 32, 256, 128}, kFormats[1], kActivations[0], true, false},
-    {{300, 2, 8, 256, 384}, kFormats[0], kActivations[0], false, false},
-    {{300, 4, 16, 352, 160}, kFormats[3], kActivations[4], false, true},
-    {{300, 4, 16, 320, 192}, kFormats[3], kActivations[4], false, true},
-};
-
-// Some of a layer's tokens.
-Layer part_of(const Layer& layer, int64_t first, int64_t count) {
-  Layer part = layer;
-  part.sizes.num_tokens = count;
-  part.x = layer.x.narrow(0, first, count);
-  part.ids = layer.ids.narrow(0, first, count);
-  part.weights = layer.weights.narrow(0, first, count);
-  return part;
-}
-
-Tensor result_on_cpu(const Layer& layer) {
-  ThreadPool pool(2);
-  Workspace scratch(1 << 24);
-  const Tensor y =
-      Tensor::zeros({layer.sizes.num_tokens, layer.sizes.hidden_size}, layer.options.dtype);
-  fused_moe(Stream(&pool),
-            layer.x,
-            layer.ids,
-            layer.weights,
-            layer.experts(),
-            layer.options.activation,
-            y,
-            scratch);
-  return y;
-}
-
-// Each is within `allowed` of what it is in double.
-void expect_alike(const Tensor& on_cpu,
-                  const Tensor& on_gpu,
-                  const std::vector<double>& allowed,
-                  int64_t first,
-                  const std::string& what) {
-  const std::vector<double> a = values_of(on_cpu), b = values_of(on_gpu);
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_LE(std::abs(a[i] - b[i]), 2 * allowed[first * on_cpu.size(1) + i])
-        << what << " element " << i << ": " << a[i] << " on the CPU, " << b[i] << " on the GPU";
-  }
-}
-
-TEST(FusedMoe, RandomBatchesOnTheGpuAreAsOnTheCpu) {
-  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
-  constexpr int kBatches = 50;  // of each layer
-  std::mt19937 random(7);
-  int num_runs = 0;
-  for (const Miniature& miniature : kMiniatures) {
-    Options options{.dtype = DType::kBFloat16,
-                    .format = miniature.format,
-                    .activation = miniature.activation,
-                    .has_bias = miniature.has_bias};
-    const bool codes = miniature.has_codes;
-    if (codes) {
-      options.input = {QuantType::kPer1x128};
-      options.doubt = 1e-3;
-      options.cuts = true;
-    }
-    const Layer layer(miniature.sizes, options);
-    const Expected expected = expected_of(layer);
-    const WeightLayout layout = layouts_of(layer.sizes, miniature.format).back();
-    const StackedWeights gate_up(layer.gate_up, layer.gate_up_rows, layout);
-    const StackedWeights down(layer.down, layer.down_rows, layout);
-    for (int batch = 0; batch < kBatches; ++batch) {
-      const int64_t most = batch % 2 != 0 ? layer.sizes.num_tokens : batch % 4 == 0 ? 4 : 16;
-      const auto count = static_cast<int64_t>(1 + random() % most);
-      const auto first = static_cast<int64_t>(random() % (layer.sizes.num_tokens - count + 1));
-      const Layer part = part_of(layer, first, count);
-      const Tensor on_cpu = result_on_cpu(part);
-      for (const FusedMoeVariant& variant : fused_moe_variants()) {
-        if (variant.device == DeviceType::kCpu || reads_codes(variant) != codes) continue;
-        const Tensor y = Tensor::zeros({count, layer.sizes.hidden_size}, options.dtype);
-        if (!run_on_gpu(variant, part, gate_up, down, y)) continue;
-        ++num_runs;
-        expect_alike(on_cpu, y, expected.allowed, first, std::string(variant.name));
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
-  EXPECT_GE(num_runs, kBatches * static_cast<int>(std::size(kMiniatures)));
 }
 
 }  // namespace
