@@ -1,5 +1,5 @@
-// Products of a warpgroup on Hopper by any number of columns that is a multiple of 16, both factors
-// in shared memory.
+// Products of a warpgroup in FP8 on Hopper, by a factor in shared memory or in registers and one in
+// shared memory.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,27 @@ namespace atom::ops::device {
 #define ATOM_NAMES64 \
   ATOM_NAMES56       \
   ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define ATOM_NAMES72 \
+  ATOM_NAMES64       \
+  ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define ATOM_NAMES80 \
+  ATOM_NAMES72       \
+  ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define ATOM_NAMES88 \
+  ATOM_NAMES80       \
+  ", %80, %81, %82, %83, %84, %85, %86, %87"
 
 // `a_name`, `b_name` and `keeps_name`: where they stand behind the sums.
-#define ATOM_PRODUCT(columns, names, a_name, b_name, keeps_name, ...)                        \
+#define ATOM_PRODUCT_OF(a_inputs, columns, names, a_name, b_name, keeps_name, ...)           \
   asm volatile("{\n.reg .pred keeps;\nsetp.ne.b32 keeps, " keeps_name                        \
                ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns "k32.f32.e4m3.e4m3 {" names \
                "}, " a_name ", " b_name ", keeps, 1, 1;\n}"                                  \
                : __VA_ARGS__                                                                 \
-               : "l"(a), "l"(b), "r"(static_cast<int>(keeps)))
+               : a_inputs, "l"(b), "r"(static_cast<int>(keeps)))
+#define ATOM_SHARED "l"(a)
+#define ATOM_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define ATOM_PRODUCT(...) ATOM_PRODUCT_OF(ATOM_SHARED, __VA_ARGS__)
+#define ATOM_PRODUCT_OF_REGISTERS(...) ATOM_PRODUCT_OF(ATOM_REGISTERS, __VA_ARGS__)
 
 // d[64, kColumns] = a[64, 32] b[kColumns, 32]^T in FP8, plus d itself if `keeps`.
 template <int kColumns>
@@ -68,6 +81,42 @@ __device__ __forceinline__ void multiply_codes(float (&d)[kColumns / 2],
   }
 }
 
+// The same with a in registers: of a lane (g, t) = (lane / 4, lane % 4) of warp w a[0] has columns
+// 4 t to 4 t + 3 of row 16 w + g, a[1] of eight rows further, a[2] and a[3] 16 columns further.
+template <int kColumns>
+__device__ __forceinline__ void multiply_codes(float (&d)[kColumns / 2],
+                                               const uint32_t (&a)[4],
+                                               uint64_t b,
+                                               bool keeps) {
+  if constexpr (kColumns == 80) {
+    ATOM_PRODUCT_OF_REGISTERS(
+        "80", ATOM_NAMES40, "{%40, %41, %42, %43}", "%44", "%45", ATOM_D32(0), ATOM_D8(32));
+  } else if constexpr (kColumns == 128) {
+    ATOM_PRODUCT_OF_REGISTERS(
+        "128", ATOM_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", ATOM_D32(0), ATOM_D32(32));
+  } else if constexpr (kColumns == 144) {
+    ATOM_PRODUCT_OF_REGISTERS("144",
+                              ATOM_NAMES72,
+                              "{%72, %73, %74, %75}",
+                              "%76",
+                              "%77",
+                              ATOM_D32(0),
+                              ATOM_D32(32),
+                              ATOM_D8(64));
+  } else {
+    static_assert(kColumns == 176);
+    ATOM_PRODUCT_OF_REGISTERS("176",
+                              ATOM_NAMES88,
+                              "{%88, %89, %90, %91}",
+                              "%92",
+                              "%93",
+                              ATOM_D32(0),
+                              ATOM_D32(32),
+                              ATOM_D16(64),
+                              ATOM_D8(80));
+  }
+}
+
 #undef ATOM_D8
 #undef ATOM_D16
 #undef ATOM_D32
@@ -79,6 +128,13 @@ __device__ __forceinline__ void multiply_codes(float (&d)[kColumns / 2],
 #undef ATOM_NAMES48
 #undef ATOM_NAMES56
 #undef ATOM_NAMES64
+#undef ATOM_NAMES72
+#undef ATOM_NAMES80
+#undef ATOM_NAMES88
 #undef ATOM_PRODUCT
+#undef ATOM_PRODUCT_OF_REGISTERS
+#undef ATOM_PRODUCT_OF
+#undef ATOM_SHARED
+#undef ATOM_REGISTERS
 
 }  // namespace atom::ops::device

@@ -32,7 +32,7 @@ constexpr FusedMoeVariant kVariants[] = {
     {"skinny-more",
      CpuIsa::kScalar,
      takes_codes<fits_fused_moe_skinny_more>,
-     fused_moe_skinny_more,
+     fused_moe_skinny,
      DeviceType::kCuda},
     {"whole-float8",
      CpuIsa::kScalar,

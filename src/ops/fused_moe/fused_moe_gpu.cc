@@ -102,14 +102,9 @@ bool fits_fused_moe_skinny(const FusedMoeCall& call) {
   return is_row_major(call) && fits_moe_skinny(gpu_call(call, 0, skinny_tokens(call)));
 }
 
-namespace {
-
-void run_skinny(const Stream& stream,
-                const FusedMoeCall& call,
-                Workspace& workspace,
-                int64_t most_tokens) {
+void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
-  const int64_t num_tokens = call.num_tokens();
+  const int64_t most_tokens = skinny_tokens(call), num_tokens = call.num_tokens();
   const int num_rows = num_moe_skinny_rows(static_cast<int>(most_tokens),
                                            static_cast<int>(call.top_k()),
                                            static_cast<int>(call.num_experts()));
@@ -143,20 +138,10 @@ void run_skinny(const Stream& stream,
   }
 }
 
-}  // namespace
-
-void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  run_skinny(stream, call, workspace, skinny_tokens(call));
-}
-
 bool fits_fused_moe_skinny_more(const FusedMoeCall& call) {
   const int64_t num_tokens = call.num_tokens();
   return num_tokens > kFewMoeSkinnyTokens && num_tokens == skinny_tokens(call) &&
          fits_fused_moe_skinny(call);
-}
-
-void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& workspace) {
-  fused_moe_skinny(stream, call, workspace);
 }
 
 namespace {

@@ -50,13 +50,13 @@ bool fits_fused_moe_stream(const FusedMoeCall& call);
 void fused_moe_stream(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // On a Hopper GPU: the same for experts in FP8 by the matrix units, of x and what is between the
-// matrices in codes by a scale for each 128.
+// matrices in codes by a scale for each 128. More tokens come in turns of up to 256, if most
+// experts have few of so many.
 bool fits_fused_moe_skinny(const FusedMoeCall& call);
 void fused_moe_skinny(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
-// The same of 65 to 256 tokens at once, where most experts have few of them.
+// Whether more than 64 tokens are one turn.
 bool fits_fused_moe_skinny_more(const FusedMoeCall& call);
-void fused_moe_skinny_more(const Stream& stream, const FusedMoeCall& call, Workspace& scratch);
 
 // The same of one to four tokens, in one kernel: sums are added in another order than for more.
 bool fits_fused_moe_one(const FusedMoeCall& call);

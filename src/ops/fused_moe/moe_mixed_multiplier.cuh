@@ -2,9 +2,9 @@
 // the products of a chunk run, codes of the next one are expanded.
 #pragma once
 
+#include "ops/device/code_products.cuh"
 #include "ops/device/matrix_loads.cuh"
 #include "ops/fused_moe/moe_mixed_output.cuh"
-#include "ops/fused_moe/moe_mixed_product.cuh"
 
 namespace atom::ops::device::mixed {
 
@@ -108,7 +108,7 @@ class Multiplier {
     begin_products();
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      multiply<kCount>(products, codes[b], x + matrix_offset(b * kExponentColumns), b > 0);
+      multiply_codes<kCount>(products, codes[b], x + matrix_offset(b * kExponentColumns), b > 0);
     }
     commit_products();
     stage_.advance(Shared<kGated>::kStages);
