@@ -1,4 +1,5 @@
 // Which calls of many tokens by experts in FP8 there are kernels for, and their x in codes.
+#include "base/rounding.h"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/fused_moe/moe_device.cuh"
 #include "ops/fused_moe/moe_float8.h"
@@ -12,10 +13,6 @@ using namespace device;
 constexpr int kBlockRows = 128;                               // of a matrix, that share a scale
 constexpr int kQuantizeWarps = 4;                             // tokens of a block
 constexpr int kGroupLanes = kMoeCodeGroup * 2 / kVectorSize;  // lanes with a vector of a group
-
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
 
 // A token by a warp, to the rows of all of its choices or to one of its own.
 template <bool kToChoices>
@@ -61,7 +58,7 @@ gpuError_t launch_quantize(void (*kernel)(FusedMoeGpuCall, MoeFloat8Scratch),
                            const MoeFloat8Scratch& scratch,
                            gpuStream_t stream) {
   return launch(kernel,
-                dim3(divide_up(call.num_tokens, kQuantizeWarps)),
+                dim3(ceil_div(call.num_tokens, kQuantizeWarps)),
                 dim3(kQuantizeWarps * kWarpSize),
                 0,
                 stream,

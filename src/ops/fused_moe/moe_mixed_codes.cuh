@@ -8,16 +8,11 @@
 #pragma once
 
 #include "ops/fused_moe/moe_mixed_stage.cuh"
+#include "ops/fused_moe/moe_stream_math.cuh"
 
 namespace atom::ops::device::mixed {
 
 constexpr float kUnit = 0x1p-6f;
-
-__device__ inline uint32_t load_shared_word(uint32_t address) {
-  uint32_t value;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
 
 __device__ inline uint2 load_shared_words(uint32_t address) {
   uint2 value;

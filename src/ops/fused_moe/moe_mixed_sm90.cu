@@ -1,5 +1,7 @@
 // The launches of fused_moe by MXFP4 and FP8: which calls it takes, and both matrices.
+#include "base/rounding.h"
 #include "ops/device/tensor_map.cuh"
+#include "ops/fused_moe/moe_float8_args.cuh"
 #include "ops/fused_moe/moe_mixed_launch_sm90.h"
 #include "ops/fused_moe/moe_rows.h"
 #include "ops/fused_moe/moe_sort.h"
@@ -10,22 +12,8 @@ namespace {
 using namespace device::mixed;
 using device::kExponentColumns;
 
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
-
-bool encode_x(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
-  const TensorMapShape<2> shape = {
-      {static_cast<cuuint64_t>(num_columns), static_cast<cuuint64_t>(num_rows)},
-      {static_cast<cuuint64_t>(num_columns)},
-      {kTokenSize, kUnitTokens}};
-  return encode_tensor_map(map,
-                           CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                           data,
-                           shape,
-                           CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-}
+// What encode_code_rows() boxes.
+static_assert(kTokenSize == kMoeCodeGroup);
 
 bool encode_matrices(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns) {
   const auto row_size = static_cast<cuuint64_t>(num_columns / 2);
@@ -52,13 +40,13 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
   args.own = gated ? call.gate_up : call.down;
   args.num_rows = gated ? 2 * call.intermediate_size : call.hidden_size;
   args.num_outputs = gated ? call.intermediate_size : call.hidden_size;
-  args.num_column_tiles = divide_up(args.num_rows, kTileRows);
-  args.num_groups = divide_up(num_columns, kChunkColumns);
+  args.num_column_tiles = ceil_div(args.num_rows, kTileRows);
+  args.num_groups = ceil_div(num_columns, kChunkColumns);
   args.num_chunks = args.num_groups | 1;
   args.ends_with_half = args.num_chunks * kChunkColumns - num_columns >= kChunkColumns / 2;
   args.row_exponents = num_columns / kExponentColumns;
   const int64_t all_rows = int64_t{call.num_experts} * args.num_rows;
-  if (!encode_x(&args.x, scratch.codes, num_choices, num_columns) ||
+  if (!device::encode_code_rows(&args.x, scratch.codes, num_choices, num_columns, kUnitTokens) ||
       !encode_matrices(&args.matrices, args.own.data, all_rows, num_columns)) {
     return cudaErrorNotSupported;
   }

@@ -1,6 +1,7 @@
 // The launches of fused_moe for few tokens by experts in FP8.
 #include <algorithm>
 
+#include "base/rounding.h"
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_skinny_launch_sm90.h"
 #include "ops/fused_moe/moe_skinny_sm90.cuh"
@@ -13,10 +14,6 @@ using namespace device;
 using namespace device::moe_skinny;
 
 constexpr int kMaxColumns = kMaxPanels * kPanelSize;
-
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
 
 int num_multiprocessors() {
   static PerCard<int> counts;
@@ -92,9 +89,9 @@ bool prepare_matrix(MatrixArgs* args,
   args->num_rows = is_gate_up ? 2 * call.intermediate_size : call.hidden_size;
   args->half_stride = is_gate_up ? call.intermediate_size : kHalfRows;
   args->tile_stride = is_gate_up ? kHalfRows : 2 * kHalfRows;
-  args->num_tiles = divide_up(args->num_rows, 2 * kHalfRows);
+  args->num_tiles = ceil_div(args->num_rows, 2 * kHalfRows);
   args->num_panels = num_columns / kPanelSize;
-  args->chunk_panels = divide_up(args->num_panels, divide_up(args->num_panels, kChunkPanels));
+  args->chunk_panels = ceil_div(args->num_panels, ceil_div(args->num_panels, kChunkPanels));
   args->has_blocks = has_blocks(args->own);
   CodeRows x = {is_gate_up ? scratch.x : scratch.activated, scratch.num_rows, num_columns};
   if (is_gate_up && codes.defined()) {
@@ -155,7 +152,7 @@ int num_moe_skinny_rows(int num_tokens, int top_k, int num_experts) {
   const int num_choices = num_tokens * top_k;
   const int most = num_choices + (kRowUnit - 1) * std::min(num_choices, num_experts);
   // Copies of the last rows go on past them.
-  return divide_up(most, kRowUnit) * kRowUnit + kMaxMoeSkinnyColumns;
+  return ceil_div(most, kRowUnit) * kRowUnit + kMaxMoeSkinnyColumns;
 }
 
 bool fits_moe_skinny(const FusedMoeGpuCall& call) {

@@ -9,12 +9,6 @@
 
 namespace atom::ops::device {
 
-__device__ inline uint32_t load_shared_word(uint32_t address) {
-  uint32_t value;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
 __device__ inline float load_shared_float(uint32_t address) {
   return __uint_as_float(load_shared_word(address));
 }

@@ -32,6 +32,12 @@ __device__ inline uint32_t load_shared_byte(uint32_t address) {
   return value;
 }
 
+__device__ inline uint32_t load_shared_word(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
 __device__ inline void store_shared(uint32_t address, const uint4& value) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address),
                "r"(value.x),

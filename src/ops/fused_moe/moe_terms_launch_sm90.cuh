@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_terms_launch_sm90.h"
 #include "ops/fused_moe/moe_terms_sm90.cuh"
@@ -54,10 +55,6 @@ inline bool encode_matrices(CUtensorMap* map, const Rows& matrices, bool is_whol
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-inline int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
-
 template <int kTokens, bool kGated, bool kImages>
 gpuError_t launch_matrix(const FusedMoeGpuCall& call,
                          const MoeTermsScratch& scratch,
@@ -82,9 +79,9 @@ gpuError_t launch_matrix(const FusedMoeGpuCall& call,
   args.own = kGated ? call.gate_up : call.down;
   args.num_rows = kGated ? 2 * call.intermediate_size : call.hidden_size;
   args.num_outputs = kGated ? call.intermediate_size : call.hidden_size;
-  args.num_column_tiles = divide_up(args.num_rows, kTileRows);
-  args.num_chunks = divide_up(num_columns, kChunkColumns);
-  args.last_steps = divide_up(num_columns, kChunkColumns / 2) % 2 == 1 ? 2 : kChunkSteps;
+  args.num_column_tiles = ceil_div(args.num_rows, kTileRows);
+  args.num_chunks = ceil_div(num_columns, kChunkColumns);
+  args.last_steps = ceil_div(num_columns, kChunkColumns / 2) % 2 == 1 ? 2 : kChunkSteps;
   args.row_exponents = num_columns / kExponentColumns;
   args.exponents_size = exponents_size_of(num_columns);
   if constexpr (kImages) {

@@ -21,12 +21,6 @@ __device__ inline void store_shared_word(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-__device__ inline uint32_t load_shared_word(uint32_t address) {
-  uint32_t value;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
 // Of a warp.
 template <int kTokens, bool kGated, bool kImages>
 class Output {

@@ -1,4 +1,5 @@
 // The launches of fused_moe for many tokens by wide tiles.
+#include "base/rounding.h"
 #include "ops/device/programmatic_launch.cuh"
 #include "ops/device/tensor_map.cuh"
 #include "ops/fused_moe/moe_sort.h"
@@ -14,10 +15,6 @@ constexpr int kElementSize = 2;
 constexpr auto kType = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 constexpr auto kSwizzle = CU_TENSOR_MAP_SWIZZLE_128B;
 constexpr auto kPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
-
-int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
 
 bool encode_rows(CUtensorMap* map, const void* data, int64_t num_rows, int num_columns, int box) {
   const TensorMapShape<2> shape = {
@@ -60,8 +57,8 @@ gpuError_t launch_matrices(const FusedMoeGpuCall& call,
   args.own = kGated ? call.gate_up : call.down;
   args.num_rows = kGated ? 2 * call.intermediate_size : call.hidden_size;
   args.num_outputs = kGated ? call.intermediate_size : call.hidden_size;
-  args.num_column_pairs = divide_up(args.num_outputs, outputs_of_pair);
-  args.num_chunks = divide_up(num_columns * kElementSize, wide::kPanelSize);
+  args.num_column_pairs = ceil_div(args.num_outputs, outputs_of_pair);
+  args.num_chunks = ceil_div(num_columns * kElementSize, wide::kPanelSize);
   const bool encoded = encode_rows(&args.x,
                                    kGated ? scratch.x : scratch.shared.activated,
                                    int64_t{call.num_tokens} * call.top_k,
